@@ -1,0 +1,9 @@
+module github.com/ral-limiter/ral
+
+go 1.25
+
+require (
+	github.com/google/btree v1.1.3
+	github.com/puzpuzpuz/xsync/v3 v3.5.1
+	github.com/stretchr/testify v1.12.1
+)
