@@ -46,14 +46,18 @@ type funnel struct {
 // uses. Choose it unless there is a reason for another: bursts up to capacity
 // pass at once, and the long run is held to the rate.
 //
-// In any window of length t it admits at most capacity + count*t/per.
+// In any window of length t it admits at most capacity + count*t/per. Turns that
+// were waited for keep to that as well, but for Wait being rounded up to a whole
+// nanosecond.
 //
 // The interval per/count is kept in sixteenths of a nanosecond, rounded up, so
 // the admitted rate is never above the one asked for; it is below it by at most
 // 63 parts per million for rates up to a million a second, and by one part in a
-// thousand at worst. A rate that rounding would slow by more is refused, as are
-// a capacity, count or period below 1 and a bucket that takes more than 18 years
-// to drain. The error is a *[FieldError].
+// thousand at worst. A bucket of capacity 1 loses besides what its clock cannot
+// tell: a caller who comes at whole nanoseconds comes up to one late for each
+// unit, and nothing is stored for him. A rate that rounding would slow by more
+// is refused, as are a capacity, count or period below 1 and a bucket that takes
+// more than 18 years to drain. The error is a *[FieldError].
 //
 // A clock that goes backwards mints nothing: the key is charged for the time
 // that was counted already. Time stands still for a funnel 18 years after the
@@ -72,8 +76,9 @@ func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	}
 
 	// interval = per/count in ticks, rounded up. The product has up to 67 bits.
+	// It must be at most maxDepth, which also keeps hi below count.
 	hi, lo := bits.Mul64(uint64(per), 1<<tickBits)
-	if hi >= uint64(count) {
+	if uint64(per-1)/(maxDepth>>tickBits) >= uint64(count) {
 		return bad("per", per, fmt.Sprintf("a period in which %d units drain at one in 18 years or faster", count))
 	}
 	interval, rest := bits.Div64(hi, lo, uint64(count))
@@ -128,11 +133,12 @@ func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration)
 	ask := uint64(n) * f.interval
 	room := f.depth - ask // the debt that leaves room for n right now
 	reach := room + uint64(min(max(patience, 0), maxPatience))<<tickBits
+	if drained > MaxWord-ask {
+		// No word can say it, now or later: time stands still before drained.
+		return word, f.describe(debt, Decision{RetryAfter: Never})
+	}
 	if debt > reach {
 		return word, f.describe(debt, Decision{RetryAfter: nanosUp(debt - reach)})
-	}
-	if drained > MaxWord-ask {
-		return word, f.describe(debt, Decision{RetryAfter: Never})
 	}
 	d := Decision{Allowed: true}
 	if debt > room {

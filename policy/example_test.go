@@ -1,0 +1,82 @@
+package policy_test
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Ten at once, and two a second in the long run. The caller keeps the word and
+// says what time it is.
+func ExampleFunnel() {
+	limit, err := policy.Funnel(10, 2, time.Second)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(limit)
+
+	var word uint64 // a key that was never used
+	now := policy.Instant(1)
+	word, d := limit.Take(word, now, 8, 0)
+	fmt.Println(d.Allowed, d.Remaining, "of", d.Limit)
+
+	word, d = limit.Take(word, now, 3, 0)
+	fmt.Println(d.Allowed, "retry after", d.RetryAfter)
+
+	now += policy.Instant(d.RetryAfter)
+	_, d = limit.Take(word, now, 3, 0)
+	fmt.Println(d.Allowed, "as good as new in", d.ResetAfter)
+	// Output:
+	// funnel of 10, draining 2 per 1s
+	// true 2 of 10
+	// false retry after 500ms
+	// true as good as new in 5s
+}
+
+// With patience, a caller is told when its turn is instead of being refused, as
+// long as that is soon enough.
+func ExampleFunnel_patience() {
+	limit := policy.Must(policy.Funnel(1, 4, time.Second))
+
+	var word uint64
+	now := policy.Instant(1)
+	for range 4 {
+		var d policy.Decision
+		word, d = limit.Take(word, now, 1, 600*time.Millisecond)
+		if d.Allowed {
+			fmt.Println("start in", d.Wait)
+		} else {
+			fmt.Println("busy, ask again in", d.RetryAfter)
+		}
+	}
+	// Output:
+	// start in 0s
+	// start in 250ms
+	// start in 500ms
+	// busy, ask again in 150ms
+}
+
+// A limit that is written down in the program is right or a mistake to be found
+// at once.
+func ExampleMust() {
+	var perAddress = policy.Must(policy.Funnel(20, 100, time.Minute))
+	fmt.Println(perAddress)
+	// Output: funnel of 20, draining 100 per 1m0s
+}
+
+// A limit from outside is refused with an error that names the setting.
+func ExampleFieldError() {
+	_, err := policy.Funnel(0, 100, time.Minute)
+
+	var field *policy.FieldError
+	if errors.As(err, &field) {
+		fmt.Println("check the", field.Field)
+	}
+	fmt.Println(err)
+	// Output:
+	// check the capacity
+	// ral: Funnel: capacity is 0, want 1 or more
+}

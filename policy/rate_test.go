@@ -1,0 +1,112 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// rates are from one a year to ten million a second, with how far below each a
+// funnel may stay, in parts per million. Those that a sixteenth of a nanosecond
+// holds exactly lose nothing.
+var rates = []struct {
+	count int64
+	per   time.Duration
+	ppm   float64
+}{
+	{1, year, 0},
+	{1, 24 * time.Hour, 0},
+	{7, time.Minute, 0.00001},
+	{700_000, time.Second, 37.6},
+	{999_999, time.Second, 61.6},
+	{1_000_000, time.Second, 0},
+	{10_000_000, time.Second, 0},
+}
+
+// TestLongRunRate consumes each funnel as greedily as can be: a bucketful, and
+// then one unit at the first nanosecond at which there is one.
+func TestLongRunRate(t *testing.T) {
+	const capacity = 2
+	for _, r := range rates {
+		t.Run(fmt.Sprintf("%d per %v", r.count, r.per), func(t *testing.T) {
+			p := policy.Must(policy.Funnel(capacity, r.count, r.per))
+			word, d := p.Take(0, 0, capacity, 0)
+			require.True(t, d.Allowed)
+			now, units := policy.Instant(0), int64(0)
+			// Until a hundred thousand units, or for sixteen years.
+			for units < 100_000 && time.Duration(now) <= 16*year-r.per {
+				_, d := p.Take(word, now, 1, 0)
+				require.False(t, d.Allowed, "more than the rate")
+				now += policy.Instant(d.RetryAfter)
+				word, d = p.Take(word, now, 1, 0)
+				require.True(t, d.Allowed, "not when told")
+				units++
+			}
+			require.GreaterOrEqual(t, units, int64(15))
+			// Meeting the clock's nanosecond may cost up to one, once.
+			assertRate(t, units, r.count, r.per, time.Duration(now), 1, r.ppm)
+		})
+	}
+}
+
+// TestLongRunRateOfTurns lets one funnel of capacity 1 hand out turns to the
+// patient. Waiting for a whole nanosecond is not added up.
+func TestLongRunRateOfTurns(t *testing.T) {
+	for _, r := range rates {
+		t.Run(fmt.Sprintf("%d per %v", r.count, r.per), func(t *testing.T) {
+			p := policy.Must(policy.Funnel(1, r.count, r.per))
+			var word uint64
+			var wait time.Duration
+			turns := int64(-1) // the first is at once
+			for turns < 100_000 {
+				next, d := p.Take(word, 0, 1, math.MaxInt64)
+				if !d.Allowed {
+					break // nine years ahead
+				}
+				word, wait = next, d.Wait
+				turns++
+			}
+			require.GreaterOrEqual(t, turns, int64(9))
+			assertRate(t, turns, r.count, r.per, wait, 1, r.ppm)
+		})
+	}
+}
+
+// assertRate fails if units in elapsed are more than count every per, or fewer
+// by more than ppm once a grace of some nanoseconds is taken off.
+func assertRate(t *testing.T, units, count int64, per, elapsed, grace time.Duration, ppm float64) {
+	t.Helper()
+	ideal := new(big.Rat).Mul(whole(units), big.NewRat(int64(per), count))
+	assert.GreaterOrEqual(t, whole(int64(elapsed)).Cmp(ideal), 0, "%d units in %d ns is above the rate", units, elapsed)
+
+	if whole(int64(elapsed)).Cmp(ideal) == 0 {
+		return
+	}
+	late := sub(whole(int64(elapsed-grace)), ideal)
+	below, _ := late.Quo(late, ideal).Float64()
+	assert.LessOrEqual(t, below*1e6, ppm, "parts per million below the rate")
+	assert.LessOrEqual(t, ppm, 100.0, "what is promised")
+}
+
+// A clock of whole nanoseconds cannot use what is left of one, so a funnel of
+// capacity 1 that is asked again and again loses up to a nanosecond a unit: the
+// instant of each take is all that it remembers. Two units of capacity carry it.
+func TestCapacityOneLosesTheClocksFraction(t *testing.T) {
+	for capacity, want := range map[int64]time.Duration{1: 1001 * 1000, 2: 1_000_063} {
+		p := policy.Must(policy.Funnel(capacity, 999_999, time.Second))
+		word, _ := p.Take(0, 0, capacity, 0)
+		now := policy.Instant(0)
+		for range 1000 {
+			_, d := p.Take(word, now, 1, 0)
+			now += policy.Instant(d.RetryAfter)
+			word, _ = p.Take(word, now, 1, 0)
+		}
+		assert.Equal(t, policy.Instant(want), now, "1000 units with capacity %d", capacity)
+	}
+}
