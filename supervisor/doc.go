@@ -1,0 +1,47 @@
+// Package supervisor keeps goroutines running, in the manner of Erlang/OTP.
+//
+// A [Supervisor] starts a list of children in order, restarts those that fail
+// according to a [Strategy], and stops them in the reverse order. A child is a
+// function of a context; an error, a panic and a [runtime.Goexit] are all just
+// reasons for its end. When children fail more often than [Config.Intensity]
+// allows, the supervisor gives up, stops everything and returns an error: the
+// fault is not local, and somebody higher up must deal with it. Since
+// [Supervisor.Run] has the signature of a child's Run, that somebody may be
+// another supervisor.
+//
+// Three properties are worth more here than features:
+//
+//   - A restart is quick. There is no back-off; the sliding window of
+//     [Config.Intensity] and [Config.Period] is what protects against spinning.
+//   - Run always ends. A goroutine cannot be killed from outside, so a child
+//     that ignores its context is abandoned after [Child.Shutdown], counted and
+//     reported, rather than waited for for ever.
+//   - The supervisor survives itself. Its bookkeeping is one idempotent step,
+//     "compare what should run with what does run, and act", on a goroutine of
+//     its own. If a bug panics in there, the step is tried again on a new
+//     goroutine with the same state, and the fault is counted like a restart.
+//
+// What it cannot survive is what ends the process: [os.Exit], a fatal error of
+// the runtime such as a concurrent map write, or a panic on a goroutine that a
+// child started by itself. A child owns the goroutines that it starts.
+//
+// # What it must not know
+//
+// This package knows nothing of what its children do: no rate limiting, no keys,
+// no tables. It reads package time, so that it runs under testing/synctest, and
+// it imports nothing outside the standard library.
+//
+// # Differences from OTP
+//
+// There are no dynamic children, no simple_one_for_one, no significant children
+// with auto_shutdown, and no brutal kill. A nested supervisor counts as started
+// as soon as its Run was called; its parent does not wait for its subtree.
+//
+// # Where to start reading
+//
+// In this order: supervisor.go (the public face), guard.go (how an end of any
+// kind is caught), life.go (one incarnation of a child), run.go (the reconcile
+// step), act.go (its four parts), decide.go (strategies and intensity),
+// ownfault.go (when the supervisor itself fails). Aside from that: config.go,
+// errors.go, status.go, event.go, start.go.
+package supervisor

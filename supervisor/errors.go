@@ -1,0 +1,58 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of New, and of a Run that did not begin.
+var (
+	// ErrConfig is wrapped by every error of New, and by that of Run for a nil
+	// context: a field, or an argument, has a value that is not accepted.
+	ErrConfig = errors.New("supervisor: invalid configuration")
+
+	// ErrRunning is returned by Run while another Run of the same Supervisor
+	// has not returned.
+	ErrRunning = errors.New("supervisor: already running")
+)
+
+// Errors of a Run that gave up. Each of them comes wrapped together with the
+// cause, which errors.Is and errors.As reach.
+var (
+	// ErrStart says that a child failed to start for the first time.
+	ErrStart = errors.New("child failed to start")
+
+	// ErrIntensity says that there were more than Config.Intensity restarts
+	// within Config.Period.
+	ErrIntensity = errors.New("restart intensity exceeded")
+
+	// ErrAbandoned says that an Exclusive child would have had to run beside a
+	// predecessor that had not stopped within its limit.
+	ErrAbandoned = errors.New("exclusive child still running after its shutdown limit")
+)
+
+// Reasons for the end of a child, beside the errors that it returns itself.
+var (
+	// ErrInit is wrapped, with the cause, when it was Init that failed.
+	ErrInit = errors.New("init failed")
+
+	// ErrGoexit is the reason when runtime.Goexit ended the goroutine, which is
+	// also what FailNow and SkipNow of package testing do.
+	ErrGoexit = errors.New("runtime.Goexit called")
+)
+
+// A PanicError is the reason when a panic ended a child, or a step of the
+// supervisor itself. A panic(nil) arrives as a *runtime.PanicNilError in Value.
+type PanicError struct {
+	Value any    // what panic was called with
+	Stack []byte // of the panicking goroutine, as debug.Stack formats it
+}
+
+// Error returns the panic's value without the stack, to fit a line of a log.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns Value if that is an error, and nil otherwise.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

@@ -1,0 +1,176 @@
+package supervisor
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A Kind says what an Event is about.
+type Kind int
+
+const (
+	// ChildStarted: Init, if any, has returned nil, and Run is called. It comes
+	// before each of the following, except where those wrap ErrInit.
+	ChildStarted Kind = iota
+	// ChildExited: the child ended unasked; Err is the reason, nil if Run
+	// returned nil. It wraps ErrInit if it was Init that failed.
+	ChildExited
+	// ChildRestarting: a restart is due to the end of this child, for the reason
+	// Err. There is one such event per restart, however many children take part.
+	ChildRestarting
+	// ChildStopped: the child ended after its context was cancelled; Err is what
+	// it returned, or how it died.
+	ChildStopped
+	// ChildAbandoned: the child did not end within its Shutdown limit.
+	ChildAbandoned
+	// AbandonedEnded: an abandoned child has ended after all, with Err. This one
+	// may come after Run has returned.
+	AbandonedEnded
+	// Escalated: the supervisor gives up; Err is what Run is going to return.
+	Escalated
+	// OwnFault: the supervisor's bookkeeping died of Err and was started again.
+	OwnFault
+	// HookFault: OnEvent died of Err during the event before this one.
+	HookFault
+)
+
+// String returns the kind in words.
+func (k Kind) String() string {
+	return name(int(k), "Kind", "child started", "child exited", "child restarting", "child stopped",
+		"child abandoned", "abandoned child ended", "escalated", "own fault", "hook fault")
+}
+
+// An Event tells what happened. It goes to Config.OnEvent, which is called on a
+// goroutine of its own: serially, in order, but later than the fact.
+//
+// The hook may call any method of the Supervisor except Run. It should not
+// block: supervision goes on regardless, but while it does up to 1024 events
+// wait, further ones are lost (see Missed), and a Run that is about to return
+// waits one second for it and then returns without it. A panic or Goexit in the
+// hook ends that one call, and a HookFault event follows.
+type Event struct {
+	Kind       Kind
+	Supervisor string    // Config.Name
+	Child      string    // the child's name; empty for the last three kinds
+	Err        error     // the reason, as the Kind explains
+	Time       time.Time // when it happened
+	Missed     int       // how many events before this one were lost
+}
+
+// String formats the event as a line for a log.
+func (e Event) String() string {
+	s := e.Supervisor
+	if e.Child != "" {
+		s += "/" + e.Child
+	}
+	s += ": " + e.Kind.String()
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.Missed > 0 {
+		s += fmt.Sprintf(" (%d events lost before)", e.Missed)
+	}
+	return s
+}
+
+const (
+	maxPending = 1024        // events that wait for the hook, some 90 KB; see Event
+	hookGrace  = time.Second // how long a Run that is over waits for the hook
+)
+
+// mailbox calls the hook on a goroutine that lives only while events wait. The
+// alternative, a call on the supervisor's own goroutine, is simpler, but a full
+// pipe behind somebody's logger would then hold up restarts.
+type mailbox struct {
+	hook func(Event) // nil: events are dropped
+
+	mu struct { // a leaf: nothing else is locked, and no user code runs, under it
+		sync.Mutex
+		pending  []Event
+		missed   int
+		draining bool          // a goroutine is at work on pending
+		idle     chan struct{} // if not nil: to be closed when it has none left
+	}
+}
+
+// post appends an event. It never blocks and never calls the hook itself.
+func (m *mailbox) post(e Event) {
+	if m.hook == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.mu.pending) >= maxPending {
+		m.mu.missed++
+		return
+	}
+	e.Missed, m.mu.missed = m.mu.missed, 0
+	m.mu.pending = append(m.mu.pending, e)
+	if !m.mu.draining {
+		m.mu.draining = true
+		m.drain()
+	}
+}
+
+// drain starts the goroutine that calls the hook until nothing is pending; if
+// the hook kills it, the next one goes on with the next event.
+func (m *mailbox) drain() {
+	var at Event
+	spawn(func() error {
+		for {
+			var ok bool
+			if at, ok = m.next(); !ok {
+				return nil
+			}
+			m.hook(at)
+		}
+	}, func(reason error) {
+		if reason == nil {
+			return
+		}
+		if at.Kind != HookFault { // else a hook that always dies would never be done
+			m.post(Event{Kind: HookFault, Supervisor: at.Supervisor, Err: reason, Time: time.Now()})
+		}
+		m.drain()
+	})
+}
+
+// next takes the oldest event. Without one it ends the draining, so that the
+// caller must return.
+func (m *mailbox) next() (Event, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.mu.pending) == 0 {
+		m.mu.pending = nil
+		m.mu.draining = false
+		if m.mu.idle != nil {
+			close(m.mu.idle)
+			m.mu.idle = nil
+		}
+		return Event{}, false
+	}
+	e := m.mu.pending[0]
+	m.mu.pending[0] = Event{}
+	m.mu.pending = m.mu.pending[1:]
+	return e, true
+}
+
+// flush waits until the hook has seen every event, but no longer than hookGrace.
+func (m *mailbox) flush() {
+	m.mu.Lock()
+	if !m.mu.draining {
+		m.mu.Unlock()
+		return
+	}
+	idle := make(chan struct{})
+	m.mu.idle = idle // at most one Run at a time; one that gave up waiting is replaced
+	m.mu.Unlock()
+
+	limit := time.NewTimer(hookGrace)
+	defer limit.Stop()
+	select {
+	case <-idle:
+	case <-limit.C:
+	}
+}

@@ -1,0 +1,182 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHookDies: a hook that always dies costs nothing but the calls themselves.
+func TestHookDies(t *testing.T) {
+	for way, die := range map[string]func(){
+		"panic":  func() { panic("hook") },
+		"goexit": runtime.Goexit,
+	} {
+		t.Run(way, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				r := start(t, Config{Intensity: 2, OnEvent: func(Event) { die() }}, kid("a"), kid("b"))
+				r.journaled("+a +b")
+				r.story(step{"a", fails, "!a +a"}, step{"a", panics, "!a +a"})
+				require.EqualValues(t, 2, r.Restarts(), "a hook's death is no restart")
+				r.stop()
+				r.journaled("-b -a")
+				events := r.seen()
+				require.Zero(t, kinds(events, OwnFault))
+				faults := kinds(events, HookFault)
+				require.Len(t, events, faults*2, "one HookFault for each other event, and none for itself")
+				for _, e := range events {
+					if e.Kind == HookFault {
+						require.Error(t, e.Err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestHookDiesOnce: the event it died of is not delivered again, none is lost.
+func TestHookDiesOnce(t *testing.T) {
+	in(t, func(t *testing.T) {
+		died := false
+		r := start(t, Config{Intensity: 1, OnEvent: func(e Event) {
+			if e.Kind == ChildExited && !died {
+				died = true
+				panic(errBoom)
+			}
+		}}, kid("a"))
+		r.tell("a", fails)
+		r.stop()
+		events := r.seen()
+		var got []Kind
+		for _, e := range events {
+			if e.Kind == HookFault {
+				require.ErrorIs(t, e.Err, errBoom)
+				continue // its place depends on who was faster
+			}
+			got = append(got, e.Kind)
+		}
+		require.Equal(t, []Kind{ChildStarted, ChildExited, ChildRestarting, ChildStarted, ChildStopped}, got)
+		require.Len(t, events, 6)
+	})
+}
+
+// TestHookBlocks: supervision goes on, what exceeds the memory is lost and
+// counted, and Run returns without the hook after a second.
+func TestHookBlocks(t *testing.T) {
+	in(t, func(t *testing.T) {
+		block := make(chan struct{})
+		r := start(t, Config{Intensity: 1000, OnEvent: func(Event) { <-block }}, kid("a"))
+		for range 1000 { // three events each
+			r.tell("a", fails)
+		}
+		require.Equal(t, "a running", r.states())
+		require.EqualValues(t, 1000, r.Restarts())
+		require.Equal(t, hookGrace, since(r.stop))
+
+		close(block)
+		events := r.seen()
+		require.Len(t, events, maxPending+1) // one was in the hook
+		require.Zero(t, events[len(events)-1].Missed)
+
+		r.run()
+		first := r.seen()[0]
+		require.Equal(t, 1+3*1000+1-len(events), first.Missed)
+		require.Contains(t, first.String(), "lost")
+		require.Zero(t, since(r.stop))
+		require.Zero(t, r.seen()[0].Missed, "told once")
+	})
+}
+
+// TestHookIsSerial: also among the events of children that end on their own
+// goroutines after Run has returned, and in the order of the events.
+func TestHookIsSerial(t *testing.T) {
+	in(t, func(t *testing.T) {
+		var inside, calls atomic.Int32
+		actors := make([]*actor, 50)
+		for i := range actors {
+			actors[i] = kid(fmt.Sprint(i)).within(1).thatIsDeaf()
+		}
+		var last time.Time
+		r := start(t, Config{OnEvent: func(e Event) {
+			require.EqualValues(t, 1, inside.Add(1))
+			require.False(t, e.Time.Before(last))
+			last = e.Time
+			time.Sleep(time.Microsecond)
+			calls.Add(1)
+			inside.Add(-1)
+		}}, actors...)
+		r.stop()
+		require.Equal(t, 50, r.Abandoned())
+		for _, a := range actors {
+			r.tell(a.Name, returns)
+		}
+		time.Sleep(time.Second)
+		require.EqualValues(t, 150, calls.Load())
+	})
+}
+
+// TestHookCallsBack: the hook may use the supervisor, and may end it.
+func TestHookCallsBack(t *testing.T) {
+	in(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var s *Supervisor
+		s, err := New(Config{OnEvent: func(e Event) {
+			_, _, _ = s.Children(), s.Abandoned(), s.Restarts()
+			cancel()
+		}}, Child{Name: "a", Run: func(ctx context.Context) error { <-ctx.Done(); return nil }})
+		require.NoError(t, err)
+		require.NoError(t, s.Run(ctx))
+	})
+}
+
+// TestRunWaitsForHook: when Run returns, a hook that does not block has seen all.
+func TestRunWaitsForHook(t *testing.T) {
+	in(t, func(t *testing.T) {
+		var seen []Kind
+		s, err := New(Config{OnEvent: func(e Event) {
+			time.Sleep(100 * time.Millisecond)
+			seen = append(seen, e.Kind)
+		}}, Child{Name: "a", Run: func(context.Context) error { return errBoom }})
+		require.NoError(t, err)
+		require.ErrorIs(t, s.Run(t.Context()), ErrIntensity)
+		require.Equal(t, []Kind{ChildStarted, ChildExited, Escalated}, seen)
+	})
+}
+
+func TestEventText(t *testing.T) {
+	e := Event{Kind: ChildExited, Supervisor: "top", Child: "writer", Err: errBoom}
+	require.Equal(t, "top/writer: child exited: boom", e.String())
+	e = Event{Kind: OwnFault, Supervisor: "top", Err: &PanicError{Value: 1}, Missed: 3}
+	require.Equal(t, "top: own fault: panic: 1 (3 events lost before)", e.String())
+	for k := ChildStarted; k <= HookFault; k++ {
+		require.NotContains(t, k.String(), "Kind")
+	}
+	require.Equal(t, "Kind(9)", Kind(9).String())
+	require.Equal(t, "State(-1)", State(-1).String())
+	require.Equal(t, "Restart(3)", Restart(3).String())
+}
+
+// TestEventsCarryTheSupervisorAndTheMoment of the fact, not of the call.
+func TestEventsCarryTheSupervisorAndTheMoment(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Name: "top"}, kid("a").thatIsDeaf())
+		begun := time.Now()
+		r.stop()
+		synctest.Wait()
+		for _, e := range r.seen() {
+			require.Equal(t, "top", e.Supervisor)
+			require.Equal(t, "a", e.Child)
+			if e.Kind == ChildStarted {
+				require.Equal(t, begun, e.Time)
+			} else {
+				require.Equal(t, begun.Add(DefaultShutdown), e.Time)
+			}
+		}
+	})
+}

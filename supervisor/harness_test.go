@@ -1,0 +1,295 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var errBoom = errors.New("boom")
+
+// The ways in which an actor can be told to end.
+var (
+	returns = func() error { return nil }
+	fails   = func() error { return errBoom }
+	panics  = func() error { panic("boom") }
+	exits   = func() error { runtime.Goexit(); return nil }
+)
+
+// An actor is a child that does as it is told. It writes into the rig's journal:
+// "+a" when it is up, "?a" when its Init failed, "-a" when its context is
+// cancelled, "!a" when it is told to end. Every actor has an Init, unless it is
+// plain, so that the journal shows in which order children are started.
+type actor struct {
+	Child
+	init  func(n int) error // what the n-th Init does, from 1; may be nil
+	plain bool              // has no Init at all
+	deaf  bool              // ignores its context
+
+	orders chan func() error
+	inits  int
+	live   int // incarnations in Run
+}
+
+func kid(name string) *actor { return &actor{Child: Child{Name: name}} }
+
+func (a *actor) as(r Restart) *actor              { a.Restart = r; return a }
+func (a *actor) within(d time.Duration) *actor    { a.Shutdown = d; return a }
+func (a *actor) thatIsPlain() *actor              { a.plain = true; return a }
+func (a *actor) thatIsDeaf() *actor               { a.deaf = true; return a }
+func (a *actor) thatIsExclusive() *actor          { a.Exclusive = true; return a }
+func (a *actor) with(init func(int) error) *actor { a.init = init; return a }
+
+// A rig is a supervisor with its actors, in a synctest bubble.
+type rig struct {
+	*Supervisor
+	t      *testing.T
+	cancel context.CancelFunc
+	result chan error
+	free   chan struct{} // closed: deaf actors end
+	actors map[string]*actor
+
+	mu      sync.Mutex
+	journal []string
+	events  []Event
+}
+
+// build makes a supervisor without running it. At the end of the test whatever
+// still runs is ended, and then every actor, and every other goroutine, must be
+// gone.
+func build(t *testing.T, cfg Config, actors ...*actor) *rig {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	r := &rig{t: t, actors: map[string]*actor{}, free: make(chan struct{})}
+	hook := cfg.OnEvent
+	cfg.OnEvent = func(e Event) {
+		r.mu.Lock()
+		r.events = append(r.events, e)
+		r.mu.Unlock()
+		if hook != nil {
+			hook(e)
+		}
+	}
+	var children []Child
+	for _, a := range actors {
+		r.actors[a.Name] = a
+		children = append(children, r.wire(a))
+	}
+	s, err := New(cfg, children...)
+	require.NoError(t, err)
+	r.Supervisor = s
+	t.Cleanup(func() {
+		close(r.free)
+		if r.cancel != nil {
+			r.cancel()
+			<-r.result
+		}
+		synctest.Wait()
+		require.Zero(t, s.Abandoned(), "abandoned children after all have ended")
+		for _, a := range actors {
+			require.Zero(t, r.running(a.Name), "child %s still runs", a.Name)
+		}
+		for i := 0; runtime.NumGoroutine() > before && i < 1e7; i++ {
+			runtime.Gosched() // one that is through may still be counted
+		}
+		require.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines are left")
+	})
+	return r
+}
+
+// start builds a rig, runs it and lets it settle.
+func start(t *testing.T, cfg Config, actors ...*actor) *rig {
+	t.Helper()
+	r := build(t, cfg, actors...)
+	r.run()
+	return r
+}
+
+func (r *rig) run() {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	result := make(chan error, 1)
+	r.cancel, r.result = cancel, result
+	go func() { result <- r.Run(ctx); close(result) }()
+	synctest.Wait()
+}
+
+// wire gives the actor its functions.
+func (r *rig) wire(a *actor) Child {
+	a.orders = make(chan func() error)
+	c := a.Child
+	if !a.plain {
+		c.Init = func(ctx context.Context) error {
+			r.mu.Lock()
+			a.inits++
+			n := a.inits
+			r.mu.Unlock()
+			line := "?" + a.Name
+			defer func() { r.note(line) }()
+			if a.init != nil {
+				if err := a.init(n); err != nil {
+					return err
+				}
+			}
+			line = "+" + a.Name
+			return nil
+		}
+	}
+	c.Run = func(ctx context.Context) error {
+		r.mu.Lock()
+		a.live++
+		r.mu.Unlock()
+		if a.plain {
+			r.note("+" + a.Name)
+		}
+		defer func() {
+			r.mu.Lock()
+			a.live--
+			r.mu.Unlock()
+		}()
+		asked := ctx.Done()
+		for {
+			select {
+			case <-asked:
+				r.note("-" + a.Name)
+				if !a.deaf {
+					return ctx.Err()
+				}
+				asked = nil
+			case order := <-a.orders:
+				r.note("!" + a.Name)
+				return order()
+			case <-r.free:
+				if a.deaf {
+					return nil
+				}
+				<-ctx.Done()
+				return nil
+			}
+		}
+	}
+	return c
+}
+
+func (r *rig) note(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.journal = append(r.journal, line)
+}
+
+// tell makes one incarnation of an actor end and lets the rest settle.
+func (r *rig) tell(name string, order func() error) {
+	r.t.Helper()
+	select {
+	case r.actors[name].orders <- order:
+	case <-time.After(time.Hour):
+		r.t.Fatalf("child %s does not run", name)
+	}
+	synctest.Wait()
+}
+
+func (r *rig) running(name string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.actors[name].live
+}
+
+// journaled compares what was journaled since the last call.
+func (r *rig) journaled(want string) {
+	r.t.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Equal(r.t, want, strings.Join(r.journal, " "))
+	r.journal = nil
+}
+
+// reported compares the events since the last call, as "child kind" lines.
+func (r *rig) reported(want ...string) {
+	r.t.Helper()
+	var got []string
+	for _, e := range r.seen() {
+		got = append(got, strings.TrimSpace(e.Child+" "+strings.TrimPrefix(e.Kind.String(), "child ")))
+	}
+	require.Equal(r.t, want, got)
+}
+
+// seen returns, and forgets, the events so far.
+func (r *rig) seen() []Event {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events := r.events
+	r.events = nil
+	return events
+}
+
+// states formats Children.
+func (r *rig) states() string {
+	synctest.Wait()
+	var list []string
+	for _, c := range r.Children() {
+		list = append(list, c.Name+" "+c.State.String())
+	}
+	return strings.Join(list, ", ")
+}
+
+func (r *rig) isRunning() {
+	r.t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-r.result:
+		r.t.Fatalf("Run has returned: %v", err)
+	default:
+	}
+}
+
+// ends waits, an hour at most, for Run to return and gives its error.
+func (r *rig) ends() error {
+	r.t.Helper()
+	select {
+	case err, ok := <-r.result:
+		require.True(r.t, ok, "Run's result was asked for twice")
+		return err
+	case <-time.After(time.Hour):
+		r.t.Fatal("Run does not return")
+		return nil
+	}
+}
+
+// stop asks Run to end and expects it to do so without an error.
+func (r *rig) stop() {
+	r.t.Helper()
+	r.cancel()
+	require.NoError(r.t, r.ends())
+}
+
+// in runs the test in a synctest bubble.
+func in(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
+
+// story is a list of steps: tell a child to end, and compare the journal.
+type step struct {
+	child string
+	order func() error
+	want  string
+}
+
+func (r *rig) story(steps ...step) {
+	r.t.Helper()
+	for _, s := range steps {
+		r.tell(s.child, s.order)
+		r.journaled(s.want)
+	}
+}
+
+// kinds counts events of a kind.
+func kinds(events []Event, k Kind) int {
+	return len(slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.Kind != k }))
+}

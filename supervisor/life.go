@@ -1,0 +1,124 @@
+package supervisor
+
+import (
+	"context"
+	"time"
+)
+
+// life is one incarnation of a child: from a start to the end of its goroutine.
+// It is where the end is recorded, and it stays there until the supervisor looks:
+// no message can get lost with a goroutine that was to receive it.
+type life struct {
+	s      *Supervisor
+	index  int // of the child
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan<- struct{} // of the run that started it
+
+	launched  bool          // the goroutine exists; only the run's owner looks
+	announced bool          // ChildStarted was reported; likewise
+	done      chan struct{} // closed when the goroutine is over; err may be read then
+
+	// Guarded by s.mu, and err also by done.
+	ready     bool // Init has returned nil, or there is none
+	abandoned bool // the supervisor has turned away from it
+	err       error
+}
+
+// launch starts the goroutine. It belongs after the life has been registered in
+// its slot: a fault in between costs a life that never began, whereas the other
+// way round it would cost a goroutine that nobody knows.
+func (l *life) launch() {
+	l.launched = true
+	spawn(l.body, l.end)
+}
+
+// body is the child, as seen from its goroutine.
+func (l *life) body() error {
+	child := &l.s.children[l.index]
+	if child.Init != nil {
+		if err := child.Init(l.ctx); err != nil {
+			return err
+		}
+		l.s.mu.Lock()
+		l.ready = true
+		l.s.mu.Unlock()
+		poke(l.wake)
+	}
+	return child.Run(l.ctx)
+}
+
+// end records the end, on the child's goroutine. An abandoned life has no one
+// else to report it, possibly long after the Run that it belonged to.
+func (l *life) end(reason error) {
+	l.cancel() // for the sake of what the child has left behind under its context
+	l.s.mu.Lock()
+	l.err = reason
+	close(l.done)
+	if l.abandoned {
+		l.s.mu.abandoned[l.index]--
+		l.s.post(AbandonedEnded, l.s.children[l.index].Name, reason)
+	}
+	l.s.mu.Unlock()
+	poke(l.wake)
+}
+
+// abandon turns away from a life that is late, unless it has ended by now, in
+// which case it returns false and does nothing. The lock makes sure that exactly
+// one of abandon and end sees the other.
+func (l *life) abandon() bool {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	if l.over() {
+		return false
+	}
+	l.abandoned = true
+	l.s.mu.abandoned[l.index]++
+	l.s.post(ChildAbandoned, l.s.children[l.index].Name, nil)
+	return true
+}
+
+// over reports whether the goroutine has ended.
+func (l *life) over() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// isReady reports whether Init is done with.
+func (l *life) isReady() bool {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.ready
+}
+
+// wait waits for the end until the deadline.
+func (l *life) wait(deadline time.Time) {
+	late, stop := alarm(deadline)
+	defer stop()
+	select {
+	case <-l.done:
+	case <-late:
+	}
+}
+
+// alarm returns a channel that fires at t, or never if t is zero.
+func alarm(t time.Time) (late <-chan time.Time, stop func() bool) {
+	if t.IsZero() {
+		return nil, func() bool { return true }
+	}
+	timer := time.NewTimer(time.Until(t))
+	return timer.C, timer.Stop
+}
+
+// poke wakes whoever waits on a one-slot channel. A poke too many is harmless,
+// since the one woken looks at the state and not at the number of pokes.
+func poke(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,375 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The two ways in which bookkeeping may die.
+var deaths = map[string]func(){
+	"panic":  func() { panic(errBoom) },
+	"goexit": runtime.Goexit,
+}
+
+// A play is a scenario with an outcome that must not depend on own faults.
+type play struct {
+	name   string
+	points []string // that it comes by
+	run    func(t *testing.T, fault func(string)) (outcome string, events []Event)
+}
+
+// retell gives the journal, the final states, and what Run returned.
+func retell(r *rig, err error) (string, []Event) {
+	r.mu.Lock()
+	journal := strings.Join(r.journal, " ")
+	r.mu.Unlock()
+	return fmt.Sprintf("%s | %s | %v | %d restarts, %d abandoned",
+		journal, r.states(), err, r.Restarts(), r.Abandoned()), r.seen()
+}
+
+var plays = []play{
+	{
+		name: "restarts and a shutdown with a late child",
+		points: []string{pointStep, pointReady, pointExit, pointDecide, pointStart, pointRegistered, pointStarted,
+			pointStop, pointStopping, pointAbandon, pointFinish},
+		run: func(t *testing.T, fault func(string)) (string, []Event) {
+			r := start(t, Config{Strategy: RestForOne, Intensity: 50, Fault: fault},
+				kid("a"), kid("b").as(Transient), kid("c").as(Temporary),
+				kid("d").within(time.Second).thatIsDeaf(), kid("e"), kid("p").thatIsPlain())
+			r.tell("b", panics)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			r.tell("e", exits)
+			r.tell("b", returns)
+			r.cancel()
+			return retell(r, r.ends())
+		},
+	},
+	{
+		name:   "a first Init fails",
+		points: []string{pointStep, pointReady, pointExit, pointDecide, pointEscalate, pointStart, pointStop, pointFinish},
+		run: func(t *testing.T, fault func(string)) (string, []Event) {
+			r := start(t, Config{Intensity: 50, Fault: fault},
+				kid("a"), kid("b"), kid("c").with(func(int) error { return errBoom }), kid("d"))
+			return retell(r, r.ends())
+		},
+	},
+	{
+		name:   "an exclusive child is late",
+		points: []string{pointStep, pointExit, pointDecide, pointStop, pointStopping, pointAbandon, pointFinish},
+		run: func(t *testing.T, fault func(string)) (string, []Event) {
+			r := start(t, Config{Strategy: OneForAll, Intensity: 50, Fault: fault},
+				kid("a"), kid("b"), kid("c").thatIsExclusive().thatIsDeaf(), kid("d"))
+			r.tell("b", fails)
+			return retell(r, r.ends())
+		},
+	},
+}
+
+// TestOneOwnFaultAnywhere runs each play once for each moment at which Fault is
+// called and for each way to die, and expects the same outcome every time: no
+// child lost, none started twice, none stopped out of order, the same verdict.
+func TestOneOwnFaultAnywhere(t *testing.T) {
+	for _, p := range plays {
+		t.Run(p.name, func(t *testing.T) {
+			var want string
+			var moments []string
+			in(t, func(t *testing.T) {
+				want, _ = p.run(t, func(point string) { moments = append(moments, point) })
+			})
+			require.Subset(t, Points(), moments)
+			require.Subset(t, moments, p.points)
+			for way, die := range deaths {
+				for k, at := range moments {
+					in(t, func(t *testing.T) {
+						n := 0
+						got, events := p.run(t, func(point string) {
+							if n++; n == k+1 {
+								die()
+							}
+						})
+						require.Equal(t, want, got, "%s at about %s, call %d", way, at, k)
+						if n > k { // the number of steps may vary by a few
+							require.Equal(t, 1, kinds(events, OwnFault))
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// TestPlaysCoverAllPoints, so that no point goes untested.
+func TestPlaysCoverAllPoints(t *testing.T) {
+	covered := map[string]bool{}
+	for _, p := range plays {
+		for _, point := range p.points {
+			covered[point] = true
+		}
+	}
+	for _, point := range Points() {
+		require.True(t, covered[point], point)
+	}
+	require.Len(t, covered, len(Points()))
+}
+
+// TestEveryPointDiesOnce: each point fails at its first call, all in one Run.
+func TestEveryPointDiesOnce(t *testing.T) {
+	for way, die := range deaths {
+		for _, p := range plays {
+			t.Run(p.name+"/"+way, func(t *testing.T) {
+				in(t, func(t *testing.T) {
+					want, _ := p.run(t, nil)
+					died := map[string]bool{}
+					got, events := p.run(t, func(point string) {
+						if !died[point] {
+							died[point] = true
+							die()
+						}
+					})
+					require.Equal(t, want, got)
+					require.GreaterOrEqual(t, len(died), len(p.points))
+					require.Equal(t, len(died), kinds(events, OwnFault))
+				})
+			})
+		}
+	}
+}
+
+// TestPointAlwaysDies: bookkeeping that never works again, at one point. Run
+// returns an error that says so, in the time that its children's limits allow,
+// and every child has been asked to stop, in reverse order.
+func TestPointAlwaysDies(t *testing.T) {
+	for _, point := range Points() {
+		for way, die := range deaths {
+			for _, intensity := range []int{0, 3, 1e9} {
+				t.Run(fmt.Sprintf("%s/%s/%d", point, way, intensity), func(t *testing.T) {
+					in(t, func(t *testing.T) {
+						calls := 0
+						r := build(t, Config{Strategy: OneForAll, Intensity: intensity, Fault: func(p string) {
+							if p == point {
+								calls++
+								die()
+							}
+						}}, kid("a"), kid("p").thatIsPlain(), kid("d").within(time.Second).thatIsDeaf(), kid("e"))
+						r.run()
+						// Come by the points that need failures, a late child, or a
+						// shutdown, if the run gets so far.
+						for range min(intensity, 3) + 1 {
+							r.order("a", fails)
+							time.Sleep(time.Second + 1)
+						}
+						r.cancel()
+
+						var err error
+						require.LessOrEqual(t, since(func() { err = r.ends() }), time.Second)
+						if intensity > 3 && (point == pointStarted || point == pointStopping || point == pointEscalate) {
+							// The first two lie behind what was to be done: each fault
+							// costs a count, but the run gets on. The third was not
+							// reached at all.
+							require.NoError(t, err)
+							require.Zero(t, kinds(r.seen(), Escalated))
+							return
+						}
+						require.ErrorIs(t, err, ErrIntensity)
+						switch point {
+						case pointStop, pointStopping, pointAbandon, pointFinish:
+							// The child's failures may have been first.
+						default:
+							require.ErrorContains(t, err, "own fault")
+						}
+						if strings.Contains(err.Error(), "own fault") && way == "goexit" {
+							require.ErrorIs(t, err, ErrGoexit)
+						} else {
+							require.ErrorIs(t, err, errBoom)
+						}
+						require.LessOrEqual(t, calls, maxFaults+2)
+						require.Zero(t, r.running("a")+r.running("p")+r.running("e"))
+						require.Equal(t, r.Abandoned(), r.running("d"))
+						events := r.seen()
+						require.Equal(t, 1, kinds(events, Escalated))
+						require.Equal(t, calls, kinds(events, OwnFault))
+						require.Equal(t, kinds(events, ChildStarted), kinds(events, ChildExited)+
+							kinds(events, ChildStopped)+kinds(events, ChildAbandoned))
+					})
+				})
+			}
+		}
+	}
+}
+
+// order is tell, for a child that may not run.
+func (r *rig) order(name string, order func() error) {
+	select {
+	case r.actors[name].orders <- order:
+	case <-time.After(1):
+	}
+	synctest.Wait()
+}
+
+// TestLastResortKeepsOrderAndLimits: the way of stopping that is left when the
+// usual one does not work.
+func TestLastResortKeepsOrderAndLimits(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Fault: func(point string) {
+			if point == pointStop {
+				panic("always")
+			}
+		}}, kid("a"), kid("b").within(time.Minute).thatIsDeaf(), kid("c"))
+		r.journaled("+a +b +c")
+		r.seen()
+		r.cancel()
+		require.Equal(t, time.Minute, since(func() { require.ErrorIs(t, r.ends(), ErrIntensity) }))
+		r.journaled("-c -b -a")
+		r.reported("own fault", "escalated", "c stopped", "b abandoned", "a stopped")
+	})
+}
+
+// TestOwnFaultsCount: faults and restarts share the window, which slides.
+func TestOwnFaultsCount(t *testing.T) {
+	in(t, func(t *testing.T) {
+		faulty := false
+		r := start(t, Config{Intensity: 2, Fault: func(point string) {
+			if faulty {
+				faulty = false
+				panic(errBoom)
+			}
+		}}, kid("a"))
+		for range 3 {
+			faulty = true
+			r.tell("a", fails) // a fault and a restart
+			require.Equal(t, "a running", r.states())
+			time.Sleep(DefaultPeriod + 1)
+		}
+		require.EqualValues(t, 3, r.Restarts(), "own faults are not restarts")
+		faulty = true
+		r.tell("a", fails)
+		r.tell("a", fails)
+		require.ErrorIs(t, r.ends(), ErrIntensity)
+	})
+}
+
+// TestOwnFaultsUnderLoad. Children fail in all ways, at random times, while the
+// bookkeeping dies at random. Properties:
+//
+//  1. no child ever runs twice at the same time;
+//  2. whenever all is quiet, every permanent child runs;
+//  3. each start of a child is followed by exactly one end of it;
+//  4. each injected fault is reported once;
+//  5. a shutdown in the middle of it ends everything, without an error.
+func TestOwnFaultsUnderLoad(t *testing.T) {
+	for _, strategy := range []Strategy{OneForOne, OneForAll, RestForOne} {
+		for seed := range uint64(8) {
+			t.Run(fmt.Sprint(strategy, seed), func(t *testing.T) {
+				in(t, func(t *testing.T) { underLoad(t, strategy, seed) })
+			})
+		}
+	}
+}
+
+func underLoad(t *testing.T, strategy Strategy, seed uint64) {
+	const children = 10
+	var quiet atomic.Bool
+	var live [children]atomic.Int32
+	var starts, ends, injected, reported int64
+	dice := rand.New(rand.NewPCG(seed, 1)) // of the bookkeeping
+
+	list := make([]Child, children)
+	for i := range list {
+		mine := rand.New(rand.NewPCG(seed, uint64(2+i)))
+		pause := func() { time.Sleep(time.Duration(mine.IntN(100)) * time.Millisecond) }
+		list[i] = Child{Name: fmt.Sprint(i), Exclusive: true, Shutdown: Forever}
+		if i%2 == 0 {
+			list[i].Init = func(context.Context) error { pause(); return nil }
+		}
+		list[i].Run = func(ctx context.Context) error {
+			if n := live[i].Add(1); n != 1 {
+				t.Errorf("child %d runs %d times", i, n)
+			}
+			defer live[i].Add(-1)
+			for {
+				select {
+				case <-ctx.Done():
+					pause()
+					return nil
+				case <-time.After(time.Duration(1+mine.IntN(1000)) * time.Millisecond):
+				}
+				if quiet.Load() {
+					continue
+				}
+				switch mine.IntN(10) {
+				case 0:
+					return errBoom
+				case 1:
+					panic(errBoom)
+				case 2:
+					runtime.Goexit()
+				case 3:
+					return nil
+				}
+			}
+		}
+	}
+	s, err := New(Config{
+		Strategy:  strategy,
+		Intensity: 1e6,
+		OnEvent: func(e Event) {
+			switch e.Kind {
+			case ChildStarted:
+				starts++
+			case ChildExited, ChildStopped:
+				if !errors.Is(e.Err, ErrInit) {
+					ends++
+				}
+			case OwnFault:
+				reported++
+			}
+		},
+		Fault: func(string) {
+			switch dice.IntN(40) {
+			case 0:
+				injected++
+				panic(errBoom)
+			case 1:
+				injected++
+				runtime.Goexit()
+			}
+		},
+	}, list...)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- s.Run(ctx) }()
+	for range 5 {
+		time.Sleep(20 * time.Second)
+		quiet.Store(true)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		for i := range live {
+			require.EqualValues(t, 1, live[i].Load(), "child %d", i)
+		}
+		quiet.Store(false)
+	}
+	cancel()
+	require.NoError(t, <-result)
+	synctest.Wait()
+	require.Equal(t, starts, ends)
+	require.Positive(t, injected)
+	require.Equal(t, injected, reported)
+	require.Positive(t, s.Restarts())
+	require.Zero(t, s.Abandoned())
+	for i := range live {
+		require.Zero(t, live[i].Load())
+	}
+}

@@ -1,0 +1,158 @@
+package supervisor
+
+import (
+	"context"
+	"time"
+)
+
+// goal is what the supervisor wants of a child; life and State are what it has.
+type goal int
+
+const (
+	up    goal = iota // it should run
+	again             // its life should end, and another one begin
+	down              // it should not run
+)
+
+// slot is the place of one child in one Run.
+type slot struct {
+	Child
+	index int
+
+	goal     goal
+	life     *life     // the incarnation at work; nil if there is none
+	lives    int       // how many have been launched
+	born     bool      // an Init has succeeded
+	deadline time.Time // when it is late, if its state is Stopping
+	exit     *exit     // an end that nobody has judged yet
+
+	// Written by the run's owner under s.mu, so that Children may read.
+	state    State
+	since    time.Time
+	restarts uint64
+	removed  bool // was Temporary and is no more
+}
+
+// exit is an end that the supervisor did not ask for.
+type exit struct {
+	reason error // nil: the child returned nil
+	inInit bool
+}
+
+func newSlots(children []Child) []*slot {
+	slots := make([]*slot, len(children))
+	for i, c := range children {
+		slots[i] = &slot{Child: c, index: i}
+	}
+	return slots
+}
+
+// run is the state of one Run. At any moment one goroutine owns it: that of loop
+// or, when that has died and before the next, the caller of Run.
+type run struct {
+	s     *Supervisor
+	ctx   context.Context // of Run; children do not get its cancellation
+	wake  chan struct{}   // one slot; poked when some child's life has news
+	slots []*slot         // in the order of start
+
+	window window // restarts and own faults
+	faults int    // own faults since the last step that was completed
+
+	stopping bool      // every goal is down, and stays so
+	verdict  error     // what Run will return
+	deadline time.Time // when the child that is being stopped is late; zero is never
+}
+
+func newRun(s *Supervisor, ctx context.Context) *run {
+	r := &run{
+		s:      s,
+		ctx:    ctx,
+		wake:   make(chan struct{}, 1),
+		slots:  newSlots(s.children),
+		window: window{limit: s.cfg.Intensity, period: s.cfg.Period},
+	}
+	now := time.Now()
+	for _, c := range r.slots {
+		c.state, c.since = Waiting, now
+	}
+	return r
+}
+
+// loop is the supervisor at work. It may die anywhere and be called again.
+func (r *run) loop() {
+	for !r.step() {
+		r.wait()
+	}
+}
+
+// step compares what should run with what does, does what can be done now, and
+// reports whether all is over. Its parts (act.go) look at state alone, never at
+// what they did before: that is why a step that died half-way may be repeated.
+// Each change of state is a function without fault points, called between them.
+func (r *run) step() (over bool) {
+	r.fault(pointStep)
+	if !r.stopping && r.ctx.Err() != nil {
+		r.stop(nil)
+	}
+	r.observe()
+	r.decide()
+	if r.halt() {
+		if r.stopping {
+			r.fault(pointFinish)
+			return true
+		}
+		r.launch()
+	}
+	r.faults = 0
+	return false
+}
+
+// wait sleeps until there may be something to do.
+func (r *run) wait() {
+	var asked <-chan struct{}
+	if !r.stopping {
+		asked = r.ctx.Done()
+	}
+	late, stop := alarm(r.deadline)
+	defer stop()
+	select {
+	case <-r.wake:
+	case <-asked:
+	case <-late:
+	}
+}
+
+// stop makes the run wind down and then return verdict. It stops no child by
+// itself; halt does. The caller has made sure that the run is not stopping yet.
+func (r *run) stop(verdict error) {
+	if verdict != nil {
+		r.s.post(Escalated, "", verdict)
+	}
+	r.verdict = verdict
+	r.stopping = true
+	for _, c := range r.slots {
+		c.goal = down
+		c.exit = nil
+		if c.life == nil {
+			r.set(c, Stopped)
+		}
+	}
+}
+
+// set changes a child's visible state.
+func (r *run) set(c *slot, state State) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	if c.state != state {
+		c.state, c.since = state, time.Now()
+	}
+}
+
+// remove forgets a Temporary child that has ended, for the rest of the run.
+func (r *run) remove(c *slot) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	c.goal = down
+	c.state, c.since = Stopped, time.Now()
+	c.removed = true
+}

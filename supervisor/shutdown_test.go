@@ -1,0 +1,327 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// since returns how much of the bubble's time f takes.
+func since(f func()) time.Duration {
+	before := time.Now()
+	f()
+	return time.Since(before)
+}
+
+// TestLateChildIsAbandoned: the limit is kept, what is abandoned is counted and
+// reported, the others are still stopped, and so is the end reported when it comes.
+func TestLateChildIsAbandoned(t *testing.T) {
+	for name, tc := range map[string]struct{ shutdown, want time.Duration }{
+		"default":    {0, DefaultShutdown},
+		"own limit":  {time.Minute, time.Minute},
+		"nanosecond": {1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				r := start(t, Config{}, kid("a"), kid("b").within(tc.shutdown).thatIsDeaf(), kid("c"))
+				r.journaled("+a +b +c")
+				r.seen()
+				require.Equal(t, tc.want, since(r.stop))
+				r.journaled("-c -b -a")
+				require.Equal(t, 1, r.Abandoned())
+				r.reported("c stopped", "b abandoned", "a stopped")
+
+				time.Sleep(time.Hour)
+				r.tell("b", fails)
+				require.Zero(t, r.Abandoned())
+				events := r.seen()
+				require.Len(t, events, 1)
+				require.Equal(t, AbandonedEnded, events[0].Kind)
+				require.Equal(t, "b", events[0].Child)
+				require.ErrorIs(t, events[0].Err, errBoom)
+			})
+		})
+	}
+}
+
+// TestAbandonedEndsByPanicOrGoexit: even then it is caught.
+func TestAbandonedEndsByPanicOrGoexit(t *testing.T) {
+	for way, order := range map[string]func() error{"panic": panics, "goexit": exits} {
+		t.Run(way, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				r := start(t, Config{}, kid("a").thatIsDeaf())
+				r.stop()
+				require.Equal(t, 1, r.Abandoned())
+				r.tell("a", order)
+				require.Zero(t, r.Abandoned())
+			})
+		})
+	}
+}
+
+// TestJustInTime: a child that ends at the last moment is not abandoned.
+func TestJustInTime(t *testing.T) {
+	for _, tc := range []struct {
+		takes     time.Duration
+		abandoned bool
+	}{{time.Second - 1, false}, {time.Second + 1, true}} {
+		t.Run(fmt.Sprint(tc.takes), func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				a := kid("a").within(time.Second)
+				r := build(t, Config{}, a)
+				r.children[0].Run = func(ctx context.Context) error {
+					<-ctx.Done()
+					time.Sleep(tc.takes)
+					return nil
+				}
+				r.run()
+				require.Equal(t, min(tc.takes, time.Second), since(r.stop))
+				require.Equal(t, tc.abandoned, r.Abandoned() == 1)
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+func TestForeverWaits(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{}, kid("a"), kid("b").within(Forever).thatIsDeaf())
+		r.journaled("+a +b")
+		r.cancel()
+		time.Sleep(10000 * time.Hour)
+		r.isRunning()
+		r.journaled("-b")
+		require.Equal(t, "a running, b stopping", r.states())
+		r.tell("b", returns)
+		require.NoError(t, r.ends())
+		r.journaled("!b -a")
+	})
+}
+
+// TestInitIgnoresContext: the limit holds for an Init that hangs, too.
+func TestInitIgnoresContext(t *testing.T) {
+	in(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		r := start(t, Config{}, kid("a"), kid("b").with(func(int) error { <-hang; return errBoom }))
+		require.Equal(t, "a running, b starting", r.states())
+		require.Equal(t, DefaultShutdown, since(r.stop))
+		require.Equal(t, 1, r.Abandoned())
+		close(hang)
+	})
+}
+
+// TestRunFollowsInit: after a successful Init, Run is called even if the child
+// was asked to stop meanwhile, so that it may clean up.
+func TestRunFollowsInit(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{}, kid("a").with(func(int) error { time.Sleep(time.Second); return nil }))
+		r.stop()
+		r.journaled("+a -a")
+		r.reported("a started", "a stopped")
+	})
+}
+
+// TestInitHangsOnRestart: the rest goes on, and shutdown works.
+func TestInitHangsOnRestart(t *testing.T) {
+	for _, strategy := range []Strategy{OneForOne, OneForAll, RestForOne} {
+		t.Run(strategy.String(), func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				hang := make(chan struct{})
+				r := start(t, Config{Strategy: strategy, Intensity: 1}, kid("a"), kid("b").with(func(n int) error {
+					if n > 1 {
+						<-hang
+					}
+					return nil
+				}))
+				r.tell("b", fails)
+				time.Sleep(time.Hour)
+				require.Equal(t, "a running, b starting", r.states())
+				require.Equal(t, DefaultShutdown, since(r.stop))
+				close(hang)
+			})
+		})
+	}
+}
+
+// TestReplacementBesideAbandoned: a child that is not Exclusive is replaced while
+// its abandoned predecessor still runs.
+func TestReplacementBesideAbandoned(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Strategy: OneForAll, Intensity: 9}, kid("a"), kid("b").thatIsDeaf())
+		r.journaled("+a +b")
+		r.seen()
+		r.story(step{"a", fails, "!a -b"})
+		require.Equal(t, "a waiting, b stopping", r.states())
+		time.Sleep(DefaultShutdown)
+		r.journaled("+a +b")
+		r.reported("a exited", "a restarting", "b abandoned", "a started", "b started")
+		require.Equal(t, 2, r.running("b"))
+		require.Equal(t, 1, r.Abandoned())
+		require.EqualValues(t, 1, r.Restarts(), "the abandoned one's end is nobody's failure")
+	})
+}
+
+// TestExclusiveGivesUp: an Exclusive child is not replaced; instead the rest is
+// stopped, and later Runs fail to start for as long as the abandoned one lives.
+func TestExclusiveGivesUp(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Strategy: OneForAll, Intensity: 9},
+			kid("a"), kid("b").thatIsExclusive().thatIsDeaf(), kid("c"), kid("d"))
+		r.journaled("+a +b +c +d")
+		r.seen()
+		r.tell("c", fails)
+		err := r.ends()
+		require.ErrorIs(t, err, ErrAbandoned)
+		require.NotErrorIs(t, err, ErrIntensity)
+		require.ErrorContains(t, err, `"b"`)
+		r.journaled("!c -d -b -a")
+		r.reported("c exited", "c restarting", "d stopped", "b abandoned", "escalated", "a stopped")
+		require.Equal(t, 1, r.running("b"))
+
+		r.run()
+		err = r.ends()
+		require.ErrorIs(t, err, ErrStart)
+		require.ErrorIs(t, err, ErrAbandoned)
+		r.journaled("+a -a")
+		require.Equal(t, 1, r.running("b"))
+
+		r.tell("b", fails)
+		r.run()
+		r.journaled("!b +a +b +c +d")
+		r.isRunning()
+	})
+}
+
+// TestExclusiveAtShutdown: nothing is to be replaced, so it is not an error.
+func TestExclusiveAtShutdown(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{}, kid("a").thatIsExclusive().thatIsDeaf())
+		r.stop()
+		require.Equal(t, 1, r.Abandoned())
+	})
+}
+
+func TestContextIsCancelledBefore(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := build(t, Config{}, kid("a"))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, r.Run(ctx))
+		r.journaled("")
+		require.Equal(t, "a stopped", r.states())
+	})
+}
+
+// TestChildContext: it carries the values of Run's, but neither its cancellation
+// nor its deadline, and is cancelled when the child has ended by itself.
+func TestChildContext(t *testing.T) {
+	in(t, func(t *testing.T) {
+		type key struct{}
+		var inits, runs []context.Context
+		s, err := New(Config{Intensity: 1}, Child{
+			Name: "a",
+			Init: func(ctx context.Context) error { inits = append(inits, ctx); return nil },
+			Run: func(ctx context.Context) error {
+				runs = append(runs, ctx)
+				if len(runs) == 1 {
+					return errBoom
+				}
+				<-ctx.Done()
+				return nil
+			},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Second)
+		defer cancel()
+		require.NoError(t, s.Run(ctx))
+		require.Len(t, runs, 2)
+		for i, ctx := range runs {
+			require.Equal(t, inits[i], ctx)
+			require.Equal(t, "value", ctx.Value(key{}))
+			_, limited := ctx.Deadline()
+			require.False(t, limited)
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+		}
+	})
+}
+
+// TestErrorsWhileStopping change nothing about a normal shutdown.
+func TestErrorsWhileStopping(t *testing.T) {
+	for way, order := range map[string]func() error{"error": fails, "panic": panics, "goexit": exits} {
+		t.Run(way, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				r := start(t, Config{}, kid("a"), kid("b").thatIsDeaf())
+				r.cancel()
+				synctest.Wait()
+				r.tell("b", order)
+				require.NoError(t, r.ends())
+				events := r.seen()
+				require.Equal(t, ChildStopped, events[2].Kind)
+				require.Error(t, events[2].Err)
+				require.Zero(t, kinds(events, ChildRestarting))
+			})
+		})
+	}
+}
+
+func TestRunAgain(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Intensity: 1}, kid("a"), kid("t").as(Temporary))
+		r.journaled("+a +t")
+		require.ErrorIs(t, r.Run(t.Context()), ErrRunning)
+
+		r.tell("t", fails)
+		r.tell("a", fails)
+		r.tell("a", fails)
+		require.ErrorIs(t, r.ends(), ErrIntensity)
+		r.journaled("!t !a +a !a")
+
+		r.run() // afresh: t is back, and the intensity is not used up
+		r.journaled("+a +t")
+		r.tell("a", fails)
+		r.journaled("!a +a")
+		require.EqualValues(t, 2, r.Restarts(), "over all Runs")
+		require.EqualValues(t, 1, r.Children()[0].Restarts, "in this Run")
+		r.stop()
+	})
+}
+
+func TestNilContext(t *testing.T) {
+	s, err := New(Config{})
+	require.NoError(t, err)
+	var none context.Context
+	err = s.Run(none)
+	require.True(t, errors.Is(err, ErrConfig))
+	require.ErrorContains(t, err, "nil")
+}
+
+// TestChildrenAndTheirStates: every state can be seen, with its moment.
+func TestChildrenAndTheirStates(t *testing.T) {
+	in(t, func(t *testing.T) {
+		slow := func(int) error { time.Sleep(time.Second); return nil }
+		r := build(t, Config{Intensity: 1},
+			kid("a").as(Transient), kid("b").with(slow).thatIsDeaf(), kid("c").as(Temporary))
+		require.Equal(t, "a stopped, b stopped, c stopped", r.states())
+		require.Zero(t, r.Children()[0].Since)
+		r.run()
+		begun := time.Now()
+		require.Equal(t, "a running, b starting, c waiting", r.states())
+		time.Sleep(time.Second)
+		require.Equal(t, "a running, b running, c running", r.states())
+		require.Equal(t, begun, r.Children()[0].Since)
+		require.Equal(t, begun.Add(time.Second), r.Children()[1].Since)
+		r.tell("a", returns)
+		require.Equal(t, "a finished, b running, c running", r.states())
+		r.tell("c", fails)
+		require.Equal(t, "a finished, b running", r.states())
+		r.cancel()
+		require.Equal(t, "a stopped, b stopping", r.states())
+		require.NoError(t, r.ends())
+		require.Equal(t, "a stopped, b stopped", r.states())
+	})
+}

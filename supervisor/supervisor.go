@@ -1,0 +1,144 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Supervisor runs children; see the package comment. It comes from New, the
+// zero value is of no use. All methods may be called concurrently, except that
+// only one Run may be under way.
+type Supervisor struct {
+	cfg      Config
+	children []Child
+	restarts atomic.Uint64
+	events   mailbox
+
+	mu struct { // locked before events.mu; no user code runs under it
+		sync.Mutex
+		running   bool
+		slots     []*slot // of the current Run, or of the last
+		abandoned []int   // per child: how many abandoned lives have not ended
+	}
+}
+
+// New returns a supervisor that is not running yet. Its error, if any, wraps
+// ErrConfig and names each field with its value and with what is accepted.
+func New(cfg Config, children ...Child) (*Supervisor, error) {
+	if err := validate(cfg, children); err != nil {
+		return nil, err
+	}
+	s := &Supervisor{cfg: cfg.withDefaults(), children: slices.Clone(children)}
+	for i, c := range s.children {
+		s.children[i] = c.withDefaults()
+	}
+	s.events.hook = cfg.OnEvent
+	s.mu.slots = newSlots(s.children)
+	s.mu.abandoned = make([]int, len(children))
+	return s, nil
+}
+
+// Run starts the children in order and keeps them running until ctx is done or
+// the supervisor gives up; in either case it then stops them in reverse order,
+// one after the other, so that their Shutdown limits add up.
+// Like an OTP supervisor it goes on when no child is left. It may be called
+// again after it has returned and then begins afresh; only Restarts, and what
+// was abandoned, carry over.
+//
+// It returns nil if ctx was the reason. Otherwise the error wraps ErrStart,
+// ErrIntensity or ErrAbandoned together with the cause, or it is ErrRunning, or
+// wraps ErrConfig if ctx is nil. No goroutine of the supervisor or of a child is
+// left then, except for abandoned children and an OnEvent that blocks.
+func (s *Supervisor) Run(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: Run's ctx is nil, want a context", ErrConfig)
+	}
+	r, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+
+	// The state in r belongs to the goroutine of r.loop while there is one, and
+	// to this one in between; guard orders the two.
+	for {
+		fault := guard(r.loop)
+		if fault == nil {
+			break
+		}
+		if hopeless := r.faulted(fault); hopeless {
+			r.lastResort(fault)
+			break
+		}
+	}
+	s.events.flush()
+	return r.verdict
+}
+
+// begin claims the supervisor for a Run with fresh state.
+func (s *Supervisor) begin(ctx context.Context) (*run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.running {
+		return nil, fmt.Errorf("%w: %s", ErrRunning, s.cfg.Name)
+	}
+	s.mu.running = true
+	r := newRun(s, ctx)
+	s.mu.slots = r.slots
+	return r, nil
+}
+
+// leave lets the next Run in.
+func (s *Supervisor) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.running = false
+}
+
+// AsChild returns the supervisor as a Child of another: permanent, exclusive (as
+// a second Run beside the first would only return ErrRunning), and waited for
+// without a limit, because its own children have limits.
+func (s *Supervisor) AsChild() Child {
+	return Child{Name: s.cfg.Name, Run: s.Run, Shutdown: Forever, Exclusive: true}
+}
+
+// Restarts returns how many restarts there have been since New, over all Runs. A
+// restart of several children together counts once; the one that would have
+// exceeded the intensity did not take place and does not count.
+func (s *Supervisor) Restarts() uint64 { return s.restarts.Load() }
+
+// Abandoned returns how many children, of this Run and earlier ones, did not end
+// within their Shutdown limit and still have not. A number that stays above zero
+// means goroutines that leak.
+func (s *Supervisor) Abandoned() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, lives := range s.mu.abandoned {
+		n += lives
+	}
+	return n
+}
+
+// Children returns the children in the order of their start, without Temporary
+// ones that have ended.
+func (s *Supervisor) Children() []Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]Status, 0, len(s.mu.slots))
+	for _, c := range s.mu.slots {
+		if !c.removed {
+			list = append(list, Status{Name: c.Name, State: c.state, Restarts: c.restarts, Since: c.since})
+		}
+	}
+	return list
+}
+
+// post reports to the hook, if any.
+func (s *Supervisor) post(kind Kind, child string, err error) {
+	s.events.post(Event{Kind: kind, Supervisor: s.cfg.Name, Child: child, Err: err, Time: time.Now()})
+}
