@@ -1,0 +1,128 @@
+package cell
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// takeUnfiled takes for a key that has no live entry in the map: it is in the
+// nursery, or new, or cannot be recorded.
+func (c *Cell[K]) takeUnfiled(
+	hash uint64, hashed bool, key K, now policy.Instant, n int64, patience time.Duration,
+) policy.Decision {
+	// A key that is not equal to itself would be opened again by every call.
+	recordable := hashed && key == key //nolint:staticcheck // false for NaN
+
+	var wait waiter
+	for {
+		if recordable && !c.closed.Load() {
+			if e := c.view.Look(hash, key); e != nil {
+				if d, ok := c.takeFrom(e, now, n, patience); ok {
+					return d
+				}
+				continue // it died meanwhile
+			}
+		}
+		_, d := c.policy.Take(0, now, n, patience)
+		switch {
+		case n == 0:
+			return d
+		case !d.Allowed:
+			return c.count(d) // nothing to record
+		case !recordable || c.closed.Load() || !c.writing():
+			return c.unrecorded(d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable)
+		}
+
+		e, status := c.view.Open(hash, key)
+		var command table.Command[K]
+		switch status {
+		case table.Found, table.Landed:
+			// The key may have been used, drained and forgotten since now was
+			// read. What it took then is not in the entry, so a take dated back
+			// to then would be free. From here on the entry remembers.
+			now = c.Now()
+			d, ok := c.takeFrom(e, now, n, patience)
+			if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)) {
+				c.stray(e, now)
+			}
+			if ok {
+				return d
+			}
+			continue
+		case table.Busy:
+			command = table.FileCommand(e, now)
+		case table.Full:
+			switch c.whenFull {
+			case RefuseNew:
+				return c.unrecorded(d, false, c.idle, &c.full)
+			case AdmitNew:
+				return c.unrecorded(d, true, 0, &c.full)
+			}
+			command = table.RoomCommand[K](now)
+		}
+		// The command may have been lost with a writer that died, so it is sent
+		// again whenever the wait was long.
+		if wait.first() || wait.long() {
+			c.queue.TrySend(command)
+		}
+		if !wait.next(c.openTimeout) {
+			return c.unrecorded(d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable)
+		}
+	}
+}
+
+// stray leaves an entry in the nursery because the queue was full. The writer
+// looks for strays when it has emptied the queue; should it have done so
+// already, the second try to send wakes it.
+func (c *Cell[K]) stray(e *table.Entry[K], now policy.Instant) {
+	c.view.Stray()
+	c.queue.TrySend(table.FileCommand(e, now))
+}
+
+// unrecorded answers for a key that has no entry, and counts it in counter too.
+// d is what the limit would tell a key that was never used.
+func (c *Cell[K]) unrecorded(d policy.Decision, admit bool, retry time.Duration, counter *atomic.Uint64) policy.Decision {
+	counter.Add(1)
+	if !admit {
+		d = policy.Decision{Limit: d.Limit, RetryAfter: retry}
+	}
+	return c.count(d)
+}
+
+// waiter waits for the writer: first by letting others run, which is all it
+// takes when the writer is merely behind, then by sleeping.
+type waiter struct {
+	rounds int
+	since  time.Time
+}
+
+const (
+	yields   = 64
+	minSleep = 20 * time.Microsecond
+	maxSleep = time.Millisecond
+)
+
+func (w *waiter) first() bool { return w.rounds == 0 }
+func (w *waiter) long() bool  { return w.rounds > yields }
+
+// next waits a little, and returns false when the waits have reached limit.
+func (w *waiter) next(limit time.Duration) bool {
+	if w.rounds == 0 {
+		w.since = time.Now()
+	}
+	w.rounds++
+	if w.rounds <= yields {
+		runtime.Gosched()
+		return true
+	}
+	left := limit - time.Since(w.since)
+	if left <= 0 {
+		return false
+	}
+	time.Sleep(min(left, maxSleep, minSleep<<min(w.rounds-yields, 8)))
+	return true
+}

@@ -1,0 +1,40 @@
+package cell
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+const (
+	stripeBits = 6
+	stripeSize = 128 // two cache lines, as processors fetch them in pairs
+)
+
+// tally counts answers. A counter that all processors add to costs four times
+// as much as one of its own (15 ns and 4 ns with two of them), so that each
+// goroutine adds to one of many. Reading sums them up.
+type tally struct {
+	stripes [1 << stripeBits]stripe
+}
+
+type stripe struct {
+	admitted, refused atomic.Uint64
+	_                 [stripeSize - 16]byte
+}
+
+// mine returns the stripe of the calling goroutine. Where its stack lies tells
+// it apart from the others that run at the same time; that is only a guess, and
+// a wrong one costs nothing but time.
+func (t *tally) mine() *stripe {
+	var here byte
+	at := uint64(uintptr(unsafe.Pointer(&here))) >> 10
+	return &t.stripes[at*0x9E3779B97F4A7C15>>(64-stripeBits)]
+}
+
+func (t *tally) sum() (admitted, refused uint64) {
+	for i := range t.stripes {
+		admitted += t.stripes[i].admitted.Load()
+		refused += t.stripes[i].refused.Load()
+	}
+	return admitted, refused
+}

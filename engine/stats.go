@@ -1,0 +1,46 @@
+package engine
+
+// Stats is a snapshot of an engine's counters. All but Keys and QueueDepth only
+// grow. The counts are exact, but read one after the other while calls go on.
+type Stats struct {
+	Admitted uint64 // calls that were allowed
+	Refused  uint64 // calls that were not
+	// Unavailable counts those of both that were answered without the key's
+	// word because the writer was not to be had, or the key cannot be recorded.
+	Unavailable uint64
+	// Full counts those of both that were answered without the key's word
+	// because the table was full and Config.WhenFull is RefuseNew or AdmitNew.
+	Full uint64
+
+	Keys      int    // keys in the table now, at most Config.MaxKeys
+	Evicted   uint64 // keys that left, idle or to make room
+	Forgiven  uint64 // those of them that still owed: given up to make room
+	Restarts  uint64 // how often the writer or the janitor was restarted
+	Dropped   uint64 // commands given up because the writer died of them twice
+	Abandoned int    // goroutines that did not end when they should have
+
+	// Overadmitted counts the units that cell.Queued let pass and the limit had
+	// not; in cell.Exact it is 0.
+	Overadmitted uint64
+	QueueDepth   int // commands that wait for the writer now
+}
+
+// Stats returns the engine's counters.
+func (e *Engine[K]) Stats() Stats {
+	answers := e.Answers()
+	counters := e.table.View().Counters()
+	return Stats{
+		Admitted:     answers.Admitted,
+		Refused:      answers.Refused,
+		Unavailable:  answers.Unavailable,
+		Full:         answers.Full,
+		Keys:         e.Len(),
+		Evicted:      counters.Evicted.Load(),
+		Forgiven:     counters.Forgiven.Load(),
+		Restarts:     e.supervisor.Restarts(),
+		Dropped:      e.dropped.Load(),
+		Abandoned:    e.supervisor.Abandoned(),
+		Overadmitted: counters.Overadmitted.Load(),
+		QueueDepth:   e.queue.Len(),
+	}
+}

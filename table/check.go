@@ -1,0 +1,76 @@
+package table
+
+import "fmt"
+
+// Check compares the map with the index and with the nursery, and returns an
+// error that describes the first disagreement. It is for tests: call it when the
+// writer has ended and nobody opens keys. It takes as long as the table is large.
+//
+// While recovery is unfinished the index is compared for the shards that it has
+// come to.
+func (t *Table[K]) Check() error {
+	filings := make(map[*Entry[K]]int, t.index.Len())
+	t.index.Ascend(func(f filing[K]) bool {
+		filings[f.entry]++
+		return true
+	})
+
+	filed, indexed := 0, 0
+	keys := make(map[K]bool, t.entries.Load())
+	inMap := make(map[*Entry[K]]bool, t.entries.Load())
+	var err error
+	fail := func(format string, args ...any) {
+		if err == nil {
+			err = fmt.Errorf("ral/table: "+format, args...)
+		}
+	}
+	for i := range t.shards {
+		s := t.shards[i].Load()
+		if s == nil {
+			continue
+		}
+		s.Range(func(hash uint64, e *Entry[K]) bool {
+			for ; e != nil; e = e.next.Load() {
+				filed++
+				inMap[e] = true
+				switch {
+				case keys[e.key]:
+					fail("key %v has two entries", e.key)
+				case t.hash(e.key) != hash || t.shardOf(hash) != i:
+					fail("key %v is filed under another hash", e.key)
+				case e.word.Load() == tentative:
+					fail("key %v is filed, but tentative", e.key)
+				case i < t.indexed && e.dead():
+					fail("key %v is dead, but filed", e.key)
+				case i < t.indexed && filings[e] != 1:
+					fail("key %v has %d index entries", e.key, filings[e])
+				}
+				keys[e.key] = true
+				if i < t.indexed {
+					indexed++
+				}
+			}
+			return true
+		})
+	}
+	if len(filings) != indexed || t.index.Len() != indexed {
+		fail("%d entries in the index, %d in its part of the map", t.index.Len(), indexed)
+	}
+
+	landed := 0
+	for i := range t.nursery {
+		e := t.nursery[i].Load()
+		if e == nil || e.dead() || inMap[e] {
+			continue
+		}
+		landed++
+		if keys[e.key] {
+			fail("key %v has an entry in the map and another in the nursery", e.key)
+		}
+		keys[e.key] = true
+	}
+	if n := t.entries.Load(); n != int64(filed+landed) || n > t.maxKeys {
+		fail("counts %d entries of at most %d, has %d filed and %d landed", n, t.maxKeys, filed, landed)
+	}
+	return err
+}

@@ -1,0 +1,77 @@
+package table
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Command asks the writer to change the table. The functions in this file make
+// them; the zero Command does nothing. Carrying one out twice does no harm.
+type Command[K comparable] struct {
+	op       op
+	entry    *Entry[K]
+	now      policy.Instant
+	n        int64
+	patience time.Duration
+	reply    chan<- SweepResult
+}
+
+type op uint8
+
+const (
+	opNone op = iota
+	opFile
+	opRoom
+	opSweep
+	opTake
+)
+
+// FileCommand asks for a landed entry to be filed.
+func FileCommand[K comparable](e *Entry[K], now policy.Instant) Command[K] {
+	return Command[K]{op: opFile, entry: e, now: now}
+}
+
+// RoomCommand asks for places to be made in a full table.
+func RoomCommand[K comparable](now policy.Instant) Command[K] {
+	return Command[K]{op: opRoom, now: now}
+}
+
+// SweepCommand asks for a sweep that looks at budget entries. The result is sent
+// to reply if it has a place free, and dropped otherwise.
+func SweepCommand[K comparable](now policy.Instant, budget int, reply chan<- SweepResult) Command[K] {
+	return Command[K]{op: opSweep, now: now, n: int64(budget), reply: reply}
+}
+
+// TakeCommand asks for a take that a Queued caller has already let pass to be
+// charged to the entry.
+func TakeCommand[K comparable](e *Entry[K], now policy.Instant, n int64, patience time.Duration) Command[K] {
+	return Command[K]{op: opTake, entry: e, now: now, n: n, patience: patience}
+}
+
+// Apply carries a command out.
+func (t *Table[K]) Apply(c Command[K]) {
+	switch c.op {
+	case opFile:
+		t.File(c.entry, c.now)
+	case opRoom:
+		t.MakeRoom(c.now, min(roomStep, max(t.maxKeys/roomShare, 1)), roomBudget)
+	case opSweep:
+		result := t.Sweep(c.now, int(c.n))
+		select {
+		case c.reply <- result:
+		default:
+		}
+	case opTake:
+		t.charge(c.entry, c.now, c.n, c.patience)
+	}
+}
+
+// Abandon accounts for a command that will not be carried out. Only a take is
+// lost by that: an entry not filed is still in the nursery, and whoever wants
+// room or a sweep will ask again.
+func (t *Table[K]) Abandon(c Command[K]) {
+	if c.op == opTake {
+		t.counters.Overadmitted.Add(uint64(c.n))
+	}
+}

@@ -1,0 +1,244 @@
+package table
+
+import (
+	"time"
+
+	"github.com/google/btree"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// The methods in this file are the writer's.
+
+// Points lists the places at which the writer calls Options.Fault, in the order
+// in which the life of a key comes by them.
+func Points() []string {
+	return []string{
+		"file: begin", "file: in the map", "file: in the index", "file: slot empty",
+		"sweep: begin", "sweep: refiled",
+		"evict: dead", "evict: gone",
+		"room: begin", "take: begin", "take: done",
+		"adopt: begin", "recover: begin", "recover: shard",
+	}
+}
+
+// File moves an entry from its slot in the nursery to the map and the index. If
+// it is not in its slot any more, nothing happens: it was filed before, or died.
+func (t *Table[K]) File(e *Entry[K], now policy.Instant) {
+	t.fault("file: begin")
+	hash := t.hash(e.key)
+	slot := t.slotOf(hash)
+	if slot.Load() != e {
+		return
+	}
+	t.between("file: in the slot")
+	// Still tentative: its caller may be anywhere, and the slot is wanted. He
+	// will find the word changed under him, and go on from there.
+	if t.confirm(hash, e) {
+		t.between("file: confirmed")
+		e.word.CompareAndSwap(tentative, 0)
+	}
+	t.between("file: landed")
+	if word := e.word.Load(); word != tombstone {
+		t.between("file: judged")
+		if i := t.shardOf(hash); t.insert(i, hash, e) {
+			t.fault("file: in the map")
+			if i < t.indexed {
+				// Under 0, an entry not taken from yet would be due at once.
+				t.order(filing[K]{max(t.policy.FreshAt(word), now), e})
+			}
+			t.fault("file: in the index")
+		}
+	}
+	// The map has it: callers who find the slot empty from here on find it there.
+	slot.CompareAndSwap(e, nil)
+	t.fault("file: slot empty")
+}
+
+// Unsettled tells whether Settle has anything to do.
+func (t *Table[K]) Unsettled() bool {
+	return t.stray.Load() || t.adopted < len(t.nursery) || t.indexed < len(t.shards)
+}
+
+// Settle does a bounded piece of what lost commands and a lost writer have left
+// behind: it files what it finds in a part of the nursery, and indexes a shard.
+func (t *Table[K]) Settle(now policy.Instant) {
+	// Strays that come while a pass is under way wait for the next one. Beginning
+	// anew for each would never come to the last slots while callers keep losing
+	// commands.
+	if t.adopted == len(t.nursery) && t.stray.Swap(false) {
+		t.adopted = 0
+	}
+	if t.adopted < len(t.nursery) {
+		t.fault("adopt: begin")
+		end := min(t.adopted+adoptStep, len(t.nursery))
+		for ; t.adopted < end; t.adopted++ {
+			if e := t.nursery[t.adopted].Load(); e != nil {
+				t.File(e, now)
+			}
+		}
+	}
+	if t.indexed < len(t.shards) {
+		t.recoverShard()
+	}
+}
+
+// Recover is what a new writer begins with. It forgets the index, which its
+// predecessor may have left in any state; Settle builds it again from the map.
+func (t *Table[K]) Recover() {
+	t.index = t.newIndex()
+	t.indexed = 0
+	t.adopted = 0
+	t.fault("recover: begin")
+	for t.indexed < len(t.shards) && t.shards[t.indexed].Load() == nil {
+		t.indexed++
+	}
+}
+
+// recoverShard indexes the next shard, and finishes the evictions that its
+// predecessor had begun there.
+func (t *Table[K]) recoverShard() {
+	t.fault("recover: shard")
+	if s := t.shards[t.indexed].Load(); s != nil {
+		s.Range(func(hash uint64, e *Entry[K]) bool {
+			for ; e != nil; e = e.next.Load() {
+				if word := e.word.Load(); word == tombstone {
+					t.remove(t.indexed, hash, e)
+				} else {
+					t.order(filing[K]{t.policy.FreshAt(word), e})
+				}
+			}
+			return true
+		})
+	}
+	t.indexed++
+}
+
+// SweepResult says how a sweep went.
+type SweepResult struct {
+	Evicted int
+	More    bool // there are more entries due: the budget ran out
+}
+
+// Sweep looks at the entries that are due, oldest first, budget of them at the
+// most. It evicts those that have owed nothing for the idle time, and files the
+// others again under the instant from which they will owe nothing.
+func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
+	t.fault("sweep: begin")
+	due := now - t.idle
+	for ; budget > 0; budget-- {
+		oldest, ok := t.index.Min()
+		if !ok || oldest.fresh > due {
+			return r
+		}
+		if t.evictIf(oldest, due, now) {
+			r.Evicted++
+		}
+	}
+	oldest, ok := t.index.Min()
+	r.More = ok && oldest.fresh <= due
+	return r
+}
+
+// MakeRoom gives up keys until want places are free, those with the least debt
+// first, looking at budget entries at the most. While the index is being rebuilt
+// it gives up nobody, because it could not tell who has the least.
+func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
+	t.fault("room: begin")
+	for t.indexed == len(t.shards) && t.entries.Load() > t.maxKeys-want && budget > 0 {
+		oldest, ok := t.index.Min()
+		if !ok {
+			return // the others are in the nursery, about to be filed
+		}
+		// An entry that owes is never fresh sooner than its filing says. So one
+		// whose filing is first, and true, has the least debt of all.
+		t.evictIf(oldest, oldest.fresh, now)
+		budget--
+	}
+}
+
+// evictIf evicts the entry of the index's first filing if it is fresh from the
+// instant due on or earlier, and otherwise files it again.
+func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
+	e := oldest.entry
+	word := e.word.Load()
+	fresh := t.policy.FreshAt(word)
+	t.between("evict: judged")
+	if fresh > due || !e.word.CompareAndSwap(word, tombstone) {
+		// Later than it was filed, or in use this very moment.
+		t.index.DeleteMin()
+		t.order(filing[K]{max(fresh, oldest.fresh), e})
+		t.fault("sweep: refiled")
+		return false
+	}
+	// Dead: no caller will use it any more, so nobody need find it.
+	t.counters.Evicted.Add(1)
+	if fresh > now {
+		t.counters.Forgiven.Add(1)
+	}
+	t.fault("evict: dead")
+	t.index.DeleteMin()
+	hash := t.hash(e.key)
+	t.remove(t.shardOf(hash), hash, e)
+	t.fault("evict: gone")
+	return true
+}
+
+// order adds a filing to the index. Two filings of the same instant are told
+// apart by their keys' hashes; should those be the same too, the one that was
+// there first moves on by a nanosecond, which delays its next look by as much.
+func (t *Table[K]) order(f filing[K]) {
+	for {
+		other, taken := t.index.ReplaceOrInsert(f)
+		if !taken || other.entry == f.entry {
+			return
+		}
+		f = other
+		f.fresh++
+	}
+}
+
+func (t *Table[K]) newIndex() *btree.BTreeG[filing[K]] {
+	// No free list: a node that was an inner one keeps room for its children,
+	// and a table that turns over would end up with it in all its leaves.
+	return btree.NewWithFreeListG(indexDegree, func(a, b filing[K]) bool {
+		if a.fresh != b.fresh {
+			return a.fresh < b.fresh
+		}
+		return a.entry != b.entry && t.hash(a.entry.key) < t.hash(b.entry.key)
+	}, btree.NewFreeListG[filing[K]](0))
+}
+
+// charge records a take that its caller has let pass on what it had read. What
+// the limit does not allow is counted, and not recorded.
+func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience time.Duration) {
+	t.fault("take: begin")
+	for {
+		word := e.word.Load()
+		state, ok := State(word)
+		if ok {
+			next, d := t.policy.Take(state, now, n, patience)
+			if d.Allowed && !e.word.CompareAndSwap(word, next) {
+				continue
+			}
+			ok = d.Allowed
+		}
+		if !ok {
+			t.counters.Overadmitted.Add(uint64(n))
+		}
+		t.fault("take: done")
+		return
+	}
+}
+
+// Clear forgets all keys, so that callers find none. It is the last that happens
+// to a table, after its writer has ended; the places taken are not given back.
+func (t *Table[K]) Clear() {
+	for i := range t.shards {
+		t.shards[i].Store(nil)
+	}
+	for i := range t.nursery {
+		t.nursery[i].Store(nil)
+	}
+	t.index = t.newIndex()
+}
