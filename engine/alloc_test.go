@@ -1,0 +1,48 @@
+package engine
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+)
+
+// No call on a known key allocates, admitted or refused, whatever the kind of key
+// and whoever writes the word.
+func TestKnownKeyAllocatesNothing(t *testing.T) {
+	type pair struct {
+		tenant int
+		user   string
+	}
+	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
+		allocatesNothing(t, admission, "client-1", "client-2")
+		allocatesNothing(t, admission, 1, 2)
+		allocatesNothing(t, admission, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"))
+		allocatesNothing(t, admission, pair{1, "a"}, pair{2, "b"})
+	}
+}
+
+func allocatesNothing[K comparable](t *testing.T, admission cell.Admission, passing, refused K) {
+	t.Helper()
+	e := open[K](t, Config{Policy: funnel(100_000, 1, time.Hour), Admission: admission, OpenTimeout: time.Minute})
+	require.True(t, e.Choke(passing))
+	require.True(t, e.Take(refused, 100_000).Allowed)
+	settled(t, e)
+	require.Eventually(t, func() bool { return e.Peek(refused).Remaining == 0 }, 10*time.Second, time.Millisecond)
+	for name, call := range map[string]func(){
+		"Choke, admitted": func() { e.Choke(passing) },
+		"Choke, refused":  func() { e.Choke(refused) },
+		"Take, admitted":  func() { e.Take(passing, 2) },
+		"Take, refused":   func() { e.Take(refused, 2) },
+		"Take, never":     func() { e.Take(refused, -1) },
+		"Peek":            func() { e.Peek(passing) },
+		"Len":             func() { e.Len() },
+	} {
+		assert.Zero(t, testing.AllocsPerRun(1000, call), "%s, %v, %T", name, admission, passing)
+	}
+	assert.False(t, e.Choke(refused), "the calls measured as refused were not")
+}

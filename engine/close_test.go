@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for i := range 1000 {
+		e, err := New[int](Config{Policy: funnel(1, 1, time.Second), MaxKeys: 100})
+		require.NoError(t, err)
+		for key := range 20 {
+			require.True(t, e.Choke(key+i))
+		}
+		require.NoError(t, e.Close())
+		require.LessOrEqual(t, runtime.NumGoroutine(), before, "after round %d", i)
+	}
+}
+
+// After Close every verb answers as WhenUnavailable says, and none waits: in a
+// bubble a call that blocked for good would fail the test, and one that slept
+// would move the clock.
+func TestClosedEngineAnswers(t *testing.T) {
+	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
+		for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+			t.Run(admission.String()+" "+when.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e := open[string](t, Config{
+						Policy: funnel(2, 1, time.Hour), Admission: admission, WhenUnavailable: when,
+					})
+					require.True(t, e.Take("known", 2).Allowed)
+					synctest.Wait()
+					require.NoError(t, e.Health())
+					require.NoError(t, e.Close())
+					require.NoError(t, e.Close(), "again")
+					require.ErrorIs(t, e.Health(), ErrClosed)
+
+					closed := time.Now()
+					before := e.Stats()
+					for _, key := range []string{"known", "new"} {
+						assert.Equal(t, when == Admit, e.Choke(key))
+						assert.Equal(t, when == Admit, e.Take(key, 2).Allowed)
+						assert.Equal(t, policy.Never, e.Take(key, 3).RetryAfter)
+						assert.Equal(t, policy.Never, e.Take(key, -1).RetryAfter)
+						assert.True(t, e.Take(key, 0).Allowed)
+						assert.True(t, e.Peek(key).Allowed)
+					}
+					assert.Equal(t, closed, time.Now(), "a call has waited")
+					assert.Zero(t, e.Len())
+					s := e.Stats()
+					assert.EqualValues(t, before.Unavailable+4, s.Unavailable)
+					assert.EqualValues(t, before.Admitted+before.Refused+8, s.Admitted+s.Refused)
+				})
+			})
+		}
+	}
+}
+
+// Callers of known and of new keys, while the engine is closed under them.
+func TestCloseUnderLoad(t *testing.T) {
+	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
+		for range 20 {
+			e, err := New[int](Config{
+				Policy: funnel(1, 1, time.Millisecond), Admission: admission, MaxKeys: 64, QueueDepth: 4,
+			})
+			require.NoError(t, err)
+			var callers sync.WaitGroup
+			stop := make(chan struct{})
+			for c := range 4 {
+				callers.Go(func() {
+					for key := c; ; key += 3 {
+						select {
+						case <-stop:
+							return
+						default:
+							e.Choke(key)
+							e.Peek(key % 7)
+						}
+					}
+				})
+			}
+			time.Sleep(time.Millisecond)
+			require.NoError(t, e.Close())
+			close(stop)
+			callers.Wait()
+		}
+	}
+}
+
+// The writer does not come back from a fault point. Close gives it up in time,
+// and says so.
+func TestCloseReportsAStuckWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		e, err := New[string](Config{Policy: funnel(1, 1, time.Second), fault: func(point string) {
+			if point == "file: begin" {
+				<-release
+			}
+		}})
+		require.NoError(t, err)
+		require.True(t, e.Choke("new"))
+		synctest.Wait()
+		begin := time.Now()
+		require.ErrorIs(t, e.Close(), ErrAbandoned)
+		assert.Equal(t, shutdown, time.Since(begin))
+		assert.Equal(t, 1, e.Stats().Abandoned)
+		close(release)
+		synctest.Wait()
+		require.NoError(t, e.Close(), "it has ended after all")
+	})
+}

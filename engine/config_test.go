@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+type nilPolicy struct{ policy.Policy }
+
+func TestBadConfigurationIsRefused(t *testing.T) {
+	good := funnel(1, 1, time.Second)
+	var missing *nilPolicy
+	for _, c := range []struct {
+		field, message string
+		config         Config
+	}{
+		{"Policy", "ral: engine.Config: Policy is nil, want a policy, such as policy.Funnel returns", Config{}},
+		{"Policy", "ral: engine.Config: Policy is nil, want a policy, such as policy.Funnel returns", Config{Policy: missing}},
+		{"Idle", "ral: engine.Config: Idle is -1s, want a positive duration, or 0 for 5m", Config{Policy: good, Idle: -time.Second}},
+		{"MaxKeys", "ral: engine.Config: MaxKeys is -1, want 1 or more, or 0 for 1048576", Config{Policy: good, MaxKeys: -1}},
+		{"WhenFull", "ral: engine.Config: WhenFull is 3, want EvictLeastDebt, RefuseNew or AdmitNew", Config{Policy: good, WhenFull: 3}},
+		{"Admission", "ral: engine.Config: Admission is -1, want cell.Exact or cell.Queued", Config{Policy: good, Admission: -1}},
+		{"OpenTimeout", "ral: engine.Config: OpenTimeout is -1ns, want a positive duration, or 0 for 10ms", Config{Policy: good, OpenTimeout: -1}},
+		{"WhenUnavailable", "ral: engine.Config: WhenUnavailable is 2, want Admit or Refuse", Config{Policy: good, WhenUnavailable: 2}},
+		{"QueueDepth", "ral: engine.Config: QueueDepth is -1, want 1 to 1048576, or 0 for 1024", Config{Policy: good, QueueDepth: -1}},
+		{"QueueDepth", "ral: engine.Config: QueueDepth is 1048577, want 1 to 1048576, or 0 for 1024", Config{Policy: good, QueueDepth: 1<<20 + 1}},
+		{"Restarts", "ral: engine.Config: Restarts is -1, want 1 or more, or 0 for 20", Config{Policy: good, Restarts: -1}},
+		{"RestartPeriod", "ral: engine.Config: RestartPeriod is -1ns, want a positive duration, or 0 for 10s", Config{Policy: good, RestartPeriod: -1}},
+	} {
+		e, err := New[string](c.config)
+		require.Error(t, err, c.field)
+		assert.Nil(t, e)
+		var refused *policy.FieldError
+		require.True(t, errors.As(err, &refused))
+		assert.Equal(t, c.field, refused.Field)
+		assert.Equal(t, c.message, err.Error())
+	}
+}
+
+// The largest values of everything that has no upper bound: accepted, and of use.
+func TestExtremeConfigurationWorks(t *testing.T) {
+	e := open[string](t, Config{
+		Policy: funnel(1, 1, time.Hour), Idle: math.MaxInt64, MaxKeys: math.MaxInt, OpenTimeout: math.MaxInt64,
+		Restarts: math.MaxInt, RestartPeriod: math.MaxInt64,
+	})
+	assert.True(t, e.Choke("key"))
+	assert.False(t, e.Choke("key"))
+	settled(t, e)
+
+	small := open[string](t, Config{
+		Policy: funnel(1, 1, time.Hour), Idle: 1, MaxKeys: 1, QueueDepth: 1, OpenTimeout: time.Minute,
+	})
+	for _, key := range keys(100) {
+		assert.True(t, small.Choke(key))
+		assert.False(t, small.Choke(key))
+		assert.Equal(t, 1, small.Len())
+	}
+	assert.EqualValues(t, 99, small.Stats().Forgiven)
+}

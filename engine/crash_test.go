@@ -1,0 +1,317 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/janitor"
+	"github.com/ral-limiter/ral/supervisor"
+	"github.com/ral-limiter/ral/table"
+)
+
+// A load under which every point of the engine's goroutines is passed: callers
+// who open keys, keys that go idle, and a table too small for all.
+type load struct {
+	t         *testing.T
+	e         *Engine[string]
+	clock     *handClock
+	admission cell.Admission
+	longest   atomic.Int64 // of all calls, in nanoseconds
+}
+
+const (
+	loadTimeout = 2 * time.Second
+	loadKeys    = 40
+)
+
+func newLoad(t *testing.T, f *faults, admission cell.Admission) *load {
+	clock := newHandClock()
+	return &load{t: t, clock: clock, admission: admission, e: open[string](t, Config{
+		Policy: funnel(1, 1, time.Second), Clock: clock.Now, Idle: time.Millisecond,
+		MaxKeys: loadKeys + 8, QueueDepth: 4, OpenTimeout: loadTimeout,
+		Admission: admission, Restarts: 1000, fault: f.at,
+	})}
+}
+
+func (l *load) choke(key string) bool {
+	begin := time.Now()
+	passed := l.e.Choke(key)
+	if took := int64(time.Since(begin)); took > l.longest.Load() {
+		l.longest.Store(took)
+	}
+	return passed
+}
+
+// round has 8 callers choke the same keys, each of capacity 1 and as good as new,
+// and returns how many calls passed. Then it lets the keys drain and go idle.
+func (l *load) round() int64 {
+	var admitted atomic.Int64
+	all := keys(loadKeys)
+	together(8, func(i int) {
+		for j := range all {
+			if l.choke(all[(i*5+j)%loadKeys]) {
+				admitted.Add(1)
+			}
+		}
+	})
+	l.clock.Advance(time.Second + time.Millisecond)
+	return admitted.Load()
+}
+
+// exactly checks what passed in a round. Queued mode may let pass more, death or
+// no death, but never less.
+func (l *load) exactly(want, admitted int64) {
+	l.t.Helper()
+	if l.admission == cell.Queued && admitted > want {
+		return
+	}
+	require.Equal(l.t, want, admitted)
+}
+
+// crowd opens more keys than there is room for, and uses some of them again when
+// they have just drained, so that the index does not know it.
+func (l *load) crowd() {
+	for i := range 3 * loadKeys {
+		l.choke(fmt.Sprintf("crowd-%d", i))
+	}
+	l.clock.Advance(time.Second)
+	for i := range 3 * loadKeys {
+		l.choke(fmt.Sprintf("crowd-%d", i))
+	}
+	l.clock.Advance(2 * time.Millisecond)
+	time.Sleep(2 * time.Millisecond) // the janitor's time
+	l.clock.Advance(time.Second)
+}
+
+// Each point at which a goroutine of the engine can die, by panic and by Goexit,
+// once. Checked for each, under load:
+//
+//  1. the process lives, and the death was seen: counted as a restart if it was
+//     the writer's or the janitor's;
+//  2. in Exact mode each key passes once a round, no more and no less: nothing is
+//     forgotten, nothing forgiven, and service is back before anybody gives up;
+//  3. no caller waits as long as OpenTimeout, and none is answered without a word;
+//  4. the engine calls itself healthy;
+//  5. table and index agree afterwards (in open's cleanup).
+func TestDeathAtEveryPoint(t *testing.T) {
+	// A supervisor that works passes these only when a goroutine does not stop,
+	// or when it gives up: its own tests go there.
+	elsewhere := []string{"escalate", "abandon", "ready"}
+	// These are passed when the engine is closed.
+	closing := []string{"stop", "stopping", "finish"}
+
+	points := slices.Concat(table.Points(), writerPoints(), janitor.Points(), supervisor.Points())
+	for _, goexit := range []bool{false, true} {
+		for _, point := range points {
+			if slices.Contains(elsewhere, point) {
+				continue
+			}
+			name := "panic at " + point
+			if goexit {
+				name = "Goexit at " + point
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := newFaults(goexit)
+				admission := cell.Exact
+				if point == "take: begin" || point == "take: done" {
+					admission = cell.Queued
+				}
+				l := newLoad(t, f, admission)
+				l.exactly(loadKeys, l.round())
+				settled(t, l.e)
+
+				f.arm(point, 1)
+				switch {
+				case point == "janitor: begin":
+					f.arm("janitor: look", 1) // it is a restart that is to pass it
+				case strings.HasPrefix(point, "recover") || slices.Contains(supervisor.Points(), point),
+					point == "writer: begin", point == "writer: settle", point == "adopt: begin":
+					f.arm("writer: done", 1)
+				}
+				deadline := time.Now().Add(20 * time.Second)
+				for n := 0; f.count(point) == 0; n++ {
+					if slices.Contains(closing, point) {
+						break
+					}
+					require.True(t, time.Now().Before(deadline), "the point was never passed")
+					l.crowd()
+					l.settle()
+				}
+				for range 5 {
+					l.exactly(loadKeys, l.round())
+					l.settle()
+				}
+				require.NoError(t, l.e.Health())
+				s := l.e.Stats()
+				assert.Zero(t, s.Unavailable)
+				assert.Zero(t, s.Dropped)
+				assert.Less(t, time.Duration(l.longest.Load()), loadTimeout)
+				if !slices.Contains(supervisor.Points(), point) {
+					assert.Positive(t, s.Restarts)
+				}
+				if slices.Contains(closing, point) {
+					require.NoError(t, l.e.Close())
+					assert.Equal(t, 1, f.count(point))
+				}
+			})
+		}
+	}
+}
+
+// settle waits until the engine is at rest, so that a round begins with keys
+// that may all be evicted, and not with a table crowded by others.
+func (l *load) settle() {
+	deadline := time.Now().Add(20 * time.Second)
+	for l.e.Len() > 0 {
+		require.True(l.t, time.Now().Before(deadline), "%d keys do not leave", l.e.Len())
+		l.clock.Advance(time.Second)
+		l.e.table.View().Stray()
+		time.Sleep(200 * time.Microsecond)
+	}
+}
+
+// The same at random places all the time, with real load between.
+func TestDeathAtRandom(t *testing.T) {
+	for _, goexit := range []bool{false, true} {
+		t.Run(fmt.Sprintf("goexit %v", goexit), func(t *testing.T) {
+			var quiet atomic.Bool
+			f := newFaults(goexit)
+			clock := newHandClock()
+			e := open[string](t, Config{
+				Policy: funnel(1, 1, time.Second), Clock: clock.Now, Idle: time.Millisecond,
+				MaxKeys: 300, QueueDepth: 16, OpenTimeout: 10 * time.Second, Restarts: 1 << 30,
+				fault: func(point string) {
+					if !quiet.Load() && rand.IntN(100) == 0 {
+						f.arm(point, 1)
+						f.at(point)
+					}
+				},
+			})
+			all := keys(200)
+			for range 60 {
+				var admitted atomic.Int64
+				together(16, func(i int) {
+					for j := range all {
+						if e.Choke(all[(i*13+j)%len(all)]) {
+							admitted.Add(1)
+						}
+					}
+				})
+				require.EqualValues(t, len(all), admitted.Load())
+				clock.Advance(time.Second + time.Millisecond)
+				time.Sleep(time.Millisecond)
+			}
+			quiet.Store(true)
+			require.NoError(t, e.Health())
+			assert.Zero(t, e.Stats().Unavailable)
+			assert.Greater(t, e.Stats().Restarts, uint64(10))
+		})
+	}
+}
+
+// A command that kills the writer twice is dropped and counted, and those behind
+// it are carried out.
+func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
+	for deaths, dropped := range map[int]uint64{1: 0, 2: 1, 3: 1} {
+		t.Run(fmt.Sprintf("%d deaths", deaths), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var hold sync.WaitGroup
+				hold.Add(1)
+				left := deaths
+				e := open[string](t, Config{
+					Policy: funnel(30, 1, time.Hour), Admission: cell.Queued,
+					fault: func(point string) {
+						if point == "file: begin" {
+							hold.Wait()
+						}
+						if point != "take: begin" {
+							return
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						if left > 0 {
+							left--
+							panic("poison")
+						}
+					},
+				})
+				for range 5 {
+					require.True(t, e.Choke("key"))
+				}
+				hold.Done()
+				synctest.Wait()
+				s := e.Stats()
+				assert.Equal(t, dropped, s.Dropped)
+				assert.Equal(t, dropped, s.Overadmitted, "what was dropped was let pass and not charged")
+				assert.Equal(t, 25+int64(dropped), e.Peek("key").Remaining)
+				assert.EqualValues(t, deaths, s.Restarts)
+			})
+		})
+	}
+}
+
+// Past the intensity the engine is degraded. Checked, with the writer dying
+// always:
+//
+//  1. Health says so, with the cause;
+//  2. keys that were known, filed or only landed, are limited as before;
+//  3. other keys are answered as WhenUnavailable says, and counted;
+//  4. nobody waits;
+//  5. Queued mode limits known keys as well, in place.
+func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
+	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
+		for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+			t.Run(admission.String()+" "+when.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFaults(false)
+					var events sync.Map
+					e := open[string](t, Config{
+						Policy: funnel(2, 1, time.Hour), Admission: admission, WhenUnavailable: when,
+						Restarts: 1, RestartPeriod: time.Second, fault: f.at,
+						OnEvent: func(event supervisor.Event) { events.Store(event.Kind, event) },
+					})
+					require.True(t, e.Choke("filed"))
+					synctest.Wait()
+					require.NoError(t, e.Health())
+
+					f.arm("writer: received", -1)
+					require.True(t, e.Choke("landed"))
+					synctest.Wait()
+					err := e.Health()
+					require.ErrorIs(t, err, ErrUnhealthy)
+					require.ErrorIs(t, err, supervisor.ErrIntensity)
+					var died *supervisor.PanicError
+					require.ErrorAs(t, err, &died)
+					assert.Equal(t, "injected at writer: received", died.Value)
+					_, told := events.Load(supervisor.Escalated)
+					assert.True(t, told)
+					assert.EqualValues(t, 1, e.Stats().Restarts)
+
+					begin := time.Now()
+					assert.True(t, e.Choke("filed"))
+					assert.False(t, e.Choke("filed"))
+					// Queued: its first take is in the queue, for which nobody comes.
+					assert.Equal(t, admission == cell.Queued, e.Take("landed", 2).Allowed)
+					for range 3 {
+						assert.Equal(t, when == Admit, e.Choke("unknown"))
+					}
+					assert.EqualValues(t, 3, e.Stats().Unavailable)
+					assert.Equal(t, begin, time.Now(), "a call has waited")
+				})
+			})
+		}
+	}
+}

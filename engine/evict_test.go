@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/janitor"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// soon is how long after it may a key is gone for certain: the janitor's period
+// once for the tick that just missed it, and a little for the sweep.
+func soon(idle time.Duration) time.Duration { return janitor.Every(idle) + time.Millisecond }
+
+func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const idle = time.Minute
+		e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Idle: idle})
+
+		require.True(t, e.Take("three", 3).Allowed) // drained after 3 s
+		require.True(t, e.Choke("one"))             // after 1 s
+		time.Sleep(idle + time.Second - time.Nanosecond)
+		synctest.Wait()
+		assert.Equal(t, 2, e.Len(), "too soon for either")
+
+		time.Sleep(soon(idle))
+		assert.Equal(t, 1, e.Len(), "only the one that had drained sooner")
+		time.Sleep(2*time.Second - time.Millisecond)
+		assert.Equal(t, 0, e.Len())
+
+		s := e.Stats()
+		assert.EqualValues(t, 2, s.Evicted)
+		assert.Zero(t, s.Forgiven)
+		assert.Equal(t, int64(10), e.Peek("three").Remaining)
+	})
+}
+
+func TestOwingKeyIsNeverGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(24, 1, time.Minute), Idle: time.Nanosecond})
+		require.True(t, e.Take("in debt", 24).Allowed)
+		for minute := range 24 {
+			assert.Equal(t, 1, e.Len())
+			assert.Equal(t, int64(minute), e.Peek("in debt").Remaining, "after %d minutes", minute)
+			time.Sleep(time.Minute)
+		}
+		time.Sleep(soon(0))
+		assert.Equal(t, 0, e.Len(), "paid")
+		assert.Zero(t, e.Stats().Forgiven)
+	})
+}
+
+func TestKeyInUseIsNeverGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const idle = time.Second
+		e := open[string](t, Config{Policy: funnel(1, 1000, time.Second), Idle: idle})
+		require.True(t, e.Choke("idle"))
+		for range 1000 {
+			require.True(t, e.Choke("busy"))
+			time.Sleep(idle - 10*time.Millisecond)
+		}
+		assert.Equal(t, 1, e.Len())
+		assert.EqualValues(t, 1, e.Stats().Evicted, "the idle one alone")
+	})
+}
+
+// A flood of brand-new keys against a victim that is at its limit. Checked, while
+// it lasts and after it:
+//
+//  1. there are never more than MaxKeys entries;
+//  2. the heap is at most 1.1 times that of the table when it was first full;
+//  3. the victim is refused all the time;
+//  4. the flood's keys were given up to make room, owing one unit each.
+func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
+	const maxKeys, flood, callers = 100_000, 5_000_000 / raceFactor, 4
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: maxKeys, OpenTimeout: time.Minute})
+
+	require.True(t, e.Take("victim", 10).Allowed)
+	for i := range maxKeys - 1 {
+		require.True(t, e.Choke(fmt.Sprintf("regular-%08d", i)))
+	}
+	settled(t, e)
+	full := heap()
+
+	together(callers, func(c int) {
+		for i := range flood / callers {
+			if !e.Choke(fmt.Sprintf("flood-%02d-%07d", c, i)) {
+				t.Error("a new key was refused")
+			}
+			if i%1000 == 0 {
+				assert.False(t, e.Choke("victim"))
+				assert.LessOrEqual(t, e.Len(), maxKeys)
+			}
+		}
+	})
+	settled(t, e)
+	assert.False(t, e.Choke("victim"), "the flood has washed the victim out")
+	assert.LessOrEqual(t, e.Len(), maxKeys)
+	after := heap()
+	assert.LessOrEqual(t, float64(after), 1.1*float64(full), "heap: %d full, %d after the flood", full, after)
+	s := e.Stats()
+	assert.Zero(t, s.Unavailable)
+	assert.GreaterOrEqual(t, s.Forgiven, uint64(flood))
+	t.Logf("heap: %d KiB full, %d KiB after %d new keys, %d evicted", full>>10, after>>10, flood, s.Evicted)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Of three keys the one that owes least goes, though it was the last to come.
+func TestLeastDebtGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 3})
+		require.True(t, e.Take("nine", 9).Allowed)
+		require.True(t, e.Take("five", 5).Allowed)
+		require.True(t, e.Take("one", 1).Allowed)
+		synctest.Wait()
+		require.True(t, e.Take("two", 2).Allowed)
+		synctest.Wait()
+		assert.EqualValues(t, 1, e.Stats().Forgiven)
+		for key, remaining := range map[string]int64{"nine": 1, "five": 5, "two": 8, "one": 10} {
+			assert.Equal(t, remaining, e.Peek(key).Remaining, key)
+		}
+		// The index has yet to learn that this one owes most now.
+		require.True(t, e.Take("two", 8).Allowed)
+		require.True(t, e.Take("four", 4).Allowed)
+		assert.Equal(t, int64(0), e.Peek("two").Remaining)
+		assert.Equal(t, int64(10), e.Peek("five").Remaining)
+		assert.Equal(t, 3, e.Len())
+	})
+}
+
+func TestWhenFull(t *testing.T) {
+	for _, c := range []struct {
+		when     string
+		config   Config
+		admitted bool
+		retry    time.Duration
+	}{
+		{"RefuseNew", Config{WhenFull: RefuseNew, Idle: time.Minute}, false, time.Minute},
+		{"AdmitNew", Config{WhenFull: AdmitNew, Idle: time.Minute}, true, 0},
+	} {
+		t.Run(c.when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.config.Policy, c.config.MaxKeys = funnel(2, 1, time.Second), 2
+				e := open[string](t, c.config)
+				require.True(t, e.Choke("a"))
+				require.True(t, e.Choke("b"))
+				for range 3 {
+					d := e.Take("c", 1)
+					assert.Equal(t, c.admitted, d.Allowed)
+					assert.Equal(t, c.retry, d.RetryAfter)
+					assert.Equal(t, int64(2), d.Limit)
+				}
+				assert.Equal(t, policy.Never, e.Take("c", 3).RetryAfter, "what the limit refuses is refused")
+				assert.True(t, e.Choke("a"), "known keys go on")
+				assert.False(t, e.Choke("a"))
+				s := e.Stats()
+				assert.Equal(t, 2, s.Keys)
+				assert.EqualValues(t, 3, s.Full)
+				assert.Zero(t, s.Forgiven)
+
+				time.Sleep(2*time.Second + time.Minute + soon(time.Minute))
+				require.True(t, e.Choke("c"), "the others have left")
+				assert.Equal(t, 1, e.Len())
+				assert.EqualValues(t, 3, e.Stats().Full)
+			})
+		})
+	}
+}

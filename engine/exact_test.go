@@ -1,0 +1,206 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+)
+
+// 64 goroutines on one key, for five seconds of a virtual clock. Checked:
+//
+//  1. at no time is more admitted than capacity + rate * elapsed;
+//  2. in the end it is that, to the unit: nothing is lost either.
+func TestHotKeyIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const capacity, rate, callers = 1000, 1000, 64
+		e := open[string](t, Config{Policy: funnel(capacity, rate, time.Second)})
+
+		start := time.Now()
+		allowed := func() int64 { return capacity + int64(time.Since(start)*rate/time.Second) }
+		var admitted atomic.Int64
+		together(callers, func(i int) {
+			dice := rand.New(rand.NewPCG(1, uint64(i)))
+			for time.Since(start) < 5*time.Second {
+				for e.Choke("hot") {
+					// Counted after the call, compared with the time after that: no
+					// interleaving makes this fail but a unit too many.
+					if n := admitted.Add(1); n > allowed() {
+						t.Errorf("%d admitted of %d after %v", n, allowed(), time.Since(start))
+					}
+				}
+				time.Sleep(time.Duration(dice.IntN(5_000_000)))
+			}
+		})
+		for e.Choke("hot") {
+			admitted.Add(1)
+		}
+		assert.Equal(t, allowed(), admitted.Load())
+		assert.EqualValues(t, admitted.Load(), e.Stats().Admitted)
+	})
+}
+
+// The same without any rest: the callers never sleep, and the clock moves on
+// beside them in steps of a quarter of a unit, each when somebody was refused.
+func TestHotKeyIsExactUnderContention(t *testing.T) {
+	const capacity, rate, callers = 1000, 1000, 64
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(capacity, rate, time.Second), Clock: clock.Now})
+
+	var admitted, refused atomic.Int64
+	var over atomic.Bool
+	require.True(t, e.Choke("hot"), "the bucket begins to drain with its first unit")
+	admitted.Add(1)
+	together(callers+1, func(i int) {
+		if i == callers {
+			for range 12_000 {
+				clock.Advance(250 * time.Microsecond)
+				for before := refused.Load(); refused.Load() == before; {
+					runtime.Gosched()
+				}
+			}
+			over.Store(true)
+			return
+		}
+		for !over.Load() {
+			if e.Choke("hot") {
+				admitted.Add(1)
+			} else {
+				refused.Add(1)
+				runtime.Gosched() // or the clock would rarely get its turn
+			}
+		}
+	})
+	for e.Choke("hot") {
+		admitted.Add(1)
+	}
+	assert.EqualValues(t, capacity+3*rate, admitted.Load())
+	assert.EqualValues(t, admitted.Load(), e.Stats().Admitted)
+	assert.EqualValues(t, refused.Load()+1, e.Stats().Refused)
+}
+
+// 64 goroutines meet 10,000 brand-new keys of capacity 1, each in an order of its
+// own or all in the same: each key is admitted once.
+func TestNewKeysAreExact(t *testing.T) {
+	const callers, n = 64, 10_000
+	for name, shuffled := range map[string]bool{"same order": false, "orders of their own": true} {
+		t.Run(name, func(t *testing.T) {
+			e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), OpenTimeout: time.Minute})
+			all := keys(n)
+			var admitted atomic.Int64
+			together(callers, func(i int) {
+				mine := all
+				if shuffled {
+					mine = append([]string(nil), all...)
+					rand.New(rand.NewPCG(2, uint64(i))).Shuffle(n, func(a, b int) { mine[a], mine[b] = mine[b], mine[a] })
+				}
+				for _, key := range mine {
+					if e.Choke(key) {
+						admitted.Add(1)
+					}
+				}
+			})
+			assert.EqualValues(t, n, admitted.Load())
+			assert.Equal(t, n, e.Len())
+			s := e.Stats()
+			assert.Zero(t, s.Unavailable)
+			assert.EqualValues(t, callers*n, s.Admitted+s.Refused)
+		})
+	}
+}
+
+// Rounds of 64 goroutines on the same keys of capacity 1. Between two rounds the
+// clock moves on so far that every key has drained and may be evicted, which
+// then happens while the next round opens them again. Checked: each key is
+// admitted once a round, also while the writer is killed all the time.
+func TestKeysComingAndGoingAreExact(t *testing.T) {
+	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
+		t.Run(name, func(t *testing.T) {
+			const callers, rounds = 64, 40
+			clock := newHandClock()
+			var deaths atomic.Int64
+			var quiet atomic.Bool
+			config := Config{
+				Policy: funnel(1, 1, time.Second), Clock: clock.Now,
+				Idle: time.Millisecond, OpenTimeout: time.Minute,
+				Restarts: 1 << 30,
+			}
+			if killing {
+				config.fault = func(string) {
+					if !quiet.Load() && rand.IntN(300) == 0 {
+						deaths.Add(1)
+						panic("killed")
+					}
+				}
+			}
+			e := open[string](t, config)
+			all := keys(500)
+			for range rounds {
+				var admitted atomic.Int64
+				together(callers, func(i int) {
+					for j := range all {
+						if e.Choke(all[(j+i*7)%len(all)]) {
+							admitted.Add(1)
+						}
+					}
+				})
+				require.EqualValues(t, len(all), admitted.Load())
+				clock.Advance(time.Second + time.Millisecond)
+				time.Sleep(time.Millisecond) // the janitor's own time, so that sweeps begin
+			}
+			quiet.Store(true)
+			require.NoError(t, e.Health())
+			s := e.Stats()
+			assert.Positive(t, s.Evicted, "nothing was evicted: the test tests nothing")
+			assert.Zero(t, s.Forgiven)
+			assert.Zero(t, s.Unavailable)
+			if killing {
+				assert.Positive(t, deaths.Load())
+				assert.Positive(t, s.Restarts)
+			}
+		})
+	}
+}
+
+// A queued take that was let pass is either charged or counted: what was admitted
+// is what the limit allows, and Overadmitted.
+func TestQueuedCountsWhatItOveradmits(t *testing.T) {
+	const capacity = 30
+	e := open[string](t, Config{Policy: funnel(capacity, 1, time.Hour), Admission: cell.Queued, OpenTimeout: time.Minute})
+	var admitted atomic.Int64
+	together(64, func(int) {
+		for range 2000 {
+			if e.Choke("hot") {
+				admitted.Add(1)
+			}
+		}
+	})
+	settled(t, e)
+	require.Eventually(t, func() bool {
+		return uint64(admitted.Load()) == capacity+e.Stats().Overadmitted
+	}, 10*time.Second, time.Millisecond, "admitted %d, overadmitted %d", admitted.Load(), e.Stats().Overadmitted)
+	assert.False(t, e.Choke("hot"), "the writer has caught up, so the limit holds")
+}
+
+// What the original design got wrong: a client at twice the rate got its burst
+// and then nothing, because a refused call threw away what had drained.
+func TestClientAtTwiceTheRateGetsHalfOfItsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(5, 10, time.Second)})
+		passed := 0
+		for range 2000 { // 20 a second for 100 seconds
+			if e.Choke("eager") {
+				passed++
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		assert.Equal(t, 5+1000-1, passed) // the last unit would come at second 100
+	})
+}

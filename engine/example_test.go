@@ -1,0 +1,108 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Each client may make 3 calls at once, and one a minute in the long run.
+func ExampleNew() {
+	limiter, err := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(3, 1, time.Minute)),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+
+	for range 4 {
+		fmt.Println(limiter.Choke("192.0.2.7"))
+	}
+	fmt.Println(limiter.Choke("192.0.2.8"))
+	// Output:
+	// true
+	// true
+	// true
+	// false
+	// true
+}
+
+// A bad configuration says what is wrong with it.
+func ExampleNew_badConfiguration() {
+	_, err := engine.New[string](engine.Config{
+		Policy:  policy.Must(policy.Funnel(3, 1, time.Minute)),
+		MaxKeys: -1,
+	})
+	var field *policy.FieldError
+	fmt.Println(errors.As(err, &field), field.Field)
+	fmt.Println(err)
+	// Output:
+	// true MaxKeys
+	// ral: engine.Config: MaxKeys is -1, want 1 or more, or 0 for 1048576
+}
+
+// Take says how long to wait. A coarse clock of the example's own keeps the
+// figures even.
+func Example_take() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(10, 1, time.Second)),
+		Clock:  func() policy.Instant { return policy.Instant(time.Hour) },
+	})
+	defer limiter.Close()
+
+	fmt.Printf("%+v\n", limiter.Take("client", 8))
+	fmt.Printf("%+v\n", limiter.Take("client", 5))
+	fmt.Println(limiter.Take("client", 11).RetryAfter == policy.Never)
+	fmt.Println(limiter.Peek("client").Remaining)
+	// Output:
+	// {Allowed:true Limit:10 Remaining:2 Wait:0s RetryAfter:0s ResetAfter:8s}
+	// {Allowed:false Limit:10 Remaining:2 Wait:0s RetryAfter:3s ResetAfter:8s}
+	// true
+	// 2
+}
+
+func ExampleEngine_Stats() {
+	limiter, _ := engine.New[int](engine.Config{
+		Policy: policy.Must(policy.Funnel(1, 1, time.Hour)),
+	})
+	defer limiter.Close()
+
+	for _, user := range []int{1, 1, 1, 2} {
+		limiter.Choke(user)
+	}
+	s := limiter.Stats()
+	fmt.Println(s.Admitted, "admitted,", s.Refused, "refused,", s.Keys, "keys")
+	// Output: 2 admitted, 2 refused, 2 keys
+}
+
+func ExampleEngine_Health() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy:          policy.Must(policy.Funnel(1, 1, time.Hour)),
+		WhenUnavailable: engine.Refuse,
+	})
+	fmt.Println(limiter.Health())
+	limiter.Close()
+	fmt.Println(limiter.Health())
+	fmt.Println(limiter.Choke("anybody"))
+	// Output:
+	// <nil>
+	// ral: the engine is closed
+	// false
+}
+
+// Queued is there to be compared with: what passes beyond the limit is counted.
+func ExampleConfig_queued() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy:    policy.Must(policy.Funnel(100, 1, time.Hour)),
+		Admission: cell.Queued,
+	})
+	defer limiter.Close()
+	fmt.Println(limiter.Choke("key"), limiter.Stats().Admitted)
+	// Output: true 1
+}

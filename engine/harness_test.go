@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// open returns an engine that is stopped, and its table compared with its index,
+// when the test ends.
+func open[K comparable](t testing.TB, config Config) *Engine[K] {
+	t.Helper()
+	e, err := New[K](config)
+	require.NoError(t, err)
+	t.Cleanup(func() { check(t, e) })
+	return e
+}
+
+// check ends the engine's goroutines, compares the table with its index while
+// there is nobody to change it, and closes the engine.
+func check[K comparable](t testing.TB, e *Engine[K]) {
+	t.Helper()
+	e.stop()
+	<-e.running.Done()
+	if !e.closed.Load() {
+		assert.NoError(t, e.table.Check())
+	}
+	assert.NoError(t, e.Close())
+}
+
+// settled waits until the writer has nothing left to do.
+func settled[K comparable](t testing.TB, e *Engine[K]) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for e.queue.Len() > 0 || e.table.View().Landed() > 0 {
+		require.True(t, time.Now().Before(deadline), "the writer does not come to rest: %d commands, %d landed",
+			e.queue.Len(), e.table.View().Landed())
+		e.table.View().Stray() // also what lost its command to a crash is to be filed
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+func funnel(capacity, count int64, per time.Duration) policy.Policy {
+	return policy.Must(policy.Funnel(capacity, count, per))
+}
+
+// handClock is a clock that moves when it is told to.
+type handClock struct{ now atomic.Int64 }
+
+func newHandClock() *handClock {
+	c := &handClock{}
+	c.now.Store(1)
+	return c
+}
+
+func (c *handClock) Now() policy.Instant      { return policy.Instant(c.now.Load()) }
+func (c *handClock) Advance(by time.Duration) { c.now.Add(int64(by)) }
+
+// together runs f on n goroutines that start at the same moment, and waits.
+func together(n int, f func(i int)) {
+	var start, done sync.WaitGroup
+	start.Add(1)
+	for i := range n {
+		done.Go(func() {
+			start.Wait()
+			f(i)
+		})
+	}
+	start.Done()
+	done.Wait()
+}
+
+func keys(n int) []string {
+	k := make([]string, n)
+	for i := range k {
+		k[i] = fmt.Sprintf("client-%07d", i)
+	}
+	return k
+}
+
+// faults makes the engine's goroutines die at named points.
+type faults struct {
+	mu     sync.Mutex
+	armed  map[string]int // how often yet to die at a point; negative is always
+	exit   bool           // by Goexit instead of a panic
+	fired  map[string]int
+	passed map[string]int
+}
+
+func newFaults(goexit bool) *faults {
+	return &faults{armed: map[string]int{}, exit: goexit, fired: map[string]int{}, passed: map[string]int{}}
+}
+
+func (f *faults) arm(point string, times int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed[point] = times
+}
+
+func (f *faults) count(point string) (fired int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fired[point]
+}
+
+func (f *faults) at(point string) {
+	f.mu.Lock()
+	f.passed[point]++
+	die := f.armed[point] != 0
+	if die {
+		f.armed[point]--
+		f.fired[point]++
+	}
+	f.mu.Unlock()
+	if !die {
+		return
+	}
+	if f.exit {
+		runtime.Goexit()
+	}
+	panic("injected at " + point)
+}

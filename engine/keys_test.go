@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Keys that cannot be found again are not recorded: no panic, no entry, and an
+// answer as for an unavailable table.
+func TestKeysThatCannotBeRecorded(t *testing.T) {
+	for when, admitted := range map[string]bool{"Admit": true, "Refuse": false} {
+		config := Config{Policy: funnel(1, 1, time.Hour)}
+		if !admitted {
+			config.WhenUnavailable = Refuse
+		}
+		t.Run(when, func(t *testing.T) {
+			floats := open[float64](t, config)
+			for range 3 {
+				assert.Equal(t, admitted, floats.Choke(math.NaN()))
+			}
+			assert.True(t, floats.Choke(0))
+			assert.False(t, floats.Choke(math.Copysign(0, -1)), "0 and -0 are equal")
+			assert.Equal(t, 1, floats.Len())
+			assert.EqualValues(t, 3, floats.Stats().Unavailable)
+
+			anything := open[any](t, config)
+			for _, key := range []any{[]int{1}, map[string]int{}, func() {}, [1]any{[]int{1}}} {
+				assert.Equal(t, admitted, anything.Choke(key))
+				assert.Equal(t, admitted, anything.Take(key, 1).Allowed)
+				assert.Equal(t, policy.Never, anything.Take(key, 2).RetryAfter)
+				assert.True(t, anything.Peek(key).Allowed)
+			}
+			assert.True(t, anything.Choke(1))
+			assert.False(t, anything.Choke(1))
+			assert.True(t, anything.Choke("1"))
+			assert.True(t, anything.Choke(nil))
+			assert.False(t, anything.Choke(nil))
+			assert.Equal(t, 3, anything.Len())
+
+			type holder struct{ in [2]any }
+			nested := open[holder](t, config)
+			assert.Equal(t, admitted, nested.Choke(holder{[2]any{1, []int{}}}))
+			assert.True(t, nested.Choke(holder{[2]any{1, 2}}))
+			assert.False(t, nested.Choke(holder{[2]any{1, 2}}))
+		})
+	}
+}
+
+// A policy that breaks its contract does not break the table.
+type greedy struct{ policy.Policy }
+
+func (greedy) Take(uint64, policy.Instant, int64, time.Duration) (uint64, policy.Decision) {
+	return math.MaxUint64, policy.Decision{Allowed: true, Limit: 1}
+}
+
+func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
+	e := open[string](t, Config{Policy: greedy{funnel(1, 1, time.Hour)}})
+	assert.False(t, e.Choke("key"))
+	assert.Equal(t, policy.Never, e.Take("key", 1).RetryAfter)
+}
+
+// Policies without the fast path give the same answers.
+type plain struct{ policy.Policy }
+
+func TestPolicyWithoutChoke(t *testing.T) {
+	clock := newHandClock()
+	fast := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
+	slow := open[string](t, Config{Policy: plain{funnel(3, 1, time.Second)}, Clock: clock.Now})
+	for i := range 1000 {
+		clock.Advance(time.Duration(i%7) * 100 * time.Millisecond)
+		assert.Equal(t, fast.Choke("key"), slow.Choke("key"))
+	}
+	assert.Equal(t, fast.Stats().Admitted, slow.Stats().Admitted)
+	assert.Positive(t, fast.Stats().Refused)
+}
+
+// A clock that goes back mints nothing, and what it takes back is not forgiven.
+func TestClockGoingBackMintsNothing(t *testing.T) {
+	clock := newHandClock()
+	clock.Advance(time.Hour)
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now, Idle: time.Nanosecond})
+	admitted := 0
+	for i := range 2000 {
+		for e.Choke("key") {
+			admitted++
+		}
+		if i%2 == 0 {
+			clock.Advance(-time.Minute)
+		} else {
+			clock.Advance(time.Minute)
+		}
+	}
+	assert.Equal(t, 10, admitted)
+}
