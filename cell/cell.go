@@ -79,18 +79,20 @@ func (c *Cell[K]) Choke(key K) bool {
 	if c.choker == nil {
 		return c.Take(key, 1).Allowed
 	}
-	// What follows is take for one unit, with Now and hash written out: each
-	// call saved is worth 2% here.
+	// What follows is take for one unit, with hash and Now written out. The order
+	// is measured: reading the clock waits for all that went before, and what
+	// comes after it goes on beside it. Hash, clock, map took 1.23 times the bare
+	// map load and clock read; clock, hash, map 1.32; hash, map, clock 1.28.
+	hash := maphash.Comparable(c.seed, key)
 	now := policy.Instant(time.Since(c.epoch)) + 1
 	if c.clock != nil {
 		now = c.clock()
 	}
-	hash := maphash.Comparable(c.seed, key)
 	if e := c.view.Load(hash, key); e != nil {
 		for {
 			word := e.Word()
-			if word > policy.MaxWord {
-				break // dead: evicted while we looked
+			if word == 0 || word > policy.MaxWord {
+				break // not used yet, or dead: evicted while we looked
 			}
 			next, allowed := c.choker.Choke(word, now)
 			if !allowed {
@@ -132,8 +134,8 @@ func (c *Cell[K]) Now() policy.Instant {
 }
 
 func (c *Cell[K]) take(key K, n int64, patience time.Duration) policy.Decision {
-	now := c.Now()
 	hash, ok := c.hash(key)
+	now := c.Now()
 	if ok {
 		if e := c.view.Load(hash, key); e != nil {
 			if d, ok := c.takeFrom(e, now, n, patience); ok {
@@ -154,6 +156,12 @@ func (c *Cell[K]) takeFrom(
 		state, alive := table.State(word)
 		if !alive {
 			return policy.Decision{}, false
+		}
+		if state == 0 && n != 0 {
+			// The key may have been used, drained and forgotten since now was
+			// read. This entry does not remember what it took then, so that a
+			// take dated back to then would be free. It remembers from now on.
+			now = c.Now()
 		}
 		next, d := c.policy.Take(state, now, n, patience)
 		switch {

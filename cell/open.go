@@ -41,10 +41,6 @@ func (c *Cell[K]) takeUnfiled(
 		var command table.Command[K]
 		switch status {
 		case table.Found, table.Landed:
-			// The key may have been used, drained and forgotten since now was
-			// read. What it took then is not in the entry, so a take dated back
-			// to then would be free. From here on the entry remembers.
-			now = c.Now()
 			d, ok := c.takeFrom(e, now, n, patience)
 			if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)) {
 				c.stray(e, now)

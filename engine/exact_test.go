@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // 64 goroutines on one key, for five seconds of a virtual clock. Checked:
@@ -203,4 +204,46 @@ func TestClientAtTwiceTheRateGetsHalfOfItsCalls(t *testing.T) {
 		}
 		assert.Equal(t, 5+1000-1, passed) // the last unit would come at second 100
 	})
+}
+
+// A caller reads the clock and is held up. Meanwhile the key is used, drained and
+// forgotten. His take must count from when it happens: dated back to when he read
+// the clock, it would have drained already, and the key would have its unit twice.
+func TestTakeIsNotDatedBackBeyondEviction(t *testing.T) {
+	for name, held := range map[string]func(*Engine[string]) bool{
+		"Choke": func(e *Engine[string]) bool { return e.Choke("key") },
+		"Take":  func(e *Engine[string]) bool { return e.Take("key", 1).Allowed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clock := newHandClock()
+				var hold atomic.Bool
+				release := make(chan struct{})
+				e := open[string](t, Config{
+					Policy: funnel(1, 1, time.Second), Idle: time.Millisecond,
+					Clock: func() policy.Instant {
+						now := clock.Now()
+						if hold.CompareAndSwap(true, false) {
+							<-release
+						}
+						return now
+					},
+				})
+				var passed atomic.Bool
+				hold.Store(true)
+				go func() { passed.Store(held(e)) }()
+				synctest.Wait()
+
+				require.True(t, e.Choke("key"))
+				clock.Advance(2 * time.Second)
+				time.Sleep(time.Second)
+				require.Zero(t, e.Len(), "forgotten")
+
+				close(release)
+				synctest.Wait()
+				assert.True(t, passed.Load())
+				assert.False(t, e.Choke("key"), "twice at one instant")
+			})
+		})
+	}
 }
