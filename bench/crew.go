@@ -1,0 +1,194 @@
+package bench
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// job is what one goroutine does until it is done or stop is set.
+type job func(stop *atomic.Bool)
+
+// crew lets goroutines work at the same time.
+type crew struct {
+	ctx   context.Context
+	epoch time.Time // what windows are counted from
+}
+
+// work runs the jobs, all from the same moment on, until they end. They are told
+// to stop after d, unless d is 0, and when the context ends. finish, if it is not
+// nil, still belongs to the measured time.
+func (c crew) work(d time.Duration, finish func(), jobs ...job) (Pass, Window) {
+	var stop atomic.Bool
+	var ready, done sync.WaitGroup
+	gate := make(chan struct{})
+	ready.Add(len(jobs))
+	for _, j := range jobs {
+		done.Go(func() {
+			ready.Done()
+			<-gate
+			j(&stop)
+		})
+	}
+	ready.Wait()
+	defer context.AfterFunc(c.ctx, func() { stop.Store(true) })()
+
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	used, known := processorTime()
+	start := time.Since(c.epoch)
+	if d > 0 {
+		defer time.AfterFunc(d, func() { stop.Store(true) }).Stop()
+	}
+	close(gate)
+	done.Wait()
+	if finish != nil {
+		finish()
+	}
+	end := time.Since(c.epoch)
+	cpu, _ := processorTime()
+	runtime.ReadMemStats(&after)
+	if cpu -= used; !known {
+		cpu = (end - start) * time.Duration(min(len(jobs), runtime.GOMAXPROCS(0)))
+	}
+	return Pass{
+		Elapsed: end - start,
+		CPU:     cpu,
+		Allocs:  after.Mallocs - before.Mallocs,
+		Bytes:   after.TotalAlloc - before.TotalAlloc,
+	}, Window{start, end}
+}
+
+// caller is one goroutine's part in asking one limiter. Its counters are its
+// own, and it writes them when it has stopped.
+type caller struct {
+	stream
+	asked, passed int64 // over all passes
+	recorder      Recorder
+}
+
+// around asks the keys of the stream over and over.
+func (c *caller) around(l Limiter, stop *atomic.Bool) {
+	at := int(c.asked % int64(len(c.keys)))
+	asked, passed := 0, 0
+	for !stop.Load() {
+		end := min(at+batch, len(c.keys))
+		passed += l.ChokeAll(c.keys[at:end])
+		asked += end - at
+		if at = end; at == len(c.keys) {
+			at = 0
+		}
+	}
+	c.asked += int64(asked)
+	c.passed += int64(passed)
+}
+
+// aroundTimed is around with every call timed.
+func (c *caller) aroundTimed(l Limiter, stop *atomic.Bool) {
+	at := int(c.asked % int64(len(c.keys)))
+	asked, passed := 0, 0
+	for !stop.Load() {
+		end := min(at+batch, len(c.keys))
+		passed += c.timed(l, c.keys[at:end])
+		asked += end - at
+		if at = end; at == len(c.keys) {
+			at = 0
+		}
+	}
+	c.asked += int64(asked)
+	c.passed += int64(passed)
+}
+
+// once asks the keys of the stream and ends.
+func (c *caller) once(l Limiter, stop *atomic.Bool) {
+	asked, passed := 0, 0
+	for at := 0; at < len(c.keys) && !stop.Load(); at += batch {
+		keys := c.keys[at:min(at+batch, len(c.keys))]
+		passed += l.ChokeAll(keys)
+		asked += len(keys)
+	}
+	c.asked += int64(asked)
+	c.passed += int64(passed)
+}
+
+// onceTimed is once with every call timed.
+func (c *caller) onceTimed(l Limiter, stop *atomic.Bool) {
+	asked, passed := 0, 0
+	for at := 0; at < len(c.keys) && !stop.Load(); at += batch {
+		keys := c.keys[at:min(at+batch, len(c.keys))]
+		passed += c.timed(l, keys)
+		asked += len(keys)
+	}
+	c.asked += int64(asked)
+	c.passed += int64(passed)
+}
+
+// rest is how long a prober rests between two batches, so that it does not
+// take a processor from those whom it watches.
+const rest = 100 * time.Microsecond
+
+// probe asks the keys of the stream over and over, with every call timed and
+// with rests.
+func (c *caller) probe(l Limiter, stop *atomic.Bool) {
+	for ; !stop.Load(); time.Sleep(rest) {
+		c.passed += int64(c.timed(l, c.keys))
+		c.asked += int64(len(c.keys))
+	}
+}
+
+func (c *caller) timed(l Limiter, keys []string) (passed int) {
+	epoch, recorder := time.Now(), c.recorder
+	for _, key := range keys {
+		from := time.Since(epoch)
+		ok := l.Choke(key)
+		recorder.Record(time.Since(epoch) - from)
+		if ok {
+			passed++
+		}
+	}
+	return passed
+}
+
+// callerJob is one of the ways in which a caller asks.
+type callerJob func(c *caller, l Limiter, stop *atomic.Bool)
+
+func jobsOf(callers []*caller, l Limiter, how callerJob) []job {
+	jobs := make([]job, len(callers))
+	for i, c := range callers {
+		jobs[i] = func(stop *atomic.Bool) { how(c, l, stop) }
+	}
+	return jobs
+}
+
+func sumAsked(callers []*caller) (n int64) {
+	for _, c := range callers {
+		n += c.asked
+	}
+	return n
+}
+
+func sumPassed(callers []*caller) (n int64) {
+	for _, c := range callers {
+		n += c.passed
+	}
+	return n
+}
+
+// askedBy counts how often each of the keys was asked by callers who go around
+// their streams.
+func askedBy(callers []*caller, times []int64) {
+	for _, c := range callers {
+		if len(c.order) == 0 {
+			continue
+		}
+		rounds, rest := c.asked/int64(len(c.order)), int(c.asked%int64(len(c.order)))
+		for at, i := range c.order {
+			times[i] += rounds
+			if at < rest {
+				times[i]++
+			}
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package bench
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// keyLength is that of an API token or of an address with its port.
+const keyLength = 20
+
+// appendKey appends the i-th key's name: "tok_" and 16 hexadecimal digits. All
+// names differ, and neighbours have nothing in common but their beginning.
+func appendKey(b []byte, i uint32) []byte {
+	const digits = "0123456789abcdef"
+	b = append(b, "tok_"...)
+	for x, shift := mix(uint64(i)), 60; shift >= 0; shift -= 4 {
+		b = append(b, digits[x>>shift&15])
+	}
+	return b
+}
+
+// mix is a bijection on 64 bits that leaves no pattern in them (the finalizer
+// of SplitMix64).
+func mix(x uint64) uint64 {
+	x += 0x9E3779B97F4A7C15
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
+// stream is what one caller asks, in this order: keys[i] is the name of the
+// order[i]-th key. Limiters share it; each name has its own bytes, one after
+// the other in memory.
+type stream struct {
+	keys  []string
+	order []uint32
+}
+
+func newStream(order []uint32) stream {
+	var arena strings.Builder
+	arena.Grow(len(order) * keyLength)
+	name := make([]byte, 0, keyLength)
+	for _, i := range order {
+		arena.Write(appendKey(name, i))
+	}
+	all := arena.String()
+	keys := make([]string, len(order))
+	for i := range keys {
+		keys[i] = all[i*keyLength : (i+1)*keyLength]
+	}
+	return stream{keys, order}
+}
+
+// part returns the i-th of n equal parts of a stream.
+func (s stream) part(i, n int) stream {
+	from, to := len(s.keys)*i/n, len(s.keys)*(i+1)/n
+	return stream{s.keys[from:to], s.order[from:to]}
+}
+
+// upTo returns the numbers from first to first+n-1.
+func upTo(first, n int) []uint32 {
+	order := make([]uint32, n)
+	for i := range order {
+		order[i] = uint32(first + i)
+	}
+	return order
+}
+
+// drawUniform draws n of that many keys, all with the same probability.
+func drawUniform(n, keys int, r *rand.Rand) []uint32 {
+	order := make([]uint32, n)
+	for i := range order {
+		order[i] = r.Uint32N(uint32(keys))
+	}
+	return order
+}
+
+// zipfExponent is as close to Zipf's own law, 1, as the generator goes.
+const zipfExponent = 1.01
+
+// drawZipf draws n of that many keys, key number r with a probability
+// proportional to 1/(r+1)^zipfExponent.
+func drawZipf(n, keys int, r *rand.Rand) []uint32 {
+	z := rand.NewZipf(r, zipfExponent, 1, uint64(keys-1))
+	order := make([]uint32, n)
+	for i := range order {
+		order[i] = uint32(z.Uint64())
+	}
+	return order
+}
+
+const (
+	// batch is how many keys a limiter is given at a time; the callers look
+	// whether to stop in between.
+	batch = 64
+	// drawsInAll bounds the memory of the streams: about 80 MiB.
+	drawsInAll = 1 << 21
+	// leastDraws is what a stream has at least, but for a single key.
+	leastDraws = 1 << 15
+)
+
+// drawStreams draws what each of the callers will ask, over and over. It is the
+// same in every run.
+func drawStreams(w Workload, callers int) []stream {
+	streams := make([]stream, callers)
+	if w.Keys == 1 {
+		one := newStream(make([]uint32, batch))
+		for i := range streams {
+			streams[i] = one
+		}
+		return streams
+	}
+	n := min(max(drawsInAll/callers, leastDraws), max(w.Keys*4, leastDraws))
+	n -= n % batch
+	for i := range streams {
+		r := rand.New(rand.NewPCG(uint64(i), uint64(w.Keys)))
+		if w.Draw == Zipf {
+			streams[i] = newStream(drawZipf(n, w.Keys, r))
+		} else {
+			streams[i] = newStream(drawUniform(n, w.Keys, r))
+		}
+	}
+	return streams
+}
+
+// mostAsked returns the names of the keys that are asked most, as many as it
+// takes for this share of all calls.
+func mostAsked(streams []stream, keys int, share float64) map[string]struct{} {
+	times := make([]int, keys)
+	calls := 0
+	for _, s := range streams {
+		calls += len(s.order)
+		for _, i := range s.order {
+			times[i]++
+		}
+	}
+	byTimes := upTo(0, keys)
+	slices.SortStableFunc(byTimes, func(a, b uint32) int { return times[b] - times[a] })
+
+	names := make(map[string]struct{})
+	for _, i := range byTimes {
+		if left := share * float64(calls); left <= 0.5 {
+			break
+		}
+		share -= float64(times[i]) / float64(calls)
+		names[string(appendKey(nil, i))] = struct{}{}
+	}
+	return names
+}

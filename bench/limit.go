@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Limit is what holds for each key of a workload: bursts of Capacity, and Count
+// every Per in the long run. All three are at least 1.
+type Limit struct {
+	Capacity int64         `json:"capacity"`
+	Count    int64         `json:"count"`
+	Per      time.Duration `json:"per_ns"`
+}
+
+// Most returns the most that the limit lets one key take in any window of length
+// d: capacity + rate × d, rounded down, and no more than math.MaxInt64. A
+// negative d counts as 0.
+func (l Limit) Most(d time.Duration) int64 {
+	hi, lo := bits.Mul64(uint64(l.Count), uint64(max(d, 0)))
+	if hi >= uint64(l.Per) {
+		return math.MaxInt64
+	}
+	drained, _ := bits.Div64(hi, lo, uint64(l.Per))
+	if drained > uint64(math.MaxInt64-l.Capacity) {
+		return math.MaxInt64
+	}
+	return l.Capacity + int64(drained)
+}
+
+// Window is a stretch of time in which a limiter was asked, counted from the
+// beginning of the run.
+type Window struct {
+	Start, End time.Duration
+}
+
+// MostDuring returns the most that the limit lets one key take in all of the
+// windows together, if it is not asked in between. The windows are in order and
+// do not overlap. Between two of them the key can win back what drains in that
+// time, but never more than its capacity.
+func (l Limit) MostDuring(windows ...Window) int64 {
+	if len(windows) == 0 {
+		return 0
+	}
+	var length time.Duration
+	full := l.refill()
+	for i, w := range windows {
+		length += w.End - w.Start
+		if i > 0 {
+			length += min(w.Start-windows[i-1].End, full)
+		}
+	}
+	return l.Most(length)
+}
+
+// refill returns how long a full bucket takes to drain, rounded up.
+func (l Limit) refill() time.Duration {
+	hi, lo := bits.Mul64(uint64(l.Capacity), uint64(l.Per))
+	if hi >= uint64(l.Count) {
+		return math.MaxInt64
+	}
+	d, rest := bits.Div64(hi, lo, uint64(l.Count))
+	if rest > 0 {
+		d++
+	}
+	return time.Duration(min(d, math.MaxInt64))
+}

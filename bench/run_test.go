@@ -1,0 +1,231 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+)
+
+func quick() Options {
+	return Options{Duration: 4 * ms, Rounds: 3, Callers: 2, NewRecorder: newTape}
+}
+
+// fewer takes callers away from the audits: under the race detector 64 of them
+// need half a second to notice that they should stop.
+func fewer(workloads []Workload) []Workload {
+	for i := range workloads {
+		workloads[i].Callers = min(workloads[i].Callers, 12)
+	}
+	return workloads
+}
+
+var slow = Limit{Capacity: 20, Count: 1, Per: time.Hour}
+
+func TestAuditCatchesALimiterThatAdmitsTooMuch(t *testing.T) {
+	for _, w := range []Workload{
+		{Name: "hot", Limit: slow, Keys: 1, Callers: 16},
+		{Name: "new", Limit: slow, Keys: 200, Callers: 32, Draw: Together},
+	} {
+		report, err := Run(t.Context(), []Workload{w}, []Contender{exactBucket("exact"), racyBucket("racy")}, quick())
+		require.NoError(t, err)
+		exact, racy := report.Workloads[0].Results[0].Audit, report.Workloads[0].Results[1].Audit
+
+		assert.True(t, exact.Binds, w.Name)
+		assert.True(t, exact.Clean(), "%s: %+v", w.Name, exact)
+		assert.Equal(t, exact.Allowed, exact.Admitted, "%s: all that was allowed was taken", w.Name)
+		assert.False(t, racy.Clean(), "%s: %+v", w.Name, racy)
+		assert.Equal(t, racy.Admitted-racy.Allowed, racy.Over, w.Name)
+	}
+}
+
+func TestEachNewKeyIsAskedOnce(t *testing.T) {
+	w := Workload{Name: "flood", Limit: Limit{Capacity: 1, Count: 1, Per: time.Hour}, Keys: 1001, Draw: Once}
+	o := quick()
+	o.Callers = 3
+	report, err := Run(t.Context(), []Workload{w}, []Contender{exactBucket("a")}, o)
+	require.NoError(t, err)
+	r := report.Workloads[0].Results[0]
+	assert.Zero(t, r.RefusedShare, "a bucket of one passes each key once")
+	assert.EqualValues(t, 1001, r.Rounds[0].Calls)
+	assert.Equal(t, 6, r.Audit.Limiters, "each pass has its own")
+	assert.False(t, r.Audit.Binds)
+	assert.EqualValues(t, 3*1001, r.Latency.Calls)
+}
+
+func TestKnownKeysAreAskedMeanwhile(t *testing.T) {
+	w := Workload{Name: "growth", Limit: loose, Keys: 20_000, Known: 8, Draw: Once, Rounds: 1, OneTimedPass: true}
+	report, err := Run(t.Context(), []Workload{w}, []Contender{Floor(), Ral(cell.Exact)}, quick())
+	require.NoError(t, err)
+	assert.True(t, report.Workloads[0].Timed)
+	for _, r := range report.Workloads[0].Results {
+		assert.Len(t, r.Rounds, 1)
+		assert.EqualValues(t, 20_000, r.Latency.Calls)
+		assert.Positive(t, r.Known.Calls)
+	}
+	ral := report.Workloads[0].Results[1]
+	assert.EqualValues(t, 20_000+8+ral.Known.Calls, ral.Audit.Calls)
+}
+
+func TestContendersTakeTurnsRoundByRound(t *testing.T) {
+	var turns []string
+	o := quick()
+	o.Progress = func(p Progress) {
+		if p.Contender != "" && p.Doing != "opening keys and warming up" {
+			turns = append(turns, p.Contender)
+		}
+	}
+	three := []Contender{exactBucket("a"), exactBucket("b"), exactBucket("c")}
+	_, err := Run(t.Context(), []Workload{{Name: "hot", Limit: slow, Keys: 1}}, three, o)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a", "b", "c", "b", "c", "a", "c", "a", "b"}, turns)
+}
+
+func TestProgressGoesForwardAndReachesTheEnd(t *testing.T) {
+	var last Progress
+	o := quick()
+	o.Progress = func(p Progress) {
+		assert.GreaterOrEqual(t, p.Done, last.Done)
+		assert.LessOrEqual(t, p.Done, p.Total)
+		last = p
+	}
+	workloads, err := Select(Standard(0.001), []string{"hot-pass", "zipf", "flood", "growth"})
+	require.NoError(t, err)
+	_, err = Run(t.Context(), workloads, []Contender{Floor(), Ral(cell.Exact)}, o)
+	require.NoError(t, err)
+	assert.Equal(t, last.Total, last.Done)
+}
+
+func TestRatiosAreToTheFloorOfTheSameRound(t *testing.T) {
+	pass := func(ns time.Duration) Pass { return Pass{Calls: 10, CPU: 10 * ns, Elapsed: 5 * ns} }
+	w := WorkloadReport{Results: []Result{
+		{Contender: "floor", IsFloor: true, Rounds: []Pass{pass(10), pass(20), pass(100)}},
+		{Contender: "a", Rounds: []Pass{pass(20), pass(60), pass(110)}}, // 2, 3, 1.1
+		{Contender: "b", Rounds: []Pass{pass(15)}},
+	}}
+	w.compare()
+	assert.Equal(t, Spread{Median: 1, Min: 1, Max: 1}, *w.Results[0].OfFloor)
+	assert.Equal(t, Spread{Median: 2, Min: 1.1, Max: 3}, *w.Results[1].OfFloor)
+	assert.Equal(t, Spread{Median: 1.5, Min: 1.5, Max: 1.5}, *w.Results[2].OfFloor)
+}
+
+func TestFloorAnswersWithoutLimiting(t *testing.T) {
+	l, err := Floor().New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})
+	require.NoError(t, err)
+	for range 3 {
+		assert.True(t, l.Choke("a"))
+		assert.False(t, l.Choke("b"))
+	}
+	assert.Equal(t, 1, l.ChokeAll([]string{"a", "b"}))
+	keys := []string{"a", "b", "a"}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { l.ChokeAll(keys) }))
+}
+
+func TestRalIsExactAndQueuedCountsWhatItIsNot(t *testing.T) {
+	workloads, err := Select(Standard(0.01), []string{"audit-hot", "audit-new"})
+	require.NoError(t, err)
+	report, err := Run(t.Context(), fewer(workloads), []Contender{Ral(cell.Exact), Ral(cell.Queued)}, quick())
+	require.NoError(t, err)
+	for _, w := range report.Workloads {
+		exact := w.Results[0].Audit
+		assert.True(t, exact.Binds, w.Name)
+		if exact.Own.Unavailable == 0 { // those pass unrecorded, and a busy machine may have some
+			assert.True(t, exact.Clean(), "%s: %+v", w.Name, exact)
+		}
+		assert.Zero(t, exact.Own.Overadmitted, w.Name)
+		assert.Nil(t, w.Results[0].Latency, "an audit times no calls")
+	}
+}
+
+func TestInterruptedRunReportsWhatItHas(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := quick()
+	o.Progress = func(p Progress) {
+		if p.Workload == "second" && p.Doing == "round 2 of 3" {
+			cancel()
+		}
+	}
+	hot := func(name string) Workload { return Workload{Name: name, Limit: slow, Keys: 1} }
+	report, err := Run(ctx, []Workload{hot("first"), hot("second"), hot("third")}, []Contender{exactBucket("a"), exactBucket("b")}, o)
+	require.NoError(t, err)
+	assert.True(t, report.Interrupted)
+	require.Len(t, report.Workloads, 2)
+	assert.Len(t, report.Workloads[0].Results[0].Rounds, 3)
+	assert.Len(t, report.Workloads[1].Results[0].Rounds, 1)
+	assert.Len(t, report.Workloads[1].Results[1].Rounds, 1)
+}
+
+func TestRunEndedBeforeItBeganReportsNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	report, err := Run(ctx, Standard(1), []Contender{Ral(cell.Exact)}, quick())
+	require.NoError(t, err)
+	assert.True(t, report.Interrupted)
+	assert.Empty(t, report.Workloads)
+}
+
+func TestBudgetLeavesOutWholeRoundsButNotTheFirst(t *testing.T) {
+	o := quick()
+	o.Rounds, o.Budget = 4, time.Nanosecond
+	w := []Workload{{Name: "hot", Limit: slow, Keys: 1}, {Name: "flood", Limit: slow, Keys: 100, Draw: Once}}
+	report, err := Run(t.Context(), w, []Contender{exactBucket("a"), exactBucket("b")}, o)
+	require.NoError(t, err)
+	for _, w := range report.Workloads {
+		assert.Equal(t, 4, w.Rounds)
+		for _, r := range w.Results {
+			assert.Len(t, r.Rounds, 1, "%s, %s", w.Name, r.Contender)
+		}
+	}
+	assert.False(t, report.Interrupted)
+}
+
+func TestRunFailsWithTheContender(t *testing.T) {
+	broken := errors.New("no")
+	unmade := Contender{Name: "unmade", New: func(Setup) (Limiter, error) { return nil, broken }}
+	unclosed := Contender{Name: "unclosed", New: func(s Setup) (Limiter, error) {
+		l, err := exactBucket("").New(s)
+		l.(*bucket).closed = func() error { return broken }
+		return l, err
+	}}
+	for _, c := range []Contender{unmade, unclosed} {
+		for _, draw := range []Draw{Uniform, Once} {
+			w := Workload{Name: "some", Limit: slow, Keys: 1, Draw: draw}
+			_, err := Run(t.Context(), []Workload{w}, []Contender{c}, quick())
+			require.ErrorIs(t, err, broken)
+			assert.ErrorContains(t, err, c.Name)
+			assert.ErrorContains(t, err, "some")
+		}
+	}
+	_, err := Run(t.Context(), nil, nil, Options{})
+	assert.ErrorContains(t, err, "positive")
+}
+
+func TestEveryStandardWorkloadRuns(t *testing.T) {
+	o := quick()
+	o.Rounds = 1
+	report, err := Run(t.Context(), fewer(Standard(0.002)), []Contender{Floor(), Ral(cell.Exact), Ral(cell.Queued)}, o)
+	require.NoError(t, err)
+	names := make([]string, len(report.Workloads))
+	for i, w := range report.Workloads {
+		names[i] = w.Name
+		for _, r := range w.Results {
+			assert.Positive(t, r.OpsPerSecond.Median, "%s, %s", w.Name, r.Contender)
+			if r.IsFloor {
+				assert.Nil(t, r.Audit)
+			} else {
+				assert.GreaterOrEqual(t, r.Audit.Calls, r.Audit.Admitted)
+			}
+			if slices.Contains([]string{"hot-pass", "uniform", "flood"}, w.Name) {
+				assert.Zero(t, r.RefusedShare, "%s, %s", w.Name, r.Contender)
+			}
+		}
+	}
+	assert.Equal(t, Names(Standard(1)), names)
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// schema is the version of the JSON. It grows when a field changes its meaning or
+// goes, not when one is added.
+const schema = 1
+
+// document is all that a run has to say. Durations are in nanoseconds.
+type document struct {
+	Schema   int       `json:"schema"`
+	Time     time.Time `json:"time"`
+	Machine  machine   `json:"machine"`
+	Settings recorded  `json:"settings"`
+	bench.Report
+}
+
+// writeJSON writes the document, indented.
+func (d document) writeJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(d)
+}

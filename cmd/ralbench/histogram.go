@@ -1,0 +1,39 @@
+package main
+
+import (
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// histogram keeps latencies from 1 ns to a minute with three digits, so that
+// what is below 2 µs is kept exactly. Longer ones count as a minute.
+type histogram struct{ h *hdrhistogram.Histogram }
+
+const longest = time.Minute
+
+func newHistogram() bench.Recorder {
+	return &histogram{hdrhistogram.New(1, int64(longest), 3)}
+}
+
+// Record implements bench.Recorder.
+func (h *histogram) Record(d time.Duration) {
+	_ = h.h.RecordValue(int64(min(max(d, 0), longest))) // the range is kept: no error
+}
+
+// Add implements bench.Recorder.
+func (h *histogram) Add(other bench.Recorder) { h.h.Merge(other.(*histogram).h) }
+
+// Latency implements bench.Recorder.
+func (h *histogram) Latency() bench.Latency {
+	at := func(percent float64) time.Duration { return time.Duration(h.h.ValueAtQuantile(percent)) }
+	return bench.Latency{
+		Calls: h.h.TotalCount(),
+		P50:   at(50),
+		P99:   at(99),
+		P999:  at(99.9),
+		Worst: time.Duration(h.h.Max()),
+	}
+}
