@@ -1,0 +1,13 @@
+// Package ral is the front page of Ral, a rate limiter for Go servers that check
+// every request. It holds no code: users start at package engine.
+//
+//	limiter, err := engine.New[string](engine.Config{
+//		Policy: policy.Must(policy.Funnel(100, 10, time.Second)),
+//	})
+//	...
+//	if !limiter.Choke(client) {
+//		// too many requests
+//	}
+//
+// The README says what to expect of it, and ARCHITECTURE.md how it works.
+package ral

@@ -1,0 +1,128 @@
+package ral_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/ral-limiter/ral"
+
+// What each package may import beside the standard library. Imports point down
+// this list only: nothing below knows of anything above it.
+var mayImport = []struct {
+	pkg   string
+	other []string
+}{
+	{"policy", nil},
+	{"cmdqueue", nil},
+	{"supervisor", nil},
+	{"table", []string{"policy", "github.com/puzpuzpuz/xsync/v3", "github.com/google/btree"}},
+	// The janitor passes on the instants of its clock, of which policy has the type.
+	{"janitor", []string{"policy", "table", "cmdqueue"}},
+	{"cell", []string{"policy", "table", "cmdqueue"}},
+	{"engine", []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell"}},
+	// The floor that the benchmark compares with is a bare xsync map.
+	{"bench", []string{"policy", "cell", "engine", "github.com/puzpuzpuz/xsync/v3"}},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+	GoFiles    []string
+}
+
+func list(t *testing.T) []listed {
+	t.Helper()
+	// GOWORK=off: this module alone.
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "./...")
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var all []listed
+	for decoder := json.NewDecoder(out); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		all = append(all, p)
+	}
+	require.NoError(t, cmd.Wait())
+	return all
+}
+
+func TestImportsPointDown(t *testing.T) {
+	var seen []string
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		if name == "" {
+			assert.Empty(t, p.Imports, "the front page imports nothing")
+			continue
+		}
+		seen = append(seen, name)
+		at := slices.IndexFunc(mayImport, func(m struct {
+			pkg   string
+			other []string
+		}) bool {
+			return m.pkg == name
+		})
+		if !assert.GreaterOrEqual(t, at, 0, "package %s has no place in the order of imports: give it one here", name) {
+			continue
+		}
+		for _, path := range p.Imports {
+			if first, _, _ := strings.Cut(path, "/"); !strings.Contains(first, ".") {
+				continue // the standard library
+			}
+			own := strings.TrimPrefix(path, module+"/")
+			assert.Contains(t, mayImport[at].other, own, "package %s may not import %s", name, path)
+		}
+	}
+	for _, m := range mayImport {
+		assert.Contains(t, seen, m.pkg, "the package is gone")
+	}
+}
+
+// Only the supervisor starts goroutines in the core: a goroutine that nobody
+// watches is one that nobody restarts.
+func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
+	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine"} {
+		starts := goStatements(t, pkg)
+		if pkg == "supervisor" {
+			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")
+			continue
+		}
+		assert.Empty(t, starts, "package %s starts goroutines", pkg)
+	}
+}
+
+// The root module is what every user takes on.
+func TestDirectRequirementsAreThree(t *testing.T) {
+	out, err := exec.Command("go", "mod", "edit", "-json").Output()
+	require.NoError(t, err)
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	require.NoError(t, json.Unmarshal(out, &mod))
+	var direct []string
+	for _, r := range mod.Require {
+		if !r.Indirect {
+			direct = append(direct, r.Path)
+		}
+	}
+	assert.ElementsMatch(t, []string{
+		"github.com/google/btree", "github.com/puzpuzpuz/xsync/v3", "github.com/stretchr/testify",
+	}, direct)
+}
