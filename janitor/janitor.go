@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// Budget is how many entries one step looks at. A step of 256 evictions
-	// takes about a quarter of a millisecond.
+	// Budget is how many entries one step looks at. With a million expired keys
+	// a step of 256 evictions takes 0.06 ms; one in a hundred takes 0.4 ms, for
+	// it also copies a shard (table's BenchmarkSweep).
 	Budget = 256
 
 	// The janitor looks a few times in an idle period, so that a key leaves

@@ -16,21 +16,22 @@ const (
 	// xsync map of 5-entry buckets grows at 3.75 keys a bucket, so a map of 512
 	// buckets carries up to 1,920; aiming at 1,600 leaves room for the unequal
 	// spread of a hash (4 standard deviations) and wastes little. Growing a
-	// shard copies it whole, under 1 ms at this size; a single map of a million
-	// keys takes 0.7 s.
+	// shard copies it whole: 0.02 ms at this size, and 0.12 ms to copy it entry
+	// by entry (Xeon at 2.3 GHz). A single map of a million keys takes 0.7 s.
 	keysPerShard = 1600
 	// removalsPerShard is after how many removals a shard is copied, to get rid
 	// of the room that those who left have left behind.
 	removalsPerShard = 2 * keysPerShard
-	// maxShards bounds the memory of a sparsely used table: an almost empty
-	// shard is 2.5 KiB. Above maxShards*keysPerShard, 26 million keys, shards
+	// maxShards bounds the memory of a sparsely used table: a shard of one key
+	// is 3 KiB. Above maxShards*keysPerShard, 26 million keys, shards
 	// become larger, and so do the pauses of the writer when they grow.
 	maxShards = 1 << 14
 
-	// 1<<maxNurseryBits is the number of slots in the nursery of a large table. Two
-	// callers flooding one writer met an occupied slot in 12% of landings at
-	// 1,024 slots, 4% at 4,096; more did not help, since the queue is then as
-	// long as the writer is behind.
+	// 1<<maxNurseryBits is the number of slots in the nursery of a large table.
+	// With two callers flooding one writer on two cores (BenchmarkNursery), 5.4%
+	// of new keys met an occupied slot at 256 slots, 2.6% at 1,024, 2.3% at 4,096
+	// and 1.1% at 16,384. A new key took 3.1, 2.5, 0.7 and 0.7 µs: more did not
+	// help, and each slot is one more to look through after a restart.
 	maxNurseryBits = 12
 
 	// adoptStep is how many slots of the nursery one call to Settle looks at.

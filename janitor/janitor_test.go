@@ -1,0 +1,318 @@
+package janitor
+
+import (
+	"context"
+	"hash/maphash"
+	"math"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEvery(t *testing.T) {
+	for idle, want := range map[time.Duration]time.Duration{
+		-1:                    time.Millisecond,
+		1:                     time.Millisecond,
+		16 * time.Millisecond: time.Millisecond,
+		32 * time.Millisecond: 2 * time.Millisecond,
+		8 * time.Second:       time.Second / 2,
+		16 * time.Second:      time.Second,
+		time.Hour:             time.Second,
+		math.MaxInt64:         time.Second,
+	} {
+		require.Equal(t, want, Every(idle), idle)
+	}
+}
+
+// A house is a janitor with a table, in a synctest bubble. The test is the writer.
+type house struct {
+	t       *testing.T
+	table   *table.Table[int]
+	queue   *cmdqueue.Queue[table.Command[int]]
+	janitor *Janitor[int]
+	epoch   time.Time
+	deadly  atomic.Value // the point at which the janitor panics, once
+	cancel  context.CancelFunc
+	ended   chan any // what Run panicked with, or its error, or nil
+}
+
+const (
+	idle  = 16 * time.Second // so that it looks once a second
+	depth = 2
+)
+
+func inHouse(t *testing.T, test func(t *testing.T, h *house)) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{
+			t:     t,
+			queue: cmdqueue.New[table.Command[int]](depth),
+			table: table.New[int](table.Options{
+				Policy:  policy.Must(policy.Funnel(1, 1, time.Second)),
+				Idle:    idle,
+				MaxKeys: 10 * Budget,
+			}),
+			epoch: time.Now(),
+		}
+		h.janitor = New(h.queue, h.now, idle, func(point string) {
+			if h.deadly.CompareAndSwap(point, "") {
+				panic(point)
+			}
+		})
+		h.run()
+		test(t, h)
+		h.cancel()
+		synctest.Wait()
+		require.Nil(t, h.end())
+		require.NoError(t, h.table.Check())
+	})
+}
+
+func (h *house) now() policy.Instant { return policy.Instant(time.Since(h.epoch)) + 1 }
+
+// run starts the janitor.
+func (h *house) run() {
+	ctx, cancel := context.WithCancel(h.t.Context())
+	h.cancel, h.ended = cancel, make(chan any, 1)
+	go func(ended chan any) {
+		var result any
+		defer func() {
+			if r := recover(); r != nil {
+				result = r
+			}
+			ended <- result
+		}()
+		if err := h.janitor.Run(ctx); err != nil {
+			result = err
+		}
+	}(h.ended)
+	synctest.Wait()
+}
+
+// end returns what Run ended with, and fails if it has not ended.
+func (h *house) end() any {
+	h.t.Helper()
+	select {
+	case result := <-h.ended:
+		return result
+	default:
+		require.Fail(h.t, "the janitor goes on")
+		return nil
+	}
+}
+
+func (h *house) fill(keys int) {
+	view := h.table.View()
+	for key := range keys {
+		e, _ := view.Open(maphash.Comparable(view.Seed(), key), key)
+		e.Advance(e.Word(), 1)
+		h.table.File(e, h.now())
+	}
+}
+
+// asked returns the command that the janitor has sent, if any.
+func (h *house) asked() (table.Command[int], bool) {
+	command, _, ok := h.queue.TryReceive()
+	h.queue.Done()
+	return command, ok
+}
+
+// sleep lets time pass, and everybody do what is to be done by then.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestAsksAtEachTick(t *testing.T) {
+	inHouse(t, func(t *testing.T, h *house) {
+		for range 5 {
+			sleep(time.Second - 1)
+			_, ok := h.asked()
+			require.False(t, ok, "a nanosecond early")
+			sleep(1)
+			command, ok := h.asked()
+			require.True(t, ok)
+			h.table.Apply(command)
+			synctest.Wait()
+			_, ok = h.asked()
+			require.False(t, ok, "there is no more")
+		}
+	})
+}
+
+func TestGoesOnWhileThereIsMore(t *testing.T) {
+	inHouse(t, func(t *testing.T, h *house) {
+		const keys = 3*Budget + 7
+		h.fill(keys)
+		for left := keys; left > 0; {
+			synctest.Wait()
+			command, ok := h.asked()
+			if !ok { // not due yet
+				require.Equal(t, keys, left, "it goes on at once")
+				sleep(time.Second)
+				continue
+			}
+			before := h.table.View().Len()
+			h.table.Apply(command)
+			left = h.table.View().Len()
+			require.LessOrEqual(t, before-left, Budget, "a step is bounded")
+		}
+		require.Less(t, time.Since(h.epoch), idle+2*time.Second+Every(idle))
+		_, ok := h.asked()
+		require.False(t, ok)
+	})
+}
+
+func TestAsksNothingOfAFullQueue(t *testing.T) {
+	inHouse(t, func(t *testing.T, h *house) {
+		for range depth {
+			require.True(t, h.queue.TrySend(table.Command[int]{}))
+		}
+		sleep(5 * time.Second)
+		require.Equal(t, depth, h.queue.Len())
+		for range depth {
+			_, ok := h.asked()
+			require.True(t, ok)
+		}
+		sleep(time.Second - 1)
+		_, ok := h.asked()
+		require.False(t, ok, "not before the next tick")
+		sleep(1)
+		_, ok = h.asked()
+		require.True(t, ok)
+	})
+}
+
+// The writer died with the command: the janitor notices at the next tick and asks
+// again at the one after. What it asked before may be answered late; that is no
+// answer to what it asks then.
+func TestGivesUpALostCommand(t *testing.T) {
+	inHouse(t, func(t *testing.T, h *house) {
+		sleep(time.Second)
+		lost, ok := h.asked()
+		require.True(t, ok)
+		sleep(time.Second)
+		_, ok = h.asked()
+		require.False(t, ok, "given up")
+		h.table.Apply(lost)
+		sleep(time.Second)
+		command, ok := h.asked()
+		require.True(t, ok)
+		synctest.Wait()
+		_, ok = h.asked()
+		require.False(t, ok, "it waits for its own answer")
+		h.table.Apply(command)
+		sleep(time.Second)
+		_, ok = h.asked()
+		require.True(t, ok)
+	})
+}
+
+func TestEndsWithItsContext(t *testing.T) {
+	t.Run("before it begins", func(t *testing.T) {
+		inHouse(t, func(t *testing.T, h *house) {
+			h.cancel()
+			synctest.Wait()
+			require.Nil(t, h.end())
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.NoError(t, h.janitor.Run(ctx))
+			h.run()
+		})
+	})
+	t.Run("between ticks", func(t *testing.T) {
+		inHouse(t, func(t *testing.T, h *house) { sleep(time.Second / 2) })
+	})
+	t.Run("while it waits for an answer", func(t *testing.T) {
+		inHouse(t, func(t *testing.T, h *house) { sleep(time.Second) })
+	})
+	t.Run("while the queue is full", func(t *testing.T) {
+		inHouse(t, func(t *testing.T, h *house) {
+			for range depth {
+				h.queue.TrySend(table.Command[int]{})
+			}
+			sleep(time.Second)
+		})
+	})
+	t.Run("while there is always more", func(t *testing.T) {
+		inHouse(t, func(t *testing.T, h *house) {
+			done := make(chan struct{})
+			writer, stop := context.WithCancel(t.Context())
+			h.fill(10 * Budget)
+			sleep(idle + time.Second)
+			go func() {
+				defer close(done)
+				for {
+					command, _, ok := h.queue.Receive(writer)
+					if !ok {
+						return
+					}
+					h.table.Apply(command)
+					h.queue.Done()
+					if h.table.View().Len() < 5*Budget {
+						h.cancel()
+					}
+				}
+			}()
+			sleep(2 * time.Second)
+			stop()
+			<-done
+		})
+	})
+	t.Run("when the queue is closed", func(t *testing.T) {
+		inHouse(t, func(t *testing.T, h *house) {
+			h.queue.Close()
+			sleep(5 * time.Second)
+		})
+	})
+}
+
+// Whatever point it dies at, it can be run again, and asks for what is to be done.
+func TestRunsAgainAfterAPanic(t *testing.T) {
+	for _, point := range Points() {
+		t.Run(point, func(t *testing.T) {
+			inHouse(t, func(t *testing.T, h *house) {
+				h.fill(1)
+				serve := func() {
+					for range 3 * int(idle/time.Second) {
+						sleep(time.Second)
+						if command, ok := h.asked(); ok {
+							h.table.Apply(command)
+							synctest.Wait()
+						}
+					}
+				}
+				if point == "janitor: begin" {
+					h.cancel()
+					synctest.Wait()
+					require.Nil(t, h.end())
+					h.deadly.Store(point)
+					h.run()
+				} else {
+					h.deadly.Store(point)
+					serve()
+				}
+				require.Equal(t, point, h.end())
+				h.run()
+				serve()
+				require.Zero(t, h.table.View().Len())
+			})
+		})
+	}
+}
+
+// Nobody need give a fault function.
+func TestFaultMayBeNil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := cmdqueue.New[table.Command[int]](1)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.NoError(t, New(q, func() policy.Instant { return 1 }, idle, nil).Run(ctx))
+		require.Equal(t, 1, q.Len())
+	})
+}

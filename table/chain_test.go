@@ -1,0 +1,105 @@
+package table
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Keys with the same hash form a chain. 64-bit hashes of a hidden seed do that
+// once in a lifetime, so nothing but these tests would ever come by.
+
+func newChain(t *testing.T) rig[string] {
+	r := newRig[string](t, Options{})
+	r.hasher = oneHash[string]
+	return r
+}
+
+func TestChainHoldsAllKeysOfAHash(t *testing.T) {
+	r := newChain(t)
+	for _, key := range []string{"a", "b", "c"} {
+		r.add(key, 1)
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		e := r.View().Load(7, key)
+		require.NotNil(t, e, key)
+		require.Equal(t, key, e.Key())
+		require.False(t, r.take(e, 2), "its own word is kept")
+	}
+	require.Nil(t, r.View().Load(7, "d"))
+	require.Equal(t, 3, r.View().Len())
+}
+
+func TestChainLosesAnyLink(t *testing.T) {
+	for _, gone := range []string{"first", "middle", "last"} {
+		t.Run(gone, func(t *testing.T) {
+			r := newChain(t)
+			for _, key := range []string{"last", "middle", "first"} {
+				at := 2 * hour
+				if key == gone {
+					at = 1
+				}
+				r.add(key, at)
+			}
+			require.Equal(t, 1, r.sweep(2*hour))
+			for _, key := range []string{"first", "middle", "last"} {
+				require.Equal(t, key != gone, r.has(key), key)
+			}
+			require.NoError(t, r.Check())
+			require.Equal(t, 2, r.sweep(4*hour), "and then the others")
+			require.Zero(t, r.View().Len())
+		})
+	}
+}
+
+// A reader who stands on an entry that is unlinked must still reach those behind
+// it, whatever becomes of the chain meanwhile.
+func TestChainLeadsOnFromAnUnlinkedEntry(t *testing.T) {
+	r := newChain(t)
+	last := r.add("last", 2*hour)
+	middle := r.add("middle", 1)
+	first := r.add("first", 2)
+	require.Equal(t, 2, r.sweep(2*hour))
+	require.True(t, middle.dead())
+	require.True(t, first.dead())
+
+	at := first
+	for at != nil && at != last {
+		at = at.next.Load()
+	}
+	require.Equal(t, last, at)
+}
+
+// While evictions are half done, a dead entry and its key's new one are in the
+// same chain: the new one must be met first.
+func TestChainPutsNewEntriesFirst(t *testing.T) {
+	r := newChain(t)
+	old := r.add("a", 1)
+	old.word.Store(tombstone) // a writer died before he could unlink it
+	r.Recover()
+	fresh := r.open("a")
+	require.NotSame(t, old, fresh)
+	require.True(t, r.take(fresh, 2))
+	r.File(fresh, 2)
+	require.Same(t, fresh, r.View().Load(7, "a"))
+	r.settle(3)
+	require.Same(t, fresh, r.View().Load(7, "a"))
+	require.Equal(t, 1, r.View().Len())
+}
+
+// Equal hashes and equal instants: only then must the index tell two keys apart
+// by moving one of them on.
+func TestChainKeepsOneFilingAKey(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 200})
+	r.hasher = oneHash[int]
+	for key := range 100 {
+		r.add(key, 1)
+	}
+	require.Equal(t, 100, r.index.Len())
+	require.NoError(t, r.Check())
+	r.Recover()
+	r.settle(1)
+	require.Equal(t, 100, r.index.Len())
+	require.NoError(t, r.Check())
+	require.Equal(t, 100, r.sweep(2*hour))
+}

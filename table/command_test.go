@@ -1,0 +1,152 @@
+package table
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
+)
+
+func TestApplyOfNothing(t *testing.T) {
+	r := newRig[string](t, Options{})
+	r.Apply(Command[string]{})
+	r.Abandon(Command[string]{})
+	require.Zero(t, r.View().Len())
+	require.Zero(t, r.View().Counters().Overadmitted.Load())
+}
+
+func TestApplyFileTwice(t *testing.T) {
+	r := newRig[string](t, Options{})
+	e := r.open("a")
+	require.True(t, r.take(e, 1))
+	command := FileCommand(e, 1)
+	r.Apply(command)
+	r.Apply(command)
+	require.Equal(t, 1, r.index.Len())
+	require.NoError(t, r.Check())
+
+	// And once more when the key has left, and when it has come back.
+	require.Equal(t, 1, r.sweep(2*hour))
+	r.Apply(command)
+	require.Zero(t, r.View().Len())
+	require.True(t, r.take(r.open("a"), 2*hour))
+	r.Apply(command)
+	require.Zero(t, r.index.Len(), "the new one is not meant")
+}
+
+// An entry not filed yet is in the nursery: abandoning its command loses nothing.
+func TestAbandonFile(t *testing.T) {
+	r := newRig[string](t, Options{})
+	e := r.open("a")
+	require.True(t, r.take(e, 1))
+	r.Abandon(FileCommand(e, 1))
+	require.Same(t, e, r.open("a"))
+	require.False(t, r.take(e, 1))
+}
+
+// A flood does not wake the writer for each key, but a small table is not emptied
+// at once either.
+func TestApplyRoom(t *testing.T) {
+	for _, c := range []struct{ keys, room int }{{1, 1}, {100, 1}, {4096, 4}, {70_000, 64}} {
+		if underRace && c.keys > 5000 {
+			continue
+		}
+		r := newRig[int](t, Options{MaxKeys: c.keys})
+		for key := range c.keys {
+			r.add(key, 1)
+		}
+		r.Apply(RoomCommand[int](1))
+		require.Equal(t, c.keys-c.room, r.View().Len())
+		r.Apply(RoomCommand[int](1))
+		require.Equal(t, c.keys-c.room, r.View().Len())
+	}
+}
+
+func TestApplySweep(t *testing.T) {
+	r := newRig[string](t, Options{})
+	for _, key := range []string{"a", "b", "c"} {
+		r.add(key, 1)
+	}
+	reply := make(chan SweepResult, 1)
+	r.Apply(SweepCommand[string](2*hour, 2, reply))
+	require.Equal(t, SweepResult{Evicted: 2, More: true}, <-reply)
+
+	reply <- SweepResult{Evicted: 99} // nobody has taken the last one
+	r.Apply(SweepCommand[string](2*hour, 2, reply))
+	require.Equal(t, SweepResult{Evicted: 99}, <-reply, "the writer waits for nobody")
+	r.Apply(SweepCommand[string](2*hour, 2, nil))
+	require.Zero(t, r.View().Len())
+}
+
+// A Queued caller has let the take pass already. What the limit had not allowed
+// is counted, and the word left alone.
+func TestApplyTake(t *testing.T) {
+	r := newRig[string](t, Options{Policy: policy.Must(policy.Funnel(3, 1, time.Hour))})
+	over := &r.View().Counters().Overadmitted
+	e := r.add("a", 1)
+	r.Apply(TakeCommand(e, 1, 2, 0))
+	require.Zero(t, over.Load())
+	require.Equal(t, 1+3*hour, r.policy.FreshAt(e.Word()), "charged")
+
+	r.Apply(TakeCommand(e, 1, 2, 0))
+	require.EqualValues(t, 2, over.Load())
+	require.Equal(t, 1+3*hour, r.policy.FreshAt(e.Word()))
+
+	r.Apply(TakeCommand(e, 1, 1, time.Hour))
+	require.EqualValues(t, 2, over.Load(), "it waits for its turn")
+	require.Equal(t, 1+4*hour, r.policy.FreshAt(e.Word()))
+
+	require.Equal(t, 1, r.sweep(9*hour))
+	r.Apply(TakeCommand(e, 9*hour, 1, 0))
+	require.EqualValues(t, 3, over.Load(), "there is nothing left to charge")
+	r.Abandon(TakeCommand(e, 9*hour, 3, 0))
+	require.EqualValues(t, 6, over.Load())
+}
+
+// meddler is a policy that calls during in each Take: a caller who is faster.
+type meddler struct {
+	policy.Policy
+	during func()
+}
+
+func (m *meddler) Take(
+	word uint64, now policy.Instant, n int64, patience time.Duration,
+) (uint64, policy.Decision) {
+	next, d := m.Policy.Take(word, now, n, patience)
+	if during := m.during; during != nil {
+		m.during = nil
+		during()
+	}
+	return next, d
+}
+
+func TestApplyTakeIsNotLostToACaller(t *testing.T) {
+	m := &meddler{Policy: policy.Must(policy.Funnel(3, 1, time.Hour))}
+	r := newRig[string](t, Options{Policy: m})
+	e := r.add("a", 1)
+	m.during = func() { require.True(t, r.take(e, 1)) }
+	r.Apply(TakeCommand(e, 1, 1, 0))
+	require.Equal(t, 1+3*hour, r.policy.FreshAt(e.Word()), "three takes in all")
+	require.Zero(t, r.View().Counters().Overadmitted.Load())
+}
+
+// The table calls Fault at the points that Points lists, and at no others.
+func TestPointsAreAll(t *testing.T) {
+	come := map[string]int{}
+	r := newRig[string](t, Options{MaxKeys: 2, Fault: func(point string) { come[point]++ }})
+	e := r.add("a", 1)
+	require.True(t, r.take(e, hour+1))
+	r.Sweep(hour+90*second, 1) // files it again: it was taken from since
+	r.Apply(TakeCommand(e, 1, 1, 0))
+	r.sweep(3 * hour)
+	r.MakeRoom(1, 1, 1)
+	r.add("b", 3*hour)
+	r.Recover()
+	r.settle(3 * hour)
+	for _, point := range Points() {
+		require.NotZero(t, come[point], point)
+		delete(come, point)
+	}
+	require.Empty(t, come)
+}

@@ -1,0 +1,86 @@
+package table
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
+)
+
+const second = policy.Instant(time.Second)
+
+// A rig is a table whose test is its writer and all of its callers.
+type rig[K comparable] struct {
+	*Table[K]
+	t testing.TB
+}
+
+// newRig makes a table of one take an hour a key, kept for a minute, unless the
+// options say otherwise. When the test has ended, map and index must agree.
+func newRig[K comparable](t testing.TB, o Options) rig[K] {
+	t.Helper()
+	if o.Policy == nil {
+		o.Policy = policy.Must(policy.Funnel(1, 1, time.Hour))
+	}
+	if o.Idle == 0 {
+		o.Idle = time.Minute
+	}
+	if o.MaxKeys == 0 {
+		o.MaxKeys = 64
+	}
+	r := rig[K]{New[K](o), t}
+	t.Cleanup(func() { require.NoError(t, r.Check()) })
+	return r
+}
+
+// open opens a key, which must be possible at once.
+func (r rig[K]) open(key K) *Entry[K] {
+	r.t.Helper()
+	e, status := r.View().Open(r.hash(key), key)
+	require.Contains(r.t, []Status{Found, Landed}, status)
+	return e
+}
+
+// take takes once from an entry, and tells whether that was allowed.
+func (r rig[K]) take(e *Entry[K], now policy.Instant) bool {
+	r.t.Helper()
+	word := e.Word()
+	state, alive := State(word)
+	require.True(r.t, alive)
+	next, d := r.policy.Take(state, now, 1, 0)
+	return d.Allowed && e.Advance(word, next)
+}
+
+// add opens a key, takes once and has it filed.
+func (r rig[K]) add(key K, now policy.Instant) *Entry[K] {
+	r.t.Helper()
+	e := r.open(key)
+	require.True(r.t, r.take(e, now))
+	r.File(e, now)
+	return e
+}
+
+// has tells whether a key is in the table, and whether callers can see that.
+func (r rig[K]) has(key K) bool { return r.View().Look(r.hash(key), key) != nil }
+
+// settle lets the writer do all that is left behind, and counts the steps.
+func (r rig[K]) settle(now policy.Instant) (steps int) {
+	for r.Unsettled() {
+		r.Settle(now)
+		steps++
+	}
+	return steps
+}
+
+// sweep sweeps until there is no more to do.
+func (r rig[K]) sweep(now policy.Instant) (evicted int) {
+	for more := true; more; {
+		result := r.Sweep(now, 64)
+		evicted, more = evicted+result.Evicted, result.More
+	}
+	return evicted
+}
+
+// oneHash gives every key the same hash.
+func oneHash[K comparable](K) uint64 { return 7 }

@@ -1,0 +1,152 @@
+package table
+
+import (
+	"testing"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
+)
+
+func TestNewTableIsSettled(t *testing.T) {
+	r := newRig[string](t, Options{})
+	require.False(t, r.Unsettled())
+	r.Recover()
+	require.Equal(t, 1, r.settle(1), "a look at the nursery is all there is to do")
+}
+
+// A new writer comes to all shards, one at a time, and each of them ends with
+// one filing a key, under what its word says and not what the old index said.
+func TestRecoverIndexesShardByShard(t *testing.T) {
+	const shards = 5
+	r := newRig[int](t, Options{MaxKeys: shards * keysPerShard})
+	for key := range 3000 {
+		e := r.add(key, policy.Instant(1+key))
+		if key%2 == 0 {
+			require.True(t, r.take(e, 2*hour))
+		}
+	}
+	r.Recover()
+	require.Zero(t, r.index.Len())
+	for left := shards; left > 0; left-- {
+		require.True(t, r.Unsettled())
+		require.Equal(t, shards-left, r.indexed)
+		require.NoError(t, r.Check(), "the part that is done is right")
+		r.Settle(2 * hour)
+	}
+	r.settle(2 * hour) // the rest of the nursery
+	require.Equal(t, 3000, r.index.Len())
+	require.Equal(t, 1500, r.sweep(2*hour))
+}
+
+// Keys are filed and swept between the steps of a recovery.
+func TestRecoverWhileWorkGoesOn(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 8 * keysPerShard})
+	for key := range 4000 {
+		r.add(key, 1)
+	}
+	r.Recover()
+	for key := 4000; r.Unsettled(); key++ {
+		r.Settle(2)
+		r.add(key, 2*hour)
+		r.Sweep(2*hour, 100)
+		require.NoError(t, r.Check())
+	}
+	r.sweep(2 * hour)
+	require.Equal(t, r.index.Len(), r.View().Len())
+	require.Less(t, r.View().Len(), 100)
+}
+
+// A writer dies at each of its points. Whatever he was at, the next one ends up
+// with a table that agrees with itself and has lost nothing.
+func TestRecoverFromDeathAtEachPoint(t *testing.T) {
+	for _, deadly := range Points() {
+		t.Run(deadly, func(t *testing.T) {
+			armed := false
+			r := newRig[string](t, Options{MaxKeys: 3, Fault: func(point string) {
+				if armed && point == deadly {
+					armed = false
+					panic(killed{})
+				}
+			}})
+			dies := func(work func()) (died bool) {
+				armed = true
+				defer func() {
+					armed = false
+					died = recover() != nil
+				}()
+				work()
+				return false
+			}
+			owing := r.add("owing", 2*hour)
+			used := r.add("used", 1)
+			require.True(t, r.take(used, 2*hour))
+			r.add("idle", 1)
+			fresh := (*Entry[string])(nil)
+
+			works := []func(){
+				func() { r.Sweep(2*hour, 10) },
+				func() {
+					if fresh = r.open("new"); fresh.Word() == tentative {
+						r.take(fresh, 2*hour)
+					}
+					r.File(fresh, 2*hour)
+				},
+				func() { r.charge(owing, 2*hour, 1, 0) },
+				func() { r.MakeRoom(2*hour, 1, 10) },
+				func() { r.Recover(); r.settle(2 * hour) },
+			}
+			deaths := 0
+			for _, work := range works {
+				if dies(work) {
+					deaths++
+					r.Recover()
+					r.settle(2 * hour)
+					require.NoError(t, r.Check())
+					work() // the command is tried again
+				}
+				require.NoError(t, r.Check())
+			}
+			require.NotZero(t, deaths, "the point is never come by")
+			require.Equal(t, 2, r.View().Len(), "three, less the one that made room")
+			require.EqualValues(t, 2, r.counters.Evicted.Load(), "idle, and the least of the others")
+		})
+	}
+}
+
+// What is in the nursery when its command is lost is adopted, wherever it is, a
+// bounded number of slots a step, and also if more is lost all the time.
+func TestSettleAdoptsStrays(t *testing.T) {
+	for _, unceasing := range []bool{false, true} {
+		r := newRig[uint64](t, Options{MaxKeys: 1 << 20})
+		r.hasher = func(key uint64) uint64 { return key }
+		n := uint64(len(r.nursery))
+		require.Greater(t, n, uint64(3*adoptStep))
+		for _, key := range []uint64{0, adoptStep, n - 1} {
+			require.True(t, r.take(r.open(key), 1))
+		}
+		r.View().Stray()
+		for range n / adoptStep {
+			require.True(t, r.Unsettled())
+			if unceasing {
+				r.View().Stray()
+			}
+			r.Settle(1)
+		}
+		require.Equal(t, 3, r.index.Len())
+		require.Equal(t, unceasing, r.Unsettled())
+		r.settle(1)
+	}
+}
+
+// Settling lands what its caller has not come to land, so that nobody can hold a
+// slot by stalling.
+func TestSettleHelpsTheTentative(t *testing.T) {
+	r := newRig[string](t, Options{})
+	e := r.open("a")
+	require.EqualValues(t, uint64(tentative), e.Word())
+	r.Recover()
+	r.settle(1)
+	require.Zero(t, e.Word())
+	require.Same(t, e, r.View().Load(r.hash("a"), "a"))
+	require.True(t, r.take(e, 1), "its caller goes on as if nothing had been")
+}

@@ -1,0 +1,120 @@
+package table
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
+)
+
+// ten a second, so that keys can owe more and less.
+func newCrowd(t *testing.T, maxKeys int) rig[string] {
+	return newRig[string](t, Options{
+		Policy:  policy.Must(policy.Funnel(10, 1, time.Second)),
+		MaxKeys: maxKeys,
+	})
+}
+
+func (r rig[K]) takes(e *Entry[K], n int, now policy.Instant) {
+	r.t.Helper()
+	for range n {
+		require.True(r.t, r.take(e, now))
+	}
+}
+
+func TestRoomIsMadeByTheLeastDebt(t *testing.T) {
+	r := newCrowd(t, 3)
+	offender := r.add("offender", 100*second)
+	r.takes(offender, 9, 100*second)
+	r.add("passer-by", 101*second)
+	r.takes(r.add("regular", 100*second), 4, 100*second)
+	_, status := r.View().Open(r.hash("new"), "new")
+	require.Equal(t, Full, status)
+
+	r.MakeRoom(101*second, 1, 10)
+	require.False(t, r.has("passer-by"))
+	require.EqualValues(t, 1, r.counters.Forgiven.Load(), "it owed one still")
+	r.add("new", 101*second)
+	r.MakeRoom(102*second, 2, 10)
+	require.False(t, r.has("new"))
+	require.False(t, r.has("regular"))
+	require.True(t, r.has("offender"), "never a key at its limit while a lesser one is there")
+	require.False(t, r.take(offender, 100*second))
+}
+
+// The index knows of the offender only that it took once, first of all.
+func TestRoomIsMadeByTheLeastDebtThoughTheIndexIsStale(t *testing.T) {
+	r := newCrowd(t, 2)
+	offender := r.add("offender", 100*second)
+	r.add("other", 101*second)
+	r.takes(offender, 9, 101*second)
+	r.MakeRoom(101*second, 1, 10)
+	require.True(t, r.has("offender"))
+	require.False(t, r.has("other"))
+}
+
+func TestRoomForgivesOnlyWhoOwes(t *testing.T) {
+	r := newCrowd(t, 2)
+	r.add("drained", 1*second)
+	r.add("owing", 10*second)
+	r.MakeRoom(10*second, 1, 10)
+	require.EqualValues(t, 1, r.counters.Evicted.Load())
+	require.Zero(t, r.counters.Forgiven.Load())
+	r.MakeRoom(10*second, 2, 10)
+	require.EqualValues(t, 2, r.counters.Evicted.Load())
+	require.EqualValues(t, 1, r.counters.Forgiven.Load())
+}
+
+func TestRoomIsMadeAsAskedAndNoMore(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 10})
+	for key := range 8 {
+		r.add(key, policy.Instant(key+1))
+	}
+	r.MakeRoom(2*hour, 2, 100)
+	require.Equal(t, 8, r.View().Len(), "there is room already")
+	r.MakeRoom(2*hour, 5, 100)
+	require.Equal(t, 5, r.View().Len())
+	r.MakeRoom(2*hour, 9, 2)
+	require.Equal(t, 3, r.View().Len(), "no more than it may look at")
+	r.MakeRoom(2*hour, 99, 100)
+	require.Zero(t, r.View().Len(), "an empty table makes no more")
+}
+
+// Looks are bounded also when all keys turn out to be in use.
+func TestRoomGivesUpLooking(t *testing.T) {
+	r := newCrowd(t, 8)
+	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		r.takes(r.add(key, second), 9, second)
+	}
+	r.MakeRoom(second, 1, 3)
+	require.Equal(t, 8, r.View().Len())
+	r.MakeRoom(second, 1, 8)
+	require.Equal(t, 7, r.View().Len(), "all know the truth by now; the next is the least")
+}
+
+func TestRoomIsNotMadeByWhoHasNotBeenFiled(t *testing.T) {
+	r := newRig[string](t, Options{MaxKeys: 1})
+	e := r.open("a")
+	r.MakeRoom(hour, 1, 10)
+	require.Same(t, e, r.open("a"))
+	r.File(e, 1)
+	r.MakeRoom(hour, 1, 10)
+	require.False(t, r.has("a"))
+}
+
+// While the index is being rebuilt nobody can tell who owes least.
+func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 4 * keysPerShard})
+	for key := range 4 * keysPerShard {
+		r.add(key, 1)
+	}
+	r.Recover()
+	for r.indexed < len(r.shards) {
+		r.MakeRoom(9*hour, 1, 10)
+		require.Equal(t, 4*keysPerShard, r.View().Len())
+		r.Settle(9 * hour)
+	}
+	r.MakeRoom(9*hour, 1, 10)
+	require.Equal(t, 4*keysPerShard-1, r.View().Len())
+}

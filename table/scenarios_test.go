@@ -1,0 +1,179 @@
+package table
+
+import (
+	"runtime/debug"
+	"testing"
+	"time"
+)
+
+// The hashes of scenarios: a and b share a slot, and the lowest bit of c is
+// another, so that it has its own.
+var (
+	sameSlot = map[string]uint64{"a": 2 << 20, "b": 4 << 20, "c": 1}
+	sameHash = map[string]uint64{"a": 6, "b": 6, "c": 6}
+)
+
+// A scenario prepares a world, adds its callers and its script, and says how many
+// takes there should be. The writer is added to all.
+type scenario struct {
+	name        string
+	preemptions int
+	maxKeys     int
+	hashes      map[string]uint64
+	prepare     func(w *world)
+}
+
+var scenarios = []scenario{
+	{"two callers open a key", 4, 4, sameSlot, func(w *world) {
+		w.caller("a")
+		w.caller("a")
+		w.want = 1
+	}},
+	{"two callers open a key that is filed twice", 3, 4, sameSlot, func(w *world) {
+		w.caller("a")
+		w.caller("a")
+		w.twice = true
+		w.want = 1
+	}},
+	{"three callers open a key", 3, 4, sameSlot, func(w *world) {
+		w.caller("a")
+		w.caller("a")
+		w.caller("a")
+		w.want = 1
+	}},
+	{"a key is evicted while two take from it", 4, 4, sameSlot, func(w *world) {
+		w.known("a")
+		w.now += 2 * hour
+		w.script = []func(){w.sweep}
+		w.caller("a")
+		w.caller("a")
+		w.want = 2
+	}},
+	{"a key is filed and evicted while two open it", 3, 4, sameSlot, func(w *world) {
+		w.landed("a")
+		w.now += 2 * hour
+		w.script = []func(){w.sweep}
+		w.caller("a")
+		w.caller("a")
+		w.want = 2
+	}},
+	{"a key is looked for while it is filed", 4, 4, sameSlot, func(w *world) {
+		w.caller("a")
+		w.peeker("a")
+		w.want = 1
+	}},
+	{"a key is evicted and its shard copied while two open it", 3, 4, sameHash, func(w *world) {
+		w.known("a")
+		w.now += 2 * hour
+		w.known("b")
+		w.table.removed[0] = removalsPerShard - 1
+		w.script = []func(){w.sweep}
+		w.caller("a")
+		w.caller("b", "a")
+		w.want = 3
+	}},
+	{"a key is evicted, opened again, and its first command comes late", 3, 4, sameSlot, func(w *world) {
+		e := w.known("a")
+		w.now += 2 * hour
+		w.script = []func(){w.sweep, w.again(e)}
+		w.caller("a")
+		w.caller("a")
+		w.want = 2
+	}},
+	{"one who opens a key stalls, and others want key and slot", 2, 4, sameSlot, func(w *world) {
+		w.caller("a")
+		w.caller("a")
+		w.caller("b")
+		w.want = 2
+	}},
+	{"two keys share a slot", 3, 4, sameSlot, func(w *world) {
+		w.caller("a")
+		w.caller("b")
+		w.want = 2
+	}},
+	{"two keys share a hash", 2, 4, sameHash, func(w *world) {
+		w.caller("a", "b")
+		w.caller("b", "a")
+		w.want = 2
+	}},
+	{"one of a chain is evicted while all are taken from", 3, 8, sameHash, func(w *world) {
+		w.known("a")
+		w.now += 2 * hour
+		w.known("b")
+		w.known("c")
+		w.script = []func(){w.sweep}
+		w.caller("a", "b")
+		w.caller("c", "a")
+		w.want = 4
+	}},
+	{"the table is full", 2, 1, sameSlot, func(w *world) {
+		w.caller("a")
+		w.caller("b")
+		w.crowded, w.want = true, 2
+	}},
+	{"the table is full of another key", 3, 1, sameSlot, func(w *world) {
+		w.known("a")
+		w.caller("b")
+		w.caller("a")
+		w.crowded, w.want = true, 2
+	}},
+	{"commands are lost", 2, 4, sameSlot, func(w *world) {
+		w.losses = 2
+		w.caller("a")
+		w.caller("a", "b")
+		w.want = 2
+	}},
+	{"the writer is killed while a key is opened", 3, 4, sameSlot, func(w *world) {
+		w.deaths = 1
+		w.caller("a")
+		w.caller("a")
+		w.want = 1
+	}},
+	{"the writer is killed while a key is evicted", 3, 4, sameSlot, func(w *world) {
+		w.known("a")
+		w.now += 2 * hour
+		w.deaths = 1
+		w.script = []func(){w.sweep}
+		w.caller("a")
+		w.caller("a")
+		w.want = 2
+	}},
+	{"the writer is killed again and again", 2, 4, sameHash, func(w *world) {
+		w.known("a")
+		w.now += 2 * hour
+		w.deaths = 2
+		w.script = []func(){w.sweep}
+		w.caller("a", "b")
+		w.want = 3
+	}},
+	{"time passes", 2, 4, sameSlot, func(w *world) {
+		w.aging = true
+		w.script = []func(){w.passes(2 * time.Hour), w.sweep}
+		w.caller("a")
+		w.caller("a", "a")
+	}},
+}
+
+// TestSchedules runs every scenario under every schedule that its number of
+// preemptions allows. Properties: see world.
+func TestSchedules(t *testing.T) {
+	// Each schedule has a table of its own, so most of the time would go into
+	// collecting them.
+	percent := debug.SetGCPercent(800)
+	t.Cleanup(func() { debug.SetGCPercent(percent) })
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			preemptions := s.preemptions
+			if underRace {
+				preemptions = max(preemptions-1, 1)
+			}
+			explore(t, preemptions, func(x *explorer) (each, end func() string) {
+				w := newWorld(x, s.maxKeys, s.hashes)
+				s.prepare(w)
+				w.writer()
+				return w.each, w.end
+			})
+		})
+	}
+}

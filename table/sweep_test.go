@@ -1,0 +1,178 @@
+package table
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSweepTakesWhoIsIdleAndOwesNothing(t *testing.T) {
+	const minute = policy.Instant(time.Minute)
+	r := newRig[string](t, Options{})
+	r.add("a", 1) // owes until an hour later
+
+	gone := 1 + hour + minute
+	require.Equal(t, SweepResult{}, r.Sweep(gone-1, 10), "a nanosecond early")
+	require.True(t, r.has("a"))
+	require.Equal(t, SweepResult{Evicted: 1}, r.Sweep(gone, 10))
+	require.False(t, r.has("a"))
+	require.EqualValues(t, 1, r.View().Counters().Evicted.Load())
+	require.Zero(t, r.View().Counters().Forgiven.Load())
+	require.Equal(t, SweepResult{}, r.Sweep(gone, 10))
+}
+
+func TestSweepNeverTakesWhoOwes(t *testing.T) {
+	r := newRig[string](t, Options{Idle: 1})
+	e := r.add("a", 1)
+	for now := policy.Instant(1); now < 1+hour; now += 7 * hour / 100 {
+		r.sweep(now)
+		require.Same(t, e, r.open("a"))
+		require.False(t, r.take(e, now))
+	}
+	require.Equal(t, 1, r.sweep(1+hour+1))
+}
+
+func TestSweepFilesAgainWhoIsInUse(t *testing.T) {
+	r := newRig[string](t, Options{})
+	e := r.add("a", 1)
+	r.add("b", 2)
+	require.True(t, r.take(e, 2*hour), "drained, and taken again")
+
+	require.Equal(t, SweepResult{Evicted: 1}, r.Sweep(2*hour, 10))
+	require.True(t, r.has("a"))
+	require.False(t, r.has("b"))
+	first, _ := r.index.Min()
+	require.Equal(t, 3*hour, first.fresh, "filed under the instant from which it owes nothing")
+	require.Equal(t, 1, r.sweep(3*hour+61*second))
+}
+
+// A caller takes between the writer's look at a word and its swap: the key stays.
+func TestSweepLosesAgainstACaller(t *testing.T) {
+	var r rig[string]
+	var e *Entry[string]
+	r = newRig[string](t, Options{})
+	e = r.add("a", 1)
+	r.step = func(point string) {
+		if point == "evict: judged" {
+			r.step = nil
+			require.True(t, r.take(e, 2*hour))
+		}
+	}
+	require.Equal(t, SweepResult{More: true}, r.Sweep(2*hour, 1))
+	require.Same(t, e, r.open("a"))
+	require.False(t, r.take(e, 2*hour))
+	require.Zero(t, r.sweep(2*hour))
+}
+
+func TestSweepGoesByBudgetAndOrder(t *testing.T) {
+	r := newRig[string](t, Options{})
+	for i := range 10 {
+		r.add(fmt.Sprint(i), 1+policy.Instant(9-i)) // the last is the oldest
+	}
+	for left := 10; left > 0; left -= 4 {
+		require.Equal(t, SweepResult{Evicted: min(left, 4), More: left > 4}, r.Sweep(2*hour, 4))
+		for i := range 10 {
+			require.Equal(t, i < left-4, r.has(fmt.Sprint(i)))
+		}
+	}
+	r.add("x", 3*hour)
+	require.Equal(t, SweepResult{}, r.Sweep(3*hour, 0))
+	require.Equal(t, SweepResult{More: true}, r.Sweep(9*hour, 0), "more, although it might do nothing")
+	require.Equal(t, SweepResult{More: true}, r.Sweep(9*hour, -1))
+}
+
+// A key filed again counts against the budget as well: the step is bounded.
+func TestSweepCountsLooksNotEvictions(t *testing.T) {
+	r := newRig[int](t, Options{})
+	for key := range 20 {
+		e := r.add(key, 1)
+		require.True(t, r.take(e, 2*hour))
+	}
+	for range 3 {
+		require.Equal(t, SweepResult{More: true}, r.Sweep(2*hour, 5))
+	}
+	require.Equal(t, SweepResult{}, r.Sweep(2*hour, 5))
+	require.Equal(t, 20, r.View().Len())
+}
+
+// An entry filed before anybody took from it has an idle time like others.
+func TestSweepGivesTheUntakenTheirTime(t *testing.T) {
+	r := newRig[string](t, Options{})
+	e := r.open("a")
+	r.File(e, hour)
+	require.Zero(t, e.Word(), "landed by the writer")
+	require.Zero(t, r.sweep(hour+59*second))
+	require.Equal(t, 1, r.sweep(hour+60*second))
+}
+
+// 100,000 keys are filed at one instant: each keeps its own place in the index,
+// and they leave in time that grows with their number only.
+func TestSweepOfEqualInstants(t *testing.T) {
+	keys := 100_000
+	if underRace {
+		keys = 20_000
+	}
+	r := newRig[int](t, Options{MaxKeys: keys})
+	for key := range keys {
+		r.add(key, 1)
+	}
+	require.Equal(t, keys, r.index.Len())
+	first, _ := r.index.Min()
+	last, _ := r.index.Max()
+	require.Equal(t, first.fresh, last.fresh, "nobody had to move")
+
+	begin := time.Now()
+	half := keys / 2
+	r.Sweep(2*hour, half)
+	firstHalf := time.Since(begin)
+	require.Equal(t, keys-half, r.index.Len())
+	require.Equal(t, keys-half, r.sweep(2*hour))
+	t.Logf("%d of %d in %v, all in %v", half, keys, firstHalf, time.Since(begin))
+	require.Zero(t, r.View().Len())
+	require.Less(t, time.Since(begin), 10*time.Second, "quadratic would take minutes")
+}
+
+// All the places of a table can be used again and again: nothing is left behind
+// by those who leave.
+func TestSweepThenFillAgain(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 5000})
+	now := policy.Instant(1)
+	for generation := range 6 {
+		for key := range 5000 {
+			r.add(generation*5000+key, now)
+		}
+		_, status := r.View().Open(r.hash(-1), -1)
+		require.Equal(t, Full, status)
+		now += 2 * hour
+		require.Equal(t, 5000, r.sweep(now))
+		require.NoError(t, r.Check())
+	}
+}
+
+// A bucket of a shard that once overflowed stays long, so a shard is copied when
+// many have left it: those who stay are found all the while, and a shard that
+// nobody is left in is given up.
+func TestSweepCopiesShards(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: keysPerShard})
+	stays := r.add(-1, 9*hour)
+	first := r.shards[0].Load()
+	for key := range removalsPerShard - 1 {
+		r.add(key, 1)
+		r.Sweep(2*hour, 1)
+	}
+	require.Equal(t, 1, r.View().Len())
+	require.Same(t, first, r.shards[0].Load())
+	r.add(-2, 1)
+	require.Equal(t, 1, r.sweep(2*hour))
+	require.NotSame(t, first, r.shards[0].Load())
+	require.Same(t, stays, r.View().Load(r.hash(-1), -1))
+
+	r.removed[0] = removalsPerShard - 1
+	require.Equal(t, 1, r.sweep(99*hour))
+	require.Nil(t, r.shards[0].Load())
+	require.False(t, r.has(-1))
+	r.add(-1, 99*hour)
+}

@@ -1,0 +1,207 @@
+package table
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOpenLandsOnceAndFindsThen(t *testing.T) {
+	r := newRig[string](t, Options{})
+	view, hash := r.View(), r.hash("a")
+	require.Nil(t, view.Look(hash, "a"))
+	require.Nil(t, view.Load(hash, "a"))
+
+	e, status := view.Open(hash, "a")
+	require.Equal(t, Landed, status)
+	require.Equal(t, 1, view.Len())
+	require.Nil(t, view.Look(hash, "a"), "never used yet")
+	again, status := view.Open(hash, "a")
+	require.Equal(t, Found, status)
+	require.Same(t, e, again)
+
+	require.True(t, r.take(e, 1))
+	require.Same(t, e, view.Look(hash, "a"))
+	require.Nil(t, view.Load(hash, "a"), "not in the map yet")
+
+	r.File(e, 1)
+	require.Same(t, e, view.Load(hash, "a"))
+	require.Same(t, e, view.Look(hash, "a"))
+	require.Nil(t, r.slotOf(hash).Load())
+	again, status = view.Open(hash, "a")
+	require.Equal(t, Found, status)
+	require.Same(t, e, again)
+	require.Equal(t, 1, view.Len())
+}
+
+func TestOpenIsBusyUntilTheOtherIsFiled(t *testing.T) {
+	r := newRig[string](t, Options{})
+	r.hasher = oneHash[string]
+	a := r.open("a")
+	e, status := r.View().Open(7, "b")
+	require.Equal(t, Busy, status)
+	require.Same(t, a, e, "so that its command can be sent again")
+	r.File(e, 1)
+	_, status = r.View().Open(7, "b")
+	require.Equal(t, Landed, status)
+}
+
+func TestOpenPassesByTheDead(t *testing.T) {
+	r := newRig[string](t, Options{MaxKeys: 1})
+	a := r.open("a")
+	require.True(t, r.take(a, 1))
+	slot := r.slotOf(r.hash("a"))
+	r.File(a, 1)
+	slot.Store(a) // a writer died before he could empty it
+	require.Equal(t, 1, r.sweep(2*hour))
+	b, status := r.View().Open(r.hash("b"), "b")
+	require.Equal(t, Landed, status)
+	require.Same(t, b, slot.Load())
+	require.True(t, r.take(b, 2*hour))
+	require.Equal(t, 1, r.View().Len())
+}
+
+func TestOpenIsFull(t *testing.T) {
+	r := newRig[string](t, Options{MaxKeys: 2})
+	r.add("a", 1)
+	r.add("b", 1)
+	e, status := r.View().Open(r.hash("c"), "c")
+	require.Equal(t, Full, status)
+	require.Nil(t, e)
+	_, status = r.View().Open(r.hash("a"), "a")
+	require.Equal(t, Found, status, "known keys are served")
+	require.Equal(t, 1, r.sweep(hour+61*second)-1)
+	_, status = r.View().Open(r.hash("c"), "c")
+	require.Equal(t, Landed, status)
+}
+
+func TestSeedGivesTheHash(t *testing.T) {
+	r := newRig[string](t, Options{})
+	require.Equal(t, r.seed, r.View().Seed())
+}
+
+func TestState(t *testing.T) {
+	for word, want := range map[uint64]uint64{0: 0, 1: 1, policy.MaxWord: policy.MaxWord, tentative: 0} {
+		state, ok := State(word)
+		require.True(t, ok)
+		require.Equal(t, want, state)
+	}
+	for _, word := range []uint64{tombstone, policy.MaxWord + 1} {
+		_, ok := State(word)
+		require.False(t, ok)
+	}
+}
+
+// Many reserve and release places of an almost full table at once, and nobody
+// sees more entries than there may be.
+func TestReserveNeverOvershoots(t *testing.T) {
+	const most = 3
+	r := newRig[int](t, Options{MaxKeys: most})
+	var held, refused atomic.Int64
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 20_000 {
+				if r.reserve() {
+					if n := held.Add(1); n > most {
+						t.Errorf("%d places given at once", n)
+					}
+					if n := r.View().Len(); n > most {
+						t.Errorf("%d entries", n)
+					}
+					held.Add(-1)
+					r.release()
+				} else {
+					refused.Add(1)
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	group.Wait()
+	require.Zero(t, r.View().Len())
+}
+
+func TestExtremesOfMaxKeys(t *testing.T) {
+	one := newRig[string](t, Options{MaxKeys: 1})
+	require.Len(t, one.nursery, 1)
+	require.Len(t, one.shards, 1)
+	one.add("a", 1)
+	_, status := one.View().Open(one.hash("b"), "b")
+	require.Equal(t, Full, status)
+	one.MakeRoom(1, 1, 10)
+	one.add("b", 1)
+
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	most := newRig[string](t, Options{MaxKeys: math.MaxInt, Idle: math.MaxInt64})
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+	for _, key := range []string{"a", "b", "c"} {
+		most.add(key, 1)
+	}
+	most.MakeRoom(2, 64, 512)
+	require.Equal(t, 3, most.View().Len())
+	require.Zero(t, most.sweep(1<<59), "kept for ever")
+}
+
+// Hashes are spread over all shards evenly, and over no others.
+func TestShardsAreFilledEvenly(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 7 * keysPerShard})
+	count := make([]int, len(r.shards))
+	for range 70_000 {
+		count[r.shardOf(rand.Uint64())]++
+	}
+	for i, n := range count {
+		require.InDelta(t, 10_000, n, 600, "shard %d", i)
+	}
+	require.Zero(t, r.shardOf(0))
+	require.Equal(t, len(r.shards)-1, r.shardOf(math.MaxUint64))
+}
+
+func TestClearForgetsAll(t *testing.T) {
+	table := New[string](Options{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Idle: 1, MaxKeys: 9})
+	r := rig[string]{table, t}
+	r.add("filed", 1)
+	require.True(t, r.take(r.open("landed"), 1))
+	r.Clear()
+	require.False(t, r.has("filed"))
+	require.False(t, r.has("landed"))
+	require.Equal(t, 2, r.View().Len(), "the places taken are not given back")
+	require.Zero(t, r.sweep(9*hour))
+}
+
+// Check is what all other tests end with: it must not be blind itself.
+func TestCheckNotices(t *testing.T) {
+	for name, spoil := range map[string]func(r rig[string], a, b *Entry[string]){
+		"a filing too few":       func(r rig[string], a, b *Entry[string]) { r.index.DeleteMin() },
+		"a filing too many":      func(r rig[string], a, b *Entry[string]) { r.order(filing[string]{99 * hour, a}) },
+		"a filing of nobody":     func(r rig[string], a, b *Entry[string]) { r.order(filing[string]{1, &Entry[string]{}}) },
+		"a count too high":       func(r rig[string], a, b *Entry[string]) { r.entries.Add(1) },
+		"a count too low":        func(r rig[string], a, b *Entry[string]) { r.entries.Add(-1) },
+		"a dead entry":           func(r rig[string], a, b *Entry[string]) { a.word.Store(tombstone) },
+		"a tentative entry":      func(r rig[string], a, b *Entry[string]) { a.word.Store(tentative) },
+		"a key under two hashes": func(r rig[string], a, b *Entry[string]) { b.key = "a" },
+		"a landed double": func(r rig[string], a, b *Entry[string]) {
+			r.entries.Add(1)
+			r.slotOf(1).Store(&Entry[string]{key: "a"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rig[string]{New[string](Options{
+				Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Idle: 1, MaxKeys: 9,
+			}), t}
+			a, b := r.add("a", 1), r.add("b", 2)
+			require.NoError(t, r.Check())
+			spoil(r, a, b)
+			require.Error(t, r.Check())
+		})
+	}
+}
