@@ -38,9 +38,7 @@ func (c *Cell[K]) takeUnfiled(
 		}
 
 		e, status := c.view.Open(hash, key)
-		var command table.Command[K]
-		switch status {
-		case table.Found, table.Landed:
+		if status != table.Full {
 			d, ok := c.takeFrom(e, now, n, patience)
 			if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)) {
 				c.stray(e, now)
@@ -49,21 +47,18 @@ func (c *Cell[K]) takeUnfiled(
 				return d
 			}
 			continue
-		case table.Busy:
-			command = table.FileCommand(e, now)
-		case table.Full:
-			switch c.whenFull {
-			case RefuseNew:
-				return c.unrecorded(d, false, c.idle, &c.full)
-			case AdmitNew:
-				return c.unrecorded(d, true, 0, &c.full)
-			}
-			command = table.RoomCommand[K](now)
 		}
-		// The command may have been lost with a writer that died, so it is sent
-		// again whenever the wait was long.
-		if wait.first() || wait.long() {
-			c.queue.TrySend(command)
+		switch c.whenFull {
+		case RefuseNew:
+			return c.unrecorded(d, false, c.idle, &c.full)
+		case AdmitNew:
+			return c.unrecorded(d, true, 0, &c.full)
+		}
+		// Not at once: a place may be taken only for as long as two callers of one
+		// key find out who is first. And again whenever the wait was long, as a
+		// command may be lost with a writer.
+		if wait.rounds == 1 || wait.rounds > yields {
+			c.queue.TrySend(table.RoomCommand[K](now))
 		}
 		if !wait.next(c.openTimeout) {
 			return c.unrecorded(d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable)
@@ -73,10 +68,11 @@ func (c *Cell[K]) takeUnfiled(
 
 // stray leaves an entry in the nursery because the queue was full. The writer
 // looks for strays when it has emptied the queue; should it have done so
-// already, the second try to send wakes it.
+// already, the second try to send wakes it. It is far behind, so let it run.
 func (c *Cell[K]) stray(e *table.Entry[K], now policy.Instant) {
 	c.view.Stray()
 	c.queue.TrySend(table.FileCommand(e, now))
+	runtime.Gosched()
 }
 
 // unrecorded answers for a key that has no entry, and counts it in counter too.
@@ -89,8 +85,8 @@ func (c *Cell[K]) unrecorded(d policy.Decision, admit bool, retry time.Duration,
 	return c.count(d)
 }
 
-// waiter waits for the writer: first by letting others run, which is all it
-// takes when the writer is merely behind, then by sleeping.
+// waiter waits for room in a full table: first by letting others run, which is all
+// it takes when the writer is merely behind, then by sleeping.
 type waiter struct {
 	rounds int
 	since  time.Time
@@ -101,9 +97,6 @@ const (
 	minSleep = 20 * time.Microsecond
 	maxSleep = time.Millisecond
 )
-
-func (w *waiter) first() bool { return w.rounds == 0 }
-func (w *waiter) long() bool  { return w.rounds > yields }
 
 // next waits a little, and returns false when the waits have reached limit.
 func (w *waiter) next(limit time.Duration) bool {

@@ -93,7 +93,7 @@ func TestNewKeysAreExact(t *testing.T) {
 	const callers, n = 64, 10_000
 	for name, shuffled := range map[string]bool{"same order": false, "orders of their own": true} {
 		t.Run(name, func(t *testing.T) {
-			e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), OpenTimeout: time.Minute})
+			e := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
 			all := keys(n)
 			var admitted atomic.Int64
 			together(callers, func(i int) {

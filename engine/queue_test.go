@@ -25,35 +25,35 @@ func stalled(t *testing.T, config Config) *Engine[string] {
 }
 
 // With the writer at a stand and the queue full, new keys are limited exactly all
-// the same, as long as their slots in the nursery are free; those whose slot is
-// taken wait for OpenTimeout and are answered.
+// the same, until the table is full; those that come then wait for OpenTimeout,
+// as nobody makes room, and are answered.
 func TestStandingWriterAndFullQueue(t *testing.T) {
 	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
 		t.Run(when.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const timeout = 7 * time.Millisecond
+				const timeout, maxKeys = 7 * time.Millisecond, 64
 				e := stalled(t, Config{
-					Policy: funnel(1, 1, time.Hour), MaxKeys: 64, QueueDepth: 1,
+					Policy: funnel(1, 1, time.Hour), MaxKeys: maxKeys, QueueDepth: 1,
 					OpenTimeout: timeout, WhenUnavailable: when,
 				})
-				landed, unavailable := 0, 0
-				for _, key := range keys(64) {
-					begin, before := time.Now(), e.Stats().Unavailable
-					passed := e.Choke(key)
-					if e.Stats().Unavailable == before {
-						landed++
-						assert.True(t, passed)
-						assert.Zero(t, time.Since(begin), "a landed key waits for nobody")
-						assert.False(t, e.Choke(key), "and is limited at once")
-						continue
-					}
-					unavailable++
-					assert.Equal(t, when == Admit, passed)
-					assert.Equal(t, timeout, time.Since(begin))
+				all := keys(maxKeys + 3)
+				begin := time.Now()
+				for _, key := range all[:maxKeys] {
+					assert.True(t, e.Choke(key))
+					assert.False(t, e.Choke(key))
 				}
-				assert.Positive(t, unavailable)
-				assert.Equal(t, landed, e.Len())
+				assert.Equal(t, begin, time.Now(), "a key that lands waits for nobody")
+				assert.Equal(t, maxKeys, e.Len())
 				assert.Equal(t, 1, e.Stats().QueueDepth, "full")
+
+				for i, key := range all[maxKeys:] {
+					begin := time.Now()
+					assert.Equal(t, when == Admit, e.Choke(key))
+					assert.Equal(t, timeout, time.Since(begin))
+					assert.EqualValues(t, i+1, e.Stats().Unavailable)
+				}
+				assert.False(t, e.Choke(all[0]))
+				assert.Equal(t, maxKeys, e.Len())
 			})
 		})
 	}
@@ -71,21 +71,16 @@ func TestLostCommandsAreMadeUpFor(t *testing.T) {
 				}
 			},
 		})
-		var recorded []string // the others met a slot that was taken
-		for _, key := range keys(500) {
-			before := e.Stats().Unavailable
+		all := keys(500)
+		for _, key := range all {
 			require.True(t, e.Choke(key))
-			if e.Stats().Unavailable == before {
-				recorded = append(recorded, key)
-			}
 		}
 		synctest.Wait()
-		lost := e.table.View().Landed()
-		require.Greater(t, lost, 100)
+		require.Equal(t, 500, e.table.View().Landed())
 		close(release)
 		synctest.Wait() // no time passes: this is not the janitor's doing
 		assert.Zero(t, e.table.View().Landed())
-		for _, key := range recorded {
+		for _, key := range all {
 			require.False(t, e.Choke(key))
 		}
 	})

@@ -15,6 +15,11 @@ func (t *Table[K]) Check() error {
 		return true
 	})
 
+	pending := make(map[*Entry[K]]bool, len(t.pending))
+	for _, e := range t.pending {
+		pending[e] = true
+	}
+
 	filed, indexed := 0, 0
 	keys := make(map[K]bool, t.entries.Load())
 	inMap := make(map[*Entry[K]]bool, t.entries.Load())
@@ -42,11 +47,11 @@ func (t *Table[K]) Check() error {
 					fail("key %v is filed, but tentative", e.key)
 				case i < t.indexed && e.dead():
 					fail("key %v is dead, but filed", e.key)
-				case i < t.indexed && filings[e] != 1:
+				case i < t.indexed && !pending[e] && filings[e] != 1:
 					fail("key %v has %d index entries", e.key, filings[e])
 				}
 				keys[e.key] = true
-				if i < t.indexed {
+				if i < t.indexed && !pending[e] {
 					indexed++
 				}
 			}
@@ -59,15 +64,17 @@ func (t *Table[K]) Check() error {
 
 	landed := 0
 	for i := range t.nursery {
-		e := t.nursery[i].Load()
-		if e == nil || e.dead() || inMap[e] {
-			continue
+		for n := t.nursery[i].Load(); n != nil; n = n.next.Load() {
+			e := n.entry
+			if e.dead() || inMap[e] {
+				continue
+			}
+			landed++
+			if keys[e.key] {
+				fail("key %v has an entry in the nursery and another elsewhere", e.key)
+			}
+			keys[e.key] = true
 		}
-		landed++
-		if keys[e.key] {
-			fail("key %v has an entry in the map and another in the nursery", e.key)
-		}
-		keys[e.key] = true
 	}
 	if n := t.entries.Load(); n != int64(filed+landed) || n > t.maxKeys {
 		fail("counts %d entries of at most %d, has %d filed and %d landed", n, t.maxKeys, filed, landed)

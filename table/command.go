@@ -54,8 +54,14 @@ func (t *Table[K]) Apply(c Command[K]) {
 	switch c.op {
 	case opFile:
 		t.File(c.entry, c.now)
+		if t.crowded {
+			// Two looks a key filed keep up with a flood; what they leave undone
+			// the next RoomCommand does.
+			t.MakeRoom(c.now, t.ahead(), 2)
+		}
 	case opRoom:
-		t.MakeRoom(c.now, min(roomStep, max(t.maxKeys/roomShare, 1)), roomBudget)
+		t.crowded = true
+		t.MakeRoom(c.now, max(t.ahead(), 1), roomBudget)
 	case opSweep:
 		result := t.Sweep(c.now, int(c.n))
 		select {

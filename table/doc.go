@@ -25,11 +25,13 @@
 //
 //  1. An entry reaches the map only from its slot in the nursery, and all
 //     entries of a key share one slot. The writer puts it into the map first and
-//     empties the slot last, so it can always be found in one of the two.
-//  2. A caller places a new entry, still tentative, only in an empty slot, and
-//     only then looks for the key in the map. Any older entry of the key was in
-//     the map before the slot was emptied, so this second look finds it, or it
-//     is dead. While the new entry holds the slot nobody else can be filed. So
+//     takes it out of the slot last, so it can always be found in one of the two.
+//  2. A slot is a list. A caller pushes a new entry, still tentative, in front of
+//     a list in which he saw no live entry of the key, and the push fails if
+//     anybody pushed meanwhile. Only then he looks for the key in the map. An
+//     older entry of the key was in the list, and seen; or it was in the map
+//     before it left the list, so that this second look finds it; or it is dead.
+//     While the new entry is in the list nobody else pushes one of its key. So
 //     if the second look finds no live entry, there is none, and none can come:
 //     the word may change from tentative to a state.
 //  3. If the second look does find one, the tentative entry is marked dead and
@@ -46,11 +48,11 @@
 //
 // A command to file an entry may be lost or repeated: a lost one leaves the
 // entry in its slot, where all callers find it, until the writer adopts what it
-// finds in the nursery; a repeated one finds the slot no longer holding it.
+// finds in the nursery; a repeated one does not find it there any more.
 //
 // # When the writer dies
 //
 // The words are in the map and in the nursery, not with the writer. Its
 // successor calls [Table.Recover], which throws the index away and builds it
-// again from the map, one shard at a time between commands.
+// again from the map, some entries at a time between commands.
 package table

@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -107,26 +108,20 @@ func (w *world) call(key string) {
 	now := w.now
 	for patience := 3; patience > 0; {
 		e, status := view.Open(hash, key)
-		slot := w.table.slotOf(hash)
-		switch status {
-		case Found, Landed:
-			now = w.now
-			done := w.takeFrom(e, now)
-			if status == Landed {
-				w.step("call: send")
-				w.file(e, now)
-			}
-			if done {
-				return
-			}
-		case Busy:
-			patience--
-			w.file(e, now)
-			w.await("call: busy", func() bool { return w.resting || slot.Load() != e })
-		case Full:
+		if status == Full {
 			patience--
 			w.send(func() { w.table.Apply(RoomCommand[string](now)) })
 			w.await("call: full", func() bool { return w.resting || w.table.View().Len() < int(w.table.maxKeys) })
+			continue
+		}
+		now = w.now
+		done := w.takeFrom(e, now)
+		if status == Landed {
+			w.step("call: send")
+			w.file(e, now)
+		}
+		if done {
+			return
 		}
 	}
 	w.gaveUp++
@@ -261,15 +256,10 @@ func (w *world) known(key string) *Entry[string] {
 // each is what holds after every step.
 func (w *world) each() string {
 	for i := range w.table.nursery {
-		e := w.table.nursery[i].Load()
-		for _, s := range w.seen {
-			if s == e {
-				e = nil
-				break
+		for n := w.table.nursery[i].Load(); n != nil; n = n.next.Load() {
+			if !slices.Contains(w.seen, n.entry) {
+				w.seen = append(w.seen, n.entry)
 			}
-		}
-		if e != nil {
-			w.seen = append(w.seen, e)
 		}
 	}
 	for i, e := range w.seen {
@@ -281,7 +271,7 @@ func (w *world) each() string {
 				return fmt.Sprintf("key %s has two entries", e.key)
 			}
 		}
-		if hash := w.table.hash(e.key); w.table.slotOf(hash).Load() != e && !w.filed(hash, e) {
+		if hash := w.table.hash(e.key); nodeOf(w.table.slotOf(hash), e) == nil && !w.filed(hash, e) {
 			return fmt.Sprintf("the entry of key %s can not be found", e.key)
 		}
 	}

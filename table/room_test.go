@@ -110,11 +110,35 @@ func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 		r.add(key, 1)
 	}
 	r.Recover()
-	for r.indexed < len(r.shards) {
+	for !r.recovered() {
 		r.MakeRoom(9*hour, 1, 10)
 		require.Equal(t, 4*keysPerShard, r.View().Len())
 		r.Settle(9 * hour)
 	}
 	r.MakeRoom(9*hour, 1, 10)
 	require.Equal(t, 4*keysPerShard-1, r.View().Len())
+}
+
+// Once somebody found the table full, room is made ahead of need with each key
+// filed, until the table has emptied by an eighth.
+func TestRoomIsMadeAheadOfNeed(t *testing.T) {
+	const maxKeys = 4 * roomShare // so that 4 places are kept free
+	r := newRig[int](t, Options{MaxKeys: maxKeys})
+	for key := range maxKeys {
+		r.add(key, 1)
+	}
+	require.Zero(t, r.counters.Forgiven.Load(), "full, but nobody has been turned away")
+
+	r.Apply(RoomCommand[int](1))
+	require.Equal(t, maxKeys-4, r.View().Len())
+	e := r.open(maxKeys)
+	require.True(t, r.take(e, 1))
+	r.Apply(FileCommand(e, 1))
+	require.Equal(t, maxKeys-4, r.View().Len())
+
+	r.Sweep(2*hour, maxKeys/8-5)
+	r.Sweep(2*hour, 1)
+	require.True(t, r.crowded, "not empty enough yet")
+	r.Sweep(2*hour, 1)
+	require.False(t, r.crowded)
 }

@@ -109,11 +109,8 @@ func takeOnce(r rig[int], key int, now *atomic.Int64, queue chan Command[int]) (
 	hash := r.hash(key)
 	for {
 		e, status := r.View().Open(hash, key)
-		if status == Busy || status == Full {
+		if status == Full {
 			runtime.Gosched()
-			if status == Busy {
-				offer(r, queue, FileCommand(e, 1))
-			}
 			return 0, false
 		}
 		// After the entry was found, so that no take is dated back to before

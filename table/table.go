@@ -13,29 +13,28 @@ import (
 
 const (
 	// keysPerShard is how many keys a shard holds when the table is full. An
-	// xsync map of 5-entry buckets grows at 3.75 keys a bucket, so a map of 512
-	// buckets carries up to 1,920; aiming at 1,600 leaves room for the unequal
-	// spread of a hash (4 standard deviations) and wastes little. Growing a
-	// shard copies it whole: 0.02 ms at this size, and 0.12 ms to copy it entry
-	// by entry (Xeon at 2.3 GHz). A single map of a million keys takes 0.7 s.
-	keysPerShard = 1600
+	// xsync map of 5-entry buckets grows at 3.75 keys a bucket, so a map of 2,048
+	// buckets carries up to 7,680; aiming at 6,400 leaves room for the unequal
+	// spread of a hash (16 standard deviations) and wastes little. Growing or
+	// copying a shard pauses the writer for about half a millisecond at this size;
+	// a single map of a million keys would for 0.7 s. Shards of 1,600 have four
+	// times as many headers, and made a call on one of 100,000 keys 6% slower.
+	keysPerShard = 6400
 	// removalsPerShard is after how many removals a shard is copied, to get rid
 	// of the room that those who left have left behind.
 	removalsPerShard = 2 * keysPerShard
 	// maxShards bounds the memory of a sparsely used table: a shard of one key
 	// is 3 KiB. Above maxShards*keysPerShard, 26 million keys, shards
 	// become larger, and so do the pauses of the writer when they grow.
-	maxShards = 1 << 14
+	maxShards = 1 << 12
 
 	// 1<<maxNurseryBits is the number of slots in the nursery of a large table.
-	// With two callers flooding one writer on two cores (BenchmarkNursery), 5.4%
-	// of new keys met an occupied slot at 256 slots, 2.6% at 1,024, 2.3% at 4,096
-	// and 1.1% at 16,384. A new key took 3.1, 2.5, 0.7 and 0.7 µs: more did not
-	// help, and each slot is one more to look through after a restart.
+	// A caller of a new key walks its slot's list, so this should be about what
+	// the queue can hold.
 	maxNurseryBits = 12
 
-	// adoptStep is how many slots of the nursery one call to Settle looks at.
-	adoptStep = 512
+	// settleStep bounds how many entries one call to Settle files, and indexes.
+	settleStep = 512
 
 	// A full table makes room for roomStep keys at a time, so that a flood of
 	// new keys does not wake the writer for each one, but for no more than one
@@ -77,7 +76,7 @@ type Table[K comparable] struct {
 	// key's hash to the chain of entries that have it; nil is an empty one.
 	shards []atomic.Pointer[shard[K]]
 	// nursery is written by all: see the package comment.
-	nursery []atomic.Pointer[Entry[K]]
+	nursery []slot[K]
 
 	_ [64]byte // what follows is written often; what precedes it is not
 
@@ -96,6 +95,12 @@ type Table[K comparable] struct {
 	index   *btree.BTreeG[filing[K]]
 	indexed int
 	adopted int
+	// pending are the entries of the shard below indexed that are still to be
+	// put into the index.
+	pending []*Entry[K]
+	// crowded is set when a caller found the table full, until it is not nearly
+	// so any more: room is made ahead of need then.
+	crowded bool
 	// removed counts a shard's removals since it was last copied.
 	removed []int
 }
@@ -123,7 +128,7 @@ func New[K comparable](o Options) *Table[K] {
 		seed:    maphash.MakeSeed(),
 		maxKeys: int64(o.MaxKeys),
 		shards:  make([]atomic.Pointer[shard[K]], min(max(o.MaxKeys/keysPerShard, 1), maxShards)),
-		nursery: make([]atomic.Pointer[Entry[K]], 1<<min(bits.Len(uint(o.MaxKeys-1)), maxNurseryBits)),
+		nursery: make([]slot[K], 1<<min(bits.Len(uint(o.MaxKeys-1)), maxNurseryBits)),
 	}
 	if t.fault == nil {
 		t.fault = func(string) {}
@@ -158,10 +163,6 @@ func (t *Table[K]) between(point string) {
 func (t *Table[K]) shardOf(hash uint64) int {
 	i, _ := bits.Mul64(hash, uint64(len(t.shards)))
 	return int(i)
-}
-
-func (t *Table[K]) slotOf(hash uint64) *atomic.Pointer[Entry[K]] {
-	return &t.nursery[hash&uint64(len(t.nursery)-1)]
 }
 
 // find returns the filed entry of the key, or nil. It may return a dead one.

@@ -20,9 +20,6 @@ const (
 	// Landed: the entry is new, and in the nursery because of this call. The
 	// caller sends a File command for it once its word is advanced.
 	Landed
-	// Busy: the key's slot in the nursery holds the returned entry, which is of
-	// another key. Its File command may be sent again; then try again.
-	Busy
 	// Full: the table has as many entries as it may.
 	Full
 )
@@ -44,7 +41,7 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	v.t.between("look: not in the map")
 	// A tentative entry stands for a key that was never used, whether or not
 	// it will live: nothing to see.
-	if p := v.t.slotOf(hash).Load(); p != nil && p.key == key && p.word.Load() <= policy.MaxWord {
+	if p := waiting(v.t.slotOf(hash).Load(), key); p != nil && p.word.Load() <= policy.MaxWord {
 		return p
 	}
 	v.t.between("look: not in the slot")
@@ -55,8 +52,8 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	return nil
 }
 
-// Open returns the entry of the key, landing a new one if there is none. It
-// never waits: if the status is Busy or Full, the writer has to act first.
+// Open returns the entry of the key, landing a new one if there is none. It waits
+// for nobody; if the status is Full, the writer has to make room first.
 //
 // A returned tentative entry has had its second look: it may be advanced from
 // the word that it had. See the package comment for why that is right.
@@ -68,30 +65,30 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			return e, Found
 		}
 		t.between("open: not in the map")
-		switch p := slot.Load(); {
-		case p == nil:
-			if !t.reserve() {
-				return nil, Full
-			}
-			p = &Entry[K]{key: key}
-			p.word.Store(tentative)
-			t.between("open: place taken")
-			if !slot.CompareAndSwap(nil, p) {
-				t.release()
-				continue
-			}
+		head := slot.Load()
+		if e := waiting(head, key); e != nil {
 			t.between("open: in the slot")
-			// From here on p keeps any other entry of the key from being filed.
-			if t.confirm(hash, p) {
-				return p, Landed
+			if t.confirm(hash, e) {
+				return e, Found
 			}
-		case p.dead():
-			t.between("open: met a dead one")
-			slot.CompareAndSwap(p, nil)
-		case p.key != key:
-			return p, Busy
-		case t.confirm(hash, p):
-			return p, Found
+			continue
+		}
+		if !t.reserve() {
+			return nil, Full
+		}
+		t.between("open: place taken")
+		e := &Entry[K]{key: key}
+		e.word.Store(tentative)
+		n := &node[K]{entry: e}
+		n.next.Store(head)
+		if !slot.CompareAndSwap(head, n) {
+			t.release()
+			continue
+		}
+		t.between("open: pushed")
+		// From here on everybody who would push another entry of the key meets e.
+		if t.confirm(hash, e) {
+			return e, Landed
 		}
 	}
 }
@@ -100,25 +97,23 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 // returns false if the key has another, and marks this one dead then. An entry
 // that is not tentative any more has been judged by others: that is true as well,
 // and its word tells what they decided.
-func (t *Table[K]) confirm(hash uint64, p *Entry[K]) bool {
-	if p.word.Load() != tentative {
-		return true // landed already, or dead, which the caller will notice
+func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
+	if e.word.Load() != tentative {
+		return true
 	}
 	t.between("confirm: tentative")
-	if e := t.find(hash, p.key); e == nil || e.dead() {
+	if other := t.find(hash, e.key); other == nil || other.dead() {
 		return true
 	}
 	t.between("confirm: has another")
-	// Whoever's swap succeeds gives the place back and empties the slot; nobody
-	// does so twice. If it fails, p must stay in its slot: the other entry may have
-	// died meanwhile, and p been landed by somebody who looked after that.
-	if !p.word.CompareAndSwap(tentative, tombstone) {
+	// If this fails, the other entry may have died meanwhile, and e been landed by
+	// somebody who looked after that. Whoever succeeds gives the place back.
+	if !e.word.CompareAndSwap(tentative, tombstone) {
 		return true
 	}
 	t.between("confirm: dead")
 	t.release()
-	t.between("confirm: counted")
-	t.slotOf(hash).CompareAndSwap(p, nil)
+	t.stray.Store(true) // for the writer to take it out of its slot
 	return false
 }
 
@@ -152,8 +147,10 @@ func (t *Table[K]) release() { t.entries.Add(-1) }
 // Landed returns how many entries are in the nursery. It looks at every slot.
 func (v View[K]) Landed() (n int) {
 	for i := range v.t.nursery {
-		if e := v.t.nursery[i].Load(); e != nil && !e.dead() {
-			n++
+		for at := v.t.nursery[i].Load(); at != nil; at = at.next.Load() {
+			if !at.entry.dead() {
+				n++
+			}
 		}
 	}
 	return n

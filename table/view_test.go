@@ -41,31 +41,47 @@ func TestOpenLandsOnceAndFindsThen(t *testing.T) {
 	require.Equal(t, 1, view.Len())
 }
 
-func TestOpenIsBusyUntilTheOtherIsFiled(t *testing.T) {
+func TestKeysOfOneSlotWaitForNobody(t *testing.T) {
 	r := newRig[string](t, Options{})
 	r.hasher = oneHash[string]
-	a := r.open("a")
-	e, status := r.View().Open(7, "b")
-	require.Equal(t, Busy, status)
-	require.Same(t, a, e, "so that its command can be sent again")
-	r.File(e, 1)
-	_, status = r.View().Open(7, "b")
-	require.Equal(t, Landed, status)
+	all := []string{"a", "b", "c", "d"}
+	entries := map[string]*Entry[string]{}
+	for i, key := range all {
+		e, status := r.View().Open(7, key)
+		require.Equal(t, Landed, status)
+		require.True(t, r.take(e, 1))
+		entries[key] = e
+		require.Equal(t, i+1, r.View().Landed())
+	}
+	for _, key := range []string{"b", "d", "a", "c"} { // from the middle, the front, the end
+		for _, other := range all {
+			require.Same(t, entries[other], r.View().Look(7, other), "%s, when %s is about to be filed", other, key)
+		}
+		r.File(entries[key], 1)
+		require.Nil(t, nodeOf(r.slotOf(7), entries[key]))
+	}
+	require.Zero(t, r.View().Landed())
+	require.Equal(t, 4, r.View().Len())
 }
 
 func TestOpenPassesByTheDead(t *testing.T) {
-	r := newRig[string](t, Options{MaxKeys: 1})
+	r := newRig[string](t, Options{MaxKeys: 2})
 	a := r.open("a")
 	require.True(t, r.take(a, 1))
 	slot := r.slotOf(r.hash("a"))
+	n := slot.Load()
 	r.File(a, 1)
-	slot.Store(a) // a writer died before he could empty it
+	slot.Store(n) // a writer died before he could take it out
 	require.Equal(t, 1, r.sweep(2*hour))
-	b, status := r.View().Open(r.hash("b"), "b")
+	again, status := r.View().Open(r.hash("a"), "a")
 	require.Equal(t, Landed, status)
-	require.Same(t, b, slot.Load())
-	require.True(t, r.take(b, 2*hour))
+	require.NotSame(t, a, again)
+	require.True(t, r.take(again, 2*hour))
 	require.Equal(t, 1, r.View().Len())
+	require.Equal(t, 1, r.View().Landed(), "the dead one does not count")
+	r.View().Stray()
+	r.settle(2 * hour)
+	require.Nil(t, slot.Load(), "and is taken out")
 }
 
 func TestOpenIsFull(t *testing.T) {
@@ -191,7 +207,7 @@ func TestCheckNotices(t *testing.T) {
 		"a key under two hashes": func(r rig[string], a, b *Entry[string]) { b.key = "a" },
 		"a landed double": func(r rig[string], a, b *Entry[string]) {
 			r.entries.Add(1)
-			r.slotOf(1).Store(&Entry[string]{key: "a"})
+			r.slotOf(1).Store(&node[string]{entry: &Entry[string]{key: "a"}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,11 +14,11 @@ import (
 // in which the life of a key comes by them.
 func Points() []string {
 	return []string{
-		"file: begin", "file: in the map", "file: in the index", "file: slot empty",
+		"file: begin", "file: in the map", "file: in the index", "file: out of the slot",
 		"sweep: begin", "sweep: refiled",
 		"evict: dead", "evict: gone",
 		"room: begin", "take: begin", "take: done",
-		"adopt: begin", "recover: begin", "recover: shard",
+		"adopt: begin", "recover: begin", "recover: shard", "recover: some",
 	}
 }
 
@@ -28,12 +28,13 @@ func (t *Table[K]) File(e *Entry[K], now policy.Instant) {
 	t.fault("file: begin")
 	hash := t.hash(e.key)
 	slot := t.slotOf(hash)
-	if slot.Load() != e {
+	n := nodeOf(slot, e)
+	if n == nil {
 		return
 	}
 	t.between("file: in the slot")
-	// Still tentative: its caller may be anywhere, and the slot is wanted. He
-	// will find the word changed under him, and go on from there.
+	// Still tentative: its caller may be anywhere. He will find the word changed
+	// under him, and go on from there.
 	if t.confirm(hash, e) {
 		t.between("file: confirmed")
 		e.word.CompareAndSwap(tentative, 0)
@@ -50,15 +51,18 @@ func (t *Table[K]) File(e *Entry[K], now policy.Instant) {
 			t.fault("file: in the index")
 		}
 	}
-	// The map has it: callers who find the slot empty from here on find it there.
-	slot.CompareAndSwap(e, nil)
-	t.fault("file: slot empty")
+	// The map has it: callers who miss it in the slot from here on find it there.
+	t.unlink(slot, n)
+	t.fault("file: out of the slot")
 }
 
 // Unsettled tells whether Settle has anything to do.
 func (t *Table[K]) Unsettled() bool {
-	return t.stray.Load() || t.adopted < len(t.nursery) || t.indexed < len(t.shards)
+	return t.stray.Load() || t.adopted < len(t.nursery) || !t.recovered()
 }
+
+// recovered tells whether the index has all that the map has.
+func (t *Table[K]) recovered() bool { return t.indexed == len(t.shards) && len(t.pending) == 0 }
 
 // Settle does a bounded piece of what lost commands and a lost writer have left
 // behind: it files what it finds in a part of the nursery, and indexes a shard.
@@ -71,15 +75,16 @@ func (t *Table[K]) Settle(now policy.Instant) {
 	}
 	if t.adopted < len(t.nursery) {
 		t.fault("adopt: begin")
-		end := min(t.adopted+adoptStep, len(t.nursery))
-		for ; t.adopted < end; t.adopted++ {
-			if e := t.nursery[t.adopted].Load(); e != nil {
-				t.File(e, now)
+		for budget := settleStep; budget > 0 && t.adopted < len(t.nursery); budget-- {
+			if n := t.nursery[t.adopted].Load(); n != nil {
+				t.File(n.entry, now)
+			} else {
+				t.adopted++
 			}
 		}
 	}
-	if t.indexed < len(t.shards) {
-		t.recoverShard()
+	if !t.recovered() {
+		t.reindex()
 	}
 }
 
@@ -88,6 +93,7 @@ func (t *Table[K]) Settle(now policy.Instant) {
 func (t *Table[K]) Recover() {
 	t.index = t.newIndex()
 	t.indexed = 0
+	t.pending = nil
 	t.adopted = 0
 	t.fault("recover: begin")
 	for t.indexed < len(t.shards) && t.shards[t.indexed].Load() == nil {
@@ -95,23 +101,41 @@ func (t *Table[K]) Recover() {
 	}
 }
 
-// recoverShard indexes the next shard, and finishes the evictions that its
-// predecessor had begun there.
-func (t *Table[K]) recoverShard() {
+// reindex indexes some of the entries of the shard that it is at, and gathers
+// those of the next when it has done with that. From then on what is filed there
+// is indexed at once.
+func (t *Table[K]) reindex() {
 	t.fault("recover: shard")
-	if s := t.shards[t.indexed].Load(); s != nil {
-		s.Range(func(hash uint64, e *Entry[K]) bool {
-			for ; e != nil; e = e.next.Load() {
-				if word := e.word.Load(); word == tombstone {
-					t.remove(t.indexed, hash, e)
-				} else {
-					t.order(filing[K]{t.policy.FreshAt(word), e})
-				}
-			}
-			return true
-		})
+	if len(t.pending) == 0 {
+		t.pending = t.gather(t.indexed)
+		t.indexed++
 	}
-	t.indexed++
+	some := t.pending[:min(settleStep, len(t.pending))]
+	for _, e := range some {
+		t.order(filing[K]{t.policy.FreshAt(e.word.Load()), e})
+	}
+	t.fault("recover: some")
+	t.pending = t.pending[len(some):]
+}
+
+// gather returns the entries of a shard, and finishes the evictions that the
+// writer's predecessor had begun there.
+func (t *Table[K]) gather(i int) (entries []*Entry[K]) {
+	s := t.shards[i].Load()
+	if s == nil {
+		return nil
+	}
+	s.Range(func(hash uint64, e *Entry[K]) bool {
+		for ; e != nil; e = e.next.Load() {
+			if e.dead() {
+				t.remove(i, hash, e)
+			} else {
+				entries = append(entries, e)
+			}
+		}
+		return true
+	})
+	return entries
 }
 
 // SweepResult says how a sweep went.
@@ -125,6 +149,7 @@ type SweepResult struct {
 // others again under the instant from which they will owe nothing.
 func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 	t.fault("sweep: begin")
+	t.crowded = t.crowded && t.entries.Load() > t.maxKeys-t.maxKeys/8
 	due := now - t.idle
 	for ; budget > 0; budget-- {
 		oldest, ok := t.index.Min()
@@ -140,12 +165,15 @@ func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 	return r
 }
 
+// ahead is how many places a crowded table keeps free.
+func (t *Table[K]) ahead() int64 { return min(roomStep, t.maxKeys/roomShare) }
+
 // MakeRoom gives up keys until want places are free, those with the least debt
 // first, looking at budget entries at the most. While the index is being rebuilt
 // it gives up nobody, because it could not tell who has the least.
 func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	t.fault("room: begin")
-	for t.indexed == len(t.shards) && t.entries.Load() > t.maxKeys-want && budget > 0 {
+	for t.recovered() && t.entries.Load() > t.maxKeys-want && budget > 0 {
 		oldest, ok := t.index.Min()
 		if !ok {
 			return // the others are in the nursery, about to be filed

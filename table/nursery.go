@@ -1,0 +1,54 @@
+package table
+
+import "sync/atomic"
+
+// A slot of the nursery is a list of the entries that wait to be filed. Callers
+// push in front of it, by compare-and-swap; only the writer takes out.
+type slot[K comparable] = atomic.Pointer[node[K]]
+
+// node is an entry's place in a slot. Its next is set before it is pushed, and
+// then changed by the writer alone. One that was taken out keeps it, so that a
+// reader who stands on it still reaches the rest.
+type node[K comparable] struct {
+	entry *Entry[K]
+	next  atomic.Pointer[node[K]]
+}
+
+func (t *Table[K]) slotOf(hash uint64) *slot[K] {
+	return &t.nursery[hash&uint64(len(t.nursery)-1)]
+}
+
+// waiting returns the key's entry in the list that begins with n, or nil. Dead
+// ones are passed over: they wait to be taken out.
+func waiting[K comparable](n *node[K], key K) *Entry[K] {
+	for ; n != nil; n = n.next.Load() {
+		if n.entry.key == key && !n.entry.dead() {
+			return n.entry
+		}
+	}
+	return nil
+}
+
+// nodeOf returns the node of an entry in its slot, or nil.
+func nodeOf[K comparable](s *slot[K], e *Entry[K]) *node[K] {
+	n := s.Load()
+	for n != nil && n.entry != e {
+		n = n.next.Load()
+	}
+	return n
+}
+
+// unlink takes a node out of its slot. Only the writer calls it.
+func (t *Table[K]) unlink(s *slot[K], n *node[K]) {
+	next := n.next.Load()
+	if s.CompareAndSwap(n, next) {
+		return
+	}
+	t.between("unlink: not the first")
+	// Callers have pushed in front of it, and can do nothing else.
+	before := s.Load()
+	for before.next.Load() != n {
+		before = before.next.Load()
+	}
+	before.next.Store(next)
+}
