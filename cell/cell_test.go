@@ -1,0 +1,88 @@
+package cell
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// The cell's verbs are tested through the engine, with the other parts in place.
+// Here are those of its own that show only in how fast it is, or when it is late.
+
+// Goroutines that run at the same time add to different stripes, nearly always,
+// and nothing is lost either way.
+func TestTallyIsStriped(t *testing.T) {
+	const goroutines, each = 64, 1000
+	var counts tally
+	used := make([]*stripe, goroutines)
+	var all sync.WaitGroup
+	var meet sync.WaitGroup
+	meet.Add(goroutines)
+	for i := range goroutines {
+		all.Go(func() {
+			meet.Done()
+			meet.Wait() // all are alive, so that no two have the same stack
+			used[i] = counts.mine()
+			for range each {
+				counts.mine().admitted.Add(1)
+				counts.mine().refused.Add(2)
+			}
+		})
+	}
+	all.Wait()
+	admitted, refused := counts.sum()
+	assert.EqualValues(t, goroutines*each, admitted)
+	assert.EqualValues(t, 2*goroutines*each, refused)
+
+	different := map[*stripe]bool{}
+	for _, s := range used {
+		different[s] = true
+	}
+	// Throwing 64 balls into 64 boxes leaves 40 boxes hit on average.
+	assert.Greater(t, len(different), 16)
+}
+
+// A waiter yields for a while, and then sleeps, but never beyond the limit.
+func TestWaiterKeepsToItsLimit(t *testing.T) {
+	for _, limit := range []time.Duration{1, time.Microsecond, 10 * time.Millisecond, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			var w waiter
+			begin := time.Now()
+			for range yields {
+				assert.True(t, w.next(limit))
+			}
+			assert.Zero(t, time.Since(begin), "yielding takes no time")
+			for w.next(limit) {
+			}
+			assert.Equal(t, limit, time.Since(begin))
+		})
+	}
+}
+
+func TestWhichKeysMayNotHash(t *testing.T) {
+	type plain struct {
+		a [2]string
+		b *any
+		c chan any
+	}
+	type nested struct{ in [1]struct{ x any } }
+	assert.False(t, mayNotHash[string]())
+	assert.False(t, mayNotHash[float64]())
+	assert.False(t, mayNotHash[plain]())
+	assert.True(t, mayNotHash[any]())
+	assert.True(t, mayNotHash[error]())
+	assert.True(t, mayNotHash[nested]())
+}
+
+func TestNamesOfChoices(t *testing.T) {
+	assert.Equal(t, "Exact Queued", Exact.String()+" "+Queued.String())
+	assert.Equal(t, "EvictLeastDebt RefuseNew AdmitNew",
+		EvictLeastDebt.String()+" "+RefuseNew.String()+" "+AdmitNew.String())
+	assert.Equal(t, "Admit Refuse", Admit.String()+" "+Refuse.String())
+	assert.Equal(t, "unknown (7)", Admission(7).String())
+	assert.Equal(t, "unknown (-1)", WhenFull(-1).String())
+	assert.Equal(t, "unknown (2)", WhenUnavailable(2).String())
+}
