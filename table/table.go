@@ -22,7 +22,7 @@ const (
 	keysPerShard = 6400
 	// removalsPerShard is after how many removals a shard is copied, to get rid
 	// of the room that those who left have left behind.
-	removalsPerShard = 2 * keysPerShard
+	removalsPerShard = keysPerShard
 	// maxShards bounds the memory of a sparsely used table: a shard of one key
 	// is 3 KiB. Above maxShards*keysPerShard, 26 million keys, shards
 	// become larger, and so do the pauses of the writer when they grow.
