@@ -46,8 +46,8 @@ type Cell[K comparable] struct {
 	tally tally
 }
 
-// New returns a cell.
-func New[K comparable](o Options[K]) *Cell[K] {
+// New returns a cell, and its control for the owner.
+func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 	c := &Cell[K]{
 		view:            o.View,
 		seed:            o.View.Seed(),
@@ -66,7 +66,7 @@ func New[K comparable](o Options[K]) *Cell[K] {
 	if c.admission == Exact && !c.guarded {
 		c.choker, _ = o.Policy.(policy.Choker)
 	}
-	return c
+	return c, Control[K]{c}
 }
 
 // Choke tells whether the key may act now, and if so, records that it did: true
@@ -79,7 +79,7 @@ func (c *Cell[K]) Choke(key K) bool {
 	if c.choker == nil {
 		return c.Take(key, 1).Allowed
 	}
-	// What follows is take for one unit, with hash and Now written out. The order
+	// What follows is take for one unit, with hash and now written out. The order
 	// is measured: reading the clock waits for all that went before, and what
 	// comes after it goes on beside it. Hash, clock, map took 1.23 times the bare
 	// map load and clock read; clock, hash, map 1.32; hash, map, clock 1.28.
@@ -125,8 +125,7 @@ func (c *Cell[K]) Len() int {
 	return c.view.Len()
 }
 
-// Now returns the instant by which the cell decides.
-func (c *Cell[K]) Now() policy.Instant {
+func (c *Cell[K]) now() policy.Instant {
 	if c.clock != nil {
 		return c.clock()
 	}
@@ -135,7 +134,7 @@ func (c *Cell[K]) Now() policy.Instant {
 
 func (c *Cell[K]) take(key K, n int64, patience time.Duration) policy.Decision {
 	hash, ok := c.hash(key)
-	now := c.Now()
+	now := c.now()
 	if ok {
 		if e := c.view.Load(hash, key); e != nil {
 			if d, ok := c.takeFrom(e, now, n, patience); ok {
@@ -161,7 +160,7 @@ func (c *Cell[K]) takeFrom(
 			// The key may have been used, drained and forgotten since now was
 			// read. This entry does not remember what it took then, so that a
 			// take dated back to then would be free. It remembers from now on.
-			now = c.Now()
+			now = c.now()
 		}
 		next, d := c.policy.Take(state, now, n, patience)
 		switch {

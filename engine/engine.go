@@ -40,6 +40,7 @@ const shutdown = 5 * time.Second
 // number of goroutines.
 type Engine[K comparable] struct {
 	*cell.Cell[K]
+	control cell.Control[K]
 
 	table   *table.Table[K]
 	queue   *cmdqueue.Queue[table.Command[K]]
@@ -71,7 +72,7 @@ func New[K comparable](config Config) (*Engine[K], error) {
 		}),
 		queue: cmdqueue.New[table.Command[K]](config.QueueDepth),
 	}
-	e.Cell = cell.New(cell.Options[K]{
+	e.Cell, e.control = cell.New(cell.Options[K]{
 		Policy:          config.Policy,
 		View:            e.table.View(),
 		Queue:           e.queue,
@@ -95,13 +96,13 @@ func New[K comparable](config Config) (*Engine[K], error) {
 		Fault:     config.fault,
 	}, supervisor.Child{
 		Name:     "writer",
-		Run:      (&writer[K]{e.table, e.queue, e.Now, &e.dropped, config.fault}).run,
+		Run:      (&writer[K]{e.table, e.queue, e.control.Now, &e.dropped, config.fault}).run,
 		Shutdown: shutdown,
 		// Two writers at once would be two owners of the table.
 		Exclusive: true,
 	}, supervisor.Child{
 		Name:     "janitor",
-		Run:      janitor.New(e.queue, e.Now, config.Idle, config.fault).Run,
+		Run:      janitor.New(e.queue, e.control.Now, config.Idle, config.fault).Run,
 		Shutdown: shutdown,
 	})
 	if err != nil {
@@ -149,7 +150,7 @@ func (e *Engine[K]) Health() error {
 func (e *Engine[K]) Close() error {
 	e.closing.Do(func() {
 		e.closed.Store(true)
-		e.Shut()
+		e.control.Shut()
 		e.stop()
 		<-e.running.Done()
 		e.queue.Close()

@@ -27,7 +27,7 @@ type Stats struct {
 
 // Stats returns the engine's counters.
 func (e *Engine[K]) Stats() Stats {
-	answers := e.Answers()
+	answers := e.control.Stats()
 	counters := e.table.View().Counters()
 	return Stats{
 		Admitted:     answers.Admitted,
