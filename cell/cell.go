@@ -73,8 +73,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 // passes. It is Take(key, 1).Allowed, and the fastest way to it.
 //
 // For a key that is known it never waits and never allocates. For a new one it
-// may wait for the writer, up to the open timeout, if another new key is in its
-// place in the nursery or the table is full.
+// waits only if the table is full, up to the open timeout.
 func (c *Cell[K]) Choke(key K) bool {
 	if c.choker == nil {
 		return c.Take(key, 1).Allowed
@@ -95,6 +94,9 @@ func (c *Cell[K]) Choke(key K) bool {
 				break // not used yet, or dead: evicted while we looked
 			}
 			next, allowed := c.choker.Choke(word, now)
+			if next > policy.MaxWord {
+				break // a policy that breaks its contract: takeFrom deals with it
+			}
 			if !allowed {
 				c.tally.mine().refused.Add(1)
 				return false
@@ -160,7 +162,7 @@ func (c *Cell[K]) takeFrom(
 			// The key may have been used, drained and forgotten since now was
 			// read. This entry does not remember what it took then, so that a
 			// take dated back to then would be free. It remembers from now on.
-			now = c.now()
+			now = max(c.now(), c.view.Horizon())
 		}
 		next, d := c.policy.Take(state, now, n, patience)
 		switch {

@@ -33,32 +33,32 @@ func (c *Cell[K]) takeUnfiled(
 			return d
 		case !d.Allowed:
 			return c.count(d) // nothing to record
-		case !recordable || c.closed.Load() || !c.writing():
+		case !recordable || !c.writing():
 			return c.unrecorded(d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable)
 		}
 
 		e, status := c.view.Open(hash, key)
-		if status != table.Full {
-			d, ok := c.takeFrom(e, now, n, patience)
+		if status == table.Found || status == table.Landed {
+			// Before the take, so that a policy that panics leaves nothing behind.
 			if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)) {
 				c.stray(e, now)
 			}
-			if ok {
+			if d, ok := c.takeFrom(e, now, n, patience); ok {
 				return d
 			}
 			continue
 		}
-		switch c.whenFull {
-		case RefuseNew:
-			return c.unrecorded(d, false, c.idle, &c.full)
-		case AdmitNew:
-			return c.unrecorded(d, true, 0, &c.full)
-		}
-		// Not at once: a place may be taken only for as long as two callers of one
-		// key find out who is first. And again whenever the wait was long, as a
-		// command may be lost with a writer.
-		if wait.rounds == 1 || wait.rounds > yields {
-			c.queue.TrySend(table.RoomCommand[K](now))
+		if status == table.Full {
+			switch c.whenFull {
+			case RefuseNew:
+				return c.unrecorded(d, false, c.idle, &c.full)
+			case AdmitNew:
+				return c.unrecorded(d, true, 0, &c.full)
+			}
+			// Again from time to time: a command may be lost with a writer.
+			if wait.rounds%roomRounds == 0 || wait.rounds > yields {
+				c.queue.TrySend(table.RoomCommand(key, now))
+			}
 		}
 		if !wait.next(c.openTimeout) {
 			return c.unrecorded(d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable)
@@ -93,7 +93,10 @@ type waiter struct {
 }
 
 const (
-	yields   = 64
+	yields = 64
+	// roomRounds is after how many yields room is asked for again.
+	roomRounds = 16
+
 	minSleep = 20 * time.Microsecond
 	maxSleep = time.Millisecond
 )
@@ -104,13 +107,13 @@ func (w *waiter) next(limit time.Duration) bool {
 		w.since = time.Now()
 	}
 	w.rounds++
-	if w.rounds <= yields {
-		runtime.Gosched()
-		return true
-	}
 	left := limit - time.Since(w.since)
 	if left <= 0 {
 		return false
+	}
+	if w.rounds <= yields {
+		runtime.Gosched() // which may take long, where many others run
+		return true
 	}
 	time.Sleep(min(left, maxSleep, minSleep<<min(w.rounds-yields, 8)))
 	return true

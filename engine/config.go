@@ -39,16 +39,18 @@ type Config struct {
 
 	// Idle is how long a key stays in the table after it has ceased to owe
 	// anything. A key that owes stays, whatever Idle is. Shorter saves memory;
-	// longer saves opening keys again, which costs about ten times as much as a
+	// longer saves opening keys again, which costs about seven times as much as a
 	// call on a known one. The default is 5 minutes, the least 1ns.
 	Idle time.Duration
 
 	// MaxKeys bounds how many keys the table holds, and so the memory. The
-	// default is 1<<20. A key costs about 100 bytes more than its own content.
+	// default is 1<<20. A key costs about 100 bytes besides its own content.
 	MaxKeys int
 
 	// WhenFull says what a new key meets when the table holds MaxKeys:
-	// EvictLeastDebt (default), RefuseNew or AdmitNew.
+	// EvictLeastDebt (default), RefuseNew or AdmitNew. While new keys keep coming to
+	// a full table, EvictLeastDebt keeps one place in 1024 free for them, 64 at the
+	// most.
 	WhenFull cell.WhenFull
 
 	// Admission says who writes a key's word: cell.Exact (default), or
@@ -70,11 +72,12 @@ type Config struct {
 	// having to search the nursery for them afterwards.
 	QueueDepth int
 
-	// Clock gives the time by which the engine decides. It must be monotonic,
-	// and start at 1 or later; where it goes backwards nobody gains by it, and
-	// where it is coarse a refused call may have to wait a tick longer. Any
-	// goroutine may call it, at any time, once per decision. The default is
-	// package time's monotonic clock, counted from New.
+	// Clock gives the time by which the engine decides, in nanoseconds from any
+	// beginning: what it says in New becomes instant 1. Where it goes backwards
+	// nobody gains by it, and where it is coarse a refused call may have to wait a
+	// tick longer. Any goroutine may call it, at any time, once for a decision on a
+	// known key and twice for one on a new key. The default is package time's
+	// monotonic clock.
 	//
 	// The janitor's ticks and OpenTimeout go by package time in any case.
 	Clock func() policy.Instant
@@ -87,7 +90,8 @@ type Config struct {
 
 	// OnEvent, if not nil, is told of starts, panics and restarts. See
 	// supervisor.Event for the contract; the events are those of a supervisor
-	// named "ral" with the children "writer" and "janitor".
+	// named "ral" with the children "writer" and "janitor". Close waits up to a
+	// second for it, so that it should not call Close itself.
 	OnEvent func(supervisor.Event)
 
 	// fault is called at named points of the engine's goroutines, for tests to

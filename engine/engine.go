@@ -82,7 +82,7 @@ func New[K comparable](config Config) (*Engine[K], error) {
 		OpenTimeout:     config.OpenTimeout,
 		Idle:            config.Idle,
 		Epoch:           time.Now(),
-		Clock:           config.Clock,
+		Clock:           fromOne(config.Clock),
 		Writing:         e.writing,
 	})
 
@@ -160,6 +160,16 @@ func (e *Engine[K]) Close() error {
 		return fmt.Errorf("%w (%d)", ErrAbandoned, n)
 	}
 	return nil
+}
+
+// fromOne has a clock begin at instant 1, wherever it stands now, and never say
+// anything earlier.
+func fromOne(clock func() policy.Instant) func() policy.Instant {
+	if clock == nil {
+		return nil
+	}
+	first := clock()
+	return func() policy.Instant { return max(clock()-first+1, 1) }
 }
 
 func isNil(p policy.Policy) bool {

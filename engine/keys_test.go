@@ -2,11 +2,15 @@ package engine
 
 import (
 	"math"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -58,10 +62,48 @@ func (greedy) Take(uint64, policy.Instant, int64, time.Duration) (uint64, policy
 	return math.MaxUint64, policy.Decision{Allowed: true, Limit: 1}
 }
 
+func (greedy) Choke(uint64, policy.Instant) (uint64, bool) { return math.MaxUint64, true }
+
 func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
-	e := open[string](t, Config{Policy: greedy{funnel(1, 1, time.Hour)}})
-	assert.False(t, e.Choke("key"))
-	assert.Equal(t, policy.Never, e.Take("key", 1).RetryAfter)
+	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
+		e := open[string](t, Config{Policy: greedy{funnel(1, 1, time.Hour)}, Admission: admission})
+		for range 3 {
+			assert.False(t, e.Choke("key"))
+			assert.Equal(t, policy.Never, e.Take("key", 1).RetryAfter)
+			settled(t, e) // from here on the key is known
+		}
+	}
+}
+
+// A policy that panics on its caller's goroutine, as a server may well survive,
+// leaves no place taken for good.
+type dying struct {
+	policy.Policy
+	looks *atomic.Int64
+}
+
+func (p dying) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	// The first time a call looks what a new key would be told; the second time
+	// its entry has landed.
+	if word == 0 && p.looks.Add(1)%2 == 0 {
+		panic("policy")
+	}
+	return p.Policy.Take(word, now, n, patience)
+}
+
+func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
+	clock := newHandClock()
+	e := open[int](t, Config{
+		Policy: dying{funnel(1, 1, time.Hour), new(atomic.Int64)}, Clock: clock.Now,
+		Idle: time.Millisecond, MaxKeys: 10,
+	})
+	for key := range 10 {
+		assert.Panics(t, func() { e.Take(key, 1) })
+	}
+	require.Equal(t, 10, e.Len())
+	settled(t, e)
+	clock.Advance(time.Second)
+	require.Eventually(t, func() bool { return e.Len() == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // Policies without the fast path give the same answers.
@@ -96,4 +138,46 @@ func TestClockGoingBackMintsNothing(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 10, admitted)
+}
+
+// Nor does it when the key was forgotten in the future that the clock came from.
+func TestClockGoingBackBeforeAnEvictionMintsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := newHandClock()
+		e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now, Idle: time.Millisecond})
+		admitted := 0
+		for range 20 {
+			for e.Choke("key") {
+				admitted++
+			}
+			clock.Advance(time.Minute)
+			time.Sleep(time.Second) // the janitor's time
+			for e.Choke("key") {
+				admitted++
+			}
+			clock.Advance(-time.Minute)
+		}
+		assert.Positive(t, e.Stats().Evicted)
+		assert.LessOrEqual(t, admitted, 10+60, "what a minute allows")
+	})
+}
+
+// A clock may count from anywhere, though a funnel's time ends 18 years after 1.
+func TestClockMayBeginAnywhere(t *testing.T) {
+	for _, begin := range []int64{math.MinInt64, -5, 0, 1, 1_800_000_000_000_000_000} {
+		synctest.Test(t, func(t *testing.T) {
+			clock := newHandClock()
+			clock.now.Store(begin)
+			e := open[string](t, Config{Policy: funnel(10, 100, time.Second), Clock: clock.Now, Idle: time.Nanosecond})
+			admitted := 0
+			for range 1000 {
+				for e.Choke("key") {
+					admitted++
+				}
+				clock.Advance(time.Millisecond)
+				time.Sleep(time.Millisecond)
+			}
+			assert.Equal(t, 10+100-1, admitted)
+		})
+	}
 }

@@ -21,8 +21,8 @@ func (t *Table[K]) Check() error {
 	}
 
 	filed, indexed := 0, 0
-	keys := make(map[K]bool, t.entries.Load())
-	inMap := make(map[*Entry[K]]bool, t.entries.Load())
+	keys := make(map[K]bool, t.places.taken())
+	inMap := make(map[*Entry[K]]bool, t.places.taken())
 	var err error
 	fail := func(format string, args ...any) {
 		if err == nil {
@@ -76,8 +76,11 @@ func (t *Table[K]) Check() error {
 			keys[e.key] = true
 		}
 	}
-	if n := t.entries.Load(); n != int64(filed+landed) || n > t.maxKeys {
+	if n := t.places.taken(); n != int64(filed+landed) || n > t.maxKeys {
 		fail("counts %d entries of at most %d, has %d filed and %d landed", n, t.maxKeys, filed, landed)
+	}
+	if t.places.word.Load() >= uncertain {
+		fail("callers are still about to land: Check was called too early")
 	}
 	return err
 }

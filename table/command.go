@@ -32,9 +32,9 @@ func FileCommand[K comparable](e *Entry[K], now policy.Instant) Command[K] {
 	return Command[K]{op: opFile, entry: e, now: now}
 }
 
-// RoomCommand asks for places to be made in a full table.
-func RoomCommand[K comparable](now policy.Instant) Command[K] {
-	return Command[K]{op: opRoom, now: now}
+// RoomCommand asks for room in a full table, for a key that has no entry yet.
+func RoomCommand[K comparable](key K, now policy.Instant) Command[K] {
+	return Command[K]{op: opRoom, entry: &Entry[K]{key: key}, now: now}
 }
 
 // SweepCommand asks for a sweep that looks at budget entries. The result is sent
@@ -60,8 +60,11 @@ func (t *Table[K]) Apply(c Command[K]) {
 			t.MakeRoom(c.now, t.ahead(), 2)
 		}
 	case opRoom:
-		t.crowded = true
-		t.MakeRoom(c.now, max(t.ahead(), 1), roomBudget)
+		// Others may have asked before, for the same key perhaps.
+		if key := c.entry.key; t.places.full(t.maxKeys) && !t.has(t.hash(key), key) {
+			t.crowded = true
+			t.MakeRoom(c.now, max(t.ahead(), 1), roomBudget)
+		}
 	case opSweep:
 		result := t.Sweep(c.now, int(c.n))
 		select {

@@ -56,11 +56,32 @@ func TestApplyRoom(t *testing.T) {
 		for key := range c.keys {
 			r.add(key, 1)
 		}
-		r.Apply(RoomCommand[int](1))
+		r.Apply(RoomCommand(0, 1))
+		require.Equal(t, c.keys, r.View().Len(), "the key has come meanwhile")
+		r.Apply(RoomCommand(c.keys, 1))
 		require.Equal(t, c.keys-c.room, r.View().Len())
-		r.Apply(RoomCommand[int](1))
-		require.Equal(t, c.keys-c.room, r.View().Len())
+		r.Apply(RoomCommand(c.keys+1, 1))
+		require.Equal(t, c.keys-c.room, r.View().Len(), "there is room")
 	}
+}
+
+// A table that looks full only because callers of one key are finding out who is
+// first gives nobody up.
+func TestApplyRoomWaitsForTheUncertain(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 2})
+	r.add(1, 1)
+	require.Equal(t, Landed, r.places.take(2))
+	_, status := r.View().Open(r.hash(2), 2)
+	require.Equal(t, Busy, status)
+	r.Apply(RoomCommand(2, 1))
+	require.True(t, r.has(1))
+	r.places.giveBack()
+	_, status = r.View().Open(r.hash(2), 2)
+	require.Equal(t, Landed, status)
+	_, status = r.View().Open(r.hash(3), 3)
+	require.Equal(t, Full, status)
+	r.Apply(RoomCommand(3, 1))
+	require.False(t, r.has(1))
 }
 
 func TestApplySweep(t *testing.T) {

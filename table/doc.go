@@ -27,10 +27,11 @@
 //     entries of a key share one slot. The writer puts it into the map first and
 //     takes it out of the slot last, so it can always be found in one of the two.
 //  2. A slot is a list. A caller pushes a new entry, still tentative, in front of
-//     a list in which he saw no live entry of the key, and the push fails if
-//     anybody pushed meanwhile. Only then he looks for the key in the map. An
-//     older entry of the key was in the list, and seen; or it was in the map
-//     before it left the list, so that this second look finds it; or it is dead.
+//     a list in which he saw no live entry of the key, and the push fails if the
+//     list begins with another entry by then. Only then he looks for the key in
+//     the map. An older entry of the key was in the list, and seen; or it was
+//     pushed and has left the list again, and was in the map before it left, so
+//     that this second look finds it; or it is dead.
 //     While the new entry is in the list nobody else pushes one of its key. So
 //     if the second look finds no live entry, there is none, and none can come:
 //     the word may change from tentative to a state.

@@ -108,19 +108,25 @@ func (w *world) call(key string) {
 	now := w.now
 	for patience := 3; patience > 0; {
 		e, status := view.Open(hash, key)
+		if status == Busy {
+			places := &w.table.places
+			w.await("call: busy", func() bool {
+				return places.word.Load() < uncertain || places.taken() < w.table.maxKeys
+			})
+			continue
+		}
 		if status == Full {
 			patience--
-			w.send(func() { w.table.Apply(RoomCommand[string](now)) })
+			w.send(func() { w.table.Apply(RoomCommand(key, now)) })
 			w.await("call: full", func() bool { return w.resting || w.table.View().Len() < int(w.table.maxKeys) })
 			continue
 		}
-		now = w.now
-		done := w.takeFrom(e, now)
 		if status == Landed {
 			w.step("call: send")
 			w.file(e, now)
 		}
-		if done {
+		now = w.now
+		if w.takeFrom(e, now) {
 			return
 		}
 	}
@@ -275,7 +281,7 @@ func (w *world) each() string {
 			return fmt.Sprintf("the entry of key %s can not be found", e.key)
 		}
 	}
-	if n := w.table.entries.Load(); n < 0 || n > w.table.maxKeys {
+	if n := w.table.places.taken(); n < 0 || n > w.table.maxKeys {
 		return fmt.Sprintf("%d entries", n)
 	}
 	if n := len(w.taken); n > 0 && !w.crowded {

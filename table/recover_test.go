@@ -152,3 +152,10 @@ func TestSettleHelpsTheTentative(t *testing.T) {
 	require.Same(t, e, r.View().Load(r.hash("a"), "a"))
 	require.True(t, r.take(e, 1), "its caller goes on as if nothing had been")
 }
+
+// The shards of which nobody has been seen yet cost a new writer no steps.
+func TestRecoverPassesByEmptyShards(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 100 * keysPerShard})
+	r.Recover()
+	require.Equal(t, len(r.nursery)/settleStep, r.settle(1), "a look at the nursery is all there is to do")
+}

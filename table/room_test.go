@@ -129,7 +129,7 @@ func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 	}
 	require.Zero(t, r.counters.Forgiven.Load(), "full, but nobody has been turned away")
 
-	r.Apply(RoomCommand[int](1))
+	r.Apply(RoomCommand(maxKeys, 1))
 	require.Equal(t, maxKeys-4, r.View().Len())
 	e := r.open(maxKeys)
 	require.True(t, r.take(e, 1))
@@ -141,4 +141,13 @@ func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 	require.True(t, r.crowded, "not empty enough yet")
 	r.Sweep(2*hour, 1)
 	require.False(t, r.crowded)
+}
+
+// Who owes nothing from this very instant on has nothing to be forgiven.
+func TestRoomForgivesNobodyWhoIsJustFresh(t *testing.T) {
+	r := newCrowd(t, 1)
+	r.add("a", 1*second) // owes until second 2
+	r.MakeRoom(2*second, 1, 10)
+	require.EqualValues(t, 1, r.counters.Evicted.Load())
+	require.Zero(t, r.counters.Forgiven.Load())
 }

@@ -106,6 +106,17 @@ var scenarios = []scenario{
 		w.caller("c", "a")
 		w.want = 4
 	}},
+	{"a table of one is filled with one key by three", 2, 1, sameSlot, func(w *world) {
+		w.caller("a")
+		w.caller("a")
+		w.caller("a")
+		w.want = 1
+	}},
+	{"a table of two is filled with two keys by two", 2, 2, sameSlot, func(w *world) {
+		w.caller("a", "b")
+		w.caller("b", "a")
+		w.want = 2
+	}},
 	{"the table is full", 2, 1, sameSlot, func(w *world) {
 		w.caller("a")
 		w.caller("b")

@@ -33,6 +33,9 @@ func (t *Table[K]) insert(i int, hash uint64, e *Entry[K]) bool {
 // come between the two: a writer who died there would leave the place taken.
 func (t *Table[K]) remove(i int, hash uint64, e *Entry[K]) {
 	s := t.shards[i].Load()
+	if s == nil {
+		return // cleared
+	}
 	head, _ := s.Load(hash)
 	next := e.next.Load()
 	switch {
@@ -48,7 +51,7 @@ func (t *Table[K]) remove(i int, hash uint64, e *Entry[K]) {
 		s.Delete(hash)
 	}
 	t.between("remove: unlinked")
-	t.release()
+	t.places.free()
 	if t.removed[i]++; t.removed[i] >= removalsPerShard {
 		t.compact(i)
 	}

@@ -176,3 +176,20 @@ func TestSweepCopiesShards(t *testing.T) {
 	require.False(t, r.has(-1))
 	r.add(-1, 99*hour)
 }
+
+// An entry filed before anybody took from it has its place by when it was filed.
+// A take that comes between the sweep's look and its swap leaves it there.
+func TestSweepFilesNobodyAgainSooner(t *testing.T) {
+	r := newRig[string](t, Options{})
+	e := r.open("a")
+	r.File(e, hour)
+	r.step = func(point string) {
+		if point == "evict: judged" {
+			r.step = nil
+			require.True(t, r.take(e, 3*hour))
+		}
+	}
+	require.Equal(t, SweepResult{More: true}, r.Sweep(3*hour, 1))
+	first, _ := r.index.Min()
+	require.Equal(t, hour, first.fresh)
+}

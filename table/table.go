@@ -80,11 +80,15 @@ type Table[K comparable] struct {
 
 	_ [64]byte // what follows is written often; what precedes it is not
 
-	// entries counts what is tentative, landed or filed: never above maxKeys.
-	entries atomic.Int64
+	// places counts what is tentative, landed or filed: never above maxKeys.
+	places places
 	// stray is set when a command to file an entry was lost: the writer should
 	// look through the nursery.
 	stray atomic.Bool
+
+	// horizon is the latest instant at which a key was forgotten. Written by the
+	// writer alone.
+	horizon atomic.Int64
 
 	counters Counters
 
@@ -126,7 +130,7 @@ func New[K comparable](o Options) *Table[K] {
 		idle:    policy.Instant(o.Idle),
 		fault:   o.Fault,
 		seed:    maphash.MakeSeed(),
-		maxKeys: int64(o.MaxKeys),
+		maxKeys: min(int64(o.MaxKeys), certain),
 		shards:  make([]atomic.Pointer[shard[K]], min(max(o.MaxKeys/keysPerShard, 1), maxShards)),
 		nursery: make([]slot[K], 1<<min(bits.Len(uint(o.MaxKeys-1)), maxNurseryBits)),
 	}

@@ -20,7 +20,10 @@ const (
 	// Landed: the entry is new, and in the nursery because of this call. The
 	// caller sends a File command for it once its word is advanced.
 	Landed
-	// Full: the table has as many entries as it may.
+	// Busy: it cannot be told whether the table is full, as other callers are just
+	// about to take a place or to give it back. Try again.
+	Busy
+	// Full: the table has as many entries as it may, all of other keys.
 	Full
 )
 
@@ -60,6 +63,7 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 	t := v.t
 	slot := t.slotOf(hash)
+	var n *node[K]
 	for {
 		if e := t.find(hash, key); e != nil && !e.dead() {
 			return e, Found
@@ -73,24 +77,45 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			}
 			continue
 		}
-		if !t.reserve() {
-			return nil, Full
+		if n == nil { // before a place is taken, to hold it no longer than need be
+			n = &node[K]{entry: &Entry[K]{key: key}}
+			n.entry.word.Store(tentative)
+		}
+		switch t.places.take(t.maxKeys) {
+		case Busy:
+			return nil, Busy
+		case Full:
+			t.between("open: full")
+			if !t.has(hash, key) {
+				return nil, Full
+			}
+			continue // the last place went to this very key
 		}
 		t.between("open: place taken")
-		e := &Entry[K]{key: key}
-		e.word.Store(tentative)
-		n := &node[K]{entry: e}
 		n.next.Store(head)
 		if !slot.CompareAndSwap(head, n) {
-			t.release()
+			t.places.giveBack()
 			continue
 		}
 		t.between("open: pushed")
-		// From here on everybody who would push another entry of the key meets e.
-		if t.confirm(hash, e) {
-			return e, Landed
+		// From here on everybody who would push another entry of the key meets it.
+		alone := t.confirm(hash, n.entry)
+		t.places.keep()
+		if alone {
+			return n.entry, Landed
 		}
+		n = nil
 	}
+}
+
+// has tells whether the key has a live entry, filed, landed or tentative.
+func (t *Table[K]) has(hash uint64, key K) bool {
+	if waiting(t.slotOf(hash).Load(), key) != nil {
+		return true
+	}
+	t.between("has: not in the slot")
+	e := t.find(hash, key)
+	return e != nil && !e.dead()
 }
 
 // confirm takes the second look for an entry that was found in its slot. It
@@ -112,37 +137,25 @@ func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
 		return true
 	}
 	t.between("confirm: dead")
-	t.release()
+	t.places.free()
 	t.stray.Store(true) // for the writer to take it out of its slot
 	return false
 }
 
 // Len returns the number of entries, landed and filed. It is never above the
 // table's MaxKeys.
-func (v View[K]) Len() int { return int(v.t.entries.Load()) }
+func (v View[K]) Len() int { return int(v.t.places.taken()) }
 
 // Counters returns the writer's counters.
 func (v View[K]) Counters() *Counters { return &v.t.counters }
 
+// Horizon returns the latest instant at which a key was forgotten. Whoever opens a
+// key anew takes from it no earlier: a clock that went back would find the key
+// fresh at a time when it was not.
+func (v View[K]) Horizon() policy.Instant { return policy.Instant(v.t.horizon.Load()) }
+
 // Stray tells the writer that the command to file an entry was lost.
 func (v View[K]) Stray() { v.t.stray.Store(true) }
-
-// reserve takes a place for one entry, if one is free. It never overshoots, not
-// even for a moment, so that Len can be believed.
-func (t *Table[K]) reserve() bool {
-	for {
-		n := t.entries.Load()
-		if n >= t.maxKeys {
-			return false
-		}
-		t.between("reserve: counted")
-		if t.entries.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
-
-func (t *Table[K]) release() { t.entries.Add(-1) }
 
 // Landed returns how many entries are in the nursery. It looks at every slot.
 func (v View[K]) Landed() (n int) {

@@ -149,7 +149,7 @@ type SweepResult struct {
 // others again under the instant from which they will owe nothing.
 func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 	t.fault("sweep: begin")
-	t.crowded = t.crowded && t.entries.Load() > t.maxKeys-t.maxKeys/8
+	t.crowded = t.crowded && t.places.taken() > t.maxKeys-t.maxKeys/8
 	due := now - t.idle
 	for ; budget > 0; budget-- {
 		oldest, ok := t.index.Min()
@@ -173,7 +173,7 @@ func (t *Table[K]) ahead() int64 { return min(roomStep, t.maxKeys/roomShare) }
 // it gives up nobody, because it could not tell who has the least.
 func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	t.fault("room: begin")
-	for t.recovered() && t.entries.Load() > t.maxKeys-want && budget > 0 {
+	for t.recovered() && t.places.taken() > t.maxKeys-want && budget > 0 {
 		oldest, ok := t.index.Min()
 		if !ok {
 			return // the others are in the nursery, about to be filed
@@ -192,6 +192,9 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	word := e.word.Load()
 	fresh := t.policy.FreshAt(word)
 	t.between("evict: judged")
+	if int64(now) > t.horizon.Load() {
+		t.horizon.Store(int64(now)) // before the key is gone
+	}
 	if fresh > due || !e.word.CompareAndSwap(word, tombstone) {
 		// Later than it was filed, or in use this very moment.
 		t.index.DeleteMin()
@@ -246,6 +249,7 @@ func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience tim
 		state, ok := State(word)
 		if ok {
 			next, d := t.policy.Take(state, now, n, patience)
+			d.Allowed = d.Allowed && next <= policy.MaxWord
 			if d.Allowed && !e.word.CompareAndSwap(word, next) {
 				continue
 			}
@@ -260,7 +264,8 @@ func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience tim
 }
 
 // Clear forgets all keys, so that callers find none. It is the last that happens
-// to a table, after its writer has ended; the places taken are not given back.
+// to a table; the places taken are not given back. A writer that could not be made
+// to end may be at work still: what it needs for itself is left alone.
 func (t *Table[K]) Clear() {
 	for i := range t.shards {
 		t.shards[i].Store(nil)
@@ -268,5 +273,4 @@ func (t *Table[K]) Clear() {
 	for i := range t.nursery {
 		t.nursery[i].Store(nil)
 	}
-	t.index = t.newIndex()
 }

@@ -1,0 +1,304 @@
+package engine
+
+import (
+	"context"
+	"hash/maphash"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// On a machine with more to do than processors, a call on a full table still
+// comes back within OpenTimeout, and a time slice or two of the scheduler's.
+func TestOpenTimeoutHoldsOnABusyMachine(t *testing.T) {
+	const timeout = time.Millisecond
+	release := make(chan struct{})
+	e := open[string](t, Config{
+		Policy: funnel(1, 1, time.Hour), MaxKeys: 1, OpenTimeout: timeout,
+		fault: func(point string) {
+			if point == "file: begin" {
+				<-release
+			}
+		},
+	})
+	t.Cleanup(func() { close(release) })
+	require.True(t, e.Choke("only"))
+
+	var stop atomic.Bool
+	defer stop.Store(true)
+	var busy atomic.Int64
+	spinners := 2 * runtime.GOMAXPROCS(0)
+	for range spinners {
+		go func() {
+			busy.Add(1)
+			for !stop.Load() {
+			}
+		}()
+	}
+	for busy.Load() < int64(spinners) {
+		runtime.Gosched()
+	}
+	begin := time.Now()
+	e.Choke("new")
+	took := time.Since(begin)
+	assert.Less(t, took, time.Second, "64 yields without a look at the clock take more than two")
+}
+
+// The same as TestTakeIsNotDatedBackBeyondEviction, with the entry in the map when
+// the caller goes on: another caller has opened it and not taken yet, and the
+// writer has filed it in the meantime.
+func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
+	for name, held := range map[string]func(*Engine[string]) bool{
+		"Choke": func(e *Engine[string]) bool { return e.Choke("key") },
+		"Take":  func(e *Engine[string]) bool { return e.Take("key", 1).Allowed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clock := newHandClock()
+				var hold atomic.Bool
+				release := make(chan struct{})
+				e := open[string](t, Config{
+					Policy: funnel(1, 1, time.Second),
+					Clock: func() policy.Instant {
+						now := clock.Now()
+						if hold.CompareAndSwap(true, false) {
+							<-release
+						}
+						return now
+					},
+				})
+				var passed atomic.Bool
+				hold.Store(true)
+				go func() { passed.Store(held(e)) }()
+				synctest.Wait()
+
+				clock.Advance(2 * time.Second)
+				view := e.table.View()
+				hash := maphash.Comparable(view.Seed(), "key")
+				entry, status := view.Open(hash, "key")
+				require.Equal(t, table.Landed, status)
+				require.True(t, e.queue.TrySend(table.FileCommand(entry, clock.Now())))
+				synctest.Wait()
+				require.Same(t, entry, view.Load(hash, "key"))
+				require.Zero(t, entry.Word())
+
+				close(release)
+				synctest.Wait()
+				assert.True(t, passed.Load())
+				assert.False(t, e.Choke("key"), "twice at one instant")
+			})
+		})
+	}
+}
+
+// The writer stands still between the end of an entry and its leaving the map.
+// Its key is opened again at once: nobody is refused by the dead.
+func TestDeadEntryInTheMapRefusesNobody(t *testing.T) {
+	for name, call := range map[string]func(*Engine[string]) bool{
+		"Choke": func(e *Engine[string]) bool { return e.Choke("key") },
+		"Take":  func(e *Engine[string]) bool { return e.Take("key", 1).Allowed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				e := open[string](t, Config{
+					Policy: funnel(1, 1, time.Hour), Idle: time.Minute,
+					fault: func(point string) {
+						if point == "evict: dead" {
+							<-release
+						}
+					},
+				})
+				require.True(t, e.Choke("key"))
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				require.EqualValues(t, 1, e.Stats().Evicted)
+				assert.True(t, call(e))
+				assert.False(t, call(e))
+				close(release)
+				synctest.Wait()
+				assert.False(t, call(e))
+			})
+		})
+	}
+}
+
+// In Queued mode Choke leaves the word to the writer, as Take does.
+func TestQueuedChokeIsChargedByTheWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hold atomic.Bool
+		release := make(chan struct{})
+		e := open[string](t, Config{
+			Policy: funnel(10, 1, time.Hour), Admission: cell.Queued,
+			fault: func(point string) {
+				if point == "take: begin" && hold.Load() {
+					<-release
+				}
+			},
+		})
+		require.True(t, e.Choke("key"))
+		synctest.Wait()
+		require.EqualValues(t, 9, e.Peek("key").Remaining)
+		hold.Store(true)
+		require.True(t, e.Choke("key"))
+		assert.EqualValues(t, 9, e.Peek("key").Remaining, "not charged yet")
+		close(release)
+		synctest.Wait()
+		assert.EqualValues(t, 8, e.Peek("key").Remaining)
+	})
+}
+
+// As TestLostCommandsAreMadeUpFor, by a writer who has looked through the nursery
+// since it began: what it finds there it finds because it was told to look.
+func TestLostCommandsAreMadeUpForAtAnyTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hold atomic.Bool
+		release := make(chan struct{})
+		e := open[string](t, Config{
+			Policy: funnel(1, 1, time.Hour), QueueDepth: 1,
+			fault: func(point string) {
+				if point == "file: begin" && hold.Load() {
+					<-release
+				}
+			},
+		})
+		require.True(t, e.Choke("first"))
+		synctest.Wait()
+		require.False(t, e.table.Unsettled())
+		hold.Store(true)
+		for _, key := range keys(500) {
+			require.True(t, e.Choke(key))
+		}
+		synctest.Wait()
+		require.Equal(t, 500, e.table.View().Landed())
+		close(release)
+		synctest.Wait()
+		assert.Zero(t, e.table.View().Landed())
+	})
+}
+
+// A caller who was under way when the engine was closed lands its key afterwards.
+// Nobody is limited by that.
+func TestLandedAfterCloseIsNotLookedAt(t *testing.T) {
+	e, err := New[string](Config{Policy: funnel(1, 1, time.Hour)})
+	require.NoError(t, err)
+	require.NoError(t, e.Close())
+	view := e.table.View()
+	entry, _ := view.Open(maphash.Comparable(view.Seed(), "late"), "late")
+	require.True(t, entry.Advance(entry.Word(), policy.MaxWord))
+	assert.True(t, e.Choke("late"))
+	assert.True(t, e.Take("late", 1).Allowed)
+}
+
+// Neither Peek nor Take of nothing is a call that Stats counts.
+func TestLooksAreNotCounted(t *testing.T) {
+	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
+	require.True(t, e.Choke("key"))
+	settled(t, e)
+	for _, key := range []string{"key", "other"} {
+		e.Peek(key)
+		e.Take(key, 0)
+	}
+	s := e.Stats()
+	assert.EqualValues(t, 1, s.Admitted)
+	assert.Zero(t, s.Refused)
+}
+
+// A writer with nothing else to do makes room while the caller yields: the call
+// does not sleep.
+func TestRoomIsMadeWhileTheCallerYields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: 1})
+		for _, key := range keys(20) {
+			begin := time.Now()
+			require.True(t, e.Choke(key))
+			require.Equal(t, begin, time.Now())
+			synctest.Wait()
+		}
+	})
+}
+
+// Who yields asks for room now and then: the queue is for others, too.
+func TestRoomIsNotAskedForAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := stalled(t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: 1, OpenTimeout: 1})
+		require.True(t, e.Choke("a"))
+		synctest.Wait()
+		e.Choke("b")
+		assert.LessOrEqual(t, e.Stats().QueueDepth, 8)
+	})
+}
+
+// A Queued caller who waits for a place in the queue is woken when the engine is
+// closed, and does not sit out his OpenTimeout.
+func TestCloseWakesWhoWaitsForAPlaceInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		e, err := New[string](Config{
+			Policy: funnel(100, 1, time.Hour), Admission: cell.Queued, QueueDepth: 1, OpenTimeout: time.Hour,
+			fault: func(point string) {
+				if point == "take: begin" {
+					<-release
+				}
+			},
+		})
+		require.NoError(t, err)
+		require.True(t, e.Choke("key")) // the writer stands at this one, and its File command is queued
+		synctest.Wait()
+		begin := time.Now()
+		var waited atomic.Int64
+		go func() {
+			for range 3 { // the first or the second finds the queue full
+				e.Choke("key")
+			}
+			waited.Store(int64(time.Since(begin)))
+		}()
+		synctest.Wait()
+		require.ErrorIs(t, e.Close(), ErrAbandoned)
+		synctest.Wait()
+		assert.Equal(t, shutdown, time.Duration(waited.Load()))
+		close(release)
+		synctest.Wait()
+	})
+}
+
+// Commands never cease to come. The writer settles all the same, and ends when it
+// is told to.
+func TestBusyWriterSettlesAndEnds(t *testing.T) {
+	queue := cmdqueue.New[table.Command[string]](4)
+	keys := table.New[string](table.Options{Policy: funnel(1, 1, time.Hour), Idle: 1, MaxKeys: 9})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var dropped atomic.Uint64
+	commands, settledAt := 0, 0
+	w := writer[string]{keys, queue, newHandClock().Now, &dropped, func(point string) {
+		switch point {
+		case "writer: done":
+			if commands++; commands < 10*commandsPerSettle {
+				queue.TrySend(table.Command[string]{})
+			}
+			if commands == 5*commandsPerSettle {
+				cancel()
+			}
+		case "writer: settle":
+			if settledAt == 0 {
+				settledAt = commands
+			}
+		}
+	}}
+	require.True(t, queue.TrySend(table.Command[string]{}))
+	require.NoError(t, w.run(ctx))
+	assert.Positive(t, settledAt)
+	assert.LessOrEqual(t, settledAt, commandsPerSettle)
+	assert.LessOrEqual(t, commands, 6*commandsPerSettle)
+}

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+)
+
+// 64 goroutines fill a table with exactly as many keys as it holds, all in the
+// same order, so that they meet at each. Checked, for each choice of WhenFull: a
+// table that looks full only because several want one place gives nobody up,
+// turns nobody away, and lets each key pass once.
+func TestFillingATableExactly(t *testing.T) {
+	for _, when := range []cell.WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
+		for _, maxKeys := range []int{1, 2, 100, 1500} {
+			t.Run(fmt.Sprintf("%v %d", when, maxKeys), func(t *testing.T) {
+				all := keys(maxKeys)
+				for range 10 {
+					e, err := New[string](Config{
+						Policy: funnel(1, 1, time.Hour), MaxKeys: maxKeys, WhenFull: when, OpenTimeout: time.Minute,
+					})
+					require.NoError(t, err)
+					var admitted atomic.Int64
+					together(64, func(int) {
+						for _, key := range all {
+							if e.Choke(key) {
+								admitted.Add(1)
+							}
+						}
+					})
+					assert.EqualValues(t, maxKeys, admitted.Load())
+					s := e.Stats()
+					assert.Equal(t, maxKeys, s.Keys)
+					assert.Zero(t, s.Forgiven+s.Full+s.Unavailable, "%+v", s)
+					check(t, e)
+				}
+			})
+		}
+	}
+}
+
+// 64 goroutines bring one new key to a full table: one other goes, not 64.
+func TestOneNewKeyCostsOneOther(t *testing.T) {
+	const maxKeys = 100
+	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: maxKeys, OpenTimeout: time.Minute})
+	for _, key := range keys(maxKeys) {
+		require.True(t, e.Choke(key))
+	}
+	for i := range 50 {
+		var admitted atomic.Int64
+		together(64, func(int) {
+			if e.Choke(fmt.Sprint("new", i)) {
+				admitted.Add(1)
+			}
+		})
+		require.EqualValues(t, 1, admitted.Load())
+		require.EqualValues(t, i+1, e.Stats().Forgiven)
+	}
+}

@@ -1,0 +1,27 @@
+package table
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A reader who stands on a node that is taken out of its slot must still reach
+// those behind it, be it the first of the list or not.
+func TestSlotLeadsOnFromAnUnlinkedNode(t *testing.T) {
+	for _, gone := range []string{"first", "middle"} {
+		t.Run(gone, func(t *testing.T) {
+			r := newRig[string](t, Options{})
+			r.hasher = oneHash[string]
+			entries := map[string]*Entry[string]{}
+			for _, key := range []string{"last", "middle", "first"} {
+				entries[key] = r.open(key)
+				require.True(t, r.take(entries[key], 1))
+			}
+			standing := nodeOf(r.slotOf(7), entries[gone])
+			r.File(entries[gone], 1)
+			require.Nil(t, nodeOf(r.slotOf(7), entries[gone]))
+			require.Same(t, entries["last"], waiting(standing, "last"))
+		})
+	}
+}
