@@ -32,7 +32,7 @@ lint:
 	@set -e; for m in $(MODULES); do \
 		echo "== $$m"; \
 		if command -v golangci-lint >/dev/null; then (cd $$m && golangci-lint run ./...); \
-		else (cd $$m && $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0 run ./...); fi; \
+		else (cd $$m && $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./...); fi; \
 	done
 
 # Go benchmarks of the parts, in the form that benchstat compares. For the whole

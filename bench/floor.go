@@ -25,7 +25,7 @@ func Floor() Contender {
 		New: func(s Setup) (Limiter, error) {
 			return &floor{
 				// xsync begins to grow at three quarters of what it was made for.
-				words:  xsync.NewMapOfPresized[string, *atomic.Uint64](s.Keys * 4 / 3),
+				words:  xsync.NewMapOf[string, *atomic.Uint64](xsync.WithPresize(s.Keys * 4 / 3)),
 				epoch:  time.Now(),
 				refuse: s.Refuse,
 			}, nil

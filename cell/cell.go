@@ -113,6 +113,10 @@ func (c *Cell[K]) Choke(key K) bool {
 // Take asks for n units for the key now, and records them if they are allowed.
 // More than the limit, and less than nothing, is refused with policy.Never;
 // n == 0 looks without taking. It waits and allocates no more than Choke does.
+//
+// RetryAfter of a refusal is exact if the key is in the table. If it could not be
+// recorded there is nothing to be exact about: it is the idle time under
+// RefuseNew, and the open timeout under Refuse.
 func (c *Cell[K]) Take(key K, n int64) policy.Decision { return c.take(key, n, 0) }
 
 // Peek tells how the key stands. It takes nothing, opens no key, never waits

@@ -15,7 +15,7 @@ func (c *Cell[K]) takeUnfiled(
 	hash uint64, hashed bool, key K, now policy.Instant, n int64, patience time.Duration,
 ) policy.Decision {
 	// A key that is not equal to itself would be opened again by every call.
-	recordable := hashed && key == key //nolint:staticcheck // false for NaN
+	recordable := hashed && key == key //nolint:gocritic // false for NaN
 
 	var wait waiter
 	for {

@@ -34,7 +34,8 @@ const (
 	// of a flood owe, and counts it as forgiven if it still owed. A new key may
 	// wait for that, up to the open timeout. The default.
 	EvictLeastDebt WhenFull = iota
-	// RefuseNew refuses new keys until others have left.
+	// RefuseNew refuses new keys until others have left. RetryAfter is the idle
+	// time then: a guess.
 	RefuseNew
 	// AdmitNew lets new keys pass without a record until others have left.
 	AdmitNew
@@ -51,7 +52,7 @@ const (
 	// Admit lets the call pass unrecorded if the limit would allow it to a new
 	// key. The default.
 	Admit WhenUnavailable = iota
-	// Refuse refuses the call.
+	// Refuse refuses the call. RetryAfter is the open timeout then: a guess.
 	Refuse
 )
 

@@ -38,7 +38,8 @@ type Config struct {
 	Policy policy.Policy
 
 	// Idle is how long a key stays in the table after it has ceased to owe
-	// anything. A key that owes stays, whatever Idle is. Shorter saves memory;
+	// anything. A key that owes stays, whatever Idle is, unless it is given up to
+	// make room. Shorter saves memory;
 	// longer saves opening keys again, which costs about seven times as much as a
 	// call on a known one. The default is 5 minutes, the least 1ns.
 	Idle time.Duration

@@ -22,9 +22,9 @@ var (
 	// ErrClosed says that Close was called.
 	ErrClosed = errors.New("ral: the engine is closed")
 	// ErrUnhealthy says that the writer or the janitor failed more often than
-	// Config.Restarts permits and was given up. It is wrapped together with the
-	// last failure.
-	ErrUnhealthy = errors.New("ral: the engine is unhealthy: its writer was given up, and no new key is recorded")
+	// Config.Restarts permits, and that both were given up. It is wrapped together
+	// with the last failure.
+	ErrUnhealthy = errors.New("ral: the engine is unhealthy: its goroutines were given up, and no new key is recorded")
 )
 
 // ErrAbandoned is returned by Close when a goroutine of the engine did not end
@@ -98,7 +98,8 @@ func New[K comparable](config Config) (*Engine[K], error) {
 		Name:     "writer",
 		Run:      (&writer[K]{e.table, e.queue, e.control.Now, &e.dropped, config.fault}).run,
 		Shutdown: shutdown,
-		// Two writers at once would be two owners of the table.
+		// Two writers at once would be two owners of the table. One-for-one as it
+		// is, the supervisor starts no second one anyhow.
 		Exclusive: true,
 	}, supervisor.Child{
 		Name:     "janitor",

@@ -54,7 +54,8 @@ func New[K comparable](
 		queue: queue,
 		clock: clock,
 		every: Every(idle),
-		// One place, so that the writer never waits for the janitor.
+		// One place: the writer does not wait, so that an answer that comes before
+		// the janitor waits for it would be lost without.
 		reply: make(chan table.SweepResult, 1),
 		fault: fault,
 	}

@@ -24,7 +24,8 @@ func BenchmarkChoke(b *testing.B) {
 	p, half, full := benchFunnel()
 	choker := p.(policy.Choker)
 	b.Run("admitted", func(b *testing.B) {
-		word, now, allowed := half, engineStart, true
+		var allowed bool
+		word, now := half, engineStart
 		for b.Loop() {
 			if word, allowed = choker.Choke(word, now); !allowed {
 				b.Fatal("refused")

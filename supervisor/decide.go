@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -85,7 +86,7 @@ func (r *run) escalate(why error, c *slot, reason error) {
 
 // givingUp begins the text of a verdict.
 func (r *run) givingUp(why error) error {
-	if why == ErrIntensity {
+	if errors.Is(why, ErrIntensity) {
 		return fmt.Errorf("%s: %w: more than %d within %v",
 			r.s.cfg.Name, why, r.window.limit, r.window.period)
 	}

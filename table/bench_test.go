@@ -78,7 +78,7 @@ func BenchmarkSweep(b *testing.B) {
 	s.report(b, million)
 }
 
-// BenchmarkRecover rebuilds the index of a million keys, a shard a step.
+// BenchmarkRecover rebuilds the index of a million keys, 512 of them a step.
 func BenchmarkRecover(b *testing.B) {
 	var s steps
 	t := newBench(b, million)
@@ -95,7 +95,7 @@ func BenchmarkRecover(b *testing.B) {
 
 // BenchmarkFile opens new keys and files each at once, all by one goroutine. In
 // the longest of these steps the garbage collector or the machine did something
-// else: growing a shard takes 0.02 ms.
+// else.
 func BenchmarkFile(b *testing.B) {
 	var s steps
 	for range b.N {

@@ -32,7 +32,7 @@ func FileCommand[K comparable](e *Entry[K], now policy.Instant) Command[K] {
 	return Command[K]{op: opFile, entry: e, now: now}
 }
 
-// RoomCommand asks for room in a full table, for a key that has no entry yet.
+// RoomCommand asks for room in a full table, for a key that had no entry.
 func RoomCommand[K comparable](key K, now policy.Instant) Command[K] {
 	return Command[K]{op: opRoom, entry: &Entry[K]{key: key}, now: now}
 }

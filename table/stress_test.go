@@ -114,7 +114,7 @@ func takeOnce(r rig[int], key int, now *atomic.Int64, queue chan Command[int]) (
 			return 0, false
 		}
 		// After the entry was found, so that no take is dated back to before
-		// its birth: see cell.takeUnfiled.
+		// its birth: see cell.takeFrom.
 		at := policy.Instant(now.Load())
 		for {
 			word := e.Word()

@@ -65,7 +65,8 @@ func (t *Table[K]) Unsettled() bool {
 func (t *Table[K]) recovered() bool { return t.indexed == len(t.shards) && len(t.pending) == 0 }
 
 // Settle does a bounded piece of what lost commands and a lost writer have left
-// behind: it files what it finds in a part of the nursery, and indexes a shard.
+// behind: it files what it finds in a part of the nursery, and indexes some of what
+// is in the map.
 func (t *Table[K]) Settle(now policy.Instant) {
 	// Strays that come while a pass is under way wait for the next one. Beginning
 	// anew for each would never come to the last slots while callers keep losing
