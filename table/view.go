@@ -77,10 +77,6 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			}
 			continue
 		}
-		if n == nil { // before a place is taken, to hold it no longer than need be
-			n = &node[K]{entry: &Entry[K]{key: key}}
-			n.entry.word.Store(tentative)
-		}
 		switch t.places.take(t.maxKeys) {
 		case Busy:
 			return nil, Busy
@@ -92,6 +88,10 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			continue // the last place went to this very key
 		}
 		t.between("open: place taken")
+		if n == nil {
+			n = &node[K]{entry: &Entry[K]{key: key}}
+			n.entry.word.Store(tentative)
+		}
 		n.next.Store(head)
 		if !slot.CompareAndSwap(head, n) {
 			t.places.giveBack()
