@@ -77,6 +77,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			}
 			continue
 		}
+		t.between("open: not in the slot")
 		switch t.places.take(t.maxKeys) {
 		case Busy:
 			return nil, Busy

@@ -84,6 +84,22 @@ func TestOpenPassesByTheDead(t *testing.T) {
 	require.Nil(t, slot.Load(), "and is taken out")
 }
 
+// The last place goes to the very key, by another caller, while this one is about
+// to ask for it.
+func TestOpenIsNotFullForWhoIsThere(t *testing.T) {
+	r := newRig[string](t, Options{MaxKeys: 1})
+	var other *Entry[string]
+	r.step = func(point string) {
+		if point == "open: not in the slot" {
+			r.step = nil
+			other = r.open("a")
+		}
+	}
+	e, status := r.View().Open(r.hash("a"), "a")
+	require.Equal(t, Found, status)
+	require.Same(t, other, e)
+}
+
 func TestOpenIsFull(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	r.add("a", 1)
