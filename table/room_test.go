@@ -151,3 +151,20 @@ func TestRoomForgivesNobodyWhoIsJustFresh(t *testing.T) {
 	require.EqualValues(t, 1, r.counters.Evicted.Load())
 	require.Zero(t, r.counters.Forgiven.Load())
 }
+
+// A place that was made is taken at once. That costs nobody else his own.
+func TestRoomIsMadeOnce(t *testing.T) {
+	r := newRig[string](t, Options{MaxKeys: 3})
+	r.add("a", 1)
+	r.add("b", 2)
+	r.add("c", 3)
+	r.fault = func(point string) {
+		if point == "evict: gone" {
+			r.fault = func(string) {}
+			require.True(t, r.take(r.open("d"), 4))
+		}
+	}
+	r.Apply(RoomCommand("d", 4))
+	require.False(t, r.has("a"))
+	require.True(t, r.has("b"))
+}

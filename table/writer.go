@@ -174,15 +174,21 @@ func (t *Table[K]) ahead() int64 { return min(roomStep, t.maxKeys/roomShare) }
 // it gives up nobody, because it could not tell who has the least.
 func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	t.fault("room: begin")
-	for t.recovered() && t.places.taken() > t.maxKeys-want && budget > 0 {
+	if !t.recovered() {
+		return
+	}
+	// Counted once: whoever takes a place that was made must not cost another.
+	short := t.places.taken() - (t.maxKeys - want)
+	for ; short > 0 && budget > 0; budget-- {
 		oldest, ok := t.index.Min()
 		if !ok {
 			return // the others are in the nursery, about to be filed
 		}
 		// An entry that owes is never fresh sooner than its filing says. So one
 		// whose filing is first, and true, has the least debt of all.
-		t.evictIf(oldest, oldest.fresh, now)
-		budget--
+		if t.evictIf(oldest, oldest.fresh, now) {
+			short--
+		}
 	}
 }
 
