@@ -230,6 +230,7 @@ func TestTakeIsNotDatedBackBeyondEviction(t *testing.T) {
 					},
 				})
 				var passed atomic.Bool
+				synctest.Wait() // the writer reads the clock when it begins
 				hold.Store(true)
 				go func() { passed.Store(held(e)) }()
 				synctest.Wait()
