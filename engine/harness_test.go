@@ -88,15 +88,14 @@ func keys(n int) []string {
 
 // faults makes the engine's goroutines die at named points.
 type faults struct {
-	mu     sync.Mutex
-	armed  map[string]int // how often yet to die at a point; negative is always
-	exit   bool           // by Goexit instead of a panic
-	fired  map[string]int
-	passed map[string]int
+	mu    sync.Mutex
+	armed map[string]int // how often yet to die at a point; negative is always
+	exit  bool           // by Goexit instead of a panic
+	fired map[string]int
 }
 
 func newFaults(goexit bool) *faults {
-	return &faults{armed: map[string]int{}, exit: goexit, fired: map[string]int{}, passed: map[string]int{}}
+	return &faults{armed: map[string]int{}, exit: goexit, fired: map[string]int{}}
 }
 
 func (f *faults) arm(point string, times int) {
@@ -113,7 +112,6 @@ func (f *faults) count(point string) (fired int) {
 
 func (f *faults) at(point string) {
 	f.mu.Lock()
-	f.passed[point]++
 	die := f.armed[point] != 0
 	if die {
 		f.armed[point]--

@@ -181,3 +181,11 @@ func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 	}
 	return e
 }
+
+// filed returns the filed entry of the key, or nil if there is none or it is dead.
+func (t *Table[K]) filed(hash uint64, key K) *Entry[K] {
+	if e := t.find(hash, key); e != nil && !e.dead() {
+		return e
+	}
+	return nil
+}

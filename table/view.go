@@ -18,7 +18,7 @@ const (
 	// Found: the entry was there already.
 	Found Status = iota
 	// Landed: the entry is new, and in the nursery because of this call. The
-	// caller sends a File command for it once its word is advanced.
+	// caller sends a File command for it.
 	Landed
 	// Busy: it cannot be told whether the table is full, as other callers are just
 	// about to take a place or to give it back. Try again.
@@ -38,7 +38,7 @@ func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.find(hash, key)
 // Look returns the entry of the key, filed or landed, or nil if there is none.
 // Unlike Open it opens no key. It never waits.
 func (v View[K]) Look(hash uint64, key K) *Entry[K] {
-	if e := v.t.find(hash, key); e != nil && !e.dead() {
+	if e := v.t.filed(hash, key); e != nil {
 		return e
 	}
 	v.t.between("look: not in the map")
@@ -49,10 +49,7 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	}
 	v.t.between("look: not in the slot")
 	// The entry may have moved from the nursery to the map in between.
-	if e := v.t.find(hash, key); e != nil && !e.dead() {
-		return e
-	}
-	return nil
+	return v.t.filed(hash, key)
 }
 
 // Open returns the entry of the key, landing a new one if there is none. It waits
@@ -65,7 +62,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 	slot := t.slotOf(hash)
 	var n *node[K]
 	for {
-		if e := t.find(hash, key); e != nil && !e.dead() {
+		if e := t.filed(hash, key); e != nil {
 			return e, Found
 		}
 		t.between("open: not in the map")
@@ -115,8 +112,7 @@ func (t *Table[K]) has(hash uint64, key K) bool {
 		return true
 	}
 	t.between("has: not in the slot")
-	e := t.find(hash, key)
-	return e != nil && !e.dead()
+	return t.filed(hash, key) != nil
 }
 
 // confirm takes the second look for an entry that was found in its slot. It
@@ -128,7 +124,7 @@ func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
 		return true
 	}
 	t.between("confirm: tentative")
-	if other := t.find(hash, e.key); other == nil || other.dead() {
+	if t.filed(hash, e.key) == nil {
 		return true
 	}
 	t.between("confirm: has another")
