@@ -70,28 +70,26 @@ type caller struct {
 }
 
 // around asks the keys of the stream over and over.
-func (c *caller) around(l Limiter, stop *atomic.Bool) {
-	at := int(c.asked % int64(len(c.keys)))
-	asked, passed := 0, 0
-	for !stop.Load() {
-		end := min(at+batch, len(c.keys))
-		passed += l.ChokeAll(c.keys[at:end])
-		asked += end - at
-		if at = end; at == len(c.keys) {
-			at = 0
-		}
-	}
-	c.asked += int64(asked)
-	c.passed += int64(passed)
-}
+func (c *caller) around(l Limiter, stop *atomic.Bool) { c.goAround(l, stop, Limiter.ChokeAll) }
 
 // aroundTimed is around with every call timed.
-func (c *caller) aroundTimed(l Limiter, stop *atomic.Bool) {
+func (c *caller) aroundTimed(l Limiter, stop *atomic.Bool) { c.goAround(l, stop, c.timed) }
+
+// once asks the keys of the stream and ends.
+func (c *caller) once(l Limiter, stop *atomic.Bool) { c.goOnce(l, stop, Limiter.ChokeAll) }
+
+// onceTimed is once with every call timed.
+func (c *caller) onceTimed(l Limiter, stop *atomic.Bool) { c.goOnce(l, stop, c.timed) }
+
+// ask asks a limiter for the keys of a batch, one call of it a batch.
+type ask func(l Limiter, keys []string) (passed int)
+
+func (c *caller) goAround(l Limiter, stop *atomic.Bool, ask ask) {
 	at := int(c.asked % int64(len(c.keys)))
 	asked, passed := 0, 0
 	for !stop.Load() {
 		end := min(at+batch, len(c.keys))
-		passed += c.timed(l, c.keys[at:end])
+		passed += ask(l, c.keys[at:end])
 		asked += end - at
 		if at = end; at == len(c.keys) {
 			at = 0
@@ -101,24 +99,11 @@ func (c *caller) aroundTimed(l Limiter, stop *atomic.Bool) {
 	c.passed += int64(passed)
 }
 
-// once asks the keys of the stream and ends.
-func (c *caller) once(l Limiter, stop *atomic.Bool) {
+func (c *caller) goOnce(l Limiter, stop *atomic.Bool, ask ask) {
 	asked, passed := 0, 0
 	for at := 0; at < len(c.keys) && !stop.Load(); at += batch {
 		keys := c.keys[at:min(at+batch, len(c.keys))]
-		passed += l.ChokeAll(keys)
-		asked += len(keys)
-	}
-	c.asked += int64(asked)
-	c.passed += int64(passed)
-}
-
-// onceTimed is once with every call timed.
-func (c *caller) onceTimed(l Limiter, stop *atomic.Bool) {
-	asked, passed := 0, 0
-	for at := 0; at < len(c.keys) && !stop.Load(); at += batch {
-		keys := c.keys[at:min(at+batch, len(c.keys))]
-		passed += c.timed(l, keys)
+		passed += ask(l, keys)
 		asked += len(keys)
 	}
 	c.asked += int64(asked)
