@@ -16,6 +16,8 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 	choker := p.(policy.Choker)
 	now := engineStart
 	full, _ := p.Take(0, now, 10, 0)
+	refunder, relative := p.(policy.Refunder), p.(policy.Relative)
+	other := policy.Must(policy.Funnel(7, 1, time.Minute))
 	for name, call := range map[string]func(){
 		"Take, admitted":        func() { p.Take(0, now, 1, 0) },
 		"Take, refused":         func() { p.Take(full, now, 1, 0) },
@@ -25,6 +27,12 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 		"Choke, admitted":       func() { choker.Choke(0, now) },
 		"Choke, refused":        func() { choker.Choke(full, now) },
 		"FreshAt":               func() { p.FreshAt(full) },
+		"Refund":                func() { refunder.Refund(full, now, 3) },
+		"Refund, a charge":      func() { refunder.Refund(full, now, math.MinInt64) },
+		"Cancel":                func() { refunder.Cancel(full, full, now, 3) },
+		"Reads":                 func() { relative.Reads(other) },
+		"Carry":                 func() { relative.Carry(other, full, now) },
+		"RedisCell":             func() { policy.Decision{Limit: 1}.RedisCell() },
 	} {
 		assert.Zero(t, testing.AllocsPerRun(100, call), name)
 	}

@@ -69,3 +69,47 @@ func BenchmarkTake(b *testing.B) {
 		}
 	})
 }
+
+func BenchmarkRefund(b *testing.B) {
+	p, half, _ := benchFunnel()
+	refunder := p.(policy.Refunder)
+	b.Run("back", func(b *testing.B) {
+		for b.Loop() {
+			if refunder.Refund(half, engineStart, 1) == half {
+				b.Fatal("nothing came back")
+			}
+		}
+	})
+	b.Run("charge", func(b *testing.B) {
+		for b.Loop() {
+			if refunder.Refund(half, engineStart, -1) == half {
+				b.Fatal("nothing was charged")
+			}
+		}
+	})
+}
+
+func BenchmarkCancel(b *testing.B) {
+	p, half, full := benchFunnel()
+	refunder := p.(policy.Refunder)
+	waits, _ := p.Take(full, engineStart, 1, time.Second)
+	for name, word := range map[string]uint64{"nobody since": half, "others since": full, "others wait": waits} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if refunder.Cancel(word, half, engineStart, 50) == word {
+					b.Fatal("nothing came back")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkCarry(b *testing.B) {
+	p, half, _ := benchFunnel()
+	slower := policy.Must(policy.Funnel(100, 700, time.Second)).(policy.Relative)
+	for b.Loop() {
+		if _, ok := slower.Carry(p, half, engineStart); !ok {
+			b.Fatal("not carried over")
+		}
+	}
+}

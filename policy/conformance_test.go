@@ -66,29 +66,6 @@ func TestConformsToSpringGateway(t *testing.T) {
 	}
 }
 
-// redisCell is what CL.THROTTLE replies: limited, limit, remaining, seconds to
-// retry after or -1, seconds to reset after.
-type redisCell [5]int64
-
-// asRedisCell renders a decision. Seconds are rounded up, as are the whole
-// milliseconds that they are made from, so that nobody comes back too early.
-func asRedisCell(d policy.Decision) redisCell {
-	retry := int64(-1)
-	if !d.Allowed && d.RetryAfter != policy.Never {
-		retry = secondsUp(d.RetryAfter)
-	}
-	return redisCell{oneIf(!d.Allowed), d.Limit, d.Remaining, retry, secondsUp(d.ResetAfter)}
-}
-
-// secondsUp rounds up; going by way of milliseconds would make no difference.
-func secondsUp(d time.Duration) int64 {
-	s := int64(d / time.Second)
-	if d%time.Second > 0 {
-		s++
-	}
-	return s
-}
-
 func oneIf(b bool) int64 {
 	if b {
 		return 1
@@ -116,12 +93,12 @@ func TestConformsToRedisCell(t *testing.T) {
 			Steps []struct {
 				Millis   int64 `json:"t_ms"`
 				Quantity int64
-				Reply    redisCell
+				Reply    [5]int64
 			}
 		}
 		Fresh []struct {
 			Args  string
-			Reply redisCell
+			Reply [5]int64
 		} `json:"fresh_key"`
 	}
 	conformance(t, "cl_throttle.json", &file)
@@ -133,7 +110,7 @@ func TestConformsToRedisCell(t *testing.T) {
 		for i, s := range file.Sequence.Steps {
 			next, d := p.Take(word, engineStart+policy.Instant(s.Millis)*policy.Instant(time.Millisecond), s.Quantity, 0)
 			word = next
-			assert.Equal(t, s.Reply, asRedisCell(d), "step %d: %d at %d ms", i, s.Quantity, s.Millis)
+			assert.Equal(t, s.Reply, d.RedisCell(), "step %d: %d at %d ms", i, s.Quantity, s.Millis)
 		}
 	})
 
@@ -142,7 +119,7 @@ func TestConformsToRedisCell(t *testing.T) {
 		t.Run("fresh "+c.Args, func(t *testing.T) {
 			p, quantity := fromRedisCell(t, c.Args)
 			_, d := p.Take(0, engineStart, quantity, 0)
-			assert.Equal(t, c.Reply, asRedisCell(d))
+			assert.Equal(t, c.Reply, d.RedisCell())
 		})
 	}
 }

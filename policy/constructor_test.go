@@ -34,18 +34,18 @@ func TestFunnelRefuses(t *testing.T) {
 
 		{"the first of several is named", 0, 0, 0, "capacity", int64(0), "1 or more"},
 
-		// A unit that takes more than 18 years fits no bucket, so it is the
+		// A unit that takes more than 17 years fits no bucket, so it is the
 		// period that is wrong and not the capacity.
-		{"one in 19 years", 1, 1, 19 * year, "per", 19 * year, "18 years"},
-		{"a tick more than a unit may take", 1, 1, longestDrain + 1, "per", longestDrain + 1, "18 years"},
-		{"longest period", 1, 1, most, "per", time.Duration(most), "18 years"},
-		{"longest period, 15 units", 1, 15, most, "per", time.Duration(most), "15 units"},
+		{"one in 18 years", 1, 1, 18 * year, "per", 18 * year, "17 years"},
+		{"a tick more than a unit may take", 1, 1, longestDrain + 1, "per", longestDrain + 1, "17 years"},
+		{"longest period", 1, 1, most, "per", time.Duration(most), "17 years"},
+		{"longest period, 17 units", 1, 17, most, "per", time.Duration(most), "17 units"},
 
-		{"one a year, 19 deep", 19, 1, year, "capacity", int64(19), "at most 18"},
-		{"one a second, a unit too deep", 576460753, 1, time.Second, "capacity", int64(576460753), "at most 576460752"},
-		{"deepest", most, 1, time.Second, "capacity", int64(most), "at most 576460752"},
-		{"deepest, longest, most", most, most, most, "capacity", int64(most), "at most 576460752303423488"},
-		{"so deep that its ticks wrap round", 1 << 60, 1, 1, "capacity", int64(1 << 60), "at most 576460752303423488"},
+		{"one a year, 18 deep", 18, 1, year, "capacity", int64(18), "at most 17: a full bucket must drain within 17 years"},
+		{"one a second, a unit too deep", 540431956, 1, time.Second, "capacity", int64(540431956), "at most 540431955"},
+		{"deepest", most, 1, time.Second, "capacity", int64(most), "at most 540431955"},
+		{"deepest, longest, most", most, most, most, "capacity", int64(most), "at most 540431955284459520"},
+		{"so deep that its ticks wrap round", 1 << 60, 1, 1, "capacity", int64(1 << 60), "at most 540431955284459520"},
 
 		// 1.67 ns would be kept as 1.6875: more than a percent too slow.
 		{"600,000,001 a second", 1, 600_000_001, time.Second, "count", int64(600_000_001), "1.6875ns"},
@@ -77,13 +77,13 @@ func TestFunnelAccepts(t *testing.T) {
 		per             time.Duration
 		reset           time.Duration // what a full bucket takes to drain
 	}{
-		{"one a year, 18 deep", 18, 1, year, 18 * year},
-		{"one a second, as deep as can be", 576460752, 1, time.Second, 576460752 * time.Second},
+		{"one a year, 17 deep", 17, 1, year, 17 * year},
+		{"one a second, as deep as can be", 540431955, 1, time.Second, 540431955 * time.Second},
 		{"as slow as can be", 1, 1, longestDrain, longestDrain},
-		{"longest period", 1, 16, most, 1 << 59}, // less a sixteenth of a nanosecond, rounded up
+		{"longest period", 1, 18, most, most/18 + 1}, // a fraction of a nanosecond less
 		{"a billion a second is exact", 1000, 1_000_000_000, time.Second, 1000},
 		{"as fast as can be", 16, 16, 1, 1},
-		{"as deep and fast as can be", most, 16, 1, 1 << 59},
+		{"as deep and fast as can be", 16 * int64(longestDrain), 16, 1, longestDrain},
 		{"most in longest is one a nanosecond", 1, most, most, 1},
 		{"16 million a second is always near enough", 1, 15_999_999, time.Second, 63},
 		{"so long that its ticks wrap round", 1, 1<<50 + 1, 1 << 60, 1024},

@@ -59,6 +59,36 @@ func ExampleFunnel_patience() {
 	// busy, ask again in 150ms
 }
 
+// A service that speaks the language of redis-cell replies to CL.THROTTLE with
+// five integers: here to a burst of 15 more than one, and 30 a minute.
+func ExampleDecision_RedisCell() {
+	limit := policy.Must(policy.Funnel(16, 30, time.Minute))
+
+	_, d := limit.Take(0, 1, 1, 0)
+	fmt.Println(d.RedisCell())
+	// Output: [0 16 15 -1 2]
+}
+
+// What was taken for work that then was not done goes back, and work that turned
+// out larger than asked for is charged for later.
+func ExampleRefunder() {
+	limit := policy.Must(policy.Funnel(10, 2, time.Second))
+	refunder := limit.(policy.Refunder)
+
+	now := policy.Instant(1)
+	word, _ := limit.Take(0, now, 8, 0)
+	word = refunder.Refund(word, now, 5)
+	_, d := limit.Take(word, now, 0, 0)
+	fmt.Println(d.Remaining, "remain")
+
+	word = refunder.Refund(word, now, -9)
+	_, d = limit.Take(word, now, 1, 0)
+	fmt.Println(d.Remaining, "remain, retry after", d.RetryAfter)
+	// Output:
+	// 7 remain
+	// 0 remain, retry after 1.5s
+}
+
 // A limit that is written down in the program is right or a mistake to be found
 // at once.
 func ExampleMust() {

@@ -2,40 +2,17 @@ package policy
 
 import (
 	"fmt"
-	"math/bits"
+	"math"
 	"time"
-)
-
-// A funnel's word and all its arithmetic count sixteenths of a nanosecond,
-// here called ticks. Rounding the interval between two units up to a tick
-// costs at most 63 parts per million at a million units a second; rounding to
-// whole nanoseconds would cost 1000. One bit finer and a word would last 9
-// years instead of 18.
-const (
-	tickBits = 4
-
-	// maxDepth bounds the ticks that a full bucket needs to drain: 18 years.
-	maxDepth = 1 << 63
-	// lastInstant is where a funnel's time ends, 18 years after the epoch, so
-	// that lastInstant and maxDepth together still fit a word.
-	lastInstant = Instant(1)<<(63-tickBits) - 2
-	// maxPatience bounds how far ahead a turn may lie: 9 years.
-	maxPatience = time.Duration(1) << (62 - tickBits)
-
-	// coarsest is the rounding that is still accepted as the rate that was
-	// asked for: one part in so many. Every rate up to 16 million a second is
-	// within it.
-	coarsest = 1000
 )
 
 // funnel keeps in a key's word the theoretical arrival time: the tick at which
 // the bucket will have drained.
 type funnel struct {
-	interval uint64 // ticks that one unit takes to drain
-	depth    uint64 // ticks that a full bucket takes to drain: capacity * interval
-
-	capacity, count int64
-	per             time.Duration
+	pace
+	depth    uint64  // ticks that a full bucket takes to drain: capacity * interval
+	end      Instant // where its time stands still
+	capacity int64
 }
 
 // Funnel returns the leaky bucket as a meter: a bucket of the given capacity
@@ -57,57 +34,35 @@ type funnel struct {
 // tell: a caller who comes at whole nanoseconds comes up to one late for each
 // unit, and nothing is stored for him. A rate that rounding would slow by more
 // is refused, as are a capacity, count or period below 1 and a bucket that takes
-// more than 18 years to drain. The error is a *[FieldError].
+// more than 17 years to drain. The error is a *[FieldError].
 //
 // A clock that goes backwards mints nothing: the key is charged for the time
 // that was counted already. Time stands still for a funnel 18 years after the
-// epoch, and patience beyond 9 years counts as 9.
+// epoch, less what a full bucket takes to drain, and patience beyond 9 years
+// counts as 9.
+//
+// All funnels are of one family. Where another limit comes with a call
+// (TakeWith), the time that the key still needed to drain is carried over, as in
+// redis-cell; where another limit takes over for good (SetPolicy), the units are.
 func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
-	bad := func(field string, value any, want string) (Policy, error) {
-		return nil, &FieldError{Of: "Funnel", Field: field, Value: value, Want: want}
+	if capacity < 1 {
+		return nil, &FieldError{Of: "Funnel", Field: "capacity", Value: capacity, Want: "1 or more"}
 	}
-	switch {
-	case capacity < 1:
-		return bad("capacity", capacity, "1 or more")
-	case count < 1:
-		return bad("count", count, "1 or more")
-	case per < 1:
-		return bad("per", per, "1ns or more")
+	pace, err := newPace("Funnel", count, per)
+	if err != nil {
+		return nil, err
 	}
-
-	// interval = per/count in ticks, rounded up. The product has up to 67 bits.
-	// It must be at most maxDepth, which also keeps hi below count.
-	hi, lo := bits.Mul64(uint64(per), 1<<tickBits)
-	if uint64(per-1)/(maxDepth>>tickBits) >= uint64(count) {
-		return bad("per", per, fmt.Sprintf("a period in which %d units drain at one in 18 years or faster", count))
+	depth, err := pace.depth("Funnel", "capacity", capacity)
+	if err != nil {
+		return nil, err
 	}
-	interval, rest := bits.Div64(hi, lo, uint64(count))
-	if rest > 0 {
-		interval++
-		excess := uint64(count) - rest // ticks too many in count intervals
-		if over, product := bits.Mul64(excess, coarsest); over > hi || over == hi && product > lo {
-			return bad("count", count, fmt.Sprintf(
-				"a rate of at most 16 million a second, or one whose interval is a whole number of sixteenths of a nanosecond (%d per %v would be kept as one unit every %gns)",
-				count, per, float64(interval)/(1<<tickBits)))
-		}
-	}
-	if hi, depth := bits.Mul64(uint64(capacity), interval); hi != 0 || depth > maxDepth {
-		return bad("capacity", capacity, fmt.Sprintf(
-			"at most %d: a full bucket must drain within 18 years, and %d per %v drains no more", maxDepth/interval, count, per))
-	}
-	return &funnel{
-		interval: interval,
-		depth:    uint64(capacity) * interval,
-		capacity: capacity,
-		count:    count,
-		per:      per,
-	}, nil
+	return &funnel{pace: pace, depth: depth, end: end(depth), capacity: capacity}, nil
 }
 
 // Choke implements [Choker]: Take of one unit, without the divisions that
 // describe what remains.
 func (f *funnel) Choke(word uint64, now Instant) (uint64, bool) {
-	t := ticks(now)
+	t := ticks(now, f.end)
 	drained := max(word, t)
 	if drained-t > f.depth-f.interval {
 		return word, false
@@ -117,7 +72,7 @@ func (f *funnel) Choke(word uint64, now Instant) (uint64, bool) {
 
 // Take implements [Policy].
 func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
-	t := ticks(now)
+	t := ticks(now, f.end)
 	drained := max(word, t)
 	debt := drained - t // what the key owes now, in ticks
 
@@ -132,7 +87,7 @@ func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration)
 	// nor reach can overflow; debt alone may be anything, and is only compared.
 	ask := uint64(n) * f.interval
 	room := f.depth - ask // the debt that leaves room for n right now
-	reach := room + uint64(min(max(patience, 0), maxPatience))<<tickBits
+	reach := room + patienceTicks(patience)
 	if drained > MaxWord-ask {
 		// No word can say it, now or later: time stands still before drained.
 		return word, f.describe(debt, Decision{RetryAfter: Never})
@@ -157,6 +112,75 @@ func (f *funnel) describe(debt uint64, d Decision) Decision {
 	return d
 }
 
+// Refund implements [Refunder]. What is charged beyond the capacity is a debt.
+func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
+	t := ticks(now, f.end)
+	if n < 0 {
+		drained := max(word, t)
+		return drained + timesUp(-max(n, -math.MaxInt64), f.interval, MaxWord-drained)
+	}
+	if word <= t {
+		return word // nothing is owed
+	}
+	return word - timesUp(n, f.interval, word-t)
+}
+
+// Cancel implements [Refunder].
+//
+// Imagine the take away, and let those who came later take again at the instants
+// at which they really start. The bucket then drains earlier by what the take put
+// in, less what has drained of that by now, and less what would have drained of it
+// if the bucket had stood empty before a later one starts. It is full to the brim
+// when one who waits starts, so that what is in it besides what he and the others
+// put in would still be there: the rest of the depth, and no more can be counted
+// on, since all of them may start together. If nobody waits, there is at least as
+// much room as has not drained of the take.
+//
+// All this holds of takes. What others gave back since cannot be told from what
+// has drained; where takes that overlap are undone together, some of what had
+// drained may come back as well, but never more than those takes took.
+func (f *funnel) Cancel(word, taken uint64, now Instant, n int64) uint64 {
+	t := ticks(now, f.end)
+	if n <= 0 || word <= t || taken <= t {
+		return word // drained since
+	}
+	later := word - min(taken, word)
+	return word - min(timesUp(n, f.interval, word-t), taken-t, f.depth-min(later, f.depth))
+}
+
+// Reads implements [Relative].
+func (f *funnel) Reads(other Policy) bool {
+	_, ok := other.(*funnel)
+	return ok
+}
+
+// Carry implements [Relative].
+func (f *funnel) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
+	old, ok := from.(*funnel)
+	if !ok {
+		return 0, false
+	}
+	return f.pace.carry(f.depth, f.end, old.pace, old.depth, word, now), true
+}
+
+// carry translates the tick at which a bucket of pace old will have drained into
+// that of p's. The units in the bucket are carried over, up to as many as the new
+// one holds. What was promised beyond them is kept as the time that it is, so that
+// those who wait start as they were told; where the new bucket drains more slowly,
+// what they pour in adds up besides, until it is full when the last of them starts.
+func (p pace) carry(depth uint64, end Instant, old pace, oldDepth, word uint64, now Instant) uint64 {
+	t := ticks(now, end)
+	if word <= t {
+		return word
+	}
+	held := min(word-t, oldDepth)
+	wait := word - t - held // until the last turn
+	full := wait + depth    // cannot overflow, since depth is at most maxDepth
+	held = p.rescale(old, held, depth)
+	later := max(wait, p.rescale(old, wait, full-held))
+	return t + min(held+later, MaxWord-t)
+}
+
 // FreshAt implements [Policy]. A take leaves the word later than its own
 // instant, so FreshAt is never earlier than the last access.
 func (f *funnel) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
@@ -164,16 +188,4 @@ func (f *funnel) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
 // String implements [Policy].
 func (f *funnel) String() string {
 	return fmt.Sprintf("funnel of %d, draining %d per %v", f.capacity, f.count, f.per)
-}
-
-// ticks converts an instant, held to what a funnel can count.
-func ticks(now Instant) uint64 {
-	return uint64(min(max(now, 0), lastInstant)) << tickBits
-}
-
-// nanosUp converts ticks to nanoseconds, rounded up. No number of ticks
-// overflows it.
-func nanosUp(ticks uint64) time.Duration {
-	const mask = 1<<tickBits - 1
-	return time.Duration(ticks>>tickBits + (ticks&mask+mask)>>tickBits)
 }

@@ -22,8 +22,8 @@ func FuzzFunnelConstructor(f *testing.F) {
 		{0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {-1, -1, -1}, {least, least, least},
 		{most, most, most}, {most, 1, 1}, {1, most, 1}, {1, 1, most},
 		{most, most, 1}, {most, 1, most}, {1, most, most},
-		{most, 16, 1}, {1, 16, most}, {1, 15, most}, {1, 8, most}, {1, 7, most},
-		{18, 1, int64(year)}, {19, 1, int64(year)},
+		{16 * int64(longestDrain), 16, 1}, {16*int64(longestDrain) + 1, 16, 1}, {1, 18, most}, {1, 17, most}, {1, 16, most}, {1, 8, most}, {1, 7, most},
+		{17, 1, int64(year)}, {18, 1, int64(year)},
 		{1, 1, int64(longestDrain)}, {1, 1, int64(longestDrain) + 1}, {1, 2, 2*int64(longestDrain) + 1},
 		{10, 1_000_000, int64(time.Second)}, {10, 999_999, int64(time.Second)},
 		{10, 700_000, int64(time.Second)}, {10, 7, int64(time.Minute)},
@@ -40,7 +40,7 @@ func FuzzFunnelConstructor(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s := &script{data}
+		s := &script{data: data}
 		capacity, count, per := int64(s.number()), int64(s.number()), time.Duration(s.number())
 		p, err := policy.Funnel(capacity, count, per)
 		want := refusal(capacity, count, per)

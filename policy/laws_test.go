@@ -20,195 +20,284 @@ import (
 //  5. RetryAfter and Wait are exact to the nanosecond;
 //  6. Remaining is exact to the unit;
 //  7. from FreshAt on a word is as good as 0, a nanosecond earlier it is not,
-//     and no take leaves it in the past;
-//  8. in every window of the admitted calls, capacity + count*window/per is
-//     kept, whatever the clock does.
+//     and no take leaves it in the past or earlier than it was;
+//  8. in every window of the admitted calls the bound is kept, whatever the clock
+//     does, what was given back counting as admitted the less;
+//  9. an instant before now has no more to give than now has;
+//  10. nobody starts before one who came earlier and waits;
+//  11. a take that is given back at once might not have been;
+//  12. what Refund and Cancel leave is the model's.
 type trial struct {
-	t      *testing.T
-	p      policy.Policy
-	choker policy.Choker
-	model  *model
-	word   uint64
-
-	capacity, count int64
-	per             time.Duration
+	t *testing.T
+	subject
+	choker   policy.Choker
+	refunder policy.Refunder
+	word     uint64
 
 	admitted []admission
+	recorded []record
+	units    *big.Int // all that were admitted, less what came back
+	// Both in sixteenths of a nanosecond, and since units came back last:
+	latest *big.Int // the latest turn
+	queue  *big.Int // the latest turn that was waited for
+
+	doing  action // for messages
+	before uint64
 }
 
-func newTrial(t *testing.T, capacity, count int64, per time.Duration) *trial {
-	p, err := policy.Funnel(capacity, count, per)
-	if err != nil {
-		t.Fatal(err)
-	}
-	choker, ok := p.(policy.Choker)
-	if !ok {
-		t.Fatal("a funnel must be a Choker")
-	}
-	return &trial{
-		t: t, p: p, choker: choker, model: newModel(capacity, count, per),
-		capacity: capacity, count: count, per: per,
-	}
+// record is what a caller has to remember of a take to cancel it.
+type record struct {
+	n     int64
+	taken uint64
+	mark  any
 }
 
-// call makes one call, checks everything there is to check, and keeps the word.
-func (r *trial) call(c call) policy.Decision {
+func newTrial(t *testing.T, s subject) *trial {
+	t.Helper()
+	r := &trial{t: t, subject: s, units: new(big.Int), latest: new(big.Int), queue: new(big.Int)}
+	var ok bool
+	if r.choker, ok = s.Policy.(policy.Choker); ok != s.choker {
+		t.Fatalf("%v: a policy.Choker: %v", s, ok)
+	}
+	if r.refunder, ok = s.Policy.(policy.Refunder); !ok {
+		t.Fatalf("%v is no policy.Refunder", s)
+	}
+	return r
+}
+
+// do does one action, checks everything there is to check, and keeps the word.
+func (r *trial) do(a action) policy.Decision {
 	r.t.Helper()
-	next, d := r.p.Take(r.word, c.now, c.n, c.patience)
-	if want := r.model.take(c.now, c.n, c.patience); d != want {
+	r.doing, r.before = a, r.word
+	switch a.what {
+	case refunds:
+		return r.refund(a)
+	case cancels:
+		return r.cancel(a)
+	}
+	return r.call(a)
+}
+
+func (r *trial) call(c action) policy.Decision {
+	r.t.Helper()
+	next, d := r.Take(r.word, c.now, c.n, c.patience)
+	if want := r.oracle.take(c.now, c.n, c.patience); d != want {
 		r.t.Fatalf("%v: Take(%d, %d, %d, %d)\n got %+v\nwant %+v",
-			r.p, r.word, c.now, c.n, c.patience, d, want)
+			r.subject, r.word, c.now, c.n, c.patience, d, want)
 	}
 	r.sane(c, next, d)
 	r.choke(c)
 	r.delays(c, d)
 	r.remaining(c, next, d)
 	r.fresh(c, next, d)
+	r.backwards(c)
 	if d.Allowed && c.n > 0 {
+		r.restores(c, next)
 		r.admit(c, d)
+		r.recorded = append(r.recorded, record{n: c.n, taken: next, mark: r.oracle.mark()})
 	}
 	r.word = next
 	return d
 }
 
-// must fails with the call that broke a promise.
-func (r *trial) must(ok bool, c call, format string, args ...any) {
+// must fails with the action that broke a promise.
+func (r *trial) must(ok bool, format string, args ...any) {
 	if !ok {
 		r.t.Helper()
 		r.t.Errorf(format, args...)
-		r.t.Fatalf("%v: Take(%d, %d, %d, %d)", r.p, r.word, c.now, c.n, c.patience)
+		r.t.Fatalf("%v, word %d: %v", r.subject, r.before, r.doing)
 	}
 }
 
-func (r *trial) sane(c call, next uint64, d policy.Decision) {
-	r.must(d.Limit == r.capacity, c, "limit %d", d.Limit)
-	r.must(0 <= d.Remaining && d.Remaining <= d.Limit, c, "remaining %d of %d", d.Remaining, d.Limit)
-	r.must(next <= policy.MaxWord, c, "word %d is above MaxWord", next)
-	r.must(c.patience > 0 || d.Wait == 0, c, "waits %v unasked", d.Wait)
-	r.must(d.Wait <= max(c.patience, 0), c, "waits %v", d.Wait)
+func (r *trial) sane(c action, next uint64, d policy.Decision) {
+	r.must(d.Limit == r.limit, "limit %d", d.Limit)
+	r.must(0 <= d.Remaining && d.Remaining <= d.Limit, "remaining %d of %d", d.Remaining, d.Limit)
+	r.must(next <= policy.MaxWord, "word %d is above MaxWord", next)
+	r.must(0 <= d.Wait && d.Wait <= max(c.patience, r.queues), "waits %v", d.Wait)
+	r.must(d.Allowed == (d.RetryAfter == 0), "retry after %v", d.RetryAfter)
+	r.must(d.Allowed || d.Wait == 0, "is refused and waits")
 	if !d.Allowed || c.n == 0 {
-		r.must(next == r.word, c, "nothing was taken, but the word became %d", next)
+		r.must(next == r.word, "nothing was taken, but the word became %d", next)
+		r.must(d.Wait == 0, "waits %v for nothing", d.Wait)
 	} else {
-		r.must(next > r.word, c, "units were taken, but the word became %d", next)
+		r.must(next != r.word, "units were taken, but the word became %d", next)
 	}
 }
 
-func (r *trial) choke(c call) {
-	next, d := r.p.Take(r.word, c.now, 1, 0)
+func (r *trial) choke(c action) {
+	if r.choker == nil {
+		return
+	}
+	next, d := r.Take(r.word, c.now, 1, 0)
 	got, allowed := r.choker.Choke(r.word, c.now)
-	r.must(got == next && allowed == d.Allowed, c,
+	r.must(got == next && allowed == d.Allowed,
 		"Choke says %d, %v, but Take of one %d, %v", got, allowed, next, d.Allowed)
 }
 
 // delays makes the same call again, around the instant that it was told.
-func (r *trial) delays(c call, d policy.Decision) {
-	now := held(c.now)
-	if after := d.RetryAfter; after != 0 && after <= time.Duration(endOfTime-now) {
-		_, early := r.p.Take(r.word, now+policy.Instant(after)-1, c.n, c.patience)
-		r.must(!early.Allowed, c, "told to retry after %d ns, but admitted one sooner", after)
-		_, then := r.p.Take(r.word, now+policy.Instant(after), c.n, c.patience)
-		r.must(then.Allowed, c, "told to retry after %d ns, but refused then", after)
+func (r *trial) delays(c action, d policy.Decision) {
+	now := held(c.now, r.end)
+	if after := d.RetryAfter; after != 0 && after <= time.Duration(r.end-now) {
+		_, early := r.Take(r.word, now+policy.Instant(after)-1, c.n, c.patience)
+		r.must(!early.Allowed, "told to retry after %d ns, but admitted one sooner", after)
+		_, then := r.Take(r.word, now+policy.Instant(after), c.n, c.patience)
+		r.must(then.Allowed, "told to retry after %d ns, but refused then", after)
 	}
 	if d.Wait > 0 {
-		_, less := r.p.Take(r.word, c.now, c.n, d.Wait-1)
-		r.must(!less.Allowed, c, "told to wait %d ns, but admitted with less patience", d.Wait)
-		_, same := r.p.Take(r.word, c.now, c.n, d.Wait)
-		r.must(same == d, c, "told to wait %d ns, but given so much: %+v", d.Wait, same)
+		_, less := r.Take(r.word, c.now, c.n, d.Wait-1)
+		r.must(!less.Allowed || d.Wait <= r.queues && less == d,
+			"told to wait %d ns, but admitted with less patience", d.Wait)
+		_, same := r.Take(r.word, c.now, c.n, d.Wait)
+		r.must(same == d, "told to wait %d ns, but given so much: %+v", d.Wait, same)
 	}
 }
 
-func (r *trial) remaining(c call, next uint64, d policy.Decision) {
-	_, all := r.p.Take(next, c.now, d.Remaining, 0)
-	r.must(all.Allowed, c, "%d remain, but cannot be taken", d.Remaining)
-	_, more := r.p.Take(next, c.now, d.Remaining+1, 0)
-	r.must(!more.Allowed, c, "%d remain, but one more can be taken", d.Remaining)
+func (r *trial) remaining(c action, next uint64, d policy.Decision) {
+	_, all := r.Take(next, c.now, d.Remaining, 0)
+	r.must(all.Allowed, "%d remain, but cannot be taken", d.Remaining)
+	if d.Remaining < math.MaxInt64 {
+		_, more := r.Take(next, c.now, d.Remaining+1, 0)
+		r.must(!more.Allowed, "%d remain, but one more can be taken", d.Remaining)
+	}
 }
 
-func (r *trial) fresh(c call, next uint64, d policy.Decision) {
-	at := r.p.FreshAt(next)
+func (r *trial) fresh(c action, next uint64, d policy.Decision) {
+	at, now := r.FreshAt(next), held(c.now, r.end)
 	if !d.Allowed || c.n == 0 {
-		r.must(at >= 0, c, "fresh at %d", at)
+		r.must(at >= 0, "fresh at %d", at)
 	} else {
-		r.must(at > held(c.now), c, "fresh at %d, before the take", at)
+		r.must(at > now, "fresh at %d, before the take", at)
+		r.must(at >= r.FreshAt(r.word), "fresh at %d, earlier than before the take", at)
 	}
-	if want := max(at-held(c.now), 0); d.ResetAfter != time.Duration(want) {
-		r.must(false, c, "reset after %d, but fresh in %d", d.ResetAfter, want)
-	}
-	if at > endOfTime {
+	want := time.Duration(max(at-now, 0))
+	r.must(d.ResetAfter == want, "reset after %d, but fresh in %d", d.ResetAfter, want)
+	if at > r.end {
 		return // time does not get there
 	}
 	if at > 0 {
-		_, d := r.p.Take(next, at-1, 0, 0)
-		r.must(d.ResetAfter == 1, c, "a nanosecond before it is fresh: %+v", d)
+		_, d := r.Take(next, at-1, 0, 0)
+		r.must(d.ResetAfter == 1, "a nanosecond before it is fresh: %+v", d)
+		r.must(r.lazy || !r.alike(next, 0, at-1), "fresh at %d, but it was so a nanosecond earlier", at)
 	}
-	for _, later := range []time.Duration{0, 1, r.per, math.MaxInt64} {
-		then := shift(at, int64(later))
-		for _, n := range []int64{1, r.capacity, 0, r.capacity + 1, -1} {
-			for _, patience := range []time.Duration{0, math.MaxInt64} {
-				used, got := r.p.Take(next, then, n, patience)
-				never, want := r.p.Take(0, then, n, patience)
-				r.must(got == want && (n <= 0 || !got.Allowed || used == never), c,
-					"fresh at %d, but Take(%d, %d, %d, %d) is %+v", at, next, then, n, patience, got)
+	for _, later := range []time.Duration{0, 1, r.period, math.MaxInt64} {
+		r.must(r.alike(next, 0, shift(at, int64(later))), "fresh at %d, but not %d ns later", at, later)
+	}
+}
+
+// alike tells whether two words are answered alike at an instant and, as far as
+// can be seen at once, from then on.
+func (r *trial) alike(a, b uint64, now policy.Instant) bool {
+	for _, n := range [...]int64{1, r.limit, 0, -1, r.limit/2 + 1} {
+		for _, patience := range [...]time.Duration{0, math.MaxInt64} {
+			nextA, gotA := r.Take(a, now, n, patience)
+			nextB, gotB := r.Take(b, now, n, patience)
+			if !gotA.Allowed || n <= 0 {
+				nextA, nextB = 0, 0 // as they were, and those may differ
+			}
+			if gotA != gotB || !r.aliases && nextA != nextB || r.FreshAt(nextA) != r.FreshAt(nextB) {
+				return false
 			}
 		}
 	}
+	return true
 }
 
-// admission is one admitted call. Instants are sixteenths of a nanosecond, in
-// which all of them are whole numbers.
+// backwards asks earlier: a clock that was set back must not pay.
+func (r *trial) backwards(c action) {
+	now := held(c.now, r.end)
+	_, d := r.Take(r.word, now, 0, 0)
+	for _, earlier := range [...]policy.Instant{now - 1, now - policy.Instant(min(r.period, time.Duration(now))), now / 2, 0, -1} {
+		if earlier >= now {
+			continue
+		}
+		_, then := r.Take(r.word, earlier, 0, 0)
+		r.must(then.Remaining <= d.Remaining, "%d remain, but at %d did %d", d.Remaining, earlier, then.Remaining)
+	}
+}
+
+// restores gives back what was just taken.
+func (r *trial) restores(c action, next uint64) {
+	now := held(c.now, r.end)
+	back := r.refunder.Refund(next, c.now, c.n)
+	for _, later := range [...]policy.Instant{0, 1, policy.Instant(r.period), r.FreshAt(r.word) - now - 1, r.FreshAt(next) - now - 1} {
+		if later >= 0 && later <= r.end-now {
+			r.must(r.alike(back, r.word, now+later), "given back, and %d ns later it shows", later)
+		}
+	}
+}
+
+// refund gives units back or charges them.
+func (r *trial) refund(a action) policy.Decision {
+	r.t.Helper()
+	next := r.refunder.Refund(r.word, a.now, a.n)
+	return r.gave(a, next, r.oracle.refund(a.now, a.n))
+}
+
+// cancel undoes the k-th last of the takes that were not undone yet.
+func (r *trial) cancel(a action) policy.Decision {
+	r.t.Helper()
+	if len(r.recorded) == 0 {
+		_, d := r.Take(r.word, a.now, 0, 0)
+		return d
+	}
+	i := len(r.recorded) - 1 - int(uint64(a.n)%uint64(len(r.recorded)))
+	take := r.recorded[i]
+	r.recorded = append(r.recorded[:i:i], r.recorded[i+1:]...)
+	next := r.refunder.Cancel(r.word, take.taken, a.now, take.n)
+	return r.gave(a, next, r.oracle.cancel(a.now, take.mark, take.n))
+}
+
+// gave checks what was left when units came back, and looks at it.
+func (r *trial) gave(a action, next uint64, back *big.Rat) policy.Decision {
+	r.t.Helper()
+	r.must(next <= policy.MaxWord, "word %d is above MaxWord", next)
+	r.must(back.Sign() >= 0, "the model gave back %v", back)
+	if back.Sign() > 0 {
+		// What came back can be taken once more. Whoever waits does so all the
+		// same, and another may start before.
+		r.units = new(big.Int).Sub(r.units, ceilInt(back))
+		r.latest, r.queue = new(big.Int), new(big.Int)
+	} else if a.n >= 0 {
+		r.must(r.FreshAt(next) == r.FreshAt(r.word), "nothing comes back, but the word becomes %d", next)
+	}
+	r.word = next
+	return r.call(action{what: takes, now: a.now})
+}
+
+// admission is one admitted call.
 type admission struct {
-	units  *big.Int // all that were admitted so far, these included
-	before *big.Int // and without these
-	turn   *big.Int // when it may start, exactly
-	start  *big.Int // when it was told to start: a whole nanosecond
-	waited bool
+	before *big.Int // the units that were admitted before it
+	turn   *big.Int // when it may start, exactly, in sixteenths of a nanosecond
 }
 
 // admit checks every window that the call closes. The bound counts a call at
-// the instant at which it may start. Seen from outside, a call that was told to
-// wait starts at the next whole nanosecond, so it may be up to fifteen sixteenths
-// late, and a window that it opens is allowed that much more.
+// the instant at which it may start; the caller is told the next whole
+// nanosecond.
 //
 // A clock that goes back must mint nothing, so no call counts as earlier than
-// one that was admitted before it.
-func (r *trial) admit(c call, d policy.Decision) {
-	a := admission{
-		before: new(big.Int),
-		turn:   ceilInt(new(big.Rat).Mul(r.model.turn, whole(16))),
-		start:  big.NewInt(int64(held(c.now)) + int64(d.Wait)),
-		waited: d.Wait > 0,
-	}
-	a.start.Lsh(a.start, 4)
-	if len(r.admitted) > 0 {
-		last := r.admitted[len(r.admitted)-1]
-		a.before = last.units
-		if a.turn.Cmp(last.turn) < 0 {
-			a.turn = last.turn
-		}
-		if a.start.Cmp(last.start) < 0 {
-			a.start, a.waited = last.start, last.waited
-		}
-	}
-	a.units = new(big.Int).Add(a.before, big.NewInt(c.n))
-	r.admitted = append(r.admitted, a)
+// one that was admitted before it, unless units came back between the two.
+func (r *trial) admit(c action, d policy.Decision) {
+	exact := r.oracle.turn()
+	start := held(c.now, r.end) + policy.Instant(d.Wait)
+	r.must(ceil(exact) == time.Duration(start), "starts at %d, want %s", start, exact.FloatString(4))
 
+	turn := sixteenths(exact)
+	r.must(turn.Cmp(r.queue) >= 0, "starts before one that waits until %d/16 ns", r.queue)
+	if d.Wait > 0 {
+		r.queue = turn
+	}
+	if turn.Cmp(r.latest) < 0 {
+		turn = r.latest
+	}
+	r.latest = turn
+	r.admitted = append(r.admitted, admission{before: r.units, turn: turn})
+	r.units = new(big.Int).Add(r.units, big.NewInt(c.n))
+	var units, window big.Int
 	for i, first := range r.admitted {
-		units := new(big.Int).Sub(a.units, first.before)
-		r.must(r.within(units, new(big.Int).Sub(a.turn, first.turn)), c,
-			"admitted %d units since call %d", units, i)
-		window := new(big.Int).Sub(a.start, first.start)
-		if first.waited {
-			window.Add(window, big.NewInt(15))
+		units.Sub(r.units, first.before)
+		if window.Sub(turn, first.turn); window.Sign() < 0 {
+			window.SetInt64(0)
 		}
-		r.must(r.within(units, window), c,
-			"%d units start in %d sixteenths of a nanosecond, since call %d", units, window, i)
+		r.must(r.within(&units, &window), "admitted %d units in %d/16 ns, since admission %d", &units, &window, i)
 	}
-}
-
-// within tells whether units <= capacity + count*window/per, multiplied out.
-func (r *trial) within(units, window *big.Int) bool {
-	over := new(big.Int).Sub(units, big.NewInt(r.capacity))
-	over.Mul(over, big.NewInt(int64(r.per)))
-	over.Lsh(over, 4)
-	return over.Cmp(new(big.Int).Mul(window, big.NewInt(r.count))) <= 0
 }

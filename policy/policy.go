@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"reflect"
 	"time"
 )
 
@@ -14,9 +15,10 @@ type Instant int64
 // the caller waits: it asks for more than the limit, or for less than nothing.
 const Never = time.Duration(math.MaxInt64)
 
-// MaxWord is the largest word that a policy may return. The words above it mark
-// the stages of an entry's life in the table and are never given to a policy.
-const MaxWord = math.MaxUint64 - 16
+// MaxWord is the largest word that a policy may return: 63 bits, less a few. The
+// table needs the last bit, and the words above MaxWord, for its own purposes, and
+// never gives one of those to a policy.
+const MaxWord = 1<<63 - 17
 
 // Policy is a limiting algorithm. Its methods are pure functions of their
 // arguments and of the immutable parameters that it was made with, so any
@@ -53,6 +55,39 @@ type Choker interface {
 	Choke(word uint64, now Instant) (next uint64, allowed bool)
 }
 
+// Refunder is what a Policy offers besides, so that units can be given back. All
+// policies of this package do.
+type Refunder interface {
+	// Refund returns the word after n units are given back at the instant now or,
+	// for n < 0, after -n more are charged, whether the limit allows that or not.
+	// It gives back no more than the key has used that still counts, and of a limit
+	// that counts in windows no more than the current one has. What a word cannot
+	// hold is not charged.
+	Refund(word uint64, now Instant, n int64) (next uint64)
+
+	// Cancel returns the word after one take is undone: that of n units which left
+	// the word as taken. It gives back what can be given back without admitting more
+	// than the limit to the next, given those who took since and start when they
+	// were told to. Nobody need call it while the word is still what the take left:
+	// there, putting back the word from before undoes it entirely.
+	Cancel(word, taken uint64, now Instant, n int64) (next uint64)
+}
+
+// Relative is what a Policy offers besides, so that one limit can follow another
+// for keys in use. All policies of this package do; which are of one family, each
+// constructor tells.
+type Relative interface {
+	// Reads tells whether this policy understands the words of other as they are,
+	// so that calls under either can come in any order.
+	Reads(other Policy) bool
+
+	// Carry translates a word of another policy, as it stands at now, when this
+	// policy takes over for good. It forgives nothing: the units that count count
+	// under this policy too, up to as many as it ever counts, and turns that were
+	// promised are kept free. ok is false if other is of another family.
+	Carry(from Policy, word uint64, now Instant) (next uint64, ok bool)
+}
+
 // Decision is the answer to one call. The zero Decision is a refusal.
 type Decision struct {
 	// Allowed tells whether the call may go ahead.
@@ -80,4 +115,13 @@ func Must(p Policy, err error) Policy {
 		panic(err)
 	}
 	return p
+}
+
+// Given tells whether p is a policy: neither nil nor a nil pointer.
+func Given(p Policy) bool {
+	if p == nil {
+		return false
+	}
+	v := reflect.ValueOf(p)
+	return v.Kind() != reflect.Pointer || !v.IsNil()
 }

@@ -2,29 +2,58 @@ package policy_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
+	"math/bits"
+	"math/rand/v2"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A script is a fuzzer's bytes read as a limit and a row of calls. Every row of
-// bytes is a valid script, so that no mutation is wasted, and the calls are
+// A script is a fuzzer's bytes read as a limit and a row of actions. Every row of
+// bytes is a valid script, so that no mutation is wasted, and the actions are
 // relative to what was answered last, so that a mutation need not guess the one
 // nanosecond at which things change.
 //
 // A number is a byte for its length, 0 to 8, and that many bytes, highest first.
-type script struct{ data []byte }
+//
+// A script may also be made up as it is read: rng is set then, and there is no
+// end to it.
+type script struct {
+	data   []byte
+	rng    *rand.Rand
+	period time.Duration // a time in which things change, for rng to know
+}
 
-// call is one step of a script.
-type call struct {
+// action is one step of a script.
+type action struct {
+	what     what
 	now      policy.Instant
-	n        int64
+	n        int64 // of a cancellation: how many takes back
 	patience time.Duration
 }
 
-// An operation is a when, a what and a patience, or-ed together. Those that end
-// in N are followed by a number, in this order.
+type what int
+
+const (
+	takes what = iota
+	refunds
+	cancels
+)
+
+func (a action) String() string {
+	switch a.what {
+	case refunds:
+		return fmt.Sprintf("Refund(%d) at %d", a.n, a.now)
+	case cancels:
+		return fmt.Sprintf("Cancel(take %d from the last) at %d", a.n, a.now)
+	}
+	return fmt.Sprintf("Take(%d) at %d with patience %d", a.n, a.now, a.patience)
+}
+
+// An operation is a when, a what and a how, or-ed together. Those that end in N
+// are followed by a number, in this order.
 const (
 	stay        = iota // at the same instant
 	forwardN           // so many nanoseconds later
@@ -39,23 +68,38 @@ const (
 const (
 	one      = iota << 3 // take 1
 	look                 // take 0
-	someN                // take something between 1 and capacity
-	all                  // take capacity
-	tooMany              // take capacity+1
+	someN                // take something between 1 and the limit
+	all                  // take the limit
+	tooMany              // take one more
 	most                 // take MaxInt64
 	negative             // take something below 0
 	rest                 // take what Remaining said
 	whatMask = 7 << 3
 )
 const (
-	impatient     = iota << 6
-	patientN      // for so many nanoseconds
-	patient       // for ever
-	worse         // for less than no time
-	patiencesMask = 3 << 6
+	impatient = iota << 6
+	patientN  // for so many nanoseconds
+	patient   // for ever
+	giving    // not taking, but giving back; the next table says what
+	howMask   = 3 << 6
+)
+
+// What is given back.
+const (
+	giveOne    = giving | one      // Refund 1
+	cancelLast = giving | look     // Cancel the last take
+	giveSomeN  = giving | someN    // Refund something between 1 and the limit
+	giveAll    = giving | all      // Refund the limit
+	cancelN    = giving | tooMany  // Cancel the take so many before the last
+	giveMost   = giving | most     // Refund MaxInt64
+	chargeN    = giving | negative // Refund something below 0
+	giveLast   = giving | rest     // Refund as many as the last action was about
 )
 
 func (s *script) byte() byte {
+	if s.rng != nil {
+		return byte(s.rng.Uint32())
+	}
 	if len(s.data) == 0 {
 		return 0
 	}
@@ -65,6 +109,9 @@ func (s *script) byte() byte {
 }
 
 func (s *script) number() uint64 {
+	if s.rng != nil {
+		return s.rng.Uint64() >> s.rng.UintN(64)
+	}
 	var n uint64
 	for range min(s.byte(), 8) {
 		n = n<<8 | uint64(s.byte())
@@ -74,107 +121,153 @@ func (s *script) number() uint64 {
 
 // between reads a number and brings it into [lo, hi] if it is not there.
 func (s *script) between(lo, hi int64) int64 {
+	width := uint64(hi-lo) + 1 // 0 for all there are
+	if s.rng != nil {
+		// Small ones, large ones, and those of any size between.
+		var n uint64
+		switch s.rng.UintN(8) {
+		case 0, 1, 2:
+			n = s.rng.Uint64N(5)
+		case 3:
+			n = width - 1 - s.rng.Uint64N(3)
+		default:
+			n = s.rng.Uint64() >> (64 - s.rng.UintN(uint(bits.Len64(width-1))+1))
+		}
+		if width != 0 {
+			n %= width
+		}
+		return lo + int64(n)
+	}
 	n := s.number()
-	if n >= uint64(lo) && n <= uint64(hi) {
+	if int64(n) >= lo && n <= uint64(hi) {
 		return int64(n)
 	}
-	return lo + int64(n%uint64(hi-lo+1))
+	if width != 0 {
+		n %= width
+	}
+	return lo + int64(n)
 }
 
-// limit reads a funnel of a rate between one a year and ten million a second,
-// and of any depth that Funnel takes.
-func (s *script) limit() (capacity, count int64, per time.Duration) {
-	const fastest = 100 // nanoseconds a unit
-	per = time.Duration(s.between(fastest, int64(year)))
-	count = s.between(1, int64(per)/fastest)
-	capacity = s.between(1, int64(longestDrain)/(int64(per)/count+1))
-	return capacity, count, per
+// step reads how far to go.
+func (s *script) step() int64 {
+	if s.rng != nil && s.period > 0 && s.rng.UintN(16) > 0 {
+		return s.rng.Int64N(min(int64(s.period), math.MaxInt64/2)*2) >> s.rng.UintN(6)
+	}
+	return s.between(0, math.MaxInt64)
 }
 
-// next reads a call, given the last one and its answer.
-func (s *script) next(last call, d policy.Decision) (call, bool) {
-	if len(s.data) == 0 {
-		return call{}, false
+// next reads an action, given the last one and its answer.
+func (s *script) next(last action, d policy.Decision) (action, bool) {
+	if len(s.data) == 0 && s.rng == nil {
+		return action{}, false
 	}
 	code := int(s.byte())
-	c := call{now: last.now}
+	if s.rng != nil {
+		// Most random instants lead nowhere, as does what can never be had.
+		if code&whenMask == jumpN && s.rng.UintN(8) > 0 {
+			code = code&^whenMask | stay
+		}
+		if what := code & whatMask; (what == tooMany || what == most || what == negative) && s.rng.UintN(6) > 0 {
+			code ^= tooMany // one, look or someN
+		}
+	}
+	a := action{now: last.now}
 	retry := d.RetryAfter
 	if retry == policy.Never {
 		retry = 0
 	}
 	switch code & whenMask {
 	case forwardN:
-		c.now = shift(c.now, s.between(0, math.MaxInt64))
+		a.now = shift(a.now, s.step())
 	case backN:
-		c.now = shift(c.now, -s.between(0, math.MaxInt64))
+		a.now = shift(a.now, -s.step())
 	case toRetry:
-		c.now = shift(c.now, int64(retry))
+		a.now = shift(a.now, int64(retry))
 	case beforeRetry:
-		c.now = shift(c.now, int64(retry)-1)
+		a.now = shift(a.now, int64(retry)-1)
 	case toReset:
-		c.now = shift(c.now, int64(d.ResetAfter))
+		a.now = shift(a.now, int64(d.ResetAfter))
 	case beforeReset:
-		c.now = shift(c.now, int64(d.ResetAfter)-1)
+		a.now = shift(a.now, int64(d.ResetAfter)-1)
 	case jumpN:
-		c.now = policy.Instant(s.number())
+		a.now = policy.Instant(s.number())
+	}
+	if code&howMask == giving {
+		s.giving(&a, code, last, d)
+		return a, true
 	}
 	switch code & whatMask {
 	case one:
-		c.n = 1
+		a.n = 1
 	case someN:
-		c.n = s.between(1, d.Limit)
+		a.n = s.between(1, d.Limit)
 	case all:
-		c.n = d.Limit
+		a.n = d.Limit
 	case tooMany:
-		c.n = d.Limit + 1
+		a.n = d.Limit
+		if a.n < math.MaxInt64 {
+			a.n++
+		}
 	case most:
-		c.n = math.MaxInt64
+		a.n = math.MaxInt64
 	case negative:
-		c.n = -1 - s.between(0, math.MaxInt64)
+		a.n = -1 - s.between(0, math.MaxInt64)
 	case rest:
-		c.n = d.Remaining
+		a.n = d.Remaining
 	}
-	switch code & patiencesMask {
+	switch code & howMask {
 	case patientN:
-		c.patience = time.Duration(s.between(0, math.MaxInt64))
+		if a.patience = time.Duration(s.number()); s.rng != nil && a.patience > 0 {
+			a.patience = time.Duration(s.step())
+		}
 	case patient:
-		c.patience = math.MaxInt64
-	case worse:
-		c.patience = math.MinInt64
+		a.patience = math.MaxInt64
 	}
-	return c, true
+	return a, true
 }
 
-// shift adds without wrapping round.
-func shift(now policy.Instant, by int64) policy.Instant {
-	sum := now + policy.Instant(by)
-	switch {
-	case by > 0 && sum < now:
-		return math.MaxInt64
-	case by < 0 && sum > now:
-		return math.MinInt64
+func (s *script) giving(a *action, code int, last action, d policy.Decision) {
+	a.what = refunds
+	switch code & (whatMask | howMask) {
+	case giveOne:
+		a.n = 1
+	case giveSomeN:
+		a.n = s.between(1, d.Limit)
+	case giveAll:
+		a.n = d.Limit
+	case giveMost:
+		a.n = math.MaxInt64
+	case chargeN:
+		a.n = -1 - s.between(0, math.MaxInt64)
+	case giveLast:
+		a.n = last.n
+	case cancelLast:
+		a.what, a.n = cancels, 0
+	case cancelN:
+		a.what, a.n = cancels, s.between(0, 7)
 	}
-	return sum
 }
 
 // writeScript is the other direction: numbers are written as such, operations
-// (of type op) as one byte.
-func writeScript(capacity, count int64, per time.Duration, rest ...any) []byte {
-	data := appendNumber(nil, uint64(per))
-	data = appendNumber(data, uint64(count))
-	data = appendNumber(data, uint64(capacity))
-	for _, r := range rest {
+// (of type op) as one byte. The limit's parameters come first.
+func writeScript(parts ...any) []byte {
+	var data []byte
+	for _, r := range parts {
 		switch r := r.(type) {
 		case op:
 			data = append(data, byte(r))
 		case int:
 			data = appendNumber(data, uint64(r))
+		case int64:
+			data = appendNumber(data, uint64(r))
 		case time.Duration:
 			data = appendNumber(data, uint64(r))
 		case policy.Instant:
 			data = appendNumber(data, uint64(r))
+		case []any:
+			data = append(data, writeScript(r...)...)
 		default:
-			panic("not part of a script")
+			panic(fmt.Sprintf("%T is not part of a script", r))
 		}
 	}
 	return data

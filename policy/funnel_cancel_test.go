@@ -1,0 +1,217 @@
+package policy_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// taking is one take of a history. Instants are sixteenths of a nanosecond here.
+type taking struct {
+	units int64
+	start int64 // when it may start, exactly
+}
+
+// history is what became of one key of a small funnel: takes before the one that
+// will be cancelled, that one, and takes since.
+type history struct {
+	p        policy.Policy
+	interval int64 // sixteenths of a nanosecond
+	depth    int64
+
+	takes     []taking
+	cancelled int // which of them
+	taken     uint64
+	word      uint64
+}
+
+// take has everybody wait for as long as it takes: who brings less patience is
+// either told the same or leaves no trace.
+func (h *history) take(now policy.Instant, n int64) *history {
+	next, d := h.p.Take(h.word, now, n, time.Hour)
+	if !d.Allowed {
+		panic("an hour is not enough")
+	}
+	after := *h
+	after.word = next
+	start := max(int64(now)*16, int64(next)-h.depth)
+	after.takes = append(h.takes[:len(h.takes):len(h.takes)], taking{n, start})
+	return &after
+}
+
+// without replays the history as if the cancelled take had never been, each of
+// the others starting when it was told, and returns when the bucket drains.
+func (h *history) without() int64 {
+	var drained int64
+	for i, t := range h.takes {
+		if i != h.cancelled {
+			drained = max(drained, t.start) + t.units*h.interval
+		}
+	}
+	return drained
+}
+
+// overfull looks for a window in which more starts than the limit allows, if after
+// the cancellation left word, somebody comes at from and at every nanosecond from
+// then on, and each time takes all that there is. It returns its length and
+// the units in it.
+func (h *history) overfull(word uint64, from policy.Instant) (window, units int64, found bool) {
+	kept := make([]taking, 0, 64)
+	for i, t := range h.takes {
+		if i != h.cancelled {
+			kept = append(kept, t)
+		}
+	}
+	last := h.takes[len(h.takes)-1].start/16 + 2
+	for now := from; int64(now) <= max(last, int64(from)); now++ {
+		if _, d := h.p.Take(word, now, 0, 0); d.Remaining > 0 {
+			word, _ = h.p.Take(word, now, d.Remaining, 0)
+			kept = append(kept, taking{d.Remaining, int64(now) * 16})
+		}
+	}
+	for _, first := range kept {
+		for _, last := range kept {
+			if last.start < first.start {
+				continue
+			}
+			var sum int64
+			for _, t := range kept {
+				if t.start >= first.start && t.start <= last.start {
+					sum += t.units
+				}
+			}
+			if window := last.start - first.start; sum*h.interval > h.depth+window {
+				return window, sum, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// TestCancelGivesBackAllThatItMay goes through all short histories of small
+// funnels, with gaps, turns and all, and cancels one take of each at every
+// instant.
+//
+// It must be safe: after it the key has no more to give than if the take had never
+// been, and no window gets too much. And it must be tight: for all that the two
+// words tell, the history may be the one in which no more could be given back.
+func TestCancelGivesBackAllThatItMay(t *testing.T) {
+	for _, l := range []struct {
+		capacity, count int64
+		per             time.Duration
+		since           int // how many takes come since
+		exact           bool
+	}{
+		{1, 1, 1, 3, true},
+		{2, 1, 1, 3, true},
+		{3, 1, 1, 2, true},
+		{4, 1, 1, 2, true},
+		{1, 1, 2, 3, true}, // half a unit can drain
+		{2, 1, 2, 3, true},
+		{3, 1, 2, 2, true},
+		{2, 1, 3, 2, true},
+		// Turns between two nanoseconds. Nobody can come just then, so the words do
+		// not have all the histories that they would have to have to be tight.
+		{2, 2, 3, 2, false},
+		{3, 16, 21, 2, false},
+	} {
+		p := policy.Must(policy.Funnel(l.capacity, l.count, l.per))
+		t.Run(fmt.Sprint(p), func(t *testing.T) {
+			interval := int64(sixteenths(unitTime(l.count, l.per)).Int64())
+			c := cancellations{
+				t: t, p: p, capacity: l.capacity, exact: l.exact,
+				worst: map[cancellation]int64{},
+			}
+			h := &history{p: p, interval: interval, depth: l.capacity * interval}
+			c.before(h, 1, 2, l.since)
+			c.tight()
+		})
+	}
+}
+
+// cancellation is all that Cancel is told.
+type cancellation struct {
+	word, taken uint64
+	now         policy.Instant
+	n           int64
+}
+
+type cancellations struct {
+	t        *testing.T
+	p        policy.Policy
+	capacity int64
+	exact    bool
+	worst    map[cancellation]int64 // the latest instant at which the bucket may drain
+}
+
+const (
+	cancelledAt = 3 // when the take comes that will be cancelled
+	horizon     = 4 // for how long takes come since
+)
+
+// before adds takes that come before the one that will be cancelled.
+func (c *cancellations) before(h *history, from policy.Instant, more, since int) {
+	for n := int64(1); n <= c.capacity; n++ {
+		this := h.take(cancelledAt, n)
+		this.cancelled, this.taken = len(h.takes), this.word
+		c.since(this, cancelledAt, since)
+	}
+	if more == 0 {
+		return
+	}
+	for now := from; now <= cancelledAt; now++ {
+		for n := int64(1); n <= c.capacity; n++ {
+			c.before(h.take(now, n), now, more-1, since)
+		}
+	}
+}
+
+// since cancels, or adds takes that come first.
+func (c *cancellations) since(h *history, from policy.Instant, more int) {
+	without, n := h.without(), h.takes[h.cancelled].units
+	for now := from; now <= cancelledAt+horizon; now++ {
+		key := cancellation{h.word, h.taken, now, n}
+		c.worst[key] = max(c.worst[key], without)
+
+		after := c.p.(policy.Refunder).Cancel(h.word, h.taken, now, n)
+		if uint64(max(without, int64(now)*16)) > max(after, uint64(now)*16) {
+			c.t.Fatalf("%+v: Cancel(%d, %d, %d, %d) = %d, but the bucket drains at %d",
+				h.takes, h.word, h.taken, now, n, after, without)
+		}
+		for come := now; int64(come) <= max(int64(now), h.takes[len(h.takes)-1].start/16)+1; come++ {
+			if window, units, found := h.overfull(after, come); found {
+				c.t.Fatalf("%+v: Cancel(%d, %d, %d, %d) = %d, but from %d on %d units start in %d/16 ns",
+					h.takes, h.word, h.taken, now, n, after, come, units, window)
+			}
+		}
+	}
+	if more == 0 {
+		return
+	}
+	for now := from; now <= cancelledAt+horizon; now++ {
+		for n := int64(1); n <= c.capacity; n++ {
+			c.since(h.take(now, n), now, more-1)
+		}
+	}
+}
+
+// tight looks whether more could have been given back.
+func (c *cancellations) tight() {
+	given := 0
+	for k, worst := range c.worst {
+		t := int64(k.now) * 16
+		after := int64(c.p.(policy.Refunder).Cancel(k.word, k.taken, k.now, k.n))
+		if c.exact && max(after, t) != max(worst, t) {
+			c.t.Fatalf("Cancel(%d, %d, %d, %d) = %d, but the bucket drains at %d at the latest", k.word, k.taken, k.now, k.n, after, worst)
+		}
+		if after < int64(k.word) {
+			given++
+		}
+	}
+	assert.Greater(c.t, given, len(c.worst)/20, "hardly anything was given back at all")
+	require.Greater(c.t, len(c.worst), 30)
+}

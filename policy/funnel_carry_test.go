@@ -1,0 +1,256 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// relative is what the tests below look at.
+type relative interface {
+	policy.Policy
+	policy.Refunder
+	policy.Relative
+}
+
+func funnel(capacity, count int64, per time.Duration) relative {
+	return policy.Must(policy.Funnel(capacity, count, per)).(relative)
+}
+
+// stranger is a policy of another family.
+type stranger struct{ policy.Policy }
+
+func TestFunnelsReadEachOther(t *testing.T) {
+	p := funnel(3, 1, time.Second)
+	assert.True(t, p.Reads(p))
+	assert.True(t, p.Reads(funnel(700, 9, time.Hour)))
+	assert.False(t, p.Reads(stranger{p}))
+	assert.False(t, p.Reads(nil))
+
+	word, ok := p.Carry(stranger{p}, 77, 1)
+	assert.False(t, ok)
+	assert.Zero(t, word)
+}
+
+// A word says when it has drained whichever funnel wrote it, so it is fresh at the
+// same instant for all of them.
+func TestFunnelFreshAtDependsOnTheWordAlone(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	p, q := funnel(3, 1, time.Second), funnel(17, 1, year)
+	for range 1000 {
+		word := rng.Uint64N(policy.MaxWord+1) >> rng.UintN(63)
+		assert.Equal(t, p.FreshAt(word), q.FreshAt(word))
+	}
+}
+
+// Where each call brings its own limit, the time that the key still needs to drain
+// is what they share: each bucket holds as much as it would have to for that.
+func TestFunnelsTakeTurnsOnOneWord(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 500 {
+		var limits []subject
+		for range 3 {
+			limits = append(limits, funnels.read(&script{rng: rng}))
+		}
+		var word uint64
+		now, empty := policy.Instant(1), new(big.Rat)
+		for range 30 {
+			l := limits[rng.IntN(len(limits))]
+			now += policy.Instant(rng.Int64N(int64(l.period)) >> rng.UintN(30))
+			n := 1 + rng.Int64N(l.limit)>>rng.UintN(40)
+			patience := time.Duration(rng.Int64N(int64(l.period)) * rng.Int64N(2))
+			model := l.oracle.(*bucket)
+			model.empty = empty
+			next, got := l.Take(word, now, n, patience)
+			require.Equal(t, model.take(now, n, patience), got, "%v: Take(%d, %d, %d, %d)", l, word, now, n, patience)
+			word, empty = next, model.empty
+		}
+	}
+}
+
+func TestFunnelCarryStories(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	type carried struct {
+		remaining int64
+		reset     time.Duration
+	}
+	for _, c := range []struct {
+		name     string
+		from, to relative
+		take     []int64 // at 10 s, with all the patience there is
+		at       time.Duration
+		want     carried
+	}{
+		{"never used", funnel(3, 1, s), funnel(5, 1, s), nil, 10 * s, carried{5, 0}},
+		{"drained since", funnel(3, 1, s), funnel(5, 1, s), []int64{2}, 12 * s, carried{5, 0}},
+		{"the same limit", funnel(3, 1, s), funnel(3, 1, s), []int64{2}, 10 * s, carried{1, 2 * s}},
+		{"more room", funnel(3, 1, s), funnel(10, 1, s), []int64{3}, 10 * s, carried{7, 3 * s}},
+		{"faster", funnel(3, 1, s), funnel(3, 10, s), []int64{2}, 10 * s, carried{1, 200 * ms}},
+		{"slower", funnel(3, 1, s), funnel(3, 1, time.Minute), []int64{2}, 10 * s, carried{1, 2 * time.Minute}},
+		{"part of a unit has drained", funnel(3, 1, s), funnel(3, 1, time.Minute), []int64{2}, 10*s + 500*ms, carried{1, 90 * s}},
+		{"less room than was used", funnel(10, 1, s), funnel(2, 1, s), []int64{7}, 10 * s, carried{0, 2 * s}},
+		{"all of it, and there is more room", funnel(10, 1, s), funnel(12, 2, s), []int64{10}, 10 * s, carried{2, 5 * s}},
+		// 1 in the bucket and turns at 11 s and 12 s. A place is free when the last of
+		// them has had its turn, in a bucket that is filled as the old one was.
+		{"turns, and faster", funnel(1, 1, s), funnel(1, 10, s), []int64{1, 1, 1}, 10 * s, carried{0, 2100 * ms}},
+		{"turns, and more room", funnel(1, 1, s), funnel(4, 1, s), []int64{1, 1, 1}, 10 * s, carried{1, 3 * s}},
+		{"turns, and slower", funnel(1, 1, s), funnel(1, 1, time.Minute), []int64{1, 1, 1}, 10 * s, carried{0, 62 * s}},
+		// All three are as good as taken, and there are ten in a minute.
+		{"turns, slower and more room", funnel(1, 1, s), funnel(10, 10, time.Minute), []int64{1, 1, 1}, 10 * s, carried{7, 18 * s}},
+		{"an interval that is no whole nanosecond", funnel(3, 3, s), funnel(3, 7, s), []int64{1}, 10 * s, carried{2, 142_857_143}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var word uint64
+			for _, n := range c.take {
+				next, d := c.from.Take(word, policy.Instant(10*s), n, time.Hour)
+				require.True(t, d.Allowed)
+				word = next
+			}
+			now := policy.Instant(c.at)
+			word, ok := c.to.Carry(c.from, word, now)
+			require.True(t, ok)
+			_, d := c.to.Take(word, now, 0, 0)
+			assert.Equal(t, c.want, carried{d.Remaining, d.ResetAfter})
+		})
+	}
+}
+
+// TestCarryForgivesNothing gives a new funnel the same takes in full detail: what
+// was in the old bucket at the change, and who pours in how much later, because he
+// was promised a turn. The bucket cannot get fuller than full, since those who
+// were promised a turn under the old limit start whether there is room or not.
+// What is carried must be no less than what is in there then; and exactly that if
+// nobody waits.
+func TestCarryForgivesNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	pick := func() (capacity, count int64, per time.Duration) {
+		return 1 + rng.Int64N(6), 1 << rng.IntN(3), time.Duration(1 + rng.Int64N(40))
+	}
+	waited, carriedOver := 0, 0
+	for range 10_000 {
+		oldCapacity, oldCount, oldPer := pick()
+		capacity, count, per := pick()
+		from, to := funnel(oldCapacity, oldCount, oldPer), funnel(capacity, count, per)
+		oldUnit, unit := unitTime(oldCount, oldPer), unitTime(count, per)
+
+		m := newBucket(oldCapacity, oldCount, oldPer)
+		var word uint64
+		now := policy.Instant(1)
+		type pour struct {
+			start *big.Rat
+			units int64
+		}
+		var pours []pour
+		for range 1 + rng.IntN(6) {
+			now += policy.Instant(rng.IntN(10))
+			n := 1 + rng.Int64N(oldCapacity)
+			next, d := from.Take(word, now, n, time.Hour)
+			require.Equal(t, d, m.take(now, n, time.Hour))
+			word = next
+			pours = append(pours, pour{m.turn(), n})
+		}
+		now += policy.Instant(rng.IntN(5))
+		at := whole(int64(now))
+
+		// What is in the old bucket now, without those who have yet to start.
+		begun, last := new(big.Rat), at
+		for _, p := range pours {
+			if p.start.Cmp(at) <= 0 {
+				begun = add(greatest(begun, p.start), mul(whole(p.units), oldUnit))
+			} else {
+				last = p.start
+			}
+		}
+		level := positive(sub(begun, at))
+		level.Quo(level, oldUnit)
+
+		// That and the others, in the new one.
+		full := mul(whole(capacity), unit)
+		empty := add(at, least(full, mul(level, unit)))
+		for _, p := range pours {
+			if p.start.Cmp(at) > 0 {
+				empty = add(greatest(empty, p.start), mul(whole(p.units), unit))
+				empty = least(empty, add(p.start, full))
+			}
+		}
+
+		carried, ok := to.Carry(from, word, now)
+		require.True(t, ok)
+		got := greatest(at, new(big.Rat).SetFrac(new(big.Int).SetUint64(carried), big.NewInt(16)))
+		what := fmt.Sprintf("%v to %v at %d, %+v: word %d becomes %d", from, to, now, pours, word, carried)
+		require.GreaterOrEqual(t, got.Cmp(empty), 0, what+", too early")
+		require.LessOrEqual(t, got.Cmp(add(last, full)), 0, what+", later than a full bucket after the last turn")
+		if last == at {
+			require.Less(t, sub(got, empty).Cmp(big.NewRat(1, 16)), 0, what+", rounded by a sixteenth or more")
+		} else {
+			waited++
+		}
+		if carried != word {
+			carriedOver++
+		}
+	}
+	assert.Greater(t, waited, 2000)
+	assert.Greater(t, carriedOver, 5000)
+}
+
+// Whatever the word and the limits, what is carried is a word, and no longer than
+// a full bucket after the last turn.
+func TestFunnelCarryExtremes(t *testing.T) {
+	limits := []relative{
+		funnel(1, 1, 1), funnel(20, 1, 1), funnel(1, 16, 1), funnel(1, 1, time.Second), funnel(1, 1, longestDrain), funnel(17, 1, year),
+		funnel(16*int64(longestDrain), 16, 1), funnel(1, math.MaxInt64, math.MaxInt64), funnel(540431955, 1, time.Second),
+	}
+	for _, from := range limits {
+		for _, to := range limits {
+			_, full := to.Take(0, 0, 0, 0)
+			filled, _ := to.Take(0, 0, full.Limit, 0)
+			_, old := from.Take(0, 0, 0, 0)
+			oldFilled, _ := from.Take(0, 0, old.Limit, 0)
+			for _, word := range []uint64{0, 1, 15, 16, 17, 1 << 40, oldFilled, oldFilled + 1, 1 << 60, 1 << 62, policy.MaxWord - 1, policy.MaxWord} {
+				for _, now := range []policy.Instant{math.MinInt64, -1, 0, 1, 1 << 36, 1 << 54, 1 << 58, 1<<59 - 2, math.MaxInt64} {
+					next, ok := to.Carry(from, word, now)
+					require.True(t, ok)
+					require.LessOrEqual(t, next, uint64(policy.MaxWord))
+					if now >= 1<<55-2 {
+						continue // for some of them time stands still
+					}
+					_, was := from.Take(word, now, 0, 0)
+					_, is := to.Take(next, now, 0, 0)
+					what := fmt.Sprintf("%v to %v: Carry(%d, %d) = %d", from, to, word, now, next)
+					begun, turns := uint64(max(now, 0))*16, was.ResetAfter-time.Duration(oldFilled/16)
+					require.LessOrEqual(t, is.ResetAfter, max(turns, 0)+time.Duration(filled/16)+2, what)
+					if word > begun+oldFilled {
+						require.GreaterOrEqual(t, next, word-oldFilled, what)
+					}
+					if word > begun {
+						require.Greater(t, next, begun, what)
+						require.LessOrEqual(t, is.Remaining, full.Limit-min(old.Limit-was.Remaining, full.Limit), what)
+					} else {
+						require.Zero(t, is.ResetAfter, what)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A limit so deep that its time stands still already counts from there: what lies
+// later never drains, and neither does what is carried over.
+func TestFunnelCarryAtTheEndOfTime(t *testing.T) {
+	const late = policy.Instant(1 << 57)
+	from, to := funnel(1, 1, time.Second), funnel(17, 1, year)
+	require.Less(t, endOfTime(17, 1, year), late)
+	word, d := from.Take(0, late, 1, 0)
+	require.True(t, d.Allowed)
+	word, _ = to.Carry(from, word, late)
+	assert.Equal(t, uint64(policy.MaxWord), word)
+	word, _ = to.Carry(from, 77, late)
+	assert.Equal(t, uint64(77), word)
+}

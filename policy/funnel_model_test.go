@@ -1,0 +1,134 @@
+package policy_test
+
+import (
+	"math/big"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// What the documentation of Funnel promises in words, in figures.
+const (
+	// longestPatience is what any longer patience counts as: 9 years.
+	longestPatience = time.Duration(1 << 58)
+	// longestDrain is the time that the deepest bucket takes to drain: 17 years.
+	longestDrain = time.Duration(1<<59 - 1<<55)
+)
+
+// lastEmpty is the last instant that a word of sixteenths can stand for.
+var lastEmpty = big.NewRat(policy.MaxWord, 16)
+
+// unitTime is per/count rounded up to a sixteenth of a nanosecond.
+func unitTime(count int64, per time.Duration) *big.Rat {
+	exact := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(int64(per)), big.NewInt(16)), big.NewInt(count))
+	return new(big.Rat).SetFrac(ceilInt(exact), big.NewInt(16))
+}
+
+// endOfTime is the instant at which time stands still for a funnel: the last
+// whole nanosecond at which it can be filled to the brim.
+func endOfTime(capacity, count int64, per time.Duration) policy.Instant {
+	return policy.Instant(floor(sub(lastEmpty, mul(whole(capacity), unitTime(count, per)))))
+}
+
+// bucket is the model of a funnel. It holds water: each unit taken pours one in,
+// and one leaks out every unit nanoseconds. Everything in it is counted in units
+// of the limit, where the code under test counts time; the two share only the
+// rule that a unit's time is rounded up to a sixteenth of a nanosecond.
+type bucket struct {
+	capacity *big.Rat
+	limit    int64
+	unit     *big.Rat // nanoseconds that one unit takes to leak out
+	end      policy.Instant
+
+	// empty is the instant at which the bucket runs dry if nobody takes again.
+	// It is the whole memory, so a clock that goes back finds the bucket fuller
+	// than it was at that instant the first time round, never emptier.
+	empty *big.Rat
+
+	start *big.Rat // when the last admitted call may start, exactly
+}
+
+func newBucket(capacity, count int64, per time.Duration) *bucket {
+	return &bucket{
+		capacity: whole(capacity),
+		limit:    capacity,
+		unit:     unitTime(count, per),
+		end:      endOfTime(capacity, count, per),
+		empty:    new(big.Rat),
+	}
+}
+
+func (b *bucket) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
+	at := whole(int64(held(now, b.end)))
+	level := b.levelAt(at)
+	d := policy.Decision{Limit: b.limit}
+	switch {
+	case n < 0 || n > b.limit:
+		d.RetryAfter = policy.Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		poured := add(level, whole(n))
+		empty := add(at, b.timeFor(poured))
+		late := b.timeFor(positive(sub(poured, b.capacity))) // until it all fits
+		willing := whole(int64(min(max(patience, 0), longestPatience)))
+		switch {
+		case empty.Cmp(lastEmpty) > 0:
+			d.RetryAfter = policy.Never // later than any word can say
+		case late.Cmp(willing) > 0:
+			d.RetryAfter = ceil(sub(late, willing))
+		default:
+			d.Allowed, d.Wait = true, ceil(late)
+			b.empty, b.start, level = empty, add(at, late), poured
+		}
+	}
+	d.Remaining = floor(positive(sub(b.capacity, level)))
+	d.ResetAfter = ceil(b.timeFor(level))
+	return d
+}
+
+func (b *bucket) turn() *big.Rat { return b.start }
+
+func (b *bucket) refund(now policy.Instant, n int64) *big.Rat {
+	at := whole(int64(held(now, b.end)))
+	level := b.levelAt(at)
+	if n < 0 {
+		poured := sub(level, whole(n))
+		b.empty = least(lastEmpty, add(at, b.timeFor(poured)))
+		return new(big.Rat)
+	}
+	return b.drain(at, least(whole(n), level))
+}
+
+func (b *bucket) mark() any { return b.empty }
+
+// cancel takes out what is certainly still in from the take; see Cancel for how
+// much that is.
+func (b *bucket) cancel(now policy.Instant, taken any, n int64) *big.Rat {
+	at := whole(int64(held(now, b.end)))
+	level := b.levelAt(at)
+	then := taken.(*big.Rat)
+	still := positive(sub(then, at))
+	back := least(whole(n), still.Quo(still, b.unit))
+	if later := sub(b.empty, then); later.Sign() > 0 && level.Cmp(b.capacity) > 0 {
+		back = least(back, positive(sub(b.capacity, later.Quo(later, b.unit))))
+	}
+	return b.drain(at, least(back, level))
+}
+
+// drain takes out what is in there at an instant.
+func (b *bucket) drain(at, units *big.Rat) *big.Rat {
+	if units.Sign() > 0 {
+		b.empty = sub(b.empty, b.timeFor(units))
+	}
+	return units
+}
+
+// levelAt is how many units, and parts of one, are in the bucket.
+func (b *bucket) levelAt(at *big.Rat) *big.Rat {
+	left := positive(sub(b.empty, at))
+	return left.Quo(left, b.unit)
+}
+
+// timeFor is how long so many units take to leak out.
+func (b *bucket) timeFor(units *big.Rat) *big.Rat { return mul(units, b.unit) }

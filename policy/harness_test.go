@@ -1,0 +1,216 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// oracle is a slow and obviously right model of one key: the limit as it would
+// be explained at a whiteboard, in exact fractions. It has a memory where a
+// policy has a word.
+type oracle interface {
+	// take answers as Take must, and remembers what was taken.
+	take(now policy.Instant, n int64, patience time.Duration) policy.Decision
+
+	// turn is when the call that was admitted last may start, in nanoseconds.
+	// Where that is no whole number, the caller is told to start at the next.
+	turn() *big.Rat
+
+	// refund does what Refund must do, and tells how many units came back that
+	// way: 0 for a charge.
+	refund(now policy.Instant, n int64) (back *big.Rat)
+
+	// mark is what stands for the word that the take admitted last has left, and
+	// cancel does what Cancel must do, given that and what the take took.
+	mark() any
+	cancel(now policy.Instant, taken any, n int64) (back *big.Rat)
+}
+
+// kind is a kind of policy that the harness can put on trial.
+type kind struct {
+	name string
+	// read makes a limit of any parameters that the constructor accepts.
+	read func(s *script) subject
+	// seeds are scripts to begin fuzzing with.
+	seeds [][]byte
+}
+
+// subject is one limit on trial, with all that is known about it from outside.
+type subject struct {
+	policy.Policy
+	oracle oracle
+	choker bool // it must be a policy.Choker, or must not
+
+	limit    int64          // what Decision.Limit must be
+	end      policy.Instant // where its time stands still
+	patience time.Duration  // what any longer patience counts as
+	period   time.Duration  // a time in which things change
+
+	// within tells whether so many units may be admitted in a window of that
+	// many sixteenths of a nanosecond, both ends included.
+	within func(units, window *big.Int) bool
+
+	// queues is set for a limit that makes callers wait who brought no patience,
+	// for so long at most.
+	queues time.Duration
+	// aliases is set where two different words can mean the same to a take that
+	// follows: the words after it are then compared by what they mean.
+	aliases bool
+	// lazy is set where a word that was given back to until nothing is left in it
+	// may be fresh for longer than FreshAt says.
+	lazy bool
+}
+
+// run puts a new key through a script of so many calls at most.
+func (k *kind) run(t *testing.T, s *script, calls int) {
+	t.Helper()
+	trial := newTrial(t, k.read(s))
+	s.period = trial.period
+	last := action{what: takes}
+	d := policy.Decision{Limit: trial.limit}
+	for range calls {
+		next, more := s.next(last, d)
+		if !more {
+			return
+		}
+		d = trial.do(next)
+		last = next
+	}
+}
+
+// fuzz is the body of a fuzz target.
+func (k *kind) fuzz(f *testing.F) {
+	f.Add([]byte(nil))
+	for _, seed := range k.seeds {
+		f.Add(seed)
+	}
+	// Every window of the calls is looked at, so there must be an end.
+	const calls = 48
+	f.Fuzz(func(t *testing.T, data []byte) { k.run(t, &script{data: data}, calls) })
+}
+
+// random runs random scripts, the same ones each time. One that fails is run
+// alone with first and count set to it and to 1.
+func (k *kind) random(t *testing.T, first, count uint64) {
+	t.Helper()
+	const calls = 16
+	for seed := first; seed < first+count && !t.Failed(); seed++ {
+		func() {
+			defer func() {
+				if t.Failed() {
+					t.Logf("that was script %d of %s", seed, k.name)
+				}
+			}()
+			k.run(t, &script{rng: rand.New(rand.NewPCG(seed, 0))}, calls)
+		}()
+	}
+}
+
+// extremes asks everything of a limit at every time, of words that no sequence
+// of calls would have left as well. All that can be expected of those is that
+// nothing breaks and that nothing is given away.
+func (s subject) extremes(t *testing.T) {
+	t.Helper()
+	words := []uint64{0, 1, 15, 16, 17, 1 << 32, 1<<59 - 1, 1 << 62, 1<<63 - 34, 1<<63 - 33, 1<<63 - 32,
+		policy.MaxWord - 16, policy.MaxWord - 1, policy.MaxWord}
+	instants := []policy.Instant{math.MinInt64, -1, 0, 1, 2, 1 << 32, s.end - 1, s.end, s.end + 1,
+		math.MaxInt64 - 1, math.MaxInt64}
+	patiences := []time.Duration{math.MinInt64, -1, 0, 1, time.Second, s.patience - 1, s.patience,
+		s.patience + 1, math.MaxInt64}
+	amounts := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, s.limit - 1, s.limit, math.MaxInt64}
+	if s.limit < math.MaxInt64 {
+		amounts = append(amounts, s.limit+1)
+	}
+	for _, word := range words {
+		if fresh := s.FreshAt(word); fresh < 0 || word == 0 && fresh != 0 {
+			t.Fatalf("%v: FreshAt(%d) = %d", s, word, fresh)
+		}
+		for _, now := range instants {
+			for _, n := range amounts {
+				for _, patience := range patiences {
+					s.extreme(t, word, now, n, patience)
+				}
+				s.extremeRefund(t, word, now, n)
+				for _, taken := range words {
+					if next := s.Policy.(policy.Refunder).Cancel(word, taken, now, n); next > policy.MaxWord ||
+						s.FreshAt(next) > s.FreshAt(word) {
+						t.Fatalf("%v: Cancel(%d, %d, %d, %d) = %d", s, word, taken, now, n, next)
+					}
+				}
+			}
+		}
+	}
+}
+
+func (s subject) extreme(t *testing.T, word uint64, now policy.Instant, n int64, patience time.Duration) {
+	t.Helper()
+	next, d := s.Take(word, now, n, patience)
+	before := s.FreshAt(word)
+	var fault string
+	switch {
+	case next > policy.MaxWord:
+		fault = "the word is above MaxWord"
+	case d.Limit != s.limit:
+		fault = "the limit is another"
+	case d.Remaining < 0 || d.Remaining > d.Limit:
+		fault = "what remains is out of range"
+	case d.Wait < 0 || d.RetryAfter < 0 || d.ResetAfter < 0:
+		fault = "a delay is below 0"
+	case d.Wait > max(patience, s.queues) || d.Wait > max(s.patience, s.queues):
+		fault = "the wait is longer than patience"
+	case d.Allowed != (d.RetryAfter == 0):
+		fault = "RetryAfter belongs to refused calls, and to all of them"
+	case (n < 0 || n > d.Limit) && d.RetryAfter != policy.Never:
+		fault = "it can never succeed"
+	case n == 0 && !d.Allowed:
+		fault = "looking is always allowed"
+	case (n == 0 || !d.Allowed) && next != word:
+		fault = "nothing was taken, but the word changed"
+	case n > 0 && d.Allowed && (next == word || s.FreshAt(next) < before || s.FreshAt(next) <= held(now, s.end)):
+		fault = "units were minted"
+	case d.ResetAfter != time.Duration(max(s.FreshAt(next)-held(now, s.end), 0)):
+		fault = "ResetAfter is not until FreshAt"
+	default:
+		if choker, ok := s.Policy.(policy.Choker); ok {
+			chokeNext, choked := choker.Choke(word, now)
+			takeNext, took := s.Take(word, now, 1, 0)
+			if choked == took.Allowed && chokeNext == takeNext {
+				return
+			}
+			fault = "Choke and Take differ"
+			break
+		}
+		return
+	}
+	t.Fatalf("%v: Take(%d, %d, %d, %d) = %d, %+v: %s", s, word, now, n, patience, next, d, fault)
+}
+
+func (s subject) extremeRefund(t *testing.T, word uint64, now policy.Instant, n int64) {
+	t.Helper()
+	next := s.Policy.(policy.Refunder).Refund(word, now, n)
+	_, before := s.Take(word, now, 0, 0)
+	_, after := s.Take(next, now, 0, 0)
+	var fault string
+	switch {
+	case next > policy.MaxWord:
+		fault = "the word is above MaxWord"
+	case n == 0 && next != word:
+		fault = "nothing was given back, but the word changed"
+	case n > 0 && (s.FreshAt(next) > s.FreshAt(word) || after.Remaining < before.Remaining):
+		fault = "units given back were taken"
+	case n < 0 && (s.FreshAt(next) < s.FreshAt(word) || after.Remaining > before.Remaining):
+		fault = "units charged were given back"
+	default:
+		return
+	}
+	t.Fatalf("%v: Refund(%d, %d, %d) = %d, %+v: %s", s, word, now, n, next, after, fault)
+}
+
+// String is the limit's own.
+func (s subject) String() string { return fmt.Sprint(s.Policy) }

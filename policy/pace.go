@@ -1,0 +1,121 @@
+package policy
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// The policies that drain evenly count sixteenths of a nanosecond, here called
+// ticks. Rounding the interval between two units up to a tick costs at most 63
+// parts per million at a million units a second; rounding to whole nanoseconds
+// would cost 1000. One bit finer and a word would last 9 years instead of 18.
+const (
+	tickBits = 4
+
+	// maxDepth bounds the ticks that a full bucket takes to drain, 17 years, so
+	// that of the 18 of a word one at least is left for the instants to come.
+	maxDepth = 1<<63 - 1<<59
+	// maxPatience bounds how far ahead a turn may lie: 9 years.
+	maxPatience = time.Duration(1) << (62 - tickBits)
+
+	// coarsest is the rounding that is still accepted as the rate that was
+	// asked for: one part in so many. Every rate up to 16 million a second is
+	// within it.
+	coarsest = 1000
+)
+
+// pace is an even flow: count units every per.
+type pace struct {
+	interval uint64 // ticks from one unit to the next, rounded up
+	count    int64
+	per      time.Duration
+}
+
+// newPace returns the pace of the policy that is called of, or a *FieldError.
+func newPace(of string, count int64, per time.Duration) (pace, error) {
+	bad := func(field string, value any, want string) (pace, error) {
+		return pace{}, &FieldError{Of: of, Field: field, Value: value, Want: want}
+	}
+	switch {
+	case count < 1:
+		return bad("count", count, "1 or more")
+	case per < 1:
+		return bad("per", per, "1ns or more")
+	}
+	// interval = per/count in ticks, rounded up. The product has up to 67 bits.
+	// It must be at most maxDepth, which also keeps hi below count.
+	hi, lo := bits.Mul64(uint64(per), 1<<tickBits)
+	if uint64(per-1)/(maxDepth>>tickBits) >= uint64(count) {
+		return bad("per", per, fmt.Sprintf("a period in which %d units drain at one in 17 years or faster", count))
+	}
+	interval, rest := bits.Div64(hi, lo, uint64(count))
+	if rest > 0 {
+		interval++
+		excess := uint64(count) - rest // ticks too many in count intervals
+		if over, product := bits.Mul64(excess, coarsest); over > hi || over == hi && product > lo {
+			return bad("count", count, fmt.Sprintf(
+				"a rate of at most 16 million a second, or one whose interval is a whole number of sixteenths of a nanosecond (%d per %v would be kept as one unit every %gns)",
+				count, per, float64(interval)/(1<<tickBits)))
+		}
+	}
+	return pace{interval: interval, count: count, per: per}, nil
+}
+
+// depth returns the ticks that units take to drain, or a *FieldError about field
+// if that is more than a word can hold.
+func (p pace) depth(of, field string, units int64) (uint64, error) {
+	hi, depth := bits.Mul64(uint64(units), p.interval)
+	if hi != 0 || depth > maxDepth {
+		return 0, &FieldError{Of: of, Field: field, Value: units, Want: fmt.Sprintf(
+			"at most %d: a full bucket must drain within 17 years, and %d per %v drains no more", maxDepth/p.interval, p.count, p.per)}
+	}
+	return depth, nil
+}
+
+// rescale turns the ticks that some units take at the pace from into those that
+// they take at p, rounded up, and most if that is less.
+func (p pace) rescale(from pace, ticks, most uint64) uint64 {
+	hi, lo := bits.Mul64(ticks, p.interval)
+	if hi >= from.interval {
+		return most
+	}
+	scaled, rest := bits.Div64(hi, lo, from.interval)
+	if scaled >= most {
+		return most
+	}
+	if rest > 0 {
+		scaled++
+	}
+	return scaled
+}
+
+// end is the last instant at which a bucket of that depth can be filled and still
+// fit a word. Time stands still there.
+func end(depth uint64) Instant { return Instant((MaxWord - depth) >> tickBits) }
+
+// ticks converts an instant, held to what can be counted.
+func ticks(now, end Instant) uint64 {
+	return uint64(min(max(now, 0), end)) << tickBits
+}
+
+// patienceTicks converts a patience, held to what can be counted.
+func patienceTicks(patience time.Duration) uint64 {
+	return uint64(min(max(patience, 0), maxPatience)) << tickBits
+}
+
+// nanosUp converts ticks to nanoseconds, rounded up. No number of ticks
+// overflows it.
+func nanosUp(ticks uint64) time.Duration {
+	const mask = 1<<tickBits - 1
+	return time.Duration(ticks>>tickBits + (ticks&mask+mask)>>tickBits)
+}
+
+// timesUp returns n*interval, or most if that is less. n must not be negative.
+func timesUp(n int64, interval, most uint64) uint64 {
+	hi, lo := bits.Mul64(uint64(n), interval)
+	if hi != 0 || lo > most {
+		return most
+	}
+	return lo
+}

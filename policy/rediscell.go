@@ -1,0 +1,36 @@
+package policy
+
+import "time"
+
+// RedisCell returns the decision as the five integers with which redis-cell, a
+// module of Redis, replies to CL.THROTTLE
+// (https://github.com/brandur/redis-cell#usage), for services that speak its
+// language:
+//
+//  1. 1 if the call was limited, 0 if it was allowed;
+//  2. the limit;
+//  3. what remains;
+//  4. the seconds until the call can be made again, or -1 if it was allowed or if
+//     it can never be;
+//  5. the seconds until the key is as good as new.
+//
+// Seconds are whole and rounded up, so nobody is told to come back too early.
+// There is no place for Wait: who shows patience has to pass it on as well.
+func (d Decision) RedisCell() [5]int64 {
+	limited, retry := int64(1), int64(-1)
+	if d.Allowed {
+		limited = 0
+	} else if d.RetryAfter != Never {
+		retry = secondsUp(d.RetryAfter)
+	}
+	return [5]int64{limited, d.Limit, d.Remaining, retry, secondsUp(d.ResetAfter)}
+}
+
+// secondsUp converts to whole seconds, rounded up. No duration overflows it.
+func secondsUp(d time.Duration) int64 {
+	seconds := int64(d / time.Second)
+	if d%time.Second > 0 {
+		seconds++
+	}
+	return seconds
+}
