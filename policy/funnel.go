@@ -136,16 +136,17 @@ func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
 // on, since all of them may start together. If nobody waits, there is at least as
 // much room as has not drained of the take.
 //
-// All this holds of takes. What others gave back since cannot be told from what
-// has drained; where takes that overlap are undone together, some of what had
-// drained may come back as well, but never more than those takes took.
-func (f *funnel) Cancel(word, taken uint64, now Instant, n int64) uint64 {
+// What others gave back since may have lain below the take, which drains sooner by
+// as much then, or above it, so that as much more came later than it seems.
+func (f *funnel) Cancel(word, taken uint64, now Instant, n, undone int64) uint64 {
 	t := ticks(now, f.end)
-	if n <= 0 || word <= t || taken <= t {
+	gone := timesUp(max(undone, 0), f.interval, maxDepth)
+	if n <= 0 || word <= t || taken <= t || taken-t <= gone {
 		return word // drained since
 	}
-	later := word - min(taken, word)
-	return word - min(timesUp(n, f.interval, word-t), taken-t, f.depth-min(later, f.depth))
+	top := word + gone // cannot overflow, since gone is at most maxDepth
+	later := min(top-min(taken, top), f.depth)
+	return word - min(timesUp(n, f.interval, word-t), taken-t-gone, f.depth-later)
 }
 
 // Reads implements [Relative].

@@ -65,6 +65,16 @@ type subject struct {
 	// lazy is set where a word that was given back to until nothing is left in it
 	// may be fresh for longer than FreshAt says.
 	lazy bool
+	// costly is set where a take that is given back at once may leave something
+	// behind that the next one pays for, so that this is checked apart.
+	costly bool
+	// forgets is set where a take that has to wait leaves a word which no longer
+	// tells all about the time until its turn. Given back, it then leaves no more
+	// than there was, instead of the same.
+	forgets bool
+	// joins is set where a call whose clock lags joins those who were there before
+	// it, even if all that they took has come back.
+	joins bool
 }
 
 // run puts a new key through a script of so many calls at most.
@@ -99,7 +109,7 @@ func (k *kind) fuzz(f *testing.F) {
 // alone with first and count set to it and to 1.
 func (k *kind) random(t *testing.T, first, count uint64) {
 	t.Helper()
-	const calls = 16
+	calls := 16
 	for seed := first; seed < first+count && !t.Failed(); seed++ {
 		func() {
 			defer func() {
@@ -138,7 +148,7 @@ func (s subject) extremes(t *testing.T) {
 				}
 				s.extremeRefund(t, word, now, n)
 				for _, taken := range words {
-					if next := s.Policy.(policy.Refunder).Cancel(word, taken, now, n); next > policy.MaxWord ||
+					if next := s.Policy.(policy.Refunder).Cancel(word, taken, now, n, 0); next > policy.MaxWord ||
 						s.FreshAt(next) > s.FreshAt(word) {
 						t.Fatalf("%v: Cancel(%d, %d, %d, %d) = %d", s, word, taken, now, n, next)
 					}

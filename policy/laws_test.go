@@ -40,6 +40,7 @@ type trial struct {
 	// Both in sixteenths of a nanosecond, and since units came back last:
 	latest *big.Int // the latest turn
 	queue  *big.Int // the latest turn that was waited for
+	clock  *big.Int // the latest at which anything was recorded
 
 	doing  action // for messages
 	before uint64
@@ -54,7 +55,7 @@ type record struct {
 
 func newTrial(t *testing.T, s subject) *trial {
 	t.Helper()
-	r := &trial{t: t, subject: s, units: new(big.Int), latest: new(big.Int), queue: new(big.Int)}
+	r := &trial{t: t, subject: s, units: new(big.Int), latest: new(big.Int), queue: new(big.Int), clock: new(big.Int)}
 	var ok bool
 	if r.choker, ok = s.Policy.(policy.Choker); ok != s.choker {
 		t.Fatalf("%v: a policy.Choker: %v", s, ok)
@@ -92,7 +93,9 @@ func (r *trial) call(c action) policy.Decision {
 	r.fresh(c, next, d)
 	r.backwards(c)
 	if d.Allowed && c.n > 0 {
-		r.restores(c, next)
+		if !r.costly {
+			r.restores(c, next, d)
+		}
 		r.admit(c, d)
 		r.recorded = append(r.recorded, record{n: c.n, taken: next, mark: r.oracle.mark()})
 	}
@@ -216,9 +219,20 @@ func (r *trial) backwards(c action) {
 }
 
 // restores gives back what was just taken.
-func (r *trial) restores(c action, next uint64) {
+func (r *trial) restores(c action, next uint64, d policy.Decision) {
 	now := held(c.now, r.end)
 	back := r.refunder.Refund(next, c.now, c.n)
+	if r.forgets && d.Wait > 0 {
+		r.must(r.FreshAt(back) <= r.FreshAt(next), "given back, it is fresh at %d instead of %d", r.FreshAt(back), r.FreshAt(next))
+		for _, later := range [...]policy.Instant{0, 1, policy.Instant(d.Wait) / 2, policy.Instant(d.Wait) - 1} {
+			_, was := r.Take(r.word, now+later, 0, 0)
+			_, is := r.Take(back, now+later, 0, 0)
+			r.must(is.Remaining <= was.Remaining, "given back, and %d remain instead of %d", is.Remaining, was.Remaining)
+		}
+		_, then := r.Take(back, now+policy.Instant(d.Wait), c.n, 0)
+		r.must(then.Allowed || now+policy.Instant(d.Wait) > r.end, "given back, but not there at the turn it had")
+		return
+	}
 	for _, later := range [...]policy.Instant{0, 1, policy.Instant(r.period), r.FreshAt(r.word) - now - 1, r.FreshAt(next) - now - 1} {
 		if later >= 0 && later <= r.end-now {
 			r.must(r.alike(back, r.word, now+later), "given back, and %d ns later it shows", later)
@@ -243,7 +257,7 @@ func (r *trial) cancel(a action) policy.Decision {
 	i := len(r.recorded) - 1 - int(uint64(a.n)%uint64(len(r.recorded)))
 	take := r.recorded[i]
 	r.recorded = append(r.recorded[:i:i], r.recorded[i+1:]...)
-	next := r.refunder.Cancel(r.word, take.taken, a.now, take.n)
+	next := r.refunder.Cancel(r.word, take.taken, a.now, take.n, 0)
 	return r.gave(a, next, r.oracle.cancel(a.now, take.mark, take.n))
 }
 
@@ -257,11 +271,21 @@ func (r *trial) gave(a action, next uint64, back *big.Rat) policy.Decision {
 		// same, and another may start before.
 		r.units = new(big.Int).Sub(r.units, ceilInt(back))
 		r.latest, r.queue = new(big.Int), new(big.Int)
+		if r.clocked(a); r.joins {
+			r.latest = r.clock
+		}
 	} else if a.n >= 0 {
 		r.must(r.FreshAt(next) == r.FreshAt(r.word), "nothing comes back, but the word becomes %d", next)
 	}
 	r.word = next
 	return r.call(action{what: takes, now: a.now})
+}
+
+// clocked remembers when something was recorded.
+func (r *trial) clocked(a action) {
+	if clock := sixteenths(whole(int64(held(a.now, r.end)))); clock.Cmp(r.clock) > 0 {
+		r.clock = clock
+	}
 }
 
 // admission is one admitted call.
@@ -282,6 +306,9 @@ func (r *trial) admit(c action, d policy.Decision) {
 	r.must(ceil(exact) == time.Duration(start), "starts at %d, want %s", start, exact.FloatString(4))
 
 	turn := sixteenths(exact)
+	if r.clocked(c); r.joins && turn.Cmp(r.clock) < 0 {
+		turn = r.clock
+	}
 	r.must(turn.Cmp(r.queue) >= 0, "starts before one that waits until %d/16 ns", r.queue)
 	if d.Wait > 0 {
 		r.queue = turn

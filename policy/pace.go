@@ -119,3 +119,12 @@ func timesUp(n int64, interval, most uint64) uint64 {
 	}
 	return lo
 }
+
+// retryAt returns how long it is from the tick t until the clock has passed the
+// tick at, or Never if time stands still before.
+func retryAt(at, t uint64, end Instant) time.Duration {
+	if at > uint64(end)<<tickBits {
+		return Never
+	}
+	return nanosUp(at - t)
+}

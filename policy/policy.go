@@ -34,7 +34,7 @@ type Policy interface {
 	//
 	// patience is how long the caller would wait for its turn, 0 or less for
 	// not at all: a call that could start within it is allowed, and
-	// Decision.Wait says when.
+	// Decision.Wait says when. (A Queue makes everybody wait; see there.)
 	//
 	// n == 0 looks without taking and is always allowed. n < 0, and n above
 	// Decision.Limit, are refused with Never.
@@ -68,9 +68,11 @@ type Refunder interface {
 	// Cancel returns the word after one take is undone: that of n units which left
 	// the word as taken. It gives back what can be given back without admitting more
 	// than the limit to the next, given those who took since and start when they
-	// were told to. Nobody need call it while the word is still what the take left:
-	// there, putting back the word from before undoes it entirely.
-	Cancel(word, taken uint64, now Instant, n int64) (next uint64)
+	// were told to. undone is how many units others have given back since, or more:
+	// the take's own may not be where they were. Nobody need call it while the word
+	// is still what the take left, and nothing was given back: there, putting back
+	// the word from before undoes it entirely.
+	Cancel(word, taken uint64, now Instant, n, undone int64) (next uint64)
 }
 
 // Relative is what a Policy offers besides, so that one limit can follow another
@@ -98,7 +100,7 @@ type Decision struct {
 	// 0 <= Remaining <= Limit.
 	Remaining int64
 	// Wait is how much later an allowed call should start. It is 0 unless
-	// patience was given.
+	// patience was given, or the limit is a Queue.
 	Wait time.Duration
 	// RetryAfter is 0 for an allowed call. A refused one, made again after
 	// exactly this long, succeeds if nobody else takes in the meantime; a

@@ -1,0 +1,220 @@
+package policy_test
+
+import (
+	"fmt"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// ring is the model of an AtMost: a list of what was taken in which part of time,
+// from which everything is counted anew each time.
+type ring struct {
+	limit, full int64
+	parts, part int64 // to a period, and the nanoseconds of one
+	last        int64 // the highest number of a part
+
+	taken  []batch
+	number int64 // of the latest part in which anything was recorded
+	start  int64 // of the last admitted call
+}
+
+// endOfRing is when time stands still: 9 years.
+const endOfRing = policy.Instant(1 << 58)
+
+// ringFigures are how many bits are left for a count if a period is cut into so
+// many parts.
+func ringFigures(parts int64, per time.Duration) (part int64, bits int) {
+	part = int64(ceil(big.NewRat(int64(per), parts)))
+	number := 0
+	for int64(1)<<number <= 1<<58/part+2 {
+		number++
+	}
+	return part, (61 - number) / int(parts+1)
+}
+
+// ringParts is into how many parts a period is cut for a limit, 0 for none.
+func ringParts(limit int64, per time.Duration) int64 {
+	for _, parts := range []int64{15, 7, 3, 1} {
+		if _, bits := ringFigures(parts, per); limit < 1<<bits {
+			return parts
+		}
+	}
+	return 0
+}
+
+func newRing(limit int64, per time.Duration) *ring {
+	parts := ringParts(limit, per)
+	part, bits := ringFigures(parts, per)
+	return &ring{
+		limit: limit, full: 1<<bits - 1, parts: parts, part: part,
+		last: min(1<<(61-(int(parts)+1)*bits)-2, 1<<60/part),
+	}
+}
+
+func (m *ring) at(now policy.Instant) (at, number int64) {
+	at = int64(held(now, endOfRing))
+	return at, max(at/m.part, m.number)
+}
+
+// used is what counts in a part: what was taken in it and in a period's parts before.
+func (m *ring) used(number int64) (units int64) {
+	for _, b := range m.taken {
+		if b.in <= number && b.in >= number-m.parts {
+			units += b.units
+		}
+	}
+	return units
+}
+
+func (m *ring) in(part int64) (units int64) {
+	for _, b := range m.taken {
+		if b.in == part {
+			units += b.units
+		}
+	}
+	return units
+}
+
+// first is the first part, from one on, in which at most so many units count.
+func (m *ring) first(number, units int64) int64 {
+	for m.used(number) > units {
+		number++
+	}
+	return number
+}
+
+func (m *ring) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
+	at, number := m.at(now)
+	d := policy.Decision{Limit: m.limit}
+	switch {
+	case n < 0 || n > m.limit:
+		d.RetryAfter = policy.Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		number := m.first(number, m.limit-n)
+		start := max(at, number*m.part)
+		wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
+		switch {
+		case number > m.last:
+			d.RetryAfter = policy.Never
+		case wait > willing:
+			d.RetryAfter = wait - willing
+		default:
+			d.Allowed, d.Wait = true, wait
+			m.start = start
+			m.record(number, batch{in: number, units: n})
+		}
+	}
+	at, number = m.at(now)
+	if number*m.part <= at {
+		d.Remaining = max(m.limit-m.used(number), 0)
+	}
+	// Nothing counts, and nobody has to wait until the latest part begins.
+	if m.used(number) > 0 || number*m.part > at {
+		d.ResetAfter = time.Duration(m.first(number, 0)*m.part - at)
+	}
+	return d
+}
+
+// record adds to the list when a part is the latest, and forgets what has left.
+func (m *ring) record(number int64, b batch) {
+	kept := []batch{b}
+	for _, b := range m.taken {
+		if b.in >= number-m.parts {
+			kept = append(kept, b)
+		}
+	}
+	m.taken, m.number = kept, number
+}
+
+func (m *ring) turn() *big.Rat { return whole(m.start) }
+
+func (m *ring) mark() any { return m.number }
+
+func (m *ring) refund(now policy.Instant, n int64) *big.Rat {
+	_, number := m.at(now)
+	if n < 0 {
+		room := m.full - m.in(number)
+		if -n > 0 {
+			room = min(room, -n) // MinInt64 is more than any
+		}
+		m.record(number, batch{in: number, units: room})
+		return new(big.Rat)
+	}
+	back := new(big.Rat)
+	for part := number; part >= number-m.parts && n > 0; part-- {
+		if units := min(n, m.in(part)); units > 0 {
+			m.record(number, batch{in: part, units: -units})
+			back.Add(back, whole(units))
+			n -= units
+		}
+	}
+	return back
+}
+
+func (m *ring) cancel(now policy.Instant, taken any, n int64) *big.Rat {
+	_, number := m.at(now)
+	part := taken.(int64)
+	if part < number-m.parts || m.in(part) == 0 {
+		return new(big.Rat)
+	}
+	back := min(n, m.in(part))
+	m.record(number, batch{in: part, units: -back})
+	return whole(back)
+}
+
+// atMostOf is an AtMost on trial.
+func atMostOf(limit int64, per time.Duration) subject {
+	model := newRing(limit, per)
+	return subject{
+		Policy:   policy.Must(policy.AtMost(limit, per)),
+		oracle:   model,
+		limit:    limit,
+		end:      endOfRing,
+		patience: longestPatience,
+		period:   per,
+		// limit in each row of parts that the window reaches into
+		within: func(units, window *big.Int) bool {
+			parts := ceilInt(new(big.Rat).SetFrac(window, sixteenths(whole(model.part))))
+			rows := ceilInt(new(big.Rat).SetFrac(parts.Add(parts, big.NewInt(1)), big.NewInt(model.parts+1)))
+			return units.Cmp(rows.Mul(rows, big.NewInt(limit))) <= 0
+		},
+		forgets: true, // the parts that have left when the turn comes
+	}
+}
+
+var atMosts = kind{
+	name: "AtMost",
+	read: func(s *script) subject {
+		per := time.Duration(s.between(int64(time.Millisecond), int64(longestWindow)))
+		// Any number of parts.
+		_, bits := ringFigures([]int64{1, 3, 7, 15}[s.byte()&3], per)
+		return atMostOf(s.between(1, max(int64(1)<<bits-1, 1)), per)
+	},
+	seeds: windowSeeds([]any{time.Second, 1, 1, 3}, []any{250*time.Millisecond + 7, 0, 3}, []any{longestWindow, 1, 3, 2},
+		[]any{time.Millisecond, 0, 2047}, []any{time.Hour, 1, 2, 31}),
+}
+
+// FuzzAtMost runs scripts on one key; see trial for what is checked.
+func FuzzAtMost(f *testing.F) { atMosts.fuzz(f) }
+
+func TestAtMostRandomly(t *testing.T) { atMosts.random(t, 0, 5000) }
+
+// The corners of what AtMost accepts.
+func TestAtMostExtremes(t *testing.T) {
+	for _, per := range []time.Duration{time.Millisecond, time.Second - 1, time.Hour, longestWindow} {
+		for _, parts := range []int64{1, 3, 7, 15} {
+			_, bits := ringFigures(parts, per)
+			for _, limit := range []int64{1 << bits >> 1, 1<<bits - 1} {
+				if limit > 0 {
+					s := atMostOf(limit, per)
+					t.Run(fmt.Sprint(s), func(t *testing.T) { s.extremes(t) })
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,309 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAtMostStories(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	for _, story := range []struct {
+		name  string
+		limit int64
+		per   time.Duration
+		steps []step
+	}{
+		// Parts of 300ms, four of which count.
+		{"units leave with their part", 100, 900 * ms, []step{
+			{at: 9 * s, take: 60, allowed: passes, remaining: 40, reset: 1200 * ms},
+			{at: 9400 * ms, take: 30, allowed: passes, remaining: 10, reset: 1100 * ms},
+			{at: 9400 * ms, take: 11, allowed: refused, remaining: 10, retry: 800 * ms, reset: 1100 * ms},
+			{at: 9400 * ms, take: 71, allowed: refused, remaining: 10, retry: 1100 * ms, reset: 1100 * ms},
+			{at: 10200*ms - 1, take: 11, allowed: refused, remaining: 10, retry: 1, reset: 300*ms + 1},
+			{at: 10200 * ms, take: 11, allowed: passes, remaining: 59, reset: 1200 * ms},
+			{at: 10500 * ms, take: 0, allowed: passes, remaining: 89, reset: 900 * ms},
+			{at: 11400 * ms, take: 0, allowed: passes, remaining: 100},
+		}},
+		{"what was taken at the end of a part leaves after the period", 100, 900 * ms, []step{
+			{at: 9300*ms - 1, take: 100, allowed: passes, reset: 900*ms + 1},
+			{at: 10200*ms - 1, take: 1, allowed: refused, retry: 1, reset: 1},
+			{at: 10200 * ms, take: 100, allowed: passes, reset: 1200 * ms},
+		}},
+		{"the patient begin with a part", 100, 900 * ms, []step{
+			{at: 9 * s, take: 50, patience: s, allowed: passes, remaining: 50, reset: 1200 * ms},
+			{at: 9300 * ms, take: 50, patience: s, allowed: passes, remaining: 0, reset: 1200 * ms},
+			{at: 9310 * ms, take: 60, patience: 2 * s, allowed: passes, wait: 1190 * ms, reset: 2390 * ms},
+			// Nobody overtakes, though there will be room for some before that.
+			{at: 9310 * ms, take: 10, allowed: refused, retry: 1190 * ms, reset: 2390 * ms},
+			{at: 10200 * ms, take: 10, patience: 299 * ms, allowed: refused, retry: ms, reset: 1500 * ms},
+			{at: 10200 * ms, take: 10, patience: 300 * ms, allowed: passes, wait: 300 * ms, reset: 1500 * ms},
+			{at: 10500 * ms, take: 30, allowed: passes, remaining: 0, reset: 1200 * ms},
+		}},
+		{"a clock that goes back waits for the part that others are in", 100, 900 * ms, []step{
+			{at: 9 * s, take: 1, allowed: passes, remaining: 99, reset: 1200 * ms},
+			{at: 8 * s, take: 1, allowed: refused, retry: s, reset: 2200 * ms},
+			{at: -1, take: 1, allowed: refused, retry: 9 * s, reset: 10200 * ms},
+			{at: 9 * s, take: 1, allowed: passes, remaining: 98, reset: 1200 * ms},
+		}},
+		{"what can never be had", 2, s, []step{
+			{at: 1, take: 3, patience: time.Hour, allowed: refused, remaining: 2, retry: policy.Never},
+			{at: 1, take: -1, allowed: refused, remaining: 2, retry: policy.Never},
+			{at: 1, take: 0, allowed: passes, remaining: 2},
+		}},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			p, err := policy.AtMost(story.limit, story.per)
+			require.NoError(t, err)
+			follow(t, p, story.limit, 0, story.steps)
+		})
+	}
+}
+
+func TestAtMostGivesBack(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	p := policy.Must(policy.AtMost(100, 900*ms))
+	r := p.(policy.Refunder)
+	first, _ := p.Take(0, policy.Instant(9*s), 60, 0)
+	second, _ := p.Take(first, policy.Instant(9300*ms), 30, 0)
+	third, _ := p.Take(second, policy.Instant(9900*ms), 5, 0)
+	now := policy.Instant(9900 * ms)
+
+	// The latest first, then back to the earliest that counts.
+	assert.Equal(t, policy.Instant(10500*ms), p.FreshAt(r.Refund(third, now, 10)))
+	follow(t, p, 100, r.Refund(third, now, 10), []step{
+		{at: 9900 * ms, take: 0, allowed: passes, remaining: 15, reset: 600 * ms},
+		{at: 10200 * ms, take: 0, allowed: passes, remaining: 75, reset: 300 * ms}})
+	follow(t, p, 100, r.Refund(third, now, math.MaxInt64), []step{{at: 9900 * ms, take: 0, allowed: passes, remaining: 100}})
+	// Not to those that have left.
+	follow(t, p, 100, r.Refund(third, policy.Instant(10200*ms), math.MaxInt64), []step{{at: 10200 * ms, take: 0, allowed: passes, remaining: 100}})
+	assert.Equal(t, third, r.Refund(third, policy.Instant(11100*ms), 1))
+
+	// Each can be undone by itself, while its part counts.
+	follow(t, p, 100, r.Cancel(third, first, now, 60, 0), []step{{at: 9900 * ms, take: 0, allowed: passes, remaining: 65, reset: 1200 * ms}})
+	follow(t, p, 100, r.Cancel(third, second, now, 30, 0), []step{{at: 10200 * ms, take: 0, allowed: passes, remaining: 95, reset: 900 * ms}})
+	follow(t, p, 100, r.Cancel(third, third, now, 5, 0), []step{{at: 10200 * ms, take: 0, allowed: passes, remaining: 70, reset: 300 * ms}})
+	assert.Equal(t, third, r.Cancel(third, first, policy.Instant(10200*ms), 60, 0), "it has left")
+	assert.Equal(t, first, r.Cancel(first, third, policy.Instant(9*s), 5, 0), "it was not taken yet")
+	assert.Equal(t, third, r.Cancel(third, third, now, math.MinInt64, 0))
+	// The tenth part of 300ms is not that of 900ms.
+	coarse := policy.Must(policy.AtMost(1000, 900*ms))
+	taken, _ := p.Take(0, policy.Instant(3*s), 5, 0)
+	recut, _ := coarse.Take(0, policy.Instant(9*s), 5, 0)
+	assert.Equal(t, recut, r.Cancel(recut, taken, policy.Instant(9*s), 5, 0), "it was cut otherwise")
+
+	// A debt leaves with its part.
+	follow(t, p, 100, r.Refund(first, policy.Instant(9*s), -50), []step{
+		{at: 9 * s, take: 1, allowed: refused, retry: 1200 * ms, reset: 1200 * ms},
+		{at: 10200 * ms, take: 100, allowed: passes, reset: 1200 * ms}})
+	deepest := r.Refund(first, policy.Instant(9*s), math.MinInt64)
+	assert.Equal(t, deepest, r.Refund(deepest, policy.Instant(9*s), -1))
+	follow(t, p, 100, r.Refund(deepest, policy.Instant(9*s), 127-1), []step{{at: 9 * s, take: 0, allowed: passes, remaining: 99, reset: 1200 * ms}})
+}
+
+// Into how many parts limits are cut, and which are the highest, is as documented.
+func TestAtMostParts(t *testing.T) {
+	for _, c := range []struct {
+		limit int64
+		per   time.Duration
+		says  string
+	}{
+		{1, time.Second, "at most 1 in any 1s, counted in 15 parts"},
+		{2, time.Second, "at most 2 in any 1s, counted in 7 parts"},
+		{7, time.Second, "at most 7 in any 1s, counted in 7 parts"},
+		{8, time.Second, "at most 8 in any 1s, counted in 3 parts"},
+		{127, time.Second, "at most 127 in any 1s, counted in 3 parts"},
+		{128, time.Second, "at most 128 in any 1s, counted in 1 part"},
+		{65535, time.Second, "at most 65535 in any 1s, counted in 1 part"},
+		{3, time.Hour, "at most 3 in any 1h0m0s, counted in 15 parts"},
+		{31, time.Hour, "at most 31 in any 1h0m0s, counted in 7 parts"},
+		{1023, time.Hour, "at most 1023 in any 1h0m0s, counted in 3 parts"},
+		{1024, time.Hour, "at most 1024 in any 1h0m0s, counted in 1 part"},
+	} {
+		assert.Equal(t, c.says, policy.Must(policy.AtMost(c.limit, c.per)).String())
+	}
+	for per, most := range map[time.Duration]int64{time.Millisecond: 2047, time.Second: 65535, time.Minute: 524287, time.Hour: 4194303} {
+		_, err := policy.AtMost(most, per)
+		assert.NoError(t, err)
+		_, err = policy.AtMost(most+1, per)
+		assert.ErrorContains(t, err, fmt.Sprintf("ral: AtMost: limit is %d, want at most %d: ", most+1, most))
+	}
+}
+
+// The greedy get k/(k+1) of the rate, to 100 parts per million: that is what it costs.
+func TestAtMostRate(t *testing.T) {
+	for _, per := range []time.Duration{time.Millisecond, time.Second, time.Minute + 1} {
+		for _, limit := range []int64{1, 5, 100, 2000} {
+			parts := ringParts(limit, per)
+			for _, patient := range []bool{false, true} {
+				p := policy.Must(policy.AtMost(limit, per))
+				took := rateOf(t, p, limit, 210, patient) - rateOf(t, p, limit, 10, patient)
+				share := big.NewRat(200*int64(per), int64(took))
+				want := big.NewRat(parts, parts+1)
+				require.LessOrEqual(t, share.Cmp(want), 0, "%v takes %v", p, took)
+				require.Positive(t, share.Cmp(mul(want, big.NewRat(999_900, 1_000_000))), "%v takes %v", p, took)
+			}
+		}
+	}
+}
+
+// The promise, held against a list of all that ever started: whatever limits of the
+// same period come with the calls, none of them lets in more than its own, counting
+// what others let in before. RetryAfter is exact besides.
+func TestAtMostKeepsItsPromise(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	recuts := 0
+	for _, per := range []time.Duration{time.Millisecond, time.Second, time.Second + 13, time.Hour} {
+		limits := []int64{1, 2, 3, 7, 8, 31, 100, 127, 500, 2000}
+		var policies []policy.Policy
+		for _, limit := range limits {
+			policies = append(policies, policy.Must(policy.AtMost(limit, per)))
+		}
+		for range 2500 {
+			which := []int{rng.IntN(len(limits)), rng.IntN(len(limits)), rng.IntN(len(limits))}
+			var starts []struct{ at, n int64 }
+			var word uint64
+			now, latest := policy.Instant(1+rng.Int64N(int64(per))), policy.Instant(0)
+			for range 30 {
+				now += policy.Instant(rng.Int64N(int64(per)) >> rng.UintN(8))
+				i := which[rng.IntN(len(which))]
+				p, limit := policies[i], limits[i]
+				n := 1 + rng.Int64N(limit)>>rng.UintN(8)
+				patience := max(time.Duration(rng.Int64N(2*int64(per))-int64(per)), 0)
+				next, d := p.Take(word, now, n, patience)
+				if !d.Allowed {
+					require.Equal(t, word, next)
+					_, early := p.Take(word, now+policy.Instant(d.RetryAfter)-1, n, patience)
+					_, then := p.Take(word, now+policy.Instant(d.RetryAfter), n, patience)
+					require.True(t, then.Allowed && !early.Allowed, "%v at %d of %d: %d, retry after %d", p, now, word, n, d.RetryAfter)
+					if rng.IntN(4) == 0 {
+						now += policy.Instant(d.RetryAfter)
+					}
+					continue
+				}
+				if word != 0 && p.FreshAt(word) > now && next&3 != word&3 {
+					recuts++
+				}
+				require.Greater(t, p.FreshAt(next), now+policy.Instant(d.Wait))
+				require.GreaterOrEqual(t, p.FreshAt(next), p.FreshAt(word))
+				start := now + policy.Instant(d.Wait)
+				require.GreaterOrEqual(t, start, latest, "%v: somebody is overtaken", p)
+				if d.Wait > 0 {
+					latest = start
+				}
+				units := n
+				for _, s := range starts {
+					if policy.Instant(s.at) >= start-policy.Instant(per) { // both ends included
+						units += s.n
+					}
+				}
+				require.LessOrEqual(t, units, limit, "%v takes %d at %d after %v", p, n, start, starts)
+				starts = append(starts, struct{ at, n int64 }{int64(start), n})
+				word = next
+			}
+		}
+	}
+	require.Greater(t, recuts, 1000, "this looked at nothing")
+}
+
+// A limit that takes over for good cuts time as it would for a new key, though it
+// could go on with the word as it is.
+func TestAtMostIsCutAnew(t *testing.T) {
+	const ms = time.Millisecond
+	coarse, fine := policy.Must(policy.AtMost(1000, 900*ms)), policy.Must(policy.AtMost(100, 900*ms))
+	word, _ := coarse.Take(0, policy.Instant(9000*ms), 30, 0)
+	follow(t, fine, 100, word, []step{{at: 9100 * ms, take: 1, allowed: passes, remaining: 69, reset: 1700 * ms}})
+	carried, ok := fine.(policy.Relative).Carry(coarse, word, policy.Instant(9100*ms))
+	assert.True(t, ok)
+	follow(t, fine, 100, carried, []step{{at: 9100 * ms, take: 1, allowed: passes, remaining: 69, reset: 1100 * ms}})
+}
+
+// A word that is cut too coarsely for a small limit is not cut anew for a charge that
+// it has no room for: that would forgive.
+func TestAtMostForgivesNoCharge(t *testing.T) {
+	coarse, fine := policy.Must(policy.AtMost(65535, time.Second)), policy.Must(policy.AtMost(3, time.Second))
+	word, _ := coarse.Take(0, 1, 65535, 0)
+	charged := fine.(policy.Refunder).Refund(word, 1, -100)
+	_, d := coarse.Take(charged, 1, 0, 0)
+	assert.Zero(t, d.Remaining)
+
+	// And the other way round there is room for it.
+	word, _ = fine.Take(0, 1, 3, 0)
+	charged = coarse.(policy.Refunder).Refund(word, 1, -1000)
+	_, d = coarse.Take(charged, 1, 0, 0)
+	assert.Equal(t, int64(65535-1003), d.Remaining)
+}
+
+// A funnel that leaves room for its burst keeps the same promise and sustains more.
+func TestFunnelThatKeepsThePromise(t *testing.T) {
+	const limit, burst = 100, 20
+	funnel := policy.Must(policy.Funnel(burst, limit-burst, time.Second))
+	within := func(now policy.Instant, word uint64) (units int) {
+		for start := now; now <= start+policy.Instant(time.Second); {
+			next, d := funnel.Take(word, now, 1, 0)
+			if d.Allowed {
+				word = next
+				units++
+			}
+			now += policy.Instant(d.RetryAfter)
+		}
+		return units
+	}
+	assert.Equal(t, limit, within(1, 0))
+}
+
+// Time stands still 9 years after the epoch.
+func TestAtMostAtTheEndOfTime(t *testing.T) {
+	for _, per := range []time.Duration{time.Millisecond, time.Second, longestWindow} {
+		for _, limit := range []int64{1, 3, 7, 127, 2047} {
+			p := policy.Must(policy.AtMost(limit, per))
+			word, d := p.Take(0, policy.Instant(9*year), limit, 0)
+			require.True(t, d.Allowed)
+			assert.Less(t, policy.Instant(9*year), p.FreshAt(word), "%v", p)
+			assert.LessOrEqual(t, d.ResetAfter, 2*per)
+
+			word, _ = p.Take(0, math.MaxInt64, limit, 0)
+			_, d = p.Take(word, math.MaxInt64, 1, 0)
+			assert.False(t, d.Allowed)
+		}
+	}
+}
+
+// The last part that a word can hold can be reached, and not one more.
+func TestAtMostLastWord(t *testing.T) {
+	p := policy.Must(policy.AtMost(65535, time.Second))
+	const last, full = 1<<29 - 2, 65535
+	// A word of one part to a second: number, counts of 16 bits, the current one last,
+	// and two bits for how it is cut.
+	before := func(number uint64) uint64 { return (number<<32 | full<<16) << 2 }
+	next, d := p.Take(before(last-1), endOfRing, 1, math.MaxInt64)
+	assert.True(t, d.Allowed)
+	assert.Equal(t, uint64(last<<32|1)<<2, next)
+	_, d = p.Take(before(last), endOfRing, 1, math.MaxInt64)
+	assert.Equal(t, policy.Never, d.RetryAfter)
+}
+
+func ExampleAtMost() {
+	// An upstream service that bans who calls it more than 100 times in any second.
+	limit := policy.Must(policy.AtMost(100, time.Second))
+	fmt.Println(limit)
+
+	now := policy.Instant(1)
+	word, d := limit.Take(0, now, 100, 0)
+	fmt.Println(d.Allowed)
+
+	// They count until their part, of a third of a second, is over for good.
+	_, d = limit.Take(word, now, 1, 0)
+	fmt.Println(d.Allowed, "retry after", d.RetryAfter.Round(time.Millisecond))
+	// Output:
+	// at most 100 in any 1s, counted in 3 parts
+	// true
+	// false retry after 1.333s
+}

@@ -1,0 +1,237 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// epoch is the first instant of an engine in ticks. A limiter whose store is empty
+// when it is made is made then.
+const epoch = 1 << tickBits
+
+// bursty keeps in a key's word the tick at which its store will be full: that at
+// which all takes will be paid, and what the store lacks then made up for. The
+// store is empty at epoch, so no key's is full before epoch + depth.
+type bursty struct {
+	pace
+	depth    uint64  // ticks in which the store fills: maxBurst * interval
+	end      Instant // where its time stands still
+	limit    int64
+	maxBurst int64
+}
+
+// Bursty returns the limit of Guava's RateLimiter in its smooth bursty form:
+// units that nobody takes are stored, count every per, up to maxBurst. A take is
+// granted as soon as the one before it is paid, however much it asks for: what
+// exceeds the store is owed, and it is the next caller who waits until that is
+// paid. Choose it where a large piece of work should start at once and be paid
+// for afterwards (a [Funnel] refuses whatever is larger than its capacity), or to
+// keep the waits of a program that comes from Guava. Guava stores what accrues in
+// one second, unless told otherwise; a maxBurst of 0 stores nothing.
+//
+// As Guava's limiter is made with an empty store, so is this one, at the first
+// instant of the engine. A key that was never used has stored since then, and
+// from maxBurst*per/count on its store is full.
+//
+// In any window of length t, all takes but the last ask together for at most
+// maxBurst + count*t/per units, counting each when it may start. The last comes
+// on top, whatever it asks for. That can be up to Decision.Limit units:
+// 2147483647 as in Guava, but no more than would be paid within 9 years less the
+// time that filling the store takes, and at least 1. Decision.Remaining is that
+// Limit as long as nothing is owed, and 0 else.
+//
+// The interval per/count is kept in sixteenths of a nanosecond, rounded up, so
+// the admitted rate is never above the one asked for; it is below it by at most
+// 63 parts per million for rates up to a million a second, and by one part in a
+// thousand at worst. A maxBurst of 0 loses besides what a caller comes too late,
+// as there is nowhere to store it. A rate that rounding would slow by more is
+// refused, as are a maxBurst below 0, a count or period below 1, and a store that
+// takes, with one unit more, longer than 17 years to fill. The error is a
+// *[FieldError].
+//
+// A clock that goes backwards mints nothing: what was stored by then is not
+// stored again. Time stands still 18 years after the epoch, less what filling the
+// store and paying for Limit units takes, which is at least 9 unless the store
+// alone takes longer than that to fill. Patience beyond 9 years counts as 9.
+//
+// All of these are of one family. Where another limit comes with a call
+// (TakeWith), the time that the store needs until it is full is carried over.
+// Where another takes over for good (SetPolicy), the units that the store lacks
+// are, up to as many as the new one holds; while something is owed the new store
+// is empty, and what is owed stays as long as it was, or as long as so many units
+// take if that is longer.
+func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
+	pace, err := newPace("Bursty", count, per)
+	if err != nil {
+		return nil, err
+	}
+	if maxBurst < 0 {
+		return nil, &FieldError{Of: "Bursty", Field: "maxBurst", Value: maxBurst, Want: "0 or more"}
+	}
+	most := maxDepth/pace.interval - 1 // a take of one unit must fit as well
+	if uint64(maxBurst) > most {
+		return nil, &FieldError{Of: "Bursty", Field: "maxBurst", Value: maxBurst, Want: fmt.Sprintf(
+			"at most %d: the store must fill within 17 years, and %d per %v fills no more", most, count, per)}
+	}
+	depth := uint64(maxBurst) * pace.interval
+	limit := uint64(1)
+	if depth < maxOwed {
+		limit = min(max((maxOwed-depth)/pace.interval, 1), math.MaxInt32)
+	}
+	return &bursty{
+		pace: pace, depth: depth, limit: int64(limit), maxBurst: maxBurst,
+		end: end(depth + limit*pace.interval),
+	}, nil
+}
+
+// maxOwed is what a policy whose takes are paid for afterwards lets one take owe:
+// 9 years, so that as many remain for its time.
+const maxOwed = 1 << 62
+
+// full returns the tick at which the store will be full.
+func (b *bursty) full(word, t uint64) uint64 { return max(word, epoch+b.depth, t) }
+
+// Choke implements [Choker].
+func (b *bursty) Choke(word uint64, now Instant) (uint64, bool) {
+	t := ticks(now, b.end)
+	full := b.full(word, t)
+	if full-t > b.depth {
+		return word, false
+	}
+	return full + b.interval, true
+}
+
+// Take implements [Policy].
+func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+	t := ticks(now, b.end)
+	full := b.full(word, t)
+
+	if n < 0 || n > b.limit {
+		return word, b.describe(word, t, Decision{RetryAfter: Never})
+	}
+	if n == 0 {
+		return word, b.describe(word, t, Decision{Allowed: true})
+	}
+
+	// A store that lacks more than it holds is one with debts.
+	lack, reach := full-t, b.depth+patienceTicks(patience)
+	ask := uint64(n) * b.interval
+	if full > MaxWord-ask {
+		// No word can say it, now or later: time stands still before.
+		return word, b.describe(word, t, Decision{RetryAfter: Never})
+	}
+	if lack > reach {
+		return word, b.describe(word, t, Decision{RetryAfter: retryAt(full-reach, t, b.end)})
+	}
+	d := Decision{Allowed: true}
+	if lack > b.depth {
+		d.Wait = nanosUp(lack - b.depth)
+	}
+	next := full + ask
+	return next, b.describe(next, t, d)
+}
+
+// describe fills in what follows from the word after the call.
+func (b *bursty) describe(word, t uint64, d Decision) Decision {
+	d.Limit = b.limit
+	if b.full(word, t)-t <= b.depth {
+		d.Remaining = b.limit
+	}
+	d.ResetAfter = nanosUp(max(word, t) - t)
+	return d
+}
+
+// Refund implements [Refunder]. What was paid for out of the store goes back there.
+func (b *bursty) Refund(word uint64, now Instant, n int64) uint64 {
+	t := ticks(now, b.end)
+	if n < 0 {
+		full := b.full(word, t)
+		return full + timesUp(-max(n, -math.MaxInt64), b.interval, MaxWord-full)
+	}
+	return b.back(word, t, timesUp(n, b.interval, MaxWord))
+}
+
+// back gives so many ticks back to a key, but no more than would make its store
+// that of a key never used.
+func (b *bursty) back(word, t, ticks uint64) uint64 {
+	fresh := b.full(0, t)
+	if word <= fresh {
+		return word
+	}
+	word -= min(ticks, word-fresh)
+	if word == epoch+b.depth {
+		return 0 // so that nobody is told to wait for a reset either
+	}
+	return word
+}
+
+// Cancel implements [Refunder].
+//
+// Imagine the take away, and let those who came later take again at the instants
+// at which they really start. The store is then fuller by what the take took out,
+// less what would not have fitted into it, which up to now is all but what it still
+// lacks of what it lacked after the take.
+//
+// If somebody waits, the next must not start before he does: he may take as much as
+// he likes at once, and it is he who waits that would have to pay. Who waits starts
+// when all is paid but his own take, of at least one unit. So one unit comes back,
+// and what is more stays with those who wait.
+//
+// What others gave back since may have lain below the take, which has less to come
+// back then, or above it, so that somebody came later although it does not seem so;
+// and it has filled the store before him already.
+func (b *bursty) Cancel(word, taken uint64, now Instant, n, undone int64) uint64 {
+	t := ticks(now, b.end)
+	gone := timesUp(max(undone, 0), b.interval, MaxWord)
+	top := word + gone // cannot overflow: both have 63 bits
+	if n <= 0 || top < taken || taken <= t || taken-t <= gone {
+		return word
+	}
+	back := min(timesUp(n, b.interval, MaxWord), taken-t-gone)
+	if top > taken {
+		room := b.depth
+		if top-t > b.depth { // somebody may wait
+			room = min(room, b.interval)
+		}
+		back = min(back, room-min(gone, room))
+	}
+	return b.back(word, t, back)
+}
+
+// Reads implements [Relative].
+func (b *bursty) Reads(other Policy) bool {
+	_, ok := other.(*bursty)
+	return ok
+}
+
+// Carry implements [Relative].
+func (b *bursty) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
+	old, ok := from.(*bursty)
+	if !ok {
+		return 0, false
+	}
+	t := ticks(now, b.end)
+	before, fresh := old.full(0, t), b.full(0, t)
+	if word <= before {
+		return min(word, fresh), true // as good as never used
+	}
+	empty := max(t+b.depth, fresh) // the word of an empty store, with nothing owed
+	if emptied := max(t+old.depth, before); word > emptied {
+		owed := word - emptied
+		owed = max(owed, b.rescale(old.pace, owed, uint64(b.limit)*b.interval))
+		return empty + min(owed, MaxWord-empty), true
+	}
+	return fresh + b.rescale(old.pace, word-before, empty-fresh), true
+}
+
+// FreshAt implements [Policy]. A take leaves the word later than its own
+// instant, so FreshAt is never earlier than the last access. It does not ask for
+// when this limit's store would be full at the earliest, so that the words of
+// others of the family mean the same to all.
+func (b *bursty) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
+
+// String implements [Policy].
+func (b *bursty) String() string {
+	return fmt.Sprintf("bursty %d per %v, storing %d", b.count, b.per, b.maxBurst)
+}

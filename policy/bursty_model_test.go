@@ -1,0 +1,250 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// burstyLimit is the most that a Bursty lets one take ask for.
+func burstyLimit(count int64, per time.Duration, maxBurst int64) int64 {
+	unit := unitTime(count, per)
+	paid := sub(whole(int64(longestPatience)), mul(whole(maxBurst), unit)) // within 9 years
+	n := floor(new(big.Rat).Quo(positive(paid), unit))
+	return min(max(n, 1), math.MaxInt32)
+}
+
+func endOfBursty(count int64, per time.Duration, maxBurst int64) policy.Instant {
+	most := add(whole(maxBurst), whole(burstyLimit(count, per, maxBurst)))
+	return policy.Instant(floor(sub(lastEmpty, mul(most, unitTime(count, per)))))
+}
+
+// guavaBursty is the model of a Bursty: Guava's limiter with its two variables,
+// what is stored and when the next take is free, in exact fractions.
+type guavaBursty struct {
+	unit  *big.Rat
+	most  *big.Rat // that is stored
+	limit int64
+	end   policy.Instant
+
+	stored, free *big.Rat
+	used         bool
+
+	start *big.Rat
+	last  int64
+}
+
+func newGuavaBursty(count int64, per time.Duration, maxBurst int64) *guavaBursty {
+	return &guavaBursty{
+		unit: unitTime(count, per), most: whole(maxBurst),
+		limit: burstyLimit(count, per, maxBurst), end: endOfBursty(count, per, maxBurst),
+		stored: new(big.Rat), free: whole(1),
+	}
+}
+
+// at is what is stored, and when the next take is free, as seen at an instant.
+func (g *guavaBursty) at(at *big.Rat) (stored, free *big.Rat) {
+	if at.Cmp(g.free) <= 0 {
+		// Where the clock went back there is less in store, by what accrued since.
+		// (Guava would have everybody wait until the clock is there again.)
+		gone := least(sub(g.free, at), mul(g.stored, g.unit))
+		return sub(g.stored, new(big.Rat).Quo(gone, g.unit)), sub(g.free, gone)
+	}
+	idle := sub(at, g.free)
+	return least(g.most, add(g.stored, idle.Quo(idle, g.unit))), at
+}
+
+// full is when the store will be full.
+func (g *guavaBursty) full() *big.Rat { return add(g.free, mul(sub(g.most, g.stored), g.unit)) }
+
+func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
+	at := whole(int64(held(now, g.end)))
+	stored, free := g.at(at)
+	d := policy.Decision{Limit: g.limit}
+	late := sub(free, at)
+	willing := whole(int64(min(max(patience, 0), longestPatience)))
+	switch {
+	case n < 0 || n > g.limit:
+		d.RetryAfter = policy.Never
+	case n == 0:
+		d.Allowed = true
+	case add(add(free, mul(sub(g.most, stored), g.unit)), mul(whole(n), g.unit)).Cmp(lastEmpty) > 0:
+		d.RetryAfter = policy.Never // later than any word can say
+	case late.Cmp(willing) > 0:
+		d.RetryAfter = policy.Never
+		if after := ceil(sub(late, willing)); after <= time.Duration(g.end-held(now, g.end)) {
+			d.RetryAfter = after
+		}
+	default:
+		d.Allowed, d.Wait = true, ceil(late)
+		g.start, g.last, g.used = free, n, true
+		fromStore := least(whole(n), stored)
+		g.stored = sub(stored, fromStore)
+		g.free = add(free, mul(sub(whole(n), fromStore), g.unit))
+	}
+	if _, free := g.at(at); free.Cmp(at) <= 0 {
+		d.Remaining = g.limit
+	}
+	if g.used {
+		d.ResetAfter = ceil(positive(sub(g.full(), at)))
+	}
+	return d
+}
+
+func (g *guavaBursty) turn() *big.Rat { return g.start }
+
+// missing is how many units a key has fewer than one that was never used, at an
+// instant.
+func (g *guavaBursty) missing(at *big.Rat) *big.Rat {
+	never := &guavaBursty{unit: g.unit, most: g.most, stored: new(big.Rat), free: whole(1)}
+	stored, free := g.at(at)
+	all, free0 := never.at(at)
+	gap := sub(free, free0)
+	return add(sub(all, stored), gap.Quo(gap, g.unit))
+}
+
+// restock gives units back, at an instant: what is owed first, then to the store.
+func (g *guavaBursty) restock(at, units *big.Rat) {
+	stored, free := g.at(at)
+	owed := positive(sub(free, greatest(at, whole(1))))
+	owed.Quo(owed, g.unit)
+	paid := least(owed, units)
+	g.free = sub(free, mul(paid, g.unit))
+	g.stored = add(stored, sub(units, paid))
+	if g.stored.Sign() == 0 && g.free.Cmp(whole(1)) == 0 || g.full().Cmp(add(whole(1), mul(g.most, g.unit))) == 0 {
+		g.used = false // as it was made
+	}
+}
+
+func (g *guavaBursty) refund(now policy.Instant, n int64) *big.Rat {
+	at := whole(int64(held(now, g.end)))
+	if n < 0 {
+		stored, free := g.at(at)
+		more := new(big.Rat).Neg(whole(n))
+		fromStore := least(more, stored)
+		g.stored, g.used = sub(stored, fromStore), true
+		g.free = add(free, mul(sub(more, fromStore), g.unit))
+		if g.full().Cmp(lastEmpty) > 0 {
+			g.stored = positive(sub(g.most, new(big.Rat).Quo(sub(lastEmpty, g.free), g.unit)))
+			g.free = sub(lastEmpty, mul(sub(g.most, g.stored), g.unit))
+		}
+		return new(big.Rat)
+	}
+	back := least(whole(n), g.missing(at))
+	if back.Sign() > 0 {
+		g.restock(at, back)
+	}
+	return back
+}
+
+func (g *guavaBursty) mark() any { return g.full() }
+
+func (g *guavaBursty) cancel(now policy.Instant, taken any, n int64) *big.Rat {
+	at := whole(int64(held(now, g.end)))
+	then := taken.(*big.Rat)
+	if g.full().Cmp(then) < 0 || !g.used {
+		return new(big.Rat) // units came back since
+	}
+	still := positive(sub(then, at))
+	back := least(whole(n), still.Quo(still, g.unit))
+	if g.full().Cmp(then) > 0 {
+		room := g.most // somebody paid for the rest
+		if sub(sub(g.full(), at), new(big.Rat).Mul(g.most, g.unit)).Sign() > 0 {
+			room = least(room, whole(1)) // somebody may wait, and starts before the next
+		}
+		back = least(back, room)
+	}
+	if back = least(back, g.missing(at)); back.Sign() > 0 {
+		g.restock(at, back)
+	}
+	return back
+}
+
+// burstyOf is a Bursty on trial.
+func burstyOf(count int64, per time.Duration, maxBurst int64) subject {
+	model := newGuavaBursty(count, per, maxBurst)
+	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
+	return subject{
+		Policy:   policy.Must(policy.Bursty(count, per, maxBurst)),
+		oracle:   model,
+		choker:   true,
+		limit:    model.limit,
+		end:      model.end,
+		patience: longestPatience,
+		period:   max(ceil(model.unit), 1),
+		// units without the last take's <= maxBurst + count*window/per
+		within: func(units, window *big.Int) bool {
+			var over, left big.Int
+			over.Sub(units, big.NewInt(model.last))
+			over.Mul(over.Sub(&over, big.NewInt(maxBurst)), length)
+			return over.Cmp(left.Mul(window, big.NewInt(count))) <= 0
+		},
+	}
+}
+
+var burstys = kind{
+	name: "Bursty",
+	read: func(s *script) subject {
+		const fastest = 100 // nanoseconds a unit
+		per := time.Duration(s.between(fastest, int64(year)))
+		count := s.between(1, int64(per)/fastest)
+		maxBurst := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
+		return burstyOf(count, per, maxBurst)
+	},
+	seeds: burstySeeds(),
+}
+
+func burstyScript(count int64, per time.Duration, maxBurst int64, rest ...any) []byte {
+	return writeScript(per, count, maxBurst, rest)
+}
+
+func burstySeeds() [][]byte {
+	const s = time.Second
+	row := []any{op(jumpN | one), 1, op(toRetry | one), op(toRetry | one), op(stay | one)}
+	late := endOfBursty(1, s, 5)
+	return [][]byte{
+		burstyScript(1, s, 1, row, op(beforeRetry|one), op(toRetry|someN), 8, op(stay|one|patient), op(toReset|all)),
+		burstyScript(5, s, 5, op(jumpN|one), 10*s, op(stay|someN), 3, op(stay|one), op(stay|one), op(stay|one), op(toRetry|one)),
+		burstyScript(700_000, s, 3, row, op(toRetry|someN), 7, op(toRetry|one), op(forwardN|one|patientN), 50, 1<<20),
+		burstyScript(1, s, 0, row, op(stay|someN|patient), 3, op(stay|one|patient), op(toRetry|one), op(backN|one), 2*s),
+		burstyScript(1, year, 3, row, op(stay|all|patient), op(stay|one|patient), op(toRetry|one)),
+		burstyScript(1, s, 5, op(jumpN|all|patient), late-1, op(forwardN|one|patient), 1, op(stay|all|patient), op(stay|all|patient),
+			op(jumpN|all|patient), policy.Instant(math.MaxInt64), op(stay|one), op(jumpN|one|patient), 1),
+		burstyScript(1, s, 5, row, op(stay|giveLast), op(stay|giveSomeN), 2, op(stay|one), op(forwardN|giveOne), 20*s, op(stay|someN), 7,
+			op(stay|giveSomeN), 9, op(stay|chargeN), 7, op(stay|one), op(toRetry|one), op(stay|giveMost), op(stay|all)),
+		burstyScript(1, s, 5, op(jumpN|someN), 30*s, 9, op(stay|someN|patient), 2, op(stay|cancelN), 1, op(stay|one|patient),
+			op(stay|cancelLast), op(toRetry|one), op(toReset|someN), 3, op(forwardN|one), s, op(stay|cancelN), 1, op(stay|one)),
+	}
+}
+
+// FuzzBursty runs scripts on one key; see trial for what is checked.
+func FuzzBursty(f *testing.F) { burstys.fuzz(f) }
+
+func TestBurstyRandomly(t *testing.T) { burstys.random(t, 0, 5000) }
+
+// The corners of what Bursty accepts.
+func TestBurstyExtremes(t *testing.T) {
+	for _, l := range []struct {
+		count    int64
+		per      time.Duration
+		maxBurst int64
+	}{
+		{1, 1, 0},
+		{1, longestDrain, 0},
+		{16, 1, 1},
+		{1, time.Second, 5},
+		{1, year, 16},
+		{16, 1, 16*int64(longestDrain) - 1},
+		{math.MaxInt64, math.MaxInt64, 0},
+		{1, time.Second, 540431954},
+		{1, time.Second, 288230375},
+		{1, time.Second, 288230376},
+	} {
+		s := burstyOf(l.count, l.per, l.maxBurst)
+		t.Run(fmt.Sprint(s), func(t *testing.T) { s.extremes(t) })
+	}
+}

@@ -1,0 +1,290 @@
+package policy
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+const (
+	shortestFixed = time.Millisecond // the shortest period of a fixed window
+	mostFixed     = 1_000_000        // and its highest limit
+	fixedBits     = 20               // the bits that count up to that
+)
+
+// fixedWindow keeps in a key's word when its window ends, whether it was promised,
+// and how many units were taken in it.
+//
+// The end is counted in steps from instant 1, the first of an engine, and rounded
+// up. An open window's start, which is a window's length before that, may thus lie
+// up to a step ahead of the call that opened it. A promised one opens at its start
+// exactly, and not before: the window ahead of it has not ended. That is what the
+// bit is for. It also lets those whose clock lags into a window that is open.
+type fixedWindow struct {
+	limit  int64
+	per    time.Duration
+	step   uint64 // nanoseconds
+	bits   uint   // of the count; above it the bit of a promise, and the end
+	length uint64 // steps that a window lasts: per, rounded up
+	last   uint64 // the latest end that a word can hold
+	end    Instant
+}
+
+// FixedWindow returns the counter with a lifetime: a window opens with the first
+// unit that is taken, lasts for per, and sees at most limit units. It is what a
+// counter in Redis is whose expiry is set when it is made (INCR, and EXPIRE once),
+// and what most quotas mean by "100 an hour". Choose it where people are told a
+// count and the time at which it starts anew. It lets a burst at the end of a
+// window be followed by another at the beginning of the next; [SlidingWindow]
+// softens that, [AtMost] rules it out.
+//
+// In any window of length t it admits at most limit*(1 + t/per), with t/per rounded
+// up: twice the limit within per.
+//
+// limit is at most a million, per between a millisecond and 366 days. Other values
+// are refused with a *[FieldError]; all combinations of these are kept. The start
+// of a window is rounded up to a step of at most 100µs, and of at most a 4000th of
+// per up to a million units a second, so that a window lasts up to a step longer
+// and never shorter. Who comes back after exactly RetryAfter opens the next one on
+// a step, as does who waits, so this is not added up: the rate in the long run is
+// the one asked for if per is in whole milliseconds, never above it, and below it
+// by at most 100 parts per million otherwise.
+//
+// Who waits has his turn when the window ends, in one that opens at that instant.
+// Until it opens nobody overtakes; when it is full, the next one follows. Units are
+// given back to the window that is current, or promised, and none once it has
+// ended. Nor does a debt outlast it. A window from which all is given back was never
+// opened; of a promised one there remains that the one before it was full.
+//
+// A take can be undone while its window is the latest: all its units are given
+// back then, as nobody who came later would have been in another window. Once a
+// later one is open or promised, none are.
+//
+// A clock that goes backwards mints nothing: it finds the window that was opened
+// last, which ends when it would have. Time stands still for a fixed window 9 years
+// after the epoch at the earliest, and patience beyond 9 years counts as 9.
+//
+// All fixed windows are of one family. Where another limit comes with a call
+// (TakeWith) it must be of the same per; if that is below half a second, limits of
+// more than a million units a second, or up to twice that, are a family apart. Where
+// another limit takes over for good (SetPolicy), what was taken in a window that has
+// not ended is counted in one of the new length that opens then, or when it was
+// promised to.
+func FixedWindow(limit int64, per time.Duration) (Policy, error) {
+	if err := windowFault("FixedWindow", limit, per, shortestFixed); err != nil {
+		return nil, err
+	}
+	if limit > mostFixed {
+		return nil, &FieldError{Of: "FixedWindow", Field: "limit", Value: limit, Want: "at most 1000000: that is what the count in a word holds"}
+	}
+	// As many bits as a million a second need, or all that any limit needs.
+	count := min(uint(bits.Len64(uint64(per/time.Microsecond))), fixedBits)
+	if bits.Len64(uint64(limit)) > int(count) {
+		count = fixedBits
+	}
+	step := fixedStep(uint64(per), count)
+	length := (uint64(per) + step - 1) / step
+	last := uint64(1)<<(62-count) - 2 // MaxWord is above all words of it
+	return &fixedWindow{
+		limit: limit, per: per, step: step, bits: count,
+		length: length, last: last, end: Instant(1 + (last-length)*step),
+	}, nil
+}
+
+// fixedStep returns a step so long that 9 years of them fit beside a count of
+// so many bits. It is the shortest of those that whole milliseconds are multiples
+// of; or, if rounding per up to that would cost more than 100 parts per million, of
+// all.
+func fixedStep(per uint64, count uint) uint64 {
+	shortest := lastingTime >> (62 - count)
+	costs := func(step uint64) bool { return (step-per%step)%step > per/10_000 }
+	for _, step := range [...]uint64{64, 80, 100, 125, 160, 200, 250, 320, 400, 500, 625, 800,
+		1000, 1250, 1600, 2000, 2500, 3125, 4000, 5000, 6250, 8000,
+		10_000, 12_500, 15_625, 20_000, 25_000, 31_250, 40_000, 50_000, 62_500, 100_000} {
+		if step >= shortest && step <= 2*shortest && !costs(step) {
+			return step
+		}
+	}
+	step := shortest
+	for costs(step) {
+		step++
+	}
+	return step
+}
+
+// fixed is a word, taken apart.
+type fixed struct {
+	end      uint64 // steps since instant 1
+	promised bool
+	count    uint64
+}
+
+func (f *fixedWindow) full() uint64 { return 1<<f.bits - 1 }
+
+func (f *fixedWindow) split(word uint64) fixed {
+	return fixed{
+		end:      min(word>>(f.bits+1), f.last), // no word of ours is above that
+		promised: word>>f.bits&1 != 0,
+		count:    word & f.full(),
+	}
+}
+
+func (f *fixedWindow) join(w fixed) uint64 {
+	word := w.end<<(f.bits+1) | w.count
+	if w.promised {
+		word |= 1 << f.bits
+	}
+	return word
+}
+
+// instant is when a step begins.
+func (f *fixedWindow) instant(step uint64) Instant { return Instant(1 + step*f.step) }
+
+// from returns a window without units that starts at t, rounded up.
+func (f *fixedWindow) from(t Instant) fixed {
+	start := (uint64(max(t, 1)) - 1 + f.step - 1) / f.step
+	return fixed{end: min(start+f.length, f.last)}
+}
+
+// current returns the window that a call at t comes to: that of the word or, if it
+// has ended, one that opens and has no units yet.
+func (f *fixedWindow) current(word uint64, t Instant) fixed {
+	if t < f.FreshAt(word) {
+		return f.split(word)
+	}
+	return f.from(t)
+}
+
+// starts is when a window starts, as far as its end tells: it may be before the
+// epoch if nothing was ever taken in it.
+func (f *fixedWindow) starts(w fixed) Instant {
+	return f.instant(w.end) - Instant(f.length*f.step)
+}
+
+// ahead tells whether the window has yet to open.
+func (f *fixedWindow) ahead(w fixed, t Instant) bool { return w.promised && t < f.starts(w) }
+
+// Take implements [Policy].
+func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+	t := clamped(now, f.end)
+	if n < 0 || n > f.limit {
+		return word, f.describe(word, t, Decision{RetryAfter: Never})
+	}
+	if n == 0 {
+		return word, f.describe(word, t, Decision{Allowed: true})
+	}
+	w := f.current(word, t)
+	if w.count+uint64(n) <= uint64(f.limit) {
+		w.count += uint64(n)
+	} else if w = (fixed{end: w.end + f.length, promised: true, count: uint64(n)}); w.end > f.last {
+		return word, f.describe(word, t, Decision{RetryAfter: Never}) // time stands still before it
+	}
+	start := t
+	if f.ahead(w, t) {
+		start = f.starts(w)
+	}
+	d := decide(t, start, patience)
+	if d.Allowed {
+		word = f.join(w)
+	}
+	return word, f.describe(word, t, d)
+}
+
+// describe fills in what follows from the word after the call.
+func (f *fixedWindow) describe(word uint64, t Instant, d Decision) Decision {
+	d.Limit, d.Remaining = f.limit, f.limit
+	if fresh := f.FreshAt(word); t < fresh {
+		d.ResetAfter = time.Duration(fresh - t)
+		w := f.split(word)
+		d.Remaining = max(f.limit-int64(w.count), 0)
+		if f.ahead(w, t) {
+			d.Remaining = 0
+		}
+	}
+	return d
+}
+
+// FreshAt implements [Policy]: it is when the window ends. One in which nothing was
+// taken has not opened: it is as good as none from the step on in which it would.
+func (f *fixedWindow) FreshAt(word uint64) Instant {
+	w := f.split(word)
+	if w.count == 0 && !w.promised {
+		return max(f.starts(w)-Instant(f.step)+1, 0)
+	}
+	return f.instant(w.end)
+}
+
+// Refund implements [Refunder].
+func (f *fixedWindow) Refund(word uint64, now Instant, n int64) uint64 {
+	t := clamped(now, f.end)
+	w := f.current(word, t)
+	if n < 0 {
+		w.count += asUnits(n, f.full()-w.count)
+		return f.join(w)
+	}
+	return f.lower(word, w, t, n)
+}
+
+// Cancel implements [Refunder]. A count is one of units that nobody can tell apart, so
+// that it makes no difference what others gave back.
+func (f *fixedWindow) Cancel(word, taken uint64, now Instant, n, _ int64) uint64 {
+	t := clamped(now, f.end)
+	w := f.current(word, t)
+	if took := f.split(taken); n < 0 || took.end != w.end || took.promised != w.promised {
+		return word
+	}
+	return f.lower(word, w, t, n)
+}
+
+// lower gives back up to n units of the window w, which is word's if it has any.
+func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
+	back := asUnits(n, w.count)
+	if back == 0 {
+		return word
+	}
+	if w.count -= back; w.count > 0 {
+		return f.join(w)
+	}
+	// Nobody is left in it. If it has opened it is not, and opens with the next call.
+	// If it has yet to open, there is what was before it: a window that is full. How
+	// full, and for which limit, the word forgot, so it is full for everybody.
+	if w.promised = f.ahead(w, t); w.promised {
+		w.end -= min(f.length, w.end)
+		w.count = f.full()
+	}
+	return f.join(w)
+}
+
+// Reads implements [Relative].
+func (f *fixedWindow) Reads(other Policy) bool {
+	o, ok := other.(*fixedWindow)
+	return ok && o.per == f.per && o.bits == f.bits
+}
+
+// Carry implements [Relative].
+func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
+	old, ok := from.(*fixedWindow)
+	if !ok {
+		return 0, false
+	}
+	if f.Reads(old) {
+		return word, true
+	}
+	t := clamped(now, old.end)
+	w := old.current(word, t)
+	if w.count == 0 && !w.promised {
+		return 0, true
+	}
+	start, ahead := clamped(now, f.end), old.ahead(w, t)
+	if ahead || old.per == f.per {
+		start = old.starts(w) // of the same length, it may as well end when it would have
+	}
+	next := f.from(start)
+	next.promised, next.count = ahead, min(w.count, f.full())
+	return f.join(next), true
+}
+
+// String implements [Policy].
+func (f *fixedWindow) String() string {
+	return fmt.Sprintf("fixed window of %d per %v", f.limit, f.per)
+}

@@ -1,0 +1,257 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// counter is the model of a fixed window: something that is made when it is first
+// used, and thrown away when its time is up.
+type counter struct {
+	limit, full  int64
+	step, length int64 // nanoseconds; length is a period, rounded up to steps
+	last         int64 // the latest end
+
+	window *fixedLife // the latest that was made, if it is still of interest
+	start  int64      // of the last admitted call
+}
+
+type fixedLife struct {
+	from     int64
+	promised bool // then it is shut until from
+	count    int64
+}
+
+// fixedFigures are what the documentation says about the steps in which a start is
+// kept and how many bits count, worked out by trying.
+func fixedFigures(limit int64, per time.Duration) (step, full int64) {
+	bits := 1
+	for bits < 20 && int64(1)<<bits <= int64(per/time.Microsecond) {
+		bits++
+	}
+	if limit >= int64(1)<<bits {
+		bits = 20
+	}
+	shortest := int64(1) << bits / 16
+	exact := func(step int64) bool {
+		periods := ceil(big.NewRat(int64(per), step))
+		return int64(periods)*step-int64(per) <= int64(per)/10_000
+	}
+	for parts := 1_000_000 / shortest; parts >= 1_000_000/(2*shortest); parts-- {
+		if step := 1_000_000 / parts; parts*step == 1_000_000 && step >= shortest && step <= 2*shortest && step <= 100_000 && exact(step) {
+			return step, 1<<bits - 1
+		}
+	}
+	for step = shortest; !exact(step); {
+		step++
+	}
+	return step, 1<<bits - 1
+}
+
+func newCounter(limit int64, per time.Duration) *counter {
+	step, full := fixedFigures(limit, per)
+	return &counter{
+		limit: limit, full: full, step: step,
+		length: int64(ceil(big.NewRat(int64(per), step))) * step,
+		last:   1 + ((int64(1)<<62)/(full+1)-2)*step,
+	}
+}
+
+// end is when time stands still: a window that opens later ends too late.
+func (c *counter) end() policy.Instant { return policy.Instant(c.last - c.length) }
+
+// live is the window that counts at an instant, or nil.
+func (c *counter) live(at int64) *fixedLife {
+	if c.window == nil || at >= c.window.from+c.length || c.window.count == 0 && at > c.window.from-c.step {
+		return nil
+	}
+	return c.window
+}
+
+// opened is that window, or one that opens then: its start is on a step.
+func (c *counter) opened(at int64) fixedLife {
+	if w := c.live(at); w != nil {
+		return *w
+	}
+	from := int64(1)
+	if at > 1 {
+		from += int64(ceil(big.NewRat(at-1, c.step))) * c.step
+	}
+	return fixedLife{from: from}
+}
+
+func (c *counter) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
+	at := int64(held(now, c.end()))
+	d := policy.Decision{Limit: c.limit}
+	switch w := c.opened(at); {
+	case n < 0 || n > c.limit:
+		d.RetryAfter = policy.Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		if w.count+n > c.limit {
+			w = fixedLife{from: w.from + c.length, promised: true}
+		}
+		w.count += n
+		start := at
+		if w.promised {
+			start = max(at, w.from)
+		}
+		wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
+		switch {
+		case w.from+c.length > c.last:
+			d.RetryAfter = policy.Never
+		case wait > willing:
+			d.RetryAfter = wait - willing
+		default:
+			d.Allowed, d.Wait = true, wait
+			c.window, c.start = &w, start
+		}
+	}
+	d.Remaining = c.limit
+	if w := c.live(at); w != nil {
+		d.ResetAfter = time.Duration(w.from + c.length - at)
+		if w.count == 0 {
+			d.ResetAfter = time.Duration(w.from - c.step + 1 - at)
+		}
+		d.Remaining = max(c.limit-w.count, 0)
+		if w.promised && at < w.from {
+			d.Remaining = 0
+		}
+	}
+	return d
+}
+
+func (c *counter) turn() *big.Rat { return whole(c.start) }
+
+func (c *counter) refund(now policy.Instant, n int64) *big.Rat {
+	at := int64(held(now, c.end()))
+	if n < 0 {
+		w := c.opened(at)
+		w.count += min(-max(n, -math.MaxInt64), c.full-w.count)
+		c.window = &w
+		return new(big.Rat)
+	}
+	return c.giveBack(c.live(at), at, n)
+}
+
+func (c *counter) mark() any { return *c.window }
+
+func (c *counter) cancel(now policy.Instant, taken any, n int64) *big.Rat {
+	at := int64(held(now, c.end()))
+	w, took := c.live(at), taken.(fixedLife)
+	if w == nil || w.from != took.from || w.promised != took.promised {
+		return new(big.Rat)
+	}
+	return c.giveBack(w, at, n)
+}
+
+func (c *counter) giveBack(w *fixedLife, at, n int64) *big.Rat {
+	if w == nil || n == 0 || w.count == 0 {
+		return new(big.Rat)
+	}
+	back := min(n, w.count)
+	left := *w
+	left.count -= back
+	c.window = &left
+	if left.count == 0 {
+		// A promised window follows one that was full. One that was opened was not,
+		// except for a clock that goes back.
+		if w.promised && at < w.from {
+			left = fixedLife{from: w.from - c.length, promised: true, count: c.full}
+		}
+		left.promised = left.count > 0
+	}
+	return whole(back)
+}
+
+// fixedWindowOf is a fixed window on trial.
+func fixedWindowOf(limit int64, per time.Duration) subject {
+	model := newCounter(limit, per)
+	return subject{
+		Policy:   policy.Must(policy.FixedWindow(limit, per)),
+		oracle:   model,
+		limit:    limit,
+		end:      model.end(),
+		patience: longestPatience,
+		period:   per,
+		// limit in each period that the window reaches into, and in one more
+		within: func(units, window *big.Int) bool {
+			periods := ceilInt(new(big.Rat).SetFrac(window, sixteenths(whole(int64(per)))))
+			most := periods.Add(periods, big.NewInt(1))
+			return units.Cmp(most.Mul(most, big.NewInt(limit))) <= 0
+		},
+		forgets: true, // the window before the one that was promised
+		aliases: true, // a window that is over may be any
+		joins:   true, // the window that was open at the later instant
+	}
+}
+
+const longestWindow = 366 * 24 * time.Hour
+
+var fixedWindows = kind{
+	name: "FixedWindow",
+	read: func(s *script) subject {
+		per := time.Duration(s.between(int64(time.Millisecond), int64(longestWindow)))
+		if s.byte()&1 == 0 {
+			per = per.Truncate(time.Millisecond)
+		}
+		return fixedWindowOf(s.between(1, 1_000_000), per)
+	},
+	seeds: windowSeeds([]any{time.Second, 1, 3}, []any{250*time.Millisecond + 7, 0, 3}, []any{longestWindow, 0, 2},
+		[]any{time.Millisecond, 0, 1_000_000}),
+}
+
+// windowSeeds are scripts for limits that count in windows: all of them for the
+// first of the limits, and the first of them for the others.
+func windowSeeds(limits ...[]any) (seeds [][]byte) {
+	const s, ms = time.Second, time.Millisecond
+	burst := []any{op(jumpN | one), 1, op(stay | one), op(stay | one), op(stay | one)}
+	for i, rest := range [][]any{
+		append(burst, op(beforeRetry|one), op(toRetry|one), op(stay|rest), op(stay|one), op(toReset|all)),
+		{op(jumpN | all), s, op(stay | one | patient), op(stay | all | patient), op(stay | one | patientN), s, op(stay | one),
+			op(toRetry | one), op(beforeReset | one), op(stay | giveLast), op(toReset | all)},
+		{op(jumpN | all), 5 * s, op(backN | one), ms, op(toRetry | one), op(backN | one), 10 * s, op(forwardN | rest), 11 * s,
+			op(backN | all), 4 * s, op(toReset | all)},
+		{op(jumpN | look), 0, op(stay | tooMany | patient), op(stay | most | patient), op(stay | negative | patient), 0,
+			op(stay | look), op(stay | tooMany), op(beforeReset | all), op(toReset | all)},
+		{op(jumpN | all | patient), policy.Instant(math.MaxInt64), op(stay | one), op(stay | one | patient), op(jumpN | one | patient), 1},
+		append(burst, op(stay|giveLast), op(stay|giveSomeN), 2, op(stay|rest), op(forwardN|giveOne), s, op(stay|all),
+			op(forwardN|giveAll), s, op(stay|all), op(stay|giveMost), op(stay|all)),
+		{op(jumpN | one), s, op(stay | chargeN), 7, op(stay | one), op(toRetry | one), op(toReset | all),
+			op(stay | chargeN), policy.Instant(math.MaxInt64), op(stay | one | patient), op(forwardN | giveMost), s, op(stay | all)},
+		{op(jumpN | all), s, op(stay | someN | patient), 2, op(stay | cancelN), 1, op(stay | one | patient), op(stay | cancelLast),
+			op(stay | one), op(toReset | one), op(stay | one), op(stay | cancelN), 1, op(stay | rest)},
+		// A turn that is given back before it comes.
+		{op(jumpN | one), s, op(stay | all | patient), op(stay | giveAll), op(stay | one), op(stay | one | patient), op(toRetry | one),
+			op(stay | all | patient), op(stay | cancelLast), op(stay | one)},
+	} {
+		for j, limit := range limits {
+			if i == 0 || j == 0 {
+				seeds = append(seeds, writeScript(append(limit[:len(limit):len(limit)], rest...)...))
+			}
+		}
+	}
+	return seeds
+}
+
+// FuzzFixedWindow runs scripts on one key; see trial for what is checked.
+func FuzzFixedWindow(f *testing.F) { fixedWindows.fuzz(f) }
+
+func TestFixedWindowRandomly(t *testing.T) { fixedWindows.random(t, 0, 5000) }
+
+// The corners of what FixedWindow accepts.
+func TestFixedWindowExtremes(t *testing.T) {
+	for _, per := range []time.Duration{time.Millisecond, time.Millisecond + 1, 32768 * time.Microsecond, 500 * time.Millisecond,
+		time.Second - 1, time.Second, longestWindow} {
+		for _, limit := range []int64{1, 1000, 1_000_000} {
+			s := fixedWindowOf(limit, per)
+			t.Run(fmt.Sprint(s), func(t *testing.T) { s.extremes(t) })
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestFixedWindowStories(t *testing.T) {
+	const s, ms, us = time.Second, time.Millisecond, time.Microsecond
+	for _, story := range []struct {
+		name  string
+		limit int64
+		per   time.Duration
+		steps []step
+	}{
+		{"a window opens with the first call, and the next after it", 3, s, []step{
+			{at: 10*s + 1, take: 1, allowed: passes, remaining: 2, reset: s},
+			{at: 10*s + 900*ms + 1, take: 2, allowed: passes, remaining: 0, reset: 100 * ms},
+			{at: 10*s + 900*ms + 1, take: 1, allowed: refused, retry: 100 * ms, reset: 100 * ms},
+			{at: 11 * s, take: 1, allowed: refused, retry: 1, reset: 1},
+			// Twice the limit in little time, as the window starts anew.
+			{at: 11*s + 1, take: 3, allowed: passes, remaining: 0, reset: s},
+			{at: 12*s + 5*ms + 1, take: 1, allowed: passes, remaining: 2, reset: s},
+		}},
+		{"what can never be had", 2, s, []step{
+			{at: 1, take: 3, patience: time.Hour, allowed: refused, remaining: 2, retry: policy.Never},
+			{at: 1, take: -1, allowed: refused, remaining: 2, retry: policy.Never},
+			{at: 1, take: 0, allowed: passes, remaining: 2},
+			{at: 1, take: 1, allowed: passes, remaining: 1, reset: s},
+			{at: 1, take: 3, allowed: refused, remaining: 1, retry: policy.Never, reset: s},
+		}},
+		{"a start between two steps of 100µs is rounded up", 2, s, []step{
+			{at: s + 2, take: 1, allowed: passes, remaining: 1, reset: s + 100*us - 1},
+			{at: s + 3, take: 1, allowed: passes, remaining: 0, reset: s + 100*us - 2},
+			{at: 2*s + 100*us, take: 1, allowed: refused, retry: 1, reset: 1},
+			// From there on it is a second.
+			{at: 2*s + 100*us + 1, take: 2, allowed: passes, remaining: 0, reset: s},
+		}},
+		{"the patient fill the windows to come", 3, s, []step{
+			{at: 1, take: 2, patience: s, allowed: passes, remaining: 1, reset: s},
+			{at: 1, take: 2, patience: s, allowed: passes, wait: s, reset: 2 * s},
+			// Nobody overtakes, though a unit was left in the first window.
+			{at: 1, take: 1, allowed: refused, retry: s, reset: 2 * s},
+			{at: 500*ms + 1, take: 1, patience: s, allowed: passes, wait: 500 * ms, reset: 1500 * ms},
+			{at: 500*ms + 1, take: 1, patience: s, allowed: refused, retry: 500 * ms, reset: 1500 * ms},
+			{at: 500*ms + 1, take: 1, patience: 1500 * ms, allowed: passes, wait: 1500 * ms, reset: 2500 * ms},
+			{at: 500*ms + 1, take: 2, patience: 1500*ms - 1, allowed: refused, retry: 1, reset: 2500 * ms},
+			{at: 2 * s, take: 1, allowed: refused, retry: 1, reset: s + 1},
+			{at: 2*s + 1, take: 3, allowed: refused, remaining: 2, retry: s, reset: s},
+			{at: 2*s + 1, take: 2, allowed: passes, reset: s},
+		}},
+		{"a clock that goes back joins the window that was open", 2, s, []step{
+			{at: 60*s + 1, take: 1, allowed: passes, remaining: 1, reset: s},
+			{at: 50*s + 1, take: 0, allowed: passes, remaining: 1, reset: 11 * s},
+			{at: 50*s + 1, take: 1, allowed: passes, remaining: 0, reset: 11 * s},
+			{at: -5 * s, take: 1, allowed: refused, retry: 61*s + 1, reset: 61*s + 1},
+			{at: 60*s + 1, take: 1, allowed: refused, retry: s, reset: s},
+			{at: 61*s + 1, take: 1, allowed: passes, remaining: 1, reset: s},
+		}},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			p, err := policy.FixedWindow(story.limit, story.per)
+			require.NoError(t, err)
+			follow(t, p, story.limit, 0, story.steps)
+		})
+	}
+}
+
+func TestFixedWindowGivesBack(t *testing.T) {
+	const s = time.Second
+	p := policy.Must(policy.FixedWindow(3, s))
+	r := p.(policy.Refunder)
+	first, _ := p.Take(0, 1, 2, 0)
+	second, _ := p.Take(first, 1, 1, 0)
+
+	follow(t, p, 3, r.Refund(second, 1, 2), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
+	follow(t, p, 3, r.Refund(second, 1, math.MaxInt64), []step{{at: 1, take: 0, allowed: passes, remaining: 3}})
+	assert.Equal(t, second, r.Refund(second, policy.Instant(s+1), 2), "the window has ended")
+
+	// Undone as long as the window is the latest.
+	follow(t, p, 3, r.Cancel(second, first, 5, 2, 0), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
+	promised, d := p.Take(second, 1, 1, s)
+	require.Equal(t, s, d.Wait)
+	assert.Equal(t, promised, r.Cancel(promised, first, 1, 2, 0), "a later window was promised")
+	assert.Equal(t, second, r.Cancel(second, first, policy.Instant(s+1), 2, 0), "it has ended")
+	assert.Equal(t, second, r.Cancel(second, promised, 1, 1, 0), "it was of another window")
+	assert.Equal(t, second, r.Cancel(second, first, 1, math.MinInt64, 0))
+
+	// A promised window that nobody is left in leaves the full one before it.
+	for _, back := range []uint64{r.Refund(promised, 1, 1), r.Cancel(promised, promised, 1, 1, 0)} {
+		follow(t, p, 3, back, []step{
+			{at: 1, take: 1, allowed: refused, retry: s, reset: s},
+			{at: s + 1, take: 0, allowed: passes, remaining: 3},
+		})
+	}
+	// When its time has come it is just a window that has not opened.
+	follow(t, p, 3, r.Refund(promised, policy.Instant(s+1), 1), []step{{at: s + 1, take: 0, allowed: passes, remaining: 3}})
+
+	// A debt ends with the window.
+	follow(t, p, 3, r.Refund(second, 1, -5), []step{
+		{at: 1, take: 1, allowed: refused, retry: s, reset: s},
+		{at: s + 1, take: 3, allowed: passes, reset: s},
+	})
+	debt := r.Refund(0, 1, -5) // opens one
+	follow(t, p, 3, r.Refund(debt, 1, 2), []step{{at: 1, take: 1, allowed: refused, retry: s, reset: s}})
+	follow(t, p, 3, r.Refund(debt, 1, 4), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
+	// All that can be charged is a count of 20 bits, less one.
+	deepest := r.Refund(second, 1, math.MinInt64)
+	assert.Equal(t, deepest, r.Refund(deepest, 1, -1))
+	follow(t, p, 3, r.Refund(deepest, 1, 1<<20-2), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
+}
+
+// A window lasts at least its period, and at most a step more; whole milliseconds are
+// on steps. The table is the documentation's: 100µs at most, a 4000th of the period
+// up to a million a second.
+func TestFixedWindowSteps(t *testing.T) {
+	for _, c := range []struct {
+		limit     int64
+		per, step time.Duration
+	}{
+		{1, time.Millisecond, 64}, {1000, time.Millisecond, 64}, {1024, time.Millisecond, 100_000},
+		{1, time.Millisecond + 1, 64}, {1, 10 * time.Millisecond, 1250}, {1, 100 * time.Millisecond, 10_000},
+		{100_000, 100 * time.Millisecond, 10_000}, {1_000_000, 100 * time.Millisecond, 100_000}, {1, 500 * time.Millisecond, 40_000},
+		{1, 999 * time.Millisecond, 100_000}, {1_000_000, time.Second, 100_000}, {1, time.Minute, 100_000}, {1, longestWindow, 100_000},
+	} {
+		t.Run(fmt.Sprint(c.limit, c.per), func(t *testing.T) {
+			p := policy.Must(policy.FixedWindow(c.limit, c.per))
+			step, _ := fixedFigures(c.limit, c.per)
+			assert.Equal(t, c.step, time.Duration(step))
+			_, onStep := p.Take(0, 1, 1, 0)
+			_, after := p.Take(0, 2, 1, 0)
+			assert.Equal(t, onStep.ResetAfter+c.step-1, after.ResetAfter)
+			assert.GreaterOrEqual(t, onStep.ResetAfter, c.per)
+			if c.per%time.Millisecond == 0 {
+				assert.Equal(t, c.per, onStep.ResetAfter)
+			}
+		})
+	}
+	rng := rand.New(rand.NewPCG(7, 8))
+	for range 20_000 {
+		per := time.Millisecond + time.Duration(rng.Int64N(int64(longestWindow-time.Millisecond))>>rng.UintN(35))
+		limit := 1 + rng.Int64N(1_000_000)>>rng.UintN(20)
+		p := policy.Must(policy.FixedWindow(limit, per))
+		_, first := p.Take(0, 1, 1, 0)
+		_, worst := p.Take(0, 2, 1, 0)
+		about := fmt.Sprint(p, " lasts ", first.ResetAfter, ", at worst ", worst.ResetAfter)
+		require.GreaterOrEqual(t, first.ResetAfter, per, about)
+		require.LessOrEqual(t, first.ResetAfter-per, per/10_000, about)
+		require.LessOrEqual(t, worst.ResetAfter-first.ResetAfter, 100*time.Microsecond, about)
+		if limit <= int64(per/time.Microsecond) {
+			require.LessOrEqual(t, worst.ResetAfter-first.ResetAfter, per/4000, about)
+		}
+		if ms := per.Truncate(time.Millisecond); per > ms {
+			p := policy.Must(policy.FixedWindow(limit, ms))
+			word, _ := p.Take(0, 1, 1, 0)
+			require.Equal(t, policy.Instant(ms+1), p.FreshAt(word), "%v", p)
+		}
+	}
+}
+
+// In the long run the rate is the one asked for, or less by 100 parts per million.
+func TestFixedWindowRate(t *testing.T) {
+	for _, per := range []time.Duration{time.Millisecond, time.Millisecond + 1, 3*time.Millisecond + 1234, 77_777_777, time.Second, time.Minute, time.Hour + 7} {
+		for _, limit := range []int64{1, 10, 1000} {
+			for _, patient := range []bool{false, true} {
+				const windows = 200
+				p := policy.Must(policy.FixedWindow(limit, per))
+				took := rateOf(t, p, limit, windows, patient)
+				assert.GreaterOrEqual(t, took, windows*per, "%v", p)
+				// The first may have opened between two steps.
+				assert.LessOrEqual(t, took, windows*(per+per/10_000)+100*time.Microsecond, "%v", p)
+			}
+		}
+	}
+}
+
+// The bound is attained: twice the limit within a period, which no window sees more of.
+func TestFixedWindowBoundIsAttained(t *testing.T) {
+	p := policy.Must(policy.FixedWindow(10, time.Second))
+	word, _ := p.Take(0, 1, 1, 0)
+	word, last := p.Take(word, policy.Instant(time.Second), 9, 0) // its last nanosecond
+	assert.True(t, last.Allowed)
+	_, next := p.Take(word, policy.Instant(time.Second+1), 10, 0)
+	assert.True(t, next.Allowed)
+}
+
+// Time stands still 9 years after the epoch at the earliest.
+func TestFixedWindowAtTheEndOfTime(t *testing.T) {
+	for _, per := range []time.Duration{time.Millisecond, 32769 * time.Microsecond, time.Second - 1, time.Second, longestWindow} {
+		p := policy.Must(policy.FixedWindow(3, per))
+		nineYears := policy.Instant(9 * year)
+		word, d := p.Take(0, nineYears, 3, 0)
+		require.True(t, d.Allowed)
+		assert.Less(t, nineYears, p.FreshAt(word), "%v", p)
+		assert.LessOrEqual(t, d.ResetAfter, per+100*time.Microsecond)
+
+		word, _ = p.Take(0, math.MaxInt64, 3, 0)
+		_, d = p.Take(word, math.MaxInt64, 1, math.MaxInt64)
+		assert.Equal(t, policy.Never, d.RetryAfter)
+	}
+}
+
+// The last end that a word can hold can be reached, and not a step more.
+func TestFixedWindowLastWord(t *testing.T) {
+	const per, step = time.Second, 100 * time.Microsecond
+	p := policy.Must(policy.FixedWindow(3, per))
+	last := policy.Instant(1 + (1<<42-2)*int64(step))
+	for late, allowed := range map[time.Duration]bool{0: true, step: false} {
+		word, d := p.Take(0, last-2*policy.Instant(per)+policy.Instant(late), 3, 0)
+		require.True(t, d.Allowed)
+		next, d := p.Take(word, math.MaxInt64, 3, math.MaxInt64)
+		assert.Equal(t, allowed, d.Allowed)
+		if allowed {
+			assert.Equal(t, last, p.FreshAt(next))
+		} else {
+			assert.Equal(t, policy.Never, d.RetryAfter)
+		}
+	}
+}
+
+// More than a million units a second are counted in coarser steps, and the words of
+// the two are not the same. A window of the same length is carried over with its end.
+func TestFixedWindowFamilies(t *testing.T) {
+	const ms = time.Millisecond
+	fine, coarse := policy.Must(policy.FixedWindow(1000, ms)), policy.Must(policy.FixedWindow(2000, ms))
+	assert.False(t, fine.(policy.Relative).Reads(coarse))
+	assert.True(t, fine.(policy.Relative).Reads(policy.Must(policy.FixedWindow(1023, ms))))
+
+	now := policy.Instant(1 + 5*ms)
+	word, _ := coarse.Take(0, now, 1500, 0)
+	carried, ok := fine.(policy.Relative).Carry(coarse, word, now+policy.Instant(ms/2))
+	require.True(t, ok)
+	follow(t, fine, 1000, carried, []step{{at: 5*ms + ms/2 + 1, take: 1, allowed: refused, retry: ms / 2, reset: ms / 2}})
+
+	word, _ = fine.Take(0, now, 300, 0)
+	carried, ok = coarse.(policy.Relative).Carry(fine, word, now+policy.Instant(ms/2))
+	require.True(t, ok)
+	follow(t, coarse, 2000, carried, []step{{at: 5*ms + ms/2 + 1, take: 0, allowed: passes, remaining: 1700, reset: ms / 2}})
+	few := policy.Must(policy.FixedWindow(30, time.Second))
+	carried, _ = few.(policy.Relative).Carry(fine, word, now)
+	carried = few.(policy.Refunder).Refund(carried, now, 270)
+	follow(t, few, 30, carried, []step{{at: 5*ms + 1, take: 0, allowed: passes, reset: time.Second}}) // all 300 count
+	empty := fine.(policy.Refunder).Refund(word, now, 300)
+	carried, _ = coarse.(policy.Relative).Carry(fine, empty, 1)
+	assert.Zero(t, carried, "nothing was taken")
+}
+
+func ExampleFixedWindow() {
+	limit := policy.Must(policy.FixedWindow(100, time.Hour))
+	fmt.Println(limit)
+
+	now := policy.Instant(1)
+	word, d := limit.Take(0, now, 98, 0)
+	fmt.Println(d.Allowed, d.Remaining, "remain, and start anew in", d.ResetAfter)
+
+	now += policy.Instant(59 * time.Minute)
+	_, d = limit.Take(word, now, 3, 0)
+	fmt.Println(d.Allowed, "retry after", d.RetryAfter)
+	// Output:
+	// fixed window of 100 per 1h0m0s
+	// true 2 remain, and start anew in 1h0m0s
+	// false retry after 1m0s
+}

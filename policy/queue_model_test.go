@@ -1,0 +1,184 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// endOfQueue is the instant at which time stands still for a queue: the last
+// whole nanosecond at which one call can leave and capacity units queue.
+func endOfQueue(capacity, count int64, per time.Duration) policy.Instant {
+	return policy.Instant(floor(sub(lastEmpty, mul(add(whole(capacity), whole(1)), unitTime(count, per)))))
+}
+
+// line is the model of a queue: people in a line, one let through every unit
+// nanoseconds. It is counted in people; who comes as several is let through with
+// the first of them, and the others still take their time at the door.
+type line struct {
+	capacity int64
+	unit     *big.Rat
+	end      policy.Instant
+
+	free  *big.Rat // the instant from which the door is free
+	start *big.Rat // when the last admitted call may start
+	last  int64    // and how many it was
+}
+
+func newLine(capacity, count int64, per time.Duration) *line {
+	return &line{
+		capacity: capacity, unit: unitTime(count, per), end: endOfQueue(capacity, count, per),
+		free: new(big.Rat),
+	}
+}
+
+// waiting is how many stand in line, parts of one counting, if one comes now.
+func (l *line) waiting(at *big.Rat) *big.Rat {
+	return new(big.Rat).Quo(positive(sub(l.free, at)), l.unit)
+}
+
+func (l *line) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
+	at := whole(int64(held(now, l.end)))
+	d := policy.Decision{Limit: l.capacity + 1}
+	before := l.waiting(at)
+	switch {
+	case n < 0 || n > l.capacity+1:
+		d.RetryAfter = policy.Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		room := whole(l.capacity - (n - 1)) // who may stand before the first of them
+		turn := mul(before, l.unit)
+		until := mul(room, l.unit)
+		if patience > 0 {
+			until = least(until, whole(int64(patience)))
+		}
+		if turn.Cmp(until) > 0 {
+			d.RetryAfter = policy.Never
+			if after := ceil(sub(turn, until)); after <= time.Duration(l.end-held(now, l.end)) {
+				d.RetryAfter = after
+			}
+			break
+		}
+		d.Allowed, d.Wait = true, ceil(turn)
+		l.start, l.last = add(at, turn), n
+		l.free = add(l.start, mul(whole(n), l.unit))
+	}
+	after := l.waiting(at)
+	if fit := sub(whole(l.capacity+1), after); fit.Cmp(whole(1)) >= 0 {
+		d.Remaining = floor(fit)
+	}
+	d.ResetAfter = ceil(mul(after, l.unit))
+	return d
+}
+
+func (l *line) turn() *big.Rat { return l.start }
+
+func (l *line) refund(now policy.Instant, n int64) *big.Rat {
+	at := whole(int64(held(now, l.end)))
+	inLine := l.waiting(at)
+	if n < 0 {
+		l.free = least(lastEmpty, add(at, mul(sub(inLine, whole(n)), l.unit)))
+		return new(big.Rat)
+	}
+	back := least(whole(n), inLine)
+	if back.Sign() > 0 {
+		l.free = sub(l.free, mul(back, l.unit))
+	}
+	return back
+}
+
+func (l *line) mark() any { return l.free }
+
+func (l *line) cancel(now policy.Instant, taken any, n int64) *big.Rat {
+	if taken.(*big.Rat).Cmp(l.free) != 0 {
+		return new(big.Rat) // somebody stands behind, or did
+	}
+	return l.refund(now, n)
+}
+
+// queueOf is a queue on trial.
+func queueOf(capacity, count int64, per time.Duration) subject {
+	model := newLine(capacity, count, per)
+	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
+	return subject{
+		Policy:   policy.Must(policy.Queue(capacity, count, per)),
+		oracle:   model,
+		choker:   true,
+		limit:    capacity + 1,
+		end:      model.end,
+		patience: longestDrain, // and of no consequence
+		period:   max(ceil(model.unit), 1),
+		// units <= those of the last call + count*window/per: any window has one.
+		within: func(units, window *big.Int) bool {
+			var over, left big.Int
+			over.Mul(over.Sub(units, big.NewInt(model.last)), length)
+			return over.Cmp(left.Mul(window, big.NewInt(count))) <= 0
+		},
+		queues: ceil(mul(whole(capacity), model.unit)),
+	}
+}
+
+var queues = kind{
+	name: "Queue",
+	read: func(s *script) subject {
+		const fastest = 100 // nanoseconds a unit
+		per := time.Duration(s.between(fastest, int64(year)))
+		count := s.between(1, int64(per)/fastest)
+		capacity := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
+		return queueOf(capacity, count, per)
+	},
+	seeds: queueSeeds(),
+}
+
+func queueScript(capacity, count int64, per time.Duration, rest ...any) []byte {
+	return writeScript(per, count, capacity, rest)
+}
+
+func queueSeeds() [][]byte {
+	const s = time.Second
+	row := []any{op(jumpN | one), 1, op(stay | one), op(stay | one), op(stay | one)}
+	late := endOfQueue(2, 1, s)
+	return [][]byte{
+		queueScript(3, 1, s, row, op(stay|one), op(beforeRetry|one), op(toRetry|one), op(stay|one)),
+		queueScript(0, 1, s, row, op(beforeRetry|one), op(toRetry|one), op(stay|one)),
+		queueScript(2, 700_000, s, row, op(toRetry|one), op(toRetry|all), op(toReset|all), op(stay|one)),
+		queueScript(5, 16, 1601, op(jumpN|someN), 1, 3, op(stay|one|patientN), 100, op(toRetry|one|patientN), 300,
+			op(stay|rest), op(stay|one|patient), op(toReset|all)),
+		queueScript(16, 1, year, row, op(stay|rest|patient), op(stay|one|patient), op(toRetry|one)),
+		queueScript(2, 1, s, op(jumpN|all), late-1, op(forwardN|one), 1, op(forwardN|one|patient), 1, op(toReset|one)),
+		queueScript(4, 100, s, op(jumpN|all), 5*s, op(backN|one), time.Millisecond, op(toRetry|one), op(backN|one), 10*s),
+		queueScript(3, 1, s, row, op(stay|giveLast), op(stay|giveSomeN), 2, op(stay|rest), op(toReset|giveOne), op(stay|all),
+			op(stay|chargeN), 7, op(stay|one), op(toRetry|one), op(stay|giveMost), op(stay|all)),
+		queueScript(3, 1, s, op(jumpN|someN), s, 2, op(stay|one), op(stay|cancelN), 1, op(stay|cancelLast), op(stay|cancelLast), op(stay|all)),
+	}
+}
+
+// FuzzQueue runs scripts on one key; see trial for what is checked.
+func FuzzQueue(f *testing.F) { queues.fuzz(f) }
+
+func TestQueueRandomly(t *testing.T) { queues.random(t, 0, 5000) }
+
+// The corners of what Queue accepts.
+func TestQueueExtremes(t *testing.T) {
+	for _, l := range []struct {
+		capacity, count int64
+		per             time.Duration
+	}{
+		{0, 1, 1},
+		{0, 1, longestDrain},
+		{1, 16, 1},
+		{5, 1, time.Second},
+		{16, 1, year},
+		{16*int64(longestDrain) - 1, 16, 1},
+		{0, math.MaxInt64, math.MaxInt64},
+		{540431954, 1, time.Second},
+	} {
+		s := queueOf(l.capacity, l.count, l.per)
+		t.Run(fmt.Sprint(s), func(t *testing.T) { s.extremes(t) })
+	}
+}

@@ -1,0 +1,280 @@
+package policy
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// slidingWindow keeps in a key's word the number of a window and the counts of
+// that window and of the one before it. Windows lie at the multiples of per.
+//
+// The sliding window of a call is the period that ends with it: per instants, its
+// own the last. Of the window before the call's own it covers the instants that
+// its own has not reached yet.
+type slidingWindow struct {
+	limit int64
+	per   time.Duration
+	bits  uint   // of each count; what is left of a word is the number
+	last  uint64 // the highest number that a word can hold
+	end   Instant
+}
+
+// SlidingWindow returns the sliding window that is counted in two: windows lie at
+// the multiples of per, and what was taken in the current one counts in full, what
+// was taken in the one before counts by the share of it that the period which ends
+// now still covers, rounded up. It was made known by Cloudflare, and is what many
+// gateways call a sliding window. Choose it where [FixedWindow] would let too much
+// pass at once around the end of a window, and the wish is still "so many per so
+// long" rather than a rate: what is taken comes back little by little, in the
+// window after the one in which it was taken.
+//
+// In any window of length t it admits at most limit + limit*t/per, as a [Funnel] of
+// that limit does.
+//
+// It supposes that the units of the window before were spread evenly over it. A log
+// of all timestamps supposes nothing. Beside one, this counts up to limit-1 units
+// too few, when they all came at the end of the window before, and may admit
+// 2*limit-1 in less than per where the log admits limit. And it counts up to limit
+// units too many, when they all came at the beginning: the last of them comes back
+// as much as a nanosecond short of per later than in the log, so that all of the
+// limit can be taken at once again up to two periods, less a nanosecond, after it
+// was. It never refuses what a log over twice the period admits. Beside a ring
+// of ten sub-windows, the current and nine before it, which errs by less than one of
+// them, it counts up to nine tenths of the limit too few, and up to limit too many.
+//
+// The share is worked out to the nanosecond and exactly, so the rate in the long run
+// is the one asked for: who takes whatever is there and comes back when told takes
+// limit in every period. Nothing is rounded but the units that count, up.
+//
+// per is between a nanosecond and 366 days. The word has room for counts up to 4095
+// if per is a millisecond, 131071 if a second, 1048575 if a minute and 8388607 if an
+// hour; a higher limit is refused, as is one below 1. The error is a *[FieldError].
+//
+// Who waits is counted in the window in which his turn is; until it begins, those
+// who come are treated as if it just did, so nobody overtakes. That holds for a
+// clock that goes backwards as well: it mints nothing, and callers whose clock
+// lags behind the beginning of a window that others are in already have to come
+// back when it begins. Time stands still for a sliding window 9 years after the
+// epoch at the earliest, and patience beyond 9 years counts as 9.
+//
+// Units are given back to the current window, or to the one that a turn was promised
+// in last, and never to the one before: those of a take that had to wait for a
+// later window come back no earlier than that window begins. A take can be undone
+// whole as long as its window is one of the two in the word. A debt, which may
+// reach what a count can hold, weighs like units that were taken, through the next
+// window as well.
+//
+// All sliding windows are of one family. Where another limit comes with a call
+// (TakeWith) it must be of the same per. Where one of another per takes over for good
+// (SetPolicy), what counts at that instant, up to the limit, counts as taken then or,
+// if turns are promised, when the last of those is.
+func SlidingWindow(limit int64, per time.Duration) (Policy, error) {
+	if err := windowFault("SlidingWindow", limit, per, 1); err != nil {
+		return nil, err
+	}
+	// The number needs so many bits to last; what is left is for two counts.
+	number := bits.Len64((lastingTime + uint64(per) - 1) / uint64(per))
+	count := uint(63-number) / 2
+	if most := int64(1)<<count - 1; limit > most {
+		return nil, &FieldError{Of: "SlidingWindow", Field: "limit", Value: limit, Want: fmt.Sprintf(
+			"at most %d: a word that lasts 9 years at %v a window holds no higher counts", most, per)}
+	}
+	last := uint64(1)<<(63-2*count) - 2 // MaxWord is above all words of it
+	return &slidingWindow{
+		limit: limit, per: per, bits: count,
+		last: last, end: Instant((last+1)*uint64(per) - 1),
+	}, nil
+}
+
+// sliding is a word, taken apart.
+type sliding struct {
+	number uint64 // of the current window: it begins at number*per
+	before uint64 // the count of the window before it
+	count  uint64
+}
+
+func (s *slidingWindow) full() uint64 { return 1<<s.bits - 1 }
+
+func (s *slidingWindow) split(word uint64) sliding {
+	return sliding{
+		number: min(word>>(2*s.bits), s.last), // no word of ours is above that
+		before: word >> s.bits & s.full(),
+		count:  word & s.full(),
+	}
+}
+
+func (s *slidingWindow) join(w sliding) uint64 {
+	return w.number<<(2*s.bits) | w.before<<s.bits | w.count
+}
+
+// begins is when a window begins.
+func (s *slidingWindow) begins(number uint64) Instant { return Instant(number * uint64(s.per)) }
+
+// at returns the counts for a call at t, and how much of its window has passed.
+// If that window was not reached yet, the call is treated as if it just began.
+func (s *slidingWindow) at(word uint64, t Instant) (w sliding, passed uint64) {
+	w = s.split(word)
+	number := uint64(t) / uint64(s.per)
+	if number < w.number {
+		return w, 0
+	}
+	switch number - w.number {
+	case 0:
+	case 1:
+		w = sliding{number: number, before: w.count}
+	default:
+		w = sliding{number: number}
+	}
+	return w, uint64(t) - number*uint64(s.per)
+}
+
+// used is how many units count in w when so much of it has passed.
+func (s *slidingWindow) used(w sliding, passed uint64) uint64 {
+	if w.before == 0 {
+		return w.count
+	}
+	hi, lo := bits.Mul64(w.before, uint64(s.per)-1-passed)
+	weighed, rest := bits.Div64(hi, lo, uint64(s.per)) // less than w.before
+	if rest > 0 {
+		weighed++
+	}
+	return w.count + weighed
+}
+
+// fits returns the window in which n more units first fit, not before passed in w,
+// and how much of it has passed then. n is at most the limit.
+func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
+	limit, per := uint64(s.limit), uint64(s.per)
+	if w.count+n > limit {
+		w, passed = sliding{number: w.number + 1, before: w.count}, 0
+	}
+	room := limit - n - w.count // for the units of the window before
+	if room >= w.before {
+		return w, passed
+	}
+	// They count room at most while the share still covered is this long.
+	hi, lo := bits.Mul64(room, per)
+	covered, _ := bits.Div64(hi, lo, w.before)
+	return w, max(passed, per-1-min(covered, per-1))
+}
+
+// Take implements [Policy].
+func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+	t := clamped(now, s.end)
+	if n < 0 || n > s.limit {
+		return word, s.describe(word, t, Decision{RetryAfter: Never})
+	}
+	if n == 0 {
+		return word, s.describe(word, t, Decision{Allowed: true})
+	}
+	w, passed := s.at(word, t)
+	w, passed = s.fits(w, passed, uint64(n))
+	if w.number > s.last {
+		return word, s.describe(word, t, Decision{RetryAfter: Never}) // time stands still before it
+	}
+	d := decide(t, s.begins(w.number)+Instant(passed), patience)
+	if d.Allowed {
+		w.count += uint64(n)
+		word = s.join(w)
+	}
+	return word, s.describe(word, t, d)
+}
+
+// describe fills in what follows from the word after the call.
+func (s *slidingWindow) describe(word uint64, t Instant, d Decision) Decision {
+	d.Limit = s.limit
+	w, passed := s.at(word, t)
+	if s.begins(w.number) <= t {
+		d.Remaining = max(s.limit-int64(s.used(w, passed)), 0)
+	}
+	d.ResetAfter = time.Duration(max(s.FreshAt(word)-t, 0))
+	return d
+}
+
+// FreshAt implements [Policy]: it is the last nanosecond of the window after the
+// last one in which anything was taken, when none of that is covered any more.
+func (s *slidingWindow) FreshAt(word uint64) Instant {
+	switch w := s.split(word); {
+	case w.count > 0:
+		return s.begins(w.number+2) - 1
+	case w.before > 0:
+		return s.begins(w.number+1) - 1
+	default:
+		return s.begins(w.number)
+	}
+}
+
+// Refund implements [Refunder].
+func (s *slidingWindow) Refund(word uint64, now Instant, n int64) uint64 {
+	t := clamped(now, s.end)
+	w, _ := s.at(word, t)
+	if n < 0 {
+		w.count += asUnits(n, s.full()-w.count)
+		return s.join(w)
+	}
+	back := asUnits(n, w.count)
+	if back == 0 {
+		return word
+	}
+	w.count -= back
+	return s.join(w)
+}
+
+// Cancel implements [Refunder]. A count is one of units that nobody can tell apart, so
+// that it makes no difference what others gave back.
+func (s *slidingWindow) Cancel(word, taken uint64, now Instant, n, _ int64) uint64 {
+	t := clamped(now, s.end)
+	if n < 0 || t >= s.FreshAt(word) {
+		return word
+	}
+	w := s.split(word)
+	count := &w.count
+	switch s.split(taken).number {
+	case w.number:
+	case w.number - 1:
+		count = &w.before
+	default:
+		return word
+	}
+	back := asUnits(n, *count)
+	if back == 0 {
+		return word
+	}
+	*count -= back
+	return s.join(w)
+}
+
+// Reads implements [Relative].
+func (s *slidingWindow) Reads(other Policy) bool {
+	o, ok := other.(*slidingWindow)
+	return ok && o.per == s.per
+}
+
+// Carry implements [Relative].
+func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
+	old, ok := from.(*slidingWindow)
+	if !ok {
+		return 0, false
+	}
+	if s.Reads(old) {
+		return word, true
+	}
+	t := clamped(now, old.end)
+	if t >= old.FreshAt(word) {
+		return 0, true
+	}
+	// More counts than the old limit allows as long as turns are ahead: the last of
+	// them is when it allows nothing more, but no less either.
+	w, passed := old.at(word, t)
+	used := old.used(w, passed)
+	turn, passed := old.fits(w, passed, 0)
+	start := max(clamped(now, s.end), old.begins(turn.number)+Instant(passed))
+	number := min(uint64(start)/uint64(s.per), s.last)
+	return s.join(sliding{number: number, count: min(used, uint64(s.limit))}), true
+}
+
+// String implements [Policy].
+func (s *slidingWindow) String() string {
+	return fmt.Sprintf("sliding window of %d per %v", s.limit, s.per)
+}

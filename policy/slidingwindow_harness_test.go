@@ -1,0 +1,205 @@
+package policy_test
+
+import (
+	"fmt"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// twoWindows is the model of a sliding window: a list of what was taken in which
+// window, from which everything is counted anew each time, in fractions. When
+// something fits or has gone is found by looking for it.
+type twoWindows struct {
+	limit, full int64
+	per         int64
+	last        int64 // the highest number of a window
+
+	taken  []batch
+	number int64 // of the latest window in which anything was recorded
+	start  int64 // of the last admitted call
+}
+
+// batch is what was recorded at once.
+type batch struct{ in, units int64 }
+
+// slidingFigures are how many bits the documentation leaves for a count: half of
+// what the numbers of the windows of 9 years leave.
+func slidingFigures(per time.Duration) (bits int) {
+	number := 0
+	for windows := ceilInt(big.NewRat(1<<58, int64(per))).Int64(); windows > 0; windows >>= 1 {
+		number++
+	}
+	return (63 - number) / 2
+}
+
+func newTwoWindows(limit int64, per time.Duration) *twoWindows {
+	bits := slidingFigures(per)
+	return &twoWindows{limit: limit, full: 1<<bits - 1, per: int64(per), last: 1<<(63-2*bits) - 2}
+}
+
+func (m *twoWindows) end() policy.Instant { return policy.Instant((m.last+1)*m.per - 1) }
+
+// window is the one that a call at an instant is in, and how much of it has passed.
+func (m *twoWindows) window(at int64) (number, passed int64) {
+	number = at / m.per
+	if number < m.number {
+		return m.number, 0
+	}
+	return number, at % m.per
+}
+
+func (m *twoWindows) in(window int64) (units int64) {
+	for _, b := range m.taken {
+		if b.in == window {
+			units += b.units
+		}
+	}
+	return units
+}
+
+// used counts the current window, and the covered share of the one before it.
+func (m *twoWindows) used(at int64) int64 {
+	number, passed := m.window(at)
+	before := mul(whole(m.in(number-1)), big.NewRat(m.per-1-passed, m.per))
+	return m.in(number) + int64(ceil(before))
+}
+
+// first is the first instant, not before at, at which at most so many units count
+// and the latest window has begun. Ever fewer do.
+func (m *twoWindows) first(at, units int64) int64 {
+	at = max(at, m.number*m.per)
+	number, _ := m.window(at)
+	for late := (number+2)*m.per - 1; at < late; { // nothing counts then
+		if middle := at + (late-at)/2; m.used(middle) <= units {
+			late = middle
+		} else {
+			at = middle + 1
+		}
+	}
+	return at
+}
+
+func (m *twoWindows) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
+	at := int64(held(now, m.end()))
+	d := policy.Decision{Limit: m.limit}
+	switch {
+	case n < 0 || n > m.limit:
+		d.RetryAfter = policy.Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		start := m.first(at, m.limit-n)
+		wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
+		switch {
+		case start/m.per > m.last:
+			d.RetryAfter = policy.Never
+		case wait > willing:
+			d.RetryAfter = wait - willing
+		default:
+			d.Allowed, d.Wait = true, wait
+			m.start = start
+			m.record(start, n)
+		}
+	}
+	if at >= m.number*m.per {
+		d.Remaining = max(m.limit-m.used(at), 0)
+	}
+	d.ResetAfter = time.Duration(m.first(at, 0) - at)
+	return d
+}
+
+// record adds units in the window of an instant, and forgets what can count no more.
+func (m *twoWindows) record(at, units int64) {
+	number, _ := m.window(at)
+	oldest := number - 1
+	m.number = number
+	kept := []batch{{in: number, units: units}}
+	for _, b := range m.taken {
+		if b.in >= oldest {
+			kept = append(kept, b)
+		}
+	}
+	m.taken = kept
+}
+
+func (m *twoWindows) turn() *big.Rat { return whole(m.start) }
+
+func (m *twoWindows) mark() any { return m.number }
+
+func (m *twoWindows) refund(now policy.Instant, n int64) *big.Rat {
+	at := int64(held(now, m.end()))
+	number, _ := m.window(at)
+	if n < 0 {
+		room := m.full - m.in(number)
+		if -n > 0 {
+			room = min(room, -n) // MinInt64 is more than any
+		}
+		m.record(at, room)
+		return new(big.Rat)
+	}
+	back := min(n, m.in(number))
+	if back > 0 {
+		m.record(at, -back)
+	}
+	return whole(back)
+}
+
+func (m *twoWindows) cancel(now policy.Instant, taken any, n int64) *big.Rat {
+	at := int64(held(now, m.end()))
+	number := taken.(int64)
+	if m.first(at, 0) <= at || number < m.number-1 {
+		return new(big.Rat)
+	}
+	back := min(n, m.in(number))
+	m.taken = append(m.taken, batch{in: number, units: -back})
+	return whole(back)
+}
+
+// slidingWindowOf is a sliding window on trial.
+func slidingWindowOf(limit int64, per time.Duration) subject {
+	model := newTwoWindows(limit, per)
+	return subject{
+		Policy:   policy.Must(policy.SlidingWindow(limit, per)),
+		oracle:   model,
+		limit:    limit,
+		end:      model.end(),
+		patience: longestPatience,
+		period:   per,
+		// units <= limit + limit*window/per
+		within: func(units, window *big.Int) bool {
+			most := new(big.Rat).SetFrac(window, sixteenths(whole(int64(per))))
+			most.Mul(most.Add(most, whole(1)), whole(limit))
+			return new(big.Rat).SetInt(units).Cmp(most) <= 0
+		},
+		forgets: true, // the windows before the one that was promised
+		aliases: true, // what counts nothing any more may still be in the word
+	}
+}
+
+var slidingWindows = kind{
+	name: "SlidingWindow",
+	read: func(s *script) subject {
+		per := time.Duration(s.between(1, int64(longestWindow)))
+		return slidingWindowOf(s.between(1, 1<<slidingFigures(per)-1), per)
+	},
+	seeds: windowSeeds([]any{time.Second, 3}, []any{250*time.Millisecond + 7, 3}, []any{longestWindow, 2},
+		[]any{time.Millisecond, 4095}, []any{time.Duration(1), 3}, []any{time.Duration(10), 1}),
+}
+
+// FuzzSlidingWindow runs scripts on one key; see trial for what is checked.
+func FuzzSlidingWindow(f *testing.F) { slidingWindows.fuzz(f) }
+
+func TestSlidingWindowRandomly(t *testing.T) { slidingWindows.random(t, 0, 3000) }
+
+// The corners of what SlidingWindow accepts.
+func TestSlidingWindowExtremes(t *testing.T) {
+	for _, per := range []time.Duration{1, 2, time.Millisecond, time.Second, longestWindow} {
+		for _, limit := range []int64{1, 2, 1<<slidingFigures(per) - 1} {
+			s := slidingWindowOf(limit, per)
+			t.Run(fmt.Sprint(s), func(t *testing.T) { s.extremes(t) })
+		}
+	}
+}

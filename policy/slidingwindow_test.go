@@ -1,0 +1,246 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSlidingWindowStories(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	for _, story := range []struct {
+		name  string
+		limit int64
+		per   time.Duration
+		steps []step
+	}{
+		{"what was taken comes back little by little in the next window", 10, s, []step{
+			{at: 10 * s, take: 10, allowed: passes, reset: 2*s - 1},
+			{at: 11*s - 1, take: 1, allowed: refused, retry: 100 * ms, reset: s},
+			{at: 11*s + 100*ms - 2, take: 1, allowed: refused, retry: 1, reset: 900*ms + 1},
+			{at: 11*s + 100*ms - 1, take: 0, allowed: passes, remaining: 1, reset: 900 * ms},
+			{at: 11*s + 500*ms - 1, take: 5, allowed: passes, remaining: 0, reset: 1500 * ms},
+			{at: 11*s + 500*ms - 1, take: 1, allowed: refused, retry: 100 * ms, reset: 1500 * ms},
+			{at: 11*s + 500*ms - 1, take: 6, allowed: refused, retry: 700 * ms, reset: 1500 * ms},
+			{at: 11*s + 500*ms - 1, take: 10, allowed: refused, retry: 1500 * ms, reset: 1500 * ms},
+			{at: 12*s + 200*ms - 1, take: 6, allowed: passes, remaining: 0, reset: 1800 * ms},
+		}},
+		{"one at a time", 1, s, []step{
+			{at: 300 * ms, take: 1, allowed: passes, reset: 1700*ms - 1},
+			{at: 300 * ms, take: 1, allowed: refused, retry: 1700*ms - 1, reset: 1700*ms - 1},
+			{at: 2*s - 1, take: 1, allowed: passes, reset: s},
+			{at: 3*s - 1, take: 1, allowed: passes, reset: s},
+		}},
+		{"the patient are counted where their turn is", 2, s, []step{
+			{at: 5 * s, take: 2, allowed: passes, reset: 2*s - 1},
+			{at: 5 * s, take: 1, patience: 10 * s, allowed: passes, wait: 1500*ms - 1, reset: 3*s - 1},
+			{at: 5 * s, take: 1, patience: 10 * s, allowed: passes, wait: 2*s - 1, reset: 3*s - 1},
+			{at: 5 * s, take: 1, patience: 2 * s, allowed: refused, retry: 500*ms - 1, reset: 3*s - 1},
+			{at: 5 * s, take: 2, patience: 10 * s, allowed: passes, wait: 3*s - 1, reset: 4*s - 1},
+			{at: 5 * s, take: 1, allowed: refused, retry: 3500*ms - 1, reset: 4*s - 1},
+			{at: 7 * s, take: 0, allowed: passes, reset: 2*s - 1},
+		}},
+		{"a clock that goes back waits for the window that others are in", 3, s, []step{
+			{at: 60 * s, take: 1, allowed: passes, remaining: 2, reset: 2*s - 1},
+			{at: 59 * s, take: 1, allowed: refused, retry: s, reset: 3*s - 1},
+			{at: -1, take: 1, allowed: refused, retry: 60 * s, reset: 62*s - 1},
+			{at: 60 * s, take: 2, allowed: passes, reset: 2*s - 1},
+		}},
+		{"what can never be had", 2, s, []step{
+			{at: 1, take: 3, patience: time.Hour, allowed: refused, remaining: 2, retry: policy.Never},
+			{at: 1, take: -1, allowed: refused, remaining: 2, retry: policy.Never},
+			{at: 1, take: 0, allowed: passes, remaining: 2},
+		}},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			p, err := policy.SlidingWindow(story.limit, story.per)
+			require.NoError(t, err)
+			follow(t, p, story.limit, 0, story.steps)
+		})
+	}
+}
+
+func TestSlidingWindowGivesBack(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	p := policy.Must(policy.SlidingWindow(10, s))
+	r := p.(policy.Refunder)
+	first, _ := p.Take(0, policy.Instant(s), 6, 0)
+	second, _ := p.Take(first, policy.Instant(2*s+500*ms-1), 4, 0)
+
+	// To the current window, not to the one before.
+	follow(t, p, 10, r.Refund(second, policy.Instant(2*s+500*ms-1), math.MaxInt64), []step{
+		{at: 2*s + 500*ms - 1, take: 0, allowed: passes, remaining: 7, reset: 500 * ms}})
+	assert.Equal(t, second, r.Refund(second, policy.Instant(3*s), 1), "nothing was taken in this window")
+	// Both can be undone, each in its window.
+	follow(t, p, 10, r.Cancel(second, first, policy.Instant(2*s+500*ms-1), 6, 0), []step{
+		{at: 2*s + 500*ms - 1, take: 0, allowed: passes, remaining: 6, reset: 1500 * ms}})
+	follow(t, p, 10, r.Cancel(second, second, policy.Instant(2*s+500*ms-1), 4, 0), []step{
+		{at: 2*s + 500*ms - 1, take: 0, allowed: passes, remaining: 7, reset: 500 * ms}})
+	third, _ := p.Take(second, policy.Instant(3*s), 1, 0)
+	assert.Equal(t, third, r.Cancel(third, first, policy.Instant(3*s), 6, 0), "two windows ago")
+	assert.Equal(t, first, r.Cancel(first, third, policy.Instant(s), 1, 0), "it was not taken yet")
+	assert.Equal(t, second, r.Cancel(second, first, policy.Instant(s), math.MinInt64, 0))
+
+	// A debt weighs through the next window.
+	follow(t, p, 10, r.Refund(first, policy.Instant(s), -14), []step{
+		{at: s, take: 1, allowed: refused, retry: 1550*ms - 1, reset: 2*s - 1},
+		{at: 2*s + 550*ms - 1, take: 1, allowed: passes, reset: 1450 * ms},
+	})
+	deepest := r.Refund(first, policy.Instant(s), math.MinInt64)
+	assert.Equal(t, deepest, r.Refund(deepest, policy.Instant(s), -1))
+	follow(t, p, 10, r.Refund(deepest, policy.Instant(s), 131071-1), []step{
+		{at: s, take: 0, allowed: passes, remaining: 9, reset: 2*s - 1}})
+}
+
+// The highest limits are those that the documentation gives.
+func TestSlidingWindowHighest(t *testing.T) {
+	for per, most := range map[time.Duration]int64{
+		time.Nanosecond: 3, time.Millisecond: 4095, time.Second: 131071, time.Minute: 1048575, time.Hour: 8388607,
+	} {
+		_, err := policy.SlidingWindow(most, per)
+		assert.NoError(t, err)
+		_, err = policy.SlidingWindow(most+1, per)
+		assert.ErrorContains(t, err, fmt.Sprintf("ral: SlidingWindow: limit is %d, want at most %d: ", most+1, most))
+	}
+}
+
+// In the long run the rate is exactly the one asked for. The greedy have their last
+// unit of each window in its last nanosecond.
+func TestSlidingWindowRate(t *testing.T) {
+	for _, per := range []time.Duration{7, 1000, time.Millisecond, time.Second + 1, time.Hour} {
+		for _, limit := range []int64{1, 2, 3} {
+			for _, patient := range []bool{false, true} {
+				p := policy.Must(policy.SlidingWindow(limit, per))
+				short, long := rateOf(t, p, limit, 10, patient), rateOf(t, p, limit, 310, patient)
+				assert.Equal(t, 300*per, long-short, "%v", p)
+			}
+		}
+	}
+}
+
+// pastTakes is what was taken, for those who count otherwise.
+type pastTakes []struct{ at, units int64 }
+
+// since counts what was taken from one instant to another, both included.
+func (h pastTakes) since(from, to int64) (units int64) {
+	for _, b := range h {
+		if b.at >= from && b.at <= to {
+			units += b.units
+		}
+	}
+	return units
+}
+
+// log counts all timestamps of the period that ends now.
+func (h pastTakes) log(now, per int64) int64 { return h.since(now-per+1, now) }
+
+// ring counts the current tenth of a period and the nine before it.
+func (h pastTakes) ring(now, per int64) int64 { return h.since((now/(per/10)-9)*(per/10), now) }
+
+// How far a sliding window can be from a log, and from a ring of ten: these attain it.
+func TestSlidingWindowDepartsSoFar(t *testing.T) {
+	const limit, per = 10, 1000
+	p := policy.Must(policy.SlidingWindow(limit, per))
+	greedy := func(word uint64, from, to int64) (h pastTakes) {
+		for now := from; now <= to; now++ {
+			for {
+				next, d := p.Take(word, policy.Instant(now), 1, 0)
+				if !d.Allowed {
+					break
+				}
+				word = next
+				h = append(h, struct{ at, units int64 }{now, 1})
+			}
+		}
+		return h
+	}
+	used := func(word uint64, now int64) int64 {
+		_, d := p.Take(word, policy.Instant(now), 0, 0)
+		return limit - d.Remaining
+	}
+
+	late, _ := p.Take(0, 1999, limit, 0)
+	assert.Len(t, greedy(0, 1999, 1999+per-1), 2*limit-1, "in a period, where a log admits limit")
+	assert.Equal(t, int64(1), used(late, 2998), "a log counts all of them, limit-1 more")
+	assert.Equal(t, int64(1), used(late, 2899), "a ring counts all of them, nine tenths more")
+	assert.Equal(t, int64(1+9*limit/10), pastTakes(greedy(0, 1999, 2899)).ring(2899, per)-limit+1, "and admits none")
+
+	early, _ := p.Take(0, 1000, limit, 0)
+	assert.Equal(t, int64(limit), used(early, 2000), "neither counts any")
+	_, d := p.Take(early, 2000, limit, 0)
+	assert.Equal(t, time.Duration(per-1), d.RetryAfter, "when a log would admit all")
+}
+
+// And no pastTakes exceeds it.
+func TestSlidingWindowDepartsNoFurther(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	var lessThanLog, moreThanLog, lessThanRing, moreThanRing bool
+	for range 3000 {
+		limit, per := 1+rng.Int64N(12), 10*(1+rng.Int64N(100)>>rng.UintN(5))
+		if limit >= 1<<slidingFigures(time.Duration(per)) {
+			continue
+		}
+		p := policy.Must(policy.SlidingWindow(limit, time.Duration(per)))
+		var h pastTakes
+		var word uint64
+		now := int64(1)
+		for range 40 {
+			now += rng.Int64N(per) >> rng.UintN(8)
+			n := 1 + rng.Int64N(limit)
+			next, d := p.Take(word, policy.Instant(now), n, 0)
+			if !d.Allowed {
+				require.Greater(t, h.log(now, 2*per)+n, limit, "a log over two periods admits %d at %d: %v", n, now, h)
+			} else {
+				h = append(h, struct{ at, units int64 }{now, n})
+			}
+			word = next
+			used := limit - d.Remaining
+			log, ring := h.log(now, per), h.ring(now, per)
+			require.LessOrEqual(t, log-used, limit-1, "%v at %d: %v", p, now, h)
+			require.LessOrEqual(t, used-log, limit, "%v at %d: %v", p, now, h)
+			require.LessOrEqual(t, ring-used, 9*limit/10, "%v at %d: %v", p, now, h)
+			require.LessOrEqual(t, used-ring, limit, "%v at %d: %v", p, now, h)
+			require.Less(t, log, 2*limit, "%v at %d: %v", p, now, h)
+			lessThanLog = lessThanLog || log > used
+			moreThanLog = moreThanLog || log < used
+			lessThanRing = lessThanRing || ring > used
+			moreThanRing = moreThanRing || ring < used
+		}
+	}
+	assert.True(t, lessThanLog && moreThanLog && lessThanRing && moreThanRing, "this looked at nothing")
+}
+
+// Time stands still 9 years after the epoch at the earliest.
+func TestSlidingWindowAtTheEndOfTime(t *testing.T) {
+	for _, per := range []time.Duration{1, time.Millisecond, time.Second, longestWindow} {
+		p := policy.Must(policy.SlidingWindow(3, per))
+		word, d := p.Take(0, policy.Instant(9*year), 3, 0)
+		require.True(t, d.Allowed)
+		assert.Less(t, policy.Instant(9*year), p.FreshAt(word), "%v", p)
+		assert.LessOrEqual(t, d.ResetAfter, 2*per)
+
+		word, _ = p.Take(0, math.MaxInt64, 3, 0)
+		_, d = p.Take(word, math.MaxInt64, 1, math.MaxInt64)
+		assert.Equal(t, policy.Never, d.RetryAfter)
+	}
+}
+
+func ExampleSlidingWindow() {
+	limit := policy.Must(policy.SlidingWindow(100, time.Minute))
+	fmt.Println(limit)
+
+	// All of the limit in the first minute. Half a minute into the second, half of that
+	// is still covered by the minute that ends then.
+	word, _ := limit.Take(0, policy.Instant(10*time.Second), 100, 0)
+	_, d := limit.Take(word, policy.Instant(90*time.Second), 0, 0)
+	fmt.Println(d.Remaining, "remain")
+	// Output:
+	// sliding window of 100 per 1m0s
+	// 50 remain
+}

@@ -1,0 +1,119 @@
+package policy_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
+)
+
+// Several takes of one key are undone, in any order, at any time, while others take:
+// every row of so many steps is tried. Those whose takes stand start when they were
+// told to, and no window has more of them than the limit allows; what was undone
+// never happened.
+func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
+	funnel := func(capacity int64) policy.Policy { return policy.Must(policy.Funnel(capacity, 1, 1)) }
+	bursty := func(most int64) policy.Policy { return policy.Must(policy.Bursty(1, 1, most)) }
+	for _, c := range []struct {
+		make     func(int64) policy.Policy // of one a nanosecond
+		capacity int64
+		largest  int64 // take
+		late     bool  // the last take of a window is paid for after it
+		steps    int
+	}{
+		{funnel, 1, 1, false, 7}, {funnel, 2, 2, false, 6}, {funnel, 3, 3, false, 6},
+		{bursty, 0, 2, true, 6}, {bursty, 1, 2, true, 6}, {bursty, 2, 3, true, 5},
+	} {
+		p := c.make(c.capacity)
+		u := &undoing{t: t, p: p, refunder: p.(policy.Refunder), capacity: c.capacity, largest: c.largest, late: c.late}
+		u.step(1+policy.Instant(c.capacity), 0, c.steps)
+		require.Greater(t, u.rows, 1000)
+		require.Greater(t, u.given, u.rows/100, "%v: hardly anything was given back", p)
+	}
+}
+
+type undoing struct {
+	t        *testing.T
+	p        policy.Policy
+	refunder policy.Refunder
+	capacity int64
+	largest  int64
+	late     bool
+
+	takes       []undoTake
+	undone      int64
+	rows, given int
+}
+
+type undoTake struct {
+	n             int64
+	start         policy.Instant
+	before, taken uint64
+	undone        int64 // before this take
+	cancelled     bool
+}
+
+func (u *undoing) step(now policy.Instant, word uint64, more int) {
+	u.check()
+	u.rows++
+	if more == 0 {
+		return
+	}
+	for ; now <= 6; now++ {
+		for n := int64(1); n <= u.largest; n++ {
+			for _, patience := range []time.Duration{0, 100} {
+				next, d := u.p.Take(word, now, n, patience)
+				if !d.Allowed || patience > 0 && d.Wait == 0 {
+					continue
+				}
+				u.takes = append(u.takes, undoTake{n, now + policy.Instant(d.Wait), word, next, u.undone, false})
+				u.step(now, next, more-1)
+				u.takes = u.takes[:len(u.takes)-1]
+			}
+		}
+		for i := range u.takes {
+			// As a Reservation does it.
+			r := u.takes[i]
+			if r.cancelled {
+				continue
+			}
+			next, undone := r.before, u.undone
+			if since := u.undone - r.undone; word != r.taken || since > 0 {
+				next = u.refunder.Cancel(word, r.taken, now, r.n, since)
+				u.undone += r.n
+			}
+			if next < word {
+				u.given++
+			}
+			u.takes[i].cancelled = true
+			u.step(now, next, more-1)
+			u.takes[i].cancelled, u.undone = false, undone
+		}
+	}
+}
+
+func (u *undoing) check() {
+	for _, first := range u.takes {
+		for _, last := range u.takes {
+			if first.cancelled || last.cancelled || last.start < first.start {
+				continue
+			}
+			var units, latest int64
+			for _, take := range u.takes {
+				if !take.cancelled && first.start <= take.start && take.start <= last.start {
+					units += take.n
+					if take.start == last.start {
+						latest = max(latest, take.n)
+					}
+				}
+			}
+			if u.late {
+				units -= latest
+			}
+			if units > u.capacity+int64(last.start-first.start) {
+				u.t.Fatalf("%d units start from %d to %d: %+v", units, first.start, last.start, u.takes)
+			}
+		}
+	}
+}

@@ -1,0 +1,420 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// warmingModel is Guava's limiter with a warm-up, as its source explains it, with
+// its variables in exact fractions. Instants are nanoseconds. Only the intervals,
+// of a unit and of one of a cold key, are rounded up to sixteenths of one.
+type warmingModel struct {
+	stable, cold   *big.Rat
+	threshold, max *big.Rat // units
+	slope          *big.Rat
+	growth         *big.Rat // nanoseconds in which a unit is stored
+
+	stored, free *big.Rat
+}
+
+func newWarmingModel(count int64, per, warmup time.Duration, coldFactor float64) *warmingModel {
+	m := &warmingModel{free: new(big.Rat)}
+	m.stable = unitTime(count, per)
+	m.cold = new(big.Rat).SetFrac(sixteenths(mul(m.stable, new(big.Rat).SetFloat64(coldFactor))), big.NewInt(16))
+	period := whole(int64(warmup))
+	m.threshold = new(big.Rat).Quo(mul(big.NewRat(1, 2), period), m.stable)
+	slanted := new(big.Rat).Quo(mul(whole(2), period), add(m.stable, m.cold))
+	m.max = add(m.threshold, slanted)
+	m.slope = new(big.Rat).Quo(sub(m.cold, m.stable), slanted)
+	m.growth = new(big.Rat).Quo(period, m.max)
+	m.stored = m.max
+	return m
+}
+
+// take takes n units at an instant and returns when the caller may start.
+func (m *warmingModel) take(at *big.Rat, n int64) (start *big.Rat) {
+	if idle := sub(at, m.free); idle.Sign() > 0 {
+		m.stored = least(m.max, add(m.stored, new(big.Rat).Quo(idle, m.growth)))
+		m.free = at
+	}
+	start = m.free
+	m.free = add(m.free, m.price(n))
+	m.stored = positive(sub(m.stored, whole(n)))
+	return start
+}
+
+// price is what n units cost now: the trapezoid above the threshold, and the
+// usual price for the rest.
+func (m *warmingModel) price(n int64) *big.Rat {
+	above := positive(sub(m.stored, m.threshold))
+	slanted := least(above, whole(n))
+	interval := func(above *big.Rat) *big.Rat { return add(m.stable, mul(above, m.slope)) }
+	mean := mul(big.NewRat(1, 2), add(interval(above), interval(sub(above, slanted))))
+	return add(mul(slanted, mean), mul(sub(whole(n), slanted), m.stable))
+}
+
+// mirror is an oracle that asks the policy itself. What a WarmingUp rounds is
+// hard to say in other words; that it rounds little and to the strict side is
+// checked below, against warmingModel. The laws are checked all the same.
+type mirror struct {
+	p     policy.Policy
+	end   policy.Instant
+	unit  *big.Rat
+	word  uint64
+	start *big.Rat
+	last  int64
+}
+
+func (m *mirror) due() *big.Rat {
+	return new(big.Rat).SetFrac(new(big.Int).SetUint64(policy.ReadWarmingUp(m.p, m.word).Due), big.NewInt(16))
+}
+
+func (m *mirror) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
+	start := greatest(m.due(), whole(int64(held(now, m.end))))
+	next, d := m.p.Take(m.word, now, n, patience)
+	if d.Allowed && n > 0 {
+		m.start, m.last, m.word = start, n, next
+	}
+	return d
+}
+
+func (m *mirror) turn() *big.Rat { return m.start }
+func (m *mirror) mark() any      { return m.word }
+
+func (m *mirror) refund(now policy.Instant, n int64) *big.Rat {
+	return m.after(m.p.(policy.Refunder).Refund(m.word, now, n), n)
+}
+
+func (m *mirror) cancel(now policy.Instant, taken any, n int64) *big.Rat {
+	return m.after(m.p.(policy.Refunder).Cancel(m.word, taken.(uint64), now, n, 0), n)
+}
+
+// after sees how many units came back: each came back with the usual time at
+// least.
+func (m *mirror) after(next uint64, n int64) *big.Rat {
+	before := m.due()
+	changed := next != m.word
+	m.word = next
+	if n <= 0 || !changed {
+		return new(big.Rat)
+	}
+	gained := sub(before, m.due())
+	return least(whole(n), gained.Quo(gained, m.unit))
+}
+
+// warmingUpOf is a WarmingUp on trial.
+func warmingUpOf(count int64, per, warmup time.Duration, coldFactor float64) subject {
+	p := policy.Must(policy.WarmingUp(count, per, warmup, coldFactor))
+	_, d := p.Take(0, 0, 0, 0)
+	model := &mirror{p: p, end: policy.ReadWarmingUp(p, 0).End, unit: unitTime(count, per)}
+	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
+	return subject{
+		Policy:   p,
+		oracle:   model,
+		limit:    d.Limit,
+		end:      model.end,
+		patience: longestPatience,
+		period:   max(warmup/4, 1),
+		// units without the last take's <= count*window/per
+		within: func(units, window *big.Int) bool {
+			var over, left big.Int
+			over.Mul(over.Sub(units, big.NewInt(model.last)), length)
+			return over.Cmp(left.Mul(window, big.NewInt(count))) <= 0
+		},
+		aliases: true, // a level and an instant can be said in several ways
+		costly:  true, // see TestWarmingUpGivesBack
+	}
+}
+
+// longestWarmup brings a warm-up down to one that there is room for.
+func longestWarmup(count int64, per, warmup time.Duration, coldFactor float64) time.Duration {
+	for {
+		if _, err := policy.WarmingUp(count, per, warmup, coldFactor); err == nil || warmup == 1 {
+			return warmup
+		}
+		warmup /= 2
+	}
+}
+
+var warmingUps = kind{
+	name: "WarmingUp",
+	read: func(s *script) subject {
+		const fastest = 100 // nanoseconds a unit
+		per := time.Duration(s.between(fastest, int64(year)))
+		count := s.between(1, int64(per)/fastest)
+		coldFactor := 1 + float64(s.between(0, 127))/16 // so that a year's unit costs 9 at most
+		warmup := longestWarmup(count, per, time.Duration(s.between(1, int64(longestPatience))), coldFactor)
+		return warmingUpOf(count, per, warmup, coldFactor)
+	},
+	seeds: warmingUpSeeds(),
+}
+
+func warmingUpScript(count int64, per, warmup time.Duration, coldFactor int64, rest ...any) []byte {
+	return writeScript(per, count, 16*(coldFactor-1), warmup, rest)
+}
+
+func warmingUpSeeds() [][]byte {
+	const s = time.Second
+	row := []any{op(jumpN | one), 1, op(toRetry | one), op(toRetry | one), op(toRetry | one), op(toRetry | one), op(stay | one)}
+	late := policy.Instant(288230376303423297)
+	return [][]byte{
+		warmingUpScript(2, s, 4*s, 3, row, op(beforeRetry|one), op(toRetry|someN), 8, op(stay|one|patient), op(toReset|all)),
+		warmingUpScript(5, s, 4*s, 8, row, row, op(forwardN|one), 2*s, op(beforeReset|one), op(toReset|one), op(stay|one|patient)),
+		warmingUpScript(700_000, s, 30*time.Microsecond, 3, row, row, op(forwardN|one|patientN), 50, 1<<20),
+		warmingUpScript(1000, s, 10*s, 3, op(jumpN|someN), s, 5000, op(toRetry|someN), 6000, op(toRetry|one), op(forwardN|one), 7*s),
+		warmingUpScript(1, year, year, 3, row, op(stay|all|patient), op(stay|one|patient), op(toRetry|one)),
+		warmingUpScript(2, s, 4*s, 3, op(jumpN|all|patient), late-1, op(forwardN|one|patient), 1, op(stay|all|patient),
+			op(jumpN|all|patient), policy.Instant(math.MaxInt64), op(stay|one), op(jumpN|one|patient), 1),
+		warmingUpScript(2, s, 4*s, 3, row, op(stay|giveLast), op(stay|giveSomeN), 2, op(stay|one), op(forwardN|giveOne), 20*s, op(stay|someN), 17,
+			op(stay|giveSomeN), 9, op(stay|chargeN), 7, op(stay|one), op(toRetry|one), op(stay|giveMost), op(stay|all)),
+		warmingUpScript(2, s, 4*s, 3, op(jumpN|someN), 30*s, 9, op(stay|someN|patient), 2, op(stay|cancelN), 1, op(stay|one|patient),
+			op(stay|cancelLast), op(stay|cancelLast), op(toRetry|one), op(backN|one), s),
+	}
+}
+
+// FuzzWarmingUp runs scripts on one key; see trial for what is checked.
+func FuzzWarmingUp(f *testing.F) { warmingUps.fuzz(f) }
+
+func TestWarmingUpRandomly(t *testing.T) { warmingUps.random(t, 0, 5000) }
+
+// warmingUpLimits are all sorts of WarmingUp, ordinary ones first, then the
+// corners of what the constructor accepts.
+var warmingUpLimits = []struct {
+	count       int64
+	per, warmup time.Duration
+	coldFactor  float64
+}{
+	{2, time.Second, 4 * time.Second, 3},
+	{5, time.Second, 4 * time.Second, 10},
+	{100, time.Second, 10 * time.Second, 3},
+	{7, time.Minute, time.Hour, 2.5},
+	{1000, time.Second, 10 * time.Second, 3},
+	{10_000, time.Second, 500 * time.Millisecond, 3},
+	{999_999, time.Second, 47 * time.Microsecond, 1.5},
+	{3, time.Second, 20 * time.Second, 1},
+
+	{1, year, year, 3},
+	{1, longestPatience, longestPatience, 1},
+	{1, 16, 1, 1},
+	{62_500_000, time.Second, 10, 1},
+	{1, time.Second, 1, 2},
+	{1, time.Second, time.Millisecond, 1e6},
+	{1, time.Second, longestPatience / (1 << 22), 1e6},
+	{1, time.Hour, longestPatience, 3},
+	{1, time.Hour, longestPatience, 1},
+	{4001, time.Second, time.Second, math.Pi},
+	{4000, time.Second, time.Second, math.Pi},
+	{1, time.Second, time.Second, math.Nextafter(1, 2)},
+}
+
+func TestWarmingUpExtremes(t *testing.T) {
+	for _, l := range warmingUpLimits {
+		s := warmingUpOf(l.count, l.per, l.warmup, l.coldFactor)
+		t.Run(fmt.Sprint(s), func(t *testing.T) { s.extremes(t) })
+	}
+}
+
+// TestWarmingUpIsGuavas takes and idles at random, and holds each step against
+// that which the model makes from the same state: what is owed and how cold the
+// key is are never less, and more only by the rounding.
+//
+// Two that run side by side would drift apart, as Guava's limiter does not forgive
+// a difference: who pays a little more while nobody waits is a little warmer then,
+// and pays several times as much less for the next.
+func TestWarmingUpIsGuavas(t *testing.T) {
+	for _, l := range warmingUpLimits {
+		p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
+		t.Run(p.String(), func(t *testing.T) {
+			for seed := range uint64(30) {
+				m := newWarmingModel(l.count, l.per, l.warmup, l.coldFactor)
+				compareWithGuava(t, p, m, rand.New(rand.NewPCG(seed, 1)))
+			}
+		})
+	}
+}
+
+func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.Rand) {
+	grid := policy.ReadWarmingUp(p, 0)
+	level := new(big.Rat).SetFrac64(1, int64(grid.PerUnit))
+	// To a sixteenth or a whole nanosecond where nothing is stored, to a unit else.
+	late := whole(1)
+	coarse := new(big.Rat).SetFrac64(int64(grid.Unit)+1, 16)
+	stable, _ := m.stable.Float64()
+	refill, _ := mul(m.growth, m.max).Float64()
+	most, _ := m.max.Float64()
+
+	// state tells the model what the word says.
+	state := func(word uint64) (stored, due *big.Rat) {
+		s := policy.ReadWarmingUp(p, word)
+		stored = sub(m.max, mul(level, whole(int64(s.Level))))
+		if s.Level >= s.Levels {
+			stored = new(big.Rat)
+		}
+		return stored, new(big.Rat).SetFrac(new(big.Int).SetUint64(s.Due), big.NewInt(16))
+	}
+	var word uint64
+	now := policy.Instant(1)
+	for range 40 {
+		n := int64(1)
+		if rng.UintN(3) == 0 {
+			n += int64(rng.Float64() * most)
+		}
+		m.stored, m.free = state(word)
+		start := m.take(whole(int64(now)), n)
+		next, d := p.Take(word, now, n, math.MaxInt64)
+		if !d.Allowed {
+			require.Greater(t, float64(d.RetryAfter), 1e9, "refused: %+v", d)
+			return // years ahead
+		}
+		require.Equal(t, ceil(start), time.Duration(now)+d.Wait)
+
+		stored, due := state(next)
+		colder, later := sub(stored, m.stored), sub(due, m.free)
+		require.GreaterOrEqual(t, colder.Sign(), 0, "warmer than Guava's by %s of a unit", colder.FloatString(20))
+		require.GreaterOrEqual(t, later.Sign(), 0, "paid earlier than Guava's by %s ns", later.FloatString(20))
+		require.LessOrEqual(t, colder.Cmp(level), 0, "colder than Guava's by %s of a unit", colder.FloatString(20))
+		// The units cost more from a level up, if time has gone by.
+		dearer := mul(whole(0), whole(0))
+		if policy.ReadWarmingUp(p, word).Due < uint64(now)*16 {
+			dearer = mul(level, sub(m.cold, m.stable))
+		}
+		rounded := late
+		if stored.Sign() > 0 {
+			rounded = coarse
+		}
+		noise := mul(m.cold, big.NewRat(1, 1<<40))
+		require.LessOrEqual(t, later.Cmp(add(add(dearer, rounded), noise)), 0, "paid later than Guava's by %s ns", later.FloatString(20))
+
+		word = next
+		now += policy.Instant(d.Wait)
+		if rng.UintN(3) > 0 {
+			// Often shorter than what was taken costs, sometimes until cold.
+			now += policy.Instant(rng.ExpFloat64() * (stable + refill*rng.Float64()))
+		}
+		if now > grid.End {
+			return
+		}
+	}
+}
+
+// A busy key warms up as Guava's does, side by side: from cold, and with everybody
+// waiting in line from the start.
+func TestWarmingUpBusyIsGuavas(t *testing.T) {
+	for _, l := range warmingUpLimits {
+		p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
+		m := newWarmingModel(l.count, l.per, l.warmup, l.coldFactor)
+		late := new(big.Rat).SetFrac64(int64(policy.ReadWarmingUp(p, 0).Unit)+16, 16)
+		var word uint64
+		tolerance := whole(1)
+		for turn := range 100 {
+			next, d := p.Take(word, 1, 1, math.MaxInt64)
+			if !d.Allowed {
+				require.Positive(t, turn)
+				break
+			}
+			later := sub(whole(1+int64(d.Wait)), m.take(whole(1), 1))
+			require.GreaterOrEqual(t, later.Sign(), 0, "%v: turn %d comes too soon", p, turn)
+			require.LessOrEqual(t, later.Cmp(tolerance), 0, "%v: turn %d comes %s ns late", p, turn, later.FloatString(3))
+			tolerance = add(tolerance, add(late, mul(m.cold, big.NewRat(1, 1<<30))))
+			word = next
+		}
+	}
+}
+
+// TestWarmingUpGivesBack takes and gives back, from all sorts of states.
+func TestWarmingUpGivesBack(t *testing.T) {
+	drained, partly := 0, 0
+	for _, l := range warmingUpLimits {
+		p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
+		refunder := p.(policy.Refunder)
+		grid := policy.ReadWarmingUp(p, 0)
+		interval := unitTime(l.count, l.per)
+		rng := rand.New(rand.NewPCG(7, 7))
+		var word uint64
+		now := policy.Instant(1)
+		for range 500 {
+			n := 1 + rng.Int64N(4)<<rng.UintN(4)
+			now += policy.Instant(rng.Float64() * float64(l.warmup) / 2)
+			next, d := p.Take(word, now, n, math.MaxInt64)
+			if !d.Allowed || now > grid.End {
+				break
+			}
+			due := uint64(now+policy.Instant(d.Wait)) * 16 // rounded up
+			if d.Wait > 0 {
+				due = policy.ReadWarmingUp(p, word).Due
+			}
+			after := policy.ReadWarmingUp(p, next)
+			again := policy.ReadWarmingUp(p, refunder.Refund(next, now, n))
+			require.Equal(t, refunder.Refund(next, now, n), refunder.Cancel(next, next, now, n, 0))
+			require.GreaterOrEqual(t, again.Due, due, "%v: earlier than before", p)
+			if after.Level == after.Levels {
+				// Given back at the usual price.
+				drained++
+				paid := sub(new(big.Rat).SetFrac64(int64(after.Due-due), 16), mul(interval, whole(n)))
+				left := new(big.Rat).SetFrac64(int64(again.Due-due), 16)
+				require.LessOrEqual(t, sub(left, paid).Cmp(whole(1)), 0, "%v: %d more than the surcharge", p, again.Due-due)
+				require.Equal(t, grid.Levels, again.Level)
+			} else {
+				partly++
+				require.Less(t, again.Due, due+2*grid.Unit, "%v: %d later", p, again.Due-due)
+				require.Equal(t, after.Level-uint64(n)*grid.PerUnit, again.Level)
+			}
+			// Once all is paid nothing can be given back.
+			paid := policy.Instant((after.Due + 15) / 16)
+			require.Equal(t, next, refunder.Refund(next, paid, n))
+			// And nothing once somebody else took.
+			other, d := p.Take(next, now, 1, math.MaxInt64)
+			if d.Allowed {
+				require.Equal(t, other, refunder.Cancel(other, next, now, n, 0))
+			}
+			word = next
+		}
+	}
+	assert.Greater(t, drained, 100)
+	assert.Greater(t, partly, 100)
+}
+
+// A busy key whose callers come exactly when they are told pays what it does once
+// warm, whatever it would cost to be cold. A nanosecond later it is a little cold
+// again, and with so short a warm-up that is entirely.
+func TestWarmingUpStaysWarm(t *testing.T) {
+	const unit = policy.Instant(time.Second)
+	p := policy.Must(policy.WarmingUp(1, time.Second, time.Microsecond, 1e6))
+	now := policy.Instant(time.Minute)
+	word, _ := p.Take(0, now, 1, 0)
+	now += unit + 1000
+	for range 10 {
+		_, d := p.Take(word, now-1, 1, 0)
+		require.EqualValues(t, 1, d.RetryAfter)
+		word, d = p.Take(word, now, 1, 0)
+		require.True(t, d.Allowed)
+		now += unit
+	}
+	word, d := p.Take(word, now+1, 1, 0)
+	require.True(t, d.Allowed)
+	_, d = p.Take(word, now+1, 1, 0)
+	assert.Equal(t, time.Second+time.Microsecond, d.RetryAfter)
+}
+
+func TestShiftedUp(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 100_000 {
+		a, b, shift := rng.Uint64()>>rng.UintN(64), rng.Uint64()>>rng.UintN(64), rng.UintN(128)
+		if rng.UintN(2) == 0 {
+			a &= -a // a power of two, so that little is left over
+		}
+		exact := new(big.Int).Mul(new(big.Int).SetUint64(a), new(big.Int).SetUint64(b))
+		want := ceilInt(new(big.Rat).SetFrac(exact, new(big.Int).Lsh(big.NewInt(1), shift)))
+		if want.IsUint64() {
+			require.Equal(t, want.Uint64(), policy.ShiftedUp(a, b, shift), "%d * %d >> %d", a, b, shift)
+		}
+	}
+}
