@@ -1,5 +1,5 @@
 # Every module of the repository: what is more than the core needs has one of its own.
-MODULES := . cmd/ralbench
+MODULES := . cmd/ralbench docs/charts
 
 GO       ?= go
 FUZZTIME ?= 1m

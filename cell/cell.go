@@ -2,6 +2,7 @@ package cell
 
 import (
 	"hash/maphash"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -14,37 +15,46 @@ import (
 // one. All its methods may be called by any number of goroutines.
 //
 // Reach for Choke when yes or no is all you need, for Take when a call costs
-// more than one or the answer must say how long to wait, for Peek to look.
+// more than one or the answer must say how long to wait, for Peek to look. Wait
+// and Reserve are for callers who would rather come later than not at all, TakeWith
+// is for limits that come with the call, TakeAll for several keys at once.
 //
 // A key is any comparable value. Keys that cannot be found again, such as a
 // floating-point NaN or an interface holding a slice, are never recorded and
 // are answered as the configuration says for when the table is unavailable.
 type Cell[K comparable] struct {
-	// choker is the policy's fast path, nil if it has none or may not be used.
-	choker policy.Choker
-	view   table.View[K]
-	seed   maphash.Seed
-	epoch  time.Time
-	clock  func() policy.Instant
+	view  table.View[K]
+	seed  maphash.Seed
+	epoch time.Time
+	clock func() policy.Instant
+	// fast allows Choke to go by the policy's own fast path.
+	fast bool
 	// guarded keys may hold what cannot be hashed.
 	guarded bool
 
-	policy          policy.Policy
+	policyFor       func(K) policy.Policy
 	queue           *cmdqueue.Queue[table.Command[K]]
 	admission       Admission
 	whenFull        WhenFull
 	whenUnavailable WhenUnavailable
 	openTimeout     time.Duration
 	idle            time.Duration
+	maxWaiting      int
 	writing         func() bool
+	order           uint64 // tells cells apart: see TakeAll
 
 	closed      atomic.Bool
+	done        chan struct{} // closed with it
 	unavailable atomic.Uint64
 	full        atomic.Uint64
+	lines       lines[K]
 
 	_     [stripeSize]byte
 	tally tally
 }
+
+// cells counts the cells that were made.
+var cells atomic.Uint64
 
 // New returns a cell, and its control for the owner.
 func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
@@ -54,18 +64,19 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		epoch:           o.Epoch,
 		clock:           o.Clock,
 		guarded:         mayNotHash[K](),
-		policy:          o.Policy,
+		policyFor:       o.PolicyFor,
 		queue:           o.Queue,
 		admission:       o.Admission,
 		whenFull:        o.WhenFull,
 		whenUnavailable: o.WhenUnavailable,
 		openTimeout:     o.OpenTimeout,
 		idle:            o.Idle,
+		maxWaiting:      o.MaxWaiting,
 		writing:         o.Writing,
+		order:           cells.Add(1),
+		done:            make(chan struct{}),
 	}
-	if c.admission == Exact && !c.guarded {
-		c.choker, _ = o.Policy.(policy.Choker)
-	}
+	c.fast = c.admission == Exact && !c.guarded && c.policyFor == nil
 	return c, Control[K]{c}
 }
 
@@ -75,11 +86,11 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 // For a key that is known it never waits and never allocates. For a new one it
 // waits only if the table is full, up to the open timeout.
 func (c *Cell[K]) Choke(key K) bool {
-	if c.choker == nil {
+	if !c.fast {
 		return c.Take(key, 1).Allowed
 	}
-	// What follows is take for one unit, with hash and now written out. The order
-	// is measured: reading the clock waits for all that went before, and what
+	// What follows is take for one unit, with hash, now and View.Read written out.
+	// The order is measured: reading the clock waits for all that went before, and what
 	// comes after it goes on beside it. Hash, clock, map took 1.23 times the bare
 	// map load and clock read; clock, hash, map 1.32; hash, map, clock 1.28.
 	hash := maphash.Comparable(c.seed, key)
@@ -89,11 +100,13 @@ func (c *Cell[K]) Choke(key K) bool {
 	}
 	if e := c.view.Load(hash, key); e != nil {
 		for {
+			terms := c.view.Terms()
 			word := e.Word()
-			if word == 0 || word > policy.MaxWord {
-				break // not used yet, or dead: evicted while we looked
+			state := word ^ terms.Mark
+			if state-1 >= policy.MaxWord || terms.Choker == nil || c.view.Terms() != terms {
+				break // not used yet, of other terms, or dead: evicted while we looked
 			}
-			next, allowed := c.choker.Choke(word, now)
+			next, allowed := terms.Choker.Choke(state, now)
 			if next > policy.MaxWord {
 				break // a policy that breaks its contract: takeFrom deals with it
 			}
@@ -101,13 +114,16 @@ func (c *Cell[K]) Choke(key K) bool {
 				c.tally.mine().refused.Add(1)
 				return false
 			}
-			if e.Advance(word, next) {
+			done := e.Advance(word, next|terms.Mark)
+			runtime.KeepAlive(terms)
+			if done {
 				c.tally.mine().admitted.Add(1)
 				return true
 			}
 		}
 	}
-	return c.takeUnfiled(hash, true, key, now, 1, 0).Allowed
+	d, _ := c.takeUnfiled(hash, true, key, now, &ask{n: 1})
+	return d.Allowed
 }
 
 // Take asks for n units for the key now, and records them if they are allowed.
@@ -117,11 +133,29 @@ func (c *Cell[K]) Choke(key K) bool {
 // RetryAfter of a refusal is exact if the key is in the table. If it could not be
 // recorded there is nothing to be exact about: it is the idle time under
 // RefuseNew, and the open timeout under Refuse.
-func (c *Cell[K]) Take(key K, n int64) policy.Decision { return c.take(key, n, 0) }
+func (c *Cell[K]) Take(key K, n int64) policy.Decision {
+	d, _ := c.take(key, &ask{n: n})
+	return d
+}
+
+// TakeWith is Take under a limit that comes with the call, as in redis-cell's
+// CL.THROTTLE. p must be of the family of the engine's own policy, and read its
+// words: each policy's constructor tells which do, and how what the key has used
+// under one limit counts under another. A policy that does not is refused with
+// policy.Never, and nothing is recorded; nil is the engine's own.
+//
+// Make the policies once, and keep them: making one costs more than a call.
+func (c *Cell[K]) TakeWith(p policy.Policy, key K, n int64) policy.Decision {
+	d, _ := c.take(key, &ask{n: n, with: p})
+	return d
+}
 
 // Peek tells how the key stands. It takes nothing, opens no key, never waits
 // and is not counted. The decision is always Allowed: it asked for nothing.
-func (c *Cell[K]) Peek(key K) policy.Decision { return c.take(key, 0, 0) }
+func (c *Cell[K]) Peek(key K) policy.Decision {
+	d, _ := c.take(key, &ask{})
+	return d
+}
 
 // Len returns the number of keys in the table, never above the configured most.
 func (c *Cell[K]) Len() int {
@@ -136,69 +170,4 @@ func (c *Cell[K]) now() policy.Instant {
 		return c.clock()
 	}
 	return policy.Instant(time.Since(c.epoch)) + 1
-}
-
-func (c *Cell[K]) take(key K, n int64, patience time.Duration) policy.Decision {
-	hash, ok := c.hash(key)
-	now := c.now()
-	if ok {
-		if e := c.view.Load(hash, key); e != nil {
-			if d, ok := c.takeFrom(e, now, n, patience); ok {
-				return d
-			}
-		}
-	}
-	return c.takeUnfiled(hash, ok, key, now, n, patience)
-}
-
-// takeFrom takes from an entry. The answer is false if the entry is dead: nothing
-// has been taken then, and the key must be looked up again.
-func (c *Cell[K]) takeFrom(
-	e *table.Entry[K], now policy.Instant, n int64, patience time.Duration,
-) (policy.Decision, bool) {
-	for {
-		word := e.Word()
-		state, alive := table.State(word)
-		if !alive {
-			return policy.Decision{}, false
-		}
-		if state == 0 && n != 0 {
-			// The key may have been used, drained and forgotten since now was
-			// read. This entry does not remember what it took then, so that a
-			// take dated back to then would be free. It remembers from now on.
-			now = max(c.now(), c.view.Horizon())
-		}
-		next, d := c.policy.Take(state, now, n, patience)
-		switch {
-		case n == 0:
-			return d, true
-		case d.Allowed && next > policy.MaxWord:
-			// A policy that breaks its contract must not break the table.
-			return c.count(policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}), true
-		case !d.Allowed:
-			return c.count(d), true
-		case c.admission == Queued && c.writing():
-			// Only a landed entry may be charged later on.
-			if word != state && !e.Advance(word, state) {
-				continue
-			}
-			if c.queue.Send(table.TakeCommand(e, now, n, patience), c.openTimeout) != nil {
-				return c.unrecorded(d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable), true
-			}
-			return c.count(d), true
-		case e.Advance(word, next):
-			return c.count(d), true
-		}
-		// Somebody else took meanwhile. Decide again, at the same instant.
-	}
-}
-
-// count counts an answer that took the key's word into account.
-func (c *Cell[K]) count(d policy.Decision) policy.Decision {
-	if d.Allowed {
-		c.tally.mine().admitted.Add(1)
-	} else {
-		c.tally.mine().refused.Add(1)
-	}
-	return d
 }

@@ -27,5 +27,9 @@ func (k Control[K]) Stats() Stats {
 func (k Control[K]) Now() policy.Instant { return k.c.now() }
 
 // Shut makes the cell answer every call as for an unavailable table, as soon as
-// the keys that it knows are gone from the table as well.
-func (k Control[K]) Shut() { k.c.closed.Store(true) }
+// the keys that it knows are gone from the table as well. Calls of Wait end. To be
+// called once.
+func (k Control[K]) Shut() {
+	k.c.closed.Store(true)
+	close(k.c.done)
+}

@@ -1,6 +1,8 @@
 package cell_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -59,4 +61,165 @@ func ExampleCell_Peek() {
 	// Output:
 	// 5 0
 	// 4 1
+}
+
+// Wait is for callers who would rather come later than not at all.
+func ExampleCell_Wait() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(1, 100, time.Second)),
+	})
+	defer limiter.Close()
+
+	start := time.Now()
+	for range 3 {
+		if err := limiter.Wait(context.Background(), "client", 1); err != nil {
+			fmt.Println(err)
+		}
+	}
+	fmt.Println(time.Since(start) >= 20*time.Millisecond)
+
+	// Who could not be served in time is told at once.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	fmt.Println(errors.Is(limiter.Wait(ctx, "client", 1), cell.ErrDeadline))
+	fmt.Println(limiter.Wait(ctx, "client", 2))
+	// Output:
+	// true
+	// true
+	// ral: the limit never allows so many at once: 2 of at most 1
+}
+
+// A reservation takes now what is used later, and can be called off. The clock of
+// the example's own keeps the figures even.
+func ExampleCell_Reserve() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(2, 1, time.Second)),
+		Clock:  func() policy.Instant { return 0 },
+	})
+	defer limiter.Close()
+
+	limiter.Take("client", 2)
+	r := limiter.Reserve("client", 1, time.Minute)
+	fmt.Println(r.Allowed, r.Wait)
+	other := limiter.Reserve("client", 1, time.Second)
+	fmt.Println(other.Allowed, other.RetryAfter)
+	r.Cancel()
+	other = limiter.Reserve("client", 1, time.Second)
+	fmt.Println(other.Allowed, other.Wait)
+	// Output:
+	// true 1s
+	// false 1s
+	// true 1s
+}
+
+// The estimate is taken first, and set right when the cost is known.
+func ExampleCell_Refund() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(1000, 1, time.Hour)),
+	})
+	defer limiter.Close()
+
+	fmt.Println(limiter.Take("tenant", 600).Remaining)
+	fmt.Println(limiter.Refund("tenant", 250).Remaining) // it was 350
+	fmt.Println(limiter.Take("tenant", 600).Remaining)
+	fmt.Println(limiter.Refund("tenant", -100).Remaining) // it was 700
+	fmt.Println(limiter.Choke("tenant"))
+	// Output:
+	// 400
+	// 650
+	// 50
+	// 0
+	// false
+}
+
+// The limit comes with the call.
+func ExampleCell_TakeWith() {
+	free, paid := policy.Must(policy.Funnel(2, 1, time.Minute)), policy.Must(policy.Funnel(20, 10, time.Minute))
+	limiter, _ := engine.New[string](engine.Config{Policy: free})
+	defer limiter.Close()
+
+	fmt.Println(limiter.TakeWith(paid, "customer", 15).Allowed)
+	fmt.Println(limiter.TakeWith(free, "guest", 2).Allowed)
+	fmt.Println(limiter.TakeWith(free, "guest", 1).Allowed)
+	// Output:
+	// true
+	// true
+	// false
+}
+
+// The limit changes while the engine runs. What was used counts under the new one.
+func ExampleCell_SetPolicy() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(10, 1, time.Hour)),
+	})
+	defer limiter.Close()
+
+	fmt.Println(limiter.Take("client", 8).Remaining)
+	if err := limiter.SetPolicy(policy.Must(policy.Funnel(30, 1, time.Hour))); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(limiter.Peek("client").Remaining)
+	// Output:
+	// 2
+	// 22
+}
+
+// By address and by user, from both or from none.
+func ExampleTakeAll() {
+	addresses, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(100, 1, time.Second))})
+	users, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(3, 1, time.Hour))})
+	defer addresses.Close()
+	defer users.Close()
+
+	from, user := addresses.Claim(netip.MustParseAddr("2001:db8::17")), users.Claim("alice")
+	fmt.Println(cell.TakeAll(2, from, user).Allowed)
+	out := cell.TakeAll(2, from, user)
+	fmt.Println(out.Allowed, out.Binding, out.RetryAfter.Round(time.Hour))
+	fmt.Println(users.Peek("alice").Remaining)
+	// Output:
+	// true
+	// false 1 1h0m0s
+	// 1
+}
+
+// A claim is a key of an engine; the same twice counts twice.
+func ExampleCell_Claim() {
+	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(5, 1, time.Hour))})
+	defer limiter.Close()
+
+	fmt.Println(cell.TakeAll(2, limiter.Claim("from"), limiter.Claim("to")).Allowed)
+	fmt.Println(cell.TakeAll(2, limiter.Claim("from"), limiter.Claim("from")).Allowed)
+	// Output:
+	// true
+	// false
+}
+
+// An operator lets somebody begin again.
+func ExampleCell_Reset() {
+	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
+	defer limiter.Close()
+
+	limiter.Choke("client")
+	fmt.Println(limiter.Choke("client"))
+	fmt.Println(limiter.Reset("client"), limiter.Reset("client"))
+	fmt.Println(limiter.Choke("client"))
+	// Output:
+	// false
+	// true false
+	// true
+}
+
+// Who has used most?
+func ExampleCell_All() {
+	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
+	defer limiter.Close()
+
+	limiter.Take("little", 1)
+	limiter.Take("much", 9)
+	for key, d := range limiter.All() {
+		if d.Remaining < d.Limit/2 {
+			fmt.Println(key, d.Remaining)
+		}
+	}
+	// Output: much 1
 }

@@ -12,8 +12,8 @@ import (
 // takeUnfiled takes for a key that has no live entry in the map: it is in the
 // nursery, or new, or cannot be recorded.
 func (c *Cell[K]) takeUnfiled(
-	hash uint64, hashed bool, key K, now policy.Instant, n int64, patience time.Duration,
-) policy.Decision {
+	hash uint64, hashed bool, key K, now policy.Instant, a *ask,
+) (policy.Decision, taken[K]) {
 	// A key that is not equal to itself would be opened again by every call.
 	recordable := hashed && key == key //nolint:gocritic // false for NaN
 
@@ -21,20 +21,21 @@ func (c *Cell[K]) takeUnfiled(
 	for {
 		if recordable && !c.closed.Load() {
 			if e := c.view.Look(hash, key); e != nil {
-				if d, ok := c.takeFrom(e, now, n, patience); ok {
-					return d
+				if d, t, ok := c.takeFrom(e, now, a); ok {
+					return d, t
 				}
 				continue // it died meanwhile
 			}
 		}
-		_, d := c.policy.Take(0, now, n, patience)
+		next, d := a.judge(c.view.Terms(), 0, now)
 		switch {
-		case n == 0:
-			return d
+		case a.n == 0 || a.refund && next == 0:
+			return d, taken[K]{}
 		case !d.Allowed:
-			return c.count(d) // nothing to record
+			return c.count(a, d), taken[K]{} // nothing to record
 		case !recordable || !c.writing():
-			return c.unrecorded(d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable)
+			a.lost = true
+			return c.unrecorded(a, d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable), taken[K]{}
 		}
 
 		e, status := c.view.Open(hash, key)
@@ -43,25 +44,27 @@ func (c *Cell[K]) takeUnfiled(
 			if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)) {
 				c.stray(e, now)
 			}
-			if d, ok := c.takeFrom(e, now, n, patience); ok {
-				return d
+			if d, t, ok := c.takeFrom(e, now, a); ok {
+				return d, t
 			}
 			continue
 		}
-		if status == table.Full {
-			switch c.whenFull {
-			case RefuseNew:
-				return c.unrecorded(d, false, c.idle, &c.full)
-			case AdmitNew:
-				return c.unrecorded(d, true, 0, &c.full)
-			}
-			// Again from time to time: a command may be lost with a writer.
-			if wait.rounds%roomRounds == 0 || wait.rounds > yields {
-				c.queue.TrySend(table.RoomCommand(key, now))
-			}
+		switch {
+		case status != table.Full:
+		case c.whenFull == AdmitNew:
+			return c.unrecorded(a, d, true, c.idle, &c.full), taken[K]{}
+		case c.whenFull == RefuseNew && !a.hasty:
+			return c.unrecorded(a, d, false, c.idle, &c.full), taken[K]{}
+		case c.whenFull == RefuseNew:
+		// Again from time to time: a command may be lost with a writer.
+		case wait.rounds%roomRounds == 0 || wait.rounds > yields:
+			c.queue.TrySend(table.RoomCommand(key, now))
+		}
+		if a.hasty {
+			return policy.Decision{Limit: d.Limit, RetryAfter: min(c.openTimeout, roomPause)}, taken[K]{}
 		}
 		if !wait.next(c.openTimeout) {
-			return c.unrecorded(d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable)
+			return c.unrecorded(a, d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable), taken[K]{}
 		}
 	}
 }
@@ -76,13 +79,18 @@ func (c *Cell[K]) stray(e *table.Entry[K], now policy.Instant) {
 }
 
 // unrecorded answers for a key that has no entry, and counts it in counter too.
-// d is what the limit would tell a key that was never used.
-func (c *Cell[K]) unrecorded(d policy.Decision, admit bool, retry time.Duration, counter *atomic.Uint64) policy.Decision {
-	counter.Add(1)
-	if !admit {
+// d is what the limit would tell a key that was never used. A charge that cannot be
+// recorded is refused in any case: letting it pass would say that it was.
+func (c *Cell[K]) unrecorded(
+	a *ask, d policy.Decision, admit bool, retry time.Duration, counter *atomic.Uint64,
+) policy.Decision {
+	if a.without = counter; !a.refund && !a.silent {
+		counter.Add(1)
+	}
+	if !admit || a.refund {
 		d = policy.Decision{Limit: d.Limit, RetryAfter: retry}
 	}
-	return c.count(d)
+	return c.count(a, d)
 }
 
 // waiter waits for room in a full table: first by letting others run, which is all
@@ -96,6 +104,9 @@ const (
 	yields = 64
 	// roomRounds is after how many yields room is asked for again.
 	roomRounds = 16
+
+	// roomPause is after how long the first in a line asks again.
+	roomPause = 10 * time.Millisecond
 
 	minSleep = 20 * time.Microsecond
 	maxSleep = time.Millisecond

@@ -67,16 +67,17 @@ func name(i int, names ...string) string {
 }
 
 // Options are what a cell is made with. The engine has checked them; all are
-// required but Clock.
+// required but PolicyFor and Clock.
 type Options[K comparable] struct {
-	Policy          policy.Policy
 	View            table.View[K]
+	PolicyFor       func(K) policy.Policy
 	Queue           *cmdqueue.Queue[table.Command[K]]
 	Admission       Admission
 	WhenFull        WhenFull
 	WhenUnavailable WhenUnavailable
 	OpenTimeout     time.Duration // the longest that a call may wait
 	Idle            time.Duration // how long until a full table may have a place again
+	MaxWaiting      int           // how many calls of Wait may wait for one key
 
 	// Epoch is the instant 1. It must have a monotonic reading.
 	Epoch time.Time

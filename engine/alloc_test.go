@@ -29,6 +29,9 @@ func TestKnownKeyAllocatesNothing(t *testing.T) {
 func allocatesNothing[K comparable](t *testing.T, admission cell.Admission, passing, refused K) {
 	t.Helper()
 	e := open[K](t, Config{Policy: funnel(100_000, 1, time.Hour), Admission: admission, OpenTimeout: time.Minute})
+	other := funnel(150_000, 1, time.Hour)
+	var held [10]cell.Reservation[K]
+	next := 0
 	require.True(t, e.Choke(passing))
 	require.True(t, e.Take(refused, 100_000).Allowed)
 	settled(t, e)
@@ -40,7 +43,25 @@ func allocatesNothing[K comparable](t *testing.T, admission cell.Admission, pass
 		"Take, refused":   func() { e.Take(refused, 2) },
 		"Take, never":     func() { e.Take(refused, -1) },
 		"Peek":            func() { e.Peek(passing) },
-		"Len":             func() { e.Len() },
+		"TakeWith":        func() { e.TakeWith(other, passing, 2) },
+		"TakeWith, never": func() { e.TakeWith(pacer{1, 1}, passing, 2) },
+		"Refund":          func() { e.Refund(passing, 2) },
+		"Refund, charge":  func() { e.Refund(passing, -2) },
+		"Reset":           func() { e.Reset(passing) },
+		"Reserve": func() {
+			r := e.Reserve(passing, 2, time.Hour)
+			r.Cancel()
+		},
+		"Reserve, refused": func() {
+			r := e.Reserve(refused, 2, time.Hour)
+			r.Cancel()
+		},
+		"Cancel, not the last": func() {
+			held[next%10].Cancel()
+			held[next%10] = e.Reserve(passing, 3, 0)
+			next++
+		},
+		"Len": func() { e.Len() },
 	} {
 		assert.Zero(t, testing.AllocsPerRun(1000, call), "%s, %v, %T", name, admission, passing)
 	}

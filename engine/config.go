@@ -27,6 +27,7 @@ const (
 	DefaultMaxKeys       = 1 << 20
 	DefaultOpenTimeout   = 10 * time.Millisecond
 	DefaultQueueDepth    = 1024
+	DefaultMaxWaiting    = 1024
 	DefaultRestarts      = 20
 	DefaultRestartPeriod = 10 * time.Second
 )
@@ -73,6 +74,10 @@ type Config struct {
 	// having to search the nursery for them afterwards.
 	QueueDepth int
 
+	// MaxWaiting is how many calls of Wait may wait for one key; further ones get
+	// cell.ErrCrowded. The default is 1024. Joining a line looks at all who are in it.
+	MaxWaiting int
+
 	// Clock gives the time by which the engine decides, in nanoseconds from any
 	// beginning: what it says in New becomes instant 1. Where it goes backwards
 	// nobody gains by it, and where it is coarse a refused call may have to wait a
@@ -107,6 +112,7 @@ func (c Config) withDefaults() Config {
 	orDuration(&c.RestartPeriod, DefaultRestartPeriod)
 	orInt(&c.MaxKeys, DefaultMaxKeys)
 	orInt(&c.QueueDepth, DefaultQueueDepth)
+	orInt(&c.MaxWaiting, DefaultMaxWaiting)
 	orInt(&c.Restarts, DefaultRestarts)
 	return c
 }
@@ -130,7 +136,7 @@ func (c Config) validate() error {
 		return &policy.FieldError{Of: "engine.Config", Field: field, Value: value, Want: want}
 	}
 	switch {
-	case isNil(c.Policy):
+	case !policy.Given(c.Policy):
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
 	case c.Idle < 0:
 		return bad("Idle", c.Idle, "a positive duration, or 0 for 5m")
@@ -146,6 +152,8 @@ func (c Config) validate() error {
 		return bad("WhenUnavailable", int(c.WhenUnavailable), "Admit or Refuse")
 	case c.QueueDepth < 0 || c.QueueDepth > maxQueueDepth:
 		return bad("QueueDepth", c.QueueDepth, "1 to 1048576, or 0 for 1024")
+	case c.MaxWaiting < 0:
+		return bad("MaxWaiting", c.MaxWaiting, "1 or more, or 0 for 1024")
 	case c.Restarts < 0:
 		return bad("Restarts", c.Restarts, "1 or more, or 0 for 20")
 	case c.RestartPeriod < 0:

@@ -146,6 +146,9 @@ func TestDeathAtEveryPoint(t *testing.T) {
 						break
 					}
 					require.True(t, time.Now().Before(deadline), "the point was never passed")
+					if strings.HasPrefix(point, "change") {
+						require.NoError(t, l.e.SetPolicy(funnel(1, 1, time.Second)))
+					}
 					l.crowd()
 					l.settle()
 				}
@@ -154,6 +157,10 @@ func TestDeathAtEveryPoint(t *testing.T) {
 					l.settle()
 				}
 				require.NoError(t, l.e.Health())
+				if strings.HasPrefix(point, "change") {
+					require.NoError(t, l.e.SetPolicy(funnel(1, 2, 2*time.Second)), "as if nothing had been")
+					l.exactly(loadKeys, l.round())
+				}
 				s := l.e.Stats()
 				assert.Zero(t, s.Unavailable)
 				assert.Zero(t, s.Dropped)
@@ -278,9 +285,14 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFaults(false)
 					var events sync.Map
+					var hold sync.WaitGroup
 					e := open[string](t, Config{
 						Policy: funnel(2, 1, time.Hour), Admission: admission, WhenUnavailable: when,
-						Restarts: 1, RestartPeriod: time.Second, fault: f.at,
+						Restarts: 1, RestartPeriod: time.Second,
+						fault: func(point string) {
+							hold.Wait()
+							f.at(point)
+						},
 						OnEvent: func(event supervisor.Event) { events.Store(event.Kind, event) },
 					})
 					require.True(t, e.Choke("filed"))
@@ -288,7 +300,9 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 					require.NoError(t, e.Health())
 
 					f.arm("writer: received", -1)
+					hold.Add(1) // until the call is over, it has a writer
 					require.True(t, e.Choke("landed"))
+					hold.Done()
 					synctest.Wait()
 					err := e.Health()
 					require.ErrorIs(t, err, ErrUnhealthy)

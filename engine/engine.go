@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,7 @@ import (
 // Errors of Health.
 var (
 	// ErrClosed says that Close was called.
-	ErrClosed = errors.New("ral: the engine is closed")
+	ErrClosed = cell.ErrClosed
 	// ErrUnhealthy says that the writer or the janitor failed more often than
 	// Config.Restarts permits, and that both were given up. It is wrapped together
 	// with the last failure.
@@ -57,10 +56,20 @@ type Engine[K comparable] struct {
 // New checks the configuration and starts an engine. The error, if any, is a
 // *policy.FieldError that names the field. Call Close to end the engine's
 // goroutines.
-func New[K comparable](config Config) (*Engine[K], error) {
+func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
+	}
+	var o options[K]
+	for _, option := range more {
+		if option == nil {
+			return nil, &policy.FieldError{Of: "engine.New", Field: "more", Value: "nil", Want: "an option, such as PolicyFor returns"}
+		}
+		option(&o)
+	}
+	if o.policyForSet && o.policyFor == nil {
+		return nil, &policy.FieldError{Of: "engine.PolicyFor", Field: "choose", Value: "nil", Want: "a function"}
 	}
 
 	e := &Engine[K]{
@@ -73,14 +82,15 @@ func New[K comparable](config Config) (*Engine[K], error) {
 		queue: cmdqueue.New[table.Command[K]](config.QueueDepth),
 	}
 	e.Cell, e.control = cell.New(cell.Options[K]{
-		Policy:          config.Policy,
 		View:            e.table.View(),
+		PolicyFor:       o.policyFor,
 		Queue:           e.queue,
 		Admission:       config.Admission,
 		WhenFull:        config.WhenFull,
 		WhenUnavailable: config.WhenUnavailable,
 		OpenTimeout:     config.OpenTimeout,
 		Idle:            config.Idle,
+		MaxWaiting:      config.MaxWaiting,
 		Epoch:           time.Now(),
 		Clock:           fromOne(config.Clock),
 		Writing:         e.writing,
@@ -171,12 +181,4 @@ func fromOne(clock func() policy.Instant) func() policy.Instant {
 	}
 	first := clock()
 	return func() policy.Instant { return max(clock()-first+1, 1) }
-}
-
-func isNil(p policy.Policy) bool {
-	if p == nil {
-		return true
-	}
-	v := reflect.ValueOf(p)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }

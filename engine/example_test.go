@@ -106,3 +106,24 @@ func ExampleConfig_queued() {
 	fmt.Println(limiter.Choke("key"), limiter.Stats().Admitted)
 	// Output: true 1
 }
+
+// Different limits for different keys, made beforehand.
+func ExamplePolicyFor() {
+	paid := policy.Must(policy.Funnel(100, 10, time.Minute))
+	customers := map[string]bool{"alice": true}
+	limiter, _ := engine.New(engine.Config{
+		Policy: policy.Must(policy.Funnel(2, 1, time.Minute)),
+	}, engine.PolicyFor(func(user string) policy.Policy {
+		if customers[user] {
+			return paid
+		}
+		return nil // Config.Policy
+	}))
+	defer limiter.Close()
+
+	fmt.Println(limiter.Peek("alice").Limit, limiter.Peek("bob").Limit)
+	fmt.Println(limiter.Take("alice", 50).Allowed, limiter.Take("bob", 50).Allowed)
+	// Output:
+	// 100 2
+	// true false
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
 )
 
 // open returns an engine that is stopped, and its table compared with its index,
@@ -28,12 +29,32 @@ func open[K comparable](t testing.TB, config Config) *Engine[K] {
 // there is nobody to change it, and closes the engine.
 func check[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
+	alive(t, e)
 	e.stop()
 	<-e.running.Done()
 	if !e.closed.Load() {
 		assert.NoError(t, e.table.Check())
 	}
 	assert.NoError(t, e.Close())
+}
+
+// alive waits until a writer has carried something out, if there is one at all. One
+// that died this moment may have left what its successor has yet to begin to mend.
+// Faults that strike by chance must have been disarmed.
+func alive[K comparable](t testing.TB, e *Engine[K]) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for e.writing() && !e.closed.Load() {
+		require.True(t, time.Now().Before(deadline), "no writer comes to do anything")
+		reply := make(chan table.SweepResult, 1)
+		e.queue.TrySend(table.SweepCommand[K](0, 0, reply))
+		select {
+		case <-reply:
+			return
+		case <-time.After(10 * time.Millisecond):
+			// Or it died of it: it is not given to a third.
+		}
+	}
 }
 
 // settled waits until the writer has nothing left to do.

@@ -29,7 +29,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 		"FreshAt":               func() { p.FreshAt(full) },
 		"Refund":                func() { refunder.Refund(full, now, 3) },
 		"Refund, a charge":      func() { refunder.Refund(full, now, math.MinInt64) },
-		"Cancel":                func() { refunder.Cancel(full, full, now, 3, 0) },
+		"Cancel":                func() { refunder.Cancel(full, full, 0, now, 3, 0) },
 		"Reads":                 func() { relative.Reads(other) },
 		"Carry":                 func() { relative.Carry(other, full, now) },
 		"RedisCell":             func() { policy.Decision{Limit: 1}.RedisCell() },

@@ -8,7 +8,7 @@ import (
 
 // atMostCuts are the numbers of parts that a period may be cut into. A word says in
 // its lowest two bits which of them it is.
-var atMostCuts = [...]int{1, 3, 7, 15}
+var atMostCuts = [...]int{1, 2, 4, 8}
 
 const (
 	cutBits        = 2
@@ -52,10 +52,10 @@ const endAtMost = Instant(lastingTime)
 // What it costs is rate. Units count until their part can be in no window with the
 // next call: for as long as per if they were taken at the end of a part, for (k+1)/k
 // of that if at its beginning. Who takes whatever is there, or is spread evenly, gets
-// k/(k+1) of limit/per in the long run. k is 15, 7, 3 or 1, the largest for which
-// k+1 counts up to limit fit a word; String tells. For a period of a second it is 15
-// for a limit of 1, 7 up to 7, 3 up to 127, and 1, with half of the rate, up to
-// 65535. For an hour it is 15 up to 3, 7 up to 31, 3 up to 1023, and 1 above.
+// k/(k+1) of limit/per in the long run. k is 8, 4, 2 or 1, the largest for which
+// k+1 counts up to limit fit a word; String tells. For a period of a second it is 8
+// for limits up to 7, 4 up to 63, 2 up to 1023, and 1, with half of the rate, up to
+// 65535. For an hour it is 8 up to 15, 4 up to 255, 2 up to 16383, and 1 above.
 //
 // One word cannot do much better for bursts that may be as high as the limit: to
 // know when each unit leaves the window takes a timestamp for each. What is known of
@@ -152,11 +152,15 @@ func (p parts) join() uint64 {
 // was not reached yet, the call is treated as if it just began. A key of which
 // nothing counts is cut anew.
 func (a *atMost) at(word uint64, t Instant) parts {
-	if t >= a.FreshAt(word) {
+	p := a.split(word)
+	number := p.numberAt(t)
+	if number < p.number {
+		return p
+	}
+	if p = p.on(number); p.packed == 0 && p.cut != a.own {
 		return parts{cut: a.own, number: a.own.numberAt(t)}
 	}
-	p := a.split(word)
-	return p.on(max(p.number, p.numberAt(t)))
+	return p
 }
 
 // on goes on to a later part.
@@ -183,28 +187,39 @@ func (p parts) used() uint64 {
 	return sum
 }
 
+// freshAt is when the latest part that has anything leaves.
+func (p parts) freshAt() Instant {
+	if p.packed == 0 {
+		return p.begins(p.number)
+	}
+	before := uint(bits.TrailingZeros64(p.packed)) / p.bits
+	return p.begins(p.number + uint64(uint(p.counts)-before))
+}
+
 // Take implements [Policy].
 func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
 	t := clamped(now, endAtMost)
+	p := a.at(word, t)
 	if n < 0 || n > a.limit {
-		return word, a.describe(word, t, Decision{RetryAfter: Never})
+		return word, a.describe(p, t, Decision{RetryAfter: Never})
 	}
 	if n == 0 {
-		return word, a.describe(word, t, Decision{Allowed: true})
+		return word, a.describe(p, t, Decision{Allowed: true})
 	}
-	p := a.at(word, t)
-	for used := p.used(); used+uint64(n) > uint64(a.limit); p = p.on(p.number + 1) {
-		used -= p.count(p.counts - 1) // the oldest leave
+	later := 0
+	for used := p.used(); used+uint64(n) > uint64(a.limit); later++ {
+		used -= p.count(p.counts - 1 - later) // the oldest leave
 	}
-	next := a.charged(p, t, uint64(n))
+	turn := p.on(p.number + uint64(later))
+	next := a.charged(turn, t, uint64(n))
 	if next.number > next.last {
-		return word, a.describe(word, t, Decision{RetryAfter: Never}) // time stands still before it
+		return word, a.describe(p, t, Decision{RetryAfter: Never}) // time stands still before it
 	}
-	d := decide(t, max(t, p.begins(p.number)), patience)
-	if d.Allowed {
-		word = next.join()
+	d := decide(t, max(t, turn.begins(turn.number)), patience)
+	if !d.Allowed {
+		return word, a.describe(p, t, d)
 	}
-	return word, a.describe(word, t, d)
+	return next.join(), a.describe(next, t, d)
 }
 
 // charged counts n units more in the current part. If the count has no room for so
@@ -229,25 +244,18 @@ func (a *atMost) recut(p parts, t Instant) parts {
 	return parts{cut: a.own, number: a.own.numberAt(latest), packed: min(p.used(), a.own.full())}
 }
 
-// describe fills in what follows from the word after the call.
-func (a *atMost) describe(word uint64, t Instant, d Decision) Decision {
+// describe fills in what follows from what counts after the call.
+func (a *atMost) describe(p parts, t Instant, d Decision) Decision {
 	d.Limit = a.limit
-	if p := a.at(word, t); p.begins(p.number) <= t {
+	if p.begins(p.number) <= t {
 		d.Remaining = max(a.limit-int64(p.used()), 0)
 	}
-	d.ResetAfter = time.Duration(max(a.FreshAt(word)-t, 0))
+	d.ResetAfter = time.Duration(max(p.freshAt()-t, 0))
 	return d
 }
 
-// FreshAt implements [Policy]: it is when the latest part that has anything leaves.
-func (a *atMost) FreshAt(word uint64) Instant {
-	p := a.split(word)
-	if p.packed == 0 {
-		return p.begins(p.number)
-	}
-	before := uint64(bits.TrailingZeros64(p.packed)) / uint64(p.bits)
-	return p.begins(p.number + uint64(p.counts) - before)
-}
+// FreshAt implements [Policy].
+func (a *atMost) FreshAt(word uint64) Instant { return a.split(word).freshAt() }
 
 // Refund implements [Refunder].
 func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
@@ -273,7 +281,7 @@ func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
 
 // Cancel implements [Refunder]. A count is one of units that nobody can tell apart, so
 // that it makes no difference what others gave back.
-func (a *atMost) Cancel(word, taken uint64, now Instant, n, _ int64) uint64 {
+func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, endAtMost)
 	p, took := a.at(word, t), a.split(taken)
 	ago := p.number - took.number // so many parts; more than any if it was not taken yet

@@ -21,37 +21,62 @@ func TestAtMostStories(t *testing.T) {
 		per   time.Duration
 		steps []step
 	}{
-		// Parts of 300ms, four of which count.
-		{"units leave with their part", 100, 900 * ms, []step{
-			{at: 9 * s, take: 60, allowed: passes, remaining: 40, reset: 1200 * ms},
-			{at: 9400 * ms, take: 30, allowed: passes, remaining: 10, reset: 1100 * ms},
-			{at: 9400 * ms, take: 11, allowed: refused, remaining: 10, retry: 800 * ms, reset: 1100 * ms},
-			{at: 9400 * ms, take: 71, allowed: refused, remaining: 10, retry: 1100 * ms, reset: 1100 * ms},
-			{at: 10200*ms - 1, take: 11, allowed: refused, remaining: 10, retry: 1, reset: 300*ms + 1},
-			{at: 10200 * ms, take: 11, allowed: passes, remaining: 59, reset: 1200 * ms},
-			{at: 10500 * ms, take: 0, allowed: passes, remaining: 89, reset: 900 * ms},
-			{at: 11400 * ms, take: 0, allowed: passes, remaining: 100},
+		// Parts of 300ms, five of which count.
+		{"units leave with their part", 60, 1200 * ms, []step{
+			{at: 9 * s, take: 40, allowed: passes, remaining: 20, reset: 1500 * ms},
+			{at: 9400 * ms, take: 15, allowed: passes, remaining: 5, reset: 1400 * ms},
+			{at: 9400 * ms, take: 6, allowed: refused, remaining: 5, retry: 1100 * ms, reset: 1400 * ms},
+			{at: 9400 * ms, take: 46, allowed: refused, remaining: 5, retry: 1400 * ms, reset: 1400 * ms},
+			{at: 10500*ms - 1, take: 6, allowed: refused, remaining: 5, retry: 1, reset: 300*ms + 1},
+			{at: 10500 * ms, take: 6, allowed: passes, remaining: 39, reset: 1500 * ms},
+			{at: 10800 * ms, take: 0, allowed: passes, remaining: 54, reset: 1200 * ms},
+			{at: 12 * s, take: 0, allowed: passes, remaining: 60},
 		}},
-		{"what was taken at the end of a part leaves after the period", 100, 900 * ms, []step{
-			{at: 9300*ms - 1, take: 100, allowed: passes, reset: 900*ms + 1},
-			{at: 10200*ms - 1, take: 1, allowed: refused, retry: 1, reset: 1},
-			{at: 10200 * ms, take: 100, allowed: passes, reset: 1200 * ms},
+		{"what was taken at the end of a part leaves after the period", 60, 1200 * ms, []step{
+			{at: 9300*ms - 1, take: 60, allowed: passes, reset: 1200*ms + 1},
+			{at: 10500*ms - 1, take: 1, allowed: refused, retry: 1, reset: 1},
+			{at: 10500 * ms, take: 60, allowed: passes, reset: 1500 * ms},
 		}},
-		{"the patient begin with a part", 100, 900 * ms, []step{
-			{at: 9 * s, take: 50, patience: s, allowed: passes, remaining: 50, reset: 1200 * ms},
-			{at: 9300 * ms, take: 50, patience: s, allowed: passes, remaining: 0, reset: 1200 * ms},
-			{at: 9310 * ms, take: 60, patience: 2 * s, allowed: passes, wait: 1190 * ms, reset: 2390 * ms},
+		{"the patient begin with a part", 60, 1200 * ms, []step{
+			{at: 9 * s, take: 30, patience: s, allowed: passes, remaining: 30, reset: 1500 * ms},
+			{at: 9300 * ms, take: 30, patience: s, allowed: passes, remaining: 0, reset: 1500 * ms},
+			{at: 9310 * ms, take: 40, patience: 2 * s, allowed: passes, wait: 1490 * ms, reset: 2990 * ms},
 			// Nobody overtakes, though there will be room for some before that.
-			{at: 9310 * ms, take: 10, allowed: refused, retry: 1190 * ms, reset: 2390 * ms},
-			{at: 10200 * ms, take: 10, patience: 299 * ms, allowed: refused, retry: ms, reset: 1500 * ms},
-			{at: 10200 * ms, take: 10, patience: 300 * ms, allowed: passes, wait: 300 * ms, reset: 1500 * ms},
-			{at: 10500 * ms, take: 30, allowed: passes, remaining: 0, reset: 1200 * ms},
+			{at: 9310 * ms, take: 10, allowed: refused, retry: 1490 * ms, reset: 2990 * ms},
+			{at: 10500 * ms, take: 10, patience: 299 * ms, allowed: refused, retry: ms, reset: 1800 * ms},
+			{at: 10500 * ms, take: 10, patience: 300 * ms, allowed: passes, wait: 300 * ms, reset: 1800 * ms},
+			{at: 10800 * ms, take: 10, allowed: passes, remaining: 0, reset: 1500 * ms},
 		}},
-		{"a clock that goes back waits for the part that others are in", 100, 900 * ms, []step{
-			{at: 9 * s, take: 1, allowed: passes, remaining: 99, reset: 1200 * ms},
-			{at: 8 * s, take: 1, allowed: refused, retry: s, reset: 2200 * ms},
-			{at: -1, take: 1, allowed: refused, retry: 9 * s, reset: 10200 * ms},
-			{at: 9 * s, take: 1, allowed: passes, remaining: 98, reset: 1200 * ms},
+		{"a clock that goes back waits for the part that others are in", 60, 1200 * ms, []step{
+			{at: 9 * s, take: 1, allowed: passes, remaining: 59, reset: 1500 * ms},
+			{at: 8 * s, take: 1, allowed: refused, retry: s, reset: 2500 * ms},
+			{at: -1, take: 1, allowed: refused, retry: 9 * s, reset: 10500 * ms},
+			{at: 9 * s, take: 1, allowed: passes, remaining: 58, reset: 1500 * ms},
+		}},
+		// Parts of 300ms as well, but nine, three and two of which count.
+		{"eight parts", 7, 2400 * ms, []step{
+			{at: 9*s + 1, take: 4, allowed: passes, remaining: 3, reset: 2700*ms - 1},
+			{at: 11100 * ms, take: 3, allowed: passes, remaining: 0, reset: 2700 * ms},
+			{at: 11700*ms - 1, take: 4, allowed: refused, retry: 1, reset: 2100*ms + 1},
+			{at: 11700 * ms, take: 4, allowed: passes, reset: 2700 * ms},
+			{at: 13800 * ms, take: 3, allowed: passes, reset: 2700 * ms},
+		}},
+		{"two parts", 100, 600 * ms, []step{
+			{at: 9 * s, take: 60, allowed: passes, remaining: 40, reset: 900 * ms},
+			{at: 9400 * ms, take: 30, allowed: passes, remaining: 10, reset: 800 * ms},
+			{at: 9400 * ms, take: 11, allowed: refused, remaining: 10, retry: 500 * ms, reset: 800 * ms},
+			{at: 9400 * ms, take: 71, allowed: refused, remaining: 10, retry: 800 * ms, reset: 800 * ms},
+			{at: 9900*ms - 1, take: 11, allowed: refused, remaining: 10, retry: 1, reset: 300*ms + 1},
+			{at: 9900 * ms, take: 11, allowed: passes, remaining: 59, reset: 900 * ms},
+			{at: 10200 * ms, take: 0, allowed: passes, remaining: 89, reset: 600 * ms},
+			{at: 10800 * ms, take: 0, allowed: passes, remaining: 100},
+		}},
+		{"one part", 2000, 300 * ms, []step{
+			{at: 9 * s, take: 1500, allowed: passes, remaining: 500, reset: 600 * ms},
+			{at: 9300 * ms, take: 501, allowed: refused, remaining: 500, retry: 300 * ms, reset: 300 * ms},
+			{at: 9300 * ms, take: 500, allowed: passes, remaining: 0, reset: 600 * ms},
+			{at: 9600*ms - 1, take: 1500, allowed: refused, retry: 1, reset: 300*ms + 1},
+			{at: 9600 * ms, take: 1500, allowed: passes, reset: 600 * ms},
 		}},
 		{"what can never be had", 2, s, []step{
 			{at: 1, take: 3, patience: time.Hour, allowed: refused, remaining: 2, retry: policy.Never},
@@ -69,43 +94,56 @@ func TestAtMostStories(t *testing.T) {
 
 func TestAtMostGivesBack(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
-	p := policy.Must(policy.AtMost(100, 900*ms))
+	p := policy.Must(policy.AtMost(60, 1200*ms))
 	r := p.(policy.Refunder)
-	first, _ := p.Take(0, policy.Instant(9*s), 60, 0)
-	second, _ := p.Take(first, policy.Instant(9300*ms), 30, 0)
+	first, _ := p.Take(0, policy.Instant(9*s), 40, 0)
+	second, _ := p.Take(first, policy.Instant(9300*ms), 15, 0)
 	third, _ := p.Take(second, policy.Instant(9900*ms), 5, 0)
 	now := policy.Instant(9900 * ms)
 
 	// The latest first, then back to the earliest that counts.
-	assert.Equal(t, policy.Instant(10500*ms), p.FreshAt(r.Refund(third, now, 10)))
-	follow(t, p, 100, r.Refund(third, now, 10), []step{
-		{at: 9900 * ms, take: 0, allowed: passes, remaining: 15, reset: 600 * ms},
-		{at: 10200 * ms, take: 0, allowed: passes, remaining: 75, reset: 300 * ms}})
-	follow(t, p, 100, r.Refund(third, now, math.MaxInt64), []step{{at: 9900 * ms, take: 0, allowed: passes, remaining: 100}})
+	assert.Equal(t, policy.Instant(10800*ms), p.FreshAt(r.Refund(third, now, 10)))
+	follow(t, p, 60, r.Refund(third, now, 10), []step{
+		{at: 9900 * ms, take: 0, allowed: passes, remaining: 10, reset: 900 * ms},
+		{at: 10500 * ms, take: 0, allowed: passes, remaining: 50, reset: 300 * ms}})
+	follow(t, p, 60, r.Refund(third, now, math.MaxInt64), []step{{at: 9900 * ms, take: 0, allowed: passes, remaining: 60}})
 	// Not to those that have left.
-	follow(t, p, 100, r.Refund(third, policy.Instant(10200*ms), math.MaxInt64), []step{{at: 10200 * ms, take: 0, allowed: passes, remaining: 100}})
-	assert.Equal(t, third, r.Refund(third, policy.Instant(11100*ms), 1))
+	follow(t, p, 60, r.Refund(third, policy.Instant(10500*ms), math.MaxInt64), []step{{at: 10500 * ms, take: 0, allowed: passes, remaining: 60}})
+	assert.Equal(t, third, r.Refund(third, policy.Instant(11400*ms), 1))
 
 	// Each can be undone by itself, while its part counts.
-	follow(t, p, 100, r.Cancel(third, first, now, 60, 0), []step{{at: 9900 * ms, take: 0, allowed: passes, remaining: 65, reset: 1200 * ms}})
-	follow(t, p, 100, r.Cancel(third, second, now, 30, 0), []step{{at: 10200 * ms, take: 0, allowed: passes, remaining: 95, reset: 900 * ms}})
-	follow(t, p, 100, r.Cancel(third, third, now, 5, 0), []step{{at: 10200 * ms, take: 0, allowed: passes, remaining: 70, reset: 300 * ms}})
-	assert.Equal(t, third, r.Cancel(third, first, policy.Instant(10200*ms), 60, 0), "it has left")
-	assert.Equal(t, first, r.Cancel(first, third, policy.Instant(9*s), 5, 0), "it was not taken yet")
-	assert.Equal(t, third, r.Cancel(third, third, now, math.MinInt64, 0))
-	// The tenth part of 300ms is not that of 900ms.
-	coarse := policy.Must(policy.AtMost(1000, 900*ms))
+	follow(t, p, 60, r.Cancel(third, first, 0, now, 40, 0), []step{{at: 9900 * ms, take: 0, allowed: passes, remaining: 40, reset: 1500 * ms}})
+	follow(t, p, 60, r.Cancel(third, second, 0, now, 15, 0), []step{{at: 10500 * ms, take: 0, allowed: passes, remaining: 55, reset: 900 * ms}})
+	follow(t, p, 60, r.Cancel(third, third, 0, now, 5, 0), []step{{at: 10500 * ms, take: 0, allowed: passes, remaining: 45, reset: 300 * ms}})
+	assert.Equal(t, third, r.Cancel(third, first, 0, policy.Instant(10500*ms), 40, 0), "it has left")
+	assert.Equal(t, first, r.Cancel(first, third, 0, policy.Instant(9*s), 5, 0), "it was not taken yet")
+	assert.Equal(t, third, r.Cancel(third, third, 0, now, math.MinInt64, 0))
+	// The tenth part of 300ms is not that of 1200ms.
+	coarse := policy.Must(policy.AtMost(2000, 1200*ms))
 	taken, _ := p.Take(0, policy.Instant(3*s), 5, 0)
-	recut, _ := coarse.Take(0, policy.Instant(9*s), 5, 0)
-	assert.Equal(t, recut, r.Cancel(recut, taken, policy.Instant(9*s), 5, 0), "it was cut otherwise")
+	recut, _ := coarse.Take(0, policy.Instant(12*s), 5, 0)
+	assert.Equal(t, recut, r.Cancel(recut, taken, 0, policy.Instant(12*s), 5, 0), "it was cut otherwise")
 
-	// A debt leaves with its part.
-	follow(t, p, 100, r.Refund(first, policy.Instant(9*s), -50), []step{
-		{at: 9 * s, take: 1, allowed: refused, retry: 1200 * ms, reset: 1200 * ms},
-		{at: 10200 * ms, take: 100, allowed: passes, reset: 1200 * ms}})
+	// A debt leaves with its part. A count goes up to 63.
+	follow(t, p, 60, r.Refund(first, policy.Instant(9*s), -22), []step{
+		{at: 9 * s, take: 1, allowed: refused, retry: 1500 * ms, reset: 1500 * ms},
+		{at: 10500 * ms, take: 60, allowed: passes, reset: 1500 * ms}})
 	deepest := r.Refund(first, policy.Instant(9*s), math.MinInt64)
 	assert.Equal(t, deepest, r.Refund(deepest, policy.Instant(9*s), -1))
-	follow(t, p, 100, r.Refund(deepest, policy.Instant(9*s), 127-1), []step{{at: 9 * s, take: 0, allowed: passes, remaining: 99, reset: 1200 * ms}})
+	follow(t, p, 60, r.Refund(deepest, policy.Instant(9*s), 63-1), []step{{at: 9 * s, take: 0, allowed: passes, remaining: 59, reset: 1500 * ms}})
+}
+
+// cutLimits are the highest limits for each number of parts, and the lowest for all
+// but one.
+func cutLimits(per time.Duration) (limits []int64) {
+	for _, parts := range []int64{8, 4, 2, 1} {
+		_, bits := ringFigures(parts, per)
+		limits = append(limits, 1<<bits-1)
+		if parts > 1 {
+			limits = append(limits, 1<<bits)
+		}
+	}
+	return limits
 }
 
 // Into how many parts limits are cut, and which are the highest, is as documented.
@@ -115,17 +153,24 @@ func TestAtMostParts(t *testing.T) {
 		per   time.Duration
 		says  string
 	}{
-		{1, time.Second, "at most 1 in any 1s, counted in 15 parts"},
-		{2, time.Second, "at most 2 in any 1s, counted in 7 parts"},
-		{7, time.Second, "at most 7 in any 1s, counted in 7 parts"},
-		{8, time.Second, "at most 8 in any 1s, counted in 3 parts"},
-		{127, time.Second, "at most 127 in any 1s, counted in 3 parts"},
-		{128, time.Second, "at most 128 in any 1s, counted in 1 part"},
+		{1, time.Second, "at most 1 in any 1s, counted in 8 parts"},
+		{7, time.Second, "at most 7 in any 1s, counted in 8 parts"},
+		{8, time.Second, "at most 8 in any 1s, counted in 4 parts"},
+		{63, time.Second, "at most 63 in any 1s, counted in 4 parts"},
+		{64, time.Second, "at most 64 in any 1s, counted in 2 parts"},
+		{127, time.Second, "at most 127 in any 1s, counted in 2 parts"},
+		{128, time.Second, "at most 128 in any 1s, counted in 2 parts"},
+		{1023, time.Second, "at most 1023 in any 1s, counted in 2 parts"},
+		{1024, time.Second, "at most 1024 in any 1s, counted in 1 part"},
 		{65535, time.Second, "at most 65535 in any 1s, counted in 1 part"},
-		{3, time.Hour, "at most 3 in any 1h0m0s, counted in 15 parts"},
-		{31, time.Hour, "at most 31 in any 1h0m0s, counted in 7 parts"},
-		{1023, time.Hour, "at most 1023 in any 1h0m0s, counted in 3 parts"},
-		{1024, time.Hour, "at most 1024 in any 1h0m0s, counted in 1 part"},
+		{1, time.Hour, "at most 1 in any 1h0m0s, counted in 8 parts"},
+		{15, time.Hour, "at most 15 in any 1h0m0s, counted in 8 parts"},
+		{16, time.Hour, "at most 16 in any 1h0m0s, counted in 4 parts"},
+		{255, time.Hour, "at most 255 in any 1h0m0s, counted in 4 parts"},
+		{256, time.Hour, "at most 256 in any 1h0m0s, counted in 2 parts"},
+		{16383, time.Hour, "at most 16383 in any 1h0m0s, counted in 2 parts"},
+		{16384, time.Hour, "at most 16384 in any 1h0m0s, counted in 1 part"},
+		{4194303, time.Hour, "at most 4194303 in any 1h0m0s, counted in 1 part"},
 	} {
 		assert.Equal(t, c.says, policy.Must(policy.AtMost(c.limit, c.per)).String())
 	}
@@ -140,7 +185,7 @@ func TestAtMostParts(t *testing.T) {
 // The greedy get k/(k+1) of the rate, to 100 parts per million: that is what it costs.
 func TestAtMostRate(t *testing.T) {
 	for _, per := range []time.Duration{time.Millisecond, time.Second, time.Minute + 1} {
-		for _, limit := range []int64{1, 5, 100, 2000} {
+		for _, limit := range []int64{1, 5, 50, 100, 2000} {
 			parts := ringParts(limit, per)
 			for _, patient := range []bool{false, true} {
 				p := policy.Must(policy.AtMost(limit, per))
@@ -161,7 +206,7 @@ func TestAtMostKeepsItsPromise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	recuts := 0
 	for _, per := range []time.Duration{time.Millisecond, time.Second, time.Second + 13, time.Hour} {
-		limits := []int64{1, 2, 3, 7, 8, 31, 100, 127, 500, 2000}
+		limits := append(cutLimits(per), 1, 2, 5, 8, 31, 100, 127, 500, 2000)
 		var policies []policy.Policy
 		for _, limit := range limits {
 			policies = append(policies, policy.Must(policy.AtMost(limit, per)))
@@ -217,12 +262,12 @@ func TestAtMostKeepsItsPromise(t *testing.T) {
 // could go on with the word as it is.
 func TestAtMostIsCutAnew(t *testing.T) {
 	const ms = time.Millisecond
-	coarse, fine := policy.Must(policy.AtMost(1000, 900*ms)), policy.Must(policy.AtMost(100, 900*ms))
-	word, _ := coarse.Take(0, policy.Instant(9000*ms), 30, 0)
-	follow(t, fine, 100, word, []step{{at: 9100 * ms, take: 1, allowed: passes, remaining: 69, reset: 1700 * ms}})
-	carried, ok := fine.(policy.Relative).Carry(coarse, word, policy.Instant(9100*ms))
+	coarse, fine := policy.Must(policy.AtMost(2000, 1200*ms)), policy.Must(policy.AtMost(60, 1200*ms))
+	word, _ := coarse.Take(0, policy.Instant(9600*ms), 30, 0)
+	follow(t, fine, 60, word, []step{{at: 9700 * ms, take: 1, allowed: passes, remaining: 29, reset: 2300 * ms}})
+	carried, ok := fine.(policy.Relative).Carry(coarse, word, policy.Instant(9700*ms))
 	assert.True(t, ok)
-	follow(t, fine, 100, carried, []step{{at: 9100 * ms, take: 1, allowed: passes, remaining: 69, reset: 1100 * ms}})
+	follow(t, fine, 60, carried, []step{{at: 9700 * ms, take: 1, allowed: passes, remaining: 29, reset: 1400 * ms}})
 }
 
 // A word that is cut too coarsely for a small limit is not cut anew for a charge that
@@ -262,7 +307,7 @@ func TestFunnelThatKeepsThePromise(t *testing.T) {
 // Time stands still 9 years after the epoch.
 func TestAtMostAtTheEndOfTime(t *testing.T) {
 	for _, per := range []time.Duration{time.Millisecond, time.Second, longestWindow} {
-		for _, limit := range []int64{1, 3, 7, 127, 2047} {
+		for _, limit := range append(cutLimits(per), 1, 7, 2047) {
 			p := policy.Must(policy.AtMost(limit, per))
 			word, d := p.Take(0, policy.Instant(9*year), limit, 0)
 			require.True(t, d.Allowed)
@@ -288,6 +333,50 @@ func TestAtMostLastWord(t *testing.T) {
 	assert.Equal(t, uint64(last<<32|1)<<2, next)
 	_, d = p.Take(before(last), endOfRing, 1, math.MaxInt64)
 	assert.Equal(t, policy.Never, d.RetryAfter)
+
+	// Of this period the part in which time stands still is the last but one: what
+	// would have to wait for longer is refused, and there is what there was.
+	p = policy.Must(policy.AtMost(full, 1<<29+3))
+	word, _ := p.Take(0, endOfRing, full-5, 0)
+	_, look := p.Take(word, endOfRing, 0, 0)
+	same, d := p.Take(word, endOfRing, 10, math.MaxInt64)
+	assert.Equal(t, word, same)
+	assert.Equal(t, policy.Decision{Limit: full, Remaining: 5, RetryAfter: policy.Never, ResetAfter: look.ResetAfter}, d)
+}
+
+func BenchmarkAtMostTake(b *testing.B) {
+	const now = policy.Instant(1_234_567_890_123)
+	for _, limit := range []int64{5, 50, 500, 5000} { // 8, 4, 2 and 1 part
+		p := policy.Must(policy.AtMost(limit, time.Second))
+		interval := policy.Instant(2*time.Second) / policy.Instant(limit)
+		half, _ := p.Take(0, now, limit/2, 0) // and the rest half a period later
+		full, _ := p.Take(half, now+policy.Instant(time.Second/2), limit-limit/2, 0)
+		later := now + policy.Instant(time.Second*3/5)
+		b.Run(fmt.Sprintf("%d/admitted", limit), func(b *testing.B) {
+			word, now := half, later
+			for b.Loop() {
+				var d policy.Decision
+				if word, d = p.Take(word, now, 1, 0); !d.Allowed {
+					b.Fatal("refused")
+				}
+				now += interval
+			}
+		})
+		b.Run(fmt.Sprintf("%d/refused", limit), func(b *testing.B) {
+			for b.Loop() {
+				if _, d := p.Take(full, later, 1, 0); d.Allowed {
+					b.Fatal("admitted")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("%d/patient", limit), func(b *testing.B) {
+			for b.Loop() {
+				if _, d := p.Take(full, later, 1, time.Minute); d.Wait == 0 {
+					b.Fatal("no wait")
+				}
+			}
+		})
+	}
 }
 
 func ExampleAtMost() {
@@ -299,11 +388,11 @@ func ExampleAtMost() {
 	word, d := limit.Take(0, now, 100, 0)
 	fmt.Println(d.Allowed)
 
-	// They count until their part, of a third of a second, is over for good.
+	// They count until their part, of half a second, is over for good.
 	_, d = limit.Take(word, now, 1, 0)
 	fmt.Println(d.Allowed, "retry after", d.RetryAfter.Round(time.Millisecond))
 	// Output:
-	// at most 100 in any 1s, counted in 3 parts
+	// at most 100 in any 1s, counted in 2 parts
 	// true
-	// false retry after 1.333s
+	// false retry after 1.5s
 }

@@ -96,7 +96,7 @@ func BenchmarkCancel(b *testing.B) {
 	for name, word := range map[string]uint64{"nobody since": half, "others since": full, "others wait": waits} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if refunder.Cancel(word, half, engineStart, 50, 0) == word {
+				if refunder.Cancel(word, half, 0, engineStart, 50, 0) == word {
 					b.Fatal("nothing came back")
 				}
 			}

@@ -179,16 +179,17 @@ func (b *bursty) back(word, t, ticks uint64) uint64 {
 // and what is more stays with those who wait.
 //
 // What others gave back since may have lain below the take, which has less to come
-// back then, or above it, so that somebody came later although it does not seem so;
-// and it has filled the store before him already.
-func (b *bursty) Cancel(word, taken uint64, now Instant, n, undone int64) uint64 {
+// back then, though no less than if it had been alone; or above it, so that somebody
+// came later although it does not seem so, for whom it has filled the store already.
+func (b *bursty) Cancel(word, taken uint64, at, now Instant, n, undone int64) uint64 {
 	t := ticks(now, b.end)
 	gone := timesUp(max(undone, 0), b.interval, MaxWord)
 	top := word + gone // cannot overflow: both have 63 bits
-	if n <= 0 || top < taken || taken <= t || taken-t <= gone {
+	full := b.lowest(taken, gone, ticks(at, b.end), n)
+	if n <= 0 || top < taken || full <= t {
 		return word
 	}
-	back := min(timesUp(n, b.interval, MaxWord), taken-t-gone)
+	back := min(timesUp(n, b.interval, MaxWord), full-t)
 	if top > taken {
 		room := b.depth
 		if top-t > b.depth { // somebody may wait

@@ -227,7 +227,7 @@ func (f *fixedWindow) Refund(word uint64, now Instant, n int64) uint64 {
 
 // Cancel implements [Refunder]. A count is one of units that nobody can tell apart, so
 // that it makes no difference what others gave back.
-func (f *fixedWindow) Cancel(word, taken uint64, now Instant, n, _ int64) uint64 {
+func (f *fixedWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, f.end)
 	w := f.current(word, t)
 	if took := f.split(taken); n < 0 || took.end != w.end || took.promised != w.promised {

@@ -85,16 +85,16 @@ func TestFixedWindowGivesBack(t *testing.T) {
 	assert.Equal(t, second, r.Refund(second, policy.Instant(s+1), 2), "the window has ended")
 
 	// Undone as long as the window is the latest.
-	follow(t, p, 3, r.Cancel(second, first, 5, 2, 0), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
+	follow(t, p, 3, r.Cancel(second, first, 0, 5, 2, 0), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
 	promised, d := p.Take(second, 1, 1, s)
 	require.Equal(t, s, d.Wait)
-	assert.Equal(t, promised, r.Cancel(promised, first, 1, 2, 0), "a later window was promised")
-	assert.Equal(t, second, r.Cancel(second, first, policy.Instant(s+1), 2, 0), "it has ended")
-	assert.Equal(t, second, r.Cancel(second, promised, 1, 1, 0), "it was of another window")
-	assert.Equal(t, second, r.Cancel(second, first, 1, math.MinInt64, 0))
+	assert.Equal(t, promised, r.Cancel(promised, first, 0, 1, 2, 0), "a later window was promised")
+	assert.Equal(t, second, r.Cancel(second, first, 0, policy.Instant(s+1), 2, 0), "it has ended")
+	assert.Equal(t, second, r.Cancel(second, promised, 0, 1, 1, 0), "it was of another window")
+	assert.Equal(t, second, r.Cancel(second, first, 0, 1, math.MinInt64, 0))
 
 	// A promised window that nobody is left in leaves the full one before it.
-	for _, back := range []uint64{r.Refund(promised, 1, 1), r.Cancel(promised, promised, 1, 1, 0)} {
+	for _, back := range []uint64{r.Refund(promised, 1, 1), r.Cancel(promised, promised, 0, 1, 1, 0)} {
 		follow(t, p, 3, back, []step{
 			{at: 1, take: 1, allowed: refused, retry: s, reset: s},
 			{at: s + 1, take: 0, allowed: passes, remaining: 3},

@@ -137,16 +137,18 @@ func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
 // much room as has not drained of the take.
 //
 // What others gave back since may have lain below the take, which drains sooner by
-// as much then, or above it, so that as much more came later than it seems.
-func (f *funnel) Cancel(word, taken uint64, now Instant, n, undone int64) uint64 {
+// as much then, though no sooner than if it had been alone; or above it, so that as
+// much more came later than it seems.
+func (f *funnel) Cancel(word, taken uint64, at, now Instant, n, undone int64) uint64 {
 	t := ticks(now, f.end)
 	gone := timesUp(max(undone, 0), f.interval, maxDepth)
-	if n <= 0 || word <= t || taken <= t || taken-t <= gone {
-		return word // drained since
+	drained := f.lowest(taken, gone, ticks(at, f.end), n)
+	if n <= 0 || word <= t || drained <= t {
+		return word
 	}
 	top := word + gone // cannot overflow, since gone is at most maxDepth
 	later := min(top-min(taken, top), f.depth)
-	return word - min(timesUp(n, f.interval, word-t), taken-t-gone, f.depth-later)
+	return word - min(timesUp(n, f.interval, word-t), drained-t, f.depth-later)
 }
 
 // Reads implements [Relative].

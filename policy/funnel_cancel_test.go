@@ -177,7 +177,7 @@ func (c *cancellations) since(h *history, from policy.Instant, more int) {
 		key := cancellation{h.word, h.taken, now, n}
 		c.worst[key] = max(c.worst[key], without)
 
-		after := c.p.(policy.Refunder).Cancel(h.word, h.taken, now, n, 0)
+		after := c.p.(policy.Refunder).Cancel(h.word, h.taken, 0, now, n, 0)
 		if uint64(max(without, int64(now)*16)) > max(after, uint64(now)*16) {
 			c.t.Fatalf("%+v: Cancel(%d, %d, %d, %d) = %d, but the bucket drains at %d",
 				h.takes, h.word, h.taken, now, n, after, without)
@@ -204,7 +204,7 @@ func (c *cancellations) tight() {
 	given := 0
 	for k, worst := range c.worst {
 		t := int64(k.now) * 16
-		after := int64(c.p.(policy.Refunder).Cancel(k.word, k.taken, k.now, k.n, 0))
+		after := int64(c.p.(policy.Refunder).Cancel(k.word, k.taken, 0, k.now, k.n, 0))
 		if c.exact && max(after, t) != max(worst, t) {
 			c.t.Fatalf("Cancel(%d, %d, %d, %d) = %d, but the bucket drains at %d at the latest", k.word, k.taken, k.now, k.n, after, worst)
 		}

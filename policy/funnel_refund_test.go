@@ -169,7 +169,7 @@ func TestFunnelCancelStories(t *testing.T) {
 				}
 			}
 			now := policy.Instant(c.at)
-			word = p.Cancel(word, taken, now, c.takes[c.cancel].n, 0)
+			word = p.Cancel(word, taken, 0, now, c.takes[c.cancel].n, 0)
 			_, d := p.Take(word, now, 0, 0)
 			assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: c.remaining, ResetAfter: c.reset}, d)
 		})
@@ -181,9 +181,9 @@ func TestFunnelCancelOfWhatNeverWas(t *testing.T) {
 	p := funnel(3, 1, time.Second)
 	word, _ := p.Take(0, 1, 2, 0)
 	for _, n := range []int64{0, -1, math.MinInt64} {
-		assert.Equal(t, word, p.Cancel(word, word, 1, n, 0))
+		assert.Equal(t, word, p.Cancel(word, word, 0, 1, n, 0))
 	}
-	assert.Equal(t, word, p.Cancel(word, 0, 1, 2, 0), "taken before now")
-	assert.Equal(t, uint64(16), p.Cancel(word, word, 1, math.MaxInt64, 0), "empty, and not emptier")
-	assert.Equal(t, uint64(16), p.Cancel(word, policy.MaxWord, 1, math.MaxInt64, 0))
+	assert.Equal(t, word, p.Cancel(word, 0, 0, 1, 2, 0), "taken before now")
+	assert.Equal(t, uint64(16), p.Cancel(word, word, 0, 1, math.MaxInt64, 0), "empty, and not emptier")
+	assert.Equal(t, uint64(16), p.Cancel(word, policy.MaxWord, 0, 1, math.MaxInt64, 0))
 }

@@ -148,7 +148,7 @@ func (s subject) extremes(t *testing.T) {
 				}
 				s.extremeRefund(t, word, now, n)
 				for _, taken := range words {
-					if next := s.Policy.(policy.Refunder).Cancel(word, taken, now, n, 0); next > policy.MaxWord ||
+					if next := s.Policy.(policy.Refunder).Cancel(word, taken, 0, now, n, 0); next > policy.MaxWord ||
 						s.FreshAt(next) > s.FreshAt(word) {
 						t.Fatalf("%v: Cancel(%d, %d, %d, %d) = %d", s, word, taken, now, n, next)
 					}

@@ -257,7 +257,7 @@ func (r *trial) cancel(a action) policy.Decision {
 	i := len(r.recorded) - 1 - int(uint64(a.n)%uint64(len(r.recorded)))
 	take := r.recorded[i]
 	r.recorded = append(r.recorded[:i:i], r.recorded[i+1:]...)
-	next := r.refunder.Cancel(r.word, take.taken, a.now, take.n, 0)
+	next := r.refunder.Cancel(r.word, take.taken, 0, a.now, take.n, 0)
 	return r.gave(a, next, r.oracle.cancel(a.now, take.mark, take.n))
 }
 

@@ -128,3 +128,13 @@ func retryAt(at, t uint64, end Instant) time.Duration {
 	}
 	return nanosUp(at - t)
 }
+
+// lowest is where the n units of a take end at the least: it was made at the tick at,
+// left the word as taken, and gone ticks were given back since.
+func (p pace) lowest(taken, gone, at uint64, n int64) uint64 {
+	if n <= 0 {
+		return 0
+	}
+	alone := at + timesUp(n, p.interval, MaxWord-at)
+	return max(taken-min(gone, taken), min(alone, taken))
+}

@@ -32,8 +32,8 @@ func TestPacedDecisionsAllocateNothing(t *testing.T) {
 			"FreshAt":               func() { p.FreshAt(used) },
 			"Refund":                func() { refunder.Refund(used, now, 1) },
 			"Refund, a charge":      func() { refunder.Refund(used, now, math.MinInt64) },
-			"Cancel":                func() { refunder.Cancel(more, used, now, 1, 0) },
-			"Cancel, the last":      func() { refunder.Cancel(used, used, now, 1, 0) },
+			"Cancel":                func() { refunder.Cancel(more, used, 0, now, 1, 0) },
+			"Cancel, the last":      func() { refunder.Cancel(used, used, 0, now, 1, 0) },
 			"Reads":                 func() { relative.Reads(p) },
 			"Carry":                 func() { relative.Carry(p, used, now) },
 		} {

@@ -99,7 +99,7 @@ func worstCase(t *testing.T, p policy.Policy, begin policy.Instant, unit int64, 
 	}
 	gave := 0
 	for e, left := range least {
-		next := p.(policy.Refunder).Cancel(e.word, e.taken, e.now, e.n, 0)
+		next := p.(policy.Refunder).Cancel(e.word, e.taken, 0, e.now, e.n, 0)
 		fresh := max(never, uint64(e.now)*16)
 		back := max(e.word, fresh) - max(next, fresh)
 		if e.word != e.taken && back > 0 {
@@ -130,10 +130,10 @@ func TestPacedCancelAfterRefund(t *testing.T) {
 		taken, _ := p.Take(0, now, 7, 0)
 		word := r.Refund(taken, now, 2)
 		require.Less(t, word, taken)
-		assert.Equal(t, word, r.Cancel(word, taken, now, 5, 0), "%v", p)
-		assert.Equal(t, taken, r.Cancel(taken, taken, now, 0, 0), "%v", p)
-		assert.Equal(t, taken, r.Cancel(taken, taken, now, -5, 0), "%v", p)
-		assert.Equal(t, taken, r.Cancel(taken, taken, now+policy.Instant(time.Hour), 7, 0), "%v: all passed", p)
+		assert.Equal(t, word, r.Cancel(word, taken, 0, now, 5, 0), "%v", p)
+		assert.Equal(t, taken, r.Cancel(taken, taken, 0, now, 0, 0), "%v", p)
+		assert.Equal(t, taken, r.Cancel(taken, taken, 0, now, -5, 0), "%v", p)
+		assert.Equal(t, taken, r.Cancel(taken, taken, 0, now+policy.Instant(time.Hour), 7, 0), "%v: all passed", p)
 	}
 }
 

@@ -65,14 +65,14 @@ type Refunder interface {
 	// hold is not charged.
 	Refund(word uint64, now Instant, n int64) (next uint64)
 
-	// Cancel returns the word after one take is undone: that of n units which left
-	// the word as taken. It gives back what can be given back without admitting more
+	// Cancel returns the word after one take is undone: that of n units which at the
+	// instant at left the word as taken. It gives back what can be given back without admitting more
 	// than the limit to the next, given those who took since and start when they
 	// were told to. undone is how many units others have given back since, or more:
 	// the take's own may not be where they were. Nobody need call it while the word
 	// is still what the take left, and nothing was given back: there, putting back
 	// the word from before undoes it entirely.
-	Cancel(word, taken uint64, now Instant, n, undone int64) (next uint64)
+	Cancel(word, taken uint64, at, now Instant, n, undone int64) (next uint64)
 }
 
 // Relative is what a Policy offers besides, so that one limit can follow another

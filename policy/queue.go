@@ -144,7 +144,7 @@ func (q *queue) Refund(word uint64, now Instant, n int64) uint64 {
 // next may leave where the last of them lets him, whether the take happened or
 // not: nothing can be given back. Without anybody behind, all of it can that has
 // not passed. Where others gave back since, anybody may have queued after that.
-func (q *queue) Cancel(word, taken uint64, now Instant, n, undone int64) uint64 {
+func (q *queue) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	if word != taken || n <= 0 || undone > 0 {
 		return word
 	}

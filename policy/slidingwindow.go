@@ -223,7 +223,7 @@ func (s *slidingWindow) Refund(word uint64, now Instant, n int64) uint64 {
 
 // Cancel implements [Refunder]. A count is one of units that nobody can tell apart, so
 // that it makes no difference what others gave back.
-func (s *slidingWindow) Cancel(word, taken uint64, now Instant, n, _ int64) uint64 {
+func (s *slidingWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, s.end)
 	if n < 0 || t >= s.FreshAt(word) {
 		return word

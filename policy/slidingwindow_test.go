@@ -78,14 +78,14 @@ func TestSlidingWindowGivesBack(t *testing.T) {
 		{at: 2*s + 500*ms - 1, take: 0, allowed: passes, remaining: 7, reset: 500 * ms}})
 	assert.Equal(t, second, r.Refund(second, policy.Instant(3*s), 1), "nothing was taken in this window")
 	// Both can be undone, each in its window.
-	follow(t, p, 10, r.Cancel(second, first, policy.Instant(2*s+500*ms-1), 6, 0), []step{
+	follow(t, p, 10, r.Cancel(second, first, 0, policy.Instant(2*s+500*ms-1), 6, 0), []step{
 		{at: 2*s + 500*ms - 1, take: 0, allowed: passes, remaining: 6, reset: 1500 * ms}})
-	follow(t, p, 10, r.Cancel(second, second, policy.Instant(2*s+500*ms-1), 4, 0), []step{
+	follow(t, p, 10, r.Cancel(second, second, 0, policy.Instant(2*s+500*ms-1), 4, 0), []step{
 		{at: 2*s + 500*ms - 1, take: 0, allowed: passes, remaining: 7, reset: 500 * ms}})
 	third, _ := p.Take(second, policy.Instant(3*s), 1, 0)
-	assert.Equal(t, third, r.Cancel(third, first, policy.Instant(3*s), 6, 0), "two windows ago")
-	assert.Equal(t, first, r.Cancel(first, third, policy.Instant(s), 1, 0), "it was not taken yet")
-	assert.Equal(t, second, r.Cancel(second, first, policy.Instant(s), math.MinInt64, 0))
+	assert.Equal(t, third, r.Cancel(third, first, 0, policy.Instant(3*s), 6, 0), "two windows ago")
+	assert.Equal(t, first, r.Cancel(first, third, 0, policy.Instant(s), 1, 0), "it was not taken yet")
+	assert.Equal(t, second, r.Cancel(second, first, 0, policy.Instant(s), math.MinInt64, 0))
 
 	// A debt weighs through the next window.
 	follow(t, p, 10, r.Refund(first, policy.Instant(s), -14), []step{

@@ -48,7 +48,7 @@ type undoing struct {
 
 type undoTake struct {
 	n             int64
-	start         policy.Instant
+	at, start     policy.Instant
 	before, taken uint64
 	undone        int64 // before this take
 	cancelled     bool
@@ -67,7 +67,7 @@ func (u *undoing) step(now policy.Instant, word uint64, more int) {
 				if !d.Allowed || patience > 0 && d.Wait == 0 {
 					continue
 				}
-				u.takes = append(u.takes, undoTake{n, now + policy.Instant(d.Wait), word, next, u.undone, false})
+				u.takes = append(u.takes, undoTake{n, now, now + policy.Instant(d.Wait), word, next, u.undone, false})
 				u.step(now, next, more-1)
 				u.takes = u.takes[:len(u.takes)-1]
 			}
@@ -80,7 +80,7 @@ func (u *undoing) step(now policy.Instant, word uint64, more int) {
 			}
 			next, undone := r.before, u.undone
 			if since := u.undone - r.undone; word != r.taken || since > 0 {
-				next = u.refunder.Cancel(word, r.taken, now, r.n, since)
+				next = u.refunder.Cancel(word, r.taken, r.at, now, r.n, since)
 				u.undone += r.n
 			}
 			if next < word {

@@ -452,7 +452,7 @@ func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 // left it, and started when all of that was paid. Without the take they would have
 // found it colder, and what they would have paid then is more than a word can tell.
 // So it is undone only while the word is what it left, and nobody gave anything back.
-func (w *warmingUp) Cancel(word, taken uint64, now Instant, n, undone int64) uint64 {
+func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	if word != taken || n <= 0 || undone > 0 {
 		return word
 	}

@@ -94,7 +94,7 @@ func (m *mirror) refund(now policy.Instant, n int64) *big.Rat {
 }
 
 func (m *mirror) cancel(now policy.Instant, taken any, n int64) *big.Rat {
-	return m.after(m.p.(policy.Refunder).Cancel(m.word, taken.(uint64), now, n, 0), n)
+	return m.after(m.p.(policy.Refunder).Cancel(m.word, taken.(uint64), 0, now, n, 0), n)
 }
 
 // after sees how many units came back: each came back with the usual time at
@@ -353,7 +353,7 @@ func TestWarmingUpGivesBack(t *testing.T) {
 			}
 			after := policy.ReadWarmingUp(p, next)
 			again := policy.ReadWarmingUp(p, refunder.Refund(next, now, n))
-			require.Equal(t, refunder.Refund(next, now, n), refunder.Cancel(next, next, now, n, 0))
+			require.Equal(t, refunder.Refund(next, now, n), refunder.Cancel(next, next, 0, now, n, 0))
 			require.GreaterOrEqual(t, again.Due, due, "%v: earlier than before", p)
 			if after.Level == after.Levels {
 				// Given back at the usual price.
@@ -373,7 +373,7 @@ func TestWarmingUpGivesBack(t *testing.T) {
 			// And nothing once somebody else took.
 			other, d := p.Take(next, now, 1, math.MaxInt64)
 			if d.Allowed {
-				require.Equal(t, other, refunder.Cancel(other, next, now, n, 0))
+				require.Equal(t, other, refunder.Cancel(other, next, 0, now, n, 0))
 			}
 			word = next
 		}

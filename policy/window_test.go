@@ -211,7 +211,7 @@ func TestWindowDecisionsAllocateNothing(t *testing.T) {
 			"FreshAt":               func() { p.FreshAt(full) },
 			"Refund":                func() { p.(policy.Refunder).Refund(ahead, now, 5) },
 			"Refund, charging":      func() { p.(policy.Refunder).Refund(full, now, -5) },
-			"Cancel":                func() { p.(policy.Refunder).Cancel(ahead, ahead, now, 5, 0) },
+			"Cancel":                func() { p.(policy.Refunder).Cancel(ahead, ahead, 0, now, 5, 0) },
 			"Reads":                 func() { p.(policy.Relative).Reads(other) },
 			"Carry":                 func() { p.(policy.Relative).Carry(other, full, now) },
 		} {

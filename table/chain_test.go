@@ -65,7 +65,7 @@ func TestChainLeadsOnFromAnUnlinkedEntry(t *testing.T) {
 
 	at := first
 	for at != nil && at != last {
-		at = at.next.Load()
+		at = at.next()
 	}
 	require.Equal(t, last, at)
 }

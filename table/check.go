@@ -7,8 +7,14 @@ import "fmt"
 // writer has ended and nobody opens keys. It takes as long as the table is large.
 //
 // While recovery is unfinished the index is compared for the shards that it has
-// come to.
+// come to; and unless a change of policy is under way, all words must be the present
+// one's.
 func (t *Table[K]) Check() error {
+	terms := t.terms.Load()
+	stale := func(e *Entry[K]) bool {
+		word := e.word.Load()
+		return !t.changing && word < tentative && !terms.Current(word)
+	}
 	filings := make(map[*Entry[K]]int, t.index.Len())
 	t.index.Ascend(func(f filing[K]) bool {
 		filings[f.entry]++
@@ -35,7 +41,7 @@ func (t *Table[K]) Check() error {
 			continue
 		}
 		s.Range(func(hash uint64, e *Entry[K]) bool {
-			for ; e != nil; e = e.next.Load() {
+			for ; e != nil; e = e.next() {
 				filed++
 				inMap[e] = true
 				switch {
@@ -45,6 +51,8 @@ func (t *Table[K]) Check() error {
 					fail("key %v is filed under another hash", e.key)
 				case e.word.Load() == tentative:
 					fail("key %v is filed, but tentative", e.key)
+				case stale(e):
+					fail("key %v has a word of another policy", e.key)
 				case i < t.indexed && e.dead():
 					fail("key %v is dead, but filed", e.key)
 				case i < t.indexed && !pending[e] && filings[e] != 1:
@@ -72,6 +80,9 @@ func (t *Table[K]) Check() error {
 			landed++
 			if keys[e.key] {
 				fail("key %v has an entry in the nursery and another elsewhere", e.key)
+			}
+			if stale(e) {
+				fail("key %v has landed with a word of another policy", e.key)
 			}
 			keys[e.key] = true
 		}

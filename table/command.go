@@ -15,6 +15,7 @@ type Command[K comparable] struct {
 	n        int64
 	patience time.Duration
 	reply    chan<- SweepResult
+	change   *Change
 }
 
 type op uint8
@@ -25,6 +26,7 @@ const (
 	opRoom
 	opSweep
 	opTake
+	opChange
 )
 
 // FileCommand asks for a landed entry to be filed.
@@ -48,6 +50,10 @@ func SweepCommand[K comparable](now policy.Instant, budget int, reply chan<- Swe
 func TakeCommand[K comparable](e *Entry[K], now policy.Instant, n int64, patience time.Duration) Command[K] {
 	return Command[K]{op: opTake, entry: e, now: now, n: n, patience: patience}
 }
+
+// ChangeCommand asks for another policy. See Terms for what becomes of the words,
+// and Change.Answer for what came of it.
+func ChangeCommand[K comparable](c *Change) Command[K] { return Command[K]{op: opChange, change: c} }
 
 // Apply carries a command out.
 func (t *Table[K]) Apply(c Command[K]) {
@@ -73,14 +79,23 @@ func (t *Table[K]) Apply(c Command[K]) {
 		}
 	case opTake:
 		t.charge(c.entry, c.now, c.n, c.patience)
+	case opChange:
+		t.Change(c.change)
 	}
 }
 
 // Abandon accounts for a command that will not be carried out. Only a take is
 // lost by that: an entry not filed is still in the nursery, and whoever wants
-// room or a sweep will ask again.
+// room, a sweep or another policy will ask again.
 func (t *Table[K]) Abandon(c Command[K]) {
-	if c.op == opTake {
+	switch c.op {
+	case opTake:
 		t.counters.Overadmitted.Add(uint64(c.n))
+	case opChange:
+		if t.terms.Load().by == c.change {
+			c.change.give(ChangeMade)
+		} else {
+			c.change.give(ChangeLater)
+		}
 	}
 }

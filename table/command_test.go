@@ -108,15 +108,15 @@ func TestApplyTake(t *testing.T) {
 	e := r.add("a", 1)
 	r.Apply(TakeCommand(e, 1, 2, 0))
 	require.Zero(t, over.Load())
-	require.Equal(t, 1+3*hour, r.policy.FreshAt(e.Word()), "charged")
+	require.Equal(t, 1+3*hour, r.terms.Load().Policy.FreshAt(e.Word()), "charged")
 
 	r.Apply(TakeCommand(e, 1, 2, 0))
 	require.EqualValues(t, 2, over.Load())
-	require.Equal(t, 1+3*hour, r.policy.FreshAt(e.Word()))
+	require.Equal(t, 1+3*hour, r.terms.Load().Policy.FreshAt(e.Word()))
 
 	r.Apply(TakeCommand(e, 1, 1, time.Hour))
 	require.EqualValues(t, 2, over.Load(), "it waits for its turn")
-	require.Equal(t, 1+4*hour, r.policy.FreshAt(e.Word()))
+	require.Equal(t, 1+4*hour, r.terms.Load().Policy.FreshAt(e.Word()))
 
 	require.Equal(t, 1, r.sweep(9*hour))
 	r.Apply(TakeCommand(e, 9*hour, 1, 0))
@@ -148,7 +148,7 @@ func TestApplyTakeIsNotLostToACaller(t *testing.T) {
 	e := r.add("a", 1)
 	m.during = func() { require.True(t, r.take(e, 1)) }
 	r.Apply(TakeCommand(e, 1, 1, 0))
-	require.Equal(t, 1+3*hour, r.policy.FreshAt(e.Word()), "three takes in all")
+	require.Equal(t, 1+3*hour, r.terms.Load().Policy.FreshAt(e.Word()), "three takes in all")
 	require.Zero(t, r.View().Counters().Overadmitted.Load())
 }
 
@@ -164,6 +164,8 @@ func TestPointsAreAll(t *testing.T) {
 	r.MakeRoom(1, 1, 1)
 	r.add("b", 3*hour)
 	r.Recover()
+	r.settle(3 * hour)
+	r.Apply(ChangeCommand[string](NewChange(policy.Must(policy.Funnel(2, 1, time.Hour)), 1)))
 	r.settle(3 * hour)
 	for _, point := range Points() {
 		require.NotZero(t, come[point], point)

@@ -3,11 +3,10 @@ package table
 import (
 	"math"
 	"sync/atomic"
-
-	"github.com/ral-limiter/ral/policy"
 )
 
-// The words above policy.MaxWord mark an entry's stage.
+// The words that are above policy.MaxWord, but for the odd bit, mark an entry's
+// stage.
 const (
 	// tentative stands for the word 0 until a second look has made sure that
 	// the key has no other entry.
@@ -22,17 +21,24 @@ const (
 type Entry[K comparable] struct {
 	word atomic.Uint64
 	key  K
+	rare atomic.Pointer[rare[K]] // nil as long as there is nothing to put there
+}
+
+// rare is what few entries have.
+type rare[K comparable] struct {
 	// next chains the entries of different keys with the same hash. Written by
 	// the writer alone; an entry that was unlinked keeps it, so that a reader
 	// who stands on it still reaches the rest.
 	next atomic.Pointer[Entry[K]]
+	// undone counts the units that were given back. See Undo.
+	undone atomic.Uint64
 }
 
 // Key returns the entry's key.
 func (e *Entry[K]) Key() K { return e.key }
 
-// Word returns the word as it stands. Unless it is above policy.MaxWord, it may
-// be given to a policy and to Advance at once; otherwise State tells what to do.
+// Word returns the word as it stands. What it means, and under which terms it may be
+// advanced, View.Read tells.
 func (e *Entry[K]) Word() uint64 { return e.word.Load() }
 
 // Advance swaps the word that a caller has read for the one that it decided on,
@@ -42,13 +48,40 @@ func (e *Entry[K]) Advance(old, next uint64) bool {
 	return e.word.CompareAndSwap(old, next)
 }
 
-// State translates a word that was read from an entry into what a policy
-// understands. ok is false for the tombstone: look the key up again.
-func State(word uint64) (state uint64, ok bool) {
-	if word <= policy.MaxWord {
-		return word, true
+// Undo is for whoever is about to lower the word by giving units back: after he has
+// read the word, and before he swaps it, once for each attempt. Undone then tells those
+// who took before that their units may not be where they were: it grows by as many
+// units as were given back, or more.
+func (e *Entry[K]) Undo(units uint64) { e.uncommon().undone.Add(units) }
+
+// Undone is for whoever takes and may want to give back: ask it before the word is
+// read.
+func (e *Entry[K]) Undone() uint64 {
+	if r := e.rare.Load(); r != nil {
+		return r.undone.Load()
 	}
-	return 0, word == tentative
+	return 0
+}
+
+func (e *Entry[K]) next() *Entry[K] {
+	if r := e.rare.Load(); r != nil {
+		return r.next.Load()
+	}
+	return nil
+}
+
+func (e *Entry[K]) setNext(next *Entry[K]) {
+	if next != nil || e.rare.Load() != nil {
+		e.uncommon().next.Store(next)
+	}
+}
+
+func (e *Entry[K]) uncommon() *rare[K] {
+	if r := e.rare.Load(); r != nil {
+		return r
+	}
+	e.rare.CompareAndSwap(nil, new(rare[K]))
+	return e.rare.Load()
 }
 
 func (e *Entry[K]) dead() bool { return e.word.Load() == tombstone }

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -45,11 +46,12 @@ func (r rig[K]) open(key K) *Entry[K] {
 // take takes once from an entry, and tells whether that was allowed.
 func (r rig[K]) take(e *Entry[K], now policy.Instant) bool {
 	r.t.Helper()
-	word := e.Word()
-	state, alive := State(word)
+	word, terms := r.View().Read(e)
+	defer runtime.KeepAlive(terms)
+	state, alive := terms.State(word)
 	require.True(r.t, alive)
-	next, d := r.policy.Take(state, now, 1, 0)
-	return d.Allowed && e.Advance(word, next)
+	next, d := terms.Policy.Take(state, now, 1, 0)
+	return d.Allowed && e.Advance(word, next|terms.Mark)
 }
 
 // add opens a key, takes once and has it filed.

@@ -3,6 +3,7 @@ package table
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -28,6 +29,22 @@ import (
 //  6. The takes are still in the word of the entry.
 //  7. Map, index and count of entries agree, and the nursery is empty: whatever
 //     is dead has left.
+//
+// In some scenarios the policy changes. All takes are allowed there, and words tell
+// by whom they were left (see tally), so that in place of (4) to (6) these hold after
+// each step:
+//
+//  8. Nobody is given a word of another policy than his own, but to carry it over;
+//     and its mark tells truly whether a word is of the present policy or of the one
+//     before.
+//  9. The units in the words of a key, those that were evicted included, are as many
+//     as were taken: none is lost or carried over twice.
+//  10. Nothing is evicted before it is fresh.
+//  11. Unless a change is under way, all words have the present mark, and those of
+//     keys that were never used as well.
+//
+// And at the end every change was answered, the last one that was made holds, and
+// none is under way.
 type world struct {
 	*explorer
 	table *Table[string]
@@ -50,6 +67,12 @@ type world struct {
 	seen    []*Entry[string]
 	taken   []taken
 	want    int // takes there should be
+
+	tallies bool
+	hands   map[*process]*Terms // what those who take have in hand
+	asked   *Change             // what the writer was about, if that is a change
+	holds   uint64              // the tally that was told last to hold; 0 if others ask, too
+	last    []uint64            // the last words of seen that meant something
 }
 
 type taken struct {
@@ -71,10 +94,15 @@ func newWorld(x *explorer, maxKeys int, hashes map[string]uint64) *world {
 		Fault:   w.fault,
 	})
 	w.table.step = func(point string) {
-		// What a full table counts is of interest only to full tables.
-		if point != "reserve: counted" || w.crowded {
-			x.step(point)
+		if strings.HasPrefix(point, "read:") {
+			if !w.tallies {
+				return // of interest only where the policy changes
+			}
+			if point == "read: the terms" {
+				w.hands[x.current] = w.table.terms.Load()
+			}
 		}
+		x.step(point)
 	}
 	w.table.hasher = func(key string) uint64 { return hashes[key] }
 	return w
@@ -147,23 +175,73 @@ func (w *world) peeker(key string) {
 
 // takeFrom returns false if the entry is dead.
 func (w *world) takeFrom(e *Entry[string], now policy.Instant) bool {
+	defer delete(w.hands, w.current)
 	for {
 		w.step("take: read")
-		word := e.Word()
-		state, alive := State(word)
+		word, terms := w.table.View().Read(e)
+		state, alive := terms.State(word)
 		if !alive {
 			return false
 		}
-		next, d := w.table.policy.Take(state, now, 1, 0)
+		next, d := terms.Policy.Take(state, now, 1, 0)
 		if !d.Allowed {
 			return true
 		}
 		w.step("take: advance")
-		if e.Advance(word, next) {
+		if e.Advance(word, next|terms.Mark) {
 			w.taken = append(w.taken, taken{e.key, now})
 			return true
 		}
 	}
+}
+
+// changer adds a process that replaces the policy by one tally after another, as
+// Cell.SetPolicy does.
+func (w *world) changer(ids ...uint64) {
+	w.calling++
+	w.spawn("changer", func() {
+		for _, id := range ids {
+			for w.change(id) != ChangeMade {
+				w.await("change: later", func() bool { return !w.table.changing && !w.holders() })
+			}
+			if w.holds != 0 {
+				w.holds = id
+			}
+		}
+		w.calling--
+	})
+}
+
+func (w *world) change(id uint64) ChangeResult {
+	c := NewChange(tally{id}, 1)
+	command := func() {
+		w.asked = c
+		w.table.Apply(ChangeCommand[string](c))
+		w.asked = nil
+	}
+	w.send(command)
+	if w.twice {
+		w.send(command)
+	}
+	w.await("change: asked", func() bool { return len(c.answer) > 0 })
+	return <-c.Answer()
+}
+
+// walker adds a process that goes through all entries while key is in use.
+func (w *world) walker(key string) {
+	w.calling++
+	w.spawn("walker", func() {
+		seen := 0
+		for e := range w.table.View().All() {
+			if w.step("walk: entry"); e.key == key {
+				seen++
+			}
+		}
+		if seen != 1 {
+			panic(fmt.Sprintf("a key that was there all the time was seen %d times", seen))
+		}
+		w.calling--
+	})
 }
 
 // file sends the command to file an entry, which may be lost.
@@ -206,8 +284,10 @@ func (w *world) incarnation() (ended bool) {
 		if w.hand != nil {
 			if w.attempt++; w.attempt <= 2 {
 				w.hand()
+			} else if w.asked != nil {
+				w.table.Abandon(ChangeCommand[string](w.asked))
 			}
-			w.hand, w.attempt = nil, 0
+			w.hand, w.attempt, w.asked = nil, 0, nil
 			continue
 		}
 		var options []func()
@@ -256,7 +336,16 @@ func (w *world) known(key string) *Entry[string] {
 	w.call(key)
 	w.queue[0]()
 	w.queue = nil
-	return w.table.find(w.table.hash(key), key)
+	e := w.table.find(w.table.hash(key), key)
+	w.seen = append(w.seen, e)
+	return e
+}
+
+// tallied is what a scenario begins with in which the policy changes.
+func (w *world) tallied() {
+	w.tallies, w.holds, w.hands = true, 1, map[*process]*Terms{}
+	w.table.holders = w.holders
+	w.table.terms.Store(newTerms(tally{1}, 0, nil, nil))
 }
 
 // each is what holds after every step.
@@ -269,11 +358,11 @@ func (w *world) each() string {
 		}
 	}
 	for i, e := range w.seen {
-		if e.Word() > policy.MaxWord {
+		if e.Word() >= tentative {
 			continue
 		}
 		for _, other := range w.seen[:i] {
-			if other.key == e.key && other.Word() <= policy.MaxWord {
+			if other.key == e.key && other.Word() < tentative {
 				return fmt.Sprintf("key %s has two entries", e.key)
 			}
 		}
@@ -283,6 +372,9 @@ func (w *world) each() string {
 	}
 	if n := w.table.places.taken(); n < 0 || n > w.table.maxKeys {
 		return fmt.Sprintf("%d entries", n)
+	}
+	if w.tallies {
+		return w.eachTally()
 	}
 	if n := len(w.taken); n > 0 && !w.crowded {
 		last := w.taken[n-1]
@@ -296,6 +388,72 @@ func (w *world) each() string {
 	return ""
 }
 
+// holders stands for the garbage collector.
+func (w *world) holders() bool {
+	present := w.table.terms.Load()
+	for _, terms := range w.hands {
+		if terms != present {
+			return true
+		}
+	}
+	return false
+}
+
+// eachTally is what holds after every step where the policy changes.
+func (w *world) eachTally() string {
+	units := map[string]int{}
+	terms := w.table.terms.Load()
+	for i, e := range w.seen {
+		if i == len(w.last) {
+			w.last = append(w.last, 0)
+		}
+		word := e.Word()
+		switch {
+		case word == tentative:
+		case word == tombstone:
+			// Nobody but the evicting writer kills who was used.
+			if fresh := policy.Instant(w.last[i]&(1<<tallyCount-1)) * second; fresh > w.now {
+				return fmt.Sprintf("key %s was evicted %v too early", e.key, time.Duration(fresh-w.now))
+			}
+		default:
+			if wrong := misfit(w.table, terms, e); wrong != "" {
+				return wrong
+			}
+			w.last[i] = word
+		}
+		units[e.key] += int(tallied(w.last[i]))
+	}
+	for _, take := range w.taken {
+		units[take.key]--
+	}
+	for key, n := range units {
+		if n != 0 {
+			return fmt.Sprintf("key %s has %+d units", key, n)
+		}
+	}
+	return ""
+}
+
+// misfit tells what is wrong with the word of a live entry of tallies, or "". The
+// writer must be at rest, or the caller be between two of its steps.
+func misfit(t *Table[string], terms *Terms, e *Entry[string]) string {
+	word := e.Word()
+	if word >= tentative {
+		return ""
+	}
+	of := terms.Policy
+	if word&odd != terms.Mark {
+		if !t.changing {
+			return fmt.Sprintf("the change is over, and key %s has word %#x of mark %#x", e.key, word, terms.Mark)
+		}
+		of = terms.before
+	}
+	if id := word &^ odd >> tallyID; id != 0 && of != policy.Policy(tally{id}) {
+		return fmt.Sprintf("key %s has word %#x, which is not of %v as its mark says", e.key, word, of)
+	}
+	return ""
+}
+
 func (w *world) filed(hash uint64, e *Entry[string]) bool {
 	s := w.table.shards[w.table.shardOf(hash)].Load()
 	if s == nil {
@@ -303,7 +461,7 @@ func (w *world) filed(hash uint64, e *Entry[string]) bool {
 	}
 	at, _ := s.Load(hash)
 	for at != nil && at != e {
-		at = at.next.Load()
+		at = at.next()
 	}
 	return at == e
 }
@@ -318,6 +476,17 @@ func (w *world) end() string {
 	}
 	if err := w.table.Check(); err != nil {
 		return err.Error()
+	}
+	if w.tallies {
+		switch p := w.table.terms.Load().Policy; {
+		case w.table.changing:
+			return "a change is under way still"
+		case w.holds != 0 && p != policy.Policy(tally{w.holds}):
+			return fmt.Sprintf("%v holds in the end, and not %d", p, w.holds)
+		case len(w.taken) != w.want-w.gaveUp:
+			return fmt.Sprintf("%d takes, should be %d (%d gave up)", len(w.taken), w.want, w.gaveUp)
+		}
+		return w.eachTally()
 	}
 	forgiven := int(w.table.counters.Forgiven.Load())
 	switch n := len(w.taken); {
@@ -335,7 +504,7 @@ func (w *world) end() string {
 			continue
 		}
 		e := w.table.View().Look(w.table.hash(last.key), last.key)
-		if e == nil || w.table.policy.FreshAt(e.Word()) != last.at+hour {
+		if e == nil || w.table.terms.Load().Policy.FreshAt(e.Word()) != last.at+hour {
 			return fmt.Sprintf("the take of key %s is forgotten", last.key)
 		}
 	}

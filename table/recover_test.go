@@ -2,6 +2,7 @@ package table
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/require"
@@ -84,6 +85,8 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 			require.True(t, r.take(used, 2*hour))
 			r.add("idle", 1)
 			fresh := (*Entry[string])(nil)
+			slower := policy.Must(policy.Funnel(1, 1, 2*time.Hour))
+			change := NewChange(slower, 1)
 
 			works := []func(){
 				func() { r.Sweep(2*hour, 10) },
@@ -94,6 +97,7 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 					r.File(fresh, 2*hour)
 				},
 				func() { r.charge(owing, 2*hour, 1, 0) },
+				func() { r.Apply(ChangeCommand[string](change)); r.settle(2 * hour) },
 				func() { r.MakeRoom(2*hour, 1, 10) },
 				func() { r.Recover(); r.settle(2 * hour) },
 			}
@@ -109,6 +113,12 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 				require.NoError(t, r.Check())
 			}
 			require.NotZero(t, deaths, "the point is never come by")
+			require.Equal(t, ChangeMade, <-change.Answer())
+			require.Equal(t, slower, r.terms.Load().Policy)
+			require.False(t, r.changing)
+			for e := range r.View().All() {
+				require.False(t, r.take(e, 4*hour-1), "%s has its debt, and for as long as the new policy has it", e.key)
+			}
 			require.Equal(t, 2, r.View().Len(), "three, less the one that made room")
 			require.EqualValues(t, 2, r.counters.Evicted.Load(), "idle, and the least of the others")
 		})

@@ -163,6 +163,102 @@ var scenarios = []scenario{
 		w.caller("a")
 		w.caller("a", "a")
 	}},
+	{"the policy changes while two take from a key", 2, 4, sameSlot, func(w *world) {
+		w.tallied()
+		w.known("a")
+		w.caller("a")
+		w.caller("a")
+		w.changer(2)
+		w.want = 3
+	}},
+	{"the policy changes while two open a key", 2, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.caller("a")
+		w.caller("a")
+		w.changer(2)
+		w.want = 2
+	}},
+	{"the policy changes while a key is filed, evicted and opened again", 2, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.landed("a")
+		w.now += 2 * hour
+		w.script = []func(){w.sweep}
+		w.caller("a")
+		w.changer(2)
+		w.want = 2
+	}},
+	{"the policy changes while keys come to one hash", 2, 2, sameHash, func(w *world) {
+		w.tallied()
+		w.known("a")
+		w.caller("b", "a")
+		w.changer(2)
+		w.want = 3
+	}},
+	{"the policy changes twice while one takes", 3, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.known("a")
+		w.caller("a")
+		w.changer(2, 3)
+		w.want = 2
+	}},
+	{"the policy changes twice while one opens a key", 2, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.caller("a")
+		w.changer(2, 3)
+		w.want = 1
+	}},
+	{"two change the policy", 2, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.known("a")
+		w.changer(2)
+		w.changer(3)
+		w.holds = 0
+		w.want = 1
+	}},
+	{"the policy changes, and commands are lost", 2, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.losses = 1
+		w.caller("a")
+		w.changer(2)
+		w.want = 1
+	}},
+	{"the policy changes, and commands are carried out twice", 2, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.twice = true
+		w.caller("a")
+		w.changer(2)
+		w.want = 1
+	}},
+	{"the writer is killed while the policy changes", 2, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.known("a")
+		w.deaths = 1
+		w.caller("a")
+		w.changer(2)
+		w.want = 2
+	}},
+	{"the writer is killed while the policy changes twice", 1, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.known("a")
+		w.deaths = 2
+		w.caller("a")
+		w.changer(2, 3)
+		w.want = 2
+	}},
+	{"the writer is killed by a change again and again", 1, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.known("a")
+		w.deaths = 4
+		w.changer(2)
+		w.want = 1
+	}},
+	{"all keys are looked at while one of them is filed", 6, 4, sameHash, func(w *world) {
+		w.tallied()
+		w.known("b")
+		w.landed("a")
+		w.walker("a")
+		w.want = 2
+	}},
 }
 
 // TestSchedules runs every scenario under every schedule that its number of

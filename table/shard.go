@@ -19,12 +19,12 @@ func (t *Table[K]) insert(i int, hash uint64, e *Entry[K]) bool {
 		t.shards[i].Store(s)
 	}
 	head, _ := s.Load(hash)
-	for at := head; at != nil; at = at.next.Load() {
+	for at := head; at != nil; at = at.next() {
 		if at == e {
 			return false
 		}
 	}
-	e.next.Store(head)
+	e.setNext(head)
 	s.Store(hash, e)
 	return true
 }
@@ -37,14 +37,14 @@ func (t *Table[K]) remove(i int, hash uint64, e *Entry[K]) {
 		return // cleared
 	}
 	head, _ := s.Load(hash)
-	next := e.next.Load()
+	next := e.next()
 	switch {
 	case head != e:
 		before := head
-		for before.next.Load() != e {
-			before = before.next.Load()
+		for before.next() != e {
+			before = before.next()
 		}
-		before.next.Store(next)
+		before.setNext(next)
 	case next != nil:
 		s.Store(hash, next)
 	default:

@@ -45,7 +45,7 @@ func TestStress(t *testing.T) {
 				random := rand.New(rand.NewPCG(1, uint64(id)))
 				for !done.Load() {
 					key := random.IntN(keys)
-					if at, ok := takeOnce(r, key, &now, queue); ok {
+					if at, ok := takeOnce(r, key, &now, queue, nil); ok {
 						if before := policy.Instant(last[key].Swap(int64(at))); max(at, before)-min(at, before) < hour {
 							t.Errorf("key %d was admitted at %v and at %v",
 								key, time.Duration(before), time.Duration(at))
@@ -104,8 +104,168 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// takeOnce is cell.Choke, without patience.
-func takeOnce(r rig[int], key int, now *atomic.Int64, queue chan Command[int]) (policy.Instant, bool) {
+// The same while the policy is replaced without rest, by tallies none of which comes
+// twice within a hundred, and the writer dies at any of its points now and then.
+//
+// Properties:
+//
+//  1. Nobody is given a word of another policy but to carry it over, or the tally
+//     panics.
+//  2. The takes of an entry are numbered from 1 on by its words, without a gap and
+//     each number once; and the last one is in its word, if it is there at the end.
+//  3. Whenever no change is under way all words have the mark of the present policy.
+//  4. Each change is answered, and made when the writer has come to rest and nobody
+//     holds the one before the last any more.
+func TestStressOfChanges(t *testing.T) {
+	const keys = 24
+	random := rand.New(rand.NewPCG(2, 5))
+	deadly := false
+	r := newTally[int](t, Options{MaxKeys: keys + 8, Idle: 1, Fault: func(string) {
+		if deadly && random.IntN(200) == 0 {
+			panic(killed{})
+		}
+	}})
+	r.removed[0] = removalsPerShard / 2
+
+	type numbers struct{ takes, sum, squares atomic.Uint64 }
+	var ledger sync.Map // of *Entry[int]: *numbers
+	tell := func(e *Entry[int], state uint64) {
+		n := tallied(state)
+		all, _ := ledger.LoadOrStore(e, &numbers{})
+		all.(*numbers).takes.Add(1)
+		all.(*numbers).sum.Add(n)
+		all.(*numbers).squares.Add(n * n)
+	}
+
+	var now atomic.Int64
+	now.Store(int64(hour))
+	queue := make(chan Command[int], 16)
+	var done atomic.Bool
+	var callers sync.WaitGroup
+	for id := range 8 {
+		callers.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(id)))
+			for n := 1; !done.Load(); n++ {
+				takeOnce(r, random.IntN(keys), &now, queue, tell)
+				if n%16 == 0 {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+
+	deaths, made := 0, 0
+	survived := func(work func()) (ok bool) {
+		defer func() {
+			if e := recover(); e == nil || e == (killed{}) {
+				deadly = false
+				return
+			} else {
+				panic(e)
+			}
+		}()
+		deadly = true
+		work()
+		return true
+	}
+	// carryOut does what a writer and his successors do for a command.
+	carryOut := func(command Command[int]) {
+		for range 2 {
+			if survived(func() { r.Apply(command) }) {
+				return
+			}
+			for deaths++; !survived(r.Recover); deaths++ {
+			}
+		}
+		r.Abandon(command)
+	}
+	settle := func() {
+		for r.Unsettled() {
+			if !survived(func() { r.Settle(policy.Instant(now.Load())) }) {
+				for deaths++; !survived(r.Recover); deaths++ {
+				}
+			}
+		}
+	}
+	replace := func() ChangeResult {
+		change := NewChange(tally{uint64(made+1)%100 + 1}, 1)
+		carryOut(ChangeCommand[int](change))
+		result := <-change.Answer()
+		if result == ChangeMade {
+			made++
+		}
+		return result
+	}
+
+	end := time.Now().Add(700 * time.Millisecond)
+	for round := 0; time.Now().Before(end); round++ {
+		for len(queue) > 0 && random.IntN(50) > 0 {
+			carryOut(<-queue)
+		}
+		if random.IntN(4) == 0 && replace() == ChangeHeld {
+			runtime.GC()
+		}
+		if random.IntN(4) == 0 {
+			now.Add(2 * int64(hour))
+		}
+		carryOut(SweepCommand[int](policy.Instant(now.Load()), random.IntN(keys), nil))
+		if random.IntN(2) == 0 {
+			settle()
+		} else if r.Unsettled() && !survived(func() { r.Settle(policy.Instant(now.Load())) }) {
+			for deaths++; !survived(r.Recover); deaths++ {
+			}
+		}
+		if terms := r.terms.Load(); !r.changing {
+			for e := range r.View().All() {
+				if word := e.Word(); word < tentative && !terms.Current(word) {
+					t.Fatalf("key %d has word %#x, and %v has mark %#x", e.Key(), word, terms.Policy, terms.Mark)
+				}
+			}
+		}
+		runtime.Gosched()
+	}
+	done.Store(true)
+	callers.Wait()
+	for len(queue) > 0 {
+		carryOut(<-queue)
+	}
+	r.View().Stray()
+	settle()
+	for result := replace(); result != ChangeMade; result = replace() {
+		require.Equal(t, ChangeHeld, result)
+		runtime.GC()
+	}
+	settle()
+	require.NoError(t, r.Check())
+	require.False(t, r.changing)
+
+	takes := uint64(0)
+	ledger.Range(func(_, all any) bool {
+		n := all.(*numbers).takes.Load()
+		require.Equal(t, n*(n+1)/2, all.(*numbers).sum.Load())
+		require.Equal(t, n*(n+1)*(2*n+1)/6, all.(*numbers).squares.Load())
+		takes += n
+		return true
+	})
+	for e := range r.View().All() {
+		n := uint64(0)
+		if all, ok := ledger.Load(e); ok {
+			n = all.(*numbers).takes.Load()
+		}
+		require.Equal(t, n, tallied(e.Word()), "key %d", e.Key())
+	}
+	t.Logf("%d takes, %d changes, %d evictions, %d deaths", takes, made, r.counters.Evicted.Load(), deaths)
+	require.Zero(t, r.counters.Forgiven.Load())
+	require.NotZero(t, r.counters.Evicted.Load())
+	require.Greater(t, made, 3)
+	require.NotZero(t, deaths)
+}
+
+// takeOnce is cell.Choke, without patience. It tells, if tell is not nil, what the word
+// of the key was advanced to.
+func takeOnce(
+	r rig[int], key int, now *atomic.Int64, queue chan Command[int], tell func(e *Entry[int], state uint64),
+) (policy.Instant, bool) {
 	hash := r.hash(key)
 	for {
 		e, status := r.View().Open(hash, key)
@@ -117,13 +277,18 @@ func takeOnce(r rig[int], key int, now *atomic.Int64, queue chan Command[int]) (
 		// its birth: see cell.takeFrom.
 		at := policy.Instant(now.Load())
 		for {
-			word := e.Word()
-			state, alive := State(word)
+			word, terms := r.View().Read(e)
+			state, alive := terms.State(word)
 			if !alive {
 				break
 			}
-			next, d := r.policy.Take(state, at, 1, 0)
-			if !d.Allowed || e.Advance(word, next) {
+			next, d := terms.Policy.Take(state, at, 1, 0)
+			done := !d.Allowed || e.Advance(word, next|terms.Mark)
+			runtime.KeepAlive(terms)
+			if done {
+				if tell != nil {
+					tell(e, next)
+				}
 				if status == Landed {
 					offer(r, queue, FileCommand(e, at))
 				}

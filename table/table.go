@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/google/btree"
 
@@ -62,7 +63,7 @@ type Options struct {
 // Table is the keyed words and their order. Call New to make one. Its methods
 // are for one goroutine at a time, the writer, except View, which any may call.
 type Table[K comparable] struct {
-	policy  policy.Policy
+	terms   atomic.Pointer[Terms] // written by the writer alone
 	idle    policy.Instant
 	fault   func(point string)
 	seed    maphash.Seed
@@ -71,6 +72,8 @@ type Table[K comparable] struct {
 	// Tests set these before the table is used: see between and hash.
 	step   func(point string)
 	hasher func(K) uint64
+	// holders, if set, says for held whether there are any.
+	holders func() bool
 
 	// shards are written by the writer alone, read by all. A shard maps a
 	// key's hash to the chain of entries that have it; nil is an empty one.
@@ -102,6 +105,10 @@ type Table[K comparable] struct {
 	// pending are the entries of the shard below indexed that are still to be
 	// put into the index.
 	pending []*Entry[K]
+	// changing is set from a change of policy until all words are the new one's.
+	changing bool
+	// before are the terms before the present ones, as long as anybody holds them.
+	before weak.Pointer[Terms]
 	// crowded is set when a caller found the table full, until it is not nearly
 	// so any more: room is made ahead of need then.
 	crowded bool
@@ -126,7 +133,6 @@ type Counters struct {
 // New returns an empty table.
 func New[K comparable](o Options) *Table[K] {
 	t := &Table[K]{
-		policy:  o.Policy,
 		idle:    policy.Instant(o.Idle),
 		fault:   o.Fault,
 		seed:    maphash.MakeSeed(),
@@ -134,6 +140,7 @@ func New[K comparable](o Options) *Table[K] {
 		shards:  make([]atomic.Pointer[shard[K]], min(max(o.MaxKeys/keysPerShard, 1), maxShards)),
 		nursery: make([]slot[K], 1<<min(bits.Len(uint(o.MaxKeys-1)), maxNurseryBits)),
 	}
+	t.terms.Store(newTerms(o.Policy, 0, nil, nil))
 	if t.fault == nil {
 		t.fault = func(string) {}
 	}
@@ -177,7 +184,7 @@ func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 	}
 	e, _ := s.Load(hash)
 	for e != nil && e.key != key {
-		e = e.next.Load()
+		e = e.next()
 	}
 	return e
 }

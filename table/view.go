@@ -2,6 +2,7 @@ package table
 
 import (
 	"hash/maphash"
+	"iter"
 
 	"github.com/ral-limiter/ral/policy"
 )
@@ -31,8 +32,11 @@ const (
 // Look and Open take along with a key.
 func (v View[K]) Seed() maphash.Seed { return v.t.seed }
 
+// Terms returns the policy that holds. Read returns it with a word.
+func (v View[K]) Terms() *Terms { return v.t.terms.Load() }
+
 // Load returns the filed entry of the key, or nil if there is none. It never
-// waits and writes nothing. The entry may die at any time: State tells.
+// waits and writes nothing. The entry may die at any time: Terms.State tells.
 func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.find(hash, key) }
 
 // Look returns the entry of the key, filed or landed, or nil if there is none.
@@ -44,7 +48,7 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	v.t.between("look: not in the map")
 	// A tentative entry stands for a key that was never used, whether or not
 	// it will live: nothing to see.
-	if p := waiting(v.t.slotOf(hash).Load(), key); p != nil && p.word.Load() <= policy.MaxWord {
+	if p := waiting(v.t.slotOf(hash).Load(), key); p != nil && p.word.Load() < tentative {
 		return p
 	}
 	v.t.between("look: not in the slot")
@@ -137,6 +141,50 @@ func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
 	t.places.free()
 	t.stray.Store(true) // for the writer to take it out of its slot
 	return false
+}
+
+// All goes through the entries, landed and filed, in no order. It stops nobody:
+// entries that come or go meanwhile may or may not be seen, and seen ones may die at
+// any time. An entry that is there all the time is seen once.
+func (v View[K]) All() iter.Seq[*Entry[K]] {
+	return func(yield func(*Entry[K]) bool) {
+		// The nursery first: who moves from there to the map is not missed then.
+		landed := map[*Entry[K]]bool{}
+		for i := range v.t.nursery {
+			for at := v.t.nursery[i].Load(); at != nil; at = at.next.Load() {
+				// A tentative one may not be the key's only entry.
+				if at.entry.word.Load() >= tentative {
+					continue
+				}
+				landed[at.entry] = true
+				if !yield(at.entry) {
+					return
+				}
+				v.t.between("all: in a slot")
+			}
+			v.t.between("all: next slot")
+		}
+		for i := range v.t.shards {
+			s := v.t.shards[i].Load()
+			if s == nil {
+				continue
+			}
+			// Not from within Range, where the shard is locked in part.
+			entries := make([]*Entry[K], 0, s.Size())
+			s.Range(func(_ uint64, e *Entry[K]) bool {
+				for ; e != nil; e = e.next() {
+					entries = append(entries, e)
+				}
+				return true
+			})
+			v.t.between("all: gathered")
+			for _, e := range entries {
+				if !landed[e] && !e.dead() && !yield(e) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Len returns the number of entries, landed and filed. It is never above the

@@ -119,18 +119,6 @@ func TestSeedGivesTheHash(t *testing.T) {
 	require.Equal(t, r.seed, r.View().Seed())
 }
 
-func TestState(t *testing.T) {
-	for word, want := range map[uint64]uint64{0: 0, 1: 1, policy.MaxWord: policy.MaxWord, tentative: 0} {
-		state, ok := State(word)
-		require.True(t, ok)
-		require.Equal(t, want, state)
-	}
-	for _, word := range []uint64{tombstone, policy.MaxWord + 1} {
-		_, ok := State(word)
-		require.False(t, ok)
-	}
-}
-
 // Many take and give back places of an almost full table at once, and nobody
 // sees more entries than there may be.
 func TestPlacesNeverOvershoot(t *testing.T) {
@@ -222,6 +210,11 @@ func TestCheckNotices(t *testing.T) {
 		"a dead entry":           func(r rig[string], a, b *Entry[string]) { a.word.Store(tombstone) },
 		"a tentative entry":      func(r rig[string], a, b *Entry[string]) { a.word.Store(tentative) },
 		"a key under two hashes": func(r rig[string], a, b *Entry[string]) { b.key = "a" },
+		"another's word":         func(r rig[string], a, b *Entry[string]) { a.word.Store(a.Word() ^ odd) },
+		"another's zero":         func(r rig[string], a, b *Entry[string]) { a.word.Store(odd) },
+		"another's landed word": func(r rig[string], a, b *Entry[string]) {
+			r.open("c").word.Store(odd)
+		},
 		"a landed double": func(r rig[string], a, b *Entry[string]) {
 			r.places.word.Add(1)
 			r.slotOf(1).Store(&node[string]{entry: &Entry[string]{key: "a"}})

@@ -18,7 +18,7 @@ func Points() []string {
 		"sweep: begin", "sweep: refiled",
 		"evict: dead", "evict: gone",
 		"room: begin", "take: begin", "take: done",
-		"adopt: begin", "recover: begin", "recover: shard", "recover: some",
+		"change: begin", "change: made", "adopt: begin", "recover: begin", "recover: shard", "recover: some",
 	}
 }
 
@@ -37,16 +37,17 @@ func (t *Table[K]) File(e *Entry[K], now policy.Instant) {
 	// under him, and go on from there.
 	if t.confirm(hash, e) {
 		t.between("file: confirmed")
-		e.word.CompareAndSwap(tentative, 0)
+		e.word.CompareAndSwap(tentative, t.terms.Load().Mark)
 	}
 	t.between("file: landed")
+	t.renew(e)
 	if word := e.word.Load(); word != tombstone {
 		t.between("file: judged")
 		if i := t.shardOf(hash); t.insert(i, hash, e) {
 			t.fault("file: in the map")
 			if i < t.indexed {
 				// Under 0, an entry not taken from yet would be due at once.
-				t.order(filing[K]{max(t.policy.FreshAt(word), now), e})
+				t.order(filing[K]{max(t.freshAt(word), now), e})
 			}
 			t.fault("file: in the index")
 		}
@@ -87,6 +88,9 @@ func (t *Table[K]) Settle(now policy.Instant) {
 	if !t.recovered() {
 		t.reindex()
 	}
+	if t.adopted == len(t.nursery) && t.recovered() {
+		t.changing = false
+	}
 }
 
 // Recover is what a new writer begins with. It forgets the index, which its
@@ -113,7 +117,8 @@ func (t *Table[K]) reindex() {
 	}
 	some := t.pending[:min(settleStep, len(t.pending))]
 	for _, e := range some {
-		t.order(filing[K]{t.policy.FreshAt(e.word.Load()), e})
+		t.renew(e)
+		t.order(filing[K]{t.freshAt(e.word.Load()), e})
 	}
 	t.fault("recover: some")
 	t.pending = t.pending[len(some):]
@@ -127,7 +132,7 @@ func (t *Table[K]) gather(i int) (entries []*Entry[K]) {
 		return nil
 	}
 	s.Range(func(hash uint64, e *Entry[K]) bool {
-		for ; e != nil; e = e.next.Load() {
+		for ; e != nil; e = e.next() {
 			if e.dead() {
 				t.remove(i, hash, e)
 			} else {
@@ -197,7 +202,7 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	e := oldest.entry
 	word := e.word.Load()
-	fresh := t.policy.FreshAt(word)
+	fresh := t.freshAt(word)
 	t.between("evict: judged")
 	if int64(now) > t.horizon.Load() {
 		t.horizon.Store(int64(now)) // before the key is gone
@@ -253,11 +258,12 @@ func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience tim
 	t.fault("take: begin")
 	for {
 		word := e.word.Load()
-		state, ok := State(word)
+		terms := t.terms.Load()
+		state, ok := terms.State(word)
 		if ok {
-			next, d := t.policy.Take(state, now, n, patience)
+			next, d := terms.Policy.Take(state, now, n, patience)
 			d.Allowed = d.Allowed && next <= policy.MaxWord
-			if d.Allowed && !e.word.CompareAndSwap(word, next) {
+			if d.Allowed && !e.word.CompareAndSwap(word, next|terms.Mark) {
 				continue
 			}
 			ok = d.Allowed

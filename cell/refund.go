@@ -1,0 +1,54 @@
+package cell
+
+import (
+	"runtime"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Refund gives n units back to the key, for costs that are known only afterwards:
+// take the estimate, then refund what was not needed. It never lifts a key above
+// full, nor reaches into another window than the present one; a key that is not in
+// the table has nothing to get back. n < 0 charges -n more, whether the limit allows
+// it or not, which may leave a debt: the key is refused until that has drained.
+//
+// The decision tells how the key stands afterwards. It is not Allowed if nothing
+// could be recorded: the policy is not a policy.Refunder, or the key is new and
+// the table full or without a writer.
+//
+// Refund cannot know when the units were taken, and trusts that they still count.
+// Where they may not, a Reservation's Cancel does know. It is not counted in the
+// statistics, and exact in Queued mode too.
+func (c *Cell[K]) Refund(key K, n int64) policy.Decision {
+	d, _ := c.take(key, &ask{n: n, refund: true, exact: true})
+	return d
+}
+
+// Reset forgets what the key has used, debts and promised turns included, and tells
+// whether there was anything that still counted. Calls that wait in line keep their place. Cancelling a
+// reservation from before does nothing any more: it was given back here.
+func (c *Cell[K]) Reset(key K) bool {
+	for {
+		e := c.entry(key)
+		if e == nil {
+			return false
+		}
+		for {
+			word, terms := c.view.Read(e)
+			state, alive := terms.State(word)
+			if !alive {
+				break // given up meanwhile: look whether it is back
+			}
+			if state == 0 {
+				return false
+			}
+			used := terms.Policy.FreshAt(state) > c.now()
+			e.Undo(everything)
+			done := e.Advance(word, terms.Mark)
+			runtime.KeepAlive(terms)
+			if done {
+				return used
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package cell
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// Reservation is what Reserve has taken, with the decision about it. If it is
+// Allowed, act after Wait, or call Cancel. Its methods are for one goroutine at a
+// time. A copy must not be cancelled as well.
+type Reservation[K comparable] struct {
+	policy.Decision
+	cell  *Cell[K]
+	with  policy.Policy
+	n     int64
+	taken taken[K]
+}
+
+// Reserve takes n units for the key if they can be used within patience, 0 for at
+// once, and says after what Wait. It is Take for those who can come later, or may
+// change their minds: the units are taken now, so that nobody else is promised the
+// same turn. It allocates nothing for a key that is known.
+func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration) Reservation[K] {
+	return c.reserve(key, &ask{n: n, patience: patience, exact: true})
+}
+
+func (c *Cell[K]) reserve(key K, a *ask) Reservation[K] {
+	d, t := c.take(key, a)
+	return Reservation[K]{Decision: d, cell: c, with: a.with, n: a.n, taken: t}
+}
+
+// Cancel gives back what was reserved, as far as that leaves to those who reserved
+// later what they were promised, and admits no more than the limit besides:
+//
+//   - If the key's word has not changed since, all of it: it is as if the call
+//     had never been made.
+//   - If others took since, what their turns, which stand, leave over in every case
+//     that the key's one word admits of. Each policy's Cancel tells how much that
+//     is: all of it for limits that count in windows, if the window is still
+//     there; for a funnel what has not drained yet, unless those behind wait for
+//     so much that the bucket might have stood empty before them.
+//   - If the limit was changed by SetPolicy since, the key was given up, or the
+//     policy is not a policy.Refunder, nothing.
+//
+// Calling it again does nothing, nor does it for a refused reservation. Calling it
+// after the turn has come gives back what of it still counts.
+func (r *Reservation[K]) Cancel() {
+	t := r.taken
+	r.taken = taken[K]{}
+	if t.entry == nil {
+		return
+	}
+	now := r.cell.now()
+	for own := uint64(0); ; {
+		word, terms := r.cell.view.Read(t.entry)
+		undone := t.entry.Undone() - t.undone - own // after the word: see Entry.Undo
+		if terms.Number != t.terms || undone >= everything {
+			return // the words of then mean something else now
+		}
+		next := t.before // as if the take had never been
+		if word != t.after || undone > 0 {
+			if next = r.without(t, terms, word, now, undone); next == word {
+				return
+			}
+			t.entry.Undo(uint64(min(r.n, everything)))
+			own += uint64(min(r.n, everything))
+		}
+		done := t.entry.Advance(word, next)
+		runtime.KeepAlive(terms)
+		if done {
+			return
+		}
+	}
+}
+
+// without is the word after the take is undone although it was not the last, or
+// others have given back so many units since.
+func (r *Reservation[K]) without(t taken[K], terms *table.Terms, word uint64, now policy.Instant, undone uint64) uint64 {
+	p := r.with
+	if p == nil {
+		p = terms.Policy
+	}
+	refunder, ok := p.(policy.Refunder)
+	state, alive := terms.State(word)
+	if !ok || !alive || !terms.Current(word) {
+		return word
+	}
+	after, _ := terms.State(t.after)
+	next := refunder.Cancel(state, after, t.at, now, r.n, int64(undone))
+	if next > policy.MaxWord {
+		return word
+	}
+	return next | terms.Mark
+}

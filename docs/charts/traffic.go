@@ -1,0 +1,50 @@
+package main
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+const second = time.Second
+
+// length is that of the traffic.
+const length = 8 * second
+
+// traffic is when calls come, after the start: a single one; two bursts of thirty, on
+// both sides of the second after it; twenty a second for two seconds; and, after a
+// pause, a last burst of thirty.
+func traffic() (calls []time.Duration) {
+	burst := func(at time.Duration) {
+		for i := range 30 {
+			calls = append(calls, at+time.Duration(i)*time.Millisecond)
+		}
+	}
+	calls = append(calls, second/2)
+	burst(14 * second / 10)
+	burst(16 * second / 10)
+	for at := 3 * second; at < 5*second; at += second / 20 {
+		calls = append(calls, at)
+	}
+	burst(13 * second / 2)
+	return calls
+}
+
+// played is what became of the traffic: when calls came, and when those that were
+// admitted started.
+type played struct{ asked, started []time.Duration }
+
+// play lets every call take one unit from a key that nobody used before. Nobody
+// waits, but for a policy that makes its callers wait.
+func play(p policy.Policy, calls []time.Duration) played {
+	out := played{asked: calls}
+	var word uint64
+	for _, at := range calls {
+		next, d := p.Take(word, 1+policy.Instant(at), 1, 0)
+		word = next
+		if d.Allowed {
+			out.started = append(out.started, at+d.Wait)
+		}
+	}
+	return out
+}

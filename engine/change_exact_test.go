@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// As TestKeysComingAndGoingAreExact, while the policy is replaced without rest by one
+// that drains half as fast, and back. A round's clock moves on by what the slower one
+// takes to drain. Checked: each key is admitted once a round, also while the writer
+// is killed all the time, and every change is made.
+func TestKeysAreExactWhileThePolicyChanges(t *testing.T) {
+	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
+		t.Run(name, func(t *testing.T) {
+			const callers, rounds = 32, 30
+			quick, lazy := funnel(1, 1, time.Second), funnel(1, 1, 2*time.Second)
+			clock := newHandClock()
+			var quiet atomic.Bool
+			config := Config{
+				Policy: quick, Clock: clock.Now, Idle: time.Millisecond, OpenTimeout: time.Minute,
+				Restarts: 1 << 30,
+			}
+			if killing {
+				config.fault = func(string) {
+					if !quiet.Load() && rand.IntN(200) == 0 {
+						panic("killed")
+					}
+				}
+			}
+			e := open[string](t, config)
+			all := keys(300)
+			changes := 0
+			over, done := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(done)
+				for p := lazy; ; changes++ {
+					select {
+					case <-over:
+						return
+					default:
+					}
+					assert.NoError(t, e.SetPolicy(p))
+					if p == lazy {
+						p = quick
+					} else {
+						p = lazy
+					}
+				}
+			}()
+			for range rounds {
+				var admitted atomic.Int64
+				together(callers, func(i int) {
+					for j := range all {
+						if e.Choke(all[(j+i*7)%len(all)]) {
+							admitted.Add(1)
+						}
+					}
+				})
+				require.EqualValues(t, len(all), admitted.Load())
+				clock.Advance(2*time.Second + time.Millisecond)
+				time.Sleep(time.Millisecond)
+			}
+			close(over)
+			<-done
+			quiet.Store(true)
+			require.NoError(t, e.Health())
+			s := e.Stats()
+			t.Logf("%d changes, %d restarts, %d evicted", changes, s.Restarts, s.Evicted)
+			assert.Greater(t, changes, 1)
+			assert.Positive(t, s.Evicted)
+			assert.Zero(t, s.Forgiven)
+			assert.Zero(t, s.Unavailable)
+			assert.Equal(t, killing, s.Restarts > 0)
+		})
+	}
+}
+
+// slow is a funnel of which a take may be held up.
+type slow struct {
+	policy.Policy
+	take func()
+}
+
+func (s slow) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	s.take()
+	return s.Policy.Take(word, now, n, patience)
+}
+
+func (s slow) Reads(policy.Policy) bool { return false }
+
+func (s slow) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
+	other, ok := from.(slow)
+	if !ok {
+		return 0, false
+	}
+	return s.Policy.(policy.Relative).Carry(other.Policy, word, now)
+}
+
+// A caller has read a key's word, and is held up. Meanwhile the policy changes, and
+// changes again. The second change has to wait for him: the word is what it was
+// then, and he would leave in it what a policy decided that nobody knows any more.
+func TestPolicyChangesOnceWhileATakeIsHeldUp(t *testing.T) {
+	var hold atomic.Bool
+	release, held := make(chan struct{}), make(chan struct{})
+	every := func(d time.Duration) policy.Policy {
+		return slow{funnel(10, 1, d), func() {
+			if hold.CompareAndSwap(true, false) {
+				close(held)
+				<-release
+			}
+		}}
+	}
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: every(time.Hour), Clock: clock.Now})
+	require.True(t, e.Choke("key"))
+	require.True(t, e.Reset("key"), "its word is 0")
+	settled(t, e)
+
+	passed, second := make(chan bool, 1), make(chan error, 1)
+	hold.Store(true)
+	go func() { passed <- e.Choke("key") }()
+	<-held
+	require.NoError(t, e.SetPolicy(every(time.Minute)))
+	go func() { second <- e.SetPolicy(every(time.Second)) }()
+	time.Sleep(100 * time.Millisecond)
+	assert.Empty(t, second, "changed under a caller who knows the policy before the last")
+	close(release)
+	require.NoError(t, <-second)
+	require.True(t, <-passed)
+	d := e.Peek("key")
+	assert.EqualValues(t, 9, d.Remaining)
+	assert.LessOrEqual(t, d.ResetAfter, time.Second+time.Millisecond, "one unit of the policy that holds")
+}
+
+// Nothing is given back of what was reserved under another policy, not even if two
+// changes have left the word as it was.
+func TestCancelAfterTwoChanges(t *testing.T) {
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
+	r := e.Reserve("key", 4, 0)
+	require.True(t, r.Allowed)
+	require.NoError(t, e.SetPolicy(funnel(20, 1, time.Second)))
+	require.NoError(t, e.SetPolicy(funnel(10, 1, time.Second)))
+	settled(t, e)
+	alive(t, e)
+	r.Cancel()
+	assert.EqualValues(t, 6, e.Peek("key").Remaining)
+}
+
+// The writer makes the change and dies for good before it can say so.
+func TestSetPolicyTellsTheTruthAboutADeadWriter(t *testing.T) {
+	f := newFaults(false)
+	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), Restarts: 1, RestartPeriod: time.Hour, fault: f.at})
+	require.True(t, e.Choke("key"))
+	settled(t, e)
+	alive(t, e)
+	f.arm("change: made", 1)
+	f.arm("writer: begin", -1)
+	require.NoError(t, e.SetPolicy(funnel(2, 1, time.Hour)))
+	require.Eventually(t, func() bool { return e.Health() != nil }, 10*time.Second, time.Millisecond)
+	assert.True(t, e.Choke("key"), "two an hour")
+	assert.False(t, e.Choke("key"))
+	require.ErrorIs(t, e.SetPolicy(funnel(3, 1, time.Hour)), cell.ErrUnavailable)
+	assert.False(t, e.Choke("key"), "the old policy holds")
+}

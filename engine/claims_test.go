@@ -1,0 +1,257 @@
+package engine
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func TestTakeAll(t *testing.T) {
+	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
+		clock := newHandClock()
+		users := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now, Admission: admission})
+		hosts := open[int](t, Config{Policy: funnel(10, 1, time.Minute), Clock: clock.Now, Admission: admission})
+		user, host := users.Claim("u"), hosts.Claim(1)
+
+		out := cell.TakeAll(2, host, user)
+		assert.Equal(t, cell.Outcome{Allowed: true, Binding: 1, Decisions: []policy.Decision{
+			{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 2 * time.Minute},
+			{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: 2 * time.Second},
+		}}, out)
+
+		// One refuses: the other is as it was, and is told so.
+		out = cell.TakeAll(2, user, host)
+		assert.Equal(t, cell.Outcome{RetryAfter: time.Second, Binding: 0, Decisions: []policy.Decision{
+			{Limit: 3, Remaining: 1, RetryAfter: time.Second, ResetAfter: 2 * time.Second},
+			{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 2 * time.Minute},
+		}}, out)
+		assert.EqualValues(t, 1, users.Peek("u").Remaining)
+		assert.EqualValues(t, 8, hosts.Peek(1).Remaining)
+
+		// Both refuse: the longer wait decides. It is exact.
+		require.True(t, hosts.Reserve(1, 8, 0).Allowed)
+		out = cell.TakeAll(2, user, host)
+		assert.False(t, out.Allowed)
+		assert.Equal(t, 1, out.Binding)
+		assert.Equal(t, 2*time.Minute, out.RetryAfter)
+		clock.Advance(out.RetryAfter - 1)
+		assert.False(t, cell.TakeAll(2, user, host).Allowed)
+		clock.Advance(1)
+		assert.True(t, cell.TakeAll(2, user, host).Allowed)
+		// Each call counts once where it was allowed, or refused.
+		assert.EqualValues(t, 2, users.Stats().Admitted)
+		assert.EqualValues(t, 2, users.Stats().Refused)
+		assert.EqualValues(t, 3, hosts.Stats().Admitted)
+		assert.EqualValues(t, 2, hosts.Stats().Refused)
+	}
+}
+
+func TestTakeAllOfTheOrdinary(t *testing.T) {
+	clock := newHandClock()
+	e := open[any](t, Config{Policy: funnel(5, 1, time.Second), Clock: clock.Now})
+	assert.Equal(t, cell.Outcome{Allowed: true, Binding: -1, Decisions: []policy.Decision{}}, cell.TakeAll(1))
+	assert.True(t, cell.TakeAll(-1).Allowed)
+
+	// The same key twice is charged twice, and both know what is left.
+	out := cell.TakeAll(2, e.Claim("a"), e.Claim("b"), e.Claim("a"))
+	require.True(t, out.Allowed)
+	assert.Equal(t, []int64{1, 3, 1}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining, out.Decisions[2].Remaining})
+	assert.Equal(t, 0, out.Binding)
+	out = cell.TakeAll(1, e.Claim("a"), e.Claim("a"))
+	assert.Equal(t, time.Second, out.RetryAfter)
+	out = cell.TakeAll(3, e.Claim("c"), e.Claim("c"))
+	assert.Equal(t, policy.Never, out.RetryAfter, "six of five")
+	out = cell.TakeAll(math.MaxInt64, e.Claim("c"), e.Claim("c"), e.Claim("c"))
+	assert.Equal(t, policy.Never, out.RetryAfter)
+	out = cell.TakeAll(1<<62+1, e.Claim("c"), e.Claim("c"), e.Claim("c"), e.Claim("c"))
+	assert.Equal(t, policy.Never, out.RetryAfter, "which would be four, with 64 bits")
+	before := e.Stats()
+
+	// n == 0 looks.
+	out = cell.TakeAll(0, e.Claim("a"), e.Claim("c"))
+	assert.True(t, out.Allowed)
+	assert.EqualValues(t, 1, out.Decisions[0].Remaining)
+	assert.EqualValues(t, 5, out.Decisions[1].Remaining)
+	assert.Equal(t, before, e.Stats())
+	assert.Equal(t, 2, e.Len(), "nor is a key opened")
+
+	for _, n := range []int64{-1, math.MinInt64, 6} {
+		out = cell.TakeAll(n, e.Claim("b"), e.Claim("b"), e.Claim("c"))
+		assert.False(t, out.Allowed)
+		assert.Equal(t, policy.Never, out.RetryAfter)
+		assert.Equal(t, 0, out.Binding)
+	}
+	assert.EqualValues(t, 3, e.Peek("b").Remaining)
+
+	// A limit that would make the call wait refuses it.
+	slow := open[any](t, Config{Policy: pacer{time.Second, time.Minute}, Clock: clock.Now})
+	assert.True(t, cell.TakeAll(1, slow.Claim(1), e.Claim("c")).Allowed)
+	out = cell.TakeAll(1, slow.Claim(1), e.Claim("c"))
+	assert.False(t, out.Allowed)
+	assert.Equal(t, time.Second, out.RetryAfter)
+	assert.EqualValues(t, 4, e.Peek("c").Remaining)
+	assert.Panics(t, func() { cell.TakeAll(1, nil) })
+}
+
+func TestTakeAllOfWhatCannotBeRecorded(t *testing.T) {
+	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			config := Config{Policy: funnel(2, 1, time.Hour), WhenUnavailable: when}
+			good, odd := open[int](t, config), open[any](t, config)
+			closed := open[int](t, config)
+			require.NoError(t, closed.Close())
+			begin := time.Now()
+			for _, claim := range []cell.Claim{odd.Claim([]int{}), odd.Claim(math.NaN()), closed.Claim(1)} {
+				out := cell.TakeAll(1, good.Claim(1), claim, good.Claim(2), claim)
+				assert.Equal(t, when == Admit, out.Allowed)
+				if when == Refuse {
+					assert.Equal(t, DefaultOpenTimeout, out.RetryAfter)
+					assert.EqualValues(t, 2, good.Peek(1).Remaining)
+				} else {
+					assert.EqualValues(t, 1, good.Peek(1).Remaining)
+				}
+				assert.Equal(t, policy.Never, cell.TakeAll(3, claim, claim).RetryAfter)
+				good.Reset(1)
+				good.Reset(2)
+			}
+			assert.Equal(t, begin, time.Now())
+			assert.Positive(t, odd.Stats().Unavailable)
+			assert.EqualValues(t, 1, closed.Stats().Unavailable)
+			if when == Admit {
+				assert.EqualValues(t, 4, odd.Stats().Unavailable, "each claim on what is equal to nothing")
+				assert.EqualValues(t, 4, odd.Stats().Admitted)
+			}
+		})
+	}
+}
+
+// 64 goroutines take overlapping sets of keys of three engines, in orders of their
+// own. Checked, at a clock that stands still: no limit is exceeded, and what is
+// missing of each key in the end is what the allowed calls have taken: all else was
+// given back.
+func TestTakeAllGivesEverythingBack(t *testing.T) {
+	const capacity, names = 400, 3
+	clock := newHandClock()
+	var engines [3]*Engine[int]
+	var admitted [3][names]atomic.Int64
+	for i := range engines {
+		engines[i] = open[int](t, Config{Policy: funnel(capacity<<i, 1, time.Second), Clock: clock.Now})
+	}
+	var refused atomic.Int64
+	together(64, func(i int) {
+		dice := rand.New(rand.NewPCG(61, uint64(i)))
+		for range 2000 / raceFactor {
+			type at struct{ engine, key int }
+			var set []at
+			var claims []cell.Claim
+			for range 1 + dice.IntN(5) {
+				a := at{dice.IntN(3), dice.IntN(names)}
+				set = append(set, a)
+				claims = append(claims, engines[a.engine].Claim(a.key))
+			}
+			n := 1 + dice.Int64N(2)
+			if !cell.TakeAll(n, claims...).Allowed {
+				refused.Add(1)
+				continue
+			}
+			for _, a := range set {
+				if admitted[a.engine][a.key].Add(n) > capacity<<a.engine {
+					t.Errorf("more than the limit of %v", a)
+				}
+			}
+		}
+	})
+	assert.Positive(t, refused.Load())
+	for i, e := range engines {
+		for key := range names {
+			left := e.Peek(key)
+			assert.EqualValues(t, capacity<<i-admitted[i][key].Load(), left.Remaining)
+			assert.Equal(t, time.Duration(admitted[i][key].Load())*time.Second, left.ResetAfter)
+		}
+		assert.Equal(t, names, e.Len())
+	}
+}
+
+// yielding lets others run whenever it is asked, so that calls come between each
+// other.
+type yielding struct {
+	policy.Policy
+	policy.Refunder
+}
+
+func yieldingFunnel(capacity, count int64, per time.Duration) policy.Policy {
+	p := funnel(capacity, count, per)
+	return yielding{p, p.(policy.Refunder)}
+}
+
+func (y yielding) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if n > 0 {
+		runtime.Gosched()
+	}
+	return y.Policy.Take(word, now, n, patience)
+}
+
+// Many calls at once want the same keys, in different orders, and there is room for
+// one: one passes.
+func TestTakeAllPassesOne(t *testing.T) {
+	clock := newHandClock()
+	a := open[int](t, Config{Policy: yieldingFunnel(1, 1, time.Second), Clock: clock.Now})
+	b := open[int](t, Config{Policy: yieldingFunnel(2, 2, time.Second), Clock: clock.Now})
+	for range 2000 / raceFactor {
+		for _, callers := range []int{2, 8} {
+			var passed atomic.Int64
+			together(callers, func(i int) {
+				claims := []cell.Claim{a.Claim(1), b.Claim(1), a.Claim(2), a.Claim(3), b.Claim(2)}
+				rand.New(rand.NewPCG(62, uint64(i))).Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
+				out := cell.TakeAll(1, claims...)
+				if out.Allowed {
+					passed.Add(1)
+				} else if out.Binding < 0 || out.RetryAfter <= 0 || out.Decisions[out.Binding].Allowed {
+					t.Errorf("%+v", out)
+				}
+			})
+			require.EqualValues(t, 1, passed.Load())
+			clock.Advance(time.Second)
+		}
+	}
+	s := a.Stats()
+	assert.EqualValues(t, 2*(2000/raceFactor)*3, s.Admitted)
+}
+
+// TakeEach counts a call that is refused where it is refused, once, even if whoever
+// was faster has given back by then; and one that has no record as that.
+func TestTakeEachIsCounted(t *testing.T) {
+	clock := newHandClock()
+	tiers := openTiered[int](t, Config{Policy: yieldingFunnel(1000, 1, time.Second), Clock: clock.Now}, yieldingFunnel(50, 1, time.Second), yieldingFunnel(60, 1, time.Second))
+	var passed, refused atomic.Int64
+	together(64, func(int) {
+		for range 100 {
+			if tiers.Choke(1) {
+				passed.Add(1)
+			} else {
+				refused.Add(1)
+			}
+		}
+	})
+	assert.EqualValues(t, 50, passed.Load())
+	counted := uint64(0)
+	for _, e := range tiers.Engines() {
+		assert.EqualValues(t, 50, e.Stats().Admitted)
+		counted += e.Stats().Refused
+	}
+	assert.GreaterOrEqual(t, counted, uint64(refused.Load()))
+	assert.EqualValues(t, 950, tiers.Engines()[0].Peek(1).Remaining)
+	require.NoError(t, tiers.Engines()[1].Close())
+	require.True(t, tiers.Choke(2))
+	assert.EqualValues(t, 1, tiers.Engines()[1].Stats().Unavailable)
+}

@@ -1,0 +1,24 @@
+package engine
+
+import "github.com/ral-limiter/ral/policy"
+
+// Option is what may be added to a Config where the type of the keys matters.
+type Option[K comparable] func(*options[K])
+
+type options[K comparable] struct {
+	policyFor    func(K) policy.Policy
+	policyForSet bool
+}
+
+// PolicyFor gives different limits to different keys: every call asks choose which
+// limit holds for its key. nil is Config.Policy; others must be of its family, and
+// are treated as by [cell.Cell.TakeWith], so that a key's limit may change at any
+// time.
+//
+// choose runs on the goroutine of each call, so it should be fast, and must be safe
+// for concurrent use; it should return policies that were made beforehand. An engine
+// without it pays nothing for it. With it, SetPolicy is refused: let choose return
+// another policy instead.
+func PolicyFor[K comparable](choose func(key K) policy.Policy) Option[K] {
+	return func(o *options[K]) { o.policyFor, o.policyForSet = choose, true }
+}

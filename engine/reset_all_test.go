@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+func TestReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := newHandClock()
+		e := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
+		assert.False(t, e.Reset("key"))
+		require.True(t, e.Take("key", 3).Allowed)
+		assert.True(t, e.Reset("key"), "in the nursery, or filed")
+		assert.EqualValues(t, 3, e.Peek("key").Remaining)
+		assert.False(t, e.Reset("key"), "it is as new")
+		synctest.Wait()
+		require.True(t, e.Take("key", 3).Allowed)
+		r := e.Reserve("key", 3, time.Hour)
+		e.Refund("key", -5)
+		assert.True(t, e.Reset("key"))
+		assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: 3}, e.Peek("key"))
+		require.True(t, e.Take("key", 2).Allowed)
+		r.Cancel()
+		assert.EqualValues(t, 1, e.Peek("key").Remaining, "given back already")
+		now := e.Reserve("other", 3, 0)
+		require.True(t, e.Reset("other"))
+		require.True(t, e.Take("other", 2).Allowed)
+		now.Cancel()
+		assert.EqualValues(t, 1, e.Peek("other").Remaining, "given back already")
+
+		clock.Advance(2 * time.Second)
+		assert.False(t, e.Reset("key"), "it has drained")
+		require.True(t, e.Choke("key"))
+		require.NoError(t, e.SetPolicy(funnel(5, 1, time.Second)))
+		assert.True(t, e.Reset("key"))
+		assert.EqualValues(t, 5, e.Peek("key").Remaining)
+		assert.Zero(t, e.Stats().Refused)
+
+		require.True(t, e.Choke("key"))
+		require.NoError(t, e.Close())
+		assert.False(t, e.Reset("key"))
+	})
+}
+
+func TestResetWhatCannotBeRecorded(t *testing.T) {
+	e := open[any](t, Config{Policy: funnel(1, 1, time.Hour)})
+	for _, key := range []any{[]int{}, math.NaN(), func() {}, nil} {
+		assert.False(t, e.Reset(key))
+	}
+	require.True(t, e.Choke(nil))
+	assert.True(t, e.Reset(nil))
+}
+
+// 64 goroutines use keys up and reset them, in a table too small for all, while they
+// are evicted. Each reset that tells that there was something gives one unit.
+func TestResetUnderLoad(t *testing.T) {
+	clock := newHandClock()
+	e := open[int](t, Config{Policy: funnel(1, 1, time.Hour), Clock: clock.Now, OpenTimeout: time.Minute})
+	var passed, reset atomic.Int64
+	together(64, func(i int) {
+		dice := rand.New(rand.NewPCG(71, uint64(i)))
+		for range 3000 / raceFactor {
+			if key := dice.IntN(10); dice.IntN(3) == 0 {
+				if e.Reset(key) {
+					reset.Add(1)
+				}
+			} else if e.Choke(key) {
+				passed.Add(1)
+			}
+		}
+	})
+	for key := range 10 {
+		if e.Reset(key) {
+			reset.Add(1)
+		}
+	}
+	assert.Positive(t, reset.Load())
+	assert.Equal(t, passed.Load(), reset.Load())
+}
+
+func TestAll(t *testing.T) {
+	clock := newHandClock()
+	e := open[int](t, Config{Policy: funnel(5, 1, time.Second), Clock: clock.Now})
+	for range e.All() {
+		t.Fatal("there is nobody")
+	}
+	for key := range 3000 {
+		require.True(t, e.Take(key, int64(key%5)+1).Allowed)
+	}
+	for range 2 { // in the nursery in part, and all filed
+		seen := map[int]bool{}
+		for key, d := range e.All() {
+			require.False(t, seen[key])
+			seen[key] = true
+			require.Equal(t, e.Peek(key), d)
+		}
+		assert.Len(t, seen, 3000)
+		settled(t, e)
+	}
+	n := 0
+	for range e.All() {
+		if n++; n == 10 {
+			break
+		}
+	}
+	assert.Equal(t, 10, n)
+
+	// The keys may be used meanwhile, in any way.
+	require.NoError(t, e.SetPolicy(funnel(9, 1, time.Second)))
+	for key, d := range e.All() {
+		require.EqualValues(t, 9, d.Limit)
+		require.True(t, e.Reset(key))
+		require.True(t, e.Choke(key))
+		for k, d := range e.All() {
+			require.LessOrEqual(t, d.Remaining, int64(8), "%d", k)
+			break
+		}
+	}
+	require.NoError(t, e.Close())
+	for range e.All() {
+		t.Fatal("there is nobody any more")
+	}
+}
+
+// The writer stands still between the end of an entry and its leaving the map: a key
+// that was given up is not shown.
+func TestAllDoesNotShowTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), Idle: time.Second, fault: func(point string) {
+			if point == "evict: dead" {
+				<-release
+			}
+		}})
+		require.True(t, e.Choke("key"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for range e.All() {
+			t.Error("it is dead")
+		}
+		close(release)
+	})
+}
+
+// All, while 16 goroutines open keys and these are evicted, shows every key once that
+// is there all the time.
+func TestAllUnderLoad(t *testing.T) {
+	clock := newHandClock()
+	e := open[int](t, Config{Policy: funnel(1, 1, time.Hour), Clock: clock.Now, OpenTimeout: time.Minute})
+	for key := range 100 {
+		require.True(t, e.Choke(-1-key))
+	}
+	var busy atomic.Int64
+	busy.Store(16)
+	together(17, func(i int) {
+		if i < 16 {
+			for key := range 3000 / raceFactor {
+				e.Choke(i<<20 + key)
+			}
+			busy.Add(-1)
+			return
+		}
+		for busy.Load() > 0 {
+			seen := map[int]int{}
+			for key, d := range e.All() {
+				if seen[key]++; d.Limit != 1 {
+					t.Errorf("%d: %+v", key, d)
+				}
+			}
+			for key := range 100 {
+				if seen[-1-key] != 1 {
+					t.Errorf("%d is seen %d times", -1-key, seen[-1-key])
+				}
+			}
+		}
+	})
+}

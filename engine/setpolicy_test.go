@@ -1,0 +1,265 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// What was used counts under the new policy; nobody owes more than it lets anybody
+// owe, but for turns that were promised.
+func TestSetPolicyForgivesNothing(t *testing.T) {
+	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
+		clock := newHandClock()
+		e := open[string](t, Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now, Admission: admission})
+		for used := range int64(101) {
+			require.True(t, e.Reserve(fmt.Sprint(used), used, 0).Allowed)
+		}
+		late := e.Reserve("late", 100, 0)
+		require.True(t, late.Allowed)
+		require.Equal(t, 50*time.Second, e.Reserve("late", 50, time.Hour).Wait)
+		for _, next := range []struct {
+			capacity, count int64
+		}{{100, 7}, {200, 1}, {100, 2}} {
+			require.NoError(t, e.SetPolicy(funnel(next.capacity, next.count, time.Second)))
+			for used := range int64(101) {
+				d := e.Peek(fmt.Sprint(used))
+				require.Equal(t, next.capacity, d.Limit)
+				require.Equal(t, next.capacity-used, d.Remaining)
+			}
+			if next.count == 7 {
+				assert.GreaterOrEqual(t, e.Peek("late").ResetAfter, 50*time.Second, "the promised turn is kept free")
+			}
+			settled(t, e)
+		}
+		// What is too much for the new one is full, and no more than that.
+		require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)))
+		for used := range int64(101) {
+			d := e.Peek(fmt.Sprint(used))
+			require.EqualValues(t, max(10-used, 0), d.Remaining)
+			require.LessOrEqual(t, d.ResetAfter, time.Second)
+		}
+		require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)), "which waits until all keys are the other's")
+		clock.Advance(time.Second)
+		assert.True(t, e.Take("100", 10).Allowed)
+	}
+}
+
+func TestSetPolicyErrors(t *testing.T) {
+	good := funnel(2, 1, time.Hour)
+	e := open[string](t, Config{Policy: good})
+	require.True(t, e.Choke("key"))
+	var missing *fragile
+	for _, c := range []struct {
+		p       policy.Policy
+		message string
+	}{
+		{nil, "ral: SetPolicy: policy is nil, want a policy, such as policy.Funnel returns"},
+		{missing, "ral: SetPolicy: policy is nil, want a policy, such as policy.Funnel returns"},
+		{pacer{1, 1}, "ral: SetPolicy: policy is pacer, want one of the family of funnel of 2, draining 1 per 1h0m0s"},
+		{unrelated{good}, "ral: SetPolicy: policy is funnel of 2, draining 1 per 1h0m0s, want one of the family of funnel of 2, draining 1 per 1h0m0s"},
+	} {
+		err := e.SetPolicy(c.p)
+		var field *policy.FieldError
+		require.True(t, errors.As(err, &field), "%v", err)
+		assert.EqualError(t, err, c.message)
+	}
+	bare := open[string](t, Config{Policy: unrelated{good}})
+	assert.Error(t, bare.SetPolicy(good))
+	chosen := openFor(t, Config{Policy: good}, func(string) policy.Policy { return nil })
+	assert.ErrorContains(t, chosen.SetPolicy(good), "PolicyFor")
+	assert.EqualValues(t, 1, e.Peek("key").Remaining)
+
+	require.NoError(t, e.Close())
+	assert.ErrorIs(t, e.SetPolicy(good), ErrClosed)
+	assert.Error(t, e.SetPolicy(nil))
+}
+
+func TestSetPolicyOfADegradedEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := failing(t, Config{Policy: funnel(2, 1, time.Hour)}, func(e *Engine[string]) { require.True(t, e.Choke("key")) })
+		assert.ErrorIs(t, e.SetPolicy(funnel(5, 1, time.Hour)), cell.ErrUnavailable)
+		assert.EqualValues(t, 2, e.Peek("key").Limit)
+		assert.EqualValues(t, 1, e.Peek("key").Remaining)
+		require.NoError(t, e.Close())
+		assert.ErrorIs(t, e.SetPolicy(funnel(5, 1, time.Hour)), ErrClosed)
+		noLines(t, e)
+	})
+}
+
+// The writer dies of a change, once or for good, before it is made or after. What
+// SetPolicy returns is what holds.
+func TestSetPolicyWhenTheWriterDies(t *testing.T) {
+	for _, point := range []string{"change: begin", "change: made", "recover: begin", "adopt: begin", "recover: shard", "writer: received", "writer: done"} {
+		for _, deaths := range []int{1, 2, -1} {
+			t.Run(fmt.Sprint(point, deaths), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					clock := newHandClock()
+					f := newFaults(false)
+					e := open[int](t, Config{Policy: funnel(2, 1, time.Hour), Clock: clock.Now, Restarts: 5, fault: f.at})
+					for key := range 100 {
+						require.True(t, e.Choke(key))
+					}
+					settled(t, e)
+					synctest.Wait()
+					f.arm(point, deaths)
+					err := e.SetPolicy(funnel(5, 1, time.Hour))
+					limit := int64(5)
+					if err != nil {
+						require.ErrorIs(t, err, cell.ErrUnavailable)
+						limit = 2
+						assert.Negative(t, deaths)
+					}
+					f.arm(point, 0)
+					synctest.Wait()
+					for key := range 100 {
+						d := e.Peek(key)
+						require.Equal(t, limit, d.Limit)
+						require.Equal(t, limit-1, d.Remaining)
+					}
+					if e.writing() {
+						require.NoError(t, e.SetPolicy(funnel(7, 1, time.Hour)))
+						assert.EqualValues(t, 6, e.Peek(0).Remaining)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Closed while it waits for an answer.
+func TestCloseEndsSetPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		e := open[int](t, Config{Policy: funnel(2, 1, time.Hour), QueueDepth: 1, fault: func(point string) {
+			if point == "change: begin" {
+				<-release
+			}
+		}})
+		errs := make(chan error, 3)
+		for range 3 { // one at work, one in the queue, and one that finds it full
+			go func() { errs <- e.SetPolicy(funnel(3, 1, time.Hour)) }()
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		require.Empty(t, errs)
+		go func() {
+			time.Sleep(time.Second)
+			close(release)
+		}()
+		require.NoError(t, e.Close())
+		for range 3 {
+			require.ErrorIs(t, <-errs, ErrClosed)
+		}
+		noLines(t, e)
+	})
+}
+
+// 64 goroutines take from a few keys at a clock that stands still, and open new
+// ones, while several others change the policy back and forth. All policies have as
+// much room; so in the end that is what has passed of each key.
+func TestSetPolicyUnderLoad(t *testing.T) {
+	const capacity, names, fresh = 500, 8, 40
+	clock := newHandClock()
+	policies := []policy.Policy{funnel(capacity, 1, time.Second), funnel(capacity, 3, time.Second), funnel(capacity, 1, time.Minute)}
+	e := open[int](t, Config{Policy: policies[0], Clock: clock.Now, OpenTimeout: time.Minute})
+	var admitted [names]atomic.Int64
+	var opened [fresh * names]atomic.Int64
+	var busy, changes atomic.Int64
+	busy.Store(64)
+	together(64+3, func(i int) {
+		dice := rand.New(rand.NewPCG(51, uint64(i)))
+		if i >= 64 {
+			for busy.Load() > 0 || changes.Load() < 10 {
+				if err := e.SetPolicy(policies[dice.IntN(len(policies))]); err != nil {
+					t.Error(err)
+					return
+				}
+				changes.Add(1)
+			}
+			return
+		}
+		defer busy.Add(-1)
+		for j := range 6000 / raceFactor {
+			key, n := dice.IntN(names), 1+dice.Int64N(3)
+			switch j % 4 {
+			case 0:
+				if e.Choke(key) {
+					admitted[key].Add(1)
+				}
+			case 1:
+				if e.Take(key, n).Allowed {
+					admitted[key].Add(n)
+				}
+			case 2:
+				if r := e.Reserve(key, n, 0); r.Allowed {
+					admitted[key].Add(n)
+				}
+			default:
+				k := dice.IntN(len(opened))
+				if e.Take(names+k, capacity).Allowed {
+					opened[k].Add(1)
+				}
+			}
+		}
+	})
+	for key := range names {
+		for e.Choke(key) {
+			admitted[key].Add(1)
+		}
+		assert.EqualValues(t, capacity, admitted[key].Load())
+	}
+	for k := range opened {
+		assert.LessOrEqual(t, opened[k].Load(), int64(1), "twice what there is")
+	}
+	assert.GreaterOrEqual(t, changes.Load(), int64(10))
+}
+
+// While the writer translates 100,000 keys, callers meet words of both policies.
+func TestSetPolicyForManyKeys(t *testing.T) {
+	clock := newHandClock()
+	names := 100_000 / raceFactor
+	e := open[int](t, Config{Policy: funnel(4, 1, time.Second), Clock: clock.Now, OpenTimeout: time.Minute})
+	for key := range names {
+		require.True(t, e.Take(key, int64(key%4)+1).Allowed)
+	}
+	for _, capacity := range []int64{8, 5, 4, 10} {
+		require.NoError(t, e.SetPolicy(funnel(capacity, 2, time.Second)))
+		for key := range names {
+			if d := e.Peek(key); d.Limit != capacity || d.Remaining != capacity-int64(key%4)-1 {
+				t.Fatalf("%d under %d: %+v", key, capacity, d)
+			}
+		}
+	}
+	require.Eventually(t, func() bool { return e.SetPolicy(funnel(4, 1, time.Second)) == nil }, 20*time.Second, time.Millisecond)
+	// They go when they have drained, all of them.
+	clock.Advance(time.Hour)
+	e.queue.TrySend(sweep[int]())
+	settled(t, e)
+	assert.Equal(t, names, e.Len())
+}
+
+// Keys that came before a change leave as they would have without.
+func TestKeysLeaveAfterSetPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[int](t, Config{Policy: funnel(10, 1, time.Minute), Idle: time.Second})
+		for key := range 100 {
+			require.True(t, e.Take(key, 10).Allowed)
+		}
+		require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)))
+		time.Sleep(5 * time.Second)
+		assert.Zero(t, e.Len())
+		assert.EqualValues(t, 100, e.Stats().Evicted)
+		assert.Zero(t, e.Stats().Forgiven)
+	})
+}

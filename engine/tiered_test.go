@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func openTiered[K comparable](t testing.TB, config Config, further ...policy.Policy) *Tiered[K] {
+	t.Helper()
+	tiers, err := NewTiered[K](config, further...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		for _, e := range tiers.Engines() {
+			check(t, e)
+		}
+	})
+	return tiers
+}
+
+// Three a second and five a minute: the first decides within a second, the second
+// within a minute, and neither is charged for what the other refuses.
+func TestTiersTogether(t *testing.T) {
+	clock := newHandClock()
+	tiers := openTiered[string](t, Config{Policy: funnel(3, 3, time.Second), Clock: clock.Now}, funnel(5, 5, time.Minute))
+	second, minute := tiers.Engines()[0], tiers.Engines()[1]
+
+	for range 3 {
+		require.True(t, tiers.Choke("key"))
+	}
+	d := tiers.Take("key", 1)
+	third := time.Second/3 + 1
+	assert.Equal(t, policy.Decision{Limit: 3, RetryAfter: third, ResetAfter: 36 * time.Second}, d)
+	assert.EqualValues(t, 2, minute.Peek("key").Remaining, "charged for what the other refused")
+
+	clock.Advance(d.RetryAfter - 1)
+	require.False(t, tiers.Choke("key"))
+	clock.Advance(1)
+	require.True(t, tiers.Choke("key"))
+	clock.Advance(time.Second)
+	d = tiers.Take("key", 1)
+	assert.True(t, d.Allowed)
+	assert.EqualValues(t, 0, d.Remaining, "what the minute leaves")
+
+	d = tiers.Take("key", 1)
+	assert.False(t, d.Allowed)
+	assert.EqualValues(t, 2, second.Peek("key").Remaining, "charged for what the other refused")
+	clock.Advance(d.RetryAfter - 1)
+	require.False(t, tiers.Choke("key"))
+	clock.Advance(1)
+	require.True(t, tiers.Choke("key"))
+
+	assert.EqualValues(t, 6, second.Stats().Admitted)
+	assert.EqualValues(t, 6, minute.Stats().Admitted)
+	assert.EqualValues(t, 2, second.Stats().Refused)
+	assert.EqualValues(t, 2, minute.Stats().Refused)
+
+	assert.Equal(t, policy.Never, tiers.Take("key", 4).RetryAfter)
+	assert.Equal(t, policy.Never, tiers.Take("key", -1).RetryAfter)
+	assert.True(t, tiers.Take("key", 0).Allowed)
+	assert.Equal(t, policy.Never, tiers.Take("key", math.MaxInt64).RetryAfter)
+
+	assert.EqualValues(t, 3, tiers.Refund("key", 4).Remaining)
+	assert.True(t, tiers.Reset("key"))
+	assert.False(t, tiers.Reset("key"))
+	assert.EqualValues(t, 5, minute.Peek("key").Remaining)
+	assert.EqualValues(t, 3, tiers.Peek("key").Remaining)
+
+	out := cell.TakeAll(2, tiers.Claims("key")...)
+	assert.True(t, out.Allowed)
+	assert.EqualValues(t, 1, tiers.Peek("key").Remaining)
+}
+
+// Whoever races, no tier admits more than its limit, all are charged alike, and what
+// one tier refuses is given back by the others.
+func TestTiersAreExact(t *testing.T) {
+	const goroutines, each = 64, 300
+	clock := newHandClock()
+	tiers := openTiered[int](t, Config{Policy: funnel(700, 1, time.Hour), Clock: clock.Now},
+		funnel(500, 1, time.Hour), funnel(600, 1, time.Hour))
+	var admitted atomic.Int64
+	together(goroutines, func(int) {
+		for range each {
+			if tiers.Take(1, 3).Allowed {
+				admitted.Add(3)
+			}
+		}
+	})
+	require.EqualValues(t, 498, admitted.Load())
+	for i, e := range tiers.Engines() {
+		capacity := []int64{700, 500, 600}[i]
+		require.Equal(t, capacity-498, e.Peek(1).Remaining, "tier %d", i)
+	}
+}
+
+func TestTiersAllocateNothing(t *testing.T) {
+	tiers := openTiered[string](t, Config{Policy: funnel(100_000, 1, time.Hour)}, funnel(1_000_000, 1, time.Minute))
+	tiers.Choke("key")
+	tiers.Take("full", 100_000)
+	for _, e := range tiers.Engines() {
+		settled(t, e)
+	}
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Choke("key") }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Choke("full") }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Peek("key") }))
+	assert.Zero(t, tiers.Peek("full").Remaining)
+}
+
+func TestTiersRefuseBadConfiguration(t *testing.T) {
+	var field *policy.FieldError
+	_, err := NewTiered[string](Config{Policy: funnel(1, 1, 1)}, nil)
+	require.ErrorAs(t, err, &field)
+	assert.Equal(t, "Policy", field.Field)
+	_, err = NewTiered[string](Config{})
+	require.ErrorAs(t, err, &field)
+	assert.Equal(t, "Policy", field.Field)
+
+	p := funnel(1, 1, 1)
+	_, err = NewTiered[string](Config{Policy: p}, p, p, p, p, p, p, p, p)
+	require.ErrorAs(t, err, &field)
+	assert.Equal(t, "further", field.Field)
+	assert.Len(t, openTiered[string](t, Config{Policy: p}, p, p, p, p, p, p, p).Engines(), cell.MaxEach)
+	assert.Equal(t, policy.Never, cell.TakeEach("key", 1, make([]*cell.Cell[string], cell.MaxEach+1)...).RetryAfter)
+}
+
+func TestTiersCloseAndHealth(t *testing.T) {
+	tiers := openTiered[string](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: Refuse}, funnel(1, 1, time.Hour))
+	require.NoError(t, tiers.Health())
+	require.NoError(t, tiers.Close())
+	require.ErrorIs(t, tiers.Health(), ErrClosed)
+	assert.False(t, tiers.Choke("key"))
+	require.NoError(t, tiers.Close())
+}

@@ -1,0 +1,62 @@
+package table
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// A tally is a policy for tests of what becomes of words when the policy changes.
+// It lets everything pass, and each of its words tells three things: which tally
+// left it, how many units were taken, and when the key is fresh again, an hour
+// after the last take. A word that it should not have been given makes it panic, so
+// that nobody who reads a word under the wrong policy goes unnoticed; and as Carry
+// keeps the count, units that are lost or counted twice are missed in the end.
+type tally struct{ id uint64 }
+
+const (
+	tallyID    = 56 // from which bit on
+	tallyCount = 32
+)
+
+func (p tally) own(word uint64) uint64 {
+	if word != 0 && word>>tallyID != p.id {
+		panic(fmt.Sprintf("tally %d was given a word of tally %d: %#x", p.id, word>>tallyID, word))
+	}
+	return word
+}
+
+func tallied(word uint64) uint64 { return word &^ odd >> tallyCount & (1<<(tallyID-tallyCount) - 1) }
+
+// Take implements policy.Policy.
+func (p tally) Take(
+	word uint64, now policy.Instant, n int64, _ time.Duration,
+) (uint64, policy.Decision) {
+	p.own(word)
+	fresh := max(uint64((now+hour+second-1)/second), word&(1<<tallyCount-1))
+	return p.id<<tallyID | (tallied(word)+uint64(n))<<tallyCount | fresh,
+		policy.Decision{Allowed: true, Limit: 1 << 20}
+}
+
+// FreshAt implements policy.Policy.
+func (p tally) FreshAt(word uint64) policy.Instant {
+	return policy.Instant(p.own(word)&(1<<tallyCount-1)) * second
+}
+
+func (p tally) String() string { return fmt.Sprintf("tally %d", p.id) }
+
+// Reads implements policy.Relative.
+func (p tally) Reads(policy.Policy) bool { return false }
+
+// Carry implements policy.Relative.
+func (p tally) Carry(from policy.Policy, word uint64, _ policy.Instant) (uint64, bool) {
+	other, ok := from.(tally)
+	if !ok {
+		return 0, false
+	}
+	if other.own(word) != 0 {
+		word += (p.id - other.id) << tallyID
+	}
+	return word, true
+}

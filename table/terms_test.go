@@ -1,0 +1,430 @@
+package table
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
+)
+
+// newTally returns a rig whose policy is the tally 1.
+func newTally[K comparable](t testing.TB, o Options) rig[K] {
+	t.Helper()
+	o.Policy = tally{1}
+	return newRig[K](t, o)
+}
+
+// change asks for another policy, and returns the answer.
+func (r rig[K]) change(p policy.Policy, now policy.Instant) ChangeResult {
+	r.t.Helper()
+	c := NewChange(p, now)
+	r.Apply(ChangeCommand[K](c))
+	require.Len(r.t, c.Answer(), 1, "who asks is answered at once")
+	return <-c.Answer()
+}
+
+// changed replaces the policy and has all words carried over.
+func (r rig[K]) changed(p policy.Policy, now policy.Instant) {
+	r.t.Helper()
+	result := r.change(p, now)
+	for range 100 {
+		if result != ChangeHeld {
+			break
+		}
+		runtime.GC()
+		result = r.change(p, now)
+	}
+	require.Equal(r.t, ChangeMade, result)
+	r.settle(now)
+	require.NoError(r.t, r.Check())
+}
+
+func TestState(t *testing.T) {
+	first := newTerms(tally{1}, 0, nil, nil)
+	second := newTerms(tally{2}, odd, tally{1}, nil)
+	third := newTerms(tally{3}, 0, tally{2}, nil)
+	const one, two, three = 1<<tallyID | 5<<tallyCount | 7, 2<<tallyID | 5<<tallyCount | 7, 3<<tallyID | 5<<tallyCount | 7
+	for i, c := range []struct {
+		terms *Terms
+		word  uint64
+		state uint64
+		alive bool
+		own   bool
+	}{
+		{first, 0, 0, true, true},
+		{first, one, one, true, true},
+		{first, policy.MaxWord, policy.MaxWord, true, true},
+		{first, tentative, 0, true, false},
+		{first, tombstone, 0, false, false},
+		{first, policy.MaxWord + 1, 0, false, false},
+		{first, policy.MaxWord + 1 | odd, 0, false, false},
+
+		{second, odd, 0, true, true},
+		{second, two | odd, two, true, true},
+		{second, policy.MaxWord | odd, policy.MaxWord, true, true},
+		{second, tentative, 0, true, false},
+		{second, tombstone, 0, false, false},
+		{second, policy.MaxWord + 1, 0, false, false},
+		{second, policy.MaxWord + 1 | odd, 0, false, false},
+		{second, 0, 0, true, false},
+		{second, one, two, true, false},
+
+		{third, 0, 0, true, true},
+		{third, three, three, true, true},
+		{third, two | odd, three, true, false},
+		{third, odd, 0, true, false},
+		{third, tentative, 0, true, false},
+		{third, tombstone, 0, false, false},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			state, alive := c.terms.State(c.word)
+			require.Equal(t, c.alive, alive)
+			require.Equal(t, c.state, state)
+			require.Equal(t, c.own, c.terms.Current(c.word))
+		})
+	}
+}
+
+// excessive carries all words over to one that is too large.
+type excessive struct{ policy.Policy }
+
+func (excessive) Reads(policy.Policy) bool { return true }
+func (excessive) Carry(policy.Policy, uint64, policy.Instant) (uint64, bool) {
+	return tombstone, true
+}
+
+// A policy that breaks its contract does not break the table. A key that was never
+// used is not shown to it.
+func TestStateCutsWhatIsTooLarge(t *testing.T) {
+	plain := policy.Must(policy.Funnel(1, 1, time.Hour))
+	terms := newTerms(excessive{plain}, odd, plain, nil)
+	for word, want := range map[uint64]uint64{0: 0, 1: policy.MaxWord} {
+		state, alive := terms.State(word)
+		require.True(t, alive)
+		require.Equal(t, want, state)
+	}
+}
+
+func TestTermsOfPoliciesThatOfferLess(t *testing.T) {
+	funnel := policy.Must(policy.Funnel(1, 1, time.Hour))
+	other := policy.Must(policy.Funnel(2, 1, time.Hour))
+	full := newTerms(funnel, 0, nil, nil)
+	require.NotNil(t, full.Choker)
+	require.True(t, full.Reads(other))
+	require.True(t, full.May(other))
+	require.False(t, full.Reads(tally{1}))
+	require.False(t, full.May(tally{1}), "of another family")
+
+	plain := newTerms(struct{ policy.Policy }{funnel}, 0, nil, nil)
+	require.Nil(t, plain.Choker)
+	require.False(t, plain.Reads(funnel))
+	require.False(t, full.May(plain.Policy), "related to nobody")
+	require.False(t, plain.May(funnel), "nor is anybody to it")
+}
+
+// The policy is replaced for keys in every stage: filed, landed, tentative, filed and
+// never used. Each keeps its count, is carried over once, and ends with the new mark.
+func TestChangeReachesAllKeys(t *testing.T) {
+	r := newTally[string](t, Options{})
+	filed := r.add("filed", 1)
+	unused := r.open("unused")
+	r.File(unused, 1)
+	idle := r.open("idle")
+	landed := r.open("landed")
+	require.True(t, r.take(landed, 1))
+
+	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
+	require.Equal(t, policy.Policy(tally{2}), r.View().Terms().Policy, "from the next call on")
+	require.True(t, r.Unsettled())
+	require.True(t, r.take(filed, 1), "a caller is there before the writer")
+	late := r.open("late")
+	require.True(t, r.take(late, 1))
+	r.Apply(TakeCommand(landed, 1, 3, 0))
+	r.settle(1)
+	r.Apply(TakeCommand(late, 1, 4, 0))
+	for e, count := range map[*Entry[string]]uint64{filed: 2, unused: 0, idle: 0, landed: 4, late: 5} {
+		require.True(t, r.terms.Load().Current(e.Word()), e.key)
+		require.Equal(t, count, tallied(e.Word()), e.key)
+		require.Same(t, e, r.View().Load(r.hash(e.key), e.key), "adopted, if its command was lost")
+	}
+	require.False(t, r.changing)
+	r.changed(tally{3}, 1)
+	require.EqualValues(t, 2, tallied(filed.Word()))
+}
+
+// A table too large to be gone through at once: the change is under way until the last
+// slot of the nursery and the last key of the map have been looked at, whichever is
+// later. Check compares all words with that.
+func TestChangeIsOverWhenTheLastKeyIsReached(t *testing.T) {
+	for name, c := range map[string]struct{ maxKeys, filed int }{
+		"the nursery is last": {5 * keysPerShard, 1},
+		"the map is last":     {2 * keysPerShard, 9 * settleStep},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newTally[int](t, Options{MaxKeys: c.maxKeys})
+			for key := range c.filed {
+				r.add(key, 1)
+			}
+			for key := range 200 {
+				require.True(t, r.take(r.open(-1-key), 1))
+			}
+			require.Equal(t, ChangeMade, r.change(tally{2}, 1))
+			steps := 0
+			for ; r.Unsettled(); steps++ {
+				require.True(t, r.changing)
+				r.Settle(1)
+				require.NoError(t, r.Check())
+			}
+			require.Greater(t, steps, 7)
+			require.False(t, r.changing)
+		})
+	}
+}
+
+// Who stalls halfway through a take comes too late for as long as it takes him.
+func TestChangeWaitsForWhoHoldsTheTermsBefore(t *testing.T) {
+	r := newTally[string](t, Options{})
+	e := r.open("a")
+	r.File(e, 1)
+	word, terms := r.View().Read(e)
+	next, _ := terms.Policy.Take(word, 1, 1, 0)
+	next |= terms.Mark
+
+	require.Equal(t, ChangeMade, r.change(tally{2}, 1), "there were no words before the first policy's")
+	r.settle(1)
+	for range 5 {
+		runtime.GC()
+		require.Equal(t, ChangeHeld, r.change(tally{3}, 1))
+		require.False(t, e.Advance(word, next), "the bit has flipped")
+	}
+	runtime.KeepAlive(terms)
+	r.changed(tally{3}, 1)
+	require.Equal(t, word, e.Word(), "as it was: nobody may be there to take it for that")
+}
+
+// Answers, and that there is one and no more:
+//
+//  1. ChangeRefused, whatever is under way, to a policy of another family;
+//  2. ChangeLater until all words have been carried over, and ChangeMade then;
+//  3. a change that is asked for twice is made once, and leaves those after it alone;
+//  4. an abandoned one is answered as well, and truly.
+func TestChangeAnswers(t *testing.T) {
+	r := newTally[string](t, Options{})
+	r.holders = func() bool { return false }
+	e := r.add("a", 1)
+	require.Equal(t, ChangeRefused, r.change(policy.Must(policy.Funnel(1, 1, time.Hour)), 1))
+	require.Equal(t, ChangeRefused, r.change(struct{ policy.Policy }{tally{2}}, 1))
+	require.False(t, r.Unsettled(), "nothing has happened")
+
+	second := NewChange(tally{2}, 1)
+	r.Apply(ChangeCommand[string](second))
+	require.Equal(t, ChangeMade, <-second.Answer())
+	for r.Unsettled() {
+		require.Equal(t, ChangeLater, r.change(tally{3}, 1))
+		r.Settle(1)
+	}
+	require.True(t, r.terms.Load().By(second))
+	r.Apply(ChangeCommand[string](second))
+	require.Empty(t, second.Answer())
+	require.False(t, r.Unsettled(), "nor is it made again")
+	require.Equal(t, ChangeMade, r.change(tally{3}, 1))
+	r.settle(1)
+	r.Apply(ChangeCommand[string](second))
+	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "those that came after it hold")
+	require.EqualValues(t, 1, tallied(e.Word()))
+
+	r.Abandon(ChangeCommand[string](second))
+	require.Empty(t, second.Answer())
+	lost := NewChange(tally{4}, 1)
+	r.Abandon(ChangeCommand[string](lost))
+	require.Equal(t, ChangeLater, <-lost.Answer())
+	r.Apply(ChangeCommand[string](lost))
+	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "who asked for it was told no")
+}
+
+// A writer dies of a change right after it was made. It is made, whoever tells.
+func TestChangeIsMadeByWhoDiesOfIt(t *testing.T) {
+	for name, tell := range map[string]func(r rig[string], c *Change){
+		"tried again": func(r rig[string], c *Change) { r.Apply(ChangeCommand[string](c)) },
+		"abandoned":   func(r rig[string], c *Change) { r.Abandon(ChangeCommand[string](c)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			deadly := true
+			r := newTally[string](t, Options{Fault: func(point string) {
+				if deadly && point == "change: made" {
+					deadly = false
+					panic(killed{})
+				}
+			}})
+			e := r.add("a", 1)
+			c := NewChange(tally{2}, 1)
+			require.Panics(t, func() { r.Apply(ChangeCommand[string](c)) })
+			require.Empty(t, c.Answer())
+			r.Recover()
+			tell(r, c)
+			require.Equal(t, ChangeMade, <-c.Answer())
+			require.True(t, r.changing, "all words are yet to be carried over")
+			r.settle(1)
+			require.False(t, r.changing)
+			require.Equal(t, uint64(odd|2<<tallyID|1<<tallyCount|3601), e.Word())
+		})
+	}
+}
+
+// While words are carried over the table makes no room: it could not tell who owes
+// least. Then it goes by what the new policy says.
+func TestChangeOrdersAnew(t *testing.T) {
+	r := newRig[string](t, Options{Policy: policy.Must(policy.Funnel(4, 1, time.Hour)), MaxKeys: 2})
+	drained := r.add("drained", 1)
+	r.add("owing", 3*hour)
+	r.open("drained")
+	require.True(t, r.take(drained, 3*hour-1)) // before the other, so that it is fresh earlier
+	require.Equal(t, ChangeMade, r.change(policy.Must(policy.Funnel(4, 1, 10*time.Hour)), 3*hour))
+	r.MakeRoom(3*hour, 1, 10)
+	require.Equal(t, 2, r.View().Len())
+	r.settle(3 * hour)
+	r.index.Ascend(func(f filing[string]) bool {
+		require.Equal(t, f.fresh, r.freshAt(f.entry.Word()))
+		require.InDelta(t, float64(13*hour), float64(f.fresh), float64(second), "one unit, which is ten hours now")
+		return true
+	})
+	r.MakeRoom(3*hour, 1, 10)
+	require.Equal(t, 1, r.View().Len())
+	require.Zero(t, r.sweep(12*hour))
+	require.Equal(t, 1, r.sweep(14*hour))
+}
+
+// A change begins while the writer looks for strays: slots that it has passed by are
+// looked at again.
+func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
+	r := newTally[uint64](t, Options{MaxKeys: 1 << 20})
+	r.hasher = func(key uint64) uint64 { return key }
+	r.View().Stray()
+	r.Settle(1)
+	require.NotZero(t, r.adopted)
+	e := r.open(0)
+	word, terms := r.View().Read(e)
+	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
+	r.settle(1)
+	next, _ := terms.Policy.Take(0, 1, 1, 0)
+	require.False(t, e.Advance(word, next|terms.Mark), "he took it for tentative under the policy before")
+	require.Equal(t, uint64(odd), e.Word())
+	runtime.KeepAlive(terms)
+}
+
+// All yields keys wherever they are, each once, also if it is broken off, or keys are
+// opened and filed by who goes through them.
+func TestAll(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 64})
+	all := func() map[int]int {
+		seen := map[int]int{}
+		for e := range r.View().All() {
+			seen[e.Key()]++
+		}
+		return seen
+	}
+	require.Empty(t, all())
+	want := map[int]int{}
+	for key := range 20 {
+		e := r.open(key)
+		if key%5 == 4 {
+			continue // tentative: never used, and perhaps not the key's only one
+		}
+		require.True(t, r.take(e, 1))
+		if want[key] = 1; key%2 == 0 {
+			r.File(e, 1)
+		}
+	}
+	require.Equal(t, want, all())
+
+	// In the map and not yet out of its slot.
+	e := r.open(1)
+	slot := r.slotOf(r.hash(1))
+	n := slot.Load()
+	r.File(e, 1)
+	slot.Store(n)
+	require.Equal(t, want, all())
+	r.View().Stray()
+	r.settle(1)
+
+	for broken := range 16 {
+		seen := map[int]int{}
+		for e := range r.View().All() {
+			if len(seen) == broken {
+				break
+			}
+			seen[e.Key()]++
+		}
+		require.Len(t, seen, broken)
+	}
+
+	// Dead, but in the map: the writer died before it could take it out.
+	r.View().Load(r.hash(2), 2).word.Store(tombstone)
+	delete(want, 2)
+	for _, key := range []int{4, 9, 14, 19} {
+		want[key] = 1 // adopted: never used, but there
+	}
+	require.Equal(t, want, all())
+	r.Recover()
+	r.settle(1)
+
+	seen := map[int]int{}
+	for e := range r.View().All() {
+		seen[e.Key()]++
+		fresh := r.open(1000 + len(seen))
+		require.True(t, r.take(fresh, 1))
+		r.File(fresh, 1)
+		r.Sweep(1, 10)
+	}
+	for key := range want {
+		require.Equal(t, 1, seen[key], key)
+	}
+	for key, n := range seen {
+		require.Equal(t, 1, n, key)
+	}
+}
+
+// The only key moves from its slot to the map at each of the steps of a walk, and its
+// shard is copied there.
+func TestAllMissesNobodyWhoMoves(t *testing.T) {
+	for moves := 0; ; moves++ {
+		r := newRig[string](t, Options{})
+		e := r.open("a")
+		require.True(t, r.take(e, 1))
+		steps, moved := 0, false
+		r.step = func(point string) {
+			if len(point) > 4 && point[:4] == "all:" {
+				if steps++; steps == moves+1 {
+					r.step = nil
+					r.File(e, 1)
+					r.compact(r.shardOf(r.hash("a")))
+					moved = true
+				}
+			}
+		}
+		seen := 0
+		for range r.View().All() {
+			seen++
+		}
+		require.Equal(t, 1, seen, "step %d", moves)
+		if !moved {
+			break
+		}
+	}
+}
+
+// It makes no difference when somebody comes to a key: what it owed is translated as
+// it stood when the policy was replaced.
+func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
+	deep := policy.Must(policy.Funnel(100, 1, time.Second))
+	flat := policy.Must(policy.Funnel(10, 1, time.Second))
+	full, _ := deep.Take(0, 1, 100, 0)
+	terms := newTerms(flat, odd, deep, nil)
+	terms.since = 1
+	state, alive := terms.State(full)
+	require.True(t, alive)
+	require.Equal(t, 1+10*second, flat.FreshAt(state), "as full as a key of the new limit can be, from then on")
+}
