@@ -202,7 +202,7 @@ var atMosts = kind{
 // FuzzAtMost runs scripts on one key; see trial for what is checked.
 func FuzzAtMost(f *testing.F) { atMosts.fuzz(f) }
 
-func TestAtMostRandomly(t *testing.T) { atMosts.random(t, 0, 5000) }
+func TestAtMostRandomly(t *testing.T) { atMosts.random(t, 0, 5000/raceFactor) }
 
 // The corners of what AtMost accepts.
 func TestAtMostExtremes(t *testing.T) {

@@ -224,7 +224,7 @@ func burstySeeds() [][]byte {
 // FuzzBursty runs scripts on one key; see trial for what is checked.
 func FuzzBursty(f *testing.F) { burstys.fuzz(f) }
 
-func TestBurstyRandomly(t *testing.T) { burstys.random(t, 0, 5000) }
+func TestBurstyRandomly(t *testing.T) { burstys.random(t, 0, 5000/raceFactor) }
 
 // The corners of what Bursty accepts.
 func TestBurstyExtremes(t *testing.T) {

@@ -243,7 +243,7 @@ func windowSeeds(limits ...[]any) (seeds [][]byte) {
 // FuzzFixedWindow runs scripts on one key; see trial for what is checked.
 func FuzzFixedWindow(f *testing.F) { fixedWindows.fuzz(f) }
 
-func TestFixedWindowRandomly(t *testing.T) { fixedWindows.random(t, 0, 5000) }
+func TestFixedWindowRandomly(t *testing.T) { fixedWindows.random(t, 0, 5000/raceFactor) }
 
 // The corners of what FixedWindow accepts.
 func TestFixedWindowExtremes(t *testing.T) {

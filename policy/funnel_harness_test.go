@@ -98,7 +98,7 @@ func funnelSeeds() [][]byte {
 // FuzzFunnel runs scripts on one key; see trial for what is checked.
 func FuzzFunnel(f *testing.F) { funnels.fuzz(f) }
 
-func TestFunnelRandomly(t *testing.T) { funnels.random(t, 0, 5000) }
+func TestFunnelRandomly(t *testing.T) { funnels.random(t, 0, 5000/raceFactor) }
 
 // The corners of what Funnel accepts.
 func TestFunnelExtremes(t *testing.T) {

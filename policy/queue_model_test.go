@@ -161,7 +161,7 @@ func queueSeeds() [][]byte {
 // FuzzQueue runs scripts on one key; see trial for what is checked.
 func FuzzQueue(f *testing.F) { queues.fuzz(f) }
 
-func TestQueueRandomly(t *testing.T) { queues.random(t, 0, 5000) }
+func TestQueueRandomly(t *testing.T) { queues.random(t, 0, 5000/raceFactor) }
 
 // The corners of what Queue accepts.
 func TestQueueExtremes(t *testing.T) {

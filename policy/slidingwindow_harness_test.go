@@ -192,7 +192,7 @@ var slidingWindows = kind{
 // FuzzSlidingWindow runs scripts on one key; see trial for what is checked.
 func FuzzSlidingWindow(f *testing.F) { slidingWindows.fuzz(f) }
 
-func TestSlidingWindowRandomly(t *testing.T) { slidingWindows.random(t, 0, 3000) }
+func TestSlidingWindowRandomly(t *testing.T) { slidingWindows.random(t, 0, 3000/raceFactor) }
 
 // The corners of what SlidingWindow accepts.
 func TestSlidingWindowExtremes(t *testing.T) {

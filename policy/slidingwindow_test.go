@@ -177,11 +177,11 @@ func TestSlidingWindowDepartsSoFar(t *testing.T) {
 	assert.Equal(t, time.Duration(per-1), d.RetryAfter, "when a log would admit all")
 }
 
-// And no pastTakes exceeds it.
+// And no history exceeds it.
 func TestSlidingWindowDepartsNoFurther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	var lessThanLog, moreThanLog, lessThanRing, moreThanRing bool
-	for range 3000 {
+	for range 3000 / raceFactor {
 		limit, per := 1+rng.Int64N(12), 10*(1+rng.Int64N(100)>>rng.UintN(5))
 		if limit >= 1<<slidingFigures(time.Duration(per)) {
 			continue
