@@ -4,11 +4,11 @@ MODULES := . cmd/ralbench docs/charts
 GO       ?= go
 FUZZTIME ?= 1m
 
-.PHONY: test lint bench fuzz
+.PHONY: test needs lint bench fuzz
 
 # All tests of all modules: vetted and built for other platforms, as they are,
 # under the race detector, with other numbers of processors, and on 32 bits.
-test:
+test: needs
 	@set -e; for m in $(MODULES); do \
 		echo "== $$m: formatting, vet, platforms"; \
 		test -z "$$(cd $$m && gofmt -l .)" || { echo "run gofmt -w on:"; (cd $$m && gofmt -l .); exit 1; }; \
@@ -25,6 +25,12 @@ test:
 		echo "== .: 32 bits"; \
 		GOARCH=386 $(GO) test -count=1 ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine; \
 	fi
+
+# A browser for ralbench's page and a Redis for its peers; installed if they are
+# missing and that can be done.
+needs:
+	@./tools/need-chromium
+	@./tools/need-redis
 
 # The linters of .golangci.yml, by the golangci-lint that is installed, or else
 # by one that the go command fetches and builds.

@@ -14,8 +14,12 @@ type Audit struct {
 	Allowed int64 `json:"allowed"`
 	// Over is what was admitted beyond Allowed, 0 if nothing was.
 	Over int64 `json:"over"`
+	// Possible is what an ideal limiter would have admitted of the same calls, if
+	// they came evenly over each pass. It is no more than Allowed; a limiter that
+	// admits clearly less refuses what its limit would have let it pass.
+	Possible int64 `json:"possible"`
 	// Binds tells whether the limit allowed less than was asked. If not, every
-	// call was within the limit and the audit cannot find a fault.
+	// call was within the limit and the audit cannot find too many admitted.
 	Binds bool `json:"binds"`
 	// Asked is the time during which the limiter was asked.
 	Asked time.Duration `json:"asked_ns"`
@@ -29,22 +33,27 @@ type Audit struct {
 // Clean tells whether nothing was admitted beyond the limit.
 func (a Audit) Clean() bool { return a.Over == 0 }
 
+// OfPossible returns what was admitted as a share of what was possible, 1 if
+// nothing was.
+func (a Audit) OfPossible() float64 {
+	if a.Possible == 0 {
+		return 1
+	}
+	return float64(a.Admitted) / float64(a.Possible)
+}
+
 // add adds the audit of one limiter to that of others. The sums hide nothing:
 // what one limiter admitted too many is not set off against another's less.
-func (a *Audit) add(limit Limit, asked []int64, admitted int64, windows []Window, own *Counts) {
-	most := limit.MostDuring(windows...)
-	var calls, allowed int64
-	for _, n := range asked {
-		calls += n
-		allowed += min(n, most)
-	}
+func (a *Audit) add(of *accountant, admitted int64, own *Counts) {
+	calls, allowed := of.calls(), of.allowed()
 	a.Calls += calls
 	a.Admitted += admitted
 	a.Allowed += allowed
+	a.Possible += of.possible()
 	a.Over += max(admitted-allowed, 0)
 	a.Binds = a.Binds || allowed < calls
 	a.Limiters++
-	for _, w := range windows {
+	for _, w := range of.windows {
 		a.Asked += w.End - w.Start
 	}
 	if own != nil {

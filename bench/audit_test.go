@@ -52,7 +52,7 @@ func TestAuditArithmetic(t *testing.T) {
 		over     int64
 		binds    bool
 	}{
-		{"nobody asks", nil, 0, 0, 0, false},
+		{"nobody asks", []int64{}, 0, 0, 0, false},
 		{"asked less than allowed", []int64{20, 3}, 23, 23, 0, false},
 		{"one key asked for more", []int64{21, 3}, 23, 23, 0, true},
 		{"one too many", []int64{21, 3}, 24, 23, 1, true},
@@ -60,7 +60,7 @@ func TestAuditArithmetic(t *testing.T) {
 		{"fewer than allowed", []int64{100, 100}, 31, 40, 0, true},
 	} {
 		var a Audit
-		a.add(limit, c.asked, c.admitted, second, nil)
+		a.add(accountOf(limit, second, c.asked), c.admitted, nil)
 		assert.Equal(t, c.allowed, a.Allowed, c.about)
 		assert.Equal(t, c.over, a.Over, c.about)
 		assert.Equal(t, c.over == 0, a.Clean(), c.about)
@@ -72,8 +72,8 @@ func TestAuditArithmetic(t *testing.T) {
 func TestAuditDoesNotSetOneLimiterOffAgainstAnother(t *testing.T) {
 	var a Audit
 	limit, windows := Limit{Capacity: 10, Count: 1, Per: time.Hour}, []Window{{0, time.Second}}
-	a.add(limit, []int64{100}, 13, windows, &Counts{Overadmitted: 3})
-	a.add(limit, []int64{100}, 2, windows, &Counts{Overadmitted: 1, Evicted: 5})
+	a.add(accountOf(limit, windows, []int64{100}), 13, &Counts{Overadmitted: 3})
+	a.add(accountOf(limit, windows, []int64{100}), 2, &Counts{Overadmitted: 1, Evicted: 5})
 	assert.EqualValues(t, 15, a.Admitted)
 	assert.EqualValues(t, 20, a.Allowed)
 	assert.EqualValues(t, 3, a.Over)
@@ -81,11 +81,71 @@ func TestAuditDoesNotSetOneLimiterOffAgainstAnother(t *testing.T) {
 	assert.Equal(t, &Counts{Overadmitted: 4, Evicted: 5}, a.Own)
 }
 
-func TestAskedByCountsRoundAndRest(t *testing.T) {
-	c := &caller{stream: newStream([]uint32{0, 2, 0, 1}), asked: 10} // twice around, and the first two
-	times := make([]int64, 3)
-	askedBy([]*caller{c, {}}, times)
-	assert.Equal(t, []int64{5, 2, 3}, times)
+// accountOf gives each window the same calls by key.
+func accountOf(limit Limit, windows []Window, asked ...[]int64) *accountant {
+	keys := 0
+	if len(asked) > 0 {
+		keys = len(asked[0])
+	}
+	a := newAccountant(limit, keys)
+	for i, w := range windows {
+		a.window(w, asked[min(i, len(asked)-1)])
+	}
+	return a
+}
+
+func TestPossibleIsWhatAnIdealLimiterLetsPass(t *testing.T) {
+	limit := Limit{Capacity: 10, Count: 10, Per: time.Second} // refills in a second
+	s := time.Second
+	for _, c := range []struct {
+		about    string
+		windows  []Window
+		asked    [][]int64
+		possible int64
+		allowed  int64
+	}{
+		{"a hot key", []Window{{0, s}}, [][]int64{{1000}}, 20, 20},
+		{"less than allowed", []Window{{0, s}}, [][]int64{{7, 20}}, 27, 27},
+		{"a short rest", []Window{{0, s}, {s + s/2, 2 * s}}, [][]int64{{1000}, {1000}}, 20 + 5 + 5, 30},
+		{"a long rest", []Window{{0, s}, {9 * s, 10 * s}}, [][]int64{{1000}, {1000}}, 20 + 20, 40},
+		// It could not be saved up: the key was full when the second window began.
+		{"asked when it is too late", []Window{{0, 2 * s}, {3 * s, 4 * s}}, [][]int64{{1}, {1000}}, 1 + 20, 50},
+		{"what is left is kept", []Window{{0, 2 * s}, {2 * s, 3 * s}, {3 * s, 4 * s}}, [][]int64{{1}, {15}, {1000}}, 1 + 15 + 15, 50},
+		{"parts of a call are kept", []Window{{0, s / 20}, {s / 20, s / 10}}, [][]int64{{100}, {100}}, 11, 11},
+	} {
+		a := accountOf(limit, c.windows, c.asked...)
+		assert.Equal(t, c.possible, a.possible(), c.about)
+		assert.Equal(t, c.allowed, a.allowed(), c.about)
+	}
+}
+
+func TestAuditShowsWhoRefusesTooMuch(t *testing.T) {
+	var a Audit
+	assert.InDelta(t, 1, a.OfPossible(), 1e-9, "nothing was possible, and nothing was missed")
+	a.add(accountOf(Limit{Capacity: 10, Count: 1, Per: time.Hour}, []Window{{0, time.Second}}, []int64{100, 100}), 5, nil)
+	assert.EqualValues(t, 20, a.Possible)
+	assert.InDelta(t, 0.25, a.OfPossible(), 1e-9)
+	assert.True(t, a.Clean())
+}
+
+func TestSpellCountsWhatWasAskedInIt(t *testing.T) {
+	c := &caller{stream: newStream([]uint32{0, 2, 0, 1})}
+	callers := []*caller{c, {}}
+	count := func(s spell) []int64 {
+		times := make([]int64, 3)
+		s.count(times)
+		return times
+	}
+	first := begin(callers)
+	c.asked = 10 // twice around, and the first two
+	first = first.end(Window{})
+	assert.Equal(t, []int64{5, 2, 3}, count(first))
+
+	second := begin(callers)
+	c.asked = 13 // the last two, and the first
+	assert.Equal(t, []int64{2, 1, 0}, count(second.end(Window{})))
+	assert.Equal(t, []int64{5, 2, 3}, count(first), "the first is what it was")
+	assert.Equal(t, []int64{0, 0, 0}, count(begin(callers).end(Window{})))
 }
 
 func TestSpread(t *testing.T) {

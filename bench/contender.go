@@ -1,20 +1,46 @@
 package bench
 
+import "time"
+
 // Contender is something to be measured. Give Run as many as you like; the
 // ratios are taken to the one that is marked as the floor.
 type Contender struct {
 	Name  string
 	About string // one line
+	// Note is what one has to know about its figures, if anything: one line.
+	Note string
 	// Floor marks what is no limiter, but the least that one can cost. It is not
 	// audited.
 	Floor bool
+	// Exact says that by its own design the limiter lets nobody have more than
+	// its limit, however many ask at once. What it measures its limit by may
+	// differ, as a fixed window does from a bucket: the audit is what counts.
+	Exact bool
+	// Slow says that a call takes thousands of times as long as on the floor. The
+	// contender is left out of workloads that make very many calls for their keys.
+	Slow bool
+	// Elsewhere says that part of the work is done by another process, so that the
+	// processor time of this one is not all that a call costs.
+	Elsewhere bool
+	// Idles says that the limiter forgets keys which have not been asked for
+	// Setup.Idle.
+	Idles bool
 	// Needs tells whether the contender can do a workload; nil means all.
 	Needs func(Workload) bool
 	// New makes a limiter without any keys.
 	New func(Setup) (Limiter, error)
 }
 
-func (c Contender) can(w Workload) bool { return c.Needs == nil || c.Needs(w) }
+// slowCalls is how many calls a slow contender is asked at the most, beside those
+// that end with the time: some seconds.
+const slowCalls = 100_000
+
+func (c Contender) can(w Workload) bool {
+	if c.Slow && (w.keyCalls() > slowCalls || w.Memory) {
+		return false
+	}
+	return c.Needs == nil || c.Needs(w)
+}
 
 // Setup is what a limiter is made for.
 type Setup struct {
@@ -24,6 +50,9 @@ type Setup struct {
 	// MaxKeys is how many of them the limiter may keep; as many as Keys, unless
 	// the workload is about a full table.
 	MaxKeys int
+	// Idle is how long a key is to be kept that is not asked; 0 is for as long as
+	// the limiter keeps it by default.
+	Idle time.Duration
 	// Refuse holds the keys that a floor, which knows no limit, answers no to.
 	Refuse map[string]struct{}
 }

@@ -15,6 +15,7 @@ type job func(stop *atomic.Bool)
 type crew struct {
 	ctx   context.Context
 	epoch time.Time // what windows are counted from
+	busy  busyTime
 }
 
 // work runs the jobs, all from the same moment on, until they end. They are told
@@ -38,6 +39,7 @@ func (c crew) work(d time.Duration, finish func(), jobs ...job) (Pass, Window) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	used, known := processorTime()
+	busy, _, _ := c.busy()
 	start := time.Since(c.epoch)
 	if d > 0 {
 		defer time.AfterFunc(d, func() { stop.Store(true) }).Stop()
@@ -49,16 +51,24 @@ func (c crew) work(d time.Duration, finish func(), jobs ...job) (Pass, Window) {
 	}
 	end := time.Since(c.epoch)
 	cpu, _ := processorTime()
+	busyAfter, processors, watched := c.busy()
 	runtime.ReadMemStats(&after)
+	elapsed, wanted := end-start, min(len(jobs), runtime.GOMAXPROCS(0))
 	if cpu -= used; !known {
-		cpu = (end - start) * time.Duration(min(len(jobs), runtime.GOMAXPROCS(0)))
+		cpu = elapsed * time.Duration(wanted)
 	}
-	return Pass{
-		Elapsed: end - start,
+	p := Pass{
+		Elapsed: elapsed,
 		CPU:     cpu,
 		Allocs:  after.Mallocs - before.Mallocs,
 		Bytes:   after.TotalAlloc - before.TotalAlloc,
-	}, Window{start, end}
+	}
+	if watched && known {
+		p.Others = max(busyAfter-busy-cpu, 0)
+		p.lost = lost(p.Others, elapsed, wanted, processors)
+		p.Disturbed = disturbs(p.lost, elapsed, wanted)
+	}
+	return p, Window{start, end}
 }
 
 // caller is one goroutine's part in asking one limiter. Its counters are its
@@ -161,19 +171,60 @@ func sumPassed(callers []*caller) (n int64) {
 	return n
 }
 
-// askedBy counts how often each of the keys was asked by callers who go around
-// their streams.
-func askedBy(callers []*caller, times []int64) {
-	for _, c := range callers {
-		if len(c.order) == 0 {
+// spell is a window in which callers asked.
+type spell struct {
+	Window
+	callers  []*caller
+	from, to []int64 // what they had asked by then
+}
+
+// begin notes what the callers have asked before they ask on.
+func begin(callers []*caller) spell {
+	return spell{callers: callers, from: askedSoFar(callers)}
+}
+
+// end notes what they have asked since.
+func (s spell) end(w Window) spell {
+	s.Window, s.to = w, askedSoFar(s.callers)
+	return s
+}
+
+func askedSoFar(callers []*caller) []int64 {
+	asked := make([]int64, len(callers))
+	for i, c := range callers {
+		asked[i] = c.asked
+	}
+	return asked
+}
+
+// count adds to times how often each of the keys was asked, by callers who go
+// around their streams.
+func (s spell) count(times []int64) {
+	for i, c := range s.callers {
+		n := int64(len(c.order))
+		if n == 0 || s.from[i] == s.to[i] {
 			continue
 		}
-		rounds, rest := c.asked/int64(len(c.order)), int(c.asked%int64(len(c.order)))
-		for at, i := range c.order {
-			times[i] += rounds
-			if at < rest {
-				times[i]++
+		upTo := func(asked int64, at int64) int64 {
+			if at < asked%n {
+				return asked/n + 1
 			}
+			return asked / n
+		}
+		for at, key := range c.order {
+			times[key] += upTo(s.to[i], int64(at)) - upTo(s.from[i], int64(at))
 		}
 	}
+}
+
+// account sums up the spells of one limiter, which are in order.
+func account(limit Limit, keys int, spells []spell) *accountant {
+	a := newAccountant(limit, keys)
+	times := make([]int64, keys)
+	for _, s := range spells {
+		s.count(times)
+		a.window(s.Window, times)
+		clear(times)
+	}
+	return a
 }

@@ -5,8 +5,8 @@
 // [Contender] makes a [Limiter] to ask. [Run] lets every contender do every
 // workload and returns a [Report]. Ral in both its admission modes is a
 // contender, and so is the [Floor]: the least that any limiter built on a map
-// can cost, measured in the same rounds. Peers are contenders that the command
-// ralbench adds. Package bench prints nothing and has no flags.
+// can cost, measured in the same rounds. Other limiters are contenders that the
+// command ralbench adds. Package bench prints nothing and has no flags.
 //
 // # How it measures
 //
@@ -28,16 +28,26 @@
 //     before each round, and before each turn on new keys.
 //   - Processor time is the process's own, so that a busy machine disturbs the
 //     ratios little.
-//   - No round is dropped, but for the one in which the run was interrupted.
+//   - A pass is disturbed if other processes used so much of the processors that
+//     it went without more than a twentieth of what it wanted, and 30 ms: where
+//     Linux tells, in /proc/stat. It is then done again, twice at the most, and
+//     the pass that lost least is kept: by what it lost, not by its figures.
+//     Repeats take no more than a quarter of the run, none are begun when it is
+//     late, nor when several in a row were of no use. What takes seconds, growth and memory, is not done again.
+//   - No other round is dropped, but for the one in which the run was interrupted.
 //     When time is short, whole rounds are not even begun, and the report says
 //     how many there were.
+//   - Memory is the heap that a full garbage collection leaves, less what it left
+//     before the limiter was made. See [Memory].
 //
 // # What it audits
 //
 // Callers count what passed. For each key the limit allowed at most the lesser
 // of how often the key was asked and capacity + rate × time; the sum over the
 // keys is the most that the limit allowed, and [Audit] compares the two. The
-// arithmetic is in [Limit.Most] and [Limit.MostDuring].
+// arithmetic is in [Limit.Most] and [Limit.MostDuring]. That bound finds what
+// should not have passed. What should have passed and did not is found by what an
+// ideal limiter would have let pass of the same calls: Audit.Possible.
 //
 // Start reading at [Workload], then [Contender] and [Run].
 package bench

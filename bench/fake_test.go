@@ -74,4 +74,5 @@ func newTape() Recorder { return new(tape) }
 
 func (t *tape) Record(d time.Duration) { t.all = append(t.all, d) }
 func (t *tape) Add(other Recorder)     { t.all = append(t.all, other.(*tape).all...) }
+func (t *tape) Reset()                 { t.all = nil }
 func (t *tape) Latency() Latency       { return Latency{Calls: int64(len(t.all))} }

@@ -17,15 +17,15 @@ type fresh struct {
 
 func (c *fresh) steps() []step {
 	steps := []step{{
-		doing: "preparing keys", do: c.prepare,
+		doing: "preparing keys", do: always(c.prepare),
 		cost: time.Duration(c.Keys) * prepareCost,
 	}}
-	cost := turnCost + time.Duration(c.Keys)*newKeyCost
-	if c.Draw == Together {
-		cost += time.Duration(c.Keys) * time.Duration(c.Workload.Callers) * prepareCost
-	}
 	for round := range c.Workload.Rounds {
 		for at, i := range Order(round, len(c.turns)) {
+			cost := turnCost + c.keyCost(c.turns[i])
+			if c.Memory {
+				cost += 7 * c.collectionCost()
+			}
 			first := round > 0 && at == 0
 			add := func(doing string, timed bool) {
 				steps = append(steps, step{
@@ -33,7 +33,8 @@ func (c *fresh) steps() []step {
 					doing:     fmt.Sprintf("round %d of %d, %s", round+1, c.Workload.Rounds, doing),
 					cost:      cost,
 					round:     round, first: first,
-					do: func() error { return c.pass(c.turns[i], timed) },
+					watched: !timed && !c.Memory && !c.turns[i].Elsewhere,
+					do:      func(again bool) (bool, error) { return c.pass(c.turns[i], timed, again) },
 				})
 				first = false
 			}
@@ -46,9 +47,23 @@ func (c *fresh) steps() []step {
 			default:
 				add("throughput", false)
 			}
+			if c.Memory && c.turns[i].Idles {
+				steps = append(steps, step{
+					contender: c.turns[i].Name, doing: "idling",
+					cost:  cost + (leastIdles+2)*(c.Idle+c.collectionCost()),
+					round: round,
+					do:    always(func() error { return c.idle(c.turns[i]) }),
+				})
+			}
 		}
 	}
 	return steps
+}
+
+// collectionCost is what a garbage collection of a heap of all keys takes, by
+// estimate.
+func (c *fresh) collectionCost() time.Duration {
+	return turnCost + time.Duration(c.Keys)*prepareCost/2
 }
 
 func (c *fresh) prepare() error {
@@ -57,19 +72,25 @@ func (c *fresh) prepare() error {
 	return nil
 }
 
-// pass makes a limiter, asks for all keys, audits and closes it.
-func (c *fresh) pass(t *turn, timed bool) error {
+// pass makes a limiter, asks for all keys, audits and closes it. It tells whether
+// it was disturbed and had better be done again.
+func (c *fresh) pass(t *turn, timed, again bool) (disturbed bool, err error) {
+	var heap gauge
+	if c.Memory {
+		heap = newGauge()
+	}
 	limiter, err := t.New(c.setup())
 	if err != nil {
-		return err
+		return false, err
 	}
-	var windows []Window
+	var spells []spell
 
 	// Those who ask for known keys: first once, so that they are known.
 	prober := &caller{stream: c.known}
 	if c.Known > 0 {
+		s := begin([]*caller{prober})
 		_, w := c.work(0, nil, func(stop *atomic.Bool) { prober.once(limiter, stop) })
-		windows = append(windows, w)
+		spells = append(spells, s.end(w))
 		settle(limiter)
 	}
 
@@ -80,7 +101,7 @@ func (c *fresh) pass(t *turn, timed bool) error {
 			callers[i].stream = c.pool.part(i, len(callers))
 		}
 		if timed {
-			callers[i].recorder = t.recorders[i]
+			callers[i].recorder = t.recorders.of(i)
 		}
 	}
 	how := (*caller).once
@@ -89,24 +110,56 @@ func (c *fresh) pass(t *turn, timed bool) error {
 	}
 	jobs := jobsOf(callers, limiter, how)
 	if timed && c.Known > 0 {
-		prober.recorder = t.known[0]
+		prober.recorder = t.known.of(0)
 		endWithLast(jobs)
 		jobs = append(jobs, func(stop *atomic.Bool) { prober.probe(limiter, stop) })
 	}
 
 	runtime.GC()
+	all := begin(append(callers, prober))
 	// Filing the last keys is part of the work.
 	p, w := c.work(0, func() { settle(limiter) }, jobs...)
-	windows = append(windows, w)
+	spells = append(spells, all.end(w))
 	if !timed || c.OneTimedPass {
 		p.Calls, p.Passed = sumAsked(callers), sumPassed(callers)
-		c.keep(t, p)
+		// What takes seconds is long enough for a disturbance of its own in every
+		// pass, and its latencies are in the recorders already.
+		disturbed = c.keep(t, p, again) && !c.OneTimedPass && !c.Memory
+	}
+	if c.Memory && c.ctx.Err() == nil {
+		t.memory = heap.full(c.Keys)
+	}
+	if timed {
+		t.recorders.endRound(c.ctx.Err() == nil)
+		t.known.endRound(c.ctx.Err() == nil)
 	}
 
-	asked := make([]int64, c.Keys+c.Known)
-	askedBy(callers, asked)
-	askedBy([]*caller{prober}, asked)
-	t.audit.add(c.Limit, asked, sumPassed(callers)+prober.passed, windows, countsOf(limiter))
+	t.audit.add(account(c.Limit, c.Keys+c.Known, spells), sumPassed(all.callers), countsOf(limiter))
+	return disturbed, limiter.Close()
+}
+
+// idle makes a limiter with a short idle time, asks for all keys, and sees what is
+// left when they have been forgotten. It is not the limiter whose full heap was
+// measured: filling a large one takes longer than that idle time.
+func (c *fresh) idle(t *turn) error {
+	if t.memory == nil {
+		return nil // the run was interrupted
+	}
+	heap := newGauge()
+	setup := c.setup()
+	setup.Idle = c.Idle
+	limiter, err := t.New(setup)
+	if err != nil {
+		return err
+	}
+	callers := make([]*caller, c.Workload.Callers)
+	for i := range callers {
+		callers[i] = &caller{stream: c.pool.part(i, len(callers))}
+	}
+	all := begin(callers)
+	_, w := c.work(0, func() { settle(limiter) }, jobsOf(callers, limiter, (*caller).once)...)
+	heap.idle(c.ctx, t.memory, c.Idle)
+	t.audit.add(account(c.Limit, c.Keys, []spell{all.end(w)}), sumPassed(callers), countsOf(limiter))
 	return limiter.Close()
 }
 

@@ -21,20 +21,19 @@ type lasting struct {
 type state struct {
 	limiter          Limiter
 	openers, callers []*caller
-	windows          []Window
+	spells           []spell
 }
 
 func (c *lasting) steps() []step {
-	opening := time.Duration(c.Keys) * newKeyCost
 	steps := []step{{
-		doing: "preparing keys", do: c.prepare,
+		doing: "preparing keys", do: always(c.prepare),
 		cost: (time.Duration(c.Keys) + min(drawsInAll, 4*time.Duration(c.Keys)*time.Duration(c.Workload.Callers))) * prepareCost,
 	}}
 	for i, t := range c.turns {
 		steps = append(steps, step{
 			contender: t.Name, doing: "opening keys and warming up",
-			cost: opening + c.o.Duration/2,
-			do:   func() error { return c.open(i) },
+			cost: c.keyCost(t) + c.o.Duration/2,
+			do:   always(func() error { return c.open(i) }),
 		})
 	}
 	for round := range c.Workload.Rounds {
@@ -48,12 +47,12 @@ func (c *lasting) steps() []step {
 				doing:     fmt.Sprintf("round %d of %d", round+1, c.Workload.Rounds),
 				cost:      cost,
 				round:     round, first: round > 0 && at == 0,
-				do: func() error {
-					if at == 0 {
+				watched: !c.turns[i].Elsewhere,
+				do: func(again bool) (bool, error) {
+					if at == 0 || again {
 						runtime.GC()
 					}
-					c.round(i)
-					return nil
+					return c.round(i, again), nil
 				},
 			})
 		}
@@ -85,9 +84,7 @@ func (c *lasting) open(i int) error {
 	for j, stream := range c.streams {
 		s.callers = append(s.callers, &caller{stream: stream})
 		s.openers = append(s.openers, &caller{stream: c.opening.part(j, len(c.streams))})
-		if r := c.turns[i].recorders; r != nil {
-			s.callers[j].recorder = r[j]
-		}
+		s.callers[j].recorder = c.turns[i].recorders.of(j)
 	}
 	s.ask(c.crew, 0, s.openers, (*caller).once)
 	settle(limiter)
@@ -103,24 +100,28 @@ func (c *lasting) limitAt(speed float64) Limit {
 	return limitRefusing(c.streams, c.Keys, c.Refused, speed, c.o.Duration)
 }
 
-// round is a contender's turn: first untimed calls, then timed ones.
-func (c *lasting) round(i int) {
+// round is a contender's turn: first untimed calls, then timed ones. The timed
+// ones are not done again.
+func (c *lasting) round(i int, again bool) (disturbed bool) {
 	s, t := c.states[i], c.turns[i]
 	p := s.ask(c.crew, c.o.Duration, s.callers, (*caller).around)
-	c.keep(t, p)
-	if c.o.NewRecorder != nil {
+	disturbed = c.keep(t, p, again)
+	if c.o.NewRecorder != nil && !again {
 		settle(s.limiter)
 		s.ask(c.crew, c.o.Duration/2, s.callers, (*caller).aroundTimed)
+		t.recorders.endRound(c.ctx.Err() == nil)
 	}
 	settle(s.limiter)
+	return disturbed
 }
 
 // ask lets the callers work, each in the same way.
 func (s *state) ask(crew crew, d time.Duration, callers []*caller, how callerJob) Pass {
 	jobs, asked, passed := jobsOf(callers, s.limiter, how), sumAsked(callers), sumPassed(callers)
+	spell := begin(callers)
 	p, window := crew.work(d, nil, jobs...)
 	p.Calls, p.Passed = sumAsked(callers)-asked, sumPassed(callers)-passed
-	s.windows = append(s.windows, window)
+	s.spells = append(s.spells, spell.end(window))
 	return p
 }
 
@@ -130,10 +131,7 @@ func (c *lasting) finish() (WorkloadReport, error) {
 	for i, s := range c.states {
 		t := c.turns[i]
 		settle(s.limiter)
-		asked := make([]int64, c.Keys)
-		askedBy(s.openers, asked)
-		askedBy(s.callers, asked)
-		t.audit.add(c.Limit, asked, sumPassed(s.openers)+sumPassed(s.callers), s.windows, countsOf(s.limiter))
+		t.audit.add(account(c.Limit, c.Keys, s.spells), sumPassed(s.openers)+sumPassed(s.callers), countsOf(s.limiter))
 		if err := s.limiter.Close(); err != nil {
 			failures = append(failures, fmt.Errorf("closing %s: %w", t.Name, err))
 		}

@@ -11,19 +11,23 @@ import (
 // Ral returns Ral as a contender, in one of its admission modes and otherwise as
 // it is by default.
 func Ral(mode cell.Admission) Contender {
-	about := "callers advance a key's word in place"
+	about, note := "callers advance a key's word in place", ""
 	if mode == cell.Queued {
 		about = "the original's protocol: callers decide, one writer records"
+		note = "lets too many pass by design, when callers meet at a key"
 	}
 	return Contender{
 		Name:  "Ral " + mode.String(),
 		About: about,
+		Note:  note,
+		Exact: mode == cell.Exact,
+		Idles: true,
 		New: func(s Setup) (Limiter, error) {
 			p, err := policy.Funnel(s.Limit.Capacity, s.Limit.Count, s.Limit.Per)
 			if err != nil {
 				return nil, err
 			}
-			e, err := engine.New[string](engine.Config{Policy: p, MaxKeys: s.MaxKeys, Admission: mode})
+			e, err := engine.New[string](engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle, Admission: mode})
 			if err != nil {
 				return nil, err
 			}

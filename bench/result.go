@@ -7,8 +7,11 @@ type Report struct {
 	Workloads []WorkloadReport `json:"workloads"`
 	// Interrupted tells that the run was ended before it was done. The pass that
 	// it was ended in is not among the rounds, but in the audit.
-	Interrupted bool          `json:"interrupted"`
-	Took        time.Duration `json:"took_ns"`
+	Interrupted bool `json:"interrupted"`
+	// Watched tells whether the load of other processes could be seen. If not, no
+	// pass is marked as disturbed.
+	Watched bool          `json:"watched"`
+	Took    time.Duration `json:"took_ns"`
 }
 
 // WorkloadReport is what the contenders did in one workload.
@@ -20,6 +23,7 @@ type WorkloadReport struct {
 	Keys    int      `json:"keys"`
 	MaxKeys int      `json:"max_keys"`
 	Callers int      `json:"callers"`
+	CPU     int      `json:"cpu"`    // GOMAXPROCS
 	Rounds  int      `json:"rounds"` // that there should be
 	Timed   bool     `json:"timed"`  // whether the calls of the rounds were timed one by one
 	Results []Result `json:"results"`
@@ -30,7 +34,15 @@ type WorkloadReport struct {
 type Result struct {
 	Contender string `json:"contender"`
 	IsFloor   bool   `json:"is_floor"`
+	// Note, Exact and Elsewhere are the contender's.
+	Note      string `json:"note,omitempty"`
+	Exact     bool   `json:"exact"`
+	Elsewhere bool   `json:"elsewhere,omitempty"`
 	Rounds    []Pass `json:"rounds"`
+	// Disturbed is how many of the rounds other load on the machine disturbed,
+	// Repeated how many passes were done again because of it.
+	Disturbed int `json:"disturbed"`
+	Repeated  int `json:"repeated"`
 
 	// OpsPerSecond counts the calls of all callers together, by the clock.
 	// NsPerOp is the processor time that a call takes, whichever goroutine of
@@ -53,9 +65,22 @@ type Result struct {
 	// keys while the others were opened, nil if there were none.
 	Latency *Latency `json:"latency,omitempty"`
 	Known   *Latency `json:"known_latency,omitempty"`
+	// LatencyRounds is Latency round by round, for who asks whether a difference
+	// between two runs is more than the rounds differ among themselves.
+	LatencyRounds []Latency `json:"latency_rounds,omitempty"`
+
+	// Memory is nil in workloads that do not measure it.
+	Memory *Memory `json:"memory,omitempty"`
 
 	// Audit is nil for a floor.
 	Audit *Audit `json:"audit,omitempty"`
+}
+
+// Comparable tells whether a figure of the result may be called the best of its
+// workload: that of a limiter which is exact by design, was found to be, and does
+// all of its work in this process.
+func (r Result) Comparable() bool {
+	return r.Exact && !r.IsFloor && !r.Elsewhere && (r.Audit == nil || r.Audit.Clean())
 }
 
 // Pass is one contender's turn in one round, untimed calls only unless the
@@ -69,9 +94,16 @@ type Pass struct {
 	CPU    time.Duration `json:"cpu_ns"`
 	Allocs uint64        `json:"allocs"`
 	Bytes  uint64        `json:"bytes"`
+	// Others is the processor time that other processes used meanwhile on the
+	// processors that this one may use. Disturbed tells that it was enough to
+	// matter. Both are zero where the system does not tell.
+	Others    time.Duration `json:"others_ns,omitempty"`
+	Disturbed bool          `json:"disturbed,omitempty"`
 	// OfFloor is this pass against the floor's in the same round, 0 if there is
 	// none.
 	OfFloor float64 `json:"of_floor,omitempty"`
+
+	lost time.Duration // to others
 }
 
 func (p Pass) nsPerOp() float64 { return float64(p.CPU) / float64(max(p.Calls, 1)) }
@@ -95,6 +127,9 @@ func (r *Result) summarize() {
 	for _, p := range r.Rounds {
 		calls += p.Calls
 		passed += p.Passed
+		if p.Disturbed {
+			r.Disturbed++
+		}
 	}
 	r.RefusedShare = 1 - float64(passed)/float64(max(calls, 1))
 }

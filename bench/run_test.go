@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -143,6 +144,53 @@ func TestRalIsExactAndQueuedCountsWhatItIsNot(t *testing.T) {
 	}
 }
 
+func TestEachWorkloadRunsWithEachNumberOfProcessors(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	var seen []int
+	c := exactBucket("a")
+	made := c.New
+	c.New = func(s Setup) (Limiter, error) {
+		seen = append(seen, runtime.GOMAXPROCS(0))
+		return made(s)
+	}
+	o := quick()
+	o.CPUs, o.Callers, o.Rounds = []int{3, 1}, 0, 1
+	hot := func(name string, callers int) Workload {
+		return Workload{Name: name, Limit: slow, Keys: 1, Callers: callers}
+	}
+	report, err := Run(t.Context(), []Workload{hot("first", 0), hot("second", 7)}, []Contender{c}, o)
+	require.NoError(t, err)
+	assert.Equal(t, []int{3, 1, 3, 1}, seen)
+	assert.Equal(t, before, runtime.GOMAXPROCS(0), "as it was")
+	var got [][3]any
+	for _, w := range report.Workloads {
+		got = append(got, [3]any{w.Name, w.CPU, w.Callers})
+	}
+	assert.Equal(t, [][3]any{{"first", 3, 3}, {"first", 1, 1}, {"second", 3, 7}, {"second", 1, 7}}, got)
+}
+
+func TestSlowContendersAreSparedManyCalls(t *testing.T) {
+	slow := Contender{Slow: true}
+	var can []string
+	for _, w := range Standard(1) {
+		if slow.can(w) {
+			can = append(can, w.Name)
+		}
+		assert.True(t, Contender{}.can(w), w.Name)
+	}
+	assert.Equal(t, []string{"hot-pass", "hot-refused", "uniform", "audit-hot"}, can)
+	assert.False(t, Contender{Slow: true, Needs: func(Workload) bool { return false }}.can(Workload{}))
+}
+
+func TestOnlyExactLimitersAreComparable(t *testing.T) {
+	assert.True(t, Result{Exact: true}.Comparable())
+	assert.True(t, Result{Exact: true, Audit: &Audit{}}.Comparable())
+	assert.False(t, Result{Exact: true, Audit: &Audit{Over: 1}}.Comparable(), "it was found not to be")
+	assert.False(t, Result{Audit: &Audit{}}.Comparable(), "by luck")
+	assert.False(t, Result{Exact: true, IsFloor: true}.Comparable())
+	assert.False(t, Result{Exact: true, Elsewhere: true}.Comparable(), "another process works for it")
+}
+
 func TestInterruptedRunReportsWhatItHas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -205,6 +253,10 @@ func TestRunFailsWithTheContender(t *testing.T) {
 	}
 	_, err := Run(t.Context(), nil, nil, Options{})
 	assert.ErrorContains(t, err, "positive")
+	o := quick()
+	o.CPUs = []int{1, 0}
+	_, err = Run(t.Context(), nil, nil, o)
+	assert.ErrorContains(t, err, "CPUs")
 }
 
 func TestEveryStandardWorkloadRuns(t *testing.T) {

@@ -61,10 +61,28 @@ type Workload struct {
 	OneTimedPass bool
 	// AuditOnly leaves the latencies of single calls unmeasured.
 	AuditOnly bool
+	// Memory measures what the keys hold, what a garbage collection then costs,
+	// and what is left of it when they have not been asked for Idle, in a limiter
+	// that is made with that idle time. Only for Once.
+	Memory bool
+	Idle   time.Duration
 	// Known is how many further keys, known from the beginning, are asked while
 	// the latencies of the others are measured. Only for Once.
 	Known int
 }
+
+// keyCalls returns how many calls it takes to ask for all keys as the workload
+// does.
+func (w Workload) keyCalls() int {
+	if w.Draw == Together {
+		return w.Keys * max(w.Callers, 1)
+	}
+	return w.Keys + w.Known
+}
+
+// AllPass tells whether no call is meant to be refused, for a contender that
+// makes callers wait instead.
+func (w Workload) AllPass() bool { return w.Refused == 0 && w.Limit.Capacity >= loose.Capacity }
 
 // The limits of the standard workloads. A loose one is never reached; a tight
 // one is passed within microseconds.
@@ -76,8 +94,12 @@ var (
 // auditors is how many goroutines try to get more than the limit at once.
 const auditors = 64
 
-// Standard returns the standard workloads. scale multiplies how many keys those with many keys have: 1 is what their
-// descriptions say, less is for a quick look.
+// leastIdle is the idle time of a scaled-down workload at the least.
+const leastIdle = 50 * time.Millisecond
+
+// Standard returns the standard workloads. scale multiplies how many keys those
+// with many keys have: 1 is what their descriptions say, less is for a quick
+// look.
 func Standard(scale float64) []Workload {
 	keys := func(n int) int { return max(int(math.Round(float64(n)*scale)), 1) }
 	return []Workload{{
@@ -101,6 +123,10 @@ func Standard(scale float64) []Workload {
 	}, {
 		Name: "growth", About: "from empty to 4,000,000 keys; known keys are asked meanwhile",
 		Limit: loose, Draw: Once, Keys: keys(4_000_000), Known: 64, Rounds: 1, OneTimedPass: true,
+	}, {
+		Name: "memory", About: "1,000,000 keys: their bytes, the garbage collector's cost, what is left when idle",
+		Limit: tight, Draw: Once, Keys: keys(1_000_000), Rounds: 1, AuditOnly: true,
+		Memory: true, Idle: max(time.Duration(scale*float64(time.Second)), leastIdle),
 	}, {
 		Name: "audit-hot", About: "64 goroutines on one hot key: does it pass more than the limit?",
 		Limit: tight, Keys: 1, Refused: 1, Callers: auditors, Rounds: 3, AuditOnly: true,

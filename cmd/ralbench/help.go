@@ -3,21 +3,33 @@ package main
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/ral-limiter/ral/bench"
 )
 
 // help explains the command.
 func help(w io.Writer) {
-	fmt.Fprint(w, `ralbench measures Ral on this machine, and audits what it lets pass.
+	fmt.Fprint(w, `ralbench measures Ral on this machine beside other limiters, and audits what
+each lets pass.
 
-Usage: go run ./cmd/ralbench [flags]
+Usage: go run ./cmd/ralbench [flags]             measure
+       go run ./cmd/ralbench [flags] run.json    show a run that -json has kept;
+                                                 only -html and -compare go with it
 
-Side by side, in the same rounds:
+Side by side, in the same rounds, in any case:
 
 `)
-	for _, c := range contenders() {
-		fmt.Fprintf(w, "  %-10s   %s\n", c.Name, c.About)
+	for _, c := range always() {
+		describe(w, c)
+	}
+	fmt.Fprint(w, "\nand beside them, if -peers does not say otherwise:\n\n")
+	for _, c := range nearest() {
+		describe(w, c)
+	}
+	fmt.Fprint(w, "\nothers, for -peers and -full:\n\n")
+	for _, c := range candidates()[len(nearest()):] {
+		describe(w, c)
 	}
 	fmt.Fprint(w, "\nWorkloads:\n\n")
 	for _, wl := range bench.Standard(1) {
@@ -26,28 +38,38 @@ Side by side, in the same rounds:
 	fmt.Fprintf(w, `
 Flags:
 
+  -full            all peers and all workloads, %d rounds of %v a turn: about
+                   %s here, with nothing else to do
+  -peers a,b       only these peers; all, or none. Names are those above in small
+                   letters, with - for a space: ral-queued
   -workloads a,b   only these workloads (default: all)
   -duration %-6v how long a contender is asked in each round, in the workloads
                    on known keys; those on new keys end with the keys
-  -rounds %-8d rounds of each workload; growth has one, because it is long
-  -cpu %-11s GOMAXPROCS, and how many goroutines ask (default: what Go
-                   uses here); the audits have 64 goroutines in any case
+  -rounds %-8d rounds of each workload; growth and memory have one, because they
+                   are long
+  -cpu 1,2,...     values of GOMAXPROCS, one after the other in each workload, and
+                   how many goroutines ask (default: what Go uses here); the audits
+                   have 64 goroutines in any case
   -budget %-8v how long all should take at the most: rounds after the first are
                    left out when the machine is too slow or too busy, and the
                    table says so; 0 for no bound, which is also the default if
-                   -rounds or -duration is given
+                   -rounds, -duration or -full is given
   -scale 1         how many keys the workloads of many keys have, as a multiple:
                    0.01 gives a quick look, and figures that say less
   -json            JSON on standard output; the table goes to standard error
   -json file       JSON in the file, besides the table on standard output
+  -html file       a page with charts and tables in the file: it needs nothing
+                   else, no network either
+  -compare file    what became better or worse since an earlier run, of which
+                   -json wrote the file; judged by the values of the rounds
   -h               this text
 
 Columns:
 
   ops/s     calls a second of all callers together, by the clock; in the floods
             and in growth, that is new keys a second, their filing included
-  cpus      processors that the process had on average: fewer than -cpu says that
-            other processes were busy, or that callers had to wait
+  cpus      processors that the process had on average: fewer than GOMAXPROCS says
+            that other processes were busy, or that callers had to wait
   ns/op     processor time of a call, whichever goroutine of the process used it
             (callers, limiter, garbage collector); waiting is not in it
   spread    how far the round that is farthest from the median is from it
@@ -64,28 +86,57 @@ Columns:
   worst     includes the pauses of the machine and of the garbage collector: the
             floor's tells how long those were
   refused   share of the calls that were refused
-  audit     what was admitted, and the most that the limit allowed: for each key
-            the lesser of how often it was asked and capacity + rate x time,
-            summed up. "cannot bind" says that no key was asked more often than
-            its limit, so that the audit cannot find anything. What the limiter
-            has counted itself follows, if it is not 0
+  B/key     of the heap by key, the names of the keys apart; heap is all of it
+  full GC   how long a full garbage collection takes with all keys there, and
+            before it took without them
+  idle heap share of the heap that is left when no key was asked for an idle time
+  audit     what was admitted, the most that the limit allowed, and what was
+            possible. Allowed is, for each key, the lesser of how often it was
+            asked and capacity + rate x time, summed up. Possible is what an ideal
+            limiter would have let pass of the same calls. "cannot bind" says that
+            no key was asked more often than its limit, so that the audit cannot
+            find too many. What the limiter has counted itself follows, if it is
+            not 0
+  %s ~ !     %s is the best of its column among limiters that are exact by their own
+            design, that let no more pass than their limit, and that do all of
+            their work in this process; ~ is not exact by design, ! let more pass
 
 Method: keys are prepared before the clock starts. The contenders take turns,
 round by round, each round beginning with another; the garbage collector runs
-before each round. No round is dropped once it was begun, but for the one that
-Ctrl-C ends. On a busy machine figures of different runs compare badly, ratios
-within a run well; but where cpus is near 1, callers hardly met, and a hot key
-costs less than it would.
+before each round. A pass that other load disturbed is done again if there is time,
+and counted as disturbed if that was no better. Apart from that, no round is
+dropped once it was begun, but for the one that Ctrl-C ends. On a busy machine
+figures of different runs compare badly, ratios within a run well; but where cpus
+is near 1, callers hardly met, and a hot key costs less than it would.
+docs/benchmarking.md has more of it, and what each figure does not say.
 
 Ctrl-C ends the run and shows what was measured so far; a second one ends it at
 once. Exit codes: 0 done, 1 something failed, 2 bad flags, 130 interrupted.
 
 Examples:
 
-  go run ./cmd/ralbench                                   everything, under a minute
+  go run ./cmd/ralbench                                   in under two minutes
+  go run ./cmd/ralbench -full -json full.json             everything
   go run ./cmd/ralbench -workloads hot-refused,uniform    only these two
+  go run ./cmd/ralbench -peers throttled,ulule            beside these two
   go run ./cmd/ralbench -rounds 15 -duration 500ms        calmer figures
-  go run ./cmd/ralbench -cpu 1 -json one.json             one processor, JSON as well
+  go run ./cmd/ralbench -cpu 1,2,4 -json sweep.json       how it scales, JSON as well
+  go run ./cmd/ralbench -json new.json -html new.html     to keep, and to look at
+  go run ./cmd/ralbench -compare old.json                 measure, and compare
+  go run ./cmd/ralbench -compare old.json new.json        compare two earlier runs
   go run ./cmd/ralbench -json | jq '.workloads[].name'    JSON only
-`, defaultDuration, defaultRounds, "N", defaultBudget)
+`, fullRounds, fullDuration, fullTime(), defaultDuration, defaultRounds, defaultBudget, mark, mark)
+}
+
+func describe(w io.Writer, c bench.Contender) {
+	fmt.Fprintf(w, "  %-15s  %s\n", c.Name, c.About)
+}
+
+// fullTime returns how long -full takes here, by estimate.
+func fullTime() string {
+	s, err := parse([]string{"-full"})
+	if err != nil {
+		return "long"
+	}
+	return minutes(max(bench.Estimate(s.workloads, s.contenders, s.options(newProgress(io.Discard, s))), time.Second))
 }

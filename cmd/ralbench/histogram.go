@@ -26,12 +26,16 @@ func (h *histogram) Record(d time.Duration) {
 // Add implements bench.Recorder.
 func (h *histogram) Add(other bench.Recorder) { h.h.Merge(other.(*histogram).h) }
 
+// Reset implements bench.Recorder.
+func (h *histogram) Reset() { h.h.Reset() }
+
 // Latency implements bench.Recorder.
 func (h *histogram) Latency() bench.Latency {
 	at := func(percent float64) time.Duration { return time.Duration(h.h.ValueAtQuantile(percent)) }
 	return bench.Latency{
 		Calls: h.h.TotalCount(),
 		P50:   at(50),
+		P90:   at(90),
 		P99:   at(99),
 		P999:  at(99.9),
 		Worst: time.Duration(h.h.Max()),

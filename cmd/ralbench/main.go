@@ -1,11 +1,13 @@
-// Command ralbench measures Ral on this machine and audits what it lets pass.
+// Command ralbench measures Ral on this machine beside other limiters, and audits
+// what each lets pass.
 //
 // Run it with -h for the workloads, the columns and the flags:
 //
 //	go run ./cmd/ralbench -h
 //
-// The measuring is done by package bench; this command chooses what to measure
-// and shows it. Start reading at [run].
+// The measuring is done by package bench, and package peers drives the other
+// limiters; this command chooses what to measure and shows it. Start reading at
+// [run].
 package main
 
 import (
@@ -16,12 +18,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cell"
 )
 
 // Exit codes.
@@ -51,27 +51,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 
-	// Opened first: a file that cannot be written should not cost a run.
-	var file *os.File
-	if s.json != "" && s.json != "-" {
-		if file, err = os.Create(s.json); err != nil {
-			fmt.Fprintf(stderr, "ralbench: -json %s: cannot be written: %v\n", s.json, err)
-			return exitUsage
+	// Read and opened first: a file that is of no use should not cost a run.
+	in, err := s.read()
+	var out outputs
+	if err == nil {
+		out, err = s.create()
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "ralbench: %v\n", err)
+		return exitUsage
+	}
+	if in.shown != nil {
+		if err := out.write(in, *in.shown, stdout, stderr); err != nil {
+			fmt.Fprintf(stderr, "ralbench: %v\n", err)
+			return exitFailed
 		}
+		return exitOK
 	}
 
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(s.cpu))
+	for _, name := range s.missing {
+		fmt.Fprintf(stderr, "ralbench: %s is left out: redis-server is not installed\n", name)
+	}
 	d := document{Schema: schema, Time: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Settings: s.record()}
 	show := newProgress(stderr, s)
-	d.Report, err = bench.Run(ctx, s.workloads, contenders(), bench.Options{
-		Duration:    s.duration,
-		Rounds:      s.rounds,
-		Callers:     s.cpu,
-		Budget:      s.budget,
-		NewRecorder: newHistogram,
-		Progress:    show.step,
-		Finished:    show.finished,
-	})
+	d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
 	show.end()
 
 	code := exitOK
@@ -86,21 +89,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	fail(err)
-	switch {
-	case s.json == "-":
-		// The table goes where it does not get mixed with the JSON.
-		fail(d.writeJSON(stdout))
-		fail(d.writeTable(stderr))
-	case file != nil:
-		fail(errors.Join(d.writeJSON(file), file.Close()))
-		fallthrough
-	default:
-		fail(d.writeTable(stdout))
-	}
+	fail(out.write(in, d, stdout, stderr))
 	return code
 }
 
-// contenders returns what is measured side by side.
-func contenders() []bench.Contender {
-	return []bench.Contender{bench.Floor(), bench.Ral(cell.Exact), bench.Ral(cell.Queued)}
+// options are the settings as package bench takes them.
+func (s settings) options(show *progress) bench.Options {
+	return bench.Options{
+		Duration:    s.duration,
+		Rounds:      s.rounds,
+		CPUs:        s.cpus,
+		Budget:      s.budget,
+		NewRecorder: newHistogram,
+		Progress:    show.step,
+		Finished:    show.finished,
+	}
 }

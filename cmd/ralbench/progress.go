@@ -17,14 +17,16 @@ import (
 type progress struct {
 	out      io.Writer
 	bar      *progressbar.ProgressBar // nil if out is no terminal
-	names    []string
+	parts    int                      // workloads, once for each value of GOMAXPROCS
 	begun    int
 	workload string
+	cpu      int
+	sweeps   bool
 	since    time.Time
 }
 
 func newProgress(out io.Writer, s settings) *progress {
-	p := &progress{out: out, names: bench.Names(s.workloads)}
+	p := &progress{out: out, parts: len(s.workloads) * len(s.cpus), sweeps: len(s.cpus) > 1}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions64(1,
 			progressbar.OptionSetWriter(out),
@@ -40,26 +42,45 @@ func newProgress(out io.Writer, s settings) *progress {
 
 // step is told before each step.
 func (p *progress) step(at bench.Progress) {
-	if at.Workload != p.workload {
-		p.workload, p.since = at.Workload, time.Now()
+	if at.Workload != p.workload || at.CPU != p.cpu {
+		if p.begun == 0 && p.bar == nil && at.Total > 0 {
+			fmt.Fprintf(p.out, "ralbench: %s by estimate, if the machine is quiet\n", minutes(at.Total))
+		}
+		p.workload, p.cpu, p.since = at.Workload, at.CPU, time.Now()
 		p.begun++
 		if p.bar == nil && at.Workload != "" {
-			fmt.Fprintf(p.out, "ralbench: %s (%d of %d) ...\n", at.Workload, p.begun, len(p.names))
+			fmt.Fprintf(p.out, "ralbench: %s (%d of %d) ...\n", p.name(at.Workload, at.CPU), p.begun, p.parts)
 		}
 	}
 	if p.bar == nil {
 		return
 	}
 	p.bar.ChangeMax64(max(at.Total.Milliseconds(), 1))
-	p.bar.Describe(fmt.Sprintf("%-11s %-10s %-26s", at.Workload, at.Contender, at.Doing))
+	p.bar.Describe(fmt.Sprintf("%-11s %-15s %-26s", p.name(at.Workload, at.CPU), at.Contender, at.Doing))
 	_ = p.bar.Set64(at.Done.Milliseconds()) // the bar is a courtesy
 }
 
 // finished is told what came of each workload.
 func (p *progress) finished(w bench.WorkloadReport) {
 	if p.bar == nil {
-		fmt.Fprintf(p.out, "ralbench: %s took %v\n", w.Name, time.Since(p.since).Round(100*time.Millisecond))
+		fmt.Fprintf(p.out, "ralbench: %s took %v\n", p.name(w.Name, w.CPU), time.Since(p.since).Round(100*time.Millisecond))
 	}
+}
+
+// name returns a workload's name, with GOMAXPROCS if there are several values.
+func (p *progress) name(workload string, cpu int) string {
+	if p.sweeps && workload != "" {
+		return fmt.Sprintf("%s/%d", workload, cpu)
+	}
+	return workload
+}
+
+// minutes writes how long something takes, roughly.
+func minutes(d time.Duration) string {
+	if d < 2*time.Minute {
+		return fmt.Sprintf("%.0f seconds", max(d.Seconds(), 1))
+	}
+	return fmt.Sprintf("%.0f minutes", d.Minutes())
 }
 
 // end takes the bar away.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,29 +16,38 @@ import (
 
 // settings are what the flags say.
 type settings struct {
-	duration  time.Duration
-	rounds    int
-	cpu       int
-	scale     float64
-	budget    time.Duration // 0 for none
-	json      string        // "" for none, "-" for standard output, else a file
-	workloads []bench.Workload
+	duration   time.Duration
+	rounds     int
+	cpus       []int
+	scale      float64
+	budget     time.Duration // 0 for none
+	full       bool
+	json       string // "" for none, "-" for standard output, else a file
+	html       string // "" for none, else a file
+	compare    string // "" for none, else the file of an earlier run
+	shown      string // "" to measure, else the file of a run to show instead
+	workloads  []bench.Workload
+	contenders []bench.Contender
+	missing    []string // contenders that are left out because they are not there
 }
 
-// What the flags accept, and take if they are not given.
+// What the flags accept, and take if they are not given; with -full, if that is.
 const (
 	minDuration, maxDuration, defaultDuration = time.Millisecond, time.Hour, 120 * time.Millisecond
 	maxRounds, defaultRounds                  = 1000, 5
 	maxCPU                                    = 1024
 	minScale, maxScale, defaultScale          = 0.0001, 1.0, 1.0
-	maxBudget, defaultBudget                  = 24 * time.Hour, 40 * time.Second
+	maxBudget, defaultBudget                  = 24 * time.Hour, 95 * time.Second
+
+	fullDuration = 250 * time.Millisecond
+	fullRounds   = 9
 )
 
 // parse reads the flags. The error is flag.ErrHelp, or names the flag, the value
 // and what is accepted.
 func parse(args []string) (settings, error) {
-	s := settings{duration: defaultDuration, rounds: defaultRounds, cpu: runtime.GOMAXPROCS(0), scale: defaultScale}
-	var names []string
+	s := settings{duration: defaultDuration, rounds: defaultRounds, cpus: []int{runtime.GOMAXPROCS(0)}, scale: defaultScale}
+	var names, peerNames []string
 
 	f := flag.NewFlagSet("ralbench", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -58,8 +68,16 @@ func parse(args []string) (settings, error) {
 	add("rounds", fmt.Sprintf("a whole number from 1 to %d", maxRounds), func(v string) bool {
 		return whole(v, maxRounds, &s.rounds)
 	})
-	add("cpu", fmt.Sprintf("a whole number from 1 to %d", maxCPU), func(v string) bool {
-		return whole(v, maxCPU, &s.cpu)
+	add("cpu", fmt.Sprintf("whole numbers from 1 to %d with commas between them, such as 1,2,4", maxCPU), func(v string) bool {
+		s.cpus = nil
+		for number := range strings.SplitSeq(v, ",") {
+			cpu := 0
+			if !whole(strings.TrimSpace(number), maxCPU, &cpu) || slices.Contains(s.cpus, cpu) {
+				return false
+			}
+			s.cpus = append(s.cpus, cpu)
+		}
+		return true
 	})
 	add("scale", fmt.Sprintf("a number from %v to %v", minScale, maxScale), func(v string) bool {
 		x, err := strconv.ParseFloat(v, 64)
@@ -72,41 +90,101 @@ func parse(args []string) (settings, error) {
 		return err == nil && 0 <= d && d <= maxBudget
 	})
 	add("workloads", "names with commas between them, of "+known(), func(v string) bool {
-		names = nil
-		for name := range strings.SplitSeq(v, ",") {
-			if name = strings.TrimSpace(name); name != "" {
-				names = append(names, name)
-			}
-		}
+		names = fields(v)
 		return len(names) > 0
 	})
+	add("peers", "names with commas between them, of "+flagNames(candidates())+", or all, or none", func(v string) bool {
+		peerNames = fields(v)
+		return len(peerNames) > 0
+	})
+	f.BoolVar(&s.full, "full", false, "")
 	add("json", "a file to write, or nothing for standard output", func(v string) bool {
 		s.json = v
+		return v != ""
+	})
+
+	add("html", "a file to write", func(v string) bool {
+		s.html = v
+		return v != ""
+	})
+	add("compare", "a file that ralbench -json has written", func(v string) bool {
+		s.compare = v
 		return v != ""
 	})
 
 	if err := f.Parse(withFile(args)); err != nil {
 		return s, err
 	}
-	// Who asks for rounds gets them.
-	given := false
-	f.Visit(func(f *flag.Flag) {
-		given = given || f.Name == "duration" || f.Name == "rounds" || f.Name == "budget"
-	})
-	if !given {
-		s.budget = defaultBudget
+	var err error
+	if s.shown, err = shown(f); err != nil {
+		return s, err
 	}
-	if f.NArg() > 0 {
-		return s, fmt.Errorf("argument %q: ralbench takes none, only flags", f.Arg(0))
+	given := map[string]bool{}
+	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if s.full {
+		if !given["duration"] {
+			s.duration = fullDuration
+		}
+		if !given["rounds"] {
+			s.rounds = fullRounds
+		}
+	}
+	// Who asks for rounds gets them.
+	if !s.full && !given["duration"] && !given["rounds"] && !given["budget"] {
+		s.budget = defaultBudget
 	}
 	s.workloads = bench.Standard(s.scale)
 	if names != nil {
-		var err error
 		if s.workloads, err = bench.Select(s.workloads, names); err != nil {
 			return s, fmt.Errorf("flag -workloads: %w", err)
 		}
 	}
-	return s, nil
+	return s, s.pick(peerNames)
+}
+
+// pick picks the contenders: those of the names, or all with -full, or the
+// nearest.
+func (s *settings) pick(names []string) (err error) {
+	switch {
+	case names != nil:
+		if s.contenders, err = choose(names); err != nil {
+			return fmt.Errorf("flag -peers: %w", err)
+		}
+		if slices.Contains(names, allPeers) {
+			_, s.missing = present(candidates())
+		}
+	case s.full:
+		s.contenders, s.missing = present(contenders())
+	default:
+		s.contenders = append(always(), nearest()...)
+	}
+	return nil
+}
+
+// fields splits a list with commas, and leaves out what is empty.
+func fields(v string) (names []string) {
+	for name := range strings.SplitSeq(v, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// shown returns the argument that is no flag: the run to show. Flags about
+// measuring make no sense beside it.
+func shown(f *flag.FlagSet) (file string, err error) {
+	if f.NArg() > 1 {
+		return "", fmt.Errorf("argument %q: ralbench takes only flags, and after them one file that ralbench -json has written", f.Arg(1))
+	}
+	if f.NArg() == 1 {
+		f.Visit(func(flag *flag.Flag) {
+			if flag.Name != "html" && flag.Name != "compare" {
+				err = fmt.Errorf("flag -%s: nothing is measured when a run is given to be shown, %q; only -html and -compare go with it", flag.Name, f.Arg(0))
+			}
+		})
+	}
+	return f.Arg(0), err
 }
 
 // withFile writes -json without a file as -json=-, so that the file may be left
@@ -132,14 +210,24 @@ func known() string { return strings.Join(bench.Names(bench.Standard(1)), ", ") 
 
 // recorded is how the settings are written down beside the figures.
 type recorded struct {
-	Duration  time.Duration `json:"duration_ns"`
-	Rounds    int           `json:"rounds"`
-	CPU       int           `json:"cpu"`
-	Scale     float64       `json:"scale"`
-	Budget    time.Duration `json:"budget_ns"`
-	Workloads []string      `json:"workloads"`
+	Duration   time.Duration `json:"duration_ns"`
+	Rounds     int           `json:"rounds"`
+	CPU        int           `json:"cpu"`  // the first of CPUs
+	CPUs       []int         `json:"cpus"` // values of GOMAXPROCS
+	Scale      float64       `json:"scale"`
+	Budget     time.Duration `json:"budget_ns"`
+	Full       bool          `json:"full"`
+	Workloads  []string      `json:"workloads"`
+	Contenders []string      `json:"contenders"`
 }
 
 func (s settings) record() recorded {
-	return recorded{s.duration, s.rounds, s.cpu, s.scale, s.budget, bench.Names(s.workloads)}
+	names := make([]string, len(s.contenders))
+	for i, c := range s.contenders {
+		names[i] = c.Name
+	}
+	return recorded{
+		Duration: s.duration, Rounds: s.rounds, CPU: s.cpus[0], CPUs: s.cpus, Scale: s.scale,
+		Budget: s.budget, Full: s.full, Workloads: bench.Names(s.workloads), Contenders: names,
+	}
 }

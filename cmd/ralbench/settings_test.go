@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -20,18 +22,89 @@ func TestFlagsAndTheirDefaults(t *testing.T) {
 	assert.Equal(t, defaultDuration, s.duration)
 	assert.Equal(t, defaultRounds, s.rounds)
 	assert.Equal(t, defaultBudget, s.budget)
-	assert.Equal(t, runtime.GOMAXPROCS(0), s.cpu)
+	assert.Equal(t, []int{runtime.GOMAXPROCS(0)}, s.cpus)
 	assert.Empty(t, s.json)
 	assert.Equal(t, bench.Names(bench.Standard(1)), bench.Names(s.workloads))
+	assert.Equal(t, []string{"floor", "Ral Exact", "x/time+xsync", "x/time+sync.Map", "go-limiter"}, s.record().Contenders)
 
-	s, err = parse([]string{"-workloads", "zipf, hot-pass", "--rounds=7", "-duration", "2s", "-cpu", "1", "-scale", "0.5"})
+	s, err = parse([]string{"-workloads", "zipf, hot-pass", "--rounds=7", "-duration", "2s", "-cpu", "1, 3", "-scale", "0.5"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"hot-pass", "zipf"}, bench.Names(s.workloads))
 	assert.Equal(t, 500_000, s.workloads[1].Keys)
 	assert.Equal(t, 7, s.rounds)
 	assert.Equal(t, 2*time.Second, s.duration)
-	assert.Equal(t, 1, s.cpu)
+	assert.Equal(t, []int{1, 3}, s.cpus)
 	assert.Zero(t, s.budget, "who asks for rounds gets them")
+}
+
+func TestFullIsAllThatThereIsUnlessOtherFlagsSayLess(t *testing.T) {
+	withoutRedis(t)
+	s, err := parse([]string{"-full"})
+	require.NoError(t, err)
+	assert.Equal(t, fullRounds, s.rounds)
+	assert.Equal(t, fullDuration, s.duration)
+	assert.Zero(t, s.budget)
+	assert.Len(t, s.workloads, len(bench.Standard(1)))
+	assert.Len(t, s.contenders, len(contenders())-1)
+	assert.Equal(t, []string{"redis_rate"}, s.missing)
+
+	s, err = parse([]string{"-full", "-rounds", "3", "-duration", "5ms", "-peers", "juju+xsync", "-workloads", "zipf", "-budget", "1m"})
+	require.NoError(t, err)
+	assert.Equal(t, 3, s.rounds)
+	assert.Equal(t, 5*time.Millisecond, s.duration)
+	assert.Equal(t, time.Minute, s.budget)
+	assert.Equal(t, []string{"zipf"}, bench.Names(s.workloads))
+	assert.Equal(t, []string{"floor", "Ral Exact", "juju+xsync"}, s.record().Contenders)
+	assert.Empty(t, s.missing)
+}
+
+// withoutRedis hides the redis-server that may be installed, withRedis feigns one.
+func withoutRedis(t *testing.T) { t.Setenv("PATH", t.TempDir()) }
+
+func withRedis(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "redis-server"), nil, 0o755))
+	t.Setenv("PATH", folder)
+}
+
+func TestPeersByTheirNames(t *testing.T) {
+	withRedis(t)
+	for _, c := range []struct {
+		names string
+		want  []string // beside the floor and Ral
+	}{
+		{"none", nil},
+		{"x/time+sync.map, ULULE", []string{"x/time+sync.Map", "ulule"}},
+		{"ral-queued,Ral Queued,ral-exact,floor", []string{"Ral Queued"}},
+		{"redis_rate", []string{"redis_rate"}},
+	} {
+		s, err := parse([]string{"-peers", c.names})
+		require.NoError(t, err, c.names)
+		assert.Equal(t, append([]string{"floor", "Ral Exact"}, c.want...), s.record().Contenders, c.names)
+	}
+	s, err := parse([]string{"-peers", "all"})
+	require.NoError(t, err)
+	assert.Len(t, s.contenders, len(contenders()))
+	assert.Empty(t, s.missing)
+
+	withoutRedis(t)
+	s, err = parse([]string{"-peers", "all"})
+	require.NoError(t, err)
+	assert.Len(t, s.contenders, len(contenders())-1)
+	assert.Equal(t, []string{"redis_rate"}, s.missing)
+	_, err = parse([]string{"-peers", "ulule,redis_rate"})
+	assert.ErrorContains(t, err, "not installed")
+}
+
+func TestEveryContenderHasANameOfItsOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range contenders() {
+		name := flagName(c.Name)
+		assert.False(t, seen[name], name)
+		assert.NotContains(t, name, ",")
+		assert.NotContains(t, []string{allPeers, noPeers}, name)
+		seen[name] = true
+	}
 }
 
 func TestJSONWithAndWithoutAFile(t *testing.T) {
@@ -59,6 +132,11 @@ func TestBadFlagsSayWhatIsAccepted(t *testing.T) {
 		{[]string{"-rounds", "0"}, []string{"-rounds", `"0"`, "1 to 1000"}},
 		{[]string{"-rounds", "many"}, []string{"-rounds", `"many"`, "1 to 1000"}},
 		{[]string{"-cpu", "-2"}, []string{"-cpu", `"-2"`, "1 to 1024"}},
+		{[]string{"-cpu", "1,2000"}, []string{"-cpu", `"1,2000"`, "1 to 1024", "1,2,4"}},
+		{[]string{"-cpu", "2,2"}, []string{"-cpu", `"2,2"`}},
+		{[]string{"-cpu", "1,"}, []string{"-cpu", `"1,"`}},
+		{[]string{"-peers", "ulule,tepid"}, []string{"-peers", `"tepid"`, "x/time+xsync, x/time+sync.map, go-limiter", "ral-queued", "redis_rate", "all", "none"}},
+		{[]string{"-peers", ","}, []string{"-peers", `","`, "throttled"}},
 		{[]string{"-duration", "5"}, []string{"-duration", `"5"`, "1ms to 1h", "200ms"}},
 		{[]string{"-duration", "-1s"}, []string{"-duration", `"-1s"`, "1ms to 1h"}},
 		{[]string{"-budget", "-1s"}, []string{"-budget", `"-1s"`, "24h"}},
@@ -68,7 +146,12 @@ func TestBadFlagsSayWhatIsAccepted(t *testing.T) {
 		{[]string{"-workloads", ","}, []string{"-workloads", `","`, "hot-pass"}},
 		{[]string{"-json="}, []string{"-json", `""`, "a file"}},
 		{[]string{"-frobnicate"}, []string{"-frobnicate"}},
-		{[]string{"zipf"}, []string{`"zipf"`, "only flags"}},
+		{[]string{"-html="}, []string{"-html", `""`, "a file"}},
+		{[]string{"-compare="}, []string{"-compare", `""`, "ralbench -json"}},
+		{[]string{"one.json", "two.json"}, []string{`"two.json"`, "only flags", "one file"}},
+		{[]string{"one.json", "-cpu", "1"}, []string{`"-cpu"`, "after them"}},
+		{[]string{"-cpu", "1", "one.json"}, []string{"-cpu", `"one.json"`, "nothing is measured"}},
+		{[]string{"-json", "two.json", "one.json"}, []string{"-json", "nothing is measured"}},
 	} {
 		_, err := parse(c.args)
 		require.Error(t, err, c.args)
@@ -97,12 +180,15 @@ func TestHelpExplainsAllFlagsWorkloadsAndColumns(t *testing.T) {
 	for _, c := range contenders() {
 		assert.Contains(t, text, c.Name)
 	}
-	for _, f := range []string{"-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-h"} {
+	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-compare", "-h"} {
 		assert.Contains(t, text, "\n  "+f+" ")
 	}
-	for _, c := range columns {
+	for _, c := range append(memoryColumns, columns...) {
+		if c.name == "before" {
+			continue
+		}
 		switch c.name {
-		case "contender", "p99", "p99.9":
+		case "p99", "p99.9":
 		default:
 			assert.Contains(t, text, c.name)
 		}

@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+)
+
+// hoard is a limiter that keeps so many bytes a key, and forgets them when its
+// idle time, if it has one, is over.
+type hoard struct {
+	bucket
+	forget *time.Timer
+	idle   time.Duration
+}
+
+func hoarder(name string, bytes int, idles bool) Contender {
+	return Contender{Name: name, Idles: idles, New: func(s Setup) (Limiter, error) {
+		h := &hoard{}
+		kept := make([]byte, bytes*s.Keys)
+		h.taken, h.capacity = nil, int64(bytes)
+		free := func() { kept = nil }
+		h.closed = func() error { kept = append(kept, 1); return nil } // it lives until then
+		if idles && s.Idle > 0 {
+			h.forget = time.AfterFunc(s.Idle, free)
+			h.idle = s.Idle
+		}
+		return h, nil
+	}}
+}
+
+func (*hoard) Choke(string) bool { return true }
+
+func (h *hoard) ChokeAll(keys []string) (pass int) {
+	if h.forget != nil {
+		h.forget.Reset(h.idle)
+	}
+	return len(keys)
+}
+
+func TestMemoryIsWhatTheKeysHoldAndWhatIdlingLeaves(t *testing.T) {
+	const keys = 20_000
+	w := Workload{
+		Name: "memory", Limit: slow, Draw: Once, Keys: keys, Rounds: 1, AuditOnly: true,
+		Memory: true, Idle: 200 * ms,
+	}
+	report, err := Run(t.Context(), []Workload{w}, []Contender{hoarder("keeps", 500, false), hoarder("forgets", 300, true)}, quick())
+	require.NoError(t, err)
+	keeps, forgets := report.Workloads[0].Results[0].Memory, report.Workloads[0].Results[1].Memory
+
+	for _, m := range []*Memory{keeps, forgets} {
+		assert.Equal(t, keys, m.Keys)
+		assert.EqualValues(t, keys*keyLength, m.KeyBytes)
+		assert.Positive(t, m.GC)
+		assert.Positive(t, m.GCBefore)
+	}
+	assert.InDelta(t, 500, keeps.BytesPerKey, 25)
+	assert.InDelta(t, 300, forgets.BytesPerKey, 25, "each is measured without the other")
+	assert.Zero(t, keeps.Idle)
+	assert.InDelta(t, 1, keeps.IdleShare(), 1e-9)
+	assert.Equal(t, 200*ms, forgets.Idle)
+	assert.Less(t, forgets.IdleShare(), 0.2)
+	assert.Equal(t, 2, report.Workloads[0].Results[1].Audit.Limiters, "another one idles")
+}
+
+func TestRalForgetsIdleKeys(t *testing.T) {
+	workloads, err := Select(Standard(0.02), []string{"memory"})
+	require.NoError(t, err)
+	report, err := Run(t.Context(), workloads, []Contender{Floor(), Ral(cell.Exact)}, quick())
+	require.NoError(t, err)
+	floor, ral := report.Workloads[0].Results[0].Memory, report.Workloads[0].Results[1].Memory
+	assert.Zero(t, floor.Idle, "a floor forgets nothing")
+	assert.Equal(t, leastIdle, ral.Idle)
+	assert.Positive(t, ral.BytesPerKey)
+	assert.Less(t, ral.IdleShare(), 0.5)
+}
+
+func TestIdlingEndsWithTheRun(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := &Memory{FullHeap: 100, IdleHeap: 100}
+	begun := time.Now()
+	newGauge().idle(ctx, m, time.Hour)
+	assert.Less(t, time.Since(begun), time.Minute)
+	assert.Zero(t, m.Idle)
+}

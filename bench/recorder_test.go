@@ -1,0 +1,34 @@
+package bench
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRecordersTellRoundsApartAndTogether(t *testing.T) {
+	r := newRecorders(2, newTape)
+	r.of(0).Record(1)
+	r.of(1).Record(2)
+	r.endRound(true)
+	r.of(1).Record(3)
+	r.endRound(true)
+	r.endRound(true) // nobody was timed
+	r.of(0).Record(4)
+	r.endRound(false) // interrupted
+
+	require.Len(t, r.rounds, 2)
+	assert.EqualValues(t, 2, r.rounds[0].Calls)
+	assert.EqualValues(t, 1, r.rounds[1].Calls)
+	assert.EqualValues(t, 4, r.latency().Calls)
+}
+
+func TestNoRecordersKeepNothing(t *testing.T) {
+	for _, r := range []*recorders{newRecorders(3, nil), newRecorders(0, newTape)} {
+		r.endRound(true)
+		assert.Nil(t, r.of(0))
+		assert.Nil(t, r.latency())
+		assert.Empty(t, r.rounds)
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/cmd/ralbench/peers"
+)
+
+// What is measured in any case: the floor, and Ral itself.
+func always() []bench.Contender {
+	return []bench.Contender{bench.Floor(), bench.Ral(cell.Exact)}
+}
+
+// candidates are what Ral may be measured beside, the nearest first. Redis is
+// among them whether it is there or not; see present.
+func candidates() []bench.Contender {
+	server, _ := peers.FindRedis()
+	return append(peers.All(), bench.Ral(cell.Queued), peers.Redis(server))
+}
+
+// contenders returns all that can be measured side by side.
+func contenders() []bench.Contender { return append(always(), candidates()...) }
+
+// nearest are what Ral is measured beside if nobody says.
+func nearest() []bench.Contender { return candidates()[:peers.Nearest] }
+
+// present returns those of the contenders that can be measured on this machine,
+// and the names of the others.
+func present(all []bench.Contender) (some []bench.Contender, missing []string) {
+	_, found := peers.FindRedis()
+	for _, c := range all {
+		if c.Elsewhere && !found {
+			missing = append(missing, c.Name)
+		} else {
+			some = append(some, c)
+		}
+	}
+	return some, missing
+}
+
+// flagName returns a contender's name as it is written on the command line.
+func flagName(name string) string {
+	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), " ", "-"))
+}
+
+func flagNames(some []bench.Contender) string {
+	var names []string
+	for _, c := range some {
+		names = append(names, flagName(c.Name))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Names that stand for several peers.
+const (
+	allPeers = "all"
+	noPeers  = "none"
+)
+
+// choose returns the contenders of these names, with those that are measured in
+// any case, in the order of all. The error names what is unknown and what is
+// known, or what is not there.
+func choose(names []string) ([]bench.Contender, error) {
+	for _, name := range names {
+		name = flagName(name)
+		known := slices.ContainsFunc(contenders(), func(c bench.Contender) bool { return flagName(c.Name) == name })
+		if !known && name != allPeers && name != noPeers {
+			return nil, fmt.Errorf("unknown peer %q; known are %s, and %s and %s", name, flagNames(candidates()), allPeers, noPeers)
+		}
+	}
+	chosen := always()
+	for _, c := range candidates() {
+		byName := slices.ContainsFunc(names, func(name string) bool { return flagName(name) == flagName(c.Name) })
+		if here, _ := present([]bench.Contender{c}); len(here) == 0 {
+			if byName {
+				return nil, fmt.Errorf("%s needs redis-server, which is not installed here", c.Name)
+			}
+			continue
+		}
+		if byName || slices.ContainsFunc(names, func(name string) bool { return flagName(name) == allPeers }) {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen, nil
+}

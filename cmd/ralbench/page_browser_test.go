@@ -1,0 +1,277 @@
+package main
+
+import (
+	_ "embed"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	//go:embed testdata/inspect.js
+	inspectScript string
+	//go:embed testdata/contrast.js
+	contrastScript string
+)
+
+// box is where something is on the page.
+type box struct{ X, Y, Width, Height float64 }
+
+func (b box) middle() float64 { return b.X + b.Width/2 }
+
+// drawn is what the browser has drawn of a chart.
+type drawn struct {
+	ID, Label, Role                           string
+	Svgs, Lines                               int
+	Box                                       *box
+	Bars, Whiskers, Dots, Floors              []box
+	Figures, Texts, Legend, Outside, Touching []string
+}
+
+// TestPageInABrowser looks at the page of a real run, compared with another one.
+func TestPageInABrowser(t *testing.T) {
+	d, file := writtenPage(t)
+	want := newPage(d).Data
+	b := newBrowser(t)
+
+	for name, v := range map[string]view{
+		"desktop-light": {scheme: "light", width: 1280, height: 900},
+		"desktop-dark":  {scheme: "dark", width: 1280, height: 900},
+		"phone-light":   {scheme: "light", width: 360, height: 740},
+		"phone-dark":    {scheme: "dark", width: 360, height: 740},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := b.open(t, file, v)
+			assertDrawn(t, o, want)
+			assertReadable(t, o, v)
+			assertFits(t, o, v)
+			o.shoot(t, name)
+			assertQuiet(t, o)
+		})
+	}
+
+	t.Run("window made narrower", func(t *testing.T) {
+		o := b.open(t, file, view{scheme: "light", width: 1280, height: 900})
+		o.do(t, chromedp.EmulateViewport(400, 800),
+			chromedp.Poll[chromedp.Void](`innerWidth === 400 && [...document.querySelectorAll("[data-chart]")].every((h) => h.dataset.width === String(h.clientWidth))`, chromedp.WithPollingTimeout(patience)))
+		assertDrawn(t, o, want)
+		assertFits(t, o, view{width: 400})
+		assertQuiet(t, o)
+	})
+
+	t.Run("pointed at", func(t *testing.T) {
+		o := b.open(t, file, view{scheme: "light", width: 1280, height: 900})
+		assertTells(t, o, want)
+		assertQuiet(t, o)
+	})
+
+	t.Run("hostile names", func(t *testing.T) {
+		evil := hostile()
+		o := b.open(t, written(t, evil, nil), view{scheme: "light", width: 1280, height: 900})
+		assertDrawn(t, o, newPage(evil).Data)
+		assertQuiet(t, o)
+	})
+
+	t.Run("without scripts", func(t *testing.T) {
+		o := b.open(t, file, view{scheme: "light", width: 1280, height: 900, noScript: true})
+		assertTables(t, o, d)
+		o.shoot(t, "no-script")
+		assertQuiet(t, o)
+	})
+}
+
+// writtenPage writes the page of the run in testdata.
+func writtenPage(t *testing.T) (document, string) {
+	t.Helper()
+	d, old := fixtures(t)
+	c := compare("old.json", old, d)
+	return d, written(t, d, &c)
+}
+
+func written(t *testing.T, d document, c *comparison) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.html")
+	f, err := os.Create(file)
+	require.NoError(t, err)
+	require.NoError(t, writeHTML(f, d, c))
+	require.NoError(t, f.Close())
+	return file
+}
+
+func assertQuiet(t *testing.T, o *tab) {
+	t.Helper()
+	problems, requests := o.saidAndAsked()
+	assert.Empty(t, problems, "errors on the console")
+	assert.Empty(t, requests, "the page asks for nothing")
+}
+
+// assertDrawn checks each chart against the figures that it is of.
+func assertDrawn(t *testing.T, o *tab, want pageData) {
+	t.Helper()
+	charts := eval[[]drawn](t, o, inspectScript)
+	require.Len(t, charts, len(want.Charts))
+	for i, got := range charts {
+		c := want.Charts[i]
+		require.Equal(t, c.ID, got.ID)
+		require.Equal(t, 1, got.Svgs, c.ID)
+		assert.Greater(t, got.Box.Width, 200.0, c.ID)
+		assert.Greater(t, got.Box.Height, 80.0, c.ID)
+		assert.Equal(t, "img", got.Role, c.ID)
+		assert.Equal(t, c.Summary(), got.Label, c.ID)
+
+		var names []string
+		spreads := 0
+		for _, p := range c.Points {
+			assert.Contains(t, got.Label, p.Text, c.ID)
+			if !slices.Contains(names, p.Contender) {
+				names = append(names, p.Contender)
+			}
+			if p.Min != nil {
+				spreads++
+			}
+		}
+		assert.Equal(t, spreads, len(got.Whiskers), "%s: whiskers", c.ID)
+		switch c.Kind {
+		case kindBars:
+			assertBars(t, c, got)
+		case kindDots:
+			require.Len(t, got.Dots, len(c.Points), c.ID)
+			assertProportional(t, c.ID, c.Points, func(p point) float64 { return math.Log(p.Value) }, got.Dots, box.middle)
+			assert.Equal(t, names, got.Legend, c.ID)
+		default:
+			assert.Equal(t, len(c.Points), len(got.Dots), "%s: dots", c.ID)
+			assert.Equal(t, len(names), got.Lines, c.ID)
+			assert.Equal(t, names, got.Legend, c.ID)
+		}
+		assert.Equal(t, c.Floor != nil, len(got.Floors) > 0, c.ID)
+	}
+}
+
+func assertBars(t *testing.T, c chart, got drawn) {
+	t.Helper()
+	if !assert.Equal(t, len(c.Points), len(got.Bars), "%s: bars", c.ID) {
+		return
+	}
+	// All lengths are from zero and to the same scale, those of whiskers and of the
+	// floor's line too.
+	longest := 0
+	for i, p := range c.Points {
+		if p.Value > c.Points[longest].Value {
+			longest = i
+		}
+	}
+	scale, zero := got.Bars[longest].Width/c.Points[longest].Value, got.Bars[longest].X
+	if c.Floor != nil {
+		assert.InDelta(t, zero+scale**c.Floor, got.Floors[0].middle(), 2, "%s: floor", c.ID)
+	}
+	whiskers := got.Whiskers
+	for i, p := range c.Points {
+		assert.InDelta(t, scale*p.Value, got.Bars[i].Width, 2, "%s: %s, %s", c.ID, p.Contender, p.Text)
+		if p.Min != nil && len(whiskers) > 0 {
+			assert.InDelta(t, zero+scale**p.Min, whiskers[0].X, 2, "%s: %s, least", c.ID, p.Contender)
+			assert.InDelta(t, scale*(*p.Max-*p.Min), whiskers[0].Width, 2, "%s: %s, most", c.ID, p.Contender)
+			whiskers = whiskers[1:]
+		}
+		figure, _, _ := strings.Cut(p.Text, " (")
+		assert.Equal(t, figure, got.Figures[i], c.ID)
+	}
+}
+
+// assertProportional checks that what is drawn follows the figures in a straight
+// line.
+func assertProportional(t *testing.T, id string, points []point, of func(point) float64, boxes []box, at func(box) float64) {
+	t.Helper()
+	least, most := 0, 0
+	for i, p := range points {
+		if of(p) < of(points[least]) {
+			least = i
+		}
+		if of(p) > of(points[most]) {
+			most = i
+		}
+	}
+	span := of(points[most]) - of(points[least])
+	if span == 0 {
+		return
+	}
+	for i, p := range points {
+		share := (of(p) - of(points[least])) / span
+		want := at(boxes[least]) + share*(at(boxes[most])-at(boxes[least]))
+		assert.InDelta(t, want, at(boxes[i]), 2, "%s: %s, %s", id, p.Contender, p.Text)
+	}
+}
+
+// assertReadable checks contrasts against what WCAG AA wants, and the scheme.
+func assertReadable(t *testing.T, o *tab, v view) {
+	t.Helper()
+	type least struct {
+		Checked int
+		Least   float64
+		Of      string
+	}
+	got := eval[struct {
+		Texts, Marks least
+		Page         float64
+	}](t, o, contrastScript)
+	assert.Greater(t, got.Texts.Checked, 500)
+	assert.Greater(t, got.Marks.Checked, 100)
+	assert.GreaterOrEqual(t, got.Texts.Least, 4.5, "text %q", got.Texts.Of)
+	assert.GreaterOrEqual(t, got.Marks.Least, 3.0, "mark %q", got.Marks.Of)
+	assert.Equal(t, v.scheme == "dark", got.Page < 0.2, "the page's background")
+}
+
+// assertFits checks that nothing has to be scrolled sideways, tables in their
+// frames excepted, and that no text of a chart is cut off.
+func assertFits(t *testing.T, o *tab, v view) {
+	t.Helper()
+	assert.LessOrEqual(t, eval[int64](t, o, `document.documentElement.scrollWidth`), v.width)
+	charts := eval[[]drawn](t, o, inspectScript)
+	for _, c := range charts {
+		assert.Empty(t, c.Outside, "%s: cut off", c.ID)
+		assert.Empty(t, c.Touching, "%s: labels that touch", c.ID)
+	}
+}
+
+// assertTells points at a bar and reads what it says.
+func assertTells(t *testing.T, o *tab, want pageData) {
+	t.Helper()
+	i := slices.IndexFunc(want.Charts, func(c chart) bool { return c.Kind == kindBars })
+	chart := `[data-chart="` + want.Charts[i].ID + `"]`
+	o.do(t, chromedp.ScrollIntoView(chromedp.CSS(chart)))
+	charts := eval[[]drawn](t, o, inspectScript)
+	bar := charts[i].Bars[0]
+	o.do(t, chromedp.MouseEvent("mouseMoved", bar.middle(), bar.Y+bar.Height/2),
+		chromedp.WaitReady(chromedp.CSS(chart+` g[aria-label="tip"] text`)))
+	tip := eval[string](t, o, `document.querySelector('`+chart+` g[aria-label="tip"]').textContent`)
+	assert.Contains(t, tip, want.Charts[i].Points[0].Text)
+}
+
+// assertTables checks that the page tells everything without its charts.
+func assertTables(t *testing.T, o *tab, d document) {
+	t.Helper()
+	frames := eval[int](t, o, `[...document.querySelectorAll("figure")].filter((f) => f.getClientRects().length > 0).length`)
+	assert.Zero(t, frames, "no empty frames")
+	hints := eval[int](t, o, `[...document.querySelectorAll("noscript")].filter((f) => f.innerText.includes("tables")).length`)
+	assert.Equal(t, 1, hints)
+	for _, w := range d.Workloads {
+		for _, table := range tablesOf(w) {
+			rows := eval[[][]string](t, o, `[...document.querySelectorAll('[aria-label="Figures, `+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
+			var want [][]string
+			for _, r := range table.Rows {
+				var cells []string
+				for _, c := range r.Cells {
+					cells = append(cells, strings.TrimSpace(c))
+				}
+				want = append(want, cells)
+			}
+			assert.Equal(t, want, rows, table.Title)
+		}
+	}
+}

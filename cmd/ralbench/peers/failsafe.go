@@ -1,0 +1,56 @@
+package peers
+
+import (
+	"github.com/failsafe-go/failsafe-go/ratelimiter"
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// Failsafe is the bursty rate limiter of github.com/failsafe-go/failsafe-go, for
+// one key, asked by TryAcquirePermit, which its documentation has for use on its
+// own. It keeps no keys; they are kept in an xsync MapOf as those of
+// x/time+xsync, and never given up.
+//
+// It gives its permits anew in each period, which begins with a key's first call,
+// under a mutex: exact by its own design, but around the end of a period it gives
+// two of them, which is more than a bucket gives.
+func Failsafe() bench.Contender {
+	return bench.Contender{
+		Name:  "failsafe+xsync",
+		About: "github.com/failsafe-go/failsafe-go, bursty, one a key in an xsync MapOf",
+		Note:  edge,
+		Exact: true,
+		Needs: keepsAll,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			return &failsafe{limit: s.Limit, keys: xsync.NewMapOf[string, ratelimiter.RateLimiter[any]]()}, nil
+		},
+	}
+}
+
+type failsafe struct {
+	limit bench.Limit
+	keys  *xsync.MapOf[string, ratelimiter.RateLimiter[any]]
+}
+
+// Choke implements bench.Limiter.
+func (f *failsafe) Choke(key string) bool {
+	l, known := f.keys.Load(key)
+	if !known {
+		l, _ = f.keys.LoadOrStore(key, ratelimiter.NewBursty[any](uint(whole(f.limit.Capacity)), window(f.limit)))
+	}
+	return l.TryAcquirePermit()
+}
+
+// ChokeAll implements bench.Limiter.
+func (f *failsafe) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if f.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// Close implements bench.Limiter.
+func (f *failsafe) Close() error { return nil }

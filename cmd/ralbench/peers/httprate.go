@@ -1,0 +1,68 @@
+package peers
+
+import (
+	"net/http"
+
+	"github.com/go-chi/httprate"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// HTTPRate is github.com/go-chi/httprate: NewRateLimiter with its counter in
+// memory, asked by OnLimit, which decides and counts in one step and is what its
+// middleware calls. It wants a request and a response; they are the same for all
+// calls, and the headers that it would write are switched off by its own option,
+// so that little of HTTP is measured.
+//
+// It keeps its keys itself, by their hash, in two maps under two locks: one of
+// this window and one of that before. Whatever is older is forgotten, so that it
+// is never full. The maps keep their room; nothing leaves unless it is asked.
+//
+// It is not exact: what the last window counted is taken to have been spread
+// evenly over it, halves are rounded, and a caller who is held up at the end of a
+// window makes it forget all counts. A window of Limit.Capacity, as long as a
+// bucket takes to drain, is what comes closest.
+func HTTPRate() bench.Contender {
+	return bench.Contender{
+		Name:  "httprate",
+		About: "github.com/go-chi/httprate, its limiter without its middleware",
+		Note:  "estimates a sliding window from two fixed ones; forgets all keys in a race at their end",
+		Needs: keepsAll,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			request, err := http.NewRequest(http.MethodGet, "/", http.NoBody)
+			return &httpRate{
+				limiter: httprate.NewRateLimiter(whole(s.Limit.Capacity), window(s.Limit),
+					httprate.WithResponseHeaders(httprate.ResponseHeaders{})),
+				request: request,
+			}, err
+		},
+	}
+}
+
+type httpRate struct {
+	limiter *httprate.RateLimiter
+	request *http.Request
+}
+
+// Choke implements bench.Limiter.
+func (h *httpRate) Choke(key string) bool { return !h.limiter.OnLimit(nowhere{}, h.request, key) }
+
+// ChokeAll implements bench.Limiter.
+func (h *httpRate) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if h.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// Close implements bench.Limiter.
+func (h *httpRate) Close() error { return nil }
+
+// nowhere is a response that nobody reads. Without headers, nothing is written.
+type nowhere struct{}
+
+func (nowhere) Header() http.Header         { return http.Header{} }
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (nowhere) WriteHeader(int)             {}

@@ -1,0 +1,54 @@
+package peers
+
+import (
+	"github.com/juju/ratelimit"
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// Juju is github.com/juju/ratelimit, a token bucket for one key, asked by
+// TakeAvailable, which is its call that does not wait. It keeps no keys; they are
+// kept in an xsync MapOf as those of x/time+xsync, and never given up.
+//
+// It is exact by design: it counts under a mutex and reads the clock under it.
+// Its limit is a bucket like a bench.Limit, which gains one token in each interval
+// of whole nanoseconds, rounded up, and at its end.
+func Juju() bench.Contender {
+	return bench.Contender{
+		Name:  "juju+xsync",
+		About: "github.com/juju/ratelimit, one a key in an xsync MapOf",
+		Exact: true,
+		Needs: keepsAll,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			return &juju{limit: s.Limit, keys: xsync.NewMapOf[string, *ratelimit.Bucket]()}, nil
+		},
+	}
+}
+
+type juju struct {
+	limit bench.Limit
+	keys  *xsync.MapOf[string, *ratelimit.Bucket]
+}
+
+// Choke implements bench.Limiter.
+func (j *juju) Choke(key string) bool {
+	b, known := j.keys.Load(key)
+	if !known {
+		b, _ = j.keys.LoadOrStore(key, ratelimit.NewBucket(interval(j.limit), j.limit.Capacity))
+	}
+	return b.TakeAvailable(1) == 1
+}
+
+// ChokeAll implements bench.Limiter.
+func (j *juju) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if j.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// Close implements bench.Limiter.
+func (j *juju) Close() error { return nil }

@@ -1,0 +1,224 @@
+package peers
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// open makes a peer's limiter, and closes it when the test ends.
+func open(t *testing.T, c bench.Contender, s bench.Setup) bench.Limiter {
+	t.Helper()
+	if s.MaxKeys == 0 {
+		s.MaxKeys = s.Keys
+	}
+	l, err := c.New(s)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+	return l
+}
+
+// limiting returns all peers that refuse.
+func limiting(t *testing.T) []bench.Contender {
+	var some []bench.Contender
+	for _, c := range All() {
+		if c.Name != Uber().Name {
+			some = append(some, c)
+		}
+	}
+	if server, found := FindRedis(); found {
+		some = append(some, Redis(server))
+	} else {
+		t.Log("no redis-server is installed: redis_rate is left out")
+	}
+	return some
+}
+
+func TestEachPeerPassesABurstAndRefusesWhatFollows(t *testing.T) {
+	limit := bench.Limit{Capacity: 7, Count: 1, Per: time.Hour}
+	for _, c := range limiting(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			l := open(t, c, bench.Setup{Limit: limit, Keys: 3})
+			for i := range 7 {
+				assert.True(t, l.Choke("a"), "call %d", i)
+			}
+			for range 5 {
+				assert.False(t, l.Choke("a"))
+			}
+			assert.True(t, l.Choke("b"), "another key has a limit of its own")
+			assert.Equal(t, 6+7, l.ChokeAll(append(times("b", 20), times("c", 20)...)))
+		})
+	}
+}
+
+func times(key string, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = key
+	}
+	return keys
+}
+
+func TestEachPeerLetsPassAgainWhatDrained(t *testing.T) {
+	// A full bucket drains in half a second. By the time that is over, all may
+	// pass again, whether drop by drop or at once.
+	limit := bench.Limit{Capacity: 5, Count: 20, Per: 2 * time.Second}
+	for _, c := range limiting(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, c, bench.Setup{Limit: limit, Keys: 1})
+			begun := time.Now()
+			passed := int64(l.ChokeAll(times("a", 5)))
+			for time.Since(begun) < 1100*time.Millisecond {
+				if l.Choke("a") {
+					passed++
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+			// A bucket lets 16 pass, windows 15 at their beginnings; on a busy
+			// machine, one of these may be slept through.
+			assert.GreaterOrEqual(t, passed, int64(9))
+			assert.LessOrEqual(t, passed, limit.Most(time.Since(begun)))
+		})
+	}
+}
+
+func TestPeersTakeTheLimitsOfAllWorkloads(t *testing.T) {
+	for _, w := range bench.Standard(1) {
+		if w.Limit == (bench.Limit{}) {
+			w.Limit = bench.Limit{Capacity: 6123, Count: 204_117, Per: time.Second} // such as is found for zipf
+		}
+		for _, c := range limiting(t) {
+			l := open(t, c, bench.Setup{Limit: w.Limit, Keys: 1})
+			asked := min(w.Limit.Capacity, 300)
+			assert.EqualValues(t, asked, l.ChokeAll(times("a", int(asked))), "%s, %s", w.Name, c.Name)
+		}
+	}
+}
+
+func TestNeedsKeepPeersFromWhatTheyCannotDo(t *testing.T) {
+	can := map[string][]string{}
+	for _, w := range bench.Standard(1) {
+		for _, c := range All() {
+			if c.Needs == nil || c.Needs(w) {
+				can[c.Name] = append(can[c.Name], w.Name)
+			}
+		}
+	}
+	assert.Equal(t, []string{"hot-pass"}, can["uber"])
+	assert.Equal(t, bench.Names(bench.Standard(1)), can["throttled"], "it can give up keys")
+	for _, c := range All() {
+		if c.Name != "throttled" {
+			assert.NotContains(t, can[c.Name], "flood-full", c.Name)
+			assert.Contains(t, can[c.Name], "hot-pass", c.Name)
+		}
+	}
+}
+
+func TestPeersSayWhatTheyAre(t *testing.T) {
+	seen := map[string]bool{}
+	inexact := []string{}
+	for _, c := range append(All(), Redis("redis-server")) {
+		assert.False(t, seen[c.Name], c.Name)
+		seen[c.Name] = true
+		assert.NotEmpty(t, c.About, c.Name)
+		assert.LessOrEqual(t, len(c.Name), 15, "%s: the table's column", c.Name)
+		if !c.Exact {
+			inexact = append(inexact, c.Name)
+			assert.NotEmpty(t, c.Note, "%s: why not", c.Name)
+		}
+	}
+	assert.Equal(t, []string{"httprate", "uber"}, inexact)
+	assert.True(t, Redis("").Slow)
+	assert.True(t, Redis("").Elsewhere)
+}
+
+func TestThrottledGivesUpTheLeastRecentlyUsed(t *testing.T) {
+	l := open(t, Throttled(), bench.Setup{Limit: bench.Limit{Capacity: 1, Count: 1, Per: time.Hour}, Keys: 100, MaxKeys: 2})
+	assert.True(t, l.Choke("a"))
+	assert.True(t, l.Choke("b"))
+	assert.False(t, l.Choke("a"))
+	assert.True(t, l.Choke("c"), "in b's place")
+	assert.False(t, l.Choke("a"))
+	assert.True(t, l.Choke("b"), "it was forgotten, and with it that it had its turn")
+}
+
+func TestUberLetsEverybodyPass(t *testing.T) {
+	l := open(t, Uber(), bench.Setup{})
+	begun := time.Now()
+	assert.Equal(t, 10_000, l.ChokeAll(times("a", 10_000)))
+	assert.Less(t, time.Since(begun), 5*time.Second, "without making anybody wait")
+}
+
+// x/time/rate is exact as long as nobody overtakes anybody. With the times of
+// callers who do, more passes than burst + rate × time.
+func TestXTimeGivesTwiceWhenCallersOvertake(t *testing.T) {
+	early := time.Now()
+	late := early.Add(time.Second)
+	l := newXTime(bench.Limit{Capacity: 10, Count: 1, Per: time.Second})
+	passed := 0
+	for range 20 {
+		for _, at := range []time.Time{late, early} { // early had been held up
+			if l.AllowN(at, 1) {
+				passed++
+			}
+		}
+	}
+	assert.Greater(t, passed, 10+1)
+}
+
+// go-limiter gives too few tokens in later intervals if there are many of them.
+func TestGoLimiterMissesTokensOfLaterIntervals(t *testing.T) {
+	limit := bench.Limit{Capacity: 50_000, Count: 50_000, Per: time.Second}
+	l := open(t, GoLimiter(), bench.Setup{Limit: limit, Keys: 1})
+	begun := time.Now()
+	assert.Equal(t, 50_000, l.ChokeAll(times("a", 50_000)))
+	time.Sleep(1100*time.Millisecond - time.Since(begun))
+	passed := l.ChokeAll(times("a", 50_000))
+	// As many as an interval has nanoseconds for each token: 20,000.
+	if time.Since(begun) < 2*time.Second {
+		assert.Equal(t, 20_000, passed)
+	}
+}
+
+func TestPeersForgetIdleKeysIfTheySaySo(t *testing.T) {
+	w := bench.Workload{
+		Name: "memory", Limit: bench.Limit{Capacity: 1, Count: 1000, Per: time.Second}, Draw: bench.Once,
+		Keys: 20_000, Rounds: 1, AuditOnly: true, Memory: true, Idle: 100 * time.Millisecond,
+	}
+	report, err := bench.Run(t.Context(), []bench.Workload{w}, All(), bench.Options{Duration: time.Millisecond, Rounds: 1})
+	require.NoError(t, err)
+	var idle []string
+	for _, r := range report.Workloads[0].Results {
+		assert.Positive(t, r.Memory.BytesPerKey, r.Contender)
+		if r.Memory.Idle > 0 {
+			idle = append(idle, r.Contender)
+			assert.Less(t, r.Memory.IdleShare(), 0.8, r.Contender)
+		}
+	}
+	assert.Equal(t, []string{"go-limiter", "ulule"}, idle)
+}
+
+func TestLimitsForPeers(t *testing.T) {
+	for _, c := range []struct {
+		limit            bench.Limit
+		interval, window time.Duration
+	}{
+		{bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}, time.Millisecond, time.Second},
+		{bench.Limit{Capacity: 10, Count: 3, Per: 10}, 4, 34}, // rounded up
+		{bench.Limit{Capacity: 1, Count: 5, Per: 1}, 1, 1},
+		{bench.Limit{Capacity: math.MaxInt64, Count: 1, Per: time.Hour}, time.Hour, math.MaxInt64},
+	} {
+		name := fmt.Sprintf("%+v", c.limit)
+		assert.Equal(t, c.interval, interval(c.limit), name)
+		assert.Equal(t, c.window, window(c.limit), name)
+	}
+	assert.Equal(t, math.MaxInt, whole(math.MaxInt64))
+	assert.Equal(t, 5, whole(5))
+}

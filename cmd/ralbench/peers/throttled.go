@@ -1,0 +1,78 @@
+package peers
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// Throttled is github.com/throttled/throttled/v2: NewGCRARateLimiterCtx on
+// memstore.NewCtx, asked by RateLimitCtx, as its README has it but for the HTTP
+// around it. The store keeps the keys in a map under a read-write lock if it may
+// have as many as it likes, which is the faster way; where it may have fewer than
+// there are, it is told so and gives up the least recently used.
+//
+// It is exact by design: a key's word is swapped if it is still what it was. When
+// that fails ten times, RateLimitCtx returns an error instead of an answer. That
+// is taken for a no here, as its own HTTP part does, and counted as unavailable.
+//
+// Its limit is a GCRA, which says the same as a bench.Limit, with an interval of
+// whole nanoseconds, which is rounded up. It keeps keys for ever.
+func Throttled() bench.Contender {
+	return bench.Contender{
+		Name:  "throttled",
+		About: "github.com/throttled/throttled/v2, GCRA on its memstore",
+		Note:  "answers with an error, taken for a no, when callers meet too often",
+		Exact: true,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			most := 0
+			if s.MaxKeys < s.Keys {
+				most = s.MaxKeys
+			}
+			store, err := memstore.NewCtx(most)
+			if err != nil {
+				return nil, err
+			}
+			gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
+				MaxRate:  throttled.PerDuration(1, interval(s.Limit)),
+				MaxBurst: whole(s.Limit.Capacity - 1), // beside the first
+			})
+			return &throttledGCRA{gcra: gcra}, err
+		},
+	}
+}
+
+type throttledGCRA struct {
+	gcra   *throttled.GCRARateLimiterCtx
+	errors atomic.Int64
+}
+
+// Choke implements bench.Limiter.
+func (t *throttledGCRA) Choke(key string) bool {
+	limited, _, err := t.gcra.RateLimitCtx(context.Background(), key, 1)
+	if err != nil {
+		t.errors.Add(1)
+		return false
+	}
+	return !limited
+}
+
+// ChokeAll implements bench.Limiter.
+func (t *throttledGCRA) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if t.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// Counts implements bench.Counter.
+func (t *throttledGCRA) Counts() bench.Counts { return bench.Counts{Unavailable: t.errors.Load()} }
+
+// Close implements bench.Limiter.
+func (t *throttledGCRA) Close() error { return nil }
