@@ -57,10 +57,16 @@ func (a *ask) judge(terms *table.Terms, state uint64, now policy.Instant) (uint6
 	}
 	if !a.refund {
 		next, d := p.Take(state, now, a.n, a.patience)
-		if a.atOnce && d.Allowed && d.Wait > 0 {
+		switch {
+		case !a.atOnce:
+		case d.Allowed && d.Wait > 0:
 			retry := d.Wait
 			next, d = p.Take(state, now, 0, 0)
 			d.Allowed, d.RetryAfter = false, retry
+		case !d.Allowed && d.RetryAfter < policy.Never-time.Duration(max(now, 0)):
+			// That is when it could join a queue. It would have to wait there as well.
+			_, then := p.Take(state, now+policy.Instant(d.RetryAfter), a.n, a.patience)
+			d.RetryAfter += then.Wait
 		}
 		return next, d
 	}

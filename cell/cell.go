@@ -151,7 +151,8 @@ func (c *Cell[K]) TakeWith(p policy.Policy, key K, n int64) policy.Decision {
 }
 
 // Peek tells how the key stands. It takes nothing, opens no key, never waits
-// and is not counted. The decision is always Allowed: it asked for nothing.
+// and is not counted. The decision is always Allowed, as it asked for nothing, unless
+// engine.PolicyFor chose a policy of another family.
 func (c *Cell[K]) Peek(key K) policy.Decision {
 	d, _ := c.take(key, &ask{})
 	return d

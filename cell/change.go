@@ -22,9 +22,12 @@ const (
 
 // SetPolicy puts another policy in place of the cell's own, for all keys, from the
 // next call on. The two must be of one family, as their constructors tell. Nothing
-// is forgiven: what a key has used counts under the new policy too. Nobody is locked
-// out for longer than the new policy would lock him out, but for turns promised
-// before, which are kept free. Calls of Wait in line get turns under the new policy.
+// is forgiven: what a key has used counts under the new policy too, up to as much as
+// it can count; a limit that is lowered and raised again has forgotten the rest. Nobody
+// is locked out for longer than the new policy would lock him out, but for turns
+// promised and debts left before, which are kept as the time that they are. Windows of
+// another length count from the change: who changes the length more often than that
+// keeps a busy key full. Calls of Wait in line get turns under the new policy.
 //
 // It returns when the new policy holds. While the writer translates all keys, about
 // a second for a million of them, callers translate those that they come to; a
@@ -34,7 +37,7 @@ const (
 // if it does not run for 15 ms, SetPolicy calls runtime.GC.
 //
 // The error is a *policy.FieldError if the policy is nil or of another family, or
-// if the engine's Config.PolicyFor chooses the limits; otherwise ErrClosed or
+// if the engine's option PolicyFor chooses the limits; otherwise ErrClosed or
 // ErrUnavailable. The old policy holds then.
 func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 	bad := func(value any, want string) error {
@@ -44,7 +47,7 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 		return bad("nil", "a policy, such as policy.Funnel returns")
 	}
 	if c.policyFor != nil {
-		return bad(p, "no policy: Config.PolicyFor chooses them, so let that return another")
+		return bad(p, "none: engine.PolicyFor chooses this engine's limits, so let that return another")
 	}
 	for pause := changePause; ; pause = min(2*pause, mostChangePause) {
 		if terms := c.view.Terms(); !terms.May(p) {

@@ -157,25 +157,38 @@ func group(n int64, claims []Claim) []claimed {
 
 // grabAll takes from each, and from none if one refuses.
 func grabAll(groups []claimed) bool {
-	undo := make([]func(), 0, len(groups))
-	for i := range groups {
-		d, back, without := groups[i].claim.grab(groups[i].n)
-		groups[i].d, groups[i].without = d, without
-		if d.Allowed {
-			undo = append(undo, back)
-			continue
-		}
-		for _, back := range slices.Backward(undo) {
-			back()
-		}
-		for j := range groups {
-			if j != i {
-				groups[j].d, groups[j].without = groups[j].claim.look(groups[j].n), nil
-			}
-		}
-		return false
+	refused := grab(groups)
+	if refused < 0 {
+		return true
 	}
-	return true
+	for i := range groups {
+		if g := &groups[i]; i != refused {
+			g.d, g.without = g.claim.look(g.n), nil
+		}
+	}
+	return false
+}
+
+// grab takes from each, or from none if one refuses, and returns which did; -1 is
+// none.
+func grab(groups []claimed) (refused int) {
+	var undo []func()
+	all := false
+	defer func() { // also if a policy panics
+		for i := len(undo) - 1; !all && i >= 0; i-- {
+			undo[i]()
+		}
+	}()
+	for i := range groups {
+		g := &groups[i]
+		var back func()
+		if g.d, back, g.without = g.claim.grab(g.n); !g.d.Allowed {
+			return i
+		}
+		undo = append(undo, back)
+	}
+	all = true
+	return -1
 }
 
 // bind finds the claim that decided.

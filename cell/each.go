@@ -1,7 +1,6 @@
 package cell
 
 import (
-	"slices"
 	"sync/atomic"
 
 	"github.com/ral-limiter/ral/policy"
@@ -19,60 +18,64 @@ func TakeEach[K comparable](key K, n int64, cells ...*Cell[K]) policy.Decision {
 		return policy.Decision{RetryAfter: policy.Never}
 	}
 	// Looking first keeps a call that is refused from writing, nearly always.
-	passes := true
-	for _, c := range cells {
-		passes = passes && c.look(key, &ask{n: n, atOnce: true}).Allowed
-	}
-	if !passes || n == 0 {
-		all := together{Decision: policy.Decision{Allowed: true}}
-		for _, c := range cells {
-			standing(&all, key, n, c)
-		}
-		return all.Decision
-	}
-
-	var held [MaxEach]Reservation[K]
+	var looked [MaxEach]policy.Decision
 	var without [MaxEach]*atomic.Uint64
-	all := together{Decision: policy.Decision{Allowed: true}}
+	refused := false
 	for i, c := range cells {
-		a := ask{n: n, atOnce: true, exact: true, silent: true}
-		held[i] = c.reserve(key, &a)
-		without[i] = a.without
-		all.add(held[i].Decision)
-		if held[i].Allowed {
-			continue
-		}
-		for _, r := range slices.Backward(held[:i]) {
-			r.Cancel()
-		}
-		// Whoever was faster may have given it back by now: i refused in any case.
-		all := together{Decision: policy.Decision{Allowed: true}}
-		for j := range held[:len(cells)] {
-			if j != i {
-				standing(&all, key, n, cells[j])
+		looked[i] = c.look(key, &ask{n: n, atOnce: true})
+		refused = refused || !looked[i].Allowed
+	}
+	all := together{Decision: policy.Decision{Allowed: true}}
+	if n != 0 && !refused {
+		var held [MaxEach]Reservation[K]
+		at := grabEach(key, n, cells, &held, &without)
+		if at < 0 {
+			for i, c := range cells {
+				all.add(held[i].Decision)
+				c.report(true, without[i])
 			}
+			return all.Decision
 		}
-		c.report(false, without[i])
-		all.add(held[i].Decision)
-		return all.Decision
+		looked[at] = held[at].Decision // somebody was faster
 	}
 	for i, c := range cells {
-		c.report(true, without[i])
+		d := looked[i]
+		switch {
+		case n == 0:
+		case !d.Allowed:
+			c.report(false, without[i])
+		default:
+			// It has taken nothing, but may have to wait by now.
+			then := c.look(key, &ask{n: n, atOnce: true})
+			d = c.look(key, &ask{})
+			d.RetryAfter = then.RetryAfter
+		}
+		all.add(d)
 	}
 	return all.Decision
 }
 
-// standing adds the decision of a cell on a call that took nothing, and counts it if
-// the cell refused it.
-func standing[K comparable](all *together, key K, n int64, c *Cell[K]) {
-	d := c.look(key, &ask{n: n, atOnce: true})
-	switch {
-	case d.Allowed:
-		d = c.look(key, &ask{})
-	case n != 0:
-		c.report(false, nil)
+// grabEach takes from each cell, or from none if one refuses, and returns which did;
+// -1 is none.
+func grabEach[K comparable](
+	key K, n int64, cells []*Cell[K], held *[MaxEach]Reservation[K], without *[MaxEach]*atomic.Uint64,
+) (refused int) {
+	taken, all := 0, false
+	defer func() { // also if a policy panics
+		for ; !all && taken > 0; taken-- {
+			held[taken-1].Cancel()
+		}
+	}()
+	for i, c := range cells {
+		a := ask{n: n, atOnce: true, exact: true, silent: true}
+		held[i] = c.reserve(key, &a)
+		if without[i] = a.without; !held[i].Allowed {
+			return i
+		}
+		taken++
 	}
-	all.add(d)
+	all = true
+	return -1
 }
 
 // together is the decision of several limits on one key.

@@ -253,11 +253,18 @@ func (l *line[K]) takeBack(behind *waiting[K]) {
 // take nothing until resume is called, once.
 func (ls *lines[K]) pause() (resume func()) {
 	ls.paused.Add(1)
+	done := false
+	defer func() {
+		if !done { // a policy panics
+			ls.paused.Add(-1)
+		}
+	}()
 	for i := range ls.shards {
 		if ls.waiting.Load() > 0 {
 			ls.shards[i].pause()
 		}
 	}
+	done = true
 	return func() { ls.paused.Add(-1) }
 }
 

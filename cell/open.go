@@ -17,6 +17,7 @@ func (c *Cell[K]) takeUnfiled(
 	// A key that is not equal to itself would be opened again by every call.
 	recordable := hashed && key == key //nolint:gocritic // false for NaN
 
+	a.lost = !recordable
 	var wait waiter
 	for {
 		if recordable && !c.closed.Load() {
@@ -79,7 +80,7 @@ func (c *Cell[K]) stray(e *table.Entry[K], now policy.Instant) {
 }
 
 // unrecorded answers for a key that has no entry, and counts it in counter too.
-// d is what the limit would tell a key that was never used. A charge that cannot be
+// d is what the limit would tell a key that was never used. retry is a guess. A charge that cannot be
 // recorded is refused in any case: letting it pass would say that it was.
 func (c *Cell[K]) unrecorded(
 	a *ask, d policy.Decision, admit bool, retry time.Duration, counter *atomic.Uint64,
@@ -88,7 +89,7 @@ func (c *Cell[K]) unrecorded(
 		counter.Add(1)
 	}
 	if !admit || a.refund {
-		d = policy.Decision{Limit: d.Limit, RetryAfter: retry}
+		d = policy.Decision{Limit: d.Limit, RetryAfter: min(retry, policy.Never-1)}
 	}
 	return c.count(a, d)
 }

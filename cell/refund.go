@@ -19,8 +19,15 @@ import (
 // Refund cannot know when the units were taken, and trusts that they still count.
 // Where they may not, a Reservation's Cancel does know. It is not counted in the
 // statistics, and exact in Queued mode too.
-func (c *Cell[K]) Refund(key K, n int64) policy.Decision {
-	d, _ := c.take(key, &ask{n: n, refund: true, exact: true})
+//
+// n are units of the cell's own limit, also where they were taken by TakeWith: for
+// those there is RefundWith.
+func (c *Cell[K]) Refund(key K, n int64) policy.Decision { return c.RefundWith(nil, key, n) }
+
+// RefundWith is Refund for units that were taken by TakeWith under p. nil is the
+// cell's own policy; a policy of another family gives nothing back.
+func (c *Cell[K]) RefundWith(p policy.Policy, key K, n int64) policy.Decision {
+	d, _ := c.take(key, &ask{n: n, with: p, refund: true, exact: true})
 	return d
 }
 

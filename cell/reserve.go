@@ -19,8 +19,8 @@ type Reservation[K comparable] struct {
 	taken taken[K]
 }
 
-// Reserve takes n units for the key if they can be used within patience, 0 for at
-// once, and says after what Wait. It is Take for those who can come later, or may
+// Reserve takes n units for the key if they can be used within patience, and says
+// after what Wait. 0 is for at once, but under a policy.Queue for as long as that is. It is Take for those who can come later, or may
 // change their minds: the units are taken now, so that nobody else is promised the
 // same turn. It allocates nothing for a key that is known.
 func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration) Reservation[K] {
@@ -42,8 +42,9 @@ func (c *Cell[K]) reserve(key K, a *ask) Reservation[K] {
 //     is: all of it for limits that count in windows, if the window is still
 //     there; for a funnel what has not drained yet, unless those behind wait for
 //     so much that the bucket might have stood empty before them.
-//   - If the limit was changed by SetPolicy since, the key was given up, or the
-//     policy is not a policy.Refunder, nothing.
+//   - If others took and the policy is not a policy.Refunder, or engine.PolicyFor
+//     chooses the limit, nothing. Nor if the limit was changed by SetPolicy since, or
+//     the key was given up.
 //
 // Calling it again does nothing, nor does it for a refused reservation. Calling it
 // after the turn has come gives back what of it still counts.
@@ -79,11 +80,10 @@ func (r *Reservation[K]) Cancel() {
 // without is the word after the take is undone although it was not the last, or
 // others have given back so many units since.
 func (r *Reservation[K]) without(t taken[K], terms *table.Terms, word uint64, now policy.Instant, undone uint64) uint64 {
-	p := r.with
-	if p == nil {
-		p = terms.Policy
+	if r.with != nil {
+		return word // under a limit of its own: nobody knows under which others took
 	}
-	refunder, ok := p.(policy.Refunder)
+	refunder, ok := terms.Policy.(policy.Refunder)
 	state, alive := terms.State(word)
 	if !ok || !alive || !terms.Current(word) {
 		return word

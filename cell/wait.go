@@ -74,10 +74,10 @@ func (c *Cell[K]) wait(ctx context.Context, key K, a *ask) error {
 		return nil
 	case d.Allowed:
 		return nil
+	case a.lost && 0 < a.n && a.n <= d.Limit:
+		return ErrUnavailable
 	case d.RetryAfter == policy.Never:
 		return never(a.n, d)
-	case a.lost:
-		return ErrUnavailable
 	}
 	a.without = nil
 	return c.queueUp(ctx, key, a)
@@ -139,7 +139,7 @@ func cancelled(ctx context.Context) error {
 	return fmt.Errorf("%w: %w: %w", ErrCancelled, err, cause)
 }
 
-// chosen is the limit that Config.PolicyFor chooses for the key; nil is the cell's
+// chosen is the limit that engine.PolicyFor chooses for the key; nil is the cell's
 // own.
 func (c *Cell[K]) chosen(key K) policy.Policy {
 	if c.policyFor == nil {

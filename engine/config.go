@@ -80,7 +80,8 @@ type Config struct {
 
 	// Clock gives the time by which the engine decides, in nanoseconds from any
 	// beginning: what it says in New becomes instant 1. Where it goes backwards
-	// nobody gains by it, and where it is coarse a refused call may have to wait a
+	// nobody gains by it: a jump forward that is taken back may lock keys out, new ones
+	// too, for as long as it was. Where it is coarse a refused call may have to wait a
 	// tick longer. Any goroutine may call it, at any time, once for a decision on a
 	// known key and twice for one on a new key. The default is package time's
 	// monotonic clock.

@@ -13,7 +13,10 @@ type options[K comparable] struct {
 // PolicyFor gives different limits to different keys: every call asks choose which
 // limit holds for its key. nil is Config.Policy; others must be of its family, and
 // are treated as by [cell.Cell.TakeWith], so that a key's limit may change at any
-// time.
+// time. Of one family are any two Funnels, Queues or Bursties; fixed windows, sliding
+// windows and AtMosts of the same period; and a WarmingUp only with its equals. So
+// 100 an hour for some and 10 a second for others takes Funnels, or two engines. Any
+// other policy refuses every call with policy.Never, and looks too.
 //
 // choose runs on the goroutine of each call, so it should be fast, and must be safe
 // for concurrent use; it should return policies that were made beforehand. An engine

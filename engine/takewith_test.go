@@ -196,3 +196,20 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	_, err = New(config, Option[int](nil))
 	assert.EqualError(t, err, "ral: engine.New: more is nil, want an option, such as PolicyFor returns")
 }
+
+// What was taken under a limit that came with the call is given back under it.
+func TestRefundWith(t *testing.T) {
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
+	fast := funnel(100_000, 1000, time.Second)
+	require.True(t, e.Take("key", 10).Allowed)
+	for range 5 {
+		require.True(t, e.TakeWith(fast, "key", 10).Allowed)
+		assert.True(t, e.RefundWith(fast, "key", 10).Allowed)
+		assert.False(t, e.Choke("key"), "ten units of 1 ms came back, not of a second")
+	}
+	assert.Equal(t, 10*time.Second, e.Peek("key").ResetAfter)
+	other := policy.Must(policy.FixedWindow(10, time.Second))
+	assert.False(t, e.RefundWith(other, "key", 10).Allowed)
+	assert.Equal(t, 10*time.Second, e.Peek("key").ResetAfter)
+}

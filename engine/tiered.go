@@ -53,12 +53,16 @@ func (t *Tiered[K]) Take(key K, n int64) policy.Decision { return cell.TakeEach(
 // Peek tells how the key stands, under all limits together.
 func (t *Tiered[K]) Peek(key K) policy.Decision { return t.Take(key, 0) }
 
-// Refund gives n units back to the key, under every limit: see cell.Cell.Refund.
+// Refund gives n units back to the key, under every limit: see cell.Cell.Refund. The
+// decision is Allowed if all recorded it.
 func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
+	all := true
 	for _, c := range t.cells {
-		c.Refund(key, n)
+		all = c.Refund(key, n).Allowed && all
 	}
-	return t.Peek(key)
+	d := t.Peek(key)
+	d.Allowed = all
+	return d
 }
 
 // Reset forgets what the key has used, under every limit, and tells whether there

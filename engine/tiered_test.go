@@ -138,3 +138,85 @@ func TestTiersCloseAndHealth(t *testing.T) {
 	assert.False(t, tiers.Choke("key"))
 	require.NoError(t, tiers.Close())
 }
+
+// What drains while a call is being refused is not given to it: every yes is recorded,
+// also if each look at the clock finds it later.
+func TestTiersRecordEveryYesWhileTheClockRuns(t *testing.T) {
+	clock := newHandClock()
+	running := func() policy.Instant {
+		clock.Advance(600 * time.Millisecond)
+		return clock.Now()
+	}
+	tiers := openTiered[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: running}, funnel(1000, 1, time.Hour))
+	admitted := int64(0)
+	for range 300 {
+		if tiers.Choke("key") {
+			admitted++
+		}
+	}
+	require.Positive(t, admitted)
+	for _, e := range tiers.Engines() {
+		assert.EqualValues(t, admitted, e.Stats().Admitted)
+	}
+	assert.Equal(t, 1000-admitted, tiers.Engines()[1].Peek("key").Remaining)
+}
+
+// A refund says whether all tiers recorded it.
+func TestTiersRefundSaysWhetherItWasRecorded(t *testing.T) {
+	tiers := openTiered[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 1, WhenFull: RefuseNew}, funnel(10, 1, time.Hour))
+	require.True(t, tiers.Choke("a"))
+	assert.True(t, tiers.Refund("a", 1).Allowed)
+	assert.False(t, tiers.Refund("b", -5).Allowed)
+}
+
+// All would pass after RetryAfter, also those who would have to queue then.
+func TestTogetherWithAFullQueue(t *testing.T) {
+	clock := newHandClock()
+	p := policy.Must(policy.Queue(2, 1, time.Second))
+	e := open[string](t, Config{Policy: p, Clock: clock.Now})
+	tiers := openTiered[string](t, Config{Policy: p, Clock: clock.Now}, funnel(100, 1, time.Hour))
+	e.Take("key", 3)
+	tiers.Engines()[0].Take("key", 3)
+	out := cell.TakeAll(1, e.Claim("key"))
+	d := tiers.Take("key", 1)
+	assert.Equal(t, 3*time.Second, out.RetryAfter)
+	assert.Equal(t, 3*time.Second, d.RetryAfter)
+	clock.Advance(3*time.Second - 1)
+	assert.False(t, cell.TakeAll(1, e.Claim("key")).Allowed)
+	assert.False(t, tiers.Choke("key"))
+	clock.Advance(1)
+	assert.True(t, cell.TakeAll(1, e.Claim("key")).Allowed)
+	assert.True(t, tiers.Choke("key"))
+}
+
+// A policy that panics for one key leaves nothing taken from the others.
+func TestTogetherWithAPanic(t *testing.T) {
+	armed := false
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
+	bad := open[string](t, Config{Policy: panicking{funnel(10, 1, time.Hour), &armed}})
+	bad.Take("key", 1)
+	e.Take("key", 1)
+	armed = true
+	assert.Panics(t, func() { cell.TakeAll(3, e.Claim("key"), bad.Claim("key")) })
+	assert.Panics(t, func() { cell.TakeEach("key", 3, e.Cell, bad.Cell) })
+	armed = false
+	assert.EqualValues(t, 9, e.Peek("key").Remaining)
+	assert.EqualValues(t, 9, bad.Peek("key").Remaining)
+}
+
+// panicking panics in every other take of three units, so that looking succeeds.
+type panicking struct {
+	policy.Policy
+	armed *bool
+}
+
+var panickingLooks int
+
+func (p panicking) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if *p.armed && n == 3 {
+		if panickingLooks++; panickingLooks%2 == 0 {
+			panic("policy")
+		}
+	}
+	return p.Policy.Take(word, now, n, patience)
+}

@@ -80,18 +80,19 @@ const endAtMost = Instant(lastingTime)
 // after the epoch, and patience beyond 9 years counts as 9.
 //
 // Units are given back to the latest part first, and then to earlier ones as long
-// as they count. That undoes a take that was just made. It is for units that were
-// taken and came to nothing: given back for others than those, they would let a part
-// have more than it should for a while. Cancel is exact, as it knows the part. It
+// as they count. That undoes a take that was just made. A refund of units of an
+// earlier part lets the latest have as many more while those of others in it still
+// count: where units may be older, use Reserve and Cancel. Cancel is exact, as it knows the part. It
 // gives back all that the take took as long as that part counts, unless a limit that
 // cuts time more coarsely has rewritten the word. A debt, which may reach what a
 // count can hold, lies in the current part and leaves with it.
 //
 // All AtMosts are of one family. Where another limit comes with a call (TakeWith) it
 // must be of the same per. A key that is in use stays cut as it is, as far as its
-// counts go, and the promise is kept for each call at its own limit. Where another
-// one takes over for good (SetPolicy), all that counts at that instant, up to the
-// limit, counts as taken then or, if turns are promised, when the last of those is.
+// counts go, and the promise is kept for each call at its own limit. So it does where
+// another one of the same per takes over for good (SetPolicy); of another per, all
+// that counts at that instant, up to the limit, counts as taken then or, if turns are
+// promised, when the last of those is.
 func AtMost(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("AtMost", limit, per, shortestAtMost); err != nil {
 		return nil, err
@@ -314,7 +315,7 @@ func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
-	if old.per == a.per && a.split(word).cut == a.own {
+	if a.Reads(old) {
 		return word, true
 	}
 	t := clamped(now, endAtMost)

@@ -43,7 +43,8 @@ type funnel struct {
 //
 // All funnels are of one family. Where another limit comes with a call
 // (TakeWith), the time that the key still needed to drain is carried over, as in
-// redis-cell; where another limit takes over for good (SetPolicy), the units are.
+// redis-cell: limits that alternate share time, not units, so that at once they may
+// admit the sum of their capacities, and in the long run the fastest of their rates; where another limit takes over for good (SetPolicy), the units are.
 func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 1 {
 		return nil, &FieldError{Of: "Funnel", Field: "capacity", Value: capacity, Want: "1 or more"}
