@@ -103,7 +103,7 @@ func (c *Cell[K]) Choke(key K) bool {
 			terms := c.view.Terms()
 			word := e.Word()
 			state := word ^ terms.Mark
-			if state-1 >= policy.MaxWord || terms.Choker == nil || c.view.Terms() != terms {
+			if state-1 >= policy.MaxWord || terms.Choker == nil {
 				break // not used yet, of other terms, or dead: evicted while we looked
 			}
 			next, allowed := terms.Choker.Choke(state, now)

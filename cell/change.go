@@ -33,8 +33,9 @@ const (
 // a second for a million of them, callers translate those that they come to; a
 // full table then makes no room for new keys, which are answered as for an
 // unavailable table, and another SetPolicy waits. It also waits until no call is
-// under way that began before this one, which the garbage collector has to find out:
-// if it does not run for 15 ms, SetPolicy calls runtime.GC.
+// under way that began before the last change was over, which the garbage collector
+// has to find out: if it does not run by itself within some milliseconds, SetPolicy
+// calls runtime.GC, up to four times a second for as long as it takes.
 //
 // The error is a *policy.FieldError if the policy is nil or of another family, or
 // if the engine's option PolicyFor chooses the limits; otherwise ErrClosed or
@@ -61,8 +62,11 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 			runtime.GC()
 		}
 		if c.closed.Load() || !c.writing() {
-			if err := c.gone(); err == ErrClosed || !c.view.Terms().By(change) {
-				return err
+			switch {
+			case c.closed.Load():
+				return ErrClosed
+			case !c.view.Terms().By(change):
+				return ErrUnavailable
 			}
 			return nil // made by a writer that died before it could say so
 		}
@@ -94,12 +98,4 @@ func (c *Cell[K]) change(change *table.Change) table.ChangeResult {
 			}
 		}
 	}
-}
-
-// gone says why there is no writer.
-func (c *Cell[K]) gone() error {
-	if c.closed.Load() {
-		return ErrClosed
-	}
-	return ErrUnavailable
 }

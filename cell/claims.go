@@ -62,7 +62,8 @@ func (c claim[K]) count(allowed bool, without *atomic.Uint64) {
 
 // Outcome is the answer of TakeAll.
 type Outcome struct {
-	// Allowed tells whether all claims were met. Otherwise nothing was taken.
+	// Allowed tells whether all claims were met. Otherwise nothing was taken, or it
+	// was given back: see TakeAll.
 	Allowed bool
 	// RetryAfter is 0 if Allowed. Otherwise all claims would be met after this
 	// long, if nobody else takes; policy.Never if one never will.
@@ -76,9 +77,12 @@ type Outcome struct {
 }
 
 // TakeAll takes n units from every claim or from none: by address and by user and
-// from everybody together. No limit is ever exceeded, not for a moment; what had
-// been taken when another claim was refused is given back, so that a call which
-// comes in between may be refused by a limit that has room a moment later.
+// from everybody together. No limit is ever exceeded, not for a moment. It looks first,
+// so that nearly always nothing is taken by a call that is refused; if somebody else
+// is faster in between, what had been taken is given back as by Reservation.Cancel: a
+// call which comes at that moment may be refused by a limit that has room the next,
+// and a policy.Queue or WarmingUp behind which somebody came keeps what it cannot give
+// back.
 //
 // A claim that stands twice is charged twice. Without claims the call is allowed.
 // n == 0 looks without taking; n < 0, and n above a limit, are refused with

@@ -54,6 +54,8 @@ func (c *Cell[K]) Reset(key K) bool {
 			done := e.Advance(word, terms.Mark)
 			runtime.KeepAlive(terms)
 			if done {
+				// Once more, for who took and gave back in between.
+				e.Undo(everything)
 				return used
 			}
 		}

@@ -37,8 +37,8 @@ const (
 //
 // n == 0 never waits. A key that cannot be recorded, now or later, does not wait
 // either: WhenUnavailable decides between nil and ErrUnavailable. A new key waits for
-// room in a full table: up to the open timeout without regard to the context, and
-// from then on in line, except under AdmitNew. What Refund, Reset or a cancelled
+// room in a full table up to the open timeout, without regard to the context; then it
+// passes unrecorded where the configuration says so, and else waits on in line. What Refund, Reset or a cancelled
 // Reservation give back does not bring forward the turn of a call that has taken.
 // Turns go by package time also where Config.Clock is set: it
 // should run as fast.
@@ -59,7 +59,7 @@ func (c *Cell[K]) wait(ctx context.Context, key K, a *ask) error {
 		return ErrClosed
 	}
 	a.with = c.chosen(key)
-	d := policy.Decision{}
+	var d policy.Decision
 	if !c.lines.has(c, key) {
 		d, _ = c.take(key, a) // nobody waits
 	} else {

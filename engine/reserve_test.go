@@ -439,3 +439,23 @@ func TestReserveWhatCannotBeRecorded(t *testing.T) {
 		})
 	}
 }
+
+// A reservation from before a reset gives nothing back, under a limit that counts in
+// windows neither: what counts now is others'.
+func TestCancelAfterResetGivesNothingBack(t *testing.T) {
+	for _, p := range []policy.Policy{
+		funnel(10, 1, time.Hour),
+		policy.Must(policy.FixedWindow(10, time.Hour)),
+		policy.Must(policy.SlidingWindow(10, time.Hour)),
+		policy.Must(policy.AtMost(10, time.Hour)),
+	} {
+		clock := newHandClock()
+		e := open[string](t, Config{Policy: p, Clock: clock.Now})
+		r := e.Reserve("key", 4, 0)
+		require.True(t, r.Allowed)
+		require.True(t, e.Reset("key"))
+		require.True(t, e.Take("key", 10).Allowed)
+		r.Cancel()
+		assert.Zero(t, e.Peek("key").Remaining, "%v", p)
+	}
+}

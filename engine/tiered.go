@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
@@ -9,7 +10,7 @@ import (
 
 // Tiered holds several limits on each key at once, such as 10 a second and 1,000 an
 // hour: a call passes if all of them let it pass, and then counts for all; a refused
-// one counts for none. Call NewTiered to make one. Its methods may be called by any
+// one counts for none, as with cell.TakeAll. Call NewTiered to make one. Its methods may be called by any
 // number of goroutines.
 //
 // Each limit has an engine of its own, so that a key costs as much as one in each.
@@ -28,11 +29,17 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 	t := &Tiered[K]{}
 	for i := -1; i < len(further); i++ {
 		if i >= 0 {
-			config.Policy = further[i]
+			if config.Policy = further[i]; !policy.Given(config.Policy) {
+				_ = t.Close() // nobody has used it
+				return nil, &policy.FieldError{
+					Of: "engine.NewTiered", Field: fmt.Sprintf("further[%d]", i), Value: "nil", Want: "a policy, such as policy.Funnel returns",
+				}
+			}
 		}
 		e, err := New[K](config)
 		if err != nil {
-			return nil, errors.Join(err, t.Close())
+			_ = t.Close()
+			return nil, err
 		}
 		t.engines = append(t.engines, e)
 		t.cells = append(t.cells, e.Cell)

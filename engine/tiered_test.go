@@ -117,7 +117,7 @@ func TestTiersRefuseBadConfiguration(t *testing.T) {
 	var field *policy.FieldError
 	_, err := NewTiered[string](Config{Policy: funnel(1, 1, 1)}, nil)
 	require.ErrorAs(t, err, &field)
-	assert.Equal(t, "Policy", field.Field)
+	assert.Equal(t, "further[0]", field.Field)
 	_, err = NewTiered[string](Config{})
 	require.ErrorAs(t, err, &field)
 	assert.Equal(t, "Policy", field.Field)

@@ -32,7 +32,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 		"Cancel":                func() { refunder.Cancel(full, full, 0, now, 3, 0) },
 		"Reads":                 func() { relative.Reads(other) },
 		"Carry":                 func() { relative.Carry(other, full, now) },
-		"RedisCell":             func() { policy.Decision{Limit: 1}.RedisCell() },
+		"RedisCell":             func() { _ = policy.Decision{Limit: 1}.RedisCell() },
 	} {
 		assert.Zero(t, testing.AllocsPerRun(100, call), name)
 	}

@@ -94,7 +94,7 @@ func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration)
 		return word, f.describe(debt, Decision{RetryAfter: Never})
 	}
 	if debt > reach {
-		return word, f.describe(debt, Decision{RetryAfter: nanosUp(debt - reach)})
+		return word, f.describe(debt, Decision{RetryAfter: retryAt(drained-reach, t, f.end)})
 	}
 	d := Decision{Allowed: true}
 	if debt > room {

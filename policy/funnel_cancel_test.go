@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func (h *history) take(now policy.Instant, n int64) *history {
 	after := *h
 	after.word = next
 	start := max(int64(now)*16, int64(next)-h.depth)
-	after.takes = append(h.takes[:len(h.takes):len(h.takes)], taking{n, start})
+	after.takes = slices.Concat(h.takes, []taking{{n, start}})
 	return &after
 }
 
@@ -121,7 +122,7 @@ func TestCancelGivesBackAllThatItMay(t *testing.T) {
 	} {
 		p := policy.Must(policy.Funnel(l.capacity, l.count, l.per))
 		t.Run(fmt.Sprint(p), func(t *testing.T) {
-			interval := int64(sixteenths(unitTime(l.count, l.per)).Int64())
+			interval := sixteenths(unitTime(l.count, l.per)).Int64()
 			c := cancellations{
 				t: t, p: p, capacity: l.capacity, exact: l.exact,
 				worst: map[cancellation]int64{},

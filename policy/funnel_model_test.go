@@ -77,6 +77,9 @@ func (b *bucket) take(now policy.Instant, n int64, patience time.Duration) polic
 			d.RetryAfter = policy.Never // later than any word can say
 		case late.Cmp(willing) > 0:
 			d.RetryAfter = ceil(sub(late, willing))
+			if d.RetryAfter > time.Duration(b.end-held(now, b.end)) {
+				d.RetryAfter = policy.Never // time stands still before
+			}
 		default:
 			d.Allowed, d.Wait = true, ceil(late)
 			b.empty, b.start, level = empty, add(at, late), poured

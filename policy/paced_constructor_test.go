@@ -191,9 +191,7 @@ func TestPacedAccepts(t *testing.T) {
 // FuzzQueueConstructor and FuzzBurstyConstructor ask for any limit at all. It is
 // refused, with an error that helps, or it is kept: see kept.
 func FuzzQueueConstructor(f *testing.F) {
-	fuzzPaced(f, "Queue", "capacity", func(units, count int64, per time.Duration) (policy.Policy, error) {
-		return policy.Queue(units, count, per)
-	})
+	fuzzPaced(f, "Queue", "capacity", policy.Queue)
 }
 
 func FuzzBurstyConstructor(f *testing.F) {

@@ -165,7 +165,7 @@ func (s *script) next(last action, d policy.Decision) (action, bool) {
 	if s.rng != nil {
 		// Most random instants lead nowhere, as does what can never be had.
 		if code&whenMask == jumpN && s.rng.UintN(8) > 0 {
-			code = code&^whenMask | stay
+			code &^= whenMask // stay
 		}
 		if what := code & whatMask; (what == tooMany || what == most || what == negative) && s.rng.UintN(6) > 0 {
 			code ^= tooMany // one, look or someN

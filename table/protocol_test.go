@@ -341,6 +341,13 @@ func (w *world) known(key string) *Entry[string] {
 	return e
 }
 
+// unused opens a key and files it, without a take, before the processes begin.
+func (w *world) unused(key string) {
+	e, _ := w.table.View().Open(w.table.hash(key), key)
+	w.table.File(e, w.now)
+	w.seen = append(w.seen, e)
+}
+
 // tallied is what a scenario begins with in which the policy changes.
 func (w *world) tallied() {
 	w.tallies, w.holds, w.hands = true, 1, map[*process]*Terms{}

@@ -201,6 +201,14 @@ var scenarios = []scenario{
 		w.changer(2, 3)
 		w.want = 2
 	}},
+	// A word that looks the same under every policy.
+	{"the policy changes twice while one takes from a key that nobody used", 2, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.unused("a")
+		w.caller("a")
+		w.changer(2, 3)
+		w.want = 1
+	}},
 	{"the policy changes twice while one opens a key", 2, 2, sameSlot, func(w *world) {
 		w.tallied()
 		w.caller("a")

@@ -107,8 +107,9 @@ type Table[K comparable] struct {
 	pending []*Entry[K]
 	// changing is set from a change of policy until all words are the new one's.
 	changing bool
-	// before are the terms before the present ones, as long as anybody holds them.
-	before weak.Pointer[Terms]
+	// before are the terms before the last change, and during those by which words
+	// were read until all had been translated, as long as anybody holds them.
+	before, during weak.Pointer[Terms]
 	// crowded is set when a caller found the table full, until it is not nearly
 	// so any more: room is made ahead of need then.
 	crowded bool

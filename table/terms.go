@@ -15,15 +15,16 @@ const odd = 1 << 63
 // those that its predecessor left. They never change; a change of policy makes new
 // ones. Any number of goroutines may use them.
 //
-// Whoever reads a word takes the terms before it, makes sure after it that they are
-// still the same, and keeps them alive until he has advanced the word: see View.Read.
+// Whoever reads a word takes the terms before it, makes sure after it that it is one
+// of theirs or that they are still the same, and keeps them alive until he has advanced
+// the word: see View.Read.
 // The word was then left under these terms or the ones before. Should they be
-// replaced before he is done, his swap fails as soon as the writer has come to the
-// entry: it flips the odd bit of every word before the policy can be replaced again.
+// replaced before he is done, his swap fails once the writer has come to the entry:
+// it flips the odd bit of every word before the policy can be replaced again.
 //
-// The next replacement but one gives the bit its old value back, and the word may be
-// what it was. So that one waits until nobody holds the terms any more who took them
-// before the first: the garbage collector tells. Do not keep terms in a structure,
+// The replacement after that gives the bit its old value back, and the word may be
+// what it was. So it waits until nobody holds terms any more that were taken before
+// the first was over: the garbage collector tells. Do not keep terms in a structure,
 // nor on the stack of a goroutine that waits.
 type Terms struct {
 	Policy policy.Policy
@@ -153,12 +154,28 @@ func (t *Table[K]) Change(c *Change) {
 	c.give(ChangeMade)
 }
 
-// held tells whether anybody may still hold the terms before the present ones.
+// changed ends a change: all words are those of the present policy. From here on
+// callers take terms that have nothing to do with the policy before, so that it can
+// be told who may still hold a word of it.
+func (t *Table[K]) changed() {
+	t.between("changed: all words")
+	if now := t.terms.Load(); now.before != nil { // else a writer died of the rest
+		settled := *now
+		settled.before = nil
+		t.during = weak.Make(now)
+		t.terms.Store(&settled)
+	}
+	t.fault("change: over")
+	t.changing = false
+}
+
+// held tells whether anybody may still hold a word that was left before the present
+// policy: he took his terms before the last change was over.
 func (t *Table[K]) held() bool {
 	if t.holders != nil {
 		return t.holders()
 	}
-	return t.before.Value() != nil
+	return t.before.Value() != nil || t.during.Value() != nil
 }
 
 // Read returns an entry's word together with the terms by which it is to be read.
@@ -169,7 +186,7 @@ func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
 		v.t.between("read: the terms")
 		word = e.word.Load()
 		v.t.between("read: the word")
-		if v.t.terms.Load() == terms {
+		if terms.Current(word) || v.t.terms.Load() == terms {
 			return word, terms
 		}
 	}
@@ -181,7 +198,7 @@ func (t *Table[K]) renew(e *Entry[K]) {
 		word := e.word.Load()
 		terms := t.terms.Load()
 		state, alive := terms.State(word)
-		if !alive || word == tentative || terms.Current(word) {
+		if !alive || terms.Current(word) {
 			return
 		}
 		t.between("renew: judged")

@@ -18,7 +18,7 @@ func Points() []string {
 		"sweep: begin", "sweep: refiled",
 		"evict: dead", "evict: gone",
 		"room: begin", "take: begin", "take: done",
-		"change: begin", "change: made", "adopt: begin", "recover: begin", "recover: shard", "recover: some",
+		"change: begin", "change: made", "change: over", "adopt: begin", "recover: begin", "recover: shard", "recover: some",
 	}
 }
 
@@ -88,8 +88,8 @@ func (t *Table[K]) Settle(now policy.Instant) {
 	if !t.recovered() {
 		t.reindex()
 	}
-	if t.adopted == len(t.nursery) && t.recovered() {
-		t.changing = false
+	if t.changing && t.adopted == len(t.nursery) && t.recovered() {
+		t.changed()
 	}
 }
 
