@@ -131,7 +131,11 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K]) error {
 		if d.RetryAfter == policy.Never {
 			return never(w.n, d)
 		}
-		return fmt.Errorf("%w: %v has no room for more", ErrCrowded, terms.Policy)
+		p := w.with
+		if p == nil {
+			p = terms.Policy
+		}
+		return fmt.Errorf("%w: %v has no room for more", ErrCrowded, p)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := time.Until(deadline); d.Wait > left {

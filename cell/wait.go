@@ -127,6 +127,9 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask) error {
 }
 
 func never(n int64, d policy.Decision) error {
+	if d.Limit == 0 {
+		return fmt.Errorf("%w: engine.PolicyFor chose a policy of another family for this key", ErrNever)
+	}
 	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)
 }
 

@@ -156,6 +156,7 @@ func TestPolicyFor(t *testing.T) {
 			assert.False(t, cell.TakeAll(1, e.Claim("strange")).Allowed)
 			assert.ErrorIs(t, e.Wait(t.Context(), "gold", 9), cell.ErrNever)
 			assert.ErrorIs(t, e.Wait(t.Context(), "strange", 1), cell.ErrNever)
+			assert.ErrorContains(t, e.Wait(t.Context(), "strange", 1), "another family")
 			assert.NoError(t, e.Wait(t.Context(), "strange", 0))
 
 			// The choice may change at any time, while calls wait too.
