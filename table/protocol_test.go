@@ -415,9 +415,9 @@ func (w *world) eachTally() string {
 			w.last = append(w.last, 0)
 		}
 		word := e.Word()
-		switch {
-		case word == tentative:
-		case word == tombstone:
+		switch word {
+		case tentative:
+		case tombstone:
 			// Nobody but the evicting writer kills who was used.
 			if fresh := policy.Instant(w.last[i]&(1<<tallyCount-1)) * second; fresh > w.now {
 				return fmt.Sprintf("key %s was evicted %v too early", e.key, time.Duration(fresh-w.now))

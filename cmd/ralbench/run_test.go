@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func TestRunOfAllWorkloads(t *testing.T) {
 
 func TestRunOfAllPeersAndSomeValuesOfGOMAXPROCS(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	args := append(quick, "-peers", "all", "-cpu", "1,2", "-rounds", "1", "-workloads", "hot-pass,flood-full,memory", "-json")
+	args := slices.Concat(quick, []string{"-peers", "all", "-cpu", "1,2", "-rounds", "1", "-workloads", "hot-pass,flood-full,memory", "-json"})
 	require.Equal(t, exitOK, run(t.Context(), args, &stdout, &stderr), stderr.String())
 	var d document
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &d))
