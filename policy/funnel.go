@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -115,15 +114,7 @@ func (f *funnel) describe(debt uint64, d Decision) Decision {
 
 // Refund implements [Refunder]. What is charged beyond the capacity is a debt.
 func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
-	t := ticks(now, f.end)
-	if n < 0 {
-		drained := max(word, t)
-		return drained + timesUp(-max(n, -math.MaxInt64), f.interval, MaxWord-drained)
-	}
-	if word <= t {
-		return word // nothing is owed
-	}
-	return word - timesUp(n, f.interval, word-t)
+	return f.refund(word, ticks(now, f.end), n)
 }
 
 // Cancel implements [Refunder].

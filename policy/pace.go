@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"time"
 )
@@ -137,4 +138,18 @@ func (p pace) lowest(taken, gone, at uint64, n int64) uint64 {
 	}
 	alone := at + timesUp(n, p.interval, MaxWord-at)
 	return max(taken-min(gone, taken), min(alone, taken))
+}
+
+// refund brings forward the tick at which all that was taken will have drained, to t
+// at the most, by what n units take; a charge, n < 0, puts it off as far as a word
+// goes.
+func (p pace) refund(word, t uint64, n int64) uint64 {
+	if n < 0 {
+		drained := max(word, t)
+		return drained + timesUp(-max(n, -math.MaxInt64), p.interval, MaxWord-drained)
+	}
+	if word <= t {
+		return word // nothing is owed
+	}
+	return word - timesUp(n, p.interval, word-t)
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -127,15 +126,7 @@ func (q *queue) describe(debt uint64, d Decision) Decision {
 
 // Refund implements [Refunder].
 func (q *queue) Refund(word uint64, now Instant, n int64) uint64 {
-	t := ticks(now, q.end)
-	if n < 0 {
-		turn := max(word, t)
-		return turn + timesUp(-max(n, -math.MaxInt64), q.interval, MaxWord-turn)
-	}
-	if word <= t {
-		return word // nobody waits
-	}
-	return word - timesUp(n, q.interval, word-t)
+	return q.refund(word, ticks(now, q.end), n)
 }
 
 // Cancel implements [Refunder].
