@@ -42,6 +42,8 @@ func (c *Cell[K]) reserve(key K, a *ask) Reservation[K] {
 //     is: all of it for limits that count in windows, if the window is still
 //     there; for a funnel what has not drained yet, unless those behind wait for
 //     so much that the bucket might have stood empty before them.
+//     A call that is held up while very many others give back may get less, as nobody
+//     knows then where its units were.
 //   - If others took and the policy is not a policy.Refunder, or engine.PolicyFor
 //     chooses the limit, nothing. Nor if the limit was changed by SetPolicy since, or
 //     the key was given up.
