@@ -44,7 +44,7 @@ func (l Limit) MostDuring(windows ...Window) int64 {
 		return 0
 	}
 	var length time.Duration
-	full := l.refill()
+	full := l.Refill()
 	for i, w := range windows {
 		length += w.End - w.Start
 		if i > 0 {
@@ -54,8 +54,8 @@ func (l Limit) MostDuring(windows ...Window) int64 {
 	return l.Most(length)
 }
 
-// refill returns how long a full bucket takes to drain, rounded up.
-func (l Limit) refill() time.Duration {
+// Refill returns how long a full bucket takes to drain, rounded up.
+func (l Limit) Refill() time.Duration {
 	hi, lo := bits.Mul64(uint64(l.Capacity), uint64(l.Per))
 	if hi >= uint64(l.Count) {
 		return math.MaxInt64

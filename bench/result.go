@@ -106,7 +106,11 @@ type Pass struct {
 	lost time.Duration // to others
 }
 
-func (p Pass) nsPerOp() float64 { return float64(p.CPU) / float64(max(p.Calls, 1)) }
+// OpsPerSecond counts the calls of all callers together, by the clock.
+func (p Pass) OpsPerSecond() float64 { return float64(p.Calls) / max(p.Elapsed.Seconds(), 1e-9) }
+
+// NsPerOp is the processor time that a call takes.
+func (p Pass) NsPerOp() float64 { return float64(p.CPU) / float64(max(p.Calls, 1)) }
 
 // summarize fills in what follows from the rounds.
 func (r *Result) summarize() {
@@ -117,8 +121,8 @@ func (r *Result) summarize() {
 		}
 		return SpreadOf(values)
 	}
-	r.OpsPerSecond = over(func(p Pass) float64 { return float64(p.Calls) / max(p.Elapsed.Seconds(), 1e-9) })
-	r.NsPerOp = over(Pass.nsPerOp)
+	r.OpsPerSecond = over(Pass.OpsPerSecond)
+	r.NsPerOp = over(Pass.NsPerOp)
 	r.CPUs = over(func(p Pass) float64 { return float64(p.CPU) / float64(max(p.Elapsed, 1)) })
 	r.AllocsPerOp = over(func(p Pass) float64 { return float64(p.Allocs) / float64(max(p.Calls, 1)) })
 	r.BytesPerOp = over(func(p Pass) float64 { return float64(p.Bytes) / float64(max(p.Calls, 1)) })
@@ -150,7 +154,7 @@ func (w *WorkloadReport) compare() {
 		r := &w.Results[i]
 		var ratios []float64
 		for j := range min(len(r.Rounds), len(floor.Rounds)) {
-			r.Rounds[j].OfFloor = r.Rounds[j].nsPerOp() / max(floor.Rounds[j].nsPerOp(), 1e-3)
+			r.Rounds[j].OfFloor = r.Rounds[j].NsPerOp() / max(floor.Rounds[j].NsPerOp(), 1e-3)
 			ratios = append(ratios, r.Rounds[j].OfFloor)
 		}
 		if len(ratios) > 0 {

@@ -172,19 +172,24 @@ func (c *Cell[K]) look(key K, a *ask) policy.Decision {
 	if a.with == nil {
 		a.with = c.chosen(key)
 	}
-	terms := c.view.Terms()
-	var state uint64
 	now := c.now()
-	if e := c.entry(key); e != nil {
-		var word uint64
-		word, terms = c.view.Read(e)
-		state, _ = terms.State(word)
-	}
+	terms, state := c.standing(key)
 	if state == 0 {
 		now = max(now, c.view.Horizon())
 	}
 	_, d := a.judge(terms, state, now)
 	return d
+}
+
+// standing returns what the key's word says, 0 if it has none, and how to read it.
+func (c *Cell[K]) standing(key K) (terms *table.Terms, state uint64) {
+	e := c.entry(key)
+	if e == nil {
+		return c.view.Terms(), 0
+	}
+	word, terms := c.view.Read(e)
+	state, _ = terms.State(word)
+	return terms, state
 }
 
 // entry returns the key's entry, or nil if it has none.

@@ -78,8 +78,7 @@ func (ls *lines[K]) has(c *Cell[K], key K) bool {
 	return s.lines[key] != nil
 }
 
-// join returns the key's line, locked. The caller is one of its users until he
-// leaves it.
+// join returns the key's line, locked, and makes one if there is none.
 func (ls *lines[K]) join(c *Cell[K], key K) *line[K] {
 	s := ls.shard(c, key)
 	s.mu.Lock()
@@ -115,13 +114,7 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K]) error {
 		return fmt.Errorf("%w: %d", ErrCrowded, waiting)
 	}
 	now := l.cell.now()
-	terms := l.cell.view.Terms()
-	var state uint64
-	if e := l.cell.entry(l.key); e != nil {
-		var word uint64
-		word, terms = l.cell.view.Read(e)
-		state, _ = terms.State(word)
-	}
+	terms, state := l.cell.standing(l.key)
 	for at := l.line.Front(); at != nil; at = at.Next() {
 		before := at.Value.(*waiting[K])
 		state, _ = (&ask{n: before.n, patience: forever, with: before.with}).judge(terms, state, now)

@@ -20,9 +20,9 @@ type Reservation[K comparable] struct {
 }
 
 // Reserve takes n units for the key if they can be used within patience, and says
-// after what Wait. 0 is for at once, but under a policy.Queue for as long as that is. It is Take for those who can come later, or may
-// change their minds: the units are taken now, so that nobody else is promised the
-// same turn. It allocates nothing for a key that is known.
+// after what Wait. 0 is for at once, but under a policy.Queue for as long as that is.
+// It is Take for those who can come later, or may change their minds: the units are
+// taken now, so that nobody else is promised the same turn. It allocates nothing for a key that is known.
 func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration) Reservation[K] {
 	return c.reserve(key, &ask{n: n, patience: patience, exact: true})
 }
@@ -56,7 +56,7 @@ func (r *Reservation[K]) Cancel() {
 	if t.entry == nil {
 		return
 	}
-	now := r.cell.now()
+	now, units := r.cell.now(), uint64(min(r.n, everything))
 	for own := uint64(0); ; {
 		word, terms := r.cell.view.Read(t.entry)
 		undone := t.entry.Undone() - t.undone - own // after the word: see Entry.Undo
@@ -68,8 +68,8 @@ func (r *Reservation[K]) Cancel() {
 			if next = r.without(t, terms, word, now, undone); next == word {
 				return
 			}
-			t.entry.Undo(uint64(min(r.n, everything)))
-			own += uint64(min(r.n, everything))
+			t.entry.Undo(units)
+			own += units
 		}
 		done := t.entry.Advance(word, next)
 		runtime.KeepAlive(terms)

@@ -70,9 +70,7 @@ func (c *Cell[K]) wait(ctx context.Context, key K, a *ask) error {
 		}
 	}
 	switch {
-	case a.n == 0:
-		return nil
-	case d.Allowed:
+	case a.n == 0, d.Allowed:
 		return nil
 	case a.lost && 0 < a.n && a.n <= d.Limit:
 		return ErrUnavailable

@@ -146,8 +146,7 @@ func (b *bursty) describe(word, t uint64, d Decision) Decision {
 func (b *bursty) Refund(word uint64, now Instant, n int64) uint64 {
 	t := ticks(now, b.end)
 	if n < 0 {
-		full := b.full(word, t)
-		return full + timesUp(-max(n, -math.MaxInt64), b.interval, MaxWord-full)
+		return b.refund(b.full(word, t), t, n)
 	}
 	return b.back(word, t, timesUp(n, b.interval, MaxWord))
 }

@@ -433,13 +433,10 @@ func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 	if due <= t || n == 0 {
 		return word
 	}
-	var paid uint64
-	if level >= w.levels {
-		paid = w.cost(level, n)
-	} else {
+	if level < w.levels {
 		level -= timesUp(n, w.perUnit, level)
-		paid = w.cost(level, n)
 	}
+	paid := w.cost(level, n)
 	if paid >= due-t {
 		return w.paid(t, level)
 	}

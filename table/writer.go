@@ -189,8 +189,9 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 		if !ok {
 			return // the others are in the nursery, about to be filed
 		}
-		// An entry that owes is never fresh sooner than its filing says. So one
-		// whose filing is first, and true, has the least debt of all.
+		// But for what was given back since, an entry that owes is never fresh sooner
+		// than its filing says. So one whose filing is first, and true, has the least
+		// debt of all that the writer knows of.
 		if t.evictIf(oldest, oldest.fresh, now) {
 			short--
 		}

@@ -60,12 +60,8 @@ type measure struct {
 var typical = overLatencies(func(l bench.Latency) time.Duration { return l.P50 })
 
 var measures = []measure{
-	{name: "ops/s", format: count, rounds: overPasses(func(p bench.Pass) float64 {
-		return float64(p.Calls) / max(p.Elapsed.Seconds(), 1e-9)
-	})},
-	{name: "ns/op", lower: true, format: digits, rounds: overPasses(func(p bench.Pass) float64 {
-		return float64(p.CPU) / float64(max(p.Calls, 1))
-	})},
+	{name: "ops/s", format: count, rounds: overPasses(bench.Pass.OpsPerSecond)},
+	{name: "ns/op", lower: true, format: digits, rounds: overPasses(bench.Pass.NsPerOp)},
 	{name: "p50", lower: true, format: nanoseconds, rounds: typical},
 	// The floor's tail tells how often the machine was taken away and the caches
 	// emptied, its p50 how fast it is. Either alone is a poor measure for the tail

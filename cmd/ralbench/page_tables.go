@@ -47,7 +47,7 @@ func tablesOf(w bench.WorkloadReport) (tables []pageTable) {
 	rows := cells(figures, w.Results)
 	memory := pageTable{
 		Title: "Memory, " + taskName(w.Name, w.CPU), Facts: facts,
-		Columns: []string{"contender", "keys", "B/key", "of it the key", "GC", "heap, all keys", "heap, idle", "idle for"},
+		Columns: []string{"contender", "keys", "B/key", "the key's own, besides", "GC", "heap, all keys", "heap, idle", "idle for"},
 	}
 	for i, r := range w.Results {
 		if m := r.Memory; m != nil {

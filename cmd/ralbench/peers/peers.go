@@ -10,7 +10,6 @@ package peers
 
 import (
 	"math"
-	"math/bits"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -46,15 +45,7 @@ func interval(l bench.Limit) time.Duration {
 // rounded up: thus it lets pass as much in a burst as the bucket, and as much in
 // the long run.
 func window(l bench.Limit) time.Duration {
-	hi, lo := bits.Mul64(uint64(l.Capacity), uint64(l.Per))
-	if hi >= uint64(l.Count) {
-		return math.MaxInt64
-	}
-	d, rest := bits.Div64(hi, lo, uint64(l.Count))
-	if rest > 0 {
-		d++
-	}
-	return time.Duration(min(d, math.MaxInt64))
+	return l.Refill()
 }
 
 // edge is what is to be known of all limiters by fixed windows.
