@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,10 +23,12 @@ type hoard struct {
 func hoarder(name string, bytes int, idles bool) Contender {
 	return Contender{Name: name, Idles: idles, New: func(s Setup) (Limiter, error) {
 		h := &hoard{}
-		kept := make([]byte, bytes*s.Keys)
 		h.taken, h.capacity = nil, int64(bytes)
-		free := func() { kept = nil }
-		h.closed = func() error { kept = append(kept, 1); return nil } // it lives until then
+		var kept atomic.Pointer[[]byte] // the timer and Close both reach for it
+		full := make([]byte, bytes*s.Keys)
+		kept.Store(&full)
+		free := func() { kept.Store(nil) }
+		h.closed = func() error { free(); return nil } // it lives until then
 		if idles && s.Idle > 0 {
 			h.forget = time.AfterFunc(s.Idle, free)
 			h.idle = s.Idle
