@@ -109,8 +109,8 @@ func (c *Cell[K]) takeFrom(e *table.Entry[K], now policy.Instant, a *ask) (polic
 		if state == 0 && a.n != 0 && (!a.refund || a.n < 0) {
 			// The key may have been used, drained and forgotten since now was
 			// read. This entry does not remember what it took then, so that a
-			// take dated back to then would be free. It remembers from now on.
-			now = max(c.now(), c.view.Horizon())
+			// take dated back to then would be free.
+			now = max(now, c.view.Horizon())
 		}
 		next, d := a.judge(terms, state, now)
 		switch {

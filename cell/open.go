@@ -20,29 +20,36 @@ func (c *Cell[K]) takeUnfiled(
 	a.lost = !recordable
 	var wait waiter
 	for {
-		if recordable && !c.closed.Load() {
-			if e := c.view.Look(hash, key); e != nil {
-				if d, t, ok := c.takeFrom(e, now, a); ok {
-					return d, t
-				}
-				continue // it died meanwhile
-			}
-		}
 		next, d := a.judge(c.view.Terms(), 0, now)
-		switch {
-		case a.n == 0 || a.refund && next == 0:
-			return d, taken[K]{}
-		case !d.Allowed:
-			return c.count(a, d), taken[K]{} // nothing to record
-		case !recordable || !c.writing():
+		records := d.Allowed && a.n != 0 && !(a.refund && next == 0)
+		closed := c.closed.Load()
+		// Most have something to record and can: they look and open in one.
+		if !records || closed || !recordable || !c.writing() {
+			if recordable && !closed {
+				if e := c.view.Look(hash, key); e != nil {
+					if d, t, ok := c.takeFrom(e, now, a); ok {
+						return d, t
+					}
+					continue // it died meanwhile
+				}
+			}
+			switch {
+			case a.n == 0 || a.refund && next == 0:
+				return d, taken[K]{}
+			case !d.Allowed:
+				return c.count(a, d), taken[K]{} // nothing to record
+			}
 			a.lost = true
 			return c.unrecorded(a, d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable), taken[K]{}
 		}
 
 		e, status := c.view.Open(hash, key)
-		if status == table.Found || status == table.Landed {
+		if status == table.Found || status == table.Landed || status == table.Behind {
 			// Before the take, so that a policy that panics leaves nothing behind.
-			if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)) {
+			switch {
+			case status == table.Behind:
+				runtime.Gosched()
+			case status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)):
 				c.stray(e, now)
 			}
 			if d, t, ok := c.takeFrom(e, now, a); ok {

@@ -126,7 +126,7 @@ func TestPolicyChangesOnceWhileATakeIsHeldUp(t *testing.T) {
 
 	passed, second := make(chan bool, 1), make(chan error, 1)
 	hold.Store(true)
-	go func() { passed <- e.Choke("key") }()
+	go func() { passed <- e.Take("key", 1).Allowed }()
 	<-held
 	require.NoError(t, e.SetPolicy(every(time.Minute)))
 	go func() { second <- e.SetPolicy(every(time.Second)) }()

@@ -82,9 +82,8 @@ type Config struct {
 	// beginning: what it says in New becomes instant 1. Where it goes backwards
 	// nobody gains by it: a jump forward that is taken back may lock keys out, new ones
 	// too, for as long as it was. Where it is coarse a refused call may have to wait a
-	// tick longer. Any goroutine may call it, at any time, once for a decision on a
-	// known key, twice for one on a new key, and as often as they look for calls about
-	// several keys or limits. The default is package time's
+	// tick longer. Any goroutine may call it, at any time, once for a decision, and
+	// as often as they look for calls about several keys or limits. The default is package time's
 	// monotonic clock.
 	//
 	// The janitor's ticks and OpenTimeout go by package time in any case.

@@ -68,7 +68,7 @@ func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
 				var hold atomic.Bool
 				release := make(chan struct{})
 				e := open[string](t, Config{
-					Policy: funnel(1, 1, time.Second),
+					Policy: funnel(1, 1, time.Second), Idle: time.Millisecond,
 					Clock: func() policy.Instant {
 						now := clock.Now()
 						if hold.CompareAndSwap(true, false) {
@@ -83,7 +83,10 @@ func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
 				go func() { passed.Store(held(e)) }()
 				synctest.Wait()
 
+				require.True(t, e.Choke("key"))
 				clock.Advance(2 * time.Second)
+				time.Sleep(time.Second)
+				require.Zero(t, e.Len(), "forgotten")
 				view := e.table.View()
 				hash := maphash.Comparable(view.Seed(), "key")
 				entry, status := view.Open(hash, "key")

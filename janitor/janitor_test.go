@@ -111,7 +111,7 @@ func (h *house) fill(keys int) {
 	for key := range keys {
 		e, _ := view.Open(maphash.Comparable(view.Seed(), key), key)
 		e.Advance(e.Word(), 1)
-		h.table.File(e, h.now())
+		h.table.File(e.Key(), h.now())
 	}
 }
 

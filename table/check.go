@@ -40,31 +40,36 @@ func (t *Table[K]) Check() error {
 		if s == nil {
 			continue
 		}
-		s.Range(func(hash uint64, e *Entry[K]) bool {
-			for ; e != nil; e = e.next() {
-				filed++
-				inMap[e] = true
-				switch {
-				case keys[e.key]:
-					fail("key %v has two entries", e.key)
-				case t.hash(e.key) != hash || t.shardOf(hash) != i:
-					fail("key %v is filed under another hash", e.key)
-				case e.word.Load() == tentative:
-					fail("key %v is filed, but tentative", e.key)
-				case stale(e):
-					fail("key %v has a word of another policy", e.key)
-				case i < t.indexed && e.dead():
-					fail("key %v is dead, but filed", e.key)
-				case i < t.indexed && !pending[e] && filings[e] != 1:
-					fail("key %v has %d index entries", e.key, filings[e])
-				}
-				keys[e.key] = true
-				if i < t.indexed && !pending[e] {
-					indexed++
-				}
+		before := filed
+		for e := range s.all() {
+			filed++
+			inMap[e] = true
+			hash := t.hash(e.key)
+			of, rest := t.shardOf(hash)
+			switch {
+			case keys[e.key]:
+				fail("key %v has two entries", e.key)
+			case of != i || !s.has(s.place(hash, rest), e):
+				fail("key %v is filed where its hash does not lead", e.key)
+			case !e.dead() && s.find(s.place(hash, rest), e.key) != e:
+				fail("key %v is filed and not found", e.key)
+			case e.word.Load() == tentative:
+				fail("key %v is filed, but tentative", e.key)
+			case stale(e):
+				fail("key %v has a word of another policy", e.key)
+			case i < t.indexed && e.dead():
+				fail("key %v is dead, but filed", e.key)
+			case i < t.indexed && !pending[e] && filings[e] != 1:
+				fail("key %v has %d index entries", e.key, filings[e])
 			}
-			return true
-		})
+			keys[e.key] = true
+			if i < t.indexed && !pending[e] {
+				indexed++
+			}
+		}
+		if filed-before != t.filed[i] {
+			fail("shard %d counts %d entries, has %d", i, t.filed[i], filed-before)
+		}
 	}
 	if len(filings) != indexed || t.index.Len() != indexed {
 		fail("%d entries in the index, %d in its part of the map", t.index.Len(), indexed)

@@ -29,7 +29,8 @@ const (
 	opChange
 )
 
-// FileCommand asks for a landed entry to be filed.
+// FileCommand asks for a landed entry to be filed, and all that have landed in the
+// same slot.
 func FileCommand[K comparable](e *Entry[K], now policy.Instant) Command[K] {
 	return Command[K]{op: opFile, entry: e, now: now}
 }
@@ -59,11 +60,11 @@ func ChangeCommand[K comparable](c *Change) Command[K] { return Command[K]{op: o
 func (t *Table[K]) Apply(c Command[K]) {
 	switch c.op {
 	case opFile:
-		t.File(c.entry, c.now)
+		filed := t.File(c.entry.key, c.now)
 		if t.crowded {
 			// Two looks a key filed keep up with a flood; what they leave undone
 			// the next RoomCommand does.
-			t.MakeRoom(c.now, t.ahead(), 2)
+			t.MakeRoom(c.now, t.ahead(), 2*max(filed, 1))
 		}
 	case opRoom:
 		// Others may have asked before, for the same key perhaps.

@@ -47,9 +47,12 @@
 //     in between makes that swap fail, and the entry stays; a caller who comes
 //     after it meets the tombstone, and looks the key up again from the start.
 //
-// A command to file an entry may be lost or repeated: a lost one leaves the
-// entry in its slot, where all callers find it, until the writer adopts what it
-// finds in the nursery; a repeated one does not find it there any more.
+// Who puts the first entry into an empty slot sends the writer a command to file
+// what is there, and whoever lands behind it sends none: the writer goes on until
+// the slot is empty, which by the compare-and-swap that empties it nobody can miss.
+// The command may be lost or repeated. A lost one leaves the entries in their slot,
+// where all callers find them, until the writer adopts what it finds in the nursery;
+// a repeated one finds them there no more.
 //
 // # When the writer dies
 //

@@ -20,18 +20,9 @@ const (
 // any number of goroutines.
 type Entry[K comparable] struct {
 	word atomic.Uint64
-	key  K
-	rare atomic.Pointer[rare[K]] // nil as long as there is nothing to put there
-}
-
-// rare is what few entries have.
-type rare[K comparable] struct {
-	// next chains the entries of different keys with the same hash. Written by
-	// the writer alone; an entry that was unlinked keeps it, so that a reader
-	// who stands on it still reaches the rest.
-	next atomic.Pointer[Entry[K]]
 	// undone counts the units that were given back. See Undo.
 	undone atomic.Uint64
+	key    K
 }
 
 // Key returns the entry's key.
@@ -52,36 +43,10 @@ func (e *Entry[K]) Advance(old, next uint64) bool {
 // read the word, and before he swaps it, once for each attempt. Undone then tells those
 // who took before that their units may not be where they were: it grows by as many
 // units as were given back, or more.
-func (e *Entry[K]) Undo(units uint64) { e.uncommon().undone.Add(units) }
+func (e *Entry[K]) Undo(units uint64) { e.undone.Add(units) }
 
 // Undone is for whoever takes and may want to give back: ask it before the word is
 // read.
-func (e *Entry[K]) Undone() uint64 {
-	if r := e.rare.Load(); r != nil {
-		return r.undone.Load()
-	}
-	return 0
-}
-
-func (e *Entry[K]) next() *Entry[K] {
-	if r := e.rare.Load(); r != nil {
-		return r.next.Load()
-	}
-	return nil
-}
-
-func (e *Entry[K]) setNext(next *Entry[K]) {
-	if next != nil || e.rare.Load() != nil {
-		e.uncommon().next.Store(next)
-	}
-}
-
-func (e *Entry[K]) uncommon() *rare[K] {
-	if r := e.rare.Load(); r != nil {
-		return r
-	}
-	e.rare.CompareAndSwap(nil, new(rare[K]))
-	return e.rare.Load()
-}
+func (e *Entry[K]) Undone() uint64 { return e.undone.Load() }
 
 func (e *Entry[K]) dead() bool { return e.word.Load() == tombstone }

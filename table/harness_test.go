@@ -59,7 +59,7 @@ func (r rig[K]) add(key K, now policy.Instant) *Entry[K] {
 	r.t.Helper()
 	e := r.open(key)
 	require.True(r.t, r.take(e, now))
-	r.File(e, now)
+	r.File(e.key, now)
 	return e
 }
 

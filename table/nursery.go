@@ -11,6 +11,7 @@ type slot[K comparable] = atomic.Pointer[node[K]]
 // reader who stands on it still reaches the rest.
 type node[K comparable] struct {
 	entry *Entry[K]
+	hash  uint64 // of the entry's key
 	next  atomic.Pointer[node[K]]
 }
 
@@ -18,24 +19,16 @@ func (t *Table[K]) slotOf(hash uint64) *slot[K] {
 	return &t.nursery[hash&uint64(len(t.nursery)-1)]
 }
 
-// waiting returns the key's entry in the list that begins with n, or nil. Dead
-// ones are passed over: they wait to be taken out.
-func waiting[K comparable](n *node[K], key K) *Entry[K] {
+// waiting returns the key's entry in the list that begins with n, or nil, and how
+// many it has looked at. Dead ones are passed over: they wait to be taken out.
+func waiting[K comparable](n *node[K], hash uint64, key K) (e *Entry[K], length int) {
 	for ; n != nil; n = n.next.Load() {
-		if n.entry.key == key && !n.entry.dead() {
-			return n.entry
+		if n.hash == hash && n.entry.key == key && !n.entry.dead() {
+			return n.entry, length
 		}
+		length++
 	}
-	return nil
-}
-
-// nodeOf returns the node of an entry in its slot, or nil.
-func nodeOf[K comparable](s *slot[K], e *Entry[K]) *node[K] {
-	n := s.Load()
-	for n != nil && n.entry != e {
-		n = n.next.Load()
-	}
-	return n
+	return nil, length
 }
 
 // unlink takes a node out of its slot. Only the writer calls it.

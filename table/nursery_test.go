@@ -19,9 +19,19 @@ func TestSlotLeadsOnFromAnUnlinkedNode(t *testing.T) {
 				require.True(t, r.take(entries[key], 1))
 			}
 			standing := nodeOf(r.slotOf(7), entries[gone])
-			r.File(entries[gone], 1)
+			r.file(r.slotOf(7), standing, 1)
 			require.Nil(t, nodeOf(r.slotOf(7), entries[gone]))
-			require.Same(t, entries["last"], waiting(standing, "last"))
+			last, _ := waiting(standing, 7, "last")
+			require.Same(t, entries["last"], last)
 		})
 	}
+}
+
+// nodeOf returns the node of an entry in its slot, or nil.
+func nodeOf[K comparable](s *slot[K], e *Entry[K]) *node[K] {
+	n := s.Load()
+	for n != nil && n.entry != e {
+		n = n.next.Load()
+	}
+	return n
 }

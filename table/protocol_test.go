@@ -344,7 +344,7 @@ func (w *world) known(key string) *Entry[string] {
 // unused opens a key and files it, without a take, before the processes begin.
 func (w *world) unused(key string) {
 	e, _ := w.table.View().Open(w.table.hash(key), key)
-	w.table.File(e, w.now)
+	w.table.File(e.key, w.now)
 	w.seen = append(w.seen, e)
 }
 
@@ -462,15 +462,9 @@ func misfit(t *Table[string], terms *Terms, e *Entry[string]) string {
 }
 
 func (w *world) filed(hash uint64, e *Entry[string]) bool {
-	s := w.table.shards[w.table.shardOf(hash)].Load()
-	if s == nil {
-		return false
-	}
-	at, _ := s.Load(hash)
-	for at != nil && at != e {
-		at = at.next()
-	}
-	return at == e
+	i, rest := w.table.shardOf(hash)
+	s := w.table.shards[i].Load()
+	return s != nil && s.has(s.place(hash, rest), e)
 }
 
 // end is what holds when everybody has ended.

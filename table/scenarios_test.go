@@ -66,8 +66,7 @@ var scenarios = []scenario{
 		w.known("a")
 		w.now += 2 * hour
 		w.known("b")
-		w.table.removed[0] = removalsPerShard - 1
-		w.script = []func(){w.sweep}
+		w.script = []func(){w.sweep, func() { w.table.resize(0, 2*leastBuckets) }}
 		w.caller("a")
 		w.caller("b", "a")
 		w.want = 3

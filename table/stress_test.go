@@ -30,7 +30,6 @@ func TestStress(t *testing.T) {
 		if chains {
 			r.hasher = func(key int) uint64 { return uint64(key % 3) }
 		}
-		r.removed[0] = removalsPerShard / 2
 
 		var now atomic.Int64
 		now.Store(int64(hour))      // last is 0 for those who never took
@@ -83,6 +82,10 @@ func TestStress(t *testing.T) {
 				r.Sweep(at, keys)
 			case 5:
 				r.View().Stray()
+			case 6:
+				if r.shards[0].Load() != nil {
+					r.resize(0, leastBuckets+random.IntN(9))
+				}
 			default:
 				r.Sweep(at, random.IntN(keys))
 			}
@@ -125,7 +128,6 @@ func TestStressOfChanges(t *testing.T) {
 			panic(killed{})
 		}
 	}})
-	r.removed[0] = removalsPerShard / 2
 
 	type numbers struct{ takes, sum, squares atomic.Uint64 }
 	var ledger sync.Map // of *Entry[int]: *numbers
@@ -207,6 +209,9 @@ func TestStressOfChanges(t *testing.T) {
 		}
 		if random.IntN(4) == 0 {
 			now.Add(2 * int64(hour))
+		}
+		if random.IntN(16) == 0 && r.shards[0].Load() != nil {
+			r.resize(0, leastBuckets+random.IntN(9))
 		}
 		carryOut(SweepCommand[int](policy.Instant(now.Load()), random.IntN(keys), nil))
 		if random.IntN(2) == 0 {

@@ -102,7 +102,7 @@ func TestSweepCountsLooksNotEvictions(t *testing.T) {
 func TestSweepGivesTheUntakenTheirTime(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
-	r.File(e, hour)
+	r.File(e.key, hour)
 	require.Zero(t, e.Word(), "landed by the writer")
 	require.Zero(t, r.sweep(hour+59*second))
 	require.Equal(t, 1, r.sweep(hour+60*second))
@@ -152,37 +152,12 @@ func TestSweepThenFillAgain(t *testing.T) {
 	}
 }
 
-// A bucket of a shard that once overflowed stays long, so a shard is copied when
-// many have left it: those who stay are found all the while, and a shard that
-// nobody is left in is given up.
-func TestSweepCopiesShards(t *testing.T) {
-	r := newRig[int](t, Options{MaxKeys: keysPerShard})
-	stays := r.add(-1, 9*hour)
-	first := r.shards[0].Load()
-	for key := range removalsPerShard - 1 {
-		r.add(key, 1)
-		r.Sweep(2*hour, 1)
-	}
-	require.Equal(t, 1, r.View().Len())
-	require.Same(t, first, r.shards[0].Load())
-	r.add(-2, 1)
-	require.Equal(t, 1, r.sweep(2*hour))
-	require.NotSame(t, first, r.shards[0].Load())
-	require.Same(t, stays, r.View().Load(r.hash(-1), -1))
-
-	r.removed[0] = removalsPerShard - 1
-	require.Equal(t, 1, r.sweep(99*hour))
-	require.Nil(t, r.shards[0].Load())
-	require.False(t, r.has(-1))
-	r.add(-1, 99*hour)
-}
-
 // An entry filed before anybody took from it has its place by when it was filed.
 // A take that comes between the sweep's look and its swap leaves it there.
 func TestSweepFilesNobodyAgainSooner(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
-	r.File(e, hour)
+	r.File(e.key, hour)
 	r.step = func(point string) {
 		if point == "evict: judged" {
 			r.step = nil

@@ -13,29 +13,25 @@ import (
 )
 
 const (
-	// keysPerShard is how many keys a shard holds when the table is full. An
-	// xsync map of 5-entry buckets grows at 3.75 keys a bucket, so a map of 2,048
-	// buckets carries up to 7,680; aiming at 6,400 leaves room for the unequal
-	// spread of a hash (16 standard deviations) and wastes little. Growing or
-	// copying a shard pauses the writer for about half a millisecond at this size;
-	// a single map of a million keys would for 0.7 s. Shards of 1,600 have four
-	// times as many headers, and made a call on one of 100,000 keys 6% slower.
+	// keysPerShard is how many keys a shard holds when the table is full. Copying
+	// a shard of that size pauses the writer for less than a millisecond.
 	keysPerShard = 6400
-	// removalsPerShard is after how many removals a shard is copied, to get rid
-	// of the room that those who left have left behind.
-	removalsPerShard = keysPerShard
-	// maxShards bounds the memory of a sparsely used table: a shard of one key
-	// is 3 KiB. Above maxShards*keysPerShard, 26 million keys, shards
-	// become larger, and so do the pauses of the writer when they grow.
+	// maxShards bounds what is set aside for a table before it has a key. Above
+	// maxShards*keysPerShard, 26 million keys, shards become larger, and so do the
+	// pauses of the writer when they grow.
 	maxShards = 1 << 12
 
 	// 1<<maxNurseryBits is the number of slots in the nursery of a large table.
-	// A caller of a new key walks its slot's list, so this should be about what
-	// the queue can hold.
-	maxNurseryBits = 12
+	// A slot that is not empty has a command under way, so that more slots than
+	// the queue holds commands would only lose some; and a caller of a new key
+	// walks his slot's list. longSlot is when he lets the writer run.
+	maxNurseryBits = 10
+	longSlot       = 8
+	// fileBudget bounds how many entries a command files.
+	fileBudget = 512
 
 	// settleStep bounds how many entries one call to Settle files, and indexes.
-	settleStep = 512
+	settleStep = 256
 
 	// A full table makes room for roomStep keys at a time, so that a flood of
 	// new keys does not wake the writer for each one, but for no more than one
@@ -75,8 +71,7 @@ type Table[K comparable] struct {
 	// holders, if set, says for held whether there are any.
 	holders func() bool
 
-	// shards are written by the writer alone, read by all. A shard maps a
-	// key's hash to the chain of entries that have it; nil is an empty one.
+	// shards are written by the writer alone, read by all. Nil is an empty one.
 	shards []atomic.Pointer[shard[K]]
 	// nursery is written by all: see the package comment.
 	nursery []slot[K]
@@ -113,8 +108,8 @@ type Table[K comparable] struct {
 	// crowded is set when a caller found the table full, until it is not nearly
 	// so any more: room is made ahead of need then.
 	crowded bool
-	// removed counts a shard's removals since it was last copied.
-	removed []int
+	// filed counts the entries of each shard.
+	filed []int
 }
 
 // filing is an entry's place in the index: entry was last seen to be fresh at
@@ -145,7 +140,7 @@ func New[K comparable](o Options) *Table[K] {
 	if t.fault == nil {
 		t.fault = func(string) {}
 	}
-	t.removed = make([]int, len(t.shards))
+	t.filed = make([]int, len(t.shards))
 	t.index = t.newIndex()
 	t.indexed = len(t.shards)
 	t.adopted = len(t.nursery)
@@ -170,30 +165,19 @@ func (t *Table[K]) between(point string) {
 	}
 }
 
-// shardOf spreads hashes evenly over any number of shards by their high bits;
-// xsync tells the keys of one shard apart by the low ones.
-func (t *Table[K]) shardOf(hash uint64) int {
-	i, _ := bits.Mul64(hash, uint64(len(t.shards)))
-	return int(i)
+// shardOf spreads hashes evenly over any number of shards by their high bits, and
+// returns what is left of the hash for the shard's own use.
+func (t *Table[K]) shardOf(hash uint64) (i int, rest uint64) {
+	high, rest := bits.Mul64(hash, uint64(len(t.shards)))
+	return int(high), rest
 }
 
-// find returns the filed entry of the key, or nil. It may return a dead one.
+// find returns the live entry of the key in the map, or nil. It may die at any time.
 func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
-	s := t.shards[t.shardOf(hash)].Load()
+	i, rest := t.shardOf(hash)
+	s := t.shards[i].Load()
 	if s == nil {
 		return nil
 	}
-	e, _ := s.Load(hash)
-	for e != nil && e.key != key {
-		e = e.next()
-	}
-	return e
-}
-
-// filed returns the filed entry of the key, or nil if there is none or it is dead.
-func (t *Table[K]) filed(hash uint64, key K) *Entry[K] {
-	if e := t.find(hash, key); e != nil && !e.dead() {
-		return e
-	}
-	return nil
+	return s.find(s.place(hash, rest), key)
 }

@@ -16,11 +16,15 @@ type View[K comparable] struct{ t *Table[K] }
 type Status int
 
 const (
-	// Found: the entry was there already.
+	// Found: the entry was there already; or it is new and has landed in a slot of
+	// the nursery where others wait, and will be filed with them.
 	Found Status = iota
-	// Landed: the entry is new, and in the nursery because of this call. The
-	// caller sends a File command for it.
+	// Landed: this call has put an entry into an empty slot of the nursery. The
+	// caller sends a File command.
 	Landed
+	// Behind: as Found, and so many wait in the slot that the caller should let
+	// the writer run.
+	Behind
 	// Busy: it cannot be told whether the table is full, as other callers are just
 	// about to take a place or to give it back. Try again.
 	Busy
@@ -42,18 +46,18 @@ func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.find(hash, key)
 // Look returns the entry of the key, filed or landed, or nil if there is none.
 // Unlike Open it opens no key. It never waits.
 func (v View[K]) Look(hash uint64, key K) *Entry[K] {
-	if e := v.t.filed(hash, key); e != nil {
+	if e := v.t.find(hash, key); e != nil {
 		return e
 	}
 	v.t.between("look: not in the map")
 	// A tentative entry stands for a key that was never used, whether or not
 	// it will live: nothing to see.
-	if p := waiting(v.t.slotOf(hash).Load(), key); p != nil && p.word.Load() < tentative {
+	if p, _ := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
 		return p
 	}
 	v.t.between("look: not in the slot")
 	// The entry may have moved from the nursery to the map in between.
-	return v.t.filed(hash, key)
+	return v.t.find(hash, key)
 }
 
 // Open returns the entry of the key, landing a new one if there is none. It waits
@@ -66,15 +70,16 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 	slot := t.slotOf(hash)
 	var n *node[K]
 	for {
-		if e := t.filed(hash, key); e != nil {
-			return e, Found
+		if e := t.find(hash, key); e != nil {
+			return e, status
 		}
 		t.between("open: not in the map")
 		head := slot.Load()
-		if e := waiting(head, key); e != nil {
+		e, length := waiting(head, hash, key)
+		if e != nil {
 			t.between("open: in the slot")
 			if t.confirm(hash, e) {
-				return e, Found
+				return e, status
 			}
 			continue
 		}
@@ -91,7 +96,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		}
 		t.between("open: place taken")
 		if n == nil {
-			n = &node[K]{entry: &Entry[K]{key: key}}
+			n = &node[K]{entry: &Entry[K]{key: key}, hash: hash}
 			n.entry.word.Store(tentative)
 		}
 		n.next.Store(head)
@@ -101,10 +106,16 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		}
 		t.between("open: pushed")
 		// From here on everybody who would push another entry of the key meets it.
+		switch {
+		case head == nil:
+			status = Landed // whatever becomes of this entry: others may join it
+		case length >= longSlot && status == Found:
+			status = Behind
+		}
 		alone := t.confirm(hash, n.entry)
 		t.places.keep()
 		if alone {
-			return n.entry, Landed
+			return n.entry, status
 		}
 		n = nil
 	}
@@ -112,11 +123,11 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 
 // has tells whether the key has a live entry, filed, landed or tentative.
 func (t *Table[K]) has(hash uint64, key K) bool {
-	if waiting(t.slotOf(hash).Load(), key) != nil {
+	if e, _ := waiting(t.slotOf(hash).Load(), hash, key); e != nil {
 		return true
 	}
 	t.between("has: not in the slot")
-	return t.filed(hash, key) != nil
+	return t.find(hash, key) != nil
 }
 
 // confirm takes the second look for an entry that was found in its slot. It
@@ -128,7 +139,7 @@ func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
 		return true
 	}
 	t.between("confirm: tentative")
-	if t.filed(hash, e.key) == nil {
+	if t.find(hash, e.key) == nil {
 		return true
 	}
 	t.between("confirm: has another")
@@ -169,16 +180,8 @@ func (v View[K]) All() iter.Seq[*Entry[K]] {
 			if s == nil {
 				continue
 			}
-			// Not from within Range, where the shard is locked in part.
-			entries := make([]*Entry[K], 0, s.Size())
-			s.Range(func(_ uint64, e *Entry[K]) bool {
-				for ; e != nil; e = e.next() {
-					entries = append(entries, e)
-				}
-				return true
-			})
-			v.t.between("all: gathered")
-			for _, e := range entries {
+			for e := range s.all() {
+				v.t.between("all: in a shard")
 				if !landed[e] && !e.dead() && !yield(e) {
 					return
 				}

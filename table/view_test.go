@@ -31,7 +31,7 @@ func TestOpenLandsOnceAndFindsThen(t *testing.T) {
 	require.Same(t, e, view.Look(hash, "a"))
 	require.Nil(t, view.Load(hash, "a"), "not in the map yet")
 
-	r.File(e, 1)
+	r.File(e.key, 1)
 	require.Same(t, e, view.Load(hash, "a"))
 	require.Same(t, e, view.Look(hash, "a"))
 	require.Nil(t, r.slotOf(hash).Load())
@@ -48,7 +48,7 @@ func TestKeysOfOneSlotWaitForNobody(t *testing.T) {
 	entries := map[string]*Entry[string]{}
 	for i, key := range all {
 		e, status := r.View().Open(7, key)
-		require.Equal(t, Landed, status)
+		require.Equal(t, i == 0, status == Landed, "the others are filed with the first")
 		require.True(t, r.take(e, 1))
 		entries[key] = e
 		require.Equal(t, i+1, r.View().Landed())
@@ -57,11 +57,62 @@ func TestKeysOfOneSlotWaitForNobody(t *testing.T) {
 		for _, other := range all {
 			require.Same(t, entries[other], r.View().Look(7, other), "%s, when %s is about to be filed", other, key)
 		}
-		r.File(entries[key], 1)
+		r.file(r.slotOf(7), nodeOf(r.slotOf(7), entries[key]), 1)
 		require.Nil(t, nodeOf(r.slotOf(7), entries[key]))
 	}
 	require.Zero(t, r.View().Landed())
 	require.Equal(t, 4, r.View().Len())
+}
+
+// One command files all that have landed in its slot, or leaves the rest to Settle.
+func TestFileEmptiesTheSlot(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 3 * fileBudget})
+	r.hasher = oneHash[int]
+	for key := range 2*fileBudget + 1 {
+		e, status := r.View().Open(7, key)
+		switch {
+		case key == 0:
+			require.Equal(t, Landed, status)
+		case key < longSlot:
+			require.Equal(t, Found, status)
+		default:
+			require.Equal(t, Behind, status)
+		}
+		require.True(t, r.take(e, 1))
+	}
+	require.Equal(t, fileBudget, r.File(0, 1))
+	require.Equal(t, fileBudget+1, r.View().Landed())
+	require.True(t, r.Unsettled(), "the next one to land there sends no command")
+	r.settle(1)
+	require.Zero(t, r.View().Landed())
+	require.Equal(t, 2*fileBudget+1, r.index.Len())
+	require.Zero(t, r.File(0, 1))
+}
+
+// A caller finds, when he has put an entry into an empty slot, that the key is in the
+// map. He sends the command all the same: another may have landed behind the dead one.
+func TestOpenAsksForTheSlotThatItBegan(t *testing.T) {
+	r := newRig[string](t, Options{})
+	r.hasher = oneHash[string]
+	r.step = func(point string) {
+		if point == "open: not in the slot" {
+			r.step = nil
+			r.add("a", 1)
+			r.step = func(point string) {
+				if point == "open: pushed" {
+					r.step = nil
+					_, status := r.View().Open(7, "b")
+					require.Equal(t, Found, status)
+				}
+			}
+		}
+	}
+	e, status := r.View().Open(7, "a")
+	require.Equal(t, Landed, status)
+	require.Same(t, r.View().Load(7, "a"), e)
+	require.Equal(t, 2, r.File("a", 1))
+	require.NotNil(t, r.View().Load(7, "b"))
+	require.Nil(t, r.slotOf(7).Load())
 }
 
 func TestOpenPassesByTheDead(t *testing.T) {
@@ -70,11 +121,11 @@ func TestOpenPassesByTheDead(t *testing.T) {
 	require.True(t, r.take(a, 1))
 	slot := r.slotOf(r.hash("a"))
 	n := slot.Load()
-	r.File(a, 1)
+	r.File(a.key, 1)
 	slot.Store(n) // a writer died before he could take it out
 	require.Equal(t, 1, r.sweep(2*hour))
 	again, status := r.View().Open(r.hash("a"), "a")
-	require.Equal(t, Landed, status)
+	require.Equal(t, Found, status)
 	require.NotSame(t, a, again)
 	require.True(t, r.take(again, 2*hour))
 	require.Equal(t, 1, r.View().Len())
@@ -177,13 +228,16 @@ func TestShardsAreFilledEvenly(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 7 * keysPerShard})
 	count := make([]int, len(r.shards))
 	for range 70_000 {
-		count[r.shardOf(rand.Uint64())]++
+		i, _ := r.shardOf(rand.Uint64())
+		count[i]++
 	}
 	for i, n := range count {
 		require.InDelta(t, 10_000, n, 600, "shard %d", i)
 	}
-	require.Zero(t, r.shardOf(0))
-	require.Equal(t, len(r.shards)-1, r.shardOf(math.MaxUint64))
+	first, _ := r.shardOf(0)
+	last, _ := r.shardOf(math.MaxUint64)
+	require.Zero(t, first)
+	require.Equal(t, len(r.shards)-1, last)
 }
 
 func TestClearForgetsAll(t *testing.T) {

@@ -22,16 +22,28 @@ func Points() []string {
 	}
 }
 
-// File moves an entry from its slot in the nursery to the map and the index. If
-// it is not in its slot any more, nothing happens: it was filed before, or died.
-func (t *Table[K]) File(e *Entry[K], now policy.Instant) {
-	t.fault("file: begin")
-	hash := t.hash(e.key)
-	slot := t.slotOf(hash)
-	n := nodeOf(slot, e)
-	if n == nil {
-		return
+// File empties the slot of the nursery that an entry of the key would land in: it
+// moves the entries from there to the map and the index, and returns how many.
+//
+// Whoever lands behind another sends no command, and relies on the slot being
+// emptied. So File leaves none behind, unless it leaves that to Settle.
+func (t *Table[K]) File(key K, now policy.Instant) (filed int) {
+	slot := t.slotOf(t.hash(key))
+	for n := slot.Load(); n != nil; n = slot.Load() {
+		if filed == fileBudget {
+			t.stray.Store(true)
+			break
+		}
+		t.file(slot, n, now)
+		filed++
 	}
+	return filed
+}
+
+// file files the entry of a node of that slot.
+func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
+	t.fault("file: begin")
+	e, hash := n.entry, n.hash
 	t.between("file: in the slot")
 	// Still tentative: its caller may be anywhere. He will find the word changed
 	// under him, and go on from there.
@@ -43,11 +55,14 @@ func (t *Table[K]) File(e *Entry[K], now policy.Instant) {
 	t.renew(e)
 	if word := e.word.Load(); word != tombstone {
 		t.between("file: judged")
-		if i := t.shardOf(hash); t.insert(i, hash, e) {
+		if t.insert(hash, e) {
 			t.fault("file: in the map")
-			if i < t.indexed {
-				// Under 0, an entry not taken from yet would be due at once.
-				t.order(filing[K]{max(t.freshAt(word), now), e})
+			if i, _ := t.shardOf(hash); i < t.indexed {
+				fresh := t.freshAt(word)
+				if word&^odd == 0 {
+					fresh = now // one that was not taken from yet is not due at once
+				}
+				t.order(filing[K]{fresh, e})
 			}
 			t.fault("file: in the index")
 		}
@@ -78,8 +93,9 @@ func (t *Table[K]) Settle(now policy.Instant) {
 	if t.adopted < len(t.nursery) {
 		t.fault("adopt: begin")
 		for budget := settleStep; budget > 0 && t.adopted < len(t.nursery); budget-- {
-			if n := t.nursery[t.adopted].Load(); n != nil {
-				t.File(n.entry, now)
+			slot := &t.nursery[t.adopted]
+			if n := slot.Load(); n != nil {
+				t.file(slot, n, now)
 			} else {
 				t.adopted++
 			}
@@ -131,16 +147,13 @@ func (t *Table[K]) gather(i int) (entries []*Entry[K]) {
 	if s == nil {
 		return nil
 	}
-	s.Range(func(hash uint64, e *Entry[K]) bool {
-		for ; e != nil; e = e.next() {
-			if e.dead() {
-				t.remove(i, hash, e)
-			} else {
-				entries = append(entries, e)
-			}
+	for e := range s.all() {
+		if e.dead() {
+			t.remove(t.hash(e.key), e)
+		} else {
+			entries = append(entries, e)
 		}
-		return true
-	})
+	}
 	return entries
 }
 
@@ -222,8 +235,7 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	}
 	t.fault("evict: dead")
 	t.index.DeleteMin()
-	hash := t.hash(e.key)
-	t.remove(t.shardOf(hash), hash, e)
+	t.remove(t.hash(e.key), e)
 	t.fault("evict: gone")
 	return true
 }

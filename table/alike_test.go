@@ -6,17 +6,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Keys with the same hash form a chain. 64-bit hashes of a hidden seed do that
-// once in a lifetime, so nothing but these tests would ever come by.
+// Keys with the same hash are told apart by themselves alone. 64-bit hashes of a
+// hidden seed are the same once in a lifetime, so nothing but these tests would ever
+// come by.
 
-func newChain(t *testing.T) rig[string] {
+func newAlike(t *testing.T) rig[string] {
 	r := newRig[string](t, Options{})
 	r.hasher = oneHash[string]
 	return r
 }
 
-func TestChainHoldsAllKeysOfAHash(t *testing.T) {
-	r := newChain(t)
+func TestAllKeysOfAHashAreHeld(t *testing.T) {
+	r := newAlike(t)
 	for _, key := range []string{"a", "b", "c"} {
 		r.add(key, 1)
 	}
@@ -30,10 +31,10 @@ func TestChainHoldsAllKeysOfAHash(t *testing.T) {
 	require.Equal(t, 3, r.View().Len())
 }
 
-func TestChainLosesAnyLink(t *testing.T) {
+func TestAnyKeyOfAHashCanLeave(t *testing.T) {
 	for _, gone := range []string{"first", "middle", "last"} {
 		t.Run(gone, func(t *testing.T) {
-			r := newChain(t)
+			r := newAlike(t)
 			for _, key := range []string{"last", "middle", "first"} {
 				at := 2 * hour
 				if key == gone {
@@ -52,35 +53,17 @@ func TestChainLosesAnyLink(t *testing.T) {
 	}
 }
 
-// A reader who stands on an entry that is unlinked must still reach those behind
-// it, whatever becomes of the chain meanwhile.
-func TestChainLeadsOnFromAnUnlinkedEntry(t *testing.T) {
-	r := newChain(t)
-	last := r.add("last", 2*hour)
-	middle := r.add("middle", 1)
-	first := r.add("first", 2)
-	require.Equal(t, 2, r.sweep(2*hour))
-	require.True(t, middle.dead())
-	require.True(t, first.dead())
-
-	at := first
-	for at != nil && at != last {
-		at = at.next()
-	}
-	require.Equal(t, last, at)
-}
-
-// While evictions are half done, a dead entry and its key's new one are in the
-// same chain: the new one must be met first.
-func TestChainPutsNewEntriesFirst(t *testing.T) {
-	r := newChain(t)
+// While evictions are half done, a dead entry and its key's new one are both in the
+// map: the new one must be met.
+func TestADeadEntryHidesNoNewOne(t *testing.T) {
+	r := newAlike(t)
 	old := r.add("a", 1)
 	old.word.Store(tombstone) // a writer died before he could unlink it
 	r.Recover()
 	fresh := r.open("a")
 	require.NotSame(t, old, fresh)
 	require.True(t, r.take(fresh, 2))
-	r.File(fresh, 2)
+	r.File(fresh.key, 2)
 	require.Same(t, fresh, r.View().Load(7, "a"))
 	r.settle(3)
 	require.Same(t, fresh, r.View().Load(7, "a"))
@@ -89,7 +72,7 @@ func TestChainPutsNewEntriesFirst(t *testing.T) {
 
 // Equal hashes and equal instants: only then must the index tell two keys apart
 // by moving one of them on.
-func TestChainKeepsOneFilingAKey(t *testing.T) {
+func TestEachKeyOfAHashHasOneFiling(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 200})
 	r.hasher = oneHash[int]
 	for key := range 100 {

@@ -1,0 +1,184 @@
+package table
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// put puts a live entry of the key into the map, as the writer does.
+func (r rig[K]) put(key K) *Entry[K] {
+	r.t.Helper()
+	e := &Entry[K]{key: key}
+	require.True(r.t, r.insert(r.hash(key), e))
+	return e
+}
+
+// pull takes out what put has put in.
+func (r rig[K]) pull(e *Entry[K]) {
+	e.word.Store(tombstone)
+	r.remove(r.hash(e.key), e)
+}
+
+// newMap is a table of which only the map is used: nothing is counted or indexed.
+func newMap[K comparable](t *testing.T, maxKeys int, hasher func(K) uint64) rig[K] {
+	r := rig[K]{New[K](Options{Policy: newRig[K](t, Options{}).terms.Load().Policy, Idle: 1, MaxKeys: maxKeys}), t}
+	r.hasher = hasher
+	return r
+}
+
+// Keys come and go, over many sizes of the map and with hashes that collide more or
+// less: what is in the map is found, and nothing else.
+func TestMapHoldsWhatAPlainMapHolds(t *testing.T) {
+	for name, hasher := range map[string]func(int) uint64{
+		"hashes differ":            nil,
+		"few hashes":               func(key int) uint64 { return uint64(key%50) << 58 },
+		"one bucket, tags differ":  func(key int) uint64 { return uint64(key) },
+		"one hash":                 func(int) uint64 { return 0 },
+		"all share bucket and tag": func(key int) uint64 { return uint64(key) << 20 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newMap(t, 1, hasher)
+			random := rand.New(rand.NewPCG(1, 2))
+			const most = 700
+			is := map[int]*Entry[int]{}
+			for phase := range 6 {
+				for range 3000 {
+					key := random.IntN(most)
+					e, in := is[key]
+					switch {
+					case !in && (phase%2 == 0 || random.IntN(8) == 0):
+						is[key] = r.put(key)
+					case in && (phase%2 == 1 || random.IntN(8) == 0):
+						r.pull(e)
+						delete(is, key)
+					case in:
+						require.False(t, r.insert(r.hash(key), e), "it is there already")
+					}
+				}
+				if phase == 5 {
+					for key, e := range is {
+						r.pull(e)
+						delete(is, key)
+					}
+				}
+				for key := range most {
+					require.Same(t, is[key], r.find(r.hash(key), key), "key %d of %d", key, len(is))
+				}
+				r.passed()
+				require.Equal(t, len(is), r.filed[0])
+				if s := r.shards[0].Load(); s != nil {
+					n := 0
+					for e := range s.all() {
+						require.Same(t, is[e.key], e)
+						n++
+					}
+					require.Equal(t, len(is), n)
+					require.LessOrEqual(t, n, fullBucket*len(s.buckets))
+					if len(s.buckets) > leastBuckets {
+						require.GreaterOrEqual(t, n, fullBucket*len(s.buckets)/8)
+					}
+				}
+			}
+			require.Nil(t, r.shards[0].Load(), "nobody is left")
+		})
+	}
+}
+
+// So many keys of one hash that the buckets lose count of those who passed by.
+func TestMapLosesCountSafely(t *testing.T) {
+	r := newMap(t, 1, func(int) uint64 { return 0 })
+	var entries []*Entry[int]
+	for key := range 3 * manyPassed {
+		entries = append(entries, r.put(key))
+	}
+	last := entries[len(entries)-1]
+	for _, e := range entries[:len(entries)-1] {
+		r.pull(e)
+		require.Same(t, last, r.find(0, last.key))
+	}
+}
+
+// While the writer lets keys come and go, so that the map grows and shrinks all the
+// time, readers find each of those who stay, and nobody who was never there.
+func TestMapIsReadWhileItChanges(t *testing.T) {
+	for name, hasher := range map[string]func(int) uint64{
+		"hashes differ": nil,
+		"few hashes":    func(key int) uint64 { return uint64(key % 5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newMap(t, 1, hasher)
+			const stay, most = 20, 400
+			entries := make([]*Entry[int], most)
+			for key := range stay {
+				entries[key] = r.put(key)
+			}
+			var done atomic.Bool
+			var readers sync.WaitGroup
+			for id := range 3 {
+				readers.Go(func() {
+					random := rand.New(rand.NewPCG(3, uint64(id)))
+					for !done.Load() {
+						key := random.IntN(most + 10)
+						e := r.find(r.hash(key), key)
+						switch {
+						case key < stay && e != entries[key]:
+							t.Errorf("key %d stays, and is not found", key)
+							done.Store(true)
+						case e != nil && e.key != key, key >= most && e != nil:
+							t.Errorf("key %d is asked for, and another found", key)
+							done.Store(true)
+						}
+						runtime.Gosched()
+					}
+				})
+			}
+			random := rand.New(rand.NewPCG(4, 5))
+			for round := 0; round < 40_000 && !done.Load(); round++ {
+				key := stay + random.IntN(most-stay)
+				grows := round/4000%2 == 0
+				switch e := entries[key]; {
+				case e == nil && (grows || random.IntN(8) == 0):
+					entries[key] = r.put(key)
+				case e != nil && (!grows || random.IntN(8) == 0):
+					r.pull(e)
+					entries[key] = nil
+				}
+				if round%16 == 0 {
+					runtime.Gosched()
+				}
+			}
+			done.Store(true)
+			readers.Wait()
+		})
+	}
+}
+
+// passed compares what the buckets count with who is not in his own.
+func (r rig[K]) passed() {
+	s := r.shards[0].Load()
+	if s == nil {
+		return
+	}
+	want := make([]uint64, len(s.buckets))
+	for i := range s.buckets {
+		for j := range s.buckets[i].slots {
+			if e := s.buckets[i].slots[j].Load(); e != nil {
+				hash := r.hash(e.key)
+				_, rest := r.shardOf(hash)
+				for at := s.place(hash, rest).bucket; at != uint64(i); at = s.next(at) {
+					want[at]++
+				}
+			}
+		}
+	}
+	for i := range s.buckets {
+		if n := s.buckets[i].tags.Load() >> 56; n != manyPassed {
+			require.Equal(r.t, want[i], n, "bucket %d", i)
+		}
+	}
+}
