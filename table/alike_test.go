@@ -70,8 +70,7 @@ func TestADeadEntryHidesNoNewOne(t *testing.T) {
 	require.Equal(t, 1, r.View().Len())
 }
 
-// Equal hashes and equal instants: only then must the index tell two keys apart
-// by moving one of them on.
+// Equal hashes and equal instants.
 func TestEachKeyOfAHashHasOneFiling(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 200})
 	r.hasher = oneHash[int]

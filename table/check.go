@@ -16,10 +16,9 @@ func (t *Table[K]) Check() error {
 		return !t.changing && word < tentative && !terms.Current(word)
 	}
 	filings := make(map[*Entry[K]]int, t.index.Len())
-	t.index.Ascend(func(f filing[K]) bool {
+	for f := range t.index.All() {
 		filings[f.entry]++
-		return true
-	})
+	}
 
 	pending := make(map[*Entry[K]]bool, len(t.pending))
 	for _, e := range t.pending {

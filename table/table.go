@@ -7,8 +7,6 @@ import (
 	"time"
 	"weak"
 
-	"github.com/google/btree"
-
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -39,9 +37,6 @@ const (
 	roomStep   = 64
 	roomShare  = 1024
 	roomBudget = 512
-
-	// indexDegree is the btree's: up to 2*degree-1 entries a node.
-	indexDegree = 32
 )
 
 // Options are what a table is made with. All but Fault are required; the engine
@@ -94,7 +89,7 @@ type Table[K comparable] struct {
 	// others are found when recovery comes to them. The slots below adopted
 	// have been looked at since a command was last known to be lost. The
 	// writer's own, as is what follows.
-	index   *btree.BTreeG[filing[K]]
+	index   *index[K]
 	indexed int
 	adopted int
 	// pending are the entries of the shard below indexed that are still to be
@@ -110,13 +105,6 @@ type Table[K comparable] struct {
 	crowded bool
 	// filed counts the entries of each shard.
 	filed []int
-}
-
-// filing is an entry's place in the index: entry was last seen to be fresh at
-// the instant fresh, or was filed then.
-type filing[K comparable] struct {
-	fresh policy.Instant
-	entry *Entry[K]
 }
 
 // Counters count what only the writer knows. They may be read by all.
@@ -141,7 +129,7 @@ func New[K comparable](o Options) *Table[K] {
 		t.fault = func(string) {}
 	}
 	t.filed = make([]int, len(t.shards))
-	t.index = t.newIndex()
+	t.index = newIndex[K]()
 	t.indexed = len(t.shards)
 	t.adopted = len(t.nursery)
 	return t

@@ -286,11 +286,10 @@ func TestChangeOrdersAnew(t *testing.T) {
 	r.MakeRoom(3*hour, 1, 10)
 	require.Equal(t, 2, r.View().Len())
 	r.settle(3 * hour)
-	r.index.Ascend(func(f filing[string]) bool {
+	for f := range r.index.All() {
 		require.Equal(t, f.fresh, r.freshAt(f.entry.Word()))
 		require.InDelta(t, float64(13*hour), float64(f.fresh), float64(second), "one unit, which is ten hours now")
-		return true
-	})
+	}
 	r.MakeRoom(3*hour, 1, 10)
 	require.Equal(t, 1, r.View().Len())
 	require.Zero(t, r.sweep(12*hour))

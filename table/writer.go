@@ -3,8 +3,6 @@ package table
 import (
 	"time"
 
-	"github.com/google/btree"
-
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -62,7 +60,7 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 				if word&^odd == 0 {
 					fresh = now // one that was not taken from yet is not due at once
 				}
-				t.order(filing[K]{fresh, e})
+				t.index.Add(filing[K]{fresh, e})
 			}
 			t.fault("file: in the index")
 		}
@@ -112,7 +110,7 @@ func (t *Table[K]) Settle(now policy.Instant) {
 // Recover is what a new writer begins with. It forgets the index, which its
 // predecessor may have left in any state; Settle builds it again from the map.
 func (t *Table[K]) Recover() {
-	t.index = t.newIndex()
+	t.index = newIndex[K]()
 	t.indexed = 0
 	t.pending = nil
 	t.adopted = 0
@@ -134,7 +132,7 @@ func (t *Table[K]) reindex() {
 	some := t.pending[:min(settleStep, len(t.pending))]
 	for _, e := range some {
 		t.renew(e)
-		t.order(filing[K]{t.freshAt(e.word.Load()), e})
+		t.index.Add(filing[K]{t.freshAt(e.word.Load()), e})
 	}
 	t.fault("recover: some")
 	t.pending = t.pending[len(some):]
@@ -224,7 +222,7 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	if fresh > due || !e.word.CompareAndSwap(word, tombstone) {
 		// Later than it was filed, or in use this very moment.
 		t.index.DeleteMin()
-		t.order(filing[K]{max(fresh, oldest.fresh), e})
+		t.index.Add(filing[K]{max(fresh, oldest.fresh), e})
 		t.fault("sweep: refiled")
 		return false
 	}
@@ -238,31 +236,6 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	t.remove(t.hash(e.key), e)
 	t.fault("evict: gone")
 	return true
-}
-
-// order adds a filing to the index. Two filings of the same instant are told
-// apart by their keys' hashes; should those be the same too, the one that was
-// there first moves on by a nanosecond, which delays its next look by as much.
-func (t *Table[K]) order(f filing[K]) {
-	for {
-		other, taken := t.index.ReplaceOrInsert(f)
-		if !taken || other.entry == f.entry {
-			return
-		}
-		f = other
-		f.fresh++
-	}
-}
-
-func (t *Table[K]) newIndex() *btree.BTreeG[filing[K]] {
-	// No free list: a node that was an inner one keeps room for its children,
-	// and a table that turns over would end up with it in all its leaves.
-	return btree.NewWithFreeListG(indexDegree, func(a, b filing[K]) bool {
-		if a.fresh != b.fresh {
-			return a.fresh < b.fresh
-		}
-		return a.entry != b.entry && t.hash(a.entry.key) < t.hash(b.entry.key)
-	}, btree.NewFreeListG[filing[K]](0))
 }
 
 // charge records a take that its caller has let pass on what it had read. What

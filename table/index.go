@@ -1,0 +1,194 @@
+package table
+
+import (
+	"cmp"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/google/btree"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// filing is an entry's place in the index: entry was last seen to be fresh at
+// the instant fresh, or was filed then.
+type filing[K comparable] struct {
+	fresh policy.Instant
+	entry *Entry[K]
+}
+
+// An index gives the filings in the order of their instants. It is the writer's own.
+//
+// It is a btree of leaves, each of which holds up to leafSize filings in no order.
+// Only when a leaf has become the first one is it sorted: nobody asks for the order
+// of the others. Keys are mostly filed one instant after the other, which here is to
+// append to the leaf that was appended to last. A btree of the filings themselves
+// took 300 ns for each instead of 50, and 33 bytes instead of 16 to 23.
+type index[K comparable] struct {
+	leaves *btree.BTreeG[*leaf[K]]
+	last   *leaf[K] // where a filing was added last, or nil
+	sought leaf[K]  // what leafOf looks for
+	n      int
+}
+
+// A leaf holds the filings from low up to, but not including, high, where the next
+// one begins. If more than a leaf of them are of one instant, several leaves have
+// the same low, and all but the last of those the same high; serial is their order.
+type leaf[K comparable] struct {
+	low, high policy.Instant
+	serial    int
+	latest    policy.Instant // none of the filings is later
+	filings   []filing[K]
+	sorted    bool // with the earliest at the end
+}
+
+const (
+	// leafSize: sorting that many takes 10 us.
+	leafSize = 256
+	// leafDegree is the btree's: up to 2*degree-1 leaves a node.
+	leafDegree = 16
+)
+
+func newIndex[K comparable]() *index[K] {
+	return &index[K]{leaves: btree.NewG(leafDegree, func(a, b *leaf[K]) bool {
+		return a.low < b.low || a.low == b.low && a.serial < b.serial
+	})}
+}
+
+// Len returns how many filings there are.
+func (x *index[K]) Len() int { return x.n }
+
+// Min returns the filing with the earliest instant.
+func (x *index[K]) Min() (f filing[K], ok bool) {
+	first, ok := x.leaves.Min()
+	if !ok {
+		return f, false
+	}
+	if !first.sorted {
+		slices.SortFunc(first.filings, latestFirst)
+		first.sorted = true
+	}
+	return first.filings[len(first.filings)-1], true
+}
+
+// DeleteMin takes out the filing that Min returns.
+func (x *index[K]) DeleteMin() {
+	if _, ok := x.Min(); !ok {
+		return
+	}
+	first, _ := x.leaves.Min()
+	end := len(first.filings) - 1
+	first.filings[end] = filing[K]{}
+	first.filings = first.filings[:end]
+	if x.n--; end > 0 {
+		return
+	}
+	x.leaves.DeleteMin()
+	if x.last == first {
+		x.last = nil
+	}
+}
+
+// Add adds a filing. The entry must have no other.
+func (x *index[K]) Add(f filing[K]) {
+	l := x.leafOf(f.fresh)
+	if len(l.filings) == leafSize {
+		if right := x.split(l, f.fresh); f.fresh >= right.low {
+			l = right
+		}
+	}
+	if n := len(l.filings); n == cap(l.filings) { // a table's first leaf
+		l.filings = append(make([]filing[K], 0, min(max(8, 2*n), leafSize)), l.filings...)
+	}
+	if l.sorted {
+		at, _ := slices.BinarySearchFunc(l.filings, f, latestFirst)
+		l.filings = slices.Insert(l.filings, at, f)
+	} else {
+		l.filings = append(l.filings, f)
+	}
+	l.latest = max(l.latest, f.fresh)
+	x.last = l
+	x.n++
+}
+
+// leafOf returns the leaf that a filing of that instant belongs to.
+func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
+	if x.last != nil && x.last.low <= fresh && fresh < x.last.high {
+		return x.last
+	}
+	x.sought.low, x.sought.serial = fresh, math.MaxInt
+	x.leaves.DescendLessOrEqual(&x.sought, func(found *leaf[K]) bool {
+		l = found
+		return false
+	})
+	if l != nil {
+		return l
+	}
+	// It is earlier than all. The first leaf stays the first if it begins sooner.
+	if first, ok := x.leaves.Min(); ok {
+		first.low = fresh
+		return first
+	}
+	l = &leaf[K]{low: fresh, high: math.MaxInt64, latest: fresh}
+	x.leaves.ReplaceOrInsert(l)
+	return l
+}
+
+// split makes room in a full leaf for a filing of the instant fresh, and returns the
+// leaf that now follows it.
+func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
+	// As a rule the next filing is later than all others: those stay together.
+	low, moved := fresh, []filing[K](nil)
+	if fresh <= l.latest {
+		slices.SortFunc(l.filings, latestFirst)
+		if n := countLater(l.filings); n > 0 || fresh < l.filings[0].fresh {
+			// All of one instant is on the same side.
+			if n == 0 {
+				n = len(l.filings)
+			}
+			low, moved = l.filings[n-1].fresh, l.filings[:n]
+		}
+	}
+	right = &leaf[K]{low: low, high: l.high, latest: l.latest, filings: make([]filing[K], len(moved), leafSize)}
+	copy(right.filings, moved)
+	if right.low == l.low {
+		right.serial = l.serial + 1
+	}
+	kept := copy(l.filings, l.filings[len(moved):])
+	clear(l.filings[kept:])
+	l.filings = l.filings[:kept]
+	l.high = low
+	x.leaves.ReplaceOrInsert(right)
+	return right
+}
+
+// countLater returns how many of the filings, latest first, are later than the rest:
+// about half of them, or none if they are all of one instant.
+func countLater[K comparable](filings []filing[K]) int {
+	for n, half := 0, len(filings)/2; n < half; n++ {
+		for _, at := range [...]int{half - n, half + n} {
+			if filings[at-1].fresh != filings[at].fresh {
+				return at
+			}
+		}
+	}
+	return 0
+}
+
+// latestFirst is the order of a sorted leaf.
+func latestFirst[K comparable](a, b filing[K]) int { return cmp.Compare(b.fresh, a.fresh) }
+
+// All goes through the filings, leaf by leaf, in no order within one.
+func (x *index[K]) All() iter.Seq[filing[K]] {
+	return func(yield func(filing[K]) bool) {
+		x.leaves.Ascend(func(l *leaf[K]) bool {
+			for _, f := range l.filings {
+				if !yield(f) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}

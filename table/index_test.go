@@ -1,0 +1,132 @@
+package table
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
+)
+
+// whole compares the leaves with each other: their ranges follow one another, and
+// each filing is in the range of its leaf.
+func whole(t *testing.T, x *index[int]) {
+	t.Helper()
+	n, before := 0, (*leaf[int])(nil)
+	x.leaves.Ascend(func(l *leaf[int]) bool {
+		require.NotEmpty(t, l.filings)
+		require.LessOrEqual(t, len(l.filings), leafSize)
+		require.LessOrEqual(t, cap(l.filings), leafSize, "no room to spare")
+		if before != nil {
+			require.Equal(t, before.high, l.low)
+		}
+		if l.sorted {
+			require.True(t, slices.IsSortedFunc(l.filings, latestFirst))
+		}
+		for _, f := range l.filings {
+			if f.fresh < l.low || f.fresh > min(l.high, l.latest) {
+				t.Fatalf("a filing of %d in the leaf from %d to %d, the latest %d", f.fresh, l.low, l.high, l.latest)
+			}
+		}
+		for _, f := range l.filings[len(l.filings):cap(l.filings)] {
+			if f.entry != nil {
+				t.Fatal("an entry that left is kept alive")
+			}
+		}
+		n, before = n+len(l.filings), l
+		return true
+	})
+	if before != nil {
+		require.EqualValues(t, math.MaxInt64, before.high)
+	}
+	require.Equal(t, n, x.Len())
+}
+
+// Filings come in one order or another while the earliest leave: they leave in order,
+// all of them, once.
+func TestIndexGivesFilingsInOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, fresh := range map[string]func(i int) int{
+		"one after the other":     func(i int) int { return i },
+		"backwards":               func(i int) int { return -i },
+		"at random":               func(int) int { return random.IntN(1 << 30) },
+		"all at once":             func(int) int { return 7 },
+		"one for long, then less": func(i int) int { return 7 - i/1000 },
+		"at a few instants":       func(int) int { return random.IntN(3) },
+		"forward in jumps":        func(i int) int { return i / 700 },
+		"mostly forward":          func(i int) int { return i - random.IntN(3)*random.IntN(1000) },
+		"now and then the latest": func(i int) int { return i*(i%2) + 5000 },
+		"from both ends":          func(i int) int { return i * (1 - i%2*2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newIndex[int]()
+			_, ok := x.Min()
+			require.False(t, ok)
+			x.DeleteMin() // of nothing
+			var is []policy.Instant
+			entries := map[*Entry[int]]bool{}
+			leave := func() {
+				f, ok := x.Min()
+				require.True(t, ok)
+				require.Equal(t, slices.Min(is), f.fresh)
+				require.True(t, entries[f.entry])
+				delete(entries, f.entry)
+				at := slices.Index(is, f.fresh)
+				is[at] = is[len(is)-1]
+				is = is[:len(is)-1]
+				x.DeleteMin()
+			}
+			for i := range 4000 {
+				f := filing[int]{policy.Instant(fresh(i)), &Entry[int]{key: i}}
+				x.Add(f)
+				is, entries[f.entry] = append(is, f.fresh), true
+				// Leave now and then, and from time to time all but a few.
+				for left := len(is); left > 0 && (random.IntN(4) == 0 || i%1500 == 1499 && left > 10); left-- {
+					leave()
+				}
+				if i%100 == 0 {
+					whole(t, x)
+				}
+			}
+			seen := 0
+			for f := range x.All() {
+				require.True(t, entries[f.entry])
+				seen++
+			}
+			require.Equal(t, len(is), seen)
+			whole(t, x)
+			for len(is) > 0 {
+				leave()
+			}
+			_, ok = x.Min()
+			require.False(t, ok)
+			require.Zero(t, x.leaves.Len())
+		})
+	}
+}
+
+// Filings that come one after the other fill their leaves, and others fill them by
+// half at least.
+func TestIndexFillsItsLeaves(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for name, c := range map[string]struct {
+		fresh func(i int) int
+		fill  float64
+	}{
+		"one after the other": {func(i int) int { return i }, 0.99},
+		"all at once":         {func(int) int { return 7 }, 0.99},
+		"at random":           {func(int) int { return random.IntN(1 << 40) }, 0.6},
+		"backwards":           {func(i int) int { return -i }, 0.49},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newIndex[int]()
+			for i := range 100_000 {
+				x.Add(filing[int]{policy.Instant(c.fresh(i)), &Entry[int]{}})
+			}
+			whole(t, x)
+			require.Greater(t, 100_000/float64(leafSize*x.leaves.Len()), c.fill)
+		})
+	}
+}
