@@ -138,42 +138,52 @@ func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
 // split makes room in a full leaf for a filing of the instant fresh, and returns the
 // leaf that now follows it.
 func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
-	// As a rule the next filing is later than all others: those stay together.
-	low, moved := fresh, []filing[K](nil)
-	if fresh <= l.latest {
-		slices.SortFunc(l.filings, latestFirst)
-		if n := countLater(l.filings); n > 0 || fresh < l.filings[0].fresh {
-			// All of one instant is on the same side.
-			if n == 0 {
-				n = len(l.filings)
+	right = &leaf[K]{low: fresh, high: l.high, latest: l.latest, filings: make([]filing[K], 0, leafSize)}
+	low, ok := boundary(l.filings, fresh)
+	// As a rule the next filing is later than all others, and they stay together.
+	if ok && fresh <= l.latest {
+		right.low = low
+		stay := l.filings[:0]
+		for _, f := range l.filings {
+			if f.fresh < low {
+				stay = append(stay, f)
+			} else {
+				right.filings = append(right.filings, f)
 			}
-			low, moved = l.filings[n-1].fresh, l.filings[:n]
 		}
+		clear(l.filings[len(stay):])
+		l.filings = stay
 	}
-	right = &leaf[K]{low: low, high: l.high, latest: l.latest, filings: make([]filing[K], len(moved), leafSize)}
-	copy(right.filings, moved)
 	if right.low == l.low {
 		right.serial = l.serial + 1
 	}
-	kept := copy(l.filings, l.filings[len(moved):])
-	clear(l.filings[kept:])
-	l.filings = l.filings[:kept]
-	l.high = low
+	l.high = right.low
 	x.leaves.ReplaceOrInsert(right)
 	return right
 }
 
-// countLater returns how many of the filings, latest first, are later than the rest:
-// about half of them, or none if they are all of one instant.
-func countLater[K comparable](filings []filing[K]) int {
-	for n, half := 0, len(filings)/2; n < half; n++ {
-		for _, at := range [...]int{half - n, half + n} {
-			if filings[at-1].fresh != filings[at].fresh {
-				return at
-			}
+// boundary returns an instant that divides the filings, one of the instant fresh
+// among them, into earlier ones and the rest, about half of them as a rule. ok is
+// false if they are all of one instant.
+func boundary[K comparable](filings []filing[K], fresh policy.Instant) (low policy.Instant, ok bool) {
+	earliest, next := fresh, fresh // the least two that differ, if any do
+	for _, f := range filings {
+		switch {
+		case f.fresh < earliest:
+			earliest, next = f.fresh, earliest
+		case f.fresh > earliest && (next == earliest || f.fresh < next):
+			next = f.fresh
 		}
 	}
-	return 0
+	var sample [9]policy.Instant
+	for i := range sample {
+		sample[i] = filings[i*len(filings)/len(sample)].fresh
+	}
+	slices.Sort(sample[:])
+	if median := sample[len(sample)/2]; median > earliest {
+		return median, true
+	}
+	return next, next > earliest
 }
 
 // latestFirst is the order of a sorted leaf.
