@@ -1,0 +1,16 @@
+// Package torture tries to break the promises that Ral makes: in its documentation,
+// under load, under faults, and with keys that nobody would choose who means well. It
+// is a module of its own, so that what it needs stays out of the core, and holds
+// nothing that a program would use.
+//
+// Each part is a package, and says what it checks and what it cannot see:
+//
+//   - linear: what real goroutines were answered is what one goroutine after the other
+//     would have been answered;
+//   - soak: a million keys, with a fault every 100 ms;
+//   - hostile: keys chosen to hurt;
+//   - properties: random sequences of all verbs beside models that are obviously right.
+//
+// go test ./... runs the short part of each. docs/torture.md tells about the long
+// ones, and how to replay a failure.
+package torture

@@ -1,0 +1,18 @@
+module github.com/ral-limiter/ral/torture
+
+go 1.25.0
+
+replace github.com/ral-limiter/ral => ..
+
+require (
+	github.com/anishathalye/porcupine v1.3.1
+	github.com/ral-limiter/ral v0.0.0
+	github.com/stretchr/testify v1.12.1
+	go.uber.org/goleak v1.3.0
+)
+
+require (
+	github.com/google/btree v1.1.3 // indirect
+	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+)

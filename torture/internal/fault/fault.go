@@ -1,0 +1,141 @@
+// Package fault kills an engine's writer from outside, by the one thing of the user's
+// that runs on its goroutine: the policy's FreshAt.
+package fault
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Kind is a way for the writer to fail.
+type Kind int32
+
+const (
+	// None leaves the writer alone.
+	None Kind = iota
+	// Panic has it panic.
+	Panic
+	// Goexit ends its goroutine.
+	Goexit
+	// Stall has it stand still for Switch.Stall.
+	Stall
+)
+
+// String returns the kind's name.
+func (k Kind) String() string { return [...]string{"none", "panic", "Goexit", "stall"}[k] }
+
+// Switch arms faults. The zero value is ready, and may be used by any number of
+// goroutines. Its fields are set before it is used.
+type Switch struct {
+	// Stall is how long a stalled writer stands still.
+	Stall time.Duration
+	// Yield is how often a caller lets others run after it has read a key's word and
+	// before it swaps it, so that it may find that somebody was faster: in one call of
+	// so many. 0 is never.
+	Yield int
+
+	armed atomic.Int32
+	fired atomic.Int64
+}
+
+// Arm has the writer fail the next time that it looks at a key's word.
+func (s *Switch) Arm(k Kind) { s.armed.Store(int32(k)) }
+
+// Fired tells how often it did.
+func (s *Switch) Fired() int64 { return s.fired.Load() }
+
+func (s *Switch) strike() {
+	k := Kind(s.armed.Load())
+	if k == None || !onWriter() || !s.armed.CompareAndSwap(int32(k), int32(None)) {
+		return
+	}
+	s.fired.Add(1)
+	switch k {
+	case Panic:
+		panic("torture: the writer is killed")
+	case Goexit:
+		runtime.Goexit()
+	case Stall:
+		time.Sleep(s.Stall)
+	}
+}
+
+// onWriter tells whether this is the goroutine of an engine's writer. Callers come by
+// FreshAt as well, in Reset.
+func onWriter() bool {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		if strings.Contains(frame.Function, "/engine.(*writer[") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+func (s *Switch) yield() {
+	if s.Yield > 0 && rand.IntN(s.Yield) == 0 {
+		runtime.Gosched()
+	}
+}
+
+// Wrap returns a policy that answers as p does, which must be one of package policy,
+// and fails as s says.
+func (s *Switch) Wrap(p policy.Policy) policy.Policy {
+	w := faulty{p.(whole), s}
+	if c, ok := p.(policy.Choker); ok {
+		return fast{w, c}
+	}
+	return w
+}
+
+// whole is what all policies of package policy are.
+type whole interface {
+	policy.Policy
+	policy.Refunder
+	policy.Relative
+}
+
+type faulty struct {
+	whole
+	s *Switch
+}
+
+func (f faulty) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	f.s.yield()
+	return f.whole.Take(word, now, n, patience)
+}
+
+func (f faulty) Refund(word uint64, now policy.Instant, n int64) uint64 {
+	f.s.yield()
+	return f.whole.Refund(word, now, n)
+}
+
+func (f faulty) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
+	f.s.yield()
+	return f.whole.Cancel(word, taken, at, now, n, undone)
+}
+
+func (f faulty) FreshAt(word uint64) policy.Instant {
+	f.s.strike()
+	return f.whole.FreshAt(word)
+}
+
+// fast has the fast path as well.
+type fast struct {
+	faulty
+	choker policy.Choker
+}
+
+func (f fast) Choke(word uint64, now policy.Instant) (uint64, bool) {
+	f.s.yield()
+	return f.choker.Choke(word, now)
+}

@@ -1,0 +1,51 @@
+package linear
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Explain tells, for people, how far the calls on a key can be explained: the longest
+// row of calls, in an order that gives their answers, and those that should come next.
+func Explain(s *Scenario, history []Op, taken uint64, key int, limit time.Duration) string {
+	var ops []*Op
+	for i := range history {
+		if history[i].Key == key {
+			ops = append(ops, &history[i])
+		}
+	}
+	m := &model{s: s, spread: spreads(ops)}
+	spec := m.spec(int(min(taken, most)))
+	_, info := porcupine.CheckOperationsVerbose(spec, operations(ops), limit)
+	var longest []porcupine.Operation
+	for _, partial := range info.PartialLinearizationsOperations()[0] {
+		if len(partial) > len(longest) {
+			longest = partial
+		}
+	}
+	var b strings.Builder
+	explained := map[*Op]bool{}
+	state := spec.Init()
+	for _, o := range longest {
+		op := o.Input.(*Op)
+		explained[op] = true
+		_, state = spec.Step(state, op, nil)
+		fmt.Fprintf(&b, "  %v\n", op)
+	}
+	fmt.Fprintf(&b, "leaves %s, and none of these can come next:\n", spec.DescribeState(state))
+	rest := slices.DeleteFunc(ops, func(op *Op) bool { return explained[op] })
+	slices.SortStableFunc(rest, func(a, b *Op) int { return int(a.Call - b.Call) })
+	first := int64(1<<63 - 1) // to return, of those that are left
+	for _, op := range rest {
+		if op.Call > first {
+			break
+		}
+		first = min(first, op.Return)
+		fmt.Fprintf(&b, "  %v\n", op)
+	}
+	return b.String()
+}

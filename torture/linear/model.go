@@ -1,0 +1,281 @@
+package linear
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// state is what there is to know of a key. It never changes: a step makes another.
+type state struct {
+	word   uint64
+	undone uint64 // units given back: see table.Entry.Undo
+	grace  int    // liberties that may still be taken: see Liberty
+	held   []held // reservations that somebody will give back
+}
+
+// held is a reservation. Of one that took nothing n is 0.
+type held struct {
+	id            int64
+	before, after uint64
+	at            policy.Instant
+	n             int64
+	undone        uint64
+}
+
+// wiped is how many units a Reset counts as given back, at the least.
+const wiped = 1 << 33
+
+// model is the sequential specification of one key.
+type model struct {
+	s *Scenario
+	// spread has by how many units more or less than were given back a call may take to
+	// be so, by the ID of its reservation: see Check.
+	spread map[int64]spread
+}
+
+type spread struct {
+	more, less int64
+	reset      bool // or that the key was reset
+}
+
+// spec returns the model as porcupine takes it, for a history in which so many
+// liberties may be taken.
+func (m *model) spec(grace int) porcupine.Model {
+	seed := maphash.MakeSeed()
+	spec := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{&state{grace: grace}} },
+		Step: func(s, in, _ any) (next []any) {
+			for _, n := range m.step(s.(*state), in.(*Op)) {
+				next = append(next, n)
+			}
+			return next
+		},
+		Equal: func(a, b any) bool {
+			x, y := a.(*state), b.(*state)
+			return x == y || x.word == y.word && x.undone == y.undone && x.grace == y.grace && slices.Equal(x.held, y.held)
+		},
+		Hash:              func(s any) uint64 { return maphash.Comparable(seed, s.(*state).word) },
+		DescribeState:     func(s any) string { return fmt.Sprintf("%+v", *s.(*state)) },
+		DescribeOperation: func(in, _ any) string { return in.(*Op).String() },
+	}
+	return spec.ToModel()
+}
+
+// step returns the states that a call may leave behind, given its answer.
+func (m *model) step(s *state, op *Op) []*state {
+	next := m.recorded(s, op)
+	if s.grace == 0 {
+		return next
+	}
+	switch m.s.Liberty() {
+	case Forgives:
+		if s.word != 0 {
+			next = append(next, m.recorded(s.forgiven(), op)...)
+		}
+	case Refuses, Passes:
+		if s.word == 0 || m.s.Policy.FreshAt(s.word)+policy.Instant(m.s.Idle) <= op.To {
+			next = append(next, m.unrecorded(s, op)...)
+		}
+	}
+	return next
+}
+
+// forgiven is the state after the key was given up to make room. What was reserved
+// then cannot be given back any more.
+func (s *state) forgiven() *state {
+	f := &state{grace: s.grace - 1, held: slices.Clone(s.held)}
+	for i := range f.held {
+		f.held[i] = held{id: f.held[i].id}
+	}
+	return f
+}
+
+func (s *state) with(word uint64) *state {
+	if word == s.word {
+		return s
+	}
+	n := *s
+	n.word = word
+	return &n
+}
+
+func (s *state) holding(h held) *state {
+	if h.id == 0 {
+		return s
+	}
+	n := *s
+	n.held = append(slices.Clone(s.held), h)
+	// In one order, so that it does not matter who came first.
+	slices.SortFunc(n.held, func(a, b held) int { return int(a.id - b.id) })
+	return &n
+}
+
+// without drops a reservation. Of what was given back only differences matter.
+func (s *state) without(i int) *state {
+	n := *s
+	n.held = slices.Delete(slices.Clone(s.held), i, i+1)
+	least := n.undone
+	for _, h := range n.held {
+		if h.n > 0 {
+			least = min(least, h.undone)
+		}
+	}
+	n.undone -= least
+	for i := range n.held {
+		if n.held[i].n > 0 {
+			n.held[i].undone -= least
+		}
+	}
+	return &n
+}
+
+// recorded returns what follows if the call is answered by the key's word.
+func (m *model) recorded(s *state, op *Op) (next []*state) {
+	p := m.s.Policy
+	add := func(n *state) { next = append(next, n) }
+	if op.Verb == Grab {
+		add(s.holding(held{id: op.ID})) // it came to nothing
+	}
+	for now := op.From; now <= op.To; now += policy.Instant(m.s.Step) {
+		switch op.Verb {
+		case Choke:
+			if word, d := p.Take(s.word, now, 1, 0); d.Allowed == op.Allowed {
+				add(s.with(word))
+			}
+		case Take:
+			if word, d := p.Take(s.word, now, op.N, 0); d == op.Decision {
+				add(s.with(word))
+			}
+		case Peek:
+			if _, d := p.Take(s.word, now, 0, 0); d == op.Decision {
+				add(s)
+			}
+		case Refund:
+			word := p.(policy.Refunder).Refund(s.word, now, op.N)
+			if _, d := p.Take(word, now, 0, 0); d == op.Decision {
+				n := s.with(word)
+				if op.N > 0 && word != s.word {
+					n.undone += uint64(op.N)
+				}
+				add(n)
+			}
+		case Reserve:
+			if word, d := p.Take(s.word, now, op.N, op.Patience); d == op.Decision {
+				if n := s.with(word); !d.Allowed {
+					add(n)
+				} else {
+					add(n.holding(held{op.ID, s.word, word, now, op.N, s.undone}))
+				}
+			}
+		case Cancel, Release:
+			m.cancelled(s, op, now, add)
+		case Reset:
+			if (p.FreshAt(s.word) > now) != op.Allowed {
+				break
+			}
+			n := s.with(0)
+			if n != s {
+				n.undone += 2 * wiped
+			}
+			add(n)
+		case All:
+			if word, d := p.Take(s.word, now, op.N, 0); d == op.Decision && d.Wait == 0 {
+				add(s.with(word))
+			}
+		case Glance:
+			if m.glance(s.word, now, op) {
+				add(s)
+			}
+		case Grab:
+			if word, d := p.Take(s.word, now, op.N, 0); d.Allowed && d.Wait == 0 {
+				add(s.with(word).holding(held{op.ID, s.word, word, now, op.N, s.undone}))
+			}
+		}
+	}
+	return next
+}
+
+// cancelled adds what may follow if a reservation is given back at now.
+func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)) {
+	at := slices.IndexFunc(s.held, func(h held) bool { return h.id == op.ID })
+	if at < 0 {
+		return // not made yet
+	}
+	h := s.held[at]
+	since := s.undone - h.undone
+	s = s.without(at)
+	spread := m.spread[op.ID]
+	if h.n == 0 || spread.reset {
+		if add(s); h.n == 0 {
+			return
+		}
+	}
+	if since >= wiped {
+		add(s)
+		return
+	}
+	for undone := max(int64(since)-spread.less, 0); undone <= int64(since)+spread.more; undone++ {
+		if s.word == h.after && undone == 0 {
+			add(s.with(h.before))
+			continue
+		}
+		word := m.s.Policy.(policy.Refunder).Cancel(s.word, h.after, h.at, now, h.n, undone)
+		n := s.with(word)
+		if n != s {
+			n.undone += uint64(h.n)
+		}
+		add(n)
+	}
+}
+
+// glance tells whether a key stands as TakeAll tells it for a call that was refused. A
+// key that did not refuse it is looked at once more.
+func (m *model) glance(word uint64, now policy.Instant, op *Op) bool {
+	_, d := m.s.Policy.Take(word, now, 0, 0)
+	if op.Decision.Allowed {
+		return d == op.Decision
+	}
+	_, take := m.s.Policy.Take(word, now, op.N, 0)
+	if take.Allowed && take.Wait == 0 {
+		return false
+	}
+	d.Allowed, d.RetryAfter = false, take.RetryAfter
+	return m.s.glanced(d) == m.s.glanced(op.Decision)
+}
+
+// unrecorded returns what follows if the call is answered without a record, because
+// the table is full.
+func (m *model) unrecorded(s *state, op *Op) (next []*state) {
+	n := *s
+	n.grace--
+	units := op.N
+	switch op.Verb {
+	case Choke:
+		units = 1
+	case Take, Reserve, All, Glance:
+	default:
+		return nil // they open no key
+	}
+	for now := op.From; now <= op.To; now += policy.Instant(m.s.Step) {
+		_, d := m.s.Policy.Take(0, now, units, op.Patience)
+		if !d.Allowed {
+			continue // which needs no record
+		}
+		if m.s.Liberty() == Refuses {
+			d = policy.Decision{Limit: d.Limit, RetryAfter: m.s.Idle}
+		}
+		got := op.Decision
+		if op.Verb == Choke {
+			d, got = policy.Decision{Allowed: d.Allowed}, policy.Decision{Allowed: op.Allowed}
+		}
+		if d == got {
+			return []*state{n.holding(held{id: op.ID})}
+		}
+	}
+	return nil
+}

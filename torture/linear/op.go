@@ -1,0 +1,75 @@
+package linear
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Verb is what a call is.
+type Verb int
+
+// The verbs. The last four are what TakeAll is to one of its keys.
+const (
+	Choke Verb = iota
+	Take
+	Peek
+	Refund
+	Reserve
+	Cancel
+	Reset
+	All     // TakeAll was allowed: a take that is not told to wait
+	Glance  // TakeAll was refused: it has looked
+	Grab    // and may have taken
+	Release // and given back
+)
+
+// String returns the verb's name.
+func (v Verb) String() string {
+	return [...]string{
+		"Choke", "Take", "Peek", "Refund", "Reserve", "Cancel", "Reset", "All", "Glance", "Grab", "Release",
+	}[v]
+}
+
+// Op is one call on one key, and its answer.
+type Op struct {
+	Key    int
+	Client int
+	Verb   Verb
+
+	N        int64
+	Patience time.Duration
+	// ID names the reservation that a Reserve or Grab makes and a Cancel or Release
+	// gives back. 0 is one that nobody gives back.
+	ID int64
+
+	// Call and Return are the call's places in the order of all events.
+	Call, Return int64
+	// From and To are what the clock showed before and after the call.
+	From, To policy.Instant
+
+	Allowed  bool            // the answer of Choke and Reset
+	Decision policy.Decision // the answer of the others
+}
+
+// String formats the call as a line for people.
+func (o *Op) String() string {
+	s := fmt.Sprintf("[%d..%d] at %d..%d client %d: %v(key %d", o.Call, o.Return, o.From, o.To, o.Client, o.Verb, o.Key)
+	switch o.Verb {
+	case Take, Refund, All, Glance, Grab, Release:
+		s += fmt.Sprintf(", %d", o.N)
+	case Reserve:
+		s += fmt.Sprintf(", %d, %v", o.N, o.Patience)
+	}
+	if o.ID != 0 {
+		s += fmt.Sprintf(", reservation %d", o.ID)
+	}
+	switch o.Verb {
+	case Choke, Reset:
+		return s + fmt.Sprintf(") = %v", o.Allowed)
+	case Cancel, Grab, Release:
+		return s + ")"
+	}
+	return s + fmt.Sprintf(") = %+v", o.Decision)
+}

@@ -1,0 +1,110 @@
+package linear
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Scenario is an engine, and how it is used.
+type Scenario struct {
+	Name   string
+	Policy policy.Policy
+	// Step is by how much the clock moves at a time.
+	Step time.Duration
+	// Idle, MaxKeys, WhenFull and Admission are the engine's.
+	Idle      time.Duration
+	MaxKeys   int
+	WhenFull  cell.WhenFull
+	Admission cell.Admission
+	// Waits tells that the policy has callers wait who do not offer to.
+	Waits bool
+}
+
+// Liberty is what Ral may do that a key's word does not explain, and counts.
+type Liberty int
+
+// The liberties.
+const (
+	Forgives Liberty = iota // forget a key that owes
+	Refuses                 // refuse a new key that would have passed
+	Passes                  // let a new key pass without a record
+)
+
+// Liberty returns the one that may be taken in this scenario.
+func (s *Scenario) Liberty() Liberty { return Liberty(s.WhenFull) }
+
+// Taken is how many liberties the engine says that it took.
+func (s *Scenario) Taken(stats engine.Stats) uint64 {
+	if s.Liberty() == Forgives {
+		return stats.Forgiven
+	}
+	return stats.Full
+}
+
+// glanced leaves out of a refusal what the model does not know: when a call that does
+// not want to wait could be made again, if everybody else does wait.
+func (s *Scenario) glanced(d policy.Decision) policy.Decision {
+	if s.Waits {
+		d.RetryAfter = 0
+	}
+	return d
+}
+
+// Scenarios returns all of them: each policy in a table with room for all its keys,
+// and in one that is too small, under each choice for that.
+func Scenarios() []Scenario {
+	policies := []struct {
+		name  string
+		p     policy.Policy
+		step  time.Duration
+		waits bool
+	}{
+		{"Funnel", policy.Must(policy.Funnel(5, 10, time.Second)), 93 * time.Millisecond, false},
+		{"FixedWindow", policy.Must(policy.FixedWindow(7, 700*time.Millisecond)), 93 * time.Millisecond, false},
+		{"SlidingWindow", policy.Must(policy.SlidingWindow(7, 700*time.Millisecond)), 93 * time.Millisecond, false},
+		{"AtMost", policy.Must(policy.AtMost(7, 700*time.Millisecond)), 93 * time.Millisecond, false},
+		{"Queue", policy.Must(policy.Queue(5, 10, time.Second)), 93 * time.Millisecond, true},
+		{"Bursty", policy.Must(policy.Bursty(10, time.Second, 5)), 93 * time.Millisecond, false},
+	}
+	tables := []struct {
+		name string
+		max  int
+		when cell.WhenFull
+	}{
+		{"roomy", 1 << 14, cell.EvictLeastDebt},
+		{"EvictLeastDebt", 18, cell.EvictLeastDebt},
+		{"RefuseNew", 36, cell.RefuseNew},
+		{"AdmitNew", 36, cell.AdmitNew},
+	}
+	var all []Scenario
+	for _, p := range policies {
+		for _, t := range tables {
+			all = append(all, Scenario{
+				Name: p.name + " " + t.name, Policy: p.p, Step: p.step, Waits: p.waits,
+				Idle: time.Nanosecond, MaxKeys: t.max, WhenFull: t.when,
+			})
+		}
+	}
+	return all
+}
+
+// Named returns the scenario of that name.
+func Named(name string) (Scenario, error) {
+	for _, s := range append(Scenarios(), Broken()) {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return Scenario{}, fmt.Errorf("there is no scenario %q", name)
+}
+
+// Broken is a scenario that is known not to be linearizable: cell.Queued over-admits.
+func Broken() Scenario {
+	s := Scenarios()[0]
+	s.Name, s.Admission = "Funnel Queued", cell.Queued
+	return s
+}
