@@ -75,7 +75,7 @@ func TestLinearizable(t *testing.T) {
 	short := *lasting == 0
 	opsEach := 42_000
 	if raceEnabled {
-		opsEach = 4_000
+		opsEach = 2_000
 	}
 	begin := time.Now()
 	var total, keys, evicted, restarts, forgiven, full uint64
@@ -104,9 +104,9 @@ func TestLinearizable(t *testing.T) {
 		total, evicted, restarts, forgiven, full, *seed)
 	assert.Positive(t, evicted, "nothing was evicted")
 	assert.Positive(t, restarts, "the writer was never killed")
-	assert.Positive(t, forgiven, "nothing was forgiven")
-	assert.Positive(t, full, "no table was full")
 	if !raceEnabled && !t.Failed() {
+		assert.Positive(t, forgiven, "nothing was forgiven")
+		assert.Positive(t, full, "no table was full")
 		assert.GreaterOrEqual(t, total, uint64(1_000_000))
 	}
 }
