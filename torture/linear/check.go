@@ -21,62 +21,97 @@ type Verdict struct {
 // most bounds how many liberties are tried to explain one key's calls.
 const most = 256
 
+// search is the search for an order of one key's calls.
+type search struct {
+	key     int
+	m       *model
+	history []porcupine.Operation
+	result  porcupine.CheckResult
+	// fewest and enough are how many liberties explain the calls: no fewer than the
+	// one, if enough is found at all, and no more than the other.
+	fewest, enough int
+}
+
 // Check checks a history, all keys at once, of an engine that says it took so many
-// liberties. limit is how long it may take for
-// one key.
+// liberties. limit is how long it may take for one key.
 func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict {
 	byKey := map[int][]*Op{}
 	for i := range history {
 		byKey[history[i].Key] = append(byKey[history[i].Key], &history[i])
 	}
-	keys := make(chan int)
-	var v Verdict
-	var mu sync.Mutex
+	var all []*search
+	for key, ops := range byKey {
+		all = append(all, &search{
+			key: key, m: &model{s: s, spread: spreads(ops)}, history: operations(ops), fewest: plain(s, ops),
+		})
+	}
+	next := make(chan *search)
 	var checkers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		checkers.Go(func() {
-			for key := range keys {
-				result, liberties := checkKey(s, byKey[key], int(min(taken, most)), limit)
-				mu.Lock()
-				switch result {
-				case porcupine.Ok:
-					v.Liberties += uint64(liberties)
-				case porcupine.Illegal:
-					v.Illegal = append(v.Illegal, key)
-				default:
-					v.Undecided = append(v.Undecided, key)
-				}
-				mu.Unlock()
+			for k := range next {
+				k.run(int(min(taken, most)), limit)
 			}
 		})
 	}
-	for key := range byKey {
-		keys <- key
+	for _, k := range all {
+		next <- k
 	}
-	close(keys)
+	close(next)
 	checkers.Wait()
+
+	var v Verdict
+	for _, k := range all {
+		if k.result == porcupine.Ok {
+			v.Liberties += uint64(k.enough)
+		}
+	}
+	for _, k := range all {
+		// That many are enough. Where it is more than were taken, maybe fewer are.
+		for k.result == porcupine.Ok && k.fewest < k.enough && v.Liberties > taken {
+			v.Liberties -= uint64(k.enough)
+			k.narrow(limit)
+			v.Liberties += uint64(k.enough)
+		}
+		switch k.result {
+		case porcupine.Illegal:
+			v.Illegal = append(v.Illegal, k.key)
+		case porcupine.Unknown:
+			v.Undecided = append(v.Undecided, k.key)
+		}
+	}
 	slices.Sort(v.Illegal)
 	slices.Sort(v.Undecided)
 	return v
 }
 
-// checkKey checks the calls on one key, and returns the fewest liberties that explain
-// them.
-func checkKey(s *Scenario, ops []*Op, most int, limit time.Duration) (porcupine.CheckResult, int) {
-	m := &model{s: s, spread: spreads(ops)}
-	history := operations(ops)
+// run looks whether the calls can be explained, by trying more and more liberties.
+func (k *search) run(most int, limit time.Duration) {
 	until := time.Now().Add(limit)
-	for grace := plain(s, ops); ; grace++ {
-		left := time.Until(until)
-		if left <= 0 {
-			return porcupine.Unknown, 0
+	for tried := k.fewest; ; tried = min(max(2*tried, 1), max(most, k.fewest)) {
+		k.result = k.try(tried, time.Until(until))
+		if k.enough = tried; k.result != porcupine.Illegal || tried >= most {
+			return
 		}
-		result := porcupine.CheckOperationsTimeout(m.spec(grace), history, left)
-		// With as many as there are calls more of them explain nothing.
-		if result != porcupine.Illegal || grace >= min(most, len(ops)) {
-			return result, grace
-		}
+		k.fewest = tried + 1
 	}
+}
+
+// narrow halves the range of how many liberties it takes.
+func (k *search) narrow(limit time.Duration) {
+	middle := (k.fewest + k.enough) / 2
+	switch k.try(middle, limit) {
+	case porcupine.Ok:
+		k.enough = middle
+	case porcupine.Illegal:
+		k.fewest = middle + 1
+	default:
+		k.result = porcupine.Unknown
+	}
+}
+
+func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(k.m.spec(liberties), k.history, max(limit, 1))
 }
 
 // plain counts the answers that no word gives: a refusal by a key that owes nothing, of

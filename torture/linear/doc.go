@@ -13,8 +13,9 @@
 //     call was under way. The clock is one that the workload moves, in steps, and it
 //     moves no further than a few of them while a call is under way, so that there are
 //     few to choose from.
-//   - The eviction of a key that owes nothing. It needs no place in the model: that
-//     it changes no answer is what is claimed.
+//   - The eviction of a key that owes nothing. It has no place in the model, since that
+//     it changes no answer is what is claimed, but for a Cancel of what was taken before:
+//     that may give nothing back.
 //   - The eviction of one that owes, to make room, and answers without a record from a
 //     full table: as many as Ral itself has counted, over all keys, and no more. Check
 //     finds the fewest with which a history can be explained.

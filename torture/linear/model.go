@@ -25,6 +25,8 @@ type held struct {
 	at            policy.Instant
 	n             int64
 	undone        uint64
+	// stale: the key may have been forgotten since, and nothing be given back.
+	stale bool
 }
 
 // wiped is how many units a Reset counts as given back, at the least.
@@ -44,30 +46,66 @@ type spread struct {
 }
 
 // spec returns the model as porcupine takes it, for a history in which so many
-// liberties may be taken.
+// liberties may be taken. Its states are sets of those that are possible.
 func (m *model) spec(grace int) porcupine.Model {
 	seed := maphash.MakeSeed()
-	spec := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{&state{grace: grace}} },
-		Step: func(s, in, _ any) (next []any) {
-			for _, n := range m.step(s.(*state), in.(*Op)) {
-				next = append(next, n)
+	return porcupine.Model{
+		Init: func() any { return []*state{{grace: grace}} },
+		Step: func(from, in, _ any) (bool, any) {
+			var next []*state
+			for _, s := range from.([]*state) {
+				for _, n := range m.step(s, in.(*Op)) {
+					next = include(next, n)
+				}
 			}
-			return next
+			return len(next) > 0, next
 		},
 		Equal: func(a, b any) bool {
-			x, y := a.(*state), b.(*state)
-			return x == y || x.word == y.word && x.undone == y.undone && x.grace == y.grace && slices.Equal(x.held, y.held)
+			x, y := a.([]*state), b.([]*state)
+			return len(x) == len(y) && !slices.ContainsFunc(x, func(s *state) bool {
+				return !slices.ContainsFunc(y, func(o *state) bool { return s.grace == o.grace && s.alike(o) })
+			})
 		},
-		Hash:              func(s any) uint64 { return maphash.Comparable(seed, s.(*state).word) },
-		DescribeState:     func(s any) string { return fmt.Sprintf("%+v", *s.(*state)) },
+		Hash: func(a any) (h uint64) {
+			for _, s := range a.([]*state) {
+				h ^= maphash.Comparable(seed, s.word)
+			}
+			return h
+		},
+		DescribeState: func(a any) (d string) {
+			for _, s := range a.([]*state) {
+				d += fmt.Sprintf("%+v ", *s)
+			}
+			return d
+		},
 		DescribeOperation: func(in, _ any) string { return in.(*Op).String() },
 	}
-	return spec.ToModel()
+}
+
+// include adds a state to a set of different ones. Of two that differ in nothing but
+// the liberties that may still be taken, the one with more of them can do all that the
+// other can.
+func include(all []*state, n *state) []*state {
+	for i, s := range all {
+		if s.alike(n) {
+			if n.grace > s.grace {
+				all[i] = n
+			}
+			return all
+		}
+	}
+	return append(all, n)
+}
+
+func (s *state) alike(o *state) bool {
+	return s == o || s.word == o.word && s.undone == o.undone && slices.Equal(s.held, o.held)
 }
 
 // step returns the states that a call may leave behind, given its answer.
 func (m *model) step(s *state, op *Op) []*state {
+	if m.forgettable(s, op) {
+		s = s.aged()
+	}
 	next := m.recorded(s, op)
 	if s.grace == 0 {
 		return next
@@ -78,11 +116,30 @@ func (m *model) step(s *state, op *Op) []*state {
 			next = append(next, m.recorded(s.forgiven(), op)...)
 		}
 	case Refuses, Passes:
-		if s.word == 0 || m.s.Policy.FreshAt(s.word)+policy.Instant(m.s.Idle) <= op.To {
+		if m.forgettable(s, op) {
 			next = append(next, m.unrecorded(s, op)...)
 		}
 	}
 	return next
+}
+
+// forgettable tells whether the key may have left the table before the call was over,
+// because it owed nothing.
+func (m *model) forgettable(s *state, op *Op) bool {
+	return s.word == 0 || m.s.Policy.FreshAt(s.word)+policy.Instant(m.s.Idle) <= op.To
+}
+
+// aged is the same state, but for what was reserved: it may be of an entry that left.
+func (s *state) aged() *state {
+	if !slices.ContainsFunc(s.held, func(h held) bool { return h.n > 0 && !h.stale }) {
+		return s
+	}
+	n := *s
+	n.held = slices.Clone(s.held)
+	for i := range n.held {
+		n.held[i].stale = n.held[i].n > 0
+	}
+	return &n
 }
 
 // forgiven is the state after the key was given up to make room. What was reserved
@@ -169,7 +226,7 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 				if n := s.with(word); !d.Allowed {
 					add(n)
 				} else {
-					add(n.holding(held{op.ID, s.word, word, now, op.N, s.undone}))
+					add(n.holding(held{id: op.ID, before: s.word, after: word, at: now, n: op.N, undone: s.undone}))
 				}
 			}
 		case Cancel, Release:
@@ -193,7 +250,7 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 			}
 		case Grab:
 			if word, d := p.Take(s.word, now, op.N, 0); d.Allowed && d.Wait == 0 {
-				add(s.with(word).holding(held{op.ID, s.word, word, now, op.N, s.undone}))
+				add(s.with(word).holding(held{id: op.ID, before: s.word, after: word, at: now, n: op.N, undone: s.undone}))
 			}
 		}
 	}
@@ -210,7 +267,7 @@ func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)
 	since := s.undone - h.undone
 	s = s.without(at)
 	spread := m.spread[op.ID]
-	if h.n == 0 || spread.reset {
+	if h.n == 0 || h.stale || spread.reset {
 		if add(s); h.n == 0 {
 			return
 		}

@@ -76,7 +76,7 @@ func Scenarios() []Scenario {
 		when cell.WhenFull
 	}{
 		{"roomy", 1 << 14, cell.EvictLeastDebt},
-		{"EvictLeastDebt", 18, cell.EvictLeastDebt},
+		{"EvictLeastDebt", 20, cell.EvictLeastDebt},
 		{"RefuseNew", 36, cell.RefuseNew},
 		{"AdmitNew", 36, cell.AdmitNew},
 	}

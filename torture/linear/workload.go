@@ -159,15 +159,17 @@ func (c *clock) end(client int) policy.Instant {
 	return policy.Instant(now)
 }
 
-// tick moves the clock, unless that is too far for a call under way.
-func (c *clock) tick() {
+// tick moves the clock, unless that is too far for a call under way, which it returns
+// false for.
+func (c *clock) tick() bool {
 	now := c.now.Load()
 	for i := range c.began {
 		if at := c.began[i].at.Load(); at != 0 && now-at >= lag*c.step {
-			return
+			return false
 		}
 	}
 	c.now.CompareAndSwap(now, now+c.step)
+	return true
 }
 
 // client is one goroutine that calls.
@@ -191,8 +193,8 @@ type reserved struct {
 
 // call makes the nth call of all.
 func (c *client) call(n int) {
-	if c.dice.IntN(ticks) == 0 {
-		c.clock.tick()
+	for c.dice.IntN(ticks) == 0 && !c.clock.tick() {
+		time.Sleep(rest / 10) // or all the others' calls would come at one instant
 	}
 	visit := n / opsPerVisit
 	group := visit/(groups*visits)*groups + visit%groups
