@@ -14,7 +14,8 @@ type Verdict struct {
 	// Illegal has the keys whose calls nothing explains, Undecided those for which
 	// that could not be told in time.
 	Illegal, Undecided []int
-	// Liberties is the fewest liberties that explain all the others.
+	// Liberties is how many liberties explain all the others: the fewest, if any more
+	// would be more than were taken.
 	Liberties uint64
 }
 

@@ -1,0 +1,5 @@
+//go:build !race
+
+package properties
+
+const raceEnabled = false
