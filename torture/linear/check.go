@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -12,7 +13,7 @@ import (
 // Verdict is what came of checking a history.
 type Verdict struct {
 	// Illegal has the keys whose calls nothing explains, Undecided those for which
-	// that could not be told in time.
+	// that could not be told in time. The others are not looked at when there is one.
 	Illegal, Undecided []int
 	// Liberties is how many liberties explain all the others: the fewest, if any more
 	// would be more than were taken.
@@ -48,10 +49,17 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 	}
 	next := make(chan *search)
 	var checkers sync.WaitGroup
+	var failed atomic.Bool
 	for range runtime.GOMAXPROCS(0) {
 		checkers.Go(func() {
 			for k := range next {
+				if failed.Load() {
+					continue // one is enough to look at
+				}
 				k.run(int(min(taken, most)), limit)
+				if k.result != porcupine.Ok {
+					failed.Store(true)
+				}
 			}
 		})
 	}
@@ -86,15 +94,22 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 	return v
 }
 
-// run looks whether the calls can be explained, by trying more and more liberties.
+// run looks whether the calls can be explained, by trying more and more liberties. It
+// may take long to make sure that some are not enough, and no time to see that more are.
 func (k *search) run(most int, limit time.Duration) {
-	until := time.Now().Add(limit)
-	for tried := k.fewest; ; tried = min(max(2*tried, 1), max(most, k.fewest)) {
-		k.result = k.try(tried, time.Until(until))
-		if k.enough = tried; k.result != porcupine.Illegal || tried >= most {
+	most = max(most, k.fewest)
+	for tried := k.fewest; ; tried = min(max(2*tried, 1), most) {
+		patience := limit
+		if tried < most {
+			patience = limit / 16
+		}
+		k.enough, k.result = tried, k.try(tried, patience)
+		if k.result == porcupine.Illegal {
+			k.fewest = tried + 1
+		}
+		if k.result == porcupine.Ok || tried == most {
 			return
 		}
-		k.fewest = tried + 1
 	}
 }
 
@@ -111,7 +126,18 @@ func (k *search) narrow(limit time.Duration) {
 	}
 }
 
+// try looks for an order in which so many liberties are taken. Nearly always there is one
+// without anything that hardly ever happens: so first it is looked for without that,
+// which is fast.
 func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
+	simple := &model{s: k.m.s}
+	usual := slices.DeleteFunc(slices.Clone(k.history), func(o porcupine.Operation) bool {
+		verb := o.Input.(*Op).Verb
+		return verb == Grab || verb == Release
+	})
+	if porcupine.CheckOperationsTimeout(simple.spec(liberties), usual, max(limit/4, 1)) == porcupine.Ok {
+		return porcupine.Ok
+	}
 	return porcupine.CheckOperationsTimeout(k.m.spec(liberties), k.history, max(limit, 1))
 }
 

@@ -85,6 +85,9 @@ func TestLinearizable(t *testing.T) {
 			for _, kills := range []bool{false, true} {
 				w := Workload{Seed: from + uint64(i), Clients: 8, Ops: opsEach / 2, Kills: kills}
 				stats := run(t, s, w, from)
+				if t.Failed() {
+					return
+				}
 				total += uint64(w.Ops)
 				keys += uint64(stats.Keys)
 				evicted += stats.Evicted
@@ -92,9 +95,6 @@ func TestLinearizable(t *testing.T) {
 				forgiven += stats.Forgiven
 				full += stats.Full
 			}
-		}
-		if t.Failed() {
-			break
 		}
 		if !short {
 			fmt.Fprintf(os.Stderr, "linear: %v, %d calls, seed %d\n", time.Since(begin).Round(time.Second), total, *seed)
