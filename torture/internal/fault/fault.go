@@ -34,9 +34,9 @@ func (k Kind) String() string { return [...]string{"none", "panic", "Goexit", "s
 type Switch struct {
 	// Stall is how long a stalled writer stands still.
 	Stall time.Duration
-	// Yield is how often a caller lets others run after it has read a key's word and
-	// before it swaps it, so that it may find that somebody was faster: in one call of
-	// so many. 0 is never.
+	// Yield is how often callers, and the writer, let others run after they have read a
+	// key's word and before they swap it, so that they may find that somebody was faster:
+	// once in so many. 0 is never.
 	Yield int
 
 	armed atomic.Int32
@@ -126,6 +126,7 @@ func (f faulty) Cancel(word, taken uint64, at, now policy.Instant, n, undone int
 
 func (f faulty) FreshAt(word uint64) policy.Instant {
 	f.s.strike()
+	f.s.yield()
 	return f.whole.FreshAt(word)
 }
 
