@@ -63,7 +63,8 @@ func every[K comparable](t *testing.T, kinds []kind[K]) {
 	for _, k := range kinds {
 		for _, refuse := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%T/%s, refuse %v", *new(K), k.name, refuse), func(t *testing.T) {
-				const most, callers, rounds = 32, 4, 250
+				const most, callers = 32, 4
+				rounds := 200 / slower
 				config := engine.Config{Policy: limit(2), MaxKeys: most, OpenTimeout: time.Minute, Idle: time.Nanosecond}
 				if refuse {
 					config.WhenUnavailable = engine.Refuse
@@ -216,7 +217,8 @@ func TestFloodDoesNotFreeTheVictim(t *testing.T) {
 
 func flood[K comparable](t *testing.T, name string, victim K, key func(uint64) K) {
 	t.Run(name, func(t *testing.T) {
-		const most, callers, each = 256, 4, 2000
+		const most, callers = 256, 4
+		each := uint64(2000 / slower)
 		e := open[K](t, engine.Config{Policy: limit(10), MaxKeys: most, OpenTimeout: time.Minute})
 		for range 10 {
 			require.True(t, e.Choke(victim))
@@ -224,7 +226,7 @@ func flood[K comparable](t *testing.T, name string, victim K, key func(uint64) K
 		var all sync.WaitGroup
 		for i := range uint64(callers) {
 			all.Go(func() {
-				for n := range uint64(each) {
+				for n := range each {
 					if !e.Choke(key(i*each + n)) {
 						t.Error("one of the flood was refused")
 					}
@@ -250,7 +252,7 @@ func TestLongKeysLeaveMemory(t *testing.T) {
 		Clock: func() policy.Instant { return policy.Instant(clock.Load()) },
 	})
 	before := heap()
-	for n := range uint64(2000) {
+	for n := range uint64(1000) {
 		require.True(t, e.Choke(long+eight(n)))
 	}
 	// A key that was given up may still be in a command that waits, or just be made.
@@ -273,7 +275,7 @@ func lost[K comparable](t *testing.T, key func(uint64) K) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	before := heap()
-	for n := range uint64(20_000) {
+	for n := range uint64(20_000 / slower) {
 		k := key(n)
 		require.False(t, e.Choke(k))
 		require.ErrorIs(t, e.Wait(ctx, k, 1), cell.ErrUnavailable)

@@ -75,7 +75,7 @@ func TestLinearizable(t *testing.T) {
 	short := *lasting == 0
 	opsEach := 42_000
 	if raceEnabled {
-		opsEach = 8_000
+		opsEach = 3_000
 	}
 	begin := time.Now()
 	var total, keys, evicted, restarts, forgiven, full uint64

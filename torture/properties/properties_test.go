@@ -23,9 +23,9 @@ var lasting = flag.Duration("for", 0, "how long the properties are tried, all to
 
 func TestMain(m *testing.M) {
 	// The defaults of this package; the command line has the last word.
-	checks := "2000"
+	checks := "1200"
 	if raceEnabled {
-		checks = "150"
+		checks = "100"
 	}
 	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "50"} {
 		if err := flag.Set(name, value); err != nil {

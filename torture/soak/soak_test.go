@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 	load := Load{Seed: *seed, Keys: 1_000_000, Callers: 16, Period: time.Second, Every: 100 * time.Millisecond}
 	rounds := 2
 	if raceEnabled {
-		load.Keys, rounds = 50_000, 1
+		load.Keys, rounds, load.Period = 20_000, 1, 500*time.Millisecond
 	}
 	if *lasting > 0 {
 		load.Period = 5 * time.Second
@@ -90,6 +90,10 @@ func TestSoak(t *testing.T) {
 //  3. some wait: the check sees something.
 func TestNoCallWaitsBeyondItsLimit(t *testing.T) {
 	const callers, known, timeout = 16, 500, 10 * time.Millisecond
+	lasts := 20 * time.Second // of virtual time
+	if raceEnabled {
+		lasts /= 4
+	}
 	for name, most := range map[string]int{"room": 1 << 20, "full": 2 * known} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -114,7 +118,7 @@ func TestNoCallWaitsBeyondItsLimit(t *testing.T) {
 				for i := range callers {
 					all.Go(func() {
 						dice := rand.New(rand.NewPCG(*seed, uint64(i)))
-						for n := 0; time.Since(begin) < 20*time.Second; n++ {
+						for n := 0; time.Since(begin) < lasts; n++ {
 							called := time.Now()
 							e.Choke(dice.Uint64N(known))
 							if took := time.Since(called); took > 0 {
@@ -135,14 +139,14 @@ func TestNoCallWaitsBeyondItsLimit(t *testing.T) {
 					})
 				}
 				all.Go(func() {
-					for n := 0; time.Since(begin) < 20*time.Second; n++ {
+					for n := 0; time.Since(begin) < lasts; n++ {
 						time.Sleep(100 * time.Millisecond)
 						sabotage.Arm(fault.Panic + fault.Kind(n%3))
 					}
 				})
 				all.Wait()
 				require.NoError(t, e.Health())
-				assert.Greater(t, sabotage.Fired(), int64(100), "seed %d", *seed)
+				assert.Greater(t, sabotage.Fired(), int64(lasts/(200*time.Millisecond)), "seed %d", *seed)
 				assert.LessOrEqual(t, e.Len(), most)
 				if most == 2*known {
 					assert.Positive(t, waited.Load(), "nobody waited: the check sees nothing")
