@@ -78,12 +78,10 @@ func Start(load Load) (*Soak, error) {
 	return s, nil
 }
 
-func (s *Soak) choke(key uint64) bool {
-	passed := s.engine.Choke(key)
-	if passed && key < watchedKeys {
+func (s *Soak) choke(key uint64) {
+	if s.engine.Choke(key) && key < watchedKeys {
 		s.watched[key].Add(1)
 	}
-	return passed
 }
 
 // Run has all callers call for one period, and says what was measured.
@@ -125,12 +123,31 @@ func (s *Soak) Run(faulty bool) Period {
 	callers.Wait()
 	p.Calls = uint64(float64(calls.Load()) / time.Since(begin).Seconds())
 	p.Longest = time.Duration(longest.Load())
+	p.memory(s)
+	return p
+}
+
+func (p *Period) memory(s *Soak) {
 	p.Keys = s.engine.Len()
 	runtime.GC()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	p.Heap = memory.HeapAlloc
-	return p
+}
+
+// PerKey is how many bytes were in use for each key.
+func (p *Period) PerKey() uint64 { return p.Heap / uint64(max(p.Keys, 1)) }
+
+// Rest waits until all keys have left, but no longer than limit, and tells what is left
+// then, and how long it took.
+func (s *Soak) Rest(limit time.Duration) (left Period, took time.Duration) {
+	begin := time.Now()
+	for s.engine.Len() > 0 && time.Since(begin) < limit {
+		time.Sleep(10 * time.Millisecond)
+	}
+	took = time.Since(begin)
+	left.memory(s)
+	return left, took
 }
 
 // breaking waits until the period that began then is over, and breaks something all the
