@@ -9,6 +9,10 @@ import (
 // interface that holds a slice, a map or a function.
 func (c *Cell[K]) hash(key K) (hash uint64, ok bool) {
 	if c.guarded {
+		// A panic costs some microseconds: what the type tells need not come to that.
+		if t := reflect.TypeOf(any(key)); t != nil && !t.Comparable() {
+			return 0, false
+		}
 		defer func() { _ = recover() }()
 	}
 	return maphash.Comparable(c.seed, key), true

@@ -67,3 +67,13 @@ func allocatesNothing[K comparable](t *testing.T, admission cell.Admission, pass
 	}
 	assert.False(t, e.Choke(refused), "the calls measured as refused were not")
 }
+
+// A flood of keys that cannot be compared costs no more than one of others: the type of
+// most of them tells, without a panic to recover from, which allocates.
+func TestKeysThatCannotBeComparedAllocateNothing(t *testing.T) {
+	e := open[any](t, Config{Policy: funnel(1, 1, time.Hour)})
+	for _, key := range []any{[]int{1}, map[string]int{}, func() {}, struct{ s []int }{}} {
+		assert.Zero(t, testing.AllocsPerRun(100, func() { e.Choke(key) }), "%T", key)
+	}
+	assert.Zero(t, e.Len())
+}
