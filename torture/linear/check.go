@@ -166,7 +166,8 @@ func operations(ops []*Op) []porcupine.Operation {
 // others gave back in between may be misjudged. Those who give back count their units
 // once for each time that they try, so that they may seem to be more. And somebody who
 // gives back, and another who takes as much, can leave the word as it was between the
-// look and the swap of a Cancel, which does not notice: so they may seem to be less.
+// look and the swap of a Cancel, which does not notice: so they may seem to be less. The
+// same goes for a Reset.
 // Where nobody gives back at that time, the number is known. More than a bucketful or
 // two makes no difference any more.
 func spreads(ops []*Op) map[int64]spread {
@@ -194,6 +195,9 @@ func spreads(ops []*Op) map[int64]spread {
 				}
 			case Reset:
 				s.reset = true
+				if other.Return >= op.Call {
+					s.raced, s.more = true, enough
+				}
 			}
 		}
 		all[op.ID] = s

@@ -43,6 +43,7 @@ type model struct {
 type spread struct {
 	more, less int64
 	reset      bool // or that the key was reset
+	raced      bool // or that it was not, although it was: see spreads
 }
 
 // spec returns the model as porcupine takes it, for a history in which so many
@@ -274,7 +275,10 @@ func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)
 	}
 	if since >= wiped {
 		add(s)
-		return
+		if !spread.raced {
+			return
+		}
+		since = 0
 	}
 	for undone := max(int64(since)-spread.less, 0); undone <= int64(since)+spread.more; undone++ {
 		if s.word == h.after && undone == 0 {
