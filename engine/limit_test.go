@@ -1,0 +1,33 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Limit is what the next call goes by: the engine's policy, the one that took its
+// place, or the one that is chosen for the key.
+func TestLimit(t *testing.T) {
+	first, second := funnel(10, 1, time.Second), funnel(20, 1, time.Second)
+	e := open[string](t, Config{Policy: first})
+	assert.Same(t, first, e.Limit("key"))
+	require.NoError(t, e.SetPolicy(second))
+	assert.Same(t, second, e.Limit("key"))
+	assert.Zero(t, e.Len(), "looking opened a key")
+
+	chosen, err := New(Config{Policy: first}, PolicyFor(func(key string) policy.Policy {
+		if key == "paid" {
+			return second
+		}
+		return nil
+	}))
+	require.NoError(t, err)
+	defer chosen.Close()
+	assert.Same(t, second, chosen.Limit("paid"))
+	assert.Same(t, first, chosen.Limit("free"))
+}

@@ -1,0 +1,42 @@
+package policy
+
+import (
+	"math"
+	"time"
+)
+
+// Windowed is what a Policy offers besides, so that the limit can be told to those
+// who are held to it as "so many in so long". All policies of this package do.
+type Windowed interface {
+	// Window returns the time in which Decision.Limit units are let pass in the long
+	// run: for limits that count in windows the period, for the others what so many
+	// units take at their pace, rounded up. An [AtMost] sustains less than that. What
+	// a duration cannot hold is the longest that it can.
+	Window() time.Duration
+}
+
+// Window implements [Windowed].
+func (f *fixedWindow) Window() time.Duration { return f.per }
+
+// Window implements [Windowed].
+func (s *slidingWindow) Window() time.Duration { return s.per }
+
+// Window implements [Windowed].
+func (a *atMost) Window() time.Duration { return a.per }
+
+// Window implements [Windowed].
+func (f *funnel) Window() time.Duration { return nanosUp(f.depth) }
+
+// Window implements [Windowed].
+func (q *queue) Window() time.Duration { return q.window(q.capacity + 1) }
+
+// Window implements [Windowed].
+func (b *bursty) Window() time.Duration { return b.window(b.limit) }
+
+// Window implements [Windowed].
+func (w *warmingUp) Window() time.Duration { return w.window(w.limit) }
+
+// window is how long units take at this pace.
+func (p pace) window(units int64) time.Duration {
+	return nanosUp(timesUp(units, p.interval, math.MaxUint64))
+}
