@@ -29,6 +29,7 @@ var mayImport = []struct {
 	{"janitor", []string{"policy", "table", "cmdqueue"}},
 	{"cell", []string{"policy", "table", "cmdqueue"}},
 	{"engine", []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell"}},
+	{"httplimit", []string{"policy", "cell", "engine"}},
 	// The floor that the benchmark compares with is a bare xsync map.
 	{"bench", []string{"policy", "cell", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 }
@@ -95,7 +96,7 @@ func TestImportsPointDown(t *testing.T) {
 // Only the supervisor starts goroutines in the core: a goroutine that nobody
 // watches is one that nobody restarts.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
-	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine"} {
+	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "httplimit"} {
 		starts := goStatements(t, pkg)
 		if pkg == "supervisor" {
 			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")

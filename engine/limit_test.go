@@ -14,10 +14,16 @@ import (
 // place, or the one that is chosen for the key.
 func TestLimit(t *testing.T) {
 	first, second := funnel(10, 1, time.Second), funnel(20, 1, time.Second)
+	holds := func(want policy.Policy, wantOwn bool, e *Engine[string], key string) {
+		t.Helper()
+		p, own := e.Limit(key)
+		assert.Same(t, want, p)
+		assert.Equal(t, wantOwn, own)
+	}
 	e := open[string](t, Config{Policy: first})
-	assert.Same(t, first, e.Limit("key"))
+	holds(first, true, e, "key")
 	require.NoError(t, e.SetPolicy(second))
-	assert.Same(t, second, e.Limit("key"))
+	holds(second, true, e, "key")
 	assert.Zero(t, e.Len(), "looking opened a key")
 
 	chosen, err := New(Config{Policy: first}, PolicyFor(func(key string) policy.Policy {
@@ -28,6 +34,6 @@ func TestLimit(t *testing.T) {
 	}))
 	require.NoError(t, err)
 	defer chosen.Close()
-	assert.Same(t, second, chosen.Limit("paid"))
-	assert.Same(t, first, chosen.Limit("free"))
+	holds(second, false, chosen, "paid")
+	holds(first, true, chosen, "free")
 }

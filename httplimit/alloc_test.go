@@ -1,0 +1,95 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// quiet is a ResponseWriter that allocates nothing. Its header is emptied, as a server has
+// a new one for each request.
+type quiet struct{ h http.Header }
+
+func (q *quiet) Header() http.Header         { return q.h }
+func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
+func (q *quiet) WriteHeader(int)             {}
+
+// On the admitted path the middleware allocates the values of the header fields that it
+// sets: two strings, one of them kept, and the slice that holds them; or one string and
+// a slice for three fields. Without fields it allocates nothing, behind proxies neither.
+func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second)))
+	named := open[string](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second)))
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	xff, err := NewClientAddr(AddrConfig{Header: XForwardedFor, Trusted: trusted})
+	require.NoError(t, err)
+	forwarded, err := NewClientAddr(AddrConfig{Header: Forwarded, Hops: 2})
+	require.NoError(t, err)
+	type user struct{}
+
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "10.0.0.1:4711"
+	r.Header.Set("X-Forwarded-For", "203.0.113.9, 2001:db8::1%eth0, 10.1.2.3")
+	r.Header.Set("Forwarded", `for=6.6.6.6, for="[2001:db8::17]:4711";proto=https, for=10.1.2.3`)
+	r.Header.Set("X-Api-Key", "0123456789abcdef")
+	r.Pattern = "GET /things/{id}"
+
+	for _, c := range []struct {
+		name string
+		most float64
+		m    *Middleware
+	}{
+		{"no fields", 0, Must(New(limiter, ByAddr, Options{Headers: NoHeaders}))},
+		{"RateLimit", 2, Must(New(limiter, ByAddr, Options{}))},
+		{"RateLimit-*", 2, Must(New(limiter, ByAddr, Options{Headers: LegacyHeaders}))},
+		{"X-RateLimit-*", 2, Must(New(limiter, ByAddr, Options{Headers: XRateLimitHeaders}))},
+		{"shadow", 0, Must(New(limiter, ByAddr, Options{Shadow: true}))},
+		{"behind proxies", 0, Must(New(limiter, xff.Key, Options{Headers: NoHeaders}))},
+		{"behind proxies, Forwarded", 0, Must(New(limiter, forwarded.Key, Options{Headers: NoHeaders}))},
+		{"lists", 0, Must(New(limiter, xff.Key, Options{
+			Headers: NoHeaders, ClientAddr: xff, Deny: trusted, Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+		}))},
+		{"waiting allowed", 0, Must(New(limiter, ByAddr, Options{Headers: NoHeaders, WaitUpTo: time.Second}))},
+		{"header", 0, Must(New(named, ByHeader("x-api-key"), Options{Headers: NoHeaders}))},
+		{"pattern", 0, Must(New(named, ByPattern(nil), Options{Headers: NoHeaders}))},
+		{"pair", 0, Must(New(open[Pair[netip.Addr, string]](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second))),
+			Both(ByAddr, ByPattern(nil)), Options{Headers: NoHeaders}))},
+		{"cost and hook", 0, Must(New(limiter, ByAddr, Options{
+			Headers: NoHeaders, Cost: func(*http.Request) int64 { return 2 }, OnVerdict: func(*http.Request, Verdict) {},
+		}))},
+	} {
+		w := &quiet{h: http.Header{}}
+		served := 0
+		h := c.m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
+		for range 100 { // the key is filed, and the map has its size
+			clear(w.h)
+			h.ServeHTTP(w, r)
+		}
+		got := testing.AllocsPerRun(1000, func() {
+			clear(w.h)
+			h.ServeHTTP(w, r)
+		})
+		assert.LessOrEqual(t, got, c.most, c.name)
+		t.Logf("%-28s %v allocations", c.name, got)
+		assert.Equal(t, 1101, served, c.name)
+	}
+}
+
+func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
+	t.Helper()
+	e, err := engine.New[K](engine.Config{Policy: p})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}

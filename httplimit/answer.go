@@ -1,0 +1,152 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// The problem type of a limit that was exceeded, and its title
+// (draft-ietf-httpapi-ratelimit-headers-10, "Quota Exceeded").
+const (
+	quotaExceeded      = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	quotaExceededTitle = "Request cannot be satisfied as assigned quota has been exceeded"
+)
+
+// answer writes the answer to a refused request: problem details (RFC 9457) or text.
+func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *ruling) {
+	status := v.Status()
+	h := w.Header()
+	// What an outer handler said of another body.
+	for _, field := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {
+		delete(h, field)
+	}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	var body []byte
+	if wantsProblem(r.Header["Accept"]) {
+		h["Content-Type"] = []string{"application/problem+json"}
+		body = m.problem(v, status)
+	} else {
+		h["Content-Type"] = []string{"text/plain; charset=utf-8"}
+		body = sentence(v, status)
+	}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that has left misses nothing
+}
+
+func (m *Middleware) problem(v *ruling, status int) []byte {
+	kind, title := "about:blank", http.StatusText(status)
+	if v.Reason == OverLimit {
+		kind, title = quotaExceeded, quotaExceededTitle
+	}
+	b := make([]byte, 0, 256)
+	b = appendString(append(b, `{"type":`...), kind)
+	b = appendString(append(b, `,"title":`...), title)
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(status), 10)
+	if v.Reason == OverLimit {
+		b = append(b, `,"violated-policies":[`...)
+		for i, comma := 0, false; i < len(m.fields.quoted); i++ {
+			if v.violated&(1<<i) == 0 {
+				continue
+			}
+			if comma {
+				b = append(b, ',')
+			}
+			b, comma = append(b, m.fields.quoted[i]...), true
+		}
+		b = append(b, ']')
+	}
+	return append(b, "}\n"...)
+}
+
+func sentence(v *ruling, status int) []byte {
+	b := append(make([]byte, 0, 128), http.StatusText(status)...)
+	if v.Reason == OverLimit {
+		if n, ok := retrySeconds(v.RetryAfter); ok {
+			b = append(b, ": try again in "...)
+			b = strconv.AppendInt(b, n, 10)
+			b = append(b, " s"...)
+		}
+	}
+	return append(b, '\n')
+}
+
+// wantsProblem tells whether a client would rather have problem details than text, by its
+// Accept fields (RFC 9110, section 12.5.1). Who accepts JSON accepts problem details, and
+// who accepts HTML has text. Where both are as good it is problem details, where neither
+// is accepted text.
+func wantsProblem(accept []string) bool {
+	if len(accept) == 0 {
+		return true
+	}
+	var problem, text preference
+	for _, line := range accept {
+		for more := true; more; {
+			var one string
+			one, line, more = strings.Cut(line, ",")
+			kind, q := mediaRange(one)
+			switch {
+			case strings.EqualFold(kind, "application/problem+json"):
+				problem.add(4, q)
+			case strings.EqualFold(kind, "application/json"):
+				problem.add(3, q)
+			case strings.EqualFold(kind, "application/*"):
+				problem.add(2, q)
+			case strings.EqualFold(kind, "text/plain"):
+				text.add(4, q)
+			case strings.EqualFold(kind, "text/html"):
+				text.add(3, q)
+			case strings.EqualFold(kind, "text/*"):
+				text.add(2, q)
+			case kind == "*/*":
+				problem.add(1, q)
+				text.add(1, q)
+			}
+		}
+	}
+	return problem.q > 0 && problem.q >= text.q
+}
+
+// preference is how much something is wanted: what the most specific range says that
+// covers it.
+type preference struct{ specific, q int }
+
+func (p *preference) add(specific, q int) {
+	if q >= 0 && specific >= p.specific {
+		p.specific, p.q = specific, q
+	}
+}
+
+// mediaRange returns the range and its weight in thousandths, below 0 if that is
+// malformed.
+func mediaRange(s string) (kind string, q int) {
+	kind, parameters, more := strings.Cut(s, ";")
+	q = 1000
+	for more {
+		var one string
+		one, parameters, more = strings.Cut(parameters, ";")
+		if one = trim(one); len(one) >= 2 && (one[0] == 'q' || one[0] == 'Q') && one[1] == '=' {
+			q = weight(one[2:])
+		}
+	}
+	return trim(kind), q
+}
+
+// weight reads a qvalue (RFC 9110, section 12.4.2) as thousandths; -1 if it is none.
+func weight(s string) int {
+	if s == "" || len(s) > len("0.000") || s[0] != '0' && s[0] != '1' || len(s) > 1 && s[1] != '.' {
+		return -1
+	}
+	q := int(s[0]-'0') * 1000
+	for i, unit := 2, 100; i < len(s); i, unit = i+1, unit/10 {
+		if s[i] < '0' || s[i] > '9' {
+			return -1
+		}
+		q += int(s[i]-'0') * unit
+	}
+	if q > 1000 {
+		return -1
+	}
+	return q
+}

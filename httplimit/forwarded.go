@@ -1,0 +1,196 @@
+package httplimit
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// What follows reads header fields from the right, and no further than it must: what a
+// client sent stands left of what the proxies added, and may be anything.
+
+// lastOf cuts the last element off a comma-separated list. more is false if it was the
+// only one.
+func lastOf(list string) (rest, last string, more bool) {
+	if i := strings.LastIndexByte(list, ','); i >= 0 {
+		return list[:i], trim(list[i+1:]), true
+	}
+	return "", trim(list), false
+}
+
+// lastForwarded is lastOf where a comma may stand within a quoted-string, which ends and,
+// seen from the right, begins with a quote that is not preceded by an odd number of
+// backslashes. Of a malformed list it cuts off something, which then is malformed
+// itself or was added to the right of what is.
+func lastForwarded(list string) (rest, last string, more bool) {
+	quoted := false
+	for i := len(list) - 1; i >= 0; i-- {
+		switch {
+		case list[i] == '"' && (!quoted || !escaped(list, i)):
+			quoted = !quoted
+		case list[i] == ',' && !quoted:
+			return list[:i], trim(list[i+1:]), true
+		}
+	}
+	return "", trim(list), false
+}
+
+// escaped tells whether the byte at i is the second of a quoted-pair.
+func escaped(s string, i int) bool {
+	backslashes := 0
+	for i--; i >= 0 && s[i] == '\\'; i-- {
+		backslashes++
+	}
+	return backslashes%2 == 1
+}
+
+func trim(s string) string { return strings.Trim(s, " \t") }
+
+// longestNode is longer than every address with its port that is written as it should be,
+// and than a quoted one in which each byte is escaped for no reason.
+const longestNode = 256
+
+// nodeOf returns what the parameter "for" of a forwarded-element says (RFC 7239,
+// section 4): parameters are separated by semicolons, each a token and a value, the value
+// a token or a quoted-string; none may come twice. The answer is "" if the element is not
+// of that form, or has no "for".
+func nodeOf(element string) (node string) {
+	for first := true; first || element != ""; first = false {
+		name, rest, ok := strings.Cut(element, "=")
+		if !ok || !isToken(name) {
+			return ""
+		}
+		var value string
+		if value, rest, ok = valueOf(rest); !ok {
+			return ""
+		}
+		if strings.EqualFold(name, "for") {
+			if node != "" || value == "" {
+				return ""
+			}
+			node = value
+		}
+		switch {
+		case rest == "":
+		case rest[0] == ';' && len(rest) > 1:
+			rest = rest[1:]
+		default:
+			return ""
+		}
+		element = rest
+	}
+	return node
+}
+
+// valueOf cuts a token or a quoted-string off the front of s, and unquotes it.
+func valueOf(s string) (value, rest string, ok bool) {
+	if s == "" || s[0] != '"' {
+		end := 0
+		for end < len(s) && isTokenByte(s[end]) {
+			end++
+		}
+		return s[:end], s[end:], end > 0
+	}
+	pairs := false
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			if value = s[1:i]; pairs {
+				value = unescape(value)
+			}
+			return value, s[i+1:], true
+		case c == '\\':
+			i++
+			pairs = true
+			if i == len(s) || !isQuotable(s[i]) {
+				return "", "", false
+			}
+		case !isQuotable(c):
+			return "", "", false
+		}
+	}
+	return "", "", false
+}
+
+// unescape takes the backslashes out of quoted-pairs. No node is so long that more than
+// its beginning is of interest.
+func unescape(s string) string {
+	plain := make([]byte, 0, min(len(s), longestNode))
+	for i := 0; i < len(s) && len(plain) < cap(plain); i++ {
+		if s[i] == '\\' {
+			i++
+		}
+		plain = append(plain, s[i])
+	}
+	return string(plain)
+}
+
+func isQuotable(c byte) bool { return c == '\t' || c >= ' ' && c != 0x7f }
+
+func isToken(s string) bool {
+	for i := range len(s) {
+		if !isTokenByte(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isTokenByte(c byte) bool {
+	return isAlphanumeric(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+func isAlphanumeric(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// addrOf parses an address as proxies write it: alone or with a port, an IPv6 address
+// bare or in brackets, and in brackets if it has a port. The address is unmapped and
+// without its zone; it is the zero Addr if s is anything else.
+func addrOf(s string) netip.Addr {
+	if s == "" || len(s) > longestNode {
+		return netip.Addr{}
+	}
+	bracketed := s[0] == '['
+	if bracketed {
+		host, port, ok := strings.Cut(s[1:], "]")
+		if !ok || port != "" && !isPort(port) {
+			return netip.Addr{}
+		}
+		s = host
+	} else if i := strings.IndexByte(s, ':'); i >= 0 && strings.IndexByte(s[i+1:], ':') < 0 {
+		if !isPort(s[i:]) {
+			return netip.Addr{}
+		}
+		s = s[:i]
+	}
+	// A zone says by which interface the proxy reached it. It is cut off unread: it would
+	// be interned.
+	host, zone, zoned := strings.Cut(s, "%")
+	addr, err := netip.ParseAddr(host)
+	if err != nil || addr.Is4() && (bracketed || zoned) || zoned && zone == "" {
+		return netip.Addr{}
+	}
+	return addr.Unmap()
+}
+
+// isPort tells whether s is a colon and a port, or in place of the port an obfuscated one
+// (RFC 7239, section 6.3).
+func isPort(s string) bool {
+	if len(s) < 2 || s[0] != ':' {
+		return false
+	}
+	if s[1] == '_' {
+		for _, c := range []byte(s[2:]) {
+			if !isAlphanumeric(c) && c != '.' && c != '_' && c != '-' {
+				return false
+			}
+		}
+		return len(s) > 2
+	}
+	if len(s) > len(":65535") {
+		return false
+	}
+	_, err := strconv.ParseUint(s[1:], 10, 16)
+	return err == nil
+}

@@ -1,0 +1,62 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// prefixes is a set of prefixes. The nil set is empty. A look costs a map look for each
+// length of prefix in it, however many there are.
+type prefixes struct {
+	all    map[netip.Prefix]struct{}
+	v4, v6 []int // lengths that occur
+}
+
+// newPrefixes returns the set of list, or a *policy.FieldError.
+func newPrefixes(of, field string, list []netip.Prefix) (*prefixes, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	p := &prefixes{all: map[netip.Prefix]struct{}{}}
+	for i, prefix := range list {
+		if addr := prefix.Addr(); addr.Is4In6() && prefix.Bits() >= 96 {
+			prefix = netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96)
+		}
+		if !prefix.IsValid() {
+			return nil, &policy.FieldError{
+				Of: of, Field: fmt.Sprintf("%s[%d]", field, i), Value: list[i],
+				Want: "a valid prefix, such as netip.MustParsePrefix returns",
+			}
+		}
+		lengths := &p.v6
+		if prefix.Addr().Is4() {
+			lengths = &p.v4
+		}
+		if !slices.Contains(*lengths, prefix.Bits()) {
+			*lengths = append(*lengths, prefix.Bits())
+		}
+		p.all[prefix.Masked()] = struct{}{}
+	}
+	return p, nil
+}
+
+// contains tells whether addr, unmapped and without a zone, is in one of the prefixes.
+func (p *prefixes) contains(addr netip.Addr) bool {
+	if p == nil {
+		return false
+	}
+	lengths := p.v6
+	if addr.Is4() {
+		lengths = p.v4
+	}
+	for _, bits := range lengths {
+		prefix, err := addr.Prefix(bits)
+		if _, in := p.all[prefix]; in && err == nil {
+			return true
+		}
+	}
+	return false
+}
