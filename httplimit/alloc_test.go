@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -84,12 +83,4 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 		t.Logf("%-28s %v allocations", c.name, got)
 		assert.Equal(t, 1101, served, c.name)
 	}
-}
-
-func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
-	t.Helper()
-	e, err := engine.New[K](engine.Config{Policy: p})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	return e
 }

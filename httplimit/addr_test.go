@@ -1,0 +1,430 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestAddrOf(t *testing.T) {
+	for s, want := range map[string]string{
+		"192.0.2.1":                             "192.0.2.1",
+		"192.0.2.1:4711":                        "192.0.2.1",
+		"192.0.2.1:_hidden":                     "192.0.2.1",
+		"2001:db8::1":                           "2001:db8::1",
+		"[2001:db8::1]":                         "2001:db8::1",
+		"[2001:db8::1]:4711":                    "2001:db8::1",
+		"[2001:db8::1]:_a.b-c_":                 "2001:db8::1",
+		"fe80::1%eth0":                          "fe80::1",
+		"[fe80::1%25eth0]:80":                   "fe80::1",
+		"::ffff:192.0.2.1":                      "192.0.2.1",
+		"[::ffff:192.0.2.1]:80":                 "192.0.2.1",
+		"::ffff:192.0.2.1%eth0":                 "192.0.2.1",
+		"::ffff:c000:201":                       "192.0.2.1",
+		"2001:DB8:0:0:0:0:0:1":                  "2001:db8::1",
+		"":                                      "",
+		"unknown":                               "",
+		"_hidden":                               "",
+		"localhost":                             "",
+		"192.0.2.1.":                            "",
+		"192.0.2":                               "",
+		"192.0.2.01":                            "",
+		"0xc0.0.2.1":                            "",
+		"3221225985":                            "",
+		"192.0.2.256":                           "",
+		"192.0.2.1%eth0":                        "",
+		"[192.0.2.1]":                           "",
+		"fe80::1%":                              "",
+		"192.0.2.1:":                            "",
+		"192.0.2.1:+80":                         "",
+		"192.0.2.1:-80":                         "",
+		"192.0.2.1:65536":                       "",
+		"192.0.2.1:000080":                      "",
+		"192.0.2.1:_":                           "",
+		"192.0.2.1:_a b":                        "",
+		"[2001:db8::1":                          "",
+		"[2001:db8::1]4711":                     "",
+		"[2001:db8::1]:":                        "",
+		"[[2001:db8::1]]":                       "",
+		"2001:db8::1]":                          "",
+		"192.0.2.1 ":                            "",
+		"\"192.0.2.1\"":                         "",
+		"192.0.2.1\x00":                         "",
+		"@":                                     "",
+		"/run/socket":                           "",
+		"١٩٢.0.2.1":                             "",
+		"fe80::1%" + strings.Repeat("z", 10000): "",
+	} {
+		got := addrOf(s)
+		if want == "" {
+			assert.False(t, got.IsValid(), "%q gives %v", s, got)
+			continue
+		}
+		assert.Equal(t, netip.MustParseAddr(want), got, "%q", s)
+	}
+}
+
+// Each line is what a request carries: where its connection comes from, and the lines of
+// the field. "-" is no address.
+func TestClientAddr(t *testing.T) {
+	inside := prefixList("10.0.0.0/8", "2001:db8:ffff::/48", "::ffff:192.168.0.0/112")
+	byTrust := AddrConfig{Header: XForwardedFor, Trusted: inside}
+	byHops := func(n int) AddrConfig { return AddrConfig{Header: XForwardedFor, Hops: n} }
+	rfc := AddrConfig{Header: Forwarded, Trusted: inside}
+	rfcHops := func(n int) AddrConfig { return AddrConfig{Header: Forwarded, Hops: n} }
+	const proxy = "10.0.0.1:4711"
+
+	for _, c := range []struct {
+		what   string
+		config AddrConfig
+		peer   string
+		lines  []string
+		want   string
+	}{
+		{"no header is trusted by default", AddrConfig{}, "192.0.2.1:1", []string{"6.6.6.6"}, "192.0.2.1"},
+		{"a Unix socket", AddrConfig{}, "@", []string{"6.6.6.6"}, "-"},
+
+		{"a stranger who connects himself", byTrust, "192.0.2.1:1", []string{"6.6.6.6"}, "192.0.2.1"},
+		{"through a proxy", byTrust, proxy, []string{"192.0.2.1"}, "192.0.2.1"},
+		{"spoofed on the left", byTrust, proxy, []string{"6.6.6.6, 192.0.2.1"}, "192.0.2.1"},
+		{"spoofed in a line of its own", byTrust, proxy, []string{"6.6.6.6", "192.0.2.1"}, "192.0.2.1"},
+		{"spoofed as if by a proxy", byTrust, proxy, []string{"6.6.6.6, 10.9.9.9, 192.0.2.1"}, "192.0.2.1"},
+		{"two proxies", byTrust, proxy, []string{"6.6.6.6, 192.0.2.1, 10.0.0.2"}, "192.0.2.1"},
+		{"two proxies, a line each", byTrust, proxy, []string{"6.6.6.6, 192.0.2.1", "10.0.0.2"}, "192.0.2.1"},
+		{"a trusted prefix that is mapped", byTrust, "192.168.7.7:1", []string{"192.0.2.1"}, "192.0.2.1"},
+		{"a proxy seen as a mapped address", byTrust, "[::ffff:10.0.0.1]:1", []string{"192.0.2.1,::ffff:10.0.0.2"}, "192.0.2.1"},
+		{"a proxy with a zone", byTrust, "[2001:db8:ffff::1%eth0]:1", []string{"192.0.2.1"}, "192.0.2.1"},
+		{"garbage on the left is not read", byTrust, proxy, []string{`"<>;=,, 192.0.2.1`}, "192.0.2.1"},
+		{"garbage from a proxy", byTrust, proxy, []string{"192.0.2.1, unknown"}, "-"},
+		{"garbage before a proxy", byTrust, proxy, []string{"6.6.6.6, _hidden, 10.0.0.2"}, "-"},
+		{"an empty element", byTrust, proxy, []string{"192.0.2.1,"}, "-"},
+		{"an empty line", byTrust, proxy, []string{"192.0.2.1", ""}, "-"},
+		{"nothing was added", byTrust, proxy, nil, "10.0.0.1"},
+		{"all within", byTrust, proxy, []string{"10.7.7.7, 10.0.0.2"}, "10.7.7.7"},
+		{"no address of the connection", byTrust, "@", []string{"192.0.2.1"}, "-"},
+
+		{"one hop", byHops(1), proxy, []string{"6.6.6.6, 192.0.2.1"}, "192.0.2.1"},
+		{"two hops", byHops(2), proxy, []string{"6.6.6.6, 192.0.2.1, 8.8.8.8"}, "192.0.2.1"},
+		{"two hops in two lines", byHops(2), proxy, []string{"6.6.6.6, 192.0.2.1", "8.8.8.8"}, "192.0.2.1"},
+		{"three hops, of which two are there", byHops(3), proxy, []string{"6.6.6.6, 192.0.2.1"}, "-"},
+		{"hops, none there", byHops(1), proxy, nil, "-"},
+		{"the hop is garbage", byHops(2), proxy, []string{"6.6.6.6, unknown, 8.8.8.8"}, "-"},
+		{"an empty element counts as a hop", byHops(2), proxy, []string{"192.0.2.1,, 8.8.8.8"}, "-"},
+		{"another field", AddrConfig{Header: "x-real-ip", Hops: 1}, proxy, []string{"192.0.2.1"}, "192.0.2.1"},
+
+		{"Forwarded", rfc, proxy, []string{"for=192.0.2.1"}, "192.0.2.1"},
+		{"Forwarded, other parameters", rfc, proxy, []string{"proto=https;For=192.0.2.1;by=10.0.0.2;host=example.org"}, "192.0.2.1"},
+		{"Forwarded, quoted", rfc, proxy, []string{`for="192.0.2.1:4711"`}, "192.0.2.1"},
+		{"Forwarded, IPv6", rfc, proxy, []string{`for="[2001:db8::17]:4711", for=10.0.0.2`}, "2001:db8::17"},
+		{"Forwarded, escaped for no reason", rfc, proxy, []string{`for="\1\9\2.0.2.1"`}, "192.0.2.1"},
+		{"Forwarded, a comma in a quoted string", rfc, proxy, []string{`for=192.0.2.1;host="a,for=6.6.6.6"`}, "192.0.2.1"},
+		{"Forwarded, a quote in a quoted string", rfc, proxy, []string{`for=192.0.2.1;host="a\",for=6.6.6.6"`}, "192.0.2.1"},
+		{"Forwarded, an open quote on the left", rfc, proxy, []string{`for="6.6.6.6, for=192.0.2.1`}, "192.0.2.1"},
+		{"Forwarded, an open quote in the line before", rfc, proxy, []string{`for="6.6.6.6`, `for=192.0.2.1`}, "192.0.2.1"},
+		{"Forwarded, a quote closed by what was added", rfc, proxy, []string{`for=6.6.6.6;host="x, for=192.0.2.1;host="y"`}, "192.0.2.1"},
+		{"Forwarded, obfuscated", rfc, proxy, []string{"for=192.0.2.1, for=_proxy"}, "-"},
+		{"Forwarded, unknown", rfc, proxy, []string{"for=192.0.2.1, for=unknown"}, "-"},
+		{"Forwarded, bare IPv6", rfc, proxy, []string{"for=[2001:db8::17]"}, "-"},
+		{"Forwarded, no for", rfc, proxy, []string{"for=192.0.2.1, proto=https"}, "-"},
+		{"Forwarded, two fors", rfc, proxy, []string{"for=192.0.2.1;for=6.6.6.6"}, "-"},
+		{"Forwarded, an empty element", rfc, proxy, []string{"for=192.0.2.1, "}, "-"},
+		{"Forwarded, an empty value", rfc, proxy, []string{`for="";for=192.0.2.1`}, "-"},
+		{"Forwarded, a space", rfc, proxy, []string{"for = 192.0.2.1"}, "-"},
+		{"Forwarded, a semicolon at the end", rfc, proxy, []string{"for=192.0.2.1;"}, "-"},
+		{"Forwarded, what follows a quoted string", rfc, proxy, []string{`for="192.0.2.1"x`}, "-"},
+		{"Forwarded, a list of addresses", rfc, proxy, []string{"192.0.2.1"}, "-"},
+		{"Forwarded by hops", rfcHops(2), proxy, []string{`for=6.6.6.6, for=192.0.2.1`, `for="_x;,\","`}, "192.0.2.1"},
+		{"Forwarded, X-Forwarded-For is not read", rfc, proxy, nil, "10.0.0.1"},
+	} {
+		a := clientAddr(t, c.config)
+		r := from(c.peer)
+		if name := c.config.Header; name != "" {
+			for _, line := range c.lines {
+				r.Header.Add(name, line)
+			}
+		}
+		other := map[string]string{Forwarded: XForwardedFor}[c.config.Header]
+		if other == "" {
+			other = Forwarded
+		}
+		r.Header.Set(other, "for=6.6.6.6")
+		want := netip.Addr{}
+		if c.want != "-" {
+			want = netip.MustParseAddr(c.want)
+		}
+		assert.Equal(t, want, a.Addr(r), c.what)
+	}
+}
+
+func TestKeysOfAddresses(t *testing.T) {
+	for _, c := range []struct {
+		bits       int
+		peer, want string
+	}{
+		{0, "192.0.2.17:1", "192.0.2.17"},
+		{0, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2::"},
+		{48, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1::"},
+		{56, "[2001:db8:1:2ff:3:4:5:6]:1", "2001:db8:1:200::"},
+		{128, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2:3:4:5:6"},
+		{1, "[8001::]:1", "8000::"},
+		{1, "[::ffff:192.0.2.17]:1", "192.0.2.17"},
+	} {
+		a := clientAddr(t, AddrConfig{IPv6Prefix: c.bits})
+		assert.Equal(t, netip.MustParseAddr(c.want), a.Key(from(c.peer)), "%v", c)
+	}
+	assert.Equal(t, netip.MustParseAddr("2001:db8:1:2::"), ByAddr(from("[2001:db8:1:2:3:4:5:6%eth0]:1")))
+	assert.Zero(t, ByAddr(from("@")))
+}
+
+func TestAddrConfigIsChecked(t *testing.T) {
+	inside := prefixList("10.0.0.0/8")
+	for field, config := range map[string]AddrConfig{
+		"Header":     {Header: "X Forwarded", Hops: 1},
+		"Trusted":    {Header: XForwardedFor},
+		"Trusted[1]": {Header: XForwardedFor, Trusted: append(inside, netip.Prefix{})},
+		"Hops":       {Header: XForwardedFor, Hops: -1},
+		"IPv6Prefix": {IPv6Prefix: 129},
+	} {
+		_, err := NewClientAddr(config)
+		refusedBy(t, err, "httplimit.AddrConfig", field)
+	}
+	for _, config := range []AddrConfig{{Hops: 1}, {Trusted: inside}} {
+		_, err := NewClientAddr(config)
+		refusedBy(t, err, "httplimit.AddrConfig", "Header")
+	}
+	_, err := NewClientAddr(AddrConfig{Header: Forwarded, Trusted: inside, Hops: 1})
+	refusedBy(t, err, "httplimit.AddrConfig", "Hops")
+	_, err = NewClientAddr(AddrConfig{IPv6Prefix: -1})
+	refusedBy(t, err, "httplimit.AddrConfig", "IPv6Prefix")
+}
+
+func TestPrefixes(t *testing.T) {
+	p, err := newPrefixes("", "", prefixList("10.0.0.0/8", "192.0.2.7/32", "192.0.2.99/28", "2001:db8::/32", "::ffff:198.51.100.0/120"))
+	assert.NoError(t, err)
+	for addr, want := range map[string]bool{
+		"10.255.0.1": true, "11.0.0.0": false, "192.0.2.7": true, "192.0.2.8": false,
+		"192.0.2.96": true, "192.0.2.111": true, "192.0.2.112": false,
+		"2001:db8:ffff::": true, "2001:db9::": false, "198.51.100.200": true, "198.51.101.0": false,
+	} {
+		assert.Equal(t, want, p.contains(netip.MustParseAddr(addr)), addr)
+	}
+	assert.False(t, p.contains(netip.Addr{}))
+	var none *prefixes
+	assert.False(t, none.contains(netip.MustParseAddr("10.0.0.1")))
+	everything, err := newPrefixes("", "", prefixList("0.0.0.0/0"))
+	assert.NoError(t, err)
+	assert.True(t, everything.contains(netip.MustParseAddr("8.8.8.8")))
+	assert.False(t, everything.contains(netip.MustParseAddr("2001:db8::1")))
+}
+
+// However a list is spelled, what is cut off it from the right is what one gets who reads
+// it from the left, as RFC 7239 has it.
+func FuzzForwarded(f *testing.F) {
+	for _, seed := range []string{
+		`for=192.0.2.1`, `for="[2001:db8::17]:47",for=unknown;by=_x`, `for="a\",b";proto=http, For=1.2.3.4`, `"`, `,`, `for="\`,
+		`for="a\\",for=b`, `for="x`, `;`, `for=1.2.3.4;`, "for=\t1.2.3.4",
+	} {
+		f.Add(seed)
+	}
+	a, err := NewClientAddr(AddrConfig{Header: Forwarded, Hops: 1})
+	if err != nil {
+		f.Fatal(err)
+	}
+	trusting, err := NewClientAddr(AddrConfig{Header: Forwarded, Trusted: prefixList("10.0.0.0/8")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		elements, ok := forwards(line)
+		if ok {
+			rest, more := line, true
+			for i := len(elements) - 1; i >= 0; i-- {
+				if !more {
+					t.Fatalf("%q: %d elements too few", line, i+1)
+				}
+				var last string
+				rest, last, more = lastForwarded(rest)
+				if got := nodeOf(last); got != elements[i] {
+					t.Fatalf("%q: element %d is %q, want %q", line, i, got, elements[i])
+				}
+			}
+			if more {
+				t.Fatalf("%q: more than %d elements", line, len(elements))
+			}
+		}
+		// Whatever a client sent, what the proxy adds decides.
+		for _, h := range []http.Header{
+			{Forwarded: {line + ", for=192.0.2.1"}}, {Forwarded: {line, `for="192.0.2.1:80";host="a,b"`}},
+			{Forwarded: {line + `, for="192.0.2.1";host="\","`}},
+		} {
+			r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: h}
+			want := netip.MustParseAddr("192.0.2.1")
+			if got := a.Addr(r); got != want {
+				t.Fatalf("%q hides the client: %v", line, got)
+			}
+			if got := trusting.Addr(r); got != want {
+				t.Fatalf("%q hides the client: %v", line, got)
+			}
+		}
+		if got := a.Addr(&http.Request{Header: http.Header{Forwarded: {line}}}); got.Is4In6() || got.Zone() != "" {
+			t.Fatalf("%q gives %v", line, got)
+		}
+	})
+}
+
+// forwards reads a Forwarded field from the left, state by state; ok is false if it is
+// malformed. It has nothing in common with the code under test. What an element's "for"
+// holds beyond what an address may have is cut.
+func forwards(line string) (nodes []string, ok bool) {
+	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	i := 0
+	blank := func() {
+		for i < len(line) && (line[i] == ' ' || line[i] == '\t') {
+			i++
+		}
+	}
+	for {
+		blank()
+		seen, node := false, ""
+		for {
+			start := i
+			for i < len(line) && strings.Contains(token, line[i:i+1]) {
+				i++
+			}
+			name := line[start:i]
+			if name == "" || i == len(line) || line[i] != '=' {
+				return nil, false
+			}
+			i++
+			var value []byte
+			if i < len(line) && line[i] == '"' {
+				for i++; ; i++ {
+					if i == len(line) {
+						return nil, false
+					}
+					if line[i] == '"' {
+						i++
+						break
+					}
+					if line[i] == '\\' {
+						if i++; i == len(line) {
+							return nil, false
+						}
+					}
+					if line[i] != '\t' && line[i] < ' ' || line[i] == 0x7f {
+						return nil, false
+					}
+					value = append(value, line[i])
+				}
+			} else {
+				for i < len(line) && strings.Contains(token, line[i:i+1]) {
+					value = append(value, line[i])
+					i++
+				}
+				if len(value) == 0 {
+					return nil, false
+				}
+			}
+			if strings.ToLower(name) == "for" {
+				if seen || len(value) == 0 || len(value) > longestNode {
+					return nil, false
+				}
+				seen, node = true, string(value)
+			}
+			if i == len(line) || line[i] != ';' {
+				break
+			}
+			i++
+		}
+		nodes = append(nodes, node)
+		blank()
+		if i == len(line) {
+			return nodes, true
+		}
+		if line[i] != ',' {
+			return nil, false
+		}
+		i++
+	}
+}
+
+func FuzzXForwardedFor(f *testing.F) {
+	for _, seed := range []string{"192.0.2.1", "192.0.2.1, 10.0.0.1", "[::1]:80,unknown", ",", "fe80::1%eth0", "::ffff:1.2.3.4", "1.2.3.4:99999"} {
+		f.Add(seed)
+	}
+	inside := prefixList("10.0.0.0/8")
+	trusting, err := NewClientAddr(AddrConfig{Header: XForwardedFor, Trusted: inside})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		parts := strings.Split(line, ",")
+		for hops := 1; hops <= len(parts)+1; hops++ {
+			a, err := NewClientAddr(AddrConfig{Header: XForwardedFor, Hops: hops})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want netip.Addr
+			if hops <= len(parts) {
+				want = addrOf(strings.Trim(parts[len(parts)-hops], " \t"))
+			}
+			if got := a.Addr(&http.Request{Header: http.Header{XForwardedFor: {line}}}); got != want {
+				t.Fatalf("%q: %d hops away is %v, want %v", line, hops, got, want)
+			}
+			if want.IsValid() && (want.Is4In6() || want.Zone() != "") {
+				t.Fatalf("%q gives %v", line, want)
+			}
+		}
+		for _, lines := range [][]string{{line, "192.0.2.1"}, {line + ",192.0.2.1"}, {line + ", 192.0.2.1 , 10.0.0.2"}, {line, "192.0.2.1", "10.0.0.2"}} {
+			got := trusting.Addr(&http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{XForwardedFor: lines}})
+			if got != netip.MustParseAddr("192.0.2.1") {
+				t.Fatalf("%q hides the client: %v", lines, got)
+			}
+		}
+		// Who can be told is not inside, unless all are.
+		got := trusting.Addr(&http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{XForwardedFor: {line}}})
+		if got.IsValid() && inside[0].Contains(got) {
+			for _, part := range parts {
+				if !inside[0].Contains(addrOf(strings.Trim(part, " \t"))) {
+					t.Fatalf("%q: %v, but %q is not inside", line, got, part)
+				}
+			}
+		}
+	})
+}
+
+// What is an address by itself is one with a port and in brackets as well, and no other.
+func FuzzAddrOf(f *testing.F) {
+	for _, seed := range []string{"192.0.2.1", "2001:db8::1", "fe80::1%eth0", "::ffff:1.2.3.4", "unknown", "[", "1.2.3.4:5"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := addrOf(s)
+		plain, err := netip.ParseAddr(s)
+		if err != nil {
+			if port, err := netip.ParseAddrPort(s); err == nil && got.IsValid() && got != port.Addr().Unmap().WithZone("") {
+				t.Fatalf("%q gives %v", s, got)
+			}
+			return
+		}
+		if len(s) > longestNode {
+			return
+		}
+		want := plain.WithZone("").Unmap()
+		if got != want {
+			t.Fatalf("%q gives %v, want %v", s, got, want)
+		}
+		if plain.Is4() {
+			s = fmt.Sprintf("%s:4711", s)
+		} else {
+			s = fmt.Sprintf("[%s]:4711", s)
+		}
+		if got := addrOf(s); got != want && len(s) <= longestNode {
+			t.Fatalf("%q gives %v, want %v", s, got, want)
+		}
+	})
+}
