@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -63,4 +64,13 @@ func refusedBy(t *testing.T, err error, of, field string) {
 		assert.Equal(t, field, fault.Field)
 		assert.NotEmpty(t, fault.Want)
 	}
+}
+
+// crowded is an engine of one a second in which so many may wait for a key.
+func crowded(t testing.TB, waiting int) *engine.Engine[netip.Addr] {
+	t.Helper()
+	e, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), MaxWaiting: waiting})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
 }

@@ -1,0 +1,261 @@
+package httplimit
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+var aliceKey = netip.MustParseAddr("192.0.2.1")
+
+// Only failed log-ins count, and those under way do.
+func TestCountFailedLogins(t *testing.T) {
+	for name, p := range map[string]policy.Policy{
+		"funnel":       policy.Must(policy.Funnel(3, 1, time.Hour)),
+		"fixed window": policy.Must(policy.FixedWindow(3, time.Hour)),
+		"at most":      policy.Must(policy.AtMost(3, time.Hour)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			limiter := open[netip.Addr](t, p)
+			h := Must(New(limiter, ByAddr, Options{Charge: func(_ *http.Request, served Served) int64 {
+				if served.Status == http.StatusUnauthorized {
+					return 1
+				}
+				return 0
+			}})).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, int64(1), limiter.Peek(aliceKey).Limit-limiter.Peek(aliceKey).Remaining-int64(len(r.Header["Failed"])),
+					"an attempt under way counts")
+				if r.Header.Get("Password") != "right" {
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+			}))
+			for range 20 {
+				assert.Equal(t, 200, ask(h, from(alice, "Password", "right")).Code)
+			}
+			assert.Equal(t, 401, ask(h, from(alice)).Code)
+			assert.Equal(t, 401, ask(h, from(alice, "Failed", "1")).Code)
+			assert.Equal(t, 401, ask(h, from(alice, "Failed", "1", "Failed", "2")).Code)
+			assert.Equal(t, 429, ask(h, from(alice, "Password", "right")).Code)
+		})
+	}
+}
+
+// What a window that is over has counted is not given back to the next.
+func TestChargeKnowsWhenItTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Minute)))
+		h := Must(New(limiter, ByAddr, Options{Charge: func(*http.Request, Served) int64 { return 0 }})).
+			Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				time.Sleep(2 * time.Minute)
+				limiter.Take(aliceKey, 5) // by others, in another window
+			}))
+		ask(h, from(alice))
+		assert.Equal(t, int64(5), limiter.Peek(aliceKey).Remaining)
+	})
+}
+
+// By the bytes of the answer: too little was taken, or too much.
+func TestChargeByBytes(t *testing.T) {
+	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1000, 1, time.Hour)))
+	other := open[string](t, policy.Must(policy.Funnel(2000, 1, time.Hour)))
+	perByte := Options{
+		Cost:   func(*http.Request) int64 { return 100 },
+		Charge: func(_ *http.Request, served Served) int64 { return served.Bytes },
+	}
+	one := Must(New(limiter, ByAddr, perByte))
+	several, err := NewAll(perByte, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
+		Limit[string]{Name: "b", Limiter: other, Key: ByHeader("User"), WhenNoKey: Skip})
+	require.NoError(t, err)
+	for i, m := range []*Middleware{one, several} {
+		limiter.Reset(aliceKey)
+		h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n := int(costField(r))
+			_, _ = io.WriteString(w, strings.Repeat("x", n/2))
+			_, _ = w.Write(make([]byte, n-n/2))
+		}))
+		remaining := func() int64 { return limiter.Peek(aliceKey).Remaining }
+		ask(h, from(alice, "Cost", "30"))
+		assert.Equal(t, int64(970), remaining())
+		ask(h, from(alice, "Cost", "0"))
+		assert.Equal(t, int64(970), remaining())
+		ask(h, from(alice, "Cost", "400", "User", "u"))
+		assert.Equal(t, int64(570), remaining())
+		assert.Equal(t, int64(2000-400*i), other.Peek("u").Remaining)
+		ask(h, from(alice, "Cost", "900"))
+		assert.Equal(t, int64(0), remaining(), "more than there was")
+		assert.Equal(t, 429, ask(h, from(alice, "Cost", "0")).Code)
+	}
+}
+
+// An engine that chooses its policies by the key gives back as well.
+func TestChargeWithChosenPolicies(t *testing.T) {
+	p := policy.Must(policy.Funnel(10, 1, time.Hour))
+	limiter, err := engine.New(engine.Config{Policy: p}, engine.PolicyFor(func(netip.Addr) policy.Policy { return p }))
+	require.NoError(t, err)
+	defer limiter.Close()
+	h := Must(New(limiter, ByAddr, Options{Charge: func(*http.Request, Served) int64 { return 0 }})).
+		Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { limiter.Take(aliceKey, 3) }))
+	ask(h, from(alice))
+	assert.Equal(t, int64(7), limiter.Peek(aliceKey).Remaining)
+}
+
+// What Charge is told, for each way in which a handler may end; the panic goes on.
+func TestServed(t *testing.T) {
+	failure := errors.New("failure")
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		want    Served
+		panics  any
+	}{
+		"nothing written": {func(http.ResponseWriter, *http.Request) {}, Served{Status: 200}, nil},
+		"a status":        {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, Served{Status: 404}, nil},
+		"two statuses":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(500) }, Served{Status: 404}, nil},
+		"early hints":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) }, Served{Status: 404}, nil},
+		"switching":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, Served{Status: 101}, nil},
+		"a body":          {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("body")) }, Served{Status: 200, Bytes: 4}, nil},
+		"a status late":   {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("body")); w.WriteHeader(500) }, Served{Status: 200, Bytes: 4}, nil},
+		"flushed":         {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); w.WriteHeader(500) }, Served{Status: 200}, nil},
+		"copied": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.Copy(w, io.LimitReader(strings.NewReader("content"), 5))
+		}, Served{Status: 200, Bytes: 5}, nil},
+		"panic":            {func(http.ResponseWriter, *http.Request) { panic(failure) }, Served{Panicked: true}, failure},
+		"panic, written":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); panic(failure) }, Served{Status: 201, Panicked: true}, failure},
+		"http.ErrAbort":    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Served{Panicked: true}, http.ErrAbortHandler},
+		"panic, no reason": {func(http.ResponseWriter, *http.Request) { panic(nil) }, Served{Panicked: true}, "any"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Hour)))
+			charged := 0
+			var got Served
+			h := Must(New(limiter, ByAddr, Options{Charge: func(_ *http.Request, served Served) int64 {
+				charged++
+				got = served
+				return 3
+			}})).Handler(c.handler)
+			switch c.panics {
+			case nil:
+				ask(h, from(alice))
+			case "any":
+				assert.Panics(t, func() { ask(h, from(alice)) })
+			default:
+				assert.PanicsWithValue(t, c.panics, func() { ask(h, from(alice)) })
+			}
+			assert.Equal(t, 1, charged)
+			assert.Equal(t, c.want, got)
+			assert.Equal(t, int64(7), limiter.Peek(aliceKey).Remaining)
+		})
+	}
+}
+
+// Without Charge the handler has the very ResponseWriter of the server.
+func TestNothingIsWrappedWithoutNeed(t *testing.T) {
+	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Hour)))
+	w := httptest.NewRecorder()
+	Must(New(limiter, ByAddr, Options{})).Handler(http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
+		assert.Same(t, w, got)
+	})).ServeHTTP(w, from(alice))
+}
+
+// bare does nothing but what it must; the others add one thing each.
+type bare struct{ http.ResponseWriter }
+
+type flushes1 struct{ flushed *int }
+
+func (f flushes1) Flush() { *f.flushed++ }
+
+type hijacks1 struct{}
+
+func (hijacks1) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
+
+type pushes1 struct{}
+
+func (pushes1) Push(string, *http.PushOptions) error { return nil }
+
+// The wrapper can do what it wraps, and no more.
+func TestWrapperDoesWhatItWraps(t *testing.T) {
+	flushed := 0
+	b, f, h, p := bare{httptest.NewRecorder()}, flushes1{&flushed}, hijacks1{}, pushes1{}
+	for _, w := range []http.ResponseWriter{
+		b,
+		struct {
+			bare
+			flushes1
+		}{b, f},
+		struct {
+			bare
+			hijacks1
+		}{b, h},
+		struct {
+			bare
+			pushes1
+		}{b, p},
+		struct {
+			bare
+			flushes1
+			hijacks1
+		}{b, f, h},
+		struct {
+			bare
+			flushes1
+			pushes1
+		}{b, f, p},
+		struct {
+			bare
+			hijacks1
+			pushes1
+		}{b, h, p},
+		struct {
+			bare
+			flushes1
+			hijacks1
+			pushes1
+		}{b, f, h, p},
+	} {
+		c := &recorder{ResponseWriter: w}
+		got := c.writer()
+		_, want := w.(http.Flusher)
+		flusher, is := got.(http.Flusher)
+		assert.Equal(t, want, is, "%T: Flusher", w)
+		if is {
+			before := flushed
+			flusher.Flush()
+			assert.NoError(t, http.NewResponseController(got).Flush())
+			assert.Equal(t, before+2, flushed)
+			assert.Equal(t, 200, c.served.Status)
+		}
+		_, want = w.(http.Hijacker)
+		hijacker, is := got.(http.Hijacker)
+		assert.Equal(t, want, is, "%T: Hijacker", w)
+		if is {
+			_, _, err := hijacker.Hijack()
+			assert.NoError(t, err)
+			assert.True(t, c.served.Hijacked)
+		}
+		_, want = w.(http.Pusher)
+		pusher, is := got.(http.Pusher)
+		assert.Equal(t, want, is, "%T: Pusher", w)
+		if is {
+			assert.NoError(t, pusher.Push("/", nil))
+		}
+		assert.Implements(t, (*io.ReaderFrom)(nil), got)
+		assert.Implements(t, (*io.StringWriter)(nil), got)
+		unwrap, is := got.(interface{ Unwrap() http.ResponseWriter })
+		if assert.True(t, is) {
+			assert.Equal(t, w, unwrap.Unwrap())
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package httplimit
+
+import (
+	"bytes"
+	"encoding/json"
+	"expvar"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// What expvar publishes is what Stats says.
+func TestVar(t *testing.T) {
+	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(2, time.Hour))), ByAddr, Options{}))
+	for range 5 {
+		ask(m.Handler(done), from(alice))
+	}
+	var v expvar.Var = m.Var()
+	var got Stats
+	require.NoError(t, json.Unmarshal([]byte(v.String()), &got))
+	assert.Equal(t, m.Stats(), got)
+	assert.Equal(t, uint64(2), got.Admitted)
+	assert.Equal(t, uint64(3), got.OverLimit)
+	assert.Equal(t, uint64(3), got.Limits["default"].Refused)
+	assert.Equal(t, 1, got.Limits["default"].Keys)
+}
+
+// expvar would publish itself on http.DefaultServeMux of everybody who imports this.
+func TestExpvarIsNotImported(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	require.NoError(t, err)
+	deps := strings.Fields(string(out))
+	assert.Contains(t, deps, "net/http")
+	assert.NotContains(t, deps, "expvar")
+}
+
+func TestOnVerdict(t *testing.T) {
+	var got []Verdict
+	m, err := NewAll(Options{
+		Cost:      costField,
+		OnVerdict: func(_ *http.Request, v Verdict) { got = append(got, v) },
+		Deny:      prefixList("203.0.113.0/24"), Allow: prefixList("198.51.100.0/24"),
+	}, Limit[string]{Name: "key", Limiter: open[string](t, policy.Must(policy.FixedWindow(4, time.Hour))), Key: ByHeader("Key")})
+	require.NoError(t, err)
+	h := m.Handler(done)
+	ask(h, from(alice, "Key", "k", "Cost", "3"))
+	ask(h, from(alice, "Key", "k", "Cost", "2"))
+	ask(h, from(alice, "Key", "k", "Cost", "5"))
+	ask(h, from(alice, "Cost", "1"))
+	ask(h, from("203.0.113.1:1"))
+	ask(h, from("198.51.100.1:1"))
+	require.Len(t, got, 6)
+	for i, want := range []Verdict{
+		{Reason: Admitted, Limit: "key", Cost: 3},
+		{Reason: OverLimit, Limit: "key", Cost: 2},
+		{Reason: OverLimit, Limit: "key", Cost: 5},
+		{Reason: Keyless, Limit: "key", Cost: 1},
+		{Reason: Denied},
+		{Reason: Exempt},
+	} {
+		assert.Equal(t, []any{want.Reason, want.Limit, want.Cost}, []any{got[i].Reason, got[i].Limit, got[i].Cost}, "%d", i)
+		assert.Equal(t, []int{0, 429, 429, 400, 403, 0}[i], got[i].Status())
+		assert.Equal(t, got[i].Status() != 0, got[i].Refused())
+	}
+	assert.Equal(t, int64(1), got[0].Decision.Remaining)
+	assert.Positive(t, got[1].RetryAfter)
+	assert.Equal(t, policy.Never, got[2].RetryAfter)
+}
+
+func TestReasonsHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for r := range Reason(reasons) {
+		assert.NotEmpty(t, r.String())
+		seen[r.String()] = true
+	}
+	assert.Len(t, seen, reasons)
+	assert.Equal(t, "unknown", Reason(-1).String())
+	assert.Equal(t, "unknown", Reason(reasons).String())
+}
+
+// The hook writes the answer. The fields are there already.
+func TestRefuseHook(t *testing.T) {
+	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Second))), ByAddr, Options{
+		Refuse: func(w http.ResponseWriter, _ *http.Request, v Verdict) {
+			assert.NotEmpty(t, w.Header().Get("Retry-After"))
+			assert.NotEmpty(t, w.Header().Get("RateLimit"))
+			http.Error(w, v.Limit+" says no", v.Status())
+		},
+	}))
+	ask(m.Handler(done), from(alice))
+	w := ask(m.Handler(done), from(alice))
+	assert.Equal(t, 429, w.Code)
+	assert.Equal(t, "default says no\n", w.Body.String())
+}
+
+// A flood of refusals is not one of lines, and none is passed over in silence.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour))), ByAddr, Options{
+			Logger: slog.New(slog.NewJSONHandler(&text, nil)),
+		}))
+		h := m.Handler(done)
+		ask(h, from(alice))
+		assert.Zero(t, text.Len(), "who passes is not logged")
+		long := from(alice)
+		long.URL.Path = "/" + strings.Repeat("x", 10000)
+		for range 1000 {
+			ask(h, long)
+		}
+		time.Sleep(time.Second)
+		ask(h, from(alice))
+		lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+		require.Len(t, lines, 11)
+		var first, last map[string]any
+		require.NoError(t, json.Unmarshal([]byte(lines[0]), &first))
+		require.NoError(t, json.Unmarshal([]byte(lines[10]), &last))
+		assert.Len(t, first["path"], 256)
+		delete(first, "path")
+		assert.Equal(t, map[string]any{
+			"time": first["time"], "level": "INFO", "msg": "rate limit: over limit", "limit": "default", "method": "GET",
+			"remote": alice, "cost": 1.0, "retry_after": float64(time.Hour), "shadow": false, "left_out": 0.0,
+		}, first)
+		assert.Equal(t, 990.0, last["left_out"])
+	})
+}
+
+func TestLogOfWhoIsNotAsked(t *testing.T) {
+	var text bytes.Buffer
+	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour))), ByAddr, Options{
+		Logger: slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}))
+	ask(m.Handler(done), from(alice))
+	ask(m.Handler(done), from(alice))
+	assert.Zero(t, text.Len())
+	assert.Zero(t, m.log.word.Load())
+}

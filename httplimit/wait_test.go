@@ -1,0 +1,156 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// timed is what became of a request that began at 0.
+type timed struct {
+	code int
+	at   time.Duration
+}
+
+// atOnce puts requests to a handler at the same instant, one after the other in line.
+func atOnce(h http.Handler, requests ...*http.Request) []timed {
+	began := time.Now()
+	all := make([]timed, len(requests))
+	var wg sync.WaitGroup
+	for i, r := range requests {
+		wg.Go(func() { all[i] = timed{ask(h, r).Code, time.Since(began)} })
+		synctest.Wait() // it has its place
+	}
+	wg.Wait()
+	return all
+}
+
+func repeat(n int, addr string) (all []*http.Request) {
+	for range n {
+		all = append(all, from(addr))
+	}
+	return all
+}
+
+// Those who come too early are delayed, in their order, and only as long as they may be.
+func TestWaitUpTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(2, 1, time.Second))), ByAddr, Options{WaitUpTo: 2500 * time.Millisecond}))
+		got := atOnce(m.Handler(done), repeat(6, alice)...)
+		assert.Equal(t, []timed{{200, 0}, {200, 0}, {200, time.Second}, {200, 2 * time.Second}, {429, 0}, {429, 0}}, got)
+		s := m.Stats()
+		assert.Equal(t, []uint64{4, 2, 2}, []uint64{s.Admitted, s.OverLimit, s.Delayed})
+	})
+}
+
+// Whoever is delayed is told how he stands when it is his turn.
+func TestWaitUpToTellsWhatRemains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second))), ByAddr, Options{WaitUpTo: time.Minute}))
+		h := m.Handler(done)
+		ask(h, from(alice))
+		w := ask(h, from(alice))
+		assert.Equal(t, `"default";r=0;t=1`, w.Header().Get("RateLimit"))
+		assert.Empty(t, w.Header().Get("Retry-After"))
+	})
+}
+
+// A client that leaves while it waits takes nothing, and the handler does not see it.
+func TestWaitEndsWithTheRequest(t *testing.T) {
+	limits := func(t *testing.T, p policy.Policy, o Options) map[string]*Middleware {
+		one := open[netip.Addr](t, p)
+		two, err := NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: open[netip.Addr](t, p), Key: ByAddr},
+			Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(100, 100, time.Second))), Key: ByAddr})
+		require.NoError(t, err)
+		return map[string]*Middleware{"one limit": Must(New(one, ByAddr, o)), "several": two}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for name, m := range limits(t, policy.Must(policy.Funnel(1, 1, time.Minute)), Options{WaitUpTo: time.Hour}) {
+			served := 0
+			h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
+			ask(h, from(alice))
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			time.AfterFunc(10*time.Second, cancel)
+			got := atOnce(h, from(alice).WithContext(ctx))
+			assert.Equal(t, []timed{{503, 10 * time.Second}}, got, name)
+			assert.Equal(t, 1, served, name)
+			assert.Equal(t, uint64(1), m.Stats().Cancelled, name)
+			time.Sleep(50 * time.Second)
+			assert.Equal(t, []timed{{200, 0}}, atOnce(h, from(alice)), "%s: the one who left has taken nothing", name)
+		}
+	})
+	// A deadline before the turn is known at once.
+	synctest.Test(t, func(t *testing.T) {
+		m := limits(t, policy.Must(policy.Funnel(1, 1, time.Minute)), Options{WaitUpTo: time.Hour})["one limit"]
+		h := m.Handler(done)
+		ask(h, from(alice))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		assert.Equal(t, []timed{{429, 0}}, atOnce(h, from(alice).WithContext(ctx)))
+	})
+}
+
+func TestWaitUpToWithSeveralLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := NewAll(Options{WaitUpTo: 5 * time.Second},
+			Limit[netip.Addr]{Name: "a", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second))), Key: ByAddr},
+			Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, 4*time.Second))), Key: ByAddr},
+		)
+		require.NoError(t, err)
+		h := m.Handler(done)
+		for _, want := range []timed{{200, 0}, {200, time.Second}, {200, time.Second}, {200, 2 * time.Second}, {200, 4 * time.Second}} {
+			assert.Equal(t, []timed{want}, atOnce(h, from(alice)))
+		}
+		// Two at once: the second has to wait longer than it may, but does not know before.
+		got := atOnce(h, repeat(2, alice)...)
+		assert.ElementsMatch(t, []timed{{200, 4 * time.Second}, {429, 4 * time.Second}}, got)
+	})
+}
+
+// A queue delays by itself, and the delay ends with the request.
+func TestQueueDelays(t *testing.T) {
+	queue := policy.Must(policy.Queue(2, 1, time.Second))
+	for upTo, want := range map[time.Duration][]timed{
+		0:                       {{200, 0}, {200, time.Second}, {200, 2 * time.Second}, {429, 0}},
+		1500 * time.Millisecond: {{200, 0}, {200, time.Second}, {429, 0}, {429, 0}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := Must(New(open[netip.Addr](t, queue), ByAddr, Options{WaitUpTo: upTo}))
+			assert.Equal(t, want, atOnce(m.Handler(done), repeat(4, alice)...), "up to %v", upTo)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := Must(New(open[netip.Addr](t, queue), ByAddr, Options{}))
+		h := m.Handler(done)
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		got := atOnce(h, from(alice), from(alice), from(alice).WithContext(ctx))
+		assert.Equal(t, []timed{{200, 0}, {200, time.Second}, {503, 100 * time.Millisecond}}, got)
+		assert.Equal(t, []timed{{200, time.Second}}, atOnce(h, from(alice)), "its place is given back")
+	})
+	// Shadow delays nobody.
+	synctest.Test(t, func(t *testing.T) {
+		m := Must(New(open[netip.Addr](t, queue), ByAddr, Options{Shadow: true}))
+		assert.Equal(t, []timed{{200, 0}, {200, 0}, {200, 0}, {200, 0}}, atOnce(m.Handler(done), repeat(4, alice)...))
+	})
+}
+
+// The engine's line is full: whoever comes is refused at once, and told when to come.
+func TestCrowdedLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := crowded(t, 2)
+		m := Must(New(limiter, ByAddr, Options{WaitUpTo: time.Hour}))
+		got := atOnce(m.Handler(done), repeat(5, alice)...)
+		assert.Equal(t, []timed{{200, 0}, {200, time.Second}, {200, 2 * time.Second}, {429, 0}, {429, 0}}, got, fmt.Sprint(m.Stats()))
+	})
+}
