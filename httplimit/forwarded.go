@@ -112,10 +112,10 @@ func valueOf(s string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// unescape takes the backslashes out of quoted-pairs. No node is so long that more than
-// its beginning is of interest.
+// unescape takes the backslashes out of quoted-pairs, and stops when the string is longer
+// than any node.
 func unescape(s string) string {
-	plain := make([]byte, 0, min(len(s), longestNode))
+	plain := make([]byte, 0, min(len(s), longestNode+1))
 	for i := 0; i < len(s) && len(plain) < cap(plain); i++ {
 		if s[i] == '\\' {
 			i++

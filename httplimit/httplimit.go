@@ -23,7 +23,7 @@ type Middleware struct {
 	allow    *prefixes
 	deny     *prefixes
 	fields   writer
-	log      log
+	log      lines
 	counters counters
 }
 
@@ -60,7 +60,7 @@ func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {
 		allow:   allow,
 		deny:    deny,
 		fields:  writer{headers: options.Headers},
-		log:     log{to: options.Logger, epoch: time.Now()},
+		log:     lines{to: options.Logger, epoch: time.Now()},
 	}
 	if m.addr == nil {
 		m.addr = connection

@@ -12,15 +12,15 @@ import (
 // A flood of requests must not become one of lines.
 var linesOfLog = policy.Must(policy.Funnel(10, 10, time.Second))
 
-// log writes lines about refused requests, not too many.
-type log struct {
+// lines writes lines about refused requests, not too many.
+type lines struct {
 	to    *slog.Logger
 	epoch time.Time
 	word  atomic.Uint64 // of linesOfLog
 	left  atomic.Uint64 // lines left out since the last one
 }
 
-func (l *log) refused(r *http.Request, v *ruling) {
+func (l *lines) refused(r *http.Request, v *ruling) {
 	ctx := r.Context()
 	if !l.to.Enabled(ctx, slog.LevelInfo) {
 		return

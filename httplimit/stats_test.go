@@ -21,10 +21,12 @@ import (
 
 // What expvar publishes is what Stats says.
 func TestVar(t *testing.T) {
-	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(2, time.Hour))), ByAddr, Options{}))
+	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(2, time.Hour)))
+	m := Must(New(limiter, ByAddr, Options{}))
 	for range 5 {
 		ask(m.Handler(done), from(alice))
 	}
+	require.Eventually(t, func() bool { return limiter.Stats().QueueDepth == 0 }, 10*time.Second, time.Millisecond)
 	var v expvar.Var = m.Var()
 	var got Stats
 	require.NoError(t, json.Unmarshal([]byte(v.String()), &got))

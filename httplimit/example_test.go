@@ -1,0 +1,217 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Three lines: what the limit is, who it holds for, and in front of what.
+func Example() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+
+	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(2, 1, time.Minute))})
+	limit, _ := httplimit.New(limiter, httplimit.ByAddr, httplimit.Options{})
+	server := httptest.NewServer(limit.Handler(mux)) // or http.ListenAndServe(":8080", limit.Handler(mux))
+
+	defer limiter.Close()
+	defer server.Close()
+	for range 3 {
+		resp, err := http.Get(server.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(resp.Status)
+		fmt.Println(resp.Header.Get("RateLimit-Policy"), resp.Header.Get("Retry-After") != "")
+	}
+	// Output:
+	// 200 OK
+	// "default";q=2;w=120 false
+	// 200 OK
+	// "default";q=2;w=120 false
+	// 429 Too Many Requests
+	// "default";q=2;w=120 true
+}
+
+// show puts a request to a handler and prints what comes of it.
+func show(h http.Handler, fields ...string) {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "10.0.0.1:4711"
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Add(fields[i], fields[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if limit := w.Header().Get("RateLimit"); limit != "" {
+		fmt.Println(w.Code, limit)
+		return
+	}
+	fmt.Println(w.Code)
+}
+
+// stopped is a clock that keeps the figures of the examples even.
+func stopped() policy.Instant { return 1 }
+
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+
+func ExampleNew() {
+	limiter, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour)), Clock: stopped})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+	limit, err := httplimit.New(limiter, httplimit.ByHeader("X-API-Key"), httplimit.Options{Headers: httplimit.LegacyHeaders})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	show(limit.Handler(hello), "X-API-Key", "secret")
+	show(limit.Handler(hello)) // no key: 400, unless Limit.WhenNoKey says otherwise
+	// Output:
+	// 200
+	// 400
+}
+
+// By address and by API key, for those who have one.
+func ExampleNewAll() {
+	addresses, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(3, 3, time.Minute)), Clock: stopped})
+	keys, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(2, 2, time.Minute)), Clock: stopped})
+	defer addresses.Close()
+	defer keys.Close()
+	limit, err := httplimit.NewAll(httplimit.Options{},
+		httplimit.Limit[netip.Addr]{Name: "address", Limiter: addresses, Key: httplimit.ByAddr},
+		httplimit.Limit[string]{Name: "key", Limiter: keys, Key: httplimit.ByHeader("X-API-Key"), WhenNoKey: httplimit.Skip},
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limit.Handler(hello)
+	show(h)
+	show(h, "X-API-Key", "secret")
+	show(h, "X-API-Key", "other")
+	show(h, "X-API-Key", "secret")
+	// Output:
+	// 200 "address";r=2;t=20
+	// 200 "address";r=1;t=40
+	// 200 "address";r=0;t=60
+	// 429 "address";r=0;t=20
+}
+
+// Behind proxies: who they are, and which field they write.
+func ExampleNewClientAddr() {
+	client, err := httplimit.NewClientAddr(httplimit.AddrConfig{
+		Header:  httplimit.XForwardedFor,
+		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "10.0.0.1:4711"
+	r.Header.Set("X-Forwarded-For", "6.6.6.6, 2001:db8::17:1, 10.0.0.2") // the client sent 6.6.6.6
+	fmt.Println(client.Addr(r), client.Key(r))
+	r.RemoteAddr = "192.0.2.1:4711" // not by way of a proxy
+	fmt.Println(client.Addr(r), client.Key(r))
+	// Output:
+	// 2001:db8::17:1 2001:db8::
+	// 192.0.2.1 192.0.2.1
+}
+
+// Each client has so many on each route.
+func ExampleBoth() {
+	mux := http.NewServeMux()
+	limiter, _ := engine.New[httplimit.Pair[netip.Addr, string]](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
+	defer limiter.Close()
+	limit := httplimit.Must(httplimit.New(limiter, httplimit.Both(httplimit.ByAddr, httplimit.ByPattern(nil)), httplimit.Options{}))
+	mux.Handle("GET /a/{id}", limit.Handler(hello))
+	mux.Handle("GET /b/{id}", limit.Handler(hello))
+	for _, path := range []string{"/a/1", "/a/2", "/b/1"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		fmt.Println(path, w.Code)
+	}
+	// Output:
+	// /a/1 200
+	// /a/2 429
+	// /b/1 200
+}
+
+// Only failed log-ins count.
+func ExampleOptions_charge() {
+	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(2, 1, time.Hour)), Clock: stopped})
+	defer limiter.Close()
+	limit := httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, httplimit.Options{
+		Charge: func(_ *http.Request, served httplimit.Served) int64 {
+			if served.Status == http.StatusUnauthorized {
+				return 1
+			}
+			return 0
+		},
+	}))
+	login := limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Password") != "right" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	for _, password := range []string{"right", "right", "right", "wrong", "guess", "right"} {
+		show(login, "Password", password)
+	}
+	// Output:
+	// 200 "default";r=1;t=3600
+	// 200 "default";r=1;t=3600
+	// 200 "default";r=1;t=3600
+	// 401 "default";r=1;t=3600
+	// 401 "default";r=0;t=7200
+	// 429 "default";r=0;t=3600
+}
+
+// What a limit would do, before it does.
+func ExampleOptions_shadow() {
+	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
+	defer limiter.Close()
+	limit := httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, httplimit.Options{
+		Shadow:    true,
+		OnVerdict: func(r *http.Request, v httplimit.Verdict) { fmt.Println(r.RemoteAddr, v.Reason) },
+	}))
+	for range 2 {
+		show(limit.Handler(hello))
+	}
+	fmt.Println("would have refused", limit.Stats().OverLimit)
+	// Output:
+	// 10.0.0.1:4711 admitted
+	// 200
+	// 10.0.0.1:4711 over limit
+	// 200
+	// would have refused 1
+}
+
+// The answer can be one's own. The header fields are there by then.
+func ExampleOptions_refuse() {
+	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Clock: stopped})
+	defer limiter.Close()
+	limit := httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, httplimit.Options{
+		Refuse: func(w http.ResponseWriter, _ *http.Request, v httplimit.Verdict) {
+			http.Error(w, "come back in "+w.Header().Get("Retry-After")+" seconds", v.Status())
+		},
+	}))
+	for range 2 {
+		w := httptest.NewRecorder()
+		limit.Handler(hello).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Body)
+	}
+	// Output:
+	// hello
+	// come back in 3600 seconds
+}

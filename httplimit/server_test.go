@@ -1,0 +1,411 @@
+package httplimit
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// serve starts a server on a socket.
+func serve(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if http2 {
+		s.EnableHTTP2 = true
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Two ways: with Charge, which wraps the ResponseWriter, and without.
+func bothWays(t *testing.T, test func(t *testing.T, o Options, charged func() []Served)) {
+	for name, wraps := range map[string]bool{"plain": false, "with Charge": true} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var all []Served
+			o := Options{}
+			if wraps {
+				o.Charge = func(_ *http.Request, served Served) int64 {
+					mu.Lock()
+					defer mu.Unlock()
+					all = append(all, served)
+					return 1
+				}
+			}
+			test(t, o, func() []Served {
+				if !wraps {
+					return nil
+				}
+				// The client may have the answer before the handler has returned.
+				require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(all) > 0 }, 10*time.Second, time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				return all
+			})
+		})
+	}
+}
+
+func plenty(t *testing.T, o Options) *Middleware {
+	return Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1000, 1000, time.Second))), ByAddr, o))
+}
+
+// What a handler flushes arrives before it has ended, and it can set deadlines.
+func TestStreaming(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
+			next := make(chan bool)
+			s := serve(t, plenty(t, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, http2, r.ProtoMajor == 2)
+				control := http.NewResponseController(w)
+				assert.NoError(t, control.SetWriteDeadline(time.Now().Add(time.Minute)))
+				assert.NoError(t, control.SetReadDeadline(time.Now().Add(time.Minute)))
+				assert.NoError(t, control.EnableFullDuplex())
+				_, isFlusher := w.(http.Flusher)
+				assert.True(t, isFlusher)
+				for i := range 3 {
+					fmt.Fprintf(w, "line %d\n", i)
+					assert.NoError(t, control.Flush())
+					<-next
+				}
+			})), http2)
+			resp, err := s.Client().Get(s.URL)
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			lines := bufio.NewReader(resp.Body)
+			for i := range 3 {
+				line, err := lines.ReadString('\n')
+				require.NoError(t, err)
+				assert.Equal(t, fmt.Sprintf("line %d\n", i), line)
+				next <- true // it has not ended, and this has arrived
+			}
+			_, err = lines.ReadString('\n')
+			assert.Equal(t, io.EOF, err)
+			for _, served := range charged() {
+				assert.Equal(t, Served{Status: 200, Bytes: 21}, served)
+			}
+		})
+	}
+}
+
+// A deadline that a handler sets through the middleware does end its writing.
+func TestWriteDeadline(t *testing.T) {
+	bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
+		failed := make(chan error, 1)
+		s := serve(t, plenty(t, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			control := http.NewResponseController(w)
+			assert.NoError(t, control.SetWriteDeadline(time.Now().Add(-time.Second)))
+			_, _ = w.Write(make([]byte, 1<<16))
+			failed <- control.Flush()
+		})), false)
+		resp, err := s.Client().Get(s.URL)
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+		assert.Error(t, err)
+		assert.ErrorIs(t, <-failed, os.ErrDeadlineExceeded)
+		charged()
+	})
+}
+
+// A connection that is taken over, as for a web socket.
+func TestHijack(t *testing.T) {
+	for name, take := range map[string]func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
+		"Hijacker": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() },
+		"ResponseController": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) {
+			return http.NewResponseController(w).Hijack()
+		},
+	} {
+		bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
+			s := serve(t, plenty(t, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				conn, buffer, err := take(w)
+				if !assert.NoError(t, err, name) {
+					return
+				}
+				defer conn.Close()
+				_, _ = buffer.WriteString("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+				_ = buffer.Flush()
+				line, _ := buffer.ReadString('\n')
+				_, _ = buffer.WriteString("echo " + line)
+				_ = buffer.Flush()
+			})), false)
+			conn, err := net.Dial("tcp", s.Listener.Addr().String())
+			require.NoError(t, err)
+			defer conn.Close()
+			fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			in := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(in, nil)
+			require.NoError(t, err)
+			assert.Equal(t, 101, resp.StatusCode)
+			fmt.Fprintf(conn, "hello\n")
+			line, err := in.ReadString('\n')
+			require.NoError(t, err)
+			assert.Equal(t, "echo hello\n", line)
+			for _, served := range charged() {
+				assert.Equal(t, Served{Hijacked: true}, served)
+			}
+		})
+	}
+}
+
+// A handler that panics ends its own request and nothing else, and is charged.
+func TestPanickingHandler(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
+			s := serve(t, plenty(t, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/panic" {
+					panic(http.ErrAbortHandler)
+				}
+				_, _ = w.Write([]byte("fine"))
+			})), http2)
+			_, err := s.Client().Get(s.URL + "/panic")
+			assert.Error(t, err)
+			for _, served := range charged() {
+				assert.Equal(t, Served{Panicked: true}, served)
+			}
+			resp, err := s.Client().Get(s.URL)
+			require.NoError(t, err)
+			text, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			assert.Equal(t, "fine", string(text))
+		})
+	}
+}
+
+// A client that leaves is charged when its handler ends.
+func TestClientThatLeaves(t *testing.T) {
+	bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
+		arrived := make(chan bool)
+		s := serve(t, plenty(t, o).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			arrived <- true
+			<-r.Context().Done()
+		})), false)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { <-arrived; cancel() }()
+		r, _ := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
+		_, err := s.Client().Do(r)
+		assert.ErrorIs(t, err, context.Canceled)
+		charged()
+	})
+}
+
+// The answer to a refused request is whole in both versions of HTTP, for HEAD too.
+func TestRefusalOnTheWire(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
+		s := serve(t, Must(New(limiter, ByAddr, Options{})).Handler(done), http2)
+		for i, method := range []string{"GET", "GET", "HEAD", "POST"} {
+			r, _ := http.NewRequest(method, s.URL, strings.NewReader(strings.Repeat("x", 100)))
+			resp, err := s.Client().Do(r)
+			require.NoError(t, err)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			resp.Body.Close()
+			if i == 0 {
+				assert.Equal(t, 200, resp.StatusCode)
+				continue
+			}
+			assert.Equal(t, 429, resp.StatusCode, method)
+			assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
+			assert.Equal(t, `"default";q=1;w=3600`, resp.Header.Get("RateLimit-Policy"))
+			assert.Equal(t, `"default";r=0;t=3600`, resp.Header.Get("RateLimit"))
+			assert.Equal(t, method != "HEAD", len(text) > 0)
+			assert.Positive(t, resp.ContentLength, method)
+		}
+	}
+}
+
+// attacks are header fields, line by line, by which a client may try to be somebody else
+// each time. %d is the number of the try.
+var attacks = [][]string{
+	{"X-Forwarded-For: 6.6.6.%d"},
+	{"X-Forwarded-For: 6.6.6.%d, 7.7.7.%[1]d"},
+	{"X-Forwarded-For: 6.6.6.%d", "X-Forwarded-For: 7.7.7.%[1]d"},
+	{"x-forwarded-for: 6.6.6.%d", "X-FORWARDED-FOR: 7.7.7.%[1]d"},
+	{"X-Forwarded-For: 6.6.6.%d,"},
+	{"X-Forwarded-For: ,6.6.6.%d,,"},
+	{"X-Forwarded-For:"},
+	{"X-Forwarded-For: unknown%d"},
+	{"X-Forwarded-For: \"6.6.6.%d"},
+	{"X-Forwarded-For: 6.6.6.%d\t"},
+	{"X-Forwarded-For: 127.0.0.%d"},
+	{"X-Forwarded-For: ::ffff:6.6.6.%d"},
+	{"X-Forwarded-For: fe80::%d%%25eth%[1]d"},
+	{"X-Forwarded-For: [2001:db8:%d::]:80"},
+	{"X_Forwarded_For: 6.6.6.%d"},
+	{"X-Real-IP: 6.6.6.%d"},
+	{"True-Client-IP: 6.6.6.%d", "CF-Connecting-IP: 6.6.6.%[1]d", "X-Client-IP: 6.6.6.%[1]d"},
+	{"Forwarded: for=6.6.6.%d"},
+	{"Forwarded: for=\"6.6.6.%d"},
+	{"Forwarded: for=\"6.6.6.%d\\"},
+	{"Forwarded: for=6.6.6.%d;host=\"a,", "Forwarded: for=7.7.7.%[1]d"},
+	{"Forwarded: for=6.6.6.%d, for=\"[2001:db8:%[1]d::1]\"; by=x"},
+	{"Host: host%d.example", "X-Forwarded-Host: host%[1]d"},
+	{"User-Agent: agent %d", "Cookie: id=%[1]d"},
+	{"Connection: X-Forwarded-For, close", "X-Forwarded-For: 6.6.6.%d"},
+	{"X-Forwarded-For: 6.6.6.%d" + strings.Repeat(", 10.0.0.1", 50_000)},
+	{"Forwarded: for=6.6.6.%d" + strings.Repeat(";x=\"\\\"\"", 50_000)},
+	{"X-Forwarded-For: 6.6.6.%d", strings.Repeat("X-Forwarded-For: 10.0.0.1\r\n", 10_000) + "X-A: b"},
+}
+
+// Nobody gets around his limit, whatever he says of himself: who trusts no field, who
+// trusts proxies that are elsewhere, and who is behind a proxy that is real.
+func TestNobodyGetsAroundTheLimit(t *testing.T) {
+	const capacity = 5
+	elsewhere := prefixList("10.0.0.0/8")
+	for name, c := range map[string]struct {
+		config AddrConfig
+		proxy  bool
+	}{
+		"no field is trusted":                {AddrConfig{}, false},
+		"proxies are elsewhere":              {AddrConfig{Header: XForwardedFor, Trusted: elsewhere}, false},
+		"proxies are elsewhere, Forwarded":   {AddrConfig{Header: Forwarded, Trusted: elsewhere}, false},
+		"behind a proxy":                     {AddrConfig{Header: XForwardedFor, Hops: 1}, true},
+		"behind a proxy that says Forwarded": {AddrConfig{Header: Forwarded, Hops: 1}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limiter := open[netip.Addr](t, policy.Must(policy.Funnel(capacity, 1, time.Hour)))
+			var served atomic.Int64
+			addr := clientAddr(t, c.config)
+			s := serve(t, Must(New(limiter, addr.Key, Options{})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) })), false)
+			front := s
+			if c.proxy {
+				front = serve(t, proxyTo(t, s.URL, c.config.Header == Forwarded), false)
+			}
+			codes := map[int]int{}
+			for _, attack := range attacks {
+				for try := range 3 {
+					code, err := raw(front.Listener.Addr().String(), attack, try+1)
+					require.NoError(t, err)
+					codes[code]++
+				}
+			}
+			t.Log(codes)
+			assert.LessOrEqual(t, served.Load(), int64(capacity))
+			assert.Equal(t, int(served.Load()), codes[200])
+			assert.LessOrEqual(t, limiter.Len(), 1, "one client is one key")
+			code, err := raw(front.Listener.Addr().String(), nil, 0)
+			require.NoError(t, err)
+			assert.Equal(t, 429, code, "it was not the attacks that were turned away for something else")
+		})
+	}
+}
+
+// proxyTo is a proxy that adds the client's address to X-Forwarded-For, as
+// httputil.ReverseProxy does, or in a way of its own to Forwarded.
+func proxyTo(t *testing.T, target string, forwarded bool) http.Handler {
+	u, err := url.Parse(target)
+	require.NoError(t, err)
+	p := &httputil.ReverseProxy{
+		ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(u)
+			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+			r.SetXForwarded()
+			host, _, _ := net.SplitHostPort(r.In.RemoteAddr)
+			before := r.In.Header["Forwarded"]
+			r.Out.Header["Forwarded"] = []string{strings.Join(append(before[:len(before):len(before)], "for="+host), ", ")}
+		},
+	}
+	if transport, ok := http.DefaultTransport.(*http.Transport); ok {
+		own := transport.Clone()
+		t.Cleanup(own.CloseIdleConnections)
+		p.Transport = own
+	}
+	return p
+}
+
+// raw sends a request byte by byte as it is given, over a connection of its own.
+func raw(addr string, lines []string, try int) (int, error) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	var b strings.Builder
+	b.WriteString("GET / HTTP/1.1\r\n")
+	host := false
+	for _, line := range lines {
+		if strings.Contains(line, "%d") {
+			line = fmt.Sprintf(line, try)
+		}
+		host = host || strings.HasPrefix(line, "Host:")
+		b.WriteString(line + "\r\n")
+	}
+	if !host {
+		b.WriteString("Host: example.org\r\n")
+	}
+	b.WriteString("\r\n")
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(conn, b.String())
+		sent <- err
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, errors.Join(err, <-sent)
+	}
+	resp.Body.Close()
+	return resp.StatusCode, nil
+}
+
+// However long a field is, no more is made of it than of a short one.
+func TestHugeFieldsCostNoMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	inside := prefixList("10.0.0.0/8")
+	xff, rfc := clientAddr(t, AddrConfig{Header: XForwardedFor, Trusted: inside}), clientAddr(t, AddrConfig{Header: Forwarded, Trusted: inside})
+	far := clientAddr(t, AddrConfig{Header: XForwardedFor, Hops: 1 << 40})
+	for name, c := range map[string]struct {
+		addr *ClientAddr
+		line string
+	}{
+		"trusted hops":          {xff, strings.Repeat("10.0.0.1,", 100_000) + "10.0.0.1"},
+		"commas":                {xff, strings.Repeat(",", 1_000_000)},
+		"one word":              {xff, strings.Repeat("x", 1_000_000)},
+		"a zone":                {xff, "fe80::1%" + strings.Repeat("x", 1_000_000)},
+		"more hops than are":    {far, strings.Repeat("10.0.0.1,", 100_000)},
+		"trusted elements":      {rfc, strings.Repeat("for=10.0.0.1,", 70_000) + "for=10.0.0.1"},
+		"parameters":            {rfc, strings.Repeat("a=b;", 250_000) + "for=192.0.2.1"},
+		"an open quote":         {rfc, `for="` + strings.Repeat("x", 1_000_000)},
+		"quotes":                {rfc, strings.Repeat(`"`, 1_000_000)},
+		"backslashes":           {rfc, `for="` + strings.Repeat(`\`, 1_000_000) + `"`},
+		"quotes, backslashes":   {rfc, `for="` + strings.Repeat(`\"`, 500_000) + `"`},
+		"a long escaped string": {rfc, `for="` + strings.Repeat(`\1`, 500_000) + `"`},
+	} {
+		r := from("10.0.0.1:1", c.addr.header, c.line)
+		var addr netip.Addr
+		allocs := testing.AllocsPerRun(1, func() { addr = c.addr.Addr(r) })
+		assert.LessOrEqual(t, allocs, 3.0, "%s: an error of netip's, and a short string without its backslashes", name)
+		if strings.HasPrefix(name, "trusted") {
+			assert.Equal(t, netip.MustParseAddr("10.0.0.1"), addr, name)
+		}
+	}
+}
