@@ -17,6 +17,10 @@ const (
 	Forwarded = "Forwarded"
 )
 
+// MaxHops is how many proxies a request may have come through. Who is behind more has no
+// address, so that nobody pays for looking through a list that no proxies have made.
+const MaxHops = 256
+
 // DefaultIPv6Prefix is how many bits of an IPv6 address tell clients apart: a home or a
 // server commonly has 2^64 addresses of its own.
 const DefaultIPv6Prefix = 64
@@ -58,7 +62,8 @@ type AddrConfig struct {
 //
 // Addresses are plain: those of IPv4 that are mapped into IPv6 are unmapped, and zones are
 // cut off. What is not an address where one should stand ("unknown", an obfuscated
-// identifier, garbage, an empty element, fewer elements than Hops) is none: it is not
+// identifier, garbage, an empty element, fewer elements than Hops) is none, nor is what is
+// more than MaxHops away: it is not
 // passed over, as further left there may be what a client wrote.
 type ClientAddr struct {
 	header  string // canonical; "" is none
@@ -83,8 +88,8 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case config.Hops < 0:
-		return nil, bad("Hops", config.Hops, "1 or more, or 0 to go by Trusted")
+	case config.Hops < 0 || config.Hops > MaxHops:
+		return nil, bad("Hops", config.Hops, "1 to 256, or 0 to go by Trusted")
 	case config.Header == "" && config.Hops > 0:
 		return nil, bad("Header", `""`, "the field that the proxies write, as Hops is given")
 	case config.Header == "" && trusted != nil:
@@ -163,8 +168,12 @@ func (c *ClientAddr) behind(lines []string) netip.Addr {
 
 // untrusted returns the rightmost address that is not trusted, or the leftmost.
 func (c *ClientAddr) untrusted(addr netip.Addr, lines []string) netip.Addr {
+	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, element, more := lines[i], "", true; more; {
+		for rest, element, more := lines[i], "", true; more; hops++ {
+			if hops == MaxHops {
+				return netip.Addr{}
+			}
 			rest, element, more = c.last(rest)
 			if addr = c.parse(element); !addr.IsValid() || !c.trusted.contains(addr) {
 				return addr

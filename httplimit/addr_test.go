@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,6 +108,10 @@ func TestClientAddr(t *testing.T) {
 		{"all within", byTrust, proxy, []string{"10.7.7.7, 10.0.0.2"}, "10.7.7.7"},
 		{"no address of the connection", byTrust, "@", []string{"192.0.2.1"}, "-"},
 
+		{"the most hops", byTrust, proxy, []string{"192.0.2.1" + strings.Repeat(",10.0.0.2", MaxHops-1)}, "192.0.2.1"},
+		{"more hops than that", byTrust, proxy, []string{"192.0.2.1" + strings.Repeat(",10.0.0.2", MaxHops)}, "-"},
+		{"more hops, a line each", byTrust, proxy, append([]string{"192.0.2.1"}, slices.Repeat([]string{"10.0.0.2"}, MaxHops)...), "-"},
+
 		{"one hop", byHops(1), proxy, []string{"6.6.6.6, 192.0.2.1"}, "192.0.2.1"},
 		{"two hops", byHops(2), proxy, []string{"6.6.6.6, 192.0.2.1, 8.8.8.8"}, "192.0.2.1"},
 		{"two hops in two lines", byHops(2), proxy, []string{"6.6.6.6, 192.0.2.1", "8.8.8.8"}, "192.0.2.1"},
@@ -200,6 +205,8 @@ func TestAddrConfigIsChecked(t *testing.T) {
 		refusedBy(t, err, "httplimit.AddrConfig", "Header")
 	}
 	_, err := NewClientAddr(AddrConfig{Header: Forwarded, Trusted: inside, Hops: 1})
+	refusedBy(t, err, "httplimit.AddrConfig", "Hops")
+	_, err = NewClientAddr(AddrConfig{Header: Forwarded, Hops: MaxHops + 1})
 	refusedBy(t, err, "httplimit.AddrConfig", "Hops")
 	_, err = NewClientAddr(AddrConfig{IPv6Prefix: -1})
 	refusedBy(t, err, "httplimit.AddrConfig", "IPv6Prefix")
@@ -366,7 +373,7 @@ func FuzzXForwardedFor(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		parts := strings.Split(line, ",")
-		for hops := 1; hops <= len(parts)+1; hops++ {
+		for hops := 1; hops <= min(len(parts)+1, MaxHops); hops++ {
 			a, err := NewClientAddr(AddrConfig{Header: XForwardedFor, Hops: hops})
 			if err != nil {
 				t.Fatal(err)
@@ -390,7 +397,7 @@ func FuzzXForwardedFor(f *testing.F) {
 		}
 		// Who can be told is not inside, unless all are.
 		got := trusting.Addr(&http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{XForwardedFor: {line}}})
-		if got.IsValid() && inside[0].Contains(got) {
+		if len(parts) <= MaxHops && got.IsValid() && inside[0].Contains(got) {
 			for _, part := range parts {
 				if !inside[0].Contains(addrOf(strings.Trim(part, " \t"))) {
 					t.Fatalf("%q: %v, but %q is not inside", line, got, part)

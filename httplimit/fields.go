@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -45,9 +46,6 @@ type quota struct {
 	window  time.Duration
 }
 
-// quotas has one for each limit.
-type quotas [maxLimits]quota
-
 // writer writes the header fields of a set of limits.
 type writer struct {
 	headers HeaderSet
@@ -58,7 +56,7 @@ type writer struct {
 }
 
 type policyValue struct {
-	of    quotas
+	of    []quota // of each limit
 	value string
 }
 
@@ -79,7 +77,11 @@ func (f *writer) write(h http.Header, v *ruling) {
 		b := append(buffer[:0], f.quoted[v.binding]...)
 		b = appendInteger(append(b, ";r="...), remaining)
 		b = appendInteger(append(b, ";t="...), seconds(reset))
-		values := [...]string{f.policy(&v.quotas), string(b)}
+		of := v.quotas
+		if of == nil {
+			of = []quota{v.quota}
+		}
+		values := [...]string{f.policy(of), string(b)}
 		both := values[:] // one allocation for two fields
 		add(h, policyField, both[0:1:1])
 		add(h, limitField, both[1:2:2])
@@ -120,16 +122,16 @@ func three(h http.Header, limitName string, limit int64, remainingName string, r
 }
 
 // policy returns the value of RateLimit-Policy.
-func (f *writer) policy(of *quotas) string {
+func (f *writer) policy(of []quota) string {
 	known := f.policies.Load()
 	if known != nil {
 		for i := range *known {
-			if p := &(*known)[i]; p.of == *of {
+			if p := &(*known)[i]; slices.Equal(p.of, of) {
 				return p.value
 			}
 		}
 	}
-	p := policyValue{*of, f.format(of)}
+	p := policyValue{slices.Clone(of), f.format(of)}
 	if known == nil {
 		f.policies.CompareAndSwap(nil, &[]policyValue{p})
 	} else if len(*known) < mostPolicies {
@@ -139,7 +141,7 @@ func (f *writer) policy(of *quotas) string {
 	return p.value
 }
 
-func (f *writer) format(of *quotas) string {
+func (f *writer) format(of []quota) string {
 	var b []byte
 	for i, q := range of {
 		if !q.applies {

@@ -137,8 +137,15 @@ func isToken(s string) bool {
 }
 
 func isTokenByte(c byte) bool {
-	return isAlphanumeric(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+	return tokenBytes[c]
 }
+
+var tokenBytes = func() (table [256]bool) {
+	for c := range table {
+		table[c] = isAlphanumeric(byte(c)) || strings.IndexByte("!#$%&'*+-.^_`|~", byte(c)) >= 0
+	}
+	return table
+}()
 
 func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'

@@ -47,6 +47,12 @@ type charge interface {
 	settle(taken, n int64)
 }
 
+// bound is a Limit that has been checked.
+type bound[K comparable] struct {
+	Limit[K]
+	delays bool // calls may have to wait
+}
+
 func (l Limit[K]) bind(name string) (gate, error) {
 	const of = "httplimit.Limit"
 	if l.Name == "" {
@@ -70,24 +76,34 @@ func (l Limit[K]) bind(name string) (gate, error) {
 	case l.WhenNoKey < Refuse || l.WhenNoKey > Share:
 		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
 	}
-	return &l, nil
+	// A policy stays in its family, so that this is told once.
+	holds, _ := l.Limiter.Limit(*new(K))
+	return &bound[K]{Limit: l, delays: delays(holds)}, nil
 }
 
 const longestName = 64
 
-func (l *Limit[K]) title() string        { return l.Name }
-func (l *Limit[K]) stats() engine.Stats  { return l.Limiter.Stats() }
-func (l *Limit[K]) whenNoKey() WhenNoKey { return l.WhenNoKey }
+func (l *bound[K]) title() string        { return l.Name }
+func (l *bound[K]) stats() engine.Stats  { return l.Limiter.Stats() }
+func (l *bound[K]) whenNoKey() WhenNoKey { return l.WhenNoKey }
+
+// delays tells whether calls under a policy may have to wait although they do not ask to,
+// as those of a policy.Queue do.
+func delays(p policy.Policy) bool {
+	word, _ := p.Take(0, 1, 1, 0)
+	_, d := p.Take(word, 1, 1, 0)
+	return d.Wait > 0
+}
 
 // find returns the request's key. ok is false if it has none and there is no place for
 // those that have none.
-func (l *Limit[K]) find(r *http.Request) (key K, ok bool) {
+func (l *bound[K]) find(r *http.Request) (key K, ok bool) {
 	var none K
 	key = l.Key(r)
 	return key, key != none || l.WhenNoKey == Share
 }
 
-func (l *Limit[K]) together(r *http.Request) (cell.Claim, charge, quota) {
+func (l *bound[K]) together(r *http.Request) (cell.Claim, charge, quota) {
 	key, ok := l.find(r)
 	if !ok {
 		return nil, nil, quota{}
@@ -95,12 +111,29 @@ func (l *Limit[K]) together(r *http.Request) (cell.Claim, charge, quota) {
 	return l.Limiter.Claim(key), &taken[K]{limiter: l.Limiter, key: key}, l.quota(key, 0)
 }
 
-func (l *Limit[K]) alone(r *http.Request, n int64, keep bool, o *Options) (ruling, charge) {
+func (l *bound[K]) alone(r *http.Request, n int64, keep bool, o *Options) (ruling, charge) {
 	key, ok := l.find(r)
 	if !ok {
 		return keyless(l.WhenNoKey, l.Name, n), nil
 	}
-	v := ruling{Verdict: Verdict{Limit: l.Name, Cost: n, Shadow: o.Shadow}}
+	if keep || l.delays {
+		return l.reserve(r, key, n, keep, o)
+	}
+	v := ruling{Verdict: Verdict{Limit: l.Name, Cost: n}}
+	v.Decision = l.Limiter.Take(key, n)
+	if !v.Decision.Allowed {
+		if !o.Shadow && v.Decision.RetryAfter <= o.WaitUpTo {
+			l.wait(r, &v, key, n, o.WaitUpTo)
+		}
+		v.conclude()
+	}
+	v.quota = l.quota(key, v.Decision.Limit)
+	return v, nil
+}
+
+// reserve takes n units so that they can be given back as if they had not been taken.
+func (l *bound[K]) reserve(r *http.Request, key K, n int64, keep bool, o *Options) (ruling, charge) {
+	v := ruling{Verdict: Verdict{Limit: l.Name, Cost: n}}
 	reserved := l.Limiter.Reserve(key, n, 0)
 	v.Decision = reserved.Decision
 	switch d := reserved.Decision; {
@@ -110,14 +143,19 @@ func (l *Limit[K]) alone(r *http.Request, n int64, keep bool, o *Options) (rulin
 	case !d.Allowed && d.RetryAfter <= o.WaitUpTo:
 		reserved = l.wait(r, &v, key, n, o.WaitUpTo)
 	}
-	if v.Reason != Cancelled && !v.Decision.Allowed {
-		v.Reason, v.RetryAfter, v.violated = OverLimit, v.Decision.RetryAfter, 1
-	}
-	v.quotas[0] = l.quota(key, v.Decision.Limit)
+	v.conclude()
+	v.quota = l.quota(key, v.Decision.Limit)
 	if !keep || v.Reason != Admitted {
 		return v, nil
 	}
 	return v, &taken[K]{limiter: l.Limiter, key: key, reserved: reserved}
+}
+
+// conclude gives the reason of what the only limit has decided in the end.
+func (v *ruling) conclude() {
+	if v.Reason != Cancelled && !v.Decision.Allowed {
+		v.Reason, v.RetryAfter, v.violated = OverLimit, v.Decision.RetryAfter, 1
+	}
 }
 
 // keyless is the ruling on a request that has no key for a limit.
@@ -129,7 +167,7 @@ func keyless(when WhenNoKey, name string, n int64) ruling {
 }
 
 // quota is what the key's limit is.
-func (l *Limit[K]) quota(key K, most int64) quota {
+func (l *bound[K]) quota(key K, most int64) quota {
 	q := quota{applies: true, most: most}
 	holds, _ := l.Limiter.Limit(key)
 	if windowed, ok := holds.(policy.Windowed); ok {

@@ -382,7 +382,7 @@ func TestHugeFieldsCostNoMemory(t *testing.T) {
 	}
 	inside := prefixList("10.0.0.0/8")
 	xff, rfc := clientAddr(t, AddrConfig{Header: XForwardedFor, Trusted: inside}), clientAddr(t, AddrConfig{Header: Forwarded, Trusted: inside})
-	far := clientAddr(t, AddrConfig{Header: XForwardedFor, Hops: 1 << 40})
+	far := clientAddr(t, AddrConfig{Header: XForwardedFor, Hops: MaxHops})
 	for name, c := range map[string]struct {
 		addr *ClientAddr
 		line string
@@ -391,7 +391,7 @@ func TestHugeFieldsCostNoMemory(t *testing.T) {
 		"commas":                {xff, strings.Repeat(",", 1_000_000)},
 		"one word":              {xff, strings.Repeat("x", 1_000_000)},
 		"a zone":                {xff, "fe80::1%" + strings.Repeat("x", 1_000_000)},
-		"more hops than are":    {far, strings.Repeat("10.0.0.1,", 100_000)},
+		"more hops than are":    {far, strings.Repeat("x", 500_000) + strings.Repeat(",10.0.0.1", MaxHops-1)},
 		"trusted elements":      {rfc, strings.Repeat("for=10.0.0.1,", 70_000) + "for=10.0.0.1"},
 		"parameters":            {rfc, strings.Repeat("a=b;", 250_000) + "for=192.0.2.1"},
 		"an open quote":         {rfc, `for="` + strings.Repeat("x", 1_000_000)},
@@ -404,8 +404,6 @@ func TestHugeFieldsCostNoMemory(t *testing.T) {
 		var addr netip.Addr
 		allocs := testing.AllocsPerRun(1, func() { addr = c.addr.Addr(r) })
 		assert.LessOrEqual(t, allocs, 3.0, "%s: an error of netip's, and a short string without its backslashes", name)
-		if strings.HasPrefix(name, "trusted") {
-			assert.Equal(t, netip.MustParseAddr("10.0.0.1"), addr, name)
-		}
+		assert.Equal(t, name == "parameters", addr.IsValid(), name)
 	}
 }

@@ -9,6 +9,7 @@ import (
 // together holds a request to several limits.
 func (m *Middleware) together(r *http.Request, n int64) (v ruling, held []charge) {
 	v.Cost = n
+	v.quotas = make([]quota, len(m.gates))
 	claims := make([]cell.Claim, 0, maxLimits)
 	var at [maxLimits]int // which limit each claim is of
 	for i, g := range m.gates {

@@ -60,9 +60,10 @@ type Verdict struct {
 // ruling is a verdict with what is needed to tell the client.
 type ruling struct {
 	Verdict
-	quotas   quotas
-	binding  int   // which limit Verdict.Limit is
-	violated uint8 // a bit for each limit that refused
+	binding  int     // which limit Verdict.Limit is
+	violated uint8   // a bit for each limit that refused
+	quota    quota   // of the only limit
+	quotas   []quota // of each, if there are several
 }
 
 // Refused tells whether the handler is not to see the request.

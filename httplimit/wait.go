@@ -9,7 +9,7 @@ import (
 )
 
 // takeTurn waits for a turn that a policy.Queue has promised, unless that is too late.
-func (l *Limit[K]) takeTurn(r *http.Request, v *ruling, key K, reserved *cell.Reservation[K], upTo time.Duration) {
+func (l *bound[K]) takeTurn(r *http.Request, v *ruling, key K, reserved *cell.Reservation[K], upTo time.Duration) {
 	turn := v.Decision.Wait
 	if upTo > 0 && turn > upTo {
 		reserved.Cancel()
@@ -24,7 +24,7 @@ func (l *Limit[K]) takeTurn(r *http.Request, v *ruling, key K, reserved *cell.Re
 
 // wait waits in the key's line. What it returns is not Allowed unless the units were taken
 // by it.
-func (l *Limit[K]) wait(r *http.Request, v *ruling, key K, n int64, upTo time.Duration) (none cell.Reservation[K]) {
+func (l *bound[K]) wait(r *http.Request, v *ruling, key K, n int64, upTo time.Duration) (none cell.Reservation[K]) {
 	ctx, cancel := context.WithTimeout(r.Context(), upTo)
 	defer cancel()
 	began := time.Now()

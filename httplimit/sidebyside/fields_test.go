@@ -1,0 +1,160 @@
+package sidebyside
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// says is a policy that says what it is told to.
+type says struct {
+	decision policy.Decision
+	window   time.Duration
+}
+
+func (s *says) Take(word uint64, _ policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
+	return word, s.decision
+}
+func (s *says) FreshAt(uint64) policy.Instant { return 0 }
+func (s *says) String() string                { return "what it is told" }
+func (s *says) Window() time.Duration         { return s.window }
+
+// What httplimit writes is read by another's parser as what was meant, whatever the name
+// and the numbers are.
+func FuzzFieldsAreStructured(f *testing.F) {
+	f.Add("default", "other", true, int64(100), int64(97), int64(time.Second), int64(0), int64(10*time.Second))
+	f.Add(`a "quoted\" name`, `\`, false, int64(1), int64(0), int64(time.Hour), int64(time.Hour), int64(1))
+	f.Add(" ", "~", false, int64(1<<62), int64(1<<61), int64(1<<62), int64(policy.Never), int64(1<<62))
+	f.Fuzz(func(t *testing.T, name, second string, allowed bool, limit, remaining, reset, retry, window int64) {
+		if limit < 0 || remaining < 0 || remaining > limit || reset < 0 || retry <= 0 && !allowed || window < 0 {
+			t.Skip("no policy says so")
+		}
+		if allowed {
+			retry = 0
+		}
+		p := &says{policy.Decision{
+			Allowed: allowed, Limit: limit, Remaining: remaining,
+			ResetAfter: time.Duration(reset), RetryAfter: time.Duration(retry),
+		}, time.Duration(window)}
+		limiter, err := engine.New[string](engine.Config{Policy: p})
+		require.NoError(t, err)
+		defer limiter.Close()
+		key := func(*http.Request) string { return "key" }
+
+		for _, names := range [][]string{{name}, {name, second}} {
+			var limits []httplimit.AnyLimit
+			for _, n := range names {
+				limits = append(limits, httplimit.Limit[string]{Name: n, Limiter: limiter, Key: key})
+			}
+			m, err := httplimit.NewAll(httplimit.Options{}, limits...)
+			if err != nil {
+				t.Skip("no such names")
+			}
+			h := put(m)
+			policies, err := httpsfv.UnmarshalList(h["Ratelimit-Policy"])
+			require.NoError(t, err, "%q", h["Ratelimit-Policy"])
+			require.Len(t, policies, len(names))
+			for i, n := range names {
+				item, ok := policies[i].(httpsfv.Item)
+				require.True(t, ok)
+				assert.Equal(t, called(n), item.Value)
+				assert.Equal(t, clamped(limit), parameter(t, item, "q"))
+				if window >= int64(time.Second) {
+					assert.Equal(t, up(window), parameter(t, item, "w"))
+				} else {
+					assert.Equal(t, []string{"q"}, item.Params.Names())
+				}
+			}
+			list, err := httpsfv.UnmarshalList(h["Ratelimit"])
+			require.NoError(t, err, "%q", h["Ratelimit"])
+			require.Len(t, list, 1)
+			item, ok := list[0].(httpsfv.Item)
+			require.True(t, ok)
+			assert.Contains(t, []any{called(name), called(second)}, item.Value)
+			assert.Equal(t, clamped(remaining), parameter(t, item, "r"))
+			after, has := h["Retry-After"]
+			switch {
+			case allowed:
+				assert.False(t, has)
+				assert.Equal(t, up(reset), parameter(t, item, "t"))
+			case time.Duration(retry) == policy.Never:
+				assert.False(t, has)
+				assert.Equal(t, up(reset), parameter(t, item, "t"))
+			default:
+				n, err := strconv.ParseInt(after[0], 10, 64)
+				require.NoError(t, err)
+				assert.Equal(t, up(retry), n)
+				assert.Equal(t, n, parameter(t, item, "t"), "Retry-After must not be earlier than the reset")
+			}
+		}
+	})
+}
+
+// The older fields are integers by themselves.
+func TestOlderFieldsAreIntegers(t *testing.T) {
+	for set, prefix := range map[httplimit.HeaderSet]string{httplimit.LegacyHeaders: "Ratelimit-", httplimit.XRateLimitHeaders: "X-Ratelimit-"} {
+		p := &says{policy.Decision{Allowed: true, Limit: 100, Remaining: 42, ResetAfter: 1500 * time.Millisecond}, time.Minute}
+		limiter, err := engine.New[string](engine.Config{Policy: p})
+		require.NoError(t, err)
+		defer limiter.Close()
+		began := time.Now()
+		h := put(httplimit.Must(httplimit.New(limiter, func(*http.Request) string { return "key" }, httplimit.Options{Headers: set})))
+		number := func(name string) int64 {
+			item, err := httpsfv.UnmarshalItem(h[prefix+name])
+			require.NoError(t, err)
+			return item.Value.(int64)
+		}
+		assert.Equal(t, int64(100), number("Limit"))
+		assert.Equal(t, int64(42), number("Remaining"))
+		if set == httplimit.LegacyHeaders {
+			assert.Equal(t, int64(2), number("Reset"))
+		} else {
+			reset := time.Unix(number("Reset"), 0)
+			assert.False(t, reset.Before(began.Add(1500*time.Millisecond)), "too early")
+			assert.False(t, reset.After(time.Now().Add(2500*time.Millisecond)), "too late")
+		}
+	}
+}
+
+func put(m *httplimit.Middleware) http.Header {
+	w := httptest.NewRecorder()
+	m.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	return w.Header()
+}
+
+func called(name string) any {
+	if name == "" {
+		return "default"
+	}
+	return name
+}
+
+func parameter(t *testing.T, item httpsfv.Item, name string) int64 {
+	t.Helper()
+	v, ok := item.Params.Get(name)
+	require.True(t, ok, "no %s", name)
+	n, ok := v.(int64)
+	require.True(t, ok, "%s is %T", name, v)
+	return n
+}
+
+func clamped(n int64) int64 { return min(n, 999_999_999_999_999) }
+
+// up is nanoseconds as whole seconds, rounded up.
+func up(n int64) int64 {
+	s := n / 1e9
+	if n%1e9 > 0 {
+		s++
+	}
+	return s
+}
