@@ -46,6 +46,9 @@ func escaped(s string, i int) bool {
 
 func trim(s string) string { return strings.Trim(s, " \t") }
 
+// longestElement is longer than every element of a Forwarded field that a proxy writes.
+const longestElement = 4096
+
 // longestNode is longer than every address with its port that is written as it should be,
 // and than a quoted one in which each byte is escaped for no reason.
 const longestNode = 256
@@ -53,8 +56,11 @@ const longestNode = 256
 // nodeOf returns what the parameter "for" of a forwarded-element says (RFC 7239,
 // section 4): parameters are separated by semicolons, each a token and a value, the value
 // a token or a quoted-string; none may come twice. The answer is "" if the element is not
-// of that form, or has no "for".
+// of that form, has no "for", or is longer than any that a proxy writes.
 func nodeOf(element string) (node string) {
+	if len(element) > longestElement {
+		return ""
+	}
 	for first := true; first || element != ""; first = false {
 		name, rest, ok := strings.Cut(element, "=")
 		if !ok || !isToken(name) {

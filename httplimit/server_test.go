@@ -404,6 +404,6 @@ func TestHugeFieldsCostNoMemory(t *testing.T) {
 		var addr netip.Addr
 		allocs := testing.AllocsPerRun(1, func() { addr = c.addr.Addr(r) })
 		assert.LessOrEqual(t, allocs, 3.0, "%s: an error of netip's, and a short string without its backslashes", name)
-		assert.Equal(t, name == "parameters", addr.IsValid(), name)
+		assert.False(t, addr.IsValid(), name)
 	}
 }
