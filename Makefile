@@ -1,5 +1,5 @@
 # Every module of the repository: what is more than the core needs has one of its own.
-MODULES := . cmd/ralbench docs/charts
+MODULES := . cmd/ralbench docs/charts examples/webserver httplimit/sidebyside
 
 GO       ?= go
 FUZZTIME ?= 1m
@@ -20,10 +20,10 @@ test: needs
 		(cd $$m && $(GO) test -count=1 -race ./...); \
 	done
 	@echo "== .: 1 and 4 processors"
-	@$(GO) test -count=1 -cpu 1,4 ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine
+	@$(GO) test -count=1 -cpu 1,4 ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httplimit
 	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then \
 		echo "== .: 32 bits"; \
-		GOARCH=386 $(GO) test -count=1 ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine; \
+		GOARCH=386 $(GO) test -count=1 ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httplimit; \
 	fi
 
 # A browser for ralbench's page and a Redis for its peers; installed if they are

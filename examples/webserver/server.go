@@ -1,0 +1,129 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"expvar"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/policy"
+)
+
+//go:embed page.html
+var page []byte
+
+// The limits: each address may send 30 requests at once and 3 a second in the long run,
+// each API key 12 at once and one a second. Who sends a key is held to both.
+var (
+	addressLimit = policy.Must(policy.Funnel(30, 3, time.Second))
+	keyLimit     = policy.Must(policy.Funnel(12, 1, time.Second))
+)
+
+type server struct {
+	handler   http.Handler
+	addresses *engine.Engine[netip.Addr]
+	keys      *engine.Engine[string]
+	client    *httplimit.ClientAddr
+	key       func(*http.Request) string
+	limit     *httplimit.Middleware
+}
+
+func newServer(proxies string) (*server, error) {
+	var config httplimit.AddrConfig
+	for text := range strings.SplitSeq(proxies, ",") {
+		if text == "" {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("-proxies: %w", err)
+		}
+		config.Header = httplimit.XForwardedFor
+		config.Trusted = append(config.Trusted, prefix)
+	}
+	client, err := httplimit.NewClientAddr(config)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := engine.New[netip.Addr](engine.Config{Policy: addressLimit})
+	if err != nil {
+		return nil, err
+	}
+	keys, err := engine.New[string](engine.Config{Policy: keyLimit})
+	if err != nil {
+		return nil, err
+	}
+	key := httplimit.ByHeader("X-API-Key")
+	limit, err := httplimit.NewAll(httplimit.Options{},
+		httplimit.Limit[netip.Addr]{Name: "address", Limiter: addresses, Key: client.Key},
+		httplimit.Limit[string]{Name: "key", Limiter: keys, Key: key, WhenNoKey: httplimit.Skip},
+	)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{addresses: addresses, keys: keys, client: client, key: key, limit: limit}
+
+	mux := http.NewServeMux()
+	mux.Handle("GET /api/hello", s.limit.Handler(http.HandlerFunc(hello)))
+	// What follows is not limited, and takes nothing.
+	mux.HandleFunc("GET /{$}", front)
+	mux.HandleFunc("GET /quota", s.quota)
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintln(w, expvar.Var(s.limit.Var())) // a program of its own would expvar.Publish it
+	})
+	s.handler = mux
+	return s, nil
+}
+
+func (s *server) close() {
+	_ = s.addresses.Close()
+	_ = s.keys.Close()
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprintf(w, "Hello! It is %s.\n", time.Now().Format("15:04:05"))
+}
+
+func front(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'")
+	_, _ = w.Write(page)
+}
+
+// standing is how a visitor stands with one limit.
+type standing struct {
+	Key       string  `json:"key"`
+	Limit     int64   `json:"limit"`
+	Remaining int64   `json:"remaining"`
+	Full      float64 `json:"full"`   // seconds until it is whole again
+	Window    float64 `json:"window"` // seconds in which all of it comes back
+}
+
+// quota tells the visitor how he stands. Looking takes nothing.
+func (s *server) quota(w http.ResponseWriter, r *http.Request) {
+	answer := map[string]standing{}
+	if addr := s.client.Key(r); addr.IsValid() {
+		answer["address"] = look(s.addresses, addr, addr.String())
+	}
+	if key := s.key(r); key != "" {
+		answer["key"] = look(s.keys, key, "")
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(answer) // a visitor who has left misses nothing
+}
+
+func look[K comparable](limiter *engine.Engine[K], key K, name string) standing {
+	d := limiter.Peek(key)
+	limit, _ := limiter.Limit(key)
+	return standing{name, d.Limit, d.Remaining, d.ResetAfter.Seconds(), limit.(policy.Windowed).Window().Seconds()}
+}
