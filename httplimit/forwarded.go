@@ -18,30 +18,22 @@ func lastOf(list string) (rest, last string, more bool) {
 	return "", trim(list), false
 }
 
-// lastForwarded is lastOf where a comma may stand within a quoted-string, which ends and,
-// seen from the right, begins with a quote that is not preceded by an odd number of
-// backslashes. Of a malformed list it cuts off something, which then is malformed
-// itself or was added to the right of what is.
+// lastForwarded is lastOf where a comma may stand within a quoted-string. Seen from the
+// right, that ends with the first quote, and begins with the next that no backslash
+// stands before: before the first quote of a string there is always an equals sign. Of a
+// malformed list it cuts off something, which then is malformed itself or was added to the
+// right of what is.
 func lastForwarded(list string) (rest, last string, more bool) {
 	quoted := false
 	for i := len(list) - 1; i >= 0; i-- {
 		switch {
-		case list[i] == '"' && (!quoted || !escaped(list, i)):
+		case list[i] == '"' && (!quoted || i == 0 || list[i-1] != '\\'):
 			quoted = !quoted
 		case list[i] == ',' && !quoted:
 			return list[:i], trim(list[i+1:]), true
 		}
 	}
 	return "", trim(list), false
-}
-
-// escaped tells whether the byte at i is the second of a quoted-pair.
-func escaped(s string, i int) bool {
-	backslashes := 0
-	for i--; i >= 0 && s[i] == '\\'; i-- {
-		backslashes++
-	}
-	return backslashes%2 == 1
 }
 
 func trim(s string) string { return strings.Trim(s, " \t") }

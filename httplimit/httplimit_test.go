@@ -98,13 +98,25 @@ func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 	limiter, err := engine.New(engine.Config{Policy: limits[0]}, engine.PolicyFor(func(netip.Addr) policy.Policy { return limits[which] }))
 	require.NoError(t, err)
 	defer limiter.Close()
-	h := Must(New(limiter, ByAddr, Options{Cost: func(*http.Request) int64 { return 0 }})).Handler(done)
+	m := Must(New(limiter, ByAddr, Options{Cost: func(*http.Request) int64 { return 0 }}))
+	h := m.Handler(done)
 	for range 2 {
 		for which = range limits {
 			n := string(appendInteger(nil, int64(10+which)))
 			assert.Equal(t, `"default";q=`+n+`;w=`+n, ask(h, from(alice)).Header().Get("RateLimit-Policy"))
 		}
 	}
+	assert.Len(t, *m.fields.policies.Load(), mostPolicies, "what is kept has an end")
+}
+
+// A reset in Unix time is never told too early.
+func TestUnixTimeIsRoundedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, 5*time.Second)))
+		h := Must(New(limiter, ByAddr, Options{Headers: XRateLimitHeaders})).Handler(done)
+		time.Sleep(time.Nanosecond)
+		assert.Equal(t, "946684806", ask(h, from(alice)).Header().Get("X-RateLimit-Reset"))
+	})
 }
 
 // A window shorter than a second has no place in the field, nor has a policy that does
@@ -144,6 +156,18 @@ func TestNestedLimitsAreAllTold(t *testing.T) {
 	w := ask(outer.Handler(inner.Handler(done)), from(alice))
 	assert.Equal(t, []string{`"outer";q=10;w=1`, `"inner";q=5;w=1`}, w.Header()["Ratelimit-Policy"])
 	assert.Equal(t, []string{`"outer";r=9;t=1`, `"inner";r=4;t=1`}, w.Header()["Ratelimit"])
+}
+
+// What is there already is added to, and not written behind.
+func TestLinesAreAddedToACopy(t *testing.T) {
+	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), ByAddr, Options{}))
+	shared := make([]string, 1, 2)
+	w := ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Ratelimit"] = shared
+		m.Handler(done).ServeHTTP(w, r)
+	}), from(alice))
+	assert.Len(t, w.Header()["Ratelimit"], 2)
+	assert.Empty(t, shared[:2][1])
 }
 
 // A handler that changes what it finds in its header changes nobody else's.
