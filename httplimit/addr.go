@@ -157,7 +157,8 @@ func (c *ClientAddr) Addr(r *http.Request) netip.Addr {
 func (c *ClientAddr) behind(lines []string) netip.Addr {
 	hops := c.hops
 	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, element, more := lines[i], "", true; more; hops-- {
+		for rest, more := lines[i], true; more; hops-- {
+			var element string
 			if rest, element, more = c.last(rest); hops == 1 {
 				return c.parse(element)
 			}
@@ -170,10 +171,11 @@ func (c *ClientAddr) behind(lines []string) netip.Addr {
 func (c *ClientAddr) untrusted(addr netip.Addr, lines []string) netip.Addr {
 	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, element, more := lines[i], "", true; more; hops++ {
+		for rest, more := lines[i], true; more; hops++ {
 			if hops == MaxHops {
 				return netip.Addr{}
 			}
+			var element string
 			rest, element, more = c.last(rest)
 			if addr = c.parse(element); !addr.IsValid() || !c.trusted.contains(addr) {
 				return addr

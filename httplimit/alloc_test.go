@@ -37,7 +37,7 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	require.NoError(t, err)
 	type user struct{}
 
-	r := httptest.NewRequest("GET", "/", nil)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "10.0.0.1:4711"
 	r.Header.Set("X-Forwarded-For", "203.0.113.9, 2001:db8::1%eth0, 10.1.2.3")
 	r.Header.Set("Forwarded", `for=6.6.6.6, for="[2001:db8::17]:4711";proto=https, for=10.1.2.3`)

@@ -44,7 +44,7 @@ func Example() {
 
 // show puts a request to a handler and prints what comes of it.
 func show(h http.Handler, fields ...string) {
-	r := httptest.NewRequest("GET", "/", nil)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "10.0.0.1:4711"
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Add(fields[i], fields[i+1])
@@ -118,7 +118,7 @@ func ExampleNewClientAddr() {
 		fmt.Println(err)
 		return
 	}
-	r := httptest.NewRequest("GET", "/", nil)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "10.0.0.1:4711"
 	r.Header.Set("X-Forwarded-For", "6.6.6.6, 2001:db8::17:1, 10.0.0.2") // the client sent 6.6.6.6
 	fmt.Println(client.Addr(r), client.Key(r))
@@ -139,7 +139,7 @@ func ExampleBoth() {
 	mux.Handle("GET /b/{id}", limit.Handler(hello))
 	for _, path := range []string{"/a/1", "/a/2", "/b/1"} {
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		fmt.Println(path, w.Code)
 	}
 	// Output:
@@ -208,7 +208,7 @@ func ExampleOptions_refuse() {
 	}))
 	for range 2 {
 		w := httptest.NewRecorder()
-		limit.Handler(hello).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		limit.Handler(hello).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		fmt.Println(w.Body)
 	}
 	// Output:

@@ -135,7 +135,7 @@ func (f *writer) policy(of []quota) string {
 	if known == nil {
 		f.policies.CompareAndSwap(nil, &[]policyValue{p})
 	} else if len(*known) < mostPolicies {
-		more := append((*known)[:len(*known):len(*known)], p)
+		more := append(slices.Clone(*known), p)
 		f.policies.CompareAndSwap(known, &more)
 	}
 	return p.value

@@ -26,7 +26,7 @@ var done = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ 
 
 // from is a request from an address, with header fields in pairs.
 func from(addr string, fields ...string) *http.Request {
-	r := httptest.NewRequest("GET", "/", nil)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = addr
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Add(fields[i], fields[i+1])

@@ -122,18 +122,30 @@ func TestServed(t *testing.T) {
 		panics  any
 	}{
 		"nothing written": {func(http.ResponseWriter, *http.Request) {}, Served{Status: 200}, nil},
-		"a status":        {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, Served{Status: 404}, nil},
-		"two statuses":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(500) }, Served{Status: 404}, nil},
-		"early hints":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) }, Served{Status: 404}, nil},
-		"switching":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, Served{Status: 101}, nil},
-		"a body":          {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("body")) }, Served{Status: 200, Bytes: 4}, nil},
-		"a status late":   {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("body")); w.WriteHeader(500) }, Served{Status: 200, Bytes: 4}, nil},
-		"flushed":         {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); w.WriteHeader(500) }, Served{Status: 200}, nil},
+		"a status":        {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, Served{Status: 404}, nil},
+		"two statuses": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			w.WriteHeader(http.StatusInternalServerError)
+		}, Served{Status: 404}, nil},
+		"early hints": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusNotFound)
+		}, Served{Status: 404}, nil},
+		"switching": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSwitchingProtocols) }, Served{Status: 101}, nil},
+		"a body":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("body")) }, Served{Status: 200, Bytes: 4}, nil},
+		"a status late": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("body"))
+			w.WriteHeader(http.StatusInternalServerError)
+		}, Served{Status: 200, Bytes: 4}, nil},
+		"flushed": {func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			w.WriteHeader(http.StatusInternalServerError)
+		}, Served{Status: 200}, nil},
 		"copied": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.Copy(w, io.LimitReader(strings.NewReader("content"), 5))
 		}, Served{Status: 200, Bytes: 5}, nil},
 		"panic":            {func(http.ResponseWriter, *http.Request) { panic(failure) }, Served{Panicked: true}, failure},
-		"panic, written":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); panic(failure) }, Served{Status: 201, Panicked: true}, failure},
+		"panic, written":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated); panic(failure) }, Served{Status: 201, Panicked: true}, failure},
 		"http.ErrAbort":    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Served{Panicked: true}, http.ErrAbortHandler},
 		"panic, no reason": {func(http.ResponseWriter, *http.Request) { panic(nil) }, Served{Panicked: true}, "any"},
 	} {

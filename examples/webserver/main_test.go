@@ -38,10 +38,16 @@ func start(t *testing.T, args ...string) string {
 	return string(found)
 }
 
+// answer is what became of a request.
+type answer struct {
+	status int
+	header http.Header
+}
+
 // ask sends a request in the name of a client, as a proxy does.
-func ask(t *testing.T, client *http.Client, url, from, key string) *http.Response {
+func ask(t *testing.T, client *http.Client, url, from, key string) answer {
 	t.Helper()
-	r, err := http.NewRequest("GET", url, nil)
+	r, err := http.NewRequest(http.MethodGet, url, nil)
 	require.NoError(t, err)
 	r.Header.Set("X-Forwarded-For", "6.6.6.6, "+from)
 	if key != "" {
@@ -49,11 +55,11 @@ func ask(t *testing.T, client *http.Client, url, from, key string) *http.Respons
 	}
 	resp, err := client.Do(r)
 	if !assert.NoError(t, err) {
-		return nil
+		return answer{}
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
-	return resp
+	return answer{resp.StatusCode, resp.Header}
 }
 
 // A load of many clients, each of whom asks as fast as he can from two connections: no
@@ -77,19 +83,19 @@ func TestUnderLoad(t *testing.T) {
 					key = "shared"
 				}
 				for time.Since(began) < 2*time.Second {
-					resp := ask(t, web, url+"api/hello", fmt.Sprintf("198.51.100.%d", c), key)
-					if resp == nil {
+					got := ask(t, web, url+"api/hello", fmt.Sprintf("198.51.100.%d", c), key)
+					if got.status == 0 {
 						return
 					}
 					mu.Lock()
-					switch resp.StatusCode {
-					case 200:
+					switch got.status {
+					case http.StatusOK:
 						passed[c]++
-					case 429:
+					case http.StatusTooManyRequests:
 						refused[c]++
-						assert.NotEmpty(t, resp.Header.Get("Retry-After"))
+						assert.NotEmpty(t, got.header.Get("Retry-After"))
 					default:
-						t.Errorf("status %d", resp.StatusCode)
+						t.Errorf("status %d", got.status)
 					}
 					mu.Unlock()
 				}
@@ -135,16 +141,16 @@ func TestWhoWaitsIsAdmitted(t *testing.T) {
 		if key == "" {
 			from = "198.51.100.2"
 		}
-		var resp *http.Response
-		for resp = ask(t, http.DefaultClient, url, from, key); resp.StatusCode == 200; {
-			resp = ask(t, http.DefaultClient, url, from, key)
+		got := ask(t, http.DefaultClient, url, from, key)
+		for got.status == http.StatusOK {
+			got = ask(t, http.DefaultClient, url, from, key)
 		}
-		assert.Equal(t, 429, resp.StatusCode)
-		assert.Equal(t, want, resp.Header.Get("RateLimit"))
-		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+		assert.Equal(t, http.StatusTooManyRequests, got.status)
+		assert.Equal(t, want, got.header.Get("RateLimit"))
+		seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
 		require.NoError(t, err)
 		time.Sleep(time.Duration(seconds) * time.Second)
-		assert.Equal(t, 200, ask(t, http.DefaultClient, url, from, key).StatusCode)
+		assert.Equal(t, 200, ask(t, http.DefaultClient, url, from, key).status)
 	}
 }
 
@@ -155,7 +161,7 @@ func TestNobodyIsSomebodyElse(t *testing.T) {
 	began := time.Now()
 	passed := 0
 	for i := range 200 {
-		if ask(t, http.DefaultClient, url+"api/hello", fmt.Sprintf("198.51.100.%d", i), "").StatusCode == 200 {
+		if ask(t, http.DefaultClient, url+"api/hello", fmt.Sprintf("198.51.100.%d", i), "").status == 200 {
 			passed++
 		}
 	}
@@ -163,8 +169,8 @@ func TestNobodyIsSomebodyElse(t *testing.T) {
 	assert.LessOrEqual(t, float64(passed), 30+3*time.Since(began).Seconds())
 	// Looking is not limited, and takes nothing.
 	for range 3 {
-		assert.Equal(t, 200, ask(t, http.DefaultClient, url+"quota", "198.51.100.1", "").StatusCode)
-		assert.Equal(t, 200, ask(t, http.DefaultClient, url, "198.51.100.1", "").StatusCode)
+		assert.Equal(t, 200, ask(t, http.DefaultClient, url+"quota", "198.51.100.1", "").status)
+		assert.Equal(t, 200, ask(t, http.DefaultClient, url, "198.51.100.1", "").status)
 	}
 }
 

@@ -76,7 +76,7 @@ func newServer(proxies string) (*server, error) {
 	mux.HandleFunc("GET /quota", s.quota)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintln(w, expvar.Var(s.limit.Var())) // a program of its own would expvar.Publish it
+		_, _ = fmt.Fprintln(w, expvar.Var(s.limit.Var())) // a program of its own would expvar.Publish it
 	})
 	s.handler = mux
 	return s, nil
@@ -88,7 +88,7 @@ func (s *server) close() {
 }
 
 func hello(w http.ResponseWriter, _ *http.Request) {
-	fmt.Fprintf(w, "Hello! It is %s.\n", time.Now().Format("15:04:05"))
+	_, _ = fmt.Fprintf(w, "Hello! It is %s.\n", time.Now().Format("15:04:05"))
 }
 
 func front(w http.ResponseWriter, _ *http.Request) {

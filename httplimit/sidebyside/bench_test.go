@@ -44,9 +44,13 @@ var contenders = []contender{
 	}},
 	{"ral", ral(httplimit.Options{})},
 	{"ral-no-headers", ral(httplimit.Options{Headers: httplimit.NoHeaders})},
-	// As its README has it; it sets X-RateLimit-Limit, -Remaining and -Reset.
+	// By the connection's address, as its documentation has it; it sets X-RateLimit-Limit,
+	// -Remaining and -Reset.
 	{"httprate", func(_ testing.TB, limit int) func(http.Handler) http.Handler {
-		return httprate.Limit(limit, time.Hour, httprate.WithKeyFuncs(httprate.KeyByIP))
+		return httprate.LimitBy(limit, time.Hour, func(r *http.Request) (string, error) {
+			ip, _, err := net.SplitHostPort(r.RemoteAddr)
+			return httprate.CanonicalizeIP(ip), err
+		})
 	}},
 	{"xtime-rate", xtime},
 }
@@ -95,7 +99,7 @@ func TestContendersLimit(t *testing.T) {
 		codes := map[int]int{}
 		for range 10 {
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 			codes[w.Code]++
 		}
 		if c.name == "bare" {
@@ -119,7 +123,7 @@ func BenchmarkHandler(b *testing.B) {
 	const clients = 10_000
 	requests := make([]*http.Request, clients)
 	for i := range requests {
-		requests[i] = httptest.NewRequest("GET", "/", nil)
+		requests[i] = httptest.NewRequest(http.MethodGet, "/", nil)
 		requests[i].RemoteAddr = fmt.Sprintf("10.0.%d.%d:4711", i/250, i%250+1)
 	}
 	for _, load := range []struct {

@@ -128,7 +128,7 @@ func TestOlderFieldsAreIntegers(t *testing.T) {
 
 func put(m *httplimit.Middleware) http.Header {
 	w := httptest.NewRecorder()
-	m.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	m.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	return w.Header()
 }
 
