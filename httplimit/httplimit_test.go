@@ -436,6 +436,40 @@ func TestSeveralLimits(t *testing.T) {
 	})
 }
 
+// A limit that is skipped does not lend its name to the one that decides.
+func TestSkippedLimitIsNotTheOneThatIsTold(t *testing.T) {
+	engines := open[string](t, policy.Must(policy.Funnel(1, 1, time.Minute)))
+	m, err := NewAll(Options{},
+		Limit[string]{Name: "a", Limiter: engines, Key: ByHeader("A"), WhenNoKey: Skip},
+		Limit[string]{Name: "b", Limiter: engines, Key: ByHeader("B")},
+	)
+	require.NoError(t, err)
+	w := ask(m.Handler(done), from(alice, "B", "x"))
+	assert.Equal(t, `"b";q=1;w=60`, w.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, `"b";r=0;t=60`, w.Header().Get("RateLimit"))
+	w = ask(m.Handler(done), from(alice, "B", "x"))
+	assert.Equal(t, `"b";r=0;t=60`, w.Header().Get("RateLimit"))
+	assert.Contains(t, w.Body.String(), `"violated-policies":["b"]`)
+}
+
+func TestShadowOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Minute)))
+		m, err := NewAll(Options{Shadow: true, WaitUpTo: time.Hour},
+			Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
+			Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(9, 1, time.Minute))), Key: ByAddr},
+		)
+		require.NoError(t, err)
+		began := time.Now()
+		for range 3 {
+			assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
+		}
+		assert.Zero(t, time.Since(began), "somebody was delayed")
+		s := m.Stats()
+		assert.Equal(t, Stats{Admitted: 1, OverLimit: 2, Shadow: true, Limits: s.Limits}, s)
+	})
+}
+
 func TestSeveralLimitsWithoutKeys(t *testing.T) {
 	keys := open[string](t, policy.Must(policy.Funnel(3, 1, time.Minute)))
 	limit := func(field string, when WhenNoKey) Limit[string] {
