@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -98,6 +99,23 @@ func TestChargeByBytes(t *testing.T) {
 		ask(h, from(alice, "Cost", "900"))
 		assert.Equal(t, int64(0), remaining(), "more than there was")
 		assert.Equal(t, 429, ask(h, from(alice, "Cost", "0")).Code)
+	}
+}
+
+// No more comes back than was taken, and no number is too large.
+func TestChargeAtTheEdges(t *testing.T) {
+	for charge, want := range map[int64]int64{-1: 10, math.MinInt64: 10, 0: 10, 5: 5, math.MaxInt64: 0} {
+		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(15, 1, time.Hour)))
+		for _, cost := range []int64{0, 3} {
+			limiter.Reset(aliceKey)
+			limiter.Take(aliceKey, 5)
+			h := Must(New(limiter, ByAddr, Options{
+				Cost:   func(*http.Request) int64 { return cost },
+				Charge: func(*http.Request, Served) int64 { return charge },
+			})).Handler(done)
+			assert.Equal(t, 200, ask(h, from(alice)).Code)
+			assert.Equal(t, want, limiter.Peek(aliceKey).Remaining, "cost %d, charge %d", cost, charge)
+		}
 	}
 }
 
