@@ -143,6 +143,7 @@ func BenchmarkHandler(b *testing.B) {
 				}
 				b.ReportAllocs()
 				b.ResetTimer()
+				defer reportCPU(b)()
 				var callers atomic.Int64
 				b.RunParallel(func(pb *testing.PB) {
 					w := &quiet{http.Header{}}
@@ -174,6 +175,7 @@ func BenchmarkServer(b *testing.B) {
 				defer s.Close()
 				b.ReportAllocs()
 				b.SetParallelism(4)
+				defer reportCPU(b)()
 				b.RunParallel(func(pb *testing.PB) {
 					conn, err := net.Dial("tcp", s.Listener.Addr().String())
 					if err != nil {

@@ -1,0 +1,24 @@
+//go:build unix
+
+package sidebyside
+
+import (
+	"syscall"
+	"testing"
+)
+
+// reportCPU reports the processor time of the whole process by call, of client and server
+// together: unlike the time on the wall it is not that of others who use the machine.
+// Call what it returns when the benchmark is over.
+func reportCPU(b *testing.B) func() {
+	before := cpuTime()
+	return func() { b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op") }
+}
+
+func cpuTime() int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
