@@ -72,6 +72,13 @@ func sentence(v *ruling, status int) []byte {
 	return append(b, '\n')
 }
 
+// No client sends more media ranges than these, or longer ones: what is beyond is not read,
+// so that a long field makes no work.
+const (
+	mostRanges   = 64
+	longestRange = 256
+)
+
 // wantsProblem tells whether a client would rather have problem details than text, by its
 // Accept fields (RFC 9110, section 12.5.1). Who accepts JSON accepts problem details, and
 // who accepts HTML has text. Where both are as good it is problem details, where neither
@@ -81,10 +88,17 @@ func wantsProblem(accept []string) bool {
 		return true
 	}
 	var problem, text preference
+	ranges := 0
 	for _, line := range accept {
 		for more := true; more; {
 			var one string
 			one, line, more = strings.Cut(line, ",")
+			if ranges++; ranges > mostRanges {
+				return problem.q > 0 && problem.q >= text.q
+			}
+			if len(one) > longestRange {
+				continue
+			}
 			kind, q := mediaRange(one)
 			switch {
 			case strings.EqualFold(kind, "application/problem+json"):

@@ -266,6 +266,20 @@ func BenchmarkHugeField(b *testing.B) {
 			}
 		})
 	}
+	for _, c := range []struct{ name, accept string }{
+		{"commas", strings.Repeat(",", 1_000_000)}, {"parameters", strings.Repeat(";", 1_000_000)}, {"ranges", strings.Repeat("text/x;q=0.5,", 77_000)},
+	} {
+		b.Run("Accept,"+c.name+"/refusing", func(b *testing.B) {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header["Accept"] = []string{c.accept}
+			h := ral(httplimit.Options{})(b, one)(hello)
+			w := &quiet{http.Header{}}
+			h.ServeHTTP(w, r)
+			for b.Loop() {
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
 	text := "GET / HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + strings.Repeat("k", 1_000_000) + "\r\n\r\n"
 	b.Run("X-Api-Key/reading", func(b *testing.B) {
 		for b.Loop() {
