@@ -276,6 +276,7 @@ func BenchmarkHugeField(b *testing.B) {
 			w := &quiet{http.Header{}}
 			h.ServeHTTP(w, r)
 			for b.Loop() {
+				clear(w.h)
 				h.ServeHTTP(w, r)
 			}
 		})
