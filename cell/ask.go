@@ -34,6 +34,9 @@ type ask struct {
 	lost    bool
 }
 
+// undoneMask is what Entry.Undone counts by.
+const undoneMask = 1<<63 - 1
+
 // everything is counted as undone for a key that was reset. Whoever has taken from it
 // before gets nothing back.
 const everything = 1 << 33
@@ -99,6 +102,21 @@ func (c *Cell[K]) take(key K, a *ask) (policy.Decision, taken[K]) {
 // takeFrom takes from an entry. The answer is false if the entry is dead: nothing
 // has been taken then, and the key must be looked up again.
 func (c *Cell[K]) takeFrom(e *table.Entry[K], now policy.Instant, a *ask) (policy.Decision, taken[K], bool) {
+	if a.refund && a.n > 0 {
+		return c.giveBack(e, now, a)
+	}
+	return c.advance(e, now, a)
+}
+
+// giveBack is takeFrom for who gives units back.
+func (c *Cell[K]) giveBack(e *table.Entry[K], now policy.Instant, a *ask) (policy.Decision, taken[K], bool) {
+	c.beginUndo(e)
+	defer e.EndUndo()
+	return c.advance(e, now, a)
+}
+
+// advance does what takeFrom says.
+func (c *Cell[K]) advance(e *table.Entry[K], now policy.Instant, a *ask) (policy.Decision, taken[K], bool) {
 	for {
 		undone := e.Undone()
 		word, terms := c.view.Read(e)

@@ -4,6 +4,7 @@ import (
 	"runtime"
 
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
 )
 
 // Refund gives n units back to the key, for costs that are known only afterwards:
@@ -40,24 +41,39 @@ func (c *Cell[K]) Reset(key K) bool {
 		if e == nil {
 			return false
 		}
-		for {
-			word, terms := c.view.Read(e)
-			state, alive := terms.State(word)
-			if !alive {
-				break // given up meanwhile: look whether it is back
-			}
-			if state == 0 {
-				return false
-			}
-			used := terms.Policy.FreshAt(state) > c.now()
-			e.Undo(everything)
-			done := e.Advance(word, terms.Mark)
-			runtime.KeepAlive(terms)
-			if done {
-				// Once more, for who took and gave back in between.
-				e.Undo(everything)
-				return used
-			}
+		if used, ok := c.reset(e); ok {
+			return used
 		}
+		// It was given up meanwhile: look whether it is back.
+	}
+}
+
+func (c *Cell[K]) reset(e *table.Entry[K]) (used, ok bool) {
+	c.beginUndo(e)
+	defer e.EndUndo()
+	for {
+		word, terms := c.view.Read(e)
+		state, alive := terms.State(word)
+		if !alive {
+			return false, false
+		}
+		if state == 0 {
+			return false, true
+		}
+		used := terms.Policy.FreshAt(state) > c.now()
+		e.Undo(everything)
+		done := e.Advance(word, terms.Mark)
+		runtime.KeepAlive(terms)
+		if done {
+			return used, true
+		}
+	}
+}
+
+// beginUndo waits until nobody else gives units back to the entry. Who does is
+// computing, and does not wait for anything.
+func (c *Cell[K]) beginUndo(e *table.Entry[K]) {
+	for !e.TryUndo() {
+		runtime.Gosched()
 	}
 }

@@ -56,10 +56,12 @@ func (r *Reservation[K]) Cancel() {
 	if t.entry == nil {
 		return
 	}
+	r.cell.beginUndo(t.entry)
+	defer t.entry.EndUndo()
 	now, units := r.cell.now(), uint64(min(r.n, everything))
 	for own := uint64(0); ; {
 		word, terms := r.cell.view.Read(t.entry)
-		undone := t.entry.Undone() - t.undone - own // after the word: see Entry.Undo
+		undone := (t.entry.Undone() - t.undone - own) & undoneMask
 		if terms.Number != t.terms || undone >= everything {
 			return // the words of then mean something else now
 		}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -470,4 +472,67 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 		r.Cancel()
 		assert.Zero(t, e.Peek("key").Remaining, "%v", p)
 	}
+}
+
+// undone is a policy that calls hook in the middle of a Cancel.
+type undone struct {
+	policy.Policy
+	hook func()
+}
+
+func (u undone) Refund(word uint64, now policy.Instant, n int64) uint64 {
+	return u.Policy.(policy.Refunder).Refund(word, now, n)
+}
+
+func (u undone) Cancel(word, taken uint64, at, now policy.Instant, n, others int64) uint64 {
+	u.hook()
+	return u.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, others)
+}
+
+// While a Cancel is under way the key is reset, and others take as much as there was:
+// the word is what it was, and what the reservation had taken is not in it any more.
+func TestCancelIsNotTakenInByAWordThatCameBack(t *testing.T) {
+	clock := newHandClock()
+	var e *Engine[string]
+	var others sync.WaitGroup
+	e = open[string](t, Config{Clock: clock.Now, Policy: undone{funnel(5, 1, time.Hour), func() {
+		var done atomic.Bool
+		others.Go(func() {
+			assert.True(t, e.Reset("key"))
+			assert.True(t, e.Take("key", 2).Allowed)
+			done.Store(true)
+		})
+		// They wait for the Cancel; if they did not they would have done by then.
+		for n := 0; n < 1000 && !done.Load(); n++ {
+			runtime.Gosched()
+		}
+	}}})
+	reserved := e.Reserve("key", 1, 0)
+	require.True(t, reserved.Allowed)
+	require.True(t, e.Choke("key"))
+	reserved.Cancel()
+	others.Wait()
+	passed := 2 // since the reset
+	for e.Choke("key") {
+		passed++
+	}
+	require.Equal(t, 5, passed)
+}
+
+// A policy that panics while it gives back leaves the key usable.
+func TestGivingBackGoesOnAfterAPanic(t *testing.T) {
+	clock := newHandClock()
+	panics := true
+	e := open[string](t, Config{Clock: clock.Now, Policy: undone{funnel(5, 1, time.Hour), func() {
+		if panics {
+			panic("in Cancel")
+		}
+	}}})
+	first, second := e.Reserve("key", 1, 0), e.Reserve("key", 1, 0)
+	require.True(t, e.Choke("key"))
+	require.Panics(t, first.Cancel)
+	panics = false
+	second.Cancel()
+	require.EqualValues(t, 4, e.Refund("key", 1).Remaining)
+	require.True(t, e.Reset("key"))
 }

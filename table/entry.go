@@ -20,7 +20,8 @@ const (
 // any number of goroutines.
 type Entry[K comparable] struct {
 	word atomic.Uint64
-	// undone counts the units that were given back. See Undo.
+	// undone counts the units that were given back, but for its lowest bit: that is
+	// set while somebody gives back. See TryUndo.
 	undone atomic.Uint64
 	key    K
 }
@@ -39,14 +40,30 @@ func (e *Entry[K]) Advance(old, next uint64) bool {
 	return e.word.CompareAndSwap(old, next)
 }
 
-// Undo is for whoever is about to lower the word by giving units back: after he has
-// read the word, and before he swaps it, once for each attempt. Undone then tells those
-// who took before that their units may not be where they were: it grows by as many
-// units as were given back, or more.
-func (e *Entry[K]) Undo(units uint64) { e.undone.Add(units) }
+// TryUndo lets its caller be the only one who lowers the word, until EndUndo. The
+// answer is false while somebody else is. Others go on taking, which only ever raises
+// the word, so that one which is found to be what it was has not been touched:
+// otherwise units that were given back and taken again by others could be given back
+// once more.
+func (e *Entry[K]) TryUndo() bool {
+	undone := e.undone.Load()
+	return undone&undoing == 0 && e.undone.CompareAndSwap(undone, undone|undoing)
+}
+
+// EndUndo ends what TryUndo has begun.
+func (e *Entry[K]) EndUndo() { e.undone.Add(^uint64(undoing - 1)) }
+
+// Undo is for whoever is about to lower the word by giving units back, between TryUndo
+// and EndUndo: after he has read the word, and before he swaps it, once for each
+// attempt. Undone then tells those who took before that their units may not be where
+// they were: it grows by as many units as were given back, or more.
+func (e *Entry[K]) Undo(units uint64) { e.undone.Add(units << 1) }
 
 // Undone is for whoever takes and may want to give back: ask it before the word is
-// read.
-func (e *Entry[K]) Undone() uint64 { return e.undone.Load() }
+// read. It counts up to 2^63, and goes on from 0.
+func (e *Entry[K]) Undone() uint64 { return e.undone.Load() >> 1 }
+
+// undoing is a bit of Entry.undone.
+const undoing = 1
 
 func (e *Entry[K]) dead() bool { return e.word.Load() == tombstone }

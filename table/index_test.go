@@ -39,7 +39,7 @@ func whole(t *testing.T, x *index[int]) {
 		return true
 	})
 	if before != nil {
-		require.EqualValues(t, math.MaxInt64, before.high)
+		require.Equal(t, policy.Instant(math.MaxInt64), before.high)
 	}
 	require.Equal(t, n, x.Len())
 }
@@ -48,18 +48,18 @@ func whole(t *testing.T, x *index[int]) {
 // all of them, once.
 func TestIndexGivesFilingsInOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for name, fresh := range map[string]func(i int) int{
-		"one after the other":     func(i int) int { return i },
-		"backwards":               func(i int) int { return -i },
-		"at random":               func(int) int { return random.IntN(1 << 30) },
-		"all at once":             func(int) int { return 7 },
-		"one for long, then less": func(i int) int { return 7 - i/1000 },
-		"at a few instants":       func(int) int { return random.IntN(3) },
-		"forward in jumps":        func(i int) int { return i / 700 },
-		"mostly forward":          func(i int) int { return i - random.IntN(3)*random.IntN(1000) },
-		"now and then the latest": func(i int) int { return i*(i%2) + 5000 },
-		"far apart":               func(int) int { return math.MaxInt64 >> random.IntN(63) },
-		"from both ends":          func(i int) int { return i * (1 - i%2*2) },
+	for name, fresh := range map[string]func(i int64) int64{
+		"one after the other":     func(i int64) int64 { return i },
+		"backwards":               func(i int64) int64 { return -i },
+		"at random":               func(int64) int64 { return random.Int64N(1 << 30) },
+		"all at once":             func(int64) int64 { return 7 },
+		"one for long, then less": func(i int64) int64 { return 7 - i/1000 },
+		"at a few instants":       func(int64) int64 { return random.Int64N(3) },
+		"forward in jumps":        func(i int64) int64 { return i / 700 },
+		"mostly forward":          func(i int64) int64 { return i - random.Int64N(3)*random.Int64N(1000) },
+		"now and then the latest": func(i int64) int64 { return i*(i%2) + 5000 },
+		"far apart":               func(int64) int64 { return math.MaxInt64 >> random.IntN(63) },
+		"from both ends":          func(i int64) int64 { return i * (1 - i%2*2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newIndex[int]()
@@ -80,7 +80,7 @@ func TestIndexGivesFilingsInOrder(t *testing.T) {
 				x.DeleteMin()
 			}
 			for i := range 4000 {
-				f := filing[int]{policy.Instant(fresh(i)), &Entry[int]{key: i}}
+				f := filing[int]{policy.Instant(fresh(int64(i))), &Entry[int]{key: i}}
 				x.Add(f)
 				is, entries[f.entry] = append(is, f.fresh), true
 				// Leave now and then, and from time to time all but a few.
@@ -113,18 +113,18 @@ func TestIndexGivesFilingsInOrder(t *testing.T) {
 func TestIndexFillsItsLeaves(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for name, c := range map[string]struct {
-		fresh func(i int) int
+		fresh func(i int64) int64
 		fill  float64
 	}{
-		"one after the other": {func(i int) int { return i }, 0.99},
-		"all at once":         {func(int) int { return 7 }, 0.99},
-		"at random":           {func(int) int { return random.IntN(1 << 40) }, 0.6},
-		"backwards":           {func(i int) int { return -i }, 0.4},
+		"one after the other": {func(i int64) int64 { return i }, 0.99},
+		"all at once":         {func(int64) int64 { return 7 }, 0.99},
+		"at random":           {func(int64) int64 { return random.Int64N(1 << 40) }, 0.6},
+		"backwards":           {func(i int64) int64 { return -i }, 0.4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newIndex[int]()
 			for i := range 100_000 {
-				x.Add(filing[int]{policy.Instant(c.fresh(i)), &Entry[int]{}})
+				x.Add(filing[int]{policy.Instant(c.fresh(int64(i))), &Entry[int]{}})
 			}
 			whole(t, x)
 			require.Greater(t, 100_000/float64(leafSize*x.leaves.Len()), c.fill)
