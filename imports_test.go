@@ -21,14 +21,16 @@ var mayImport = []struct {
 	pkg   string
 	other []string
 }{
+	// Where a simulation gets between the steps of all that follow. It is given none.
+	{"internal/seam", nil},
 	{"policy", nil},
-	{"cmdqueue", nil},
-	{"supervisor", nil},
-	{"table", []string{"policy", "github.com/puzpuzpuz/xsync/v3", "github.com/google/btree"}},
+	{"cmdqueue", []string{"internal/seam"}},
+	{"supervisor", []string{"internal/seam"}},
+	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},
 	// The janitor passes on the instants of its clock, of which policy has the type.
-	{"janitor", []string{"policy", "table", "cmdqueue"}},
-	{"cell", []string{"policy", "table", "cmdqueue"}},
-	{"engine", []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell"}},
+	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
+	{"cell", []string{"internal/seam", "policy", "table", "cmdqueue"}},
+	{"engine", []string{"internal/seam", "policy", "cmdqueue", "supervisor", "table", "janitor", "cell"}},
 	{"httplimit", []string{"policy", "cell", "engine"}},
 	// The floor that the benchmark compares with is a bare xsync map.
 	{"bench", []string{"policy", "cell", "engine", "github.com/puzpuzpuz/xsync/v3"}},

@@ -154,6 +154,7 @@ func (c *Cell[K]) advance(e *table.Entry[K], now policy.Instant, a *ask) (policy
 		}
 		if a.refund && a.n > 0 {
 			e.Undo(uint64(min(a.n, everything)))
+			c.step("refund: undone")
 		}
 		t := taken[K]{e, terms.Number, state | terms.Mark, next | terms.Mark, now, undone}
 		done := e.Advance(word, t.after)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -42,6 +43,7 @@ type Cell[K comparable] struct {
 	maxWaiting      int
 	writing         func() bool
 	order           uint64 // tells cells apart: see TakeAll
+	seam            seam.Scheduler
 
 	closed      atomic.Bool
 	done        chan struct{} // closed with it
@@ -74,6 +76,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		maxWaiting:      o.MaxWaiting,
 		writing:         o.Writing,
 		order:           cells.Add(1),
+		seam:            o.Seam,
 		done:            make(chan struct{}),
 	}
 	c.fast = c.admission == Exact && !c.guarded && c.policyFor == nil

@@ -58,7 +58,7 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 		switch result := c.change(change); {
 		case result == table.ChangeMade:
 			return nil
-		case result == table.ChangeHeld && pause >= collectPause:
+		case result == table.ChangeHeld && pause >= collectPause && c.seam == nil:
 			runtime.GC()
 		}
 		if c.closed.Load() || !c.writing() {
@@ -70,7 +70,7 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 			}
 			return nil // made by a writer that died before it could say so
 		}
-		time.Sleep(pause)
+		c.sleep(pause)
 	}
 }
 
@@ -78,24 +78,39 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 // those who wait in line are theirs under the new policy then. Should the writer not
 // answer for long, the lines go on under the old one.
 func (c *Cell[K]) change(change *table.Change) table.ChangeResult {
-	resume := sync.OnceFunc(c.lines.pause())
+	resume := sync.OnceFunc(c.lines.pause(c))
 	defer resume()
 	if c.queue.Send(table.ChangeCommand[K](change), c.openTimeout) != nil {
 		return table.ChangeLater
 	}
 	for sent := time.Now(); ; {
-		select {
-		case result := <-change.Answer():
+		if result, over := c.answer(change); over {
 			return result
-		case <-c.done:
-			return table.ChangeLater
-		case <-time.After(changePause):
-			if !c.writing() {
-				return table.ChangeLater
-			}
-			if time.Since(sent) > pauseMost {
-				resume()
-			}
 		}
+		if !c.writing() {
+			return table.ChangeLater
+		}
+		if time.Since(sent) > pauseMost {
+			resume()
+		}
+	}
+}
+
+// answer waits a little for what comes of a change. over is false if nothing did.
+func (c *Cell[K]) answer(change *table.Change) (result table.ChangeResult, over bool) {
+	if c.seam != nil {
+		c.seam.Await("change: asked", changePause, func() bool { return len(change.Answer()) > 0 || c.closed.Load() })
+		if len(change.Answer()) == 0 {
+			return table.ChangeLater, c.closed.Load()
+		}
+		return <-change.Answer(), true
+	}
+	select {
+	case result = <-change.Answer():
+		return result, true
+	case <-c.done:
+		return table.ChangeLater, true
+	case <-time.After(changePause):
+		return table.ChangeLater, false
 	}
 }

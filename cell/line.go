@@ -73,7 +73,7 @@ func (ls *lines[K]) has(c *Cell[K], key K) bool {
 		return false
 	}
 	s := ls.shard(c, key)
-	s.mu.Lock()
+	c.lock(&s.mu)
 	defer s.mu.Unlock()
 	return s.lines[key] != nil
 }
@@ -81,7 +81,7 @@ func (ls *lines[K]) has(c *Cell[K], key K) bool {
 // join returns the key's line, locked, and makes one if there is none.
 func (ls *lines[K]) join(c *Cell[K], key K) *line[K] {
 	s := ls.shard(c, key)
-	s.mu.Lock()
+	c.lock(&s.mu)
 	l := s.lines[key]
 	if l == nil {
 		l = &line[K]{cell: c, shard: s, key: key, line: list.New(), promised: list.New()}
@@ -94,7 +94,7 @@ func (ls *lines[K]) join(c *Cell[K], key K) *line[K] {
 	return l
 }
 
-func (l *line[K]) lock()   { l.shard.mu.Lock() }
+func (l *line[K]) lock()   { l.cell.lock(&l.shard.mu) }
 func (l *line[K]) unlock() { l.shard.mu.Unlock() }
 
 // release unlocks the line, and ends it if nobody is left.
@@ -248,7 +248,7 @@ func (l *line[K]) takeBack(behind *waiting[K]) {
 
 // pause has everybody in line give back what he has taken ahead of his turn, and
 // take nothing until resume is called, once.
-func (ls *lines[K]) pause() (resume func()) {
+func (ls *lines[K]) pause(c *Cell[K]) (resume func()) {
 	ls.paused.Add(1)
 	done := false
 	defer func() {
@@ -258,15 +258,15 @@ func (ls *lines[K]) pause() (resume func()) {
 	}()
 	for i := range ls.shards {
 		if ls.waiting.Load() > 0 {
-			ls.shards[i].pause()
+			ls.shards[i].pause(c)
 		}
 	}
 	done = true
 	return func() { ls.paused.Add(-1) }
 }
 
-func (s *lineShard[K]) pause() {
-	s.mu.Lock()
+func (s *lineShard[K]) pause(c *Cell[K]) {
+	c.lock(&s.mu)
 	defer s.mu.Unlock()
 	for _, l := range s.lines {
 		l.takeBack(nil)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -18,7 +19,7 @@ func (c *Cell[K]) takeUnfiled(
 	recordable := hashed && key == key //nolint:gocritic // false for NaN
 
 	a.lost = !recordable
-	var wait waiter
+	wait := waiter{seam: c.seam}
 	for {
 		next, d := a.judge(c.view.Terms(), 0, now)
 		records := d.Allowed && a.n != 0 && !(a.refund && next == 0)
@@ -82,7 +83,9 @@ func (c *Cell[K]) takeUnfiled(
 // already, the second try to send wakes it. It is far behind, so let it run.
 func (c *Cell[K]) stray(e *table.Entry[K], now policy.Instant) {
 	c.view.Stray()
+	c.step("stray: told")
 	c.queue.TrySend(table.FileCommand(e, now))
+	c.step("stray: woken")
 	runtime.Gosched()
 }
 
@@ -106,6 +109,7 @@ func (c *Cell[K]) unrecorded(
 type waiter struct {
 	rounds int
 	since  time.Time
+	seam   seam.Scheduler
 }
 
 const (
@@ -130,10 +134,18 @@ func (w *waiter) next(limit time.Duration) bool {
 	if left <= 0 {
 		return false
 	}
+	pause := min(left, maxSleep, minSleep<<min(max(w.rounds-yields, 0), 8))
+	if w.seam != nil {
+		if w.rounds <= yields {
+			pause = 0
+		}
+		w.seam.Await("open: waits", pause, nil)
+		return true
+	}
 	if w.rounds <= yields {
 		runtime.Gosched() // which may take long, where many others run
 		return true
 	}
-	time.Sleep(min(left, maxSleep, minSleep<<min(w.rounds-yields, 8)))
+	time.Sleep(pause)
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -87,4 +88,7 @@ type Options[K comparable] struct {
 	// Writing tells whether there is a writer, or soon will be again. If not,
 	// no key is opened any more.
 	Writing func() bool
+
+	// Seam is given by simulations alone.
+	Seam seam.Scheduler
 }

@@ -62,6 +62,7 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, ok bool) {
 		}
 		used := terms.Policy.FreshAt(state) > c.now()
 		e.Undo(everything)
+		c.step("reset: undone")
 		done := e.Advance(word, terms.Mark)
 		runtime.KeepAlive(terms)
 		if done {
@@ -74,6 +75,6 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, ok bool) {
 // computing, and does not wait for anything.
 func (c *Cell[K]) beginUndo(e *table.Entry[K]) {
 	for !e.TryUndo() {
-		runtime.Gosched()
+		c.yieldToUndo(e)
 	}
 }

@@ -73,6 +73,7 @@ func (r *Reservation[K]) Cancel() {
 			t.entry.Undo(units)
 			own += units
 		}
+		r.cell.step("cancel: judged")
 		done := t.entry.Advance(word, next)
 		runtime.KeepAlive(terms)
 		if done {

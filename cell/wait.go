@@ -94,6 +94,7 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask) error {
 	}
 	w.at = l.line.PushBack(w)
 	defer l.leave(w)
+	c.step("wait: joined")
 	l.advance()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -104,15 +105,19 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask) error {
 			return w.err
 		}
 		l.unlock()
-		timer.Reset(pause)
 		var cancel, closed bool
-		select {
-		case <-w.signal:
-		case <-timer.C:
-		case <-ended:
-			cancel = true
-		case <-c.done:
-			closed = true
+		if c.seam != nil {
+			cancel, closed = c.sleepUntilWoken(ctx, w, pause)
+		} else {
+			timer.Reset(pause)
+			select {
+			case <-w.signal:
+			case <-timer.C:
+			case <-ended:
+				cancel = true
+			case <-c.done:
+				closed = true
+			}
 		}
 		l.lock()
 		switch {

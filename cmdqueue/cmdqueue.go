@@ -12,6 +12,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/seam"
 )
 
 var (
@@ -31,6 +33,7 @@ type Queue[C any] struct {
 	// send on a closed channel panics.
 	closed chan struct{}
 	once   sync.Once
+	seam   seam.Scheduler // of a simulation; nil otherwise
 
 	// The receiver's own: what it was given and has not finished.
 	hand struct {
@@ -48,10 +51,17 @@ func New[C any](capacity int) *Queue[C] {
 	}
 }
 
+// NewUnder returns a queue whose goroutines run under a scheduler, for simulations.
+func NewUnder[C any](capacity int, s seam.Scheduler) *Queue[C] {
+	q := New[C](capacity)
+	q.seam = s
+	return q
+}
+
 // TrySend queues the command if there is a place for it right now. It never
 // waits, and returns false when the queue is full or closed.
 func (q *Queue[C]) TrySend(command C) bool {
-	if q.isClosed() {
+	if q.isClosed() || q.seam != nil && q.seam.Refuse("queue: try to send") {
 		return false
 	}
 	select {
@@ -73,6 +83,16 @@ func (q *Queue[C]) Send(command C, patience time.Duration) error {
 		return nil
 	default:
 	}
+	if q.seam != nil {
+		if !q.seam.Await("queue: send", patience, func() bool { return q.Len() < q.Cap() || q.isClosed() }) {
+			return ErrFull
+		}
+		if q.isClosed() {
+			return ErrClosed
+		}
+		q.commands <- command
+		return nil
+	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -93,6 +113,15 @@ func (q *Queue[C]) Send(command C, patience time.Duration) error {
 func (q *Queue[C]) Receive(ctx context.Context) (command C, attempt int, ok bool) {
 	if command, attempt, ok = q.again(); ok {
 		return command, attempt, true
+	}
+	if q.seam != nil {
+		q.seam.Await("queue: receive", seam.Forever, func() bool {
+			return q.Len() > 0 || ctx.Err() != nil || q.isClosed()
+		})
+		if ctx.Err() != nil || q.isClosed() {
+			return command, 0, false
+		}
+		return q.TryReceive()
 	}
 	select {
 	case command = <-q.commands:

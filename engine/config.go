@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
@@ -104,6 +105,12 @@ type Config struct {
 	// fault is called at named points of the engine's goroutines, for tests to
 	// panic in.
 	fault func(point string)
+	// seam is given by simulations.
+	seam seam.Scheduler
+}
+
+func init() {
+	seam.Accept(func(c *Config, s seam.Scheduler) { c.seam, c.fault = s, s.Fault })
 }
 
 // withDefaults fills in what was left zero. This is the only place that does.

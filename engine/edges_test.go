@@ -304,7 +304,7 @@ func TestBusyWriterSettlesAndEnds(t *testing.T) {
 				settledAt = commands
 			}
 		}
-	}}
+	}, nil}
 	require.True(t, queue.TrySend(table.Command[string]{}))
 	require.NoError(t, w.run(ctx))
 	assert.Positive(t, settledAt)

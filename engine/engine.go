@@ -10,6 +10,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/janitor"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
@@ -52,6 +53,8 @@ type Engine[K comparable] struct {
 
 	closing sync.Once
 	closed  atomic.Bool
+
+	seam seam.Scheduler // of a simulation; nil otherwise
 }
 
 // New checks the configuration and starts an engine. The error, if any, is a
@@ -79,8 +82,10 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 			Idle:    config.Idle,
 			MaxKeys: config.MaxKeys,
 			Fault:   config.fault,
+			Seam:    config.seam,
 		}),
-		queue: cmdqueue.New[table.Command[K]](config.QueueDepth),
+		queue: cmdqueue.NewUnder[table.Command[K]](config.QueueDepth, config.seam),
+		seam:  config.seam,
 	}
 	e.Cell, e.control = cell.New(cell.Options[K]{
 		View:            e.table.View(),
@@ -95,26 +100,32 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 		Epoch:           time.Now(),
 		Clock:           fromOne(config.Clock),
 		Writing:         e.writing,
+		Seam:            config.seam,
 	})
 
 	var err error
-	e.supervisor, err = supervisor.New(supervisor.Config{
+	supervised := supervisor.Config{
 		Name:      "ral",
 		Strategy:  supervisor.OneForOne,
 		Intensity: config.Restarts,
 		Period:    config.RestartPeriod,
 		OnEvent:   config.OnEvent,
 		Fault:     config.fault,
-	}, supervisor.Child{
+	}
+	if config.seam != nil {
+		seam.Give(&supervised, config.seam)
+		config.seam.Built(e.table, e.queue)
+	}
+	e.supervisor, err = supervisor.New(supervised, supervisor.Child{
 		Name:     "writer",
-		Run:      (&writer[K]{e.table, e.queue, e.control.Now, &e.dropped, config.fault}).run,
+		Run:      (&writer[K]{e.table, e.queue, e.control.Now, &e.dropped, config.fault, config.seam}).run,
 		Shutdown: shutdown,
 		// Two writers at once would be two owners of the table. One-for-one as it
 		// is, the supervisor starts no second one anyhow.
 		Exclusive: true,
 	}, supervisor.Child{
 		Name:     "janitor",
-		Run:      janitor.New(e.queue, e.control.Now, config.Idle, config.fault).Run,
+		Run:      janitor.New(e.queue, e.control.Now, config.Idle, config.fault).Under(config.seam).Run,
 		Shutdown: shutdown,
 	})
 	if err != nil {
@@ -164,6 +175,9 @@ func (e *Engine[K]) Close() error {
 		e.closed.Store(true)
 		e.control.Shut()
 		e.stop()
+		if e.seam != nil {
+			e.seam.Await("close: running", seam.Forever, func() bool { return !e.writing() })
+		}
 		<-e.running.Done()
 		e.queue.Close()
 		e.table.Clear()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -19,6 +20,7 @@ type writer[K comparable] struct {
 	clock   func() policy.Instant
 	dropped *atomic.Uint64
 	fault   func(point string)
+	seam    seam.Scheduler
 }
 
 // writerPoints are the places at which the writer itself calls its fault
@@ -59,6 +61,9 @@ func (w *writer[K]) run(ctx context.Context) error {
 		// caller on the same processor waits for the end of its time slice, 10 ms
 		// and more, instead of a tenth of a millisecond.
 		runtime.Gosched()
+		if w.seam != nil {
+			w.seam.Step("writer: others")
+		}
 		if w.table.Unsettled() {
 			w.at("writer: settle")
 			w.table.Settle(w.clock())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -34,6 +35,7 @@ type Janitor[K comparable] struct {
 	every time.Duration
 	reply chan table.SweepResult
 	fault func(point string)
+	seam  seam.Scheduler // of a simulation; nil otherwise
 }
 
 // Points lists the places at which the janitor calls its fault function.
@@ -61,6 +63,12 @@ func New[K comparable](
 	}
 }
 
+// Under has the janitor run under a scheduler, for simulations. It returns j.
+func (j *Janitor[K]) Under(s seam.Scheduler) *Janitor[K] {
+	j.seam = s
+	return j
+}
+
 // Every returns how often a janitor looks, for an idle time. A key is gone no
 // later than this after it may be, and what the sweep itself takes.
 func Every(idle time.Duration) time.Duration {
@@ -73,15 +81,30 @@ func (j *Janitor[K]) Run(ctx context.Context) error {
 	j.fault("janitor: begin")
 	tick := time.NewTicker(j.every)
 	defer tick.Stop()
+	ticks := tick.C
+	if j.seam != nil {
+		ticks = nil // it tells when
+	}
 	for {
-		select {
-		case <-ctx.Done():
+		if !j.ticked(ctx, ticks) {
 			return nil
-		case <-tick.C:
 		}
 		j.fault("janitor: look")
-		for j.sweep(ctx, tick.C) {
+		for j.sweep(ctx, ticks) {
 		}
+	}
+}
+
+// ticked waits for the next tick. It returns false if the context ends before.
+func (j *Janitor[K]) ticked(ctx context.Context, tick <-chan time.Time) bool {
+	if j.seam != nil {
+		return !j.seam.Await("janitor: tick", j.every, func() bool { return ctx.Err() != nil })
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-tick:
+		return true
 	}
 }
 
@@ -97,6 +120,12 @@ func (j *Janitor[K]) sweep(ctx context.Context, tick <-chan time.Time) (more boo
 		return false // full: the writer has more urgent work
 	}
 	j.fault("janitor: asked")
+	if j.seam != nil {
+		j.seam.Await("janitor: asks", j.every, func() bool { return len(j.reply) > 0 || ctx.Err() != nil })
+		if len(j.reply) == 0 || ctx.Err() != nil {
+			return false
+		}
+	}
 	select {
 	case result := <-j.reply:
 		j.fault("janitor: answered")

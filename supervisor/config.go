@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/seam"
 )
 
 const (
@@ -133,7 +135,11 @@ type Config struct {
 	// tests only: a panic or Goexit in it simulates a bug at that point. It must
 	// not block.
 	Fault func(point string)
+
+	seam seam.Scheduler // see there
 }
+
+func init() { seam.Accept(func(cfg *Config, s seam.Scheduler) { cfg.seam = s }) }
 
 // withDefaults fills in what zero stands for. It does not validate.
 func (cfg Config) withDefaults() Config {

@@ -117,7 +117,7 @@ func (m *mailbox) post(e Event) {
 // the hook kills it, the next one goes on with the next event.
 func (m *mailbox) drain() {
 	var at Event
-	spawn(func() error {
+	spawn(nil, func() error {
 		for {
 			var ok bool
 			if at, ok = m.next(); !ok {

@@ -1,6 +1,10 @@
 package supervisor
 
-import "runtime/debug"
+import (
+	"runtime/debug"
+
+	"github.com/ral-limiter/ral/internal/seam"
+)
 
 // spawn runs f on a goroutine of its own and then hands the reason for its end
 // to done: nil or f's own error, a *PanicError, or ErrGoexit. It calls done
@@ -9,8 +13,10 @@ import "runtime/debug"
 //
 // The flag is needed because recover returns nil for a Goexit, just as it does
 // after a normal return; only a normal return gets as far as setting it.
-func spawn(f func() error, done func(reason error)) {
-	go func() {
+//
+// s is nil but in simulations.
+func spawn(s seam.Scheduler, f func() error, done func(reason error)) {
+	body := func() {
 		var reason error
 		returned := false
 		defer func() {
@@ -27,13 +33,21 @@ func spawn(f func() error, done func(reason error)) {
 		}()
 		reason = f()
 		returned = true
-	}()
+	}
+	if s != nil {
+		s.Go(body)
+		return
+	}
+	go body()
 }
 
 // guard runs f on a goroutine of its own, waits for it, and returns nil if f
 // returned, else how it died. What f wrote happens before guard returns.
-func guard(f func()) error {
+func guard(s seam.Scheduler, f func()) error {
 	ended := make(chan error, 1)
-	spawn(func() error { f(); return nil }, func(reason error) { ended <- reason })
+	spawn(s, func() error { f(); return nil }, func(reason error) { ended <- reason })
+	if s != nil {
+		s.Await("supervisor: guard", seam.Forever, func() bool { return len(ended) > 0 })
+	}
 	return <-ended
 }

@@ -15,7 +15,7 @@ func panicAround(v any) { panic(v) }
 // ending runs f as spawn does and returns the reason for its end.
 func ending(f func() error) error {
 	done := make(chan error)
-	spawn(f, func(reason error) { done <- reason })
+	spawn(nil, f, func(reason error) { done <- reason })
 	return <-done
 }
 

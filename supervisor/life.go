@@ -3,6 +3,8 @@ package supervisor
 import (
 	"context"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/seam"
 )
 
 // life is one incarnation of a child: from a start to the end of its goroutine.
@@ -30,7 +32,7 @@ type life struct {
 // way round it would cost a goroutine that nobody knows.
 func (l *life) launch() {
 	l.launched = true
-	spawn(l.body, l.end)
+	spawn(l.s.cfg.seam, l.body, l.end)
 }
 
 // body is the child, as seen from its goroutine.
@@ -97,6 +99,10 @@ func (l *life) isReady() bool {
 
 // wait waits for the end until the deadline.
 func (l *life) wait(deadline time.Time) {
+	if s := l.s.cfg.seam; s != nil {
+		s.Await("supervisor: last resort", patience(deadline), l.over)
+		return
+	}
 	late, stop := alarm(deadline)
 	defer stop()
 	select {
@@ -112,6 +118,14 @@ func alarm(t time.Time) (late <-chan time.Time, stop func() bool) {
 	}
 	timer := time.NewTimer(time.Until(t))
 	return timer.C, timer.Stop
+}
+
+// patience is how long it is until t, for ever if t is zero.
+func patience(t time.Time) time.Duration {
+	if t.IsZero() {
+		return seam.Forever
+	}
+	return time.Until(t)
 }
 
 // poke wakes whoever waits on a one-slot channel. A poke too many is harmless,

@@ -109,6 +109,16 @@ func (r *run) step() (over bool) {
 
 // wait sleeps until there may be something to do.
 func (r *run) wait() {
+	if s := r.s.cfg.seam; s != nil {
+		s.Await("supervisor: wait", patience(r.deadline), func() bool {
+			return len(r.wake) > 0 || !r.stopping && r.ctx.Err() != nil
+		})
+		select {
+		case <-r.wake:
+		default:
+		}
+		return
+	}
 	var asked <-chan struct{}
 	if !r.stopping {
 		asked = r.ctx.Done()

@@ -13,7 +13,7 @@ type Handle struct {
 // do on theirs, and returns at once.
 func (s *Supervisor) Start(ctx context.Context) *Handle {
 	r := &Handle{done: make(chan struct{})}
-	spawn(func() error { return s.Run(ctx) }, func(err error) {
+	spawn(s.cfg.seam, func() error { return s.Run(ctx) }, func(err error) {
 		r.err = err
 		close(r.done)
 	})

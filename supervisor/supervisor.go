@@ -66,7 +66,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	// The state in r belongs to the goroutine of r.loop while there is one, and
 	// to this one in between; guard orders the two.
 	for {
-		fault := guard(r.loop)
+		fault := guard(s.cfg.seam, r.loop)
 		if fault == nil {
 			break
 		}

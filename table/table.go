@@ -7,6 +7,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -49,6 +50,9 @@ type Options struct {
 	// Fault is called by the writer at the points that Points lists. Tests
 	// panic in it. Nil does nothing.
 	Fault func(point string)
+
+	// Seam is given by simulations alone.
+	Seam seam.Scheduler
 }
 
 // Table is the keyed words and their order. Call New to make one. Its methods
@@ -127,6 +131,9 @@ func New[K comparable](o Options) *Table[K] {
 	t.terms.Store(newTerms(o.Policy, 0, nil, nil))
 	if t.fault == nil {
 		t.fault = func(string) {}
+	}
+	if o.Seam != nil {
+		t.step, t.holders, t.seed = o.Seam.Step, o.Seam.Held, o.Seam.Seed()
 	}
 	t.filed = make([]int, len(t.shards))
 	t.index = newIndex[K]()
