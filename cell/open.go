@@ -59,7 +59,7 @@ func (c *Cell[K]) takeUnfiled(
 			continue
 		}
 		switch {
-		case status != table.Full:
+		case status != table.Full || c.closed.Load(): // Close leaves no places behind
 		case c.whenFull == AdmitNew:
 			return c.unrecorded(a, d, true, c.idle, &c.full), taken[K]{}
 		case c.whenFull == RefuseNew && !a.hasty:
