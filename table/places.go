@@ -38,6 +38,9 @@ func (p *places) take(most int64) Status {
 // giveBack returns an uncertain place.
 func (p *places) giveBack() { p.word.Add(-1 - uncertain) }
 
+// doubt makes a place uncertain, once more if it is already.
+func (p *places) doubt() { p.word.Add(uncertain) }
+
 // keep makes an uncertain place certain.
 func (p *places) keep() { p.word.Add(-uncertain) }
 

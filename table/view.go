@@ -145,11 +145,16 @@ func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
 	t.between("confirm: has another")
 	// If this fails, the other entry may have died meanwhile, and e been landed by
 	// somebody who looked after that. Whoever succeeds gives the place back.
+	// Its place is uncertain from before it is dead until it is free, whatever the
+	// caller who took it finds: nobody is to take the table for full meanwhile.
+	t.places.doubt()
+	t.between("confirm: in doubt")
 	if !e.word.CompareAndSwap(tentative, tombstone) {
+		t.places.keep()
 		return true
 	}
 	t.between("confirm: dead")
-	t.places.free()
+	t.places.giveBack()
 	t.stray.Store(true) // for the writer to take it out of its slot
 	return false
 }
