@@ -1,0 +1,452 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/table"
+)
+
+// The verbs of callers.
+const (
+	choke = iota
+	take
+	peek
+	reserve
+	cancel
+	refund
+	reset
+	wait
+	takeAll
+	sweep
+	all
+	verbs
+)
+
+// plain are the verbs under which the reference knows everything.
+var plain = [verbs]int{choke: 8, take: 3, peek: 1, sweep: 2}
+
+const plainSum = 8 + 3 + 1 + 2
+
+// newPlan decides what callers do. In one run of two they use the plainest verbs alone.
+func newPlan(r *random) plan {
+	p := plan{calls: 3 + r.n(10)}
+	p.verbs = plain
+	if r.one(2) {
+		p.verbs[reserve], p.verbs[cancel] = 2*r.n(2), r.n(2)
+		p.verbs[refund], p.verbs[reset] = r.n(2), r.n(2)
+		p.verbs[wait], p.verbs[takeAll], p.verbs[all] = 3*r.n(2), 2*r.n(2), r.n(2)
+	}
+	for _, often := range p.verbs {
+		p.sum += often
+	}
+	if r.one(5) {
+		p.changes = 1 + r.n(3)
+	}
+	p.close = r.one(12)
+	return p
+}
+
+// caller is one who calls.
+type caller struct {
+	w     *world
+	actor *actor
+	name  string
+	ended bool
+
+	// Of the call under way.
+	busy   bool
+	verb   int
+	at     int
+	since  int64 // when it began
+	most   int64 // how long it may take; never if that is not known
+	excuse int64 // by how much time jumped meanwhile
+	lo, hi int64 // what the clock said meanwhile
+	cancel int64 // when its context ends; never if it does not
+	until  int64 // cancel, while somebody looks at it
+	regime int   // when it began
+	// overtaken is when one who joined the line later was served; never if none was.
+	overtaken int64
+
+	counts counts // of a TakeAll, so far
+
+	held []held
+}
+
+// held is a reservation that may be cancelled.
+type held struct {
+	r     cell.Reservation[key]
+	key   int
+	epoch int
+	at    int
+}
+
+func (w *world) call() {
+	c := &caller{w: w, name: fmt.Sprintf("caller %d", len(w.callers)+1), until: never, cancel: never}
+	number := len(w.callers)
+	w.callers = append(w.callers, c)
+	c.actor = w.start(c.name, func() {
+		defer func() {
+			c.busy, c.ended = false, true
+			if r := recover(); r != nil {
+				w.fail("%s panics: %v\n%s", c.name, r, debug.Stack())
+			}
+		}()
+		for i := range w.plan.calls {
+			if w.failure != "" {
+				return
+			}
+			if number == 0 && i%2 == 1 && i/2 < w.plan.changes {
+				c.change()
+			}
+			if number == 0 && w.plan.close && i == w.plan.calls/2 {
+				c.shut()
+			}
+			c.once()
+			if w.random.one(3) {
+				w.Await("caller: rests", time.Duration(w.random.n(int(3*perUnit))), nil)
+			}
+		}
+	})
+	c.actor.caller = c
+}
+
+// begin notes that a call begins, and how long it may take.
+func (c *caller) begin(verb, at int, most time.Duration) {
+	w := c.w
+	c.busy, c.verb, c.at, c.since, c.excuse, c.most = true, verb, at, w.elapsed, 0, int64(most)
+	c.lo, c.hi = w.rawClock(), w.rawClock()
+	c.actor.took, c.regime = w.steps, w.regime
+	w.note(c.actor, names[verb])
+}
+
+var names = [verbs]string{"choke", "take", "peek", "reserve", "cancel", "refund", "reset", "wait", "take all", "sweep", "all"}
+
+// end notes that a call has ended.
+func (c *caller) end() {
+	c.late()
+	c.busy = false
+}
+
+// late checks that a call does not take too long.
+func (c *caller) late() {
+	if c.busy && c.w.elapsed-c.since-c.excuse > c.most {
+		c.w.fail("%s is in %s for %v, where %v are allowed", c.name, names[c.verb],
+			time.Duration(c.w.elapsed-c.since-c.excuse), time.Duration(c.most))
+	}
+}
+
+// clock notes what the clock says during a call.
+func (c *caller) clock(now int64) {
+	c.lo, c.hi = min(c.lo, now), max(c.hi, now)
+}
+
+// latest is the latest instant at which the call can have been judged.
+func (c *caller) latest() int64 { return max(c.hi+1, 1, int64(c.w.table.View().Horizon())) }
+
+// once makes one call.
+func (c *caller) once() {
+	w := c.w
+	verb, pick := 0, w.random.n(w.plan.sum)
+	for pick >= w.plan.verbs[verb] {
+		pick -= w.plan.verbs[verb]
+		verb++
+	}
+	at := w.random.n(len(w.keys))
+	if w.random.one(2) {
+		at = 0 // one is hot
+	}
+	k, a := w.keys[at], w.accounts[at]
+	timeout := w.config.OpenTimeout
+	switch verb {
+	case choke:
+		c.begin(verb, at, timeout)
+		c.answered(a, 1, w.engine.Choke(k), nil)
+	case take:
+		n := int64(1 + w.random.n(3))
+		c.begin(verb, at, timeout)
+		d := w.engine.Take(k, n)
+		c.answered(a, n, d.Allowed, nil)
+	case peek:
+		c.begin(verb, at, 0)
+		if d := w.engine.Peek(k); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
+			w.fail("Peek answers %+v", d)
+		}
+	case reserve:
+		n := int64(1 + w.random.n(2))
+		patience := time.Duration(w.random.n(3)) * perUnit
+		c.begin(verb, at, timeout)
+		r := w.engine.Reserve(k, n, patience)
+		c.answered(a, n, r.Allowed, &r)
+	case cancel:
+		if len(c.held) == 0 {
+			return
+		}
+		i := w.random.n(len(c.held))
+		h := c.held[i]
+		c.held = slices.Delete(c.held, i, i+1)
+		c.begin(verb, h.key, 0)
+		h.r.Cancel()
+		if a := w.accounts[h.key]; c.regime == w.regime {
+			w.cancelled(a, h.epoch, h.at)
+		} else {
+			a.known = false
+		}
+	case refund:
+		n := int64(1 + w.random.n(2))
+		c.begin(verb, at, timeout)
+		d := w.engine.Refund(k, n)
+		if d.Allowed {
+			w.refunded(a, n)
+		}
+	case reset:
+		c.begin(verb, at, 0)
+		a.anew(w.engine.Reset(k))
+	case wait:
+		c.wait(at)
+	case takeAll:
+		c.takeAll(at)
+	case sweep:
+		c.begin(verb, at, 0)
+		w.queue.TrySend(table.SweepCommand[key](w.now(), 1+w.random.n(3), nil))
+	case all:
+		c.begin(verb, at, 0)
+		seen := map[key]int{}
+		for k, d := range w.engine.All() {
+			if seen[k]++; d.Remaining > d.Limit {
+				w.fail("All answers %+v", d)
+			}
+		}
+	}
+	c.end()
+}
+
+// answered deals with the answer to a call whose swap, if any, was the last thing that
+// happened.
+func (c *caller) answered(a *account, n int64, allowed bool, r *cell.Reservation[key]) {
+	w := c.w
+	without := w.answers(allowed)
+	if !allowed || without {
+		return
+	}
+	j := c.actor.judged
+	if j.n != n {
+		w.fail("%s is allowed %d units, where the policy last allowed %d", c.name, n, j.n)
+		return
+	}
+	at := -1
+	switch {
+	case w.closing:
+		return
+	case w.queued:
+		w.units += n
+		return
+	case c.regime != w.regime:
+		a.known = false // it may have been judged under the limit before
+	default:
+		at = w.took(a, j)
+	}
+	if r != nil {
+		if int64(r.Wait) != int64(j.turn-j.at) {
+			w.fail("%s is told to wait %v, where the policy said %v", c.name, r.Wait, j.turn-j.at)
+		}
+		c.held = append(c.held, held{*r, slices.Index(w.accounts, a), a.epoch, at})
+	}
+}
+
+// answers counts an answer, and tells whether it was given without the key's word.
+func (w *world) answers(allowed bool) (without bool) {
+	before := w.total
+	if allowed {
+		without = w.counted(1, 0) > 0
+	} else {
+		without = w.counted(0, 1) > 0
+	}
+	switch {
+	case w.total.unavailable > before.unavailable && allowed != (w.config.WhenUnavailable == engine.Admit):
+		w.fail("a call without a writer is answered %v", allowed)
+	case w.total.full > before.full && allowed != (w.config.WhenFull == engine.AdmitNew):
+		w.fail("a call in a full table is answered %v", allowed)
+	}
+	return without
+}
+
+// wait has a call wait in line.
+func (c *caller) wait(at int) {
+	w, a := c.w, c.w.accounts[at]
+	ctx := &waitContext{c: c}
+	c.cancel = never
+	if w.random.one(2) || !w.roomy { // for a place in a full table one may wait long
+		c.cancel = w.elapsed + int64(w.random.n(int(6*perUnit)))
+	}
+	ctx.deadline = c.cancel != never && w.random.one(2)
+	n := int64(1 + w.random.n(2))
+	c.begin(wait, at, seamForever)
+	c.until, c.overtaken = c.cancel, never
+	a.open++
+	a.known = false
+	epoch, regime := a.epoch, w.regime
+	err := w.engine.Wait(ctx, w.keys[at], n)
+	a.open--
+	a.known = false
+	c.until = never
+	if i := slices.Index(w.lines[at], c); i >= 0 {
+		if err == nil && c.overtaken < w.elapsed && w.inOrder() {
+			w.fail("%s is served on key %s at %v, and one who came later was at %v",
+				c.name, a.name, time.Duration(w.elapsed), time.Duration(c.overtaken))
+		}
+		for _, earlier := range w.lines[at][:i] {
+			if err == nil {
+				earlier.overtaken = min(earlier.overtaken, w.elapsed)
+			}
+		}
+		w.lines[at] = slices.Delete(w.lines[at], i, i+1)
+	}
+	if err != nil && !slices.ContainsFunc([]error{
+		cell.ErrNever, cell.ErrDeadline, cell.ErrCrowded, cell.ErrCancelled, cell.ErrClosed, cell.ErrUnavailable,
+	}, func(known error) bool { return errors.Is(err, known) }) {
+		w.fail("Wait returns %v", err)
+	}
+	without := w.answers(err == nil)
+	if err == nil && !without && epoch == a.epoch && regime == w.regime && !w.closing {
+		hi := c.latest()
+		if w.ownClock && (w.wentBack || w.chaos.clock > 0) {
+			hi += w.elapsed - c.since
+		}
+		w.record(a, admission{n, max(c.lo+1, 1), hi, true})
+	}
+}
+
+const seamForever = time.Duration(never)
+
+// inOrder tells whether turns come in the order in which they are given: nobody gives
+// back what he took, which does not bring forward the turns of those who had theirs, no
+// key is forgiven, and time does not leap over them.
+func (w *world) inOrder() bool {
+	v := w.plan.verbs
+	return w.roomy && w.chaos.jump == 0 && w.chaos.clock == 0 && v[refund]+v[reset]+v[cancel]+v[takeAll] == 0
+}
+
+// waitContext is the context of a Wait. It ends when its caller says so.
+type waitContext struct {
+	c        *caller
+	deadline bool
+}
+
+// Deadline implements context.Context.
+func (x *waitContext) Deadline() (time.Time, bool) {
+	if !x.deadline {
+		return time.Time{}, false
+	}
+	return time.Now().Add(time.Duration(x.c.cancel - x.c.w.elapsed)), true
+}
+
+// Done implements context.Context. Nobody waits for it: Err is asked.
+func (x *waitContext) Done() <-chan struct{} { return nil }
+
+// Err implements context.Context.
+func (x *waitContext) Err() error {
+	switch {
+	case x.c.w.elapsed < x.c.cancel:
+		return nil
+	case x.deadline:
+		return context.DeadlineExceeded
+	}
+	return context.Canceled
+}
+
+// Value implements context.Context.
+func (x *waitContext) Value(any) any { return nil }
+
+// takeAll takes from two keys at once.
+func (c *caller) takeAll(at int) {
+	w := c.w
+	other := (at + 1) % len(w.keys)
+	claims := []cell.Claim{w.engine.Claim(w.keys[at]), w.engine.Claim(w.keys[other])}
+	involved := []int{at, other}
+	if other == at {
+		claims, involved = claims[:1], involved[:1]
+	}
+	var epochs [2]int
+	for i, x := range involved {
+		a := w.accounts[x]
+		a.open++
+		a.known = false
+		epochs[i] = a.epoch
+	}
+	regime := w.regime
+	c.counts = counts{}
+	c.begin(takeAll, at, 2*w.config.OpenTimeout)
+	out := cell.TakeAll(1, claims...)
+	var admitted, refused uint64
+	for _, d := range out.Decisions {
+		switch {
+		case out.Allowed:
+			admitted++
+		case !d.Allowed:
+			refused++
+		}
+	}
+	c.counts.add(w.counts())
+	got := c.counts
+	if got.admitted != admitted || got.refused != refused {
+		w.fail("TakeAll is counted as %d admitted and %d refused, and was answered %d and %d: %+v",
+			got.admitted, got.refused, admitted, refused, out)
+	}
+	without := got.unavailable + got.full
+	for i, x := range involved {
+		a := w.accounts[x]
+		a.open--
+		a.known = false
+		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime && !w.closing {
+			w.record(a, admission{1, max(c.lo+1, 1), c.latest(), true})
+		}
+	}
+}
+
+// change replaces the limit: by its like, so that nothing must change, or by another
+// of the family.
+func (c *caller) change() {
+	w := c.w
+	if w.limit.interval == 0 {
+		return
+	}
+	next, like := *w.limit, !w.random.one(3)
+	if !like {
+		next = *funnel(&w.scheduler, int64(1+w.random.n(3)), perUnit<<w.random.n(2))
+		w.regime++
+	}
+	c.begin(all, 0, seamForever)
+	err := w.engine.SetPolicy(&next)
+	if like {
+		c.end()
+		return
+	}
+	switch {
+	case err == nil:
+		w.limit = &next
+	case !errors.Is(err, cell.ErrClosed) && !errors.Is(err, cell.ErrUnavailable):
+		w.fail("SetPolicy: %v", err)
+	}
+	w.regime++
+	for _, a := range w.accounts {
+		a.anew(false)
+	}
+	c.end()
+}
+
+// shut closes the engine.
+func (c *caller) shut() {
+	c.w.closing = true
+	c.begin(all, 0, time.Minute)
+	if err := c.w.engine.Close(); err != nil && !errors.Is(err, engine.ErrAbandoned) {
+		c.w.fail("Close: %v", err)
+	}
+	c.end()
+}

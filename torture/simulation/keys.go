@@ -1,0 +1,37 @@
+package simulation
+
+import (
+	"hash/maphash"
+	"sync"
+)
+
+// key is what the callers of a simulation have in common.
+type key uint64
+
+// hashSeed is the seed of all tables of this process. What it makes of a key differs
+// from one process to the next, so that keys are chosen by their hashes.
+var hashSeed = maphash.MakeSeed()
+
+const (
+	poolSize = 16
+	// The low bits of a hash choose a slot of the nursery, a place in the map and a
+	// lock for those who wait; the high ones a shard, and the order of keys that
+	// are otherwise alike. All that a run may depend on is the same in each process.
+	lowBits, highBits = 12, 6
+)
+
+// pool are keys whose hashes begin and end alike in every process: pool()[i] ends in i
+// and begins with 4*(5*i mod 16). Four in a row have slots of their own in a nursery
+// of four.
+var pool = sync.OnceValue(func() (keys [poolSize]key) {
+	found := 0
+	for k := key(1); found < poolSize; k++ {
+		hash := maphash.Comparable(hashSeed, k)
+		i := hash & (poolSize - 1)
+		if hash&(1<<lowBits-1) == i && hash>>(64-highBits) == 4*(5*i%poolSize) && keys[i] == 0 {
+			keys[i] = k
+			found++
+		}
+	}
+	return keys
+})

@@ -1,0 +1,132 @@
+package simulation
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// limit is a policy of Ral's that tells the simulation what it decides, and lets others
+// come between the word's being read and being swapped.
+type limit struct {
+	policy.Policy
+	s *scheduler
+
+	// most is how many units may be admitted in a window of length t, both ends
+	// included.
+	most func(t int64) int64
+	// monotone limits are kept by those whose clock goes back only as if it had stood
+	// still.
+	monotone bool
+	// A funnel's: what a reference needs. interval is 0 for the others.
+	capacity, interval int64
+}
+
+// judged is the last call that a limit let pass.
+type judged struct {
+	n    int64
+	turn policy.Instant // when it starts
+	at   policy.Instant
+}
+
+const perUnit = 4 * time.Millisecond
+
+func funnel(s *scheduler, capacity int64, interval time.Duration) *limit {
+	return &limit{
+		Policy: policy.Must(policy.Funnel(capacity, 1, interval)), s: s,
+		most:     func(t int64) int64 { return capacity + t/int64(interval) },
+		capacity: capacity, interval: int64(interval),
+	}
+}
+
+// queue admits as a funnel that holds one unit more: that one is leaving.
+func queue(s *scheduler, capacity int64, interval time.Duration) *limit {
+	return &limit{
+		Policy: policy.Must(policy.Queue(capacity, 1, interval)), s: s,
+		most: func(t int64) int64 { return capacity + 1 + t/int64(interval) },
+	}
+}
+
+func fixedWindow(s *scheduler, most int64, per time.Duration) *limit {
+	return &limit{
+		Policy: policy.Must(policy.FixedWindow(most, per)), s: s, monotone: true,
+		most: func(t int64) int64 { return most * (1 + (t+int64(per)-1)/int64(per)) },
+	}
+}
+
+func slidingWindow(s *scheduler, most int64, per time.Duration) *limit {
+	return &limit{
+		Policy: policy.Must(policy.SlidingWindow(most, per)), s: s, monotone: true,
+		// One end of its windows is not included.
+		most: func(t int64) int64 { return most + most*(t+1)/int64(per) },
+	}
+}
+
+// atMost admits so many in each window of length per, its ends included; a longer one
+// is covered by several of those.
+func atMost(s *scheduler, most int64, per time.Duration) *limit {
+	return &limit{
+		Policy: policy.Must(policy.AtMost(most, per)), s: s, monotone: true,
+		most: func(t int64) int64 { return most * (1 + t/(int64(per)+1)) },
+	}
+}
+
+// Take implements policy.Policy.
+func (l *limit) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	l.s.Step("policy: take")
+	next, d := l.Policy.Take(word, now, n, patience)
+	l.s.tell("take %d of %x at %d with patience %v: %x, %+v", n, word, now, patience, next, d)
+	if a := l.s.current; a != nil && d.Allowed && n > 0 {
+		a.judged = judged{n, now + policy.Instant(d.Wait), now}
+	}
+	return next, d
+}
+
+// Choke implements policy.Choker.
+func (l *limit) Choke(word uint64, now policy.Instant) (uint64, bool) {
+	l.s.Step("policy: choke")
+	if c, ok := l.Policy.(policy.Choker); ok {
+		next, allowed := c.Choke(word, now)
+		l.s.tell("choke %x at %d: %x, %v", word, now, next, allowed)
+		if a := l.s.current; a != nil && allowed {
+			a.judged = judged{1, now, now}
+		}
+		return next, allowed
+	}
+	next, d := l.Policy.Take(word, now, 1, 0)
+	if a := l.s.current; a != nil && d.Allowed {
+		a.judged = judged{1, now + policy.Instant(d.Wait), now}
+	}
+	return next, d.Allowed
+}
+
+// Refund implements policy.Refunder.
+func (l *limit) Refund(word uint64, now policy.Instant, n int64) uint64 {
+	l.s.Step("policy: refund")
+	next := l.Policy.(policy.Refunder).Refund(word, now, n)
+	l.s.tell("refund %d to %x at %d: %x", n, word, now, next)
+	return next
+}
+
+// Cancel implements policy.Refunder.
+func (l *limit) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
+	l.s.Step("policy: cancel")
+	next := l.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
+	l.s.tell("cancel %d of %x, which left %x at %d, at %d, with %d undone: %x", n, word, taken, at, now, undone, next)
+	return next
+}
+
+// Reads implements policy.Relative.
+func (l *limit) Reads(other policy.Policy) bool {
+	o, ok := other.(*limit)
+	return ok && l.Policy.(policy.Relative).Reads(o.Policy)
+}
+
+// Carry implements policy.Relative.
+func (l *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
+	o, ok := from.(*limit)
+	if !ok {
+		return 0, false
+	}
+	return l.Policy.(policy.Relative).Carry(o.Policy, word, now)
+}

@@ -1,0 +1,247 @@
+package simulation
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+)
+
+// account is what the callers have been allowed on one key since it was last forgiven,
+// reset, or given another limit: since its epoch began.
+type account struct {
+	name  string
+	epoch int
+	takes []admission
+	back  int64 // units given back in this epoch
+
+	// word is the instant at which a funnel will have drained, if known: by a
+	// reference that does all the same takes, in the order of the swaps.
+	word  int64
+	known bool
+	open  int // calls under way whose takes nobody can put in that order
+}
+
+// admission is one that is remembered: n units that start at an instant which is not before lo and
+// not after hi. It is late if others may have been recorded before it whose swaps came
+// after its own.
+type admission struct {
+	n      int64
+	lo, hi int64
+	late   bool
+}
+
+// anew begins another epoch. What the key owes is 0 then, if known.
+func (a *account) anew(known bool) {
+	a.epoch++
+	a.takes, a.back = a.takes[:0], 0
+	a.word, a.known = 0, known && a.open == 0
+}
+
+// took records an admission that the policy has just judged, and whose swap was the
+// last thing that happened. It returns what is wrong with it, or "". A reservation is
+// told by at.
+func (w *world) took(a *account, j judged) (at int) {
+	turn := int64(j.turn)
+	a.known = a.known && w.regime&1 == 0
+	if l := w.limit; a.known && l.interval > 0 {
+		now := int64(j.at)
+		drained := max(a.word, now) + j.n*l.interval
+		wait := max(drained-l.capacity*l.interval-now, 0)
+		if wait != turn-now {
+			w.fail("key %s is admitted %d units at %v to start %v later, where the reference says %v",
+				a.name, j.n, time.Duration(now), time.Duration(turn-now), time.Duration(wait))
+		}
+		a.word = drained
+	}
+	return w.record(a, admission{j.n, turn, turn, false})
+}
+
+// record adds an admission, and checks all windows that end with it.
+func (w *world) record(a *account, t admission) (at int) {
+	if w.regime&1 != 0 {
+		return -1 // under which limit nobody can tell
+	}
+	if a.open > 0 && !t.late {
+		// Somebody may have taken before, and not be back yet.
+		t.late, t.hi = true, max(t.hi, int64(w.now()))
+	}
+	at = len(a.takes)
+	a.takes = append(a.takes, t)
+	if !a.known || w.limit.interval == 0 {
+		w.windows(a)
+	}
+	return at
+}
+
+// windows looks at all windows that end when the last admission does, or when the
+// latest does.
+func (w *world) windows(a *account) {
+	var buffer [64]admission
+	takes := append(buffer[:0], a.takes...)
+	latest, unsure := int64(0), int64(0)
+	for i := range takes {
+		if !w.limit.monotone {
+			continue
+		}
+		// Kept as if the clock had stood still where it went back, or was read long
+		// before.
+		t := &takes[i]
+		switch {
+		case t.late:
+			unsure = max(unsure, t.hi)
+		case t.n > 0:
+			latest = max(latest, t.lo)
+			t.lo, t.hi = latest, latest
+		}
+		t.hi = max(t.hi, latest, unsure)
+	}
+	last := takes[len(takes)-1]
+	end := last.hi
+	for range 2 {
+		for _, first := range takes {
+			if first.n == 0 || first.lo > last.lo {
+				continue
+			}
+			sum := -a.back
+			for _, t := range takes {
+				if t.lo >= first.lo && t.hi <= end {
+					sum += t.n
+				}
+			}
+			if most := w.limit.most(end - first.lo); sum > most {
+				w.fail("key %s is admitted %d units from %v to %v, where %v allows %d: %v",
+					a.name, sum, time.Duration(first.lo), time.Duration(end), w.limit, most, takes)
+			}
+		}
+		for _, t := range takes {
+			end = max(end, t.hi)
+		}
+	}
+}
+
+// cancelled takes back an admission that the reservation at had.
+func (w *world) cancelled(a *account, epoch, at int) {
+	a.known = false
+	if epoch == a.epoch && at >= 0 && at < len(a.takes) {
+		a.takes[at].n = 0
+	}
+}
+
+// refunded notes units that were given back, or charged, at an instant.
+func (w *world) refunded(a *account, n int64) {
+	a.known = false
+	a.back += max(n, 0)
+}
+
+// observe is called where the writer may die, and just before.
+func (w *world) observe(point string) {
+	if w.closing {
+		return // the keys may be gone already
+	}
+	switch point {
+	case "sweep: begin", "room: begin":
+		w.doing = point
+	case "evict: dead":
+		view := w.table.View()
+		forgiven := view.Counters().Forgiven.Load()
+		for i := range w.accounts {
+			k := w.keys[i]
+			e := view.Load(w.hashOf(k), k)
+			if e == nil || e.Word() != ^uint64(0) || w.dead[i] == e {
+				continue
+			}
+			w.dead[i] = e
+			if forgiven == w.forgiven {
+				continue
+			}
+			w.forgiven++
+			w.accounts[i].anew(true)
+			w.mayForgive(w.accounts[i])
+		}
+		if forgiven != w.forgiven {
+			w.fail("%d keys are forgiven, of which %d can be found", forgiven, w.forgiven)
+		}
+	}
+}
+
+// mayForgive checks that a key was forgiven for a reason.
+func (w *world) mayForgive(a *account) {
+	switch {
+	case w.doing != "room: begin":
+		w.fail("key %s is forgiven in %q", a.name, w.doing)
+	case w.roomy:
+		w.fail("key %s is forgiven, and there is room for all", a.name)
+	case w.config.WhenFull != 0:
+		w.fail("key %s is forgiven under %v", a.name, w.config.WhenFull)
+	}
+}
+
+// atRest checks what holds when nobody is in a call and the writer sleeps.
+func (w *world) atRest() {
+	if w.closing {
+		return
+	}
+	if err := w.table.Check(); err != nil {
+		w.fail("at rest: %v", err)
+		return
+	}
+	now := w.now()
+	for i, a := range w.accounts {
+		if w.queued || w.limit.interval == 0 || w.regime&1 != 0 || a.open > 0 || w.wentBack {
+			continue
+		}
+		d := w.engine.Peek(w.keys[i])
+		word := int64(now) + int64(d.ResetAfter)
+		if a.known && max(a.word-int64(now), 0) != int64(d.ResetAfter) {
+			w.fail("at rest, at %v, key %s owes for %v, where the reference says until %v",
+				time.Duration(now), a.name, d.ResetAfter, time.Duration(a.word))
+		}
+		// That it owes nothing does not tell since when.
+		if !a.known && d.ResetAfter > 0 {
+			a.word, a.known = word, true
+		}
+	}
+}
+
+// counted compares the counts with what the callers have been answered, those of the
+// call that just ended included, and returns how many of its answers had nothing to do
+// with the key's word. A call counts its answers last of all.
+func (w *world) counted(admitted, refused uint64) (without uint64) {
+	got := w.counts()
+	if got.admitted != admitted || got.refused != refused {
+		w.fail("a call is counted as %d admitted and %d refused, and was answered %d and %d",
+			got.admitted, got.refused, admitted, refused)
+	}
+	// One that is just leaving has its place still, so that there may be no room for all.
+	left := w.table.View().Counters().Evicted.Load() > 0
+	if got.full > 0 && (w.roomy && !left || w.config.WhenFull == engine.EvictLeastDebt) {
+		w.fail("a call is answered as for a full table, with %d of %d keys, under %v",
+			w.engine.Len(), w.config.MaxKeys, w.config.WhenFull)
+	}
+	if without = got.unavailable + got.full; without > admitted+refused {
+		w.fail("%d of %d answers are without a word", without, admitted+refused)
+	}
+	return without
+}
+
+// counts is what was counted since it was last asked.
+func (w *world) counts() counts {
+	s := w.engine.Stats()
+	now := counts{s.Admitted, s.Refused, s.Unavailable, s.Full}
+	since := counts{
+		now.admitted - w.total.admitted, now.refused - w.total.refused,
+		now.unavailable - w.total.unavailable, now.full - w.total.full,
+	}
+	w.total = now
+	return since
+}
+
+// counts are those of Stats.
+type counts struct{ admitted, refused, unavailable, full uint64 }
+
+func (c *counts) add(more counts) {
+	c.admitted += more.admitted
+	c.refused += more.refused
+	c.unavailable += more.unavailable
+	c.full += more.full
+}

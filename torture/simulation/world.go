@@ -1,0 +1,399 @@
+package simulation
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/janitor"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/supervisor"
+	"github.com/ral-limiter/ral/table"
+)
+
+// world is one engine, those who call it, and what they should find.
+type world struct {
+	scheduler
+	seed   uint64
+	config engine.Config
+	engine *engine.Engine[key]
+	plan   plan
+
+	limit    *limit
+	regime   int // odd while the limit is being replaced
+	keys     []key
+	accounts []*account
+	dead     []*table.Entry[key] // the last ones that were seen to die
+	callers  []*caller
+	lines    [][]*caller // for each key who waits, in the order in which they came
+
+	roomy  bool  // there is room for all keys
+	queued bool  // the limit is kept as by cell.Queued
+	units  int64 // that were admitted then
+
+	// The clock by which limits are kept: that of package time, but for offset,
+	// or standing still.
+	offset   int64
+	stopped  bool
+	stoppage int64
+	wentBack bool
+	ownClock bool
+
+	total    counts
+	forgiven uint64
+	doing    string // what the writer is at, as far as it may evict
+}
+
+// plan is what the callers of a world do.
+type plan struct {
+	calls   int        // of each caller
+	verbs   [verbs]int // how often each is chosen, in parts of their sum
+	sum     int
+	changes int
+	close   bool
+}
+
+// Result is what became of a run.
+type Result struct {
+	Seed    uint64
+	Failure string // "" if all that was promised was kept
+	Hash    uint64 // of all that happened: the same seed gives the same
+	Steps   int
+	Deaths  []Death
+	// Stuck goroutines are left behind, and the process should end.
+	Stuck bool
+}
+
+// Death is where a goroutine was made to die, and by what: a panic or Goexit.
+type Death struct{ Point, How string }
+
+// Run runs the world of a seed. It is to be called in a bubble of testing/synctest,
+// whose clock it moves on. log, if not nil, is told all that happens.
+func Run(seed uint64, log func(line string)) Result {
+	w := newWorld(seed)
+	w.log = log
+	w.play()
+	w.end()
+	if w.failure != "" {
+		w.failure = fmt.Sprintf("seed %d: %s\n  world: %s", seed, w.failure, w.describe())
+	}
+	return Result{
+		Seed: seed, Failure: w.failure, Hash: w.hash ^ w.total.admitted<<32 ^ w.total.refused<<48,
+		Steps: w.steps, Deaths: w.deaths, Stuck: len(w.actors) > 0,
+	}
+}
+
+// points are all places at which a goroutine of the engine may die.
+var points = slices.Concat(table.Points(), janitor.Points(), supervisor.Points(),
+	[]string{"writer: begin", "writer: received", "writer: done", "writer: settle"})
+
+func newWorld(seed uint64) *world {
+	w := &world{seed: seed}
+	r := &w.random
+	*r = random(seed)
+	r.next()
+	w.back = make(chan struct{})
+	w.changedAt = -1
+	w.death, w.each = w.observe, w.eachStep
+	w.joined = func(c *caller) { w.lines[c.at] = append(w.lines[c.at], c) }
+
+	w.chaos = newChaos(r)
+	n := 1 + r.n(5)
+	first := r.n(poolSize)
+	for i := range n {
+		w.keys = append(w.keys, pool()[(first+i*(1+4*int(seed&1)))%poolSize])
+		w.accounts = append(w.accounts, &account{name: string(rune('a' + i)), known: true})
+	}
+	w.dead = make([]*table.Entry[key], n)
+	w.lines = make([][]*caller, n)
+
+	c := &w.config
+	c.MaxKeys = 1 + r.n(5)
+	c.WhenFull = cell.WhenFull([]int{0, 0, 0, 1, 2}[r.n(5)])
+	c.WhenUnavailable = cell.WhenUnavailable(r.n(2))
+	c.QueueDepth = 1 + r.n(4)
+	c.Idle = []time.Duration{1, time.Millisecond, 40 * time.Millisecond}[r.n(3)]
+	c.OpenTimeout = []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond}[r.n(3)]
+	c.MaxWaiting = 1 + r.n(4)
+	c.Restarts = 1000
+	if r.one(10) {
+		c.Restarts = 1 + r.n(2)
+	}
+	w.roomy = n <= c.MaxKeys
+
+	capacity := int64(1 + r.n(3))
+	switch r.n(12) {
+	case 0:
+		w.limit = fixedWindow(&w.scheduler, capacity, perUnit)
+	case 1:
+		w.limit = atMost(&w.scheduler, capacity, perUnit)
+	case 2:
+		w.limit = queue(&w.scheduler, capacity-1, perUnit)
+	case 3:
+		w.limit = slidingWindow(&w.scheduler, capacity, perUnit)
+	default:
+		w.limit = funnel(&w.scheduler, capacity, perUnit)
+	}
+	c.Policy = w.limit
+	if w.ownClock = !r.one(4); w.ownClock {
+		c.Clock = w.readClock
+	} else {
+		w.chaos.clock = 0
+	}
+	w.plan = newPlan(r)
+	if w.queued = r.one(12); w.queued {
+		c.Admission = cell.Queued
+		w.plan.verbs, w.plan.sum, w.plan.changes = plain, plainSum, 0
+	}
+
+	seam.Give(c, &w.scheduler)
+	e, err := engine.New[key](*c)
+	if err != nil {
+		panic(err)
+	}
+	w.engine = e
+	for range 1 + r.n(4) {
+		w.call()
+	}
+	return w
+}
+
+// newChaos decides what breaks in a run. Some runs are nearly quiet, so that what
+// breaks is not lost in the noise.
+func newChaos(r *random) chaos {
+	some := func(often uint64) uint64 {
+		if r.one(3) {
+			return 0
+		}
+		return often << r.n(4)
+	}
+	return chaos{
+		stay:   []int{0, 8, 12, 15}[r.n(4)],
+		stall:  some(20),
+		jump:   some(100),
+		clock:  some(50),
+		early:  some(20),
+		refuse: some(2),
+		die:    some(10),
+		at:     points[r.n(len(points))],
+		deaths: r.n(8),
+		kinds:  uint64(1 + r.n(3)),
+		leap:   some(5),
+	}
+}
+
+// now is what the engine's clock says.
+func (w *world) now() policy.Instant {
+	if !w.ownClock || w.engine == nil {
+		return policy.Instant(w.elapsed + 1)
+	}
+	return policy.Instant(max(w.rawClock()+1, 1))
+}
+
+func (w *world) rawClock() int64 {
+	if w.stopped {
+		return w.stoppage
+	}
+	return w.elapsed + w.offset
+}
+
+// readClock is the engine's clock. Others may come after it has been read.
+func (w *world) readClock() policy.Instant {
+	if w.current != nil && !w.quiet && w.random.one(w.chaos.clock) {
+		w.disturbClock()
+	}
+	now := policy.Instant(w.rawClock())
+	w.Step("clock")
+	return now
+}
+
+func (w *world) disturbClock() {
+	before := w.rawClock()
+	switch w.random.n(4) {
+	case 0:
+		w.stopped, w.stoppage = true, before
+	case 1:
+		w.stopped = false
+	case 2:
+		w.offset += int64(1) << w.random.n(27)
+	case 3:
+		w.offset -= int64(1) << w.random.n(25)
+	}
+	now := w.rawClock()
+	w.wentBack = w.wentBack || now < before
+	for _, c := range w.callers {
+		c.clock(now)
+	}
+}
+
+func (w *world) hashOf(k key) uint64 { return maphash.Comparable(hashSeed, k) }
+
+// eachStep is what holds after every step.
+func (w *world) eachStep() {
+	if n := w.table.View().Len(); n > w.config.MaxKeys && !w.closing {
+		w.fail("%d keys of at most %d", n, w.config.MaxKeys)
+	}
+	if c := w.current.caller; c != nil && c.busy && c.verb == takeAll {
+		c.counts.add(w.counts()) // it counts key by key, and others come between
+	}
+}
+
+// play lets the callers call until all have ended.
+func (w *world) play() {
+	for w.goOn() {
+		if !slices.ContainsFunc(w.callers, func(c *caller) bool { return !c.ended }) {
+			break
+		}
+		if !slices.ContainsFunc(w.callers, func(c *caller) bool { return c.busy }) && w.writerSleeps() {
+			w.atRest()
+		}
+		w.passTo(w.next())
+	}
+	w.quiet = true
+}
+
+// goOn runs until nobody can go on. It returns false if that takes too long.
+func (w *world) goOn() bool {
+	for {
+		w.run()
+		switch {
+		case w.steps > mostSteps:
+			w.fail("no end after %d steps", w.steps)
+			return false
+		case w.jump == 0:
+			return true
+		}
+		for _, c := range w.callers {
+			c.excuse += w.jump
+		}
+		w.passTo(w.elapsed + w.jump)
+		w.jump = 0
+	}
+}
+
+func (w *world) passTo(at int64) {
+	if at == never {
+		w.fail("all wait for each other")
+		w.steps = mostSteps + 1
+		return
+	}
+	w.passes(at - w.elapsed)
+	for _, c := range w.callers {
+		c.clock(w.rawClock())
+		c.late()
+	}
+}
+
+func (w *world) writerSleeps() bool {
+	for _, a := range w.actors {
+		if a.waits && a.point == "queue: receive" {
+			return true
+		}
+	}
+	return false
+}
+
+// end has nothing break any more, and looks whether everything is as it should be.
+func (w *world) end() {
+	w.quiet = true
+	w.stopped = false
+	if w.steps > mostSteps || !w.goOn() {
+		return
+	}
+	if w.failure == "" && !w.closing && w.engine.Health() == nil {
+		w.atRest()
+		w.charged()
+		w.leave()
+	}
+	w.start("closer", func() {
+		if err := w.engine.Close(); err != nil {
+			w.fail("Close: %v", err)
+		}
+	})
+	for w.goOn() && len(w.actors) > 0 {
+		if at := w.next(); at != never && w.elapsed < int64(time.Hour) {
+			w.passTo(at)
+			continue
+		}
+		w.fail("%d goroutines do not end", len(w.actors))
+		return
+	}
+	if w.failure != "" {
+		return
+	}
+	deaths := len(w.deaths)
+	if s := w.engine.Stats(); s.Restarts > uint64(deaths) || s.Dropped > uint64(deaths/2) {
+		w.fail("%d restarts and %d commands dropped for %d deaths", s.Restarts, s.Dropped, deaths)
+	}
+}
+
+// charged checks what cell.Queued promises: what was admitted above the limit is
+// counted.
+func (w *world) charged() {
+	if !w.queued || w.chaos.clock > 0 {
+		return
+	}
+	over := int64(w.table.View().Counters().Overadmitted.Load())
+	most := (int64(len(w.keys)) + int64(w.forgiven)) * w.limit.most(w.elapsed)
+	if w.units-over > most {
+		w.fail("%d units are admitted, %d of them above the limit, where %d are allowed", w.units, over, most)
+	}
+}
+
+// leave lets all keys drain and go, and then has each take all it may.
+func (w *world) leave() {
+	const ages = int64(time.Hour)
+	if w.offset = max(w.offset, 0); w.ownClock {
+		w.offset += ages
+	} else {
+		w.passTo(w.elapsed + ages)
+	}
+	// A key that was only landed is filed at one look, and due an idle time later.
+	limit := w.elapsed + int64(w.config.Idle+3*janitor.Every(w.config.Idle))
+	for w.elapsed < limit && w.engine.Len() > 0 {
+		w.passTo(w.next())
+		if !w.goOn() {
+			return
+		}
+	}
+	if n := w.engine.Len(); n > 0 {
+		w.fail("%d keys do not leave", n)
+		return
+	}
+	w.atRest()
+	w.start("last", func() {
+		for i, k := range w.keys[:min(len(w.keys), w.config.MaxKeys)] {
+			most := w.engine.Peek(k).Limit
+			if d := w.engine.Take(k, most); !d.Allowed {
+				w.fail("key %s may take %d, and is refused for %v", w.accounts[i].name, most, d.RetryAfter)
+			}
+			w.counted(1, 0)
+			if w.queued {
+				continue // what was admitted may not be charged yet
+			}
+			if w.engine.Choke(k) {
+				w.fail("key %s may take %d, and one more", w.accounts[i].name, most)
+			}
+			w.counted(0, 1)
+		}
+	})
+	if w.goOn() {
+		for _, a := range w.accounts {
+			a.known = false
+		}
+		w.atRest()
+	}
+}
+
+// describe tells what world this is, for people.
+func (w *world) describe() string {
+	c := w.config
+	return fmt.Sprintf("%d callers, %d keys of at most %d, %v, %v, %v, queue of %d, idle %v, open timeout %v, "+
+		"%d waiting, %d restarts, own clock %v; chaos %+v; plan %+v; %d deaths",
+		len(w.callers), len(w.keys), c.MaxKeys, w.limit, c.WhenFull, c.WhenUnavailable, c.QueueDepth, c.Idle,
+		c.OpenTimeout, c.MaxWaiting, c.Restarts, w.ownClock, w.chaos, w.plan, len(w.deaths))
+}
