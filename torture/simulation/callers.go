@@ -70,7 +70,9 @@ type caller struct {
 	lo, hi int64 // what the clock said meanwhile
 	cancel int64 // when its context ends; never if it does not
 	until  int64 // cancel, while somebody looks at it
-	regime int   // when it began
+	regime int   // when it began, as are the next two
+	epoch  int
+	known  bool
 	// overtaken is when one who joined the line later was served; never if none was.
 	overtaken int64
 
@@ -103,7 +105,9 @@ func (w *world) call() {
 				return
 			}
 			if number == 0 && i%2 == 1 && i/2 < w.plan.changes {
-				c.change()
+				for range 1 + w.random.n(2) {
+					c.change()
+				}
 			}
 			if number == 0 && w.plan.close && i == w.plan.calls/2 {
 				c.shut()
@@ -123,6 +127,8 @@ func (c *caller) begin(verb, at int, most time.Duration) {
 	c.busy, c.verb, c.at, c.since, c.excuse, c.most = true, verb, at, w.elapsed, 0, int64(most)
 	c.lo, c.hi = w.rawClock(), w.rawClock()
 	c.actor.took, c.regime = w.steps, w.regime
+	a := w.accounts[at]
+	c.epoch, c.known = a.epoch, a.known
 	w.note(c.actor, names[verb])
 }
 
@@ -167,12 +173,12 @@ func (c *caller) once() {
 	switch verb {
 	case choke:
 		c.begin(verb, at, timeout)
-		c.answered(a, 1, w.engine.Choke(k), nil)
+		c.answered(a, 1, 0, w.engine.Choke(k), nil)
 	case take:
 		n := int64(1 + w.random.n(3))
 		c.begin(verb, at, timeout)
 		d := w.engine.Take(k, n)
-		c.answered(a, n, d.Allowed, nil)
+		c.answered(a, n, 0, d.Allowed, nil)
 	case peek:
 		c.begin(verb, at, 0)
 		if d := w.engine.Peek(k); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
@@ -183,7 +189,7 @@ func (c *caller) once() {
 		patience := time.Duration(w.random.n(3)) * perUnit
 		c.begin(verb, at, timeout)
 		r := w.engine.Reserve(k, n, patience)
-		c.answered(a, n, r.Allowed, &r)
+		c.answered(a, n, patience, r.Allowed, &r)
 	case cancel:
 		if len(c.held) == 0 {
 			return
@@ -229,16 +235,25 @@ func (c *caller) once() {
 
 // answered deals with the answer to a call whose swap, if any, was the last thing that
 // happened.
-func (c *caller) answered(a *account, n int64, allowed bool, r *cell.Reservation[key]) {
+func (c *caller) answered(a *account, n int64, patience time.Duration, allowed bool, r *cell.Reservation[key]) {
 	w := c.w
 	without := w.answers(allowed)
-	if !allowed || without {
+	if !allowed {
+		if !without {
+			c.refused(a, n, patience)
+		}
+		return
+	}
+	if without {
 		return
 	}
 	j := c.actor.judged
 	if j.n != n {
 		w.fail("%s is allowed %d units, where the policy last allowed %d", c.name, n, j.n)
 		return
+	}
+	if n := len(w.changes); n > 1 && j.read < w.changes[n-2] {
+		w.fail("%s is allowed by a word that it read before the limit was changed twice", c.name)
 	}
 	at := -1
 	switch {
@@ -257,6 +272,21 @@ func (c *caller) answered(a *account, n int64, allowed bool, r *cell.Reservation
 			w.fail("%s is told to wait %v, where the policy said %v", c.name, r.Wait, j.turn-j.at)
 		}
 		c.held = append(c.held, held{*r, slices.Index(w.accounts, a), a.epoch, at})
+	}
+}
+
+// refused checks that a call was refused with reason: that the key owed too much at the
+// end of it, by the earliest instant at which it can have been judged.
+func (c *caller) refused(a *account, n int64, patience time.Duration) {
+	w, l := c.w, c.w.limit
+	if w.queued || w.closing || l.interval == 0 || n > l.capacity || c.regime != w.regime || w.regime&1 != 0 ||
+		!c.known || !a.known || c.epoch != a.epoch {
+		return
+	}
+	now := max(c.lo+1, 1)
+	if wait := max(a.word, now) + n*l.interval - l.capacity*l.interval - now; wait <= int64(patience) {
+		w.fail("%s is refused %d units on key %s after %v, which would have to wait %v at most, by the reference",
+			c.name, n, a.name, time.Duration(now), time.Duration(wait))
 	}
 }
 

@@ -27,6 +27,7 @@ type judged struct {
 	n    int64
 	turn policy.Instant // when it starts
 	at   policy.Instant
+	read int // the step before which the word was read
 }
 
 const perUnit = 4 * time.Millisecond
@@ -73,29 +74,31 @@ func atMost(s *scheduler, most int64, per time.Duration) *limit {
 
 // Take implements policy.Policy.
 func (l *limit) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	read := l.s.steps
 	l.s.Step("policy: take")
 	next, d := l.Policy.Take(word, now, n, patience)
 	l.s.tell("take %d of %x at %d with patience %v: %x, %+v", n, word, now, patience, next, d)
 	if a := l.s.current; a != nil && d.Allowed && n > 0 {
-		a.judged = judged{n, now + policy.Instant(d.Wait), now}
+		a.judged = judged{n, now + policy.Instant(d.Wait), now, read}
 	}
 	return next, d
 }
 
 // Choke implements policy.Choker.
 func (l *limit) Choke(word uint64, now policy.Instant) (uint64, bool) {
+	read := l.s.steps
 	l.s.Step("policy: choke")
 	if c, ok := l.Policy.(policy.Choker); ok {
 		next, allowed := c.Choke(word, now)
 		l.s.tell("choke %x at %d: %x, %v", word, now, next, allowed)
 		if a := l.s.current; a != nil && allowed {
-			a.judged = judged{1, now, now}
+			a.judged = judged{1, now, now, read}
 		}
 		return next, allowed
 	}
 	next, d := l.Policy.Take(word, now, 1, 0)
 	if a := l.s.current; a != nil && d.Allowed {
-		a.judged = judged{1, now + policy.Instant(d.Wait), now}
+		a.judged = judged{1, now + policy.Instant(d.Wait), now, read}
 	}
 	return next, d.Allowed
 }

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -139,6 +140,10 @@ func (w *world) observe(point string) {
 		return // the keys may be gone already
 	}
 	switch point {
+	case "writer: received":
+		w.given()
+	case "writer: done":
+		w.hand.done, w.hand.deaths = true, len(w.deaths)
 	case "sweep: begin", "room: begin":
 		w.doing = point
 	case "evict: dead":
@@ -161,6 +166,29 @@ func (w *world) observe(point string) {
 		if forgiven != w.forgiven {
 			w.fail("%d keys are forgiven, of which %d can be found", forgiven, w.forgiven)
 		}
+	}
+}
+
+// hand is the command that the writer is on.
+type hand struct {
+	attempts int  // how often it was given out
+	done     bool // it was carried out, if nobody died then
+	deaths   int  // how many had died before
+}
+
+// given checks that a command of which two writers died is not given to a third.
+func (w *world) given() {
+	h := &w.hand
+	if h.done && !slices.ContainsFunc(w.deaths[h.deaths:], func(d Death) bool { return d.Point == "writer: done" }) {
+		h.attempts = 0
+	}
+	if h.done = false; h.attempts > 0 {
+		if dropped := w.engine.Stats().Dropped; dropped > w.dropped {
+			w.dropped, h.attempts = dropped, 0
+		}
+	}
+	if h.attempts++; h.attempts > 2 {
+		w.fail("a command is given out %d times", h.attempts)
 	}
 }
 

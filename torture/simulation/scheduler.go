@@ -58,7 +58,8 @@ type scheduler struct {
 
 	deaths    []Death
 	closing   bool
-	changedAt int // the step at which the last change of policy was over
+	changedAt int   // the step at which the last change of policy was over
+	changes   []int // the steps at which changes were made
 	death     func(point string)
 	each      func() // is called after each step
 	joined    func(*caller)
@@ -297,7 +298,10 @@ func (s *scheduler) Fault(point string) {
 	}
 	s.death(point)
 	s.Step(point)
-	if point == "change: over" {
+	switch point {
+	case "change: made":
+		s.changes = append(s.changes, s.steps)
+	case "change: over":
 		s.changedAt = s.steps
 	}
 	c := &s.chaos

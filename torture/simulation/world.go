@@ -45,6 +45,8 @@ type world struct {
 
 	total    counts
 	forgiven uint64
+	dropped  uint64
+	hand     hand
 	doing    string // what the writer is at, as far as it may evict
 }
 
