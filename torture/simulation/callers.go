@@ -32,7 +32,8 @@ const (
 // plain are the verbs under which the reference knows everything.
 var plain = [verbs]int{choke: 8, take: 3, peek: 1, sweep: 2}
 
-const plainSum = 8 + 3 + 1 + 2
+// inLine are the verbs under which those who wait are served in order.
+var inLine = [verbs]int{choke: 2, take: 1, wait: 6, sweep: 1}
 
 // newPlan decides what callers do. In one run of two they use the plainest verbs alone.
 func newPlan(r *random) plan {
@@ -42,9 +43,6 @@ func newPlan(r *random) plan {
 		p.verbs[reserve], p.verbs[cancel] = 2*r.n(2), r.n(2)
 		p.verbs[refund], p.verbs[reset] = r.n(2), r.n(2)
 		p.verbs[wait], p.verbs[takeAll], p.verbs[all] = 3*r.n(2), 2*r.n(2), r.n(2)
-	}
-	for _, often := range p.verbs {
-		p.sum += often
 	}
 	if r.one(5) {
 		p.changes = 1 + r.n(3)
@@ -159,7 +157,11 @@ func (c *caller) latest() int64 { return max(c.hi+1, 1, int64(c.w.table.View().H
 // once makes one call.
 func (c *caller) once() {
 	w := c.w
-	verb, pick := 0, w.random.n(w.plan.sum)
+	sum := 0
+	for _, often := range w.plan.verbs {
+		sum += often
+	}
+	verb, pick := 0, w.random.n(sum)
 	for pick >= w.plan.verbs[verb] {
 		pick -= w.plan.verbs[verb]
 		verb++

@@ -54,7 +54,6 @@ type world struct {
 type plan struct {
 	calls   int        // of each caller
 	verbs   [verbs]int // how often each is chosen, in parts of their sum
-	sum     int
 	changes int
 	close   bool
 }
@@ -125,6 +124,19 @@ func newWorld(seed uint64) *world {
 	if r.one(10) {
 		c.Restarts = 1 + r.n(2)
 	}
+	w.plan = newPlan(r)
+	if w.queued = r.one(12); w.queued {
+		c.Admission = cell.Queued
+		w.plan.verbs, w.plan.changes = plain, 0
+	}
+	callers := 1 + r.n(4)
+	if !w.queued && r.one(10) {
+		// One in which many wait, and nothing may change their order.
+		w.plan.verbs, w.plan.changes = inLine, 0
+		w.chaos.jump, w.chaos.clock = 0, 0
+		c.MaxKeys, c.MaxWaiting = 5, 4
+		callers = 2 + r.n(3)
+	}
 	w.roomy = n <= c.MaxKeys
 
 	capacity := int64(1 + r.n(3))
@@ -146,11 +158,6 @@ func newWorld(seed uint64) *world {
 	} else {
 		w.chaos.clock = 0
 	}
-	w.plan = newPlan(r)
-	if w.queued = r.one(12); w.queued {
-		c.Admission = cell.Queued
-		w.plan.verbs, w.plan.sum, w.plan.changes = plain, plainSum, 0
-	}
 
 	seam.Give(c, &w.scheduler)
 	e, err := engine.New[key](*c)
@@ -158,7 +165,7 @@ func newWorld(seed uint64) *world {
 		panic(err)
 	}
 	w.engine = e
-	for range 1 + r.n(4) {
+	for range callers {
 		w.call()
 	}
 	return w
