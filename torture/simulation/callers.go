@@ -172,6 +172,9 @@ func (c *caller) once() {
 	}
 	k, a := w.keys[at], w.accounts[at]
 	timeout := w.config.OpenTimeout
+	if w.queued {
+		timeout *= 2 // for room in the table, and then in the queue
+	}
 	switch verb {
 	case choke:
 		c.begin(verb, at, timeout)

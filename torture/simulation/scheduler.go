@@ -29,6 +29,7 @@ type actor struct {
 	deadline int64       // of Await, in nanoseconds since the run began
 	early    bool        // its deadline may come early
 	stalled  int         // for how many decisions it is passed over
+	asleep   int64       // until when it stands still, in virtual time
 	own      bool        // it belongs to the engine: faults may kill it
 	caller   *caller     // nil if it is none
 
@@ -77,6 +78,7 @@ type event struct {
 type chaos struct {
 	stay   int    // out of 16 decisions, how many leave the baton where it is
 	stall  uint64 // at each step
+	sleep  uint64 // at each step of the engine's
 	jump   uint64 // at each step
 	clock  uint64 // at each step
 	early  uint64 // at each step
@@ -183,6 +185,9 @@ func (s *scheduler) pick() *actor {
 }
 
 func (s *scheduler) enabled(a *actor) bool {
+	if a.asleep > s.elapsed && !s.quiet {
+		return false
+	}
 	return !a.waits || a.early || a.deadline <= s.elapsed || a.ready != nil && a.ready()
 }
 
@@ -198,7 +203,10 @@ func (s *scheduler) passes(d int64) {
 func (s *scheduler) next() int64 {
 	next := never
 	for _, a := range s.actors {
-		if a.waits {
+		switch {
+		case a.asleep > s.elapsed && !s.quiet:
+			next = min(next, a.asleep)
+		case a.waits:
 			next = min(next, a.deadline)
 		}
 		if a.caller != nil && a.caller.until > s.elapsed {
@@ -273,7 +281,10 @@ func (s *scheduler) Step(point string) {
 func (s *scheduler) disturb(a *actor) {
 	c := &s.chaos
 	if s.random.one(c.stall) {
-		a.stalled = 1 << s.random.n(8)
+		a.stalled = 1 << s.random.n(11)
+	}
+	if a.own && s.random.one(c.sleep) {
+		a.asleep = s.elapsed + 1<<s.random.n(25) // up to 17 ms
 	}
 	if s.random.one(c.jump) {
 		s.jump = int64(1) << s.random.n(26) // up to 67 ms

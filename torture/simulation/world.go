@@ -183,6 +183,7 @@ func newChaos(r *random) chaos {
 	return chaos{
 		stay:   []int{0, 8, 12, 15}[r.n(4)],
 		stall:  some(20),
+		sleep:  some(50),
 		jump:   some(100),
 		clock:  some(50),
 		early:  some(20),
@@ -309,7 +310,9 @@ func (w *world) writerSleeps() bool {
 // end has nothing break any more, and looks whether everything is as it should be.
 func (w *world) end() {
 	w.quiet = true
+	stood := w.rawClock()
 	w.stopped = false
+	w.wentBack = w.wentBack || w.rawClock() < stood
 	if w.steps > mostSteps || !w.goOn() {
 		return
 	}
