@@ -218,7 +218,9 @@ func (c *caller) once() {
 		}
 	case reset:
 		c.begin(verb, at, 0)
-		a.anew(w.engine.Reset(k))
+		done := w.engine.Reset(k)
+		a.anew(done)
+		a.loose = a.loose || !done
 	case wait:
 		c.wait(at)
 	case takeAll:
@@ -439,6 +441,7 @@ func (c *caller) takeAll(at int) {
 		a := w.accounts[x]
 		a.open--
 		a.known = false
+		a.loose = a.loose || without > 0 // of which key nobody tells
 		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime && !w.closing {
 			w.record(a, admission{1, max(c.lo+1, 1), c.latest(), true})
 		}

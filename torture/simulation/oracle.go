@@ -19,7 +19,8 @@ type account struct {
 	// reference that does all the same takes, in the order of the swaps.
 	word  int64
 	known bool
-	open  int // calls under way whose takes nobody can put in that order
+	open  int  // calls under way whose takes nobody can put in that order
+	loose bool // takes has not all that was taken in this epoch
 }
 
 // admission is one that is remembered: n units that start at an instant which is not before lo and
@@ -34,7 +35,7 @@ type admission struct {
 // anew begins another epoch. What the key owes is 0 then, if known.
 func (a *account) anew(known bool) {
 	a.epoch++
-	a.takes, a.back = a.takes[:0], 0
+	a.takes, a.back, a.loose = a.takes[:0], 0, a.open > 0
 	a.word, a.known = 0, known && a.open == 0
 }
 
@@ -224,6 +225,15 @@ func (w *world) atRest() {
 			w.fail("at rest, at %v, key %s owes for %v, where the reference says until %v",
 				time.Duration(now), a.name, d.ResetAfter, time.Duration(a.word))
 		}
+		if v := w.plan.verbs; v[wait]+v[cancel]+w.plan.changes == 0 && !a.loose {
+			admitted := int64(0)
+			for _, t := range a.takes {
+				admitted += t.n
+			}
+			if int64(d.ResetAfter) > admitted*w.limit.interval {
+				w.fail("at rest, key %s owes for %v, and %d units were admitted", a.name, d.ResetAfter, admitted)
+			}
+		}
 		// That it owes nothing does not tell since when.
 		if !a.known && d.ResetAfter > 0 {
 			a.word, a.known = word, true
@@ -245,6 +255,9 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 	if got.full > 0 && (w.roomy && !left || w.config.WhenFull == engine.EvictLeastDebt) {
 		w.fail("a call is answered as for a full table, with %d of %d keys, under %v",
 			w.engine.Len(), w.config.MaxKeys, w.config.WhenFull)
+	}
+	if c := w.chaos; got.unavailable > 0 && c.sleep+c.jump+c.refuse == 0 && len(w.deaths) == 0 && !w.closing {
+		w.fail("a call is answered as for an unavailable table, although nothing is wrong")
 	}
 	if without = got.unavailable + got.full; without > admitted+refused {
 		w.fail("%d of %d answers are without a word", without, admitted+refused)

@@ -395,7 +395,7 @@ func (w *world) leave() {
 	})
 	if w.goOn() {
 		for _, a := range w.accounts {
-			a.known = false
+			a.known, a.loose = false, true
 		}
 		w.atRest()
 	}
