@@ -441,7 +441,9 @@ func (c *caller) takeAll(at int) {
 		a := w.accounts[x]
 		a.open--
 		a.known = false
-		a.loose = a.loose || without > 0 // of which key nobody tells
+		// Of which key was it without? And of one that it had taken from before the other
+		// refused, it may not have been able to give all back: see Reservation.Cancel.
+		a.loose = a.loose || without > 0 || !out.Allowed
 		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime && !w.closing {
 			w.record(a, admission{1, max(c.lo+1, 1), c.latest(), true})
 		}

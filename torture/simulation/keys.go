@@ -14,21 +14,20 @@ var hashSeed = maphash.MakeSeed()
 
 const (
 	poolSize = 16
-	// The low bits of a hash choose a slot of the nursery, a place in the map and a
-	// lock for those who wait; the high ones a shard, and the order of keys that
-	// are otherwise alike. All that a run may depend on is the same in each process.
-	lowBits, highBits = 12, 6
+	// The low bits of a hash choose a slot of the nursery, a tag in the map and a lock
+	// for those who wait; the high ones a shard and a bucket. All that a run may depend on is the same in each process.
+	lowBits, highBits = 12, 7
 )
 
 // pool are keys whose hashes begin and end alike in every process: pool()[i] ends in i
-// and begins with 4*(5*i mod 16). Four in a row have slots of their own in a nursery
+// and begins with 8*(5*i mod 16). Four in a row have slots of their own in a nursery
 // of four.
 var pool = sync.OnceValue(func() (keys [poolSize]key) {
 	found := 0
 	for k := key(1); found < poolSize; k++ {
 		hash := maphash.Comparable(hashSeed, k)
 		i := hash & (poolSize - 1)
-		if hash&(1<<lowBits-1) == i && hash>>(64-highBits) == 4*(5*i%poolSize) && keys[i] == 0 {
+		if hash&(1<<lowBits-1) == i && hash>>(64-highBits) == 8*(5*i%poolSize) && keys[i] == 0 {
 			keys[i] = k
 			found++
 		}

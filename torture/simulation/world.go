@@ -27,6 +27,7 @@ type world struct {
 	regime   int // odd while the limit is being replaced
 	keys     []key
 	accounts []*account
+	filed    []*table.Entry[key] // those in the map when a sweep or making room began
 	dead     []*table.Entry[key] // the last ones that were seen to die
 	callers  []*caller
 	lines    [][]*caller // for each key who waits, in the order in which they came
@@ -110,6 +111,7 @@ func newWorld(seed uint64) *world {
 		w.accounts = append(w.accounts, &account{name: string(rune('a' + i)), known: true})
 	}
 	w.dead = make([]*table.Entry[key], n)
+	w.filed = make([]*table.Entry[key], n)
 	w.lines = make([][]*caller, n)
 
 	c := &w.config
