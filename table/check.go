@@ -56,13 +56,13 @@ func (t *Table[K]) Check() error {
 				fail("key %v is filed, but tentative", e.key)
 			case stale(e):
 				fail("key %v has a word of another policy", e.key)
-			case i < t.indexed && e.dead():
+			case t.isIndexed(i) && e.dead():
 				fail("key %v is dead, but filed", e.key)
-			case i < t.indexed && !pending[e] && filings[e] != 1:
+			case t.isIndexed(i) && !pending[e] && filings[e] != 1:
 				fail("key %v has %d index entries", e.key, filings[e])
 			}
 			keys[e.key] = true
-			if i < t.indexed && !pending[e] {
+			if t.isIndexed(i) && !pending[e] {
 				indexed++
 			}
 		}

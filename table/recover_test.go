@@ -169,3 +169,22 @@ func TestRecoverPassesByEmptyShards(t *testing.T) {
 	r.Recover()
 	require.Equal(t, len(r.nursery)/settleStep, r.settle(1), "a look at the nursery is all there is to do")
 }
+
+// Writers that all die before they have come to the end of the map: the idle keys of
+// every shard leave nevertheless.
+func TestRecoverGoesOnWhereThePredecessorWas(t *testing.T) {
+	const shards = 5
+	r := newRig[int](t, Options{MaxKeys: shards * keysPerShard})
+	for key := range shards * settleStep {
+		r.add(key, 1)
+	}
+	for life := 0; r.View().Len() > 0; life++ {
+		require.Less(t, life, 3*shards, "%d keys are left", r.View().Len())
+		r.Recover()
+		for range 2 {
+			r.Settle(2 * hour)
+			r.Sweep(2*hour, settleStep)
+			require.NoError(t, r.Check())
+		}
+	}
+}

@@ -89,14 +89,15 @@ type Table[K comparable] struct {
 
 	counters Counters
 
-	// index orders the filed entries of the shards below indexed; those of the
-	// others are found when recovery comes to them. The slots below adopted
-	// have been looked at since a command was last known to be lost. The
-	// writer's own, as is what follows.
+	// index orders the filed entries of as many shards as indexed says, from first
+	// on and round; those of the others are found when recovery comes to them. The
+	// slots below adopted have been looked at since a command was last known to be
+	// lost. The writer's own, as is what follows.
 	index   *index[K]
+	first   int
 	indexed int
 	adopted int
-	// pending are the entries of the shard below indexed that are still to be
+	// pending are the entries of the shard indexed last that are still to be
 	// put into the index.
 	pending []*Entry[K]
 	// changing is set from a change of policy until all words are the new one's.

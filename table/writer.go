@@ -55,7 +55,7 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 		t.between("file: judged")
 		if t.insert(hash, e) {
 			t.fault("file: in the map")
-			if i, _ := t.shardOf(hash); i < t.indexed {
+			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				fresh := t.freshAt(word)
 				if word&^odd == 0 {
 					fresh = now // one that was not taken from yet is not due at once
@@ -108,16 +108,26 @@ func (t *Table[K]) Settle(now policy.Instant) {
 }
 
 // Recover is what a new writer begins with. It forgets the index, which its
-// predecessor may have left in any state; Settle builds it again from the map.
+// predecessor may have left in any state; Settle builds it again from the map. It
+// begins where the predecessor had got to: if all writers die before they have come
+// to the end, the idle keys of each shard are found by one of them.
 func (t *Table[K]) Recover() {
 	t.index = newIndex[K]()
-	t.indexed = 0
+	t.first, t.indexed = t.nextShard(), 0
 	t.pending = nil
 	t.adopted = 0
 	t.fault("recover: begin")
-	for t.indexed < len(t.shards) && t.shards[t.indexed].Load() == nil {
+	for t.indexed < len(t.shards) && t.shards[t.nextShard()].Load() == nil {
 		t.indexed++
 	}
+}
+
+// nextShard is the one that is indexed after those that have been.
+func (t *Table[K]) nextShard() int { return (t.first + t.indexed) % len(t.shards) }
+
+// isIndexed tells whether the index has, but for what is pending, all that the shard has.
+func (t *Table[K]) isIndexed(shard int) bool {
+	return (shard-t.first+len(t.shards))%len(t.shards) < t.indexed
 }
 
 // reindex indexes some of the entries of the shard that it is at, and gathers
@@ -126,7 +136,7 @@ func (t *Table[K]) Recover() {
 func (t *Table[K]) reindex() {
 	t.fault("recover: shard")
 	if len(t.pending) == 0 {
-		t.pending = t.gather(t.indexed)
+		t.pending = t.gather(t.nextShard())
 		t.indexed++
 	}
 	some := t.pending[:min(settleStep, len(t.pending))]
