@@ -1,10 +1,15 @@
 # Every module of the repository: what is more than the core needs has one of its own.
-MODULES := . cmd/ralbench docs/charts examples/webserver httplimit/sidebyside
+MODULES := . cmd/ralbench docs/charts examples/webserver httplimit/sidebyside torture
 
 GO       ?= go
 FUZZTIME ?= 1m
+# How long make torture takes, in seconds.
+FOR      ?= 3600
 
-.PHONY: test needs lint bench fuzz
+# The packages whose tests are run on other platforms and numbers of processors, too.
+CORE := ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httplimit
+
+.PHONY: test needs lint bench fuzz torture
 
 # All tests of all modules: vetted and built for other platforms, as they are,
 # under the race detector, with other numbers of processors, and on 32 bits.
@@ -19,12 +24,16 @@ test: needs
 		echo "== $$m: tests with the race detector"; \
 		(cd $$m && $(GO) test -count=1 -race ./...); \
 	done
+	@# TestSchedules tries the same schedules on any number of processors of any width.
 	@echo "== .: 1 and 4 processors"
-	@$(GO) test -count=1 -cpu 1,4 ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httplimit
+	@$(GO) test -count=1 -cpu 1,4 -skip TestSchedules $(CORE)
 	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then \
 		echo "== .: 32 bits"; \
-		GOARCH=386 $(GO) test -count=1 ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httplimit; \
+		GOARCH=386 $(GO) test -count=1 -skip TestSchedules $(CORE); \
 	fi
+	@echo "== .: wasm"
+	@GOOS=js GOARCH=wasm $(GO) build $(CORE)
+	@GOOS=wasip1 GOARCH=wasm $(GO) build $(CORE)
 
 # A browser for ralbench's page and a Redis for its peers; installed if they are
 # missing and that can be done.
@@ -45,6 +54,14 @@ lint:
 # side by side with its floor and its other mode: go run ./cmd/ralbench
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
+
+# The long parts of docs/torture.md, one after the other: FOR seconds in all.
+torture:
+	cd torture && $(GO) test ./simulation -run TestLong -for $$(($(FOR)/5))s -timeout 0 -v
+	cd torture && $(GO) test ./linear -run TestLinearizable -for $$(($(FOR)/5))s -timeout 0 -v
+	cd torture && $(GO) test ./soak -run TestSoak -for $$(($(FOR)/5))s -timeout 0 -v
+	cd torture && $(GO) test ./hostile -run TestCost -for $$(($(FOR)/5))s -timeout 0 -v
+	cd torture && $(GO) test ./properties -for $$(($(FOR)/5))s -timeout 0 -v
 
 # Every fuzz target in turn, FUZZTIME each.
 fuzz:

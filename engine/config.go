@@ -47,7 +47,7 @@ type Config struct {
 	Idle time.Duration
 
 	// MaxKeys bounds how many keys the table holds, and so the memory. The
-	// default is 1<<20. A key costs about 100 bytes besides its own content.
+	// default is 1<<20. A key costs about 75 bytes besides its own content.
 	MaxKeys int
 
 	// WhenFull says what a new key meets when the table holds MaxKeys:

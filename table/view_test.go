@@ -285,3 +285,42 @@ func TestCheckNotices(t *testing.T) {
 		})
 	}
 }
+
+// One caller marks the tentative entry of another dead, as the key has been filed
+// meanwhile, and stands still before he gives its place back; the other goes on. With
+// one key there, a table for two is not full for a third.
+func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
+	r := newRig[string](t, Options{MaxKeys: 2})
+	pushed, goOn, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	phase := 0
+	r.step = func(point string) {
+		switch {
+		case phase == 0 && point == "open: not in the map": // the one
+			phase = 1
+			go func() {
+				r.View().Open(r.hash("a"), "a")
+				close(gone)
+			}()
+			<-pushed
+		case phase == 1 && point == "open: not in the slot": // the other
+			phase = 2
+			r.add("a", 1)
+			phase = 3
+		case phase == 3 && point == "open: pushed":
+			phase = 4
+			close(pushed)
+			<-goOn
+		case phase == 4 && point == "confirm: dead": // the one again
+			phase = 5
+			close(goOn)
+			<-gone
+			_, status := r.View().Open(r.hash("b"), "b")
+			require.Equal(t, Busy, status)
+		}
+	}
+	e, _ := r.View().Open(r.hash("a"), "a")
+	require.Equal(t, 5, phase)
+	require.Same(t, r.View().Load(r.hash("a"), "a"), e)
+	r.settle(1)
+	require.Equal(t, 1, r.View().Len())
+}
