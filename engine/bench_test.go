@@ -16,8 +16,8 @@ import (
 // For comparing two versions of the hot path with benchstat. What Ral is worth
 // beside others, and the floor, ralbench measures.
 
-func benchChoke(b *testing.B, p policy.Policy, keys []string) {
-	e, err := New[string](Config{Policy: p})
+func benchChoke(b *testing.B, config Config, keys []string) {
+	e, err := New[string](config)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -36,15 +36,24 @@ func benchChoke(b *testing.B, p policy.Policy, keys []string) {
 }
 
 func BenchmarkChokeHotKeyAdmitted(b *testing.B) {
-	benchChoke(b, funnel(1<<40, 1<<20, time.Second), keys(1))
+	benchChoke(b, Config{Policy: funnel(1<<40, 1<<20, time.Second)}, keys(1))
 }
 
 func BenchmarkChokeHotKeyRefused(b *testing.B) {
-	benchChoke(b, funnel(1, 1, 24*time.Hour), keys(1))
+	benchChoke(b, Config{Policy: funnel(1, 1, 24*time.Hour)}, keys(1))
 }
 
 func BenchmarkChokeManyKeys(b *testing.B) {
-	benchChoke(b, funnel(1<<40, 1<<20, time.Second), keys(100_000))
+	benchChoke(b, Config{Policy: funnel(1<<40, 1<<20, time.Second)}, keys(100_000))
+}
+
+// A clock that somebody else keeps costs a load.
+func BenchmarkChokeCoarseClock(b *testing.B) {
+	var now atomic.Int64
+	clock := func() policy.Instant { return policy.Instant(now.Load()) }
+	config := Config{Policy: funnel(1<<40, 1<<20, time.Second), Clock: clock}
+	b.Run("keys=1", func(b *testing.B) { benchChoke(b, config, keys(1)) })
+	b.Run("keys=100000", func(b *testing.B) { benchChoke(b, config, keys(100_000)) })
 }
 
 // One operation is a brand-new key, asked by one of as many callers as there are

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"hash/maphash"
+	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -310,4 +311,41 @@ func TestBusyWriterSettlesAndEnds(t *testing.T) {
 	assert.Positive(t, settledAt)
 	assert.LessOrEqual(t, settledAt, commandsPerSettle)
 	assert.LessOrEqual(t, commands, 6*commandsPerSettle)
+}
+
+// A clock that moves in ticks: what passes in a window of t is at most what the limit
+// allows in t and a tick, and that is what one tick costs; what is refused passes a tick
+// after RetryAfter at the latest.
+func TestCoarseClockCostsATick(t *testing.T) {
+	const tick, capacity, every = 10 * time.Millisecond, 5, time.Millisecond
+	exact := newHandClock()
+	e := open[string](t, Config{Policy: funnel(capacity, 1, every), Clock: func() policy.Instant {
+		now := exact.Now()
+		return now - now%policy.Instant(tick)
+	}})
+	random := rand.New(rand.NewPCG(1, 2))
+	var passed []time.Duration // when
+	at, worst := time.Duration(0), 0
+	for range 20_000 {
+		d := e.Take("key", 1)
+		if d.Allowed {
+			passed = append(passed, at)
+		} else if random.IntN(10) == 0 {
+			exact.Advance(d.RetryAfter + tick)
+			at += d.RetryAfter + tick
+			require.True(t, e.Choke("key"), "a tick after RetryAfter")
+			passed = append(passed, at)
+		}
+		step := time.Duration(random.Int64N(int64(every)))
+		exact.Advance(step)
+		at += step
+	}
+	for first := range passed {
+		for n := 2; n <= 4*capacity && first+n <= len(passed); n++ {
+			window := passed[first+n-1] - passed[first]
+			require.LessOrEqual(t, n, capacity+int((window+tick)/every), "in %v", window)
+			worst = max(worst, n-capacity-int(window/every))
+		}
+	}
+	require.Positive(t, worst, "an exact clock would not let that pass")
 }
