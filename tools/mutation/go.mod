@@ -1,0 +1,3 @@
+module github.com/ral-limiter/ral/tools/mutation
+
+go 1.25.0

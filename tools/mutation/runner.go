@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// runner runs tests in the repository at root, with its own files in folder.
+type runner struct {
+	root, folder string
+	limit        time.Duration
+}
+
+// result is what became of one mutant.
+type result struct {
+	mutation
+	killer string // the test that noticed; "" if none did
+	took   time.Duration
+	why    string // what is wrong if none did
+}
+
+func (r result) String() string {
+	if r.killer == "" {
+		return fmt.Sprintf("SURVIVES  %s (%s): %s", r.name, r.file, r.why)
+	}
+	return fmt.Sprintf("noticed   %s: %s, %.1fs", r.name, r.killer, r.took.Seconds())
+}
+
+// sound runs all tests that are named, without any mutant.
+func (r runner) sound(ctx context.Context, chosen []mutation) error {
+	patterns := map[string][]string{}
+	for _, m := range chosen {
+		if !slices.Contains(patterns[m.where()], m.tests) {
+			patterns[m.where()] = append(patterns[m.where()], m.tests)
+		}
+	}
+	for pkg, tests := range patterns {
+		ran, failed, out, err := r.test(ctx, pkg, strings.Join(tests, "|"), "")
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s without any mutant: %w\n%s", pkg, err, out)
+		case ran == 0:
+			return fmt.Errorf("%s has no test %s", pkg, strings.Join(tests, "|"))
+		case failed != "":
+			return fmt.Errorf("%s: %s fails without any mutant\n%s", pkg, failed, out)
+		}
+	}
+	return nil
+}
+
+// try runs the tests of one mutant.
+func (r runner) try(ctx context.Context, number int, m mutation) result {
+	begin := time.Now()
+	overlay, err := r.overlay(number, m)
+	if err != nil {
+		return result{mutation: m, why: err.Error()}
+	}
+	ran, failed, out, err := r.test(ctx, m.where(), m.tests, overlay)
+	took := time.Since(begin)
+	switch {
+	case err != nil:
+		return result{mutation: m, why: err.Error() + "\n" + out}
+	case ran == 0:
+		return result{mutation: m, why: "no test has run\n" + out}
+	case failed == "":
+		return result{mutation: m, why: fmt.Sprintf("%d tests passed", ran)}
+	}
+	return result{mutation: m, killer: failed, took: took}
+}
+
+// overlay writes the mutant, and the file that has the go command read it.
+func (r runner) overlay(number int, m mutation) (name string, err error) {
+	mutant, err := m.apply(r.root)
+	if err != nil {
+		return "", err
+	}
+	instead := filepath.Join(r.folder, fmt.Sprintf("%d.go", number))
+	if err := os.WriteFile(instead, []byte(mutant), 0o600); err != nil {
+		return "", err
+	}
+	content, err := json.Marshal(map[string]any{
+		"Replace": map[string]string{filepath.Join(r.root, filepath.FromSlash(m.file)): instead},
+	})
+	if err != nil {
+		return "", err
+	}
+	name = filepath.Join(r.folder, fmt.Sprintf("%d.json", number))
+	return name, os.WriteFile(name, content, 0o600)
+}
+
+// test runs tests until one fails, and tells how many began and which failed. A
+// process that dies, or takes too long, is a failure of the test that was at work. The
+// error is for what is no answer, such as code that does not compile.
+func (r runner) test(ctx context.Context, pkg, tests, overlay string) (ran int, failed, out string, err error) {
+	// The go command kills tests that take longer than -timeout; should it hang
+	// itself, the context ends it.
+	ctx, stop := context.WithTimeout(ctx, r.limit+5*time.Minute)
+	defer stop()
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", r.limit.String(), "-run", tests}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
+	cmd.Dir = r.root
+	cmd.WaitDelay = time.Second
+	output, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		return 0, "", string(output), fmt.Errorf("go test: %w", errors.Join(err, ctx.Err()))
+	}
+	var text strings.Builder
+	var atWork []string
+	for line := range bytes.Lines(output) {
+		var event struct{ Action, Test, Output string }
+		if json.Unmarshal(line, &event) != nil {
+			text.Write(line)
+			continue
+		}
+		text.WriteString(event.Output)
+		switch {
+		case event.Test == "" || strings.Contains(event.Test, "/"):
+		case event.Action == "run":
+			ran++
+			atWork = append(atWork, event.Test)
+		case event.Action == "fail":
+			if failed == "" {
+				failed = event.Test
+			}
+			fallthrough
+		case event.Action == "pass" || event.Action == "skip":
+			atWork = slices.DeleteFunc(atWork, func(t string) bool { return t == event.Test })
+		}
+	}
+	out = text.String()
+	out = out[max(0, len(out)-4096):] // where it says what was wrong
+	switch {
+	case exit == nil && failed == "":
+		return ran, "", out, nil
+	case failed == "" && len(atWork) > 0:
+		failed = atWork[len(atWork)-1]
+	case failed == "":
+		return ran, "", out, errors.New("the tests could not be run")
+	}
+	return ran, failed, out, nil
+}
