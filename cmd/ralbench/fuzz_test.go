@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// FuzzFlags reads any command line: it is refused with an error that says why, or the
+// settings are within what the flags accept.
+func FuzzFlags(f *testing.F) {
+	for _, line := range []string{
+		"", "-h", "-full -html x", "-duration 2s -rounds 7 -cpu 1,3 -scale 0.5 -workloads zipf,hot-pass", "-json -budget 0",
+		"-peers all", "-peers none -cpu 0", "old.json -compare", "-scale NaN", "-duration 1e9h", "-cpu 1,1", "-rounds -1", "--", "a b", "-json= x",
+	} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		s, err := parse(strings.Split(line, " "))
+		if err != nil {
+			if text := err.Error(); text == "" || errors.Is(err, flag.ErrHelp) != strings.Contains(text, "help requested") {
+				t.Errorf("%q: %v", line, err)
+			}
+			return
+		}
+		switch {
+		case s.duration < minDuration || s.duration > maxDuration, s.rounds < 1 || s.rounds > maxRounds,
+			!(s.scale >= minScale && s.scale <= maxScale), s.budget < 0 || s.budget > maxBudget,
+			len(s.cpus) == 0, len(s.workloads) == 0, len(s.contenders) == 0:
+			t.Errorf("%q: %+v", line, s)
+		}
+		for _, cpu := range s.cpus {
+			if cpu < 1 || cpu > maxCPU {
+				t.Errorf("%q: %d processors", line, cpu)
+			}
+		}
+		_ = s.record()
+	})
+}
+
+// FuzzDocument reads any file as that of an earlier run: it is refused with an error, or
+// can be shown, drawn and compared, and read again as it is written.
+func FuzzDocument(f *testing.F) {
+	for _, name := range []string{"report.json", "old.json"} {
+		content, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(content)
+	}
+	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a"}]}`))
+	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a","results":[{"contender":"b","rounds":[{}]}]}]}`))
+	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a"}]}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if len(content) > 1<<16 {
+			return
+		}
+		d, err := decode(bytes.NewReader(content))
+		if err != nil {
+			if len(err.Error()) < 20 {
+				t.Error(err)
+			}
+			return
+		}
+		begin := time.Now()
+		c := compare("earlier", d, d)
+		var written bytes.Buffer
+		for what, err := range map[string]error{
+			"table":      d.writeTable(io.Discard),
+			"comparison": c.write(io.Discard),
+			"page":       writeHTML(io.Discard, d, &c),
+			"file":       d.writeJSON(&written),
+		} {
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if again, err := decode(&written); err != nil || len(again.Workloads) != len(d.Workloads) {
+			t.Errorf("what was written cannot be read again: %v", err)
+		}
+		if took := time.Since(begin); took > time.Minute {
+			t.Errorf("that took %v", took)
+		}
+	})
+}
