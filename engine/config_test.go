@@ -31,6 +31,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 		{"WhenUnavailable", "ral: engine.Config: WhenUnavailable is 2, want Admit or Refuse", Config{Policy: good, WhenUnavailable: 2}},
 		{"QueueDepth", "ral: engine.Config: QueueDepth is -1, want 1 to 1048576, or 0 for 1024", Config{Policy: good, QueueDepth: -1}},
 		{"QueueDepth", "ral: engine.Config: QueueDepth is 1048577, want 1 to 1048576, or 0 for 1024", Config{Policy: good, QueueDepth: 1<<20 + 1}},
+		{"MaxWaiting", "ral: engine.Config: MaxWaiting is -1, want 1 or more, or 0 for 1024", Config{Policy: good, MaxWaiting: -1}},
 		{"Restarts", "ral: engine.Config: Restarts is -1, want 1 or more, or 0 for 20", Config{Policy: good, Restarts: -1}},
 		{"RestartPeriod", "ral: engine.Config: RestartPeriod is -1ns, want a positive duration, or 0 for 10s", Config{Policy: good, RestartPeriod: -1}},
 	} {
@@ -63,4 +64,18 @@ func TestExtremeConfigurationWorks(t *testing.T) {
 		assert.Equal(t, 1, small.Len())
 	}
 	assert.EqualValues(t, 99, small.Stats().Forgiven)
+}
+
+// What is left zero takes the default that its comment and its error tell.
+func TestZeroTakesTheDefault(t *testing.T) {
+	c := Config{}.withDefaults()
+	assert.Equal(t, Config{
+		Idle: 5 * time.Minute, MaxKeys: 1 << 20, WhenFull: EvictLeastDebt, OpenTimeout: 10 * time.Millisecond,
+		WhenUnavailable: Admit, QueueDepth: 1024, MaxWaiting: 1024, Restarts: 20, RestartPeriod: 10 * time.Second,
+	}, c)
+	own := Config{
+		Idle: 1, MaxKeys: 2, WhenFull: AdmitNew, OpenTimeout: 3, WhenUnavailable: Refuse,
+		QueueDepth: 4, MaxWaiting: 5, Restarts: 6, RestartPeriod: 7,
+	}
+	assert.Equal(t, own, own.withDefaults(), "what is given stays")
 }

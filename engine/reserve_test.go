@@ -536,3 +536,16 @@ func TestGivingBackGoesOnAfterAPanic(t *testing.T) {
 	require.EqualValues(t, 4, e.Refund("key", 1).Remaining)
 	require.True(t, e.Reset("key"))
 }
+
+// A reservation that was refused took nothing, so that cancelling it gives nothing
+// back, whoever takes in between.
+func TestCancelOfARefusedReservation(t *testing.T) {
+	e := open[string](t, Config{Policy: funnel(5, 1, time.Hour)})
+	require.True(t, e.Take("key", 3).Allowed)
+	settled(t, e)
+	refused := e.Reserve("key", 3, 0)
+	require.False(t, refused.Allowed)
+	require.True(t, e.Take("key", 1).Allowed)
+	refused.Cancel()
+	assert.EqualValues(t, 1, e.Peek("key").Remaining)
+}

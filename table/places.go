@@ -7,7 +7,11 @@ import "sync/atomic"
 // same key. So two counts are kept, in one word that is read at once: the places
 // taken, and how many of these it is not certain of yet. Only when there are none
 // of the latter is a table that looks full known to be full.
-type places struct{ word atomic.Int64 }
+type places struct {
+	word atomic.Int64
+	// step, if set by a test, is called between reading the count and changing it.
+	step func()
+}
 
 // The count of uncertain places is above that of all. 2^44 places and half a
 // million callers at a time are more than there can be.
@@ -24,6 +28,9 @@ func (p *places) take(most int64) Status {
 		n := p.word.Load()
 		switch {
 		case n&certain < most:
+			if p.step != nil {
+				p.step()
+			}
 			if p.word.CompareAndSwap(n, n+1+uncertain) {
 				return Landed
 			}

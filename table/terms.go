@@ -192,7 +192,8 @@ func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
 	}
 }
 
-// renew leaves an entry's word under the present terms.
+// renew leaves an entry's word under the present terms, also one that was tentative: it
+// has had its second look.
 func (t *Table[K]) renew(e *Entry[K]) {
 	for {
 		word := e.word.Load()

@@ -426,4 +426,15 @@ func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
 	state, alive := terms.State(full)
 	require.True(t, alive)
 	require.Equal(t, 1+10*second, flat.FreshAt(state), "as full as a key of the new limit can be, from then on")
+
+	// The instant is that for which the change was asked.
+	const asked = 50 * second
+	r := newRig[string](t, Options{Policy: deep})
+	e := r.open("a")
+	require.True(t, e.Advance(e.Word(), full))
+	require.Equal(t, ChangeMade, r.change(flat, asked))
+	word, now := r.View().Read(e)
+	state, alive = now.State(word)
+	require.True(t, alive)
+	require.Equal(t, asked+10*second, flat.FreshAt(state))
 }

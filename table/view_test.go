@@ -165,39 +165,107 @@ func TestOpenIsFull(t *testing.T) {
 	require.Equal(t, Landed, status)
 }
 
+// While somebody has taken the last place and not pushed yet, he may give it back: the
+// table is not full for certain.
+func TestOpenIsBusyWhileAPlaceIsUncertain(t *testing.T) {
+	r := newRig[string](t, Options{MaxKeys: 2})
+	r.add("a", 1)
+	asked := false
+	r.step = func(point string) {
+		if point == "open: place taken" {
+			r.step = nil
+			e, status := r.View().Open(r.hash("c"), "c")
+			require.Nil(t, e)
+			require.Equal(t, Busy, status)
+			asked = true
+		}
+	}
+	r.open("b")
+	require.True(t, asked)
+	_, status := r.View().Open(r.hash("c"), "c")
+	require.Equal(t, Full, status, "now it is")
+}
+
 func TestSeedGivesTheHash(t *testing.T) {
 	r := newRig[string](t, Options{})
 	require.Equal(t, r.seed, r.View().Seed())
 }
 
+// An entry that died in its slot leaves the caller with a table that is full: he has
+// nothing to send a command for, but the writer comes by, as those who land behind the
+// dead one rely on it.
+func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
+	r := newRig[string](t, Options{MaxKeys: 2})
+	r.hasher = func(key string) uint64 { return uint64(len(key)) & 1 } // "a" has a slot, the others another
+	looks := 0
+	r.step = func(point string) {
+		step := r.step
+		r.step = nil
+		if point == "open: not in the map" {
+			looks++
+		}
+		switch {
+		case point == "open: not in the map" && looks == 1:
+			r.add("a", 1) // the key comes, and is filed
+		case point == "confirm: dead":
+			require.Equal(t, 1, r.sweep(3*hour)) // and leaves
+		case point == "open: not in the map" && looks == 2:
+			r.add("bb", 3*hour)
+			r.add("dd", 3*hour)
+		}
+		r.step = step
+	}
+	e, status := r.View().Open(r.hash("a"), "a")
+	require.Nil(t, e)
+	require.Equal(t, Full, status)
+	r.step = nil
+	require.NotNil(t, r.nursery[1].Load(), "the dead one is in the slot")
+	require.True(t, r.Unsettled())
+	r.settle(3 * hour)
+	require.Nil(t, r.nursery[1].Load())
+}
+
+// Somebody else takes the last place after this one has seen that it is free.
+func TestLastPlaceGoesToOne(t *testing.T) {
+	var p places
+	p.step = func() {
+		p.step = nil
+		require.Equal(t, Landed, p.take(1))
+		p.keep()
+	}
+	require.Equal(t, Full, p.take(1))
+	require.EqualValues(t, 1, p.taken())
+}
+
 // Many take and give back places of an almost full table at once, and nobody
 // sees more entries than there may be.
 func TestPlacesNeverOvershoot(t *testing.T) {
-	const most = 3
-	r := newRig[int](t, Options{MaxKeys: most})
-	var held, refused atomic.Int64
-	var group sync.WaitGroup
-	for range 8 {
-		group.Go(func() {
-			for range 20_000 {
-				if r.places.take(most) == Landed {
-					if n := held.Add(1); n > most {
-						t.Errorf("%d places given at once", n)
+	for _, most := range []int64{1, 3} { // the fewer, the more meet at the last one
+		r := newRig[int](t, Options{MaxKeys: int(most)})
+		var held, refused atomic.Int64
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				for range 20_000 {
+					if r.places.take(most) == Landed {
+						if n := held.Add(1); n > most {
+							t.Errorf("%d places given at once", n)
+						}
+						if n := r.View().Len(); n > int(most) {
+							t.Errorf("%d entries", n)
+						}
+						held.Add(-1)
+						r.places.giveBack()
+					} else {
+						refused.Add(1)
+						runtime.Gosched()
 					}
-					if n := r.View().Len(); n > most {
-						t.Errorf("%d entries", n)
-					}
-					held.Add(-1)
-					r.places.giveBack()
-				} else {
-					refused.Add(1)
-					runtime.Gosched()
 				}
-			}
-		})
+			})
+		}
+		group.Wait()
+		require.Zero(t, r.View().Len())
 	}
-	group.Wait()
-	require.Zero(t, r.View().Len())
 }
 
 func TestExtremesOfMaxKeys(t *testing.T) {

@@ -45,11 +45,8 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 	t.between("file: in the slot")
 	// Still tentative: its caller may be anywhere. He will find the word changed
 	// under him, and go on from there.
-	if t.confirm(hash, e) {
-		t.between("file: confirmed")
-		e.word.CompareAndSwap(tentative, t.terms.Load().Mark)
-	}
-	t.between("file: landed")
+	t.confirm(hash, e)
+	t.between("file: confirmed")
 	t.renew(e)
 	if word := e.word.Load(); word != tombstone {
 		t.between("file: judged")

@@ -52,12 +52,12 @@ var ofCell = []mutation{
 		tests: "TestTakeWith|TestPolicyFor",
 	},
 	{
-		name: "refused calls write nothing", without: "a refused call shortens what has drained, or opens a key",
+		name: "a refused call has taken nothing", without: "cancelling a refused reservation gives back what others took",
 		file:  "cell/ask.go",
 		old:   "		case !d.Allowed || a.refund && next == state:\n			return c.count(a, d), taken[K]{}, true\n",
 		new:   "		case a.refund && next == state:\n			return c.count(a, d), taken[K]{}, true\n",
 		pkg:   "engine",
-		tests: "TestClientAtTwiceTheRate|TestHotKeyIsExact|TestReserve",
+		tests: "TestCancelOfARefusedReservation",
 	},
 	{
 		name: "Undo before the swap", without: "a Cancel gives back units that a Refund has given back already",

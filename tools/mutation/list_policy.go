@@ -78,13 +78,13 @@ var ofPolicy = []mutation{
 		file:  "policy/pace.go",
 		old:   "	if at > uint64(end)<<tickBits {\n		return Never\n	}\n",
 		new:   "	_ = end\n",
-		tests: "TestFunnelAtTheEndOfTime|TestFunnelExtremes",
+		tests: "TestFunnelRandomly|TestPacedAtTheEndOfTime|TestQueueRandomly",
 	},
 	{
-		name: "no more is given back than is owed", without: "a refund fills a key above full",
+		name: "no more is given back than is owed", without: "a large refund wraps, and locks the key out",
 		file:  "policy/pace.go",
 		old:   "	return word - timesUp(n, p.interval, word-t)",
-		new:   "	return word - timesUp(n, p.interval, word)",
+		new:   "	return word - uint64(n)*p.interval",
 		tests: "TestFunnelRefund",
 	},
 	// funnel.go

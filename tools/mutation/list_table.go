@@ -148,18 +148,11 @@ var ofTable = []mutation{
 		tests: "TestSchedules/a_key_is_looked_for|TestSchedules/two_callers_open_a_key$",
 	},
 	{
-		name: "filing helps the tentative", without: "what the writer files stays in limbo until its caller goes on",
-		file:  "table/writer.go",
-		old:   "e.word.CompareAndSwap(tentative, t.terms.Load().Mark)",
-		new:   "_ = e",
-		tests: "TestSettleHelpsTheTentative",
-	},
-	{
-		name: "filing renews the word", without: "a word of the policy before last is read as one of the present",
+		name: "filing renews the word", without: "what the writer files stays in limbo, or means what it meant to the policy before",
 		file:  "table/writer.go",
 		old:   "	t.renew(e)\n	if word := e.word.Load(); word != tombstone {",
 		new:   "	if word := e.word.Load(); word != tombstone {",
-		tests: "TestChange|TestSchedules/the_policy_changes_while_two_open",
+		tests: "TestSettleHelpsTheTentative",
 	},
 	{
 		name: "the untaken are not due at once", without: "a key is evicted before its first take, again and again",
@@ -253,7 +246,7 @@ var ofTable = []mutation{
 		file:  "table/view.go",
 		old:   "	t.stray.Store(true) // for the writer to take it out of its slot",
 		new:   "",
-		tests: "TestOpen|TestSchedules/the_table_is_full|TestSchedules/a_table_of_one|TestSchedules/a_key_is_filed_and_evicted",
+		tests: "TestDeadEntryOfATurnedAwayCallerIsTakenOut",
 	},
 	{
 		name: "a pushed place is uncertain", without: "a full table turns a key away that is in it",
@@ -303,14 +296,14 @@ var ofTable = []mutation{
 		file:  "table/places.go",
 		old:   "			if p.word.CompareAndSwap(n, n+1+uncertain) {\n				return Landed\n			}",
 		new:   "			p.word.Add(1 + uncertain)\n			return Landed",
-		tests: "TestPlacesNeverOvershoot",
+		tests: "TestLastPlaceGoesToOne",
 	},
 	{
 		name: "uncertain places", without: "a key is refused for a place that is about to come free",
 		file:  "table/places.go",
 		old:   "case n < uncertain:",
 		new:   "case n >= 0:",
-		tests: "TestSchedules/a_table_of_one|TestPlaces",
+		tests: "TestOpenIsBusyWhileAPlaceIsUncertain",
 	},
 	{
 		name: "full for certain", without: "a key is given up for room that is there",
@@ -541,6 +534,6 @@ var ofTable = []mutation{
 		old:   "	return e.word.CompareAndSwap(old, next)",
 		new:   "	_ = old\n	e.word.Store(next)\n	return true",
 		pkg:   "engine",
-		tests: "TestHotKeyIsExactUnderContention",
+		tests: "TestWhoIsOvertakenDecidesAgain",
 	},
 }
