@@ -329,3 +329,22 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 		}
 	}
 }
+
+// The command that asks for room dies with two writers, and is dropped: the caller,
+// who waits for it, asks again.
+func TestRoomIsAskedForAgainWhenTheCommandIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaults(false)
+		e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: 1, fault: f.at})
+		require.True(t, e.Choke("a"))
+		synctest.Wait()
+		f.arm("room: begin", 2)
+		assert.True(t, e.Choke("b"))
+		assert.False(t, e.Choke("b"))
+		synctest.Wait()
+		s := e.Stats()
+		assert.EqualValues(t, 1, s.Dropped)
+		assert.Zero(t, s.Unavailable, "it was recorded")
+		assert.EqualValues(t, 1, s.Forgiven)
+	})
+}

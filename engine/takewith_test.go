@@ -214,3 +214,19 @@ func TestRefundWith(t *testing.T) {
 	assert.False(t, e.RefundWith(other, "key", 10).Allowed)
 	assert.Equal(t, 10*time.Second, e.Peek("key").ResetAfter)
 }
+
+// A reservation under a limit that was chosen for its key is undone while it is the
+// last; if others took since, under whichever limit, nothing is given back.
+func TestCancelUnderAChosenLimit(t *testing.T) {
+	e := openFor(t, Config{Policy: funnel(5, 1, time.Hour), Clock: newHandClock().Now}, func(string) policy.Policy {
+		return funnel(9, 3, time.Hour)
+	})
+	last := e.Reserve("key", 3, 0)
+	last.Cancel()
+	assert.EqualValues(t, 9, e.Peek("key").Remaining)
+
+	before := e.Reserve("key", 3, 0)
+	require.True(t, e.Choke("key"))
+	before.Cancel()
+	assert.EqualValues(t, 5, e.Peek("key").Remaining)
+}

@@ -139,7 +139,7 @@ var ofCell = []mutation{
 		old:   "case wait.rounds%roomRounds == 0 || wait.rounds > yields:",
 		new:   "case wait.rounds == 0:",
 		pkg:   "engine",
-		tests: "TestRoomIsMadeWhileTheCallerYields",
+		tests: "TestRoomIsAskedForAgainWhenTheCommandIsLost",
 	},
 	// reserve.go, refund.go
 	{
@@ -183,12 +183,12 @@ var ofCell = []mutation{
 		tests: "TestReserveAndCancel",
 	},
 	{
-		name: "Cancel under another limit gives nothing back in a row", without: "units of one limit are given back as another's",
+		name: "Cancel under a chosen limit, not the last, gives nothing back", without: "units of one limit are given back as another's",
 		file:  "cell/reserve.go",
 		old:   "	if r.with != nil {\n		return word",
 		new:   "	if r.with != nil && r.n < 0 {\n		return word",
 		pkg:   "engine",
-		tests: "TestPolicyFor",
+		tests: "TestCancelUnderAChosenLimit",
 	},
 	{
 		name: "Reset is told to those who took", without: "a Cancel puts a word from before the Reset back",
