@@ -1038,3 +1038,25 @@ func TestWaitForManyKeys(t *testing.T) {
 
 // sweep is a command to die of, and otherwise harmless.
 func sweep[K comparable]() table.Command[K] { return table.SweepCommand[K](1, 0, nil) }
+
+// Those who stand in line and have not taken yet come first, so that a deadline which
+// they leave no time for is an error at once.
+func TestDeadlineCountsThoseInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(1, 1, time.Second)})
+		require.True(t, e.Choke("key"))
+		errs := make(chan error, 2)
+		for range 2 {
+			go func() { errs <- e.Wait(t.Context(), "key", 1) }()
+			synctest.Wait()
+		}
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second-1)
+		defer cancel()
+		require.ErrorIs(t, e.Wait(ctx, "key", 1), cell.ErrDeadline)
+		require.Equal(t, begin, time.Now())
+		require.NoError(t, <-errs)
+		require.NoError(t, <-errs)
+		require.Equal(t, 2*time.Second, time.Since(begin))
+	})
+}

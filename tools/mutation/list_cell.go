@@ -193,18 +193,18 @@ var ofCell = []mutation{
 	{
 		name: "Reset is told to those who took", without: "a Cancel puts a word from before the Reset back",
 		file:  "cell/refund.go",
-		old:   "			e.Undo(everything)\n			done := ",
-		new:   "			done := ",
+		old:   "			e.Undo(everything) // before",
+		new:   "			// before",
 		pkg:   "engine",
-		tests: "TestCancelAfterResetGivesNothingBack|TestReset",
+		tests: "TestCancelBesideReset",
 	},
 	{
 		name: "Reset is told once more", without: "who took and gave back in between gives back twice",
 		file:  "cell/refund.go",
-		old:   "				// Once more, for who took and gave back in between.\n				e.Undo(everything)\n",
-		new:   "",
+		old:   "				e.Undo(everything) // and",
+		new:   "				// and",
 		pkg:   "engine",
-		tests: "TestCancelAfterResetGivesNothingBack|TestReset",
+		tests: "TestCancelBesideReset",
 	},
 	// claims.go, each.go
 	{
@@ -310,7 +310,7 @@ var ofCell = []mutation{
 		old:   "		state, _ = (&ask{n: before.n, patience: forever, with: before.with}).judge(terms, state, now)\n",
 		new:   "		_ = before\n",
 		pkg:   "engine",
-		tests: "TestWaitErrors",
+		tests: "TestDeadlineCountsThoseInLine",
 	},
 	{
 		name: "Close ends waiting", without: "calls of Wait outlive the engine",
