@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -68,6 +69,53 @@ func TestWhoIsOvertakenDecidesAgain(t *testing.T) {
 	}
 }
 
+// held is a limit under which a Cancel is held up, once, after it has been decided.
+type held struct {
+	policy.Policy
+	meanwhile func()
+}
+
+func (h *held) Refund(word uint64, now policy.Instant, n int64) uint64 {
+	return h.Policy.(policy.Refunder).Refund(word, now, n)
+}
+
+func (h *held) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
+	next := h.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
+	if f := h.meanwhile; f != nil {
+		h.meanwhile = nil
+		f()
+	}
+	return next
+}
+
+// A Cancel is held up between deciding and swapping. Who resets the key waits for it;
+// otherwise others could take as much as was reset, and the Cancel, which finds the
+// word as it was, would give back their units.
+func TestResetWaitsForACancel(t *testing.T) {
+	limit := &held{Policy: funnel(5, 1, time.Hour)}
+	e := open[string](t, Config{Policy: limit, Clock: newHandClock().Now})
+	first := e.Reserve("key", 2, 0)
+	require.True(t, e.Choke("key"))
+	settled(t, e)
+	var took bool
+	done := make(chan struct{})
+	limit.meanwhile = func() {
+		go func() {
+			defer close(done)
+			e.Reset("key")
+			took = e.Take("key", 3).Allowed
+		}()
+		select {
+		case <-done:
+		case <-time.After(50 * time.Millisecond): // as it should be
+		}
+	}
+	first.Cancel()
+	<-done
+	assert.True(t, took)
+	assert.EqualValues(t, 2, e.Peek("key").Remaining)
+}
+
 // watched is a limit that tells when FreshAt is asked, once.
 type watched struct {
 	policy.Policy
@@ -89,44 +137,23 @@ func (w *watched) Cancel(word, taken uint64, at, now policy.Instant, n, undone i
 	return w.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
 }
 
-// Whoever took before a Reset, and cancels while it is under way or after it, gives
-// nothing back: others have taken since what was given back to all.
-func TestCancelBesideReset(t *testing.T) {
+// Whoever took while a Reset was under way, before its swap, gives nothing back
+// afterwards: it was given back to all, and others have taken since.
+func TestCancelOfWhatWasTakenDuringReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := &watched{Policy: funnel(5, 1, time.Hour)}
-		var atClock atomic.Pointer[func()]
-		e := open[string](t, Config{Policy: limit, Clock: func() policy.Instant {
-			if f := atClock.Swap(nil); f != nil {
-				(*f)()
-			}
-			return 1
-		}})
-
-		// The word has been swapped, and the Reset is not over.
-		before := e.Reserve("a", 2, 0)
-		require.True(t, before.Allowed)
+		e := open[string](t, Config{Policy: limit, Clock: newHandClock().Now})
+		require.True(t, e.Choke("key"))
 		synctest.Wait()
-		meanwhile := func() {
-			require.True(t, e.Take("a", 2).Allowed)
-			before.Cancel()
-		}
-		asked := func() { atClock.Store(&meanwhile) }
-		limit.asked.Store(&asked)
-		require.True(t, e.Reset("a"))
-		assert.Nil(t, atClock.Load())
-		assert.EqualValues(t, 3, e.Peek("a").Remaining, "those of who came after")
-
-		// The word has not been swapped, and is as it was when it is.
-		require.True(t, e.Choke("b"))
-		synctest.Wait()
-		asked = func() {
-			before = e.Reserve("b", 2, 0)
-			e.Refund("b", 2)
+		var during cell.Reservation[string]
+		asked := func() { // the word changes, and is as it was when it is swapped
+			during = e.Reserve("key", 2, 0)
+			e.Refund("key", 2)
 		}
 		limit.asked.Store(&asked)
-		require.True(t, e.Reset("b"))
-		require.True(t, e.Take("b", 3).Allowed)
-		before.Cancel()
-		assert.EqualValues(t, 2, e.Peek("b").Remaining, "those of who came after")
+		require.True(t, e.Reset("key"))
+		require.True(t, e.Take("key", 3).Allowed)
+		during.Cancel()
+		assert.EqualValues(t, 2, e.Peek("key").Remaining, "those of who came after")
 	})
 }

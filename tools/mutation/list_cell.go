@@ -191,20 +191,41 @@ var ofCell = []mutation{
 		tests: "TestCancelUnderAChosenLimit",
 	},
 	{
-		name: "Reset is told to those who took", without: "a Cancel puts a word from before the Reset back",
-		file:  "cell/refund.go",
-		old:   "			e.Undo(everything) // before",
-		new:   "			// before",
+		name: "Reset is told after the swap", without: "who took before it gives back what others took after it",
+		file: "cell/refund.go",
+		old: `			done := e.Advance(word, terms.Mark)
+			runtime.KeepAlive(terms)
+			if done {
+				// After the swap, so that it is told to all who took before it. Nobody
+				// cancels in between.
+				e.Undo(everything)
+				return used
+			}`,
+		new: `			e.Undo(everything)
+			_ = terms.Policy.FreshAt(state)
+			done := e.Advance(word, terms.Mark)
+			runtime.KeepAlive(terms)
+			if done {
+				return used
+			}`,
 		pkg:   "engine",
-		tests: "TestCancelBesideReset",
+		tests: "TestCancelOfWhatWasTakenDuringReset",
 	},
 	{
-		name: "Reset is told once more", without: "who took and gave back in between gives back twice",
+		name: "Reset is told at all", without: "a Cancel gives back what Reset gave back",
 		file:  "cell/refund.go",
-		old:   "				e.Undo(everything) // and",
-		new:   "				// and",
+		old:   "				e.Undo(everything)\n",
+		new:   "",
 		pkg:   "engine",
-		tests: "TestCancelBesideReset",
+		tests: "TestCancelAfterResetGivesNothingBack|TestCancelOfWhatWasTakenDuringReset|TestReset$",
+	},
+	{
+		name: "Reset waits for a Cancel", without: "a Cancel that is held up gives back what others took after the Reset",
+		file:  "cell/refund.go",
+		old:   "	alone.Lock()\n	defer alone.Unlock()\n",
+		new:   "	_ = alone\n",
+		pkg:   "engine",
+		tests: "TestResetWaitsForACancel",
 	},
 	// claims.go, each.go
 	{
