@@ -193,7 +193,8 @@ var ofCell = []mutation{
 	{
 		name: "Reset is told after the swap", without: "who took before it gives back what others took after it",
 		file: "cell/refund.go",
-		old: `			done := e.Advance(word, terms.Mark)
+		old: `			used := terms.Policy.FreshAt(state) > c.now()
+			done := e.Advance(word, terms.Mark)
 			runtime.KeepAlive(terms)
 			if done {
 				// After the swap, so that it is told to all who took before it. Nobody
@@ -202,7 +203,7 @@ var ofCell = []mutation{
 				return used
 			}`,
 		new: `			e.Undo(everything)
-			_ = terms.Policy.FreshAt(state)
+			used := terms.Policy.FreshAt(state) > c.now()
 			done := e.Advance(word, terms.Mark)
 			runtime.KeepAlive(terms)
 			if done {
