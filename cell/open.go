@@ -22,7 +22,7 @@ func (c *Cell[K]) takeUnfiled(
 	wait := waiter{seam: c.seam}
 	for {
 		next, d := a.judge(c.view.Terms(), 0, now)
-		records := d.Allowed && a.n != 0 && !(a.refund && next == 0)
+		records := d.Allowed && a.n != 0 && (!a.refund || next != 0)
 		closed := c.closed.Load()
 		// Most have something to record and can: they look and open in one.
 		if !records || closed || !recordable || !c.writing() {

@@ -1,5 +1,7 @@
 package main
 
+import "time"
+
 // The mechanisms of package cmdqueue: bounded, nothing lost.
 var ofQueue = []mutation{
 	{
@@ -110,6 +112,7 @@ var ofSupervisor = []mutation{
 		old:   "	over := r.window.full(now) || r.faults > maxFaults",
 		new:   "	over := r.window.full(now)",
 		tests: "TestOwnFault|TestPointAlwaysDies",
+		limit: 10 * time.Second,
 	},
 	{
 		name: "the supervisor survives itself", without: "a bug in its bookkeeping leaves its children unwatched",
@@ -131,6 +134,7 @@ var ofSupervisor = []mutation{
 		old:   "		if time.Now().Before(c.deadline) {\n			r.deadline = c.deadline\n			return false // its end, or the deadline, wakes us",
 		new:   "		if !c.life.over() {\n			r.deadline = c.deadline\n			return false // its end, or the deadline, wakes us",
 		tests: "TestLateChildIsAbandoned",
+		limit: 10 * time.Second,
 	},
 	{
 		name: "exclusive children are alone", without: "two writers own one table",

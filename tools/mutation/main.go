@@ -31,15 +31,15 @@ func main() {
 	limit := flag.Duration("limit", 2*time.Minute, "how long the tests of one mutant may take")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *root, *only, *jobs, *limit); err != nil {
+	if err := run(*root, *only, *jobs, *limit); err != nil {
 		fmt.Fprintln(os.Stderr, "mutation:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, root, only string, jobs int, limit time.Duration) error {
+func run(root, only string, jobs int, limit time.Duration) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	if jobs < 1 {
 		return fmt.Errorf("flag -jobs is %d, want 1 or more", jobs)
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A mutation takes one safety mechanism out.
@@ -21,6 +22,9 @@ type mutation struct {
 	// their package: that of the file, if it is empty.
 	tests string
 	pkg   string
+	// limit is how long they may take, if that is not the flag's: short for a mutant
+	// that makes them hang.
+	limit time.Duration
 }
 
 // all returns the list, in the order of its parts.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,7 +45,7 @@ func (r runner) sound(ctx context.Context, chosen []mutation) error {
 		}
 	}
 	for pkg, tests := range patterns {
-		ran, failed, out, err := r.test(ctx, pkg, strings.Join(tests, "|"), "")
+		ran, failed, out, err := r.test(ctx, pkg, strings.Join(tests, "|"), "", r.limit)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s without any mutant: %w\n%s", pkg, err, out)
@@ -64,7 +65,7 @@ func (r runner) try(ctx context.Context, number int, m mutation) result {
 	if err != nil {
 		return result{mutation: m, why: err.Error()}
 	}
-	ran, failed, out, err := r.test(ctx, m.where(), m.tests, overlay)
+	ran, failed, out, err := r.test(ctx, m.where(), m.tests, overlay, cmp.Or(m.limit, r.limit))
 	took := time.Since(begin)
 	switch {
 	case err != nil:
@@ -100,12 +101,12 @@ func (r runner) overlay(number int, m mutation) (name string, err error) {
 // test runs tests until one fails, and tells how many began and which failed. A
 // process that dies, or takes too long, is a failure of the test that was at work. The
 // error is for what is no answer, such as code that does not compile.
-func (r runner) test(ctx context.Context, pkg, tests, overlay string) (ran int, failed, out string, err error) {
+func (r runner) test(ctx context.Context, pkg, tests, overlay string, limit time.Duration) (ran int, failed, out string, err error) {
 	// The go command kills tests that take longer than -timeout; should it hang
 	// itself, the context ends it.
-	ctx, stop := context.WithTimeout(ctx, r.limit+5*time.Minute)
+	ctx, stop := context.WithTimeout(ctx, limit+5*time.Minute)
 	defer stop()
-	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", r.limit.String(), "-run", tests}
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String(), "-run", tests}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
