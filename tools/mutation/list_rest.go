@@ -247,7 +247,7 @@ var ofEngine = []mutation{
 		file:  "engine/writer.go",
 		old:   "	w.table.Recover()\n",
 		new:   "",
-		tests: "TestDeathAtEveryPoint",
+		tests: "TestDeathAtEveryPoint/panic_at_file:_in_the_map$",
 	},
 	{
 		name: "a busy writer settles", without: "a flood keeps strays from being filed for as long as it lasts",
