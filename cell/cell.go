@@ -50,7 +50,6 @@ type Cell[K comparable] struct {
 	unavailable atomic.Uint64
 	full        atomic.Uint64
 	lines       lines[K]
-	cancels     cancels
 
 	_     [stripeSize]byte
 	tally tally

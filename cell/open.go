@@ -47,13 +47,16 @@ func (c *Cell[K]) takeUnfiled(
 		e, status := c.view.Open(hash, key)
 		if status == table.Found || status == table.Landed || status == table.Behind {
 			// Before the take, so that a policy that panics leaves nothing behind.
-			switch {
-			case status == table.Behind:
-				runtime.Gosched()
-			case status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)):
+			behind := status == table.Behind
+			if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)) {
 				c.stray(e, now)
+				behind = true
 			}
-			if d, t, ok := c.takeFrom(e, now, a); ok {
+			d, t, ok := c.takeFrom(e, now, a)
+			if behind {
+				runtime.Gosched() // the writer is far behind: let it run
+			}
+			if ok {
 				return d, t
 			}
 			continue
@@ -75,18 +78,18 @@ func (c *Cell[K]) takeUnfiled(
 		if !wait.next(c.openTimeout) {
 			return c.unrecorded(a, d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable), taken[K]{}
 		}
+		now = max(now, c.now()) // it has waited, and what it takes begins now
 	}
 }
 
 // stray leaves an entry in the nursery because the queue was full. The writer
 // looks for strays when it has emptied the queue; should it have done so
-// already, the second try to send wakes it. It is far behind, so let it run.
+// already, the second try to send wakes it.
 func (c *Cell[K]) stray(e *table.Entry[K], now policy.Instant) {
 	c.view.Stray()
 	c.step("stray: told")
 	c.queue.TrySend(table.FileCommand(e, now))
 	c.step("stray: woken")
-	runtime.Gosched()
 }
 
 // unrecorded answers for a key that has no entry, and counts it in counter too.

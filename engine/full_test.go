@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
 
 	"github.com/ral-limiter/ral/cell"
 )
@@ -62,4 +65,23 @@ func TestOneNewKeyCostsOneOther(t *testing.T) {
 		require.EqualValues(t, 1, admitted.Load())
 		require.EqualValues(t, i+1, e.Stats().Forgiven)
 	}
+}
+
+// A call that waits for room in a full table takes when there is room, not when it
+// began: what it takes has not drained by as long as it waited.
+func TestTakeAfterWaitingForRoomBeginsThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := &watched{Policy: policy.Must(policy.AtMost(10, 5*time.Millisecond))}
+		e := open[int](t, Config{Policy: limit, MaxKeys: 1})
+		require.True(t, e.Choke(0))
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		slow := func() { time.Sleep(8 * time.Millisecond) }
+		limit.asked.Store(&slow)
+		begun := time.Now()
+		first := e.Take(1, 10)
+		require.True(t, first.Allowed)
+		require.GreaterOrEqual(t, time.Since(begun), 8*time.Millisecond, "it had to wait")
+		assert.False(t, e.Choke(1), "11 within 5 ms")
+	})
 }

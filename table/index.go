@@ -32,9 +32,11 @@ type index[K comparable] struct {
 	n      int
 }
 
-// A leaf holds the filings from low up to, but not including, high, where the next
-// one begins. If more than a leaf of them are of one instant, several leaves have
-// the same low, and all but the last of those the same high; serial is their order.
+// A leaf holds the filings from low up to, but not including, high: the next one begins
+// there or later, and what is in between belongs to this one, too, if it is looked up.
+// If more than a leaf of filings are of one instant, several leaves have the same low;
+// all but the last of these are full, or were, and have no range: their high is their
+// low. serial is their order.
 type leaf[K comparable] struct {
 	low, high policy.Instant
 	serial    int
@@ -125,12 +127,17 @@ func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
 	if l != nil {
 		return l
 	}
-	// It is earlier than all. The first leaf stays the first if it begins sooner.
+	// It is earlier than all. The first leaf stays the first if it begins sooner,
+	// which one without a range must not.
+	high := policy.Instant(math.MaxInt64)
 	if first, ok := x.leaves.Min(); ok {
-		first.low = fresh
-		return first
+		if first.low < first.high {
+			first.low = fresh
+			return first
+		}
+		high = first.low
 	}
-	l = &leaf[K]{low: fresh, high: math.MaxInt64, latest: fresh}
+	l = &leaf[K]{low: fresh, high: high, latest: fresh}
 	x.leaves.ReplaceOrInsert(l)
 	return l
 }
@@ -153,6 +160,10 @@ func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 		}
 		clear(l.filings[len(stay):])
 		l.filings = stay
+	}
+	if !ok {
+		// All of one instant, of which this leaf now has its share and no range.
+		l.low = fresh
 	}
 	if right.low == l.low {
 		right.serial = l.serial + 1

@@ -20,13 +20,14 @@ func whole(t *testing.T, x *index[int]) {
 		require.LessOrEqual(t, len(l.filings), leafSize)
 		require.LessOrEqual(t, cap(l.filings), leafSize, "no room to spare")
 		if before != nil {
-			require.Equal(t, before.high, l.low)
+			require.LessOrEqual(t, before.high, l.low)
+			require.LessOrEqual(t, slices.MaxFunc(before.filings, latestLast).fresh, slices.MinFunc(l.filings, latestLast).fresh)
 		}
 		if l.sorted {
 			require.True(t, slices.IsSortedFunc(l.filings, latestFirst))
 		}
 		for _, f := range l.filings {
-			if f.fresh < l.low || f.fresh > min(l.high, l.latest) {
+			if f.fresh < l.low || f.fresh > l.latest {
 				t.Fatalf("a filing of %d in the leaf from %d to %d, the latest %d", f.fresh, l.low, l.high, l.latest)
 			}
 		}
@@ -38,10 +39,68 @@ func whole(t *testing.T, x *index[int]) {
 		n, before = n+len(l.filings), l
 		return true
 	})
-	if before != nil {
-		require.Equal(t, policy.Instant(math.MaxInt64), before.high)
-	}
 	require.Equal(t, n, x.Len())
+}
+
+func latestLast(a, b filing[int]) int { return -latestFirst(a, b) }
+
+// Filings of few instants come and go, in many random ways: a leaf that holds those of
+// one instant alone, because the others have left, must not get in the way of another.
+func TestIndexOfFewInstants(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		x := newIndex[int]()
+		few, is := 1+random.Int64N(6), map[policy.Instant]int{}
+		for step := range 3000 {
+			if random.IntN(1+step/500%2*2) > 0 && x.Len() > 0 {
+				for range random.IntN(4) {
+					f, ok := x.Min()
+					if !ok {
+						break
+					}
+					for earlier, n := range is {
+						require.False(t, n > 0 && earlier < f.fresh, "seed %d, step %d", seed, step)
+					}
+					is[f.fresh]--
+					x.DeleteMin()
+				}
+			} else {
+				fresh := policy.Instant(random.Int64N(few))
+				is[fresh]++
+				x.Add(filing[int]{fresh, &Entry[int]{}})
+			}
+		}
+		there := map[policy.Instant]int{}
+		for f := range x.All() {
+			there[f.fresh]++
+		}
+		for fresh, n := range is {
+			require.Equal(t, n, there[fresh], "seed %d, instant %d", seed, fresh)
+		}
+		whole(t, x)
+	}
+}
+
+func TestIndexKeepsALeafWhoseRangeIsGone(t *testing.T) {
+	x := newIndex[int]()
+	add := func(fresh ...policy.Instant) {
+		for _, f := range fresh {
+			x.Add(filing[int]{f, &Entry[int]{}})
+		}
+	}
+	add(3)
+	for range leafSize - 1 {
+		add(5)
+	}
+	x.DeleteMin()
+	add(5, 5, 4, 4, 5, 3)
+	whole(t, x)
+	for _, want := range []policy.Instant{3, 4, 4, 5} {
+		f, _ := x.Min()
+		require.Equal(t, want, f.fresh)
+		x.DeleteMin()
+	}
+	require.Equal(t, leafSize+1, x.Len())
 }
 
 // Filings come in one order or another while the earliest leave: they leave in order,

@@ -15,7 +15,7 @@ type shard[K comparable] struct {
 	buckets []bucket[K]
 }
 
-// A bucket is a cache line: a word of tags and seven slots. An entry whose own
+// A bucket is as large as a cache line: a word of tags and seven slots. An entry whose own
 // bucket is full is put into the next one that is not.
 type bucket[K comparable] struct {
 	// tags has a byte for each slot, 0 if it is free and otherwise a part of the
@@ -183,7 +183,7 @@ func (t *Table[K]) insert(hash uint64, e *Entry[K]) bool {
 func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 	i, rest := t.shardOf(hash)
 	s := t.shards[i].Load()
-	if s == nil {
+	if s == nil || !s.has(s.place(hash, rest), e) {
 		return // cleared
 	}
 	s.drop(s.place(hash, rest), e)

@@ -392,3 +392,17 @@ func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 	r.settle(1)
 	require.Equal(t, 1, r.View().Len())
 }
+
+// A writer that Close could not end goes on in a cleared table, where others land: it
+// finds nobody whom it knows, and comes to an end.
+func TestClearedTableDoesNotHoldUpAWriter(t *testing.T) {
+	table := New[string](Options{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Idle: 1, MaxKeys: 9})
+	r := rig[string]{table, t}
+	r.hasher = oneHash[string]
+	r.add("before", 1)
+	r.Clear()
+	r.add("after", 2)
+	r.sweep(9 * hour)
+	require.Zero(t, r.View().Landed())
+	require.False(t, r.has("after"))
+}

@@ -106,8 +106,9 @@ func (t *Table[K]) Settle(now policy.Instant) {
 
 // Recover is what a new writer begins with. It forgets the index, which its
 // predecessor may have left in any state; Settle builds it again from the map. It
-// begins where the predecessor had got to: if all writers die before they have come
-// to the end, the idle keys of each shard are found by one of them.
+// begins with the shard after the one that the predecessor was at: if all writers die
+// before they have come to the end, the idle keys of a shard are found nevertheless, by
+// one that lives until it has gone through it.
 func (t *Table[K]) Recover() {
 	t.index = newIndex[K]()
 	t.first, t.indexed = t.nextShard(), 0

@@ -191,31 +191,9 @@ var ofCell = []mutation{
 		tests: "TestCancelUnderAChosenLimit",
 	},
 	{
-		name: "Reset is told after the swap", without: "who took before it gives back what others took after it",
-		file: "cell/refund.go",
-		old: `			used := terms.Policy.FreshAt(state) > c.now()
-			done := e.Advance(word, terms.Mark)
-			runtime.KeepAlive(terms)
-			if done {
-				// After the swap, so that it is told to all who took before it. Nobody
-				// cancels in between.
-				e.Undo(everything)
-				return used
-			}`,
-		new: `			e.Undo(everything)
-			used := terms.Policy.FreshAt(state) > c.now()
-			done := e.Advance(word, terms.Mark)
-			runtime.KeepAlive(terms)
-			if done {
-				return used
-			}`,
-		pkg:   "engine",
-		tests: "TestCancelOfWhatWasTakenDuringReset",
-	},
-	{
 		name: "Reset is told at all", without: "a Cancel gives back what Reset gave back",
 		file:  "cell/refund.go",
-		old:   "				e.Undo(everything)\n",
+		old:   "		e.Undo(everything)\n",
 		new:   "",
 		pkg:   "engine",
 		tests: "TestCancelAfterResetGivesNothingBack|TestCancelOfWhatWasTakenDuringReset|TestReset$",
@@ -223,10 +201,26 @@ var ofCell = []mutation{
 	{
 		name: "Reset waits for a Cancel", without: "a Cancel that is held up gives back what others took after the Reset",
 		file:  "cell/refund.go",
-		old:   "	alone.Lock()\n	defer alone.Unlock()\n",
-		new:   "	_ = alone\n",
+		old:   "	c.beginUndo(e)\n	defer e.EndUndo()\n	for {\n		word",
+		new:   "	for {\n		word",
 		pkg:   "engine",
 		tests: "TestResetWaitsForACancel",
+	},
+	{
+		name: "a Cancel waits for others who give back", without: "it gives back what was given back and taken again",
+		file:  "cell/reserve.go",
+		old:   "	r.cell.beginUndo(t.entry)\n	defer t.entry.EndUndo()\n",
+		new:   "",
+		pkg:   "engine",
+		tests: "TestResetWaitsForACancel|TestCancelIsNotTakenInByAWordThatCameBack",
+	},
+	{
+		name: "giving back ends with a panic", without: "nobody can give back to the key any more",
+		file:  "cell/reserve.go",
+		old:   "	defer t.entry.EndUndo()\n",
+		new:   "	defer func() {\n		if v := recover(); v != nil {\n			panic(v)\n		}\n		t.entry.EndUndo()\n	}()\n",
+		pkg:   "engine",
+		tests: "TestGivingBackGoesOnAfterAPanic",
 	},
 	// claims.go, each.go
 	{
@@ -337,7 +331,7 @@ var ofCell = []mutation{
 	{
 		name: "Close ends waiting", without: "calls of Wait outlive the engine",
 		file:  "cell/wait.go",
-		old:   "		case <-c.done:\n			closed = true\n",
+		old:   "			case <-c.done:\n				closed = true\n",
 		new:   "",
 		pkg:   "engine",
 		tests: "TestCloseEndsWaiting",
@@ -353,8 +347,8 @@ var ofCell = []mutation{
 	{
 		name: "lines go on if the writer hangs", without: "a SetPolicy that hangs holds up everybody who waits",
 		file:  "cell/change.go",
-		old:   "				resume()\n",
-		new:   "				_ = resume\n",
+		old:   "			resume()\n		}\n	}\n",
+		new:   "			_ = resume\n		}\n	}\n",
 		pkg:   "engine",
 		tests: "TestSetPolicyThatHangsDoesNotHoldUpLines",
 	},

@@ -56,8 +56,8 @@ var ofQueue = []mutation{
 	{
 		name: "a closed queue takes nothing", without: "commands are sent to nobody, and said to be queued",
 		file:  "cmdqueue/cmdqueue.go",
-		old:   "	if q.isClosed() {\n		return false\n	}\n",
-		new:   "",
+		old:   "	if q.isClosed() || q.seam",
+		new:   "	if q.seam",
 		tests: "TestTrySendToAClosedQueue",
 	},
 }

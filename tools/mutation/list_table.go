@@ -113,7 +113,7 @@ var ofTable = []mutation{
 		t.between("file: judged")
 		if t.insert(hash, e) {
 			t.fault("file: in the map")
-			if i, _ := t.shardOf(hash); i < t.indexed {
+			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				fresh := t.freshAt(word)
 				if word&^odd == 0 {
 					fresh = now // one that was not taken from yet is not due at once
@@ -133,7 +133,7 @@ var ofTable = []mutation{
 		t.between("file: judged")
 		if t.insert(hash, e) {
 			t.fault("file: in the map")
-			if i, _ := t.shardOf(hash); i < t.indexed {
+			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				fresh := t.freshAt(word)
 				if word&^odd == 0 {
 					fresh = now // one that was not taken from yet is not due at once
@@ -164,8 +164,8 @@ var ofTable = []mutation{
 	{
 		name: "index rebuilt", without: "after a crash keys never leave",
 		file:  "table/writer.go",
-		old:   "	t.indexed = 0\n",
-		new:   "	t.indexed = len(t.shards)\n",
+		old:   "	t.first, t.indexed = t.nextShard(), 0\n",
+		new:   "	t.first, t.indexed = t.nextShard(), len(t.shards)\n",
 		tests: "TestRecoverIndexesInSteps",
 	},
 	{
@@ -230,16 +230,51 @@ var ofTable = []mutation{
 	{
 		name: "dying is a swap too", without: "an entry in use is marked dead, and what it took is forgotten",
 		file:  "table/view.go",
-		old:   "	if !e.word.CompareAndSwap(tentative, tombstone) {\n		return true\n	}",
+		old:   "	if !e.word.CompareAndSwap(tentative, tombstone) {\n		t.places.keep()\n		return true\n	}",
 		new:   "	e.word.Store(tombstone)",
 		tests: "TestSchedules/a_key_is_filed_and_evicted|TestSchedules/two_callers_open_a_key$|TestSchedules/a_key_is_evicted,_opened",
 	},
 	{
 		name: "the dead give their place back", without: "places leak until the table is full of nobody",
 		file:  "table/view.go",
-		old:   "	t.places.free()\n	t.stray.Store(true) // for",
-		new:   "	t.stray.Store(true) // for",
+		old:   "	t.places.giveBack()\n	t.stray.Store(true) // for",
+		new:   "	t.places.keep()\n	t.stray.Store(true) // for",
 		tests: "TestSchedules/two_callers_open_a_key$",
+	},
+	{
+		name: "a dying entry's place is in doubt", without: "a table is called full for the sake of an entry that is no key",
+		file:  "table/view.go",
+		old:   "	t.places.doubt()\n	t.between(\"confirm: in doubt\")\n",
+		new:   "	defer t.places.doubt()\n",
+		tests: "TestOpenIsNotFullForADeadDuplicate",
+	},
+	{
+		name: "a slot is emptied", without: "who landed behind others is filed by nobody",
+		file:  "table/writer.go",
+		old:   "		t.file(slot, n, now)\n		filed++\n",
+		new:   "		t.file(slot, n, now)\n		filed++\n		break\n",
+		tests: "TestFileEmptiesTheSlot",
+	},
+	{
+		name: "what a command leaves is a stray", without: "those beyond the budget are filed by nobody",
+		file:  "table/writer.go",
+		old:   "			t.stray.Store(true)\n			break\n",
+		new:   "			break\n",
+		tests: "TestFileEmptiesTheSlot",
+	},
+	{
+		name: "who begins a slot sends the command", without: "who landed behind a dead entry is filed by nobody",
+		file:  "table/view.go",
+		old:   "			status = Landed // whatever becomes of this entry: others may join it\n",
+		new:   "			if t.find(hash, key) == nil {\n				status = Landed\n			}\n",
+		tests: "TestOpenAsksForTheSlotThatItBegan",
+	},
+	{
+		name: "recovery goes on where the last one was", without: "if writers keep dying idle keys never leave",
+		file:  "table/writer.go",
+		old:   "	t.first, t.indexed = t.nextShard(), 0\n",
+		new:   "	t.first, t.indexed = 0, 0\n",
+		tests: "TestRecoverGoesOnWhereThePredecessorWas",
 	},
 	{
 		name: "the dead are reported", without: "a slot that holds only a dead entry has no command under way",
