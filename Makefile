@@ -1,5 +1,5 @@
 # Every module of the repository: what is more than the core needs has one of its own.
-MODULES := . cmd/ralbench docs/charts examples/webserver httplimit/sidebyside torture
+MODULES := . cmd/ralbench docs/charts examples/webserver httplimit/sidebyside tools/mutation torture
 
 GO       ?= go
 FUZZTIME ?= 1m
@@ -9,7 +9,7 @@ FOR      ?= 3600
 # The packages whose tests are run on other platforms and numbers of processors, too.
 CORE := ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httplimit
 
-.PHONY: test needs lint bench fuzz torture
+.PHONY: test needs lint bench fuzz torture mutation
 
 # All tests of all modules: vetted and built for other platforms, as they are,
 # under the race detector, with other numbers of processors, and on 32 bits.
@@ -62,6 +62,10 @@ torture:
 	cd torture && $(GO) test ./soak -run TestSoak -for $$(($(FOR)/5))s -timeout 0 -v
 	cd torture && $(GO) test ./hostile -run TestCost -for $$(($(FOR)/5))s -timeout 0 -v
 	cd torture && $(GO) test ./properties -for $$(($(FOR)/5))s -timeout 0 -v
+
+# Takes each safety mechanism out in turn and sees that a test fails: docs/mutations.md.
+mutation:
+	$(GO) run ./tools/mutation
 
 # Every fuzz target in turn, FUZZTIME each.
 fuzz:

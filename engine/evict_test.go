@@ -74,7 +74,8 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 // it lasts and after it:
 //
 //  1. there are never more than MaxKeys entries;
-//  2. the heap is at most 1.1 times that of the table when it was first full;
+//  2. the heap is at most 1.2 times that of the table when it was first full: what
+//     comes out of order fills the leaves of the index by two thirds;
 //  3. the victim is refused all the time;
 //  4. the flood's keys were given up to make room, owing one unit each.
 func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
@@ -103,7 +104,7 @@ func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
 	assert.False(t, e.Choke("victim"), "the flood has washed the victim out")
 	assert.LessOrEqual(t, e.Len(), maxKeys)
 	after := heap()
-	assert.LessOrEqual(t, float64(after), 1.1*float64(full), "heap: %d full, %d after the flood", full, after)
+	assert.LessOrEqual(t, float64(after), 1.2*float64(full), "heap: %d full, %d after the flood", full, after)
 	s := e.Stats()
 	assert.Zero(t, s.Unavailable)
 	assert.GreaterOrEqual(t, s.Forgiven, uint64(flood))

@@ -30,7 +30,7 @@
 // This package knows nothing of what its children do: no rate limiting, no keys,
 // no tables. It reads package time, so that it runs under testing/synctest, and
 // it imports nothing outside the standard library but the place where a simulation
-// of Ral gets between its steps, which itself imports nothing.
+// of Ral gets between its steps, which itself imports nothing of Ral.
 //
 // # Differences from OTP
 //

@@ -41,8 +41,8 @@ func (e *Entry[K]) Advance(old, next uint64) bool {
 }
 
 // TryUndo lets its caller be the only one who lowers the word, until EndUndo. The
-// answer is false while somebody else is. Others go on taking, which only ever raises
-// the word, so that one which is found to be what it was has not been touched:
+// answer is false while somebody else is. Others go on taking, which brings no word back
+// that there was, so that one which is found to be what it was has not been touched:
 // otherwise units that were given back and taken again by others could be given back
 // once more.
 func (e *Entry[K]) TryUndo() bool {

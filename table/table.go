@@ -83,8 +83,8 @@ type Table[K comparable] struct {
 	// look through the nursery.
 	stray atomic.Bool
 
-	// horizon is the latest instant at which a key was forgotten. Written by the
-	// writer alone.
+	// horizon is the latest instant at which a key was forgotten, or might have been.
+	// Written by the writer alone.
 	horizon atomic.Int64
 
 	counters Counters

@@ -202,9 +202,10 @@ func (v View[K]) Len() int { return int(v.t.places.taken()) }
 // Counters returns the writer's counters.
 func (v View[K]) Counters() *Counters { return &v.t.counters }
 
-// Horizon returns the latest instant at which a key was forgotten. Whoever opens a
-// key anew takes from it no earlier: a clock that went back would find the key
-// fresh at a time when it was not.
+// Horizon returns the latest instant at which a key was forgotten, or might have been.
+// Whoever opens a key anew takes from it no earlier: if he has read the clock before
+// the key was forgotten, or the clock went back, the key would be fresh at a time when
+// it was not.
 func (v View[K]) Horizon() policy.Instant { return policy.Instant(v.t.horizon.Load()) }
 
 // Stray tells the writer that the command to file an entry was lost.

@@ -91,21 +91,6 @@ func TestReplay(t *testing.T) {
 	s.run(t)
 }
 
-// Seeds that found something which has been mended since, and what it was.
-var found = map[string][]uint64{
-	"a table was called full for the sake of a dead duplicate": {32939},
-}
-
-func TestFound(t *testing.T) {
-	for what, seeds := range found {
-		t.Run(what, func(t *testing.T) {
-			for _, seed := range seeds {
-				newSeries(seed, seed+1, 0).run(t)
-			}
-		})
-	}
-}
-
 // A run follows from its seed alone: not from what ran before it, nor from the process
 // that it is in.
 func TestSameSeedSameRun(t *testing.T) {
