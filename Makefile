@@ -24,6 +24,8 @@ test: needs
 		echo "== $$m: tests with the race detector"; \
 		(cd $$m && $(GO) test -count=1 -race ./...); \
 	done
+	@echo "== .: the race detector on 1 to 16 processors"
+	@$(GO) test -count=1 -race -cpu 1,2,4,16 ./cmdqueue ./supervisor ./janitor ./cell
 	@# TestSchedules tries the same schedules on any number of processors of any width.
 	@echo "== .: 1 and 4 processors"
 	@$(GO) test -count=1 -cpu 1,4 -skip TestSchedules $(CORE)
@@ -55,8 +57,10 @@ lint:
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
 
-# The long parts of docs/torture.md, one after the other: FOR seconds in all.
+# The long parts of docs/torture.md, one after the other: FOR seconds in all, after the
+# core's tests under the race detector on few and many processors.
 torture:
+	$(GO) test -race -count=1 -cpu 1,2,4,16 -timeout 0 $(CORE)
 	cd torture && $(GO) test ./simulation -run TestLong -for $$(($(FOR)/5))s -timeout 0 -v
 	cd torture && $(GO) test ./linear -run TestLinearizable -for $$(($(FOR)/5))s -timeout 0 -v
 	cd torture && $(GO) test ./soak -run TestSoak -for $$(($(FOR)/5))s -timeout 0 -v

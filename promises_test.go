@@ -67,6 +67,7 @@ func TestPromisesNameTheirTests(t *testing.T) {
 	}
 	assert.Greater(t, promises, 80)
 	for _, m := range mayImport {
-		assert.True(t, packages[m.pkg], "package %s promises nothing", m.pkg)
+		// What is internal promises nothing to anybody.
+		assert.True(t, packages[m.pkg] || strings.HasPrefix(m.pkg, "internal/"), "package %s promises nothing", m.pkg)
 	}
 }

@@ -18,9 +18,10 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *ruling) {
 	status := v.Status()
 	h := w.Header()
 	// What an outer handler said of another body.
-	for _, field := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {
+	for _, field := range []string{"Content-Length", "Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Cache-Control", "Expires"} {
 		delete(h, field)
 	}
+	h["Cache-Control"] = []string{"no-store"} // a 429 must not be stored (RFC 6585, section 4)
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	var body []byte
 	if wantsProblem(r.Header["Accept"]) {

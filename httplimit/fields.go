@@ -33,6 +33,15 @@ func seconds(d time.Duration) int64 {
 	return whole
 }
 
+// windowSeconds are rounded up as well, but for what a policy's own rounding of its rate
+// has added to a whole second: a sixteenth of a nanosecond for each unit.
+func windowSeconds(d time.Duration) int64 {
+	if whole := d.Truncate(time.Second); d-whole <= time.Millisecond {
+		return int64(whole / time.Second)
+	}
+	return seconds(d)
+}
+
 // retrySeconds is what Retry-After says: never 0, which would invite to come back at
 // once. ok is false if there is nothing to say.
 func retrySeconds(d time.Duration) (n int64, ok bool) {
@@ -153,7 +162,7 @@ func (f *writer) format(of []quota) string {
 		b = append(b, f.quoted[i]...)
 		b = appendInteger(append(b, ";q="...), q.most)
 		if q.window >= time.Second {
-			b = appendInteger(append(b, ";w="...), seconds(q.window))
+			b = appendInteger(append(b, ";w="...), windowSeconds(q.window))
 		}
 	}
 	return string(b)

@@ -53,7 +53,11 @@ func nodeOf(element string) (node string) {
 	if len(element) > longestElement {
 		return ""
 	}
-	for first := true; first || element != ""; first = false {
+	for element != "" {
+		if element[0] == ';' { // pairs may be empty
+			element = element[1:]
+			continue
+		}
 		name, rest, ok := strings.Cut(element, "=")
 		if !ok || !isToken(name) {
 			return ""
@@ -68,11 +72,7 @@ func nodeOf(element string) (node string) {
 			}
 			node = value
 		}
-		switch {
-		case rest == "":
-		case rest[0] == ';' && len(rest) > 1:
-			rest = rest[1:]
-		default:
+		if rest != "" && rest[0] != ';' {
 			return ""
 		}
 		element = rest

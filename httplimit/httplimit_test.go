@@ -126,6 +126,7 @@ func TestPolicyFieldAtTheEdges(t *testing.T) {
 		`"default";q=10`:                    policy.Must(policy.Funnel(10, 11, time.Second)),
 		`"default";q=10;w=1`:                policy.Must(policy.Funnel(10, 10, time.Second)),
 		`"default";q=10;w=2`:                policy.Must(policy.Funnel(10, 9, time.Second)),
+		`"default";q=3;w=1`:                 policy.Must(policy.Funnel(3, 3, time.Second)), // 1.000000001 s
 		`"default";q=999999999999999`:       huge{},
 		`"default";q=2147483647;w=21474837`: policy.Must(policy.Bursty(100, time.Second, 0)),
 	} {
@@ -226,6 +227,7 @@ func TestAnswerReplacesWhatWasSaidOfAnother(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Set("Content-Length", "1000")
 		w.Header().Set("ETag", `"x"`)
+		w.Header().Set("Cache-Control", "public, max-age=3600")
 		h.ServeHTTP(w, r)
 	})
 	ask(outer, from(alice))
@@ -233,7 +235,29 @@ func TestAnswerReplacesWhatWasSaidOfAnother(t *testing.T) {
 	assert.Equal(t, 429, w.Code)
 	assert.Empty(t, w.Header().Get("Content-Encoding"))
 	assert.Empty(t, w.Header().Get("ETag"))
+	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"), "a 429 must not be stored")
 	assert.Equal(t, len(w.Body.String()), int(w.Result().ContentLength))
+}
+
+// Nobody's key is the zero one, and no engine.PolicyFor is asked about it.
+func TestPolicyForIsNotAskedAboutNobody(t *testing.T) {
+	type user struct{ limit policy.Policy }
+	limit := policy.Must(policy.FixedWindow(2, time.Hour))
+	e, err := engine.New(engine.Config{Policy: limit}, engine.PolicyFor(func(u *user) policy.Policy { return u.limit }))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	alone := &user{limit: policy.Must(policy.FixedWindow(1, time.Hour))}
+	m := Must(New(e, func(r *http.Request) *user {
+		if r.Header.Get("User") == "" {
+			return nil
+		}
+		return alone
+	}, Options{}))
+	nobody, somebody := from(alice), from(alice)
+	somebody.Header.Set("User", "alone")
+	assert.Equal(t, 400, ask(m.Handler(done), nobody).Code)
+	assert.Equal(t, 200, ask(m.Handler(done), somebody).Code)
+	assert.Equal(t, 429, ask(m.Handler(done), somebody).Code)
 }
 
 func TestWantsProblem(t *testing.T) {

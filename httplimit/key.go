@@ -9,7 +9,7 @@ import (
 )
 
 // A key function finds in a request who is limited. It is any func(*http.Request) K, and
-// returns the zero value of K if there is no key: Limit.NoKey says what then. It runs
+// returns the zero value of K if there is no key: Limit.WhenNoKey says what then. It runs
 // once a request, on the request's goroutine, and must be safe for concurrent use. Keys
 // that strangers choose should have a bounded length: the engine keeps them.
 

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
@@ -50,6 +51,7 @@ type charge interface {
 // bound is a Limit that has been checked.
 type bound[K comparable] struct {
 	Limit[K]
+	asked  sync.Once
 	delays bool // calls may have to wait
 }
 
@@ -76,9 +78,7 @@ func (l Limit[K]) bind(name string) (gate, error) {
 	case l.WhenNoKey < Refuse || l.WhenNoKey > Share:
 		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
 	}
-	// A policy stays in its family, so that this is told once.
-	holds, _ := l.Limiter.Limit(*new(K))
-	return &bound[K]{Limit: l, delays: delays(holds)}, nil
+	return &bound[K]{Limit: l}, nil
 }
 
 const longestName = 64
@@ -116,6 +116,12 @@ func (l *bound[K]) alone(r *http.Request, n int64, keep bool, o *Options) (rulin
 	if !ok {
 		return keyless(l.WhenNoKey, l.Name, n), nil
 	}
+	// All limits of an engine are of one family, so that the first key tells. The zero
+	// one is nobody's, for engine.PolicyFor too.
+	l.asked.Do(func() {
+		holds, _ := l.Limiter.Limit(key)
+		l.delays = delays(holds)
+	})
 	if keep || l.delays {
 		return l.reserve(r, key, n, keep, o)
 	}

@@ -56,7 +56,9 @@ type Options struct {
 	// be admitted within that time. Under one limit those who wait for a key are served
 	// in the order in which they came, and at most engine.Config.MaxWaiting wait for it;
 	// under several each tries again when it may. A wait ends with the request's context:
-	// a client that leaves takes nothing. The default is 0, not to wait.
+	// a client that leaves takes nothing, but for one of HTTP/1 whose request has a body:
+	// net/http does not notice that it has left before the body is read. Who comes just as
+	// a window opens may be served before those who wait. The default is 0, not to wait.
 	//
 	// A policy.Queue delays requests by itself, as long as its queue is; WaitUpTo, if not 0,
 	// refuses what has its turn later. It delays nobody where there are several limits:
@@ -76,6 +78,13 @@ type Options struct {
 	// is charged, even if that exceeds the limit. It runs also if the handler panics,
 	// whose panic then goes on, and while the handler's answer may still be on its way.
 	//
+	// Under a single limit, where all is given back and the request did not have to wait,
+	// it is given back to the time in which it was taken. Otherwise, and under
+	// engine.PolicyFor, it is given back now, as by Refund: a handler that took longer
+	// than the limit's window then gives back what others have used since, and clients
+	// who keep requests open can save units up in that way. Bound how long a handler may
+	// take (http.Server.ReadTimeout, http.TimeoutHandler) by less than the window.
+	//
 	// To count only failed log-ins, return 1 if served.Status is 401 and else 0: each
 	// attempt takes 1 first, so that those under way count as well.
 	//
@@ -85,7 +94,8 @@ type Options struct {
 	Charge func(r *http.Request, served Served) int64
 
 	// Allow and Deny are where requests come from that are let pass without being
-	// counted, and that are answered with 403. Both go by the address whole, before
+	// counted, and that are answered with 403. Behind proxies give ClientAddr as well, or
+	// it is the proxies' addresses that they see. Both go by the address whole, before
 	// anything else is looked at. Who is in both is denied. Where there is Deny, a request whose
 	// client cannot be told is answered with 400.
 	Allow, Deny []netip.Prefix
