@@ -63,7 +63,7 @@ func TestADeadEntryHidesNoNewOne(t *testing.T) {
 	fresh := r.open("a")
 	require.NotSame(t, old, fresh)
 	require.True(t, r.take(fresh, 2))
-	r.File(fresh.key, 2)
+	r.fileOne(fresh, 2)
 	require.Same(t, fresh, r.View().Load(7, "a"))
 	r.settle(3)
 	require.Same(t, fresh, r.View().Load(7, "a"))

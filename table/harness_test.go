@@ -59,8 +59,16 @@ func (r rig[K]) add(key K, now policy.Instant) *Entry[K] {
 	r.t.Helper()
 	e := r.open(key)
 	require.True(r.t, r.take(e, now))
-	r.File(e.key, now)
+	r.fileOne(e, now)
 	return e
+}
+
+// fileOne files an entry if it waits for that, and not the others in its slot.
+func (r rig[K]) fileOne(e *Entry[K], now policy.Instant) {
+	slot := r.slotOf(r.hash(e.key))
+	if n := nodeOf(slot, e); n != nil {
+		r.file(slot, n, now)
+	}
 }
 
 // has tells whether a key is in the table, and whether callers can see that.

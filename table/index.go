@@ -127,17 +127,12 @@ func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
 	if l != nil {
 		return l
 	}
-	// It is earlier than all. The first leaf stays the first if it begins sooner,
-	// which one without a range must not.
-	high := policy.Instant(math.MaxInt64)
+	// It is earlier than all. The first leaf stays the first if it begins sooner.
 	if first, ok := x.leaves.Min(); ok {
-		if first.low < first.high {
-			first.low = fresh
-			return first
-		}
-		high = first.low
+		first.low = fresh
+		return first
 	}
-	l = &leaf[K]{low: fresh, high: high, latest: fresh}
+	l = &leaf[K]{low: fresh, high: math.MaxInt64, latest: fresh}
 	x.leaves.ReplaceOrInsert(l)
 	return l
 }

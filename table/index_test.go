@@ -51,23 +51,28 @@ func TestIndexOfFewInstants(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		x := newIndex[int]()
 		few, is := 1+random.Int64N(6), map[policy.Instant]int{}
-		for step := range 3000 {
-			if random.IntN(1+step/500%2*2) > 0 && x.Len() > 0 {
-				for range random.IntN(4) {
+		for range 60 {
+			if random.IntN(2) > 0 {
+				for range random.IntN(300) {
 					f, ok := x.Min()
 					if !ok {
 						break
 					}
 					for earlier, n := range is {
-						require.False(t, n > 0 && earlier < f.fresh, "seed %d, step %d", seed, step)
+						require.False(t, n > 0 && earlier < f.fresh, "seed %d", seed)
 					}
 					is[f.fresh]--
 					x.DeleteMin()
 				}
-			} else {
-				fresh := policy.Instant(random.Int64N(few))
+				continue
+			}
+			fresh := policy.Instant(random.Int64N(few))
+			for range random.IntN(400) {
 				is[fresh]++
 				x.Add(filing[int]{fresh, &Entry[int]{}})
+				if random.IntN(100) == 0 {
+					fresh = policy.Instant(random.Int64N(few))
+				}
 			}
 		}
 		there := map[policy.Instant]int{}

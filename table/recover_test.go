@@ -94,7 +94,7 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 					if fresh = r.open("new"); fresh.Word() == tentative {
 						r.take(fresh, 2*hour)
 					}
-					r.File(fresh.key, 2*hour)
+					r.fileOne(fresh, 2*hour)
 				},
 				func() { r.charge(owing, 2*hour, 1, 0) },
 				func() { r.Apply(ChangeCommand[string](change)); r.settle(2 * hour) },

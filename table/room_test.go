@@ -98,7 +98,7 @@ func TestRoomIsNotMadeByWhoHasNotBeenFiled(t *testing.T) {
 	e := r.open("a")
 	r.MakeRoom(hour, 1, 10)
 	require.Same(t, e, r.open("a"))
-	r.File(e.key, 1)
+	r.fileOne(e, 1)
 	r.MakeRoom(hour, 1, 10)
 	require.False(t, r.has("a"))
 }

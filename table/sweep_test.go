@@ -102,7 +102,7 @@ func TestSweepCountsLooksNotEvictions(t *testing.T) {
 func TestSweepGivesTheUntakenTheirTime(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
-	r.File(e.key, hour)
+	r.fileOne(e, hour)
 	require.Zero(t, e.Word(), "landed by the writer")
 	require.Zero(t, r.sweep(hour+59*second))
 	require.Equal(t, 1, r.sweep(hour+60*second))
@@ -154,7 +154,7 @@ func TestSweepThenFillAgain(t *testing.T) {
 func TestSweepFilesNobodyAgainSooner(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
-	r.File(e.key, hour)
+	r.fileOne(e, hour)
 	r.step = func(point string) {
 		if point == "evict: judged" {
 			r.step = nil

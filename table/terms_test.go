@@ -131,7 +131,7 @@ func TestChangeReachesAllKeys(t *testing.T) {
 	r := newTally[string](t, Options{})
 	filed := r.add("filed", 1)
 	unused := r.open("unused")
-	r.File(unused.key, 1)
+	r.fileOne(unused, 1)
 	idle := r.open("idle")
 	landed := r.open("landed")
 	require.True(t, r.take(landed, 1))
@@ -188,7 +188,7 @@ func TestChangeIsOverWhenTheLastKeyIsReached(t *testing.T) {
 func TestChangeWaitsForWhoHoldsTheTermsBefore(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.open("a")
-	r.File(e.key, 1)
+	r.fileOne(e, 1)
 	word, terms := r.View().Read(e)
 	next, _ := terms.Policy.Take(word, 1, 1, 0)
 	next |= terms.Mark
@@ -334,7 +334,7 @@ func TestAll(t *testing.T) {
 		}
 		require.True(t, r.take(e, 1))
 		if want[key] = 1; key%2 == 0 {
-			r.File(e.key, 1)
+			r.fileOne(e, 1)
 		}
 	}
 	require.Equal(t, want, all())
@@ -343,7 +343,7 @@ func TestAll(t *testing.T) {
 	e := r.open(1)
 	slot := r.slotOf(r.hash(1))
 	n := slot.Load()
-	r.File(e.key, 1)
+	r.fileOne(e, 1)
 	slot.Store(n)
 	require.Equal(t, want, all())
 	r.View().Stray()
@@ -375,7 +375,7 @@ func TestAll(t *testing.T) {
 		seen[e.Key()]++
 		fresh := r.open(1000 + len(seen))
 		require.True(t, r.take(fresh, 1))
-		r.File(fresh.key, 1)
+		r.fileOne(fresh, 1)
 		r.Sweep(1, 10)
 	}
 	for key := range want {
@@ -398,7 +398,7 @@ func TestAllMissesNobodyWhoMoves(t *testing.T) {
 			if len(point) > 4 && point[:4] == "all:" {
 				if steps++; steps == moves+1 {
 					r.step = nil
-					r.File(e.key, 1)
+					r.fileOne(e, 1)
 					r.resize(0, 2*leastBuckets)
 					moved = true
 				}

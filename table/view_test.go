@@ -31,7 +31,7 @@ func TestOpenLandsOnceAndFindsThen(t *testing.T) {
 	require.Same(t, e, view.Look(hash, "a"))
 	require.Nil(t, view.Load(hash, "a"), "not in the map yet")
 
-	r.File(e.key, 1)
+	r.fileOne(e, 1)
 	require.Same(t, e, view.Load(hash, "a"))
 	require.Same(t, e, view.Look(hash, "a"))
 	require.Nil(t, r.slotOf(hash).Load())
@@ -121,7 +121,7 @@ func TestOpenPassesByTheDead(t *testing.T) {
 	require.True(t, r.take(a, 1))
 	slot := r.slotOf(r.hash("a"))
 	n := slot.Load()
-	r.File(a.key, 1)
+	r.fileOne(a, 1)
 	slot.Store(n) // a writer died before he could take it out
 	require.Equal(t, 1, r.sweep(2*hour))
 	again, status := r.View().Open(r.hash("a"), "a")

@@ -222,6 +222,14 @@ var ofCell = []mutation{
 		pkg:   "engine",
 		tests: "TestGivingBackGoesOnAfterAPanic",
 	},
+	{
+		name: "who waited for room takes then", without: "what he takes has drained before it was taken",
+		file:  "cell/open.go",
+		old:   "		now = max(now, c.now()) // it has waited, and what it takes begins now\n",
+		new:   "",
+		pkg:   "engine",
+		tests: "TestTakeAfterWaitingForRoomBeginsThen",
+	},
 	// claims.go, each.go
 	{
 		name: "TakeAll gives back on refusal", without: "a call that is refused has taken from all but one",

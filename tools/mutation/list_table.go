@@ -1,5 +1,7 @@
 package main
 
+import "time"
+
 // The mechanisms of package table: one entry a key, nothing forgiven, bounded.
 var ofTable = []mutation{
 	// writer.go
@@ -275,6 +277,21 @@ var ofTable = []mutation{
 		old:   "	t.first, t.indexed = t.nextShard(), 0\n",
 		new:   "	t.first, t.indexed = 0, 0\n",
 		tests: "TestRecoverGoesOnWhereThePredecessorWas",
+	},
+	{
+		name: "a leaf of one instant gives up its range", without: "another leaf takes its place, and its keys never leave",
+		file:  "table/index.go",
+		old:   "		l.low = fresh\n	}\n	if right",
+		new:   "	}\n	if right",
+		tests: "TestIndexKeepsALeafWhoseRangeIsGone",
+	},
+	{
+		name: "a cleared table has nobody to remove", without: "a writer that outlives Close runs in circles",
+		file:  "table/shard.go",
+		old:   "	if s == nil || !s.has(s.place(hash, rest), e) {",
+		new:   "	if s == nil {",
+		tests: "TestClearedTableDoesNotHoldUpAWriter",
+		limit: 30 * time.Second,
 	},
 	{
 		name: "the dead are reported", without: "a slot that holds only a dead entry has no command under way",
