@@ -59,12 +59,13 @@ func bounded(value string) string {
 // request matches, such as "GET /users/{id}", which unlike the path no client can make up.
 // Behind the mux (limit.Handler around a handler that is registered with it) that is
 // Request.Pattern, and mux may be nil. In front of it the mux is asked, which costs
-// a second look for the route. A request that matches no pattern has no key.
+// a second look for the route. A request that matches no pattern has no key; nor has a
+// CONNECT there, for which the mux may name the path instead.
 //
 // It is of little use alone, as all clients share a route's key: see [Both].
 func ByPattern(mux *http.ServeMux) func(*http.Request) string {
 	return func(r *http.Request) string {
-		if r.Pattern != "" || mux == nil {
+		if r.Pattern != "" || mux == nil || r.Method == http.MethodConnect {
 			return r.Pattern
 		}
 		_, pattern := mux.Handler(r)

@@ -50,6 +50,13 @@ func TestByPattern(t *testing.T) {
 	r.URL.Path = "/nothing"
 	ask(front, r)
 	assert.Equal(t, "", outside)
+
+	// The mux would name the path, which the client makes up.
+	mux.HandleFunc("/users/{id}/", done)
+	r = from("192.0.2.1:1")
+	r.Method, r.URL.Path = http.MethodConnect, "/users/x17"
+	ask(front, r)
+	assert.Equal(t, "", outside)
 }
 
 func TestByContext(t *testing.T) {
