@@ -149,6 +149,13 @@ func TestDeathAtEveryPoint(t *testing.T) {
 					if strings.HasPrefix(point, "change") {
 						require.NoError(t, l.e.SetPolicy(funnel(1, 1, time.Second)))
 					}
+					if point == "sweep: refiled" {
+						// Taken from again after it was filed, and before it leaves.
+						l.e.Choke("again")
+						settled(t, l.e)
+						l.clock.Advance(time.Second)
+						l.e.Choke("again")
+					}
 					l.crowd()
 					l.settle()
 				}
