@@ -141,24 +141,24 @@ func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
 // leaf that now follows it.
 func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 	right = &leaf[K]{low: fresh, high: l.high, latest: l.latest, filings: make([]filing[K], 0, leafSize)}
-	low, ok := boundary(l.filings, fresh)
 	// As a rule the next filing is later than all others, and they stay together.
-	if ok && fresh <= l.latest {
-		right.low = low
-		stay := l.filings[:0]
-		for _, f := range l.filings {
-			if f.fresh < low {
-				stay = append(stay, f)
-			} else {
-				right.filings = append(right.filings, f)
+	if fresh <= l.latest {
+		if low, ok := boundary(l.filings, fresh); ok {
+			right.low = low
+			stay := l.filings[:0]
+			for _, f := range l.filings {
+				if f.fresh < low {
+					stay = append(stay, f)
+				} else {
+					right.filings = append(right.filings, f)
+				}
 			}
+			clear(l.filings[len(stay):])
+			l.filings = stay
+		} else {
+			// All of one instant, of which this leaf now has its share and no range.
+			l.low = fresh
 		}
-		clear(l.filings[len(stay):])
-		l.filings = stay
-	}
-	if !ok {
-		// All of one instant, of which this leaf now has its share and no range.
-		l.low = fresh
 	}
 	if right.low == l.low {
 		right.serial = l.serial + 1

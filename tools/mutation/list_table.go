@@ -281,8 +281,8 @@ var ofTable = []mutation{
 	{
 		name: "a leaf of one instant gives up its range", without: "another leaf takes its place, and its keys never leave",
 		file:  "table/index.go",
-		old:   "		l.low = fresh\n	}\n	if right",
-		new:   "	}\n	if right",
+		old:   "			l.low = fresh\n		}\n	}\n	if right",
+		new:   "		}\n	}\n	if right",
 		tests: "TestIndexKeepsALeafWhoseRangeIsGone",
 	},
 	{
