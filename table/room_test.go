@@ -113,7 +113,7 @@ func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 	for !r.recovered() {
 		r.MakeRoom(9*hour, 1, 10)
 		require.Equal(t, 4*keysPerShard, r.View().Len())
-		r.Settle(9 * hour)
+		r.Settle(1)
 	}
 	r.MakeRoom(9*hour, 1, 10)
 	require.Equal(t, 4*keysPerShard-1, r.View().Len())

@@ -97,7 +97,7 @@ func (t *Table[K]) Settle(now policy.Instant) {
 		}
 	}
 	if !t.recovered() {
-		t.reindex()
+		t.reindex(now)
 	}
 	if t.changing && t.adopted == len(t.nursery) && t.recovered() {
 		t.changed()
@@ -130,8 +130,9 @@ func (t *Table[K]) isIndexed(shard int) bool {
 
 // reindex indexes some of the entries of the shard that it is at, and gathers
 // those of the next when it has done with that. From then on what is filed there
-// is indexed at once.
-func (t *Table[K]) reindex() {
+// is indexed at once. It evicts those that are due: where writers die more often than
+// the index is complete, hardly any sweep comes to them.
+func (t *Table[K]) reindex(now policy.Instant) {
 	t.fault("recover: shard")
 	if len(t.pending) == 0 {
 		t.pending = t.gather(t.nextShard())
@@ -140,7 +141,9 @@ func (t *Table[K]) reindex() {
 	some := t.pending[:min(settleStep, len(t.pending))]
 	for _, e := range some {
 		t.renew(e)
-		t.index.Add(filing[K]{t.freshAt(e.word.Load()), e})
+		if fresh, gone := t.evict(e, now-t.idle, now); !gone {
+			t.index.Add(filing[K]{fresh, e})
+		}
 	}
 	t.fault("recover: some")
 	t.pending = t.pending[len(some):]
@@ -220,19 +223,26 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 // evictIf evicts the entry of the index's first filing if it is fresh from the
 // instant due on or earlier, and otherwise files it again.
 func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
-	e := oldest.entry
+	fresh, gone := t.evict(oldest.entry, due, now)
+	t.index.DeleteMin()
+	if !gone {
+		t.index.Add(filing[K]{max(fresh, oldest.fresh), oldest.entry})
+		t.fault("sweep: refiled")
+	}
+	return gone
+}
+
+// evict evicts an entry if it is fresh from the instant due on or earlier. Otherwise it
+// says from when on it is.
+func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Instant, gone bool) {
 	word := e.word.Load()
-	fresh := t.freshAt(word)
+	fresh = t.freshAt(word)
 	t.between("evict: judged")
 	if int64(now) > t.horizon.Load() {
 		t.horizon.Store(int64(now)) // before the key is gone
 	}
 	if fresh > due || !e.word.CompareAndSwap(word, tombstone) {
-		// Later than it was filed, or in use this very moment.
-		t.index.DeleteMin()
-		t.index.Add(filing[K]{max(fresh, oldest.fresh), e})
-		t.fault("sweep: refiled")
-		return false
+		return fresh, false // later than it was filed, or in use this very moment
 	}
 	// Dead: no caller will use it any more, so nobody need find it.
 	t.counters.Evicted.Add(1)
@@ -240,10 +250,9 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 		t.counters.Forgiven.Add(1)
 	}
 	t.fault("evict: dead")
-	t.index.DeleteMin()
 	t.remove(t.hash(e.key), e)
 	t.fault("evict: gone")
-	return true
+	return fresh, true
 }
 
 // charge records a take that its caller has let pass on what it had read. What

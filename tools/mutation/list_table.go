@@ -32,8 +32,8 @@ var ofTable = []mutation{
 	{
 		name: "refiling no sooner than before", without: "a key given back to is looked at all the time",
 		file:  "table/writer.go",
-		old:   "filing[K]{max(fresh, oldest.fresh), e}",
-		new:   "filing[K]{fresh, e}",
+		old:   "filing[K]{max(fresh, oldest.fresh), oldest.entry}",
+		new:   "filing[K]{fresh, oldest.entry}",
 		tests: "TestSweepFilesNobodyAgainSooner",
 	},
 	{
@@ -270,6 +270,13 @@ var ofTable = []mutation{
 		old:   "			status = Landed // whatever becomes of this entry: others may join it\n",
 		new:   "			if t.find(hash, key) == nil {\n				status = Landed\n			}\n",
 		tests: "TestOpenAsksForTheSlotThatItBegan",
+	},
+	{
+		name: "recovery evicts what is due", without: "if writers die before they are asked to sweep, idle keys never leave",
+		file:  "table/writer.go",
+		old:   "if fresh, gone := t.evict(e, now-t.idle, now); !gone {",
+		new:   "if fresh := t.freshAt(e.word.Load()); true {",
+		tests: "TestRecoverGoesOnWhereThePredecessorWas",
 	},
 	{
 		name: "recovery goes on where the last one was", without: "if writers keep dying idle keys never leave",
