@@ -35,7 +35,7 @@ const (
 	idle     = 2 * time.Second
 	stall    = 20 * time.Millisecond
 	backstep = time.Second
-	burst    = 4096 // new keys at a time: more than the queue holds
+	burst    = 4096 // calls on new keys at once: more than the queue holds
 )
 
 // Period is what was measured while faults came, or while none did.
@@ -57,6 +57,7 @@ type Soak struct {
 	behind   atomic.Int64 // by how much the engine's clock is
 	watched  [watchedKeys]atomic.Int64
 	fresh    atomic.Uint64
+	burst    atomic.Int64 // how many of the next calls go to new keys
 }
 
 // Start makes an engine and opens all its keys.
@@ -99,7 +100,7 @@ func (s *Soak) Run(faulty bool) Period {
 			for ; !over.Load(); n++ {
 				key := dice.Uint64N(uint64(s.load.Keys))
 				switch {
-				case n%newOneIn == 0:
+				case n%newOneIn == 0, s.burst.Load() > 0 && s.burst.Add(-1) >= 0:
 					key = s.fresh.Add(1)
 				case n%watchOneIn == 0:
 					key %= watchedKeys
@@ -170,9 +171,7 @@ func (s *Soak) breaking(faulty bool, begin time.Time) (faults int) {
 			s.behind.Store(int64(backstep))
 		case 4:
 			s.behind.Store(0)
-			for range burst {
-				s.engine.Choke(s.fresh.Add(1))
-			}
+			s.burst.Store(burst)
 		}
 		faults++
 	}
