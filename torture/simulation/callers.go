@@ -10,6 +10,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
 
@@ -35,6 +36,9 @@ var plain = [verbs]int{choke: 8, take: 3, peek: 1, sweep: 2}
 // inLine are the verbs under which those who wait are served in order.
 var inLine = [verbs]int{choke: 2, take: 1, wait: 6, sweep: 1}
 
+// mostAtOnce is how many units a caller asks for at the most.
+const mostAtOnce = 3
+
 // newPlan decides what callers do. In one run of two they use the plainest verbs alone.
 func newPlan(r *random) plan {
 	p := plan{calls: 3 + r.n(10)}
@@ -48,6 +52,10 @@ func newPlan(r *random) plan {
 		p.changes = 1 + r.n(3)
 	}
 	p.close = r.one(12)
+	p.with = r.one(4)
+	if p.chosen = r.one(8); p.chosen {
+		p.changes = 0 // SetPolicy is refused
+	}
 	return p
 }
 
@@ -180,9 +188,15 @@ func (c *caller) once() {
 		c.begin(verb, at, timeout)
 		c.answered(a, 1, 0, w.engine.Choke(k), nil)
 	case take:
-		n := int64(1 + w.random.n(3))
+		n := int64(1 + w.random.n(mostAtOnce))
+		with := w.plan.with && w.random.one(2)
 		c.begin(verb, at, timeout)
-		d := w.engine.Take(k, n)
+		var d policy.Decision
+		if with {
+			d = w.engine.TakeWith(w.like(), k, n)
+		} else {
+			d = w.engine.Take(k, n)
+		}
 		c.answered(a, n, 0, d.Allowed, nil)
 	case peek:
 		c.begin(verb, at, 0)

@@ -15,6 +15,8 @@ type limit struct {
 	// most is how many units may be admitted in a window of length t, both ends
 	// included.
 	most func(t int64) int64
+	// after is set where takes are paid for afterwards: the last of them does not count.
+	after bool
 	// monotone limits are kept by those whose clock goes back only as if it had stood
 	// still.
 	monotone bool
@@ -69,6 +71,22 @@ func atMost(s *scheduler, most int64, per time.Duration) *limit {
 	return &limit{
 		Policy: policy.Must(policy.AtMost(most, per)), s: s, monotone: true,
 		most: func(t int64) int64 { return most * (1 + t/(int64(per)+1)) },
+	}
+}
+
+func bursty(s *scheduler, stored int64, interval time.Duration) *limit {
+	return &limit{
+		Policy: policy.Must(policy.Bursty(1, interval, stored)), s: s,
+		most:  func(t int64) int64 { return stored + t/int64(interval) },
+		after: true, monotone: true,
+	}
+}
+
+func warmingUp(s *scheduler, warmup, interval time.Duration) *limit {
+	return &limit{
+		Policy: policy.Must(policy.WarmingUp(1, interval, warmup, 2)), s: s,
+		most:  func(t int64) int64 { return t / int64(interval) },
+		after: true, monotone: true,
 	}
 }
 

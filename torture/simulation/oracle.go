@@ -97,18 +97,22 @@ func (w *world) windows(a *account) {
 		}
 		t.hi = max(t.hi, latest, unsure)
 	}
-	last := takes[len(takes)-1]
-	end := last.hi
+	newest := takes[len(takes)-1]
+	end := newest.hi
 	for range 2 {
 		for _, first := range takes {
-			if first.n == 0 || first.lo > last.lo {
+			if first.n == 0 || first.lo > newest.lo {
 				continue
 			}
-			sum := -a.back
+			sum, begun := -a.back, first.lo
 			for _, t := range takes {
 				if t.lo >= first.lo && t.hi <= end {
 					sum += t.n
+					begun = max(begun, t.lo)
 				}
+			}
+			if w.limit.after {
+				sum -= last(takes, first.lo, end, begun)
 			}
 			if most := w.limit.most(end - first.lo); sum > most {
 				w.fail("key %s is admitted %d units from %v to %v, where %v allows %d: %v",
@@ -119,6 +123,17 @@ func (w *world) windows(a *account) {
 			end = max(end, t.hi)
 		}
 	}
+}
+
+// last returns the units of the last admission between two instants: the most of all
+// that may be it, as one of them was not before begun.
+func last(takes []admission, from, to, begun int64) (n int64) {
+	for _, t := range takes {
+		if t.lo >= from && t.hi <= to && t.hi >= begun {
+			n = max(n, t.n)
+		}
+	}
+	return n
 }
 
 // cancelled takes back an admission that the reservation at had.

@@ -54,6 +54,8 @@ type world struct {
 // plan is what the callers of a world do.
 type plan struct {
 	calls   int        // of each caller
+	with    bool       // some takes bring an equal limit along
+	chosen  bool       // an equal limit is chosen for every call by its key
 	verbs   [verbs]int // how often each is chosen, in parts of their sum
 	changes int
 	close   bool
@@ -142,7 +144,7 @@ func newWorld(seed uint64) *world {
 	w.roomy = n <= c.MaxKeys
 
 	capacity := int64(1 + r.n(3))
-	switch r.n(12) {
+	switch r.n(14) {
 	case 0:
 		w.limit = fixedWindow(&w.scheduler, capacity, perUnit)
 	case 1:
@@ -151,6 +153,10 @@ func newWorld(seed uint64) *world {
 		w.limit = queue(&w.scheduler, capacity-1, perUnit)
 	case 3:
 		w.limit = slidingWindow(&w.scheduler, capacity, perUnit)
+	case 4:
+		w.limit = bursty(&w.scheduler, capacity-1, perUnit)
+	case 5:
+		w.limit = warmingUp(&w.scheduler, time.Duration(capacity)*perUnit, perUnit)
 	default:
 		w.limit = funnel(&w.scheduler, capacity, perUnit)
 	}
@@ -162,7 +168,7 @@ func newWorld(seed uint64) *world {
 	}
 
 	seam.Give(c, &w.scheduler)
-	e, err := engine.New[key](*c)
+	e, err := engine.New(*c, w.options()...)
 	if err != nil {
 		panic(err)
 	}
@@ -171,6 +177,20 @@ func newWorld(seed uint64) *world {
 		w.call()
 	}
 	return w
+}
+
+// options are what an engine is made with besides.
+func (w *world) options() (o []engine.Option[key]) {
+	if w.plan.chosen {
+		o = append(o, engine.PolicyFor(func(key) policy.Policy { return w.like() }))
+	}
+	return o
+}
+
+// like is another limit that is the same.
+func (w *world) like() *limit {
+	like := *w.limit
+	return &like
 }
 
 // newChaos decides what breaks in a run. Some runs are nearly quiet, so that what
@@ -352,7 +372,11 @@ func (w *world) charged() {
 		return
 	}
 	over := int64(w.table.View().Counters().Overadmitted.Load())
-	most := (int64(len(w.keys)) + int64(w.forgiven)) * w.limit.most(w.elapsed)
+	most := w.limit.most(w.elapsed)
+	if w.limit.after {
+		most += mostAtOnce
+	}
+	most *= int64(len(w.keys)) + int64(w.forgiven)
 	if w.units-over > most {
 		w.fail("%d units are admitted, %d of them above the limit, where %d are allowed", w.units, over, most)
 	}
