@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"math"
 	"runtime"
 	"time"
 
@@ -8,9 +9,10 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Reservation is what Reserve has taken, with the decision about it. If it is
-// Allowed, act after Wait, or call Cancel. Its methods are for one goroutine at a
-// time. A copy must not be cancelled as well.
+// Reservation is what Reserve or Acquire has taken, with the decision about it. If it is
+// Allowed, act after Wait, and call Keep if less was needed in the end; or call Cancel.
+// Its methods are for one goroutine at a time, and the first call ends it. A copy must
+// not be ended as well.
 type Reservation[K comparable] struct {
 	policy.Decision
 	cell  *Cell[K]
@@ -44,30 +46,42 @@ func (c *Cell[K]) reserve(key K, a *ask) Reservation[K] {
 //     so much that the bucket might have stood empty before them.
 //     A call that is held up while very many others give back may get less, as nobody
 //     knows then where its units were.
-//   - If others took and the policy is not a policy.Refunder, or engine.PolicyFor
-//     chooses the limit, nothing. Nor if the limit was changed by SetPolicy since, or
-//     the key was given up.
+//   - If others took and engine.PolicyFor chooses the limit, nothing, but under limits
+//     that count in windows.
+//   - If others took and the policy is not a policy.Refunder, nothing. Nor if the limit
+//     was changed by SetPolicy since, or the key was given up.
 //
 // Calling it again does nothing, nor does it for a refused reservation. Calling it
 // after the turn has come gives back what of it still counts.
-func (r *Reservation[K]) Cancel() {
+func (r *Reservation[K]) Cancel() { r.Keep(0) }
+
+// Keep ends the reservation with n of its units used, and gives back the others to where
+// they came from, on the terms of Cancel: for costs that are known only afterwards. If
+// the key's word has not changed since, it is as if the call had asked for n, unless it
+// would have had its turn earlier then. n below 0 is 0; all that was reserved, or more,
+// gives nothing back.
+func (r *Reservation[K]) Keep(n int64) {
 	t := r.taken
 	r.taken = taken[K]{}
-	if t.entry == nil {
+	back := r.n - max(n, 0)
+	if t.entry == nil || back <= 0 {
 		return
 	}
 	r.cell.beginUndo(t.entry)
 	defer t.entry.EndUndo()
-	now, units := r.cell.now(), uint64(min(r.n, everything))
+	now, units := r.cell.now(), uint64(min(back, everything))
 	for own := uint64(0); ; {
 		word, terms := r.cell.view.Read(t.entry)
 		undone := (t.entry.Undone() - t.undone - own) & undoneMask
 		if terms.Number != t.terms || undone >= everything {
 			return // the words of then mean something else now
 		}
-		next := t.before // as if the take had never been
-		if word != t.after || undone > 0 {
-			if next = r.without(t, terms, word, now, undone); next == word {
+		next, ok := word, false
+		if word == t.after && undone == 0 {
+			next, ok = r.instead(t, terms, r.n-back)
+		}
+		if !ok {
+			if next = r.without(t, terms, word, now, back, undone); next == word {
 				return
 			}
 			t.entry.Undo(units)
@@ -82,19 +96,39 @@ func (r *Reservation[K]) Cancel() {
 	}
 }
 
-// without is the word after the take is undone although it was not the last, or
-// others have given back so many units since.
-func (r *Reservation[K]) without(t taken[K], terms *table.Terms, word uint64, now policy.Instant, undone uint64) uint64 {
-	if r.with != nil {
-		return word // under a limit of its own: nobody knows under which others took
+// instead is the word if the take had been one of n. ok is false if that would have had
+// its turn at another time: its units might lie in another window.
+func (r *Reservation[K]) instead(t taken[K], terms *table.Terms, n int64) (next uint64, ok bool) {
+	if n == 0 {
+		return t.before, true
 	}
-	refunder, ok := terms.Policy.(policy.Refunder)
+	state, _ := terms.State(t.before)
+	p := terms.Policy
+	if r.with != nil {
+		p = r.with
+	}
+	next, d := p.Take(state, t.at, n, forever)
+	return next | terms.Mark, d.Allowed && d.Wait == r.Wait && next <= policy.MaxWord
+}
+
+// without is the word after so many units of the take are undone although it was not the
+// last, or others have given back so many units since.
+func (r *Reservation[K]) without(
+	t taken[K], terms *table.Terms, word uint64, now policy.Instant, back int64, undone uint64,
+) uint64 {
+	p, others := terms.Policy, int64(undone)
+	if r.with != nil {
+		// Nobody knows under which limits others took, nor how much one of their units
+		// was. That is as bad as if all units had been given back since.
+		p, others = r.with, math.MaxInt64
+	}
+	refunder, ok := p.(policy.Refunder)
 	state, alive := terms.State(word)
 	if !ok || !alive || !terms.Current(word) {
 		return word
 	}
 	after, _ := terms.State(t.after)
-	next := refunder.Cancel(state, after, t.at, now, r.n, int64(undone))
+	next := refunder.Cancel(state, after, t.at, now, back, others)
 	if next > policy.MaxWord {
 		return word
 	}

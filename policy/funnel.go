@@ -130,12 +130,13 @@ func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
 //
 // What others gave back since may have lain below the take, which drains sooner by
 // as much then, though no sooner than if it had been alone; or above it, so that as
-// much more came later than it seems.
+// much more came later than it seems. Where that is as much as a bucket ever holds,
+// nothing is known.
 func (f *funnel) Cancel(word, taken uint64, at, now Instant, n, undone int64) uint64 {
 	t := ticks(now, f.end)
 	gone := timesUp(max(undone, 0), f.interval, maxDepth)
 	drained := f.lowest(taken, gone, ticks(at, f.end), n)
-	if n <= 0 || word <= t || drained <= t {
+	if n <= 0 || word <= t || drained <= t || gone == maxDepth {
 		return word
 	}
 	top := word + gone // cannot overflow, since gone is at most maxDepth

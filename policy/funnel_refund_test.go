@@ -187,3 +187,33 @@ func TestFunnelCancelOfWhatNeverWas(t *testing.T) {
 	assert.Equal(t, uint64(16), p.Cancel(word, word, 0, 1, math.MaxInt64, 0), "empty, and not emptier")
 	assert.Equal(t, uint64(16), p.Cancel(word, policy.MaxWord, 0, 1, math.MaxInt64, 0))
 }
+
+// Who does not know under which limits others took knows of nothing that can be given
+// back, but where units are counted in windows.
+func TestCancelWhenNothingIsKnownOfOthers(t *testing.T) {
+	const years = 16 * 365 * 24 * time.Hour
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Funnel(10, 1, time.Second)),
+		policy.Must(policy.Funnel(2, 2, years)),
+		policy.Must(policy.Queue(10, 1, time.Second)),
+		policy.Must(policy.Bursty(1, time.Second, 10)),
+		policy.Must(policy.Bursty(2, years, 1)),
+		policy.Must(policy.WarmingUp(1, time.Second, 10*time.Second, 3)),
+	} {
+		taken, d := p.Take(0, 1, 1, 0)
+		require.True(t, d.Allowed)
+		for _, word := range []uint64{taken, taken - 1, taken - taken/4, taken / 2, taken + 1, taken + taken/2} {
+			assert.Equal(t, word, p.(policy.Refunder).Cancel(word, taken, 1, 1, 1, math.MaxInt64), "%v", p)
+		}
+	}
+	for _, p := range []policy.Policy{
+		policy.Must(policy.FixedWindow(10, time.Second)),
+		policy.Must(policy.SlidingWindow(10, time.Second)),
+		policy.Must(policy.AtMost(10, time.Second)),
+	} {
+		taken, _ := p.Take(0, 1, 3, 0)
+		word, _ := p.Take(taken, 1, 1, 0)
+		asked, _ := p.Take(0, 1, 2, 0)
+		assert.Equal(t, asked, p.(policy.Refunder).Cancel(word, taken, 1, 1, 2, math.MaxInt64), "%v", p)
+	}
+}

@@ -69,9 +69,11 @@ type Refunder interface {
 	// instant at left the word as taken. It gives back what can be given back without admitting more
 	// than the limit to the next, given those who took since and start when they
 	// were told to. undone is how many units others have given back since, or more:
-	// the take's own may not be where they were. Nobody need call it while the word
-	// is still what the take left, and nothing was given back: there, putting back
-	// the word from before undoes it entirely.
+	// the take's own may not be where they were; math.MaxInt64 tells that nothing is
+	// known of others, who may have taken under other limits of the family. n may be
+	// less than was taken: then the take's last n units are undone. Nobody need call it
+	// while the word is still what the take left, and nothing was given back: there,
+	// putting back the word from before undoes it entirely.
 	Cancel(word, taken uint64, at, now Instant, n, undone int64) (next uint64)
 }
 

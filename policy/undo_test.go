@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Several takes of one key are undone, in any order, at any time, while others take:
-// every row of so many steps is tried. Those whose takes stand start when they were
-// told to, and no window has more of them than the limit allows; what was undone
-// never happened.
+// Several takes of one key are undone, whole or in part, in any order, at any time, while
+// others take: every row of so many steps is tried. Those whose takes stand start when
+// they were told to, and no window has more of them than the limit allows; what was
+// undone never happened.
 func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
 	funnel := func(capacity int64) policy.Policy { return policy.Must(policy.Funnel(capacity, 1, 1)) }
 	bursty := func(most int64) policy.Policy { return policy.Must(policy.Bursty(1, 1, most)) }
@@ -30,6 +30,7 @@ func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
 		u.step(1+policy.Instant(c.capacity), 0, c.steps)
 		require.Greater(t, u.rows, 1000)
 		require.Greater(t, u.given, u.rows/100, "%v: hardly anything was given back", p)
+		require.Equal(t, c.largest > 1, u.parts > 0, "%v", p)
 	}
 }
 
@@ -44,6 +45,7 @@ type undoing struct {
 	takes       []undoTake
 	undone      int64
 	rows, given int
+	parts       int // of given, those that gave back a part
 }
 
 type undoTake struct {
@@ -51,7 +53,7 @@ type undoTake struct {
 	at, start     policy.Instant
 	before, taken uint64
 	undone        int64 // before this take
-	cancelled     bool
+	ended         bool
 }
 
 func (u *undoing) step(now policy.Instant, word uint64, more int) {
@@ -73,35 +75,48 @@ func (u *undoing) step(now policy.Instant, word uint64, more int) {
 			}
 		}
 		for i := range u.takes {
-			// As a Reservation does it.
-			r := u.takes[i]
-			if r.cancelled {
-				continue
+			for keep := range u.takes[i].n {
+				if !u.takes[i].ended {
+					u.keep(now, word, more, i, keep)
+				}
 			}
-			next, undone := r.before, u.undone
-			if since := u.undone - r.undone; word != r.taken || since > 0 {
-				next = u.refunder.Cancel(word, r.taken, r.at, now, r.n, since)
-				u.undone += r.n
-			}
-			if next < word {
-				u.given++
-			}
-			u.takes[i].cancelled = true
-			u.step(now, next, more-1)
-			u.takes[i].cancelled, u.undone = false, undone
 		}
 	}
+}
+
+// keep undoes all but so many units of a take, as a Reservation does it.
+func (u *undoing) keep(now policy.Instant, word uint64, more, i int, keep int64) {
+	r, undone := u.takes[i], u.undone
+	next, ok := r.before, keep == 0
+	if !ok {
+		var d policy.Decision
+		next, d = u.p.Take(r.before, r.at, keep, 100)
+		ok = d.Allowed && r.at+policy.Instant(d.Wait) == r.start
+	}
+	if since := u.undone - r.undone; word != r.taken || since > 0 || !ok {
+		next = u.refunder.Cancel(word, r.taken, r.at, now, r.n-keep, since)
+		u.undone += r.n - keep
+	}
+	if next < word {
+		u.given++
+		if keep > 0 {
+			u.parts++
+		}
+	}
+	u.takes[i].n, u.takes[i].ended = keep, true
+	u.step(now, next, more-1)
+	u.takes[i], u.undone = r, undone
 }
 
 func (u *undoing) check() {
 	for _, first := range u.takes {
 		for _, last := range u.takes {
-			if first.cancelled || last.cancelled || last.start < first.start {
+			if first.n == 0 || last.n == 0 || last.start < first.start {
 				continue
 			}
 			var units, latest int64
 			for _, take := range u.takes {
-				if !take.cancelled && first.start <= take.start && take.start <= last.start {
+				if first.start <= take.start && take.start <= last.start {
 					units += take.n
 					if take.start == last.start {
 						latest = max(latest, take.n)

@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// each is a limit of every kind.
+func each() []policy.Policy {
+	return []policy.Policy{
+		funnel(10, 1, time.Second),
+		policy.Must(policy.FixedWindow(10, 10*time.Second)),
+		policy.Must(policy.SlidingWindow(10, 10*time.Second)),
+		policy.Must(policy.AtMost(10, 10*time.Second)),
+		policy.Must(policy.Queue(10, 1, time.Second)),
+		policy.Must(policy.Bursty(1, time.Second, 10)),
+		policy.Must(policy.WarmingUp(1, time.Second, 10*time.Second, 3)),
+	}
+}
+
+// If nobody came since, what is kept is as if no more had been asked for: now and later,
+// under a limit chosen for the key, and one that cannot give back.
+func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
+	for _, p := range append(each(), unrelated{funnel(10, 1, time.Second)}) {
+		for _, after := range []time.Duration{0, 2500 * time.Millisecond, 12 * time.Second} {
+			for kept := range int64(6) {
+				clock := newHandClock()
+				engines := []*Engine[string]{open[string](t, Config{Policy: p, Clock: clock.Now})}
+				if _, bare := p.(unrelated); !bare {
+					engines = append(engines, openFor(t, Config{Policy: p, Clock: clock.Now}, func(string) policy.Policy { return p }))
+				}
+				clock.Advance(time.Minute)
+				var all []cell.Reservation[string]
+				for _, e := range engines {
+					require.Equal(t, e.Take("asked", 2), e.Take("kept", 2))
+					require.True(t, e.Reserve("asked", kept, time.Hour).Allowed)
+					all = append(all, e.Reserve("kept", 5, time.Hour))
+				}
+				clock.Advance(after)
+				for i := range all {
+					all[i].Keep(kept)
+					all[i].Keep(0) // once is enough
+					all[i].Cancel()
+				}
+				for range 4 {
+					for i, e := range engines {
+						require.Equal(t, e.Peek("asked"), e.Peek("kept"), "%v (%d): %d kept after %v", p, i, kept, after)
+						require.Equal(t, e.Take("asked", 3), e.Take("kept", 3))
+					}
+					clock.Advance(1700 * time.Millisecond)
+				}
+			}
+		}
+	}
+}
+
+func TestKeepAtTheEdges(t *testing.T) {
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
+	for kept, remaining := range map[int64]int64{math.MinInt64: 10, -1: 10, 0: 10, 3: 7, 4: 6, 5: 6, math.MaxInt64: 6} {
+		r := e.Reserve("key", 4, 0)
+		r.Keep(kept)
+		assert.Equal(t, remaining, e.Peek("key").Remaining, "%d kept", kept)
+		r.Cancel()
+		assert.Equal(t, remaining, e.Peek("key").Remaining, "%d kept: it is over", kept)
+		e.Reset("key")
+	}
+	refused, nothing := e.Reserve("key", 11, 0), cell.Reservation[string]{}
+	e.Take("key", 5)
+	refused.Keep(1)
+	nothing.Keep(1)
+	assert.EqualValues(t, 5, e.Peek("key").Remaining)
+}
+
+// Units go back to the window that they were taken from, or nowhere: what others have
+// taken in a later one stays taken.
+func TestKeepGivesNothingToAnotherWindow(t *testing.T) {
+	for _, p := range each() {
+		clock := newHandClock()
+		for name, e := range map[string]*Engine[string]{
+			"own":    open[string](t, Config{Policy: p, Clock: clock.Now}),
+			"chosen": openFor(t, Config{Policy: p, Clock: clock.Now}, func(string) policy.Policy { return p }),
+		} {
+			clock.Advance(time.Hour)
+			r := e.Reserve("key", 8, 0)
+			require.True(t, r.Allowed)
+			clock.Advance(time.Minute)
+			require.True(t, e.Take("key", 6).Allowed)
+			before := e.Peek("key")
+			r.Keep(1)
+			assert.Equal(t, before, e.Peek("key"), "%v, %s", p, name)
+		}
+	}
+}
+
+// A turn in a later window is there, although less would have found room before: what is
+// given back was taken there.
+func TestKeepOfATurnInALaterWindow(t *testing.T) {
+	for _, p := range []policy.Policy{
+		policy.Must(policy.FixedWindow(10, 10*time.Second)),
+		policy.Must(policy.SlidingWindow(10, 10*time.Second)),
+		policy.Must(policy.AtMost(10, 10*time.Second)),
+	} {
+		clock := newHandClock()
+		e := open[string](t, Config{Policy: p, Clock: clock.Now})
+		require.True(t, e.Take("key", 8).Allowed)
+		r := e.Reserve("key", 5, time.Minute)
+		require.True(t, r.Allowed)
+		require.Positive(t, r.Wait)
+		r.Keep(2)
+		clock.Advance(r.Wait)
+		d := e.Peek("key")
+		assert.Less(t, d.Remaining, int64(10), "%v: the two that are kept start now", p)
+		assert.False(t, e.Take("key", 9).Allowed, "%v", p)
+	}
+}
+
+// Under limits chosen for the key nobody knows under which of them others took: what is
+// given back is nothing, or what a window has of the take.
+func TestKeepUnderChosenLimits(t *testing.T) {
+	for _, c := range []struct {
+		two  [2]policy.Policy
+		back int64
+	}{
+		{[2]policy.Policy{funnel(10, 1, time.Second), funnel(20, 4, time.Second)}, 0},
+		{[2]policy.Policy{policy.Must(policy.FixedWindow(10, time.Hour)), policy.Must(policy.FixedWindow(20, time.Hour))}, 3},
+		{[2]policy.Policy{policy.Must(policy.SlidingWindow(10, time.Hour)), policy.Must(policy.SlidingWindow(20, time.Hour))}, 3},
+		{[2]policy.Policy{policy.Must(policy.AtMost(10, time.Hour)), policy.Must(policy.AtMost(20, time.Hour))}, 3},
+		{[2]policy.Policy{policy.Must(policy.Queue(10, 1, time.Second)), policy.Must(policy.Queue(20, 4, time.Second))}, 0},
+		{[2]policy.Policy{policy.Must(policy.Bursty(1, time.Second, 10)), policy.Must(policy.Bursty(4, time.Second, 20))}, 0},
+	} {
+		clock := newHandClock()
+		which := 0
+		e := openFor(t, Config{Policy: c.two[0], Clock: clock.Now}, func(string) policy.Policy { return c.two[which] })
+		clock.Advance(time.Minute)
+		r := e.Reserve("key", 4, 0)
+		which = 1
+		require.True(t, e.Take("key", 1).Allowed)
+		which = 0
+		before := e.Peek("key")
+		r.Keep(1)
+		assert.Equal(t, c.back, e.Peek("key").Remaining-before.Remaining, "%v", c.two[0])
+		assert.Equal(t, c.back == 0, before == e.Peek("key"), "%v", c.two[0])
+
+		// If nobody came since, it is as if no more had been asked for under that limit.
+		which = 1
+		require.True(t, e.Reserve("asked", 2, 0).Allowed)
+		r = e.Reserve("kept", 4, 0)
+		which = 0
+		r.Keep(2)
+		assert.Equal(t, e.Peek("asked"), e.Peek("kept"), "%v", c.two[0])
+	}
+}
+
+// Random rows under the hard promise: whatever is given back of whichever take, whenever,
+// no window of the period has more than the limit.
+func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
+	const per = int64(8 * time.Millisecond)
+	clock := newHandClock()
+	for _, limit := range []int64{5, 100} { // cut into eight parts, and into one
+		e := open[string](t, Config{Policy: policy.Must(policy.AtMost(limit, time.Duration(per))), Clock: clock.Now})
+		given := 0
+		for round := range 2000 / raceFactor {
+			dice := rand.New(rand.NewPCG(47, uint64(round)))
+			key := fmt.Sprint(round)
+			var rows []row
+			for range 40 {
+				now, n := clock.now.Load(), 1+dice.Int64N(limit)
+				switch dice.IntN(3) {
+				case 0:
+					clock.Advance(time.Duration(dice.Int64N(per / 2)))
+				case 1:
+					if r := e.Reserve(key, n, time.Duration(dice.Int64N(2*per))); r.Allowed {
+						rows = append(rows, row{reservation: r, start: now + int64(r.Wait), n: n})
+					}
+				default:
+					if len(rows) == 0 {
+						continue
+					}
+					r := &rows[dice.IntN(len(rows))]
+					kept := dice.Int64N(n)
+					if r.reservation == (cell.Reservation[string]{}) || kept >= r.n {
+						continue
+					}
+					before := e.Peek(key).Remaining
+					r.reservation.Keep(kept)
+					r.reservation, r.n = cell.Reservation[string]{}, kept
+					if e.Peek(key).Remaining > before {
+						given++
+					}
+				}
+				for _, first := range rows {
+					units := int64(0)
+					for _, r := range rows {
+						if first.start <= r.start && r.start <= first.start+per {
+							units += r.n
+						}
+					}
+					require.LessOrEqual(t, units, limit, "round %d", round)
+				}
+			}
+		}
+		assert.Greater(t, given, 1000/raceFactor)
+	}
+}
