@@ -69,9 +69,11 @@ func (r *Reservation[K]) Keep(n int64) {
 	}
 	r.cell.beginUndo(t.entry)
 	defer t.entry.EndUndo()
-	now, units := r.cell.now(), uint64(min(back, everything))
+	units := uint64(min(back, everything))
 	for own := uint64(0); ; {
 		word, terms := r.cell.view.Read(t.entry)
+		// Not before: of what was read here, some may have drained since then.
+		now := r.cell.now()
 		undone := (t.entry.Undone() - t.undone - own) & undoneMask
 		if terms.Number != t.terms || undone >= everything {
 			return // the words of then mean something else now

@@ -143,6 +143,14 @@ var ofCell = []mutation{
 	},
 	// reserve.go, refund.go
 	{
+		name: "Cancel's own instant", without: "what drained while it was held up comes back once more",
+		file:  "cell/reserve.go",
+		old:   "		now := r.cell.now()\n",
+		new:   "		now := t.at\n",
+		pkg:   "engine",
+		tests: "TestCancelIsNotDatedBack",
+	},
+	{
 		name: "Cancel's undone", without: "the word is the same by chance, and others' units are given back",
 		file:  "cell/reserve.go",
 		old:   "		if word == t.after && undone == 0 {",

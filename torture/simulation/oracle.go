@@ -273,7 +273,9 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 		w.fail("a call is answered as for a full table, with %d of %d keys, under %v",
 			w.engine.Len(), w.config.MaxKeys, w.config.WhenFull)
 	}
-	if c := w.chaos; got.unavailable > 0 && c.sleep+c.jump+c.refuse == 0 && len(w.deaths) == 0 && !w.closing {
+	// In 100µs who waits for room looks four times, and others may come before him each time.
+	contended := !w.roomy && w.config.OpenTimeout < time.Millisecond
+	if c := w.chaos; got.unavailable > 0 && c.sleep+c.jump+c.refuse == 0 && len(w.deaths) == 0 && !w.closing && !contended {
 		w.fail("a call is answered as for an unavailable table, although nothing is wrong")
 	}
 	if without = got.unavailable + got.full; without > admitted+refused {
