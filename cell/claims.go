@@ -2,6 +2,7 @@ package cell
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -16,11 +17,19 @@ type Claim interface {
 	place() (cell, hash uint64)
 	same(Claim) bool
 	look(n int64) policy.Decision
-	// grab takes n units at once, uncounted, and returns how to give them back.
-	// without is the counter of answers without the key's word, if d is one.
-	grab(n int64) (d policy.Decision, undo func(), without *atomic.Uint64)
+	// lined tells whether anybody waits for the key.
+	lined() bool
+	// grab takes n units at once, uncounted. without is the counter of answers without
+	// the key's word, if d is one.
+	grab(n int64) (d policy.Decision, held keeper, without *atomic.Uint64)
+	// await is grab of who waits in the key's line. held is nil if there is an error, and d
+	// a refusal then.
+	await(ctx context.Context, n int64, patience time.Duration) (d policy.Decision, held keeper, without *atomic.Uint64, err error)
 	count(allowed bool, without *atomic.Uint64)
 }
+
+// keeper is a Reservation of any type of key.
+type keeper interface{ Keep(n int64) }
 
 type claim[K comparable] struct {
 	cell *Cell[K]
@@ -28,15 +37,15 @@ type claim[K comparable] struct {
 }
 
 // Claim names a key of this cell for TakeAll.
-func (c *Cell[K]) Claim(key K) Claim { return claim[K]{c, key} }
+func (c *Cell[K]) Claim(key K) Claim { return &claim[K]{c, key} }
 
-func (c claim[K]) place() (uint64, uint64) {
+func (c *claim[K]) place() (uint64, uint64) {
 	hash, _ := c.cell.hash(c.key)
 	return c.cell.order, hash
 }
 
-func (c claim[K]) same(other Claim) bool {
-	o, ok := other.(claim[K])
+func (c *claim[K]) same(other Claim) bool {
+	o, ok := other.(*claim[K])
 	if !ok || o.cell != c.cell {
 		return false
 	}
@@ -46,17 +55,30 @@ func (c claim[K]) same(other Claim) bool {
 	return o.key == c.key
 }
 
-func (c claim[K]) look(n int64) policy.Decision {
+func (c *claim[K]) look(n int64) policy.Decision {
 	return c.cell.look(c.key, &ask{n: n, atOnce: true})
 }
 
-func (c claim[K]) grab(n int64) (policy.Decision, func(), *atomic.Uint64) {
+func (c *claim[K]) lined() bool { return c.cell.lines.has(c.cell, c.key) }
+
+func (c *claim[K]) grab(n int64) (policy.Decision, keeper, *atomic.Uint64) {
 	a := ask{n: n, atOnce: true, exact: true, silent: true}
 	r := c.cell.reserve(c.key, &a)
-	return r.Decision, r.Cancel, a.without
+	return r.Decision, &r, a.without
 }
 
-func (c claim[K]) count(allowed bool, without *atomic.Uint64) {
+func (c *claim[K]) await(
+	ctx context.Context, n int64, patience time.Duration,
+) (policy.Decision, keeper, *atomic.Uint64, error) {
+	a := ask{n: n, atOnce: true, exact: true, silent: true}
+	r, err := c.cell.acquire(ctx, c.key, &a, patience)
+	if err != nil {
+		return c.cell.refusal(c.key, n, err), nil, a.without, err
+	}
+	return r.Decision, &r, a.without, nil
+}
+
+func (c *claim[K]) count(allowed bool, without *atomic.Uint64) {
 	c.cell.report(allowed, without)
 }
 
@@ -74,6 +96,32 @@ type Outcome struct {
 	Binding int
 	// Decisions has one for each claim, in their order. Those not Allowed refused.
 	Decisions []policy.Decision
+
+	held []holding
+}
+
+// holding is what was taken from a key, for so many claims on it.
+type holding struct {
+	keeper
+	claims int64
+}
+
+// Keep ends an outcome that is Allowed with n units of each claim used, and gives back the
+// others to where each came from: see Reservation.Keep. Of a key that stands twice among the
+// claims it keeps 2*n. It is for one goroutine, and the first call counts. Keep(0) is as
+// if nothing had been taken, where nobody else took since.
+func (o *Outcome) Keep(n int64) {
+	for _, h := range slices.Backward(o.held) {
+		h.Keep(times(max(n, 0), h.claims))
+	}
+}
+
+// times is n*count, or the largest number if that is less. Neither is below 0.
+func times(n, count int64) int64 {
+	if n > math.MaxInt64/count {
+		return math.MaxInt64
+	}
+	return n * count
 }
 
 // TakeAll takes n units from every claim or from none: by address and by user and
@@ -91,108 +139,214 @@ type Outcome struct {
 // for each key, one that is refused once for each key that refuses. A nil Claim
 // panics.
 func TakeAll(n int64, claims ...Claim) Outcome {
-	out := Outcome{Allowed: true, Binding: -1, Decisions: make([]policy.Decision, len(claims))}
-	groups := group(n, claims)
-
-	// Looking first keeps a call that is refused from writing, nearly always.
-	for i := range groups {
-		g := &groups[i]
-		g.d = g.claim.look(g.n)
-		out.Allowed = out.Allowed && g.d.Allowed
-	}
-	if out.Allowed && n > 0 {
-		out.Allowed = grabAll(groups)
-	}
-	for i := range groups {
-		g := &groups[i]
-		switch {
-		case n != 0 && out.Allowed == g.d.Allowed:
-			g.claim.count(out.Allowed, g.without)
-		case !out.Allowed:
-			g.d = g.claim.look(0) // which has taken nothing
-		}
-		for _, at := range g.at {
-			out.Decisions[at] = g.d
-		}
-	}
-	out.bind()
-	return out
+	var room [MaxEach]claimed
+	var places [MaxEach]int
+	j := join(n, claims, room[:0], places[:0])
+	j.allowed = j.look() && (n <= 0 || j.grab(nobody))
+	return j.outcome()
 }
 
-// claimed is a key with all that is asked of it.
+// AcquireAll is TakeAll that waits up to patience for all claims to be met. Where somebody
+// waits for a key already, or a limit has no room, it stands in that key's line, as
+// Acquire does, and so behind those who came before and no longer than is of use; when its
+// turn has come it takes from the others at once. If one of them has no room by then, it
+// gives back what it has, as by Reservation.Cancel, and goes to that one's line. So those
+// who wait for one key are served in their order, and those who wait for one after the
+// other may be overtaken on the way.
+//
+// If there is an error, it is one of those of Acquire, and the Outcome, which is not
+// Allowed then, tells how all claims stand. A call is counted once, as for TakeAll.
+func AcquireAll(ctx context.Context, n int64, patience time.Duration, claims ...Claim) (Outcome, error) {
+	var room [MaxEach]claimed
+	var places [MaxEach]int
+	j := join(n, claims, room[:0], places[:0])
+	began := time.Now()
+	j.allowed = j.look()
+	if n == 0 {
+		return j.outcome(), nil
+	}
+	if ctx.Err() != nil {
+		j.allowed = false
+		return j.outcome(), cancelled(ctx)
+	}
+	at := j.lined()
+	if j.allowed = j.allowed && at == nobody && j.grab(nobody); j.allowed {
+		return j.outcome(), nil
+	}
+	if late := j.last(); at == nobody || late != nobody && j.keys[late].d.RetryAfter > patience {
+		at = late // the others need not be waited for if this one is in vain
+	}
+	for {
+		k := &j.keys[at]
+		left := max(patience, 0)
+		if left < forever {
+			left = max(left-time.Since(began), 0)
+		}
+		var err error
+		if k.d, k.held, k.without, err = k.claim.await(ctx, k.n, left); err != nil {
+			j.refresh(at)
+			return j.outcome(), err
+		}
+		if j.grab(at) {
+			j.allowed = true
+			return j.outcome(), nil
+		}
+		at = j.last()
+	}
+}
+
+// joint is a call on several claims.
+type joint struct {
+	n       int64
+	keys    []claimed // in the order of the claims
+	order   []int     // of those that stand for a key, in which they are taken from
+	allowed bool
+}
+
+// claimed is a claim, or all claims on its key if it is the first of them.
 type claimed struct {
-	claim Claim
-	n     int64
-	at    []int // where it stands among the claims
-	d     policy.Decision
+	claim      Claim
+	first      int   // of the claims on the key
+	claims     int64 // how many those are
+	n          int64 // units that all of them ask for
+	cell, hash uint64
+	d          policy.Decision
+	held       keeper
 	// without is the counter that d belongs to besides; nil is none.
 	without *atomic.Uint64
 }
 
-// group brings claims on one key together, and all into an order that is the same
+// nobody is the place of no claim.
+const nobody = -1
+
+// join brings claims on one key together, and all into an order that is the same
 // for every call. Two calls that want the same keys then meet at the first, where
 // one of them is refused with reason, instead of each holding what the other wants.
-func group(n int64, claims []Claim) []claimed {
-	groups := make([]claimed, 0, len(claims))
+func join(n int64, claims []Claim, keys []claimed, order []int) joint {
 	for i, c := range claims {
-		at := slices.IndexFunc(groups, func(g claimed) bool { return g.claim.same(c) })
-		if at < 0 {
-			groups = append(groups, claimed{claim: c, n: n, at: []int{i}})
-			continue
+		first := slices.IndexFunc(keys, func(k claimed) bool { return k.claim.same(c) })
+		if first < 0 {
+			first = i
+			order = append(order, i)
 		}
-		g := &groups[at]
-		g.at = append(g.at, i)
-		switch times := int64(len(g.at)); {
-		case n > 0 && n > math.MaxInt64/times:
-			g.n = math.MaxInt64
-		case n < 0:
-			g.n = n
-		default:
-			g.n = n * times
+		k := claimed{claim: c, first: first}
+		if first == i {
+			k.cell, k.hash = c.place()
+		}
+		keys = append(keys, k)
+		keys[first].claims++
+	}
+	for _, at := range order {
+		k := &keys[at]
+		if k.n = n; n > 0 {
+			k.n = times(n, k.claims)
 		}
 	}
-	slices.SortStableFunc(groups, func(a, b claimed) int {
-		aCell, aHash := a.claim.place()
-		bCell, bHash := b.claim.place()
-		return cmp.Or(cmp.Compare(aCell, bCell), cmp.Compare(aHash, bHash))
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(keys[a].cell, keys[b].cell), cmp.Compare(keys[a].hash, keys[b].hash))
 	})
-	return groups
+	return joint{n: n, keys: keys, order: order}
 }
 
-// grabAll takes from each, and from none if one refuses.
-func grabAll(groups []claimed) bool {
-	refused := grab(groups)
-	if refused < 0 {
-		return true
+// look asks all keys, and tells whether all would allow it. It keeps a call that is
+// refused from writing, nearly always.
+func (j *joint) look() bool {
+	all := true
+	for _, at := range j.order {
+		k := &j.keys[at]
+		k.d = k.claim.look(k.n)
+		all = all && k.d.Allowed
 	}
-	for i := range groups {
-		if g := &groups[i]; i != refused {
-			g.d, g.without = g.claim.look(g.n), nil
+	return all
+}
+
+// lined returns a key that somebody waits for.
+func (j *joint) lined() int {
+	for _, at := range j.order {
+		if j.keys[at].claim.lined() {
+			return at
 		}
 	}
-	return false
+	return nobody
 }
 
-// grab takes from each, or from none if one refuses, and returns which did; -1 is
-// none.
-func grab(groups []claimed) (refused int) {
-	var undo []func()
-	all := false
+// last returns the key that refuses and has to be waited for longest.
+func (j *joint) last() int {
+	last := nobody
+	for _, at := range j.order {
+		if d := j.keys[at].d; !d.Allowed && (last == nobody || d.RetryAfter > j.keys[last].d.RetryAfter) {
+			last = at
+		}
+	}
+	return last
+}
+
+// grab takes from each key, but from the one that is held already, and tells whether all
+// allowed it. If one refuses nothing is held.
+func (j *joint) grab(has int) bool {
+	refused, all := nobody, false
 	defer func() { // also if a policy panics
-		for i := len(undo) - 1; !all && i >= 0; i-- {
-			undo[i]()
+		if all {
+			return
+		}
+		for _, at := range slices.Backward(j.order) {
+			if k := &j.keys[at]; k.held != nil {
+				k.held.Keep(0)
+				k.held = nil
+			}
+		}
+		if refused != nobody {
+			j.refresh(refused)
 		}
 	}()
-	for i := range groups {
-		g := &groups[i]
-		var back func()
-		if g.d, back, g.without = g.claim.grab(g.n); !g.d.Allowed {
-			return i
+	for _, at := range j.order {
+		if at == has {
+			continue
 		}
-		undo = append(undo, back)
+		k := &j.keys[at]
+		var held keeper
+		if k.d, held, k.without = k.claim.grab(k.n); !k.d.Allowed {
+			refused = at
+			return false
+		}
+		k.held = held
 	}
 	all = true
-	return -1
+	return true
+}
+
+// refresh looks at all keys but the one that has refused.
+func (j *joint) refresh(refused int) {
+	for _, at := range j.order {
+		if k := &j.keys[at]; at != refused {
+			k.d, k.without = k.claim.look(k.n), nil
+		}
+	}
+}
+
+// outcome counts the call, and tells what came of it.
+func (j *joint) outcome() Outcome {
+	out := Outcome{Allowed: j.allowed, Binding: nobody, Decisions: make([]policy.Decision, len(j.keys))}
+	if j.allowed && j.n > 0 {
+		out.held = make([]holding, 0, len(j.order))
+	}
+	for _, at := range j.order {
+		k := &j.keys[at]
+		switch {
+		case j.n != 0 && j.allowed == k.d.Allowed:
+			k.claim.count(j.allowed, k.without)
+		case !j.allowed:
+			k.d = k.claim.look(0) // which has taken nothing
+		}
+		if k.held != nil {
+			out.held = append(out.held, holding{k.held, k.claims})
+		}
+	}
+	for i := range j.keys {
+		out.Decisions[i] = j.keys[j.keys[i].first].d
+	}
+	out.bind()
+	return out
 }
 
 // bind finds the claim that decided.

@@ -2,13 +2,14 @@ package cell
 
 import "errors"
 
-// Errors of Wait. What it returns wraps one of them, for errors.Is.
+// Errors of Wait and Acquire. What they return wraps one of them, for errors.Is.
 var (
 	// ErrNever: more is asked for than the limit ever allows at once, or less than
 	// nothing.
 	ErrNever = errors.New("ral: the limit never allows so many at once")
 	// ErrDeadline: the call's turn comes after the context's deadline. Nothing was
-	// taken. It is wrapped together with context.DeadlineExceeded.
+	// taken. It is wrapped together with context.DeadlineExceeded. Or it comes later than
+	// Acquire would wait.
 	ErrDeadline = errors.New("ral: the turn comes after the deadline")
 	// ErrCrowded: as many wait for the key as may, by the configuration or by the
 	// policy. Nothing was taken.

@@ -107,9 +107,9 @@ func (l *line[K]) release() {
 }
 
 // admit tells whether a call may join: whether there is room for it, and its turn
-// will come before its deadline. It lets all who are before it take, one after the
-// other, in thought.
-func (l *line[K]) admit(ctx context.Context, w *waiting[K]) error {
+// will come before its deadline and within patience. It lets all who are before it take,
+// one after the other, in thought.
+func (l *line[K]) admit(ctx context.Context, w *waiting[K], patience time.Duration) error {
 	if waiting := l.line.Len() + l.promised.Len(); waiting >= l.cell.maxWaiting {
 		return fmt.Errorf("%w: %d", ErrCrowded, waiting)
 	}
@@ -129,6 +129,9 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K]) error {
 			p = terms.Policy
 		}
 		return fmt.Errorf("%w: %v has no room for more", ErrCrowded, p)
+	}
+	if d.Wait > patience {
+		return fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.Wait, patience)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := time.Until(deadline); d.Wait > left {

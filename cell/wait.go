@@ -44,53 +44,89 @@ const (
 // should run as fast.
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	a := ask{n: n, atOnce: true, exact: true, silent: true}
-	err := c.wait(ctx, key, &a)
+	_, err := c.acquire(ctx, key, &a, forever)
 	if n != 0 {
 		c.report(err == nil, a.without)
 	}
 	return err
 }
 
-func (c *Cell[K]) wait(ctx context.Context, key K, a *ask) error {
+// Acquire is Wait for those who may need less in the end, or do not wait for ever: it
+// returns what it has taken, to be given back by Keep or Cancel, and waits up to patience.
+// 0 is not at all. It allocates nothing if it need not wait.
+//
+// If there is an error, the reservation is a refusal, which tells how the key stands, and
+// when the call would be admitted if nobody were before it. ErrDeadline is also that of a
+// turn that comes too late for patience.
+func (c *Cell[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (Reservation[K], error) {
+	a := ask{n: n, atOnce: true, exact: true, silent: true}
+	r, err := c.acquire(ctx, key, &a, max(patience, 0))
+	if err != nil {
+		r = Reservation[K]{Decision: c.refusal(key, n, err)}
+	}
+	if n != 0 {
+		c.report(err == nil, a.without)
+	}
+	return r, err
+}
+
+// refusal is the decision about a call that ended with an error.
+func (c *Cell[K]) refusal(key K, n int64, err error) policy.Decision {
+	d := c.look(key, &ask{n: n, atOnce: true})
+	switch {
+	case errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable):
+		d.RetryAfter = c.openTimeout // a guess, as for Take
+	case d.Allowed:
+		d = c.look(key, &ask{})
+		d.RetryAfter = 1 // others are before it
+	}
+	d.Allowed = false
+	return d
+}
+
+func (c *Cell[K]) acquire(ctx context.Context, key K, a *ask, patience time.Duration) (none Reservation[K], err error) {
 	if ctx.Err() != nil {
-		return cancelled(ctx)
+		return none, cancelled(ctx)
 	}
 	if c.closed.Load() {
-		return ErrClosed
+		return none, ErrClosed
 	}
 	a.with = c.chosen(key)
-	var d policy.Decision
+	var r Reservation[K]
 	if !c.lines.has(c, key) {
-		d, _ = c.take(key, a) // nobody waits
+		r = c.reserve(key, a) // nobody waits
 	} else {
-		d = c.look(key, &ask{with: a.with})
-		d.Allowed = a.n == 0
-		if a.n < 0 || a.n > d.Limit {
-			d.RetryAfter = policy.Never
+		r.Decision = c.look(key, &ask{with: a.with})
+		r.Allowed = a.n == 0
+		if a.n < 0 || a.n > r.Limit {
+			r.RetryAfter = policy.Never
 		}
 	}
 	switch {
-	case a.n == 0, d.Allowed:
-		return nil
-	case a.lost && 0 < a.n && a.n <= d.Limit:
-		return ErrUnavailable
-	case d.RetryAfter == policy.Never:
-		return never(a.n, d)
+	case a.n == 0, r.Allowed:
+		return r, nil
+	case a.lost && 0 < a.n && a.n <= r.Limit:
+		return none, ErrUnavailable
+	case r.RetryAfter == policy.Never:
+		return none, never(a.n, r.Decision)
+	case r.RetryAfter > patience:
+		return none, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
 	}
 	a.without = nil
-	return c.queueUp(ctx, key, a)
+	return c.queueUp(ctx, key, a, patience)
 }
 
 // queueUp waits in the key's line.
-func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask) error {
+func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask, patience time.Duration) (none Reservation[K], err error) {
 	ended := ctx.Done()
+	began := time.Now()
 	w := &waiting[K]{n: a.n, with: a.with, signal: make(chan struct{}, 1)}
 	// The line is locked but while the call sleeps, so that whatever ends this
 	// function, a policy that panics too, leaves the line to others.
 	l := c.lines.join(c, key)
 	defer l.release()
-	if err := l.admit(ctx, w); err != nil {
-		return err
+	if err := l.admit(ctx, w, patience); err != nil {
+		return none, err
 	}
 	w.at = l.line.PushBack(w)
 	defer l.leave(w)
@@ -102,8 +138,16 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask) error {
 		pause, done := l.progress(w)
 		if done {
 			a.without = w.without
-			return w.err
+			return w.taken, w.err
 		}
+		left := patience
+		if patience < forever {
+			left -= time.Since(began)
+		}
+		if left <= 0 {
+			return none, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
+		}
+		pause = min(pause, left)
 		l.unlock()
 		var cancel, closed bool
 		if c.seam != nil {
@@ -122,9 +166,9 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask) error {
 		l.lock()
 		switch {
 		case cancel:
-			return cancelled(ctx)
+			return none, cancelled(ctx)
 		case closed:
-			return ErrClosed
+			return none, ErrClosed
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"time"
@@ -54,6 +55,14 @@ func allocatesNothing[K comparable](t *testing.T, admission cell.Admission, pass
 		},
 		"Reserve, refused": func() {
 			r := e.Reserve(refused, 2, time.Hour)
+			r.Cancel()
+		},
+		"Reserve, a part kept": func() {
+			r := e.Reserve(passing, 2, time.Hour)
+			r.Keep(1)
+		},
+		"Acquire": func() {
+			r, _ := e.Acquire(context.Background(), passing, 2, time.Hour)
 			r.Cancel()
 		},
 		"Cancel, not the last": func() {

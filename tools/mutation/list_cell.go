@@ -1,5 +1,7 @@
 package main
 
+import "time"
+
 // The mechanisms of package cell. Their tests are the engine's.
 var ofCell = []mutation{
 	// cell.go, ask.go
@@ -273,26 +275,88 @@ var ofCell = []mutation{
 	{
 		name: "TakeAll gives back on refusal", without: "a call that is refused has taken from all but one",
 		file:  "cell/claims.go",
-		old:   "		undo = append(undo, back)\n",
-		new:   "		undo = append(undo, func() {})\n		_ = back\n",
+		old:   "				k.held.Keep(0)\n",
+		new:   "",
 		pkg:   "engine",
 		tests: "TestTakeAllGivesEverythingBack|TestTogetherWithAPanic",
 	},
 	{
 		name: "TakeAll takes in one order", without: "two calls refuse each other, and nobody passes",
 		file:  "cell/claims.go",
-		old:   "		return cmp.Or(cmp.Compare(aCell, bCell), cmp.Compare(aHash, bHash))",
-		new:   "		return 0 * cmp.Or(cmp.Compare(aCell, bCell), cmp.Compare(aHash, bHash))",
+		old:   "		return cmp.Or(cmp.Compare(keys[a].cell",
+		new:   "		return 0 * cmp.Or(cmp.Compare(keys[a].cell",
 		pkg:   "engine",
 		tests: "TestTakeAllPassesOne",
 	},
 	{
 		name: "a claim that stands twice is charged twice", without: "the second is refused by the first, or free",
 		file:  "cell/claims.go",
-		old:   "			g.n = n * times",
-		new:   "			g.n = n",
+		old:   "			k.n = times(n, k.claims)",
+		new:   "			k.n = times(n, 1)",
 		pkg:   "engine",
 		tests: "TestTakeAll",
+	},
+	{
+		name: "AcquireAll stands in line", without: "who comes late overtakes those who wait",
+		file:  "cell/claims.go",
+		old:   "	at := j.lined()\n",
+		new:   "	at := nobody\n",
+		pkg:   "engine",
+		tests: "TestAcquireAllStandsInLine",
+		limit: time.Minute,
+	},
+	{
+		name: "AcquireAll waits for nothing in vain", without: "a call holds a turn that it cannot use",
+		file:  "cell/claims.go",
+		old:   " || late != nobody && j.keys[late].d.RetryAfter > patience {",
+		new:   " {",
+		pkg:   "engine",
+		tests: "TestAcquireAllStandsInLine",
+		limit: time.Minute,
+	},
+	{
+		name: "AcquireAll is patient for all lines together", without: "a call waits as long again in each line",
+		file:  "cell/claims.go",
+		old:   "			left = max(left-time.Since(began), 0)\n",
+		new:   "			_ = began\n",
+		pkg:   "engine",
+		tests: "TestAcquireAllGoesFromLineToLine",
+		limit: time.Minute,
+	},
+	{
+		name: "an Outcome keeps of a key what all its claims do", without: "a claim that stands twice is kept once",
+		file:  "cell/claims.go",
+		old:   "h.Keep(times(max(n, 0), h.claims))",
+		new:   "h.Keep(n)",
+		pkg:   "engine",
+		tests: "TestOutcomeKeep",
+	},
+	{
+		name: "Acquire's patience", without: "a call waits in line for longer than it would",
+		file:  "cell/wait.go",
+		old:   "			left -= time.Since(began)\n",
+		new:   "			_ = began\n",
+		pkg:   "engine",
+		tests: "TestAcquireIsPatientForSoLong",
+		limit: time.Minute,
+	},
+	{
+		name: "who has no patience does not join", without: "calls hang that might be told at once",
+		file:  "cell/line.go",
+		old:   "	if d.Wait > patience {",
+		new:   "	if d.Wait > forever {",
+		pkg:   "engine",
+		tests: "TestAcquireIsPatientForSoLong",
+		limit: time.Minute,
+	},
+	{
+		name: "nobody waits for room longer than he would", without: "each new key of a flood holds a goroutine",
+		file:  "cell/wait.go",
+		old:   "	case r.RetryAfter > patience:\n",
+		new:   "	case r.RetryAfter > forever:\n",
+		pkg:   "engine",
+		tests: "TestAcquireErrors",
+		limit: time.Minute,
 	},
 	{
 		name: "TakeEach gives back on refusal", without: "a call that one limit refuses has taken from the others",
