@@ -19,13 +19,20 @@ type Claim interface {
 	look(n int64) policy.Decision
 	// lined tells whether anybody waits for the key.
 	lined() bool
-	// grab takes n units at once, uncounted. without is the counter of answers without
-	// the key's word, if d is one.
-	grab(n int64) (d policy.Decision, held keeper, without *atomic.Uint64)
-	// await is grab of who waits in the key's line. held is nil if there is an error, and d
-	// a refusal then.
-	await(ctx context.Context, n int64, patience time.Duration) (d policy.Decision, held keeper, without *atomic.Uint64, err error)
+	// grab takes n units at once, uncounted.
+	grab(n int64) grabbed
+	// await is grab of who waits in the key's line. If there is an error it is a refusal.
+	await(ctx context.Context, n int64, patience time.Duration) (grabbed, error)
 	count(allowed bool, without *atomic.Uint64)
+}
+
+// grabbed is what a claim has taken.
+type grabbed struct {
+	d    policy.Decision
+	held keeper // nil if nothing was taken
+	// without is the counter of answers without the key's word, if d is one.
+	without *atomic.Uint64
+	waited  time.Duration
 }
 
 // keeper is a Reservation of any type of key.
@@ -61,22 +68,26 @@ func (c *claim[K]) look(n int64) policy.Decision {
 
 func (c *claim[K]) lined() bool { return c.cell.lines.has(c.cell, c.key) }
 
-func (c *claim[K]) grab(n int64) (policy.Decision, keeper, *atomic.Uint64) {
+func (c *claim[K]) grab(n int64) grabbed {
 	a := ask{n: n, atOnce: true, exact: true, silent: true}
 	r := c.cell.reserve(c.key, &a)
-	return r.Decision, &r, a.without
+	if !r.Allowed {
+		return grabbed{d: r.Decision, without: a.without}
+	}
+	return grabbed{d: r.Decision, held: held(r), without: a.without}
 }
 
-func (c *claim[K]) await(
-	ctx context.Context, n int64, patience time.Duration,
-) (policy.Decision, keeper, *atomic.Uint64, error) {
+func (c *claim[K]) await(ctx context.Context, n int64, patience time.Duration) (grabbed, error) {
 	a := ask{n: n, atOnce: true, exact: true, silent: true}
 	r, err := c.cell.acquire(ctx, c.key, &a, patience)
 	if err != nil {
-		return c.cell.refusal(c.key, n, err), nil, a.without, err
+		return grabbed{d: c.cell.refusal(c.key, n, err), without: a.without, waited: r.Waited}, err
 	}
-	return r.Decision, &r, a.without, nil
+	return grabbed{d: r.Decision, held: held(r), without: a.without, waited: r.Waited}, nil
 }
+
+// held keeps a reservation for later.
+func held[K comparable](r Reservation[K]) keeper { return &r }
 
 func (c *claim[K]) count(allowed bool, without *atomic.Uint64) {
 	c.cell.report(allowed, without)
@@ -96,6 +107,8 @@ type Outcome struct {
 	Binding int
 	// Decisions has one for each claim, in their order. Those not Allowed refused.
 	Decisions []policy.Decision
+	// Waited is how long AcquireAll stood in line; 0 if it did not.
+	Waited time.Duration
 
 	held []holding
 }
@@ -183,12 +196,14 @@ func AcquireAll(ctx context.Context, n int64, patience time.Duration, claims ...
 			left = max(left-time.Since(began), 0)
 		}
 		var err error
-		if k.d, k.held, k.without, err = k.claim.await(ctx, k.n, left); err != nil {
+		k.grabbed, err = k.claim.await(ctx, k.n, left)
+		j.waited += k.waited
+		if err != nil {
 			j.refresh(at)
 			return j.outcome(), err
 		}
-		if j.grab(at) {
-			j.allowed = true
+		if j.allowed = j.grab(at); j.allowed {
+			k.d = k.claim.look(0) // it may have taken ahead of its turn
 			return j.outcome(), nil
 		}
 		at = j.last()
@@ -201,6 +216,7 @@ type joint struct {
 	keys    []claimed // in the order of the claims
 	order   []int     // of those that stand for a key, in which they are taken from
 	allowed bool
+	waited  time.Duration
 }
 
 // claimed is a claim, or all claims on its key if it is the first of them.
@@ -210,10 +226,7 @@ type claimed struct {
 	claims     int64 // how many those are
 	n          int64 // units that all of them ask for
 	cell, hash uint64
-	d          policy.Decision
-	held       keeper
-	// without is the counter that d belongs to besides; nil is none.
-	without *atomic.Uint64
+	grabbed
 }
 
 // nobody is the place of no claim.
@@ -224,16 +237,16 @@ const nobody = -1
 // one of them is refused with reason, instead of each holding what the other wants.
 func join(n int64, claims []Claim, keys []claimed, order []int) joint {
 	for i, c := range claims {
-		first := slices.IndexFunc(keys, func(k claimed) bool { return k.claim.same(c) })
-		if first < 0 {
-			first = i
+		keys = append(keys, claimed{claim: c, first: i})
+		first := 0
+		for !keys[first].claim.same(c) && first < i {
+			first++
+		}
+		k := &keys[i]
+		if k.first = first; first == i {
+			k.cell, k.hash = c.place()
 			order = append(order, i)
 		}
-		k := claimed{claim: c, first: first}
-		if first == i {
-			k.cell, k.hash = c.place()
-		}
-		keys = append(keys, k)
 		keys[first].claims++
 	}
 	for _, at := range order {
@@ -304,12 +317,10 @@ func (j *joint) grab(has int) bool {
 			continue
 		}
 		k := &j.keys[at]
-		var held keeper
-		if k.d, held, k.without = k.claim.grab(k.n); !k.d.Allowed {
+		if k.grabbed = k.claim.grab(k.n); !k.d.Allowed {
 			refused = at
 			return false
 		}
-		k.held = held
 	}
 	all = true
 	return true
@@ -326,7 +337,7 @@ func (j *joint) refresh(refused int) {
 
 // outcome counts the call, and tells what came of it.
 func (j *joint) outcome() Outcome {
-	out := Outcome{Allowed: j.allowed, Binding: nobody, Decisions: make([]policy.Decision, len(j.keys))}
+	out := Outcome{Allowed: j.allowed, Binding: nobody, Waited: j.waited, Decisions: make([]policy.Decision, len(j.keys))}
 	if j.allowed && j.n > 0 {
 		out.held = make([]holding, 0, len(j.order))
 	}

@@ -15,6 +15,9 @@ import (
 // not be ended as well.
 type Reservation[K comparable] struct {
 	policy.Decision
+	// Waited is how long Acquire stood in line; 0 if it did not.
+	Waited time.Duration
+
 	cell  *Cell[K]
 	with  policy.Policy
 	n     int64

@@ -62,7 +62,7 @@ func (c *Cell[K]) Acquire(ctx context.Context, key K, n int64, patience time.Dur
 	a := ask{n: n, atOnce: true, exact: true, silent: true}
 	r, err := c.acquire(ctx, key, &a, max(patience, 0))
 	if err != nil {
-		r = Reservation[K]{Decision: c.refusal(key, n, err)}
+		r = Reservation[K]{Decision: c.refusal(key, n, err), Waited: r.Waited}
 	}
 	if n != 0 {
 		c.report(err == nil, a.without)
@@ -117,7 +117,7 @@ func (c *Cell[K]) acquire(ctx context.Context, key K, a *ask, patience time.Dura
 }
 
 // queueUp waits in the key's line.
-func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask, patience time.Duration) (none Reservation[K], err error) {
+func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask, patience time.Duration) (r Reservation[K], err error) {
 	ended := ctx.Done()
 	began := time.Now()
 	w := &waiting[K]{n: a.n, with: a.with, signal: make(chan struct{}, 1)}
@@ -126,10 +126,11 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask, patience time.Dura
 	l := c.lines.join(c, key)
 	defer l.release()
 	if err := l.admit(ctx, w, patience); err != nil {
-		return none, err
+		return r, err
 	}
 	w.at = l.line.PushBack(w)
 	defer l.leave(w)
+	defer func() { r.Waited = time.Since(began) }()
 	c.step("wait: joined")
 	l.advance()
 	timer := time.NewTimer(0)
@@ -145,7 +146,7 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask, patience time.Dura
 			left -= time.Since(began)
 		}
 		if left <= 0 {
-			return none, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
+			return r, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
 		}
 		pause = min(pause, left)
 		l.unlock()
@@ -166,9 +167,9 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask, patience time.Dura
 		l.lock()
 		switch {
 		case cancel:
-			return none, cancelled(ctx)
+			return r, cancelled(ctx)
 		case closed:
-			return none, ErrClosed
+			return r, ErrClosed
 		}
 	}
 }

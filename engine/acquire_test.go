@@ -31,6 +31,8 @@ func TestAcquireHandsOutWhatItTook(t *testing.T) {
 		began := time.Now()
 		waited, err := e.Acquire(background, "key", 5, time.Minute)
 		require.NoError(t, err)
+		assert.Equal(t, time.Since(began), waited.Waited)
+		assert.Zero(t, r.Waited)
 		assert.InDelta(t, 10*time.Second, time.Since(began), float64(100*time.Microsecond))
 		assert.EqualValues(t, 5, e.Peek("key").Remaining)
 		r.Keep(1)
@@ -97,11 +99,12 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 		began = time.Now()
 		for i := range ended {
 			line.Go(func() {
-				_, err := e.Acquire(background, "key", 1, 2*time.Second)
+				r, err := e.Acquire(background, "key", 1, 2*time.Second)
 				assert.Equal(t, i == 1, err != nil)
 				if err != nil {
 					assert.ErrorIs(t, err, cell.ErrDeadline)
 				}
+				assert.Equal(t, time.Since(began), r.Waited)
 				ended[i] = since()
 			})
 			synctest.Wait()
@@ -217,6 +220,7 @@ func TestAcquireAll(t *testing.T) {
 			line.Go(func() {
 				out, err := cell.AcquireAll(background, 1, 2500*time.Millisecond, wide.Claim(1), fast.Claim("key"))
 				ends[i] = end{err, time.Since(began)}
+				assert.Equal(t, time.Since(began), out.Waited)
 				assert.Equal(t, err == nil, out.Allowed)
 				assert.Len(t, out.Decisions, 2)
 				if err != nil {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -24,6 +25,7 @@ func (q *quiet) WriteHeader(int)             {}
 // On the admitted path the middleware allocates the values of the header fields that it
 // sets: two strings, one of them kept, and the slice that holds them; or one string and
 // a slice for three fields. Without fields it allocates nothing, behind proxies neither.
+// Several limits allocate what cell.TakeAll hands out.
 func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -36,6 +38,9 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	forwarded, err := NewClientAddr(AddrConfig{Header: Forwarded, Hops: 2})
 	require.NoError(t, err)
 	type user struct{}
+	two := func(o Options) *Middleware {
+		return Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr}, Limit[string]{Name: "b", Limiter: named, Key: ByPattern(nil)}))
+	}
 
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "10.0.0.1:4711"
@@ -43,6 +48,7 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	r.Header.Set("Forwarded", `for=6.6.6.6, for="[2001:db8::17]:4711";proto=https, for=10.1.2.3`)
 	r.Header.Set("X-Api-Key", "0123456789abcdef")
 	r.Pattern = "GET /things/{id}"
+	r = r.WithContext(context.WithValue(r.Context(), user{}, "alice"))
 
 	for _, c := range []struct {
 		name string
@@ -64,6 +70,11 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 		{"pattern", 0, Must(New(named, ByPattern(nil), Options{Headers: NoHeaders}))},
 		{"pair", 0, Must(New(open[Pair[netip.Addr, string]](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second))),
 			Both(ByAddr, ByPattern(nil)), Options{Headers: NoHeaders}))},
+		{"context", 0, Must(New(named, ByContext[string](user{}), Options{Headers: NoHeaders}))},
+		{"shadow, waiting allowed", 0, Must(New(limiter, ByAddr, Options{Shadow: true, WaitUpTo: time.Second}))},
+		{"two limits", 9, two(Options{})},
+		{"two limits, waiting allowed", 9, two(Options{WaitUpTo: time.Second})},
+		{"two limits, charge", 14, two(Options{Charge: func(*http.Request, Served) int64 { return 0 }})},
 		{"cost and hook", 0, Must(New(limiter, ByAddr, Options{
 			Headers: NoHeaders, Cost: func(*http.Request) int64 { return 2 }, OnVerdict: func(*http.Request, Verdict) {},
 		}))},

@@ -7,7 +7,7 @@ import (
 )
 
 // The problem type of a limit that was exceeded, and its title
-// (draft-ietf-httpapi-ratelimit-headers-10, "Quota Exceeded").
+// (draft-ietf-httpapi-ratelimit-headers-11, "Quota Exceeded").
 const (
 	quotaExceeded      = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	quotaExceededTitle = "Request cannot be satisfied as assigned quota has been exceeded"
@@ -18,23 +18,28 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *ruling) {
 	status := v.Status()
 	h := w.Header()
 	// What an outer handler said of another body.
-	for _, field := range []string{"Content-Length", "Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Cache-Control", "Expires"} {
+	for _, field := range &ofAnotherBody {
 		delete(h, field)
 	}
-	h["Cache-Control"] = []string{"no-store"} // a 429 must not be stored (RFC 6585, section 4)
-	h["X-Content-Type-Options"] = []string{"nosniff"}
+	var kind string
 	var body []byte
 	if wantsProblem(r.Header["Accept"]) {
-		h["Content-Type"] = []string{"application/problem+json"}
-		body = m.problem(v, status)
+		kind, body = "application/problem+json", m.problem(v, status)
 	} else {
-		h["Content-Type"] = []string{"text/plain; charset=utf-8"}
-		body = sentence(v, status)
+		kind, body = "text/plain; charset=utf-8", sentence(v, status)
 	}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	// A 429 must not be stored (RFC 6585, section 4).
+	values := [...]string{"no-store", "nosniff", kind, strconv.Itoa(len(body))}
+	all := values[:] // one allocation for four fields
+	h["Cache-Control"] = all[0:1:1]
+	h["X-Content-Type-Options"] = all[1:2:2]
+	h["Content-Type"] = all[2:3:3]
+	h["Content-Length"] = all[3:4:4]
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that has left misses nothing
 }
+
+var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Expires"}
 
 func (m *Middleware) problem(v *ruling, status int) []byte {
 	kind, title := "about:blank", http.StatusText(status)
@@ -58,6 +63,9 @@ func (m *Middleware) problem(v *ruling, status int) []byte {
 		}
 		b = append(b, ']')
 	}
+	if detail := v.detail(); detail != "" {
+		b = appendString(append(b, `,"detail":`...), detail)
+	}
 	return append(b, "}\n"...)
 }
 
@@ -70,7 +78,21 @@ func sentence(v *ruling, status int) []byte {
 			b = append(b, " s"...)
 		}
 	}
+	if detail := v.detail(); detail != "" {
+		b = append(append(b, ": "...), detail...)
+	}
 	return append(b, '\n')
+}
+
+// detail is what a client should know of its request, besides its status.
+func (v *ruling) detail() string {
+	switch {
+	case v.Reason != Keyless:
+		return ""
+	case v.Limit == "":
+		return "the client's address cannot be told"
+	}
+	return "the request lacks what the limit " + strconv.Quote(v.Limit) + " goes by"
 }
 
 // No client sends more media ranges than these, or longer ones: what is beyond is not read,

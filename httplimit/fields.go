@@ -95,8 +95,14 @@ func (f *writer) write(h http.Header, v *ruling) {
 		add(h, policyField, both[0:1:1])
 		add(h, limitField, both[1:2:2])
 	case LegacyHeaders:
+		if v.Reason == Admitted && tighter(h[legacyLimit], h[legacyRemaining], limit, remaining) {
+			return
+		}
 		three(h, legacyLimit, limit, legacyRemaining, remaining, legacyReset, seconds(reset))
 	case XRateLimitHeaders:
+		if v.Reason == Admitted && tighter(h[xLimit], h[xRemaining], limit, remaining) {
+			return
+		}
 		at := time.Now().Add(reset)
 		unix := at.Unix()
 		if at.Nanosecond() > 0 {
@@ -112,6 +118,19 @@ func add(h http.Header, field string, value []string) {
 		value = append(before[:len(before):len(before)], value...)
 	}
 	h[field] = value
+}
+
+// tighter tells whether the limit that a middleware around this one has told of has no
+// larger share left than this one: there is place for one, and it is that which the client
+// comes up against first.
+func tighter(limits, remainings []string, limit, remaining int64) bool {
+	if len(limits) != 1 || len(remainings) != 1 {
+		return false
+	}
+	outer, err1 := strconv.ParseInt(limits[0], 10, 64)
+	left, err2 := strconv.ParseInt(remainings[0], 10, 64)
+	return err1 == nil && err2 == nil &&
+		float64(left)/float64(max(outer, 1)) <= float64(remaining)/float64(max(limit, 1))
 }
 
 // three sets fields that have place for one limit only.
@@ -140,18 +159,20 @@ func (f *writer) policy(of []quota) string {
 			}
 		}
 	}
-	p := policyValue{slices.Clone(of), f.format(of)}
-	if known == nil {
-		f.policies.CompareAndSwap(nil, &[]policyValue{p})
-	} else if len(*known) < mostPolicies {
-		more := append(slices.Clone(*known), p)
+	value := f.format(of)
+	if known == nil || len(*known) < mostPolicies {
+		more := []policyValue{{slices.Clone(of), value}}
+		if known != nil {
+			more = append(slices.Clone(*known), more[0])
+		}
 		f.policies.CompareAndSwap(known, &more)
 	}
-	return p.value
+	return value
 }
 
 func (f *writer) format(of []quota) string {
-	var b []byte
+	var buffer [256]byte
+	b := buffer[:0]
 	for i, q := range of {
 		if !q.applies {
 			continue

@@ -1,9 +1,12 @@
 package httplimit
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -33,7 +36,8 @@ type Middleware struct {
 // K is the type of the limiter's keys. With netip.Addr nothing is formatted or allocated
 // to look a client up.
 func New[K comparable](limiter *engine.Engine[K], key func(r *http.Request) K, options Options) (*Middleware, error) {
-	return NewAll(options, Limit[K]{Limiter: limiter, Key: key})
+	parameter := func(_ int, field string) string { return strings.ToLower(field) }
+	return assemble("httplimit.New", parameter, options, Limit[K]{Limiter: limiter, Key: key})
 }
 
 // NewAll returns a middleware that holds each request to several limits, up to 8: it
@@ -42,8 +46,14 @@ func New[K comparable](limiter *engine.Engine[K], key func(r *http.Request) K, o
 // RateLimit; RateLimit-Policy has all that apply. The error, if any, is a
 // *policy.FieldError that names the field.
 func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {
+	element := func(i int, field string) string { return fmt.Sprintf("limits[%d].%s", i, field) }
+	return assemble("httplimit.NewAll", element, options, limits...)
+}
+
+// assemble makes a middleware. name is what a field of a limit is called in an error.
+func assemble(of string, name func(i int, field string) string, options Options, limits ...AnyLimit) (*Middleware, error) {
 	bad := func(field string, value any, want string) error {
-		return &policy.FieldError{Of: "httplimit.NewAll", Field: field, Value: value, Want: want}
+		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
 	}
 	allow, deny, err := options.validate()
 	switch {
@@ -65,22 +75,25 @@ func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {
 	if m.addr == nil {
 		m.addr = connection
 	}
+	common := cmp.Or(options.Name, "default")
 	names := map[string]bool{}
 	for i, limit := range limits {
-		if limit == nil {
+		if v := reflect.ValueOf(limit); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
 		}
-		g, err := limit.bind("default")
+		g, err := limit.bind(common, func(field string, value any, want string) error {
+			return bad(name(i, field), value, want)
+		})
 		if err != nil {
 			return nil, err
 		}
-		name := g.title()
-		if names[name] {
-			return nil, bad(fmt.Sprintf("limits[%d].Name", i), fmt.Sprintf("%q", name), "a name that no other limit has")
+		title := g.title()
+		if names[title] {
+			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name that no other limit has")
 		}
-		names[name] = true
+		names[title] = true
 		m.gates = append(m.gates, g)
-		m.fields.quoted = append(m.fields.quoted, string(appendString(nil, name)))
+		m.fields.quoted = append(m.fields.quoted, string(appendString(nil, title)))
 	}
 	return m, nil
 }
@@ -112,7 +125,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.options.OnVerdict(r, v.Verdict)
 	}
 	if !v.passes() && m.log.to != nil {
-		m.log.refused(r, &v)
+		m.logRefused(r, &v)
 	}
 	if (v.Reason == Admitted || v.Reason == OverLimit) && !v.Shadow {
 		m.fields.write(w.Header(), &v)
@@ -129,7 +142,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 
 // decide decides, and sets nothing yet. held is what is to be set right when the handler
 // is done.
-func (m *Middleware) decide(r *http.Request) (v ruling, held []charge) {
+func (m *Middleware) decide(r *http.Request) (v ruling, held charge) {
 	if m.deny != nil || m.allow != nil {
 		addr := m.addr.Addr(r)
 		switch {
@@ -151,11 +164,7 @@ func (m *Middleware) decide(r *http.Request) (v ruling, held []charge) {
 	if len(m.gates) > 1 {
 		return m.together(r, n)
 	}
-	v, one := m.gates[0].alone(r, n, m.options.Charge != nil, &m.options)
-	if one != nil {
-		held = []charge{one}
-	}
-	return v, held
+	return m.gates[0].alone(r, n, m.options.Charge != nil, &m.options)
 }
 
 // refuse answers a request that is refused.
@@ -174,18 +183,19 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *ruling) {
 
 // charged serves a request whose cost is set right when the handler is done, however it
 // ends.
-func (m *Middleware) charged(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, held []charge) {
+func (m *Middleware) charged(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, held charge) {
 	c := &recorder{ResponseWriter: w}
 	c.served.Panicked = true // until the handler has returned
+	silent := r.Method == http.MethodHead
 	defer func() {
 		served := c.served
 		if served.Status == 0 && !served.Panicked && !served.Hijacked {
 			served.Status = http.StatusOK // what the server writes for who wrote nothing
 		}
-		actual := max(0, m.options.Charge(r, served))
-		for _, h := range held {
-			h.settle(cost, cost-actual)
+		if silent {
+			served.Bytes = 0 // the server takes them, and sends none
 		}
+		held.settle(cost, max(0, m.options.Charge(r, served)))
 	}()
 	next.ServeHTTP(c.writer(), r)
 	c.served.Panicked = false

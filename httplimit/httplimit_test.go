@@ -216,7 +216,7 @@ func TestAnswers(t *testing.T) {
 	assert.Empty(t, w.Header().Get("RateLimit"))
 	w = ask(h, from("@", "Accept", "text/plain"))
 	assert.Equal(t, 400, w.Code)
-	assert.Equal(t, "Bad Request\n", w.Body.String())
+	assert.Equal(t, "Bad Request: the client's address cannot be told\n", w.Body.String())
 }
 
 // What an outer handler said of the answer that does not come is taken back.
@@ -378,7 +378,7 @@ func TestShadow(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	var verdicts []Verdict
 	m := Must(New(limiter, ByAddr, Options{
-		Shadow: true, Deny: prefixList("203.0.113.0/24"), WaitUpTo: 2 * time.Hour,
+		Shadow: true, Deny: prefixList("203.0.113.0/24"), WaitUpTo: time.Minute,
 		OnVerdict: func(_ *http.Request, v Verdict) { verdicts = append(verdicts, v) },
 		Charge:    func(*http.Request, Served) int64 { return 1 },
 	}))
@@ -397,6 +397,91 @@ func TestShadow(t *testing.T) {
 	}
 	s := m.Stats()
 	assert.Equal(t, Stats{Admitted: 1, OverLimit: 1, Denied: 1, Shadow: true, Limits: s.Limits}, s)
+}
+
+// Who would have been delayed is reported so, with the turn that he would have had, and
+// is not; who would have been refused too.
+func TestShadowOfWaiting(t *testing.T) {
+	for name, p := range map[string]policy.Policy{
+		"funnel": policy.Must(policy.Funnel(1, 1, time.Second)),
+		"queue":  policy.Must(policy.Queue(5, 1, time.Second)),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var waited []time.Duration
+			m := Must(New(open[netip.Addr](t, p), ByAddr, Options{
+				Shadow: true, WaitUpTo: 2500 * time.Millisecond,
+				OnVerdict: func(_ *http.Request, v Verdict) { waited = append(waited, v.Waited) },
+			}))
+			began := time.Now()
+			for range 5 {
+				assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
+			}
+			assert.Zero(t, time.Since(began), "somebody was delayed")
+			assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 0, 0}, waited, name)
+			s := m.Stats()
+			assert.Equal(t, Stats{Admitted: 3, OverLimit: 2, Delayed: 2, Shadow: true, Limits: s.Limits}, s, name)
+		})
+	}
+}
+
+// Several middlewares around each other have place for one limit in the older fields: it
+// is the one that the client comes up against first.
+func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
+	for set, field := range map[HeaderSet]string{LegacyHeaders: "RateLimit-", XRateLimitHeaders: "X-RateLimit-"} {
+		for _, c := range []struct {
+			outer, inner     int64
+			requests, status int
+			limit, remaining string
+		}{
+			{10, 5, 1, 200, "5", "4"},
+			{5, 10, 1, 200, "5", "4"},
+			{5, 5, 1, 200, "5", "4"},
+			{10, 5, 6, 429, "5", "0"},
+			{5, 10, 6, 429, "5", "0"},
+			{5, 3, 5, 429, "3", "0"}, // of the outer one nothing is left either
+		} {
+			limit := func(n int64) *Middleware {
+				return Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(n, time.Hour))), ByAddr, Options{Headers: set}))
+			}
+			h := limit(c.outer).Handler(limit(c.inner).Handler(done))
+			for range c.requests - 1 {
+				ask(h, from(alice))
+			}
+			w := ask(h, from(alice))
+			assert.Equal(t, c.status, w.Code)
+			assert.Equal(t, []string{c.limit}, w.Header()[http.CanonicalHeaderKey(field+"Limit")], "%+v", c)
+			assert.Equal(t, []string{c.remaining}, w.Header()[http.CanonicalHeaderKey(field+"Remaining")], "%+v", c)
+		}
+	}
+	// What somebody else wrote there is no limit.
+	for _, strange := range [][]string{{"many"}, {"1", "2"}, {}} {
+		m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(5, time.Hour))), ByAddr, Options{Headers: LegacyHeaders}))
+		w := ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Ratelimit-Limit"], w.Header()["Ratelimit-Remaining"] = []string{"1"}, strange
+			m.Handler(done).ServeHTTP(w, r)
+		}), from(alice))
+		assert.Equal(t, []string{"4"}, w.Header()["Ratelimit-Remaining"])
+	}
+}
+
+// A request without a key is told what it lacks.
+func TestKeylessAnswerSaysWhatIsMissing(t *testing.T) {
+	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))
+	one := Must(NewAll(Options{}, Limit[string]{Name: `the "key"`, Limiter: limiter, Key: ByHeader("X-Api-Key")}))
+	two := Must(NewAll(Options{}, Limit[string]{Name: "host", Limiter: limiter, Key: ByHeader("Host")},
+		Limit[string]{Name: `the "key"`, Limiter: limiter, Key: ByHeader("X-Api-Key")}))
+	for _, m := range []*Middleware{one, two} {
+		w := ask(m.Handler(done), from(alice))
+		assert.Equal(t, 400, w.Code)
+		var problem map[string]any
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
+		assert.Equal(t, map[string]any{
+			"type": "about:blank", "title": "Bad Request", "status": 400.0,
+			"detail": `the request lacks what the limit "the \"key\"" goes by`,
+		}, problem)
+		w = ask(m.Handler(done), from(alice, "Accept", "text/plain"))
+		assert.Equal(t, `Bad Request: the request lacks what the limit "the \"key\"" goes by`+"\n", w.Body.String())
+	}
 }
 
 func TestCost(t *testing.T) {
@@ -543,32 +628,56 @@ func TestBadSettings(t *testing.T) {
 		_, err := NewAll(o, good)
 		refusedBy(t, err, "httplimit.Options", field)
 	}
+	for _, name := range []string{"na\u00efve", "line\nbreak", strings.Repeat("x", 65)} {
+		_, err := New(limiter, ByAddr, Options{Name: name})
+		refusedBy(t, err, "httplimit.Options", "Name")
+		assert.Less(t, len(err.Error()), 300)
+		_, err = NewAll(Options{}, named("fine"), named(name))
+		refusedBy(t, err, "httplimit.NewAll", "limits[1].Name")
+	}
 	_, err := NewAll(Options{Headers: -1}, good)
 	refusedBy(t, err, "httplimit.Options", "Headers")
 	for field, l := range map[string]Limit[netip.Addr]{
-		"Name":      named("naïve"),
 		"Limiter":   {Key: ByAddr},
 		"Key":       {Limiter: limiter},
 		"WhenNoKey": {Limiter: limiter, Key: ByAddr, WhenNoKey: 3},
 	} {
 		_, err := NewAll(Options{}, l)
-		refusedBy(t, err, "httplimit.Limit", field)
+		refusedBy(t, err, "httplimit.NewAll", "limits[0]."+field)
+		_, err = NewAll(Options{}, named("fine"), &l)
+		refusedBy(t, err, "httplimit.NewAll", "limits[1]."+field)
 	}
-	_, err = NewAll(Options{}, named(strings.Repeat("x", 65)))
-	refusedBy(t, err, "httplimit.Limit", "Name")
-	_, err = NewAll(Options{}, named("line\nbreak"))
-	refusedBy(t, err, "httplimit.Limit", "Name")
 	_, err = NewAll(Options{})
 	refusedBy(t, err, "httplimit.NewAll", "limits")
 	_, err = NewAll(Options{}, named("1"), named("2"), named("3"), named("4"), named("5"), named("6"), named("7"), named("8"), named("9"))
 	refusedBy(t, err, "httplimit.NewAll", "limits")
-	_, err = NewAll(Options{}, good, nil)
-	refusedBy(t, err, "httplimit.NewAll", "limits[1]")
+	for _, missing := range []AnyLimit{nil, (*Limit[netip.Addr])(nil)} {
+		_, err = NewAll(Options{}, good, missing)
+		refusedBy(t, err, "httplimit.NewAll", "limits[1]")
+	}
 	_, err = NewAll(Options{}, good, named("x"), good)
 	refusedBy(t, err, "httplimit.NewAll", "limits[2].Name")
+	_, err = NewAll(Options{Name: "x"}, named("x"), good)
+	refusedBy(t, err, "httplimit.NewAll", "limits[1].Name")
 	_, err = New[netip.Addr](nil, ByAddr, Options{})
-	assert.EqualError(t, err, "ral: httplimit.Limit: Limiter is nil, want an engine, such as engine.New returns")
+	assert.EqualError(t, err, "ral: httplimit.New: limiter is nil, want an engine, such as engine.New returns")
+	_, err = New(limiter, nil, Options{})
+	refusedBy(t, err, "httplimit.New", "key")
 	assert.Panics(t, func() { Must(New[netip.Addr](nil, ByAddr, Options{})) })
 	_, err = NewAll(Options{}, named("1"), named("2"), named("3"), named("4"), named("5"), named("6"), named("7"), named("8"))
 	assert.NoError(t, err)
+}
+
+// The name that clients are told is the limit's, that of the options, or "default".
+func TestNames(t *testing.T) {
+	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second)))
+	for want, m := range map[string]*Middleware{
+		`"default";q=1;w=1`: Must(New(limiter, ByAddr, Options{})),
+		`"log-in";q=1;w=1`:  Must(New(limiter, ByAddr, Options{Name: "log-in"})),
+		`"own";q=1;w=1`:     Must(NewAll(Options{Name: "log-in"}, &Limit[netip.Addr]{Name: "own", Limiter: limiter, Key: ByAddr})),
+		`"a";q=1;w=1, "log-in";q=1;w=1`: Must(NewAll(Options{Name: "log-in"},
+			Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr}, Limit[netip.Addr]{Limiter: limiter, Key: ByAddr})),
+	} {
+		assert.Equal(t, want, ask(m.Handler(done), from(alice)).Header().Get("RateLimit-Policy"))
+	}
 }

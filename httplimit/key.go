@@ -10,7 +10,9 @@ import (
 
 // A key function finds in a request who is limited. It is any func(*http.Request) K, and
 // returns the zero value of K if there is no key: Limit.WhenNoKey says what then. It runs
-// once a request, on the request's goroutine, and must be safe for concurrent use. Keys
+// once a request, on the request's goroutine, and once more for a line of Options.Logger; it
+// must be safe for concurrent use. nil is none: New refuses it, and what is made of it is
+// nil. Keys
 // that strangers choose should have a bounded length: the engine keeps them.
 
 // longestHeaderKey is the length from which header values are hashed. Common API keys
@@ -25,11 +27,20 @@ const longestHeaderKey = 64
 // Of several fields of the name the first counts, as in http.Header.Get. The handler
 // should go by the same.
 //
+// "Host" is the host that the request is for, which net/http keeps elsewhere. If name is not
+// that of a header field the function is nil.
+//
 // Nobody has looked yet whether the value is true: whoever invents one for each request
 // is a new client each time. Put this limit behind what authenticates, or a limit by
 // address beside it.
 func ByHeader(name string) func(*http.Request) string {
+	if !isToken(name) {
+		return nil
+	}
 	name = http.CanonicalHeaderKey(name)
+	if name == "Host" {
+		return func(r *http.Request) string { return bounded(r.Host) }
+	}
 	return func(r *http.Request) string {
 		values := r.Header[name]
 		if len(values) == 0 {
@@ -95,6 +106,9 @@ type Pair[A, B comparable] struct {
 // formatted or joined, so that no content of one part can be taken for another pair. If
 // either has no key there is none.
 func Both[A, B comparable](a func(*http.Request) A, b func(*http.Request) B) func(*http.Request) Pair[A, B] {
+	if a == nil || b == nil {
+		return nil
+	}
 	return func(r *http.Request) Pair[A, B] {
 		var zero Pair[A, B]
 		pair := Pair[A, B]{a(r), b(r)}
@@ -109,6 +123,11 @@ func Both[A, B comparable](a func(*http.Request) A, b func(*http.Request) B) fun
 // by its length, so that no two rows of parts give the same key whatever they hold. If one
 // has no key there is none. [Both] does the same without making a string.
 func Join(keys ...func(*http.Request) string) func(*http.Request) string {
+	for _, key := range keys {
+		if key == nil {
+			return nil
+		}
+	}
 	return func(r *http.Request) string {
 		var joined strings.Builder
 		for _, key := range keys {
@@ -131,6 +150,9 @@ func ByString[K interface {
 	comparable
 	String() string
 }](key func(*http.Request) K) func(*http.Request) string {
+	if key == nil {
+		return nil
+	}
 	return func(r *http.Request) string {
 		var zero K
 		if k := key(r); k != zero {

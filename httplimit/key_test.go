@@ -32,6 +32,25 @@ func TestByHeader(t *testing.T) {
 	assert.Len(t, keys, 6, "different values have different keys")
 }
 
+// What is no field, or not where fields are.
+func TestByHeaderOfStrangeNames(t *testing.T) {
+	for _, name := range []string{"", " ", "X Api", "X-Api-Key:", "naïve", "a\n"} {
+		key := ByHeader(name)
+		assert.Nil(t, key, "%q", name)
+		assert.Nil(t, Join(ByHeader("A"), key))
+		assert.Nil(t, Both(key, ByAddr))
+		assert.Nil(t, Both(ByAddr, key))
+	}
+	assert.Nil(t, ByString[netip.Addr](nil))
+	for _, name := range []string{"Host", "host", "HOST"} {
+		r := from("192.0.2.1:1", "Host", "6.6.6.6")
+		r.Host = "example.org:8080"
+		assert.Equal(t, "example.org:8080", ByHeader(name)(r))
+		r.Host = strings.Repeat("h", 1000)
+		assert.Len(t, ByHeader(name)(r), 33)
+	}
+}
+
 func TestByPattern(t *testing.T) {
 	mux := http.NewServeMux()
 	inside, outside := "", ""

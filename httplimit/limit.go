@@ -1,6 +1,8 @@
 package httplimit
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"sync"
@@ -12,8 +14,9 @@ import (
 
 // Limit is an engine that limits requests, and by what key. Limiter and Key are required.
 type Limit[K comparable] struct {
-	// Name tells clients which limit is spoken of. It must be printable ASCII. The
-	// default is "default"; of several limits each needs a name of its own.
+	// Name tells clients which limit is spoken of. It must be printable ASCII, and 64 bytes
+	// at the most. The default is Options.Name; of several limits each needs a name of its
+	// own.
 	Name string
 	// Limiter decides. Several limits may have the same one.
 	Limiter *engine.Engine[K]
@@ -25,9 +28,12 @@ type Limit[K comparable] struct {
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
-	// bind checks the limit, and gives it its name, if it has none.
-	bind(name string) (gate, error)
+	// bind checks the limit, and gives it its name, if it has none. bad makes an error of
+	// what is wrong with a field.
+	bind(name string, bad fault) (gate, error)
 }
+
+type fault = func(field string, value any, want string) error
 
 // gate is a limit with the type of its keys out of sight.
 type gate interface {
@@ -37,16 +43,21 @@ type gate interface {
 	// something was taken.
 	alone(r *http.Request, n int64, keep bool, o *Options) (v ruling, held charge)
 	// together names the request's key for cell.TakeAll. claim is nil if the request
-	// has none.
-	together(r *http.Request) (claim cell.Claim, held charge, of quota)
+	// has none. key is nil unless keep asks for it.
+	together(r *http.Request, keep bool) (claim cell.Claim, key debtor, of quota)
 	whenNoKey() WhenNoKey
+	// fingerprint tells keys apart for people, without telling them.
+	fingerprint(r *http.Request) string
 }
 
-// charge is what was taken from a key, to be set right when its true cost is known.
+// charge is what was taken, to be set right when its true cost is known.
 type charge interface {
-	// settle gives n of the units back that were taken, or charges -n more.
-	settle(taken, n int64)
+	// settle has actual units charged in place of those that were taken.
+	settle(taken, actual int64)
 }
+
+// debtor is a key that may be charged more.
+type debtor interface{ owe(n int64) }
 
 // bound is a Limit that has been checked.
 type bound[K comparable] struct {
@@ -55,26 +66,17 @@ type bound[K comparable] struct {
 	delays bool // calls may have to wait
 }
 
-func (l Limit[K]) bind(name string) (gate, error) {
-	const of = "httplimit.Limit"
+func (l Limit[K]) bind(name string, bad fault) (gate, error) {
 	if l.Name == "" {
 		l.Name = name
 	}
-	bad := func(field string, value any, want string) error {
-		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
-	}
-	for _, c := range []byte(l.Name) {
-		if c < ' ' || c > '~' {
-			return nil, bad("Name", fmt.Sprintf("%q", l.Name), "printable ASCII")
-		}
-	}
-	switch {
-	case len(l.Name) > longestName:
-		return nil, bad("Name", fmt.Sprintf("%d bytes long", len(l.Name)), "64 bytes at the most")
+	switch want := wrongName(l.Name); {
+	case want != "":
+		return nil, bad("Name", fmt.Sprintf("%.80q", l.Name), want)
 	case l.Limiter == nil:
 		return nil, bad("Limiter", "nil", "an engine, such as engine.New returns")
 	case l.Key == nil:
-		return nil, bad("Key", "nil", "a key function, such as httplimit.ByAddr")
+		return nil, bad("Key", "nil", "a key function, such as httplimit.ByAddr; ByHeader is nil for what is no name of a header field")
 	case l.WhenNoKey < Refuse || l.WhenNoKey > Share:
 		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
 	}
@@ -82,6 +84,19 @@ func (l Limit[K]) bind(name string) (gate, error) {
 }
 
 const longestName = 64
+
+// wrongName returns what a name should be that is none, or "".
+func wrongName(name string) (want string) {
+	for _, c := range []byte(name) {
+		if c < ' ' || c > '~' {
+			return "printable ASCII"
+		}
+	}
+	if len(name) > longestName {
+		return "64 bytes at the most"
+	}
+	return ""
+}
 
 func (l *bound[K]) title() string        { return l.Name }
 func (l *bound[K]) stats() engine.Stats  { return l.Limiter.Stats() }
@@ -103,12 +118,25 @@ func (l *bound[K]) find(r *http.Request) (key K, ok bool) {
 	return key, key != none || l.WhenNoKey == Share
 }
 
-func (l *bound[K]) together(r *http.Request) (cell.Claim, charge, quota) {
+func (l *bound[K]) together(r *http.Request, keep bool) (cell.Claim, debtor, quota) {
 	key, ok := l.find(r)
 	if !ok {
 		return nil, nil, quota{}
 	}
-	return l.Limiter.Claim(key), &taken[K]{limiter: l.Limiter, key: key}, l.quota(key, 0)
+	var owes debtor
+	if keep {
+		owes = &account[K]{l.Limiter, key}
+	}
+	return l.Limiter.Claim(key), owes, l.quota(key, 0)
+}
+
+func (l *bound[K]) fingerprint(r *http.Request) string {
+	key, ok := l.find(r)
+	if !ok {
+		return ""
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%v", key))
+	return hex.EncodeToString(sum[:6])
 }
 
 func (l *bound[K]) alone(r *http.Request, n int64, keep bool, o *Options) (ruling, charge) {
@@ -122,39 +150,28 @@ func (l *bound[K]) alone(r *http.Request, n int64, keep bool, o *Options) (rulin
 		holds, _ := l.Limiter.Limit(key)
 		l.delays = delays(holds)
 	})
-	if keep || l.delays {
-		return l.reserve(r, key, n, keep, o)
-	}
 	v := ruling{Verdict: Verdict{Limit: l.Name, Cost: n}}
-	v.Decision = l.Limiter.Take(key, n)
-	if !v.Decision.Allowed {
-		if !o.Shadow && v.Decision.RetryAfter <= o.WaitUpTo {
-			l.wait(r, &v, key, n, o.WaitUpTo)
+	var reserved cell.Reservation[K]
+	switch {
+	case l.delays, o.Shadow && o.WaitUpTo > 0:
+		reserved = l.Limiter.Reserve(key, n, o.WaitUpTo)
+		if v.Decision = reserved.Decision; reserved.Allowed && !takeTurn(r, &v, reserved.Wait, o.Shadow) {
+			reserved.Cancel()
 		}
-		v.conclude()
-	}
-	v.quota = l.quota(key, v.Decision.Limit)
-	return v, nil
-}
-
-// reserve takes n units so that they can be given back as if they had not been taken.
-func (l *bound[K]) reserve(r *http.Request, key K, n int64, keep bool, o *Options) (ruling, charge) {
-	v := ruling{Verdict: Verdict{Limit: l.Name, Cost: n}}
-	reserved := l.Limiter.Reserve(key, n, 0)
-	v.Decision = reserved.Decision
-	switch d := reserved.Decision; {
-	case o.Shadow:
-	case d.Allowed && d.Wait > 0:
-		l.takeTurn(r, &v, key, &reserved, o.WaitUpTo)
-	case !d.Allowed && d.RetryAfter <= o.WaitUpTo:
-		reserved = l.wait(r, &v, key, n, o.WaitUpTo)
+	case o.WaitUpTo > 0:
+		reserved = l.acquire(r, &v, key, n, o.WaitUpTo)
+	case keep:
+		reserved = l.Limiter.Reserve(key, n, 0)
+		v.Decision = reserved.Decision
+	default:
+		v.Decision = l.Limiter.Take(key, n)
 	}
 	v.conclude()
 	v.quota = l.quota(key, v.Decision.Limit)
 	if !keep || v.Reason != Admitted {
 		return v, nil
 	}
-	return v, &taken[K]{limiter: l.Limiter, key: key, reserved: reserved}
+	return v, &taken[K]{account[K]{l.Limiter, key}, reserved}
 }
 
 // conclude gives the reason of what the only limit has decided in the end.
@@ -182,20 +199,24 @@ func (l *bound[K]) quota(key K, most int64) quota {
 	return q
 }
 
-// taken implements charge.
+// account implements debtor.
+type account[K comparable] struct {
+	limiter *engine.Engine[K]
+	key     K
+}
+
+func (a *account[K]) owe(n int64) { a.limiter.Refund(a.key, -n) }
+
+// taken implements charge for one limit.
 type taken[K comparable] struct {
-	limiter  *engine.Engine[K]
-	key      K
+	account[K]
 	reserved cell.Reservation[K]
 }
 
-func (t *taken[K]) settle(all, n int64) {
-	_, own := t.limiter.Limit(t.key)
-	switch {
-	case n == 0:
-	case n == all && own && t.reserved.Allowed:
-		t.reserved.Cancel() // which knows when they were taken
-	default:
-		t.limiter.Refund(t.key, n)
+func (t *taken[K]) settle(all, actual int64) {
+	if actual > all {
+		t.owe(actual - all)
+		return
 	}
+	t.reserved.Keep(actual) // which knows where they were taken
 }

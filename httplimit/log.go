@@ -20,31 +20,47 @@ type lines struct {
 	left  atomic.Uint64 // lines left out since the last one
 }
 
-func (l *lines) refused(r *http.Request, v *ruling) {
-	ctx := r.Context()
-	if !l.to.Enabled(ctx, slog.LevelInfo) {
-		return
-	}
+// may tells whether there may be a line now, and how many were left out before it.
+func (l *lines) may() (left uint64, ok bool) {
 	for {
 		word := l.word.Load()
 		next, d := linesOfLog.Take(word, policy.Instant(time.Since(l.epoch))+1, 1, 0)
 		if !d.Allowed {
 			l.left.Add(1)
-			return
+			return 0, false
 		}
 		if l.word.CompareAndSwap(word, next) {
-			break
+			return l.left.Swap(0), true
 		}
 	}
-	l.to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+v.Reason.String(),
+}
+
+func (m *Middleware) logRefused(r *http.Request, v *ruling) {
+	ctx, client, key := r.Context(), "", ""
+	if !m.log.to.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	left, ok := m.log.may()
+	if !ok {
+		return
+	}
+	if addr := m.addr.Addr(r); addr.IsValid() {
+		client = addr.String()
+	}
+	if v.Limit != "" && v.Reason != Keyless {
+		key = m.gates[v.binding].fingerprint(r)
+	}
+	m.log.to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+v.Reason.String(),
 		slog.String("limit", v.Limit),
 		slog.String("method", cut(r.Method)),
 		slog.String("path", cut(r.URL.Path)),
+		slog.String("client", client),
+		slog.String("key", key),
 		slog.String("remote", r.RemoteAddr),
 		slog.Int64("cost", v.Cost),
 		slog.Duration("retry_after", v.RetryAfter),
 		slog.Bool("shadow", v.Shadow),
-		slog.Uint64("left_out", l.left.Swap(0)),
+		slog.Uint64("left_out", left),
 	)
 }
 

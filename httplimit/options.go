@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -15,7 +16,7 @@ type HeaderSet int
 
 const (
 	// RateLimitHeaders: RateLimit-Policy and RateLimit as in
-	// draft-ietf-httpapi-ratelimit-headers-10, structured fields (RFC 9651) that name the
+	// draft-ietf-httpapi-ratelimit-headers-11, structured fields (RFC 9651) that name the
 	// limit:
 	//
 	//	RateLimit-Policy: "default";q=100;w=10
@@ -52,20 +53,25 @@ type Options struct {
 	// Headers says how clients are told how they stand.
 	Headers HeaderSet
 
+	// Name is that of limits which have none of their own. It must be printable ASCII, and 64
+	// bytes at the most. Middlewares around each other should have different ones, as
+	// clients are told of all. The default is "default".
+	Name string
+
 	// WaitUpTo delays a request that comes too early, instead of refusing it, if it can
-	// be admitted within that time. Under one limit those who wait for a key are served
-	// in the order in which they came, and at most engine.Config.MaxWaiting wait for it;
-	// under several each tries again when it may. A wait ends with the request's context:
-	// a client that leaves takes nothing, but for one of HTTP/1 whose request has a body:
-	// net/http does not notice that it has left before the body is read. Who comes just as
-	// a window opens may be served before those who wait. The default is 0, not to wait.
+	// be admitted within that time. Those who wait for a key stand in the engine's line, and
+	// are served in the order in which they came: who comes as a window opens stands behind
+	// them. At most engine.Config.MaxWaiting wait for a key. Under several limits a request
+	// stands in the line of the key that decides, as cell.AcquireAll has it. The default is
+	// 0, not to wait.
+	//
+	// A wait ends with the request's context: a client that leaves takes nothing. But
+	// net/http does not notice that a client of HTTP/1 has left before the request's body
+	// is read, so that one whose request has a body waits on, and has its turn.
 	//
 	// A policy.Queue delays requests by itself, as long as its queue is; WaitUpTo, if not 0,
-	// refuses what has its turn later. It delays nobody where there are several limits:
-	// there it refuses who would have to wait.
-	//
-	// A request that is delayed is counted by the engine twice, as refused and as what
-	// became of it.
+	// refuses what has its turn later. Where there are several limits, and no WaitUpTo, it
+	// refuses who would have to wait.
 	WaitUpTo time.Duration
 
 	// Cost returns how many units a request takes. It runs once a request. nil is 1 for
@@ -78,12 +84,15 @@ type Options struct {
 	// is charged, even if that exceeds the limit. It runs also if the handler panics,
 	// whose panic then goes on, and while the handler's answer may still be on its way.
 	//
-	// Under a single limit, where all is given back and the request did not have to wait,
-	// it is given back to the time in which it was taken. Otherwise, and under
-	// engine.PolicyFor, it is given back now, as by Refund: a handler that took longer
-	// than the limit's window then gives back what others have used since, and clients
-	// who keep requests open can save units up in that way. Bound how long a handler may
-	// take (http.Server.ReadTimeout, http.TimeoutHandler) by less than the window.
+	// What is given back goes where it was taken from, and is not given back if that is
+	// over: a handler that takes longer than a limit's window gives nothing back to the
+	// next, whoever has taken there. Nor is it if nobody can tell any more where it is: see
+	// cell.Reservation.Keep. Under engine.PolicyFor that is so once others have taken, but
+	// under limits that count in windows.
+	//
+	// What is charged is charged when the handler is done, and a key that owes is refused
+	// until that has drained, however long that takes: return no more than you mean. One
+	// that returned math.MaxInt64 would lock the key for good.
 	//
 	// To count only failed log-ins, return 1 if served.Status is 401 and else 0: each
 	// attempt takes 1 first, so that those under way count as well.
@@ -94,17 +103,20 @@ type Options struct {
 	Charge func(r *http.Request, served Served) int64
 
 	// Allow and Deny are where requests come from that are let pass without being
-	// counted, and that are answered with 403. Behind proxies give ClientAddr as well, or
-	// it is the proxies' addresses that they see. Both go by the address whole, before
-	// anything else is looked at. Who is in both is denied. Where there is Deny, a request whose
-	// client cannot be told is answered with 400.
+	// counted, and that are answered with 403. They go by the address that ClientAddr
+	// finds, whole, before anything else is looked at, whatever a limit's key is. Who is in
+	// both is denied. Where there is Deny, a request whose client cannot be told is answered
+	// with 400.
 	Allow, Deny []netip.Prefix
 
-	// ClientAddr finds the address for Allow and Deny. nil is the connection's.
+	// ClientAddr finds the address for Allow, Deny and Logger. nil is the connection's:
+	// behind proxies that is the proxy's, so that allowing it allows everybody.
 	ClientAddr *ClientAddr
 
 	// Shadow decides, counts and reports, but refuses and delays nothing and sets no
-	// header fields.
+	// header fields. Who would have been delayed has taken his turn, and is reported as
+	// Admitted, with the time that he would have Waited; the engine's MaxWaiting is not looked
+	// at. Under several limits he is reported as OverLimit.
 	Shadow bool
 
 	// Refuse writes the answer to a request that is refused, in place of the one
@@ -118,7 +130,9 @@ type Options struct {
 
 	// Logger, if not nil, gets a line of level Info for requests that are refused, or would
 	// be but for Shadow. There are 10 a second at the most, so that a flood of requests is
-	// not one of lines; the next tells how many were left out.
+	// not one of lines; the next tells how many were left out. The client is there by its
+	// address, and the key by the first 12 hexadecimal digits of its SHA-256 hash, as it may
+	// be a secret: for that the key function is called once more.
 	Logger *slog.Logger
 }
 
@@ -130,8 +144,11 @@ func (o *Options) validate() (allow, deny *prefixes, err error) {
 	if allow, err = newPrefixes(of, "Allow", o.Allow); err == nil {
 		deny, err = newPrefixes(of, "Deny", o.Deny)
 	}
+	wrong := wrongName(o.Name)
 	switch {
 	case err != nil:
+	case wrong != "":
+		err = bad("Name", fmt.Sprintf("%.80q", o.Name), wrong)
 	case o.Headers < RateLimitHeaders || o.Headers > NoHeaders:
 		err = bad("Headers", int(o.Headers), "RateLimitHeaders, LegacyHeaders, XRateLimitHeaders or NoHeaders")
 	case o.WaitUpTo < 0:

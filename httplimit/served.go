@@ -13,7 +13,9 @@ type Served struct {
 	// before it wrote anything, or took over the connection.
 	Status int
 	// Bytes is how many bytes the answer's body has, before any compression by the
-	// server that this handler does not see.
+	// server that this handler does not see. An answer to HEAD has none, whatever the
+	// handler writes, nor do those that a handler writes after it took over the connection
+	// count.
 	Bytes int64
 	// Hijacked tells that the handler took over the connection.
 	Hijacked bool

@@ -55,18 +55,111 @@ func TestCountFailedLogins(t *testing.T) {
 	}
 }
 
-// What a window that is over has counted is not given back to the next.
+// What a window that is over has counted is not given back to the next, whole or in part,
+// by one limit or several, chosen for the key or not, after a wait or without one.
 func TestChargeKnowsWhenItTook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Minute)))
-		h := Must(New(limiter, ByAddr, Options{Charge: func(*http.Request, Served) int64 { return 0 }})).
-			Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				time.Sleep(2 * time.Minute)
-				limiter.Take(aliceKey, 5) // by others, in another window
-			}))
-		ask(h, from(alice))
-		assert.Equal(t, int64(5), limiter.Peek(aliceKey).Remaining)
-	})
+	for name, p := range map[string]policy.Policy{
+		"funnel":         policy.Must(policy.Funnel(10, 10, time.Minute)),
+		"fixed window":   policy.Must(policy.FixedWindow(10, time.Minute)),
+		"sliding window": policy.Must(policy.SlidingWindow(10, time.Minute)),
+		"at most":        policy.Must(policy.AtMost(10, time.Minute)),
+	} {
+		for _, kept := range []int64{0, 3} {
+			for way := range 5 {
+				synctest.Test(t, func(t *testing.T) {
+					limiter := open[netip.Addr](t, p)
+					if way == 3 {
+						chosen, err := engine.New(engine.Config{Policy: p}, engine.PolicyFor(func(netip.Addr) policy.Policy { return p }))
+						require.NoError(t, err)
+						defer chosen.Close()
+						limiter = chosen
+					}
+					taken := false
+					o := Options{
+						Cost:   func(*http.Request) int64 { return 8 },
+						Charge: func(*http.Request, Served) int64 { return kept },
+					}
+					if way == 2 || way == 4 { // it has to wait
+						require.True(t, limiter.Take(aliceKey, 10).Allowed)
+						o.WaitUpTo = time.Hour
+					}
+					m := Must(New(limiter, ByAddr, o))
+					if way == 1 || way == 4 {
+						m = Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
+							Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, p), Key: ByAddr}))
+					}
+					h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+						assert.Less(t, limiter.Peek(aliceKey).Remaining, int64(3), "it counts while it is under way")
+						time.Sleep(10 * time.Minute)
+						taken = limiter.Take(aliceKey, 9).Allowed // by others, in another window
+					}))
+					assert.Equal(t, 200, ask(h, from(alice)).Code)
+					require.True(t, taken)
+					assert.Equal(t, int64(1), limiter.Peek(aliceKey).Remaining, "%s, %d kept, way %d", name, kept, way)
+				})
+			}
+		}
+	}
+}
+
+// What still counts is given back: after a wait, by several limits, a part of it.
+func TestChargeGivesBackWhatCounts(t *testing.T) {
+	for name, p := range map[string]policy.Policy{
+		"funnel":         policy.Must(policy.Funnel(10, 1, time.Hour)),
+		"fixed window":   policy.Must(policy.FixedWindow(10, time.Hour)),
+		"sliding window": policy.Must(policy.SlidingWindow(10, time.Hour)),
+		"at most":        policy.Must(policy.AtMost(10, time.Hour)),
+	} {
+		for _, several := range []bool{false, true} {
+			for _, waits := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					limiter := open[netip.Addr](t, p)
+					o := Options{
+						Cost:   func(*http.Request) int64 { return 8 },
+						Charge: func(*http.Request, Served) int64 { return 3 },
+					}
+					if waits {
+						o.WaitUpTo = 100 * time.Hour
+						require.True(t, limiter.Take(aliceKey, 10).Allowed)
+					}
+					m := Must(New(limiter, ByAddr, o))
+					if several {
+						m = Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
+							Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, p), Key: ByAddr}))
+					}
+					before := int64(0)
+					h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+						if !waits {
+							require.True(t, limiter.Take(aliceKey, 2).Allowed)
+						}
+						before = limiter.Peek(aliceKey).Remaining
+					}))
+					require.Equal(t, 200, ask(h, from(alice)).Code)
+					assert.Equal(t, before+5, limiter.Peek(aliceKey).Remaining, "%s, several %v, waits %v", name, several, waits)
+				})
+			}
+		}
+	}
+}
+
+// An answer to HEAD has no body, whatever its handler writes.
+func TestChargeOfHead(t *testing.T) {
+	for method, want := range map[string]int64{http.MethodGet: 11, http.MethodHead: 0} {
+		var got Served
+		s := serve(t, plenty(t, Options{Charge: func(_ *http.Request, served Served) int64 { got = served; return 1 }}).
+			Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "hello ")
+				_, _ = io.Copy(w, strings.NewReader("world"))
+			})), false)
+		r, err := http.NewRequest(method, s.URL, nil)
+		require.NoError(t, err)
+		resp, err := s.Client().Do(r)
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		s.Close() // which waits for the handler
+		assert.Equal(t, Served{Status: 200, Bytes: want}, got, method)
+	}
 }
 
 // By the bytes of the answer: too little was taken, or too much.
@@ -119,16 +212,29 @@ func TestChargeAtTheEdges(t *testing.T) {
 	}
 }
 
-// An engine that chooses its policies by the key gives back as well.
+// Where an engine chooses its policies by the key, all is given back as long as nobody
+// else took, and then what is counted in windows.
 func TestChargeWithChosenPolicies(t *testing.T) {
-	p := policy.Must(policy.Funnel(10, 1, time.Hour))
-	limiter, err := engine.New(engine.Config{Policy: p}, engine.PolicyFor(func(netip.Addr) policy.Policy { return p }))
-	require.NoError(t, err)
-	defer limiter.Close()
-	h := Must(New(limiter, ByAddr, Options{Charge: func(*http.Request, Served) int64 { return 0 }})).
-		Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { limiter.Take(aliceKey, 3) }))
-	ask(h, from(alice))
-	assert.Equal(t, int64(7), limiter.Peek(aliceKey).Remaining)
+	for _, c := range []struct {
+		p    policy.Policy
+		take int64
+		want int64
+	}{
+		{policy.Must(policy.Funnel(10, 1, time.Hour)), 0, 10},
+		{policy.Must(policy.Funnel(10, 1, time.Hour)), 3, 3},
+		{policy.Must(policy.FixedWindow(10, time.Hour)), 0, 10},
+		{policy.Must(policy.FixedWindow(10, time.Hour)), 3, 7},
+	} {
+		limiter, err := engine.New(engine.Config{Policy: c.p}, engine.PolicyFor(func(netip.Addr) policy.Policy { return c.p }))
+		require.NoError(t, err)
+		defer limiter.Close()
+		h := Must(New(limiter, ByAddr, Options{
+			Cost:   func(*http.Request) int64 { return 4 },
+			Charge: func(*http.Request, Served) int64 { return 0 },
+		})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { limiter.Take(aliceKey, c.take) }))
+		ask(h, from(alice))
+		assert.Equal(t, c.want, limiter.Peek(aliceKey).Remaining, "%v", c.p)
+	}
 }
 
 // What Charge is told, for each way in which a handler may end; the panic goes on.

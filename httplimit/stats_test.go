@@ -131,10 +131,37 @@ func TestLog(t *testing.T) {
 		delete(first, "path")
 		assert.Equal(t, map[string]any{
 			"time": first["time"], "level": "INFO", "msg": "rate limit: over limit", "limit": "default", "method": "GET",
-			"remote": alice, "cost": 1.0, "retry_after": float64(time.Hour), "shadow": false, "left_out": 0.0,
+			"client": "192.0.2.1", "key": "37fcff24bf62", "remote": alice, "cost": 1.0, "retry_after": float64(time.Hour), "shadow": false, "left_out": 0.0,
 		}, first)
 		assert.Equal(t, 990.0, last["left_out"])
 	})
+}
+
+// The log tells who it is behind proxies, and keys apart, but not what they are.
+func TestLogTellsClientsApart(t *testing.T) {
+	var text bytes.Buffer
+	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))
+	h := Must(NewAll(Options{
+		Logger:     slog.New(slog.NewJSONHandler(&text, nil)),
+		ClientAddr: clientAddr(t, AddrConfig{Header: XForwardedFor, Trusted: prefixList("10.0.0.0/8")}),
+	}, Limit[string]{Name: "a", Limiter: limiter, Key: ByHeader("X-Other"), WhenNoKey: Skip}, Limit[string]{Name: "b", Limiter: limiter, Key: ByHeader("X-Api-Key")})).Handler(done)
+	ask(h, from("10.0.0.1:1", "X-Forwarded-For", "192.0.2.7", "X-Api-Key", "secret"))
+	ask(h, from("10.0.0.1:1", "X-Forwarded-For", "192.0.2.7", "X-Api-Key", "secret"))
+	ask(h, from("10.0.0.1:1", "X-Forwarded-For", "garbage", "X-Api-Key", "another"))
+	ask(h, from("10.0.0.1:1", "X-Forwarded-For", "garbage", "X-Api-Key", "another"))
+	ask(h, from("10.0.0.1:1", "X-Forwarded-For", "192.0.2.8"))
+	assert.NotContains(t, text.String(), "secret")
+	var got [][4]any
+	for line := range strings.Lines(text.String()) {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &fields))
+		got = append(got, [4]any{fields["msg"], fields["limit"], fields["client"], fields["key"]})
+	}
+	assert.Equal(t, [][4]any{
+		{"rate limit: over limit", "b", "192.0.2.7", "2bb80d537b1d"},
+		{"rate limit: over limit", "b", "", "ae448ac86c4e"},
+		{"rate limit: keyless", "b", "192.0.2.8", ""},
+	}, got)
 }
 
 func TestLogOfWhoIsNotAsked(t *testing.T) {

@@ -1,19 +1,26 @@
 package httplimit
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/ral-limiter/ral/cell"
 )
 
 // together holds a request to several limits.
-func (m *Middleware) together(r *http.Request, n int64) (v ruling, held []charge) {
+func (m *Middleware) together(r *http.Request, n int64) (v ruling, held charge) {
 	v.Cost = n
 	v.quotas = make([]quota, len(m.gates))
-	claims := make([]cell.Claim, 0, maxLimits)
+	var room [maxLimits]cell.Claim
 	var at [maxLimits]int // which limit each claim is of
+	var owing []debtor
+	keep := m.options.Charge != nil
+	if keep {
+		owing = make([]debtor, 0, len(m.gates))
+	}
+	claims := room[:0]
 	for i, g := range m.gates {
-		claim, one, of := g.together(r)
+		claim, key, of := g.together(r, keep)
 		if claim == nil {
 			if g.whenNoKey() == Skip {
 				continue
@@ -23,15 +30,21 @@ func (m *Middleware) together(r *http.Request, n int64) (v ruling, held []charge
 		at[len(claims)] = i
 		v.quotas[i] = of
 		claims = append(claims, claim)
-		if m.options.Charge != nil {
-			held = append(held, one)
+		if keep {
+			owing = append(owing, key)
 		}
 	}
 	if len(claims) == 0 {
 		return keyless(Skip, "", n), nil
 	}
-	out := m.takeAll(r, &v, n, claims)
-	if v.Reason == Cancelled {
+	out, cancelled := m.takeAll(r, n, claims)
+	v.Waited = out.Waited
+	if out.Binding >= 0 {
+		v.binding = at[out.Binding]
+		v.Limit, v.Decision = m.gates[v.binding].title(), out.Decisions[out.Binding]
+	}
+	if cancelled {
+		v.Reason = Cancelled
 		return v, nil
 	}
 	for i, d := range out.Decisions {
@@ -40,22 +53,44 @@ func (m *Middleware) together(r *http.Request, n int64) (v ruling, held []charge
 			v.violated |= 1 << at[i]
 		}
 	}
-	v.binding = at[out.Binding]
-	v.Limit, v.Decision = m.gates[v.binding].title(), out.Decisions[out.Binding]
-	if !out.Allowed {
+	switch {
+	case !out.Allowed:
 		v.Reason, v.RetryAfter = OverLimit, out.RetryAfter
-		return v, nil
+	case keep:
+		held = &takenAll{out, owing}
 	}
 	return v, held
 }
 
-// takeAll takes from all claims, and tries again when it may as long as it may wait.
-func (m *Middleware) takeAll(r *http.Request, v *ruling, n int64, claims []cell.Claim) cell.Outcome {
-	for {
-		out := cell.TakeAll(n, claims...)
-		if out.Allowed || m.options.Shadow || out.RetryAfter > m.options.WaitUpTo-v.Waited ||
-			!sleep(r.Context(), v, out.RetryAfter) {
-			return out
-		}
+// takeAll takes from all claims, and waits in line for those that have no room.
+func (m *Middleware) takeAll(r *http.Request, n int64, claims []cell.Claim) (out cell.Outcome, cancelled bool) {
+	if m.options.WaitUpTo <= 0 || m.options.Shadow {
+		return cell.TakeAll(n, claims...), false
+	}
+	out, err := cell.AcquireAll(r.Context(), n, m.options.WaitUpTo, claims...)
+	switch {
+	case errors.Is(err, cell.ErrCancelled):
+		return out, true
+	case errors.Is(err, cell.ErrClosed):
+		waited := out.Waited
+		out = cell.TakeAll(n, claims...) // as Config.WhenUnavailable says
+		out.Waited = waited
+	}
+	return out, false
+}
+
+// takenAll implements charge for several limits.
+type takenAll struct {
+	out   cell.Outcome
+	owing []debtor
+}
+
+func (t *takenAll) settle(all, actual int64) {
+	if actual <= all {
+		t.out.Keep(actual)
+		return
+	}
+	for _, key := range t.owing {
+		key.owe(actual - all)
 	}
 }

@@ -51,7 +51,7 @@ type Verdict struct {
 	RetryAfter time.Duration
 	// Cost is what the request was asked to take.
 	Cost int64
-	// Waited is how long it was delayed.
+	// Waited is how long it was delayed, or would have been but for Shadow.
 	Waited time.Duration
 	// Shadow tells that it goes on whatever was decided.
 	Shadow bool

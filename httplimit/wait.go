@@ -2,61 +2,57 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
 )
 
-// takeTurn waits for a turn that a policy.Queue has promised, unless that is too late.
-func (l *bound[K]) takeTurn(r *http.Request, v *ruling, key K, reserved *cell.Reservation[K], upTo time.Duration) {
-	turn := v.Decision.Wait
-	if upTo > 0 && turn > upTo {
-		reserved.Cancel()
-		v.Decision = l.Limiter.Peek(key)
-		v.Decision.Allowed, v.Decision.RetryAfter = false, turn-upTo
-		return
-	}
-	if !sleep(r.Context(), v, turn) {
-		reserved.Cancel()
-	}
-}
-
-// wait waits in the key's line. What it returns is not Allowed unless the units were taken
-// by it.
-func (l *bound[K]) wait(r *http.Request, v *ruling, key K, n int64, upTo time.Duration) (none cell.Reservation[K]) {
-	ctx, cancel := context.WithTimeout(r.Context(), upTo)
-	defer cancel()
-	began := time.Now()
-	err := l.Limiter.Wait(ctx, key, n)
-	v.Waited = time.Since(began)
+// acquire takes n units, and stands in the key's line for them if others do, or there is no
+// room.
+func (l *bound[K]) acquire(r *http.Request, v *ruling, key K, n int64, upTo time.Duration) cell.Reservation[K] {
+	reserved, err := l.Limiter.Acquire(r.Context(), key, n, upTo)
+	v.Waited = reserved.Waited
 	switch {
-	case err == nil:
-		v.Decision = l.Limiter.Peek(key)
-	case r.Context().Err() != nil:
+	case err == nil && v.Waited > 0:
+		v.Decision = l.Limiter.Peek(key) // it may have taken ahead of its turn
+		return reserved
+	case errors.Is(err, cell.ErrCancelled):
 		v.Reason = Cancelled
-	default:
-		// Its turn would come too late, or did. When it may come back has changed by now.
-		again := l.Limiter.Reserve(key, n, 0)
-		if v.Decision = again.Decision; again.Wait > 0 {
-			again.Cancel()
-			v.Decision.Allowed, v.Decision.RetryAfter = false, again.Wait
-		}
-		return again
+	case errors.Is(err, cell.ErrClosed):
+		reserved = l.Limiter.Reserve(key, n, 0) // as Config.WhenUnavailable says
 	}
-	return none
+	v.Decision = reserved.Decision
+	return reserved
 }
 
-// sleep waits as long, unless the context ends: that is the verdict then.
-func sleep(ctx context.Context, v *ruling, d time.Duration) bool {
+// takeTurn waits for a turn that was promised, or notes under Shadow that it would. It
+// returns false if the request's context ends before.
+func takeTurn(r *http.Request, v *ruling, turn time.Duration, shadow bool) bool {
+	switch {
+	case turn <= 0:
+		return true
+	case shadow:
+		v.Waited = turn
+		return true
+	}
 	began := time.Now()
+	reached := sleep(r.Context(), turn)
+	if v.Waited = time.Since(began); !reached {
+		v.Reason = Cancelled
+	}
+	return reached
+}
+
+// sleep waits as long, unless the context ends.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-ctx.Done():
-		v.Reason = Cancelled
+		return false
 	}
-	v.Waited += time.Since(began)
-	return v.Reason != Cancelled
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -111,10 +113,96 @@ func TestWaitUpToWithSeveralLimits(t *testing.T) {
 		for _, want := range []timed{{200, 0}, {200, time.Second}, {200, time.Second}, {200, 2 * time.Second}, {200, 4 * time.Second}} {
 			assert.Equal(t, []timed{want}, atOnce(h, from(alice)))
 		}
-		// Two at once: the second has to wait longer than it may, but does not know before.
+		// Two at once: the second has to wait longer than it may, and is told at once.
 		got := atOnce(h, repeat(2, alice)...)
-		assert.ElementsMatch(t, []timed{{200, 4 * time.Second}, {429, 4 * time.Second}}, got)
+		assert.Equal(t, []timed{{200, 4 * time.Second}, {429, 0}}, got)
+		s := m.Stats()
+		assert.Equal(t, []uint64{6, 1, 5}, []uint64{s.Admitted, s.OverLimit, s.Delayed})
 	})
+}
+
+// Several limits: they wait in their order, no more of them than may, and one after the
+// other.
+func TestSeveralLimitsWaitInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := Must(NewAll(Options{WaitUpTo: time.Hour},
+			Limit[netip.Addr]{Name: "a", Limiter: crowded(t, 3), Key: ByAddr},
+			Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(100, 100, time.Second))), Key: ByAddr},
+		))
+		got := atOnce(m.Handler(done), repeat(50, alice)...)
+		for i, one := range got {
+			if i < 4 {
+				assert.Equal(t, timed{200, time.Duration(i) * time.Second}, one)
+			} else {
+				assert.Equal(t, timed{429, 0}, one)
+			}
+		}
+	})
+}
+
+// Who comes when there is room is served behind those who wait for more.
+func TestLateArrivalsDoNotOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Second)))
+		o := Options{WaitUpTo: time.Hour, Cost: costField}
+		one := Must(New(limiter, ByAddr, o))
+		two := Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
+			Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(100, 100, time.Second))), Key: ByAddr}))
+		for name, m := range map[string]*Middleware{"one limit": one, "several": two} {
+			h := m.Handler(done)
+			require.True(t, limiter.Take(aliceKey, 10).Allowed)
+			time.AfterFunc(time.Second, func() { limiter.Refund(aliceKey, 9) })
+			var ends [3]time.Duration
+			began := time.Now()
+			var wg sync.WaitGroup
+			for i, cost := range []string{"5", "10", "1"} {
+				if i == 2 {
+					time.Sleep(2 * time.Second)
+					require.Positive(t, limiter.Peek(aliceKey).Remaining)
+				}
+				wg.Go(func() {
+					assert.Equal(t, 200, ask(h, from(alice, "Cost", cost)).Code)
+					ends[i] = time.Since(began)
+				})
+				synctest.Wait()
+			}
+			wg.Wait()
+			assert.Equal(t, [3]time.Duration{5 * time.Second, 6 * time.Second, 7 * time.Second}, ends, name)
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
+// Nobody waits for an engine that is closed: the answer is that of Config.WhenUnavailable.
+func TestClosedEngineAnswersAtOnce(t *testing.T) {
+	for when, want := range map[cell.WhenUnavailable]timed{engine.Admit: {200, 0}, engine.Refuse: {429, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			closed, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), WhenUnavailable: when})
+			require.NoError(t, err)
+			good := open[netip.Addr](t, policy.Must(policy.Funnel(100, 1, time.Second)))
+			o := Options{WaitUpTo: time.Hour}
+			all := []*Middleware{
+				Must(New(closed, ByAddr, o)),
+				Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: good, Key: ByAddr}, Limit[netip.Addr]{Name: "b", Limiter: closed, Key: ByAddr})),
+			}
+			// One that waits while it is closed.
+			require.True(t, closed.Choke(aliceKey))
+			time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, closed.Close()) })
+			began := time.Now()
+			var wg sync.WaitGroup
+			for _, m := range all {
+				wg.Go(func() {
+					// While it closes, the engine may know the key yet.
+					assert.Contains(t, []int{want.code, 429}, ask(m.Handler(done), from(alice)).Code, "%v", when)
+					assert.Equal(t, 100*time.Millisecond, time.Since(began))
+				})
+			}
+			wg.Wait()
+			for _, m := range all {
+				assert.Equal(t, []timed{want, want}, atOnce(m.Handler(done), repeat(2, alice)...), "%v", when)
+			}
+		})
+	}
 }
 
 // A queue delays by itself, and the delay ends with the request.
