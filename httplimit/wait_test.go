@@ -198,6 +198,7 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
+			synctest.Wait() // Close has returned
 			for _, m := range all {
 				assert.Equal(t, []timed{want, want}, atOnce(m.Handler(done), repeat(2, alice)...), "%v", when)
 			}
