@@ -112,6 +112,60 @@ func ExampleCell_Reserve() {
 	// true 1s
 }
 
+// What was not needed goes back to the window that it was taken from.
+func ExampleReservation_Keep() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.FixedWindow(100, time.Hour)),
+	})
+	defer limiter.Close()
+
+	r := limiter.Reserve("client", 60, 0) // an estimate
+	fmt.Println(limiter.Peek("client").Remaining)
+	r.Keep(25) // what it was
+	fmt.Println(limiter.Peek("client").Remaining)
+	// Output:
+	// 40
+	// 75
+}
+
+// Wait for a turn, but not for long, and give back what was not needed.
+func ExampleCell_Acquire() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(10, 1, time.Hour)),
+	})
+	defer limiter.Close()
+
+	ctx := context.Background()
+	r, err := limiter.Acquire(ctx, "client", 10, time.Second)
+	fmt.Println(r.Allowed, err)
+	_, err = limiter.Acquire(ctx, "client", 1, time.Second)
+	fmt.Println(errors.Is(err, cell.ErrDeadline))
+	r.Keep(4)
+	fmt.Println(limiter.Peek("client").Remaining)
+	// Output:
+	// true <nil>
+	// true
+	// 6
+}
+
+// Several keys at once, in line where somebody waits for one of them already.
+func ExampleAcquireAll() {
+	hosts, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
+	defer hosts.Close()
+	users, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(2, 20, time.Second))})
+	defer users.Close()
+
+	for range 3 {
+		out, err := cell.AcquireAll(context.Background(), 1, time.Second,
+			hosts.Claim(netip.MustParseAddr("192.0.2.1")), users.Claim("alice"))
+		fmt.Println(out.Allowed, err)
+	}
+	// Output:
+	// true <nil>
+	// true <nil>
+	// true <nil>
+}
+
 // The estimate is taken first, and set right when the cost is known.
 func ExampleCell_Refund() {
 	limiter, _ := engine.New[string](engine.Config{
