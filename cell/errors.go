@@ -7,9 +7,9 @@ var (
 	// ErrNever: more is asked for than the limit ever allows at once, or less than
 	// nothing.
 	ErrNever = errors.New("ral: the limit never allows so many at once")
-	// ErrDeadline: the call's turn comes after the context's deadline. Nothing was
-	// taken. It is wrapped together with context.DeadlineExceeded. Or it comes later than
-	// Acquire would wait.
+	// ErrDeadline: the call's turn comes after the context's deadline, and then it is wrapped
+	// together with context.DeadlineExceeded; or later than Acquire has patience for, or did
+	// not come within that. Nothing was taken.
 	ErrDeadline = errors.New("ral: the turn comes after the deadline")
 	// ErrCrowded: as many wait for the key as may, by the configuration or by the
 	// policy. Nothing was taken.
