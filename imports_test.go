@@ -23,7 +23,9 @@ var mayImport = []struct {
 }{
 	// Where a simulation gets between the steps of all that follow. It is given none.
 	{"internal/seam", nil},
-	{"policy", nil},
+	// What a limit is made of, for module fleet.
+	{"internal/shape", nil},
+	{"policy", []string{"internal/shape"}},
 	{"cmdqueue", []string{"internal/seam"}},
 	{"supervisor", []string{"internal/seam"}},
 	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},

@@ -1,0 +1,40 @@
+package policy
+
+import "github.com/ral-limiter/ral/internal/shape"
+
+// Shape implements [shape.Shaped].
+func (f *funnel) Shape() shape.Shape {
+	return f.shape(shape.Shape{Kind: shape.Funnel, Limit: f.capacity, End: int64(f.end), Capacity: f.capacity, Depth: f.depth})
+}
+
+// Shape implements [shape.Shaped].
+func (q *queue) Shape() shape.Shape {
+	return q.shape(shape.Shape{Kind: shape.Queue, Limit: q.capacity + 1, End: int64(q.end), Capacity: q.capacity, Depth: q.depth})
+}
+
+// Shape implements [shape.Shaped].
+func (b *bursty) Shape() shape.Shape {
+	return b.shape(shape.Shape{Kind: shape.Bursty, Limit: b.limit, End: int64(b.end), Capacity: b.maxBurst, Depth: b.depth})
+}
+
+// shape fills in the pace.
+func (p pace) shape(s shape.Shape) shape.Shape {
+	s.Count, s.Per, s.Interval = p.count, p.per, p.interval
+	return s
+}
+
+// Shape implements [shape.Shaped].
+func (f *fixedWindow) Shape() shape.Shape {
+	return shape.Shape{
+		Kind: shape.FixedWindow, Limit: f.limit, End: int64(f.end), Per: f.per,
+		Bits: f.bits, Last: f.last, Step: f.step, Length: f.length,
+	}
+}
+
+// Shape implements [shape.Shaped].
+func (s *slidingWindow) Shape() shape.Shape {
+	return shape.Shape{
+		Kind: shape.SlidingWindow, Limit: s.limit, End: int64(s.end), Per: s.per,
+		Bits: s.bits, Last: s.last,
+	}
+}
