@@ -1,0 +1,159 @@
+package redistest
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+)
+
+// text is the reply as a string, whatever its type.
+func text(t *testing.T, m rueidis.RedisMessage) string {
+	t.Helper()
+	if n, err := m.AsInt64(); err == nil {
+		return strconv.FormatInt(n, 10)
+	}
+	s, err := m.ToString()
+	require.NoError(t, err)
+	return s
+}
+
+func TestKillAndRestart(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    Options
+		left string
+	}{
+		{"in memory", Options{}, "0"},
+		{"on disk", Options{AOF: true}, "1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := Start(t, c.o)
+			s.Do(t, "SET", "key", "1")
+			at := s.Addr()
+
+			s.Kill()
+			_, err := net.Dial("tcp", at)
+			require.Error(t, err, "it is gone")
+
+			require.NoError(t, s.Restart())
+			require.Equal(t, at, s.Addr())
+			require.Equal(t, c.left, text(t, s.Do(t, "EXISTS", "key")))
+		})
+	}
+}
+
+func TestOptionsReachTheServer(t *testing.T) {
+	s := Start(t, Options{MaxMemory: "3mb", Policy: "allkeys-lru", Args: []string{"--hz", "17"}})
+	for setting, want := range map[string]string{"maxmemory": "3145728", "maxmemory-policy": "allkeys-lru", "hz": "17", "appendonly": "no"} {
+		reply := s.Do(t, "CONFIG", "GET", setting)
+		got, err := reply.AsStrMap()
+		require.NoError(t, err)
+		require.Equal(t, want, got[setting])
+	}
+}
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Options{})
+	require.NoError(t, s.Pause())
+	require.False(t, s.answers(), "the kernel takes the connection, nobody answers")
+	require.NoError(t, s.Resume())
+	require.True(t, s.answers())
+}
+
+func TestReplicaIsReadOnlyAndFollows(t *testing.T) {
+	s := Start(t, Options{})
+	s.Do(t, "SET", "key", "before")
+	r := s.Replica(t)
+	require.Equal(t, "before", text(t, r.Do(t, "GET", "key")))
+	_, err := r.ask("SET", "key", "other")
+	require.ErrorContains(t, err, "READONLY")
+}
+
+func TestSentinelMakesAReplicaTheMaster(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Options{})
+	r := s.Replica(t)
+	sentinel := s.Sentinel(t, "tested", 1)
+	s.Kill()
+	await(t, "the other master", func() bool {
+		said, err := sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "tested")
+		require.NoError(t, err)
+		addr, err := said.AsStrSlice()
+		require.NoError(t, err)
+		return net.JoinHostPort(addr[0], addr[1]) == r.Addr()
+	})
+	require.Equal(t, "OK", text(t, r.Do(t, "SET", "key", "after")))
+}
+
+func TestClusterSharesTheSlots(t *testing.T) {
+	t.Parallel()
+	cluster := StartCluster(t, Options{})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{cluster[0].Addr()}, DisableCache: true})
+	require.NoError(t, err)
+	defer client.Close()
+	for i := range 100 {
+		require.NoError(t, client.Do(t.Context(), client.B().Set().Key("key"+strconv.Itoa(i)).Value("1").Build()).Error())
+	}
+	for _, s := range cluster {
+		n, err := strconv.Atoi(text(t, s.Do(t, "DBSIZE")))
+		require.NoError(t, err)
+		require.Greater(t, n, 10, "each has its part")
+	}
+}
+
+// TestNoProcessIsLeft has another process start a server and die: by a panic, and by
+// SIGKILL, so that nothing in it can clean up.
+func TestNoProcessIsLeft(t *testing.T) {
+	if how := os.Getenv("REDISTEST_DIES"); how != "" {
+		s := Start(t, Options{})
+		require.NoError(t, os.WriteFile(os.Getenv("REDISTEST_ADDR"), []byte(s.Addr()), 0o600))
+		if how == "panic" {
+			panic("as it was told")
+		}
+		self, err := os.FindProcess(os.Getpid())
+		require.NoError(t, err)
+		require.NoError(t, self.Kill())
+		select {}
+	}
+	for _, how := range []string{"panic", "kill"} {
+		t.Run(how, func(t *testing.T) {
+			file := t.TempDir() + "/addr"
+			cmd := exec.Command(os.Args[0], "-test.run=^TestNoProcessIsLeft$", "-test.count=1")
+			cmd.Env = append(os.Environ(), "REDISTEST_DIES="+how, "REDISTEST_ADDR="+file, "TMPDIR="+t.TempDir())
+			said, err := cmd.CombinedOutput()
+			require.Error(t, err, string(said))
+			addr, err := os.ReadFile(file)
+			require.NoError(t, err, string(said))
+			require.Eventually(t, func() bool {
+				c, err := net.DialTimeout("tcp", string(addr), time.Second)
+				if err == nil {
+					_ = c.Close()
+				}
+				return err != nil
+			}, 10*time.Second, 5*time.Millisecond, "the server of a dead process is still there")
+		})
+	}
+}
+
+func TestMissingServerIsSaid(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := Open(Options{})
+	require.ErrorContains(t, err, "apt-get install redis-server")
+}
+
+func TestWrongSettingsAreSaid(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	_, err := Open(Options{MaxMemory: "much"})
+	require.ErrorContains(t, err, "maxmemory")
+	left, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Empty(t, left, "its folder is gone")
+}

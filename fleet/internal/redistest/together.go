@@ -1,0 +1,97 @@
+package redistest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Replica starts a read-only replica of the server for a test, and waits until it has
+// all that the server has.
+func (s *Server) Replica(t testing.TB) *Server {
+	t.Helper()
+	// Without the delay, a copy for a replica that just came waits for others.
+	s.Do(t, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
+	r := Start(t, Options{Args: []string{"--replicaof", "127.0.0.1 " + strconv.Itoa(s.port)}})
+	await(t, "the replica's link", func() bool {
+		said, err := r.ask("INFO", "replication")
+		if err != nil {
+			return false
+		}
+		info, err := said.ToString()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+	return r
+}
+
+// Sentinel starts a sentinel for a test, which watches the server under the name and
+// makes a replica of it the master when it has been gone for half a second. It waits
+// until the sentinel knows so many replicas.
+func (s *Server) Sentinel(t testing.TB, name string, replicas int) *Server {
+	t.Helper()
+	sentinel, err := open([]string{"--sentinel"}, fmt.Sprintf(
+		"sentinel monitor %[1]s 127.0.0.1 %[2]d 1\nsentinel down-after-milliseconds %[1]s 500\nsentinel failover-timeout %[1]s 5000\n", name, s.port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cleanUp(t, sentinel)
+	await(t, "the sentinel to find the replicas", func() bool {
+		said, err := sentinel.ask("SENTINEL", "REPLICAS", name)
+		if err != nil {
+			return false
+		}
+		known, err := said.ToArray()
+		return err == nil && len(known) == replicas
+	})
+	return sentinel
+}
+
+// nodes is how many a cluster has: fewer cannot agree that one of them is gone.
+const nodes = 3
+
+// StartCluster starts a cluster of three masters for a test, each with a third of the
+// slots, and waits until all three say that it is in order.
+func StartCluster(t testing.TB, o Options) []*Server {
+	t.Helper()
+	cluster := make([]*Server, nodes)
+	const slots = 1 << 14
+	for i := range cluster {
+		bus, err := freePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		with := o
+		with.Args = append([]string{
+			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "2000",
+		}, o.Args...)
+		cluster[i] = Start(t, with)
+		cluster[i].Do(t, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		cluster[i].Do(t, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(slots*i/nodes), strconv.Itoa(slots*(i+1)/nodes-1))
+		cluster[0].Do(t, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(cluster[i].port), strconv.Itoa(bus))
+	}
+	for _, s := range cluster {
+		await(t, "the cluster", func() bool {
+			said, err := s.ask("CLUSTER", "INFO")
+			if err != nil {
+				return false
+			}
+			info, err := said.ToString()
+			return err == nil && strings.Contains(info, "cluster_state:ok") &&
+				strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(nodes)) &&
+				strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(slots))
+		})
+	}
+	return cluster
+}
+
+// await waits for what other processes settle among themselves.
+func await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for begun := time.Now(); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begun) > startingTime {
+			t.Fatalf("%s: not in order after %v", what, startingTime)
+		}
+	}
+}
