@@ -1,0 +1,403 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	budget = 5 * time.Millisecond
+	hang   = time.Second
+	pause  = 50 * time.Millisecond
+)
+
+var (
+	errDown = errors.New("down")
+	errKey  = errors.New("about one key")
+)
+
+// inBubble runs the test with a guard, in virtual time.
+func inBubble(t *testing.T, test func(t *testing.T, g *Guard)) {
+	t.Helper()
+	inBubbleOf(t, Config{}, test)
+}
+
+func inBubbleOf(t *testing.T, c Config, test func(t *testing.T, g *Guard)) {
+	t.Helper()
+	c.Budget, c.Hang, c.Failures, c.Pause, c.Longest = budget, hang, 3, pause, 8*pause
+	if c.Most == 0 {
+		c.Most = 100
+	}
+	c.Failed = func(err error) bool { return !errors.Is(err, errKey) }
+	synctest.Test(t, func(t *testing.T) {
+		g := New(c)
+		defer g.Close()
+		test(t, g)
+	})
+}
+
+// server is what calls go to: it takes its time and then answers.
+type server struct {
+	takes time.Duration
+	err   error
+	calls atomic.Int64
+}
+
+func (s *server) call(ctx context.Context) (int64, error) {
+	n := s.calls.Add(1)
+	select {
+	case <-time.After(s.takes):
+		return n, s.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// ask makes a call and checks that it did not take longer than the budget.
+func (s *server) ask(t *testing.T, g *Guard) error {
+	t.Helper()
+	begun := time.Now()
+	_, err := Do(t.Context(), g, s.call)
+	assert.LessOrEqual(t, time.Since(begun), budget)
+	return err
+}
+
+func TestDoReturnsWhatTheCallReturns(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		for want := range 5 {
+			got, err := Do(t.Context(), g, func(context.Context) (int, error) { return want, nil })
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		_, err := Do(t.Context(), g, func(context.Context) (int, error) { return 0, errDown })
+		require.ErrorIs(t, err, errDown)
+	})
+}
+
+// A call that takes as long as the budget and more is given up when that is spent, and
+// goes on by itself until it hangs.
+func TestBudget(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		ended := make(chan time.Duration, 1)
+		begun := time.Now()
+		_, err := Do(t.Context(), g, func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			ended <- time.Since(begun)
+			return 0, ctx.Err()
+		})
+		require.ErrorIs(t, err, ErrBudget)
+		require.Equal(t, budget, time.Since(begun))
+		require.Equal(t, hang, <-ended)
+	})
+}
+
+// One that does not heed its context is waited for by nobody but Close.
+func TestBudgetOfADeafCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		begun := time.Now()
+		_, err := Do(t.Context(), g, func(context.Context) (int, error) {
+			time.Sleep(time.Minute)
+			return 0, nil
+		})
+		require.ErrorIs(t, err, ErrBudget)
+		require.Equal(t, budget, time.Since(begun))
+		g.Close()
+		require.Equal(t, time.Minute, time.Since(begun))
+	})
+}
+
+func TestBudgetWhenAllAreBusy(t *testing.T) {
+	inBubbleOf(t, Config{Most: 4}, func(t *testing.T, g *Guard) {
+		s := &server{takes: hang}
+		var all sync.WaitGroup
+		var busy atomic.Int64
+		for range 20 {
+			all.Go(func() {
+				if err := s.ask(t, g); errors.Is(err, ErrBusy) {
+					busy.Add(1)
+					assert.ErrorIs(t, err, ErrBudget)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 4, s.calls.Load())
+		require.EqualValues(t, 16, busy.Load())
+	})
+}
+
+// Those who come when all are busy have their turn when one is not, within the budget.
+func TestTurnsFollow(t *testing.T) {
+	inBubbleOf(t, Config{Most: 4}, func(t *testing.T, g *Guard) {
+		s := &server{takes: time.Millisecond}
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() { assert.NoError(t, s.ask(t, g)) })
+		}
+		all.Wait()
+		require.EqualValues(t, 16, s.calls.Load())
+	})
+}
+
+func TestCallersOwnContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		mine := errors.New("mine")
+		s := &server{takes: hang}
+		for range 10 { // none of which counts as a failure
+			ctx, cancel := context.WithTimeoutCause(t.Context(), budget/2, mine)
+			begun := time.Now()
+			_, err := Do(ctx, g, s.call)
+			require.Equal(t, mine, err)
+			require.Equal(t, budget/2, time.Since(begun))
+			_, err = Do(ctx, g, s.call)
+			require.Equal(t, mine, err)
+			cancel()
+		}
+		require.EqualValues(t, 10, s.calls.Load(), "who comes with an ended context asks nobody")
+		open, _ := g.Open()
+		require.False(t, open)
+	})
+}
+
+// The story of a server that goes and comes back.
+func TestBreaker(t *testing.T) {
+	var changes atomic.Int64
+	inBubbleOf(t, Config{OnChange: func() { changes.Add(1) }}, func(t *testing.T, g *Guard) {
+		s := &server{}
+		expectOpen := func(want bool) {
+			t.Helper()
+			open, why := g.Open()
+			require.Equal(t, want, open)
+			if want {
+				require.ErrorIs(t, why, ErrOpen)
+			}
+		}
+		// Failures in a row count, others do not.
+		for range 10 {
+			s.err = errDown
+			require.ErrorIs(t, s.ask(t, g), errDown)
+			require.ErrorIs(t, s.ask(t, g), errDown)
+			s.err = nil
+			require.NoError(t, s.ask(t, g))
+		}
+		expectOpen(false)
+
+		// The third opens it.
+		s.err = errDown
+		for range 3 {
+			expectOpen(false)
+			require.NotErrorIs(t, s.ask(t, g), ErrOpen)
+		}
+		expectOpen(true)
+		require.EqualValues(t, 1, g.Openings())
+		require.EqualValues(t, 1, changes.Load())
+
+		// Now nobody asks but the probes, each pause as long as the one before and again,
+		// up to the longest.
+		asked := s.calls.Load()
+		for _, rest := range []time.Duration{pause, 2 * pause, 4 * pause, 8 * pause, 8 * pause} {
+			time.Sleep(rest - 1)
+			err := s.ask(t, g)
+			require.ErrorIs(t, err, ErrOpen)
+			require.ErrorIs(t, err, errDown, "it says why")
+			require.Equal(t, asked, s.calls.Load())
+			time.Sleep(1)
+			require.NotErrorIs(t, s.ask(t, g), ErrOpen)
+			require.Equal(t, asked+1, s.calls.Load())
+			require.ErrorIs(t, s.ask(t, g), ErrOpen)
+			asked++
+		}
+
+		// It closes by itself, and the next pause is the first again.
+		time.Sleep(8 * pause)
+		s.err = nil
+		require.NoError(t, s.ask(t, g))
+		expectOpen(false)
+		require.EqualValues(t, 2, changes.Load())
+		s.err = errDown
+		for range 3 {
+			require.NotErrorIs(t, s.ask(t, g), ErrOpen)
+		}
+		expectOpen(true)
+		time.Sleep(pause)
+		s.err = nil
+		require.NoError(t, s.ask(t, g))
+		expectOpen(false)
+		require.EqualValues(t, 2, g.Openings())
+	})
+}
+
+func TestAnswersAboutOneKeyAreNoFailures(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		s := &server{err: errKey}
+		for range 10 {
+			require.ErrorIs(t, s.ask(t, g), errKey)
+		}
+		open, _ := g.Open()
+		require.False(t, open)
+	})
+}
+
+// Many are under way when the server stops: the breaker opens once, one probes at a time, and
+// what the others report later changes nothing.
+func TestBreakerAmongMany(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		s := &server{takes: hang}
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() { assert.ErrorIs(t, s.ask(t, g), ErrBudget) })
+		}
+		all.Wait()
+		require.EqualValues(t, 1, g.Openings())
+
+		time.Sleep(pause - budget)
+		asked := s.calls.Load()
+		for range 64 {
+			all.Go(func() { assert.Error(t, s.ask(t, g)) })
+		}
+		all.Wait()
+		// The failures came at the same instant, and opened it at their first three.
+		time.Sleep(budget)
+		_ = s.ask(t, g)
+		require.EqualValues(t, asked+1, s.calls.Load())
+	})
+}
+
+// A success from before the breaker opened does not close it.
+func TestSuccessOfAnEarlierEra(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		slow := make(chan error)
+		go func() {
+			_, err := Do(t.Context(), g, func(context.Context) (int, error) {
+				time.Sleep(budget / 2)
+				return 0, nil
+			})
+			slow <- err
+		}()
+		synctest.Wait()
+		s := &server{err: errDown}
+		for range 3 {
+			_ = s.ask(t, g)
+		}
+		require.NoError(t, <-slow)
+		open, _ := g.Open()
+		require.True(t, open)
+	})
+}
+
+// A probe whose caller goes away leaves its place to the next call.
+func TestProbeThatIsGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		s := &server{err: errDown}
+		for range 3 {
+			_ = s.ask(t, g)
+		}
+		s.err, s.takes = nil, 2*time.Millisecond
+		time.Sleep(pause)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := Do(ctx, g, s.call)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, s.ask(t, g))
+		open, _ := g.Open()
+		require.False(t, open)
+	})
+}
+
+func TestClose(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		s := &server{takes: 2 * time.Millisecond}
+		under := make(chan error)
+		for range 8 {
+			go func() {
+				_, err := Do(t.Context(), g, s.call)
+				under <- err
+			}()
+		}
+		synctest.Wait()
+		begun := time.Now()
+		g.Close()
+		require.Zero(t, time.Since(begun), "the contexts of those under way end")
+		for range 8 {
+			require.Error(t, <-under)
+		}
+		require.ErrorIs(t, s.ask(t, g), ErrClosed)
+		g.Close() // does nothing
+		require.EqualValues(t, 8, s.calls.Load())
+	})
+}
+
+// Workers stay for the next calls, but not all that there ever were.
+func TestWorkersAreKept(t *testing.T) {
+	inBubbleOf(t, Config{Most: 1000}, func(t *testing.T, g *Guard) {
+		s := &server{takes: time.Millisecond}
+		for range 3 {
+			var all sync.WaitGroup
+			for range 500 {
+				all.Go(func() { assert.NoError(t, s.ask(t, g)) })
+			}
+			all.Wait()
+			synctest.Wait()
+			require.Len(t, g.slots, idlers)
+			require.Len(t, g.idle, idlers)
+		}
+	})
+}
+
+// Under the race detector: breakers open and close while many call.
+func TestManyCallers(t *testing.T) {
+	g := New(Config{
+		Budget: 100 * time.Millisecond, Hang: time.Second, Most: 8, Failures: 3,
+		Pause: time.Microsecond, Longest: 10 * time.Microsecond, Failed: func(error) bool { return true },
+	})
+	defer g.Close()
+	var down atomic.Bool
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 4000 {
+				_, _ = Do(t.Context(), g, func(context.Context) (int, error) {
+					if down.Load() {
+						return 0, errDown
+					}
+					return 1, nil
+				})
+				if i%100 == 0 {
+					down.Store(!down.Load())
+				}
+			}
+		})
+	}
+	all.Wait()
+	down.Store(false)
+	require.NotZero(t, g.Openings())
+	require.Eventually(t, func() bool {
+		_, err := Do(t.Context(), g, func(context.Context) (int, error) { return 1, nil })
+		open, _ := g.Open()
+		return err == nil && !open
+	}, 5*time.Second, time.Microsecond, "it closes by itself, whatever happened")
+}
+
+func BenchmarkDo(b *testing.B) {
+	g := New(Config{
+		Budget: time.Second, Hang: time.Second, Most: 1024, Failures: 3,
+		Pause: pause, Longest: pause, Failed: func(error) bool { return true },
+	})
+	defer g.Close()
+	b.ReportAllocs()
+	b.SetParallelism(32)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := Do(context.Background(), g, func(context.Context) (int, error) { return 1, nil }); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
