@@ -1,0 +1,65 @@
+// Package slidinglog is the limit that fleet mode alone has: an exact log of timestamps.
+// It stands apart so that both package fleet, which offers it, and package store, which
+// keeps it, know it.
+package slidinglog
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Most is the highest limit: a log takes memory for each unit.
+const Most = 10_000
+
+// atMost is all that a policy.AtMost offers.
+type atMost interface {
+	policy.Policy
+	policy.Refunder
+	policy.Relative
+	policy.Windowed
+}
+
+// Log is the limit. As a policy of words, which have no room for a log, it is the
+// policy.AtMost of the same figures, which admits no more.
+type Log struct {
+	atMost
+	Limit int64
+	Per   time.Duration
+}
+
+// New returns the log of so many units per period, or a *policy.FieldError.
+func New(limit int64, per time.Duration) (*Log, error) {
+	if limit > Most {
+		return nil, &policy.FieldError{Of: "SlidingLog", Field: "limit", Value: limit, Want: fmt.Sprintf(
+			"at most %d: Redis keeps a timestamp for each unit; policy.SlidingWindow counts higher", Most)}
+	}
+	p, err := policy.AtMost(limit, per)
+	if err != nil {
+		if field, ok := err.(*policy.FieldError); ok { //nolint:errorlint // made by AtMost itself
+			return nil, &policy.FieldError{Of: "SlidingLog", Field: field.Field, Value: field.Value, Want: field.Want}
+		}
+		return nil, err
+	}
+	return &Log{atMost: p.(atMost), Limit: limit, Per: per}, nil
+}
+
+// Reads implements policy.Relative.
+func (l *Log) Reads(other policy.Policy) bool { return l.atMost.Reads(words(other)) }
+
+// Carry implements policy.Relative.
+func (l *Log) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
+	return l.atMost.Carry(words(from), word, now)
+}
+
+// words returns the policy that a limit's words are of.
+func words(p policy.Policy) policy.Policy {
+	if l, ok := p.(*Log); ok {
+		return l.atMost
+	}
+	return p
+}
+
+// String describes the limit for people.
+func (l *Log) String() string { return fmt.Sprintf("log of at most %d in any %v", l.Limit, l.Per) }

@@ -1,0 +1,141 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Limit is a policy, made ready for Redis. It belongs to the store that made it.
+type Limit struct {
+	policy policy.Policy
+	shape  shape.Shape
+	log    *slidinglog.Log // nil but for a SlidingLog, which has no shape
+	limit  int64           // the most that can be taken at once
+	prefix string          // of the names of its keys
+	take   *script
+	one    string // what take is told of a call of one unit without patience
+}
+
+// Policy returns what the limit was made of.
+func (l *Limit) Policy() policy.Policy { return l.policy }
+
+// The scripts' clock counts microseconds, and their numbers hold 53 bits.
+const shortestSliding = time.Millisecond
+
+// Limit makes a policy ready, or returns a *policy.FieldError: Redis can decide on
+// Funnel, Queue, Bursty, FixedWindow, a SlidingWindow of whole microseconds from a
+// millisecond on, and fleet.SlidingLog.
+func (s *Store) Limit(p policy.Policy) (*Limit, error) {
+	refuse := func(want string) (*Limit, error) {
+		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: p, Want: want}
+	}
+	if !policy.Given(p) {
+		return refuse("a policy")
+	}
+	if log, ok := p.(*slidinglog.Log); ok {
+		return &Limit{
+			policy: p, log: log, limit: log.Limit, take: s.logTakeScript(),
+			prefix: s.prefix(fmt.Sprintf("l%d", log.Per)),
+		}, nil
+	}
+	shaped, ok := p.(shape.Shaped)
+	if !ok {
+		return refuse("a Funnel, Queue, Bursty, FixedWindow or SlidingWindow of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
+	}
+	l := &Limit{policy: p, shape: shaped.Shape()}
+	family := ""
+	switch l.shape.Kind {
+	case shape.Funnel:
+		family = "f"
+	case shape.Queue:
+		family = "q"
+	case shape.Bursty:
+		family = "b"
+	case shape.FixedWindow:
+		family = fmt.Sprintf("w%d-%d", l.shape.Per, l.shape.Bits)
+	case shape.SlidingWindow:
+		if l.shape.Per < shortestSliding || l.shape.Per%time.Microsecond != 0 {
+			return refuse("a SlidingWindow whose period is a millisecond or more, and whole microseconds, which is what Redis's clock counts")
+		}
+		family = fmt.Sprintf("s%d", l.shape.Per)
+	}
+	l.limit = l.shape.Limit
+	l.prefix = s.prefix(family)
+	l.take = s.takeScript(algorithms[l.shape.Kind])
+	l.one = l.ask(1, 0)
+	return l, nil
+}
+
+// ask returns what a script is told of a call.
+func (l *Limit) ask(n int64, patience time.Duration) string {
+	if n == 1 && patience <= 0 && l.one != "" {
+		return l.one
+	}
+	return packed(l.figures(n, patience))
+}
+
+// figures are the parameters of the limit's algorithm.
+func (l *Limit) figures(n int64, patience time.Duration) []float64 {
+	const (
+		tickBits    = 4
+		maxPatience = 1 << (62 - tickBits) // as policies have it
+	)
+	s := &l.shape
+	waits := uint64(min(max(patience, 0), maxPatience))
+	end, rest := s.End/1000, s.End%1000
+	switch s.Kind {
+	case shape.FixedWindow:
+		half := math.Ldexp(1, int(s.Bits))
+		return []float64{
+			float64(n), float64(s.Limit), 2 * half, half, float64(s.Length), float64(s.Last), float64(s.Step),
+			float64(end), float64(waits / s.Step), float64(waits % s.Step),
+		}
+	case shape.SlidingWindow:
+		low := min(s.Bits, 23) // so that a remainder times a billion is exact
+		return []float64{
+			float64(n), float64(s.Limit), math.Ldexp(1, int(s.Bits)), math.Ldexp(1, int(low)), math.Ldexp(1, int(s.Bits-low)),
+			float64(s.Per / time.Microsecond), float64(s.Last), float64(end), float64(waits / 1000), float64(waits % 1000),
+		}
+	}
+	ask := uint64(n) * s.Interval
+	reach, from := s.Depth-ask+waits<<tickBits, uint64(0)
+	switch s.Kind {
+	case shape.Queue:
+		// The last unit must find a place, and patience only shortens the queue.
+		reach = s.Depth - (ask - s.Interval)
+		if patience > 0 {
+			reach = min(reach, min(uint64(patience), 1<<(63-tickBits))<<tickBits)
+		}
+	case shape.Bursty:
+		// What is asked for is owed. A store is full at the first instant and depth
+		// at the earliest.
+		reach = s.Depth + waits<<tickBits
+		from = 1<<tickBits + s.Depth
+	}
+	return append(pairs(ask, reach, from), float64(end), float64(rest<<tickBits))
+}
+
+// pairs splits numbers as the scripts do.
+func pairs(numbers ...uint64) (all []float64) {
+	for _, n := range numbers {
+		hi, lo := bits.Div64(0, n, 1_000_000_000)
+		all = append(all, float64(hi), float64(lo))
+	}
+	return all
+}
+
+// packed returns doubles as struct.unpack reads them.
+func packed(figures []float64) string {
+	b := make([]byte, 0, 8*len(figures))
+	for _, f := range figures {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+	}
+	return string(b)
+}

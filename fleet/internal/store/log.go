@@ -1,0 +1,104 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// logParams are what a script is told of a log and of a call.
+var logParams = newAlgorithm(logLua, "n, limit, per, patience")
+
+// logReply is how a script tells of a log: how many units counted, when it was, what
+// became of the call, when it may start, the newest unit's time from before the call (-1
+// if there is none), and the number of the first unit taken.
+const logReply = "{used, us, taken, start, at, first}"
+
+// logTakeScript decides one call on a log.
+func (s *Store) logTakeScript() *script {
+	return s.newScript(
+		"local key = KEYS[1]\n", timeLua, logParams.unpack("ARGV[1]"), logLua,
+		"if first < 0 then return {newest[1], us, -1} end\n",
+		"if taken == 1 and n > 0 then\n", recordLua, "end\n",
+		"return "+logReply+"\n")
+}
+
+// logFigures are the parameters of a log. Instants are microseconds there, so that
+// periods are rounded up to them, and patience down, without changing anything.
+func (l *Limit) logFigures(n int64, patience time.Duration) []float64 {
+	return []float64{float64(n), float64(l.log.Limit), float64(l.logPer()), float64(max(patience, 0) / time.Microsecond)}
+}
+
+// logPer is the period of a log in microseconds.
+func (l *Limit) logPer() int64 {
+	return int64((l.log.Per + time.Microsecond - 1) / time.Microsecond)
+}
+
+// takeLog is Take for a log.
+func (s *Store) takeLog(ctx context.Context, l *Limit, name string, n int64, patience time.Duration) (Taken, error) {
+	ask := n
+	if n < 0 || n > l.limit {
+		ask = 0 // nothing can be taken
+	}
+	reply, err := s.run(ctx, l.take, []string{name}, []string{packed(l.logFigures(ask, patience))}).ToArray()
+	if err != nil {
+		return Taken{}, explain(err, name)
+	}
+	f, err := parseLog(reply, name)
+	if err != nil {
+		return Taken{}, err
+	}
+	return l.decideLog(f, n, patience), nil
+}
+
+// foundLog is what a script found of a log and did, in microseconds.
+type foundLog struct {
+	used, us, start, newest, first int64
+	taken                          bool
+}
+
+// parseLog understands a logReply.
+func parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error) {
+	if len(reply) == 3 { // what is there is no log
+		member, _ := reply[0].ToString()
+		return f, notAWord(name, member)
+	}
+	if len(reply) != 6 {
+		return f, fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(reply))
+	}
+	var taken int64
+	for i, into := range []*int64{&f.used, &f.us, &taken, &f.start, &f.newest, &f.first} {
+		if *into, err = reply[i].AsInt64(); err != nil {
+			return f, explain(err, name)
+		}
+	}
+	f.taken = taken == 1
+	return f, nil
+}
+
+// decideLog tells the decision on a call of n units.
+func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
+	t := Taken{At: instant(f.us), Decision: policy.Decision{Limit: l.limit}}
+	switch wait := time.Duration(f.start-f.us) * time.Microsecond; {
+	case n < 0 || n > l.limit:
+		t.RetryAfter = policy.Never
+	case n == 0:
+		t.Allowed = true
+	case f.taken:
+		t.Allowed, t.Wait, t.After = true, wait, uint64(f.first)
+		f.used, f.newest = f.used+n, f.start
+	default:
+		t.RetryAfter = wait - max(patience, 0)
+	}
+	if f.newest <= f.us {
+		t.Remaining = max(l.limit-f.used, 0)
+	}
+	if f.newest >= 0 {
+		t.ResetAfter = time.Duration(max(f.newest+l.logPer()-f.us, 0)) * time.Microsecond
+	}
+	return t
+}

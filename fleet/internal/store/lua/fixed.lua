@@ -1,0 +1,42 @@
+-- FixedWindow: the word is the end of a window in steps, times d, and a count, and
+-- half of d besides if the window was promised.
+local q = h % d
+local v = q * 1e9 + l
+local c = v % d
+v = (h - q) / d * 1e9 + (v - c) / d
+if v > last then v = last end
+local promised = c >= half
+if promised then c = c - half end
+
+-- The time is step * s + r nanoseconds since the first instant, 1.
+local s, r = last - length, 0
+if us <= e then
+  local t = math.max(us, 0)
+  r = t % step
+  s = (t - r) / step * 1000
+  t = r * 1000 - 1
+  r = t % step
+  s = s + (t - r) / step
+end
+local up = s
+if r > 0 then up = s + 1 end
+
+-- The window that the call comes to.
+local open = s < v
+if c == 0 and not promised then open = up < v - length end
+if not open then v, c, promised = math.min(up + length, last), 0, false end
+if c + n <= limit then
+  c = c + n
+else
+  v, c, promised = v + length, n, true
+end
+-- It may be waited for patience * step + rest nanoseconds.
+if v <= last and (not promised or s >= v - length or (v - length - s - patience) * step <= r + rest) then
+  ms = v % 1e6
+  ms = (v - ms) / 1e6 * step + math.ceil((ms * step + 1) / 1e6)
+  if promised then c = c + half end
+  q = v % 1e9
+  c = c + q * d
+  l = c % 1e9
+  h = (v - q) / 1e9 * d + (c - l) / 1e9
+end

@@ -1,0 +1,26 @@
+-- SlidingLog: a sorted set with a member for each unit, a number of 15 digits that goes
+-- up by one, whose score is the microsecond at which the unit is taken. A unit counts
+-- for per microseconds. Who was promised a later turn is recorded there already; until
+-- then all are treated as if it were now, so that nobody overtakes. That goes for a
+-- clock that goes backwards as well. Of what is no log, first is -1.
+local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+local first, at, used = 1e14, -1, 0
+if newest[1] then
+  if string.find(newest[1], '^[1-9]%d%d%d%d%d%d%d%d%d%d%d%d%d%d$') and string.find(newest[2], '^%d+$') and #newest[2] <= 15 then
+    first, at = newest[1] + 1, newest[2] + 0
+  else
+    first = -1
+  end
+end
+local start = math.max(us, at, 0)
+local taken = 0
+if first > 0 then
+  if at >= 0 then
+    used = redis.call('ZCOUNT', key, string.format('(%.0f', start - per), '+inf')
+    if used + n > limit then
+      local leaves = redis.call('ZCARD', key) + n - limit - 1 -- the last that must have left
+      start = redis.call('ZRANGE', key, leaves, leaves, 'WITHSCORES')[2] + per
+    end
+  end
+  if start - us <= patience then taken = 1 end
+end

@@ -1,0 +1,207 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// oracleSteps is how many calls each sequence makes.
+const oracleSteps = 250
+
+// In Redis a policy gives, decision by decision, what it gives in process.
+func TestAgreesWithThePolicy(t *testing.T) {
+	day := 24 * time.Hour
+	policies := []policy.Policy{
+		policy.Must(policy.Funnel(1, 1, time.Second)),
+		policy.Must(policy.Funnel(10, 7, time.Second)),
+		policy.Must(policy.Funnel(100, 1_000_000, time.Second)),
+		policy.Must(policy.Funnel(1_000_000, 333_333, 10*time.Second)),
+		policy.Must(policy.Funnel(3, 16_000_000, time.Second)),
+		policy.Must(policy.Funnel(16, 1, 365*day)), // time stands still within two years
+		policy.Must(policy.Funnel(5, 16, 7*time.Nanosecond)),
+		policy.Must(policy.Queue(0, 10, time.Second)),
+		policy.Must(policy.Queue(20, 7, time.Minute)),
+		policy.Must(policy.Queue(1000, 999_983, time.Second)),
+		policy.Must(policy.Queue(15, 1, 365*day)),
+		policy.Must(policy.Bursty(5, time.Second, 0)),
+		policy.Must(policy.Bursty(7, time.Minute, 100)),
+		policy.Must(policy.Bursty(999_983, time.Second, 1)),
+		policy.Must(policy.Bursty(1, 365*day, 6)),
+		policy.Must(policy.FixedWindow(1, time.Millisecond)),
+		policy.Must(policy.FixedWindow(10, time.Second)),
+		policy.Must(policy.FixedWindow(100, time.Second/3)),
+		policy.Must(policy.FixedWindow(1_000_000, 1234567*time.Nanosecond)),
+		policy.Must(policy.FixedWindow(1_000_000, time.Hour)),
+		policy.Must(policy.FixedWindow(5, 366*day)),
+		policy.Must(policy.SlidingWindow(3, time.Millisecond)),
+		policy.Must(policy.SlidingWindow(10, time.Second)),
+		policy.Must(policy.SlidingWindow(1000, 333_333*time.Microsecond)),
+		policy.Must(policy.SlidingWindow(1_000_000, time.Minute)),
+		policy.Must(policy.SlidingWindow(8_000_000, time.Hour)),
+		policy.Must(policy.SlidingWindow(100_000_000, 30*day)),
+		policy.Must(policy.SlidingWindow(500_000_000, 366*day)),
+	}
+	client := connect(t, shared)
+	var group sync.WaitGroup
+	const twins = 4 // so many sequences of each policy
+	for i := range twins * len(policies) {
+		p := policies[i/twins]
+		group.Go(func() {
+			seed := rand.Uint64()
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
+			var clock int64
+			s := clocked(t, client, &clock)
+			l, err := s.Limit(p)
+			if !assert.NoError(t, err) {
+				return
+			}
+			key := fmt.Sprint(i)
+			redisName, _ := s.Name(l, key)
+			refunder := p.(policy.Refunder)
+			var word uint64
+			_, d := p.Take(0, 1, 0, 0)
+			hint := d // what the last call was told
+			for step := range oracleSteps {
+				clock = nextInstant(random, p, clock, word, hint)
+				if random.IntN(12) == 0 { // any word may be there
+					word = anyWord(random, p, refunder, word, clock)
+					put(t, client, redisName, strconv.FormatUint(word, 10))
+				}
+				n := anyUnits(random, d.Limit, hint.Remaining)
+				patience := anyPatience(random, hint)
+				now := policy.Instant(clock) * 1000
+				next, want := p.Take(word, now, n, patience)
+				got, err := s.Take(context.Background(), l, key, n, patience)
+				at := fmt.Sprintf("%v, seed %d of %d, step %d: word %d at %d, %d units, patience %v", p, seed, i, step, word, now, n, patience)
+				if !assert.NoError(t, err, at) || !assert.Equal(t, want, got.Decision, at) ||
+					!assert.Equal(t, word, got.Before, at) || !assert.Equal(t, next, got.After, at) || !assert.Equal(t, now, got.At, at) {
+					return
+				}
+				word, hint = next, want
+			}
+			if word != 0 {
+				assert.Equal(t, strconv.FormatUint(word, 10), get(t, client, redisName), "%v, seed %d", p, seed)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// nextInstant goes on from clock, in microseconds: to where a call was told to come
+// back, or just before it; a little, a lot, or backwards; to a window's edge; to where
+// time stands still.
+func nextInstant(random *rand.Rand, p policy.Policy, clock int64, word uint64, hint policy.Decision) int64 {
+	const most = int64(math.MaxInt64 / 1000 / 4)
+	toward := func(d time.Duration) int64 {
+		if d < 0 || d > time.Duration(most)*1000 {
+			return clock
+		}
+		return clock + int64((d+999)/1000)
+	}
+	switch random.IntN(14) {
+	case 0, 1:
+		return toward(hint.RetryAfter)
+	case 2:
+		return max(toward(hint.RetryAfter)-1, 0)
+	case 3:
+		return toward(hint.ResetAfter)
+	case 4:
+		return max(toward(hint.ResetAfter)-1, 0)
+	case 5:
+		return toward(time.Duration(random.Int64N(int64(hint.ResetAfter) + 1)))
+	case 6:
+		return max(clock-random.Int64N(2_000_000), 0)
+	case 7:
+		return random.Int64N(max(clock, 0) + 1)
+	case 8:
+		return clock + random.Int64N(1_000_000_000)
+	case 9:
+		return int64(p.FreshAt(word))/1000 + random.Int64N(3) - 1
+	case 10:
+		if random.IntN(4) == 0 {
+			return int64(random.Uint64N(uint64(most)) >> random.IntN(50))
+		}
+		return clock + 1
+	case 11:
+		if random.IntN(4) == 0 {
+			return -random.Int64N(1_000_000)
+		}
+		return clock
+	default:
+		return clock + random.Int64N(3)
+	}
+}
+
+// anyWord returns a word: one of the policy's own that owes, or may never have been
+// its own at all.
+func anyWord(random *rand.Rand, p policy.Policy, refunder policy.Refunder, word uint64, clock int64) uint64 {
+	now := policy.Instant(clock) * 1000
+	switch random.IntN(8) {
+	case 0:
+		return policy.MaxWord - random.Uint64N(1<<random.IntN(40))
+	case 1:
+		return random.Uint64N(policy.MaxWord)
+	case 2:
+		return random.Uint64N(1 << random.IntN(62))
+	case 3:
+		return 0
+	case 4: // a debt
+		return refunder.Refund(word, now, -1-random.Int64N(1<<random.IntN(32)))
+	case 5: // or the contrary
+		return refunder.Refund(word, now, 1+random.Int64N(1<<random.IntN(32)))
+	case 6: // around the splits between the two numbers of a pair
+		return (1+random.Uint64N(9_000_000_000))*1_000_000_000 + random.Uint64N(3) - 1
+	default:
+		next, _ := p.Take(word, now, 1, math.MaxInt64)
+		return next
+	}
+}
+
+func anyUnits(random *rand.Rand, limit, remaining int64) int64 {
+	switch random.IntN(12) {
+	case 0:
+		return 0
+	case 1:
+		return limit
+	case 2:
+		return remaining
+	case 3:
+		return remaining + 1
+	case 4:
+		return 1 + random.Int64N(limit)
+	case 5:
+		return []int64{-1, limit + 1, math.MinInt64, math.MaxInt64}[random.IntN(4)]
+	default:
+		return 1 + random.Int64N(min(limit, 5))
+	}
+}
+
+func anyPatience(random *rand.Rand, hint policy.Decision) time.Duration {
+	switch random.IntN(10) {
+	case 0:
+		return time.Duration(random.Int64N(int64(time.Hour)))
+	case 1:
+		return time.Duration(random.Int64N(math.MaxInt64) >> random.IntN(62))
+	case 2:
+		return math.MaxInt64
+	case 3:
+		return -1
+	case 4:
+		return hint.RetryAfter
+	case 5:
+		return hint.RetryAfter - 1
+	default:
+		return 0
+	}
+}
+

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"crypto/sha1"
+	_ "embed" // the scripts
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/ral-limiter/ral/internal/shape"
+)
+
+// The parts that scripts are made of. They share the names of their locals.
+var (
+	//go:embed lua/time.lua
+	timeLua string
+	//go:embed lua/read.lua
+	readLua string
+	//go:embed lua/write.lua
+	writeLua string
+	//go:embed lua/pace.lua
+	paceLua string
+	//go:embed lua/fixed.lua
+	fixedLua string
+	//go:embed lua/sliding.lua
+	slidingLua string
+	//go:embed lua/log.lua
+	logLua string
+	//go:embed lua/record.lua
+	recordLua string
+)
+
+// algorithm is how a kind of limit is worked out by a script: from the pair h, l, at
+// us, it sets h and l to the next word, and ms to when that ends, if the call is allowed.
+type algorithm struct {
+	body   string
+	params string // what the script is told of the limit and of the call
+	count  int    // so many of them
+}
+
+var algorithms = func() map[shape.Kind]algorithm {
+	pace := newAlgorithm(paceLua, "ah, al, rh, rl, fh, fl, e, x")
+	return map[shape.Kind]algorithm{
+		shape.Funnel:        pace,
+		shape.Queue:         pace,
+		shape.Bursty:        pace,
+		shape.FixedWindow:   newAlgorithm(fixedLua, "n, limit, d, half, length, last, step, e, patience, rest"),
+		shape.SlidingWindow: newAlgorithm(slidingLua, "n, limit, size, d, over, per, last, e, patience, rest"),
+	}
+}()
+
+func newAlgorithm(body, params string) algorithm {
+	return algorithm{body: body, params: params, count: strings.Count(params, ",") + 1}
+}
+
+// unpack is how a script reads its parameters: doubles in one argument, which are
+// cheaper to pass than so many decimals.
+func (a algorithm) unpack(arg string) string {
+	return fmt.Sprintf("local %s = struct.unpack('<%s', %s)\n", a.params, strings.Repeat("d", a.count), arg)
+}
+
+// script is what Redis runs, and the name by which it knows that.
+type script struct{ source, sha string }
+
+// newScript puts a script together for a store: comments are left out, and what
+// depends on the epoch and the clock is filled in.
+func (s *Store) newScript(parts ...string) *script {
+	var b strings.Builder
+	for line := range strings.Lines(s.clocked.Replace(strings.Join(parts, ""))) {
+		line, _, _ = strings.Cut(line, "--")
+		if line = strings.TrimSpace(line); line != "" {
+			b.WriteString(line + "\n")
+		}
+	}
+	sum := sha1.Sum([]byte(b.String()))
+	return &script{source: b.String(), sha: hex.EncodeToString(sum[:])}
+}
+
+// takeScript decides one call on one word. It replies the word from before, the time,
+// and 1 if it was taken, 0 if not, -1 if what is there is no word.
+func (s *Store) takeScript(a algorithm) *script {
+	return s.newScript(
+		"local key = KEYS[1]\n", timeLua, readLua,
+		"if h < 0 then return {w, us, -1} end\n",
+		a.unpack("ARGV[1]"), "local ms\n", a.body,
+		"if not ms then return {w, us, 0} end\n", writeLua,
+		"return {w, us, 1}\n")
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// DefaultEpoch is what a store counts time from if it is not told.
+var DefaultEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Options are what a store may be told besides its client. All who share keys must be
+// told the same.
+type Options struct {
+	// Name is that of the limit, and part of its keys' names. It must not contain
+	// braces, which would move the keys of a cluster elsewhere.
+	Name string
+	// Tag is the hash tag of all keys, so that a cluster keeps them together; without
+	// it each key is its own. It must not contain braces either.
+	Tag string
+	// Epoch is what time is counted from, to the second: DefaultEpoch if it is zero.
+	Epoch time.Time
+	// Clock, in microseconds since the epoch, is read in place of Redis's. It is for
+	// tests. As it need not go on as Redis's does, keys are then kept an hour longer.
+	Clock func() int64
+}
+
+// Store has Redis decide. Any number of goroutines may use it at once.
+type Store struct {
+	client  rueidis.Client
+	options Options
+	clocked *strings.Replacer // what scripts say of the epoch and the clock
+	scripts struct {
+		read *script
+	}
+}
+
+// New returns a store that asks Redis through the client. It does not ask anything yet.
+func New(client rueidis.Client, o Options) *Store {
+	if o.Epoch.IsZero() {
+		o.Epoch = DefaultEpoch
+	}
+	s := &Store{client: client, options: o}
+	epoch := o.Epoch.Unix()
+	if o.Clock == nil {
+		expiry := strconv.FormatInt(epoch, 10) + "000 + ms"
+		s.clocked = strings.NewReplacer(
+			"EPOCH", strconv.FormatInt(epoch, 10),
+			"EXPIRY", "'PXAT', "+expiry,
+			"LIFE", "'PEXPIREAT', key, "+expiry)
+	} else {
+		expiry := "math.max(ms - math.floor(us / 1000), 0) + 3600000"
+		s.clocked = strings.NewReplacer(
+			timeLua, "local us = ARGV[#ARGV] + 0\n",
+			"EXPIRY", "'PX', "+expiry,
+			"LIFE", "'PEXPIRE', key, "+expiry)
+	}
+	s.scripts.read = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
+		"return {w, us, h < 0 and -1 or 0}\n")
+	return s
+}
+
+// run runs a script. Redis forgets scripts when it is restarted, or told to; then it
+// is sent again.
+func (s *Store) run(ctx context.Context, sc *script, keys, args []string) rueidis.RedisResult {
+	if s.options.Clock != nil {
+		args = append(args[:len(args):len(args)], strconv.FormatInt(s.options.Clock(), 10))
+	}
+	count := int64(len(keys))
+	res := s.client.Do(ctx, s.client.B().Evalsha().Sha1(sc.sha).Numkeys(count).Key(keys...).Arg(args...).Build())
+	if unknown(res) {
+		res = s.client.Do(ctx, s.client.B().Eval().Script(sc.source).Numkeys(count).Key(keys...).Arg(args...).Build())
+	}
+	return res
+}
+
+// unknown tells whether Redis does not know the script.
+func unknown(res rueidis.RedisResult) bool {
+	err, ok := rueidis.IsRedisErr(res.Error())
+	return ok && err.IsNoScript()
+}

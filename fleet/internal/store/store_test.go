@@ -1,0 +1,76 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// One Redis serves all tests that do it no harm. Each has names of its own.
+var shared *redistest.Server
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if shared, err = redistest.Open(redistest.Options{}); err != nil {
+			fmt.Fprintln(os.Stderr, "redis-server is needed: tools/need-redis installs it:", err)
+			return 1
+		}
+		defer func() { _ = shared.Close() }()
+		return m.Run()
+	}())
+}
+
+// connect returns a client of a server, which is closed with the test.
+func connect(t testing.TB, server *redistest.Server) rueidis.Client {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{server.Addr()}, ForceSingleClient: true, DisableCache: true, AlwaysPipelining: true,
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+// clocked returns a store with names of the test's own, and a clock that the test sets,
+// in microseconds.
+func clocked(t testing.TB, client rueidis.Client, clock *int64) *store.Store {
+	t.Helper()
+	return store.New(client, store.Options{Name: t.Name(), Clock: func() int64 { return *clock }})
+}
+
+func limit(t testing.TB, s *store.Store, p policy.Policy) *store.Limit {
+	t.Helper()
+	l, err := s.Limit(p)
+	require.NoError(t, err)
+	return l
+}
+
+func name(t testing.TB, s *store.Store, l *store.Limit, key string) string {
+	t.Helper()
+	n, err := s.Name(l, key)
+	require.NoError(t, err)
+	return n
+}
+
+// put writes what Redis holds under a name.
+func put(t testing.TB, client rueidis.Client, name, value string) {
+	t.Helper()
+	require.NoError(t, client.Do(context.Background(), client.B().Set().Key(name).Value(value).Build()).Error())
+}
+
+func get(t testing.TB, client rueidis.Client, name string) string {
+	t.Helper()
+	value, err := client.Do(context.Background(), client.B().Get().Key(name).Build()).ToString()
+	require.NoError(t, err)
+	return value
+}
+

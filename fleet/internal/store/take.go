@@ -1,0 +1,119 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Taken is what became of a call.
+type Taken struct {
+	policy.Decision
+	// Before and After are the key's word before the call and after it, the same if
+	// nothing was taken. Of a log, Before is 0, and After the number of the first unit
+	// taken, or 0.
+	Before, After uint64
+	// At is when it was decided, by Redis's clock.
+	At policy.Instant
+}
+
+// Take takes n units of the key, or none. See policy.Policy.Take. One call of Redis.
+func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patience time.Duration) (Taken, error) {
+	name, err := s.name(l.prefix, key)
+	if err != nil {
+		return Taken{}, err
+	}
+	if l.log != nil {
+		return s.takeLog(ctx, l, name, n, patience)
+	}
+	if n <= 0 || n > l.limit { // nothing can be taken
+		word, at, err := s.read(ctx, name)
+		if err != nil {
+			return Taken{}, err
+		}
+		return l.decide(name, found{word: word, at: at}, n, patience)
+	}
+	f, err := parse(s.run(ctx, l.take, []string{name}, []string{l.ask(n, patience)}), name)
+	if err != nil {
+		return Taken{}, err
+	}
+	return l.decide(name, f, n, patience)
+}
+
+// Peek tells how the key stands.
+func (s *Store) Peek(ctx context.Context, l *Limit, key string) (Taken, error) {
+	return s.Take(ctx, l, key, 0, 0)
+}
+
+// found is what a script found and did.
+type found struct {
+	word  uint64
+	at    policy.Instant
+	taken bool
+}
+
+// decide has the policy tell the decision, which must be what the script did.
+func (l *Limit) decide(name string, f found, n int64, patience time.Duration) (Taken, error) {
+	next, d := l.policy.Take(f.word, f.at, n, patience)
+	if d.Allowed != f.taken && n != 0 {
+		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units, patience %v: the script says %t)",
+			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, patience, f.taken)
+	}
+	return Taken{Decision: d, Before: f.word, After: next, At: f.at}, nil
+}
+
+// read returns a key's word, and Redis's time.
+func (s *Store) read(ctx context.Context, name string) (uint64, policy.Instant, error) {
+	f, err := parse(s.run(ctx, s.scripts.read, []string{name}, nil), name)
+	return f.word, f.at, err
+}
+
+// parse understands the reply {word, time, taken} of a script.
+func parse(res rueidis.RedisResult, name string) (found, error) {
+	reply, err := res.ToArray()
+	if err != nil {
+		return found{}, explain(err, name)
+	}
+	if len(reply) != 3 {
+		return found{}, fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(reply))
+	}
+	return parseFound(reply[0], reply[1], reply[2], name)
+}
+
+func parseFound(word, at, taken rueidis.RedisMessage, name string) (f found, err error) {
+	did, err := taken.AsInt64()
+	if err != nil {
+		return found{}, explain(err, name)
+	}
+	us, err := at.AsInt64()
+	if err != nil {
+		return found{}, explain(err, name)
+	}
+	f.taken, f.at = did == 1, instant(us)
+	if word.IsNil() {
+		return f, nil
+	}
+	value, err := word.ToString()
+	if err != nil {
+		return found{}, explain(err, name)
+	}
+	if did >= 0 {
+		f.word, err = strconv.ParseUint(value, 10, 64)
+	}
+	if did < 0 || err != nil || f.word > policy.MaxWord {
+		return found{}, notAWord(name, value)
+	}
+	return f, nil
+}
+
+// instant converts microseconds since the epoch.
+func instant(us int64) policy.Instant {
+	const most = math.MaxInt64 / 1000
+	return policy.Instant(min(max(us, -most), most) * 1000)
+}
