@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/rueidis"
@@ -44,8 +45,13 @@ func connect(t testing.TB, server *redistest.Server) rueidis.Client {
 // in microseconds.
 func clocked(t testing.TB, client rueidis.Client, clock *int64) *store.Store {
 	t.Helper()
-	return store.New(client, store.Options{Name: t.Name(), Clock: func() int64 { return *clock }})
+	return store.New(client, store.Options{Name: own(t), Clock: func() int64 { return *clock }})
 }
+
+var names atomic.Int64
+
+// own returns a name that no other test has, nor another run of this one.
+func own(t testing.TB) string { return fmt.Sprintf("%s-%d", t.Name(), names.Add(1)) }
 
 func limit(t testing.TB, s *store.Store, p policy.Policy) *store.Limit {
 	t.Helper()

@@ -24,14 +24,15 @@ if r > 0 then up = s + 1 end
 -- The window that the call comes to.
 local open = s < v
 if c == 0 and not promised then open = up < v - length end
-if not open then v, c, promised = math.min(up + length, last), 0, false end
+if not open then v, c, promised = up + length, 0, false end
 if c + n <= limit then
   c = c + n
 else
   v, c, promised = v + length, n, true
 end
--- It may be waited for patience * step + rest nanoseconds.
-if v <= last and (not promised or s >= v - length or (v - length - s - patience) * step <= r + rest) then
+-- A promised one opens length before its end. That may be waited for patience * step +
+-- rest nanoseconds.
+if v <= last and (not promised or (v - length - s - patience) * step <= r + rest) then
   ms = v % 1e6
   ms = (v - ms) / 1e6 * step + math.ceil((ms * step + 1) / 1e6)
   if promised then c = c + half end

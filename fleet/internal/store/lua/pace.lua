@@ -11,9 +11,8 @@ local th = t % 62500 -- 16000 ticks a microsecond
 tl = tl + th * 16000
 th = (t - th) / 62500
 if (fh - h) * 1e9 + (fl - l) > 0 then h, l = fh, fl end
-local idle = (h - th) * 1e9 + (l - tl) <= 0
-if idle then h, l = th, tl end
-if idle or (h - th - rh) * 1e9 + (l - tl - rl) <= 0 then
+if (th - h) * 1e9 + (tl - l) > 0 then h, l = th, tl end
+if (h - th - rh) * 1e9 + (l - tl - rl) <= 0 then
   h, l = h + ah, l + al
   if l >= 1e9 then h, l = h + 1, l - 1e9 end
   if h < 9223372036 or h == 9223372036 and l <= 854775791 then

@@ -21,7 +21,6 @@ if v > k then
 end
 if c + n > limit then k, b, c = k + 1, c, 0 end
 t = t + patience - k * per
-if rest >= 1000 then t, rest = t + 1, rest - 1000 end
 
 -- It fits if so much room is left for what counts of the window before:
 -- b * (per - t) microseconds, less b * (rest + 1) nanoseconds, <= room * per.
