@@ -27,6 +27,8 @@ var (
 	ErrFull = errors.New("ral: Redis is out of memory and may not evict; raise its maxmemory")
 	// ErrEvicts means that Redis may drop keys that still count.
 	ErrEvicts = errors.New("ral: Redis may evict keys of limits, which forgives what they owe; set its maxmemory-policy to noeviction, or use another Redis")
+	// ErrUnchecked means that Redis does not tell whether a limit is safe there.
+	ErrUnchecked = errors.New("ral: Redis does not say whether it may evict keys of limits; allow INFO, or see to it that its maxmemory-policy is noeviction")
 	// ErrTooOld means that Redis lacks what the scripts use.
 	ErrTooOld = errors.New("ral: Redis 6.2 or later is needed, or Valkey")
 	// ErrContended means that others wrote a key again and again while it was rewritten.

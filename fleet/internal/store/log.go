@@ -41,8 +41,8 @@ func (l *Limit) logPer() int64 {
 // takeLog is Take for a log.
 func (s *Store) takeLog(ctx context.Context, l *Limit, name string, n int64, patience time.Duration) (Taken, error) {
 	ask := n
-	if n < 0 || n > l.limit {
-		ask = 0 // nothing can be taken
+	if !l.takes(n) {
+		ask = 0
 	}
 	reply, err := s.run(ctx, l.take, []string{name}, []string{packed(l.logFigures(ask, patience))}).ToArray()
 	if err != nil {

@@ -213,4 +213,3 @@ func anyPatience(random *rand.Rand, hint policy.Decision) time.Duration {
 		return 0
 	}
 }
-

@@ -34,7 +34,7 @@ type Store struct {
 	options Options
 	clocked *strings.Replacer // what scripts say of the epoch and the clock
 	scripts struct {
-		read *script
+		read, swap, all, relog, heartbeat *script
 	}
 }
 
@@ -60,6 +60,10 @@ func New(client rueidis.Client, o Options) *Store {
 	}
 	s.scripts.read = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0}\n")
+	s.scripts.swap = s.newScript("local key = KEYS[1]\n", timeLua, swapLua)
+	s.scripts.all = s.allScript()
+	s.scripts.relog = s.relogScript()
+	s.scripts.heartbeat = s.newScript("local key = KEYS[1]\n", timeLua, heartbeatLua)
 	return s
 }
 
@@ -67,7 +71,7 @@ func New(client rueidis.Client, o Options) *Store {
 // is sent again.
 func (s *Store) run(ctx context.Context, sc *script, keys, args []string) rueidis.RedisResult {
 	if s.options.Clock != nil {
-		args = append(args[:len(args):len(args)], strconv.FormatInt(s.options.Clock(), 10))
+		args = append(args[:len(args):len(args)], s.clock())
 	}
 	count := int64(len(keys))
 	res := s.client.Do(ctx, s.client.B().Evalsha().Sha1(sc.sha).Numkeys(count).Key(keys...).Arg(args...).Build())
@@ -76,6 +80,9 @@ func (s *Store) run(ctx context.Context, sc *script, keys, args []string) rueidi
 	}
 	return res
 }
+
+// clock is what a test's clock says, for a script.
+func (s *Store) clock() string { return strconv.FormatInt(s.options.Clock(), 10) }
 
 // unknown tells whether Redis does not know the script.
 func unknown(res rueidis.RedisResult) bool {

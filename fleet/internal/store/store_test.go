@@ -79,4 +79,3 @@ func get(t testing.TB, client rueidis.Client, name string) string {
 	require.NoError(t, err)
 	return value
 }
-

@@ -32,7 +32,7 @@ func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patienc
 	if l.log != nil {
 		return s.takeLog(ctx, l, name, n, patience)
 	}
-	if n <= 0 || n > l.limit { // nothing can be taken
+	if !l.takes(n) {
 		word, at, err := s.read(ctx, name)
 		if err != nil {
 			return Taken{}, err
@@ -50,6 +50,9 @@ func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patienc
 func (s *Store) Peek(ctx context.Context, l *Limit, key string) (Taken, error) {
 	return s.Take(ctx, l, key, 0, 0)
 }
+
+// takes tells whether a call of n units can take anything, ever.
+func (l *Limit) takes(n int64) bool { return n > 0 && n <= l.limit }
 
 // found is what a script found and did.
 type found struct {
@@ -80,13 +83,15 @@ func parse(res rueidis.RedisResult, name string) (found, error) {
 	if err != nil {
 		return found{}, explain(err, name)
 	}
+	return parseParts(reply, name)
+}
+
+// parseParts understands the parts of such a reply.
+func parseParts(reply []rueidis.RedisMessage, name string) (f found, err error) {
 	if len(reply) != 3 {
 		return found{}, fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(reply))
 	}
-	return parseFound(reply[0], reply[1], reply[2], name)
-}
-
-func parseFound(word, at, taken rueidis.RedisMessage, name string) (f found, err error) {
+	word, at, taken := reply[0], reply[1], reply[2]
 	did, err := taken.AsInt64()
 	if err != nil {
 		return found{}, explain(err, name)
@@ -95,7 +100,7 @@ func parseFound(word, at, taken rueidis.RedisMessage, name string) (f found, err
 	if err != nil {
 		return found{}, explain(err, name)
 	}
-	f.taken, f.at = did == 1, instant(us)
+	f.taken, f.at = did > 0, instant(us)
 	if word.IsNil() {
 		return f, nil
 	}

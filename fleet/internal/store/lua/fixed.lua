@@ -18,13 +18,14 @@ if us <= e then
   r = t % step
   s = s + (t - r) / step
 end
-local up = s
-if r > 0 then up = s + 1 end
 
--- The window that the call comes to.
-local open = s < v
-if c == 0 and not promised then open = up < v - length end
-if not open then v, c, promised = up + length, 0, false end
+-- The window that the call comes to. One in which nothing was taken has not opened.
+local ended = v
+if c == 0 and not promised then ended = v - length end
+if s >= ended then
+  v, c, promised = s + length, 0, false
+  if r > 0 then v = v + 1 end
+end
 if c + n <= limit then
   c = c + n
 else

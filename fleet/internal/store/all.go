@@ -1,0 +1,183 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the script
+	"fmt"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Ask is one key of a TakeAll.
+type Ask struct {
+	Limit *Limit
+	Key   string
+}
+
+//go:embed lua/all.lua
+var allLua string
+
+// kinds are the letters by which allLua knows the algorithms.
+var kinds = map[shape.Kind]string{
+	shape.Funnel: "p", shape.Queue: "p", shape.Bursty: "p", shape.FixedWindow: "w", shape.SlidingWindow: "s",
+}
+
+func (s *Store) allScript() *script {
+	var head strings.Builder
+	head.WriteString("local take, format = {}, {}\n")
+	for _, kind := range []shape.Kind{shape.Funnel, shape.FixedWindow, shape.SlidingWindow} {
+		a := algorithms[kind]
+		fmt.Fprintf(&head, "format.%s = '<%s'\nfunction take.%s(us, h, l, %s)\nlocal ms\n%s\nreturn ms, h, l\nend\n",
+			kinds[kind], strings.Repeat("d", a.count), kinds[kind], a.params, a.body)
+	}
+	return s.newScript(timeLua, head.String(), strings.NewReplacer(
+		"LOGREPLY", logReply, "LOG", logLua, "RECORD", recordLua, "WRITE", writeLua,
+		"READ", strings.Replace(readLua, "local h, l =", "h, l =", 1),
+	).Replace(allLua))
+}
+
+// TakeAll takes n units of every key, or none of any, in one call of Redis. No call
+// waits: a Queue allows it only where it may leave at once. If one refuses, the
+// decisions of those that allow it say how they stand. A word that is asked for twice
+// is charged twice; a log cannot be. In a cluster all keys must be kept together.
+func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, error) {
+	if len(asks) == 0 {
+		return nil, nil
+	}
+	keys, args := make([]string, len(asks)), make([]string, len(asks)+1)
+	args[len(asks)] = "1" // whether to write
+	logs := map[string]bool{}
+	for i, a := range asks {
+		var err error
+		if keys[i], err = s.name(a.Limit.prefix, a.Key); err != nil {
+			return nil, err
+		}
+		ask := n
+		if !a.Limit.takes(n) {
+			ask, args[len(asks)] = 0, "0"
+		}
+		if a.Limit.log == nil {
+			args[i] = kinds[a.Limit.shape.Kind] + packed(a.Limit.atOnce(ask))
+			continue
+		}
+		if logs[keys[i]] {
+			return nil, fmt.Errorf("ral: TakeAll: %v stands twice for the key %s, want each log once", a.Limit.policy, shown(a.Key))
+		}
+		logs[keys[i]] = true
+		args[i] = "l" + packed(a.Limit.logFigures(ask, 0))
+	}
+	if err := s.together(keys); err != nil {
+		return nil, err
+	}
+	reply, err := s.run(ctx, s.scripts.all, keys, args).ToArray()
+	if err != nil {
+		return nil, explain(err, strings.Join(keys, " "))
+	}
+	return decideAll(n, asks, keys, reply)
+}
+
+// decideAll has the policies tell what the script did.
+func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken, error) {
+	if len(reply) == 2 && reply[0].IsInt64() { // the key of that number holds something else
+		i, _ := reply[0].AsInt64()
+		value, _ := reply[1].ToString()
+		if i < 1 || i > int64(len(keys)) {
+			return nil, fmt.Errorf("%w (a reply about key %d)", ErrDisagrees, i)
+		}
+		return nil, notAWord(keys[i-1], value)
+	}
+	if len(reply) != len(asks) {
+		return nil, fmt.Errorf("%w (%d replies for %d keys)", ErrDisagrees, len(reply), len(asks))
+	}
+	taken, standing := make([]Taken, len(asks)), make([]Taken, len(asks))
+	allowed := true
+	type words struct{ before, now uint64 }
+	seen := map[string]words{} // a name may stand here twice
+	for i, a := range asks {
+		parts, err := reply[i].ToArray()
+		if err != nil {
+			return nil, explain(err, keys[i])
+		}
+		if a.Limit.log != nil {
+			f, err := parseLog(parts, keys[i])
+			if err != nil {
+				return nil, err
+			}
+			taken[i], standing[i] = a.Limit.decideLog(f, n, 0), a.Limit.decideLog(f, 0, 0)
+		} else {
+			f, err := parseParts(parts, keys[i])
+			if err != nil {
+				return nil, err
+			}
+			word, twice := seen[keys[i]]
+			if !twice {
+				word = words{f.word, f.word}
+			}
+			f.word = word.now
+			if taken[i], err = a.Limit.decideAtOnce(keys[i], f, n); err != nil {
+				return nil, err
+			}
+			word.now = taken[i].After
+			seen[keys[i]] = word
+			standing[i] = a.Limit.standing(word.before, f.at)
+		}
+		allowed = allowed && taken[i].Allowed
+	}
+	for i := range taken {
+		if !allowed && taken[i].Allowed {
+			taken[i] = standing[i]
+		}
+	}
+	return taken, nil
+}
+
+// atOnce are the figures of a call that waits for nothing, not even in a Queue.
+func (l *Limit) atOnce(n int64) []float64 {
+	figures := l.figures(n, 0)
+	if l.shape.Kind == shape.Queue {
+		figures[2], figures[3] = 0, 0
+	}
+	return figures
+}
+
+// decideAtOnce is decide for a call that waits for nothing.
+func (l *Limit) decideAtOnce(name string, f found, n int64) (Taken, error) {
+	f.taken = f.taken && l.takes(n)
+	if _, d := l.policy.Take(f.word, f.at, n, 0); d.Wait > 0 && !f.taken {
+		t := l.standing(f.word, f.at)
+		t.Allowed, t.RetryAfter = false, d.Wait
+		return t, nil
+	}
+	return l.decide(name, f, n, 0)
+}
+
+// standing tells how a key stands.
+func (l *Limit) standing(word uint64, at policy.Instant) Taken {
+	_, d := l.policy.Take(word, at, 0, 0)
+	return Taken{Decision: d, Before: word, After: word, At: at}
+}
+
+// together returns an error if a cluster does not keep these names together. Whether it
+// happens to keep others so is not asked.
+func (s *Store) together(names []string) error {
+	if s.client.Mode() != rueidis.ClientModeCluster {
+		return nil
+	}
+	for _, name := range names[1:] {
+		if hashTag(name) != hashTag(names[0]) {
+			return fmt.Errorf("%w (%s and %s)", ErrCrossSlot, shown(names[0]), shown(name))
+		}
+	}
+	return nil
+}
+
+// hashTag is the part of a name by which a cluster places it.
+func hashTag(name string) string {
+	_, rest, _ := strings.Cut(name, "{")
+	tag, _, _ := strings.Cut(rest, "}")
+	return tag
+}

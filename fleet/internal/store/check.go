@@ -1,0 +1,67 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// Check asks Redis whether a limit is safe there: it returns ErrEvicts if it may drop
+// keys that still count, ErrReadOnly if it is a replica, and ErrTooOld. If Redis does not
+// let that be asked, ErrUnchecked.
+func (s *Store) Check(ctx context.Context) error {
+	if s.client.Mode() != rueidis.ClientModeCluster {
+		return check(ctx, s.client, true)
+	}
+	for node, client := range s.client.Nodes() {
+		// Some of a cluster are replicas, which the client does not write to.
+		if err := check(ctx, client, false); err != nil {
+			return fmt.Errorf("%w (%s)", err, node)
+		}
+	}
+	return nil
+}
+
+// check asks one Redis.
+func check(ctx context.Context, client rueidis.Client, primary bool) error {
+	text, err := client.Do(ctx, client.B().Info().Build()).ToString()
+	if redis, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(redis.Error(), "NOPERM") {
+		return fmt.Errorf("%w: %w", ErrUnchecked, err)
+	}
+	if err != nil {
+		return explain(err, "INFO")
+	}
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	if info["redis_version"] == "" || info["maxmemory"] == "" || info["maxmemory_policy"] == "" {
+		return fmt.Errorf("%w: INFO does not tell redis_version, maxmemory and maxmemory_policy", ErrUnchecked)
+	}
+	var faults []error
+	if v := info["redis_version"]; older(v, 6, 2) {
+		faults = append(faults, fmt.Errorf("%w (it is %s)", ErrTooOld, v))
+	}
+	if p := info["maxmemory_policy"]; info["maxmemory"] != "0" && p != "noeviction" {
+		faults = append(faults, fmt.Errorf("%w (its maxmemory-policy is %s, its maxmemory %s)", ErrEvicts, p, info["maxmemory"]))
+	}
+	if primary && info["role"] == "slave" {
+		faults = append(faults, ErrReadOnly)
+	}
+	return errors.Join(faults...)
+}
+
+// older tells whether a version is before major.minor.
+func older(version string, major, minor int) bool {
+	first, rest, _ := strings.Cut(version, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	a, _ := strconv.Atoi(first)
+	b, _ := strconv.Atoi(second)
+	return a < major || a == major && b < minor
+}

@@ -1,0 +1,163 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the script
+	"fmt"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// LeaseAsk asks for units ahead of their use: Most of them, or as many as there are
+// from Need on.
+type LeaseAsk struct {
+	Limit      *Limit
+	Key        string
+	Need, Most int64
+}
+
+// LeaseReply is what a LeaseAsk was given.
+type LeaseReply struct {
+	// Granted is how many units were taken, 0 if there were less than needed.
+	Granted int64
+	// Taken is their take. If none were granted, it is that of the units needed.
+	Taken
+	Err error
+}
+
+// mostLeased is how many units a lease has at the most, so that the scripts' numbers
+// hold what they take.
+const mostLeased = 1 << 22
+
+//go:embed lua/lease.lua
+var leaseLua string
+
+// leaseParams is what lease scripts are told of a funnel: the interval and the depth, in
+// place of what a call takes and may find.
+const (
+	leaseParams = "need, most, ih, il, dh, dl, fh, fl, e, x"
+	leaseAsk    = `
+		local ah, al = n * ih, n * il
+		ah, al = ah + (al - al % 1e9) / 1e9, al % 1e9
+		local rh, rl = dh - ah, dl - al
+`
+)
+
+func (s *Store) leaseScript(kind shape.Kind) *script {
+	a := algorithms[kind]
+	body := a.body
+	if kind == shape.Funnel {
+		a, body = newAlgorithm(a.body, leaseParams), leaseAsk+a.body
+	} else {
+		a = newAlgorithm(a.body, "need, most, "+strings.TrimPrefix(a.params, "n, "))
+		body = "local rest = rest\n" + body
+	}
+	return s.newScript(
+		"local key = KEYS[1]\n", timeLua, readLua,
+		"if h < 0 then return {w, us, -1} end\n", a.unpack("ARGV[1]"),
+		strings.Replace(leaseLua, "BODY", body, 1), writeLua,
+		"return {w, us, granted}\n")
+}
+
+// leaseFigures are the parameters of a lease.
+func (l *Limit) leaseFigures(need, most int64) []float64 {
+	figures := []float64{float64(need), float64(most)}
+	rest := l.figures(1, 0)
+	if l.shape.Kind != shape.Funnel {
+		return append(figures, rest[1:]...)
+	}
+	return append(append(figures, pairs(l.shape.Interval, l.shape.Depth)...), rest[4:]...)
+}
+
+// Lease takes units for each of the asks, each for itself, in one round trip. Limits are
+// funnels and windows.
+func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
+	replies := make([]LeaseReply, len(asks))
+	names := make([]string, len(asks))
+	var calls []call
+	for i := range asks {
+		a := &asks[i]
+		if a.Limit.lease == nil {
+			replies[i].Err = &policy.FieldError{Of: "store.Lease", Field: "Limit", Value: a.Limit.policy, Want: "a Funnel, FixedWindow or SlidingWindow"}
+			continue
+		}
+		a.Most = min(a.Most, a.Limit.limit, mostLeased)
+		if a.Need < 1 || a.Need > a.Most {
+			replies[i].Err = &policy.FieldError{Of: "store.Lease", Field: "Need", Value: a.Need, Want: fmt.Sprintf("between 1 and %d", a.Most)}
+			continue
+		}
+		if names[i], replies[i].Err = s.name(a.Limit.prefix, a.Key); replies[i].Err == nil {
+			calls = append(calls, call{index: i, script: a.Limit.lease, key: names[i], arg: packed(a.Limit.leaseFigures(a.Need, a.Most))})
+		}
+	}
+	for i, res := range s.runAll(ctx, calls) {
+		at := calls[i].index
+		replies[at] = asks[at].parse(res, names[at])
+	}
+	return replies
+}
+
+// parse understands the reply of a lease script.
+func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
+	f, err := parse(res, name)
+	if err != nil {
+		return LeaseReply{Err: err}
+	}
+	reply, _ := res.ToArray()
+	r.Granted, _ = reply[2].AsInt64()
+	if r.Granted < a.Most { // as many as there are: one more does not fit
+		more := max(r.Granted+1, a.Need)
+		if _, d := a.Limit.policy.Take(f.word, f.at, more, 0); d.Allowed {
+			return LeaseReply{Err: fmt.Errorf("%w (%v, %s: %d units are left to lease, the script takes %d)", ErrDisagrees, a.Limit.policy, shown(name), more, r.Granted)}
+		}
+	}
+	n := r.Granted
+	if n == 0 {
+		n = a.Need
+	}
+	r.Taken, r.Err = a.Limit.decide(name, f, n, 0)
+	return r
+}
+
+// call is a script to run for one key.
+type call struct {
+	index    int
+	script   *script
+	key, arg string
+}
+
+// runAll runs scripts in one round trip, and those that Redis does not know in another.
+func (s *Store) runAll(ctx context.Context, calls []call) []rueidis.RedisResult {
+	if len(calls) == 0 {
+		return nil
+	}
+	args := func(c call) []string {
+		if s.options.Clock != nil {
+			return []string{c.arg, s.clock()}
+		}
+		return []string{c.arg}
+	}
+	commands := make(rueidis.Commands, len(calls))
+	for i, c := range calls {
+		commands[i] = s.client.B().Evalsha().Sha1(c.script.sha).Numkeys(1).Key(c.key).Arg(args(c)...).Build()
+	}
+	results := s.client.DoMulti(ctx, commands...)
+	var again []int
+	commands = commands[:0]
+	for i, c := range calls {
+		if unknown(results[i]) {
+			again = append(again, i)
+			commands = append(commands, s.client.B().Eval().Script(c.script.source).Numkeys(1).Key(c.key).Arg(args(c)...).Build())
+		}
+	}
+	if len(again) > 0 {
+		for i, res := range s.client.DoMulti(ctx, commands...) {
+			results[again[i]] = res
+		}
+	}
+	return results
+}
