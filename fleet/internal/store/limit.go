@@ -86,14 +86,19 @@ func (l *Limit) ask(n int64, patience time.Duration) string {
 	return packed(l.figures(n, patience))
 }
 
+// As policies have them.
+const (
+	tickBits    = 4
+	maxPatience = time.Duration(1) << (62 - tickBits) // 9 years
+)
+
+// held is the patience that counts.
+func held(patience time.Duration) time.Duration { return min(max(patience, 0), maxPatience) }
+
 // figures are the parameters of the limit's algorithm.
 func (l *Limit) figures(n int64, patience time.Duration) []float64 {
-	const (
-		tickBits    = 4
-		maxPatience = 1 << (62 - tickBits) // as policies have it
-	)
 	s := &l.shape
-	waits := uint64(min(max(patience, 0), maxPatience))
+	waits := uint64(held(patience))
 	end, rest := s.End/1000, s.End%1000
 	switch s.Kind {
 	case shape.FixedWindow:

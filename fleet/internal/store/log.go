@@ -18,6 +18,9 @@ var logParams = newAlgorithm(logLua, "n, limit, per, patience")
 // if there is none), and the number of the first unit taken.
 const logReply = "{used, us, taken, start, at, first}"
 
+// endLog is where time stands still for a log, in microseconds: 9 years after the epoch.
+const endLog = int64(maxPatience / time.Microsecond)
+
 // logTakeScript decides one call on a log.
 func (s *Store) logTakeScript() *script {
 	return s.newScript(
@@ -30,7 +33,7 @@ func (s *Store) logTakeScript() *script {
 // logFigures are the parameters of a log. Instants are microseconds there, so that
 // periods are rounded up to them, and patience down, without changing anything.
 func (l *Limit) logFigures(n int64, patience time.Duration) []float64 {
-	return []float64{float64(n), float64(l.log.Limit), float64(l.logPer()), float64(max(patience, 0) / time.Microsecond)}
+	return []float64{float64(n), float64(l.log.Limit), float64(l.logPer()), float64(held(patience) / time.Microsecond)}
 }
 
 // logPer is the period of a log in microseconds.
@@ -83,7 +86,8 @@ func parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error)
 // decideLog tells the decision on a call of n units.
 func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 	t := Taken{At: instant(f.us), Decision: policy.Decision{Limit: l.limit}}
-	switch wait := time.Duration(f.start-f.us) * time.Microsecond; {
+	now := min(max(f.us, 0), endLog)
+	switch wait := time.Duration(f.start-now) * time.Microsecond; {
 	case n < 0 || n > l.limit:
 		t.RetryAfter = policy.Never
 	case n == 0:
@@ -92,13 +96,13 @@ func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 		t.Allowed, t.Wait, t.After = true, wait, uint64(f.first)
 		f.used, f.newest = f.used+n, f.start
 	default:
-		t.RetryAfter = wait - max(patience, 0)
+		t.RetryAfter = wait - held(patience)
 	}
-	if f.newest <= f.us {
+	if f.newest <= now {
 		t.Remaining = max(l.limit-f.used, 0)
 	}
 	if f.newest >= 0 {
-		t.ResetAfter = time.Duration(max(f.newest+l.logPer()-f.us, 0)) * time.Microsecond
+		t.ResetAfter = time.Duration(max(f.newest+l.logPer()-now, 0)) * time.Microsecond
 	}
 	return t
 }

@@ -2,7 +2,9 @@
 -- up by one, whose score is the microsecond at which the unit is taken. A unit counts
 -- for per microseconds. Who was promised a later turn is recorded there already; until
 -- then all are treated as if it were now, so that nobody overtakes. That goes for a
--- clock that goes backwards as well. Of what is no log, first is -1.
+-- clock that goes backwards as well. Time stands still after 9 years. Of what is no
+-- log, first is -1.
+local now = math.min(math.max(us, 0), 288230376151711)
 local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
 local first, at, used = 1e14, -1, 0
 if newest[1] then
@@ -12,7 +14,7 @@ if newest[1] then
     first = -1
   end
 end
-local start = math.max(us, at, 0)
+local start = math.max(now, at)
 local taken = 0
 if first > 0 then
   if at >= 0 then
@@ -22,5 +24,5 @@ if first > 0 then
       start = redis.call('ZRANGE', key, leaves, leaves, 'WITHSCORES')[2] + per
     end
   end
-  if start - us <= patience then taken = 1 end
+  if start - now <= patience then taken = 1 end
 end

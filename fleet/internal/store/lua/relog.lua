@@ -8,7 +8,7 @@ if count > 0 then
   end
 elseif count < 0 then
   n = math.min(-count, 2 * limit - used)
-  start = math.max(us, at, 0)
+  start = math.max(now, at)
   if n > 0 then
     RECORD
   end

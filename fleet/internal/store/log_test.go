@@ -1,0 +1,228 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func newLog(t testing.TB, limit int64, per time.Duration) *slidinglog.Log {
+	t.Helper()
+	l, err := slidinglog.New(limit, per)
+	require.NoError(t, err)
+	return l
+}
+
+// logModel is a plain log: all units that were ever taken, in nanoseconds, in order.
+type logModel struct {
+	limit int64
+	per   int64
+	units []int64
+}
+
+// take looks for the first instant, from now on and from the last unit's on, at which n
+// more fit into every period.
+func (m *logModel) take(now, n int64, patience time.Duration) policy.Decision {
+	patience = min(max(patience, 0), 1<<58) // beyond 9 years it counts as 9
+	d := policy.Decision{Limit: m.limit}
+	last := int64(-1)
+	if len(m.units) > 0 {
+		last = m.units[len(m.units)-1]
+	}
+	earliest := max(now, last)
+	candidates := []int64{earliest} // besides, it can only begin to fit where a unit leaves
+	for _, unit := range m.units {
+		candidates = append(candidates, max(earliest, unit+m.per))
+	}
+	slices.Sort(candidates)
+	var start int64
+	for _, start = range candidates {
+		if m.counting(start)+n <= m.limit {
+			break
+		}
+	}
+	switch wait := start - now; {
+	case n < 0 || n > m.limit:
+		d.RetryAfter = policy.Never
+	case n == 0:
+		d.Allowed = true
+	case wait > int64(patience):
+		d.RetryAfter = time.Duration(wait) - patience
+	default:
+		d.Allowed, d.Wait = true, time.Duration(wait)
+		for range n {
+			m.units = append(m.units, start)
+		}
+	}
+	if len(m.units) > 0 {
+		last = m.units[len(m.units)-1]
+		d.ResetAfter = time.Duration(max(last+m.per-now, 0))
+	}
+	if last <= now {
+		d.Remaining = max(m.limit-m.counting(now), 0)
+	}
+	return d
+}
+
+// counting is how many units are in the period that ends with at.
+func (m *logModel) counting(at int64) (n int64) {
+	for _, unit := range m.units {
+		if unit > at-m.per && unit <= at {
+			n++
+		}
+	}
+	return n
+}
+
+// forget leaves out what no longer counts, as Redis does when something is recorded.
+func (m *logModel) forget(now int64) {
+	m.units = slices.DeleteFunc(m.units, func(unit int64) bool { return unit <= now-m.per })
+}
+
+// A log in Redis decides as a plain log does, call by call: with patience, with a clock
+// that goes backwards, with refunds, charges and cancelled takes.
+func TestLogIsALog(t *testing.T) {
+	client := connect(t, shared)
+	var group sync.WaitGroup
+	for _, c := range []struct {
+		limit int64
+		per   time.Duration
+	}{
+		{1, time.Millisecond}, {3, time.Second}, {10, time.Second}, {10, time.Second}, {7, 1_234_000},
+		{50, time.Minute}, {5, 366 * 24 * time.Hour}, {200, time.Second}, {2, 3 * time.Millisecond},
+	} {
+		group.Go(func() {
+			seed := rand.Uint64()
+			random := rand.New(rand.NewPCG(seed, 1))
+			var clock int64
+			s := clocked(t, client, &clock)
+			l, err := s.Limit(newLog(t, c.limit, c.per))
+			if !assert.NoError(t, err) {
+				return
+			}
+			m := &logModel{limit: c.limit, per: int64(c.per)}
+			var hint policy.Decision
+			type taken struct {
+				store.Taken
+				n  int64
+				at int64
+			}
+			var before *taken // the last take, if nothing was given back since
+			for step := range 400 {
+				at := fmt.Sprintf("limit %d per %v, seed %d, step %d", c.limit, c.per, seed, step)
+				switch random.IntN(8) {
+				case 0:
+					clock += int64(hint.ResetAfter / 1000)
+				case 1:
+					clock = max(clock-random.Int64N(int64(c.per)/2000+1), 0)
+				case 2, 3:
+					if hint.RetryAfter < policy.Never {
+						clock += int64(hint.RetryAfter/1000) - random.Int64N(2)
+						clock = max(clock, 0)
+					}
+				case 4:
+				default:
+					clock += random.Int64N(int64(c.per)/1000/4 + 1)
+				}
+				clock = min(clock, 1<<52)
+				now := min(clock, 1<<58/1000) * 1000 // time stands still after 9 years
+				if random.IntN(10) == 0 {
+					n := random.Int64N(c.limit+2) - 1
+					if n >= 0 {
+						m.units = m.units[:max(int64(len(m.units))-n, 0)]
+					} else {
+						start := now
+						if len(m.units) > 0 {
+							start = max(now, m.units[len(m.units)-1])
+						}
+						if m.counting(start) < 2*c.limit {
+							m.forget(now)
+							m.units = append(m.units, start)
+						}
+					}
+					_, err := s.Refund(context.Background(), l, "key", n)
+					before = nil
+					if !assert.NoError(t, err, at) {
+						return
+					}
+					continue
+				}
+				if before != nil && random.IntN(10) == 0 {
+					first := len(m.units) - 1
+					for first > 0 && m.units[first] != before.at {
+						first--
+					}
+					_, err := s.Cancel(context.Background(), l, "key", before.Taken, before.n, 0)
+					if !assert.NoError(t, err, at) {
+						return
+					}
+					if m.units[first] == before.at {
+						first -= int(before.n) - 1
+						m.units = slices.Delete(m.units, first, first+int(before.n))
+					}
+					before = nil
+					continue
+				}
+				n := anyUnits(random, c.limit, hint.Remaining)
+				patience := time.Duration(0)
+				switch random.IntN(6) {
+				case 0:
+					patience = time.Duration(random.Int64N(int64(c.per) * 2))
+				case 1:
+					patience = math.MaxInt64
+				case 2:
+					patience = hint.RetryAfter - time.Duration(random.Int64N(2))
+				}
+				want := m.take(now, n, patience)
+				got, err := s.Take(context.Background(), l, "key", n, patience)
+				if !assert.NoError(t, err, at) || !assert.Equal(t, want, got.Decision, at) || !assert.Equal(t, policy.Instant(clock)*1000, got.At, at) {
+					return
+				}
+				if want.Allowed && n > 0 {
+					m.forget(now)
+					before = &taken{Taken: got, n: n, at: now + int64(want.Wait)}
+				}
+				hint = want
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestLogRefusesWhatItCannotKeep(t *testing.T) {
+	_, err := slidinglog.New(slidinglog.Most+1, time.Hour)
+	var field *policy.FieldError
+	require.ErrorAs(t, err, &field)
+	assert.Equal(t, "SlidingLog", field.Of)
+	_, err = slidinglog.New(0, time.Hour)
+	assert.EqualError(t, err, "ral: SlidingLog: limit is 0, want 1 or more")
+	_, err = slidinglog.New(1, time.Microsecond)
+	assert.ErrorContains(t, err, "SlidingLog: per")
+}
+
+// In process a log is the AtMost of the same figures, whose words it reads.
+func TestLogInProcess(t *testing.T) {
+	log, atMost := newLog(t, 10, time.Second), policy.Must(policy.AtMost(10, time.Second))
+	word, d := log.Take(0, 1, 3, 0)
+	same, want := atMost.Take(0, 1, 3, 0)
+	assert.Equal(t, same, word)
+	assert.Equal(t, want, d)
+	assert.True(t, log.Reads(newLog(t, 5, time.Second)))
+	assert.True(t, log.Reads(atMost))
+	carried, ok := newLog(t, 10, time.Minute).Carry(log, word, 1)
+	assert.True(t, ok)
+	assert.NotZero(t, carried)
+	assert.Equal(t, time.Second, log.Window())
+}
