@@ -137,6 +137,11 @@ func (f *flight[T]) run(base context.Context) {
 //
 // call runs on another goroutine, with a context that does not end with ctx.
 func Do[T any](ctx context.Context, g *Guard, call func(context.Context) (T, error)) (T, error) {
+	return DoWithin(ctx, g, g.config.Budget, call)
+}
+
+// DoWithin is Do with another budget, of at most Hang.
+func DoWithin[T any](ctx context.Context, g *Guard, budget time.Duration, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
@@ -151,12 +156,12 @@ func Do[T any](ctx context.Context, g *Guard, call func(context.Context) (T, err
 	o := unsure
 	defer func() { g.breaker.leave(p, o, err) }() // also if Failed panics
 
-	timer := g.timer()
+	timer := g.timer(budget)
 	defer g.timers.Put(timer)
 	defer timer.Stop()
 
 	f := &flight[T]{call: call, hang: g.config.Hang, done: make(chan struct{}, 1)}
-	if o, err = g.start(ctx, f, timer.C); err != nil {
+	if o, err = g.start(ctx, f, budget, timer.C); err != nil {
 		return none, err
 	}
 	select {
@@ -168,7 +173,7 @@ func Do[T any](ctx context.Context, g *Guard, call func(context.Context) (T, err
 		o = good
 		return f.value, err
 	case <-timer.C:
-		o, err = bad, fmt.Errorf("%w of %v", ErrBudget, g.config.Budget)
+		o, err = bad, fmt.Errorf("%w of %v", ErrBudget, budget)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-g.base.Done():
@@ -178,7 +183,7 @@ func Do[T any](ctx context.Context, g *Guard, call func(context.Context) (T, err
 }
 
 // start has a worker run the job.
-func (g *Guard) start(ctx context.Context, j job, expired <-chan time.Time) (outcome, error) {
+func (g *Guard) start(ctx context.Context, j job, budget time.Duration, expired <-chan time.Time) (outcome, error) {
 	select {
 	case g.jobs <- j: // to one that is idle
 		return unsure, nil
@@ -191,7 +196,7 @@ func (g *Guard) start(ctx context.Context, j job, expired <-chan time.Time) (out
 		go g.work(j)
 		return unsure, nil
 	case <-expired:
-		return bad, fmt.Errorf("%w of %v: %w (%d)", ErrBudget, g.config.Budget, ErrBusy, g.config.Most)
+		return bad, fmt.Errorf("%w of %v: %w (%d)", ErrBudget, budget, ErrBusy, g.config.Most)
 	case <-ctx.Done():
 		return unsure, context.Cause(ctx)
 	case <-g.base.Done():
@@ -220,10 +225,10 @@ func (g *Guard) work(j job) {
 }
 
 // timer returns one that has just begun to run.
-func (g *Guard) timer() *time.Timer {
+func (g *Guard) timer(budget time.Duration) *time.Timer {
 	if t, ok := g.timers.Get().(*time.Timer); ok {
-		t.Reset(g.config.Budget)
+		t.Reset(budget)
 		return t
 	}
-	return time.NewTimer(g.config.Budget)
+	return time.NewTimer(budget)
 }

@@ -99,6 +99,18 @@ func TestBudget(t *testing.T) {
 	})
 }
 
+func TestAnotherBudget(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *Guard) {
+		s := &server{takes: 3 * budget}
+		_, err := DoWithin(t.Context(), g, 4*budget, s.call)
+		require.NoError(t, err)
+		begun := time.Now()
+		_, err = DoWithin(t.Context(), g, 2*budget, s.call)
+		require.ErrorIs(t, err, ErrBudget)
+		require.Equal(t, 2*budget, time.Since(begun))
+	})
+}
+
 // One that does not heed its context is waited for by nobody but Close.
 func TestBudgetOfADeafCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *Guard) {
