@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -38,11 +39,8 @@ func Of(p policy.Policy, servers int) (policy.Policy, error) {
 
 // divider returns what makes the share of one of n servers.
 func divider(p policy.Policy) (func(n int64) (policy.Policy, error), error) {
-	if log, ok := p.(interface {
-		Log() (limit int64, per time.Duration)
-	}); ok {
-		limit, per := log.Log()
-		return windows(limit, per, policy.AtMost), nil
+	if log, ok := p.(*slidinglog.Log); ok {
+		return windows(log.Limit, log.Per, policy.AtMost), nil
 	}
 	shaped, ok := p.(shape.Shaped)
 	if !ok {

@@ -9,15 +9,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// log is a limit that keeps a log elsewhere.
-type log struct{ policy.Policy }
+func log(t *testing.T) policy.Policy {
+	t.Helper()
+	l, err := slidinglog.New(100, time.Second)
+	require.NoError(t, err)
+	return l
+}
 
-func (log) Log() (int64, time.Duration) { return 100, time.Second }
-
-func TestWhatASharesIs(t *testing.T) {
+func TestWhatAShareIs(t *testing.T) {
 	must := policy.Must
 	for _, c := range []struct {
 		whole   policy.Policy
@@ -35,7 +38,7 @@ func TestWhatASharesIs(t *testing.T) {
 		{must(policy.FixedWindow(3, time.Minute)), 7, must(policy.FixedWindow(1, 3*time.Minute)).String()},
 		{must(policy.FixedWindow(1, 366*24*time.Hour)), 7, must(policy.FixedWindow(1, 366*24*time.Hour)).String()},
 		{must(policy.SlidingWindow(100, time.Minute)), 7, must(policy.SlidingWindow(14, time.Minute)).String()},
-		{log{}, 4, must(policy.AtMost(25, time.Second)).String()},
+		{log(t), 4, must(policy.AtMost(25, time.Second)).String()},
 		// One unit in 12 years can be divided by one server only.
 		{must(policy.Funnel(1, 1, 12*366*24*time.Hour)), 64, must(policy.Funnel(1, 1, 12*366*24*time.Hour)).String()},
 	} {
@@ -75,7 +78,7 @@ func TestSharesKeepTheLimit(t *testing.T) {
 		{must(policy.FixedWindow(40, time.Second)), 4 * 40, 0},
 		{must(policy.FixedWindow(2, time.Second)), 4 * 2, 1},
 		{must(policy.SlidingWindow(40, time.Second)), 4 * 40, 0},
-		{log{}, 4 * 100, 0},
+		{log(t), 4 * 100, 0},
 	} {
 		for _, servers := range []int{1, 2, 3, 8} {
 			t.Run(fmt.Sprint(c.whole, servers), func(t *testing.T) {
