@@ -14,13 +14,21 @@ const (
 	longestPlain = 128
 )
 
+// CheckKey returns an error if the key is none that is accepted.
+func CheckKey(key string) error {
+	if len(key) > longestKey {
+		return fmt.Errorf("%w: it has %d bytes", ErrKeyTooLong, len(key))
+	}
+	return nil
+}
+
 // name returns what Redis knows a key by: prefix{key}. The braces say by which part a
 // cluster places it. A key that contains a brace that closes would not end there, and a
 // long one would take memory, so that these are hashed, to prefix#{hash}, which is no
 // other key's name. Any bytes are a key.
 func (s *Store) name(prefix, key string) (string, error) {
-	if len(key) > longestKey {
-		return "", fmt.Errorf("%w: it has %d bytes", ErrKeyTooLong, len(key))
+	if err := CheckKey(key); err != nil {
+		return "", err
 	}
 	if len(key) <= longestPlain && strings.IndexByte(key, '}') < 0 {
 		return prefix + "{" + key + "}", nil
