@@ -1,0 +1,149 @@
+package fleet
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+// Claim is a key of a limiter, for TakeAll. A limiter's Claim method makes it.
+type Claim struct {
+	limiter *Limiter
+	key     string
+}
+
+// Claim names a key of this limiter for TakeAll.
+func (l *Limiter) Claim(key string) Claim { return Claim{l, key} }
+
+// Outcome is the answer of TakeAll.
+type Outcome struct {
+	// Allowed tells whether all claims were met. Otherwise nothing was taken.
+	Allowed bool
+	// RetryAfter is 0 if Allowed. Otherwise all claims would be met after this long,
+	// if nobody else takes; policy.Never if one never will.
+	RetryAfter time.Duration
+	// Binding is the index of the claim that decided: of those refused the one that has
+	// to wait longest, of those allowed the one with the least share of its limit left.
+	// -1 if there are no claims.
+	Binding int
+	// Answers has one for each claim, in their order. Those not Allowed refused.
+	Answers []Answer
+}
+
+// TakeAll takes n units from every claim or from none, by one call of Redis: by address
+// and by user and from everybody together. No other call comes in between.
+//
+// The limiters must be in Exact mode (or the error is ErrMode), have the same Client (or it
+// is ErrApart), and in a cluster the same Config.Tag (or it is ErrCrossSlot). The first
+// one's Budget holds. If that one cannot ask Redis, each answers as its Outage says: a
+// claim on a limiter that is Closed refuses all, one that is Open none.
+//
+// A claim that stands twice is charged twice. Without claims the call is allowed. n == 0
+// looks without taking; n < 0, and n above a limit, are refused with policy.Never. A policy
+// that would make the call wait refuses it here. A call that is allowed is counted once
+// for each key, one that is refused once for each key that refuses. The zero Claim
+// panics.
+func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
+	out := Outcome{Allowed: true, Binding: -1, Answers: make([]Answer, len(claims))}
+	if len(claims) == 0 {
+		return out, nil
+	}
+	if err := together(claims); err != nil {
+		return Outcome{Binding: -1}, err
+	}
+	all, cause, err := ask(ctx, claims[0].limiter, func(ctx context.Context, r *remote) ([]store.Taken, error) {
+		asks := make([]store.Ask, len(claims))
+		for i, c := range claims {
+			own := c.limiter.remote.Load()
+			if own == nil {
+				return nil, errConnecting
+			}
+			asks[i] = store.Ask{Limit: own.limit, Key: c.key}
+		}
+		return r.store.TakeAll(ctx, n, asks)
+	})
+	switch {
+	case err != nil:
+		return Outcome{Binding: -1}, err
+	case cause != nil:
+		takeAllWithout(n, claims, out.Answers, cause)
+	default:
+		for i, t := range all {
+			out.Answers[i] = Answer{Decision: t.Decision, By: ByExact}
+		}
+	}
+	for _, a := range out.Answers {
+		out.Allowed = out.Allowed && a.Allowed
+	}
+	counted := make(map[Claim]bool, len(claims))
+	for i, c := range claims {
+		if a := &out.Answers[i]; a.Allowed == out.Allowed && !counted[c] {
+			counted[c] = true
+			c.limiter.tally.count(n, a)
+		}
+	}
+	out.bind()
+	return out, nil
+}
+
+// together returns an error if one call of Redis cannot decide on all claims.
+func together(claims []Claim) error {
+	first := claims[0].limiter
+	for _, c := range claims {
+		switch {
+		case c.limiter.closed.Load():
+			return ErrClosed
+		case c.limiter.config.Mode != Exact:
+			return ErrMode
+		case c.limiter != first && (first.config.Client == nil || c.limiter.config.Client != first.config.Client):
+			return ErrApart
+		}
+		if err := store.CheckKey(c.key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeAllWithout answers without Redis, by the limiters' rungs, all or nothing.
+func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) {
+	allowed := true
+	var local []cell.Claim
+	var at []int // where they stand
+	for i, c := range claims {
+		l := c.limiter
+		if l.local != nil {
+			local, at = append(local, l.local.Claim(c.key)), append(at, i)
+			continue
+		}
+		answers[i] = l.without(n, cause)
+		allowed = allowed && answers[i].Allowed
+	}
+	if !allowed {
+		n = min(n, 0) // nobody is charged for it
+	}
+	out := cell.TakeAll(n, local...)
+	for i, d := range out.Decisions {
+		l := claims[at[i]].limiter
+		l.local.Note()
+		answers[at[i]] = l.shared(d, n, cause)
+	}
+}
+
+// bind finds the claim that decided.
+func (o *Outcome) bind() {
+	share := math.Inf(1)
+	for i, a := range o.Answers {
+		switch {
+		case o.Allowed:
+			if s := float64(a.Remaining) / float64(max(a.Limit, 1)); s < share {
+				share, o.Binding = s, i
+			}
+		case !a.Allowed && a.RetryAfter > o.RetryAfter:
+			o.RetryAfter, o.Binding = a.RetryAfter, i
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package fleet
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// The defaults of Config.
+const (
+	DefaultBudget  = 5 * time.Millisecond
+	DefaultTerm    = 250 * time.Millisecond
+	DefaultMaxKeys = engine.DefaultMaxKeys
+)
+
+// Mode says where calls are decided.
+type Mode uint8
+
+const (
+	// Exact: each call in Redis, by one script.
+	Exact Mode = iota
+	// Leased: each server by itself, on units that it took from Redis ahead of need.
+	Leased
+)
+
+// Outage says how calls are answered while Redis does not.
+type Outage uint8
+
+const (
+	// LocalShare: each server keeps the limit divided by the servers last known to be
+	// there, in memory. What it let pass is charged when Redis is back, as far as it
+	// still counts.
+	LocalShare Outage = iota
+	// Open: every call passes that asks for no more than the limit. Nothing is recorded.
+	Open
+	// Closed: every call is refused.
+	Closed
+)
+
+// Config is what a limiter is made with. Name, Policy, and one of Client and Redis are
+// required; every other field that is left zero takes its default. Negative values are
+// refused. All servers of a fleet must be given the same Name, Tag, Policy, Mode and
+// Epoch.
+type Config struct {
+	// Client is a client of the caller's, which Close leaves open. What is said of Redis
+	// below about AlwaysPipelining and time-outs is good advice for it, too.
+	Client rueidis.Client
+	// Redis says where to connect, in place of Client: to a single server, a cluster or
+	// sentinels. The limiter connects in the background, again and again, if nobody is
+	// there. Some fields that are left zero get defaults that suit a limiter:
+	// AlwaysPipelining and DisableCache are always set; Dialer.Timeout and ConnWriteTimeout are a
+	// second, so that connections which died are given up soon; PipelineMultiplex is one
+	// connection, and its buffers have 64 KiB.
+	Redis rueidis.ClientOption
+
+	// Name is that of the limit, and part of its keys' names in Redis: 1 to 64 bytes,
+	// without braces, spaces and control characters.
+	Name string
+	// Tag, if not empty, keeps all keys of the limit on one node of a cluster, together
+	// with those of other limits of the same Tag, so that TakeAll can have them all at
+	// once. It is like Name otherwise.
+	Tag string
+
+	// Policy is the limit that holds for each key: a Funnel, FixedWindow, SlidingWindow,
+	// Bursty or Queue of package policy, or a SlidingLog. Leased mode wants one of the
+	// first three.
+	Policy policy.Policy
+
+	// Mode is Exact (default) or Leased.
+	Mode Mode
+	// Term is how long a lease lasts at most, in Leased mode. The default is 250 ms.
+	Term time.Duration
+
+	// Budget is how long a call may wait for Redis; then, Outage answers. The default
+	// is 5 ms.
+	Budget time.Duration
+	// Outage is LocalShare (default), Open or Closed.
+	Outage Outage
+	// Servers is what LocalShare divides by as long as nobody could be counted. The
+	// default is 1, which is right only if this server is alone.
+	Servers int
+	// MaxKeys bounds how many keys are kept in memory, by LocalShare and by leases: see
+	// engine.Config. The default is 1<<20.
+	MaxKeys int
+
+	// Epoch is what Redis's time is counted from, in whole seconds. The default is
+	// 2026-01-01 UTC; limits that count in windows have time for 9 years from there,
+	// others for 17. Another epoch needs another Name, for it gives the words of all keys
+	// another meaning.
+	Epoch time.Time
+
+	// OnEvent, if not nil, is told when an outage begins and ends, and what else should
+	// be in a log. It is called by one goroutine, which does nothing else meanwhile;
+	// Close waits for it, so that it must not call Close.
+	OnEvent func(Event)
+
+	// clock is read in place of Redis's, for tests: see store.Options.
+	clock func() int64
+}
+
+// withDefaults fills in what was left zero. This is the only place that does.
+func (c Config) withDefaults() Config {
+	if c.Budget == 0 {
+		c.Budget = DefaultBudget
+	}
+	if c.Term == 0 {
+		c.Term = DefaultTerm
+	}
+	if c.Servers == 0 {
+		c.Servers = 1
+	}
+	if c.MaxKeys == 0 {
+		c.MaxKeys = DefaultMaxKeys
+	}
+	if c.Epoch.IsZero() {
+		c.Epoch = store.DefaultEpoch
+	}
+	if c.OnEvent == nil {
+		c.OnEvent = func(Event) {}
+	}
+	if c.Client == nil {
+		c.Redis = forLimits(c.Redis)
+	}
+	return c
+}
+
+// forLimits fills in what suits a limiter. One connection makes the largest batches, and
+// pipelining has a late answer not cost the connection.
+func forLimits(o rueidis.ClientOption) rueidis.ClientOption {
+	const (
+		patience = time.Second
+		buffer   = 64 << 10
+	)
+	o.AlwaysPipelining = !o.DisableAutoPipelining
+	o.DisableCache = true
+	if o.Dialer.Timeout == 0 {
+		o.Dialer.Timeout = patience
+	}
+	if o.ConnWriteTimeout == 0 {
+		o.ConnWriteTimeout = patience
+	}
+	if o.PipelineMultiplex == 0 {
+		o.PipelineMultiplex = -1
+	}
+	if o.ReadBufferEachConn == 0 {
+		o.ReadBufferEachConn = buffer
+	}
+	if o.WriteBufferEachConn == 0 {
+		o.WriteBufferEachConn = buffer
+	}
+	return o
+}
+
+// connected tells whether it is said where Redis is.
+func (c Config) connected() bool {
+	return len(c.Redis.InitAddress) > 0
+}
+
+// validate returns a *policy.FieldError for the first field that is not acceptable. It
+// expects the defaults to be filled in. The policy is judged by who is to keep it.
+func (c Config) validate() error {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}
+	}
+	switch {
+	case c.Client == nil && !c.connected():
+		return bad("Redis", "empty", "a Client, or Redis with an InitAddress")
+	case c.Client != nil && c.connected():
+		return bad("Redis", c.Redis.InitAddress, "either Client or Redis, not both")
+	case !named(c.Name):
+		return bad("Name", fmt.Sprintf("%q", c.Name), "1 to 64 bytes without braces, spaces and control characters")
+	case c.Tag != "" && !named(c.Tag):
+		return bad("Tag", fmt.Sprintf("%q", c.Tag), "up to 64 bytes without braces, spaces and control characters")
+	case !policy.Given(c.Policy):
+		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
+	case c.Mode > Exact:
+		return bad("Mode", int(c.Mode), "Exact; leases are to come")
+	case c.Term < 0:
+		return bad("Term", c.Term, "a positive duration, or 0 for 250ms")
+	case c.Budget < 0:
+		return bad("Budget", c.Budget, "a positive duration, or 0 for 5ms")
+	case c.Outage > Closed:
+		return bad("Outage", int(c.Outage), "LocalShare, Open or Closed")
+	case c.Servers < 0:
+		return bad("Servers", c.Servers, "1 or more, or 0 for 1")
+	case c.MaxKeys < 0:
+		return bad("MaxKeys", c.MaxKeys, "1 or more, or 0 for 1048576")
+	case c.Epoch.After(time.Now()):
+		return bad("Epoch", c.Epoch.Format(time.RFC3339), "a time that has passed")
+	case c.Epoch.Before(time.Unix(0, 0)):
+		return bad("Epoch", c.Epoch.Format(time.RFC3339), "1970 or later")
+	}
+	return nil
+}
+
+// named tells whether s can be part of a key's name, and of what people type.
+func named(s string) bool {
+	const most = 64
+	return s != "" && len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r == '{' || r == '}' || r == 0x7f
+	})
+}

@@ -1,0 +1,104 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/fleet/internal/guard"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+// Errors of calls. What they return wraps one of them, for errors.Is.
+var (
+	// ErrClosed: the limiter is closed.
+	ErrClosed = errors.New("ral: the limiter is closed")
+	// ErrKeyTooLong: a key has at most 64 KiB.
+	ErrKeyTooLong = store.ErrKeyTooLong
+	// ErrCrossSlot: a cluster keeps the keys of a TakeAll in different places. Config.Tag
+	// brings them together.
+	ErrCrossSlot = store.ErrCrossSlot
+	// ErrOutage: Redis could not be asked, and what was wanted cannot be done without.
+	ErrOutage = errors.New("ral: Redis could not be asked")
+	// ErrMode: the limiter's Mode does not offer this.
+	ErrMode = errors.New("ral: leased mode does not offer this")
+	// ErrApart: the limiters of a TakeAll do not share one client.
+	ErrApart = errors.New("ral: TakeAll needs limiters that were given the same Client")
+)
+
+// Errors of Wait, as those of package cell.
+var (
+	// ErrNever: more is asked for than the limit ever allows at once, or less than
+	// nothing.
+	ErrNever = cell.ErrNever
+	// ErrDeadline: the call's turn comes after the context's deadline. Nothing was
+	// taken. It is wrapped together with context.DeadlineExceeded.
+	ErrDeadline = cell.ErrDeadline
+	// ErrCancelled: the context ended before the call's turn came. It is wrapped
+	// together with the context's cause.
+	ErrCancelled = cell.ErrCancelled
+)
+
+// What Answer.Cause wraps, besides what Redis or the network said, and ErrOutage unless it is
+// about one key.
+var (
+	// ErrNotAWord: what Redis holds under the key's name is nothing of this limit's. It
+	// is left as it is.
+	ErrNotAWord = store.ErrNotAWord
+	// ErrBudget: Redis did not answer within Config.Budget. What was asked may be done
+	// all the same, and count.
+	ErrBudget = guard.ErrBudget
+	// ErrTripped: Redis was not asked, as the last calls failed.
+	ErrTripped = guard.ErrOpen
+	// ErrReadOnly: the Redis asked is a replica.
+	ErrReadOnly = store.ErrReadOnly
+	// ErrFull: Redis has no memory left.
+	ErrFull = store.ErrFull
+	// ErrEvicts: Redis is set up to drop keys when its memory is full, ours among them,
+	// which would forgive what they owe. It is not asked for as long as it is.
+	ErrEvicts = store.ErrEvicts
+)
+
+// errConnecting is the cause as long as nothing else is known.
+var errConnecting = errors.New("not connected yet")
+
+// about tells whether an error is about one key, or about the call, and tells nothing
+// about how Redis is.
+func about(err error) bool {
+	return errors.Is(err, store.ErrNotAWord) || errors.Is(err, store.ErrDisagrees) || errors.Is(err, store.ErrContended) ||
+		asked(err)
+}
+
+// asked tells whether the caller is to blame.
+func asked(err error) bool {
+	return errors.Is(err, store.ErrKeyTooLong) || errors.Is(err, store.ErrCrossSlot)
+}
+
+// unfit tells whether Redis answers and says that it cannot keep limits, now: nobody asks
+// it then but the keeper.
+func unfit(err error) bool {
+	return errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrReadOnly) ||
+		errors.Is(err, store.ErrEvicts) || errors.Is(err, store.ErrTooOld)
+}
+
+// failed tells whether an error counts for the breaker: whether it is none of Redis's own
+// answers that mean something here.
+func failed(err error) bool { return !about(err) && !unfit(err) && !errors.Is(err, store.ErrUnchecked) }
+
+// outage is the cause that a caller is told.
+func outage(err error) error {
+	if about(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrOutage, err)
+}
+
+// cancelled wraps both what the context says and why, if those are two things.
+func cancelled(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", ErrCancelled, cause)
+	}
+	return fmt.Errorf("%w: %w: %w", ErrCancelled, err, cause)
+}

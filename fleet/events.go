@@ -1,0 +1,34 @@
+package fleet
+
+// EventKind says what happened.
+type EventKind uint8
+
+const (
+	// OutageBegan: Redis is not asked from now on, but to see whether it is back. Err is
+	// why.
+	OutageBegan EventKind = iota
+	// OutageEnded: Redis is asked again.
+	OutageEnded
+	// ChargedLocal: Units that were let pass without Redis, and still count, were charged
+	// there.
+	ChargedLocal
+	// Unchecked: whether Redis may drop keys of limits could not be found out, for want
+	// of a permission. Err tells which. Calls go on.
+	Unchecked
+)
+
+// String is what happened, in words.
+func (k EventKind) String() string {
+	names := [...]string{"outage began", "outage ended", "charged", "unchecked"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return "unknown"
+}
+
+// Event is told to Config.OnEvent.
+type Event struct {
+	Kind  EventKind
+	Err   error // of OutageBegan and Unchecked
+	Units int64 // of ChargedLocal
+}

@@ -1,0 +1,118 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// shared is a Redis for all tests that do not harm it. Each test has limits of its own
+// names.
+var shared *redistest.Server
+
+func TestMain(m *testing.M) {
+	if isServer() {
+		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(withRedis(m))
+}
+
+func withRedis(m *testing.M) int {
+	zerolog.SetGlobalLevel(zerolog.Disabled) // of the proxies
+	var err error
+	if shared, err = redistest.Open(redistest.Options{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := errors.Join(shared.Close(), goleak.Find()); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+var names atomic.Int64
+
+// name is a limit's name that no other test has.
+func name() string { return fmt.Sprintf("test-%d-%d", os.Getpid(), names.Add(1)) }
+
+// generous is a budget that only an outage spends, whatever else the machine does.
+const generous = 2 * time.Second
+
+// at returns a configuration for the Redis at that address.
+func at(addr string, p policy.Policy) Config {
+	return Config{
+		Name: name(), Policy: p, Budget: generous,
+		Redis: rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true},
+	}
+}
+
+// open starts a limiter, and closes it with the test.
+func open(t testing.TB, c Config) *Limiter {
+	t.Helper()
+	l, err := New(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	return l
+}
+
+func funnel(capacity, count int64, per time.Duration) policy.Policy {
+	return policy.Must(policy.Funnel(capacity, count, per))
+}
+
+// take takes, and fails if that is an error.
+func take(t testing.TB, l *Limiter, key string, n int64) Answer {
+	t.Helper()
+	a, err := l.Take(t.Context(), key, n)
+	require.NoError(t, err)
+	return a
+}
+
+// log keeps events.
+type log struct {
+	mu  sync.Mutex
+	all []Event
+}
+
+func (l *log) add(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, e)
+}
+
+func (l *log) events() []Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Event(nil), l.all...)
+}
+
+// kinds are the events but those of a kind.
+func (l *log) kinds() (kinds []EventKind) {
+	for _, e := range l.events() {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// eventually waits for what another goroutine or process does.
+func eventually(t testing.TB, done func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, done, 20*time.Second, 2*time.Millisecond, what)
+}

@@ -1,0 +1,253 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/fleet/internal/guard"
+	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+const (
+	// beat is how often a server says that it is there; who has said so within lifetime is
+	// counted.
+	beat     = time.Second
+	lifetime = 3 * beat
+	// checkEvery beats Redis is asked whether it may drop keys.
+	checkEvery = 5
+	// settling is how long charging what was let pass may keep the keeper from its other
+	// duties.
+	settling = beat / 2
+)
+
+// keeper is the goroutine of a limiter that does what no call waits for: it connects,
+// says that the server is there, charges what was let pass without Redis, and tells of
+// outages.
+type keeper struct {
+	*Limiter
+	id        string
+	beats     int
+	outage    bool // the last that was told
+	unchecked bool // it was told that nobody knows how Redis is set up
+}
+
+// keep runs until the limiter is closed. It calls ready as soon as it has tried to connect,
+// and once more when that succeeded.
+func (l *Limiter) keep(ready func()) {
+	defer close(l.kept)
+	k := &keeper{Limiter: l, id: rand.Text()}
+	if k.connect(ready) {
+		defer k.leave()
+		k.run(ready)
+	}
+}
+
+// connect makes the client, and tells whether it did before the limiter was closed.
+func (k *keeper) connect(ready func()) bool {
+	client, rest := k.config.Client, pause
+	for client == nil {
+		var err error
+		if client, err = dial(k.ctx, k.config.Redis); client != nil {
+			break
+		}
+		if k.ctx.Err() != nil {
+			return false
+		}
+		k.refuse(fmt.Errorf("%w: connecting: %w", ErrOutage, err))
+		ready()
+		if !k.sleepFor(rest) {
+			return false
+		}
+		rest = min(2*rest, longestPause)
+	}
+	r, err := newRemote(client, k.config)
+	if err != nil {
+		return false // New has seen to it that this cannot be
+	}
+	k.remote.Store(r)
+	return true
+}
+
+// dial makes a client, which takes as long as it takes. Who does not wait for it has it
+// closed.
+func dial(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, error) {
+	type dialed struct {
+		client rueidis.Client
+		err    error
+	}
+	done := make(chan dialed, 1)
+	go func() {
+		client, err := rueidis.NewClient(o)
+		if err != nil && client != nil {
+			client.Close()
+			client = nil
+		}
+		done <- dialed{client, err}
+	}()
+	select {
+	case d := <-done:
+		return d.client, d.err
+	case <-ctx.Done():
+		d := <-done // at most Dialer.Timeout for each address
+		if d.client != nil {
+			d.client.Close()
+		}
+		return nil, ctx.Err()
+	}
+}
+
+// run does its duties each beat, and looks how things are whenever it is woken. As long
+// as Redis is in no state to be asked, it looks more often at first.
+func (k *keeper) run(ready func()) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for rest := pause; ; {
+		select {
+		case <-timer.C:
+			k.pulse()
+			timer.Reset(beat)
+		case <-k.wake:
+		case <-k.ctx.Done():
+			return
+		}
+		if k.trouble.Load() == nil {
+			rest = pause
+		} else {
+			timer.Reset(rest)
+			rest = min(2*rest, beat)
+		}
+		k.tell()
+		ready()
+		k.settle()
+	}
+}
+
+// sleepFor waits, and tells whether the limiter is still open.
+func (k *keeper) sleepFor(d time.Duration) bool { return k.sleep(k.ctx, d) == nil }
+
+// refuse has calls be answered without Redis, although it may answer.
+func (k *keeper) refuse(why error) {
+	k.trouble.Store(&why)
+	k.tell()
+}
+
+// pulse sees whether Redis is fit for limits: whether it is set up so, and takes what the
+// server writes to say that it is there. How it is set up may be changed while it runs, and is
+// asked now and again.
+func (k *keeper) pulse() {
+	troubled := k.trouble.Load() != nil
+	budget := k.config.Budget
+	if troubled {
+		budget = max(budget, connectBudget) // nobody waits for it but New
+	}
+	var err error
+	if k.beats++; troubled || k.beats%checkEvery == 0 {
+		if err = k.check(budget); errors.Is(err, store.ErrUnchecked) {
+			if !k.unchecked {
+				k.config.OnEvent(Event{Kind: Unchecked, Err: err})
+			}
+			k.unchecked, err = true, nil
+		}
+	}
+	if err == nil {
+		err = k.heartbeat(budget)
+	}
+	switch {
+	case k.ctx.Err() != nil:
+	case err == nil && troubled:
+		k.trouble.Store(nil)
+	case err != nil && (troubled || unfit(err)):
+		err = outage(err)
+		k.trouble.Store(&err)
+	}
+}
+
+// check asks Redis how it is set up.
+func (k *keeper) check(budget time.Duration) error {
+	r := k.remote.Load()
+	_, err := guard.DoWithin(k.ctx, k.guard, budget, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.store.Check(ctx)
+	})
+	return err
+}
+
+// heartbeat says that the server is there, and counts those that are.
+func (k *keeper) heartbeat(budget time.Duration) error {
+	r := k.remote.Load()
+	n, err := guard.DoWithin(k.ctx, k.guard, budget, func(ctx context.Context) (int, error) {
+		return r.store.Heartbeat(ctx, k.id, lifetime)
+	})
+	if err != nil {
+		return err
+	}
+	k.servers.Store(int64(n))
+	if k.local != nil {
+		// It fails only if the share's engine did, which answers for itself.
+		_ = k.local.Serve(n)
+	}
+	return nil
+}
+
+// leave says that the server is there no more. If that does not arrive, its last beat
+// counts a little longer.
+func (k *keeper) leave() {
+	_, _ = guard.Do(context.Background(), k.guard, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, k.remote.Load().store.Leave(ctx, k.id)
+	})
+}
+
+// tell tells of an outage, and of its end.
+func (k *keeper) tell() {
+	why := k.Health()
+	if k.closed.Load() || k.outage == (why != nil) {
+		return
+	}
+	k.outage = why != nil
+	if k.outage {
+		k.config.OnEvent(Event{Kind: OutageBegan, Err: why})
+		return
+	}
+	k.config.OnEvent(Event{Kind: OutageEnded})
+}
+
+// settle charges what was let pass without Redis, as long as that answers.
+func (k *keeper) settle() {
+	if k.local == nil || k.outage {
+		return
+	}
+	if charged := settle(k, k.local); charged > 0 {
+		k.tally.charged.Add(uint64(charged))
+		k.config.OnEvent(Event{Kind: ChargedLocal, Units: charged})
+	}
+}
+
+func settle(k *keeper, local *share.Local) (charged int64) {
+	begun := time.Now()
+	for key, n := range local.Owed() {
+		_, cause, err := ask(k.ctx, k.Limiter, func(ctx context.Context, r *remote) (store.Taken, error) {
+			return r.store.Refund(ctx, r.limit, key, -n)
+		})
+		switch {
+		case err == nil && cause == nil:
+			local.Paid(key, n)
+			charged += n
+		case errors.Is(cause, ErrOutage) || err != nil:
+			local.Unpaid()
+			return charged
+		default: // something is wrong with this key only
+			local.Unpaid()
+		}
+		if time.Since(begun) > settling {
+			local.Unpaid()
+			k.nudge()
+			return charged
+		}
+	}
+	return charged
+}

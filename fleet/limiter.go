@@ -1,0 +1,237 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/fleet/internal/guard"
+	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// How calls to Redis are guarded: see internal/guard.
+const (
+	// hang is how long what was asked may go on when nobody waits for it any more: long
+	// enough for a connection to be made.
+	hang = 2 * time.Second
+	// most is how many calls may be under way at once. So many take about 10 ms of
+	// a Redis that decides 100,000 a second.
+	most = 1024
+	// A breaker opens at the third failure in a row, and probes after 50 ms first,
+	// after a second at the latest.
+	failures      = 3
+	pause         = 50 * time.Millisecond
+	longestPause  = time.Second
+	connectBudget = time.Second // of New
+)
+
+// Limiter limits how often each key may act, over all servers that have one of the same
+// Name. Call New to make it; the zero value is of no use. Its methods may be called by
+// any number of goroutines.
+//
+// Reach for Choke when yes or no is all you need, for Take when a call costs more than
+// one or the answer must say how long to wait, for Peek to look. Wait and Reserve are
+// for callers who would rather come later than not at all, TakeAll for several keys at
+// once.
+//
+// A key is any string of up to 64 KiB. One longer than 128 bytes, or with a closing brace, is
+// known to Redis by its SHA-256.
+//
+// An outage of Redis is not an error of a call, but something that its Answer tells.
+// Errors are those of the caller: a key that is too long, a context that ended, a
+// limiter that is closed.
+type Limiter struct {
+	config  Config
+	limit   int64 // the most that can be taken at once
+	remote  atomic.Pointer[remote]
+	guard   *guard.Guard
+	local   *share.Local // nil but for LocalShare
+	servers atomic.Int64 // counted last
+	tally   tally
+
+	ctx     context.Context // of the keeper
+	stop    context.CancelFunc
+	wake    chan struct{} // one slot: the keeper has something to look at
+	kept    chan struct{} // closed when the keeper has ended
+	closing sync.Once
+	closed  atomic.Bool
+
+	// trouble is why Redis is not to be asked although it answers, or nothing.
+	trouble atomic.Pointer[error]
+}
+
+// remote is Redis, once there is a client.
+type remote struct {
+	client rueidis.Client
+	store  *store.Store
+	limit  *store.Limit
+}
+
+// New checks the configuration and starts a limiter. The error, if any, is a
+// *policy.FieldError that names the field; that Redis does not answer is none. New waits
+// up to a second for it. Call Close to end the limiter's goroutines.
+func New(config Config) (*Limiter, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	// Whether Redis can keep the policy does not depend on which Redis it is.
+	if _, err := newRemote(nil, config); err != nil {
+		return nil, err
+	}
+	l := &Limiter{
+		config: config,
+		wake:   make(chan struct{}, 1),
+		kept:   make(chan struct{}),
+	}
+	_, look := config.Policy.Take(0, 1, 0, 0)
+	l.limit = look.Limit
+	if config.Outage == LocalShare {
+		local, err := share.New(config.Policy, config.Servers, config.MaxKeys)
+		if err != nil {
+			return nil, err
+		}
+		l.local = local
+	}
+	l.guard = guard.New(guard.Config{
+		Budget: config.Budget, Hang: max(hang, 2*config.Budget), Most: most,
+		Failures: failures, Pause: pause, Longest: longestPause,
+		Failed: failed, OnChange: l.nudge,
+	})
+	why := fmt.Errorf("%w: %w", ErrOutage, errConnecting)
+	l.trouble.Store(&why)
+	l.servers.Store(int64(config.Servers))
+	l.ctx, l.stop = context.WithCancel(context.Background())
+
+	ready := make(chan struct{})
+	go l.keep(sync.OnceFunc(func() { close(ready) }))
+	timer := time.NewTimer(connectBudget)
+	defer timer.Stop()
+	select {
+	case <-ready:
+	case <-timer.C:
+	}
+	return l, nil
+}
+
+func newRemote(client rueidis.Client, c Config) (*remote, error) {
+	s := store.New(client, store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock})
+	limit, err := s.Limit(c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	return &remote{client: client, store: s, limit: limit}, nil
+}
+
+// nudge has the keeper look how things are. It never waits.
+func (l *Limiter) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+// Health returns nil while Redis is asked. Otherwise the error says why it is not:
+// ErrOutage with the cause, or ErrClosed after Close.
+func (l *Limiter) Health() error {
+	if l.closed.Load() {
+		return ErrClosed
+	}
+	if _, err := l.reach(); err != nil {
+		return err
+	}
+	if open, why := l.guard.Open(); open {
+		return outage(why)
+	}
+	return nil
+}
+
+// reach returns Redis, or why it is not to be asked.
+func (l *Limiter) reach() (*remote, error) {
+	if why := l.trouble.Load(); why != nil {
+		return nil, *why
+	}
+	return l.remote.Load(), nil
+}
+
+// Close ends the limiter's goroutines and waits for them, for some seconds at most, and
+// longer only if OnEvent does not return. What was let pass without Redis and not charged yet stays
+// uncharged. Calls from then on, and those under way, get ErrClosed. Close may be called
+// more than once, and returns nil unless a goroutine did not end in time.
+func (l *Limiter) Close() error {
+	var err error
+	l.closing.Do(func() {
+		l.closed.Store(true)
+		l.stop()
+		<-l.kept
+		l.guard.Close()
+		if r := l.remote.Load(); r != nil && l.config.Client == nil {
+			r.client.Close()
+		}
+		if l.local != nil {
+			err = l.local.Close()
+		}
+	})
+	return err
+}
+
+// ask has Redis do something, within the budget. The error is nil, ErrClosed, one for
+// the caller, or a cause for the rung.
+func ask[T any](ctx context.Context, l *Limiter, do func(context.Context, *remote) (T, error)) (value T, cause, err error) {
+	if l.closed.Load() {
+		return value, nil, ErrClosed
+	}
+	if ctx.Err() != nil {
+		return value, nil, context.Cause(ctx)
+	}
+	r, cause := l.reach()
+	if cause != nil {
+		return value, cause, nil
+	}
+	value, cause = guard.Do(ctx, l.guard, func(ctx context.Context) (T, error) { return do(ctx, r) })
+	switch {
+	case cause == nil:
+		return value, nil, nil
+	case l.closed.Load():
+		return value, nil, ErrClosed
+	case ctx.Err() != nil && errors.Is(cause, context.Cause(ctx)):
+		return value, nil, cause
+	case asked(cause):
+		return value, nil, cause
+	}
+	cause = outage(cause)
+	if unfit(cause) {
+		l.trouble.Store(&cause)
+		l.nudge()
+	}
+	return value, cause, nil
+}
+
+// retry is a guess of when Redis may be back.
+const retry = longestPause
+
+// without answers by the rung that Config.Outage chose, and not by the share.
+func (l *Limiter) without(n int64, cause error) Answer {
+	a := Answer{Cause: cause, By: ByOpen, Decision: policy.Decision{Limit: l.limit}}
+	if l.config.Outage == Closed {
+		a.By = ByClosed
+	}
+	switch {
+	case n < 0 || n > l.limit:
+		a.RetryAfter = policy.Never
+	case a.By == ByOpen:
+		a.Allowed, a.Remaining = true, l.limit-n
+	case n == 0:
+		a.Allowed = true
+	default:
+		a.RetryAfter = retry
+	}
+	return a
+}

@@ -1,0 +1,359 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+func TestVerbs(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(3, 1, time.Hour)))
+	require.NoError(t, l.Health())
+	ctx := t.Context()
+
+	a := take(t, l, "a", 2)
+	require.Equal(t, ByExact, a.By)
+	require.NoError(t, a.Cause)
+	require.True(t, a.Allowed)
+	require.EqualValues(t, 1, a.Remaining)
+	require.EqualValues(t, 3, a.Limit)
+	require.True(t, l.Choke(ctx, "a"))
+	require.False(t, l.Choke(ctx, "a"))
+	a = take(t, l, "a", 1)
+	require.False(t, a.Allowed)
+	require.InDelta(t, time.Hour, a.RetryAfter, float64(time.Minute))
+
+	a, err := l.Peek(ctx, "b")
+	require.NoError(t, err)
+	require.True(t, a.Allowed)
+	require.EqualValues(t, 3, a.Remaining)
+
+	for _, n := range []int64{-1, 4} {
+		a = take(t, l, "b", n)
+		require.False(t, a.Allowed)
+		require.Equal(t, policy.Never, a.RetryAfter)
+	}
+
+	a, err = l.Refund(ctx, "a", 2)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, a.Remaining)
+	a, err = l.Refund(ctx, "a", -1)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, a.Remaining)
+	a, err = l.Refund(ctx, "a", 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, a.Remaining)
+
+	used, err := l.Reset(ctx, "a")
+	require.NoError(t, err)
+	require.True(t, used)
+	used, err = l.Reset(ctx, "a")
+	require.NoError(t, err)
+	require.False(t, used)
+	require.EqualValues(t, 2, take(t, l, "a", 1).Remaining)
+
+	s := l.Stats()
+	require.EqualValues(t, 3, s.Admitted)
+	require.EqualValues(t, 4, s.Refused)
+	require.EqualValues(t, 7, s.Exact)
+	require.Zero(t, s.Local+s.Leased+s.Open+s.Closed+s.Openings)
+}
+
+func TestOneLimitOverServers(t *testing.T) {
+	c := at(shared.Addr(), funnel(10, 1, time.Hour))
+	servers := make([]*Limiter, 5)
+	for i := range servers {
+		servers[i] = open(t, c)
+	}
+	admitted := 0
+	for range 4 {
+		for _, l := range servers {
+			if l.Choke(t.Context(), "a") {
+				admitted++
+			}
+		}
+	}
+	require.Equal(t, 10, admitted)
+	eventually(t, func() bool {
+		for _, l := range servers {
+			if l.Stats().Servers != len(servers) {
+				return false
+			}
+		}
+		return true
+	}, "all count all")
+	require.NoError(t, servers[0].Close())
+	eventually(t, func() bool { return servers[1].Stats().Servers == len(servers)-1 }, "who left is not counted")
+}
+
+func TestReservations(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
+	ctx := t.Context()
+	r, err := l.Reserve(ctx, "a", 2, 0)
+	require.NoError(t, err)
+	require.True(t, r.Allowed)
+	require.Zero(t, r.Answer.Wait)
+	later, err := l.Reserve(ctx, "a", 1, 2*time.Hour)
+	require.NoError(t, err)
+	require.True(t, later.Allowed)
+	require.InDelta(t, time.Hour, later.Answer.Wait, float64(time.Minute))
+	refused, err := l.Reserve(ctx, "a", 1, time.Hour)
+	require.NoError(t, err)
+	require.False(t, refused.Allowed)
+	require.NoError(t, refused.Cancel(ctx))
+
+	require.NoError(t, later.Cancel(ctx))
+	require.NoError(t, later.Cancel(ctx), "which does nothing")
+	require.NoError(t, r.Cancel(ctx))
+	require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
+}
+
+func TestWait(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(1, 1, 30*time.Millisecond)))
+	ctx := t.Context()
+	begun := time.Now()
+	for range 4 {
+		require.NoError(t, l.Wait(ctx, "a", 1))
+	}
+	require.Greater(t, time.Since(begun), 80*time.Millisecond, "three intervals, less what Redis and we round")
+
+	require.ErrorIs(t, l.Wait(ctx, "a", 2), ErrNever)
+	require.ErrorIs(t, l.Wait(ctx, "a", -1), ErrNever)
+	require.NoError(t, l.Wait(ctx, "a", 0))
+
+	slow := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
+	require.NoError(t, slow.Wait(ctx, "a", 1))
+	soon, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	begun = time.Now()
+	err := slow.Wait(soon, "a", 1)
+	require.ErrorIs(t, err, ErrDeadline)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Less(t, time.Since(begun), 10*time.Second, "at once")
+
+	// Who goes away gives his turn back.
+	mine := errors.New("mine")
+	gone, leave := context.WithCancelCause(ctx)
+	waiting := make(chan error)
+	go func() { waiting <- slow.Wait(gone, "a", 1) }()
+	eventually(t, func() bool {
+		a, err := slow.Peek(ctx, "a")
+		return err == nil && a.ResetAfter > 90*time.Minute
+	}, "it has a turn")
+	leave(mine)
+	err = <-waiting
+	require.ErrorIs(t, err, ErrCancelled)
+	require.ErrorIs(t, err, mine)
+	a, err := slow.Peek(ctx, "a")
+	require.NoError(t, err)
+	require.LessOrEqual(t, a.ResetAfter, time.Hour)
+
+	require.ErrorIs(t, slow.Wait(gone, "a", 1), ErrCancelled)
+}
+
+// TestWaitTwice waits with others for the same units: each is promised a turn of his own.
+func TestWaitersHaveTurns(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(1, 1, 10*time.Millisecond)))
+	done := make(chan error)
+	begun := time.Now()
+	for range 8 {
+		go func() { done <- l.Wait(t.Context(), "a", 1) }()
+	}
+	for range 8 {
+		require.NoError(t, <-done)
+	}
+	require.Greater(t, time.Since(begun), 65*time.Millisecond)
+}
+
+func TestTakeAll(t *testing.T) {
+	client := shared.Client(t)
+	with := func(p policy.Policy) *Limiter {
+		c := at(shared.Addr(), p)
+		c.Redis, c.Client, c.Tag = rueidis.ClientOption{}, client, "all"
+		return open(t, c)
+	}
+	byAddress, byUser := with(funnel(3, 1, time.Hour)), with(policy.Must(policy.FixedWindow(5, time.Hour)))
+	ctx := t.Context()
+
+	out, err := TakeAll(ctx, 2, byAddress.Claim("a"), byUser.Claim("u"))
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	require.Zero(t, out.RetryAfter)
+	require.Equal(t, 0, out.Binding)
+	require.EqualValues(t, 1, out.Answers[0].Remaining)
+	require.EqualValues(t, 3, out.Answers[1].Remaining)
+	require.Equal(t, ByExact, out.Answers[1].By)
+
+	out, err = TakeAll(ctx, 2, byUser.Claim("u"), byAddress.Claim("a"))
+	require.NoError(t, err)
+	require.False(t, out.Allowed)
+	require.Equal(t, 1, out.Binding)
+	require.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
+	require.EqualValues(t, 3, take(t, byUser, "u", 0).Remaining, "nothing was taken")
+	require.True(t, out.Answers[0].Allowed)
+
+	// A claim that stands twice is charged twice.
+	out, err = TakeAll(ctx, 1, byUser.Claim("u"), byUser.Claim("u"), byAddress.Claim("b"))
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	require.EqualValues(t, 1, take(t, byUser, "u", 0).Remaining)
+	out, err = TakeAll(ctx, 1, byUser.Claim("u"), byUser.Claim("u"))
+	require.NoError(t, err)
+	require.False(t, out.Allowed)
+	require.EqualValues(t, 1, take(t, byUser, "u", 0).Remaining)
+
+	out, err = TakeAll(ctx, 1)
+	require.NoError(t, err)
+	require.Equal(t, Outcome{Allowed: true, Binding: -1, Answers: []Answer{}}, out)
+	out, err = TakeAll(ctx, 4, byAddress.Claim("c"), byUser.Claim("c"))
+	require.NoError(t, err)
+	require.Equal(t, policy.Never, out.RetryAfter)
+
+	other := open(t, at(shared.Addr(), funnel(3, 1, time.Hour)))
+	_, err = TakeAll(ctx, 1, byUser.Claim("u"), other.Claim("a"))
+	require.ErrorIs(t, err, ErrApart)
+	_, err = TakeAll(ctx, 1, byUser.Claim(strings.Repeat("x", 1<<16+1)))
+	require.ErrorIs(t, err, ErrKeyTooLong)
+}
+
+func TestHostileKeys(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
+	long := strings.Repeat("x", 1<<16)
+	keys := []string{"", "{", "}", "{}", "}{", "a{b}c", "\x00", "\xff\xfe", "a\r\nb", " ", long, long[1:], strings.Repeat("}", 1<<16), "#{", "ü"}
+	for range 2 {
+		for _, key := range keys {
+			require.True(t, take(t, l, key, 1).Allowed, "%.10q", key)
+		}
+	}
+	for _, key := range keys {
+		require.False(t, take(t, l, key, 1).Allowed, "%.10q", key)
+	}
+	_, err := l.Take(t.Context(), long+"x", 1)
+	require.ErrorIs(t, err, ErrKeyTooLong)
+	require.ErrorContains(t, err, "65536")
+	require.False(t, l.Choke(t.Context(), long+"x"))
+}
+
+func TestContextOfTheCaller(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
+	mine := errors.New("mine")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(mine)
+	_, err := l.Take(ctx, "a", 1)
+	require.Equal(t, mine, err)
+	_, err = l.Reserve(ctx, "a", 1, 0)
+	require.Equal(t, mine, err)
+	_, err = l.Refund(ctx, "a", 1)
+	require.Equal(t, mine, err)
+	_, err = l.Reset(ctx, "a")
+	require.Equal(t, mine, err)
+	require.False(t, l.Choke(ctx, "a"))
+	require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
+}
+
+func TestClose(t *testing.T) {
+	for _, outage := range []Outage{LocalShare, Open, Closed} {
+		c := at(shared.Addr(), funnel(2, 1, time.Hour))
+		c.Outage = outage
+		l, err := New(c)
+		require.NoError(t, err)
+		slow := make(chan error)
+		go func() {
+			_ = l.Wait(t.Context(), "a", 2)
+			slow <- l.Wait(t.Context(), "a", 1)
+		}()
+		eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > 150*time.Minute }, "it waits")
+		require.NoError(t, l.Close())
+		require.NoError(t, l.Close())
+		require.ErrorIs(t, <-slow, ErrClosed)
+		require.ErrorIs(t, l.Health(), ErrClosed)
+		_, err = l.Take(t.Context(), "a", 1)
+		require.ErrorIs(t, err, ErrClosed)
+		_, err = TakeAll(t.Context(), 1, l.Claim("a"))
+		require.ErrorIs(t, err, ErrClosed)
+		require.False(t, l.Choke(t.Context(), "a"))
+		roll := shared.Do(t, "ZCARD", "ral:"+c.Name+":servers")
+		left, err := roll.AsInt64()
+		require.NoError(t, err)
+		require.Zero(t, left, "it has left")
+	}
+}
+
+func TestCallersClientStaysOpen(t *testing.T) {
+	c := at(shared.Addr(), funnel(2, 1, time.Hour))
+	c.Client, c.Redis = shared.Client(t), rueidis.ClientOption{}
+	l, err := New(c)
+	require.NoError(t, err)
+	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	require.NoError(t, l.Close())
+	require.NoError(t, c.Client.Do(t.Context(), c.Client.B().Ping().Build()).Error())
+}
+
+func TestPolicies(t *testing.T) {
+	log, err := SlidingLog(5, time.Hour)
+	require.NoError(t, err)
+	for _, p := range []policy.Policy{
+		funnel(5, 1, time.Hour), policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.SlidingWindow(5, time.Hour)),
+		policy.Must(policy.Queue(4, 1, time.Hour)), log,
+	} {
+		t.Run(p.String(), func(t *testing.T) {
+			l := open(t, at(shared.Addr(), p))
+			for range 5 {
+				require.True(t, l.Choke(t.Context(), "a"))
+			}
+			require.False(t, l.Choke(t.Context(), "a"))
+		})
+	}
+}
+
+func TestConfiguration(t *testing.T) {
+	good := at(shared.Addr(), funnel(2, 1, time.Hour))
+	for _, c := range []struct {
+		change func(*Config)
+		field  string
+	}{
+		{func(c *Config) { c.Redis = rueidis.ClientOption{} }, "Redis"},
+		{func(c *Config) { c.Client = shared.Client(t) }, "Redis"},
+		{func(c *Config) { c.Name = "" }, "Name"},
+		{func(c *Config) { c.Name = "a{b" }, "Name"},
+		{func(c *Config) { c.Name = "a b" }, "Name"},
+		{func(c *Config) { c.Name = strings.Repeat("x", 65) }, "Name"},
+		{func(c *Config) { c.Tag = "}" }, "Tag"},
+		{func(c *Config) { c.Policy = nil }, "Policy"},
+		{func(c *Config) { c.Policy = policy.Must(policy.AtMost(1, time.Second)) }, "Policy"},
+		{func(c *Config) { c.Policy = policy.Must(policy.WarmingUp(1, time.Second, time.Second, 3)) }, "Policy"},
+		{func(c *Config) { c.Mode = 7 }, "Mode"},
+		{func(c *Config) { c.Term = -1 }, "Term"},
+		{func(c *Config) { c.Budget = -1 }, "Budget"},
+		{func(c *Config) { c.Outage = 7 }, "Outage"},
+		{func(c *Config) { c.Servers = -1 }, "Servers"},
+		{func(c *Config) { c.MaxKeys = -1 }, "MaxKeys"},
+		{func(c *Config) { c.Epoch = time.Now().Add(time.Hour) }, "Epoch"},
+		{func(c *Config) { c.Epoch = time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC) }, "Epoch"},
+	} {
+		bad := good
+		c.change(&bad)
+		_, err := New(bad)
+		var field *policy.FieldError
+		require.ErrorAs(t, err, &field)
+		assert.Equal(t, "fleet.Config", field.Of)
+		assert.Equal(t, c.field, field.Field, err)
+		assert.NotEmpty(t, field.Want)
+	}
+	_, err := SlidingLog(0, time.Second)
+	require.ErrorContains(t, err, "SlidingLog: limit is 0")
+}
+
+func TestWords(t *testing.T) {
+	require.Equal(t, "none exact leased local open closed none", fmt.Sprint(ByNone, ByExact, ByLease, ByShare, ByOpen, ByClosed, By(9)))
+	require.Equal(t, "outage began", OutageBegan.String())
+}

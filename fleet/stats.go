@@ -1,0 +1,59 @@
+package fleet
+
+import "sync/atomic"
+
+// Stats is a snapshot of a limiter's counters. All but Servers only grow. The counts are
+// exact, but read one after the other while calls go on.
+type Stats struct {
+	Admitted uint64 // calls that were allowed
+	Refused  uint64 // calls that were not
+
+	// How they were answered: see By. A call that looks without taking is counted
+	// in none.
+	Exact, Leased, Local, Open, Closed uint64
+
+	Openings uint64 // how often the breaker opened
+	Charged  uint64 // units that were let pass without Redis and charged when it was back
+	Servers  int    // that were counted last, this one included
+
+	// In Leased mode: units that were leased, those of them that were given back, and
+	// those that are known to be lost because a lease ended.
+	LeasedUnits, ReturnedUnits, LapsedUnits uint64
+}
+
+// tally counts answers.
+type tally struct {
+	by                [ByClosed + 1]atomic.Uint64
+	admitted, refused atomic.Uint64
+	charged           atomic.Uint64
+}
+
+// count counts an answer of a call for n units.
+func (t *tally) count(n int64, a *Answer) {
+	if n == 0 {
+		return
+	}
+	t.by[a.By].Add(1)
+	if a.Allowed {
+		t.admitted.Add(1)
+	} else {
+		t.refused.Add(1)
+	}
+}
+
+// Stats returns the limiter's counters.
+func (l *Limiter) Stats() Stats {
+	t := &l.tally
+	return Stats{
+		Admitted: t.admitted.Load(),
+		Refused:  t.refused.Load(),
+		Exact:    t.by[ByExact].Load(),
+		Leased:   t.by[ByLease].Load(),
+		Local:    t.by[ByShare].Load(),
+		Open:     t.by[ByOpen].Load(),
+		Closed:   t.by[ByClosed].Load(),
+		Openings: l.guard.Openings(),
+		Charged:  t.charged.Load(),
+		Servers:  int(l.servers.Load()),
+	}
+}

@@ -1,0 +1,122 @@
+package fleet
+
+import (
+	"context"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Choke tells whether the key may act now, and if so, records that it did: true passes.
+// It is Take(ctx, key, 1).Allowed, and false if that is an error.
+func (l *Limiter) Choke(ctx context.Context, key string) bool {
+	a, err := l.Take(ctx, key, 1)
+	return err == nil && a.Allowed
+}
+
+// Take asks for n units for the key now, and records them if they are allowed. More than
+// the limit, and less than nothing, is refused with policy.Never; n == 0 looks without
+// taking.
+//
+// It waits for Redis as long as Config.Budget at most, or until ctx ends, which is an
+// error: what was asked may count then all the same, as it may if the budget is spent.
+// It is never asked twice.
+//
+// The decision is that of the policy, by Redis's clock: its figures are those of the
+// moment in which Redis decided, so that RetryAfter leaves out the way back.
+func (l *Limiter) Take(ctx context.Context, key string, n int64) (Answer, error) {
+	t, err := l.take(ctx, key, n, 0)
+	return t.answer, err
+}
+
+// taken is what a call took, to be given back perhaps.
+type taken struct {
+	answer Answer
+	// One of these holds what was taken, if that was recorded.
+	exact store.Taken
+	local interface{ Cancel() }
+}
+
+func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.Duration) (taken, error) {
+	var t taken
+	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
+		return r.store.Take(ctx, r.limit, key, n, patience)
+	})
+	switch {
+	case err != nil:
+		return t, err
+	case cause == nil:
+		t.exact, t.answer = exact, Answer{Decision: exact.Decision, By: ByExact}
+	case store.CheckKey(key) != nil:
+		return t, store.CheckKey(key)
+	case l.local == nil:
+		t.answer = l.without(n, cause)
+	default:
+		r := l.local.Take(key, n, patience)
+		t.local, t.answer = &r, l.shared(r.Decision, n, cause)
+	}
+	l.tally.count(n, &t.answer)
+	return t, nil
+}
+
+// shared is what the share decided.
+func (l *Limiter) shared(d policy.Decision, n int64, cause error) Answer {
+	if d.RetryAfter == policy.Never && n > 0 && n <= l.limit {
+		d.RetryAfter = retry // more than the share ever has, but not than the limit
+	}
+	return Answer{Decision: d, By: ByShare, Cause: cause}
+}
+
+// Peek tells how the key stands. It takes nothing and is not counted; the decision is
+// always Allowed, as it asked for nothing.
+func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
+	return l.Take(ctx, key, 0)
+}
+
+// Refund gives n units back to the key, for costs that are known only afterwards: take
+// the estimate, then refund what was not needed. It gives back no more than the key has
+// used that still counts. n < 0 charges -n more, whether the limit allows it or not. See
+// policy.Refunder. The answer tells how the key stands afterwards.
+//
+// Two round trips to Redis, or more if others take from the key at the same time. Without
+// Redis it goes to this server's share, or nowhere, and then the answer is not Allowed. It
+// is not counted in the statistics.
+func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, error) {
+	if n == 0 {
+		return l.Peek(ctx, key)
+	}
+	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
+		return r.store.Refund(ctx, r.limit, key, n)
+	})
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case cause == nil:
+		return Answer{Decision: exact.Decision, By: ByExact}, nil
+	case store.CheckKey(key) != nil:
+		return Answer{}, store.CheckKey(key)
+	case l.local == nil:
+		a := l.without(1, cause)
+		a.Allowed, a.Remaining = false, 0
+		return a, nil
+	}
+	l.local.Note()
+	return l.shared(l.local.Refund(key, n), n, cause), nil
+}
+
+// Reset forgets what the key has used, and tells whether there was anything. Without
+// Redis it forgets what the key has used of this server's share, and the error is
+// ErrOutage.
+func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
+	used, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (bool, error) {
+		return r.store.Delete(ctx, r.limit, key)
+	})
+	if err != nil {
+		return false, err
+	}
+	if l.local != nil && store.CheckKey(key) == nil {
+		used = l.local.Reset(key) || used
+	}
+	return used, cause
+}
