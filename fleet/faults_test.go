@@ -1,0 +1,402 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/redis/rueidis"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// wire is what lies between a limiter and its Redis, and can be broken.
+type wire struct {
+	t     testing.TB
+	proxy *toxiproxy.Proxy
+	// hole has what is sent be swallowed, and dials wait for ever.
+	hole atomic.Bool
+}
+
+func newWire(t testing.TB, redis string) *wire {
+	t.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	w := &wire{t: t, proxy: toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", redis)}
+	require.NoError(t, w.proxy.Start())
+	t.Cleanup(w.proxy.Stop)
+	return w
+}
+
+// option connects through the wire, and gives up what is dead after a fifth of a second.
+func (w *wire) option() rueidis.ClientOption {
+	const patience = 100 * time.Millisecond
+	return rueidis.ClientOption{
+		InitAddress: []string{w.proxy.Listen}, ForceSingleClient: true,
+		Dialer: net.Dialer{Timeout: patience, KeepAlive: patience}, ConnWriteTimeout: patience,
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if w.hole.Load() {
+				ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+				defer cancel()
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			c, err := d.DialContext(ctx, "tcp", addr)
+			if err != nil {
+				return nil, err
+			}
+			return &holed{Conn: c, wire: w}, nil
+		},
+	}
+}
+
+// holed is a connection that never hears of its end: once it fell into the hole, nothing
+// that is sent arrives, and nothing ever comes back.
+type holed struct {
+	net.Conn
+	wire         *wire
+	lost, closed atomic.Bool
+}
+
+func (h *holed) Close() error {
+	h.closed.Store(true)
+	return h.Conn.Close()
+}
+
+func (h *holed) Write(b []byte) (int, error) {
+	if h.wire.hole.Load() {
+		h.lost.Store(true)
+	}
+	if h.lost.Load() && !h.closed.Load() {
+		return len(b), nil
+	}
+	return h.Conn.Write(b)
+}
+
+// toxic adds one, in the direction of "upstream" or "downstream", and returns how to take
+// it out.
+func (w *wire) toxic(kind, stream, attributes string) (mend func()) {
+	name := kind + stream
+	_, err := w.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(
+		`{"name": %q, "type": %q, "stream": %q, "attributes": {%s}}`, name, kind, stream, attributes)))
+	require.NoError(w.t, err)
+	return func() { assert.NoError(w.t, w.proxy.Toxics.RemoveToxic(context.Background(), name)) }
+}
+
+// cut closes all connections and refuses others.
+func (w *wire) cut() (mend func()) {
+	w.proxy.Stop()
+	return func() {
+		for range 1000 { // somebody else may have the port for a moment
+			if w.proxy.Start() == nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		w.t.Error("the proxy does not start again")
+	}
+}
+
+// faults are all ways in which a wire is broken here.
+var faults = []struct {
+	name  string
+	begin func(w *wire) (mend func())
+}{
+	{"latency", func(w *wire) func() { return w.toxic("latency", "downstream", `"latency": 150, "jitter": 50`) }},
+	{"latency of what is sent", func(w *wire) func() { return w.toxic("latency", "upstream", `"latency": 150`) }},
+	{"bandwidth", func(w *wire) func() { return w.toxic("bandwidth", "upstream", `"rate": 0`) }},
+	{"bandwidth of answers", func(w *wire) func() { return w.toxic("bandwidth", "downstream", `"rate": 0`) }},
+	{"reset", func(w *wire) func() { return w.toxic("reset_peer", "downstream", `"timeout": 0`) }},
+	{"reset of what is sent", func(w *wire) func() { return w.toxic("reset_peer", "upstream", `"timeout": 1`) }},
+	{"half open: no answers", func(w *wire) func() { return w.toxic("timeout", "downstream", `"timeout": 0`) }},
+	{"half open: nothing arrives", func(w *wire) func() { return w.toxic("timeout", "upstream", `"timeout": 0`) }},
+	{"cut", func(w *wire) func() { return w.cut() }},
+	{"black hole", func(w *wire) func() {
+		w.hole.Store(true)
+		return func() { w.hole.Store(false) }
+	}},
+	{"black hole while dialing", func(w *wire) func() {
+		w.hole.Store(true)
+		w.cut()()
+		return func() { w.hole.Store(false) }
+	}},
+	{"answers cut short", func(w *wire) func() { return w.toxic("limit_data", "downstream", `"bytes": 10`) }},
+}
+
+// punctual measures how late calls are.
+//
+// A call is late by what it took beyond its budget, or beyond what a timer of the same
+// length took that was started at the same moment on a goroutine of its own, if that is
+// more: on a machine that is busy with something else that one fires late as well, and
+// the call is not to blame. What remains is the call's own doing, and the difference of
+// two measurements: a thread that the machine takes the processor from in the middle of
+// one of the two. So a call may be late all the same where the machine is busy, by chance
+// and once in a while; where the budget does not hold, it is late each time. A fault during
+// which more than one call was late by more than slack fails the test, and so do more
+// than one in a thousand of all calls.
+type punctual struct {
+	calls, late atomic.Int64
+	worst       atomic.Int64
+}
+
+const slack = 5 * time.Millisecond
+
+// call makes one, and tells whether it was late.
+func (p *punctual) call(budget time.Duration, call func()) (late bool) {
+	begun := time.Now()
+	timer := make(chan time.Duration, 1)
+	go func() {
+		time.Sleep(budget)
+		timer <- time.Since(begun)
+	}()
+	call()
+	took := time.Since(begun)
+	p.calls.Add(1)
+	if took <= budget+slack {
+		return false
+	}
+	by := took - max(budget, <-timer)
+	for worst := p.worst.Load(); int64(by) > worst && !p.worst.CompareAndSwap(worst, int64(by)); {
+		worst = p.worst.Load()
+	}
+	if by <= slack {
+		return false
+	}
+	p.late.Add(1)
+	return true
+}
+
+// TestFaults breaks the wire between limiters and Redis 200 times, in all ways that
+// faults has. Of each it checks that
+//
+//  1. no call takes longer than its budget and slack, as punctual measures that;
+//  2. calls that fail open the breaker: of one caller, no more than three ask Redis in vain
+//     before others are not asked any more;
+//  3. every call is answered, by the rung, and says why;
+//  4. when the wire is mended, the breaker closes by itself, and calls are exact again;
+//
+// and at the end that goroutines and memory are what they were after the first faults, and
+// that no more was admitted than the limit and the shares allow.
+func TestFaults(t *testing.T) {
+	const lanes, warm, rounds = 5, 12, 40
+	var (
+		p       punctual
+		all     sync.WaitGroup
+		wires   [lanes]*lane
+		outages = []Outage{LocalShare, Open, Closed}
+	)
+	for i := range wires {
+		wires[i] = newLane(t, i, outages[i%len(outages)], &p)
+	}
+	run := func(from, to int) {
+		for _, lane := range wires {
+			all.Go(func() {
+				for i := from; i < to; i++ {
+					lane.fault(faults[(i*lanes+lane.number)%len(faults)].name, faults[(i*lanes+lane.number)%len(faults)].begin)
+				}
+			})
+		}
+		all.Wait()
+	}
+	run(0, warm)
+	goroutines, heap := footprint()
+	run(warm, rounds)
+	eventually(t, func() bool { n, _ := footprint(); return n <= goroutines+lanes*4 }, "goroutines are flat")
+	_, after := footprint()
+	require.LessOrEqual(t, after, heap+4<<20, "memory is flat")
+	t.Logf("%d faults, %d calls: %d late, the worst by %v; %d goroutines after %d faults, %d at the end; heap %d and %d KiB",
+		lanes*rounds, p.calls.Load(), p.late.Load(), time.Duration(p.worst.Load()), goroutines, lanes*warm, runtime.NumGoroutine(), heap>>10, after>>10)
+	require.LessOrEqual(t, p.late.Load(), p.calls.Load()/1000+1)
+}
+
+// footprint is how many goroutines there are, and how much memory is in use.
+func footprint() (goroutines int, heap uint64) {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return runtime.NumGoroutine(), m.HeapAlloc
+}
+
+// lane is a limiter behind a wire of its own, and what is done to it.
+type lane struct {
+	t       *testing.T
+	number  int
+	wire    *wire
+	limiter *Limiter
+	outage  Outage
+	p       *punctual
+	keys    int
+}
+
+// laneBudget is long enough that a healthy Redis is within it nearly always, also beside
+// other tests on a busy machine.
+const laneBudget = 25 * time.Millisecond
+
+func newLane(t *testing.T, number int, outage Outage, p *punctual) *lane {
+	t.Helper()
+	w := newWire(t, shared.Addr())
+	c := at("", funnel(1000, 1000, time.Second))
+	c.Redis, c.Budget, c.Outage = w.option(), laneBudget, outage
+	return &lane{t: t, number: number, wire: w, limiter: open(t, c), outage: outage, p: p}
+}
+
+// take asks for one unit of one of many keys.
+func (l *lane) take() (a Answer, late bool) {
+	l.keys++
+	late = l.p.call(laneBudget, func() {
+		var err error
+		a, err = l.limiter.Take(l.t.Context(), fmt.Sprint(l.keys%100), 1)
+		assert.NoError(l.t, err)
+	})
+	return a, late
+}
+
+// awaitExact waits until calls are exact again, several in a row.
+func (l *lane) awaitExact(what string) {
+	exact, last := 0, Answer{}
+	for begun := time.Now(); exact < 3; {
+		if last, _ = l.take(); last.By == ByExact {
+			exact++
+			continue
+		}
+		exact = 0
+		time.Sleep(2 * time.Millisecond)
+		if time.Since(begun) > 20*time.Second {
+			l.t.Errorf("%s: Redis is back, and calls are still answered by %v because of: %v", what, last.By, last.Cause)
+			return
+		}
+	}
+	assert.NoError(l.t, l.limiter.Health())
+}
+
+func (l *lane) fault(what string, begin func(*wire) func()) {
+	l.awaitExact("before " + what)
+	mend := begin(l.wire)
+	failed, late, tripped := 0, 0, 0
+	// Long enough for three calls and some probes.
+	for begun := time.Now(); tripped < 20 || time.Since(begun) < 40*time.Millisecond; {
+		a, slow := l.take()
+		if slow {
+			late++
+		}
+		switch {
+		case a.By == ByExact:
+			failed = 0 // it was not broken yet, or is about to be
+		case errors.Is(a.Cause, ErrTripped):
+			tripped++
+			time.Sleep(time.Millisecond)
+		case tripped == 0:
+			failed++
+		}
+		if a.By != ByExact {
+			assert.ErrorIs(l.t, a.Cause, ErrOutage, what)
+			assert.Equal(l.t, map[Outage]By{LocalShare: ByShare, Open: ByOpen, Closed: ByClosed}[l.outage], a.By)
+		}
+		if time.Since(begun) > 10*time.Second {
+			l.t.Errorf("%s: the breaker does not open", what)
+			break
+		}
+	}
+	assert.LessOrEqual(l.t, failed, failures, "%s: calls that asked in vain before the breaker opened", what)
+	assert.LessOrEqual(l.t, late, 1, "%s: calls that took longer than %v", what, laneBudget+slack)
+	assert.ErrorIs(l.t, l.limiter.Health(), ErrOutage, what)
+	mend()
+	l.awaitExact("after " + what)
+}
+
+// TestFaultsOnManyCallers has a budget as short as the default and many callers at once:
+// all are answered in time.
+func TestManyCallersInAnOutage(t *testing.T) {
+	w := newWire(t, shared.Addr())
+	c := at("", funnel(1000, 1000, time.Second))
+	c.Redis, c.Budget = w.option(), 0
+	l := open(t, c)
+	var p punctual
+	for range 3 {
+		eventually(t, func() bool { return take(t, l, "a", 1).By == ByExact }, "exact again")
+		mend := w.toxic("timeout", "downstream", `"timeout": 0`)
+		var all sync.WaitGroup
+		for i := range 64 {
+			all.Go(func() {
+				for j := range 20 {
+					p.call(DefaultBudget, func() {
+						_, err := l.Take(t.Context(), fmt.Sprint(i, j), 1)
+						assert.NoError(t, err)
+					})
+					time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+				}
+			})
+		}
+		all.Wait()
+		mend()
+	}
+	t.Logf("%d calls: %d late, the worst by %v", p.calls.Load(), p.late.Load(), time.Duration(p.worst.Load()))
+	require.LessOrEqual(t, p.late.Load(), p.calls.Load()/100)
+}
+
+// TestNobodyThere starts a limiter where there is no Redis yet.
+func TestNobodyThere(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	w := newWire(t, shared.Addr())
+	mend := w.cut()
+	var events log
+	c := at("", funnel(10, 1, time.Hour))
+	c.Redis, c.OnEvent = w.option(), events.add
+	begun := time.Now()
+	l, err := New(c)
+	require.NoError(t, err)
+	require.Less(t, time.Since(begun), 10*time.Second)
+	require.ErrorIs(t, l.Health(), ErrOutage)
+	a := take(t, l, "a", 3)
+	require.Equal(t, ByShare, a.By)
+	require.ErrorIs(t, a.Cause, ErrOutage)
+	require.True(t, a.Allowed)
+
+	mend()
+	eventually(t, func() bool { return l.Health() == nil }, "it connects by itself")
+	eventually(t, func() bool { return l.Stats().Charged == 3 }, "what counts is charged")
+	a = take(t, l, "a", 0)
+	require.Equal(t, ByExact, a.By)
+	require.EqualValues(t, 7, a.Remaining)
+	require.Equal(t, []EventKind{OutageBegan, OutageEnded, ChargedLocal}, events.kinds())
+	require.NoError(t, l.Close())
+	w.proxy.Stop()
+}
+
+// TestNobodyAnswers starts a limiter where a Redis takes connections and does not answer, and where
+// dials hang.
+func TestNobodyAnswers(t *testing.T) {
+	for _, how := range []string{"half open", "hole"} {
+		t.Run(how, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			w := newWire(t, shared.Addr())
+			mend := func() { w.hole.Store(false) }
+			if how == "hole" {
+				w.hole.Store(true)
+			} else {
+				mend = w.toxic("timeout", "downstream", `"timeout": 0`)
+			}
+			c := at("", funnel(10, 1, time.Hour))
+			c.Redis, c.Outage = w.option(), Closed
+			l, err := New(c)
+			require.NoError(t, err)
+			require.Equal(t, ByClosed, take(t, l, "a", 1).By)
+			mend()
+			eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it connects by itself")
+			require.NoError(t, l.Close())
+			w.proxy.Stop()
+		})
+	}
+}

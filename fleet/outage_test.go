@@ -1,0 +1,419 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// quick gives up an answer soon: the test breaks Redis on purpose, and calls need not wait
+// for it as long as for a healthy one.
+const quick = 200 * time.Millisecond
+
+// The rungs of the ladder, and how they answer.
+var rungs = []struct {
+	outage Outage
+	by     By
+}{{LocalShare, ByShare}, {Open, ByOpen}, {Closed, ByClosed}}
+
+// TestKilled has Redis die, each rung answer, and Redis come back with what it had on disk.
+func TestKilled(t *testing.T) {
+	for _, rung := range rungs {
+		t.Run(rung.by.String(), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{AOF: true})
+			var events log
+			c := at(redis.Addr(), funnel(10, 1, time.Hour))
+			c.Budget, c.Outage, c.OnEvent = quick, rung.outage, events.add
+			l := open(t, c)
+			require.Equal(t, ByExact, take(t, l, "a", 4).By)
+
+			redis.Kill()
+			a := take(t, l, "a", 1)
+			require.Equal(t, rung.by, a.By)
+			require.ErrorIs(t, a.Cause, ErrOutage)
+			require.Equal(t, rung.outage != Closed, a.Allowed)
+			if rung.outage == Closed {
+				require.Equal(t, retry, a.RetryAfter)
+			}
+			for range 5 {
+				a = take(t, l, "b", 2)
+			}
+			require.ErrorIs(t, a.Cause, ErrTripped)
+			require.ErrorIs(t, l.Health(), ErrOutage)
+			require.Equal(t, rung.outage != Closed, l.Choke(t.Context(), "c"))
+
+			// What the limit never allows is refused by every rung, and what takes nothing is
+			// not.
+			for _, n := range []int64{-1, 11} {
+				a = take(t, l, "b", n)
+				require.False(t, a.Allowed)
+				require.Equal(t, policy.Never, a.RetryAfter)
+			}
+			require.True(t, take(t, l, "b", 0).Allowed)
+
+			a, err := l.Refund(t.Context(), "b", 1)
+			require.NoError(t, err)
+			require.Equal(t, rung.outage == LocalShare, a.Allowed)
+			_, err = l.Reset(t.Context(), "never")
+			require.ErrorIs(t, err, ErrOutage)
+			_, err = l.Take(t.Context(), strings.Repeat("x", 1<<16+1), 1)
+			require.ErrorIs(t, err, ErrKeyTooLong)
+			r, err := l.Reserve(t.Context(), "d", 1, 0)
+			require.NoError(t, err)
+			require.NoError(t, r.Cancel(t.Context()))
+
+			require.NoError(t, redis.Restart())
+			eventually(t, func() bool { return l.Health() == nil }, "the breaker closes by itself, though nobody calls")
+			used := int64(4) // before the outage
+			if rung.outage == LocalShare {
+				// 1 of a, 10 less 1 of b, 1 of c, none of d.
+				eventually(t, func() bool { return l.Stats().Charged == 11 }, "what still counts is charged")
+				used++
+				require.EqualValues(t, 1, take(t, l, "b", 0).Remaining)
+			}
+			require.EqualValues(t, 10-used, take(t, l, "a", 0).Remaining, "Redis had it on disk")
+			require.EqualValues(t, 10, take(t, l, "d", 0).Remaining)
+			eventually(t, func() bool { return len(events.events()) >= 2 }, "events")
+			kinds := []EventKind{OutageBegan, OutageEnded, ChargedLocal}
+			require.Equal(t, kinds[:len(events.kinds())], events.kinds())
+			require.ErrorIs(t, events.events()[0].Err, ErrOutage)
+		})
+	}
+}
+
+// TestScriptsAreSentAgain: Redis forgets scripts when it is told to, and when it is restarted.
+func TestScriptsAreSentAgain(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{AOF: true})
+	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
+	for i := range 4 {
+		require.Equal(t, ByExact, take(t, l, "a", 1).By)
+		if i < 2 {
+			redis.Do(t, "SCRIPT", "FLUSH", "SYNC")
+			continue
+		}
+		redis.Kill()
+		require.NoError(t, redis.Restart())
+		eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is back")
+	}
+	require.EqualValues(t, 6, take(t, l, "a", 0).Remaining)
+	require.Zero(t, l.Stats().Local)
+}
+
+// TestPaused has Redis hold back all answers for a while, by itself and by its machine. What
+// was asked meanwhile may count when it goes on.
+func TestPaused(t *testing.T) {
+	for _, how := range []string{"CLIENT PAUSE", "SIGSTOP"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{})
+			c := at(redis.Addr(), funnel(100, 1, time.Hour))
+			c.Budget = 10 * time.Millisecond
+			l := open(t, c)
+			eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is there")
+			if how == "SIGSTOP" {
+				require.NoError(t, redis.Pause())
+			} else {
+				client := redis.Client(t)
+				require.NoError(t, client.Do(t.Context(), client.B().Arbitrary("CLIENT", "PAUSE", "300", "ALL").Build()).Error())
+			}
+			admitted, vain := int64(0), int64(0)
+			for range 20 {
+				a := take(t, l, "a", 1)
+				if a.Allowed {
+					admitted++
+				}
+				if errors.Is(a.Cause, ErrBudget) && !errors.Is(a.Cause, ErrTripped) {
+					vain++
+				}
+			}
+			require.LessOrEqual(t, vain, int64(failures))
+			require.NotZero(t, vain)
+			if how == "SIGSTOP" {
+				require.NoError(t, redis.Resume())
+			}
+			eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is back")
+			eventually(t, func() bool { return l.Stats().Charged == uint64(admitted) }, "charged")
+			used := 100 - take(t, l, "a", 0).Remaining
+			require.GreaterOrEqual(t, used, admitted)
+			require.LessOrEqual(t, used, admitted+vain+2, "and what was asked in vain may count as well, that of probes included")
+		})
+	}
+}
+
+// TestUnfit has a Redis that answers, and is not fit for limits: each rung answers, the
+// cause says what is wrong, and nothing is reset.
+func TestUnfit(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		cause error
+		says  string
+		// unfit makes it so, and returns the address of what is, and how to mend it.
+		unfit func(t *testing.T) (addr string, mend func())
+	}{
+		{"evicting policy", ErrEvicts, "noeviction", func(t *testing.T) (string, func()) {
+			s := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "volatile-lru"})
+			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction") }
+		}},
+		{"read-only replica", ErrReadOnly, "primary", func(t *testing.T) (string, func()) {
+			s := redistest.Start(t, redistest.Options{}).Replica(t)
+			return s.Addr(), func() { s.Do(t, "REPLICAOF", "NO", "ONE") }
+		}},
+		{"full memory", ErrFull, "maxmemory", func(t *testing.T) (string, func()) {
+			s := redistest.Start(t, redistest.Options{MaxMemory: "1kb", Policy: "noeviction"})
+			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "maxmemory", "0") }
+		}},
+	} {
+		for _, rung := range rungs {
+			t.Run(c.name+"/"+rung.by.String(), func(t *testing.T) {
+				t.Parallel()
+				addr, mend := c.unfit(t)
+				config := at(addr, funnel(10, 1, time.Hour))
+				config.Outage = rung.outage
+				l := open(t, config)
+				a := take(t, l, "a", 3)
+				require.Equal(t, rung.by, a.By)
+				require.ErrorIs(t, a.Cause, c.cause)
+				require.ErrorIs(t, a.Cause, ErrOutage)
+				require.ErrorContains(t, a.Cause, c.says)
+				require.Equal(t, rung.outage != Closed, a.Allowed)
+				eventually(t, func() bool { _ = take(t, l, "a", 0); return errors.Is(l.Health(), c.cause) }, "Health says so")
+
+				mend()
+				eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).By == ByExact }, "it is fit now")
+				if rung.outage == LocalShare {
+					eventually(t, func() bool { return l.Stats().Charged == 3 }, "charged")
+					require.EqualValues(t, 7, take(t, l, "a", 0).Remaining)
+				}
+			})
+		}
+	}
+}
+
+// TestBecomesUnfit changes a Redis while it is used.
+func TestBecomesUnfit(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Options{})
+	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
+	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	redis.Do(t, "CONFIG", "SET", "maxmemory", "100mb")
+	redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvicts) }, "it is noticed within some beats")
+	require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrEvicts)
+}
+
+// TestMayNotAsk has a Redis that does not tell how it is set up: that is said, and calls go
+// on.
+func TestMayNotAsk(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	redis.Do(t, "ACL", "SETUSER", "default", "-info")
+	var events log
+	c := at(redis.Addr(), funnel(10, 1, time.Hour))
+	c.OnEvent = events.add
+	l := open(t, c)
+	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	eventually(t, func() bool { return len(events.events()) > 0 }, "it is told")
+	require.Equal(t, Unchecked, events.events()[0].Kind)
+	require.ErrorContains(t, events.events()[0].Err, "INFO")
+}
+
+// TestWrongWords has something else under a key of ours: that key is answered by the rung,
+// with what is wrong, it is left as it is, and other keys do not notice.
+func TestWrongWords(t *testing.T) {
+	sliding, err := SlidingLog(10, time.Hour)
+	require.NoError(t, err)
+	for _, rung := range rungs {
+		for _, p := range []policy.Policy{funnel(10, 1, time.Hour), policy.Must(policy.FixedWindow(10, time.Hour)), sliding} {
+			c := at(shared.Addr(), p)
+			c.Outage = rung.outage
+			l := open(t, c)
+			take(t, l, "good", 1)
+			name := theKey(t, c.Name, "good")
+			for what, commands := range map[string][]string{
+				"a list":        {"RPUSH", "KEY", "1"},
+				"a hash":        {"HSET", "KEY", "a", "1"},
+				"no integer":    {"SET", "KEY", "1.5"},
+				"text":          {"SET", "KEY", "abc"},
+				"empty":         {"SET", "KEY", ""},
+				"negative":      {"SET", "KEY", "-1"},
+				"too large":     {"SET", "KEY", "9223372036854775800"},
+				"far too large": {"SET", "KEY", "123456789012345678901234567890"},
+				"a hexadecimal": {"SET", "KEY", "0x10"},
+				"not a number":  {"SET", "KEY", "nan"},
+			} {
+				key := "bad " + what
+				bad := strings.Replace(name, "{good}", "{"+key+"}", 1)
+				commands[1] = bad
+				shared.Do(t, commands...)
+				before := shared.Do(t, "DUMP", bad)
+				for range 2 * failures {
+					a := take(t, l, key, 1)
+					require.Equal(t, rung.by, a.By, what)
+					require.ErrorIs(t, a.Cause, ErrNotAWord, what)
+					require.NotErrorIs(t, a.Cause, ErrOutage)
+					require.ErrorContains(t, a.Cause, key)
+				}
+				_, err := l.Refund(t.Context(), key, 1)
+				require.NoError(t, err)
+				after := shared.Do(t, "DUMP", bad)
+				require.Equal(t, fmt.Sprint(before.ToString()), fmt.Sprint(after.ToString()), "%s is left as it is", what)
+				require.Equal(t, ByExact, take(t, l, "good", 0).By)
+			}
+			require.NoError(t, l.Health())
+			require.Zero(t, l.Stats().Openings)
+			require.EqualValues(t, 9, take(t, l, "good", 0).Remaining)
+		}
+	}
+}
+
+// theKey is the name of the one key of a limit in Redis.
+func theKey(t *testing.T, limit, key string) string {
+	t.Helper()
+	reply := shared.Do(t, "KEYS", "ral:"+limit+":*{"+key+"}")
+	names, err := reply.AsStrSlice()
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	return names[0]
+}
+
+// TestSharesOfAFleet has Redis die under several servers that know of each other: together
+// they admit what the limit says, and no more than fresh shares may besides, and what
+// still counts is charged afterwards.
+func TestSharesOfAFleet(t *testing.T) {
+	const servers, capacity, rate = 4, 40, 20
+	redis := redistest.Start(t, redistest.Options{AOF: true})
+	c := at(redis.Addr(), funnel(capacity, rate, time.Second))
+	c.Budget = quick
+	var fleet [servers]*Limiter
+	for i := range fleet {
+		fleet[i] = open(t, c)
+	}
+	eventually(t, func() bool {
+		for _, l := range fleet {
+			if l.Stats().Servers != servers || l.local.Servers() != servers {
+				return false
+			}
+		}
+		return true
+	}, "all know of all")
+
+	redis.Kill()
+	admitted, begun := 0, time.Now()
+	for time.Since(begun) < time.Second {
+		for _, l := range fleet {
+			if a := take(t, l, "a", 1); a.Allowed {
+				admitted++
+				require.Equal(t, ByShare, a.By)
+				require.EqualValues(t, capacity/servers, a.Limit)
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	took := time.Since(begun)
+	assert.LessOrEqual(t, float64(admitted), capacity+rate*took.Seconds()+1)
+	assert.GreaterOrEqual(t, float64(admitted), 0.9*(capacity+rate*took.Seconds()-servers))
+
+	require.Greater(t, uncharged(fleet[:]), int64(capacity*3/4), "the shares are used up")
+	require.NoError(t, redis.Restart())
+	eventually(t, func() bool {
+		charged := 0
+		for _, l := range fleet {
+			if l.Health() != nil {
+				return false
+			}
+			charged += int(l.Stats().Charged)
+		}
+		return charged > 0 && uncharged(fleet[:]) == 0
+	}, "all have charged")
+	for _, l := range fleet {
+		require.NotZero(t, l.Stats().Charged)
+	}
+}
+
+// uncharged is what servers have not charged yet of the key a.
+func uncharged(fleet []*Limiter) (n int64) {
+	for _, l := range fleet {
+		d := l.local.Peek("a")
+		n += d.Limit - d.Remaining
+	}
+	return n
+}
+
+// TestWaitInAnOutage waits for Redis, or by the share.
+func TestWaitInAnOutage(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{AOF: true})
+	c := at(redis.Addr(), funnel(1, 1, 20*time.Millisecond))
+	c.Budget = quick
+	byShare := open(t, c)
+	c.Name, c.Outage = name(), Closed
+	closed := open(t, c)
+	redis.Kill()
+	begun := time.Now()
+	for range 4 {
+		require.NoError(t, byShare.Wait(t.Context(), "a", 1))
+	}
+	require.GreaterOrEqual(t, time.Since(begun), 60*time.Millisecond)
+	require.Equal(t, uint64(4), byShare.Stats().Local)
+
+	waited := make(chan error)
+	go func() { waited <- closed.Wait(t.Context(), "a", 1) }()
+	time.Sleep(20 * time.Millisecond)
+	require.NoError(t, redis.Restart())
+	require.NoError(t, <-waited)
+	require.EqualValues(t, 1, closed.Stats().Exact)
+}
+
+// TestTakeAllInAnOutage takes by the rungs, all or nothing.
+func TestTakeAllInAnOutage(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	client := redis.Client(t)
+	with := func(capacity int64, outage Outage) *Limiter {
+		c := at("", funnel(capacity, 1, time.Hour))
+		c.Redis.InitAddress, c.Client, c.Outage, c.Budget = nil, client, outage, quick
+		return open(t, c)
+	}
+	five, two, opened, closed := with(5, LocalShare), with(2, LocalShare), with(5, Open), with(5, Closed)
+	redis.Kill()
+	all := func(n int64, claims ...Claim) Outcome {
+		t.Helper()
+		out, err := TakeAll(t.Context(), n, claims...)
+		require.NoError(t, err)
+		return out
+	}
+	out := all(2, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
+	require.True(t, out.Allowed)
+	require.Equal(t, []By{ByShare, ByShare, ByOpen}, []By{out.Answers[0].By, out.Answers[1].By, out.Answers[2].By})
+	require.ErrorIs(t, out.Answers[0].Cause, ErrOutage)
+	out = all(1, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
+	require.False(t, out.Allowed)
+	require.Equal(t, 1, out.Binding)
+	out = all(1, five.Claim("a"), closed.Claim("a"))
+	require.False(t, out.Allowed)
+	require.Equal(t, ByClosed, out.Answers[1].By)
+	require.EqualValues(t, 3, five.local.Peek("a").Remaining, "nothing was taken by those refused")
+
+	require.NoError(t, redis.Restart())
+	eventually(t, func() bool { return five.Stats().Charged == 2 && two.Stats().Charged == 2 }, "charged")
+}
+
+// TestMendedKeyIsCharged: a key that was answered by the share because of what was under it is charged
+// when that is put right.
+func TestMendedKeyIsCharged(t *testing.T) {
+	c := at(shared.Addr(), funnel(10, 1, time.Hour))
+	l := open(t, c)
+	take(t, l, "good", 1)
+	bad := strings.Replace(theKey(t, c.Name, "good"), "{good}", "{bad}", 1)
+	shared.Do(t, "SET", bad, "abc")
+	require.Equal(t, ByShare, take(t, l, "bad", 4).By)
+	shared.Do(t, "DEL", bad)
+	eventually(t, func() bool { return l.Stats().Charged == 4 }, "charged")
+	require.EqualValues(t, 6, take(t, l, "bad", 0).Remaining)
+}
