@@ -1,0 +1,138 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// memory is a bank in memory. Its clock is package time's, ppm parts per million
+// faster. Servers reach it over wires.
+type memory struct {
+	plan  *Plan
+	start time.Time
+	ppm   int64
+
+	mu    sync.Mutex
+	words map[string]uint64
+	paid  map[string]int64 // units leased, less those that were to be given back
+}
+
+func newMemory(plan *Plan) *memory {
+	return &memory{plan: plan, start: time.Now(), words: map[string]uint64{}, paid: map[string]int64{}}
+}
+
+func (m *memory) now() policy.Instant {
+	t := int64(time.Since(m.start))
+	return policy.Instant(t + t/1000*m.ppm/1000 + int64(time.Hour))
+}
+
+func (m *memory) lease(a Ask) Grant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	word := m.words[a.Key]
+	_, d := m.plan.Policy.Take(word, now, 0, 0)
+	units := min(d.Remaining, a.Most)
+	if units < a.Need {
+		_, d = m.plan.Policy.Take(word, now, a.Need, 0)
+		return Grant{Decision: d, Word: word, At: now}
+	}
+	word, d = m.plan.Policy.Take(word, now, units, 0)
+	if !d.Allowed {
+		panic("what remains is refused")
+	}
+	m.words[a.Key] = word
+	m.paid[a.Key] += units
+	return Grant{Units: units, Decision: d, Word: word, At: now}
+}
+
+func (m *memory) giveBack(b Back) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.paid[b.Key] -= b.Units
+	m.words[b.Key] = m.plan.GiveBack(m.words[b.Key], m.now(), b)
+}
+
+// wire is one server's way to the bank: everything on it takes half of a round trip to
+// get there, and half back.
+type wire struct {
+	bank *memory
+	trip func() time.Duration
+	// fault, if not nil, tells what becomes of a message: see faults.
+	fault func() fault
+}
+
+// fault is what may happen on the way.
+type fault struct {
+	lost  bool          // the request does not arrive
+	mute  bool          // the answer does not
+	early time.Duration // so much later the request arrives
+	late  time.Duration // so much later the answer
+}
+
+var errWire = errors.New("the wire is cut")
+
+// Lease implements Bank.
+func (w *wire) Lease(ctx context.Context, asks []Ask) []Grant {
+	grants := make([]Grant, len(asks))
+	err := w.send(ctx, func() {
+		for i, a := range asks {
+			grants[i] = w.bank.lease(a)
+		}
+	})
+	if err != nil {
+		// The bank may write into grants yet.
+		grants = make([]Grant, len(asks))
+		for i := range grants {
+			grants[i].Err = err
+		}
+	}
+	return grants
+}
+
+// Return implements Bank.
+func (w *wire) Return(ctx context.Context, backs []Back) {
+	_ = w.send(ctx, func() {
+		for _, b := range backs {
+			w.bank.giveBack(b)
+		}
+	})
+}
+
+// send has do done at the bank.
+func (w *wire) send(ctx context.Context, do func()) error {
+	trip, f := w.trip(), fault{}
+	if w.fault != nil {
+		f = w.fault()
+	}
+	done := make(chan struct{})
+	go func() {
+		time.Sleep(trip/2 + f.early)
+		if f.lost {
+			return
+		}
+		do()
+		time.Sleep(trip/2 + f.late)
+		if !f.mute {
+			close(done)
+		}
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return errWire
+	}
+}
+
+// trips returns round trips between 0.2 and 1 ms.
+func trips(rng *rand.Rand) func() time.Duration {
+	return func() time.Duration {
+		return 200*time.Microsecond + time.Duration(rng.Int64N(int64(800*time.Microsecond)))
+	}
+}

@@ -1,0 +1,191 @@
+package lease
+
+import (
+	"container/list"
+	"math"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// hold is units that were paid, and what is needed to know how long they may be used
+// and to give them back. Without units it is nothing.
+type hold struct {
+	units  int64
+	sent   time.Time      // when they were asked for
+	end    time.Time      // when they lapse
+	window policy.Instant // in which they were paid; 0 of a funnel
+	word   uint64         // as of the grant
+	at     policy.Instant
+}
+
+// live tells whether there is anything to use.
+func (h hold) live(now time.Time) bool { return h.units > 0 && now.Before(h.end) }
+
+// with adds units that were paid at another time: they all lapse when the first of them
+// do, and count as old as the oldest.
+func (h hold) with(other hold) hold {
+	if other.sent.Before(h.sent) {
+		h, other = other, h
+	}
+	h.units += other.units
+	if other.end.Before(h.end) {
+		h.end = other.end
+	}
+	return h
+}
+
+// account is what is known of a key besides its word. Leases.mu guards it.
+type account struct {
+	key string
+	// word is what was last written into the key's word. Its units are as of then.
+	word hold
+	// next is paid as well, and follows when the word runs out. Leases of a funnel
+	// cannot be added up: they end at different times.
+	next hold
+	// calls wait for an answer of the bank.
+	calls []*call
+	// asked is set from when the account is put into the channel until it is answered.
+	asked bool
+
+	// demand is measured from one ask to the next.
+	demand struct {
+		since time.Time
+		had   int64 // units that were there then
+		got   int64 // units that came since, by grants
+		rate  float64
+		used  int64
+	}
+	// left is what was left of the limit when the bank last told, and when.
+	left struct {
+		units  int64
+		at     time.Time
+		window time.Time // when it ends, if the limit has windows
+	}
+	// refused is what the bank said last if it was no: so many units are not there
+	// before until. times counts since it last said yes.
+	refused struct {
+		units int64
+		until time.Time
+		times int
+	}
+
+	touched time.Time
+	place   *list.Element
+}
+
+// call is one that waits for an answer.
+type call struct {
+	n      int64
+	answer chan answer // of one slot
+	gone   bool        // it does not wait any more; guarded by Leases.mu
+}
+
+type answer struct {
+	policy.Decision
+	err error
+}
+
+// book is the accounts, those that were touched first in front. Leases.mu guards it.
+type book struct {
+	accounts map[string]*account
+	order    *list.List
+	most     int
+}
+
+func newBook(most int) book {
+	return book{accounts: map[string]*account{}, order: list.New(), most: most}
+}
+
+// open returns the key's account, and makes one if there is none. It returns nil if
+// there is no place for it, and old if another had to go.
+func (b *book) open(key string, now time.Time) (a, old *account) {
+	if a = b.accounts[key]; a != nil {
+		return a, nil
+	}
+	if len(b.accounts) >= b.most {
+		if old = b.first(); old.busy() {
+			return nil, nil
+		}
+		b.remove(old)
+	}
+	a = &account{key: key}
+	a.demand.since = now
+	a.place = b.order.PushBack(a)
+	a.touched = now
+	b.accounts[key] = a
+	return a, old
+}
+
+// busy accounts are waited for by somebody.
+func (a *account) busy() bool { return a.asked || len(a.calls) > 0 }
+
+// first returns the account that was touched first, or nil.
+func (b *book) first() *account {
+	if front := b.order.Front(); front != nil {
+		return front.Value.(*account)
+	}
+	return nil
+}
+
+// touch moves an account to the end.
+func (b *book) touch(a *account, now time.Time) {
+	a.touched = now
+	b.order.MoveToBack(a.place)
+}
+
+func (b *book) remove(a *account) {
+	b.order.Remove(a.place)
+	delete(b.accounts, a.key)
+}
+
+// What leases are sized by.
+const (
+	// A lease is to last for this part of a term at the pace of late. Longer asks less
+	// often; shorter strands less when the load goes elsewhere.
+	horizon = 4
+	// A refused key is not asked for again before this part of a term has passed: where
+	// many servers want more than there is, that is how often each asks.
+	pause = 16
+	// A refusal holds for as long as the bank says, but for a term at most; the next one
+	// in a row for twice that, and so on, so many times: others may give back.
+	longest = 4
+)
+
+// size returns how many units to ask for: what those need who wait, and as many as
+// will be used within the horizon by what was used of late, at most twice that, less
+// left, which are there still. At most half of what is left of the limit is spread over
+// the servers that way.
+func (a *account) size(p *Plan, now time.Time, left, need int64, servers int) int64 {
+	d := &a.demand
+	d.used = max(d.had+d.got-left, 0) + need
+	span := now.Sub(d.since).Seconds()
+	// Within a round trip nobody can tell a pace. The shortest span that is believed
+	// is a pause: more comes after that.
+	d.rate = float64(d.used) / max(span, (p.Term/pause).Seconds())
+	d.since, d.had, d.got = now, left, 0
+
+	ahead := int64(math.Ceil(1.25 * d.rate * (p.Term / horizon).Seconds()))
+	if d.used < 2 {
+		ahead = 0 // one call tells nothing about another
+	}
+	ahead = min(ahead, 2*d.used)
+	n := int64(max(servers, 1))
+	share := a.remains(p, now) / (2 * n)
+	share = max(share, int64(p.rate*(p.Term/pause).Seconds())/n)
+	return max(min(ahead, share, p.Most)-left, 0)
+}
+
+// remains is what is left of the limit, as far as can be known here.
+func (a *account) remains(p *Plan, now time.Time) int64 {
+	switch {
+	case a.left.at.IsZero():
+		return p.Limit()
+	case !a.left.window.IsZero():
+		if now.Before(a.left.window) {
+			return a.left.units
+		}
+		return p.Limit()
+	}
+	return min(a.left.units+int64(p.rate*now.Sub(a.left.at).Seconds()), p.Limit())
+}

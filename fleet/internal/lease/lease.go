@@ -1,0 +1,344 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/supervisor"
+)
+
+var (
+	// ErrUnavailable says that the bank could not be asked. It is wrapped together with
+	// the bank's own error.
+	ErrUnavailable = errors.New("no lease could be taken")
+	// ErrLate says that the bank did not answer within the call's budget.
+	ErrLate = errors.New("no lease was granted within the budget")
+	// ErrBusy says that too many keys wait for the bank.
+	ErrBusy = errors.New("too many keys wait for a lease")
+	// ErrClosed says that Close was called.
+	ErrClosed = errors.New("the leases are closed")
+)
+
+// Config is what Leases are made with. Plan and Bank are required.
+type Config struct {
+	Plan *Plan
+	Bank Bank
+	// MaxKeys bounds the keys that can hold a lease: as engine.Config.MaxKeys.
+	MaxKeys int
+	// Timeout bounds one exchange with the bank; 0 is a second.
+	Timeout time.Duration
+	// Servers tells how many share the limit, as far as is known; nil is 1. It is asked
+	// once an exchange, must not block, and is used to size leases only: no number makes
+	// the fleet admit more than the limit.
+	Servers func() int
+	// OnEvent is told of starts, panics and restarts: see supervisor.Config.
+	OnEvent func(supervisor.Event)
+
+	fault func(point string) // for tests to panic in
+	seed  uint64             // of what is left to chance; 0 is any
+}
+
+// Stats counts.
+type Stats struct {
+	Exchanges uint64 // round trips to the bank, for leases
+	Leases    uint64 // leases that were granted
+	Leased    uint64 // units of these
+	Refusals  uint64 // asks that were refused
+	Returned  uint64 // units that were given back, of which those count that had not drained
+	Lapsed    uint64 // units that were paid, and known to be lost
+	Keys      int    // that have an account now
+}
+
+// Leases answers from leases, and keeps them up. Call New to make them, and Close to
+// give back what is held. Its methods may be called by any number of goroutines.
+type Leases struct {
+	plan    *Plan
+	bank    Bank
+	words   *engine.Engine[string]
+	epoch   time.Time // no earlier than that of words
+	work    chan *account
+	timeout time.Duration
+	servers func() int
+	fault   func(string)
+
+	running *supervisor.Handle
+	stop    context.CancelFunc
+	once    sync.Once
+
+	mu     sync.Mutex // no callers' code runs under it, but servers
+	closed bool
+	book   book
+	random *rand.Rand
+	stats  Stats
+}
+
+// queued is how many accounts may wait for the owner. One more is refused, if a call
+// waits for it, or asked for later.
+const queued = 8192
+
+// New returns leases without a key.
+func New(c Config) (*Leases, error) {
+	if c.MaxKeys == 0 {
+		c.MaxKeys = engine.DefaultMaxKeys
+	}
+	words, err := engine.New[string](engine.Config{
+		Policy:          local{},
+		MaxKeys:         c.MaxKeys,
+		Idle:            c.Plan.Term,
+		WhenUnavailable: engine.Refuse,
+		OpenTimeout:     time.Millisecond,
+		OnEvent:         c.OnEvent,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.seed == 0 {
+		c.seed = rand.Uint64()
+	}
+	l := &Leases{
+		plan: c.Plan, bank: c.Bank, words: words, epoch: time.Now(),
+		work: make(chan *account, queued), timeout: c.Timeout, servers: c.Servers, fault: c.fault,
+		book: newBook(c.MaxKeys), random: rand.New(rand.NewPCG(c.seed, 0)),
+	}
+	if l.timeout == 0 {
+		l.timeout = time.Second
+	}
+	if l.servers == nil {
+		l.servers = func() int { return 1 }
+	}
+	s, err := supervisor.New(supervisor.Config{
+		Name:      "ral/fleet leases",
+		Intensity: engine.DefaultRestarts,
+		Period:    engine.DefaultRestartPeriod,
+		OnEvent:   c.OnEvent,
+	}, supervisor.Child{Name: "owner", Run: l.own, Exclusive: true})
+	if err != nil {
+		return nil, errors.Join(err, words.Close())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.running = s.Start(ctx)
+	return l, nil
+}
+
+// Take asks for n units for the key now, 1 or more, and waits for the bank, if it has to
+// be asked, for the budget at most, or until done is closed. The error is nil,
+// ErrUnavailable, ErrLate, ErrBusy or ErrClosed; the decision means nothing then.
+//
+// Remaining of an answer is what is left of this server's own lease, and ResetAfter
+// until when that lasts. RetryAfter of a refused call is when this server will ask the
+// bank again. It is no promise: others may be faster.
+func (l *Leases) Take(key string, n int64, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
+	d := l.words.Take(key, n)
+	if d.Allowed {
+		if d.Wait > 0 {
+			l.renew(key)
+			d.Wait = 0
+		}
+		d.Limit = l.plan.shape.Limit
+		return d, nil
+	}
+	if d.RetryAfter > 0 && d.Limit == ours && n > 0 && n <= l.plan.Limit() {
+		d.Limit = l.plan.shape.Limit
+		return d, nil
+	}
+	return l.ask(key, n, budget, done)
+}
+
+// Choke is Take of one unit that tells only whether it is allowed.
+func (l *Leases) Choke(key string, budget time.Duration, done <-chan struct{}) (bool, error) {
+	d, err := l.Take(key, 1, budget, done)
+	return d.Allowed, err
+}
+
+// renew asks for more before the lease has run out. It never waits.
+func (l *Leases) renew(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, now := l.book.accounts[key], time.Now()
+	if a == nil || a.asked || l.closed || a.next.live(now) || a.refused.units > 0 && now.Before(a.refused.until) {
+		return
+	}
+	l.send(a)
+}
+
+// send puts an account into the channel. l.mu is held.
+func (l *Leases) send(a *account) bool {
+	if a.asked {
+		return true
+	}
+	select {
+	case l.work <- a:
+		a.asked = true
+		return true
+	default:
+		return false
+	}
+}
+
+// ask is Take for a call that found too few units in the key's word.
+func (l *Leases) ask(key string, n int64, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
+	switch {
+	case n == 0:
+		return policy.Decision{Allowed: true, Limit: l.plan.Limit()}, nil
+	case n < 0 || n > l.plan.Limit():
+		return policy.Decision{Limit: l.plan.Limit(), RetryAfter: policy.Never}, nil
+	}
+	c, d, err := l.begin(key, n)
+	if c == nil {
+		return d, err
+	}
+	timer := time.NewTimer(budget)
+	defer timer.Stop()
+	select {
+	case x := <-c.answer:
+		return x.Decision, x.err
+	case <-timer.C:
+	case <-done:
+	case <-l.running.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.gone {
+		x := <-c.answer // it came meanwhile
+		return x.Decision, x.err
+	}
+	c.gone = true
+	switch {
+	case l.closed:
+		return policy.Decision{}, ErrClosed
+	case l.running.Err() != nil:
+		return policy.Decision{}, ErrUnavailable
+	}
+	return policy.Decision{}, ErrLate
+}
+
+// begin answers from what is known already, or returns a call that waits.
+func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, policy.Decision{}, ErrClosed
+	}
+	select {
+	case <-l.running.Done():
+		return nil, policy.Decision{}, ErrUnavailable
+	default:
+	}
+	now := time.Now()
+	a, old := l.book.open(key, now)
+	if a == nil {
+		return nil, policy.Decision{}, ErrBusy
+	}
+	if old != nil {
+		l.stats.Lapsed += uint64(old.next.units)
+	}
+	// Others may have been given units, or been refused, since this one looked.
+	if d := l.words.Take(key, n); d.Limit == ours && (d.Allowed || d.RetryAfter > 0) {
+		if d.Wait > 0 && !a.next.live(now) {
+			l.send(a)
+		}
+		d.Limit, d.Wait = l.plan.Limit(), 0
+		return nil, d, nil
+	}
+	if a.next.live(now) && a.next.units >= n {
+		h := a.next
+		a.next = hold{}
+		h.units -= n
+		if h.units > 0 {
+			l.install(a, h)
+		}
+		return nil, policy.Decision{
+			Allowed: true, Limit: l.plan.Limit(), Remaining: h.units, ResetAfter: h.end.Sub(now),
+		}, nil
+	}
+	if r := a.refused; r.units > 0 && n >= r.units && now.Before(r.until) {
+		if r.units == 1 {
+			l.words.TakeWith(refusal{until: l.instant(r.until)}, key, 1)
+		}
+		return nil, l.refusedFor(r.until.Sub(now)), nil
+	}
+	if !l.send(a) {
+		return nil, policy.Decision{}, ErrBusy
+	}
+	c := &call{n: n, answer: make(chan answer, 1)}
+	a.calls = append(a.calls, c)
+	return c, policy.Decision{}, nil
+}
+
+// instant is a time by the engine's clock, or a little earlier.
+func (l *Leases) instant(t time.Time) policy.Instant { return policy.Instant(t.Sub(l.epoch)) + 1 }
+
+// Limit is the most that can be taken at once: of a Funnel, less than its capacity.
+func (l *Leases) Limit() int64 { return l.plan.Limit() }
+
+// Stats returns the counters.
+func (l *Leases) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.Keys = len(l.book.accounts)
+	return s
+}
+
+// Health returns nil while all is in order, restarts included; ErrClosed after Close;
+// or why there will be no more leases, in which case calls that need one get
+// ErrUnavailable. That the bank cannot be reached is no matter of health.
+func (l *Leases) Health() error {
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	if err := l.running.Err(); err != nil {
+		return err
+	}
+	return l.words.Health()
+}
+
+// Close gives back what is held, for which it has ctx's time, and ends the goroutines.
+// Calls from then on, and those that wait, get ErrClosed. It may be called more than
+// once.
+func (l *Leases) Close(ctx context.Context) error {
+	l.once.Do(func() { l.end(ctx, true) })
+	return l.words.Close()
+}
+
+// end ends the owner. If it is not to give anything back, it is as if the server died.
+func (l *Leases) end(ctx context.Context, give bool) {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.stop()
+	<-l.running.Done()
+	for give {
+		backs := l.rest()
+		if len(backs) == 0 {
+			break
+		}
+		if ctx.Err() == nil {
+			l.giveBack(ctx, backs)
+		}
+	}
+}
+
+// rest takes up to a batch of holds out of the book, whoever waits. It returns none when
+// the book is empty.
+func (l *Leases) rest() (backs []Back) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(backs) < batch {
+		a := l.book.first()
+		if a == nil {
+			break
+		}
+		backs = l.close(a, time.Now(), backs)
+	}
+	return backs
+}

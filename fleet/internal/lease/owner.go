@@ -1,0 +1,330 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// most asks or returns in one exchange with the bank.
+const batch = 512
+
+// own is the goroutine that talks to the bank. What it remembers is in the book, so
+// that when it dies the next one goes on from there.
+func (l *Leases) own(ctx context.Context) error {
+	l.recover()
+	sweep := time.NewTimer(l.plan.Term / horizon)
+	defer sweep.Stop()
+	accounts := make([]*account, 0, batch)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sweep.C:
+			l.callIn(ctx)
+			sweep.Reset(l.plan.Term / horizon)
+			continue
+		case a := <-l.work:
+			accounts = append(accounts[:0], a)
+		}
+		for more := true; more && len(accounts) < batch; {
+			select {
+			case a := <-l.work:
+				accounts = append(accounts, a)
+			default:
+				more = false
+			}
+		}
+		l.exchange(ctx, accounts)
+		clear(accounts)
+	}
+}
+
+// recover answers those whose question died with the owner before.
+func (l *Leases) recover() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.book.accounts {
+		if a.asked {
+			l.fail(a, errDied)
+		}
+	}
+}
+
+var errDied = errors.New("the goroutine that talks to the bank died and was restarted")
+
+// exchange asks the bank on behalf of accounts.
+func (l *Leases) exchange(ctx context.Context, accounts []*account) {
+	l.at("exchange: begin")
+	asks := l.asks(accounts)
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	sent := time.Now()
+	grants := l.bank.Lease(ctx, asks)
+	l.at("exchange: answered")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Exchanges++
+	for i, a := range accounts {
+		if i >= len(grants) {
+			l.fail(a, errors.New("the bank gave no answer"))
+			continue
+		}
+		l.answer(a, sent, asks[i], grants[i])
+	}
+}
+
+// asks says what to ask for.
+func (l *Leases) asks(accounts []*account) []Ask {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	servers := l.servers()
+	asks := make([]Ask, 0, len(accounts))
+	for _, a := range accounts {
+		need, least := int64(0), int64(0)
+		for _, c := range a.calls {
+			if c.gone {
+				continue
+			}
+			if need += c.n; least == 0 || c.n < least {
+				least = c.n
+			}
+		}
+		left := l.words.Peek(a.key).Remaining
+		if a.next.live(now) {
+			left += a.next.units
+		}
+		most := max(need+a.size(l.plan, now, left, need, servers), 1)
+		asks = append(asks, Ask{Key: a.key, Need: max(least, 1), Most: min(most, max(l.plan.Limit(), 1))})
+	}
+	return asks
+}
+
+// answer deals with the bank's answer about an account. l.mu is held.
+func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
+	if g.Err != nil {
+		l.fail(a, g.Err)
+		return
+	}
+	a.asked = false
+	now := time.Now()
+	l.book.touch(a, now)
+	a.left.units, a.left.at = g.Decision.Remaining, now
+	if end := l.plan.window(g); end != 0 {
+		a.left.window = now.Add(time.Duration(end - g.At))
+	}
+	if g.Units <= 0 {
+		l.refuse(a, now, ask.Need, g.Decision.RetryAfter)
+		return
+	}
+	l.stats.Leases++
+	l.stats.Leased += uint64(g.Units)
+	a.refused.units, a.refused.times = 0, 0
+	if g.Units < ask.Most {
+		// That was all. To ask for each unit that drains from now on would be exact mode.
+		a.refused.units, a.refused.until = 1, now.Add(l.soon())
+	}
+	a.demand.got += g.Units
+	h := hold{
+		units: g.Units, sent: sent, end: sent.Add(l.plan.lasts(g)),
+		window: l.plan.window(g), word: g.Word, at: g.At,
+	}
+	h.units -= l.serve(a, h, now)
+	if h.units == 0 {
+		return
+	}
+	if left := l.words.Peek(a.key).Remaining; left > 0 && (h.window == 0 || h.window != a.word.window) {
+		if a.next.live(now) {
+			h = h.with(a.next)
+		}
+		a.next = h
+		return
+	}
+	l.install(a, h)
+}
+
+// serve gives units of h to the calls that wait, those first who came first, and
+// returns how many it gave. All others are refused if the bank had no more to give, or
+// asked for again. l.mu is held.
+func (l *Leases) serve(a *account, h hold, now time.Time) (given int64) {
+	if !now.Before(h.end) {
+		// They came too late to be used. Who waits may be able to wait for others.
+		l.stats.Lapsed += uint64(h.units)
+		l.again(a)
+		return h.units
+	}
+	rest := a.calls[:0]
+	for _, c := range a.calls {
+		switch {
+		case c.gone:
+		case c.n <= h.units-given:
+			given += c.n
+			c.reply(answer{Decision: policy.Decision{Allowed: true, Limit: l.plan.Limit(), ResetAfter: h.end.Sub(now)}})
+		case a.refused.units > 0:
+			c.reply(answer{Decision: l.refusedFor(a.refused.until.Sub(now))})
+		default:
+			rest = append(rest, c)
+		}
+	}
+	clear(a.calls[len(rest):])
+	if a.calls = rest; len(rest) > 0 {
+		l.again(a)
+	}
+	return given
+}
+
+// again puts an account that was answered back into the channel, or gives up those who
+// wait. l.mu is held.
+func (l *Leases) again(a *account) {
+	if len(a.calls) > 0 && !l.send(a) {
+		l.fail(a, ErrBusy)
+	}
+}
+
+// refuse remembers that the bank refused, and tells those who wait. l.mu is held.
+func (l *Leases) refuse(a *account, now time.Time, need int64, retry time.Duration) {
+	r := &a.refused
+	r.times++
+	wait := max(min(retry, l.plan.Term<<min(r.times-1, longest)), l.soon())
+	r.units, r.until = need, now.Add(wait)
+	l.stats.Refusals++
+	if need == 1 {
+		l.words.TakeWith(refusal{until: l.instant(r.until)}, a.key, 1)
+	}
+	rest := a.calls[:0]
+	for _, c := range a.calls {
+		if c.gone {
+			continue
+		}
+		if c.n >= need {
+			c.reply(answer{Decision: l.refusedFor(wait)})
+		} else {
+			rest = append(rest, c) // it came since, and needs less
+		}
+	}
+	clear(a.calls[len(rest):])
+	a.calls = rest
+	l.again(a)
+}
+
+// soon is how long a refused key is not asked for at least. Not all servers are to come
+// back at once. l.mu is held.
+func (l *Leases) soon() time.Duration {
+	shortest := l.plan.Term / pause
+	return shortest + time.Duration(l.random.Int64N(int64(shortest/4)+1))
+}
+
+// refusedFor is the decision of a refused call.
+func (l *Leases) refusedFor(wait time.Duration) policy.Decision {
+	return policy.Decision{Limit: l.plan.Limit(), RetryAfter: wait, ResetAfter: wait}
+}
+
+// fail tells those who wait that there is no answer. l.mu is held.
+func (l *Leases) fail(a *account, err error) {
+	a.asked = false
+	if !errors.Is(err, ErrBusy) {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	for _, c := range a.calls {
+		if !c.gone {
+			c.reply(answer{err: err})
+		}
+	}
+	clear(a.calls)
+	a.calls = a.calls[:0]
+}
+
+func (c *call) reply(x answer) {
+	c.gone = true
+	c.answer <- x // it has a slot, and this is the only answer
+}
+
+// install writes a hold into the key's word. l.mu is held.
+func (l *Leases) install(a *account, h hold) {
+	p := grant{until: l.instant(h.end), units: h.units, add: h.window != 0 && h.window == a.word.window}
+	if h.units > 1 {
+		p.mark = markFor(h.units / 4)
+	}
+	d := l.words.TakeWith(p, a.key, 1)
+	if !d.Allowed {
+		// The engine has no room: each call of this key asks the bank.
+		l.stats.Lapsed += uint64(h.units)
+		a.word = hold{}
+		return
+	}
+	l.stats.Lapsed += uint64(d.Remaining)
+	a.word = h
+}
+
+// callIn gives back what was not used for long, and forgets keys that nobody wants. So
+// many at a time.
+func (l *Leases) callIn(ctx context.Context) {
+	for {
+		backs, more := l.idle()
+		if len(backs) > 0 {
+			l.giveBack(ctx, backs)
+		}
+		if !more || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// idle takes up to a batch of accounts that were not touched for half a term out of the
+// book, with what they hold.
+func (l *Leases) idle() (backs []Back, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for range batch {
+		a := l.book.first()
+		if a == nil || now.Sub(a.touched) < l.plan.Term/2 {
+			return backs, false
+		}
+		if a.busy() || now.Before(a.refused.until.Add(l.plan.Term)) && a.refused.times > 0 {
+			l.book.touch(a, now)
+			continue
+		}
+		backs = l.close(a, now, backs)
+	}
+	return backs, true
+}
+
+// close takes an account out of the book, and adds what it holds to backs if that is
+// worth anything. l.mu is held.
+func (l *Leases) close(a *account, now time.Time, backs []Back) []Back {
+	h := a.word
+	h.units = min(l.words.TakeWith(seizure{}, a.key, 1).Remaining, h.units)
+	for _, h := range [...]hold{h, a.next} {
+		if h.units == 0 {
+			continue
+		}
+		b := Back{Key: a.key, Units: h.units, Word: h.word, At: h.at, Age: now.Sub(h.sent)}
+		if h.window == 0 && l.plan.worth(b.Units, b.Age) == 0 {
+			l.stats.Lapsed += uint64(h.units)
+			continue
+		}
+		l.stats.Returned += uint64(h.units)
+		backs = append(backs, b)
+	}
+	a.word, a.next = hold{}, hold{}
+	l.book.remove(a)
+	return backs
+}
+
+// giveBack has the bank take units back.
+func (l *Leases) giveBack(ctx context.Context, backs []Back) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	l.bank.Return(ctx, backs)
+}
+
+func (l *Leases) at(point string) {
+	if l.fault != nil {
+		l.fault(point)
+	}
+}
