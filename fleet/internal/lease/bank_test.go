@@ -31,6 +31,19 @@ func (m *memory) now() policy.Instant {
 	return policy.Instant(t + t/1000*m.ppm/1000 + int64(time.Hour))
 }
 
+// payment is how many units of the key are paid, and not given back.
+func (m *memory) payment(key string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.paid[key]
+}
+
+func (m *memory) keys() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.words)
+}
+
 func (m *memory) lease(a Ask) Grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,6 +75,7 @@ func (m *memory) giveBack(b Back) {
 // get there, and half back.
 type wire struct {
 	bank *memory
+	mu   sync.Mutex
 	trip func() time.Duration
 	// fault, if not nil, tells what becomes of a message: see faults.
 	fault func() fault
@@ -86,11 +100,11 @@ func (w *wire) Lease(ctx context.Context, asks []Ask) []Grant {
 		}
 	})
 	if err != nil {
-		// The bank may write into grants yet.
-		grants = make([]Grant, len(asks))
-		for i := range grants {
-			grants[i].Err = err
+		failed := make([]Grant, len(asks)) // the bank may write into grants yet
+		for i := range failed {
+			failed[i].Err = err
 		}
+		return failed
 	}
 	return grants
 }
@@ -104,12 +118,21 @@ func (w *wire) Return(ctx context.Context, backs []Back) {
 	})
 }
 
+// change changes the wire while it is in use.
+func (w *wire) change(trip time.Duration, f func() fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trip, w.fault = func() time.Duration { return trip }, f
+}
+
 // send has do done at the bank.
 func (w *wire) send(ctx context.Context, do func()) error {
+	w.mu.Lock()
 	trip, f := w.trip(), fault{}
 	if w.fault != nil {
 		f = w.fault()
 	}
+	w.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		time.Sleep(trip/2 + f.early)

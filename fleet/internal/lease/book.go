@@ -50,11 +50,10 @@ type account struct {
 
 	// demand is measured from one ask to the next.
 	demand struct {
+		known bool // that there was an ask before
 		since time.Time
 		had   int64 // units that were there then
 		got   int64 // units that came since, by grants
-		rate  float64
-		used  int64
 	}
 	// left is what was left of the limit when the bank last told, and when.
 	left struct {
@@ -158,18 +157,18 @@ const (
 // the servers that way.
 func (a *account) size(p *Plan, now time.Time, left, need int64, servers int) int64 {
 	d := &a.demand
-	d.used = max(d.had+d.got-left, 0) + need
+	used := max(d.had+d.got-left, 0) + need
 	span := now.Sub(d.since).Seconds()
 	// Within a round trip nobody can tell a pace. The shortest span that is believed
 	// is a pause: more comes after that.
-	d.rate = float64(d.used) / max(span, (p.Term/pause).Seconds())
+	rate := float64(used) / max(span, (p.Term/pause).Seconds())
 	d.since, d.had, d.got = now, left, 0
 
-	ahead := int64(math.Ceil(1.25 * d.rate * (p.Term / horizon).Seconds()))
-	if d.used < 2 {
-		ahead = 0 // one call tells nothing about another
+	ahead := int64(math.Ceil(1.25 * rate * (p.Term / horizon).Seconds()))
+	if ahead = min(ahead, 2*used); !d.known {
+		ahead = 0 // who comes for the first time may not come again
 	}
-	ahead = min(ahead, 2*d.used)
+	d.known = true
 	n := int64(max(servers, 1))
 	share := a.remains(p, now) / (2 * n)
 	share = max(share, int64(p.rate*(p.Term/pause).Seconds())/n)

@@ -66,6 +66,7 @@ type Leases struct {
 	servers func() int
 	fault   func(string)
 
+	lives   int // of the owner, which alone looks at it
 	running *supervisor.Handle
 	stop    context.CancelFunc
 	once    sync.Once

@@ -15,7 +15,9 @@ const batch = 512
 // own is the goroutine that talks to the bank. What it remembers is in the book, so
 // that when it dies the next one goes on from there.
 func (l *Leases) own(ctx context.Context) error {
-	l.recover()
+	if l.lives++; l.lives > 1 {
+		l.recover()
+	}
 	sweep := time.NewTimer(l.plan.Term / horizon)
 	defer sweep.Stop()
 	accounts := make([]*account, 0, batch)
@@ -226,7 +228,10 @@ func (l *Leases) refusedFor(wait time.Duration) policy.Decision {
 // fail tells those who wait that there is no answer. l.mu is held.
 func (l *Leases) fail(a *account, err error) {
 	a.asked = false
-	if !errors.Is(err, ErrBusy) {
+	switch {
+	case l.closed:
+		err = ErrClosed
+	case !errors.Is(err, ErrBusy):
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	for _, c := range a.calls {

@@ -18,6 +18,8 @@ const (
 
 	tick = 16 // ticks a nanosecond
 
+	unleased = "a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"
+
 	// drift is the part of a lease's time by which it is cut short, because the clocks
 	// of server and bank may drift apart by as much. A clock that NTP steers is off by
 	// 500 parts per million at most, so two are by 1000.
@@ -57,7 +59,7 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 	}
 	shaped, ok := p.(shape.Shaped)
 	if !ok {
-		return bad("Policy", p, "a Funnel, a FixedWindow or a SlidingWindow: of others nothing can be leased")
+		return bad("Policy", p, unleased)
 	}
 	plan := &Plan{Policy: p, Term: term, shape: shaped.Shape()}
 	switch s := plan.shape; s.Kind {
@@ -87,7 +89,7 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 		plan.Most = s.Limit
 		plan.rate = float64(s.Limit) * float64(time.Second) / float64(s.Per)
 	default:
-		return bad("Policy", p, "a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased")
+		return bad("Policy", p, unleased)
 	}
 	plan.Most = min(plan.Most, maxUnits)
 	return plan, nil

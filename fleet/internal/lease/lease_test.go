@@ -1,0 +1,459 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const budget = 5 * time.Millisecond
+
+// sharp is a bank that answers after a millisecond, unless it is told not to.
+func sharp(m *memory) *wire {
+	return &wire{bank: m, trip: func() time.Duration { return time.Millisecond }}
+}
+
+// in runs a test with leases under a virtual clock.
+func in(t *testing.T, limit policy.Policy, f func(t *testing.T, l *Leases, m *memory, w *wire), more ...func(*Config)) {
+	one(t)
+	synctest.Test(t, func(t *testing.T) {
+		plan, err := NewPlan(limit, 0)
+		require.NoError(t, err)
+		m := newMemory(plan)
+		w := sharp(m)
+		c := Config{Plan: plan, Bank: w, seed: 1, Timeout: 20 * time.Millisecond}
+		for _, f := range more {
+			f(&c)
+		}
+		l, err := New(c)
+		require.NoError(t, err)
+		defer func() {
+			require.NoError(t, l.Close(context.Background()))
+			time.Sleep(3 * time.Hour) // what is on the wire yet
+		}()
+		f(t, l, m, w)
+	})
+}
+
+func (m *memory) remaining(key string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, d := m.plan.Policy.Take(m.words[key], m.now(), 0, 0)
+	return d.Remaining
+}
+
+func take(t *testing.T, l *Leases, n int64) policy.Decision {
+	t.Helper()
+	d, err := l.Take("key", n, budget, nil)
+	require.NoError(t, err)
+	return d
+}
+
+// warm makes so many calls, one every 100µs, which must pass.
+func warm(t *testing.T, l *Leases, calls int) {
+	t.Helper()
+	for range calls {
+		require.True(t, take(t, l, 1).Allowed)
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+func thousand() policy.Policy { return must(policy.Funnel(1000, 1000, time.Second)) }
+
+// A key in use is asked for ahead of need: calls do not wait, and units are many to a
+// round trip. What is not used lapses, and is asked for again.
+func TestLeasesAreRenewedAheadOfNeed(t *testing.T) {
+	in(t, must(policy.FixedWindow(100_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		warm(t, l, 1000)
+		before, start, waited := l.Stats(), time.Now(), 0
+		for range 10_000 {
+			at := time.Now()
+			require.True(t, take(t, l, 1).Allowed)
+			if time.Since(at) > 0 {
+				waited++
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		assert.Zero(t, waited, "calls that waited, of 10000 in %v", time.Since(start))
+		asked := l.Stats().Exchanges - before.Exchanges
+		assert.Less(t, asked, uint64(50), "round trips for 10000 calls")
+
+		time.Sleep(time.Hour)
+		at := time.Now()
+		require.True(t, take(t, l, 1).Allowed)
+		assert.Equal(t, time.Millisecond, time.Since(at), "the lease outlived its term")
+	})
+}
+
+// One call tells nothing about another: no more than it needs is leased for it.
+func TestFirstCallLeasesWhatItNeeds(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		d := take(t, l, 3)
+		assert.True(t, d.Allowed)
+		assert.EqualValues(t, 750, d.Limit)
+		assert.EqualValues(t, 3, m.payment("key"))
+		for i := range 100 {
+			_, err := l.Take(fmt.Sprint(i), 1, budget, nil)
+			require.NoError(t, err)
+			assert.EqualValues(t, 1, m.payment(fmt.Sprint(i)))
+		}
+	})
+}
+
+// A refusal is remembered: the bank is not asked again before it is worth it, and not
+// by each call.
+func TestRefusalIsRemembered(t *testing.T) {
+	in(t, must(policy.FixedWindow(10, 10*time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		warm(t, l, 10)
+		before := l.Stats()
+		for range 10_000 {
+			d := take(t, l, 1)
+			require.False(t, d.Allowed)
+			require.Positive(t, d.RetryAfter)
+			require.EqualValues(t, 10, d.Limit)
+			require.LessOrEqual(t, d.RetryAfter, 5*time.Second)
+			time.Sleep(100 * time.Microsecond)
+		}
+		assert.LessOrEqual(t, l.Stats().Exchanges-before.Exchanges, uint64(4), "round trips in a second for a key at its limit")
+		time.Sleep(9 * time.Second)
+		// As it said: that is when the bank is asked again.
+		assert.Eventually(t, func() bool { return take(t, l, 1).Allowed }, 5*time.Second, 10*time.Millisecond)
+	})
+}
+
+// What does not fit now may keep others from nothing that fits.
+func TestRefusalOfManyIsNotOneOfFewer(t *testing.T) {
+	in(t, must(policy.FixedWindow(10, 10*time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		require.True(t, take(t, l, 5).Allowed)
+		require.False(t, take(t, l, 6).Allowed)
+		before := l.Stats().Exchanges
+		require.False(t, take(t, l, 7).Allowed)
+		require.Equal(t, before, l.Stats().Exchanges, "seven do not fit where six do not")
+		require.True(t, take(t, l, 5).Allowed)
+		require.False(t, take(t, l, 1).Allowed)
+	})
+}
+
+func TestBadNumbers(t *testing.T) {
+	in(t, must(policy.FixedWindow(10, time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		for range 2 {
+			for _, n := range []int64{-1, 11, math.MinInt64, math.MaxInt64} {
+				d := take(t, l, n)
+				assert.False(t, d.Allowed)
+				assert.Equal(t, policy.Never, d.RetryAfter)
+				assert.EqualValues(t, 10, d.Limit)
+			}
+			d := take(t, l, 0)
+			assert.True(t, d.Allowed)
+			assert.EqualValues(t, 10, d.Limit)
+			take(t, l, 10)
+			take(t, l, 1) // from here on the key is refused
+		}
+		assert.LessOrEqual(t, l.Stats().Exchanges, uint64(3))
+	})
+}
+
+// Many who wait for one key are one question.
+func TestManyCallersAskOnce(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		var all sync.WaitGroup
+		var passed atomic.Int64
+		for range 900 {
+			all.Go(func() {
+				d, err := l.Take("key", 1, budget, nil)
+				assert.NoError(t, err)
+				if d.Allowed {
+					passed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		assert.InDelta(t, 750, passed.Load(), 1, "one drains on the way")
+		assert.LessOrEqual(t, l.Stats().Exchanges, uint64(3))
+	})
+}
+
+// While the bank cannot be reached callers are told so, within their budget; leases that
+// are held stay good until they end; and all goes on when the bank is back.
+func TestBankFails(t *testing.T) {
+	in(t, must(policy.FixedWindow(100_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, w *wire) {
+		warm(t, l, 1000)
+		w.change(time.Millisecond, func() fault { return fault{lost: true} })
+		held := take(t, l, 1).Remaining
+		for range held {
+			d, err := l.Take("key", 1, 0, nil)
+			require.NoError(t, err)
+			require.True(t, d.Allowed, "it was paid")
+		}
+		at := time.Now()
+		_, err := l.Take("key", 1, budget, nil)
+		assert.ErrorIs(t, err, ErrLate)
+		assert.Equal(t, budget, time.Since(at))
+		_, err = l.Take("key", 1, time.Second, nil)
+		assert.ErrorIs(t, err, ErrUnavailable)
+		assert.ErrorIs(t, err, errWire)
+		assert.NoError(t, l.Health())
+
+		done := make(chan struct{})
+		close(done)
+		_, err = l.Take("key", 1, time.Hour, done)
+		assert.ErrorIs(t, err, ErrLate)
+
+		w.change(time.Millisecond, nil)
+		time.Sleep(l.timeout)
+		warm(t, l, 1000)
+	})
+}
+
+// An answer that came too late for a call is not lost: who comes next has it.
+func TestLateAnswerIsUsed(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
+		w.change(10 * time.Millisecond, nil)
+		_, err := l.Take("key", 5, budget, nil)
+		require.ErrorIs(t, err, ErrLate)
+		time.Sleep(10 * time.Millisecond)
+		assert.EqualValues(t, 5, m.payment("key"))
+		d, err := l.Take("key", 5, 0, nil)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.EqualValues(t, 5, m.payment("key"))
+	})
+}
+
+// An answer that takes longer than the lease lasts is worth nothing.
+func TestAnswerAfterTheLeaseEnded(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
+		w.change(260 * time.Millisecond, nil)
+		_, err := l.Take("key", 5, time.Second, nil)
+		assert.ErrorIs(t, err, ErrLate)
+		assert.GreaterOrEqual(t, m.payment("key"), int64(15), "it goes on trying")
+	}, func(c *Config) { c.Timeout = time.Minute })
+}
+
+// What a server holds when it closes comes back; what a dead one held has drained after
+// a term, or comes back with the next window.
+func TestLeasesComeBack(t *testing.T) {
+	for _, limit := range []policy.Policy{
+		must(policy.Funnel(10_000, 1000, time.Second)), must(policy.FixedWindow(10_000, 5*time.Second)), must(policy.SlidingWindow(10_000, 5*time.Second)),
+	} {
+		for _, dies := range []bool{false, true} {
+			t.Run(fmt.Sprint(limit, dies), func(t *testing.T) {
+				in(t, limit, func(t *testing.T, l *Leases, m *memory, _ *wire) {
+					funnel := l.plan.shape.Kind == shape.Funnel
+					warm(t, l, 2000)
+					time.Sleep(2 * time.Millisecond)
+					used, held := int64(2000), l.words.Peek("key").Remaining
+					if a := l.book.accounts["key"]; a.next.live(time.Now()) {
+						held += a.next.units
+					}
+					require.Greater(t, held, int64(20), "there is nothing to come back")
+					before := m.remaining("key")
+					if dies {
+						l.Kill()
+						assert.Equal(t, before, m.remaining("key"))
+						time.Sleep(l.plan.Term)
+						if funnel {
+							assert.GreaterOrEqual(t, m.remaining("key"), before+held)
+						}
+						time.Sleep(10 * time.Second)
+						assert.EqualValues(t, l.Limit(), m.remaining("key"))
+						return
+					}
+					require.NoError(t, l.Close(context.Background()))
+					if !funnel {
+						assert.Equal(t, l.Limit()-used, m.remaining("key"), "all that was not used came back")
+						return
+					}
+					assert.Greater(t, m.remaining("key"), before+held/2)
+				})
+			})
+		}
+	}
+}
+
+// What a key holds that is not wanted any more comes back without Close.
+func TestUnusedLeasesComeBack(t *testing.T) {
+	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		warm(t, l, 2000)
+		time.Sleep(l.plan.Term)
+		assert.EqualValues(t, 8000, m.remaining("key"))
+		assert.Zero(t, l.Stats().Keys)
+	})
+}
+
+// Neither keys that come once nor those that are refused make the book grow.
+func TestBookIsBounded(t *testing.T) {
+	in(t, must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		for i := range 1000 {
+			d, err := l.Take(fmt.Sprint(i), 1, budget, nil)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			d, err = l.Take(fmt.Sprint(i), 1, budget, nil)
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+			require.LessOrEqual(t, l.Stats().Keys, 64)
+			require.LessOrEqual(t, l.words.Len(), 64)
+		}
+		time.Sleep(2 * time.Minute)
+		assert.Zero(t, l.Stats().Keys)
+		assert.Zero(t, l.words.Len())
+		assert.Equal(t, 1000, m.keys())
+	}, func(c *Config) { c.MaxKeys = 64 })
+}
+
+// More keys than the book has room for, all at once: nobody passes unpaid, and those who
+// find no room are told so.
+func TestMoreKeysAtOnceThanTheBookHolds(t *testing.T) {
+	in(t, must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		var all sync.WaitGroup
+		var passed, busy atomic.Int64
+		for i := range 100 {
+			all.Go(func() {
+				d, err := l.Take(fmt.Sprint(i), 1, budget, nil)
+				switch {
+				case errors.Is(err, ErrBusy):
+					busy.Add(1)
+				case assert.NoError(t, err) && d.Allowed:
+					passed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, 8, passed.Load())
+		assert.EqualValues(t, 92, busy.Load())
+		assert.Equal(t, 8, m.keys())
+	}, func(c *Config) { c.MaxKeys = 8 })
+}
+
+// A goroutine that dies is restarted; who waited is told. Past what is permitted those
+// who need a lease are told at once, and Health says why.
+func TestOwnerDies(t *testing.T) {
+	for _, point := range []string{"exchange: begin", "exchange: answered"} {
+		var armed atomic.Int64
+		in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+			warm(t, l, 10)
+			armed.Store(1)
+			_, err := l.Take("other", 1, budget, nil)
+			require.ErrorIs(t, err, ErrUnavailable)
+			require.ErrorIs(t, err, errDied)
+			d, err := l.Take("other", 1, budget, nil)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			require.NoError(t, l.Health())
+
+			armed.Store(1000)
+			for range 30 {
+				_, err = l.Take("other", 1, budget, nil)
+				if err == nil {
+					_, err = l.Take(fmt.Sprint(time.Now().UnixNano()), 1, budget, nil)
+				}
+				require.ErrorIs(t, err, ErrUnavailable)
+			}
+			require.Error(t, l.Health())
+			at := time.Now()
+			_, err = l.Take("third", 1, time.Hour, nil)
+			require.ErrorIs(t, err, ErrUnavailable)
+			require.Zero(t, time.Since(at))
+		}, func(c *Config) {
+			c.fault = func(p string) {
+				if p == point && armed.Add(-1) >= 0 {
+					panic("injected")
+				}
+			}
+		})
+	}
+}
+
+// After Close everybody is told; those who wait, too; and nothing is leased.
+func TestClose(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
+		warm(t, l, 100)
+		w.change(time.Hour, nil)
+		waits := make(chan error)
+		go func() {
+			_, err := l.Take("other", 1, time.Minute, nil)
+			waits <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		require.NoError(t, l.Close(ctx))
+		require.ErrorIs(t, <-waits, ErrClosed)
+		_, err := l.Take("key", 1, budget, nil)
+		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, l.Health(), ErrClosed)
+		require.NoError(t, l.Close(context.Background()))
+	})
+}
+
+// Keys in the engine that have to make room are lost, and leased again.
+func TestWordThatWasEvicted(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		warm(t, l, 50)
+		l.words.Reset("key")
+		for range 100 {
+			require.True(t, take(t, l, 1).Allowed)
+		}
+		assert.GreaterOrEqual(t, m.payment("key"), int64(150))
+	})
+}
+
+// A bank that answers too little does no harm.
+type mumbling struct{}
+
+func (mumbling) Lease(context.Context, []Ask) []Grant { return nil }
+func (mumbling) Return(context.Context, []Back)       {}
+
+func TestBankThatAnswersNothing(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		_, err := l.Take("key", 1, budget, nil)
+		assert.ErrorIs(t, err, ErrUnavailable)
+		assert.NoError(t, l.Health())
+	}, func(c *Config) { c.Bank = mumbling{} })
+}
+
+// A call that finds a lease allocates nothing, nor does one that finds a refusal.
+func TestHeldLeaseAllocatesNothing(t *testing.T) {
+	l := rich(t)
+	defer l.Close(context.Background())
+	assert.Zero(t, testing.AllocsPerRun(10_000, func() {
+		if d, err := l.Take("key", 1, budget, nil); err != nil || !d.Allowed {
+			t.Error("there is no lease")
+		}
+	}))
+	l.words.TakeWith(refusal{until: l.instant(time.Now().Add(time.Minute))}, "refused", 1)
+	assert.Zero(t, testing.AllocsPerRun(10_000, func() {
+		if d, err := l.Take("refused", 1, budget, nil); err != nil || d.Allowed {
+			t.Error("it is not refused")
+		}
+	}))
+}
+
+// rich returns leases of which "key" has the largest there is, for a minute.
+func rich(t testing.TB) *Leases {
+	plan, err := NewPlan(must(policy.FixedWindow(1_000_000, time.Hour)), time.Minute)
+	require.NoError(t, err)
+	l, err := New(Config{Plan: plan, Bank: mumbling{}})
+	require.NoError(t, err)
+	refill(l)
+	return l
+}
+
+func refill(l *Leases) {
+	l.words.TakeWith(grant{until: l.instant(time.Now().Add(time.Minute)), units: maxUnits, mark: 1}, "key", 1)
+}

@@ -1,0 +1,204 @@
+package lease
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func must(p policy.Policy, err error) policy.Policy { return policy.Must(p, err) }
+
+func TestPlan(t *testing.T) {
+	for _, c := range []struct {
+		limit policy.Policy
+		term  time.Duration
+		kept  string
+		lasts time.Duration
+		most  int64
+	}{
+		{must(policy.Funnel(1000, 1000, time.Second)), 0, "funnel of 750, draining 1000 per 1s", 250 * time.Millisecond, 250},
+		{must(policy.Funnel(1000, 1000, time.Second)), 10 * time.Millisecond, "funnel of 990, draining 1000 per 1s", 10 * time.Millisecond, 10},
+		{must(policy.Funnel(100, 1000, time.Second)), 0, "funnel of 50, draining 1000 per 1s", 50 * time.Millisecond, 50},
+		{must(policy.Funnel(10, 10, time.Second)), 0, "funnel of 7, draining 10 per 1s", 250 * time.Millisecond, 2},
+		{must(policy.Funnel(2, 1, time.Hour)), 0, "funnel of 1, draining 1 per 1h0m0s", 250 * time.Millisecond, 1},
+		{must(policy.FixedWindow(10, time.Hour)), 0, "fixed window of 10 per 1h0m0s", 250 * time.Millisecond, 10},
+		{must(policy.FixedWindow(10, 100*time.Millisecond)), 0, "fixed window of 10 per 100ms", 100 * time.Millisecond, 10},
+		{must(policy.FixedWindow(1_000_000, time.Hour)), 0, "fixed window of 1000000 per 1h0m0s", 250 * time.Millisecond, maxUnits},
+		{must(policy.SlidingWindow(10, time.Second)), time.Minute, "sliding window of 10 per 1s", time.Second, 10},
+	} {
+		plan, err := NewPlan(c.limit, c.term)
+		require.NoError(t, err, c.limit)
+		assert.Equal(t, c.kept, plan.Policy.String())
+		assert.Equal(t, c.lasts, plan.Term, c.limit)
+		assert.Equal(t, c.most, plan.Most, c.limit)
+		_, d := plan.Policy.Take(0, 1, 0, 0)
+		assert.Equal(t, d.Limit, plan.Limit())
+	}
+	for _, c := range []struct {
+		limit policy.Policy
+		term  time.Duration
+		err   string
+	}{
+		{nil, 0, "ral: fleet.Config: Policy is nil, want a policy, such as policy.Funnel returns"},
+		{must(policy.Funnel(10, 10, time.Second)), -1, "ral: fleet.Config: Term is -1ns, want between 10ms and 1m, or 0 for 250ms"},
+		{must(policy.Funnel(10, 10, time.Second)), time.Hour, "ral: fleet.Config: Term is 1h0m0s, want between 10ms and 1m, or 0 for 250ms"},
+		{must(policy.Funnel(10, 1000, time.Second)), 0, "ral: fleet.Config: Policy is funnel of 10, draining 1000 per 1s, want a Funnel that drains in 20ms or more (this one does in 10ms), or Mode Exact"},
+		{must(policy.Funnel(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is funnel of 1, draining 1 per 1s, want a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead"},
+		{must(policy.FixedWindow(1, time.Millisecond)), 0, "ral: fleet.Config: Policy is fixed window of 1 per 1ms, want a window of 10ms or more, or Mode Exact"},
+		{must(policy.Queue(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is queue of 1, leaving 1 per 1s, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
+		{must(policy.AtMost(1, time.Second)), 0, "ral: fleet.Config: Policy is at most 1 in any 1s, counted in 8 parts, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
+	} {
+		_, err := NewPlan(c.limit, c.term)
+		if assert.Error(t, err) {
+			var field *policy.FieldError
+			assert.ErrorAs(t, err, &field)
+			assert.Equal(t, c.err, err.Error())
+		}
+	}
+}
+
+// What a term drains is kept back, however the figures fall.
+func TestCapacityKeptBackCoversTheTerm(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	made := 0
+	for range 20_000 {
+		capacity, count, per := 1+rng.Int64N(1<<rng.IntN(30)), 1+rng.Int64N(1<<rng.IntN(20)), time.Duration(1+rng.Int64N(1<<rng.IntN(42)))
+		limit, err := policy.Funnel(capacity, count, per)
+		if err != nil {
+			continue
+		}
+		plan, err := NewPlan(limit, ShortestTerm+time.Duration(rng.Int64N(int64(time.Second))))
+		if err != nil {
+			continue
+		}
+		made++
+		back := capacity - plan.Limit()
+		interval := limit.(shape.Shaped).Shape().Interval
+		require.GreaterOrEqual(t, uint64(back)*interval, uint64(plan.Term)*tick, "%v in terms of %v", limit, plan.Term)
+		require.Less(t, uint64(back-1)*interval, uint64(plan.Term)*tick, "%v in terms of %v", limit, plan.Term)
+		require.True(t, plan.Most == 1 || uint64(plan.Most)*interval <= uint64(plan.Term)*tick)
+	}
+	require.Greater(t, made, 2000)
+}
+
+// A lease ends with its window, by which the bank's clock may be told to run a
+// thousandth faster.
+func TestLeaseEndsWithItsWindow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, limit := range []policy.Policy{
+		must(policy.FixedWindow(1000, 100*time.Millisecond)), must(policy.FixedWindow(1000, 7*time.Second)),
+		must(policy.SlidingWindow(500, 100*time.Millisecond)), must(policy.SlidingWindow(1000, 7*time.Second)),
+	} {
+		plan, err := NewPlan(limit, 0)
+		require.NoError(t, err)
+		word, now := uint64(0), policy.Instant(1)
+		for range 2000 {
+			now += policy.Instant(rng.Int64N(int64(20 * time.Millisecond)))
+			next, d := limit.Take(word, now, 1, 0)
+			if word = next; !d.Allowed {
+				continue
+			}
+			g := Grant{Units: 1, Decision: d, Word: word, At: now}
+			end := now + policy.Instant(plan.lasts(g))*1001/1000
+			require.LessOrEqual(t, end, plan.window(g))
+			// A unit that is taken at the end is taken in the same window: it leaves the
+			// same word, but for the count.
+			later, d := limit.Take(word, max(end-1, now), 1, 0)
+			if d.Allowed {
+				require.Equal(t, word+1, later, "%v", limit)
+			}
+		}
+	}
+}
+
+// Giving back never gives more than if the units had not been taken at all: whatever
+// others take and give back meanwhile, the word stays at or above the one of that story.
+func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
+	type lease struct {
+		units int64
+		grant Grant
+		given bool
+		event int
+	}
+	type event struct {
+		at    policy.Instant
+		units int64
+	}
+	backs := 0
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		capacity := 4 + rng.Int64N(60)
+		plan, err := NewPlan(must(policy.Funnel(capacity, 1+rng.Int64N(capacity), time.Second)), 0)
+		require.NoError(t, err)
+		var leases []*lease
+		var story []event // what was taken, less what was given back
+		word, now := uint64(0), policy.Instant(time.Hour)
+		for range 60 {
+			if rng.IntN(3) > 0 {
+				now += policy.Instant(rng.Int64N(int64(300 * time.Millisecond)))
+			}
+			if rng.IntN(2) == 0 {
+				n := 1 + rng.Int64N(6)
+				next, d := plan.Policy.Take(word, now, n, 0)
+				if d.Allowed {
+					word = next
+					leases = append(leases, &lease{units: n, grant: Grant{At: now, Word: word}, event: len(story)})
+					story = append(story, event{now, n})
+				}
+				continue
+			}
+			if len(leases) == 0 {
+				continue
+			}
+			l := leases[rng.IntN(len(leases))]
+			if l.given {
+				continue
+			}
+			l.given = true
+			n := 1 + rng.Int64N(l.units)
+			next := plan.GiveBack(word, now, Back{Units: n, Word: l.grant.Word, At: l.grant.At, Age: time.Duration(now - l.grant.At)})
+			story[l.event].units -= n
+			if next != word {
+				backs++
+			}
+			word = next
+			// The story in which they were never taken.
+			told := uint64(0)
+			for _, e := range story {
+				next, d := plan.Policy.Take(told, e.at, e.units, 0)
+				require.True(t, d.Allowed, "seed %d", seed)
+				told = next
+			}
+			require.GreaterOrEqual(t, max(word, uint64(now)*tick), told, "seed %d at %v: more was given back than was taken", seed, now)
+		}
+	}
+	require.Greater(t, backs, 2000, "hardly anything was given back")
+}
+
+// The units of a window come back to it, and to no other.
+func TestGiveBackOfWindows(t *testing.T) {
+	for _, limit := range []policy.Policy{must(policy.FixedWindow(10, time.Second)), must(policy.SlidingWindow(10, time.Second))} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			plan, err := NewPlan(limit, 0)
+			require.NoError(t, err)
+			at := policy.Instant(time.Hour) + policy.Instant(100*time.Millisecond)
+			word, d := limit.Take(0, at, 8, 0)
+			b := Back{Units: 5, Word: word, At: at}
+			require.True(t, d.Allowed)
+			now := at + policy.Instant(500*time.Millisecond)
+			_, d = limit.Take(plan.GiveBack(word, now, b), now, 0, 0)
+			assert.EqualValues(t, 7, d.Remaining)
+
+			now = at + policy.Instant(3*time.Second)
+			word, _ = limit.Take(word, now, 8, 0)
+			assert.Equal(t, word, plan.GiveBack(word, now, b), "another window")
+		})
+	}
+}

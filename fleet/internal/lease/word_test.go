@@ -1,0 +1,221 @@
+package lease
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+const aStep = policy.Instant(1) << stepBits
+
+// model is a word as it would be explained at a whiteboard.
+type model struct {
+	until   policy.Instant
+	units   int64
+	low     int64 // -1: never
+	refused bool
+}
+
+func (m *model) live(now policy.Instant) bool { return now < m.until }
+
+// rounded is an instant as a word has it.
+func rounded(t policy.Instant) policy.Instant {
+	return min(max(t, 0)/aStep, lastStep) * aStep
+}
+
+func (m *model) take(now policy.Instant, n int64) (allowed, low bool, retry time.Duration) {
+	switch {
+	case n == 0:
+		return true, false, 0
+	case !m.live(now):
+		return false, false, 0
+	case m.refused:
+		return false, false, time.Duration(m.until - now)
+	case n < 0 || n > m.units:
+		return false, false, 0
+	}
+	before := m.units
+	m.units -= n
+	return true, before > m.low && m.units <= m.low && m.low >= 0, 0
+}
+
+func (m *model) grant(now policy.Instant, g grant) (lost int64) {
+	old := m.units
+	if !g.add || !m.live(now) {
+		m.units, lost = 0, old
+	}
+	m.units += g.units
+	if m.units > maxUnits {
+		lost += m.units - maxUnits
+		m.units = maxUnits
+	}
+	m.until, m.refused = rounded(g.until), false
+	m.low = [...]int64{-1, 0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 2047, 4095, 8191}[g.mark]
+	return lost
+}
+
+// steps puts one word through a row of actions that are read from numbers, beside its
+// model.
+func steps(t *testing.T, next func() (uint64, bool)) {
+	var m model
+	state, now := uint64(0), policy.Instant(1)
+	for {
+		what, ok := next()
+		if !ok {
+			return
+		}
+		x, _ := next()
+		switch what % 8 {
+		case 0:
+			now += policy.Instant(x % uint64(4*aStep))
+		case 1:
+			now = max(m.until+policy.Instant(x%3)-1, 0)
+		case 2:
+			g := grant{until: now + policy.Instant(x%uint64(40*aStep)), units: int64(x>>32) % (maxUnits + 2), mark: x >> 20 % refusing, add: x>>19&1 == 0}
+			if x>>18&1 == 0 {
+				g.units %= 9
+			}
+			after, d := g.Take(state, now, 1, 0)
+			require.True(t, d.Allowed)
+			require.Equal(t, m.grant(now, g), d.Remaining, "%+v of %v at %v", g, split(state), now)
+			state = after
+		case 3:
+			r := refusal{until: now + policy.Instant(x%uint64(40*aStep))}
+			if state, _ = r.Take(state, now, 1, 0); m.units == 0 || !m.live(now) {
+				m = model{until: rounded(r.until), refused: true, low: -1}
+			}
+		case 4:
+			after, d := seizure{}.Take(state, now, 1, 0)
+			if !m.live(now) {
+				require.Zero(t, d.Remaining)
+			} else {
+				require.Equal(t, m.units, d.Remaining)
+				m.units = 0
+			}
+			state = after
+		default:
+			n := int64(x % 12)
+			if what%8 == 7 {
+				n = int64(x)
+			}
+			before := m
+			allowed, low, retry := m.take(now, n)
+			after, d := local{}.Take(state, now, n, 0)
+			require.Equal(t, allowed, d.Allowed, "Take(%d) of %v at %v", n, split(state), now)
+			require.Equal(t, low, d.Wait > 0, "Take(%d) of %v at %v", n, split(state), now)
+			require.Equal(t, retry, d.RetryAfter)
+			require.EqualValues(t, ours, d.Limit)
+			if m.live(now) {
+				require.Equal(t, m.units, d.Remaining)
+				require.Equal(t, time.Duration(m.until-now), d.ResetAfter)
+			} else {
+				require.Zero(t, d.Remaining)
+			}
+			if m == before {
+				require.Equal(t, state, after, "nothing was taken, but the word changed")
+			}
+			state = after
+		}
+		require.LessOrEqual(t, state, uint64(policy.MaxWord))
+		require.Equal(t, m.until, local{}.FreshAt(state))
+	}
+}
+
+// A word says what was done to it.
+func TestWordIsItsModel(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		left := 400
+		steps(t, func() (uint64, bool) {
+			left--
+			return rng.Uint64(), left > 0
+		})
+	}
+}
+
+func FuzzWord(f *testing.F) {
+	for seed := range uint64(8) {
+		rng, data := rand.New(rand.NewPCG(seed, 1)), []byte(nil)
+		for range 32 {
+			data = binary.BigEndian.AppendUint64(data, rng.Uint64())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		steps(t, func() (uint64, bool) {
+			if len(data) < 8 {
+				return 0, false
+			}
+			x := binary.BigEndian.Uint64(data)
+			data = data[8:]
+			return x, true
+		})
+	})
+}
+
+// Whatever a word is and the clock says, nothing is minted, and nothing breaks.
+func FuzzAnyWord(f *testing.F) {
+	f.Add(uint64(0), int64(0), int64(1), int64(1))
+	f.Add(uint64(policy.MaxWord), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MinInt64))
+	f.Add(uint64(1)<<40|17<<markBits|3, int64(5), int64(3), int64(-1))
+	f.Fuzz(func(t *testing.T, state uint64, at, n, other int64) {
+		state = min(state, policy.MaxWord)
+		now := policy.Instant(at)
+		have := int64(0)
+		if w := split(state); w.holds(now) && w.mark != refusing {
+			have = int64(w.units)
+		}
+		after, d := local{}.Take(state, now, n, 0)
+		left := int64(0)
+		if w := split(after); w.holds(now) && w.mark != refusing {
+			left = int64(w.units)
+		}
+		switch {
+		case n == 0 || !d.Allowed:
+			require.Equal(t, state, after)
+		default:
+			require.Positive(t, n)
+			require.Equal(t, have-n, left)
+		}
+		require.GreaterOrEqual(t, d.Remaining, int64(0))
+		require.GreaterOrEqual(t, d.RetryAfter, time.Duration(0))
+		require.GreaterOrEqual(t, d.ResetAfter, time.Duration(0))
+		for _, p := range []policy.Policy{
+			grant{until: policy.Instant(other), units: max(n, 0), mark: uint64(other) % refusing, add: n&1 == 0},
+			refusal{until: policy.Instant(other)}, seizure{},
+		} {
+			next, d := p.Take(state, now, 1, 0)
+			require.LessOrEqual(t, next, uint64(policy.MaxWord))
+			require.True(t, d.Allowed)
+			require.True(t, local{}.Reads(p))
+			require.LessOrEqual(t, local{}.FreshAt(next), max(policy.Instant(other), local{}.FreshAt(state), 0), "it ends later than it was told to")
+		}
+	})
+}
+
+// The mark is the highest that does not exceed what was asked for.
+func TestMark(t *testing.T) {
+	for units := range int64(20_000) {
+		low := word{mark: markFor(units)}.low()
+		require.LessOrEqual(t, low, units)
+		require.True(t, low >= units/2-1 || low == 8191, "%d is marked at %d", units, low)
+	}
+	require.EqualValues(t, 8191, word{mark: markFor(math.MaxInt64 - 1)}.low())
+}
+
+// Words of others are not ours.
+func TestFamily(t *testing.T) {
+	other := policy.Must(policy.Funnel(1, 1, time.Second))
+	require.False(t, local{}.Reads(other))
+	_, ok := local{}.Carry(other, 1, 1)
+	require.False(t, ok)
+	state, ok := local{}.Carry(local{}, 77, 1)
+	require.True(t, ok)
+	require.EqualValues(t, 77, state)
+}
