@@ -9,6 +9,10 @@ require (
 	github.com/redis/rueidis v1.0.79
 	github.com/rs/zerolog v1.33.0
 	github.com/stretchr/testify v1.12.1
+)
+
+require (
+	github.com/google/btree v1.1.3 // indirect
 	go.uber.org/goleak v1.3.0
 )
 

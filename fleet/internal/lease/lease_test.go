@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +20,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(serverArgs) != "" {
+		serve()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const budget = 5 * time.Millisecond
 
@@ -223,7 +230,7 @@ func TestBankFails(t *testing.T) {
 // An answer that came too late for a call is not lost: who comes next has it.
 func TestLateAnswerIsUsed(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
-		w.change(10 * time.Millisecond, nil)
+		w.change(10*time.Millisecond, nil)
 		_, err := l.Take("key", 5, budget, nil)
 		require.ErrorIs(t, err, ErrLate)
 		time.Sleep(10 * time.Millisecond)
@@ -238,7 +245,7 @@ func TestLateAnswerIsUsed(t *testing.T) {
 // An answer that takes longer than the lease lasts is worth nothing.
 func TestAnswerAfterTheLeaseEnded(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
-		w.change(260 * time.Millisecond, nil)
+		w.change(260*time.Millisecond, nil)
 		_, err := l.Take("key", 5, time.Second, nil)
 		assert.ErrorIs(t, err, ErrLate)
 		assert.GreaterOrEqual(t, m.payment("key"), int64(15), "it goes on trying")

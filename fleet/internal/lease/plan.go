@@ -117,7 +117,8 @@ func (p *Plan) lasts(g Grant) time.Duration {
 	if end := p.window(g); end != 0 {
 		rest = min(rest, time.Duration(end-g.At))
 	}
-	return rest - (rest+drift-1)/drift
+	// The bank's clock may count microseconds, of which the present one has begun.
+	return max(rest-(rest+drift-1)/drift-time.Microsecond, 0)
 }
 
 // GiveBack returns the bank's word after units were given back at now.

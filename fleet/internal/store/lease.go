@@ -91,7 +91,7 @@ func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 			continue
 		}
 		if names[i], replies[i].Err = s.name(a.Limit.prefix, a.Key); replies[i].Err == nil {
-			calls = append(calls, call{index: i, script: a.Limit.lease, key: names[i], arg: packed(a.Limit.leaseFigures(a.Need, a.Most))})
+			calls = append(calls, call{i, a.Limit.lease, names[i], []string{packed(a.Limit.leaseFigures(a.Need, a.Most))}})
 		}
 	}
 	for i, res := range s.runAll(ctx, calls) {
@@ -125,9 +125,10 @@ func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
 
 // call is a script to run for one key.
 type call struct {
-	index    int
-	script   *script
-	key, arg string
+	index  int
+	script *script
+	key    string
+	args   []string
 }
 
 // runAll runs scripts in one round trip, and those that Redis does not know in another.
@@ -137,9 +138,9 @@ func (s *Store) runAll(ctx context.Context, calls []call) []rueidis.RedisResult 
 	}
 	args := func(c call) []string {
 		if s.options.Clock != nil {
-			return []string{c.arg, s.clock()}
+			return append(c.args[:len(c.args):len(c.args)], s.clock())
 		}
-		return []string{c.arg}
+		return c.args
 	}
 	commands := make(rueidis.Commands, len(calls))
 	for i, c := range calls {

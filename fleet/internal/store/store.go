@@ -34,7 +34,7 @@ type Store struct {
 	options Options
 	clocked *strings.Replacer // what scripts say of the epoch and the clock
 	scripts struct {
-		read, swap, all, relog, heartbeat *script
+		read, swap, soon, all, relog, heartbeat *script
 	}
 }
 
@@ -61,6 +61,8 @@ func New(client rueidis.Client, o Options) *Store {
 	s.scripts.read = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0}\n")
 	s.scripts.swap = s.newScript("local key = KEYS[1]\n", timeLua, swapLua)
+	s.scripts.soon = s.newScript("local key = KEYS[1]\n", timeLua,
+		"if us > ARGV[4] + 0 then return -1 end\n", swapLua)
 	s.scripts.all = s.allScript()
 	s.scripts.relog = s.relogScript()
 	s.scripts.heartbeat = s.newScript("local key = KEYS[1]\n", timeLua, heartbeatLua)

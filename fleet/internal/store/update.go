@@ -54,6 +54,15 @@ func (s *Store) Update(ctx context.Context, l *Limit, key string, change func(wo
 // swap puts the word next in place of word if that is still there, and tells whether.
 // One that means nothing any more is not kept.
 func (s *Store) swap(ctx context.Context, l *Limit, name string, word, next uint64, now policy.Instant) (bool, error) {
+	swapped, err := s.run(ctx, s.scripts.swap, []string{name}, l.swapArgs(word, next, now)).AsInt64()
+	if err != nil {
+		return false, explain(err, name)
+	}
+	return swapped == 1, nil
+}
+
+// swapArgs are what the script is told.
+func (l *Limit) swapArgs(word, next uint64, now policy.Instant) []string {
 	text := func(word uint64) string {
 		if word == 0 {
 			return ""
@@ -69,11 +78,7 @@ func (s *Store) swap(ctx context.Context, l *Limit, name string, word, next uint
 	if fresh%ms > 0 {
 		expiry++
 	}
-	swapped, err := s.run(ctx, s.scripts.swap, []string{name}, []string{text(word), text(next), strconv.FormatInt(int64(expiry), 10)}).AsInt64()
-	if err != nil {
-		return false, explain(err, name)
-	}
-	return swapped == 1, nil
+	return []string{text(word), text(next), strconv.FormatInt(int64(expiry), 10)}
 }
 
 // Refund gives n units back, or for n < 0 charges -n, as policy.Refunder has it. Of a

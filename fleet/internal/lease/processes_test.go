@@ -1,0 +1,249 @@
+package lease
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// serverArgs names the variable that makes the test's program a server.
+const serverArgs = "RAL_LEASE_TEST_SERVER"
+
+// limits are those that servers can be told to keep.
+var limits = map[string]policy.Policy{
+	"funnel":  must(policy.Funnel(400, 2000, time.Second)),
+	"fixed":   must(policy.FixedWindow(500, 250*time.Millisecond)),
+	"sliding": must(policy.SlidingWindow(500, 250*time.Millisecond)),
+}
+
+const callers = 8
+
+// connect returns leases on a Redis.
+func connect(addr, limit string) (*Leases, *OnStore, rueidis.Client, error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	plan, err := NewPlan(limits[limit], 0)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	bank, err := NewOnStore(store.New(client, store.Options{Name: "processes"}), plan)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	l, err := New(Config{Plan: plan, Bank: bank, Servers: func() int { return servers }, Timeout: 100 * time.Millisecond})
+	return l, bank, client, err
+}
+
+// serve is a server's life: it takes as much as it can, and tells of each unit when it
+// asked and when it was let pass, until its input ends or it is killed.
+func serve() {
+	addr, limit, _ := strings.Cut(os.Getenv(serverArgs), " ")
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0) // whoever started it is gone
+	}()
+	l, _, _, err := connect(addr, limit)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for range callers {
+		go func() {
+			for {
+				asked := time.Now()
+				d, err := l.Take("key", 1, 20*time.Millisecond, nil)
+				if err == nil && d.Allowed {
+					// One write: it is whole or not there if this dies.
+					fmt.Printf("%d %d\n", asked.UnixNano(), time.Now().UnixNano())
+				}
+				time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Millisecond))))
+			}
+		}()
+	}
+	select {}
+}
+
+// span is a unit that was let pass between two instants.
+type span struct{ asked, passed int64 }
+
+// process is a server that runs.
+type process struct {
+	cmd  *exec.Cmd
+	in   io.Closer
+	done chan struct{}
+}
+
+// spans collects what servers tell.
+type spans struct {
+	mu  sync.Mutex
+	all []span
+}
+
+func (s *spans) start(t *testing.T, addr, limit string) *process {
+	p := &process{cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), serverArgs+"="+addr+" "+limit)
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	p.in, err = p.cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		defer close(p.done)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var x span
+			if _, err := fmt.Sscan(lines.Text(), &x.asked, &x.passed); err != nil {
+				continue // it died while it wrote
+			}
+			s.mu.Lock()
+			s.all = append(s.all, x)
+			s.mu.Unlock()
+		}
+	}()
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	_ = p.cmd.Wait()
+	_ = p.in.Close()
+}
+
+// fault returns which window saw more than the limit, counting those units only that
+// were asked for and let pass within it.
+func (s *spans) fault(limit shape.Shape) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.SortFunc(s.all, func(x, y span) int { return int(x.passed - y.passed) })
+	for _, first := range s.all {
+		sum := int64(0)
+		for _, x := range s.all {
+			if x.asked < first.asked {
+				continue
+			}
+			sum++
+			length := x.passed - first.asked
+			var most int64
+			switch limit.Kind {
+			case shape.Funnel:
+				most = limit.Capacity + length*limit.Count/int64(limit.Per)
+			case shape.SlidingWindow:
+				most = limit.Limit + length*limit.Limit/int64(limit.Per)
+			default:
+				most = limit.Limit * (1 + max((length+int64(limit.Per)-1)/int64(limit.Per), 1))
+			}
+			if sum > most {
+				return fmt.Errorf("%d units in %v, where %d are allowed", sum, time.Duration(length), most)
+			}
+		}
+	}
+	return nil
+}
+
+// Processes that die at any moment, on a Redis that does, keep the limit together, and
+// what the dead held comes back.
+func TestBoundAcrossProcesses(t *testing.T) {
+	const length = 2500 * time.Millisecond
+	for name, limit := range limits {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{AOF: true})
+			var s spans
+			var all [servers]*process
+			for i := range all {
+				all[i] = s.start(t, redis.Addr(), name)
+			}
+			rng := rand.New(rand.NewPCG(1, 2))
+			start, kills := time.Now(), 0
+			for time.Since(start) < length {
+				time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
+				if rng.IntN(6) == 0 {
+					redis.Kill()
+					time.Sleep(time.Duration(rng.Int64N(int64(50 * time.Millisecond))))
+					require.NoError(t, redis.Restart())
+					continue
+				}
+				i := rng.IntN(servers)
+				all[i].kill()
+				all[i] = s.start(t, redis.Addr(), name)
+				kills++
+			}
+			for _, p := range all {
+				p.kill()
+			}
+			took := time.Since(start)
+			s1 := limit.(shape.Shaped).Shape()
+			require.NoError(t, s.fault(s1))
+			assert.Greater(t, kills, 5)
+			assert.Greater(t, len(s.all), int(s1.Limit), "this tries nothing")
+			t.Logf("%d units in %v of %d servers killed", len(s.all), took, kills)
+
+			// All are dead. What they held is there again for who comes now.
+			l, bank, client, err := connect(redis.Addr(), name)
+			require.NoError(t, err)
+			defer client.Close()
+			defer func() { assert.NoError(t, l.Close(context.Background())) }()
+			left := func() int64 {
+				taken, err := bank.store.Peek(context.Background(), bank.Limit(), "key")
+				require.NoError(t, err)
+				return taken.Remaining
+			}
+			before := left()
+			time.Sleep(l.plan.Term)
+			if s1.Kind == shape.Funnel {
+				assert.GreaterOrEqual(t, left(), min(before+l.plan.Most, l.Limit()))
+			}
+			assert.Eventually(t, func() bool { return left() == l.Limit() }, 5*time.Second, 20*time.Millisecond)
+			d, err := l.Take("key", l.Limit(), time.Second, nil)
+			assert.NoError(t, err)
+			assert.True(t, d.Allowed)
+		})
+	}
+}
+
+// What a server that closes holds comes back to Redis at once.
+func TestCloseGivesBackToRedis(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	for name := range limits {
+		t.Run(name, func(t *testing.T) {
+			l, bank, client, err := connect(redis.Addr(), name)
+			require.NoError(t, err)
+			defer client.Close()
+			for range 40 {
+				_, err := l.Take("key", 1, time.Second, nil)
+				require.NoError(t, err)
+				time.Sleep(100 * time.Microsecond)
+			}
+			paid := int64(l.Stats().Leased)
+			require.Greater(t, paid, int64(40))
+			require.NoError(t, l.Close(context.Background()))
+			taken, err := bank.store.Peek(context.Background(), bank.Limit(), "key")
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, taken.Remaining, l.Limit()-40)
+			if name != "funnel" { // of which less may come back than drains meanwhile
+				assert.Positive(t, l.Stats().Returned)
+			}
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// OnStore is the bank that Redis is.
+type OnStore struct {
+	plan  *Plan
+	store *store.Store
+	limit *store.Limit
+}
+
+// NewOnStore returns the bank of a plan. The error, if any, is a *policy.FieldError: what
+// can be leased Redis may still not be able to decide on.
+func NewOnStore(s *store.Store, plan *Plan) (*OnStore, error) {
+	limit, err := s.Limit(plan.Policy)
+	if err != nil {
+		return nil, err
+	}
+	return &OnStore{plan, s, limit}, nil
+}
+
+// Limit is what the store was told of the plan's policy.
+func (b *OnStore) Limit() *store.Limit { return b.limit }
+
+// Lease implements [Bank].
+func (b *OnStore) Lease(ctx context.Context, asks []Ask) []Grant {
+	of := make([]store.LeaseAsk, len(asks))
+	for i, a := range asks {
+		of[i] = store.LeaseAsk{Limit: b.limit, Key: a.Key, Need: a.Need, Most: a.Most}
+	}
+	grants := make([]Grant, len(asks))
+	for i, r := range b.store.Lease(ctx, of) {
+		if r.Err != nil {
+			grants[i].Err = r.Err
+			continue
+		}
+		grants[i] = Grant{Units: r.Granted, Decision: r.Decision, Word: r.After, At: r.At}
+	}
+	return grants
+}
+
+// inTime is how long after it was worked out what comes back Redis may do it: units of a
+// funnel drain meanwhile, so that they count as so much older.
+const inTime = 10 * time.Millisecond
+
+// Return implements [Bank].
+func (b *OnStore) Return(ctx context.Context, backs []Back) {
+	all := make([]store.Rewrite, len(backs))
+	for i, back := range backs {
+		all[i] = store.Rewrite{Key: back.Key, Next: func(word uint64, now policy.Instant) uint64 {
+			back := back
+			back.Age = max(back.Age, time.Duration(now-back.At)) + inTime
+			return b.plan.GiveBack(word, now, back)
+		}}
+	}
+	// What does not come back is lost, and was paid.
+	_ = b.store.RewriteAll(ctx, b.limit, all, inTime)
+}

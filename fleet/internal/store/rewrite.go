@@ -1,0 +1,79 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Rewrite puts Next(word, now) in place of a key's word.
+type Rewrite struct {
+	Key  string
+	Next func(word uint64, now policy.Instant) uint64
+}
+
+// mostRewrites is how often the words are read that others wrote meanwhile. In a round
+// trip few do.
+const mostRewrites = 4
+
+// RewriteAll is Update for many keys, two round trips for all. Each is rewritten once or
+// not at all: if others write it again and again, or no answer comes, it stays as it is,
+// or is rewritten and nobody is told. Redis does it no later than within after the now
+// that Next was told, which a request that was held up on its way may be. The first
+// error is returned.
+func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within time.Duration) (first error) {
+	failed := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	names := make([]string, len(all))
+	left := make([]int, 0, len(all))
+	for i, r := range all {
+		var err error
+		if names[i], err = s.name(l.prefix, r.Key); err != nil {
+			failed(err)
+			continue
+		}
+		left = append(left, i)
+	}
+	if l.log != nil {
+		return &policy.FieldError{Of: "store.RewriteAll", Field: "Limit", Value: l.policy, Want: "a limit that has words"}
+	}
+	for range mostRewrites {
+		reads := make([]call, len(left))
+		for i, at := range left {
+			reads[i] = call{at, s.scripts.read, names[at], nil}
+		}
+		var swaps []call
+		for i, res := range s.runAll(ctx, reads) {
+			at := reads[i].index
+			f, err := parse(res, names[at])
+			if err != nil {
+				failed(err)
+				continue
+			}
+			if next := all[at].Next(f.word, f.at); next != f.word {
+				latest := strconv.FormatInt((int64(f.at)+int64(within))/1000, 10)
+				swaps = append(swaps, call{at, s.scripts.soon, names[at], append(l.swapArgs(f.word, next, f.at), latest)})
+			}
+		}
+		left = left[:0]
+		for i, res := range s.runAll(ctx, swaps) {
+			switch did, err := res.AsInt64(); {
+			case err != nil:
+				failed(explain(err, swaps[i].key))
+			case did != 1:
+				left = append(left, swaps[i].index)
+			}
+		}
+		if len(left) == 0 {
+			return first
+		}
+	}
+	failed(fmt.Errorf("%w (%s and %d others)", ErrContended, shown(names[left[0]]), len(left)-1))
+	return first
+}

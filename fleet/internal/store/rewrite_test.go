@@ -1,0 +1,103 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Many words are rewritten at once; what cannot be is left, and told.
+func TestRewriteAll(t *testing.T) {
+	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
+	s := clocked(t, client, &clock)
+	l := limit(t, s, policy.Must(policy.FixedWindow(10, time.Second)))
+	refund := func(word uint64, now policy.Instant) uint64 {
+		return l.Policy().(policy.Refunder).Refund(word, now, 2)
+	}
+	var all []store.Rewrite
+	for i := range 50 {
+		key := fmt.Sprint(i)
+		_, err := s.Take(ctx, l, key, int64(1+i%10), 0)
+		require.NoError(t, err)
+		all = append(all, store.Rewrite{Key: key, Next: refund})
+	}
+	require.NoError(t, s.RewriteAll(ctx, l, all, 0))
+	for i := range 50 {
+		d, err := s.Peek(ctx, l, fmt.Sprint(i))
+		require.NoError(t, err)
+		assert.EqualValues(t, min(10-int64(1+i%10)+2, 10), d.Remaining, i)
+	}
+
+	put(t, client, name(t, s, l, "bad"), "nonsense")
+	err := s.RewriteAll(ctx, l, append([]store.Rewrite{{Key: "bad", Next: refund}, {Key: strings.Repeat("x", 1<<17), Next: refund}}, all[9]), 0)
+	assert.ErrorIs(t, err, store.ErrKeyTooLong)
+	assert.Equal(t, "nonsense", get(t, client, name(t, s, l, "bad")))
+	d, err := s.Peek(ctx, l, "9")
+	require.NoError(t, err)
+	assert.EqualValues(t, 4, d.Remaining, "the others are rewritten all the same")
+	assert.ErrorIs(t, s.RewriteAll(ctx, l, []store.Rewrite{{Key: "bad", Next: refund}}, 0), store.ErrNotAWord)
+
+	log, err := slidinglog.New(5, time.Second)
+	require.NoError(t, err)
+	var field *policy.FieldError
+	assert.ErrorAs(t, s.RewriteAll(ctx, limit(t, s, log), all, 0), &field)
+}
+
+// A word that was worked out too long ago is not written: what it was worked out from
+// may have been there again.
+func TestRewriteAllComesInTimeOrNotAtAll(t *testing.T) {
+	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
+	s := clocked(t, client, &clock)
+	l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Second)))
+	for _, late := range []int64{10_000, 10_001} {
+		_, err := s.Take(ctx, l, "key", 5, 0)
+		require.NoError(t, err)
+		called := 0
+		err = s.RewriteAll(ctx, l, []store.Rewrite{{Key: "key", Next: func(word uint64, now policy.Instant) uint64 {
+			called++
+			clock += late
+			return l.Policy().(policy.Refunder).Refund(word, now, 5)
+		}}}, 10*time.Millisecond)
+		d, peeked := s.Peek(ctx, l, "key")
+		require.NoError(t, peeked)
+		if late == 10_000 {
+			assert.NoError(t, err)
+			assert.Equal(t, 1, called)
+			assert.EqualValues(t, 10, d.Remaining)
+		} else {
+			assert.ErrorIs(t, err, store.ErrContended)
+			assert.Greater(t, called, 1)
+			assert.EqualValues(t, 5, d.Remaining)
+		}
+	}
+}
+
+// Who writes in between is not overwritten.
+func TestRewriteAllAmongOthers(t *testing.T) {
+	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
+	s := clocked(t, client, &clock)
+	l := limit(t, s, policy.Must(policy.FixedWindow(10, time.Second)))
+	_, err := s.Take(ctx, l, "key", 5, 0)
+	require.NoError(t, err)
+	called := 0
+	require.NoError(t, s.RewriteAll(ctx, l, []store.Rewrite{{Key: "key", Next: func(word uint64, now policy.Instant) uint64 {
+		if called++; called < 3 {
+			_, err := s.Take(ctx, l, "key", 2, 0)
+			assert.NoError(t, err)
+		}
+		return l.Policy().(policy.Refunder).Refund(word, now, 5)
+	}}}, 0))
+	assert.Equal(t, 3, called)
+	d, err := s.Peek(ctx, l, "key")
+	require.NoError(t, err)
+	assert.EqualValues(t, 6, d.Remaining)
+}
