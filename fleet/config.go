@@ -179,8 +179,8 @@ func (c Config) validate() error {
 		return bad("Tag", fmt.Sprintf("%q", c.Tag), "up to 64 bytes without braces, spaces and control characters")
 	case !policy.Given(c.Policy):
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
-	case c.Mode > Exact:
-		return bad("Mode", int(c.Mode), "Exact; leases are to come")
+	case c.Mode > Leased:
+		return bad("Mode", int(c.Mode), "Exact or Leased")
 	case c.Term < 0:
 		return bad("Term", c.Term, "a positive duration, or 0 for 250ms")
 	case c.Budget < 0:

@@ -88,7 +88,7 @@ func failed(err error) bool { return !about(err) && !unfit(err) && !errors.Is(er
 
 // outage is the cause that a caller is told.
 func outage(err error) error {
-	if about(err) {
+	if about(err) || errors.Is(err, ErrOutage) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrOutage, err)

@@ -66,7 +66,7 @@ func (k *keeper) connect(ready func()) bool {
 		}
 		rest = min(2*rest, longestPause)
 	}
-	r, err := newRemote(client, k.config)
+	r, err := k.newRemote(client)
 	if err != nil {
 		return false // New has seen to it that this cannot be
 	}

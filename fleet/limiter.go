@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
+	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
@@ -52,8 +53,10 @@ type Limiter struct {
 	limit   int64 // the most that can be taken at once
 	remote  atomic.Pointer[remote]
 	guard   *guard.Guard
-	local   *share.Local // nil but for LocalShare
-	servers atomic.Int64 // counted last
+	local   *share.Local  // nil but for LocalShare
+	leases  *lease.Leases // nil but in Leased mode
+	plan    *lease.Plan   // with them
+	servers atomic.Int64  // counted last
 	tally   tally
 
 	ctx     context.Context // of the keeper
@@ -72,6 +75,7 @@ type remote struct {
 	client rueidis.Client
 	store  *store.Store
 	limit  *store.Limit
+	bank   *lease.OnStore // nil but in Leased mode
 }
 
 // New checks the configuration and starts a limiter. The error, if any, is a
@@ -82,17 +86,26 @@ func New(config Config) (*Limiter, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	// Whether Redis can keep the policy does not depend on which Redis it is.
-	if _, err := newRemote(nil, config); err != nil {
-		return nil, err
-	}
 	l := &Limiter{
 		config: config,
+		tally:  newTally(),
 		wake:   make(chan struct{}, 1),
 		kept:   make(chan struct{}),
 	}
-	_, look := config.Policy.Take(0, 1, 0, 0)
+	kept := config.Policy
+	if config.Mode == Leased {
+		plan, err := lease.NewPlan(config.Policy, config.Term)
+		if err != nil {
+			return nil, err
+		}
+		l.plan, kept = plan, plan.Policy
+	}
+	_, look := kept.Take(0, 1, 0, 0)
 	l.limit = look.Limit
+	// Whether Redis can keep the policy does not depend on which Redis it is.
+	if _, err := l.newRemote(nil); err != nil {
+		return nil, err
+	}
 	if config.Outage == LocalShare {
 		local, err := share.New(config.Policy, config.Servers, config.MaxKeys)
 		if err != nil {
@@ -110,6 +123,18 @@ func New(config Config) (*Limiter, error) {
 	l.servers.Store(int64(config.Servers))
 	l.ctx, l.stop = context.WithCancel(context.Background())
 
+	if l.plan != nil {
+		leases, err := lease.New(lease.Config{
+			Plan: l.plan, Bank: bank{l}, MaxKeys: config.MaxKeys,
+			Servers: func() int { return int(l.servers.Load()) },
+		})
+		if err != nil {
+			l.stop()
+			l.guard.Close()
+			return nil, errors.Join(err, l.closeLocal())
+		}
+		l.leases = leases
+	}
 	ready := make(chan struct{})
 	go l.keep(sync.OnceFunc(func() { close(ready) }))
 	timer := time.NewTimer(connectBudget)
@@ -121,8 +146,16 @@ func New(config Config) (*Limiter, error) {
 	return l, nil
 }
 
-func newRemote(client rueidis.Client, c Config) (*remote, error) {
+func (l *Limiter) newRemote(client rueidis.Client) (*remote, error) {
+	c := l.config
 	s := store.New(client, store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock})
+	if l.plan != nil {
+		bank, err := lease.NewOnStore(s, l.plan)
+		if err != nil {
+			return nil, err
+		}
+		return &remote{client: client, store: s, limit: bank.Limit(), bank: bank}, nil
+	}
 	limit, err := s.Limit(c.Policy)
 	if err != nil {
 		return nil, err
@@ -150,6 +183,9 @@ func (l *Limiter) Health() error {
 	if open, why := l.guard.Open(); open {
 		return outage(why)
 	}
+	if l.leases != nil {
+		return l.leases.Health()
+	}
 	return nil
 }
 
@@ -169,17 +205,27 @@ func (l *Limiter) Close() error {
 	var err error
 	l.closing.Do(func() {
 		l.closed.Store(true)
+		if l.leases != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), hang)
+			defer cancel()
+			err = l.leases.Close(ctx)
+		}
 		l.stop()
 		<-l.kept
 		l.guard.Close()
 		if r := l.remote.Load(); r != nil && l.config.Client == nil {
 			r.client.Close()
 		}
-		if l.local != nil {
-			err = l.local.Close()
-		}
+		err = errors.Join(err, l.closeLocal())
 	})
 	return err
+}
+
+func (l *Limiter) closeLocal() error {
+	if l.local == nil {
+		return nil
+	}
+	return l.local.Close()
 }
 
 // ask has Redis do something, within the budget. The error is nil, ErrClosed, one for
@@ -206,12 +252,18 @@ func ask[T any](ctx context.Context, l *Limiter, do func(context.Context, *remot
 	case asked(cause):
 		return value, nil, cause
 	}
+	return value, l.learn(cause), nil
+}
+
+// learn has nobody ask a Redis that says that it is not fit, and returns what callers
+// are told.
+func (l *Limiter) learn(cause error) error {
 	cause = outage(cause)
 	if unfit(cause) {
 		l.trouble.Store(&cause)
 		l.nudge()
 	}
-	return value, cause, nil
+	return cause
 }
 
 // retry is a guess of when Redis may be back.

@@ -27,6 +27,9 @@ type Reservation struct {
 // so that nobody else in the fleet is promised the same turn. Leased mode has no turns to
 // promise: the error is ErrMode there.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience time.Duration) (*Reservation, error) {
+	if l.leases != nil {
+		return nil, ErrMode
+	}
 	t, err := l.take(ctx, key, n, patience)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,10 @@
 package fleet
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/puzpuzpuz/xsync/v3"
+)
 
 // Stats is a snapshot of a limiter's counters. All but Servers only grow. The counts are
 // exact, but read one after the other while calls go on.
@@ -26,7 +30,12 @@ type tally struct {
 	by                [ByClosed + 1]atomic.Uint64
 	admitted, refused atomic.Uint64
 	charged           atomic.Uint64
+	// What is answered from leases, allowed and not: by far the most, and on all
+	// processors at once.
+	leased, unleased *xsync.Counter
 }
+
+func newTally() tally { return tally{leased: xsync.NewCounter(), unleased: xsync.NewCounter()} }
 
 // count counts an answer of a call for n units.
 func (t *tally) count(n int64, a *Answer) {
@@ -44,11 +53,12 @@ func (t *tally) count(n int64, a *Answer) {
 // Stats returns the limiter's counters.
 func (l *Limiter) Stats() Stats {
 	t := &l.tally
-	return Stats{
-		Admitted: t.admitted.Load(),
-		Refused:  t.refused.Load(),
+	leased, unleased := uint64(t.leased.Value()), uint64(t.unleased.Value())
+	s := Stats{
+		Admitted: t.admitted.Load() + leased,
+		Refused:  t.refused.Load() + unleased,
 		Exact:    t.by[ByExact].Load(),
-		Leased:   t.by[ByLease].Load(),
+		Leased:   leased + unleased,
 		Local:    t.by[ByShare].Load(),
 		Open:     t.by[ByOpen].Load(),
 		Closed:   t.by[ByClosed].Load(),
@@ -56,4 +66,9 @@ func (l *Limiter) Stats() Stats {
 		Charged:  t.charged.Load(),
 		Servers:  int(l.servers.Load()),
 	}
+	if l.leases != nil {
+		of := l.leases.Stats()
+		s.LeasedUnits, s.ReturnedUnits, s.LapsedUnits = of.Leased, of.Returned, of.Lapsed
+	}
+	return s
 }

@@ -39,25 +39,36 @@ type taken struct {
 }
 
 func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.Duration) (taken, error) {
-	var t taken
+	if l.leases != nil && n != 0 {
+		return l.takeLeased(ctx, key, n)
+	}
 	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
 		return r.store.Take(ctx, r.limit, key, n, patience)
 	})
+	if err == nil && cause != nil {
+		err = store.CheckKey(key)
+	}
 	switch {
 	case err != nil:
-		return t, err
-	case cause == nil:
-		t.exact, t.answer = exact, Answer{Decision: exact.Decision, By: ByExact}
-	case store.CheckKey(key) != nil:
-		return t, store.CheckKey(key)
-	case l.local == nil:
+		return taken{}, err
+	case cause != nil:
+		return l.takeWithout(key, n, patience, cause), nil
+	}
+	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, By: ByExact}}
+	l.tally.count(n, &t.answer)
+	return t, nil
+}
+
+// takeWithout takes by the rung that Config.Outage chose.
+func (l *Limiter) takeWithout(key string, n int64, patience time.Duration, cause error) (t taken) {
+	if l.local == nil {
 		t.answer = l.without(n, cause)
-	default:
+	} else {
 		r := l.local.Take(key, n, patience)
 		t.local, t.answer = &r, l.shared(r.Decision, n, cause)
 	}
 	l.tally.count(n, &t.answer)
-	return t, nil
+	return t
 }
 
 // shared is what the share decided.

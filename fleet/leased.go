@@ -1,0 +1,98 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/guard"
+	"github.com/ral-limiter/ral/fleet/internal/lease"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+// bank is Redis as the leases see it: asked within the budget, behind the breaker.
+type bank struct{ *Limiter }
+
+const (
+	// perAsk is what an exchange may take longer for each key besides the first: some
+	// times what a Redis that is well takes for it.
+	perAsk = 50 * time.Microsecond
+	// returning is how long giving back may take. Nobody waits for it but Close.
+	returning = 100 * time.Millisecond
+)
+
+// Lease implements lease.Bank.
+func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
+	r, cause := b.reach()
+	if cause == nil {
+		var grants []lease.Grant
+		budget := b.config.Budget + time.Duration(len(asks)-1)*perAsk
+		grants, cause = guard.DoWithin(ctx, b.guard, budget, func(ctx context.Context) ([]lease.Grant, error) {
+			grants := r.bank.Lease(ctx, asks)
+			return grants, worst(grants)
+		})
+		if grants != nil {
+			return grants
+		}
+	}
+	b.learn(cause)
+	grants := make([]lease.Grant, len(asks))
+	for i := range grants {
+		grants[i].Err = cause
+	}
+	return grants
+}
+
+// worst is the first error that is not about one key only.
+func worst(grants []lease.Grant) error {
+	for _, g := range grants {
+		if g.Err != nil && !about(g.Err) {
+			return g.Err
+		}
+	}
+	return nil
+}
+
+// Return implements lease.Bank.
+func (b bank) Return(ctx context.Context, backs []lease.Back) {
+	r, cause := b.reach()
+	if cause != nil {
+		return // what does not come back was paid
+	}
+	_, _ = guard.DoWithin(ctx, b.guard, max(b.config.Budget, returning), func(ctx context.Context) (struct{}, error) {
+		r.bank.Return(ctx, backs)
+		return struct{}{}, nil
+	})
+}
+
+// takeLeased is take in Leased mode.
+func (l *Limiter) takeLeased(ctx context.Context, key string, n int64) (taken, error) {
+	switch {
+	case l.closed.Load():
+		return taken{}, ErrClosed
+	case ctx.Err() != nil:
+		return taken{}, context.Cause(ctx)
+	}
+	if err := store.CheckKey(key); err != nil {
+		return taken{}, err
+	}
+	d, err := l.leases.Take(key, n, l.config.Budget, ctx.Done())
+	if err == nil {
+		if d.Allowed {
+			l.tally.leased.Inc()
+		} else {
+			l.tally.unleased.Inc()
+		}
+		return taken{answer: Answer{Decision: d, By: ByLease}}, nil
+	}
+	switch {
+	case errors.Is(err, lease.ErrClosed):
+		return taken{}, ErrClosed
+	case ctx.Err() != nil:
+		return taken{}, context.Cause(ctx)
+	case errors.Is(err, lease.ErrLate):
+		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
+	}
+	return l.takeWithout(key, n, 0, outage(err)), nil
+}

@@ -1,0 +1,220 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func leasedAt(addr string, p policy.Policy) Config {
+	c := at(addr, p)
+	c.Mode = Leased
+	return c
+}
+
+func TestLeasedVerbs(t *testing.T) {
+	l := open(t, leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(100, time.Hour))))
+	require.NoError(t, l.Health())
+	ctx := t.Context()
+	for range 100 {
+		a := take(t, l, "a", 1)
+		require.True(t, a.Allowed)
+		require.Equal(t, ByLease, a.By)
+		require.EqualValues(t, 100, a.Limit)
+	}
+	a := take(t, l, "a", 1)
+	require.False(t, a.Allowed)
+	require.Equal(t, ByLease, a.By)
+	require.NotZero(t, a.RetryAfter)
+	require.False(t, l.Choke(ctx, "a"))
+	require.True(t, l.Choke(ctx, "b"))
+	for _, n := range []int64{-1, 101} {
+		require.Equal(t, policy.Never, take(t, l, "a", n).RetryAfter)
+	}
+	a, err := l.Peek(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, ByExact, a.By)
+	require.Zero(t, a.Remaining)
+	_, err = l.Reserve(ctx, "a", 1, 0)
+	require.ErrorIs(t, err, ErrMode)
+	_, err = TakeAll(ctx, 1, l.Claim("a"))
+	require.ErrorIs(t, err, ErrMode)
+	_, err = l.Take(ctx, string(make([]byte, 1<<16+1)), 1)
+	require.ErrorIs(t, err, ErrKeyTooLong)
+
+	a, err = l.Refund(ctx, "a", 40)
+	require.NoError(t, err)
+	require.EqualValues(t, 40, a.Remaining)
+	eventually(t, func() bool { return l.Choke(ctx, "a") }, "what came back can be had")
+	used, err := l.Reset(ctx, "a")
+	require.NoError(t, err)
+	require.True(t, used)
+
+	mine := errors.New("mine")
+	gone, cancel := context.WithCancelCause(ctx)
+	cancel(mine)
+	_, err = l.Take(gone, "b", 1)
+	require.Equal(t, mine, err)
+	require.ErrorIs(t, l.Wait(gone, "b", 1), ErrCancelled)
+
+	s := l.Stats()
+	require.Equal(t, s.Leased, s.Admitted+s.Refused)
+	require.GreaterOrEqual(t, s.LeasedUnits, uint64(102))
+}
+
+func TestLeasedWait(t *testing.T) {
+	l := open(t, leasedAt(shared.Addr(), funnel(4, 100, time.Second)))
+	begun := time.Now()
+	for range 14 {
+		require.NoError(t, l.Wait(t.Context(), "a", 1))
+	}
+	require.GreaterOrEqual(t, time.Since(begun), 95*time.Millisecond)
+	require.ErrorIs(t, l.Wait(t.Context(), "a", 5), ErrNever)
+}
+
+func TestLeasedConfiguration(t *testing.T) {
+	log, err := SlidingLog(5, time.Hour)
+	require.NoError(t, err)
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Queue(4, 1, time.Hour)), policy.Must(policy.Bursty(1, time.Second, 3)), log, funnel(1, 1, time.Hour),
+	} {
+		_, err := New(leasedAt(shared.Addr(), p))
+		var field *policy.FieldError
+		require.ErrorAs(t, err, &field, p.String())
+		require.Equal(t, "Policy", field.Field)
+	}
+	c := leasedAt(shared.Addr(), funnel(100, 10, time.Second))
+	c.Term = time.Millisecond
+	_, err = New(c)
+	require.ErrorContains(t, err, "Term")
+}
+
+// TestLeasedFleet has four servers take what they can get, while Redis dies and comes
+// back: together they admit no more than the limit, in any case.
+func TestLeasedFleet(t *testing.T) {
+	const capacity, rate, servers = 200, 1000, 4
+	redis := redistest.Start(t, redistest.Options{AOF: true})
+	c := leasedAt(redis.Addr(), funnel(capacity, rate, time.Second))
+	c.Outage, c.Budget = Closed, quick
+	var fleet [servers]*Limiter
+	for i := range fleet {
+		fleet[i] = open(t, c)
+	}
+	begun := time.Now()
+	done := make(chan uint64)
+	for _, l := range fleet {
+		go func() {
+			for time.Since(begun) < 2*time.Second {
+				a, err := l.Take(t.Context(), "a", 1)
+				assert.NoError(t, err)
+				if !a.Allowed {
+					time.Sleep(min(a.RetryAfter, time.Millisecond))
+				}
+			}
+			done <- l.Stats().Admitted
+		}()
+	}
+	time.Sleep(700 * time.Millisecond)
+	redis.Kill()
+	time.Sleep(100 * time.Millisecond)
+	require.NoError(t, redis.Restart())
+	admitted := uint64(0)
+	for range fleet {
+		admitted += <-done
+	}
+	took := time.Since(begun)
+	most := capacity + rate*took.Seconds()
+	require.LessOrEqual(t, float64(admitted), most)
+	require.Greater(t, float64(admitted), most/3)
+	for _, l := range fleet {
+		eventually(t, func() bool { return l.Health() == nil }, "it is back")
+		require.NotZero(t, l.Stats().Closed)
+		require.NoError(t, l.Close())
+	}
+	t.Logf("%d of at most %.0f in %v", admitted, most, took)
+}
+
+// TestLeasedOutage answers by the rung when leases have ended and Redis is gone.
+func TestLeasedOutage(t *testing.T) {
+	for _, rung := range rungs {
+		t.Run(rung.by.String(), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{AOF: true})
+			c := leasedAt(redis.Addr(), policy.Must(policy.FixedWindow(100, time.Hour)))
+			c.Outage, c.Budget = rung.outage, quick
+			l := open(t, c)
+			require.Equal(t, ByLease, take(t, l, "a", 1).By)
+			redis.Kill()
+			a := take(t, l, "b", 1)
+			require.Equal(t, rung.by, a.By)
+			require.ErrorIs(t, a.Cause, ErrOutage)
+			require.Equal(t, rung.outage != Closed, a.Allowed)
+			eventually(t, func() bool { return errors.Is(take(t, l, fmt.Sprint(time.Now()), 1).Cause, ErrTripped) }, "the breaker opens")
+			local := l.Stats().Local
+			require.NoError(t, redis.Restart())
+			eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged == local }, "it closes, and what counts is charged")
+			eventually(t, func() bool { return take(t, l, "c", 1).By == ByLease }, "leases are taken again")
+		})
+	}
+}
+
+func TestLeasedAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(1_000_000, time.Hour)))
+	c.Term = time.Minute
+	l := open(t, c)
+	ctx := context.Background()
+	for range 10_000 { // leases grow with the demand
+		require.True(t, l.Choke(ctx, "a"))
+	}
+	require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "a lease is renewed now and then")
+}
+
+func BenchmarkLeasedChoke(b *testing.B) {
+	l := open(b, leasedAt(shared.Addr(), funnel(100_000_000, 100_000_000, time.Second)))
+	ctx := context.Background()
+	l.Choke(ctx, "a")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			l.Choke(ctx, "a")
+		}
+	})
+}
+
+func BenchmarkEngineChoke(b *testing.B) {
+	e, err := engine.New[string](engine.Config{Policy: funnel(100_000_000, 100_000_000, time.Second)})
+	require.NoError(b, err)
+	defer e.Close()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			e.Choke("a")
+		}
+	})
+}
+
+func BenchmarkExactTake(b *testing.B) {
+	l := open(b, at(shared.Addr(), funnel(1_000_000, 1_000_000, time.Second)))
+	ctx := context.Background()
+	b.ReportAllocs()
+	b.SetParallelism(32)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := l.Take(ctx, "a", 1); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
