@@ -101,6 +101,7 @@ func TestLeasedConfiguration(t *testing.T) {
 // TestLeasedFleet has four servers take what they can get, while Redis dies and comes
 // back: together they admit no more than the limit, in any case.
 func TestLeasedFleet(t *testing.T) {
+	t.Parallel()
 	const capacity, rate, servers = 200, 1000, 4
 	redis := redistest.Start(t, redistest.Options{AOF: true})
 	c := leasedAt(redis.Addr(), funnel(capacity, rate, time.Second))

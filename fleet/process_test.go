@@ -161,7 +161,7 @@ func TestProcesses(t *testing.T) {
 				require.NoError(t, admin.Do(t.Context(), admin.B().Arbitrary(words[0]).Args(words[1:]...).Build()).Error())
 			}
 			time.Sleep(300 * time.Millisecond)
-			for range 3 {
+			for range 2 {
 				command("SCRIPT", "FLUSH", "SYNC")
 				time.Sleep(100 * time.Millisecond)
 				command("CLIENT", "PAUSE", "50", "ALL")

@@ -100,7 +100,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 
 // await waits for the turn of a reservation, or gives it back.
 func (l *Limiter) await(ctx context.Context, r *Reservation) error {
-	err := l.sleep(ctx, r.Answer.Wait)
+	err := l.sleep(ctx, r.Wait)
 	if err != nil {
 		// What cannot be given back counts.
 		_ = r.Cancel(context.WithoutCancel(ctx))

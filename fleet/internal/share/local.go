@@ -19,7 +19,7 @@ import (
 type Local struct {
 	*engine.Engine[string]
 	whole   policy.Policy
-	servers int
+	servers atomic.Int64
 	begun   time.Time   // after the engine, by a little
 	noted   atomic.Bool // since Owed began last
 }
@@ -39,13 +39,15 @@ func New(p policy.Policy, servers, maxKeys int) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Local{Engine: e, whole: p, servers: servers, begun: time.Now()}, nil
+	l := &Local{Engine: e, whole: p, begun: time.Now()}
+	l.servers.Store(int64(servers))
+	return l, nil
 }
 
 // Serve divides the limit by another number of servers from now on. What the keys have
 // used counts on.
 func (l *Local) Serve(servers int) error {
-	if servers == l.servers {
+	if servers == l.Servers() {
 		return nil
 	}
 	part, err := Of(l.whole, servers)
@@ -55,12 +57,12 @@ func (l *Local) Serve(servers int) error {
 	if err := l.SetPolicy(part); err != nil {
 		return fmt.Errorf("ral: dividing the limit by %d servers: %w", servers, err)
 	}
-	l.servers = servers
+	l.servers.Store(int64(servers))
 	return nil
 }
 
 // Servers is how many the limit is divided by.
-func (l *Local) Servers() int { return l.servers }
+func (l *Local) Servers() int { return int(l.servers.Load()) }
 
 // Take asks the share for n units, as a Reservation does: to be cancelled, perhaps.
 func (l *Local) Take(key string, n int64, patience time.Duration) cell.Reservation[string] {

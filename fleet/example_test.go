@@ -1,0 +1,145 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// redis starts a Redis for an example; yours runs already.
+func redis() (address string, stop func()) {
+	s, err := redistest.Open(redistest.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return s.Addr(), func() { _ = s.Close() }
+}
+
+func Example() {
+	address, stop := redis()
+	defer stop()
+
+	// Each user: bursts of 3, and one a minute in the long run, over all servers.
+	limiter, err := fleet.New(fleet.Config{
+		Name:   "log-in",
+		Policy: policy.Must(policy.Funnel(3, 1, time.Minute)),
+		Redis:  rueidis.ClientOption{InitAddress: []string{address}},
+		Budget: time.Second, // so that this says the same on any machine
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+
+	for range 4 {
+		answer, err := limiter.Take(context.Background(), "alice", 1)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(answer.Allowed, answer.Remaining, answer.By)
+	}
+	// Output:
+	// true 2 exact
+	// true 1 exact
+	// true 0 exact
+	// false 0 exact
+}
+
+// Without Redis, each server keeps its share.
+func Example_outage() {
+	limiter, err := fleet.New(fleet.Config{
+		Name:    "api",
+		Policy:  policy.Must(policy.FixedWindow(10, time.Hour)),
+		Redis:   rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, // nobody is there
+		Servers: 5,
+		OnEvent: func(e fleet.Event) { fmt.Println(e.Kind) },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+
+	for range 3 {
+		answer, _ := limiter.Take(context.Background(), "alice", 1)
+		fmt.Println(answer.Allowed, answer.By)
+	}
+	// Output:
+	// outage began
+	// true local
+	// true local
+	// false local
+}
+
+// All or nothing over several limits. They share a client, and in a cluster a Tag.
+func ExampleTakeAll() {
+	address, stop := redis()
+	defer stop()
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{address}, DisableCache: true, AlwaysPipelining: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	limiter := func(name string, p policy.Policy) *fleet.Limiter {
+		l, err := fleet.New(fleet.Config{Name: name, Tag: "api", Policy: p, Client: client, Budget: time.Second})
+		if err != nil {
+			panic(err)
+		}
+		return l
+	}
+	byAddress := limiter("by-address", policy.Must(policy.Funnel(2, 1, time.Hour)))
+	defer byAddress.Close()
+	byUser := limiter("by-user", policy.Must(policy.FixedWindow(5, time.Hour)))
+	defer byUser.Close()
+
+	for range 3 {
+		out, err := fleet.TakeAll(context.Background(), 1, byAddress.Claim("192.0.2.1"), byUser.Claim("alice"))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(out.Allowed, out.Binding, out.Answers[1].Remaining)
+	}
+	// Output:
+	// true 0 4
+	// true 0 3
+	// false 0 3
+}
+
+func ExampleLimiter_Reserve() {
+	address, stop := redis()
+	defer stop()
+	limiter, err := fleet.New(fleet.Config{
+		Name:   "mail",
+		Policy: policy.Must(policy.Funnel(1, 1, time.Hour)),
+		Redis:  rueidis.ClientOption{InitAddress: []string{address}},
+		Budget: time.Second,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+
+	ctx := context.Background()
+	for range 2 {
+		r, err := limiter.Reserve(ctx, "alice", 1, 2*time.Hour)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(r.Allowed, r.Wait.Round(time.Minute))
+	}
+	// Output:
+	// true 0s
+	// true 1h0m0s
+}
