@@ -265,9 +265,10 @@ func (l *lane) take() (a Answer, late bool) {
 
 // awaitExact waits until calls are exact again, several in a row.
 func (l *lane) awaitExact(what string) {
-	exact, last := 0, Answer{}
+	exact := 0
 	for begun := time.Now(); exact < 3; {
-		if last, _ = l.take(); last.By == ByExact {
+		last, _ := l.take()
+		if last.By == ByExact {
 			exact++
 			continue
 		}

@@ -36,7 +36,7 @@ func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 			return grants
 		}
 	}
-	b.learn(cause)
+	cause = b.learn(cause)
 	grants := make([]lease.Grant, len(asks))
 	for i := range grants {
 		grants[i].Err = cause

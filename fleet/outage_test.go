@@ -199,15 +199,23 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
-// TestBecomesUnfit changes a Redis while it is used.
+// TestBecomesUnfit changes a Redis while it is used. What Redis says of itself is noticed
+// by the first call that meets it, what it does not within some beats.
 func TestBecomesUnfit(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
 	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
 	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	redis.Do(t, "CONFIG", "SET", "maxmemory", "1kb")
+	for range 2 {
+		require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrFull)
+		require.ErrorIs(t, l.Health(), ErrFull)
+	}
+	require.Zero(t, l.Stats().Openings, "it answers")
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "100mb")
+	eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is mended")
 	redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvicts) }, "it is noticed within some beats")
+	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvicts) }, "it is noticed")
 	require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrEvicts)
 }
 
@@ -323,6 +331,9 @@ func TestSharesOfAFleet(t *testing.T) {
 	assert.LessOrEqual(t, float64(admitted), capacity+rate*took.Seconds()+1)
 	assert.GreaterOrEqual(t, float64(admitted), 0.75*(capacity+rate*took.Seconds()-servers))
 
+	tooMany := take(t, fleet[0], "a", capacity)
+	require.False(t, tooMany.Allowed)
+	require.Equal(t, retry, tooMany.RetryAfter, "the limit allows it, the share never does")
 	require.Greater(t, uncharged(fleet[:]), int64(capacity*3/4), "the shares are used up")
 	require.NoError(t, redis.Restart())
 	eventually(t, func() bool {
@@ -421,4 +432,11 @@ func TestMendedKeyIsCharged(t *testing.T) {
 	shared.Do(t, "DEL", bad)
 	eventually(t, func() bool { return l.Stats().Charged == 4 }, "charged")
 	require.EqualValues(t, 6, take(t, l, "bad", 0).Remaining)
+
+	// Once: what comes after it is charged by itself.
+	shared.Do(t, "SET", bad, "abc")
+	require.Equal(t, ByShare, take(t, l, "bad", 1).By)
+	shared.Do(t, "DEL", bad)
+	eventually(t, func() bool { return l.Stats().Charged > 4 }, "charged")
+	require.EqualValues(t, 5, l.Stats().Charged)
 }

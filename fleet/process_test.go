@@ -3,7 +3,6 @@ package fleet
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -285,7 +284,7 @@ func TestClockSteps(t *testing.T) {
 			span := float64(latest-least) / float64(per/time.Microsecond)
 			require.LessOrEqual(t, float64(admitted), c.most(span), "seed %d, %v periods", seed, span)
 			require.Greater(t, admitted, 19, "seed %d", seed)
-			t.Log(fmt.Sprintf("%d of at most %.0f", admitted, c.most(span)))
+			t.Logf("%d of at most %.0f", admitted, c.most(span))
 		})
 	}
 }
