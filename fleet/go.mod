@@ -34,7 +34,6 @@ require (
 )
 
 require (
-	github.com/puzpuzpuz/xsync/v3 v3.5.1
 	github.com/ral-limiter/ral v0.0.0
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.47.0 // indirect

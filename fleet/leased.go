@@ -11,10 +11,13 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
-// bank is Redis as the leases see it: asked within the budget, behind the breaker.
+// bank is Redis as the leases see it: asked within a budget, behind the breaker.
 type bank struct{ *Limiter }
 
 const (
+	// patient is how many budgets of a call an exchange with Redis may take. No call waits
+	// for it longer than its own: units that come late are there for who comes next.
+	patient = 4
 	// perAsk is what an exchange may take longer for each key besides the first: some
 	// times what a Redis that is well takes for it.
 	perAsk = 50 * time.Microsecond
@@ -27,12 +30,12 @@ func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 	r, cause := b.reach()
 	if cause == nil {
 		var grants []lease.Grant
-		budget := b.config.Budget + time.Duration(len(asks)-1)*perAsk
+		budget := patient*b.config.Budget + time.Duration(len(asks)-1)*perAsk
 		grants, cause = guard.DoWithin(ctx, b.guard, budget, func(ctx context.Context) ([]lease.Grant, error) {
 			grants := r.bank.Lease(ctx, asks)
-			return grants, worst(grants)
+			return grants, unanswered(grants)
 		})
-		if grants != nil {
+		if cause == nil {
 			return grants
 		}
 	}
@@ -44,26 +47,36 @@ func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 	return grants
 }
 
-// worst is the first error that is not about one key only.
-func worst(grants []lease.Grant) error {
+// unanswered returns why none of the asks was answered, nil if one was: a part of a
+// cluster may be away, and a key may be held by something else.
+func unanswered(grants []lease.Grant) error {
 	for _, g := range grants {
-		if g.Err != nil && !about(g.Err) {
-			return g.Err
+		if g.Err == nil || about(g.Err) {
+			return nil
 		}
 	}
-	return nil
+	return grants[0].Err
 }
 
 // Return implements lease.Bank.
-func (b bank) Return(ctx context.Context, backs []lease.Back) {
+func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 	r, cause := b.reach()
 	if cause != nil {
-		return // what does not come back was paid
+		return cause
 	}
-	_, _ = guard.DoWithin(ctx, b.guard, max(b.config.Budget, returning), func(ctx context.Context) (struct{}, error) {
-		r.bank.Return(ctx, backs)
-		return struct{}{}, nil
+	_, err := guard.DoWithin(ctx, b.guard, max(b.config.Budget, returning), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.bank.Return(ctx, backs)
 	})
+	return err
+}
+
+// held is how many units of a key this server could use without Redis. Who adds them to
+// what remains there asks for them first, so that none is counted twice.
+func (l *Limiter) held(key string) int64 {
+	if l.leases == nil {
+		return 0
+	}
+	return l.leases.Held(key)
 }
 
 // takeLeased is take in Leased mode.
@@ -78,12 +91,7 @@ func (l *Limiter) takeLeased(ctx context.Context, key string, n int64) (taken, e
 		return taken{}, err
 	}
 	d, err := l.leases.Take(key, n, l.config.Budget, ctx.Done())
-	if err == nil {
-		if d.Allowed {
-			l.tally.leased.Inc()
-		} else {
-			l.tally.unleased.Inc()
-		}
+	if err == nil { // the leases count it
 		return taken{answer: Answer{Decision: d, By: ByLease}}, nil
 	}
 	switch {

@@ -88,7 +88,6 @@ func New(config Config) (*Limiter, error) {
 	}
 	l := &Limiter{
 		config: config,
-		tally:  newTally(),
 		wake:   make(chan struct{}, 1),
 		kept:   make(chan struct{}),
 	}
@@ -114,7 +113,7 @@ func New(config Config) (*Limiter, error) {
 		l.local = local
 	}
 	l.guard = guard.New(guard.Config{
-		Budget: config.Budget, Hang: max(hang, 2*config.Budget), Most: most,
+		Budget: config.Budget, Hang: max(hang, 2*patient*config.Budget), Most: most,
 		Failures: failures, Pause: pause, Longest: longestPause,
 		Failed: failed, OnChange: l.nudge,
 	})
@@ -126,6 +125,7 @@ func New(config Config) (*Limiter, error) {
 	if l.plan != nil {
 		leases, err := lease.New(lease.Config{
 			Plan: l.plan, Bank: bank{l}, MaxKeys: config.MaxKeys,
+			Timeout: max(hang, 2*patient*config.Budget), // the bank has its own
 			Servers: func() int { return int(l.servers.Load()) },
 		})
 		if err != nil {

@@ -1,10 +1,6 @@
 package fleet
 
-import (
-	"sync/atomic"
-
-	"github.com/puzpuzpuz/xsync/v3"
-)
+import "sync/atomic"
 
 // Stats is a snapshot of a limiter's counters. All but Servers only grow. The counts are
 // exact, but read one after the other while calls go on.
@@ -25,17 +21,12 @@ type Stats struct {
 	LeasedUnits, ReturnedUnits, LapsedUnits uint64
 }
 
-// tally counts answers.
+// tally counts answers, but those from leases, which count themselves.
 type tally struct {
 	by                [ByClosed + 1]atomic.Uint64
 	admitted, refused atomic.Uint64
 	charged           atomic.Uint64
-	// What is answered from leases, allowed and not: by far the most, and on all
-	// processors at once.
-	leased, unleased *xsync.Counter
 }
-
-func newTally() tally { return tally{leased: xsync.NewCounter(), unleased: xsync.NewCounter()} }
 
 // count counts an answer of a call for n units.
 func (t *tally) count(n int64, a *Answer) {
@@ -53,12 +44,10 @@ func (t *tally) count(n int64, a *Answer) {
 // Stats returns the limiter's counters.
 func (l *Limiter) Stats() Stats {
 	t := &l.tally
-	leased, unleased := uint64(t.leased.Value()), uint64(t.unleased.Value())
 	s := Stats{
-		Admitted: t.admitted.Load() + leased,
-		Refused:  t.refused.Load() + unleased,
+		Admitted: t.admitted.Load(),
+		Refused:  t.refused.Load(),
 		Exact:    t.by[ByExact].Load(),
-		Leased:   leased + unleased,
 		Local:    t.by[ByShare].Load(),
 		Open:     t.by[ByOpen].Load(),
 		Closed:   t.by[ByClosed].Load(),
@@ -68,6 +57,9 @@ func (l *Limiter) Stats() Stats {
 	}
 	if l.leases != nil {
 		of := l.leases.Stats()
+		s.Admitted += of.Admitted
+		s.Refused += of.Refused
+		s.Leased = of.Admitted + of.Refused
 		s.LeasedUnits, s.ReturnedUnits, s.LapsedUnits = of.Leased, of.Returned, of.Lapsed
 	}
 	return s

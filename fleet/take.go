@@ -42,6 +42,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.D
 	if l.leases != nil && n != 0 {
 		return l.takeLeased(ctx, key, n)
 	}
+	held := l.held(key)
 	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
 		return r.store.Take(ctx, r.limit, key, n, patience)
 	})
@@ -55,6 +56,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.D
 		return l.takeWithout(key, n, patience, cause), nil
 	}
 	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, By: ByExact}}
+	t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
 	l.tally.count(n, &t.answer)
 	return t, nil
 }
@@ -125,6 +127,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	})
 	if err != nil {
 		return false, err
+	}
+	if l.leases != nil && cause == nil {
+		l.leases.Forget(key)
 	}
 	if l.local != nil && store.CheckKey(key) == nil {
 		used = l.local.Reset(key) || used

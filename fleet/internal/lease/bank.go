@@ -18,7 +18,8 @@ type Bank interface {
 
 	// Return gives units back, each atomically as Plan.GiveBack says. What is asked
 	// for is done once or not at all: it must not be repeated when the answer is lost.
-	Return(ctx context.Context, backs []Back)
+	// The error is of the first that went wrong; those units are lost.
+	Return(ctx context.Context, backs []Back) error
 }
 
 // Ask asks for a lease: 1 <= Need <= Most.

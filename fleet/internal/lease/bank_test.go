@@ -110,8 +110,8 @@ func (w *wire) Lease(ctx context.Context, asks []Ask) []Grant {
 }
 
 // Return implements Bank.
-func (w *wire) Return(ctx context.Context, backs []Back) {
-	_ = w.send(ctx, func() {
+func (w *wire) Return(ctx context.Context, backs []Back) error {
+	return w.send(ctx, func() {
 		for _, b := range backs {
 			w.bank.giveBack(b)
 		}

@@ -52,6 +52,9 @@ type Stats struct {
 	Returned  uint64 // units that were given back, of which those count that had not drained
 	Lapsed    uint64 // units that were paid, and known to be lost
 	Keys      int    // that have an account now
+
+	Admitted uint64 // calls that were allowed
+	Refused  uint64 // calls that were not; those in error are neither
 }
 
 // Leases answers from leases, and keeps them up. Call New to make them, and Close to
@@ -68,14 +71,19 @@ type Leases struct {
 
 	lives   int // of the owner, which alone looks at it
 	running *supervisor.Handle
-	stop    context.CancelFunc
+	stop    context.CancelFunc // ends the owner when it has its answer
+	base    context.Context    // of exchanges
+	abort   context.CancelFunc // ends these
 	once    sync.Once
 
 	mu     sync.Mutex // no callers' code runs under it, but servers
 	closed bool
 	book   book
 	random *rand.Rand
-	stats  Stats
+	stats  Stats // of Admitted and Refused, what the engine does not count
+	// What the engine counts and is no answer to a call: that a lease was written, and
+	// that there were too few units here.
+	written, unknown uint64
 }
 
 // queued is how many accounts may wait for the owner. One more is refused, if a call
@@ -90,7 +98,7 @@ func New(c Config) (*Leases, error) {
 	words, err := engine.New[string](engine.Config{
 		Policy:          local{},
 		MaxKeys:         c.MaxKeys,
-		Idle:            c.Plan.Term,
+		Idle:            4 * c.Plan.Term, // what has ended may be called in yet
 		WhenUnavailable: engine.Refuse,
 		OpenTimeout:     time.Millisecond,
 		OnEvent:         c.OnEvent,
@@ -117,12 +125,13 @@ func New(c Config) (*Leases, error) {
 		Intensity: engine.DefaultRestarts,
 		Period:    engine.DefaultRestartPeriod,
 		OnEvent:   c.OnEvent,
-	}, supervisor.Child{Name: "owner", Run: l.own, Exclusive: true})
+	}, supervisor.Child{Name: "owner", Run: l.own, Exclusive: true, Shutdown: l.timeout + supervisor.DefaultShutdown})
 	if err != nil {
 		return nil, errors.Join(err, words.Close())
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
+	l.base, l.abort = context.WithCancel(context.Background())
 	l.running = s.Start(ctx)
 	return l, nil
 }
@@ -188,12 +197,24 @@ func (l *Leases) ask(key string, n int64, budget time.Duration, done <-chan stru
 	case n == 0:
 		return policy.Decision{Allowed: true, Limit: l.plan.Limit()}, nil
 	case n < 0 || n > l.plan.Limit():
+		// The engine has counted it as refused.
 		return policy.Decision{Limit: l.plan.Limit(), RetryAfter: policy.Never}, nil
 	}
 	c, d, err := l.begin(key, n)
 	if c == nil {
 		return d, err
 	}
+	d, err = l.await(c, budget, done)
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.stats.count(d)
+	}
+	return d, err
+}
+
+// await waits for the answer to a call.
+func (l *Leases) await(c *call, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
 	timer := time.NewTimer(budget)
 	defer timer.Stop()
 	select {
@@ -223,6 +244,7 @@ func (l *Leases) ask(key string, n int64, budget time.Duration, done <-chan stru
 func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.unknown++
 	if l.closed {
 		return nil, policy.Decision{}, ErrClosed
 	}
@@ -240,13 +262,15 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		l.stats.Lapsed += uint64(old.next.units)
 	}
 	// Others may have been given units, or been refused, since this one looked.
-	if d := l.words.Take(key, n); d.Limit == ours && (d.Allowed || d.RetryAfter > 0) {
+	d := l.words.Take(key, n)
+	if d.Limit == ours && (d.Allowed || d.RetryAfter > 0) {
 		if d.Wait > 0 && !a.next.live(now) {
 			l.send(a)
 		}
 		d.Limit, d.Wait = l.plan.Limit(), 0
 		return nil, d, nil
 	}
+	l.unknown++
 	if a.next.live(now) && a.next.units >= n {
 		h := a.next
 		a.next = hold{}
@@ -254,15 +278,17 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		if h.units > 0 {
 			l.install(a, h)
 		}
-		return nil, policy.Decision{
-			Allowed: true, Limit: l.plan.Limit(), Remaining: h.units, ResetAfter: h.end.Sub(now),
-		}, nil
+		d := policy.Decision{Allowed: true, Limit: l.plan.Limit(), Remaining: h.units, ResetAfter: h.end.Sub(now)}
+		l.stats.count(d)
+		return nil, d, nil
 	}
 	if r := a.refused; r.units > 0 && n >= r.units && now.Before(r.until) {
 		if r.units == 1 {
-			l.words.TakeWith(refusal{until: l.instant(r.until)}, key, 1)
+			l.write(key, refusal{until: l.instant(r.until)})
 		}
-		return nil, l.refusedFor(r.until.Sub(now)), nil
+		d := l.refusedFor(r.until.Sub(now))
+		l.stats.count(d)
+		return nil, d, nil
 	}
 	if !l.send(a) {
 		return nil, policy.Decision{}, ErrBusy
@@ -270,6 +296,50 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	c := &call{n: n, answer: make(chan answer, 1)}
 	a.calls = append(a.calls, c)
 	return c, policy.Decision{}, nil
+}
+
+// write has a policy of ours change a key's word. l.mu is held.
+func (l *Leases) write(key string, p policy.Policy) policy.Decision {
+	d := l.words.TakeWith(p, key, 1)
+	if d.Allowed {
+		l.written++
+	} else {
+		l.unknown++
+	}
+	return d
+}
+
+// count counts an answer.
+func (s *Stats) count(d policy.Decision) {
+	if d.Allowed {
+		s.Admitted++
+	} else {
+		s.Refused++
+	}
+}
+
+// Held is how many units of the key this server could use now without asking.
+func (l *Leases) Held(key string) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := l.words.Peek(key).Remaining
+	if a := l.book.accounts[key]; a != nil && a.next.live(time.Now()) {
+		held += a.next.units
+	}
+	return held
+}
+
+// Forget drops what is held of a key, and what is known of it, for a key whose word was
+// deleted.
+func (l *Leases) Forget(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.words.Reset(key)
+	if a := l.book.accounts[key]; a != nil {
+		a.word, a.next = hold{}, hold{}
+		a.refused.units, a.refused.times = 0, 0
+		a.left.at = time.Time{}
+	}
 }
 
 // instant is a time by the engine's clock, or a little earlier.
@@ -282,8 +352,10 @@ func (l *Leases) Limit() int64 { return l.plan.Limit() }
 func (l *Leases) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.stats
+	s, counted := l.stats, l.words.Stats()
 	s.Keys = len(l.book.accounts)
+	s.Admitted += counted.Admitted - l.written
+	s.Refused += counted.Refused - l.unknown
 	return s
 }
 
@@ -303,7 +375,8 @@ func (l *Leases) Health() error {
 	return l.words.Health()
 }
 
-// Close gives back what is held, for which it has ctx's time, and ends the goroutines.
+// Close waits for the answer that is under way, gives back what is held, for both of
+// which it has ctx's time, and ends the goroutines.
 // Calls from then on, and those that wait, get ErrClosed. It may be called more than
 // once.
 func (l *Leases) Close(ctx context.Context) error {
@@ -316,6 +389,8 @@ func (l *Leases) end(ctx context.Context, give bool) {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
+	defer l.abort()
+	defer context.AfterFunc(ctx, l.abort)()
 	l.stop()
 	<-l.running.Done()
 	for give {

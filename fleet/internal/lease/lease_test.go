@@ -386,6 +386,129 @@ func TestOwnerDies(t *testing.T) {
 	}
 }
 
+// What is left of a funnel's lease ends when it ends, whatever comes after it.
+func TestRestOfALeaseIsNotProlonged(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		require.True(t, take(t, l, 1).Allowed)
+		now := time.Now()
+		l.mu.Lock()
+		a := l.book.accounts["key"]
+		l.install(a, hold{units: 1, sent: now, end: now.Add(100 * time.Millisecond)})
+		a.next = hold{units: 50, sent: now, end: now.Add(200 * time.Millisecond)}
+		l.mu.Unlock()
+		require.EqualValues(t, 51, l.Held("key"))
+		require.True(t, take(t, l, 2).Allowed)
+		assert.LessOrEqual(t, l.Held("key"), int64(49))
+		time.Sleep(150 * time.Millisecond)
+		assert.LessOrEqual(t, l.Held("key"), int64(48))
+	})
+}
+
+// Where windows count, what was not used when a lease ended is used later in the same
+// window, or given back.
+func TestWindowsLoseNothing(t *testing.T) {
+	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		warm(t, l, 2000)
+		l.mu.Lock()
+		l.book.touch(l.book.accounts["key"], time.Now().Add(time.Hour)) // it is not called in
+		l.mu.Unlock()
+		time.Sleep(2 * l.plan.Term)
+		require.Greater(t, m.payment("key"), int64(2000))
+		require.Zero(t, l.Held("key"))
+		require.True(t, take(t, l, 1).Allowed)
+		require.NoError(t, l.Close(context.Background()))
+		assert.EqualValues(t, 10_000-2001, m.remaining("key"))
+		assert.Zero(t, l.Stats().Lapsed)
+	})
+}
+
+// What was to follow and has ended is not used.
+func TestLeaseThatWaitedTooLongIsNotUsed(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		require.True(t, take(t, l, 1).Allowed)
+		now := time.Now()
+		l.mu.Lock()
+		l.book.accounts["key"].next = hold{units: 50, sent: now, end: now.Add(50 * time.Millisecond)}
+		l.mu.Unlock()
+		time.Sleep(50 * time.Millisecond)
+		assert.Zero(t, l.Held("key"))
+		paid := m.payment("key")
+		assert.True(t, take(t, l, 1).Allowed)
+		assert.Greater(t, m.payment("key"), paid)
+	})
+}
+
+// Each call is counted once, whoever answered it.
+func TestStats(t *testing.T) {
+	in(t, must(policy.FixedWindow(500, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		var admitted, refused atomic.Uint64
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				for range 200 {
+					n := int64(1 + i%3)
+					if i == 7 {
+						n = 501
+					}
+					d, err := l.Take("key", n, budget, nil)
+					assert.NoError(t, err)
+					if d.Allowed {
+						admitted.Add(1)
+					} else {
+						refused.Add(1)
+					}
+					time.Sleep(time.Duration(100+i) * time.Microsecond)
+				}
+			})
+		}
+		all.Wait()
+		_, err := l.Take("key", 0, budget, nil)
+		require.NoError(t, err)
+		s := l.Stats()
+		assert.Equal(t, admitted.Load(), s.Admitted)
+		assert.Equal(t, refused.Load(), s.Refused)
+		assert.EqualValues(t, m.payment("key"), s.Leased)
+		assert.Greater(t, s.Admitted, uint64(200))
+		assert.Greater(t, s.Refused, uint64(400))
+	})
+}
+
+// What is held can be told, and forgotten.
+func TestHeldAndForget(t *testing.T) {
+	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		assert.Zero(t, l.Held("key"))
+		warm(t, l, 300)
+		time.Sleep(2 * time.Millisecond)
+		assert.Equal(t, m.payment("key")-300, l.Held("key"))
+		require.Positive(t, l.Held("key"))
+		l.Forget("key")
+		l.Forget("unknown")
+		assert.Zero(t, l.Held("key"))
+		assert.True(t, take(t, l, 1).Allowed)
+	})
+	in(t, must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		require.True(t, take(t, l, 1).Allowed)
+		require.False(t, take(t, l, 1).Allowed)
+		delete(m.words, "key")
+		l.Forget("key")
+		assert.True(t, take(t, l, 1).Allowed, "the refusal is remembered")
+	})
+}
+
+// Keys that were seen once have no place in the engine.
+func TestKeyThatCameOnceIsNotInTheEngine(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		for i := range 100 {
+			_, err := l.Take(fmt.Sprint(i), 1, budget, nil)
+			require.NoError(t, err)
+		}
+		for range 10 {
+			assert.Zero(t, l.words.Len())
+			time.Sleep(l.plan.Term / 4)
+		}
+	})
+}
+
 // After Close everybody is told; those who wait, too; and nothing is leased.
 func TestClose(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
@@ -424,7 +547,7 @@ func TestWordThatWasEvicted(t *testing.T) {
 type mumbling struct{}
 
 func (mumbling) Lease(context.Context, []Ask) []Grant { return nil }
-func (mumbling) Return(context.Context, []Back)       {}
+func (mumbling) Return(context.Context, []Back) error { return nil }
 
 func TestBankThatAnswersNothing(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {

@@ -26,7 +26,7 @@ func (l *Leases) own(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-sweep.C:
-			l.callIn(ctx)
+			l.callIn()
 			sweep.Reset(l.plan.Term / horizon)
 			continue
 		case a := <-l.work:
@@ -40,8 +40,11 @@ func (l *Leases) own(ctx context.Context) error {
 				more = false
 			}
 		}
-		l.exchange(ctx, accounts)
+		l.exchange(accounts)
 		clear(accounts)
+		if ctx.Err() != nil {
+			return nil
+		}
 	}
 }
 
@@ -59,10 +62,10 @@ func (l *Leases) recover() {
 var errDied = errors.New("the goroutine that talks to the bank died and was restarted")
 
 // exchange asks the bank on behalf of accounts.
-func (l *Leases) exchange(ctx context.Context, accounts []*account) {
+func (l *Leases) exchange(accounts []*account) {
 	l.at("exchange: begin")
 	asks := l.asks(accounts)
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	ctx, cancel := context.WithTimeout(l.base, l.timeout)
 	defer cancel()
 	sent := time.Now()
 	grants := l.bank.Lease(ctx, asks)
@@ -187,16 +190,14 @@ func (l *Leases) again(a *account) {
 	}
 }
 
-// refuse remembers that the bank refused, and tells those who wait. l.mu is held.
+// refuse remembers that the bank refused, and tells those who wait. The next call writes
+// it into the key's word. l.mu is held.
 func (l *Leases) refuse(a *account, now time.Time, need int64, retry time.Duration) {
 	r := &a.refused
 	r.times++
 	wait := max(min(retry, l.plan.Term<<min(r.times-1, longest)), l.soon())
 	r.units, r.until = need, now.Add(wait)
 	l.stats.Refusals++
-	if need == 1 {
-		l.words.TakeWith(refusal{until: l.instant(r.until)}, a.key, 1)
-	}
 	rest := a.calls[:0]
 	for _, c := range a.calls {
 		if c.gone {
@@ -254,7 +255,7 @@ func (l *Leases) install(a *account, h hold) {
 	if h.units > 1 {
 		p.mark = markFor(h.units / 4)
 	}
-	d := l.words.TakeWith(p, a.key, 1)
+	d := l.write(a.key, p)
 	if !d.Allowed {
 		// The engine has no room: each call of this key asks the bank.
 		l.stats.Lapsed += uint64(h.units)
@@ -267,13 +268,13 @@ func (l *Leases) install(a *account, h hold) {
 
 // callIn gives back what was not used for long, and forgets keys that nobody wants. So
 // many at a time.
-func (l *Leases) callIn(ctx context.Context) {
+func (l *Leases) callIn() {
 	for {
 		backs, more := l.idle()
 		if len(backs) > 0 {
-			l.giveBack(ctx, backs)
+			l.giveBack(l.base, backs)
 		}
-		if !more || ctx.Err() != nil {
+		if !more || l.base.Err() != nil {
 			return
 		}
 	}
@@ -303,7 +304,9 @@ func (l *Leases) idle() (backs []Back, more bool) {
 // worth anything. l.mu is held.
 func (l *Leases) close(a *account, now time.Time, backs []Back) []Back {
 	h := a.word
-	h.units = min(l.words.TakeWith(seizure{}, a.key, 1).Remaining, h.units)
+	if h.units > 0 { // otherwise it would be written into the word of a key that has none
+		h.units = l.write(a.key, seizure{ended: h.window != 0}).Remaining // of this lease, or of its window
+	}
 	for _, h := range [...]hold{h, a.next} {
 		if h.units == 0 {
 			continue
@@ -325,7 +328,7 @@ func (l *Leases) close(a *account, now time.Time, backs []Back) []Back {
 func (l *Leases) giveBack(ctx context.Context, backs []Back) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	l.bank.Return(ctx, backs)
+	_ = l.bank.Return(ctx, backs) // what does not come back is lost, and was paid
 }
 
 func (l *Leases) at(point string) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -50,7 +51,11 @@ func (b *OnStore) Lease(ctx context.Context, asks []Ask) []Grant {
 const inTime = 10 * time.Millisecond
 
 // Return implements [Bank].
-func (b *OnStore) Return(ctx context.Context, backs []Back) {
+func (b *OnStore) Return(ctx context.Context, backs []Back) error {
+	within := inTime
+	if b.plan.shape.Kind != shape.Funnel {
+		within = time.Minute // which units of a window are given back makes no difference
+	}
 	all := make([]store.Rewrite, len(backs))
 	for i, back := range backs {
 		all[i] = store.Rewrite{Key: back.Key, Next: func(word uint64, now policy.Instant) uint64 {
@@ -59,6 +64,5 @@ func (b *OnStore) Return(ctx context.Context, backs []Back) {
 			return b.plan.GiveBack(word, now, back)
 		}}
 	}
-	// What does not come back is lost, and was paid.
-	_ = b.store.RewriteAll(ctx, b.limit, all, inTime)
+	return b.store.RewriteAll(ctx, b.limit, all, within)
 }

@@ -278,7 +278,7 @@ func TestBoundWhateverBreaks(t *testing.T) {
 	one(t)
 	count := *seeds
 	if count == 0 {
-		count = 300
+		count = 200
 		if raceEnabled {
 			count = 40
 		}

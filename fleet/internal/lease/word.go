@@ -122,7 +122,8 @@ func (l local) Carry(from policy.Policy, state uint64, _ policy.Instant) (uint64
 func (local) String() string { return "leases" }
 
 // grant writes a lease into a word. What is left of the one before is lost, or added
-// if it was paid in the same window. The decision's Remaining is what was lost.
+// if it was paid in the same window, ended or not. The decision's Remaining is what was
+// lost.
 type grant struct {
 	local
 	until policy.Instant
@@ -132,10 +133,10 @@ type grant struct {
 }
 
 // Take implements [policy.Policy].
-func (g grant) Take(state uint64, now policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
+func (g grant) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
 	old, next := split(state), word{until: step(g.until), units: uint64(min(g.units, maxUnits)), mark: g.mark}
 	lost := g.units - int64(next.units) + int64(old.units)
-	if g.add && old.holds(now) {
+	if g.add {
 		added := min(old.units, maxUnits-next.units)
 		next.units += added
 		lost -= int64(added)
@@ -157,13 +158,17 @@ func (r refusal) Take(state uint64, now policy.Instant, _ int64, _ time.Duration
 	return state, policy.Decision{Limit: ours, Allowed: true}
 }
 
-// seizure takes all units out of a word. The decision's Remaining is how many.
-type seizure struct{ local }
+// seizure takes all units out of a word, or those only that have not ended. The
+// decision's Remaining is how many.
+type seizure struct {
+	local
+	ended bool
+}
 
 // Take implements [policy.Policy].
-func (seizure) Take(state uint64, now policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
+func (s seizure) Take(state uint64, now policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
 	w, d := split(state), policy.Decision{Limit: ours, Allowed: true}
-	if w.units > 0 && w.holds(now) {
+	if w.units > 0 && (s.ended || w.holds(now)) {
 		d.Remaining = int64(w.units)
 		w.units, w.mark = 0, 0
 		state = w.join()

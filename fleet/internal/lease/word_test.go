@@ -45,9 +45,9 @@ func (m *model) take(now policy.Instant, n int64) (allowed, low bool, retry time
 	return true, before > m.low && m.units <= m.low && m.low >= 0, 0
 }
 
-func (m *model) grant(now policy.Instant, g grant) (lost int64) {
+func (m *model) grant(g grant) (lost int64) {
 	old := m.units
-	if !g.add || !m.live(now) {
+	if !g.add {
 		m.units, lost = 0, old
 	}
 	m.units += g.units
@@ -83,7 +83,7 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			}
 			after, d := g.Take(state, now, 1, 0)
 			require.True(t, d.Allowed)
-			require.Equal(t, m.grant(now, g), d.Remaining, "%+v of %v at %v", g, split(state), now)
+			require.Equal(t, m.grant(g), d.Remaining, "%+v of %v at %v", g, split(state), now)
 			state = after
 		case 3:
 			r := refusal{until: now + policy.Instant(x%uint64(40*aStep))}
@@ -91,8 +91,9 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 				m = model{until: rounded(r.until), refused: true, low: -1}
 			}
 		case 4:
-			after, d := seizure{}.Take(state, now, 1, 0)
-			if !m.live(now) {
+			ended := x&1 == 0
+			after, d := seizure{ended: ended}.Take(state, now, 1, 0)
+			if !ended && !m.live(now) {
 				require.Zero(t, d.Remaining)
 			} else {
 				require.Equal(t, m.units, d.Remaining)
@@ -188,7 +189,7 @@ func FuzzAnyWord(f *testing.F) {
 		require.GreaterOrEqual(t, d.ResetAfter, time.Duration(0))
 		for _, p := range []policy.Policy{
 			grant{until: policy.Instant(other), units: max(n, 0), mark: uint64(other) % refusing, add: n&1 == 0},
-			refusal{until: policy.Instant(other)}, seizure{},
+			refusal{until: policy.Instant(other)}, seizure{}, seizure{ended: true},
 		} {
 			next, d := p.Take(state, now, 1, 0)
 			require.LessOrEqual(t, next, uint64(policy.MaxWord))

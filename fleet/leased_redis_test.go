@@ -1,0 +1,272 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func window(limit int64, per time.Duration) policy.Policy {
+	return policy.Must(policy.FixedWindow(limit, per))
+}
+
+// warm makes so many calls, which must pass, one every 100µs or more.
+func warm(t testing.TB, l *Limiter, key string, calls int) {
+	t.Helper()
+	for range calls {
+		a := take(t, l, key, 1)
+		require.True(t, a.Allowed)
+		require.Equal(t, ByLease, a.By)
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+func TestLeasedVerbsOfAWindow(t *testing.T) {
+	c := leasedAt(shared.Addr(), window(100_000, time.Hour))
+	l := open(t, c)
+	ctx := t.Context()
+	warm(t, l, "a", 200)
+	require.True(t, l.Choke(ctx, "a"))
+	a := take(t, l, "a", 5)
+	require.Equal(t, ByLease, a.By)
+	require.EqualValues(t, 100_000, a.Limit)
+	require.NoError(t, a.Cause)
+
+	used, ahead := int64(206), l.leases.Held("a")
+	a, err := l.Peek(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, ByExact, a.By)
+	require.GreaterOrEqual(t, a.Remaining, int64(100_000)-used-l.plan.Most)
+	require.LessOrEqual(t, a.Remaining, int64(100_000)-used)
+	require.Positive(t, l.Stats().LeasedUnits-uint64(used), "nothing was leased ahead, %d are held", ahead)
+
+	for _, n := range []int64{-1, 100_001} {
+		a = take(t, l, "a", n)
+		require.False(t, a.Allowed)
+		require.Equal(t, policy.Never, a.RetryAfter)
+	}
+	require.ErrorIs(t, l.Wait(ctx, "a", 100_001), ErrNever)
+	require.NoError(t, l.Wait(ctx, "a", 1))
+
+	_, err = l.Reserve(ctx, "a", 1, time.Second)
+	require.ErrorIs(t, err, ErrMode)
+	_, err = TakeAll(ctx, 1, l.Claim("a"))
+	require.ErrorIs(t, err, ErrMode)
+	_, err = l.Take(ctx, strings.Repeat("x", 1<<16+1), 1)
+	require.ErrorIs(t, err, ErrKeyTooLong)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = l.Take(ended, "a", 1)
+	require.ErrorIs(t, err, context.Canceled)
+
+	before, err := l.Refund(ctx, "b", -100)
+	require.NoError(t, err)
+	require.EqualValues(t, 99_900, before.Remaining)
+	after, err := l.Refund(ctx, "b", 50)
+	require.NoError(t, err)
+	require.EqualValues(t, 99_950, after.Remaining)
+
+	forgotten, err := l.Reset(ctx, "a")
+	require.NoError(t, err)
+	require.True(t, forgotten)
+	require.Zero(t, l.leases.Held("a"))
+
+	s := l.Stats()
+	require.EqualValues(t, 200+1+1+1, s.Admitted)
+	require.EqualValues(t, 3, s.Refused)
+	require.Equal(t, s.Admitted+s.Refused, s.Leased)
+	require.Zero(t, s.Exact+s.Local+s.Open+s.Closed)
+
+	// What is held comes back when the limiter closes, for others.
+	warm(t, l, "c", 200)
+	require.Positive(t, l.leases.Held("c"))
+	require.NoError(t, l.Close())
+	_, err = l.Take(ctx, "c", 1)
+	require.ErrorIs(t, err, ErrClosed)
+	require.False(t, l.Choke(ctx, "c"))
+	require.ErrorIs(t, l.Health(), ErrClosed)
+	require.Positive(t, l.Stats().ReturnedUnits)
+	a, err = open(t, c).Peek(ctx, "c")
+	require.NoError(t, err)
+	require.EqualValues(t, 100_000-200, a.Remaining)
+}
+
+// Several servers never admit more together than the limit, and all of it is used.
+func TestLeasedLimitOverServers(t *testing.T) {
+	c := leasedAt(shared.Addr(), window(2000, time.Hour))
+	var all sync.WaitGroup
+	var admitted atomic.Int64
+	begun := time.Now()
+	for range 4 {
+		l := open(t, c)
+		for range 8 {
+			all.Go(func() {
+				for time.Since(begun) < time.Second {
+					if l.Choke(t.Context(), "a") {
+						admitted.Add(1)
+					} else {
+						time.Sleep(time.Millisecond)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	require.LessOrEqual(t, admitted.Load(), int64(2000))
+	require.Greater(t, admitted.Load(), int64(1980), "what is not used comes back")
+}
+
+// Redis dies, and comes back. Leases that are held are used up, as they were paid; then the
+// rung answers; and then there are leases again.
+func TestLeasedKilled(t *testing.T) {
+	for _, rung := range rungs {
+		t.Run(rung.by.String(), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{AOF: true})
+			c := leasedAt(redis.Addr(), window(100_000, time.Hour))
+			c.Budget, c.Outage, c.Term = quick, rung.outage, time.Minute
+			l := open(t, c)
+			warm(t, l, "a", 300)
+			redis.Kill()
+			held := l.leases.Held("a")
+			require.Positive(t, held)
+			for range held {
+				a := take(t, l, "a", 1)
+				require.Equal(t, ByLease, a.By)
+				require.True(t, a.Allowed, "it was paid")
+			}
+			for range 5 {
+				a := take(t, l, "b", 1)
+				require.Equal(t, rung.by, a.By)
+				require.ErrorIs(t, a.Cause, ErrOutage)
+				require.Equal(t, rung.outage != Closed, a.Allowed)
+			}
+			eventually(t, func() bool { return l.Health() != nil }, "the breaker opens")
+			begun := time.Now()
+			a := take(t, l, "c", 1)
+			require.Less(t, time.Since(begun), quick, "it is not asked")
+			require.Equal(t, rung.by, a.By)
+
+			require.NoError(t, redis.Restart())
+			eventually(t, func() bool {
+				return l.Health() == nil && take(t, l, "d", 1).By == ByLease
+			}, "there are leases again")
+			warm(t, l, "a", 300)
+			s := l.Stats()
+			require.Positive(t, s.Openings)
+			require.Equal(t, s.Admitted+s.Refused, s.Leased+s.Local+s.Open+s.Closed)
+		})
+	}
+}
+
+// A Redis that stands still costs a call its budget, and no more.
+func TestLeasedRedisStandsStill(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	c := leasedAt(redis.Addr(), window(100_000, time.Hour))
+	c.Budget, c.Outage = 20*time.Millisecond, Closed
+	l := open(t, c)
+	warm(t, l, "a", 10)
+	require.NoError(t, redis.Pause())
+	defer func() { require.NoError(t, redis.Resume()) }()
+	begun := time.Now()
+	a := take(t, l, "b", 1)
+	assert.Equal(t, ByClosed, a.By)
+	assert.ErrorIs(t, a.Cause, ErrOutage)
+	assert.GreaterOrEqual(t, time.Since(begun), c.Budget)
+	eventually(t, func() bool {
+		return assert.False(t, take(t, l, "b", 1).Allowed) && l.Health() != nil
+	}, "the breaker opens")
+}
+
+// Redis is not there yet when the limiter is made.
+func TestLeasedRedisComesLater(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	redis.Kill()
+	c := leasedAt(redis.Addr(), window(100_000, time.Hour))
+	c.Budget, c.Outage = quick, Open
+	l := open(t, c)
+	require.Equal(t, ByOpen, take(t, l, "a", 1).By)
+	require.NoError(t, redis.Restart())
+	eventually(t, func() bool { return take(t, l, "a", 1).By == ByLease }, "there are leases")
+}
+
+// A value that is no word of ours is told, and left.
+func TestLeasedValueOfOthers(t *testing.T) {
+	c := leasedAt(shared.Addr(), window(10, time.Hour))
+	l := open(t, c)
+	require.True(t, take(t, l, "a", 1).Allowed)
+	said := shared.Do(t, "KEYS", "ral:"+c.Name+":w*")
+	found, err := said.AsStrSlice()
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	bad := strings.Replace(found[0], "{a}", "{b}", 1)
+	shared.Do(t, "SET", bad, "nonsense")
+	defer shared.Do(t, "DEL", bad)
+	a := take(t, l, "b", 1)
+	require.Equal(t, ByShare, a.By)
+	require.ErrorIs(t, a.Cause, ErrNotAWord)
+	require.NotErrorIs(t, a.Cause, ErrOutage)
+	require.NoError(t, l.Health())
+	said = shared.Do(t, "GET", bad)
+	value, err := said.ToString()
+	require.NoError(t, err)
+	require.Equal(t, "nonsense", value)
+	require.Equal(t, ByLease, take(t, l, "a", 1).By)
+}
+
+// Keys that hold leases, beside the engine's own.
+func BenchmarkLeased(b *testing.B) {
+	for _, keys := range []int{1, 1000} {
+		names := make([]string, keys)
+		for i := range names {
+			names[i] = fmt.Sprint("client-", i)
+		}
+		run := func(b *testing.B, call func(key string)) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					call(names[i%keys])
+				}
+			})
+		}
+		b.Run(fmt.Sprintf("fleet/keys=%d", keys), func(b *testing.B) {
+			c := leasedAt(shared.Addr(), funnel(1<<40, 1<<23, time.Second))
+			l, err := New(c)
+			require.NoError(b, err)
+			defer l.Close()
+			ctx := context.Background()
+			for begun := time.Now(); time.Since(begun) < time.Second; { // leases grow as they are used
+				for _, key := range names {
+					_, _ = l.Take(ctx, key, 1)
+				}
+			}
+			begun, missed := l.Stats(), atomic.Int64{}
+			b.ResetTimer()
+			run(b, func(key string) {
+				if a, err := l.Take(ctx, key, 1); err != nil || !a.Allowed {
+					missed.Add(1)
+				}
+			})
+			s := l.Stats()
+			b.ReportMetric(float64(missed.Load())/float64(b.N), "missed/op")
+			b.ReportMetric(float64(s.LeasedUnits-begun.LeasedUnits)/float64(b.N), "units/op")
+		})
+		b.Run(fmt.Sprintf("engine/keys=%d", keys), func(b *testing.B) {
+			e, err := engine.New[string](engine.Config{Policy: funnel(1<<40, 1<<20, time.Second)})
+			require.NoError(b, err)
+			defer e.Close()
+			run(b, func(key string) { e.Take(key, 1) })
+		})
+	}
+}
