@@ -1,0 +1,530 @@
+package store_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// ask asks Redis anything.
+func ask(t testing.TB, client rueidis.Client, words ...string) rueidis.RedisResult {
+	t.Helper()
+	return client.Do(context.Background(), client.B().Arbitrary(words...).Build())
+}
+
+func integer(t testing.TB, client rueidis.Client, words ...string) int64 {
+	t.Helper()
+	n, err := ask(t, client, words...).AsInt64()
+	require.NoError(t, err)
+	return n
+}
+
+// Each write sets the key's end: not before the debt's, and at most a millisecond
+// after it. A read or a refused call leaves it as it is.
+func TestKeysLastAsLongAsTheDebt(t *testing.T) {
+	client := connect(t, shared)
+	ctx := context.Background()
+	epoch := time.Date(2025, 3, 4, 5, 6, 7, 0, time.UTC)
+	limits := append(wordPolicies(), newLog(t, 10, time.Second), newLog(t, 10, 1500*time.Microsecond+1),
+		policy.Must(policy.Funnel(100, 1, 3*time.Hour)), policy.Must(policy.Funnel(1000, 999_983, time.Second)),
+		policy.Must(policy.FixedWindow(10, 366*24*time.Hour)), policy.Must(policy.SlidingWindow(10, 366*24*time.Hour)),
+		policy.Must(policy.FixedWindow(10, 1_234_567)))
+	for _, p := range limits {
+		t.Run(p.String(), func(t *testing.T) {
+			s := store.New(client, store.Options{Name: own(t), Epoch: epoch})
+			l := limit(t, s, p)
+			key := name(t, s, l, "k")
+			check := func(what string, taken store.Taken) {
+				t.Helper()
+				end := integer(t, client, "PEXPIRETIME", key) - epoch.UnixMilli()
+				if end == -2-epoch.UnixMilli() {
+					// It has gone, which it may if the debt has.
+					now := policy.Instant(time.Since(epoch))
+					require.GreaterOrEqual(t, now, taken.At+policy.Instant(taken.ResetAfter), what)
+					return
+				}
+				fresh := taken.At + policy.Instant(taken.ResetAfter)
+				assert.GreaterOrEqual(t, policy.Instant(end)*1e6, fresh, what)
+				assert.Less(t, policy.Instant(end)*1e6, fresh+1e6, what)
+			}
+			for i := range 15 { // some are refused
+				taken, err := s.Take(ctx, l, "k", 1, time.Hour)
+				require.NoError(t, err)
+				require.True(t, taken.Allowed || i > 0, "%+v", taken)
+				check("a take", taken)
+			}
+			all, err := s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "all"}})
+			require.NoError(t, err)
+			key = name(t, s, l, "all")
+			check("all", all[0])
+			key = name(t, s, l, "k")
+			charged, err := s.Refund(ctx, l, "k", -2)
+			require.NoError(t, err)
+			check("a charge", charged)
+			if _, ok := p.(interface{ Choke(uint64, policy.Instant) (uint64, bool) }); ok || strings.Contains(p.String(), "window") {
+				if leased := s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: "lease", Need: 1, Most: 3}}); leased[0].Err == nil {
+					key = name(t, s, l, "lease")
+					check("a lease", leased[0].Taken)
+				}
+			}
+		})
+	}
+}
+
+// A word that means nothing any more is not kept.
+func TestWhatIsGivenBackIsForgotten(t *testing.T) {
+	client := connect(t, shared)
+	s := store.New(client, store.Options{Name: own(t)})
+	l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Hour)))
+	_, err := s.Take(context.Background(), l, "k", 3, 0)
+	require.NoError(t, err)
+	d, err := s.Refund(context.Background(), l, "k", 3)
+	require.NoError(t, err)
+	assert.EqualValues(t, 10, d.Remaining)
+	assert.Zero(t, integer(t, client, "EXISTS", name(t, s, l, "k")))
+}
+
+// Redis's clock is what decides: units come back as it goes on.
+func TestRedisClock(t *testing.T) {
+	client := connect(t, shared)
+	s := store.New(client, store.Options{Name: own(t)})
+	l := limit(t, s, policy.Must(policy.Funnel(5, 100, time.Second)))
+	before := time.Since(store.DefaultEpoch)
+	taken, err := s.Take(context.Background(), l, "k", 5, 0)
+	after := time.Since(store.DefaultEpoch)
+	require.NoError(t, err)
+	require.True(t, taken.Allowed)
+	// Both clocks are this machine's.
+	assert.GreaterOrEqual(t, taken.At, policy.Instant(before.Truncate(time.Microsecond)))
+	assert.LessOrEqual(t, taken.At, policy.Instant(after))
+	require.Eventually(t, func() bool {
+		d, err := s.Take(context.Background(), l, "k", 1, 0)
+		return err == nil && d.Allowed
+	}, 5*time.Second, time.Millisecond)
+}
+
+// When Redis has forgotten the scripts, it is sent them again.
+func TestScriptsAreForgotten(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	client := connect(t, server)
+	ctx := context.Background()
+	s := store.New(client, store.Options{Name: "forgotten"})
+	funnel, log := limit(t, s, policy.Must(policy.Funnel(1000, 1, time.Hour))), limit(t, s, newLog(t, 1000, time.Hour))
+	flush := func() { require.NoError(t, ask(t, client, "SCRIPT", "FLUSH").Error()) }
+	for range 3 {
+		flush()
+		_, err := s.Take(ctx, funnel, "k", 1, 0)
+		require.NoError(t, err)
+		flush()
+		_, err = s.Take(ctx, log, "k", 1, 0)
+		require.NoError(t, err)
+		flush()
+		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: funnel, Key: "k"}, {Limit: log, Key: "k"}})
+		require.NoError(t, err)
+		flush()
+		replies := s.Lease(ctx, []store.LeaseAsk{{Limit: funnel, Key: "k", Need: 1, Most: 2}, {Limit: funnel, Key: "k", Need: 1, Most: 3}})
+		require.NoError(t, replies[0].Err)
+		require.NoError(t, replies[1].Err)
+		flush()
+		_, err = s.Refund(ctx, funnel, "k", 1)
+		require.NoError(t, err)
+		flush()
+		_, err = s.Heartbeat(ctx, "a", time.Second)
+		require.NoError(t, err)
+	}
+	d, err := s.Peek(ctx, funnel, "k")
+	require.NoError(t, err)
+	assert.EqualValues(t, 1000-3*(1+1+5-1), d.Remaining, "all was counted, and once")
+	// Under load, too.
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for range 50 {
+				_, err := s.Take(ctx, funnel, strconv.Itoa(i), 1, 0)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	for range 20 {
+		flush()
+	}
+	group.Wait()
+	for i := range 8 {
+		d, err := s.Peek(ctx, funnel, strconv.Itoa(i))
+		require.NoError(t, err)
+		assert.EqualValues(t, 950, d.Remaining)
+	}
+}
+
+// However many callers meet at a key, no more pass than its limit has; and what is
+// left is not lost.
+func TestConcurrentCallersKeepTheLimit(t *testing.T) {
+	first, second := connect(t, shared), connect(t, shared)
+	for _, p := range append(wordPolicies(), newLog(t, 10, time.Minute)) {
+		t.Run(p.String(), func(t *testing.T) {
+			options := store.Options{Name: own(t), Clock: func() int64 { return 7_000_000_000 }}
+			servers := []*store.Store{store.New(first, options), store.New(second, options)}
+			var admitted atomic.Int64
+			var group sync.WaitGroup
+			for i := range 16 {
+				s := servers[i%2]
+				l := limit(t, s, p)
+				group.Go(func() {
+					for range 20 {
+						d, err := s.Take(context.Background(), l, "hot", 1, 0)
+						assert.NoError(t, err)
+						if d.Allowed {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			group.Wait()
+			var word, want uint64
+			for range 320 {
+				next, d := p.Take(word, 7_000_000_000_000, 1, 0)
+				if word = next; d.Allowed {
+					want++
+				}
+			}
+			assert.EqualValues(t, want, admitted.Load())
+		})
+	}
+}
+
+// What is under our key but is not ours is left as it is, and told.
+func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
+	client := connect(t, shared)
+	ctx := context.Background()
+	s := store.New(client, store.Options{Name: own(t)})
+	for i, value := range []string{
+		"", " ", "abc", "-1", "+1", "01", "0x10", "1e5", "1.5", "12.", " 12", "12 ", "12\x00", "inf", "nan",
+		"9223372036854775792", "9223372036854775807", "9223372036854775808", "10000000000000000000", "99999999999999999999",
+		"0000000000000000001", "00", strings.Repeat("9", 400), "1234567890 234567890", "\xff\xfe", "1\n2", strings.Repeat("x", 1<<20),
+	} {
+		for _, p := range wordPolicies() {
+			l, key := limit(t, s, p), strconv.Itoa(i)
+			redisName := name(t, s, l, key)
+			put(t, client, redisName, value)
+			_, took := s.Take(ctx, l, key, 1, 0)
+			_, peeked := s.Peek(ctx, l, key)
+			_, all := s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "other"}, {Limit: l, Key: key}})
+			_, charged := s.Refund(ctx, l, key, -1)
+			for _, err := range []error{took, peeked, all, charged} {
+				assert.ErrorIs(t, err, store.ErrNotAWord, "%.50q", value)
+				assert.ErrorContains(t, err, redisName)
+				assert.Less(t, len(fmt.Sprint(err)), 1000)
+			}
+			if leased := s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: key, Need: 1, Most: 2}})[0].Err; !assert.Error(t, leased) || !strings.Contains(leased.Error(), "want a Funnel") {
+				assert.ErrorIs(t, leased, store.ErrNotAWord)
+			}
+			assert.Equal(t, value, get(t, client, redisName), "%v", p)
+			assert.EqualValues(t, -1, integer(t, client, "PTTL", redisName), "it has no end, as before")
+			assert.Zero(t, integer(t, client, "EXISTS", name(t, s, l, "other")), "all or nothing")
+		}
+	}
+	// The same under a log: a sorted set of others, or none.
+	log := limit(t, s, newLog(t, 10, time.Second))
+	for i, member := range [][2]string{{"12", "abc"}, {"1.5", "100000000000001"}, {"inf", "100000000000001"}, {"-3", "100000000000001"}, {"1e300", "100000000000001"}} {
+		key := fmt.Sprint("set", i)
+		redisName := name(t, s, log, key)
+		require.NoError(t, ask(t, client, "ZADD", redisName, member[0], member[1]).Error())
+		_, err := s.Take(ctx, log, key, 1, 0)
+		assert.ErrorIs(t, err, store.ErrNotAWord, "%v", member)
+		_, err = s.Refund(ctx, log, key, 1)
+		assert.ErrorIs(t, err, store.ErrNotAWord, "%v", member)
+		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: log, Key: key}})
+		assert.ErrorIs(t, err, store.ErrNotAWord, "%v", member)
+		assert.EqualValues(t, 1, integer(t, client, "ZCARD", redisName))
+	}
+	for _, l := range []*store.Limit{limit(t, s, policy.Must(policy.Funnel(10, 1, time.Second))), log} {
+		redisName := name(t, s, l, "list")
+		require.NoError(t, ask(t, client, "RPUSH", redisName, "a").Error())
+		_, err := s.Take(ctx, l, "list", 1, 0)
+		assert.ErrorIs(t, err, store.ErrNotAWord)
+		assert.ErrorContains(t, err, redisName)
+		_, err = s.Refund(ctx, l, "list", 1)
+		assert.ErrorIs(t, err, store.ErrNotAWord)
+		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "list"}})
+		assert.ErrorIs(t, err, store.ErrNotAWord)
+		assert.EqualValues(t, 1, integer(t, client, "LLEN", redisName))
+	}
+}
+
+func TestReplica(t *testing.T) {
+	primary := redistest.Start(t, redistest.Options{})
+	replica := primary.Replica(t)
+	s := store.New(connect(t, replica), store.Options{Name: "replica"})
+	for _, p := range append(wordPolicies(), newLog(t, 10, time.Second)) {
+		l := limit(t, s, p)
+		_, err := s.Take(context.Background(), l, "k", 1, 0)
+		assert.ErrorIs(t, err, store.ErrReadOnly, "%v", p)
+		assert.ErrorContains(t, err, "connect to the primary")
+	}
+	assert.ErrorIs(t, s.Check(context.Background()), store.ErrReadOnly)
+}
+
+// Without memory a call that would write fails, and one that is refused is still
+// refused.
+func TestFullMemory(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	client := connect(t, server)
+	ctx := context.Background()
+	s := store.New(client, store.Options{Name: "full"})
+	var limits []*store.Limit
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Funnel(1, 1, time.Hour)), policy.Must(policy.Queue(0, 1, time.Hour)), policy.Must(policy.Bursty(1, time.Hour, 0)),
+		policy.Must(policy.FixedWindow(1, time.Hour)), policy.Must(policy.SlidingWindow(1, time.Hour)), newLog(t, 1, time.Hour),
+	} {
+		l := limit(t, s, p)
+		d, err := s.Take(ctx, l, "old", 1, 0)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		limits = append(limits, l)
+	}
+	require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "1").Error())
+	for _, l := range limits {
+		d, err := s.Take(ctx, l, "old", 1, 0)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		_, err = s.Take(ctx, l, "new", 1, 0)
+		assert.ErrorIs(t, err, store.ErrFull, "%v", l.Policy())
+		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "new"}})
+		assert.ErrorIs(t, err, store.ErrFull, "%v", l.Policy())
+	}
+	assert.NoError(t, s.Check(ctx), "noeviction is as it should be")
+	require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "0").Error())
+	for _, l := range limits {
+		d, err := s.Take(ctx, l, "new", 1, 0)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed, "nothing was taken meanwhile")
+	}
+}
+
+func TestCheckFindsEviction(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	client := connect(t, server)
+	ctx := context.Background()
+	s := store.New(client, store.Options{Name: "check"})
+	require.NoError(t, s.Check(ctx))
+	for _, how := range []string{"allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"} {
+		require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory-policy", how).Error())
+		require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "0").Error())
+		assert.NoError(t, s.Check(ctx), "nothing is evicted without a maxmemory")
+		require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "100mb").Error())
+		err := s.Check(ctx)
+		assert.ErrorIs(t, err, store.ErrEvicts)
+		assert.ErrorContains(t, err, how)
+	}
+	require.NoError(t, ask(t, client, "ACL", "SETUSER", "default", "-info").Error())
+	assert.ErrorIs(t, s.Check(ctx), store.ErrUnchecked)
+}
+
+// Any bytes are a key, and no two keys are one.
+func TestHostileKeys(t *testing.T) {
+	client := connect(t, shared)
+	ctx := context.Background()
+	long := strings.Repeat("k", 1<<16)
+	keys := []string{
+		"", " ", "{", "}", "{}", "}{", "{a}", "a}", "{a", "a}b", "a{b}c", "#{a}", "#", "#{", "\x00", "a\x00", "\x00a", "\xff", "\xff\xfe\xfd",
+		"\r\n", "a\r\nb", "$5\r\nhello\r\n", "*", "?", "[a]", "日本", "ral:", "'", `"`, "--", long, long[1:], long[:129], long[:128], long[:127],
+		long[:1<<16-1] + "}", "T}{k", "T}#{k",
+	}
+	for _, key := range keys { // what others may be hashed to
+		sum := sha256.Sum256([]byte(key))
+		keys = append(keys, base64.RawURLEncoding.EncodeToString(sum[:]))
+	}
+	for _, tag := range []string{"", "T"} {
+		s := store.New(client, store.Options{Name: own(t), Tag: tag})
+		for _, p := range []policy.Policy{policy.Must(policy.Funnel(1, 1, time.Hour)), newLog(t, 1, time.Hour)} {
+			l := limit(t, s, p)
+			names := map[string]string{}
+			for _, key := range keys {
+				n := name(t, s, l, key)
+				other, taken := names[n]
+				require.False(t, taken, "%.20q is %.20q", key, other)
+				names[n] = key
+				assert.Less(t, len(n), 300)
+				d, err := s.Take(ctx, l, key, 1, 0)
+				require.NoError(t, err, "%.20q", key)
+				assert.True(t, d.Allowed, "%.20q", key)
+				d, err = s.Take(ctx, l, key, 1, 0)
+				require.NoError(t, err, "%.20q", key)
+				assert.False(t, d.Allowed, "%.20q", key)
+			}
+			_, err := s.Take(ctx, l, long+"k", 1, 0)
+			assert.ErrorIs(t, err, store.ErrKeyTooLong)
+			assert.ErrorContains(t, err, "65537")
+		}
+	}
+}
+
+// A cluster places a key by what the first braces hold: the key, what it is hashed to,
+// or the tag of the limit.
+func TestNames(t *testing.T) {
+	client := connect(t, shared)
+	funnel := policy.Must(policy.Funnel(1, 1, time.Hour))
+	s := store.New(client, store.Options{Name: "api"})
+	assert.Equal(t, "ral:api:f:{k}", name(t, s, limit(t, s, funnel), "k"))
+	assert.Regexp(t, `^ral:api:f:#\{[A-Za-z0-9_-]{43}\}$`, name(t, s, limit(t, s, funnel), "a}b"))
+	s = store.New(client, store.Options{Name: "api", Tag: "T"})
+	assert.Equal(t, "ral:api:f:{T}{k}", name(t, s, limit(t, s, funnel), "k"))
+	// Policies that do not read each other's words have different names.
+	names := map[string]policy.Policy{}
+	for _, p := range append(wordPolicies(), newLog(t, 5, time.Second), newLog(t, 5, time.Minute),
+		policy.Must(policy.FixedWindow(10, time.Minute)), policy.Must(policy.FixedWindow(1_000_000, 2*time.Millisecond)),
+		policy.Must(policy.FixedWindow(10, 2*time.Millisecond)), policy.Must(policy.SlidingWindow(10, time.Minute))) {
+		n := name(t, s, limit(t, s, p), "k")
+		assert.NotContains(t, names, n, "%v and %v", p, names[n])
+		names[n] = p
+	}
+	for _, p := range wordPolicies() {
+		for _, q := range wordPolicies() {
+			same := name(t, s, limit(t, s, p), "k") == name(t, s, limit(t, s, q), "k")
+			assert.Equal(t, p.(policy.Relative).Reads(q), same)
+		}
+	}
+}
+
+// Servers are counted by Redis's clock, until they leave or have not been heard of for
+// as long as they said.
+func TestHeartbeat(t *testing.T) {
+	client := connect(t, shared)
+	ctx := context.Background()
+	var clock int64 = 1_000_000
+	s := clocked(t, client, &clock)
+	beat := func(id string, ttl time.Duration, want int) {
+		t.Helper()
+		n, err := s.Heartbeat(ctx, id, ttl)
+		require.NoError(t, err)
+		assert.Equal(t, want, n)
+	}
+	beat("a", 3*time.Second, 1)
+	beat("b", 3*time.Second, 2)
+	beat("a", 3*time.Second, 2)
+	clock += 2_999_999
+	beat("c", time.Second, 3)
+	clock++
+	beat("c", time.Second, 1)
+	beat("d", time.Second, 2)
+	require.NoError(t, s.Leave(ctx, "d"))
+	beat("c", time.Second, 1)
+	require.NoError(t, s.Leave(ctx, "never there"))
+	// By itself nothing stays.
+	real := store.New(client, store.Options{Name: own(t)})
+	n, err := real.Heartbeat(ctx, "a", time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	ttl := integer(t, client, "PTTL", fmt.Sprintf("ral:TestHeartbeat-%d:servers", names.Load()))
+	assert.InDelta(t, 60_000, ttl, 5_000)
+}
+
+// A cluster decides on several keys at once where a tag keeps them together, and on one
+// key of several limits.
+func TestCluster(t *testing.T) {
+	nodes := redistest.StartCluster(t, redistest.Options{})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{nodes[0].Addr()}, DisableCache: true})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	require.Equal(t, rueidis.ClientModeCluster, client.Mode())
+	ctx := context.Background()
+	funnel := policy.Must(policy.Funnel(3, 1, time.Hour))
+
+	s := store.New(client, store.Options{Name: "apart"})
+	l, log := limit(t, s, funnel), limit(t, s, newLog(t, 3, time.Hour))
+	for range 3 {
+		for i := range 30 {
+			d, err := s.Take(ctx, l, strconv.Itoa(i), 1, 0)
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+		}
+	}
+	var asks []store.LeaseAsk
+	for i := range 30 {
+		d, err := s.Take(ctx, l, strconv.Itoa(i), 1, 0)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		asks = append(asks, store.LeaseAsk{Limit: l, Key: fmt.Sprint("leased", i), Need: 1, Most: 2})
+	}
+	for _, r := range s.Lease(ctx, asks) {
+		require.NoError(t, r.Err)
+		assert.EqualValues(t, 2, r.Granted)
+	}
+	_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "a"}, {Limit: l, Key: "b"}})
+	assert.ErrorIs(t, err, store.ErrCrossSlot)
+	assert.ErrorContains(t, err, "set Config.Tag")
+	all, err := s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "a"}, {Limit: log, Key: "a"}})
+	require.NoError(t, err)
+	assert.True(t, all[0].Allowed && all[1].Allowed)
+
+	s = store.New(client, store.Options{Name: "together", Tag: "T"})
+	l = limit(t, s, funnel)
+	for i := range 4 {
+		all, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "a"}, {Limit: l, Key: "b}c"}})
+		require.NoError(t, err)
+		assert.Equal(t, i < 3, all[0].Allowed && all[1].Allowed)
+	}
+	_, err = s.Heartbeat(ctx, "a", time.Second)
+	assert.NoError(t, err)
+	assert.NoError(t, s.Check(ctx))
+}
+
+// A caller's context ends his call.
+func TestContextEnds(t *testing.T) {
+	s := store.New(connect(t, shared), store.Options{Name: own(t)})
+	l := limit(t, s, policy.Must(policy.Funnel(3, 1, time.Hour)))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := s.Take(ctx, l, "k", 1, 0)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.ErrorIs(t, s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: "k", Need: 1, Most: 1}})[0].Err, context.Canceled)
+}
+
+// A clock that is set back mints nothing, whatever the limit: over any run of it, forth
+// and back, no more passes than if it had gone on to where it was latest.
+func TestClockStepsMintNothing(t *testing.T) {
+	client := connect(t, shared)
+	for _, p := range append(wordPolicies(), newLog(t, 10, time.Second)) {
+		t.Run(p.String(), func(t *testing.T) {
+			var clock int64 = 100_000_000
+			s := clocked(t, client, &clock)
+			l := limit(t, s, p)
+			latest := clock
+			admitted := int64(0)
+			for i := range 600 {
+				switch {
+				case i%50 == 49:
+					clock -= rand.Int64N(20_000_000)
+				default:
+					clock += rand.Int64N(20_000)
+				}
+				latest = max(latest, clock)
+				d, err := s.Take(context.Background(), l, "k", 1, 0)
+				require.NoError(t, err)
+				if d.Allowed && d.Wait == 0 {
+					admitted++
+				}
+			}
+			elapsed := float64(latest-100_000_000) / 1e6
+			assert.LessOrEqual(t, float64(admitted), 10*(1+math.Ceil(elapsed)))
+			assert.Positive(t, admitted)
+		})
+	}
+}
