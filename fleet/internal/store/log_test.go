@@ -126,20 +126,22 @@ func TestLogIsALog(t *testing.T) {
 				case 0:
 					clock += int64(hint.ResetAfter / 1000)
 				case 1:
-					clock = max(clock-random.Int64N(int64(c.per)/2000+1), 0)
+					clock -= random.Int64N(int64(c.per)/2000 + 1)
 				case 2, 3:
 					if hint.RetryAfter < policy.Never {
 						clock += int64(hint.RetryAfter/1000) - random.Int64N(2)
-						clock = max(clock, 0)
 					}
 				case 4:
 				default:
 					clock += random.Int64N(int64(c.per)/1000/4 + 1)
 				}
 				clock = min(clock, 1<<52)
-				now := min(clock, 1<<58/1000) * 1000 // time stands still after 9 years
+				now := min(max(clock, 0), 1<<58/1000) * 1000 // time stands still after 9 years
 				if random.IntN(10) == 0 {
 					n := random.Int64N(c.limit+2) - 1
+					if random.IntN(4) == 0 {
+						n = -random.Int64N(3*c.limit + 1)
+					}
 					if n >= 0 {
 						m.units = m.units[:max(int64(len(m.units))-n, 0)]
 					} else {
@@ -147,9 +149,9 @@ func TestLogIsALog(t *testing.T) {
 						if len(m.units) > 0 {
 							start = max(now, m.units[len(m.units)-1])
 						}
-						if m.counting(start) < 2*c.limit {
+						if charge := min(-n, 2*c.limit-m.counting(start)); charge > 0 {
 							m.forget(now)
-							m.units = append(m.units, start)
+							m.units = append(m.units, slices.Repeat([]int64{start}, int(charge))...)
 						}
 					}
 					_, err := s.Refund(context.Background(), l, "key", n)

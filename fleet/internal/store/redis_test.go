@@ -45,6 +45,7 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 	limits := append(wordPolicies(), newLog(t, 10, time.Second), newLog(t, 10, 1500*time.Microsecond+1),
 		policy.Must(policy.Funnel(100, 1, 3*time.Hour)), policy.Must(policy.Funnel(1000, 999_983, time.Second)),
 		policy.Must(policy.FixedWindow(10, 366*24*time.Hour)), policy.Must(policy.SlidingWindow(10, 366*24*time.Hour)),
+		policy.Must(policy.SlidingWindow(10, 333_333*time.Microsecond)),
 		policy.Must(policy.FixedWindow(10, 1_234_567)))
 	for _, p := range limits {
 		t.Run(p.String(), func(t *testing.T) {
@@ -242,7 +243,7 @@ func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
 	}
 	// The same under a log: a sorted set of others, or none.
 	log := limit(t, s, newLog(t, 10, time.Second))
-	for i, member := range [][2]string{{"12", "abc"}, {"1.5", "100000000000001"}, {"inf", "100000000000001"}, {"-3", "100000000000001"}, {"1e300", "100000000000001"}} {
+	for i, member := range [][2]string{{"12", "abc"}, {"1.5", "100000000000001"}, {"inf", "100000000000001"}, {"-3", "100000000000001"}, {"1e300", "100000000000001"}, {"1234567890123456", "100000000000001"}} {
 		key := fmt.Sprint("set", i)
 		redisName := name(t, s, log, key)
 		require.NoError(t, ask(t, client, "ZADD", redisName, member[0], member[1]).Error())
@@ -526,5 +527,22 @@ func TestClockStepsMintNothing(t *testing.T) {
 			assert.LessOrEqual(t, float64(admitted), 10*(1+math.Ceil(elapsed)))
 			assert.Positive(t, admitted)
 		})
+	}
+}
+
+// What a script does that the policy would not do is not passed on.
+func TestDisagreement(t *testing.T) {
+	client := connect(t, shared)
+	ctx := context.Background()
+	s := store.New(client, store.Options{Name: own(t)})
+	for _, reply := range []string{"{'9000000000000000000', 1, 1}", "{false, 1, 0}", "{1}", "{{}}", "{false, false, 1}", "{false, 1, 'a'}", "'OK'"} {
+		l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Hour)))
+		s.Corrupt(l, reply)
+		_, err := s.Take(ctx, l, "k", 1, 0)
+		assert.Error(t, err, reply)
+		if strings.Contains(reply, ", 1, ") && !strings.Contains(reply, "'a'") {
+			assert.ErrorIs(t, err, store.ErrDisagrees, reply)
+		}
+		assert.Error(t, s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: "k", Need: 1, Most: 2}})[0].Err, reply)
 	}
 }
