@@ -4,12 +4,11 @@
 local w = redis.call('GET', key)
 local h, l = 0, 0
 if w then
-  h, l = string.match(w, '^([1-9]%d*)(%d%d%d%d%d%d%d%d%d)$')
-  if h then
-    h, l = h + 0, l + 0
-    if h > 9223372036 or h == 9223372036 and l > 854775791 then h = -1 end
+  if not string.find(w, '^[1-9]%d*$') and w ~= '0' then
+    h = -1
   else
-    h, l = 0, string.match(w, '^[1-9]%d*$') or w == '0' and w
-    if l then l = l + 0 else h = -1 end
+    l = string.sub(w, -9) + 0
+    if #w > 9 then h = string.sub(w, 1, -10) + 0 end
+    if h > 9223372036 or h == 9223372036 and l > 854775791 then h = -1 end
   end
 end
