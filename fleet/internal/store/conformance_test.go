@@ -141,4 +141,3 @@ func TestConformsToGuava(t *testing.T) {
 		})
 	}
 }
-

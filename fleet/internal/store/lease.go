@@ -58,7 +58,7 @@ func (s *Store) leaseScript(kind shape.Kind) *script {
 	}
 	return s.newScript(
 		"local key = KEYS[1]\n", timeLua, readLua,
-		"if h < 0 then return {w, us, -1} end\n", a.unpack("ARGV[1]"),
+		"if h < 0 then return {w, us, -1} end\n", a.unpack(),
 		strings.Replace(leaseLua, "BODY", body, 1), writeLua,
 		"return {w, us, granted}\n")
 }

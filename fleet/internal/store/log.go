@@ -24,7 +24,7 @@ const endLog = int64(maxPatience / time.Microsecond)
 // logTakeScript decides one call on a log.
 func (s *Store) logTakeScript() *script {
 	return s.newScript(
-		"local key = KEYS[1]\n", timeLua, logParams.unpack("ARGV[1]"), logLua,
+		"local key = KEYS[1]\n", timeLua, logParams.unpack(), logLua,
 		"if first < 0 then return {newest[1], us, -1} end\n",
 		"if taken == 1 and n > 0 then\n", recordLua, "end\n",
 		"return "+logReply+"\n")

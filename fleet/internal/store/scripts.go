@@ -55,8 +55,8 @@ func newAlgorithm(body, params string) algorithm {
 
 // unpack is how a script reads its parameters: doubles in one argument, which are
 // cheaper to pass than so many decimals.
-func (a algorithm) unpack(arg string) string {
-	return fmt.Sprintf("local %s = struct.unpack('<%s', %s)\n", a.params, strings.Repeat("d", a.count), arg)
+func (a algorithm) unpack() string {
+	return fmt.Sprintf("local %s = struct.unpack('<%s', ARGV[1])\n", a.params, strings.Repeat("d", a.count))
 }
 
 // script is what Redis runs, and the name by which it knows that.
@@ -82,7 +82,7 @@ func (s *Store) takeScript(a algorithm) *script {
 	return s.newScript(
 		"local key = KEYS[1]\n", timeLua, readLua,
 		"if h < 0 then return {w, us, -1} end\n",
-		a.unpack("ARGV[1]"), "local ms\n", a.body,
+		a.unpack(), "local ms\n", a.body,
 		"if not ms then return {w, us, 0} end\n", writeLua,
 		"return {w, us, 1}\n")
 }

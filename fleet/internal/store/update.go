@@ -126,7 +126,7 @@ var relogParams = newAlgorithm(relogLua, "n, limit, per, patience, count, unit")
 
 func (s *Store) relogScript() *script {
 	return s.newScript(
-		"local key = KEYS[1]\n", timeLua, relogParams.unpack("ARGV[1]"),
+		"local key = KEYS[1]\n", timeLua, relogParams.unpack(),
 		"do\n", logLua, "if first < 0 then return {newest[1], us, -1} end\n",
 		strings.Replace(relogLua, "RECORD", recordLua, 1), "end\n",
 		logLua, "return "+logReply+"\n")
