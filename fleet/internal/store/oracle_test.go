@@ -52,14 +52,18 @@ func TestAgreesWithThePolicy(t *testing.T) {
 		policy.Must(policy.SlidingWindow(100_000_000, 30*day)),
 		policy.Must(policy.SlidingWindow(500_000_000, 366*day)),
 	}
+	seed := rand.Uint64()
+	any := rand.New(rand.NewPCG(seed, 0))
+	for range 30 {
+		policies = append(policies, anyPolicy(any))
+	}
 	client := connect(t, shared)
 	var group sync.WaitGroup
 	const twins = 4 // so many sequences of each policy
 	for i := range twins * len(policies) {
 		p := policies[i/twins]
 		group.Go(func() {
-			seed := rand.Uint64()
-			random := rand.New(rand.NewPCG(seed, uint64(i)))
+			random := rand.New(rand.NewPCG(seed, uint64(i)+1))
 			var clock int64
 			s := clocked(t, client, &clock)
 			l, err := s.Limit(p)
@@ -104,6 +108,31 @@ func TestAgreesWithThePolicy(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// anyPolicy returns one that Redis can decide on, with figures of any size.
+func anyPolicy(random *rand.Rand) policy.Policy {
+	for {
+		count := 1 + random.Int64N(1<<random.IntN(32))
+		per := time.Duration(1 + random.Int64N(1<<random.IntN(56)))
+		var p policy.Policy
+		var err error
+		switch random.IntN(5) {
+		case 0:
+			p, err = policy.Funnel(1+random.Int64N(1<<random.IntN(32)), count, per)
+		case 1:
+			p, err = policy.Queue(random.Int64N(1<<random.IntN(32)), count, per)
+		case 2:
+			p, err = policy.Bursty(count, per, random.Int64N(1<<random.IntN(32)))
+		case 3:
+			p, err = policy.FixedWindow(count, per)
+		default:
+			p, err = policy.SlidingWindow(count, max(per.Truncate(time.Microsecond), time.Millisecond))
+		}
+		if err == nil {
+			return p
+		}
+	}
 }
 
 // nextInstant goes on from clock, in microseconds: to where a call was told to come

@@ -90,6 +90,22 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 	}
 }
 
+// A word takes no more memory than a number does.
+func TestMemoryOfAKey(t *testing.T) {
+	client := connect(t, shared)
+	s := store.New(client, store.Options{Name: own(t)})
+	l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Hour)))
+	_, err := s.Take(context.Background(), l, "user:100000", 1, 0)
+	require.NoError(t, err)
+	key := name(t, s, l, "user:100000")
+	encoding, err := ask(t, client, "OBJECT", "ENCODING", key).ToString()
+	require.NoError(t, err)
+	assert.Equal(t, "int", encoding)
+	number := strings.Repeat("n", len(key))
+	require.NoError(t, ask(t, client, "SET", number, "123456789", "EX", "1000").Error())
+	assert.Equal(t, integer(t, client, "MEMORY", "USAGE", number), integer(t, client, "MEMORY", "USAGE", key))
+}
+
 // A word that means nothing any more is not kept.
 func TestWhatIsGivenBackIsForgotten(t *testing.T) {
 	client := connect(t, shared)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -146,7 +147,7 @@ func TestTakeAllRefusesALogTwice(t *testing.T) {
 func TestLease(t *testing.T) {
 	client := connect(t, shared)
 	var group sync.WaitGroup
-	for _, p := range []policy.Policy{
+	policies := []policy.Policy{
 		policy.Must(policy.Funnel(10, 7, time.Second)),
 		policy.Must(policy.Funnel(100_000, 99_991, time.Second)),
 		policy.Must(policy.Funnel(5_000_000, 16_000_000, time.Second)),
@@ -155,7 +156,16 @@ func TestLease(t *testing.T) {
 		policy.Must(policy.FixedWindow(10, time.Second/3)),
 		policy.Must(policy.SlidingWindow(10, time.Second)),
 		policy.Must(policy.SlidingWindow(8_000_000, time.Hour)),
-	} {
+	}
+	any := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for len(policies) < 24 {
+		p := anyPolicy(any)
+		switch p.(shape.Shaped).Shape().Kind {
+		case shape.Funnel, shape.FixedWindow, shape.SlidingWindow:
+			policies = append(policies, p)
+		}
+	}
+	for _, p := range policies {
 		group.Go(func() {
 			seed := rand.Uint64()
 			random := rand.New(rand.NewPCG(seed, 1))
