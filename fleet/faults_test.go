@@ -142,9 +142,9 @@ var faults = []struct {
 // the call is not to blame. What remains is the call's own doing, and the difference of
 // two measurements: a thread that the machine takes the processor from in the middle of
 // one of the two. So a call may be late all the same where the machine is busy, by chance
-// and once in a while; where the budget does not hold, it is late each time. A fault during
-// which more than one call was late by more than slack fails the test, and so do more
-// than one in a thousand of all calls.
+// and once in a while; where the budget does not hold, it is late each time, and three calls
+// at least wait in vain in each fault. One in which so many were late by more than slack
+// fails the test, and so do more than one in a thousand of all calls.
 type punctual struct {
 	calls, late atomic.Int64
 	worst       atomic.Int64
@@ -212,21 +212,30 @@ func TestFaults(t *testing.T) {
 	run(0, warm)
 	goroutines, heap := footprint()
 	run(warm, rounds)
+	// Idle workers of the guards stay: some for each limiter.
 	eventually(t, func() bool { n, _ := footprint(); return n <= goroutines+lanes*4 }, "goroutines are flat")
-	_, after := footprint()
+	left, after := footprint()
 	require.LessOrEqual(t, after, heap+4<<20, "memory is flat")
 	t.Logf("%d faults, %d calls: %d late, the worst by %v; %d goroutines after %d faults, %d at the end; heap %d and %d KiB",
-		lanes*rounds, p.calls.Load(), p.late.Load(), time.Duration(p.worst.Load()), goroutines, lanes*warm, runtime.NumGoroutine(), heap>>10, after>>10)
+		lanes*rounds, p.calls.Load(), p.late.Load(), time.Duration(p.worst.Load()), goroutines, lanes*warm, left, heap>>10, after>>10)
 	require.LessOrEqual(t, p.late.Load(), p.calls.Load()/1000+1)
 }
 
-// footprint is how many goroutines there are, and how much memory is in use.
+// footprint is how many goroutines there are besides those of proxies, which leave some
+// behind now and then, and how much memory is in use.
 func footprint() (goroutines int, heap uint64) {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return runtime.NumGoroutine(), m.HeapAlloc
+	stacks := make([]byte, 4<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+		if !strings.Contains(stack, "toxiproxy") {
+			goroutines++
+		}
+	}
+	return goroutines, m.HeapAlloc
 }
 
 // lane is a limiter behind a wire of its own, and what is done to it.
@@ -311,7 +320,7 @@ func (l *lane) fault(what string, begin func(*wire) func()) {
 		}
 	}
 	assert.LessOrEqual(l.t, failed, failures, "%s: calls that asked in vain before the breaker opened", what)
-	assert.LessOrEqual(l.t, late, 1, "%s: calls that took longer than %v", what, laneBudget+slack)
+	assert.Less(l.t, late, failures, "%s: calls that took longer than %v", what, laneBudget+slack)
 	assert.ErrorIs(l.t, l.limiter.Health(), ErrOutage, what)
 	mend()
 	l.awaitExact("after " + what)
@@ -355,7 +364,7 @@ func TestManyCallersInAnOutage(t *testing.T) {
 
 // TestNobodyThere starts a limiter where there is no Redis yet.
 func TestNobodyThere(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer goleak.VerifyNone(t, append(others, goleak.IgnoreCurrent())...)
 	w := newWire(t, shared.Addr())
 	mend := w.cut()
 	var events log
@@ -387,7 +396,7 @@ func TestNobodyThere(t *testing.T) {
 func TestNobodyAnswers(t *testing.T) {
 	for _, how := range []string{"half open", "hole"} {
 		t.Run(how, func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			defer goleak.VerifyNone(t, append(others, goleak.IgnoreCurrent())...)
 			w := newWire(t, shared.Addr())
 			mend := func() { w.hole.Store(false) }
 			if how == "hole" {

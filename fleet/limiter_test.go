@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -297,6 +298,22 @@ func TestCallersClientStaysOpen(t *testing.T) {
 	require.Equal(t, ByExact, take(t, l, "a", 1).By)
 	require.NoError(t, l.Close())
 	require.NoError(t, c.Client.Do(t.Context(), c.Client.B().Ping().Build()).Error())
+}
+
+func TestOwnClientIsClosed(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	l, err := New(at(redis.Addr(), funnel(2, 1, time.Hour)))
+	require.NoError(t, err)
+	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	connections := func() int {
+		reply := redis.Do(t, "CLIENT", "LIST", "TYPE", "normal")
+		list, err := reply.ToString()
+		require.NoError(t, err)
+		return strings.Count(list, "\n")
+	}
+	require.Equal(t, 2, connections(), "the limiter's and the one that asks")
+	require.NoError(t, l.Close())
+	require.Equal(t, 1, connections())
 }
 
 func TestPolicies(t *testing.T) {
