@@ -25,7 +25,10 @@ type Mode uint8
 const (
 	// Exact: each call in Redis, by one script.
 	Exact Mode = iota
-	// Leased: each server by itself, on units that it took from Redis ahead of need.
+	// Leased: each server by itself, on units that it took from Redis ahead of need. They
+	// are paid in advance, so that the fleet never admits more than the limit. The most
+	// that can be taken at once of a Funnel is less than its capacity, by what drains in
+	// a Term.
 	Leased
 )
 

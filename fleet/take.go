@@ -23,8 +23,10 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 // error: what was asked may count then all the same, as it may if the budget is spent.
 // It is never asked twice.
 //
-// The decision is that of the policy, by Redis's clock: its figures are those of the
-// moment in which Redis decided, so that RetryAfter leaves out the way back.
+// In Exact mode the decision is that of the policy, by Redis's clock: its figures are those
+// of the moment in which Redis decided, so that RetryAfter leaves out the way back. In
+// Leased mode Remaining and ResetAfter are those of this server's lease, and RetryAfter is
+// when this server will ask Redis again, which is no promise.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Answer, error) {
 	t, err := l.take(ctx, key, n, 0)
 	return t.answer, err
@@ -118,7 +120,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 	return l.shared(l.local.Refund(key, n), n, cause), nil
 }
 
-// Reset forgets what the key has used, and tells whether there was anything. Without
+// Reset forgets what the key has used, and tells whether there was anything. Units that
+// servers hold on lease, they keep. Without
 // Redis it forgets what the key has used of this server's share, and the error is
 // ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
