@@ -298,7 +298,7 @@ func theKey(t *testing.T, limit, key string) string {
 // still counts is charged afterwards.
 func TestSharesOfAFleet(t *testing.T) {
 	t.Parallel()
-	const servers, capacity, rate = 4, 40, 20
+	const servers, capacity, rate = 4, 40, 4
 	redis := redistest.Start(t, redistest.Options{AOF: true})
 	c := at(redis.Addr(), funnel(capacity, rate, time.Second))
 	c.Budget = quick
