@@ -79,8 +79,20 @@ func (l *Limiter) held(key string) int64 {
 	return l.leases.Held(key)
 }
 
-// takeLeased is take in Leased mode.
-func (l *Limiter) takeLeased(ctx context.Context, key string, n int64) (taken, error) {
+// tryLease is take in Leased mode if this server can answer by itself. The leases count
+// that. It is small, since most calls see nothing else.
+func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a Answer, ok bool) {
+	if ctx.Err() != nil {
+		return Answer{}, false
+	}
+	if a.Decision, ok = l.leases.Try(key, n); ok {
+		a.By = ByLease
+	}
+	return a, ok
+}
+
+// askLease is take in Leased mode for a call that has tried.
+func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, error) {
 	switch {
 	case l.closed.Load():
 		return taken{}, ErrClosed
@@ -90,8 +102,8 @@ func (l *Limiter) takeLeased(ctx context.Context, key string, n int64) (taken, e
 	if err := store.CheckKey(key); err != nil {
 		return taken{}, err
 	}
-	d, err := l.leases.Take(key, n, l.config.Budget, ctx.Done())
-	if err == nil { // the leases count it
+	d, err := l.leases.Ask(key, n, l.config.Budget, ctx.Done())
+	if err == nil {
 		return taken{answer: Answer{Decision: d, By: ByLease}}, nil
 	}
 	switch {

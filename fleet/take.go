@@ -28,6 +28,13 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 // Leased mode Remaining and ResetAfter are those of this server's lease, and RetryAfter is
 // when this server will ask Redis again, which is no promise.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Answer, error) {
+	if l.leases != nil && n != 0 {
+		if a, ok := l.tryLease(ctx, key, n); ok {
+			return a, nil
+		}
+		t, err := l.askLease(ctx, key, n)
+		return t.answer, err
+	}
 	t, err := l.take(ctx, key, n, 0)
 	return t.answer, err
 }
@@ -42,7 +49,10 @@ type taken struct {
 
 func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.Duration) (taken, error) {
 	if l.leases != nil && n != 0 {
-		return l.takeLeased(ctx, key, n)
+		if a, ok := l.tryLease(ctx, key, n); ok {
+			return taken{answer: a}, nil
+		}
+		return l.askLease(ctx, key, n)
 	}
 	held := l.held(key)
 	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -76,14 +77,14 @@ type Leases struct {
 	abort   context.CancelFunc // ends these
 	once    sync.Once
 
-	mu     sync.Mutex // no callers' code runs under it, but servers
-	closed bool
-	book   book
-	random *rand.Rand
-	stats  Stats // of Admitted and Refused, what the engine does not count
-	// What the engine counts and is no answer to a call: that a lease was written, and
-	// that there were too few units here.
-	written, unknown uint64
+	mu      sync.Mutex // no callers' code runs under it, but servers
+	closed  bool
+	book    book
+	random  *rand.Rand
+	stats   Stats  // of Admitted and Refused, what the engine does not count
+	written uint64 // as calls that were allowed, by the engine's count: leases and the like
+
+	unknown atomic.Uint64 // calls refused by the engine's count that are no answers
 }
 
 // queued is how many accounts may wait for the owner. One more is refused, if a call
@@ -144,20 +145,30 @@ func New(c Config) (*Leases, error) {
 // until when that lasts. RetryAfter of a refused call is when this server will ask the
 // bank again. It is no promise: others may be faster.
 func (l *Leases) Take(key string, n int64, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
-	d := l.words.Take(key, n)
+	if d, ok := l.Try(key, n); ok {
+		return d, nil
+	}
+	return l.Ask(key, n, budget, done)
+}
+
+// Try is Take if this server can answer without the bank; if it cannot, ok is false, and
+// nothing was taken: see Ask. It never waits.
+func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
+	d = l.words.Take(key, n)
 	if d.Allowed {
 		if d.Wait > 0 {
 			l.renew(key)
 			d.Wait = 0
 		}
 		d.Limit = l.plan.shape.Limit
-		return d, nil
+		return d, true
 	}
 	if d.RetryAfter > 0 && d.Limit == ours && n > 0 && n <= l.plan.Limit() {
 		d.Limit = l.plan.shape.Limit
-		return d, nil
+		return d, true
 	}
-	return l.ask(key, n, budget, done)
+	l.unknown.Add(1)
+	return d, false
 }
 
 // Choke is Take of one unit that tells only whether it is allowed.
@@ -191,13 +202,15 @@ func (l *Leases) send(a *account) bool {
 	}
 }
 
-// ask is Take for a call that found too few units in the key's word.
-func (l *Leases) ask(key string, n int64, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
+// Ask is Take for a call that has Tried.
+func (l *Leases) Ask(key string, n int64, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
 	switch {
 	case n == 0:
 		return policy.Decision{Allowed: true, Limit: l.plan.Limit()}, nil
 	case n < 0 || n > l.plan.Limit():
-		// The engine has counted it as refused.
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.stats.Refused++
 		return policy.Decision{Limit: l.plan.Limit(), RetryAfter: policy.Never}, nil
 	}
 	c, d, err := l.begin(key, n)
@@ -244,7 +257,6 @@ func (l *Leases) await(c *call, budget time.Duration, done <-chan struct{}) (pol
 func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unknown++
 	if l.closed {
 		return nil, policy.Decision{}, ErrClosed
 	}
@@ -270,7 +282,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		d.Limit, d.Wait = l.plan.Limit(), 0
 		return nil, d, nil
 	}
-	l.unknown++
+	l.unknown.Add(1)
 	if a.next.live(now) && a.next.units >= n {
 		h := a.next
 		a.next = hold{}
@@ -304,7 +316,7 @@ func (l *Leases) write(key string, p policy.Policy) policy.Decision {
 	if d.Allowed {
 		l.written++
 	} else {
-		l.unknown++
+		l.unknown.Add(1)
 	}
 	return d
 }
@@ -352,10 +364,12 @@ func (l *Leases) Limit() int64 { return l.plan.Limit() }
 func (l *Leases) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s, counted := l.stats, l.words.Stats()
+	s := l.stats
+	unknown := l.unknown.Load() // before the engine's count, which includes all of these
+	counted := l.words.Stats()
 	s.Keys = len(l.book.accounts)
 	s.Admitted += counted.Admitted - l.written
-	s.Refused += counted.Refused - l.unknown
+	s.Refused += counted.Refused - unknown
 	return s
 }
 
