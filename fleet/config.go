@@ -25,10 +25,13 @@ type Mode uint8
 const (
 	// Exact: each call in Redis, by one script.
 	Exact Mode = iota
-	// Leased: each server by itself, on units that it took from Redis ahead of need. They
-	// are paid in advance, so that the fleet never admits more than the limit. The most
-	// that can be taken at once of a Funnel is less than its capacity, by what drains in
-	// a Term.
+	// Leased: each server by itself, on units that it took from Redis ahead of need, for
+	// Config.Term at most. They are paid in advance, so that the fleet never admits more
+	// than the limit, whatever dies or is late; what a dead server held of a Funnel has
+	// drained after a term, of a window it is lost until that ends. Of a Funnel's capacity
+	// what drains in a term is kept back for that. A RetryAfter is when this server will
+	// ask Redis again; it is no promise, as others may be faster. Where servers want more
+	// than there is, who asks first has it.
 	Leased
 )
 
@@ -77,7 +80,8 @@ type Config struct {
 
 	// Mode is Exact (default) or Leased.
 	Mode Mode
-	// Term is how long a lease lasts at most, in Leased mode. The default is 250 ms.
+	// Term is how long a lease lasts at most, in Leased mode: 10 ms to a minute; less if a
+	// Funnel drains, or a window ends, sooner. The default is 250 ms.
 	Term time.Duration
 
 	// Budget is how long a call may wait for Redis; then, Outage answers. The default

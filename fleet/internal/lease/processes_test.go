@@ -37,12 +37,12 @@ var limits = map[string]policy.Policy{
 const callers = 8
 
 // connect returns leases on a Redis.
-func connect(addr, limit string) (*Leases, *OnStore, rueidis.Client, error) {
+func connect(addr string, limit policy.Policy) (*Leases, *OnStore, rueidis.Client, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	plan, err := NewPlan(limits[limit], 0)
+	plan, err := NewPlan(limit, 0)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -62,7 +62,7 @@ func serve() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0) // whoever started it is gone
 	}()
-	l, _, _, err := connect(addr, limit)
+	l, _, _, err := connect(addr, limits[limit])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -176,7 +176,7 @@ func TestBoundAcrossProcesses(t *testing.T) {
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
 			start, kills := time.Now(), 0
-			for time.Since(start) < length {
+			for kills < 10 || time.Since(start) < length {
 				time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
 				if rng.IntN(6) == 0 {
 					redis.Kill()
@@ -195,12 +195,11 @@ func TestBoundAcrossProcesses(t *testing.T) {
 			took := time.Since(start)
 			s1 := limit.(shape.Shaped).Shape()
 			require.NoError(t, s.fault(s1))
-			assert.Greater(t, kills, 5)
 			assert.Greater(t, len(s.all), int(s1.Limit), "this tries nothing")
 			t.Logf("%d units in %v of %d servers killed", len(s.all), took, kills)
 
 			// All are dead. What they held is there again for who comes now.
-			l, bank, client, err := connect(redis.Addr(), name)
+			l, bank, client, err := connect(redis.Addr(), limit)
 			require.NoError(t, err)
 			defer client.Close()
 			defer func() { assert.NoError(t, l.Close(context.Background())) }()
@@ -222,12 +221,13 @@ func TestBoundAcrossProcesses(t *testing.T) {
 	}
 }
 
-// What a server that closes holds comes back to Redis at once.
+// What a server that closes holds of a window comes back to Redis at once. Of a funnel
+// less may come back than has drained meanwhile.
 func TestCloseGivesBackToRedis(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
-	for name := range limits {
-		t.Run(name, func(t *testing.T) {
-			l, bank, client, err := connect(redis.Addr(), name)
+	for _, limit := range []policy.Policy{must(policy.FixedWindow(500, time.Hour)), must(policy.SlidingWindow(500, time.Hour))} {
+		t.Run(limit.String(), func(t *testing.T) {
+			l, bank, client, err := connect(redis.Addr(), limit)
 			require.NoError(t, err)
 			defer client.Close()
 			used := int64(0)
@@ -238,16 +238,11 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 					used++
 				}
 			}
-			if name == "funnel" {
-				used += 12 // which may not have drained yet, but are too old to come back
-			}
 			require.NoError(t, l.Close(context.Background()))
 			taken, err := bank.store.Peek(context.Background(), bank.Limit(), "key")
 			require.NoError(t, err)
 			assert.GreaterOrEqual(t, taken.Remaining, l.Limit()-used)
-			if name != "funnel" { // of which less may come back than drains meanwhile
-				assert.Positive(t, l.Stats().Returned)
-			}
+			assert.Positive(t, l.Stats().Returned)
 		})
 	}
 }
@@ -255,7 +250,7 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 // What Redis may come to late is given back as if it were that late already.
 func TestFunnelGivesBackWhatIsLeftInTime(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
-	l, bank, client, err := connect(redis.Addr(), "funnel")
+	l, bank, client, err := connect(redis.Addr(), limits["funnel"])
 	require.NoError(t, err)
 	defer client.Close()
 	defer func() { assert.NoError(t, l.Close(context.Background())) }()
