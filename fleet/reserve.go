@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -38,8 +39,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience tim
 }
 
 // Cancel gives back what was reserved, as far as that leaves to those who reserved later
-// what they were promised: see policy.Refunder. It trusts that nobody has given back
-// units of the key by Refund since. If the error is not nil, ErrOutage for one, the units
+// what they were promised: see policy.Refunder. Nobody counts here what others give back,
+// so that of a Funnel nothing comes back if somebody took since. If the error is not nil, ErrOutage for one, the units
 // still count, or Redis was too late to say; calling it again does nothing in any case,
 // nor does it for a refused reservation.
 func (r *Reservation) Cancel(ctx context.Context) error {
@@ -55,7 +56,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 		return nil // nothing was recorded
 	}
 	_, cause, err := ask(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
-		return remote.store.Cancel(ctx, remote.limit, r.key, t.exact, r.n, 0)
+		return remote.store.Cancel(ctx, remote.limit, r.key, t.exact, r.n, math.MaxInt64)
 	})
 	return errors.Join(cause, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the scripts
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -92,7 +93,9 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 	})
 }
 
-// Cancel undoes a take of n units, as policy.Refunder has it, where undone is explained.
+// Cancel undoes a take of n units, as policy.Refunder has it, where undone is explained;
+// math.MaxInt64 is not known. The word from before is put back if the present one is
+// what the take left, which by a clock that goes on does not come about by chance.
 func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n, undone int64) (Taken, error) {
 	if l.log != nil {
 		if n <= 0 || t.After == 0 { // nothing was taken
@@ -101,7 +104,7 @@ func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n, un
 		return s.changeLog(ctx, l, key, n, t.After)
 	}
 	return s.Update(ctx, l, key, func(word uint64, now policy.Instant) uint64 {
-		if word == t.After && undone == 0 {
+		if word == t.After && (undone == 0 || undone == math.MaxInt64) {
 			return t.Before
 		}
 		return l.policy.(policy.Refunder).Cancel(word, t.After, t.At, now, n, undone)
