@@ -80,10 +80,12 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 		if ends {
 			patience = time.Until(deadline)
 		}
-		t, err := l.take(ctx, key, n, patience)
-		switch {
-		case err != nil && ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return cancelled(ctx)
+		}
+		// Whoever goes away meanwhile still learns what he has to give back.
+		t, err := l.take(context.WithoutCancel(ctx), key, n, patience)
+		switch {
 		case err != nil:
 			return err
 		case t.answer.Allowed:
