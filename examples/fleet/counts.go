@@ -1,0 +1,100 @@
+package main
+
+import (
+	"sync"
+	"time"
+)
+
+// counts is what the load counts, of the answers that it gets. It knows nothing of
+// limiters.
+type counts struct {
+	began time.Time
+
+	mu    sync.Mutex // held for all below
+	bound bound
+	total total
+	next  sample
+	since time.Time // when the last sample ended
+}
+
+// total is since the beginning.
+type total struct {
+	Asked    int64 `json:"asked"`
+	Admitted int64 `json:"admitted"`
+	Refused  int64 `json:"refused"`
+	Lost     int64 `json:"lost"`    // without an answer
+	Most     int64 `json:"most"`    // that could be admitted from the first request to the last answer
+	Burst    int64 `json:"burst"`   // see bound, of late
+	Highest  int64 `json:"highest"` // the highest burst ever
+}
+
+// sample is what was counted in a short time.
+type sample struct {
+	Seq     int              `json:"seq"`
+	At      int64            `json:"at"`      // its end, in milliseconds since the beginning
+	Took    int64            `json:"took"`    // its length, in milliseconds
+	Redis   string           `json:"redis"`   // its state at the end
+	Skipped int64            `json:"skipped"` // requests that were due, and not sent for want of a free connection
+	Servers [servers]answers `json:"servers"`
+}
+
+// answers are those of a server.
+type answers struct {
+	Admitted [len(ways)]int64 `json:"admitted"` // by the way that it was decided
+	Refused  [len(ways)]int64 `json:"refused"`
+	Lost     int64            `json:"lost"`
+	Slowest  float64          `json:"slowest"` // decision, in milliseconds
+}
+
+func newCounts(began time.Time, capacity, rate float64) *counts {
+	return &counts{began: began, bound: bound{capacity: capacity, rate: rate}, since: began}
+}
+
+// add counts what became of a request.
+func (c *counts) add(server int, r reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.total.Asked++
+	s := &c.next.Servers[server]
+	switch {
+	case r.lost:
+		c.total.Lost++
+		s.Lost++
+		return
+	case r.admitted:
+		c.total.Admitted++
+		s.Admitted[r.by]++
+		c.bound.admit(r.sent.Sub(c.began), r.got.Sub(c.began))
+	default:
+		c.total.Refused++
+		s.Refused[r.by]++
+	}
+	s.Slowest = max(s.Slowest, float64(r.decided)/float64(time.Millisecond))
+}
+
+// skip counts a request that was not sent.
+func (c *counts) skip() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next.Skipped++
+}
+
+// cut returns what was counted since it was called last.
+func (c *counts) cut() sample {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	s := c.next
+	s.At, s.Took = now.Sub(c.began).Milliseconds(), now.Sub(c.since).Milliseconds()
+	c.next, c.since = sample{}, now
+	c.total.Most, c.total.Burst = c.bound.most(), c.bound.burst(now.Sub(c.began))
+	c.total.Highest = max(c.total.Highest, c.total.Burst)
+	return s
+}
+
+// sum returns what was counted since the beginning, as of the last cut.
+func (c *counts) sum() total {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}

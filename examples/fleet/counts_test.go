@@ -1,0 +1,142 @@
+package main
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// admitted is a call that was admitted, in milliseconds.
+type admitted struct{ sent, got int }
+
+func (b *bound) all(calls []admitted) *bound {
+	for _, c := range calls {
+		b.admit(time.Duration(c.sent)*time.Millisecond, time.Duration(c.got)*time.Millisecond)
+	}
+	return b
+}
+
+// evenly is n calls, one each so many milliseconds, each answered in one.
+func evenly(n, from, each int) (calls []admitted) {
+	for i := range n {
+		calls = append(calls, admitted{from + i*each, from + i*each + 1})
+	}
+	return calls
+}
+
+func TestBound(t *testing.T) {
+	const rate = 100
+	for name, v := range map[string]struct {
+		calls []admitted
+		now   int
+		want  int64
+	}{
+		"nothing":             {nil, 5000, 0},
+		"at the rate":         {evenly(500, 0, 10), 5000, 0},
+		"at once":             {evenly(200, 1010, 0), 5000, 190}, // of the grain's own 10 it cannot tell
+		"twice the rate, 1 s": {evenly(200, 1000, 5), 5000, 100},
+		"a burst in between":  {append(evenly(500, 0, 10), evenly(70, 2500, 0)...), 5000, 70},
+		// Two bursts that are apart add up, less what drains in between.
+		"two bursts": {append(evenly(100, 1010, 0), evenly(100, 1510, 0)...), 5000, 200 - 60},
+		// What was asked in one stretch and answered in another may have been decided in either.
+		"slow answers":        {[]admitted{{0, 900}, {0, 900}, {0, 900}}, 5000, 0},
+		"long ago":            {evenly(200, 1010, 0), 1000*lookback/10 + 1500, 0},
+		"not yet so long ago": {evenly(200, 1010, 0), 1000*lookback/10 + 900, 190},
+		"after a long pause":  {append(evenly(200, 1010, 0), evenly(60, 61010, 0)...), 61100, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := (&bound{rate: rate}).all(v.calls)
+			assert.Equal(t, v.want, b.burst(time.Duration(v.now)*time.Millisecond))
+		})
+	}
+}
+
+// What a limiter that keeps its limit exactly admits is never found to be more, however
+// long its answers take; and one that admits 10 more is found out if they are quick.
+func TestBoundIsFair(t *testing.T) {
+	const capacity, rate = 50, 200.0
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		honest, generous := bound{rate: rate}, bound{rate: rate}
+		// The level drains with time, and each admitted call adds one: each bound is
+		// shown what such a limiter admits of a load that comes and goes.
+		play := func(b *bound, capacity, delay float64) int64 {
+			at, level := 0.0, 0.0
+			for range 3000 {
+				wait := random.ExpFloat64() / 600
+				if random.IntN(300) == 0 {
+					wait += random.Float64()
+				}
+				at += wait
+				if level = max(0, level-rate*wait); level+1 > capacity {
+					continue
+				}
+				level++
+				before, after := delay*random.Float64(), delay*random.Float64()
+				b.admit(seconds(max(0, at-before)), seconds(at+after))
+			}
+			return b.burst(seconds(at + delay))
+		}
+		assert.LessOrEqual(t, play(&honest, capacity, 0.3), int64(capacity), "seed %d", seed)
+		// A grain at each end may hide what the rate allows in it.
+		found := play(&generous, capacity+10+2*rate*grain.Seconds(), 0)
+		assert.Greater(t, found, int64(capacity), "seed %d", seed)
+	}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func TestMost(t *testing.T) {
+	b := bound{capacity: 100, rate: 50}
+	b.all([]admitted{{3000, 3010}, {2000, 4000}, {2500, 2600}})
+	assert.EqualValues(t, 100+50*2, b.most())
+}
+
+// The load is spread by the weights, and evenly in time.
+func TestSpread(t *testing.T) {
+	for _, v := range []struct {
+		weights [servers]float64
+		want    []int
+	}{
+		{[servers]float64{1, 1, 1}, []int{0, 1, 2, 0, 1, 2}},
+		{[servers]float64{8, 1, 1}, []int{0, 0, 0, 1, 0, 0, 2, 0, 0, 0}},
+		{[servers]float64{1, 8, 1}, []int{1, 1, 1, 0, 1, 1, 2, 1, 1, 1}},
+	} {
+		var s spread
+		var got []int
+		for range v.want {
+			got = append(got, s.next(v.weights))
+		}
+		assert.Equal(t, v.want, got, "%v", v.weights)
+	}
+}
+
+func TestShifting(t *testing.T) {
+	for at, busy := range map[time.Duration]int{0: 0, 3999 * time.Millisecond: 0, 4 * time.Second: 1, 8 * time.Second: 2, 13 * time.Second: 0} {
+		for i, w := range patterns["shifting"](at) {
+			assert.Equal(t, i == busy, w > 1, "at %v, server %d", at, i)
+		}
+	}
+}
+
+func TestLast(t *testing.T) {
+	var all []int
+	for i := range 10 {
+		all = last(3, append(all, i))
+	}
+	assert.Equal(t, []int{7, 8, 9}, all)
+	assert.LessOrEqual(t, cap(all), 4)
+}
+
+func TestLines(t *testing.T) {
+	var got []string
+	l := lines{to: func(line string) { got = append(got, line) }}
+	for _, part := range []string{"one\ntw", "o\n", "", "\nthr", "ee"} {
+		n, err := l.Write([]byte(part))
+		assert.NoError(t, err)
+		assert.Equal(t, len(part), n)
+	}
+	assert.Equal(t, []string{"one", "two", ""}, got)
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet"
+)
+
+// serveCommand, as the first argument, has the program be one of the servers.
+const serveCommand = "serve"
+
+// Header fields of the servers' answers, for the load that counts them.
+const (
+	byField     = "Ral-By"        // how the answer was reached
+	timingField = "Server-Timing" // how long the limiter took for it
+)
+
+// serve is the life of a web server that admits what the fleet's limit lets pass. It
+// prints its address first, and then what happens to it, a line each. It ends with the
+// context, or when its standard input does: who started it is gone then.
+func serve(ctx context.Context, args []string, out, problems io.Writer) error {
+	flags := flag.NewFlagSet(serveCommand, flag.ContinueOnError)
+	flags.SetOutput(problems)
+	redis := flags.String("at", "", "host and port of Redis")
+	var s settings
+	s.define(flags)
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	config, err := s.config(*redis)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		// Nobody writes to it: it ends, or is not there.
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+
+	config.OnEvent = func(e fleet.Event) { fmt.Fprintln(out, tell(e)) }
+	limiter, err := fleet.New(config)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return errors.Join(err, limiter.Close())
+	}
+	fmt.Fprintln(out, addressLine+listener.Addr().String())
+	return errors.Join(answer(ctx, listener, limited(limiter)), limiter.Close())
+}
+
+// addressLine begins the line that tells a server's address.
+const addressLine = "listening at "
+
+// tell says in words what happened.
+func tell(e fleet.Event) string {
+	switch {
+	case e.Kind == fleet.ChargedLocal:
+		return fmt.Sprintf("charged %d calls to Redis that it had let pass without", e.Units)
+	case e.Err != nil:
+		// That Redis could not be asked, and is not for now, is what the word says.
+		why := strings.TrimPrefix(e.Err.Error(), fleet.ErrOutage.Error()+": ")
+		return fmt.Sprintf("%v: %v", e.Kind, strings.TrimPrefix(why, fleet.ErrTripped.Error()+": "))
+	}
+	return e.Kind.String()
+}
+
+// stats is what a server tells about its limiter.
+type stats struct {
+	fleet.Stats
+	Health string // "" if Redis is asked
+}
+
+// limited is a web server that does nothing but limit. All its visitors share the limit.
+func limited(limiter *fleet.Limiter) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		a, err := limiter.Take(r.Context(), "everybody", 1)
+		took := time.Since(began)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		h := w.Header()
+		h.Set(byField, a.By.String())
+		h.Set(timingField, "limit;dur="+strconv.FormatFloat(1e3*took.Seconds(), 'f', 3, 64))
+		if !a.Allowed {
+			// Whole seconds, rounded up.
+			h.Set("Retry-After", strconv.FormatInt(int64((a.RetryAfter+time.Second-1)/time.Second), 10))
+			http.Error(w, "slow down", http.StatusTooManyRequests)
+			return
+		}
+		_, _ = io.WriteString(w, "hello\n") // who has left misses nothing
+	})
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
+		s := stats{Stats: limiter.Stats()}
+		if err := limiter.Health(); err != nil {
+			s.Health = err.Error()
+		}
+		writeJSON(w, s)
+	})
+	return mux
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(value) // who has left misses nothing
+}
