@@ -164,7 +164,8 @@ func TestPage(t *testing.T) {
 		width, height int64
 	}{{"desktop-light", "light", 1280, 1000}, {"phone-dark", "dark", 360, 740}} {
 		t.Run(v.name, func(t *testing.T) {
-			o := openTab(t, browser, begin(t, "-budget", "50ms").url, v.scheme, v.width, v.height)
+			t.Parallel()
+			o := openTab(t, browser, begin(t, "-budget", "200ms").url, v.scheme, v.width, v.height)
 			assert.Equal(t, "100 a second, in bursts of up to 100", eval[string](t, o, text("#limit")))
 			decided := rate("exact", "passed") + " > 0 && " + rate("exact", "refused") + " > 0 && " +
 				rate("local", "passed") + " + " + rate("local", "refused") + ` === 0 && ` + text("#redis .badge") + ` === "up"`

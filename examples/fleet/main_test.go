@@ -204,12 +204,12 @@ func (s sample) all(holds func(answers) bool) bool {
 // goes elsewhere: whatever happens, who counts the admitted from outside never counts more
 // than the capacity and rate × time, in any stretch of time.
 func TestTheLimitHolds(t *testing.T) {
-	for mode, way := range map[string]int{"exact": exact} {
+	for mode, way := range map[string]int{"exact": exact, "leased": leased} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			// So slow a rate that a Redis which comes back empty would be noticed.
 			const capacity, rate = 300, 30
-			c := begin(t, "-mode", mode, "-outage", "closed", "-limit", "300/10s", "-budget", "100ms")
+			c := begin(t, "-mode", mode, "-outage", "closed", "-limit", "300/10s", "-budget", "200ms")
 			works := func(s sample) bool {
 				return s.all(func(a answers) bool { return a.Admitted[way]+a.Refused[way] > 0 && a.Refused[closed] == 0 })
 			}

@@ -118,6 +118,7 @@ func (r *redis) start() error {
 	r.process.Store(p)
 	for began := time.Now(); time.Since(began) < startingTime && p.runs(); time.Sleep(2 * time.Millisecond) {
 		if r.answers(time.Second) {
+			r.probe()
 			return nil
 		}
 	}
