@@ -50,7 +50,8 @@ func serve(ctx context.Context, args []string, out, problems io.Writer) error {
 		stop()
 	}()
 
-	config.OnEvent = func(e fleet.Event) { fmt.Fprintln(out, tell(e)) }
+	// If nobody reads any more, the server is about to end.
+	config.OnEvent = func(e fleet.Event) { _, _ = fmt.Fprintln(out, tell(e)) }
 	limiter, err := fleet.New(config)
 	if err != nil {
 		return err
@@ -59,7 +60,9 @@ func serve(ctx context.Context, args []string, out, problems io.Writer) error {
 	if err != nil {
 		return errors.Join(err, limiter.Close())
 	}
-	fmt.Fprintln(out, addressLine+listener.Addr().String())
+	if _, err := fmt.Fprintln(out, addressLine+listener.Addr().String()); err != nil {
+		return errors.Join(err, listener.Close(), limiter.Close())
+	}
 	return errors.Join(answer(ctx, listener, limited(limiter)), limiter.Close())
 }
 
