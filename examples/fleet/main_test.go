@@ -276,6 +276,12 @@ func TestEndsEverything(t *testing.T) {
 	t.Parallel()
 	c := begin(t)
 	require.Len(t, c.children(t), 1+servers)
+	// A Ctrl-C is for the command alone, which ends the others in order.
+	for _, pid := range c.children(t) {
+		group, err := syscall.Getpgid(pid)
+		require.NoError(t, err)
+		assert.Equal(t, pid, group)
+	}
 	// What stands still ends, too.
 	c.must(t, "redis", "do", "pause")
 	c.end(t, syscall.SIGTERM)
@@ -288,14 +294,50 @@ func TestKilled(t *testing.T) {
 	c := begin(t)
 	children := c.children(t)
 	require.Len(t, children, 1+servers)
+	redis := children[0]
 	c.kill()
+	t.Cleanup(func() {
+		if !gone(redis) {
+			_ = syscall.Kill(redis, syscall.SIGKILL)
+		}
+	})
 	if runtime.GOOS != "linux" {
-		redis := children[0]
-		t.Cleanup(func() { _ = syscall.Kill(redis, syscall.SIGKILL) })
 		children = children[1:]
 	}
 	for _, pid := range children {
 		assert.Eventually(t, func() bool { return gone(pid) }, patience, 10*time.Millisecond, "process %d is left", pid)
+	}
+}
+
+// A server starts without Redis, and ends when who started it is gone, which it notices
+// by its standard input.
+func TestServerAlone(t *testing.T) {
+	t.Parallel()
+	cmd, _ := prepare(t, serveCommand, "-at", "127.0.0.1:1", "-outage", "open")
+	listens := make(chan string, 1)
+	cmd.Stdout = &lines{to: func(line string) {
+		if addr, found := strings.CutPrefix(line, addressLine); found {
+			listens <- addr
+		}
+	}}
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	p, err := launch(cmd)
+	require.NoError(t, err)
+	t.Cleanup(p.kill)
+	answer, err := http.Get("http://" + <-listens)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	assert.Equal(t, http.StatusOK, answer.StatusCode)
+	assert.Equal(t, "open", answer.Header.Get(byField))
+
+	assert.True(t, p.runs())
+	require.NoError(t, stdin.Close())
+	select {
+	case <-p.ended:
+		assert.Zero(t, cmd.ProcessState.ExitCode())
+	case <-time.After(patience):
+		t.Error("it goes on alone")
 	}
 }
 

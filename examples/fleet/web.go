@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -132,7 +131,6 @@ func (s *server) close() {
 		return
 	}
 	_ = s.stdin.Close() // if that does not end it, see below
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
 	case <-time.After(5 * time.Second):
