@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
 )
 
 // open makes a peer's limiter, and closes it when the test ends.
@@ -32,7 +33,7 @@ func limiting(t *testing.T) []bench.Contender {
 			some = append(some, c)
 		}
 	}
-	if server, found := FindRedis(); found {
+	if server, err := redisd.Find(); err == nil {
 		some = append(some, Redis(server))
 	} else {
 		t.Log("no redis-server is installed: redis_rate is left out")

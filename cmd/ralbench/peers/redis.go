@@ -3,13 +3,13 @@ package peers
 import (
 	"context"
 	"math"
-	"os/exec"
 	"sync/atomic"
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
 )
 
 // Redis is github.com/go-redis/redis_rate/v10 on a Redis of its own, asked by
@@ -27,46 +27,56 @@ import (
 // unavailable. A key expires when it owes nothing any more. Its limit says the
 // same as a bench.Limit.
 func Redis(server string) bench.Contender {
+	c := RedisAt("", "")
+	c.About += " on a Redis on this machine"
+	c.New = func(s bench.Setup) (bench.Limiter, error) {
+		running, err := redisd.OnSocket(server)
+		if err != nil {
+			return nil, err
+		}
+		r := newRedisRate(running.Network, running.Addr, s.Limit)
+		r.server = running
+		return r, nil
+	}
+	return c
+}
+
+// RedisAt is the same on a Redis that runs already, with a client as it is by
+// default, its pool of connections included. Others may use the Redis as well.
+func RedisAt(network, addr string) bench.Contender {
 	return bench.Contender{
 		Name:      "redis_rate",
-		About:     "github.com/go-redis/redis_rate/v10 on a Redis on this machine",
+		About:     "github.com/go-redis/redis_rate/v10",
 		Note:      "asks another process, whose processor time and memory are not in its figures",
 		Exact:     true,
 		Slow:      true,
 		Elsewhere: true,
 		Needs:     keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
-			running, err := startRedis(server)
-			if err != nil {
-				return nil, err
-			}
-			client := redis.NewClient(&redis.Options{Network: "unix", Addr: running.socket})
-			return &redisRate{
-				server:  running,
-				client:  client,
-				limiter: redis_rate.NewLimiter(client),
-				limit: redis_rate.Limit{
-					Burst:  whole(s.Limit.Capacity),
-					Rate:   int(min(s.Limit.Count, math.MaxInt32)),
-					Period: s.Limit.Per,
-				},
-			}, nil
+			return newRedisRate(network, addr, s.Limit), nil
 		},
 	}
 }
 
-// FindRedis returns the redis-server that is installed, if one is.
-func FindRedis() (server string, found bool) {
-	server, err := exec.LookPath("redis-server")
-	return server, err == nil
-}
-
 type redisRate struct {
-	server  *redisServer
+	server  *redisd.Server // nil if it is not the limiter's own
 	client  *redis.Client
 	limiter *redis_rate.Limiter
 	limit   redis_rate.Limit
 	errors  atomic.Int64
+}
+
+func newRedisRate(network, addr string, l bench.Limit) *redisRate {
+	client := redis.NewClient(&redis.Options{Network: network, Addr: addr})
+	return &redisRate{
+		client:  client,
+		limiter: redis_rate.NewLimiter(client),
+		limit: redis_rate.Limit{
+			Burst:  whole(l.Capacity),
+			Rate:   int(min(l.Count, math.MaxInt32)),
+			Period: l.Per,
+		},
+	}
 }
 
 // Choke implements bench.Limiter.
@@ -92,9 +102,12 @@ func (r *redisRate) ChokeAll(keys []string) (passed int) {
 // Counts implements bench.Counter.
 func (r *redisRate) Counts() bench.Counts { return bench.Counts{Unavailable: r.errors.Load()} }
 
-// Close implements bench.Limiter: it stops the Redis as well.
+// Close implements bench.Limiter: it stops a Redis of its own as well.
 func (r *redisRate) Close() error {
 	// What the connections say no longer matters.
 	_ = r.client.Close()
-	return r.server.stop()
+	if r.server == nil {
+		return nil
+	}
+	return r.server.Stop()
 }

@@ -1,9 +1,6 @@
 package peers
 
 import (
-	"os"
-	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -11,46 +8,44 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
 )
 
 func TestRedisIsGoneWhenItsLimiterIsClosed(t *testing.T) {
-	server, found := FindRedis()
-	require.True(t, found, "no redis-server is installed: make test does it, or on Debian apt-get install redis-server")
+	server, err := redisd.Find()
+	require.NoError(t, err)
 	l, err := Redis(server).New(bench.Setup{Limit: bench.Limit{Capacity: 1, Count: 1, Per: time.Hour}})
 	require.NoError(t, err)
 	running := l.(*redisRate).server
-	assert.DirExists(t, running.folder)
+	assert.FileExists(t, running.Addr)
 	assert.True(t, l.Choke("a"))
-	saves, err := l.(*redisRate).client.ConfigGet(t.Context(), "save").Result()
-	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"save": ""}, saves)
-	files, err := os.ReadDir(running.folder)
-	require.NoError(t, err)
-	assert.Len(t, files, 1, "the socket, and nothing that was written to disk")
 
 	require.NoError(t, l.Close())
-	assert.NoDirExists(t, running.folder)
-	assert.ErrorIs(t, running.process.Signal(syscall.Signal(0)), os.ErrProcessDone)
-
+	assert.NoFileExists(t, running.Addr)
 	assert.False(t, l.Choke("b"), "without an answer it is a no")
 	assert.EqualValues(t, 1, l.(*redisRate).Counts().Unavailable)
 }
 
-func TestServerThatDoesNotStartLeavesNothingBehind(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	left := func() []os.DirEntry {
-		files, err := os.ReadDir(os.TempDir())
+func TestRedisOfOthersOutlivesALimiter(t *testing.T) {
+	server, err := redisd.Find()
+	require.NoError(t, err)
+	running, err := redisd.OnPort(server)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, running.Stop()) }()
+	setup := bench.Setup{Limit: bench.Limit{Capacity: 2, Count: 1, Per: time.Hour}}
+	for range 2 {
+		l, err := RedisAt(running.Network, running.Addr).New(setup)
 		require.NoError(t, err)
-		return files
+		assert.True(t, l.Choke("a"), "it still has what the first one took")
+		require.NoError(t, l.Close())
 	}
-	_, err := Redis(filepath.Join(t.TempDir(), "none")).New(bench.Setup{})
-	assert.ErrorContains(t, err, "none")
-	assert.Empty(t, left())
+	l, err := RedisAt(running.Network, running.Addr).New(setup)
+	require.NoError(t, err)
+	assert.False(t, l.Choke("a"))
+	require.NoError(t, l.Close())
+}
 
-	if ends, err := os.Executable(); assert.NoError(t, err) {
-		// This very test, which does not know the flags and ends.
-		_, err = Redis(ends).New(bench.Setup{})
-		assert.ErrorContains(t, err, "ended")
-		assert.Empty(t, left())
-	}
+func TestRedisThatDoesNotStartIsAnError(t *testing.T) {
+	_, err := Redis("/no/such/server").New(bench.Setup{})
+	assert.ErrorContains(t, err, "/no/such/server")
 }
