@@ -2,7 +2,10 @@ module github.com/ral-limiter/ral/cmd/ralbench
 
 go 1.25.0
 
-replace github.com/ral-limiter/ral => ../..
+replace (
+	github.com/ral-limiter/ral => ../..
+	github.com/ral-limiter/ral/fleet => ../../fleet
+)
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
@@ -16,7 +19,9 @@ require (
 	github.com/juju/ratelimit v1.0.2
 	github.com/puzpuzpuz/xsync/v3 v3.5.1
 	github.com/ral-limiter/ral v0.0.0
+	github.com/ral-limiter/ral/fleet v0.0.0
 	github.com/redis/go-redis/v9 v9.17.3
+	github.com/redis/rueidis v1.0.79
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/stretchr/testify v1.12.1
@@ -43,6 +48,6 @@ require (
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/zeebo/xxh3 v1.0.2 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/sys v0.46.0 // indirect
-	golang.org/x/text v0.22.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
 )

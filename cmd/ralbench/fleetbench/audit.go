@@ -1,0 +1,60 @@
+package fleetbench
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// span is a call that passed: it counts at an instant between its beginning and its
+// end.
+type span struct{ begin, end time.Duration }
+
+// over returns by how much the calls that passed exceed what the limit allows in the
+// window of time in which they exceed it most: capacity + rate × its length; 0 if there
+// is none. Each call is taken to have come as early or as late within its span as suits
+// the limiter. The limit's figures times those of the spans must be less than 2^62.
+//
+// Only windows count that begin with the beginning of a call and end with the end of
+// one. When all calls that ended by some instant are known, the excess of the window
+// that begins with call i, in order of beginnings, is
+//
+//	calls that begin no sooner - rate × (that instant - begin[i]) - capacity
+//
+// The greatest over all i is kept in a tree over the calls: each node knows how many of
+// its own have ended, and the greatest of its part, as if those behind it did not exist.
+func over(l bench.Limit, passed []span) int64 {
+	calls := slices.Clone(passed)
+	slices.SortFunc(calls, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	byEnd := make([]int, len(calls))
+	for i := range byEnd {
+		byEnd[i] = i
+	}
+	slices.SortFunc(byEnd, func(a, b int) int { return cmp.Compare(calls[a].end, calls[b].end) })
+
+	// All figures are times Per: whole numbers.
+	leaves := 1
+	for leaves < len(calls) {
+		leaves *= 2
+	}
+	const none = math.MinInt64 / 2
+	type node struct{ sum, best int64 }
+	tree := make([]node, 2*leaves)
+	for i := range tree {
+		tree[i].best = none
+	}
+	worst := int64(0)
+	for _, i := range byEnd {
+		at := leaves + i
+		tree[at] = node{int64(l.Per), int64(l.Per) + l.Count*int64(calls[i].begin)}
+		for at /= 2; at > 0; at /= 2 {
+			left, right := tree[2*at], tree[2*at+1]
+			tree[at] = node{left.sum + right.sum, max(left.best+right.sum, right.best)}
+		}
+		worst = max(worst, tree[1].best-l.Count*int64(calls[i].end)-l.Capacity*int64(l.Per))
+	}
+	return (worst + int64(l.Per) - 1) / int64(l.Per)
+}

@@ -1,0 +1,201 @@
+package fleetbench
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/peers"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// The names of what is measured side by side.
+const (
+	RedisRate   = "redis_rate"
+	Exact       = "Ral fleet exact"
+	Leased      = "Ral fleet leased"
+	EngineTake  = "engine Take"
+	EngineChoke = "engine Choke"
+)
+
+// ways are told how the calls of a contender were answered when its limiter is closed.
+type ways func(contender string, s fleet.Stats)
+
+// Contenders returns what is measured on the Redis at that address, and in this
+// process beside it.
+func Contenders(network, addr string) []bench.Contender {
+	return contenders(network, addr, func(string, fleet.Stats) {})
+}
+
+func contenders(network, addr string, told ways) []bench.Contender {
+	rate := peers.RedisAt(network, addr)
+	rate.About += ", its client and pool as they are by default"
+	return []bench.Contender{
+		rate,
+		remote(Exact, "package fleet in exact mode, asked by Take: each call is decided in Redis", fleet.Exact, addr, told),
+		remote(Leased, "package fleet in leased mode, asked by Take: decided here, on units taken ahead", fleet.Leased, addr, told),
+		{
+			Name: EngineTake, About: "the engine in this process, asked by Take: the yardstick of leased mode",
+			Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &taker{base: b} }),
+		}, {
+			Name: EngineChoke, About: "the engine in this process, asked by Choke: yes or no",
+			Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &choker{base: b} }),
+		},
+	}
+}
+
+// patience is how long a call waits for Redis: what redis_rate's client waits by
+// default. The budget that fleet has by default would turn some of the calls of a busy
+// machine into answers without Redis.
+const patience = 3 * time.Second
+
+func remote(name, about string, mode fleet.Mode, addr string, told ways) bench.Contender {
+	return bench.Contender{
+		Name: name, About: about,
+		Note:  "Redis's part of a call is in Redis's own columns, not in ns/op",
+		Exact: true, Slow: mode == fleet.Exact, Elsewhere: true,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			p, err := funnel(s.Limit)
+			if err != nil {
+				return nil, err
+			}
+			l, err := fleet.New(fleet.Config{
+				Redis: rueidis.ClientOption{InitAddress: []string{addr}},
+				// As long as the other's, for the name is part of every key's in Redis.
+				Name:   map[fleet.Mode]string{fleet.Exact: "exact", fleet.Leased: "lease"}[mode],
+				Policy: p, Mode: mode, MaxKeys: s.MaxKeys,
+				Budget: patience, Outage: fleet.Closed,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return &limiter{Limiter: l, name: name, told: told}, nil
+		},
+	}
+}
+
+func funnel(l bench.Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
+
+// turns lets callers take turns on the processors. In a loop around what never waits, 64
+// of them would keep a goroutine that has something to do, be it the one that renews
+// leases or the one that ends the pass, from running for a third of a second. Callers
+// of a server wait for their clients now and again.
+type turns struct{ batches atomic.Uint32 }
+
+// end is called at the end of each batch, and gives way at the end of some: seldom
+// enough to cost less than a nanosecond a call.
+func (t *turns) end() {
+	const often = 16
+	if t.batches.Add(1)%often == 0 {
+		runtime.Gosched()
+	}
+}
+
+// limiter is one of package fleet as a bench.Limiter.
+type limiter struct {
+	*fleet.Limiter
+	name   string
+	told   ways
+	failed atomic.Int64
+	turns  turns
+}
+
+// Choke implements bench.Limiter.
+func (l *limiter) Choke(key string) bool {
+	a, err := l.Take(context.Background(), key, 1)
+	if err != nil {
+		l.failed.Add(1)
+	}
+	return a.Allowed
+}
+
+// ChokeAll implements bench.Limiter.
+func (l *limiter) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if l.Choke(key) {
+			passed++
+		}
+	}
+	l.turns.end()
+	return passed
+}
+
+// Counts implements bench.Counter: calls that neither Redis nor a lease answered.
+func (l *limiter) Counts() bench.Counts {
+	s := l.Stats()
+	return bench.Counts{Unavailable: int64(s.Local+s.Open+s.Closed) + l.failed.Load()}
+}
+
+// Close implements bench.Limiter.
+func (l *limiter) Close() error {
+	l.told(l.name, l.Stats())
+	return l.Limiter.Close()
+}
+
+// base is the engine, however it is asked.
+type base struct{ *engine.Engine[string] }
+
+func newEngine(as func(base) bench.Limiter) func(bench.Setup) (bench.Limiter, error) {
+	return func(s bench.Setup) (bench.Limiter, error) {
+		p, err := funnel(s.Limit)
+		if err != nil {
+			return nil, err
+		}
+		e, err := engine.New[string](engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle})
+		if err != nil {
+			return nil, err
+		}
+		return as(base{e}), nil
+	}
+}
+
+// Counts implements bench.Counter.
+func (b base) Counts() bench.Counts {
+	s := b.Stats()
+	return bench.Counts{Overadmitted: int64(s.Overadmitted), Unavailable: int64(s.Unavailable), Evicted: int64(s.Evicted), Forgiven: int64(s.Forgiven)}
+}
+
+// taker is the engine, asked for whole decisions.
+type taker struct {
+	base
+	turns turns
+}
+
+// Choke implements bench.Limiter.
+func (t *taker) Choke(key string) bool { return t.Take(key, 1).Allowed }
+
+// ChokeAll implements bench.Limiter.
+func (t *taker) ChokeAll(keys []string) (passed int) {
+	cell := t.Cell
+	for _, key := range keys {
+		if cell.Take(key, 1).Allowed {
+			passed++
+		}
+	}
+	t.turns.end()
+	return passed
+}
+
+// choker is the engine, asked for yes or no.
+type choker struct {
+	base
+	turns turns
+}
+
+// ChokeAll implements bench.Limiter.
+func (c *choker) ChokeAll(keys []string) (passed int) {
+	cell := c.Cell
+	for _, key := range keys {
+		if cell.Choke(key) {
+			passed++
+		}
+	}
+	c.turns.end()
+	return passed
+}

@@ -1,0 +1,137 @@
+package fleetbench
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// Goal is what fleet mode is to reach, beside what it has reached.
+type Goal struct {
+	Of    string `json:"of"`    // the mode
+	What  string `json:"what"`  // the figure
+	Where string `json:"where"` // the workload or the load
+	// Value is the figure; that of a ratio is the median over the rounds.
+	Value bench.Spread `json:"value"`
+	Goal  float64      `json:"goal"`
+	// Least says that the goal is to reach Goal at least; otherwise, at the most.
+	Least bool `json:"least"`
+	// Percent says that figures are shares.
+	Percent bool `json:"percent"`
+	Reached bool `json:"reached"`
+}
+
+// The goals.
+const (
+	exactSpeed  = 2.0   // times redis_rate's throughput, at least
+	exactMemory = 1.0   // of redis_rate's memory a key: less
+	leasedSpeed = 100.0 // times redis_rate's throughput, at least
+	leasedCost  = 2.0   // the engine's throughput by the leases', at the most
+)
+
+// Less tells whether the goal is to be below Goal: to be no better than another is none.
+func (g Goal) Less() bool { return !g.Least && g.Goal == 1 }
+
+// goals sets what was measured beside the goals.
+func goals(report bench.Report, more Report) (all []Goal) {
+	add := func(g Goal, ok bool) {
+		if !ok {
+			return
+		}
+		switch g.Reached = g.Value.Median <= g.Goal; {
+		case g.Least:
+			g.Reached = g.Value.Median >= g.Goal
+		case g.Less():
+			g.Reached = g.Value.Median < g.Goal
+		}
+		all = append(all, g)
+	}
+	for _, w := range report.Workloads {
+		for _, r := range []struct {
+			of, what    string
+			over, under string
+			by          func(bench.Pass) float64
+			goal        float64
+			least       bool
+			where       []string
+		}{
+			{Exact, "throughput, times redis_rate's", Exact, RedisRate, bench.Pass.OpsPerSecond, exactSpeed, true, []string{Hot, Keys}},
+			{Leased, "throughput, times redis_rate's", Leased, RedisRate, bench.Pass.OpsPerSecond, leasedSpeed, true, []string{Hot, Some}},
+			{Leased, "engine Take's throughput, times its own", EngineTake, Leased, bench.Pass.OpsPerSecond, leasedCost, false, []string{Hot, Some}},
+			{Leased, "engine Choke's throughput, times its own", EngineChoke, Leased, bench.Pass.OpsPerSecond, leasedCost, false, []string{Hot, Some}},
+			{Leased, "ns/op, times engine Take's", Leased, EngineTake, bench.Pass.NsPerOp, leasedCost, false, []string{Hot, Some}},
+		} {
+			value, ok := Ratio(w, r.over, r.under, r.by)
+			add(Goal{Of: r.of, What: r.what, Where: name(report, w), Value: value, Goal: r.goal, Least: r.least}, ok && slices.Contains(r.where, w.Name))
+		}
+	}
+	exact, ok1 := memoryOf(more, Exact)
+	rate, ok2 := memoryOf(more, RedisRate)
+	for _, m := range []struct {
+		what        string
+		over, under float64
+	}{
+		{"MEMORY USAGE of a key, of redis_rate's", exact.Usage, rate.Usage},
+		{"used_memory by key, of redis_rate's", exact.Used, rate.Used},
+	} {
+		add(Goal{
+			Of: Exact, What: m.what, Where: fmt.Sprintf("%d keys", exact.Keys),
+			Value: bench.SpreadOf([]float64{m.over / max(m.under, 1)}), Goal: exactMemory,
+		}, ok1 && ok2)
+	}
+	for _, s := range more.Shares {
+		if s.Mode == ModeLeased {
+			add(Goal{
+				Of: Leased, What: "usable share of the limit", Where: s.Name(),
+				Value: bench.SpreadOf([]float64{s.Share}), Goal: s.Aim, Least: true, Percent: true,
+			}, true)
+		}
+	}
+	return all
+}
+
+// Name says which load it was, under which limit.
+func (s Share) Name() string {
+	return fmt.Sprintf("%s load, %d per %v", s.Load, s.Limit.Count, s.Limit.Per)
+}
+
+// name tells a workload's values of GOMAXPROCS apart, if there are several.
+func name(report bench.Report, w bench.WorkloadReport) string {
+	for _, other := range report.Workloads {
+		if other.Name == w.Name && other.CPU != w.CPU {
+			return fmt.Sprintf("%s (GOMAXPROCS %d)", w.Name, w.CPU)
+		}
+	}
+	return w.Name
+}
+
+// Ratio returns a figure of one contender as a multiple of another's, over the rounds
+// that both have. It is false if there is none.
+func Ratio(w bench.WorkloadReport, over, under string, by func(bench.Pass) float64) (bench.Spread, bool) {
+	of := func(contender string) []bench.Pass {
+		for _, r := range w.Results {
+			if r.Contender == contender {
+				return r.Rounds
+			}
+		}
+		return nil
+	}
+	a, b := of(over), of(under)
+	var ratios []float64
+	for i := range min(len(a), len(b)) {
+		if by(b[i]) > 0 {
+			ratios = append(ratios, by(a[i])/by(b[i]))
+		}
+	}
+	return bench.SpreadOf(ratios), len(ratios) > 0
+}
+
+func memoryOf(r Report, contender string) (Memory, bool) {
+	for _, m := range r.Memory {
+		if m.Contender == contender {
+			return m, true
+		}
+	}
+	return Memory{}, false
+}

@@ -1,0 +1,150 @@
+package fleetbench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// Memory is what one contender's keys take in Redis, when each has been asked once.
+type Memory struct {
+	Contender string `json:"contender"`
+	Keys      int    `json:"keys"`
+	Name      string `json:"name"` // of one of the keys, as Redis knows it
+	// Usage is what MEMORY USAGE says of a key on average: its name, its value and its
+	// place in the table. Used is by how much used_memory shrinks when all are forgotten,
+	// by key: the tables of all keys and of when they expire are in it.
+	Usage float64 `json:"usage_bytes"`
+	Used  float64 `json:"used_bytes"`
+}
+
+// owing is a limit under which a key that was asked once owes for an hour, so that
+// none expires while they are counted.
+var owing = bench.Limit{Capacity: 1000, Count: 1, Per: time.Hour}
+
+// measureMemory has a contender that has no keys in Redis ask for so many, each once.
+func measureMemory(ctx context.Context, s *server, c bench.Contender, n int) (m Memory, err error) {
+	if err := s.forget(); err != nil {
+		return m, err
+	}
+	l, err := c.New(bench.Setup{Limit: owing, Keys: n, MaxKeys: 2*n + 1024})
+	if err != nil {
+		return m, err
+	}
+	defer func() {
+		if e := l.Close(); err == nil {
+			err = e
+		}
+	}()
+	const mark = "tok_"
+	if passed := choke(l, mark, n); passed < n {
+		return m, fmt.Errorf("%s: %d of %d keys were refused, or not answered for", c.Name, n-passed, n)
+	}
+	sum, names, err := s.usage(ctx, mark)
+	if err != nil {
+		return m, err
+	}
+	if len(names) != n {
+		return m, fmt.Errorf("%s: Redis has %d of %d keys", c.Name, len(names), n)
+	}
+	m = Memory{Contender: c.Name, Keys: n, Usage: float64(sum) / float64(n), Name: names[0]}
+	// What is freed when all keys are forgotten, rather than what was taken before: by
+	// then connections and their buffers have come to be as they are.
+	with, err := s.steadyMemory(ctx)
+	if err != nil {
+		return m, err
+	}
+	if err := s.forget(); err != nil {
+		return m, err
+	}
+	without, err := s.usedMemory()
+	m.Used = float64(with-without) / float64(n)
+	return m, err
+}
+
+// choke asks for n keys, each once, by all callers, and returns how many passed.
+func choke(l bench.Limiter, prefix string, n int) int {
+	var mu sync.Mutex
+	var done sync.WaitGroup
+	passed := 0
+	for c := range Callers {
+		done.Go(func() {
+			mine := 0
+			for i := c; i < n; i += Callers {
+				// As long as those of package bench.
+				if l.Choke(fmt.Sprintf("%s%016x", prefix, uint64(i+1)*0x9E3779B97F4A7C15)) {
+					mine++
+				}
+			}
+			mu.Lock()
+			passed += mine
+			mu.Unlock()
+		})
+	}
+	done.Wait()
+	return passed
+}
+
+// How often and how long to look until memory is the same twice in a row: Redis grows
+// its tables little by little.
+const (
+	lookEvery = 100 * time.Millisecond
+	lookLong  = 2 * time.Second
+)
+
+func (s *server) steadyMemory(ctx context.Context) (int64, error) {
+	last := int64(-1)
+	for begun := time.Now(); ; {
+		now, err := s.usedMemory()
+		if err != nil || now == last || time.Since(begun) > lookLong {
+			return now, err
+		}
+		last = now
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// usage sums up MEMORY USAGE of the keys whose names contain the mark.
+func (s *server) usage(ctx context.Context, mark string) (sum int64, names []string, err error) {
+	const page = 1000
+	seen := map[string]bool{}
+	for cursor := uint64(0); ; {
+		found, next, err := s.client.Scan(ctx, cursor, "*"+mark+"*", page).Result()
+		if err != nil {
+			return 0, nil, err
+		}
+		replies, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, name := range found {
+				p.MemoryUsage(ctx, name, 0)
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+		for i, reply := range replies {
+			n, err := reply.(*redis.IntCmd).Result()
+			if err != nil {
+				return 0, nil, err
+			}
+			// SCAN may tell of a key twice while its table grows.
+			if name := found[i]; !seen[name] {
+				seen[name] = true
+				sum += n
+				names = append(names, name)
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return sum, names, nil
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package fleetbench
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
+	"github.com/ral-limiter/ral/fleet"
+)
+
+const fewCallers = 4
+
+// options are those of a run of a second or two.
+func options(t *testing.T) Options {
+	binary, err := redisd.Find()
+	require.NoError(t, err)
+	t.Setenv("TMPDIR", t.TempDir())
+	workloads := Workloads(0.02)
+	for i := range workloads {
+		assert.Equal(t, Callers, workloads[i].Callers)
+		workloads[i].Callers = fewCallers // of which each may keep a processor for 10 ms
+	}
+	return Options{
+		Server: binary, Workloads: workloads, Keys: 200,
+		Bench: bench.Options{Duration: 5 * ms, Rounds: 2},
+		Share: 300 * ms, Limits: []bench.Limit{hundred},
+	}
+}
+
+func assertNothingIsLeft(t *testing.T) {
+	t.Helper()
+	left, err := os.ReadDir(os.TempDir())
+	require.NoError(t, err)
+	assert.Empty(t, left, "the Redis and its folder are gone")
+}
+
+func TestRunMeasuresEverything(t *testing.T) {
+	o := options(t)
+	var last bench.Progress
+	parts := map[string]bool{}
+	o.Bench.Progress = func(p bench.Progress) {
+		assert.GreaterOrEqual(t, p.Done, last.Done, "%+v after %+v", p, last)
+		assert.Equal(t, Estimate(o), p.Total)
+		if p.Workload == sharePart && last.Workload != sharePart {
+			assert.InDelta(t, float64(o.Share), float64(p.Total-p.Done), float64(ms), "all else is done")
+		}
+		last = p
+	}
+	o.Bench.Finished = func(w bench.WorkloadReport) { parts[w.Name] = true }
+	report, more, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assertNothingIsLeft(t)
+	assert.False(t, report.Interrupted)
+	assert.Len(t, parts, len(o.Workloads)+2)
+	assert.NotEmpty(t, more.Redis)
+
+	require.Len(t, report.Workloads, len(o.Workloads))
+	for _, w := range report.Workloads {
+		var names []string
+		for _, r := range w.Results {
+			names = append(names, r.Contender)
+			assert.Equal(t, fewCallers, w.Callers)
+			assert.Len(t, r.Rounds, o.Bench.Rounds)
+			assert.Positive(t, r.OpsPerSecond.Median)
+			require.NotNil(t, r.Audit)
+			assert.True(t, r.Audit.Clean(), "%s in %s: %+v", r.Contender, w.Name, r.Audit)
+			switch {
+			case w.Name != Refused:
+				assert.Equal(t, r.Audit.Calls, r.Audit.Admitted, "%s in %s: %+v", r.Contender, w.Name, r.Audit.Own)
+			case !r.Elsewhere: // others may not come to as many calls as pass
+				assert.Less(t, r.Audit.Admitted, r.Audit.Calls, "%s in %s", r.Contender, w.Name)
+			}
+		}
+		assert.Equal(t, []string{RedisRate, Exact, Leased, EngineTake, EngineChoke}, names)
+	}
+
+	require.Len(t, more.Work, 3*len(o.Workloads))
+	for _, w := range more.Work {
+		require.Len(t, w.Rounds, o.Bench.Rounds, "%+v", w)
+		assert.Zero(t, w.Neither, "%+v", w)
+		switch w.Contender {
+		case RedisRate:
+			assert.Zero(t, w.ByRedis+w.ByLease)
+			assert.Greater(t, w.RedisNsPerOp.Median, 500.0, "%+v", w)
+		case Exact:
+			assert.Positive(t, w.ByRedis)
+			assert.Zero(t, w.ByLease)
+			assert.Greater(t, w.RedisNsPerOp.Median, 500.0, "%+v", w)
+			assert.Less(t, w.RedisNsPerOp.Median, 1e6, "%+v", w)
+		case Leased:
+			assert.Positive(t, w.ByLease)
+			assert.Zero(t, w.ByRedis)
+		}
+	}
+
+	require.Len(t, more.Memory, 3)
+	for _, m := range more.Memory {
+		assert.Equal(t, o.Keys, m.Keys)
+		assert.Contains(t, m.Name, "tok_")
+		assert.Greater(t, m.Usage, float64(len(m.Name)))
+		assert.Greater(t, m.Used, m.Usage, "%+v", m)
+		assert.Less(t, m.Used, 500.0, "%+v", m)
+	}
+
+	require.Len(t, more.Shares, 2*len(loads))
+	for _, s := range more.Shares {
+		assert.NoError(t, s.Err())
+		assert.Zero(t, s.Neither, "%+v", s)
+		assert.Greater(t, s.Share, 0.3, "%+v", s)
+		assert.LessOrEqual(t, s.Share, 1.0, "%+v", s)
+		assert.Len(t, s.Each, Servers)
+	}
+	assert.NotEmpty(t, more.Goals)
+}
+
+func TestInterruptedRunStopsItsRedis(t *testing.T) {
+	for name, doing := range map[string]string{"speed": Hot, "memory": memoryPart, "shares": sharePart} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t)
+			o.Workloads, o.Share = o.Workloads[:1], time.Hour
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			o.Bench.Progress = func(p bench.Progress) {
+				if p.Workload == doing {
+					cancel()
+				}
+			}
+			report, more, err := Run(ctx, o)
+			assert.NoError(t, err)
+			assert.True(t, report.Interrupted)
+			assert.Empty(t, more.Shares)
+			assert.Equal(t, name == "shares", len(more.Memory) == 3)
+			assertNothingIsLeft(t)
+		})
+	}
+}
+
+// indulgent lets everything pass.
+type indulgent struct{}
+
+func (indulgent) Choke(string) bool          { return true }
+func (indulgent) ChokeAll(keys []string) int { return len(keys) }
+func (indulgent) Close() error               { return nil }
+
+func TestRunInWhichTooManyPassIsAFailure(t *testing.T) {
+	o := options(t)
+	o.Workloads, o.Keys, o.Share = o.Workloads[len(o.Workloads)-1:], 0, 0
+	o.contenders = func(string, string, ways) []bench.Contender {
+		return []bench.Contender{{Name: Exact, New: func(bench.Setup) (bench.Limiter, error) { return indulgent{}, nil }}}
+	}
+	report, more, err := Run(t.Context(), o)
+	require.ErrorIs(t, err, ErrOver)
+	assert.ErrorContains(t, err, Exact+" in "+Refused)
+	assert.Len(t, report.Workloads, 1, "it is told all the same")
+	assert.Empty(t, more.Memory)
+	assert.Empty(t, more.Shares)
+}
+
+func TestMemoryOfKeysThatAreNotThereIsAnError(t *testing.T) {
+	s := started(t)
+	of := func(l bench.Limiter) bench.Contender {
+		return bench.Contender{Name: "x", New: func(bench.Setup) (bench.Limiter, error) { return l, nil }}
+	}
+	_, err := measureMemory(t.Context(), s, of(indulgent{}), 5)
+	assert.ErrorContains(t, err, "x: Redis has 0 of 5 keys")
+	_, err = measureMemory(t.Context(), s, of(strict{}), 5)
+	assert.ErrorContains(t, err, "x: 5 of 5 keys were refused")
+}
+
+// strict lets nothing pass.
+type strict struct{ indulgent }
+
+func (strict) Choke(string) bool { return false }
+
+func started(t *testing.T) *server {
+	s, err := startServer(options(t).Server)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.stop()) })
+	return s
+}
+
+func TestCallsThatNobodyAnsweredAreCounted(t *testing.T) {
+	s := started(t)
+	var told []string
+	for _, c := range contenders(s.Network, s.Addr, func(name string, st fleet.Stats) {
+		told = append(told, name)
+		assert.EqualValues(t, 2, st.Exact+st.Leased)
+		assert.EqualValues(t, 3, st.Closed)
+	}) {
+		if c.Name != Exact && c.Name != Leased {
+			continue
+		}
+		l, err := c.New(bench.Setup{Limit: bench.Limit{Capacity: 1000, Count: 1000, Per: time.Hour}, MaxKeys: 100})
+		require.NoError(t, err)
+		assert.Equal(t, 2, l.ChokeAll([]string{"a", "b"}))
+		assert.Zero(t, l.(bench.Counter).Counts())
+		require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err(), "every write is refused from now on")
+		assert.Zero(t, l.ChokeAll([]string{"c", "d", "e"}))
+		assert.Equal(t, bench.Counts{Unavailable: 3}, l.(bench.Counter).Counts())
+		require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		require.NoError(t, l.Close())
+	}
+	assert.Equal(t, []string{Exact, Leased}, told)
+}
+
+func TestRedisThatDoesNotStartIsAnError(t *testing.T) {
+	o := options(t)
+	o.Server = "/no/such/server"
+	_, _, err := Run(t.Context(), o)
+	assert.ErrorContains(t, err, "/no/such/server")
+	assertNothingIsLeft(t)
+}

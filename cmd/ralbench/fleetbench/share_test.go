@@ -1,0 +1,159 @@
+package fleetbench
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// oneWord is a limiter that all servers share, a round trip away.
+type oneWord struct {
+	mu     sync.Mutex
+	policy policy.Policy
+	word   uint64
+	start  time.Time
+	calls  map[string]int
+}
+
+func (o *oneWord) Take(_ context.Context, key string, n int64) (fleet.Answer, error) {
+	time.Sleep(300 * time.Microsecond)
+	o.mu.Lock()
+	next, d := o.policy.Take(o.word, policy.Instant(time.Since(o.start)), n, 0)
+	o.word = next
+	o.calls[key]++
+	o.mu.Unlock()
+	time.Sleep(300 * time.Microsecond)
+	return fleet.Answer{Decision: d, By: fleet.ByExact}, nil
+}
+
+// generous lets everything pass, by itself.
+type generous struct{ calls atomic.Int64 }
+
+func (g *generous) Take(context.Context, string, int64) (fleet.Answer, error) {
+	if g.calls.Add(1)%2 == 0 {
+		return fleet.Answer{}, errors.New("lost")
+	}
+	return fleet.Answer{Decision: policy.Decision{Allowed: true}, By: fleet.ByOpen}, nil
+}
+
+var hundred = bench.Limit{Capacity: 100, Count: 100, Per: time.Second}
+
+func driven(t *testing.T, l load, of func(i int) asker) (s Share) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &shareCase{load: l, share: Share{Mode: ModeExact, Load: l.name, Limit: hundred}}
+		for i := range Servers {
+			c.askers = append(c.askers, of(i))
+		}
+		c.drive(t.Context(), 10*time.Second)
+		s = c.share
+	})
+	return s
+}
+
+func TestShareOfALimiterThatIsExact(t *testing.T) {
+	for _, l := range loads {
+		t.Run(l.name, func(t *testing.T) {
+			p, err := funnel(hundred)
+			require.NoError(t, err)
+			var word *oneWord
+			s := driven(t, l, func(i int) asker {
+				if i == 0 {
+					word = &oneWord{policy: p, start: time.Now(), calls: map[string]int{}}
+				}
+				return word
+			})
+			require.NoError(t, s.Err())
+			assert.EqualValues(t, 1, len(word.calls), "one key")
+			assert.InDelta(t, float64(10*time.Second), float64(s.Elapsed), float64(100*ms))
+			assert.Equal(t, hundred.Most(s.Elapsed), s.Allowed)
+			assert.InDelta(t, times*100*10, s.Calls, 200, "three times the rate")
+			assert.Greater(t, s.Share, 0.99)
+			assert.LessOrEqual(t, s.Share, 1.0)
+			assert.Zero(t, s.Neither)
+			sum := int64(0)
+			for _, n := range s.Each {
+				sum += n
+			}
+			assert.Equal(t, s.Admitted, sum)
+			if l.name == "skewed" {
+				assert.Greater(t, float64(s.Each[0]), 0.8*float64(sum))
+			} else {
+				assert.Less(t, float64(s.Each[0]), 0.5*float64(sum))
+			}
+		})
+	}
+}
+
+func TestShareOfALimiterThatIsNotFindsTooMany(t *testing.T) {
+	s := driven(t, loads[0], func(int) asker { return &generous{} })
+	assert.Greater(t, s.Share, 1.0)
+	assert.GreaterOrEqual(t, s.Over, s.Admitted-s.Allowed)
+	assert.Equal(t, s.Calls, s.Neither, "neither by Redis nor on a lease")
+	assert.InDelta(t, s.Calls, 2*s.Admitted, Servers)
+	require.ErrorIs(t, s.Err(), ErrOver)
+	for _, want := range []string{"exact mode", "even load", "than allowed"} {
+		assert.ErrorContains(t, s.Err(), want)
+	}
+}
+
+// Redis's clock is the machine's: what it gains on the monotonic one drains as well.
+func TestClockThatGainsAllowsMore(t *testing.T) {
+	passed := []shareCaller{{passed: at(0, 0, 999*time.Microsecond), calls: 3}}
+	for gained, over := range map[time.Duration]int64{0: 1, time.Microsecond: 0} {
+		c := &shareCase{share: Share{Limit: perMs}}
+		c.sum(passed, 1, 2*ms, gained)
+		assert.Equal(t, over, c.share.Over, gained)
+		assert.Equal(t, 2*ms+gained, c.share.Elapsed)
+		assert.EqualValues(t, 4, c.share.Allowed)
+		assert.Equal(t, 0.75, c.share.Share)
+	}
+}
+
+func TestInterruptedLoadEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &shareCase{load: loads[0], share: Share{Limit: hundred}}
+		for range Servers {
+			c.askers = append(c.askers, &generous{})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		c.drive(ctx, time.Hour)
+		assert.Less(t, c.share.Elapsed, 2*time.Second)
+	})
+}
+
+func TestBusyServerIsAnotherEachSecond(t *testing.T) {
+	part := loads[2].part
+	for second := range 2 * Servers {
+		for server := range Servers {
+			at := time.Duration(second)*time.Second + 999*ms
+			assert.Equal(t, server == second%Servers, part(server, at) == busy, "server %d at %v", server, at)
+		}
+	}
+}
+
+func TestPartsOfALoadAddUp(t *testing.T) {
+	for _, l := range loads {
+		for at := range 8 * time.Second / (250 * ms) {
+			sum, most := 0.0, 0.0
+			for server := range Servers {
+				part := l.part(server, at*250*ms)
+				sum += part
+				most = max(most, part)
+			}
+			assert.InDelta(t, 1, sum, 1e-9, l.name)
+			assert.LessOrEqual(t, most, busy, "%s: callers come no more often than that", l.name)
+		}
+	}
+}
