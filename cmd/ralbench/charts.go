@@ -17,11 +17,14 @@ type chart struct {
 	Title string `json:"title"`
 	Axis  string `json:"axis"`
 	// Better says which way is better.
-	Better string   `json:"better"`
-	Unit   string   `json:"unit"`
-	Log    bool     `json:"log"`
-	Floor  *float64 `json:"floor,omitempty"` // where the line of the floor is
-	Points []point  `json:"points"`
+	Better string `json:"better"`
+	Unit   string `json:"unit"`
+	Log    bool   `json:"log"`
+	// Floor is where the line of the floor is, and FloorName what it is if it is
+	// something else.
+	Floor     *float64 `json:"floor,omitempty"`
+	FloorName string   `json:"floorName,omitempty"`
+	Points    []point  `json:"points"`
 }
 
 // Kinds of charts.
@@ -38,6 +41,7 @@ const (
 	unitTime  = "time" // nanoseconds
 	unitTimes = "times"
 	unitBytes = "bytes"
+	unitShare = "share"
 )
 
 const (
@@ -221,7 +225,11 @@ func (c chart) Summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, %s.", c.Title, c.Axis, c.Better)
 	if c.Floor != nil && c.Kind == kindBars {
-		fmt.Fprintf(&b, " Floor: %s.", formatOf(c.Unit)(*c.Floor))
+		name := "Floor"
+		if c.FloorName != "" {
+			name = c.FloorName
+		}
+		fmt.Fprintf(&b, " %s: %s.", name, formatOf(c.Unit)(*c.Floor))
 	}
 	last := ""
 	for _, p := range c.Points {
@@ -254,6 +262,8 @@ func formatOf(unit string) func(float64) string {
 		return nanoseconds
 	case unitBytes:
 		return size
+	case unitShare:
+		return percent
 	}
 	return digits
 }

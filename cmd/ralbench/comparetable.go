@@ -59,11 +59,7 @@ func (c comparison) write(w io.Writer) error {
 }
 
 func (t task) render() string {
-	out := table.NewWriter()
-	out.SetStyle(table.StyleLight)
-	out.Style().Options.DrawBorder = false
-	out.Style().Options.SeparateColumns = false
-	out.Style().Format.Header = text.FormatDefault
+	out := newTable()
 	var heads table.Row
 	var configs []table.ColumnConfig
 	widths := []int{15, 9, 8, 8, 5, 8, 5, 1}

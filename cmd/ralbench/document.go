@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 )
 
 // schema is the version of the JSON. It grows when a field changes its meaning or
@@ -19,6 +20,8 @@ type document struct {
 	Machine  machine   `json:"machine"`
 	Settings recorded  `json:"settings"`
 	bench.Report
+	// Fleet is nil but for runs of fleet mode.
+	Fleet *fleetbench.Report `json:"fleet,omitempty"`
 }
 
 // writeJSON writes the document, indented.

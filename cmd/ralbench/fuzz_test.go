@@ -17,7 +17,7 @@ import (
 func FuzzFlags(f *testing.F) {
 	for _, line := range []string{
 		"", "-h", "-full -html x", "-duration 2s -rounds 7 -cpu 1,3 -scale 0.5 -workloads zipf,hot-pass", "-json -budget 0",
-		"-peers all", "-peers none -cpu 0", "old.json -compare", "-scale NaN", "-duration 1e9h", "-cpu 1,1", "-rounds -1", "--", "a b", "-json= x",
+		"-peers all", "-peers none -cpu 0", "old.json -compare", "-scale NaN", "-duration 1e9h", "-cpu 1,1", "-rounds -1", "--", "a b", "-json= x", "-fleet -share 5s", "-fleet -peers all", "-share 0",
 	} {
 		f.Add(line)
 	}
@@ -56,6 +56,7 @@ func FuzzDocument(f *testing.F) {
 	}
 	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a"}]}`))
 	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a","results":[{"contender":"b","rounds":[{}]}]}]}`))
+	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a"}],"fleet":{"work":[{"workload":"a"}],"memory":[{"used_bytes":1}],"shares":[{"share":1,"each":[1]}],"goals":[{"goal":1}]}}`))
 	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a"}]}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if len(content) > 1<<16 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 )
 
 // help explains the command.
@@ -35,11 +36,27 @@ Side by side, in the same rounds, in any case:
 	for _, wl := range bench.Standard(1) {
 		fmt.Fprintf(w, "  %-11s  %s\n", wl.Name, wl.About)
 	}
+	fmt.Fprint(w, "\nFleet mode (-fleet): in place of these, on one redis-server that is started for it:\n\n")
+	for _, c := range fleetbench.Contenders("", "") {
+		fmt.Fprintf(w, "  %-16s  %s\n", c.Name, c.About)
+	}
+	fmt.Fprintln(w)
+	for _, wl := range fleetbench.Workloads(1) {
+		fmt.Fprintf(w, "  %-13s  %s\n", wl.Name, wl.About)
+	}
+	fmt.Fprint(w, `
+and bytes a key in Redis, and how much of a limit 4 servers can use. -workloads,
+-duration, -rounds, -cpu, -budget and -scale go with it, -peers does not.
+`)
 	fmt.Fprintf(w, `
 Flags:
 
   -full            all peers and all workloads, %d rounds of %v a turn: about
                    %s here, with nothing else to do
+  -fleet           fleet mode; about a minute, -full about three. The exit code is 1 if
+                   one of its modes admitted more than its limit
+  -share %-9v how long the usable share of a limit is measured with -fleet, 0 for
+                   not at all; %v with -full
   -peers a,b       only these peers; all, or none. Names are those above in small
                    letters, with - for a space: ral-queued
   -workloads a,b   only these workloads (default: all)
@@ -97,6 +114,12 @@ Columns:
             no key was asked more often than its limit, so that the audit cannot
             find too many. What the limiter has counted itself follows, if it is
             not 0
+  Redis ns/op   processor time of redis-server by call, with -fleet; "with ns/op" is the
+            sum of both processes. MEMORY USAGE and used_memory: bytes a key, as Redis
+            tells them; the latter with the tables of all keys
+  share     what 4 servers admitted together of capacity + rate x time, when they are
+            asked for three times the rate: evenly, or one for 85%% of it, or each
+            second another one. The audit is over every window of time
   %s ~ !     %s is the best of its column among limiters that are exact by their own
             design, that let no more pass than their limit, and that do all of
             their work in this process; ~ is not exact by design, ! let more pass
@@ -125,7 +148,8 @@ Examples:
   go run ./cmd/ralbench -compare old.json                 measure, and compare
   go run ./cmd/ralbench -compare old.json new.json        compare two earlier runs
   go run ./cmd/ralbench -json | jq '.workloads[].name'    JSON only
-`, fullRounds, fullDuration, fullTime(), defaultDuration, defaultRounds, defaultBudget, mark, mark)
+  go run ./cmd/ralbench -fleet -html fleet.html           fleet mode on a Redis
+`, fullRounds, fullDuration, fullTime(), fleetShare, fleetFullShare, defaultDuration, defaultRounds, defaultBudget, mark, mark)
 }
 
 func describe(w io.Writer, c bench.Contender) {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
 )
 
 // Exit codes.
@@ -51,6 +52,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 
+	redis := ""
+	if s.fleet && s.shown == "" {
+		if redis, err = redisd.Find(); err != nil {
+			fmt.Fprintf(stderr, "ralbench: -fleet measures on a Redis that it starts: %v\n", err)
+			return exitFailed
+		}
+	}
+
 	// Read and opened first: a file that is of no use should not cost a run.
 	in, err := s.read()
 	var out outputs
@@ -74,7 +83,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	d := document{Schema: schema, Time: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Settings: s.record()}
 	show := newProgress(stderr, s)
-	d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
+	if s.fleet {
+		err = s.measureFleet(ctx, &d, redis, show)
+	} else {
+		d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
+	}
 	show.end()
 
 	code := exitOK

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 )
 
 // The page is one file that needs no other. Its charts are drawn by Observable
@@ -49,6 +50,7 @@ type pageView struct {
 	Legend   []contenderStyle
 	Overview *chart
 	Sections []chapter
+	Fleet    *fleetChapter // nil but for fleet mode
 	Compare  *comparePage
 	Glossary string
 }
@@ -94,6 +96,13 @@ func newPage(d document) pageView {
 		Legend: styles(d.Workloads),
 	}
 	p.Data.Contenders = p.Legend
+	if d.Fleet != nil {
+		p.Fleet = newFleetChapter(d)
+		p.Data.Charts = append(p.Data.Charts, p.Fleet.Charts...)
+		for _, row := range shareAudits(d.Fleet.Shares) {
+			p.Audit.add(row)
+		}
+	}
 	claims := anyClaims(d.Workloads)
 	groups := grouped(d.Workloads)
 	if c, ok := overview(groups, d.Machine.Cores); ok {
@@ -122,7 +131,7 @@ func newPage(d document) pageView {
 func styles(workloads []bench.WorkloadReport) (all []contenderStyle) {
 	n := make(map[string]int)
 	about := make(map[string]string)
-	for _, c := range contenders() {
+	for _, c := range slices.Concat(fleetbench.Contenders("", ""), contenders()) {
 		about[c.Name] = c.About
 	}
 	for _, w := range workloads {

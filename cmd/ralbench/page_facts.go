@@ -22,6 +22,9 @@ func setupOf(d document) [][2]string {
 	if m.GOGC != "" {
 		rows = append(rows, [2]string{"GOGC", m.GOGC})
 	}
+	if d.Fleet != nil {
+		rows = append(rows, [2]string{"Redis", d.Fleet.Redis + ", on the same machine, over TCP"})
+	}
 	budget := "none"
 	if s.Budget > 0 {
 		budget = short(s.Budget)
@@ -61,6 +64,12 @@ func again(d document) []string {
 	}
 	run := fmt.Sprintf("go run ./cmd/ralbench -workloads %s -cpu %s -rounds %d -duration %v -scale %v",
 		strings.Join(s.Workloads, ","), list(cpusOf(d)), s.Rounds, s.Duration, s.Scale)
+	if s.Fleet {
+		run += fmt.Sprintf(" -fleet -share %v", s.Share)
+		if s.Full {
+			run += " -full"
+		}
+	}
 	if s.Budget > 0 {
 		run += fmt.Sprintf(" -budget %v", s.Budget)
 	}

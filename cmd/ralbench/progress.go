@@ -27,6 +27,12 @@ type progress struct {
 
 func newProgress(out io.Writer, s settings) *progress {
 	p := &progress{out: out, parts: len(s.workloads) * len(s.cpus), sweeps: len(s.cpus) > 1}
+	if s.fleet {
+		p.parts++ // memory
+		if s.share > 0 {
+			p.parts++
+		}
+	}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions64(1,
 			progressbar.OptionSetWriter(out),
@@ -47,7 +53,9 @@ func (p *progress) step(at bench.Progress) {
 			fmt.Fprintf(p.out, "ralbench: %s by estimate, if the machine is quiet\n", minutes(at.Total))
 		}
 		p.workload, p.cpu, p.since = at.Workload, at.CPU, time.Now()
-		p.begun++
+		if at.Workload != "" {
+			p.begun++
+		}
 		if p.bar == nil && at.Workload != "" {
 			fmt.Fprintf(p.out, "ralbench: %s (%d of %d) ...\n", p.name(at.Workload, at.CPU), p.begun, p.parts)
 		}
@@ -69,7 +77,7 @@ func (p *progress) finished(w bench.WorkloadReport) {
 
 // name returns a workload's name, with GOMAXPROCS if there are several values.
 func (p *progress) name(workload string, cpu int) string {
-	if p.sweeps && workload != "" {
+	if p.sweeps && workload != "" && cpu > 0 {
 		return fmt.Sprintf("%s/%d", workload, cpu)
 	}
 	return workload

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 )
 
 // settings are what the flags say.
@@ -22,10 +24,12 @@ type settings struct {
 	scale      float64
 	budget     time.Duration // 0 for none
 	full       bool
-	json       string // "" for none, "-" for standard output, else a file
-	html       string // "" for none, else a file
-	compare    string // "" for none, else the file of an earlier run
-	shown      string // "" to measure, else the file of a run to show instead
+	fleet      bool          // fleet mode, on a Redis, in place of what is in this process
+	share      time.Duration // how long usable shares are measured; 0 for not at all
+	json       string        // "" for none, "-" for standard output, else a file
+	html       string        // "" for none, else a file
+	compare    string        // "" for none, else the file of an earlier run
+	shown      string        // "" to measure, else the file of a run to show instead
 	workloads  []bench.Workload
 	contenders []bench.Contender
 	missing    []string // contenders that are left out because they are not there
@@ -41,6 +45,13 @@ const (
 
 	fullDuration = 250 * time.Millisecond
 	fullRounds   = 9
+
+	// With -fleet, where a call may take a hundred times as long, and there are three
+	// workloads.
+	fleetDuration, fleetFullDuration = 200 * time.Millisecond, 500 * time.Millisecond
+	fleetBudget                      = 75 * time.Second // for the throughput
+	fleetShare, fleetFullShare       = 15 * time.Second, 30 * time.Second
+	minShare, maxShare               = 100 * time.Millisecond, time.Hour
 )
 
 // parse reads the flags. The error is flag.ErrHelp, or names the flag, the value
@@ -89,7 +100,12 @@ func parse(args []string) (settings, error) {
 		s.budget = d
 		return err == nil && 0 <= d && d <= maxBudget
 	})
-	add("workloads", "names with commas between them, of "+known(), func(v string) bool {
+	add("share", fmt.Sprintf("a duration from %v to %v, such as 15s, or 0 for none", minShare, maxShare), func(v string) bool {
+		d, err := time.ParseDuration(v)
+		s.share = d
+		return err == nil && (d == 0 || minShare <= d && d <= maxShare)
+	})
+	add("workloads", "names with commas between them, of "+known()+", or with -fleet of "+knownOfFleet(), func(v string) bool {
 		names = fields(v)
 		return len(names) > 0
 	})
@@ -98,6 +114,7 @@ func parse(args []string) (settings, error) {
 		return len(peerNames) > 0
 	})
 	f.BoolVar(&s.full, "full", false, "")
+	f.BoolVar(&s.fleet, "fleet", false, "")
 	add("json", "a file to write, or nothing for standard output", func(v string) bool {
 		s.json = v
 		return v != ""
@@ -121,9 +138,31 @@ func parse(args []string) (settings, error) {
 	}
 	given := map[string]bool{}
 	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	return s, s.complete(given, names, peerNames)
+}
+
+// complete fills in what was not given.
+func (s *settings) complete(given map[string]bool, names, peerNames []string) (err error) {
+	duration, budget, standard := fullDuration, defaultBudget, bench.Standard
+	if s.fleet {
+		if given["peers"] {
+			return errors.New("flag -peers: with -fleet the contenders are always the same; leave one of them out")
+		}
+		duration, budget, standard = fleetFullDuration, fleetBudget, fleetbench.Workloads
+		if !s.full && !given["duration"] {
+			s.duration = fleetDuration
+		}
+		if !given["share"] {
+			if s.share = fleetShare; s.full {
+				s.share = fleetFullShare
+			}
+		}
+	} else if given["share"] {
+		return errors.New("flag -share: only fleet mode has shares: give -fleet as well")
+	}
 	if s.full {
 		if !given["duration"] {
-			s.duration = fullDuration
+			s.duration = duration
 		}
 		if !given["rounds"] {
 			s.rounds = fullRounds
@@ -131,15 +170,19 @@ func parse(args []string) (settings, error) {
 	}
 	// Who asks for rounds gets them.
 	if !s.full && !given["duration"] && !given["rounds"] && !given["budget"] {
-		s.budget = defaultBudget
+		s.budget = budget
 	}
-	s.workloads = bench.Standard(s.scale)
+	s.workloads = standard(s.scale)
 	if names != nil {
 		if s.workloads, err = bench.Select(s.workloads, names); err != nil {
-			return s, fmt.Errorf("flag -workloads: %w", err)
+			return fmt.Errorf("flag -workloads: %w", err)
 		}
 	}
-	return s, s.pick(peerNames)
+	if s.fleet {
+		s.contenders = fleetbench.Contenders("", "")
+		return nil
+	}
+	return s.pick(peerNames)
 }
 
 // pick picks the contenders: those of the names, or all with -full, or the
@@ -206,6 +249,8 @@ func whole(v string, most int, to *int) bool {
 	return err == nil && 1 <= n && n <= most
 }
 
+func knownOfFleet() string { return strings.Join(bench.Names(fleetbench.Workloads(1)), ", ") }
+
 func known() string { return strings.Join(bench.Names(bench.Standard(1)), ", ") }
 
 // recorded is how the settings are written down beside the figures.
@@ -217,6 +262,8 @@ type recorded struct {
 	Scale      float64       `json:"scale"`
 	Budget     time.Duration `json:"budget_ns"`
 	Full       bool          `json:"full"`
+	Fleet      bool          `json:"fleet,omitempty"`
+	Share      time.Duration `json:"share_ns,omitempty"`
 	Workloads  []string      `json:"workloads"`
 	Contenders []string      `json:"contenders"`
 }
@@ -228,6 +275,6 @@ func (s settings) record() recorded {
 	}
 	return recorded{
 		Duration: s.duration, Rounds: s.rounds, CPU: s.cpus[0], CPUs: s.cpus, Scale: s.scale,
-		Budget: s.budget, Full: s.full, Workloads: bench.Names(s.workloads), Contenders: names,
+		Budget: s.budget, Full: s.full, Fleet: s.fleet, Share: s.share, Workloads: bench.Names(s.workloads), Contenders: names,
 	}
 }

@@ -119,6 +119,9 @@ func (d document) writeTable(w io.Writer) error {
 	for _, wl := range d.Workloads {
 		d.section(&b, wl)
 	}
+	if d.Fleet != nil {
+		d.fleetSection(&b)
+	}
 	if len(d.Workloads) == 0 {
 		b.WriteString("\nNothing was measured.\n")
 	} else {
@@ -251,14 +254,20 @@ func idling(results []bench.Result) string {
 	return "0s"
 }
 
-// render writes a table of results, the floor apart, with further rows after some
-// of them.
-func render(b *strings.Builder, columns []column, results []bench.Result, further map[int]table.Row) {
+// newTable returns a table as all look on the terminal.
+func newTable() table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
 	t.Style().Options.DrawBorder = false
 	t.Style().Options.SeparateColumns = false
 	t.Style().Format.Header = text.FormatDefault
+	return t
+}
+
+// render writes a table of results, the floor apart, with further rows after some
+// of them.
+func render(b *strings.Builder, columns []column, results []bench.Result, further map[int]table.Row) {
+	t := newTable()
 	heads := table.Row{"contender"}
 	configs := []table.ColumnConfig{{Number: 1, WidthMin: named, Align: text.AlignLeft, AlignHeader: text.AlignLeft}}
 	var figures []figure
@@ -346,6 +355,9 @@ passes of their own; one clock read of about `)
 	fmt.Fprintf(b, `%s best exact limiter of its column; %s not exact by its own design; %s let more pass than its limit:
 neither of these is ever the best. The floor is no limiter.
 `, mark, inexactSign, overSign)
+	if d.Fleet != nil {
+		b.WriteString(fleetFooter)
+	}
 	for _, note := range d.notes() {
 		fmt.Fprintf(b, "%s\n", note)
 	}

@@ -33,6 +33,7 @@
     time: scaled([[1e9, " s"], [1e6, " ms"], [1e3, " µs"], [1, " ns"]]),
     bytes: scaled([[2 ** 30, " GiB"], [2 ** 20, " MiB"], [2 ** 10, " KiB"], [1, " B"]]),
     times: (x) => trim(x) + " x",
+    share: (x) => trim(100 * x) + "%",
   };
   const names = (c) => [...new Set(c.points.map((p) => p.contender))];
   const hasSpread = (p) => p.min !== undefined;
@@ -81,7 +82,7 @@
       if (c.floor !== undefined) {
         marks.push(
           Plot.ruleX([c.floor], { className: "floor", stroke: "var(--floor)", strokeWidth: 1.5, strokeDasharray: "4 3" }),
-          Plot.text([c.floor], { className: "floor-label", x: (x) => x, frameAnchor: "top", dy: -9, text: (x) => "floor " + format(x), fill: "var(--soft)", textAnchor: c.floor > top / 2 ? "end" : "start" }),
+          Plot.text([c.floor], { className: "floor-label", x: (x) => x, frameAnchor: "top", dy: -9, text: (x) => (c.floorName ?? "floor") + " " + format(x), fill: "var(--soft)", textAnchor: c.floor > top / 2 ? "end" : "start" }),
         );
       }
       marks.push(
@@ -114,7 +115,7 @@
           Plot.gridX({ ...grid, ticks: logTicks(ends) }),
           Plot.axisX({ label: null, tickFormat: formats[c.unit], ticks: logTicks(ends), tickSize: 0 }),
           Plot.ruleX([c.floor], { className: "floor", stroke: "var(--floor)", strokeWidth: 1.5, strokeDasharray: "4 3" }),
-          Plot.text([c.floor], { className: "floor-label", x: (x) => x, fy: () => groups[0], frameAnchor: "top", dy: -9, text: () => "floor", fill: "var(--soft)" }),
+          Plot.text([c.floor], { className: "floor-label", x: (x) => x, fy: () => groups[0], frameAnchor: "top", dy: -9, text: () => c.floorName ?? "floor", fill: "var(--soft)" }),
           Plot.ruleY(c.points.filter(hasSpread), { className: "whiskers", fy: "group", y: "contender", x1: "min", x2: "max", stroke: (p) => look(p.contender).color, strokeWidth: 1.5 }),
           Plot.dot(c.points, {
             className: "dots", fy: "group", y: "contender", x: "value", symbol: (p) => look(p.contender).symbol,
