@@ -89,8 +89,9 @@ type Config struct {
 	Budget time.Duration
 	// Outage is LocalShare (default), Open or Closed.
 	Outage Outage
-	// Servers is what LocalShare divides by as long as nobody could be counted. The
-	// default is 1, which is right only if this server is alone.
+	// Servers is what LocalShare divides by as long as nobody could be counted, and for
+	// some seconds from then on at least. Later it is the most that were counted in the
+	// last seconds. The default is 1, which is right only if this server is alone.
 	Servers int
 	// MaxKeys bounds how many keys are kept in memory, by LocalShare and by leases: see
 	// engine.Config. The default is 1<<20.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -33,6 +34,7 @@ type keeper struct {
 	*Limiter
 	id        string
 	beats     int
+	counts    counts
 	outage    bool // the last that was told
 	unchecked bool // it was told that nobody knows how Redis is set up
 }
@@ -41,7 +43,7 @@ type keeper struct {
 // and once more when that succeeded.
 func (l *Limiter) keep(ready func()) {
 	defer close(l.kept)
-	k := &keeper{Limiter: l, id: rand.Text()}
+	k := &keeper{Limiter: l, id: rand.Text(), counts: counts{l.config.Servers}}
 	if k.connect(ready) {
 		defer k.leave()
 		k.run(ready)
@@ -189,9 +191,22 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 	k.servers.Store(int64(n))
 	if k.local != nil {
 		// It fails only if the share's engine did, which answers for itself.
-		_ = k.local.Serve(n)
+		_ = k.local.Serve(k.counts.most(n))
 	}
 	return nil
+}
+
+// counts are those of the last beats. Who has just started, or has had no Redis for
+// long, counts only those who have said so before him: dividing by the highest of some
+// has shares shrink at once, and grow when the others have had time to say that they are
+// there.
+type counts [lifetime/beat + 1]int
+
+// most adds a count, and returns the highest.
+func (c *counts) most(servers int) int {
+	copy(c[1:], c[:])
+	c[0] = servers
+	return slices.Max(c[:])
 }
 
 // leave says that the server is there no more. If that does not arrive, its last beat

@@ -440,3 +440,20 @@ func TestMendedKeyIsCharged(t *testing.T) {
 	eventually(t, func() bool { return l.Stats().Charged > 4 }, "charged")
 	require.EqualValues(t, 5, l.Stats().Charged)
 }
+
+// A limit is divided by the highest of the last counts: who has just started counts
+// himself alone, and whoever was configured or counted before is there for all that.
+func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
+	c := at(shared.Addr(), funnel(30, 1, time.Hour))
+	c.Servers = 3
+	l := open(t, c)
+	eventually(t, func() bool { return l.Stats().Servers == 1 }, "it counts itself")
+	require.Equal(t, 3, l.local.Servers())
+
+	last := counts{3}
+	for i, step := range []struct{ counted, divisor int }{
+		{1, 3}, {5, 5}, {4, 5}, {1, 5}, {1, 5}, {1, 4}, {1, 1}, {2, 2},
+	} {
+		require.Equal(t, step.divisor, last.most(step.counted), "beat %d", i+1)
+	}
+}
