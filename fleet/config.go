@@ -19,6 +19,8 @@ const (
 	DefaultMaxKeys = engine.DefaultMaxKeys
 )
 
+const longestBudget = time.Minute
+
 // Mode says where calls are decided.
 type Mode uint8
 
@@ -84,8 +86,8 @@ type Config struct {
 	// Funnel drains, or a window ends, sooner. The default is 250 ms.
 	Term time.Duration
 
-	// Budget is how long a call may wait for Redis; then, Outage answers. The default
-	// is 5 ms.
+	// Budget is how long a call may wait for Redis, up to a minute; then, Outage answers. The
+	// default is 5 ms.
 	Budget time.Duration
 	// Outage is LocalShare (default), Open or Closed.
 	Outage Outage
@@ -191,8 +193,8 @@ func (c Config) validate() error {
 		return bad("Mode", int(c.Mode), "Exact or Leased")
 	case c.Term < 0:
 		return bad("Term", c.Term, "a positive duration, or 0 for 250ms")
-	case c.Budget < 0:
-		return bad("Budget", c.Budget, "a positive duration, or 0 for 5ms")
+	case c.Budget < 0 || c.Budget > longestBudget:
+		return bad("Budget", c.Budget, "a positive duration of up to a minute, or 0 for 5ms")
 	case c.Outage > Closed:
 		return bad("Outage", int(c.Outage), "LocalShare, Open or Closed")
 	case c.Servers < 0:
@@ -203,6 +205,17 @@ func (c Config) validate() error {
 		return bad("Epoch", c.Epoch.Format(time.RFC3339), "a time that has passed")
 	case c.Epoch.Before(time.Unix(0, 0)):
 		return bad("Epoch", c.Epoch.Format(time.RFC3339), "1970 or later")
+	}
+	return nil
+}
+
+// lasting returns an error if time, which stands still so long after the epoch, has a year
+// left or less.
+func lasting(c Config, lasts time.Duration) error {
+	const year = 365 * 24 * time.Hour
+	if end := c.Epoch.Add(lasts); time.Until(end) < year {
+		return &policy.FieldError{Of: "fleet.Config", Field: "Epoch", Value: c.Epoch.Format(time.RFC3339), Want: fmt.Sprintf(
+			"a later one, with another Name: the words of a %v last until %s", c.Policy, end.Format(time.DateOnly))}
 	}
 	return nil
 }

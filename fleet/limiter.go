@@ -102,7 +102,11 @@ func New(config Config) (*Limiter, error) {
 	_, look := kept.Take(0, 1, 0, 0)
 	l.limit = look.Limit
 	// Whether Redis can keep the policy does not depend on which Redis it is.
-	if _, err := l.newRemote(nil); err != nil {
+	r, err := l.newRemote(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := lasting(config, r.limit.Lasts()); err != nil {
 		return nil, err
 	}
 	if config.Outage == LocalShare {

@@ -389,6 +389,11 @@ func TestConfiguration(t *testing.T) {
 		{func(c *Config) { c.Mode = 7 }, "Mode"},
 		{func(c *Config) { c.Term = -1 }, "Term"},
 		{func(c *Config) { c.Budget = -1 }, "Budget"},
+		{func(c *Config) { c.Budget = 1 << 61 }, "Budget"},
+		{func(c *Config) { c.Epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }, "Epoch"},
+		{func(c *Config) {
+			c.Epoch, c.Policy = time.Date(2012, 1, 1, 0, 0, 0, 0, time.UTC), policy.Must(policy.FixedWindow(1, time.Second))
+		}, "Epoch"},
 		{func(c *Config) { c.Outage = 7 }, "Outage"},
 		{func(c *Config) { c.Servers = -1 }, "Servers"},
 		{func(c *Config) { c.MaxKeys = -1 }, "MaxKeys"},

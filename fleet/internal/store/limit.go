@@ -27,6 +27,15 @@ type Limit struct {
 // Policy returns what the limit was made of.
 func (l *Limit) Policy() policy.Policy { return l.policy }
 
+// Lasts is how long after the epoch time stands still for the limit. Words have no room for
+// what is later.
+func (l *Limit) Lasts() time.Duration {
+	if l.log != nil {
+		return maxPatience // see log.lua
+	}
+	return time.Duration(l.shape.End)
+}
+
 // The scripts' clock counts microseconds, and their numbers hold 53 bits.
 const shortestSliding = time.Millisecond
 
