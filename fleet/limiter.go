@@ -53,6 +53,7 @@ type Limiter struct {
 	limit   int64 // the most that can be taken at once
 	remote  atomic.Pointer[remote]
 	guard   *guard.Guard
+	takes   *guard.Batch[store.TakeAsk, store.Taken]
 	local   *share.Local  // nil but for LocalShare
 	leases  *lease.Leases // nil but in Leased mode
 	plan    *lease.Plan   // with them
@@ -120,6 +121,9 @@ func New(config Config) (*Limiter, error) {
 		Budget: config.Budget, Hang: max(hang, 2*patient*config.Budget), Most: most,
 		Failures: failures, Pause: pause, Longest: longestPause,
 		Failed: failed, OnChange: l.nudge,
+	})
+	l.takes = guard.NewBatch(l.guard, func(ctx context.Context, asks []store.TakeAsk, reply func(int, store.Taken, error)) {
+		l.remote.Load().store.TakeEach(ctx, asks, reply)
 	})
 	why := fmt.Errorf("%w: %w", ErrOutage, errConnecting)
 	l.trouble.Store(&why)
@@ -235,28 +239,56 @@ func (l *Limiter) closeLocal() error {
 // ask has Redis do something, within the budget. The error is nil, ErrClosed, one for
 // the caller, or a cause for the rung.
 func ask[T any](ctx context.Context, l *Limiter, do func(context.Context, *remote) (T, error)) (value T, cause, err error) {
+	r, cause, err := l.mayAsk(ctx)
+	if cause != nil || err != nil {
+		return value, cause, err
+	}
+	value, err = guard.Do(ctx, l.guard, func(ctx context.Context) (T, error) { return do(ctx, r) })
+	cause, err = l.blame(ctx, err)
+	return value, cause, err
+}
+
+// askTake is ask for a take, which may share its way to Redis with others. In a cluster
+// it does not, lest it wait for a part of that which is away and not its own.
+func (l *Limiter) askTake(ctx context.Context, key string, n int64, patience time.Duration) (t store.Taken, cause, err error) {
+	r, cause, err := l.mayAsk(ctx)
+	if cause != nil || err != nil {
+		return t, cause, err
+	}
+	if r.client.Mode() == rueidis.ClientModeCluster {
+		t, err = guard.Do(ctx, l.guard, func(ctx context.Context) (store.Taken, error) {
+			return r.store.Take(ctx, r.limit, key, n, patience)
+		})
+	} else {
+		t, err = l.takes.Do(ctx, store.TakeAsk{Limit: r.limit, Key: key, N: n, Patience: patience})
+	}
+	cause, err = l.blame(ctx, err)
+	return t, cause, err
+}
+
+// mayAsk returns whom to ask, or as ask does why nobody.
+func (l *Limiter) mayAsk(ctx context.Context) (r *remote, cause, err error) {
 	if l.closed.Load() {
-		return value, nil, ErrClosed
+		return nil, nil, ErrClosed
 	}
 	if ctx.Err() != nil {
-		return value, nil, context.Cause(ctx)
+		return nil, nil, context.Cause(ctx)
 	}
-	r, cause := l.reach()
-	if cause != nil {
-		return value, cause, nil
-	}
-	value, cause = guard.Do(ctx, l.guard, func(ctx context.Context) (T, error) { return do(ctx, r) })
+	r, cause = l.reach()
+	return r, cause, nil
+}
+
+// blame tells whether a failure is a cause for the rung, or an error of the call.
+func (l *Limiter) blame(ctx context.Context, why error) (cause, err error) {
 	switch {
-	case cause == nil:
-		return value, nil, nil
+	case why == nil:
+		return nil, nil
 	case l.closed.Load():
-		return value, nil, ErrClosed
-	case ctx.Err() != nil && errors.Is(cause, context.Cause(ctx)):
-		return value, nil, cause
-	case asked(cause):
-		return value, nil, cause
+		return nil, ErrClosed
+	case ctx.Err() != nil && errors.Is(why, context.Cause(ctx)), asked(why):
+		return nil, why
 	}
-	return value, l.learn(cause), nil
+	return l.learn(why), nil
 }
 
 // learn has nobody ask a Redis that says that it is not fit, and returns what callers

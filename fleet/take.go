@@ -55,9 +55,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.D
 		return l.askLease(ctx, key, n)
 	}
 	held := l.held(key)
-	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
-		return r.store.Take(ctx, r.limit, key, n, patience)
-	})
+	exact, cause, err := l.askTake(ctx, key, n, patience)
 	if err == nil && cause != nil {
 		err = store.CheckKey(key)
 	}

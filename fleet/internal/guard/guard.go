@@ -32,7 +32,8 @@ type Config struct {
 	// longer to make than the budget is made. The context of the call ends then.
 	Hang time.Duration
 	// Most is how many calls may be under way, those that go on alone included, and so
-	// how many goroutines the guard has at most.
+	// how many goroutines the guard has at most. Those of a Batch that are made as one
+	// are one.
 	Most int
 
 	// Failures in a row open the breaker. Pause is how long it stays open at first

@@ -24,10 +24,46 @@ var (
 	errKey  = errors.New("about one key")
 )
 
-// inBubble runs the test with a guard, in virtual time.
-func inBubble(t *testing.T, test func(t *testing.T, g *Guard)) {
+// A guarded is a guard, and a way to make a call.
+type guarded struct {
+	*Guard
+	do      func(context.Context, func(context.Context) (int64, error)) (int64, error)
+	changes *atomic.Int64 // of its breaker
+}
+
+func alone(g *Guard) guarded {
+	return guarded{Guard: g, do: func(ctx context.Context, call func(context.Context) (int64, error)) (int64, error) {
+		return Do(ctx, g, call)
+	}}
+}
+
+// batched makes calls at once that come in one batch.
+func batched(g *Guard) guarded {
+	return guarded{Guard: g, do: NewBatch(g, func(ctx context.Context, calls []func(context.Context) (int64, error), reply func(int, int64, error)) {
+		var all sync.WaitGroup
+		for i, call := range calls {
+			all.Go(func() {
+				n, err := call(ctx)
+				reply(i, n, err)
+			})
+		}
+		all.Wait()
+	}).Do}
+}
+
+// inBubble runs the test with a guard, in virtual time, with calls alone and in batches.
+func inBubble(t *testing.T, test func(t *testing.T, g guarded)) {
 	t.Helper()
-	inBubbleOf(t, Config{}, test)
+	for name, as := range map[string]func(*Guard) guarded{"alone": alone, "batched": batched} {
+		t.Run(name, func(t *testing.T) {
+			var changes atomic.Int64
+			inBubbleOf(t, Config{OnChange: func() { changes.Add(1) }}, func(t *testing.T, g *Guard) {
+				both := as(g)
+				both.changes = &changes
+				test(t, both)
+			})
+		})
+	}
 }
 
 func inBubbleOf(t *testing.T, c Config, test func(t *testing.T, g *Guard)) {
@@ -62,22 +98,22 @@ func (s *server) call(ctx context.Context) (int64, error) {
 }
 
 // ask makes a call and checks that it did not take longer than the budget.
-func (s *server) ask(t *testing.T, g *Guard) error {
+func (s *server) ask(t *testing.T, g guarded) error {
 	t.Helper()
 	begun := time.Now()
-	_, err := Do(t.Context(), g, s.call)
+	_, err := g.do(t.Context(), s.call)
 	assert.LessOrEqual(t, time.Since(begun), budget)
 	return err
 }
 
 func TestDoReturnsWhatTheCallReturns(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
-		for want := range 5 {
-			got, err := Do(t.Context(), g, func(context.Context) (int, error) { return want, nil })
+	inBubble(t, func(t *testing.T, g guarded) {
+		for want := range int64(5) {
+			got, err := g.do(t.Context(), func(context.Context) (int64, error) { return want, nil })
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
-		_, err := Do(t.Context(), g, func(context.Context) (int, error) { return 0, errDown })
+		_, err := g.do(t.Context(), func(context.Context) (int64, error) { return 0, errDown })
 		require.ErrorIs(t, err, errDown)
 	})
 }
@@ -85,10 +121,10 @@ func TestDoReturnsWhatTheCallReturns(t *testing.T) {
 // A call that takes as long as the budget and more is given up when that is spent, and
 // goes on by itself until it hangs.
 func TestBudget(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
+	inBubble(t, func(t *testing.T, g guarded) {
 		ended := make(chan time.Duration, 1)
 		begun := time.Now()
-		_, err := Do(t.Context(), g, func(ctx context.Context) (int, error) {
+		_, err := g.do(t.Context(), func(ctx context.Context) (int64, error) {
 			<-ctx.Done()
 			ended <- time.Since(begun)
 			return 0, ctx.Err()
@@ -100,7 +136,7 @@ func TestBudget(t *testing.T) {
 }
 
 func TestAnotherBudget(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
+	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
 		s := &server{takes: 3 * budget}
 		_, err := DoWithin(t.Context(), g, 4*budget, s.call)
 		require.NoError(t, err)
@@ -113,9 +149,9 @@ func TestAnotherBudget(t *testing.T) {
 
 // One that does not heed its context is waited for by nobody but Close.
 func TestBudgetOfADeafCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
+	inBubble(t, func(t *testing.T, g guarded) {
 		begun := time.Now()
-		_, err := Do(t.Context(), g, func(context.Context) (int, error) {
+		_, err := g.do(t.Context(), func(context.Context) (int64, error) {
 			time.Sleep(time.Minute)
 			return 0, nil
 		})
@@ -133,7 +169,7 @@ func TestBudgetWhenAllAreBusy(t *testing.T) {
 		var busy atomic.Int64
 		for range 20 {
 			all.Go(func() {
-				if err := s.ask(t, g); errors.Is(err, ErrBusy) {
+				if err := s.ask(t, alone(g)); errors.Is(err, ErrBusy) {
 					busy.Add(1)
 					assert.ErrorIs(t, err, ErrBudget)
 				}
@@ -151,7 +187,7 @@ func TestTurnsFollow(t *testing.T) {
 		s := &server{takes: time.Millisecond}
 		var all sync.WaitGroup
 		for range 16 {
-			all.Go(func() { assert.NoError(t, s.ask(t, g)) })
+			all.Go(func() { assert.NoError(t, s.ask(t, alone(g))) })
 		}
 		all.Wait()
 		require.EqualValues(t, 16, s.calls.Load())
@@ -159,16 +195,16 @@ func TestTurnsFollow(t *testing.T) {
 }
 
 func TestCallersOwnContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
+	inBubble(t, func(t *testing.T, g guarded) {
 		mine := errors.New("mine")
 		s := &server{takes: hang}
 		for range 10 { // none of which counts as a failure
 			ctx, cancel := context.WithTimeoutCause(t.Context(), budget/2, mine)
 			begun := time.Now()
-			_, err := Do(ctx, g, s.call)
+			_, err := g.do(ctx, s.call)
 			require.Equal(t, mine, err)
 			require.Equal(t, budget/2, time.Since(begun))
-			_, err = Do(ctx, g, s.call)
+			_, err = g.do(ctx, s.call)
 			require.Equal(t, mine, err)
 			cancel()
 		}
@@ -180,8 +216,7 @@ func TestCallersOwnContext(t *testing.T) {
 
 // The story of a server that goes and comes back.
 func TestBreaker(t *testing.T) {
-	var changes atomic.Int64
-	inBubbleOf(t, Config{OnChange: func() { changes.Add(1) }}, func(t *testing.T, g *Guard) {
+	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{}
 		expectOpen := func(want bool) {
 			t.Helper()
@@ -209,7 +244,7 @@ func TestBreaker(t *testing.T) {
 		}
 		expectOpen(true)
 		require.EqualValues(t, 1, g.Openings())
-		require.EqualValues(t, 1, changes.Load())
+		require.EqualValues(t, 1, g.changes.Load())
 
 		// Now nobody asks but the probes, each pause as long as the one before and again,
 		// up to the longest.
@@ -232,7 +267,7 @@ func TestBreaker(t *testing.T) {
 		s.err = nil
 		require.NoError(t, s.ask(t, g))
 		expectOpen(false)
-		require.EqualValues(t, 2, changes.Load())
+		require.EqualValues(t, 2, g.changes.Load())
 		s.err = errDown
 		for range 3 {
 			require.NotErrorIs(t, s.ask(t, g), ErrOpen)
@@ -247,7 +282,7 @@ func TestBreaker(t *testing.T) {
 }
 
 func TestAnswersAboutOneKeyAreNoFailures(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
+	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{err: errKey}
 		for range 10 {
 			require.ErrorIs(t, s.ask(t, g), errKey)
@@ -260,7 +295,7 @@ func TestAnswersAboutOneKeyAreNoFailures(t *testing.T) {
 // Many are under way when the server stops: the breaker opens once, one probes at a time, and
 // what the others report later changes nothing.
 func TestBreakerAmongMany(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
+	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{takes: hang}
 		var all sync.WaitGroup
 		for range 64 {
@@ -282,10 +317,10 @@ func TestBreakerAmongMany(t *testing.T) {
 
 // A success from before the breaker opened does not close it.
 func TestSuccessOfAnEarlierEra(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
+	inBubble(t, func(t *testing.T, g guarded) {
 		slow := make(chan error)
 		go func() {
-			_, err := Do(t.Context(), g, func(context.Context) (int, error) {
+			_, err := g.do(t.Context(), func(context.Context) (int64, error) {
 				time.Sleep(budget / 2)
 				return 0, nil
 			})
@@ -304,7 +339,7 @@ func TestSuccessOfAnEarlierEra(t *testing.T) {
 
 // A probe whose caller goes away leaves its place to the next call.
 func TestProbeThatIsGivenUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
+	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{err: errDown}
 		for range 3 {
 			_ = s.ask(t, g)
@@ -313,7 +348,7 @@ func TestProbeThatIsGivenUp(t *testing.T) {
 		time.Sleep(pause)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err := Do(ctx, g, s.call)
+		_, err := g.do(ctx, s.call)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NoError(t, s.ask(t, g))
 		open, _ := g.Open()
@@ -322,12 +357,12 @@ func TestProbeThatIsGivenUp(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *Guard) {
+	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{takes: 2 * time.Millisecond}
 		under := make(chan error)
 		for range 8 {
 			go func() {
-				_, err := Do(t.Context(), g, s.call)
+				_, err := g.do(t.Context(), s.call)
 				under <- err
 			}()
 		}
@@ -344,6 +379,26 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// Close ends what waits for one that does not heed its context, too.
+func TestCloseOfADeafCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		under := make(chan error)
+		go func() {
+			_, err := g.do(t.Context(), func(context.Context) (int64, error) {
+				time.Sleep(budget / 2)
+				return 0, nil
+			})
+			under <- err
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		go g.Close()
+		require.ErrorIs(t, <-under, ErrClosed)
+		require.Zero(t, time.Since(begun))
+		time.Sleep(budget)
+	})
+}
+
 // Workers stay for the next calls, but not all that there ever were.
 func TestWorkersAreKept(t *testing.T) {
 	inBubbleOf(t, Config{Most: 1000}, func(t *testing.T, g *Guard) {
@@ -351,7 +406,7 @@ func TestWorkersAreKept(t *testing.T) {
 		for range 3 {
 			var all sync.WaitGroup
 			for range 500 {
-				all.Go(func() { assert.NoError(t, s.ask(t, g)) })
+				all.Go(func() { assert.NoError(t, s.ask(t, alone(g))) })
 			}
 			all.Wait()
 			synctest.Wait()

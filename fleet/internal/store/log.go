@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -39,23 +38,6 @@ func (l *Limit) logFigures(n int64, patience time.Duration) []float64 {
 // logPer is the period of a log in microseconds.
 func (l *Limit) logPer() int64 {
 	return int64((l.log.Per + time.Microsecond - 1) / time.Microsecond)
-}
-
-// takeLog is Take for a log.
-func (s *Store) takeLog(ctx context.Context, l *Limit, name string, n int64, patience time.Duration) (Taken, error) {
-	ask := n
-	if !l.takes(n) {
-		ask = 0
-	}
-	reply, err := s.run(ctx, l.take, []string{name}, []string{packed(l.logFigures(ask, patience))}).ToArray()
-	if err != nil {
-		return Taken{}, explain(err, name)
-	}
-	f, err := parseLog(reply, name)
-	if err != nil {
-		return Taken{}, err
-	}
-	return l.decideLog(f, n, patience), nil
 }
 
 // foundLog is what a script found of a log and did, in microseconds.

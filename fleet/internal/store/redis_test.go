@@ -562,3 +562,54 @@ func TestDisagreement(t *testing.T) {
 		assert.Error(t, s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: "k", Need: 1, Most: 2}})[0].Err, reply)
 	}
 }
+
+// Takes in one round trip are each for itself, in their order, also where Redis knows only
+// some of the scripts.
+func TestTakeEach(t *testing.T) {
+	client := connect(t, shared)
+	clock := int64(7_000_000_000)
+	s := clocked(t, client, &clock)
+	of := func(p policy.Policy) *store.Limit { return limit(t, s, p) }
+	two, window, log := of(policy.Must(policy.Funnel(2, 1, time.Hour))), of(policy.Must(policy.FixedWindow(5, time.Hour))), of(newLog(t, 3, time.Hour))
+	name, err := s.Name(two, "bad")
+	require.NoError(t, err)
+	put(t, client, name, "no word")
+	require.NoError(t, client.Do(t.Context(), client.B().ScriptFlush().Build()).Error())
+	_, err = s.Take(t.Context(), window, "known", 1, 0)
+	require.NoError(t, err)
+	asks := []store.TakeAsk{
+		{Limit: two, Key: "a", N: 1}, {Limit: two, Key: "a", N: 1}, {Limit: two, Key: "a", N: 1},
+		{Limit: two, Key: strings.Repeat("k", 1<<16+1), N: 1},
+		{Limit: window, Key: "a", N: 4}, {Limit: window, Key: "a", N: 0}, {Limit: window, Key: "a", N: 6},
+		{Limit: two, Key: "bad", N: 1},
+		{Limit: log, Key: "a", N: 2}, {Limit: log, Key: "a", N: 2}, {Limit: log, Key: "a", N: -1},
+		{Limit: two, Key: "b", N: 2}, {Limit: two, Key: "b", N: 1, Patience: time.Hour},
+	}
+	type reply struct {
+		allowed   bool
+		remaining int64
+	}
+	got, errs := make([]reply, len(asks)), make([]error, len(asks))
+	calls := 0
+	s.TakeEach(t.Context(), asks, func(i int, taken store.Taken, err error) {
+		calls++
+		got[i], errs[i] = reply{taken.Allowed, taken.Remaining}, err
+	})
+	require.Equal(t, len(asks), calls)
+	for i, err := range errs {
+		switch i {
+		case 3:
+			require.ErrorIs(t, err, store.ErrKeyTooLong)
+		case 7:
+			require.ErrorIs(t, err, store.ErrNotAWord)
+		default:
+			require.NoError(t, err, i)
+		}
+	}
+	require.Equal(t, []reply{
+		{true, 1}, {true, 0}, {false, 0}, {},
+		{true, 1}, {true, 1}, {false, 1}, {},
+		{true, 1}, {false, 1}, {false, 1},
+		{true, 0}, {true, 0},
+	}, got)
+}

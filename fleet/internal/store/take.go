@@ -23,23 +23,71 @@ type Taken struct {
 	At policy.Instant
 }
 
+// TakeAsk is what a call asks: N units of a key.
+type TakeAsk struct {
+	Limit    *Limit
+	Key      string
+	N        int64
+	Patience time.Duration
+}
+
 // Take takes n units of the key, or none. See policy.Policy.Take. One call of Redis.
-func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patience time.Duration) (Taken, error) {
-	name, err := s.name(l.prefix, key)
+func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patience time.Duration) (taken Taken, err error) {
+	s.TakeEach(ctx, []TakeAsk{{Limit: l, Key: key, N: n, Patience: patience}}, func(_ int, t Taken, e error) { taken, err = t, e })
+	return taken, err
+}
+
+// TakeEach is Take for each of the asks, each for itself, in one round trip. reply is told
+// what became of each, once, before it returns.
+func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, t Taken, err error)) {
+	calls := make([]call, 0, len(asks))
+	for i := range asks {
+		a := &asks[i]
+		name, err := s.name(a.Limit.prefix, a.Key)
+		if err != nil {
+			reply(i, Taken{}, err)
+			continue
+		}
+		sc, args := s.asking(a.Limit, a.N, a.Patience)
+		calls = append(calls, call{i, sc, name, args})
+	}
+	for i, res := range s.runAll(ctx, calls) {
+		c := &calls[i]
+		a := &asks[c.index]
+		t, err := a.Limit.understand(res, c.key, a.N, a.Patience)
+		reply(c.index, t, err)
+	}
+}
+
+// asking returns what Redis is to run for a call, and what that is told.
+func (s *Store) asking(l *Limit, n int64, patience time.Duration) (*script, []string) {
+	switch {
+	case l.log != nil && !l.takes(n):
+		return l.take, []string{packed(l.logFigures(0, patience))}
+	case l.log != nil:
+		return l.take, []string{packed(l.logFigures(n, patience))}
+	case !l.takes(n):
+		return s.scripts.read, nil
+	case n == 1 && patience <= 0:
+		return l.take, l.one
+	}
+	return l.take, []string{packed(l.figures(n, patience))}
+}
+
+// understand tells what a call's script replied.
+func (l *Limit) understand(res rueidis.RedisResult, name string, n int64, patience time.Duration) (Taken, error) {
+	reply, err := res.ToArray()
 	if err != nil {
-		return Taken{}, err
+		return Taken{}, explain(err, name)
 	}
 	if l.log != nil {
-		return s.takeLog(ctx, l, name, n, patience)
-	}
-	if !l.takes(n) {
-		word, at, err := s.read(ctx, name)
+		f, err := parseLog(reply, name)
 		if err != nil {
 			return Taken{}, err
 		}
-		return l.decide(name, found{word: word, at: at}, n, patience)
+		return l.decideLog(f, n, patience), nil
 	}
-	f, err := parse(s.run(ctx, l.take, []string{name}, []string{l.ask(n, patience)}), name)
+	f, err := parseParts(reply, name)
 	if err != nil {
 		return Taken{}, err
 	}

@@ -1,0 +1,257 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// echo replies to each of a batch what it asked, after a time, and keeps the batches.
+type echo struct {
+	takes time.Duration
+	err   func(ask int) error
+
+	mu      sync.Mutex
+	batches [][]int
+}
+
+func (e *echo) call(_ context.Context, asks []int, reply func(i, value int, err error)) {
+	e.mu.Lock()
+	e.batches = append(e.batches, append([]int(nil), asks...))
+	e.mu.Unlock()
+	time.Sleep(e.takes)
+	for i, ask := range asks {
+		var err error
+		if e.err != nil {
+			err = e.err(ask)
+		}
+		reply(i, ask, err)
+	}
+}
+
+// sent returns the batches so far.
+func (e *echo) sent() [][]int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([][]int(nil), e.batches...)
+}
+
+// occupy has the guard's only worker be busy for so long.
+func occupy(g *Guard, d time.Duration) {
+	go func() {
+		_, _ = Do(context.Background(), g, func(context.Context) (int, error) {
+			time.Sleep(d)
+			return 0, nil
+		})
+	}()
+	synctest.Wait()
+}
+
+func TestLoneCallGoesOutAtOnce(t *testing.T) {
+	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
+		e := &echo{}
+		b := NewBatch(g, e.call)
+		begun := time.Now()
+		for want := range 5 {
+			got, err := b.Do(t.Context(), want)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		require.Zero(t, time.Since(begun))
+		require.Len(t, e.sent(), 5)
+	})
+}
+
+// What comes while a batch hangs is sent by another worker.
+func TestBatchThatHangsHoldsUpNoOther(t *testing.T) {
+	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
+		e := &echo{takes: budget}
+		b := NewBatch(g, e.call)
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() { _, _ = b.Do(t.Context(), i) })
+			synctest.Wait()
+			require.Len(t, e.sent(), i+1)
+		}
+		all.Wait()
+	})
+}
+
+func TestCallsThatWaitAreSentAsOne(t *testing.T) {
+	inBubbleOf(t, Config{Most: 1}, func(t *testing.T, g *Guard) {
+		e := &echo{err: func(ask int) error {
+			if ask%10 == 0 {
+				return errKey
+			}
+			return nil
+		}}
+		b := NewBatch(g, e.call)
+		occupy(g, time.Millisecond)
+		var all sync.WaitGroup
+		for i := range 2*together + 5 {
+			all.Go(func() {
+				got, err := b.Do(t.Context(), i)
+				assert.Equal(t, i, got)
+				if i%10 == 0 {
+					assert.ErrorIs(t, err, errKey, "each has its own error")
+				} else {
+					assert.NoError(t, err)
+				}
+			})
+		}
+		all.Wait()
+		var sizes []int
+		for _, batch := range e.sent() {
+			sizes = append(sizes, len(batch))
+		}
+		require.ElementsMatch(t, []int{together, together, 5}, sizes)
+	})
+}
+
+// A call that nobody waits for any more is not made, and does not count as a failure.
+func TestCallsThatWereGivenUpAreNotSent(t *testing.T) {
+	givenUp := func(i int) bool { return i%2 == 1 }
+	expectSent(t, givenUp, []int{0, 2, 4, 6, 8})
+}
+
+// The first call of a batch has it sent. If that is given up, the others wait on.
+func TestOthersOfABatchDoNotDependOnTheFirst(t *testing.T) {
+	givenUp := func(i int) bool { return i == 0 }
+	expectSent(t, givenUp, []int{1, 2, 3, 4, 5, 6, 7, 8, 9})
+}
+
+// expectSent has ten calls wait for a worker, some of which are given up before there is
+// one, and expects the others to be sent as one.
+func expectSent(t *testing.T, givenUp func(i int) bool, want []int) {
+	t.Helper()
+	inBubbleOf(t, Config{Most: 1}, func(t *testing.T, g *Guard) {
+		e := &echo{}
+		b := NewBatch(g, e.call)
+		occupy(g, 2*time.Millisecond)
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() {
+				if givenUp(i) {
+					_, err := b.Do(short, i)
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					return
+				}
+				got, err := b.Do(t.Context(), i)
+				assert.NoError(t, err)
+				assert.Equal(t, i, got)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		require.Len(t, e.sent(), 1)
+		require.ElementsMatch(t, want, e.sent()[0])
+		open, _ := g.Open()
+		require.False(t, open)
+	})
+}
+
+// The same where the server hangs so that no worker is left, for each to its own budget.
+func TestBatchWhenAllAreBusy(t *testing.T) {
+	inBubbleOf(t, Config{Most: 1}, func(t *testing.T, g *Guard) {
+		e := &echo{}
+		b := NewBatch(g, e.call)
+		occupy(g, hang)
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() {
+				begun := time.Now()
+				_, err := b.Do(t.Context(), i)
+				assert.ErrorIs(t, err, ErrBudget)
+				assert.ErrorIs(t, err, ErrBusy)
+				assert.Equal(t, budget, time.Since(begun))
+			})
+			time.Sleep(budget / 20)
+		}
+		all.Wait()
+		open, _ := g.Open()
+		require.True(t, open)
+		time.Sleep(hang)
+		got, err := b.Do(t.Context(), 7)
+		require.NoError(t, err)
+		require.Equal(t, 7, got)
+		require.Equal(t, [][]int{{7}}, e.sent())
+	})
+}
+
+// Callers come, give up, and come again while the server now answers at once and now takes
+// longer than they wait: none is ever answered what another asked.
+func TestNobodyGetsAnothersAnswer(t *testing.T) {
+	g := New(Config{
+		Budget: time.Millisecond, Hang: time.Second, Most: 4, Failures: 3,
+		Pause: time.Microsecond, Longest: 10 * time.Microsecond, Failed: func(error) bool { return true },
+	})
+	defer g.Close()
+	var answered, late atomic.Int64
+	b := NewBatch(g, func(_ context.Context, asks []int, reply func(i, value int, err error)) {
+		if rand.IntN(4) == 0 {
+			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+		}
+		for i, ask := range asks {
+			reply(i, ask, nil)
+			if rand.IntN(16) == 0 {
+				runtime.Gosched()
+			}
+		}
+	})
+	var all sync.WaitGroup
+	for c := range 16 {
+		all.Go(func() {
+			for i := range 1000 {
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if i%8 == 0 {
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(200))*time.Microsecond)
+				}
+				got, err := b.Do(ctx, c*1000+i)
+				cancel()
+				switch {
+				case err == nil:
+					answered.Add(1)
+					assert.Equal(t, c*1000+i, got)
+				case !errors.Is(err, ErrOpen):
+					late.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.NotZero(t, answered.Load())
+	require.NotZero(t, late.Load())
+}
+
+func BenchmarkBatch(b *testing.B) {
+	g := New(Config{
+		Budget: time.Second, Hang: time.Second, Most: 1024, Failures: 3,
+		Pause: pause, Longest: pause, Failed: func(error) bool { return true },
+	})
+	defer g.Close()
+	batch := NewBatch(g, func(_ context.Context, asks []int, reply func(i, value int, err error)) {
+		for i, ask := range asks {
+			reply(i, ask, nil)
+		}
+	})
+	b.ReportAllocs()
+	b.SetParallelism(32)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := batch.Do(context.Background(), 1); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
