@@ -248,8 +248,8 @@ func ask[T any](ctx context.Context, l *Limiter, do func(context.Context, *remot
 	return value, cause, err
 }
 
-// askTake is ask for a take, which may share its way to Redis with others. In a cluster
-// it does not, lest it wait for a part of that which is away and not its own.
+// askTake is ask for a take, which is decided together with others. In a cluster it is
+// not, lest it wait for a part of that which is away and not its own.
 func (l *Limiter) askTake(ctx context.Context, key string, n int64, patience time.Duration) (t store.Taken, cause, err error) {
 	r, cause, err := l.mayAsk(ctx)
 	if cause != nil || err != nil {

@@ -91,7 +91,7 @@ func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 			continue
 		}
 		if names[i], replies[i].Err = s.name(a.Limit.prefix, a.Key); replies[i].Err == nil {
-			calls = append(calls, call{i, a.Limit.lease, names[i], []string{packed(a.Limit.leaseFigures(a.Need, a.Most))}})
+			calls = append(calls, call{i, a.Limit.lease, names[i : i+1], []string{packed(a.Limit.leaseFigures(a.Need, a.Most))}})
 		}
 	}
 	for i, res := range s.runAll(ctx, calls) {
@@ -123,11 +123,11 @@ func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
 	return r
 }
 
-// call is a script to run for one key.
+// call is a script to run.
 type call struct {
 	index  int
 	script *script
-	key    string
+	keys   []string
 	args   []string
 }
 
@@ -144,7 +144,7 @@ func (s *Store) runAll(ctx context.Context, calls []call) []rueidis.RedisResult 
 	}
 	commands := make(rueidis.Commands, len(calls))
 	for i, c := range calls {
-		commands[i] = s.client.B().Evalsha().Sha1(c.script.sha).Numkeys(1).Key(c.key).Arg(args(c)...).Build()
+		commands[i] = s.client.B().Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build()
 	}
 	results := s.client.DoMulti(ctx, commands...)
 	var again []int
@@ -152,7 +152,7 @@ func (s *Store) runAll(ctx context.Context, calls []call) []rueidis.RedisResult 
 	for i, c := range calls {
 		if unknown(results[i]) {
 			again = append(again, i)
-			commands = append(commands, s.client.B().Eval().Script(c.script.source).Numkeys(1).Key(c.key).Arg(args(c)...).Build())
+			commands = append(commands, s.client.B().Eval().Script(c.script.source).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build())
 		}
 	}
 	if len(again) > 0 {

@@ -20,8 +20,8 @@ type Limit struct {
 	limit  int64           // the most that can be taken at once
 	prefix string          // of the names of its keys
 	take   *script
-	one    []string // what take is told of a call of one unit without patience
-	lease  *script  // nil if it cannot be leased
+	one    string  // what take is told of a call of one unit without patience
+	lease  *script // nil if it cannot be leased
 }
 
 // Policy returns what the limit was made of.
@@ -79,7 +79,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	l.limit = l.shape.Limit
 	l.prefix = s.prefix(family)
 	l.take = s.takeScript(algorithms[l.shape.Kind])
-	l.one = []string{packed(l.figures(1, 0))}
+	l.one = packed(l.figures(1, 0))
 	switch l.shape.Kind {
 	case shape.Funnel, shape.FixedWindow, shape.SlidingWindow:
 		l.lease = s.leaseScript(l.shape.Kind)

@@ -563,6 +563,41 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
+// A cluster that looks like one server is asked for one key at a time once it has refused
+// several.
+func TestTakeEachOfAHiddenCluster(t *testing.T) {
+	nodes := redistest.StartCluster(t, redistest.Options{})
+	for _, single := range []bool{false, true} {
+		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{nodes[0].Addr()}, DisableCache: true, ForceSingleClient: single})
+		require.NoError(t, err)
+		defer client.Close()
+		s := store.New(client, store.Options{Name: own(t)})
+		l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Hour)))
+		asks := make([]store.TakeAsk, 50)
+		for i := range asks {
+			asks[i] = store.TakeAsk{Limit: l, Key: strconv.Itoa(i), N: 1}
+		}
+		for want := int64(9); want > 6; want-- {
+			answered, calls := 0, 0
+			s.TakeEach(t.Context(), asks, func(_ int, taken store.Taken, err error) {
+				calls++
+				if err == nil {
+					answered++
+					require.Equal(t, want, taken.Remaining)
+				} else {
+					require.ErrorContains(t, err, "MOVED")
+				}
+			})
+			require.Equal(t, len(asks), calls)
+			if single { // this node has a third of them
+				require.Positive(t, answered)
+			} else {
+				require.Equal(t, len(asks), answered)
+			}
+		}
+	}
+}
+
 // Takes in one round trip are each for itself, in their order, also where Redis knows only
 // some of the scripts.
 func TestTakeEach(t *testing.T) {
@@ -574,6 +609,9 @@ func TestTakeEach(t *testing.T) {
 	name, err := s.Name(two, "bad")
 	require.NoError(t, err)
 	put(t, client, name, "no word")
+	name, err = s.Name(two, "list")
+	require.NoError(t, err)
+	require.NoError(t, client.Do(t.Context(), client.B().Rpush().Key(name).Element("no word").Build()).Error())
 	require.NoError(t, client.Do(t.Context(), client.B().ScriptFlush().Build()).Error())
 	_, err = s.Take(t.Context(), window, "known", 1, 0)
 	require.NoError(t, err)
@@ -581,7 +619,7 @@ func TestTakeEach(t *testing.T) {
 		{Limit: two, Key: "a", N: 1}, {Limit: two, Key: "a", N: 1}, {Limit: two, Key: "a", N: 1},
 		{Limit: two, Key: strings.Repeat("k", 1<<16+1), N: 1},
 		{Limit: window, Key: "a", N: 4}, {Limit: window, Key: "a", N: 0}, {Limit: window, Key: "a", N: 6},
-		{Limit: two, Key: "bad", N: 1},
+		{Limit: two, Key: "bad", N: 1}, {Limit: two, Key: "list", N: 1},
 		{Limit: log, Key: "a", N: 2}, {Limit: log, Key: "a", N: 2}, {Limit: log, Key: "a", N: -1},
 		{Limit: two, Key: "b", N: 2}, {Limit: two, Key: "b", N: 1, Patience: time.Hour},
 	}
@@ -600,7 +638,7 @@ func TestTakeEach(t *testing.T) {
 		switch i {
 		case 3:
 			require.ErrorIs(t, err, store.ErrKeyTooLong)
-		case 7:
+		case 7, 8:
 			require.ErrorIs(t, err, store.ErrNotAWord)
 		default:
 			require.NoError(t, err, i)
@@ -608,8 +646,50 @@ func TestTakeEach(t *testing.T) {
 	}
 	require.Equal(t, []reply{
 		{true, 1}, {true, 0}, {false, 0}, {},
-		{true, 1}, {true, 1}, {false, 1}, {},
+		{true, 1}, {true, 1}, {false, 1}, {}, {},
 		{true, 1}, {false, 1}, {false, 1},
 		{true, 0}, {true, 0},
 	}, got)
+}
+
+// Many calls for one key in one round trip are answered as if they came one by one.
+func TestTakeEachOfOneKey(t *testing.T) {
+	clock := int64(7_000_000_000)
+	s := clocked(t, connect(t, shared), &clock)
+	const calls = 700
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Funnel(600, 7, time.Second)),
+		policy.Must(policy.Queue(600, 7, time.Second)),
+		policy.Must(policy.Bursty(7, time.Second, 600)),
+		policy.Must(policy.FixedWindow(600, time.Minute)),
+		policy.Must(policy.SlidingWindow(600, time.Minute)),
+	} {
+		t.Run(p.String(), func(t *testing.T) {
+			l := limit(t, s, p)
+			asks := make([]store.TakeAsk, calls)
+			for i := range asks {
+				asks[i] = store.TakeAsk{Limit: l, Key: "k", N: 1}
+			}
+			var word uint64
+			at, refused := 0, 0
+			s.TakeEach(t.Context(), asks, func(i int, got store.Taken, err error) {
+				require.NoError(t, err)
+				require.Equal(t, at, i)
+				next, want := p.Take(word, policy.Instant(clock)*1000, 1, 0)
+				require.Equal(t, want, got.Decision)
+				require.Equal(t, word, got.Before)
+				require.Equal(t, next, got.After)
+				word = next
+				at++
+				if !got.Allowed {
+					refused++
+				}
+			})
+			require.Equal(t, calls, at)
+			require.Positive(t, refused)
+			after, err := s.Peek(t.Context(), l, "k")
+			require.NoError(t, err)
+			require.Equal(t, word, after.Before)
+		})
+	}
 }

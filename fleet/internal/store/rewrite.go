@@ -46,7 +46,7 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 	for range mostRewrites {
 		reads := make([]call, len(left))
 		for i, at := range left {
-			reads[i] = call{at, s.scripts.read, names[at], nil}
+			reads[i] = call{at, s.scripts.read, names[at : at+1], nil}
 		}
 		var swaps []call
 		for i, res := range s.runAll(ctx, reads) {
@@ -58,14 +58,14 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 			}
 			if next := all[at].Next(f.word, f.at); next != f.word {
 				latest := strconv.FormatInt((int64(f.at)+int64(within))/1000, 10)
-				swaps = append(swaps, call{at, s.scripts.soon, names[at], append(l.swapArgs(f.word, next, f.at), latest)})
+				swaps = append(swaps, call{at, s.scripts.soon, names[at : at+1], append(l.swapArgs(f.word, next, f.at), latest)})
 			}
 		}
 		left = left[:0]
 		for i, res := range s.runAll(ctx, swaps) {
 			switch did, err := res.AsInt64(); {
 			case err != nil:
-				failed(explain(err, swaps[i].key))
+				failed(explain(err, swaps[i].keys[0]))
 			case did != 1:
 				left = append(left, swaps[i].index)
 			}

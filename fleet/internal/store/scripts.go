@@ -26,6 +26,8 @@ var (
 	slidingLua string
 	//go:embed lua/log.lua
 	logLua string
+	//go:embed lua/takes.lua
+	takesLua string
 	//go:embed lua/record.lua
 	recordLua string
 )
@@ -76,13 +78,15 @@ func (s *Store) newScript(parts ...string) *script {
 	return &script{source: b.String(), sha: hex.EncodeToString(sum[:])}
 }
 
-// takeScript decides one call on one word. It replies the word from before, the time,
-// and 1 if it was taken, 0 if not, -1 if what is there is no word.
+// takeScript decides calls on words. It replies the time, and for each key the word from
+// before, or Redis's error, and how many calls took, -1 if what is there is no word.
 func (s *Store) takeScript(a algorithm) *script {
-	return s.newScript(
-		"local key = KEYS[1]\n", timeLua, readLua,
-		"if h < 0 then return {w, us, -1} end\n",
-		a.unpack(), "local ms\n", a.body,
-		"if not ms then return {w, us, 0} end\n", writeLua,
-		"return {w, us, 1}\n")
+	body := a.body
+	if strings.HasSuffix(a.params, "rest") {
+		body = "local rest = rest\n" + body
+	}
+	read := strings.NewReplacer("redis.call", "redis.pcall", "if not", "if type(w) == 'table' or not").Replace(readLua)
+	return s.newScript(timeLua, a.unpack(), strings.NewReplacer(
+		"READ", read, "BODY", body, "WRITE", writeLua,
+	).Replace(takesLua))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -33,6 +34,7 @@ type Store struct {
 	client  rueidis.Client
 	options Options
 	clocked *strings.Replacer // what scripts say of the epoch and the clock
+	apart   atomic.Bool       // Redis refused a script about several keys
 	scripts struct {
 		read, swap, soon, all, relog, heartbeat *script
 	}

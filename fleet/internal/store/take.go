@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,60 +40,146 @@ func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patienc
 }
 
 // TakeEach is Take for each of the asks, each for itself, in one round trip. reply is told
-// what became of each, once, before it returns.
+// what became of each, once, before it returns. Those of one limit that ask for as much are
+// decided by one script, at one instant; in a cluster each by its own.
 func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, t Taken, err error)) {
-	calls := make([]call, 0, len(asks))
+	var groups []*takes
+	apart := s.apart.Load() || s.client.Mode() == rueidis.ClientModeCluster
 	for i := range asks {
-		a := &asks[i]
-		name, err := s.name(a.Limit.prefix, a.Key)
+		name, err := s.name(asks[i].Limit.prefix, asks[i].Key)
 		if err != nil {
 			reply(i, Taken{}, err)
 			continue
 		}
-		sc, args := s.asking(a.Limit, a.N, a.Patience)
-		calls = append(calls, call{i, sc, name, args})
+		at := -1
+		if !apart {
+			at = slices.IndexFunc(groups, func(g *takes) bool { return g.like(&asks[i]) })
+		}
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, &takes{TakeAsk: asks[i], index: make(map[string]int)})
+		}
+		groups[at].add(i, name)
+	}
+	calls := make([]call, len(groups))
+	for i, g := range groups {
+		calls[i].keys = g.names
+		calls[i].script, calls[i].args = s.asking(g)
 	}
 	for i, res := range s.runAll(ctx, calls) {
-		c := &calls[i]
-		a := &asks[c.index]
-		t, err := a.Limit.understand(res, c.key, a.N, a.Patience)
-		reply(c.index, t, err)
-	}
-}
-
-// asking returns what Redis is to run for a call, and what that is told.
-func (s *Store) asking(l *Limit, n int64, patience time.Duration) (*script, []string) {
-	switch {
-	case l.log != nil && !l.takes(n):
-		return l.take, []string{packed(l.logFigures(0, patience))}
-	case l.log != nil:
-		return l.take, []string{packed(l.logFigures(n, patience))}
-	case !l.takes(n):
-		return s.scripts.read, nil
-	case n == 1 && patience <= 0:
-		return l.take, l.one
-	}
-	return l.take, []string{packed(l.figures(n, patience))}
-}
-
-// understand tells what a call's script replied.
-func (l *Limit) understand(res rueidis.RedisResult, name string, n int64, patience time.Duration) (Taken, error) {
-	reply, err := res.ToArray()
-	if err != nil {
-		return Taken{}, explain(err, name)
-	}
-	if l.log != nil {
-		f, err := parseLog(reply, name)
-		if err != nil {
-			return Taken{}, err
+		g := groups[i]
+		if err := res.Error(); err != nil && len(g.names) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
+			// A proxy that looks like one server hides a cluster. Nothing was done.
+			s.apart.Store(true)
+			again := make([]TakeAsk, len(g.calls))
+			for j, c := range g.calls {
+				again[j] = asks[c.ask]
+			}
+			s.TakeEach(ctx, again, func(j int, t Taken, err error) { reply(g.calls[j].ask, t, err) })
+			continue
 		}
-		return l.decideLog(f, n, patience), nil
+		g.understand(res, reply)
 	}
-	f, err := parseParts(reply, name)
+}
+
+// takes are calls that differ in nothing but the key.
+type takes struct {
+	TakeAsk
+	names  []string
+	counts []byte         // how many calls there are for each
+	index  map[string]int // of the names
+	calls  []struct{ ask, name int }
+}
+
+// like tells whether the ask may be one of them.
+func (g *takes) like(a *TakeAsk) bool {
+	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && a.Limit.log == nil && a.Limit.takes(a.N)
+}
+
+func (g *takes) add(ask int, name string) {
+	at, there := g.index[name]
+	if !there || g.counts[at] == math.MaxUint8 {
+		at = len(g.names)
+		g.index[name] = at
+		g.names, g.counts = append(g.names, name), append(g.counts, 0)
+	}
+	g.counts[at]++
+	g.calls = append(g.calls, struct{ ask, name int }{ask, at})
+}
+
+// asking returns what Redis is to run for the calls, and what that is told.
+func (s *Store) asking(g *takes) (*script, []string) {
+	l := g.Limit
+	switch {
+	case l.log != nil && !l.takes(g.N):
+		return l.take, []string{packed(l.logFigures(0, g.Patience))}
+	case l.log != nil:
+		return l.take, []string{packed(l.logFigures(g.N, g.Patience))}
+	case !l.takes(g.N):
+		return s.scripts.read, nil
+	case g.N == 1 && g.Patience <= 0:
+		return l.take, []string{l.one, string(g.counts)}
+	}
+	return l.take, []string{packed(l.figures(g.N, g.Patience)), string(g.counts)}
+}
+
+// understand tells what became of the calls.
+func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, err error)) {
+	l := g.Limit
+	parts, err := res.ToArray()
+	if err == nil && l.log == nil && l.takes(g.N) && len(parts) != 1+2*len(g.names) {
+		err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(parts))
+	}
+	switch {
+	case err != nil:
+		for _, c := range g.calls {
+			reply(c.ask, Taken{}, explain(err, g.names[c.name]))
+		}
+		return
+	case l.log != nil:
+		t, err := l.understandLog(parts, g)
+		reply(g.calls[0].ask, t, err)
+		return
+	case !l.takes(g.N):
+		f, err := parseParts(parts, g.names[0])
+		var t Taken
+		if err == nil {
+			t, err = l.decide(g.names[0], f, g.N, g.Patience)
+		}
+		reply(g.calls[0].ask, t, err)
+		return
+	}
+	type key struct {
+		found
+		taken int64 // so many calls more
+		err   error
+	}
+	keys := make([]key, len(g.names))
+	for i, name := range g.names {
+		k := &keys[i]
+		if k.found, k.err = parseParts([]rueidis.RedisMessage{parts[1+2*i], parts[0], parts[2+2*i]}, name); k.err == nil {
+			k.taken, k.err = parts[2+2*i].AsInt64()
+		}
+	}
+	for _, c := range g.calls {
+		k := &keys[c.name]
+		var t Taken
+		if k.err == nil {
+			k.found.taken = k.taken > 0
+			t, k.err = l.decide(g.names[c.name], k.found, g.N, g.Patience)
+			k.word = t.After
+			k.taken--
+		}
+		reply(c.ask, t, k.err)
+	}
+}
+
+func (l *Limit) understandLog(parts []rueidis.RedisMessage, g *takes) (Taken, error) {
+	f, err := parseLog(parts, g.names[0])
 	if err != nil {
 		return Taken{}, err
 	}
-	return l.decide(name, f, n, patience)
+	return l.decideLog(f, g.N, g.Patience), nil
 }
 
 // Peek tells how the key stands.
