@@ -159,9 +159,9 @@ func TakeAll(n int64, claims ...Claim) Outcome {
 	return j.outcome()
 }
 
-// AcquireAll is TakeAll that waits up to patience for all claims to be met. Where somebody
-// waits for a key already, or a limit has no room, it stands in that key's line, as
-// Acquire does, and so behind those who came before and no longer than is of use; when its
+// AcquireAll is TakeAll that waits up to patience for all claims to be met. It stands in
+// the line of the key that refuses it longest or, if none does, of one for which somebody
+// waits already, as Acquire does, and so behind those who came before and no longer than is of use; when its
 // turn has come it takes from the others at once. If one of them has no room by then, it
 // gives back what it has, as by Reservation.Cancel, and goes to that one's line. So those
 // who wait for one key are served in their order, and those who wait for one after the
@@ -186,8 +186,10 @@ func AcquireAll(ctx context.Context, n int64, patience time.Duration, claims ...
 	if j.allowed = j.allowed && at == nobody && j.grab(nobody); j.allowed {
 		return j.outcome(), nil
 	}
-	if late := j.last(); at == nobody || late != nobody && j.keys[late].d.RetryAfter > patience {
-		at = late // the others need not be waited for if this one is in vain
+	// Whoever is refused by a limit of his own waits for that, and holds up nobody in the
+	// line of one that he shares with others.
+	if late := j.last(); late != nobody {
+		at = late
 	}
 	for {
 		k := &j.keys[at]

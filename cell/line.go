@@ -97,8 +97,12 @@ func (ls *lines[K]) join(c *Cell[K], key K) *line[K] {
 func (l *line[K]) lock()   { l.cell.lock(&l.shard.mu) }
 func (l *line[K]) unlock() { l.shard.mu.Unlock() }
 
-// release unlocks the line, and ends it if nobody is left.
+// release unlocks the line, and ends it if nobody is left. If somebody is, and nobody has
+// taken, the first looks again: a policy that panicked may have kept him from being told.
 func (l *line[K]) release() {
+	if first := l.line.Front(); first != nil && l.promised.Len() == 0 {
+		first.Value.(*waiting[K]).wake()
+	}
 	if l.line.Len() == 0 && l.promised.Len() == 0 && l.shard.lines[l.key] == l {
 		delete(l.shard.lines, l.key)
 		l.cell.lines.waiting.Add(-1)
@@ -222,6 +226,7 @@ func (l *line[K]) leave(w *waiting[K]) {
 	case w.over:
 		return
 	case w.took:
+		defer l.promised.Remove(w.at) // also if a policy panics
 		// Those behind move up, and stay behind each other.
 		l.takeBack(w)
 		l.promised.Remove(w.at)

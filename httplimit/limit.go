@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"sync"
+	"sync/atomic"
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
@@ -62,8 +62,7 @@ type debtor interface{ owe(n int64) }
 // bound is a Limit that has been checked.
 type bound[K comparable] struct {
 	Limit[K]
-	asked  sync.Once
-	delays bool // calls may have to wait
+	delays atomic.Pointer[bool] // calls may have to wait; nil until the first key
 }
 
 func (l Limit[K]) bind(name string, bad fault) (gate, error) {
@@ -139,21 +138,28 @@ func (l *bound[K]) fingerprint(r *http.Request) string {
 	return hex.EncodeToString(sum[:6])
 }
 
+// mayDelay tells whether calls may have to wait although they do not ask to. All limits of an
+// engine are of one family, so that the first key tells. The zero one is nobody's, for
+// engine.PolicyFor too, which may panic.
+func (l *bound[K]) mayDelay(key K) bool {
+	if known := l.delays.Load(); known != nil {
+		return *known
+	}
+	holds, _ := l.Limiter.Limit(key)
+	may := delays(holds)
+	l.delays.Store(&may)
+	return may
+}
+
 func (l *bound[K]) alone(r *http.Request, n int64, keep bool, o *Options) (ruling, charge) {
 	key, ok := l.find(r)
 	if !ok {
 		return keyless(l.WhenNoKey, l.Name, n), nil
 	}
-	// All limits of an engine are of one family, so that the first key tells. The zero
-	// one is nobody's, for engine.PolicyFor too.
-	l.asked.Do(func() {
-		holds, _ := l.Limiter.Limit(key)
-		l.delays = delays(holds)
-	})
 	v := ruling{Verdict: Verdict{Limit: l.Name, Cost: n}}
 	var reserved cell.Reservation[K]
 	switch {
-	case l.delays, o.Shadow && o.WaitUpTo > 0:
+	case l.mayDelay(key), o.Shadow && o.WaitUpTo > 0:
 		reserved = l.Limiter.Reserve(key, n, o.WaitUpTo)
 		if v.Decision = reserved.Decision; reserved.Allowed && !takeTurn(r, &v, reserved.Wait, o.Shadow) {
 			reserved.Cancel()

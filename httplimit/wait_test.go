@@ -243,3 +243,27 @@ func TestCrowdedLine(t *testing.T) {
 		assert.Equal(t, []timed{{200, 0}, {200, time.Second}, {200, 2 * time.Second}, {429, 0}, {429, 0}}, got, fmt.Sprint(m.Stats()))
 	})
 }
+
+// A function of PolicyFor that panics once costs the delays of nobody else.
+func TestQueueDelaysAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := policy.Must(policy.Queue(10, 1, time.Second))
+		unready := true
+		limiter, err := engine.New(engine.Config{Policy: queue}, engine.PolicyFor(func(netip.Addr) policy.Policy {
+			if unready {
+				unready = false
+				panic("plans are not loaded yet")
+			}
+			return queue
+		}))
+		require.NoError(t, err)
+		defer limiter.Close()
+		h := Must(New(limiter, ByAddr, Options{})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		require.Panics(t, func() { ask(h, from("10.0.0.1:1")) })
+		began := time.Now()
+		for range 3 {
+			ask(h, from("10.0.0.1:1"))
+		}
+		require.Equal(t, 2*time.Second, time.Since(began))
+	})
+}
