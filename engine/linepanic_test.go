@@ -63,6 +63,7 @@ func TestPanicInLineWakesThoseBehind(t *testing.T) {
 		}
 		limit.take.Store(1)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		for i, took := range ended {
 			assert.LessOrEqual(t, took, 4*time.Second, "%d", i)
 			assert.NotZero(t, took, "%d waits for ever", i)
@@ -89,6 +90,7 @@ func TestPanicOfWhoLeavesLeavesTheLine(t *testing.T) {
 		limit.cancel.Store(1)
 		leave()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		for i, took := range ended {
 			assert.LessOrEqual(t, took, time.Second, "%d", i)
 		}
