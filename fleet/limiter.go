@@ -42,8 +42,8 @@ const (
 // for callers who would rather come later than not at all, TakeAll for several keys at
 // once.
 //
-// A key is any string of up to 64 KiB. One longer than 128 bytes, or with a closing brace, is
-// known to Redis by its SHA-256.
+// A key is any string of up to 64 KiB. One longer than 128 bytes, or with a closing brace, and
+// the empty one are known to Redis by their SHA-256.
 //
 // An outage of Redis is not an error of a call, but something that its Answer tells.
 // Errors are those of the caller: a key that is too long, a context that ended, a

@@ -23,14 +23,15 @@ func CheckKey(key string) error {
 }
 
 // name returns what Redis knows a key by: prefix{key}. The braces say by which part a
-// cluster places it. A key that contains a brace that closes would not end there, and a
-// long one would take memory, so that these are hashed, to prefix#{hash}, which is no
-// other key's name. Any bytes are a key.
+// cluster places it. A key that contains a brace that closes would not end there, between
+// braces that hold nothing a cluster would look at the whole name, and a long key would
+// take memory, so that these are hashed, to prefix#{hash}, which is no other key's name.
+// Any bytes are a key.
 func (s *Store) name(prefix, key string) (string, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
 	}
-	if len(key) <= longestPlain && strings.IndexByte(key, '}') < 0 {
+	if key != "" && len(key) <= longestPlain && strings.IndexByte(key, '}') < 0 {
 		return prefix + "{" + key + "}", nil
 	}
 	sum := sha256.Sum256([]byte(key))

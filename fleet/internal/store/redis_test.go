@@ -401,7 +401,9 @@ func TestNames(t *testing.T) {
 	funnel := policy.Must(policy.Funnel(1, 1, time.Hour))
 	s := store.New(client, store.Options{Name: "api"})
 	assert.Equal(t, "ral:api:f:{k}", name(t, s, limit(t, s, funnel), "k"))
-	assert.Regexp(t, `^ral:api:f:#\{[A-Za-z0-9_-]{43}\}$`, name(t, s, limit(t, s, funnel), "a}b"))
+	for _, key := range []string{"", "a}b", strings.Repeat("k", 129)} {
+		assert.Regexp(t, `^ral:api:f:#\{[A-Za-z0-9_-]{43}\}$`, name(t, s, limit(t, s, funnel), key))
+	}
 	s = store.New(client, store.Options{Name: "api", Tag: "T"})
 	assert.Equal(t, "ral:api:f:{T}{k}", name(t, s, limit(t, s, funnel), "k"))
 	// Policies that do not read each other's words have different names.
@@ -488,9 +490,12 @@ func TestCluster(t *testing.T) {
 	_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "a"}, {Limit: l, Key: "b"}})
 	assert.ErrorIs(t, err, store.ErrCrossSlot)
 	assert.ErrorContains(t, err, "set Config.Tag")
-	all, err := s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "a"}, {Limit: log, Key: "a"}})
-	require.NoError(t, err)
-	assert.True(t, all[0].Allowed && all[1].Allowed)
+	var all []store.Taken
+	for _, key := range []string{"a", "", "{", "}", "{}", "}{", "a{b", strings.Repeat("k", 129)} {
+		all, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: key}, {Limit: log, Key: key}})
+		require.NoError(t, err, key)
+		assert.True(t, all[0].Allowed && all[1].Allowed, key)
+	}
 
 	s = store.New(client, store.Options{Name: "together", Tag: "T"})
 	l = limit(t, s, funnel)
