@@ -82,9 +82,9 @@ func unfit(err error) bool {
 		errors.Is(err, store.ErrEvicts) || errors.Is(err, store.ErrTooOld)
 }
 
-// failed tells whether an error counts for the breaker: whether it is none of Redis's own
-// answers that mean something here.
-func failed(err error) bool { return !about(err) && !unfit(err) && !errors.Is(err, store.ErrUnchecked) }
+// failed tells whether an error counts for the breaker: whether it is the network's, or
+// one of Redis that means nothing here. What else may be wrong with a call is no outage.
+func failed(err error) bool { return errors.Is(err, store.ErrAsking) }
 
 // outage is the cause that a caller is told.
 func outage(err error) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -262,6 +263,41 @@ func TestTakeAll(t *testing.T) {
 	require.ErrorIs(t, err, ErrApart)
 	_, err = TakeAll(ctx, 1, byUser.Claim(strings.Repeat("x", 1<<16+1)))
 	require.ErrorIs(t, err, ErrKeyTooLong)
+}
+
+// A log that stands twice in a TakeAll is charged twice, and no outage.
+func TestTakeAllOfALogTwice(t *testing.T) {
+	sliding, err := SlidingLog(5, time.Hour)
+	require.NoError(t, err)
+	l := open(t, at(shared.Addr(), sliding))
+	for i := range 2 * failures {
+		out, err := TakeAll(t.Context(), 1, l.Claim("a"), l.Claim("a"))
+		require.NoError(t, err)
+		require.Equal(t, i < 2, out.Allowed)
+		require.Equal(t, ByExact, out.Answers[1].By)
+	}
+	require.EqualValues(t, 1, take(t, l, "a", 0).Remaining)
+	require.NoError(t, l.Health())
+	require.Zero(t, l.Stats().Openings)
+}
+
+// The breaker counts what the network or Redis is to blame for, and nothing else.
+func TestWhatCountsAsAFailure(t *testing.T) {
+	client := shared.Client(t)
+	s := store.New(client, store.Options{Name: name()})
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	_, err := s.Heartbeat(late, "a", time.Second)
+	require.True(t, failed(err), "no answer in time")
+	client.Close()
+	_, err = s.Heartbeat(t.Context(), "a", time.Second)
+	require.True(t, failed(err), "no connection")
+	for _, err := range []error{
+		errors.New("any"), errConnecting, &policy.FieldError{}, ErrKeyTooLong, ErrCrossSlot, ErrNotAWord,
+		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, ErrFull, ErrReadOnly, ErrEvicts, store.ErrTooOld,
+	} {
+		require.False(t, failed(err), err)
+	}
 }
 
 func TestHostileKeys(t *testing.T) {

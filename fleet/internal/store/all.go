@@ -42,33 +42,36 @@ func (s *Store) allScript() *script {
 
 // TakeAll takes n units of every key, or none of any, in one call of Redis. No call
 // waits: a Queue allows it only where it may leave at once. If one refuses, the
-// decisions of those that allow it say how they stand. A word that is asked for twice
-// is charged twice; a log cannot be. In a cluster all keys must be kept together.
+// decisions of those that allow it say how they stand. A key that is asked for twice is
+// charged twice. In a cluster all keys must be kept together.
 func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, error) {
 	if len(asks) == 0 {
 		return nil, nil
 	}
 	keys, args := make([]string, len(asks)), make([]string, len(asks)+1)
-	args[len(asks)] = "1" // whether to write
-	logs := map[string]bool{}
+	args[len(asks)] = "1"      // whether to write
+	logs := map[string]int64{} // units asked of each
 	for i, a := range asks {
 		var err error
 		if keys[i], err = s.name(a.Limit.prefix, a.Key); err != nil {
 			return nil, err
 		}
-		ask := n
-		if !a.Limit.takes(n) {
+		ask, takes := n, a.Limit.takes(n)
+		if takes && a.Limit.log != nil {
+			// It asks for the units of those before it as well, which the script
+			// records as the same.
+			logs[keys[i]] += n
+			ask = logs[keys[i]]
+			takes = a.Limit.takes(ask)
+		}
+		if !takes {
 			ask, args[len(asks)] = 0, "0"
 		}
-		if a.Limit.log == nil {
+		if a.Limit.log != nil {
+			args[i] = "l" + packed(a.Limit.logFigures(ask, 0))
+		} else {
 			args[i] = kinds[a.Limit.shape.Kind] + packed(a.Limit.atOnce(ask))
-			continue
 		}
-		if logs[keys[i]] {
-			return nil, fmt.Errorf("ral: TakeAll: %v stands twice for the key %s, want each log once", a.Limit.policy, shown(a.Key))
-		}
-		logs[keys[i]] = true
-		args[i] = "l" + packed(a.Limit.logFigures(ask, 0))
 	}
 	if err := s.together(keys); err != nil {
 		return nil, err
@@ -96,7 +99,7 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 	taken, standing := make([]Taken, len(asks)), make([]Taken, len(asks))
 	allowed := true
 	type words struct{ before, now uint64 }
-	seen := map[string]words{} // a name may stand here twice
+	seen, logs := map[string]words{}, map[string]int64{} // a name may stand here twice
 	for i, a := range asks {
 		parts, err := reply[i].ToArray()
 		if err != nil {
@@ -107,7 +110,12 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 			if err != nil {
 				return nil, err
 			}
-			taken[i], standing[i] = a.Limit.decideLog(f, n, 0), a.Limit.decideLog(f, 0, 0)
+			ask := n
+			if a.Limit.takes(n) {
+				logs[keys[i]] += n
+				ask = logs[keys[i]]
+			}
+			taken[i], standing[i] = a.Limit.decideLog(f, ask, 0), a.Limit.decideLog(f, 0, 0)
 		} else {
 			f, err := parseParts(parts, keys[i])
 			if err != nil {

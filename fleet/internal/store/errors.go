@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +10,9 @@ import (
 
 // What can be wrong with a call, besides that Redis does not answer.
 var (
+	// ErrAsking means that Redis did not answer, or with an error that means nothing
+	// here: this is wrapped around whatever the network or Redis said.
+	ErrAsking = errors.New("ral: asking Redis")
 	// ErrNotAWord means that Redis holds something else under a key of ours. It is
 	// left as it is.
 	ErrNotAWord = errors.New("ral: what Redis holds under this name is not of this limit; delete it, or give the limit another Name")
@@ -56,10 +58,7 @@ func explain(err error, name string) error {
 			}
 		}
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return fmt.Errorf("ral: asking Redis: %w", err)
+	return fmt.Errorf("%w: %w", ErrAsking, err)
 }
 
 // notAWord tells what is under a name that should be a word.

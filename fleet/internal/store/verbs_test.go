@@ -128,16 +128,41 @@ func TestTakeAll(t *testing.T) {
 	group.Wait()
 }
 
-func TestTakeAllRefusesALogTwice(t *testing.T) {
+// A log that is asked for twice is charged twice, if both have room.
+func TestTakeAllOfALogTwice(t *testing.T) {
 	var clock int64
 	s := clocked(t, connect(t, shared), &clock)
+	ctx := context.Background()
 	l := limit(t, s, newLog(t, 5, time.Second))
-	_, err := s.TakeAll(context.Background(), 1, []store.Ask{{Limit: l, Key: "a"}, {Limit: l, Key: "a"}})
-	assert.ErrorContains(t, err, `stands twice for the key "a"`)
-	all, err := s.TakeAll(context.Background(), 1, []store.Ask{{Limit: l, Key: "a"}, {Limit: l, Key: "b"}})
+	a := store.Ask{Limit: l, Key: "a"}
+	all, err := s.TakeAll(ctx, 1, []store.Ask{a, {Limit: l, Key: "b"}, a, a})
+	require.NoError(t, err)
+	var left []int64
+	for _, d := range all {
+		assert.True(t, d.Allowed)
+		left = append(left, d.Remaining)
+	}
+	assert.Equal(t, []int64{4, 4, 3, 2}, left, "each knows of those before it")
+
+	clock = 600_000
+	for n, wait := range map[int64]time.Duration{
+		2:             400 * time.Millisecond, // one has room, two have not
+		3:             policy.Never,           // nor ever
+		math.MaxInt64: policy.Never,
+	} {
+		all, err = s.TakeAll(ctx, n, []store.Ask{a, a})
+		require.NoError(t, err)
+		assert.False(t, all[1].Allowed)
+		assert.Equal(t, wait, all[1].RetryAfter)
+		assert.EqualValues(t, 2, all[1].Remaining)
+	}
+	d, err := s.Peek(ctx, l, "a")
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, d.Remaining, "nothing was taken")
+	all, err = s.TakeAll(ctx, 0, []store.Ask{a, a})
 	require.NoError(t, err)
 	assert.True(t, all[0].Allowed && all[1].Allowed)
-	all, err = s.TakeAll(context.Background(), 1, nil)
+	all, err = s.TakeAll(ctx, 1, nil)
 	assert.NoError(t, err)
 	assert.Empty(t, all)
 }
