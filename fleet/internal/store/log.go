@@ -68,7 +68,7 @@ func parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error)
 // decideLog tells the decision on a call of n units.
 func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 	t := Taken{At: instant(f.us), Decision: policy.Decision{Limit: l.limit}}
-	now := min(max(f.us, 0), endLog)
+	now := logTime(f.us)
 	switch wait := time.Duration(f.start-now) * time.Microsecond; {
 	case n < 0 || n > l.limit:
 		t.RetryAfter = policy.Never
@@ -87,4 +87,12 @@ func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 		t.ResetAfter = time.Duration(max(f.newest+l.logPer()-now, 0)) * time.Microsecond
 	}
 	return t
+}
+
+// logTime is what the time is for a log, in microseconds.
+func logTime(us int64) int64 { return min(max(us, 0), endLog) }
+
+// turn is the time that a log has recorded for the units taken, in microseconds.
+func (t Taken) turn() int64 {
+	return logTime(int64(t.At/1000)) + int64(t.Wait/time.Microsecond)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -201,6 +202,75 @@ func TestLogIsALog(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// members are the units of a log.
+func members(t testing.TB, client rueidis.Client, name string) []string {
+	t.Helper()
+	all, err := ask(t, client, "ZRANGE", name, "0", "-1").AsStrSlice()
+	require.NoError(t, err)
+	return all
+}
+
+// Who cancels takes out his own units, or none if they are gone: not those that others
+// took after the key had expired, was reset or its newest units were given back.
+func TestCancelOfALogIsOnesOwn(t *testing.T) {
+	client := connect(t, shared)
+	ctx := context.Background()
+	var clock int64
+	for what, lose := range map[string]func(s *store.Store, l *store.Limit){
+		"expired": func(s *store.Store, l *store.Limit) {
+			require.NoError(t, ask(t, client, "DEL", name(t, s, l, "k")).Error())
+			clock += 3_000_000
+		},
+		"reset": func(s *store.Store, l *store.Limit) {
+			there, err := s.Delete(ctx, l, "k")
+			require.NoError(t, err)
+			require.True(t, there)
+			clock += 10
+		},
+		"reset, and the clock was set back": func(s *store.Store, l *store.Limit) {
+			_, err := s.Delete(ctx, l, "k")
+			require.NoError(t, err)
+			clock-- // a number comes again
+		},
+		"given back": func(s *store.Store, l *store.Limit) {
+			_, err := s.Refund(ctx, l, "k", 2)
+			require.NoError(t, err)
+			clock += 10
+		},
+	} {
+		for _, promised := range []bool{false, true} {
+			t.Run(fmt.Sprint(what, " ", promised), func(t *testing.T) {
+				clock = 5_000_000
+				s := clocked(t, client, &clock)
+				l := limit(t, s, newLog(t, 4, time.Second))
+				take := func(n int64) store.Taken {
+					taken, err := s.Take(ctx, l, "k", n, time.Minute)
+					require.NoError(t, err)
+					require.True(t, taken.Allowed)
+					return taken
+				}
+				if promised {
+					take(4)
+				}
+				mine := take(2)
+				require.Equal(t, promised, mine.Wait > 0)
+				lose(s, l)
+				take(2) // another's
+				before := members(t, client, name(t, s, l, "k"))
+				_, err := s.Cancel(ctx, l, "k", mine, 2, math.MaxInt64)
+				require.NoError(t, err)
+				require.Equal(t, before, members(t, client, name(t, s, l, "k")))
+				// One's own go, wherever they stand.
+				own := take(1)
+				take(1)
+				_, err = s.Cancel(ctx, l, "k", own, 1, math.MaxInt64)
+				require.NoError(t, err)
+				assert.Len(t, members(t, client, name(t, s, l, "k")), len(before)+1)
+			})
+		}
+	}
 }
 
 func TestLogRefusesWhatItCannotKeep(t *testing.T) {

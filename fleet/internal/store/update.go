@@ -86,7 +86,7 @@ func (l *Limit) swapArgs(word, next uint64, now policy.Instant) []string {
 // log it gives back the newest, and charges until it holds twice the limit.
 func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Taken, error) {
 	if l.log != nil {
-		return s.changeLog(ctx, l, key, n, 0)
+		return s.changeLog(ctx, l, key, n, Taken{})
 	}
 	return s.Update(ctx, l, key, func(word uint64, now policy.Instant) uint64 {
 		return l.policy.(policy.Refunder).Refund(word, now, n)
@@ -101,7 +101,7 @@ func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n, un
 		if n <= 0 || t.After == 0 { // nothing was taken
 			return s.Peek(ctx, l, key)
 		}
-		return s.changeLog(ctx, l, key, n, t.After)
+		return s.changeLog(ctx, l, key, n, t)
 	}
 	return s.Update(ctx, l, key, func(word uint64, now policy.Instant) uint64 {
 		if word == t.After && (undone == 0 || undone == math.MaxInt64) {
@@ -125,7 +125,7 @@ func (s *Store) Delete(ctx context.Context, l *Limit, key string) (bool, error) 
 }
 
 // relogParams are those of a log, of which n and patience are 0, and what is changed.
-var relogParams = newAlgorithm(relogLua, "n, limit, per, patience, count, unit")
+var relogParams = newAlgorithm(relogLua, "n, limit, per, patience, count, unit, turn")
 
 func (s *Store) relogScript() *script {
 	return s.newScript(
@@ -135,15 +135,15 @@ func (s *Store) relogScript() *script {
 		logLua, "return "+logReply+"\n")
 }
 
-// changeLog gives back n units of a log, from number unit on or the newest if that is
-// 0, or charges -n.
-func (s *Store) changeLog(ctx context.Context, l *Limit, key string, n int64, unit uint64) (Taken, error) {
+// changeLog gives back n units of a log, those of a take or, if it took none, the newest;
+// or charges -n.
+func (s *Store) changeLog(ctx context.Context, l *Limit, key string, n int64, of Taken) (Taken, error) {
 	name, err := s.name(l.prefix, key)
 	if err != nil {
 		return Taken{}, err
 	}
 	n = min(max(n, -2*l.limit), 2*l.limit) // all that a log can hold
-	figures := append(l.logFigures(0, 0), float64(n), float64(unit))
+	figures := append(l.logFigures(0, 0), float64(n), float64(of.After), float64(of.turn()))
 	reply, err := s.run(ctx, s.scripts.relog, []string{name}, []string{packed(figures)}).ToArray()
 	if err != nil {
 		return Taken{}, explain(err, name)

@@ -1,15 +1,17 @@
--- SlidingLog: a sorted set with a member for each unit, a number of 15 digits that goes
--- up by one, whose score is the microsecond at which the unit is taken. A unit counts
+-- SlidingLog: a sorted set with a member for each unit, a number of 15 digits, higher than
+-- those before it, whose score is the microsecond at which the unit is taken. The first of
+-- a call is that of the microsecond at least, so that no number comes again when units were
+-- given back or forgotten, if the clock goes on and nobody takes faster. A unit counts
 -- for per microseconds. Who was promised a later turn is recorded there already; until
 -- then all are treated as if it were now, so that nobody overtakes. That goes for a
 -- clock that goes backwards as well. Time stands still after 9 years. Of what is no
 -- log, first is -1.
 local now = math.min(math.max(us, 0), 288230376151711)
 local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-local first, at, used = 1e14, -1, 0
+local first, at, used = 1e14 + now, -1, 0
 if newest[1] then
   if string.find(newest[1], '^[1-9]%d%d%d%d%d%d%d%d%d%d%d%d%d%d$') and string.find(newest[2], '^%d+$') and #newest[2] <= 15 then
-    first, at = newest[1] + 1, newest[2] + 0
+    first, at = math.max(first, newest[1] + 1), newest[2] + 0
   else
     first = -1
   end
