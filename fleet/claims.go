@@ -36,8 +36,9 @@ type Outcome struct {
 // TakeAll takes n units from every claim or from none, by one call of Redis: by address
 // and by user and from everybody together. No other call comes in between.
 //
-// The limiters must be in Exact mode (or the error is ErrMode), have the same Client (or it
-// is ErrApart), and in a cluster the same Config.Tag (or it is ErrCrossSlot). The first
+// The limiters must be in Exact mode (or the error is ErrMode), have the same Client and
+// Config.Epoch (or it is ErrApart), and in a cluster the same Config.Tag (or it is
+// ErrCrossSlot). The first
 // one's Budget holds. If that one cannot ask Redis, each answers as its Outage says: a
 // claim on a limiter that is Closed refuses all, one that is Open none.
 //
@@ -100,6 +101,8 @@ func together(claims []Claim) error {
 			return ErrMode
 		case c.limiter != first && (first.config.Client == nil || c.limiter.config.Client != first.config.Client):
 			return ErrApart
+		case !c.limiter.config.Epoch.Equal(first.config.Epoch):
+			return ErrApart // one script reads one clock
 		}
 		if err := store.CheckKey(c.key); err != nil {
 			return err

@@ -23,8 +23,9 @@ var (
 	ErrOutage = errors.New("ral: Redis could not be asked")
 	// ErrMode: the limiter's Mode does not offer this.
 	ErrMode = errors.New("ral: leased mode does not offer this")
-	// ErrApart: the limiters of a TakeAll do not share one client.
-	ErrApart = errors.New("ral: TakeAll needs limiters that were given the same Client")
+	// ErrApart: the limiters of a TakeAll do not share one client, or do not count time from
+	// the same Config.Epoch.
+	ErrApart = errors.New("ral: TakeAll needs limiters that were given the same Client and Epoch")
 )
 
 // Errors of Wait, as those of package cell.

@@ -265,6 +265,29 @@ func TestTakeAll(t *testing.T) {
 	require.ErrorIs(t, err, ErrKeyTooLong)
 }
 
+// One script counts time from one epoch, and words of another mean something else.
+func TestTakeAllOfOneEpoch(t *testing.T) {
+	client := shared.Client(t)
+	with := func(epoch time.Time) *Limiter {
+		c := at(shared.Addr(), funnel(3, 1, time.Hour))
+		c.Redis, c.Client, c.Epoch = rueidis.ClientOption{}, client, epoch
+		return open(t, c)
+	}
+	young, old := with(time.Time{}), with(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+	same := with(store.DefaultEpoch.In(time.FixedZone("", 3600)))
+	take(t, young, "a", 3)
+	for _, claims := range [][]Claim{{young.Claim("a"), old.Claim("a")}, {old.Claim("a"), young.Claim("a")}} {
+		_, err := TakeAll(t.Context(), 1, claims...)
+		require.ErrorIs(t, err, ErrApart)
+		require.ErrorContains(t, err, "Epoch")
+	}
+	require.EqualValues(t, 3, take(t, old, "a", 0).Remaining)
+	out, err := TakeAll(t.Context(), 1, same.Claim("a"), young.Claim("a"))
+	require.NoError(t, err)
+	require.True(t, out.Answers[0].Allowed)
+	require.False(t, out.Allowed)
+}
+
 // A log that stands twice in a TakeAll is charged twice, and no outage.
 func TestTakeAllOfALogTwice(t *testing.T) {
 	sliding, err := SlidingLog(5, time.Hour)
