@@ -158,7 +158,10 @@ func (k *keeper) pulse() {
 		}
 	}
 	if err == nil {
-		err = k.heartbeat(budget)
+		// In a cluster the node that has the roll may be away, and others there.
+		if err = k.heartbeat(budget); k.clustered() && !unfit(err) {
+			err = nil
+		}
 	}
 	switch {
 	case k.ctx.Err() != nil:
@@ -174,16 +177,31 @@ func (k *keeper) pulse() {
 func (k *keeper) check(budget time.Duration) error {
 	r := k.remote.Load()
 	_, err := guard.DoWithin(k.ctx, k.guard, budget, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.store.Check(ctx)
+		return struct{}{}, r.store.Check(ctx, budget/2)
 	})
 	return err
 }
 
-// heartbeat says that the server is there, and counts those that are.
+// clustered tells whether Redis is a cluster, of which some may be away.
+func (k *keeper) clustered() bool {
+	return k.remote.Load().client.Mode() == rueidis.ClientModeCluster
+}
+
+// errNoRoll: the node of a cluster that has the roll of servers is away, and others are not.
+// The last count holds.
+var errNoRoll = errors.New("the node of the cluster that counts servers is away")
+
+// heartbeat says that the server is there, and counts those that are. It tells the breaker
+// how Redis is while nobody calls: of a cluster, not by the one node that has the roll.
 func (k *keeper) heartbeat(budget time.Duration) error {
 	r := k.remote.Load()
 	n, err := guard.DoWithin(k.ctx, k.guard, budget, func(ctx context.Context) (int, error) {
-		return r.store.Heartbeat(ctx, k.id, lifetime)
+		n, err := r.store.Heartbeat(ctx, k.id, lifetime)
+		var said *rueidis.RedisError
+		if failed(err) && k.clustered() && !errors.As(err, &said) && !failed(r.store.Check(ctx, budget/2)) {
+			return 0, errNoRoll
+		}
+		return n, err
 	})
 	if err != nil {
 		return err

@@ -457,3 +457,53 @@ func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 		require.Equal(t, step.divisor, last.most(step.counted), "beat %d", i+1)
 	}
 }
+
+// TestPartOfAClusterIsAway kills one node of three: who starts then uses the others, whether
+// or not the one that is away has the roll of servers, and stays with them if nobody calls.
+func TestPartOfAClusterIsAway(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, redistest.Options{Args: []string{"--cluster-require-full-coverage", "no"}})
+	// slot is where the cluster keeps a key: the last third is to go.
+	slot := func(key string) int64 {
+		reply := cluster[0].Do(t, "CLUSTER", "KEYSLOT", key)
+		n, err := reply.AsInt64()
+		require.NoError(t, err)
+		return n
+	}
+	const lost = 1 << 14 * 2 / 3
+	key := "0" // one that stays
+	for i := 1; slot("{"+key+"}") >= lost-1; i++ {
+		key = fmt.Sprint(i)
+	}
+	with := func(rollAway bool) Config {
+		c := at("", funnel(1000, 1, time.Hour))
+		for c.Redis.ForceSingleClient = false; slot("ral:"+c.Name+":servers") > lost != rollAway; {
+			c.Name = name()
+		}
+		c.Redis.InitAddress, c.Budget = []string{cluster[0].Addr()}, quick
+		return c
+	}
+	old := open(t, with(true))
+	require.Equal(t, ByExact, take(t, old, key, 1).By)
+	cluster[2].Kill()
+	all := []*Limiter{old, open(t, with(false)), open(t, with(true))}
+	for _, l := range all {
+		eventually(t, func() bool { return take(t, l, key, 1).By == ByExact }, "the others are asked")
+	}
+	for begun := time.Now(); time.Since(begun) < (failures+2)*beat; time.Sleep(beat / 4) {
+		for i, l := range all {
+			require.NoError(t, l.Health(), i)
+		}
+	}
+	for i, l := range all {
+		require.Equal(t, ByExact, take(t, l, key, 1).By)
+		require.Zero(t, l.Stats().Openings, i)
+		require.Equal(t, 1, l.Stats().Servers)
+	}
+	cluster[0].Kill()
+	cluster[1].Kill()
+	for _, l := range all {
+		eventually(t, func() bool { return l.Health() != nil }, "it is noticed that nobody is there")
+		require.Equal(t, ByShare, take(t, l, key, 1).By)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -13,17 +14,61 @@ import (
 // Check asks Redis whether a limit is safe there: it returns ErrEvicts if it may drop
 // keys that still count, ErrReadOnly if it is a replica, and ErrTooOld. If Redis does not
 // let that be asked, ErrUnchecked.
-func (s *Store) Check(ctx context.Context) error {
+//
+// Of a cluster it asks every node: what is wrong with one is returned before that another
+// does not let itself be asked. Those that do not answer within wait are left out, as
+// calls for the others go on: it is ErrAsking if none does.
+func (s *Store) Check(ctx context.Context, wait time.Duration) error {
 	if s.client.Mode() != rueidis.ClientModeCluster {
 		return check(ctx, s.client, true)
 	}
-	for node, client := range s.client.Nodes() {
-		// Some of a cluster are replicas, which the client does not write to.
-		if err := check(ctx, client, false); err != nil {
-			return fmt.Errorf("%w (%s)", err, node)
-		}
+	nodes := s.client.Nodes()
+	answers := make(chan error, len(nodes))
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for node, client := range nodes {
+		go func() {
+			// Some of a cluster are replicas, which the client does not write to.
+			err := check(ctx, client, false)
+			if err != nil {
+				err = fmt.Errorf("%w (%s)", err, node)
+			}
+			answers <- err
+		}()
 	}
-	return nil
+	return worst(ctx, answers, len(nodes))
+}
+
+// worst returns what is to be told of the answers of so many nodes.
+func worst(ctx context.Context, answers <-chan error, nodes int) error {
+	var unfit, unchecked error
+	away := fmt.Errorf("%w: no node of the cluster answers", ErrAsking)
+	answered := false
+	for range nodes {
+		var err error
+		select {
+		case err = <-answers:
+		case <-ctx.Done(): // a connection that is being made does not heed it
+			err = explain(ctx.Err(), "INFO")
+		}
+		switch {
+		case errors.Is(err, ErrAsking):
+			away = err
+			continue
+		case errors.Is(err, ErrUnchecked):
+			unchecked = err
+		case err != nil:
+			unfit = err
+		}
+		answered = true
+	}
+	switch {
+	case unfit != nil:
+		return unfit
+	case !answered:
+		return away
+	}
+	return unchecked
 }
 
 // check asks one Redis.

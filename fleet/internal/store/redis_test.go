@@ -3,10 +3,12 @@ package store_test
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -296,7 +298,7 @@ func TestReplica(t *testing.T) {
 		assert.ErrorIs(t, err, store.ErrReadOnly, "%v", p)
 		assert.ErrorContains(t, err, "connect to the primary")
 	}
-	assert.ErrorIs(t, s.Check(context.Background()), store.ErrReadOnly)
+	assert.ErrorIs(t, s.Check(context.Background(), time.Second), store.ErrReadOnly)
 }
 
 // Without memory a call that would write fails, and one that is refused is still
@@ -327,7 +329,7 @@ func TestFullMemory(t *testing.T) {
 		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "new"}})
 		assert.ErrorIs(t, err, store.ErrFull, "%v", l.Policy())
 	}
-	assert.NoError(t, s.Check(ctx), "noeviction is as it should be")
+	assert.NoError(t, s.Check(ctx, time.Second), "noeviction is as it should be")
 	require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "0").Error())
 	for _, l := range limits {
 		d, err := s.Take(ctx, l, "new", 1, 0)
@@ -341,18 +343,18 @@ func TestCheckFindsEviction(t *testing.T) {
 	client := connect(t, server)
 	ctx := context.Background()
 	s := store.New(client, store.Options{Name: "check"})
-	require.NoError(t, s.Check(ctx))
+	require.NoError(t, s.Check(ctx, time.Second))
 	for _, how := range []string{"allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"} {
 		require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory-policy", how).Error())
 		require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "0").Error())
-		assert.NoError(t, s.Check(ctx), "nothing is evicted without a maxmemory")
+		assert.NoError(t, s.Check(ctx, time.Second), "nothing is evicted without a maxmemory")
 		require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "100mb").Error())
-		err := s.Check(ctx)
+		err := s.Check(ctx, time.Second)
 		assert.ErrorIs(t, err, store.ErrEvicts)
 		assert.ErrorContains(t, err, how)
 	}
 	require.NoError(t, ask(t, client, "ACL", "SETUSER", "default", "-info").Error())
-	assert.ErrorIs(t, s.Check(ctx), store.ErrUnchecked)
+	assert.ErrorIs(t, s.Check(ctx, time.Second), store.ErrUnchecked)
 }
 
 // Any bytes are a key, and no two keys are one.
@@ -506,7 +508,48 @@ func TestCluster(t *testing.T) {
 	}
 	_, err = s.Heartbeat(ctx, "a", time.Second)
 	assert.NoError(t, err)
-	assert.NoError(t, s.Check(ctx))
+
+	// A node that is away is not one that is unfit.
+	check := func(want error, why string) {
+		t.Helper()
+		err := s.Check(ctx, time.Second)
+		assert.ErrorIs(t, err, want, why)
+		if want != nil && want != store.ErrAsking {
+			assert.ErrorContains(t, err, nodes[0].Addr())
+		}
+	}
+	check(nil, "all is well")
+	release := make(chan struct{})
+	slow, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{nodes[0].Addr()}, DisableCache: true,
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if addr == nodes[2].Addr() {
+				<-release
+			}
+			return d.DialContext(ctx, "tcp", addr)
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(slow.Close)
+	timer := time.AfterFunc(5*time.Second, func() { close(release) })
+	begun := time.Now()
+	assert.NoError(t, store.New(slow, store.Options{Name: "slow"}).Check(ctx, 50*time.Millisecond))
+	if assert.Less(t, time.Since(begun), 4*time.Second, "who is slow to connect is not waited for") && timer.Stop() {
+		close(release)
+	}
+	nodes[2].Kill()
+	check(nil, "one is away")
+	nodes[0].Do(t, "CONFIG", "SET", "maxmemory", "100mb")
+	nodes[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	nodes[1].Do(t, "ACL", "SETUSER", "default", "-info")
+	for range 10 { // in whatever order they answer
+		check(store.ErrEvicts, "one is unfit")
+	}
+	nodes[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	assert.ErrorIs(t, s.Check(ctx, time.Second), store.ErrUnchecked, "one does not tell")
+	nodes[0].Kill()
+	nodes[1].Kill()
+	check(store.ErrAsking, "none answers")
 }
 
 // A caller's context ends his call.
