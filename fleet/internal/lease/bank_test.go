@@ -68,7 +68,7 @@ func (m *memory) giveBack(b Back) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.paid[b.Key] -= b.Units
-	m.words[b.Key] = m.plan.GiveBack(m.words[b.Key], m.now(), b)
+	m.words[b.Key] = m.plan.GiveBack(m.words[b.Key], m.now(), 0, b)
 }
 
 // wire is one server's way to the bank: everything on it takes half of a round trip to

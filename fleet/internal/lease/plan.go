@@ -121,13 +121,14 @@ func (p *Plan) lasts(g Grant) time.Duration {
 	return max(rest-(rest+drift-1)/drift-time.Microsecond, 0)
 }
 
-// GiveBack returns the bank's word after units were given back at now.
-func (p *Plan) GiveBack(word uint64, now policy.Instant, b Back) uint64 {
+// GiveBack returns the bank's word after units were given back at now, or up to late after
+// it: units of a funnel drain meanwhile, so that they count as so much older.
+func (p *Plan) GiveBack(word uint64, now policy.Instant, late time.Duration, b Back) uint64 {
 	refunder := p.Policy.(policy.Refunder)
 	if p.shape.Kind != shape.Funnel {
 		return refunder.Cancel(word, b.Word, b.At, now, b.Units, 0)
 	}
-	return refunder.Refund(word, now, p.worth(b.Units, max(time.Duration(now-b.At), b.Age)))
+	return refunder.Refund(word, now, p.worth(b.Units, max(time.Duration(now-b.At), b.Age)+late))
 }
 
 // worth is how many units of a funnel's lease of that age can be given back: those that

@@ -163,7 +163,7 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 			}
 			l.given = true
 			n := 1 + rng.Int64N(l.units)
-			next := plan.GiveBack(word, now, Back{Units: n, Word: l.grant.Word, At: l.grant.At, Age: time.Duration(now - l.grant.At)})
+			next := plan.GiveBack(word, now, 0, Back{Units: n, Word: l.grant.Word, At: l.grant.At, Age: time.Duration(now - l.grant.At)})
 			story[l.event].units -= n
 			if next != word {
 				backs++
@@ -193,12 +193,48 @@ func TestGiveBackOfWindows(t *testing.T) {
 			b := Back{Units: 5, Word: word, At: at}
 			require.True(t, d.Allowed)
 			now := at + policy.Instant(500*time.Millisecond)
-			_, d = limit.Take(plan.GiveBack(word, now, b), now, 0, 0)
+			_, d = limit.Take(plan.GiveBack(word, now, 0, b), now, 0, 0)
 			assert.EqualValues(t, 7, d.Remaining)
 
 			now = at + policy.Instant(3*time.Second)
 			word, _ = limit.Take(word, now, 8, 0)
-			assert.Equal(t, word, plan.GiveBack(word, now, b), "another window")
+			assert.Equal(t, word, plan.GiveBack(word, now, 0, b), "another window")
 		})
+	}
+}
+
+// What comes back late of a funnel counts as older, by whichever clock says more; of a
+// window it does not matter.
+func TestGiveBackLate(t *testing.T) {
+	// Ten units drain in a second.
+	funnel, err := NewPlan(must(policy.Funnel(100, 10, time.Second)), 0)
+	require.NoError(t, err)
+	window, err := NewPlan(must(policy.FixedWindow(100, time.Minute)), 0)
+	require.NoError(t, err)
+	const second = policy.Instant(time.Second)
+	for _, c := range []struct {
+		plan      *Plan
+		passed    policy.Instant // by the bank's clock
+		age, late time.Duration
+		back      int64
+	}{
+		{funnel, 0, 0, 0, 50},
+		{funnel, second, 0, 0, 40},
+		{funnel, 0, time.Second, 0, 40},
+		{funnel, second, 2 * time.Second, 0, 30},
+		{funnel, 2 * second, time.Second, 0, 30},
+		{funnel, 2 * second, time.Second, time.Second, 20},
+		{funnel, second, 2 * time.Second, time.Second, 20},
+		{funnel, second, time.Second, time.Hour, 0},
+		{window, second, 2 * time.Second, time.Hour, 50},
+	} {
+		at := policy.Instant(time.Hour)
+		word, d := c.plan.Policy.Take(0, at, 80, 0)
+		require.True(t, d.Allowed)
+		now := at + c.passed
+		_, before := c.plan.Policy.Take(word, now, 0, 0)
+		word = c.plan.GiveBack(word, now, c.late, Back{Units: 50, Word: word, At: at, Age: c.age})
+		_, after := c.plan.Policy.Take(word, now, 0, 0)
+		assert.Equal(t, c.back, after.Remaining-before.Remaining, "%+v", c)
 	}
 }

@@ -46,8 +46,7 @@ func (b *OnStore) Lease(ctx context.Context, asks []Ask) []Grant {
 	return grants
 }
 
-// inTime is how long after it was worked out what comes back Redis may do it: units of a
-// funnel drain meanwhile, so that they count as so much older.
+// inTime is how long after it was worked out what comes back of a funnel Redis may do it.
 const inTime = 10 * time.Millisecond
 
 // Return implements [Bank].
@@ -59,9 +58,7 @@ func (b *OnStore) Return(ctx context.Context, backs []Back) error {
 	all := make([]store.Rewrite, len(backs))
 	for i, back := range backs {
 		all[i] = store.Rewrite{Key: back.Key, Next: func(word uint64, now policy.Instant) uint64 {
-			back := back
-			back.Age = max(back.Age, time.Duration(now-back.At)) + inTime
-			return b.plan.GiveBack(word, now, back)
+			return b.plan.GiveBack(word, now, inTime, back)
 		}}
 	}
 	return b.store.RewriteAll(ctx, b.limit, all, within)
