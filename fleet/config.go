@@ -43,7 +43,10 @@ type Outage uint8
 const (
 	// LocalShare: each server keeps the limit divided by the servers last known to be
 	// there, in memory. What it let pass is charged when Redis is back, as far as it
-	// still counts.
+	// still counts, and goes on counting here. So the calls that are answered without
+	// Redis, over outages and late answers alike, keep to the limit by themselves, as far as
+	// the servers know how many they are: the fleet admits the limit by Redis and the limit
+	// by shares at most.
 	LocalShare Outage = iota
 	// Open: every call passes that asks for no more than the limit. Nothing is recorded.
 	Open

@@ -118,6 +118,19 @@ func owed(l *Local) map[string]int64 {
 	return all
 }
 
+// pay pays what a key owes, and returns what the others owe.
+func pay(l *Local, key string) map[string]int64 {
+	others := map[string]int64{}
+	for k, n := range l.Owed() {
+		if k == key {
+			l.Paid(k, n)
+		} else {
+			others[k] = n
+		}
+	}
+	return others
+}
+
 func TestWhatIsOwed(t *testing.T) {
 	must := policy.Must
 	for _, whole := range []policy.Policy{
@@ -139,10 +152,10 @@ func TestWhatIsOwed(t *testing.T) {
 				require.Equal(t, map[string]int64{"a": 7, "b": b}, owed(l))
 				require.Empty(t, owed(l), "nobody took since")
 
-				// What could not be charged is told again, what was is not.
-				l.Paid("a", 7)
+				// What could not be charged is told again, what was is not, though it counts.
 				l.Unpaid()
-				require.Equal(t, map[string]int64{"b": b}, owed(l))
+				require.Equal(t, map[string]int64{"b": b}, pay(l, "a"))
+				require.Empty(t, owed(l))
 				require.True(t, l.Take("a", 1, time.Hour).Allowed)
 				require.Equal(t, map[string]int64{"a": 1, "b": b}, owed(l))
 
@@ -181,4 +194,114 @@ func TestAnotherNumberOfServers(t *testing.T) {
 	require.False(t, l.Take("b", 1, 0).Allowed)
 	require.NoError(t, l.Serve(1))
 	require.True(t, l.Take("b", 50, 0).Allowed)
+}
+
+// kinds are limits of 40 units, each of which counts for some seconds at least.
+func kinds(t *testing.T) []policy.Policy {
+	t.Helper()
+	must := policy.Must
+	log, err := slidinglog.New(40, 4*time.Second)
+	require.NoError(t, err)
+	return []policy.Policy{
+		must(policy.Funnel(40, 10, time.Second)), must(policy.Queue(39, 10, time.Second)),
+		must(policy.Bursty(10, time.Second, 40)), must(policy.FixedWindow(40, 4*time.Second)),
+		must(policy.SlidingWindow(40, 4*time.Second)), log,
+	}
+}
+
+// TestPaidAllTheTime has a key take what it can, and everything be charged each time: the
+// share admits no more than the same share of which nothing is ever charged, and each
+// unit is charged once.
+func TestPaidAllTheTime(t *testing.T) {
+	for _, whole := range kinds(t) {
+		t.Run(whole.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := New(whole, 2, 0)
+				require.NoError(t, err)
+				defer l.Close()
+				untold, err := New(whole, 2, 0)
+				require.NoError(t, err)
+				defer untold.Close()
+				admitted, without, charged := int64(0), int64(0), int64(0)
+				for range 400 {
+					for l.Take("a", 1, 0).Allowed {
+						admitted++
+					}
+					for untold.Take("a", 1, 0).Allowed {
+						without++
+					}
+					for key, n := range l.Owed() {
+						l.Paid(key, n)
+						charged += n
+					}
+					time.Sleep(73 * time.Millisecond)
+				}
+				require.Equal(t, without, admitted)
+				require.Equal(t, admitted, charged)
+			})
+		})
+	}
+}
+
+// What was charged and drained is forgotten; and what the share admits then is owed.
+func TestPaidDrains(t *testing.T) {
+	for _, whole := range kinds(t) {
+		t.Run(whole.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := New(whole, 2, 0)
+				require.NoError(t, err)
+				defer l.Close()
+				require.True(t, l.Take("a", 1, time.Hour).Allowed)
+				require.Empty(t, pay(l, "a"))
+				require.Len(t, l.paid.words, 1)
+				time.Sleep(time.Minute)
+				require.True(t, l.Take("a", 1, time.Hour).Allowed)
+				require.Equal(t, map[string]int64{"a": 1}, owed(l))
+				require.Empty(t, l.paid.words)
+			})
+		})
+	}
+}
+
+// There are no more words than the share has keys: a key that finds no room is charged
+// when others have drained.
+func TestPaidIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(policy.Must(policy.FixedWindow(40, time.Minute)), 1, 2)
+		require.NoError(t, err)
+		defer l.Close()
+		l.paid.most = 1
+		require.True(t, l.Take("a", 1, 0).Allowed)
+		require.Empty(t, pay(l, "a"))
+		require.True(t, l.Take("a", 1, 0).Allowed)
+		require.True(t, l.Take("b", 1, 0).Allowed)
+		require.Equal(t, map[string]int64{"a": 1}, owed(l))
+		time.Sleep(2 * time.Minute)
+		require.True(t, l.Take("b", 1, 0).Allowed)
+		require.Equal(t, map[string]int64{"b": 1}, owed(l))
+	})
+}
+
+// What was charged is carried to another number of servers, as what was used is, and a
+// key that is reset owes what it takes from then on.
+func TestPaidOfOthers(t *testing.T) {
+	for _, whole := range kinds(t) {
+		t.Run(whole.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := New(whole, 1, 0)
+				require.NoError(t, err)
+				defer l.Close()
+				require.True(t, l.Take("a", 7, time.Hour).Allowed)
+				require.Empty(t, pay(l, "a"))
+				require.NoError(t, l.Serve(2))
+				l.Unpaid()
+				require.Empty(t, owed(l))
+				require.True(t, l.Take("a", 2, time.Hour).Allowed)
+				require.Equal(t, map[string]int64{"a": 2}, owed(l))
+				require.True(t, l.Reset("a"))
+				require.True(t, l.Take("a", 1, time.Hour).Allowed)
+				require.Equal(t, map[string]int64{"a": 1}, owed(l))
+			})
+		})
+	}
 }
