@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -25,6 +28,8 @@ const (
 	// settling is how long charging what was let pass may keep the keeper from its other
 	// duties.
 	settling = beat / 2
+	// charging is how long charging one key may take. Nobody waits for it but the keeper.
+	charging = settling / 2
 )
 
 // keeper is the goroutine of a limiter that does what no call waits for: it connects,
@@ -263,18 +268,16 @@ func (k *keeper) settle() {
 func settle(k *keeper, local *share.Local) (charged int64) {
 	begun := time.Now()
 	for key, n := range local.Owed() {
-		_, cause, err := ask(k.ctx, k.Limiter, func(ctx context.Context, r *remote) (store.Taken, error) {
-			return r.store.Refund(ctx, r.limit, key, -n)
-		})
-		switch {
-		case err == nil && cause == nil:
+		done, cause, err := k.charge(key, n)
+		if done {
 			local.Paid(key, n)
 			charged += n
-		case errors.Is(cause, ErrOutage) || err != nil:
+		} else {
+			local.Unpaid()
+		}
+		if errors.Is(cause, ErrOutage) || err != nil { // otherwise, something is wrong with this key only
 			local.Unpaid()
 			return charged
-		default: // something is wrong with this key only
-			local.Unpaid()
 		}
 		if time.Since(begun) > settling {
 			local.Unpaid()
@@ -283,4 +286,35 @@ func settle(k *keeper, local *share.Local) (charged int64) {
 		}
 	}
 	return charged
+}
+
+// charge charges n units to a key in Redis. It is done, too, if the answer does not tell
+// but it may be: nothing is charged twice.
+func (k *keeper) charge(key string, n int64) (done bool, cause, err error) {
+	// Who is first decides: the one who sends it, or the one who has waited long enough.
+	const sent, dropped = 1, 2
+	var fate atomic.Int32
+	send := func() bool { return fate.CompareAndSwap(0, sent) || fate.Load() == sent }
+	_, cause, err = askWithin(k.ctx, k.Limiter, max(k.config.Budget, charging), func(ctx context.Context, r *remote) (taken store.Taken, err error) {
+		p := r.limit.Policy()
+		if _, log := p.(*slidinglog.Log); log { // is charged in one step
+			if send() {
+				taken, err = r.store.Refund(ctx, r.limit, key, -n)
+			}
+			return taken, err
+		}
+		return r.store.Update(ctx, r.limit, key, func(word uint64, now policy.Instant) uint64 {
+			if !send() {
+				return word
+			}
+			return p.(policy.Refunder).Refund(word, now, -n)
+		})
+	})
+	switch {
+	case err == nil && cause == nil:
+		return true, nil, nil
+	case err == nil && !failed(cause): // Redis says that it is not
+		return false, cause, nil
+	}
+	return !fate.CompareAndSwap(0, dropped), cause, err
 }

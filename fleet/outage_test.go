@@ -467,6 +467,51 @@ func TestMendedKeyIsCharged(t *testing.T) {
 	require.EqualValues(t, 5, l.Stats().Charged)
 }
 
+// TestLostAnswerIsChargedOnce has answers come too late while units are charged. What was
+// sent counts as charged, as it is then; what was not sent by then never is.
+func TestLostAnswerIsChargedOnce(t *testing.T) {
+	sliding, err := SlidingLog(10, time.Hour)
+	require.NoError(t, err)
+	word := funnel(10, 1, time.Hour)
+	for _, c := range []struct {
+		name    string
+		p       policy.Policy
+		latency int // of each answer, in ms
+		done    bool
+	}{
+		{"in time", word, 0, true}, {"after the first answer", word, 700, true},
+		{"before it", word, 1300, false}, {"log", sliding, 1300, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t, shared.Addr())
+			config := at("", c.p)
+			config.Redis, config.Budget = w.option(), time.Second
+			config.Redis.ConnWriteTimeout = hang // else the client gives up first
+			l := open(t, config)
+			eventually(t, func() bool { return l.Health() == nil }, "it is there")
+			config.Redis = at(shared.Addr(), c.p).Redis
+			other := open(t, config)
+
+			mend := w.toxic("latency", "downstream", fmt.Sprintf(`"latency": %d`, c.latency))
+			k := keeper{Limiter: l}
+			done, cause, err := k.charge("a", 3)
+			require.NoError(t, err)
+			require.Equal(t, c.done, done)
+			if c.latency > 0 {
+				require.ErrorIs(t, cause, ErrBudget)
+			}
+			time.Sleep(time.Duration(2*c.latency) * time.Millisecond)
+			mend()
+			used := int64(0)
+			if c.done {
+				used = 3
+			}
+			require.EqualValues(t, 10-used, take(t, other, "a", 0).Remaining)
+		})
+	}
+}
+
 // A limit is divided by the highest of the last counts: who has just started counts
 // himself alone, and whoever was configured or counted before is there for all that.
 func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {

@@ -13,7 +13,7 @@ type Stats struct {
 	Exact, Leased, Local, Open, Closed uint64
 
 	Openings uint64 // how often the breaker opened
-	Charged  uint64 // units that were let pass without Redis and charged when it was back
+	Charged  uint64 // units that were let pass without Redis and charged when it was back, or may be: the answer was lost
 	Servers  int    // that were counted last, this one included
 
 	// In Leased mode: units that were leased, those of them that were given back, and

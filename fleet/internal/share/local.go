@@ -152,7 +152,7 @@ func between(p policy.Policy, before, d policy.Decision, now policy.Instant) int
 const ticks = 16
 
 // Paid says that n units of the key, which Owed has just told, were charged where they
-// belong.
+// belong, or may have been.
 func (l *Local) Paid(key string, n int64) { l.paid.add(key, n) }
 
 // Unpaid says that some could not be charged: Owed is to tell them again.
