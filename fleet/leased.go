@@ -114,5 +114,5 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	case errors.Is(err, lease.ErrLate):
 		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
 	}
-	return l.takeWithout(key, n, 0, outage(err)), nil
+	return l.takeWithout(key, n, 0, outage(err))
 }

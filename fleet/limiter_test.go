@@ -386,6 +386,21 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// A call that finds the limiter closed after Redis failed is not refused: it is told.
+func TestClosedMeanwhile(t *testing.T) {
+	for _, outage := range []Outage{LocalShare, Open, Closed} {
+		c := at(shared.Addr(), funnel(2, 1, time.Hour))
+		c.Outage = outage
+		l := open(t, c)
+		require.NoError(t, l.Close())
+		down := errors.New("down")
+		taken, err := l.takeWithout("a", 1, 0, down)
+		require.ErrorIs(t, err, ErrClosed)
+		require.Zero(t, taken)
+		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
+	}
+}
+
 func TestCallersClientStaysOpen(t *testing.T) {
 	c := at(shared.Addr(), funnel(2, 1, time.Hour))
 	c.Client, c.Redis = shared.Client(t), rueidis.ClientOption{}

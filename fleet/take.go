@@ -63,7 +63,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.D
 	case err != nil:
 		return taken{}, err
 	case cause != nil:
-		return l.takeWithout(key, n, patience, cause), nil
+		return l.takeWithout(key, n, patience, cause)
 	}
 	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, By: ByExact}}
 	t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
@@ -71,16 +71,20 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.D
 	return t, nil
 }
 
-// takeWithout takes by the rung that Config.Outage chose.
-func (l *Limiter) takeWithout(key string, n int64, patience time.Duration, cause error) (t taken) {
+// takeWithout takes by the rung that Config.Outage chose. The error is nil or ErrClosed: a
+// share that was closed meanwhile refuses, which is no answer.
+func (l *Limiter) takeWithout(key string, n int64, patience time.Duration, cause error) (t taken, err error) {
 	if l.local == nil {
 		t.answer = l.without(n, cause)
 	} else {
 		r := l.local.Take(key, n, patience)
 		t.local, t.answer = &r, l.shared(r.Decision, n, cause)
 	}
+	if l.closed.Load() {
+		return taken{}, ErrClosed
+	}
 	l.tally.count(n, &t.answer)
-	return t
+	return t, nil
 }
 
 // shared is what the share decided.
@@ -125,7 +129,11 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 		return a, nil
 	}
 	l.local.Note()
-	return l.shared(l.local.Refund(key, n), n, cause), nil
+	a := l.shared(l.local.Refund(key, n), n, cause)
+	if l.closed.Load() {
+		return Answer{}, ErrClosed
+	}
+	return a, nil
 }
 
 // Reset forgets what the key has used, and tells whether there was anything. Units that
