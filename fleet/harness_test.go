@@ -71,8 +71,17 @@ func at(addr string, p policy.Policy) Config {
 	}
 }
 
-// open starts a limiter, and closes it with the test.
+// open starts a limiter where a Redis is fit for it, waits until that is asked, and closes
+// it with the test.
 func open(t testing.TB, c Config) *Limiter {
+	t.Helper()
+	l := launch(t, c)
+	eventually(t, func() bool { return l.Health() == nil }, "Redis is there")
+	return l
+}
+
+// launch is open where Redis may not be fit, or not be there.
+func launch(t testing.TB, c Config) *Limiter {
 	t.Helper()
 	l, err := New(c)
 	require.NoError(t, err)

@@ -201,7 +201,7 @@ func TestLeasedRedisComesLater(t *testing.T) {
 	redis.Kill()
 	c := leasedAt(redis.Addr(), window(100_000, time.Hour))
 	c.Budget, c.Outage = quick, Open
-	l := open(t, c)
+	l := launch(t, c)
 	require.Equal(t, ByOpen, take(t, l, "a", 1).By)
 	require.NoError(t, redis.Restart())
 	eventually(t, func() bool { return take(t, l, "a", 1).By == ByLease }, "there are leases")

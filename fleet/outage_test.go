@@ -179,7 +179,7 @@ func TestUnfit(t *testing.T) {
 				addr, mend := c.unfit(t)
 				config := at(addr, funnel(10, 1, time.Hour))
 				config.Outage = rung.outage
-				l := open(t, config)
+				l := launch(t, config)
 				a := take(t, l, "a", 3)
 				require.Equal(t, rung.by, a.By)
 				require.ErrorIs(t, a.Cause, c.cause)
@@ -489,7 +489,6 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 			config.Redis, config.Budget = w.option(), time.Second
 			config.Redis.ConnWriteTimeout = hang // else the client gives up first
 			l := open(t, config)
-			eventually(t, func() bool { return l.Health() == nil }, "it is there")
 			config.Redis = at(shared.Addr(), c.p).Redis
 			other := open(t, config)
 
