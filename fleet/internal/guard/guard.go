@@ -17,8 +17,8 @@ var (
 	// asked of it may be done all the same.
 	ErrBudget = errors.New("no answer within the budget")
 	// ErrBusy says that the budget was spent before it was the call's turn: as many as
-	// may are under way. The server was not asked. It is wrapped together with
-	// ErrBudget.
+	// may are under way. The server was not asked, so that it does not count as a failure. It
+	// is wrapped together with ErrBudget.
 	ErrBusy = errors.New("too many calls under way")
 	// ErrClosed says that the guard is closed.
 	ErrClosed = errors.New("closed")
@@ -197,7 +197,7 @@ func (g *Guard) start(ctx context.Context, j job, budget time.Duration, expired 
 		go g.work(j)
 		return unsure, nil
 	case <-expired:
-		return bad, fmt.Errorf("%w of %v: %w (%d)", ErrBudget, budget, ErrBusy, g.config.Most)
+		return unsure, fmt.Errorf("%w of %v: %w (%d)", ErrBudget, budget, ErrBusy, g.config.Most)
 	case <-ctx.Done():
 		return unsure, context.Cause(ctx)
 	case <-g.base.Done():

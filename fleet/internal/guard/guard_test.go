@@ -181,6 +181,22 @@ func TestBudgetWhenAllAreBusy(t *testing.T) {
 	})
 }
 
+// That there are too many calls tells nothing about the server: those who never had their turn do not
+// open the breaker.
+func TestBusyIsNoFailure(t *testing.T) {
+	inBubbleOf(t, Config{Most: 2}, func(t *testing.T, g *Guard) { // fewer than failures
+		s := &server{takes: hang}
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() { assert.ErrorIs(t, s.ask(t, g), ErrBudget) })
+		}
+		all.Wait()
+		open, _ := g.Open()
+		require.False(t, open)
+		require.Zero(t, g.Openings())
+	})
+}
+
 // Those who come when all are busy have their turn when one is not, within the budget.
 func TestTurnsFollow(t *testing.T) {
 	inBubbleOf(t, Config{Most: 4}, func(t *testing.T, g *Guard) {
