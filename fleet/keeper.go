@@ -313,7 +313,7 @@ func (k *keeper) charge(key string, n int64) (done bool, cause, err error) {
 	switch {
 	case err == nil && cause == nil:
 		return true, nil, nil
-	case err == nil && !failed(cause): // Redis says that it is not
+	case err == nil && !failed(cause) && !errors.Is(cause, ErrBudget): // Redis says that it is not
 		return false, cause, nil
 	}
 	return !fate.CompareAndSwap(0, dropped), cause, err

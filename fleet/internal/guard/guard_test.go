@@ -188,7 +188,7 @@ func TestBusyIsNoFailure(t *testing.T) {
 		s := &server{takes: hang}
 		var all sync.WaitGroup
 		for range 20 {
-			all.Go(func() { assert.ErrorIs(t, s.ask(t, g), ErrBudget) })
+			all.Go(func() { assert.ErrorIs(t, s.ask(t, alone(g)), ErrBudget) })
 		}
 		all.Wait()
 		open, _ := g.Open()
