@@ -167,6 +167,10 @@ func TakeAll(n int64, claims ...Claim) Outcome {
 // who wait for one key are served in their order, and those who wait for one after the
 // other may be overtaken on the way.
 //
+// What it gives back so is given back as by Cancel: where engine.PolicyFor chooses a limit that
+// does not count in windows, nothing is if others have taken since, so that in a busy
+// line a call that is refused in the end may count for that limit.
+//
 // If there is an error, it is one of those of Acquire, and the Outcome, which is not
 // Allowed then, tells how all claims stand. A call is counted once, as for TakeAll.
 func AcquireAll(ctx context.Context, n int64, patience time.Duration, claims ...Claim) (Outcome, error) {

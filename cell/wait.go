@@ -53,7 +53,8 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 
 // Acquire is Wait for those who may need less in the end, or do not wait for ever: it
 // returns what it has taken, to be given back by Keep or Cancel, and waits up to patience.
-// 0 is not at all. It allocates nothing if it need not wait.
+// 0 is not at all. It allocates nothing if it need not wait. The reservation's Decision is that
+// of the moment in which the units were taken: its Wait is over when Acquire returns.
 //
 // If there is an error, the reservation is a refusal, which tells how the key stands, and
 // when the call would be admitted if nobody were before it. ErrDeadline is also that of a
