@@ -253,6 +253,17 @@ func askWithin[T any](ctx context.Context, l *Limiter, budget time.Duration, do 
 	return value, cause, err
 }
 
+// askRepeated is ask for what reads a word and writes it if nobody else has meanwhile.
+func askRepeated[T any](ctx context.Context, l *Limiter, do func(context.Context, *remote) (T, error)) (value T, cause, err error) {
+	r, cause, err := l.mayAsk(ctx)
+	if cause != nil || err != nil {
+		return value, cause, err
+	}
+	value, err = guard.DoRepeated(ctx, l.guard, func(ctx context.Context) (T, error) { return do(ctx, r) })
+	cause, err = l.blame(ctx, err)
+	return value, cause, err
+}
+
 // askTake is ask for a take, which is decided together with others. In a cluster it is
 // not, lest it wait for a part of that which is away and not its own.
 func (l *Limiter) askTake(ctx context.Context, key string, n int64, patience time.Duration) (t store.Taken, cause, err error) {

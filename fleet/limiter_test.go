@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,6 +157,29 @@ func TestCancelAmongServers(t *testing.T) {
 		}
 		require.EqualValues(t, left, take(t, one, "both", 0).Remaining, "%v: it was the last", c.limit)
 	}
+}
+
+// Many who give back to one key get in each other's way, and in nobody else's.
+func TestManyRefundsOfOneKey(t *testing.T) {
+	c := at(shared.Addr(), funnel(1000, 1, time.Hour))
+	c.Budget = 2 * time.Millisecond
+	l := open(t, c)
+	var late atomic.Int64
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			for range 10 {
+				a, err := l.Refund(t.Context(), "a", -1)
+				assert.NoError(t, err)
+				if errors.Is(a.Cause, ErrBudget) {
+					late.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Greater(t, late.Load(), int64(3), "the check sees nothing")
+	require.Zero(t, l.Stats().Openings)
 }
 
 func TestWait(t *testing.T) {

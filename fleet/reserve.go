@@ -55,7 +55,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	case t.answer.By != ByExact:
 		return nil // nothing was recorded
 	}
-	_, cause, err := ask(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
+	_, cause, err := askRepeated(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
 		return remote.store.Cancel(ctx, remote.limit, r.key, t.exact, r.n, math.MaxInt64)
 	})
 	return errors.Join(cause, err)

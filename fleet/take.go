@@ -113,7 +113,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 	if n == 0 {
 		return l.Peek(ctx, key)
 	}
-	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
+	exact, cause, err := askRepeated(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
 		return r.store.Refund(ctx, r.limit, key, n)
 	})
 	switch {
