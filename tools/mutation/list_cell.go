@@ -308,10 +308,10 @@ var ofCell = []mutation{
 	{
 		name: "AcquireAll waits for nothing in vain", without: "a call holds a turn that it cannot use",
 		file:  "cell/claims.go",
-		old:   " || late != nobody && j.keys[late].d.RetryAfter > patience {",
-		new:   " {",
+		old:   "if late := j.last(); late != nobody {",
+		new:   "if late := j.last(); at == nobody && late != nobody {",
 		pkg:   "engine",
-		tests: "TestAcquireAllStandsInLine",
+		tests: "TestAcquireAllStandsWhereItIsRefused|TestAcquireAllStandsInLine",
 		limit: time.Minute,
 	},
 	{

@@ -33,8 +33,8 @@ var ofHTTP = []mutation{
 	{
 		name: "Shadow takes the turns that would be waited for", without: "it reports refusals of what would be delayed",
 		file:  "httplimit/limit.go",
-		old:   "	case l.delays, o.Shadow && o.WaitUpTo > 0:\n",
-		new:   "	case l.delays:\n",
+		old:   "	case l.mayDelay(key), o.Shadow && o.WaitUpTo > 0:\n",
+		new:   "	case l.mayDelay(key):\n",
 		tests: "TestShadowOfWaiting",
 	},
 	{
