@@ -91,12 +91,12 @@ func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 	t := b.tickets.Get().(*ticket[Q, A])
 	t.ask = ask
 	for {
-		if o, err = b.join(ctx, t, timer.C); err != nil {
+		if err = b.join(ctx, t, timer.C); err != nil {
 			return none, err
 		}
 		select {
 		case <-t.done:
-			if t.err == errOrphaned {
+			if errors.Is(t.err, errOrphaned) {
 				continue
 			}
 			var value A
@@ -128,7 +128,7 @@ func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 func (t *ticket[Q, A]) abandon() bool { return t.state.CompareAndSwap(waiting, abandoned) }
 
 // join has the ticket be sent with others. Who is the first of a batch has it sent.
-func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan time.Time) (outcome, error) {
+func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan time.Time) error {
 	t.state.Store(waiting)
 	b.mu.Lock()
 	all, first := b.open, false
@@ -142,9 +142,9 @@ func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan 
 	}
 	b.mu.Unlock()
 	if !first {
-		return unsure, nil
+		return nil
 	}
-	o, err := b.guard.start(ctx, all, b.guard.config.Budget, expired)
+	err := b.guard.start(ctx, all, b.guard.config.Budget, expired)
 	if err != nil { // the others may have more patience
 		all.close()
 		for _, other := range all.tickets[1:] {
@@ -152,7 +152,7 @@ func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan 
 			other.done <- struct{}{}
 		}
 	}
-	return o, err
+	return err
 }
 
 // close lets nobody join any more.

@@ -173,7 +173,7 @@ func do[T any](ctx context.Context, g *Guard, budget time.Duration, late outcome
 	defer timer.Stop()
 
 	f := &flight[T]{call: call, hang: g.config.Hang, done: make(chan struct{}, 1)}
-	if o, err = g.start(ctx, f, budget, timer.C); err != nil {
+	if err = g.start(ctx, f, budget, timer.C); err != nil {
 		return none, err
 	}
 	select {
@@ -195,24 +195,24 @@ func do[T any](ctx context.Context, g *Guard, budget time.Duration, late outcome
 }
 
 // start has a worker run the job.
-func (g *Guard) start(ctx context.Context, j job, budget time.Duration, expired <-chan time.Time) (outcome, error) {
+func (g *Guard) start(ctx context.Context, j job, budget time.Duration, expired <-chan time.Time) error {
 	select {
 	case g.jobs <- j: // to one that is idle
-		return unsure, nil
+		return nil
 	default:
 	}
 	select {
 	case g.jobs <- j:
-		return unsure, nil
+		return nil
 	case g.slots <- struct{}{}:
 		go g.work(j)
-		return unsure, nil
+		return nil
 	case <-expired:
-		return unsure, fmt.Errorf("%w of %v: %w (%d)", ErrBudget, budget, ErrBusy, g.config.Most)
+		return fmt.Errorf("%w of %v: %w (%d)", ErrBudget, budget, ErrBusy, g.config.Most)
 	case <-ctx.Done():
-		return unsure, context.Cause(ctx)
+		return context.Cause(ctx)
 	case <-g.base.Done():
-		return unsure, ErrClosed
+		return ErrClosed
 	}
 }
 
