@@ -19,6 +19,7 @@ type Claim interface {
 	look(n int64) policy.Decision
 	// lined tells whether anybody waits for the key.
 	lined() bool
+	closed() bool
 	// grab takes n units at once, uncounted.
 	grab(n int64) grabbed
 	// await is grab of who waits in the key's line. If there is an error it is a refusal.
@@ -67,6 +68,8 @@ func (c *claim[K]) look(n int64) policy.Decision {
 }
 
 func (c *claim[K]) lined() bool { return c.cell.lines.has(c.cell, c.key) }
+
+func (c *claim[K]) closed() bool { return c.cell.closed.Load() }
 
 func (c *claim[K]) grab(n int64) grabbed {
 	a := ask{n: n, atOnce: true, exact: true, silent: true}
@@ -172,7 +175,8 @@ func TakeAll(n int64, claims ...Claim) Outcome {
 // line a call that is refused in the end may count for that limit.
 //
 // If there is an error, it is one of those of Acquire, and the Outcome, which is not
-// Allowed then, tells how all claims stand. A call is counted once, as for TakeAll.
+// Allowed then, tells how all claims stand; ErrClosed if any engine is closed when it is
+// called. A call is counted once, as for TakeAll.
 func AcquireAll(ctx context.Context, n int64, patience time.Duration, claims ...Claim) (Outcome, error) {
 	var room [MaxEach]claimed
 	var places [MaxEach]int
@@ -186,14 +190,17 @@ func AcquireAll(ctx context.Context, n int64, patience time.Duration, claims ...
 		j.allowed = false
 		return j.outcome(), cancelled(ctx)
 	}
-	at := j.lined()
-	if j.allowed = j.allowed && at == nobody && j.grab(nobody); j.allowed {
+	at, closed := j.find(Claim.lined), j.find(Claim.closed)
+	if j.allowed = j.allowed && at == nobody && closed == nobody && j.grab(nobody); j.allowed {
 		return j.outcome(), nil
 	}
 	// Whoever is refused by a limit of his own waits for that, and holds up nobody in the
 	// line of one that he shares with others.
 	if late := j.last(); late != nobody {
 		at = late
+	}
+	if closed != nobody {
+		at = closed // which says so
 	}
 	for {
 		k := &j.keys[at]
@@ -279,10 +286,10 @@ func (j *joint) look() bool {
 	return all
 }
 
-// lined returns a key that somebody waits for.
-func (j *joint) lined() int {
+// find returns a key of which that is true.
+func (j *joint) find(is func(Claim) bool) int {
 	for _, at := range j.order {
-		if j.keys[at].claim.lined() {
+		if is(j.keys[at].claim) {
 			return at
 		}
 	}

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -126,4 +127,27 @@ func ExamplePolicyFor() {
 	// Output:
 	// 100 2
 	// true false
+}
+
+// Two limits on each key: 3 at once, and 5 an hour. A call that one of them refuses
+// counts for neither.
+func ExampleNewTiered() {
+	limiter, err := engine.NewTiered[string](
+		engine.Config{Policy: policy.Must(policy.Funnel(3, 3, time.Second))},
+		policy.Must(policy.FixedWindow(5, time.Hour)),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+
+	fmt.Println(limiter.Take("client", 3).Remaining)             // of the second
+	fmt.Println(limiter.Wait(context.Background(), "client", 2)) // until the next
+	d := limiter.Take("client", 1)
+	fmt.Println(d.Allowed, d.RetryAfter > time.Minute) // until the next hour
+	// Output:
+	// 0
+	// <nil>
+	// false true
 }

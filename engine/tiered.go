@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
@@ -10,8 +13,9 @@ import (
 
 // Tiered holds several limits on each key at once, such as 10 a second and 1,000 an
 // hour: a call passes if all of them let it pass, and then counts for all; a refused
-// one counts for none, as with cell.TakeAll. Call NewTiered to make one. Its methods may be called by any
-// number of goroutines.
+// one counts for none, as with cell.TakeAll. Call NewTiered to make one; the zero value
+// has no limits, and lets everything pass. Its methods may be called by any number of
+// goroutines.
 //
 // Each limit has an engine of its own, so that a key costs as much as one in each.
 type Tiered[K comparable] struct {
@@ -56,6 +60,21 @@ func (t *Tiered[K]) Choke(key K) bool { return t.Take(key, 1).Allowed }
 // RetryAfter and ResetAfter the longest. Refused calls learn when all would let them
 // pass.
 func (t *Tiered[K]) Take(key K, n int64) policy.Decision { return cell.TakeEach(key, n, t.cells...) }
+
+// Wait blocks until n units can be used under every limit, and takes them. It returns nil
+// if it did; the error is one of those of [cell.Cell.Wait], and nothing was taken then. Who
+// waits stands in line as by [cell.AcquireAll].
+func (t *Tiered[K]) Wait(ctx context.Context, key K, n int64) error {
+	_, err := t.Acquire(ctx, key, n, math.MaxInt64)
+	return err
+}
+
+// Acquire is Wait for those who may need less in the end, or do not wait for ever: it
+// returns what it has taken, to be given back by Keep, and waits up to patience. See
+// [cell.AcquireAll]; the outcome's decisions are in the order of Engines.
+func (t *Tiered[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (cell.Outcome, error) {
+	return cell.AcquireAll(ctx, n, patience, t.Claims(key)...)
+}
 
 // Peek tells how the key stands, under all limits together.
 func (t *Tiered[K]) Peek(key K) policy.Decision { return t.Take(key, 0) }

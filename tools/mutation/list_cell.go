@@ -299,10 +299,19 @@ var ofCell = []mutation{
 	{
 		name: "AcquireAll stands in line", without: "who comes late overtakes those who wait",
 		file:  "cell/claims.go",
-		old:   "	at := j.lined()\n",
-		new:   "	at := nobody\n",
+		old:   "	at, closed := j.find(Claim.lined), j.find(Claim.closed)\n",
+		new:   "	at, closed := nobody, j.find(Claim.closed)\n",
 		pkg:   "engine",
 		tests: "TestAcquireAllStandsInLine",
+		limit: time.Minute,
+	},
+	{
+		name: "AcquireAll of a closed engine", without: "a call passes, or waits for hours, where the engine is closed",
+		file:  "cell/claims.go",
+		old:   "	if closed != nobody {\n",
+		new:   "	if false {\n",
+		pkg:   "engine",
+		tests: "TestAcquireAllOfAClosedEngine",
 		limit: time.Minute,
 	},
 	{

@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Who waits has his turn when every limit allows it, first come, first served, and has
+// taken from each of them once.
+func TestTiersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tiers := openTiered[string](t, Config{Policy: funnel(2, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))
+		began := time.Now()
+		var mu sync.Mutex
+		turns := map[int]time.Duration{}
+		var line sync.WaitGroup
+		for i := range 7 {
+			line.Go(func() {
+				assert.NoError(t, tiers.Wait(background, "key", 1))
+				mu.Lock()
+				turns[i] = time.Since(began)
+				mu.Unlock()
+			})
+			synctest.Wait()
+		}
+		line.Wait()
+		want := map[int]time.Duration{0: 0, 1: 0, 2: time.Second, 3: 2 * time.Second, 4: 3 * time.Second, 5: time.Minute, 6: time.Minute}
+		assert.Equal(t, want, turns)
+		for _, e := range tiers.Engines() {
+			assert.EqualValues(t, 7, e.Stats().Admitted)
+			assert.Zero(t, e.Stats().Refused)
+			noLines(t, e)
+		}
+	})
+}
+
+// Who cannot be served says why, and has taken nothing from any limit.
+func TestTiersWaitErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tiers := openTiered[string](t, Config{Policy: funnel(9, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))
+		assert.ErrorIs(t, tiers.Wait(background, "key", 6), cell.ErrNever, "more than the second limit allows at once")
+		assert.ErrorIs(t, tiers.Wait(background, "key", -1), cell.ErrNever)
+		assert.NoError(t, tiers.Wait(background, "key", 0))
+		assert.EqualValues(t, 5, tiers.Peek("key").Remaining)
+
+		require.NoError(t, tiers.Wait(background, "key", 4))
+		ctx, cancel := context.WithTimeout(background, 59*time.Second)
+		defer cancel()
+		assert.ErrorIs(t, tiers.Wait(ctx, "key", 2), cell.ErrDeadline)
+		out, err := tiers.Acquire(background, "key", 2, 59*time.Second)
+		assert.ErrorIs(t, err, cell.ErrDeadline)
+		assert.False(t, out.Allowed)
+		assert.Equal(t, 1, out.Binding)
+
+		gone, leave := context.WithCancel(background)
+		var waits sync.WaitGroup
+		waits.Go(func() { assert.ErrorIs(t, tiers.Wait(gone, "key", 2), cell.ErrCancelled) })
+		time.Sleep(time.Second)
+		leave()
+		waits.Wait()
+		assert.EqualValues(t, 1, tiers.Peek("key").Remaining)
+		assert.EqualValues(t, 6, tiers.Engines()[0].Peek("key").Remaining)
+
+		waits.Go(func() { assert.ErrorIs(t, tiers.Wait(background, "key", 2), cell.ErrClosed) })
+		synctest.Wait()
+		require.NoError(t, tiers.Close())
+		waits.Wait()
+		assert.ErrorIs(t, tiers.Wait(background, "key", 1), cell.ErrClosed)
+	})
+}
+
+// What Acquire took is given back to every limit.
+func TestTiersAcquireIsGivenBack(t *testing.T) {
+	clock := newHandClock()
+	tiers := openTiered[string](t, Config{Policy: funnel(9, 1, time.Hour), Clock: clock.Now}, funnel(7, 1, time.Hour))
+	out, err := tiers.Acquire(background, "key", 6, 0)
+	require.NoError(t, err)
+	require.Len(t, out.Decisions, 2)
+	assert.EqualValues(t, []int64{3, 1}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining})
+	out.Keep(2)
+	assert.EqualValues(t, 7, tiers.Engines()[0].Peek("key").Remaining)
+	assert.EqualValues(t, 5, tiers.Engines()[1].Peek("key").Remaining)
+}
+
+func TestTieredOfNothingLetsPass(t *testing.T) {
+	var tiers Tiered[string]
+	assert.True(t, tiers.Choke("key"))
+	assert.True(t, tiers.Take("key", math.MaxInt64).Allowed)
+	assert.True(t, tiers.Peek("key").Allowed)
+	assert.True(t, tiers.Refund("key", 1).Allowed)
+	assert.False(t, tiers.Reset("key"))
+	assert.NoError(t, tiers.Wait(background, "key", 1))
+	assert.NoError(t, tiers.Health())
+	assert.NoError(t, tiers.Close())
+}
