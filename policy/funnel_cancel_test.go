@@ -123,6 +123,9 @@ func TestCancelGivesBackAllThatItMay(t *testing.T) {
 		p := policy.Must(policy.Funnel(l.capacity, l.count, l.per))
 		t.Run(fmt.Sprint(p), func(t *testing.T) {
 			interval := sixteenths(unitTime(l.count, l.per)).Int64()
+			if raceFactor > 1 { // too few takes come since to reach every word in every way
+				l.since, l.exact = 1, false
+			}
 			c := cancellations{
 				t: t, p: p, capacity: l.capacity, exact: l.exact,
 				worst: map[cancellation]int64{},

@@ -348,7 +348,7 @@ func TestPacedLongRunRate(t *testing.T) {
 				var word uint64
 				var first, last time.Duration
 				turns := int64(-1)
-				for turns < 100_000 {
+				for turns < 100_000/raceFactor {
 					next, d := p.Take(word, 1, 1, math.MaxInt64)
 					if !d.Allowed {
 						break

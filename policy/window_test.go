@@ -166,7 +166,7 @@ func TestWindowsOfAnyWord(t *testing.T) {
 	for _, w := range windowPolicies {
 		t.Run(w.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, 4))
-			for range 20_000 {
+			for range 20_000 / raceFactor {
 				per := time.Duration(rng.Int64N(int64(longestWindow)) >> rng.UintN(34))
 				limit := 1 + rng.Int64N(1_000_000)>>rng.UintN(20)
 				if w.refuses(limit, per) != "" {
@@ -229,7 +229,7 @@ func TestWindowsAreCarried(t *testing.T) {
 			limits := []int64{1, 2, 3, 5, 7, 20, 31, 100}
 			pers := []time.Duration{time.Millisecond, 300 * time.Millisecond, time.Second, time.Second + 7, time.Minute, time.Hour}
 			carried, ahead := 0, 0
-			for range 20_000 {
+			for range 20_000 / raceFactor {
 				pick := func() (policy.Policy, int64, time.Duration) {
 					limit, per := limits[rng.IntN(len(limits))], pers[rng.IntN(len(pers))]
 					p, err := w.make(limit, per)
@@ -278,8 +278,8 @@ func TestWindowsAreCarried(t *testing.T) {
 					require.LessOrEqual(t, p.FreshAt(next), latest, about)
 				}
 			}
-			require.Greater(t, carried, 3000)
-			require.Greater(t, ahead, 1000)
+			require.Greater(t, carried, 3000/raceFactor)
+			require.Greater(t, ahead, 1000/raceFactor)
 		})
 	}
 }
