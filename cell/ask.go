@@ -41,6 +41,25 @@ const undoneMask = 1<<63 - 1
 // before gets nothing back.
 const everything = 1 << 33
 
+// undoes is as how many units of the cell's own policy n units of with's are counted
+// that brought a word down from state to next: as many as bring it down as far, or
+// more. A unit of a slower limit is many of a faster one.
+func undoes(terms *table.Terms, with policy.Policy, state, next uint64, now policy.Instant, n int64) uint64 {
+	units := min(n, everything)
+	own, ok := terms.Policy.(policy.Refunder)
+	if with == nil || !ok {
+		return uint64(units)
+	}
+	for low := own.Refund(state, now, units); low > next && units < everything; {
+		units *= 2
+		before := low
+		if low = own.Refund(state, now, units); low == before {
+			break // there is no more to give back: it is one that counts in windows
+		}
+	}
+	return uint64(units)
+}
+
 // taken is what became of the word of a key that was taken from.
 type taken[K comparable] struct {
 	entry         *table.Entry[K] // nil if nothing was recorded
@@ -153,7 +172,7 @@ func (c *Cell[K]) advance(e *table.Entry[K], now policy.Instant, a *ask) (policy
 			return c.count(a, d), taken[K]{}, true
 		}
 		if a.refund && a.n > 0 {
-			e.Undo(uint64(min(a.n, everything)))
+			e.Undo(undoes(terms, a.with, state, next, now, a.n))
 			c.step("refund: undone")
 		}
 		t := taken[K]{e, terms.Number, state | terms.Mark, next | terms.Mark, now, undone}

@@ -49,8 +49,8 @@ func (c *Cell[K]) reserve(key K, a *ask) Reservation[K] {
 //     so much that the bucket might have stood empty before them.
 //     A call that is held up while very many others give back may get less, as nobody
 //     knows then where its units were.
-//   - If others took and engine.PolicyFor chooses the limit, nothing, but under limits
-//     that count in windows.
+//   - If others took and engine.PolicyFor chose the limit, or chooses another than the
+//     cell's own by now, nothing, but under limits that count in windows.
 //   - If others took and the policy is not a policy.Refunder, nothing. Nor if the limit
 //     was changed by SetPolicy since, or the key was given up.
 //
@@ -70,9 +70,11 @@ func (r *Reservation[K]) Keep(n int64) {
 	if t.entry == nil || back <= 0 {
 		return
 	}
+	// Under a limit that was chosen, or is by now, nobody knows under which others took,
+	// nor how much one of their units was.
+	chosen := r.with != nil || r.cell.chosen(t.entry.Key()) != nil
 	r.cell.beginUndo(t.entry)
 	defer t.entry.EndUndo()
-	units := uint64(min(back, everything))
 	for own := uint64(0); ; {
 		word, terms := r.cell.view.Read(t.entry)
 		// Not before: of what was read here, some may have drained since then.
@@ -86,9 +88,14 @@ func (r *Reservation[K]) Keep(n int64) {
 			next, ok = r.instead(t, terms, r.n-back)
 		}
 		if !ok {
-			if next = r.without(t, terms, word, now, back, undone); next == word {
+			others := int64(undone)
+			if chosen && (word != t.after || undone > 0) {
+				others = math.MaxInt64 // that is as bad as if all units had been given back since
+			}
+			if next = r.without(t, terms, word, now, back, others); next == word {
 				return
 			}
+			units := undoes(terms, r.with, word&^terms.Mark, next&^terms.Mark, now, back)
 			t.entry.Undo(units)
 			own += units
 		}
@@ -119,13 +126,11 @@ func (r *Reservation[K]) instead(t taken[K], terms *table.Terms, n int64) (next 
 // without is the word after so many units of the take are undone although it was not the
 // last, or others have given back so many units since.
 func (r *Reservation[K]) without(
-	t taken[K], terms *table.Terms, word uint64, now policy.Instant, back int64, undone uint64,
+	t taken[K], terms *table.Terms, word uint64, now policy.Instant, back, others int64,
 ) uint64 {
-	p, others := terms.Policy, int64(undone)
+	p := terms.Policy
 	if r.with != nil {
-		// Nobody knows under which limits others took, nor how much one of their units
-		// was. That is as bad as if all units had been given back since.
-		p, others = r.with, math.MaxInt64
+		p = r.with
 	}
 	refunder, ok := p.(policy.Refunder)
 	state, alive := terms.State(word)

@@ -161,6 +161,36 @@ func TestKeepUnderChosenLimits(t *testing.T) {
 	}
 }
 
+// Nobody took since, under no limit: a part that has a turn to wait for is given back as
+// under the engine's own limit.
+func TestKeepOfATurnUnderAChosenLimit(t *testing.T) {
+	limit := funnel(10, 1, time.Second)
+	for _, chosen := range []policy.Policy{nil, limit} {
+		e := openFor(t, Config{Policy: limit, Clock: newHandClock().Now}, func(string) policy.Policy { return chosen })
+		require.True(t, e.Take("key", 10).Allowed)
+		r := e.Reserve("key", 5, time.Minute)
+		require.Equal(t, 5*time.Second, r.Wait)
+		r.Keep(2)
+		assert.Equal(t, 12*time.Second, e.Peek("key").ResetAfter, "%v", chosen)
+	}
+}
+
+// A smaller limit is chosen for the key after it was reserved under the engine's own. Who
+// has queued since under that one is told his turn by it.
+func TestCancelWhenAnotherLimitIsChosen(t *testing.T) {
+	var limit policy.Policy
+	clock := newHandClock()
+	e := openFor(t, Config{Policy: funnel(100, 1, time.Millisecond), Clock: clock.Now}, func(string) policy.Policy { return limit })
+	r := e.Reserve("key", 100, 0)
+	limit = funnel(10, 1, time.Millisecond)
+	second := e.Reserve("key", 10, time.Minute)
+	require.Equal(t, 100*time.Millisecond, second.Wait)
+	r.Cancel()
+	clock.Advance(95 * time.Millisecond)
+	third := e.Reserve("key", 10, time.Minute)
+	assert.Equal(t, 15*time.Millisecond, third.Wait, "10 ms after the second, who begins in 5")
+}
+
 // Random rows under the hard promise: whatever is given back of whichever take, whenever,
 // no window of the period has more than the limit.
 func TestKeepNeverExceedsTheHardPromise(t *testing.T) {

@@ -230,3 +230,55 @@ func TestCancelUnderAChosenLimit(t *testing.T) {
 	before.Cancel()
 	assert.EqualValues(t, 5, e.Peek("key").Remaining)
 }
+
+// Units of another limit that were given back are counted as what they are in units of
+// the engine's own: who cancels then knows that his may not be where they were.
+func TestCancelAfterARefundUnderASlowerLimit(t *testing.T) {
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(100, 1, time.Millisecond), Clock: clock.Now})
+	slow := funnel(1, 1, time.Second)
+	require.True(t, e.TakeWith(slow, "key", 1).Allowed)
+	first := e.Reserve("key", 100, time.Hour)
+	require.Equal(t, time.Second, first.Wait)
+	require.True(t, e.RefundWith(slow, "key", 1).Allowed)
+	second := e.Reserve("key", 100, time.Hour)
+	require.Equal(t, 100*time.Millisecond, second.Wait)
+	first.Cancel()
+	third := e.Reserve("key", 100, time.Hour)
+	assert.Equal(t, 200*time.Millisecond, third.Wait, "with the second it would be 200 at once, of 100")
+}
+
+// The same of what a reservation under another limit has given back.
+func TestCancelAfterAKeepUnderASlowerLimit(t *testing.T) {
+	clock := newHandClock()
+	slow := funnel(2, 1, time.Second)
+	var limit policy.Policy
+	e := openFor(t, Config{Policy: funnel(100, 1, time.Millisecond), Clock: clock.Now}, func(string) policy.Policy { return limit })
+	first := e.Reserve("key", 100, 0)
+	limit = slow
+	below := e.Reserve("key", 2, time.Hour)
+	require.Equal(t, 100*time.Millisecond, below.Wait)
+	below.Keep(1)
+	limit = nil
+	clock.Advance(50 * time.Millisecond)
+	before := e.Peek("key")
+	first.Cancel()
+	assert.Equal(t, before, e.Peek("key"), "its units may have been those that were given back")
+}
+
+// Windows do not mind what others gave back, under whichever limit of the family, and of
+// whichever window.
+func TestCancelInTheWindowBeforeUnderAChosenLimit(t *testing.T) {
+	clock := newHandClock()
+	e := openFor(t, Config{Policy: policy.Must(policy.SlidingWindow(100, time.Second)), Clock: clock.Now}, func(string) policy.Policy {
+		return policy.Must(policy.SlidingWindow(200, time.Second))
+	})
+	first, second := e.Reserve("key", 50, 0), e.Reserve("key", 50, 0)
+	clock.Advance(time.Second)
+	require.True(t, e.Choke("key"))
+	for _, r := range []cell.Reservation[string]{first, second} {
+		before := e.Peek("key").Remaining
+		r.Cancel()
+		assert.Equal(t, before+50, e.Peek("key").Remaining)
+	}
+}
