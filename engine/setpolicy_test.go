@@ -258,3 +258,35 @@ func TestKeysLeaveAfterSetPolicy(t *testing.T) {
 		assert.Zero(t, e.Stats().Forgiven)
 	})
 }
+
+// What is taken while the writer has not come to the change counts from when it has, also
+// if that is later than the new period.
+func TestSetPolicyCountsWhatWasTakenOnTheWay(t *testing.T) {
+	for _, c := range []struct{ before, after policy.Policy }{
+		{policy.Must(policy.AtMost(10, time.Second)), policy.Must(policy.AtMost(10, 50*time.Millisecond))},
+		{policy.Must(policy.SlidingWindow(10, time.Second)), policy.Must(policy.SlidingWindow(10, 50*time.Millisecond))},
+		{policy.Must(policy.FixedWindow(10, time.Second)), policy.Must(policy.FixedWindow(10, 50*time.Millisecond))},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var hold atomic.Bool
+			release := make(chan struct{})
+			clock := newHandClock()
+			e := open[string](t, Config{Policy: c.before, Clock: clock.Now, fault: func(point string) {
+				if point == "writer: received" && hold.CompareAndSwap(true, false) {
+					<-release
+				}
+			}})
+			require.True(t, e.Choke("key"))
+			synctest.Wait()
+			hold.Store(true)
+			changed := make(chan error, 1)
+			go func() { changed <- e.SetPolicy(c.after) }()
+			synctest.Wait()
+			clock.Advance(110 * time.Millisecond)
+			require.True(t, e.Take("key", 9).Allowed)
+			close(release)
+			require.NoError(t, <-changed)
+			assert.False(t, e.Take("key", 5).Allowed, "%v: 9 this moment, and 5 more", c.after)
+		})
+	}
+}

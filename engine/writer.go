@@ -84,6 +84,7 @@ func (w *writer[K]) carryOut(command table.Command[K], attempt int) {
 		return
 	}
 	w.at("writer: received")
+	command.Begin(w.clock)
 	w.table.Apply(command)
 	w.at("writer: done")
 	w.queue.Done()

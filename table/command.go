@@ -56,6 +56,15 @@ func TakeCommand[K comparable](e *Entry[K], now policy.Instant, n int64, patienc
 // and Change.Answer for what came of it.
 func ChangeCommand[K comparable](c *Change) Command[K] { return Command[K]{op: opChange, change: c} }
 
+// Begin is for the writer, who is about to carry the command out. A change holds from
+// then on, not from when it was asked for: what was taken while it was on its way was
+// taken under the policy before.
+func (c Command[K]) Begin(clock func() policy.Instant) {
+	if c.op == opChange {
+		c.change.at = max(c.change.at, clock())
+	}
+}
+
 // Apply carries a command out.
 func (t *Table[K]) Apply(c Command[K]) {
 	switch c.op {

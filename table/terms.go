@@ -95,7 +95,8 @@ const (
 	ChangeRefused
 )
 
-// NewChange returns a change to p that is asked for at now.
+// NewChange returns a change to p that is asked for at now. It is made then, or when
+// Command.Begin says.
 func NewChange(p policy.Policy, now policy.Instant) *Change {
 	return &Change{policy: p, at: now, answer: make(chan ChangeResult, 1)}
 }

@@ -236,6 +236,13 @@ var ofEngine = []mutation{
 		tests: "TestCommandIsTriedAgainOnceThenDropped",
 	},
 	{
+		name: "a change holds from when it is carried out", without: "what is taken while it is on its way is forgiven",
+		file:  "engine/writer.go",
+		old:   "	command.Begin(w.clock)\n",
+		new:   "",
+		tests: "TestSetPolicyCountsWhatWasTakenOnTheWay",
+	},
+	{
 		name: "a dropped command is accounted for", without: "what it let pass goes unseen, and SetPolicy hangs on its answer",
 		file:  "engine/writer.go",
 		old:   "		w.table.Abandon(command)\n",
