@@ -108,7 +108,9 @@ type Outcome struct {
 	// has to wait longest, of those allowed the one with the least share of its
 	// limit left. -1 if there are no claims.
 	Binding int
-	// Decisions has one for each claim, in their order. Those not Allowed refused.
+	// Decisions has one for each claim, in their order. Those not Allowed refused. Under
+	// a policy.Queue, Remaining counts the places in the queue, though nobody is put
+	// there: while anything is taken, TakeAll refuses.
 	Decisions []policy.Decision
 	// Waited is how long AcquireAll stood in line; 0 if it did not.
 	Waited time.Duration

@@ -17,9 +17,12 @@ import (
 // could be recorded: the policy is not a policy.Refunder, or the key is new and
 // the table full or without a writer.
 //
-// Refund cannot know when the units were taken, and trusts that they still count.
-// Where they may not, a Reservation's Cancel does know. It is not counted in the
-// statistics, and exact in Queued mode too.
+// Refund cannot know when the units were taken, nor who was promised a turn since. It
+// trusts that they still count, and that nobody waits: turns that were promised behind
+// the units stay where they are, so that the next may come too early by as much, and where
+// the last of them is in a window that has yet to open, that is the one which has room
+// again. Where either may be so, a Reservation's Cancel does know. Refund is not counted
+// in the statistics, and exact in Queued mode too.
 //
 // n are units of the cell's own limit, also where they were taken by TakeWith: for
 // those there is RefundWith.
