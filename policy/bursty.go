@@ -62,7 +62,7 @@ type bursty struct {
 // is empty, and what is owed stays as long as it was, or as long as so many units
 // take if that is longer.
 func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
-	pace, err := newPace("Bursty", count, per)
+	pace, err := newPace("Bursty", count, per, maxDepth)
 	if err != nil {
 		return nil, err
 	}

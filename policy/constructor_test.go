@@ -37,9 +37,9 @@ func TestFunnelRefuses(t *testing.T) {
 		// A unit that takes more than 17 years fits no bucket, so it is the
 		// period that is wrong and not the capacity.
 		{"one in 18 years", 1, 1, 18 * year, "per", 18 * year, "17 years"},
-		{"a tick more than a unit may take", 1, 1, longestDrain + 1, "per", longestDrain + 1, "17 years"},
+		{"a tick more than a unit may take", 1, 1, longestDrain + 1, "per", longestDrain + 1, "at most 150119h59m15.28445952s at a count of 1: a unit must not take more than 17 years"},
 		{"longest period", 1, 1, most, "per", time.Duration(most), "17 years"},
-		{"longest period, 17 units", 1, 17, most, "per", time.Duration(most), "17 units"},
+		{"longest period, 17 units", 1, 17, most, "per", time.Duration(most), "at most 2552039h47m19.83581184s at a count of 17"},
 
 		{"one a year, 18 deep", 18, 1, year, "capacity", int64(18), "at most 17: a full bucket must drain within 17 years"},
 		{"one a second, a unit too deep", 540431956, 1, time.Second, "capacity", int64(540431956), "at most 540431955"},

@@ -48,7 +48,7 @@ func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 1 {
 		return nil, &FieldError{Of: "Funnel", Field: "capacity", Value: capacity, Want: "1 or more"}
 	}
-	pace, err := newPace("Funnel", count, per)
+	pace, err := newPace("Funnel", count, per, maxDepth)
 	if err != nil {
 		return nil, err
 	}

@@ -33,8 +33,9 @@ type pace struct {
 	per      time.Duration
 }
 
-// newPace returns the pace of the policy that is called of, or a *FieldError.
-func newPace(of string, count int64, per time.Duration) (pace, error) {
+// newPace returns the pace of the policy that is called of, or a *FieldError. A unit
+// may take at most slowest ticks, which are at most maxDepth.
+func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, error) {
 	bad := func(field string, value any, want string) (pace, error) {
 		return pace{}, &FieldError{Of: of, Field: field, Value: value, Want: want}
 	}
@@ -45,10 +46,12 @@ func newPace(of string, count int64, per time.Duration) (pace, error) {
 		return bad("per", per, "1ns or more")
 	}
 	// interval = per/count in ticks, rounded up. The product has up to 67 bits.
-	// It must be at most maxDepth, which also keeps hi below count.
+	// It must be at most slowest, which also keeps hi below count.
 	hi, lo := bits.Mul64(uint64(per), 1<<tickBits)
-	if uint64(per-1)/(maxDepth>>tickBits) >= uint64(count) {
-		return bad("per", per, fmt.Sprintf("a period in which %d units drain at one in 17 years or faster", count))
+	if longest := slowest >> tickBits; uint64(per-1)/longest >= uint64(count) {
+		const year = uint64(365 * 24 * time.Hour)
+		return bad("per", per, fmt.Sprintf("at most %v at a count of %d: a unit must not take more than %d years",
+			time.Duration(longest*uint64(count)), count, longest/year))
 	}
 	interval, rest := bits.Div64(hi, lo, uint64(count))
 	if rest > 0 {

@@ -89,8 +89,9 @@ func TestWarmingUpRefuses(t *testing.T) {
 	}{
 		{0, time.Second, time.Second, 3, "count", int64(0), "1 or more"},
 		{1, 0, time.Second, 3, "per", time.Duration(0), "1ns or more"},
-		{1, longestPatience + 1, time.Second, 3, "per", longestPatience + 1, "9 years"},
-		{1, longestDrain + 1, time.Second, 3, "per", longestDrain + 1, "17 years"},
+		{1, longestPatience + 1, time.Second, 3, "per", longestPatience + 1, "at most 80063h59m36.151711744s at a count of 1: a unit must not take more than 9 years"},
+		{3, 3*longestPatience + 1, time.Second, 3, "per", 3*longestPatience + 1, "at most 240191h58m48.455135232s at a count of 3"},
+		{1, longestDrain + 1, time.Second, 3, "per", longestDrain + 1, "at most 80063h59m36.151711744s"},
 		{600_000_001, time.Second, time.Second, 3, "count", int64(600_000_001), "1.6875ns"},
 		{1, time.Second, 0, 3, "warmup", time.Duration(0), "1ns or more (Bursty is without a warm-up)"},
 		{1, time.Second, math.MinInt64, 3, "warmup", time.Duration(math.MinInt64), "1ns or more"},
@@ -100,7 +101,7 @@ func TestWarmingUpRefuses(t *testing.T) {
 		{1, time.Second, time.Second, -3, "coldFactor", -3.0, "1 or more"},
 		{1, time.Second, time.Second, math.Inf(1), "coldFactor", math.Inf(1), "1 or more"},
 		{1, time.Second, time.Second, math.Inf(-1), "coldFactor", math.Inf(-1), "1 or more"},
-		{1, time.Second, time.Second, math.MaxFloat64, "coldFactor", math.MaxFloat64, "at most 2.88230376151e+08: a unit must not cost more than 9 years"},
+		{1, time.Second, time.Second, math.MaxFloat64, "coldFactor", math.MaxFloat64, "at most 2.882303761517117e+08: a unit must not cost more than 9 years"},
 		{1, year, year, 9.2, "coldFactor", 9.2, "at most 9.139"},
 		{100, time.Second, time.Hour, 3, "warmup", time.Hour, "a word has no room for more"},
 		{66_700_000, time.Second, 1, 1, "count", int64(66_700_000), "62 million"},
@@ -148,17 +149,18 @@ func TestWarmingUpNamesTheLongest(t *testing.T) {
 }
 
 func TestWarmingUpNamesTheColdest(t *testing.T) {
-	for _, per := range []time.Duration{time.Millisecond, time.Second, 24 * time.Hour, year} {
-		_, err := policy.WarmingUp(1, per, per, 1e300)
+	// For the last, the quotient of the two times as a float64 is above what it is.
+	for _, per := range []time.Duration{time.Millisecond, time.Second, 24 * time.Hour, year, time.Microsecond} {
+		_, err := policy.WarmingUp(1, per, 1, 1e300)
 		var field *policy.FieldError
 		require.ErrorAs(t, err, &field)
 		var most float64
 		_, err = fmt.Sscanf(strings.ReplaceAll(field.Want, ":", " "), "at most %g", &most)
 		require.NoError(t, err, field.Want)
-		_, err = policy.WarmingUp(1, per, per, most)
+		_, err = policy.WarmingUp(1, per, 1, most)
 		assert.NoError(t, err)
-		_, err = policy.WarmingUp(1, per, per, most+0.01)
-		assert.Error(t, err)
+		_, err = policy.WarmingUp(1, per, 1, math.Nextafter(most, math.Inf(1)))
+		assert.ErrorContains(t, err, fmt.Sprintf("want at most %g: ", most))
 	}
 }
 

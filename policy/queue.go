@@ -65,7 +65,7 @@ func Queue(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 0 {
 		return nil, &FieldError{Of: "Queue", Field: "capacity", Value: capacity, Want: "0 or more"}
 	}
-	pace, err := newPace("Queue", count, per)
+	pace, err := newPace("Queue", count, per, maxDepth)
 	if err != nil {
 		return nil, err
 	}

@@ -137,12 +137,10 @@ func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Poli
 	bad := func(field string, value any, want string) (Policy, error) {
 		return nil, &FieldError{Of: of, Field: field, Value: value, Want: want}
 	}
-	pace, err := newPace(of, count, per)
+	pace, err := newPace(of, count, per, maxOwed)
 	switch {
 	case err != nil:
 		return nil, err
-	case pace.interval > maxOwed:
-		return bad("per", per, fmt.Sprintf("a period in which %d units come at one in 9 years or faster", count))
 	case warmup < 1:
 		return bad("warmup", warmup, "1ns or more (Bursty is without a warm-up)")
 	case warmup > maxPatience:
@@ -155,7 +153,7 @@ func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Poli
 	cold := up(new(big.Rat).Mul(interval, new(big.Rat).SetFloat64(coldFactor)))
 	if cold.Cmp(big.NewInt(maxOwed)) > 0 {
 		return bad("coldFactor", coldFactor, fmt.Sprintf(
-			"at most %g: a unit must not cost more than 9 years", math.Floor(float64(maxOwed)/float64(pace.interval)*1e3)/1e3))
+			"at most %g: a unit must not cost more than 9 years", floatDown(ratio(maxOwed, pace.interval))))
 	}
 	w.cold = cold.Uint64()
 	if most := w.layOut(); most != nil {
@@ -510,6 +508,15 @@ func up(r *big.Rat) *big.Int {
 		q.Add(q, big.NewInt(1))
 	}
 	return q
+}
+
+// floatDown returns the largest float64 that is not above r.
+func floatDown(r *big.Rat) float64 {
+	f, _ := r.Float64()
+	if new(big.Rat).SetFloat64(f).Cmp(r) > 0 {
+		f = math.Nextafter(f, 0)
+	}
+	return f
 }
 
 // scale returns r * 2^shift.
