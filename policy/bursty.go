@@ -138,7 +138,9 @@ func (b *bursty) describe(word, t uint64, d Decision) Decision {
 	if b.full(word, t)-t <= b.depth {
 		d.Remaining = b.limit
 	}
-	d.ResetAfter = nanosUp(max(word, t) - t)
+	if word > epoch+b.depth { // else a key never used has stored no more
+		d.ResetAfter = nanosUp(max(word, t) - t)
+	}
 	return d
 }
 
@@ -158,11 +160,7 @@ func (b *bursty) back(word, t, ticks uint64) uint64 {
 	if word <= fresh {
 		return word
 	}
-	word -= min(ticks, word-fresh)
-	if word == epoch+b.depth {
-		return 0 // so that nobody is told to wait for a reset either
-	}
-	return word
+	return word - min(ticks, word-fresh)
 }
 
 // Cancel implements [Refunder].
@@ -227,8 +225,8 @@ func (b *bursty) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 
 // FreshAt implements [Policy]. A take leaves the word later than its own
 // instant, so FreshAt is never earlier than the last access. It does not ask for
-// when this limit's store would be full at the earliest, so that the words of
-// others of the family mean the same to all.
+// when this limit's store would be full at the earliest: a word that is as good as
+// 0 until then may be debts to another of the family, whose store is smaller.
 func (b *bursty) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
 
 // String implements [Policy].

@@ -176,6 +176,7 @@ func burstyOf(count int64, per time.Duration, maxBurst int64) subject {
 		end:      model.end,
 		patience: longestPatience,
 		period:   max(ceil(model.unit), 1),
+		apart:    true,
 		// units without the last take's <= maxBurst + count*window/per
 		within: func(units, window *big.Int) bool {
 			var over, left big.Int

@@ -62,9 +62,9 @@ type subject struct {
 	// aliases is set where two different words can mean the same to a take that
 	// follows: the words after it are then compared by what they mean.
 	aliases bool
-	// lazy is set where a word that was given back to until nothing is left in it
-	// may be fresh for longer than FreshAt says.
-	lazy bool
+	// apart is set where a word that means the same as 0 under this limit may mean more
+	// under another of the family, so that FreshAt is later than under this one alone.
+	apart bool
 	// costly is set where a take that is given back at once may leave something
 	// behind that the next one pays for, so that this is checked apart.
 	costly bool
@@ -184,7 +184,7 @@ func (s subject) extreme(t *testing.T, word uint64, now policy.Instant, n int64,
 		fault = "nothing was taken, but the word changed"
 	case n > 0 && d.Allowed && (next == word || s.FreshAt(next) < before || s.FreshAt(next) <= held(now, s.end)):
 		fault = "units were minted"
-	case d.ResetAfter != time.Duration(max(s.FreshAt(next)-held(now, s.end), 0)):
+	case d.ResetAfter != s.resetAfter(next, held(now, s.end)):
 		fault = "ResetAfter is not until FreshAt"
 	default:
 		if choker, ok := s.Policy.(policy.Choker); ok {

@@ -172,24 +172,33 @@ func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 		r.must(at > now, "fresh at %d, before the take", at)
 		r.must(at >= r.FreshAt(r.word), "fresh at %d, earlier than before the take", at)
 	}
-	want := time.Duration(max(at-now, 0))
+	want := r.resetAfter(next, now)
 	r.must(d.ResetAfter == want, "reset after %d, but fresh in %d", d.ResetAfter, want)
 	if at > r.end {
 		return // time does not get there
 	}
-	if at > 0 {
+	if at > 0 && (want > 0 || !r.apart) {
 		_, d := r.Take(next, at-1, 0, 0)
 		r.must(d.ResetAfter == 1, "a nanosecond before it is fresh: %+v", d)
-		r.must(r.lazy || !r.alike(next, 0, at-1), "fresh at %d, but it was so a nanosecond earlier", at)
+		r.must(!r.alike(next, 0, at-1), "fresh at %d, but it was so a nanosecond earlier", at)
 	}
 	for _, later := range []time.Duration{0, 1, r.period, math.MaxInt64} {
 		r.must(r.alike(next, 0, shift(at, int64(later))), "fresh at %d, but not %d ns later", at, later)
 	}
 }
 
+// resetAfter is what Decision.ResetAfter must be: until FreshAt, unless the word is as
+// good as new under this limit before it is so under others of the family.
+func (r *subject) resetAfter(word uint64, now policy.Instant) time.Duration {
+	if r.apart && r.alike(word, 0, now) {
+		return 0
+	}
+	return time.Duration(max(r.FreshAt(word)-now, 0))
+}
+
 // alike tells whether two words are answered alike at an instant and, as far as
 // can be seen at once, from then on.
-func (r *trial) alike(a, b uint64, now policy.Instant) bool {
+func (r *subject) alike(a, b uint64, now policy.Instant) bool {
 	for _, n := range [...]int64{1, r.limit, 0, -1, r.limit/2 + 1} {
 		for _, patience := range [...]time.Duration{0, math.MaxInt64} {
 			nextA, gotA := r.Take(a, now, n, patience)

@@ -423,3 +423,24 @@ func TestQueueSpacesEvenly(t *testing.T) {
 	}
 	assert.Greater(t, admitted, 5000)
 }
+
+// What is as good as never used for a limit whose store is still filling up for the
+// first time is much for one with a smaller store, that came with a call: giving back
+// under the one forgives nothing under the other.
+func TestBurstyGivesBackNothingOfOthers(t *testing.T) {
+	const s = time.Second
+	large, small := policy.Must(policy.Bursty(1, s, 10)), policy.Must(policy.Bursty(1, s, 0))
+	now := policy.Instant(1)
+	owing, _ := small.Take(0, now, 3, 0)
+	word, _ := large.Take(owing, now, 2, 0)
+	word = large.(policy.Refunder).Refund(word, now, math.MaxInt64)
+
+	_, d := large.Take(word, now, 0, 0)
+	_, never := large.Take(0, now, 0, 0)
+	assert.Equal(t, never, d)
+	_, before := small.Take(owing, now, 1, 0)
+	_, after := small.Take(word, now, 1, 0)
+	require.False(t, before.Allowed)
+	assert.GreaterOrEqual(t, after.RetryAfter, before.RetryAfter)
+	assert.Equal(t, now+policy.Instant(10*s), small.FreshAt(word))
+}
