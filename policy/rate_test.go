@@ -94,19 +94,28 @@ func assertRate(t *testing.T, units, count int64, per, elapsed, grace time.Durat
 	assert.LessOrEqual(t, ppm, 100.0, "what is promised")
 }
 
-// A clock of whole nanoseconds cannot use what is left of one, so a funnel of
-// capacity 1 that is asked again and again loses up to a nanosecond a unit: the
-// instant of each take is all that it remembers. Two units of capacity carry it.
-func TestCapacityOneLosesTheClocksFraction(t *testing.T) {
-	for capacity, want := range map[int64]time.Duration{1: 1001 * 1000, 2: 1_000_063} {
-		p := policy.Must(policy.Funnel(capacity, 999_999, time.Second))
-		word, _ := p.Take(0, 0, capacity, 0)
-		now := policy.Instant(0)
-		for range 1000 {
-			_, d := p.Take(word, now, 1, 0)
-			now += policy.Instant(d.RetryAfter)
-			word, _ = p.Take(word, now, 1, 0)
+// A clock of whole nanoseconds cannot use what is left of one, so a limit of which
+// each take wants all, as of one unit, loses up to a nanosecond a take: the instant of
+// each is all that it remembers. What lies beside the take carries it.
+func TestTakingAllLosesTheClocksFraction(t *testing.T) {
+	for _, c := range []struct {
+		limit, n int64
+		want     policy.Instant // for a thousand units
+	}{
+		{1, 1, 1001 * 1000}, {2, 1, 1_000_063}, {2, 2, 2001 * 500}, {3, 2, 1_000_063},
+	} {
+		for _, p := range []policy.Policy{
+			policy.Must(policy.Funnel(c.limit, 999_999, time.Second)),
+			policy.Must(policy.Queue(c.limit-1, 999_999, time.Second)),
+		} {
+			word, _ := p.Take(0, 0, c.limit, 0)
+			now := policy.Instant(0)
+			for range 1000 / c.n {
+				_, d := p.Take(word, now, c.n, 0)
+				now += policy.Instant(d.RetryAfter)
+				word, _ = p.Take(word, now, c.n, 0)
+			}
+			assert.Equal(t, c.want, now, "1000 units of %v, %d at a time", p, c.n)
 		}
-		assert.Equal(t, policy.Instant(want), now, "1000 units with capacity %d", capacity)
 	}
 }

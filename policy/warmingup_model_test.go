@@ -329,6 +329,36 @@ func TestWarmingUpBusyIsGuavas(t *testing.T) {
 	}
 }
 
+// Side by side, with calls that follow each other and idle times, waits may come to be
+// shorter than Guava's too, but the difference stays as small as is documented.
+func TestWarmingUpBesideGuavas(t *testing.T) {
+	l := warmingUpLimits[0]
+	require.Equal(t, 3.0, l.coldFactor)
+	p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
+	soonest, latest := 0.0, 0.0 // in intervals
+	for seed := range uint64(100) {
+		m := newWarmingModel(l.count, l.per, l.warmup, l.coldFactor)
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var word uint64
+		now := policy.Instant(1)
+		for range 40 {
+			n := 1 + rng.Int64N(3)
+			next, d := p.Take(word, now, n, math.MaxInt64)
+			late := sub(whole(int64(now)+int64(d.Wait)), m.take(whole(int64(now)), n))
+			part, _ := late.Quo(late, m.stable).Float64()
+			soonest, latest = min(soonest, part), max(latest, part)
+			word = next
+			now += policy.Instant(d.Wait)
+			if rng.UintN(3) == 0 {
+				now += policy.Instant(rng.ExpFloat64() * float64(l.warmup) / 2)
+			}
+		}
+	}
+	assert.Less(t, latest, 0.1)
+	assert.Greater(t, soonest, -0.1)
+	assert.Negative(t, soonest)
+}
+
 // TestWarmingUpGivesBack takes and gives back, from all sorts of states.
 func TestWarmingUpGivesBack(t *testing.T) {
 	drained, partly := 0, 0
