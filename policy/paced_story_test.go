@@ -249,3 +249,20 @@ func TestPacedAtTheEndOfTime(t *testing.T) {
 		assert.Equal(t, c.most, admitted, "%v", c.p)
 	}
 }
+
+// Patience beyond that of a queue counts as its own, however long it is.
+func TestQueueLongestPatience(t *testing.T) {
+	p := policy.Must(policy.Queue(3, 1, time.Second))
+	word, _ := p.Take(0, 1, 3, 0)
+	_, want := p.Take(word, 1, 1, 0)
+	require.True(t, want.Allowed)
+	for bit := range 63 {
+		patience := time.Duration(1) << bit
+		_, d := p.Take(word, 1, 1, patience)
+		if patience >= want.Wait {
+			assert.Equal(t, want, d, "%v", patience)
+		} else {
+			assert.False(t, d.Allowed, "%v", patience)
+		}
+	}
+}
