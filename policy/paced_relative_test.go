@@ -137,6 +137,25 @@ func TestPacedCancelAfterRefund(t *testing.T) {
 	}
 }
 
+// After units came back somebody else may have taken, and left the word as the take did.
+// He stands behind it in a queue, and of a key that is warming up he paid what he did
+// because it was as warm.
+func TestCancelWhenTheWordIsTheSameAgain(t *testing.T) {
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Queue(20, 1, time.Second)),
+		policy.Must(policy.WarmingUp(2, time.Second, 4*time.Second, 3)),
+	} {
+		r := p.(policy.Refunder)
+		now := policy.Instant(time.Minute)
+		word, _ := p.Take(0, now, 8, 0) // all that was stored
+		taken, _ := p.Take(word, now, 7, math.MaxInt64)
+		again, d := p.Take(r.Refund(taken, now, 2), now, 2, math.MaxInt64)
+		require.True(t, d.Allowed && d.Wait > 0)
+		require.Equal(t, taken, again)
+		assert.Equal(t, again, r.Cancel(again, taken, now, now, 7, 2), "%v", p)
+	}
+}
+
 // Who reads the words of whom, and who carries them over.
 func TestPacedFamilies(t *testing.T) {
 	s := time.Second
