@@ -137,3 +137,20 @@ func TestRefundThatCannotBeRecorded(t *testing.T) {
 		})
 	}
 }
+
+// Units given back under another limit are another amount of time. Cancelling, of a
+// reservation under the engine's own, does not take them for its own units, and gives
+// back none that others have taken where its own have drained.
+func TestCancelAfterRefundWith(t *testing.T) {
+	slow := funnel(2, 1, 100*time.Second)
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(200, 1, time.Second), Clock: clock.Now})
+	require.True(t, e.TakeWith(slow, "key", 1).Allowed)
+	r := e.Reserve("key", 10, 0)
+	require.True(t, r.Allowed)
+	require.Equal(t, 10*time.Second, e.RefundWith(slow, "key", 1).ResetAfter)
+	clock.Advance(50 * time.Second)
+	require.True(t, e.Take("key", 60).Allowed)
+	r.Cancel()
+	assert.EqualValues(t, 140, e.Peek("key").Remaining)
+}
