@@ -68,8 +68,9 @@ type fixedWindow struct {
 // (TakeWith) it must be of the same per; if that is below half a second, limits of
 // more than a million units a second, or up to twice that, are a family apart. Where
 // another limit takes over for good (SetPolicy), what was taken in a window that has
-// not ended is counted in one of the new length that opens then, or when it was
-// promised to.
+// not ended is counted in one of the new length that opens then, or when the old one
+// did or was promised to if that is later. It is full if the old one was only known to
+// be full, as a promised one was given back.
 func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("FixedWindow", limit, per, shortestFixed); err != nil {
 		return nil, err
@@ -275,7 +276,9 @@ func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool
 	if w.count == 0 && !w.promised {
 		return 0, true
 	}
-	start, ahead := clamped(now, f.end), old.ahead(w, t)
+	// The window may have opened after the change was asked for. As far as its end
+	// tells, it did so less than a step before it starts.
+	start, ahead := max(clamped(now, f.end), old.starts(w)-Instant(old.step)+1), old.ahead(w, t)
 	if ahead || old.per == f.per {
 		start = old.starts(w) // of the same length, it may as well end when it would have
 	}

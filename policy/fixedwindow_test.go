@@ -154,6 +154,8 @@ func TestFixedWindowSteps(t *testing.T) {
 		require.GreaterOrEqual(t, first.ResetAfter, per, about)
 		require.LessOrEqual(t, first.ResetAfter-per, per/10_000, about)
 		require.LessOrEqual(t, worst.ResetAfter-first.ResetAfter, 100*time.Microsecond, about)
+		step, _ := fixedFigures(limit, per)
+		require.Less(t, worst.ResetAfter-per, 2*time.Duration(step), about)
 		if limit <= int64(per/time.Microsecond) {
 			require.LessOrEqual(t, worst.ResetAfter-first.ResetAfter, per/4000, about)
 		}
@@ -161,6 +163,9 @@ func TestFixedWindowSteps(t *testing.T) {
 			p := policy.Must(policy.FixedWindow(limit, ms))
 			word, _ := p.Take(0, 1, 1, 0)
 			require.Equal(t, policy.Instant(ms+1), p.FreshAt(word), "%v", p)
+			_, worst := p.Take(0, 2, 1, 0)
+			step, _ := fixedFigures(limit, ms)
+			require.Equal(t, ms+time.Duration(step)-1, worst.ResetAfter, "%v", p)
 		}
 	}
 }
@@ -232,6 +237,10 @@ func TestFixedWindowFamilies(t *testing.T) {
 	fine, coarse := policy.Must(policy.FixedWindow(1000, ms)), policy.Must(policy.FixedWindow(2000, ms))
 	assert.False(t, fine.(policy.Relative).Reads(coarse))
 	assert.True(t, fine.(policy.Relative).Reads(policy.Must(policy.FixedWindow(1023, ms))))
+	for _, per := range []time.Duration{524288*time.Microsecond - 1, 524288 * time.Microsecond} {
+		many := policy.Must(policy.FixedWindow(1_000_000, per)).(policy.Relative)
+		assert.Equal(t, per >= 524288*time.Microsecond, many.Reads(policy.Must(policy.FixedWindow(1, per))), "%v", many)
+	}
 
 	now := policy.Instant(1 + 5*ms)
 	word, _ := coarse.Take(0, now, 1500, 0)
@@ -247,6 +256,14 @@ func TestFixedWindowFamilies(t *testing.T) {
 	carried, _ = few.(policy.Relative).Carry(fine, word, now)
 	carried = few.(policy.Refunder).Refund(carried, now, 270)
 	follow(t, few, 30, carried, []step{{at: 5*ms + 1, take: 0, allowed: passes, reset: time.Second}}) // all 300 count
+	// That one was full is all that is known of it after a promised one is given back.
+	full, _ := fine.Take(word, now, 700, 0)
+	promised, _ := fine.Take(full, now, 1, ms)
+	more := policy.Must(policy.FixedWindow(1020, time.Second))
+	carried, _ = more.(policy.Relative).Carry(fine, full, now)
+	follow(t, more, 1020, carried, []step{{at: 5*ms + 1, take: 0, allowed: passes, remaining: 20, reset: time.Second}})
+	carried, _ = more.(policy.Relative).Carry(fine, fine.(policy.Refunder).Refund(promised, now, 1), now)
+	follow(t, more, 1020, carried, []step{{at: 5*ms + 1, take: 0, allowed: passes, reset: time.Second}})
 	empty := fine.(policy.Refunder).Refund(word, now, 300)
 	carried, _ = coarse.(policy.Relative).Carry(fine, empty, 1)
 	assert.Zero(t, carried, "nothing was taken")

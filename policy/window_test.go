@@ -284,6 +284,37 @@ func TestWindowsAreCarried(t *testing.T) {
 	}
 }
 
+// A word may have been left after the change was asked for, or by a clock that is ahead
+// of the one that asks. It is carried from no earlier than its window or part began.
+func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
+	const began = policy.Instant(100*time.Second + 1) // a fixed window may open there; for the others it is later
+	for _, w := range windowPolicies {
+		for _, turns := range []int64{0, 1} {
+			old, err := w.make(3, time.Second)
+			require.NoError(t, err)
+			word, _ := old.Take(0, began, 3, 0)
+			turn := began - 1
+			if turns > 0 {
+				next, d := old.Take(word, began, 1, time.Minute)
+				require.Positive(t, d.Wait)
+				word, turn = next, began+policy.Instant(d.Wait)
+			}
+			for _, per := range []time.Duration{time.Millisecond, 5 * time.Second} {
+				p, err := w.make(3, per)
+				require.NoError(t, err)
+				for _, before := range []time.Duration{0, 1, time.Millisecond, time.Second, 10 * time.Second, 100 * time.Second} {
+					next, ok := p.(policy.Relative).Carry(old, word, began-policy.Instant(before))
+					require.True(t, ok)
+					// A fixed window opens less than its step before the turn, the others count in longer ones.
+					assert.GreaterOrEqual(t, p.FreshAt(next), turn+policy.Instant(per-100*time.Microsecond), "%v to %v, %v before", old, p, before)
+					_, d := p.Take(next, turn, 0, 0)
+					assert.Less(t, d.Remaining, int64(3), "%v to %v, %v before", old, p, before)
+				}
+			}
+		}
+	}
+}
+
 // Time stands still for one limit sooner than for another; what is carried over fits
 // all the same.
 func TestWindowsAreCarriedAtTheEndOfTime(t *testing.T) {
