@@ -80,12 +80,13 @@ const endAtMost = Instant(lastingTime)
 // after the epoch, and patience beyond 9 years counts as 9.
 //
 // Units are given back to the latest part first, and then to earlier ones as long
-// as they count. That undoes a take that was just made. A refund of units of an
-// earlier part lets the latest have as many more while those of others in it still
-// count: where units may be older, use Reserve and Cancel. Cancel is exact, as it knows the part. It
-// gives back all that the take took as long as that part counts, unless a limit that
-// cuts time more coarsely has rewritten the word. A debt, which may reach what a
-// count can hold, lies in the current part and leaves with it.
+// as they count. That undoes a take that was just made; if it had to wait for its part,
+// nobody else is admitted before that begins. A refund of units of an earlier part lets
+// the latest have as many more while those of others in it still count: where units may
+// be older, use Reserve and Cancel. Cancel is exact, as it knows the part. It gives back
+// all that the take took as long as that part counts, unless a limit that cuts time more
+// coarsely has rewritten the word. A debt, which may reach what a count can hold, lies in
+// the current part and leaves with it.
 //
 // All AtMosts are of one family. Where another limit comes with a call (TakeWith) it
 // must be of the same per. A key that is in use stays cut as it is, as far as its
@@ -212,14 +213,15 @@ func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration)
 		used -= p.count(p.counts - 1 - later) // the oldest leave
 	}
 	turn := p.on(p.number + uint64(later))
-	next := a.charged(turn, t, uint64(n))
-	if next.number > next.last {
+	start := max(t, turn.begins(turn.number))
+	if start > endAtMost {
 		return word, a.describe(p, t, Decision{RetryAfter: Never}) // time stands still before it
 	}
-	d := decide(t, max(t, turn.begins(turn.number)), patience)
+	d := decide(t, start, patience)
 	if !d.Allowed {
 		return word, a.describe(p, t, d)
 	}
+	next := a.charged(turn, t, uint64(n)) // which a word can hold, as the part begins in time
 	return next.join(), a.describe(next, t, d)
 }
 

@@ -14,7 +14,6 @@ import (
 type ring struct {
 	limit, full int64
 	parts, part int64 // to a period, and the nanoseconds of one
-	last        int64 // the highest number of a part
 
 	taken  []batch
 	number int64 // of the latest part in which anything was recorded
@@ -48,10 +47,7 @@ func ringParts(limit int64, per time.Duration) int64 {
 func newRing(limit int64, per time.Duration) *ring {
 	parts := ringParts(limit, per)
 	part, bits := ringFigures(parts, per)
-	return &ring{
-		limit: limit, full: 1<<bits - 1, parts: parts, part: part,
-		last: min(1<<(61-(int(parts)+1)*bits)-2, 1<<60/part),
-	}
+	return &ring{limit: limit, full: 1<<bits - 1, parts: parts, part: part}
 }
 
 func (m *ring) at(now policy.Instant) (at, number int64) {
@@ -99,7 +95,7 @@ func (m *ring) take(now policy.Instant, n int64, patience time.Duration) policy.
 		start := max(at, number*m.part)
 		wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
 		switch {
-		case number > m.last:
+		case start > int64(endOfRing):
 			d.RetryAfter = policy.Never
 		case wait > willing:
 			d.RetryAfter = wait - willing

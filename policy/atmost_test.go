@@ -124,6 +124,14 @@ func TestAtMostGivesBack(t *testing.T) {
 	recut, _ := coarse.Take(0, policy.Instant(12*s), 5, 0)
 	assert.Equal(t, recut, r.Cancel(recut, taken, 0, policy.Instant(12*s), 5, 0), "it was cut otherwise")
 
+	// A turn that had to wait stays where it was, without units.
+	promised, d := p.Take(third, now, 1, 600*ms)
+	require.Equal(t, 600*ms, d.Wait)
+	for _, back := range []uint64{r.Refund(promised, now, 1), r.Cancel(promised, promised, 0, now, 1, 0)} {
+		follow(t, p, 60, back, []step{
+			{at: 10500*ms - 1, take: 1, allowed: refused, retry: 1, reset: 900*ms + 1},
+			{at: 10500 * ms, take: 0, allowed: passes, remaining: 40, reset: 900 * ms}})
+	}
 	// A debt leaves with its part. A count goes up to 63.
 	follow(t, p, 60, r.Refund(first, policy.Instant(9*s), -22), []step{
 		{at: 9 * s, take: 1, allowed: refused, retry: 1500 * ms, reset: 1500 * ms},
@@ -314,25 +322,33 @@ func TestAtMostAtTheEndOfTime(t *testing.T) {
 			assert.Less(t, policy.Instant(9*year), p.FreshAt(word), "%v", p)
 			assert.LessOrEqual(t, d.ResetAfter, 2*per)
 
-			word, _ = p.Take(0, math.MaxInt64, limit, 0)
-			_, d = p.Take(word, math.MaxInt64, 1, 0)
-			assert.False(t, d.Allowed)
+			for _, patience := range []time.Duration{0, math.MaxInt64} {
+				word, _ = p.Take(0, math.MaxInt64, limit, 0)
+				_, d = p.Take(word, math.MaxInt64, 1, patience)
+				assert.Equal(t, policy.Never, d.RetryAfter, "%v", p)
+			}
 		}
 	}
 }
 
-// The last part that a word can hold can be reached, and not one more.
-func TestAtMostLastWord(t *testing.T) {
-	p := policy.Must(policy.AtMost(65535, time.Second))
-	const last, full = 1<<29 - 2, 65535
-	// A word of one part to a second: number, counts of 16 bits, the current one last,
-	// and two bits for how it is cut.
-	before := func(number uint64) uint64 { return (number<<32 | full<<16) << 2 }
-	next, d := p.Take(before(last-1), endOfRing, 1, math.MaxInt64)
-	assert.True(t, d.Allowed)
-	assert.Equal(t, uint64(last<<32|1)<<2, next)
-	_, d = p.Take(before(last), endOfRing, 1, math.MaxInt64)
-	assert.Equal(t, policy.Never, d.RetryAfter)
+// The last part that begins before time stands still can be reached, and not one more.
+func TestAtMostLastPart(t *testing.T) {
+	const full = 65535
+	p := policy.Must(policy.AtMost(full, time.Second)) // one part to a second
+	last := endOfRing - endOfRing%policy.Instant(time.Second)
+	for _, patience := range []time.Duration{0, time.Second - 1, time.Minute} {
+		word, _ := p.Take(0, last-policy.Instant(2*time.Second), full, 0)
+		now := last - policy.Instant(time.Second)
+		_, d := p.Take(word, now, full, patience)
+		assert.Equal(t, policy.Decision{
+			Allowed: patience >= time.Second, Limit: full, Wait: min(patience/time.Minute, 1) * time.Second,
+			RetryAfter: max(time.Second-patience, 0), ResetAfter: time.Second + 2*time.Second*min(patience/time.Minute, 1),
+		}, d)
+		word, _ = p.Take(0, now, full, 0)
+		next, d := p.Take(word, now, 1, patience)
+		assert.Equal(t, word, next)
+		assert.Equal(t, policy.Decision{Limit: full, RetryAfter: policy.Never, ResetAfter: 2 * time.Second}, d)
+	}
 
 	// Of this period the part in which time stands still is the last but one: what
 	// would have to wait for longer is refused, and there is what there was.
