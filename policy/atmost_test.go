@@ -207,6 +207,36 @@ func TestAtMostRate(t *testing.T) {
 	}
 }
 
+// Who comes evenly gets that as well, nearly, but of small limits less.
+func TestAtMostRateOfTheEven(t *testing.T) {
+	for _, per := range []time.Duration{time.Second, time.Hour} {
+		for _, limit := range []int64{1, 2, 3, 6, 7, 8, 10, 11, 15, 16, 64, 100} {
+			for _, tenths := range []int64{10, 15, 30} { // of limit every per
+				p := policy.Must(policy.AtMost(limit, per))
+				var word uint64
+				var passed int64
+				const periods = 300
+				for i := range periods * limit * tenths / 10 {
+					next, d := p.Take(word, policy.Instant(1+i*int64(per)*10/(limit*tenths)), 1, 0)
+					if word = next; d.Allowed {
+						passed++
+					}
+				}
+				parts := float64(ringParts(limit, per))
+				share := float64(passed) / float64(periods*limit) / (parts / (parts + 1))
+				switch few := float64(limit) / float64(limit+1) / (parts / (parts + 1)); {
+				case limit >= 8:
+					assert.InDelta(t, 0.985, share, 0.02, "%v, asked for %d tenths", p, tenths)
+				case tenths == 10:
+					assert.InDelta(t, few, share, 0.005, "%v", p)
+				default:
+					assert.Less(t, share, 1.005, "%v", p)
+				}
+			}
+		}
+	}
+}
+
 // The promise, held against a list of all that ever started: whatever limits of the
 // same period come with the calls, none of them lets in more than its own, counting
 // what others let in before. RetryAfter is exact besides.
