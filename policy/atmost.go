@@ -52,12 +52,12 @@ const endAtMost = Instant(lastingTime)
 // What it costs is rate. Units count until their part can be in no window with the
 // next call: for as long as per if they were taken at the end of a part, for (k+1)/k
 // of that if at its beginning. Who takes whatever is there gets k/(k+1) of limit/per in
-// the long run, and so does, nearly, who comes evenly, unless the limit is below 8: who
-// then asks for limit every per gets limit/(limit+1) of that, since he does not come just
-// when a part leaves. k is 8, 4, 2 or 1, the largest for which k+1 counts up to limit fit
-// a word; String tells. For a period of a second it is 8 for limits up to 7, 4 up to 63,
-// 2 up to 1023, and 1, with half of the rate, up to 65535. For an hour it is 8 up to 15,
-// 4 up to 255, 2 up to 16383, and 1 above.
+// the long run, and so does, nearly, who comes evenly, unless the limit is below 8: calls
+// seldom come just when a part leaves, and of a limit of 1 every other one passes that
+// comes once every per. k is 8, 4, 2 or 1, the largest for which k+1 counts up to limit
+// fit a word; String tells. For a period of a second it is 8 for limits up to 7, 4 up to
+// 63, 2 up to 1023, and 1, with half of the rate, up to 65535. For an hour it is 8 up to
+// 15, 4 up to 255, 2 up to 16383, and 1 above.
 //
 // One word cannot do much better for bursts that may be as high as the limit: to
 // know when each unit leaves the window takes a timestamp for each. What is known of

@@ -44,7 +44,8 @@ type fixedWindow struct {
 // limit is at most a million, per between a millisecond and 366 days. Other values
 // are refused with a *[FieldError]; all combinations of these are kept. The start
 // of a window is rounded up to a step of at most 100µs, and of at most a 4000th of
-// per up to a million units a second, so that a window lasts up to a step longer
+// per up to a million units a second; so is its length, if per is not in whole
+// milliseconds. So a window lasts less than a step longer, or less than two then,
 // and never shorter. Who comes back after exactly RetryAfter opens the next one on
 // a step, as does who waits, so this is not added up: the rate in the long run is
 // the one asked for if per is in whole milliseconds, never above it, and below it
@@ -65,7 +66,7 @@ type fixedWindow struct {
 // after the epoch at the earliest, and patience beyond 9 years counts as 9.
 //
 // All fixed windows are of one family. Where another limit comes with a call
-// (TakeWith) it must be of the same per; if that is below half a second, limits of
+// (TakeWith) it must be of the same per; if that is below 524.288ms, limits of
 // more than a million units a second, or up to twice that, are a family apart. Where
 // another limit takes over for good (SetPolicy), what was taken in a window that has
 // not ended is counted in one of the new length that opens then, or when the old one
