@@ -284,6 +284,23 @@ func TestWindowsAreCarried(t *testing.T) {
 	}
 }
 
+// What is more than the new limit is full and no more than that, also where counts
+// weigh on after their window.
+func TestWindowsAreCarriedUpToTheLimit(t *testing.T) {
+	const now = policy.Instant(100*time.Second + 7)
+	for _, w := range windowPolicies[1:] { // a fixed window is over with all that is in it
+		old, err := w.make(50, time.Second)
+		require.NoError(t, err)
+		p, err := w.make(10, time.Minute)
+		require.NoError(t, err)
+		word, _ := old.Take(0, now, 50, 0)
+		next, ok := p.(policy.Relative).Carry(old, word, now)
+		require.True(t, ok)
+		full, _ := p.Take(0, now, 10, 0)
+		assert.Equal(t, full, next, "%v to %v", old, p)
+	}
+}
+
 // A word may have been left after the change was asked for, or by a clock that is ahead
 // of the one that asks. It is carried from no earlier than its window or part began.
 func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
