@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
 )
 
 // lines are the keys that calls of Wait wait for. A key has a line while somebody
@@ -119,11 +120,15 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K], patience time.Durati
 	}
 	now := l.cell.now()
 	terms, state := l.cell.standing(l.key)
-	for at := l.line.Front(); at != nil; at = at.Next() {
-		before := at.Value.(*waiting[K])
-		state, _ = (&ask{n: before.n, patience: forever, with: before.with}).judge(terms, state, now)
+	wait := time.Duration(0)
+	if last := l.last(); last != nil {
+		wait = time.Until(last.turn)
 	}
-	_, d := (&ask{n: w.n, patience: forever, with: w.with}).judge(terms, state, now)
+	for at := l.line.Front(); at != nil; at = at.Next() {
+		next, d := at.Value.(*waiting[K]).foresee(terms, state, now)
+		state, wait = next, max(wait, d.Wait)
+	}
+	_, d := w.foresee(terms, state, now)
 	if !d.Allowed {
 		if d.RetryAfter == policy.Never {
 			return never(w.n, d)
@@ -134,13 +139,27 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K], patience time.Durati
 		}
 		return fmt.Errorf("%w: %v has no room for more", ErrCrowded, p)
 	}
-	if d.Wait > patience {
-		return fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.Wait, patience)
+	wait = max(wait, d.Wait) // nobody overtakes those before him
+	if wait > patience {
+		return fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, wait, patience)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		if left := time.Until(deadline); d.Wait > left {
-			return fmt.Errorf("%w (%w): %v to wait, %v left", ErrDeadline, context.DeadlineExceeded, d.Wait, left)
+		if left := time.Until(deadline); wait > left {
+			return fmt.Errorf("%w (%w): %v to wait, %v left", ErrDeadline, context.DeadlineExceeded, wait, left)
 		}
+	}
+	return nil
+}
+
+// foresee is what the key's word would say if the call took now, and what it would be told.
+func (w *waiting[K]) foresee(terms *table.Terms, state uint64, now policy.Instant) (uint64, policy.Decision) {
+	return (&ask{n: w.n, patience: forever, with: w.with}).judge(terms, state, now)
+}
+
+// last is who came last of those who have taken, or nil.
+func (l *line[K]) last() *waiting[K] {
+	if at := l.promised.Back(); at != nil {
+		return at.Value.(*waiting[K])
 	}
 	return nil
 }
@@ -153,20 +172,32 @@ func (l *line[K]) advance() {
 			l.again(w, changePause)
 			return
 		}
-		patience := lookahead
-		if l.promised.Len() == 0 {
-			patience = forever
+		patience, last := forever, l.last()
+		if last != nil {
+			// Who came first is served first, whatever others give back meanwhile.
+			if time.Until(last.turn) > lookahead && !l.hopeless(w) {
+				return
+			}
+			patience = lookahead
 		}
 		a := ask{n: w.n, patience: patience, with: w.with, exact: true, silent: true, hasty: true}
 		r := l.cell.reserve(l.key, &a)
 		switch {
 		case r.Allowed:
+			if last != nil && r.starts() < last.taken.starts() {
+				r.Cancel() // there will be room when that one's turn has come, too
+				return
+			}
+			w.turn = time.Now().Add(r.Wait)
+			if last != nil && w.turn.Before(last.turn) {
+				w.turn = last.turn // this goroutine was held up then, or the clock jumps
+			}
 			l.line.Remove(w.at)
-			w.taken, w.turn, w.without = r, time.Now().Add(r.Wait), a.without
+			w.taken, w.without = r, a.without
 			w.at, w.took = l.promised.PushBack(w), true
 			w.wake()
 		case r.RetryAfter == policy.Never:
-			l.fail(w, never(w.n, r.Decision)) // the limit was changed under him
+			l.fail(w, never(w.n, r.Decision))
 		case a.lost:
 			w.without = a.without
 			l.fail(w, ErrUnavailable)
@@ -175,6 +206,13 @@ func (l *line[K]) advance() {
 			return
 		}
 	}
+}
+
+// hopeless tells whether the limit was changed under a call, and never lets it pass now.
+func (l *line[K]) hopeless(w *waiting[K]) bool {
+	terms, state := l.cell.standing(l.key)
+	_, d := w.foresee(terms, state, l.cell.now())
+	return d.RetryAfter == policy.Never
 }
 
 // again has the first try again later, if nobody else's turn will make him.

@@ -37,6 +37,9 @@ func (c *Cell[K]) reserve(key K, a *ask) Reservation[K] {
 	return Reservation[K]{Decision: d, cell: c, with: a.with, n: a.n, taken: t}
 }
 
+// starts is when its turn is, by the clock that the limit goes by.
+func (r *Reservation[K]) starts() policy.Instant { return r.taken.at + policy.Instant(r.Wait) }
+
 // Cancel gives back what was reserved, as far as that leaves to those who reserved
 // later what they were promised, and admits no more than the limit besides:
 //

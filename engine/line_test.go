@@ -1,0 +1,291 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// inLine has calls of Wait come one after the other, and returns when each was served.
+type inLine struct {
+	e     *Engine[string]
+	began time.Time
+	all   sync.WaitGroup
+	ends  [8]time.Duration
+}
+
+func (l *inLine) wait(t *testing.T, i int, n int64) {
+	l.all.Go(func() {
+		assert.NoError(t, l.e.Wait(t.Context(), "key", n))
+		l.ends[i] = time.Since(l.began)
+	})
+	synctest.Wait()
+}
+
+// The first in line has its turn in a while. What is given back then, or another limit for
+// the key, has room at once: whoever comes is served behind the first all the same, and is
+// told so before.
+func TestRoomThatComesBackIsForNobodyBehind(t *testing.T) {
+	for i, p := range each() {
+		wider := []policy.Policy{
+			funnel(1000, 1, time.Second), policy.Must(policy.FixedWindow(1000, 10*time.Second)),
+			policy.Must(policy.SlidingWindow(1000, 10*time.Second)), policy.Must(policy.AtMost(1000, 10*time.Second)),
+			nil, policy.Must(policy.Bursty(1, time.Second, 1000)), nil, // a queue has no room but in its turn
+		}[i]
+		for _, back := range []string{"Reset", "Refund", "Keep", "PolicyFor"} {
+			if back == "PolicyFor" && wider == nil {
+				continue
+			}
+			synctest.Test(t, func(t *testing.T) {
+				holds := p
+				e := openFor(t, Config{Policy: p}, func(string) policy.Policy { return holds })
+				if back != "PolicyFor" {
+					e = open[string](t, Config{Policy: p})
+				}
+				used := int64(10)
+				if strings.HasPrefix(p.String(), "queue") {
+					used = 3 // so many more have room to wait
+				}
+				r := e.Reserve("key", used, 0)
+				require.True(t, r.Allowed)
+				l := inLine{e: e, began: time.Now()}
+				l.wait(t, 0, 5)
+				switch back {
+				case "Reset":
+					e.Reset("key")
+				case "Refund":
+					e.Refund("key", 15)
+				case "Keep":
+					r.Keep(0)
+				case "PolicyFor":
+					holds = wider
+				}
+				_, err := e.Acquire(background, "key", 1, time.Second)
+				assert.ErrorIs(t, err, cell.ErrDeadline)
+				ctx, cancel := context.WithTimeout(background, time.Second)
+				defer cancel()
+				assert.ErrorIs(t, e.Wait(ctx, "key", 1), cell.ErrDeadline)
+				assert.Equal(t, l.began, time.Now(), "both were told at once")
+				l.wait(t, 1, 2)
+				l.wait(t, 2, 1)
+				l.all.Wait()
+				assert.Greater(t, l.ends[0], time.Second)
+				assert.LessOrEqual(t, l.ends[0], l.ends[1], "%v, %s", p, back)
+				assert.LessOrEqual(t, l.ends[1], l.ends[2], "%v, %s", p, back)
+				noLines(t, e)
+			})
+		}
+	}
+}
+
+// As before, but the first has its turn within the lookahead, in which others take too. Who
+// would be served before it takes nothing before: a window that they took in may be over by
+// then.
+func TestNobodyTakesForBeforeTheFirst(t *testing.T) {
+	const per = int64(4 * time.Millisecond)
+	for _, p := range []policy.Policy{policy.Must(policy.AtMost(10, time.Duration(per))), funnel(10, 10, time.Duration(per))} {
+		synctest.Test(t, func(t *testing.T) {
+			l := inLine{e: open[string](t, Config{Policy: p}), began: time.Now()}
+			require.True(t, l.e.Take("key", 10).Allowed)
+			l.wait(t, 0, 8)
+			l.e.Reset("key")
+			l.wait(t, 1, 2)
+			assert.Zero(t, l.e.Peek("key").ResetAfter, "%v: it has taken ahead", p)
+			l.all.Wait()
+			assert.Positive(t, l.ends[0])
+			assert.Equal(t, l.ends[0], l.ends[1])
+			assert.EqualValues(t, 8, l.e.Peek("key").Remaining, "two of them now")
+			noLines(t, l.e)
+		})
+	}
+}
+
+// asked is a limit that counts who asks it with little patience.
+type asked struct {
+	policy.Policy
+	policy.Refunder
+	hastily atomic.Int64
+}
+
+func (a *asked) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if n > 0 && 0 < patience && patience < time.Second {
+		a.hastily.Add(1)
+	}
+	return a.Policy.Take(word, now, n, patience)
+}
+
+// While the first's turn is far off nobody behind it takes, not for a moment: what it gave
+// back would be lost where others took meanwhile.
+func TestNobodyTakesFarAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := funnel(10, 1, time.Second)
+		spy := &asked{Policy: limit, Refunder: limit.(policy.Refunder)}
+		l := inLine{e: open[string](t, Config{Policy: spy}), began: time.Now()}
+		require.True(t, l.e.Take("key", 10).Allowed)
+		l.wait(t, 0, 5)
+		l.e.Reset("key")
+		l.wait(t, 1, 1)
+		l.wait(t, 2, 1)
+		assert.Zero(t, spy.hastily.Load())
+		l.all.Wait()
+	})
+}
+
+// A clock that jumps ahead has room for those behind the first, whose turn goes by package
+// time. They are served behind it.
+func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var ahead atomic.Int64
+		clock := func() policy.Instant { return policy.Instant(int64(time.Since(began)) + ahead.Load()) }
+		l := inLine{e: open[string](t, Config{Policy: funnel(10, 1, time.Millisecond), Clock: clock}), began: began}
+		require.True(t, l.e.Take("key", 10).Allowed)
+		l.wait(t, 0, 8)
+		for i, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Minute, 3 * time.Hour} {
+			ahead.Add(int64(jump))
+			l.wait(t, i+1, 1)
+		}
+		l.all.Wait()
+		assert.Equal(t, 8*time.Millisecond, l.ends[0])
+		for i := range 4 {
+			assert.LessOrEqual(t, l.ends[i], l.ends[i+1])
+		}
+		noLines(t, l.e)
+	})
+}
+
+// Hundreds wait for some keys under each limit, many give up, and what is taken is given
+// back, reset, charged and changed meanwhile. Checked: of those that are served, each is
+// served no earlier than those before it; who is not has a refusal; nobody is stranded; each call is counted once.
+func TestOrderWhateverHappensMeanwhile(t *testing.T) {
+	const names = 3
+	for i, p := range append(each(), funnel(10, 1, time.Millisecond), policy.Must(policy.AtMost(10, 10*time.Millisecond))) {
+		synctest.Test(t, func(t *testing.T) {
+			waiters := 900 / raceFactor
+			e := open[int](t, Config{Policy: p, MaxWaiting: waiters / 8})
+			dice := rand.New(rand.NewPCG(91, uint64(i)))
+			interval := time.Second
+			if i >= len(each()) {
+				interval = time.Millisecond
+			}
+			upTo := func(intervals int64) time.Duration { return time.Duration(dice.Int64N(int64(interval) * intervals)) }
+			began := time.Now()
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			ends := [names][]time.Duration{}
+			calls, failed := uint64(0), 0
+			for range waiters {
+				key, n, keep, patience := dice.IntN(names), 1+dice.Int64N(10), dice.Int64N(20), time.Duration(1<<62)
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				switch dice.IntN(5) {
+				case 0:
+					ctx, cancel = context.WithTimeout(ctx, upTo(100))
+				case 1:
+					ctx, cancel = context.WithCancel(ctx)
+					time.AfterFunc(upTo(100), cancel)
+				case 2:
+					patience = upTo(50)
+				}
+				at := len(ends[key])
+				ends[key] = append(ends[key], 0)
+				calls++
+				all.Go(func() {
+					defer cancel()
+					r, err := e.Acquire(ctx, key, n, patience)
+					mu.Lock()
+					if err != nil {
+						failed++
+						assert.True(t, !r.Allowed && r.RetryAfter > 0, "%v: %+v", err, r.Decision)
+					} else {
+						ends[key][at] = time.Since(began)
+					}
+					mu.Unlock()
+					r.Keep(keep)
+				})
+				synctest.Wait()
+				switch dice.IntN(40) {
+				case 0:
+					e.Refund(key, 1+dice.Int64N(20))
+				case 1:
+					e.Refund(key, -1-dice.Int64N(20))
+				case 2:
+					e.Reset(key)
+				case 3:
+					e.Choke(key)
+					calls++
+				case 4:
+					e.TakeWith(p, key, 1+dice.Int64N(3))
+					calls++
+				case 5:
+					assert.NoError(t, e.SetPolicy(p))
+				}
+				if dice.IntN(4) == 0 {
+					time.Sleep(upTo(10))
+				}
+			}
+			all.Wait()
+			for key := range names {
+				last := time.Duration(0)
+				for _, end := range ends[key] {
+					if end > 0 {
+						require.GreaterOrEqual(t, end, last, "%v: it has overtaken", p)
+						last = end
+					}
+				}
+			}
+			assert.Positive(t, failed)
+			s := e.Stats()
+			assert.Equal(t, calls, s.Admitted+s.Refused, fmt.Sprint(p))
+			noLines(t, e)
+		})
+	}
+}
+
+// Who comes is told when those before it have their turns, also if its own limit has room
+// sooner.
+func TestDeadlineCountsTheTurnsOfThoseInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holds := funnel(10, 1, time.Second)
+		l := inLine{e: openFor(t, Config{Policy: holds}, func(string) policy.Policy { return holds }), began: time.Now()}
+		require.True(t, l.e.Take("key", 10).Allowed)
+		l.wait(t, 0, 5)
+		l.wait(t, 1, 2)
+		holds = funnel(1000, 1, time.Second)
+		_, err := l.e.Acquire(background, "key", 1, 7*time.Second-1)
+		assert.ErrorIs(t, err, cell.ErrDeadline)
+		assert.Equal(t, l.began, time.Now())
+		_, err = l.e.Acquire(background, "key", 1, 8*time.Second)
+		assert.NoError(t, err)
+		assert.Equal(t, 7*time.Second, time.Since(l.began))
+		l.all.Wait()
+	})
+}
+
+// Who the limit never lets pass any more is told so, however far off the turn of the first is.
+func TestNeverIsToldBeforeTheFirstIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := inLine{e: open[string](t, Config{Policy: funnel(10, 1, time.Second)}), began: time.Now()}
+		require.True(t, l.e.Take("key", 10).Allowed)
+		l.wait(t, 0, 2)
+		l.all.Go(func() {
+			assert.ErrorIs(t, l.e.Wait(t.Context(), "key", 6), cell.ErrNever)
+			assert.Less(t, time.Since(l.began), 200*time.Millisecond)
+		})
+		synctest.Wait()
+		require.NoError(t, l.e.SetPolicy(funnel(5, 1, time.Second)))
+		l.all.Wait()
+		assert.Greater(t, l.ends[0], time.Second)
+	})
+}
