@@ -178,24 +178,21 @@ func TakeAll(n int64, claims ...Claim) Outcome {
 //
 // If there is an error, it is one of those of Acquire, and the Outcome, which is not
 // Allowed then, tells how all claims stand; ErrClosed if any engine is closed when it is
-// called. A call is counted once, as for TakeAll.
+// called. The claim that it stood in line for is refused then, as by Acquire, and if the
+// context was over already while all had room, the first. A call is counted once, as for
+// TakeAll.
 func AcquireAll(ctx context.Context, n int64, patience time.Duration, claims ...Claim) (Outcome, error) {
 	var room [MaxEach]claimed
 	var places [MaxEach]int
 	j := join(n, claims, room[:0], places[:0])
 	began := time.Now()
 	j.allowed = j.look()
-	if n == 0 {
+	ended, closed := ctx.Err() != nil, j.find(Claim.closed)
+	at := j.find(Claim.lined)
+	if !ended && closed == nobody && (n == 0 || j.allowed && at == nobody && j.grab(nobody)) {
 		return j.outcome(), nil
 	}
-	if ctx.Err() != nil {
-		j.allowed = false
-		return j.outcome(), cancelled(ctx)
-	}
-	at, closed := j.find(Claim.lined), j.find(Claim.closed)
-	if j.allowed = j.allowed && at == nobody && closed == nobody && j.grab(nobody); j.allowed {
-		return j.outcome(), nil
-	}
+	j.allowed = false
 	// Whoever is refused by a limit of his own waits for that, and holds up nobody in the
 	// line of one that he shares with others.
 	if late := j.last(); late != nobody {
@@ -203,6 +200,12 @@ func AcquireAll(ctx context.Context, n int64, patience time.Duration, claims ...
 	}
 	if closed != nobody {
 		at = closed // which says so
+	}
+	switch {
+	case len(claims) == 0:
+		return j.outcome(), cancelled(ctx)
+	case at == nobody:
+		at = 0 // which says that the context is over
 	}
 	for {
 		k := &j.keys[at]
@@ -361,7 +364,7 @@ func (j *joint) outcome() Outcome {
 		switch {
 		case j.n != 0 && j.allowed == k.d.Allowed:
 			k.claim.count(j.allowed, k.without)
-		case !j.allowed:
+		case !j.allowed && k.d.Allowed:
 			k.d = k.claim.look(0) // which has taken nothing
 		}
 		if k.held != nil {

@@ -75,11 +75,12 @@ func (c *Cell[K]) Acquire(ctx context.Context, key K, n int64, patience time.Dur
 func (c *Cell[K]) refusal(key K, n int64, err error) policy.Decision {
 	d := c.look(key, &ask{n: n, atOnce: true})
 	switch {
+	case d.RetryAfter == policy.Never:
 	case errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable):
-		d.RetryAfter = c.openTimeout // a guess, as for Take
+		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout} // a guess, as for Take
 	case d.Allowed:
-		d = c.look(key, &ask{})
-		d.RetryAfter = 1 // others are before it
+		d = c.look(key, &ask{}) // it has taken nothing
+		d.RetryAfter = 1        // others are before it
 	}
 	d.Allowed = false
 	return d
@@ -98,7 +99,7 @@ func (c *Cell[K]) acquire(ctx context.Context, key K, a *ask, patience time.Dura
 		r = c.reserve(key, a) // nobody waits
 	} else {
 		r.Decision = c.look(key, &ask{with: a.with})
-		r.Allowed = a.n == 0
+		r.Allowed = r.Allowed && a.n == 0
 		if a.n < 0 || a.n > r.Limit {
 			r.RetryAfter = policy.Never
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -184,6 +185,7 @@ func TestAcquireErrors(t *testing.T) {
 			{e, ended, "key", 1, cell.ErrCancelled, 1},
 			{e, background, []int{}, 1, cell.ErrUnavailable, DefaultOpenTimeout},
 			{closed, background, "key", 1, cell.ErrClosed, DefaultOpenTimeout},
+			{closed, background, "key", 3, cell.ErrClosed, policy.Never},
 			{crowded, background, "new", 1, cell.ErrDeadline, 1}, // room comes later than in a second
 		} {
 			before := c.e.Stats()
@@ -191,7 +193,12 @@ func TestAcquireErrors(t *testing.T) {
 			assert.ErrorIs(t, err, c.want)
 			assert.False(t, r.Allowed)
 			assert.Equal(t, c.retry, r.RetryAfter, "%v", c.want)
-			assert.EqualValues(t, 2, r.Limit)
+			stands := c.e.Peek(c.key) // as before
+			if c.want == cell.ErrUnavailable || c.want == cell.ErrClosed && c.retry < policy.Never {
+				stands = policy.Decision{Limit: 2} // nobody knows
+			}
+			stands.Allowed, stands.RetryAfter = false, c.retry
+			assert.Equal(t, stands, r.Decision, "%v", c.want)
 			after := c.e.Stats()
 			assert.Equal(t, before.Refused+1, after.Refused, "%v", c.want)
 			r.Cancel()
@@ -297,6 +304,8 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, out.Allowed)
 		assert.Equal(t, 7*time.Second, time.Since(began))
+		assert.Equal(t, 7*time.Second, out.Waited, "in both lines")
+		assert.Equal(t, []policy.Decision{a.Peek("key"), b.Peek("key")}, out.Decisions, "now, not when it took")
 		assert.Equal(t, 8*time.Second, a.Peek("key").ResetAfter, "it waited for both, and took once")
 		assert.Equal(t, 10*time.Second, b.Peek("key").ResetAfter)
 
@@ -403,12 +412,102 @@ func TestAcquireAllOfAClosedEngine(t *testing.T) {
 			assert.Zero(t, good.Peek("key").ResetAfter)
 			require.True(t, closes.Choke("key"))
 			time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, closes.Close()) })
-			_, err = cell.AcquireAll(background, 1, time.Hour, closes.Claim("key"), good.Claim("other"))
+			var single cell.Reservation[string]
+			var alone sync.WaitGroup
+			alone.Go(func() { single, err = closes.Acquire(background, "key", 1, time.Hour) })
+			synctest.Wait()
+			out, all := cell.AcquireAll(background, 1, time.Hour, closes.Claim("key"), good.Claim("other"))
+			alone.Wait()
 			assert.ErrorIs(t, err, cell.ErrClosed)
+			assert.ErrorIs(t, all, cell.ErrClosed)
 			assert.Equal(t, 100*time.Millisecond, time.Since(began))
+			assert.Equal(t, 100*time.Millisecond, single.Waited)
+			assert.Equal(t, 100*time.Millisecond, out.Waited)
 			assert.Zero(t, good.Peek("other").ResetAfter)
 		})
 	}
+}
+
+// Whose context is over already takes nothing, waits for nothing, and is told how all claims
+// stand: those that refuse do, or else the first, as by Acquire.
+func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
+	ended, cancel := context.WithCancel(background)
+	cancel()
+	clock := newHandClock()
+	config := Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now}
+	a, b, c := open[string](t, config), open[string](t, config), open[string](t, config)
+	require.True(t, a.Take("used", 1).Allowed)
+	require.True(t, b.Take("empty", 3).Allowed)
+	for _, of := range []struct {
+		n        int64
+		claims   []cell.Claim
+		binding  int
+		retry    time.Duration
+		refusing int
+	}{
+		{1, []cell.Claim{a.Claim("used"), b.Claim("new"), a.Claim("new")}, 0, 1, 1},
+		{0, []cell.Claim{a.Claim("used"), b.Claim("empty")}, 0, 1, 0},
+		{1, []cell.Claim{a.Claim("used"), b.Claim("empty")}, 1, time.Second, 1},
+		{2, []cell.Claim{a.Claim("used"), b.Claim("empty"), a.Claim("used")}, 0, policy.Never, 2},
+		{-1, []cell.Claim{a.Claim("used"), b.Claim("empty")}, 0, policy.Never, 2},
+		{1, nil, -1, 0, 0},
+	} {
+		before := a.Stats().Refused + b.Stats().Refused
+		out, err := cell.AcquireAll(ended, of.n, time.Hour, of.claims...)
+		assert.ErrorIs(t, err, cell.ErrCancelled)
+		assert.Equal(t, of.binding, out.Binding, "%+v", of)
+		assert.Equal(t, of.retry, out.RetryAfter, "%+v", of)
+		assert.False(t, out.Allowed)
+		require.Len(t, out.Decisions, len(of.claims))
+		for i, claim := range of.claims {
+			d := cell.TakeAll(0, claim).Decisions[0]
+			assert.Equal(t, d.Remaining, out.Decisions[i].Remaining)
+			assert.Equal(t, d.ResetAfter, out.Decisions[i].ResetAfter)
+			assert.Equal(t, out.Decisions[i].Allowed, out.Decisions[i].RetryAfter == 0)
+		}
+		assert.EqualValues(t, of.refusing, a.Stats().Refused+b.Stats().Refused-before, "%+v", of)
+		out.Keep(0)
+	}
+	assert.Equal(t, 2, a.Len()+b.Len())
+
+	// Nobody asks a closed engine for nothing without being told.
+	require.NoError(t, c.Close())
+	for _, n := range []int64{0, 1} {
+		_, err := cell.AcquireAll(background, n, time.Hour, a.Claim("used"), c.Claim("key"))
+		assert.ErrorIs(t, err, cell.ErrClosed)
+	}
+}
+
+// refuses is a limit that has no room when it is asked again, and notes that.
+type refuses struct {
+	policy.Policy
+	asked int
+	noted func()
+}
+
+func (r *refuses) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if n > 0 {
+		if r.asked++; r.asked == 2 {
+			r.noted()
+			return word, policy.Decision{Limit: 5, RetryAfter: time.Second}
+		}
+	}
+	return r.Policy.Take(word, now, n, patience)
+}
+
+// A key that could not be recorded was let pass, and is refused when another limit had no room
+// and its own was changed. That is no answer without the key's word.
+func TestTakeAllCountsWhatIsRefusedInTheEnd(t *testing.T) {
+	chosen := funnel(5, 1, time.Second)
+	odd := openFor(t, Config{Policy: chosen}, func(float64) policy.Policy { return chosen })
+	other := open[string](t, Config{Policy: &refuses{Policy: chosen, noted: func() { chosen = funnel(1, 1, time.Second) }}})
+	out := cell.TakeAll(2, odd.Claim(math.NaN()), other.Claim("key"))
+	assert.False(t, out.Allowed)
+	assert.Equal(t, policy.Never, out.Decisions[0].RetryAfter)
+	assert.Equal(t, time.Second, out.Decisions[1].RetryAfter)
+	s := odd.Stats()
+	assert.EqualValues(t, []uint64{0, 1, 0}, []uint64{s.Admitted, s.Refused, s.Unavailable})
+	assert.EqualValues(t, 1, other.Stats().Refused)
 }
 
 // Many calls wait for overlapping keys, some give up. Those that are let pass keep to

@@ -180,7 +180,8 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 			closed, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), WhenUnavailable: when})
 			require.NoError(t, err)
 			good := open[netip.Addr](t, policy.Must(policy.Funnel(100, 1, time.Second)))
-			o := Options{WaitUpTo: time.Hour}
+			verdicts := make(chan Verdict, 10)
+			o := Options{WaitUpTo: time.Hour, OnVerdict: func(_ *http.Request, v Verdict) { verdicts <- v }}
 			all := []*Middleware{
 				Must(New(closed, ByAddr, o)),
 				Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: good, Key: ByAddr}, Limit[netip.Addr]{Name: "b", Limiter: closed, Key: ByAddr})),
@@ -198,6 +199,9 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
+			for range all {
+				assert.Equal(t, 100*time.Millisecond, (<-verdicts).Waited)
+			}
 			synctest.Wait() // Close has returned
 			for _, m := range all {
 				assert.Equal(t, []timed{want, want}, atOnce(m.Handler(done), repeat(2, alice)...), "%v", when)
