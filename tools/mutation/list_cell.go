@@ -323,8 +323,8 @@ var ofCell = []mutation{
 	{
 		name: "AcquireAll stands in line", without: "who comes late overtakes those who wait",
 		file:  "cell/claims.go",
-		old:   "	at, closed := j.find(Claim.lined), j.find(Claim.closed)\n",
-		new:   "	at, closed := nobody, j.find(Claim.closed)\n",
+		old:   "	at := j.find(Claim.lined)\n",
+		new:   "	at := nobody\n",
 		pkg:   "engine",
 		tests: "TestAcquireAllStandsInLine",
 		limit: time.Minute,
@@ -447,14 +447,6 @@ var ofCell = []mutation{
 		new:   "			if false {\n",
 		pkg:   "engine",
 		tests: "TestClockThatJumpsKeepsTheOrder",
-	},
-	{
-		name: "who joins a line counts the turns before his", without: "a call waits in vain for a turn after its deadline",
-		file:  "cell/line.go",
-		old:   "		wait = time.Until(last.turn)\n",
-		new:   "		_ = last\n",
-		pkg:   "engine",
-		tests: "TestRoomThatComesBackIsForNobodyBehind",
 	},
 	{
 		name: "who leaves gives back", without: "a call that gave up has used its units",
