@@ -1,0 +1,130 @@
+package policy_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// elsewhere is a limiter of somebody else, from its published source: may a call
+// pass at this time, after what wait, and how many more may?
+type elsewhere interface {
+	call(at time.Duration) (ok bool, wait time.Duration, left int64)
+}
+
+// untold is what a limiter says that does not tell how many may pass.
+const untold = -1
+
+// limitReq is limit_req of nginx, which counts milliseconds and thousandths of a call.
+type limitReq struct {
+	rate, burst, delay int64 // thousandths
+
+	used         bool
+	excess, last int64
+}
+
+func (q *limitReq) call(at time.Duration) (ok bool, wait time.Duration, left int64) {
+	excess := int64(0)
+	if q.used {
+		excess = max(0, q.excess-q.rate*(at.Milliseconds()-q.last)/1000+1000)
+	}
+	if excess > q.burst {
+		return false, 0, untold
+	}
+	q.excess, q.last, q.used = excess, at.Milliseconds(), true
+	return true, time.Duration(max(0, excess-q.delay)*1000/q.rate) * time.Millisecond, untold
+}
+
+// greedy is a bucket of Bucket4j that is refilled greedily: whole tokens, and what is
+// left over of the next.
+type greedy struct {
+	capacity, tokens int64
+	per, last        time.Duration
+	size, over       int64
+}
+
+func (b *greedy) call(at time.Duration) (ok bool, wait time.Duration, left int64) {
+	grown := b.tokens*int64(at-b.last) + b.over
+	b.last, b.size, b.over = at, b.size+grown/int64(b.per), grown%int64(b.per)
+	if b.size >= b.capacity {
+		b.size, b.over = b.capacity, 0
+	}
+	if b.size < 1 {
+		return false, 0, b.size
+	}
+	b.size--
+	return true, 0, b.size
+}
+
+// incr is INCR in Redis, with EXPIRE when it was 1.
+type incr struct {
+	limit, count int64
+	per, expires time.Duration
+}
+
+func (c *incr) call(at time.Duration) (ok bool, wait time.Duration, left int64) {
+	if at >= c.expires {
+		c.count = 0
+	}
+	if c.count++; c.count == 1 {
+		c.expires = at + c.per
+	}
+	return c.count <= c.limit, 0, max(0, c.limit-c.count)
+}
+
+// The table in docs/choosing.md gives the equivalent of other limiters: the same calls
+// pass, after the same waits, and the same remains.
+func TestComingFrom(t *testing.T) {
+	const s = time.Second
+	for _, row := range []struct {
+		name     string
+		there    func() elsewhere
+		here     policy.Policy
+		patience time.Duration
+		mean     time.Duration // between two units, in the long run
+	}{
+		{
+			"nginx burst=20", func() elsewhere { return &limitReq{rate: 10_000, burst: 20_000} },
+			policy.Must(policy.Queue(20, 10, s)), 0, s / 10,
+		},
+		{
+			"nginx burst=20 nodelay", func() elsewhere { return &limitReq{rate: 10_000, burst: 20_000, delay: 20_000} },
+			policy.Must(policy.Funnel(21, 10, s)), 0, s / 10,
+		},
+		{
+			"nginx burst=20 delay=8", func() elsewhere { return &limitReq{rate: 10_000, burst: 20_000, delay: 8_000} },
+			policy.Must(policy.Funnel(9, 10, s)), 1200 * time.Millisecond, s / 10,
+		},
+		{
+			"nginx without burst", func() elsewhere { return &limitReq{rate: 10_000} },
+			policy.Must(policy.Funnel(1, 10, s)), 0, s / 10,
+		},
+		{
+			"Bucket4j refillGreedy", func() elsewhere { return &greedy{capacity: 10, size: 10, tokens: 10, per: time.Minute} },
+			policy.Must(policy.Funnel(10, 10, time.Minute)), 0, 6 * s,
+		},
+		{
+			"Redis INCR and EXPIRE", func() elsewhere { return &incr{limit: 100, per: time.Minute} },
+			policy.Must(policy.FixedWindow(100, time.Minute)), 0, 6 * s / 10,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for seed := range uint64(50) {
+				random := rand.New(rand.NewPCG(seed, 1))
+				there, word, at := row.there(), uint64(0), s
+				for range 500 {
+					// About twice the rate, in bursts and pauses, in whole milliseconds.
+					at += time.Duration(random.Int64N(int64(row.mean))) * time.Duration(random.IntN(3)) / 1e6 * 1e6
+					ok, wait, left := there.call(at)
+					next, d := row.here.Take(word, policy.Instant(at), 1, row.patience)
+					word = next
+					if d.Allowed != ok || d.Wait != wait || left != untold && d.Remaining != left {
+						t.Fatalf("seed %d, at %v: %v, wait %v, %d left; here %+v", seed, at, ok, wait, left, d)
+					}
+				}
+			}
+		})
+	}
+}
