@@ -128,6 +128,23 @@ func ExampleReservation_Keep() {
 	// 75
 }
 
+// Who will not come after all gives his turn back.
+func ExampleReservation_Cancel() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.AtMost(5, time.Hour)),
+	})
+	defer limiter.Close()
+
+	r := limiter.Reserve("client", 3, 0)
+	limiter.Take("client", 1) // somebody else
+	fmt.Println(limiter.Peek("client").Remaining)
+	r.Cancel()
+	fmt.Println(limiter.Peek("client").Remaining)
+	// Output:
+	// 1
+	// 4
+}
+
 // Wait for a turn, but not for long, and give back what was not needed.
 func ExampleCell_Acquire() {
 	limiter, _ := engine.New[string](engine.Config{
@@ -201,6 +218,38 @@ func ExampleCell_TakeWith() {
 	// false
 }
 
+// What was taken under a limit of the call's own is given back under it.
+func ExampleCell_RefundWith() {
+	slow, fast := policy.Must(policy.Funnel(10, 1, time.Hour)), policy.Must(policy.Funnel(10, 1, time.Minute))
+	limiter, _ := engine.New[string](engine.Config{Policy: slow})
+	defer limiter.Close()
+
+	limiter.TakeWith(fast, "client", 6)
+	limiter.RefundWith(fast, "client", 4)
+	fmt.Println(limiter.TakeWith(fast, "client", 0).Remaining)
+	// Output: 8
+}
+
+// Which limit holds for whom?
+func ExampleCell_Limit() {
+	paid := policy.Must(policy.Funnel(100, 10, time.Second))
+	limiter, _ := engine.New(engine.Config{
+		Policy: policy.Must(policy.Funnel(5, 1, time.Second)),
+	}, engine.PolicyFor(func(user string) policy.Policy {
+		if user == "alice" {
+			return paid
+		}
+		return nil // Config.Policy
+	}))
+	defer limiter.Close()
+
+	fmt.Println(limiter.Limit("alice"))
+	fmt.Println(limiter.Limit("bob"))
+	// Output:
+	// funnel of 100, draining 10 per 1s false
+	// funnel of 5, draining 1 per 1s true
+}
+
 // The limit changes while the engine runs. What was used counts under the new one.
 func ExampleCell_SetPolicy() {
 	limiter, _ := engine.New[string](engine.Config{
@@ -234,6 +283,35 @@ func ExampleTakeAll() {
 	// true
 	// false 1 1h0m0s
 	// 1
+}
+
+// Two limits on one key: the answer is that of the stricter one.
+func ExampleTakeEach() {
+	minute, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute))})
+	defer minute.Close()
+	hour, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(12, time.Hour))})
+	defer hour.Close()
+
+	fmt.Println(cell.TakeEach("client", 7, minute.Cell, hour.Cell).Remaining)
+	fmt.Println(cell.TakeEach("client", 4, minute.Cell, hour.Cell).Allowed)
+	fmt.Println(hour.Peek("client").Remaining)
+	// Output:
+	// 3
+	// false
+	// 5
+}
+
+// An estimate is taken from all, and what was not needed is given back to all.
+func ExampleOutcome_Keep() {
+	users, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour))})
+	defer users.Close()
+	everybody, _ := engine.New[struct{}](engine.Config{Policy: policy.Must(policy.FixedWindow(1000, time.Hour))})
+	defer everybody.Close()
+
+	out := cell.TakeAll(60, users.Claim("alice"), everybody.Claim(struct{}{}))
+	out.Keep(25)
+	fmt.Println(users.Peek("alice").Remaining, everybody.Peek(struct{}{}).Remaining)
+	// Output: 75 975
 }
 
 // A claim is a key of an engine; the same twice counts twice.

@@ -151,3 +151,46 @@ func ExampleNewTiered() {
 	// <nil>
 	// false true
 }
+
+// Wait for a turn under both limits, but not for long, and give back what was not needed.
+func ExampleTiered_Acquire() {
+	limiter, _ := engine.NewTiered[string](
+		engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute))},
+		policy.Must(policy.FixedWindow(100, time.Hour)),
+	)
+	defer limiter.Close()
+
+	out, err := limiter.Acquire(context.Background(), "client", 8, time.Second)
+	fmt.Println(out.Allowed, err)
+	out.Keep(5)
+	for _, each := range limiter.Engines() {
+		fmt.Println(each.Peek("client").Remaining)
+	}
+	_, err = limiter.Acquire(context.Background(), "client", 6, time.Second)
+	fmt.Println(errors.Is(err, cell.ErrDeadline))
+	// Output:
+	// true <nil>
+	// 5
+	// 95
+	// true
+}
+
+// Both limits on the user, and one on everybody together.
+func ExampleTiered_Claims() {
+	users, _ := engine.NewTiered[string](
+		engine.Config{Policy: policy.Must(policy.FixedWindow(3, time.Minute))},
+		policy.Must(policy.FixedWindow(20, time.Hour)),
+	)
+	defer users.Close()
+	everybody, _ := engine.New[struct{}](engine.Config{Policy: policy.Must(policy.FixedWindow(5, time.Hour))})
+	defer everybody.Close()
+
+	for _, user := range []string{"alice", "bob", "bob"} {
+		out := cell.TakeAll(2, append(users.Claims(user), everybody.Claim(struct{}{}))...)
+		fmt.Println(out.Allowed, out.Binding)
+	}
+	// Output:
+	// true 0
+	// true 2
+	// false 2
+}

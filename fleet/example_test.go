@@ -143,3 +143,29 @@ func ExampleLimiter_Reserve() {
 	// true 0s
 	// true 1h0m0s
 }
+
+// The exact log: what was taken an hour ago counts no more, and not a moment longer.
+func ExampleSlidingLog() {
+	address, stop := redis()
+	defer stop()
+	limiter, err := fleet.New(fleet.Config{
+		Name:   "messages",
+		Policy: policy.Must(fleet.SlidingLog(5, time.Hour)),
+		Redis:  rueidis.ClientOption{InitAddress: []string{address}},
+		Budget: time.Second, // so that this says the same on any machine
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+
+	for _, n := range []int64{4, 2, 1} {
+		answer, err := limiter.Take(context.Background(), "alice", n)
+		fmt.Println(answer.Allowed, answer.Remaining, err)
+	}
+	// Output:
+	// true 1 <nil>
+	// false 1 <nil>
+	// true 0 <nil>
+}

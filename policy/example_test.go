@@ -110,3 +110,46 @@ func ExampleFieldError() {
 	// check the capacity
 	// ral: Funnel: capacity is 0, want 1 or more
 }
+
+// cooldown is a limit of one's own: one unit, and then none for a pause of up to a year.
+// The word is the instant from which the next may come. So that no word exceeds
+// [policy.MaxWord], time stands still after 146 years, and nobody waits for more than one.
+type cooldown struct{ pause time.Duration }
+
+func (c cooldown) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	const end, year = policy.MaxWord / 2, 365 * 24 * time.Hour
+	at := uint64(max(0, min(now, end)))
+	patience = max(0, min(patience, year))
+	busy := time.Duration(max(word, at) - at)
+	d := policy.Decision{Limit: 1, ResetAfter: busy}
+	if busy == 0 {
+		d.Remaining = 1
+	}
+	switch {
+	case n < 0 || n > 1:
+		d.RetryAfter = policy.Never
+	case n == 0:
+		d.Allowed = true
+	case busy > patience:
+		d.RetryAfter = busy - patience
+	default:
+		d = policy.Decision{Allowed: true, Limit: 1, Wait: busy, ResetAfter: busy + c.pause}
+		return at + uint64(d.ResetAfter), d
+	}
+	return word, d
+}
+
+func (c cooldown) FreshAt(word uint64) policy.Instant { return policy.Instant(word) }
+func (c cooldown) String() string                     { return fmt.Sprintf("one, then none for %v", c.pause) }
+
+// A limit of one's own is pure functions of a word. An engine takes it as any other.
+func ExamplePolicy() {
+	p := cooldown{time.Minute}
+	word, d := p.Take(0, 1, 1, 0)
+	fmt.Println(p, d.Allowed, p.FreshAt(word))
+	_, d = p.Take(word, policy.Instant(20*time.Second)+1, 1, 0)
+	fmt.Println(d.Allowed, d.RetryAfter)
+	// Output:
+	// one, then none for 1m0s true 60000000001
+	// false 40s
+}
