@@ -68,7 +68,7 @@ func name(i int, names ...string) string {
 }
 
 // Options are what a cell is made with. The engine has checked them; all are
-// required but PolicyFor and Clock.
+// required but PolicyFor, Clock and Seam.
 type Options[K comparable] struct {
 	View            table.View[K]
 	PolicyFor       func(K) policy.Policy

@@ -24,7 +24,7 @@ type Tiered[K comparable] struct {
 }
 
 // NewTiered starts an engine for Config.Policy and one for each further policy, all
-// with that configuration otherwise. There may be cell.MaxEach in all. The error, if
+// with that configuration otherwise. There may be 8 in all, cell.MaxEach. The error, if
 // any, is a *policy.FieldError that names the field.
 func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K], error) {
 	if len(further) >= cell.MaxEach {

@@ -65,15 +65,18 @@ type Refunder interface {
 	// hold is not charged.
 	Refund(word uint64, now Instant, n int64) (next uint64)
 
-	// Cancel returns the word after one take is undone: that of n units which at the
-	// instant at left the word as taken. It gives back what can be given back without admitting more
-	// than the limit to the next, given those who took since and start when they
-	// were told to. undone is how many units others have given back since, or more:
-	// the take's own may not be where they were; math.MaxInt64 tells that nothing is
-	// known of others, who may have taken under other limits of the family. n may be
-	// less than was taken: then the take's last n units are undone. Nobody need call it
-	// while the word is still what the take left, and nothing was given back: there,
-	// putting back the word from before undoes it entirely.
+	// Cancel returns the word after one take is undone: the take that was made at the
+	// instant at, and left the word taken. n is how many of its units are given back,
+	// the last ones if not all. As many are as can be without admitting more than the
+	// limit to those who come next, given that those who took since start when they
+	// were told to.
+	//
+	// undone is how many units others have given back since the take, or more than
+	// that, as its own may not be where they were. math.MaxInt64 says that nothing is
+	// known of others, who may have taken under other limits of the family.
+	//
+	// While the word is still what the take left, and nothing was given back, nobody
+	// need call this: putting back the word from before undoes the take entirely.
 	Cancel(word, taken uint64, at, now Instant, n, undone int64) (next uint64)
 }
 

@@ -98,8 +98,8 @@ const (
 // The interval per/count is kept in sixteenths of a nanosecond, rounded up (whole
 // nanoseconds for 4000 a second or less), so the rate of a busy key is never
 // above the one asked for, and below it by at most 63 parts per million for rates
-// up to a million a second, and besides by what its callers come too late. While
-// a key is warming up its memory is coarser: a take is paid for up to 1/16 of an
+// up to a million a second, and besides by what its callers come too late. As
+// long as a key has units stored its memory is coarser: a take is paid for up to 1/16 of an
 // interval too late, and who comes after that finds the key up to 1/16 of a unit
 // too cold. For most limits both are far less, about the square root of what is
 // stored, in units, by the interval, in sixteenths of a nanosecond: at 100 a
