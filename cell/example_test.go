@@ -79,7 +79,8 @@ func ExampleCell_Wait() {
 	fmt.Println(time.Since(start) >= 20*time.Millisecond)
 
 	// Who could not be served in time is told at once.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	limiter.Refund("client", -6000) // a charge, which takes a minute to drain
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	fmt.Println(errors.Is(limiter.Wait(ctx, "client", 1), cell.ErrDeadline))
 	fmt.Println(limiter.Wait(ctx, "client", 2))

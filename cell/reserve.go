@@ -46,7 +46,7 @@ func (r *Reservation[K]) starts() policy.Instant { return r.taken.at + policy.In
 //   - If the key's word has not changed since, all of it: it is as if the call
 //     had never been made.
 //   - If others took since, what their turns, which stand, leave over in every case
-//     that the key's one word admits of. Each policy's Cancel tells how much that
+//     that the key's one word admits of. Each constructor tells how much that
 //     is: all of it for limits that count in windows, if the window is still
 //     there; for a funnel what has not drained yet, unless those behind wait for
 //     so much that the bucket might have stood empty before them.

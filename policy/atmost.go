@@ -66,13 +66,19 @@ const endAtMost = Instant(lastingTime)
 // of capacity b that drains limit-b every per keeps the same promise, and sustains
 // all of (limit-b)/per.
 //
+// # The most that it admits
+//
 // In any window of length t it admits at most limit times (t/part + 1)/(k+1), both
 // quotients rounded up, where part is per/k, rounded up to a nanosecond: limit
 // within per, both ends included.
 //
+// # What is rounded, and what is refused
+//
 // limit is at least 1, per between a millisecond and 366 days. A limit so high that
 // two counts do not fit a word is refused: 2047 is the highest for a millisecond,
 // 524287 for a minute, 4194303 for an hour. The error is a *[FieldError].
+//
+// # Turns and time
 //
 // Who waits has his turn at the beginning of a part, the first at which enough has
 // left, and is counted there. Until it begins, those who come are treated as if it
@@ -81,14 +87,18 @@ const endAtMost = Instant(lastingTime)
 // others are in already have to come back when it begins. Time stands still 9 years
 // after the epoch, and patience beyond 9 years counts as 9.
 //
-// Units are given back to the latest part first, and then to earlier ones as long
-// as they count. That undoes a take that was just made; if it had to wait for its part,
+// # Giving back
+//
+// Units are given back to the latest part first, and then to earlier ones as long as
+// they count. That undoes a take that was just made; if it had to wait for its part,
 // nobody else is admitted before that begins. A refund of units of an earlier part lets
 // the latest have as many more while those of others in it still count: where units may
 // be older, use Reserve and Cancel. Cancel is exact, as it knows the part. It gives back
 // all that the take took as long as that part counts, unless a limit that cuts time more
 // coarsely has rewritten the word. A debt, which may reach what a count can hold, lies in
 // the current part and leaves with it.
+//
+// # One limit after another
 //
 // All AtMosts are of one family. Where another limit comes with a call (TakeWith) it
 // must be of the same per. A key that is in use stays cut as it is, as far as its

@@ -34,12 +34,16 @@ type bursty struct {
 // instant of the engine. A key that was never used has stored since then, and
 // from maxBurst*per/count on its store is full.
 //
+// # The most that it admits
+//
 // In any window of length t, all takes but the last ask together for at most
 // maxBurst + count*t/per units, counting each when it may start. The last comes
 // on top, whatever it asks for. That can be up to Decision.Limit units:
 // 2147483647 as in Guava, but no more than would be paid within 9 years less the
 // time that filling the store takes, and at least 1. Decision.Remaining is that
 // Limit as long as nothing is owed, and 0 else.
+//
+// # What is rounded, and what is refused
 //
 // The interval per/count is kept in sixteenths of a nanosecond, rounded up, so
 // the admitted rate is never above the one asked for; it is below it by at most
@@ -50,10 +54,21 @@ type bursty struct {
 // takes, with one unit more, longer than 17 years to fill. The error is a
 // *[FieldError].
 //
+// # Turns and time
+//
 // A clock that goes backwards mints nothing: what was stored by then is not
 // stored again. Time stands still 18 years after the epoch, less what filling the
 // store and paying for Limit units takes, which is at least 9 unless the store
 // alone takes longer than that to fill. Patience beyond 9 years counts as 9.
+//
+// # Giving back
+//
+// Units are given back to what is owed and then to the store, and a charge is owed.
+// Of a take that is undone after others took, as much comes back as has not been paid
+// or stored again since; while something is owed no more than one unit, as somebody
+// may wait for his turn.
+//
+// # One limit after another
 //
 // All of these are of one family. Where another limit comes with a call
 // (TakeWith), the time that the store needs until it is full is carried over.

@@ -38,8 +38,12 @@ type fixedWindow struct {
 // window be followed by another at the beginning of the next; [SlidingWindow]
 // softens that, [AtMost] rules it out.
 //
+// # The most that it admits
+//
 // In any window of length t it admits at most limit*(1 + t/per), with t/per rounded
 // up: twice the limit within per.
+//
+// # What is rounded, and what is refused
 //
 // limit is at most a million, per between a millisecond and 366 days. Other values
 // are refused with a *[FieldError]; all combinations of these are kept. The start
@@ -51,27 +55,34 @@ type fixedWindow struct {
 // the one asked for if per is in whole milliseconds, never above it, and below it
 // by at most 100 parts per million otherwise.
 //
-// Who waits has his turn when the window ends, in one that opens at that instant.
-// Until it opens nobody overtakes; when it is full, the next one follows. Units are
-// given back to the window that is current, or promised, and none once it has
-// ended. Nor does a debt outlast it. A window from which all is given back was never
-// opened; of a promised one there remains that the one before it was full.
+// # Turns and time
 //
-// A take can be undone while its window is the latest: all its units are given
-// back then, as nobody who came later would have been in another window. Once a
-// later one is open or promised, none are.
+// Who waits has his turn when the window ends, in one that opens at that instant.
+// Until it opens nobody overtakes; when it is full, the next one follows.
 //
 // A clock that goes backwards mints nothing: it finds the window that was opened
 // last, which ends when it would have. Time stands still for a fixed window 9 years
 // after the epoch at the earliest, and patience beyond 9 years counts as 9.
 //
-// All fixed windows are of one family. Where another limit comes with a call
-// (TakeWith) it must be of the same per; if that is below 524.288ms, limits of
-// more than a million units a second, or up to twice that, are a family apart. Where
-// another limit takes over for good (SetPolicy), what was taken in a window that has
-// not ended is counted in one of the new length that opens then, or when the old one
-// did or was promised to if that is later. It is full if the old one was only known to
-// be full, as a promised one was given back.
+// # Giving back
+//
+// Units are given back to the window that is current, or promised, and none once it has
+// ended. Nor does a debt outlast it. A window from which all is given back was never
+// opened; of a promised one there remains that the one before it was full.
+//
+// A take can be undone while its window is the latest: all its units are given back
+// then, as nobody who came later would have been in another window. Once a later one is
+// open or promised, none are.
+//
+// # One limit after another
+//
+// All fixed windows are of one family. Where another limit comes with a call (TakeWith)
+// it must be of the same per; if that is below 524.288ms, limits of more than a million
+// units a second, or up to twice that, are a family apart. Where another limit takes over
+// for good (SetPolicy), what was taken in a window that has not ended is counted in one
+// of the new length that opens then, or when the old one did or was promised to if that
+// is later. It is full if the old one was only known to be full, as a promised one was
+// given back.
 func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("FixedWindow", limit, per, shortestFixed); err != nil {
 		return nil, err

@@ -242,6 +242,14 @@ func TestFixedWindowFamilies(t *testing.T) {
 		assert.Equal(t, per >= 524288*time.Microsecond, many.Reads(policy.Must(policy.FixedWindow(1, per))), "%v", many)
 	}
 
+	// The finer count ends with the bits of the period in microseconds, and takes in
+	// all limits from 2^19 microseconds on, which have 20.
+	for per, most := range map[time.Duration]int64{300 * ms: 1<<19 - 1, 524_287_999: 1<<19 - 1, 524_288_000: 1_000_000, 525 * ms: 1_000_000} {
+		least := policy.Must(policy.FixedWindow(1, per)).(policy.Relative)
+		assert.True(t, least.Reads(policy.Must(policy.FixedWindow(most, per))), per)
+		assert.Equal(t, most == 1_000_000, least.Reads(policy.Must(policy.FixedWindow(min(most+1, 1_000_000), per))), per)
+	}
+
 	now := policy.Instant(1 + 5*ms)
 	word, _ := coarse.Take(0, now, 1500, 0)
 	carried, ok := fine.(policy.Relative).Carry(coarse, word, now+policy.Instant(ms/2))

@@ -22,9 +22,13 @@ type funnel struct {
 // uses. Choose it unless there is a reason for another: bursts up to capacity
 // pass at once, and the long run is held to the rate.
 //
+// # The most that it admits
+//
 // In any window of length t it admits at most capacity + count*t/per. Turns that
 // were waited for keep to that as well, but for Wait being rounded up to a whole
 // nanosecond.
+//
+// # What is rounded, and what is refused
 //
 // The interval per/count is kept in sixteenths of a nanosecond, rounded up, so
 // the admitted rate is never above the one asked for; it is below it by at most
@@ -35,15 +39,27 @@ type funnel struct {
 // rate that rounding would slow by more is refused, as are a capacity, count or period below 1 and a bucket that takes
 // more than 17 years to drain. The error is a *[FieldError].
 //
+// # Turns and time
+//
 // A clock that goes backwards mints nothing: the key is charged for the time
 // that was counted already. Time stands still for a funnel 18 years after the
 // epoch, less what a full bucket takes to drain, and patience beyond 9 years
 // counts as 9.
 //
-// All funnels are of one family. Where another limit comes with a call
-// (TakeWith), the time that the key still needed to drain is carried over, as in
-// redis-cell: limits that alternate share time, not units, so that at once they may
-// admit the sum of their capacities, and in the long run the fastest of their rates; where another limit takes over for good (SetPolicy), the units are.
+// # Giving back
+//
+// Units are given back as far as they have not drained, and a charge may leave a
+// debt beyond the capacity. Of a take that is undone after others took, as much comes
+// back as has not drained of it, and no more than the capacity less what they took,
+// as those who wait may need the rest.
+//
+// # One limit after another
+//
+// All funnels are of one family. Where another limit comes with a call (TakeWith), the
+// time that the key still needed to drain is carried over, as in redis-cell: limits
+// that alternate share time, not units, so that at once they may admit the sum of their
+// capacities, and in the long run the fastest of their rates; where another limit takes
+// over for good (SetPolicy), the units are.
 func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 1 {
 		return nil, &FieldError{Of: "Funnel", Field: "capacity", Value: capacity, Want: "1 or more"}

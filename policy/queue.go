@@ -32,9 +32,13 @@ type queue struct {
 // Patience of 0 or less waits as long as the queue is; a positive one refuses
 // besides what has its turn later than that.
 //
+// # The most that it admits
+//
 // In any window of length t, counting each call when it starts, it admits at most
 // 1 + count*t/per calls of one unit. With larger calls that is what the largest
 // takes + count*t/per units.
+//
+// # What is rounded, and what is refused
 //
 // The interval is kept in sixteenths of a nanosecond, rounded up, and a turn is
 // told rounded up to a whole nanosecond, without adding up: the admitted rate is
@@ -46,9 +50,13 @@ type queue struct {
 // below 1, and a queue whose capacity + 1 units take more than 17 years. The
 // error is a *[FieldError].
 //
+// # Turns and time
+//
 // A clock that goes backwards mints nothing: turns stay where they are. Time
 // stands still for a queue 18 years after the epoch, less what capacity + 1 units
 // take, and patience beyond that of the queue counts as its own.
+//
+// # Giving back
 //
 // A refund shortens the queue at its end, so that taking and giving back leaves
 // it as it was. Where somebody has queued behind the units given back, his turn
@@ -56,6 +64,8 @@ type queue struct {
 // the last call took, or wait until the queue is empty, if the spacing matters
 // more than the rate. Cancel, which can tell, gives back nothing once somebody
 // queued behind.
+//
+// # One limit after another
 //
 // All queues are of one family. Where another limit comes with a call (TakeWith),
 // the instant from which the next may leave is carried over. Where another takes

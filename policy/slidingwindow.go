@@ -29,6 +29,8 @@ type slidingWindow struct {
 // long" rather than a rate: what is taken comes back little by little, in the
 // window after the one in which it was taken.
 //
+// # The most that it admits
+//
 // In any window of length t it admits at most limit + limit*t/per, as a [Funnel] of
 // that limit does.
 //
@@ -43,6 +45,8 @@ type slidingWindow struct {
 // of ten sub-windows, the current and nine before it, which errs by less than one of
 // them, it counts up to nine tenths of the limit too few, and up to limit too many.
 //
+// # What is rounded, and what is refused
+//
 // The share is worked out to the nanosecond and exactly, so the rate in the long run
 // is the one asked for: who takes whatever is there and comes back when told takes
 // limit in every period. Nothing is rounded but the units that count, up.
@@ -51,6 +55,8 @@ type slidingWindow struct {
 // if per is a millisecond, 131071 if a second, 1048575 if a minute and 8388607 if an
 // hour; a higher limit is refused, as is one below 1. The error is a *[FieldError].
 //
+// # Turns and time
+//
 // Who waits is counted in the window in which his turn is; until it begins, those
 // who come are treated as if it just did, so nobody overtakes. That holds for a
 // clock that goes backwards as well: it mints nothing, and callers whose clock
@@ -58,12 +64,16 @@ type slidingWindow struct {
 // back when it begins. Time stands still for a sliding window 9 years after the
 // epoch at the earliest, and patience beyond 9 years counts as 9.
 //
+// # Giving back
+//
 // Units are given back to the current window, or to the one that a turn was promised
 // in last, and never to the one before: those of a take that had to wait for a
 // later window come back no earlier than that window begins. A take can be undone
 // whole as long as its window is one of the two in the word. A debt, which may
 // reach what a count can hold, weighs like units that were taken, through the next
 // window as well.
+//
+// # One limit after another
 //
 // All sliding windows are of one family. Where another limit comes with a call
 // (TakeWith) it must be of the same per. Where one of another per takes over for good

@@ -135,3 +135,38 @@ func (u *undoing) check() {
 		}
 	}
 }
+
+// What the constructors' comments say of a take that is undone after others took: of a
+// funnel no more than the capacity less what they took comes back, of a bursty no more
+// than one unit while something is owed, and of both not what has come back by itself.
+func TestWhatAnUndoneTakeGivesBack(t *testing.T) {
+	const s, now = time.Second, policy.Instant(time.Hour)
+	funnel, bursty := policy.Must(policy.Funnel(10, 1, s)), policy.Must(policy.Bursty(1, s, 10))
+	for _, c := range []struct {
+		name          string
+		p             policy.Policy
+		taken, others int64
+		later         time.Duration // the others took, and then the take is undone
+		back          time.Duration // by how much sooner the key is as good as new
+	}{
+		{"a funnel with room", funnel, 4, 3, 0, 4 * s},
+		{"a funnel with those who wait", funnel, 4, 8, 0, 2 * s},
+		{"a funnel that is waited for by as much as it holds", funnel, 4, 10, 0, 0},
+		{"a funnel of which some has drained", funnel, 4, 3, 3 * s, 1 * s},
+		{"a bursty with a store", bursty, 4, 3, 0, 4 * s},
+		{"a bursty that has been paid and has stored since", bursty, 14, 1, 8 * s, 6 * s},
+		{"a bursty with debts", bursty, 4, 8, 0, 1 * s},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			taken, d := c.p.Take(0, now, c.taken, 0)
+			require.True(t, d.Allowed)
+			at := now + policy.Instant(c.later)
+			word, d := c.p.Take(taken, at, c.others, time.Hour)
+			require.True(t, d.Allowed)
+			next := c.p.(policy.Refunder).Cancel(word, taken, now, at, c.taken, 0)
+			_, before := c.p.Take(word, at, 0, 0)
+			_, after := c.p.Take(next, at, 0, 0)
+			require.Equal(t, c.back, before.ResetAfter-after.ResetAfter)
+		})
+	}
+}

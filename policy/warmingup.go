@@ -89,11 +89,15 @@ const (
 // granted as soon as the one before it is paid, and it is the next caller who
 // waits until this one is.
 //
+// # The most that it admits
+//
 // In any window of length t, all takes but the last ask together for at most
 // count*t/per units, counting each when it may start. The last comes on top,
 // whatever it asks for. That can be up to Decision.Limit units: 2147483647 as in
 // Guava, but no more than would be paid within 9 years. Decision.Remaining is
 // that Limit as long as nothing is owed, and 0 else.
+//
+// # What is rounded, and what is refused
 //
 // The interval per/count is kept in sixteenths of a nanosecond, rounded up (whole
 // nanoseconds for 4000 a second or less), so the rate of a busy key is never
@@ -119,10 +123,14 @@ const (
 // number, and one by which a unit costs more than 9 years. The error is a
 // *[FieldError].
 //
+// # Turns and time
+//
 // A clock that goes backwards mints nothing: who comes while something is owed
 // waits. Time stands still 9 years after the epoch for rates of more than 4000 a
 // second, and 18 years after it less what Limit units cost, which is never more
 // than 9, for others. Patience beyond 9 years counts as 9.
+//
+// # Giving back
 //
 // A refund takes a take back, with its price: the key is as cold again as before,
 // and owes as much less, but for being rounded up twice, as above. Of a key that
@@ -130,6 +138,8 @@ const (
 // given back at the usual price, and the surcharge stays paid. Where nothing is
 // owed, nothing is given back. What was charged to those who took later depends
 // on what was taken before, so Cancel gives nothing back once somebody did.
+//
+// # One limit after another
 //
 // Two of these are of one family whatever their parameters, when one takes over
 // for good (SetPolicy): the key is as cold as it was, in proportion, and what is
