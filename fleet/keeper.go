@@ -13,9 +13,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/share"
-	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -294,21 +292,11 @@ func (k *keeper) charge(key string, n int64) (done bool, cause, err error) {
 	// Who is first decides: the one who sends it, or the one who has waited long enough.
 	const sent, dropped = 1, 2
 	var fate atomic.Int32
-	send := func() bool { return fate.CompareAndSwap(0, sent) || fate.Load() == sent }
 	_, cause, err = askWithin(k.ctx, k.Limiter, max(k.config.Budget, charging), func(ctx context.Context, r *remote) (taken store.Taken, err error) {
-		p := r.limit.Policy()
-		if _, log := p.(*slidinglog.Log); log { // is charged in one step
-			if send() {
-				taken, err = r.store.Refund(ctx, r.limit, key, -n)
-			}
-			return taken, err
+		if fate.CompareAndSwap(0, sent) {
+			taken, err = r.store.Refund(ctx, r.limit, key, -n)
 		}
-		return r.store.Update(ctx, r.limit, key, func(word uint64, now policy.Instant) uint64 {
-			if !send() {
-				return word
-			}
-			return p.(policy.Refunder).Refund(word, now, -n)
-		})
+		return taken, err
 	})
 	switch {
 	case err == nil && cause == nil:

@@ -249,11 +249,6 @@ func askWithin[T any](ctx context.Context, l *Limiter, budget time.Duration, do 
 	}, do)
 }
 
-// askRepeated is ask for what reads a word and writes it if nobody else has meanwhile.
-func askRepeated[T any](ctx context.Context, l *Limiter, do func(context.Context, *remote) (T, error)) (value T, cause, err error) {
-	return askBy(ctx, l, guard.DoRepeated[T], do)
-}
-
 // askBy is ask by one of the guard's ways.
 func askBy[T any](
 	ctx context.Context, l *Limiter,

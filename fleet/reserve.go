@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -55,8 +54,8 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	case t.answer.By != ByExact:
 		return nil // nothing was recorded
 	}
-	_, cause, err := askRepeated(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
-		return remote.store.Cancel(ctx, remote.limit, r.key, t.exact, r.n, math.MaxInt64)
+	_, cause, err := ask(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
+		return remote.store.Cancel(ctx, remote.limit, r.key, t.exact, r.n)
 	})
 	return errors.Join(cause, err)
 }

@@ -106,14 +106,14 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 // used that still counts. n < 0 charges -n more, whether the limit allows it or not. See
 // policy.Refunder. The answer tells how the key stands afterwards.
 //
-// Two round trips to Redis, or more if others take from the key at the same time. Without
-// Redis it goes to this server's share, or nowhere, and then the answer is not Allowed. It
-// is not counted in the statistics.
+// Like a Take, it is one round trip to Redis, whatever others do to the key. Without Redis
+// it goes to this server's share, or nowhere, and then the answer is not Allowed. It is not
+// counted in the statistics.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, error) {
 	if n == 0 {
 		return l.Peek(ctx, key)
 	}
-	exact, cause, err := askRepeated(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
+	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
 		return r.store.Refund(ctx, r.limit, key, n)
 	})
 	switch {

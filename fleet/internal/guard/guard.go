@@ -143,17 +143,6 @@ func Do[T any](ctx context.Context, g *Guard, call func(context.Context) (T, err
 
 // DoWithin is Do with another budget, of at most Hang.
 func DoWithin[T any](ctx context.Context, g *Guard, budget time.Duration, call func(context.Context) (T, error)) (T, error) {
-	return do(ctx, g, budget, bad, call)
-}
-
-// DoRepeated is Do for a call that asks the server again as long as somebody else comes
-// between: that the budget is spent tells nothing about the server then.
-func DoRepeated[T any](ctx context.Context, g *Guard, call func(context.Context) (T, error)) (T, error) {
-	return do(ctx, g, g.config.Budget, unsure, call)
-}
-
-// do is Do; late is what it tells that the budget is spent.
-func do[T any](ctx context.Context, g *Guard, budget time.Duration, late outcome, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
@@ -185,7 +174,7 @@ func do[T any](ctx context.Context, g *Guard, budget time.Duration, late outcome
 		o = good
 		return f.value, err
 	case <-timer.C:
-		o, err = late, fmt.Errorf("%w of %v", ErrBudget, budget)
+		o, err = bad, fmt.Errorf("%w of %v", ErrBudget, budget)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-g.base.Done():

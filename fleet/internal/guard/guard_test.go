@@ -197,22 +197,6 @@ func TestBusyIsNoFailure(t *testing.T) {
 	})
 }
 
-// Who asks again and again because of others may spend his budget on a server that is well.
-func TestRepeatedCallsThatAreLateAreNoFailures(t *testing.T) {
-	inBubbleOf(t, Config{Most: 64}, func(t *testing.T, g *Guard) {
-		s := &server{takes: hang}
-		for range 12 {
-			_, err := DoRepeated(t.Context(), g, s.call)
-			require.ErrorIs(t, err, ErrBudget)
-		}
-		require.Zero(t, g.Openings())
-		for range 3 {
-			require.ErrorIs(t, s.ask(t, alone(g)), ErrBudget)
-		}
-		require.EqualValues(t, 1, g.Openings())
-	})
-}
-
 // Those who come when all are busy have their turn when one is not, within the budget.
 func TestTurnsFollow(t *testing.T) {
 	inBubbleOf(t, Config{Most: 4}, func(t *testing.T, g *Guard) {

@@ -22,6 +22,7 @@ type Limit struct {
 	take   *script
 	one    string  // what take is told of a call of one unit without patience
 	lease  *script // nil if it cannot be leased
+	back   *script // gives units back, or charges them
 }
 
 // Policy returns what the limit was made of.
@@ -51,7 +52,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	}
 	if log, ok := p.(*slidinglog.Log); ok {
 		return &Limit{
-			policy: p, log: log, limit: log.Limit, take: s.logTakeScript(),
+			policy: p, log: log, limit: log.Limit, take: s.logTakeScript(), back: s.scripts.relog,
 			prefix: s.prefix(fmt.Sprintf("l%d", log.Per)),
 		}, nil
 	}
@@ -79,6 +80,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	l.limit = l.shape.Limit
 	l.prefix = s.prefix(family)
 	l.take = s.takeScript(algorithms[l.shape.Kind])
+	l.back = s.backScript(givers[l.shape.Kind])
 	l.one = packed(l.figures(1, 0))
 	switch l.shape.Kind {
 	case shape.Funnel, shape.FixedWindow, shape.SlidingWindow:

@@ -167,7 +167,7 @@ func TestLogIsALog(t *testing.T) {
 					for first > 0 && m.units[first] != before.at {
 						first--
 					}
-					_, err := s.Cancel(context.Background(), l, "key", before.Taken, before.n, 0)
+					_, err := s.Cancel(context.Background(), l, "key", before.Taken, before.n)
 					if !assert.NoError(t, err, at) {
 						return
 					}
@@ -259,13 +259,13 @@ func TestCancelOfALogIsOnesOwn(t *testing.T) {
 				lose(s, l)
 				take(2) // another's
 				before := members(t, client, name(t, s, l, "k"))
-				_, err := s.Cancel(ctx, l, "k", mine, 2, math.MaxInt64)
+				_, err := s.Cancel(ctx, l, "k", mine, 2)
 				require.NoError(t, err)
 				require.Equal(t, before, members(t, client, name(t, s, l, "k")))
 				// One's own go, wherever they stand.
 				own := take(1)
 				take(1)
-				_, err = s.Cancel(ctx, l, "k", own, 1, math.MaxInt64)
+				_, err = s.Cancel(ctx, l, "k", own, 1)
 				require.NoError(t, err)
 				assert.Len(t, members(t, client, name(t, s, l, "k")), len(before)+1)
 			})

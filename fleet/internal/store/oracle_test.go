@@ -20,43 +20,8 @@ const oracleSteps = 250
 
 // In Redis a policy gives, decision by decision, what it gives in process.
 func TestAgreesWithThePolicy(t *testing.T) {
-	day := 24 * time.Hour
-	policies := []policy.Policy{
-		policy.Must(policy.Funnel(1, 1, time.Second)),
-		policy.Must(policy.Funnel(10, 7, time.Second)),
-		policy.Must(policy.Funnel(100, 1_000_000, time.Second)),
-		policy.Must(policy.Funnel(1_000_000, 333_333, 10*time.Second)),
-		policy.Must(policy.Funnel(3, 16_000_000, time.Second)),
-		policy.Must(policy.Funnel(16, 1, 365*day)), // time stands still within two years
-		policy.Must(policy.Funnel(5, 16, 7*time.Nanosecond)),
-		policy.Must(policy.Queue(0, 10, time.Second)),
-		policy.Must(policy.Queue(20, 7, time.Minute)),
-		policy.Must(policy.Queue(1000, 999_983, time.Second)),
-		policy.Must(policy.Queue(15, 1, 365*day)),
-		policy.Must(policy.Bursty(5, time.Second, 0)),
-		policy.Must(policy.Bursty(7, time.Minute, 100)),
-		policy.Must(policy.Bursty(999_983, time.Second, 1)),
-		policy.Must(policy.Bursty(1, 365*day, 6)),
-		policy.Must(policy.FixedWindow(1, time.Millisecond)),
-		policy.Must(policy.FixedWindow(2, 1_024_001)), // whose step, 129ns, a microsecond may end
-		policy.Must(policy.FixedWindow(10, time.Second)),
-		policy.Must(policy.FixedWindow(100, time.Second/3)),
-		policy.Must(policy.FixedWindow(1_000_000, 1234567*time.Nanosecond)),
-		policy.Must(policy.FixedWindow(1_000_000, time.Hour)),
-		policy.Must(policy.FixedWindow(5, 366*day)),
-		policy.Must(policy.SlidingWindow(3, time.Millisecond)),
-		policy.Must(policy.SlidingWindow(10, time.Second)),
-		policy.Must(policy.SlidingWindow(1000, 333_333*time.Microsecond)),
-		policy.Must(policy.SlidingWindow(1_000_000, time.Minute)),
-		policy.Must(policy.SlidingWindow(8_000_000, time.Hour)),
-		policy.Must(policy.SlidingWindow(100_000_000, 30*day)),
-		policy.Must(policy.SlidingWindow(500_000_000, 366*day)),
-	}
 	seed := rand.Uint64()
-	any := rand.New(rand.NewPCG(seed, 0))
-	for range 30 {
-		policies = append(policies, anyPolicy(any))
-	}
+	policies := oraclePolicies(seed)
 	client := connect(t, shared)
 	var group sync.WaitGroup
 	const twins = 4 // so many sequences of each policy
@@ -108,6 +73,47 @@ func TestAgreesWithThePolicy(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// oraclePolicies are of all kinds, at their corners and of any size.
+func oraclePolicies(seed uint64) []policy.Policy {
+	day := 24 * time.Hour
+	policies := []policy.Policy{
+		policy.Must(policy.Funnel(1, 1, time.Second)),
+		policy.Must(policy.Funnel(10, 7, time.Second)),
+		policy.Must(policy.Funnel(100, 1_000_000, time.Second)),
+		policy.Must(policy.Funnel(1_000_000, 333_333, 10*time.Second)),
+		policy.Must(policy.Funnel(3, 16_000_000, time.Second)),
+		policy.Must(policy.Funnel(16, 1, 365*day)), // time stands still within two years
+		policy.Must(policy.Funnel(5, 16, 7*time.Nanosecond)),
+		policy.Must(policy.Queue(0, 10, time.Second)),
+		policy.Must(policy.Queue(20, 7, time.Minute)),
+		policy.Must(policy.Queue(1000, 999_983, time.Second)),
+		policy.Must(policy.Queue(15, 1, 365*day)),
+		policy.Must(policy.Bursty(5, time.Second, 0)),
+		policy.Must(policy.Bursty(7, time.Minute, 100)),
+		policy.Must(policy.Bursty(999_983, time.Second, 1)),
+		policy.Must(policy.Bursty(1, 365*day, 6)),
+		policy.Must(policy.FixedWindow(1, time.Millisecond)),
+		policy.Must(policy.FixedWindow(2, 1_024_001)), // whose step, 129ns, a microsecond may end
+		policy.Must(policy.FixedWindow(10, time.Second)),
+		policy.Must(policy.FixedWindow(100, time.Second/3)),
+		policy.Must(policy.FixedWindow(1_000_000, 1234567*time.Nanosecond)),
+		policy.Must(policy.FixedWindow(1_000_000, time.Hour)),
+		policy.Must(policy.FixedWindow(5, 366*day)),
+		policy.Must(policy.SlidingWindow(3, time.Millisecond)),
+		policy.Must(policy.SlidingWindow(10, time.Second)),
+		policy.Must(policy.SlidingWindow(1000, 333_333*time.Microsecond)),
+		policy.Must(policy.SlidingWindow(1_000_000, time.Minute)),
+		policy.Must(policy.SlidingWindow(8_000_000, time.Hour)),
+		policy.Must(policy.SlidingWindow(100_000_000, 30*day)),
+		policy.Must(policy.SlidingWindow(500_000_000, 366*day)),
+	}
+	any := rand.New(rand.NewPCG(seed, 0))
+	for range 30 {
+		policies = append(policies, anyPolicy(any))
+	}
+	return policies
 }
 
 // anyPolicy returns one that Redis can decide on, with figures of any size.

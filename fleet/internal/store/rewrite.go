@@ -2,12 +2,16 @@ package store
 
 import (
 	"context"
+	_ "embed" // the script
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
 )
+
+//go:embed lua/swap.lua
+var swapLua string
 
 // Rewrite puts Next(word, now) in place of a key's word.
 type Rewrite struct {
@@ -19,7 +23,7 @@ type Rewrite struct {
 // trip few do.
 const mostRewrites = 4
 
-// RewriteAll is Update for many keys, two round trips for all. Each is rewritten once or
+// RewriteAll rewrites many words, two round trips for all. Each is rewritten once or
 // not at all: if others write it again and again, or no answer comes, it stays as it is,
 // or is rewritten and nobody is told. Redis does it no later than within after the now
 // that Next was told, which a request that was held up on its way may be. The first
@@ -76,4 +80,29 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 	}
 	failed(fmt.Errorf("%w (%s and %d others)", ErrContended, shown(names[left[0]]), len(left)-1))
 	return first
+}
+
+// swapArgs are what the script is told that puts the word next in place of word.
+func (l *Limit) swapArgs(word, next uint64, now policy.Instant) []string {
+	text := func(word uint64) string {
+		if word == 0 {
+			return ""
+		}
+		return strconv.FormatUint(word, 10)
+	}
+	fresh := l.policy.FreshAt(next)
+	if fresh <= now {
+		next = 0
+	}
+	return []string{text(word), text(next), strconv.FormatInt(ends(fresh), 10)}
+}
+
+// ends is the millisecond from which a word means nothing any more that is fresh then.
+func ends(fresh policy.Instant) int64 {
+	const ms = policy.Instant(time.Millisecond)
+	end := fresh / ms
+	if fresh%ms > 0 {
+		end++
+	}
+	return int64(end)
 }

@@ -20,14 +20,28 @@ var (
 	writeLua string
 	//go:embed lua/pace.lua
 	paceLua string
+	//go:embed lua/pacetake.lua
+	paceTakeLua string
+	//go:embed lua/paceback.lua
+	paceBackLua string
 	//go:embed lua/fixed.lua
 	fixedLua string
+	//go:embed lua/fixedtake.lua
+	fixedTakeLua string
+	//go:embed lua/fixedback.lua
+	fixedBackLua string
 	//go:embed lua/sliding.lua
 	slidingLua string
+	//go:embed lua/slidingtake.lua
+	slidingTakeLua string
+	//go:embed lua/slidingback.lua
+	slidingBackLua string
 	//go:embed lua/log.lua
 	logLua string
 	//go:embed lua/takes.lua
 	takesLua string
+	//go:embed lua/back.lua
+	backLua string
 	//go:embed lua/record.lua
 	recordLua string
 )
@@ -40,16 +54,31 @@ type algorithm struct {
 	count  int    // so many of them
 }
 
-var algorithms = func() map[shape.Kind]algorithm {
-	pace := newAlgorithm(paceLua, "ah, al, rh, rl, fh, fl, e, x")
+var algorithms = kindsOf(
+	newAlgorithm(calling(paceLua, paceTakeLua), "ah, al, rh, rl, fh, fl, e, x"),
+	newAlgorithm(calling(fixedLua, fixedTakeLua), "n, limit, d, half, length, last, step, e, patience, rest"),
+	newAlgorithm(calling(slidingLua, slidingTakeLua), "n, limit, size, d, over, per, last, e, patience, rest"),
+)
+
+// givers are how units are given back or charged: in the same way, but that ms is nil if
+// the word is to stay, and gone is set if the next one means nothing already. First they
+// are told which word means that a take is undone, and what is put in its place.
+var givers = kindsOf(
+	newAlgorithm(calling(paceLua, paceBackLua), undone+"n, ah, al, fh, fl, e, x"),
+	newAlgorithm(calling(fixedLua, fixedBackLua), undone+algorithms[shape.FixedWindow].params+", turn"),
+	newAlgorithm(calling(slidingLua, slidingBackLua), undone+algorithms[shape.SlidingWindow].params+", turn"),
+)
+
+const undone = "wh, wl, bh, bl, ends, "
+
+func kindsOf(pace, fixed, sliding algorithm) map[shape.Kind]algorithm {
 	return map[shape.Kind]algorithm{
-		shape.Funnel:        pace,
-		shape.Queue:         pace,
-		shape.Bursty:        pace,
-		shape.FixedWindow:   newAlgorithm(fixedLua, "n, limit, d, half, length, last, step, e, patience, rest"),
-		shape.SlidingWindow: newAlgorithm(slidingLua, "n, limit, size, d, over, per, last, e, patience, rest"),
+		shape.Funnel: pace, shape.Queue: pace, shape.Bursty: pace, shape.FixedWindow: fixed, shape.SlidingWindow: sliding,
 	}
-}()
+}
+
+// calling puts what a call does into how a word is read.
+func calling(body, call string) string { return strings.Replace(body, "CALL\n", call, 1) }
 
 func newAlgorithm(body, params string) algorithm {
 	return algorithm{body: body, params: params, count: strings.Count(params, ",") + 1}
@@ -89,4 +118,12 @@ func (s *Store) takeScript(a algorithm) *script {
 	return s.newScript(timeLua, a.unpack(), strings.NewReplacer(
 		"READ", read, "BODY", body, "WRITE", writeLua,
 	).Replace(takesLua))
+}
+
+// backScript gives back or charges units of a word. It replies the word from before, the time, and the
+// next word as a pair; or as those that read a word.
+func (s *Store) backScript(a algorithm) *script {
+	return s.newScript("local key = KEYS[1]\n", timeLua, a.unpack(), strings.NewReplacer(
+		"READ", readLua, "BODY", a.body, "WRITE", writeLua,
+	).Replace(backLua))
 }

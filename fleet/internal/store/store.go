@@ -36,7 +36,7 @@ type Store struct {
 	clocked *strings.Replacer // what scripts say of the epoch and the clock
 	apart   atomic.Bool       // Redis refused a script about several keys
 	scripts struct {
-		read, swap, soon, all, relog, heartbeat *script
+		read, soon, all, relog, heartbeat *script
 	}
 }
 
@@ -62,7 +62,6 @@ func New(client rueidis.Client, o Options) *Store {
 	}
 	s.scripts.read = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0}\n")
-	s.scripts.swap = s.newScript("local key = KEYS[1]\n", timeLua, swapLua)
 	s.scripts.soon = s.newScript("local key = KEYS[1]\n", timeLua,
 		"if us > ARGV[4] + 0 then return -1 end\n", swapLua)
 	s.scripts.all = s.allScript()

@@ -207,12 +207,6 @@ func (l *Limit) decide(name string, f found, n int64, patience time.Duration) (T
 	return Taken{Decision: d, Before: f.word, After: next, At: f.at}, nil
 }
 
-// read returns a key's word, and Redis's time.
-func (s *Store) read(ctx context.Context, name string) (uint64, policy.Instant, error) {
-	f, err := parse(s.run(ctx, s.scripts.read, []string{name}, nil), name)
-	return f.word, f.at, err
-}
-
 // parse understands the reply {word, time, taken} of a script.
 func parse(res rueidis.RedisResult, name string) (found, error) {
 	reply, err := res.ToArray()

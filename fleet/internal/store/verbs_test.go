@@ -286,14 +286,14 @@ func TestRefundCancelDelete(t *testing.T) {
 				var got store.Taken
 				switch step % 5 {
 				case 0: // undone at once
-					got, err = s.Cancel(ctx, l, "k", taken, n, 0)
+					got, err = s.Cancel(ctx, l, "k", taken, n)
 					word = before
 				case 1: // undone after somebody else took
 					word, _ = p.Take(word, now, 1, math.MaxInt64)
 					_, err = s.Take(ctx, l, "k", 1, math.MaxInt64)
 					require.NoError(t, err)
-					got, err = s.Cancel(ctx, l, "k", taken, n, 1)
-					word = refunder.Cancel(word, taken.After, taken.At, now, n, 1)
+					got, err = s.Cancel(ctx, l, "k", taken, n)
+					word = refunder.Cancel(word, taken.After, taken.At, now, n, math.MaxInt64)
 				case 2:
 					got, err = s.Refund(ctx, l, "k", n+1)
 					word = refunder.Refund(word, now, n+1)
@@ -320,32 +320,6 @@ func TestRefundCancelDelete(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Callers who update one word at once all get through, each from the word that the one
-// before left.
-func TestUpdateLosesNothing(t *testing.T) {
-	s := store.New(connect(t, shared), store.Options{Name: own(t)})
-	l := limit(t, s, policy.Must(policy.FixedWindow(1000, time.Hour)))
-	var group sync.WaitGroup
-	for range 8 {
-		group.Go(func() {
-			for range 10 {
-				_, err := s.Refund(context.Background(), l, "k", -1)
-				assert.NoError(t, err)
-			}
-		})
-	}
-	group.Wait()
-	d, err := s.Peek(context.Background(), l, "k")
-	require.NoError(t, err)
-	assert.EqualValues(t, 1000-80, d.Remaining)
-}
-
-func TestUpdateIsNotForLogs(t *testing.T) {
-	s := store.New(connect(t, shared), store.Options{Name: own(t)})
-	_, err := s.Update(context.Background(), limit(t, s, newLog(t, 5, time.Second)), "k", func(word uint64, _ policy.Instant) uint64 { return word })
-	assert.ErrorContains(t, err, "a limit that has words")
 }
 
 // Who refuses a policy says why.

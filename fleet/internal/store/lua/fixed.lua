@@ -26,16 +26,11 @@ if s >= ended then
   v, c, promised = s + length, 0, false
   if r > 0 then v = v + 1 end
 end
-if c + n <= limit then
-  c = c + n
-else
-  v, c, promised = v + length, n, true
-end
--- A promised one opens length before its end. That may be waited for patience * step +
--- rest nanoseconds.
-if v <= last and (not promised or (v - length - s - patience) * step <= r + rest) then
-  ms = v % 1e6
-  ms = (v - ms) / 1e6 * step + math.ceil((ms * step + 1) / 1e6)
+local ending -- when the word ends, if it is to be another
+CALL
+if ending then
+  ms = ending % 1e6
+  ms = (ending - ms) / 1e6 * step + math.ceil((ms * step + 1) / 1e6)
   if promised then c = c + half end
   q = v % 1e9
   c = c + q * d

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the script
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+//go:embed lua/relog.lua
+var relogLua string
+
+// Refund gives n units back, or for n < 0 charges -n, as policy.Refunder has it, and tells
+// how the key stands then. Of a log it gives back the newest, and charges until it holds
+// twice the limit. One call of Redis, whatever others do to the key.
+func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Taken, error) {
+	return s.change(ctx, l, key, n, Taken{})
+}
+
+// Cancel undoes a take of n units, as policy.Refunder has it if nobody knows what others
+// gave back. The word from before is put back if the present one is what the take left,
+// which by a clock that goes on does not come about by chance. One call of Redis.
+func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n int64) (Taken, error) {
+	if n <= 0 || t.After == 0 { // nothing was taken
+		return s.Peek(ctx, l, key)
+	}
+	return s.change(ctx, l, key, n, t)
+}
+
+// change gives back n units, those of a take or, if that took none, of whomever; or charges -n.
+func (s *Store) change(ctx context.Context, l *Limit, key string, n int64, of Taken) (Taken, error) {
+	name, err := s.name(l.prefix, key)
+	if err != nil {
+		return Taken{}, err
+	}
+	figures := l.backFigures(n, of)
+	reply, err := s.run(ctx, l.back, []string{name}, []string{packed(figures)}).ToArray()
+	switch {
+	case err != nil:
+		return Taken{}, explain(err, name)
+	case l.log != nil:
+		f, err := parseLog(reply, name)
+		if err != nil {
+			return Taken{}, err
+		}
+		return l.decideLog(f, 0, 0), nil
+	}
+	f, err := parseParts(reply[:min(len(reply), 3)], name)
+	if err != nil {
+		return Taken{}, err
+	}
+	next := l.changed(f, n, of)
+	if did, err := parsePair(reply[3:]); err != nil || did != next {
+		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d, %v)",
+			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, of, did, err)
+	}
+	t := l.standing(next, f.at)
+	t.Before = f.word
+	return t, nil
+}
+
+// changed is the next word, as the policy has it.
+func (l *Limit) changed(f found, n int64, of Taken) uint64 {
+	refunder := l.policy.(policy.Refunder)
+	switch {
+	case of.After == 0:
+		return refunder.Refund(f.word, f.at, n)
+	case of.After == f.word:
+		return of.Before
+	}
+	const unknown = math.MaxInt64 // what others gave back
+	return refunder.Cancel(f.word, of.After, of.At, f.at, n, unknown)
+}
+
+// mostBack is more than a window or a log can count.
+const mostBack = 1 << 32
+
+// backFigures are the parameters of a giver.
+func (l *Limit) backFigures(n int64, of Taken) []float64 {
+	if l.log != nil {
+		n = min(max(n, -2*l.limit), 2*l.limit) // all that it can hold
+		return append(l.logFigures(0, 0), float64(n), float64(of.After), float64(of.turn()))
+	}
+	undo, turn := []float64{-1, 0, 0, 0, 0}, float64(-1)
+	if of.After != 0 {
+		undo = append(pairs(of.After, of.Before), float64(ends(l.policy.FreshAt(of.Before))))
+		turn = l.turn(of.After)
+	}
+	one := l.figures(1, 0)
+	switch l.shape.Kind {
+	case shape.FixedWindow, shape.SlidingWindow:
+		one[0] = float64(min(max(n, -mostBack), mostBack))
+		return append(append(undo, one...), turn)
+	}
+	if of.After != 0 {
+		n = 0 // nothing of it comes back if anybody may have come since
+	}
+	undo = append(undo, float64(min(max(n, -1), 1)))
+	return append(append(undo, pairs(l.ticks(n))...), one[4:]...)
+}
+
+// turn tells the window of a word, as the givers of windows do.
+func (l *Limit) turn(word uint64) float64 {
+	if l.shape.Kind == shape.SlidingWindow {
+		return float64(min(word>>(2*l.shape.Bits), l.shape.Last))
+	}
+	window := min(word>>(l.shape.Bits+1), l.shape.Last)
+	return float64(2*window + word>>l.shape.Bits&1)
+}
+
+// ticks is what n units take, or -n, as far as a word goes.
+func (l *Limit) ticks(n int64) uint64 {
+	if n < 0 {
+		n = -max(n, -math.MaxInt64)
+	}
+	hi, lo := bits.Mul64(uint64(n), l.shape.Interval)
+	if hi > 0 || lo > policy.MaxWord {
+		return policy.MaxWord
+	}
+	return lo
+}
+
+// parsePair understands a word that a script replies as a pair.
+func parsePair(reply []rueidis.RedisMessage) (word uint64, err error) {
+	if len(reply) != 2 {
+		return 0, fmt.Errorf("%d numbers", len(reply))
+	}
+	h, err := reply[0].AsInt64()
+	if err != nil {
+		return 0, err
+	}
+	l, err := reply[1].AsInt64()
+	return uint64(h)*1_000_000_000 + uint64(l), err
+}
+
+// Delete forgets what a key has used, and tells whether there was anything.
+func (s *Store) Delete(ctx context.Context, l *Limit, key string) (bool, error) {
+	name, err := s.name(l.prefix, key)
+	if err != nil {
+		return false, err
+	}
+	n, err := s.client.Do(ctx, s.client.B().Del().Key(name).Build()).AsInt64()
+	if err != nil {
+		return false, explain(err, name)
+	}
+	return n > 0, nil
+}
+
+// relogParams are those of a log, of which n and patience are 0, and what is changed.
+var relogParams = newAlgorithm(relogLua, "n, limit, per, patience, count, unit, turn")
+
+func (s *Store) relogScript() *script {
+	return s.newScript(
+		"local key = KEYS[1]\n", timeLua, relogParams.unpack(),
+		"do\n", logLua, "if first < 0 then return {newest[1], us, -1} end\n",
+		strings.Replace(relogLua, "RECORD", recordLua, 1), "end\n",
+		logLua, "return "+logReply+"\n")
+}
