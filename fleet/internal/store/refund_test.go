@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -145,6 +146,24 @@ func TestWhatIsGivenBackIsForgotten(t *testing.T) {
 			require.NoError(t, err)
 			assert.EqualValues(t, 1, integer(t, client, "EXISTS", name(t, s, l, "k")))
 		})
+	}
+}
+
+// Where time stands still, what counts no more then is not given back.
+func TestCancelWhenTimeStandsStill(t *testing.T) {
+	client := connect(t, shared)
+	clock := int64(1) << 60
+	s := clocked(t, client, &clock)
+	p := policy.Must(policy.SlidingWindow(10, time.Second))
+	l, of := limit(t, s, p), p.(shape.Shaped).Shape()
+	for back := range uint64(3) { // windows before the last
+		word := (of.Last-back)<<(2*of.Bits) | 5
+		put(t, client, name(t, s, l, "k"), strconv.FormatUint(word, 10))
+		took := store.Taken{Before: word - 1, After: word - 1}
+		got, err := s.Cancel(context.Background(), l, "k", took, 2)
+		require.NoError(t, err)
+		assert.Equal(t, p.(policy.Refunder).Cancel(word, took.After, 0, math.MaxInt64, 2, math.MaxInt64), got.After)
+		assert.Equal(t, back == 0, got.After != word, "only the last still counts")
 	}
 }
 
