@@ -66,15 +66,14 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 		}
 		return r.store.TakeAll(ctx, n, asks)
 	})
-	switch {
-	case err != nil:
+	for i, t := range all {
+		out.Answers[i] = Answer{Decision: t.Decision, By: ByExact}
+	}
+	if err == nil && cause != nil {
+		err = takeAllWithout(n, claims, out.Answers, cause)
+	}
+	if err != nil {
 		return Outcome{Binding: -1}, err
-	case cause != nil:
-		takeAllWithout(n, claims, out.Answers, cause)
-	default:
-		for i, t := range all {
-			out.Answers[i] = Answer{Decision: t.Decision, By: ByExact}
-		}
 	}
 	for _, a := range out.Answers {
 		out.Allowed = out.Allowed && a.Allowed
@@ -111,8 +110,9 @@ func together(claims []Claim) error {
 	return nil
 }
 
-// takeAllWithout answers without Redis, by the limiters' rungs, all or nothing.
-func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) {
+// takeAllWithout answers without Redis, by the limiters' rungs, all or nothing. The error
+// is nil or ErrClosed: shares that were closed meanwhile refuse, which is no answer.
+func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) error {
 	allowed := true
 	var local []cell.Claim
 	var at []int // where they stand
@@ -134,6 +134,12 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) {
 		l.local.Note()
 		answers[at[i]] = l.shared(d, n, cause)
 	}
+	for _, c := range claims {
+		if c.limiter.closed.Load() {
+			return ErrClosed
+		}
+	}
+	return nil
 }
 
 // bind finds the claim that decided.

@@ -424,17 +424,27 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// A call that finds the limiter closed after Redis failed is not refused: it is told.
+// A call that finds the limiter closed after Redis failed is not answered: it is told.
 func TestClosedMeanwhile(t *testing.T) {
+	down := errors.New("down")
 	for _, outage := range []Outage{LocalShare, Open, Closed} {
 		c := at(shared.Addr(), funnel(2, 1, time.Hour))
 		c.Outage = outage
-		l := open(t, c)
+		l, other := open(t, c), open(t, c)
+		claims := []Claim{other.Claim("a"), l.Claim("a")}
+		require.NoError(t, takeAllWithout(1, claims, make([]Answer, 2), down))
+		a, err := l.refundWithout("a", 1, down)
+		require.NoError(t, err)
+		require.ErrorIs(t, a.Cause, down)
+
 		require.NoError(t, l.Close())
-		down := errors.New("down")
 		taken, err := l.takeWithout("a", 1, 0, down)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, taken)
+		a, err = l.refundWithout("a", 1, down)
+		require.ErrorIs(t, err, ErrClosed)
+		require.Zero(t, a)
+		require.ErrorIs(t, takeAllWithout(1, claims, make([]Answer, 2), down), ErrClosed)
 		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 	}
 }

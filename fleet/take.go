@@ -116,20 +116,27 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
 		return r.store.Refund(ctx, r.limit, key, n)
 	})
+	if err == nil && cause != nil {
+		err = store.CheckKey(key)
+	}
 	switch {
 	case err != nil:
 		return Answer{}, err
-	case cause == nil:
-		return Answer{Decision: exact.Decision, By: ByExact}, nil
-	case store.CheckKey(key) != nil:
-		return Answer{}, store.CheckKey(key)
-	case l.local == nil:
-		a := l.without(1, cause)
-		a.Allowed, a.Remaining = false, 0
-		return a, nil
+	case cause != nil:
+		return l.refundWithout(key, n, cause)
 	}
-	l.local.Note()
-	a := l.shared(l.local.Refund(key, n), n, cause)
+	return Answer{Decision: exact.Decision, By: ByExact}, nil
+}
+
+// refundWithout is takeWithout for what is given back.
+func (l *Limiter) refundWithout(key string, n int64, cause error) (a Answer, err error) {
+	if l.local == nil {
+		a = l.without(1, cause)
+		a.Allowed, a.Remaining = false, 0
+	} else {
+		l.local.Note()
+		a = l.shared(l.local.Refund(key, n), n, cause)
+	}
 	if l.closed.Load() {
 		return Answer{}, ErrClosed
 	}
