@@ -80,7 +80,8 @@ func asked(err error) bool {
 // it then but the keeper.
 func unfit(err error) bool {
 	return errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrReadOnly) ||
-		errors.Is(err, store.ErrEvicts) || errors.Is(err, store.ErrTooOld)
+		errors.Is(err, store.ErrEvicts) || errors.Is(err, store.ErrTooOld) ||
+		errors.Is(err, store.ErrNoReplicas) || errors.Is(err, store.ErrUnsaved) || errors.Is(err, store.ErrNoRoll)
 }
 
 // failed tells whether an error counts for the breaker: whether it is the network's, or

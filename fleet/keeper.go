@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -64,7 +63,7 @@ func (k *keeper) connect(ready func()) bool {
 		if k.ctx.Err() != nil {
 			return false
 		}
-		k.refuse(fmt.Errorf("%w: connecting: %w", ErrOutage, err))
+		k.refuse(outage(store.Connecting(err, k.config.Redis.TLSConfig != nil)))
 		ready()
 		if !k.sleepFor(rest) {
 			return false

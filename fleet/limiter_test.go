@@ -356,6 +356,7 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 	for _, err := range []error{
 		errors.New("any"), errConnecting, &policy.FieldError{}, ErrKeyTooLong, ErrCrossSlot, ErrNotAWord,
 		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, ErrFull, ErrReadOnly, ErrEvicts, store.ErrTooOld,
+		store.ErrNoReplicas, store.ErrUnsaved, store.ErrNoRoll,
 	} {
 		require.False(t, failed(err), err)
 	}

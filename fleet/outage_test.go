@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -175,6 +177,24 @@ func TestUnfit(t *testing.T) {
 			s := redistest.Start(t, redistest.Options{MaxMemory: "1kb", Policy: "noeviction"})
 			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "maxmemory", "0") }
 		}},
+		{"too few replicas", store.ErrNoReplicas, "lower its min-replicas-to-write", func(t *testing.T) (string, func()) {
+			s := redistest.Start(t, redistest.Options{Args: []string{"--min-replicas-to-write", "1"}})
+			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "min-replicas-to-write", "0") }
+		}},
+		{"nowhere to save", store.ErrUnsaved, "stop-writes-on-bgsave-error", func(t *testing.T) (string, func()) {
+			s := redistest.Start(t, redistest.Options{Args: []string{"--save", "3600 1", "--enable-protected-configs", "yes"}})
+			gone := t.TempDir()
+			s.Do(t, "CONFIG", "SET", "dir", gone)
+			require.NoError(t, os.Remove(gone))
+			s.Do(t, "BGSAVE")
+			eventually(t, func() bool {
+				reply := s.Do(t, "INFO", "persistence")
+				info, err := reply.ToString()
+				require.NoError(t, err)
+				return strings.Contains(info, "rdb_last_bgsave_status:err")
+			}, "it could not save")
+			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no") }
+		}},
 	} {
 		for _, rung := range rungs {
 			t.Run(c.name+"/"+rung.by.String(), func(t *testing.T) {
@@ -220,6 +240,32 @@ func TestBecomesUnfit(t *testing.T) {
 	redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvicts) }, "it is noticed")
 	require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrEvicts)
+}
+
+// TestWrongRoll has something else under the name by which servers are counted, from the
+// start and later: that is an outage, of which Health says how it is mended.
+func TestWrongRoll(t *testing.T) {
+	t.Parallel()
+	c := at(shared.Addr(), funnel(10, 1, time.Hour))
+	roll := "ral:" + c.Name + ":servers"
+	shared.Do(t, "SET", roll, "x")
+	l := launch(t, c)
+	wrong := func() bool { return errors.Is(l.Health(), store.ErrNoRoll) }
+	for range 2 {
+		eventually(t, wrong, "Health says so")
+		require.ErrorIs(t, l.Health(), ErrOutage)
+		require.ErrorContains(t, l.Health(), roll)
+		require.ErrorContains(t, l.Health(), "delete it")
+		a := take(t, l, "a", 1)
+		require.Equal(t, ByShare, a.By)
+		require.ErrorIs(t, a.Cause, ErrOutage)
+		require.NotErrorIs(t, a.Cause, ErrNotAWord, "it is not about the key")
+
+		shared.Do(t, "DEL", roll)
+		eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).By == ByExact }, "it is mended")
+		shared.Do(t, "SET", roll, "x")
+	}
+	shared.Do(t, "DEL", roll)
 }
 
 // TestMayNotAsk has a Redis that does not tell how it is set up: that is said, and calls go

@@ -1,9 +1,14 @@
 package store
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
+	"syscall"
 
 	"github.com/redis/rueidis"
 )
@@ -27,6 +32,12 @@ var (
 	ErrReadOnly = errors.New("ral: this Redis is a read-only replica; connect to the primary")
 	// ErrFull means that Redis has no memory left.
 	ErrFull = errors.New("ral: Redis is out of memory and may not evict; raise its maxmemory")
+	// ErrNoReplicas means that Redis writes nothing, for want of replicas.
+	ErrNoReplicas = errors.New("ral: Redis has fewer replicas than it wants for a write; bring them back, or lower its min-replicas-to-write")
+	// ErrUnsaved means that Redis writes nothing, as it could not save its data.
+	ErrUnsaved = errors.New("ral: Redis could not save its data and writes nothing until it can; see its log, or set its stop-writes-on-bgsave-error to no")
+	// ErrNoRoll means that Redis holds something else under the name of the roll of servers.
+	ErrNoRoll = errors.New("ral: what Redis holds under the name by which a limit counts its servers is something else; delete it, or give the limit another Name")
 	// ErrEvicts means that Redis may drop keys that still count.
 	ErrEvicts = errors.New("ral: Redis may evict keys of limits, which forgives what they owe; set its maxmemory-policy to noeviction, or use another Redis")
 	// ErrUnchecked means that Redis does not tell whether a limit is safe there.
@@ -37,8 +48,20 @@ var (
 	ErrContended = errors.New("ral: others wrote the key each time that it was to be rewritten; try again")
 )
 
+// These are kinds of ErrAsking: whom Redis does not let in or do something, or who has to
+// wait for it, is answered as if it were not there.
+var (
+	// ErrLogin means that Redis does not let the client in.
+	ErrLogin = fmt.Errorf("%w: it does not let this client in; set Username and Password of Config.Redis, or of the Client, to those of a user that is on", ErrAsking)
+	// ErrDenied means that the user may not do what limits need.
+	ErrDenied = fmt.Errorf("%w: this user may not do what limits need; allow him EVALSHA, EVAL, DEL, TIME, INFO, GET, SET, PEXPIREAT and sorted sets, on the keys ral:*", ErrAsking)
+	// ErrLoading means that Redis has just been started.
+	ErrLoading = fmt.Errorf("%w: it is still reading its data from disk; wait until it has, and it is asked again", ErrAsking)
+)
+
 // explained are the codes of Redis's errors that have a name here. Older ones stand in
-// the middle of an error, behind where the script failed.
+// the middle of an error, behind where the script failed. What a user may not do in a
+// script has no code, but words.
 var explained = []struct {
 	code string
 	err  error
@@ -46,19 +69,52 @@ var explained = []struct {
 	{"WRONGTYPE", ErrNotAWord},
 	{"READONLY", ErrReadOnly},
 	{"OOM", ErrFull},
+	{"NOREPLICAS", ErrNoReplicas},
+	{"MISCONF", ErrUnsaved},
 	{"CROSSSLOT", ErrCrossSlot},
+	{"NOAUTH", ErrLogin},
+	{"WRONGPASS", ErrLogin},
+	{"NOPERM", ErrDenied},
+	{"The user executing the script", ErrDenied}, // Redis 7.0
+	{"ACL failure in script:", ErrDenied},        // later, and Valkey
+	{"LOADING", ErrLoading},
 }
 
 // explain wraps what went wrong with the key of that name.
 func explain(err error, name string) error {
+	if why := named(err); why != nil {
+		return fmt.Errorf("%w (%s: %w)", why, shown(name), err)
+	}
+	return fmt.Errorf("%w: %w", ErrAsking, err)
+}
+
+// named returns the name that an error of Redis's has here, or nil.
+func named(err error) error {
 	if redis, ok := rueidis.IsRedisErr(err); ok {
 		for _, e := range explained {
 			if strings.HasPrefix(redis.Error(), e.code+" ") || strings.Contains(redis.Error(), ": "+e.code+" ") {
-				return fmt.Errorf("%w (%s: %w)", e.err, shown(name), err)
+				return e.err
 			}
 		}
 	}
-	return fmt.Errorf("%w: %w", ErrAsking, err)
+	return nil
+}
+
+// Connecting wraps why a client could not be made, by TLS or not. Where only one side
+// speaks that, neither understands the other, and nobody says so: a Redis that does not
+// waits for the end of a line, one that does hangs up.
+func Connecting(err error, byTLS bool) error {
+	var record tls.RecordHeaderError
+	var network net.Error
+	switch why := named(err); {
+	case why != nil:
+		return fmt.Errorf("%w (connecting: %w)", why, err)
+	case byTLS && (errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout()):
+		return fmt.Errorf("%w: connecting: %w; if this Redis does not speak TLS, leave out Redis.TLSConfig, or connect to its tls-port", ErrAsking, err)
+	case !byTLS && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return fmt.Errorf("%w: connecting: %w; if this Redis speaks TLS, set Redis.TLSConfig", ErrAsking, err)
+	}
+	return fmt.Errorf("%w: connecting: %w", ErrAsking, err)
 }
 
 // notAWord tells what is under a name that should be a word.

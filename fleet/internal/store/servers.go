@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -25,10 +27,14 @@ return redis.call('ZCARD', key)
 `
 
 // Heartbeat tells that the server of that id is there for ttl more, by Redis's clock,
-// and returns how many are, itself among them.
+// and returns how many are, itself among them. It is ErrNoRoll if something else is kept
+// under that name.
 func (s *Store) Heartbeat(ctx context.Context, id string, ttl time.Duration) (servers int, err error) {
 	name := s.serversName()
 	n, err := s.run(ctx, s.scripts.heartbeat, []string{name}, []string{id, strconv.FormatInt(ttl.Microseconds(), 10)}).AsInt64()
+	if errors.Is(named(err), ErrNotAWord) {
+		return 0, fmt.Errorf("%w (%s: %w)", ErrNoRoll, shown(name), err)
+	}
 	if err != nil {
 		return 0, explain(err, name)
 	}

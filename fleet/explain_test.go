@@ -1,0 +1,145 @@
+package fleet
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+// certified writes a certificate for this machine and its key into files.
+func certified(t *testing.T) (certificate, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	public, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	write := func(kind string, bytes []byte) string {
+		name := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
+		return name
+	}
+	return write("CERTIFICATE", public), write("PRIVATE KEY", secret)
+}
+
+// TestSaysWhatToDo has a Redis that does not let a limiter in, or not do what it needs: Health and the
+// cause of an answer say what to do.
+func TestSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	certificate, key := certified(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, free.Close())
+	redis := redistest.Start(t, redistest.Options{Args: []string{
+		"--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no",
+	}})
+	byTLS := net.JoinHostPort("127.0.0.1", port)
+	for user, rules := range map[string]string{
+		"off":        "off nopass ~* +@all",
+		"known":      "on >secret ~* +@all",
+		"elsewhere":  "on nopass ~other:* +@all",
+		"scriptless": "on nopass ~* +@all -evalsha",
+		"reader":     "on nopass ~* +@all -set",
+		"listed":     "on nopass ~ral:* +evalsha +eval +del +time +info +get +set +pexpireat +@sortedset",
+	} {
+		redis.Do(t, append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
+	}
+	closed := redistest.Start(t, redistest.Options{})
+	closed.Do(t, "CONFIG", "SET", "requirepass", "secret")
+
+	as := func(user, password string) func(*rueidis.ClientOption) {
+		return func(o *rueidis.ClientOption) { o.Username, o.Password = user, password }
+	}
+	trusting := &tls.Config{InsecureSkipVerify: true} // what is tested is whether it is spoken
+	for _, c := range []struct {
+		name string
+		addr string
+		with func(*rueidis.ClientOption)
+		kind error // nil if all is well
+		says string
+	}{
+		{"no password", closed.Addr(), as("", ""), store.ErrLogin, "set Username and Password"},
+		{"wrong password", redis.Addr(), as("known", "guess"), store.ErrLogin, "set Username and Password"},
+		{"user that is off", redis.Addr(), as("off", "any"), store.ErrLogin, "a user that is on"},
+		{"right password", redis.Addr(), as("known", "secret"), nil, ""},
+		{"other keys", redis.Addr(), as("elsewhere", "any"), store.ErrDenied, "on the keys ral:*"},
+		{"no scripts", redis.Addr(), as("scriptless", "any"), store.ErrDenied, "allow him EVALSHA"},
+		{"no commands in scripts", redis.Addr(), as("reader", "any"), store.ErrDenied, "SET"},
+		{"what the error lists", redis.Addr(), as("listed", "any"), nil, ""},
+		{"plain to TLS", byTLS, func(*rueidis.ClientOption) {}, store.ErrAsking, "set Redis.TLSConfig"},
+		{"TLS to plain", redis.Addr(), func(o *rueidis.ClientOption) { o.TLSConfig = trusting }, store.ErrAsking, "leave out Redis.TLSConfig"},
+		{"TLS to TLS", byTLS, func(o *rueidis.ClientOption) { o.TLSConfig = trusting }, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			config := at(c.addr, funnel(10, 1, time.Hour))
+			config.Redis.Dialer.Timeout = 500 * time.Millisecond // until TLS is given up
+			c.with(&config.Redis)
+			l := launch(t, config)
+			if c.kind == nil {
+				eventually(t, func() bool { return l.Health() == nil }, "it is asked")
+				require.Equal(t, ByExact, take(t, l, "a", 1).By)
+				return
+			}
+			// Health says so at once if nothing works, and else when calls have failed.
+			eventually(t, func() bool {
+				take(t, l, "a", 1)
+				why := l.Health()
+				return why != nil && strings.Contains(why.Error(), c.says)
+			}, "Health says what to do")
+			eventually(t, func() bool {
+				cause := take(t, l, "a", 1).Cause
+				return cause != nil && strings.Contains(cause.Error(), c.says)
+			}, "so do answers")
+			why := l.Health()
+			if why == nil { // the keeper may do what calls may not
+				return
+			}
+			require.ErrorIs(t, why, c.kind)
+			require.ErrorIs(t, why, ErrOutage)
+		})
+	}
+}
+
+// TestLoading has a Redis read its data from disk for most of a second.
+func TestLoading(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Options{Args: []string{"--enable-debug-command", "yes", "--rdbcompression", "no"}})
+	l := open(t, at(redis.Addr(), funnel(1000, 1, time.Hour)))
+	for i := range 8 {
+		redis.Do(t, "SET", strconv.Itoa(i), strings.Repeat("x", 4096))
+	}
+	redis.Do(t, "CONFIG", "SET", "loading-process-events-interval-bytes", "1024")
+	redis.Do(t, "CONFIG", "SET", "key-load-delay", "100000") // microseconds
+	reloaded := make(chan struct{})
+	go func() {
+		defer close(reloaded)
+		redis.Do(t, "DEBUG", "RELOAD")
+	}()
+	eventually(t, func() bool {
+		cause := take(t, l, "a", 1).Cause
+		return cause != nil && strings.Contains(cause.Error(), "wait until it has")
+	}, "it says so")
+	<-reloaded
+	eventually(t, func() bool { return take(t, l, "a", 1).By == ByExact }, "it has")
+}
