@@ -25,9 +25,7 @@ func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 	policies := oraclePolicies(seed)
 	client := connect(t, shared)
 	var group sync.WaitGroup
-	const twins = 2
-	for i := range twins * len(policies) {
-		p := policies[i/twins]
+	for i, p := range policies {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(i)+1))
 			var clock int64
