@@ -41,8 +41,8 @@ func certified(t *testing.T) (certificate, key string) {
 	return write("CERTIFICATE", public), write("PRIVATE KEY", secret)
 }
 
-// TestSaysWhatToDo has a Redis that does not let a limiter in, or not do what it needs: Health and the
-// cause of an answer say what to do.
+// TestSaysWhatToDo has a Redis that does not let a limiter in, or not do what it needs:
+// Health and the cause of an answer say what to do.
 func TestSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	certificate, key := certified(t)

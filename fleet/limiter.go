@@ -179,8 +179,8 @@ func (l *Limiter) nudge() {
 	}
 }
 
-// Health returns nil while Redis is asked. Otherwise the error says why it is not:
-// ErrOutage with the cause, or ErrClosed after Close.
+// Health returns nil while Redis is asked. Otherwise the error says why it is not, and
+// what to do if Redis said why: ErrOutage with the cause, or ErrClosed after Close.
 func (l *Limiter) Health() error {
 	if l.closed.Load() {
 		return ErrClosed

@@ -554,7 +554,8 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 	}
 }
 
-// TestUnsentIsNotCharged has all be busy until it is too late: what was not sent by then never is.
+// TestUnsentIsNotCharged has all be busy until it is too late: what was not sent by then
+// never is.
 func TestUnsentIsNotCharged(t *testing.T) {
 	t.Parallel()
 	const capacity = 10_000

@@ -4,5 +4,6 @@
 // goes through the policy itself, which tells the rest of the decision, and has to agree.
 //
 // It must not know how long a caller waits, nor what holds while Redis does not answer.
-// Start at take.go, then read lua/pace.lua.
+// Start at take.go, then read lua/pace.lua with what a call does there, lua/pacetake.lua.
+// What comes back is in refund.go and lua/back.lua.
 package store

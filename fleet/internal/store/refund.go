@@ -34,7 +34,8 @@ func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n int
 	return s.change(ctx, l, key, n, t)
 }
 
-// change gives back n units, those of a take or, if that took none, of whomever; or charges -n.
+// change gives back n units, those of a take or, if that took none, of whomever; or
+// charges -n.
 func (s *Store) change(ctx context.Context, l *Limit, key string, n int64, of Taken) (Taken, error) {
 	name, err := s.name(l.prefix, key)
 	if err != nil {
@@ -56,10 +57,14 @@ func (s *Store) change(ctx context.Context, l *Limit, key string, n int64, of Ta
 	if err != nil {
 		return Taken{}, err
 	}
+	did, err := parsePair(reply[3:])
+	if err != nil {
+		return Taken{}, fmt.Errorf("%w: %w", ErrDisagrees, err)
+	}
 	next := l.changed(f, n, of)
-	if did, err := parsePair(reply[3:]); err != nil || did != next {
-		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d, %v)",
-			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, of, did, err)
+	if did != next {
+		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
+			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, of, did)
 	}
 	t := l.standing(next, f.at)
 	t.Before = f.word
@@ -69,10 +74,10 @@ func (s *Store) change(ctx context.Context, l *Limit, key string, n int64, of Ta
 // changed is the next word, as the policy has it.
 func (l *Limit) changed(f found, n int64, of Taken) uint64 {
 	refunder := l.policy.(policy.Refunder)
-	switch {
-	case of.After == 0:
+	switch of.After {
+	case 0:
 		return refunder.Refund(f.word, f.at, n)
-	case of.After == f.word:
+	case f.word:
 		return of.Before
 	}
 	const unknown = math.MaxInt64 // what others gave back

@@ -120,8 +120,8 @@ func (s *Store) takeScript(a algorithm) *script {
 	).Replace(takesLua))
 }
 
-// backScript gives back or charges units of a word. It replies the word from before, the time, and the
-// next word as a pair; or as those that read a word.
+// backScript gives back or charges units of a word. It replies the word from before, the
+// time, 0, and the next word as a pair; or, of what is no word, as those that read one.
 func (s *Store) backScript(a algorithm) *script {
 	return s.newScript("local key = KEYS[1]\n", timeLua, a.unpack(), strings.NewReplacer(
 		"READ", readLua, "BODY", a.body, "WRITE", writeLua,
