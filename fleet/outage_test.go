@@ -583,7 +583,7 @@ func TestUnsentIsNotCharged(t *testing.T) {
 	}, "it finds all busy")
 	close(release)
 	busy.Wait()
-	c.Redis = at(shared.Addr(), c.Policy).Redis
+	c.Redis, c.Budget = at(shared.Addr(), c.Policy).Redis, generous
 	require.EqualValues(t, capacity-charged, take(t, open(t, c), "a", 0).Remaining)
 }
 
