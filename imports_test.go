@@ -25,6 +25,9 @@ var mayImport = []struct {
 	{"internal/seam", nil},
 	// What a limit is made of, for module fleet.
 	{"internal/shape", nil},
+	// Processes beside this one, for modules that start some and for tests.
+	{"internal/child", nil},
+	{"internal/redisd", []string{"internal/child"}},
 	{"policy", []string{"internal/shape"}},
 	{"cmdqueue", []string{"internal/seam"}},
 	{"supervisor", []string{"internal/seam"}},

@@ -8,7 +8,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/cmd/ralbench/peers"
-	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
+	"github.com/ral-limiter/ral/internal/redisd"
 )
 
 // What is measured in any case: the floor, and Ral itself.
@@ -19,7 +19,7 @@ func always() []bench.Contender {
 // candidates are what Ral may be measured beside, the nearest first. Redis is
 // among them whether it is there or not; see present.
 func candidates() []bench.Contender {
-	server, _ := redisd.Find()
+	server, _ := redisd.Find("")
 	return append(peers.All(), bench.Ral(cell.Queued), peers.Redis(server))
 }
 
@@ -32,7 +32,7 @@ func nearest() []bench.Contender { return candidates()[:peers.Nearest] }
 // present returns those of the contenders that can be measured on this machine,
 // and the names of the others.
 func present(all []bench.Contender) (some []bench.Contender, missing []string) {
-	_, err := redisd.Find()
+	_, err := redisd.Find("")
 	for _, c := range all {
 		if c.Elsewhere && err != nil {
 			missing = append(missing, c.Name)

@@ -112,7 +112,7 @@ func TestFleetModeWithoutRedisSaysHowToInstallIt(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	assert.Equal(t, exitFailed, run(t.Context(), []string{"-fleet"}, &stdout, &stderr))
 	assert.Empty(t, stdout.String())
-	assert.Contains(t, stderr.String(), "redis-server is not installed")
+	assert.Contains(t, stderr.String(), "there is no redis-server here")
 	assert.Contains(t, stderr.String(), "apt-get install redis-server")
 }
 

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
+	"github.com/ral-limiter/ral/internal/redisd"
 )
 
 // Exit codes.
@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	redis := ""
 	if s.fleet && s.shown == "" {
-		if redis, err = redisd.Find(); err != nil {
+		if redis, err = redisd.Find(""); err != nil {
 			fmt.Fprintf(stderr, "ralbench: -fleet measures on a Redis that it starts: %v\n", err)
 			return exitFailed
 		}

@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/child"
 )
 
 // asCommand, if it is set, has the test binary be the command.
@@ -38,7 +40,8 @@ const patience = 30 * time.Second
 
 // command is the command as a user has started it.
 type command struct {
-	*process
+	*child.Process
+	cmd    *exec.Cmd
 	url    string
 	folder string // where its temporary files are
 }
@@ -61,16 +64,16 @@ func begin(t *testing.T, args ...string) *command {
 	out, in := io.Pipe()
 	var problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = in, &problems
-	p, err := launch(cmd)
+	p, err := child.Start(cmd)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		p.kill()
+		p.Kill()
 		if t.Failed() {
 			t.Logf("the command said: %s", problems.Bytes())
 		}
 	})
 	go func() {
-		<-p.ended
+		<-p.Ended()
 		_ = in.Close()
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -78,9 +81,9 @@ func begin(t *testing.T, args ...string) *command {
 	found := regexp.MustCompile(`http://\S+/`).FindString(line)
 	require.NotEmpty(t, found, line)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
-	c := &command{p, found, folder}
+	c := &command{p, cmd, found, folder}
 	t.Cleanup(func() {
-		if p.runs() {
+		if p.Runs() {
 			c.end(t, syscall.SIGINT)
 		}
 	})
@@ -91,9 +94,9 @@ func begin(t *testing.T, args ...string) *command {
 func (c *command) end(t *testing.T, by os.Signal) {
 	t.Helper()
 	children := c.children(t)
-	require.NoError(t, c.cmd.Process.Signal(by))
+	require.NoError(t, c.Signal(by))
 	select {
-	case <-c.ended:
+	case <-c.Ended():
 	case <-time.After(patience):
 		t.Fatalf("%v does not end it", by)
 	}
@@ -276,8 +279,12 @@ func TestEndsEverything(t *testing.T) {
 	t.Parallel()
 	c := begin(t)
 	require.Len(t, c.children(t), 1+servers)
-	// A Ctrl-C is for the command alone, which ends the others in order.
+	// Where the system can end them with the command, a Ctrl-C is for it alone, which ends
+	// the others in order.
 	for _, pid := range c.children(t) {
+		if runtime.GOOS != "linux" {
+			break
+		}
 		group, err := syscall.Getpgid(pid)
 		require.NoError(t, err)
 		assert.Equal(t, pid, group)
@@ -295,7 +302,7 @@ func TestKilled(t *testing.T) {
 	children := c.children(t)
 	require.Len(t, children, 1+servers)
 	redis := children[0]
-	c.kill()
+	c.Kill()
 	t.Cleanup(func() {
 		if !gone(redis) {
 			_ = syscall.Kill(redis, syscall.SIGKILL)
@@ -322,19 +329,19 @@ func TestServerAlone(t *testing.T) {
 	}}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
-	p, err := launch(cmd)
+	p, err := child.Start(cmd)
 	require.NoError(t, err)
-	t.Cleanup(p.kill)
+	t.Cleanup(p.Kill)
 	answer, err := http.Get("http://" + <-listens)
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	assert.Equal(t, http.StatusOK, answer.StatusCode)
 	assert.Equal(t, "open", answer.Header.Get(byField))
 
-	assert.True(t, p.runs())
+	assert.True(t, p.Runs())
 	require.NoError(t, stdin.Close())
 	select {
-	case <-p.ended:
+	case <-p.Ended():
 		assert.Zero(t, cmd.ProcessState.ExitCode())
 	case <-time.After(patience):
 		t.Error("it goes on alone")
@@ -391,7 +398,7 @@ func TestMistakes(t *testing.T) {
 		want string
 	}{
 		{[]string{"-redis", "no-such-redis"}, "there is no no-such-redis here: install Redis (Debian, Ubuntu: apt-get install redis-server; "},
-		{[]string{"-redis", "false"}, "false does not answer"},
+		{[]string{"-redis", "false"}, "false ended as soon as it was started"},
 		{[]string{"-mode", "fast"}, `-mode "fast" is none of exact, leased`},
 		{[]string{"-outage", "none"}, `-outage "none" is none of closed, open, share`},
 		{[]string{"-limit", "100"}, `-limit "100" is not a number of calls and a duration, such as 100/1s`},

@@ -92,14 +92,14 @@ func (g *stage) state(after int) state {
 	s := state{
 		Settings: g.settings, Capacity: g.load.counts.bound.capacity, Rate: g.load.counts.bound.rate, Ways: ways[:],
 		Redis: redisState{
-			g.redis.state(), g.redis.addr(), g.redis.process.Load().pid(),
+			g.redis.state(), g.redis.Addr(), g.redis.PID(),
 			float64(g.redis.ping.Load()) / float64(time.Millisecond),
 		},
 		Total: g.load.counts.sum(),
 	}
 	s.Load, _ = g.load.now()
 	for i, from := range g.servers {
-		s.Servers[i] = serverState{from.state(), *from.addr.Load(), from.process.Load().pid(), from.stats.Load()}
+		s.Servers[i] = serverState{from.state(), *from.addr.Load(), from.process.Load().PID(), from.stats.Load()}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

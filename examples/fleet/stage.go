@@ -57,7 +57,7 @@ func open(ctx context.Context, s settings, program string) (_ *stage, err error)
 		name := fmt.Sprintf("server %d", i+1)
 		g.servers[i] = &server{
 			name: name,
-			args: append([]string{serveCommand, "-at", g.redis.addr()}, s.args()...),
+			args: append([]string{serveCommand, "-at", g.redis.Addr()}, s.args()...),
 			log:  func(text string) { g.note(name, text) },
 		}
 		if err := g.servers[i].start(); err != nil {

@@ -13,7 +13,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/child"
 )
+
+// startingTime is how long a server may take from its start to its first answer.
+const startingTime = 20 * time.Second
 
 // server is one of the fleet's web servers, as who starts it sees it.
 type server struct {
@@ -22,7 +27,7 @@ type server struct {
 	log  func(string)
 
 	acting  sync.Mutex // held by who starts and ends it
-	process atomic.Pointer[process]
+	process atomic.Pointer[child.Process]
 	stdin   io.Closer
 	addr    atomic.Pointer[string] // the last that it had
 	stats   atomic.Pointer[stats]  // what it said last, nil if it does not answer
@@ -32,7 +37,7 @@ type server struct {
 func (s *server) do(what string) error {
 	s.acting.Lock()
 	defer s.acting.Unlock()
-	runs := s.process.Load().runs()
+	runs := s.process.Load().Runs()
 	switch {
 	case what == "start" && !runs:
 		if err := s.start(); err != nil {
@@ -40,7 +45,7 @@ func (s *server) do(what string) error {
 		}
 		s.log("is back.")
 	case what == "kill" && runs:
-		s.process.Load().kill()
+		s.process.Load().Kill()
 		s.log("was killed (SIGKILL).")
 	default:
 		return fmt.Errorf("%q cannot be done to a server that is %s", what, s.state())
@@ -69,7 +74,7 @@ func (s *server) start() error {
 	if err != nil {
 		return err
 	}
-	p, err := launch(cmd)
+	p, err := child.Start(cmd)
 	if err != nil {
 		return err
 	}
@@ -79,9 +84,9 @@ func (s *server) start() error {
 	case addr := <-listens:
 		s.addr.Store(&addr)
 		return nil
-	case <-p.ended:
+	case <-p.Ended():
 	case <-time.After(startingTime):
-		p.kill()
+		p.Kill()
 	}
 	return fmt.Errorf("%s did not start: %s", s.name, strings.TrimSpace(problems.String()))
 }
@@ -89,7 +94,7 @@ func (s *server) start() error {
 // state says in a word how the server is.
 func (s *server) state() string {
 	switch {
-	case !s.process.Load().runs():
+	case !s.process.Load().Runs():
 		return "killed"
 	case s.stats.Load() == nil:
 		return "silent"
@@ -127,13 +132,13 @@ func (s *server) close() {
 	s.acting.Lock()
 	defer s.acting.Unlock()
 	p := s.process.Load()
-	if !p.runs() {
+	if !p.Runs() {
 		return
 	}
 	_ = s.stdin.Close() // if that does not end it, see below
 	select {
-	case <-p.ended:
+	case <-p.Ended():
 	case <-time.After(5 * time.Second):
-		p.kill()
+		p.Kill()
 	}
 }

@@ -57,7 +57,7 @@ func Run(ctx context.Context, o Options) (report bench.Report, more Report, err 
 	if o.contenders == nil {
 		o.contenders = contenders
 	}
-	r.contenders = o.contenders(s.Network, s.Addr, func(name string, st fleet.Stats) { r.meter.ways[name] = st })
+	r.contenders = o.contenders(s.Network(), s.Addr(), func(name string, st fleet.Stats) { r.meter.ways[name] = st })
 	report, err = r.speed(ctx)
 	more.Work = r.meter.result(report)
 	if err == nil {
@@ -176,7 +176,7 @@ func (r *run) shares(ctx context.Context) ([]Share, error) {
 			}
 		}
 	}()
-	shares, err := measureShares(ctx, r.server.Addr, r.Limits, r.Share)
+	shares, err := measureShares(ctx, r.server.Addr(), r.Limits, r.Share)
 	close(stop)
 	<-told
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
 	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/internal/redisd"
 )
 
 const fewCallers = 4
 
 // options are those of a run of a second or two.
 func options(t *testing.T) Options {
-	binary, err := redisd.Find()
+	binary, err := redisd.Find("")
 	require.NoError(t, err)
 	t.Setenv("TMPDIR", t.TempDir())
 	workloads := Workloads(0.02)
@@ -188,7 +188,7 @@ func started(t *testing.T) *server {
 func TestCallsThatNobodyAnsweredAreCounted(t *testing.T) {
 	s := started(t)
 	var told []string
-	for _, c := range contenders(s.Network, s.Addr, func(name string, st fleet.Stats) {
+	for _, c := range contenders(s.Network(), s.Addr(), func(name string, st fleet.Stats) {
 		told = append(told, name)
 		assert.EqualValues(t, 2, st.Exact+st.Leased)
 		assert.EqualValues(t, 3, st.Closed)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
+	"github.com/ral-limiter/ral/internal/redisd"
 )
 
 // server is the Redis that all contenders share, and a connection to look at it.
@@ -21,11 +21,11 @@ type server struct {
 }
 
 func startServer(binary string) (*server, error) {
-	running, err := redisd.OnPort(binary)
+	running, err := redisd.Open(redisd.Config{Program: binary})
 	if err != nil {
 		return nil, err
 	}
-	s := &server{Server: running, client: redis.NewClient(&redis.Options{Network: running.Network, Addr: running.Addr, PoolSize: 1})}
+	s := &server{Server: running, client: redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})}
 	if s.version, err = s.info("server", "redis_version"); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
@@ -35,7 +35,7 @@ func startServer(binary string) (*server, error) {
 func (s *server) stop() error {
 	// What the connection says no longer matters.
 	_ = s.client.Close()
-	return s.Stop()
+	return s.Close()
 }
 
 // forget has Redis forget all keys, and keeps its scripts.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
+	"github.com/ral-limiter/ral/internal/redisd"
 )
 
 // open makes a peer's limiter, and closes it when the test ends.
@@ -33,7 +33,7 @@ func limiting(t *testing.T) []bench.Contender {
 			some = append(some, c)
 		}
 	}
-	if server, err := redisd.Find(); err == nil {
+	if server, err := redisd.Find(""); err == nil {
 		some = append(some, Redis(server))
 	} else {
 		t.Log("no redis-server is installed: redis_rate is left out")

@@ -9,13 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
+	"github.com/ral-limiter/ral/internal/redisd"
 )
 
 // Redis is github.com/go-redis/redis_rate/v10 on a Redis of its own, asked by
 // Allow, as its README has it: a GCRA in a script that Redis runs. The limiter
 // starts the Redis, on a socket in a temporary folder and with nothing written to
-// disk, and stops it when it is closed. server is the redis-server to start.
+// disk, and stops it when it is closed. server is the redis-server to start, as
+// redisd.Config has it.
 //
 // A call is a round trip to another process, which is what an in-process limiter
 // saves, and no fairer than that: a limiter for one process has no use for it, one
@@ -30,11 +31,11 @@ func Redis(server string) bench.Contender {
 	c := RedisAt("", "")
 	c.About += " on a Redis on this machine"
 	c.New = func(s bench.Setup) (bench.Limiter, error) {
-		running, err := redisd.OnSocket(server)
+		running, err := redisd.Open(redisd.Config{Program: server, Socket: true})
 		if err != nil {
 			return nil, err
 		}
-		r := newRedisRate(running.Network, running.Addr, s.Limit)
+		r := newRedisRate(running.Network(), running.Addr(), s.Limit)
 		r.server = running
 		return r, nil
 	}
@@ -109,5 +110,5 @@ func (r *redisRate) Close() error {
 	if r.server == nil {
 		return nil
 	}
-	return r.server.Stop()
+	return r.server.Close()
 }

@@ -8,38 +8,34 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/redisd"
+	"github.com/ral-limiter/ral/internal/redisd"
 )
 
 func TestRedisIsGoneWhenItsLimiterIsClosed(t *testing.T) {
-	server, err := redisd.Find()
-	require.NoError(t, err)
-	l, err := Redis(server).New(bench.Setup{Limit: bench.Limit{Capacity: 1, Count: 1, Per: time.Hour}})
+	l, err := Redis("").New(bench.Setup{Limit: bench.Limit{Capacity: 1, Count: 1, Per: time.Hour}})
 	require.NoError(t, err)
 	running := l.(*redisRate).server
-	assert.FileExists(t, running.Addr)
+	assert.FileExists(t, running.Addr())
 	assert.True(t, l.Choke("a"))
 
 	require.NoError(t, l.Close())
-	assert.NoFileExists(t, running.Addr)
+	assert.NoFileExists(t, running.Addr())
 	assert.False(t, l.Choke("b"), "without an answer it is a no")
 	assert.EqualValues(t, 1, l.(*redisRate).Counts().Unavailable)
 }
 
 func TestRedisOfOthersOutlivesALimiter(t *testing.T) {
-	server, err := redisd.Find()
+	running, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)
-	running, err := redisd.OnPort(server)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, running.Stop()) }()
+	defer func() { assert.NoError(t, running.Close()) }()
 	setup := bench.Setup{Limit: bench.Limit{Capacity: 2, Count: 1, Per: time.Hour}}
 	for range 2 {
-		l, err := RedisAt(running.Network, running.Addr).New(setup)
+		l, err := RedisAt(running.Network(), running.Addr()).New(setup)
 		require.NoError(t, err)
 		assert.True(t, l.Choke("a"), "it still has what the first one took")
 		require.NoError(t, l.Close())
 	}
-	l, err := RedisAt(running.Network, running.Addr).New(setup)
+	l, err := RedisAt(running.Network(), running.Addr()).New(setup)
 	require.NoError(t, err)
 	assert.False(t, l.Choke("a"))
 	require.NoError(t, l.Close())

@@ -2,7 +2,6 @@
 // one, [StartCluster] for a cluster of three, [Server.Replica] and [Server.Sentinel]
 // beside one. [Open] is for programs and examples, which have no testing.TB.
 //
-// Each server listens on a free port of the loopback interface, keeps its files in a
-// temporary folder, and is gone with the process that started it, also if that is
-// killed (on Linux). It knows nothing of limits. Start reading at [Server].
+// Package redisd starts and ends each of them. Neither knows anything of limits. Start
+// reading at [Server].
 package redistest

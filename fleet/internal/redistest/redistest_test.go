@@ -2,11 +2,8 @@ package redistest
 
 import (
 	"net"
-	"os"
-	"os/exec"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
@@ -58,15 +55,6 @@ func TestOptionsReachTheServer(t *testing.T) {
 	}
 }
 
-func TestPause(t *testing.T) {
-	t.Parallel()
-	s := Start(t, Options{})
-	require.NoError(t, s.Pause())
-	require.False(t, s.answers(), "the kernel takes the connection, nobody answers")
-	require.NoError(t, s.Resume())
-	require.True(t, s.answers())
-}
-
 func TestReplicaIsReadOnlyAndFollows(t *testing.T) {
 	s := Start(t, Options{})
 	s.Do(t, "SET", "key", "before")
@@ -106,54 +94,4 @@ func TestClusterSharesTheSlots(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, n, 10, "each has its part")
 	}
-}
-
-// TestNoProcessIsLeft has another process start a server and die: by a panic, and by
-// SIGKILL, so that nothing in it can clean up.
-func TestNoProcessIsLeft(t *testing.T) {
-	if how := os.Getenv("REDISTEST_DIES"); how != "" {
-		s := Start(t, Options{})
-		require.NoError(t, os.WriteFile(os.Getenv("REDISTEST_ADDR"), []byte(s.Addr()), 0o600))
-		if how == "panic" {
-			panic("as it was told")
-		}
-		self, err := os.FindProcess(os.Getpid())
-		require.NoError(t, err)
-		require.NoError(t, self.Kill())
-		select {}
-	}
-	for _, how := range []string{"panic", "kill"} {
-		t.Run(how, func(t *testing.T) {
-			file := t.TempDir() + "/addr"
-			cmd := exec.Command(os.Args[0], "-test.run=^TestNoProcessIsLeft$", "-test.count=1")
-			cmd.Env = append(os.Environ(), "REDISTEST_DIES="+how, "REDISTEST_ADDR="+file, "TMPDIR="+t.TempDir())
-			said, err := cmd.CombinedOutput()
-			require.Error(t, err, string(said))
-			addr, err := os.ReadFile(file)
-			require.NoError(t, err, string(said))
-			require.Eventually(t, func() bool {
-				c, err := net.DialTimeout("tcp", string(addr), time.Second)
-				if err == nil {
-					_ = c.Close()
-				}
-				return err != nil
-			}, 10*time.Second, 5*time.Millisecond, "the server of a dead process is still there")
-		})
-	}
-}
-
-func TestMissingServerIsSaid(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	_, err := Open(Options{})
-	require.ErrorContains(t, err, "apt-get install redis-server")
-}
-
-func TestWrongSettingsAreSaid(t *testing.T) {
-	folder := t.TempDir()
-	t.Setenv("TMPDIR", folder)
-	_, err := Open(Options{MaxMemory: "much"})
-	require.ErrorContains(t, err, "maxmemory")
-	left, err := os.ReadDir(folder)
-	require.NoError(t, err)
-	require.Empty(t, left, "its folder is gone")
 }

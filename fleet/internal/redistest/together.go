@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/redisd"
 )
 
 // Replica starts a read-only replica of the server for a test, and waits until it has
@@ -14,7 +16,7 @@ func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
 	// Without the delay, a copy for a replica that just came waits for others.
 	s.Do(t, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
-	r := Start(t, Options{Args: []string{"--replicaof", "127.0.0.1 " + strconv.Itoa(s.port)}})
+	r := Start(t, Options{Args: []string{"--replicaof", "127.0.0.1 " + s.port()}})
 	await(t, "the replica's link", func() bool {
 		said, err := r.ask("INFO", "replication")
 		if err != nil {
@@ -31,12 +33,8 @@ func (s *Server) Replica(t testing.TB) *Server {
 // until the sentinel knows so many replicas.
 func (s *Server) Sentinel(t testing.TB, name string, replicas int) *Server {
 	t.Helper()
-	sentinel, err := open([]string{"--sentinel"}, fmt.Sprintf(
-		"sentinel monitor %[1]s 127.0.0.1 %[2]d 1\nsentinel down-after-milliseconds %[1]s 500\nsentinel failover-timeout %[1]s 5000\n", name, s.port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cleanUp(t, sentinel)
+	sentinel := start(t, redisd.Config{Args: []string{"--sentinel"}, Settings: fmt.Sprintf(
+		"sentinel monitor %[1]s 127.0.0.1 %[2]s 1\nsentinel down-after-milliseconds %[1]s 500\nsentinel failover-timeout %[1]s 5000\n", name, s.port())})
 	await(t, "the sentinel to find the replicas", func() bool {
 		said, err := sentinel.ask("SENTINEL", "REPLICAS", name)
 		if err != nil {
@@ -58,7 +56,7 @@ func StartCluster(t testing.TB, o Options) []*Server {
 	cluster := make([]*Server, nodes)
 	const slots = 1 << 14
 	for i := range cluster {
-		bus, err := freePort()
+		bus, err := redisd.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +67,7 @@ func StartCluster(t testing.TB, o Options) []*Server {
 		cluster[i] = Start(t, with)
 		cluster[i].Do(t, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		cluster[i].Do(t, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(slots*i/nodes), strconv.Itoa(slots*(i+1)/nodes-1))
-		cluster[0].Do(t, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(cluster[i].port), strconv.Itoa(bus))
+		cluster[0].Do(t, "CLUSTER", "MEET", "127.0.0.1", cluster[i].port(), strconv.Itoa(bus))
 	}
 	for _, s := range cluster {
 		await(t, "the cluster", func() bool {

@@ -1,0 +1,78 @@
+// Package child starts other processes, and ends them when this one ends, however it
+// does: on Linux also if it is killed. Start reading at [Start].
+package child
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+)
+
+// Process is a process that was started. A nil one was not, and so does not run. Any
+// number of goroutines may call its methods.
+type Process struct {
+	process *os.Process
+	ended   chan struct{} // closed when it has
+}
+
+// Start starts the command, which has no SysProcAttr of its own. What else is said of it
+// at its end, such as its ProcessState, may be read when Ended is closed.
+//
+// Linux ends a process together with the thread that started it, so that a thread is
+// kept for it.
+func Start(cmd *exec.Cmd) (*Process, error) {
+	cmd.SysProcAttr = dieTogether()
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in the command
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return &Process{cmd.Process, ended}, nil
+}
+
+// Ended is closed when the process has ended and all that it wrote is where it was
+// to go.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Runs tells whether the process was started and has not ended. One that is paused runs.
+func (p *Process) Runs() bool {
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID is the number of the process, 0 if it does not run.
+func (p *Process) PID() int {
+	if !p.Runs() {
+		return 0
+	}
+	return p.process.Pid
+}
+
+// Signal sends the process a signal. It fails with os.ErrProcessDone if it has ended.
+func (p *Process) Signal(s os.Signal) error { return p.process.Signal(s) }
+
+// Kill ends the process by SIGKILL, whatever it is doing, and waits for that. Nothing
+// is to be done for one that does not run.
+func (p *Process) Kill() {
+	if p == nil {
+		return
+	}
+	_ = p.process.Kill() // it may have ended by itself, which is all right
+	<-p.ended
+}

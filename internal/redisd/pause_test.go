@@ -1,0 +1,21 @@
+//go:build unix
+
+package redisd
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPause(t *testing.T) {
+	s := start(t, Config{})
+	require.NoError(t, s.Pause())
+	assert.Error(t, s.Ping(50*time.Millisecond), "the kernel takes the connection, nobody answers")
+	require.NoError(t, s.Resume())
+	assert.NoError(t, s.Ping(patience))
+	require.NoError(t, s.Pause())
+	assert.NotZero(t, s.PID(), "it can be closed while it stands still")
+}

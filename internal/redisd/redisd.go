@@ -1,0 +1,248 @@
+// Package redisd starts a redis-server of one's own, and ends it: to measure with, to
+// show, and to be broken by tests.
+//
+// Each is a process that ends together with the one that started it, with a temporary
+// folder for its files. Start reading at [Open].
+package redisd
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/child"
+)
+
+// startingTime is how long a Redis may take to be there, and to read what it has on disk.
+const startingTime = 20 * time.Second
+
+// Config says what a Redis is like. The zero value is one that listens on a port and
+// keeps everything in memory.
+type Config struct {
+	// Program is the redis-server to start, as exec.LookPath takes it; "" is
+	// "redis-server".
+	Program string
+	// Socket has it listen on a Unix socket in its folder and on no port.
+	Socket bool
+	// Args are further arguments. They win over what is the default here: no file is
+	// written but the log.
+	Args []string
+	// Settings is what its file of settings says, if it is to have one. Redis may
+	// write to that file.
+	Settings string
+}
+
+// Server is a Redis that was started. Any number of goroutines may call its methods,
+// but one at a time those that start and end it: Kill, Restart and Close.
+type Server struct {
+	program       string
+	network, addr string
+	folder        string
+	args          []string
+	process       atomic.Pointer[child.Process]
+}
+
+// Find returns where the redis-server is that would be started, "" being the usual one.
+// The error says how Redis is installed.
+func Find(program string) (path string, err error) {
+	if program == "" {
+		program = "redis-server"
+	}
+	if path, err = exec.LookPath(program); err != nil {
+		return "", fmt.Errorf("there is no %s here: install Redis (Debian, Ubuntu: apt-get install redis-server; "+
+			"Fedora: dnf install redis; macOS: brew install redis): %w", program, err)
+	}
+	return path, nil
+}
+
+// Open starts a Redis and waits until it answers. The port is one that is free on this
+// machine; if somebody else is faster to take it, Open tries others. Call Close to end
+// it. If it cannot be started nothing is left of it, and the error has what Redis wrote.
+func Open(c Config) (s *Server, err error) {
+	program, err := Find(c.Program)
+	if err != nil {
+		return nil, err
+	}
+	for range 5 {
+		if s, err = open(program, c); !errors.Is(err, errTaken) {
+			break
+		}
+	}
+	return s, err
+}
+
+func open(program string, c Config) (*Server, error) {
+	folder, err := os.MkdirTemp("", "ral-redis-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{program: program, folder: folder}
+	if err = s.configure(c); err == nil {
+		err = s.Restart()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// configure works out where the server listens and how it is started.
+func (s *Server) configure(c Config) error {
+	if c.Settings != "" {
+		file := filepath.Join(s.folder, "settings")
+		if err := os.WriteFile(file, []byte(c.Settings), 0o600); err != nil {
+			return err
+		}
+		s.args = append(s.args, file)
+	}
+	if c.Socket {
+		s.network, s.addr = "unix", filepath.Join(s.folder, "socket")
+		s.args = append(s.args, "--port", "0", "--unixsocket", s.addr, "--unixsocketperm", "700")
+	} else {
+		port, err := FreePort()
+		if err != nil {
+			return err
+		}
+		s.network, s.addr = "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		s.args = append(s.args, "--bind", "127.0.0.1", "--port", strconv.Itoa(port))
+	}
+	s.args = append(s.args, "--dir", s.folder, "--daemonize", "no", "--save", "", "--appendonly", "no")
+	s.args = append(s.args, c.Args...)
+	return nil
+}
+
+// FreePort returns a port of the loopback interface that nobody has. Others may take it
+// before the caller does.
+func FreePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// Network and Addr are where the server listens, as net.Dial takes them. They are the
+// same after Restart.
+func (s *Server) Network() string { return s.network }
+
+// Addr is a host and port, or the path of a socket; see Network.
+func (s *Server) Addr() string { return s.addr }
+
+// PID is the number of the process, 0 if it does not run.
+func (s *Server) PID() int { return s.process.Load().PID() }
+
+// Restart starts a server that has ended, at the same address and with what it had
+// written to disk, and waits until it has read that and answers. If that fails it does
+// not run.
+func (s *Server) Restart() error {
+	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // the process has a copy of its own
+	cmd := exec.Command(s.program, s.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	p, err := child.Start(cmd)
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", s.program, err)
+	}
+	s.process.Store(p)
+	if err := s.await(p); err != nil {
+		p.Kill()
+		return err
+	}
+	return nil
+}
+
+// errTaken says that somebody else listens on the port.
+var errTaken = errors.New("the port is taken")
+
+// await waits until the process that was started answers, and has loaded what it had on
+// disk. Another process may have the port: this one has ended then, or is about to.
+func (s *Server) await(p *child.Process) (err error) {
+	for began := time.Now(); time.Since(began) < startingTime; {
+		if err = s.Ping(time.Second); err == nil {
+			return s.identify(p)
+		}
+		select {
+		case <-p.Ended():
+			err := fmt.Errorf("%s ended as soon as it was started: %s", s.program, s.Said())
+			if strings.Contains(s.Said(), "in use") {
+				err = errors.Join(errTaken, err)
+			}
+			return err
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("%s does not answer at %s after %v (%w): %s", s.program, s.addr, startingTime, err, s.Said())
+}
+
+// identify sees that who answers is the process that was started.
+func (s *Server) identify(p *child.Process) error {
+	pid, err := s.ask("INFO server", "process_id:", startingTime)
+	if err == nil && pid != strconv.Itoa(p.PID()) {
+		err = errTaken
+	}
+	return err
+}
+
+// Ping returns nil if the server answers in time that all is well with it. While it
+// loads what it has on disk that is not so.
+func (s *Server) Ping(within time.Duration) error {
+	_, err := s.ask("PING", "+PONG", within)
+	return err
+}
+
+// ask sends a command on a connection of its own, and returns the rest of the line of
+// its answer that begins like this.
+func (s *Server) ask(command, line string, within time.Duration) (rest string, err error) {
+	c, err := net.DialTimeout(s.network, s.addr, within)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(c, "%s\r\n", command); err != nil {
+		return "", err
+	}
+	answer := bufio.NewScanner(c)
+	for answer.Scan() {
+		if rest, found := strings.CutPrefix(answer.Text(), line); found {
+			return rest, nil
+		}
+		if strings.HasPrefix(answer.Text(), "-") {
+			return "", fmt.Errorf("%s: %s", command, answer.Text())
+		}
+	}
+	return "", errors.Join(errors.New(command+": no answer"), answer.Err())
+}
+
+func (s *Server) log() string { return filepath.Join(s.folder, "log") }
+
+// Said is the end of what the server wrote, since it was first started.
+func (s *Server) Said() string {
+	said, err := os.ReadFile(s.log())
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(said[max(0, len(said)-2000):]))
+}
+
+// Kill ends the server by SIGKILL, at once and whatever it is doing, and waits for that.
+func (s *Server) Kill() { s.process.Load().Kill() }
+
+// Close ends the server and removes its files. Only the first call does anything.
+func (s *Server) Close() error {
+	s.Kill()
+	return os.RemoveAll(s.folder)
+}

@@ -1,0 +1,181 @@
+package redisd
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// patience is for slow machines that do much else.
+const patience = time.Minute
+
+// start starts a Redis that ends with the test, in a folder that is empty then.
+func start(t *testing.T, c Config) *Server {
+	t.Helper()
+	leavesNothing(t)
+	s, err := Open(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+// leavesNothing sees that there are no temporary files when the test has ended.
+func leavesNothing(t *testing.T) {
+	t.Helper()
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	t.Cleanup(func() {
+		left, err := os.ReadDir(folder)
+		assert.NoError(t, err)
+		assert.Empty(t, left)
+	})
+}
+
+// get is a setting of the Redis.
+func get(t *testing.T, s *Server, setting string) string {
+	t.Helper()
+	c, err := net.Dial(s.Network(), s.Addr())
+	require.NoError(t, err)
+	defer c.Close()
+	fmt.Fprintf(c, "CONFIG GET %s\r\n", setting)
+	r := bufio.NewScanner(c)
+	var lines []string
+	for len(lines) < 5 && r.Scan() {
+		lines = append(lines, r.Text())
+	}
+	require.Len(t, lines, 5, "*2, and name and value after their lengths")
+	require.Equal(t, setting, lines[2])
+	return lines[4]
+}
+
+func TestServerKeepsNothing(t *testing.T) {
+	for _, c := range []Config{{}, {Socket: true}} {
+		t.Run(fmt.Sprintf("socket %v", c.Socket), func(t *testing.T) {
+			s := start(t, c)
+			assert.Equal(t, c.Socket, s.Network() == "unix")
+			assert.NoError(t, s.Ping(patience))
+			assert.Empty(t, get(t, s, "save"))
+			assert.Equal(t, "no", get(t, s, "appendonly"))
+			if c.Socket {
+				assert.Equal(t, "0", get(t, s, "port"))
+			} else {
+				assert.Equal(t, "127.0.0.1", get(t, s, "bind"))
+			}
+
+			require.NoError(t, s.Close())
+			assert.NoDirExists(t, s.folder)
+			assert.Zero(t, s.PID())
+			assert.Error(t, s.Ping(patience))
+			assert.NoError(t, s.Close(), "again")
+		})
+	}
+}
+
+func TestArgumentsAndSettings(t *testing.T) {
+	s := start(t, Config{Args: []string{"--appendonly", "yes", "--hz", "17"}, Settings: "maxclients 71\nhz 18\n"})
+	assert.Equal(t, "yes", get(t, s, "appendonly"))
+	assert.Equal(t, "17", get(t, s, "hz"), "an argument wins over the file")
+	assert.Equal(t, "71", get(t, s, "maxclients"))
+}
+
+// A server that was killed is there again with what it had on disk, all of it.
+func TestRestart(t *testing.T) {
+	const keys = 8_000
+	for _, onDisk := range []string{"no", "yes"} {
+		t.Run("on disk "+onDisk, func(t *testing.T) {
+			s := start(t, Config{Args: []string{
+				"--appendonly", onDisk,
+				// Reading takes most of a second. Every 1,024 commands it answers that it does.
+				"--key-load-delay", "50",
+			}})
+			_, err := s.ask(`EVAL "for i = 1, ARGV[1] do redis.call('SET', i, i) end return redis.status_reply('done')" 0 `+strconv.Itoa(keys), "+done", patience)
+			require.NoError(t, err)
+			at, pid := s.Addr(), s.PID()
+			s.Kill()
+			assert.Error(t, s.Ping(patience))
+			assert.Zero(t, s.PID())
+
+			require.NoError(t, s.Restart())
+			assert.Equal(t, at, s.Addr())
+			assert.NotEqual(t, pid, s.PID())
+			assert.Equal(t, 2, strings.Count(s.Said(), "Ready to accept connections"), s.Said())
+			left, err := s.ask("DBSIZE", ":", patience)
+			require.NoError(t, err)
+			assert.Equal(t, map[string]string{"no": "0", "yes": strconv.Itoa(keys)}[onDisk], left)
+		})
+	}
+}
+
+// What does not start leaves nothing behind, and tells why.
+func TestServerThatDoesNotStart(t *testing.T) {
+	leavesNothing(t)
+	_, err := Open(Config{Args: []string{"--maxmemory", "much"}})
+	assert.ErrorContains(t, err, "ended as soon as it was started")
+	assert.ErrorContains(t, err, "argument must be a memory value")
+
+	// It is found, and is no program.
+	text := filepath.Join(t.TempDir(), "text")
+	require.NoError(t, os.WriteFile(text, []byte("text"), 0o700))
+	_, err = Open(Config{Program: text})
+	assert.ErrorContains(t, err, "starting "+text)
+}
+
+func TestMissingServerSaysHowToInstallIt(t *testing.T) {
+	leavesNothing(t)
+	_, err := Open(Config{Program: "/no/such/redis"})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	assert.ErrorContains(t, err, "there is no /no/such/redis here")
+
+	t.Setenv("PATH", t.TempDir())
+	_, err = Find("")
+	assert.ErrorContains(t, err, "there is no redis-server here")
+	for _, how := range []string{"apt-get install redis-server", "brew install redis", "dnf install redis"} {
+		assert.ErrorContains(t, err, how)
+	}
+}
+
+// Who is not the one that was started must not be measured.
+func TestPortOfAnotherServer(t *testing.T) {
+	other := start(t, Config{})
+	s := start(t, Config{})
+	require.NoError(t, s.identify(s.process.Load()))
+	s.addr = other.addr
+	assert.NoError(t, s.Ping(patience))
+	assert.ErrorIs(t, s.identify(s.process.Load()), errTaken)
+	s.Kill()
+	assert.ErrorIs(t, s.Restart(), errTaken)
+	assert.Zero(t, s.PID())
+
+	_, port, err := net.SplitHostPort(other.addr)
+	require.NoError(t, err)
+	_, err = Open(Config{Args: []string{"--port", port}})
+	assert.ErrorIs(t, err, errTaken)
+}
+
+// If somebody is faster to take the port, another is tried.
+func TestOtherPortsAreTried(t *testing.T) {
+	folder := t.TempDir()
+	program := filepath.Join(folder, "redis")
+	require.NoError(t, os.WriteFile(program, []byte(`#!/bin/sh
+echo "$@" >>"`+folder+`/tries"
+test $(wc -l <"`+folder+`/tries") -gt 2 && exec redis-server "$@"
+echo bind: Address already in use
+exit 1
+`), 0o700))
+	s := start(t, Config{Program: program})
+	assert.NoError(t, s.Ping(patience))
+	tries, err := os.ReadFile(filepath.Join(folder, "tries"))
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(tries)), "\n")
+	require.Len(t, lines, 3)
+	assert.NotEqual(t, lines[0], lines[1])
+}
