@@ -17,6 +17,7 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+	"github.com/ral-limiter/ral/internal/browsertest"
 )
 
 // fleetFixture is a short run of fleet mode.
@@ -266,21 +267,21 @@ func cleanIn(d document) (n int) {
 func TestPageOfFleetModeInABrowser(t *testing.T) {
 	d := fleetFixture(t)
 	file, want := written(t, d, nil), newPage(d).Data
-	b := newBrowser(t)
-	for name, v := range map[string]view{
-		"desktop-dark": {scheme: "dark", width: 1280, height: 900},
-		"phone-light":  {scheme: "light", width: 360, height: 740},
+	b := browsertest.Start(t)
+	for name, v := range map[string]browsertest.View{
+		"desktop-dark": {Scheme: "dark", Width: 1280, Height: 900},
+		"phone-light":  {Scheme: "light", Width: 360, Height: 740},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := b.open(t, file, v)
+			o := b.Open(t, address(file), v)
 			assertDrawn(t, o, want)
 			assertReadable(t, o, v)
 			assertFits(t, o, v)
-			labels := eval[[]string](t, o, `[...document.querySelectorAll('g.floor-label text')].map((e) => e.textContent)`)
+			labels := browsertest.Eval[[]string](o, `[...document.querySelectorAll('g.floor-label text')].map((e) => e.textContent)`)
 			assert.Contains(t, labels, "redis_rate")
 			assert.Contains(t, labels, "aim of leased mode 95%")
-			o.shoot(t, "fleet-"+name)
-			assertQuiet(t, o)
+			o.Shoot("fleet-" + name)
+			o.Quiet()
 		})
 	}
 }

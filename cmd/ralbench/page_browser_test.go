@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed"
 	"math"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/browsertest"
 )
 
 var (
@@ -39,51 +42,51 @@ type drawn struct {
 func TestPageInABrowser(t *testing.T) {
 	d, file := writtenPage(t)
 	want := newPage(d).Data
-	b := newBrowser(t)
+	b := browsertest.Start(t)
 
-	for name, v := range map[string]view{
-		"desktop-light": {scheme: "light", width: 1280, height: 900},
-		"desktop-dark":  {scheme: "dark", width: 1280, height: 900},
-		"phone-light":   {scheme: "light", width: 360, height: 740},
-		"phone-dark":    {scheme: "dark", width: 360, height: 740},
+	for name, v := range map[string]browsertest.View{
+		"desktop-light": {Scheme: "light", Width: 1280, Height: 900},
+		"desktop-dark":  {Scheme: "dark", Width: 1280, Height: 900},
+		"phone-light":   {Scheme: "light", Width: 360, Height: 740},
+		"phone-dark":    {Scheme: "dark", Width: 360, Height: 740},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := b.open(t, file, v)
+			o := b.Open(t, address(file), v)
 			assertDrawn(t, o, want)
 			assertReadable(t, o, v)
 			assertFits(t, o, v)
-			o.shoot(t, name)
-			assertQuiet(t, o)
+			o.Shoot(name)
+			o.Quiet()
 		})
 	}
 
 	t.Run("window made narrower", func(t *testing.T) {
-		o := b.open(t, file, view{scheme: "light", width: 1280, height: 900})
-		o.do(t, chromedp.EmulateViewport(400, 800),
-			chromedp.Poll[chromedp.Void](`innerWidth === 400 && [...document.querySelectorAll("[data-chart]")].every((h) => h.dataset.width === String(h.clientWidth))`, chromedp.WithPollingTimeout(patience)))
+		o := b.Open(t, address(file), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
+		o.Do(chromedp.EmulateViewport(400, 800))
+		o.Until(`innerWidth === 400 && [...document.querySelectorAll("[data-chart]")].every((h) => h.dataset.width === String(h.clientWidth))`)
 		assertDrawn(t, o, want)
-		assertFits(t, o, view{width: 400})
-		assertQuiet(t, o)
+		assertFits(t, o, browsertest.View{Width: 400})
+		o.Quiet()
 	})
 
 	t.Run("pointed at", func(t *testing.T) {
-		o := b.open(t, file, view{scheme: "light", width: 1280, height: 900})
+		o := b.Open(t, address(file), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
 		assertTells(t, o, want)
-		assertQuiet(t, o)
+		o.Quiet()
 	})
 
 	t.Run("hostile names", func(t *testing.T) {
 		evil := hostile()
-		o := b.open(t, written(t, evil, nil), view{scheme: "light", width: 1280, height: 900})
+		o := b.Open(t, address(written(t, evil, nil)), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
 		assertDrawn(t, o, newPage(evil).Data)
-		assertQuiet(t, o)
+		o.Quiet()
 	})
 
 	t.Run("without scripts", func(t *testing.T) {
-		o := b.open(t, file, view{scheme: "light", width: 1280, height: 900, noScript: true})
+		o := b.Open(t, address(file), browsertest.View{Scheme: "light", Width: 1280, Height: 900, NoScript: true})
 		assertTables(t, o, d)
-		o.shoot(t, "no-script")
-		assertQuiet(t, o)
+		o.Shoot("no-script")
+		o.Quiet()
 	})
 }
 
@@ -105,17 +108,13 @@ func written(t *testing.T, d document, c *comparison) string {
 	return file
 }
 
-func assertQuiet(t *testing.T, o *tab) {
-	t.Helper()
-	problems, requests := o.saidAndAsked()
-	assert.Empty(t, problems, "errors on the console")
-	assert.Empty(t, requests, "the page asks for nothing")
-}
+// address is a file's, as a browser takes it.
+func address(file string) string { return (&url.URL{Scheme: "file", Path: file}).String() }
 
 // assertDrawn checks each chart against the figures that it is of.
-func assertDrawn(t *testing.T, o *tab, want pageData) {
+func assertDrawn(t *testing.T, o *browsertest.Tab, want pageData) {
 	t.Helper()
-	charts := eval[[]drawn](t, o, inspectScript)
+	charts := browsertest.Eval[[]drawn](o, inspectScript)
 	require.Len(t, charts, len(want.Charts))
 	for i, got := range charts {
 		c := want.Charts[i]
@@ -209,30 +208,30 @@ func assertProportional(t *testing.T, id string, points []point, of func(point) 
 }
 
 // assertReadable checks contrasts against what WCAG AA wants, and the scheme.
-func assertReadable(t *testing.T, o *tab, v view) {
+func assertReadable(t *testing.T, o *browsertest.Tab, v browsertest.View) {
 	t.Helper()
 	type least struct {
 		Checked int
 		Least   float64
 		Of      string
 	}
-	got := eval[struct {
+	got := browsertest.Eval[struct {
 		Texts, Marks least
 		Page         float64
-	}](t, o, contrastScript)
+	}](o, contrastScript)
 	assert.Greater(t, got.Texts.Checked, 500)
 	assert.Greater(t, got.Marks.Checked, 100)
 	assert.GreaterOrEqual(t, got.Texts.Least, 4.5, "text %q", got.Texts.Of)
 	assert.GreaterOrEqual(t, got.Marks.Least, 3.0, "mark %q", got.Marks.Of)
-	assert.Equal(t, v.scheme == "dark", got.Page < 0.2, "the page's background")
+	assert.Equal(t, v.Scheme == "dark", got.Page < 0.2, "the page's background")
 }
 
 // assertFits checks that nothing has to be scrolled sideways, tables in their
 // frames excepted, and that no text of a chart is cut off.
-func assertFits(t *testing.T, o *tab, v view) {
+func assertFits(t *testing.T, o *browsertest.Tab, v browsertest.View) {
 	t.Helper()
-	assert.LessOrEqual(t, eval[int64](t, o, `document.documentElement.scrollWidth`), v.width)
-	charts := eval[[]drawn](t, o, inspectScript)
+	o.Fits(v.Width)
+	charts := browsertest.Eval[[]drawn](o, inspectScript)
 	for _, c := range charts {
 		assert.Empty(t, c.Outside, "%s: cut off", c.ID)
 		assert.Empty(t, c.Touching, "%s: labels that touch", c.ID)
@@ -240,29 +239,29 @@ func assertFits(t *testing.T, o *tab, v view) {
 }
 
 // assertTells points at a bar and reads what it says.
-func assertTells(t *testing.T, o *tab, want pageData) {
+func assertTells(t *testing.T, o *browsertest.Tab, want pageData) {
 	t.Helper()
 	i := slices.IndexFunc(want.Charts, func(c chart) bool { return c.Kind == kindBars })
 	chart := `[data-chart="` + want.Charts[i].ID + `"]`
-	o.do(t, chromedp.ScrollIntoView(chromedp.CSS(chart)))
-	charts := eval[[]drawn](t, o, inspectScript)
+	o.Do(chromedp.ScrollIntoView(chromedp.CSS(chart)))
+	charts := browsertest.Eval[[]drawn](o, inspectScript)
 	bar := charts[i].Bars[0]
-	o.do(t, chromedp.MouseEvent("mouseMoved", bar.middle(), bar.Y+bar.Height/2),
+	o.Do(chromedp.MouseEvent("mouseMoved", bar.middle(), bar.Y+bar.Height/2),
 		chromedp.WaitReady(chromedp.CSS(chart+` g[aria-label="tip"] text`)))
-	tip := eval[string](t, o, `document.querySelector('`+chart+` g[aria-label="tip"]').textContent`)
+	tip := browsertest.Eval[string](o, `document.querySelector('`+chart+` g[aria-label="tip"]').textContent`)
 	assert.Contains(t, tip, want.Charts[i].Points[0].Text)
 }
 
 // assertTables checks that the page tells everything without its charts.
-func assertTables(t *testing.T, o *tab, d document) {
+func assertTables(t *testing.T, o *browsertest.Tab, d document) {
 	t.Helper()
-	frames := eval[int](t, o, `[...document.querySelectorAll("figure")].filter((f) => f.getClientRects().length > 0).length`)
+	frames := browsertest.Eval[int](o, `[...document.querySelectorAll("figure")].filter((f) => f.getClientRects().length > 0).length`)
 	assert.Zero(t, frames, "no empty frames")
-	hints := eval[int](t, o, `[...document.querySelectorAll("noscript")].filter((f) => f.innerText.includes("tables")).length`)
+	hints := browsertest.Eval[int](o, `[...document.querySelectorAll("noscript")].filter((f) => f.innerText.includes("tables")).length`)
 	assert.Equal(t, 1, hints)
 	for _, w := range d.Workloads {
 		for _, table := range tablesOf(w) {
-			rows := eval[[][]string](t, o, `[...document.querySelectorAll('[aria-label="Figures, `+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
+			rows := browsertest.Eval[[][]string](o, `[...document.querySelectorAll('[aria-label="Figures, `+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
 			var want [][]string
 			for _, r := range table.Rows {
 				var cells []string

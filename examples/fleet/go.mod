@@ -6,16 +6,19 @@ replace github.com/ral-limiter/ral => ../..
 
 replace github.com/ral-limiter/ral/fleet => ../../fleet
 
+replace github.com/ral-limiter/ral/internal/browsertest => ../../internal/browsertest
+
 require (
-	github.com/chromedp/cdproto v0.159.0
-	github.com/chromedp/chromedp v0.23.0
 	github.com/ral-limiter/ral v0.0.0
 	github.com/ral-limiter/ral/fleet v0.0.0
+	github.com/ral-limiter/ral/internal/browsertest v0.0.0
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
 )
 
 require (
+	github.com/chromedp/cdproto v0.159.0 // indirect
+	github.com/chromedp/chromedp v0.23.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/google/btree v1.1.3 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
