@@ -59,51 +59,16 @@ func TestOpenTimeoutHoldsOnABusyMachine(t *testing.T) {
 // the caller goes on: another caller has opened it and not taken yet, and the
 // writer has filed it in the meantime.
 func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
-	for name, held := range map[string]func(*Engine[string]) bool{
-		"Choke": func(e *Engine[string]) bool { return e.Choke("key") },
-		"Take":  func(e *Engine[string]) bool { return e.Take("key", 1).Allowed },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				clock := newHandClock()
-				var hold atomic.Bool
-				release := make(chan struct{})
-				e := open[string](t, Config{
-					Policy: funnel(1, 1, time.Second), Idle: time.Millisecond,
-					Clock: func() policy.Instant {
-						now := clock.Now()
-						if hold.CompareAndSwap(true, false) {
-							<-release
-						}
-						return now
-					},
-				})
-				var passed atomic.Bool
-				synctest.Wait() // the writer reads the clock when it begins
-				hold.Store(true)
-				go func() { passed.Store(held(e)) }()
-				synctest.Wait()
-
-				require.True(t, e.Choke("key"))
-				clock.Advance(2 * time.Second)
-				time.Sleep(time.Second)
-				require.Zero(t, e.Len(), "forgotten")
-				view := e.table.View()
-				hash := maphash.Comparable(view.Seed(), "key")
-				entry, status := view.Open(hash, "key")
-				require.Equal(t, table.Landed, status)
-				require.True(t, e.queue.TrySend(table.FileCommand(entry, clock.Now())))
-				synctest.Wait()
-				require.Same(t, entry, view.Load(hash, "key"))
-				require.Zero(t, entry.Word())
-
-				close(release)
-				synctest.Wait()
-				assert.True(t, passed.Load())
-				assert.False(t, e.Choke("key"), "twice at one instant")
-			})
-		})
-	}
+	notDatedBack(t, func(t *testing.T, e *Engine[string], clock *handClock) {
+		view := e.table.View()
+		hash := maphash.Comparable(view.Seed(), "key")
+		entry, status := view.Open(hash, "key")
+		require.Equal(t, table.Landed, status)
+		require.True(t, e.queue.TrySend(table.FileCommand(entry, clock.Now())))
+		synctest.Wait()
+		require.Same(t, entry, view.Load(hash, "key"))
+		require.Zero(t, entry.Word())
+	})
 }
 
 // The writer stands still between the end of an entry and its leaving the map.
