@@ -1,0 +1,321 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/table"
+)
+
+// Close while calls wait: all end, and none is let pass for it.
+func TestCloseEndsWaiting(t *testing.T) {
+	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			e := open[int](t, Config{Policy: funnel(5, 1, time.Second), WhenUnavailable: when})
+			const each = 100
+			errs := make(chan error, 3*each)
+			for range each {
+				for key := range 3 {
+					go func() { errs <- e.Wait(t.Context(), key, 5) }()
+				}
+			}
+			time.Sleep(12 * time.Second)
+			require.NoError(t, e.Close())
+			synctest.Wait()
+			require.Len(t, errs, 3*each)
+			passed := 0
+			for range 3 * each {
+				if err := <-errs; err == nil {
+					passed++
+				} else {
+					assert.ErrorIs(t, err, ErrClosed)
+				}
+			}
+			assert.Equal(t, 3*3, passed)
+			noLines(t, e)
+			assert.ErrorIs(t, e.Wait(t.Context(), 1, 1), ErrClosed)
+			assert.ErrorIs(t, e.Wait(t.Context(), 1, 9), ErrClosed)
+			s := e.Stats()
+			assert.EqualValues(t, passed, s.Admitted)
+			assert.EqualValues(t, 3*each-passed+2, s.Refused)
+			assert.Zero(t, s.Unavailable)
+		})
+	}
+}
+
+// failing returns an engine whose writer was given up. What it is told beforehand it
+// goes on limiting.
+func failing[K comparable](t *testing.T, config Config, before func(e *Engine[K])) *Engine[K] {
+	t.Helper()
+	f := newFaults(false)
+	config.Restarts, config.fault = 1, f.at
+	e := open[K](t, config)
+	before(e)
+	settled(t, e)
+	f.arm("writer: begin", -1)
+	f.arm("writer: received", -1)
+	e.queue.TrySend(sweep[K]())
+	for e.writing() {
+		time.Sleep(time.Millisecond)
+	}
+	require.ErrorIs(t, e.Health(), ErrUnhealthy)
+	return e
+}
+
+// The writer was given up. Known keys are waited for as ever; new ones are answered
+// as the configuration says, and at once.
+func TestWaitOfADegradedEngine(t *testing.T) {
+	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			e := failing(t, Config{Policy: funnel(2, 1, time.Second), WhenUnavailable: when}, func(e *Engine[string]) {
+				require.True(t, e.Take("known", 2).Allowed)
+			})
+			time.Sleep(time.Minute)
+			require.True(t, e.Take("known", 2).Allowed)
+			start := time.Now()
+			for range 3 {
+				require.NoError(t, e.Wait(t.Context(), "known", 1))
+			}
+			assert.Equal(t, 3*time.Second, time.Since(start))
+			before := e.Stats()
+			start = time.Now()
+			for range 5 {
+				err := e.Wait(t.Context(), "new", 2)
+				if when == Admit {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorIs(t, err, cell.ErrUnavailable)
+				}
+			}
+			assert.ErrorIs(t, e.Wait(t.Context(), "new", 3), cell.ErrNever)
+			assert.Equal(t, start, time.Now())
+			s := e.Stats()
+			assert.EqualValues(t, before.Unavailable+5, s.Unavailable)
+			assert.EqualValues(t, before.Admitted+before.Refused+6, s.Admitted+s.Refused)
+			noLines(t, e)
+		})
+	}
+}
+
+// The writer is given up, and the key's entry with it, while calls wait. They are
+// answered as the configuration says when it is their turn to take.
+func TestWaitWhileTheEngineDegrades(t *testing.T) {
+	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFaults(false)
+			e := open[string](t, Config{
+				Policy: funnel(1, 1, time.Second), WhenUnavailable: when, MaxKeys: 1, Restarts: 1, fault: f.at,
+			})
+			require.True(t, e.Choke("key"))
+			synctest.Wait()
+			const waiters = 5
+			errs := make(chan error, waiters)
+			for range waiters {
+				go func() { errs <- e.Wait(t.Context(), "key", 1) }()
+			}
+			synctest.Wait()
+			require.True(t, e.Choke("other"), "which takes the one place")
+			synctest.Wait()
+			f.arm("writer: begin", -1)
+			f.arm("writer: received", -1)
+			e.queue.TrySend(sweep[string]())
+			for e.writing() {
+				time.Sleep(time.Millisecond)
+			}
+			synctest.Wait()
+			require.Empty(t, errs, "they wait for the first")
+			time.Sleep(time.Minute)
+			require.Len(t, errs, waiters)
+			good := 0
+			for range waiters {
+				if err := <-errs; err == nil {
+					good++
+				} else {
+					assert.ErrorIs(t, err, cell.ErrUnavailable)
+				}
+			}
+			s := e.Stats()
+			if when == Admit {
+				assert.Equal(t, waiters, good)
+			} else {
+				assert.Equal(t, 1, good)
+			}
+			assert.EqualValues(t, waiters-1, s.Unavailable)
+			assert.EqualValues(t, waiters+2, s.Admitted+s.Refused)
+			noLines(t, e)
+		})
+	}
+}
+
+// Calls on new keys and a full table. Under EvictLeastDebt somebody makes room;
+// under RefuseNew they wait until there is some; under AdmitNew they pass.
+func TestWaitForRoom(t *testing.T) {
+	for _, whenFull := range []cell.WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
+		for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+			t.Run(fmt.Sprint(whenFull, when), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e := open[string](t, Config{
+						Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second,
+						WhenFull: whenFull, WhenUnavailable: when,
+					})
+					require.True(t, e.Choke("old"))
+					synctest.Wait()
+					start := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+					defer cancel()
+					err := e.Wait(ctx, "new", 1)
+					s := e.Stats()
+					switch whenFull {
+					case EvictLeastDebt:
+						assert.NoError(t, err)
+						assert.EqualValues(t, 1, s.Forgiven)
+						assert.Zero(t, s.Full+s.Unavailable)
+					case AdmitNew:
+						assert.NoError(t, err)
+						assert.EqualValues(t, 1, s.Full)
+					case RefuseNew:
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+						assert.Equal(t, 500*time.Millisecond, time.Since(start))
+						require.NoError(t, e.Wait(t.Context(), "new", 1))
+						assert.GreaterOrEqual(t, time.Since(start), 2*time.Second, "the other is idle for a second")
+						assert.LessOrEqual(t, time.Since(start), 2*time.Second+DefaultOpenTimeout)
+						s = e.Stats()
+						assert.EqualValues(t, 1, s.Refused)
+						assert.Zero(t, s.Full+s.Unavailable)
+						assert.False(t, e.Choke("new"), "recorded")
+					}
+					assert.EqualValues(t, 2, s.Admitted)
+					noLines(t, e)
+				})
+			})
+		}
+	}
+}
+
+// A place comes free while a call waits for one. Who comes then does not get it.
+func TestRoomGoesToTheFirstInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: RefuseNew})
+		require.True(t, e.Choke("old"))
+		start := time.Now()
+		var mu sync.Mutex
+		var order []int
+		var took [2]time.Duration
+		wait := func(i int) {
+			assert.NoError(t, e.Wait(t.Context(), "new", 1))
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, i)
+			took[i] = time.Since(start)
+		}
+		time.Sleep(503 * time.Millisecond) // not when the janitor looks
+		go wait(0)
+		synctest.Wait()
+		for e.Len() > 0 {
+			time.Sleep(time.Microsecond)
+		}
+		free := time.Since(start)
+		go wait(1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []int{0, 1}, order)
+		assert.LessOrEqual(t, took[0], free+10*time.Millisecond)
+		noLines(t, e)
+	})
+}
+
+// The writer stands still, and no room is made. The line moves when it is back.
+func TestWaitForAStuckWriter(t *testing.T) {
+	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			var hold atomic.Bool
+			release := make(chan struct{})
+			e := open[string](t, Config{
+				Policy: funnel(1, 1, time.Second), MaxKeys: 1, WhenUnavailable: when,
+				fault: func(point string) {
+					if point == "room: begin" && hold.Load() {
+						<-release
+					}
+				},
+			})
+			require.True(t, e.Choke("old"))
+			synctest.Wait()
+			hold.Store(true)
+			start := time.Now()
+			errs := make(chan error, 2)
+			for range 2 {
+				go func() { errs <- e.Wait(t.Context(), "new", 1) }()
+				synctest.Wait()
+			}
+			time.Sleep(time.Second)
+			hold.Store(false)
+			close(release)
+			if when == Admit {
+				require.NoError(t, <-errs)
+				require.NoError(t, <-errs)
+				assert.Equal(t, time.Second, time.Since(start), "after the open timeout")
+				assert.EqualValues(t, 2, e.Stats().Unavailable)
+			} else {
+				require.NoError(t, <-errs)
+				require.NoError(t, <-errs)
+				assert.GreaterOrEqual(t, time.Since(start), 2*time.Second)
+				assert.Less(t, time.Since(start), 2*time.Second+2*DefaultOpenTimeout)
+			}
+			noLines(t, e)
+		})
+	}
+}
+
+// Keys that cannot be recorded do not wait, and leave nothing behind.
+func TestWaitForKeysThatCannotBeRecorded(t *testing.T) {
+	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			floats := open[float64](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
+			anything := open[any](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
+			start := time.Now()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			answer := func(err error) {
+				t.Helper()
+				if when == Admit {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorIs(t, err, cell.ErrUnavailable)
+				}
+			}
+			require.True(t, floats.Choke(1))
+			require.True(t, anything.Choke(1))
+			go func() { assert.Error(t, floats.Wait(ctx, 1, 1)) }() // so that there is a line
+			go func() { assert.Error(t, anything.Wait(ctx, 1, 1)) }()
+			synctest.Wait()
+			for range 10 {
+				answer(floats.Wait(ctx, math.NaN(), 1))
+				answer(anything.Wait(ctx, []int{1}, 1))
+				answer(anything.Wait(ctx, [1]any{math.NaN()}, 1))
+				assert.ErrorIs(t, floats.Wait(ctx, math.NaN(), 2), cell.ErrNever)
+				assert.ErrorIs(t, anything.Wait(ctx, func() {}, -1), cell.ErrNever)
+				assert.NoError(t, anything.Wait(ctx, func() {}, 0))
+			}
+			assert.Equal(t, start, time.Now())
+			assert.EqualValues(t, 10, floats.Stats().Unavailable)
+			assert.EqualValues(t, 20, anything.Stats().Unavailable)
+			cancel()
+			synctest.Wait()
+			noLines(t, floats)
+			noLines(t, anything)
+		})
+	}
+}
+
+// sweep is a command to die of, and otherwise harmless.
+func sweep[K comparable]() table.Command[K] { return table.SweepCommand[K](1, 0, nil) }

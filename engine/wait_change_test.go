@@ -1,0 +1,225 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Reset while calls wait: the turn that was promised stands, the next comes at once.
+func TestResetWhileCallsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(2, 1, time.Second)})
+		require.True(t, e.Take("key", 2).Allowed)
+		start := time.Now()
+		var got [3]time.Duration
+		for i := range got {
+			go func() {
+				assert.NoError(t, e.Wait(t.Context(), "key", 2))
+				got[i] = time.Since(start)
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.True(t, e.Reset("key"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, [3]time.Duration{2 * time.Second, 2 * time.Second, 4 * time.Second}, got)
+		noLines(t, e)
+	})
+}
+
+// SetPolicy while calls wait: they have their turns under the new policy, in order,
+// and those that it never allows end.
+func TestSetPolicyWhileCallsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
+		require.True(t, e.Take("key", 10).Allowed)
+		start := time.Now()
+		got := map[int64]time.Duration{}
+		var mu sync.Mutex
+		for _, n := range []int64{8, 2, 6, 1} {
+			go func() {
+				err := e.Wait(t.Context(), "key", n)
+				mu.Lock()
+				defer mu.Unlock()
+				if got[n] = time.Since(start); n > 5 {
+					assert.ErrorIs(t, err, cell.ErrNever)
+				} else {
+					assert.NoError(t, err)
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NoError(t, e.SetPolicy(funnel(5, 1, time.Second)))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Len(t, got, 4)
+		// The bucket is full under the new policy too.
+		for n, want := range map[int64]time.Duration{8: 0, 2: 2 * time.Second, 6: 0, 1: 3 * time.Second} {
+			assert.InDelta(t, time.Minute+want, got[n], float64(5*time.Millisecond), "%d", n)
+		}
+		noLines(t, e)
+
+		// Slower, and back.
+		require.NoError(t, e.Wait(t.Context(), "key", 5))
+		begin := time.Now()
+		var took time.Duration
+		go func() {
+			assert.NoError(t, e.Wait(t.Context(), "key", 5))
+			took = time.Since(begin)
+		}()
+		synctest.Wait()
+		for range 10 {
+			require.NoError(t, e.SetPolicy(funnel(5, 1, time.Minute)))
+			require.NoError(t, e.SetPolicy(funnel(5, 1, time.Second)))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.InDelta(t, 5*time.Second, took, float64(200*time.Millisecond))
+		noLines(t, e)
+	})
+}
+
+// A writer that does not answer holds up SetPolicy, but not those who wait.
+func TestSetPolicyThatHangsDoesNotHoldUpLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), fault: func(point string) {
+			if point == "change: begin" {
+				<-release
+			}
+		}})
+		require.True(t, e.Choke("key"))
+		changed := make(chan error, 1)
+		start := time.Now()
+		waits := make(chan time.Duration, 3)
+		for range 3 {
+			go func() {
+				assert.NoError(t, e.Wait(t.Context(), "key", 1))
+				waits <- time.Since(start)
+			}()
+			synctest.Wait()
+		}
+		go func() { changed <- e.SetPolicy(funnel(1, 2, time.Second)) }()
+		for i := range 3 {
+			assert.Equal(t, time.Duration(i+1)*time.Second, <-waits)
+		}
+		require.Empty(t, changed)
+		close(release)
+		require.NoError(t, <-changed)
+		noLines(t, e)
+	})
+}
+
+// A policy of the caller's that panics does not leave the lines locked.
+type fragile struct {
+	policy.Policy
+	broken atomic.Bool
+}
+
+func (p *fragile) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if p.broken.Load() && patience > 0 {
+		panic("policy")
+	}
+	return p.Policy.Take(word, now, n, patience)
+}
+
+func TestPolicyThatPanicsLeavesLinesToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &fragile{Policy: funnel(1, 1, time.Second)}
+		e := open[string](t, Config{Policy: p})
+		require.NoError(t, e.Wait(t.Context(), "key", 1))
+		p.broken.Store(true)
+		assert.Panics(t, func() { _ = e.Wait(t.Context(), "key", 1) })
+		noLines(t, e)
+		p.broken.Store(false)
+		start := time.Now()
+		require.NoError(t, e.Wait(t.Context(), "key", 1))
+		assert.Equal(t, time.Second, time.Since(start))
+		noLines(t, e)
+	})
+}
+
+// pacer is a limit that makes its callers wait by nature: one every interval, as
+// many ahead as fit into depth.
+type pacer struct{ interval, depth time.Duration }
+
+func (p pacer) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	d := policy.Decision{Limit: 1}
+	free := max(int64(word), int64(now))
+	wait := time.Duration(free - int64(now))
+	if d.ResetAfter = wait; wait == 0 {
+		d.Remaining = 1
+	}
+	if patience <= 0 || patience > p.depth {
+		patience = p.depth
+	}
+	switch {
+	case n == 0:
+		d.Allowed = true
+	case n != 1:
+		d.RetryAfter = policy.Never
+	case wait > patience:
+		d.RetryAfter = wait - patience
+	default:
+		d.Allowed, d.Wait, d.Remaining, d.ResetAfter = true, wait, 0, wait+p.interval
+		word = uint64(free + int64(p.interval))
+	}
+	return word, d
+}
+
+func (p pacer) FreshAt(word uint64) policy.Instant { return policy.Instant(word) }
+func (p pacer) String() string                     { return "pacer" }
+
+// Wait turns what such a limit would promise into waiting, and what it would not into
+// an error. It is not a policy.Refunder: who leaves it as the last gives back all.
+func TestWaitUnderAPolicyThatMakesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: pacer{time.Second, 3 * time.Second}})
+		start := time.Now()
+		errs := make(chan error, 10)
+		var mu sync.Mutex
+		var order []int
+		for i := range 5 {
+			go func() {
+				err := e.Wait(t.Context(), "key", 1)
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				errs <- err
+			}()
+			synctest.Wait()
+		}
+		// The first took at once, the next three wait, and more is too much.
+		require.ErrorIs(t, <-errs, nil)
+		require.ErrorIs(t, <-errs, cell.ErrCrowded)
+		for i := range 3 {
+			require.NoError(t, <-errs)
+			assert.Equal(t, time.Duration(i+1)*time.Second, time.Since(start))
+		}
+		assert.Equal(t, []int{0, 4, 1, 2, 3}, order)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		before := e.Peek("key")
+		go func() { errs <- e.Wait(ctx, "key", 1) }()
+		synctest.Wait()
+		assert.NotEqual(t, before, e.Peek("key"))
+		cancel()
+		require.ErrorIs(t, <-errs, cell.ErrCancelled)
+		assert.Equal(t, before, e.Peek("key"))
+		noLines(t, e)
+	})
+}
