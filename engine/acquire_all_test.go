@@ -1,0 +1,294 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Several keys at once: their order, how long, and that it is all or none.
+func TestAcquireAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{MaxWaiting: 3}
+		config.Policy = funnel(1, 1, time.Second)
+		fast := open[string](t, config)
+		config.Policy = funnel(100, 1, time.Second)
+		wide := open[int](t, config)
+		began := time.Now()
+		type end struct {
+			err error
+			at  time.Duration
+		}
+		var ends [6]end
+		var line sync.WaitGroup
+		for i := range ends {
+			line.Go(func() {
+				out, err := cell.AcquireAll(background, 1, 2500*time.Millisecond, wide.Claim(1), fast.Claim("key"))
+				ends[i] = end{err, time.Since(began)}
+				assert.Equal(t, time.Since(began), out.Waited)
+				assert.Equal(t, err == nil, out.Allowed)
+				assert.Len(t, out.Decisions, 2)
+				if err != nil {
+					assert.Equal(t, 1, out.Binding)
+					assert.Positive(t, out.RetryAfter)
+					assert.True(t, out.Decisions[0].Allowed)
+				}
+			})
+			synctest.Wait() // it has its place
+		}
+		line.Wait()
+		for i, want := range []time.Duration{0, time.Second, 2 * time.Second} {
+			assert.Equal(t, end{nil, want}, ends[i])
+		}
+		for _, late := range ends[3:] {
+			assert.ErrorIs(t, late.err, cell.ErrDeadline)
+			assert.Zero(t, late.at, "it was refused at once")
+		}
+		assert.Equal(t, time.Second, wide.Peek(1).ResetAfter, "three, of which two have drained")
+		assert.Equal(t, []uint64{3, 3}, []uint64{fast.Stats().Admitted, fast.Stats().Refused})
+		assert.Equal(t, []uint64{3, 0}, []uint64{wide.Stats().Admitted, wide.Stats().Refused})
+		noLines(t, fast)
+		noLines(t, wide)
+	})
+}
+
+// As many wait as may; and who looks or asks for nothing never does.
+func TestAcquireAllIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{MaxWaiting: 3, Policy: funnel(1, 1, time.Second)}
+		e, other := open[string](t, config), open[string](t, Config{Policy: funnel(100, 1, time.Second)})
+		claims := []cell.Claim{e.Claim("key"), other.Claim("key")}
+		require.True(t, cell.TakeAll(1, claims...).Allowed)
+		errs := make(chan error, 100)
+		for range 100 {
+			go func() {
+				_, err := cell.AcquireAll(background, 1, time.Hour, claims...)
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		assert.Len(t, errs, 97)
+		out, err := cell.AcquireAll(background, 0, time.Hour, claims...)
+		assert.NoError(t, err)
+		assert.True(t, out.Allowed)
+		for i := range 100 {
+			if err := <-errs; i < 97 {
+				assert.ErrorIs(t, err, cell.ErrCrowded)
+			} else {
+				assert.NoError(t, err)
+			}
+		}
+		for _, n := range []int64{-1, 2} {
+			out, err = cell.AcquireAll(background, n, time.Hour, claims...)
+			assert.ErrorIs(t, err, cell.ErrNever)
+			assert.Equal(t, policy.Never, out.RetryAfter)
+		}
+		out, err = cell.AcquireAll(background, 5, 0)
+		assert.NoError(t, err)
+		assert.True(t, out.Allowed, "there is nothing to wait for")
+	})
+}
+
+// A turn that comes while another limit has no room is given back, and the wait goes on
+// there; if that takes too long nothing is taken, and nobody waits in vain.
+func TestAcquireAllGoesFromLineToLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(10, 1, time.Second)})
+		claims := []cell.Claim{a.Claim("key"), b.Claim("key")}
+		require.True(t, cell.TakeAll(10, claims...).Allowed)
+		began := time.Now()
+		time.AfterFunc(4*time.Second, func() { b.Refund("key", -2) })
+		out, err := cell.AcquireAll(background, 5, time.Minute, claims...)
+		require.NoError(t, err)
+		assert.True(t, out.Allowed)
+		assert.Equal(t, 7*time.Second, time.Since(began))
+		assert.Equal(t, 7*time.Second, out.Waited, "in both lines")
+		assert.Equal(t, []policy.Decision{a.Peek("key"), b.Peek("key")}, out.Decisions, "now, not when it took")
+		assert.Equal(t, 8*time.Second, a.Peek("key").ResetAfter, "it waited for both, and took once")
+		assert.Equal(t, 10*time.Second, b.Peek("key").ResetAfter)
+
+		// Too long for one: it is not waited for the other.
+		b.Refund("key", -10)
+		began = time.Now()
+		out, err = cell.AcquireAll(background, 5, 10*time.Second, claims...)
+		assert.ErrorIs(t, err, cell.ErrDeadline)
+		assert.Equal(t, 1, out.Binding)
+		assert.Equal(t, 15*time.Second, out.RetryAfter)
+		assert.Zero(t, time.Since(began))
+		assert.Equal(t, 8*time.Second, a.Peek("key").ResetAfter)
+
+		// It gives up in the second line, and has given back what it had of the first.
+		time.Sleep(time.Minute)
+		require.True(t, cell.TakeAll(10, claims...).Allowed)
+		time.AfterFunc(4*time.Second, func() { b.Refund("key", -7) }) // 12 s in all
+		began = time.Now()
+		_, err = cell.AcquireAll(background, 5, 10*time.Second, claims...)
+		assert.ErrorIs(t, err, cell.ErrDeadline)
+		assert.Equal(t, 5*time.Second, time.Since(began))
+		assert.Equal(t, 5*time.Second, a.Peek("key").ResetAfter)
+
+		// The context ends while it waits, or has before.
+		b.Reset("key")
+		ctx, cancel := context.WithTimeout(background, time.Minute)
+		time.AfterFunc(3*time.Second, cancel)
+		require.True(t, a.Take("key", 4).Allowed)
+		began = time.Now()
+		_, err = cell.AcquireAll(ctx, 5, 10*time.Minute, claims...)
+		assert.ErrorIs(t, err, cell.ErrCancelled)
+		assert.Equal(t, 3*time.Second, time.Since(began))
+		assert.Equal(t, 6*time.Second, a.Peek("key").ResetAfter)
+		out, err = cell.AcquireAll(ctx, 1, time.Minute, a.Claim("new"))
+		assert.ErrorIs(t, err, cell.ErrCancelled)
+		assert.False(t, out.Allowed)
+		assert.Zero(t, a.Peek("new").ResetAfter)
+		noLines(t, a)
+		noLines(t, b)
+	})
+}
+
+// Who comes later stands behind those in line, also where there is room for him; and in no
+// line if another limit has none for longer than he would wait.
+func TestAcquireAllStandsInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(10, 1, time.Second)})
+		claims := []cell.Claim{a.Claim("key"), b.Claim("key")}
+		require.True(t, cell.TakeAll(10, claims...).Allowed)
+		began := time.Now()
+		var line sync.WaitGroup
+		wait := func(n int64, want time.Duration) {
+			line.Go(func() {
+				_, err := cell.AcquireAll(background, n, time.Minute, claims...)
+				assert.NoError(t, err)
+				assert.Equal(t, want, time.Since(began), "%d", n)
+			})
+			synctest.Wait()
+		}
+		wait(5, 5*time.Second)
+		wait(10, 10*time.Second)
+		a.Refund("key", 10)
+		b.Refund("key", 10)
+		wait(1, 11*time.Second) // there are five, but others came before
+		b.Refund("key", -100)
+		out, err := cell.AcquireAll(background, 1, 50*time.Second, claims...)
+		assert.ErrorIs(t, err, cell.ErrDeadline)
+		assert.Equal(t, 1, out.Binding)
+		assert.Zero(t, time.Since(began))
+		b.Refund("key", 100)
+		line.Wait()
+
+		// It waits in vain for one: the other, which had no room, has by then.
+		require.True(t, b.Take("key", b.Peek("key").Remaining).Allowed)
+		began = time.Now()
+		line.Go(func() { assert.NoError(t, a.Wait(background, "key", 10)) })
+		synctest.Wait()
+		line.Go(func() {
+			out, err := cell.AcquireAll(background, 1, 20*time.Second, claims...)
+			assert.ErrorIs(t, err, cell.ErrDeadline)
+			assert.Equal(t, 20*time.Second, time.Since(began))
+			assert.True(t, out.Decisions[1].Allowed)
+			assert.Equal(t, 0, out.Binding)
+		})
+		synctest.Wait()
+		a.Refund("key", -100)
+		line.Wait()
+	})
+}
+
+// Nobody waits for an engine that is closed, whatever it answers to those who do not wait.
+func TestAcquireAllOfAClosedEngine(t *testing.T) {
+	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			config := Config{Policy: funnel(1, 1, time.Second), WhenUnavailable: when}
+			good, closed, closes := open[string](t, config), open[string](t, config), open[string](t, config)
+			require.NoError(t, closed.Close())
+			began := time.Now()
+			out, err := cell.AcquireAll(background, 1, time.Hour, good.Claim("key"), closed.Claim("key"))
+			assert.ErrorIs(t, err, cell.ErrClosed)
+			assert.False(t, out.Allowed)
+			assert.Equal(t, 1, out.Binding)
+			assert.Equal(t, DefaultOpenTimeout, out.RetryAfter)
+			assert.Zero(t, good.Peek("key").ResetAfter)
+			require.True(t, closes.Choke("key"))
+			time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, closes.Close()) })
+			var single cell.Reservation[string]
+			var alone sync.WaitGroup
+			alone.Go(func() { single, err = closes.Acquire(background, "key", 1, time.Hour) })
+			synctest.Wait()
+			out, all := cell.AcquireAll(background, 1, time.Hour, closes.Claim("key"), good.Claim("other"))
+			alone.Wait()
+			assert.ErrorIs(t, err, cell.ErrClosed)
+			assert.ErrorIs(t, all, cell.ErrClosed)
+			assert.Equal(t, 100*time.Millisecond, time.Since(began))
+			assert.Equal(t, 100*time.Millisecond, single.Waited)
+			assert.Equal(t, 100*time.Millisecond, out.Waited)
+			assert.Zero(t, good.Peek("other").ResetAfter)
+		})
+	}
+}
+
+// Many calls wait for overlapping keys, some give up. Those that are let pass keep to
+// each limit in every window, nothing is left in line, and in the end all has drained.
+func TestAcquireAllKeepsToTheLimits(t *testing.T) {
+	const interval, capacity = 10 * time.Millisecond, 4
+	for round := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			var engines [3]*Engine[int]
+			for i := range engines {
+				engines[i] = open[int](t, Config{Policy: funnel(capacity, 1, interval)})
+			}
+			began := time.Now()
+			var mu sync.Mutex
+			var passed [3][2][]row
+			admitted, refused := 0, 0
+			var all sync.WaitGroup
+			for i := range uint64(60) {
+				all.Go(func() {
+					dice := rand.New(rand.NewPCG(71+round, i))
+					time.Sleep(time.Duration(dice.Int64N(int64(300 * time.Millisecond))))
+					n, key := 1+dice.Int64N(3), dice.IntN(2)
+					set := dice.Perm(3)[:1+dice.IntN(3)]
+					var claims []cell.Claim
+					for _, at := range set {
+						claims = append(claims, engines[at].Claim(key))
+					}
+					ctx, cancel := context.WithTimeout(background, time.Duration(dice.Int64N(int64(time.Second))))
+					defer cancel()
+					out, err := cell.AcquireAll(ctx, n, time.Duration(dice.Int64N(int64(time.Second))), claims...)
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						refused++
+						return
+					}
+					admitted++
+					if dice.IntN(3) == 0 {
+						out.Keep(n - 1) // at once
+						n--
+					}
+					for _, at := range set {
+						passed[at][key] = append(passed[at][key], row{start: int64(time.Since(began)), n: n})
+					}
+				})
+			}
+			all.Wait()
+			require.Positive(t, admitted)
+			for i, e := range engines {
+				for key := range 2 {
+					require.Zero(t, overLimit(passed[i][key], int64(interval), capacity*int64(interval)), fmt.Sprint(i, key, passed[i][key]))
+				}
+				noLines(t, e)
+			}
+			t.Log(admitted, refused)
+		})
+	}
+}
