@@ -1,0 +1,152 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// The answer to a refused request, by what the client accepts.
+func TestAnswers(t *testing.T) {
+	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
+	m, err := NewAll(Options{Deny: prefixList("198.51.100.0/24")}, Limit[netip.Addr]{Name: `a "quoted\" name`, Limiter: limiter, Key: ByAddr})
+	require.NoError(t, err)
+	h := m.Handler(done)
+	require.Equal(t, 200, ask(h, from(alice)).Code)
+
+	w := ask(h, from(alice, "Accept", "application/json"))
+	assert.Equal(t, 429, w.Code)
+	assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	var problem map[string]any
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
+	assert.Equal(t, map[string]any{
+		"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
+		"title":             "Request cannot be satisfied as assigned quota has been exceeded",
+		"status":            429.0,
+		"violated-policies": []any{`a "quoted\" name`},
+	}, problem)
+
+	w = ask(h, from(alice, "Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"))
+	assert.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
+	assert.Regexp(t, `^Too Many Requests: try again in 3(600|601) s\n$`, w.Body.String())
+
+	w = ask(h, from("198.51.100.7:1"))
+	assert.Equal(t, 403, w.Code)
+	assert.JSONEq(t, `{"type":"about:blank","title":"Forbidden","status":403}`, w.Body.String())
+	assert.Empty(t, w.Header().Get("Retry-After"))
+	assert.Empty(t, w.Header().Get("RateLimit"))
+	w = ask(h, from("@", "Accept", "text/plain"))
+	assert.Equal(t, 400, w.Code)
+	assert.Equal(t, "Bad Request: the client's address cannot be told\n", w.Body.String())
+}
+
+// What an outer handler said of the answer that does not come is taken back.
+func TestAnswerReplacesWhatWasSaidOfAnother(t *testing.T) {
+	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour))), ByAddr, Options{}))
+	h := m.Handler(done)
+	outer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Length", "1000")
+		w.Header().Set("ETag", `"x"`)
+		w.Header().Set("Cache-Control", "public, max-age=3600")
+		h.ServeHTTP(w, r)
+	})
+	ask(outer, from(alice))
+	w := ask(outer, from(alice))
+	assert.Equal(t, 429, w.Code)
+	assert.Empty(t, w.Header().Get("Content-Encoding"))
+	assert.Empty(t, w.Header().Get("ETag"))
+	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"), "a 429 must not be stored")
+	assert.Equal(t, len(w.Body.String()), int(w.Result().ContentLength))
+}
+
+func TestWantsProblem(t *testing.T) {
+	for accept, want := range map[string]bool{
+		"*/*":                                    true,
+		"application/problem+json":               true,
+		"application/json":                       true,
+		"Application/JSON; charset=utf-8":        true,
+		"application/*":                          true,
+		"application/json, text/plain, */*":      true,
+		"text/plain;q=0.5, application/json":     true,
+		"text/plain":                             false,
+		"text/html":                              false,
+		"text/*, application/json;q=0.9":         false,
+		"text/html, application/json;q=0.999":    false,
+		"text/html, application/json;q=1.000":    true,
+		"*/*;q=0.1, application/json;q=0":        false,
+		"*/*, application/problem+json;q=0":      false,
+		"image/png":                              false,
+		"":                                       false,
+		",,,":                                    false,
+		"*/*;q=0":                                false,
+		"application/json;q=0":                   false,
+		"application/json;q=2":                   false,
+		"application/json;q=":                    false,
+		"application/json;q=0.0001":              false,
+		"application/json;q=1.001":               false,
+		"application/json;q=.5":                  false,
+		"application/json ; Q=0.5, text/*;q=0.4": true,
+		"text/html;level=1;q=0.3, */*;q=0.4":     true,
+	} {
+		assert.Equal(t, want, wantsProblem([]string{accept}), "%q", accept)
+	}
+	assert.True(t, wantsProblem(nil), "no Accept at all")
+	text, problem := "text/plain;q=0.5", "application/json"
+	assert.True(t, wantsProblem([]string{text + strings.Repeat(",", mostRanges-1) + problem}), "the last that is read")
+	assert.False(t, wantsProblem([]string{text + strings.Repeat(",", mostRanges) + problem}), "the first that is not")
+	assert.False(t, wantsProblem(append([]string{text}, append(make([]string, mostRanges), problem)...)), "a line each")
+	assert.True(t, wantsProblem([]string{text + "," + problem + strings.Repeat(" ", longestRange-len(problem))}), "the longest")
+	assert.False(t, wantsProblem([]string{text + "," + problem + strings.Repeat(" ", longestRange)}), "too long")
+	assert.False(t, wantsProblem([]string{"application/json;q=0.5", "text/plain"}), "two lines are one list")
+}
+
+func FuzzAccept(f *testing.F) {
+	for _, seed := range []string{"*/*", "text/html;q=0.5, application/json", ";;q=1,,", "a/b;q=0.1234"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, accept string) {
+		one := wantsProblem([]string{accept})
+		if two := wantsProblem(strings.Split(accept, ",")); one != two {
+			t.Fatalf("%q: %v in a line, %v in several", accept, one, two)
+		}
+		if strings.Count(accept, ",") > mostRanges-3 {
+			return
+		}
+		// Who would rather have something is given it.
+		if !wantsProblem([]string{accept, "text/plain;q=0, application/problem+json;q=1"}) {
+			t.Fatalf("%q keeps a client from problem details", accept)
+		}
+		if wantsProblem([]string{accept, "text/plain;q=1, application/problem+json;q=0"}) {
+			t.Fatalf("%q forces problem details on a client", accept)
+		}
+	})
+}
+
+// A request without a key is told what it lacks.
+func TestKeylessAnswerSaysWhatIsMissing(t *testing.T) {
+	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))
+	one := Must(NewAll(Options{}, Limit[string]{Name: `the "key"`, Limiter: limiter, Key: ByHeader("X-Api-Key")}))
+	two := Must(NewAll(Options{}, Limit[string]{Name: "host", Limiter: limiter, Key: ByHeader("Host")},
+		Limit[string]{Name: `the "key"`, Limiter: limiter, Key: ByHeader("X-Api-Key")}))
+	for _, m := range []*Middleware{one, two} {
+		w := ask(m.Handler(done), from(alice))
+		assert.Equal(t, 400, w.Code)
+		var problem map[string]any
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
+		assert.Equal(t, map[string]any{
+			"type": "about:blank", "title": "Bad Request", "status": 400.0,
+			"detail": `the request lacks what the limit "the \"key\"" goes by`,
+		}, problem)
+		w = ask(m.Handler(done), from(alice, "Accept", "text/plain"))
+		assert.Equal(t, `Bad Request: the request lacks what the limit "the \"key\"" goes by`+"\n", w.Body.String())
+	}
+}

@@ -1,0 +1,187 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// What clients are told, in each of the header sets.
+func TestHeaderSets(t *testing.T) {
+	for set, want := range map[HeaderSet][2]map[string]string{
+		RateLimitHeaders: {
+			{"Ratelimit-Policy": `"default";q=3;w=15`, "Ratelimit": `"default";r=1;t=10`},
+			{"Ratelimit-Policy": `"default";q=3;w=15`, "Ratelimit": `"default";r=0;t=5`, "Retry-After": "5"},
+		},
+		LegacyHeaders: {
+			{"Ratelimit-Limit": "3", "Ratelimit-Remaining": "1", "Ratelimit-Reset": "10"},
+			{"Ratelimit-Limit": "3", "Ratelimit-Remaining": "0", "Ratelimit-Reset": "5", "Retry-After": "5"},
+		},
+		XRateLimitHeaders: {
+			// A bubble's clock begins with 2000.
+			{"X-Ratelimit-Limit": "3", "X-Ratelimit-Remaining": "1", "X-Ratelimit-Reset": "946684810"},
+			{"X-Ratelimit-Limit": "3", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "946684805", "Retry-After": "5"},
+		},
+		NoHeaders: {{}, {"Retry-After": "5"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, 5*time.Second)))
+			h := Must(New(limiter, ByAddr, Options{Headers: set})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			told := func() map[string]string {
+				got := map[string]string{}
+				for name, values := range ask(h, from(alice)).Header() {
+					if strings.Contains(name, "imit") || name == "Retry-After" {
+						require.Len(t, values, 1, name)
+						got[name] = values[0]
+					}
+				}
+				return got
+			}
+			told()
+			assert.Equal(t, want[0], told(), "header set %d, admitted", set)
+			told()
+			assert.Equal(t, want[1], told(), "header set %d, refused", set)
+		})
+	}
+}
+
+// A limit that changes is told as it is, whether its fields have been written before or
+// not, and however many there are.
+func TestPolicyFieldFollowsTheLimit(t *testing.T) {
+	var limits []policy.Policy
+	for i := range 3 * mostPolicies {
+		limits = append(limits, policy.Must(policy.Funnel(int64(10+i), 1, time.Second)))
+	}
+	which := 0
+	limiter, err := engine.New(engine.Config{Policy: limits[0]}, engine.PolicyFor(func(netip.Addr) policy.Policy { return limits[which] }))
+	require.NoError(t, err)
+	defer limiter.Close()
+	m := Must(New(limiter, ByAddr, Options{Cost: func(*http.Request) int64 { return 0 }}))
+	h := m.Handler(done)
+	for range 2 {
+		for which = range limits {
+			n := string(appendInteger(nil, int64(10+which)))
+			assert.Equal(t, `"default";q=`+n+`;w=`+n, ask(h, from(alice)).Header().Get("RateLimit-Policy"))
+		}
+	}
+	assert.Len(t, *m.fields.policies.Load(), mostPolicies, "what is kept has an end")
+}
+
+// A reset in Unix time is never told too early.
+func TestUnixTimeIsRoundedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, 5*time.Second)))
+		h := Must(New(limiter, ByAddr, Options{Headers: XRateLimitHeaders})).Handler(done)
+		time.Sleep(time.Nanosecond)
+		assert.Equal(t, "946684806", ask(h, from(alice)).Header().Get("X-RateLimit-Reset"))
+	})
+}
+
+// A window shorter than a second has no place in the field, nor has a policy that does
+// not tell its window; and no number is larger than a structured field's.
+func TestPolicyFieldAtTheEdges(t *testing.T) {
+	for want, p := range map[string]policy.Policy{
+		`"default";q=10`:                    policy.Must(policy.Funnel(10, 11, time.Second)),
+		`"default";q=10;w=1`:                policy.Must(policy.Funnel(10, 10, time.Second)),
+		`"default";q=10;w=2`:                policy.Must(policy.Funnel(10, 9, time.Second)),
+		`"default";q=3;w=1`:                 policy.Must(policy.Funnel(3, 3, time.Second)), // 1.000000001 s
+		`"default";q=999999999999999`:       huge{},
+		`"default";q=2147483647;w=21474837`: policy.Must(policy.Bursty(100, time.Second, 0)),
+	} {
+		limiter := open[netip.Addr](t, p)
+		w := ask(Must(New(limiter, ByAddr, Options{})).Handler(done), from(alice))
+		assert.Equal(t, want, w.Header().Get("RateLimit-Policy"))
+		if (p == huge{}) {
+			assert.Equal(t, `"default";r=999999999999999;t=9223372037`, w.Header().Get("RateLimit"))
+		}
+	}
+}
+
+// huge allows more than can be written.
+type huge struct{}
+
+// Two middlewares around each other each add their line.
+func TestNestedLimitsAreAllTold(t *testing.T) {
+	outer, err := NewAll(Options{}, Limit[netip.Addr]{Name: "outer", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), Key: ByAddr})
+	require.NoError(t, err)
+	inner, err := NewAll(Options{}, Limit[netip.Addr]{Name: "inner", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(5, 5, time.Second))), Key: ByAddr})
+	require.NoError(t, err)
+	w := ask(outer.Handler(inner.Handler(done)), from(alice))
+	assert.Equal(t, []string{`"outer";q=10;w=1`, `"inner";q=5;w=1`}, w.Header()["Ratelimit-Policy"])
+	assert.Equal(t, []string{`"outer";r=9;t=1`, `"inner";r=4;t=1`}, w.Header()["Ratelimit"])
+}
+
+// What is there already is added to, and not written behind.
+func TestLinesAreAddedToACopy(t *testing.T) {
+	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), ByAddr, Options{}))
+	shared := make([]string, 1, 2)
+	w := ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Ratelimit"] = shared
+		m.Handler(done).ServeHTTP(w, r)
+	}), from(alice))
+	assert.Len(t, w.Header()["Ratelimit"], 2)
+	assert.Empty(t, shared[:2][1])
+}
+
+// A handler that changes what it finds in its header changes nobody else's.
+func TestHeaderValuesAreTheRequestsOwn(t *testing.T) {
+	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), ByAddr, Options{}))
+	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		assert.Equal(t, `"default";q=10;w=1`, w.Header()["Ratelimit-Policy"][0])
+		w.Header()["Ratelimit-Policy"][0] = "mine"
+		w.Header().Add("RateLimit-Policy", "mine")
+		assert.NotContains(t, w.Header()["Ratelimit"][0], "mine")
+	}))
+	for range 3 {
+		ask(h, from(alice))
+	}
+}
+
+// Several middlewares around each other have place for one limit in the older fields: it
+// is the one that the client comes up against first.
+func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
+	for set, field := range map[HeaderSet]string{LegacyHeaders: "RateLimit-", XRateLimitHeaders: "X-RateLimit-"} {
+		for _, c := range []struct {
+			outer, inner     int64
+			requests, status int
+			limit, remaining string
+		}{
+			{10, 5, 1, 200, "5", "4"},
+			{5, 10, 1, 200, "5", "4"},
+			{5, 5, 1, 200, "5", "4"},
+			{10, 5, 6, 429, "5", "0"},
+			{5, 10, 6, 429, "5", "0"},
+			{5, 3, 5, 429, "3", "0"}, // of the outer one nothing is left either
+		} {
+			limit := func(n int64) *Middleware {
+				return Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(n, time.Hour))), ByAddr, Options{Headers: set}))
+			}
+			h := limit(c.outer).Handler(limit(c.inner).Handler(done))
+			for range c.requests - 1 {
+				ask(h, from(alice))
+			}
+			w := ask(h, from(alice))
+			assert.Equal(t, c.status, w.Code)
+			assert.Equal(t, []string{c.limit}, w.Header()[http.CanonicalHeaderKey(field+"Limit")], "%+v", c)
+			assert.Equal(t, []string{c.remaining}, w.Header()[http.CanonicalHeaderKey(field+"Remaining")], "%+v", c)
+		}
+	}
+	// What somebody else wrote there is no limit.
+	for _, strange := range [][]string{{"many"}, {"1", "2"}, {}} {
+		m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(5, time.Hour))), ByAddr, Options{Headers: LegacyHeaders}))
+		w := ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Ratelimit-Limit"], w.Header()["Ratelimit-Remaining"] = []string{"1"}, strange
+			m.Handler(done).ServeHTTP(w, r)
+		}), from(alice))
+		assert.Equal(t, []string{"4"}, w.Header()["Ratelimit-Remaining"])
+	}
+}
