@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -327,94 +326,6 @@ func (w *world) answers(allowed bool) (without bool) {
 	}
 	return without
 }
-
-// wait has a call wait in line.
-func (c *caller) wait(at int) {
-	w, a := c.w, c.w.accounts[at]
-	ctx := &waitContext{c: c}
-	c.cancel = never
-	if w.random.one(2) || !w.roomy { // for a place in a full table one may wait long
-		c.cancel = w.elapsed + int64(w.random.n(int(6*perUnit)))
-	}
-	ctx.deadline = c.cancel != never && w.random.one(2)
-	n := int64(1 + w.random.n(2))
-	c.begin(wait, at, seamForever)
-	c.until, c.overtaken = c.cancel, never
-	a.open++
-	a.known = false
-	epoch, regime := a.epoch, w.regime
-	err := w.engine.Wait(ctx, w.keys[at], n)
-	a.open--
-	a.known = false
-	c.until = never
-	if i := slices.Index(w.lines[at], c); i >= 0 {
-		// While the engine closes, time leaps; who was served before may return after that.
-		if err == nil && c.overtaken < w.elapsed && w.inOrder() && !w.closing {
-			w.fail("%s is served on key %s at %v, and one who came later was at %v",
-				c.name, a.name, time.Duration(w.elapsed), time.Duration(c.overtaken))
-		}
-		for _, earlier := range w.lines[at][:i] {
-			if err == nil {
-				earlier.overtaken = min(earlier.overtaken, w.elapsed)
-			}
-		}
-		w.lines[at] = slices.Delete(w.lines[at], i, i+1)
-	}
-	if err != nil && !slices.ContainsFunc([]error{
-		cell.ErrNever, cell.ErrDeadline, cell.ErrCrowded, cell.ErrCancelled, cell.ErrClosed, cell.ErrUnavailable,
-	}, func(known error) bool { return errors.Is(err, known) }) {
-		w.fail("Wait returns %v", err)
-	}
-	without := w.answers(err == nil)
-	if err == nil && !without && epoch == a.epoch && regime == w.regime && !w.closing {
-		hi := c.latest()
-		if w.ownClock && (w.wentBack || w.chaos.clock > 0) {
-			hi += w.elapsed - c.since
-		}
-		w.record(a, admission{n, max(c.lo+1, 1), hi, true})
-	}
-}
-
-const seamForever = time.Duration(never)
-
-// inOrder tells whether turns come in the order in which they are given: nobody gives
-// back what he took, which does not bring forward the turns of those who had theirs, no
-// key is forgiven, and time does not leap over them.
-func (w *world) inOrder() bool {
-	v := w.plan.verbs
-	return w.roomy && w.chaos.jump == 0 && w.chaos.clock == 0 && v[refund]+v[reset]+v[cancel]+v[takeAll] == 0
-}
-
-// waitContext is the context of a Wait. It ends when its caller says so.
-type waitContext struct {
-	c        *caller
-	deadline bool
-}
-
-// Deadline implements context.Context.
-func (x *waitContext) Deadline() (time.Time, bool) {
-	if !x.deadline {
-		return time.Time{}, false
-	}
-	return time.Now().Add(time.Duration(x.c.cancel - x.c.w.elapsed)), true
-}
-
-// Done implements context.Context. Nobody waits for it: Err is asked.
-func (x *waitContext) Done() <-chan struct{} { return nil }
-
-// Err implements context.Context.
-func (x *waitContext) Err() error {
-	switch {
-	case x.c.w.elapsed < x.c.cancel:
-		return nil
-	case x.deadline:
-		return context.DeadlineExceeded
-	}
-	return context.Canceled
-}
-
-// Value implements context.Context.
-func (x *waitContext) Value(any) any { return nil }
 
 // takeAll takes from two keys at once.
 func (c *caller) takeAll(at int) {
