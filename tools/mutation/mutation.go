@@ -29,7 +29,7 @@ type mutation struct {
 
 // all returns the list, in the order of its parts.
 func all() []mutation {
-	return slices.Concat(ofPolicy, ofTable, ofCell, ofQueue, ofSupervisor, ofJanitor, ofEngine, ofHTTP)
+	return slices.Concat(ofPolicy, ofWriter, ofTable, ofCell, ofQueue, ofSupervisor, ofJanitor, ofEngine, ofHTTP)
 }
 
 func (m mutation) where() string {
