@@ -1,6 +1,5 @@
 -- Brings the word forward by the ticks ah, al, but not to before now or fh, fl; or if n is
 -- less than 0 puts it off by them, as far as a word goes.
-local sh, sl = fh, fl -- no store is full before, so that the word says no more than none
 if (th - fh) * 1e9 + (tl - fl) > 0 then fh, fl = th, tl end
 local owes = (h - fh) * 1e9 + (l - fl) > 0
 if n < 0 then
@@ -9,14 +8,12 @@ if n < 0 then
   if l >= 1e9 then h, l = h + 1, l - 1e9 end
   if h > 9223372036 or h == 9223372036 and l > 854775791 then h, l = 9223372036, 854775791 end
 elseif n > 0 and owes then
-  gone = (h - fh - ah) * 1e9 + (l - fl - al) <= 0
-  if not gone then
+  if (h - fh - ah) * 1e9 + (l - fl - al) > 0 then
     h, l = h - ah, l - al
     if l < 0 then h, l = h - 1, l + 1e9 end
-  elseif fh == sh and fl == sl then
-    h, l = 0, 0
   else
     h, l = fh, fl
+    gone = (h - th) * 1e9 + (l - tl) <= 0 -- a store may not have been full ever
   end
 end
 if n < 0 or n > 0 and owes then
