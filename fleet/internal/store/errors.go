@@ -59,9 +59,9 @@ var (
 	ErrLoading = fmt.Errorf("%w: it is still reading its data from disk; wait until it has, and it is asked again", ErrAsking)
 )
 
-// explained are the codes of Redis's errors that have a name here. Older ones stand in
-// the middle of an error, behind where the script failed. What a user may not do in a
-// script has no code, but words.
+// explained are the codes of Redis's errors that have a name here. Before Redis 7 they
+// stand in the middle of an error, behind where the script failed, some with the sign of
+// an error before them. What a user may not do in a script has no code, but words.
 var explained = []struct {
 	code string
 	err  error
@@ -92,7 +92,8 @@ func explain(err error, name string) error {
 func named(err error) error {
 	if redis, ok := rueidis.IsRedisErr(err); ok {
 		for _, e := range explained {
-			if strings.HasPrefix(redis.Error(), e.code+" ") || strings.Contains(redis.Error(), ": "+e.code+" ") {
+			says := redis.Error()
+			if strings.HasPrefix(says, e.code+" ") || strings.Contains(says, ": "+e.code+" ") || strings.Contains(says, ": -"+e.code+" ") {
 				return e.err
 			}
 		}

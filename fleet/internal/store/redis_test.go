@@ -603,6 +603,27 @@ func TestClockStepsMintNothing(t *testing.T) {
 	}
 }
 
+// Redis 6.2 tells where a script failed before it tells why, and has a sign before codes of
+// its own.
+func TestErrorsOfRedis62(t *testing.T) {
+	s := store.New(connect(t, shared), store.Options{Name: own(t)})
+	for says, want := range map[string]error{
+		"-READONLY You can't write against a read only replica.":             store.ErrReadOnly,
+		"-OOM command not allowed when used memory > 'maxmemory'.":           store.ErrFull,
+		"-NOREPLICAS Not enough good replicas to write.":                     store.ErrNoReplicas,
+		"-MISCONF Redis is configured to save RDB snapshots, but":            store.ErrUnsaved,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":  store.ErrNotAWord,
+		"The user executing the script can't run this command or subcommand": store.ErrDenied,
+		"Unknown Redis command called from Lua script":                       store.ErrAsking,
+	} {
+		where := "ERR Error running script (call to f_82cd): @user_script:1: @user_script: 1: "
+		l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Hour)))
+		s.Corrupt(l, fmt.Sprintf("redis.error_reply(%q)", where+says))
+		_, err := s.Refund(context.Background(), l, "k", 1)
+		assert.ErrorIs(t, err, want, says)
+	}
+}
+
 // What a script does that the policy would not do is not passed on.
 func TestDisagreement(t *testing.T) {
 	client := connect(t, shared)
