@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/redis/rueidis"
+
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -87,6 +89,13 @@ func unfit(err error) bool {
 // failed tells whether an error counts for the breaker: whether it is the network's, or
 // one of Redis that means nothing here. What else may be wrong with a call is no outage.
 func failed(err error) bool { return errors.Is(err, store.ErrAsking) }
+
+// declined tells whether a cause says that Redis did not do what it was to do: it said
+// so, or was not asked.
+func declined(cause error) bool {
+	var said *rueidis.RedisError
+	return errors.As(cause, &said) || !failed(cause) && !errors.Is(cause, ErrBudget) && !errors.Is(cause, store.ErrDisagrees)
+}
 
 // outage is the cause that a caller is told.
 func outage(err error) error {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -288,20 +287,6 @@ func settle(k *keeper, local *share.Local) (charged int64) {
 // charge charges n units to a key in Redis. It is done, too, if the answer does not tell
 // but it may be: nothing is charged twice.
 func (k *keeper) charge(key string, n int64) (done bool, cause, err error) {
-	// Who is first decides: the one who sends it, or the one who has waited long enough.
-	const sent, dropped = 1, 2
-	var fate atomic.Int32
-	_, cause, err = askWithin(k.ctx, k.Limiter, max(k.config.Budget, charging), func(ctx context.Context, r *remote) (taken store.Taken, err error) {
-		if fate.CompareAndSwap(0, sent) {
-			taken, err = r.store.Refund(ctx, r.limit, key, -n)
-		}
-		return taken, err
-	})
-	switch {
-	case err == nil && cause == nil:
-		return true, nil, nil
-	case err == nil && !failed(cause) && !errors.Is(cause, ErrBudget): // Redis says that it is not
-		return false, cause, nil
-	}
-	return !fate.CompareAndSwap(0, dropped), cause, err
+	_, unknown, cause, err := k.giveBack(k.ctx, max(k.config.Budget, charging), key, -n)
+	return unknown || cause == nil && err == nil, cause, err
 }

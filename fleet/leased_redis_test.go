@@ -56,6 +56,13 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		return err == nil && a.Remaining == 100_000-used
 	}, "what this server holds remains")
 	require.Positive(t, l.Stats().LeasedUnits-uint64(used), "nothing was leased ahead, %d are held", ahead)
+	require.Positive(t, l.leases.Held("a"))
+	for _, n := range []int64{-3, 3} {
+		used -= n
+		a, err = l.Refund(ctx, "a", n)
+		require.NoError(t, err)
+		require.Equal(t, 100_000-used, a.Remaining)
+	}
 
 	for _, n := range []int64{-1, 100_001} {
 		a = take(t, l, "a", n)

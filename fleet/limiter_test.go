@@ -434,7 +434,7 @@ func TestClosedMeanwhile(t *testing.T) {
 		l, other := open(t, c), open(t, c)
 		claims := []Claim{other.Claim("a"), l.Claim("a")}
 		require.NoError(t, takeAllWithout(1, claims, make([]Answer, 2), down))
-		a, err := l.refundWithout("a", 1, down)
+		a, err := l.refundWithout("a", 1, false, down)
 		require.NoError(t, err)
 		require.ErrorIs(t, a.Cause, down)
 
@@ -442,7 +442,7 @@ func TestClosedMeanwhile(t *testing.T) {
 		taken, err := l.takeWithout("a", 1, 0, down)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, taken)
-		a, err = l.refundWithout("a", 1, down)
+		a, err = l.refundWithout("a", 1, false, down)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, a)
 		require.ErrorIs(t, takeAllWithout(1, claims, make([]Answer, 2), down), ErrClosed)

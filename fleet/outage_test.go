@@ -554,6 +554,70 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 	}
 }
 
+// TestLostRefundIsDoneOnce has the answer come too late when units are given back or
+// charged: Redis does it, and the share does not as well. The answer says that nobody knows.
+func TestLostRefundIsDoneOnce(t *testing.T) {
+	for _, n := range []int64{2, -2} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t, shared.Addr())
+			config := at("", funnel(10, 1, time.Hour))
+			config.Redis, config.Budget = w.option(), 300*time.Millisecond
+			config.Redis.ConnWriteTimeout = hang // else the client gives up first
+			l := open(t, config)
+			config.Redis, config.Budget = at(shared.Addr(), config.Policy).Redis, generous
+			other := open(t, config)
+			take(t, other, "a", 6)
+			_, err := other.Refund(t.Context(), "b", 1) // so that Redis knows the script
+			require.NoError(t, err)
+			l.local.Refund("a", -4) // so much was let pass without Redis, and charged
+
+			mend := w.toxic("latency", "downstream", `"latency": 700`)
+			a, err := l.Refund(t.Context(), "a", n)
+			require.NoError(t, err)
+			require.ErrorIs(t, a.Cause, ErrBudget)
+			require.Equal(t, ByShare, a.By)
+			require.False(t, a.Allowed)
+			require.EqualValues(t, 6, a.Remaining, "of the share")
+			require.EqualValues(t, 6, l.local.Peek("a").Remaining)
+			require.EqualValues(t, 4+n, take(t, other, "a", 0).Remaining)
+			mend()
+			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).By == ByExact }, "it is asked again")
+			require.EqualValues(t, 4+n, take(t, l, "a", 0).Remaining)
+			require.Zero(t, l.Stats().Charged)
+		})
+	}
+}
+
+// TestDeclined: what Redis says that it did not do, or was not asked for, is the share's to do.
+func TestDeclined(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{ErrTripped, errConnecting, ErrNotAWord, ErrReadOnly, ErrFull} {
+		require.True(t, declined(outage(cause)), cause)
+	}
+	for _, cause := range []error{ErrBudget, store.ErrAsking, store.ErrDisagrees} {
+		require.False(t, declined(outage(cause)), cause)
+	}
+	redis := redistest.Start(t, redistest.Options{})
+	redis.Do(t, "ACL", "SETUSER", "u", "on", "nopass", "~*", "+@all")
+	c := at(redis.Addr(), funnel(10, 1, time.Hour))
+	c.Redis.Username, c.Redis.Password = "u", "any"
+	l := open(t, c)
+	l.local.Refund("a", -4)
+	redis.Do(t, "ACL", "SETUSER", "u", "-evalsha")
+	for i := range 2 * failures { // of which the last find the breaker open
+		a, err := l.Refund(t.Context(), "a", 1)
+		require.NoError(t, err)
+		require.ErrorIs(t, a.Cause, ErrOutage)
+		require.True(t, a.Allowed)
+		require.EqualValues(t, min(7+i, 10), a.Remaining)
+	}
+	k := keeper{Limiter: l}
+	done, _, err := k.charge("a", 1)
+	require.NoError(t, err)
+	require.False(t, done)
+}
+
 // TestUnsentIsNotCharged has all be busy until it is too late: what was not sent by then
 // never is.
 func TestUnsentIsNotCharged(t *testing.T) {

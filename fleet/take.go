@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -103,19 +104,23 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 
 // Refund gives n units back to the key, for costs that are known only afterwards: take
 // the estimate, then refund what was not needed. It gives back no more than the key has
-// used that still counts. n < 0 charges -n more, whether the limit allows it or not. See
-// policy.Refunder. The answer tells how the key stands afterwards.
+// used that still counts; in Leased mode what servers hold counts as used, so that a refund
+// of more than was used may give that back, and they go on to use it. n < 0 charges -n more,
+// whether the limit allows it or not. See policy.Refunder. The answer tells how the key
+// stands afterwards.
 //
 // Like a Take, it is one round trip to Redis, whatever others do to the key. Without Redis
-// it goes to this server's share, or nowhere, and then the answer is not Allowed. It is not
-// counted in the statistics.
+// it goes to this server's share, or nowhere, and then the answer is not Allowed. Nothing is
+// given back or charged twice: if Redis was asked and does not say in time what became of
+// it, ErrBudget for one, it may be done there and goes nowhere else, and the answer is not
+// Allowed either. So it may be done if the error is that ctx ended. It is not counted in the
+// statistics.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, error) {
 	if n == 0 {
 		return l.Peek(ctx, key)
 	}
-	exact, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (store.Taken, error) {
-		return r.store.Refund(ctx, r.limit, key, n)
-	})
+	held := l.held(key)
+	exact, unknown, cause, err := l.giveBack(ctx, l.config.Budget, key, n)
 	if err == nil && cause != nil {
 		err = store.CheckKey(key)
 	}
@@ -123,17 +128,41 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 	case err != nil:
 		return Answer{}, err
 	case cause != nil:
-		return l.refundWithout(key, n, cause)
+		return l.refundWithout(key, n, unknown, cause)
 	}
-	return Answer{Decision: exact.Decision, By: ByExact}, nil
+	a := Answer{Decision: exact.Decision, By: ByExact}
+	a.Remaining = min(a.Remaining+held, a.Limit)
+	return a, nil
 }
 
-// refundWithout is takeWithout for what is given back.
-func (l *Limiter) refundWithout(key string, n int64, cause error) (a Answer, err error) {
-	if l.local == nil {
+// giveBack has Redis give n units back, or charge -n, as ask does, within the budget. It is
+// unknown whether it did, or will yet, if it was sent and the answer does not tell.
+func (l *Limiter) giveBack(ctx context.Context, budget time.Duration, key string, n int64) (t store.Taken, unknown bool, cause, err error) {
+	// Who is first decides: the one who sends it, or the one who has waited long enough.
+	const sent, dropped = 1, 2
+	var fate atomic.Int32
+	t, cause, err = askWithin(ctx, l, budget, func(ctx context.Context, r *remote) (t store.Taken, err error) {
+		if fate.CompareAndSwap(0, sent) {
+			t, err = r.store.Refund(ctx, r.limit, key, n)
+		}
+		return t, err
+	})
+	if err == nil && (cause == nil || declined(cause)) {
+		return t, false, cause, nil
+	}
+	return t, !fate.CompareAndSwap(0, dropped), cause, err
+}
+
+// refundWithout is takeWithout for what is given back, unless Redis may have done it.
+func (l *Limiter) refundWithout(key string, n int64, unknown bool, cause error) (a Answer, err error) {
+	switch {
+	case l.local == nil:
 		a = l.without(1, cause)
 		a.Allowed, a.Remaining = false, 0
-	} else {
+	case unknown:
+		a = l.shared(l.local.Peek(key), 0, cause)
+		a.Allowed = false
+	default:
 		l.local.Note()
 		a = l.shared(l.local.Refund(key, n), n, cause)
 	}
