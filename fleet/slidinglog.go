@@ -25,7 +25,8 @@ import (
 // figures, which admits no more. Other values are refused with a *[policy.FieldError].
 //
 // Units are given back from the newest on. A take that is cancelled is taken out of the
-// log, whoever came since. A debt holds as much as the limit again.
+// log, whoever came since, but for those of its units that others gave back before. A debt
+// holds as much as the limit again.
 func SlidingLog(limit int64, per time.Duration) (policy.Policy, error) {
 	l, err := slidinglog.New(limit, per)
 	if err != nil {
