@@ -36,8 +36,15 @@ var limits = map[string]policy.Policy{
 
 const callers = 8
 
+// How long an exchange with Redis may take: of a server, which tries again, and of a test,
+// which waits as long as a busy machine takes.
+const (
+	brief    = 100 * time.Millisecond
+	generous = 10 * time.Second
+)
+
 // connect returns leases on a Redis.
-func connect(addr string, limit policy.Policy) (*Leases, *OnStore, rueidis.Client, error) {
+func connect(addr string, limit policy.Policy, timeout time.Duration) (*Leases, *OnStore, rueidis.Client, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
 	if err != nil {
 		return nil, nil, nil, err
@@ -50,7 +57,7 @@ func connect(addr string, limit policy.Policy) (*Leases, *OnStore, rueidis.Clien
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	l, err := New(Config{Plan: plan, Bank: bank, Servers: func() int { return servers }, Timeout: 100 * time.Millisecond})
+	l, err := New(Config{Plan: plan, Bank: bank, Servers: func() int { return servers }, Timeout: timeout})
 	return l, bank, client, err
 }
 
@@ -62,7 +69,7 @@ func serve() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0) // whoever started it is gone
 	}()
-	l, _, _, err := connect(addr, limits[limit])
+	l, _, _, err := connect(addr, limits[limit], brief)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -199,7 +206,7 @@ func TestBoundAcrossProcesses(t *testing.T) {
 			t.Logf("%d units in %v of %d servers killed", len(s.all), took, kills)
 
 			// All are dead. What they held is there again for who comes now.
-			l, bank, client, err := connect(redis.Addr(), limit)
+			l, bank, client, err := connect(redis.Addr(), limit, generous)
 			require.NoError(t, err)
 			defer client.Close()
 			defer func() { assert.NoError(t, l.Close(context.Background())) }()
@@ -214,7 +221,7 @@ func TestBoundAcrossProcesses(t *testing.T) {
 				assert.GreaterOrEqual(t, left(), min(before+l.plan.Most, l.Limit()))
 			}
 			assert.Eventually(t, func() bool { return left() == l.Limit() }, 5*time.Second, 20*time.Millisecond)
-			d, err := l.Take("key", l.Limit(), time.Second, nil)
+			d, err := l.Take("key", l.Limit(), generous, nil)
 			assert.NoError(t, err)
 			assert.True(t, d.Allowed)
 		})
@@ -227,12 +234,12 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	for _, limit := range []policy.Policy{must(policy.FixedWindow(500, time.Hour)), must(policy.SlidingWindow(500, time.Hour))} {
 		t.Run(limit.String(), func(t *testing.T) {
-			l, bank, client, err := connect(redis.Addr(), limit)
+			l, bank, client, err := connect(redis.Addr(), limit, generous)
 			require.NoError(t, err)
 			defer client.Close()
 			used := int64(0)
 			for begun := time.Now(); l.Held("key") < 10 && time.Since(begun) < 10*time.Second; {
-				d, err := l.Take("key", 1, time.Second, nil)
+				d, err := l.Take("key", 1, generous, nil)
 				require.NoError(t, err)
 				if d.Allowed {
 					used++
@@ -250,7 +257,7 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 // What Redis may come to late is given back as if it were that late already.
 func TestFunnelGivesBackWhatIsLeftInTime(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
-	l, bank, client, err := connect(redis.Addr(), limits["funnel"])
+	l, bank, client, err := connect(redis.Addr(), limits["funnel"], generous)
 	require.NoError(t, err)
 	defer client.Close()
 	defer func() { assert.NoError(t, l.Close(context.Background())) }()
