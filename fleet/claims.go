@@ -111,7 +111,8 @@ func together(claims []Claim) error {
 }
 
 // takeAllWithout answers without Redis, by the limiters' rungs, all or nothing. The error
-// is nil or ErrClosed: shares that were closed meanwhile refuse, which is no answer.
+// is nil or ErrClosed: shares that were closed meanwhile refuse, which is no answer. What
+// the others let pass is given back then.
 func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) error {
 	allowed := true
 	var local []cell.Claim
@@ -136,6 +137,9 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) erro
 	}
 	for _, c := range claims {
 		if c.limiter.closed.Load() {
+			if out.Allowed {
+				out.Keep(0)
+			}
 			return ErrClosed
 		}
 	}

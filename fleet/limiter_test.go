@@ -447,6 +447,12 @@ func TestClosedMeanwhile(t *testing.T) {
 		require.Zero(t, a)
 		require.ErrorIs(t, takeAllWithout(1, claims, make([]Answer, 2), down), ErrClosed)
 		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
+		if outage == Open { // all let it pass
+			c.Outage = LocalShare
+			share := open(t, c)
+			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, make([]Answer, 2), down), ErrClosed)
+			require.Zero(t, share.local.Peek("a").ResetAfter, "it comes back")
+		}
 	}
 }
 
