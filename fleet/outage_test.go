@@ -565,10 +565,12 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 			config.Redis, config.Budget = w.option(), 300*time.Millisecond
 			config.Redis.ConnWriteTimeout = hang // else the client gives up first
 			l := open(t, config)
-			config.Redis, config.Budget = at(shared.Addr(), config.Policy).Redis, generous
-			other := open(t, config)
-			take(t, other, "a", 6)
-			_, err := other.Refund(t.Context(), "b", 1) // so that Redis knows the script
+			direct := store.New(shared.Client(t), store.Options{Name: config.Name}) // and no server that is counted
+			limit, err := direct.Limit(config.Policy)
+			require.NoError(t, err)
+			_, err = direct.Take(t.Context(), limit, "a", 6, 0)
+			require.NoError(t, err)
+			_, err = direct.Refund(t.Context(), limit, "b", 1) // so that Redis knows the script
 			require.NoError(t, err)
 			l.local.Refund("a", -4) // so much was let pass without Redis, and charged
 
@@ -580,7 +582,9 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 			require.False(t, a.Allowed)
 			require.EqualValues(t, 6, a.Remaining, "of the share")
 			require.EqualValues(t, 6, l.local.Peek("a").Remaining)
-			require.EqualValues(t, 4+n, take(t, other, "a", 0).Remaining)
+			standing, err := direct.Peek(t.Context(), limit, "a")
+			require.NoError(t, err)
+			require.EqualValues(t, 4+n, standing.Remaining)
 			mend()
 			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).By == ByExact }, "it is asked again")
 			require.EqualValues(t, 4+n, take(t, l, "a", 0).Remaining)
