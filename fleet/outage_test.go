@@ -694,7 +694,7 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 		for c.Redis.ForceSingleClient = false; slot("ral:"+c.Name+":servers") > lost != rollAway; {
 			c.Name = name()
 		}
-		c.Redis.InitAddress, c.Budget = []string{cluster[0].Addr()}, quick
+		c.Redis.InitAddress = []string{cluster[0].Addr()}
 		return c
 	}
 	old := open(t, with(true))
