@@ -79,7 +79,8 @@ type caller struct {
 	recorder      Recorder
 }
 
-// around asks the keys of the stream over and over.
+// around asks the keys of the stream over and over, one batch at least: a short pass may
+// be over before a busy machine lets anybody begin, and would have nothing to tell.
 func (c *caller) around(l Limiter, stop *atomic.Bool) { c.goAround(l, stop, Limiter.ChokeAll) }
 
 // aroundTimed is around with every call timed.
@@ -97,7 +98,7 @@ type ask func(l Limiter, keys []string) (passed int)
 func (c *caller) goAround(l Limiter, stop *atomic.Bool, ask ask) {
 	at := int(c.asked % int64(len(c.keys)))
 	asked, passed := 0, 0
-	for !stop.Load() {
+	for ended := false; !ended; ended = stop.Load() {
 		end := min(at+batch, len(c.keys))
 		passed += ask(l, c.keys[at:end])
 		asked += end - at

@@ -60,6 +60,20 @@ func TestEachNewKeyIsAskedOnce(t *testing.T) {
 	assert.EqualValues(t, 3*1001, r.Latency.Calls)
 }
 
+func TestPassThatIsOverAtOnceHasSomethingToTell(t *testing.T) {
+	o := quick()
+	o.Duration = 2 * time.Nanosecond
+	report, err := Run(t.Context(), []Workload{{Name: "hot", Limit: slow, Keys: 1}}, []Contender{exactBucket("a")}, o)
+	require.NoError(t, err)
+	r := report.Workloads[0].Results[0]
+	require.Len(t, r.Rounds, 3)
+	for _, pass := range r.Rounds {
+		assert.GreaterOrEqual(t, pass.Calls, int64(2*batch), "each caller asks a batch")
+	}
+	require.NotNil(t, r.Latency)
+	assert.GreaterOrEqual(t, r.Latency.Calls, int64(3*2*batch))
+}
+
 func TestKnownKeysAreAskedMeanwhile(t *testing.T) {
 	w := Workload{Name: "growth", Limit: loose, Keys: 20_000, Known: 8, Draw: Once, Rounds: 1, OneTimedPass: true}
 	report, err := Run(t.Context(), []Workload{w}, []Contender{Floor(), Ral(cell.Exact)}, quick())
