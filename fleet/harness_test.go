@@ -127,8 +127,11 @@ func (l *log) kinds() (kinds []EventKind) {
 	return kinds
 }
 
+// patience is for slow machines that do much else: what takes longer does not come.
+const patience = time.Minute
+
 // eventually waits for what another goroutine or process does.
 func eventually(t testing.TB, done func() bool, what string) {
 	t.Helper()
-	require.Eventually(t, done, 20*time.Second, 2*time.Millisecond, what)
+	require.Eventually(t, done, patience, 2*time.Millisecond, what)
 }
