@@ -19,8 +19,8 @@ import (
 // These are for slow machines that do much else: a test that has to wait so long has
 // failed.
 const (
-	lifetime = 4 * time.Minute // of a browser
-	patience = time.Minute     // until something shows on a page
+	lifetime = 8 * time.Minute // of a browser
+	patience = 2 * time.Minute // until something shows on a page
 )
 
 // Browser is a browser that runs.
