@@ -106,7 +106,7 @@ func (w *world) windows(a *account) {
 			}
 			sum, begun := -a.back, first.lo
 			for _, t := range takes {
-				if t.lo >= first.lo && t.hi <= end {
+				if t.n > 0 && t.lo >= first.lo && t.hi <= end { // those cancelled are nobody's last
 					sum += t.n
 					begun = max(begun, t.lo)
 				}
