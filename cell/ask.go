@@ -26,6 +26,8 @@ type ask struct {
 	silent bool
 	// hasty calls are refused rather than wait for room in a full table.
 	hasty bool
+	// after refuses what would start before that instant; 0 does not.
+	after policy.Instant
 
 	// What follows is found out on the way. without is the counter of answers
 	// without the key's word, if this is one; lost tells that nothing can be
@@ -80,6 +82,8 @@ func (a *ask) judge(terms *table.Terms, state uint64, now policy.Instant) (uint6
 	if !a.refund {
 		next, d := p.Take(state, now, a.n, a.patience)
 		switch {
+		case a.after != 0 && d.Allowed && now+policy.Instant(d.Wait) < a.after:
+			next, d = state, policy.Decision{Limit: d.Limit, RetryAfter: time.Duration(a.after - now)}
 		case !a.atOnce:
 		case d.Allowed && d.Wait > 0:
 			retry := d.Wait

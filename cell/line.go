@@ -120,15 +120,21 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K], patience time.Durati
 	}
 	now := l.cell.now()
 	terms, state := l.cell.standing(l.key)
-	wait := time.Duration(0)
-	if last := l.last(); last != nil {
-		wait = time.Until(last.turn)
+	wait, d := l.foresee(w, terms, state, now)
+	if last := l.last(); last != nil && d.Allowed {
+		// Where something was given back there is room before that one's turn, in which
+		// nobody takes. There is more of it then, or it is gone.
+		first := w
+		if at := l.line.Front(); at != nil {
+			first = at.Value.(*waiting[K])
+		}
+		left := max(time.Until(last.turn), 0)
+		if _, soon := first.foresee(terms, state, now); now+policy.Instant(soon.Wait) < last.taken.starts() {
+			wait, d = l.foresee(w, terms, state, now+policy.Instant(left))
+			wait += left
+		}
+		wait = max(wait, left) // nobody overtakes those before him
 	}
-	for at := l.line.Front(); at != nil; at = at.Next() {
-		next, d := at.Value.(*waiting[K]).foresee(terms, state, now)
-		state, wait = next, max(wait, d.Wait)
-	}
-	_, d := w.foresee(terms, state, now)
 	if !d.Allowed {
 		if d.RetryAfter == policy.Never {
 			return never(w.n, d)
@@ -139,7 +145,6 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K], patience time.Durati
 		}
 		return fmt.Errorf("%w: %v has no room for more", ErrCrowded, p)
 	}
-	wait = max(wait, d.Wait) // nobody overtakes those before him
 	if wait > patience {
 		return fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, wait, patience)
 	}
@@ -149,6 +154,19 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K], patience time.Durati
 		}
 	}
 	return nil
+}
+
+// foresee is how long a call would wait if all in line took now, one after the other, and
+// then it; and what it would be told.
+func (l *line[K]) foresee(
+	w *waiting[K], terms *table.Terms, state uint64, now policy.Instant,
+) (wait time.Duration, d policy.Decision) {
+	for at := l.line.Front(); at != nil; at = at.Next() {
+		state, d = at.Value.(*waiting[K]).foresee(terms, state, now)
+		wait = max(wait, d.Wait)
+	}
+	_, d = w.foresee(terms, state, now)
+	return max(wait, d.Wait), d
 }
 
 // foresee is what the key's word would say if the call took now, and what it would be told.
@@ -181,13 +199,12 @@ func (l *line[K]) advance() {
 			patience = lookahead
 		}
 		a := ask{n: w.n, patience: patience, with: w.with, exact: true, silent: true, hasty: true}
+		if last != nil {
+			a.after = last.taken.starts() // there will be room then, too
+		}
 		r := l.cell.reserve(l.key, &a)
 		switch {
 		case r.Allowed:
-			if last != nil && r.starts() < last.taken.starts() {
-				r.Cancel() // there will be room when that one's turn has come, too
-				return
-			}
 			w.turn = time.Now().Add(r.Wait)
 			if last != nil && w.turn.Before(last.turn) {
 				w.turn = last.turn // this goroutine was held up then, or the clock jumps

@@ -112,6 +112,37 @@ func TestNobodyTakesForBeforeTheFirst(t *testing.T) {
 	}
 }
 
+// Somebody takes at the very moment at which a call in line finds room too early. What it
+// would have had to give back then, a limit that is chosen could not take back.
+func TestRoomTooEarlyCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := funnel(10, 10, 4*time.Millisecond)
+		began, armed, took := time.Now(), false, int64(0)
+		var e *Engine[string]
+		clock := func() policy.Instant {
+			if armed {
+				armed = false
+				if armed = e.Peek("key").Remaining == 10; !armed && e.Choke("key") {
+					took++
+				}
+			}
+			return policy.Instant(time.Since(began)) + 1
+		}
+		e = openFor(t, Config{Policy: limit, Clock: clock}, func(string) policy.Policy { return limit })
+		l := inLine{e: e, began: began}
+		require.True(t, e.Take("key", 10).Allowed)
+		l.wait(t, 0, 8)
+		e.Reset("key")
+		synctest.Wait()
+		armed = true
+		l.wait(t, 1, 2)
+		armed = false
+		assert.EqualValues(t, 10-took, e.Peek("key").Remaining)
+		l.all.Wait()
+		assert.LessOrEqual(t, l.ends[0], l.ends[1])
+	})
+}
+
 // asked is a limit that counts who asks it with little patience.
 type asked struct {
 	policy.Policy
@@ -271,6 +302,54 @@ func TestDeadlineCountsTheTurnsOfThoseInLine(t *testing.T) {
 		assert.Equal(t, 7*time.Second, time.Since(l.began))
 		l.all.Wait()
 	})
+}
+
+// What is given back while the first's turn is far off is not used before it, and may be lost
+// by then: a bucket runs over. Who comes behind others is told when its turn is all the same.
+func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
+	for _, p := range each() {
+		for _, back := range []string{"Reset", "Refund", "Keep"} {
+			synctest.Test(t, func(t *testing.T) {
+				l := inLine{e: open[string](t, Config{Policy: p}), began: time.Now()}
+				used, refunded, units := int64(10), int64(12), []int64{0, 2, 6, 1, 2}
+				if strings.HasPrefix(p.String(), "queue") {
+					used, refunded, units = 1, 3, []int64{0, 1, 2, 1} // so that there is room for all
+				}
+				r := l.e.Reserve("key", used, 0)
+				l.wait(t, 0, 5)
+				time.Sleep(700 * time.Millisecond)
+				switch back {
+				case "Reset":
+					l.e.Reset("key")
+				case "Refund":
+					l.e.Refund("key", refunded)
+				case "Keep":
+					r.Keep(1)
+				}
+				var told [len(l.ends)]time.Duration
+				for i, n := range units {
+					if n > 0 {
+						told[i] = time.Since(l.began) + toWait(t, l.e, n)
+						l.wait(t, i, n)
+					}
+				}
+				l.all.Wait()
+				assert.Equal(t, told[1:], l.ends[1:], "%v, %s", p, back)
+			})
+		}
+	}
+}
+
+// toWait is how long a call that comes now would wait in line: what it is told if that is too
+// long for it.
+func toWait(t *testing.T, e *Engine[string], n int64) (wait time.Duration) {
+	_, err := e.Acquire(background, "key", n, 0)
+	require.ErrorIs(t, err, cell.ErrDeadline)
+	_, text, _ := strings.Cut(err.Error(), "deadline: ")
+	text, _, _ = strings.Cut(text, " to wait")
+	wait, err = time.ParseDuration(text)
+	require.NoError(t, err)
+	return wait
 }
 
 // Who the limit never lets pass any more is told so, however far off the turn of the first is.
