@@ -425,6 +425,36 @@ func BenchmarkAtMostTake(b *testing.B) {
 	}
 }
 
+// What is counted anew, in a coarser part as there was no room for a call, leaves no
+// earlier than it would have, and as early as such a part can: also where parts are
+// rounded up, so that those of one kind end within those of the other.
+func TestAtMostCountedAnewLeavesInTime(t *testing.T) {
+	rng := rand.New(rand.NewPCG(31, 0))
+	for _, per := range []int64{1_000_000, 1_000_001, 1_000_003, 1_000_007, 8_000_000} {
+		small, large := policy.Must(policy.AtMost(1, time.Duration(per))), policy.Must(policy.AtMost(2047, time.Duration(per)))
+		require.Contains(t, small.String(), "8 parts")
+		require.Contains(t, large.String(), "1 part")
+		length := (per + 7) / 8
+		numbers := []int64{8*(length+1) - 10} // of 1000007, ends a nanosecond into a part of the other kind
+		for range 1000 {
+			numbers = append(numbers, rng.Int64N(10_000_000))
+		}
+		for number := range int64(100) {
+			numbers = append(numbers, number)
+		}
+		for _, number := range numbers {
+			now := policy.Instant(number*length + rng.Int64N(length))
+			word, d := small.Take(0, now, 1, 0)
+			require.True(t, d.Allowed)
+			leaves := (number + 9) * length
+			require.EqualValues(t, leaves, small.FreshAt(word))
+			word, d = large.Take(word, now, 10, 0)
+			require.True(t, d.Allowed)
+			require.EqualValues(t, (leaves+per-1)/per*per, large.FreshAt(word), "part %d of %d", number, per)
+		}
+	}
+}
+
 func ExampleAtMost() {
 	// An upstream service that bans who calls it more than 100 times in any second.
 	limit := policy.Must(policy.AtMost(100, time.Second))

@@ -75,7 +75,7 @@ type bursty struct {
 // Where another takes over for good (SetPolicy), the units that the store lacks
 // are, up to as many as the new one holds; while something is owed the new store
 // is empty, and what is owed stays as long as it was, or as long as so many units
-// take if that is longer.
+// take, up to Limit of them, if that is longer.
 func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
 	pace, err := newPace("Bursty", count, per, maxDepth)
 	if err != nil {

@@ -434,6 +434,18 @@ func TestWarmingUpStaysWarm(t *testing.T) {
 	assert.Equal(t, time.Second+time.Microsecond, d.RetryAfter)
 }
 
+// A word that is higher than any which this limit leaves owes as much as one can.
+func TestWarmingUpOwesTheMostUnderAHigherWord(t *testing.T) {
+	p := policy.Must(policy.WarmingUp(1, time.Second, 1, 3)) // one level
+	for shift := 59; shift < 62; shift++ {
+		for _, word := range []uint64{1 << shift, 1<<shift + 1, 1<<(shift+1) - 1} {
+			_, d := p.Take(word, 1, 1, 0)
+			assert.False(t, d.Allowed, "%#x", word)
+			assert.Greater(t, d.ResetAfter, 17*8766*time.Hour, "%#x", word)
+		}
+	}
+}
+
 func TestShiftedUp(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 100_000 {
