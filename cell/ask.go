@@ -36,9 +36,6 @@ type ask struct {
 	lost    bool
 }
 
-// undoneMask is what Entry.Undone counts by.
-const undoneMask = 1<<63 - 1
-
 // everything is counted as undone for a key that was reset. Whoever has taken from it
 // before gets nothing back.
 const everything = 1 << 33
@@ -178,6 +175,9 @@ func (c *Cell[K]) advance(e *table.Entry[K], now policy.Instant, a *ask) (policy
 		if a.refund && a.n > 0 {
 			e.Undo(undoes(terms, a.with, state, next, now, a.n))
 			c.step("refund: undone")
+		}
+		if a.with != nil && d.Wait > 0 {
+			e.Mix()
 		}
 		t := taken[K]{e, terms.Number, state | terms.Mark, next | terms.Mark, now, undone}
 		done := e.Advance(word, t.after)

@@ -52,8 +52,8 @@ func (r *Reservation[K]) starts() policy.Instant { return r.taken.at + policy.In
 //     so much that the bucket might have stood empty before them.
 //     A call that is held up while very many others give back may get less, as nobody
 //     knows then where its units were.
-//   - If others took and engine.PolicyFor chose the limit, or chooses another than the
-//     cell's own by now, nothing, but under limits that count in windows.
+//   - If others took and engine.PolicyFor chose the limit, or another for anybody who
+//     was ever told to wait for the key, nothing, but under limits that count in windows.
 //   - If others took and the policy is not a policy.Refunder, nothing. Nor if the limit
 //     was changed by SetPolicy since, or the key was given up.
 //
@@ -73,16 +73,13 @@ func (r *Reservation[K]) Keep(n int64) {
 	if t.entry == nil || back <= 0 {
 		return
 	}
-	// Under a limit that was chosen, or is by now, nobody knows under which others took,
-	// nor how much one of their units was.
-	chosen := r.with != nil || r.cell.chosen(t.entry.Key()) != nil
 	r.cell.beginUndo(t.entry)
 	defer t.entry.EndUndo()
 	for own := uint64(0); ; {
 		word, terms := r.cell.view.Read(t.entry)
 		// Not before: of what was read here, some may have drained since then.
 		now := r.cell.now()
-		undone := (t.entry.Undone() - t.undone - own) & undoneMask
+		undone := (t.entry.Undone() - t.undone - own) & table.UndoneMask
 		if terms.Number != t.terms || undone >= everything {
 			return // the words of then mean something else now
 		}
@@ -92,8 +89,10 @@ func (r *Reservation[K]) Keep(n int64) {
 		}
 		if !ok {
 			others := int64(undone)
-			if chosen && (word != t.after || undone > 0) {
-				others = math.MaxInt64 // that is as bad as if all units had been given back since
+			if (r.with != nil || t.entry.Mixed()) && (word != t.after || undone > 0) {
+				// Nobody knows under which limits others took, or how much their turns
+				// leave over. That is as bad as if all units had been given back since.
+				others = math.MaxInt64
 			}
 			if next = r.without(t, terms, word, now, back, others); next == word {
 				return

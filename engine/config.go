@@ -81,8 +81,9 @@ type Config struct {
 
 	// Clock gives the time by which the engine decides, in nanoseconds from any
 	// beginning: what it says in New becomes instant 1. Where it goes backwards
-	// nobody gains by it: a jump forward that is taken back may lock keys out, new ones
-	// too, for as long as it was. Where it is coarse, a window of t lets pass what the
+	// nobody who takes gains by it: a jump forward that is taken back may lock keys out, new
+	// ones too, for as long as it was. Units that had drained before can be given back then
+	// (Refund, Cancel), as by that clock they have not. Where it is coarse, a window of t lets pass what the
 	// limit allows in t and a tick, and a refused call may have to wait a tick longer
 	// than it is told; docs/performance.md has what that saves. Any goroutine may call
 	// it, at any time, once for a decision, and as often as they look for calls about

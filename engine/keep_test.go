@@ -175,20 +175,101 @@ func TestKeepOfATurnUnderAChosenLimit(t *testing.T) {
 	}
 }
 
-// A smaller limit is chosen for the key after it was reserved under the engine's own. Who
-// has queued since under that one is told his turn by it.
+// A smaller limit is chosen for the key after it was reserved under the engine's own, and
+// perhaps no more by the time of the Cancel. Who has queued since under that one is told
+// his turn by it.
 func TestCancelWhenAnotherLimitIsChosen(t *testing.T) {
+	small := funnel(10, 1, time.Millisecond)
+	for _, then := range []policy.Policy{small, nil} {
+		var limit policy.Policy
+		clock := newHandClock()
+		e := openFor(t, Config{Policy: funnel(100, 1, time.Millisecond), Clock: clock.Now}, func(string) policy.Policy { return limit })
+		r := e.Reserve("key", 100, 0)
+		limit = small
+		second := e.Reserve("key", 10, time.Minute)
+		require.Equal(t, 100*time.Millisecond, second.Wait)
+		limit = then
+		r.Cancel()
+		limit = small
+		clock.Advance(95 * time.Millisecond)
+		third := e.Reserve("key", 10, time.Minute)
+		assert.Equal(t, 15*time.Millisecond, third.Wait, "10 ms after the second, who begins in 5")
+	}
+}
+
+// Who takes at once under another limit has been promised nothing.
+func TestCancelWhenNobodyWaitsUnderAnotherLimit(t *testing.T) {
 	var limit policy.Policy
-	clock := newHandClock()
-	e := openFor(t, Config{Policy: funnel(100, 1, time.Millisecond), Clock: clock.Now}, func(string) policy.Policy { return limit })
-	r := e.Reserve("key", 100, 0)
-	limit = funnel(10, 1, time.Millisecond)
-	second := e.Reserve("key", 10, time.Minute)
-	require.Equal(t, 100*time.Millisecond, second.Wait)
+	e := openFor(t, Config{Policy: funnel(10, 1, time.Second), Clock: newHandClock().Now}, func(string) policy.Policy { return limit })
+	r := e.Reserve("key", 4, 0)
+	limit = funnel(20, 1, time.Second)
+	require.True(t, e.Reserve("key", 3, time.Minute).Allowed)
 	r.Cancel()
-	clock.Advance(95 * time.Millisecond)
-	third := e.Reserve("key", 10, time.Minute)
-	assert.Equal(t, 15*time.Millisecond, third.Wait, "10 ms after the second, who begins in 5")
+	limit = nil
+	assert.EqualValues(t, 7, e.Peek("key").Remaining)
+}
+
+// Random rows while the limit of the key changes with every other call. Of what is not
+// given back, the calls under each limit keep to that, in every window.
+func TestCancelUnderLimitsThatChange(t *testing.T) {
+	type limit struct {
+		capacity, interval int64
+		p                  policy.Policy
+	}
+	var limits []limit
+	for _, l := range []limit{{capacity: 10, interval: 1000}, {capacity: 2, interval: 20_000}, {capacity: 100, interval: 50}, {capacity: 3, interval: 1000}} {
+		l.p = funnel(l.capacity, 1, time.Duration(l.interval))
+		limits = append(limits, l)
+	}
+	chosen := 0
+	clock := newHandClock()
+	e := openFor(t, Config{Policy: limits[0].p, Clock: clock.Now}, func(string) policy.Policy {
+		if chosen == 0 {
+			return nil
+		}
+		return limits[chosen].p
+	})
+	given := 0
+	for round := range 3000 / raceFactor {
+		dice := rand.New(rand.NewPCG(48, uint64(round)))
+		key := fmt.Sprint(round)
+		rows := make([][]row, len(limits))
+		for range 40 {
+			now := clock.now.Load()
+			switch dice.IntN(8) {
+			case 0, 1:
+				clock.Advance(time.Duration(dice.Int64N(6000)))
+			case 2:
+				chosen = dice.IntN(len(limits)) * dice.IntN(2)
+			case 3, 4, 5:
+				l := limits[chosen]
+				n := 1 + dice.Int64N(l.capacity)
+				if r := e.Reserve(key, n, time.Duration(dice.Int64N(60_000)*dice.Int64N(2))); r.Allowed {
+					rows[chosen] = append(rows[chosen], row{reservation: r, start: now + int64(r.Wait), n: n})
+				}
+			default:
+				of := rows[dice.IntN(len(limits))]
+				if len(of) == 0 {
+					continue
+				}
+				r := &of[dice.IntN(len(of))]
+				kept := dice.Int64N(r.n+1) * dice.Int64N(2)
+				if r.reservation == (cell.Reservation[string]{}) {
+					continue
+				}
+				before := e.Peek(key).ResetAfter
+				r.reservation.Keep(kept)
+				if e.Peek(key).ResetAfter < before {
+					given++
+				}
+				r.reservation, r.n, r.gone = cell.Reservation[string]{}, kept, kept == 0
+			}
+			for i, l := range limits {
+				require.Zero(t, overLimit(rows[i], l.interval, l.capacity*l.interval), "round %d, %v", round, l.p)
+			}
+		}
+	}
+	assert.Greater(t, given, 1000/raceFactor)
 }
 
 // Random rows under the hard promise: whatever is given back of whichever take, whenever,

@@ -20,8 +20,8 @@ const (
 // any number of goroutines.
 type Entry[K comparable] struct {
 	word atomic.Uint64
-	// undone counts the units that were given back, but for its lowest bit: that is
-	// set while somebody gives back. See TryUndo.
+	// undone counts the units that were given back, but for its lowest bits. One is set
+	// while somebody gives back: see TryUndo. The other one stays set: see Mix.
 	undone atomic.Uint64
 	key    K
 }
@@ -57,13 +57,33 @@ func (e *Entry[K]) EndUndo() { e.undone.Add(^uint64(undoing - 1)) }
 // and EndUndo: after he has read the word, and before he swaps it, once for each
 // attempt. Undone then tells those who took before that their units may not be where
 // they were: it grows by as many units as were given back, or more.
-func (e *Entry[K]) Undo(units uint64) { e.undone.Add(units << 1) }
+func (e *Entry[K]) Undo(units uint64) { e.undone.Add(units << undoneShift) }
 
 // Undone is for whoever takes and may want to give back: ask it before the word is
-// read. It counts up to 2^63, and goes on from 0.
-func (e *Entry[K]) Undone() uint64 { return e.undone.Load() >> 1 }
+// read. It counts up to UndoneMask, and goes on from 0.
+func (e *Entry[K]) Undone() uint64 { return e.undone.Load() >> undoneShift }
 
-// undoing is a bit of Entry.undone.
-const undoing = 1
+// Mix is for whoever was promised a turn under a limit other than the table's own, before
+// he swaps the word.
+func (e *Entry[K]) Mix() {
+	if !e.Mixed() {
+		e.undone.Or(mixed)
+	}
+}
+
+// Mixed tells, once the word has been read, whether anybody's turn in it may have been
+// promised under another limit.
+func (e *Entry[K]) Mixed() bool { return e.undone.Load()&mixed != 0 }
+
+// The bits of Entry.undone that do not count.
+const (
+	undoing = 1 << iota
+	mixed
+
+	undoneShift = iota
+)
+
+// UndoneMask is what Entry.Undone counts by.
+const UndoneMask = 1<<(64-undoneShift) - 1
 
 func (e *Entry[K]) dead() bool { return e.word.Load() == tombstone }
