@@ -201,6 +201,14 @@ var ofCell = []mutation{
 		tests: "TestCancelUnderAChosenLimit|TestKeepUnderChosenLimits",
 	},
 	{
+		name: "Cancel under a chosen limit, if nobody took, is any other", without: "who keeps a part of his turn gives nothing back",
+		file:  "cell/reserve.go",
+		old:   "			if (r.with != nil || t.entry.Mixed()) && (word != t.after || undone > 0) {",
+		new:   "			if r.with != nil || t.entry.Mixed() {",
+		pkg:   "engine",
+		tests: "TestKeepOfATurnUnderAChosenLimit",
+	},
+	{
 		name: "who waits under another limit leaves a mark", without: "turns under a smaller limit than that of the one who cancels are overtaken",
 		file:  "cell/ask.go",
 		old:   "			e.Mix()\n",
@@ -215,14 +223,6 @@ var ofCell = []mutation{
 		new:   "		if a.with != nil {\n",
 		pkg:   "engine",
 		tests: "TestCancelWhenNobodyWaitsUnderAnotherLimit",
-	},
-	{
-		name: "Cancel under a chosen limit, if nobody took, is any other", without: "who keeps a part of his turn gives nothing back",
-		file:  "cell/reserve.go",
-		old:   "			if (r.with != nil || t.entry.Mixed()) && (word != t.after || undone > 0) {",
-		new:   "			if r.with != nil || t.entry.Mixed() {",
-		pkg:   "engine",
-		tests: "TestKeepOfATurnUnderAChosenLimit",
 	},
 	{
 		name: "units given back under another limit are many of the own", without: "a Cancel gives back what others have given back already",
