@@ -186,8 +186,11 @@ func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
 		l.wait(t, 0, 8)
 		for i, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Minute, 3 * time.Hour} {
 			ahead.Add(int64(jump))
+			_, err := l.e.Acquire(background, "key", 1, time.Millisecond)
+			assert.ErrorIs(t, err, cell.ErrDeadline)
 			l.wait(t, i+1, 1)
 		}
+		assert.Equal(t, began, time.Now(), "who comes too late is told at once")
 		l.all.Wait()
 		assert.Equal(t, 8*time.Millisecond, l.ends[0])
 		for i := range 4 {
@@ -367,4 +370,11 @@ func TestNeverIsToldBeforeTheFirstIsServed(t *testing.T) {
 		l.all.Wait()
 		assert.Greater(t, l.ends[0], time.Second)
 	})
+}
+
+// An instant before the first is none: nobody is refused for coming before others then.
+func TestClockBeforeTheFirstInstant(t *testing.T) {
+	e := open[string](t, Config{Policy: funnel(2, 1, time.Second), Clock: func() policy.Instant { return -1 }})
+	assert.True(t, e.Take("key", 1).Allowed)
+	assert.True(t, e.Reserve("key", 2, time.Minute).Allowed)
 }

@@ -457,12 +457,12 @@ var ofCell = []mutation{
 		tests: "TestTurnsAreToldRightAfterRoomCameBack",
 	},
 	{
-		name: "who waits behind a turn is told so", without: "a call joins that cannot be served in time",
+		name: "who waits behind a turn is told so, whatever the clock says", without: "a call joins that cannot be served in time",
 		file:  "cell/line.go",
 		old:   "		wait = max(wait, left) // nobody",
 		new:   "		wait = max(wait, 0*left) // nobody",
 		pkg:   "engine",
-		tests: "TestDeadlineCountsTheTurnsOfThoseInLine",
+		tests: "TestClockThatJumpsKeepsTheOrder",
 	},
 	{
 		name: "nobody in line is served before those before him", without: "a clock that jumps has those who wait overtake each other",
