@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -372,9 +373,9 @@ func TestNeverIsToldBeforeTheFirstIsServed(t *testing.T) {
 	})
 }
 
-// An instant before the first is none: nobody is refused for coming before others then.
-func TestClockBeforeTheFirstInstant(t *testing.T) {
-	e := open[string](t, Config{Policy: funnel(2, 1, time.Second), Clock: func() policy.Instant { return -1 }})
+// At the end of time a turn is no instant any more. Nobody is refused for coming before others.
+func TestTurnsAfterTheEndOfTime(t *testing.T) {
+	e := open[string](t, Config{Policy: policy.Must(policy.Queue(2, 1, time.Second)), Clock: func() policy.Instant { return math.MaxInt64 }})
+	require.True(t, e.Choke("key"))
 	assert.True(t, e.Take("key", 1).Allowed)
-	assert.True(t, e.Reserve("key", 2, time.Minute).Allowed)
 }
