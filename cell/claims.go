@@ -124,10 +124,10 @@ type holding struct {
 	claims int64
 }
 
-// Keep ends an outcome that is Allowed with n units of each claim used, and gives back the
-// others to where each came from: see Reservation.Keep. Of a key that stands twice among the
-// claims it keeps 2*n. It is for one goroutine, and the first call counts. Keep(0) is as
-// if nothing had been taken, where nobody else took since.
+// Keep ends an outcome that is Allowed with n units of each claim used, and gives back
+// the others to where each came from: see Reservation.Keep. Of a key that stands twice
+// among the claims it keeps 2*n. It is for one goroutine, and the first call counts.
+// Keep(0) is as if nothing had been taken, where nobody else took since.
 func (o *Outcome) Keep(n int64) {
 	for _, h := range slices.Backward(o.held) {
 		h.Keep(times(max(n, 0), h.claims))
@@ -166,15 +166,15 @@ func TakeAll(n int64, claims ...Claim) Outcome {
 
 // AcquireAll is TakeAll that waits up to patience for all claims to be met. It stands in
 // the line of the key that refuses it longest or, if none does, of one for which somebody
-// waits already, as Acquire does, and so behind those who came before and no longer than is of use; when its
-// turn has come it takes from the others at once. If one of them has no room by then, it
-// gives back what it has, as by Reservation.Cancel, and goes to that one's line. So those
-// who wait for one key are served in their order, and those who wait for one after the
-// other may be overtaken on the way.
+// waits already, as Acquire does, and so behind those who came before and no longer than
+// is of use; when its turn has come it takes from the others at once. If one of them has
+// no room by then, it gives back what it has, as by Reservation.Cancel, and goes to that
+// one's line. So those who wait for one key are served in their order, and those who wait
+// for one after the other may be overtaken on the way.
 //
-// What it gives back so is given back as by Cancel: where engine.PolicyFor chooses a limit that
-// does not count in windows, nothing is if others have taken since, so that in a busy
-// line a call that is refused in the end may count for that limit.
+// What it gives back so is given back as by Cancel: where engine.PolicyFor chooses a
+// limit that does not count in windows, nothing is if others have taken since, so that in
+// a busy line a call that is refused in the end may count for that limit.
 //
 // If there is an error, it is one of those of Acquire, and the Outcome, which is not
 // Allowed then, tells how all claims stand; ErrClosed if any engine is closed when it is

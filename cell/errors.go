@@ -2,7 +2,8 @@ package cell
 
 import "errors"
 
-// Errors of Wait, Acquire and AcquireAll. What they return wraps one of them, for errors.Is.
+// Errors of Wait, Acquire and AcquireAll. What they return wraps one of them, for
+// errors.Is.
 var (
 	// ErrNever: more is asked for than the limit ever allows at once, or less than
 	// nothing.

@@ -92,9 +92,9 @@ func (c *Cell[K]) stray(e *table.Entry[K], now policy.Instant) {
 	c.step("stray: woken")
 }
 
-// unrecorded answers for a key that has no entry, and counts it in counter too.
-// d is what the limit would tell a key that was never used. retry is a guess. A charge that cannot be
-// recorded is refused in any case: letting it pass would say that it was.
+// unrecorded answers for a key that has no entry, and counts it in counter too. d is what
+// the limit would tell a key that was never used. retry is a guess. A charge that cannot
+// be recorded is refused in any case: letting it pass would say that it was.
 func (c *Cell[K]) unrecorded(
 	a *ask, d policy.Decision, admit bool, retry time.Duration, counter *atomic.Uint64,
 ) policy.Decision {

@@ -36,8 +36,9 @@ func (c *Cell[K]) RefundWith(p policy.Policy, key K, n int64) policy.Decision {
 }
 
 // Reset forgets what the key has used, debts and promised turns included, and tells
-// whether there was anything that still counted. Calls that wait in line keep their place. Cancelling a
-// reservation from before does nothing any more: it was given back here.
+// whether there was anything that still counted. Calls that wait in line keep their
+// place. Cancelling a reservation from before does nothing any more: it was given back
+// here.
 func (c *Cell[K]) Reset(key K) bool {
 	for {
 		e := c.entry(key)

@@ -24,10 +24,11 @@ type Reservation[K comparable] struct {
 	taken taken[K]
 }
 
-// Reserve takes n units for the key if they can be used within patience, and says
-// after what Wait. 0 is for at once, but under a policy.Queue for as long as that is.
-// It is Take for those who can come later, or may change their minds: the units are
-// taken now, so that nobody else is promised the same turn. It allocates nothing for a key that is known.
+// Reserve takes n units for the key if they can be used within patience, and says after
+// what Wait. 0 is for at once, but under a policy.Queue for as long as that is. It is
+// Take for those who can come later, or may change their minds: the units are taken now,
+// so that nobody else is promised the same turn. It allocates nothing for a key that is
+// known.
 func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration) Reservation[K] {
 	return c.reserve(key, &ask{n: n, patience: patience, exact: true})
 }

@@ -35,13 +35,13 @@ const (
 // take what the line has not taken yet, so that a turn may come later than that; if
 // the deadline passes first, the error is ErrCancelled.
 //
-// n == 0 never waits. A key that cannot be recorded, now or later, does not wait
-// either: WhenUnavailable decides between nil and ErrUnavailable. A new key waits for
-// room in a full table up to the open timeout, without regard to the context; then it
-// passes unrecorded where the configuration says so, and else waits on in line. What Refund, Reset or a cancelled
-// Reservation give back does not bring forward the turn of a call that has taken.
-// Turns go by package time also where Config.Clock is set: it
-// should run as fast.
+// n == 0 never waits. A key that cannot be recorded, now or later, does not wait either:
+// WhenUnavailable decides between nil and ErrUnavailable. A new key waits for room in a
+// full table up to the open timeout, without regard to the context; then it passes
+// unrecorded where the configuration says so, and else waits on in line. What Refund,
+// Reset or a cancelled Reservation give back does not bring forward the turn of a call
+// that has taken. Turns go by package time also where Config.Clock is set: it should run
+// as fast.
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	a := ask{n: n, atOnce: true, exact: true, silent: true}
 	_, err := c.acquire(ctx, key, &a, forever)
@@ -52,9 +52,10 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 }
 
 // Acquire is Wait for those who may need less in the end, or do not wait for ever: it
-// returns what it has taken, to be given back by Keep or Cancel, and waits up to patience.
-// 0 is not at all. It allocates nothing if it need not wait. The reservation's Decision is that
-// of the moment in which the units were taken: its Wait is over when Acquire returns.
+// returns what it has taken, to be given back by Keep or Cancel, and waits up to
+// patience. 0 is not at all. It allocates nothing if it need not wait. The reservation's
+// Decision is that of the moment in which the units were taken: its Wait is over when
+// Acquire returns.
 //
 // If there is an error, the reservation is a refusal, which tells how the key stands, and
 // when the call would be admitted if nobody were before it. ErrDeadline is also that of a

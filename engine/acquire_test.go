@@ -206,8 +206,8 @@ func TestAcquireErrors(t *testing.T) {
 	})
 }
 
-// Whose context is over already takes nothing, waits for nothing, and is told how all claims
-// stand: those that refuse do, or else the first, as by Acquire.
+// Whose context is over already takes nothing, waits for nothing, and is told how all
+// claims stand: those that refuse do, or else the first, as by Acquire.
 func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	ended, cancel := context.WithCancel(background)
 	cancel()
@@ -273,8 +273,8 @@ func (r *refuses) Take(word uint64, now policy.Instant, n int64, patience time.D
 	return r.Policy.Take(word, now, n, patience)
 }
 
-// A key that could not be recorded was let pass, and is refused when another limit had no room
-// and its own was changed. That is no answer without the key's word.
+// A key that could not be recorded was let pass, and is refused when another limit had no
+// room and its own was changed. That is no answer without the key's word.
 func TestTakeAllCountsWhatIsRefusedInTheEnd(t *testing.T) {
 	chosen := funnel(5, 1, time.Second)
 	odd := openFor(t, Config{Policy: chosen}, func(float64) policy.Policy { return chosen })

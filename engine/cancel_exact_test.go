@@ -87,9 +87,9 @@ func TestCancelOutOfOrderGivesBack(t *testing.T) {
 	}
 }
 
-// Random rows of Choke, Take, Reserve, Refund of what was just taken, charges, and
-// Cancel or Keep of any earlier one. Checked after each: what is not given back, at the times at which they were told to start, keep to the limit in
-// every window.
+// Random rows of Choke, Take, Reserve, Refund of what was just taken, charges, and Cancel
+// or Keep of any earlier one. Checked after each: what is not given back, at the times at
+// which they were told to start, keep to the limit in every window.
 func TestCancelNeverExceedsTheLimit(t *testing.T) {
 	const interval = int64(time.Millisecond)
 	rounds := 3000 / raceFactor

@@ -39,11 +39,10 @@ type Config struct {
 	// Policy is the limit that holds for each key. Required.
 	Policy policy.Policy
 
-	// Idle is how long a key stays in the table after it has ceased to owe
-	// anything. A key that owes stays, whatever Idle is, unless it is given up to
-	// make room. Shorter saves memory;
-	// longer saves opening keys again, which costs about seven times as much as a
-	// call on a known one. The default is 5 minutes, the least 1ns.
+	// Idle is how long a key stays in the table after it has ceased to owe anything. A
+	// key that owes stays, whatever Idle is, unless it is given up to make room. Shorter
+	// saves memory; longer saves opening keys again, which costs about seven times as
+	// much as a call on a known one. The default is 5 minutes, the least 1ns.
 	Idle time.Duration
 
 	// MaxKeys bounds how many keys the table holds, and so the memory. The
@@ -80,14 +79,15 @@ type Config struct {
 	MaxWaiting int
 
 	// Clock gives the time by which the engine decides, in nanoseconds from any
-	// beginning: what it says in New becomes instant 1. Where it goes backwards
-	// nobody who takes gains by it: a jump forward that is taken back may lock keys out, new
-	// ones too, for as long as it was. Units that had drained before can be given back then
-	// (Refund, Cancel), as by that clock they have not. Where it is coarse, a window of t lets pass what the
-	// limit allows in t and a tick, and a refused call may have to wait a tick longer
-	// than it is told; docs/performance.md has what that saves. Any goroutine may call
-	// it, at any time, once for a decision, and as often as they look for calls about
-	// several keys or limits. The default is package time's monotonic clock.
+	// beginning: what it says in New becomes instant 1. Where it goes backwards nobody
+	// who takes gains by it: a jump forward that is taken back may lock keys out, new
+	// ones too, for as long as it was. Units that had drained before can be given back
+	// then (Refund, Cancel), as by that clock they have not. Where it is coarse, a window
+	// of t lets pass what the limit allows in t and a tick, and a refused call may have
+	// to wait a tick longer than it is told; docs/performance.md has what that saves. Any
+	// goroutine may call it, at any time, once for a decision, and as often as they look
+	// for calls about several keys or limits. The default is package time's monotonic
+	// clock.
 	//
 	// The janitor's ticks and OpenTimeout go by package time in any case.
 	Clock func() policy.Instant

@@ -35,10 +35,9 @@ var ErrAbandoned = errors.New("ral: a goroutine of the engine did not end in tim
 // come by a place where they can stop every millisecond or so.
 const shutdown = 5 * time.Second
 
-// Engine limits how often each key may act: see [cell.Cell] for Choke, Take, Wait and
-// the other verbs. Call New to make one; the zero value
-// is of no use. Its methods, and those of the embedded Cell, may be called by any
-// number of goroutines.
+// Engine limits how often each key may act: see [cell.Cell] for Choke, Take, Wait and the
+// other verbs. Call New to make one; the zero value is of no use. Its methods, and those
+// of the embedded Cell, may be called by any number of goroutines.
 type Engine[K comparable] struct {
 	*cell.Cell[K]
 	control cell.Control[K]

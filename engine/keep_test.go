@@ -352,8 +352,8 @@ func (m *meddled) Cancel(word, taken uint64, at, now policy.Instant, n, undone i
 	return m.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
 }
 
-// Who has to work out anew what he gives back does not take what he has announced himself for
-// what others gave back.
+// Who has to work out anew what he gives back does not take what he has announced himself
+// for what others gave back.
 func TestKeepDoesNotHeedWhatItGivesBackItself(t *testing.T) {
 	clock := newHandClock()
 	limit := &meddled{Policy: funnel(10, 1, time.Second)}

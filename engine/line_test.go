@@ -203,7 +203,8 @@ func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
 
 // Hundreds wait for some keys under each limit, many give up, and what is taken is given
 // back, reset, charged and changed meanwhile. Checked: of those that are served, each is
-// served no earlier than those before it; who is not has a refusal; nobody is stranded; each call is counted once.
+// served no earlier than those before it; who is not has a refusal; nobody is stranded;
+// each call is counted once.
 func TestOrderWhateverHappensMeanwhile(t *testing.T) {
 	const names = 3
 	for i, p := range append(each(), funnel(10, 1, time.Millisecond), policy.Must(policy.AtMost(10, 10*time.Millisecond))) {
@@ -308,8 +309,9 @@ func TestDeadlineCountsTheTurnsOfThoseInLine(t *testing.T) {
 	})
 }
 
-// What is given back while the first's turn is far off is not used before it, and may be lost
-// by then: a bucket runs over. Who comes behind others is told when its turn is all the same.
+// What is given back while the first's turn is far off is not used before it, and may be
+// lost by then: a bucket runs over. Who comes behind others is told when its turn is all
+// the same.
 func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
 	for _, p := range each() {
 		for _, back := range []string{"Reset", "Refund", "Keep"} {
@@ -344,8 +346,8 @@ func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
 	}
 }
 
-// toWait is how long a call that comes now would wait in line: what it is told if that is too
-// long for it.
+// toWait is how long a call that comes now would wait in line: what it is told if that is
+// too long for it.
 func toWait(t *testing.T, e *Engine[string], n int64) (wait time.Duration) {
 	_, err := e.Acquire(background, "key", n, 0)
 	require.ErrorIs(t, err, cell.ErrDeadline)
@@ -356,7 +358,8 @@ func toWait(t *testing.T, e *Engine[string], n int64) (wait time.Duration) {
 	return wait
 }
 
-// Who the limit never lets pass any more is told so, however far off the turn of the first is.
+// Who the limit never lets pass any more is told so, however far off the turn of the
+// first is.
 func TestNeverIsToldBeforeTheFirstIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := inLine{e: open[string](t, Config{Policy: funnel(10, 1, time.Second)}), began: time.Now()}
@@ -373,7 +376,8 @@ func TestNeverIsToldBeforeTheFirstIsServed(t *testing.T) {
 	})
 }
 
-// At the end of time a turn is no instant any more. Nobody is refused for coming before others.
+// At the end of time a turn is no instant any more. Nobody is refused for coming before
+// others.
 func TestTurnsAfterTheEndOfTime(t *testing.T) {
 	e := open[string](t, Config{Policy: policy.Must(policy.Queue(2, 1, time.Second)), Clock: func() policy.Instant { return math.MaxInt64 }})
 	require.True(t, e.Choke("key"))

@@ -1,7 +1,7 @@
 package engine
 
-// Stats is a snapshot of an engine's counters. All but Keys, Abandoned and
-// QueueDepth only grow. The counts are exact, but read one after the other while calls go on.
+// Stats is a snapshot of an engine's counters. All but Keys, Abandoned and QueueDepth
+// only grow. The counts are exact, but read one after the other while calls go on.
 type Stats struct {
 	Admitted uint64 // calls that were allowed
 	Refused  uint64 // calls that were not

@@ -31,9 +31,10 @@ func (b By) String() string {
 
 // Answer is what a call is told. The zero Answer is a refusal.
 type Answer struct {
-	// Decision is as in package policy. If By is ByLease, Remaining is what is left of this
-	// server's own lease, and ResetAfter until when that lasts. If By is ByShare, its
-	// figures are those of this server's share. If it is ByClosed, RetryAfter is a guess of when Redis may be back.
+	// Decision is as in package policy. If By is ByLease, Remaining is what is left of
+	// this server's own lease, and ResetAfter until when that lasts. If By is ByShare,
+	// its figures are those of this server's share. If it is ByClosed, RetryAfter is a
+	// guess of when Redis may be back.
 	policy.Decision
 	// By says how the answer was reached.
 	By By

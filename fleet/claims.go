@@ -38,9 +38,9 @@ type Outcome struct {
 //
 // The limiters must be in Exact mode (or the error is ErrMode), have the same Client and
 // Config.Epoch (or it is ErrApart), and in a cluster the same Config.Tag (or it is
-// ErrCrossSlot). The first
-// one's Budget holds. If that one cannot ask Redis, each answers as its Outage says: a
-// claim on a limiter that is Closed refuses all, one that is Open none.
+// ErrCrossSlot). The first one's Budget holds. If that one cannot ask Redis, each answers
+// as its Outage says: a claim on a limiter that is Closed refuses all, one that is Open
+// none.
 //
 // A claim that stands twice is charged twice. Without claims the call is allowed. n == 0
 // looks without taking; n < 0, and n above a limit, are refused with policy.Never. A policy

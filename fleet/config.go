@@ -44,9 +44,9 @@ const (
 	// LocalShare: each server keeps the limit divided by the servers last known to be
 	// there, in memory. What it let pass is charged when Redis is back, as far as it
 	// still counts, and goes on counting here. So the calls that are answered without
-	// Redis, over outages and late answers alike, keep to the limit by themselves, as far as
-	// the servers know how many they are: the fleet admits the limit by Redis and the limit
-	// by shares at most.
+	// Redis, over outages and late answers alike, keep to the limit by themselves, as far
+	// as the servers know how many they are: the fleet admits the limit by Redis and the
+	// limit by shares at most.
 	LocalShare Outage = iota
 	// Open: every call passes that asks for no more than the limit. Nothing is recorded.
 	Open
@@ -65,9 +65,9 @@ type Config struct {
 	// Redis says where to connect, in place of Client: to a single server, a cluster or
 	// sentinels. The limiter connects in the background, again and again, if nobody is
 	// there. Some fields that are left zero get defaults that suit a limiter:
-	// AlwaysPipelining and DisableCache are always set; Dialer.Timeout and ConnWriteTimeout are a
-	// second, so that connections which died are given up soon; PipelineMultiplex is one
-	// connection, and its buffers have 64 KiB.
+	// AlwaysPipelining and DisableCache are always set; Dialer.Timeout and
+	// ConnWriteTimeout are a second, so that connections which died are given up soon;
+	// PipelineMultiplex is one connection, and its buffers have 64 KiB.
 	Redis rueidis.ClientOption
 
 	// Name is that of the limit, and part of its keys' names in Redis: 1 to 64 bytes,
@@ -89,8 +89,8 @@ type Config struct {
 	// Funnel drains, or a window ends, sooner. The default is 250 ms.
 	Term time.Duration
 
-	// Budget is how long a call may wait for Redis, up to a minute; then, Outage answers. The
-	// default is 5 ms.
+	// Budget is how long a call may wait for Redis, up to a minute; then, Outage answers.
+	// The default is 5 ms.
 	Budget time.Duration
 	// Outage is LocalShare (default), Open or Closed.
 	Outage Outage

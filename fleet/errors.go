@@ -25,8 +25,8 @@ var (
 	ErrOutage = errors.New("ral: Redis could not be asked")
 	// ErrMode: the limiter's Mode does not offer this.
 	ErrMode = errors.New("ral: leased mode does not offer this")
-	// ErrApart: the limiters of a TakeAll do not share one client, or do not count time from
-	// the same Config.Epoch.
+	// ErrApart: the limiters of a TakeAll do not share one client, or do not count time
+	// from the same Config.Epoch.
 	ErrApart = errors.New("ral: TakeAll needs limiters that were given the same Client and Epoch")
 )
 
@@ -43,8 +43,8 @@ var (
 	ErrCancelled = cell.ErrCancelled
 )
 
-// What Answer.Cause wraps, besides what Redis or the network said, and ErrOutage unless it is
-// about one key.
+// What Answer.Cause wraps, besides what Redis or the network said, and ErrOutage unless
+// it is about one key.
 var (
 	// ErrNotAWord: what Redis holds under the key's name is nothing of this limit's. It
 	// is left as it is.

@@ -344,9 +344,9 @@ func (l *lane) fault(what string, begin func(*wire) func()) {
 	l.awaitExact("after " + what)
 }
 
-// TestManyCallersInAnOutage has a budget as short as the default and many callers at once:
-// nearly all are answered in time. What is late here is for want of processors: so many calls
-// and timers end at the same moment, in a process that has two perhaps.
+// TestManyCallersInAnOutage has a budget as short as the default and many callers at
+// once: nearly all are answered in time. What is late here is for want of processors: so
+// many calls and timers end at the same moment, in a process that has two perhaps.
 func TestManyCallersInAnOutage(t *testing.T) {
 	const callers, calls = 64, 20
 	w := newWire(t, shared.Addr())
@@ -409,8 +409,8 @@ func TestNobodyThere(t *testing.T) {
 	w.proxy.Stop()
 }
 
-// TestNobodyAnswers starts a limiter where a Redis takes connections and does not answer, and where
-// dials hang.
+// TestNobodyAnswers starts a limiter where a Redis takes connections and does not answer,
+// and where dials hang.
 func TestNobodyAnswers(t *testing.T) {
 	for _, how := range []string{"half open", "hole"} {
 		t.Run(how, func(t *testing.T) {

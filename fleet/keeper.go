@@ -141,8 +141,8 @@ func (k *keeper) refuse(why error) {
 }
 
 // pulse sees whether Redis is fit for limits: whether it is set up so, and takes what the
-// server writes to say that it is there. How it is set up may be changed while it runs, and is
-// asked now and again.
+// server writes to say that it is there. How it is set up may be changed while it runs,
+// and is asked now and again.
 func (k *keeper) pulse() {
 	troubled := k.trouble.Load() != nil
 	budget := k.config.Budget
@@ -188,8 +188,8 @@ func (k *keeper) clustered() bool {
 	return k.remote.Load().client.Mode() == rueidis.ClientModeCluster
 }
 
-// errNoRoll: the node of a cluster that has the roll of servers is away, and others are not.
-// The last count holds.
+// errNoRoll: the node of a cluster that has the roll of servers is away, and others are
+// not. The last count holds.
 var errNoRoll = errors.New("the node of the cluster that counts servers is away")
 
 // heartbeat says that the server is there, and counts those that are. It tells the breaker

@@ -42,8 +42,8 @@ const (
 // for callers who would rather come later than not at all, TakeAll for several keys at
 // once.
 //
-// A key is any string of up to 64 KiB. One longer than 128 bytes, or with a closing brace, and
-// the empty one are known to Redis by their SHA-256.
+// A key is any string of up to 64 KiB. One longer than 128 bytes, or with a closing
+// brace, and the empty one are known to Redis by their SHA-256.
 //
 // An outage of Redis is not an error of a call, but something that its Answer tells.
 // Errors are those of the caller: a key that is too long, a context that ended, a
@@ -206,9 +206,9 @@ func (l *Limiter) reach() (*remote, error) {
 }
 
 // Close ends the limiter's goroutines and waits for them, for some seconds at most, and
-// longer only if OnEvent does not return. What was let pass without Redis and not charged yet stays
-// uncharged. Calls from then on, and those under way, get ErrClosed. Close may be called
-// more than once, and returns nil unless a goroutine did not end in time.
+// longer only if OnEvent does not return. What was let pass without Redis and not charged
+// yet stays uncharged. Calls from then on, and those under way, get ErrClosed. Close may
+// be called more than once, and returns nil unless a goroutine did not end in time.
 func (l *Limiter) Close() error {
 	var err error
 	l.closing.Do(func() {

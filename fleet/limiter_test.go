@@ -159,7 +159,8 @@ func TestCancelAmongServers(t *testing.T) {
 	}
 }
 
-// Many who give back to one key are in nobody's way, nor are those in theirs who take from it.
+// Many who give back to one key are in nobody's way, nor are those in theirs who take
+// from it.
 func TestManyRefundsOfOneKey(t *testing.T) {
 	for _, p := range []policy.Policy{funnel(1_000_000, 1, time.Minute), policy.Must(policy.FixedWindow(1_000_000, 366*24*time.Hour))} {
 		l := open(t, at(shared.Addr(), p))

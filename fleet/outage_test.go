@@ -56,8 +56,8 @@ func TestKilled(t *testing.T) {
 			require.ErrorIs(t, l.Health(), ErrOutage)
 			require.Equal(t, rung.outage != Closed, l.Choke(t.Context(), "c"))
 
-			// What the limit never allows is refused by every rung, and what takes nothing is
-			// not.
+			// What the limit never allows is refused by every rung, and what takes
+			// nothing is not.
 			for _, n := range []int64{-1, 11} {
 				a = take(t, l, "b", n)
 				require.False(t, a.Allowed)
@@ -95,7 +95,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestScriptsAreSentAgain: Redis forgets scripts when it is told to, and when it is restarted.
+// TestScriptsAreSentAgain: Redis forgets scripts when it is told to, and when it is
+// restarted.
 func TestScriptsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{AOF: true})
@@ -114,8 +115,8 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	require.Zero(t, l.Stats().Local)
 }
 
-// TestPaused has Redis hold back all answers for a while, by itself and by its machine. What
-// was asked meanwhile may count when it goes on.
+// TestPaused has Redis hold back all answers for a while, by itself and by its machine.
+// What was asked meanwhile may count when it goes on.
 func TestPaused(t *testing.T) {
 	for _, how := range []string{"CLIENT PAUSE", "SIGSTOP"} {
 		t.Run(how, func(t *testing.T) {
@@ -401,10 +402,10 @@ func TestSharesOfAFleet(t *testing.T) {
 	require.LessOrEqual(t, charged(), uint64(admitted), "once")
 }
 
-// TestLateCallsKeepTheLimit has a Redis that is well and late now and then, and a key that
-// is hammered for some beats: what is let pass meanwhile is charged each beat, and does not
-// come back for that. The calls that Redis answers keep to the limit, and those that the share
-// does.
+// TestLateCallsKeepTheLimit has a Redis that is well and late now and then, and a key
+// that is hammered for some beats: what is let pass meanwhile is charged each beat, and
+// does not come back for that. The calls that Redis answers keep to the limit, and those
+// that the share does.
 func TestLateCallsKeepTheLimit(t *testing.T) {
 	t.Parallel()
 	const capacity = 5
@@ -494,8 +495,8 @@ func TestTakeAllInAnOutage(t *testing.T) {
 	eventually(t, func() bool { return five.Stats().Charged == 2 && two.Stats().Charged == 2 }, "charged")
 }
 
-// TestMendedKeyIsCharged: a key that was answered by the share because of what was under it is charged
-// when that is put right.
+// TestMendedKeyIsCharged: a key that was answered by the share because of what was under
+// it is charged when that is put right.
 func TestMendedKeyIsCharged(t *testing.T) {
 	t.Parallel()
 	c := at(shared.Addr(), funnel(10, 1, time.Hour))
@@ -555,7 +556,8 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 }
 
 // TestLostRefundIsDoneOnce has the answer come too late when units are given back or
-// charged: Redis does it, and the share does not as well. The answer says that nobody knows.
+// charged: Redis does it, and the share does not as well. The answer says that nobody
+// knows.
 func TestLostRefundIsDoneOnce(t *testing.T) {
 	for _, n := range []int64{2, -2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -593,7 +595,8 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 	}
 }
 
-// TestDeclined: what Redis says that it did not do, or was not asked for, is the share's to do.
+// TestDeclined: what Redis says that it did not do, or was not asked for, is the share's
+// to do.
 func TestDeclined(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{ErrTripped, errConnecting, ErrNotAWord, ErrReadOnly, ErrFull} {
@@ -672,8 +675,9 @@ func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 	}
 }
 
-// TestPartOfAClusterIsAway kills one node of three: who starts then uses the others, whether
-// or not the one that is away has the roll of servers, and stays with them if nobody calls.
+// TestPartOfAClusterIsAway kills one node of three: who starts then uses the others,
+// whether or not the one that is away has the roll of servers, and stays with them if
+// nobody calls.
 func TestPartOfAClusterIsAway(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.Options{Args: []string{"--cluster-require-full-coverage", "no"}})

@@ -131,9 +131,9 @@ func (j job) call(l *Limiter, ended <-chan struct{}) map[string]record {
 	}
 }
 
-// TestProcesses has 8 processes of 16 callers each take what they can get from one key, and
-// from 10,000, while scripts are flushed, clients are paused and cut off, and Redis is killed
-// and started again with what it had written to disk. It checks that
+// TestProcesses has 8 processes of 16 callers each take what they can get from one key,
+// and from 10,000, while scripts are flushed, clients are paused and cut off, and Redis
+// is killed and started again with what it had written to disk. It checks that
 //
 //  1. no key is admitted more than capacity + rate * time, the time being Redis's own from its first
 //     to its last admission;

@@ -39,9 +39,9 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience tim
 
 // Cancel gives back what was reserved, as far as that leaves to those who reserved later
 // what they were promised: see policy.Refunder. Nobody counts here what others give back,
-// so that of a Funnel nothing comes back if somebody took since. If the error is not nil, ErrOutage for one, the units
-// still count, or Redis was too late to say; calling it again does nothing in any case,
-// nor does it for a refused reservation.
+// so that of a Funnel nothing comes back if somebody took since. If the error is not nil,
+// ErrOutage for one, the units still count, or Redis was too late to say; calling it
+// again does nothing in any case, nor does it for a refused reservation.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	t := r.taken
 	r.taken = taken{}

@@ -104,17 +104,17 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 
 // Refund gives n units back to the key, for costs that are known only afterwards: take
 // the estimate, then refund what was not needed. It gives back no more than the key has
-// used that still counts; in Leased mode what servers hold counts as used, so that a refund
-// of more than was used may give that back, and they go on to use it. n < 0 charges -n more,
-// whether the limit allows it or not. See policy.Refunder. The answer tells how the key
-// stands afterwards.
+// used that still counts; in Leased mode what servers hold counts as used, so that a
+// refund of more than was used may give that back, and they go on to use it. n < 0
+// charges -n more, whether the limit allows it or not. See policy.Refunder. The answer
+// tells how the key stands afterwards.
 //
-// Like a Take, it is one round trip to Redis, whatever others do to the key. Without Redis
-// it goes to this server's share, or nowhere, and then the answer is not Allowed. Nothing is
-// given back or charged twice: if Redis was asked and does not say in time what became of
-// it, ErrBudget for one, it may be done there and goes nowhere else, and the answer is not
-// Allowed either. So it may be done if the error is that ctx ended. It is not counted in the
-// statistics.
+// Like a Take, it is one round trip to Redis, whatever others do to the key. Without
+// Redis it goes to this server's share, or nowhere, and then the answer is not Allowed.
+// Nothing is given back or charged twice: if Redis was asked and does not say in time
+// what became of it, ErrBudget for one, it may be done there and goes nowhere else, and
+// the answer is not Allowed either. So it may be done if the error is that ctx ended. It
+// is not counted in the statistics.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, error) {
 	if n == 0 {
 		return l.Peek(ctx, key)
@@ -173,9 +173,8 @@ func (l *Limiter) refundWithout(key string, n int64, unknown bool, cause error) 
 }
 
 // Reset forgets what the key has used, and tells whether there was anything. Units that
-// servers hold on lease, they keep. Without
-// Redis it forgets what the key has used of this server's share, and the error is
-// ErrOutage.
+// servers hold on lease, they keep. Without Redis it forgets what the key has used of
+// this server's share, and the error is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	used, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (bool, error) {
 		return r.store.Delete(ctx, r.limit, key)

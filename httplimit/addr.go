@@ -60,11 +60,11 @@ type AddrConfig struct {
 // may be called by any number of goroutines, and allocate nothing for what is well-formed,
 // backslashes in a Forwarded field aside.
 //
-// Addresses are plain: those of IPv4 that are mapped into IPv6 are unmapped, and zones are
-// cut off. What is not an address where one should stand ("unknown", an obfuscated
-// identifier, garbage, an empty element, fewer elements than Hops) is none, nor is what is
-// more than MaxHops away: it is not
-// passed over, as further left there may be what a client wrote.
+// Addresses are plain: those of IPv4 that are mapped into IPv6 are unmapped, and zones
+// are cut off. What is not an address where one should stand ("unknown", an obfuscated
+// identifier, garbage, an empty element, fewer elements than Hops) is none, nor is what
+// is more than MaxHops away: it is not passed over, as further left there may be what a
+// client wrote.
 type ClientAddr struct {
 	header  string // canonical; "" is none
 	last    func(list string) (rest, last string, more bool)

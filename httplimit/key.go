@@ -10,10 +10,9 @@ import (
 
 // A key function finds in a request who is limited. It is any func(*http.Request) K, and
 // returns the zero value of K if there is no key: Limit.WhenNoKey says what then. It runs
-// once a request, on the request's goroutine, and once more for a line of Options.Logger; it
-// must be safe for concurrent use. nil is none: New refuses it, and what is made of it is
-// nil. Keys
-// that strangers choose should have a bounded length: the engine keeps them.
+// once a request, on the request's goroutine, and once more for a line of Options.Logger;
+// it must be safe for concurrent use. nil is none: New refuses it, and what is made of it
+// is nil. Keys that strangers choose should have a bounded length: the engine keeps them.
 
 // longestHeaderKey is the length from which header values are hashed. Common API keys
 // are shorter, and a table full of those that are not takes no more than this a key.
@@ -27,8 +26,8 @@ const longestHeaderKey = 64
 // Of several fields of the name the first counts, as in http.Header.Get. The handler
 // should go by the same.
 //
-// "Host" is the host that the request is for, which net/http keeps elsewhere. If name is not
-// that of a header field the function is nil.
+// "Host" is the host that the request is for, which net/http keeps elsewhere. If name is
+// not that of a header field the function is nil.
 //
 // Nobody has looked yet whether the value is true: whoever invents one for each request
 // is a new client each time. Put this limit behind what authenticates, or a limit by

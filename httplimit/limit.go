@@ -138,9 +138,9 @@ func (l *bound[K]) fingerprint(r *http.Request) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// mayDelay tells whether calls may have to wait although they do not ask to. All limits of an
-// engine are of one family, so that the first key tells. The zero one is nobody's, for
-// engine.PolicyFor too, which may panic.
+// mayDelay tells whether calls may have to wait although they do not ask to. All limits
+// of an engine are of one family, so that the first key tells. The zero one is nobody's,
+// for engine.PolicyFor too, which may panic.
 func (l *bound[K]) mayDelay(key K) bool {
 	if known := l.delays.Load(); known != nil {
 		return *known

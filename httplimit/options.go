@@ -53,25 +53,25 @@ type Options struct {
 	// Headers says how clients are told how they stand.
 	Headers HeaderSet
 
-	// Name is that of limits which have none of their own. It must be printable ASCII, and 64
-	// bytes at the most. Middlewares around each other should have different ones, as
-	// clients are told of all. The default is "default".
+	// Name is that of limits which have none of their own. It must be printable ASCII,
+	// and 64 bytes at the most. Middlewares around each other should have different ones,
+	// as clients are told of all. The default is "default".
 	Name string
 
 	// WaitUpTo delays a request that comes too early, instead of refusing it, if it can
-	// be admitted within that time. Those who wait for a key stand in the engine's line, and
-	// are served in the order in which they came: who comes as a window opens stands behind
-	// them. At most engine.Config.MaxWaiting wait for a key. Under several limits a request
-	// stands in the line of the key that decides, as cell.AcquireAll has it. The default is
-	// 0, not to wait.
+	// be admitted within that time. Those who wait for a key stand in the engine's line,
+	// and are served in the order in which they came: who comes as a window opens stands
+	// behind them. At most engine.Config.MaxWaiting wait for a key. Under several limits
+	// a request stands in the line of the key that decides, as cell.AcquireAll has it.
+	// The default is 0, not to wait.
 	//
 	// A wait ends with the request's context: a client that leaves takes nothing. But
 	// net/http does not notice that a client of HTTP/1 has left before the request's body
 	// is read, so that one whose request has a body waits on, and has its turn.
 	//
-	// A policy.Queue delays requests by itself, as long as its queue is; WaitUpTo, if not 0,
-	// refuses what has its turn later. Where there are several limits, and no WaitUpTo, it
-	// refuses who would have to wait.
+	// A policy.Queue delays requests by itself, as long as its queue is; WaitUpTo, if not
+	// 0, refuses what has its turn later. Where there are several limits, and no
+	// WaitUpTo, it refuses who would have to wait.
 	WaitUpTo time.Duration
 
 	// Cost returns how many units a request takes. It runs once a request. nil is 1 for
@@ -104,9 +104,9 @@ type Options struct {
 
 	// Allow and Deny are where requests come from that are let pass without being
 	// counted, and that are answered with 403. They go by the address that ClientAddr
-	// finds, whole, before anything else is looked at, whatever a limit's key is. Who is in
-	// both is denied. Where there is Deny, a request whose client cannot be told is answered
-	// with 400.
+	// finds, whole, before anything else is looked at, whatever a limit's key is. Who is
+	// in both is denied. Where there is Deny, a request whose client cannot be told is
+	// answered with 400.
 	Allow, Deny []netip.Prefix
 
 	// ClientAddr finds the address for Allow, Deny and Logger. nil is the connection's:
@@ -115,8 +115,8 @@ type Options struct {
 
 	// Shadow decides, counts and reports, but refuses and delays nothing and sets no
 	// header fields. Who would have been delayed has taken his turn, and is reported as
-	// Admitted, with the time that he would have Waited; the engine's MaxWaiting is not looked
-	// at. Under several limits he is reported as OverLimit.
+	// Admitted, with the time that he would have Waited; the engine's MaxWaiting is not
+	// looked at. Under several limits he is reported as OverLimit.
 	Shadow bool
 
 	// Refuse writes the answer to a request that is refused, in place of the one
@@ -128,11 +128,11 @@ type Options struct {
 	// carried out: for counters and traces. It runs on the request's goroutine.
 	OnVerdict func(r *http.Request, verdict Verdict)
 
-	// Logger, if not nil, gets a line of level Info for requests that are refused, or would
-	// be but for Shadow. There are 10 a second at the most, so that a flood of requests is
-	// not one of lines; the next tells how many were left out. The client is there by its
-	// address, and the key by the first 12 hexadecimal digits of its SHA-256 hash, as it may
-	// be a secret: for that the key function is called once more.
+	// Logger, if not nil, gets a line of level Info for requests that are refused, or
+	// would be but for Shadow. There are 10 a second at the most, so that a flood of
+	// requests is not one of lines; the next tells how many were left out. The client is
+	// there by its address, and the key by the first 12 hexadecimal digits of its SHA-256
+	// hash, as it may be a secret: for that the key function is called once more.
 	Logger *slog.Logger
 }
 

@@ -41,7 +41,8 @@ func TestRetryAfterIsTrue(t *testing.T) {
 				limiter := open[netip.Addr](t, p)
 				o := Options{Cost: costField}
 				if name == "queue" {
-					// One client after the other never fills it; he waits too long for his turn.
+					// One client after the other never fills it; he waits too long for
+					// his turn.
 					o.WaitUpTo = time.Second
 				}
 				retriesAreTrue(t, Must(New(limiter, ByAddr, o)), 60)

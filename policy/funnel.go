@@ -30,14 +30,14 @@ type funnel struct {
 //
 // # What is rounded, and what is refused
 //
-// The interval per/count is kept in sixteenths of a nanosecond, rounded up, so
-// the admitted rate is never above the one asked for; it is below it by at most
-// 63 parts per million for rates up to a million a second, and by one part in a
-// thousand at worst. A bucket that is only ever taken whole, as one of capacity 1
-// is, loses besides what its clock cannot tell: a caller who comes at whole
-// nanoseconds comes up to one late for each take, and nothing is stored for him. A
-// rate that rounding would slow by more is refused, as are a capacity, count or period below 1 and a bucket that takes
-// more than 17 years to drain. The error is a *[FieldError].
+// The interval per/count is kept in sixteenths of a nanosecond, rounded up, so the
+// admitted rate is never above the one asked for; it is below it by at most 63 parts per
+// million for rates up to a million a second, and by one part in a thousand at worst. A
+// bucket that is only ever taken whole, as one of capacity 1 is, loses besides what its
+// clock cannot tell: a caller who comes at whole nanoseconds comes up to one late for
+// each take, and nothing is stored for him. A rate that rounding would slow by more is
+// refused, as are a capacity, count or period below 1 and a bucket that takes more than
+// 17 years to drain. The error is a *[FieldError].
 //
 // # Turns and time
 //

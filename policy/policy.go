@@ -101,8 +101,7 @@ type Decision struct {
 	Allowed bool
 	// Limit is the most that can be taken at once.
 	Limit int64
-	// Remaining is what can be taken right now, after this call:
-	// 0 <= Remaining <= Limit.
+	// Remaining is what can be taken right now, after this call: 0 <= Remaining <= Limit.
 	Remaining int64
 	// Wait is how much later an allowed call should start. It is 0 unless
 	// patience was given, or the limit is a Queue.

@@ -40,15 +40,14 @@ type queue struct {
 //
 // # What is rounded, and what is refused
 //
-// The interval is kept in sixteenths of a nanosecond, rounded up, and a turn is
-// told rounded up to a whole nanosecond, without adding up: the admitted rate is
-// never above the one asked for, and below it by at most 63 parts per million for
-// rates up to a million a second, and by one part in a thousand at worst. Where calls
-// take all that there is, as they do without a queue, it loses besides what each
-// comes too late. A rate that rounding
-// would slow by more is refused, as are a capacity below 0, a count or period
-// below 1, and a queue whose capacity + 1 units take more than 17 years. The
-// error is a *[FieldError].
+// The interval is kept in sixteenths of a nanosecond, rounded up, and a turn is told
+// rounded up to a whole nanosecond, without adding up: the admitted rate is never above
+// the one asked for, and below it by at most 63 parts per million for rates up to a
+// million a second, and by one part in a thousand at worst. Where calls take all that
+// there is, as they do without a queue, it loses besides what each comes too late. A rate
+// that rounding would slow by more is refused, as are a capacity below 0, a count or
+// period below 1, and a queue whose capacity + 1 units take more than 17 years. The error
+// is a *[FieldError].
 //
 // # Turns and time
 //

@@ -322,7 +322,8 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 				for _, before := range []time.Duration{0, 1, time.Millisecond, time.Second, 10 * time.Second, 100 * time.Second} {
 					next, ok := p.(policy.Relative).Carry(old, word, began-policy.Instant(before))
 					require.True(t, ok)
-					// A fixed window may have opened as much as a step, here 100µs, before it starts.
+					// A fixed window may have opened as much as a step, here 100µs,
+					// before it starts.
 					assert.GreaterOrEqual(t, p.FreshAt(next), turn+policy.Instant(per-100*time.Microsecond), "%v to %v, %v before", old, p, before)
 					_, d := p.Take(next, turn, 0, 0)
 					assert.Less(t, d.Remaining, int64(3), "%v to %v, %v before", old, p, before)

@@ -42,12 +42,11 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 	return s, nil
 }
 
-// Run starts the children in order and keeps them running until ctx is done or
-// the supervisor gives up; in either case it then stops them in reverse order,
-// one after the other, so that their Shutdown limits add up.
-// Like an OTP supervisor it goes on when no child is left. It may be called
-// again after it has returned and then begins afresh; only Restarts, and what
-// was abandoned, carry over.
+// Run starts the children in order and keeps them running until ctx is done or the
+// supervisor gives up; in either case it then stops them in reverse order, one after the
+// other, so that their Shutdown limits add up. Like an OTP supervisor it goes on when no
+// child is left. It may be called again after it has returned and then begins afresh;
+// only Restarts, and what was abandoned, carry over.
 //
 // It returns nil if ctx was the reason. Otherwise the error wraps ErrStart,
 // ErrIntensity or ErrAbandoned together with the cause, or it is ErrRunning, or

@@ -6,9 +6,9 @@ import "fmt"
 // error that describes the first disagreement. It is for tests: call it when the
 // writer has ended and nobody opens keys. It takes as long as the table is large.
 //
-// While recovery is unfinished the index is compared for the shards that it has
-// come to, and in the others the dead may be there still; and unless a change of policy is under way, all words must be the present
-// one's.
+// While recovery is unfinished the index is compared for the shards that it has come to,
+// and in the others the dead may be there still; and unless a change of policy is under
+// way, all words must be the present one's.
 func (t *Table[K]) Check() error {
 	terms := t.terms.Load()
 	stale := func(e *Entry[K]) bool {

@@ -15,12 +15,11 @@ const odd = 1 << 63
 // those that its predecessor left. They never change; a change of policy makes new
 // ones. Any number of goroutines may use them.
 //
-// Whoever reads a word takes the terms before it, makes sure after it that it is one
-// of theirs or that they are still the same, and keeps them alive until he has advanced
-// the word: see View.Read.
-// The word was then left under these terms or the ones before. Should they be
-// replaced before he is done, his swap fails once the writer has come to the entry:
-// it flips the odd bit of every word before the policy can be replaced again.
+// Whoever reads a word takes the terms before it, makes sure after it that it is one of
+// theirs or that they are still the same, and keeps them alive until he has advanced the
+// word: see View.Read. The word was then left under these terms or the ones before.
+// Should they be replaced before he is done, his swap fails once the writer has come to
+// the entry: it flips the odd bit of every word before the policy can be replaced again.
 //
 // The replacement after that gives the bit its old value back, and the word may be
 // what it was. So it waits until nobody holds terms any more that were taken before

@@ -36,7 +36,8 @@ func TestPage(t *testing.T) {
 			assert.Equal(t, "100 a second, in bursts of up to 100", browsertest.Eval[string](o, text("#limit")))
 			decided := rate("exact", "passed") + " > 0 && " + rate("exact", "refused") + " > 0 && " +
 				rate("local", "passed") + " + " + rate("local", "refused") + ` === 0 && ` + text("#redis .badge") + ` === "up"`
-			// The words are those of the same second, which the next may take back on a busy machine.
+			// The words are those of the same second, which the next may take back on a
+			// busy machine.
 			o.Until(decided + " && " + text("#what") + `.startsWith("Redis decides")`)
 			o.Until(`document.querySelectorAll('#chart path[data-way="exact"]').length > 0`)
 

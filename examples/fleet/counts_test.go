@@ -40,7 +40,8 @@ func TestBound(t *testing.T) {
 		"a burst in between":  {append(evenly(500, 0, 10), evenly(70, 2500, 0)...), 5000, 70},
 		// Two bursts that are apart add up, less what drains in between.
 		"two bursts": {append(evenly(100, 1010, 0), evenly(100, 1510, 0)...), 5000, 200 - 60},
-		// What was asked in one stretch and answered in another may have been decided in either.
+		// What was asked in one stretch and answered in another may have been decided in
+		// either.
 		"slow answers":        {[]admitted{{0, 900}, {0, 900}, {0, 900}}, 5000, 0},
 		"long ago":            {evenly(200, 1010, 0), 1000*lookback/10 + 1500, 0},
 		"not yet so long ago": {evenly(200, 1010, 0), 1000*lookback/10 + 900, 190},

@@ -259,9 +259,9 @@ func TestTheLimitHolds(t *testing.T) {
 			c.must(t, "server", "number", "1", "do", "start")
 			c.until(t, "all work", works)
 
-			// What a server leases and is told of too late is lost, which happens on a busy
-			// machine. If so much of the burst was that too high a one would not be noticed,
-			// there is another when the limit has filled up again.
+			// What a server leases and is told of too late is lost, which happens on a
+			// busy machine. If so much of the burst was that too high a one would not be
+			// noticed, there is another when the limit has filled up again.
 			s := c.state(t, -1)
 			for began := time.Now(); s.Total.Highest <= capacity*3/4 && time.Since(began) < 4*patience; {
 				c.must(t, "load", "pattern", "even", "demand", "0")
@@ -358,7 +358,8 @@ func TestServerAlone(t *testing.T) {
 	}
 }
 
-// gone tells whether a process has ended. It may stay a zombie: nobody of ours waits for it.
+// gone tells whether a process has ended. It may stay a zombie: nobody of ours waits for
+// it.
 func gone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true

@@ -94,7 +94,8 @@ func TestRestart(t *testing.T) {
 		t.Run("on disk "+onDisk, func(t *testing.T) {
 			s := start(t, Config{Args: []string{
 				"--appendonly", onDisk,
-				// Reading takes most of a second. Every 1,024 commands it answers that it does.
+				// Reading takes most of a second. Every 1,024 commands it answers that it
+				// does.
 				"--key-load-delay", "50",
 			}})
 			_, err := s.ask(`EVAL "for i = 1, ARGV[1] do redis.call('SET', i, i) end return redis.status_reply('done')" 0 `+strconv.Itoa(keys), "+done", patience)

@@ -167,9 +167,8 @@ func operations(ops []*Op) []porcupine.Operation {
 // once for each time that they try, so that they may seem to be more. And somebody who
 // gives back, and another who takes as much, can leave the word as it was between the
 // look and the swap of a Cancel, which does not notice: so they may seem to be less. The
-// same goes for a Reset.
-// Where nobody gives back at that time, the number is known. More than a bucketful or
-// two makes no difference any more.
+// same goes for a Reset. Where nobody gives back at that time, the number is known. More
+// than a bucketful or two makes no difference any more.
 func spreads(ops []*Op) map[int64]spread {
 	made := map[int64]*Op{}
 	for _, op := range ops {

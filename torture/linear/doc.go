@@ -23,6 +23,6 @@
 //     as they did, unless some do so at that very time. See table.Entry.Undo.
 //
 // TakeAll on two keys is two calls that are checked key by key, which is a relaxation:
-// that both happen at one time is not checked, only that each key is charged if the call was
-// allowed and is not, in the end, if it was refused.
+// that both happen at one time is not checked, only that each key is charged if the call
+// was allowed and is not, in the end, if it was refused.
 package linear

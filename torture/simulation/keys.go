@@ -15,7 +15,8 @@ var hashSeed = maphash.MakeSeed()
 const (
 	poolSize = 16
 	// The low bits of a hash choose a slot of the nursery, a tag in the map and a lock
-	// for those who wait; the high ones a shard and a bucket. All that a run may depend on is the same in each process.
+	// for those who wait; the high ones a shard and a bucket. All that a run may depend
+	// on is the same in each process.
 	lowBits, highBits = 12, 7
 )
 

@@ -23,9 +23,9 @@ type account struct {
 	loose bool // takes has not all that was taken in this epoch
 }
 
-// admission is one that is remembered: n units that start at an instant which is not before lo and
-// not after hi. It is late if others may have been recorded before it whose swaps came
-// after its own.
+// admission is one that is remembered: n units that start at an instant which is not
+// before lo and not after hi. It is late if others may have been recorded before it whose
+// swaps came after its own.
 type admission struct {
 	n      int64
 	lo, hi int64
@@ -273,7 +273,8 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 		w.fail("a call is answered as for a full table, with %d of %d keys, under %v",
 			w.engine.Len(), w.config.MaxKeys, w.config.WhenFull)
 	}
-	// In 100µs who waits for room looks four times, and others may come before him each time.
+	// In 100µs who waits for room looks four times, and others may come before him each
+	// time.
 	contended := !w.roomy && w.config.OpenTimeout < time.Millisecond
 	if c := w.chaos; got.unavailable > 0 && c.sleep+c.jump+c.refuse == 0 && len(w.deaths) == 0 && !w.closing && !contended {
 		w.fail("a call is answered as for an unavailable table, although nothing is wrong")

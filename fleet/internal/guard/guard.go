@@ -17,8 +17,8 @@ var (
 	// asked of it may be done all the same.
 	ErrBudget = errors.New("no answer within the budget")
 	// ErrBusy says that the budget was spent before it was the call's turn: as many as
-	// may are under way. The server was not asked, so that it does not count as a failure. It
-	// is wrapped together with ErrBudget.
+	// may are under way. The server was not asked, so that it does not count as a
+	// failure. It is wrapped together with ErrBudget.
 	ErrBusy = errors.New("too many calls under way")
 	// ErrClosed says that the guard is closed.
 	ErrClosed = errors.New("closed")
@@ -56,8 +56,8 @@ type Guard struct {
 	cancel  context.CancelFunc
 
 	// A call is run by a worker, a goroutine that has run others before, so that its
-	// stack has grown already. jobs hands it to one that is idle, without a buffer; slots has one
-	// element for each that there is.
+	// stack has grown already. jobs hands it to one that is idle, without a buffer; slots
+	// has one element for each that there is.
 	jobs  chan job
 	slots chan struct{}
 	idle  chan struct{} // one element for each that waits for a job

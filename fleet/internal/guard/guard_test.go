@@ -181,8 +181,8 @@ func TestBudgetWhenAllAreBusy(t *testing.T) {
 	})
 }
 
-// That there are too many calls tells nothing about the server: those who never had their turn do not
-// open the breaker.
+// That there are too many calls tells nothing about the server: those who never had their
+// turn do not open the breaker.
 func TestBusyIsNoFailure(t *testing.T) {
 	inBubbleOf(t, Config{Most: 2}, func(t *testing.T, g *Guard) { // fewer than failures
 		s := &server{takes: hang}
@@ -308,8 +308,8 @@ func TestAnswersAboutOneKeyAreNoFailures(t *testing.T) {
 	})
 }
 
-// Many are under way when the server stops: the breaker opens once, one probes at a time, and
-// what the others report later changes nothing.
+// Many are under way when the server stops: the breaker opens once, one probes at a time,
+// and what the others report later changes nothing.
 func TestBreakerAmongMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{takes: hang}

@@ -390,9 +390,8 @@ func (l *Leases) Health() error {
 }
 
 // Close waits for the answer that is under way, gives back what is held, for both of
-// which it has ctx's time, and ends the goroutines.
-// Calls from then on, and those that wait, get ErrClosed. It may be called more than
-// once.
+// which it has ctx's time, and ends the goroutines. Calls from then on, and those that
+// wait, get ErrClosed. It may be called more than once.
 func (l *Leases) Close(ctx context.Context) error {
 	l.once.Do(func() { l.end(ctx, true) })
 	return l.words.Close()

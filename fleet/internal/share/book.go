@@ -7,9 +7,9 @@ import (
 )
 
 // book holds how much of what keys have used of a share was charged: for each a word of
-// the share's own policy, which drains as the share's does. A word that means nothing any more
-// is forgotten. Its methods may be called by any number of goroutines; at belongs to the
-// one that charges.
+// the share's own policy, which drains as the share's does. A word that means nothing any
+// more is forgotten. Its methods may be called by any number of goroutines; at belongs to
+// the one that charges.
 type book struct {
 	at   policy.Instant // at which the key was looked at that is charged now
 	most int

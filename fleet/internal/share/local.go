@@ -110,8 +110,8 @@ func (l *Local) Owed() iter.Seq2[string, int64] {
 			return
 		}
 		part, _ := l.Limit("")
-		// What was paid is looked at a moment before what was used, so that of the two it is
-		// not the one that has drained further.
+		// What was paid is looked at a moment before what was used, so that of the two it
+		// is not the one that has drained further.
 		l.paid.at = l.now()
 		for key, d := range l.All() {
 			n := between(part, l.paid.stands(key), d, l.paid.at)

@@ -152,7 +152,8 @@ func TestWhatIsOwed(t *testing.T) {
 				require.Equal(t, map[string]int64{"a": 7, "b": b}, owed(l))
 				require.Empty(t, owed(l), "nobody took since")
 
-				// What could not be charged is told again, what was is not, though it counts.
+				// What could not be charged is told again, what was is not, though it
+				// counts.
 				l.Unpaid()
 				require.Equal(t, map[string]int64{"b": b}, pay(l, "a"))
 				require.Empty(t, owed(l))

@@ -18,8 +18,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What comes back, is charged or cancelled makes of a word in Redis what the policy makes of
-// it, to the bit; and what means nothing any more is not kept.
+// What comes back, is charged or cancelled makes of a word in Redis what the policy makes
+// of it, to the bit; and what means nothing any more is not kept.
 func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 	seed := rand.Uint64()
 	policies := oraclePolicies(seed)
