@@ -133,19 +133,18 @@ func TestDeathAtEveryPoint(t *testing.T) {
 				settled(t, l.e)
 
 				f.arm(point, 1)
-				switch {
-				case point == "janitor: begin":
-					f.arm("janitor: look", 1) // it is a restart that is to pass it
-				case strings.HasPrefix(point, "recover") || slices.Contains(supervisor.Points(), point),
-					point == "writer: begin", point == "writer: settle", point == "adopt: begin":
-					f.arm("writer: done", 1)
-				}
 				deadline := time.Now().Add(20 * time.Second)
-				for n := 0; f.count(point) == 0; n++ {
-					if slices.Contains(closing, point) {
-						break
-					}
+				for f.count(point) == 0 && !slices.Contains(closing, point) {
 					require.True(t, time.Now().Before(deadline), "the point was never passed")
+					// Some points are passed after a restart alone, and not after each:
+					// a table that is empty just then has nothing to recover.
+					switch {
+					case point == "janitor: begin":
+						f.arm("janitor: look", 1)
+					case strings.HasPrefix(point, "recover") || slices.Contains(supervisor.Points(), point),
+						point == "writer: begin", point == "writer: settle", point == "adopt: begin":
+						f.arm("writer: done", 1)
+					}
 					if strings.HasPrefix(point, "change") {
 						require.NoError(t, l.e.SetPolicy(funnel(1, 1, time.Second)))
 					}

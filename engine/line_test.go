@@ -118,12 +118,14 @@ func TestNobodyTakesForBeforeTheFirst(t *testing.T) {
 func TestRoomTooEarlyCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := funnel(10, 10, 4*time.Millisecond)
-		began, armed, took := time.Now(), false, int64(0)
+		began, took := time.Now(), int64(0)
+		var armed atomic.Bool
 		var e *Engine[string]
 		clock := func() policy.Instant {
-			if armed {
-				armed = false
-				if armed = e.Peek("key").Remaining == 10; !armed && e.Choke("key") {
+			if armed.CompareAndSwap(true, false) {
+				if e.Peek("key").Remaining == 10 {
+					armed.Store(true)
+				} else if e.Choke("key") {
 					took++
 				}
 			}
@@ -135,9 +137,9 @@ func TestRoomTooEarlyCostsNothing(t *testing.T) {
 		l.wait(t, 0, 8)
 		e.Reset("key")
 		synctest.Wait()
-		armed = true
+		armed.Store(true)
 		l.wait(t, 1, 2)
-		armed = false
+		armed.Store(false)
 		assert.EqualValues(t, 10-took, e.Peek("key").Remaining)
 		l.all.Wait()
 		assert.LessOrEqual(t, l.ends[0], l.ends[1])
@@ -234,8 +236,10 @@ func TestOrderWhateverHappensMeanwhile(t *testing.T) {
 				case 2:
 					patience = upTo(50)
 				}
+				mu.Lock()
 				at := len(ends[key])
 				ends[key] = append(ends[key], 0)
+				mu.Unlock()
 				calls++
 				all.Go(func() {
 					defer cancel()

@@ -21,6 +21,7 @@ func stalled(t *testing.T, config Config) *Engine[string] {
 	}
 	e := open[string](t, config)
 	t.Cleanup(func() { close(release) }) // before the engine's own cleanup
+	synctest.Wait()                      // the janitor's first command is through
 	return e
 }
 
