@@ -12,7 +12,8 @@ CORE := ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./htt
 .PHONY: test needs lint bench fuzz torture mutation
 
 # All tests of all modules: vetted and built for other platforms, as they are,
-# under the race detector, with other numbers of processors, and on 32 bits.
+# under the race detector (but for pages, which run in a browser's processes), with other
+# numbers of processors, and on 32 bits.
 test: needs
 	@set -e; for m in $(MODULES); do \
 		echo "== $$m: formatting, vet, platforms"; \
@@ -22,18 +23,17 @@ test: needs
 		echo "== $$m: tests"; \
 		(cd $$m && $(GO) test -count=1 ./...); \
 		echo "== $$m: tests with the race detector"; \
-		(cd $$m && $(GO) test -count=1 -race ./...); \
+		(cd $$m && $(GO) test -count=1 -race -skip InABrowser ./...); \
 	done
 	@echo "== .: the race detector on 1 to 16 processors"
 	@$(GO) test -count=1 -race -cpu 1,2,4,16 ./cmdqueue ./supervisor ./janitor ./cell
 	@# TestSchedules tries the same schedules on any number of processors of any width,
 	@# and policies are pure functions.
-	@echo "== .: 1 and 4 processors"
-	@$(GO) test -count=1 -cpu 1,4 -skip TestSchedules $(filter-out ./policy,$(CORE))
-	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then \
-		echo "== .: 32 bits"; \
-		GOARCH=386 $(GO) test -count=1 -skip TestSchedules $(CORE); \
-	fi
+	@echo "== .: 1 processor"
+	@$(GO) test -count=1 -cpu 1 -skip TestSchedules $(filter-out ./policy,$(CORE))
+	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then export GOARCH=386; fi; \
+		echo "== .: 4 processors, $$($(GO) env GOARCH)"; \
+		$(GO) test -count=1 -cpu 4 -skip TestSchedules $(CORE)
 	@echo "== .: wasm"
 	@GOOS=js GOARCH=wasm $(GO) build $(CORE)
 	@GOOS=wasip1 GOARCH=wasm $(GO) build $(CORE)

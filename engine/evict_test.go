@@ -79,7 +79,7 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 //  3. the victim is refused all the time;
 //  4. the flood's keys were given up to make room, owing one unit each.
 func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
-	const maxKeys, flood, callers = 100_000, 5_000_000 / raceFactor, 4
+	const maxKeys, flood, callers = 100_000, 250_000 + 4_750_000/raceFactor/raceFactor, 4
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: maxKeys, OpenTimeout: time.Minute})
 
 	require.True(t, e.Take("victim", 10).Allowed)

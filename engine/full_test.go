@@ -24,7 +24,7 @@ func TestFillingATableExactly(t *testing.T) {
 		for _, maxKeys := range []int{1, 2, 100, 1500} {
 			t.Run(fmt.Sprintf("%v %d", when, maxKeys), func(t *testing.T) {
 				all := keys(maxKeys)
-				for range 10 {
+				for range 2 + 8/raceFactor {
 					e, err := New[string](Config{
 						Policy: funnel(1, 1, time.Hour), MaxKeys: maxKeys, WhenFull: when, OpenTimeout: time.Minute,
 					})

@@ -1,4 +1,4 @@
-//go:build !race
+//go:build !race && !386
 
 package policy_test
 
