@@ -189,24 +189,24 @@ func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 
 // resetAfter is what Decision.ResetAfter must be: until FreshAt, unless the word is as
 // good as new under this limit before it is so under others of the family.
-func (r *subject) resetAfter(word uint64, now policy.Instant) time.Duration {
-	if r.apart && r.alike(word, 0, now) {
+func (s subject) resetAfter(word uint64, now policy.Instant) time.Duration {
+	if s.apart && s.alike(word, 0, now) {
 		return 0
 	}
-	return time.Duration(max(r.FreshAt(word)-now, 0))
+	return time.Duration(max(s.FreshAt(word)-now, 0))
 }
 
 // alike tells whether two words are answered alike at an instant and, as far as
 // can be seen at once, from then on.
-func (r *subject) alike(a, b uint64, now policy.Instant) bool {
-	for _, n := range [...]int64{1, r.limit, 0, -1, r.limit/2 + 1} {
+func (s subject) alike(a, b uint64, now policy.Instant) bool {
+	for _, n := range [...]int64{1, s.limit, 0, -1, s.limit/2 + 1} {
 		for _, patience := range [...]time.Duration{0, math.MaxInt64} {
-			nextA, gotA := r.Take(a, now, n, patience)
-			nextB, gotB := r.Take(b, now, n, patience)
+			nextA, gotA := s.Take(a, now, n, patience)
+			nextB, gotB := s.Take(b, now, n, patience)
 			if !gotA.Allowed || n <= 0 {
 				nextA, nextB = 0, 0 // as they were, and those may differ
 			}
-			if gotA != gotB || !r.aliases && nextA != nextB || r.FreshAt(nextA) != r.FreshAt(nextB) {
+			if gotA != gotB || !s.aliases && nextA != nextB || s.FreshAt(nextA) != s.FreshAt(nextB) {
 				return false
 			}
 		}
