@@ -239,27 +239,16 @@ func (l *Limiter) closeLocal() error {
 // ask has Redis do something, within the budget. The error is nil, ErrClosed, one for
 // the caller, or a cause for the rung.
 func ask[T any](ctx context.Context, l *Limiter, do func(context.Context, *remote) (T, error)) (value T, cause, err error) {
-	return askBy(ctx, l, guard.Do[T], do)
+	return askWithin(ctx, l, l.config.Budget, do)
 }
 
 // askWithin is ask with another budget.
 func askWithin[T any](ctx context.Context, l *Limiter, budget time.Duration, do func(context.Context, *remote) (T, error)) (value T, cause, err error) {
-	return askBy(ctx, l, func(ctx context.Context, g *guard.Guard, call func(context.Context) (T, error)) (T, error) {
-		return guard.DoWithin(ctx, g, budget, call)
-	}, do)
-}
-
-// askBy is ask by one of the guard's ways.
-func askBy[T any](
-	ctx context.Context, l *Limiter,
-	by func(context.Context, *guard.Guard, func(context.Context) (T, error)) (T, error),
-	do func(context.Context, *remote) (T, error),
-) (value T, cause, err error) {
 	r, cause, err := l.mayAsk(ctx)
 	if cause != nil || err != nil {
 		return value, cause, err
 	}
-	value, err = by(ctx, l.guard, func(ctx context.Context) (T, error) { return do(ctx, r) })
+	value, err = guard.DoWithin(ctx, l.guard, budget, func(ctx context.Context) (T, error) { return do(ctx, r) })
 	cause, err = l.blame(ctx, err)
 	return value, cause, err
 }
