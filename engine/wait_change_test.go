@@ -181,6 +181,8 @@ func (p pacer) Take(word uint64, now policy.Instant, n int64, patience time.Dura
 	return word, d
 }
 
+func (p pacer) Limit() int64                       { return 1 }
+func (p pacer) Delays() bool                       { return p.depth > 0 }
 func (p pacer) FreshAt(word uint64) policy.Instant { return policy.Instant(word) }
 func (p pacer) String() string                     { return "pacer" }
 

@@ -100,8 +100,7 @@ func New(config Config) (*Limiter, error) {
 		}
 		l.plan, kept = plan, plan.Policy
 	}
-	_, look := kept.Take(0, 1, 0, 0)
-	l.limit = look.Limit
+	l.limit = kept.Limit()
 	// Whether Redis can keep the policy does not depend on which Redis it is.
 	r, err := l.newRemote(nil)
 	if err != nil {

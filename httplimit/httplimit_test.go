@@ -50,6 +50,8 @@ func TestLimitsEachClient(t *testing.T) {
 func (huge) Take(uint64, policy.Instant, int64, time.Duration) (uint64, policy.Decision) {
 	return 1, policy.Decision{Allowed: true, Limit: 1<<63 - 1, Remaining: 1<<63 - 1, ResetAfter: policy.Never}
 }
+func (huge) Limit() int64                  { return 1<<63 - 1 }
+func (huge) Delays() bool                  { return false }
 func (huge) FreshAt(uint64) policy.Instant { return 0 }
 func (huge) String() string                { return "huge" }
 

@@ -101,14 +101,6 @@ func (l *bound[K]) title() string        { return l.Name }
 func (l *bound[K]) stats() engine.Stats  { return l.Limiter.Stats() }
 func (l *bound[K]) whenNoKey() WhenNoKey { return l.WhenNoKey }
 
-// delays tells whether calls under a policy may have to wait although they do not ask to,
-// as those of a policy.Queue do.
-func delays(p policy.Policy) bool {
-	word, _ := p.Take(0, 1, 1, 0)
-	_, d := p.Take(word, 1, 1, 0)
-	return d.Wait > 0
-}
-
 // find returns the request's key. ok is false if it has none and there is no place for
 // those that have none.
 func (l *bound[K]) find(r *http.Request) (key K, ok bool) {
@@ -146,7 +138,7 @@ func (l *bound[K]) mayDelay(key K) bool {
 		return *known
 	}
 	holds, _ := l.Limiter.Limit(key)
-	may := delays(holds)
+	may := holds.Delays()
 	l.delays.Store(&may)
 	return may
 }

@@ -139,6 +139,8 @@ func (c cooldown) Take(word uint64, now policy.Instant, n int64, patience time.D
 	return word, d
 }
 
+func (c cooldown) Limit() int64                       { return 1 }
+func (c cooldown) Delays() bool                       { return false }
 func (c cooldown) FreshAt(word uint64) policy.Instant { return policy.Instant(word) }
 func (c cooldown) String() string                     { return fmt.Sprintf("one, then none for %v", c.pause) }
 

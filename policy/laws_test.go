@@ -114,6 +114,8 @@ func (r *trial) must(ok bool, format string, args ...any) {
 
 func (r *trial) sane(c action, next uint64, d policy.Decision) {
 	r.must(d.Limit == r.limit, "limit %d", d.Limit)
+	r.must(r.Limit() == r.limit, "Limit() is %d", r.Limit())
+	r.must(r.Delays() == (r.queues > 0), "Delays() is %t", r.Delays())
 	r.must(0 <= d.Remaining && d.Remaining <= d.Limit, "remaining %d of %d", d.Remaining, d.Limit)
 	r.must(next <= policy.MaxWord, "word %d is above MaxWord", next)
 	r.must(0 <= d.Wait && d.Wait <= max(c.patience, r.queues), "waits %v", d.Wait)

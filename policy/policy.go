@@ -44,6 +44,14 @@ type Policy interface {
 	// forgetting the key changes no answer. FreshAt(0) is 0.
 	FreshAt(word uint64) Instant
 
+	// Limit returns the most units that one call can take, which is every decision's
+	// Limit.
+	Limit() int64
+
+	// Delays reports whether Take may tell an allowed call without patience to wait, as
+	// a Queue does.
+	Delays() bool
+
 	// String describes the limit for people.
 	String() string
 }

@@ -39,6 +39,12 @@ func (p tally) Take(
 		policy.Decision{Allowed: true, Limit: 1 << 20}
 }
 
+// Limit implements policy.Policy.
+func (p tally) Limit() int64 { return 1 << 20 }
+
+// Delays implements policy.Policy.
+func (p tally) Delays() bool { return false }
+
 // FreshAt implements policy.Policy.
 func (p tally) FreshAt(word uint64) policy.Instant {
 	return policy.Instant(p.own(word)&(1<<tallyCount-1)) * second

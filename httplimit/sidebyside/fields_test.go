@@ -25,6 +25,8 @@ type says struct {
 func (s *says) Take(word uint64, _ policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
 	return word, s.decision
 }
+func (s *says) Limit() int64                  { return s.decision.Limit }
+func (s *says) Delays() bool                  { return false }
 func (s *says) FreshAt(uint64) policy.Instant { return 0 }
 func (s *says) String() string                { return "what it is told" }
 func (s *says) Window() time.Duration         { return s.window }

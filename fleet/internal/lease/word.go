@@ -101,6 +101,12 @@ func (local) Take(state uint64, now policy.Instant, n int64, _ time.Duration) (u
 	return state, d
 }
 
+// Limit implements [policy.Policy].
+func (local) Limit() int64 { return ours }
+
+// Delays implements [policy.Policy].
+func (local) Delays() bool { return false }
+
 // FreshAt implements [policy.Policy].
 func (local) FreshAt(state uint64) policy.Instant { return split(state).ends() }
 

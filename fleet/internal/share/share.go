@@ -40,7 +40,7 @@ func Of(p policy.Policy, servers int) (policy.Policy, error) {
 // divider returns what makes the share of one of n servers.
 func divider(p policy.Policy) (func(n int64) (policy.Policy, error), error) {
 	if log, ok := p.(*slidinglog.Log); ok {
-		return windows(log.Limit, log.Per, policy.AtMost), nil
+		return windows(log.Limit(), log.Per, policy.AtMost), nil
 	}
 	shaped, ok := p.(shape.Shaped)
 	if !ok {

@@ -25,8 +25,7 @@ type atMost interface {
 // policy.AtMost of the same figures, which admits no more.
 type Log struct {
 	atMost
-	Limit int64
-	Per   time.Duration
+	Per time.Duration
 }
 
 // New returns the log of so many units per period, or a *policy.FieldError.
@@ -42,7 +41,7 @@ func New(limit int64, per time.Duration) (*Log, error) {
 		}
 		return nil, err
 	}
-	return &Log{atMost: p.(atMost), Limit: limit, Per: per}, nil
+	return &Log{atMost: p.(atMost), Per: per}, nil
 }
 
 // Reads implements policy.Relative.
@@ -62,4 +61,4 @@ func words(p policy.Policy) policy.Policy {
 }
 
 // String describes the limit for people.
-func (l *Log) String() string { return fmt.Sprintf("log of at most %d in any %v", l.Limit, l.Per) }
+func (l *Log) String() string { return fmt.Sprintf("log of at most %d in any %v", l.Limit(), l.Per) }

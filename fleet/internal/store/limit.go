@@ -52,7 +52,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	}
 	if log, ok := p.(*slidinglog.Log); ok {
 		return &Limit{
-			policy: p, log: log, limit: log.Limit, take: s.logTakeScript(), back: s.scripts.relog,
+			policy: p, log: log, limit: log.Limit(), take: s.logTakeScript(), back: s.scripts.relog,
 			prefix: s.prefix(fmt.Sprintf("l%d", log.Per)),
 		}, nil
 	}

@@ -32,7 +32,7 @@ func (s *Store) logTakeScript() *script {
 // logFigures are the parameters of a log. Instants are microseconds there, so that
 // periods are rounded up to them, and patience down, without changing anything.
 func (l *Limit) logFigures(n int64, patience time.Duration) []float64 {
-	return []float64{float64(n), float64(l.log.Limit), float64(l.logPer()), float64(held(patience) / time.Microsecond)}
+	return []float64{float64(n), float64(l.log.Limit()), float64(l.logPer()), float64(held(patience) / time.Microsecond)}
 }
 
 // logPer is the period of a log in microseconds.
