@@ -23,6 +23,8 @@ var mayImport = []struct {
 }{
 	// Where a simulation gets between the steps of all that follow. It is given none.
 	{"internal/seam", nil},
+	// Whether the race detector is on, for tests.
+	{"internal/race", nil},
 	// What a limit is made of, for module fleet.
 	{"internal/shape", nil},
 	// Processes beside this one, for modules that start some and for tests.

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/race"
+
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/redis/rueidis"
 	"github.com/rs/zerolog"
@@ -374,7 +376,7 @@ func TestManyCallersInAnOutage(t *testing.T) {
 	}
 	t.Logf("%d calls: %d late, the worst by %v", p.calls.Load(), p.late.Load(), time.Duration(p.worst.Load()))
 	allowed := p.calls.Load() / 100
-	if raceEnabled {
+	if race.Enabled {
 		allowed = p.calls.Load() / 20 // everything takes ten times as long
 	}
 	require.LessOrEqual(t, p.late.Load(), allowed)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -169,7 +170,7 @@ func TestLeasedOutage(t *testing.T) {
 }
 
 func TestLeasedAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(1_000_000, time.Hour)))

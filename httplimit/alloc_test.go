@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -27,7 +28,7 @@ func (q *quiet) WriteHeader(int)             {}
 // a slice for three fields. Without fields it allocates nothing, behind proxies neither.
 // Several limits allocate what cell.TakeAll hands out.
 func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second)))

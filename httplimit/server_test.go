@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -405,7 +406,7 @@ func raw(addr string, lines []string, try int) (int, error) {
 
 // However long a field is, no more is made of it than of a short one.
 func TestHugeFieldsCostNoMemory(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	inside := prefixList("10.0.0.0/8")

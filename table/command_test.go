@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/require"
 )
@@ -49,7 +50,7 @@ func TestAbandonFile(t *testing.T) {
 // at once either.
 func TestApplyRoom(t *testing.T) {
 	for _, c := range []struct{ keys, room int }{{1, 1}, {100, 1}, {4096, 4}, {70_000, 64}} {
-		if underRace && c.keys > 5000 {
+		if race.Enabled && c.keys > 5000 {
 			continue
 		}
 		r := newRig[int](t, Options{MaxKeys: c.keys})

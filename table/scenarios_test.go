@@ -4,6 +4,8 @@ import (
 	"runtime/debug"
 	"testing"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/race"
 )
 
 // The hashes of scenarios: a and b share a slot, and the lowest bit of c is
@@ -279,7 +281,7 @@ func TestSchedules(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			preemptions := s.preemptions
-			if underRace {
+			if race.Enabled {
 				preemptions = 0 // processes are coroutines, between which there are no races
 			}
 			explore(t, preemptions, func(x *explorer) (each, end func() string) {

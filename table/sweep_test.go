@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/require"
 )
@@ -112,7 +113,7 @@ func TestSweepGivesTheUntakenTheirTime(t *testing.T) {
 // number only.
 func TestSweepOfEqualInstants(t *testing.T) {
 	keys := 100_000
-	if underRace {
+	if race.Enabled {
 		keys = 20_000
 	}
 	r := newRig[int](t, Options{MaxKeys: keys})

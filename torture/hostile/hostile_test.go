@@ -19,6 +19,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -64,7 +65,7 @@ func every[K comparable](t *testing.T, kinds []kind[K]) {
 		for _, refuse := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%T/%s, refuse %v", *new(K), k.name, refuse), func(t *testing.T) {
 				const most, callers = 32, 4
-				rounds := 200 / slower
+				rounds := 200 / race.Slowdown
 				config := engine.Config{Policy: limit(2), MaxKeys: most, OpenTimeout: time.Minute, Idle: time.Nanosecond}
 				if refuse {
 					config.WhenUnavailable = engine.Refuse
@@ -218,7 +219,7 @@ func TestFloodDoesNotFreeTheVictim(t *testing.T) {
 func flood[K comparable](t *testing.T, name string, victim K, key func(uint64) K) {
 	t.Run(name, func(t *testing.T) {
 		const most, callers = 256, 4
-		each := uint64(2000 / slower)
+		each := uint64(2000 / race.Slowdown)
 		e := open[K](t, engine.Config{Policy: limit(10), MaxKeys: most, OpenTimeout: time.Minute})
 		for range 10 {
 			require.True(t, e.Choke(victim))
@@ -275,7 +276,7 @@ func lost[K comparable](t *testing.T, key func(uint64) K) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	before := heap()
-	for n := range uint64(20_000 / slower) {
+	for n := range uint64(20_000 / race.Slowdown) {
 		k := key(n)
 		require.False(t, e.Choke(k))
 		require.ErrorIs(t, e.Wait(ctx, k, 1), cell.ErrUnavailable)

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/race"
 )
 
 var (
@@ -74,7 +75,7 @@ func (h *History) judge(v Verdict) string {
 func TestLinearizable(t *testing.T) {
 	short := *lasting == 0
 	opsEach := 42_000
-	if raceEnabled {
+	if race.Enabled {
 		opsEach = 3_000
 	}
 	begin := time.Now()
@@ -104,7 +105,7 @@ func TestLinearizable(t *testing.T) {
 		total, evicted, restarts, forgiven, full, *seed)
 	assert.Positive(t, evicted, "nothing was evicted")
 	assert.Positive(t, restarts, "the writer was never killed")
-	if !raceEnabled && !t.Failed() {
+	if !race.Enabled && !t.Failed() {
 		assert.Positive(t, forgiven, "nothing was forgiven")
 		assert.Positive(t, full, "no table was full")
 		assert.GreaterOrEqual(t, total, uint64(1_000_000))

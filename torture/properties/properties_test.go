@@ -15,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/torture/internal/fault"
 )
@@ -24,7 +25,7 @@ var lasting = flag.Duration("for", 0, "how long the properties are tried, all to
 func TestMain(m *testing.M) {
 	// The defaults of this package; the command line has the last word.
 	checks := "1200"
-	if raceEnabled {
+	if race.Enabled {
 		checks = "100"
 	}
 	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "50"} {

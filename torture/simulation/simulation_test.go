@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/race"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -30,7 +32,7 @@ var (
 // each the package comment lists.
 func TestSeeds(t *testing.T) {
 	seeds := *seedsFlag
-	if underRace {
+	if race.Enabled {
 		seeds /= 20
 	}
 	s := newSeries(*firstFlag, *firstFlag+uint64(seeds), 0)

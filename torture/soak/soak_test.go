@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/torture/internal/fault"
 )
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 func TestSoak(t *testing.T) {
 	load := Load{Seed: *seed, Keys: 1_000_000, Callers: 16, Period: time.Second, Every: 100 * time.Millisecond}
 	rounds := 2
-	if raceEnabled {
+	if race.Enabled {
 		load.Keys, rounds, load.Period = 20_000, 1, 500*time.Millisecond
 	}
 	if *lasting > 0 {
@@ -96,7 +97,7 @@ func TestSoak(t *testing.T) {
 func TestNoCallWaitsBeyondItsLimit(t *testing.T) {
 	const callers, known, timeout = 16, 500, 10 * time.Millisecond
 	lasts := 20 * time.Second // of virtual time
-	if raceEnabled {
+	if race.Enabled {
 		lasts /= 4
 	}
 	for name, most := range map[string]int{"room": 1 << 20, "full": 2 * known} {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -125,7 +126,7 @@ const times = 3
 func TestUsableShare(t *testing.T) {
 	one(t)
 	for _, rate := range []int64{10, 100, 1000, 10_000} {
-		if raceEnabled && rate > 100 {
+		if race.Enabled && rate > 100 {
 			continue // there is nothing to race in that
 		}
 		length := 20 * time.Second
@@ -172,7 +173,7 @@ func TestUsableShare(t *testing.T) {
 func TestLoadWithinTheLimit(t *testing.T) {
 	one(t)
 	for _, rate := range []int64{10, 100, 1000} {
-		if raceEnabled && rate > 10 {
+		if race.Enabled && rate > 10 {
 			continue
 		}
 		for _, limit := range []policy.Policy{

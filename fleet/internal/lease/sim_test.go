@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -279,7 +280,7 @@ func TestBoundWhateverBreaks(t *testing.T) {
 	count := *seeds
 	if count == 0 {
 		count = 200
-		if raceEnabled {
+		if race.Enabled {
 			count = 40
 		}
 	}

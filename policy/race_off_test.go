@@ -1,5 +1,0 @@
-//go:build !race && !386
-
-package policy_test
-
-const raceFactor = 1

@@ -1,6 +1,0 @@
-//go:build race
-
-package linear
-
-// raceEnabled: everything takes ten times as long.
-const raceEnabled = true

@@ -1,5 +1,0 @@
-//go:build !race
-
-package properties
-
-const raceEnabled = false

@@ -1,6 +1,0 @@
-//go:build race
-
-package soak
-
-// raceEnabled: everything takes ten times as long.
-const raceEnabled = true
