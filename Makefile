@@ -6,37 +6,69 @@ FUZZTIME ?= 1m
 # How long make torture takes, in seconds.
 FOR      ?= 3600
 
-# The packages whose tests are run on other platforms and numbers of processors, too.
-CORE := ./policy ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httplimit
+# Packages whose code runs on many goroutines at once, or decides what they are told.
+CONCURRENT := ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httplimit
+# Packages whose tests are run on other platforms and numbers of processors, too.
+CORE := ./policy $(CONCURRENT)
 
-.PHONY: test needs lint bench fuzz torture mutation
+# The linters, and what compares benchmarks with make benchstat.
+LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+BASE ?= origin/main
 
-# All tests of all modules: vetted and built for other platforms, as they are,
-# under the race detector (but for pages, which run in a browser's processes), with other
-# numbers of processors, and on 32 bits.
+.PHONY: test check needs tidy lint platforms race processors bench benchstat fuzz torture mutation release
+
+# What to run before each commit: the tests of all modules, and the concurrent core
+# under the race detector. -short tries fewer schedules of the table; make check tries
+# the others.
 test: needs
 	@set -e; for m in $(MODULES); do \
-		echo "== $$m: formatting, vet, platforms"; \
+		echo "== $$m: formatting, vet, tests"; \
 		test -z "$$(cd $$m && gofmt -l .)" || { echo "run gofmt -w on:"; (cd $$m && gofmt -l .); exit 1; }; \
-		(cd $$m && $(GO) vet ./...); \
-		(cd $$m && GOARCH=386 $(GO) vet ./... && GOARCH=arm64 $(GO) vet ./...); \
-		echo "== $$m: tests"; \
-		(cd $$m && $(GO) test -count=1 ./...); \
-		echo "== $$m: tests with the race detector"; \
-		(cd $$m && $(GO) test -count=1 -race -skip InABrowser ./...); \
+		(cd $$m && $(GO) vet ./... && $(GO) test -count=1 -short ./...); \
 	done
-	@echo "== .: the race detector on 1 to 16 processors"
-	@$(GO) test -count=1 -race -cpu 1,2,4,16 ./cmdqueue ./supervisor ./janitor ./cell
-	@# TestSchedules tries the same schedules on any number of processors of any width,
-	@# and policies are pure functions.
-	@echo "== .: 1 processor"
-	@$(GO) test -count=1 -cpu 1 -skip TestSchedules $(filter-out ./policy,$(CORE))
-	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then export GOARCH=386; fi; \
-		echo "== .: 4 processors, $$($(GO) env GOARCH)"; \
-		$(GO) test -count=1 -cpu 4 -skip TestSchedules $(CORE)
+	@echo "== .: tests of the concurrent core with the race detector"
+	@$(GO) test -count=1 -short -race $(CONCURRENT)
+
+# What to run before a pull request, besides make test.
+check: needs tidy lint platforms race processors
+	@echo "== table: every schedule"
+	@$(GO) test -count=1 -run TestSchedules ./table
+	@echo "== torture, longer"
+	@cd torture && $(GO) test -count=1 ./simulation -run TestLong -for 60s
+	@cd torture && $(GO) test -count=1 ./linear -run TestLinearizable -for 20s
+	@cd torture && $(GO) test -count=1 ./soak -run TestSoak -for 30s
+	@cd torture && $(GO) test -count=1 ./properties -for 20s
+
+# go.mod and go.sum say what the code needs, no more and no less.
+tidy:
+	@set -e; for m in $(MODULES); do echo "== $$m: go mod tidy"; (cd $$m && $(GO) mod tidy -diff); done
+
+platforms:
+	@set -e; for m in $(MODULES); do \
+		echo "== $$m: 32 bits and arm64"; \
+		(cd $$m && GOARCH=386 $(GO) vet ./... && GOARCH=arm64 $(GO) vet ./...); \
+	done
 	@echo "== .: wasm"
 	@GOOS=js GOARCH=wasm $(GO) build $(CORE)
 	@GOOS=wasip1 GOARCH=wasm $(GO) build $(CORE)
+
+# Pages run in a browser's processes, which the race detector does not see.
+race:
+	@set -e; for m in $(MODULES); do \
+		echo "== $$m: tests with the race detector"; \
+		(cd $$m && $(GO) test -count=1 -race -skip InABrowser ./...); \
+	done
+
+# TestSchedules tries the same schedules on any number of processors of any width, and
+# policies are pure functions.
+processors:
+	@echo "== .: the race detector on 1 to 16 processors"
+	@$(GO) test -count=1 -race -cpu 1,2,4,16 ./cmdqueue ./supervisor ./janitor ./cell
+	@echo "== .: 1 processor"
+	@$(GO) test -count=1 -cpu 1 -skip TestSchedules $(CONCURRENT)
+	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then export GOARCH=386; fi; \
+		echo "== .: 4 processors, $$($(GO) env GOARCH)"; \
+		$(GO) test -count=1 -cpu 4 -skip TestSchedules $(CORE)
 
 # A browser for ralbench's page and a Redis for its peers; installed if they are
 # missing and that can be done.
@@ -44,19 +76,22 @@ needs:
 	@./tools/need-chromium
 	@./tools/need-redis
 
-# The linters of .golangci.yml, by the golangci-lint that is installed, or else
-# by one that the go command fetches and builds.
+# The linters of .golangci.yml.
 lint:
-	@set -e; for m in $(MODULES); do \
-		echo "== $$m"; \
-		if command -v golangci-lint >/dev/null; then (cd $$m && golangci-lint run ./...); \
-		else (cd $$m && $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./...); fi; \
-	done
+	@set -e; for m in $(MODULES); do echo "== $$m: linters"; (cd $$m && $(LINT) run ./...); done
 
 # Go benchmarks of the parts, in the form that benchstat compares. For the whole
 # side by side with its floor and its other mode: go run ./cmd/ralbench
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
+
+# The hot path beside that of another commit, in turn: make benchstat BASE=v0.1.0
+benchstat:
+	@./tools/benchstat $(BASE)
+
+# Prepares a release, and pushes nothing: make release VERSION=v0.1.0. See RELEASING.md.
+release:
+	@./tools/release "$(VERSION)"
 
 # The long parts of docs/torture.md, one after the other: FOR seconds in all, after the
 # core's tests under the race detector on few and many processors.

@@ -281,8 +281,11 @@ func TestSchedules(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			preemptions := s.preemptions
-			if race.Enabled {
+			switch {
+			case race.Enabled:
 				preemptions = 0 // processes are coroutines, between which there are no races
+			case testing.Short():
+				preemptions = max(preemptions-1, 1)
 			}
 			explore(t, preemptions, func(x *explorer) (each, end func() string) {
 				w := newWorld(x, s.maxKeys, s.hashes)
