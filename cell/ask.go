@@ -65,14 +65,14 @@ type taken[K comparable] struct {
 	terms         uint64          // their number
 	before, after uint64
 	at            policy.Instant
-	undone        uint64 // what Entry.Undone said before
+	undone        uint64 // what Entry.Returned said before
 }
 
 // judge decides for a key whose word says state.
 func (a *ask) judge(terms *table.Terms, state uint64, now policy.Instant) (uint64, policy.Decision) {
 	p := terms.Policy
 	if a.with != nil {
-		if p = a.with; !terms.Reads(p) {
+		if p = a.with; !terms.ReadsWordsOf(p) {
 			return state, policy.Decision{RetryAfter: policy.Never}
 		}
 	}
@@ -131,14 +131,14 @@ func (c *Cell[K]) takeFrom(e *table.Entry[K], now policy.Instant, a *ask) (polic
 // giveBack is takeFrom for who gives units back.
 func (c *Cell[K]) giveBack(e *table.Entry[K], now policy.Instant, a *ask) (policy.Decision, taken[K], bool) {
 	c.beginUndo(e)
-	defer e.EndUndo()
+	defer e.UnlockReturn()
 	return c.advance(e, now, a)
 }
 
 // advance does what takeFrom says.
 func (c *Cell[K]) advance(e *table.Entry[K], now policy.Instant, a *ask) (policy.Decision, taken[K], bool) {
 	for {
-		undone := e.Undone()
+		undone := e.Returned()
 		word, terms := c.view.Read(e)
 		state, alive := terms.State(word)
 		if !alive {
@@ -161,7 +161,7 @@ func (c *Cell[K]) advance(e *table.Entry[K], now policy.Instant, a *ask) (policy
 			return c.count(a, d), taken[K]{}, true
 		case c.admission == Queued && !a.exact && a.with == nil && c.writing():
 			// Only a landed entry may be charged later on.
-			plain := state | terms.Mark
+			plain := state | terms.EpochBit
 			landed := word == plain || e.Advance(word, plain)
 			runtime.KeepAlive(terms)
 			if !landed {
@@ -173,13 +173,13 @@ func (c *Cell[K]) advance(e *table.Entry[K], now policy.Instant, a *ask) (policy
 			return c.count(a, d), taken[K]{}, true
 		}
 		if a.refund && a.n > 0 {
-			e.Undo(undoes(terms, a.with, state, next, now, a.n))
+			e.AddReturned(undoes(terms, a.with, state, next, now, a.n))
 			c.step("refund: undone")
 		}
 		if a.with != nil && d.Wait > 0 {
-			e.Mix()
+			e.MarkForeignTurn()
 		}
-		t := taken[K]{e, terms.Number, state | terms.Mark, next | terms.Mark, now, undone}
+		t := taken[K]{e, terms.Epoch, state | terms.EpochBit, next | terms.EpochBit, now, undone}
 		done := e.Advance(word, t.after)
 		runtime.KeepAlive(terms)
 		if done {

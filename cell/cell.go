@@ -107,7 +107,7 @@ func (c *Cell[K]) Choke(key K) bool {
 		for {
 			terms := c.view.Terms()
 			word := e.Word()
-			state := word ^ terms.Mark
+			state := word ^ terms.EpochBit
 			if state-1 >= policy.MaxWord || terms.Choker == nil {
 				break // not used yet, of other terms, or dead: evicted while we looked
 			}
@@ -119,7 +119,7 @@ func (c *Cell[K]) Choke(key K) bool {
 				c.tally.mine().refused.Add(1)
 				return false
 			}
-			done := e.Advance(word, next|terms.Mark)
+			done := e.Advance(word, next|terms.EpochBit)
 			runtime.KeepAlive(terms)
 			if done {
 				c.tally.mine().admitted.Add(1)

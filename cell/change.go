@@ -51,7 +51,7 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 		return bad(p, "none: engine.PolicyFor chooses this engine's limits, so let that return another")
 	}
 	for pause := changePause; ; pause = min(2*pause, mostChangePause) {
-		if terms := c.view.Terms(); !terms.May(p) {
+		if terms := c.view.Terms(); !terms.CanReplace(p) {
 			return bad(p, "one of the family of "+terms.Policy.String())
 		}
 		change := table.NewChange(p, c.now())
@@ -65,7 +65,7 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 			switch {
 			case c.closed.Load():
 				return ErrClosed
-			case !c.view.Terms().By(change):
+			case !c.view.Terms().MadeBy(change):
 				return ErrUnavailable
 			}
 			return nil // made by a writer that died before it could say so

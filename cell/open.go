@@ -45,9 +45,9 @@ func (c *Cell[K]) takeUnfiled(
 		}
 
 		e, status := c.view.Open(hash, key)
-		if status == table.Found || status == table.Landed || status == table.Behind {
+		if status == table.Found || status == table.Landed || status == table.Backlogged {
 			// Before the take, so that a policy that panics leaves nothing behind.
-			behind := status == table.Behind
+			behind := status == table.Backlogged
 			if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)) {
 				c.stray(e, now)
 				behind = true
@@ -86,7 +86,7 @@ func (c *Cell[K]) takeUnfiled(
 // looks for strays when it has emptied the queue; should it have done so
 // already, the second try to send wakes it.
 func (c *Cell[K]) stray(e *table.Entry[K], now policy.Instant) {
-	c.view.Stray()
+	c.view.NoteLostFiling()
 	c.step("stray: told")
 	c.queue.TrySend(table.FileCommand(e, now))
 	c.step("stray: woken")

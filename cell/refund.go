@@ -54,7 +54,7 @@ func (c *Cell[K]) Reset(key K) bool {
 
 func (c *Cell[K]) reset(e *table.Entry[K]) (used, ok bool) {
 	c.beginUndo(e)
-	defer e.EndUndo()
+	defer e.UnlockReturn()
 	for {
 		word, terms := c.view.Read(e)
 		state, alive := terms.State(word)
@@ -65,9 +65,9 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, ok bool) {
 			return false, true
 		}
 		used := terms.Policy.FreshAt(state) > c.now()
-		e.Undo(everything)
+		e.AddReturned(everything)
 		c.step("reset: undone")
-		done := e.Advance(word, terms.Mark)
+		done := e.Advance(word, terms.EpochBit)
 		runtime.KeepAlive(terms)
 		if done {
 			return used, true
@@ -78,7 +78,7 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, ok bool) {
 // beginUndo waits until nobody else gives units back to the entry. Who does is
 // computing, and does not wait for anything.
 func (c *Cell[K]) beginUndo(e *table.Entry[K]) {
-	for !e.TryUndo() {
+	for !e.LockReturn() {
 		c.yieldToUndo(e)
 	}
 }

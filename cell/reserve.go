@@ -75,13 +75,13 @@ func (r *Reservation[K]) Keep(n int64) {
 		return
 	}
 	r.cell.beginUndo(t.entry)
-	defer t.entry.EndUndo()
+	defer t.entry.UnlockReturn()
 	for own := uint64(0); ; {
 		word, terms := r.cell.view.Read(t.entry)
 		// Not before: of what was read here, some may have drained since then.
 		now := r.cell.now()
-		undone := (t.entry.Undone() - t.undone - own) & table.UndoneMask
-		if terms.Number != t.terms || undone >= everything {
+		undone := (t.entry.Returned() - t.undone - own) & table.ReturnedMask
+		if terms.Epoch != t.terms || undone >= everything {
 			return // the words of then mean something else now
 		}
 		next, ok := word, false
@@ -90,7 +90,7 @@ func (r *Reservation[K]) Keep(n int64) {
 		}
 		if !ok {
 			others := int64(undone)
-			if (r.with != nil || t.entry.Mixed()) && (word != t.after || undone > 0) {
+			if (r.with != nil || t.entry.HasForeignTurn()) && (word != t.after || undone > 0) {
 				// Nobody knows under which limits others took, or how much their turns
 				// leave over. That is as bad as if all units had been given back since.
 				others = math.MaxInt64
@@ -98,8 +98,8 @@ func (r *Reservation[K]) Keep(n int64) {
 			if next = r.without(t, terms, word, now, back, others); next == word {
 				return
 			}
-			units := undoes(terms, r.with, word&^terms.Mark, next&^terms.Mark, now, back)
-			t.entry.Undo(units)
+			units := undoes(terms, r.with, word&^terms.EpochBit, next&^terms.EpochBit, now, back)
+			t.entry.AddReturned(units)
 			own += units
 		}
 		r.cell.step("cancel: judged")
@@ -123,7 +123,7 @@ func (r *Reservation[K]) instead(t taken[K], terms *table.Terms, n int64) (next 
 		p = r.with
 	}
 	next, d := p.Take(state, t.at, n, forever)
-	return next | terms.Mark, d.Allowed && d.Wait == r.Wait && next <= policy.MaxWord
+	return next | terms.EpochBit, d.Allowed && d.Wait == r.Wait && next <= policy.MaxWord
 }
 
 // without is the word after so many units of the take are undone although it was not the
@@ -145,5 +145,5 @@ func (r *Reservation[K]) without(
 	if next > policy.MaxWord {
 		return word
 	}
-	return next | terms.Mark
+	return next | terms.EpochBit
 }

@@ -37,9 +37,9 @@ func (c *Cell[K]) lock(mu *sync.Mutex) {
 func (c *Cell[K]) yieldToUndo(e *table.Entry[K]) {
 	if c.seam != nil {
 		c.seam.Await("undo: begin", seam.Forever, func() bool {
-			free := e.TryUndo()
+			free := e.LockReturn()
 			if free {
-				e.EndUndo()
+				e.UnlockReturn()
 			}
 			return free
 		})

@@ -190,7 +190,7 @@ func (l *load) settle() {
 	for l.e.Len() > 0 {
 		require.True(l.t, time.Now().Before(deadline), "%d keys do not leave", l.e.Len())
 		l.clock.Advance(time.Second)
-		l.e.table.View().Stray()
+		l.e.table.View().NoteLostFiling()
 		time.Sleep(200 * time.Microsecond)
 	}
 }

@@ -64,7 +64,7 @@ func settled[K comparable](t testing.TB, e *Engine[K]) {
 	for e.queue.Len() > 0 || e.table.View().Landed() > 0 {
 		require.True(t, time.Now().Before(deadline), "the writer does not come to rest: %d commands, %d landed",
 			e.queue.Len(), e.table.View().Landed())
-		e.table.View().Stray() // also what lost its command to a crash is to be filed
+		e.table.View().NoteLostFiling() // also what lost its command to a crash is to be filed
 		time.Sleep(100 * time.Microsecond)
 	}
 }

@@ -145,7 +145,7 @@ func flood(t *Table[int], queue chan Command[int], strays, landed *atomic.Int64)
 				case queue <- FileCommand(e, now):
 				default:
 					nStray++
-					t.View().Stray()
+					t.View().NoteLostFiling()
 					runtime.Gosched()
 				}
 			}

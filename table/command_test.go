@@ -73,7 +73,7 @@ func TestApplyRoomWaitsForTheUncertain(t *testing.T) {
 	r.add(1, 1)
 	require.Equal(t, Landed, r.places.take(2))
 	_, status := r.View().Open(r.hash(2), 2)
-	require.Equal(t, Busy, status)
+	require.Equal(t, Undecided, status)
 	r.Apply(RoomCommand(2, 1))
 	require.True(t, r.has(1))
 	r.places.giveBack()

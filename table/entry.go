@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// The words that are above policy.MaxWord, but for the odd bit, mark an entry's
+// The words that are above policy.MaxWord, except for the epoch bit, mark an entry's
 // stage.
 const (
 	// tentative stands for the word 0 until a second look has made sure that
@@ -20,70 +20,71 @@ const (
 // any number of goroutines.
 type Entry[K comparable] struct {
 	word atomic.Uint64
-	// undone counts the units that were given back, but for its lowest bits. One is set
-	// while somebody gives back: see TryUndo. The other one stays set: see Mix.
-	undone atomic.Uint64
-	key    K
+	// returned counts the units that were given back, above its two lowest bits. One
+	// of these is set while a goroutine gives back: see LockReturn. The other stays
+	// set: see MarkForeignTurn.
+	returned atomic.Uint64
+	key      K
 }
 
 // Key returns the entry's key.
 func (e *Entry[K]) Key() K { return e.key }
 
-// Word returns the word as it stands. What it means, and under which terms it may be
-// advanced, View.Read tells.
+// Word returns the word as it stands. View.Read returns it together with the terms
+// under which it may be advanced.
 func (e *Entry[K]) Word() uint64 { return e.word.Load() }
 
-// Advance swaps the word that a caller has read for the one that it decided on,
-// and returns false when somebody else was faster. Success hands the caller
-// what it took; there is nobody else to ask.
+// Advance swaps the word that a caller has read for the one that it decided on. It
+// returns false if another caller was faster. Success hands the units to the caller;
+// nothing else has to agree.
 func (e *Entry[K]) Advance(old, next uint64) bool {
 	return e.word.CompareAndSwap(old, next)
 }
 
-// TryUndo lets its caller be the only one who lowers the word, until EndUndo. The
-// answer is false while somebody else is. Others go on taking, which brings no word back
-// that there was, so that one which is found to be what it was has not been touched:
-// otherwise units that were given back and taken again by others could be given back
-// once more.
-func (e *Entry[K]) TryUndo() bool {
-	undone := e.undone.Load()
-	return undone&undoing == 0 && e.undone.CompareAndSwap(undone, undone|undoing)
+// LockReturn makes its caller the only one that may lower the word, until
+// UnlockReturn. It returns false while another goroutine holds the lock. Takes go on
+// meanwhile. They bring no earlier word back, so a word that is found unchanged has
+// not been touched. Otherwise units that were given back, and taken again by other
+// calls, could be given back once more.
+func (e *Entry[K]) LockReturn() bool {
+	returned := e.returned.Load()
+	return returned&returning == 0 && e.returned.CompareAndSwap(returned, returned|returning)
 }
 
-// EndUndo ends what TryUndo has begun.
-func (e *Entry[K]) EndUndo() { e.undone.Add(^uint64(undoing - 1)) }
+// UnlockReturn releases what LockReturn locked.
+func (e *Entry[K]) UnlockReturn() { e.returned.Add(^uint64(returning - 1)) }
 
-// Undo is for whoever is about to lower the word by giving units back, between TryUndo
-// and EndUndo: after he has read the word, and before he swaps it, once for each
-// attempt. Undone then tells those who took before that their units may not be where
-// they were: it grows by as many units as were given back, or more.
-func (e *Entry[K]) Undo(units uint64) { e.undone.Add(units << undoneShift) }
+// AddReturned announces that the caller is about to lower the word by giving units
+// back. Call it under LockReturn, after reading the word and before swapping it, once
+// for each attempt. Returned then tells earlier takers that their units may not be
+// where they were: it grows by at least as many units as are given back.
+func (e *Entry[K]) AddReturned(units uint64) { e.returned.Add(units << returnedShift) }
 
-// Undone is for whoever takes and may want to give back: ask it before the word is
-// read. It counts up to UndoneMask, and goes on from 0.
-func (e *Entry[K]) Undone() uint64 { return e.undone.Load() >> undoneShift }
+// Returned counts the units given back, up to ReturnedMask, and then goes on from 0. A
+// caller that may want to give its units back reads it before the word.
+func (e *Entry[K]) Returned() uint64 { return e.returned.Load() >> returnedShift }
 
-// Mix is for whoever was promised a turn under a limit other than the table's own, before
-// he swaps the word.
-func (e *Entry[K]) Mix() {
-	if !e.Mixed() {
-		e.undone.Or(mixed)
+// MarkForeignTurn records that a turn was promised under a limit other than the
+// table's own. Call it before the swap of the word.
+func (e *Entry[K]) MarkForeignTurn() {
+	if !e.HasForeignTurn() {
+		e.returned.Or(foreignTurn)
 	}
 }
 
-// Mixed tells, once the word has been read, whether anybody's turn in it may have been
-// promised under another limit.
-func (e *Entry[K]) Mixed() bool { return e.undone.Load()&mixed != 0 }
+// HasForeignTurn reports whether a turn in the word may have been promised under
+// another limit. Call it after reading the word.
+func (e *Entry[K]) HasForeignTurn() bool { return e.returned.Load()&foreignTurn != 0 }
 
-// The bits of Entry.undone that do not count.
+// The bits of Entry.returned that do not count.
 const (
-	undoing = 1 << iota
-	mixed
+	returning = 1 << iota
+	foreignTurn
 
-	undoneShift = iota
+	returnedShift = iota
 )
 
-// UndoneMask is what Entry.Undone counts by.
-const UndoneMask = 1<<(64-undoneShift) - 1
+// ReturnedMask is the largest count of Entry.Returned.
+const ReturnedMask = 1<<(64-returnedShift) - 1
 
 func (e *Entry[K]) dead() bool { return e.word.Load() == tombstone }

@@ -51,7 +51,7 @@ func (r rig[K]) take(e *Entry[K], now policy.Instant) bool {
 	state, alive := terms.State(word)
 	require.True(r.t, alive)
 	next, d := terms.Policy.Take(state, now, 1, 0)
-	return d.Allowed && e.Advance(word, next|terms.Mark)
+	return d.Allowed && e.Advance(word, next|terms.EpochBit)
 }
 
 // add opens a key, takes once and has it filed.

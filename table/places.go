@@ -22,7 +22,7 @@ const (
 
 // take takes a place that is uncertain yet, and returns Landed, if one of most is
 // free. It never overshoots, not even for a moment, so that the count can be
-// believed. Otherwise it returns Full or Busy.
+// believed. Otherwise it returns Full or Undecided.
 func (p *places) take(most int64) Status {
 	for {
 		n := p.word.Load()
@@ -37,7 +37,7 @@ func (p *places) take(most int64) Status {
 		case n < uncertain:
 			return Full
 		default:
-			return Busy
+			return Undecided
 		}
 	}
 }

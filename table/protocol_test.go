@@ -136,7 +136,7 @@ func (w *world) call(key string) {
 	now := w.now
 	for patience := 3; patience > 0; {
 		e, status := view.Open(hash, key)
-		if status == Busy {
+		if status == Undecided {
 			places := &w.table.places
 			w.await("call: busy", func() bool {
 				return places.word.Load() < uncertain || places.taken() < w.table.maxKeys
@@ -188,7 +188,7 @@ func (w *world) takeFrom(e *Entry[string], now policy.Instant) bool {
 			return true
 		}
 		w.step("take: advance")
-		if e.Advance(word, next|terms.Mark) {
+		if e.Advance(word, next|terms.EpochBit) {
 			w.taken = append(w.taken, taken{e.key, now})
 			return true
 		}
@@ -248,7 +248,7 @@ func (w *world) walker(key string) {
 func (w *world) file(e *Entry[string], now policy.Instant) {
 	if w.losses > 0 && w.choose(2) == 1 {
 		w.losses--
-		w.table.View().Stray()
+		w.table.View().NoteLostFiling()
 		return
 	}
 	command := func() { w.table.Apply(FileCommand(e, now)) }
@@ -449,13 +449,13 @@ func misfit(t *Table[string], terms *Terms, e *Entry[string]) string {
 		return ""
 	}
 	of := terms.Policy
-	if word&odd != terms.Mark {
+	if word&epochBit != terms.EpochBit {
 		if !t.changing {
-			return fmt.Sprintf("the change is over, and key %s has word %#x of mark %#x", e.key, word, terms.Mark)
+			return fmt.Sprintf("the change is over, and key %s has word %#x of mark %#x", e.key, word, terms.EpochBit)
 		}
 		of = terms.before
 	}
-	if id := word &^ odd >> tallyID; id != 0 && of != policy.Policy(tally{id}) {
+	if id := word &^ epochBit >> tallyID; id != 0 && of != policy.Policy(tally{id}) {
 		return fmt.Sprintf("key %s has word %#x, which is not of %v as its mark says", e.key, word, of)
 	}
 	return ""

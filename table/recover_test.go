@@ -137,11 +137,11 @@ func TestSettleAdoptsStrays(t *testing.T) {
 		for _, key := range []uint64{0, settleStep, n - 1} {
 			require.True(t, r.take(r.open(key), 1))
 		}
-		r.View().Stray()
+		r.View().NoteLostFiling()
 		for range n/settleStep + 1 {
 			require.True(t, r.Unsettled())
 			if unceasing {
-				r.View().Stray()
+				r.View().NoteLostFiling()
 			}
 			r.Settle(1)
 		}

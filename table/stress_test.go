@@ -81,7 +81,7 @@ func TestStress(t *testing.T) {
 				at = policy.Instant(now.Add(2 * int64(hour)))
 				r.Sweep(at, keys)
 			case 5:
-				r.View().Stray()
+				r.View().NoteLostFiling()
 			case 6:
 				if r.shards[0].Load() != nil {
 					r.resize(0, leastBuckets+random.IntN(9))
@@ -99,7 +99,7 @@ func TestStress(t *testing.T) {
 		for len(queue) > 0 {
 			r.Apply(<-queue)
 		}
-		r.View().Stray()
+		r.View().NoteLostFiling()
 		r.settle(policy.Instant(now.Load()))
 		require.NoError(t, r.Check())
 		t.Logf("%d calls, %d evictions", answered.Load(), r.counters.Evicted.Load())
@@ -223,7 +223,7 @@ func TestStressOfChanges(t *testing.T) {
 		if terms := r.terms.Load(); !r.changing {
 			for e := range r.View().All() {
 				if word := e.Word(); word < tentative && !terms.Current(word) {
-					t.Fatalf("key %d has word %#x, and %v has mark %#x", e.Key(), word, terms.Policy, terms.Mark)
+					t.Fatalf("key %d has word %#x, and %v has mark %#x", e.Key(), word, terms.Policy, terms.EpochBit)
 				}
 			}
 		}
@@ -234,7 +234,7 @@ func TestStressOfChanges(t *testing.T) {
 	for len(queue) > 0 {
 		carryOut(<-queue)
 	}
-	r.View().Stray()
+	r.View().NoteLostFiling()
 	settle()
 	for result := replace(); result != ChangeMade; result = replace() {
 		require.Equal(t, ChangeHeld, result)
@@ -288,7 +288,7 @@ func takeOnce(
 				break
 			}
 			next, d := terms.Policy.Take(state, at, 1, 0)
-			done := !d.Allowed || e.Advance(word, next|terms.Mark)
+			done := !d.Allowed || e.Advance(word, next|terms.EpochBit)
 			runtime.KeepAlive(terms)
 			if done {
 				if tell != nil {
@@ -310,6 +310,6 @@ func offer(r rig[int], queue chan Command[int], command Command[int]) {
 	select {
 	case queue <- command:
 	default:
-		r.View().Stray()
+		r.View().NoteLostFiling()
 	}
 }

@@ -79,9 +79,9 @@ type Table[K comparable] struct {
 
 	// places counts what is tentative, landed or filed: never above maxKeys.
 	places places
-	// stray is set when a command to file an entry was lost: the writer should
+	// lostFiling is set when a command to file an entry was lost: the writer should
 	// look through the nursery.
-	stray atomic.Bool
+	lostFiling atomic.Bool
 
 	// horizon is the latest instant at which a key was forgotten, or might have been.
 	// Written by the writer alone.

@@ -27,7 +27,9 @@ func (p tally) own(word uint64) uint64 {
 	return word
 }
 
-func tallied(word uint64) uint64 { return word &^ odd >> tallyCount & (1<<(tallyID-tallyCount) - 1) }
+func tallied(word uint64) uint64 {
+	return word &^ epochBit >> tallyCount & (1<<(tallyID-tallyCount) - 1)
+}
 
 // Take implements policy.Policy.
 func (p tally) Take(

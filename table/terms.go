@@ -7,69 +7,74 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// odd is the bit by which words of two successive policies are told apart. The
-// table sets it in the words of every other one; policies never see it.
-const odd = 1 << 63
+// epochBit tells the words of two successive policies apart. The table sets it in
+// the words of every other policy. Policies never see it.
+const epochBit = 1 << 63
 
 // Terms are the policy by which the words of a table are read, and how to read
 // those that its predecessor left. They never change; a change of policy makes new
 // ones. Any number of goroutines may use them.
 //
-// Whoever reads a word takes the terms before it, makes sure after it that it is one of
-// theirs or that they are still the same, and keeps them alive until he has advanced the
-// word: see View.Read. The word was then left under these terms or the ones before.
-// Should they be replaced before he is done, his swap fails once the writer has come to
-// the entry: it flips the odd bit of every word before the policy can be replaced again.
+// To use a word: load the terms, load the word, check that the word was written under
+// them or that they have not changed, and keep the terms alive until the swap.
+// View.Read does the first three. The word was then left under these terms or the
+// ones before. If the terms are replaced before the swap, the swap fails once the
+// writer has come to the entry: the writer flips the epoch bit of every word before
+// the policy can be replaced again.
 //
-// The replacement after that gives the bit its old value back, and the word may be
-// what it was. So it waits until nobody holds terms any more that were taken before
-// the first was over: the garbage collector tells. Do not keep terms in a structure,
-// nor on the stack of a goroutine that waits.
+// The next replacement gives the bit its old value back, and the word may be what it
+// was. So that replacement waits until no goroutine holds terms that were taken
+// before the first one was over. The garbage collector tells. Do not keep terms in a
+// structure, nor on the stack of a goroutine that waits.
 type Terms struct {
 	Policy policy.Policy
 	// Choker is the policy's fast path, nil if it has none.
 	Choker policy.Choker
-	// Mark is or-ed to each word that is left under these terms.
-	Mark uint64
-	// Number is how often the policy had been replaced before these terms.
-	Number uint64
+	// EpochBit is or-ed to each word that is left under these terms.
+	EpochBit uint64
+	// Epoch counts the replacements of the policy before these terms.
+	Epoch uint64
 
-	relative policy.Relative // the policy, nil if it is related to nobody
+	relative policy.Relative // the policy, nil if it has no family
 	before   policy.Policy   // whose words may still be met; nil if there are none
 	since    policy.Instant  // when it was replaced
 	by       *Change         // that made them; nil for the first ones
 }
 
-func newTerms(p policy.Policy, mark uint64, before policy.Policy, by *Change) *Terms {
-	t := &Terms{Policy: p, Mark: mark, before: before, by: by}
+func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Terms {
+	t := &Terms{Policy: p, EpochBit: bit, before: before, by: by}
 	t.Choker, _ = p.(policy.Choker)
 	t.relative, _ = p.(policy.Relative)
 	return t
 }
 
 // State translates a word that was read from an entry into what the policy
-// understands. One of the policy before is translated as it stood when that was
-// replaced, so that it makes no difference when somebody comes to it. ok is false for
-// the tombstone: look the key up again.
+// understands. A word of the policy before is translated as it stood when that policy
+// was replaced, so the result does not depend on when a caller comes to it. ok is
+// false for the tombstone: look the key up again.
 func (t *Terms) State(word uint64) (state uint64, ok bool) {
-	state = word &^ odd
+	state = word &^ epochBit
 	switch {
 	case state > policy.MaxWord:
 		return 0, word == tentative
-	case state == 0 || state|t.Mark == word:
+	case state == 0 || state|t.EpochBit == word:
 		return state, true
 	}
-	// Left under the policy before. That they are related was seen to beforehand.
+	// Left under the policy before. Change has checked that the two are related.
 	state, _ = t.relative.Carry(t.before, state, t.since)
 	return min(state, policy.MaxWord), true
 }
 
-// Current tells whether a word was left under these terms.
-func (t *Terms) Current(word uint64) bool { return word&odd == t.Mark && word&^odd <= policy.MaxWord }
+// Current reports whether a word was left under these terms.
+func (t *Terms) Current(word uint64) bool {
+	return word&epochBit == t.EpochBit && word&^epochBit <= policy.MaxWord
+}
 
-// Reads tells whether the words that these terms leave can be read, and left, by
-// another policy for the length of a call.
-func (t *Terms) Reads(other policy.Policy) bool { return t.relative != nil && t.relative.Reads(other) }
+// ReadsWordsOf reports whether another policy can read and write the words of these
+// terms for the length of a call.
+func (t *Terms) ReadsWordsOf(other policy.Policy) bool {
+	return t.relative != nil && t.relative.Reads(other)
+}
 
 // Change asks the writer for another policy: see ChangeCommand.
 type Change struct {
@@ -79,7 +84,7 @@ type Change struct {
 	given  atomic.Bool
 }
 
-// ChangeResult says what came of asking for another policy.
+// ChangeResult is the result of asking for another policy.
 type ChangeResult int
 
 const (
@@ -87,8 +92,8 @@ const (
 	ChangeMade ChangeResult = iota
 	// ChangeLater: the previous change has not reached all keys yet. Ask again.
 	ChangeLater
-	// ChangeHeld: somebody may still be about to leave a word under the policy before
-	// the present one. Ask again; runtime.GC tells the writer if it is not so.
+	// ChangeHeld: a goroutine may still be about to leave a word under the policy
+	// before the present one. Ask again; runtime.GC tells the writer if it is not so.
 	ChangeHeld
 	// ChangeRefused: the policy is not of the family of the present one.
 	ChangeRefused
@@ -109,11 +114,11 @@ func (c *Change) give(r ChangeResult) {
 	}
 }
 
-// By tells whether these terms are what came of c.
-func (t *Terms) By(c *Change) bool { return t.by == c }
+// MadeBy reports whether change c made these terms.
+func (t *Terms) MadeBy(c *Change) bool { return t.by == c }
 
-// May tells whether p may take over from these terms.
-func (t *Terms) May(p policy.Policy) bool {
+// CanReplace reports whether p may take over from these terms.
+func (t *Terms) CanReplace(p policy.Policy) bool {
 	related, ok := p.(policy.Relative)
 	if ok {
 		_, ok = related.Carry(t.Policy, 0, 0)
@@ -129,7 +134,7 @@ func (t *Table[K]) Change(c *Change) {
 	now := t.terms.Load()
 	switch {
 	case c.given.Load():
-		return // who asked has gone on since, and others may have changed it again
+		return // the caller has gone on since, and others may have changed it again
 	case now.by == c:
 		// Carried out by a writer that died of it before it could say so.
 	case t.changing:
@@ -138,14 +143,14 @@ func (t *Table[K]) Change(c *Change) {
 	case t.held():
 		c.give(ChangeHeld)
 		return
-	case !now.May(c.policy):
+	case !now.CanReplace(c.policy):
 		c.give(ChangeRefused)
 		return
 	default:
 		t.changing = true
 		t.between("change: begun")
-		next, before := newTerms(c.policy, now.Mark^odd, now.Policy, c), weak.Make(now)
-		next.Number, next.since = now.Number+1, c.at
+		next, before := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c), weak.Make(now)
+		next.Epoch, next.since = now.Epoch+1, c.at
 		t.terms.Store(next)
 		t.before = before
 		t.fault("change: made")
@@ -179,7 +184,7 @@ func (t *Table[K]) held() bool {
 }
 
 // Read returns an entry's word together with the terms by which it is to be read.
-// Who advances the word calls runtime.KeepAlive(terms) after that.
+// A caller that advances the word calls runtime.KeepAlive(terms) after that.
 func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
 	for {
 		terms = v.t.terms.Load()
@@ -203,7 +208,7 @@ func (t *Table[K]) renew(e *Entry[K]) {
 			return
 		}
 		t.between("renew: judged")
-		if e.word.CompareAndSwap(word, state|terms.Mark) {
+		if e.word.CompareAndSwap(word, state|terms.EpochBit) {
 			return
 		}
 	}

@@ -44,7 +44,7 @@ func (r rig[K]) changed(p policy.Policy, now policy.Instant) {
 
 func TestState(t *testing.T) {
 	first := newTerms(tally{1}, 0, nil, nil)
-	second := newTerms(tally{2}, odd, tally{1}, nil)
+	second := newTerms(tally{2}, epochBit, tally{1}, nil)
 	third := newTerms(tally{3}, 0, tally{2}, nil)
 	const one, two, three = 1<<tallyID | 5<<tallyCount | 7, 2<<tallyID | 5<<tallyCount | 7, 3<<tallyID | 5<<tallyCount | 7
 	for i, c := range []struct {
@@ -60,22 +60,22 @@ func TestState(t *testing.T) {
 		{first, tentative, 0, true, false},
 		{first, tombstone, 0, false, false},
 		{first, policy.MaxWord + 1, 0, false, false},
-		{first, policy.MaxWord + 1 | odd, 0, false, false},
+		{first, policy.MaxWord + 1 | epochBit, 0, false, false},
 
-		{second, odd, 0, true, true},
-		{second, two | odd, two, true, true},
-		{second, policy.MaxWord | odd, policy.MaxWord, true, true},
+		{second, epochBit, 0, true, true},
+		{second, two | epochBit, two, true, true},
+		{second, policy.MaxWord | epochBit, policy.MaxWord, true, true},
 		{second, tentative, 0, true, false},
 		{second, tombstone, 0, false, false},
 		{second, policy.MaxWord + 1, 0, false, false},
-		{second, policy.MaxWord + 1 | odd, 0, false, false},
+		{second, policy.MaxWord + 1 | epochBit, 0, false, false},
 		{second, 0, 0, true, false},
 		{second, one, two, true, false},
 
 		{third, 0, 0, true, true},
 		{third, three, three, true, true},
-		{third, two | odd, three, true, false},
-		{third, odd, 0, true, false},
+		{third, two | epochBit, three, true, false},
+		{third, epochBit, 0, true, false},
 		{third, tentative, 0, true, false},
 		{third, tombstone, 0, false, false},
 	} {
@@ -100,7 +100,7 @@ func (excessive) Carry(policy.Policy, uint64, policy.Instant) (uint64, bool) {
 // used is not shown to it.
 func TestStateCutsWhatIsTooLarge(t *testing.T) {
 	plain := policy.Must(policy.Funnel(1, 1, time.Hour))
-	terms := newTerms(excessive{plain}, odd, plain, nil)
+	terms := newTerms(excessive{plain}, epochBit, plain, nil)
 	for word, want := range map[uint64]uint64{0: 0, 1: policy.MaxWord} {
 		state, alive := terms.State(word)
 		require.True(t, alive)
@@ -113,16 +113,16 @@ func TestTermsOfPoliciesThatOfferLess(t *testing.T) {
 	other := policy.Must(policy.Funnel(2, 1, time.Hour))
 	full := newTerms(funnel, 0, nil, nil)
 	require.NotNil(t, full.Choker)
-	require.True(t, full.Reads(other))
-	require.True(t, full.May(other))
-	require.False(t, full.Reads(tally{1}))
-	require.False(t, full.May(tally{1}), "of another family")
+	require.True(t, full.ReadsWordsOf(other))
+	require.True(t, full.CanReplace(other))
+	require.False(t, full.ReadsWordsOf(tally{1}))
+	require.False(t, full.CanReplace(tally{1}), "of another family")
 
 	plain := newTerms(struct{ policy.Policy }{funnel}, 0, nil, nil)
 	require.Nil(t, plain.Choker)
-	require.False(t, plain.Reads(funnel))
-	require.False(t, full.May(plain.Policy), "related to nobody")
-	require.False(t, plain.May(funnel), "nor is anybody to it")
+	require.False(t, plain.ReadsWordsOf(funnel))
+	require.False(t, full.CanReplace(plain.Policy), "related to nobody")
+	require.False(t, plain.CanReplace(funnel), "nor is anybody to it")
 }
 
 // The policy is replaced for keys in every stage: filed, landed, tentative, filed and
@@ -191,7 +191,7 @@ func TestChangeWaitsForWhoHoldsTheTermsBefore(t *testing.T) {
 	r.fileOne(e, 1)
 	word, terms := r.View().Read(e)
 	next, _ := terms.Policy.Take(word, 1, 1, 0)
-	next |= terms.Mark
+	next |= terms.EpochBit
 
 	require.Equal(t, ChangeMade, r.change(tally{2}, 1), "there were no words before the first policy's")
 	r.settle(1)
@@ -226,7 +226,7 @@ func TestChangeAnswers(t *testing.T) {
 		require.Equal(t, ChangeLater, r.change(tally{3}, 1))
 		r.Settle(1)
 	}
-	require.True(t, r.terms.Load().By(second))
+	require.True(t, r.terms.Load().MadeBy(second))
 	r.Apply(ChangeCommand[string](second))
 	require.Empty(t, second.Answer())
 	require.False(t, r.Unsettled(), "nor is it made again")
@@ -269,7 +269,7 @@ func TestChangeIsMadeByWhoDiesOfIt(t *testing.T) {
 			require.True(t, r.changing, "all words are yet to be carried over")
 			r.settle(1)
 			require.False(t, r.changing)
-			require.Equal(t, uint64(odd|2<<tallyID|1<<tallyCount|3601), e.Word())
+			require.Equal(t, uint64(epochBit|2<<tallyID|1<<tallyCount|3601), e.Word())
 		})
 	}
 }
@@ -301,7 +301,7 @@ func TestChangeOrdersAnew(t *testing.T) {
 func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
 	r := newTally[uint64](t, Options{MaxKeys: 1 << 20})
 	r.hasher = func(key uint64) uint64 { return key }
-	r.View().Stray()
+	r.View().NoteLostFiling()
 	r.Settle(1)
 	require.NotZero(t, r.adopted)
 	e := r.open(0)
@@ -309,8 +309,8 @@ func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
 	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
 	r.settle(1)
 	next, _ := terms.Policy.Take(0, 1, 1, 0)
-	require.False(t, e.Advance(word, next|terms.Mark), "he took it for tentative under the policy before")
-	require.Equal(t, uint64(odd), e.Word())
+	require.False(t, e.Advance(word, next|terms.EpochBit), "he took it for tentative under the policy before")
+	require.Equal(t, uint64(epochBit), e.Word())
 	runtime.KeepAlive(terms)
 }
 
@@ -346,7 +346,7 @@ func TestAll(t *testing.T) {
 	r.fileOne(e, 1)
 	slot.Store(n)
 	require.Equal(t, want, all())
-	r.View().Stray()
+	r.View().NoteLostFiling()
 	r.settle(1)
 
 	for broken := range 16 {
@@ -421,7 +421,7 @@ func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
 	deep := policy.Must(policy.Funnel(100, 1, time.Second))
 	flat := policy.Must(policy.Funnel(10, 1, time.Second))
 	full, _ := deep.Take(0, 1, 100, 0)
-	terms := newTerms(flat, odd, deep, nil)
+	terms := newTerms(flat, epochBit, deep, nil)
 	terms.since = 1
 	state, alive := terms.State(full)
 	require.True(t, alive)

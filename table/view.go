@@ -22,12 +22,12 @@ const (
 	// Landed: this call has put an entry into an empty slot of the nursery. The
 	// caller sends a File command.
 	Landed
-	// Behind: as Found, and so many wait in the slot that the caller should let
+	// Backlogged: as Found, and so many wait in the slot that the caller should let
 	// the writer run.
-	Behind
-	// Busy: it cannot be told whether the table is full, as other callers are just
+	Backlogged
+	// Undecided: it cannot be told whether the table is full, as other callers are just
 	// about to take a place or to give it back. Try again.
-	Busy
+	Undecided
 	// Full: the table has as many entries as it may, all of other keys.
 	Full
 )
@@ -85,8 +85,8 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		}
 		t.between("open: not in the slot")
 		switch t.places.take(t.maxKeys) {
-		case Busy:
-			return nil, Busy
+		case Undecided:
+			return nil, Undecided
 		case Full:
 			t.between("open: full")
 			if !t.has(hash, key) {
@@ -110,7 +110,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		case head == nil:
 			status = Landed // whatever becomes of this entry: others may join it
 		case length >= longSlot && status == Found:
-			status = Behind
+			status = Backlogged
 		}
 		alone := t.confirm(hash, n.entry)
 		t.places.keep()
@@ -155,7 +155,7 @@ func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
 	}
 	t.between("confirm: dead")
 	t.places.giveBack()
-	t.stray.Store(true) // for the writer to take it out of its slot
+	t.lostFiling.Store(true) // for the writer to take it out of its slot
 	return false
 }
 
@@ -208,8 +208,8 @@ func (v View[K]) Counters() *Counters { return &v.t.counters }
 // it was not.
 func (v View[K]) Horizon() policy.Instant { return policy.Instant(v.t.horizon.Load()) }
 
-// Stray tells the writer that the command to file an entry was lost.
-func (v View[K]) Stray() { v.t.stray.Store(true) }
+// NoteLostFiling tells the writer that the command to file an entry was lost.
+func (v View[K]) NoteLostFiling() { v.t.lostFiling.Store(true) }
 
 // Landed returns how many entries are in the nursery. It looks at every slot.
 func (v View[K]) Landed() (n int) {

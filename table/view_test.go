@@ -76,7 +76,7 @@ func TestFileEmptiesTheSlot(t *testing.T) {
 		case key < longSlot:
 			require.Equal(t, Found, status)
 		default:
-			require.Equal(t, Behind, status)
+			require.Equal(t, Backlogged, status)
 		}
 		require.True(t, r.take(e, 1))
 	}
@@ -130,7 +130,7 @@ func TestOpenPassesByTheDead(t *testing.T) {
 	require.True(t, r.take(again, 2*hour))
 	require.Equal(t, 1, r.View().Len())
 	require.Equal(t, 1, r.View().Landed(), "the dead one does not count")
-	r.View().Stray()
+	r.View().NoteLostFiling()
 	r.settle(2 * hour)
 	require.Nil(t, slot.Load(), "and is taken out")
 }
@@ -176,7 +176,7 @@ func TestOpenIsBusyWhileAPlaceIsUncertain(t *testing.T) {
 			r.step = nil
 			e, status := r.View().Open(r.hash("c"), "c")
 			require.Nil(t, e)
-			require.Equal(t, Busy, status)
+			require.Equal(t, Undecided, status)
 			asked = true
 		}
 	}
@@ -332,10 +332,10 @@ func TestCheckNotices(t *testing.T) {
 		"a dead entry":           func(r rig[string], a, b *Entry[string]) { a.word.Store(tombstone) },
 		"a tentative entry":      func(r rig[string], a, b *Entry[string]) { a.word.Store(tentative) },
 		"a key under two hashes": func(r rig[string], a, b *Entry[string]) { b.key = "a" },
-		"another's word":         func(r rig[string], a, b *Entry[string]) { a.word.Store(a.Word() ^ odd) },
-		"another's zero":         func(r rig[string], a, b *Entry[string]) { a.word.Store(odd) },
+		"another's word":         func(r rig[string], a, b *Entry[string]) { a.word.Store(a.Word() ^ epochBit) },
+		"another's zero":         func(r rig[string], a, b *Entry[string]) { a.word.Store(epochBit) },
 		"another's landed word": func(r rig[string], a, b *Entry[string]) {
-			r.open("c").word.Store(odd)
+			r.open("c").word.Store(epochBit)
 		},
 		"a landed double": func(r rig[string], a, b *Entry[string]) {
 			r.places.word.Add(1)
@@ -383,7 +383,7 @@ func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 			close(goOn)
 			<-gone
 			_, status := r.View().Open(r.hash("b"), "b")
-			require.Equal(t, Busy, status)
+			require.Equal(t, Undecided, status)
 		}
 	}
 	e, _ := r.View().Open(r.hash("a"), "a")

@@ -29,7 +29,7 @@ func (t *Table[K]) File(key K, now policy.Instant) (filed int) {
 	slot := t.slotOf(t.hash(key))
 	for n := slot.Load(); n != nil; n = slot.Load() {
 		if filed == fileBudget {
-			t.stray.Store(true)
+			t.lostFiling.Store(true)
 			break
 		}
 		t.file(slot, n, now)
@@ -54,7 +54,7 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 			t.fault("file: in the map")
 			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				fresh := t.freshAt(word)
-				if word&^odd == 0 {
+				if word&^epochBit == 0 {
 					fresh = now // one that was not taken from yet is not due at once
 				}
 				t.index.Add(filing[K]{fresh, e})
@@ -69,7 +69,7 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 
 // Unsettled tells whether Settle has anything to do.
 func (t *Table[K]) Unsettled() bool {
-	return t.stray.Load() || t.adopted < len(t.nursery) || !t.recovered()
+	return t.lostFiling.Load() || t.adopted < len(t.nursery) || !t.recovered()
 }
 
 // recovered tells whether the index has all that the map has.
@@ -82,7 +82,7 @@ func (t *Table[K]) Settle(now policy.Instant) {
 	// Strays that come while a pass is under way wait for the next one. Beginning
 	// anew for each would never come to the last slots while callers keep losing
 	// commands.
-	if t.adopted == len(t.nursery) && t.stray.Swap(false) {
+	if t.adopted == len(t.nursery) && t.lostFiling.Swap(false) {
 		t.adopted = 0
 	}
 	if t.adopted < len(t.nursery) {
@@ -266,7 +266,7 @@ func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience tim
 		if ok {
 			next, d := terms.Policy.Take(state, now, n, patience)
 			d.Allowed = d.Allowed && next <= policy.MaxWord
-			if d.Allowed && !e.word.CompareAndSwap(word, next|terms.Mark) {
+			if d.Allowed && !e.word.CompareAndSwap(word, next|terms.EpochBit) {
 				continue
 			}
 			ok = d.Allowed

@@ -48,7 +48,7 @@ var ofCell = []mutation{
 	{
 		name: "a limit must read the key's words", without: "TakeWith reads words that it does not understand",
 		file:  "cell/ask.go",
-		old:   "if p = a.with; !terms.Reads(p) {",
+		old:   "if p = a.with; !terms.ReadsWordsOf(p) {",
 		new:   "if p = a.with; p == nil {",
 		pkg:   "engine",
 		tests: "TestTakeWith|TestPolicyFor",
@@ -64,7 +64,7 @@ var ofCell = []mutation{
 	{
 		name: "Undo before the swap", without: "a Cancel gives back units that a Refund has given back already",
 		file:  "cell/ask.go",
-		old:   "			e.Undo(undoes(terms, a.with, state, next, now, a.n))\n",
+		old:   "			e.AddReturned(undoes(terms, a.with, state, next, now, a.n))\n",
 		new:   "",
 		pkg:   "engine",
 		tests: "TestCancel|TestConcurrent|TestDecisionsAreThoseOfTheModel",
@@ -114,7 +114,7 @@ var ofCell = []mutation{
 	{
 		name: "a lost command leaves a note", without: "a key whose command found the queue full is never filed",
 		file:  "cell/open.go",
-		old:   "	c.view.Stray()\n",
+		old:   "	c.view.NoteLostFiling()\n",
 		new:   "",
 		pkg:   "engine",
 		tests: "TestLostCommandsAreMadeUpFor|TestStandingWriterAndFullQueue",
@@ -163,7 +163,7 @@ var ofCell = []mutation{
 	{
 		name: "Cancel's Undo", without: "two Cancels give back the same units",
 		file:  "cell/reserve.go",
-		old:   "			t.entry.Undo(units)\n",
+		old:   "			t.entry.AddReturned(units)\n",
 		new:   "",
 		pkg:   "engine",
 		tests: "TestCancel|TestConcurrentCancel|TestDecisionsAreThoseOfTheModel",
@@ -171,7 +171,7 @@ var ofCell = []mutation{
 	{
 		name: "Cancel knows its policy", without: "a word of before SetPolicy is put back as one of the present",
 		file:  "cell/reserve.go",
-		old:   "if terms.Number != t.terms || undone >= everything {",
+		old:   "if terms.Epoch != t.terms || undone >= everything {",
 		new:   "if undone >= everything {",
 		pkg:   "engine",
 		tests: "TestCancelAfterSetPolicy|TestCancelAfterTwoChanges",
@@ -179,8 +179,8 @@ var ofCell = []mutation{
 	{
 		name: "Cancel after Reset does nothing", without: "units are given back that Reset gave back",
 		file:  "cell/reserve.go",
-		old:   "if terms.Number != t.terms || undone >= everything {",
-		new:   "if terms.Number != t.terms {",
+		old:   "if terms.Epoch != t.terms || undone >= everything {",
+		new:   "if terms.Epoch != t.terms {",
 		pkg:   "engine",
 		tests: "TestCancelAfterResetGivesNothingBack",
 	},
@@ -203,15 +203,15 @@ var ofCell = []mutation{
 	{
 		name: "Cancel under a chosen limit, if nobody took, is any other", without: "who keeps a part of his turn gives nothing back",
 		file:  "cell/reserve.go",
-		old:   "			if (r.with != nil || t.entry.Mixed()) && (word != t.after || undone > 0) {",
-		new:   "			if r.with != nil || t.entry.Mixed() {",
+		old:   "			if (r.with != nil || t.entry.HasForeignTurn()) && (word != t.after || undone > 0) {",
+		new:   "			if r.with != nil || t.entry.HasForeignTurn() {",
 		pkg:   "engine",
 		tests: "TestKeepOfATurnUnderAChosenLimit",
 	},
 	{
 		name: "who waits under another limit leaves a mark", without: "turns under a smaller limit than that of the one who cancels are overtaken",
 		file:  "cell/ask.go",
-		old:   "			e.Mix()\n",
+		old:   "			e.MarkForeignTurn()\n",
 		new:   "",
 		pkg:   "engine",
 		tests: "TestCancelWhenAnotherLimitIsChosen|TestCancelUnderLimitsThatChange",
@@ -266,7 +266,7 @@ var ofCell = []mutation{
 	{
 		name: "Reset is told at all", without: "a Cancel gives back what Reset gave back",
 		file:  "cell/refund.go",
-		old:   "		e.Undo(everything)\n",
+		old:   "		e.AddReturned(everything)\n",
 		new:   "",
 		pkg:   "engine",
 		tests: "TestCancelAfterResetGivesNothingBack|TestCancelOfWhatWasTakenDuringReset|TestReset$",
@@ -274,7 +274,7 @@ var ofCell = []mutation{
 	{
 		name: "Reset waits for a Cancel", without: "a Cancel that is held up gives back what others took after the Reset",
 		file:  "cell/refund.go",
-		old:   "	c.beginUndo(e)\n	defer e.EndUndo()\n	for {\n		word",
+		old:   "	c.beginUndo(e)\n	defer e.UnlockReturn()\n	for {\n		word",
 		new:   "	for {\n		word",
 		pkg:   "engine",
 		tests: "TestResetWaitsForACancel",
@@ -282,7 +282,7 @@ var ofCell = []mutation{
 	{
 		name: "a Cancel waits for others who give back", without: "it gives back what was given back and taken again",
 		file:  "cell/reserve.go",
-		old:   "	r.cell.beginUndo(t.entry)\n	defer t.entry.EndUndo()\n",
+		old:   "	r.cell.beginUndo(t.entry)\n	defer t.entry.UnlockReturn()\n",
 		new:   "",
 		pkg:   "engine",
 		tests: "TestResetWaitsForACancel|TestCancelIsNotTakenInByAWordThatCameBack",
@@ -290,8 +290,8 @@ var ofCell = []mutation{
 	{
 		name: "giving back ends with a panic", without: "nobody can give back to the key any more",
 		file:  "cell/reserve.go",
-		old:   "	defer t.entry.EndUndo()\n",
-		new:   "	defer func() {\n		if v := recover(); v != nil {\n			panic(v)\n		}\n		t.entry.EndUndo()\n	}()\n",
+		old:   "	defer t.entry.UnlockReturn()\n",
+		new:   "	defer func() {\n		if v := recover(); v != nil {\n			panic(v)\n		}\n		t.entry.UnlockReturn()\n	}()\n",
 		pkg:   "engine",
 		tests: "TestGivingBackGoesOnAfterAPanic",
 	},

@@ -29,8 +29,8 @@ var ofTable = []mutation{
 	{
 		name: "the dead give their place back", without: "places leak until the table is full of nobody",
 		file:  "table/view.go",
-		old:   "	t.places.giveBack()\n	t.stray.Store(true) // for",
-		new:   "	t.places.keep()\n	t.stray.Store(true) // for",
+		old:   "	t.places.giveBack()\n	t.lostFiling.Store(true) // for",
+		new:   "	t.places.keep()\n	t.lostFiling.Store(true) // for",
 		tests: "TestSchedules/two_callers_open_a_key$",
 	},
 	{
@@ -50,7 +50,7 @@ var ofTable = []mutation{
 	{
 		name: "what a command leaves is a stray", without: "those beyond the budget are filed by nobody",
 		file:  "table/writer.go",
-		old:   "			t.stray.Store(true)\n			break\n",
+		old:   "			t.lostFiling.Store(true)\n			break\n",
 		new:   "			break\n",
 		tests: "TestFileEmptiesTheSlot",
 	},
@@ -93,7 +93,7 @@ var ofTable = []mutation{
 	{
 		name: "the dead are reported", without: "a slot that holds only a dead entry has no command under way",
 		file:  "table/view.go",
-		old:   "	t.stray.Store(true) // for the writer to take it out of its slot",
+		old:   "	t.lostFiling.Store(true) // for the writer to take it out of its slot",
 		new:   "",
 		tests: "TestDeadEntryOfATurnedAwayCallerIsTakenOut",
 	},
@@ -294,8 +294,8 @@ var ofTable = []mutation{
 	{
 		name: "odd bit", without: "words of two policies are taken for each other",
 		file:  "table/terms.go",
-		old:   "now.Mark^odd",
-		new:   "now.Mark",
+		old:   "now.EpochBit^epochBit",
+		new:   "now.EpochBit",
 		tests: "TestChangeReachesAllKeys",
 	},
 	{
@@ -329,7 +329,7 @@ var ofTable = []mutation{
 	{
 		name: "change within the family", without: "words are read by a policy that does not understand them",
 		file:  "table/terms.go",
-		old:   "	case !now.May(c.policy):",
+		old:   "	case !now.CanReplace(c.policy):",
 		new:   "	case false:",
 		tests: "TestChangeAnswers",
 	},
@@ -350,8 +350,8 @@ var ofTable = []mutation{
 	{
 		name: "words translated as of the change", without: "what a key owes depends on who comes to it first",
 		file:  "table/terms.go",
-		old:   "next.since = now.Number+1, c.at",
-		new:   "next.since = now.Number+1, 0",
+		old:   "next.since = now.Epoch+1, c.at",
+		new:   "next.since = now.Epoch+1, 0",
 		tests: "TestStateIsThatOfTheInstantOfTheChange",
 	},
 	{

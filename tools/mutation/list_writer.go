@@ -100,7 +100,7 @@ var ofWriter = []mutation{
 	{
 		name: "what File leaves is for Settle", without: "the rest of a very long slot is never filed",
 		file:  "table/writer.go",
-		old:   "			t.stray.Store(true)\n			break",
+		old:   "			t.lostFiling.Store(true)\n			break",
 		new:   "			break",
 		tests: "TestFileEmptiesTheSlot",
 	},
@@ -114,7 +114,7 @@ var ofWriter = []mutation{
 			t.fault("file: in the map")
 			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				fresh := t.freshAt(word)
-				if word&^odd == 0 {
+				if word&^epochBit == 0 {
 					fresh = now // one that was not taken from yet is not due at once
 				}
 				t.index.Add(filing[K]{fresh, e})
@@ -134,7 +134,7 @@ var ofWriter = []mutation{
 			t.fault("file: in the map")
 			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				fresh := t.freshAt(word)
-				if word&^odd == 0 {
+				if word&^epochBit == 0 {
 					fresh = now // one that was not taken from yet is not due at once
 				}
 				t.index.Add(filing[K]{fresh, e})
@@ -156,7 +156,7 @@ var ofWriter = []mutation{
 	{
 		name: "the untaken are not due at once", without: "a key is evicted before its first take, again and again",
 		file:  "table/writer.go",
-		old:   "if word&^odd == 0 {",
+		old:   "if word&^epochBit == 0 {",
 		new:   "if false {",
 		tests: "TestSweepGivesTheUntakenTheirTime",
 	},
@@ -184,7 +184,7 @@ var ofWriter = []mutation{
 	{
 		name: "strays adopted", without: "keys whose command found the queue full are never filed",
 		file:  "table/writer.go",
-		old:   "t.adopted == len(t.nursery) && t.stray.Swap(false)",
+		old:   "t.adopted == len(t.nursery) && t.lostFiling.Swap(false)",
 		new:   "false",
 		tests: "TestSettleAdoptsStrays",
 	},
@@ -205,9 +205,9 @@ var ofWriter = []mutation{
 	{
 		name: "charge swaps", without: "Queued overwrites what others have recorded",
 		file: "table/writer.go",
-		old:  "			if d.Allowed && !e.word.CompareAndSwap(word, next|terms.Mark) {\n				continue\n			}",
+		old:  "			if d.Allowed && !e.word.CompareAndSwap(word, next|terms.EpochBit) {\n				continue\n			}",
 		new: `			if d.Allowed {
-				e.word.Store(next | terms.Mark)
+				e.word.Store(next | terms.EpochBit)
 			}`,
 		tests: "TestApplyTakeIsNotLostToACaller",
 	},

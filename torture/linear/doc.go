@@ -20,7 +20,7 @@
 //     full table: as many as Ral itself has counted, over all keys, and no more. Check
 //     finds the fewest with which a history can be explained.
 //   - How many units Cancel believes others to have given back since the take: as many
-//     as they did, unless some do so at that very time. See table.Entry.Undo.
+//     as they did, unless some do so at that very time. See table.Entry.AddReturned.
 //
 // TakeAll on two keys is two calls that are checked key by key, which is a relaxation:
 // that both happen at one time is not checked, only that each key is charged if the call

@@ -13,7 +13,7 @@ import (
 // state is what there is to know of a key. It never changes: a step makes another.
 type state struct {
 	word   uint64
-	undone uint64 // units given back: see table.Entry.Undo
+	undone uint64 // units given back: see table.Entry.AddReturned
 	grace  int    // liberties that may still be taken: see Liberty
 	held   []held // reservations that somebody will give back
 }
