@@ -25,7 +25,7 @@ var mayImport = []struct {
 	{"internal/seam", nil},
 	// Whether the race detector is on, for tests.
 	{"internal/race", nil},
-	// What a limit is made of, for module fleet.
+	// What a limit is made of, for module fleet, and whether there is one.
 	{"internal/shape", nil},
 	// Processes beside this one, for modules that start some and for tests.
 	{"internal/child", nil},
@@ -37,10 +37,10 @@ var mayImport = []struct {
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/seam", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/seam", "policy", "cmdqueue", "supervisor", "table", "janitor", "cell"}},
-	{"httplimit", []string{"policy", "cell", "engine"}},
+	{"engine", []string{"internal/seam", "internal/shape", "policy", "cmdqueue", "supervisor", "table", "janitor", "cell"}},
+	{"httplimit", []string{"policy", "engine"}},
 	// The floor that the benchmark compares with is a bare xsync map.
-	{"bench", []string{"policy", "cell", "engine", "github.com/puzpuzpuz/xsync/v3"}},
+	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 }
 
 type listed struct {

@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/cell"
 )
 
 // hoard is a limiter that keeps so many bytes a key, and forgets them when its
@@ -74,7 +72,7 @@ func TestMemoryIsWhatTheKeysHoldAndWhatIdlingLeaves(t *testing.T) {
 func TestRalForgetsIdleKeys(t *testing.T) {
 	workloads, err := Select(Standard(0.02), []string{"memory"})
 	require.NoError(t, err)
-	report, err := Run(t.Context(), workloads, []Contender{Floor(), Ral(cell.Exact)}, quick())
+	report, err := Run(t.Context(), workloads, []Contender{Floor(), Ral()}, quick())
 	require.NoError(t, err)
 	floor, ral := report.Workloads[0].Results[0].Memory, report.Workloads[0].Results[1].Memory
 	assert.Zero(t, floor.Idle, "a floor forgets nothing")

@@ -10,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/cell"
 )
 
 func quick() Options {
@@ -76,7 +74,7 @@ func TestPassThatIsOverAtOnceHasSomethingToTell(t *testing.T) {
 
 func TestKnownKeysAreAskedMeanwhile(t *testing.T) {
 	w := Workload{Name: "growth", Limit: loose, Keys: 20_000, Known: 8, Draw: Once, Rounds: 1, OneTimedPass: true}
-	report, err := Run(t.Context(), []Workload{w}, []Contender{Floor(), Ral(cell.Exact)}, quick())
+	report, err := Run(t.Context(), []Workload{w}, []Contender{Floor(), Ral()}, quick())
 	require.NoError(t, err)
 	assert.True(t, report.Workloads[0].Timed)
 	for _, r := range report.Workloads[0].Results {
@@ -112,7 +110,7 @@ func TestProgressGoesForwardAndReachesTheEnd(t *testing.T) {
 	}
 	workloads, err := Select(Standard(0.001), []string{"hot-pass", "zipf", "flood", "growth"})
 	require.NoError(t, err)
-	_, err = Run(t.Context(), workloads, []Contender{Floor(), Ral(cell.Exact)}, o)
+	_, err = Run(t.Context(), workloads, []Contender{Floor(), Ral()}, o)
 	require.NoError(t, err)
 	assert.Equal(t, last.Total, last.Done)
 }
@@ -145,7 +143,7 @@ func TestFloorAnswersWithoutLimiting(t *testing.T) {
 func TestRalIsExactAndQueuedCountsWhatItIsNot(t *testing.T) {
 	workloads, err := Select(Standard(0.01), []string{"audit-hot", "audit-new"})
 	require.NoError(t, err)
-	report, err := Run(t.Context(), fewer(workloads), []Contender{Ral(cell.Exact), Ral(cell.Queued)}, quick())
+	report, err := Run(t.Context(), fewer(workloads), []Contender{Ral(), RalQueued()}, quick())
 	require.NoError(t, err)
 	for _, w := range report.Workloads {
 		exact := w.Results[0].Audit
@@ -227,7 +225,7 @@ func TestInterruptedRunReportsWhatItHas(t *testing.T) {
 func TestRunEndedBeforeItBeganReportsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	report, err := Run(ctx, Standard(1), []Contender{Ral(cell.Exact)}, quick())
+	report, err := Run(ctx, Standard(1), []Contender{Ral()}, quick())
 	require.NoError(t, err)
 	assert.True(t, report.Interrupted)
 	assert.Empty(t, report.Workloads)
@@ -276,7 +274,7 @@ func TestRunFailsWithTheContender(t *testing.T) {
 func TestEveryStandardWorkloadRuns(t *testing.T) {
 	o := quick()
 	o.Rounds = 1
-	report, err := Run(t.Context(), fewer(Standard(0.002)), []Contender{Floor(), Ral(cell.Exact), Ral(cell.Queued)}, o)
+	report, err := Run(t.Context(), fewer(Standard(0.002)), []Contender{Floor(), Ral(), RalQueued()}, o)
 	require.NoError(t, err)
 	names := make([]string, len(report.Workloads))
 	for i, w := range report.Workloads {

@@ -45,11 +45,11 @@ func TestTallyIsStriped(t *testing.T) {
 	assert.Greater(t, len(different), 16)
 }
 
-// A waiter yields for a while, and then sleeps, but never beyond the limit.
-func TestWaiterKeepsToItsLimit(t *testing.T) {
+// A roomWait yields for a while, and then sleeps, but never beyond the limit.
+func TestRoomWaitKeepsToItsLimit(t *testing.T) {
 	for _, limit := range []time.Duration{1, time.Microsecond, 10 * time.Millisecond, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			var w waiter
+			var w roomWait
 			begin := time.Now()
 			for range yields {
 				assert.True(t, w.next(limit))
@@ -75,14 +75,4 @@ func TestWhichKeysMayNotHash(t *testing.T) {
 	assert.True(t, mayNotHash[any]())
 	assert.True(t, mayNotHash[error]())
 	assert.True(t, mayNotHash[nested]())
-}
-
-func TestNamesOfChoices(t *testing.T) {
-	assert.Equal(t, "Exact Queued", Exact.String()+" "+Queued.String())
-	assert.Equal(t, "EvictLeastDebt RefuseNew AdmitNew",
-		EvictLeastDebt.String()+" "+RefuseNew.String()+" "+AdmitNew.String())
-	assert.Equal(t, "Admit Refuse", Admit.String()+" "+Refuse.String())
-	assert.Equal(t, "unknown (7)", Admission(7).String())
-	assert.Equal(t, "unknown (-1)", WhenFull(-1).String())
-	assert.Equal(t, "unknown (2)", WhenUnavailable(2).String())
 }

@@ -1,16 +1,19 @@
-// Package cell answers callers: may this key act now?
+// Package cell answers for one key, by its one word, now.
 //
-// A [Cell] finds the key's entry in the table, lets the policy judge its word,
-// and advances the word by compare-and-swap. For a key that the table knows that
-// is all: no lock, no message, no allocation, and for a refused call no write
-// either, so that a flood of refused calls scales with the processors. A key
-// that it does not know is landed in the table's nursery and taken from at
-// once; the writer is told to file it, and nobody waits for that.
+// A [Cell] finds the key's entry in the table, lets the policy decide by its word, and
+// advances the word by compare-and-swap. For a key that the table knows there is no
+// lock, no message and no allocation. A refused call does not even write, so a flood of
+// refused calls scales with the processors. A key that the table does not know is landed
+// in the table's nursery and taken from at once. The writer is told to file it, and no
+// call waits for that.
 //
-// The other verbs rest on the same swap: ask.go says what a call can ask of a key,
-// reserve.go how a take is undone, line.go how those who wait stand in line, claims.go
-// how several keys are taken from at once, change.go how the limit of all is replaced.
+// Package engine is the face: it documents every verb where users read it, and composes
+// calls on several keys. The comments here are contracts between the two.
 //
-// The cell holds only a view of the table. It does not know who owns the table,
-// nor who restarts the owner. Start reading at [Cell.Choke].
+// Start reading at [Cell.Choke] in cell.go, which has the known key. Then take.go has the
+// loop that raises a word, giveback.go what lowers one, open.go the new key,
+// setpolicy.go a change of the limit of all, and line.go the calls that wait in line.
+//
+// The cell holds only a view of the table. It does not know what owns the table, nor
+// what restarts the owner.
 package cell

@@ -5,11 +5,11 @@ import (
 	"reflect"
 )
 
-// hash returns the key's hash. ok is false if the key cannot have one, as an
-// interface that holds a slice, a map or a function.
+// hash returns the key's hash. ok is false if the key cannot have one: an interface that
+// holds a slice, a map or a function.
 func (c *Cell[K]) hash(key K) (hash uint64, ok bool) {
 	if c.guarded {
-		// A panic costs some microseconds: what the type tells need not come to that.
+		// A panic costs some microseconds. For most such keys the type tells without one.
 		if t := reflect.TypeOf(any(key)); t != nil && !t.Comparable() {
 			return 0, false
 		}
@@ -18,7 +18,11 @@ func (c *Cell[K]) hash(key K) (hash uint64, ok bool) {
 	return maphash.Comparable(c.seed, key), true
 }
 
-// mayNotHash tells whether values of type K may be impossible to hash, although
+// Place returns the key's hash, by which a call on several keys orders them. ok is false
+// if the key cannot have one. Such a key must not be compared with another either.
+func (c *Cell[K]) Place(key K) (hash uint64, ok bool) { return c.hash(key) }
+
+// mayNotHash reports whether values of type K may be impossible to hash, although
 // the compiler takes K for comparable: it holds an interface somewhere.
 func mayNotHash[K comparable]() bool { return holdsInterface(reflect.TypeFor[K]()) }
 

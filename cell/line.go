@@ -46,14 +46,14 @@ type line[K comparable] struct {
 // waiting is one call in a line.
 type waiting[K comparable] struct {
 	n      int64
-	with   policy.Policy
+	limit  policy.Policy
 	signal chan struct{} // has one place: something has changed for this call
 
-	at      *list.Element // its place in the line, or among the promised if took
-	took    bool
-	taken   Reservation[K]
-	turn    time.Time
-	without *atomic.Uint64 // the counter of answers without the key's word, if it was one
+	at    *list.Element // its place in the line, or among the promised if took
+	took  bool
+	taken Reservation[K]
+	turn  time.Time
+	basis Basis
 
 	over bool // it is out of the line
 	err  error
@@ -119,7 +119,7 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K], patience time.Durati
 		return fmt.Errorf("%w: %d", ErrCrowded, waiting)
 	}
 	now := l.cell.now()
-	terms, state := l.cell.standing(l.key)
+	terms, state := l.cell.current(l.key)
 	wait, d := l.foresee(w, terms, state, now)
 	if last := l.last(); last != nil && d.Allowed {
 		// Where something was given back there is room before that one's turn, in which
@@ -137,9 +137,9 @@ func (l *line[K]) admit(ctx context.Context, w *waiting[K], patience time.Durati
 	}
 	if !d.Allowed {
 		if d.RetryAfter == policy.Never {
-			return never(w.n, d)
+			return Never(w.n, d)
 		}
-		p := w.with
+		p := w.limit
 		if p == nil {
 			p = terms.Policy
 		}
@@ -171,7 +171,7 @@ func (l *line[K]) foresee(
 
 // foresee is what the key's word would say if the call took now, and what it would be told.
 func (w *waiting[K]) foresee(terms *table.Terms, state uint64, now policy.Instant) (uint64, policy.Decision) {
-	return (&ask{n: w.n, patience: forever, with: w.with}).judge(terms, state, now)
+	return (&request{n: w.n, patience: forever, limit: w.limit}).decide(terms, state, now)
 }
 
 // last is who came last of those who have taken, or nil.
@@ -198,11 +198,11 @@ func (l *line[K]) advance() {
 			}
 			patience = lookahead
 		}
-		a := ask{n: w.n, patience: patience, with: w.with, exact: true, silent: true, hasty: true}
+		q := request{n: w.n, patience: patience, limit: w.limit, noRoomWait: true}
 		if last != nil {
-			a.after = last.taken.starts() // there will be room then, too
+			q.notBefore = last.taken.starts() // there will be room then, too
 		}
-		r := l.cell.reserve(l.key, &a)
+		r, basis := l.cell.reserve(l.key, &q)
 		switch {
 		case r.Allowed:
 			w.turn = time.Now().Add(r.Wait)
@@ -210,13 +210,13 @@ func (l *line[K]) advance() {
 				w.turn = last.turn // this goroutine was held up then, or the clock jumps
 			}
 			l.line.Remove(w.at)
-			w.taken, w.without = r, a.without
+			w.taken, w.basis = r, basis
 			w.at, w.took = l.promised.PushBack(w), true
 			w.wake()
 		case r.RetryAfter == policy.Never:
-			l.fail(w, never(w.n, r.Decision))
-		case a.lost:
-			w.without = a.without
+			l.fail(w, Never(w.n, r.Decision))
+		case basis.lost:
+			w.basis = basis
 			l.fail(w, ErrUnavailable)
 		default:
 			l.again(w, r.RetryAfter)
@@ -227,7 +227,7 @@ func (l *line[K]) advance() {
 
 // hopeless tells whether the limit was changed under a call, and never lets it pass now.
 func (l *line[K]) hopeless(w *waiting[K]) bool {
-	terms, state := l.cell.standing(l.key)
+	terms, state := l.cell.current(l.key)
 	_, d := w.foresee(terms, state, l.cell.now())
 	return d.RetryAfter == policy.Never
 }

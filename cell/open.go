@@ -2,7 +2,6 @@ package cell
 
 import (
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/seam"
@@ -10,106 +9,148 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// takeUnfiled takes for a key that has no live entry in the map: it is in the
-// nursery, or new, or cannot be recorded.
-func (c *Cell[K]) takeUnfiled(
-	hash uint64, hashed bool, key K, now policy.Instant, a *ask,
-) (policy.Decision, taken[K]) {
-	// A key that is not equal to itself would be opened again by every call.
-	recordable := hashed && key == key //nolint:gocritic // false for NaN
-
-	a.lost = !recordable
-	wait := waiter{seam: c.seam}
+// takeNew takes for a key that has no live entry in the map: it is in the nursery, or
+// new, or cannot be recorded. It works in three steps: decide whether there would be
+// anything to record, open an entry, and take from that.
+func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q *request) outcome[K] {
+	op := c.newOpening(hash, hashed, key, now)
 	for {
-		next, d := a.judge(c.view.Terms(), 0, now)
-		records := d.Allowed && a.n != 0 && (!a.refund || next != 0)
-		closed := c.closed.Load()
-		// Most have something to record and can: they look and open in one.
-		if !records || closed || !recordable || !c.writing() {
-			if recordable && !closed {
-				if e := c.view.Look(hash, key); e != nil {
-					if d, t, ok := c.takeFrom(e, now, a); ok {
-						return d, t
-					}
-					continue // it died meanwhile
-				}
-			}
-			switch {
-			case a.n == 0 || a.refund && next == 0:
-				return d, taken[K]{}
-			case !d.Allowed:
-				return c.count(a, d), taken[K]{} // nothing to record
-			}
-			a.lost = true
-			return c.unrecorded(a, d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable), taken[K]{}
+		e, o := op.next(q)
+		if e == nil {
+			return o
 		}
-
-		e, status := c.view.Open(hash, key)
-		if status == table.Found || status == table.Landed || status == table.Backlogged {
-			// Before the take, so that a policy that panics leaves nothing behind.
-			behind := status == table.Backlogged
-			if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, now)) {
-				c.stray(e, now)
-				behind = true
-			}
-			d, t, ok := c.takeFrom(e, now, a)
-			if behind {
-				runtime.Gosched() // the writer is far behind: let it run
-			}
-			if ok {
-				return d, t
-			}
-			continue
+		o, alive := c.takeEntry(e, op.now, q)
+		if op.backlogged {
+			runtime.Gosched() // the writer is far behind: let it run
 		}
-		switch {
-		case status != table.Full || c.closed.Load(): // Close leaves no places behind
-		case c.whenFull == AdmitNew:
-			return c.unrecorded(a, d, true, c.idle, &c.full), taken[K]{}
-		case c.whenFull == RefuseNew && !a.hasty:
-			return c.unrecorded(a, d, false, c.idle, &c.full), taken[K]{}
-		case c.whenFull == RefuseNew:
-		// Again from time to time: a command may be lost with a writer.
-		case wait.rounds%roomRounds == 0 || wait.rounds > yields:
-			c.queue.TrySend(table.RoomCommand(key, now))
+		if alive {
+			return o
 		}
-		if a.hasty {
-			return policy.Decision{Limit: d.Limit, RetryAfter: min(c.openTimeout, roomPause)}, taken[K]{}
-		}
-		if !wait.next(c.openTimeout) {
-			return c.unrecorded(a, d, c.whenUnavailable == Admit, c.openTimeout, &c.unavailable), taken[K]{}
-		}
-		now = max(now, c.now()) // it has waited, and what it takes begins now
 	}
 }
 
-// stray leaves an entry in the nursery because the queue was full. The writer
-// looks for strays when it has emptied the queue; should it have done so
-// already, the second try to send wakes it.
-func (c *Cell[K]) stray(e *table.Entry[K], now policy.Instant) {
+// opening is the attempt to find or make an entry for one key.
+type opening[K comparable] struct {
+	cell       *Cell[K]
+	hash       uint64
+	key        K
+	recordable bool
+	now        policy.Instant // when the call takes: later than it began, if it had to wait
+	backlogged bool           // the writer is far behind
+	room       roomWait
+}
+
+func (c *Cell[K]) newOpening(hash uint64, hashed bool, key K, now policy.Instant) opening[K] {
+	return opening[K]{
+		cell: c, hash: hash, key: key, now: now,
+		// A key that is not equal to itself would be opened again by every call.
+		recordable: hashed && key == key, //nolint:gocritic // false for NaN
+		room:       roomWait{seam: c.seam},
+	}
+}
+
+// next returns an entry to take from, or nil and the answer without one. It is called
+// again if the entry was dead.
+func (op *opening[K]) next(q *request) (*table.Entry[K], outcome[K]) {
+	c := op.cell
+	for {
+		next, d := q.decide(c.view.Terms(), 0, op.now)
+		records := d.Allowed && q.n != 0 && (!q.charge || next != 0)
+		closed := c.closed.Load()
+		// Most calls have something to record and can: they look and open in one.
+		if !records || closed || !op.recordable || !c.writing() {
+			if op.recordable && !closed {
+				if e := c.view.Look(op.hash, op.key); e != nil {
+					return e, outcome[K]{}
+				}
+			}
+			if !records {
+				return nil, outcome[K]{Decision: d, Basis: Basis{lost: !op.recordable}}
+			}
+			return nil, c.unavailableAnswer(q, d, true)
+		}
+		e, status := op.open()
+		if e != nil {
+			return e, outcome[K]{}
+		}
+		if o, answered := op.noRoom(q, d, status); answered {
+			return nil, o
+		}
+	}
+}
+
+// open finds the key's entry or lands a new one, and has the writer file it. It does so
+// before the take, so that a policy that panics leaves nothing behind. The entry is nil
+// if there is no room, or if that cannot be told yet.
+func (op *opening[K]) open() (*table.Entry[K], table.Status) {
+	c := op.cell
+	e, status := c.view.Open(op.hash, op.key)
+	op.backlogged = status == table.Backlogged
+	if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, op.now)) {
+		c.lostFiling(e, op.now)
+		op.backlogged = true
+	}
+	return e, status
+}
+
+// lostFiling leaves an entry in the nursery because the queue was full. The writer
+// looks for such entries when it has emptied the queue. If it has done so already, the
+// second attempt to send wakes it.
+func (c *Cell[K]) lostFiling(e *table.Entry[K], now policy.Instant) {
 	c.view.NoteLostFiling()
 	c.step("stray: told")
 	c.queue.TrySend(table.FileCommand(e, now))
 	c.step("stray: woken")
 }
 
-// unrecorded answers for a key that has no entry, and counts it in counter too. d is what
-// the limit would tell a key that was never used. retry is a guess. A charge that cannot
-// be recorded is refused in any case: letting it pass would say that it was.
-func (c *Cell[K]) unrecorded(
-	a *ask, d policy.Decision, admit bool, retry time.Duration, counter *atomic.Uint64,
-) policy.Decision {
-	if a.without = counter; !a.refund && !a.silent {
-		counter.Add(1)
+// noRoom answers for a key that a full table has no room for, as the configuration
+// says, or waits for room. d is what the limit would answer to a key that was never used.
+func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status) (o outcome[K], answered bool) {
+	c := op.cell
+	switch {
+	case status != table.Full || c.closed.Load(): // Close leaves no places behind
+	case c.whenFull == AdmitNew:
+		return c.withoutWord(q, d, true, c.idle, full), true
+	case c.whenFull == RefuseNew && !q.noRoomWait:
+		return c.withoutWord(q, d, false, c.idle, full), true
+	case c.whenFull == RefuseNew:
+	// Again from time to time: a command may be lost with a writer.
+	case op.room.rounds%roomRounds == 0 || op.room.rounds > yields:
+		c.queue.TrySend(table.RoomCommand(op.key, op.now))
 	}
-	if !admit || a.refund {
-		d = policy.Decision{Limit: d.Limit, RetryAfter: min(retry, policy.Never-1)}
+	if q.noRoomWait {
+		return outcome[K]{Decision: policy.Decision{Limit: d.Limit, RetryAfter: min(c.openTimeout, roomPause)}}, true
 	}
-	return c.count(a, d)
+	if !op.room.next(c.openTimeout) {
+		return c.unavailableAnswer(q, d, false), true
+	}
+	op.now = max(op.now, c.now()) // it has waited, and its take begins now
+	return o, false
 }
 
-// waiter waits for room in a full table: first by letting others run, which is all
-// it takes when the writer is merely behind, then by sleeping.
-type waiter struct {
+// unavailableAnswer is the answer without a writer. lost is true if the key can never be
+// recorded.
+func (c *Cell[K]) unavailableAnswer(q *request, d policy.Decision, lost bool) outcome[K] {
+	o := c.withoutWord(q, d, !c.refuseUnfiled, c.openTimeout, unavailable)
+	o.lost = lost
+	return o
+}
+
+// withoutWord is the answer for a key that has no entry. d is what the limit would
+// answer to a key that was never used. retry is a guess. A charge that cannot be recorded
+// is refused in any case: an allowed one would be taken for recorded.
+func (c *Cell[K]) withoutWord(
+	q *request, d policy.Decision, admit bool, retry time.Duration, why missing,
+) outcome[K] {
+	if !admit || q.charge {
+		d = policy.Decision{Limit: d.Limit, RetryAfter: min(retry, policy.Never-1)}
+	}
+	return outcome[K]{Decision: d, Basis: Basis{missing: why}}
+}
+
+// roomWait waits for room in a full table. At first it lets others run, which is
+// enough if the writer is merely behind. Then it sleeps.
+type roomWait struct {
 	rounds int
 	since  time.Time
 	seam   seam.Scheduler
@@ -117,18 +158,18 @@ type waiter struct {
 
 const (
 	yields = 64
-	// roomRounds is after how many yields room is asked for again.
+	// roomRounds is the number of yields after which room is asked for again.
 	roomRounds = 16
 
-	// roomPause is after how long the first in a line asks again.
+	// roomPause is how long the head of a line waits before it asks for room again.
 	roomPause = 10 * time.Millisecond
 
 	minSleep = 20 * time.Microsecond
 	maxSleep = time.Millisecond
 )
 
-// next waits a little, and returns false when the waits have reached limit.
-func (w *waiter) next(limit time.Duration) bool {
+// next waits a little. It returns false when the waits have reached limit.
+func (w *roomWait) next(limit time.Duration) bool {
 	if w.rounds == 0 {
 		w.since = time.Now()
 	}

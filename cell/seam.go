@@ -33,8 +33,8 @@ func (c *Cell[K]) lock(mu *sync.Mutex) {
 	mu.Lock()
 }
 
-// yieldToUndo lets whoever gives back to the entry go on.
-func (c *Cell[K]) yieldToUndo(e *table.Entry[K]) {
+// yieldToReturn lets the goroutine that gives back to the entry go on.
+func (c *Cell[K]) yieldToReturn(e *table.Entry[K]) {
 	if c.seam != nil {
 		c.seam.Await("undo: begin", seam.Forever, func() bool {
 			free := e.LockReturn()

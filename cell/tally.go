@@ -22,9 +22,9 @@ type stripe struct {
 	_                 [stripeSize - 16]byte
 }
 
-// mine returns the stripe of the calling goroutine. Where its stack lies tells
-// it apart from the others that run at the same time; that is only a guess, and
-// a wrong one costs nothing but time.
+// mine returns the stripe of the calling goroutine. The place of its stack tells it
+// apart from the others that run at the same time. That is only a guess, and a wrong one
+// costs nothing except time.
 func (t *tally) mine() *stripe {
 	var here byte
 	at := uint64(uintptr(unsafe.Pointer(&here))) >> 10

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
 )
 
 const (
-	// forever is the patience of a call that waits until its context ends.
-	forever = time.Duration(math.MaxInt64)
 	// lookahead is how long before their turn calls in line take what they wait
 	// for. It should be longer than goroutines take to wake up, so that at high
 	// rates turns follow each other without a gap, and is what a cancelled call may
@@ -20,116 +17,88 @@ const (
 	lookahead = 10 * time.Millisecond
 )
 
-// Wait blocks until n units can be used, and takes them. It returns nil if it did.
-//
-// Who calls it first for a key is served first. A line forms behind a call that has
-// to wait: the first in it has taken its units ahead of its turn, so that calls
-// which do not wait (Choke, Take) cannot keep it from having them for ever; the
-// others take theirs when they are about to be the first. So a call that gives up
-// costs nobody anything, nearly always.
-//
-// The error wraps one of ErrNever, ErrDeadline, ErrCrowded, ErrCancelled, ErrClosed
-// and ErrUnavailable, and nothing was taken then, or it was given back as by
-// Reservation.Cancel. ErrDeadline and ErrCrowded come at once: before it joins the
-// line, the call works out when its turn will come. Those who do not wait may still
-// take what the line has not taken yet, so that a turn may come later than that; if
-// the deadline passes first, the error is ErrCancelled.
-//
-// n == 0 never waits. A key that cannot be recorded, now or later, does not wait either:
-// WhenUnavailable decides between nil and ErrUnavailable. A new key waits for room in a
-// full table up to the open timeout, without regard to the context; then it passes
-// unrecorded where the configuration says so, and else waits on in line. What Refund,
-// Reset or a cancelled Reservation give back does not bring forward the turn of a call
-// that has taken. Turns go by package time also where Config.Clock is set: it should run
-// as fast.
+// Wait is Acquire without a bound on the wait except its context, for what is not given
+// back.
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
-	a := ask{n: n, atOnce: true, exact: true, silent: true}
-	_, err := c.acquire(ctx, key, &a, forever)
+	_, basis, err := c.acquire(ctx, key, n, forever)
 	if n != 0 {
-		c.report(err == nil, a.without)
+		c.Count(err == nil, basis)
 	}
 	return err
 }
 
-// Acquire is Wait for those who may need less in the end, or do not wait for ever: it
-// returns what it has taken, to be given back by Keep or Cancel, and waits up to
-// patience. 0 is not at all. It allocates nothing if it need not wait. The reservation's
-// Decision is that of the moment in which the units were taken: its Wait is over when
-// Acquire returns.
-//
-// If there is an error, the reservation is a refusal, which tells how the key stands, and
-// when the call would be admitted if nobody were before it. ErrDeadline is also that of a
-// turn that comes too late for patience.
+// Acquire takes n units for the key, and waits in its line for them if there is no room,
+// or if other calls wait. If there is an error, the reservation is a refusal.
 func (c *Cell[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (Reservation[K], error) {
-	a := ask{n: n, atOnce: true, exact: true, silent: true}
-	r, err := c.acquire(ctx, key, &a, max(patience, 0))
-	if err != nil {
-		r = Reservation[K]{Decision: c.refusal(key, n, err), Waited: r.Waited}
-	}
+	r, basis, err := c.Await(ctx, key, n, max(patience, 0))
 	if n != 0 {
-		c.report(err == nil, a.without)
+		c.Count(err == nil, basis)
 	}
 	return r, err
 }
 
 // refusal is the decision about a call that ended with an error.
 func (c *Cell[K]) refusal(key K, n int64, err error) policy.Decision {
-	d := c.look(key, &ask{n: n, atOnce: true})
+	d := c.Probe(key, n)
 	switch {
 	case d.RetryAfter == policy.Never:
 	case errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable):
 		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout} // a guess, as for Take
 	case d.Allowed:
-		d = c.look(key, &ask{}) // it has taken nothing
-		d.RetryAfter = 1        // others are before it
+		d = c.Probe(key, 0) // it has taken nothing
+		d.RetryAfter = 1    // others are before it
 	}
 	d.Allowed = false
 	return d
 }
 
-func (c *Cell[K]) acquire(ctx context.Context, key K, a *ask, patience time.Duration) (none Reservation[K], err error) {
+// acquire is Acquire, and counts nothing.
+func (c *Cell[K]) acquire(ctx context.Context, key K, n int64, patience time.Duration) (Reservation[K], Basis, error) {
+	var none Reservation[K]
 	if ctx.Err() != nil {
-		return none, cancelled(ctx)
+		return none, Basis{}, Cancelled(ctx)
 	}
 	if c.closed.Load() {
-		return none, ErrClosed
+		return none, Basis{}, ErrClosed
 	}
-	a.with = c.chosen(key)
+	q := request{n: n, patience: noDelay, limit: c.chosen(key)}
 	var r Reservation[K]
+	var basis Basis
 	if !c.lines.has(c, key) {
-		r = c.reserve(key, a) // nobody waits
+		r, basis = c.reserve(key, &q) // no call waits
 	} else {
-		r.Decision = c.look(key, &ask{with: a.with})
-		r.Allowed = r.Allowed && a.n == 0
-		if a.n < 0 || a.n > r.Limit {
+		r.Decision = c.probe(key, &request{limit: q.limit})
+		r.Allowed = r.Allowed && n == 0
+		if n < 0 || n > r.Limit {
 			r.RetryAfter = policy.Never
 		}
 	}
 	switch {
-	case a.n == 0, r.Allowed:
-		return r, nil
-	case a.lost && 0 < a.n && a.n <= r.Limit:
-		return none, ErrUnavailable
+	case n == 0, r.Allowed:
+		return r, basis, nil
+	case basis.lost && 0 < n && n <= r.Limit:
+		return none, basis, ErrUnavailable
 	case r.RetryAfter == policy.Never:
-		return none, never(a.n, r.Decision)
+		return none, basis, Never(n, r.Decision)
 	case r.RetryAfter > patience:
-		return none, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
+		return none, basis, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
 	}
-	a.without = nil
-	return c.queueUp(ctx, key, a, patience)
+	return c.queueUp(ctx, key, &q, patience)
 }
 
 // queueUp waits in the key's line.
-func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask, patience time.Duration) (r Reservation[K], err error) {
+func (c *Cell[K]) queueUp(
+	ctx context.Context, key K, q *request, patience time.Duration,
+) (r Reservation[K], basis Basis, err error) {
 	ended := ctx.Done()
 	began := time.Now()
-	w := &waiting[K]{n: a.n, with: a.with, signal: make(chan struct{}, 1)}
+	w := &waiting[K]{n: q.n, limit: q.limit, signal: make(chan struct{}, 1)}
 	// The line is locked but while the call sleeps, so that whatever ends this
 	// function, a policy that panics too, leaves the line to others.
 	l := c.lines.join(c, key)
 	defer l.release()
 	if err := l.admit(ctx, w, patience); err != nil {
-		return r, err
+		return r, basis, err
 	}
 	w.at = l.line.PushBack(w)
 	defer l.leave(w)
@@ -141,15 +110,14 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask, patience time.Dura
 	for {
 		pause, done := l.progress(w)
 		if done {
-			a.without = w.without
-			return w.taken, w.err
+			return w.taken, w.basis, w.err
 		}
 		left := patience
 		if patience < forever {
 			left -= time.Since(began)
 		}
 		if left <= 0 {
-			return r, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
+			return r, basis, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
 		}
 		pause = min(pause, left)
 		l.unlock()
@@ -170,34 +138,27 @@ func (c *Cell[K]) queueUp(ctx context.Context, key K, a *ask, patience time.Dura
 		l.lock()
 		switch {
 		case cancel:
-			return r, cancelled(ctx)
+			return r, basis, Cancelled(ctx)
 		case closed:
-			return r, ErrClosed
+			return r, basis, ErrClosed
 		}
 	}
 }
 
-func never(n int64, d policy.Decision) error {
+// Never returns ErrNever for a call of n units that d refuses.
+func Never(n int64, d policy.Decision) error {
 	if d.Limit == 0 {
 		return fmt.Errorf("%w: engine.PolicyFor chose a policy of another family for this key", ErrNever)
 	}
 	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)
 }
 
-// cancelled wraps both what the context says and why, if those are two things.
-func cancelled(ctx context.Context) error {
+// Cancelled returns ErrCancelled with the context's error, and with its cause if that is
+// another.
+func Cancelled(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
 		return fmt.Errorf("%w: %w", ErrCancelled, cause)
 	}
 	return fmt.Errorf("%w: %w: %w", ErrCancelled, err, cause)
-}
-
-// chosen is the limit that engine.PolicyFor chooses for the key; nil is the cell's
-// own.
-func (c *Cell[K]) chosen(key K) policy.Policy {
-	if c.policyFor == nil {
-		return nil
-	}
-	return c.policyFor(key)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -33,7 +33,7 @@ func TestAcquireAll(t *testing.T) {
 		var line sync.WaitGroup
 		for i := range ends {
 			line.Go(func() {
-				out, err := cell.AcquireAll(background, 1, 2500*time.Millisecond, wide.Claim(1), fast.Claim("key"))
+				out, err := AcquireAll(background, 2500*time.Millisecond, wide.Claim(1, 1), fast.Claim("key", 1))
 				ends[i] = end{err, time.Since(began)}
 				assert.Equal(t, time.Since(began), out.Waited)
 				assert.Equal(t, err == nil, out.Allowed)
@@ -51,7 +51,7 @@ func TestAcquireAll(t *testing.T) {
 			assert.Equal(t, end{nil, want}, ends[i])
 		}
 		for _, late := range ends[3:] {
-			assert.ErrorIs(t, late.err, cell.ErrDeadline)
+			assert.ErrorIs(t, late.err, ErrDeadline)
 			assert.Zero(t, late.at, "it was refused at once")
 		}
 		assert.Equal(t, time.Second, wide.Peek(1).ResetAfter, "three, of which two have drained")
@@ -67,33 +67,33 @@ func TestAcquireAllIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{MaxWaiting: 3, Policy: funnel(1, 1, time.Second)}
 		e, other := open[string](t, config), open[string](t, Config{Policy: funnel(100, 1, time.Second)})
-		claims := []cell.Claim{e.Claim("key"), other.Claim("key")}
-		require.True(t, cell.TakeAll(1, claims...).Allowed)
+		claims := []Claim{e.Claim("key", 1), other.Claim("key", 1)}
+		require.True(t, TakeAll(units(1, claims...)...).Allowed)
 		errs := make(chan error, 100)
 		for range 100 {
 			go func() {
-				_, err := cell.AcquireAll(background, 1, time.Hour, claims...)
+				_, err := AcquireAll(background, time.Hour, units(1, claims...)...)
 				errs <- err
 			}()
 		}
 		synctest.Wait()
 		assert.Len(t, errs, 97)
-		out, err := cell.AcquireAll(background, 0, time.Hour, claims...)
+		out, err := AcquireAll(background, time.Hour, units(0, claims...)...)
 		assert.NoError(t, err)
 		assert.True(t, out.Allowed)
 		for i := range 100 {
 			if err := <-errs; i < 97 {
-				assert.ErrorIs(t, err, cell.ErrCrowded)
+				assert.ErrorIs(t, err, ErrCrowded)
 			} else {
 				assert.NoError(t, err)
 			}
 		}
 		for _, n := range []int64{-1, 2} {
-			out, err = cell.AcquireAll(background, n, time.Hour, claims...)
-			assert.ErrorIs(t, err, cell.ErrNever)
+			out, err = AcquireAll(background, time.Hour, units(n, claims...)...)
+			assert.ErrorIs(t, err, ErrNever)
 			assert.Equal(t, policy.Never, out.RetryAfter)
 		}
-		out, err = cell.AcquireAll(background, 5, 0)
+		out, err = AcquireAll(background, 0)
 		assert.NoError(t, err)
 		assert.True(t, out.Allowed, "there is nothing to wait for")
 	})
@@ -104,11 +104,11 @@ func TestAcquireAllIsBounded(t *testing.T) {
 func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(10, 1, time.Second)})
-		claims := []cell.Claim{a.Claim("key"), b.Claim("key")}
-		require.True(t, cell.TakeAll(10, claims...).Allowed)
+		claims := []Claim{a.Claim("key", 1), b.Claim("key", 1)}
+		require.True(t, TakeAll(units(10, claims...)...).Allowed)
 		began := time.Now()
 		time.AfterFunc(4*time.Second, func() { b.Refund("key", -2) })
-		out, err := cell.AcquireAll(background, 5, time.Minute, claims...)
+		out, err := AcquireAll(background, time.Minute, units(5, claims...)...)
 		require.NoError(t, err)
 		assert.True(t, out.Allowed)
 		assert.Equal(t, 7*time.Second, time.Since(began))
@@ -120,8 +120,8 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		// Too long for one: it is not waited for the other.
 		b.Refund("key", -10)
 		began = time.Now()
-		out, err = cell.AcquireAll(background, 5, 10*time.Second, claims...)
-		assert.ErrorIs(t, err, cell.ErrDeadline)
+		out, err = AcquireAll(background, 10*time.Second, units(5, claims...)...)
+		assert.ErrorIs(t, err, ErrDeadline)
 		assert.Equal(t, 1, out.Binding)
 		assert.Equal(t, 15*time.Second, out.RetryAfter)
 		assert.Zero(t, time.Since(began))
@@ -129,11 +129,11 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 
 		// It gives up in the second line, and has given back what it had of the first.
 		time.Sleep(time.Minute)
-		require.True(t, cell.TakeAll(10, claims...).Allowed)
+		require.True(t, TakeAll(units(10, claims...)...).Allowed)
 		time.AfterFunc(4*time.Second, func() { b.Refund("key", -7) }) // 12 s in all
 		began = time.Now()
-		_, err = cell.AcquireAll(background, 5, 10*time.Second, claims...)
-		assert.ErrorIs(t, err, cell.ErrDeadline)
+		_, err = AcquireAll(background, 10*time.Second, units(5, claims...)...)
+		assert.ErrorIs(t, err, ErrDeadline)
 		assert.Equal(t, 5*time.Second, time.Since(began))
 		assert.Equal(t, 5*time.Second, a.Peek("key").ResetAfter)
 
@@ -143,12 +143,12 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		time.AfterFunc(3*time.Second, cancel)
 		require.True(t, a.Take("key", 4).Allowed)
 		began = time.Now()
-		_, err = cell.AcquireAll(ctx, 5, 10*time.Minute, claims...)
-		assert.ErrorIs(t, err, cell.ErrCancelled)
+		_, err = AcquireAll(ctx, 10*time.Minute, units(5, claims...)...)
+		assert.ErrorIs(t, err, ErrCancelled)
 		assert.Equal(t, 3*time.Second, time.Since(began))
 		assert.Equal(t, 6*time.Second, a.Peek("key").ResetAfter)
-		out, err = cell.AcquireAll(ctx, 1, time.Minute, a.Claim("new"))
-		assert.ErrorIs(t, err, cell.ErrCancelled)
+		out, err = AcquireAll(ctx, time.Minute, a.Claim("new", 1))
+		assert.ErrorIs(t, err, ErrCancelled)
 		assert.False(t, out.Allowed)
 		assert.Zero(t, a.Peek("new").ResetAfter)
 		noLines(t, a)
@@ -161,13 +161,13 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 func TestAcquireAllStandsInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(10, 1, time.Second)})
-		claims := []cell.Claim{a.Claim("key"), b.Claim("key")}
-		require.True(t, cell.TakeAll(10, claims...).Allowed)
+		claims := []Claim{a.Claim("key", 1), b.Claim("key", 1)}
+		require.True(t, TakeAll(units(10, claims...)...).Allowed)
 		began := time.Now()
 		var line sync.WaitGroup
 		wait := func(n int64, want time.Duration) {
 			line.Go(func() {
-				_, err := cell.AcquireAll(background, n, time.Minute, claims...)
+				_, err := AcquireAll(background, time.Minute, units(n, claims...)...)
 				assert.NoError(t, err)
 				assert.Equal(t, want, time.Since(began), "%d", n)
 			})
@@ -179,8 +179,8 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 		b.Refund("key", 10)
 		wait(1, 11*time.Second) // there are five, but others came before
 		b.Refund("key", -100)
-		out, err := cell.AcquireAll(background, 1, 50*time.Second, claims...)
-		assert.ErrorIs(t, err, cell.ErrDeadline)
+		out, err := AcquireAll(background, 50*time.Second, units(1, claims...)...)
+		assert.ErrorIs(t, err, ErrDeadline)
 		assert.Equal(t, 1, out.Binding)
 		assert.Zero(t, time.Since(began))
 		b.Refund("key", 100)
@@ -192,8 +192,8 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 		line.Go(func() { assert.NoError(t, a.Wait(background, "key", 10)) })
 		synctest.Wait()
 		line.Go(func() {
-			out, err := cell.AcquireAll(background, 1, 20*time.Second, claims...)
-			assert.ErrorIs(t, err, cell.ErrDeadline)
+			out, err := AcquireAll(background, 20*time.Second, units(1, claims...)...)
+			assert.ErrorIs(t, err, ErrDeadline)
 			assert.Equal(t, 20*time.Second, time.Since(began))
 			assert.True(t, out.Decisions[1].Allowed)
 			assert.Equal(t, 0, out.Binding)
@@ -206,28 +206,28 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 
 // Nobody waits for an engine that is closed, whatever it answers to those who do not wait.
 func TestAcquireAllOfAClosedEngine(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			config := Config{Policy: funnel(1, 1, time.Second), WhenUnavailable: when}
 			good, closed, closes := open[string](t, config), open[string](t, config), open[string](t, config)
 			require.NoError(t, closed.Close())
 			began := time.Now()
-			out, err := cell.AcquireAll(background, 1, time.Hour, good.Claim("key"), closed.Claim("key"))
-			assert.ErrorIs(t, err, cell.ErrClosed)
+			out, err := AcquireAll(background, time.Hour, good.Claim("key", 1), closed.Claim("key", 1))
+			assert.ErrorIs(t, err, ErrClosed)
 			assert.False(t, out.Allowed)
 			assert.Equal(t, 1, out.Binding)
-			assert.Equal(t, DefaultOpenTimeout, out.RetryAfter)
+			assert.Equal(t, defaultOpenTimeout, out.RetryAfter)
 			assert.Zero(t, good.Peek("key").ResetAfter)
 			require.True(t, closes.Choke("key"))
 			time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, closes.Close()) })
-			var single cell.Reservation[string]
+			var single Reservation[string]
 			var alone sync.WaitGroup
 			alone.Go(func() { single, err = closes.Acquire(background, "key", 1, time.Hour) })
 			synctest.Wait()
-			out, all := cell.AcquireAll(background, 1, time.Hour, closes.Claim("key"), good.Claim("other"))
+			out, all := AcquireAll(background, time.Hour, closes.Claim("key", 1), good.Claim("other", 1))
 			alone.Wait()
-			assert.ErrorIs(t, err, cell.ErrClosed)
-			assert.ErrorIs(t, all, cell.ErrClosed)
+			assert.ErrorIs(t, err, ErrClosed)
+			assert.ErrorIs(t, all, ErrClosed)
 			assert.Equal(t, 100*time.Millisecond, time.Since(began))
 			assert.Equal(t, 100*time.Millisecond, single.Waited)
 			assert.Equal(t, 100*time.Millisecond, out.Waited)
@@ -257,13 +257,13 @@ func TestAcquireAllKeepsToTheLimits(t *testing.T) {
 					time.Sleep(time.Duration(dice.Int64N(int64(300 * time.Millisecond))))
 					n, key := 1+dice.Int64N(3), dice.IntN(2)
 					set := dice.Perm(3)[:1+dice.IntN(3)]
-					var claims []cell.Claim
+					var claims []Claim
 					for _, at := range set {
-						claims = append(claims, engines[at].Claim(key))
+						claims = append(claims, engines[at].Claim(key, 1))
 					}
 					ctx, cancel := context.WithTimeout(background, time.Duration(dice.Int64N(int64(time.Second))))
 					defer cancel()
-					out, err := cell.AcquireAll(ctx, n, time.Duration(dice.Int64N(int64(time.Second))), claims...)
+					out, err := AcquireAll(ctx, time.Duration(dice.Int64N(int64(time.Second))), units(n, claims...)...)
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil {
@@ -272,7 +272,7 @@ func TestAcquireAllKeepsToTheLimits(t *testing.T) {
 					}
 					admitted++
 					if dice.IntN(3) == 0 {
-						out.Keep(n - 1) // at once
+						out.Keep(slices.Repeat([]int64{n - 1}, len(claims))...) // at once
 						n--
 					}
 					for _, at := range set {

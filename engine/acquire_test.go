@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -64,7 +63,7 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 		require.True(t, e.Take("key", 2).Allowed)
 		for _, patience := range []time.Duration{-time.Hour, 0, time.Second - 1} {
 			r, err := e.Acquire(background, "key", 1, patience)
-			assert.ErrorIs(t, err, cell.ErrDeadline)
+			assert.ErrorIs(t, err, ErrDeadline)
 			assert.NotErrorIs(t, err, context.DeadlineExceeded)
 			assert.Equal(t, policy.Decision{Limit: 2, RetryAfter: time.Second, ResetAfter: 2 * time.Second}, r.Decision)
 			r.Cancel()
@@ -86,7 +85,7 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 			synctest.Wait()
 		}
 		r, err := e.Acquire(background, "key", 1, 3*time.Second-1)
-		assert.ErrorIs(t, err, cell.ErrDeadline)
+		assert.ErrorIs(t, err, ErrDeadline)
 		assert.False(t, r.Allowed)
 		assert.Positive(t, r.RetryAfter)
 		assert.Equal(t, time.Second, since())
@@ -101,7 +100,7 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 				r, err := e.Acquire(background, "key", 1, 2*time.Second)
 				assert.Equal(t, i == 1, err != nil)
 				if err != nil {
-					assert.ErrorIs(t, err, cell.ErrDeadline)
+					assert.ErrorIs(t, err, ErrDeadline)
 				}
 				assert.Equal(t, time.Since(began), r.Waited)
 				ended[i] = since()
@@ -177,14 +176,14 @@ func TestAcquireErrors(t *testing.T) {
 			want  error
 			retry time.Duration
 		}{
-			{e, background, "line", 1, cell.ErrCrowded, 2 * time.Second},
-			{e, background, "key", 3, cell.ErrNever, policy.Never},
-			{e, background, "key", -1, cell.ErrNever, policy.Never},
-			{e, ended, "key", 1, cell.ErrCancelled, 1},
-			{e, background, []int{}, 1, cell.ErrUnavailable, DefaultOpenTimeout},
-			{closed, background, "key", 1, cell.ErrClosed, DefaultOpenTimeout},
-			{closed, background, "key", 3, cell.ErrClosed, policy.Never},
-			{crowded, background, "new", 1, cell.ErrDeadline, 1}, // room comes later than in a second
+			{e, background, "line", 1, ErrCrowded, 2 * time.Second},
+			{e, background, "key", 3, ErrNever, policy.Never},
+			{e, background, "key", -1, ErrNever, policy.Never},
+			{e, ended, "key", 1, ErrCancelled, 1},
+			{e, background, []int{}, 1, ErrUnavailable, defaultOpenTimeout},
+			{closed, background, "key", 1, ErrClosed, defaultOpenTimeout},
+			{closed, background, "key", 3, ErrClosed, policy.Never},
+			{crowded, background, "new", 1, ErrDeadline, 1}, // room comes later than in a second
 		} {
 			before := c.e.Stats()
 			r, err := c.e.Acquire(c.ctx, c.key, c.n, time.Second)
@@ -192,7 +191,7 @@ func TestAcquireErrors(t *testing.T) {
 			assert.False(t, r.Allowed)
 			assert.Equal(t, c.retry, r.RetryAfter, "%v", c.want)
 			stands := c.e.Peek(c.key) // as before
-			if c.want == cell.ErrUnavailable || c.want == cell.ErrClosed && c.retry < policy.Never {
+			if c.want == ErrUnavailable || c.want == ErrClosed && c.retry < policy.Never {
 				stands = policy.Decision{Limit: 2} // nobody knows
 			}
 			stands.Allowed, stands.RetryAfter = false, c.retry
@@ -218,27 +217,27 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	require.True(t, b.Take("empty", 3).Allowed)
 	for _, of := range []struct {
 		n        int64
-		claims   []cell.Claim
+		claims   []Claim
 		binding  int
 		retry    time.Duration
 		refusing int
 	}{
-		{1, []cell.Claim{a.Claim("used"), b.Claim("new"), a.Claim("new")}, 0, 1, 1},
-		{0, []cell.Claim{a.Claim("used"), b.Claim("empty")}, 0, 1, 0},
-		{1, []cell.Claim{a.Claim("used"), b.Claim("empty")}, 1, time.Second, 1},
-		{2, []cell.Claim{a.Claim("used"), b.Claim("empty"), a.Claim("used")}, 0, policy.Never, 2},
-		{-1, []cell.Claim{a.Claim("used"), b.Claim("empty")}, 0, policy.Never, 2},
+		{1, []Claim{a.Claim("used", 1), b.Claim("new", 1), a.Claim("new", 1)}, 0, 1, 1},
+		{0, []Claim{a.Claim("used", 1), b.Claim("empty", 1)}, 0, 1, 0},
+		{1, []Claim{a.Claim("used", 1), b.Claim("empty", 1)}, 1, time.Second, 1},
+		{2, []Claim{a.Claim("used", 1), b.Claim("empty", 1), a.Claim("used", 1)}, 0, policy.Never, 2},
+		{-1, []Claim{a.Claim("used", 1), b.Claim("empty", 1)}, 0, policy.Never, 2},
 		{1, nil, -1, 0, 0},
 	} {
 		before := a.Stats().Refused + b.Stats().Refused
-		out, err := cell.AcquireAll(ended, of.n, time.Hour, of.claims...)
-		assert.ErrorIs(t, err, cell.ErrCancelled)
+		out, err := AcquireAll(ended, time.Hour, units(of.n, of.claims...)...)
+		assert.ErrorIs(t, err, ErrCancelled)
 		assert.Equal(t, of.binding, out.Binding, "%+v", of)
 		assert.Equal(t, of.retry, out.RetryAfter, "%+v", of)
 		assert.False(t, out.Allowed)
 		require.Len(t, out.Decisions, len(of.claims))
 		for i, claim := range of.claims {
-			d := cell.TakeAll(0, claim).Decisions[0]
+			d := TakeAll(units(0, claim)...).Decisions[0]
 			assert.Equal(t, d.Remaining, out.Decisions[i].Remaining)
 			assert.Equal(t, d.ResetAfter, out.Decisions[i].ResetAfter)
 			assert.Equal(t, out.Decisions[i].Allowed, out.Decisions[i].RetryAfter == 0)
@@ -251,8 +250,8 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	// Nobody asks a closed engine for nothing without being told.
 	require.NoError(t, c.Close())
 	for _, n := range []int64{0, 1} {
-		_, err := cell.AcquireAll(background, n, time.Hour, a.Claim("used"), c.Claim("key"))
-		assert.ErrorIs(t, err, cell.ErrClosed)
+		_, err := AcquireAll(background, time.Hour, a.Claim("used", n), c.Claim("key", n))
+		assert.ErrorIs(t, err, ErrClosed)
 	}
 }
 
@@ -279,7 +278,7 @@ func TestTakeAllCountsWhatIsRefusedInTheEnd(t *testing.T) {
 	chosen := funnel(5, 1, time.Second)
 	odd := openFor(t, Config{Policy: chosen}, func(float64) policy.Policy { return chosen })
 	other := open[string](t, Config{Policy: &refuses{Policy: chosen, noted: func() { chosen = funnel(1, 1, time.Second) }}})
-	out := cell.TakeAll(2, odd.Claim(math.NaN()), other.Claim("key"))
+	out := TakeAll(odd.Claim(math.NaN(), 2), other.Claim("key", 2))
 	assert.False(t, out.Allowed)
 	assert.Equal(t, policy.Never, out.Decisions[0].RetryAfter)
 	assert.Equal(t, time.Second, out.Decisions[1].RetryAfter)
@@ -293,33 +292,57 @@ func TestOutcomeKeep(t *testing.T) {
 	clock := newHandClock()
 	a := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	b := open[int](t, Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute)), Clock: clock.Now})
-	out := cell.TakeAll(3, a.Claim("x"), b.Claim(1), a.Claim("x"), a.Claim("y"))
-	require.True(t, out.Allowed)
-	out.Keep(1)
-	out.Keep(0) // once is enough
-	assert.EqualValues(t, []int64{8, 9, 9}, []int64{a.Peek("x").Remaining, a.Peek("y").Remaining, b.Peek(1).Remaining})
+	remaining := func() [3]int64 {
+		return [3]int64{a.Peek("x").Remaining, a.Peek("y").Remaining, b.Peek(1).Remaining}
+	}
+	for _, keep := range []struct {
+		used []int64
+		want [3]int64
+	}{
+		{[]int64{1, 1, 1, 1}, [3]int64{8, 9, 9}},
+		{[]int64{1, 2, 0, 3}, [3]int64{9, 7, 8}},
+		{[]int64{-1, 100, 1, math.MinInt64}, [3]int64{9, 10, 6}}, // below 0 is 0, and no claim keeps more than its own
+		{nil, [3]int64{5, 7, 6}},                                 // claims without a number keep all
+		{[]int64{0, 0}, [3]int64{8, 7, 10}},
+		{[]int64{0, 0, 0, 0, 7, 8}, [3]int64{10, 10, 10}}, // numbers beyond the claims
+	} {
+		a.Reset("x")
+		a.Reset("y")
+		b.Reset(1)
+		out := TakeAll(a.Claim("x", 3), b.Claim(1, 4), a.Claim("x", 2), a.Claim("y", 3), b.Claim(1, 0))
+		require.True(t, out.Allowed)
+		require.Equal(t, [3]int64{5, 7, 6}, remaining())
+		out.Keep(keep.used...)
+		out.Keep(0, 0, 0, 0) // once is enough
+		out.Cancel()
+		assert.Equal(t, keep.want, remaining(), "%v", keep.used)
+	}
+	out := TakeAll(a.Claim("x", 3), b.Claim(1, 4), a.Claim("x", 2), a.Claim("y", 3))
+	out.Cancel()
+	out.Keep()
+	assert.Equal(t, [3]int64{10, 10, 10}, remaining())
 
 	for kept, want := range map[int64]int64{-5: 8, 0: 8, 2: 6, 3: 5, 1 << 62: 5} {
 		a.Reset("z")
 		a.Take("z", 2)
-		out = cell.TakeAll(3, a.Claim("z"))
+		out = TakeAll(a.Claim("z", 3))
 		out.Keep(kept)
 		assert.Equal(t, want, a.Peek("z").Remaining, "%d kept", kept)
 	}
 
 	// To the window that they were taken from, or nowhere.
-	out = cell.TakeAll(5, a.Claim("x"), b.Claim(1))
+	out = TakeAll(a.Claim("x", 5), b.Claim(1, 5))
 	require.True(t, out.Allowed)
 	clock.Advance(time.Hour)
-	require.True(t, cell.TakeAll(6, a.Claim("x"), b.Claim(1)).Allowed)
-	out.Keep(0)
+	require.True(t, TakeAll(a.Claim("x", 6), b.Claim(1, 6)).Allowed)
+	out.Cancel()
 	assert.EqualValues(t, []int64{4, 4}, []int64{a.Peek("x").Remaining, b.Peek(1).Remaining})
 
-	refused := cell.TakeAll(11, a.Claim("x"))
+	refused := TakeAll(a.Claim("x", 11))
 	refused.Keep(0)
-	looked := cell.TakeAll(0, a.Claim("x"))
+	looked := TakeAll(a.Claim("x", 0))
 	looked.Keep(0)
-	var nothing cell.Outcome
+	var nothing Outcome
 	nothing.Keep(0)
 	assert.EqualValues(t, 4, a.Peek("x").Remaining)
 }
@@ -328,11 +351,12 @@ func TestOutcomeKeep(t *testing.T) {
 // each key.
 func TestTakeAllAllocatesWhatItHandsOut(t *testing.T) {
 	a, b := open[string](t, Config{Policy: funnel(1_000_000, 1, time.Second)}), open[int](t, Config{Policy: funnel(1_000_000, 1, time.Second)})
-	claims := []cell.Claim{a.Claim("key"), b.Claim(1)}
-	require.True(t, cell.TakeAll(1, claims...).Allowed)
+	claims := []Claim{a.Claim("key", 1), b.Claim(1, 1)}
+	require.True(t, TakeAll(claims...).Allowed)
 	settled(t, a)
 	settled(t, b)
-	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { cell.TakeAll(1, claims...) }), 4.0)
-	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { cell.TakeAll(2_000_000, claims...) }), 1.0)
-	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _, _ = cell.AcquireAll(background, 1, time.Second, claims...) }), 4.0)
+	tooMany := units(2_000_000, claims...)
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { TakeAll(claims...) }), 4.0)
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { TakeAll(tooMany...) }), 1.0)
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _, _ = AcquireAll(background, time.Second, claims...) }), 4.0)
 }

@@ -8,30 +8,27 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/cell"
 )
 
-// No call on a known key allocates, admitted or refused, whatever the kind of key
-// and whoever writes the word.
+// No call on a known key allocates, admitted or refused, whatever the kind of key and
+// the protocol.
 func TestKnownKeyAllocatesNothing(t *testing.T) {
 	type pair struct {
 		tenant int
 		user   string
 	}
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		allocatesNothing(t, admission, "client-1", "client-2")
-		allocatesNothing(t, admission, 1, 2)
-		allocatesNothing(t, admission, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"))
-		allocatesNothing(t, admission, pair{1, "a"}, pair{2, "b"})
-	}
+	allocatesNothing(t, "client-1", "client-2")
+	allocatesNothing(t, 1, 2)
+	allocatesNothing(t, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"))
+	allocatesNothing(t, pair{1, "a"}, pair{2, "b"})
 }
 
-func allocatesNothing[K comparable](t *testing.T, admission cell.Admission, passing, refused K) {
+func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 	t.Helper()
-	e := open[K](t, Config{Policy: funnel(100_000, 1, time.Hour), Admission: admission, OpenTimeout: time.Minute})
+	e := open[K](t, Config{Policy: funnel(100_000, 1, time.Hour), OpenTimeout: time.Minute})
+	queued := Queued[K]{e}
 	other := funnel(150_000, 1, time.Hour)
-	var held [10]cell.Reservation[K]
+	var held [10]Reservation[K]
 	next := 0
 	require.True(t, e.Choke(passing))
 	require.True(t, e.Take(refused, 100_000).Allowed)
@@ -70,9 +67,14 @@ func allocatesNothing[K comparable](t *testing.T, admission cell.Admission, pass
 			held[next%10] = e.Reserve(passing, 3, 0)
 			next++
 		},
-		"Len": func() { e.Len() },
+		"Allow":            func() { e.Allow(passing) },
+		"Limit":            func() { e.Limit() },
+		"LimitFor":         func() { e.LimitFor(passing) },
+		"Len":              func() { e.Len() },
+		"Queued, admitted": func() { queued.Choke(passing) },
+		"Queued, refused":  func() { queued.Take(refused, 2) },
 	} {
-		assert.Zero(t, testing.AllocsPerRun(1000, call), "%s, %v, %T", name, admission, passing)
+		assert.Zero(t, testing.AllocsPerRun(1000, call), "%s, %T", name, passing)
 	}
 	assert.False(t, e.Choke(refused), "the calls measured as refused were not")
 }

@@ -12,13 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // row is one allowed call of the oracle below.
 type row struct {
-	reservation cell.Reservation[string]
+	reservation Reservation[string]
 	start       int64 // when it acts
 	n           int64
 	gone        bool
@@ -66,7 +65,7 @@ func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 func TestCancelOutOfOrderGivesBack(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
-	var all []cell.Reservation[string]
+	var all []Reservation[string]
 	for range 10 {
 		all = append(all, e.Reserve("key", 1, 0))
 	}
@@ -141,9 +140,9 @@ func TestCancelNeverExceedsTheLimit(t *testing.T) {
 					if round%3 > 0 {
 						kept = dice.Int64N(n)
 					}
-					if r := &rows[i]; r.reservation != (cell.Reservation[string]{}) && r.start >= now && kept < r.n {
+					if r := &rows[i]; r.reservation != (Reservation[string]{}) && r.start >= now && kept < r.n {
 						r.reservation.Keep(kept)
-						r.reservation, r.n, r.gone = cell.Reservation[string]{}, kept, kept == 0
+						r.reservation, r.n, r.gone = Reservation[string]{}, kept, kept == 0
 						script = append(script, fmt.Sprint("keep ", kept, " of ", i))
 					}
 				}
@@ -165,7 +164,7 @@ func TestDecisionsAreThoseOfTheModel(t *testing.T) {
 		key := fmt.Sprint(round)
 		drained := int64(0) // when the bucket will have drained
 		type undo struct {
-			r      cell.Reservation[string]
+			r      Reservation[string]
 			before int64
 		}
 		var stack []undo
@@ -242,7 +241,7 @@ func TestCancellingAllIsAsIfNothingHadHappened(t *testing.T) {
 		n := dice.Int64N(11)
 		key, same := fmt.Sprint("key", round), fmt.Sprint("same", round)
 		require.Equal(t, e.Take(same, n), e.Take(key, n))
-		var all []cell.Reservation[string]
+		var all []Reservation[string]
 		for range 20 {
 			all = append(all, e.Reserve(key, 1+dice.Int64N(10), time.Duration(dice.Int64N(int64(20*time.Second)))))
 			clock.Advance(time.Duration(dice.Int64N(int64(time.Second))))

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -168,6 +167,6 @@ func TestSetPolicyTellsTheTruthAboutADeadWriter(t *testing.T) {
 	require.Eventually(t, func() bool { return e.Health() != nil }, 10*time.Second, time.Millisecond)
 	assert.True(t, e.Choke("key"), "two an hour")
 	assert.False(t, e.Choke("key"))
-	require.ErrorIs(t, e.SetPolicy(funnel(3, 1, time.Hour)), cell.ErrUnavailable)
+	require.ErrorIs(t, e.SetPolicy(funnel(3, 1, time.Hour)), ErrUnavailable)
 	assert.False(t, e.Choke("key"), "the old policy holds")
 }

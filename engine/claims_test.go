@@ -12,79 +12,76 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // told is what an outcome tells, without what it holds.
-func told(o cell.Outcome) cell.Outcome {
-	return cell.Outcome{Allowed: o.Allowed, RetryAfter: o.RetryAfter, Binding: o.Binding, Decisions: o.Decisions}
+func told(o Outcome) Outcome {
+	return Outcome{Allowed: o.Allowed, RetryAfter: o.RetryAfter, Binding: o.Binding, Decisions: o.Decisions}
 }
 
 func TestTakeAll(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		clock := newHandClock()
-		users := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now, Admission: admission})
-		hosts := open[int](t, Config{Policy: funnel(10, 1, time.Minute), Clock: clock.Now, Admission: admission})
-		user, host := users.Claim("u"), hosts.Claim(1)
+	clock := newHandClock()
+	users := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
+	hosts := open[int](t, Config{Policy: funnel(10, 1, time.Minute), Clock: clock.Now})
+	user, host := users.Claim("u", 1), hosts.Claim(1, 1)
 
-		out := cell.TakeAll(2, host, user)
-		assert.Equal(t, cell.Outcome{Allowed: true, Binding: 1, Decisions: []policy.Decision{
-			{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 2 * time.Minute},
-			{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: 2 * time.Second},
-		}}, told(out))
+	out := TakeAll(units(2, host, user)...)
+	assert.Equal(t, Outcome{Allowed: true, Binding: 1, Decisions: []policy.Decision{
+		{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 2 * time.Minute},
+		{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: 2 * time.Second},
+	}}, told(out))
 
-		// One refuses: the other is as it was, and is told so.
-		out = cell.TakeAll(2, user, host)
-		assert.Equal(t, cell.Outcome{RetryAfter: time.Second, Binding: 0, Decisions: []policy.Decision{
-			{Limit: 3, Remaining: 1, RetryAfter: time.Second, ResetAfter: 2 * time.Second},
-			{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 2 * time.Minute},
-		}}, told(out))
-		assert.EqualValues(t, 1, users.Peek("u").Remaining)
-		assert.EqualValues(t, 8, hosts.Peek(1).Remaining)
+	// One refuses: the other is as it was, and is told so.
+	out = TakeAll(units(2, user, host)...)
+	assert.Equal(t, Outcome{RetryAfter: time.Second, Binding: 0, Decisions: []policy.Decision{
+		{Limit: 3, Remaining: 1, RetryAfter: time.Second, ResetAfter: 2 * time.Second},
+		{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 2 * time.Minute},
+	}}, told(out))
+	assert.EqualValues(t, 1, users.Peek("u").Remaining)
+	assert.EqualValues(t, 8, hosts.Peek(1).Remaining)
 
-		// Both refuse: the longer wait decides. It is exact.
-		require.True(t, hosts.Reserve(1, 8, 0).Allowed)
-		out = cell.TakeAll(2, user, host)
-		assert.False(t, out.Allowed)
-		assert.Equal(t, 1, out.Binding)
-		assert.Equal(t, 2*time.Minute, out.RetryAfter)
-		clock.Advance(out.RetryAfter - 1)
-		assert.False(t, cell.TakeAll(2, user, host).Allowed)
-		clock.Advance(1)
-		assert.True(t, cell.TakeAll(2, user, host).Allowed)
-		// Each call counts once where it was allowed, or refused.
-		assert.EqualValues(t, 2, users.Stats().Admitted)
-		assert.EqualValues(t, 2, users.Stats().Refused)
-		assert.EqualValues(t, 3, hosts.Stats().Admitted)
-		assert.EqualValues(t, 2, hosts.Stats().Refused)
-	}
+	// Both refuse: the longer wait decides. It is exact.
+	require.True(t, hosts.Reserve(1, 8, 0).Allowed)
+	out = TakeAll(units(2, user, host)...)
+	assert.False(t, out.Allowed)
+	assert.Equal(t, 1, out.Binding)
+	assert.Equal(t, 2*time.Minute, out.RetryAfter)
+	clock.Advance(out.RetryAfter - 1)
+	assert.False(t, TakeAll(units(2, user, host)...).Allowed)
+	clock.Advance(1)
+	assert.True(t, TakeAll(units(2, user, host)...).Allowed)
+	// Each call counts once where it was allowed, or refused.
+	assert.EqualValues(t, 2, users.Stats().Admitted)
+	assert.EqualValues(t, 2, users.Stats().Refused)
+	assert.EqualValues(t, 3, hosts.Stats().Admitted)
+	assert.EqualValues(t, 2, hosts.Stats().Refused)
 }
 
 func TestTakeAllOfTheOrdinary(t *testing.T) {
 	clock := newHandClock()
 	e := open[any](t, Config{Policy: funnel(5, 1, time.Second), Clock: clock.Now})
-	assert.Equal(t, cell.Outcome{Allowed: true, Binding: -1, Decisions: []policy.Decision{}}, told(cell.TakeAll(1)))
-	assert.True(t, cell.TakeAll(-1).Allowed)
+	assert.Equal(t, Outcome{Allowed: true, Binding: -1, Decisions: []policy.Decision{}}, told(TakeAll()))
+	assert.True(t, TakeAll().Allowed)
 
 	// The same key twice is charged twice, and both know what is left.
-	out := cell.TakeAll(2, e.Claim("a"), e.Claim("b"), e.Claim("a"))
+	out := TakeAll(e.Claim("a", 2), e.Claim("b", 2), e.Claim("a", 2))
 	require.True(t, out.Allowed)
 	assert.Equal(t, []int64{1, 3, 1}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining, out.Decisions[2].Remaining})
 	assert.Equal(t, 0, out.Binding)
-	out = cell.TakeAll(1, e.Claim("a"), e.Claim("a"))
+	out = TakeAll(e.Claim("a", 1), e.Claim("a", 1))
 	assert.Equal(t, time.Second, out.RetryAfter)
-	out = cell.TakeAll(3, e.Claim("c"), e.Claim("c"))
+	out = TakeAll(e.Claim("c", 3), e.Claim("c", 3))
 	assert.Equal(t, policy.Never, out.RetryAfter, "six of five")
-	out = cell.TakeAll(math.MaxInt64, e.Claim("c"), e.Claim("c"), e.Claim("c"))
+	out = TakeAll(e.Claim("c", math.MaxInt64), e.Claim("c", math.MaxInt64), e.Claim("c", math.MaxInt64))
 	assert.Equal(t, policy.Never, out.RetryAfter)
-	out = cell.TakeAll(1<<62+1, e.Claim("c"), e.Claim("c"), e.Claim("c"), e.Claim("c"))
+	out = TakeAll(e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1))
 	assert.Equal(t, policy.Never, out.RetryAfter, "which would be four, with 64 bits")
 	settled(t, e) // or the depth of the queue differs
 	before := e.Stats()
 
 	// n == 0 looks.
-	out = cell.TakeAll(0, e.Claim("a"), e.Claim("c"))
+	out = TakeAll(e.Claim("a", 0), e.Claim("c", 0))
 	assert.True(t, out.Allowed)
 	assert.EqualValues(t, 1, out.Decisions[0].Remaining)
 	assert.EqualValues(t, 5, out.Decisions[1].Remaining)
@@ -92,7 +89,7 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	assert.Equal(t, 2, e.Len(), "nor is a key opened")
 
 	for _, n := range []int64{-1, math.MinInt64, 6} {
-		out = cell.TakeAll(n, e.Claim("b"), e.Claim("b"), e.Claim("c"))
+		out = TakeAll(e.Claim("b", n), e.Claim("b", n), e.Claim("c", n))
 		assert.False(t, out.Allowed)
 		assert.Equal(t, policy.Never, out.RetryAfter)
 		assert.Equal(t, 0, out.Binding)
@@ -101,32 +98,41 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 
 	// A limit that would make the call wait refuses it.
 	slow := open[any](t, Config{Policy: pacer{time.Second, time.Minute}, Clock: clock.Now})
-	assert.True(t, cell.TakeAll(1, slow.Claim(1), e.Claim("c")).Allowed)
-	out = cell.TakeAll(1, slow.Claim(1), e.Claim("c"))
+	assert.True(t, TakeAll(slow.Claim(1, 1), e.Claim("c", 1)).Allowed)
+	out = TakeAll(slow.Claim(1, 1), e.Claim("c", 1))
 	assert.False(t, out.Allowed)
 	assert.Equal(t, time.Second, out.RetryAfter)
 	assert.EqualValues(t, 4, e.Peek("c").Remaining)
-	assert.Panics(t, func() { cell.TakeAll(1, nil) })
+
+	// The zero Claim is never met, and nothing is taken from the others.
+	out = TakeAll(e.Claim("c", 1), Claim{}, Claim{})
+	assert.False(t, out.Allowed)
+	assert.Equal(t, policy.Never, out.RetryAfter)
+	assert.Equal(t, 1, out.Binding)
+	assert.EqualValues(t, 4, e.Peek("c").Remaining)
+	_, err := AcquireAll(background, time.Hour, e.Claim("c", 1), Claim{})
+	assert.ErrorIs(t, err, ErrNever)
+	assert.EqualValues(t, 4, e.Peek("c").Remaining)
 }
 
 func TestTakeAllOfWhatCannotBeRecorded(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			config := Config{Policy: funnel(2, 1, time.Hour), WhenUnavailable: when}
 			good, odd := open[int](t, config), open[any](t, config)
 			closed := open[int](t, config)
 			require.NoError(t, closed.Close())
 			begin := time.Now()
-			for _, claim := range []cell.Claim{odd.Claim([]int{}), odd.Claim(math.NaN()), closed.Claim(1)} {
-				out := cell.TakeAll(1, good.Claim(1), claim, good.Claim(2), claim)
+			for _, claim := range []Claim{odd.Claim([]int{}, 1), odd.Claim(math.NaN(), 1), closed.Claim(1, 1)} {
+				out := TakeAll(units(1, good.Claim(1, 1), claim, good.Claim(2, 1), claim)...)
 				assert.Equal(t, when == Admit, out.Allowed)
 				if when == Refuse {
-					assert.Equal(t, DefaultOpenTimeout, out.RetryAfter)
+					assert.Equal(t, defaultOpenTimeout, out.RetryAfter)
 					assert.EqualValues(t, 2, good.Peek(1).Remaining)
 				} else {
 					assert.EqualValues(t, 1, good.Peek(1).Remaining)
 				}
-				assert.Equal(t, policy.Never, cell.TakeAll(3, claim, claim).RetryAfter)
+				assert.Equal(t, policy.Never, TakeAll(units(3, claim, claim)...).RetryAfter)
 				good.Reset(1)
 				good.Reset(2)
 			}
@@ -159,14 +165,14 @@ func TestTakeAllGivesEverythingBack(t *testing.T) {
 		for range 2000 / raceFactor {
 			type at struct{ engine, key int }
 			var set []at
-			var claims []cell.Claim
+			var claims []Claim
 			for range 1 + dice.IntN(5) {
 				a := at{dice.IntN(3), dice.IntN(names)}
 				set = append(set, a)
-				claims = append(claims, engines[a.engine].Claim(a.key))
+				claims = append(claims, engines[a.engine].Claim(a.key, 1))
 			}
 			n := 1 + dice.Int64N(2)
-			if !cell.TakeAll(n, claims...).Allowed {
+			if !TakeAll(units(n, claims...)...).Allowed {
 				refused.Add(1)
 				continue
 			}
@@ -217,9 +223,9 @@ func TestTakeAllPassesOne(t *testing.T) {
 		for _, callers := range []int{2, 8} {
 			var passed atomic.Int64
 			together(callers, func(i int) {
-				claims := []cell.Claim{a.Claim(1), b.Claim(1), a.Claim(2), a.Claim(3), b.Claim(2)}
+				claims := []Claim{a.Claim(1, 1), b.Claim(1, 1), a.Claim(2, 1), a.Claim(3, 1), b.Claim(2, 1)}
 				rand.New(rand.NewPCG(62, uint64(i))).Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
-				out := cell.TakeAll(1, claims...)
+				out := TakeAll(units(1, claims...)...)
 				if out.Allowed {
 					passed.Add(1)
 				} else if out.Binding < 0 || out.RetryAfter <= 0 || out.Decisions[out.Binding].Allowed {

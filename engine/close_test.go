@@ -2,6 +2,7 @@ package engine
 
 import (
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -36,14 +36,15 @@ func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 // bubble a call that blocked for good would fail the test, and one that slept
 // would move the clock.
 func TestClosedEngineAnswers(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
-			t.Run(admission.String()+" "+when.String(), func(t *testing.T) {
+	for _, protocol := range protocols {
+		for _, when := range []WhenUnavailable{Admit, Refuse} {
+			t.Run(protocol.name+" "+when.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					e := open[string](t, Config{
-						Policy: funnel(2, 1, time.Hour), Admission: admission, WhenUnavailable: when,
+						Policy: funnel(2, 1, time.Hour), WhenUnavailable: when,
 					})
-					require.True(t, e.Take("known", 2).Allowed)
+					limiter := protocol.of(e)
+					require.True(t, limiter.Take("known", 2).Allowed)
 					synctest.Wait()
 					require.NoError(t, e.Health())
 					require.NoError(t, e.Close())
@@ -53,11 +54,11 @@ func TestClosedEngineAnswers(t *testing.T) {
 					closed := time.Now()
 					before := e.Stats()
 					for _, key := range []string{"known", "new"} {
-						assert.Equal(t, when == Admit, e.Choke(key))
-						assert.Equal(t, when == Admit, e.Take(key, 2).Allowed)
-						assert.Equal(t, policy.Never, e.Take(key, 3).RetryAfter)
-						assert.Equal(t, policy.Never, e.Take(key, -1).RetryAfter)
-						assert.True(t, e.Take(key, 0).Allowed)
+						assert.Equal(t, when == Admit, limiter.Choke(key))
+						assert.Equal(t, when == Admit, limiter.Take(key, 2).Allowed)
+						assert.Equal(t, policy.Never, limiter.Take(key, 3).RetryAfter)
+						assert.Equal(t, policy.Never, limiter.Take(key, -1).RetryAfter)
+						assert.True(t, limiter.Take(key, 0).Allowed)
 						assert.True(t, e.Peek(key).Allowed)
 					}
 					assert.Equal(t, closed, time.Now(), "a call has waited")
@@ -73,12 +74,11 @@ func TestClosedEngineAnswers(t *testing.T) {
 
 // Callers of known and of new keys, while the engine is closed under them.
 func TestCloseUnderLoad(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
+	for _, protocol := range protocols {
 		for range 20 {
-			e, err := New[int](Config{
-				Policy: funnel(1, 1, time.Millisecond), Admission: admission, MaxKeys: 64, QueueDepth: 4,
-			})
+			e, err := New[string](Config{Policy: funnel(1, 1, time.Millisecond), MaxKeys: 64, QueueDepth: 4})
 			require.NoError(t, err)
+			limiter := protocol.of(e)
 			var callers sync.WaitGroup
 			stop := make(chan struct{})
 			for c := range 4 {
@@ -88,8 +88,8 @@ func TestCloseUnderLoad(t *testing.T) {
 						case <-stop:
 							return
 						default:
-							e.Choke(key)
-							e.Peek(key % 7)
+							limiter.Choke(strconv.Itoa(key))
+							e.Peek(strconv.Itoa(key % 7))
 						}
 					}
 				})

@@ -1,108 +1,142 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
 
-// What a new key meets when the table is full, for Config.WhenFull.
+// WhenFull selects what a new key meets when the table holds Config.MaxKeys.
+type WhenFull int
+
 const (
-	EvictLeastDebt = cell.EvictLeastDebt
-	RefuseNew      = cell.RefuseNew
-	AdmitNew       = cell.AdmitNew
+	// EvictLeastDebt gives up the key that owes least, which is what the keys of a
+	// flood owe, and counts it as forgiven if it still owed. A new key may wait for
+	// that, up to Config.OpenTimeout. The default.
+	EvictLeastDebt WhenFull = iota
+	// RefuseNew refuses new keys until others have left. RetryAfter is Config.Idle
+	// then: a guess.
+	RefuseNew
+	// AdmitNew lets new keys pass without a record until others have left.
+	AdmitNew
 )
 
-// What a key that cannot be recorded is answered, for Config.WhenUnavailable.
+// String returns the choice's name.
+func (w WhenFull) String() string { return nameOf(int(w), "EvictLeastDebt", "RefuseNew", "AdmitNew") }
+
+// WhenUnavailable selects the answer for a key that cannot be recorded, because the
+// writer did not make room for it in time or is gone for good.
+type WhenUnavailable int
+
 const (
-	Admit  = cell.Admit
-	Refuse = cell.Refuse
+	// Admit lets the call pass unrecorded if the limit would allow it to a new key. The
+	// default.
+	Admit WhenUnavailable = iota
+	// Refuse refuses the call. RetryAfter is Config.OpenTimeout then: a guess.
+	Refuse
 )
 
-// The defaults of Config.
+// String returns the choice's name.
+func (w WhenUnavailable) String() string { return nameOf(int(w), "Admit", "Refuse") }
+
+func nameOf(i int, names ...string) string {
+	if i < 0 || i >= len(names) {
+		return fmt.Sprintf("unknown (%d)", i)
+	}
+	return names[i]
+}
+
+// DefaultMaxKeys is the default of Config.MaxKeys.
+const DefaultMaxKeys = 1 << 20
+
+// The other defaults of Config.
 const (
-	DefaultIdle          = 5 * time.Minute
-	DefaultMaxKeys       = 1 << 20
-	DefaultOpenTimeout   = 10 * time.Millisecond
-	DefaultQueueDepth    = 1024
-	DefaultMaxWaiting    = 1024
-	DefaultRestarts      = 20
-	DefaultRestartPeriod = 10 * time.Second
+	defaultName          = "ral"
+	defaultIdle          = 5 * time.Minute
+	defaultOpenTimeout   = 10 * time.Millisecond
+	defaultQueueDepth    = 1024
+	defaultMaxWaiting    = 1024
+	defaultRestarts      = 20
+	defaultRestartPeriod = 10 * time.Second
 )
 
-// Config is what an engine is made with. Policy is required; every other field
-// that is left zero takes its default. Negative values are refused.
+// Event is what Config.OnEvent is told: which goroutine of which engine started, died,
+// was restarted or was given up, and why. Its String is a line for a log.
+type Event = supervisor.Event
+
+// Config is what an engine is made with. Policy is required. Every other field that is
+// left zero takes its default. Negative values are refused.
 type Config struct {
+	// Name is the engine's name, in its errors, events and Stats, for programs that have
+	// several. It is printable ASCII of at most 64 bytes. The default is "ral", which
+	// errors leave out.
+	Name string
+
 	// Policy is the limit that holds for each key. Required.
 	Policy policy.Policy
 
 	// Idle is how long a key stays in the table after it has ceased to owe anything. A
-	// key that owes stays, whatever Idle is, unless it is given up to make room. Shorter
-	// saves memory; longer saves opening keys again, which costs about seven times as
-	// much as a call on a known one. The default is 5 minutes, the least 1ns.
+	// key that owes stays, whatever Idle is, unless it is given up to make room. A
+	// shorter time saves memory. A longer one saves opening keys again, which costs
+	// about seven times as much as a call on a known key. The default is 5 minutes, the
+	// least 1ns.
 	Idle time.Duration
 
-	// MaxKeys bounds how many keys the table holds, and so the memory. The
-	// default is 1<<20. A key costs about 75 bytes besides its own content.
+	// MaxKeys bounds how many keys the table holds, and so the memory. The default is
+	// 1<<20. A key costs about 75 bytes, and its own content.
 	MaxKeys int
 
-	// WhenFull says what a new key meets when the table holds MaxKeys:
-	// EvictLeastDebt (default), RefuseNew or AdmitNew. While new keys keep coming to
-	// a full table, EvictLeastDebt keeps one place in 1024 free for them, 64 at the
-	// most.
-	WhenFull cell.WhenFull
+	// WhenFull selects what a new key meets when the table holds MaxKeys:
+	// EvictLeastDebt (default), RefuseNew or AdmitNew. While new keys keep coming to a
+	// full table, EvictLeastDebt keeps one place in 1024 free for them, 64 at the most.
+	WhenFull WhenFull
 
-	// Admission says who writes a key's word: cell.Exact (default), or
-	// cell.Queued, which over-admits and is there for comparison.
-	Admission cell.Admission
-
-	// OpenTimeout bounds how long a call may wait for the writer, which only a
-	// call on a new key ever does, or one in Queued mode. The default is 10 ms,
-	// the least 1ns.
+	// OpenTimeout bounds how long a call may wait for the writer, which only a call on a
+	// new key ever does. The default is 10 ms, the least 1ns.
 	OpenTimeout time.Duration
 
-	// WhenUnavailable says how to answer for a key that cannot be recorded,
-	// because the writer did not make room for it within OpenTimeout or is gone
-	// for good, or because the engine is closed: Admit (default) or Refuse.
-	WhenUnavailable cell.WhenUnavailable
+	// WhenUnavailable selects the answer for a key that cannot be recorded, because the
+	// writer did not make room for it within OpenTimeout or is gone for good, or because
+	// the engine is closed: Admit (default) or Refuse.
+	WhenUnavailable WhenUnavailable
 
-	// QueueDepth is how many commands may wait for the writer. The default is
-	// 1024. Deeper lets larger bursts of new keys pass without the writer
-	// having to search the nursery for them afterwards.
+	// QueueDepth bounds how many commands may wait for the writer. The default is 1024,
+	// the most 1<<20. A deeper queue takes larger bursts of new keys before the writer
+	// has to search the nursery for them afterwards.
 	QueueDepth int
 
-	// MaxWaiting is how many calls of Wait may wait for one key; further ones get
-	// cell.ErrCrowded. The default is 1024. Joining a line looks at all who are in it.
+	// MaxWaiting bounds how many calls may wait in line for one key. Further ones get
+	// ErrCrowded. The default is 1024. Joining a line looks at all calls in it.
 	MaxWaiting int
 
-	// Clock gives the time by which the engine decides, in nanoseconds from any
-	// beginning: what it says in New becomes instant 1. Where it goes backwards nobody
-	// who takes gains by it: a jump forward that is taken back may lock keys out, new
-	// ones too, for as long as it was. Units that had drained before can be given back
-	// then (Refund, Cancel), as by that clock they have not. Where it is coarse, a window
-	// of t lets pass what the limit allows in t and a tick, and a refused call may have
-	// to wait a tick longer than it is told; docs/performance.md has what that saves. Any
-	// goroutine may call it, at any time, once for a decision, and as often as they look
-	// for calls about several keys or limits. The default is package time's monotonic
-	// clock.
+	// Clock returns the time by which the engine decides, in nanoseconds from any
+	// beginning: the time that it returns in New becomes instant 1. If it goes backwards
+	// no call gains units. After a jump forward and back, keys, new ones too, may be
+	// refused for the length of the jump. Units that had drained before can be given back
+	// then (Refund, Cancel), since by that clock they have not. If it is coarse, a window
+	// of t admits what the limit allows in t and a tick, and a refused call may have to
+	// wait a tick longer than it is told; docs/performance.md has what that saves.
 	//
-	// The janitor's ticks and OpenTimeout go by package time in any case.
+	// Any goroutine may call it, at any time: once for a decision, and for a call about
+	// several keys or limits once for each look. The default is package time's monotonic
+	// clock. The janitor's ticks and OpenTimeout go by package time in any case.
 	Clock func() policy.Instant
 
-	// Restarts within RestartPeriod is how often the writer and the janitor,
-	// together, may be restarted before the engine gives them up and degrades:
-	// see Health. The defaults are 20 in 10 seconds.
+	// Restarts within RestartPeriod is how often the writer and the janitor, together,
+	// may be restarted before the engine gives them up and degrades: see Health. The
+	// defaults are 20 in 10 seconds.
 	Restarts      int
 	RestartPeriod time.Duration
 
-	// OnEvent, if not nil, is told of starts, panics and restarts. See
-	// supervisor.Event for the contract; the events are those of a supervisor
-	// named "ral" with the children "writer" and "janitor". Close waits up to a
-	// second for it, so that it should not call Close itself.
-	OnEvent func(supervisor.Event)
+	// OnEvent, if not nil, is told of starts, panics and restarts. It is called on a
+	// goroutine of its own, one event after the other, later than the fact. The events
+	// are those of a supervisor with the engine's Name and the children "writer" and
+	// "janitor". Close waits up to a second for it, so it should not call Close itself.
+	OnEvent func(Event)
 
 	// fault is called at named points of the engine's goroutines, for tests to
 	// panic in.
@@ -117,13 +151,16 @@ func init() {
 
 // withDefaults fills in what was left zero. This is the only place that does.
 func (c Config) withDefaults() Config {
-	orDuration(&c.Idle, DefaultIdle)
-	orDuration(&c.OpenTimeout, DefaultOpenTimeout)
-	orDuration(&c.RestartPeriod, DefaultRestartPeriod)
+	if c.Name == "" {
+		c.Name = defaultName
+	}
+	orDuration(&c.Idle, defaultIdle)
+	orDuration(&c.OpenTimeout, defaultOpenTimeout)
+	orDuration(&c.RestartPeriod, defaultRestartPeriod)
 	orInt(&c.MaxKeys, DefaultMaxKeys)
-	orInt(&c.QueueDepth, DefaultQueueDepth)
-	orInt(&c.MaxWaiting, DefaultMaxWaiting)
-	orInt(&c.Restarts, DefaultRestarts)
+	orInt(&c.QueueDepth, defaultQueueDepth)
+	orInt(&c.MaxWaiting, defaultMaxWaiting)
+	orInt(&c.Restarts, defaultRestarts)
 	return c
 }
 
@@ -146,7 +183,9 @@ func (c Config) validate() error {
 		return &policy.FieldError{Of: "engine.Config", Field: field, Value: value, Want: want}
 	}
 	switch {
-	case !policy.Given(c.Policy):
+	case !goodName(c.Name):
+		return bad("Name", fmt.Sprintf("%.80q", c.Name), "at most 64 bytes of printable ASCII")
+	case shape.IsNil(c.Policy):
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
 	case c.Idle < 0:
 		return bad("Idle", c.Idle, "a positive duration, or 0 for 5m")
@@ -154,8 +193,6 @@ func (c Config) validate() error {
 		return bad("MaxKeys", c.MaxKeys, "1 or more, or 0 for 1048576")
 	case c.WhenFull < EvictLeastDebt || c.WhenFull > AdmitNew:
 		return bad("WhenFull", int(c.WhenFull), "EvictLeastDebt, RefuseNew or AdmitNew")
-	case c.Admission < cell.Exact || c.Admission > cell.Queued:
-		return bad("Admission", int(c.Admission), "cell.Exact or cell.Queued")
 	case c.OpenTimeout < 0:
 		return bad("OpenTimeout", c.OpenTimeout, "a positive duration, or 0 for 10ms")
 	case c.WhenUnavailable < Admit || c.WhenUnavailable > Refuse:
@@ -170,6 +207,18 @@ func (c Config) validate() error {
 		return bad("RestartPeriod", c.RestartPeriod, "a positive duration, or 0 for 10s")
 	}
 	return nil
+}
+
+const longestName = 64
+
+// goodName reports whether a name is printable ASCII and not too long.
+func goodName(name string) bool {
+	for _, c := range []byte(name) {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return len(name) <= longestName
 }
 
 // maxQueueDepth keeps the queue's memory, which is taken at once, below 64 MiB.

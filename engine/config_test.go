@@ -3,12 +3,14 @@ package engine
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -26,7 +28,9 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 		{"Idle", "ral: engine.Config: Idle is -1s, want a positive duration, or 0 for 5m", Config{Policy: good, Idle: -time.Second}},
 		{"MaxKeys", "ral: engine.Config: MaxKeys is -1, want 1 or more, or 0 for 1048576", Config{Policy: good, MaxKeys: -1}},
 		{"WhenFull", "ral: engine.Config: WhenFull is 3, want EvictLeastDebt, RefuseNew or AdmitNew", Config{Policy: good, WhenFull: 3}},
-		{"Admission", "ral: engine.Config: Admission is -1, want cell.Exact or cell.Queued", Config{Policy: good, Admission: -1}},
+		{"Name", `ral: engine.Config: Name is "a\nb", want at most 64 bytes of printable ASCII`, Config{Policy: good, Name: "a\nb"}},
+		{"Name", `ral: engine.Config: Name is "é", want at most 64 bytes of printable ASCII`, Config{Policy: good, Name: "é"}},
+		{"Name", `ral: engine.Config: Name is "` + strings.Repeat("x", 65) + `", want at most 64 bytes of printable ASCII`, Config{Policy: good, Name: strings.Repeat("x", 65)}},
 		{"OpenTimeout", "ral: engine.Config: OpenTimeout is -1ns, want a positive duration, or 0 for 10ms", Config{Policy: good, OpenTimeout: -1}},
 		{"WhenUnavailable", "ral: engine.Config: WhenUnavailable is 2, want Admit or Refuse", Config{Policy: good, WhenUnavailable: 2}},
 		{"QueueDepth", "ral: engine.Config: QueueDepth is -1, want 1 to 1048576, or 0 for 1024", Config{Policy: good, QueueDepth: -1}},
@@ -70,12 +74,23 @@ func TestExtremeConfigurationWorks(t *testing.T) {
 func TestZeroTakesTheDefault(t *testing.T) {
 	c := Config{}.withDefaults()
 	assert.Equal(t, Config{
-		Idle: 5 * time.Minute, MaxKeys: 1 << 20, WhenFull: EvictLeastDebt, OpenTimeout: 10 * time.Millisecond,
+		Name: "ral", Idle: 5 * time.Minute, MaxKeys: 1 << 20, WhenFull: EvictLeastDebt, OpenTimeout: 10 * time.Millisecond,
 		WhenUnavailable: Admit, QueueDepth: 1024, MaxWaiting: 1024, Restarts: 20, RestartPeriod: 10 * time.Second,
 	}, c)
 	own := Config{
-		Idle: 1, MaxKeys: 2, WhenFull: AdmitNew, OpenTimeout: 3, WhenUnavailable: Refuse,
+		Name: "api", Idle: 1, MaxKeys: 2, WhenFull: AdmitNew, OpenTimeout: 3, WhenUnavailable: Refuse,
 		QueueDepth: 4, MaxWaiting: 5, Restarts: 6, RestartPeriod: 7,
 	}
 	assert.Equal(t, own, own.withDefaults(), "what is given stays")
+}
+
+func TestNamesOfChoices(t *testing.T) {
+	assert.Equal(t, "EvictLeastDebt RefuseNew AdmitNew",
+		EvictLeastDebt.String()+" "+RefuseNew.String()+" "+AdmitNew.String())
+	assert.Equal(t, "Admit Refuse", Admit.String()+" "+Refuse.String())
+	assert.Equal(t, "unknown (-1)", WhenFull(-1).String())
+	assert.Equal(t, "unknown (2)", WhenUnavailable(2).String())
+	// The cell has constants of its own for the same choices.
+	assert.Equal(t, []cell.WhenFull{cell.EvictLeastDebt, cell.RefuseNew, cell.AdmitNew},
+		[]cell.WhenFull{cell.WhenFull(EvictLeastDebt), cell.WhenFull(RefuseNew), cell.WhenFull(AdmitNew)})
 }

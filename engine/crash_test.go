@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/janitor"
 	"github.com/ral-limiter/ral/supervisor"
 	"github.com/ral-limiter/ral/table"
@@ -23,11 +22,12 @@ import (
 // A load under which every point of the engine's goroutines is passed: callers
 // who open keys, keys that go idle, and a table too small for all.
 type load struct {
-	t         *testing.T
-	e         *Engine[string]
-	clock     *handClock
-	admission cell.Admission
-	longest   atomic.Int64 // of all calls, in nanoseconds
+	t       *testing.T
+	e       *Engine[string]
+	limiter limiter // e, by either protocol
+	exact   bool
+	clock   *handClock
+	longest atomic.Int64 // of all calls, in nanoseconds
 }
 
 const (
@@ -35,18 +35,22 @@ const (
 	loadKeys    = 40
 )
 
-func newLoad(t *testing.T, f *faults, admission cell.Admission) *load {
+func newLoad(t *testing.T, f *faults, exact bool) *load {
 	clock := newHandClock()
-	return &load{t: t, clock: clock, admission: admission, e: open[string](t, Config{
+	e := open[string](t, Config{
 		Policy: funnel(1, 1, time.Second), Clock: clock.Now, Idle: time.Millisecond,
-		MaxKeys: loadKeys + 8, QueueDepth: 4, OpenTimeout: loadTimeout,
-		Admission: admission, Restarts: 1000, fault: f.at,
-	})}
+		MaxKeys: loadKeys + 8, QueueDepth: 4, OpenTimeout: loadTimeout, Restarts: 1000, fault: f.at,
+	})
+	l := &load{t: t, clock: clock, e: e, exact: exact, limiter: e}
+	if !exact {
+		l.limiter = &Queued[string]{e}
+	}
+	return l
 }
 
 func (l *load) choke(key string) bool {
 	begin := time.Now()
-	passed := l.e.Choke(key)
+	passed := l.limiter.Choke(key)
 	if took := int64(time.Since(begin)); took > l.longest.Load() {
 		l.longest.Store(took)
 	}
@@ -69,11 +73,11 @@ func (l *load) round() int64 {
 	return admitted.Load()
 }
 
-// exactly checks what passed in a round. Queued mode may let pass more, death or
-// no death, but never less.
+// exactly checks what passed in a round. A Queued may let pass more, death or no
+// death, but never less.
 func (l *load) exactly(want, admitted int64) {
 	l.t.Helper()
-	if l.admission == cell.Queued && admitted > want {
+	if !l.exact && admitted > want {
 		return
 	}
 	require.Equal(l.t, want, admitted)
@@ -99,7 +103,7 @@ func (l *load) crowd() {
 //
 //  1. the process lives, and the death was seen: counted as a restart if it was
 //     the writer's or the janitor's;
-//  2. in Exact mode each key passes once a round, no more and no less: nothing is
+//  2. by an Engine each key passes once a round, no more and no less: nothing is
 //     forgotten, nothing forgiven, and service is back before anybody gives up;
 //  3. no caller waits as long as OpenTimeout, and none is answered without a word;
 //  4. the engine calls itself healthy;
@@ -124,11 +128,8 @@ func TestDeathAtEveryPoint(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				f := newFaults(goexit)
-				admission := cell.Exact
-				if point == "take: begin" || point == "take: done" {
-					admission = cell.Queued
-				}
-				l := newLoad(t, f, admission)
+				exact := point != "take: begin" && point != "take: done"
+				l := newLoad(t, f, exact)
 				l.exactly(loadKeys, l.round())
 				settled(t, l.e)
 
@@ -245,7 +246,7 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 				hold.Add(1)
 				left := deaths
 				e := open[string](t, Config{
-					Policy: funnel(30, 1, time.Hour), Admission: cell.Queued,
+					Policy: funnel(30, 1, time.Hour),
 					fault: func(point string) {
 						if point == "file: begin" {
 							hold.Wait()
@@ -261,8 +262,9 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 						}
 					},
 				})
+				queued := Queued[string]{e}
 				for range 5 {
-					require.True(t, e.Choke("key"))
+					require.True(t, queued.Choke("key"))
 				}
 				hold.Done()
 				synctest.Wait()
@@ -283,31 +285,32 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 //  2. keys that were known, filed or only landed, are limited as before;
 //  3. other keys are answered as WhenUnavailable says, and counted;
 //  4. nobody waits;
-//  5. Queued mode limits known keys as well, in place.
+//  5. a Queued limits known keys as well, in place.
 func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
-			t.Run(admission.String()+" "+when.String(), func(t *testing.T) {
+	for _, protocol := range protocols {
+		for _, when := range []WhenUnavailable{Admit, Refuse} {
+			t.Run(protocol.name+" "+when.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFaults(false)
 					var events sync.Map
 					var hold sync.WaitGroup
 					e := open[string](t, Config{
-						Policy: funnel(2, 1, time.Hour), Admission: admission, WhenUnavailable: when,
+						Policy: funnel(2, 1, time.Hour), WhenUnavailable: when,
 						Restarts: 1, RestartPeriod: time.Second,
 						fault: func(point string) {
 							hold.Wait()
 							f.at(point)
 						},
-						OnEvent: func(event supervisor.Event) { events.Store(event.Kind, event) },
+						OnEvent: func(event Event) { events.Store(event.Kind, event) },
 					})
-					require.True(t, e.Choke("filed"))
+					limiter := protocol.of(e)
+					require.True(t, limiter.Choke("filed"))
 					synctest.Wait()
 					require.NoError(t, e.Health())
 
 					f.arm("writer: received", -1)
 					hold.Add(1) // until the call is over, it has a writer
-					require.True(t, e.Choke("landed"))
+					require.True(t, limiter.Choke("landed"))
 					hold.Done()
 					synctest.Wait()
 					err := e.Health()
@@ -321,12 +324,12 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 					assert.EqualValues(t, 1, e.Stats().Restarts)
 
 					begin := time.Now()
-					assert.True(t, e.Choke("filed"))
-					assert.False(t, e.Choke("filed"))
-					// Queued: its first take is in the queue, for which nobody comes.
-					assert.Equal(t, admission == cell.Queued, e.Take("landed", 2).Allowed)
+					assert.True(t, limiter.Choke("filed"))
+					assert.False(t, limiter.Choke("filed"))
+					// The first take of a Queued is in the queue, and there it stays.
+					assert.Equal(t, protocol.name == "Queued", limiter.Take("landed", 2).Allowed)
 					for range 3 {
-						assert.Equal(t, when == Admit, e.Choke("unknown"))
+						assert.Equal(t, when == Admit, limiter.Choke("unknown"))
 					}
 					assert.EqualValues(t, 3, e.Stats().Unavailable)
 					assert.Equal(t, begin, time.Now(), "a call has waited")

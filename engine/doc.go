@@ -1,7 +1,4 @@
-// Package engine is the door by which users come in. [New] puts the parts
-// together: a table of keys, its one writer, a janitor that asks for idle keys to
-// be swept, a supervisor that restarts these two, and the [cell.Cell] that
-// answers callers, which the [Engine] embeds.
+// Package engine is what users import: it limits how often each key may act.
 //
 //	limiter, err := engine.New[string](engine.Config{
 //		Policy: policy.Must(policy.Funnel(100, 10, time.Second)),
@@ -12,5 +9,11 @@
 //		// too many requests
 //	}
 //
-// Start reading at [Config].
+// [Engine] has every verb on one key. [TakeAll] and [AcquireAll] take from several keys,
+// and a [Tiered] holds each key to several limits. Package policy makes the limits. No
+// other package is needed to use an engine.
+//
+// An engine is a table of keys, its one writer, a janitor that asks for idle keys to be
+// swept, a supervisor that restarts these two, and a cell that answers calls. [New] puts
+// them together. Start reading at [Config].
 package engine

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/cmdqueue"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -103,24 +102,25 @@ func TestDeadEntryInTheMapRefusesNobody(t *testing.T) {
 	}
 }
 
-// In Queued mode Choke leaves the word to the writer, as Take does.
+// A Queued's Choke leaves the word to the writer, as its Take does.
 func TestQueuedChokeIsChargedByTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hold atomic.Bool
 		release := make(chan struct{})
 		e := open[string](t, Config{
-			Policy: funnel(10, 1, time.Hour), Admission: cell.Queued,
+			Policy: funnel(10, 1, time.Hour),
 			fault: func(point string) {
 				if point == "take: begin" && hold.Load() {
 					<-release
 				}
 			},
 		})
-		require.True(t, e.Choke("key"))
+		queued := Queued[string]{e}
+		require.True(t, queued.Choke("key"))
 		synctest.Wait()
 		require.EqualValues(t, 9, e.Peek("key").Remaining)
 		hold.Store(true)
-		require.True(t, e.Choke("key"))
+		require.True(t, queued.Choke("key"))
 		assert.EqualValues(t, 9, e.Peek("key").Remaining, "not charged yet")
 		close(release)
 		synctest.Wait()
@@ -214,13 +214,13 @@ func TestRoomIsNotAskedForAllTheTime(t *testing.T) {
 	})
 }
 
-// A Queued caller who waits for a place in the queue is woken when the engine is
-// closed, and does not sit out his OpenTimeout.
+// A call of a Queued that waits for a place in the queue is woken when the engine is
+// closed, and does not sit out its OpenTimeout.
 func TestCloseWakesWhoWaitsForAPlaceInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		e, err := New[string](Config{
-			Policy: funnel(100, 1, time.Hour), Admission: cell.Queued, QueueDepth: 1, OpenTimeout: time.Hour,
+			Policy: funnel(100, 1, time.Hour), QueueDepth: 1, OpenTimeout: time.Hour,
 			fault: func(point string) {
 				if point == "take: begin" {
 					<-release
@@ -228,13 +228,14 @@ func TestCloseWakesWhoWaitsForAPlaceInTheQueue(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		require.True(t, e.Choke("key")) // the writer stands at this one, and its File command is queued
+		queued := Queued[string]{e}
+		require.True(t, queued.Choke("key")) // the writer stands at this one, and its File command is queued
 		synctest.Wait()
 		begin := time.Now()
 		var waited atomic.Int64
 		go func() {
 			for range 3 { // the first or the second finds the queue full
-				e.Choke("key")
+				queued.Choke("key")
 			}
 			waited.Store(int64(time.Since(begin)))
 		}()

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -17,29 +16,24 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Errors of Health.
-var (
-	// ErrClosed says that Close was called.
-	ErrClosed = cell.ErrClosed
-	// ErrUnhealthy says that the writer or the janitor failed more often than
-	// Config.Restarts permits, and that both were given up. It is wrapped together
-	// with the last failure.
-	ErrUnhealthy = errors.New("ral: the engine is unhealthy: its goroutines were given up, and no new key is recorded")
-)
-
-// ErrAbandoned is returned by Close when a goroutine of the engine did not end
-// in time. A goroutine cannot be killed, so it may still be there.
-var ErrAbandoned = errors.New("ral: a goroutine of the engine did not end in time")
-
-// shutdown is how long Close waits for the writer and the janitor each. Both
-// come by a place where they can stop every millisecond or so.
+// shutdown bounds how long Close waits for the writer and the janitor each. Both
+// come to a place where they can stop about every millisecond.
 const shutdown = 5 * time.Second
 
-// Engine limits how often each key may act: see [cell.Cell] for Choke, Take, Wait and the
-// other verbs. Call New to make one; the zero value is of no use. Its methods, and those
-// of the embedded Cell, may be called by any number of goroutines.
+// Engine limits how often each key may act. Call New to make one; the zero value is of no
+// use. Its methods may be called by any number of goroutines.
+//
+// Reach for Choke if yes or no is enough, for Take if a call costs more than one unit or
+// the answer must say how long to wait, and for Peek to look. Wait and Reserve are for
+// calls that would rather come later than not at all, TakeWith is for limits that come
+// with the call, and Claim and TakeAll are for several keys at once.
+//
+// A key is any comparable value. Keys that cannot be found again, such as a
+// floating-point NaN or an interface holding a slice, are never recorded, and are
+// answered as Config.WhenUnavailable says.
 type Engine[K comparable] struct {
-	*cell.Cell[K]
+	name    string
+	cell    *cell.Cell[K]
 	control cell.Control[K]
 
 	table   *table.Table[K]
@@ -83,28 +77,28 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 			Fault:   config.fault,
 			Seam:    config.seam,
 		}),
+		name:  config.Name,
 		queue: cmdqueue.NewUnder[table.Command[K]](config.QueueDepth, config.seam),
 		seam:  config.seam,
 	}
-	e.Cell, e.control = cell.New(cell.Options[K]{
-		View:            e.table.View(),
-		PolicyFor:       o.policyFor,
-		Queue:           e.queue,
-		Admission:       config.Admission,
-		WhenFull:        config.WhenFull,
-		WhenUnavailable: config.WhenUnavailable,
-		OpenTimeout:     config.OpenTimeout,
-		Idle:            config.Idle,
-		MaxWaiting:      config.MaxWaiting,
-		Epoch:           time.Now(),
-		Clock:           fromOne(config.Clock),
-		Writing:         e.writing,
-		Seam:            config.seam,
+	e.cell, e.control = cell.New(cell.Options[K]{
+		View:              e.table.View(),
+		PolicyFor:         o.policyFor,
+		Queue:             e.queue,
+		WhenFull:          cell.WhenFull(config.WhenFull),
+		RefuseUnavailable: config.WhenUnavailable == Refuse,
+		OpenTimeout:       config.OpenTimeout,
+		Idle:              config.Idle,
+		MaxWaiting:        config.MaxWaiting,
+		Epoch:             time.Now(),
+		Clock:             fromOne(config.Clock),
+		Writing:           e.writing,
+		Seam:              config.seam,
 	})
 
 	var err error
 	supervised := supervisor.Config{
-		Name:      "ral",
+		Name:      config.Name,
 		Strategy:  supervisor.OneForOne,
 		Intensity: config.Restarts,
 		Period:    config.RestartPeriod,
@@ -136,7 +130,7 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	return e, nil
 }
 
-// writing tells whether there is a writer, or soon will be again.
+// writing reports whether there is a writer, or soon will be again.
 func (e *Engine[K]) writing() bool {
 	select {
 	case <-e.running.Done():
@@ -151,15 +145,15 @@ func (e *Engine[K]) writing() bool {
 //
 // When the writer or the janitor has failed more often than Config.Restarts
 // permits, it returns an error that wraps ErrUnhealthy and the last failure. The
-// engine is degraded then, for good: it goes on limiting the keys that it knows,
-// exactly; it records no others, and answers for them as Config.WhenUnavailable
-// says; and no key leaves. Make a new engine and Close this one.
+// engine is degraded then, for good. It goes on limiting the keys that it knows,
+// exactly. It records no others, and answers for them as Config.WhenUnavailable says.
+// No key leaves. Make a new engine and Close this one.
 func (e *Engine[K]) Health() error {
 	switch {
 	case e.closed.Load():
-		return ErrClosed
+		return e.named(ErrClosed)
 	case !e.writing():
-		return fmt.Errorf("%w: %w", ErrUnhealthy, e.running.Err())
+		return e.named(fmt.Errorf("%w: %w", ErrUnhealthy, e.running.Err()))
 	}
 	return nil
 }
@@ -172,7 +166,7 @@ func (e *Engine[K]) Health() error {
 func (e *Engine[K]) Close() error {
 	e.closing.Do(func() {
 		e.closed.Store(true)
-		e.control.Shut()
+		e.control.Close()
 		e.stop()
 		if e.seam != nil {
 			e.seam.Await("close: running", seam.Forever, func() bool { return !e.writing() })
@@ -182,13 +176,12 @@ func (e *Engine[K]) Close() error {
 		e.table.Clear()
 	})
 	if n := e.supervisor.Abandoned(); n > 0 {
-		return fmt.Errorf("%w (%d)", ErrAbandoned, n)
+		return e.named(fmt.Errorf("%w (%d)", ErrAbandoned, n))
 	}
 	return nil
 }
 
-// fromOne has a clock begin at instant 1, wherever it stands now, and never say
-// anything earlier.
+// fromOne returns a clock that begins at instant 1 and never returns an earlier one.
 func fromOne(clock func() policy.Instant) func() policy.Instant {
 	if clock == nil {
 		return nil

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -176,11 +175,12 @@ func TestKeysComingAndGoingAreExact(t *testing.T) {
 // is what the limit allows, and Overadmitted.
 func TestQueuedCountsWhatItOveradmits(t *testing.T) {
 	const capacity = 30
-	e := open[string](t, Config{Policy: funnel(capacity, 1, time.Hour), Admission: cell.Queued, OpenTimeout: time.Minute})
+	e := open[string](t, Config{Policy: funnel(capacity, 1, time.Hour), OpenTimeout: time.Minute})
+	queued := Queued[string]{e}
 	var admitted atomic.Int64
 	together(64, func(int) {
 		for range 2000 {
-			if e.Choke("hot") {
+			if queued.Choke("hot") {
 				admitted.Add(1)
 			}
 		}
@@ -189,7 +189,7 @@ func TestQueuedCountsWhatItOveradmits(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return uint64(admitted.Load()) == capacity+e.Stats().Overadmitted
 	}, 10*time.Second, time.Millisecond, "admitted %d, overadmitted %d", admitted.Load(), e.Stats().Overadmitted)
-	assert.False(t, e.Choke("hot"), "the writer has caught up, so the limit holds")
+	assert.False(t, queued.Choke("hot"), "the writer has caught up, so the limit holds")
 }
 
 // What the original design got wrong: a client at twice the rate got its burst

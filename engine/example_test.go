@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -97,12 +96,9 @@ func ExampleEngine_Health() {
 	// false
 }
 
-// Queued is there to be compared with: what passes beyond the limit is counted.
-func ExampleConfig_queued() {
-	limiter, _ := engine.New[string](engine.Config{
-		Policy:    policy.Must(policy.Funnel(100, 1, time.Hour)),
-		Admission: cell.Queued,
-	})
+// A Queued is there to be compared with: what passes beyond the limit is counted.
+func ExampleNewQueued() {
+	limiter, _ := engine.NewQueued[string](engine.Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour))})
 	defer limiter.Close()
 	fmt.Println(limiter.Choke("key"), limiter.Stats().Admitted)
 	// Output: true 1
@@ -162,12 +158,12 @@ func ExampleTiered_Acquire() {
 
 	out, err := limiter.Acquire(context.Background(), "client", 8, time.Second)
 	fmt.Println(out.Allowed, err)
-	out.Keep(5)
+	out.Keep(5, 5)
 	for _, each := range limiter.Engines() {
 		fmt.Println(each.Peek("client").Remaining)
 	}
 	_, err = limiter.Acquire(context.Background(), "client", 6, time.Second)
-	fmt.Println(errors.Is(err, cell.ErrDeadline))
+	fmt.Println(errors.Is(err, engine.ErrDeadline))
 	// Output:
 	// true <nil>
 	// 5
@@ -186,7 +182,7 @@ func ExampleTiered_Claims() {
 	defer everybody.Close()
 
 	for _, user := range []string{"alice", "bob", "bob"} {
-		out := cell.TakeAll(2, append(users.Claims(user), everybody.Claim(struct{}{}))...)
+		out := engine.TakeAll(append(users.Claims(user, 2), everybody.Claim(struct{}{}, 2))...)
 		fmt.Println(out.Allowed, out.Binding)
 	}
 	// Output:

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -61,7 +60,7 @@ func BenchmarkTakeAllOfTwo(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer other.Close()
-	benchVerb(b, func(e *Engine[string], key string) { cell.TakeAll(1, e.Claim(key), other.Claim("all")) })
+	benchVerb(b, func(e *Engine[string], key string) { TakeAll(e.Claim(key, 1), other.Claim("all", 1)) })
 }
 
 func benchTiered(b *testing.B, second policy.Policy, call func(t *Tiered[string], key string)) {

@@ -11,8 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/policy"
-
-	"github.com/ral-limiter/ral/cell"
 )
 
 // 64 goroutines fill a table with exactly as many keys as it holds, all in the
@@ -20,7 +18,7 @@ import (
 // table that looks full only because several want one place gives nobody up,
 // turns nobody away, and lets each key pass once.
 func TestFillingATableExactly(t *testing.T) {
-	for _, when := range []cell.WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
+	for _, when := range []WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
 		for _, maxKeys := range []int{1, 2, 100, 1500} {
 			t.Run(fmt.Sprintf("%v %d", when, maxKeys), func(t *testing.T) {
 				all := keys(maxKeys)

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -20,11 +19,11 @@ func FuzzConfig(f *testing.F) {
 	f.Add(int64(-1), -1, -1, -1, int64(-1), -1, -1, -1, -1, int64(-1))
 	f.Add(int64(math.MaxInt64), math.MaxInt, 2, 1, int64(math.MaxInt64), 1, 1<<12, math.MaxInt, math.MaxInt, int64(math.MaxInt64))
 	f.Add(int64(1), 1, 3, 2, int64(1), 2, 1<<20+1, 1, 1, int64(1))
-	f.Fuzz(func(t *testing.T, idle int64, maxKeys, full, admission int, openTimeout int64, unavailable, depth, waiting, restarts int, period int64) {
+	f.Fuzz(func(t *testing.T, idle int64, maxKeys, full, queued int, openTimeout int64, unavailable, depth, waiting, restarts int, period int64) {
 		config := Config{
-			Policy: funnel(1, 1, time.Hour), Idle: time.Duration(idle), MaxKeys: maxKeys, WhenFull: cell.WhenFull(full),
-			Admission: cell.Admission(admission), OpenTimeout: time.Duration(openTimeout),
-			WhenUnavailable: cell.WhenUnavailable(unavailable), QueueDepth: depth, MaxWaiting: waiting,
+			Policy: funnel(1, 1, time.Hour), Idle: time.Duration(idle), MaxKeys: maxKeys, WhenFull: WhenFull(full),
+			OpenTimeout:     time.Duration(openTimeout),
+			WhenUnavailable: WhenUnavailable(unavailable), QueueDepth: depth, MaxWaiting: waiting,
 			Restarts: restarts, RestartPeriod: time.Duration(period),
 		}
 		want, value := "", any(nil)
@@ -36,7 +35,6 @@ func FuzzConfig(f *testing.F) {
 			{idle < 0, "Idle", config.Idle},
 			{maxKeys < 0, "MaxKeys", maxKeys},
 			{full < 0 || full > 2, "WhenFull", full},
-			{admission < 0 || admission > 1, "Admission", admission},
 			{openTimeout < 0, "OpenTimeout", config.OpenTimeout},
 			{unavailable < 0 || unavailable > 1, "WhenUnavailable", unavailable},
 			{depth < 0 || depth > 1<<20, "QueueDepth", depth},
@@ -54,6 +52,9 @@ func FuzzConfig(f *testing.F) {
 		}
 		e, err := New[string](config)
 		if want != "" {
+			if q, err := NewQueued[string](config); q != nil || err == nil {
+				t.Fatalf("NewQueued accepts what New refuses: %v", q)
+			}
 			var refused *policy.FieldError
 			if e != nil || !errors.As(err, &refused) || refused.Field != want || refused.Value != value || refused.Want == "" {
 				t.Fatalf("%v; want %s refused", err, want)
@@ -63,8 +64,12 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, again := e.Choke("key"), e.Choke("key")
-		if !first || again && config.Admission == cell.Exact {
+		limiter := limiter(e)
+		if queued%2 != 0 {
+			limiter = &Queued[string]{e}
+		}
+		first, again := limiter.Choke("key"), limiter.Choke("key")
+		if !first || again && limiter == e {
 			t.Errorf("the first call passes: %v, the second: %v", first, again)
 		}
 		if err := e.Close(); err != nil {
@@ -100,8 +105,8 @@ func FuzzVerbs(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			limits := limitsToFuzz()[int(kind)%7]
 			e := open[byte](t, Config{
-				Policy: limits[0], MaxKeys: 3, Idle: time.Minute, Admission: cell.Admission(kind / 7 % 2),
-				WhenFull: cell.WhenFull(kind / 14 % 3), OpenTimeout: time.Millisecond, MaxWaiting: 2,
+				Policy: limits[0], MaxKeys: 3, Idle: time.Minute,
+				WhenFull: WhenFull(kind / 14 % 3), OpenTimeout: time.Millisecond, MaxWaiting: 2,
 			})
 			v := verbs{t: t, e: e, limits: limits, steps: steps[:min(len(steps), 256)]}
 			for len(v.steps) > 0 {
@@ -124,7 +129,7 @@ type verbs struct {
 	e       *Engine[byte]
 	limits  [2]policy.Policy
 	steps   []byte
-	held    []cell.Reservation[byte]
+	held    []Reservation[byte]
 	counted uint64
 }
 
@@ -202,7 +207,7 @@ func (v *verbs) step() {
 	case 11:
 		n := v.amount()
 		other := v.byte() % 5
-		out := cell.TakeAll(n, v.e.Claim(key), v.e.Claim(other), v.e.Claim(key))
+		out := TakeAll(v.e.Claim(key, n), v.e.Claim(other, n), v.e.Claim(key, n))
 		if out.Allowed != (out.RetryAfter == 0) || len(out.Decisions) != 3 {
 			v.t.Errorf("TakeAll(%d): %+v", n, out)
 		}
@@ -231,7 +236,7 @@ func (v *verbs) count(n int64) {
 
 // countAll counts a TakeAll of two keys, or one: once for each that allowed it, or
 // once for each that refused.
-func (v *verbs) countAll(n int64, one bool, out cell.Outcome) {
+func (v *verbs) countAll(n int64, one bool, out Outcome) {
 	decisions := out.Decisions[:2]
 	if one {
 		decisions = decisions[:1]

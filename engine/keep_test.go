@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -39,7 +38,7 @@ func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 					engines = append(engines, openFor(t, Config{Policy: p, Clock: clock.Now}, func(string) policy.Policy { return p }))
 				}
 				clock.Advance(time.Minute)
-				var all []cell.Reservation[string]
+				var all []Reservation[string]
 				for _, e := range engines {
 					require.Equal(t, e.Take("asked", 2), e.Take("kept", 2))
 					require.True(t, e.Reserve("asked", kept, time.Hour).Allowed)
@@ -74,7 +73,7 @@ func TestKeepAtTheEdges(t *testing.T) {
 		assert.Equal(t, remaining, e.Peek("key").Remaining, "%d kept: it is over", kept)
 		e.Reset("key")
 	}
-	refused, nothing := e.Reserve("key", 11, 0), cell.Reservation[string]{}
+	refused, nothing := e.Reserve("key", 11, 0), Reservation[string]{}
 	e.Take("key", 5)
 	refused.Keep(1)
 	nothing.Keep(1)
@@ -254,7 +253,7 @@ func TestCancelUnderLimitsThatChange(t *testing.T) {
 				}
 				r := &of[dice.IntN(len(of))]
 				kept := dice.Int64N(r.n+1) * dice.Int64N(2)
-				if r.reservation == (cell.Reservation[string]{}) {
+				if r.reservation == (Reservation[string]{}) {
 					continue
 				}
 				before := e.Peek(key).ResetAfter
@@ -262,7 +261,7 @@ func TestCancelUnderLimitsThatChange(t *testing.T) {
 				if e.Peek(key).ResetAfter < before {
 					given++
 				}
-				r.reservation, r.n, r.gone = cell.Reservation[string]{}, kept, kept == 0
+				r.reservation, r.n, r.gone = Reservation[string]{}, kept, kept == 0
 			}
 			for i, l := range limits {
 				require.Zero(t, overLimit(rows[i], l.interval, l.capacity*l.interval), "round %d, %v", round, l.p)
@@ -299,12 +298,12 @@ func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
 					}
 					r := &rows[dice.IntN(len(rows))]
 					kept := dice.Int64N(n)
-					if r.reservation == (cell.Reservation[string]{}) || kept >= r.n {
+					if r.reservation == (Reservation[string]{}) || kept >= r.n {
 						continue
 					}
 					before := e.Peek(key).Remaining
 					r.reservation.Keep(kept)
-					r.reservation, r.n = cell.Reservation[string]{}, kept
+					r.reservation, r.n = Reservation[string]{}, kept
 					if e.Peek(key).Remaining > before {
 						given++
 					}

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -68,14 +67,15 @@ func (g greedy) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 func (greedy) Choke(uint64, policy.Instant) (uint64, bool) { return math.MaxUint64, true }
 
 func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		e := open[string](t, Config{Policy: greedy{funnel(2, 1, time.Hour)}, Admission: admission})
-		require.True(t, e.Choke("key"))
+	for _, protocol := range protocols {
+		e := open[string](t, Config{Policy: greedy{funnel(2, 1, time.Hour)}})
+		limiter := protocol.of(e)
+		require.True(t, limiter.Choke("key"))
 		settled(t, e)
 		require.Eventually(t, func() bool { return e.Peek("key").Limit == 1 }, 10*time.Second, time.Millisecond)
 		for range 3 {
-			assert.False(t, e.Choke("key"))
-			assert.Equal(t, policy.Never, e.Take("key", 1).RetryAfter)
+			assert.False(t, limiter.Choke("key"))
+			assert.Equal(t, policy.Never, limiter.Take("key", 1).RetryAfter)
 		}
 	}
 }

@@ -10,20 +10,19 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limit is what the next call goes by: the engine's policy, the one that took its
-// place, or the one that is chosen for the key.
+// LimitFor is what the next call goes by: the engine's policy, the one that took its
+// place, or the one that is chosen for the key. Limit is the engine's own.
 func TestLimit(t *testing.T) {
 	first, second := funnel(10, 1, time.Second), funnel(20, 1, time.Second)
-	holds := func(want policy.Policy, wantOwn bool, e *Engine[string], key string) {
+	holds := func(want, own policy.Policy, e *Engine[string], key string) {
 		t.Helper()
-		p, own := e.Limit(key)
-		assert.Same(t, want, p)
-		assert.Equal(t, wantOwn, own)
+		assert.Same(t, want, e.LimitFor(key))
+		assert.Same(t, own, e.Limit())
 	}
 	e := open[string](t, Config{Policy: first})
-	holds(first, true, e, "key")
+	holds(first, first, e, "key")
 	require.NoError(t, e.SetPolicy(second))
-	holds(second, true, e, "key")
+	holds(second, second, e, "key")
 	assert.Zero(t, e.Len(), "looking opened a key")
 
 	chosen, err := New(Config{Policy: first}, PolicyFor(func(key string) policy.Policy {
@@ -34,6 +33,6 @@ func TestLimit(t *testing.T) {
 	}))
 	require.NoError(t, err)
 	defer chosen.Close()
-	holds(second, false, chosen, "paid")
-	holds(first, true, chosen, "free")
+	holds(second, first, chosen, "paid")
+	holds(first, first, chosen, "free")
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -74,10 +73,10 @@ func TestRoomThatComesBackIsForNobodyBehind(t *testing.T) {
 					holds = wider
 				}
 				_, err := e.Acquire(background, "key", 1, time.Second)
-				assert.ErrorIs(t, err, cell.ErrDeadline)
+				assert.ErrorIs(t, err, ErrDeadline)
 				ctx, cancel := context.WithTimeout(background, time.Second)
 				defer cancel()
-				assert.ErrorIs(t, e.Wait(ctx, "key", 1), cell.ErrDeadline)
+				assert.ErrorIs(t, e.Wait(ctx, "key", 1), ErrDeadline)
 				assert.Equal(t, l.began, time.Now(), "both were told at once")
 				l.wait(t, 1, 2)
 				l.wait(t, 2, 1)
@@ -190,7 +189,7 @@ func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
 		for i, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Minute, 3 * time.Hour} {
 			ahead.Add(int64(jump))
 			_, err := l.e.Acquire(background, "key", 1, time.Millisecond)
-			assert.ErrorIs(t, err, cell.ErrDeadline)
+			assert.ErrorIs(t, err, ErrDeadline)
 			l.wait(t, i+1, 1)
 		}
 		assert.Equal(t, began, time.Now(), "who comes too late is told at once")
@@ -304,7 +303,7 @@ func TestDeadlineCountsTheTurnsOfThoseInLine(t *testing.T) {
 		l.wait(t, 1, 2)
 		holds = funnel(1000, 1, time.Second)
 		_, err := l.e.Acquire(background, "key", 1, 7*time.Second-1)
-		assert.ErrorIs(t, err, cell.ErrDeadline)
+		assert.ErrorIs(t, err, ErrDeadline)
 		assert.Equal(t, l.began, time.Now())
 		_, err = l.e.Acquire(background, "key", 1, 8*time.Second)
 		assert.NoError(t, err)
@@ -354,7 +353,7 @@ func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
 // too long for it.
 func toWait(t *testing.T, e *Engine[string], n int64) (wait time.Duration) {
 	_, err := e.Acquire(background, "key", n, 0)
-	require.ErrorIs(t, err, cell.ErrDeadline)
+	require.ErrorIs(t, err, ErrDeadline)
 	_, text, _ := strings.Cut(err.Error(), "deadline: ")
 	text, _, _ = strings.Cut(text, " to wait")
 	wait, err = time.ParseDuration(text)
@@ -370,7 +369,7 @@ func TestNeverIsToldBeforeTheFirstIsServed(t *testing.T) {
 		require.True(t, l.e.Take("key", 10).Allowed)
 		l.wait(t, 0, 2)
 		l.all.Go(func() {
-			assert.ErrorIs(t, l.e.Wait(t.Context(), "key", 6), cell.ErrNever)
+			assert.ErrorIs(t, l.e.Wait(t.Context(), "key", 6), ErrNever)
 			assert.Less(t, time.Since(l.began), 200*time.Millisecond)
 		})
 		synctest.Wait()

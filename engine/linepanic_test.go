@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -111,13 +110,13 @@ func TestAcquireAllStandsWhereItIsRefused(t *testing.T) {
 		require.True(t, own.Choke("greedy"))
 		for range 20 {
 			go func() {
-				_, err := cell.AcquireAll(t.Context(), 1, 2*time.Hour, everybody.Claim("all"), own.Claim("greedy"))
+				_, err := AcquireAll(t.Context(), 2*time.Hour, everybody.Claim("all", 1), own.Claim("greedy", 1))
 				assert.Error(t, err, "the test is over before")
 			}()
 		}
 		synctest.Wait()
 		began := time.Now()
-		out, err := cell.AcquireAll(t.Context(), 1, time.Second, everybody.Claim("all"), own.Claim("modest"))
+		out, err := AcquireAll(t.Context(), time.Second, everybody.Claim("all", 1), own.Claim("modest", 1))
 		require.NoError(t, err)
 		assert.True(t, out.Allowed)
 		assert.Equal(t, 100*time.Millisecond, time.Since(began))

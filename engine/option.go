@@ -2,7 +2,7 @@ package engine
 
 import "github.com/ral-limiter/ral/policy"
 
-// Option is what may be added to a Config where the type of the keys matters.
+// Option adds to a Config what depends on the type of the keys.
 type Option[K comparable] func(*options[K])
 
 type options[K comparable] struct {
@@ -10,18 +10,18 @@ type options[K comparable] struct {
 	policyForSet bool
 }
 
-// PolicyFor gives different limits to different keys: every call asks choose which
-// limit holds for its key. nil is Config.Policy; others must be of its family, and
-// are treated as by [cell.Cell.TakeWith], so that a key's limit may change at any
-// time. Of one family are any two Funnels, Queues or Bursties; fixed windows, sliding
-// windows and AtMosts of the same period; and a WarmingUp only with its equals. So
-// 100 an hour for some and 10 a second for others takes Funnels, or two engines. Any
-// other policy refuses every call with policy.Never, and looks too.
+// PolicyFor gives different limits to different keys: every call asks choose which limit
+// holds for its key. nil is Config.Policy. Others must be of its family, and are treated
+// as by Engine.TakeWith, so a key's limit may change at any time. Of one family are any
+// two Funnels, Queues or Bursties; fixed windows, sliding windows and AtMosts of the same
+// period; and a WarmingUp only with its equals. So 100 an hour for some keys and 10 a
+// second for others takes Funnels, or two engines. Any other policy refuses every call
+// with policy.Never, also a look.
 //
-// choose runs on the goroutine of each call, so it should be fast, and must be safe
-// for concurrent use; it should return policies that were made beforehand. An engine
-// without it pays nothing for it. With it, SetPolicy is refused: let choose return
-// another policy instead.
+// choose runs on the goroutine of each call, so it should be fast, and must be safe for
+// concurrent use. It should return policies that were made beforehand. An engine without
+// it pays nothing for it. With it, SetPolicy is refused: let choose return another policy
+// instead.
 func PolicyFor[K comparable](choose func(key K) policy.Policy) Option[K] {
 	return func(o *options[K]) { o.policyFor, o.policyForSet = choose, true }
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -145,7 +144,7 @@ func TestCancelOfWhatWasTakenDuringReset(t *testing.T) {
 		e := open[string](t, Config{Policy: limit, Clock: newHandClock().Now})
 		require.True(t, e.Choke("key"))
 		synctest.Wait()
-		var during cell.Reservation[string]
+		var during Reservation[string]
 		asked := func() { during = e.Reserve("key", 2, 0) }
 		limit.asked.Store(&asked)
 		require.True(t, e.Reset("key"))
@@ -174,9 +173,9 @@ func TestCancelIsNotDatedBack(t *testing.T) {
 				return then
 			},
 		})
-		for name, giveBack := range map[string]func(r *cell.Reservation[string]){
-			"all":  func(r *cell.Reservation[string]) { r.Cancel() },
-			"some": func(r *cell.Reservation[string]) { r.Keep(1) },
+		for name, giveBack := range map[string]func(r *Reservation[string]){
+			"all":  func(r *Reservation[string]) { r.Cancel() },
+			"some": func(r *Reservation[string]) { r.Keep(1) },
 		} {
 			r := e.Reserve(name, 2, 0)
 			require.True(t, r.Allowed)

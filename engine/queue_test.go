@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/cell"
 )
 
 // stalled returns an engine whose writer stands still until the test ends.
@@ -29,7 +27,7 @@ func stalled(t *testing.T, config Config) *Engine[string] {
 // the same, until the table is full; those that come then wait for OpenTimeout,
 // as nobody makes room, and are answered.
 func TestStandingWriterAndFullQueue(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		t.Run(when.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const timeout, maxKeys = 7 * time.Millisecond, 64
@@ -87,20 +85,20 @@ func TestLostCommandsAreMadeUpFor(t *testing.T) {
 	})
 }
 
-// In Queued mode a take that finds no place in the queue waits for OpenTimeout,
+// A Queued's take that finds no place in the queue waits for OpenTimeout,
 // and is answered without having been recorded.
 func TestQueuedWithAFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 3 * time.Millisecond
 		e := stalled(t, Config{
-			Policy: funnel(100, 1, time.Hour), Admission: cell.Queued, QueueDepth: 2,
-			OpenTimeout: timeout, WhenUnavailable: Refuse,
+			Policy: funnel(100, 1, time.Hour), QueueDepth: 2, OpenTimeout: timeout, WhenUnavailable: Refuse,
 		})
-		require.True(t, e.Choke("key")) // its File command is what the writer stands at
+		queued := Queued[string]{e}
+		require.True(t, queued.Choke("key")) // its File command is what the writer stands at
 		synctest.Wait()
-		require.True(t, e.Choke("key"))
+		require.True(t, queued.Choke("key"))
 		begin := time.Now()
-		d := e.Take("key", 1)
+		d := queued.Take("key", 1)
 		assert.False(t, d.Allowed)
 		assert.Equal(t, timeout, d.RetryAfter)
 		assert.Equal(t, timeout, time.Since(begin))

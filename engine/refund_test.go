@@ -10,57 +10,54 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func TestRefund(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		clock := newHandClock()
-		e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now, Admission: admission})
-		stands := func(d policy.Decision, remaining int64, owes time.Duration) {
-			t.Helper()
-			assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: remaining, ResetAfter: owes}, d)
-			assert.Equal(t, d, e.Peek("key"))
-		}
-		stands(e.Refund("key", 5), 10, 0)
-		stands(e.Refund("key", 0), 10, 0)
-		assert.Zero(t, e.Len(), "a key that has nothing to get back is not opened")
-
-		r := e.Reserve("key", 8, 0) // exact in either mode
-		require.True(t, r.Allowed)
-		stands(e.Refund("key", 3), 5, 5*time.Second)
-		clock.Advance(2500 * time.Millisecond)
-		stands(e.Refund("key", 1), 8, 1500*time.Millisecond)
-		stands(e.Refund("key", math.MaxInt64), 10, 0)
-		stands(e.Refund("key", 1), 10, 0)
-
-		// More than there is: a debt.
-		stands(e.Refund("key", -12), 0, 12*time.Second)
-		d := e.Take("key", 1)
-		assert.Equal(t, policy.Decision{Limit: 10, RetryAfter: 3 * time.Second, ResetAfter: 12 * time.Second}, d)
-		stands(e.Refund("key", 3), 1, 9*time.Second)
-		clock.Advance(time.Hour)
-		stands(e.Refund("key", -1), 9, time.Second)
-
-		// What a word cannot hold is not charged.
-		d = e.Refund("key", math.MinInt64)
-		assert.True(t, d.Allowed)
-		assert.Zero(t, d.Remaining)
-		assert.Greater(t, d.ResetAfter, 15*365*24*time.Hour)
-		assert.Equal(t, policy.Never, e.Take("key", 11).RetryAfter)
-		assert.False(t, e.Choke("key"))
-		assert.True(t, e.Refund("key", math.MaxInt64).Allowed)
-		assert.EqualValues(t, 10, e.Peek("key").Remaining)
-
-		// A charge opens the key.
-		assert.EqualValues(t, 15*time.Second, e.Refund("new", -15).ResetAfter)
-		assert.False(t, e.Choke("new"))
-		assert.Equal(t, 2, e.Len())
-		s := e.Stats()
-		assert.EqualValues(t, 1, s.Admitted)
-		assert.EqualValues(t, 4, s.Refused, "of the calls, and none of the refunds")
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
+	stands := func(d policy.Decision, remaining int64, owes time.Duration) {
+		t.Helper()
+		assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: remaining, ResetAfter: owes}, d)
+		assert.Equal(t, d, e.Peek("key"))
 	}
+	stands(e.Refund("key", 5), 10, 0)
+	stands(e.Refund("key", 0), 10, 0)
+	assert.Zero(t, e.Len(), "a key that has nothing to get back is not opened")
+
+	r := e.Reserve("key", 8, 0) // exact in either mode
+	require.True(t, r.Allowed)
+	stands(e.Refund("key", 3), 5, 5*time.Second)
+	clock.Advance(2500 * time.Millisecond)
+	stands(e.Refund("key", 1), 8, 1500*time.Millisecond)
+	stands(e.Refund("key", math.MaxInt64), 10, 0)
+	stands(e.Refund("key", 1), 10, 0)
+
+	// More than there is: a debt.
+	stands(e.Refund("key", -12), 0, 12*time.Second)
+	d := e.Take("key", 1)
+	assert.Equal(t, policy.Decision{Limit: 10, RetryAfter: 3 * time.Second, ResetAfter: 12 * time.Second}, d)
+	stands(e.Refund("key", 3), 1, 9*time.Second)
+	clock.Advance(time.Hour)
+	stands(e.Refund("key", -1), 9, time.Second)
+
+	// What a word cannot hold is not charged.
+	d = e.Refund("key", math.MinInt64)
+	assert.True(t, d.Allowed)
+	assert.Zero(t, d.Remaining)
+	assert.Greater(t, d.ResetAfter, 15*365*24*time.Hour)
+	assert.Equal(t, policy.Never, e.Take("key", 11).RetryAfter)
+	assert.False(t, e.Choke("key"))
+	assert.True(t, e.Refund("key", math.MaxInt64).Allowed)
+	assert.EqualValues(t, 10, e.Peek("key").Remaining)
+
+	// A charge opens the key.
+	assert.EqualValues(t, 15*time.Second, e.Refund("new", -15).ResetAfter)
+	assert.False(t, e.Choke("new"))
+	assert.Equal(t, 2, e.Len())
+	s := e.Stats()
+	assert.EqualValues(t, 1, s.Admitted)
+	assert.EqualValues(t, 4, s.Refused, "of the calls, and none of the refunds")
 }
 
 // 64 goroutines take and refund. At a clock that stands still nothing is lost.
@@ -94,7 +91,7 @@ func TestConcurrentRefundsAddUp(t *testing.T) {
 }
 
 func TestRefundThatCannotBeRecorded(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			config := Config{Policy: funnel(5, 1, time.Hour), WhenUnavailable: when}
 			full := config

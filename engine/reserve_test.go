@@ -12,49 +12,46 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func TestReserveAndCancel(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		clock := newHandClock()
-		e := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now, Admission: admission})
-		first := e.Reserve("key", 2, 0)
-		assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: 2 * time.Second}, first.Decision)
-		second := e.Reserve("key", 3, 2*time.Second)
-		assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Wait: 2 * time.Second, ResetAfter: 5 * time.Second}, second.Decision)
-		refused := e.Reserve("key", 3, 5*time.Second-1)
-		assert.Equal(t, policy.Decision{Limit: 3, RetryAfter: 1, ResetAfter: 5 * time.Second}, refused.Decision)
-		assert.False(t, e.Choke("key"), "a turn that is promised is not given to others")
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
+	first := e.Reserve("key", 2, 0)
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: 2 * time.Second}, first.Decision)
+	second := e.Reserve("key", 3, 2*time.Second)
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Wait: 2 * time.Second, ResetAfter: 5 * time.Second}, second.Decision)
+	refused := e.Reserve("key", 3, 5*time.Second-1)
+	assert.Equal(t, policy.Decision{Limit: 3, RetryAfter: 1, ResetAfter: 5 * time.Second}, refused.Decision)
+	assert.False(t, e.Choke("key"), "a turn that is promised is not given to others")
 
-		refused.Cancel()
-		assert.Equal(t, 5*time.Second, e.Peek("key").ResetAfter)
-		second.Cancel()
-		assert.Equal(t, 2*time.Second, e.Peek("key").ResetAfter)
-		second.Cancel()
-		assert.Equal(t, 2*time.Second, e.Peek("key").ResetAfter, "once is enough")
-		first.Cancel()
-		assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: 3}, e.Peek("key"))
+	refused.Cancel()
+	assert.Equal(t, 5*time.Second, e.Peek("key").ResetAfter)
+	second.Cancel()
+	assert.Equal(t, 2*time.Second, e.Peek("key").ResetAfter)
+	second.Cancel()
+	assert.Equal(t, 2*time.Second, e.Peek("key").ResetAfter, "once is enough")
+	first.Cancel()
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: 3}, e.Peek("key"))
 
-		for _, n := range []int64{0, -1, 4, math.MinInt64, math.MaxInt64} {
-			r := e.Reserve("key", n, time.Hour)
-			assert.Equal(t, n == 0, r.Allowed)
-			assert.Equal(t, n != 0, r.RetryAfter == policy.Never)
-			r.Cancel()
-		}
-		long, negative := e.Reserve("key", 3, math.MaxInt64), e.Reserve("key", 1, math.MinInt64)
-		assert.True(t, long.Allowed)
-		assert.False(t, negative.Allowed)
-		long.Cancel()
-		assert.EqualValues(t, 3, e.Peek("key").Remaining)
-		var nothing cell.Reservation[string]
-		nothing.Cancel()
-		s := e.Stats()
-		assert.EqualValues(t, 3, s.Admitted, "each call once, and Cancel not at all")
-		assert.EqualValues(t, 1+1+4+1, s.Refused)
-		assert.Zero(t, s.Overadmitted)
+	for _, n := range []int64{0, -1, 4, math.MinInt64, math.MaxInt64} {
+		r := e.Reserve("key", n, time.Hour)
+		assert.Equal(t, n == 0, r.Allowed)
+		assert.Equal(t, n != 0, r.RetryAfter == policy.Never)
+		r.Cancel()
 	}
+	long, negative := e.Reserve("key", 3, math.MaxInt64), e.Reserve("key", 1, math.MinInt64)
+	assert.True(t, long.Allowed)
+	assert.False(t, negative.Allowed)
+	long.Cancel()
+	assert.EqualValues(t, 3, e.Peek("key").Remaining)
+	var nothing Reservation[string]
+	nothing.Cancel()
+	s := e.Stats()
+	assert.EqualValues(t, 3, s.Admitted, "each call once, and Cancel not at all")
+	assert.EqualValues(t, 1+1+4+1, s.Refused)
+	assert.Zero(t, s.Overadmitted)
 }
 
 // A cancel after the units have drained gives back nothing that others have taken.
@@ -138,7 +135,7 @@ func TestCancelWithoutRefunder(t *testing.T) {
 // Everything that cannot be recorded is answered as for Take, and cancelled as
 // nothing.
 func TestReserveWhatCannotBeRecorded(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			config := Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when}
 			floats, anything := open[float64](t, config), open[any](t, config)

@@ -12,47 +12,44 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // What was used counts under the new policy; nobody owes more than it lets anybody
 // owe, but for turns that were promised.
 func TestSetPolicyForgivesNothing(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		clock := newHandClock()
-		e := open[string](t, Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now, Admission: admission})
-		for used := range int64(101) {
-			require.True(t, e.Reserve(fmt.Sprint(used), used, 0).Allowed)
-		}
-		late := e.Reserve("late", 100, 0)
-		require.True(t, late.Allowed)
-		require.Equal(t, 50*time.Second, e.Reserve("late", 50, time.Hour).Wait)
-		for _, next := range []struct {
-			capacity, count int64
-		}{{100, 7}, {200, 1}, {100, 2}} {
-			require.NoError(t, e.SetPolicy(funnel(next.capacity, next.count, time.Second)))
-			for used := range int64(101) {
-				d := e.Peek(fmt.Sprint(used))
-				require.Equal(t, next.capacity, d.Limit)
-				require.Equal(t, next.capacity-used, d.Remaining)
-			}
-			if next.count == 7 {
-				assert.GreaterOrEqual(t, e.Peek("late").ResetAfter, 50*time.Second, "the promised turn is kept free")
-			}
-			settled(t, e)
-		}
-		// What is too much for the new one is full, and no more than that.
-		require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)))
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now})
+	for used := range int64(101) {
+		require.True(t, e.Reserve(fmt.Sprint(used), used, 0).Allowed)
+	}
+	late := e.Reserve("late", 100, 0)
+	require.True(t, late.Allowed)
+	require.Equal(t, 50*time.Second, e.Reserve("late", 50, time.Hour).Wait)
+	for _, next := range []struct {
+		capacity, count int64
+	}{{100, 7}, {200, 1}, {100, 2}} {
+		require.NoError(t, e.SetPolicy(funnel(next.capacity, next.count, time.Second)))
 		for used := range int64(101) {
 			d := e.Peek(fmt.Sprint(used))
-			require.EqualValues(t, max(10-used, 0), d.Remaining)
-			require.LessOrEqual(t, d.ResetAfter, time.Second)
+			require.Equal(t, next.capacity, d.Limit)
+			require.Equal(t, next.capacity-used, d.Remaining)
 		}
-		require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)), "which waits until all keys are the other's")
-		clock.Advance(time.Second)
-		assert.True(t, e.Take("100", 10).Allowed)
+		if next.count == 7 {
+			assert.GreaterOrEqual(t, e.Peek("late").ResetAfter, 50*time.Second, "the promised turn is kept free")
+		}
+		settled(t, e)
 	}
+	// What is too much for the new one is full, and no more than that.
+	require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)))
+	for used := range int64(101) {
+		d := e.Peek(fmt.Sprint(used))
+		require.EqualValues(t, max(10-used, 0), d.Remaining)
+		require.LessOrEqual(t, d.ResetAfter, time.Second)
+	}
+	require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)), "which waits until all keys are the other's")
+	clock.Advance(time.Second)
+	assert.True(t, e.Take("100", 10).Allowed)
 }
 
 func TestSetPolicyErrors(t *testing.T) {
@@ -88,7 +85,7 @@ func TestSetPolicyErrors(t *testing.T) {
 func TestSetPolicyOfADegradedEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := failing(t, Config{Policy: funnel(2, 1, time.Hour)}, func(e *Engine[string]) { require.True(t, e.Choke("key")) })
-		assert.ErrorIs(t, e.SetPolicy(funnel(5, 1, time.Hour)), cell.ErrUnavailable)
+		assert.ErrorIs(t, e.SetPolicy(funnel(5, 1, time.Hour)), ErrUnavailable)
 		assert.EqualValues(t, 2, e.Peek("key").Limit)
 		assert.EqualValues(t, 1, e.Peek("key").Remaining)
 		require.NoError(t, e.Close())
@@ -116,7 +113,7 @@ func TestSetPolicyWhenTheWriterDies(t *testing.T) {
 					err := e.SetPolicy(funnel(5, 1, time.Hour))
 					limit := int64(5)
 					if err != nil {
-						require.ErrorIs(t, err, cell.ErrUnavailable)
+						require.ErrorIs(t, err, ErrUnavailable)
 						limit = 2
 						assert.Negative(t, deaths)
 					}

@@ -1,12 +1,15 @@
 package engine
 
-// Stats is a snapshot of an engine's counters. All but Keys, Abandoned and QueueDepth
-// only grow. The counts are exact, but read one after the other while calls go on.
+// Stats is a snapshot of an engine's counters. All except Name, Keys, Abandoned and
+// QueueDepth only grow. The counts are exact, and are read one after the other while
+// calls go on.
 type Stats struct {
+	Name string // Config.Name
+
 	Admitted uint64 // calls that were allowed
 	Refused  uint64 // calls that were not
 	// Unavailable counts those of both that were answered without the key's
-	// word because the writer was not to be had, or the key cannot be recorded.
+	// word because there was no writer in time, or the key cannot be recorded.
 	Unavailable uint64
 	// Full counts those of both that were answered without the key's word
 	// because the table was full and Config.WhenFull is RefuseNew or AdmitNew.
@@ -15,12 +18,12 @@ type Stats struct {
 	Keys      int    // keys in the table now, at most Config.MaxKeys
 	Evicted   uint64 // keys that left, idle or to make room
 	Forgiven  uint64 // those of them that still owed: given up to make room
-	Restarts  uint64 // how often the writer or the janitor was restarted
+	Restarts  uint64 // restarts of the writer and the janitor
 	Dropped   uint64 // commands given up because the writer died of them twice
 	Abandoned int    // goroutines that did not end when they should have
 
-	// Overadmitted counts the units that cell.Queued let pass and the limit had
-	// not; in cell.Exact it is 0.
+	// Overadmitted counts the units that a Queued let pass above the limit. It is 0
+	// for an Engine.
 	Overadmitted uint64
 	QueueDepth   int // commands that wait for the writer now
 }
@@ -30,6 +33,7 @@ func (e *Engine[K]) Stats() Stats {
 	answers := e.control.Stats()
 	counters := e.table.View().Counters()
 	return Stats{
+		Name:         e.name,
 		Admitted:     answers.Admitted,
 		Refused:      answers.Refused,
 		Unavailable:  answers.Unavailable,

@@ -11,77 +11,72 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // The time that a key still needs to drain is carried from limit to limit.
 func TestTakeWith(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		clock := newHandClock()
-		e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now, Admission: admission})
-		large, small := funnel(100, 10, time.Second), funnel(2, 1, time.Second)
-		assert.Equal(t, policy.Decision{Allowed: true, Limit: 100, Remaining: 50, ResetAfter: 5 * time.Second}, e.TakeWith(large, "key", 50))
-		assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 5 * time.Second}, e.Peek("key"))
-		assert.Equal(t, policy.Decision{Limit: 2, RetryAfter: 4 * time.Second, ResetAfter: 5 * time.Second}, e.TakeWith(small, "key", 1))
-		clock.Advance(4 * time.Second)
-		assert.True(t, e.TakeWith(small, "key", 1).Allowed)
-		assert.EqualValues(t, 8, e.TakeWith(nil, "key", 0).Remaining)
-		assert.EqualValues(t, 80, e.TakeWith(large, "key", 0).Remaining)
-		assert.Equal(t, policy.Never, e.TakeWith(small, "key", 3).RetryAfter)
-		assert.Equal(t, policy.Never, e.TakeWith(large, "new", -1).RetryAfter)
-		assert.Equal(t, 1, e.Len())
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
+	large, small := funnel(100, 10, time.Second), funnel(2, 1, time.Second)
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 100, Remaining: 50, ResetAfter: 5 * time.Second}, e.TakeWith(large, "key", 50))
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 5 * time.Second}, e.Peek("key"))
+	assert.Equal(t, policy.Decision{Limit: 2, RetryAfter: 4 * time.Second, ResetAfter: 5 * time.Second}, e.TakeWith(small, "key", 1))
+	clock.Advance(4 * time.Second)
+	assert.True(t, e.TakeWith(small, "key", 1).Allowed)
+	assert.EqualValues(t, 8, e.TakeWith(nil, "key", 0).Remaining)
+	assert.EqualValues(t, 80, e.TakeWith(large, "key", 0).Remaining)
+	assert.Equal(t, policy.Never, e.TakeWith(small, "key", 3).RetryAfter)
+	assert.Equal(t, policy.Never, e.TakeWith(large, "new", -1).RetryAfter)
+	assert.Equal(t, 1, e.Len())
 
-		// Policies of another family, and nil ones.
-		before := e.Peek("key")
-		var missing *fragile
-		for _, p := range []policy.Policy{pacer{1, 1}, unrelated{large}, missing} {
-			for _, key := range []string{"key", "new"} {
-				assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.TakeWith(p, key, 1))
-				assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.TakeWith(p, key, 0))
-			}
+	// Policies of another family, and nil ones.
+	before := e.Peek("key")
+	var missing *fragile
+	for _, p := range []policy.Policy{pacer{1, 1}, unrelated{large}, missing} {
+		for _, key := range []string{"key", "new"} {
+			assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.TakeWith(p, key, 1))
+			assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.TakeWith(p, key, 0))
 		}
-		assert.Equal(t, before, e.Peek("key"))
-		assert.Equal(t, 1, e.Len())
-		s := e.Stats()
-		assert.EqualValues(t, 2, s.Admitted)
-		assert.EqualValues(t, 3+6, s.Refused)
-		require.True(t, e.TakeWith(nil, "key", 1).Allowed)
-		require.Eventually(t, func() bool { return e.Peek("key").Remaining == 7 }, 10*time.Second, time.Millisecond)
-
-		// Nobody is related to a policy that is not.
-		bare := open[string](t, Config{Policy: unrelated{large}, Clock: clock.Now, Admission: admission})
-		assert.Equal(t, policy.Never, bare.TakeWith(large, "key", 1).RetryAfter)
-		assert.True(t, bare.TakeWith(nil, "key", 1).Allowed)
 	}
+	assert.Equal(t, before, e.Peek("key"))
+	assert.Equal(t, 1, e.Len())
+	s := e.Stats()
+	assert.EqualValues(t, 2, s.Admitted)
+	assert.EqualValues(t, 3+6, s.Refused)
+	require.True(t, e.TakeWith(nil, "key", 1).Allowed)
+	require.Eventually(t, func() bool { return e.Peek("key").Remaining == 7 }, 10*time.Second, time.Millisecond)
+
+	// Nobody is related to a policy that is not.
+	bare := open[string](t, Config{Policy: unrelated{large}, Clock: clock.Now})
+	assert.Equal(t, policy.Never, bare.TakeWith(large, "key", 1).RetryAfter)
+	assert.True(t, bare.TakeWith(nil, "key", 1).Allowed)
 }
 
 // 64 goroutines take under limits of their own: as many as the largest has room for.
 func TestTakeWithIsExact(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		clock := newHandClock()
-		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: clock.Now, Admission: admission})
-		limits := []policy.Policy{funnel(100, 1, time.Second), funnel(500, 1, time.Second), funnel(1000, 1, time.Second)}
-		var admitted atomic.Int64
-		together(64, func(i int) {
-			for j := range 300 {
-				if e.TakeWith(limits[(i+j)%3], "key", 1).Allowed {
-					admitted.Add(1)
-				}
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: clock.Now})
+	limits := []policy.Policy{funnel(100, 1, time.Second), funnel(500, 1, time.Second), funnel(1000, 1, time.Second)}
+	var admitted atomic.Int64
+	together(64, func(i int) {
+		for j := range 300 {
+			if e.TakeWith(limits[(i+j)%3], "key", 1).Allowed {
+				admitted.Add(1)
 			}
-		})
-		for e.TakeWith(limits[2], "key", 1).Allowed {
-			admitted.Add(1)
 		}
-		assert.EqualValues(t, 1000, admitted.Load())
-		assert.EqualValues(t, 1000, e.Stats().Admitted)
-		assert.Zero(t, e.Stats().Overadmitted)
+	})
+	for e.TakeWith(limits[2], "key", 1).Allowed {
+		admitted.Add(1)
 	}
+	assert.EqualValues(t, 1000, admitted.Load())
+	assert.EqualValues(t, 1000, e.Stats().Admitted)
+	assert.Zero(t, e.Stats().Overadmitted)
 }
 
 func TestTakeWithWhatCannotBeRecorded(t *testing.T) {
 	limit := funnel(3, 1, time.Hour)
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		config := Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when}
 		closed := open[any](t, config)
 		require.NoError(t, closed.Close())
@@ -107,66 +102,64 @@ func openFor[K comparable](t testing.TB, config Config, choose func(K) policy.Po
 
 // Each verb goes by the limit that is chosen for the key, whoever writes the word.
 func TestPolicyFor(t *testing.T) {
-	for _, admission := range []cell.Admission{cell.Exact, cell.Queued} {
-		synctest.Test(t, func(t *testing.T) {
-			clock := newHandClock()
-			var gold atomic.Pointer[policy.Policy]
-			limit := funnel(8, 2, time.Second)
-			gold.Store(&limit)
-			e := openFor(t, Config{Policy: funnel(2, 1, time.Second), Clock: clock.Now, Admission: admission},
-				func(key string) policy.Policy {
-					switch key {
-					case "gold":
-						return *gold.Load()
-					case "strange":
-						return pacer{1, 1}
-					}
-					return nil
-				})
-			passed := func(key string) (n int) {
-				for range 20 {
-					if e.Choke(key) {
-						n++
-					}
-					synctest.Wait() // Queued mode over-admits what is in flight
+	synctest.Test(t, func(t *testing.T) {
+		clock := newHandClock()
+		var gold atomic.Pointer[policy.Policy]
+		limit := funnel(8, 2, time.Second)
+		gold.Store(&limit)
+		e := openFor(t, Config{Policy: funnel(2, 1, time.Second), Clock: clock.Now},
+			func(key string) policy.Policy {
+				switch key {
+				case "gold":
+					return *gold.Load()
+				case "strange":
+					return pacer{1, 1}
 				}
-				return n
+				return nil
+			})
+		passed := func(key string) (n int) {
+			for range 20 {
+				if e.Choke(key) {
+					n++
+				}
+				synctest.Wait() // Queued mode over-admits what is in flight
 			}
-			assert.Equal(t, 8, passed("gold"))
-			assert.Equal(t, 2, passed("plain"))
-			assert.Equal(t, 0, passed("strange"))
-			assert.Zero(t, e.Stats().Overadmitted)
-			assert.EqualValues(t, 8, e.Peek("gold").Limit)
-			assert.EqualValues(t, 2, e.Peek("plain").Limit)
-			assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.Peek("strange"))
-			assert.EqualValues(t, 2, e.TakeWith(funnel(2, 1, time.Second), "gold", 0).Limit, "what comes with the call comes first")
+			return n
+		}
+		assert.Equal(t, 8, passed("gold"))
+		assert.Equal(t, 2, passed("plain"))
+		assert.Equal(t, 0, passed("strange"))
+		assert.Zero(t, e.Stats().Overadmitted)
+		assert.EqualValues(t, 8, e.Peek("gold").Limit)
+		assert.EqualValues(t, 2, e.Peek("plain").Limit)
+		assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.Peek("strange"))
+		assert.EqualValues(t, 2, e.TakeWith(funnel(2, 1, time.Second), "gold", 0).Limit, "what comes with the call comes first")
 
-			assert.EqualValues(t, 3, e.Refund("gold", 3).Remaining)
-			r := e.Reserve("gold", 5, time.Second)
-			assert.Equal(t, time.Second, r.Wait)
-			r.Cancel()
-			assert.EqualValues(t, 3, e.Peek("gold").Remaining)
-			seen := map[string]policy.Decision{}
-			for key, d := range e.All() {
-				seen[key] = d
-			}
-			assert.Equal(t, map[string]policy.Decision{"gold": e.Peek("gold"), "plain": e.Peek("plain")}, seen)
-			out := cell.TakeAll(3, e.Claim("gold"))
-			assert.True(t, out.Allowed)
-			assert.False(t, cell.TakeAll(1, e.Claim("strange")).Allowed)
-			assert.ErrorIs(t, e.Wait(t.Context(), "gold", 9), cell.ErrNever)
-			assert.ErrorIs(t, e.Wait(t.Context(), "strange", 1), cell.ErrNever)
-			assert.ErrorContains(t, e.Wait(t.Context(), "strange", 1), "another family")
-			assert.NoError(t, e.Wait(t.Context(), "strange", 0))
+		assert.EqualValues(t, 3, e.Refund("gold", 3).Remaining)
+		r := e.Reserve("gold", 5, time.Second)
+		assert.Equal(t, time.Second, r.Wait)
+		r.Cancel()
+		assert.EqualValues(t, 3, e.Peek("gold").Remaining)
+		seen := map[string]policy.Decision{}
+		for key, d := range e.All() {
+			seen[key] = d
+		}
+		assert.Equal(t, map[string]policy.Decision{"gold": e.Peek("gold"), "plain": e.Peek("plain")}, seen)
+		out := TakeAll(e.Claim("gold", 3))
+		assert.True(t, out.Allowed)
+		assert.False(t, TakeAll(e.Claim("strange", 1)).Allowed)
+		assert.ErrorIs(t, e.Wait(t.Context(), "gold", 9), ErrNever)
+		assert.ErrorIs(t, e.Wait(t.Context(), "strange", 1), ErrNever)
+		assert.ErrorContains(t, e.Wait(t.Context(), "strange", 1), "another family")
+		assert.NoError(t, e.Wait(t.Context(), "strange", 0))
 
-			// The choice may change at any time, while calls wait too.
-			limit = funnel(4, 4, time.Second)
-			gold.Store(&limit)
-			assert.EqualValues(t, 4, e.Peek("gold").Limit)
-			assert.Error(t, e.SetPolicy(limit))
-			noLines(t, e)
-		})
-	}
+		// The choice may change at any time, while calls wait too.
+		limit = funnel(4, 4, time.Second)
+		gold.Store(&limit)
+		assert.EqualValues(t, 4, e.Peek("gold").Limit)
+		assert.Error(t, e.SetPolicy(limit))
+		noLines(t, e)
+	})
 }
 
 func TestPolicyForWaits(t *testing.T) {
@@ -185,7 +178,7 @@ func TestPolicyForWaits(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.NoError(t, e.Wait(ctx, 8, 1))
-		assert.ErrorIs(t, e.Wait(ctx, 8, 1), cell.ErrDeadline)
+		assert.ErrorIs(t, e.Wait(ctx, 8, 1), ErrDeadline)
 		assert.Equal(t, 4*time.Second, time.Since(start))
 	})
 }
@@ -276,7 +269,7 @@ func TestCancelInTheWindowBeforeUnderAChosenLimit(t *testing.T) {
 	first, second := e.Reserve("key", 50, 0), e.Reserve("key", 50, 0)
 	clock.Advance(time.Second)
 	require.True(t, e.Choke("key"))
-	for _, r := range []cell.Reservation[string]{first, second} {
+	for _, r := range []Reservation[string]{first, second} {
 		before := e.Peek("key").Remaining
 		r.Cancel()
 		assert.Equal(t, before+50, e.Peek("key").Remaining)

@@ -4,37 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // Tiered holds several limits on each key at once, such as 10 a second and 1,000 an
-// hour: a call passes if all of them let it pass, and then counts for all; a refused
-// one counts for none, as with cell.TakeAll. Call NewTiered to make one; the zero value
-// has no limits, and lets everything pass. Its methods may be called by any number of
+// hour. A call passes if all of them let it pass, and then counts for all. A refused call
+// counts for none, as with TakeAll. Call NewTiered to make one; the zero value has no
+// limits, and lets everything pass. Its methods may be called by any number of
 // goroutines.
 //
-// Each limit has an engine of its own, so that a key costs as much as one in each.
-type Tiered[K comparable] struct {
-	engines []*Engine[K]
-	cells   []*cell.Cell[K]
-}
+// Each limit has an engine of its own, so a key costs as much as one in each.
+type Tiered[K comparable] struct{ engines []*Engine[K] }
 
-// NewTiered starts an engine for Config.Policy and one for each further policy, all
-// with that configuration otherwise. There may be 8 in all, cell.MaxEach. The error, if
-// any, is a *policy.FieldError that names the field.
+// maxTiers bounds the limits of a Tiered, so that a call on them needs no allocation.
+const maxTiers = 8
+
+// NewTiered starts an engine for Config.Policy and one for each further policy, all with
+// that configuration otherwise. There may be 8 in all. The error, if any, is a
+// *policy.FieldError that names the field.
 func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K], error) {
-	if len(further) >= cell.MaxEach {
+	if len(further) >= maxTiers {
 		return nil, &policy.FieldError{Of: "engine.NewTiered", Field: "further", Value: len(further), Want: "7 policies at the most"}
 	}
 	t := &Tiered[K]{}
 	for i := -1; i < len(further); i++ {
 		if i >= 0 {
-			if config.Policy = further[i]; !policy.Given(config.Policy) {
-				_ = t.Close() // nobody has used it
+			if config.Policy = further[i]; shape.IsNil(config.Policy) {
+				_ = t.Close() // nothing has used it
 				return nil, &policy.FieldError{
 					Of: "engine.NewTiered", Field: fmt.Sprintf("further[%d]", i), Value: "nil", Want: "a policy, such as policy.Funnel returns",
 				}
@@ -46,76 +46,120 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 			return nil, err
 		}
 		t.engines = append(t.engines, e)
-		t.cells = append(t.cells, e.Cell)
 	}
 	return t, nil
 }
 
-// Choke tells whether the key may act now under every limit, and if so, records
-// that it did.
+// Choke reports whether the key may act now under every limit, and records it if so.
 func (t *Tiered[K]) Choke(key K) bool { return t.Take(key, 1).Allowed }
 
-// Take asks every limit for n units, and records them if all allow it. The decision
-// is that of all limits together: Limit and Remaining are the smallest of each,
-// RetryAfter and ResetAfter the longest. Refused calls learn when all would let them
-// pass.
-func (t *Tiered[K]) Take(key K, n int64) policy.Decision { return cell.TakeEach(key, n, t.cells...) }
+// Take asks every limit for n units, and records them if all allow it. The decision is
+// that of all limits together: Limit and Remaining are the smallest of each, RetryAfter
+// and ResetAfter the longest. A refused call learns when all would let it pass. For a
+// known key it never waits and never allocates.
+func (t *Tiered[K]) Take(key K, n int64) policy.Decision {
+	var room [maxTiers]keyRequest[tier[K], cell.Held[K]]
+	m := multiTake[tier[K], cell.Held[K]]{keys: room[:len(t.engines)], order: asMade[:len(t.engines)]}
+	for i, e := range t.engines {
+		k := &m.keys[i]
+		k.claim, k.n = tier[K]{e.cell, key}, n
+	}
+	return decisionOfAll(m.take(), &m)
+}
+
+// asMade is the order of a Tiered's engines.
+var asMade = []int{0, 1, 2, 3, 4, 5, 6, 7}
+
+// decisionOfAll counts a call and returns the decision of all limits.
+func decisionOfAll[K comparable](allowed bool, m *multiTake[tier[K], cell.Held[K]]) policy.Decision {
+	m.settle(allowed)
+	all := policy.Decision{Allowed: allowed}
+	for i := range m.keys {
+		d := &m.keys[i].decision
+		if i == 0 {
+			all.Limit, all.Remaining = d.Limit, d.Remaining
+		}
+		all.Limit = min(all.Limit, d.Limit)
+		all.Remaining = min(all.Remaining, d.Remaining)
+		all.ResetAfter = max(all.ResetAfter, d.ResetAfter)
+		all.RetryAfter = max(all.RetryAfter, d.RetryAfter)
+	}
+	return all
+}
+
+// tier is a key under one limit of a Tiered. It implements claimant without allocating.
+type tier[K comparable] struct {
+	cell *cell.Cell[K]
+	key  K
+}
+
+func (t tier[K]) probe(n int64) policy.Decision { return t.cell.Probe(t.key, n) }
+
+func (t tier[K]) tryTake(n int64) (policy.Decision, cell.Held[K], cell.Basis) {
+	r, basis := t.cell.TryTake(t.key, n)
+	return r.Decision, r.Held, basis
+}
+
+func (t tier[K]) release(held cell.Held[K]) { held.Keep(0) }
+
+func (t tier[K]) count(allowed bool, basis cell.Basis) { t.cell.Count(allowed, basis) }
 
 // Wait blocks until n units can be used under every limit, and takes them. It returns nil
-// if it did; the error is one of those of [cell.Cell.Wait], and nothing was taken then. Who
-// waits stands in line as by [cell.AcquireAll].
+// if it did. The error is one of those of Engine.Wait, and nothing was taken then. It
+// stands in line as AcquireAll does.
 func (t *Tiered[K]) Wait(ctx context.Context, key K, n int64) error {
-	_, err := t.Acquire(ctx, key, n, math.MaxInt64)
+	_, err := t.Acquire(ctx, key, n, policy.Never)
 	return err
 }
 
-// Acquire is Wait for those who may need less in the end, or do not wait for ever: it
-// returns what it has taken, to be given back by Keep, and waits up to patience. See
-// [cell.AcquireAll]; the outcome's decisions are in the order of Engines.
-func (t *Tiered[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (cell.Outcome, error) {
-	return cell.AcquireAll(ctx, n, patience, t.Claims(key)...)
+// Acquire is Wait for calls that may need less in the end, or that do not wait for ever:
+// it waits up to patience, and returns what it has taken, to be given back by Keep or
+// Cancel. See AcquireAll. The outcome has one claim for each limit, in the order of
+// Engines.
+func (t *Tiered[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (Outcome, error) {
+	return AcquireAll(ctx, patience, t.Claims(key, n)...)
 }
 
-// Peek tells how the key stands, under all limits together.
+// Peek returns the key's state, under all limits together.
 func (t *Tiered[K]) Peek(key K) policy.Decision { return t.Take(key, 0) }
 
-// Refund gives n units back to the key, under every limit: see cell.Cell.Refund. The
+// Refund gives n units back to the key, under every limit: see Engine.Refund. The
 // decision is Allowed if all recorded it.
 func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
 	all := true
-	for _, c := range t.cells {
-		all = c.Refund(key, n).Allowed && all
+	for _, e := range t.engines {
+		all = e.Refund(key, n).Allowed && all
 	}
 	d := t.Peek(key)
 	d.Allowed = all
 	return d
 }
 
-// Reset forgets what the key has used, under every limit, and tells whether there
-// was anything.
+// Reset forgets what the key has used, under every limit, and reports whether there was
+// anything.
 func (t *Tiered[K]) Reset(key K) bool {
 	used := false
-	for _, c := range t.cells {
-		used = c.Reset(key) || used
+	for _, e := range t.engines {
+		used = e.Reset(key) || used
 	}
 	return used
 }
 
-// Claims names the key under every limit, for cell.TakeAll.
-func (t *Tiered[K]) Claims(key K) []cell.Claim {
-	claims := make([]cell.Claim, len(t.cells))
-	for i, c := range t.cells {
-		claims[i] = c.Claim(key)
+// Claims names n units of the key under every limit, for TakeAll.
+func (t *Tiered[K]) Claims(key K, n int64) []Claim {
+	claims := make([]Claim, len(t.engines))
+	for i, e := range t.engines {
+		claims[i] = e.Claim(key, n)
 	}
 	return claims
 }
 
-// Engines returns the engines, that of Config.Policy first, for what concerns one
-// limit alone: Stats, SetPolicy, All.
+// Engines returns the engines, that of Config.Policy first, for what concerns one limit
+// alone: Stats, SetPolicy, All.
 func (t *Tiered[K]) Engines() []*Engine[K] { return append([]*Engine[K](nil), t.engines...) }
 
-// Health returns nil if all engines are in order, and otherwise what is wrong with
-// them: see Engine.Health.
+// Health returns nil if all engines are in order, and otherwise their errors: see
+// Engine.Health.
 func (t *Tiered[K]) Health() error {
 	var all []error
 	for _, e := range t.engines {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -73,7 +72,7 @@ func TestTiersTogether(t *testing.T) {
 	assert.EqualValues(t, 5, minute.Peek("key").Remaining)
 	assert.EqualValues(t, 3, tiers.Peek("key").Remaining)
 
-	out := cell.TakeAll(2, tiers.Claims("key")...)
+	out := TakeAll(tiers.Claims("key", 2)...)
 	assert.True(t, out.Allowed)
 	assert.EqualValues(t, 1, tiers.Peek("key").Remaining)
 }
@@ -126,8 +125,7 @@ func TestTiersRefuseBadConfiguration(t *testing.T) {
 	_, err = NewTiered[string](Config{Policy: p}, p, p, p, p, p, p, p, p)
 	require.ErrorAs(t, err, &field)
 	assert.Equal(t, "further", field.Field)
-	assert.Len(t, openTiered[string](t, Config{Policy: p}, p, p, p, p, p, p, p).Engines(), cell.MaxEach)
-	assert.Equal(t, policy.Never, cell.TakeEach("key", 1, make([]*cell.Cell[string], cell.MaxEach+1)...).RetryAfter)
+	assert.Len(t, openTiered[string](t, Config{Policy: p}, p, p, p, p, p, p, p).Engines(), maxTiers)
 }
 
 func TestTiersCloseAndHealth(t *testing.T) {
@@ -177,15 +175,15 @@ func TestTogetherWithAFullQueue(t *testing.T) {
 	tiers := openTiered[string](t, Config{Policy: p, Clock: clock.Now}, funnel(100, 1, time.Hour))
 	e.Take("key", 3)
 	tiers.Engines()[0].Take("key", 3)
-	out := cell.TakeAll(1, e.Claim("key"))
+	out := TakeAll(e.Claim("key", 1))
 	d := tiers.Take("key", 1)
 	assert.Equal(t, 3*time.Second, out.RetryAfter)
 	assert.Equal(t, 3*time.Second, d.RetryAfter)
 	clock.Advance(3*time.Second - 1)
-	assert.False(t, cell.TakeAll(1, e.Claim("key")).Allowed)
+	assert.False(t, TakeAll(e.Claim("key", 1)).Allowed)
 	assert.False(t, tiers.Choke("key"))
 	clock.Advance(1)
-	assert.True(t, cell.TakeAll(1, e.Claim("key")).Allowed)
+	assert.True(t, TakeAll(e.Claim("key", 1)).Allowed)
 	assert.True(t, tiers.Choke("key"))
 }
 
@@ -197,8 +195,9 @@ func TestTogetherWithAPanic(t *testing.T) {
 	bad.Take("key", 1)
 	e.Take("key", 1)
 	armed = true
-	assert.Panics(t, func() { cell.TakeAll(3, e.Claim("key"), bad.Claim("key")) })
-	assert.Panics(t, func() { cell.TakeEach("key", 3, e.Cell, bad.Cell) })
+	assert.Panics(t, func() { TakeAll(e.Claim("key", 3), bad.Claim("key", 3)) })
+	tiers := Tiered[string]{engines: []*Engine[string]{e, bad}}
+	assert.Panics(t, func() { tiers.Take("key", 3) })
 	armed = false
 	assert.EqualValues(t, 9, e.Peek("key").Remaining)
 	assert.EqualValues(t, 9, bad.Peek("key").Remaining)

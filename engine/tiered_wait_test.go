@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -48,34 +47,34 @@ func TestTiersWait(t *testing.T) {
 func TestTiersWaitErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers := openTiered[string](t, Config{Policy: funnel(9, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))
-		assert.ErrorIs(t, tiers.Wait(background, "key", 6), cell.ErrNever, "more than the second limit allows at once")
-		assert.ErrorIs(t, tiers.Wait(background, "key", -1), cell.ErrNever)
+		assert.ErrorIs(t, tiers.Wait(background, "key", 6), ErrNever, "more than the second limit allows at once")
+		assert.ErrorIs(t, tiers.Wait(background, "key", -1), ErrNever)
 		assert.NoError(t, tiers.Wait(background, "key", 0))
 		assert.EqualValues(t, 5, tiers.Peek("key").Remaining)
 
 		require.NoError(t, tiers.Wait(background, "key", 4))
 		ctx, cancel := context.WithTimeout(background, 59*time.Second)
 		defer cancel()
-		assert.ErrorIs(t, tiers.Wait(ctx, "key", 2), cell.ErrDeadline)
+		assert.ErrorIs(t, tiers.Wait(ctx, "key", 2), ErrDeadline)
 		out, err := tiers.Acquire(background, "key", 2, 59*time.Second)
-		assert.ErrorIs(t, err, cell.ErrDeadline)
+		assert.ErrorIs(t, err, ErrDeadline)
 		assert.False(t, out.Allowed)
 		assert.Equal(t, 1, out.Binding)
 
 		gone, leave := context.WithCancel(background)
 		var waits sync.WaitGroup
-		waits.Go(func() { assert.ErrorIs(t, tiers.Wait(gone, "key", 2), cell.ErrCancelled) })
+		waits.Go(func() { assert.ErrorIs(t, tiers.Wait(gone, "key", 2), ErrCancelled) })
 		time.Sleep(time.Second)
 		leave()
 		waits.Wait()
 		assert.EqualValues(t, 1, tiers.Peek("key").Remaining)
 		assert.EqualValues(t, 6, tiers.Engines()[0].Peek("key").Remaining)
 
-		waits.Go(func() { assert.ErrorIs(t, tiers.Wait(background, "key", 2), cell.ErrClosed) })
+		waits.Go(func() { assert.ErrorIs(t, tiers.Wait(background, "key", 2), ErrClosed) })
 		synctest.Wait()
 		require.NoError(t, tiers.Close())
 		waits.Wait()
-		assert.ErrorIs(t, tiers.Wait(background, "key", 1), cell.ErrClosed)
+		assert.ErrorIs(t, tiers.Wait(background, "key", 1), ErrClosed)
 	})
 }
 
@@ -87,7 +86,7 @@ func TestTiersAcquireIsGivenBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, out.Decisions, 2)
 	assert.EqualValues(t, []int64{3, 1}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining})
-	out.Keep(2)
+	out.Keep(2, 2)
 	assert.EqualValues(t, 7, tiers.Engines()[0].Peek("key").Remaining)
 	assert.EqualValues(t, 5, tiers.Engines()[1].Peek("key").Remaining)
 }

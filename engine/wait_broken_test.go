@@ -13,13 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/table"
 )
 
 // Close while calls wait: all end, and none is let pass for it.
 func TestCloseEndsWaiting(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			e := open[int](t, Config{Policy: funnel(5, 1, time.Second), WhenUnavailable: when})
 			const each = 100
@@ -75,7 +74,7 @@ func failing[K comparable](t *testing.T, config Config, before func(e *Engine[K]
 // The writer was given up. Known keys are waited for as ever; new ones are answered
 // as the configuration says, and at once.
 func TestWaitOfADegradedEngine(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			e := failing(t, Config{Policy: funnel(2, 1, time.Second), WhenUnavailable: when}, func(e *Engine[string]) {
 				require.True(t, e.Take("known", 2).Allowed)
@@ -94,10 +93,10 @@ func TestWaitOfADegradedEngine(t *testing.T) {
 				if when == Admit {
 					assert.NoError(t, err)
 				} else {
-					assert.ErrorIs(t, err, cell.ErrUnavailable)
+					assert.ErrorIs(t, err, ErrUnavailable)
 				}
 			}
-			assert.ErrorIs(t, e.Wait(t.Context(), "new", 3), cell.ErrNever)
+			assert.ErrorIs(t, e.Wait(t.Context(), "new", 3), ErrNever)
 			assert.Equal(t, start, time.Now())
 			s := e.Stats()
 			assert.EqualValues(t, before.Unavailable+5, s.Unavailable)
@@ -110,7 +109,7 @@ func TestWaitOfADegradedEngine(t *testing.T) {
 // The writer is given up, and the key's entry with it, while calls wait. They are
 // answered as the configuration says when it is their turn to take.
 func TestWaitWhileTheEngineDegrades(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFaults(false)
 			e := open[string](t, Config{
@@ -141,7 +140,7 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 				if err := <-errs; err == nil {
 					good++
 				} else {
-					assert.ErrorIs(t, err, cell.ErrUnavailable)
+					assert.ErrorIs(t, err, ErrUnavailable)
 				}
 			}
 			s := e.Stats()
@@ -160,8 +159,8 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 // Calls on new keys and a full table. Under EvictLeastDebt somebody makes room;
 // under RefuseNew they wait until there is some; under AdmitNew they pass.
 func TestWaitForRoom(t *testing.T) {
-	for _, whenFull := range []cell.WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
-		for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, whenFull := range []WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
+		for _, when := range []WhenUnavailable{Admit, Refuse} {
 			t.Run(fmt.Sprint(whenFull, when), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					e := open[string](t, Config{
@@ -188,7 +187,7 @@ func TestWaitForRoom(t *testing.T) {
 						assert.Equal(t, 500*time.Millisecond, time.Since(start))
 						require.NoError(t, e.Wait(t.Context(), "new", 1))
 						assert.GreaterOrEqual(t, time.Since(start), 2*time.Second, "the other is idle for a second")
-						assert.LessOrEqual(t, time.Since(start), 2*time.Second+DefaultOpenTimeout)
+						assert.LessOrEqual(t, time.Since(start), 2*time.Second+defaultOpenTimeout)
 						s = e.Stats()
 						assert.EqualValues(t, 1, s.Refused)
 						assert.Zero(t, s.Full+s.Unavailable)
@@ -236,7 +235,7 @@ func TestRoomGoesToTheFirstInLine(t *testing.T) {
 
 // The writer stands still, and no room is made. The line moves when it is back.
 func TestWaitForAStuckWriter(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			var hold atomic.Bool
 			release := make(chan struct{})
@@ -269,7 +268,7 @@ func TestWaitForAStuckWriter(t *testing.T) {
 				require.NoError(t, <-errs)
 				require.NoError(t, <-errs)
 				assert.GreaterOrEqual(t, time.Since(start), 2*time.Second)
-				assert.Less(t, time.Since(start), 2*time.Second+2*DefaultOpenTimeout)
+				assert.Less(t, time.Since(start), 2*time.Second+2*defaultOpenTimeout)
 			}
 			noLines(t, e)
 		})
@@ -278,7 +277,7 @@ func TestWaitForAStuckWriter(t *testing.T) {
 
 // Keys that cannot be recorded do not wait, and leave nothing behind.
 func TestWaitForKeysThatCannotBeRecorded(t *testing.T) {
-	for _, when := range []cell.WhenUnavailable{Admit, Refuse} {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			floats := open[float64](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
 			anything := open[any](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
@@ -290,7 +289,7 @@ func TestWaitForKeysThatCannotBeRecorded(t *testing.T) {
 				if when == Admit {
 					assert.NoError(t, err)
 				} else {
-					assert.ErrorIs(t, err, cell.ErrUnavailable)
+					assert.ErrorIs(t, err, ErrUnavailable)
 				}
 			}
 			require.True(t, floats.Choke(1))
@@ -302,8 +301,8 @@ func TestWaitForKeysThatCannotBeRecorded(t *testing.T) {
 				answer(floats.Wait(ctx, math.NaN(), 1))
 				answer(anything.Wait(ctx, []int{1}, 1))
 				answer(anything.Wait(ctx, [1]any{math.NaN()}, 1))
-				assert.ErrorIs(t, floats.Wait(ctx, math.NaN(), 2), cell.ErrNever)
-				assert.ErrorIs(t, anything.Wait(ctx, func() {}, -1), cell.ErrNever)
+				assert.ErrorIs(t, floats.Wait(ctx, math.NaN(), 2), ErrNever)
+				assert.ErrorIs(t, anything.Wait(ctx, func() {}, -1), ErrNever)
 				assert.NoError(t, anything.Wait(ctx, func() {}, 0))
 			}
 			assert.Equal(t, start, time.Now())

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -54,7 +53,7 @@ func TestSetPolicyWhileCallsWait(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if got[n] = time.Since(start); n > 5 {
-					assert.ErrorIs(t, err, cell.ErrNever)
+					assert.ErrorIs(t, err, ErrNever)
 				} else {
 					assert.NoError(t, err)
 				}
@@ -207,7 +206,7 @@ func TestWaitUnderAPolicyThatMakesWait(t *testing.T) {
 		}
 		// The first took at once, the next three wait, and more is too much.
 		require.ErrorIs(t, <-errs, nil)
-		require.ErrorIs(t, <-errs, cell.ErrCrowded)
+		require.ErrorIs(t, <-errs, ErrCrowded)
 		for i := range 3 {
 			require.NoError(t, <-errs)
 			assert.Equal(t, time.Duration(i+1)*time.Second, time.Since(start))
@@ -220,7 +219,7 @@ func TestWaitUnderAPolicyThatMakesWait(t *testing.T) {
 		synctest.Wait()
 		assert.NotEqual(t, before, e.Peek("key"))
 		cancel()
-		require.ErrorIs(t, <-errs, cell.ErrCancelled)
+		require.ErrorIs(t, <-errs, ErrCancelled)
 		assert.Equal(t, before, e.Peek("key"))
 		noLines(t, e)
 	})

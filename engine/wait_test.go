@@ -18,14 +18,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/cell"
 )
 
 // noLines checks that nothing is left of the lines that calls of Wait stood in.
 func noLines[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
-	lines := reflect.ValueOf(e.Cell).Elem().FieldByName("lines")
+	lines := reflect.ValueOf(e.cell).Elem().FieldByName("lines")
 	assert.Zero(t, lines.FieldByName("waiting").FieldByName("v").Int(), "lines are counted")
 	assert.Zero(t, lines.FieldByName("paused").FieldByName("v").Int(), "the lines stand still")
 	shards := lines.FieldByName("shards")
@@ -109,8 +107,8 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 							defer cancel()
 							w := waited{index: index, n: n, came: time.Since(start)}
 							w.err = e.Wait(ctx, "key", n)
-							if w.err != nil && !errors.Is(w.err, cell.ErrDeadline) {
-								assert.ErrorIs(t, w.err, cell.ErrCancelled)
+							if w.err != nil && !errors.Is(w.err, ErrDeadline) {
+								assert.ErrorIs(t, w.err, ErrCancelled)
 								assert.Error(t, ctx.Err(), w.err)
 							}
 							note(w)
@@ -230,8 +228,8 @@ func TestWaitErrors(t *testing.T) {
 		assert.Equal(t, start, time.Now())
 
 		for _, n := range []int64{4, -1, math.MinInt64, math.MaxInt64} {
-			assert.ErrorIs(t, e.Wait(t.Context(), "key", n), cell.ErrNever)
-			assert.ErrorIs(t, e.Wait(t.Context(), "new", n), cell.ErrNever)
+			assert.ErrorIs(t, e.Wait(t.Context(), "key", n), ErrNever)
+			assert.ErrorIs(t, e.Wait(t.Context(), "new", n), ErrNever)
 		}
 		assert.EqualError(t, e.Wait(t.Context(), "key", 4), "ral: the limit never allows so many at once: 4 of at most 3")
 
@@ -240,9 +238,9 @@ func TestWaitErrors(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second-1)
 		defer cancel()
 		err := e.Wait(ctx, "key", 1)
-		assert.ErrorIs(t, err, cell.ErrDeadline)
+		assert.ErrorIs(t, err, ErrDeadline)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.NotErrorIs(t, err, cell.ErrCancelled)
+		assert.NotErrorIs(t, err, ErrCancelled)
 		assert.EqualError(t, err, "ral: the turn comes after the deadline (context deadline exceeded): 1s to wait, 999.999999ms left")
 		assert.Equal(t, before, e.Peek("key"))
 		assert.Equal(t, start, time.Now())
@@ -257,9 +255,9 @@ func TestWaitErrors(t *testing.T) {
 		}
 		ctx, cancel = context.WithTimeout(t.Context(), 6*time.Second)
 		defer cancel()
-		assert.ErrorIs(t, e.Wait(t.Context(), "key", 1), cell.ErrCrowded)
-		assert.ErrorIs(t, e.Wait(ctx, "key", 1), cell.ErrCrowded)
-		assert.ErrorIs(t, e.Wait(ctx, "key", 4), cell.ErrNever)
+		assert.ErrorIs(t, e.Wait(t.Context(), "key", 1), ErrCrowded)
+		assert.ErrorIs(t, e.Wait(ctx, "key", 1), ErrCrowded)
+		assert.ErrorIs(t, e.Wait(ctx, "key", 4), ErrNever)
 		assert.NoError(t, e.Wait(ctx, "key", 0))
 		assert.NoError(t, e.Wait(ctx, "other", 1), "another key")
 
@@ -267,7 +265,7 @@ func TestWaitErrors(t *testing.T) {
 		leave(why)
 		for range 2 {
 			err = <-errs
-			assert.ErrorIs(t, err, cell.ErrCancelled)
+			assert.ErrorIs(t, err, ErrCancelled)
 			assert.ErrorIs(t, err, why)
 			assert.ErrorIs(t, err, context.Canceled)
 		}
@@ -275,12 +273,12 @@ func TestWaitErrors(t *testing.T) {
 		assert.Equal(t, start, time.Now())
 
 		err = e.Wait(waiting, "key", 1)
-		assert.ErrorIs(t, err, cell.ErrCancelled)
+		assert.ErrorIs(t, err, ErrCancelled)
 		assert.ErrorIs(t, err, why)
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
 		assert.EqualError(t, e.Wait(done, "new", 1), "ral: the wait was cancelled: context canceled")
-		assert.ErrorIs(t, e.Wait(done, "new", 0), cell.ErrCancelled)
+		assert.ErrorIs(t, e.Wait(done, "new", 0), ErrCancelled)
 		noLines(t, e)
 		assert.Equal(t, 2, e.Len())
 		s := e.Stats()
@@ -315,7 +313,7 @@ func TestDeadlineThatPassesInLine(t *testing.T) {
 		assert.Equal(t, 4*time.Second, e.Refund("key", -1).ResetAfter)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.ErrorIs(t, err, cell.ErrCancelled)
+		assert.ErrorIs(t, err, ErrCancelled)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.EqualValues(t, 2, e.Peek("key").Remaining)
 		noLines(t, e)
@@ -457,7 +455,7 @@ func TestDeadlineCountsThoseInLine(t *testing.T) {
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second-1)
 		defer cancel()
-		require.ErrorIs(t, e.Wait(ctx, "key", 1), cell.ErrDeadline)
+		require.ErrorIs(t, e.Wait(ctx, "key", 1), ErrDeadline)
 		require.Equal(t, begin, time.Now())
 		require.NoError(t, <-errs)
 		require.NoError(t, <-errs)

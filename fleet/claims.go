@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
@@ -115,12 +115,11 @@ func together(claims []Claim) error {
 // the others let pass is given back then.
 func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) error {
 	allowed := true
-	var local []cell.Claim
-	var at []int // where they stand
+	var at []int // the claims that are answered here
 	for i, c := range claims {
 		l := c.limiter
 		if l.local != nil {
-			local, at = append(local, l.local.Claim(c.key)), append(at, i)
+			at = append(at, i)
 			continue
 		}
 		answers[i] = l.without(n, cause)
@@ -129,7 +128,11 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) erro
 	if !allowed {
 		n = min(n, 0) // nobody is charged for it
 	}
-	out := cell.TakeAll(n, local...)
+	local := make([]engine.Claim, len(at))
+	for i, at := range at {
+		local[i] = claims[at].limiter.local.Claim(claims[at].key, n)
+	}
+	out := engine.TakeAll(local...)
 	for i, d := range out.Decisions {
 		l := claims[at[i]].limiter
 		l.local.Note()
@@ -138,7 +141,7 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) erro
 	for _, c := range claims {
 		if c.limiter.closed.Load() {
 			if out.Allowed {
-				out.Keep(0)
+				out.Cancel()
 			}
 			return ErrClosed
 		}

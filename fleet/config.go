@@ -9,6 +9,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -190,7 +191,7 @@ func (c Config) validate() error {
 		return bad("Name", fmt.Sprintf("%q", c.Name), "1 to 64 bytes without braces, spaces and control characters")
 	case c.Tag != "" && !named(c.Tag):
 		return bad("Tag", fmt.Sprintf("%q", c.Tag), "up to 64 bytes without braces, spaces and control characters")
-	case !policy.Given(c.Policy):
+	case shape.IsNil(c.Policy):
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
 	case c.Mode > Leased:
 		return bad("Mode", int(c.Mode), "Exact or Leased")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
@@ -34,13 +34,13 @@ var (
 var (
 	// ErrNever: more is asked for than the limit ever allows at once, or less than
 	// nothing.
-	ErrNever = cell.ErrNever
+	ErrNever = engine.ErrNever
 	// ErrDeadline: the call's turn comes after the context's deadline. Nothing was
 	// taken. It is wrapped together with context.DeadlineExceeded.
-	ErrDeadline = cell.ErrDeadline
+	ErrDeadline = engine.ErrDeadline
 	// ErrCancelled: the context ended before the call's turn came. It is wrapped
 	// together with the context's cause.
-	ErrCancelled = cell.ErrCancelled
+	ErrCancelled = engine.ErrCancelled
 )
 
 // What Answer.Cause wraps, besides what Redis or the network said, and ErrOutage unless

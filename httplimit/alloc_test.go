@@ -13,6 +13,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
+
 )
 
 // quiet is a ResponseWriter that allocates nothing. Its header is emptied, as a server has
@@ -26,7 +27,7 @@ func (q *quiet) WriteHeader(int)             {}
 // On the admitted path the middleware allocates the values of the header fields that it
 // sets: two strings, one of them kept, and the slice that holds them; or one string and
 // a slice for three fields. Without fields it allocates nothing, behind proxies neither.
-// Several limits allocate what cell.TakeAll hands out.
+// Several limits allocate what engine.TakeAll hands out.
 func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

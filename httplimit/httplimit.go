@@ -42,7 +42,7 @@ func New[K comparable](limiter *engine.Engine[K], key func(r *http.Request) K, o
 
 // NewAll returns a middleware that holds each request to several limits, up to 8: it
 // passes if all admit it, and then counts for all; one that is refused counts for none, as
-// with cell.TakeAll. The limit that decides is the one that clients are told of in
+// with engine.TakeAll. The limit that decides is the one that clients are told of in
 // RateLimit; RateLimit-Policy has all that apply. The error, if any, is a
 // *policy.FieldError that names the field.
 func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {

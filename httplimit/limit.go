@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -42,9 +41,9 @@ type gate interface {
 	// alone takes n units by this limit only. held is nil unless keep asks for it and
 	// something was taken.
 	alone(r *http.Request, n int64, keep bool, o *Options) (v ruling, held charge)
-	// together names the request's key for cell.TakeAll. claim is nil if the request
-	// has none. key is nil unless keep asks for it.
-	together(r *http.Request, keep bool) (claim cell.Claim, key debtor, of quota)
+	// together names n units of the request's key for engine.TakeAll. ok is false if the
+	// request has none. key is nil unless keep asks for it.
+	together(r *http.Request, n int64, keep bool) (claim engine.Claim, key debtor, of quota, ok bool)
 	whenNoKey() WhenNoKey
 	// fingerprint tells keys apart for people, without telling them.
 	fingerprint(r *http.Request) string
@@ -109,16 +108,16 @@ func (l *bound[K]) find(r *http.Request) (key K, ok bool) {
 	return key, key != none || l.WhenNoKey == Share
 }
 
-func (l *bound[K]) together(r *http.Request, keep bool) (cell.Claim, debtor, quota) {
+func (l *bound[K]) together(r *http.Request, n int64, keep bool) (engine.Claim, debtor, quota, bool) {
 	key, ok := l.find(r)
 	if !ok {
-		return nil, nil, quota{}
+		return engine.Claim{}, nil, quota{}, false
 	}
 	var owes debtor
 	if keep {
 		owes = &account[K]{l.Limiter, key}
 	}
-	return l.Limiter.Claim(key), owes, l.quota(key, 0)
+	return l.Limiter.Claim(key, n), owes, l.quota(key, 0), true
 }
 
 func (l *bound[K]) fingerprint(r *http.Request) string {
@@ -137,7 +136,7 @@ func (l *bound[K]) mayDelay(key K) bool {
 	if known := l.delays.Load(); known != nil {
 		return *known
 	}
-	holds, _ := l.Limiter.Limit(key)
+	holds := l.Limiter.LimitFor(key)
 	may := holds.Delays()
 	l.delays.Store(&may)
 	return may
@@ -149,7 +148,7 @@ func (l *bound[K]) alone(r *http.Request, n int64, keep bool, o *Options) (rulin
 		return keyless(l.WhenNoKey, l.Name, n), nil
 	}
 	v := ruling{Verdict: Verdict{Limit: l.Name, Cost: n}}
-	var reserved cell.Reservation[K]
+	var reserved engine.Reservation[K]
 	switch {
 	case l.mayDelay(key), o.Shadow && o.WaitUpTo > 0:
 		reserved = l.Limiter.Reserve(key, n, o.WaitUpTo)
@@ -190,7 +189,7 @@ func keyless(when WhenNoKey, name string, n int64) ruling {
 // quota is what the key's limit is.
 func (l *bound[K]) quota(key K, most int64) quota {
 	q := quota{applies: true, most: most}
-	holds, _ := l.Limiter.Limit(key)
+	holds := l.Limiter.LimitFor(key)
 	if windowed, ok := holds.(policy.Windowed); ok {
 		q.window = windowed.Window()
 	}
@@ -208,7 +207,7 @@ func (a *account[K]) owe(n int64) { a.limiter.Refund(a.key, -n) }
 // taken implements charge for one limit.
 type taken[K comparable] struct {
 	account[K]
-	reserved cell.Reservation[K]
+	reserved engine.Reservation[K]
 }
 
 func (t *taken[K]) settle(all, actual int64) {

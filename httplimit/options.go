@@ -62,7 +62,7 @@ type Options struct {
 	// be admitted within that time. Those who wait for a key stand in the engine's line,
 	// and are served in the order in which they came: who comes as a window opens stands
 	// behind them. At most engine.Config.MaxWaiting wait for a key. Under several limits
-	// a request stands in the line of the key that decides, as cell.AcquireAll has it.
+	// a request stands in the line of the key that decides, as engine.AcquireAll has it.
 	// The default is 0, not to wait.
 	//
 	// A wait ends with the request's context: a client that leaves takes nothing. But
@@ -87,7 +87,7 @@ type Options struct {
 	// What is given back goes where it was taken from, and is not given back if that is
 	// over: a handler that takes longer than a limit's window gives nothing back to the
 	// next, whoever has taken there. Nor is it if nobody can tell any more where it is: see
-	// cell.Reservation.Keep. Under engine.PolicyFor that is so once others have taken, but
+	// engine.Reservation.Keep. Under engine.PolicyFor that is so once others have taken, but
 	// under limits that count in windows.
 	//
 	// What is charged is charged when the handler is done, and a key that owes is refused

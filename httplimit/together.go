@@ -3,15 +3,16 @@ package httplimit
 import (
 	"errors"
 	"net/http"
+	"slices"
 
-	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
 )
 
 // together holds a request to several limits.
 func (m *Middleware) together(r *http.Request, n int64) (v ruling, held charge) {
 	v.Cost = n
 	v.quotas = make([]quota, len(m.gates))
-	var room [maxLimits]cell.Claim
+	var room [maxLimits]engine.Claim
 	var at [maxLimits]int // which limit each claim is of
 	var owing []debtor
 	keep := m.options.Charge != nil
@@ -20,8 +21,8 @@ func (m *Middleware) together(r *http.Request, n int64) (v ruling, held charge) 
 	}
 	claims := room[:0]
 	for i, g := range m.gates {
-		claim, key, of := g.together(r, keep)
-		if claim == nil {
+		claim, key, of, ok := g.together(r, n, keep)
+		if !ok {
 			if g.whenNoKey() == Skip {
 				continue
 			}
@@ -37,7 +38,7 @@ func (m *Middleware) together(r *http.Request, n int64) (v ruling, held charge) 
 	if len(claims) == 0 {
 		return keyless(Skip, "", n), nil
 	}
-	out, cancelled := m.takeAll(r, n, claims)
+	out, cancelled := m.takeAll(r, claims)
 	v.Waited = out.Waited
 	if out.Binding >= 0 {
 		v.binding = at[out.Binding]
@@ -63,17 +64,17 @@ func (m *Middleware) together(r *http.Request, n int64) (v ruling, held charge) 
 }
 
 // takeAll takes from all claims, and waits in line for those that have no room.
-func (m *Middleware) takeAll(r *http.Request, n int64, claims []cell.Claim) (out cell.Outcome, cancelled bool) {
+func (m *Middleware) takeAll(r *http.Request, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
 	if m.options.WaitUpTo <= 0 || m.options.Shadow {
-		return cell.TakeAll(n, claims...), false
+		return engine.TakeAll(claims...), false
 	}
-	out, err := cell.AcquireAll(r.Context(), n, m.options.WaitUpTo, claims...)
+	out, err := engine.AcquireAll(r.Context(), m.options.WaitUpTo, claims...)
 	switch {
-	case errors.Is(err, cell.ErrCancelled):
+	case errors.Is(err, engine.ErrCancelled):
 		return out, true
-	case errors.Is(err, cell.ErrClosed):
+	case errors.Is(err, engine.ErrClosed):
 		waited := out.Waited
-		out = cell.TakeAll(n, claims...) // as Config.WhenUnavailable says
+		out = engine.TakeAll(claims...) // as Config.WhenUnavailable says
 		out.Waited = waited
 	}
 	return out, false
@@ -81,13 +82,13 @@ func (m *Middleware) takeAll(r *http.Request, n int64, claims []cell.Claim) (out
 
 // takenAll implements charge for several limits.
 type takenAll struct {
-	out   cell.Outcome
+	out   engine.Outcome
 	owing []debtor
 }
 
 func (t *takenAll) settle(all, actual int64) {
 	if actual <= all {
-		t.out.Keep(actual)
+		t.out.Keep(slices.Repeat([]int64{actual}, len(t.out.Decisions))...)
 		return
 	}
 	for _, key := range t.owing {

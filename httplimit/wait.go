@@ -6,21 +6,21 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
 )
 
 // acquire takes n units, and stands in the key's line for them if others do, or there is no
 // room.
-func (l *bound[K]) acquire(r *http.Request, v *ruling, key K, n int64, upTo time.Duration) cell.Reservation[K] {
+func (l *bound[K]) acquire(r *http.Request, v *ruling, key K, n int64, upTo time.Duration) engine.Reservation[K] {
 	reserved, err := l.Limiter.Acquire(r.Context(), key, n, upTo)
 	v.Waited = reserved.Waited
 	switch {
 	case err == nil && v.Waited > 0:
 		v.Decision = l.Limiter.Peek(key) // it may have taken ahead of its turn
 		return reserved
-	case errors.Is(err, cell.ErrCancelled):
+	case errors.Is(err, engine.ErrCancelled):
 		v.Reason = Cancelled
-	case errors.Is(err, cell.ErrClosed):
+	case errors.Is(err, engine.ErrClosed):
 		reserved = l.Limiter.Reserve(key, n, 0) // as Config.WhenUnavailable says
 	}
 	v.Decision = reserved.Decision

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -175,7 +174,7 @@ func TestLateArrivalsDoNotOvertake(t *testing.T) {
 
 // Nobody waits for an engine that is closed: the answer is that of Config.WhenUnavailable.
 func TestClosedEngineAnswersAtOnce(t *testing.T) {
-	for when, want := range map[cell.WhenUnavailable]timed{engine.Admit: {200, 0}, engine.Refuse: {429, 0}} {
+	for when, want := range map[engine.WhenUnavailable]timed{engine.Admit: {200, 0}, engine.Refuse: {429, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			closed, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), WhenUnavailable: when})
 			require.NoError(t, err)

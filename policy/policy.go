@@ -2,7 +2,6 @@ package policy
 
 import (
 	"math"
-	"reflect"
 	"time"
 )
 
@@ -129,13 +128,4 @@ func Must(p Policy, err error) Policy {
 		panic(err)
 	}
 	return p
-}
-
-// Given tells whether p is a policy: neither nil nor a nil pointer.
-func Given(p Policy) bool {
-	if p == nil {
-		return false
-	}
-	v := reflect.ValueOf(p)
-	return v.Kind() != reflect.Pointer || !v.IsNil()
 }

@@ -6,21 +6,20 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/cmd/ralbench/peers"
 	"github.com/ral-limiter/ral/internal/redisd"
 )
 
 // What is measured in any case: the floor, and Ral itself.
 func always() []bench.Contender {
-	return []bench.Contender{bench.Floor(), bench.Ral(cell.Exact)}
+	return []bench.Contender{bench.Floor(), bench.Ral()}
 }
 
 // candidates are what Ral may be measured beside, the nearest first. Redis is
 // among them whether it is there or not; see present.
 func candidates() []bench.Contender {
 	server, _ := redisd.Find("")
-	return append(peers.All(), bench.Ral(cell.Queued), peers.Redis(server))
+	return append(peers.All(), bench.RalQueued(), peers.Redis(server))
 }
 
 // contenders returns all that can be measured side by side.

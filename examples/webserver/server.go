@@ -124,6 +124,6 @@ func (s *server) quota(w http.ResponseWriter, r *http.Request) {
 
 func look[K comparable](limiter *engine.Engine[K], key K, name string) standing {
 	d := limiter.Peek(key)
-	limit, _ := limiter.Limit(key)
+	limit := limiter.LimitFor(key)
 	return standing{name, d.Limit, d.Remaining, d.ResetAfter.Seconds(), limit.(policy.Windowed).Window().Seconds()}
 }

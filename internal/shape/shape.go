@@ -3,7 +3,10 @@
 // Nobody but they asks for it, and no user of a policy needs it.
 package shape
 
-import "time"
+import (
+	"reflect"
+	"time"
+)
 
 // Kind is the algorithm of a limit.
 type Kind uint8
@@ -45,3 +48,9 @@ type Shape struct {
 
 // Shaped is what those policies offer that have a shape.
 type Shaped interface{ Shape() Shape }
+
+// IsNil reports whether a policy is nil, or a nil pointer.
+func IsNil(policy any) bool {
+	v := reflect.ValueOf(policy)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}

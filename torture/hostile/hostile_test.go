@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
@@ -129,11 +128,11 @@ func calls[K comparable](t *testing.T, e *engine.Engine[K], k kind[K], n uint64)
 	}
 	cancel()
 
-	var claims []cell.Claim
+	var claims []engine.Claim
 	for _, key := range []K{key, other, key} {
-		claims = append(claims, e.Claim(key))
+		claims = append(claims, e.Claim(key, 1))
 	}
-	was := cell.TakeAll(1, claims...)
+	was := engine.TakeAll(claims...)
 	seen := map[int]bool{}
 	for i, d := range was.Decisions {
 		same := k.same(n, i)
@@ -279,9 +278,9 @@ func lost[K comparable](t *testing.T, key func(uint64) K) {
 	for n := range uint64(20_000 / race.Slowdown) {
 		k := key(n)
 		require.False(t, e.Choke(k))
-		require.ErrorIs(t, e.Wait(ctx, k, 1), cell.ErrUnavailable)
+		require.ErrorIs(t, e.Wait(ctx, k, 1), engine.ErrUnavailable)
 		e.Refund(k, -1)
-		require.False(t, cell.TakeAll(1, e.Claim(k)).Allowed)
+		require.False(t, engine.TakeAll(e.Claim(k, 1)).Allowed)
 	}
 	assert.Less(t, heap()-before, int64(64<<10))
 	assert.Zero(t, e.Len())

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -15,11 +14,12 @@ type Scenario struct {
 	Policy policy.Policy
 	// Step is by how much the clock moves at a time.
 	Step time.Duration
-	// Idle, MaxKeys, WhenFull and Admission are the engine's.
-	Idle      time.Duration
-	MaxKeys   int
-	WhenFull  cell.WhenFull
-	Admission cell.Admission
+	// Idle, MaxKeys and WhenFull are the engine's.
+	Idle     time.Duration
+	MaxKeys  int
+	WhenFull engine.WhenFull
+	// Queued has an engine.Queued in place of an Engine.
+	Queued bool
 	// Waits tells that the policy has callers wait who do not offer to.
 	Waits bool
 }
@@ -73,12 +73,12 @@ func Scenarios() []Scenario {
 	tables := []struct {
 		name string
 		max  int
-		when cell.WhenFull
+		when engine.WhenFull
 	}{
-		{"roomy", 1 << 14, cell.EvictLeastDebt},
-		{"EvictLeastDebt", 20, cell.EvictLeastDebt},
-		{"RefuseNew", 36, cell.RefuseNew},
-		{"AdmitNew", 36, cell.AdmitNew},
+		{"roomy", 1 << 14, engine.EvictLeastDebt},
+		{"EvictLeastDebt", 20, engine.EvictLeastDebt},
+		{"RefuseNew", 36, engine.RefuseNew},
+		{"AdmitNew", 36, engine.AdmitNew},
 	}
 	var all []Scenario
 	for _, p := range policies {
@@ -102,9 +102,9 @@ func Named(name string) (Scenario, error) {
 	return Scenario{}, fmt.Errorf("there is no scenario %q", name)
 }
 
-// Broken is a scenario that is known not to be linearizable: cell.Queued over-admits.
+// Broken is a scenario that is known not to be linearizable: engine.Queued over-admits.
 func Broken() Scenario {
 	s := Scenarios()[0]
-	s.Name, s.Admission = "Funnel Queued", cell.Queued
+	s.Name, s.Queued = "Funnel Queued", true
 	return s
 }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/torture/internal/fault"
@@ -49,10 +48,19 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 	sabotage := &fault.Switch{Yield: yields}
 	clock := &clock{step: int64(s.Step), began: make([]began, w.Clients)}
 	clock.now.Store(1)
-	e, err := engine.New[int](engine.Config{
+	config := engine.Config{
 		Policy: sabotage.Wrap(s.Policy), Idle: s.Idle, MaxKeys: s.MaxKeys, WhenFull: s.WhenFull,
-		Admission: s.Admission, OpenTimeout: time.Minute, Clock: clock.read, Restarts: 1 << 30,
-	})
+		OpenTimeout: time.Minute, Clock: clock.read, Restarts: 1 << 30,
+	}
+	var e *engine.Engine[int] // nil for a Queued
+	var l limiter
+	var err error
+	if s.Queued {
+		l, err = engine.NewQueued[int](config)
+	} else {
+		e, err = engine.New[int](config)
+		l = e
+	}
 	if err != nil {
 		return nil, engine.Stats{}, err
 	}
@@ -61,7 +69,7 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 	var done sync.WaitGroup
 	for i := range clients {
 		c := &client{
-			id: i, e: e, s: s, clock: clock, events: &events,
+			id: i, l: l, e: e, s: s, clock: clock, events: &events,
 			dice: rand.New(rand.NewPCG(w.Seed, uint64(i))), ops: make([]Op, 0, w.Ops/w.Clients*3/2),
 		}
 		clients[i] = c
@@ -74,7 +82,7 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 				c.call(n)
 				// A full table that gives up nobody gets room when the janitor comes: what
 				// calls meet there has been seen often enough by then.
-				full := s.Liberty() != Forgives && e.Len() >= s.MaxKeys
+				full := s.Liberty() != Forgives && l.Len() >= s.MaxKeys
 				if c.dice.IntN(rests) == 0 || full && c.dice.IntN(8) > 0 {
 					time.Sleep(rest)
 				}
@@ -90,11 +98,11 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 	close(stop)
 	killer.Wait()
 	sabotage.Arm(fault.None)
-	stats := e.Stats()
-	if err := e.Close(); err != nil {
+	stats := l.Stats()
+	if err := l.Close(); err != nil {
 		return nil, stats, err
 	}
-	if s.Admission == cell.Exact && stats.Unavailable > 0 {
+	if !s.Queued && stats.Unavailable > 0 {
 		return nil, stats, fmt.Errorf("%d calls were answered as if there were no writer", stats.Unavailable)
 	}
 	var history []Op
@@ -102,6 +110,15 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 		history = append(history, c.ops...)
 	}
 	return history, stats, nil
+}
+
+// limiter is what an Engine and a Queued have in common.
+type limiter interface {
+	Choke(key int) bool
+	Take(key int, n int64) policy.Decision
+	Len() int
+	Stats() engine.Stats
+	Close() error
 }
 
 // kill arms a death of the writer time and again.
@@ -175,7 +192,8 @@ func (c *clock) tick() bool {
 // client is one goroutine that calls.
 type client struct {
 	id     int
-	e      *engine.Engine[int]
+	l      limiter
+	e      *engine.Engine[int] // nil if l is a Queued
 	s      *Scenario
 	clock  *clock
 	events *atomic.Int64
@@ -188,7 +206,7 @@ type client struct {
 type reserved struct {
 	key int
 	id  int64
-	r   cell.Reservation[int]
+	r   engine.Reservation[int]
 }
 
 // call makes the nth call of all.
@@ -201,13 +219,17 @@ func (c *client) call(n int) {
 	key := group*keysPerGroup + c.dice.IntN(keysPerGroup)
 	units := 1 + int64(c.dice.ExpFloat64()/2)
 
-	switch what := c.dice.IntN(100); {
+	all := 100
+	if c.e == nil {
+		all = 66 // a Queued has no other verbs
+	}
+	switch what := c.dice.IntN(all); {
 	case what < 30:
-		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.e.Choke(key) })
+		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.l.Choke(key) })
 	case what < 60:
-		c.note(Op{Key: key, Verb: Take, N: units}, func(o *Op) { o.Decision = c.e.Take(key, units) })
+		c.note(Op{Key: key, Verb: Take, N: units}, func(o *Op) { o.Decision = c.l.Take(key, units) })
 	case what < 66:
-		c.note(Op{Key: key, Verb: Peek}, func(o *Op) { o.Decision = c.e.Peek(key) })
+		c.note(Op{Key: key, Verb: Peek}, func(o *Op) { o.Decision = c.l.Take(key, 0) })
 	case what < 72:
 		c.refund(key, units)
 	case what < 74:
@@ -219,7 +241,7 @@ func (c *client) call(n int) {
 	case len(c.held) > 0:
 		c.cancel()
 	default:
-		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.e.Choke(key) })
+		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.l.Choke(key) })
 	}
 }
 
@@ -250,7 +272,7 @@ func (c *client) newID() int64 {
 
 func (c *client) reserve(key int, units int64) {
 	patience := time.Duration(c.dice.IntN(3)) * 200 * time.Millisecond
-	var r cell.Reservation[int]
+	var r engine.Reservation[int]
 	op := c.note(Op{Key: key, Verb: Reserve, N: units, Patience: patience}, func(o *Op) {
 		r = c.e.Reserve(key, units, patience)
 		o.Decision = r.Decision
@@ -270,9 +292,9 @@ func (c *client) cancel() {
 // takeAll takes from a key and another one of its group.
 func (c *client) takeAll(key int, units int64) {
 	other := key/keysPerGroup*keysPerGroup + (key+1+c.dice.IntN(keysPerGroup-1))%keysPerGroup
-	var out cell.Outcome
+	var out engine.Outcome
 	first := *c.note(Op{Key: key, Verb: All, N: units}, func(*Op) {
-		out = cell.TakeAll(units, c.e.Claim(key), c.e.Claim(other))
+		out = engine.TakeAll(c.e.Claim(key, units), c.e.Claim(other, units))
 	})
 	c.ops = c.ops[:len(c.ops)-1]
 	for i, key := range []int{key, other} {

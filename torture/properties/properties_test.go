@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
@@ -74,7 +73,7 @@ func TestEngineIsThePolicy(t *testing.T) {
 func TestCrowdedEngineIsThePolicyAndCounts(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		p, per := drawPolicy(t)
-		when := rapid.SampledFrom([]cell.WhenFull{engine.EvictLeastDebt, engine.RefuseNew, engine.AdmitNew}).Draw(t, "when full")
+		when := rapid.SampledFrom([]engine.WhenFull{engine.EvictLeastDebt, engine.RefuseNew, engine.AdmitNew}).Draw(t, "when full")
 		run(t, p, per, when, rapid.IntRange(1, keys-1).Draw(t, "most keys"), func() oracle { return &word{p: p} })
 	})
 }
@@ -111,7 +110,7 @@ type machine struct {
 	p        policy.Policy
 	per      time.Duration
 	begin    time.Time
-	when     cell.WhenFull
+	when     engine.WhenFull
 	most     int
 	sabotage *fault.Switch
 	keys     [keys]oracle
@@ -128,11 +127,11 @@ type machine struct {
 
 type held struct {
 	key, version int
-	r            cell.Reservation[int]
+	r            engine.Reservation[int]
 	back         func()
 }
 
-func run(t *rapid.T, p policy.Policy, per time.Duration, when cell.WhenFull, most int, fresh func() oracle) {
+func run(t *rapid.T, p policy.Policy, per time.Duration, when engine.WhenFull, most int, fresh func() oracle) {
 	m := &machine{t: t, p: p, per: per, when: when, most: most, sabotage: &fault.Switch{}, begin: time.Now()}
 	e, err := engine.New[int](engine.Config{
 		Policy: m.sabotage.Wrap(p), Idle: idle, MaxKeys: most, WhenFull: when, Restarts: 1 << 30,
@@ -311,12 +310,12 @@ func (m *machine) takeAll(t *rapid.T) {
 	}
 	of := rapid.SliceOfN(rapid.IntRange(0, keys-1), 1, 4).Draw(t, "keys")
 	n := rapid.Int64Range(1, 6).Draw(t, "n")
-	claims, units := make([]cell.Claim, len(of)), map[int]int64{}
+	claims, units := make([]engine.Claim, len(of)), map[int]int64{}
 	for i, key := range of {
-		claims[i] = m.e.Claim(key)
+		claims[i] = m.e.Claim(key, n)
 		units[key] += n
 	}
-	out := cell.TakeAll(n, claims...)
+	out := engine.TakeAll(claims...)
 
 	refused := map[int]bool{}
 	backs := map[int]func(){}

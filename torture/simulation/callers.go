@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -88,7 +87,7 @@ type caller struct {
 
 // held is a reservation that may be cancelled.
 type held struct {
-	r     cell.Reservation[key]
+	r     engine.Reservation[key]
 	key   int
 	epoch int
 	at    int
@@ -185,7 +184,7 @@ func (c *caller) once() {
 	switch verb {
 	case choke:
 		c.begin(verb, at, timeout)
-		c.answered(a, 1, 0, w.engine.Choke(k), nil)
+		c.answered(a, 1, 0, w.limiter.Choke(k), nil)
 	case take:
 		n := int64(1 + w.random.n(mostAtOnce))
 		with := w.plan.with && w.random.one(2)
@@ -194,12 +193,12 @@ func (c *caller) once() {
 		if with {
 			d = w.engine.TakeWith(w.like(), k, n)
 		} else {
-			d = w.engine.Take(k, n)
+			d = w.limiter.Take(k, n)
 		}
 		c.answered(a, n, 0, d.Allowed, nil)
 	case peek:
 		c.begin(verb, at, 0)
-		if d := w.engine.Peek(k); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
+		if d := w.limiter.Take(k, 0); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
 			w.fail("Peek answers %+v", d)
 		}
 	case reserve:
@@ -255,7 +254,7 @@ func (c *caller) once() {
 
 // answered deals with the answer to a call whose swap, if any, was the last thing that
 // happened.
-func (c *caller) answered(a *account, n int64, patience time.Duration, allowed bool, r *cell.Reservation[key]) {
+func (c *caller) answered(a *account, n int64, patience time.Duration, allowed bool, r *engine.Reservation[key]) {
 	w := c.w
 	without := w.answers(allowed)
 	if !allowed {
@@ -331,7 +330,7 @@ func (w *world) answers(allowed bool) (without bool) {
 func (c *caller) takeAll(at int) {
 	w := c.w
 	other := (at + 1) % len(w.keys)
-	claims := []cell.Claim{w.engine.Claim(w.keys[at]), w.engine.Claim(w.keys[other])}
+	claims := []engine.Claim{w.engine.Claim(w.keys[at], 1), w.engine.Claim(w.keys[other], 1)}
 	involved := []int{at, other}
 	if other == at {
 		claims, involved = claims[:1], involved[:1]
@@ -346,7 +345,7 @@ func (c *caller) takeAll(at int) {
 	regime := w.regime
 	c.counts = counts{}
 	c.begin(takeAll, at, 2*w.config.OpenTimeout)
-	out := cell.TakeAll(1, claims...)
+	out := engine.TakeAll(claims...)
 	var admitted, refused uint64
 	for _, d := range out.Decisions {
 		switch {
@@ -397,7 +396,7 @@ func (c *caller) change() {
 	switch {
 	case err == nil:
 		w.limit = &next
-	case !errors.Is(err, cell.ErrClosed) && !errors.Is(err, cell.ErrUnavailable):
+	case !errors.Is(err, engine.ErrClosed) && !errors.Is(err, engine.ErrUnavailable):
 		w.fail("SetPolicy: %v", err)
 	}
 	w.regime++
@@ -411,7 +410,7 @@ func (c *caller) change() {
 func (c *caller) shut() {
 	c.w.closing = true
 	c.begin(all, 0, time.Minute)
-	if err := c.w.engine.Close(); err != nil && !errors.Is(err, engine.ErrAbandoned) {
+	if err := c.w.limiter.Close(); err != nil && !errors.Is(err, engine.ErrAbandoned) {
 		c.w.fail("Close: %v", err)
 	}
 	c.end()

@@ -201,7 +201,7 @@ func (w *world) given() {
 		h.attempts = 0
 	}
 	if h.done = false; h.attempts > 0 {
-		if dropped := w.engine.Stats().Dropped; dropped > w.dropped {
+		if dropped := w.limiter.Stats().Dropped; dropped > w.dropped {
 			w.dropped, h.attempts = dropped, 0
 		}
 	}
@@ -236,7 +236,7 @@ func (w *world) atRest() {
 		if w.queued || w.limit.interval == 0 || w.regime&1 != 0 || a.open > 0 || w.wentBack {
 			continue
 		}
-		d := w.engine.Peek(w.keys[i])
+		d := w.limiter.Take(w.keys[i], 0)
 		word := int64(now) + int64(d.ResetAfter)
 		if a.known && max(a.word-int64(now), 0) != int64(d.ResetAfter) {
 			w.fail("at rest, at %v, key %s owes for %v, where the reference says until %v",
@@ -271,7 +271,7 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 	left := w.table.View().Counters().Evicted.Load() > 0
 	if got.full > 0 && (w.roomy && !left || w.config.WhenFull == engine.EvictLeastDebt) {
 		w.fail("a call is answered as for a full table, with %d of %d keys, under %v",
-			w.engine.Len(), w.config.MaxKeys, w.config.WhenFull)
+			w.limiter.Len(), w.config.MaxKeys, w.config.WhenFull)
 	}
 	// In 100µs who waits for room looks four times, and others may come before him each
 	// time.
@@ -287,7 +287,7 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 
 // counts is what was counted since it was last asked.
 func (w *world) counts() counts {
-	s := w.engine.Stats()
+	s := w.limiter.Stats()
 	now := counts{s.Admitted, s.Refused, s.Unavailable, s.Full}
 	since := counts{
 		now.admitted - w.total.admitted, now.refused - w.total.refused,

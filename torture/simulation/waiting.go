@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
 )
 
 // wait has a call wait in line.
@@ -42,7 +42,7 @@ func (c *caller) wait(at int) {
 		w.lines[at] = slices.Delete(w.lines[at], i, i+1)
 	}
 	if err != nil && !slices.ContainsFunc([]error{
-		cell.ErrNever, cell.ErrDeadline, cell.ErrCrowded, cell.ErrCancelled, cell.ErrClosed, cell.ErrUnavailable,
+		engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled, engine.ErrClosed, engine.ErrUnavailable,
 	}, func(known error) bool { return errors.Is(err, known) }) {
 		w.fail("Wait returns %v", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/janitor"
@@ -18,10 +17,11 @@ import (
 // world is one engine, those who call it, and what they should find.
 type world struct {
 	scheduler
-	seed   uint64
-	config engine.Config
-	engine *engine.Engine[key]
-	plan   plan
+	seed    uint64
+	config  engine.Config
+	limiter limiter
+	engine  *engine.Engine[key] // the limiter; nil in a queued world
+	plan    plan
 
 	limit    *limit
 	regime   int // odd while the limit is being replaced
@@ -33,7 +33,7 @@ type world struct {
 	lines    [][]*caller // for each key who waits, in the order in which they came
 
 	roomy  bool  // there is room for all keys
-	queued bool  // the limit is kept as by cell.Queued
+	queued bool  // the limit is kept as by engine.Queued
 	units  int64 // that were admitted then
 
 	// The clock by which limits are kept: that of package time, but for offset,
@@ -49,6 +49,16 @@ type world struct {
 	dropped  uint64
 	hand     hand
 	doing    string // what the writer is at, as far as it may evict
+}
+
+// limiter is what an Engine and a Queued have in common.
+type limiter interface {
+	Choke(k key) bool
+	Take(k key, n int64) policy.Decision
+	Len() int
+	Stats() engine.Stats
+	Health() error
+	Close() error
 }
 
 // plan is what the callers of a world do.
@@ -118,8 +128,8 @@ func newWorld(seed uint64) *world {
 
 	c := &w.config
 	c.MaxKeys = 1 + r.n(5)
-	c.WhenFull = cell.WhenFull([]int{0, 0, 0, 1, 2}[r.n(5)])
-	c.WhenUnavailable = cell.WhenUnavailable(r.n(2))
+	c.WhenFull = engine.WhenFull([]int{0, 0, 0, 1, 2}[r.n(5)])
+	c.WhenUnavailable = engine.WhenUnavailable(r.n(2))
 	c.QueueDepth = 1 + r.n(4)
 	c.Idle = []time.Duration{1, time.Millisecond, 40 * time.Millisecond}[r.n(3)]
 	c.OpenTimeout = []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond}[r.n(3)]
@@ -130,8 +140,7 @@ func newWorld(seed uint64) *world {
 	}
 	w.plan = newPlan(r)
 	if w.queued = r.one(12); w.queued {
-		c.Admission = cell.Queued
-		w.plan.verbs, w.plan.changes = plain, 0
+		w.plan.verbs, w.plan.changes, w.plan.with, w.plan.chosen = plain, 0, false, false
 	}
 	callers := 1 + r.n(4)
 	if !w.queued && r.one(10) {
@@ -168,11 +177,16 @@ func newWorld(seed uint64) *world {
 	}
 
 	seam.Give(c, &w.scheduler)
-	e, err := engine.New(*c, w.options()...)
+	var err error
+	if w.queued {
+		w.limiter, err = engine.NewQueued[key](*c)
+	} else {
+		w.engine, err = engine.New(*c, w.options()...)
+		w.limiter = w.engine
+	}
 	if err != nil {
 		panic(err)
 	}
-	w.engine = e
 	for range callers {
 		w.call()
 	}
@@ -220,7 +234,7 @@ func newChaos(r *random) chaos {
 
 // now is what the engine's clock says.
 func (w *world) now() policy.Instant {
-	if !w.ownClock || w.engine == nil {
+	if !w.ownClock || w.limiter == nil {
 		return policy.Instant(w.elapsed + 1)
 	}
 	return policy.Instant(max(w.rawClock()+1, 1))
@@ -338,13 +352,13 @@ func (w *world) end() {
 	if w.steps > mostSteps || !w.goOn() {
 		return
 	}
-	if w.failure == "" && !w.closing && w.engine.Health() == nil {
+	if w.failure == "" && !w.closing && w.limiter.Health() == nil {
 		w.atRest()
 		w.charged()
 		w.leave()
 	}
 	w.start("closer", func() {
-		if err := w.engine.Close(); err != nil {
+		if err := w.limiter.Close(); err != nil {
 			w.fail("Close: %v", err)
 		}
 	})
@@ -360,12 +374,12 @@ func (w *world) end() {
 		return
 	}
 	deaths := len(w.deaths)
-	if s := w.engine.Stats(); s.Restarts > uint64(deaths) || s.Dropped > uint64(deaths/2) {
+	if s := w.limiter.Stats(); s.Restarts > uint64(deaths) || s.Dropped > uint64(deaths/2) {
 		w.fail("%d restarts and %d commands dropped for %d deaths", s.Restarts, s.Dropped, deaths)
 	}
 }
 
-// charged checks what cell.Queued promises: what was admitted above the limit is
+// charged checks what engine.Queued promises: what was admitted above the limit is
 // counted.
 func (w *world) charged() {
 	if !w.queued || w.chaos.clock > 0 {
@@ -392,28 +406,28 @@ func (w *world) leave() {
 	}
 	// A key that was only landed is filed at one look, and due an idle time later.
 	limit := w.elapsed + int64(w.config.Idle+3*janitor.Every(w.config.Idle))
-	for w.elapsed < limit && w.engine.Len() > 0 {
+	for w.elapsed < limit && w.limiter.Len() > 0 {
 		w.passTo(w.next())
 		if !w.goOn() {
 			return
 		}
 	}
-	if n := w.engine.Len(); n > 0 {
+	if n := w.limiter.Len(); n > 0 {
 		w.fail("%d keys do not leave", n)
 		return
 	}
 	w.atRest()
 	w.start("last", func() {
 		for i, k := range w.keys[:min(len(w.keys), w.config.MaxKeys)] {
-			most := w.engine.Peek(k).Limit
-			if d := w.engine.Take(k, most); !d.Allowed {
+			most := w.limiter.Take(k, 0).Limit
+			if d := w.limiter.Take(k, most); !d.Allowed {
 				w.fail("key %s may take %d, and is refused for %v", w.accounts[i].name, most, d.RetryAfter)
 			}
 			w.counted(1, 0)
 			if w.queued {
 				continue // what was admitted may not be charged yet
 			}
-			if w.engine.Choke(k) {
+			if w.limiter.Choke(k) {
 				w.fail("key %s may take %d, and one more", w.accounts[i].name, most)
 			}
 			w.counted(0, 1)

@@ -172,9 +172,9 @@ func (t *taker) Choke(key string) bool { return t.Take(key, 1).Allowed }
 
 // ChokeAll implements bench.Limiter.
 func (t *taker) ChokeAll(keys []string) (passed int) {
-	cell := t.Cell
+	e := t.Engine
 	for _, key := range keys {
-		if cell.Take(key, 1).Allowed {
+		if e.Take(key, 1).Allowed {
 			passed++
 		}
 	}
@@ -190,9 +190,9 @@ type choker struct {
 
 // ChokeAll implements bench.Limiter.
 func (c *choker) ChokeAll(keys []string) (passed int) {
-	cell := c.Cell
+	e := c.Engine
 	for _, key := range keys {
-		if cell.Choke(key) {
+		if e.Choke(key) {
 			passed++
 		}
 	}

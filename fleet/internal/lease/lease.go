@@ -123,8 +123,8 @@ func New(c Config) (*Leases, error) {
 	}
 	s, err := supervisor.New(supervisor.Config{
 		Name:      "ral/fleet leases",
-		Intensity: engine.DefaultRestarts,
-		Period:    engine.DefaultRestartPeriod,
+		Intensity: 20, // in 10 seconds, as an engine's
+		Period:    10 * time.Second,
 		OnEvent:   c.OnEvent,
 	}, supervisor.Child{Name: "owner", Run: l.own, Exclusive: true, Shutdown: l.timeout + supervisor.DefaultShutdown})
 	if err != nil {

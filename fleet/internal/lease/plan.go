@@ -54,7 +54,7 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 	if term < ShortestTerm || term > time.Minute {
 		return bad("Term", term, "between 10ms and 1m, or 0 for 250ms")
 	}
-	if !policy.Given(p) {
+	if shape.IsNil(p) {
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
 	}
 	shaped, ok := p.(shape.Shaped)

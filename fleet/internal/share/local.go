@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
@@ -84,7 +83,7 @@ func (l *Local) Reset(key string) bool {
 func (l *Local) Servers() int { return int(l.servers.Load()) }
 
 // Take asks the share for n units, as a Reservation does: to be cancelled, perhaps.
-func (l *Local) Take(key string, n int64, patience time.Duration) cell.Reservation[string] {
+func (l *Local) Take(key string, n int64, patience time.Duration) engine.Reservation[string] {
 	l.Note()
 	return l.Reserve(key, n, patience)
 }
@@ -109,7 +108,7 @@ func (l *Local) Owed() iter.Seq2[string, int64] {
 		if !l.noted.Swap(false) {
 			return
 		}
-		part, _ := l.Limit("")
+		part := l.Limit()
 		// What was paid is looked at a moment before what was used, so that of the two it
 		// is not the one that has drained further.
 		l.paid.at = l.now()

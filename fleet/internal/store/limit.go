@@ -47,7 +47,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	refuse := func(want string) (*Limit, error) {
 		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: p, Want: want}
 	}
-	if !policy.Given(p) {
+	if shape.IsNil(p) {
 		return refuse("a policy")
 	}
 	if log, ok := p.(*slidinglog.Log); ok {

@@ -9,43 +9,23 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// changePause is how long SetPolicy waits before it asks again, at first and at the
-// most. From collectPause on it has the garbage collector tell that nobody holds the
-// policy before any more.
+// SetPolicy retries after changePause, doubling up to mostChangePause. From collectPause
+// on it calls runtime.GC, since only the collector can tell that no call holds the
+// previous policy.
 const (
 	changePause     = time.Millisecond
 	collectPause    = 8 * time.Millisecond
 	mostChangePause = 256 * time.Millisecond
-	// pauseMost is how long lines stand still for a change, about.
+	// pauseMost is about the longest time that lines stand still for a change.
 	pauseMost = 100 * time.Millisecond
 )
 
-// SetPolicy puts another policy in place of the cell's own, for all keys, from the
-// next call on. The two must be of one family, as their constructors tell. Nothing
-// is forgiven: what a key has used counts under the new policy too, up to as much as
-// it can count; a limit that is lowered and raised again has forgotten the rest. Nobody
-// is locked out for longer than the new policy would lock him out, but for turns
-// promised and debts left before, which are kept as the time that they are. Windows of
-// another length count from the change: who changes the length more often than that
-// keeps a busy key full. Calls of Wait in line get turns under the new policy.
-//
-// It returns when the new policy holds. While the writer translates all keys, about
-// a second for a million of them, callers translate those that they come to; a
-// full table then makes no room for new keys, which are answered as for an
-// unavailable table, and another SetPolicy waits. It also waits until no call is
-// under way that began before the last change was over, which the garbage collector
-// has to find out: if it does not run by itself within some milliseconds, SetPolicy
-// calls runtime.GC, up to four times a second for as long as it takes.
-//
-// The error is a *policy.FieldError if the policy is nil or of another family, or
-// if the engine's option PolicyFor chooses the limits; otherwise ErrClosed or
-// ErrUnavailable. The old policy holds then.
+// SetPolicy puts another policy in place of the cell's own, for all keys, and returns
+// when it holds. The policy must not be nil. The error is a *policy.FieldError,
+// ErrClosed or ErrUnavailable; the old policy holds then.
 func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 	bad := func(value any, want string) error {
 		return &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: value, Want: want}
-	}
-	if !policy.Given(p) {
-		return bad("nil", "a policy, such as policy.Funnel returns")
 	}
 	if c.policyFor != nil {
 		return bad(p, "none: engine.PolicyFor chooses this engine's limits, so let that return another")
@@ -74,9 +54,9 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 	}
 }
 
-// change asks the writer for a change, and waits for what comes of it. The turns of
-// those who wait in line are theirs under the new policy then. Should the writer not
-// answer for long, the lines go on under the old one.
+// change asks the writer for a change, and waits for the result. Calls in line get their
+// turns under the new policy then. If the writer does not answer for long, the lines go
+// on under the old one.
 func (c *Cell[K]) change(change *table.Change) table.ChangeResult {
 	resume := sync.OnceFunc(c.lines.pause(c))
 	defer resume()
@@ -96,7 +76,7 @@ func (c *Cell[K]) change(change *table.Change) table.ChangeResult {
 	}
 }
 
-// answer waits a little for what comes of a change. over is false if nothing did.
+// answer waits a little for the result of a change. over is false if none came.
 func (c *Cell[K]) answer(change *table.Change) (result table.ChangeResult, over bool) {
 	if c.seam != nil {
 		c.seam.Await("change: asked", changePause, func() bool { return len(change.Answer()) > 0 || c.closed.Load() })

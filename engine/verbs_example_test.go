@@ -1,4 +1,4 @@
-package cell_test
+package engine_test
 
 import (
 	"context"
@@ -7,16 +7,14 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // A key is any comparable value: an address needs no formatting.
-func ExampleCell_Choke() {
+func ExampleEngine_Choke() {
 	limiter, err := engine.New[netip.Addr](engine.Config{
-		Policy:    policy.Must(policy.Funnel(2, 1, time.Minute)),
-		Admission: cell.Exact, // the default
+		Policy: policy.Must(policy.Funnel(2, 1, time.Minute)),
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -30,7 +28,7 @@ func ExampleCell_Choke() {
 }
 
 // A call may cost more than one unit, and a refused one learns how long to wait.
-func ExampleCell_Take() {
+func ExampleEngine_Take() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(100, 1, time.Hour)),
 	})
@@ -49,7 +47,7 @@ func ExampleCell_Take() {
 }
 
 // Looking takes nothing, and opens no key.
-func ExampleCell_Peek() {
+func ExampleEngine_Peek() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(5, 1, time.Hour)),
 	})
@@ -64,7 +62,7 @@ func ExampleCell_Peek() {
 }
 
 // Wait is for callers who would rather come later than not at all.
-func ExampleCell_Wait() {
+func ExampleEngine_Wait() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(1, 100, time.Second)),
 	})
@@ -82,7 +80,7 @@ func ExampleCell_Wait() {
 	limiter.Refund("client", -6000) // a charge, which takes a minute to drain
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	fmt.Println(errors.Is(limiter.Wait(ctx, "client", 1), cell.ErrDeadline))
+	fmt.Println(errors.Is(limiter.Wait(ctx, "client", 1), engine.ErrDeadline))
 	fmt.Println(limiter.Wait(ctx, "client", 2))
 	// Output:
 	// true
@@ -92,7 +90,7 @@ func ExampleCell_Wait() {
 
 // A reservation takes now what is used later, and can be called off. The clock of
 // the example's own keeps the figures even.
-func ExampleCell_Reserve() {
+func ExampleEngine_Reserve() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(2, 1, time.Second)),
 		Clock:  func() policy.Instant { return 0 },
@@ -147,7 +145,7 @@ func ExampleReservation_Cancel() {
 }
 
 // Wait for a turn, but not for long, and give back what was not needed.
-func ExampleCell_Acquire() {
+func ExampleEngine_Acquire() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Hour)),
 	})
@@ -157,7 +155,7 @@ func ExampleCell_Acquire() {
 	r, err := limiter.Acquire(ctx, "client", 10, time.Second)
 	fmt.Println(r.Allowed, err)
 	_, err = limiter.Acquire(ctx, "client", 1, time.Second)
-	fmt.Println(errors.Is(err, cell.ErrDeadline))
+	fmt.Println(errors.Is(err, engine.ErrDeadline))
 	r.Keep(4)
 	fmt.Println(limiter.Peek("client").Remaining)
 	// Output:
@@ -174,8 +172,7 @@ func ExampleAcquireAll() {
 	defer users.Close()
 
 	for range 3 {
-		out, err := cell.AcquireAll(context.Background(), 1, time.Second,
-			hosts.Claim(netip.MustParseAddr("192.0.2.1")), users.Claim("alice"))
+		out, err := engine.AcquireAll(context.Background(), time.Second, hosts.Claim(netip.MustParseAddr("192.0.2.1"), 1), users.Claim("alice", 1))
 		fmt.Println(out.Allowed, err)
 	}
 	// Output:
@@ -185,7 +182,7 @@ func ExampleAcquireAll() {
 }
 
 // The estimate is taken first, and set right when the cost is known.
-func ExampleCell_Refund() {
+func ExampleEngine_Refund() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(1000, 1, time.Hour)),
 	})
@@ -205,7 +202,7 @@ func ExampleCell_Refund() {
 }
 
 // The limit comes with the call.
-func ExampleCell_TakeWith() {
+func ExampleEngine_TakeWith() {
 	free, paid := policy.Must(policy.Funnel(2, 1, time.Minute)), policy.Must(policy.Funnel(20, 10, time.Minute))
 	limiter, _ := engine.New[string](engine.Config{Policy: free})
 	defer limiter.Close()
@@ -220,7 +217,7 @@ func ExampleCell_TakeWith() {
 }
 
 // What was taken under a limit of the call's own is given back under it.
-func ExampleCell_RefundWith() {
+func ExampleEngine_RefundWith() {
 	slow, fast := policy.Must(policy.Funnel(10, 1, time.Hour)), policy.Must(policy.Funnel(10, 1, time.Minute))
 	limiter, _ := engine.New[string](engine.Config{Policy: slow})
 	defer limiter.Close()
@@ -231,8 +228,8 @@ func ExampleCell_RefundWith() {
 	// Output: 8
 }
 
-// Which limit holds for whom?
-func ExampleCell_Limit() {
+// PolicyFor chooses a limit for some keys; the others have the engine's own.
+func ExampleEngine_LimitFor() {
 	paid := policy.Must(policy.Funnel(100, 10, time.Second))
 	limiter, _ := engine.New(engine.Config{
 		Policy: policy.Must(policy.Funnel(5, 1, time.Second)),
@@ -244,15 +241,15 @@ func ExampleCell_Limit() {
 	}))
 	defer limiter.Close()
 
-	fmt.Println(limiter.Limit("alice"))
-	fmt.Println(limiter.Limit("bob"))
+	fmt.Println(limiter.LimitFor("alice").Limit())
+	fmt.Println(limiter.LimitFor("bob").Limit())
 	// Output:
-	// funnel of 100, draining 10 per 1s false
-	// funnel of 5, draining 1 per 1s true
+	// 100
+	// 5
 }
 
 // The limit changes while the engine runs. What was used counts under the new one.
-func ExampleCell_SetPolicy() {
+func ExampleEngine_SetPolicy() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Hour)),
 	})
@@ -275,31 +272,15 @@ func ExampleTakeAll() {
 	defer addresses.Close()
 	defer users.Close()
 
-	from, user := addresses.Claim(netip.MustParseAddr("2001:db8::17")), users.Claim("alice")
-	fmt.Println(cell.TakeAll(2, from, user).Allowed)
-	out := cell.TakeAll(2, from, user)
+	from, user := addresses.Claim(netip.MustParseAddr("2001:db8::17"), 2), users.Claim("alice", 2)
+	fmt.Println(engine.TakeAll(from, user).Allowed)
+	out := engine.TakeAll(from, user)
 	fmt.Println(out.Allowed, out.Binding, out.RetryAfter.Round(time.Hour))
 	fmt.Println(users.Peek("alice").Remaining)
 	// Output:
 	// true
 	// false 1 1h0m0s
 	// 1
-}
-
-// Two limits on one key: the answer is that of the stricter one.
-func ExampleTakeEach() {
-	minute, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute))})
-	defer minute.Close()
-	hour, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(12, time.Hour))})
-	defer hour.Close()
-
-	fmt.Println(cell.TakeEach("client", 7, minute.Cell, hour.Cell).Remaining)
-	fmt.Println(cell.TakeEach("client", 4, minute.Cell, hour.Cell).Allowed)
-	fmt.Println(hour.Peek("client").Remaining)
-	// Output:
-	// 3
-	// false
-	// 5
 }
 
 // An estimate is taken from all, and what was not needed is given back to all.
@@ -309,26 +290,26 @@ func ExampleOutcome_Keep() {
 	everybody, _ := engine.New[struct{}](engine.Config{Policy: policy.Must(policy.FixedWindow(1000, time.Hour))})
 	defer everybody.Close()
 
-	out := cell.TakeAll(60, users.Claim("alice"), everybody.Claim(struct{}{}))
-	out.Keep(25)
+	out := engine.TakeAll(users.Claim("alice", 60), everybody.Claim(struct{}{}, 60))
+	out.Keep(25, 25)
 	fmt.Println(users.Peek("alice").Remaining, everybody.Peek(struct{}{}).Remaining)
 	// Output: 75 975
 }
 
 // A claim is a key of an engine; the same twice counts twice.
-func ExampleCell_Claim() {
+func ExampleEngine_Claim() {
 	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(5, 1, time.Hour))})
 	defer limiter.Close()
 
-	fmt.Println(cell.TakeAll(2, limiter.Claim("from"), limiter.Claim("to")).Allowed)
-	fmt.Println(cell.TakeAll(2, limiter.Claim("from"), limiter.Claim("from")).Allowed)
+	fmt.Println(engine.TakeAll(limiter.Claim("from", 2), limiter.Claim("to", 2)).Allowed)
+	fmt.Println(engine.TakeAll(limiter.Claim("from", 2), limiter.Claim("from", 2)).Allowed)
 	// Output:
 	// true
 	// false
 }
 
 // An operator lets somebody begin again.
-func ExampleCell_Reset() {
+func ExampleEngine_Reset() {
 	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
 	defer limiter.Close()
 
@@ -343,7 +324,7 @@ func ExampleCell_Reset() {
 }
 
 // Who has used most?
-func ExampleCell_All() {
+func ExampleEngine_All() {
 	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
 	defer limiter.Close()
 

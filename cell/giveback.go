@@ -1,0 +1,253 @@
+package cell
+
+import (
+	"math"
+	"runtime"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// All that lowers a word is in this file: Refund, Keep and Reset. Each of them holds the
+// entry's return lock while it reads the word and swaps it, and announces by AddReturned
+// how much it gives back. Takes go on meanwhile.
+
+// resetUnits is how many units a reset counts as given back, so that no earlier
+// reservation can give back more.
+const resetUnits = 1 << 33
+
+// Refund gives n units back to the key, or charges -n more if n is below 0. It is not
+// counted.
+func (c *Cell[K]) Refund(key K, n int64) policy.Decision { return c.RefundWith(nil, key, n) }
+
+// RefundWith is Refund in units of another limit of the family. nil is the limit that
+// holds for the key.
+func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64) policy.Decision {
+	limit = c.orChosen(limit, key)
+	if n < 0 {
+		return c.take(key, &request{n: n, limit: limit, charge: true}).Decision
+	}
+	for {
+		e := c.entry(key)
+		if e == nil {
+			// A key that is not in the table has nothing to get back.
+			_, d := lowerUnder(c.view.Terms(), limit, 0, c.now(), n)
+			return d
+		}
+		if d, alive := c.refund(e, limit, n); alive {
+			return d
+		}
+		// It was evicted meanwhile: look whether it is back.
+	}
+}
+
+// refund gives n units back to an entry. alive is false if the entry is dead.
+func (c *Cell[K]) refund(e *table.Entry[K], limit policy.Policy, n int64) (d policy.Decision, alive bool) {
+	now := c.now()
+	c.lockReturn(e)
+	defer e.UnlockReturn()
+	for {
+		word, terms := c.view.Read(e)
+		state, alive := terms.State(word)
+		if !alive {
+			return policy.Decision{}, false
+		}
+		if state == 0 && n != 0 {
+			now = max(now, c.view.Horizon())
+		}
+		next, d := lowerUnder(terms, limit, state, now, n)
+		switch {
+		case n == 0 || next == state || !d.Allowed:
+			return d, true
+		case next > policy.MaxWord:
+			// A policy that breaks its contract must not break the table.
+			return policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}, true
+		}
+		e.AddReturned(ownUnits(terms, limit, state, next, now, n))
+		c.step("refund: undone")
+		done := e.Advance(word, next|terms.EpochBit)
+		runtime.KeepAlive(terms)
+		if done {
+			return d, true
+		}
+	}
+}
+
+// lowerUnder is lower under the limit, or under the terms' own if that is nil. A limit
+// of another family refuses.
+func lowerUnder(
+	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64,
+) (uint64, policy.Decision) {
+	switch {
+	case limit == nil:
+		limit = terms.Policy
+	case !terms.ReadsWordsOf(limit):
+		return state, policy.Decision{RetryAfter: policy.Never}
+	}
+	return lower(limit, state, now, n)
+}
+
+// lower returns the state after n units are given back, or -n charged, and the key's
+// decision then. A policy that cannot give back refuses.
+func lower(p policy.Policy, state uint64, now policy.Instant, n int64) (uint64, policy.Decision) {
+	refunder, ok := p.(policy.Refunder)
+	if !ok {
+		return state, policy.Decision{RetryAfter: policy.Never}
+	}
+	next := refunder.Refund(state, now, n)
+	_, d := p.Take(next, now, 0, 0)
+	return next, d
+}
+
+// ownUnits returns how many units of the cell's own policy bring a word down from state
+// to next, or further, as n units of limit did. One unit of a slower limit is many of a
+// faster one.
+func ownUnits(terms *table.Terms, limit policy.Policy, state, next uint64, now policy.Instant, n int64) uint64 {
+	units := min(n, resetUnits)
+	own, ok := terms.Policy.(policy.Refunder)
+	if limit == nil || !ok {
+		return uint64(units)
+	}
+	for low := own.Refund(state, now, units); low > next && units < resetUnits; {
+		units *= 2
+		before := low
+		if low = own.Refund(state, now, units); low == before {
+			break // there is no more to give back: the limit counts in windows
+		}
+	}
+	return uint64(units)
+}
+
+// Cancel gives everything back.
+func (h *Held[K]) Cancel() { h.Keep(0) }
+
+// Keep ends a take with n of its units used, and gives back the others as far as that
+// leaves to later takes what they were promised, and admits no more than the limit. n
+// below 0 is 0; all units, or more, give nothing back. A second call does nothing.
+func (h *Held[K]) Keep(n int64) {
+	t := h.receipt
+	h.receipt = receipt[K]{}
+	back := h.n - max(n, 0)
+	if t.entry == nil || back <= 0 {
+		return
+	}
+	h.cell.lockReturn(t.entry)
+	defer t.entry.UnlockReturn()
+	for own := uint64(0); ; {
+		word, terms := h.cell.view.Read(t.entry)
+		// Not before: of what was read here, some may have drained since then.
+		now := h.cell.now()
+		returned := (t.entry.Returned() - t.returned - own) & table.ReturnedMask
+		if terms.Epoch != t.epoch || returned >= resetUnits {
+			return // the words of then mean something else now
+		}
+		next, ok := word, false
+		if word == t.after && returned == 0 {
+			next, ok = h.replayWith(t, terms, h.n-back)
+		}
+		if !ok {
+			others := int64(returned)
+			if (h.limit != nil || t.entry.HasForeignTurn()) && (word != t.after || returned > 0) {
+				// Other limits may have been used since, and how much their turns leave
+				// is unknown. Assume the worst: everything was given back.
+				others = math.MaxInt64
+			}
+			if next = h.cancelLater(t, terms, word, now, back, others); next == word {
+				return
+			}
+			units := ownUnits(terms, h.limit, word&^terms.EpochBit, next&^terms.EpochBit, now, back)
+			t.entry.AddReturned(units)
+			own += units
+		}
+		h.cell.step("cancel: judged")
+		done := t.entry.Advance(word, next)
+		runtime.KeepAlive(terms)
+		if done {
+			return
+		}
+	}
+}
+
+// replayWith returns the word as it would be if the take had been one of n. ok is false
+// if that take would have had its turn at another time: its units might lie in another
+// window.
+func (h *Held[K]) replayWith(t receipt[K], terms *table.Terms, n int64) (next uint64, ok bool) {
+	if n == 0 {
+		return t.before, true
+	}
+	state, _ := terms.State(t.before)
+	next, d := h.policyUnder(terms).Take(state, t.at, n, forever)
+	return next | terms.EpochBit, d.Allowed && d.Wait == h.wait && next <= policy.MaxWord
+}
+
+// cancelLater returns the word after back units of the take are given back although the
+// take was not the last, or other calls have given units back since.
+func (h *Held[K]) cancelLater(
+	t receipt[K], terms *table.Terms, word uint64, now policy.Instant, back, others int64,
+) uint64 {
+	refunder, ok := h.policyUnder(terms).(policy.Refunder)
+	state, alive := terms.State(word)
+	if !ok || !alive || !terms.Current(word) {
+		return word
+	}
+	after, _ := terms.State(t.after)
+	next := refunder.Cancel(state, after, t.at, now, back, others)
+	if next > policy.MaxWord {
+		return word
+	}
+	return next | terms.EpochBit
+}
+
+// policyUnder returns the limit of the take.
+func (h *Held[K]) policyUnder(terms *table.Terms) policy.Policy {
+	if h.limit != nil {
+		return h.limit
+	}
+	return terms.Policy
+}
+
+// Reset forgets what the key has used, including debts and promised turns. It reports
+// whether there was anything that still counted.
+func (c *Cell[K]) Reset(key K) bool {
+	for {
+		e := c.entry(key)
+		if e == nil {
+			return false
+		}
+		if used, alive := c.reset(e); alive {
+			return used
+		}
+		// It was evicted meanwhile: look whether it is back.
+	}
+}
+
+func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
+	c.lockReturn(e)
+	defer e.UnlockReturn()
+	for {
+		word, terms := c.view.Read(e)
+		state, alive := terms.State(word)
+		if !alive {
+			return false, false
+		}
+		if state == 0 {
+			return false, true
+		}
+		used := terms.Policy.FreshAt(state) > c.now()
+		e.AddReturned(resetUnits)
+		c.step("reset: undone")
+		done := e.Advance(word, terms.EpochBit)
+		runtime.KeepAlive(terms)
+		if done {
+			return used, true
+		}
+	}
+}
+
+// lockReturn waits until no other goroutine is giving back to the entry. Holders of the
+// lock never block, so the wait is short.
+func (c *Cell[K]) lockReturn(e *table.Entry[K]) {
+	for !e.LockReturn() {
+		c.yieldToReturn(e)
+	}
+}

@@ -1,0 +1,109 @@
+package cell
+
+import (
+	"iter"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// Peek returns the key's state. It takes nothing, opens no key, never waits and is not
+// counted.
+func (c *Cell[K]) Peek(key K) policy.Decision { return c.Take(key, 0) }
+
+// Probe returns the answer that TryTake would give now. It takes nothing, opens no key
+// and is not counted.
+func (c *Cell[K]) Probe(key K, n int64) policy.Decision {
+	return c.probe(key, &request{n: n, patience: noDelay, limit: c.chosen(key)})
+}
+
+// probe returns the answer to q, and records nothing.
+func (c *Cell[K]) probe(key K, q *request) policy.Decision {
+	now := c.now()
+	terms, state := c.current(key)
+	if state == 0 {
+		now = max(now, c.view.Horizon())
+	}
+	_, d := q.decide(terms, state, now)
+	return d
+}
+
+// current returns the state of the key's word, 0 if it has none, and its terms.
+func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
+	e := c.entry(key)
+	if e == nil {
+		return c.view.Terms(), 0
+	}
+	word, terms := c.view.Read(e)
+	state, _ = terms.State(word)
+	return terms, state
+}
+
+// entry returns the key's entry, or nil if it has none.
+func (c *Cell[K]) entry(key K) *table.Entry[K] {
+	hash, ok := c.hash(key)
+	if !ok || c.closed.Load() {
+		return nil
+	}
+	return c.view.Look(hash, key)
+}
+
+// All goes through the keys in the table, in no order, with the state of each, as Peek
+// returns it. Keys that come or go meanwhile may be missed. A key that goes and comes
+// back may be seen twice.
+func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
+	return func(yield func(K, policy.Decision) bool) {
+		if c.closed.Load() {
+			return
+		}
+		for e := range c.view.All() {
+			word, terms := c.view.Read(e)
+			now := c.now()
+			state, alive := terms.State(word)
+			if !alive {
+				continue
+			}
+			q := request{limit: c.chosen(e.Key())}
+			if _, d := q.decide(terms, state, now); !yield(e.Key(), d) {
+				return
+			}
+		}
+	}
+}
+
+// Len returns the number of keys in the table.
+func (c *Cell[K]) Len() int {
+	if c.closed.Load() {
+		return 0
+	}
+	return c.view.Len()
+}
+
+// Limit returns the cell's own limit.
+func (c *Cell[K]) Limit() policy.Policy { return c.view.Terms().Policy }
+
+// LimitFor returns the limit that holds for the key now. It looks nothing up, takes
+// nothing and never waits.
+func (c *Cell[K]) LimitFor(key K) policy.Policy {
+	if p := c.chosen(key); p != nil {
+		return p
+	}
+	return c.Limit()
+}
+
+// chosen returns the limit that engine.PolicyFor chooses for the key. nil is the cell's
+// own.
+func (c *Cell[K]) chosen(key K) policy.Policy {
+	if c.policyFor == nil {
+		return nil
+	}
+	return c.policyFor(key)
+}
+
+// orChosen returns limit, or the chosen one if limit is nil.
+func (c *Cell[K]) orChosen(limit policy.Policy, key K) policy.Policy {
+	if limit == nil {
+		return c.chosen(key)
+	}
+	return limit
+}

@@ -1,0 +1,167 @@
+package cell
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// request is what one call asks of a key.
+type request struct {
+	n int64
+	// patience bounds how late an allowed call may have to start. noDelay refuses
+	// every call that would have to start later, also under a policy that delays its
+	// callers.
+	patience time.Duration
+	// limit is the limit that came with the call, or was chosen for its key. nil is the
+	// cell's own.
+	limit policy.Policy
+	// notBefore refuses a call that would start before that instant. 0 sets no bound.
+	notBefore policy.Instant
+	// charge records -n units, although the limit may not allow them.
+	charge bool
+	// noRoomWait refuses a new key for which a full table has no room at once.
+	noRoomWait bool
+}
+
+const (
+	// noDelay is the patience of a call that must start at once if it is allowed.
+	noDelay = time.Duration(-1)
+	// forever is the patience of a call that waits until its context ends.
+	forever = policy.Never
+)
+
+// outcome is the answer to a request. Nothing has counted it yet: see Cell.Count.
+type outcome[K comparable] struct {
+	policy.Decision
+	Basis
+	receipt receipt[K]
+}
+
+// Basis records that an answer does not rest on the key's word, and why. The zero Basis
+// is that of an answer that does, or that needs no word.
+type Basis struct {
+	missing missing
+	lost    bool // nothing can be recorded for the key, now or later
+}
+
+// missing is the reason for an answer without the key's word.
+type missing uint8
+
+const (
+	_           missing = iota
+	full                // the table was full, and Config.WhenFull decided
+	unavailable         // there was no writer, or not in time, or the key cannot be recorded
+)
+
+// receipt is what a take did to the word of its key. The zero receipt recorded nothing.
+type receipt[K comparable] struct {
+	entry         *table.Entry[K]
+	epoch         uint64 // of the terms under which it took
+	before, after uint64
+	at            policy.Instant
+	returned      uint64 // Entry.Returned before the take
+}
+
+// decide returns the answer for a key whose word reads as state, and the state to be
+// recorded if it is allowed.
+func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant) (uint64, policy.Decision) {
+	p := terms.Policy
+	if q.limit != nil {
+		if p = q.limit; !terms.ReadsWordsOf(p) {
+			return state, policy.Decision{RetryAfter: policy.Never}
+		}
+	}
+	if q.charge {
+		return lower(p, state, now, q.n)
+	}
+	next, d := p.Take(state, now, q.n, max(q.patience, 0))
+	switch {
+	case q.notBefore != 0 && d.Allowed && now+policy.Instant(d.Wait) < q.notBefore:
+		return state, policy.Decision{Limit: d.Limit, RetryAfter: time.Duration(q.notBefore - now)}
+	case q.patience != noDelay:
+	case d.Allowed && d.Wait > 0:
+		retry := d.Wait
+		next, d = p.Take(state, now, 0, 0)
+		d.Allowed, d.RetryAfter = false, retry
+	case !d.Allowed && d.RetryAfter < policy.Never-time.Duration(max(now, 0)):
+		// After RetryAfter the call could join a queue, and would have to wait there too.
+		_, then := p.Take(state, now+policy.Instant(d.RetryAfter), q.n, 0)
+		d.RetryAfter += then.Wait
+	}
+	return next, d
+}
+
+// take answers q for the key, and records what is allowed.
+func (c *Cell[K]) take(key K, q *request) outcome[K] {
+	hash, ok := c.hash(key)
+	now := c.now()
+	if ok {
+		if e := c.view.Load(hash, key); e != nil {
+			if o, alive := c.takeEntry(e, now, q); alive {
+				return o
+			}
+		}
+	}
+	return c.takeNew(hash, ok, key, now, q)
+}
+
+// takeEntry answers q by the entry's word, and advances the word by compare-and-swap. It
+// is the one loop in which a word rises, except Choke's, which is this one for one unit.
+// alive is false if the entry is dead: nothing was taken then, and the key must be
+// looked up again.
+func (c *Cell[K]) takeEntry(e *table.Entry[K], now policy.Instant, q *request) (o outcome[K], alive bool) {
+	for {
+		returned := e.Returned()
+		word, terms := c.view.Read(e)
+		state, alive := terms.State(word)
+		if !alive {
+			return outcome[K]{}, false
+		}
+		if state == 0 && q.n != 0 {
+			// The key may have been used, drained and forgotten since now was
+			// read. This entry does not remember what it took then, so that a
+			// take dated back to then would be free.
+			now = max(now, c.view.Horizon())
+		}
+		next, d := q.decide(terms, state, now)
+		switch {
+		case q.n == 0 || !d.Allowed || q.charge && next == state:
+			return outcome[K]{Decision: d}, true
+		case next > policy.MaxWord:
+			// A policy that breaks its contract must not break the table.
+			return outcome[K]{Decision: policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}}, true
+		}
+		if q.limit != nil && d.Wait > 0 {
+			e.MarkForeignTurn()
+		}
+		after := next | terms.EpochBit
+		// A swap that succeeds hands the units to this call. Nothing else has to agree.
+		taken := e.Advance(word, after)
+		runtime.KeepAlive(terms)
+		if taken {
+			return outcome[K]{
+				Decision: d,
+				receipt:  receipt[K]{e, terms.Epoch, state | terms.EpochBit, after, now, returned},
+			}, true
+		}
+		// Another call was faster. Decide again, at the same instant.
+	}
+}
+
+// Count counts a call's answer. Each verb does so once it is final.
+func (c *Cell[K]) Count(allowed bool, b Basis) {
+	switch b.missing {
+	case full:
+		c.full.Add(1)
+	case unavailable:
+		c.unavailable.Add(1)
+	}
+	if allowed {
+		c.tally.mine().admitted.Add(1)
+	} else {
+		c.tally.mine().refused.Add(1)
+	}
+}

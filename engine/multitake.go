@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// claimant is what a call on several keys needs to know of one of them. Its methods count
+// nothing except count. H is what it holds after a take.
+type claimant[H any] interface {
+	probe(n int64) policy.Decision
+	tryTake(n int64) (policy.Decision, H, cell.Basis)
+	release(held H)
+	count(allowed bool, basis cell.Basis)
+}
+
+// keyRequest is what a call on several keys asks of one key.
+type keyRequest[C claimant[H], H any] struct {
+	claim    C
+	n        int64
+	decision policy.Decision
+	basis    cell.Basis
+	held     H
+	taken    bool
+}
+
+// multiTake is a call on several keys. It is generic so that a Tiered, whose claims are
+// all of one type, need not allocate them.
+type multiTake[C claimant[H], H any] struct {
+	keys  []keyRequest[C, H]
+	order []int // of those keys that are asked, in which they are taken from
+}
+
+// none is the index of no key.
+const none = -1
+
+// take takes from all keys, or from none.
+func (m *multiTake[C, H]) take() bool { return m.probe() && m.takeExcept(none) }
+
+// probe asks all keys, and reports whether all would allow it. It nearly always keeps a
+// call that is refused from writing.
+func (m *multiTake[C, H]) probe() bool {
+	all := true
+	for _, at := range m.order {
+		k := &m.keys[at]
+		k.decision = k.claim.probe(k.n)
+		all = all && k.decision.Allowed
+	}
+	return all
+}
+
+// takeExcept takes from each key, except from the one that is held already, and reports
+// whether all allowed it. If one refuses nothing is held.
+func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
+	refused := none
+	defer func() { // also if a policy panics
+		if all {
+			return
+		}
+		for _, at := range slices.Backward(m.order) {
+			if k := &m.keys[at]; k.taken || at == has {
+				k.taken = false
+				k.claim.release(k.held)
+			}
+		}
+		if refused != none {
+			m.probeExcept(refused)
+		}
+	}()
+	for _, at := range m.order {
+		k := &m.keys[at]
+		if at == has || k.n == 0 {
+			continue
+		}
+		k.decision, k.held, k.basis = k.claim.tryTake(k.n)
+		if k.taken = k.decision.Allowed; !k.taken {
+			refused = at
+			return false
+		}
+	}
+	return true
+}
+
+// probeExcept looks at all keys except the one that has refused.
+func (m *multiTake[C, H]) probeExcept(refused int) {
+	for _, at := range m.order {
+		if k := &m.keys[at]; at != refused {
+			k.decision, k.basis = k.claim.probe(k.n), cell.Basis{}
+		}
+	}
+}
+
+// settle counts the call. If it is refused, the decisions of the keys that would have
+// allowed it become those of keys that were not taken from.
+func (m *multiTake[C, H]) settle(allowed bool) {
+	for _, at := range m.order {
+		k := &m.keys[at]
+		switch {
+		case allowed == k.decision.Allowed && k.n != 0:
+			k.claim.count(allowed, k.basis)
+		case !allowed && k.decision.Allowed:
+			k.decision = k.claim.probe(0)
+		}
+	}
+}
+
+// last returns the key that refuses and has to be waited for longest.
+func (m *multiTake[C, H]) last() int {
+	last := none
+	for _, at := range m.order {
+		d := m.keys[at].decision
+		if !d.Allowed && (last == none || d.RetryAfter > m.keys[last].decision.RetryAfter) {
+			last = at
+		}
+	}
+	return last
+}

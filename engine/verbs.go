@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Choke reports whether the key may act now, and records it if so: true passes. It is
+// Take(key, 1).Allowed, and the fastest call there is.
+//
+// For a key that is known it never waits and never allocates. For a new key it waits
+// only if the table is full, up to Config.OpenTimeout.
+func (e *Engine[K]) Choke(key K) bool { return e.cell.Choke(key) }
+
+// Allow is Choke under the name that users of golang.org/x/time/rate look for.
+func (e *Engine[K]) Allow(key K) bool { return e.cell.Choke(key) }
+
+// Take asks for n units for the key now, and records them if they are allowed. More
+// than the limit, and less than none, is refused with policy.Never. n == 0 looks
+// without taking, and is not counted. Take waits and allocates no more than Choke does.
+//
+// RetryAfter of a refusal is exact if the key is in the table. If the key could not be
+// recorded, RetryAfter is a guess: Config.Idle under RefuseNew, and Config.OpenTimeout
+// under Refuse.
+func (e *Engine[K]) Take(key K, n int64) policy.Decision { return e.cell.Take(key, n) }
+
+// TakeWith is Take under a limit that comes with the call, as in redis-cell's
+// CL.THROTTLE. The limit must be of the family of the engine's own, and read its words.
+// Each policy's constructor says which do, and how use under one limit counts under
+// another. Any other limit refuses with policy.Never, and nothing is recorded. nil is
+// the limit that holds for the key without it.
+//
+// Make the limits once, and keep them: making one costs more than a call.
+func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) policy.Decision {
+	return e.cell.TakeWith(limit, key, n)
+}
+
+// Peek returns the key's state. It takes nothing, opens no key, never waits and is not
+// counted. The decision is always Allowed, since it asked for nothing, unless PolicyFor
+// chose a limit of another family.
+func (e *Engine[K]) Peek(key K) policy.Decision { return e.cell.Peek(key) }
+
+// Wait blocks until n units can be used, and takes them. It returns nil if it did.
+//
+// Calls are served in the order in which they come, key by key. A line forms behind a
+// call that has to wait. The head of the line has taken its units ahead of its turn, so
+// calls that do not wait (Choke, Take) cannot keep it from them for ever. The others
+// take theirs shortly before they become the head. So a call that gives up costs the
+// others nothing, nearly always.
+//
+// The error wraps one of ErrNever, ErrDeadline, ErrCrowded, ErrCancelled, ErrClosed and
+// ErrUnavailable. ErrDeadline and ErrCrowded come at once: before it joins the line, the
+// call works out when its turn will come. Calls that do not wait may still take what the
+// line has not taken yet, so a turn may come later than that. If the deadline passes
+// first, the error is ErrCancelled.
+//
+// n == 0 never waits. A key that cannot be recorded, now or later, does not wait either:
+// Config.WhenUnavailable decides between nil and ErrUnavailable. A new key waits for
+// room in a full table up to Config.OpenTimeout, whatever the context says. Then it
+// passes unrecorded if the configuration says so, and otherwise waits on in line.
+//
+// Units given back later do not advance a promised turn. Turns are timed by package time
+// even if Config.Clock is set, so that clock should run at the same speed.
+func (e *Engine[K]) Wait(ctx context.Context, key K, n int64) error {
+	return e.named(e.cell.Wait(ctx, key, n))
+}
+
+// Acquire is Wait for calls that may need less in the end, or that do not wait for ever.
+// It waits up to patience, and returns what it has taken, to be given back by Keep or
+// Cancel. Zero patience does not wait. It allocates nothing if it need not wait. The
+// reservation's Decision is that of the moment at which the units were taken: its Wait
+// is over when Acquire returns.
+//
+// If there is an error, the reservation is a refusal. It says in which state the key is,
+// and when the call would be admitted if no call were before it. A turn that comes too
+// late for patience is ErrDeadline as well.
+func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (Reservation[K], error) {
+	r, err := e.cell.Acquire(ctx, key, n, patience)
+	return Reservation[K]{r.Decision, r.Waited, r.Held}, e.named(err)
+}
+
+// Reserve takes n units for the key if they can be used within patience, and says after
+// what Wait. Zero patience is for units to be used at once, except under a policy.Queue:
+// there it waits as long as the queue is. Reserve is Take for calls that can come later,
+// or may be given up: the units are taken now, so that no other call is promised the
+// same turn. It allocates nothing for a key that is known.
+func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) Reservation[K] {
+	r := e.cell.Reserve(key, n, patience)
+	return Reservation[K]{r.Decision, r.Waited, r.Held}
+}
+
+// Reservation is what Reserve or Acquire has taken, with the decision about it. If it is
+// Allowed, act after Wait, and call Keep if less was needed in the end; or call Cancel.
+// Its methods are for one goroutine at a time, and the first call ends it. A copy must
+// not be ended as well. The zero Reservation is a refusal.
+type Reservation[K comparable] struct {
+	policy.Decision
+	// Waited is how long Acquire stood in line; 0 if it did not.
+	Waited time.Duration
+
+	held cell.Held[K]
+}
+
+// Cancel gives the units back as far as possible without moving later reservations or
+// exceeding the limit:
+//
+//   - If the key's word has not changed since, all come back. It is as if the call had
+//     never been made.
+//   - If other calls took since, their turns stand. What comes back is what those turns
+//     leave over in every case that the key's one word admits of. Each constructor says
+//     how much that is: all units for limits that count in windows, if the window is
+//     still there; for a funnel what has not drained yet, unless the calls behind wait
+//     for so much that the bucket might have stood empty before them. A call that is
+//     held up while very many others give back may get less, since it is unknown then
+//     where its units were.
+//   - If other calls took, and PolicyFor chose the limit, or another limit for any call
+//     that was ever told to wait for the key, nothing comes back, except under limits
+//     that count in windows.
+//   - If other calls took and the policy is not a policy.Refunder, nothing comes back.
+//     Nor if SetPolicy changed the limit since, or the key was evicted.
+//
+// A second call does nothing, and neither does one on a refused reservation. After the
+// turn has come, Cancel gives back what of the units still counts.
+func (r *Reservation[K]) Cancel() { r.held.Keep(0) }
+
+// Keep ends the reservation with n of its units used, and gives back the others to where
+// they came from, on the terms of Cancel: for costs that are known only afterwards. If
+// the key's word has not changed since, it is as if the call had asked for n, unless
+// that would have had its turn earlier. n below 0 is 0. All units, or more, give nothing
+// back.
+func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
+
+// Refund gives n units back to the key, for costs that are known only afterwards: take
+// the estimate, then refund what was not needed. It never lifts a key above full, nor
+// reaches into another window than the present one. A key that is not in the table has
+// nothing to get back. n < 0 charges -n more, whether the limit allows it or not. That
+// may leave a debt: the key is refused until the debt has drained.
+//
+// The decision is the key's state afterwards. It is not Allowed if nothing could be
+// recorded: the policy is not a policy.Refunder, or the key is new and the table full or
+// without a writer. A Refund is not counted in Stats.
+//
+// Refund does not know when the units were taken or which turns were promised since. It
+// assumes that they still count and that no call is waiting. Promised turns do not move,
+// so the next call may start too early by the refunded amount. If the last promised turn
+// lies in a window that has not opened, that window gets the room. Use
+// Reservation.Cancel where this matters.
+//
+// n counts units of the limit that holds for the key. For units that were taken by
+// TakeWith there is RefundWith.
+func (e *Engine[K]) Refund(key K, n int64) policy.Decision { return e.cell.Refund(key, n) }
+
+// RefundWith is Refund for units that were taken by TakeWith under limit. nil is the
+// limit that holds for the key without it. A limit of another family gives nothing back.
+func (e *Engine[K]) RefundWith(limit policy.Policy, key K, n int64) policy.Decision {
+	return e.cell.RefundWith(limit, key, n)
+}
+
+// Reset forgets what the key has used, including debts and promised turns. It reports
+// whether there was anything that still counted. Calls in line keep their place.
+// Cancelling a reservation from before does nothing any more: its units were given back
+// here.
+func (e *Engine[K]) Reset(key K) bool { return e.cell.Reset(key) }
+
+// All goes through the keys in the table, in no order, with the state of each, as Peek
+// returns it. It blocks no call. Keys that come or go meanwhile may be missed, and a key
+// that goes and comes back may be seen twice.
+func (e *Engine[K]) All() iter.Seq2[K, policy.Decision] { return e.cell.All() }
+
+// Len returns the number of keys in the table, never above Config.MaxKeys.
+func (e *Engine[K]) Len() int { return e.cell.Len() }
+
+// Limit returns the engine's own limit: Config.Policy, or what SetPolicy has put in its
+// place.
+func (e *Engine[K]) Limit() policy.Policy { return e.cell.Limit() }
+
+// LimitFor returns the limit that holds for the key now: what PolicyFor chooses for it,
+// and otherwise Limit. It looks nothing up, takes nothing and never waits.
+func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) }
+
+// SetPolicy puts another policy in place of the engine's own, for all keys, from the
+// next call on. The two must be of one family, as their constructors say. Nothing is
+// forgiven: what a key has used counts under the new policy too, up to as much as that
+// can count. A limit that is lowered and raised again has forgotten the rest. No key is
+// refused for longer than the new policy would refuse it, except for promised turns and
+// existing debts, which keep their duration. Windows of another length count from the
+// change, so changing the length more often than that keeps a busy key full. Calls in
+// line get turns under the new policy.
+//
+// It returns when the new policy holds. Meanwhile the writer translates all keys, which
+// takes about a second for a million of them. Until it has finished, calls translate the
+// keys that they come to, a full table makes no room for new keys, which are answered as
+// for an unavailable table, and another SetPolicy waits. That one also waits until no
+// call is under way that began before the last change was over. Only the garbage
+// collector can tell. If it does not run by itself within some milliseconds, SetPolicy
+// calls runtime.GC, up to four times a second for as long as it takes.
+//
+// The error is a *policy.FieldError if the policy is nil or of another family, or if
+// PolicyFor chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old
+// policy holds then.
+func (e *Engine[K]) SetPolicy(p policy.Policy) error {
+	if shape.IsNil(p) {
+		return &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: "nil", Want: "a policy, such as policy.Funnel returns"}
+	}
+	return e.named(e.cell.SetPolicy(p))
+}
