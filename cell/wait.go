@@ -30,7 +30,10 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 // Acquire takes n units for the key, and waits in its line for them if there is no room,
 // or if other calls wait. If there is an error, the reservation is a refusal.
 func (c *Cell[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (Reservation[K], error) {
-	r, basis, err := c.Await(ctx, key, n, max(patience, 0))
+	r, basis, err := c.acquire(ctx, key, n, max(patience, 0))
+	if err != nil {
+		r = Reservation[K]{Decision: c.refusal(key, n, err), Waited: r.Waited}
+	}
 	if n != 0 {
 		c.Count(err == nil, basis)
 	}
@@ -52,18 +55,17 @@ func (c *Cell[K]) refusal(key K, n int64, err error) policy.Decision {
 	return d
 }
 
-// acquire is Acquire, and counts nothing.
-func (c *Cell[K]) acquire(ctx context.Context, key K, n int64, patience time.Duration) (Reservation[K], Basis, error) {
-	var none Reservation[K]
+// acquire is Acquire, and counts nothing. If there is an error, only Waited says anything.
+func (c *Cell[K]) acquire(
+	ctx context.Context, key K, n int64, patience time.Duration,
+) (r Reservation[K], basis Basis, err error) {
 	if ctx.Err() != nil {
-		return none, Basis{}, Cancelled(ctx)
+		return r, basis, Cancelled(ctx)
 	}
 	if c.closed.Load() {
-		return none, Basis{}, ErrClosed
+		return r, basis, ErrClosed
 	}
 	q := request{n: n, patience: noDelay, limit: c.chosen(key)}
-	var r Reservation[K]
-	var basis Basis
 	if !c.lines.has(c, key) {
 		r, basis = c.reserve(key, &q) // no call waits
 	} else {
@@ -77,11 +79,11 @@ func (c *Cell[K]) acquire(ctx context.Context, key K, n int64, patience time.Dur
 	case n == 0, r.Allowed:
 		return r, basis, nil
 	case basis.lost && 0 < n && n <= r.Limit:
-		return none, basis, ErrUnavailable
+		return r, basis, ErrUnavailable
 	case r.RetryAfter == policy.Never:
-		return none, basis, Never(n, r.Decision)
+		return r, basis, Never(n, r.Decision)
 	case r.RetryAfter > patience:
-		return none, basis, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
+		return r, basis, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
 	}
 	return c.queueUp(ctx, key, &q, patience)
 }

@@ -245,9 +245,9 @@ var ofPolicy = []mutation{
 	},
 	{
 		name: "nil pointers are no policy", without: "the first call of an engine panics",
-		file:  "policy/policy.go",
-		old:   "	return v.Kind() != reflect.Pointer || !v.IsNil()",
-		new:   "	return v.IsValid()",
+		file:  "internal/shape/shape.go",
+		old:   "	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()",
+		new:   "	return !v.IsValid()",
 		pkg:   "engine",
 		tests: "TestBadConfigurationIsRefused|TestSetPolicyErrors",
 	},

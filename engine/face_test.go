@@ -1,0 +1,153 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// A program that uses every verb needs package engine, package policy and the standard
+// library: all types that it has to name are theirs.
+func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		limit, other := policy.Must(policy.Funnel(10, 1, time.Second)), policy.Must(policy.Funnel(20, 1, time.Second))
+		var option engine.Option[string] = engine.PolicyFor(func(string) policy.Policy { return nil })
+		var full engine.WhenFull = engine.RefuseNew
+		var unavailable engine.WhenUnavailable = engine.Refuse
+		chosen, err := engine.New(engine.Config{Policy: limit, WhenFull: full, WhenUnavailable: unavailable}, option)
+		require.NoError(t, err)
+		defer chosen.Close()
+		var e *engine.Engine[string]
+		e, err = engine.New[string](engine.Config{Name: "api", Policy: limit, OnEvent: func(engine.Event) {}})
+		require.NoError(t, err)
+
+		assert.True(t, e.Choke("a"))
+		assert.True(t, e.Allow("a"))
+		var d policy.Decision = e.Take("a", 2)
+		assert.EqualValues(t, 6, d.Remaining)
+		assert.EqualValues(t, 14, e.TakeWith(other, "a", 2).Remaining)
+		assert.EqualValues(t, 4, e.Peek("a").Remaining)
+		require.NoError(t, e.Wait(ctx, "a", 1))
+		var r engine.Reservation[string] = e.Reserve("a", 1, 0)
+		r.Cancel()
+		r, err = e.Acquire(ctx, "a", 3, 0)
+		require.NoError(t, err)
+		r.Keep(1)
+		assert.EqualValues(t, 3, e.Refund("a", 1).Remaining)
+		assert.EqualValues(t, 14, e.RefundWith(other, "a", 1).Remaining)
+		for key, d := range e.All() {
+			assert.Equal(t, "a", key)
+			assert.EqualValues(t, 4, d.Remaining)
+		}
+		assert.True(t, e.Reset("a"))
+		assert.Equal(t, 1, e.Len())
+		assert.Same(t, limit, e.Limit())
+		assert.Same(t, limit, chosen.LimitFor("a"))
+		require.NoError(t, e.SetPolicy(other))
+		require.NoError(t, e.Health())
+
+		var claims []engine.Claim = []engine.Claim{e.Claim("a", 1), chosen.Claim("a", 5)}
+		var out engine.Outcome = engine.TakeAll(claims...)
+		assert.True(t, out.Allowed)
+		out.Keep(1, 2)
+		out, err = engine.AcquireAll(ctx, time.Second, claims...)
+		require.NoError(t, err)
+		out.Cancel()
+		assert.EqualValues(t, 8, chosen.Peek("a").Remaining)
+
+		var tiers *engine.Tiered[string]
+		tiers, err = engine.NewTiered[string](engine.Config{Policy: limit}, other)
+		require.NoError(t, err)
+		assert.True(t, tiers.Choke("a"))
+		require.NoError(t, tiers.Close())
+		var queued *engine.Queued[string]
+		queued, err = engine.NewQueued[string](engine.Config{Policy: limit})
+		require.NoError(t, err)
+		assert.True(t, queued.Choke("a"))
+		assert.True(t, queued.Take("a", 1).Allowed)
+		assert.Equal(t, 1, queued.Len())
+		assert.NoError(t, queued.Health())
+		assert.EqualValues(t, 2, queued.Stats().Admitted)
+		require.NoError(t, queued.Close())
+
+		var s engine.Stats = e.Stats()
+		assert.Equal(t, "api", s.Name)
+		require.NoError(t, e.Close())
+		for _, known := range []error{
+			engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled,
+			engine.ErrUnavailable, engine.ErrUnhealthy, engine.ErrAbandoned,
+		} {
+			assert.NotErrorIs(t, e.Health(), known)
+		}
+		assert.ErrorIs(t, e.Health(), engine.ErrClosed)
+	})
+}
+
+// Errors, events and Stats have the engine's name. Errors leave the default out.
+func TestNameIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := policy.Must(policy.Funnel(1, 1, time.Second))
+		var mu sync.Mutex
+		var events []engine.Event
+		e, err := engine.New[string](engine.Config{Name: "api", Policy: limit, OnEvent: func(event engine.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, event)
+		}})
+		require.NoError(t, err)
+		plain, err := engine.New[string](engine.Config{Policy: limit})
+		require.NoError(t, err)
+		assert.Equal(t, "api", e.Stats().Name)
+		assert.Equal(t, "ral", plain.Stats().Name)
+		err = e.Wait(t.Context(), "key", 2)
+		assert.ErrorIs(t, err, engine.ErrNever)
+		assert.Equal(t, `engine "api": ral: the limit never allows so many at once: 2 of at most 1`, err.Error())
+		assert.Equal(t, "ral: the limit never allows so many at once: 2 of at most 1", plain.Wait(t.Context(), "key", 2).Error())
+		_, err = engine.AcquireAll(t.Context(), 0, plain.Claim("key", 1), e.Claim("key", 2))
+		assert.ErrorIs(t, err, engine.ErrNever)
+		assert.Contains(t, err.Error(), `engine "api"`)
+		synctest.Wait()
+		require.NoError(t, e.Close())
+		require.NoError(t, plain.Close())
+		assert.Equal(t, `engine "api": ral: the engine is closed`, e.Health().Error())
+		_, err = e.Acquire(t.Context(), "key", 1, 0)
+		assert.ErrorIs(t, err, engine.ErrClosed)
+		assert.Contains(t, err.Error(), `engine "api"`)
+		assert.Equal(t, engine.ErrClosed, plain.Health())
+
+		mu.Lock()
+		defer mu.Unlock()
+		require.NotEmpty(t, events)
+		for _, event := range events {
+			assert.True(t, strings.HasPrefix(event.String(), "api/"), event)
+		}
+		// What is refused before there is an engine has no name to tell.
+		var refused *policy.FieldError
+		assert.ErrorAs(t, plain.SetPolicy(nil), &refused)
+		assert.False(t, errors.Is(refused, engine.ErrClosed))
+	})
+}
+
+// go doc shows each verb with its comment on engine's own page.
+func TestVerbsAreDocumented(t *testing.T) {
+	for verb, says := range map[string]string{
+		"Engine.Choke": "Choke reports whether", "Engine.TakeWith": "TakeWith is Take under", "Engine.Claim": "Claim names n units",
+		"Reservation.Keep": "Keep ends the reservation", "Outcome.Cancel": "Cancel ends an outcome", "Queued.Take": "Take asks for n units",
+	} {
+		page, err := exec.Command("go", "doc", ".", verb).CombinedOutput()
+		require.NoError(t, err, "%s", page)
+		assert.Contains(t, string(page), says)
+	}
+}

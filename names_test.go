@@ -1,0 +1,108 @@
+package ral_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// names counts the exported names of a package: those that `go doc -all` gives an entry
+// (constants, variables, functions, types, and methods of exported types), and the
+// methods of exported interfaces, which a program calls or writes as well. Fields of
+// structs are counted apart: a program need not know those that it does not set.
+func names(t *testing.T, folder string) (all []string, fields int) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, source, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if of := receiver(d); d.Name.IsExported() && (of == "" || ast.IsExported(of)) {
+					all = append(all, of+"."+d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					found, n := namesOf(spec)
+					all, fields = append(all, found...), fields+n
+				}
+			}
+		}
+	}
+	return all, fields
+}
+
+// receiver returns the name of a method's type, or "".
+func receiver(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	of := d.Recv.List[0].Type
+	if star, ok := of.(*ast.StarExpr); ok {
+		of = star.X
+	}
+	switch generic := of.(type) {
+	case *ast.IndexExpr:
+		of = generic.X
+	case *ast.IndexListExpr:
+		of = generic.X
+	}
+	return of.(*ast.Ident).Name
+}
+
+// namesOf returns the names that a declaration exports, and the number of its fields.
+func namesOf(spec ast.Spec) (all []string, fields int) {
+	exported := func(list []*ast.Ident) (some []string) {
+		for _, name := range list {
+			if name.IsExported() {
+				some = append(some, name.Name)
+			}
+		}
+		return some
+	}
+	switch spec := spec.(type) {
+	case *ast.ValueSpec:
+		all = exported(spec.Names)
+	case *ast.TypeSpec:
+		if !spec.Name.IsExported() {
+			return nil, 0
+		}
+		all = append(all, spec.Name.Name)
+		switch body := spec.Type.(type) {
+		case *ast.StructType:
+			for _, field := range body.Fields.List {
+				fields += len(exported(field.Names))
+			}
+		case *ast.InterfaceType:
+			for _, method := range body.Methods.List {
+				all = append(all, exported(method.Names)...)
+			}
+		}
+	}
+	return all, fields
+}
+
+// What a user of an engine has to learn stays small.
+func TestFaceStaysSmall(t *testing.T) {
+	ofEngine, settings := names(t, "engine")
+	ofPolicy, parts := names(t, "policy")
+	t.Logf("engine %d names and %d fields, policy %d names and %d fields", len(ofEngine), settings, len(ofPolicy), parts)
+	assert.Less(t, len(ofEngine)+len(ofPolicy), 105, "%v %v", ofEngine, ofPolicy)
+	assert.Contains(t, ofEngine, "Engine.Choke", "the count sees methods")
+	assert.Contains(t, ofPolicy, "FreshAt", "the count sees methods of interfaces")
+	assert.Greater(t, settings, 12, "the count sees fields")
+}
