@@ -102,10 +102,11 @@ const endAtMost = Instant(lastingTime)
 //
 // All AtMosts are of one family. Where another limit comes with a call (TakeWith) it
 // must be of the same per. A key that is in use stays cut as it is, as far as its
-// counts go, and the promise is kept for each call at its own limit. So it does where
-// another one of the same per takes over for good (SetPolicy); of another per, all
-// that counts at that instant, up to the limit, counts as taken then or, if turns are
-// promised, when the last of those is.
+// counts go, and the promise is kept for each call at its own limit. The same
+// holds if another one of the same per takes over for good (SetPolicy). If its per is
+// another, all that counts at that instant counts as taken then. If turns are promised, it
+// counts in the first part that begins with the last of them or later, and no call is
+// admitted before that.
 func AtMost(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("AtMost", limit, per, shortestAtMost); err != nil {
 		return nil, err
@@ -343,7 +344,7 @@ func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	if start > t {
 		number = min(a.own.numberAt(start+Instant(a.own.length)-1), a.own.last)
 	}
-	return parts{cut: a.own, number: number, packed: min(p.used(), uint64(a.limit))}.join(), true
+	return parts{cut: a.own, number: number, packed: min(p.used(), a.own.full())}.join(), true
 }
 
 // String implements [Policy].

@@ -70,12 +70,14 @@ type bursty struct {
 //
 // # One limit after another
 //
-// All of these are of one family. Where another limit comes with a call
+// All of these are of one family. If another limit comes with a call
 // (TakeWith), the time that the store needs until it is full is carried over.
-// Where another takes over for good (SetPolicy), the units that the store lacks
-// are, up to as many as the new one holds; while something is owed the new store
-// is empty, and what is owed stays as long as it was, or as long as so many units
-// take, up to Limit of them, if that is longer.
+//
+// If another takes over for good (SetPolicy), the units that the store lacks are carried
+// over, up to as many as the new one holds. A store that fills up for the first time also
+// lacks what it has not stored yet; that of a key that was never used stays as it is.
+// While something is owed the new store is empty. What is owed keeps its duration, or
+// takes as long as so many units of the new limit, up to Limit of them, if that is longer.
 func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
 	pace, err := newPace("Bursty", count, per, maxDepth)
 	if err != nil {
@@ -235,7 +237,11 @@ func (b *bursty) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 		owed = max(owed, b.rescale(old.pace, owed, uint64(b.limit)*b.interval))
 		return empty + min(owed, MaxWord-empty), true
 	}
-	return fresh + b.rescale(old.pace, word-before, empty-fresh), true
+	// The new store lacks what was taken out of the old one. It also lacks what the old one
+	// lacked in all: if one of the two fills up for the first time, a change back could
+	// otherwise not tell what was taken.
+	taken := fresh + b.rescale(old.pace, word-before, empty-fresh)
+	return max(taken, t+b.rescale(old.pace, word-t, empty-t)), true
 }
 
 // FreshAt implements [Policy]. A take leaves the word later than its own

@@ -19,3 +19,6 @@ func ReadWarmingUp(p Policy, word uint64) WarmingUpWord {
 
 // ShiftedUp is a*b divided by 2^shift, rounded up.
 var ShiftedUp = shiftedUp
+
+// StoreOf returns how many units a Bursty stores.
+func StoreOf(p Policy) int64 { return p.(*bursty).maxBurst }

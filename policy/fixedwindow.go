@@ -68,7 +68,9 @@ type fixedWindow struct {
 //
 // Units are given back to the window that is current, or promised, and none once it has
 // ended. Nor does a debt outlast it. A window from which all is given back was never
-// opened; of a promised one there remains that the one before it was full.
+// opened, except for a call whose clock is behind its start: that finds it empty, and what
+// it takes counts there. Of a promised window there remains that the one before it was
+// full.
 //
 // A take can be undone while its window is the latest: all its units are given back
 // then, as nobody who came later would have been in another window. Once a later one is
@@ -203,12 +205,14 @@ func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Dura
 	return word, f.describe(word, t, d)
 }
 
-// describe fills in what follows from the word after the call.
+// describe fills in what follows from the word after the call. ResetAfter lasts until the
+// end of the window in which the next take counts, even if that is empty and the clock
+// went back behind its start.
 func (f *fixedWindow) describe(word uint64, t Instant, d Decision) Decision {
 	d.Limit, d.Remaining = f.limit, f.limit
-	if fresh := f.FreshAt(word); t < fresh {
-		d.ResetAfter = time.Duration(fresh - t)
+	if t < f.FreshAt(word) {
 		w := f.split(word)
+		d.ResetAfter = time.Duration(f.instant(w.end) - t)
 		d.Remaining = max(f.limit-int64(w.count), 0)
 		if f.ahead(w, t) {
 			d.Remaining = 0

@@ -116,9 +116,6 @@ func (c *counter) take(now policy.Instant, n int64, patience time.Duration) poli
 	d.Remaining = c.limit
 	if w := c.live(at); w != nil {
 		d.ResetAfter = time.Duration(w.from + c.length - at)
-		if w.count == 0 {
-			d.ResetAfter = time.Duration(w.from - c.step + 1 - at)
-		}
 		d.Remaining = max(c.limit-w.count, 0)
 		if w.promised && at < w.from {
 			d.Remaining = 0
@@ -189,6 +186,7 @@ func fixedWindowOf(limit int64, per time.Duration) subject {
 		forgets: true, // the window before the one that was promised
 		aliases: true, // a window that is over may be any
 		joins:   true, // the window that was open at the later instant
+		lags:    true, // behind a window that was opened and is empty
 	}
 }
 

@@ -55,11 +55,15 @@ type funnel struct {
 //
 // # One limit after another
 //
-// All funnels are of one family. Where another limit comes with a call (TakeWith), the
-// time that the key still needed to drain is carried over, as in redis-cell: limits
-// that alternate share time, not units, so that at once they may admit the sum of their
-// capacities, and in the long run the fastest of their rates; where another limit takes
-// over for good (SetPolicy), the units are.
+// All funnels are of one family. If another limit comes with a call (TakeWith), the
+// time that the key still needs to drain is carried over, as in redis-cell. Limits
+// that alternate share time, not units: at once they may admit the sum of their
+// capacities, and in the long run the fastest of their rates.
+//
+// If another limit takes over for good (SetPolicy), the units are carried over, up to its
+// capacity. If turns are promised, or a debt is left beyond the capacity, the new bucket
+// is full when the last turn comes, or that debt has drained: no change, and no row of
+// changes, hands a promised turn out twice.
 func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 1 {
 		return nil, &FieldError{Of: "Funnel", Field: "capacity", Value: capacity, Want: "1 or more"}
@@ -176,21 +180,20 @@ func (f *funnel) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 }
 
 // carry translates the tick at which a bucket of pace old will have drained into
-// that of p's. The units in the bucket are carried over, up to as many as the new
-// one holds. What was promised beyond them is kept as the time that it is, so that
-// those who wait start as they were told; where the new bucket drains more slowly,
-// what they pour in adds up besides, until it is full when the last of them starts.
+// that of p's. The units in the bucket are carried over, up to as many as the new one
+// holds. If turns were promised beyond them, the new bucket is full when the last of
+// those comes: a word from which that instant could not be read would let a further
+// change hand the same turns out again.
 func (p pace) carry(depth uint64, end Instant, old pace, oldDepth, word uint64, now Instant) uint64 {
 	t := ticks(now, end)
-	if word <= t {
+	switch {
+	case word <= t:
 		return word
+	case word-t <= oldDepth:
+		return t + min(p.rescale(old, word-t, depth), MaxWord-t)
 	}
-	held := min(word-t, oldDepth)
-	wait := word - t - held // until the last turn
-	full := wait + depth    // cannot overflow, since depth is at most maxDepth
-	held = p.rescale(old, held, depth)
-	later := max(wait, p.rescale(old, wait, full-held))
-	return t + min(held+later, MaxWord-t)
+	wait := word - t - oldDepth // until the last turn
+	return t + min(wait+depth, MaxWord-t)
 }
 
 // FreshAt implements [Policy]. A take leaves the word later than its own

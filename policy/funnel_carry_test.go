@@ -97,13 +97,12 @@ func TestFunnelCarryStories(t *testing.T) {
 		{"part of a unit has drained", funnel(3, 1, s), funnel(3, 1, time.Minute), []int64{2}, 10*s + 500*ms, carried{1, 90 * s}},
 		{"less room than was used", funnel(10, 1, s), funnel(2, 1, s), []int64{7}, 10 * s, carried{0, 2 * s}},
 		{"all of it, and there is more room", funnel(10, 1, s), funnel(12, 2, s), []int64{10}, 10 * s, carried{2, 5 * s}},
-		// 1 in the bucket and turns at 11 s and 12 s. A place is free when the last of
-		// them has had its turn, in a bucket that is filled as the old one was.
+		// 1 in the bucket and turns at 11 s and 12 s. The bucket is full when the last of
+		// them comes, whatever it holds.
 		{"turns, and faster", funnel(1, 1, s), funnel(1, 10, s), []int64{1, 1, 1}, 10 * s, carried{0, 2100 * ms}},
-		{"turns, and more room", funnel(1, 1, s), funnel(4, 1, s), []int64{1, 1, 1}, 10 * s, carried{1, 3 * s}},
+		{"turns, and more room", funnel(1, 1, s), funnel(4, 1, s), []int64{1, 1, 1}, 10 * s, carried{0, 6 * s}},
 		{"turns, and slower", funnel(1, 1, s), funnel(1, 1, time.Minute), []int64{1, 1, 1}, 10 * s, carried{0, 62 * s}},
-		// All three are as good as taken, and there are ten in a minute.
-		{"turns, slower and more room", funnel(1, 1, s), funnel(10, 10, time.Minute), []int64{1, 1, 1}, 10 * s, carried{7, 18 * s}},
+		{"turns, slower and more room", funnel(1, 1, s), funnel(10, 10, time.Minute), []int64{1, 1, 1}, 10 * s, carried{0, 62 * s}},
 		{"an interval that is no whole nanosecond", funnel(3, 3, s), funnel(3, 7, s), []int64{1}, 10 * s, carried{2, 142_857_143}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

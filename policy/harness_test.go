@@ -75,6 +75,10 @@ type subject struct {
 	// joins is set where a call whose clock lags joins those who were there before
 	// it, even if all that they took has come back.
 	joins bool
+	// lags is set where a call whose clock is behind a window that was opened, and from
+	// which all was given back, finds that window: a take lasts longer than the window is
+	// remembered.
+	lags bool
 }
 
 // run puts a new key through a script of so many calls at most.

@@ -176,12 +176,13 @@ func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 	}
 	want := r.resetAfter(next, now)
 	r.must(d.ResetAfter == want, "reset after %d, but fresh in %d", d.ResetAfter, want)
+	r.must(r.lags || want == 0 || want == time.Duration(at-now), "reset after %d, but fresh in %d", want, at-now)
 	if at > r.end {
 		return // time does not get there
 	}
 	if at > 0 && (want > 0 || !r.apart) {
 		_, d := r.Take(next, at-1, 0, 0)
-		r.must(d.ResetAfter == 1, "a nanosecond before it is fresh: %+v", d)
+		r.must(d.ResetAfter == r.resetAfter(next, at-1), "a nanosecond before it is fresh: %+v", d)
 		r.must(!r.alike(next, 0, at-1), "fresh at %d, but it was so a nanosecond earlier", at)
 	}
 	for _, later := range []time.Duration{0, 1, r.period, math.MaxInt64} {
@@ -190,10 +191,16 @@ func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 }
 
 // resetAfter is what Decision.ResetAfter must be: until FreshAt, unless the word is as
-// good as new under this limit before it is so under others of the family.
+// good as new under this limit before it is so under others of the family. Where a call
+// may lag behind a window that is empty, it is until a key is fresh that takes a unit.
 func (s subject) resetAfter(word uint64, now policy.Instant) time.Duration {
 	if s.apart && s.alike(word, 0, now) {
 		return 0
+	}
+	if s.lags && s.FreshAt(word) > now {
+		if next, d := s.Take(word, now, 1, 0); d.Allowed {
+			word = next
+		}
 	}
 	return time.Duration(max(s.FreshAt(word)-now, 0))
 }

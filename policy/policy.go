@@ -91,14 +91,16 @@ type Refunder interface {
 // for keys in use. All policies of this package do; which are of one family, each
 // constructor tells.
 type Relative interface {
-	// Reads tells whether this policy understands the words of other as they are,
+	// Reads reports whether this policy understands the words of other as they are,
 	// so that calls under either can come in any order.
 	Reads(other Policy) bool
 
 	// Carry translates a word of another policy, as it stands at now, when this
-	// policy takes over for good. It forgives nothing: the units that count count
-	// under this policy too, up to as many as it ever counts, and turns that were
-	// promised are kept free. ok is false if other is of another family.
+	// policy takes over for good. The units that count then count under this policy
+	// too, up to as many as it allows. Promised turns are kept free: until the last of
+	// them no other call is admitted, unless it would have been without the change.
+	// Changing to policies that allow as many units and back again lets no call start
+	// sooner. ok is false if from is of another family.
 	Carry(from Policy, word uint64, now Instant) (next uint64, ok bool)
 }
 

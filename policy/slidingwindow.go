@@ -75,10 +75,20 @@ type slidingWindow struct {
 //
 // # One limit after another
 //
-// All sliding windows are of one family. Where another limit comes with a call
-// (TakeWith) it must be of the same per. Where one of another per takes over for good
-// (SetPolicy), what counts at that instant, up to the limit, counts as taken then or,
-// if turns are promised, when the last of those is.
+// All sliding windows are of one family. A limit that comes with a call (TakeWith) must
+// have the same per.
+//
+// A limit that takes over for good (SetPolicy) with the same per counts all units where
+// they are. If it is lower, more may count than it allows: raising it again forgives
+// nothing, and a key is refused until the end of the window after at most.
+//
+// If its per is another, what counts at the change counts as taken then, up to the limit.
+// If turns are promised, the key is full until the last of them, and what counts at that
+// instant counts from then on. The last turn is known to the window of the longest per
+// since it was promised: a change may put the next turn off by up to a period, and never
+// forward. No change, and no row of changes, hands a promised turn out twice. After a
+// limit was lowered with the same per, units above it that were taken in two windows
+// count as promised turns, until the lowered limit would have admitted a unit.
 func SlidingWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("SlidingWindow", limit, per, 1); err != nil {
 		return nil, err
@@ -261,27 +271,80 @@ func (s *slidingWindow) Reads(other Policy) bool {
 	return ok && o.per == s.per
 }
 
-// Carry implements [Relative].
+// Carry implements [Relative]. A word of another period becomes one whose window lies in
+// this one's grid; one of the same period stays, unless a higher limit would admit calls
+// before turns that the lower one has promised.
 func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*slidingWindow)
 	if !ok {
 		return 0, false
 	}
-	if s.Reads(old) {
-		return word, true
-	}
 	t := clamped(now, old.end)
 	if t >= old.FreshAt(word) {
+		if s.Reads(old) {
+			return word, true
+		}
 		return 0, true
 	}
-	// More counts than the old limit allows as long as turns are ahead: the last of
-	// them is when it allows nothing more, but no less either.
 	w, passed := old.at(word, t)
-	used := old.used(w, passed)
-	turn, passed := old.fits(w, passed, 0)
-	start := max(clamped(now, s.end), old.begins(turn.number)+Instant(passed))
-	number := min(uint64(start)/uint64(s.per), s.last)
-	return s.join(sliding{number: number, count: min(used, uint64(s.limit))}), true
+	turn, ahead := old.lastTurn(w, t)
+	if s.Reads(old) {
+		if sooner, _ := s.lastTurn(w, t); ahead && sooner < turn {
+			return s.join(s.fullUntil(turn, w.count)), true
+		}
+		return word, true
+	}
+	if !ahead {
+		number := min(uint64(clamped(now, s.end))/uint64(s.per), s.last)
+		return s.join(sliding{number: number, count: min(old.used(w, passed), uint64(s.limit))}), true
+	}
+	used := old.used(w, uint64(turn-old.begins(w.number)))
+	return s.join(s.fullUntil(clamped(turn, s.end), used)), true
+}
+
+// lastTurn returns the instant of the last turn that may be promised in w, and reports
+// whether it is after t. If the limit was lowered since, the turn may come sooner.
+//
+// In a window that has begun, a turn can only be ahead if the call had to wait for units
+// of the window before, so that more counts now than the limit allows. It comes as soon
+// as that is over, and before the end of the window, as it is counted there.
+func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool) {
+	begins := s.begins(w.number)
+	end := uint64(s.per) - 1
+	switch {
+	case w.before == 0:
+		return begins, begins > t
+	case w.count > uint64(s.limit):
+		return begins + Instant(end), begins+Instant(end) > t
+	}
+	_, passed := s.fits(w, 0, 0)
+	turn = begins + Instant(passed)
+	return turn, turn > t
+}
+
+// fullUntil returns a state that is full until turn, and in which used units count from
+// then on. It counts enough units for the window before to make that so. If no count is as
+// high, it counts more than used for the turn's own window.
+func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
+	per, limit := uint64(s.per), uint64(s.limit)
+	w := sliding{number: min(uint64(turn)/per, s.last), count: min(used, limit)}
+	passed := min(uint64(turn-s.begins(w.number)), per-1)
+	if passed == 0 {
+		return w
+	}
+	// A nanosecond before the turn, this much of the window before is covered.
+	covered := per - passed
+	hi, lo := bits.Mul64(s.full(), covered)
+	most, rest := bits.Div64(hi, lo, per)
+	if rest == 0 {
+		most--
+	}
+	room := min(limit-w.count, most)
+	w.count = limit - room
+	hi, lo = bits.Mul64(room, per)
+	w.before, _ = bits.Div64(hi, lo, covered)
+	w.before++ // so many are more than there is room for
+	return w
 }
 
 // String implements [Policy].

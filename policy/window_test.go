@@ -284,11 +284,11 @@ func TestWindowsAreCarried(t *testing.T) {
 	}
 }
 
-// What is more than the new limit is full and no more than that, also where counts
-// weigh on after their window.
+// What counts is carried over: all of it where it is over with its window or part, and
+// up to the limit where it would weigh on after that.
 func TestWindowsAreCarriedUpToTheLimit(t *testing.T) {
 	const now = policy.Instant(100*time.Second + 7)
-	for _, w := range windowPolicies[1:] { // a fixed window is over with all that is in it
+	for _, w := range windowPolicies {
 		old, err := w.make(50, time.Second)
 		require.NoError(t, err)
 		p, err := w.make(10, time.Minute)
@@ -297,7 +297,17 @@ func TestWindowsAreCarriedUpToTheLimit(t *testing.T) {
 		next, ok := p.(policy.Relative).Carry(old, word, now)
 		require.True(t, ok)
 		full, _ := p.Take(0, now, 10, 0)
-		assert.Equal(t, full, next, "%v to %v", old, p)
+		if w.name == "SlidingWindow" {
+			assert.Equal(t, full, next, "%v to %v", old, p)
+			back, _ := old.(policy.Relative).Carry(p, next, now)
+			_, d := old.Take(back, now, 0, 0)
+			assert.EqualValues(t, 40, d.Remaining, "the rest was forgotten")
+			continue
+		}
+		assert.LessOrEqual(t, starts(p, next, now, 10), starts(p, full, now, 10)+100_000, "%v to %v: a step of a fixed window", old, p)
+		back, _ := old.(policy.Relative).Carry(p, next, now)
+		_, d := old.Take(back, now, 0, 0)
+		assert.Zero(t, d.Remaining, "%v and back", p)
 	}
 }
 
