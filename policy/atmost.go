@@ -55,7 +55,7 @@ const endAtMost = Instant(lastingTime)
 // the long run, and so does, nearly, who comes evenly, unless the limit is below 8: calls
 // seldom come just when a part leaves, and of a limit of 1 every other one passes that
 // comes once every per. k is 8, 4, 2 or 1, the largest for which k+1 counts up to limit
-// fit a word; String tells. For a period of a second it is 8 for limits up to 7, 4 up to
+// fit a word; [Parts] returns it. For a period of a second it is 8 for limits up to 7, 4 up to
 // 63, 2 up to 1023, and 1, with half of the rate, up to 65535. For an hour it is 8 up to
 // 15, 4 up to 255, 2 up to 16383, and 1 above.
 //
@@ -347,11 +347,21 @@ func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	return parts{cut: a.own, number: number, packed: min(p.used(), a.own.full())}.join(), true
 }
 
+// Parts returns the number of parts, k, into which the period of an [AtMost] is cut, so
+// that limit*k/(k+1) units per period pass in the long run. It returns 0 for any other
+// policy.
+func Parts(p Policy) int {
+	if a, ok := p.(*atMost); ok && a != nil {
+		return a.own.counts - 1
+	}
+	return 0
+}
+
 // String implements [Policy].
 func (a *atMost) String() string {
 	parts := "1 part"
-	if a.own.counts > 2 {
-		parts = fmt.Sprintf("%d parts", a.own.counts-1)
+	if k := Parts(a); k > 1 {
+		parts = fmt.Sprintf("%d parts", k)
 	}
 	return fmt.Sprintf("at most %d in any %v, counted in %s", a.limit, a.per, parts)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,8 +181,15 @@ func TestAtMostParts(t *testing.T) {
 		{16384, time.Hour, "at most 16384 in any 1h0m0s, counted in 1 part"},
 		{4194303, time.Hour, "at most 4194303 in any 1h0m0s, counted in 1 part"},
 	} {
-		assert.Equal(t, c.says, policy.Must(policy.AtMost(c.limit, c.per)).String())
+		p := policy.Must(policy.AtMost(c.limit, c.per))
+		assert.Equal(t, c.says, p.String())
+		var parts int
+		_, err := fmt.Sscanf(c.says[strings.LastIndex(c.says, "in ")+3:], "%d part", &parts)
+		require.NoError(t, err)
+		assert.Equal(t, parts, policy.Parts(p))
 	}
+	assert.Zero(t, policy.Parts(policy.Must(policy.FixedWindow(1, time.Second))))
+	assert.Zero(t, policy.Parts(nil))
 	for per, most := range map[time.Duration]int64{time.Millisecond: 2047, time.Second: 65535, time.Minute: 524287, time.Hour: 4194303} {
 		_, err := policy.AtMost(most, per)
 		assert.NoError(t, err)

@@ -40,8 +40,9 @@ type bursty struct {
 // maxBurst + count*t/per units, counting each when it may start. The last comes
 // on top, whatever it asks for. That can be up to Decision.Limit units:
 // 2147483647 as in Guava, but no more than would be paid within 9 years less the
-// time that filling the store takes, and at least 1. Decision.Remaining is that
-// Limit as long as nothing is owed, and 0 else.
+// time that filling the store takes, and at least 1.
+// Decision.Remaining does not count that. It is the whole units that are stored and one,
+// which can be owed, and 0 while something is owed: so many calls of one unit pass now.
 //
 // # What is rounded, and what is refused
 //
@@ -152,8 +153,8 @@ func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration)
 // describe fills in what follows from the word after the call.
 func (b *bursty) describe(word, t uint64, d Decision) Decision {
 	d.Limit = b.limit
-	if b.full(word, t)-t <= b.depth {
-		d.Remaining = b.limit
+	if lack := b.full(word, t) - t; lack <= b.depth {
+		d.Remaining = min(int64((b.depth-lack)/b.interval)+1, b.limit)
 	}
 	if word > epoch+b.depth { // else a key never used has stored no more
 		d.ResetAfter = nanosUp(max(word, t) - t)

@@ -87,7 +87,8 @@ func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) 
 		g.free = add(free, mul(sub(whole(n), fromStore), g.unit))
 	}
 	if _, free := g.at(at); free.Cmp(at) <= 0 {
-		d.Remaining = g.limit
+		stored, _ := g.at(at)
+		d.Remaining = min(floor(stored)+1, g.limit)
 	}
 	if g.used {
 		d.ResetAfter = ceil(positive(sub(g.full(), at)))
@@ -177,6 +178,7 @@ func burstyOf(count int64, per time.Duration, maxBurst int64) subject {
 		patience: longestPatience,
 		period:   max(ceil(model.unit), 1),
 		apart:    true,
+		credit:   true,
 		// units without the last take's <= maxBurst + count*window/per
 		within: func(units, window *big.Int) bool {
 			var over, left big.Int

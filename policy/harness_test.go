@@ -75,6 +75,8 @@ type subject struct {
 	// joins is set where a call whose clock lags joins those who were there before
 	// it, even if all that they took has come back.
 	joins bool
+	// credit is set where a take may be of any size, and is paid for afterwards.
+	credit bool
 	// lags is set where a call whose clock is behind a window that was opened, and from
 	// which all was given back, finds that window: a take lasts longer than the window is
 	// remembered.

@@ -18,7 +18,7 @@ import (
 //  3. a refused call and one for nothing return the word as it was;
 //  4. Choke is Take of one unit without patience;
 //  5. RetryAfter and Wait are exact to the nanosecond;
-//  6. Remaining is exact to the unit;
+//  6. Remaining is exact to the unit, for one call or, if that has credit, calls of one;
 //  7. from FreshAt on a word is as good as 0, a nanosecond earlier it is not,
 //     and no take leaves it in the past or earlier than it was;
 //  8. in every window of the admitted calls the bound is kept, whatever the clock
@@ -158,11 +158,30 @@ func (r *trial) delays(c action, d policy.Decision) {
 }
 
 func (r *trial) remaining(c action, next uint64, d policy.Decision) {
-	_, all := r.Take(next, c.now, d.Remaining, 0)
-	r.must(all.Allowed, "%d remain, but cannot be taken", d.Remaining)
+	all, d1 := r.Take(next, c.now, d.Remaining, 0)
+	r.must(d1.Allowed, "%d remain, but cannot be taken", d.Remaining)
+	if r.credit {
+		r.credited(c, next, all, d.Remaining)
+		return
+	}
 	if d.Remaining < math.MaxInt64 {
 		_, more := r.Take(next, c.now, d.Remaining+1, 0)
 		r.must(!more.Allowed, "%d remain, but one more can be taken", d.Remaining)
+	}
+}
+
+// credited checks what remains for calls of one unit. all is the word after as many were
+// taken at once. The last of them is admitted, and one more is not unless Limit cuts off
+// what could be told.
+func (r *trial) credited(c action, next, all uint64, remaining int64) {
+	if remaining > 0 {
+		less, _ := r.Take(next, c.now, remaining-1, 0)
+		_, last := r.Take(less, c.now, 1, 0)
+		r.must(last.Allowed, "%d remain, but not for calls of one unit", remaining)
+	}
+	if remaining < r.limit {
+		_, more := r.Take(all, c.now, 1, 0)
+		r.must(!more.Allowed, "%d remain, but one more can be taken", remaining)
 	}
 }
 

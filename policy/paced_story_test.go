@@ -105,7 +105,7 @@ func TestBurstyStories(t *testing.T) {
 		steps    []step
 	}{
 		{"the next one pays", 1, s, 5, limit, []step{
-			{at: 100 * s, take: 5, allowed: passes, remaining: limit, reset: 5 * s},
+			{at: 100 * s, take: 5, allowed: passes, remaining: 1, reset: 5 * s},
 			{at: 100 * s, take: 10, allowed: passes, reset: 15 * s},
 			{at: 100 * s, take: 1, allowed: refused, retry: 10 * s, reset: 15 * s},
 			{at: 104 * s, take: 1, patience: 5 * s, allowed: refused, retry: 1 * s, reset: 11 * s},
@@ -115,16 +115,16 @@ func TestBurstyStories(t *testing.T) {
 			// One stored, and one of the two that are taken is owed.
 			{at: 115 * s, take: 2, allowed: passes, reset: 6 * s},
 			{at: 115 * s, take: 1, allowed: refused, retry: 1 * s, reset: 6 * s},
-			{at: 121 * s, take: 0, allowed: passes, remaining: limit},
-			{at: 121 * s, take: limit + 1, allowed: refused, remaining: limit, retry: policy.Never},
-			{at: 121 * s, take: -1, allowed: refused, remaining: limit, retry: policy.Never},
+			{at: 121 * s, take: 0, allowed: passes, remaining: 6},
+			{at: 121 * s, take: limit + 1, allowed: refused, remaining: 6, retry: policy.Never},
+			{at: 121 * s, take: -1, allowed: refused, remaining: 6, retry: policy.Never},
 		}},
 		{"the store is empty when the engine starts", 1, s, 5, limit, []step{
 			{at: 0, take: 1, allowed: refused, retry: 1},
-			{at: 1, take: 0, allowed: passes, remaining: limit},
+			{at: 1, take: 0, allowed: passes, remaining: 1},
 			{at: 1, take: 2, allowed: passes, reset: 7 * s},
 			{at: 1, take: 1, allowed: refused, retry: 2 * s, reset: 7 * s},
-			{at: 4*s + 1, take: 2, allowed: passes, remaining: limit, reset: 5 * s},
+			{at: 4*s + 1, take: 2, allowed: passes, remaining: 1, reset: 5 * s},
 			{at: 4*s + 1, take: 1, allowed: passes, reset: 6 * s},
 		}},
 		{"nothing is stored", 2, s, 0, 2*288230376 + 0, []step{
@@ -132,15 +132,15 @@ func TestBurstyStories(t *testing.T) {
 			{at: 100 * s, take: 1, allowed: refused, retry: 500 * ms, reset: 500 * ms},
 			{at: 100500 * ms, take: 4, allowed: passes, reset: 2 * s},
 			{at: 100500 * ms, take: 1, patience: 2 * s, allowed: passes, wait: 2 * s, reset: 2500 * ms},
-			{at: 103 * s, take: 0, allowed: passes, remaining: 2 * 288230376},
+			{at: 103 * s, take: 0, allowed: passes, remaining: 1},
 		}},
 		{"a clock that goes back mints nothing", 1, s, 5, limit, []step{
 			{at: 60 * s, take: 7, allowed: passes, reset: 7 * s},
 			{at: 50 * s, take: 1, allowed: refused, retry: 12 * s, reset: 17 * s},
-			{at: 63 * s, take: 1, allowed: passes, remaining: limit, reset: 5 * s},
+			{at: 63 * s, take: 1, allowed: passes, remaining: 1, reset: 5 * s},
 			// It has one in store less for each second that it is asked too early.
-			{at: 63 * s, take: 0, allowed: passes, remaining: limit, reset: 5 * s},
-			{at: 66 * s, take: 0, allowed: passes, remaining: limit, reset: 2 * s},
+			{at: 63 * s, take: 0, allowed: passes, remaining: 1, reset: 5 * s},
+			{at: 66 * s, take: 0, allowed: passes, remaining: 4, reset: 2 * s},
 			{at: 62 * s, take: 1, allowed: refused, retry: 1 * s, reset: 6 * s},
 		}},
 	} {

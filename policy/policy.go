@@ -97,9 +97,8 @@ type Relative interface {
 
 	// Carry translates a word of another policy, as it stands at now, when this
 	// policy takes over for good. The units that count then count under this policy
-	// too, up to as many as it allows. Promised turns are kept free: until the last of
-	// them no other call is admitted, unless it would have been without the change.
-	// Changing to policies that allow as many units and back again lets no call start
+	// too, up to as many as it allows. Promised turns are kept free: no other call is
+	// admitted before the last of them. Changing to policies that allow as many units and back again lets no call start
 	// sooner. ok is false if from is of another family.
 	Carry(from Policy, word uint64, now Instant) (next uint64, ok bool)
 }
@@ -111,6 +110,8 @@ type Decision struct {
 	// Limit is the most that can be taken at once.
 	Limit int64
 	// Remaining is what can be taken right now, after this call: 0 <= Remaining <= Limit.
+	// Under a Bursty or a WarmingUp a single call may take up to Limit on credit.
+	// Remaining is then how many calls of one unit would be admitted now.
 	Remaining int64
 	// Wait is how much later an allowed call should start. It is 0 unless
 	// patience was given, or the limit is a Queue.

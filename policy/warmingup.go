@@ -94,8 +94,8 @@ const (
 // In any window of length t, all takes but the last ask together for at most
 // count*t/per units, counting each when it may start. The last comes on top,
 // whatever it asks for. That can be up to Decision.Limit units: 2147483647 as in
-// Guava, but no more than would be paid within 9 years. Decision.Remaining is
-// that Limit as long as nothing is owed, and 0 else.
+// Guava, but no more than would be paid within 9 years. Decision.Remaining is 1
+// if nothing is owed, as the next call waits after a take of any size, and 0 otherwise.
 //
 // # What is rounded, and what is refused
 //
@@ -427,7 +427,7 @@ func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Durati
 func (w *warmingUp) describe(word, t uint64, d Decision) Decision {
 	d.Limit = w.limit
 	if due, _ := w.state(word); due <= t {
-		d.Remaining = w.limit
+		d.Remaining = 1 // whatever a take asks for, the next has to wait
 	}
 	d.ResetAfter = time.Duration(max(w.FreshAt(word), Instant(t>>tickBits)) - Instant(t>>tickBits))
 	return d

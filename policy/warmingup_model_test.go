@@ -131,6 +131,7 @@ func warmingUpOf(count int64, per, warmup time.Duration, coldFactor float64) sub
 		},
 		aliases: true, // a level and an instant can be said in several ways
 		costly:  true, // see TestWarmingUpGivesBack
+		credit:  true,
 	}
 }
 

@@ -147,16 +147,16 @@ var ofPolicy = []mutation{
 	{
 		name: "Carry keeps the units", without: "a change of policy forgives what was used",
 		file:  "policy/funnel.go",
-		old:   "	held = p.rescale(old, held, depth)\n",
-		new:   "	held = min(held, p.rescale(old, held, depth))\n",
+		old:   "		return t + min(p.rescale(old, word-t, depth), MaxWord-t)\n",
+		new:   "		return t + min(p.rescale(old, word-t, depth), word-t)\n",
 		tests: "TestCarryForgivesNothing|TestFunnelCarryStories",
 	},
 	{
-		name: "Carry keeps the turns", without: "a change of policy lets those who wait start together",
+		name: "Carry keeps the turns", without: "a change of policy and another back hand turns out twice",
 		file:  "policy/funnel.go",
-		old:   "	later := max(wait, p.rescale(old, wait, full-held))",
-		new:   "	later := min(wait, p.rescale(old, wait, full-held))",
-		tests: "TestCarryForgivesNothing|TestFunnelCarryStories",
+		old:   "	return t + min(wait+depth, MaxWord-t)\n",
+		new:   "	return t + min(wait+p.rescale(old, oldDepth, depth), MaxWord-t)\n",
+		tests: "TestFunnelCarryStories|TestChangingAndChangingBackForgivesNothing",
 	},
 	// the others
 	{
@@ -186,6 +186,27 @@ var ofPolicy = []mutation{
 		old:   "	if number < w.number {\n		return w, 0\n	}",
 		new:   "	if number < w.number {\n		w = sliding{number: number}\n	}",
 		tests: "TestSlidingWindowStories|TestSlidingWindowRandomly|TestSlidingWindowExtremes",
+	},
+	{
+		name: "a sliding window carries its last turn", without: "a change of the period and another back hand turns out twice",
+		file:  "policy/slidingwindow.go",
+		old:   "	w.before++ // so many are more than there is room for\n",
+		new:   "",
+		tests: "TestChangingAndChangingBackForgivesNothing",
+	},
+	{
+		name: "a raised sliding window keeps its last turn", without: "raising a limit and changing its period hand turns out twice",
+		file:  "policy/slidingwindow.go",
+		old:   "ahead && sooner < turn",
+		new:   "ahead && sooner < t",
+		tests: "TestChangingAndChangingBackForgivesNothing",
+	},
+	{
+		name: "units above a lowered limit are no turns", without: "lowering a limit and changing its period lock keys out",
+		file:  "policy/slidingwindow.go",
+		old:   "	case w.before == 0:\n		return begins, begins > t\n	case w.count",
+		new:   "	case w.count",
+		tests: "TestLoweredSlidingWindowPromisesNothing",
 	},
 	{
 		name: "one part more than a period has", without: "AtMost's hard promise is broken",
@@ -221,6 +242,13 @@ var ofPolicy = []mutation{
 		old:   "const epoch = 1 << tickBits",
 		new:   "const epoch = 0 << tickBits",
 		tests: "TestBurstyStories|TestBurstyRandomly",
+	},
+	{
+		name: "Bursty carries all that its store lacks", without: "changing a limit and changing it back forgives units",
+		file:  "policy/bursty.go",
+		old:   "	return max(taken, t+b.rescale(old.pace, word-t, empty-t)), true\n",
+		new:   "	return taken, true\n",
+		tests: "TestChangingAndChangingBackForgivesNothing",
 	},
 	{
 		name: "Bursty's Cancel keeps who waits", without: "two start in one turn",
