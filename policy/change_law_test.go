@@ -89,7 +89,7 @@ func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.In
 
 // Changing a limit and changing it back, by way of any others that hold as much, forgives
 // nothing and hands no promised turn out twice: no call starts sooner, then or later,
-// than it would have if nothing had been changed.
+// than it would have if nothing had been changed, and no more of them pass at once.
 func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 	for _, c := range changings {
 		t.Run(c.name, func(t *testing.T) {
@@ -131,6 +131,11 @@ func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 					n := 1 + rng.Int64N(min(p.Limit(), 10))
 					if was, is := starts(p, word, at, n), starts(p, back, at, n); is < was {
 						require.Fail(t, "sooner", "%s: %d at %d start at %d instead of %d", about, n, at, is, was)
+					}
+					_, was := p.Take(word, at, 0, 0)
+					_, is := p.Take(back, at, 0, 0)
+					if is.Remaining > was.Remaining {
+						require.Fail(t, "more", "%s: at %d remain %d instead of %d", about, at, is.Remaining, was.Remaining)
 					}
 				}
 			}
