@@ -43,6 +43,9 @@ type Cell[K comparable] struct {
 	done        chan struct{} // closed with it
 	unavailable atomic.Uint64
 	full        atomic.Uint64
+	misfits     atomic.Uint64
+	misfitSeen  atomic.Bool // onMisfit was called
+	onMisfit    func(policy.Policy)
 	lines       lines[K]
 
 	_     [stripeSize]byte
@@ -70,6 +73,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		writing:       o.Writing,
 		id:            cells.Add(1),
 		seam:          o.Seam,
+		onMisfit:      o.OnMisfit,
 		done:          make(chan struct{}),
 	}
 	c.fast = !c.guarded && c.policyFor == nil

@@ -25,6 +25,7 @@ func (c *Cell[K]) probe(key K, q *request) policy.Decision {
 		now = max(now, c.view.Horizon())
 	}
 	_, d := q.decide(terms, state, now)
+	c.basis(q.limit, d) // which reports a limit of another family
 	return d
 }
 

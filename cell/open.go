@@ -65,7 +65,9 @@ func (op *opening[K]) next(q *request) (*table.Entry[K], outcome[K]) {
 				}
 			}
 			if !records {
-				return nil, outcome[K]{Decision: d, Basis: Basis{lost: !op.recordable}}
+				basis := c.basis(q.limit, d)
+				basis.lost = !op.recordable
+				return nil, outcome[K]{Decision: d, Basis: basis}
 			}
 			return nil, c.unavailableAnswer(q, d, true)
 		}

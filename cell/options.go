@@ -20,10 +20,13 @@ const (
 )
 
 // Options are what a cell is made with. The engine has checked them. All are required
-// except PolicyFor, RefuseUnavailable, Clock and Seam.
+// except PolicyFor, OnMisfit, RefuseUnavailable, Clock and Seam.
 type Options[K comparable] struct {
-	View        table.View[K]
-	PolicyFor   func(K) policy.Policy
+	View      table.View[K]
+	PolicyFor func(K) policy.Policy
+	// OnMisfit, if not nil, is called with the first limit of another family, on the
+	// goroutine of the call that met it.
+	OnMisfit    func(limit policy.Policy)
 	Queue       *cmdqueue.Queue[table.Command[K]]
 	WhenFull    WhenFull
 	OpenTimeout time.Duration // the longest that a call may wait for the writer

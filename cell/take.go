@@ -54,6 +54,7 @@ const (
 	_           missing = iota
 	full                // the table was full, and Config.WhenFull decided
 	unavailable         // there was no writer, or not in time, or the key cannot be recorded
+	misfit              // the limit is of another family than the cell's own
 )
 
 // receipt is what a take did to the word of its key. The zero receipt recorded nothing.
@@ -129,7 +130,7 @@ func (c *Cell[K]) takeEntry(e *table.Entry[K], now policy.Instant, q *request) (
 		next, d := q.decide(terms, state, now)
 		switch {
 		case q.n == 0 || !d.Allowed || q.charge && next == state:
-			return outcome[K]{Decision: d}, true
+			return outcome[K]{Decision: d, Basis: c.basis(q.limit, d)}, true
 		case next > policy.MaxWord:
 			// A policy that breaks its contract must not break the table.
 			return outcome[K]{Decision: policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}}, true
@@ -151,6 +152,25 @@ func (c *Cell[K]) takeEntry(e *table.Entry[K], now policy.Instant, q *request) (
 	}
 }
 
+// basis returns the basis of an answer that was given under a limit and the key's word.
+// It reports the first limit of another family to Options.OnMisfit.
+func (c *Cell[K]) basis(limit policy.Policy, d policy.Decision) Basis {
+	b := BasisOf(d)
+	if b.missing == misfit && c.onMisfit != nil && c.misfitSeen.CompareAndSwap(false, true) {
+		c.onMisfit(limit)
+	}
+	return b
+}
+
+// BasisOf returns the basis of an answer that was given for a key by its word, or by
+// none as it was never used. A limit of another family tells itself by Decision.Limit.
+func BasisOf(d policy.Decision) Basis {
+	if d.Allowed || d.Limit != 0 || d.RetryAfter != policy.Never {
+		return Basis{}
+	}
+	return Basis{missing: misfit}
+}
+
 // Count counts a call's answer. Each verb does so once it is final.
 func (c *Cell[K]) Count(allowed bool, b Basis) {
 	switch b.missing {
@@ -158,6 +178,8 @@ func (c *Cell[K]) Count(allowed bool, b Basis) {
 		c.full.Add(1)
 	case unavailable:
 		c.unavailable.Add(1)
+	case misfit:
+		c.misfits.Add(1)
 	}
 	if allowed {
 		c.tally.mine().admitted.Add(1)

@@ -72,7 +72,7 @@ func (c *Cell[K]) acquire(
 		r.Decision = c.probe(key, &request{limit: q.limit})
 		r.Allowed = r.Allowed && n == 0
 		if n < 0 || n > r.Limit {
-			r.RetryAfter = policy.Never
+			r.RetryAfter, basis = policy.Never, BasisOf(r.Decision)
 		}
 	}
 	switch {

@@ -138,6 +138,12 @@ type Config struct {
 	// "janitor". Close waits up to a second for it, so it should not call Close itself.
 	OnEvent func(Event)
 
+	// OnMisfit, if not nil, is called once, with the first limit that PolicyFor or
+	// TakeWith brought although it is of another family than Policy. Such a limit refuses
+	// every call: log it. Stats.Misfits counts those calls. It is called on the goroutine
+	// of the call, which it holds up, and must not panic.
+	OnMisfit func(limit policy.Policy)
+
 	// fault is called at named points of the engine's goroutines, for tests to
 	// panic in.
 	fault func(point string)

@@ -84,6 +84,7 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	e.cell, e.control = cell.New(cell.Options[K]{
 		View:              e.table.View(),
 		PolicyFor:         o.policyFor,
+		OnMisfit:          config.OnMisfit,
 		Queue:             e.queue,
 		WhenFull:          cell.WhenFull(config.WhenFull),
 		RefuseUnavailable: config.WhenUnavailable == Refuse,

@@ -46,6 +46,7 @@ func (m *multiTake[C, H]) probe() bool {
 	for _, at := range m.order {
 		k := &m.keys[at]
 		k.decision = k.claim.probe(k.n)
+		k.basis = cell.BasisOf(k.decision)
 		all = all && k.decision.Allowed
 	}
 	return all
@@ -87,7 +88,8 @@ func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 func (m *multiTake[C, H]) probeExcept(refused int) {
 	for _, at := range m.order {
 		if k := &m.keys[at]; at != refused {
-			k.decision, k.basis = k.claim.probe(k.n), cell.Basis{}
+			k.decision = k.claim.probe(k.n)
+			k.basis = cell.BasisOf(k.decision)
 		}
 	}
 }

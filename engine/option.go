@@ -16,7 +16,8 @@ type options[K comparable] struct {
 // two Funnels, Queues or Bursties; fixed windows, sliding windows and AtMosts of the same
 // period; and a WarmingUp only with its equals. So 100 an hour for some keys and 10 a
 // second for others takes Funnels, or two engines. Any other policy refuses every call
-// with policy.Never, also a look.
+// with policy.Never and a Decision.Limit of 0, also a look. Stats.Misfits counts those
+// calls, and Config.OnMisfit is told of the first.
 //
 // choose runs on the goroutine of each call, so it should be fast, and must be safe for
 // concurrent use. It should return policies that were made beforehand. An engine without

@@ -14,6 +14,9 @@ type Stats struct {
 	// Full counts those of both that were answered without the key's word
 	// because the table was full and Config.WhenFull is RefuseNew or AdmitNew.
 	Full uint64
+	// Misfits counts those refused because PolicyFor or TakeWith brought a limit of
+	// another family than Config.Policy. Such a limit refuses every call.
+	Misfits uint64
 
 	Keys      int    // keys in the table now, at most Config.MaxKeys
 	Evicted   uint64 // keys that left, idle or to make room
@@ -38,6 +41,7 @@ func (e *Engine[K]) Stats() Stats {
 		Refused:      answers.Refused,
 		Unavailable:  answers.Unavailable,
 		Full:         answers.Full,
+		Misfits:      answers.Misfits,
 		Keys:         e.Len(),
 		Evicted:      counters.Evicted.Load(),
 		Forgiven:     counters.Forgiven.Load(),

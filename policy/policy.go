@@ -107,7 +107,9 @@ type Relative interface {
 type Decision struct {
 	// Allowed tells whether the call may go ahead.
 	Allowed bool
-	// Limit is the most that can be taken at once.
+	// Limit is the most that can be taken at once. An engine answers with a Limit of 0
+	// and a RetryAfter of Never if the limit that came with the call, or that
+	// engine.PolicyFor chose, is of another family than its own. No other answer has both.
 	Limit int64
 	// Remaining is what can be taken right now, after this call: 0 <= Remaining <= Limit.
 	// Under a Bursty or a WarmingUp a single call may take up to Limit on credit.
