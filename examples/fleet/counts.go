@@ -10,11 +10,12 @@ import (
 type counts struct {
 	began time.Time
 
-	mu    sync.Mutex // held for all below
-	bound bound
-	total total
-	next  sample
-	since time.Time // when the last sample ended
+	mu     sync.Mutex // held for all below
+	redis  bound
+	shares bound
+	total  total
+	next   sample
+	since  time.Time // when the last sample ended
 }
 
 // total is since the beginning.
@@ -22,10 +23,25 @@ type total struct {
 	Asked    int64 `json:"asked"`
 	Admitted int64 `json:"admitted"`
 	Refused  int64 `json:"refused"`
-	Lost     int64 `json:"lost"`    // without an answer
-	Most     int64 `json:"most"`    // that could be admitted from the first request to the last answer
-	Burst    int64 `json:"burst"`   // see bound, of late
+	Lost     int64 `json:"lost"` // without an answer
+	// Two bounds are promised, and audited apart: one for what Redis admits, at once or by
+	// leases, and one for what the shares of the servers admit without it.
+	Redis  audit `json:"redis"`
+	Shares audit `json:"shares"`
+}
+
+// audit holds what was admitted in some ways against the limit.
+type audit struct {
+	Admitted int64 `json:"admitted"`
+	Most     int64 `json:"most"`    // that the limit allows from the first request to the last answer
+	Burst    int64 `json:"burst"`   // see bound, of the last 30 s
 	Highest  int64 `json:"highest"` // the highest burst ever
+}
+
+// look brings the audit up to date.
+func (a *audit) look(b *bound, now time.Duration) {
+	a.Most, a.Burst = b.most(), b.burst(now)
+	a.Highest = max(a.Highest, a.Burst)
 }
 
 // sample is what was counted in a short time.
@@ -47,7 +63,8 @@ type answers struct {
 }
 
 func newCounts(began time.Time, capacity, rate float64) *counts {
-	return &counts{began: began, bound: bound{capacity: capacity, rate: rate}, since: began}
+	limit := bound{capacity: capacity, rate: rate}
+	return &counts{began: began, redis: limit, shares: limit, since: began}
 }
 
 // add counts what became of a request.
@@ -64,12 +81,26 @@ func (c *counts) add(server int, r reply) {
 	case r.admitted:
 		c.total.Admitted++
 		s.Admitted[r.by]++
-		c.bound.admit(r.sent.Sub(c.began), r.got.Sub(c.began))
+		c.admit(r)
 	default:
 		c.total.Refused++
 		s.Refused[r.by]++
 	}
 	s.Slowest = max(s.Slowest, float64(r.decided)/float64(time.Millisecond))
+}
+
+// admit puts an admitted request to the audit that it is for, if its way has a limit. c.mu is
+// held.
+func (c *counts) admit(r reply) {
+	sent, got := r.sent.Sub(c.began), r.got.Sub(c.began)
+	switch ways[r.by] {
+	case "exact", "leased":
+		c.total.Redis.Admitted++
+		c.redis.admit(sent, got)
+	case "local":
+		c.total.Shares.Admitted++
+		c.shares.admit(sent, got)
+	}
 }
 
 // skip counts a request that was not sent.
@@ -87,8 +118,8 @@ func (c *counts) cut() sample {
 	s := c.next
 	s.At, s.Took = now.Sub(c.began).Milliseconds(), now.Sub(c.since).Milliseconds()
 	c.next, c.since = sample{}, now
-	c.total.Most, c.total.Burst = c.bound.most(), c.bound.burst(now.Sub(c.began))
-	c.total.Highest = max(c.total.Highest, c.total.Burst)
+	c.total.Redis.look(&c.redis, now.Sub(c.began))
+	c.total.Shares.look(&c.shares, now.Sub(c.began))
 	return s
 }
 

@@ -2,10 +2,13 @@ package main
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 // admitted is a call that was admitted, in milliseconds.
@@ -95,23 +98,72 @@ func TestMost(t *testing.T) {
 	assert.EqualValues(t, 100+50*2, b.most())
 }
 
-// The load is spread by the weights, and evenly in time.
+// Each round of requests has as many for each server as its weight.
 func TestSpread(t *testing.T) {
-	for _, v := range []struct {
-		weights [servers]float64
-		want    []int
-	}{
-		{[servers]float64{1, 1, 1}, []int{0, 1, 2, 0, 1, 2}},
-		{[servers]float64{8, 1, 1}, []int{0, 0, 0, 1, 0, 0, 2, 0, 0, 0}},
-		{[servers]float64{1, 8, 1}, []int{1, 1, 1, 0, 1, 1, 2, 1, 1, 1}},
-	} {
+	for _, weights := range [][servers]float64{{1, 1, 1}, {8, 1, 1}, {1, 8, 1}} {
 		var s spread
-		var got []int
-		for range v.want {
-			got = append(got, s.next(v.weights))
+		for range 50 {
+			var got [servers]float64
+			for range int(weights[0] + weights[1] + weights[2]) {
+				got[s.next(weights)]++
+			}
+			assert.Equal(t, weights, got)
 		}
-		assert.Equal(t, v.want, got, "%v", v.weights)
 	}
+	// Other weights begin at once.
+	var s spread
+	s.next([servers]float64{1, 1, 1})
+	for range 8 {
+		assert.Equal(t, 1, s.next([servers]float64{0, 8, 0}))
+	}
+}
+
+// Of an even load each server is admitted as much, also if requests come at a fixed pace that
+// is in step with the limit.
+func TestEvenLoadIsServedEvenly(t *testing.T) {
+	const rate, times, seconds = 100, 3, 100
+	limit := policy.Must(policy.Funnel(rate, rate, time.Second))
+	var s spread
+	var word uint64
+	var admitted [servers]int
+	sum := 0
+	for i := range rate * times * seconds {
+		to := s.next([servers]float64{1, 1, 1})
+		next, d := limit.Take(word, policy.Instant(time.Hour)+policy.Instant(i)*policy.Instant(time.Second)/(rate*times), 1, 0)
+		if d.Allowed {
+			word = next
+			admitted[to]++
+			sum++
+		}
+	}
+	assert.InDelta(t, rate*(seconds+1), sum, 2)
+	for i, n := range admitted { // within six standard deviations
+		assert.InDelta(t, sum/servers, n, 300, "server %d of %v", i+1, admitted)
+	}
+}
+
+// What Redis admits and what shares admit are held against the limit apart, and what passes
+// without a limit against none.
+func TestAudits(t *testing.T) {
+	began := time.Now().Add(-3 * time.Second)
+	c := newCounts(began, 100, 50)
+	way := func(name string) int { return slices.Index(ways[:], name) }
+	at := func(d time.Duration) time.Time { return began.Add(d) }
+	for name, n := range map[string]int{"exact": 40, "leased": 50, "local": 70, "open": 1000} {
+		for range n {
+			c.add(0, reply{sent: at(0), got: at(time.Second), by: way(name), admitted: true})
+		}
+	}
+	c.add(1, reply{sent: at(0), got: at(time.Second), by: way("closed")})
+	c.add(2, reply{sent: at(0), got: at(2 * time.Second), by: way("exact"), admitted: true})
+	c.cut()
+	got := c.sum()
+	assert.EqualValues(t, 91, got.Redis.Admitted)
+	assert.EqualValues(t, 100+2*50, got.Redis.Most)
+	assert.EqualValues(t, 70, got.Shares.Admitted)
+	assert.EqualValues(t, 100+50, got.Shares.Most)
+	assert.EqualValues(t, 1161, got.Admitted)
+	assert.EqualValues(t, 1, got.Refused)
 }
 
 func TestShifting(t *testing.T) {

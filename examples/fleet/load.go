@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,7 +16,7 @@ import (
 // connections is how many the load has to each server.
 const connections = 32
 
-// patterns say how the load is spread over the servers, at a time.
+// patterns are the weights of the servers, whole numbers, by the time since a pattern was chosen.
 var patterns = map[string]func(since time.Duration) [servers]float64{
 	"even":   func(time.Duration) [servers]float64 { return [servers]float64{1, 1, 1} },
 	"skewed": func(time.Duration) [servers]float64 { return [servers]float64{8, 1, 1} },
@@ -135,21 +136,29 @@ func (l *load) pace(ctx context.Context) {
 	}
 }
 
-// spread chooses servers by weights, as evenly as these allow: it is nginx's smooth
-// weighted round robin.
-type spread [servers]float64
+// spread deals requests to servers: in each round as many to each as its weight, in random
+// order. In a fixed order and at a fixed pace the requests would keep in step with the
+// limit: of three times as many as it admits, the same server would send the first one
+// after each unit has drained, and get nearly all of them.
+type spread struct {
+	weights [servers]float64
+	round   []int
+}
 
 func (s *spread) next(weights [servers]float64) int {
-	best, sum := 0, 0.0
-	for i, w := range weights {
-		s[i] += w
-		sum += w
-		if s[i] > s[best] {
-			best = i
+	if weights != s.weights || len(s.round) == 0 {
+		s.weights, s.round = weights, s.round[:0]
+		for i, w := range weights {
+			for range int(w) {
+				s.round = append(s.round, i)
+			}
 		}
+		rand.Shuffle(len(s.round), func(i, j int) { s.round[i], s.round[j] = s.round[j], s.round[i] })
 	}
-	s[best] -= sum
-	return best
+	last := len(s.round) - 1
+	to := s.round[last]
+	s.round = s.round[:last]
+	return to
 }
 
 // reply is what became of a request.

@@ -263,7 +263,7 @@ func TestTheLimitHolds(t *testing.T) {
 			// busy machine. If so much of the burst was that too high a one would not be
 			// noticed, there is another when the limit has filled up again.
 			s := c.state(t, -1)
-			for began := time.Now(); s.Total.Highest <= capacity*3/4 && time.Since(began) < 4*patience; {
+			for began := time.Now(); s.Total.Redis.Highest <= capacity*3/4 && time.Since(began) < 4*patience; {
 				c.must(t, "load", "pattern", "even", "demand", "0")
 				time.Sleep(capacity / rate * time.Second)
 				c.must(t, "load", "pattern", "even", "demand", "600")
@@ -271,10 +271,10 @@ func TestTheLimitHolds(t *testing.T) {
 				c.until(t, "all burst again", func(sample) bool { s = c.state(t, -1); return s.Total.Admitted-before >= capacity })
 			}
 			t.Logf("%+v in %d ms", s.Total, s.Now)
-			assert.LessOrEqual(t, s.Total.Highest, int64(capacity))
-			assert.LessOrEqual(t, s.Total.Admitted, s.Total.Most)
-			assert.LessOrEqual(t, s.Total.Most, capacity+int64(rate*time.Since(c.began(s)).Seconds())+1)
-			assert.Greater(t, s.Total.Highest, int64(capacity)*3/4, "the load was too small")
+			assert.LessOrEqual(t, s.Total.Redis.Highest, int64(capacity))
+			assert.LessOrEqual(t, s.Total.Redis.Admitted, s.Total.Redis.Most)
+			assert.LessOrEqual(t, s.Total.Redis.Most, capacity+int64(rate*time.Since(c.began(s)).Seconds())+1)
+			assert.Greater(t, s.Total.Redis.Highest, int64(capacity)*3/4, "the load was too small")
 			assert.Equal(t, s.Total.Asked, s.Total.Admitted+s.Total.Refused+s.Total.Lost)
 		})
 	}

@@ -90,7 +90,7 @@ type serverState struct {
 // state returns how things are, with the samples that come after the one of that number.
 func (g *stage) state(after int) state {
 	s := state{
-		Settings: g.settings, Capacity: g.load.counts.bound.capacity, Rate: g.load.counts.bound.rate, Ways: ways[:],
+		Settings: g.settings, Capacity: g.load.counts.redis.capacity, Rate: g.load.counts.redis.rate, Ways: ways[:],
 		Redis: redisState{
 			g.redis.state(), g.redis.Addr(), g.redis.PID(),
 			float64(g.redis.ping.Load()) / float64(time.Millisecond),

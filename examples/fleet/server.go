@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet"
@@ -63,7 +64,35 @@ func serve(ctx context.Context, args []string, out, problems io.Writer) error {
 	if _, err := fmt.Fprintln(out, addressLine+listener.Addr().String()); err != nil {
 		return errors.Join(err, listener.Close(), limiter.Close())
 	}
-	return errors.Join(answer(ctx, listener, limited(limiter)), limiter.Close())
+	var late lateness
+	go late.watch(ctx)
+	return errors.Join(answer(ctx, listener, limited(limiter, &late)), limiter.Close())
+}
+
+// lateness is the longest time of late by which a timer of this process came too late. A call
+// returns as late as that after its budget, because a goroutine has to wait for a processor.
+type lateness struct {
+	now, before atomic.Int64 // in nanoseconds, of this second and of the one before
+}
+
+// watch measures until the context ends.
+func (l *lateness) watch(ctx context.Context) {
+	const each = 5 * time.Millisecond
+	began := time.Now()
+	for ctx.Err() == nil {
+		if time.Since(began) > time.Second {
+			l.before.Store(l.now.Swap(0))
+			began = time.Now()
+		}
+		due := time.Now().Add(each)
+		time.Sleep(each)
+		l.now.Store(max(l.now.Load(), int64(time.Since(due))))
+	}
+}
+
+// longest returns it in milliseconds.
+func (l *lateness) longest() float64 {
+	return float64(max(l.now.Load(), l.before.Load())) / float64(time.Millisecond)
 }
 
 // addressLine begins the line that tells a server's address.
@@ -85,11 +114,12 @@ func tell(e fleet.Event) string {
 // stats is what a server tells about its limiter.
 type stats struct {
 	fleet.Stats
-	Health string // "" if Redis is asked
+	Health string  // "" if Redis is asked
+	Late   float64 // see lateness
 }
 
 // limited is a web server that does nothing but limit. All its visitors share the limit.
-func limited(limiter *fleet.Limiter) http.Handler {
+func limited(limiter *fleet.Limiter, late *lateness) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -111,7 +141,7 @@ func limited(limiter *fleet.Limiter) http.Handler {
 		_, _ = io.WriteString(w, "hello\n") // who has left misses nothing
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
-		s := stats{Stats: limiter.Stats()}
+		s := stats{Stats: limiter.Stats(), Late: late.longest()}
 		if err := limiter.Health(); err != nil {
 			s.Health = err.Error()
 		}
