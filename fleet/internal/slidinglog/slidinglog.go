@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Most is the highest limit: a log takes memory for each unit.
+// Most is the highest limit: a log of single units takes memory for each.
 const Most = 10_000
 
 // atMost is all that a policy.AtMost offers.
@@ -32,7 +32,7 @@ type Log struct {
 func New(limit int64, per time.Duration) (*Log, error) {
 	if limit > Most {
 		return nil, &policy.FieldError{Of: "SlidingLog", Field: "limit", Value: limit, Want: fmt.Sprintf(
-			"at most %d: Redis keeps a timestamp for each unit; policy.SlidingWindow counts higher", Most)}
+			"at most %d: Redis may keep an entry for each unit; policy.SlidingWindow counts higher", Most)}
 	}
 	p, err := policy.AtMost(limit, per)
 	if err != nil {

@@ -77,14 +77,13 @@ func (m *logModel) take(now, n int64, patience time.Duration) policy.Decision {
 	return d
 }
 
-// counting is how many units are in the period that ends with at.
-func (m *logModel) counting(at int64) (n int64) {
-	for _, unit := range m.units {
-		if unit > at-m.per && unit <= at {
-			n++
-		}
+// counting is how many units are in the period that ends with at. Units are in order.
+func (m *logModel) counting(at int64) int64 {
+	until := func(t int64) int64 {
+		n, _ := slices.BinarySearch(m.units, t+1)
+		return int64(n)
 	}
-	return n
+	return until(at) - until(at-m.per)
 }
 
 // forget leaves out what no longer counts, as Redis does when something is recorded.
@@ -103,6 +102,7 @@ func TestLogIsALog(t *testing.T) {
 	}{
 		{1, time.Millisecond}, {3, time.Second}, {10, time.Second}, {10, time.Second}, {7, 1_234_000},
 		{50, time.Minute}, {5, 366 * 24 * time.Hour}, {200, time.Second}, {2, 3 * time.Millisecond},
+		{slidinglog.Most, time.Second}, {3000, time.Minute}, {25, time.Second}, {120, 10 * time.Millisecond},
 	} {
 		group.Go(func() {
 			seed := rand.Uint64()

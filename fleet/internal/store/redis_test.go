@@ -271,7 +271,7 @@ func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
 	}
 	// The same under a log: a sorted set of others, or none.
 	log := limit(t, s, newLog(t, 10, time.Second))
-	for i, member := range [][2]string{{"12", "abc"}, {"1.5", "100000000000001"}, {"inf", "100000000000001"}, {"-3", "100000000000001"}, {"1e300", "100000000000001"}, {"1234567890123456", "100000000000001"}} {
+	for i, member := range [][2]string{{"12", "abc"}, {"1.5", "100000000000001"}, {"inf", "100000000000001"}, {"-3", "100000000000001"}, {"1e300", "100000000000001"}, {"4503599627370496", "100000000000001"}, {"576460752303424", "100000000000001"}, {"1702360659606047", "100000000000001"}} {
 		key := fmt.Sprint("set", i)
 		redisName := name(t, s, log, key)
 		require.NoError(t, ask(t, client, "ZADD", redisName, member[0], member[1]).Error())

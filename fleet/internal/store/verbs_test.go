@@ -165,6 +165,15 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 	all, err = s.TakeAll(ctx, 1, nil)
 	assert.NoError(t, err)
 	assert.Empty(t, all)
+
+	// So many that they are recorded in larger entries together than each alone.
+	many := store.Ask{Limit: limit(t, s, newLog(t, 100, time.Second)), Key: "many"}
+	all, err = s.TakeAll(ctx, 17, []store.Ask{many, many, many})
+	require.NoError(t, err)
+	assert.EqualValues(t, 49, all[2].Remaining)
+	d, err = s.Peek(ctx, many.Limit, "many")
+	require.NoError(t, err)
+	assert.EqualValues(t, 49, d.Remaining)
 }
 
 // A lease takes as many units as fit, up to the most asked for, or none if those are

@@ -8,6 +8,8 @@ for i, key in ipairs(KEYS) do
     if first < 0 then return {i, newest[1]} end
     found[i] = LOGREPLY
     allowed = allowed and taken == 1
+    if known[key] then writes[known[key]] = nil end -- this one records its units as well
+    known[key] = i
     writes[i] = function()
       RECORD
     end
@@ -35,6 +37,8 @@ for i, key in ipairs(KEYS) do
   end
 end
 if allowed then
-  for i = 1, #KEYS do writes[i]() end
+  for i = 1, #KEYS do
+    if writes[i] then writes[i]() end
+  end
 end
 return found

@@ -1,0 +1,119 @@
+package store_test
+
+import (
+	"context"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+// work is what Redis did: commands, those of scripts included, and the time that scripts took.
+type work struct{ commands, usec int64 }
+
+func workOf(t testing.TB, redis *redistest.Server) (w work) {
+	reply := redis.Do(t, "INFO", "commandstats")
+	said, err := reply.ToString()
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`cmdstat_(\w+):calls=(\d+),usec=(\d+)`).FindAllStringSubmatch(said, -1) {
+		n, err := strconv.ParseInt(m[2], 10, 64)
+		require.NoError(t, err)
+		switch m[1] {
+		case "info":
+		case "evalsha", "eval":
+			usec, err := strconv.ParseInt(m[3], 10, 64)
+			require.NoError(t, err)
+			w.usec += usec
+		default:
+			w.commands += n
+		}
+	}
+	return w
+}
+
+// No script on a log does more than some hundred things, however many units are asked for,
+// count, leave at once or come back.
+func TestLogScriptsAreShort(t *testing.T) {
+	const most = 300
+	redis := redistest.Start(t, redistest.Options{})
+	client := redis.Client(t)
+	var clock int64 = 1e12
+	s := clocked(t, client, &clock)
+	l := limit(t, s, newLog(t, slidinglog.Most, time.Second))
+	key := name(t, s, l, "k")
+	ctx := context.Background()
+	entries := func() int64 { return integer(t, client, "ZCARD", key) }
+	var last store.Taken
+	does := func(what string, do func() (store.Taken, error)) {
+		t.Helper()
+		before, begun := workOf(t, redis), time.Now()
+		taken, err := do()
+		took := time.Since(begun)
+		require.NoError(t, err, what)
+		after := workOf(t, redis)
+		t.Logf("%-50s %4d commands, %6d µs in the script, %v in all, %d entries", what, after.commands-before.commands, after.usec-before.usec, took, entries())
+		assert.LessOrEqual(t, after.commands-before.commands, int64(most), what)
+		last = taken
+	}
+	take := func(n int64) func() (store.Taken, error) {
+		return func() (store.Taken, error) { return s.Take(ctx, l, "k", n, 0) }
+	}
+	refund := func(n int64) func() (store.Taken, error) {
+		return func() (store.Taken, error) { return s.Refund(ctx, l, "k", n) }
+	}
+	later := func() { clock += 1_000_000 }
+	singles := func(n int) {
+		for range n {
+			clock++
+			_, err := s.Take(ctx, l, "k", 1, 0)
+			require.NoError(t, err)
+		}
+	}
+	_, err := s.Take(ctx, l, "other", 1, 0) // Redis gets to know the scripts
+	require.NoError(t, err)
+	_, err = s.Refund(ctx, l, "other", 1)
+	require.NoError(t, err)
+
+	does("take all", take(slidinglog.Most))
+	assert.LessOrEqual(t, entries(), int64(46))
+	require.True(t, last.Allowed)
+	all := last
+	does("refused", take(1))
+	require.False(t, last.Allowed)
+	does("cancel all", func() (store.Taken, error) { return s.Cancel(ctx, l, "k", all, slidinglog.Most) })
+	require.EqualValues(t, slidinglog.Most, last.Remaining)
+	assert.Zero(t, entries())
+	does("take the most entries", take(9999))
+	later()
+	does("the same, when those leave", take(9999))
+	require.True(t, last.Allowed)
+	does("charge as much again", refund(-20_000))
+	does("a bit back", refund(1))
+	does("all back", refund(20_000))
+	require.EqualValues(t, slidinglog.Most, last.Remaining)
+
+	singles(5000)
+	clock++
+	does("some more", take(4321))
+	require.True(t, last.Allowed)
+	does("refused by entries of all sizes", take(777))
+	require.False(t, last.Allowed)
+	does("half of it back", refund(7000))
+	require.EqualValues(t, slidinglog.Most-2321, last.Remaining)
+	later()
+	// Those that are to be forgotten go by and by, faster than others come.
+	before := entries()
+	rounds := before/128 + 1
+	for i := range rounds {
+		does("when all leave", take(1))
+		assert.GreaterOrEqual(t, entries(), before-128*(i+1), "a script forgot too many")
+	}
+	assert.Equal(t, rounds, entries(), "entries that no longer count stay")
+}
