@@ -107,6 +107,8 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 		return taken{answer: Answer{Decision: d, By: ByLease}}, nil
 	}
 	switch {
+	case errors.Is(err, lease.ErrFew):
+		return l.takeExact(ctx, key, n)
 	case errors.Is(err, lease.ErrClosed):
 		return taken{}, ErrClosed
 	case ctx.Err() != nil:
@@ -115,4 +117,19 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
 	}
 	return l.takeWithout(key, n, 0, outage(err))
+}
+
+// takeExact is askLease for a key that is not worth a lease: Redis decides this call. It was
+// paid before it is let pass, as units of a lease are, by the same policy.
+func (l *Limiter) takeExact(ctx context.Context, key string, n int64) (taken, error) {
+	exact, cause, err := l.askTake(ctx, key, n, 0)
+	switch {
+	case err != nil:
+		return taken{}, err
+	case cause != nil:
+		return l.takeWithout(key, n, 0, cause)
+	}
+	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, By: ByExact}}
+	l.tally.count(n, &t.answer)
+	return t, nil
 }

@@ -71,6 +71,18 @@ func (m *memory) giveBack(b Back) {
 	m.words[b.Key] = m.plan.GiveBack(m.words[b.Key], m.now(), 0, b)
 }
 
+// takeFrom is Take, by which the bank decides calls of keys that are not worth a lease.
+func takeFrom(l *Leases, key string, n int64, budget time.Duration) (policy.Decision, error) {
+	d, err := l.Take(key, n, budget, nil)
+	if !errors.Is(err, ErrFew) {
+		return d, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), budget)
+	defer cancel()
+	g := l.bank.Lease(ctx, []Ask{{Key: key, Need: n, Most: n}})[0]
+	return g.Decision, g.Err
+}
+
 // wire is one server's way to the bank: everything on it takes half of a round trip to
 // get there, and half back.
 type wire struct {

@@ -34,6 +34,12 @@
 // back whole as long as it is the current one, as nobody can tell its units apart.
 // What is given back is asked for once, and never again if the answer is lost.
 //
+// A key with few calls a term is not leased: Redis decides each call, under the same policy.
+// Such a call takes its units from the word and uses them before it returns, as a lease
+// does that ends at once, so that the bound above covers it. It costs Redis one command, and
+// leases never cost more than that for each call: they are sized, and what is left of them is
+// given back, by what earlier leases of the key have saved.
+//
 // An admission counts at an instant between the beginning and the end of its call.
 // Machines that are suspended stop their monotonic clock: when they go on, what is left
 // of their leases, at most one a key, counts as of then.

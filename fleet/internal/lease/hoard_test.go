@@ -27,7 +27,7 @@ func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 		for range servers {
 			w := sharp(m)
 			w.change(time.Minute, nil)
-			l, err := New(Config{Plan: plan, Bank: w, Timeout: time.Minute, seed: 1})
+			l, err := New(Config{Plan: plan, Bank: w, Timeout: time.Minute, seed: 1, always: true})
 			require.NoError(t, err)
 			go func() { _, _ = l.Take("other", 1, budget, nil) }()
 			all = append(all, l)

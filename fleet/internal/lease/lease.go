@@ -21,6 +21,10 @@ var (
 	ErrLate = errors.New("no lease was granted within the budget")
 	// ErrBusy says that too many keys wait for the bank.
 	ErrBusy = errors.New("too many keys wait for a lease")
+	// ErrFew says that so few calls come for the key that the bank should decide each by
+	// itself, which costs no more than leases do. Such a decision must be one of
+	// Plan.Policy. It is no failure.
+	ErrFew = errors.New("too few calls for a lease")
 	// ErrClosed says that Close was called.
 	ErrClosed = errors.New("the leases are closed")
 )
@@ -40,8 +44,9 @@ type Config struct {
 	// OnEvent is told of starts, panics and restarts: see supervisor.Config.
 	OnEvent func(supervisor.Event)
 
-	fault func(point string) // for tests to panic in
-	seed  uint64             // of what is left to chance; 0 is any
+	fault  func(point string) // for tests to panic in
+	seed   uint64             // of what is left to chance; 0 is any
+	always bool               // whether keys of few calls are leased, too
 }
 
 // Stats counts.
@@ -69,6 +74,7 @@ type Leases struct {
 	timeout time.Duration
 	servers func() int
 	fault   func(string)
+	always  bool
 
 	lives   int // of the owner, which alone looks at it
 	running *supervisor.Handle
@@ -112,7 +118,7 @@ func New(c Config) (*Leases, error) {
 	}
 	l := &Leases{
 		plan: c.Plan, bank: c.Bank, words: words, epoch: time.Now(),
-		work: make(chan *account, queued), timeout: c.Timeout, servers: c.Servers, fault: c.fault,
+		work: make(chan *account, queued), timeout: c.Timeout, servers: c.Servers, fault: c.fault, always: c.always,
 		book: newBook(c.MaxKeys), random: rand.New(rand.NewPCG(c.seed, 0)),
 	}
 	if l.timeout == 0 {
@@ -139,7 +145,7 @@ func New(c Config) (*Leases, error) {
 
 // Take asks for n units for the key now, 1 or more, and waits for the bank, if it has to
 // be asked, for the budget at most, or until done is closed. The error is nil,
-// ErrUnavailable, ErrLate, ErrBusy or ErrClosed; the decision means nothing then.
+// ErrUnavailable, ErrLate, ErrBusy, ErrFew or ErrClosed; the decision means nothing then.
 //
 // Remaining of an answer is what is left of this server's own lease, and ResetAfter
 // until when that lasts. RetryAfter of a refused call is when this server will ask the
@@ -302,12 +308,57 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		l.stats.count(d)
 		return nil, d, nil
 	}
+	if !l.worthwhile(a, n, now) {
+		return nil, policy.Decision{}, ErrFew
+	}
 	if !l.send(a) {
 		return nil, policy.Decision{}, ErrBusy
 	}
 	c := &call{n: n, answer: make(chan answer, 1)}
 	a.calls = append(a.calls, c)
 	return c, policy.Decision{}, nil
+}
+
+// worthwhile counts a call of n units that needs the bank, and those that the key's word
+// answered since, and reports whether the key is worth a lease. Once the bank has refused it
+// is until it grants: a refusal that is remembered answers calls as well. l.mu is held.
+func (l *Leases) worthwhile(a *account, n int64, now time.Time) bool {
+	if l.always {
+		return true
+	}
+	a.widest = max(a.widest, n)
+	recent := a.pace.add(1+l.use(a), now, l.plan.Term)
+	if a.asked || len(a.calls) > 0 || a.refused.times > 0 {
+		return true
+	}
+	l.book.touch(a, now)
+	return recent >= worthwhile
+}
+
+// use returns how many calls, at least, the key's word answered since use looked last, and
+// counts them as saved. l.mu is held.
+func (l *Leases) use(a *account) (calls float64) {
+	if a.word.units == 0 || a.widest == 0 {
+		return 0
+	}
+	left := l.write(a.key, inventory{}).Remaining
+	calls = float64(max(a.word.units-left, 0)) / float64(a.widest)
+	a.word.units = left
+	a.saved += calls
+	return calls
+}
+
+// earned reports whether leases saved the commands that giving back costs, and spends them.
+// l.mu is held.
+func (l *Leases) earned(a *account) bool {
+	if l.always {
+		return true
+	}
+	if a.saved < backCost {
+		return false
+	}
+	a.saved -= backCost
+	return true
 }
 
 // write has a policy of ours change a key's word. l.mu is held.
@@ -427,7 +478,7 @@ func (l *Leases) rest() (backs []Back) {
 		if a == nil {
 			break
 		}
-		backs = l.close(a, time.Now(), backs)
+		backs = l.close(a, time.Now(), backs, func(*account) bool { return true })
 	}
 	return backs
 }

@@ -43,7 +43,7 @@ func in(t *testing.T, limit policy.Policy, f func(t *testing.T, l *Leases, m *me
 		require.NoError(t, err)
 		m := newMemory(plan)
 		w := sharp(m)
-		c := Config{Plan: plan, Bank: w, seed: 1, Timeout: 20 * time.Millisecond}
+		c := Config{Plan: plan, Bank: w, seed: 1, Timeout: 20 * time.Millisecond, always: true}
 		for _, f := range more {
 			f(&c)
 		}

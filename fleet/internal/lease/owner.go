@@ -103,7 +103,17 @@ func (l *Leases) asks(accounts []*account) []Ask {
 		if a.next.live(now) {
 			left += a.next.units
 		}
-		most := max(need+a.size(l.plan, now, left, need, servers), 1)
+		ahead := a.size(l.plan, now, left, need, servers)
+		if !l.always {
+			// No more than leases were of use so far, so that little is lost if no more
+			// calls come.
+			l.use(a)
+			if need == 0 {
+				a.saved--
+			}
+			ahead = min(ahead, int64(max(2*a.saved, 1))*max(a.widest, 1))
+		}
+		most := max(need+ahead, 1)
 		asks = append(asks, Ask{Key: a.key, Need: max(least, 1), Most: min(most, max(l.plan.Limit(), 1))})
 	}
 	return asks
@@ -295,14 +305,15 @@ func (l *Leases) idle() (backs []Back, more bool) {
 			l.book.touch(a, now)
 			continue
 		}
-		backs = l.close(a, now, backs)
+		l.use(a)
+		backs = l.close(a, now, backs, l.earned)
 	}
 	return backs, true
 }
 
 // close takes an account out of the book, and adds what it holds to backs if that is
-// worth anything. l.mu is held.
-func (l *Leases) close(a *account, now time.Time, backs []Back) []Back {
+// worth anything, and worth it. l.mu is held.
+func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
 	h := a.word
 	if h.units > 0 { // otherwise it would be written into the word of a key that has none
 		h.units = l.write(a.key, seizure{ended: h.window != 0}).Remaining // of this lease, or of its window
@@ -312,7 +323,7 @@ func (l *Leases) close(a *account, now time.Time, backs []Back) []Back {
 			continue
 		}
 		b := Back{Key: a.key, Units: h.units, Word: h.word, At: h.at, Age: now.Sub(h.sent)}
-		if h.window == 0 && l.plan.worth(b.Units, b.Age) == 0 {
+		if h.window == 0 && l.plan.worth(b.Units, b.Age) == 0 || !worthIt(a) {
 			l.stats.Lapsed += uint64(h.units)
 			continue
 		}

@@ -78,7 +78,7 @@ func serve() {
 		go func() {
 			for {
 				asked := time.Now()
-				d, err := l.Take("key", 1, 20*time.Millisecond, nil)
+				d, err := takeFrom(l, "key", 1, 20*time.Millisecond)
 				if err == nil && d.Allowed {
 					// One write: it is whole or not there if this dies.
 					fmt.Printf("%d %d\n", asked.UnixNano(), time.Now().UnixNano())
@@ -221,7 +221,7 @@ func TestBoundAcrossProcesses(t *testing.T) {
 				assert.GreaterOrEqual(t, left(), min(before+l.plan.Most, l.Limit()))
 			}
 			assert.Eventually(t, func() bool { return left() == l.Limit() }, 5*time.Second, 20*time.Millisecond)
-			d, err := l.Take("key", l.Limit(), generous, nil)
+			d, err := takeFrom(l, "key", l.Limit(), generous)
 			assert.NoError(t, err)
 			assert.True(t, d.Allowed)
 		})
@@ -239,7 +239,7 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 			defer client.Close()
 			used := int64(0)
 			for begun := time.Now(); l.Held("key") < 10 && time.Since(begun) < 10*time.Second; {
-				d, err := l.Take("key", 1, generous, nil)
+				d, err := takeFrom(l, "key", 1, generous)
 				require.NoError(t, err)
 				if d.Allowed {
 					used++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -94,7 +95,7 @@ func leased(t *testing.T, plan *Plan, m *memory) (take func(int) bool, stop func
 		all[i] = leases
 	}
 	return func(server int) bool {
-			d, err := all[server].Take("key", 1, 50*time.Millisecond, nil)
+			d, err := takeFrom(all[server], "key", 1, 50*time.Millisecond)
 			assert.NoError(t, err)
 			return d.Allowed
 		}, func() (sum Stats) {
@@ -161,6 +162,9 @@ func TestUsableShare(t *testing.T) {
 							limit, l.name, 100*share, 100*float64(direct)/most, most, calls,
 							float64(admitted)/float64(stats.Exchanges), stats.Lapsed, stats.Returned, each)
 						assert.GreaterOrEqual(t, share, l.aim)
+						if l.name == "even" {
+							assert.GreaterOrEqual(t, float64(slices.Min(each[:])), 0.75*float64(admitted)/servers, "an even load is not served evenly")
+						}
 					})
 				})
 			}

@@ -215,7 +215,7 @@ func (s *simulation) server(t require.TestingT, r chance) {
 		l, err := New(Config{
 			Plan: s.plan, Bank: s.wire(chance{rand.New(rand.NewPCG(r.Uint64(), 1))}), MaxKeys: s.maxKeys,
 			Timeout: r.between(time.Millisecond, 3*s.plan.Term),
-			Servers: func() int { return 3 }, seed: r.Uint64() | 1,
+			Servers: func() int { return 3 }, seed: r.Uint64() | 1, always: r.in(0.5),
 			fault: func(point string) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -254,7 +254,7 @@ func (s *simulation) calls(t require.TestingT, l *Leases, r chance, until time.T
 		if r.in(0.1) {
 			n = 1 + r.Int64N(s.plan.Limit())
 		}
-		d, err := l.Take(key, n, r.between(100*time.Microsecond, s.plan.Term), nil)
+		d, err := takeFrom(l, key, n, r.between(100*time.Microsecond, s.plan.Term))
 		if err == nil && d.Allowed {
 			s.audit.add(key, s.bank.now(), n)
 		}

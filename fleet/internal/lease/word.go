@@ -113,7 +113,7 @@ func (local) FreshAt(state uint64) policy.Instant { return split(state).ends() }
 // Reads implements [policy.Relative].
 func (local) Reads(other policy.Policy) bool {
 	switch other.(type) {
-	case local, grant, refusal, seizure:
+	case local, grant, refusal, inventory, seizure:
 		return true
 	}
 	return false
@@ -162,6 +162,15 @@ func (r refusal) Take(state uint64, now policy.Instant, _ int64, _ time.Duration
 		state = word{until: step(r.until), mark: refusing}.join()
 	}
 	return state, policy.Decision{Limit: ours, Allowed: true}
+}
+
+// inventory changes nothing. The decision's Remaining is how many units a word has, ended or
+// not.
+type inventory struct{ local }
+
+// Take implements [policy.Policy].
+func (inventory) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
+	return state, policy.Decision{Limit: ours, Allowed: true, Remaining: int64(split(state).units)}
 }
 
 // seizure takes all units out of a word, or those only that have not ended. The

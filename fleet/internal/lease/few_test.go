@@ -1,0 +1,100 @@
+package lease
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// counting is a bank that counts the commands that it would cost Redis: one for each ask, and
+// two for each return, which reads the word and swaps it.
+type counting struct {
+	Bank
+	commands atomic.Int64
+}
+
+func (c *counting) Lease(ctx context.Context, asks []Ask) []Grant {
+	c.commands.Add(int64(len(asks)))
+	return c.Bank.Lease(ctx, asks)
+}
+
+func (c *counting) Return(ctx context.Context, backs []Back) error {
+	c.commands.Add(2 * int64(len(backs)))
+	return c.Bank.Return(ctx, backs)
+}
+
+// commandsOf has calls come for a key, one after the other with such pauses, and returns how
+// many commands they cost, how many were admitted, and how many units are paid in the end.
+func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause func() time.Duration) (commands, admitted, paid int64) {
+	synctest.Test(t, func(t *testing.T) {
+		plan, err := NewPlan(limit, 0)
+		require.NoError(t, err)
+		m := newMemory(plan)
+		bank := &counting{Bank: sharp(m)}
+		l, err := New(Config{Plan: plan, Bank: bank, seed: 1, Timeout: 20 * time.Millisecond})
+		require.NoError(t, err)
+		for range calls {
+			time.Sleep(pause())
+			d, err := takeFrom(l, "key", units, budget)
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted++
+			}
+		}
+		time.Sleep(time.Minute) // what is held is given back, or lapses
+		commands, paid = bank.commands.Load(), m.payment("key")
+		require.NoError(t, l.Close(context.Background()))
+	})
+	return commands, admitted, paid
+}
+
+// However many calls come for a key in a term, leases do not cost Redis more commands than if
+// it decided each call, and far fewer if they are many.
+func TestFewCallsAreNotLeased(t *testing.T) {
+	one(t)
+	const calls = 2000
+	for _, limit := range []policy.Policy{
+		must(policy.Funnel(100_000, 100_000, time.Second)), // admits all
+		must(policy.SlidingWindow(1_000_000, time.Hour)),
+		must(policy.FixedWindow(20, time.Second)), // refuses most
+		must(policy.Funnel(10, 10, time.Second)),
+	} {
+		for _, each := range []float64{0.1, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 64, 256} {
+			rng := rand.New(rand.NewPCG(1, 2))
+			commands, admitted, _ := commandsOf(t, limit, calls, 1, func() time.Duration {
+				return time.Duration(rng.ExpFloat64() * float64(DefaultTerm) / each)
+			})
+			t.Logf("%-40v %5.1f calls a term: %.3f commands a call, %d admitted", limit, each, float64(commands)/calls, admitted)
+			assert.LessOrEqual(t, commands, int64(calls), "%v, %v calls a term", limit, each)
+			if each >= 32 {
+				assert.LessOrEqual(t, commands, int64(calls)/2, "%v, %v calls a term", limit, each)
+			}
+		}
+	}
+	// Bursts of any length, and of calls of several units, cost no more either.
+	worst := 0.0
+	for burst := 1; burst <= 40; burst++ {
+		for _, units := range []int64{1, 3} {
+			n := 0
+			commands, admitted, paid := commandsOf(t, must(policy.SlidingWindow(1_000_000, time.Hour)), 10*burst, units, func() time.Duration {
+				if n++; n%burst == 0 {
+					return time.Second
+				}
+				return time.Millisecond
+			})
+			assert.LessOrEqual(t, commands, int64(10*burst), "bursts of %d calls of %d units", burst, units)
+			assert.EqualValues(t, 10*burst, admitted)
+			assert.LessOrEqual(t, paid, units*admitted*5/4, "bursts of %d calls of %d units: too much lapses", burst, units)
+			worst = max(worst, float64(paid)/float64(units*admitted)-1)
+		}
+	}
+	t.Logf("at most %.0f%% more were paid than used", 100*worst)
+}
