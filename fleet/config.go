@@ -33,8 +33,9 @@ const (
 	// than the limit, whatever dies or is late; what a dead server held of a Funnel has
 	// drained after a term, of a window it is lost until that ends. Of a Funnel's capacity
 	// what drains in a term is kept back for that. A RetryAfter is when this server will
-	// ask Redis again; it is no promise, as others may be faster. Where servers want more
-	// than there is, who asks first has it.
+	// ask Redis again; it is no promise, as others may be faster. If servers want more than
+	// there is, the first to ask has it. A key with fewer than 8 calls a term is decided as
+	// in Exact mode, so that no key costs Redis more commands than there.
 	Leased
 )
 
@@ -86,8 +87,11 @@ type Config struct {
 
 	// Mode is Exact (default) or Leased.
 	Mode Mode
-	// Term is how long a lease lasts at most, in Leased mode: 10 ms to a minute; less if a
-	// Funnel drains, or a window ends, sooner. The default is 250 ms.
+	// Term is the longest time that a lease lasts, in Leased mode: 10 ms to a minute; less if
+	// half of a Funnel drains, or a window ends, sooner. The default is 250 ms, and for a
+	// Funnel that drains in less than 2 s an eighth of that time, though 50 ms at least. What
+	// drains in a term is kept back of a Funnel's capacity: of 1,000 units at 1,000 a second
+	// 125, so that a burst has 875, as Answer.Limit says.
 	Term time.Duration
 
 	// Budget is how long a call may wait for Redis, up to a minute; then, Outage answers.
@@ -122,9 +126,6 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Budget == 0 {
 		c.Budget = DefaultBudget
-	}
-	if c.Term == 0 {
-		c.Term = DefaultTerm
 	}
 	if c.Servers == 0 {
 		c.Servers = 1

@@ -169,9 +169,10 @@ const (
 	// A lease is to last for this part of a term at the pace of late. Longer asks less
 	// often; shorter strands less when the load goes elsewhere.
 	horizon = 4
-	// A refused key is not asked for again before this part of a term has passed: where
-	// many servers want more than there is, that is how often each asks.
-	pause = 16
+	// A refused key is not asked for again before this part of a term has passed: if several
+	// servers want more than there is, each asks so often. The part is of the term before a
+	// default one is shortened.
+	pauses = 16
 	// Two commands give units back.
 	backCost = 2
 	// A refusal holds for as long as the bank says, but for a term at most; the next one
@@ -194,7 +195,7 @@ func (a *account) size(p *Plan, now time.Time, left, need int64, servers int) in
 	span := now.Sub(d.since).Seconds()
 	// Within a round trip nobody can tell a pace. The shortest span that is believed
 	// is a pause: more comes after that.
-	rate := float64(used) / max(span, (p.Term/pause).Seconds())
+	rate := float64(used) / max(span, p.pause.Seconds())
 	d.since, d.had, d.got = now, left, 0
 
 	ahead := int64(math.Ceil(1.25 * rate * (p.Term / horizon).Seconds()))
@@ -204,7 +205,7 @@ func (a *account) size(p *Plan, now time.Time, left, need int64, servers int) in
 	d.known = true
 	n := int64(max(servers, 1))
 	share := a.remains(p, now) / (2 * n)
-	share = max(share, int64(p.rate*(p.Term/pause).Seconds())/n)
+	share = max(share, int64(p.rate*p.pause.Seconds())/n)
 	return max(min(ahead, share, p.Most)-left, 0)
 }
 

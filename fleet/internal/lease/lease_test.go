@@ -112,7 +112,7 @@ func TestFirstCallLeasesWhatItNeeds(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		d := take(t, l, 3)
 		assert.True(t, d.Allowed)
-		assert.EqualValues(t, 750, d.Limit)
+		assert.EqualValues(t, 875, d.Limit)
 		assert.EqualValues(t, 3, m.payment("key"))
 		for i := range 100 {
 			_, err := l.Take(fmt.Sprint(i), 1, budget, nil)
@@ -190,7 +190,7 @@ func TestManyCallersAskOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		assert.InDelta(t, 750, passed.Load(), 1, "one drains on the way")
+		assert.InDelta(t, 875, passed.Load(), 1, "one drains on the way")
 		assert.LessOrEqual(t, l.Stats().Exchanges, uint64(3))
 	})
 }

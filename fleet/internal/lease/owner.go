@@ -227,7 +227,7 @@ func (l *Leases) refuse(a *account, now time.Time, need int64, retry time.Durati
 // soon is how long a refused key is not asked for at least. Not all servers are to come
 // back at once. l.mu is held.
 func (l *Leases) soon() time.Duration {
-	shortest := l.plan.Term / pause
+	shortest := l.plan.pause
 	return shortest + time.Duration(l.random.Int64N(int64(shortest/4)+1))
 }
 

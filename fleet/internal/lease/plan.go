@@ -10,8 +10,12 @@ import (
 )
 
 const (
-	// DefaultTerm is how long a lease lasts at most if nobody says otherwise.
-	DefaultTerm = 250 * time.Millisecond
+	// DefaultTerm is the longest time that a lease lasts if no term is given. A funnel keeps
+	// back what drains in a term, so that its leases last an eighth of the time in which it
+	// drains if that is shorter, though shortDefault at least: an eighth of its capacity is
+	// kept back then, and less of one that takes longer than 2 s.
+	DefaultTerm  = 250 * time.Millisecond
+	shortDefault = 50 * time.Millisecond
 	// ShortestTerm is the least that a lease must be able to last: it should be long
 	// against a round trip.
 	ShortestTerm = 10 * time.Millisecond
@@ -37,6 +41,8 @@ type Plan struct {
 	// waiting for. A funnel drains as many in a term.
 	Most int64
 
+	// pause is how long a key that the bank refused is not asked for at least.
+	pause time.Duration
 	shape shape.Shape // of Policy
 	rate  float64     // units a second in the long run
 }
@@ -48,7 +54,8 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 	bad := func(field string, value any, want string) (*Plan, error) {
 		return nil, &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}
 	}
-	if term == 0 {
+	shorten := term == 0
+	if shorten {
 		term = DefaultTerm
 	}
 	if term < ShortestTerm || term > time.Minute {
@@ -70,6 +77,10 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 			return bad("Policy", p, fmt.Sprintf(
 				"a Funnel that drains in 20ms or more (this one does in %v), or Mode Exact", 2*half))
 		}
+		plan.pause = plan.Term / pauses
+		if shorten {
+			plan.Term = min(plan.Term, max(half/4, shortDefault))
+		}
 		ticks := uint64(plan.Term) * tick
 		less := int64((ticks + s.Interval - 1) / s.Interval)
 		if less >= s.Capacity {
@@ -86,6 +97,7 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 		if plan.Term = min(term, s.Per); plan.Term < ShortestTerm {
 			return bad("Policy", p, "a window of 10ms or more, or Mode Exact")
 		}
+		plan.pause = plan.Term / pauses
 		plan.Most = s.Limit
 		plan.rate = float64(s.Limit) * float64(time.Second) / float64(s.Per)
 	default:

@@ -23,10 +23,13 @@ func TestPlan(t *testing.T) {
 		lasts time.Duration
 		most  int64
 	}{
-		{must(policy.Funnel(1000, 1000, time.Second)), 0, "funnel of 750, draining 1000 per 1s", 250 * time.Millisecond, 250},
+		{must(policy.Funnel(1000, 1000, time.Second)), 0, "funnel of 875, draining 1000 per 1s", 125 * time.Millisecond, 125},
+		{must(policy.Funnel(1000, 1000, time.Second)), 250 * time.Millisecond, "funnel of 750, draining 1000 per 1s", 250 * time.Millisecond, 250},
+		{must(policy.Funnel(300, 1000, time.Second)), 0, "funnel of 250, draining 1000 per 1s", 50 * time.Millisecond, 50},
+		{must(policy.Funnel(4000, 1000, time.Second)), 0, "funnel of 3750, draining 1000 per 1s", 250 * time.Millisecond, 250},
 		{must(policy.Funnel(1000, 1000, time.Second)), 10 * time.Millisecond, "funnel of 990, draining 1000 per 1s", 10 * time.Millisecond, 10},
 		{must(policy.Funnel(100, 1000, time.Second)), 0, "funnel of 50, draining 1000 per 1s", 50 * time.Millisecond, 50},
-		{must(policy.Funnel(10, 10, time.Second)), 0, "funnel of 7, draining 10 per 1s", 250 * time.Millisecond, 2},
+		{must(policy.Funnel(10, 10, time.Second)), 0, "funnel of 8, draining 10 per 1s", 125 * time.Millisecond, 1},
 		{must(policy.Funnel(2, 1, time.Hour)), 0, "funnel of 1, draining 1 per 1h0m0s", 250 * time.Millisecond, 1},
 		{must(policy.FixedWindow(10, time.Hour)), 0, "fixed window of 10 per 1h0m0s", 250 * time.Millisecond, 10},
 		{must(policy.FixedWindow(10, 100*time.Millisecond)), 0, "fixed window of 10 per 100ms", 100 * time.Millisecond, 10},
