@@ -53,7 +53,7 @@ Flags:
 
   -full            all peers and all workloads, %d rounds of %v a turn: about
                    %s here, with nothing else to do
-  -fleet           fleet mode; about a minute, -full about three. The exit code is 1 if
+  -fleet           fleet mode; about a minute, -full about four. The exit code is 1 if
                    one of its modes admitted more than its limit
   -share %-9v how long the usable share of a limit is measured with -fleet, 0 for
                    not at all; %v with -full

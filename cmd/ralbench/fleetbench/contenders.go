@@ -17,11 +17,14 @@ import (
 
 // The names of what is measured side by side.
 const (
-	RedisRate   = "redis_rate"
-	Exact       = "Ral fleet exact"
-	Leased      = "Ral fleet leased"
-	EngineTake  = "engine Take"
-	EngineChoke = "engine Choke"
+	RedisRate = "redis_rate"
+	Exact     = "Ral fleet exact"
+	Leased    = "Ral fleet leased"
+	// The same with the budget that fleet has by default.
+	ExactByDefault  = "Ral fleet exact, 5 ms"
+	LeasedByDefault = "Ral fleet leased, 5 ms"
+	EngineTake      = "engine Take"
+	EngineChoke     = "engine Choke"
 )
 
 // ways are told how the calls of a contender were answered when its limiter is closed.
@@ -38,8 +41,10 @@ func contenders(network, addr string, told ways) []bench.Contender {
 	rate.About += ", its client and pool as they are by default"
 	return []bench.Contender{
 		rate,
-		remote(Exact, "package fleet in exact mode, asked by Take: each call is decided in Redis", fleet.Exact, addr, told),
-		remote(Leased, "package fleet in leased mode, asked by Take: decided here, on units taken ahead", fleet.Leased, addr, told),
+		remote(Exact, "package fleet in exact mode, asked by Take: each call is decided in Redis", fleet.Exact, patience, addr, told),
+		remote(Leased, "package fleet in leased mode, asked by Take: decided here, on units taken ahead", fleet.Leased, patience, addr, told),
+		remote(ExactByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Exact, fleet.DefaultBudget, addr, told),
+		remote(LeasedByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Leased, fleet.DefaultBudget, addr, told),
 		{
 			Name: EngineTake, About: "the engine in this process, asked by Take: the yardstick of leased mode",
 			Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &taker{base: b} }),
@@ -51,11 +56,16 @@ func contenders(network, addr string, told ways) []bench.Contender {
 }
 
 // patience is how long a call waits for Redis: what redis_rate's client waits by
-// default. The budget that fleet has by default would turn some of the calls of a busy
-// machine into answers without Redis.
+// default. With the budget that fleet has by default, some calls on a busy machine are answered
+// without Redis, and cost less: how many, the table of what Redis does tells.
 const patience = 3 * time.Second
 
-func remote(name, about string, mode fleet.Mode, addr string, told ways) bench.Contender {
+func remote(name, about string, mode fleet.Mode, budget time.Duration, addr string, told ways) bench.Contender {
+	// Names of one length, for they are part of every key's in Redis.
+	limit := map[fleet.Mode]string{fleet.Exact: "exact", fleet.Leased: "lease"}[mode]
+	if budget != patience {
+		limit = limit[:4] + "5"
+	}
 	return bench.Contender{
 		Name: name, About: about,
 		Note:  "Redis's part of a call is in Redis's own columns, not in ns/op",
@@ -66,11 +76,10 @@ func remote(name, about string, mode fleet.Mode, addr string, told ways) bench.C
 				return nil, err
 			}
 			l, err := fleet.New(fleet.Config{
-				Redis: rueidis.ClientOption{InitAddress: []string{addr}},
-				// As long as the other's, for the name is part of every key's in Redis.
-				Name:   map[fleet.Mode]string{fleet.Exact: "exact", fleet.Leased: "lease"}[mode],
+				Redis:  rueidis.ClientOption{InitAddress: []string{addr}},
+				Name:   limit,
 				Policy: p, Mode: mode, MaxKeys: s.MaxKeys,
-				Budget: patience, Outage: fleet.Closed,
+				Budget: budget, Outage: fleet.Closed,
 			})
 			if err != nil {
 				return nil, err

