@@ -31,11 +31,17 @@ func (s *Store) name(prefix, key string) (string, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
 	}
+	return prefix + Tail(key), nil
+}
+
+// Tail returns what the name of a key ends with, behind the prefix of its limit: up to 130
+// bytes, by which a key that Redis is to be asked about later can be remembered.
+func Tail(key string) string {
 	if key != "" && len(key) <= longestPlain && strings.IndexByte(key, '}') < 0 {
-		return prefix + "{" + key + "}", nil
+		return "{" + key + "}"
 	}
 	sum := sha256.Sum256([]byte(key))
-	return prefix + "#{" + base64.RawURLEncoding.EncodeToString(sum[:]) + "}", nil
+	return "#{" + base64.RawURLEncoding.EncodeToString(sum[:]) + "}"
 }
 
 // prefix returns what the names begin with of keys whose words are of that family.
