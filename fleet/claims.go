@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
@@ -68,6 +68,7 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 	})
 	for i, t := range all {
 		out.Answers[i] = Answer{Decision: t.Decision, By: ByExact}
+		claims[i].limiter.remember(claims[i].key, t)
 	}
 	if err == nil && cause != nil {
 		err = takeAllWithout(n, claims, out.Answers, cause)
@@ -115,11 +116,12 @@ func together(claims []Claim) error {
 // the others let pass is given back then.
 func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) error {
 	allowed := true
-	var at []int // the claims that are answered here
+	var local []share.Claim
+	var at []int // where they stand
 	for i, c := range claims {
 		l := c.limiter
 		if l.local != nil {
-			at = append(at, i)
+			local, at = append(local, share.Claim{Local: l.local, Key: c.key}), append(at, i)
 			continue
 		}
 		answers[i] = l.without(n, cause)
@@ -128,20 +130,17 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) erro
 	if !allowed {
 		n = min(n, 0) // nobody is charged for it
 	}
-	local := make([]engine.Claim, len(at))
-	for i, at := range at {
-		local[i] = claims[at].limiter.local.Claim(claims[at].key, n)
-	}
-	out := engine.TakeAll(local...)
-	for i, d := range out.Decisions {
+	all, allowed := share.TakeAll(n, local...)
+	for i, r := range all {
 		l := claims[at[i]].limiter
-		l.local.Note()
-		answers[at[i]] = l.shared(d, n, cause)
+		answers[at[i]] = l.shared(r.Decision, n, cause)
 	}
 	for _, c := range claims {
 		if c.limiter.closed.Load() {
-			if out.Allowed {
-				out.Cancel()
+			for i := range all {
+				if allowed {
+					all[i].Cancel()
+				}
 			}
 			return ErrClosed
 		}

@@ -43,12 +43,26 @@ const (
 type Outage uint8
 
 const (
-	// LocalShare: each server keeps the limit divided by the servers last known to be
-	// there, in memory. What it let pass is charged when Redis is back, as far as it
-	// still counts, and goes on counting here. So the calls that are answered without
-	// Redis, over outages and late answers alike, keep to the limit by themselves, as far
-	// as the servers know how many they are: the fleet admits the limit by Redis and the
-	// limit by shares at most.
+	// LocalShare: each server keeps the limit divided by how many servers there are (see
+	// Config.Servers), in memory. A key's share begins from what Redis last said of the key
+	// to this server: where a part of the limit was used, the same part of the share is.
+	// So an outage that all servers see at once is no second burst. Redis and the shares
+	// together admit the limit once, and in addition what other servers took of a key
+	// after this one last asked about it.
+	//
+	// A key of which this server knows nothing is treated as used up when Redis was last
+	// heard, except for one unit, and as used up altogether if this server has not reached
+	// Redis since it started. From there the share comes back evenly, over as long as a key
+	// that used all takes to drain. A server does not know a key if it has not asked about
+	// it for that long.
+	//
+	// What a share let pass is charged when Redis is back, as far as it still counts, and
+	// goes on counting here. Until it is charged, Redis may let it pass as well; it is owed
+	// from then on, so that this adds a capacity at most, however often Redis comes and
+	// goes. The calls that are answered without Redis, over outages, late answers and
+	// restarts of servers alike, keep to the limit by themselves, as far as the servers
+	// know how many they are. Where only some servers lose Redis, their
+	// shares come in addition to what Redis admits to the others.
 	LocalShare Outage = iota
 	// Open: every call passes that asks for no more than the limit. Nothing is recorded.
 	Open
@@ -99,12 +113,20 @@ type Config struct {
 	Budget time.Duration
 	// Outage is LocalShare (default), Open or Closed.
 	Outage Outage
-	// Servers is what LocalShare divides by as long as nobody could be counted, and for
-	// some seconds from then on at least. Later it is the most that were counted in the
-	// last seconds. The default is 1, which is right only if this server is alone.
+	// Servers is the least by which LocalShare divides the limit. Set it to how many
+	// servers there are, or may be when all are restarted while Redis is away. Servers
+	// that reach Redis are counted, and more of them divide by more, at once. A server
+	// that left is forgotten after a minute, and one that died after two; time in which
+	// Redis is away does not count.
+	//
+	// The default, 0, is to go by that count alone. A server that has not reached Redis
+	// since it started has none: it refuses, and Answer.Cause and Health are ErrUncounted.
 	Servers int
-	// MaxKeys bounds how many keys are kept in memory, by LocalShare and by leases: see
-	// engine.Config. The default is 1<<20.
+	// MaxKeys bounds how many keys are kept in memory, by leases (see engine.Config) and
+	// by LocalShare: so many keys of which Redis said something while it was there, at
+	// about 50 bytes each, and so many with a share, at about 110 bytes and up to 130
+	// for the name of each that is to be charged. The length of keys does not matter. The
+	// default is 1<<20.
 	MaxKeys int
 
 	// Epoch is what Redis's time is counted from, in whole seconds. The default is
@@ -126,9 +148,6 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Budget == 0 {
 		c.Budget = DefaultBudget
-	}
-	if c.Servers == 0 {
-		c.Servers = 1
 	}
 	if c.MaxKeys == 0 {
 		c.MaxKeys = DefaultMaxKeys
@@ -203,7 +222,7 @@ func (c Config) validate() error {
 	case c.Outage > Closed:
 		return bad("Outage", int(c.Outage), "LocalShare, Open or Closed")
 	case c.Servers < 0:
-		return bad("Servers", c.Servers, "1 or more, or 0 for 1")
+		return bad("Servers", c.Servers, "how many servers share the limit, or 0 to count them")
 	case c.MaxKeys < 0:
 		return bad("MaxKeys", c.MaxKeys, "1 or more, or 0 for 1048576")
 	case c.Epoch.After(time.Now()):

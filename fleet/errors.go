@@ -56,6 +56,13 @@ var (
 	ErrTripped = guard.ErrOpen
 	// ErrReadOnly: the Redis asked is a replica.
 	ErrReadOnly = store.ErrReadOnly
+	// ErrUncounted: LocalShare refuses, as nothing tells by how many servers to divide the
+	// limit. Config.Servers is 0, and this server has not reached Redis since it started.
+	ErrUncounted = errors.New("ral: fleet.Config: Servers is 0 and servers were not counted yet, so that there is no share to go by; " +
+		"set Servers to how many there are, or see to it that Redis can be reached when a server starts")
+	// ErrLimits: servers of one Name keep different limits, or count time from different
+	// epochs. Each admits its own, unless they are of one kind and period.
+	ErrLimits = errors.New("ral: servers of this Name keep different limits")
 	// ErrFull: Redis has no memory left.
 	ErrFull = store.ErrFull
 	// ErrEvicts: Redis is set up to drop keys when its memory is full, ours among them,

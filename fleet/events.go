@@ -15,11 +15,19 @@ const (
 	// Unchecked: whether Redis may drop keys of limits could not be found out, for want
 	// of a permission. Err tells which. Calls go on.
 	Unchecked
+	// LimitDeploying: other servers of this Name keep another limit, as they do while a new
+	// one is deployed. Err names both, and says which is newer. Calls go on.
+	LimitDeploying
+	// LimitConflict: they have done so for ten minutes, or count time from different
+	// epochs, which no deploy makes right. Err is what Health returns. Calls go on.
+	LimitConflict
+	// LimitAgreed: all servers keep the same limit again.
+	LimitAgreed
 )
 
 // String is what happened, in words.
 func (k EventKind) String() string {
-	names := [...]string{"outage began", "outage ended", "charged", "unchecked"}
+	names := [...]string{"outage began", "outage ended", "charged", "unchecked", "limit deploying", "limit conflict", "limit agreed"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -29,6 +37,6 @@ func (k EventKind) String() string {
 // Event is told to Config.OnEvent.
 type Event struct {
 	Kind  EventKind
-	Err   error // of OutageBegan and Unchecked
+	Err   error // of OutageBegan, Unchecked, LimitDeploying and LimitConflict
 	Units int64 // of ChargedLocal
 }

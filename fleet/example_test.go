@@ -53,14 +53,16 @@ func Example() {
 	// false 0 exact
 }
 
-// Without Redis, each server keeps its share.
+// Without Redis, each server keeps its share, which begins from what Redis said last: of
+// 10, 4 are used, and so are 2 of the 5 that each of two servers has.
 func Example_outage() {
+	address, stop := redis()
 	limiter, err := fleet.New(fleet.Config{
 		Name:    "api",
 		Policy:  policy.Must(policy.FixedWindow(10, time.Hour)),
-		Redis:   rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, // nobody is there
-		Servers: 5,
-		OnEvent: func(e fleet.Event) { fmt.Println(e.Kind) },
+		Redis:   rueidis.ClientOption{InitAddress: []string{address}},
+		Servers: 2,
+		Budget:  time.Second,
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -68,15 +70,22 @@ func Example_outage() {
 	}
 	defer limiter.Close()
 
-	for range 3 {
+	for call := range 8 {
+		if call == 4 {
+			stop()
+		}
 		answer, _ := limiter.Take(context.Background(), "alice", 1)
-		fmt.Println(answer.Allowed, answer.By)
+		fmt.Println(answer.Allowed, answer.Remaining, answer.By)
 	}
 	// Output:
-	// outage began
-	// true local
-	// true local
-	// false local
+	// true 9 exact
+	// true 8 exact
+	// true 7 exact
+	// true 6 exact
+	// true 2 local
+	// true 1 local
+	// true 0 local
+	// false 0 local
 }
 
 // All or nothing over several limits. They share a client, and in a cluster a Tag.

@@ -382,7 +382,8 @@ func TestManyCallersInAnOutage(t *testing.T) {
 	require.LessOrEqual(t, p.late.Load(), allowed)
 }
 
-// TestNobodyThere starts a limiter where there is no Redis yet.
+// TestNobodyThere starts a limiter where there is no Redis yet. Without Config.Servers it
+// refuses and names that field; with it, its share begins with nothing and comes back.
 func TestNobodyThere(t *testing.T) {
 	defer goleak.VerifyNone(t, append(others, goleak.IgnoreCurrent())...)
 	w := newWire(t, shared.Addr())
@@ -394,19 +395,34 @@ func TestNobodyThere(t *testing.T) {
 	l, err := New(c)
 	require.NoError(t, err)
 	require.Less(t, time.Since(begun), 10*time.Second)
-	require.ErrorIs(t, l.Health(), ErrOutage)
-	a := take(t, l, "a", 3)
+	a := take(t, l, "a", 1)
+	for _, err := range []error{a.Cause, l.Health()} {
+		require.ErrorIs(t, err, ErrOutage)
+		require.ErrorIs(t, err, ErrUncounted)
+		require.ErrorContains(t, err, "fleet.Config: Servers is 0")
+	}
 	require.Equal(t, ByShare, a.By)
-	require.ErrorIs(t, a.Cause, ErrOutage)
-	require.True(t, a.Allowed)
+	require.False(t, a.Allowed)
+	require.Equal(t, retry, a.RetryAfter)
+	require.Zero(t, l.Stats().Divisor)
+
+	c.Name, c.Servers, c.OnEvent, c.Policy = name(), 2, nil, funnel(10, 20, time.Second)
+	counted, err := New(c)
+	require.NoError(t, err)
+	eventually(t, func() bool { return take(t, counted, "a", 1).Allowed }, "its share comes back")
+	a = take(t, counted, "a", 0)
+	require.NotErrorIs(t, a.Cause, ErrUncounted)
+	require.Equal(t, ByShare, a.By)
+	require.Equal(t, 2, counted.Stats().Divisor)
+	require.NoError(t, counted.Close())
 
 	mend()
 	eventually(t, func() bool { return l.Health() == nil }, "it connects by itself")
-	eventually(t, func() bool { return l.Stats().Charged == 3 }, "what counts is charged")
-	a = take(t, l, "a", 0)
+	a = take(t, l, "a", 1)
 	require.Equal(t, ByExact, a.By)
-	require.EqualValues(t, 7, a.Remaining)
-	require.Equal(t, []EventKind{OutageBegan, OutageEnded, ChargedLocal}, events.kinds())
+	require.EqualValues(t, 9, a.Remaining)
+	require.Equal(t, 1, l.Stats().Divisor)
+	require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds())
 	require.NoError(t, l.Close())
 	w.proxy.Stop()
 }

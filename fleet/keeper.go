@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -15,10 +14,6 @@ import (
 )
 
 const (
-	// beat is how often a server says that it is there; who has said so within lifetime is
-	// counted.
-	beat     = time.Second
-	lifetime = 3 * beat
 	// checkEvery beats Redis is asked whether it may drop keys.
 	checkEvery = 5
 	// settling is how long charging what was let pass may keep the keeper from its other
@@ -36,15 +31,16 @@ type keeper struct {
 	id        string
 	beats     int
 	counts    counts
-	outage    bool // the last that was told
-	unchecked bool // it was told that nobody knows how Redis is set up
+	outage    bool   // the last that was told
+	unchecked bool   // it was told that nobody knows how Redis is set up
+	differs   string // what was told last of limits that differ
 }
 
 // keep runs until the limiter is closed. It calls ready as soon as it has tried to connect,
 // and once more when that succeeded.
 func (l *Limiter) keep(ready func()) {
 	defer close(l.kept)
-	k := &keeper{Limiter: l, id: rand.Text(), counts: counts{l.config.Servers}}
+	k := &keeper{Limiter: l, id: rand.Text()}
 	if k.connect(ready) {
 		defer k.leave()
 		k.run(ready)
@@ -188,57 +184,9 @@ func (k *keeper) clustered() bool {
 	return k.remote.Load().client.Mode() == rueidis.ClientModeCluster
 }
 
-// errNoRoll: the node of a cluster that has the roll of servers is away, and others are
-// not. The last count holds.
-var errNoRoll = errors.New("the node of the cluster that counts servers is away")
-
-// heartbeat says that the server is there, and counts those that are. It tells the breaker
-// how Redis is while nobody calls: of a cluster, not by the one node that has the roll.
-func (k *keeper) heartbeat(budget time.Duration) error {
-	r := k.remote.Load()
-	n, err := guard.DoWithin(k.ctx, k.guard, budget, func(ctx context.Context) (int, error) {
-		n, err := r.store.Heartbeat(ctx, k.id, lifetime)
-		var said *rueidis.RedisError
-		if failed(err) && k.clustered() && !errors.As(err, &said) && !failed(r.store.Check(ctx, budget/2)) {
-			return 0, errNoRoll
-		}
-		return n, err
-	})
-	if err != nil {
-		return err
-	}
-	k.servers.Store(int64(n))
-	if k.local != nil {
-		// It fails only if the share's engine did, which answers for itself.
-		_ = k.local.Serve(k.counts.most(n))
-	}
-	return nil
-}
-
-// counts are those of the last beats. Who has just started, or has had no Redis for
-// long, counts only those who have said so before him: dividing by the highest of some
-// has shares shrink at once, and grow when the others have had time to say that they are
-// there.
-type counts [lifetime/beat + 1]int
-
-// most adds a count, and returns the highest.
-func (c *counts) most(servers int) int {
-	copy(c[1:], c[:])
-	c[0] = servers
-	return slices.Max(c[:])
-}
-
-// leave says that the server is there no more. If that does not arrive, its last beat
-// counts a little longer.
-func (k *keeper) leave() {
-	_, _ = guard.Do(context.Background(), k.guard, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, k.remote.Load().store.Leave(ctx, k.id)
-	})
-}
-
 // tell tells of an outage, and of its end.
 func (k *keeper) tell() {
-	why := k.Health()
+	why := k.away()
 	if k.closed.Load() || k.outage == (why != nil) {
 		return
 	}
@@ -263,11 +211,11 @@ func (k *keeper) settle() {
 
 func settle(k *keeper, local *share.Local) (charged int64) {
 	begun := time.Now()
-	for key, n := range local.Owed() {
-		done, cause, err := k.charge(key, n)
+	for debt := range local.Owed() {
+		done, cause, err := k.charge(debt.Name, debt.Units)
 		if done {
-			local.Paid(key, n)
-			charged += n
+			local.Paid(debt)
+			charged += debt.Units
 		} else {
 			local.Unpaid()
 		}
@@ -284,9 +232,11 @@ func settle(k *keeper, local *share.Local) (charged int64) {
 	return charged
 }
 
-// charge charges n units to a key in Redis. It is done, too, if the answer does not tell
-// but it may be: nothing is charged twice.
-func (k *keeper) charge(key string, n int64) (done bool, cause, err error) {
-	_, unknown, cause, err := k.giveBack(k.ctx, max(k.config.Budget, charging), key, -n)
+// charge charges n units to the key of that tail in Redis. It is done, too, if the answer
+// does not tell but it may be: nothing is charged twice.
+func (k *keeper) charge(tail string, n int64) (done bool, cause, err error) {
+	_, unknown, cause, err := k.giveBack(k.ctx, max(k.config.Budget, charging), func(ctx context.Context, r *remote) (store.Taken, error) {
+		return r.store.Charge(ctx, r.limit, tail, n)
+	})
 	return unknown || cause == nil && err == nil, cause, err
 }

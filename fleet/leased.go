@@ -36,6 +36,7 @@ func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 			return grants, unanswered(grants)
 		})
 		if cause == nil {
+			b.learnGrants(asks, grants)
 			return grants
 		}
 	}
@@ -45,6 +46,16 @@ func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 		grants[i].Err = cause
 	}
 	return grants
+}
+
+// learnGrants has the share remember what Redis said of the keys. What others hold on
+// lease counts as used then.
+func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
+	for i, g := range grants {
+		if g.Err == nil && b.local != nil {
+			b.local.Learn(asks[i].Key, g.Word, g.At)
+		}
+	}
 }
 
 // unanswered returns why none of the asks was answered, nil if one was: a part of a
@@ -129,6 +140,7 @@ func (l *Limiter) takeExact(ctx context.Context, key string, n int64) (taken, er
 	case cause != nil:
 		return l.takeWithout(key, n, 0, cause)
 	}
+	l.remember(key, exact)
 	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, By: ByExact}}
 	l.tally.count(n, &t.answer)
 	return t, nil

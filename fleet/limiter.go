@@ -13,6 +13,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -55,6 +56,7 @@ type Limiter struct {
 	guard   *guard.Guard
 	takes   *guard.Batch[store.TakeAsk, store.Taken]
 	local   *share.Local  // nil but for LocalShare
+	logged  bool          // the limit is a SlidingLog, which has no words in Redis
 	leases  *lease.Leases // nil but in Leased mode
 	plan    *lease.Plan   // with them
 	servers atomic.Int64  // counted last
@@ -69,6 +71,8 @@ type Limiter struct {
 
 	// trouble is why Redis is not to be asked although it answers, or nothing.
 	trouble atomic.Pointer[error]
+	// conflict is how the limits of this Name's servers differ, if that is an error.
+	conflict atomic.Pointer[error]
 }
 
 // remote is Redis, once there is a client.
@@ -101,6 +105,7 @@ func New(config Config) (*Limiter, error) {
 		l.plan, kept = plan, plan.Policy
 	}
 	l.limit = kept.Limit()
+	_, l.logged = kept.(*slidinglog.Log)
 	// Whether Redis can keep the policy does not depend on which Redis it is.
 	r, err := l.newRemote(nil)
 	if err != nil {
@@ -110,7 +115,9 @@ func New(config Config) (*Limiter, error) {
 		return nil, err
 	}
 	if config.Outage == LocalShare {
-		local, err := share.New(config.Policy, config.Servers, config.MaxKeys)
+		local, err := share.New(share.Config{
+			Policy: config.Policy, Servers: config.Servers, MaxKeys: config.MaxKeys, Name: store.Tail,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -133,12 +140,12 @@ func New(config Config) (*Limiter, error) {
 		leases, err := lease.New(lease.Config{
 			Plan: l.plan, Bank: bank{l}, MaxKeys: config.MaxKeys,
 			Timeout: max(hang, 2*patient*config.Budget), // the bank has its own
-			Servers: func() int { return int(l.servers.Load()) },
+			Servers: func() int { return max(int(l.servers.Load()), 1) },
 		})
 		if err != nil {
 			l.stop()
 			l.guard.Close()
-			return nil, errors.Join(err, l.closeLocal())
+			return nil, err
 		}
 		l.leases = leases
 	}
@@ -178,22 +185,43 @@ func (l *Limiter) nudge() {
 	}
 }
 
-// Health returns nil while Redis is asked. Otherwise the error says why it is not, and
-// what to do if Redis said why: ErrOutage with the cause, or ErrClosed after Close.
+// Health returns nil while Redis is asked and all servers keep the same limit. Otherwise
+// the error says why it is not asked, and what to do if Redis said why: ErrOutage with the
+// cause, or ErrClosed after Close. Or it is ErrLimits and names the limits; calls are
+// answered by Redis then.
 func (l *Limiter) Health() error {
+	if err := l.away(); err != nil {
+		return err
+	}
+	if why := l.conflict.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// away returns why Redis is not asked, or nil.
+func (l *Limiter) away() error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
 	if _, err := l.reach(); err != nil {
-		return err
+		return l.uncounted(err)
 	}
 	if open, why := l.guard.Open(); open {
-		return outage(why)
+		return l.uncounted(outage(why))
 	}
 	if l.leases != nil {
 		return l.leases.Health()
 	}
 	return nil
+}
+
+// uncounted adds to a cause that there is no share, if there is none.
+func (l *Limiter) uncounted(cause error) error {
+	if l.local != nil && l.local.Servers() == 0 {
+		return fmt.Errorf("%w; %w", cause, ErrUncounted)
+	}
+	return cause
 }
 
 // reach returns Redis, or why it is not to be asked.
@@ -223,16 +251,8 @@ func (l *Limiter) Close() error {
 		if r := l.remote.Load(); r != nil && l.config.Client == nil {
 			r.client.Close()
 		}
-		err = errors.Join(err, l.closeLocal())
 	})
 	return err
-}
-
-func (l *Limiter) closeLocal() error {
-	if l.local == nil {
-		return nil
-	}
-	return l.local.Close()
 }
 
 // ask has Redis do something, within the budget. The error is nil, ErrClosed, one for

@@ -349,10 +349,10 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 	s := store.New(client, store.Options{Name: name()})
 	late, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
-	_, err := s.Heartbeat(late, "a", time.Second)
+	_, err := s.Heartbeat(late, store.Beat{ID: "a", TTL: time.Second})
 	require.True(t, failed(err), "no answer in time")
 	client.Close()
-	_, err = s.Heartbeat(t.Context(), "a", time.Second)
+	_, err = s.Heartbeat(t.Context(), store.Beat{ID: "a", TTL: time.Second})
 	require.True(t, failed(err), "no connection")
 	for _, err := range []error{
 		errors.New("any"), errConnecting, &policy.FieldError{}, ErrKeyTooLong, ErrCrossSlot, ErrNotAWord,
@@ -434,6 +434,7 @@ func TestClosedMeanwhile(t *testing.T) {
 		c.Outage = outage
 		l, other := open(t, c), open(t, c)
 		claims := []Claim{other.Claim("a"), l.Claim("a")}
+		take(t, l, "a", 0)
 		require.NoError(t, takeAllWithout(1, claims, make([]Answer, 2), down))
 		a, err := l.refundWithout("a", 1, false, down)
 		require.NoError(t, err)
@@ -451,6 +452,7 @@ func TestClosedMeanwhile(t *testing.T) {
 		if outage == Open { // all let it pass
 			c.Outage = LocalShare
 			share := open(t, c)
+			take(t, share, "a", 0)
 			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, make([]Answer, 2), down), ErrClosed)
 			require.Zero(t, share.local.Peek("a").ResetAfter, "it comes back")
 		}

@@ -40,6 +40,9 @@ func TestKilled(t *testing.T) {
 			c.Budget, c.Outage, c.OnEvent = quick, rung.outage, events.add
 			l := open(t, c)
 			require.Equal(t, ByExact, take(t, l, "a", 4).By)
+			for _, key := range []string{"b", "c", "d"} {
+				require.Equal(t, ByExact, take(t, l, key, 0).By) // so that the share knows it
+			}
 
 			redis.Kill()
 			a := take(t, l, "a", 1)
@@ -209,15 +212,13 @@ func TestUnfit(t *testing.T) {
 				require.ErrorIs(t, a.Cause, c.cause)
 				require.ErrorIs(t, a.Cause, ErrOutage)
 				require.ErrorContains(t, a.Cause, c.says)
-				require.Equal(t, rung.outage != Closed, a.Allowed)
+				// A share begins with nothing where Redis has not said anything.
+				require.Equal(t, rung.outage == Open, a.Allowed)
 				eventually(t, func() bool { _ = take(t, l, "a", 0); return errors.Is(l.Health(), c.cause) }, "Health says so")
 
 				mend()
 				eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).By == ByExact }, "it is fit now")
-				if rung.outage == LocalShare {
-					eventually(t, func() bool { return l.Stats().Charged == 3 }, "charged")
-					require.EqualValues(t, 7, take(t, l, "a", 0).Remaining)
-				}
+				require.EqualValues(t, 10, take(t, l, "a", 0).Remaining)
 			})
 		}
 	}
@@ -365,6 +366,9 @@ func TestSharesOfAFleet(t *testing.T) {
 		return true
 	}, "all know of all")
 
+	for _, l := range fleet {
+		require.Equal(t, ByExact, take(t, l, "a", 0).By) // so that the share knows the key
+	}
 	redis.Kill()
 	admitted, begun := 0, time.Now()
 	for time.Since(begun) < time.Second {
@@ -404,8 +408,8 @@ func TestSharesOfAFleet(t *testing.T) {
 
 // TestLateCallsKeepTheLimit has a Redis that is well and late now and then, and a key
 // that is hammered for some beats: what is let pass meanwhile is charged each beat, and
-// does not come back for that. The calls that Redis answers keep to the limit, and those
-// that the share does.
+// does not come back for that. The calls that Redis answers keep to the limit together with
+// those that the share does, except for those that were late before Redis said more.
 func TestLateCallsKeepTheLimit(t *testing.T) {
 	t.Parallel()
 	const capacity = 5
@@ -414,6 +418,7 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 	c.Budget = DefaultBudget
 	l := open(t, c)
 	admitted := map[By]int{}
+	take(t, l, "a", 0)
 	for begun := time.Now(); time.Since(begun) < 3500*time.Millisecond; {
 		require.NoError(t, redis.Pause())
 		for range 2 {
@@ -429,11 +434,12 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	eventually(t, func() bool { return l.Stats().Charged == capacity }, "what the share let pass is charged")
-	require.LessOrEqual(t, admitted[ByExact], capacity)
-	require.Equal(t, capacity, admitted[ByShare])
+	charged := func() bool { return l.Stats().Charged == uint64(admitted[ByShare]) }
+	eventually(t, charged, "what the share let pass is charged")
+	require.NotZero(t, admitted[ByShare])
+	require.LessOrEqual(t, admitted[ByExact]+admitted[ByShare], capacity+2, "the share goes on from what Redis said")
 	time.Sleep(2 * beat)
-	require.EqualValues(t, capacity, l.Stats().Charged, "once")
+	require.True(t, charged(), "once")
 }
 
 // TestWaitInAnOutage waits for Redis, or by the share.
@@ -472,6 +478,9 @@ func TestTakeAllInAnOutage(t *testing.T) {
 		return open(t, c)
 	}
 	five, two, opened, closed := with(5, LocalShare), with(2, LocalShare), with(5, Open), with(5, Closed)
+	for _, l := range []*Limiter{five, two} {
+		take(t, l, "a", 0) // so that the share knows it
+	}
 	redis.Kill()
 	all := func(n int64, claims ...Claim) Outcome {
 		t.Helper()
@@ -503,6 +512,7 @@ func TestMendedKeyIsCharged(t *testing.T) {
 	l := open(t, c)
 	take(t, l, "good", 1)
 	bad := strings.Replace(theKey(t, c.Name, "good"), "{good}", "{bad}", 1)
+	take(t, l, "bad", 0) // so that the share knows it
 	shared.Do(t, "SET", bad, "abc")
 	require.Equal(t, ByShare, take(t, l, "bad", 4).By)
 	shared.Do(t, "DEL", bad)
@@ -542,7 +552,7 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 
 			mend := w.toxic("latency", "downstream", fmt.Sprintf(`"latency": %d`, c.latency))
 			k := keeper{Limiter: l}
-			done, cause, err := k.charge("a", 3)
+			done, cause, err := k.charge(store.Tail("a"), 3)
 			require.NoError(t, err)
 			require.True(t, done)
 			if c.latency > 0 {
@@ -570,11 +580,12 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 			direct := store.New(shared.Client(t), store.Options{Name: config.Name}) // and no server that is counted
 			limit, err := direct.Limit(config.Policy)
 			require.NoError(t, err)
+			take(t, l, "a", 0) // so that the share knows it
 			_, err = direct.Take(t.Context(), limit, "a", 6, 0)
 			require.NoError(t, err)
 			_, err = direct.Refund(t.Context(), limit, "b", 1) // so that Redis knows the script
 			require.NoError(t, err)
-			l.local.Refund("a", -4) // so much was let pass without Redis, and charged
+			passWithoutRedis(l, "a", 4)
 
 			mend := w.toxic("latency", "downstream", `"latency": 700`)
 			a, err := l.Refund(t.Context(), "a", n)
@@ -595,6 +606,14 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 	}
 }
 
+// passWithoutRedis has the share let pass n units, and charges them.
+func passWithoutRedis(l *Limiter, key string, n int64) {
+	l.local.Refund(key, -n)
+	for debt := range l.local.Owed() {
+		l.local.Paid(debt)
+	}
+}
+
 // TestDeclined: what Redis says that it did not do, or was not asked for, is the share's
 // to do.
 func TestDeclined(t *testing.T) {
@@ -610,7 +629,8 @@ func TestDeclined(t *testing.T) {
 	c := at(redis.Addr(), funnel(10, 1, time.Hour))
 	c.Redis.Username, c.Redis.Password = "u", "any"
 	l := open(t, c)
-	l.local.Refund("a", -4)
+	take(t, l, "a", 0)
+	passWithoutRedis(l, "a", 4)
 	redis.Do(t, "ACL", "SETUSER", "u", "-evalsha")
 	for i := range 2 * failures { // of which the last find the breaker open
 		a, err := l.Refund(t.Context(), "a", 1)
@@ -620,7 +640,7 @@ func TestDeclined(t *testing.T) {
 		require.EqualValues(t, min(7+i, 10), a.Remaining)
 	}
 	k := keeper{Limiter: l}
-	done, _, err := k.charge("a", 1)
+	done, _, err := k.charge(store.Tail("a"), 1)
 	require.NoError(t, err)
 	require.False(t, done)
 }
@@ -646,7 +666,7 @@ func TestUnsentIsNotCharged(t *testing.T) {
 	k := keeper{Limiter: l}
 	charged := int64(0)
 	eventually(t, func() bool {
-		done, cause, err := k.charge("a", 3)
+		done, cause, err := k.charge(store.Tail("a"), 3)
 		if done {
 			charged += 3
 		}
@@ -658,20 +678,28 @@ func TestUnsentIsNotCharged(t *testing.T) {
 	require.EqualValues(t, capacity-charged, take(t, open(t, c), "a", 0).Remaining)
 }
 
-// A limit is divided by the highest of the last counts: who has just started counts
-// himself alone, and whoever was configured or counted before is there for all that.
+// A limit is divided by the highest of the last counts, and by Config.Servers at least: a
+// server that has just started, or finds a roll that Redis has lost, counts itself alone.
 func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 	c := at(shared.Addr(), funnel(30, 1, time.Hour))
 	c.Servers = 3
 	l := open(t, c)
 	eventually(t, func() bool { return l.Stats().Servers == 1 }, "it counts itself")
-	require.Equal(t, 3, l.local.Servers())
+	require.Equal(t, 3, l.Stats().Divisor)
 
-	last := counts{3}
-	for i, step := range []struct{ counted, divisor int }{
-		{1, 3}, {5, 5}, {4, 5}, {1, 5}, {1, 5}, {1, 4}, {1, 1}, {2, 2},
-	} {
-		require.Equal(t, step.divisor, last.most(step.counted), "beat %d", i+1)
+	var last counts
+	for _, step := range []struct{ counted, divisor int }{{1, 1}, {5, 5}, {4, 5}, {1, 5}} {
+		require.Equal(t, step.divisor, last.most(step.counted))
+	}
+	for beat := range remembered {
+		want := 5
+		if beat >= remembered-2 {
+			want = 4
+		}
+		if beat >= remembered-1 {
+			want = 1
+		}
+		require.Equal(t, want, last.most(1), "beat %d", beat)
 	}
 }
 
@@ -716,7 +744,7 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 	for i, l := range all {
 		require.Equal(t, ByExact, take(t, l, key, 1).By)
 		require.Zero(t, l.Stats().Openings, i)
-		require.Equal(t, 1, l.Stats().Servers)
+		require.Equal(t, []int{1, 1, 0}[i], l.Stats().Servers, "the last one could not count")
 	}
 	cluster[0].Kill()
 	cluster[1].Kill()

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ type job struct {
 	Capacity, Count, Keys int64
 	Per                   time.Duration
 	Log                   bool // a SlidingLog of Capacity units per Per instead
+	Shares                bool // count what shares let pass, too: see shares_process_test.go
+	Servers               int
 }
 
 const serverJob = "RAL_FLEET_TEST_SERVER"
@@ -73,6 +76,11 @@ func serve() error {
 	}
 	c := at(j.Addr, p)
 	c.Name, c.Budget, c.Outage = j.Name, quick, Closed
+	call := j.call
+	if j.Shares {
+		c.Budget, c.Outage, c.Servers = 50*time.Millisecond, LocalShare, j.Servers
+		call = j.callShares
+	}
 	l, err := New(c)
 	if err != nil {
 		return err
@@ -87,7 +95,7 @@ func serve() error {
 	var all sync.WaitGroup
 	var parts [callers]map[string]record
 	for i := range parts {
-		all.Go(func() { parts[i] = j.call(l, ended) })
+		all.Go(func() { parts[i] = call(l, ended) })
 	}
 	all.Wait()
 	records := map[string]record{}
@@ -259,7 +267,9 @@ func TestClockSteps(t *testing.T) {
 			const start = int64(time.Hour / time.Microsecond)
 			us, least, latest := start, start, start
 			config := at(shared.Addr(), c.p)
-			config.clock = func() int64 { return us }
+			var clock atomic.Int64 // that beats read, too
+			clock.Store(us)
+			config.clock = clock.Load
 			l := open(t, config)
 			seed := rand.Uint64()
 			random := rand.New(rand.NewPCG(seed, 0))
@@ -280,6 +290,7 @@ func TestClockSteps(t *testing.T) {
 					us -= step / 25
 				}
 				us = max(us, 0)
+				clock.Store(us)
 			}
 			span := float64(latest-least) / float64(per/time.Microsecond)
 			require.LessOrEqual(t, float64(admitted), c.most(span), "seed %d, %v periods", seed, span)

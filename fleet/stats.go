@@ -2,7 +2,7 @@ package fleet
 
 import "sync/atomic"
 
-// Stats is a snapshot of a limiter's counters. All but Servers only grow. The counts are
+// Stats is a snapshot of a limiter's counters. All but Servers and Divisor only grow. The counts are
 // exact, but read one after the other while calls go on.
 type Stats struct {
 	Admitted uint64 // calls that were allowed
@@ -14,7 +14,9 @@ type Stats struct {
 
 	Openings uint64 // how often the breaker opened
 	Charged  uint64 // units that were let pass without Redis and charged when it was back, or may be: the answer was lost
-	Servers  int    // that were counted last, this one included
+	Lapsed   uint64 // units that were let pass without Redis and never will be charged: their keys made room for others
+	Servers  int    // that were counted last, this one included; Config.Servers before
+	Divisor  int    // by which LocalShare divides the limit: see Config.Servers; 0 if that is not known yet
 
 	// In Leased mode: units that were leased, those of them that were given back, and
 	// those that are known to be lost because a lease ended.
@@ -54,6 +56,9 @@ func (l *Limiter) Stats() Stats {
 		Openings: l.guard.Openings(),
 		Charged:  t.charged.Load(),
 		Servers:  int(l.servers.Load()),
+	}
+	if l.local != nil {
+		s.Lapsed, s.Divisor = l.local.Lapsed(), l.local.Servers()
 	}
 	if l.leases != nil {
 		of := l.leases.Stats()

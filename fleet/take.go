@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -45,7 +46,7 @@ type taken struct {
 	answer Answer
 	// One of these holds what was taken, if that was recorded.
 	exact store.Taken
-	local interface{ Cancel() }
+	local share.Reservation
 }
 
 func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.Duration) (taken, error) {
@@ -66,6 +67,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.D
 	case cause != nil:
 		return l.takeWithout(key, n, patience, cause)
 	}
+	l.remember(key, exact)
 	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, By: ByExact}}
 	t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
 	l.tally.count(n, &t.answer)
@@ -79,7 +81,7 @@ func (l *Limiter) takeWithout(key string, n int64, patience time.Duration, cause
 		t.answer = l.without(n, cause)
 	} else {
 		r := l.local.Take(key, n, patience)
-		t.local, t.answer = &r, l.shared(r.Decision, n, cause)
+		t.local, t.answer = r, l.shared(r.Decision, n, cause)
 	}
 	if l.closed.Load() {
 		return taken{}, ErrClosed
@@ -93,7 +95,18 @@ func (l *Limiter) shared(d policy.Decision, n int64, cause error) Answer {
 	if d.RetryAfter == policy.Never && n > 0 && n <= l.limit {
 		d.RetryAfter = retry // more than the share ever has, but not than the limit
 	}
-	return Answer{Decision: d, By: ByShare, Cause: cause}
+	return Answer{Decision: d, By: ByShare, Cause: l.uncounted(cause)}
+}
+
+// remember has the share keep what Redis said of a key, to begin from there without it.
+func (l *Limiter) remember(key string, t store.Taken) {
+	switch {
+	case l.local == nil:
+	case l.logged:
+		l.local.LearnUsed(key, t.Limit-t.Remaining, t.At)
+	default:
+		l.local.Learn(key, t.After, t.At)
+	}
 }
 
 // Peek tells how the key stands. It takes nothing and is not counted; the decision is
@@ -120,7 +133,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 		return l.Peek(ctx, key)
 	}
 	held := l.held(key)
-	exact, unknown, cause, err := l.giveBack(ctx, l.config.Budget, key, n)
+	exact, unknown, cause, err := l.giveBack(ctx, l.config.Budget, func(ctx context.Context, r *remote) (store.Taken, error) {
+		return r.store.Refund(ctx, r.limit, key, n)
+	})
 	if err == nil && cause != nil {
 		err = store.CheckKey(key)
 	}
@@ -130,20 +145,21 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 	case cause != nil:
 		return l.refundWithout(key, n, unknown, cause)
 	}
+	l.remember(key, exact)
 	a := Answer{Decision: exact.Decision, By: ByExact}
 	a.Remaining = min(a.Remaining+held, a.Limit)
 	return a, nil
 }
 
-// giveBack has Redis give n units back, or charge -n, as ask does, within the budget. It is
+// giveBack has Redis give units back, or charge them, by do, as askWithin does. It is
 // unknown whether it did, or will yet, if it was sent and the answer does not tell.
-func (l *Limiter) giveBack(ctx context.Context, budget time.Duration, key string, n int64) (t store.Taken, unknown bool, cause, err error) {
+func (l *Limiter) giveBack(ctx context.Context, budget time.Duration, do func(context.Context, *remote) (store.Taken, error)) (t store.Taken, unknown bool, cause, err error) {
 	// Who is first decides: the one who sends it, or the one who has waited long enough.
 	const sent, dropped = 1, 2
 	var fate atomic.Int32
 	t, cause, err = askWithin(ctx, l, budget, func(ctx context.Context, r *remote) (t store.Taken, err error) {
 		if fate.CompareAndSwap(0, sent) {
-			t, err = r.store.Refund(ctx, r.limit, key, n)
+			t, err = do(ctx, r)
 		}
 		return t, err
 	})
@@ -163,7 +179,6 @@ func (l *Limiter) refundWithout(key string, n int64, unknown bool, cause error) 
 		a = l.shared(l.local.Peek(key), 0, cause)
 		a.Allowed = false
 	default:
-		l.local.Note()
 		a = l.shared(l.local.Refund(key, n), n, cause)
 	}
 	if l.closed.Load() {

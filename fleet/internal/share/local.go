@@ -1,158 +1,393 @@
 package share
 
 import (
-	"fmt"
 	"iter"
-	"math/bits"
+	"math"
 	"sync/atomic"
 	"time"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // Local answers for the keys of a limit while Redis is away. Its methods may be called by
-// any number of goroutines, Serve, Owed and Paid by one. The zero value is of no use: see
-// New.
+// any number of goroutines. The zero value is of no use: see New.
+//
+// A key's share begins from what Redis last said of the key: Learn records that. If Redis
+// said nothing of the key, or so long ago that a key which owed all would have drained
+// since, the share begins used up as of the last answer of Redis about any key, and comes
+// back from there, evenly. One unit of it is left if Redis has answered this server at all.
 //
 // What is charged to Redis goes on counting here, until it has drained by the share's own
 // rate. So the shares of all servers keep to the limit by themselves, however often Redis
-// is away, and for however short a time; besides what Redis admits.
+// is away, and for however short a time.
 type Local struct {
-	*engine.Engine[string]
-	whole   policy.Policy
+	whole  policy.Policy
+	shape  shape.Shape // zero for a log
+	name   func(key string) string
+	memory time.Duration // how long a key that owes all takes to drain
+	begun  time.Time
+	base   policy.Instant // of begun
+	id     uint64         // orders the locks of several
+	hash   hasher
+
 	servers atomic.Int64
-	begun   time.Time   // after the engine, by a little
-	noted   atomic.Bool // since Owed began last
-	paid    book
+	// heard is the instant of the last answer of Redis, 0 before the first. ahead is by
+	// how much Redis's clock was ahead of this one's then, in nanoseconds.
+	heard, ahead atomic.Int64
+	noted        atomic.Bool // something was taken since Owed began last
+	lapsed       atomic.Uint64
+	shards       []shard
 }
 
-// New returns the share of one of so many servers, with up to maxKeys keys; 0 is the
-// engine's default. Call Close to end its goroutines.
-func New(p policy.Policy, servers, maxKeys int) (*Local, error) {
-	part, err := Of(p, servers)
-	if err != nil {
+// Config is what a share is made with.
+type Config struct {
+	// Policy is the whole limit.
+	Policy policy.Policy
+	// Servers is how many divide it; 0 if that is not known, and then all is refused until
+	// Serve tells.
+	Servers int
+	// MaxKeys bounds how many keys have a share here, and also how many words of Redis's
+	// are remembered. At least 1.
+	MaxKeys int
+	// Name returns what is kept of a key in order to charge it, which should be short.
+	Name func(key string) string
+}
+
+var made atomic.Uint64
+
+// New returns the share of one of so many servers. The error is that the limit has no
+// shares.
+func New(c Config) (*Local, error) {
+	if _, err := Of(c.Policy, max(c.Servers, 1)); err != nil {
 		return nil, err
 	}
-	e, err := engine.New[string](engine.Config{
-		Policy: part, MaxKeys: maxKeys,
-		// What cannot be recorded cannot be charged either.
-		WhenUnavailable: engine.Refuse,
-	})
-	if err != nil {
-		return nil, err
+	l := &Local{
+		whole: c.Policy, name: c.Name, begun: time.Now(), id: made.Add(1), hash: newHasher(),
+		shards: newShards(c.MaxKeys),
 	}
-	if maxKeys == 0 {
-		maxKeys = engine.DefaultMaxKeys
+	if s, ok := c.Policy.(shape.Shaped); ok {
+		l.shape = s.Shape()
 	}
-	l := &Local{Engine: e, whole: p, begun: time.Now(), paid: newBook(part, maxKeys)}
-	l.servers.Store(int64(servers))
+	l.base = firstInstant(l.shape)
+	l.memory = time.Duration(c.Policy.FreshAt(charged(c.Policy, 0, l.base, full(c.Policy))) - l.base)
+	if c.Servers > 0 {
+		if err := l.Serve(c.Servers); err != nil {
+			return nil, err
+		}
+	}
 	return l, nil
 }
 
-// Serve divides the limit by another number of servers from now on. What the keys have
-// used counts on.
+// firstInstant is late enough for a window to have opened before, or a store to be full.
+func firstInstant(s shape.Shape) policy.Instant {
+	switch s.Kind {
+	case shape.Funnel, shape.Queue:
+		return 1
+	case shape.Bursty:
+		return min(policy.Instant(s.Depth/ticks)+2, policy.Instant(s.End/2))
+	}
+	return policy.Instant(longest) + 1
+}
+
+// now is the time by which the share decides. It is not Redis's.
+func (l *Local) now() policy.Instant { return l.base + policy.Instant(time.Since(l.begun)) }
+
+// Servers is how many the limit is divided by; 0 if that is not known yet.
+func (l *Local) Servers() int { return int(l.servers.Load()) }
+
+// Lapsed counts the units that were admitted here and will not be charged: their keys made
+// room for others before Redis was back.
+func (l *Local) Lapsed() uint64 { return l.lapsed.Load() }
+
+// Serve divides the limit by another number of servers from now on, 1 or more. What the
+// keys have used counts on: as many units, or as large a part of the share, whichever is
+// more.
 func (l *Local) Serve(servers int) error {
 	if servers == l.Servers() {
 		return nil
 	}
-	part, err := Of(l.whole, servers)
+	p, err := Of(l.whole, servers)
 	if err != nil {
 		return err
 	}
 	now := l.now()
-	if err := l.SetPolicy(part); err != nil {
-		return fmt.Errorf("ral: dividing the limit by %d servers: %w", servers, err)
+	for i := range l.shards {
+		l.shards[i].divide(newPart(p), now)
 	}
-	l.paid.divide(part, now)
 	l.servers.Store(int64(servers))
 	return nil
 }
 
-// now is the engine's time, or a little earlier.
-func (l *Local) now() policy.Instant { return policy.Instant(time.Since(l.begun)) + 1 }
-
-// Reset forgets what the key has used here, and that it was charged.
-func (l *Local) Reset(key string) bool {
-	l.paid.drop(key)
-	return l.Engine.Reset(key)
+// Heard records that Redis answered at the instant at, by its clock.
+func (l *Local) Heard(at policy.Instant) {
+	now := l.now()
+	l.ahead.Store(int64(at - now))
+	l.heard.Store(int64(now))
 }
 
-// Servers is how many the limit is divided by.
-func (l *Local) Servers() int { return int(l.servers.Load()) }
-
-// Take asks the share for n units, as a Reservation does: to be cancelled, perhaps.
-func (l *Local) Take(key string, n int64, patience time.Duration) engine.Reservation[string] {
-	l.Note()
-	return l.Reserve(key, n, patience)
+// Learn records what Redis said of a key: its word at the instant at, by Redis's clock.
+func (l *Local) Learn(key string, word uint64, at policy.Instant) {
+	l.Heard(at)
+	h, s := l.find(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.learn(h, known{word, at})
 }
 
-// Note says that something may have been taken.
-func (l *Local) Note() {
+// LearnUsed is Learn of a log, which has no word, of which so many units are used.
+func (l *Local) LearnUsed(key string, used int64, at policy.Instant) {
+	l.Learn(key, charged(l.whole, 0, at, used), at)
+}
+
+// Take asks the share for n units. What was taken can be cancelled.
+func (l *Local) Take(key string, n int64, patience time.Duration) Reservation {
+	h, s := l.find(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.take(s, h, key, n, patience)
+}
+
+// Peek tells how the key stands.
+func (l *Local) Peek(key string) policy.Decision { return l.Take(key, 0, 0).Decision }
+
+func (l *Local) find(key string) (hash, *shard) {
+	h := l.hash.of(key)
+	return h, &l.shards[l.index(h)]
+}
+
+func (l *Local) index(h hash) int { return int(h.low % uint64(len(l.shards))) }
+
+// take is Take for a caller that holds the shard.
+func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Duration) Reservation {
+	p := s.part
+	if p == nil {
+		return Reservation{Decision: policy.Decision{Limit: l.whole.Limit(), Allowed: n == 0, RetryAfter: never(n)}}
+	}
+	now := l.now()
+	e, there := l.entry(s, h, now)
+	r := Reservation{local: l, hash: h, part: p, n: n, at: now, before: e.word}
+	withheld := p.withheld(e.doubt, l.memory, now)
+	r.after, r.Decision = p.policy.Take(charged(p.policy, e.word, now, withheld), now, n, patience)
+	switch {
+	case !r.Allowed || n == 0:
+		return r
+	case withheld > 0 && r.Wait == 0:
+		r.after = charged(p.policy, e.word, now, n)
+	default:
+		e.doubt = 0
+	}
+	e.unpaid += n
+	e.word = r.after
+	l.put(s, h, e, there, key, now)
+	return r
+}
+
+func never(n int64) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	return policy.Never
+}
+
+// put stores an entry of a key, for a caller that holds the shard.
+func (l *Local) put(s *shard, h hash, e entry, there bool, key string, now policy.Instant) {
+	switch {
+	case e.unpaid == 0:
+		e.name = ""
+	case e.name == "":
+		e.name = l.name(key)
+	}
+	if !there && len(s.entries) >= s.most {
+		l.lapsed.Add(uint64(s.evict(now)))
+	}
+	s.entries[h] = e
 	if !l.noted.Load() {
 		l.noted.Store(true)
 	}
 }
 
-// Owed goes through the keys and tells how many units each has used that still count here
-// and were not Paid: what has to be charged.
+// entry returns how a key's share stands, and whether it is in the table. It is no less
+// used than Redis said.
+func (l *Local) entry(s *shard, h hash, now policy.Instant) (e entry, there bool) {
+	e, there = s.entries[h]
+	if e.unpaid > 0 { // what has drained is not owed, whatever is added below
+		e.unpaid = min(e.unpaid, s.part.used(e.word, now))
+	}
+	at := now + policy.Instant(l.ahead.Load())
+	k, told := s.known[h]
+	told = told && at < k.at+policy.Instant(l.memory)
+	switch {
+	case told:
+		e.word, e.doubt = s.part.raise(l.whole, l.shape, e.word, k.word, at, now), 0
+	case !there:
+		e.word, e.doubt = s.part.usedUp(policy.Instant(l.heard.Load()), s.lost, l.base)
+	}
+	return e, there
+}
+
+// Refund gives n units back, or charges -n. Of units that Redis counts as much comes back
+// here: they are given back to this server's share of them.
+func (l *Local) Refund(key string, n int64) policy.Decision {
+	h, s := l.find(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.part
+	if p == nil {
+		return policy.Decision{Limit: l.whole.Limit()}
+	}
+	now := l.now()
+	e, there := l.entry(s, h, now)
+	e.word = p.policy.(policy.Refunder).Refund(e.word, now, n)
+	e.unpaid = max(e.unpaid-max(n, -math.MaxInt64/2), 0)
+	if k, told := s.known[h]; told && n > 0 {
+		at := now + policy.Instant(l.ahead.Load())
+		k.word = l.whole.(policy.Refunder).Refund(k.word, at, saturated(n, l.Servers()))
+		s.known[h] = k
+	}
+	l.put(s, h, e, there, key, now)
+	_, d := p.policy.Take(e.word, now, 0, 0)
+	return d
+}
+
+// Reset forgets what the key has used, here and by what Redis said, and reports whether
+// anything was used here.
+func (l *Local) Reset(key string) bool {
+	h, s := l.find(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := l.now()
+	e, there := s.entries[h]
+	delete(s.entries, h)
+	s.learn(h, known{0, now + policy.Instant(l.ahead.Load())})
+	return there && s.part.used(e.word, now) > 0
+}
+
+// Debt is what a key owes to Redis.
+type Debt struct {
+	Name  string // of the key, as Config.Name returned it
+	Units int64
+	hash  hash
+}
+
+// Owed goes through the keys of which units were admitted here that still count and were
+// not Paid: what has to be charged.
 //
 // A share drains no faster than the whole, so that nothing is forgotten; while a part of
-// them has drained by the measure of the whole, that is charged again. Units drain in the
-// order in which they were taken. A key in excess of as many as the share holds owes
-// nothing until others have drained: nobody would know that it was charged.
-func (l *Local) Owed() iter.Seq2[string, int64] {
-	return func(yield func(string, int64) bool) {
-		l.paid.tidy(l.now())
-		if !l.noted.Swap(false) {
-			return
-		}
-		part := l.Limit()
-		// What was paid is looked at a moment before what was used, so that of the two it
-		// is not the one that has drained further.
-		l.paid.at = l.now()
-		for key, d := range l.All() {
-			n := between(part, l.paid.stands(key), d, l.paid.at)
-			if n > 0 && l.paid.room(key) && !yield(key, n) {
-				l.noted.Store(true)
-				return
+// the units has drained by the measure of the whole, that is charged again. Units drain in
+// the order in which they were taken.
+func (l *Local) Owed() iter.Seq[Debt] {
+	return func(yield func(Debt) bool) {
+		noted := l.noted.Swap(false)
+		var debts []Debt
+		for i := range l.shards {
+			debts = l.shards[i].owed(l.now(), noted, debts[:0])
+			for _, d := range debts {
+				if !yield(d) {
+					l.Unpaid()
+					return
+				}
 			}
-			l.paid.at = l.now()
 		}
 	}
 }
 
-// between is how many units were used by a key that stands so under p since it stood
-// otherwise, both as of now.
-func between(p policy.Policy, before, d policy.Decision, now policy.Instant) int64 {
-	used := before.Remaining - d.Remaining
-	shaped, ok := p.(shape.Shaped)
-	if !ok {
-		return used
+// Paid says that a debt, which Owed has told, was charged where it belongs, or may have
+// been.
+func (l *Local) Paid(d Debt) {
+	s := &l.shards[l.index(d.hash)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, there := s.entries[d.hash]; there {
+		if e.unpaid = max(e.unpaid-d.Units, 0); e.unpaid == 0 {
+			e.name = ""
+		}
+		s.entries[d.hash] = e
 	}
-	s := shaped.Shape()
-	if s.Kind != shape.Bursty {
-		return used
-	}
-	// What remains of its limit is all or nothing. Its store lacks, and it owes besides,
-	// as many units as come in until it is full, less what a key that was never used
-	// lacks, for that begins to store when the engine begins, at instant 1.
-	fill := time.Duration(s.Depth/ticks) - time.Duration(now-1)
-	high, low := bits.Mul64(uint64(max(d.ResetAfter-max(before.ResetAfter, fill), 0)), ticks)
-	units, rest := bits.Div64(high, low, s.Interval)
-	if rest > 0 {
-		units++
-	}
-	return int64(units)
 }
 
-// ticks are in a nanosecond.
-const ticks = 16
-
-// Paid says that n units of the key, which Owed has just told, were charged where they
-// belong, or may have been.
-func (l *Local) Paid(key string, n int64) { l.paid.add(key, n) }
+// Credit says that n units that the key was let pass here turned out to count where they
+// belong, and need not be charged. It returns how many of them were still owed.
+func (l *Local) Credit(key string, n int64) (credited int64) {
+	h, s := l.find(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, there := s.entries[h]
+	if !there {
+		return 0
+	}
+	credited = min(max(n, 0), e.unpaid)
+	if e.unpaid -= credited; e.unpaid == 0 {
+		e.name = ""
+	}
+	s.entries[h] = e
+	return credited
+}
 
 // Unpaid says that some could not be charged: Owed is to tell them again.
 func (l *Local) Unpaid() { l.noted.Store(true) }
+
+// Reservation is what a Take has taken.
+type Reservation struct {
+	policy.Decision
+	local         *Local // nil if nothing can have been taken
+	hash          hash
+	part          *part
+	n             int64
+	at            policy.Instant
+	before, after uint64
+}
+
+// Cancel gives back what was taken, as far as that leaves to later calls what they were
+// promised. It must be called once at most.
+func (r *Reservation) Cancel() {
+	if r.local == nil || !r.Allowed || r.n == 0 {
+		return
+	}
+	s := &r.local.shards[r.local.index(r.hash)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, there := s.entries[r.hash]
+	if !there || s.part != r.part {
+		return // it has drained, or was carried to another share
+	}
+	now := r.local.now()
+	used := r.part.used(e.word, now)
+	if e.word == r.after {
+		e.word = r.before
+	} else {
+		const unknown = math.MaxInt64 // what others gave back
+		e.word = r.part.policy.(policy.Refunder).Cancel(e.word, r.after, r.at, now, r.n, unknown)
+	}
+	back := used - r.part.used(e.word, now)
+	if e.unpaid = max(min(e.unpaid, used)-back, 0); e.unpaid == 0 {
+		e.name = ""
+	}
+	s.entries[r.hash] = e
+}
+
+// saturated is n * times, or the largest number.
+func saturated(n int64, times int) int64 {
+	if n > math.MaxInt64/int64(max(times, 1)) {
+		return math.MaxInt64
+	}
+	return n * int64(max(times, 1))
+}
+
+// full is how many units use a limit up, so that nothing more is admitted.
+func full(p policy.Policy) int64 {
+	if s, ok := p.(shape.Shaped); ok {
+		if s := s.Shape(); s.Kind == shape.Bursty {
+			return s.Capacity + 1 // a call passes as long as nothing is owed
+		}
+	}
+	return p.Limit()
+}
+
+// charged returns a word after n units more.
+func charged(p policy.Policy, word uint64, now policy.Instant, n int64) uint64 {
+	if n <= 0 {
+		return word
+	}
+	return p.(policy.Refunder).Refund(word, now, -n)
+}

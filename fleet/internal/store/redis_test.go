@@ -174,7 +174,7 @@ func TestScriptsAreForgotten(t *testing.T) {
 		_, err = s.Refund(ctx, funnel, "k", 1)
 		require.NoError(t, err)
 		flush()
-		_, err = s.Heartbeat(ctx, "a", time.Second)
+		_, err = s.Heartbeat(ctx, store.Beat{ID: "a", TTL: time.Second})
 		require.NoError(t, err)
 	}
 	d, err := s.Peek(ctx, funnel, "k")
@@ -434,39 +434,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Servers are counted by Redis's clock, until they leave or have not been heard of for
-// as long as they said.
-func TestHeartbeat(t *testing.T) {
-	client := connect(t, shared)
-	ctx := context.Background()
-	var clock int64 = 1_000_000
-	s := clocked(t, client, &clock)
-	beat := func(id string, ttl time.Duration, want int) {
-		t.Helper()
-		n, err := s.Heartbeat(ctx, id, ttl)
-		require.NoError(t, err)
-		assert.Equal(t, want, n)
-	}
-	beat("a", 3*time.Second, 1)
-	beat("b", 3*time.Second, 2)
-	beat("a", 3*time.Second, 2)
-	clock += 2_999_999
-	beat("c", time.Second, 3)
-	clock++
-	beat("c", time.Second, 1)
-	beat("d", time.Second, 2)
-	require.NoError(t, s.Leave(ctx, "d"))
-	beat("c", time.Second, 1)
-	require.NoError(t, s.Leave(ctx, "never there"))
-	// By itself nothing stays.
-	real := store.New(client, store.Options{Name: own(t)})
-	n, err := real.Heartbeat(ctx, "a", time.Minute)
-	require.NoError(t, err)
-	assert.Equal(t, 1, n)
-	ttl := integer(t, client, "PTTL", fmt.Sprintf("ral:TestHeartbeat-%d:servers", names.Load()))
-	assert.InDelta(t, 60_000, ttl, 5_000)
-}
-
 // A cluster decides on several keys at once where a tag keeps them together, and on one
 // key of several limits.
 func TestCluster(t *testing.T) {
@@ -515,7 +482,7 @@ func TestCluster(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, i < 3, all[0].Allowed && all[1].Allowed)
 	}
-	_, err = s.Heartbeat(ctx, "a", time.Second)
+	_, err = s.Heartbeat(ctx, store.Beat{ID: "a", TTL: time.Second})
 	assert.NoError(t, err)
 
 	// A node that is away is not one that is unfit.

@@ -1,0 +1,80 @@
+package share
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Claim is a key of a share, for TakeAll.
+type Claim struct {
+	Local *Local
+	Key   string
+}
+
+// place is where the word of a claim is.
+type place struct {
+	local *Local
+	shard int
+}
+
+// undo is how an entry was before a claim took from it.
+type undo struct {
+	shard *shard
+	hash  hash
+	entry entry
+	there bool
+}
+
+// TakeAll takes n units from every claim or from none: no other call comes in between. A
+// claim that stands twice is charged twice. A share that would make the call wait refuses
+// it. It reports whether all were allowed, and returns one reservation for each claim. If
+// some refused, those of the others took nothing, and tell how their keys stand.
+func TakeAll(n int64, claims ...Claim) (all []Reservation, allowed bool) {
+	hashes, places := make([]hash, len(claims)), make([]place, len(claims))
+	for i, c := range claims {
+		hashes[i] = c.Local.hash.of(c.Key)
+		places[i] = place{c.Local, c.Local.index(hashes[i])}
+	}
+	locks := slices.Clone(places)
+	slices.SortFunc(locks, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.local.id, b.local.id), cmp.Compare(a.shard, b.shard))
+	})
+	locks = slices.Compact(locks)
+	for _, p := range locks {
+		p.local.shards[p.shard].mu.Lock()
+		defer p.local.shards[p.shard].mu.Unlock()
+	}
+	all, allowed = make([]Reservation, len(claims)), true
+	var undos []undo
+	for i, c := range claims {
+		s := &c.Local.shards[places[i].shard]
+		e, there := s.entries[hashes[i]]
+		r := c.Local.take(s, hashes[i], c.Key, n, 0)
+		if r.Allowed && n > 0 {
+			undos = append(undos, undo{s, hashes[i], e, there})
+		}
+		if r.Allowed && r.Wait > 0 {
+			r.Decision = policy.Decision{Limit: r.Limit, RetryAfter: r.Wait, ResetAfter: r.ResetAfter}
+		}
+		all[i] = r
+		allowed = allowed && r.Allowed
+	}
+	if allowed || n == 0 {
+		return all, allowed
+	}
+	for _, u := range slices.Backward(undos) {
+		if u.there {
+			u.shard.entries[u.hash] = u.entry
+		} else {
+			delete(u.shard.entries, u.hash)
+		}
+	}
+	for i, c := range claims {
+		if all[i].Allowed {
+			all[i] = c.Local.take(&c.Local.shards[places[i].shard], hashes[i], c.Key, 0, 0)
+		}
+	}
+	return all, false
+}

@@ -1,0 +1,136 @@
+package share
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// ticks are in a nanosecond: those of the words of funnels, queues and burstys.
+const ticks = 16
+
+// part is the share of one server as a policy.
+type part struct {
+	policy policy.Policy
+	shape  shape.Shape // zero for an AtMost, which a log's share is
+	per    time.Duration
+}
+
+func newPart(p policy.Policy) *part {
+	t := &part{policy: p}
+	if s, ok := p.(shape.Shaped); ok {
+		t.shape = s.Shape()
+	}
+	if t.shape.Kind == shape.FixedWindow {
+		t.per = time.Duration(t.shape.Length * t.shape.Step)
+	}
+	return t
+}
+
+// paced reports whether words are the tick at which all will have drained.
+func paced(s shape.Shape) bool {
+	return s.Kind == shape.Funnel || s.Kind == shape.Queue || s.Kind == shape.Bursty
+}
+
+// used is how many units count of a key, rounded up, debts included as far as the policy
+// tells.
+func (t *part) used(word uint64, now policy.Instant) int64 {
+	_, d := t.policy.Take(word, now, 0, 0)
+	if !paced(t.shape) {
+		return d.Limit - d.Remaining
+	}
+	high, low := bits.Mul64(uint64(max(d.ResetAfter, 0)), ticks)
+	units, rest := bits.Div64(high, low, t.shape.Interval)
+	if rest > 0 {
+		units++
+	}
+	return int64(units)
+}
+
+// usedUp is what the entry begins with of a key of which nothing is known: all was used at
+// the later of two instants, that at which Redis was heard last and that at which the
+// table last forgot a key that owed. If the former is the later one, a unit is left. start
+// is when the server started.
+func (t *part) usedUp(heard, lost, start policy.Instant) (word uint64, d doubt) {
+	since, units := heard, full(t.policy)-1
+	d = doubt(since)
+	if heard <= lost {
+		since, units = max(lost, start), units+1
+		d = -doubt(since)
+	}
+	if paced(t.shape) {
+		return charged(t.policy, 0, since, units), 0
+	}
+	return 0, d
+}
+
+// withheld is how many units of a window a key must not use yet of which nothing is known:
+// as much of the share as of memory is left since the doubt.
+func (t *part) withheld(d doubt, memory time.Duration, now policy.Instant) int64 {
+	if d == 0 {
+		return 0
+	}
+	units, since := full(t.policy)-1, policy.Instant(d)
+	if d < 0 {
+		units, since = units+1, -since
+	}
+	left := max(memory-time.Duration(now-since), 0)
+	high, low := bits.Mul64(uint64(units), uint64(min(left, memory)))
+	n, rest := bits.Div64(high, low, uint64(memory))
+	if rest > 0 {
+		n++
+	}
+	return int64(n)
+}
+
+// raise returns a word that is no less used than the word told, of the whole limit, is at
+// the instant at. Of a funnel, queue or bursty both are debts of time, and so the same
+// part of what each holds. Of a window's units each server counts its part, rounded up.
+func (t *part) raise(whole policy.Policy, s shape.Shape, word, told uint64, at, now policy.Instant) uint64 {
+	_, d := whole.Take(told, at, 0, 0)
+	if paced(s) {
+		if d.ResetAfter <= 0 {
+			return word
+		}
+		drained := min(uint64(now)+uint64(d.ResetAfter), policy.MaxWord/ticks)
+		return max(word, drained*ticks)
+	}
+	limit := t.policy.Limit()
+	left := limit
+	if d.Remaining < d.Limit {
+		high, low := bits.Mul64(uint64(limit), uint64(d.Remaining))
+		quotient, _ := bits.Div64(high, low, uint64(d.Limit))
+		left = int64(quotient)
+	}
+	more := limit - left - t.used(word, now)
+	if more <= 0 {
+		return word
+	}
+	opened := now
+	if t.per > 0 && t.policy.FreshAt(word) <= now {
+		word = 0
+		opened = min(now, max(now+policy.Instant(d.ResetAfter-t.per), 1)) // so that it ends with that of Redis
+	}
+	return charged(t.policy, word, opened, more)
+}
+
+// carry translates a word of another share, of which as much stays used: as many units, or
+// as large a part, whichever is more.
+func (t *part) carry(from *part, word uint64, now policy.Instant) uint64 {
+	next, ok := t.policy.(policy.Relative).Carry(from.policy, word, now)
+	if !ok {
+		return charged(t.policy, 0, now, full(t.policy))
+	}
+	if paced(t.shape) {
+		return max(next, word)
+	}
+	used, limit := from.used(word, now), from.policy.Limit()
+	high, low := bits.Mul64(uint64(used), uint64(t.policy.Limit()))
+	want, rest := bits.Div64(high, low, uint64(limit))
+	if rest > 0 {
+		want++
+	}
+	return charged(t.policy, next, now, int64(want)-t.used(next, now))
+}

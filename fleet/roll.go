@@ -1,0 +1,159 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/fleet/internal/guard"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+const (
+	// beat is how often a server says that it is there. It is counted as long as it has
+	// said so within lifetime.
+	beat     = time.Second
+	lifetime = 3 * beat
+	// remembered is how many beats a server that is gone still counts for shares. A share
+	// that is too small for a minute costs part of the limit in an outage; one that is too
+	// large exceeds the limit. A server that is restarted, or cut off for a while, is back
+	// within a minute; one that has left for good is forgotten after it, one that died after
+	// two: the roll remembers it as long, and so does each server what the roll said. Only
+	// beats count, so that an outage makes no server forget.
+	remembered = 60
+	// deploying is how long servers of one Name may keep different limits: the time for
+	// a rolling deploy.
+	deploying = 10 * time.Minute
+)
+
+// heartbeat says that the server is there, and counts those that are. It tells the breaker
+// how Redis is while no calls come: of a cluster, not by the one node that has the roll.
+func (k *keeper) heartbeat(budget time.Duration) error {
+	r := k.remote.Load()
+	roll, err := guard.DoWithin(k.ctx, k.guard, budget, func(ctx context.Context) (store.Roll, error) {
+		roll, err := r.store.Heartbeat(ctx, store.Beat{ID: k.id, TTL: lifetime, Keep: remembered * beat, Limit: k.config.text()})
+		var said *rueidis.RedisError
+		if failed(err) && k.clustered() && !errors.As(err, &said) && !failed(r.store.Check(ctx, budget/2)) {
+			return store.Roll{}, errNoRoll
+		}
+		return roll, err
+	})
+	if err != nil {
+		return err
+	}
+	k.servers.Store(int64(roll.Present))
+	if k.local != nil {
+		k.local.Heard(roll.Now)
+		// It fails only for limits that New has refused.
+		_ = k.local.Serve(max(k.counts.most(roll.Remembered), k.config.Servers, 1))
+	}
+	k.compare(roll)
+	return nil
+}
+
+// errNoRoll: the node of a cluster that has the roll of servers is away, and others are
+// not. The last count holds.
+var errNoRoll = errors.New("the node of the cluster that counts servers is away")
+
+// leave says that the server is there no more. If that does not arrive, it is remembered
+// as one that died.
+func (k *keeper) leave() {
+	_, _ = guard.Do(context.Background(), k.guard, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, k.remote.Load().store.Leave(ctx, k.id)
+	})
+}
+
+// counts are those of the last beats. A server that just started or reconnected may find
+// a roll that Redis has lost, and sees only the servers that beat before it. Dividing by
+// the maximum of the last counts shrinks shares at once and grows them only after every
+// server had time to beat.
+type counts [remembered + 1]int
+
+// most adds a count, and returns the highest.
+func (c *counts) most(servers int) int {
+	copy(c[1:], c[:])
+	c[0] = servers
+	return slices.Max(c[:])
+}
+
+// text is what servers of one Name must agree on: the epoch, the mode and the limit. The
+// epoch comes first, and alone.
+func (c Config) text() string {
+	mode := "exact"
+	if c.Mode == Leased {
+		mode = "leased"
+	}
+	return strconv.FormatInt(c.Epoch.Unix(), 10) + " " + mode + " " + c.Policy.String()
+}
+
+// shownLimit is such a text for people, with when it was first seen.
+func shownLimit(l store.KeptLimit, epoch time.Time) string {
+	counted, text, _ := strings.Cut(l.Text, " ")
+	from, _ := strconv.ParseInt(counted, 10, 64)
+	return fmt.Sprintf("%q (of epoch %s, first seen %s)", text,
+		time.Unix(from, 0).UTC().Format(time.RFC3339), epoch.Add(time.Duration(l.Since)).UTC().Format(time.RFC3339))
+}
+
+// compare looks whether the servers that are there keep the same limit, and tells if that
+// has changed. Different limits are those of a rolling deploy at first, if they count from
+// the same epoch; later they are an error.
+func (k *keeper) compare(roll store.Roll) {
+	err, wrong := differing(k.config, roll)
+	kind := LimitDeploying
+	switch {
+	case err == nil:
+		kind = LimitAgreed
+		k.conflict.Store(nil)
+	case wrong:
+		kind = LimitConflict
+		k.conflict.Store(&err)
+	default:
+		k.conflict.Store(nil)
+	}
+	said := ""
+	if err != nil {
+		said = err.Error()
+	}
+	if said == k.differs {
+		return
+	}
+	k.differs = said
+	k.config.OnEvent(Event{Kind: kind, Err: err})
+}
+
+// differing returns how the limits of the servers differ, nil if they do not, and reports
+// whether that is an error rather than a deploy.
+func differing(c Config, roll store.Roll) (err error, wrong bool) { //nolint:revive // the error comes first
+	own := slices.IndexFunc(roll.Limits, func(l store.KeptLimit) bool { return l.Text == c.text() })
+	if own < 0 || len(roll.Limits) == 1 {
+		return nil, false
+	}
+	mine := roll.Limits[own]
+	others := slices.Delete(slices.Clone(roll.Limits), own, own+1)
+	slices.SortFunc(others, func(a, b store.KeptLimit) int { return int(b.Since - a.Since) })
+	texts := make([]string, len(others))
+	for i, o := range others {
+		texts[i] = shownLimit(o, c.Epoch)
+		if epoch, _, _ := strings.Cut(o.Text, " "); epoch != strconv.FormatInt(c.Epoch.Unix(), 10) {
+			wrong = true
+		}
+	}
+	which := "a newer limit is being deployed: this server still keeps %s, others %s"
+	if mine.Since >= others[0].Since {
+		which = "this server's limit is the newer one: it keeps %s, others still %s"
+	}
+	said := fmt.Sprintf(which, shownLimit(mine, c.Epoch), strings.Join(texts, ", "))
+	if wrong {
+		return fmt.Errorf("%w; they count from different epochs, which gives the words of all keys other meanings; give one another Name: %s", ErrLimits, said), true
+	}
+	if time.Duration(roll.Now-max(mine.Since, others[0].Since)) >= deploying {
+		return fmt.Errorf("%w, for more than %v; finish the deploy, or give one another Name: %s", ErrLimits, deploying, said), true
+	}
+	return fmt.Errorf("%w, as in a deploy: %s", ErrLimits, said), false
+}

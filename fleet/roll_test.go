@@ -1,0 +1,129 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// TestDifferentLimits has servers of one Name keep different limits. That is told at once,
+// with both limits and which is newer; it is an error only when it has lasted for longer
+// than a deploy does; and it ends with the servers that keep the other limit.
+func TestDifferentLimits(t *testing.T) {
+	t.Parallel()
+	var clock atomic.Int64
+	clock.Store(time.Hour.Microseconds())
+	var first, second log
+	c := at(shared.Addr(), funnel(100, 10, time.Second))
+	c.clock, c.OnEvent = clock.Load, first.add
+	old := open(t, c)
+	clock.Add(time.Second.Microseconds())
+	c.Policy, c.OnEvent = policy.Must(policy.FixedWindow(50, time.Minute)), second.add
+	other := launch(t, c)
+	told := func(l *log, kind EventKind) Event {
+		t.Helper()
+		var found Event
+		eventually(t, func() bool {
+			clock.Add(time.Millisecond.Microseconds())
+			events := l.events()
+			i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == kind })
+			if i >= 0 {
+				found = events[i]
+			}
+			return i >= 0
+		}, kind.String())
+		return found
+	}
+	for _, c := range []struct {
+		log *log
+		say string
+	}{{&first, "a newer limit is being deployed"}, {&second, "this server's limit is the newer one"}} {
+		e := told(c.log, LimitDeploying)
+		require.ErrorIs(t, e.Err, ErrLimits)
+		for _, part := range []string{c.say, old.config.Policy.String(), other.config.Policy.String()} {
+			require.ErrorContains(t, e.Err, part)
+		}
+	}
+	for _, l := range []*Limiter{old, other} {
+		require.NoError(t, l.Health(), "a deploy is no error")
+		require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	}
+
+	clock.Add(deploying.Microseconds())
+	for _, l := range []*Limiter{old, other} {
+		eventually(t, func() bool { return l.Health() != nil }, "it has lasted too long")
+		require.ErrorIs(t, l.Health(), ErrLimits)
+		require.NotErrorIs(t, l.Health(), ErrOutage)
+		require.ErrorContains(t, l.Health(), old.config.Policy.String())
+		require.ErrorContains(t, l.Health(), other.config.Policy.String())
+		require.Equal(t, ByExact, take(t, l, "a", 1).By, "calls go on")
+	}
+	require.ErrorIs(t, told(&first, LimitConflict).Err, ErrLimits)
+
+	require.NoError(t, other.Close())
+	eventually(t, func() bool {
+		clock.Add(4 * time.Millisecond.Microseconds()) // two or three times as fast as beats
+		return old.Health() == nil
+	}, "the other limit is gone")
+	told(&first, LimitAgreed)
+	require.NotContains(t, first.kinds(), OutageBegan)
+}
+
+// A deploy that ends in time is told when it begins and when it ends, and is no error.
+func TestDeployOfALimit(t *testing.T) {
+	t.Parallel()
+	var events log
+	c := at(shared.Addr(), funnel(100, 10, time.Second))
+	old := open(t, c)
+	c.Policy, c.OnEvent = funnel(200, 20, time.Second), events.add
+	deployed := open(t, c)
+	eventually(t, func() bool { return len(events.events()) == 1 }, "it begins")
+	require.NoError(t, old.Health())
+	require.NoError(t, old.Close())
+	eventually(t, func() bool { return len(events.events()) == 2 }, "it ends")
+	require.Equal(t, []EventKind{LimitDeploying, LimitAgreed}, events.kinds())
+	require.NoError(t, deployed.Health())
+}
+
+func TestWhichLimitsDiffer(t *testing.T) {
+	c := at("any", funnel(100, 10, time.Second)).withDefaults()
+	minute := func(n float64) policy.Instant { return policy.Instant(n * float64(time.Minute)) }
+	other := c
+	other.Mode = Leased
+	epoch := c
+	epoch.Epoch = c.Epoch.Add(time.Hour)
+	kept := func(c Config, since float64) store.KeptLimit {
+		return store.KeptLimit{Text: c.text(), Since: minute(since)}
+	}
+	for _, step := range []struct {
+		name   string
+		limits []store.KeptLimit
+		wrong  bool
+		say    string // "" for no difference
+	}{
+		{"alone", []store.KeptLimit{kept(c, 1)}, false, ""},
+		{"not even this one, as it just left", nil, false, ""},
+		{"another mode, newer", []store.KeptLimit{kept(c, 1), kept(other, 99)}, false, "a newer limit is being deployed"},
+		{"another mode, older", []store.KeptLimit{kept(other, 1), kept(c, 99)}, false, "this server's limit is the newer one"},
+		{"for long", []store.KeptLimit{kept(other, 1), kept(c, 90)}, true, "for more than 10m0s; finish the deploy"},
+		{"for long, the other way", []store.KeptLimit{kept(other, 90), kept(c, 1)}, true, "a newer limit"},
+		{"another epoch", []store.KeptLimit{kept(c, 1), kept(epoch, 99)}, true, "different epochs"},
+	} {
+		err, wrong := differing(c, store.Roll{Now: minute(100), Limits: step.limits})
+		require.Equal(t, step.wrong, wrong, step.name)
+		if step.say == "" {
+			require.NoError(t, err, step.name)
+			continue
+		}
+		require.ErrorIs(t, err, ErrLimits)
+		require.ErrorContains(t, err, step.say)
+		require.Equal(t, 2, strings.Count(err.Error(), c.Policy.String()), "both are named: %v", err)
+	}
+}
