@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"runtime"
 	"strconv"
 	"sync"
@@ -38,7 +39,7 @@ func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 func TestClosedEngineAnswers(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, when := range []WhenUnavailable{Admit, Refuse} {
-			t.Run(protocol.name+" "+when.String(), func(t *testing.T) {
+			t.Run(fmt.Sprint(protocol.name, " ", when), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					e := open[string](t, Config{
 						Policy: funnel(2, 1, time.Hour), WhenUnavailable: when,

@@ -25,9 +25,6 @@ const (
 	AdmitNew
 )
 
-// String returns the choice's name.
-func (w WhenFull) String() string { return nameOf(int(w), "EvictLeastDebt", "RefuseNew", "AdmitNew") }
-
 // WhenUnavailable selects the answer for a key that cannot be recorded, because the
 // writer did not make room for it in time or is gone for good.
 type WhenUnavailable int
@@ -40,23 +37,11 @@ const (
 	Refuse
 )
 
-// String returns the choice's name.
-func (w WhenUnavailable) String() string { return nameOf(int(w), "Admit", "Refuse") }
-
-func nameOf(i int, names ...string) string {
-	if i < 0 || i >= len(names) {
-		return fmt.Sprintf("unknown (%d)", i)
-	}
-	return names[i]
-}
-
-// DefaultMaxKeys is the default of Config.MaxKeys.
-const DefaultMaxKeys = 1 << 20
-
-// The other defaults of Config.
+// The defaults of Config.
 const (
 	defaultName          = "ral"
 	defaultIdle          = 5 * time.Minute
+	defaultMaxKeys       = 1 << 20
 	defaultOpenTimeout   = 10 * time.Millisecond
 	defaultQueueDepth    = 1024
 	defaultMaxWaiting    = 1024
@@ -163,7 +148,7 @@ func (c Config) withDefaults() Config {
 	orDuration(&c.Idle, defaultIdle)
 	orDuration(&c.OpenTimeout, defaultOpenTimeout)
 	orDuration(&c.RestartPeriod, defaultRestartPeriod)
-	orInt(&c.MaxKeys, DefaultMaxKeys)
+	orInt(&c.MaxKeys, defaultMaxKeys)
 	orInt(&c.QueueDepth, defaultQueueDepth)
 	orInt(&c.MaxWaiting, defaultMaxWaiting)
 	orInt(&c.Restarts, defaultRestarts)

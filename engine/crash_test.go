@@ -289,7 +289,7 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, when := range []WhenUnavailable{Admit, Refuse} {
-			t.Run(protocol.name+" "+when.String(), func(t *testing.T) {
+			t.Run(fmt.Sprint(protocol.name, " ", when), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFaults(false)
 					var events sync.Map

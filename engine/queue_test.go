@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,7 @@ func stalled(t *testing.T, config Config) *Engine[string] {
 // as nobody makes room, and are answered.
 func TestStandingWriterAndFullQueue(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
-		t.Run(when.String(), func(t *testing.T) {
+		t.Run(fmt.Sprint(when), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const timeout, maxKeys = 7 * time.Millisecond, 64
 				e := stalled(t, Config{

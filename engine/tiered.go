@@ -55,8 +55,8 @@ func (t *Tiered[K]) Choke(key K) bool { return t.Take(key, 1).Allowed }
 
 // Take asks every limit for n units, and records them if all allow it. The decision is
 // that of all limits together: Limit and Remaining are the smallest of each, RetryAfter
-// and ResetAfter the longest. A refused call learns when all would let it pass. For a
-// known key it never waits and never allocates.
+// and ResetAfter the longest. A refused call learns when all would let it pass. n == 0
+// looks without taking. For a known key it never waits and never allocates.
 func (t *Tiered[K]) Take(key K, n int64) policy.Decision {
 	var room [maxTiers]keyRequest[tier[K], cell.Held[K]]
 	m := multiTake[tier[K], cell.Held[K]]{keys: room[:len(t.engines)], order: asMade[:len(t.engines)]}
@@ -120,9 +120,6 @@ func (t *Tiered[K]) Acquire(ctx context.Context, key K, n int64, patience time.D
 	return AcquireAll(ctx, patience, t.Claims(key, n)...)
 }
 
-// Peek returns the key's state, under all limits together.
-func (t *Tiered[K]) Peek(key K) policy.Decision { return t.Take(key, 0) }
-
 // Refund gives n units back to the key, under every limit: see Engine.Refund. The
 // decision is Allowed if all recorded it.
 func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
@@ -130,7 +127,7 @@ func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
 	for _, e := range t.engines {
 		all = e.Refund(key, n).Allowed && all
 	}
-	d := t.Peek(key)
+	d := t.Take(key, 0)
 	d.Allowed = all
 	return d
 }

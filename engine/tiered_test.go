@@ -70,11 +70,11 @@ func TestTiersTogether(t *testing.T) {
 	assert.True(t, tiers.Reset("key"))
 	assert.False(t, tiers.Reset("key"))
 	assert.EqualValues(t, 5, minute.Peek("key").Remaining)
-	assert.EqualValues(t, 3, tiers.Peek("key").Remaining)
+	assert.EqualValues(t, 3, tiers.Take("key", 0).Remaining)
 
 	out := TakeAll(tiers.Claims("key", 2)...)
 	assert.True(t, out.Allowed)
-	assert.EqualValues(t, 1, tiers.Peek("key").Remaining)
+	assert.EqualValues(t, 1, tiers.Take("key", 0).Remaining)
 }
 
 // Whoever races, no tier admits more than its limit, all are charged alike, and what
@@ -108,8 +108,8 @@ func TestTiersAllocateNothing(t *testing.T) {
 	}
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Choke("key") }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Choke("full") }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Peek("key") }))
-	assert.Zero(t, tiers.Peek("full").Remaining)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Take("key", 0) }))
+	assert.Zero(t, tiers.Take("full", 0).Remaining)
 }
 
 func TestTiersRefuseBadConfiguration(t *testing.T) {

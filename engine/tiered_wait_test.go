@@ -50,7 +50,7 @@ func TestTiersWaitErrors(t *testing.T) {
 		assert.ErrorIs(t, tiers.Wait(background, "key", 6), ErrNever, "more than the second limit allows at once")
 		assert.ErrorIs(t, tiers.Wait(background, "key", -1), ErrNever)
 		assert.NoError(t, tiers.Wait(background, "key", 0))
-		assert.EqualValues(t, 5, tiers.Peek("key").Remaining)
+		assert.EqualValues(t, 5, tiers.Take("key", 0).Remaining)
 
 		require.NoError(t, tiers.Wait(background, "key", 4))
 		ctx, cancel := context.WithTimeout(background, 59*time.Second)
@@ -67,7 +67,7 @@ func TestTiersWaitErrors(t *testing.T) {
 		time.Sleep(time.Second)
 		leave()
 		waits.Wait()
-		assert.EqualValues(t, 1, tiers.Peek("key").Remaining)
+		assert.EqualValues(t, 1, tiers.Take("key", 0).Remaining)
 		assert.EqualValues(t, 6, tiers.Engines()[0].Peek("key").Remaining)
 
 		waits.Go(func() { assert.ErrorIs(t, tiers.Wait(background, "key", 2), ErrClosed) })
@@ -95,7 +95,7 @@ func TestTieredOfNothingLetsPass(t *testing.T) {
 	var tiers Tiered[string]
 	assert.True(t, tiers.Choke("key"))
 	assert.True(t, tiers.Take("key", math.MaxInt64).Allowed)
-	assert.True(t, tiers.Peek("key").Allowed)
+	assert.True(t, tiers.Take("key", 0).Allowed)
 	assert.True(t, tiers.Refund("key", 1).Allowed)
 	assert.False(t, tiers.Reset("key"))
 	assert.NoError(t, tiers.Wait(background, "key", 1))

@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
@@ -17,7 +16,7 @@ import (
 const (
 	DefaultBudget  = 5 * time.Millisecond
 	DefaultTerm    = 250 * time.Millisecond
-	DefaultMaxKeys = engine.DefaultMaxKeys
+	DefaultMaxKeys = 1 << 20 // as package engine has it
 )
 
 const longestBudget = time.Minute

@@ -13,7 +13,6 @@ import (
 
 	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
-
 )
 
 // quiet is a ResponseWriter that allocates nothing. Its header is emptied, as a server has

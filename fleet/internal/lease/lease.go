@@ -100,7 +100,7 @@ const queued = 8192
 // New returns leases without a key.
 func New(c Config) (*Leases, error) {
 	if c.MaxKeys == 0 {
-		c.MaxKeys = engine.DefaultMaxKeys
+		c.MaxKeys = 1 << 20 // as package engine has it
 	}
 	words, err := engine.New[string](engine.Config{
 		Policy:          local{},
