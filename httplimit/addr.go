@@ -4,67 +4,74 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"github.com/ral-limiter/ral/policy"
 )
 
 const (
-	// XForwardedFor is the header field of that name: a list of addresses, of which each
-	// proxy adds that of who it was called by on the right.
+	// XForwardedFor is the header field of that name, a list of addresses. Each proxy adds
+	// the address of its own client on the right.
 	XForwardedFor = "X-Forwarded-For"
-	// Forwarded is the header field of RFC 7239: a list of elements, whose parameter
-	// "for" says the same.
+	// Forwarded is the header field of RFC 7239, a list of elements. Their parameter "for"
+	// holds the same address.
 	Forwarded = "Forwarded"
 )
 
-// MaxHops is how many proxies a request may have come through. Who is behind more has no
-// address, so that nobody pays for looking through a list that no proxies have made.
+// MaxHops is the most proxies that a request may come through. A client behind more has no
+// address, which bounds the cost of reading a list that no proxies have written.
 const MaxHops = 256
 
-// DefaultIPv6Prefix is how many bits of an IPv6 address tell clients apart: a home or a
-// server commonly has 2^64 addresses of its own.
+// DefaultIPv6Prefix is the number of leading bits of an IPv6 address that tell clients
+// apart: a home or a server commonly has 2^64 addresses of its own.
 const DefaultIPv6Prefix = 64
 
-// AddrConfig says where a client's address is found. The zero AddrConfig trusts no header
-// field: it is that of the connection.
+// AddrConfig configures where a client's address is found. The zero AddrConfig trusts no
+// header field: the address is the connection's.
 //
-// Behind proxies, name the header field that they write, and either who they are or how
-// many. Clients can send the same field. What they sent stands on the left of what
-// proxies added, so it is read from the right, all its lines together, and only as far as
-// proxies wrote it.
+// Behind proxies, name the header field that they write, and either their addresses or
+// their number. Clients can send the same field. What they sent stands to the left of what
+// proxies added. So the field is read from the right, all its lines together, and only as
+// far as proxies wrote it.
 type AddrConfig struct {
 	// Header is the field that the proxies write: XForwardedFor, Forwarded, or another
-	// one, which is read like X-Forwarded-For; "X-Real-IP" is a list of one. "" is none.
+	// one, which is read like X-Forwarded-For. "X-Real-IP" is a list of one address. "" is
+	// none.
 	Header string
 
-	// Trusted is where the proxies are. If the connection comes from there, the client
-	// is the rightmost address of the field that is not there. If it comes from
-	// elsewhere, the field is not looked at: nobody gets around the proxies. If all
-	// addresses are there the client is the leftmost, and without a field it is the
-	// connection's.
+	// Trusted lists the prefixes of the proxies. If the connection comes from one of them,
+	// the client is the rightmost address of the field that is not in any. If all are, it
+	// is the leftmost, and if the field is missing it is the connection's. If the connection
+	// comes from elsewhere the field is not read, so clients cannot bypass the proxies.
 	Trusted []netip.Prefix
 
-	// Hops is for proxies whose addresses are not known: how many there are between the
-	// client and this server, each of which adds an address. The client is the address
-	// that the first of them added, the Hops-th from the right. Nobody may reach the
-	// server but through them: who did could write the field himself. Give either Trusted
-	// or Hops.
+	// Hops is the number of proxies between the client and this server, for proxies whose
+	// addresses are not known. Each adds an address, and the client is the one that the
+	// first of them added: the Hops-th from the right. The server must be reachable
+	// through the proxies only, as a client that connects directly could write the field
+	// itself. Set either Trusted or Hops.
 	Hops int
 
-	// IPv6Prefix is how many bits of an IPv6 address make a key, 1 to 128; 0 is
-	// DefaultIPv6Prefix. Addresses of IPv4 are keys whole.
+	// IPv6Prefix is the number of bits of an IPv6 address that make a key, 1 to 128. The
+	// default is DefaultIPv6Prefix. IPv4 addresses are keys as a whole.
 	IPv6Prefix int
+
+	// NAT64 lists prefixes in which translators embed IPv4 addresses, besides the
+	// well-known 64:ff9b::/96: see [ClientAddr.Key]. 64:ff9b:1::/48 is set aside for local
+	// ones (RFC 8215); list the prefix within it that your translator uses. Its length is
+	// 32, 40, 48, 56, 64 or 96 bits and gives the position of the IPv4 address (RFC 6052,
+	// section 2.2). No client may have an address in it except through the translator.
+	NAT64 []netip.Prefix
 }
 
-// ClientAddr finds the addresses of clients. Call [NewClientAddr] to make one. Its methods
-// may be called by any number of goroutines, and allocate nothing for what is well-formed,
-// backslashes in a Forwarded field aside.
+// ClientAddr finds the addresses of clients. Call [NewClientAddr] to make one. Any number of
+// goroutines may call its methods. They allocate nothing for a well-formed address, except
+// for backslashes in a Forwarded field.
 //
-// Addresses are plain: those of IPv4 that are mapped into IPv6 are unmapped, and zones
-// are cut off. What is not an address where one should stand ("unknown", an obfuscated
-// identifier, garbage, an empty element, fewer elements than Hops) is none, nor is what
-// is more than MaxHops away: it is not passed over, as further left there may be what a
-// client wrote.
+// IPv4 addresses that are mapped into IPv6 are unmapped, and zones are cut off. If there is
+// no address where one should stand ("unknown", an obfuscated identifier, garbage, an empty
+// element, fewer elements than Hops, more than MaxHops), the client has none. Such an element
+// is not skipped: those to its left may be the client's own.
 type ClientAddr struct {
 	header  string // canonical; "" is none
 	last    func(list string) (rest, last string, more bool)
@@ -72,12 +79,13 @@ type ClientAddr struct {
 	trusted *prefixes
 	hops    int
 	bits    int
+	nat64   []netip.Prefix
 }
 
 // connection is the ClientAddr of the zero AddrConfig.
 var connection = &ClientAddr{last: lastOf, parse: addrOf, bits: DefaultIPv6Prefix}
 
-// NewClientAddr checks the configuration. The error is a *policy.FieldError that names the
+// NewClientAddr checks the configuration. An error is a *policy.FieldError that names the
 // field.
 func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 	const of = "httplimit.AddrConfig"
@@ -85,11 +93,12 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
 	}
 	trusted, err := newPrefixes(of, "Trusted", config.Trusted)
+	wrongNAT64 := slices.IndexFunc(config.NAT64, func(p netip.Prefix) bool { return !isTranslation(p) })
 	switch {
 	case err != nil:
 		return nil, err
 	case config.Hops < 0 || config.Hops > MaxHops:
-		return nil, bad("Hops", config.Hops, "1 to 256, or 0 to go by Trusted")
+		return nil, bad("Hops", config.Hops, "1 to 256, or 0 to use Trusted")
 	case config.Header == "" && config.Hops > 0:
 		return nil, bad("Header", `""`, "the field that the proxies write, as Hops is given")
 	case config.Header == "" && trusted != nil:
@@ -97,11 +106,14 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 	case config.Header != "" && !isToken(config.Header):
 		return nil, bad("Header", fmt.Sprintf("%q", config.Header), "the name of a header field, such as httplimit.XForwardedFor")
 	case config.Header != "" && config.Hops == 0 && trusted == nil:
-		return nil, bad("Trusted", "empty", "the prefixes of the proxies that write "+config.Header+", or their number as Hops")
+		return nil, bad("Trusted", "empty", "the prefixes of the proxies that write "+config.Header+", unless Hops is their number")
 	case config.Hops > 0 && trusted != nil:
 		return nil, bad("Hops", config.Hops, "0, as Trusted is given")
 	case config.IPv6Prefix < 0 || config.IPv6Prefix > 128:
 		return nil, bad("IPv6Prefix", config.IPv6Prefix, "1 to 128, or 0 for 64")
+	case wrongNAT64 >= 0:
+		return nil, bad(fmt.Sprintf("NAT64[%d]", wrongNAT64), config.NAT64[wrongNAT64],
+			"an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits")
 	}
 	c := &ClientAddr{
 		header:  http.CanonicalHeaderKey(config.Header),
@@ -110,6 +122,7 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 		trusted: trusted,
 		hops:    config.Hops,
 		bits:    config.IPv6Prefix,
+		nat64:   slices.Clone(config.NAT64),
 	}
 	if c.bits == 0 {
 		c.bits = DefaultIPv6Prefix
@@ -121,24 +134,37 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 	return c, nil
 }
 
-// ByAddr is the key function for the address of the connection, that of IPv6 cut to 64
-// bits. It is right where clients connect to this server themselves. Behind a proxy it
-// is the proxy's: use the Key of a [ClientAddr]. A connection without an address, such as a
-// Unix socket's, has no key.
+// ByAddr is the key function for the address of the connection, an IPv6 address cut to 64
+// bits: see [ClientAddr.Key]. It is right for servers that clients connect to directly.
+// Behind a proxy the address is the proxy's: use the Key of a [ClientAddr]. A connection
+// without an address, such as that of a Unix socket, has no key.
 func ByAddr(r *http.Request) netip.Addr { return connection.Key(r) }
 
-// Key is the key function for the client's address, that of IPv6 cut to the prefix. There
-// is no key if the address cannot be told.
+// Key is the key function for the client's address, an IPv6 address cut to the prefix. A
+// request without an address has no key.
+//
+// An address in which a translator embedded an IPv4 address (RFC 6052) gives the key of
+// that IPv4 address: all clients of a translator share their leading bits. This is done for
+// the well-known prefix 64:ff9b::/96 with a public IPv4 address, and for AddrConfig.NAT64
+// with any. Translators must not use the well-known prefix for other IPv4 addresses, so
+// those remain IPv6 and share one key.
+//
+// Other embeddings are not looked at. A client chooses the bits that Teredo embeds. A client
+// of 6to4 has 48 bits of prefix like many others: set IPv6Prefix to 48 if that matters.
 func (c *ClientAddr) Key(r *http.Request) netip.Addr {
 	addr := c.Addr(r)
-	if !addr.Is6() || c.bits == 128 {
+	if !addr.Is6() {
 		return addr
 	}
-	prefix, _ := addr.Prefix(c.bits) // which fits every IPv6 address
+	if v4 := c.translated(addr); v4.IsValid() {
+		return v4
+	}
+	prefix, _ := addr.Prefix(c.bits) // no error: bits is at most 128
 	return prefix.Addr()
 }
 
-// Addr returns the client's address, whole; the zero Addr if it cannot be told.
+// Addr returns the client's address as it is, uncut and not translated, or the zero Addr if
+// it is unknown. Trusted, Options.Allow and Options.Deny are compared with it.
 func (c *ClientAddr) Addr(r *http.Request) netip.Addr {
 	switch {
 	case c.header == "":
@@ -153,7 +179,7 @@ func (c *ClientAddr) Addr(r *http.Request) netip.Addr {
 	return c.untrusted(peer, r.Header[c.header])
 }
 
-// behind returns the address that is hops from the right.
+// behind returns the address that is hops elements from the right.
 func (c *ClientAddr) behind(lines []string) netip.Addr {
 	hops := c.hops
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -167,7 +193,8 @@ func (c *ClientAddr) behind(lines []string) netip.Addr {
 	return netip.Addr{}
 }
 
-// untrusted returns the rightmost address that is not trusted, or the leftmost.
+// untrusted returns the rightmost address that is not trusted. If all are, it returns the
+// leftmost, or addr if there is none.
 func (c *ClientAddr) untrusted(addr netip.Addr, lines []string) netip.Addr {
 	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {

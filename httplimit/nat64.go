@@ -1,0 +1,72 @@
+package httplimit
+
+import "net/netip"
+
+// wellKnown is the prefix that all translators may use for public IPv4 addresses (RFC 6052,
+// section 2.1).
+var wellKnown = netip.MustParsePrefix("64:ff9b::/96")
+
+// notPublic lists the IPv4 addresses that translators must not embed in the well-known prefix
+// (RFC 6052, section 3.1): those of RFC 5735, section 3, and of RFC 6598.
+var notPublic, _ = newPrefixes("", "", []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("127.0.0.0/8"),
+	netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("192.0.2.0/24"),
+	netip.MustParsePrefix("192.88.99.0/24"),
+	netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("203.0.113.0/24"),
+	netip.MustParsePrefix("224.0.0.0/4"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+})
+
+// isTranslation reports whether p has a length that RFC 6052 defines for translators.
+func isTranslation(p netip.Prefix) bool {
+	if !p.IsValid() || !p.Addr().Is6() || p.Addr().Is4In6() {
+		return false
+	}
+	switch p.Bits() {
+	case 32, 40, 48, 56, 64, 96:
+		return true
+	}
+	return false
+}
+
+// translated returns the IPv4 address that a translator embedded in addr, or the zero Addr
+// if none did.
+func (c *ClientAddr) translated(addr netip.Addr) netip.Addr {
+	for _, p := range c.nat64 {
+		if p.Contains(addr) {
+			return embedded(addr, p.Bits())
+		}
+	}
+	if wellKnown.Contains(addr) {
+		if v4 := embedded(addr, wellKnown.Bits()); !notPublic.contains(v4) {
+			return v4
+		}
+	}
+	return netip.Addr{}
+}
+
+// embedded returns the IPv4 address behind a prefix of so many bits (RFC 6052, section 2.2).
+// Bits 64 to 71 are skipped. The bits behind the address are ignored, as by translators.
+func embedded(addr netip.Addr, bits int) netip.Addr {
+	const reserved = 8 // the byte of bits 64 to 71
+	all := addr.As16()
+	var v4 [4]byte
+	at := bits / 8
+	for i := range v4 {
+		if at == reserved {
+			at++
+		}
+		v4[i] = all[at]
+		at++
+	}
+	return netip.AddrFrom4(v4)
+}
