@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// What follows reads header fields from the right, and no further than it must: what a
-// client sent stands left of what the proxies added, and may be anything.
+// The functions below read header fields from the right, and no further than they must.
+// The client's own part stands to the left of what the proxies added, and may be anything.
 
-// lastOf cuts the last element off a comma-separated list. more is false if it was the
-// only one.
+// lastOf cuts the last element off a comma-separated list. more reports whether others are
+// left.
 func lastOf(list string) (rest, last string, more bool) {
 	if i := strings.LastIndexByte(list, ','); i >= 0 {
 		return list[:i], trim(list[i+1:]), true
@@ -18,11 +18,10 @@ func lastOf(list string) (rest, last string, more bool) {
 	return "", trim(list), false
 }
 
-// lastForwarded is lastOf where a comma may stand within a quoted-string. Seen from the
-// right, that ends with the first quote, and begins with the next that no backslash
-// stands before: before the first quote of a string there is always an equals sign. Of a
-// malformed list it cuts off something, which then is malformed itself or was added to the
-// right of what is.
+// lastForwarded is lastOf for lists in which a quoted-string may hold commas. Read from the
+// right, a string ends at the first quote and begins at the next quote without a backslash
+// before it: an opening quote always follows an equals sign. From a malformed list it cuts
+// an element that is malformed too, or one added to the right of the malformed part.
 func lastForwarded(list string) (rest, last string, more bool) {
 	quoted := false
 	for i := len(list) - 1; i >= 0; i-- {
@@ -36,25 +35,26 @@ func lastForwarded(list string) (rest, last string, more bool) {
 	return "", trim(list), false
 }
 
+// trim removes optional white space (RFC 9110, section 5.6.3) from both ends.
 func trim(s string) string { return strings.Trim(s, " \t") }
 
-// longestElement is longer than every element of a Forwarded field that a proxy writes.
+// longestElement is longer than any element of a Forwarded field that a proxy writes.
 const longestElement = 4096
 
-// longestNode is longer than every address with its port that is written as it should be,
-// and than a quoted one in which each byte is escaped for no reason.
+// longestNode is longer than any well-formed address with its port, even one in which every
+// byte is escaped without need.
 const longestNode = 256
 
-// nodeOf returns what the parameter "for" of a forwarded-element says (RFC 7239,
-// section 4): parameters are separated by semicolons, each a token and a value, the value
-// a token or a quoted-string; none may come twice. The answer is "" if the element is not
-// of that form, has no "for", or is longer than any that a proxy writes.
+// nodeOf returns the value of the parameter "for" of a forwarded-element (RFC 7239,
+// section 4). Parameters are separated by semicolons. Each is a token and a value, which is
+// a token or a quoted-string. The result is "" if the element is malformed, has no "for" or
+// two of them, or is longer than longestElement.
 func nodeOf(element string) (node string) {
 	if len(element) > longestElement {
 		return ""
 	}
 	for element != "" {
-		if element[0] == ';' { // pairs may be empty
+		if element[0] == ';' { // parameters may be empty
 			element = element[1:]
 			continue
 		}
@@ -110,8 +110,8 @@ func valueOf(s string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// unescape takes the backslashes out of quoted-pairs, and stops when the string is longer
-// than any node.
+// unescape removes the backslashes of quoted-pairs. It stops when the result is longer than
+// longestNode.
 func unescape(s string) string {
 	plain := make([]byte, 0, min(len(s), longestNode+1))
 	for i := 0; i < len(s) && len(plain) < cap(plain); i++ {
@@ -149,9 +149,9 @@ func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// addrOf parses an address as proxies write it: alone or with a port, an IPv6 address
-// bare or in brackets, and in brackets if it has a port. The address is unmapped and
-// without its zone; it is the zero Addr if s is anything else.
+// addrOf parses an address as proxies write it, with or without a port. An IPv6 address may
+// stand in brackets, and must if it has a port. The result is unmapped and without a zone.
+// It is the zero Addr if s is anything else.
 func addrOf(s string) netip.Addr {
 	if s == "" || len(s) > longestNode {
 		return netip.Addr{}
@@ -169,8 +169,8 @@ func addrOf(s string) netip.Addr {
 		}
 		s = s[:i]
 	}
-	// A zone says by which interface the proxy reached it. It is cut off unread: it would
-	// be interned.
+	// A zone names an interface of the proxy. It is cut off before parsing, which would
+	// intern it.
 	host, zone, zoned := strings.Cut(s, "%")
 	addr, err := netip.ParseAddr(host)
 	if err != nil || addr.Is4() && (bracketed || zoned) || zoned && zone == "" {
@@ -179,7 +179,7 @@ func addrOf(s string) netip.Addr {
 	return addr.Unmap()
 }
 
-// isPort tells whether s is a colon and a port, or in place of the port an obfuscated one
+// isPort reports whether s is a colon and a port, or a colon and an obfuscated port
 // (RFC 7239, section 6.3).
 func isPort(s string) bool {
 	if len(s) < 2 || s[0] != ':' {

@@ -8,54 +8,93 @@ import (
 	"strings"
 )
 
-// A key function finds in a request who is limited. It is any func(*http.Request) K, and
-// returns the zero value of K if there is no key: Limit.WhenNoKey says what then. It runs
-// once a request, on the request's goroutine, and once more for a line of Options.Logger;
-// it must be safe for concurrent use. nil is none: New refuses it, and what is made of it
-// is nil. Keys that strangers choose should have a bounded length: the engine keeps them.
+// A key function finds the key of a request. It is any func(*http.Request) K. It returns
+// the zero value of K if there is no key, and Limit.WhenNoKey then chooses the answer. It
+// runs once for each request on the request's goroutine, and once more for a line of
+// Options.Logger, so it must be safe for concurrent use. New refuses a nil key function, and
+// combining one with others gives nil. The engine stores keys: bound the length of those
+// that clients choose.
 
-// longestHeaderKey is the length from which header values are hashed. Common API keys
-// are shorter, and a table full of those that are not takes no more than this a key.
+// longestHeaderKey is the longest header value, in bytes, that is not hashed. Common API
+// keys are shorter. A table of longer ones takes at most this much for each key.
 const longestHeaderKey = 64
 
-// ByHeader returns a key function for the value of a header field, such as an API key.
-// Values longer than 64 bytes are replaced by their SHA-256 hash, so that a key's size is
-// bounded; it begins with a byte that no header field can hold, so that no value is taken
-// for another's hash. A field that is missing or empty is no key.
+// ByHeader returns a key function for the value of a header field, such as an API key,
+// without spaces and tabs at its ends. HTTP/1 does not count them as part of a value, and
+// over HTTP/2 they would make keys of their own. A field that is missing or empty is no key.
+// Values longer than 64 bytes are replaced by their SHA-256 hash, which bounds a key's size.
+// A hash begins with a byte that no header field can hold, so no value equals a hash.
 //
-// Of several fields of the name the first counts, as in http.Header.Get. The handler
-// should go by the same.
+// If the field is repeated its first value counts, as for http.Header.Get. The handler
+// should go by the same one.
 //
-// "Host" is the host that the request is for, which net/http keeps elsewhere. If name is
-// not that of a header field the function is nil.
+// "Host" is the host that the request is for, which net/http keeps in Request.Host. It is
+// in lower case and without its port and a final dot, as one handler commonly serves all
+// these spellings. The client chooses it: limit by it only where unknown hosts are refused
+// before.
 //
-// Nobody has looked yet whether the value is true: whoever invents one for each request
-// is a new client each time. Put this limit behind what authenticates, or a limit by
-// address beside it.
+// If name is not that of a header field the function is nil.
+//
+// A value is not checked. A client that invents one for each request has a new key each
+// time. Put this limit behind authentication, or put a limit by address beside it.
 func ByHeader(name string) func(*http.Request) string {
 	if !isToken(name) {
 		return nil
 	}
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" {
-		return func(r *http.Request) string { return bounded(r.Host) }
+		return func(r *http.Request) string { return bounded(hostOf(r.Host)) }
 	}
 	return func(r *http.Request) string {
 		values := r.Header[name]
 		if len(values) == 0 {
 			return ""
 		}
-		return bounded(values[0])
+		return bounded(trim(values[0]))
 	}
 }
 
+// hostOf returns the host of an authority (RFC 9110, section 7.2): without its port and a
+// final dot, ASCII letters in lower case, an IPv6 address in its shortest form.
+func hostOf(authority string) string {
+	host := trim(authority)
+	if end := strings.IndexByte(host, ']'); end >= 0 && host[0] == '[' {
+		host = host[:end+1]
+		if addr := addrOf(host); addr.IsValid() {
+			return addr.String()
+		}
+	} else if i := strings.IndexByte(host, ':'); i >= 0 {
+		host = host[:i]
+	}
+	host = strings.TrimSuffix(host, ".")
+	for i := range len(host) {
+		if 'A' <= host[i] && host[i] <= 'Z' {
+			return lower(host)
+		}
+	}
+	return host
+}
+
+// lower returns s with its ASCII letters in lower case. Other letters are left as they are:
+// some of them have an ASCII letter as their lower case.
+func lower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// bounded returns a value, or its hash if it is long.
 func bounded(value string) string {
 	if len(value) <= longestHeaderKey {
 		return value
 	}
 	var hashed [1 + sha256.Size]byte // 0 first
 	h := sha256.New()
-	// In pieces, as a string is not to be copied as a whole.
+	// In pieces, so that a long value is not copied as a whole.
 	for piece := make([]byte, 512); value != ""; {
 		n := copy(piece, value)
 		h.Write(piece[:n])
@@ -66,26 +105,39 @@ func bounded(value string) string {
 }
 
 // ByPattern returns a key function for the route: the pattern of http.ServeMux that the
-// request matches, such as "GET /users/{id}", which unlike the path no client can make up.
-// Behind the mux (limit.Handler around a handler that is registered with it) that is
-// Request.Pattern, and mux may be nil. In front of it the mux is asked, which costs
-// a second look for the route. A request that matches no pattern has no key; nor has a
-// CONNECT there, for which the mux may name the path instead.
+// request matches, such as "GET /users/{id}". Unlike a path, clients cannot invent one.
 //
-// It is of little use alone, as all clients share a route's key: see [Both].
+// Give it the mux that the request reaches next: limit.Handler(mux) takes ByPattern(mux).
+// The mux is asked for the pattern, which costs a second look for the route. That mux may
+// itself be registered with an outer one, also behind http.StripPrefix: its own patterns
+// are the keys.
+//
+// A nil mux stands for the mux that the request came through last, whose pattern is
+// Request.Pattern: mux.Handle(pattern, limit.Handler(handler)) takes ByPattern(nil).
+// Join(ByPattern(nil), ByPattern(mux)) tells apart the places that one inner mux is
+// registered at.
+//
+// A request that matches no pattern has no key. A request that the mux redirects has the
+// pattern of its target. A CONNECT request has no key if a mux is given, as the mux may
+// answer with the path in place of a pattern.
+//
+// All clients share a route's key: combine it with another by [Both].
 func ByPattern(mux *http.ServeMux) func(*http.Request) string {
+	if mux == nil {
+		return func(r *http.Request) string { return r.Pattern }
+	}
 	return func(r *http.Request) string {
-		if r.Pattern != "" || mux == nil || r.Method == http.MethodConnect {
-			return r.Pattern
+		if r.Method == http.MethodConnect {
+			return ""
 		}
 		_, pattern := mux.Handler(r)
 		return pattern
 	}
 }
 
-// ByContext returns a key function for a value of type K that an earlier middleware put
-// into the request's context under name, such as the user that it authenticated. There is
-// no key if there is no such value, or one of another type.
+// ByContext returns a key function for a value of type K that an earlier middleware stored
+// in the request's context under name, such as the authenticated user. A request without
+// such a value, or with one of another type, has no key.
 func ByContext[K comparable](name any) func(*http.Request) K {
 	return func(r *http.Request) K { return fromContext[K](r.Context(), name) }
 }
@@ -95,15 +147,15 @@ func fromContext[K comparable](ctx context.Context, name any) K {
 	return key
 }
 
-// Pair is two keys in one: that of [Both].
+// Pair is a key made of two keys, for [Both].
 type Pair[A, B comparable] struct {
 	A A
 	B B
 }
 
 // Both combines two key functions: each pair of keys is a key of its own. Nothing is
-// formatted or joined, so that no content of one part can be taken for another pair. If
-// either has no key there is none.
+// formatted or joined, so two different pairs are never equal. If either part is missing,
+// so is the key.
 func Both[A, B comparable](a func(*http.Request) A, b func(*http.Request) B) func(*http.Request) Pair[A, B] {
 	if a == nil || b == nil {
 		return nil
@@ -118,9 +170,9 @@ func Both[A, B comparable](a func(*http.Request) A, b func(*http.Request) B) fun
 	}
 }
 
-// Join combines key functions for engines whose keys are strings. Each part is preceded
-// by its length, so that no two rows of parts give the same key whatever they hold. If one
-// has no key there is none. [Both] does the same without making a string.
+// Join combines key functions for engines whose keys are strings. Each part is preceded by
+// its length, so different parts never give the same key. If any part is missing, so is the
+// key. [Both] does the same without making a string.
 func Join(keys ...func(*http.Request) string) func(*http.Request) string {
 	for _, key := range keys {
 		if key == nil {
@@ -142,9 +194,9 @@ func Join(keys ...func(*http.Request) string) func(*http.Request) string {
 	}
 }
 
-// ByString makes strings of the keys of another key function, for engines whose keys are
-// strings: httplimit.ByString(httplimit.ByAddr). No key stays none. It formats each key
-// anew; an engine whose keys are of that type itself need not.
+// ByString formats the keys of another key function, for engines whose keys are strings:
+// httplimit.ByString(httplimit.ByAddr). A missing key stays missing. Each request formats
+// its key; an engine with keys of the original type avoids that.
 func ByString[K interface {
 	comparable
 	String() string

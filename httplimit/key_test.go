@@ -3,12 +3,16 @@ package httplimit
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 func TestByHeader(t *testing.T) {
@@ -16,24 +20,30 @@ func TestByHeader(t *testing.T) {
 	assert.Equal(t, "", key(from("192.0.2.1:1")), "missing")
 	assert.Equal(t, "", key(from("192.0.2.1:1", "X-API-Key", "")), "empty")
 	assert.Equal(t, "abc", key(from("192.0.2.1:1", "X-API-Key", "abc")))
-	assert.Equal(t, "abc", key(from("192.0.2.1:1", "X-API-Key", "abc", "X-Api-Key", "def")), "the first counts, as for Header.Get")
+	assert.Equal(t, "abc", key(from("192.0.2.1:1", "X-API-Key", "abc", "X-Api-Key", "def")), "the first value counts, as for Header.Get")
+	for _, padded := range []string{"abc ", " abc", "\tabc\t", " \t abc\t "} {
+		assert.Equal(t, "abc", key(from("192.0.2.1:1", "X-API-Key", padded)), "%q", padded)
+	}
+	assert.Equal(t, "a c", key(from("192.0.2.1:1", "X-API-Key", " a c")))
+	assert.Equal(t, "", key(from("192.0.2.1:1", "X-API-Key", " \t ")), "white space alone is no key")
 
 	longest := strings.Repeat("k", 64)
 	assert.Equal(t, longest, key(from("192.0.2.1:1", "X-API-Key", longest)))
+	assert.Equal(t, longest, key(from("192.0.2.1:1", "X-API-Key", longest+" ")))
 	keys := map[string]bool{}
 	for _, long := range []string{
 		longest + "k", longest + "l", strings.Repeat("k", 512), strings.Repeat("k", 513), strings.Repeat("k", 1<<20), strings.Repeat("k", 1<<20-1) + "l",
 	} {
 		k := key(from("192.0.2.1:1", "X-API-Key", long))
 		assert.Len(t, k, 33)
-		assert.Equal(t, byte(0), k[0], "no header field can hold that, so no short value is a hash")
+		assert.Equal(t, byte(0), k[0], "no header field can hold this byte, so no short value equals a hash")
 		keys[k] = true
 	}
 	assert.Len(t, keys, 6, "different values have different keys")
 }
 
-// What is no field, or not where fields are.
-func TestByHeaderOfStrangeNames(t *testing.T) {
+// Invalid names give no key function, and "Host" reads the request's host.
+func TestByHeaderNames(t *testing.T) {
 	for _, name := range []string{"", " ", "X Api", "X-Api-Key:", "naïve", "a\n"} {
 		key := ByHeader(name)
 		assert.Nil(t, key, "%q", name)
@@ -45,19 +55,50 @@ func TestByHeaderOfStrangeNames(t *testing.T) {
 	for _, name := range []string{"Host", "host", "HOST"} {
 		r := from("192.0.2.1:1", "Host", "6.6.6.6")
 		r.Host = "example.org:8080"
-		assert.Equal(t, "example.org:8080", ByHeader(name)(r))
+		assert.Equal(t, "example.org", ByHeader(name)(r))
 		r.Host = strings.Repeat("h", 1000)
 		assert.Len(t, ByHeader(name)(r), 33)
 	}
 }
 
+// All spellings of a host that one handler serves are one key.
+func TestHostOf(t *testing.T) {
+	for authority, want := range map[string]string{
+		"example.org":          "example.org",
+		"EXAMPLE.org":          "example.org",
+		"example.org:80":       "example.org",
+		"Example.ORG:65536":    "example.org",
+		"example.org:":         "example.org",
+		"example.org:x":        "example.org",
+		"example.org:1:2":      "example.org",
+		"example.org.":         "example.org",
+		"example.org.:80":      "example.org",
+		" example.org\t":       "example.org",
+		"example.org..":        "example.org.",
+		"192.0.2.1:80":         "192.0.2.1",
+		"[2001:db8::1]":        "2001:db8::1",
+		"[2001:db8::1]:80":     "2001:db8::1",
+		"[2001:DB8:0:0::1]:80": "2001:db8::1",
+		"[::1]:99999":          "::1",
+		"[Nonsense]:80":        "[nonsense]",
+		"\u212aelvin":          "\u212aelvin", // its lower case would be an ASCII k
+		"":                     "",
+		":80":                  "",
+		".":                    "",
+		"]":                    "]",
+	} {
+		assert.Equal(t, want, hostOf(authority), "%q", authority)
+	}
+}
+
+// A key function takes the pattern of the mux in front of it, or of the one behind it.
 func TestByPattern(t *testing.T) {
 	mux := http.NewServeMux()
 	inside, outside := "", ""
 	mux.HandleFunc("GET /things/{id}", func(_ http.ResponseWriter, r *http.Request) { inside = ByPattern(nil)(r) })
 	front := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		outside = ByPattern(mux)(r)
-		assert.Equal(t, "", ByPattern(nil)(r), "nobody has looked for the route yet")
+		assert.Equal(t, "", ByPattern(nil)(r), "no mux has looked for the route yet")
 		mux.ServeHTTP(w, r)
 	})
 	r := from("192.0.2.1:1")
@@ -70,12 +111,66 @@ func TestByPattern(t *testing.T) {
 	ask(front, r)
 	assert.Equal(t, "", outside)
 
-	// The mux would name the path, which the client makes up.
-	mux.HandleFunc("/users/{id}/", done)
+	// The mux would answer with the path, which the client chooses.
+	mux.HandleFunc("/users/{id}/", func(http.ResponseWriter, *http.Request) {})
 	r = from("192.0.2.1:1")
 	r.Method, r.URL.Path = http.MethodConnect, "/users/x17"
 	ask(front, r)
 	assert.Equal(t, "", outside)
+}
+
+// A mux that is registered with another one is asked for its own patterns, of which clients
+// can choose among those that there are only.
+func TestByPatternOfNestedMuxes(t *testing.T) {
+	inner, outer := http.NewServeMux(), http.NewServeMux()
+	for _, pattern := range []string{
+		"GET /a/{id}", "POST /a/{id}", "/b/{rest...}", "/tree/{id}/", "api.example.org/a/{id}",
+	} {
+		inner.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
+	}
+	type keys struct{ inner, outer string }
+	var got keys
+	front := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = keys{ByPattern(inner)(r), ByPattern(nil)(r)}
+	})
+	for _, prefix := range []string{"/v1", "/v2"} {
+		outer.Handle(prefix+"/", http.StripPrefix(prefix, front))
+	}
+	for _, c := range []struct {
+		method, host, path string
+		want               keys
+	}{
+		{"GET", "x", "/v1/a/1", keys{"GET /a/{id}", "/v1/"}},
+		{"GET", "x", "/v1/a/2", keys{"GET /a/{id}", "/v1/"}},
+		{"HEAD", "x", "/v1/a/2", keys{"GET /a/{id}", "/v1/"}},
+		{"POST", "x", "/v1/a/2", keys{"POST /a/{id}", "/v1/"}},
+		{"GET", "x", "/v2/a/2", keys{"GET /a/{id}", "/v2/"}},
+		{"GET", "x", "/v1/b/x/y", keys{"/b/{rest...}", "/v1/"}},
+		{"GET", "api.example.org:80", "/v1/a/1", keys{"api.example.org/a/{id}", "/v1/"}},
+		{"DELETE", "x", "/v1/a/1", keys{"", "/v1/"}},                   // 405
+		{"GET", "x", "/v1/c", keys{"", "/v1/"}},                        // 404
+		{"GET", "x", "/v1/tree/17", keys{"/tree/{id}/", "/v1/"}},       // a redirect
+		{"CONNECT", "x", "/v1/tree/17", keys{"", "/v1/"}},              // whose target is the client's
+		{"GET", "x", "/v1/b/%2e%2e/a/1", keys{"/b/{rest...}", "/v1/"}}, // escaped dots stay
+		{"GET", "x", "/v2/tree/17/18/19", keys{"/tree/{id}/", "/v2/"}},
+	} {
+		r := httptest.NewRequest(http.MethodGet, c.path, nil)
+		r.Method, r.Host = c.method, c.host
+		got = keys{"none", "none"}
+		ask(outer, r)
+		assert.Equal(t, c.want, got, "%+v", c)
+	}
+
+	// Two routes behind one outer pattern are counted apart.
+	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))
+	limited := Must(New(limiter, ByPattern(inner), Options{})).Handler(inner)
+	outer = http.NewServeMux()
+	outer.Handle("/api/", http.StripPrefix("/api", limited))
+	var codes []int
+	for _, path := range []string{"/api/a/1", "/api/a/2", "/api/b/1", "/api/b/2", "/api/nothing"} {
+		codes = append(codes, ask(outer, httptest.NewRequest("GET", path, nil)).Code)
+	}
+	assert.Equal(t, []int{200, 429, 200, 429, 400}, codes)
 }
 
 func TestByContext(t *testing.T) {
@@ -115,7 +210,7 @@ func TestByString(t *testing.T) {
 	assert.Equal(t, "", key(from("@")), "not \"invalid IP\"")
 }
 
-// What is joined can be told apart again, so no two rows of parts are joined alike.
+// A joined key can be taken apart again, so no two lists of parts give the same key.
 func FuzzJoin(f *testing.F) {
 	f.Add("a", "b")
 	f.Add("1:a", "2:")
@@ -138,7 +233,7 @@ func FuzzJoin(f *testing.F) {
 			joined = rest[n:]
 		}
 		if joined != "" {
-			t.Fatalf("%q is left of %q and %q", joined, a, b)
+			t.Fatalf("%q remains of %q and %q", joined, a, b)
 		}
 	})
 }
