@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,10 +15,10 @@ const (
 )
 
 // answer writes the answer to a refused request: problem details (RFC 9457) or text.
-func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *ruling) {
+func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result) {
 	status := v.Status()
 	h := w.Header()
-	// What an outer handler said of another body.
+	// Fields that an outer handler set for another body.
 	for _, field := range &ofAnotherBody {
 		delete(h, field)
 	}
@@ -28,7 +29,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *ruling) {
 	} else {
 		kind, body = "text/plain; charset=utf-8", sentence(v, status)
 	}
-	// A 429 must not be stored (RFC 6585, section 4).
+	// A cache must not store a 429 (RFC 6585, section 4).
 	values := [...]string{"no-store", "nosniff", kind, strconv.Itoa(len(body))}
 	all := values[:] // one allocation for four fields
 	h["Cache-Control"] = all[0:1:1]
@@ -36,12 +37,13 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *ruling) {
 	h["Content-Type"] = all[2:3:3]
 	h["Content-Length"] = all[3:4:4]
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has left misses nothing
+	_, _ = w.Write(body) // an error means that the client has left
 }
 
 var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Expires"}
 
-func (m *Middleware) problem(v *ruling, status int) []byte {
+// problem returns the problem details of a refusal.
+func (m *Middleware) problem(v *result, status int) []byte {
 	kind, title := "about:blank", http.StatusText(status)
 	if v.Reason == OverLimit {
 		kind, title = quotaExceeded, quotaExceededTitle
@@ -69,14 +71,13 @@ func (m *Middleware) problem(v *ruling, status int) []byte {
 	return append(b, "}\n"...)
 }
 
-func sentence(v *ruling, status int) []byte {
+// sentence returns the text of a refusal.
+func sentence(v *result, status int) []byte {
 	b := append(make([]byte, 0, 128), http.StatusText(status)...)
 	if v.Reason == OverLimit {
-		if n, ok := retrySeconds(v.RetryAfter); ok {
-			b = append(b, ": try again in "...)
-			b = strconv.AppendInt(b, n, 10)
-			b = append(b, " s"...)
-		}
+		b = append(b, ": try again in "...)
+		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
+		b = append(b, " s"...)
 	}
 	if detail := v.detail(); detail != "" {
 		b = append(append(b, ": "...), detail...)
@@ -84,28 +85,41 @@ func sentence(v *ruling, status int) []byte {
 	return append(b, '\n')
 }
 
-// detail is what a client should know of its request, besides its status.
-func (v *ruling) detail() string {
-	switch {
-	case v.Reason != Keyless:
-		return ""
-	case v.Limit == "":
-		return "the client's address cannot be told"
+// detail tells a client what is wrong with its request, or with the server, beyond the
+// status.
+func (v *result) detail() string {
+	switch v.Reason {
+	case Keyless:
+		if v.Limit == "" {
+			return "the client's address is unknown"
+		}
+		return "the request lacks the key of the limit " + strconv.Quote(v.Limit)
+	case NeverAdmitted:
+		never := "the limit " + strconv.Quote(v.Limit) + " never admits this request"
+		if most := v.Decision.Limit; v.Cost > most {
+			never += fmt.Sprintf(", which costs %d: the most that it allows is %d", v.Cost, most)
+		}
+		return never
+	case Misconfigured:
+		if v.Limit == "" {
+			return "the server is misconfigured: the request's cost is below 0"
+		}
+		return "the server is misconfigured: the limit " + strconv.Quote(v.Limit) + " cannot be applied to this client"
 	}
-	return "the request lacks what the limit " + strconv.Quote(v.Limit) + " goes by"
+	return ""
 }
 
-// No client sends more media ranges than these, or longer ones: what is beyond is not read,
-// so that a long field makes no work.
+// Media ranges beyond these bounds are not read, so that a long field costs no time. No
+// client is known to exceed them.
 const (
 	mostRanges   = 64
 	longestRange = 256
 )
 
-// wantsProblem tells whether a client would rather have problem details than text, by its
-// Accept fields (RFC 9110, section 12.5.1). Who accepts JSON accepts problem details, and
-// who accepts HTML has text. Where both are as good it is problem details, where neither
-// is accepted text.
+// wantsProblem reports whether a client prefers problem details to text, by its Accept
+// fields (RFC 9110, section 12.5.1). Accepting JSON means accepting problem details, and
+// accepting HTML means accepting text. A tie means problem details; if neither is accepted
+// the answer is text.
 func wantsProblem(accept []string) bool {
 	if len(accept) == 0 {
 		return true
@@ -145,7 +159,7 @@ func wantsProblem(accept []string) bool {
 	return problem.q > 0 && problem.q >= text.q
 }
 
-// preference is how much something is wanted: what the most specific range says that
+// preference is the weight of a media type, as given by the most specific range that
 // covers it.
 type preference struct{ specific, q int }
 
@@ -155,7 +169,7 @@ func (p *preference) add(specific, q int) {
 	}
 }
 
-// mediaRange returns the range and its weight in thousandths, below 0 if that is
+// mediaRange returns a media range and its weight in thousandths, which is -1 if
 // malformed.
 func mediaRange(s string) (kind string, q int) {
 	kind, parameters, more := strings.Cut(s, ";")
@@ -170,7 +184,7 @@ func mediaRange(s string) (kind string, q int) {
 	return trim(kind), q
 }
 
-// weight reads a qvalue (RFC 9110, section 12.4.2) as thousandths; -1 if it is none.
+// weight returns a qvalue (RFC 9110, section 12.4.2) in thousandths, or -1 if malformed.
 func weight(s string) int {
 	if s == "" || len(s) > len("0.000") || s[0] != '0' && s[0] != '1' || len(s) > 1 && s[1] != '.' {
 		return -1

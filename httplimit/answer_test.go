@@ -45,7 +45,7 @@ func TestAnswers(t *testing.T) {
 	assert.Empty(t, w.Header().Get("RateLimit"))
 	w = ask(h, from("@", "Accept", "text/plain"))
 	assert.Equal(t, 400, w.Code)
-	assert.Equal(t, "Bad Request: the client's address cannot be told\n", w.Body.String())
+	assert.Equal(t, "Bad Request: the client's address is unknown\n", w.Body.String())
 }
 
 // What an outer handler said of the answer that does not come is taken back.
@@ -144,9 +144,9 @@ func TestKeylessAnswerSaysWhatIsMissing(t *testing.T) {
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
 		assert.Equal(t, map[string]any{
 			"type": "about:blank", "title": "Bad Request", "status": 400.0,
-			"detail": `the request lacks what the limit "the \"key\"" goes by`,
+			"detail": `the request lacks the key of the limit "the \"key\""`,
 		}, problem)
 		w = ask(m.Handler(done), from(alice, "Accept", "text/plain"))
-		assert.Equal(t, `Bad Request: the request lacks what the limit "the \"key\"" goes by`+"\n", w.Body.String())
+		assert.Equal(t, `Bad Request: the request lacks the key of the limit "the \"key\""`+"\n", w.Body.String())
 	}
 }

@@ -5,18 +5,16 @@
 //	limit, err := httplimit.New(limiter, httplimit.ByAddr, httplimit.Options{})
 //	err = http.ListenAndServe("localhost:8080", limit.Handler(mux))
 //
-// Each request is decided once, before the handler runs. One that passes reaches the
-// handler with the ResponseWriter that the server made, and with header fields that
-// tell what remains; one that does not is answered with 429 and a Retry-After that is
-// true: a client which waits exactly so long is admitted, if nobody else takes what is
-// its own.
+// Each request is decided once, before the handler runs. An admitted request reaches the
+// handler with the server's own ResponseWriter, and with header fields that tell what
+// remains. A request over its limit is answered with 429 and a true Retry-After: a client
+// that waits that long is admitted, unless other requests of its key come first.
 //
-// A key is whatever comparable value a function finds in a request: see [ByAddr] and
+// A key function finds a key in each request, a comparable value: see [ByAddr] and
 // [ClientAddr] for addresses, [ByHeader], [ByPattern] and [ByContext], and [Both] and
-// [Join] for their combination. No header is trusted unless [AddrConfig] says so.
+// [Join] for combinations. No header is trusted unless [AddrConfig] says so.
 //
-// [NewAll] holds several limits on each request, all or nothing.
+// [NewAll] holds each request to several limits, all or nothing.
 //
-// The package knows HTTP and nothing of how a limit works, which is the engine's. Start
-// reading at [New].
+// The package knows HTTP. How a limit works is the engine's concern. Start reading at [New].
 package httplimit

@@ -6,11 +6,9 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
-
-	"github.com/ral-limiter/ral/policy"
 )
 
-// The names of header fields, in the form in which net/http keeps them.
+// The names of header fields, in the canonical form of net/http.
 const (
 	policyField = "Ratelimit-Policy"
 	limitField  = "Ratelimit"
@@ -24,7 +22,7 @@ const (
 // mostInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
 const mostInteger = 999_999_999_999_999
 
-// seconds are whole, and rounded up.
+// seconds returns whole seconds, rounded up.
 func seconds(d time.Duration) int64 {
 	whole := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -33,8 +31,8 @@ func seconds(d time.Duration) int64 {
 	return whole
 }
 
-// windowSeconds are rounded up as well, but for what a policy's own rounding of its rate
-// has added to a whole second: a sixteenth of a nanosecond for each unit.
+// windowSeconds rounds up as well, except that up to a millisecond above a whole second is
+// dropped: a policy's rounding of its rate adds a sixteenth of a nanosecond for each unit.
 func windowSeconds(d time.Duration) int64 {
 	if whole := d.Truncate(time.Second); d-whole <= time.Millisecond {
 		return int64(whole / time.Second)
@@ -42,41 +40,39 @@ func windowSeconds(d time.Duration) int64 {
 	return seconds(d)
 }
 
-// retrySeconds is what Retry-After says: never 0, which would invite to come back at
-// once. ok is false if there is nothing to say.
-func retrySeconds(d time.Duration) (n int64, ok bool) {
-	return max(1, seconds(d)), d != policy.Never
-}
+// retrySeconds returns the value of Retry-After. It is at least 1, as 0 would invite the
+// client to return at once.
+func retrySeconds(d time.Duration) int64 { return max(1, seconds(d)) }
 
-// quota is what a limit allows, as clients are told.
+// quota describes a limit for clients.
 type quota struct {
-	applies bool // the request has a key for it
+	applies bool // reports whether the request has a key for the limit
 	most    int64
 	window  time.Duration
 }
 
-// writer writes the header fields of a set of limits.
-type writer struct {
+// fieldWriter writes the header fields of a middleware's limits.
+type fieldWriter struct {
 	headers HeaderSet
 	quoted  []string // the names of the limits as structured-field strings
-	// policies has the policy fields that were written so far. It holds few, as there is
-	// one for each policy; where there are more the others are written anew each time.
+	// policies caches values of RateLimit-Policy, one for each combination of policies, up
+	// to mostPolicies. Further ones are formatted for each request.
 	policies atomic.Pointer[[]policyValue]
 }
 
 type policyValue struct {
-	of    []quota // of each limit
+	of    []quota // one for each limit
 	value string
 }
 
 const mostPolicies = 16
 
 // write sets the fields that tell how the request stands with the limit that decided. It
-// allocates their values and nothing else.
-func (f *writer) write(h http.Header, v *ruling) {
+// allocates nothing except their values.
+func (f *fieldWriter) write(h http.Header, v *result) {
 	reset := v.Decision.ResetAfter
-	if v.Reason == OverLimit && v.Decision.RetryAfter != policy.Never {
-		// Retry-After should not name an earlier time than the reset.
+	if v.Reason == OverLimit {
+		// Retry-After must not be earlier than the reset.
 		reset = v.Decision.RetryAfter
 	}
 	limit, remaining := v.Decision.Limit, v.Decision.Remaining
@@ -112,7 +108,7 @@ func (f *writer) write(h http.Header, v *ruling) {
 	}
 }
 
-// add sets a field, or adds a line to it if another limit has been told of already.
+// add sets a field, or adds a line to the one that an outer middleware has set.
 func add(h http.Header, field string, value []string) {
 	if before := h[field]; len(before) > 0 {
 		value = append(before[:len(before):len(before)], value...)
@@ -120,9 +116,9 @@ func add(h http.Header, field string, value []string) {
 	h[field] = value
 }
 
-// tighter tells whether the limit that a middleware around this one has told of has no
-// larger share left than this one: there is place for one, and it is that which the client
-// comes up against first.
+// tighter reports whether the limit in an outer middleware's fields has no larger share left
+// than this one. The older fields have room for one limit, and tell the one that the client
+// will reach first.
 func tighter(limits, remainings []string, limit, remaining int64) bool {
 	if len(limits) != 1 || len(remainings) != 1 {
 		return false
@@ -133,7 +129,7 @@ func tighter(limits, remainings []string, limit, remaining int64) bool {
 		float64(left)/float64(max(outer, 1)) <= float64(remaining)/float64(max(limit, 1))
 }
 
-// three sets fields that have place for one limit only.
+// three sets the three fields of the older sets, which have room for one limit.
 func three(h http.Header, limitName string, limit int64, remainingName string, remaining int64, resetName string, reset int64) {
 	var buffer [64]byte
 	b := strconv.AppendInt(buffer[:0], limit, 10)
@@ -150,7 +146,7 @@ func three(h http.Header, limitName string, limit int64, remainingName string, r
 }
 
 // policy returns the value of RateLimit-Policy.
-func (f *writer) policy(of []quota) string {
+func (f *fieldWriter) policy(of []quota) string {
 	known := f.policies.Load()
 	if known != nil {
 		for i := range *known {
@@ -170,7 +166,7 @@ func (f *writer) policy(of []quota) string {
 	return value
 }
 
-func (f *writer) format(of []quota) string {
+func (f *fieldWriter) format(of []quota) string {
 	var buffer [256]byte
 	b := buffer[:0]
 	for i, q := range of {
@@ -194,7 +190,7 @@ func appendInteger(b []byte, n int64) []byte {
 }
 
 // appendString appends printable ASCII as a structured-field string (RFC 9651, section
-// 4.1.6). JSON writes it alike.
+// 4.1.6). As a JSON string it is written the same way.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, c := range []byte(s) {

@@ -13,44 +13,43 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// maxLimits is how many limits a request may have.
+// maxLimits is the most limits that a middleware may have.
 const maxLimits = 8
 
-// Middleware limits requests. Call [New] or [NewAll] to make one; the zero value is of no
-// use. Its methods may be called by any number of goroutines. It holds nothing that must
-// be closed; its engines do.
+// Middleware limits requests. Call [New] or [NewAll] to make one; the zero Middleware is not
+// usable. Any number of goroutines may call its methods. It needs no Close; its engines do.
 type Middleware struct {
 	options  Options
-	gates    []gate
+	limiters []limiter
 	addr     *ClientAddr
 	allow    *prefixes
 	deny     *prefixes
-	fields   writer
-	log      lines
+	fields   fieldWriter
+	log      refusalLog
 	counters counters
 }
 
-// New returns a middleware that holds each key to the limiter's limit. The error, if any,
-// is a *policy.FieldError that names the field.
+// New returns a middleware that holds each key to the limiter's limit. An error is a
+// *policy.FieldError that names the field.
 //
-// K is the type of the limiter's keys. With netip.Addr nothing is formatted or allocated
-// to look a client up.
+// K is the type of the limiter's keys. With netip.Addr a client is looked up without
+// formatting or allocating anything.
 func New[K comparable](limiter *engine.Engine[K], key func(r *http.Request) K, options Options) (*Middleware, error) {
 	parameter := func(_ int, field string) string { return strings.ToLower(field) }
 	return assemble("httplimit.New", parameter, options, Limit[K]{Limiter: limiter, Key: key})
 }
 
-// NewAll returns a middleware that holds each request to several limits, up to 8: it
-// passes if all admit it, and then counts for all; one that is refused counts for none, as
-// with engine.TakeAll. The limit that decides is the one that clients are told of in
-// RateLimit; RateLimit-Policy has all that apply. The error, if any, is a
-// *policy.FieldError that names the field.
+// NewAll returns a middleware that holds each request to up to 8 limits. A request passes
+// if all of them admit it, and is then charged to all. A refused request is charged to
+// none, as by engine.TakeAll. RateLimit tells clients about the limit that decided, and
+// RateLimit-Policy about all that apply. An error is a *policy.FieldError that names the
+// field.
 func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {
 	element := func(i int, field string) string { return fmt.Sprintf("limits[%d].%s", i, field) }
 	return assemble("httplimit.NewAll", element, options, limits...)
 }
 
-// assemble makes a middleware. name is what a field of a limit is called in an error.
+// assemble makes a middleware. name returns the name of a limit's field for errors.
 func assemble(of string, name func(i int, field string) string, options Options, limits ...AnyLimit) (*Middleware, error) {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
@@ -69,8 +68,8 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		addr:    options.ClientAddr,
 		allow:   allow,
 		deny:    deny,
-		fields:  writer{headers: options.Headers},
-		log:     lines{to: options.Logger, epoch: time.Now()},
+		fields:  fieldWriter{headers: options.Headers},
+		log:     refusalLog{to: options.Logger, epoch: time.Now()},
 	}
 	if m.addr == nil {
 		m.addr = connection
@@ -81,25 +80,25 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		if v := reflect.ValueOf(limit); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
 		}
-		g, err := limit.bind(common, func(field string, value any, want string) error {
+		l, err := limit.check(common, func(field string, value any, want string) error {
 			return bad(name(i, field), value, want)
 		})
 		if err != nil {
 			return nil, err
 		}
-		title := g.title()
+		title := l.title()
 		if names[title] {
-			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name that no other limit has")
+			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
 		}
 		names[title] = true
-		m.gates = append(m.gates, g)
+		m.limiters = append(m.limiters, l)
 		m.fields.quoted = append(m.fields.quoted, string(appendString(nil, title)))
 	}
 	return m, nil
 }
 
-// Must returns m, and panics if err is not nil. It is for settings written down in the
-// program; those that come from outside deserve their error handled.
+// Must returns m, and panics if err is not nil. It is for settings that are constants of the
+// program. Handle the error of settings that come from outside.
 func Must(m *Middleware, err error) *Middleware {
 	if err != nil {
 		panic(err)
@@ -107,18 +106,17 @@ func Must(m *Middleware, err error) *Middleware {
 	return m
 }
 
-// Handler returns a handler that passes on to next the requests that are admitted. Those
-// that are not are answered with 429 if a limit refuses them, 403 if Options.Deny does,
-// 400 if they have no key, and 503 if their context ended while they waited; with problem
-// details (RFC 9457) or, for clients that would rather have it, text.
+// Handler returns a handler that passes admitted requests on to next. It answers the
+// others with the status of their [Reason], and with problem details (RFC 9457) or, for
+// clients that prefer it, text.
 //
-// It may be called for any number of handlers, which then share the limits.
+// Several handlers may be wrapped. They share the limits.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 }
 
 func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	v, held := m.decide(r)
+	v, s := m.decide(r)
 	v.Shadow = m.options.Shadow
 	m.counters.count(&v)
 	if m.options.OnVerdict != nil {
@@ -133,16 +131,16 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	switch {
 	case v.Refused():
 		m.refuse(w, r, &v)
-	case held == nil:
+	case s == nil:
 		next.ServeHTTP(w, r)
 	default:
-		m.charged(w, r, next, v.Cost, held)
+		m.serveAndSettle(w, r, next, v.Cost, s)
 	}
 }
 
-// decide decides, and sets nothing yet. held is what is to be set right when the handler
-// is done.
-func (m *Middleware) decide(r *http.Request) (v ruling, held charge) {
+// decide decides about a request, waits for its turn if need be, and writes nothing. The
+// settlement, if any, is due when the handler is done.
+func (m *Middleware) decide(r *http.Request) (v result, s settlement) {
 	if m.deny != nil || m.allow != nil {
 		addr := m.addr.Addr(r)
 		switch {
@@ -161,18 +159,19 @@ func (m *Middleware) decide(r *http.Request) (v ruling, held charge) {
 	if m.options.Cost != nil {
 		n = m.options.Cost(r)
 	}
-	if len(m.gates) > 1 {
-		return m.together(r, n)
+	switch {
+	case n < 0:
+		return result{Verdict: Verdict{Reason: Misconfigured, Cost: n}}, nil
+	case len(m.limiters) > 1:
+		return m.takeAll(r, n)
 	}
-	return m.gates[0].alone(r, n, m.options.Charge != nil, &m.options)
+	return m.limiters[0].takeOne(r, n, m.options.Charge != nil, &m.options)
 }
 
-// refuse answers a request that is refused.
-func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *ruling) {
+// refuse answers a refused request.
+func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result) {
 	if v.Reason == OverLimit {
-		if n, ok := retrySeconds(v.RetryAfter); ok {
-			w.Header()[retryAfterField] = []string{strconv.FormatInt(n, 10)}
-		}
+		w.Header()[retryAfterField] = []string{strconv.FormatInt(retrySeconds(v.RetryAfter), 10)}
 	}
 	if m.options.Refuse != nil {
 		m.options.Refuse(w, r, v.Verdict)
@@ -181,21 +180,20 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *ruling) {
 	m.answer(w, r, v)
 }
 
-// charged serves a request whose cost is set right when the handler is done, however it
-// ends.
-func (m *Middleware) charged(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, held charge) {
+// serveAndSettle serves a request, and settles its cost when the handler returns or panics.
+func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, s settlement) {
 	c := &recorder{ResponseWriter: w}
 	c.served.Panicked = true // until the handler has returned
-	silent := r.Method == http.MethodHead
+	bodiless := r.Method == http.MethodHead
 	defer func() {
 		served := c.served
 		if served.Status == 0 && !served.Panicked && !served.Hijacked {
-			served.Status = http.StatusOK // what the server writes for who wrote nothing
+			served.Status = http.StatusOK // written by the server if the handler wrote nothing
 		}
-		if silent {
-			served.Bytes = 0 // the server takes them, and sends none
+		if bodiless {
+			served.Bytes = 0 // the server drops them
 		}
-		held.settle(cost, max(0, m.options.Charge(r, served)))
+		s.settle(cost, max(0, m.options.Charge(r, served)))
 	}()
 	next.ServeHTTP(c.writer(), r)
 	c.served.Panicked = false

@@ -5,66 +5,65 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limit is an engine that limits requests, and by what key. Limiter and Key are required.
+// Limit is an engine that limits requests, and the key that it limits them by. Limiter and
+// Key are required.
 type Limit[K comparable] struct {
-	// Name tells clients which limit is spoken of. It must be printable ASCII, and 64 bytes
-	// at the most. The default is Options.Name; of several limits each needs a name of its
-	// own.
+	// Name tells clients which limit a header field or an answer is about. It must be
+	// printable ASCII of at most 64 bytes. The default is Options.Name. Several limits of
+	// one middleware need different names.
 	Name string
-	// Limiter decides. Several limits may have the same one.
+	// Limiter decides. Several limits may share one.
 	Limiter *engine.Engine[K]
-	// Key finds who is limited. The zero value of K is no key.
+	// Key finds the key of a request. The zero value of K means that there is none.
 	Key func(r *http.Request) K
-	// WhenNoKey says what becomes of a request without a key.
+	// WhenNoKey chooses the answer to a request without a key.
 	WhenNoKey WhenNoKey
 }
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
-	// bind checks the limit, and gives it its name, if it has none. bad makes an error of
-	// what is wrong with a field.
-	bind(name string, bad fault) (gate, error)
+	// check returns the limit as a limiter. name is its name if it has none of its own.
+	// bad makes the error about a field.
+	check(name string, bad fieldFault) (limiter, error)
 }
 
-type fault = func(field string, value any, want string) error
+type fieldFault = func(field string, value any, want string) error
 
-// gate is a limit with the type of its keys out of sight.
-type gate interface {
+// limiter is a Limit with the type of its keys hidden.
+type limiter interface {
 	title() string
 	stats() engine.Stats
-	// alone takes n units by this limit only. held is nil unless keep asks for it and
-	// something was taken.
-	alone(r *http.Request, n int64, keep bool, o *Options) (v ruling, held charge)
-	// together names n units of the request's key for engine.TakeAll. ok is false if the
-	// request has none. key is nil unless keep asks for it.
-	together(r *http.Request, n int64, keep bool) (claim engine.Claim, key debtor, of quota, ok bool)
+	// takeOne takes n units under this limit alone. The settlement is nil unless keep is
+	// set and the request is admitted.
+	takeOne(r *http.Request, n int64, keep bool, o *Options) (result, settlement)
+	// claim returns a claim of n units of the request's key. ok is false if the request has
+	// no key. The chargeable is nil unless keep is set.
+	claim(r *http.Request, n int64, keep bool) (claim engine.Claim, later chargeable, of quota, ok bool)
 	whenNoKey() WhenNoKey
-	// fingerprint tells keys apart for people, without telling them.
+	// fingerprint returns a short hash of the request's key, for logs.
 	fingerprint(r *http.Request) string
+	// chosen describes the policy that holds for the request's key.
+	chosen(r *http.Request) string
 }
 
-// charge is what was taken, to be set right when its true cost is known.
-type charge interface {
-	// settle has actual units charged in place of those that were taken.
-	settle(taken, actual int64)
+// settlement holds what a request has taken until its true cost is known.
+type settlement interface {
+	// settle charges actual units in place of cost, the units that were taken.
+	settle(cost, actual int64)
 }
 
-// debtor is a key that may be charged more.
-type debtor interface{ owe(n int64) }
+// chargeable is a key that more units can be charged to.
+type chargeable interface{ charge(n int64) }
 
-// bound is a Limit that has been checked.
-type bound[K comparable] struct {
-	Limit[K]
-	delays atomic.Pointer[bool] // calls may have to wait; nil until the first key
-}
+// checkedLimit is a Limit whose fields are valid.
+type checkedLimit[K comparable] struct{ Limit[K] }
 
-func (l Limit[K]) bind(name string, bad fault) (gate, error) {
+func (l Limit[K]) check(name string, bad fieldFault) (limiter, error) {
 	if l.Name == "" {
 		l.Name = name
 	}
@@ -74,16 +73,16 @@ func (l Limit[K]) bind(name string, bad fault) (gate, error) {
 	case l.Limiter == nil:
 		return nil, bad("Limiter", "nil", "an engine, such as engine.New returns")
 	case l.Key == nil:
-		return nil, bad("Key", "nil", "a key function, such as httplimit.ByAddr; ByHeader is nil for what is no name of a header field")
+		return nil, bad("Key", "nil", "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name")
 	case l.WhenNoKey < Refuse || l.WhenNoKey > Share:
 		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
 	}
-	return &bound[K]{Limit: l}, nil
+	return &checkedLimit[K]{l}, nil
 }
 
 const longestName = 64
 
-// wrongName returns what a name should be that is none, or "".
+// wrongName returns what an invalid name should be, or "" for a valid one.
 func wrongName(name string) (want string) {
 	for _, c := range []byte(name) {
 		if c < ' ' || c > '~' {
@@ -91,36 +90,35 @@ func wrongName(name string) (want string) {
 		}
 	}
 	if len(name) > longestName {
-		return "64 bytes at the most"
+		return "at most 64 bytes"
 	}
 	return ""
 }
 
-func (l *bound[K]) title() string        { return l.Name }
-func (l *bound[K]) stats() engine.Stats  { return l.Limiter.Stats() }
-func (l *bound[K]) whenNoKey() WhenNoKey { return l.WhenNoKey }
+func (l *checkedLimit[K]) title() string        { return l.Name }
+func (l *checkedLimit[K]) stats() engine.Stats  { return l.Limiter.Stats() }
+func (l *checkedLimit[K]) whenNoKey() WhenNoKey { return l.WhenNoKey }
 
-// find returns the request's key. ok is false if it has none and there is no place for
-// those that have none.
-func (l *bound[K]) find(r *http.Request) (key K, ok bool) {
+// find returns the request's key, and reports whether the limit applies to it. Requests
+// without a key share the zero key under Share.
+func (l *checkedLimit[K]) find(r *http.Request) (key K, ok bool) {
 	var none K
 	key = l.Key(r)
 	return key, key != none || l.WhenNoKey == Share
 }
 
-func (l *bound[K]) together(r *http.Request, n int64, keep bool) (engine.Claim, debtor, quota, bool) {
+func (l *checkedLimit[K]) claim(r *http.Request, n int64, keep bool) (claim engine.Claim, later chargeable, of quota, ok bool) {
 	key, ok := l.find(r)
 	if !ok {
-		return engine.Claim{}, nil, quota{}, false
+		return claim, nil, of, false
 	}
-	var owes debtor
 	if keep {
-		owes = &account[K]{l.Limiter, key}
+		later = &engineKey[K]{l.Limiter, key}
 	}
-	return l.Limiter.Claim(key, n), owes, l.quota(key, 0), true
+	return l.Limiter.Claim(key, n), later, l.quota(key, 0), true
 }
 
-func (l *bound[K]) fingerprint(r *http.Request) string {
+func (l *checkedLimit[K]) fingerprint(r *http.Request) string {
 	key, ok := l.find(r)
 	if !ok {
 		return ""
@@ -129,91 +127,96 @@ func (l *bound[K]) fingerprint(r *http.Request) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// mayDelay tells whether calls may have to wait although they do not ask to. All limits
-// of an engine are of one family, so that the first key tells. The zero one is nobody's,
-// for engine.PolicyFor too, which may panic.
-func (l *bound[K]) mayDelay(key K) bool {
-	if known := l.delays.Load(); known != nil {
-		return *known
+func (l *checkedLimit[K]) chosen(r *http.Request) string {
+	key, ok := l.find(r)
+	if !ok {
+		return ""
 	}
-	holds := l.Limiter.LimitFor(key)
-	may := holds.Delays()
-	l.delays.Store(&may)
-	return may
+	return l.Limiter.LimitFor(key).String()
 }
 
-func (l *bound[K]) alone(r *http.Request, n int64, keep bool, o *Options) (ruling, charge) {
+func (l *checkedLimit[K]) takeOne(r *http.Request, n int64, keep bool, o *Options) (result, settlement) {
 	key, ok := l.find(r)
 	if !ok {
 		return keyless(l.WhenNoKey, l.Name, n), nil
 	}
-	v := ruling{Verdict: Verdict{Limit: l.Name, Cost: n}}
+	v := result{Verdict: Verdict{Limit: l.Name, Cost: n}}
 	var reserved engine.Reservation[K]
-	switch {
-	case l.mayDelay(key), o.Shadow && o.WaitUpTo > 0:
+	if o.WaitUpTo > 0 && !o.Shadow && !l.delays(key) {
+		reserved = l.acquire(r, &v, key, n, o.WaitUpTo)
+	} else {
+		// A queue answers with a turn, also if the limit became one after it was asked.
 		reserved = l.Limiter.Reserve(key, n, o.WaitUpTo)
-		if v.Decision = reserved.Decision; reserved.Allowed && !takeTurn(r, &v, reserved.Wait, o.Shadow) {
+		if v.Decision = reserved.Decision; reserved.Allowed && !awaitTurn(r, &v, reserved.Wait, o.Shadow) {
 			reserved.Cancel()
 		}
-	case o.WaitUpTo > 0:
-		reserved = l.acquire(r, &v, key, n, o.WaitUpTo)
-	case keep:
-		reserved = l.Limiter.Reserve(key, n, 0)
-		v.Decision = reserved.Decision
-	default:
-		v.Decision = l.Limiter.Take(key, n)
 	}
-	v.conclude()
+	if v.Reason != Cancelled && !v.Decision.Allowed {
+		v.Reason, v.RetryAfter, v.violated = reasonOf(v.Decision), v.Decision.RetryAfter, 1
+	}
 	v.quota = l.quota(key, v.Decision.Limit)
 	if !keep || v.Reason != Admitted {
 		return v, nil
 	}
-	return v, &taken[K]{account[K]{l.Limiter, key}, reserved}
+	return v, &oneTaken[K]{engineKey[K]{l.Limiter, key}, reserved}
 }
 
-// conclude gives the reason of what the only limit has decided in the end.
-func (v *ruling) conclude() {
-	if v.Reason != Cancelled && !v.Decision.Allowed {
-		v.Reason, v.RetryAfter, v.violated = OverLimit, v.Decision.RetryAfter, 1
+// delays reports whether the key's limit delays calls by itself. The answer may differ
+// from key to key and from call to call, so it is not kept.
+func (l *checkedLimit[K]) delays(key K) bool { return l.Limiter.LimitFor(key).Delays() }
+
+// reasonOf returns the reason of a refusal by a limit.
+func reasonOf(d policy.Decision) Reason {
+	switch {
+	case ofAnotherFamily(d):
+		return Misconfigured
+	case d.RetryAfter == policy.Never:
+		return NeverAdmitted
 	}
+	return OverLimit
 }
 
-// keyless is the ruling on a request that has no key for a limit.
-func keyless(when WhenNoKey, name string, n int64) ruling {
+// ofAnotherFamily reports whether the engine refused because engine.PolicyFor chose a
+// policy of another family for the key. No other refusal has a limit of 0.
+func ofAnotherFamily(d policy.Decision) bool {
+	return !d.Allowed && d.Limit == 0 && d.RetryAfter == policy.Never
+}
+
+// keyless is the result for a request that has no key for a limit.
+func keyless(when WhenNoKey, name string, n int64) result {
 	if when == Skip {
-		return ruling{Verdict: Verdict{Reason: Exempt, Cost: n}}
+		return result{Verdict: Verdict{Reason: Exempt, Cost: n}}
 	}
-	return ruling{Verdict: Verdict{Reason: Keyless, Limit: name, Cost: n}}
+	return result{Verdict: Verdict{Reason: Keyless, Limit: name, Cost: n}}
 }
 
-// quota is what the key's limit is.
-func (l *bound[K]) quota(key K, most int64) quota {
+// quota describes the key's limit for clients.
+func (l *checkedLimit[K]) quota(key K, most int64) quota {
 	q := quota{applies: true, most: most}
-	holds := l.Limiter.LimitFor(key)
-	if windowed, ok := holds.(policy.Windowed); ok {
+	if windowed, ok := l.Limiter.LimitFor(key).(policy.Windowed); ok {
 		q.window = windowed.Window()
 	}
 	return q
 }
 
-// account implements debtor.
-type account[K comparable] struct {
+// engineKey implements chargeable.
+type engineKey[K comparable] struct {
 	limiter *engine.Engine[K]
 	key     K
 }
 
-func (a *account[K]) owe(n int64) { a.limiter.Refund(a.key, -n) }
+func (k *engineKey[K]) charge(n int64) { k.limiter.Refund(k.key, -n) }
 
-// taken implements charge for one limit.
-type taken[K comparable] struct {
-	account[K]
+// oneTaken implements settlement for one limit.
+type oneTaken[K comparable] struct {
+	engineKey[K]
 	reserved engine.Reservation[K]
 }
 
-func (t *taken[K]) settle(all, actual int64) {
-	if actual > all {
-		t.owe(actual - all)
+func (t *oneTaken[K]) settle(cost, actual int64) {
+	if actual > cost {
+		t.charge(actual - cost)
 		return
 	}
-	t.reserved.Keep(actual) // which knows where they were taken
+	t.reserved.Keep(actual) // gives back to where the units were taken
 }

@@ -9,22 +9,25 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A flood of requests must not become one of lines.
-var linesOfLog = policy.Must(policy.Funnel(10, 10, time.Second))
+// logRate keeps a flood of requests from becoming a flood of lines.
+var logRate = policy.Must(policy.Funnel(10, 10, time.Second))
 
-// lines writes lines about refused requests, not too many.
-type lines struct {
+// refusalLog writes lines about refused requests at a bounded rate.
+type refusalLog struct {
 	to    *slog.Logger
 	epoch time.Time
-	word  atomic.Uint64 // of linesOfLog
+	word  atomic.Uint64 // the state of logRate
 	left  atomic.Uint64 // lines left out since the last one
+	// reported is set for each limit whose misconfiguration was logged. The last is for
+	// errors that are not about a limit.
+	reported [maxLimits + 1]atomic.Bool
 }
 
-// may tells whether there may be a line now, and how many were left out before it.
-func (l *lines) may() (left uint64, ok bool) {
+// may reports whether a line may be written now, and how many were left out before it.
+func (l *refusalLog) may() (left uint64, ok bool) {
 	for {
 		word := l.word.Load()
-		next, d := linesOfLog.Take(word, policy.Instant(time.Since(l.epoch))+1, 1, 0)
+		next, d := logRate.Take(word, policy.Instant(time.Since(l.epoch))+1, 1, 0)
 		if !d.Allowed {
 			l.left.Add(1)
 			return 0, false
@@ -35,7 +38,10 @@ func (l *lines) may() (left uint64, ok bool) {
 	}
 }
 
-func (m *Middleware) logRefused(r *http.Request, v *ruling) {
+func (m *Middleware) logRefused(r *http.Request, v *result) {
+	if v.Reason == Misconfigured {
+		m.logMisconfigured(r, v)
+	}
 	ctx, client, key := r.Context(), "", ""
 	if !m.log.to.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -48,7 +54,7 @@ func (m *Middleware) logRefused(r *http.Request, v *ruling) {
 		client = addr.String()
 	}
 	if v.Limit != "" && v.Reason != Keyless {
-		key = m.gates[v.binding].fingerprint(r)
+		key = m.limiters[v.binding].fingerprint(r)
 	}
 	m.log.to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+v.Reason.String(),
 		slog.String("limit", v.Limit),
@@ -64,5 +70,27 @@ func (m *Middleware) logRefused(r *http.Request, v *ruling) {
 	)
 }
 
-// cut bounds what strangers write into the log.
+// logMisconfigured writes one line for each limit that is in error, and one if
+// Options.Cost is.
+func (m *Middleware) logMisconfigured(r *http.Request, v *result) {
+	at := maxLimits
+	if v.Limit != "" {
+		at = v.binding
+	}
+	if m.log.reported[at].Swap(true) {
+		return
+	}
+	if v.Limit == "" {
+		m.log.to.LogAttrs(r.Context(), slog.LevelError, "rate limit: Options.Cost returned less than 0",
+			slog.Int64("cost", v.Cost))
+		return
+	}
+	m.log.to.LogAttrs(r.Context(), slog.LevelError,
+		"rate limit: engine.PolicyFor chose a policy of another family than Config.Policy; its keys are refused",
+		slog.String("limit", v.Limit),
+		slog.String("policy", m.limiters[v.binding].chosen(r)),
+		slog.String("key", m.limiters[v.binding].fingerprint(r)))
+}
+
+// cut bounds the length of what clients write into the log.
 func cut(s string) string { return s[:min(len(s), 256)] }

@@ -10,8 +10,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// HeaderSet says which header fields tell clients how they stand. All are set before the
-// handler runs, who may change them. Retry-After is set on refusals in any case.
+// HeaderSet selects the header fields that tell clients how they stand. They are set before
+// the handler runs, which may change them. They are set on admitted requests and on those
+// answered with 429; a 429 has Retry-After in any case.
 type HeaderSet int
 
 const (
@@ -22,117 +23,122 @@ const (
 	//	RateLimit-Policy: "default";q=100;w=10
 	//	RateLimit: "default";r=97;t=1
 	//
-	// q is Decision.Limit and w the policy's Window in seconds, rounded up, left out where
-	// it is shorter than one. r is what remains, t the seconds until the key is as good as
-	// new or, on a refusal, until the request may be made again. The default.
+	// q is Decision.Limit. w is the policy's Window in seconds, rounded up, and left out if
+	// it is shorter than one second. r is what remains. t is the seconds until the key is as
+	// good as new or, on a refusal, until the request may be made again. The default.
 	RateLimitHeaders HeaderSet = iota
 	// LegacyHeaders: RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset, in seconds
-	// from now, as in that draft up to its number 06.
+	// from now, as in versions of that draft up to 06.
 	LegacyHeaders
 	// XRateLimitHeaders: X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, in
-	// seconds of Unix time, as GitHub and others have them.
+	// seconds of Unix time, as GitHub and others use them.
 	XRateLimitHeaders
 	// NoHeaders: none.
 	NoHeaders
 )
 
-// WhenNoKey says what becomes of a request for which a limit's key function finds no key.
+// WhenNoKey chooses the answer to a request for which a limit's key function finds no key.
 type WhenNoKey int
 
 const (
-	// Refuse: it is answered with 400. The default.
+	// Refuse answers it with 400. The default.
 	Refuse WhenNoKey = iota
-	// Skip: the limit does not apply to it. Others may.
+	// Skip does not apply the limit to it. Others may apply.
 	Skip
-	// Share: all such requests together are one client.
+	// Share counts all such requests as one client.
 	Share
 )
 
-// Options is what a [Middleware] does besides limiting. The zero Options is a good choice.
+// Options configures a [Middleware]. The zero Options is a good choice.
 type Options struct {
-	// Headers says how clients are told how they stand.
+	// Headers selects the header fields that tell clients how they stand.
 	Headers HeaderSet
 
-	// Name is that of limits which have none of their own. It must be printable ASCII,
-	// and 64 bytes at the most. Middlewares around each other should have different ones,
-	// as clients are told of all. The default is "default".
+	// Name is the name of limits that have none of their own. It must be printable ASCII
+	// of at most 64 bytes. Nested middlewares should have different names, as clients are
+	// told about all of them. The default is "default".
 	Name string
 
-	// WaitUpTo delays a request that comes too early, instead of refusing it, if it can
-	// be admitted within that time. Those who wait for a key stand in the engine's line,
-	// and are served in the order in which they came: who comes as a window opens stands
-	// behind them. At most engine.Config.MaxWaiting wait for a key. Under several limits
-	// a request stands in the line of the key that decides, as engine.AcquireAll has it.
-	// The default is 0, not to wait.
+	// WaitUpTo delays a request that has no room now, instead of refusing it, if it can be
+	// admitted within that time. Requests that wait for a key stand in the engine's line
+	// and are served in the order of arrival: a request that arrives as a window opens
+	// stands behind them. At most engine.Config.MaxWaiting requests wait for a key. Under
+	// several limits a request stands in the line of the key that decides, as in
+	// engine.AcquireAll. The default is 0, not to wait.
 	//
-	// A wait ends with the request's context: a client that leaves takes nothing. But
-	// net/http does not notice that a client of HTTP/1 has left before the request's body
-	// is read, so that one whose request has a body waits on, and has its turn.
+	// A wait ends with the request's context, and a request whose client leaves takes
+	// nothing. Over HTTP/2 the context ends when the client leaves. Over HTTP/1 net/http
+	// notices that only for a request without a body, and only until another byte arrives
+	// on the connection. Any other request of HTTP/1 waits on after its client has left,
+	// and takes its turn. So a client can keep up to MaxWaiting places in its key's line
+	// at little cost; keep WaitUpTo short.
 	//
-	// A policy.Queue delays requests by itself, as long as its queue is; WaitUpTo, if not
-	// 0, refuses what has its turn later. Where there are several limits, and no
-	// WaitUpTo, it refuses who would have to wait.
+	// A policy.Queue delays requests by itself, up to its own length. WaitUpTo, if not 0,
+	// also refuses a request whose turn comes later than that. Under several limits, and
+	// without WaitUpTo, a queue refuses a request that would have to wait. Whether the limit
+	// is a queue is asked for each request, so SetPolicy and engine.PolicyFor may change it.
 	WaitUpTo time.Duration
 
-	// Cost returns how many units a request takes. It runs once a request. nil is 1 for
-	// each. 0 passes; less than that, and more than the limit ever allows, is refused
-	// without a Retry-After.
+	// Cost returns the units that a request takes. It runs once for each request. If it is
+	// nil every request takes 1. A request that costs 0 passes. A request that costs more
+	// than the limit allows at once is NeverAdmitted. Less than 0 is an error of the program,
+	// and the request is Misconfigured: r.ContentLength, for one, is -1 if it is unknown.
 	Cost func(r *http.Request) int64
 
-	// Charge returns how many units an admitted request should have taken, when the
-	// handler is done: what was taken too much is given back, what was taken too little
-	// is charged, even if that exceeds the limit. It runs also if the handler panics,
-	// whose panic then goes on, and while the handler's answer may still be on its way.
+	// Charge returns the units that an admitted request should have taken. It runs when
+	// the handler is done: the difference to what was taken is given back or charged, even
+	// if the limit is exceeded. It also runs if the handler panics, and the panic then goes
+	// on. The answer may still be on its way to the client.
 	//
-	// What is given back goes where it was taken from, and is not given back if that is
+	// Units are given back to the window that they were taken from, or nowhere if that is
 	// over: a handler that takes longer than a limit's window gives nothing back to the
-	// next, whoever has taken there. Nor is it if nobody can tell any more where it is: see
-	// engine.Reservation.Keep. Under engine.PolicyFor that is so once others have taken, but
-	// under limits that count in windows.
+	// next one. Nor if the window it came from can no longer be determined: see
+	// engine.Reservation.Keep. Under engine.PolicyFor with a limit that does not count in
+	// windows, that is so once other requests of the key have taken.
 	//
-	// What is charged is charged when the handler is done, and a key that owes is refused
-	// until that has drained, however long that takes: return no more than you mean. One
-	// that returned math.MaxInt64 would lock the key for good.
+	// A charge is made when the handler is done. A key that owes is refused until the debt
+	// has drained, however long that takes. Returning math.MaxInt64 locks the key for good.
 	//
-	// To count only failed log-ins, return 1 if served.Status is 401 and else 0: each
-	// attempt takes 1 first, so that those under way count as well.
+	// To count failed log-ins only, return 1 if served.Status is 401 and 0 otherwise. Each
+	// attempt takes 1 first, so that concurrent attempts count as well.
 	//
-	// Only with Charge the handler's ResponseWriter is a wrapper, which has the Flusher,
-	// Hijacker and Pusher of the one that it wraps and which http.ResponseController sees
-	// through.
+	// With Charge the handler's ResponseWriter is a wrapper. It implements Flusher,
+	// Hijacker and Pusher if the wrapped one does, and http.ResponseController sees through
+	// it. Without Charge nothing is wrapped.
 	Charge func(r *http.Request, served Served) int64
 
-	// Allow and Deny are where requests come from that are let pass without being
-	// counted, and that are answered with 403. They go by the address that ClientAddr
-	// finds, whole, before anything else is looked at, whatever a limit's key is. Who is
-	// in both is denied. Where there is Deny, a request whose client cannot be told is
+	// Allow lists prefixes whose requests pass uncounted; Deny lists those answered with
+	// 403. Deny wins. Both are compared with the address that ClientAddr finds, as it is
+	// and uncut, before any key is looked for. With Deny, a request without an address is
 	// answered with 400.
 	Allow, Deny []netip.Prefix
 
-	// ClientAddr finds the address for Allow, Deny and Logger. nil is the connection's:
-	// behind proxies that is the proxy's, so that allowing it allows everybody.
+	// ClientAddr finds the address for Allow, Deny and Logger. The default is the
+	// connection's address. Behind a proxy that is the proxy's: allowing it would allow
+	// every client.
 	ClientAddr *ClientAddr
 
-	// Shadow decides, counts and reports, but refuses and delays nothing and sets no
-	// header fields. Who would have been delayed has taken his turn, and is reported as
-	// Admitted, with the time that he would have Waited; the engine's MaxWaiting is not
-	// looked at. Under several limits he is reported as OverLimit.
+	// Shadow decides, counts and reports, but refuses and delays nothing and sets no header
+	// fields. A request that would be delayed takes its units and is reported as Admitted,
+	// with the delay in Waited; MaxWaiting is ignored. Under several limits it is reported
+	// as OverLimit.
 	Shadow bool
 
-	// Refuse writes the answer to a request that is refused, in place of the one
-	// described at [Middleware.Handler]. The header fields are set by then, Retry-After
-	// among them; verdict.Status is the status that it should have.
+	// Refuse writes the answer to a refused request, in place of the answer described at
+	// [Middleware.Handler]. The header fields are set by then, with Retry-After if there is
+	// one. verdict.Status is the status to send.
 	Refuse func(w http.ResponseWriter, r *http.Request, verdict Verdict)
 
-	// OnVerdict, if not nil, is told what was decided about each request, before that is
-	// carried out: for counters and traces. It runs on the request's goroutine.
+	// OnVerdict, if not nil, is called with the decision about each request before it is
+	// carried out, for counters and traces. It runs on the request's goroutine.
 	OnVerdict func(r *http.Request, verdict Verdict)
 
-	// Logger, if not nil, gets a line of level Info for requests that are refused, or
-	// would be but for Shadow. There are 10 a second at the most, so that a flood of
-	// requests is not one of lines; the next tells how many were left out. The client is
-	// there by its address, and the key by the first 12 hexadecimal digits of its SHA-256
-	// hash, as it may be a secret: for that the key function is called once more.
+	// Logger, if not nil, receives a line of level Info for refused requests, or for those
+	// that would be refused without Shadow. At most 10 lines are written each second; the
+	// next line tells how many were left out. A line has the client's address, and the
+	// first 12 hexadecimal digits of the key's SHA-256 hash, as keys may be secret. The key
+	// function is called once more for it. The first Misconfigured request of each limit
+	// also gets a line of level Error.
 	Logger *slog.Logger
 }
 
@@ -154,7 +160,7 @@ func (o *Options) validate() (allow, deny *prefixes, err error) {
 	case o.WaitUpTo < 0:
 		err = bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
 	case o.ClientAddr != nil && o.ClientAddr.last == nil:
-		err = bad("ClientAddr", "a zero ClientAddr", "one that NewClientAddr made, or nil for the connection's address")
+		err = bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
 	}
 	return allow, deny, err
 }

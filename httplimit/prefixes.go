@@ -8,11 +8,11 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// prefixes is a set of prefixes. The nil set is empty. A look costs a map look for each
-// length of prefix in it, however many there are.
+// prefixes is a set of prefixes. The nil set is empty. A lookup takes one map lookup for
+// each length of prefix in the set, whatever its size.
 type prefixes struct {
 	all    map[netip.Prefix]struct{}
-	v4, v6 []int // lengths that occur
+	v4, v6 []int // lengths in the set
 }
 
 // newPrefixes returns the set of list, or a *policy.FieldError.
@@ -43,7 +43,7 @@ func newPrefixes(of, field string, list []netip.Prefix) (*prefixes, error) {
 	return p, nil
 }
 
-// contains tells whether addr, unmapped and without a zone, is in one of the prefixes.
+// contains reports whether addr, unmapped and without a zone, is in one of the prefixes.
 func (p *prefixes) contains(addr netip.Addr) bool {
 	if p == nil {
 		return false

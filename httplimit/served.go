@@ -7,25 +7,23 @@ import (
 	"net/http"
 )
 
-// Served is what a handler has answered, for Options.Charge.
+// Served describes a handler's answer, for Options.Charge.
 type Served struct {
-	// Status is the status of the answer. It is 0 if there is none: the handler panicked
-	// before it wrote anything, or took over the connection.
+	// Status is the status of the answer. It is 0 if the handler panicked before it wrote
+	// anything, or took over the connection.
 	Status int
-	// Bytes is how many bytes the answer's body has, before any compression by the
-	// server that this handler does not see. An answer to HEAD has none, whatever the
-	// handler writes, nor do those that a handler writes after it took over the connection
-	// count.
+	// Bytes is the size of the answer's body as the handler wrote it, before any
+	// compression by an outer handler. It is 0 for HEAD, whatever the handler writes. Bytes
+	// written after the handler took over the connection do not count.
 	Bytes int64
-	// Hijacked tells that the handler took over the connection.
+	// Hijacked reports whether the handler took over the connection.
 	Hijacked bool
-	// Panicked tells that the handler did not return: it panicked, also with
-	// http.ErrAbortHandler.
+	// Panicked reports whether the handler panicked, http.ErrAbortHandler included.
 	Panicked bool
 }
 
-// recorder notes what a handler answers. http.ResponseController finds what it does not
-// do itself by Unwrap.
+// recorder records a handler's answer. http.ResponseController finds the wrapped
+// ResponseWriter by Unwrap.
 type recorder struct {
 	http.ResponseWriter
 	served Served
@@ -34,7 +32,7 @@ type recorder struct {
 func (c *recorder) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func (c *recorder) WriteHeader(status int) {
-	// Informational ones come before the answer's, but 101 is one.
+	// Informational statuses precede the answer's. Of them 101 alone is an answer.
 	if c.served.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		c.served.Status = status
 	}
@@ -61,7 +59,7 @@ func (c *recorder) WriteString(s string) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps the way open by which the server sends a file without copying it.
+// ReadFrom lets the server send a file without copying it.
 func (c *recorder) ReadFrom(from io.Reader) (int64, error) {
 	c.begin()
 	n, err := io.Copy(c.ResponseWriter, from)
@@ -69,7 +67,7 @@ func (c *recorder) ReadFrom(from io.Reader) (int64, error) {
 	return n, err
 }
 
-// What only some ResponseWriters do is done by the types below.
+// The types below add the methods that only some ResponseWriters have.
 
 type flushes interface {
 	http.Flusher
@@ -99,8 +97,8 @@ func (p pusher) Push(target string, o *http.PushOptions) error {
 	return p.ResponseWriter.(http.Pusher).Push(target, o)
 }
 
-// writer returns the recorder as a ResponseWriter that does what the one that it wraps
-// does, of flushing, hijacking and pushing.
+// writer returns the recorder as a ResponseWriter that implements Flusher, Hijacker and
+// Pusher exactly if the wrapped one does.
 func (c *recorder) writer() http.ResponseWriter {
 	_, canFlush := c.ResponseWriter.(http.Flusher)
 	_, canHijack := c.ResponseWriter.(http.Hijacker)

@@ -220,29 +220,6 @@ func TestClientThatLeaves(t *testing.T) {
 	})
 }
 
-// A client that leaves while it waits takes nothing. But one of HTTP/1 whose request has a
-// body that nobody has read is not known to have left, and has its turn: that is
-// net/http's, and documented.
-func TestClientThatLeavesWhileItWaits(t *testing.T) {
-	for body, turn := range map[string]time.Duration{"": time.Minute, "unread": 500 * time.Millisecond} {
-		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, turn)))
-		verdicts, waiting := make(chan Verdict, 1), make(chan bool)
-		m := Must(New(limiter, func(r *http.Request) netip.Addr { close(waiting); return ByAddr(r) }, Options{
-			WaitUpTo: time.Minute, OnVerdict: func(_ *http.Request, v Verdict) { verdicts <- v },
-		}))
-		s := serve(t, m.Handler(done), false)
-		require.True(t, limiter.Choke(netip.MustParseAddr("127.0.0.1")))
-		conn, err := net.Dial("tcp", s.Listener.Addr().String())
-		require.NoError(t, err)
-		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-		<-waiting
-		require.NoError(t, conn.Close())
-		v := <-verdicts
-		assert.Equal(t, map[string]Reason{"": Cancelled, "unread": Admitted}[body], v.Reason)
-		assert.Positive(t, v.Waited)
-	}
-}
-
 // The answer to a refused request is whole in both versions of HTTP, for HEAD too.
 func TestRefusalOnTheWire(t *testing.T) {
 	for _, http2 := range []bool{false, true} {

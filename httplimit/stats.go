@@ -8,19 +8,21 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// Stats is a snapshot of a middleware's counters, read one after the other while
-// requests go on. Under Options.Shadow they tell what would have been.
+// Stats is a snapshot of a middleware's counters. They are read one after the other while
+// requests go on. Under Options.Shadow they count what would have happened.
 type Stats struct {
-	Admitted  uint64 // requests within their limits
-	Exempt    uint64 // let pass by Options.Allow, or because no limit applied to them
-	OverLimit uint64 // refused by a limit
-	Denied    uint64 // refused by Options.Deny
-	Keyless   uint64 // refused as they had no key
-	Cancelled uint64 // ended while they waited for their turn
-	Delayed   uint64 // of all these, those that had to wait
-	Shadow    bool   // whether nothing is really refused
+	Admitted      uint64 // requests within their limits
+	Exempt        uint64 // passed by Options.Allow, or because no limit applied
+	OverLimit     uint64 // refused by a limit that had no room
+	Denied        uint64 // refused by Options.Deny
+	Keyless       uint64 // refused because they had no key
+	Cancelled     uint64 // ended while they waited for their turn
+	NeverAdmitted uint64 // refused because a limit never admits them
+	Misconfigured uint64 // refused because of an error of the program: see Reason
+	Delayed       uint64 // of all these, those that waited
+	Shadow        bool   // whether refusals are only counted
 
-	Limits map[string]engine.Stats // of each limit's engine, by name
+	Limits map[string]engine.Stats // of each limit's engine, by the limit's name
 }
 
 type counters struct {
@@ -28,46 +30,48 @@ type counters struct {
 	delayed atomic.Uint64
 }
 
-func (c *counters) count(v *ruling) {
+func (c *counters) count(v *result) {
 	c.by[v.Reason].Add(1)
 	if v.Waited > 0 {
 		c.delayed.Add(1)
 	}
 }
 
-// Stats returns the middleware's counters and those of its engines.
+// Stats returns the counters of the middleware and of its engines.
 func (m *Middleware) Stats() Stats {
 	c := &m.counters
 	s := Stats{
-		Admitted:  c.by[Admitted].Load(),
-		Exempt:    c.by[Exempt].Load(),
-		OverLimit: c.by[OverLimit].Load(),
-		Denied:    c.by[Denied].Load(),
-		Keyless:   c.by[Keyless].Load(),
-		Cancelled: c.by[Cancelled].Load(),
-		Delayed:   c.delayed.Load(),
-		Shadow:    m.options.Shadow,
-		Limits:    make(map[string]engine.Stats, len(m.gates)),
+		Admitted:      c.by[Admitted].Load(),
+		Exempt:        c.by[Exempt].Load(),
+		OverLimit:     c.by[OverLimit].Load(),
+		Denied:        c.by[Denied].Load(),
+		Keyless:       c.by[Keyless].Load(),
+		Cancelled:     c.by[Cancelled].Load(),
+		NeverAdmitted: c.by[NeverAdmitted].Load(),
+		Misconfigured: c.by[Misconfigured].Load(),
+		Delayed:       c.delayed.Load(),
+		Shadow:        m.options.Shadow,
+		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}
-	for _, g := range m.gates {
-		s.Limits[g.title()] = g.stats()
+	for _, l := range m.limiters {
+		s.Limits[l.title()] = l.stats()
 	}
 	return s
 }
 
-// Var returns the Stats as a variable for expvar.Publish. Its String method gives them as
-// JSON, as they are when it is called.
+// Var returns the Stats as a variable for expvar.Publish. Its String method returns the
+// counters of that moment as JSON.
 //
-// This package does not import expvar: who does has /debug/vars on
-// http.DefaultServeMux, wanted or not.
-func (m *Middleware) Var() fmt.Stringer { return published{m} }
+// This package does not import expvar, which registers /debug/vars on
+// http.DefaultServeMux in every program that imports it.
+func (m *Middleware) Var() fmt.Stringer { return statsVar{m} }
 
-type published struct{ m *Middleware }
+type statsVar struct{ m *Middleware }
 
-func (p published) String() string {
-	text, err := json.Marshal(p.m.Stats())
+func (v statsVar) String() string {
+	text, err := json.Marshal(v.m.Stats())
 	if err != nil {
-		return "null" // there is nothing in Stats that JSON has no form for
+		return "null" // unreachable: every field of Stats has a JSON form
 	}
 	return string(text)
 }

@@ -65,13 +65,13 @@ func TestOnVerdict(t *testing.T) {
 	for i, want := range []Verdict{
 		{Reason: Admitted, Limit: "key", Cost: 3},
 		{Reason: OverLimit, Limit: "key", Cost: 2},
-		{Reason: OverLimit, Limit: "key", Cost: 5},
+		{Reason: NeverAdmitted, Limit: "key", Cost: 5},
 		{Reason: Keyless, Limit: "key", Cost: 1},
 		{Reason: Denied},
 		{Reason: Exempt},
 	} {
 		assert.Equal(t, []any{want.Reason, want.Limit, want.Cost}, []any{got[i].Reason, got[i].Limit, got[i].Cost}, "%d", i)
-		assert.Equal(t, []int{0, 429, 429, 400, 403, 0}[i], got[i].Status())
+		assert.Equal(t, []int{0, 429, 403, 400, 403, 0}[i], got[i].Status())
 		assert.Equal(t, got[i].Status() != 0, got[i].Refused())
 	}
 	assert.Equal(t, int64(1), got[0].Decision.Remaining)

@@ -7,25 +7,33 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reason is why a request passes or does not.
+// Reason tells why a request passes or is refused.
 type Reason int
 
 const (
 	// Admitted: all limits had room.
 	Admitted Reason = iota
-	// Exempt: it comes from Options.Allow, or no limit applied to it.
+	// Exempt: the client is in Options.Allow, or no limit applies to the request.
 	Exempt
-	// OverLimit: a limit had no room. Status 429.
+	// OverLimit: a limit has no room now. Status 429.
 	OverLimit
-	// Denied: it comes from Options.Deny. Status 403.
+	// Denied: the client is in Options.Deny. Status 403.
 	Denied
-	// Keyless: it has no key for a limit that needs one, or no address where there is
-	// Options.Deny. Status 400.
+	// Keyless: the request has no key for a limit that needs one, or no address although
+	// there is Options.Deny. Status 400.
 	Keyless
-	// Cancelled: its context ended while it waited for its turn. Status 503.
+	// Cancelled: the request's context ended while it waited for its turn. Status 503.
 	Cancelled
+	// NeverAdmitted: a limit never admits the request, however long the client waits, as
+	// it costs more than the limit allows at once. Status 403, which asks clients not to
+	// repeat the request, where 429 invites them to.
+	NeverAdmitted
+	// Misconfigured: the program is in error. Either engine.PolicyFor chose a policy of
+	// another family than that of Config.Policy, or Options.Cost returned less than 0.
+	// Status 500. Each limit that is in error is logged once at level Error.
+	Misconfigured
 
-	reasons = int(Cancelled) + 1
+	reasons = int(Misconfigured) + 1
 )
 
 // String returns the reason in lower case.
@@ -33,50 +41,55 @@ func (r Reason) String() string {
 	if r < 0 || int(r) >= reasons {
 		return "unknown"
 	}
-	return [reasons]string{"admitted", "exempt", "over limit", "denied", "keyless", "cancelled"}[r]
+	return [reasons]string{
+		"admitted", "exempt", "over limit", "denied", "keyless", "cancelled", "never admitted", "misconfigured",
+	}[r]
 }
 
-// Verdict is what was decided about a request.
+// Verdict is the decision about a request.
 type Verdict struct {
 	Reason Reason
-	// Limit is the name of the limit that decided: of those that refused the one that
-	// has to be waited for longest, of those that admitted the one with the least share
-	// left. "" if none did.
+	// Limit is the name of the limit that decided: of those that refused, the one with
+	// the longest wait; of those that admitted, the one with the least share left. It is
+	// "" if no limit decided.
 	Limit string
-	// Decision is that limit's.
+	// Decision is the decision of that limit.
 	Decision policy.Decision
-	// RetryAfter is when all limits would admit the request, if it is OverLimit and
-	// nobody else takes; policy.Never if they never will. Clients are told it in whole
-	// seconds, rounded up.
+	// RetryAfter is the time until all limits would admit the request, if the Reason is
+	// OverLimit and no other request takes meanwhile. Clients are told whole seconds,
+	// rounded up. It is policy.Never if the limits never will.
 	RetryAfter time.Duration
-	// Cost is what the request was asked to take.
+	// Cost is the number of units that the request asked for.
 	Cost int64
-	// Waited is how long it was delayed, or would have been but for Shadow.
+	// Waited is the time for which the request was delayed, or would have been without
+	// Shadow.
 	Waited time.Duration
-	// Shadow tells that it goes on whatever was decided.
+	// Shadow reports whether the request passes in any case.
 	Shadow bool
 }
 
-// ruling is a verdict with what is needed to tell the client.
-type ruling struct {
+// result is a verdict with what the answer to the client needs.
+type result struct {
 	Verdict
-	binding  int     // which limit Verdict.Limit is
+	binding  int     // the index of the limit that Verdict.Limit names
 	violated uint8   // a bit for each limit that refused
-	quota    quota   // of the only limit
-	quotas   []quota // of each, if there are several
+	quota    quota   // of a single limit
+	quotas   []quota // of several limits
 }
 
-// Refused tells whether the handler is not to see the request.
+// Refused reports whether the request is kept from the handler.
 func (v *Verdict) Refused() bool { return !v.Shadow && !v.passes() }
 
 func (v *Verdict) passes() bool { return v.Reason == Admitted || v.Reason == Exempt }
 
-// Status is the status with which a request is answered for that reason; 0 if it passes.
+// Status returns the status that answers a request for that reason, or 0 if it passes.
 func (v *Verdict) Status() int {
 	return [reasons]int{
-		OverLimit: http.StatusTooManyRequests,
-		Denied:    http.StatusForbidden,
-		Keyless:   http.StatusBadRequest,
-		Cancelled: http.StatusServiceUnavailable,
+		OverLimit:     http.StatusTooManyRequests,
+		Denied:        http.StatusForbidden,
+		Keyless:       http.StatusBadRequest,
+		Cancelled:     http.StatusServiceUnavailable,
+		NeverAdmitted: http.StatusForbidden,
+		Misconfigured: http.StatusInternalServerError,
 	}[v.Reason]
 }

@@ -9,27 +9,26 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// acquire takes n units, and stands in the key's line for them if others do, or there is no
-// room.
-func (l *bound[K]) acquire(r *http.Request, v *ruling, key K, n int64, upTo time.Duration) engine.Reservation[K] {
+// acquire takes n units. It waits in the key's line if there is one, or no room.
+func (l *checkedLimit[K]) acquire(r *http.Request, v *result, key K, n int64, upTo time.Duration) engine.Reservation[K] {
 	reserved, err := l.Limiter.Acquire(r.Context(), key, n, upTo)
 	v.Waited = reserved.Waited
 	switch {
 	case err == nil && v.Waited > 0:
-		v.Decision = l.Limiter.Peek(key) // it may have taken ahead of its turn
+		v.Decision = l.Limiter.Peek(key) // the units may have been taken ahead of the turn
 		return reserved
 	case errors.Is(err, engine.ErrCancelled):
 		v.Reason = Cancelled
 	case errors.Is(err, engine.ErrClosed):
-		reserved = l.Limiter.Reserve(key, n, 0) // as Config.WhenUnavailable says
+		reserved = l.Limiter.Reserve(key, n, 0) // answered by Config.WhenUnavailable
 	}
 	v.Decision = reserved.Decision
 	return reserved
 }
 
-// takeTurn waits for a turn that was promised, or notes under Shadow that it would. It
-// returns false if the request's context ends before.
-func takeTurn(r *http.Request, v *ruling, turn time.Duration, shadow bool) bool {
+// awaitTurn waits for a turn that was promised; under Shadow it only notes the delay. It
+// reports whether the turn came before the request's context ended.
+func awaitTurn(r *http.Request, v *result, turn time.Duration, shadow bool) bool {
 	switch {
 	case turn <= 0:
 		return true
@@ -45,7 +44,7 @@ func takeTurn(r *http.Request, v *ruling, turn time.Duration, shadow bool) bool 
 	return reached
 }
 
-// sleep waits as long, unless the context ends.
+// sleep waits for d, and reports whether it passed before the context ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,0 +1,144 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// interval is the time between two turns of a spaced queue.
+const interval = 50 * time.Millisecond
+
+func spaced(capacity int64) policy.Policy {
+	return policy.Must(policy.Queue(capacity, int64(time.Second/interval), time.Second))
+}
+
+// oneAndSeveral returns a middleware of one limit, and one in which another has room always.
+func oneAndSeveral(t *testing.T, limiter *engine.Engine[netip.Addr], o Options) map[string]*Middleware {
+	return map[string]*Middleware{
+		"one limit": Must(New(limiter, ByAddr, o)),
+		"several": Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
+			Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(100, 100, time.Second))), Key: ByAddr})),
+	}
+}
+
+// atIntervals is n requests admitted an interval apart.
+func atIntervals(n int) (all []timed) {
+	for i := range n {
+		all = append(all, timed{200, time.Duration(i) * interval})
+	}
+	return all
+}
+
+// A limit that SetPolicy makes a queue spaces requests from then on, whatever it was at the
+// first request; one that it makes none spaces no more.
+func TestQueueSpacesAfterSetPolicy(t *testing.T) {
+	for _, upTo := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := open[netip.Addr](t, spaced(0))
+			for name, m := range oneAndSeveral(t, limiter, Options{WaitUpTo: upTo}) {
+				if name == "several" && upTo == 0 {
+					continue // under several limits a queue refuses rather than waits
+				}
+				h := m.Handler(done)
+				require.Equal(t, 200, ask(h, from(alice)).Code)
+				require.NoError(t, limiter.SetPolicy(spaced(20)))
+				time.Sleep(time.Second)
+				assert.Equal(t, atIntervals(6), atOnce(h, repeat(6, alice)...), "%s, up to %v", name, upTo)
+
+				require.NoError(t, limiter.SetPolicy(spaced(0)))
+				time.Sleep(time.Second)
+				assert.Equal(t, []timed{{200, 0}, {429, 0}}, atOnce(h, repeat(2, alice)...), "%s, up to %v", name, upTo)
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
+// Each key's own limit counts, and it may change at any time: one that is no queue for the
+// first key seen is one for another.
+func TestQueueSpacesUnderPolicyFor(t *testing.T) {
+	for _, upTo := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			bobKey := netip.MustParseAddr("192.0.2.2")
+			plans := map[netip.Addr]policy.Policy{aliceKey: spaced(0), bobKey: spaced(20)}
+			limiter, err := engine.New(engine.Config{Policy: spaced(5)}, engine.PolicyFor(func(key netip.Addr) policy.Policy { return plans[key] }))
+			require.NoError(t, err)
+			defer limiter.Close()
+			h := Must(New(limiter, ByAddr, Options{WaitUpTo: upTo})).Handler(done)
+			require.Equal(t, 200, ask(h, from(alice)).Code)
+			assert.Equal(t, atIntervals(6), atOnce(h, repeat(6, bob)...), "up to %v", upTo)
+			assert.Equal(t, atIntervals(6), atOnce(h, repeat(6, "192.0.2.3:1")...), "no plan of its own, up to %v", upTo)
+			plans[aliceKey] = spaced(20)
+			assert.Equal(t, atIntervals(6), atOnce(h, repeat(6, alice)...), "up to %v", upTo)
+		})
+	}
+}
+
+// Requests that wait while the limit changes are served, and are spaced from those that come
+// later. Where the limit is no queue any more, later ones are refused.
+func TestSetPolicyWhileRequestsWait(t *testing.T) {
+	for _, capacities := range [][2]int64{{20, 10}, {5, 20}, {20, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := open[netip.Addr](t, spaced(capacities[0]))
+			for name, m := range oneAndSeveral(t, limiter, Options{WaitUpTo: time.Minute}) {
+				require.NoError(t, limiter.SetPolicy(spaced(capacities[0])))
+				time.Sleep(time.Second)
+				var mu sync.Mutex
+				var starts []time.Time
+				h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+					mu.Lock()
+					defer mu.Unlock()
+					starts = append(starts, time.Now())
+				}))
+				var wg sync.WaitGroup
+				for i := range 8 {
+					if i == 4 {
+						time.Sleep(10 * time.Millisecond)
+						require.NoError(t, limiter.SetPolicy(spaced(capacities[1])))
+					}
+					want := 200
+					if i >= 4 && capacities[1] == 0 {
+						want = 429
+					}
+					wg.Go(func() { assert.Equal(t, want, ask(h, from(alice)).Code, "%s, %v, request %d", name, capacities, i) })
+					synctest.Wait()
+				}
+				wg.Wait()
+				slices.SortFunc(starts, time.Time.Compare)
+				for i := 1; i < len(starts); i++ {
+					assert.GreaterOrEqual(t, starts[i].Sub(starts[i-1]), interval, "%s, %v, start %d", name, capacities, i)
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
+// Shadow tells which delays a queue would make, from the first request after SetPolicy.
+func TestShadowOfQueueAfterSetPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := open[netip.Addr](t, spaced(0))
+		var waited []time.Duration
+		h := Must(New(limiter, ByAddr, Options{Shadow: true, OnVerdict: func(_ *http.Request, v Verdict) { waited = append(waited, v.Waited) }})).Handler(done)
+		ask(h, from(alice))
+		require.NoError(t, limiter.SetPolicy(spaced(20)))
+		time.Sleep(time.Second)
+		began := time.Now()
+		for range 3 {
+			ask(h, from(alice))
+		}
+		assert.Zero(t, time.Since(began), "a request was delayed")
+		assert.Equal(t, []time.Duration{0, 0, interval, 2 * interval}, waited)
+	})
+}

@@ -1,0 +1,99 @@
+package httplimit
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/ral-limiter/ral/engine"
+)
+
+// takeAll holds a request to several limits.
+func (m *Middleware) takeAll(r *http.Request, n int64) (v result, s settlement) {
+	v.Cost = n
+	v.quotas = make([]quota, len(m.limiters))
+	var room [maxLimits]engine.Claim
+	var at [maxLimits]int // the limit of each claim
+	var keys []chargeable
+	keep := m.options.Charge != nil
+	if keep {
+		keys = make([]chargeable, 0, len(m.limiters))
+	}
+	claims := room[:0]
+	for i, l := range m.limiters {
+		claim, key, of, ok := l.claim(r, n, keep)
+		if !ok {
+			if l.whenNoKey() == Skip {
+				continue
+			}
+			return keyless(Refuse, l.title(), n), nil
+		}
+		at[len(claims)] = i
+		v.quotas[i] = of
+		claims = append(claims, claim)
+		if keep {
+			keys = append(keys, key)
+		}
+	}
+	if len(claims) == 0 {
+		return keyless(Skip, "", n), nil
+	}
+	out, cancelled := m.acquireAll(r, claims)
+	v.Waited = out.Waited
+	binding := out.Binding
+	for i, d := range out.Decisions {
+		v.quotas[at[i]].most = d.Limit
+		if !out.Allowed && !d.Allowed {
+			v.violated |= 1 << at[i]
+			if ofAnotherFamily(d) {
+				binding = i // the error to mend first
+			}
+		}
+	}
+	if binding >= 0 {
+		v.binding = at[binding]
+		v.Limit, v.Decision = m.limiters[v.binding].title(), out.Decisions[binding]
+	}
+	switch {
+	case cancelled:
+		v.Reason = Cancelled
+	case !out.Allowed:
+		v.Reason, v.RetryAfter = reasonOf(v.Decision), out.RetryAfter
+	case keep:
+		s = &allTaken{out, keys}
+	}
+	return v, s
+}
+
+// acquireAll takes from all claims, and waits in line for a key that has no room.
+func (m *Middleware) acquireAll(r *http.Request, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
+	if m.options.WaitUpTo <= 0 || m.options.Shadow {
+		return engine.TakeAll(claims...), false
+	}
+	out, err := engine.AcquireAll(r.Context(), m.options.WaitUpTo, claims...)
+	switch {
+	case errors.Is(err, engine.ErrCancelled):
+		return out, true
+	case errors.Is(err, engine.ErrClosed):
+		waited := out.Waited
+		out = engine.TakeAll(claims...) // answered by Config.WhenUnavailable
+		out.Waited = waited
+	}
+	return out, false
+}
+
+// allTaken implements settlement for several limits.
+type allTaken struct {
+	out  engine.Outcome
+	keys []chargeable
+}
+
+func (t *allTaken) settle(cost, actual int64) {
+	if actual <= cost {
+		t.out.Keep(slices.Repeat([]int64{actual}, len(t.out.Decisions))...)
+		return
+	}
+	for _, key := range t.keys {
+		key.charge(actual - cost)
+	}
+}

@@ -1,0 +1,161 @@
+package httplimit
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// A client has one key, however it spells a header value, in both versions of HTTP.
+func TestSpellingsOfHeaderOnTheWire(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
+		arrived := map[string]bool{}
+		limited := Must(New(limiter, ByHeader("X-Api-Key"), Options{})).Handler(done)
+		s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			arrived[r.Header.Get("X-Api-Key")] = true
+			assert.Equal(t, http2, r.ProtoMajor == 2)
+			limited.ServeHTTP(w, r)
+		}), http2)
+		var codes []int
+		for _, value := range []string{"k", "k ", " k", "\tk\t", "  k\t "} {
+			resp, _ := get(t, s.Client(), s.URL, "X-Api-Key", value)
+			codes = append(codes, resp.StatusCode)
+		}
+		assert.Equal(t, []int{200, 429, 429, 429, 429}, codes, "HTTP/2 %v", http2)
+		assert.Equal(t, http2, len(arrived) == 5, "HTTP/1 trims by itself: %q", arrived)
+	}
+}
+
+// So it is for the host.
+func TestSpellingsOfHostOnTheWire(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
+		s := serve(t, Must(New(limiter, ByHeader("Host"), Options{})).Handler(done), http2)
+		var codes []int
+		for _, host := range []string{"example.org", "EXAMPLE.org", "example.org:1", "example.org:65535", "example.org.", "Example.Org.:80", "other.example"} {
+			r, err := http.NewRequest(http.MethodGet, s.URL, nil)
+			require.NoError(t, err)
+			r.Host = host
+			resp, err := s.Client().Do(r)
+			require.NoError(t, err)
+			resp.Body.Close()
+			codes = append(codes, resp.StatusCode)
+		}
+		assert.Equal(t, []int{200, 429, 429, 429, 429, 429, 200}, codes, "HTTP/2 %v", http2)
+	}
+	// HTTP/1 also takes the host from an absolute target, and what is no host at all.
+	limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
+	s := serve(t, Must(New(limiter, ByHeader("Host"), Options{})).Handler(done), false)
+	var codes []string
+	for _, head := range []string{
+		"GET / HTTP/1.1\r\nHost: example.org:1:2", "GET http://EXAMPLE.org:3/ HTTP/1.1\r\nHost: other.example", "GET / HTTP/1.0\r\nX-A: b",
+	} {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		require.NoError(t, err)
+		fmt.Fprintf(conn, "%s\r\nConnection: close\r\n\r\n", head)
+		text, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		codes = append(codes, strings.Fields(string(text))[1])
+		conn.Close()
+	}
+	assert.Equal(t, []string{"200", "429", "400"}, codes)
+}
+
+// waitingServer is a server whose only client has to wait for turn. It returns the verdict
+// about its next request, and when that has come.
+func waitingServer(t *testing.T, turn time.Duration, http2 bool) (s *httptest.Server, verdicts chan Verdict, arrived chan bool) {
+	t.Helper()
+	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, turn)))
+	verdicts, arrived = make(chan Verdict, 1), make(chan bool, 1)
+	m := Must(New(limiter, func(r *http.Request) netip.Addr { arrived <- true; return ByAddr(r) }, Options{
+		WaitUpTo: time.Minute, OnVerdict: func(_ *http.Request, v Verdict) { verdicts <- v },
+	}))
+	s = serve(t, m.Handler(done), http2)
+	require.True(t, limiter.Choke(netip.MustParseAddr("127.0.0.1")))
+	return s, verdicts, arrived
+}
+
+// A client that leaves while it waits takes nothing, if net/http notices. Over HTTP/1 it
+// does not for a request whose body is unread, nor once another byte has come while the
+// request waits: such a request has its turn. That is documented. Bytes that came together
+// with the request do no harm.
+func TestClientThatLeavesWhileItWaits(t *testing.T) {
+	const noticed, unnoticed = time.Minute, 2 * time.Second
+	for _, c := range []struct {
+		body, together, later string
+		turn                  time.Duration
+		want                  Reason
+	}{
+		{"", "", "", noticed, Cancelled},
+		{"", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "", noticed, Cancelled},
+		{"unread", "", "", unnoticed, Admitted},
+		{"", "", "G", unnoticed, Admitted},
+		{"", "", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", unnoticed, Admitted},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			t.Parallel()
+			s, verdicts, arrived := waitingServer(t, c.turn, false)
+			conn, err := net.Dial("tcp", s.Listener.Addr().String())
+			require.NoError(t, err)
+			fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s%s", len(c.body), c.body, c.together)
+			<-arrived
+			_, err = io.WriteString(conn, c.later)
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+			v := <-verdicts
+			assert.Equal(t, c.want, v.Reason)
+			assert.Positive(t, v.Waited)
+		})
+	}
+}
+
+// Over HTTP/2 it is noticed in every case: a stream has an end of its own.
+func TestStreamThatEndsWhileItWaits(t *testing.T) {
+	for _, body := range []string{"", "unread"} {
+		s, verdicts, arrived := waitingServer(t, time.Minute, true)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { <-arrived; cancel() }()
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(body))
+		require.NoError(t, err)
+		resp, err := s.Client().Do(r)
+		if !assert.ErrorIs(t, err, context.Canceled) {
+			resp.Body.Close()
+		}
+		assert.Equal(t, Cancelled, (<-verdicts).Reason, "body %q", body)
+	}
+}
+
+// A connection of HTTP/2 that breaks off ends all its requests.
+func TestConnectionThatBreaksWhileItWaits(t *testing.T) {
+	s, verdicts, arrived := waitingServer(t, time.Minute, true)
+	var conn net.Conn
+	transport := s.Client().Transport.(*http.Transport).Clone()
+	transport.DialTLSContext = func(_ context.Context, network, addr string) (net.Conn, error) {
+		config := transport.TLSClientConfig.Clone()
+		config.NextProtos = []string{"h2"}
+		own, err := tls.Dial(network, addr, config)
+		conn = own
+		return own, err
+	}
+	defer transport.CloseIdleConnections()
+	go func() { <-arrived; _ = conn.Close() }()
+	resp, err := (&http.Client{Transport: transport}).Post(s.URL, "text/plain", strings.NewReader("unread"))
+	if !assert.Error(t, err) {
+		resp.Body.Close()
+	}
+	assert.Equal(t, Cancelled, (<-verdicts).Reason)
+}
