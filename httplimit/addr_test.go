@@ -69,8 +69,8 @@ func TestAddrOf(t *testing.T) {
 	}
 }
 
-// Each line is what a request carries: where its connection comes from, and the lines of
-// the field. "-" is no address.
+// Each line has the address of a connection, the lines of the field, and the client's
+// address. "-" is no address.
 func TestClientAddr(t *testing.T) {
 	inside := prefixList("10.0.0.0/8", "2001:db8:ffff::/48", "::ffff:192.168.0.0/112")
 	byTrust := AddrConfig{Header: XForwardedFor, Trusted: inside}
@@ -89,7 +89,7 @@ func TestClientAddr(t *testing.T) {
 		{"no header is trusted by default", AddrConfig{}, "192.0.2.1:1", []string{"6.6.6.6"}, "192.0.2.1"},
 		{"a Unix socket", AddrConfig{}, "@", []string{"6.6.6.6"}, "-"},
 
-		{"a stranger who connects himself", byTrust, "192.0.2.1:1", []string{"6.6.6.6"}, "192.0.2.1"},
+		{"a client that connects directly", byTrust, "192.0.2.1:1", []string{"6.6.6.6"}, "192.0.2.1"},
 		{"through a proxy", byTrust, proxy, []string{"192.0.2.1"}, "192.0.2.1"},
 		{"spoofed on the left", byTrust, proxy, []string{"6.6.6.6, 192.0.2.1"}, "192.0.2.1"},
 		{"spoofed in a line of its own", byTrust, proxy, []string{"6.6.6.6", "192.0.2.1"}, "192.0.2.1"},
@@ -235,8 +235,8 @@ func TestPrefixes(t *testing.T) {
 	assert.False(t, everything.contains(netip.MustParseAddr("2001:db8::1")))
 }
 
-// However a list is spelled, what is cut off it from the right is what one gets who reads
-// it from the left, as RFC 7239 has it.
+// Elements that are cut off a list from the right equal those that a parser after RFC 7239
+// reads from the left, however the list is spelled.
 func FuzzForwarded(f *testing.F) {
 	for _, seed := range []string{
 		`for=192.0.2.1`, `for="[2001:db8::17]:47",for=unknown;by=_x`, `for="a\",b";proto=http, For=1.2.3.4`, `"`, `,`, `for="\`,
@@ -270,7 +270,7 @@ func FuzzForwarded(f *testing.F) {
 				t.Fatalf("%q: more than %d elements", line, len(elements))
 			}
 		}
-		// Whatever a client sent, what the proxy adds decides.
+		// The element that the proxy adds decides, whatever the client sent.
 		for _, h := range []http.Header{
 			{Forwarded: {line + ", for=192.0.2.1"}}, {Forwarded: {line, `for="192.0.2.1:80";host="a,b"`}},
 			{Forwarded: {line + `, for="192.0.2.1";host="\","`}},
@@ -290,9 +290,9 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-// forwards reads a Forwarded field from the left, state by state; ok is false if it is
-// malformed. It has nothing in common with the code under test. What an element's "for"
-// holds beyond what an address may have is cut.
+// forwards reads a Forwarded field from the left, state by state, and reports whether it is
+// well-formed. It shares no code with the functions under test. A "for" that is longer than
+// any address is cut.
 func forwards(line string) (nodes []string, ok bool) {
 	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	i := 0
@@ -399,7 +399,7 @@ func FuzzXForwardedFor(f *testing.F) {
 				t.Fatalf("%q hides the client: %v", lines, got)
 			}
 		}
-		// Who can be told is not inside, unless all are.
+		// A client that is found is not inside, unless all addresses are.
 		got := trusting.Addr(&http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{XForwardedFor: {line}}})
 		if len(parts) <= MaxHops && got.IsValid() && inside[0].Contains(got) {
 			for _, part := range parts {
@@ -411,7 +411,7 @@ func FuzzXForwardedFor(f *testing.F) {
 	})
 }
 
-// What is an address by itself is one with a port and in brackets as well, and no other.
+// An address means the same with a port and in brackets.
 func FuzzAddrOf(f *testing.F) {
 	for _, seed := range []string{"192.0.2.1", "2001:db8::1", "fe80::1%eth0", "::ffff:1.2.3.4", "unknown", "[", "1.2.3.4:5"} {
 		f.Add(seed)
@@ -433,7 +433,7 @@ func FuzzAddrOf(f *testing.F) {
 			t.Fatalf("%q gives %v, want %v", s, got, want)
 		}
 		if strings.Contains(plain.Zone(), "]") {
-			return // that would end the brackets
+			return // it would close the brackets
 		}
 		if plain.Is4() {
 			s = fmt.Sprintf("%s:4711", s)

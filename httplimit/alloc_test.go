@@ -15,8 +15,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// quiet is a ResponseWriter that allocates nothing. Its header is emptied, as a server has
-// a new one for each request.
+// quiet is a ResponseWriter that allocates nothing. Tests empty its header before each
+// request, for which a server makes a new one.
 type quiet struct{ h http.Header }
 
 func (q *quiet) Header() http.Header         { return q.h }
@@ -24,9 +24,9 @@ func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
 func (q *quiet) WriteHeader(int)             {}
 
 // On the admitted path the middleware allocates the values of the header fields that it
-// sets: two strings, one of them kept, and the slice that holds them; or one string and
-// a slice for three fields. Without fields it allocates nothing, behind proxies neither.
-// Several limits allocate what engine.TakeAll hands out.
+// sets: two strings, one of them cached, and the slice that holds them; or one string and
+// a slice for three fields. Without fields it allocates nothing, also behind proxies.
+// Several limits allocate the results of engine.TakeAll.
 func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

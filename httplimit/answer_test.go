@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The answer to a refused request, by what the client accepts.
+// A refused request is answered in the form that the client accepts.
 func TestAnswers(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	m, err := NewAll(Options{Deny: prefixList("198.51.100.0/24")}, Limit[netip.Addr]{Name: `a "quoted\" name`, Limiter: limiter, Key: ByAddr})
@@ -48,8 +48,8 @@ func TestAnswers(t *testing.T) {
 	assert.Equal(t, "Bad Request: the client's address is unknown\n", w.Body.String())
 }
 
-// What an outer handler said of the answer that does not come is taken back.
-func TestAnswerReplacesWhatWasSaidOfAnother(t *testing.T) {
+// Fields that an outer handler set for another answer are removed.
+func TestAnswerRemovesFieldsOfAnother(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour))), ByAddr, Options{}))
 	h := m.Handler(done)
 	outer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +64,7 @@ func TestAnswerReplacesWhatWasSaidOfAnother(t *testing.T) {
 	assert.Equal(t, 429, w.Code)
 	assert.Empty(t, w.Header().Get("Content-Encoding"))
 	assert.Empty(t, w.Header().Get("ETag"))
-	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"), "a 429 must not be stored")
+	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"), "a cache must not store a 429")
 	assert.Equal(t, len(w.Body.String()), int(w.Result().ContentLength))
 }
 
@@ -121,7 +121,7 @@ func FuzzAccept(f *testing.F) {
 		if strings.Count(accept, ",") > mostRanges-3 {
 			return
 		}
-		// Who would rather have something is given it.
+		// A client that prefers one form is given it.
 		if !wantsProblem([]string{accept, "text/plain;q=0, application/problem+json;q=1"}) {
 			t.Fatalf("%q keeps a client from problem details", accept)
 		}
@@ -131,7 +131,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// A request without a key is told what it lacks.
+// The answer to a request without a key says which one is missing.
 func TestKeylessAnswerSaysWhatIsMissing(t *testing.T) {
 	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	one := Must(NewAll(Options{}, Limit[string]{Name: `the "key"`, Limiter: limiter, Key: ByHeader("X-Api-Key")}))

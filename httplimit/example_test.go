@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Three lines: what the limit is, who it holds for, and in front of what.
+// Three lines: the limit, the key that it holds for, and the handler behind it.
 func Example() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
@@ -42,7 +42,7 @@ func Example() {
 	// "default";q=2;w=120 true
 }
 
-// show puts a request to a handler and prints what comes of it.
+// show sends a request to a handler and prints the outcome.
 func show(h http.Handler, fields ...string) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "10.0.0.1:4711"
@@ -82,7 +82,7 @@ func ExampleNew() {
 	// 400
 }
 
-// By address and by API key, for those who have one.
+// By address, and by API key for requests that have one.
 func ExampleNewAll() {
 	addresses, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(3, 3, time.Minute)), Clock: stopped})
 	keys, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(2, 2, time.Minute)), Clock: stopped})
@@ -108,7 +108,7 @@ func ExampleNewAll() {
 	// 429 "address";r=0;t=20
 }
 
-// Behind proxies: who they are, and which field they write.
+// Behind proxies: their addresses, and the field that they write.
 func ExampleNewClientAddr() {
 	client, err := httplimit.NewClientAddr(httplimit.AddrConfig{
 		Header:  httplimit.XForwardedFor,
@@ -129,7 +129,7 @@ func ExampleNewClientAddr() {
 	// 192.0.2.1 192.0.2.1
 }
 
-// Each client has so many on each route.
+// Each client has a quota for each route.
 func ExampleBoth() {
 	mux := http.NewServeMux()
 	limiter, _ := engine.New[httplimit.Pair[netip.Addr, string]](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
@@ -177,7 +177,7 @@ func ExampleOptions_charge() {
 	// 429 "default";r=0;t=3600
 }
 
-// What a limit would do, before it does.
+// A limit in shadow mode reports what it would do.
 func ExampleOptions_shadow() {
 	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
 	defer limiter.Close()
@@ -197,7 +197,7 @@ func ExampleOptions_shadow() {
 	// would have refused 1
 }
 
-// The answer can be one's own. The header fields are there by then.
+// Options.Refuse writes its own answer. The header fields are set by then.
 func ExampleOptions_refuse() {
 	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Clock: stopped})
 	defer limiter.Close()

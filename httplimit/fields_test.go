@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What clients are told, in each of the header sets.
+// Each header set tells clients how they stand.
 func TestHeaderSets(t *testing.T) {
 	for set, want := range map[HeaderSet][2]map[string]string{
 		RateLimitHeaders: {
@@ -27,7 +27,7 @@ func TestHeaderSets(t *testing.T) {
 			{"Ratelimit-Limit": "3", "Ratelimit-Remaining": "0", "Ratelimit-Reset": "5", "Retry-After": "5"},
 		},
 		XRateLimitHeaders: {
-			// A bubble's clock begins with 2000.
+			// A bubble's clock begins in the year 2000.
 			{"X-Ratelimit-Limit": "3", "X-Ratelimit-Remaining": "1", "X-Ratelimit-Reset": "946684810"},
 			{"X-Ratelimit-Limit": "3", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "946684805", "Retry-After": "5"},
 		},
@@ -54,8 +54,7 @@ func TestHeaderSets(t *testing.T) {
 	}
 }
 
-// A limit that changes is told as it is, whether its fields have been written before or
-// not, and however many there are.
+// The policy field follows a limit that changes, whether the value is cached or not.
 func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 	var limits []policy.Policy
 	for i := range 3 * mostPolicies {
@@ -73,7 +72,7 @@ func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 			assert.Equal(t, `"default";q=`+n+`;w=`+n, ask(h, from(alice)).Header().Get("RateLimit-Policy"))
 		}
 	}
-	assert.Len(t, *m.fields.policies.Load(), mostPolicies, "what is kept has an end")
+	assert.Len(t, *m.fields.policies.Load(), mostPolicies, "the cache is bounded")
 }
 
 // A reset in Unix time is never told too early.
@@ -86,8 +85,8 @@ func TestUnixTimeIsRoundedUp(t *testing.T) {
 	})
 }
 
-// A window shorter than a second has no place in the field, nor has a policy that does
-// not tell its window; and no number is larger than a structured field's.
+// A window shorter than a second is left out, and so is one that the policy does not tell.
+// No number exceeds the largest of a structured field.
 func TestPolicyFieldAtTheEdges(t *testing.T) {
 	for want, p := range map[string]policy.Policy{
 		`"default";q=10`:                    policy.Must(policy.Funnel(10, 11, time.Second)),
@@ -106,11 +105,11 @@ func TestPolicyFieldAtTheEdges(t *testing.T) {
 	}
 }
 
-// huge allows more than can be written.
+// huge is a policy whose numbers exceed those of a structured field.
 type huge struct{}
 
-// Two middlewares around each other each add their line.
-func TestNestedLimitsAreAllTold(t *testing.T) {
+// Nested middlewares add a line each.
+func TestNestedMiddlewaresAddLines(t *testing.T) {
 	outer, err := NewAll(Options{}, Limit[netip.Addr]{Name: "outer", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), Key: ByAddr})
 	require.NoError(t, err)
 	inner, err := NewAll(Options{}, Limit[netip.Addr]{Name: "inner", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(5, 5, time.Second))), Key: ByAddr})
@@ -120,7 +119,7 @@ func TestNestedLimitsAreAllTold(t *testing.T) {
 	assert.Equal(t, []string{`"outer";r=9;t=1`, `"inner";r=4;t=1`}, w.Header()["Ratelimit"])
 }
 
-// What is there already is added to, and not written behind.
+// A line is added to a copy of the existing ones, not to their array.
 func TestLinesAreAddedToACopy(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), ByAddr, Options{}))
 	shared := make([]string, 1, 2)
@@ -132,7 +131,7 @@ func TestLinesAreAddedToACopy(t *testing.T) {
 	assert.Empty(t, shared[:2][1])
 }
 
-// A handler that changes what it finds in its header changes nobody else's.
+// A handler that changes its header changes no other request's.
 func TestHeaderValuesAreTheRequestsOwn(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), ByAddr, Options{}))
 	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -146,8 +145,8 @@ func TestHeaderValuesAreTheRequestsOwn(t *testing.T) {
 	}
 }
 
-// Several middlewares around each other have place for one limit in the older fields: it
-// is the one that the client comes up against first.
+// The older fields have room for one limit of nested middlewares: the one that the client
+// will reach first.
 func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 	for set, field := range map[HeaderSet]string{LegacyHeaders: "RateLimit-", XRateLimitHeaders: "X-RateLimit-"} {
 		for _, c := range []struct {
@@ -160,7 +159,7 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 			{5, 5, 1, 200, "5", "4"},
 			{10, 5, 6, 429, "5", "0"},
 			{5, 10, 6, 429, "5", "0"},
-			{5, 3, 5, 429, "3", "0"}, // of the outer one nothing is left either
+			{5, 3, 5, 429, "3", "0"}, // nothing is left of the outer one either
 		} {
 			limit := func(n int64) *Middleware {
 				return Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(n, time.Hour))), ByAddr, Options{Headers: set}))
@@ -175,7 +174,7 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 			assert.Equal(t, []string{c.remaining}, w.Header()[http.CanonicalHeaderKey(field+"Remaining")], "%+v", c)
 		}
 	}
-	// What somebody else wrote there is no limit.
+	// Fields that another handler wrote are no limit.
 	for _, strange := range [][]string{{"many"}, {"1", "2"}, {}} {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(5, time.Hour))), ByAddr, Options{Headers: LegacyHeaders}))
 		w := ask(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

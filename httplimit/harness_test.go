@@ -24,7 +24,7 @@ func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
 
 var done = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("done")) })
 
-// from is a request from an address, with header fields in pairs.
+// from returns a request from an address, with header fields in pairs.
 func from(addr string, fields ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = addr
@@ -34,7 +34,7 @@ func from(addr string, fields ...string) *http.Request {
 	return r
 }
 
-// ask puts a request to a handler.
+// ask sends a request to a handler.
 func ask(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -66,7 +66,7 @@ func refusedBy(t *testing.T, err error, of, field string) {
 	}
 }
 
-// crowded is an engine of one a second in which so many may wait for a key.
+// crowded returns an engine of one unit a second, with a bound on the calls that wait for a key.
 func crowded(t testing.TB, waiting int) *engine.Engine[netip.Addr] {
 	t.Helper()
 	e, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), MaxWaiting: waiting})

@@ -20,7 +20,7 @@ const (
 	bob   = "192.0.2.2:1"
 )
 
-// Clients are limited one by one, and one who is refused has taken nothing.
+// Each client has a limit of its own, and a refused request takes nothing.
 func TestLimitsEachClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(2, 1, time.Second))), ByAddr, Options{}))
@@ -55,25 +55,25 @@ func (huge) Delays() bool                  { return false }
 func (huge) FreshAt(uint64) policy.Instant { return 0 }
 func (huge) String() string                { return "huge" }
 
-// Nobody's key is the zero one, and no engine.PolicyFor is asked about it.
-func TestPolicyForIsNotAskedAboutNobody(t *testing.T) {
+// A request without a key has the zero key, and engine.PolicyFor is not asked about it.
+func TestPolicyForIsNotAskedAboutZeroKey(t *testing.T) {
 	type user struct{ limit policy.Policy }
 	limit := policy.Must(policy.FixedWindow(2, time.Hour))
 	e, err := engine.New(engine.Config{Policy: limit}, engine.PolicyFor(func(u *user) policy.Policy { return u.limit }))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	alone := &user{limit: policy.Must(policy.FixedWindow(1, time.Hour))}
+	single := &user{limit: policy.Must(policy.FixedWindow(1, time.Hour))}
 	m := Must(New(e, func(r *http.Request) *user {
 		if r.Header.Get("User") == "" {
 			return nil
 		}
-		return alone
+		return single
 	}, Options{}))
-	nobody, somebody := from(alice), from(alice)
-	somebody.Header.Set("User", "alone")
-	assert.Equal(t, 400, ask(m.Handler(done), nobody).Code)
-	assert.Equal(t, 200, ask(m.Handler(done), somebody).Code)
-	assert.Equal(t, 429, ask(m.Handler(done), somebody).Code)
+	anonymous, known := from(alice), from(alice)
+	known.Header.Set("User", "single")
+	assert.Equal(t, 400, ask(m.Handler(done), anonymous).Code)
+	assert.Equal(t, 200, ask(m.Handler(done), known).Code)
+	assert.Equal(t, 429, ask(m.Handler(done), known).Code)
 }
 
 func TestWhenNoKey(t *testing.T) {
@@ -96,11 +96,11 @@ func TestWhenNoKey(t *testing.T) {
 		case Share:
 			assert.Equal(t, 1, limiter.Len())
 		}
-		assert.Equal(t, 200, ask(h, from(alice, "X-Api-Key", "k")).Code, "who has a key is not held to theirs")
+		assert.Equal(t, 200, ask(h, from(alice, "X-Api-Key", "k")).Code, "a request with a key is not charged to the shared one")
 	}
 }
 
-// Lists of prefixes come before any state.
+// Allow and Deny are looked at before any key or state.
 func TestAllowAndDeny(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	proxies := clientAddr(t, AddrConfig{Header: XForwardedFor, Trusted: prefixList("10.0.0.0/8")})
@@ -116,8 +116,8 @@ func TestAllowAndDeny(t *testing.T) {
 		assert.Equal(t, 200, by("198.51.100.7"))
 		assert.Equal(t, 403, by("203.0.113.7"))
 		assert.Equal(t, 403, by("198.51.100.66"), "in both")
-		assert.Equal(t, 200, by("2001:db8::17"), "whole, though keys are cut")
-		assert.Equal(t, 400, by("unknown"), "whoever is hidden may be denied")
+		assert.Equal(t, 200, by("2001:db8::17"), "compared whole, though keys are cut")
+		assert.Equal(t, 400, by("unknown"), "a hidden client may be a denied one")
 	}
 	assert.Zero(t, limiter.Len())
 	assert.Zero(t, asked, "keys were looked for")
@@ -152,8 +152,7 @@ func TestShadow(t *testing.T) {
 	assert.Equal(t, Stats{Admitted: 1, OverLimit: 1, Denied: 1, Shadow: true, Limits: s.Limits}, s)
 }
 
-// Who would have been delayed is reported so, with the turn that he would have had, and
-// is not; who would have been refused too.
+// Shadow reports delays and refusals, and carries out neither.
 func TestShadowOfWaiting(t *testing.T) {
 	for name, p := range map[string]policy.Policy{
 		"funnel": policy.Must(policy.Funnel(1, 1, time.Second)),
@@ -169,7 +168,7 @@ func TestShadowOfWaiting(t *testing.T) {
 			for range 5 {
 				assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
 			}
-			assert.Zero(t, time.Since(began), "somebody was delayed")
+			assert.Zero(t, time.Since(began), "a request was delayed")
 			assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 0, 0}, waited, name)
 			s := m.Stats()
 			assert.Equal(t, Stats{Admitted: 3, OverLimit: 2, Delayed: 2, Shadow: true, Limits: s.Limits}, s, name)

@@ -34,7 +34,7 @@ func get(t *testing.T, client *http.Client, url string, fields ...string) (*http
 	return resp, string(text)
 }
 
-// A request that costs more than the limit ever allows is not invited to come back: its
+// A request that costs more than the limit ever allows gets no invitation to retry: its
 // status is 403, without Retry-After or a remaining quota, and the body says why.
 func TestRequestThatIsNeverAdmitted(t *testing.T) {
 	ten := func(t *testing.T) Limit[netip.Addr] {

@@ -32,8 +32,8 @@ func everyPolicy() map[string]policy.Policy {
 	}
 }
 
-// For many limits and states: a client that is told to come back after so many seconds
-// is refused a nanosecond before the second before that, and admitted then.
+// In many states of every policy, a client that waits for Retry-After is admitted, and one
+// that comes more than a second earlier is refused.
 func TestRetryAfterIsTrue(t *testing.T) {
 	for name, p := range everyPolicy() {
 		t.Run(name, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestRetryAfterIsTrue(t *testing.T) {
 				limiter := open[netip.Addr](t, p)
 				o := Options{Cost: costField}
 				if name == "queue" {
-					// One client after the other never fills it; he waits too long for
-					// his turn.
+					// One client at a time never fills the queue. It is refused for a turn
+					// that comes too late.
 					o.WaitUpTo = time.Second
 				}
 				retriesAreTrue(t, Must(New(limiter, ByAddr, o)), 60)
@@ -51,7 +51,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	}
 }
 
-// So it is where several limits decide together.
+// The same holds for several limits together.
 func TestRetryAfterOfSeveralIsTrue(t *testing.T) {
 	all := everyPolicy()
 	for _, names := range [][]string{
@@ -91,7 +91,7 @@ func retriesAreTrue(t *testing.T, m *Middleware, rounds int) {
 			require.Equal(t, http.StatusTooManyRequests, w.Code)
 			n, err := strconv.Atoi(w.Header().Get("Retry-After"))
 			require.NoError(t, err)
-			require.Positive(t, n, "an invitation to come back at once")
+			require.Positive(t, n, "0 invites the client to come back at once")
 			if n > 1 {
 				time.Sleep(time.Duration(n-1)*time.Second - time.Nanosecond)
 				early := ask(h, r)

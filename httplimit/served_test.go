@@ -23,7 +23,7 @@ import (
 
 var aliceKey = netip.MustParseAddr("192.0.2.1")
 
-// Only failed log-ins count, and those under way do.
+// Only failed log-ins count, and attempts under way.
 func TestCountFailedLogins(t *testing.T) {
 	for name, p := range map[string]policy.Policy{
 		"funnel":       policy.Must(policy.Funnel(3, 1, time.Hour)),
@@ -55,8 +55,8 @@ func TestCountFailedLogins(t *testing.T) {
 	}
 }
 
-// What a window that is over has counted is not given back to the next, whole or in part,
-// by one limit or several, chosen for the key or not, after a wait or without one.
+// Units of a window that is over are not given back to the next one: whole or in part, by
+// one limit or several, chosen for the key or not, after a wait or without one.
 func TestChargeKnowsWhenItTook(t *testing.T) {
 	for name, p := range map[string]policy.Policy{
 		"funnel":         policy.Must(policy.Funnel(10, 10, time.Minute)),
@@ -102,7 +102,7 @@ func TestChargeKnowsWhenItTook(t *testing.T) {
 	}
 }
 
-// What still counts is given back: after a wait, by several limits, a part of it.
+// Units that still count are given back: in part, by several limits, after a wait.
 func TestChargeGivesBackWhatCounts(t *testing.T) {
 	for name, p := range map[string]policy.Policy{
 		"funnel":         policy.Must(policy.Funnel(10, 1, time.Hour)),
@@ -157,12 +157,12 @@ func TestChargeOfHead(t *testing.T) {
 		require.NoError(t, err)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
-		s.Close() // which waits for the handler
+		s.Close() // waits for the handler
 		assert.Equal(t, Served{Status: 200, Bytes: want}, got, method)
 	}
 }
 
-// By the bytes of the answer: too little was taken, or too much.
+// Charging by the bytes of the answer corrects takes that were too small or too large.
 func TestChargeByBytes(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1000, 1, time.Hour)))
 	other := open[string](t, policy.Must(policy.Funnel(2000, 1, time.Hour)))
@@ -195,7 +195,7 @@ func TestChargeByBytes(t *testing.T) {
 	}
 }
 
-// No more comes back than was taken, and no number is too large.
+// No more units come back than were taken, and extreme numbers are safe.
 func TestChargeAtTheEdges(t *testing.T) {
 	for charge, want := range map[int64]int64{-1: 10, math.MinInt64: 10, 0: 10, 5: 5, math.MaxInt64: 0} {
 		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(15, 1, time.Hour)))
@@ -212,8 +212,8 @@ func TestChargeAtTheEdges(t *testing.T) {
 	}
 }
 
-// Where an engine chooses its policies by the key, all is given back as long as nobody
-// else took, and then what is counted in windows.
+// Under engine.PolicyFor all units are given back while no other call took, and after that
+// only those that are counted in windows.
 func TestChargeWithChosenPolicies(t *testing.T) {
 	for _, c := range []struct {
 		p    policy.Policy
@@ -237,7 +237,7 @@ func TestChargeWithChosenPolicies(t *testing.T) {
 	}
 }
 
-// What Charge is told, for each way in which a handler may end; the panic goes on.
+// Charge sees every way in which a handler may end. A panic goes on.
 func TestServed(t *testing.T) {
 	failure := errors.New("failure")
 	for name, c := range map[string]struct {
@@ -297,7 +297,7 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// Without Charge the handler has the very ResponseWriter of the server.
+// Without Charge the handler gets the server's own ResponseWriter.
 func TestNothingIsWrappedWithoutNeed(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Hour)))
 	w := httptest.NewRecorder()
@@ -306,7 +306,7 @@ func TestNothingIsWrappedWithoutNeed(t *testing.T) {
 	})).ServeHTTP(w, from(alice))
 }
 
-// bare does nothing but what it must; the others add one thing each.
+// bare implements ResponseWriter only; the types below add one interface each.
 type bare struct{ http.ResponseWriter }
 
 type flushes1 struct{ flushed *int }
@@ -321,8 +321,8 @@ type pushes1 struct{}
 
 func (pushes1) Push(string, *http.PushOptions) error { return nil }
 
-// The wrapper can do what it wraps, and no more.
-func TestWrapperDoesWhatItWraps(t *testing.T) {
+// The wrapper implements the optional interfaces of the wrapped writer, and no others.
+func TestWrapperImplementsWhatItWraps(t *testing.T) {
 	flushed := 0
 	b, f, h, p := bare{httptest.NewRecorder()}, flushes1{&flushed}, hijacks1{}, pushes1{}
 	for _, w := range []http.ResponseWriter{

@@ -42,7 +42,7 @@ func serve(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
 	return s
 }
 
-// Two ways: with Charge, which wraps the ResponseWriter, and without.
+// bothWays runs a test with Charge, which wraps the ResponseWriter, and without.
 func bothWays(t *testing.T, test func(t *testing.T, o Options, charged func() []Served)) {
 	for name, wraps := range map[string]bool{"plain": false, "with Charge": true} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func plenty(t *testing.T, o Options) *Middleware {
 	return Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1000, 1000, time.Second))), ByAddr, o))
 }
 
-// What a handler flushes arrives before it has ended, and it can set deadlines.
+// Flushed bytes arrive before the handler ends, and a handler can set deadlines.
 func TestStreaming(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
@@ -102,7 +102,7 @@ func TestStreaming(t *testing.T) {
 				line, err := lines.ReadString('\n')
 				require.NoError(t, err)
 				assert.Equal(t, fmt.Sprintf("line %d\n", i), line)
-				next <- true // it has not ended, and this has arrived
+				next <- true // the handler has not ended, and its bytes have arrived
 			}
 			_, err = lines.ReadString('\n')
 			assert.Equal(t, io.EOF, err)
@@ -113,7 +113,7 @@ func TestStreaming(t *testing.T) {
 	}
 }
 
-// A deadline that a handler sets through the middleware does end its writing.
+// A write deadline that a handler sets through the middleware takes effect.
 func TestWriteDeadline(t *testing.T) {
 	bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
 		failed := make(chan error, 1)
@@ -134,7 +134,7 @@ func TestWriteDeadline(t *testing.T) {
 	})
 }
 
-// A connection that is taken over, as for a web socket.
+// A handler can take over the connection, as for a web socket.
 func TestHijack(t *testing.T) {
 	for name, take := range map[string]func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
 		"Hijacker": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() },
@@ -175,7 +175,7 @@ func TestHijack(t *testing.T) {
 	}
 }
 
-// A handler that panics ends its own request and nothing else, and is charged.
+// A handler that panics ends its own request only, and is charged.
 func TestPanickingHandler(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
@@ -246,8 +246,8 @@ func TestRefusalOnTheWire(t *testing.T) {
 	}
 }
 
-// attacks are header fields, line by line, by which a client may try to be somebody else
-// each time. %d is the number of the try.
+// attacks are header fields, line by line, by which a client may try to get a new key for
+// each request. %d is the number of the try.
 var attacks = [][]string{
 	{"X-Forwarded-For: 6.6.6.%d"},
 	{"X-Forwarded-For: 6.6.6.%d, 7.7.7.%[1]d"},
@@ -279,9 +279,9 @@ var attacks = [][]string{
 	{"X-Forwarded-For: 6.6.6.%d", strings.Repeat("X-Forwarded-For: 10.0.0.1\r\n", 10_000) + "X-A: b"},
 }
 
-// Nobody gets around his limit, whatever he says of himself: who trusts no field, who
-// trusts proxies that are elsewhere, and who is behind a proxy that is real.
-func TestNobodyGetsAroundTheLimit(t *testing.T) {
+// A client does not get around its limit by header fields: where no field is trusted, where
+// the trusted proxies are elsewhere, and behind a real proxy.
+func TestHeadersDoNotBypassTheLimit(t *testing.T) {
 	const capacity = 5
 	elsewhere := prefixList("10.0.0.0/8")
 	for name, c := range map[string]struct {
@@ -318,12 +318,12 @@ func TestNobodyGetsAroundTheLimit(t *testing.T) {
 			assert.LessOrEqual(t, limiter.Len(), 1, "one client is one key")
 			code, err := raw(front.Listener.Addr().String(), nil, 0)
 			require.NoError(t, err)
-			assert.Equal(t, 429, code, "it was not the attacks that were turned away for something else")
+			assert.Equal(t, 429, code, "the attacks were refused by the limit and not for another reason")
 		})
 	}
 }
 
-// proxyTo is a proxy that adds the client's address to X-Forwarded-For, as
+// proxyTo returns a proxy that adds the client's address to X-Forwarded-For, as
 // httputil.ReverseProxy does, or in a way of its own to Forwarded.
 func proxyTo(t *testing.T, target string, forwarded bool) http.Handler {
 	u, err := url.Parse(target)
@@ -347,7 +347,7 @@ func proxyTo(t *testing.T, target string, forwarded bool) http.Handler {
 	return p
 }
 
-// raw sends a request byte by byte as it is given, over a connection of its own.
+// raw sends a request exactly as given, over a connection of its own.
 func raw(addr string, lines []string, try int) (int, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -381,7 +381,7 @@ func raw(addr string, lines []string, try int) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// However long a field is, no more is made of it than of a short one.
+// A long field costs no more memory than a short one.
 func TestHugeFieldsCostNoMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

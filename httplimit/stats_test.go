@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What expvar publishes is what Stats says.
+// The published variable equals Stats.
 func TestVar(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(2, time.Hour)))
 	m := Must(New(limiter, ByAddr, Options{}))
@@ -37,7 +37,7 @@ func TestVar(t *testing.T) {
 	assert.Equal(t, 1, got.Limits["default"].Keys)
 }
 
-// expvar would publish itself on http.DefaultServeMux of everybody who imports this.
+// expvar would register itself on http.DefaultServeMux of every program that imports this.
 func TestExpvarIsNotImported(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestReasonsHaveNames(t *testing.T) {
 	assert.Equal(t, "unknown", Reason(reasons).String())
 }
 
-// The hook writes the answer. The fields are there already.
+// The hook writes the answer. The header fields are set by then.
 func TestRefuseHook(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Second))), ByAddr, Options{
 		Refuse: func(w http.ResponseWriter, _ *http.Request, v Verdict) {
@@ -105,7 +105,7 @@ func TestRefuseHook(t *testing.T) {
 	assert.Equal(t, "default says no\n", w.Body.String())
 }
 
-// A flood of refusals is not one of lines, and none is passed over in silence.
+// A flood of refusals does not become a flood of lines, and all that are left out are counted.
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
@@ -114,7 +114,7 @@ func TestLog(t *testing.T) {
 		}))
 		h := m.Handler(done)
 		ask(h, from(alice))
-		assert.Zero(t, text.Len(), "who passes is not logged")
+		assert.Zero(t, text.Len(), "an admitted request is not logged")
 		long := from(alice)
 		long.URL.Path = "/" + strings.Repeat("x", 10000)
 		for range 1000 {
@@ -137,7 +137,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// The log tells who it is behind proxies, and keys apart, but not what they are.
+// The log has the client's address behind proxies. It tells keys apart without revealing them.
 func TestLogTellsClientsApart(t *testing.T) {
 	var text bytes.Buffer
 	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))
@@ -164,7 +164,7 @@ func TestLogTellsClientsApart(t *testing.T) {
 	}, got)
 }
 
-func TestLogOfWhoIsNotAsked(t *testing.T) {
+func TestLogBelowTheLevelCostsNothing(t *testing.T) {
 	var text bytes.Buffer
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour))), ByAddr, Options{
 		Logger: slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn})),

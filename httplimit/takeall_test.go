@@ -12,8 +12,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// By address and by API key: all or nothing, and the limit that decides is the one that
-// is told.
+// Limits by address and by API key take all or nothing, and clients are told about the one
+// that decides.
 func TestSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addresses := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Second)))
@@ -46,7 +46,7 @@ func TestSeveralLimits(t *testing.T) {
 		}
 		expect(429, `"address";q=10;w=10`, `"address";r=0;t=1`, "1", "")
 		expect(429, both, `"address";r=0;t=1`, "1", "other")
-		// Both refuse: who comes back for one of them would come in vain.
+		// Both refuse, and Retry-After is that of the later.
 		w := ask(h, from(alice, "X-Api-Key", "k"))
 		assert.Equal(t, "60", w.Header().Get("Retry-After"))
 		assert.Contains(t, w.Body.String(), `"violated-policies":["address","key"]`)
@@ -55,8 +55,8 @@ func TestSeveralLimits(t *testing.T) {
 	})
 }
 
-// A limit that is skipped does not lend its name to the one that decides.
-func TestSkippedLimitIsNotTheOneThatIsTold(t *testing.T) {
+// Clients are not told about a limit that is skipped.
+func TestSkippedLimitIsNotTold(t *testing.T) {
 	engines := open[string](t, policy.Must(policy.Funnel(1, 1, time.Minute)))
 	m, err := NewAll(Options{},
 		Limit[string]{Name: "a", Limiter: engines, Key: ByHeader("A"), WhenNoKey: Skip},
@@ -83,7 +83,7 @@ func TestShadowOfSeveral(t *testing.T) {
 		for range 3 {
 			assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
 		}
-		assert.Zero(t, time.Since(began), "somebody was delayed")
+		assert.Zero(t, time.Since(began), "a request was delayed")
 		s := m.Stats()
 		assert.Equal(t, Stats{Admitted: 1, OverLimit: 2, Shadow: true, Limits: s.Limits}, s)
 	})
@@ -106,7 +106,7 @@ func TestSeveralLimitsWithoutKeys(t *testing.T) {
 	assert.Equal(t, 400, ask(m.Handler(done), from(alice, "A", "a")).Code)
 	assert.Equal(t, int64(3), keys.Peek("a").Remaining)
 
-	// Two limits of one engine and one key: it is charged twice.
+	// Two limits of one engine and one key charge it twice.
 	m, err = NewAll(Options{}, limit("A", Refuse), limit("B", Refuse))
 	require.NoError(t, err)
 	assert.Equal(t, 200, ask(m.Handler(done), from(alice, "A", "x", "B", "x")).Code)

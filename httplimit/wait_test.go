@@ -17,20 +17,20 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// timed is what became of a request that began at 0.
+// timed is the status of a request that began at 0, and the time of the answer.
 type timed struct {
 	code int
 	at   time.Duration
 }
 
-// atOnce puts requests to a handler at the same instant, one after the other in line.
+// atOnce sends requests to a handler at the same instant, one after the other in line.
 func atOnce(h http.Handler, requests ...*http.Request) []timed {
 	began := time.Now()
 	all := make([]timed, len(requests))
 	var wg sync.WaitGroup
 	for i, r := range requests {
 		wg.Go(func() { all[i] = timed{ask(h, r).Code, time.Since(began)} })
-		synctest.Wait() // it has its place
+		synctest.Wait() // until it has its place
 	}
 	wg.Wait()
 	return all
@@ -43,7 +43,7 @@ func repeat(n int, addr string) (all []*http.Request) {
 	return all
 }
 
-// Those who come too early are delayed, in their order, and only as long as they may be.
+// Requests that come too early are delayed in their order, up to the configured time.
 func TestWaitUpTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(2, 1, time.Second))), ByAddr, Options{WaitUpTo: 2500 * time.Millisecond}))
@@ -54,7 +54,7 @@ func TestWaitUpTo(t *testing.T) {
 	})
 }
 
-// Whoever is delayed is told how he stands when it is his turn.
+// A delayed request is told how its key stands at its turn.
 func TestWaitUpToTellsWhatRemains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second))), ByAddr, Options{WaitUpTo: time.Minute}))
@@ -66,7 +66,7 @@ func TestWaitUpToTellsWhatRemains(t *testing.T) {
 	})
 }
 
-// A client that leaves while it waits takes nothing, and the handler does not see it.
+// A request whose context ends while it waits takes nothing, and does not reach the handler.
 func TestWaitEndsWithTheRequest(t *testing.T) {
 	limits := func(t *testing.T, p policy.Policy, o Options) map[string]*Middleware {
 		one := open[netip.Addr](t, p)
@@ -87,10 +87,10 @@ func TestWaitEndsWithTheRequest(t *testing.T) {
 			assert.Equal(t, 1, served, name)
 			assert.Equal(t, uint64(1), m.Stats().Cancelled, name)
 			time.Sleep(50 * time.Second)
-			assert.Equal(t, []timed{{200, 0}}, atOnce(h, from(alice)), "%s: the one who left has taken nothing", name)
+			assert.Equal(t, []timed{{200, 0}}, atOnce(h, from(alice)), "%s: the cancelled request has taken nothing", name)
 		}
 	})
-	// A deadline before the turn is known at once.
+	// A turn after the deadline is refused at once.
 	synctest.Test(t, func(t *testing.T) {
 		m := limits(t, policy.Must(policy.Funnel(1, 1, time.Minute)), Options{WaitUpTo: time.Hour})["one limit"]
 		h := m.Handler(done)
@@ -112,7 +112,7 @@ func TestWaitUpToWithSeveralLimits(t *testing.T) {
 		for _, want := range []timed{{200, 0}, {200, time.Second}, {200, time.Second}, {200, 2 * time.Second}, {200, 4 * time.Second}} {
 			assert.Equal(t, []timed{want}, atOnce(h, from(alice)))
 		}
-		// Two at once: the second has to wait longer than it may, and is told at once.
+		// Of two at once, the second would wait too long and is refused at once.
 		got := atOnce(h, repeat(2, alice)...)
 		assert.Equal(t, []timed{{200, 4 * time.Second}, {429, 0}}, got)
 		s := m.Stats()
@@ -120,8 +120,7 @@ func TestWaitUpToWithSeveralLimits(t *testing.T) {
 	})
 }
 
-// Several limits: they wait in their order, no more of them than may, and one after the
-// other.
+// Under several limits requests wait in their order, at most MaxWaiting of them.
 func TestSeveralLimitsWaitInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(NewAll(Options{WaitUpTo: time.Hour},
@@ -139,7 +138,7 @@ func TestSeveralLimitsWaitInLine(t *testing.T) {
 	})
 }
 
-// Who comes when there is room is served behind those who wait for more.
+// A request that comes when there is room is served behind those that wait for more.
 func TestLateArrivalsDoNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Second)))
@@ -172,7 +171,7 @@ func TestLateArrivalsDoNotOvertake(t *testing.T) {
 	})
 }
 
-// Nobody waits for an engine that is closed: the answer is that of Config.WhenUnavailable.
+// No request waits for a closed engine. It is answered by Config.WhenUnavailable.
 func TestClosedEngineAnswersAtOnce(t *testing.T) {
 	for when, want := range map[engine.WhenUnavailable]timed{engine.Admit: {200, 0}, engine.Refuse: {429, 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -185,14 +184,14 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 				Must(New(closed, ByAddr, o)),
 				Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: good, Key: ByAddr}, Limit[netip.Addr]{Name: "b", Limiter: closed, Key: ByAddr})),
 			}
-			// One that waits while it is closed.
+			// One request waits while the engine is closed.
 			require.True(t, closed.Choke(aliceKey))
 			time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, closed.Close()) })
 			began := time.Now()
 			var wg sync.WaitGroup
 			for _, m := range all {
 				wg.Go(func() {
-					// While it closes, the engine may know the key yet.
+					// While it closes, the engine may still know the key.
 					assert.Contains(t, []int{want.code, 429}, ask(m.Handler(done), from(alice)).Code, "%v", when)
 					assert.Equal(t, 100*time.Millisecond, time.Since(began))
 				})
@@ -201,7 +200,7 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 			for range all {
 				assert.Equal(t, 100*time.Millisecond, (<-verdicts).Waited)
 			}
-			synctest.Wait() // Close has returned
+			synctest.Wait() // until Close has returned
 			for _, m := range all {
 				assert.Equal(t, []timed{want, want}, atOnce(m.Handler(done), repeat(2, alice)...), "%v", when)
 			}
@@ -209,7 +208,7 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 	}
 }
 
-// A queue delays by itself, and the delay ends with the request.
+// A queue delays requests by itself, and the delay ends with the request.
 func TestQueueDelays(t *testing.T) {
 	queue := policy.Must(policy.Queue(2, 1, time.Second))
 	for upTo, want := range map[time.Duration][]timed{
@@ -228,16 +227,16 @@ func TestQueueDelays(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, cancel)
 		got := atOnce(h, from(alice), from(alice), from(alice).WithContext(ctx))
 		assert.Equal(t, []timed{{200, 0}, {200, time.Second}, {503, 100 * time.Millisecond}}, got)
-		assert.Equal(t, []timed{{200, time.Second}}, atOnce(h, from(alice)), "its place is given back")
+		assert.Equal(t, []timed{{200, time.Second}}, atOnce(h, from(alice)), "the cancelled request gives its place back")
 	})
-	// Shadow delays nobody.
+	// Shadow delays no request.
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, queue), ByAddr, Options{Shadow: true}))
 		assert.Equal(t, []timed{{200, 0}, {200, 0}, {200, 0}, {200, 0}}, atOnce(m.Handler(done), repeat(4, alice)...))
 	})
 }
 
-// The engine's line is full: whoever comes is refused at once, and told when to come.
+// If the engine's line is full, requests are refused at once and told when to return.
 func TestCrowdedLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := crowded(t, 2)
@@ -247,7 +246,7 @@ func TestCrowdedLine(t *testing.T) {
 	})
 }
 
-// A function of PolicyFor that panics once costs the delays of nobody else.
+// A function of PolicyFor that panics once does not affect the delays of later requests.
 func TestQueueDelaysAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := policy.Must(policy.Queue(10, 1, time.Second))

@@ -40,7 +40,7 @@ func TestSpellingsOfHeaderOnTheWire(t *testing.T) {
 	}
 }
 
-// So it is for the host.
+// The same holds for the spellings of a host.
 func TestSpellingsOfHostOnTheWire(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
@@ -57,7 +57,7 @@ func TestSpellingsOfHostOnTheWire(t *testing.T) {
 		}
 		assert.Equal(t, []int{200, 429, 429, 429, 429, 429, 200}, codes, "HTTP/2 %v", http2)
 	}
-	// HTTP/1 also takes the host from an absolute target, and what is no host at all.
+	// HTTP/1 also takes the host from an absolute target, and accepts malformed ones.
 	limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	s := serve(t, Must(New(limiter, ByHeader("Host"), Options{})).Handler(done), false)
 	var codes []string
@@ -75,8 +75,8 @@ func TestSpellingsOfHostOnTheWire(t *testing.T) {
 	assert.Equal(t, []string{"200", "429", "400"}, codes)
 }
 
-// waitingServer is a server whose only client has to wait for turn. It returns the verdict
-// about its next request, and when that has come.
+// waitingServer returns a server at which the next request has to wait for turn. arrived
+// receives once the request has come, and verdicts once it is decided.
 func waitingServer(t *testing.T, turn time.Duration, http2 bool) (s *httptest.Server, verdicts chan Verdict, arrived chan bool) {
 	t.Helper()
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, turn)))

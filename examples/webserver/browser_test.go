@@ -25,7 +25,7 @@ func sees(o *browsertest.Tab, card string) seen {
 	})()`, card))
 }
 
-// A visitor drains his quota and sees it come back.
+// The page shows a quota drain and come back.
 func TestPage(t *testing.T) {
 	browser := browsertest.Start(t)
 	for name, v := range map[string]browsertest.View{
@@ -46,7 +46,7 @@ func TestPage(t *testing.T) {
 			for range 3 {
 				o.Click("ten")
 			}
-			// Who goes on asking holds it near nothing.
+			// Further requests hold it near nothing.
 			o.Click("keep")
 			o.Until(`Number(document.getElementById("refused").textContent) > 4 &&
 				Number(document.querySelector("#address [data-remaining]").textContent) <= 1 &&
@@ -59,7 +59,7 @@ func TestPage(t *testing.T) {
 			o.Shoot(name + "-drained")
 			o.Click("keep")
 
-			// Who stops sees it come back.
+			// Without requests it comes back.
 			o.Until(`Number(document.querySelector("#address [data-remaining]").textContent) >= 4 &&
 				document.querySelector("#address .bar i").getBoundingClientRect().width > document.querySelector("#address .bar").clientWidth / 6`)
 

@@ -31,12 +31,12 @@ func main() {
 	}
 }
 
-// run serves until the context ends, and then lets requests under way end.
+// run serves until the context ends, and then waits for requests under way.
 func run(ctx context.Context, args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("webserver", flag.ContinueOnError)
 	flags.SetOutput(problems)
 	addr := flags.String("addr", "localhost:8080", "host and port to listen on; port 0 is any that is free")
-	proxies := flags.String("proxies", "", "prefixes of the proxies in front, such as 10.0.0.0/8,192.0.2.7/32: those whose X-Forwarded-For is trusted")
+	proxies := flags.String("proxies", "", "prefixes of the proxies in front, whose X-Forwarded-For is trusted, such as 10.0.0.0/8,192.0.2.7/32")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

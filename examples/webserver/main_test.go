@@ -38,13 +38,13 @@ func start(t *testing.T, args ...string) string {
 	return string(found)
 }
 
-// answer is what became of a request.
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header
 }
 
-// ask sends a request in the name of a client, as a proxy does.
+// ask sends a request on behalf of a client, as a proxy does.
 func ask(t *testing.T, client *http.Client, url, from, key string) answer {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, url, nil)
@@ -62,12 +62,12 @@ func ask(t *testing.T, client *http.Client, url, from, key string) answer {
 	return answer{resp.StatusCode, resp.Header}
 }
 
-// patience is for slow machines that do much else.
+// patience allows for slow machines under other load.
 const patience = time.Minute
 
-// A load of many clients, each of whom asks as fast as he can from two connections, until
-// he has been refused at least: no client passes more often than his address may, no key
-// more often than it may, and nobody is refused for what another one does.
+// Many clients send requests as fast as they can over two connections each, until each was
+// refused at least once. No client passes more often than its address may, no key more
+// often than it may, and no client is refused for the requests of another.
 func TestUnderLoad(t *testing.T) {
 	url := start(t, "-proxies", "127.0.0.0/8,::1/128")
 	const clients = 12 // every third sends the one key that they share
@@ -127,7 +127,7 @@ func TestUnderLoad(t *testing.T) {
 	assert.GreaterOrEqual(t, shared, int64(12))
 	t.Logf("passed %v, refused %v in %.2f s", passed, refused, took)
 
-	// The counters tell the same.
+	// The counters agree.
 	resp, err := web.Get(url + "stats")
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -141,8 +141,8 @@ func TestUnderLoad(t *testing.T) {
 	assert.Zero(t, stats.OverLimit)
 }
 
-// Who comes back when he is told to is admitted.
-func TestWhoWaitsIsAdmitted(t *testing.T) {
+// A client that waits for Retry-After is admitted.
+func TestWaitingClientIsAdmitted(t *testing.T) {
 	t.Parallel()
 	url := start(t, "-proxies", "127.0.0.0/8,::1/128") + "api/hello"
 	for key, want := range map[string]string{"": `"address";r=0;t=1`, "k": `"key";r=0;t=1`} {
@@ -163,8 +163,8 @@ func TestWhoWaitsIsAdmitted(t *testing.T) {
 	}
 }
 
-// Without -proxies no field is trusted: one client is one client.
-func TestNobodyIsSomebodyElse(t *testing.T) {
+// Without -proxies no field is trusted, and a client has one key.
+func TestHeadersMakeNoOtherClient(t *testing.T) {
 	t.Parallel()
 	url := start(t)
 	began := time.Now()

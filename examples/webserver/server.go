@@ -19,7 +19,7 @@ import (
 var page []byte
 
 // The limits: each address may send 30 requests at once and 3 a second in the long run,
-// each API key 12 at once and one a second. Who sends a key is held to both.
+// each API key 12 at once and one a second. Requests with a key are held to both.
 var (
 	addressLimit = policy.Must(policy.Funnel(30, 3, time.Second))
 	keyLimit     = policy.Must(policy.Funnel(12, 1, time.Second))
@@ -71,7 +71,7 @@ func newServer(proxies string) (*server, error) {
 
 	mux := http.NewServeMux()
 	mux.Handle("GET /api/hello", s.limit.Handler(http.HandlerFunc(hello)))
-	// What follows is not limited, and takes nothing.
+	// The routes below are not limited, and take nothing.
 	mux.HandleFunc("GET /{$}", front)
 	mux.HandleFunc("GET /quota", s.quota)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
@@ -98,16 +98,16 @@ func front(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(page)
 }
 
-// standing is how a visitor stands with one limit.
+// standing describes the quota of one limit that a visitor has left.
 type standing struct {
 	Key       string  `json:"key"`
 	Limit     int64   `json:"limit"`
 	Remaining int64   `json:"remaining"`
-	Full      float64 `json:"full"`   // seconds until it is whole again
+	Full      float64 `json:"full"`   // seconds until all of it is back
 	Window    float64 `json:"window"` // seconds in which all of it comes back
 }
 
-// quota tells the visitor how he stands. Looking takes nothing.
+// quota tells visitors what they have left. Looking takes nothing.
 func (s *server) quota(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]standing{}
 	if addr := s.client.Key(r); addr.IsValid() {
@@ -119,7 +119,7 @@ func (s *server) quota(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(answer) // a visitor who has left misses nothing
+	_ = json.NewEncoder(w).Encode(answer) // an error means that the visitor has left
 }
 
 func look[K comparable](limiter *engine.Engine[K], key K, name string) standing {

@@ -25,7 +25,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// plenty is a limit that no benchmark reaches, one that all do.
+// plenty is a limit that no benchmark reaches, and one a limit that all reach.
 const (
 	plenty = 1_000_000_000
 	one    = 1
@@ -66,8 +66,8 @@ func ral(o httplimit.Options) func(testing.TB, int) func(http.Handler) http.Hand
 	}
 }
 
-// xtime is the middleware that many programs have: a limiter for each address in a
-// sync.Map, which is never emptied. It tells clients nothing.
+// xtime is the middleware that many programs use: a limiter for each address in a sync.Map
+// that is never emptied. It tells clients nothing.
 func xtime(_ testing.TB, limit int) func(http.Handler) http.Handler {
 	var limiters sync.Map
 	return func(next http.Handler) http.Handler {
@@ -92,7 +92,7 @@ func xtime(_ testing.TB, limit int) func(http.Handler) http.Handler {
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-// Each contender does what it is measured at.
+// Each contender limits.
 func TestContendersLimit(t *testing.T) {
 	for _, c := range contenders {
 		h := c.make(t, one)(hello)
@@ -110,15 +110,15 @@ func TestContendersLimit(t *testing.T) {
 	}
 }
 
-// quiet is a ResponseWriter that costs nothing, so that what a middleware costs is seen.
+// quiet is a ResponseWriter that costs nothing, so that the cost of a middleware shows.
 type quiet struct{ h http.Header }
 
 func (q *quiet) Header() http.Header         { return q.h }
 func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
 func (q *quiet) WriteHeader(int)             {}
 
-// BenchmarkHandler is a call of the handler and nothing else, by all processors at once:
-// what the middleware costs is what it takes longer than "bare".
+// BenchmarkHandler calls the handler alone, on all processors at once. The middleware's cost
+// is the difference to "bare".
 func BenchmarkHandler(b *testing.B) {
 	const clients = 10_000
 	requests := make([]*http.Request, clients)
@@ -157,8 +157,8 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkServer is a server under load: connections that are kept open and ask again at
-// once, over the loopback.
+// BenchmarkServer measures a server under load, over connections of the loopback that are
+// kept open and send the next request at once.
 func BenchmarkServer(b *testing.B) {
 	for _, load := range []struct {
 		name  string
@@ -198,7 +198,7 @@ func BenchmarkServer(b *testing.B) {
 
 var request = []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
-// exchange sends a request and reads past the answer, with as little work as can be.
+// exchange sends a request and discards the answer, with as little work as possible.
 func exchange(conn net.Conn, in *bufio.Reader) error {
 	if _, err := conn.Write(request); err != nil {
 		return err
@@ -222,8 +222,8 @@ func exchange(conn net.Conn, in *bufio.Reader) error {
 	}
 }
 
-// BenchmarkHugeField is what the longest X-Forwarded-For and Forwarded that a server
-// takes cost to look through, beside what it costs to read them.
+// BenchmarkHugeField compares the time to search the longest fields that a server accepts
+// with the time to read them.
 func BenchmarkHugeField(b *testing.B) {
 	inside := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	for _, c := range []struct{ name, header, element string }{

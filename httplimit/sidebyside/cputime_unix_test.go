@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// reportCPU reports the processor time of the whole process by call, of client and server
-// together: unlike the time on the wall it is not that of others who use the machine.
-// Call what it returns when the benchmark is over.
+// reportCPU reports the processor time of the whole process for each call, client and server
+// together. Unlike wall time it excludes other processes. Call the returned function when
+// the benchmark is over.
 func reportCPU(b *testing.B) func() {
 	before := cpuTime()
 	return func() { b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op") }
