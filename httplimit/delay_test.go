@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,5 +141,22 @@ func TestShadowOfQueueAfterSetPolicy(t *testing.T) {
 		}
 		assert.Zero(t, time.Since(began), "a request was delayed")
 		assert.Equal(t, []time.Duration{0, 0, interval, 2 * interval}, waited)
+	})
+}
+
+// A limit that becomes a queue between the look at it and the take spaces that request, too.
+func TestLimitThatBecomesQueueMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looked atomic.Bool
+		limiter, err := engine.New(engine.Config{Policy: spaced(0)}, engine.PolicyFor(func(netip.Addr) policy.Policy {
+			if looked.Swap(true) {
+				return spaced(20)
+			}
+			return spaced(0)
+		}))
+		require.NoError(t, err)
+		defer limiter.Close()
+		h := Must(New(limiter, func(r *http.Request) netip.Addr { looked.Store(false); return ByAddr(r) }, Options{})).Handler(done)
+		assert.Equal(t, atIntervals(6), atOnce(h, repeat(6, alice)...))
 	})
 }

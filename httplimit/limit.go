@@ -142,14 +142,19 @@ func (l *checkedLimit[K]) takeOne(r *http.Request, n int64, keep bool, o *Option
 	}
 	v := result{Verdict: Verdict{Limit: l.Name, Cost: n}}
 	var reserved engine.Reservation[K]
-	if o.WaitUpTo > 0 && !o.Shadow && !l.delays(key) {
+	switch delays := l.delays(key); {
+	case o.WaitUpTo > 0 && !o.Shadow && !delays:
 		reserved = l.acquire(r, &v, key, n, o.WaitUpTo)
-	} else {
-		// A queue answers with a turn, also if the limit became one after it was asked.
+	case o.WaitUpTo > 0 || keep || delays:
 		reserved = l.Limiter.Reserve(key, n, o.WaitUpTo)
 		if v.Decision = reserved.Decision; reserved.Allowed && !awaitTurn(r, &v, reserved.Wait, o.Shadow) {
 			reserved.Cancel()
 		}
+	default:
+		// The limit may have become a queue meanwhile. Take costs less than Reserve, but its
+		// turn cannot be given back.
+		v.Decision = l.Limiter.Take(key, n)
+		awaitTurn(r, &v, v.Decision.Wait, o.Shadow)
 	}
 	if v.Reason != Cancelled && !v.Decision.Allowed {
 		v.Reason, v.RetryAfter, v.violated = reasonOf(v.Decision), v.Decision.RetryAfter, 1

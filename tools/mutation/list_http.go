@@ -19,8 +19,8 @@ var ofHTTP = []mutation{
 	{
 		name: "a request that may wait stands in line first", without: "late requests are served before those that wait",
 		file:  "httplimit/limit.go",
-		old:   "	if o.WaitUpTo > 0 && !o.Shadow && !l.delays(key) {\n",
-		new:   "	if o.WaitUpTo > 0 && !o.Shadow && !l.delays(key) && l.Limiter.Peek(key).Remaining < n {\n",
+		old:   "	case o.WaitUpTo > 0 && !o.Shadow && !delays:\n",
+		new:   "	case o.WaitUpTo > 0 && !o.Shadow && !delays && l.Limiter.Peek(key).Remaining < n:\n",
 		tests: "TestLateArrivalsDoNotOvertake",
 	},
 	{
