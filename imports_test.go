@@ -39,7 +39,7 @@ var mayImport = []struct {
 	{"cell", []string{"internal/seam", "policy", "table", "cmdqueue"}},
 	{"engine", []string{"internal/seam", "internal/shape", "policy", "cmdqueue", "supervisor", "table", "janitor", "cell"}},
 	{"httplimit", []string{"policy", "engine"}},
-	// The floor that the benchmark compares with is a bare xsync map.
+	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 }
 

@@ -2,37 +2,50 @@ package bench
 
 import "time"
 
-// Contender is something to be measured. Give Run as many as you like; the
-// ratios are taken to the one that is marked as the floor.
+// Contender is something to be measured.
 type Contender struct {
 	Name  string
 	About string // one line
-	// Note is what one has to know about its figures, if anything: one line.
+	// Note is one line that a reader of its figures has to know, or empty.
 	Note string
-	// Floor marks what is no limiter, but the least that one can cost. It is not
-	// audited.
-	Floor bool
-	// Exact says that by its own design the limiter lets nobody have more than
-	// its limit, however many ask at once. What it measures its limit by may
-	// differ, as a fixed window does from a bucket: the audit is what counts.
+	// Yardstick marks what limits nothing and is there to be compared with. A
+	// yardstick is not audited.
+	Yardstick Yardstick
+	// Promise is the rule that the limiter is audited by.
+	Promise Promise
+	// Exact says that by its own design the limiter keeps its promise, however many
+	// goroutines ask at once. The audit finds out whether it does.
 	Exact bool
 	// Slow says that a call takes thousands of times as long as on the floor. The
 	// contender is left out of workloads that make very many calls for their keys.
 	Slow bool
-	// Elsewhere says that part of the work is done by another process, so that the
+	// Elsewhere says that another process does part of the work, so that the
 	// processor time of this one is not all that a call costs.
 	Elsewhere bool
-	// Idles says that the limiter forgets keys which have not been asked for
+	// Idles says that the limiter forgets keys that were not asked for in
 	// Setup.Idle.
 	Idles bool
-	// Needs tells whether the contender can do a workload; nil means all.
+	// Needs reports whether the contender can do a workload; nil means all.
 	Needs func(Workload) bool
 	// New makes a limiter without any keys.
 	New func(Setup) (Limiter, error)
 }
 
-// slowCalls is how many calls a slow contender is asked at the most, beside those
-// that end with the time: some seconds.
+// Yardstick says what a contender that limits nothing is there for. The zero value
+// means a limiter.
+type Yardstick string
+
+// The yardsticks.
+const (
+	// YardstickFloor is what no limiter by key can do without: see [Floor].
+	YardstickFloor Yardstick = "floor"
+	// YardstickMap is what a limiter on an xsync map can hardly do without: see
+	// [XsyncMap].
+	YardstickMap Yardstick = "map"
+)
+
+// slowCalls is the most calls that a slow contender is asked for its keys: some
+// seconds.
 const slowCalls = 100_000
 
 func (c Contender) can(w Workload) bool {
@@ -45,44 +58,44 @@ func (c Contender) can(w Workload) bool {
 // Setup is what a limiter is made for.
 type Setup struct {
 	Limit Limit
-	// Keys is how many different keys will be asked.
+	// Keys is the number of different keys that will be asked for.
 	Keys int
-	// MaxKeys is how many of them the limiter may keep; as many as Keys, unless
-	// the workload is about a full table.
+	// MaxKeys is the number of keys that the limiter may keep: enough for all,
+	// unless the workload is about a full table.
 	MaxKeys int
-	// Idle is how long a key is to be kept that is not asked; 0 is for as long as
-	// the limiter keeps it by default.
+	// Idle is how long a key is kept that is not asked for; 0 means the limiter's
+	// default.
 	Idle time.Duration
-	// Refuse holds the keys that a floor, which knows no limit, answers no to.
+	// Refuse holds the keys that a yardstick, which knows no limit, refuses.
 	Refuse map[string]struct{}
 }
 
 // Limiter is what callers ask. Any number of goroutines do so at once. It may
 // implement Settler and Counter as well.
 type Limiter interface {
-	// Choke asks whether the key may act now: true passes.
+	// Choke reports whether the key may act now.
 	Choke(key string) bool
 	// ChokeAll asks for one key after the other and returns how many passed. The
 	// loop belongs to the limiter so that its own Choke is called directly.
 	ChokeAll(keys []string) (passed int)
-	// Close frees what the limiter holds. Nobody asks it any more.
+	// Close frees what the limiter holds. No call comes after it.
 	Close() error
 }
 
 // Settler is a Limiter that leaves work behind for the background.
 type Settler interface {
-	// Settle waits until that work is done, or for a second at the most.
+	// Settle waits until that work is done, at most a second.
 	Settle()
 }
 
-// Counter is a Limiter that counts what became of its calls.
+// Counter is a Limiter that counts the outcomes of its calls.
 type Counter interface {
 	Counts() Counts
 }
 
 // Counts are a limiter's own counters.
 type Counts struct {
-	Overadmitted int64 `json:"overadmitted"` // let pass beyond the limit, by its own account
+	Overadmitted int64 `json:"overadmitted"` // admitted beyond the limit, by the limiter's own count
 	Unavailable  int64 `json:"unavailable"`  // answered without the key's state
 	Evicted      int64 `json:"evicted"`      // keys that were given up
 	Forgiven     int64 `json:"forgiven"`     // those of them that still owed

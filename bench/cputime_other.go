@@ -4,5 +4,5 @@ package bench
 
 import "time"
 
-// processorTime is not to be had here.
+// processorTime reports false: this system does not tell.
 func processorTime() (time.Duration, bool) { return 0, false }

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// processorTime returns the processor time that the process has used so far.
+// processorTime returns the processor time that the process has used so far. It
+// reports false if the system does not tell.
 func processorTime() (time.Duration, bool) {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// keyLength is that of an API token or of an address with its port.
+// keyLength is the length of a key's name: about that of an API token, or of an
+// address with its port.
 const keyLength = 20
 
 // appendKey appends the i-th key's name: "tok_" and 16 hexadecimal digits. All
-// names differ, and neighbours have nothing in common but their beginning.
+// names differ, and those of consecutive keys share only their beginning.
 func appendKey(b []byte, i uint32) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, "tok_"...)
@@ -29,9 +30,9 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// stream is what one caller asks, in this order: keys[i] is the name of the
-// order[i]-th key. Limiters share it; each name has its own bytes, one after
-// the other in memory.
+// stream holds the keys that one caller asks for, in this order: keys[i] is the
+// name of the order[i]-th key. Limiters share a stream. Each name has its own bytes,
+// one after the other in memory.
 type stream struct {
 	keys  []string
 	order []uint32
@@ -76,7 +77,8 @@ func drawUniform(n, keys int, r *rand.Rand) []uint32 {
 	return order
 }
 
-// zipfExponent is as close to Zipf's own law, 1, as the generator goes.
+// zipfExponent is close to 1, the exponent of Zipf's law, which the generator does
+// not accept.
 const zipfExponent = 1.01
 
 // drawZipf draws n of that many keys, key number r with a probability
@@ -91,16 +93,16 @@ func drawZipf(n, keys int, r *rand.Rand) []uint32 {
 }
 
 const (
-	// batch is how many keys a limiter is given at a time; the callers look
-	// whether to stop in between.
+	// batch is the number of keys that a limiter is given at a time. Between two
+	// batches callers look whether to stop.
 	batch = 64
 	// drawsInAll bounds the memory of the streams: about 80 MiB.
 	drawsInAll = 1 << 21
-	// leastDraws is what a stream has at least, but for a single key.
+	// leastDraws is the least length of a stream of more than one key.
 	leastDraws = 1 << 15
 )
 
-// drawStreams draws what each of the callers will ask, over and over. It is the
+// drawStreams draws the keys that each caller asks for, over and over. They are the
 // same in every run.
 func drawStreams(w Workload, callers int) []stream {
 	streams := make([]stream, callers)
@@ -115,7 +117,7 @@ func drawStreams(w Workload, callers int) []stream {
 	n -= n % batch
 	for i := range streams {
 		r := rand.New(rand.NewPCG(uint64(i), uint64(w.Keys)))
-		if w.Draw == Zipf {
+		if w.Draw == DrawZipf {
 			streams[i] = newStream(drawZipf(n, w.Keys, r))
 		} else {
 			streams[i] = newStream(drawUniform(n, w.Keys, r))
@@ -124,8 +126,8 @@ func drawStreams(w Workload, callers int) []stream {
 	return streams
 }
 
-// mostAsked returns the names of the keys that are asked most, as many as it
-// takes for this share of all calls.
+// mostAsked returns the names of the keys that are asked for most, as many as make
+// up this share of all calls.
 func mostAsked(streams []stream, keys int, share float64) map[string]struct{} {
 	times := make([]int, keys)
 	calls := 0

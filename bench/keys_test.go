@@ -2,13 +2,14 @@ package bench
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-func TestNamesAllDifferAndHaveARealisticLength(t *testing.T) {
+func TestNamesDifferAndHaveARealisticLength(t *testing.T) {
 	const n = 200_000
 	seen := make(map[string]bool, n)
 	for _, name := range newStream(upTo(0, n)).keys {
@@ -25,7 +26,7 @@ func TestStreamNamesItsOrder(t *testing.T) {
 	assert.Equal(t, s.keys[0], s.keys[2])
 }
 
-func TestPartsOfAStreamAreTheWholeOfIt(t *testing.T) {
+func TestPartsOfAStreamMakeUpTheWhole(t *testing.T) {
 	for _, size := range []int{1, 5, 64, 1000} {
 		s := newStream(upTo(10, size))
 		var order []uint32
@@ -64,11 +65,11 @@ func TestZipfIsSkewedByItsLaw(t *testing.T) {
 	for _, n := range times[:100] {
 		first += n
 	}
-	assert.InDelta(t, 0.44, first/draws, 0.03, "the first hundred have their share")
+	assert.InDelta(t, 0.44, first/draws, 0.03, "the share of the first hundred")
 }
 
 func TestDrawStreamsDifferByCallerAndNotByRun(t *testing.T) {
-	w := Workload{Keys: 1000, Draw: Zipf}
+	w := Workload{Keys: 1000, Draw: DrawZipf}
 	a, b := drawStreams(w, 2), drawStreams(w, 2)
 	assert.Equal(t, a[0].order, b[0].order)
 	assert.Equal(t, a[1].order, b[1].order)
@@ -76,7 +77,7 @@ func TestDrawStreamsDifferByCallerAndNotByRun(t *testing.T) {
 	assert.Zero(t, len(a[0].order)%batch)
 }
 
-func TestMostAskedAreTheFewestForTheirShare(t *testing.T) {
+func TestMostAskedAreTheFewestForTheShare(t *testing.T) {
 	// Key 2 has half of the calls, key 0 a quarter, keys 1 and 3 an eighth each.
 	streams := []stream{newStream([]uint32{2, 2, 0, 1}), newStream([]uint32{2, 2, 0, 3})}
 	name := func(i uint32) string { return string(appendKey(nil, i)) }
@@ -89,7 +90,7 @@ func TestMostAskedAreTheFewestForTheirShare(t *testing.T) {
 
 func TestLimitRefusingRefusesItsShare(t *testing.T) {
 	const keys, speed = 100_000, 10e6
-	streams := drawStreams(Workload{Keys: keys, Draw: Zipf}, 2)
+	streams := drawStreams(Workload{Keys: keys, Draw: DrawZipf}, 2)
 	limit := limitRefusing(streams, keys, 0.5, speed, 0)
 
 	times := make([]float64, keys)
@@ -116,6 +117,7 @@ func TestStandardWorkloadsHaveNamesOfTheirOwn(t *testing.T) {
 	for _, w := range Standard(1) {
 		assert.False(t, seen[w.Name], w.Name)
 		assert.NotEmpty(t, w.About)
+		assert.True(t, strings.HasSuffix(w.Why, "."), w.Name)
 		seen[w.Name] = true
 	}
 	for _, w := range Standard(0.0001) {

@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// Memory is what a limiter's keys hold, and what that costs the garbage
-// collector. Heaps are what a full collection leaves, without what was there
-// before the limiter was made: the names of the keys, above all.
+// Memory is the heap that a limiter's keys hold, and the cost of collecting garbage
+// with it. A heap is what a full collection leaves, without what was there before
+// the limiter was made, such as the names of the keys.
 type Memory struct {
 	Keys int `json:"keys"`
-	// KeyBytes is what the names of the keys take. They belong to the caller, and
-	// are in none of the other figures, unless the limiter made copies.
+	// KeyBytes is the size of the names of all keys. They belong to the caller, and
+	// are in none of the other figures unless the limiter made copies.
 	KeyBytes int64 `json:"key_bytes"`
-	// BytesPerKey is FullHeap by key.
+	// BytesPerKey is FullHeap / Keys.
 	BytesPerKey float64 `json:"bytes_per_key"`
-	// GC is how long a full collection takes once the limiter has all keys, and
-	// GCBefore what it took before the limiter was made; each the median of three.
+	// GC is the time of a full collection once the limiter has all keys, GCBefore
+	// that of one before the limiter was made. Each is the median of three.
 	GC       time.Duration `json:"gc_ns"`
 	GCBefore time.Duration `json:"gc_before_ns"`
-	// FullHeap is what the limiter holds with all keys, IdleHeap what is left of
-	// that after they have not been asked for Idle and have been swept out: in
-	// another limiter, which is made with that idle time. Idle is 0 for a limiter
-	// that keeps its keys for ever; then both are the same.
+	// FullHeap is the heap that the limiter holds with all keys. IdleHeap is what is
+	// left of it after the keys were idle for Idle and have been swept out; it is
+	// measured on another limiter, made with that idle time. Idle is 0 for a limiter
+	// that keeps its keys for ever, and both heaps are the same then.
 	FullHeap int64         `json:"full_heap"`
 	IdleHeap int64         `json:"idle_heap"`
 	Idle     time.Duration `json:"idle_ns"`
 }
 
-// IdleShare returns what an idle period leaves of the full heap.
+// IdleShare returns the share of the full heap that an idle time leaves.
 func (m Memory) IdleShare() float64 { return float64(m.IdleHeap) / float64(max(m.FullHeap, 1)) }
 
-// gauge reads the heap, compared with what it was when the gauge was made.
+// gauge measures how much the heap has grown since the gauge was made.
 type gauge struct {
 	base   int64
 	before time.Duration
@@ -54,15 +54,15 @@ func (g gauge) full(keys int) *Memory {
 	return m
 }
 
-// How often an idle heap is looked at: until it has stopped falling, but no
-// longer than so many idle times.
+// An idle heap is looked at after each idle time, at least leastIdles and at most
+// mostIdles times, until it has stopped falling.
 const (
 	leastIdles, mostIdles = 2, 12
-	stillFalling          = 0.01 // of the full heap, from one look to the next
+	stillFalling          = 0.01 // share of the full heap, from one look to the next
 )
 
 // idle waits until the keys have been forgotten, and measures what is left. It
-// leaves the measure as it is if the context ends meanwhile.
+// leaves m as it is if the context ends meanwhile.
 func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
 	last := m.FullHeap
 	for waited := idle; waited <= mostIdles*idle; waited += idle {
@@ -82,7 +82,7 @@ func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
 	m.IdleHeap, m.Idle = last, idle
 }
 
-// collect returns how long a full garbage collection takes: the median of three.
+// collect returns the time of a full garbage collection, the median of three.
 func collect() time.Duration {
 	var took [3]time.Duration
 	for i := range took {
@@ -94,7 +94,7 @@ func collect() time.Duration {
 	return took[1]
 }
 
-// heap returns how many bytes of the heap are in use, or were not yet found to be
+// heap returns the bytes of the heap that are in use or were not yet found to be
 // free.
 func heap() int64 {
 	var stats runtime.MemStats

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hoard is a limiter that keeps so many bytes a key, and forgets them when its
-// idle time, if it has one, is over.
+// hoard is a limiter that keeps so many bytes a key. It forgets them when its idle
+// time is over, if it has one.
 type hoard struct {
 	bucket
 	forget *time.Timer
@@ -22,11 +22,11 @@ func hoarder(name string, bytes int, idles bool) Contender {
 	return Contender{Name: name, Idles: idles, New: func(s Setup) (Limiter, error) {
 		h := &hoard{}
 		h.taken, h.capacity = nil, int64(bytes)
-		var kept atomic.Pointer[[]byte] // the timer and Close both reach for it
+		var kept atomic.Pointer[[]byte] // the timer and Close both free it
 		full := make([]byte, bytes*s.Keys)
 		kept.Store(&full)
 		free := func() { kept.Store(nil) }
-		h.closed = func() error { free(); return nil } // it lives until then
+		h.closed = func() error { free(); return nil } // the bytes live until then
 		if idles && s.Idle > 0 {
 			h.forget = time.AfterFunc(s.Idle, free)
 			h.idle = s.Idle
@@ -44,10 +44,10 @@ func (h *hoard) ChokeAll(keys []string) (pass int) {
 	return len(keys)
 }
 
-func TestMemoryIsWhatTheKeysHoldAndWhatIdlingLeaves(t *testing.T) {
+func TestMemoryOfKeysAndWhatIdlingLeaves(t *testing.T) {
 	const keys = 20_000
 	w := Workload{
-		Name: "memory", Limit: slow, Draw: Once, Keys: keys, Rounds: 1, AuditOnly: true,
+		Name: "memory", Limit: slow, Draw: DrawOnce, Keys: keys, Rounds: 1, AuditOnly: true,
 		Memory: true, Idle: 200 * ms,
 	}
 	report, err := Run(t.Context(), []Workload{w}, []Contender{hoarder("keeps", 500, false), hoarder("forgets", 300, true)}, quick())
@@ -66,17 +66,17 @@ func TestMemoryIsWhatTheKeysHoldAndWhatIdlingLeaves(t *testing.T) {
 	assert.InDelta(t, 1, keeps.IdleShare(), 1e-9)
 	assert.Equal(t, 200*ms, forgets.Idle)
 	assert.Less(t, forgets.IdleShare(), 0.2)
-	assert.Equal(t, 2, report.Workloads[0].Results[1].Audit.Limiters, "another one idles")
+	assert.Equal(t, 2, report.Workloads[0].Results[1].Audit.Limiters, "a second one idles")
 }
 
 func TestRalForgetsIdleKeys(t *testing.T) {
 	workloads, err := Select(Standard(0.02), []string{"memory"})
 	require.NoError(t, err)
-	report, err := Run(t.Context(), workloads, []Contender{Floor(), Ral()}, quick())
+	report, err := Run(t.Context(), workloads, []Contender{XsyncMap(), Ral()}, quick())
 	require.NoError(t, err)
-	floor, ral := report.Workloads[0].Results[0].Memory, report.Workloads[0].Results[1].Memory
-	assert.Zero(t, floor.Idle, "a floor forgets nothing")
-	assert.Equal(t, leastIdle, ral.Idle)
+	yardstick, ral := report.Workloads[0].Results[0].Memory, report.Workloads[0].Results[1].Memory
+	assert.Zero(t, yardstick.Idle, "a yardstick forgets nothing")
+	assert.Equal(t, minIdle, ral.Idle)
 	assert.Positive(t, ral.BytesPerKey)
 	assert.Less(t, ral.IdleShare(), 0.5)
 }

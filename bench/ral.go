@@ -7,15 +7,16 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Ral returns Ral as a contender, as it is by default.
+// Ral returns Ral as a contender, with the engine's defaults.
 func Ral() Contender {
 	return Contender{
-		Name:  "Ral Exact",
-		About: "callers advance a key's word in place",
-		Exact: true,
-		Idles: true,
+		Name:    "Ral",
+		About:   "callers advance a key's word in place",
+		Promise: LeakyBucket,
+		Exact:   true,
+		Idles:   true,
 		New: func(s Setup) (Limiter, error) {
-			config, err := configFor(s)
+			config, err := configOf(s)
 			if err != nil {
 				return nil, err
 			}
@@ -23,20 +24,21 @@ func Ral() Contender {
 			if err != nil {
 				return nil, err
 			}
-			return ral{limiter: e, engine: e}, nil
+			return ral{e, counted{e}}, nil
 		},
 	}
 }
 
-// RalQueued returns Ral by the protocol of the design that it comes from.
+// RalQueued returns Ral by the protocol of the design that it ports.
 func RalQueued() Contender {
 	return Contender{
-		Name:  "Ral Queued",
-		About: "the original's protocol: callers decide, one writer records",
-		Note:  "lets too many pass by design, when callers meet at a key",
-		Idles: true,
+		Name:    "Ral Queued",
+		About:   "the original's protocol: callers decide, one writer records",
+		Note:    "admits too many by design when callers meet at a key",
+		Promise: LeakyBucket,
+		Idles:   true,
 		New: func(s Setup) (Limiter, error) {
-			config, err := configFor(s)
+			config, err := configOf(s)
 			if err != nil {
 				return nil, err
 			}
@@ -44,42 +46,26 @@ func RalQueued() Contender {
 			if err != nil {
 				return nil, err
 			}
-			return ral{limiter: q}, nil
+			return ralQueued{q, counted{q}}, nil
 		},
 	}
 }
 
-// configFor returns an engine's configuration for a run.
-func configFor(s Setup) (engine.Config, error) {
+// configOf returns the engine's configuration for a setup.
+func configOf(s Setup) (engine.Config, error) {
 	p, err := policy.Funnel(s.Limit.Capacity, s.Limit.Count, s.Limit.Per)
 	return engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle}, err
 }
 
-// limiter is what an engine.Engine and an engine.Queued have in common.
-type limiter interface {
-	Choke(key string) bool
-	Len() int
-	Stats() engine.Stats
-	Close() error
-}
-
 // ral is an engine as a Limiter.
 type ral struct {
-	limiter
-	engine *engine.Engine[string] // nil for an engine.Queued
+	*engine.Engine[string]
+	counted
 }
 
 // ChokeAll implements Limiter.
 func (r ral) ChokeAll(keys []string) (passed int) {
-	if r.engine == nil {
-		for _, key := range keys {
-			if r.limiter.Choke(key) {
-				passed++
-			}
-		}
-		return passed
-	}
-	e := r.engine
+	e := r.Engine
 	for _, key := range keys {
 		if e.Choke(key) {
 			passed++
@@ -88,13 +74,35 @@ func (r ral) ChokeAll(keys []string) (passed int) {
 	return passed
 }
 
-// Settle implements Settler: the queue is empty, and stays so for a moment in
-// which the writer files what it finds in the nursery.
-func (r ral) Settle() {
+// ralQueued is an engine of the original's protocol as a Limiter.
+type ralQueued struct {
+	*engine.Queued[string]
+	counted
+}
+
+// ChokeAll implements Limiter.
+func (r ralQueued) ChokeAll(keys []string) (passed int) {
+	q := r.Queued
+	for _, key := range keys {
+		if q.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// counted is an engine whose statistics can be read.
+type counted struct {
+	of interface{ Stats() engine.Stats }
+}
+
+// Settle implements Settler. It waits until the queue has been empty for three
+// looks in a row, in which the writer files what it finds in the nursery.
+func (c counted) Settle() {
 	const pause = 100 * time.Microsecond
 	deadline := time.Now().Add(time.Second)
 	for empty := 0; empty < 3 && time.Now().Before(deadline); time.Sleep(pause) {
-		if r.Stats().QueueDepth == 0 {
+		if c.of.Stats().QueueDepth == 0 {
 			empty++
 		} else {
 			empty = 0
@@ -103,8 +111,8 @@ func (r ral) Settle() {
 }
 
 // Counts implements Counter.
-func (r ral) Counts() Counts {
-	s := r.Stats()
+func (c counted) Counts() Counts {
+	s := c.of.Stats()
 	return Counts{
 		Overadmitted: int64(s.Overadmitted),
 		Unavailable:  int64(s.Unavailable),

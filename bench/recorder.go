@@ -9,13 +9,13 @@ type Recorder interface {
 	Record(d time.Duration)
 	// Add takes over what another one of the same make has kept.
 	Add(other Recorder)
-	// Latency tells what was kept.
+	// Latency returns a summary of what was kept.
 	Latency() Latency
-	// Reset forgets it.
+	// Reset forgets what was kept.
 	Reset()
 }
 
-// Latency is how long single calls took, one clock read included.
+// Latency summarizes the latencies of single calls, one clock read included.
 type Latency struct {
 	Calls int64         `json:"calls"`
 	P50   time.Duration `json:"p50_ns"`
@@ -28,9 +28,9 @@ type Latency struct {
 // recorders keep the latencies of one contender in one workload. The zero value
 // keeps none.
 type recorders struct {
-	each   []Recorder // one for each goroutine that asks, for the round at hand
-	all    Recorder   // the rounds before
-	rounds []Latency  // each of them
+	each   []Recorder // one for each goroutine that asks, for the current round
+	all    Recorder   // earlier rounds
+	rounds []Latency  // by round
 }
 
 func newRecorders(n int, newRecorder func() Recorder) *recorders {
@@ -53,8 +53,8 @@ func (r *recorders) of(i int) Recorder {
 	return r.each[i]
 }
 
-// endRound is called when nobody records. A round that is not whole counts among
-// all, as its calls are calls as well, but not as a round.
+// endRound ends a round. No goroutine records meanwhile. The calls of a round that
+// is not whole count among all, but not as a round.
 func (r *recorders) endRound(whole bool) {
 	if r.all == nil {
 		return
@@ -71,7 +71,7 @@ func (r *recorders) endRound(whole bool) {
 	round.Reset()
 }
 
-// latency returns what was kept in all rounds, or nil if that is nothing.
+// latency returns the summary of all rounds, nil if nothing was kept.
 func (r *recorders) latency() *Latency {
 	if r.all == nil {
 		return nil

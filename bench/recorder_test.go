@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRecordersTellRoundsApartAndTogether(t *testing.T) {
+func TestRecordersKeepRoundsAndTheirSum(t *testing.T) {
 	r := newRecorders(2, newTape)
 	r.of(0).Record(1)
 	r.of(1).Record(2)
 	r.endRound(true)
 	r.of(1).Record(3)
 	r.endRound(true)
-	r.endRound(true) // nobody was timed
+	r.endRound(true) // no call was timed
 	r.of(0).Record(4)
 	r.endRound(false) // interrupted
 

@@ -2,114 +2,127 @@ package bench
 
 import "time"
 
-// Report is what a run has measured.
+// Report is the outcome of a run.
 type Report struct {
 	Workloads []WorkloadReport `json:"workloads"`
-	// Interrupted tells that the run was ended before it was done. The pass that
-	// it was ended in is not among the rounds, but in the audit.
+	// Interrupted reports whether the run was ended before it was done. The pass in
+	// which it was ended is not among the rounds, but in the audit.
 	Interrupted bool `json:"interrupted"`
-	// Watched tells whether the load of other processes could be seen. If not, no
+	// Watched reports whether the load of other processes could be seen. If not, no
 	// pass is marked as disturbed.
 	Watched bool          `json:"watched"`
 	Took    time.Duration `json:"took_ns"`
 }
 
-// WorkloadReport is what the contenders did in one workload.
+// WorkloadReport is the outcome of one workload.
 type WorkloadReport struct {
 	Name    string   `json:"name"`
 	About   string   `json:"about"`
+	Why     string   `json:"why"`
 	Draw    string   `json:"draw"`
 	Limit   Limit    `json:"limit"`
 	Keys    int      `json:"keys"`
 	MaxKeys int      `json:"max_keys"`
 	Callers int      `json:"callers"`
 	CPU     int      `json:"cpu"`    // GOMAXPROCS
-	Rounds  int      `json:"rounds"` // that there should be
+	Rounds  int      `json:"rounds"` // as planned
 	Timed   bool     `json:"timed"`  // whether the calls of the rounds were timed one by one
 	Results []Result `json:"results"`
 }
 
-// Result is what one contender did in one workload. Figures of a spread are over
-// the rounds.
+// Yardstick returns the result of that yardstick, nil if it was not measured.
+func (w *WorkloadReport) Yardstick(y Yardstick) *Result {
+	for i := range w.Results {
+		if w.Results[i].Yardstick == y {
+			return &w.Results[i]
+		}
+	}
+	return nil
+}
+
+// Result is the outcome of one contender in one workload. Figures of a spread are
+// over the rounds.
 type Result struct {
 	Contender string `json:"contender"`
-	IsFloor   bool   `json:"is_floor"`
-	// Note, Exact and Elsewhere are the contender's.
-	Note      string `json:"note,omitempty"`
-	Exact     bool   `json:"exact"`
-	Elsewhere bool   `json:"elsewhere,omitempty"`
-	Rounds    []Pass `json:"rounds"`
-	// Disturbed is how many of the rounds other load on the machine disturbed,
-	// Repeated how many passes were done again because of it.
+	// About, Note, Yardstick, Promise, Exact and Elsewhere are the contender's.
+	About     string    `json:"contender_about,omitempty"`
+	Note      string    `json:"note,omitempty"`
+	Yardstick Yardstick `json:"yardstick,omitempty"`
+	Promise   Promise   `json:"promise,omitempty"`
+	Exact     bool      `json:"exact"`
+	Elsewhere bool      `json:"elsewhere,omitempty"`
+	Rounds    []Pass    `json:"rounds"`
+	// Disturbed is the number of rounds that other load on the machine disturbed,
+	// Repeated the number of passes that were repeated because of it.
 	Disturbed int `json:"disturbed"`
 	Repeated  int `json:"repeated"`
 
-	// OpsPerSecond counts the calls of all callers together, by the clock.
-	// NsPerOp is the processor time that a call takes, whichever goroutine of
-	// the process spends it: neither time in which other processes had the
-	// machine nor time spent waiting is in it. CPUs is how many processors were
-	// in use on average.
+	// OpsPerSecond counts the calls of all callers together, by the clock. NsPerOp
+	// is the processor time of a call, on all goroutines of the process: neither the
+	// time of other processes nor time spent waiting is in it. CPUs is the average
+	// number of processors in use.
 	OpsPerSecond Spread `json:"ops_per_second"`
 	NsPerOp      Spread `json:"ns_per_op"`
 	CPUs         Spread `json:"cpus"`
-	// OfFloor is NsPerOp as a multiple of the floor's in the same round; nil
-	// where no floor was measured.
+	// OfFloor and OfMap are NsPerOp as a multiple of a yardstick's in the same round.
+	// They are nil where that yardstick was not measured.
 	OfFloor *Spread `json:"of_floor,omitempty"`
+	OfMap   *Spread `json:"of_map,omitempty"`
 
 	AllocsPerOp Spread `json:"allocs_per_op"`
 	BytesPerOp  Spread `json:"bytes_per_op"`
 	// RefusedShare is over all rounds together.
 	RefusedShare float64 `json:"refused_share"`
 
-	// Latency is nil if it was not measured. Known is that of calls on known
-	// keys while the others were opened, nil if there were none.
+	// Latency is nil if it was not measured. Known is that of calls on known keys
+	// while the others were opened, nil if there were none.
 	Latency *Latency `json:"latency,omitempty"`
 	Known   *Latency `json:"known_latency,omitempty"`
-	// LatencyRounds is Latency round by round, for who asks whether a difference
-	// between two runs is more than the rounds differ among themselves.
+	// LatencyRounds is Latency round by round. It serves to tell whether two runs
+	// differ by more than the rounds differ among themselves.
 	LatencyRounds []Latency `json:"latency_rounds,omitempty"`
 
 	// Memory is nil in workloads that do not measure it.
 	Memory *Memory `json:"memory,omitempty"`
 
-	// Audit is nil for a floor.
+	// Audit is nil for a yardstick.
 	Audit *Audit `json:"audit,omitempty"`
 }
 
-// Comparable tells whether a figure of the result may be called the best of its
-// workload: that of a limiter which is exact by design, was found to be, and does
-// all of its work in this process.
+// IsLimiter reports whether the result is that of a limiter, not of a yardstick.
+func (r Result) IsLimiter() bool { return r.Yardstick == "" }
+
+// Comparable reports whether a figure of the result may be called the best of its
+// workload. It may if the limiter is exact by design, kept its promise, and does all
+// of its work in this process.
 func (r Result) Comparable() bool {
-	return r.Exact && !r.IsFloor && !r.Elsewhere && (r.Audit == nil || r.Audit.Clean())
+	return r.Exact && r.IsLimiter() && !r.Elsewhere && (r.Audit == nil || r.Audit.Clean())
 }
 
-// Pass is one contender's turn in one round, untimed calls only unless the
-// workload says otherwise.
+// Pass is one contender's turn in one round, untimed calls only unless the workload
+// says otherwise.
 type Pass struct {
 	Calls   int64         `json:"calls"`
 	Passed  int64         `json:"passed"`
 	Elapsed time.Duration `json:"elapsed_ns"`
-	// CPU is the processor time that the process used; where the system does not
-	// tell, elapsed time × callers that can run at once.
+	// CPU is the processor time that the process used. If the system does not tell,
+	// it is the elapsed time × the number of callers that can run at once.
 	CPU    time.Duration `json:"cpu_ns"`
 	Allocs uint64        `json:"allocs"`
 	Bytes  uint64        `json:"bytes"`
 	// Others is the processor time that other processes used meanwhile on the
-	// processors that this one may use. Disturbed tells that it was enough to
-	// matter. Both are zero where the system does not tell.
+	// processors that this one may use. Disturbed reports whether it was enough to
+	// matter. Both are zero if the system does not tell.
 	Others    time.Duration `json:"others_ns,omitempty"`
 	Disturbed bool          `json:"disturbed,omitempty"`
-	// OfFloor is this pass against the floor's in the same round, 0 if there is
-	// none.
-	OfFloor float64 `json:"of_floor,omitempty"`
 
-	lost time.Duration // to others
+	lost time.Duration // processor time that others took away
 }
 
-// OpsPerSecond counts the calls of all callers together, by the clock.
+// OpsPerSecond returns the calls of all callers together, by the clock.
 func (p Pass) OpsPerSecond() float64 { return float64(p.Calls) / max(p.Elapsed.Seconds(), 1e-9) }
 
-// NsPerOp is the processor time that a call takes.
+// NsPerOp returns the processor time of a call.
 func (p Pass) NsPerOp() float64 { return float64(p.CPU) / float64(max(p.Calls, 1)) }
 
 // summarize fills in what follows from the rounds.
@@ -138,28 +151,29 @@ func (r *Result) summarize() {
 	r.RefusedShare = 1 - float64(passed)/float64(max(calls, 1))
 }
 
-// compare fills in the ratios to the floor: round by round, as long as both were
-// measured.
-func (w *WorkloadReport) compare() {
-	var floor *Result
-	for i := range w.Results {
-		if w.Results[i].IsFloor {
-			floor = &w.Results[i]
-		}
-	}
-	if floor == nil {
-		return
-	}
+// fillRatios fills in the ratios to the yardsticks, round by round, as far as both
+// were measured.
+func (w *WorkloadReport) fillRatios() {
 	for i := range w.Results {
 		r := &w.Results[i]
-		var ratios []float64
-		for j := range min(len(r.Rounds), len(floor.Rounds)) {
-			r.Rounds[j].OfFloor = r.Rounds[j].NsPerOp() / max(floor.Rounds[j].NsPerOp(), 1e-3)
-			ratios = append(ratios, r.Rounds[j].OfFloor)
-		}
-		if len(ratios) > 0 {
-			s := SpreadOf(ratios)
-			r.OfFloor = &s
-		}
+		r.OfFloor = r.ratioTo(w.Yardstick(YardstickFloor))
+		r.OfMap = r.ratioTo(w.Yardstick(YardstickMap))
 	}
+}
+
+// ratioTo returns the processor time of a call as a multiple of a yardstick's in the
+// same round, nil if there is none.
+func (r *Result) ratioTo(yardstick *Result) *Spread {
+	if yardstick == nil {
+		return nil
+	}
+	var ratios []float64
+	for i := range min(len(r.Rounds), len(yardstick.Rounds)) {
+		ratios = append(ratios, r.Rounds[i].NsPerOp()/max(yardstick.Rounds[i].NsPerOp(), 1e-3))
+	}
+	if len(ratios) == 0 {
+		return nil
+	}
+	s := SpreadOf(ratios)
+	return &s
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"testing"
@@ -16,8 +17,8 @@ func quick() Options {
 	return Options{Duration: 4 * ms, Rounds: 3, Callers: 2, NewRecorder: newTape}
 }
 
-// fewer takes callers away from the audits: under the race detector 64 of them
-// need half a second to notice that they should stop.
+// fewer takes callers away from the audits: under the race detector 64 of them need
+// half a second to notice that they should stop.
 func fewer(workloads []Workload) []Workload {
 	for i := range workloads {
 		workloads[i].Callers = min(workloads[i].Callers, 12)
@@ -30,7 +31,7 @@ var slow = Limit{Capacity: 20, Count: 1, Per: time.Hour}
 func TestAuditCatchesALimiterThatAdmitsTooMuch(t *testing.T) {
 	for _, w := range []Workload{
 		{Name: "hot", Limit: slow, Keys: 1, Callers: 16},
-		{Name: "new", Limit: slow, Keys: 200, Callers: 32, Draw: Together},
+		{Name: "new", Limit: slow, Keys: 200, Callers: 32, Draw: DrawSameOrder},
 	} {
 		report, err := Run(t.Context(), []Workload{w}, []Contender{exactBucket("exact"), racyBucket("racy")}, quick())
 		require.NoError(t, err)
@@ -45,7 +46,7 @@ func TestAuditCatchesALimiterThatAdmitsTooMuch(t *testing.T) {
 }
 
 func TestEachNewKeyIsAskedOnce(t *testing.T) {
-	w := Workload{Name: "flood", Limit: Limit{Capacity: 1, Count: 1, Per: time.Hour}, Keys: 1001, Draw: Once}
+	w := Workload{Name: "flood", Limit: Limit{Capacity: 1, Count: 1, Per: time.Hour}, Keys: 1001, Draw: DrawOnce}
 	o := quick()
 	o.Callers = 3
 	report, err := Run(t.Context(), []Workload{w}, []Contender{exactBucket("a")}, o)
@@ -58,7 +59,7 @@ func TestEachNewKeyIsAskedOnce(t *testing.T) {
 	assert.EqualValues(t, 3*1001, r.Latency.Calls)
 }
 
-func TestPassThatIsOverAtOnceHasSomethingToTell(t *testing.T) {
+func TestPassThatIsOverAtOnceHasCalls(t *testing.T) {
 	o := quick()
 	o.Duration = 2 * time.Nanosecond
 	report, err := Run(t.Context(), []Workload{{Name: "hot", Limit: slow, Keys: 1}}, []Contender{exactBucket("a")}, o)
@@ -73,8 +74,8 @@ func TestPassThatIsOverAtOnceHasSomethingToTell(t *testing.T) {
 }
 
 func TestKnownKeysAreAskedMeanwhile(t *testing.T) {
-	w := Workload{Name: "growth", Limit: loose, Keys: 20_000, Known: 8, Draw: Once, Rounds: 1, OneTimedPass: true}
-	report, err := Run(t.Context(), []Workload{w}, []Contender{Floor(), Ral()}, quick())
+	w := Workload{Name: "growth", Limit: loose, Keys: 20_000, Known: 8, Draw: DrawOnce, Rounds: 1, OneTimedPass: true}
+	report, err := Run(t.Context(), []Workload{w}, []Contender{XsyncMap(), Ral()}, quick())
 	require.NoError(t, err)
 	assert.True(t, report.Workloads[0].Timed)
 	for _, r := range report.Workloads[0].Results {
@@ -110,37 +111,84 @@ func TestProgressGoesForwardAndReachesTheEnd(t *testing.T) {
 	}
 	workloads, err := Select(Standard(0.001), []string{"hot-pass", "zipf", "flood", "growth"})
 	require.NoError(t, err)
-	_, err = Run(t.Context(), workloads, []Contender{Floor(), Ral()}, o)
+	_, err = Run(t.Context(), workloads, []Contender{XsyncMap(), Ral()}, o)
 	require.NoError(t, err)
 	assert.Equal(t, last.Total, last.Done)
 }
 
-func TestRatiosAreToTheFloorOfTheSameRound(t *testing.T) {
+func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
 	pass := func(ns time.Duration) Pass { return Pass{Calls: 10, CPU: 10 * ns, Elapsed: 5 * ns} }
 	w := WorkloadReport{Results: []Result{
-		{Contender: "floor", IsFloor: true, Rounds: []Pass{pass(10), pass(20), pass(100)}},
+		{Contender: "map", Yardstick: YardstickMap, Rounds: []Pass{pass(10), pass(20), pass(100)}},
 		{Contender: "a", Rounds: []Pass{pass(20), pass(60), pass(110)}}, // 2, 3, 1.1
 		{Contender: "b", Rounds: []Pass{pass(15)}},
 	}}
-	w.compare()
-	assert.Equal(t, Spread{Median: 1, Min: 1, Max: 1}, *w.Results[0].OfFloor)
-	assert.Equal(t, Spread{Median: 2, Min: 1.1, Max: 3}, *w.Results[1].OfFloor)
-	assert.Equal(t, Spread{Median: 1.5, Min: 1.5, Max: 1.5}, *w.Results[2].OfFloor)
+	w.fillRatios()
+	assert.Equal(t, Spread{Median: 1, Min: 1, Max: 1}, *w.Results[0].OfMap)
+	assert.Equal(t, Spread{Median: 2, Min: 1.1, Max: 3}, *w.Results[1].OfMap)
+	assert.Equal(t, Spread{Median: 1.5, Min: 1.5, Max: 1.5}, *w.Results[2].OfMap)
+	assert.Nil(t, w.Results[1].OfFloor, "it was not measured")
+
+	w.Results = append(w.Results, Result{Contender: "floor", Yardstick: YardstickFloor, Rounds: []Pass{pass(5), pass(10), pass(50)}})
+	w.fillRatios()
+	assert.Equal(t, Spread{Median: 4, Min: 2.2, Max: 6}, *w.Results[1].OfFloor)
+	assert.Equal(t, Spread{Median: 0.5, Min: 0.5, Max: 0.5}, *w.Results[3].OfMap)
 }
 
-func TestFloorAnswersWithoutLimiting(t *testing.T) {
-	l, err := Floor().New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})
-	require.NoError(t, err)
-	for range 3 {
-		assert.True(t, l.Choke("a"))
-		assert.False(t, l.Choke("b"))
+func TestYardsticksAnswerWithoutLimiting(t *testing.T) {
+	for _, c := range []Contender{Floor(), XsyncMap()} {
+		// Keys may share a word of the floor: take one that does not.
+		l, err := c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})
+		require.NoError(t, err)
+		if f, ok := l.(*floor); ok {
+			for f.word("a") == f.word("b") {
+				l, err = c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})
+				require.NoError(t, err)
+				f = l.(*floor)
+			}
+		}
+		for range 3 {
+			assert.True(t, l.Choke("a"), c.Name)
+			assert.False(t, l.Choke("b"), c.Name)
+		}
+		assert.Equal(t, 1, l.ChokeAll([]string{"a", "b"}), c.Name)
+		keys := []string{"a", "b", "a"}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { l.ChokeAll(keys) }), c.Name)
+		assert.NoError(t, l.Close())
 	}
-	assert.Equal(t, 1, l.ChokeAll([]string{"a", "b"}))
-	keys := []string{"a", "b", "a"}
-	assert.Zero(t, testing.AllocsPerRun(100, func() { l.ChokeAll(keys) }))
 }
 
-func TestRalIsExactAndQueuedCountsWhatItIsNot(t *testing.T) {
+// The floor's words are spread over the whole array, as those of keys would be.
+func TestFloorUsesItsWholeArray(t *testing.T) {
+	const keys = 1000
+	l, err := Floor().New(Setup{Keys: keys})
+	require.NoError(t, err)
+	f := l.(*floor)
+	assert.Len(t, f.words, keys)
+	assert.Equal(t, keys, l.ChokeAll(newStream(upTo(0, keys)).keys))
+	used := 0
+	for i := range f.words {
+		if f.words[i].Load() != 0 {
+			used++
+		}
+	}
+	assert.InDelta(t, keys*(1-1/math.E), used, 100, "as balls in bins")
+}
+
+func TestYardsticksTakePartWhereTheirFiguresMeanSomething(t *testing.T) {
+	can := map[Yardstick][]string{}
+	for _, w := range Standard(1) {
+		for _, c := range []Contender{Floor(), XsyncMap()} {
+			if c.can(w) {
+				can[c.Yardstick] = append(can[c.Yardstick], w.Name)
+			}
+		}
+	}
+	assert.Equal(t, []string{"hot-pass", "hot-refused", "uniform", "zipf", "flood"}, can[YardstickFloor])
+	assert.Equal(t, []string{"hot-pass", "hot-refused", "uniform", "zipf", "flood", "growth", "memory", "audit-hot"}, can[YardstickMap])
+}
+
+func TestRalIsExactAndQueuedCountsItsExcess(t *testing.T) {
 	workloads, err := Select(Standard(0.01), []string{"audit-hot", "audit-new"})
 	require.NoError(t, err)
 	report, err := Run(t.Context(), fewer(workloads), []Contender{Ral(), RalQueued()}, quick())
@@ -148,7 +196,7 @@ func TestRalIsExactAndQueuedCountsWhatItIsNot(t *testing.T) {
 	for _, w := range report.Workloads {
 		exact := w.Results[0].Audit
 		assert.True(t, exact.Binds, w.Name)
-		if exact.Own.Unavailable == 0 { // those pass unrecorded, and a busy machine may have some
+		if exact.Own.Unavailable == 0 { // such calls pass unrecorded, and a busy machine may have some
 			assert.True(t, exact.Clean(), "%s: %+v", w.Name, exact)
 		}
 		assert.Zero(t, exact.Own.Overadmitted, w.Name)
@@ -181,7 +229,7 @@ func TestEachWorkloadRunsWithEachNumberOfProcessors(t *testing.T) {
 	assert.Equal(t, [][3]any{{"first", 3, 3}, {"first", 1, 1}, {"second", 3, 7}, {"second", 1, 7}}, got)
 }
 
-func TestSlowContendersAreSparedManyCalls(t *testing.T) {
+func TestSlowContendersDoNoWorkloadOfManyCalls(t *testing.T) {
 	slow := Contender{Slow: true}
 	var can []string
 	for _, w := range Standard(1) {
@@ -197,13 +245,14 @@ func TestSlowContendersAreSparedManyCalls(t *testing.T) {
 func TestOnlyExactLimitersAreComparable(t *testing.T) {
 	assert.True(t, Result{Exact: true}.Comparable())
 	assert.True(t, Result{Exact: true, Audit: &Audit{}}.Comparable())
-	assert.False(t, Result{Exact: true, Audit: &Audit{Over: 1}}.Comparable(), "it was found not to be")
+	assert.False(t, Result{Exact: true, Audit: &Audit{Over: 1}}.Comparable(), "it broke its promise")
 	assert.False(t, Result{Audit: &Audit{}}.Comparable(), "by luck")
-	assert.False(t, Result{Exact: true, IsFloor: true}.Comparable())
+	assert.False(t, Result{Exact: true, Yardstick: YardstickMap}.Comparable())
+	assert.False(t, Result{Exact: true, Yardstick: YardstickFloor}.Comparable())
 	assert.False(t, Result{Exact: true, Elsewhere: true}.Comparable(), "another process works for it")
 }
 
-func TestInterruptedRunReportsWhatItHas(t *testing.T) {
+func TestInterruptedRunReportsFinishedRounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	o := quick()
@@ -231,10 +280,10 @@ func TestRunEndedBeforeItBeganReportsNothing(t *testing.T) {
 	assert.Empty(t, report.Workloads)
 }
 
-func TestBudgetLeavesOutWholeRoundsButNotTheFirst(t *testing.T) {
+func TestBudgetLeavesOutWholeRoundsExceptTheFirst(t *testing.T) {
 	o := quick()
 	o.Rounds, o.Budget = 4, time.Nanosecond
-	w := []Workload{{Name: "hot", Limit: slow, Keys: 1}, {Name: "flood", Limit: slow, Keys: 100, Draw: Once}}
+	w := []Workload{{Name: "hot", Limit: slow, Keys: 1}, {Name: "flood", Limit: slow, Keys: 100, Draw: DrawOnce}}
 	report, err := Run(t.Context(), w, []Contender{exactBucket("a"), exactBucket("b")}, o)
 	require.NoError(t, err)
 	for _, w := range report.Workloads {
@@ -246,7 +295,7 @@ func TestBudgetLeavesOutWholeRoundsButNotTheFirst(t *testing.T) {
 	assert.False(t, report.Interrupted)
 }
 
-func TestRunFailsWithTheContender(t *testing.T) {
+func TestRunReturnsTheErrorOfAContender(t *testing.T) {
 	broken := errors.New("no")
 	unmade := Contender{Name: "unmade", New: func(Setup) (Limiter, error) { return nil, broken }}
 	unclosed := Contender{Name: "unclosed", New: func(s Setup) (Limiter, error) {
@@ -255,7 +304,7 @@ func TestRunFailsWithTheContender(t *testing.T) {
 		return l, err
 	}}
 	for _, c := range []Contender{unmade, unclosed} {
-		for _, draw := range []Draw{Uniform, Once} {
+		for _, draw := range []Draw{DrawUniform, DrawOnce} {
 			w := Workload{Name: "some", Limit: slow, Keys: 1, Draw: draw}
 			_, err := Run(t.Context(), []Workload{w}, []Contender{c}, quick())
 			require.ErrorIs(t, err, broken)
@@ -274,14 +323,14 @@ func TestRunFailsWithTheContender(t *testing.T) {
 func TestEveryStandardWorkloadRuns(t *testing.T) {
 	o := quick()
 	o.Rounds = 1
-	report, err := Run(t.Context(), fewer(Standard(0.002)), []Contender{Floor(), Ral(), RalQueued()}, o)
+	report, err := Run(t.Context(), fewer(Standard(0.002)), []Contender{Floor(), XsyncMap(), Ral(), RalQueued()}, o)
 	require.NoError(t, err)
 	names := make([]string, len(report.Workloads))
 	for i, w := range report.Workloads {
 		names[i] = w.Name
 		for _, r := range w.Results {
 			assert.Positive(t, r.OpsPerSecond.Median, "%s, %s", w.Name, r.Contender)
-			if r.IsFloor {
+			if !r.IsLimiter() {
 				assert.Nil(t, r.Audit)
 			} else {
 				assert.GreaterOrEqual(t, r.Audit.Calls, r.Audit.Admitted)

@@ -2,7 +2,7 @@ package bench
 
 import "slices"
 
-// Spread is the median of some values, and how far they lie apart.
+// Spread is the median of some values, with the least and the greatest.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -24,21 +24,11 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: median, Min: v[0], Max: v[len(v)-1]}
 }
 
-// Relative returns how far the value farthest from the median is from it, as a
-// share of the median; 0 if the median is.
+// Relative returns the distance of the value farthest from the median, as a share of
+// the median. It is 0 if the median is 0.
 func (s Spread) Relative() float64 {
 	if s.Median == 0 {
 		return 0
 	}
 	return max(s.Max-s.Median, s.Median-s.Min) / s.Median
-}
-
-// Order returns the order in which n contenders take their turns in a round,
-// the first round being 0: each round begins one further on.
-func Order(round, n int) []int {
-	order := make([]int, n)
-	for i := range order {
-		order[i] = (round + i) % n
-	}
-	return order
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/ral-limiter/ral/internal/redisd"
 )
 
-// What is measured in any case: the floor, and Ral itself.
+// always returns what is measured in any case: the yardsticks, and Ral itself.
 func always() []bench.Contender {
-	return []bench.Contender{bench.Floor(), bench.Ral()}
+	return []bench.Contender{bench.Floor(), bench.XsyncMap(), bench.Ral()}
 }
 
-// candidates are what Ral may be measured beside, the nearest first. Redis is
-// among them whether it is there or not; see present.
+// candidates returns what Ral may be measured beside, the nearest first. Redis is among
+// them even if it is not installed; see present.
 func candidates() []bench.Contender {
 	server, _ := redisd.Find("")
 	return append(peers.All(), bench.RalQueued(), peers.Redis(server))
 }
 
-// contenders returns all that can be measured side by side.
+// contenders returns everything that can be measured side by side.
 func contenders() []bench.Contender { return append(always(), candidates()...) }
 
-// nearest are what Ral is measured beside if nobody says.
+// nearest returns what Ral is measured beside by default.
 func nearest() []bench.Contender { return candidates()[:peers.Nearest] }
 
 // present returns those of the contenders that can be measured on this machine,
@@ -61,9 +61,9 @@ const (
 	noPeers  = "none"
 )
 
-// choose returns the contenders of these names, with those that are measured in
-// any case, in the order of all. The error names what is unknown and what is
-// known, or what is not there.
+// choose returns the contenders of these names, with those that are measured in any
+// case, in the order of all. The error names an unknown peer and the known ones, or one
+// that is not installed.
 func choose(names []string) ([]bench.Contender, error) {
 	for _, name := range names {
 		name = flagName(name)

@@ -10,6 +10,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ral-limiter/ral/cmd/ralbench/compare"
+	"github.com/ral-limiter/ral/cmd/ralbench/page"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
 // FuzzFlags reads any command line: it is refused with an error that says why, or the
@@ -54,15 +59,15 @@ func FuzzDocument(f *testing.F) {
 		}
 		f.Add(content)
 	}
-	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a"}]}`))
-	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a","results":[{"contender":"b","rounds":[{}]}]}]}`))
-	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a"}],"fleet":{"work":[{"workload":"a"}],"memory":[{"used_bytes":1}],"shares":[{"share":1,"each":[1]}],"goals":[{"goal":1}]}}`))
 	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a"}]}`))
+	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a","results":[{"contender":"b","rounds":[{}]}]}]}`))
+	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a"}],"fleet":{"work":[{"workload":"a"}],"memory":[{"used_bytes":1}],"shares":[{"share":1,"each":[1]}],"goals":[{"goal":1}]}}`))
+	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a"}]}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if len(content) > 1<<16 {
 			return
 		}
-		d, err := decode(bytes.NewReader(content))
+		d, err := report.Decode(bytes.NewReader(content))
 		if err != nil {
 			if len(err.Error()) < 20 {
 				t.Error(err)
@@ -70,19 +75,19 @@ func FuzzDocument(f *testing.F) {
 			return
 		}
 		begin := time.Now()
-		c := compare("earlier", d, d)
+		c := compare.Runs("earlier", d, d)
 		var written bytes.Buffer
 		for what, err := range map[string]error{
-			"table":      d.writeTable(io.Discard),
-			"comparison": c.write(io.Discard),
-			"page":       writeHTML(io.Discard, d, &c),
-			"file":       d.writeJSON(&written),
+			"table":      terminal.Write(io.Discard, d, 80),
+			"comparison": terminal.WriteComparison(io.Discard, c, 80),
+			"page":       page.Write(io.Discard, d, &c),
+			"file":       d.WriteJSON(&written),
 		} {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if again, err := decode(&written); err != nil || len(again.Workloads) != len(d.Workloads) {
+		if again, err := report.Decode(&written); err != nil || len(again.Workloads) != len(d.Workloads) {
 			t.Errorf("what was written cannot be read again: %v", err)
 		}
 		if took := time.Since(begin); took > time.Minute {

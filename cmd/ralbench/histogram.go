@@ -8,8 +8,8 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// histogram keeps latencies from 1 ns to a minute with three digits, so that
-// what is below 2 µs is kept exactly. Longer ones count as a minute.
+// histogram keeps latencies from 1 ns to a minute with three digits, so that those below
+// 2 µs are kept exactly. Longer ones count as a minute.
 type histogram struct{ h *hdrhistogram.Histogram }
 
 const longest = time.Minute

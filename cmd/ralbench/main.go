@@ -5,9 +5,10 @@
 //
 //	go run ./cmd/ralbench -h
 //
-// The measuring is done by package bench, and package peers drives the other
-// limiters; this command chooses what to measure and shows it. Start reading at
-// [run].
+// Package bench measures, and peers drives the other limiters; fleetbench does both for
+// fleet mode. report works out what there is to show, compare what differs between two
+// runs, terminal and page show it. This package reads the flags and puts them together.
+// Start reading at [run].
 package main
 
 import (
@@ -22,6 +23,8 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 	"github.com/ral-limiter/ral/internal/redisd"
 )
 
@@ -35,7 +38,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// Who interrupts a second time does not want to wait for the first.
+	// A second interrupt ends the process at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -60,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 
-	// Read and opened first: a file that is of no use should not cost a run.
+	// Read and opened first: a file of no use should not cost a run.
 	in, err := s.read()
 	var out outputs
 	if err == nil {
@@ -81,14 +84,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, name := range s.missing {
 		fmt.Fprintf(stderr, "ralbench: %s is left out: redis-server is not installed\n", name)
 	}
-	d := document{Schema: schema, Time: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(), Settings: s.record()}
-	show := newProgress(stderr, s)
+	d := report.Document{Schema: report.Schema, Time: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Settings: s.record()}
+	show := s.progress(stderr)
 	if s.fleet {
 		err = s.measureFleet(ctx, &d, redis, show)
 	} else {
 		d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
 	}
-	show.end()
+	show.End()
 
 	code := exitOK
 	if d.Interrupted {
@@ -106,15 +109,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// options are the settings as package bench takes them.
-func (s settings) options(show *progress) bench.Options {
+// options returns the settings as package bench takes them.
+func (s settings) options(show *terminal.Progress) bench.Options {
 	return bench.Options{
 		Duration:    s.duration,
 		Rounds:      s.rounds,
 		CPUs:        s.cpus,
 		Budget:      s.budget,
 		NewRecorder: newHistogram,
-		Progress:    show.step,
-		Finished:    show.finished,
+		Progress:    show.Step,
+		Finished:    show.Finished,
 	}
 }

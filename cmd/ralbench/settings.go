@@ -14,9 +14,11 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
-// settings are what the flags say.
+// settings holds the values of the flags.
 type settings struct {
 	duration   time.Duration
 	rounds     int
@@ -24,30 +26,29 @@ type settings struct {
 	scale      float64
 	budget     time.Duration // 0 for none
 	full       bool
-	fleet      bool          // fleet mode, on a Redis, in place of what is in this process
-	share      time.Duration // how long usable shares are measured; 0 for not at all
+	fleet      bool          // fleet mode, on a Redis, in place of the limiters in this process
+	share      time.Duration // time for which usable shares are measured; 0 for not at all
 	json       string        // "" for none, "-" for standard output, else a file
 	html       string        // "" for none, else a file
 	compare    string        // "" for none, else the file of an earlier run
 	shown      string        // "" to measure, else the file of a run to show instead
 	workloads  []bench.Workload
 	contenders []bench.Contender
-	missing    []string // contenders that are left out because they are not there
+	missing    []string // contenders that are left out because they are not installed
 }
 
-// What the flags accept, and take if they are not given; with -full, if that is.
+// Bounds and defaults of the flags, and their defaults with -full.
 const (
 	minDuration, maxDuration, defaultDuration = time.Millisecond, time.Hour, 120 * time.Millisecond
 	maxRounds, defaultRounds                  = 1000, 5
 	maxCPU                                    = 1024
 	minScale, maxScale, defaultScale          = 0.0001, 1.0, 1.0
-	maxBudget, defaultBudget                  = 24 * time.Hour, 95 * time.Second
+	maxBudget, defaultBudget                  = 24 * time.Hour, 90 * time.Second
 
 	fullDuration = 250 * time.Millisecond
 	fullRounds   = 9
 
-	// With -fleet, where a call may take a hundred times as long, and there are three
-	// workloads.
+	// With -fleet a call may take a hundred times as long, and there are fewer workloads.
 	fleetDuration, fleetFullDuration = 200 * time.Millisecond, 500 * time.Millisecond
 	fleetBudget                      = 75 * time.Second // for the throughput
 	fleetShare, fleetFullShare       = 15 * time.Second, 30 * time.Second
@@ -141,7 +142,7 @@ func parse(args []string) (settings, error) {
 	return s, s.complete(given, names, peerNames)
 }
 
-// complete fills in what was not given.
+// complete fills in the flags that were not given.
 func (s *settings) complete(given map[string]bool, names, peerNames []string) (err error) {
 	duration, budget, standard := fullDuration, defaultBudget, bench.Standard
 	if s.fleet {
@@ -168,7 +169,7 @@ func (s *settings) complete(given map[string]bool, names, peerNames []string) (e
 			s.rounds = fullRounds
 		}
 	}
-	// Who asks for rounds gets them.
+	// Rounds that were asked for are not left out.
 	if !s.full && !given["duration"] && !given["rounds"] && !given["budget"] {
 		s.budget = budget
 	}
@@ -185,8 +186,7 @@ func (s *settings) complete(given map[string]bool, names, peerNames []string) (e
 	return s.pick(peerNames)
 }
 
-// pick picks the contenders: those of the names, or all with -full, or the
-// nearest.
+// pick picks the contenders: those of the names, all with -full, or else the nearest.
 func (s *settings) pick(names []string) (err error) {
 	switch {
 	case names != nil:
@@ -204,7 +204,7 @@ func (s *settings) pick(names []string) (err error) {
 	return nil
 }
 
-// fields splits a list with commas, and leaves out what is empty.
+// fields splits a list with commas, without its empty parts.
 func fields(v string) (names []string) {
 	for name := range strings.SplitSeq(v, ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -214,8 +214,8 @@ func fields(v string) (names []string) {
 	return names
 }
 
-// shown returns the argument that is no flag: the run to show. Flags about
-// measuring make no sense beside it.
+// shown returns the argument that is no flag: the run to show. Flags about measuring are
+// an error beside it.
 func shown(f *flag.FlagSet) (file string, err error) {
 	if f.NArg() > 1 {
 		return "", fmt.Errorf("argument %q: ralbench takes only flags, and after them one file that ralbench -json has written", f.Arg(1))
@@ -243,6 +243,7 @@ func withFile(args []string) []string {
 	return out
 }
 
+// whole reads a number from 1 to most, and reports whether it is one.
 func whole(v string, most int, to *int) bool {
 	n, err := strconv.Atoi(v)
 	*to = n
@@ -253,28 +254,26 @@ func knownOfFleet() string { return strings.Join(bench.Names(fleetbench.Workload
 
 func known() string { return strings.Join(bench.Names(bench.Standard(1)), ", ") }
 
-// recorded is how the settings are written down beside the figures.
-type recorded struct {
-	Duration   time.Duration `json:"duration_ns"`
-	Rounds     int           `json:"rounds"`
-	CPU        int           `json:"cpu"`  // the first of CPUs
-	CPUs       []int         `json:"cpus"` // values of GOMAXPROCS
-	Scale      float64       `json:"scale"`
-	Budget     time.Duration `json:"budget_ns"`
-	Full       bool          `json:"full"`
-	Fleet      bool          `json:"fleet,omitempty"`
-	Share      time.Duration `json:"share_ns,omitempty"`
-	Workloads  []string      `json:"workloads"`
-	Contenders []string      `json:"contenders"`
-}
-
-func (s settings) record() recorded {
+// record returns the settings as they are written down beside the figures.
+func (s settings) record() report.Settings {
 	names := make([]string, len(s.contenders))
 	for i, c := range s.contenders {
 		names[i] = c.Name
 	}
-	return recorded{
+	return report.Settings{
 		Duration: s.duration, Rounds: s.rounds, CPU: s.cpus[0], CPUs: s.cpus, Scale: s.scale,
 		Budget: s.budget, Full: s.full, Fleet: s.fleet, Share: s.share, Workloads: bench.Names(s.workloads), Contenders: names,
 	}
+}
+
+// progress returns the progress of a run with these settings.
+func (s settings) progress(out io.Writer) *terminal.Progress {
+	parts := len(s.workloads) * len(s.cpus)
+	if s.fleet {
+		parts++ // memory
+		if s.share > 0 {
+			parts++
+		}
+	}
+	return terminal.NewProgress(out, parts, len(s.cpus) > 1)
 }

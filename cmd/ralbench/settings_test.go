@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
 func TestFlagsAndTheirDefaults(t *testing.T) {
@@ -25,7 +27,7 @@ func TestFlagsAndTheirDefaults(t *testing.T) {
 	assert.Equal(t, []int{runtime.GOMAXPROCS(0)}, s.cpus)
 	assert.Empty(t, s.json)
 	assert.Equal(t, bench.Names(bench.Standard(1)), bench.Names(s.workloads))
-	assert.Equal(t, []string{"floor", "Ral Exact", "x/time+xsync", "x/time+sync.Map", "go-limiter"}, s.record().Contenders)
+	assert.Equal(t, []string{"floor", "xsync map", "Ral", "x/time+xsync", "x/time+sync.Map", "go-limiter"}, s.record().Contenders)
 
 	s, err = parse([]string{"-workloads", "zipf, hot-pass", "--rounds=7", "-duration", "2s", "-cpu", "1, 3", "-scale", "0.5"})
 	require.NoError(t, err)
@@ -34,10 +36,10 @@ func TestFlagsAndTheirDefaults(t *testing.T) {
 	assert.Equal(t, 7, s.rounds)
 	assert.Equal(t, 2*time.Second, s.duration)
 	assert.Equal(t, []int{1, 3}, s.cpus)
-	assert.Zero(t, s.budget, "who asks for rounds gets them")
+	assert.Zero(t, s.budget, "rounds that are asked for are not left out")
 }
 
-func TestFullIsAllThatThereIsUnlessOtherFlagsSayLess(t *testing.T) {
+func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
 	withoutRedis(t)
 	s, err := parse([]string{"-full"})
 	require.NoError(t, err)
@@ -54,11 +56,11 @@ func TestFullIsAllThatThereIsUnlessOtherFlagsSayLess(t *testing.T) {
 	assert.Equal(t, 5*time.Millisecond, s.duration)
 	assert.Equal(t, time.Minute, s.budget)
 	assert.Equal(t, []string{"zipf"}, bench.Names(s.workloads))
-	assert.Equal(t, []string{"floor", "Ral Exact", "juju+xsync"}, s.record().Contenders)
+	assert.Equal(t, []string{"floor", "xsync map", "Ral", "juju+xsync"}, s.record().Contenders)
 	assert.Empty(t, s.missing)
 }
 
-// withoutRedis hides the redis-server that may be installed, withRedis feigns one.
+// withoutRedis hides an installed redis-server, withRedis pretends that there is one.
 func withoutRedis(t *testing.T) { t.Setenv("PATH", t.TempDir()) }
 
 func withRedis(t *testing.T) {
@@ -71,16 +73,16 @@ func TestPeersByTheirNames(t *testing.T) {
 	withRedis(t)
 	for _, c := range []struct {
 		names string
-		want  []string // beside the floor and Ral
+		want  []string // beside the yardsticks and Ral
 	}{
 		{"none", nil},
 		{"x/time+sync.map, ULULE", []string{"x/time+sync.Map", "ulule"}},
-		{"ral-queued,Ral Queued,ral-exact,floor", []string{"Ral Queued"}},
+		{"ral-queued,Ral Queued,ral,xsync-map,floor", []string{"Ral Queued"}},
 		{"redis_rate", []string{"redis_rate"}},
 	} {
 		s, err := parse([]string{"-peers", c.names})
 		require.NoError(t, err, c.names)
-		assert.Equal(t, append([]string{"floor", "Ral Exact"}, c.want...), s.record().Contenders, c.names)
+		assert.Equal(t, append([]string{"floor", "xsync map", "Ral"}, c.want...), s.record().Contenders, c.names)
 	}
 	s, err := parse([]string{"-peers", "all"})
 	require.NoError(t, err)
@@ -183,14 +185,14 @@ func TestHelpExplainsAllFlagsWorkloadsAndColumns(t *testing.T) {
 	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-compare", "-h"} {
 		assert.Contains(t, text, "\n  "+f+" ")
 	}
-	for _, c := range append(memoryColumns, columns...) {
-		if c.name == "before" {
+	for _, c := range slices.Concat(report.MemoryColumns, report.Columns) {
+		if c.Name == "before" {
 			continue
 		}
-		switch c.name {
+		switch c.Name {
 		case "p99", "p99.9":
 		default:
-			assert.Contains(t, text, c.name)
+			assert.Contains(t, text, c.Name)
 		}
 	}
 	assert.NotContains(t, text, "%!", "a formatting mistake")

@@ -13,19 +13,19 @@ import (
 // end.
 type span struct{ begin, end time.Duration }
 
-// over returns by how much the calls that passed exceed what the limit allows in the
-// window of time in which they exceed it most: capacity + rate × its length; 0 if there
-// is none. Each call is taken to have come as early or as late within its span as suits
-// the limiter. The limit's figures times those of the spans must be less than 2^62.
+// over returns the most by which the calls that passed exceed capacity + rate × length in
+// any window of time, or 0. Each call is taken to have come as early or as late within
+// its span as suits the limiter. The limit's figures times those of the spans must be
+// less than 2^62.
 //
-// Only windows count that begin with the beginning of a call and end with the end of
-// one. When all calls that ended by some instant are known, the excess of the window
+// Only windows matter that begin with the beginning of a call and end with the end of
+// one. Once all calls that ended by some instant are known, the excess of the window
 // that begins with call i, in order of beginnings, is
 //
 //	calls that begin no sooner - rate × (that instant - begin[i]) - capacity
 //
-// The greatest over all i is kept in a tree over the calls: each node knows how many of
-// its own have ended, and the greatest of its part, as if those behind it did not exist.
+// A tree over the calls keeps the greatest over all i: each node holds the number of its
+// calls that have ended, and the greatest excess of its part, without the calls after it.
 func over(l bench.Limit, passed []span) int64 {
 	calls := slices.Clone(passed)
 	slices.SortFunc(calls, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })

@@ -20,18 +20,19 @@ const (
 	RedisRate = "redis_rate"
 	Exact     = "Ral fleet exact"
 	Leased    = "Ral fleet leased"
-	// The same with the budget that fleet has by default.
+	// The same with fleet's default budget.
 	ExactByDefault  = "Ral fleet exact, 5 ms"
 	LeasedByDefault = "Ral fleet leased, 5 ms"
 	EngineTake      = "engine Take"
 	EngineChoke     = "engine Choke"
 )
 
-// ways are told how the calls of a contender were answered when its limiter is closed.
+// ways is called when a contender's limiter is closed, with the ways in which its calls
+// were answered.
 type ways func(contender string, s fleet.Stats)
 
-// Contenders returns what is measured on the Redis at that address, and in this
-// process beside it.
+// Contenders returns the contenders on the Redis at that address, and those in this
+// process beside them.
 func Contenders(network, addr string) []bench.Contender {
 	return contenders(network, addr, func(string, fleet.Stats) {})
 }
@@ -47,29 +48,29 @@ func contenders(network, addr string, told ways) []bench.Contender {
 		remote(LeasedByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Leased, fleet.DefaultBudget, addr, told),
 		{
 			Name: EngineTake, About: "the engine in this process, asked by Take: the yardstick of leased mode",
-			Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &taker{base: b} }),
+			Promise: bench.LeakyBucket, Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &taker{base: b} }),
 		}, {
 			Name: EngineChoke, About: "the engine in this process, asked by Choke: yes or no",
-			Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &choker{base: b} }),
+			Promise: bench.LeakyBucket, Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &choker{base: b} }),
 		},
 	}
 }
 
-// patience is how long a call waits for Redis: what redis_rate's client waits by
-// default. With the budget that fleet has by default, some calls on a busy machine are answered
-// without Redis, and cost less: how many, the table of what Redis does tells.
+// patience is the time for which a call waits for Redis, the default of redis_rate's
+// client. With fleet's own default budget, some calls on a busy machine are answered
+// without Redis, and cost less: the table of Redis's work counts them.
 const patience = 3 * time.Second
 
 func remote(name, about string, mode fleet.Mode, budget time.Duration, addr string, told ways) bench.Contender {
-	// Names of one length, for they are part of every key's in Redis.
+	// Names of the same length, for they are part of each key in Redis.
 	limit := map[fleet.Mode]string{fleet.Exact: "exact", fleet.Leased: "lease"}[mode]
 	if budget != patience {
 		limit = limit[:4] + "5"
 	}
 	return bench.Contender{
 		Name: name, About: about,
-		Note:  "Redis's part of a call is in Redis's own columns, not in ns/op",
-		Exact: true, Slow: mode == fleet.Exact, Elsewhere: true,
+		Note:    "Redis's part of a call is in Redis's own columns, not in ns/op",
+		Promise: bench.LeakyBucket, Exact: true, Slow: mode == fleet.Exact, Elsewhere: true,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			p, err := funnel(s.Limit)
 			if err != nil {
@@ -91,14 +92,14 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, addr stri
 
 func funnel(l bench.Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 
-// turns lets callers take turns on the processors. In a loop around what never waits, 64
-// of them would keep a goroutine that has something to do, be it the one that renews
-// leases or the one that ends the pass, from running for a third of a second. Callers
-// of a server wait for their clients now and again.
+// turns lets callers take turns on the processors. 64 callers that loop and never wait
+// would keep any other goroutine from running for a third of a second, such as the one
+// that renews leases or the one that ends the pass. Callers in a server wait for their
+// clients now and again.
 type turns struct{ batches atomic.Uint32 }
 
-// end is called at the end of each batch, and gives way at the end of some: seldom
-// enough to cost less than a nanosecond a call.
+// end is called at the end of each batch. It yields at the end of some, seldom enough to
+// cost less than a nanosecond a call.
 func (t *turns) end() {
 	const often = 16
 	if t.batches.Add(1)%often == 0 {
@@ -106,7 +107,7 @@ func (t *turns) end() {
 	}
 }
 
-// limiter is one of package fleet as a bench.Limiter.
+// limiter is a limiter of package fleet as a bench.Limiter.
 type limiter struct {
 	*fleet.Limiter
 	name   string
@@ -135,7 +136,8 @@ func (l *limiter) ChokeAll(keys []string) (passed int) {
 	return passed
 }
 
-// Counts implements bench.Counter: calls that neither Redis nor a lease answered.
+// Counts implements bench.Counter. Calls that neither Redis nor a lease answered count
+// as unavailable.
 func (l *limiter) Counts() bench.Counts {
 	s := l.Stats()
 	return bench.Counts{Unavailable: int64(s.Local+s.Open+s.Closed) + l.failed.Load()}
@@ -147,7 +149,7 @@ func (l *limiter) Close() error {
 	return l.Limiter.Close()
 }
 
-// base is the engine, however it is asked.
+// base is what the engine's contenders have in common.
 type base struct{ *engine.Engine[string] }
 
 func newEngine(as func(base) bench.Limiter) func(bench.Setup) (bench.Limiter, error) {
@@ -170,7 +172,7 @@ func (b base) Counts() bench.Counts {
 	return bench.Counts{Overadmitted: int64(s.Overadmitted), Unavailable: int64(s.Unavailable), Evicted: int64(s.Evicted), Forgiven: int64(s.Forgiven)}
 }
 
-// taker is the engine, asked for whole decisions.
+// taker asks the engine for whole decisions.
 type taker struct {
 	base
 	turns turns
@@ -191,7 +193,7 @@ func (t *taker) ChokeAll(keys []string) (passed int) {
 	return passed
 }
 
-// choker is the engine, asked for yes or no.
+// choker asks the engine for yes or no.
 type choker struct {
 	base
 	turns turns

@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Goal is what fleet mode is to reach, beside what it has reached.
+// Goal is a goal of fleet mode, beside what was measured.
 type Goal struct {
 	Of    string `json:"of"`    // the mode
 	What  string `json:"what"`  // the figure
@@ -15,9 +15,9 @@ type Goal struct {
 	// Value is the figure; that of a ratio is the median over the rounds.
 	Value bench.Spread `json:"value"`
 	Goal  float64      `json:"goal"`
-	// Least says that the goal is to reach Goal at least; otherwise, at the most.
+	// Least says that Goal is the least; otherwise it is the most.
 	Least bool `json:"least"`
-	// Percent says that figures are shares.
+	// Percent says that the figures are shares.
 	Percent bool `json:"percent"`
 	Reached bool `json:"reached"`
 }
@@ -30,10 +30,11 @@ const (
 	leasedCost  = 2.0   // the engine's throughput by the leases', at the most
 )
 
-// Less tells whether the goal is to be below Goal: to be no better than another is none.
+// Less reports whether the goal is to be below Goal: to equal another contender is not
+// enough.
 func (g Goal) Less() bool { return !g.Least && g.Goal == 1 }
 
-// goals sets what was measured beside the goals.
+// goals returns the goals, with what was measured.
 func goals(report bench.Report, more Report) (all []Goal) {
 	add := func(g Goal, ok bool) {
 		if !ok {
@@ -91,12 +92,12 @@ func goals(report bench.Report, more Report) (all []Goal) {
 	return all
 }
 
-// Name says which load it was, under which limit.
+// Name names the load and the limit.
 func (s Share) Name() string {
 	return fmt.Sprintf("%s load, %d per %v", s.Load, s.Limit.Count, s.Limit.Per)
 }
 
-// name tells a workload's values of GOMAXPROCS apart, if there are several.
+// name returns a workload's name, with GOMAXPROCS if there are several values.
 func name(report bench.Report, w bench.WorkloadReport) string {
 	for _, other := range report.Workloads {
 		if other.Name == w.Name && other.CPU != w.CPU {

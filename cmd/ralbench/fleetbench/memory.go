@@ -11,23 +11,23 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Memory is what one contender's keys take in Redis, when each has been asked once.
+// Memory is the memory of one contender's keys in Redis, when each was asked for once.
 type Memory struct {
 	Contender string `json:"contender"`
 	Keys      int    `json:"keys"`
 	Name      string `json:"name"` // of one of the keys, as Redis knows it
-	// Usage is what MEMORY USAGE says of a key on average: its name, its value and its
-	// place in the table. Used is by how much used_memory shrinks when all are forgotten,
-	// by key: the tables of all keys and of when they expire are in it.
+	// Usage is the average of MEMORY USAGE over the keys: name, value and place in the
+	// table. Used is the fall of used_memory when all keys are forgotten, by key: the
+	// tables of all keys and of their times to live are in it.
 	Usage float64 `json:"usage_bytes"`
 	Used  float64 `json:"used_bytes"`
 }
 
-// owing is a limit under which a key that was asked once owes for an hour, so that
+// owing is a limit under which a key that was asked for once owes for an hour, so that
 // none expires while they are counted.
 var owing = bench.Limit{Capacity: 1000, Count: 1, Per: time.Hour}
 
-// measureMemory has a contender that has no keys in Redis ask for so many, each once.
+// measureMemory makes a contender without keys in Redis ask for n keys, each once.
 func measureMemory(ctx context.Context, s *server, c bench.Contender, n int) (m Memory, err error) {
 	if err := s.forget(); err != nil {
 		return m, err
@@ -53,8 +53,8 @@ func measureMemory(ctx context.Context, s *server, c bench.Contender, n int) (m 
 		return m, fmt.Errorf("%s: Redis has %d of %d keys", c.Name, len(names), n)
 	}
 	m = Memory{Contender: c.Name, Keys: n, Usage: float64(sum) / float64(n), Name: names[0]}
-	// What is freed when all keys are forgotten, rather than what was taken before: by
-	// then connections and their buffers have come to be as they are.
+	// What the keys free when they are forgotten, rather than what they took: by then
+	// connections and their buffers no longer grow.
 	with, err := s.steadyMemory(ctx)
 	if err != nil {
 		return m, err
@@ -76,7 +76,7 @@ func choke(l bench.Limiter, prefix string, n int) int {
 		done.Go(func() {
 			mine := 0
 			for i := c; i < n; i += Callers {
-				// As long as those of package bench.
+				// The names are as long as those of package bench.
 				if l.Choke(fmt.Sprintf("%s%016x", prefix, uint64(i+1)*0x9E3779B97F4A7C15)) {
 					mine++
 				}
@@ -90,13 +90,14 @@ func choke(l bench.Limiter, prefix string, n int) int {
 	return passed
 }
 
-// How often and how long to look until memory is the same twice in a row: Redis grows
-// its tables little by little.
+// steadyMemory looks at this interval, and for at most this time: Redis grows its tables
+// little by little.
 const (
 	lookEvery = 100 * time.Millisecond
 	lookLong  = 2 * time.Second
 )
 
+// steadyMemory returns used_memory once it is the same twice in a row.
 func (s *server) steadyMemory(ctx context.Context) (int64, error) {
 	last := int64(-1)
 	for begun := time.Now(); ; {
@@ -136,7 +137,7 @@ func (s *server) usage(ctx context.Context, mark string) (sum int64, names []str
 			if err != nil {
 				return 0, nil, err
 			}
-			// SCAN may tell of a key twice while its table grows.
+			// SCAN may return a key twice while its table grows.
 			if name := found[i]; !seen[name] {
 				seen[name] = true
 				sum += n

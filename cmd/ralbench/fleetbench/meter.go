@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/fleet"
 )
 
-// Work is what was done for one contender in one workload besides what bench tells.
+// Work is what bench does not measure of one contender in one workload.
 type Work struct {
 	Workload  string `json:"workload"`
 	CPU       int    `json:"cpu"` // GOMAXPROCS
@@ -15,7 +15,8 @@ type Work struct {
 	// RedisNsPerOp is the processor time that Redis spent by call, over the rounds.
 	RedisNsPerOp bench.Spread `json:"redis_ns_per_op"`
 	Rounds       []float64    `json:"rounds"`
-	// How calls were answered, for who tells: by Redis, on a lease, or by neither.
+	// The numbers of calls answered by Redis, on a lease, and by neither. They are 0 for
+	// contenders that do not count them.
 	ByRedis uint64 `json:"by_redis,omitempty"`
 	ByLease uint64 `json:"by_lease,omitempty"`
 	Neither uint64 `json:"neither,omitempty"`
@@ -28,16 +29,15 @@ type task struct {
 	contender string
 }
 
-// meter attributes Redis's processor time to the steps of a run of bench. It is told
-// before each of them what it will be.
+// meter attributes Redis's processor time to the steps of a run of bench.
 type meter struct {
 	read   func() (time.Duration, error)
 	fail   error
-	at     task // of the step that goes on
+	at     task // of the current step
 	before time.Duration
 	opened map[task]bool
 	rounds map[task][]time.Duration
-	ways   map[string]fleet.Stats // by contender, of the workload that goes on
+	ways   map[string]fleet.Stats // by contender, of the current workload
 	work   []Work
 }
 
@@ -45,8 +45,8 @@ func newMeter(read func() (time.Duration, error)) *meter {
 	return &meter{read: read, opened: map[task]bool{}, rounds: map[task][]time.Duration{}, ways: map[string]fleet.Stats{}}
 }
 
-// step ends the step that goes on and begins the next. The first of each contender in
-// a workload opens its keys; each that follows is a round.
+// step ends the current step and begins the next. The first step of each contender in a
+// workload opens its keys; each later one is a round.
 func (m *meter) step(p bench.Progress) {
 	now, err := m.read()
 	if err != nil {
@@ -61,8 +61,8 @@ func (m *meter) step(p bench.Progress) {
 	m.at, m.before = task{p.Workload, p.CPU, p.Contender}, now
 }
 
-// finished is told of each workload when its limiters are closed. That its last step
-// is over is told afterwards.
+// finished is called for each workload when its limiters are closed. The call of step
+// that ends the last step of the workload comes afterwards.
 func (m *meter) finished(w bench.WorkloadReport) {
 	for _, r := range w.Results {
 		if !r.Elsewhere {
@@ -76,7 +76,7 @@ func (m *meter) finished(w bench.WorkloadReport) {
 	}
 }
 
-// result returns what was done, when the run is over.
+// result returns the work of a run that is over.
 func (m *meter) result(report bench.Report) []Work {
 	calls := map[task][]int64{}
 	for _, w := range report.Workloads {
@@ -93,7 +93,7 @@ func (m *meter) result(report bench.Report) []Work {
 	for i := range m.work {
 		w := &m.work[i]
 		t := task{w.Workload, w.CPU, w.Contender}
-		// A run that was interrupted has spent time on a round that is not kept.
+		// An interrupted run has spent time on a round that is not kept.
 		for j := range min(len(m.rounds[t]), len(calls[t])) {
 			w.Rounds = append(w.Rounds, float64(m.rounds[t][j])/float64(max(calls[t][j], 1)))
 		}

@@ -15,17 +15,17 @@ type Options struct {
 	Server    string // the redis-server to start
 	Workloads []bench.Workload
 	Bench     bench.Options
-	// Keys is how many keys memory is measured with, 0 for not at all.
+	// Keys is the number of keys that memory is measured with, 0 for not at all.
 	Keys int
-	// Share is how long usable shares are measured, 0 for not at all, and Limits are
-	// under which limits.
+	// Share is the time for which usable shares are measured, 0 for not at all, and
+	// Limits are the limits under which they are.
 	Share  time.Duration
 	Limits []bench.Limit
 
 	contenders func(network, addr string, told ways) []bench.Contender // for tests
 }
 
-// Report is what was measured besides what bench tells.
+// Report is what bench does not measure.
 type Report struct {
 	Redis  string   `json:"redis"` // its version
 	Work   []Work   `json:"work"`
@@ -34,16 +34,16 @@ type Report struct {
 	Goals  []Goal   `json:"goals,omitempty"`
 }
 
-// The names under which progress tells of what bench does not do.
+// The names of the parts that bench does not do, for the progress.
 const (
 	memoryPart = "memory in Redis"
 	sharePart  = "usable share"
 )
 
 // Run measures on a Redis that it starts and stops. The reports are of use even if
-// there is an error: they have what was measured before. That the context ended is no
-// error. If more was admitted than a limit says by one of package fleet's modes, the
-// error is ErrOver.
+// there is an error: they hold what was measured before. The end of the context is no
+// error. If one of package fleet's modes admitted more than its limit, the error is
+// ErrOver.
 func Run(ctx context.Context, o Options) (report bench.Report, more Report, err error) {
 	s, err := startServer(o.Server)
 	if err != nil {
@@ -67,32 +67,33 @@ func Run(ctx context.Context, o Options) (report bench.Report, more Report, err 
 		more.Shares, err = r.shares(ctx)
 	}
 	report.Interrupted = report.Interrupted || ctx.Err() != nil
+	r.end()
 	report.Took = time.Since(begun)
 	more.Goals = goals(report, more)
 	return report, more, errors.Join(err, audit(report, more))
 }
 
-// Estimate returns how long Run takes on a quiet machine, roughly.
+// Estimate returns the rough time of a run on a quiet machine.
 func Estimate(o Options) time.Duration {
 	return bench.Estimate(o.Workloads, Contenders("", ""), o.Bench) + o.rest()
 }
 
-// rest is what all takes that bench does not do.
+// rest returns the time of the parts that bench does not do.
 func (o Options) rest() time.Duration {
-	const aKey = 300 * time.Microsecond // in all contenders, all that is about it included
+	const aKey = 300 * time.Microsecond // a key in all contenders
 	return time.Duration(o.Keys)*aKey + o.Share
 }
 
-// run is a Run that goes on.
+// run is a run in progress.
 type run struct {
 	Options
 	server     *server
 	contenders []bench.Contender
 	meter      *meter
-	at         bench.Progress // the last that was told
+	at         bench.Progress // the last one
 }
 
-// tell tells of a step, and that there is more to come than bench knows.
+// tell passes on a progress, with the parts that bench does not know of in its total.
 func (r *run) tell(p bench.Progress) {
 	r.at = p
 	if p.Total += r.rest(); r.Bench.Progress != nil {
@@ -100,17 +101,24 @@ func (r *run) tell(p bench.Progress) {
 	}
 }
 
-// next tells of a step that bench does not do. what the one before cost.
+// next begins a step that bench does not do. cost is that of the step before.
 func (r *run) next(part, contender, doing string, cost time.Duration) {
 	p := r.at
 	p.Workload, p.CPU, p.Contender, p.Doing, p.Done = part, 0, contender, doing, p.Done+cost
 	r.tell(p)
 }
 
-// finished tells of a part that bench does not do.
+// finished ends a part that bench does not do.
 func (r *run) finished(part string) {
 	if r.Bench.Finished != nil {
 		r.Bench.Finished(bench.WorkloadReport{Name: part})
+	}
+}
+
+// end shows that all is done.
+func (r *run) end() {
+	if r.Bench.Progress != nil {
+		r.Bench.Progress(bench.Progress{Doing: "done", Done: r.at.Total, Total: r.at.Total})
 	}
 }
 
@@ -136,7 +144,8 @@ func (r *run) memory(ctx context.Context) (all []Memory, err error) {
 	}
 	cost := time.Duration(0)
 	for _, c := range r.contenders {
-		if !c.Elsewhere || c.Name == ExactByDefault || c.Name == LeasedByDefault { // whose keys are those of Exact and Leased
+		// The keys of the contenders with the default budget are those of Exact and Leased.
+		if !c.Elsewhere || c.Name == ExactByDefault || c.Name == LeasedByDefault {
 			continue
 		}
 		r.next(memoryPart, c.Name, "asking for each key once", cost)
@@ -186,7 +195,7 @@ func (r *run) shares(ctx context.Context) ([]Share, error) {
 	return shares, nil
 }
 
-// audit returns ErrOver if one of package fleet's modes let too many pass.
+// audit returns ErrOver if one of package fleet's modes admitted too many.
 func audit(report bench.Report, more Report) (err error) {
 	for _, w := range report.Workloads {
 		for _, r := range w.Results {

@@ -13,7 +13,7 @@ import (
 	"github.com/ral-limiter/ral/internal/redisd"
 )
 
-// server is the Redis that all contenders share, and a connection to look at it.
+// server is the Redis that all contenders share, with a connection to inspect it.
 type server struct {
 	*redisd.Server
 	client  *redis.Client
@@ -33,15 +33,15 @@ func startServer(binary string) (*server, error) {
 }
 
 func (s *server) stop() error {
-	// What the connection says no longer matters.
+	// An error of the connection no longer matters.
 	_ = s.client.Close()
 	return s.Close()
 }
 
-// forget has Redis forget all keys, and keeps its scripts.
+// forget removes all keys from Redis, and keeps its scripts.
 func (s *server) forget() error { return s.client.FlushAll(context.Background()).Err() }
 
-// processorTime returns what the Redis has used so far.
+// processorTime returns the processor time that Redis has used so far.
 func (s *server) processorTime() (time.Duration, error) {
 	text, err := s.client.Info(context.Background(), "cpu").Result()
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *server) info(section, name string) (string, error) {
 	return field(text, name)
 }
 
-// field returns a value of what INFO says.
+// field returns a value of the text of INFO.
 func field(text, name string) (string, error) {
 	for line := range strings.Lines(text) {
 		if value, found := strings.CutPrefix(line, name+":"); found {

@@ -14,15 +14,14 @@ import (
 	"github.com/ral-limiter/ral/fleet"
 )
 
-// Servers is how many limiters share a limit where its usable share is measured, each
-// with a client of its own.
+// Servers is the number of limiters that share a limit when its usable share is
+// measured, each with a client of its own.
 const Servers = 4
 
-// times is how many times what the limit's rate allows the servers are asked for.
+// times is the load on the servers, as a multiple of the limit's rate.
 const times = 3
 
-// Share is how much of a limit several servers could use under a load of more than it
-// allows.
+// Share is the share of a limit that several servers could use under a load above it.
 type Share struct {
 	Mode    string        `json:"mode"` // ModeExact or ModeLeased
 	Load    string        `json:"load"`
@@ -30,35 +29,36 @@ type Share struct {
 	Servers int           `json:"servers"`
 	Elapsed time.Duration `json:"elapsed_ns"` // from before the first call until after the last
 	Calls   int64         `json:"calls"`
-	// Admitted by all servers together, and Each by each of them.
+	// Admitted is the number of calls that all servers together admitted, Each that of
+	// each of them.
 	Admitted int64   `json:"admitted"`
 	Each     []int64 `json:"each"`
-	// Allowed is capacity + rate × Elapsed, and Share what was admitted of it. Aim is
-	// what leased mode is to reach.
+	// Allowed is capacity + rate × Elapsed, Share the admitted part of it. Aim is the goal
+	// of leased mode.
 	Allowed int64   `json:"allowed"`
 	Share   float64 `json:"share"`
 	Aim     float64 `json:"aim"`
-	// Over is by how much more was admitted than the limit allows, in the window of
-	// time in which it was most: 0 if the limit was kept.
+	// Over is the most that was admitted beyond the limit in any window of time, 0 if the
+	// limit was kept.
 	Over int64 `json:"over"`
-	// Neither is how many calls were answered neither by Redis nor on a lease.
+	// Neither is the number of calls answered neither by Redis nor on a lease.
 	Neither int64 `json:"neither"`
 }
 
-// load is how calls are spread over the servers at a time: the parts add up to 1.
+// load spreads calls over the servers: at each time the parts add up to 1.
 type load struct {
 	name string
 	aim  float64
 	part func(server int, at time.Duration) float64
 }
 
-// Modes, as shares are told of.
+// The modes of shares.
 const (
 	ModeExact  = "exact"
 	ModeLeased = "leased"
 )
 
-// busy is the part of the server that has most of the load.
+// busy is the part of the load on the busy server.
 const busy = 0.85
 
 var loads = []load{
@@ -82,8 +82,8 @@ type asker interface {
 	Take(ctx context.Context, key string, n int64) (fleet.Answer, error)
 }
 
-// measureShares measures all loads in both modes under all limits, all at the same
-// time: none asks for much.
+// measureShares measures all loads in both modes under all limits, all at the same time:
+// none needs much.
 func measureShares(ctx context.Context, addr string, limits []bench.Limit, length time.Duration) ([]Share, error) {
 	var cases []*shareCase
 	defer func() {
@@ -108,7 +108,7 @@ func measureShares(ctx context.Context, addr string, limits []bench.Limit, lengt
 	}
 	done.Wait()
 	if ctx.Err() != nil {
-		return nil, nil // what was cut short says nothing
+		return nil, nil // a share that was cut short says nothing
 	}
 	shares := make([]Share, len(cases))
 	for i, c := range cases {
@@ -150,12 +150,12 @@ func newShareCase(addr string, mode fleet.Mode, load load, limit bench.Limit) (*
 
 func (c *shareCase) close() {
 	for _, do := range c.closers {
-		_ = do() // it was measured already
+		_ = do() // the share was measured already
 	}
 }
 
-// drive asks the servers for one key for so long, and fills in what came of it. Callers
-// come at random, independently of each other and whatever they were answered.
+// drive asks the servers for one key for this length of time, and fills in the share.
+// Calls come at random, independently of each other and of the answers.
 func (c *shareCase) drive(ctx context.Context, length time.Duration) {
 	perSecond := times * float64(c.share.Limit.Count) / c.share.Limit.Per.Seconds()
 	callers := max(1, min(16, int(perSecond/20)))
@@ -173,14 +173,14 @@ func (c *shareCase) drive(ctx context.Context, length time.Duration) {
 	done.Wait()
 	end := time.Now()
 
-	// Redis goes by the wall clock. Should that have gone faster meanwhile than the
-	// monotonic one, more is allowed by it.
+	// Redis goes by the wall clock. If that went faster meanwhile than the monotonic one,
+	// it allows more.
 	elapsed := end.Sub(start)
 	gained := max(0, end.Round(0).Sub(start.Round(0))-elapsed)
 	c.sum(all, callers, elapsed, gained)
 }
 
-// sum sums up what the callers, so many a server, were answered.
+// sum sums up the answers to the callers, so many for each server.
 func (c *shareCase) sum(all []shareCaller, callers int, elapsed, gained time.Duration) {
 	s := &c.share
 	s.Elapsed = elapsed + gained
@@ -213,12 +213,12 @@ func (s Share) Err() error {
 // ErrOver says that more was admitted than the limit allows.
 var ErrOver = errors.New("more was admitted than the limit allows")
 
-// shareCaller is one of those who ask a server.
+// shareCaller is one of the callers of a server.
 type shareCaller struct {
 	asker  asker
 	random *rand.Rand
-	rate   float64                        // of which it comes a second at the most
-	take   func(at time.Duration) float64 // with this probability it then asks
+	rate   float64                        // the most calls a second
+	take   func(at time.Duration) float64 // the probability of such a call
 
 	calls, neither int64
 	passed         []span

@@ -7,15 +7,14 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Callers is how many goroutines ask at once.
+// Callers is the number of goroutines that ask at once.
 const Callers = 64
 
-// manyKeys is how many keys there are where there are many: of 64 callers so few calls
-// come for each in the time that a lease lasts that leases hardly help. Of someKeys
-// each holds one.
+// With manyKeys, 64 callers ask for each key so seldom that leases hardly help. With
+// someKeys, each key holds a lease.
 const manyKeys, someKeys = 10_000, 100
 
-// The limits of the workloads: one is never reached, the other at once.
+// The limits of the workloads. The loose one is never reached, the tight one at once.
 var (
 	loose = bench.Limit{Capacity: 1 << 40, Count: 1_000_000, Per: time.Second}
 	tight = bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}
@@ -29,20 +28,24 @@ const (
 	Refused = "fleet-refused"
 )
 
-// Workloads returns what the contenders do. scale multiplies how many keys there are
-// where there are many: 1 is what the descriptions say.
+// Workloads returns the workloads. scale multiplies the number of keys of those with many
+// keys: 1 is what the descriptions say.
 func Workloads(scale float64) []bench.Workload {
 	return []bench.Workload{{
 		Name: Hot, About: "64 callers on one hot key, every call passes",
+		Why:   "A busy client of several servers: all calls meet at one key in Redis.",
 		Limit: loose, Keys: 1, Callers: Callers,
 	}, {
 		Name: Some, About: "64 callers on 100 known keys, evenly; every call passes, and a lease lasts for many",
+		Why:   "Some busy clients: leased mode decides nearly all calls without Redis.",
 		Limit: loose, Keys: someKeys, Callers: Callers,
 	}, {
 		Name: Keys, About: "64 callers on 10,000 known keys, evenly; every call passes, and a lease lasts for few",
+		Why:   "Many clients with few calls each: leased mode asks Redis about as often as exact mode.",
 		Limit: loose, Keys: keys(scale), Callers: Callers,
 	}, {
 		Name: Refused, About: "64 callers on one hot key, almost every call is refused",
+		Why:   "A client far above its limit: the audit finds what passes too many.",
 		Limit: tight, Keys: 1, Refused: 1, Callers: Callers,
 	}}
 }

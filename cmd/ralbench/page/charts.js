@@ -1,14 +1,14 @@
-// Draws the charts of the page with Observable Plot. What they show is decided in
-// charts.go; this says only how it looks.
+// Draws the charts of the page with Observable Plot. charts.go decides their content,
+// this file only their look.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const contenders = new Map(data.contenders.map((c) => [c.name, c]));
 
   // Contenders differ by symbol and dashes as well as by colour: Ral's are full and
-  // heavy, its peers light, the floor a dashed line everywhere. With five symbols and
+  // heavy, its peers light, the yardsticks dashed lines everywhere. With five symbols and
   // six colours, thirty peers differ.
-  const symbols = { ral: ["circle", "diamond"], peer: ["square", "triangle", "cross", "star", "wye"], floor: ["times"] };
+  const symbols = { ral: ["circle", "diamond"], peer: ["square", "triangle", "cross", "star", "wye"], floor: ["times", "plus"] };
   const dashes = ["none", "7 3", "2 3", "9 3 2 3", "4 4", "12 3"];
   const look = (name) => {
     const c = contenders.get(name) || { kind: "peer", index: 0 };
@@ -17,7 +17,7 @@
       kind: c.kind,
       color: c.kind === "floor" ? "var(--floor)" : `var(--${c.kind}${c.index % (c.kind === "ral" ? 2 : 6)})`,
       symbol: at(symbols[c.kind]),
-      dash: { ral: "none", peer: at(dashes.slice(1).concat("none")), floor: "2 4" }[c.kind],
+      dash: { ral: "none", peer: at(dashes.slice(1).concat("none")), floor: at(["2 4", "6 3"]) }[c.kind],
       width: c.kind === "ral" ? 2.75 : 1.5,
     };
   };
@@ -51,7 +51,8 @@
     const exponents = d3.range(Math.floor(low), Math.ceil(high) + 1);
     return exponents.flatMap((e) => steps.map((s) => s * 10 ** e)).filter((x) => Math.log10(x) >= low - 0.05 && Math.log10(x) <= high + 0.05);
   };
-  const extremes = (c) => c.points.flatMap((p) => [p.min ?? p.value, p.max ?? p.value]).concat(c.floor ?? []).filter((x) => x > 0);
+  const yardsticks = (c) => c.lines ?? [];
+  const extremes = (c) => c.points.flatMap((p) => [p.min ?? p.value, p.max ?? p.value]).concat(yardsticks(c).map((l) => l.value)).filter((x) => x > 0);
   const grid = { stroke: "var(--grid)", strokeOpacity: 1 };
 
   const kinds = {
@@ -62,6 +63,7 @@
       const color = (p) => (look(p.contender).kind === "ral" ? look(p.contender).color : "var(--bar)");
       // The figure stands behind its bar, or its whisker.
       const top = Math.max(...extremes(c));
+      const more = 13 * Math.max(yardsticks(c).length - 1, 0);
       // Round numbers of bytes are round in KiB or MiB.
       const step = c.unit === "bytes" ? 1024 ** Math.floor(Math.log(Math.max(top, 1)) / Math.log(1024)) : 1;
       const ticks = d3.ticks(0, top / step, Math.max(2, Math.floor((width - left - 62) / 80))).map((x) => x * step);
@@ -79,12 +81,11 @@
         Plot.tickX(c.points.filter(hasSpread), { y: "contender", x: "min", stroke: "var(--text)", insetTop: 9, insetBottom: 9 }),
         Plot.tickX(c.points.filter(hasSpread), { y: "contender", x: "max", stroke: "var(--text)", insetTop: 9, insetBottom: 9 }),
       ];
-      if (c.floor !== undefined) {
-        marks.push(
-          Plot.ruleX([c.floor], { className: "floor", stroke: "var(--floor)", strokeWidth: 1.5, strokeDasharray: "4 3" }),
-          Plot.text([c.floor], { className: "floor-label", x: (x) => x, frameAnchor: "top", dy: -9, text: (x) => (c.floorName ?? "floor") + " " + format(x), fill: "var(--soft)", textAnchor: c.floor > top / 2 ? "end" : "start" }),
-        );
-      }
+      // Each line has its label in a row of its own above the bars.
+      yardsticks(c).forEach((l, i) => marks.push(
+        Plot.ruleX([l.value], { className: "floor", stroke: "var(--floor)", strokeWidth: 1.5, strokeDasharray: ["4 3", "1 3"][i % 2] }),
+        Plot.text([l.value], { className: "floor-label", x: (x) => x, frameAnchor: "top", dy: -9 - 13 * i, text: (x) => l.name + " " + format(x), fill: "var(--soft)", textAnchor: l.value > top / 2 ? "end" : "start" }),
+      ));
       marks.push(
         Plot.text(c.points, {
           className: "figures", y: "contender", x: (p) => p.max ?? p.value, text: (p) => p.text.split(" (")[0], dx: 6, textAnchor: "start", fill: "var(--text)",
@@ -92,7 +93,7 @@
         }),
       );
       return {
-        height: labels.length * 30 + 52, marginLeft: left, marginRight: 62, marginTop: 20, marginBottom: 28,
+        height: labels.length * 30 + 52 + more, marginLeft: left, marginRight: 62, marginTop: 20 + more, marginBottom: 28,
         x: { domain: [0, top], nice: false }, y: { domain: labels, padding: 0 }, marks,
       };
     },
@@ -114,12 +115,14 @@
           Plot.frame({ stroke: "none", fill: "var(--bg)", rx: 4 }),
           Plot.gridX({ ...grid, ticks: logTicks(ends) }),
           Plot.axisX({ label: null, tickFormat: formats[c.unit], ticks: logTicks(ends), tickSize: 0 }),
-          Plot.ruleX([c.floor], { className: "floor", stroke: "var(--floor)", strokeWidth: 1.5, strokeDasharray: "4 3" }),
-          Plot.text([c.floor], { className: "floor-label", x: (x) => x, fy: () => groups[0], frameAnchor: "top", dy: -9, text: () => c.floorName ?? "floor", fill: "var(--soft)" }),
+          ...yardsticks(c).flatMap((l) => [
+            Plot.ruleX([l.value], { className: "floor", stroke: "var(--floor)", strokeWidth: 1.5, strokeDasharray: "4 3" }),
+            Plot.text([l.value], { className: "floor-label", x: (x) => x, fy: () => groups[0], frameAnchor: "top", dy: -9, text: () => l.name, fill: "var(--soft)" }),
+          ]),
           Plot.ruleY(c.points.filter(hasSpread), { className: "whiskers", fy: "group", y: "contender", x1: "min", x2: "max", stroke: (p) => look(p.contender).color, strokeWidth: 1.5 }),
           Plot.dot(c.points, {
             className: "dots", fy: "group", y: "contender", x: "value", symbol: (p) => look(p.contender).symbol,
-            fill: (p) => look(p.contender).color, stroke: "var(--bg)", strokeWidth: 0.75, r: (p) => (look(p.contender).kind === "ral" ? 5 : 4),
+            fill: (p) => (hollow(look(p.contender).symbol) ? "none" : look(p.contender).color), stroke: (p) => (hollow(look(p.contender).symbol) ? look(p.contender).color : "var(--bg)"), strokeWidth: (p) => (hollow(look(p.contender).symbol) ? 1.5 : 0.75), r: (p) => (look(p.contender).kind === "ral" ? 5 : 4),
             channels: { workload: "group", figure: "text" }, tip: { format: { x: false, symbol: false, fill: false, r: false, fy: false, y: true, figure: true } },
           }),
         ],
@@ -142,9 +145,10 @@
   };
 
   // A cross has no inside to fill.
-  const paint = (l) => (l.symbol === "times" ? { stroke: l.color, strokeWidth: 1.5 } : { fill: l.color, stroke: "var(--panel)", strokeWidth: 0.75 });
+  const hollow = (symbol) => symbol === "times" || symbol === "plus";
+  const paint = (l) => (hollow(l.symbol) ? { stroke: l.color, strokeWidth: 1.5 } : { fill: l.color, stroke: "var(--panel)", strokeWidth: 0.75 });
 
-  // What curves and scaling have in common: a line for each contender.
+  // Curves and scaling both have a line for each contender.
   function lines(c, width, { x }) {
     const order = names(c);
     // Ral's lines are drawn last, above the others.
@@ -182,11 +186,11 @@
   // The mark of a contender: a piece of its line with its symbol.
   function mark(name) {
     const l = look(name);
-    const types = { times: d3.symbolTimes, ...Object.fromEntries(["circle", "diamond", "square", "triangle", "cross", "star", "wye"].map((s) => [s, d3["symbol" + s[0].toUpperCase() + s.slice(1)]])) };
+    const types = { times: d3.symbolTimes, plus: d3.symbolPlus, ...Object.fromEntries(["circle", "diamond", "square", "triangle", "cross", "star", "wye"].map((s) => [s, d3["symbol" + s[0].toUpperCase() + s.slice(1)]])) };
     const s = svg("svg", { width: 30, height: 14, viewBox: "-15 -7 30 14", "aria-hidden": "true" });
     s.append(
       svg("path", { d: "M-15 0H15", stroke: l.color, "stroke-width": l.width, "stroke-dasharray": l.dash }),
-      svg("path", { d: d3.symbol(types[l.symbol], 48)(), fill: l.symbol === "times" ? "none" : l.color, stroke: l.symbol === "times" ? l.color : "none", "stroke-width": 1.5 }),
+      svg("path", { d: d3.symbol(types[l.symbol], 48)(), fill: hollow(l.symbol) ? "none" : l.color, stroke: hollow(l.symbol) ? l.color : "none", "stroke-width": 1.5 }),
     );
     return s;
   }

@@ -9,19 +9,19 @@ import (
 
 // Failsafe is the bursty rate limiter of github.com/failsafe-go/failsafe-go, for
 // one key, asked by TryAcquirePermit, which its documentation has for use on its
-// own. It keeps no keys; they are kept in an xsync MapOf as those of
-// x/time+xsync, and never given up.
+// own. It keeps no keys; they are kept in an xsync MapOf as those of x/time+xsync,
+// and never given up.
 //
-// It gives its permits anew in each period, which begins with a key's first call,
-// under a mutex: exact by its own design, but around the end of a period it gives
-// two of them, which is more than a bucket gives.
+// It gives its permits anew in each period, the first of which begins with a key's
+// first call, under a mutex: it promises a fixed window, exact by its own design.
 func Failsafe() bench.Contender {
 	return bench.Contender{
-		Name:  "failsafe+xsync",
-		About: "github.com/failsafe-go/failsafe-go, bursty, one a key in an xsync MapOf",
-		Note:  edge,
-		Exact: true,
-		Needs: keepsAll,
+		Name:    "failsafe+xsync",
+		About:   "github.com/failsafe-go/failsafe-go, bursty, one a key in an xsync MapOf",
+		Note:    edge,
+		Promise: bench.FixedWindow,
+		Exact:   true,
+		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			return &failsafe{limit: s.Limit, keys: xsync.NewMapOf[string, ratelimiter.RateLimiter[any]]()}, nil
 		},
@@ -37,7 +37,7 @@ type failsafe struct {
 func (f *failsafe) Choke(key string) bool {
 	l, known := f.keys.Load(key)
 	if !known {
-		l, _ = f.keys.LoadOrStore(key, ratelimiter.NewBursty[any](uint(whole(f.limit.Capacity)), window(f.limit)))
+		l, _ = f.keys.LoadOrStore(key, ratelimiter.NewBursty[any](uint(whole(f.limit.Capacity)), f.limit.Refill()))
 	}
 	return l.TryAcquirePermit()
 }

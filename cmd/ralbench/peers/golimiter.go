@@ -12,27 +12,27 @@ import (
 
 // GoLimiter is github.com/sethvargo/go-limiter with its memory store, made by New
 // and asked by Take, as its README has it. It keeps its keys itself, in a map
-// under a read-write lock; it is never full, but sweeps out what has not been
-// asked for SweepMinTTL, every SweepInterval. Both are long by default, and half
-// and whole of the idle time where there is one.
+// under a read-write lock. It is never full, but every SweepInterval it sweeps out keys
+// that were not asked for in SweepMinTTL. Both are long by default; if there is an
+// idle time, they are half and all of it.
 //
-// It gives Tokens in each Interval, which begins with a key's first call, under a
-// mutex by key: exact by its own design, but around the end of an interval it
-// gives two of them, which is more than a bucket gives. Where Tokens are more
-// than the root of the interval's nanoseconds, it gives fewer than Tokens in each
-// interval after the first, which the audit shows as missed.
+// It gives Tokens in each Interval, the first of which begins with a key's first call,
+// under a mutex by key: it promises a fixed window, exact by its own design. If Tokens
+// are more than the root of the interval's nanoseconds, it gives fewer than Tokens in
+// each interval after the first, which the audit shows as missed.
 func GoLimiter() bench.Contender {
 	return bench.Contender{
-		Name:  "go-limiter",
-		About: "github.com/sethvargo/go-limiter, memorystore",
-		Note:  edge,
-		Exact: true,
-		Idles: true,
-		Needs: keepsAll,
+		Name:    "go-limiter",
+		About:   "github.com/sethvargo/go-limiter, memorystore",
+		Note:    edge,
+		Promise: bench.FixedWindow,
+		Exact:   true,
+		Idles:   true,
+		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			store, err := memorystore.New(&memorystore.Config{
 				Tokens:        uint64(s.Limit.Capacity),
-				Interval:      window(s.Limit),
+				Interval:      s.Limit.Refill(),
 				SweepInterval: halfIdle(s),
 				SweepMinTTL:   s.Idle,
 			})
@@ -41,7 +41,7 @@ func GoLimiter() bench.Contender {
 	}
 }
 
-// halfIdle returns how often to sweep so that a key goes soon after its idle
+// halfIdle returns an interval of sweeping by which a key goes soon after its idle
 // time; 0 if there is none.
 func halfIdle(s bench.Setup) time.Duration {
 	if s.Idle == 0 {

@@ -15,23 +15,23 @@ import (
 // so that little of HTTP is measured.
 //
 // It keeps its keys itself, by their hash, in two maps under two locks: one of
-// this window and one of that before. Whatever is older is forgotten, so that it
-// is never full. The maps keep their room; nothing leaves unless it is asked.
+// this window and one of the last. Older counts are forgotten, so that it is never
+// full. The maps keep their room, and nothing leaves unless it is asked.
 //
-// It is not exact: what the last window counted is taken to have been spread
-// evenly over it, halves are rounded, and a caller who is held up at the end of a
-// window makes it forget all counts. A window of Limit.Capacity, as long as a
-// bucket takes to drain, is what comes closest.
+// It promises a sliding window and is not exact: the calls of the last window are taken
+// to have been spread evenly over it, halves are rounded, and a caller that is held up
+// at the end of a window makes it forget all counts.
 func HTTPRate() bench.Contender {
 	return bench.Contender{
-		Name:  "httprate",
-		About: "github.com/go-chi/httprate, its limiter without its middleware",
-		Note:  "estimates a sliding window from two fixed ones; forgets all keys in a race at their end",
-		Needs: keepsAll,
+		Name:    "httprate",
+		About:   "github.com/go-chi/httprate, its limiter without its middleware",
+		Note:    "estimates a sliding window from two fixed ones; forgets all keys in a race at their end",
+		Promise: bench.SlidingWindow,
+		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			request, err := http.NewRequest(http.MethodGet, "/", http.NoBody)
 			return &httpRate{
-				limiter: httprate.NewRateLimiter(whole(s.Limit.Capacity), window(s.Limit),
+				limiter: httprate.NewRateLimiter(whole(s.Limit.Capacity), s.Limit.Refill(),
 					httprate.WithResponseHeaders(httprate.ResponseHeaders{})),
 				request: request,
 			}, err
@@ -60,7 +60,7 @@ func (h *httpRate) ChokeAll(keys []string) (passed int) {
 // Close implements bench.Limiter.
 func (h *httpRate) Close() error { return nil }
 
-// nowhere is a response that nobody reads. Without headers, nothing is written.
+// nowhere is a response that is thrown away. Without headers, nothing is written.
 type nowhere struct{}
 
 func (nowhere) Header() http.Header         { return http.Header{} }

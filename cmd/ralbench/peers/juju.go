@@ -11,15 +11,16 @@ import (
 // TakeAvailable, which is its call that does not wait. It keeps no keys; they are
 // kept in an xsync MapOf as those of x/time+xsync, and never given up.
 //
-// It is exact by design: it counts under a mutex and reads the clock under it.
-// Its limit is a bucket like a bench.Limit, which gains one token in each interval
-// of whole nanoseconds, rounded up, and at its end.
+// It promises a token bucket and is exact by design: it counts under a mutex and reads
+// the clock under it. It gains one token at the end of each interval of whole
+// nanoseconds, rounded up.
 func Juju() bench.Contender {
 	return bench.Contender{
-		Name:  "juju+xsync",
-		About: "github.com/juju/ratelimit, one a key in an xsync MapOf",
-		Exact: true,
-		Needs: keepsAll,
+		Name:    "juju+xsync",
+		About:   "github.com/juju/ratelimit, one a key in an xsync MapOf",
+		Promise: bench.TokenBucket,
+		Exact:   true,
+		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			return &juju{limit: s.Limit, keys: xsync.NewMapOf[string, *ratelimit.Bucket]()}, nil
 		},

@@ -66,7 +66,7 @@ func times(key string, n int) []string {
 	return keys
 }
 
-func TestEachPeerLetsPassAgainWhatDrained(t *testing.T) {
+func TestEachPeerAdmitsWhatDrained(t *testing.T) {
 	// A full bucket drains in half a second. By the time that is over, all may
 	// pass again, whether drop by drop or at once.
 	limit := bench.Limit{Capacity: 5, Count: 20, Per: 2 * time.Second}
@@ -103,7 +103,7 @@ func TestPeersTakeTheLimitsOfAllWorkloads(t *testing.T) {
 	}
 }
 
-func TestNeedsKeepPeersFromWhatTheyCannotDo(t *testing.T) {
+func TestPeersDoOnlyWorkloadsThatTheyCanDo(t *testing.T) {
 	can := map[string][]string{}
 	for _, w := range bench.Standard(1) {
 		for _, c := range All() {
@@ -122,7 +122,7 @@ func TestNeedsKeepPeersFromWhatTheyCannotDo(t *testing.T) {
 	}
 }
 
-func TestPeersSayWhatTheyAre(t *testing.T) {
+func TestPeersDescribeThemselves(t *testing.T) {
 	seen := map[string]bool{}
 	inexact := []string{}
 	for _, c := range append(All(), Redis("redis-server")) {
@@ -147,18 +147,18 @@ func TestThrottledGivesUpTheLeastRecentlyUsed(t *testing.T) {
 	assert.False(t, l.Choke("a"))
 	assert.True(t, l.Choke("c"), "in b's place")
 	assert.False(t, l.Choke("a"))
-	assert.True(t, l.Choke("b"), "it was forgotten, and with it that it had its turn")
+	assert.True(t, l.Choke("b"), "it was forgotten, with its count")
 }
 
-func TestUberLetsEverybodyPass(t *testing.T) {
+func TestUberLetsAllCallsPass(t *testing.T) {
 	l := open(t, Uber(), bench.Setup{})
 	begun := time.Now()
 	assert.Equal(t, 10_000, l.ChokeAll(times("a", 10_000)))
-	assert.Less(t, time.Since(begun), 5*time.Second, "without making anybody wait")
+	assert.Less(t, time.Since(begun), 5*time.Second, "without a wait")
 }
 
-// x/time/rate is exact as long as nobody overtakes anybody. With the times of
-// callers who do, more passes than burst + rate × time.
+// x/time/rate is exact as long as no caller overtakes another one. With the times of
+// callers that do, more passes than burst + rate × time.
 func TestXTimeGivesTwiceWhenCallersOvertake(t *testing.T) {
 	early := time.Now()
 	late := early.Add(time.Second)
@@ -190,7 +190,7 @@ func TestGoLimiterMissesTokensOfLaterIntervals(t *testing.T) {
 
 func TestPeersForgetIdleKeysIfTheySaySo(t *testing.T) {
 	w := bench.Workload{
-		Name: "memory", Limit: bench.Limit{Capacity: 1, Count: 1000, Per: time.Second}, Draw: bench.Once,
+		Name: "memory", Limit: bench.Limit{Capacity: 1, Count: 1000, Per: time.Second}, Draw: bench.DrawOnce,
 		Keys: 20_000, Rounds: 1, AuditOnly: true, Memory: true, Idle: 100 * time.Millisecond,
 	}
 	report, err := bench.Run(t.Context(), []bench.Workload{w}, All(), bench.Options{Duration: time.Millisecond, Rounds: 1})
@@ -218,7 +218,7 @@ func TestLimitsForPeers(t *testing.T) {
 	} {
 		name := fmt.Sprintf("%+v", c.limit)
 		assert.Equal(t, c.interval, interval(c.limit), name)
-		assert.Equal(t, c.window, window(c.limit), name)
+		assert.Equal(t, c.window, c.limit.Refill(), name)
 	}
 	assert.Equal(t, math.MaxInt, whole(math.MaxInt64))
 	assert.Equal(t, 5, whole(5))

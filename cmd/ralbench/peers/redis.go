@@ -18,15 +18,14 @@ import (
 // disk, and stops it when it is closed. server is the redis-server to start, as
 // redisd.Config has it.
 //
-// A call is a round trip to another process, which is what an in-process limiter
-// saves, and no fairer than that: a limiter for one process has no use for it, one
-// for many cannot do without something like it. Processor time that Redis uses is
-// not in ns/op, nor its memory in any figure.
+// A call is a round trip to another process, which a limiter in the process saves. The
+// comparison is no fairer than that: a limiter for one process has no use for it, one
+// for many cannot do without something like it. Redis's processor time is not in ns/op,
+// nor its memory in any figure.
 //
-// It is exact by design, for Redis runs one script at a time, in floating point by
-// the microsecond. A call that fails is taken for a no, and counted as
-// unavailable. A key expires when it owes nothing any more. Its limit says the
-// same as a bench.Limit.
+// It promises a GCRA and is exact by design, for Redis runs one script at a time, in
+// floating point by the microsecond. A call that fails is taken for a refusal, and
+// counted as unavailable. A key expires when it owes nothing any more.
 func Redis(server string) bench.Contender {
 	c := RedisAt("", "")
 	c.About += " on a Redis on this machine"
@@ -42,13 +41,14 @@ func Redis(server string) bench.Contender {
 	return c
 }
 
-// RedisAt is the same on a Redis that runs already, with a client as it is by
-// default, its pool of connections included. Others may use the Redis as well.
+// RedisAt is Redis on a server that runs already, with the client's defaults, its pool
+// of connections included. The server may have other clients.
 func RedisAt(network, addr string) bench.Contender {
 	return bench.Contender{
 		Name:      "redis_rate",
 		About:     "github.com/go-redis/redis_rate/v10",
 		Note:      "asks another process, whose processor time and memory are not in its figures",
+		Promise:   bench.GCRA,
 		Exact:     true,
 		Slow:      true,
 		Elsewhere: true,
@@ -60,7 +60,7 @@ func RedisAt(network, addr string) bench.Contender {
 }
 
 type redisRate struct {
-	server  *redisd.Server // nil if it is not the limiter's own
+	server  *redisd.Server // nil unless it is the limiter's own
 	client  *redis.Client
 	limiter *redis_rate.Limiter
 	limit   redis_rate.Limit
@@ -105,7 +105,7 @@ func (r *redisRate) Counts() bench.Counts { return bench.Counts{Unavailable: r.e
 
 // Close implements bench.Limiter: it stops a Redis of its own as well.
 func (r *redisRate) Close() error {
-	// What the connections say no longer matters.
+	// Errors of the connections no longer matter.
 	_ = r.client.Close()
 	if r.server == nil {
 		return nil

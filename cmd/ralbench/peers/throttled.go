@@ -11,23 +11,22 @@ import (
 )
 
 // Throttled is github.com/throttled/throttled/v2: NewGCRARateLimiterCtx on
-// memstore.NewCtx, asked by RateLimitCtx, as its README has it but for the HTTP
-// around it. The store keeps the keys in a map under a read-write lock if it may
-// have as many as it likes, which is the faster way; where it may have fewer than
-// there are, it is told so and gives up the least recently used.
+// memstore.NewCtx, asked by RateLimitCtx, as its README has it, without the HTTP
+// around it. The store keeps the keys in a map under a read-write lock if their number has
+// no bound, which is the faster way. If it may keep fewer than there are, it is told so
+// and gives up the least recently used.
 //
-// It is exact by design: a key's word is swapped if it is still what it was. When
-// that fails ten times, RateLimitCtx returns an error instead of an answer. That
-// is taken for a no here, as its own HTTP part does, and counted as unavailable.
-//
-// Its limit is a GCRA, which says the same as a bench.Limit, with an interval of
-// whole nanoseconds, which is rounded up. It keeps keys for ever.
+// It promises a GCRA and is exact by design: a key's word is swapped if it has not
+// changed. If that fails ten times, RateLimitCtx returns an error instead of an answer.
+// It is taken for a refusal here, as in its own HTTP part, and counted as unavailable.
+// The interval is of whole nanoseconds, rounded up. It keeps keys for ever.
 func Throttled() bench.Contender {
 	return bench.Contender{
-		Name:  "throttled",
-		About: "github.com/throttled/throttled/v2, GCRA on its memstore",
-		Note:  "answers with an error, taken for a no, when callers meet too often",
-		Exact: true,
+		Name:    "throttled",
+		About:   "github.com/throttled/throttled/v2, GCRA on its memstore",
+		Note:    "answers with an error, taken for a no, when callers meet too often",
+		Promise: bench.GCRA,
+		Exact:   true,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			most := 0
 			if s.MaxKeys < s.Keys {

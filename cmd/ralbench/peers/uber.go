@@ -8,19 +8,19 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Uber is go.uber.org/ratelimit, asked by Take, which is all it has. It is for
-// one key, and never says no: who comes too early is put to sleep. So it can only
-// do what is about one key and refuses nobody, and its figures are those of
-// pacing without a map. No burst may pass at its beginning, so a bench.Limit
-// cannot be expressed; it is given the fastest pace it has, which nobody reaches,
-// and as much slack, so that callers who overtake each other are not made to
-// sleep either.
+// Uber is go.uber.org/ratelimit, asked by Take, its only call. It is for one key and
+// never refuses: a call that comes too early is put to sleep. So it can only do a
+// workload of one key in which every call passes, and its figures are those of pacing
+// without a map. No burst may pass at its beginning, so a bench.Limit cannot be
+// expressed; it is given the fastest pace it has, which no caller reaches, and as much
+// slack, so that callers that overtake each other do not sleep either.
 func Uber() bench.Contender {
 	return bench.Contender{
-		Name:  "uber",
-		About: "go.uber.org/ratelimit, one key, at a pace that nobody reaches",
-		Note:  "has one key and no map, and makes callers wait instead of refusing",
-		Needs: func(w bench.Workload) bool { return keepsAll(w) && w.Keys == 1 && w.Known == 0 && w.AllPass() },
+		Name:    "uber",
+		About:   "go.uber.org/ratelimit, one key, at a pace that no caller reaches",
+		Note:    "has one key and no map, and makes callers wait instead of refusing",
+		Promise: bench.Pacing,
+		Needs:   func(w bench.Workload) bool { return keepsAll(w) && w.Keys == 1 && w.Known == 0 && w.AllPass() },
 		New: func(bench.Setup) (bench.Limiter, error) {
 			return uber{ratelimit.New(fastest, ratelimit.WithSlack(fastest))}, nil
 		},

@@ -13,22 +13,23 @@ import (
 // asked by Get, as its README has it. It keeps its keys itself, with a prefix
 // that makes a new string of each, in a sync.Map; it is never full. A key leaves
 // when its window is over and the next cleaning comes, every 30 seconds by
-// default, every half idle time where there is one.
+// default, every half idle time if there is one.
 //
-// It counts to Rate.Limit in each Rate.Period, which begins with a key's first
-// call, under a mutex by key: exact by its own design, but around the end of a
-// period it lets two of them pass, which is more than a bucket does.
+// It counts to Rate.Limit in each Rate.Period, which begins with a key's first call
+// after the last one, under a mutex by key: it promises a fixed window, exact by its
+// own design.
 //
 // It has no Close: the goroutine that cleans ends when the garbage collector
 // finds the store.
 func Ulule() bench.Contender {
 	return bench.Contender{
-		Name:  "ulule",
-		About: "github.com/ulule/limiter/v3, memory store",
-		Note:  edge,
-		Exact: true,
-		Idles: true,
-		Needs: keepsAll,
+		Name:    "ulule",
+		About:   "github.com/ulule/limiter/v3, memory store",
+		Note:    edge,
+		Promise: bench.FixedWindow,
+		Exact:   true,
+		Idles:   true,
+		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			options := limiter.StoreOptions{
 				Prefix:          limiter.DefaultPrefix,
@@ -38,7 +39,7 @@ func Ulule() bench.Contender {
 				options.CleanUpInterval = halfIdle(s)
 			}
 			store := memory.NewStoreWithOptions(options)
-			rate := limiter.Rate{Period: window(s.Limit), Limit: s.Limit.Capacity}
+			rate := limiter.Rate{Period: s.Limit.Refill(), Limit: s.Limit.Capacity}
 			return &ulule{limiter.New(store, rate)}, nil
 		},
 	}

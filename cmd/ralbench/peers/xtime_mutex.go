@@ -8,15 +8,16 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// XTimeMutex is x/time/rate by key in a plain map under one mutex, as tutorials
-// have it. The mutex is held for the map only; each limiter has its own.
+// XTimeMutex is x/time/rate by key in a plain map under one mutex, as in tutorials. The
+// mutex is held for the map only; each limiter has its own.
 func XTimeMutex() bench.Contender {
 	return bench.Contender{
-		Name:  "x/time+mutex",
-		About: "golang.org/x/time/rate, one a key in a map under a mutex",
-		Note:  xtimeNote,
-		Exact: true,
-		Needs: keepsAll,
+		Name:    "x/time+mutex",
+		About:   "golang.org/x/time/rate, one a key in a map under a mutex",
+		Note:    xtimeNote,
+		Promise: bench.TokenBucket,
+		Exact:   true,
+		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			return &xtimeMutex{limit: s.Limit, keys: make(map[string]*rate.Limiter)}, nil
 		},

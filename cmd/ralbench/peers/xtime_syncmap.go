@@ -8,16 +8,16 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// XTimeSyncMap is x/time/rate by key in a sync.Map, with nothing but the standard
-// library and its next of kin: Load first, because it needs no new limiter, then
-// LoadOrStore.
+// XTimeSyncMap is x/time/rate by key in a sync.Map, from the standard library and its
+// extensions: Load first, because it needs no new limiter, then LoadOrStore.
 func XTimeSyncMap() bench.Contender {
 	return bench.Contender{
-		Name:  "x/time+sync.Map",
-		About: "golang.org/x/time/rate, one a key in a sync.Map",
-		Note:  xtimeNote,
-		Exact: true,
-		Needs: keepsAll,
+		Name:    "x/time+sync.Map",
+		About:   "golang.org/x/time/rate, one a key in a sync.Map",
+		Note:    xtimeNote,
+		Promise: bench.TokenBucket,
+		Exact:   true,
+		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			return &xtimeSyncMap{limit: s.Limit}, nil
 		},

@@ -7,16 +7,16 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// XTimeXsync is x/time/rate by key in an xsync MapOf, the map that Ral's index is
-// too. Known keys are loaded without a lock; a new one is stored by LoadOrStore,
-// so that all callers get the same limiter.
+// XTimeXsync is x/time/rate by key in an xsync MapOf. Known keys are loaded without a
+// lock; a new one is stored by LoadOrStore, so that all callers get the same limiter.
 func XTimeXsync() bench.Contender {
 	return bench.Contender{
-		Name:  "x/time+xsync",
-		About: "golang.org/x/time/rate, one a key in an xsync MapOf",
-		Note:  xtimeNote,
-		Exact: true,
-		Needs: keepsAll,
+		Name:    "x/time+xsync",
+		About:   "golang.org/x/time/rate, one a key in an xsync MapOf",
+		Note:    xtimeNote,
+		Promise: bench.TokenBucket,
+		Exact:   true,
+		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			return &xtimeXsync{limit: s.Limit, keys: xsync.NewMapOf[string, *rate.Limiter]()}, nil
 		},

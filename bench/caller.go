@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// caller is one goroutine's part in asking one limiter. Its counters are its own,
+// and it writes them when it has stopped.
+type caller struct {
+	stream
+	asked, passed int64 // over all passes
+	recorder      Recorder
+}
+
+// callerJob is one of the ways in which a caller asks.
+type callerJob func(c *caller, l Limiter, stop *atomic.Bool)
+
+// askFunc asks a limiter for the keys of a batch. There is one call of it a batch.
+type askFunc func(l Limiter, keys []string) (passed int)
+
+// loop asks for the keys of the stream over and over, one batch at least: a short
+// pass may be over before a busy machine lets any caller begin.
+func (c *caller) loop(l Limiter, stop *atomic.Bool) { c.loopWith(l, stop, Limiter.ChokeAll) }
+
+// loopTimed is loop with every call timed.
+func (c *caller) loopTimed(l Limiter, stop *atomic.Bool) { c.loopWith(l, stop, c.askTimed) }
+
+// once asks for the keys of the stream and ends.
+func (c *caller) once(l Limiter, stop *atomic.Bool) { c.onceWith(l, stop, Limiter.ChokeAll) }
+
+// onceTimed is once with every call timed.
+func (c *caller) onceTimed(l Limiter, stop *atomic.Bool) { c.onceWith(l, stop, c.askTimed) }
+
+// probePause is the pause of a prober between two batches, so that it does not take
+// a processor from the callers that it runs beside.
+const probePause = 100 * time.Microsecond
+
+// probe asks for the keys of the stream over and over, with every call timed and
+// with pauses.
+func (c *caller) probe(l Limiter, stop *atomic.Bool) {
+	for ; !stop.Load(); time.Sleep(probePause) {
+		c.passed += int64(c.askTimed(l, c.keys))
+		c.asked += int64(len(c.keys))
+	}
+}
+
+func (c *caller) loopWith(l Limiter, stop *atomic.Bool, ask askFunc) {
+	at := int(c.asked % int64(len(c.keys)))
+	asked, passed := 0, 0
+	for ended := false; !ended; ended = stop.Load() {
+		end := min(at+batch, len(c.keys))
+		passed += ask(l, c.keys[at:end])
+		asked += end - at
+		if at = end; at == len(c.keys) {
+			at = 0
+		}
+	}
+	c.asked += int64(asked)
+	c.passed += int64(passed)
+}
+
+func (c *caller) onceWith(l Limiter, stop *atomic.Bool, ask askFunc) {
+	asked, passed := 0, 0
+	for at := 0; at < len(c.keys) && !stop.Load(); at += batch {
+		keys := c.keys[at:min(at+batch, len(c.keys))]
+		passed += ask(l, keys)
+		asked += len(keys)
+	}
+	c.asked += int64(asked)
+	c.passed += int64(passed)
+}
+
+func (c *caller) askTimed(l Limiter, keys []string) (passed int) {
+	epoch, recorder := time.Now(), c.recorder
+	for _, key := range keys {
+		from := time.Since(epoch)
+		ok := l.Choke(key)
+		recorder.Record(time.Since(epoch) - from)
+		if ok {
+			passed++
+		}
+	}
+	return passed
+}
+
+func jobsOf(callers []*caller, l Limiter, how callerJob) []job {
+	jobs := make([]job, len(callers))
+	for i, c := range callers {
+		jobs[i] = func(stop *atomic.Bool) { how(c, l, stop) }
+	}
+	return jobs
+}
+
+func sumAsked(callers []*caller) (n int64) {
+	for _, c := range callers {
+		n += c.asked
+	}
+	return n
+}
+
+func sumPassed(callers []*caller) (n int64) {
+	for _, c := range callers {
+		n += c.passed
+	}
+	return n
+}
+
+// askedWindow is a window, and what callers asked in it.
+type askedWindow struct {
+	Window
+	callers  []*caller
+	from, to []int64 // calls of each caller before and after
+}
+
+// beginWindow notes how much the callers have asked before a window.
+func beginWindow(callers []*caller) askedWindow {
+	return askedWindow{callers: callers, from: askedSoFar(callers)}
+}
+
+// end notes how much they have asked when the window is over.
+func (s askedWindow) end(w Window) askedWindow {
+	s.Window, s.to = w, askedSoFar(s.callers)
+	return s
+}
+
+func askedSoFar(callers []*caller) []int64 {
+	asked := make([]int64, len(callers))
+	for i, c := range callers {
+		asked[i] = c.asked
+	}
+	return asked
+}
+
+// count adds to times how often each key was asked, by callers that loop over their
+// streams.
+func (s askedWindow) count(times []int64) {
+	for i, c := range s.callers {
+		n := int64(len(c.order))
+		if n == 0 || s.from[i] == s.to[i] {
+			continue
+		}
+		upTo := func(asked int64, at int64) int64 {
+			if at < asked%n {
+				return asked/n + 1
+			}
+			return asked / n
+		}
+		for at, key := range c.order {
+			times[key] += upTo(s.to[i], int64(at)) - upTo(s.from[i], int64(at))
+		}
+	}
+}
+
+// auditOf sums up the windows of one limiter, which are in order.
+func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *auditor {
+	a := newAuditor(promise, limit, keys)
+	times := make([]int64, keys)
+	for _, w := range windows {
+		w.count(times)
+		a.add(w.Window, times)
+		clear(times)
+	}
+	return a
+}

@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const someStat = `cpu  999 0 999 999 999 0 0 999 0 0
+cpu0 100 1 20 5000 300 2 3 4 50 50
+cpu1 10 0 0 5000 0 0 0 0 0 0
+cpu2 7000 0 0 0 0 0 0 0 0 0
+intr 1 2 3 4 5 6 7 8 9
+`
+
+func TestBusyTimeIsOfTheProcessorsThatTheProcessMayUse(t *testing.T) {
+	busy, processors, known := parseBusy(someStat, "Name:\tx\nCpus_allowed_list:\t0-1\nMems_allowed:\t1\n")
+	assert.True(t, known)
+	assert.Equal(t, 2, processors)
+	assert.Equal(t, (130+10)*tick, busy, "neither idling nor waiting for a disk is busy; stolen time is")
+
+	busy, processors, known = parseBusy(someStat, "Name:\tx\nCpus_allowed_list:\t1,2\n")
+	assert.True(t, known)
+	assert.Equal(t, 2, processors)
+	assert.Equal(t, 7010*tick, busy)
+
+	_, processors, _ = parseBusy(someStat, "")
+	assert.Equal(t, 3, processors, "all, if it is not said")
+	for _, stat := range []string{"", "cpu0 1 2\n", "cpu0 a b c d e f g h\n"} {
+		_, _, known = parseBusy(stat, "")
+		assert.False(t, known, stat)
+	}
+}
+
+func TestOnlyLoadThatTakesAProcessorAwayDisturbs(t *testing.T) {
+	const second = time.Second
+	assert.Zero(t, lostTime(2*second, second, 2, 4), "the other two were free for it")
+	assert.Equal(t, second, lostTime(3*second, second, 2, 4))
+	assert.Equal(t, second, lostTime(second, second, 4, 2), "more wanted than there are")
+
+	assert.False(t, isDisturbed(90*ms, second, 2), "less than a twentieth")
+	assert.True(t, isDisturbed(110*ms, second, 2))
+	assert.False(t, isDisturbed(2*tick, 10*ms, 1), "a tick or two are too coarse")
+	assert.True(t, isDisturbed(4*tick, 10*ms, 1))
+}
+
+// busyMachine returns a busyTime by which the first passes are disturbed, so many of
+// them. Each pass looks twice.
+func busyMachine(disturbed int64) busyTime {
+	var looks atomic.Int64
+	return func() (time.Duration, int, bool) {
+		n := looks.Add(1) - 1 // the first look is of the run itself
+		return time.Hour * time.Duration(min(n/2, disturbed)), 1, true
+	}
+}
+
+func TestDisturbedPassesAreRepeated(t *testing.T) {
+	o := quick()
+	o.Rounds, o.NewRecorder = 8, nil
+	flood := Workload{Name: "flood", Limit: slow, Keys: 100, Draw: DrawOnce}
+	hot := Workload{Name: "hot", Limit: slow, Keys: 1}
+	for _, c := range []struct {
+		w                   Workload
+		passes              int64 // disturbed
+		repeated, disturbed int
+	}{
+		{flood, 0, 0, 0},
+		{flood, 1, 1, 0},
+		{flood, 2, 2, 0},
+		{flood, 3, 2, 1}, // twice and no more
+		{hot, 3, 1, 0},   // opening and warming up are not repeated
+	} {
+		o.busy = busyMachine(c.passes)
+		report, err := Run(t.Context(), []Workload{c.w}, []Contender{exactBucket("a")}, o)
+		require.NoError(t, err)
+		assert.True(t, report.Watched)
+		r := report.Workloads[0].Results[0]
+		assert.Len(t, r.Rounds, 8, "none is added and none is missing")
+		assert.Equal(t, c.repeated, r.Repeated, "%+v", c)
+		assert.Equal(t, c.disturbed, r.Disturbed, "%+v", c)
+		assert.Equal(t, c.disturbed > 0, r.Rounds[0].Disturbed, "%+v", c)
+	}
+}
+
+func TestNothingIsRepeatedWithoutNeedOrTime(t *testing.T) {
+	o := quick()
+	o.Rounds = 8
+	always := func() busyTime { return busyMachine(1 << 20) }
+	flood := Workload{Name: "flood", Limit: slow, Keys: 100, Draw: DrawOnce}
+	run := func(about string, c Contender) Result {
+		report, err := Run(t.Context(), []Workload{flood}, []Contender{c}, o)
+		require.NoError(t, err, about)
+		return report.Workloads[0].Results[0]
+	}
+
+	o.busy = always()
+	r := run("always busy", exactBucket("a"))
+	assert.Equal(t, 8, r.Disturbed)
+	assert.LessOrEqual(t, r.Repeated, 4, "a quarter of the run's sixteen passes")
+
+	o.busy, o.Rounds = always(), 100
+	assert.Equal(t, mostUseless, run("always busy, many rounds", exactBucket("a")).Repeated)
+
+	// Busy, then quiet for a pass or two, then busy again.
+	var looks atomic.Int64
+	o.busy = func() (time.Duration, int, bool) {
+		n := looks.Add(1) - 1
+		busy := n / 2
+		if busy > 60 {
+			busy -= 2
+		}
+		return time.Hour * time.Duration(busy), 1, true
+	}
+	o.NewRecorder = nil
+	assert.Greater(t, run("quiet for a while", exactBucket("a")).Repeated, mostUseless)
+	o.NewRecorder = newTape
+
+	o.busy, o.Budget = always(), time.Nanosecond
+	assert.Zero(t, run("late", exactBucket("a")).Repeated)
+	o.Budget = 0
+
+	o.busy = func() (time.Duration, int, bool) { return 0, 0, false }
+	r = run("unknown", exactBucket("a"))
+	assert.Zero(t, r.Disturbed)
+	assert.Zero(t, r.Repeated)
+
+	other := exactBucket("other")
+	other.Elsewhere = true
+	o.busy = always()
+	r = run("the load is the contender's own process", other)
+	assert.Zero(t, r.Disturbed)
+	assert.Zero(t, r.Rounds[0].Others)
+	assert.True(t, r.Elsewhere)
+}
+
+func TestOwnWorkIsNoOtherLoad(t *testing.T) {
+	if _, known := processorTime(); !known {
+		t.Skip("the system does not tell")
+	}
+	o := quick()
+	o.Duration, o.Rounds = 100*ms, 1
+	o.busy = func() (time.Duration, int, bool) {
+		used, _ := processorTime()
+		return used, 1, true
+	}
+	report, err := Run(t.Context(), []Workload{{Name: "hot", Limit: slow, Keys: 1}}, []Contender{exactBucket("a")}, o)
+	require.NoError(t, err)
+	pass := report.Workloads[0].Results[0].Rounds[0]
+	assert.False(t, pass.Disturbed)
+	assert.Less(t, pass.Others, pass.CPU/2)
+}
+
+func TestTheLessDisturbedOfTwoPassesIsKept(t *testing.T) {
+	b := &base{workers: workers{ctx: t.Context()}}
+	var c turn
+	pass := func(calls int64, lost time.Duration) Pass {
+		return Pass{Calls: calls, Elapsed: time.Second, Disturbed: lost > 0, lost: lost}
+	}
+	assert.True(t, b.keep(&c, pass(1, 500*ms), false))
+	assert.True(t, b.keep(&c, pass(1000, 600*ms), true), "faster, but more disturbed")
+	assert.EqualValues(t, 1, c.rounds[0].Calls)
+	assert.False(t, b.keep(&c, pass(2, 0), true), "slower, but undisturbed")
+	assert.EqualValues(t, 2, c.rounds[0].Calls)
+	assert.Len(t, c.rounds, 1)
+	assert.Equal(t, 2, c.repeated)
+}

@@ -1,0 +1,148 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// knownKeys is the schedule of a workload on known keys: each contender's limiter
+// is made once, told all the keys, and asked in every round.
+type knownKeys struct {
+	base
+	opening   stream
+	streams   []stream
+	states    []*state // as turns
+	findLimit bool
+}
+
+// state is one contender's limiter and its callers.
+type state struct {
+	limiter          Limiter
+	openers, callers []*caller
+	windows          []askedWindow
+}
+
+func (c *knownKeys) steps() []step {
+	steps := []step{{
+		doing: "preparing keys", do: undisturbed(c.prepare),
+		cost: (time.Duration(c.Keys) + min(drawsInAll, 4*time.Duration(c.Keys)*time.Duration(c.Workload.Callers))) * prepareCost,
+	}}
+	for i, t := range c.turns {
+		steps = append(steps, step{
+			contender: t.Name, doing: "opening keys and warming up",
+			cost: c.keyCost(t) + c.o.Duration/2,
+			do:   undisturbed(func() error { return c.open(i) }),
+		})
+	}
+	for round := range c.Workload.Rounds {
+		for at, i := range Order(round, len(c.turns)) {
+			cost := c.o.Duration + turnCost + time.Duration(c.Keys)*prepareCost/4
+			if c.o.NewRecorder != nil {
+				cost += c.o.Duration / 2
+			}
+			steps = append(steps, step{
+				contender: c.turns[i].Name,
+				doing:     fmt.Sprintf("round %d of %d", round+1, c.Workload.Rounds),
+				cost:      cost,
+				round:     round, first: round > 0 && at == 0,
+				watched: !c.turns[i].Elsewhere,
+				do: func(again bool) (bool, error) {
+					if at == 0 || again {
+						runtime.GC()
+					}
+					return c.round(i, again), nil
+				},
+			})
+		}
+	}
+	return steps
+}
+
+func (c *knownKeys) prepare() error {
+	c.opening = newStream(upTo(0, c.Keys))
+	c.streams = drawStreams(c.Workload, c.Workload.Callers)
+	if c.findLimit = c.Limit == (Limit{}); c.findLimit {
+		c.Limit = c.limitAt(guessedSpeed * float64(c.Workload.Callers))
+	}
+	return nil
+}
+
+// open makes a contender's limiter, asks for each key once, and warms up.
+func (c *knownKeys) open(i int) error {
+	setup := c.setup()
+	if c.turns[i].Yardstick != "" && c.Refused > 0 {
+		setup.Refuse = mostAsked(c.streams, c.Keys, c.Refused)
+	}
+	limiter, err := c.turns[i].New(setup)
+	if err != nil {
+		return err
+	}
+	s := &state{limiter: limiter}
+	c.states = append(c.states, s)
+	for j, stream := range c.streams {
+		s.callers = append(s.callers, &caller{stream: stream})
+		s.openers = append(s.openers, &caller{stream: c.opening.part(j, len(c.streams))})
+		s.callers[j].recorder = c.turns[i].recorders.of(j)
+	}
+	s.ask(c.workers, 0, s.openers, (*caller).once)
+	settle(limiter)
+	p := s.ask(c.workers, c.o.Duration/2, s.callers, (*caller).loop)
+	if c.findLimit && c.turns[i].Yardstick == YardstickMap && c.onlyYardsticks(i) {
+		c.Limit = c.limitAt(float64(p.Calls) / p.Elapsed.Seconds() / slowdown)
+	}
+	return nil
+}
+
+// onlyYardsticks reports whether no limiter comes before turn i, so that none has
+// been given a limit yet.
+func (c *knownKeys) onlyYardsticks(i int) bool {
+	return !slices.ContainsFunc(c.turns[:i], func(t *turn) bool { return t.Yardstick == "" })
+}
+
+func (c *knownKeys) limitAt(speed float64) Limit {
+	return limitRefusing(c.streams, c.Keys, c.Refused, speed, c.o.Duration)
+}
+
+// round is a contender's turn: first untimed calls, then timed ones. The timed ones
+// are not repeated.
+func (c *knownKeys) round(i int, again bool) (disturbed bool) {
+	s, t := c.states[i], c.turns[i]
+	p := s.ask(c.workers, c.o.Duration, s.callers, (*caller).loop)
+	disturbed = c.keep(t, p, again)
+	if c.o.NewRecorder != nil && !again {
+		settle(s.limiter)
+		s.ask(c.workers, c.o.Duration/2, s.callers, (*caller).loopTimed)
+		t.recorders.endRound(c.ctx.Err() == nil)
+	}
+	settle(s.limiter)
+	return disturbed
+}
+
+// ask runs the callers, all in the same way.
+func (s *state) ask(w workers, d time.Duration, callers []*caller, how callerJob) Pass {
+	jobs, asked, passed := jobsOf(callers, s.limiter, how), sumAsked(callers), sumPassed(callers)
+	begun := beginWindow(callers)
+	p, window := w.run(d, nil, jobs...)
+	p.Calls, p.Passed = sumAsked(callers)-asked, sumPassed(callers)-passed
+	s.windows = append(s.windows, begun.end(window))
+	return p
+}
+
+// finish audits the limiters and closes them.
+func (c *knownKeys) finish() (WorkloadReport, error) {
+	var failures []error
+	for i, s := range c.states {
+		t := c.turns[i]
+		settle(s.limiter)
+		t.audit.add(auditOf(t.Promise, c.Limit, c.Keys, s.windows), sumPassed(s.openers)+sumPassed(s.callers), countsOf(s.limiter))
+		if err := s.limiter.Close(); err != nil {
+			failures = append(failures, fmt.Errorf("closing %s: %w", t.Name, err))
+		}
+	}
+	report := c.report()
+	c.states, c.streams, c.opening = nil, nil, stream{}
+	return report, errors.Join(failures...)
+}

@@ -1,0 +1,187 @@
+package bench
+
+import "time"
+
+// schedule is a workload as it is carried out: steps, of which the last ones may be
+// left out, and an end.
+type schedule interface {
+	about() WorkloadReport // without results
+	steps() []step
+	finish() (WorkloadReport, error)
+}
+
+// step is a part of a schedule.
+type step struct {
+	contender, doing string
+	cost             time.Duration // by estimate
+	// do does the step. It reports whether other load disturbed it so much that it
+	// should be repeated.
+	do      func(again bool) (disturbed bool, err error)
+	watched bool // do would have noticed other load
+	round   int  // from 0
+	first   bool // the first step of a round other than 0
+}
+
+// undisturbed makes a step's do of what no other load disturbs.
+func undisturbed(do func() error) func(bool) (bool, error) {
+	return func(bool) (bool, error) { return false, do() }
+}
+
+// plan returns the schedules of a run and their estimated cost.
+func plan(workloads []Workload, contenders []Contender, c workers, o Options) (schedules []schedule, total time.Duration) {
+	for _, w := range workloads {
+		for _, cpu := range o.CPUs {
+			next := newSchedule(w, cpu, contenders, c, o)
+			schedules = append(schedules, next)
+			for _, s := range next.steps() {
+				total += s.cost
+			}
+		}
+	}
+	return schedules, total
+}
+
+func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Options) schedule {
+	if w.Callers == 0 {
+		w.Callers = o.Callers
+	}
+	if w.Callers == 0 {
+		w.Callers = cpu
+	}
+	if w.Rounds == 0 {
+		w.Rounds = o.Rounds
+	}
+	if w.AuditOnly {
+		o.NewRecorder = nil
+	}
+	b := base{Workload: w, workers: c, cpu: cpu, o: o}
+	for _, contender := range contenders {
+		if contender.can(w) {
+			b.turns = append(b.turns, &turn{
+				Contender: contender,
+				recorders: newRecorders(w.Callers, o.NewRecorder),
+				known:     newRecorders(min(w.Known, 1), o.NewRecorder),
+			})
+		}
+	}
+	if w.Draw.keepsLimiter() {
+		return &knownKeys{base: b}
+	}
+	return &newKeys{base: b}
+}
+
+// Order returns the order in which n contenders take their turns in a round, from
+// round 0 on. Each round begins one contender further on.
+func Order(round, n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = (round + i) % n
+	}
+	return order
+}
+
+// base is what all schedules have.
+type base struct {
+	Workload
+	workers
+	cpu   int
+	o     Options
+	turns []*turn
+}
+
+// turn holds the outcomes of one contender so far.
+type turn struct {
+	Contender
+	rounds    []Pass
+	recorders *recorders // one a caller
+	known     *recorders
+	repeated  int
+	memory    *Memory
+	audit     Audit
+}
+
+// The estimates of costs. They were measured on two quiet cores of an Intel Xeon.
+const (
+	newKeyCost  = time.Microsecond      // opening a key
+	slowKeyCost = 30 * time.Microsecond // opening a key with a slow contender
+	prepareCost = 100 * time.Nanosecond // making a key's name
+	turnCost    = 10 * time.Millisecond // a garbage collection, and what else is about a turn
+)
+
+// keyCost is the estimated time of asking for all keys in the workload's order.
+func (b *base) keyCost(t *turn) time.Duration {
+	switch {
+	case t.Slow:
+		return time.Duration(b.keyCalls()) * slowKeyCost
+	case b.Draw == DrawSameOrder:
+		return time.Duration(b.Keys)*newKeyCost + time.Duration(b.keyCalls())*prepareCost
+	}
+	return time.Duration(b.keyCalls()) * newKeyCost
+}
+
+// setup says what limiters are made for.
+func (b *base) setup() Setup {
+	keys := b.Keys + b.Known
+	s := Setup{Limit: b.Limit, Keys: keys, MaxKeys: b.MaxKeys}
+	if s.MaxKeys == 0 {
+		// Two callers that meet at a new key may take a place each for a moment.
+		s.MaxKeys = keys + keys/8 + 1024
+	}
+	return s
+}
+
+// keep keeps a pass, unless the run was interrupted in it. A repeated one takes the
+// place of the first if other load took less from it; its figures do not count. keep
+// reports whether the pass that was kept is disturbed.
+func (b *base) keep(t *turn, p Pass, again bool) (disturbed bool) {
+	if b.ctx.Err() != nil {
+		return false
+	}
+	if t.Elsewhere {
+		// The other process works for the contender: it is no disturbance.
+		p.Others, p.Disturbed, p.lost = 0, false, 0
+	}
+	if !again {
+		t.rounds = append(t.rounds, p)
+		return p.Disturbed
+	}
+	t.repeated++
+	last := &t.rounds[len(t.rounds)-1]
+	if float64(p.lost)/float64(max(p.Elapsed, 1)) < float64(last.lost)/float64(max(last.Elapsed, 1)) {
+		*last = p
+	}
+	return last.Disturbed
+}
+
+// about describes the workload as it is carried out.
+func (b *base) about() WorkloadReport {
+	return WorkloadReport{
+		Name: b.Name, About: b.About, Why: b.Why, Draw: b.Draw.String(), Limit: b.Limit,
+		Keys: b.Keys, MaxKeys: b.setup().MaxKeys, Callers: b.Workload.Callers, CPU: b.cpu, Rounds: b.Workload.Rounds,
+		Timed: b.OneTimedPass,
+	}
+}
+
+// report sums up the turns of which there are rounds.
+func (b *base) report() WorkloadReport {
+	w := b.about()
+	for _, t := range b.turns {
+		if len(t.rounds) == 0 {
+			continue
+		}
+		r := Result{
+			Contender: t.Name, About: t.Contender.About, Note: t.Note,
+			Yardstick: t.Yardstick, Promise: t.Promise, Exact: t.Exact, Elsewhere: t.Elsewhere,
+			Rounds: t.rounds, Repeated: t.repeated,
+			Latency: t.recorders.latency(), LatencyRounds: t.recorders.rounds, Known: t.known.latency(), Memory: t.memory,
+		}
+		r.summarize()
+		if t.Yardstick == "" {
+			audit := t.audit
+			r.Audit = &audit
+		}
+		w.Results = append(w.Results, r)
+	}
+	w.fillRatios()
+	return w
+}

@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/puzpuzpuz/xsync/v3"
+)
+
+// refused marks the word of a key that is always refused.
+const refused = 1 << 63
+
+// Floor returns what no limiter by key can do without, in the leanest layout: hash
+// the key, read the clock, load the key's word and advance it by one
+// compare-and-swap, whether that succeeds or not. The words stand in an array that
+// was made beforehand, where the hash is the index. Nothing is compared with the
+// key, so that two keys may share a word. Keys of Setup.Refuse have no
+// compare-and-swap, because a refusal need not write.
+//
+// It limits nothing. On known keys its answers are those of a limiter that knew
+// beforehand which calls to refuse.
+func Floor() Contender {
+	return Contender{
+		Name:      "floor",
+		About:     "hash + clock + compare-and-swap in an array made beforehand; no map, no limiter",
+		Yardstick: YardstickFloor,
+		Needs: func(w Workload) bool {
+			return w.MaxKeys == 0 && w.Draw != DrawSameOrder && !w.AuditOnly && !w.OneTimedPass
+		},
+		New: func(s Setup) (Limiter, error) {
+			f := &floor{words: make([]atomic.Uint64, max(s.Keys, 1)), seed: maphash.MakeSeed(), epoch: time.Now()}
+			for key := range s.Refuse {
+				f.word(key).Store(refused)
+			}
+			return f, nil
+		},
+	}
+}
+
+type floor struct {
+	words []atomic.Uint64
+	seed  maphash.Seed
+	epoch time.Time
+}
+
+func (f *floor) word(key string) *atomic.Uint64 {
+	index, _ := bits.Mul64(maphash.String(f.seed, key), uint64(len(f.words)))
+	return &f.words[index]
+}
+
+// Choke implements Limiter. Hash first, clock next is the fastest order.
+func (f *floor) Choke(key string) bool {
+	word := f.word(key)
+	now := uint64(time.Since(f.epoch))
+	old := word.Load()
+	if old&refused != 0 {
+		return false
+	}
+	word.CompareAndSwap(old, now)
+	return true
+}
+
+// ChokeAll implements Limiter.
+func (f *floor) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if f.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// Close implements Limiter.
+func (f *floor) Close() error { return nil }
+
+// XsyncMap returns what a limiter on an xsync MapOf can hardly do without: for a
+// known key, one clock read, one Load and one compare-and-swap, whether that
+// succeeds or not. Keys of Setup.Refuse have no compare-and-swap. A new key costs a
+// clock read, a Load and a LoadOrStore of a new word, in a map that was made large
+// enough for all of them and never has to grow.
+//
+// It limits nothing, and it is no lower bound: a limiter with a map of its own may
+// cost less.
+func XsyncMap() Contender {
+	return Contender{
+		Name:      "xsync map",
+		About:     "xsync map load + clock + compare-and-swap; no limiter",
+		Yardstick: YardstickMap,
+		Needs:     func(w Workload) bool { return w.MaxKeys == 0 && w.Draw != DrawSameOrder },
+		New: func(s Setup) (Limiter, error) {
+			return &xsyncMap{
+				// xsync begins to grow at three quarters of what it was made for.
+				words:  xsync.NewMapOf[string, *atomic.Uint64](xsync.WithPresize(s.Keys * 4 / 3)),
+				epoch:  time.Now(),
+				refuse: s.Refuse,
+			}, nil
+		},
+	}
+}
+
+type xsyncMap struct {
+	words  *xsync.MapOf[string, *atomic.Uint64]
+	epoch  time.Time
+	refuse map[string]struct{}
+}
+
+// Choke implements Limiter. The clock is read first because that is faster.
+func (x *xsyncMap) Choke(key string) bool {
+	now := uint64(time.Since(x.epoch))
+	word, known := x.words.Load(key)
+	if !known {
+		return x.open(key, now)
+	}
+	old := word.Load()
+	if old&refused != 0 {
+		return false
+	}
+	word.CompareAndSwap(old, now)
+	return true
+}
+
+func (x *xsyncMap) open(key string, now uint64) bool {
+	word := new(atomic.Uint64)
+	if _, no := x.refuse[key]; no {
+		now |= refused
+	}
+	word.Store(now)
+	x.words.LoadOrStore(key, word)
+	return now&refused == 0
+}
+
+// ChokeAll implements Limiter.
+func (x *xsyncMap) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if x.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// Close implements Limiter.
+func (x *xsyncMap) Close() error { return nil }

@@ -1,0 +1,151 @@
+// Package format writes figures for people: in tables, on the page and in errors.
+package format
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// Count writes a rate with three digits: 12.3M.
+func Count(x float64) string {
+	switch {
+	case x >= 999.5e6:
+		return Digits(x/1e9) + "G"
+	case x >= 999.5e3:
+		return Digits(x/1e6) + "M"
+	case x >= 999.5:
+		return Digits(x/1e3) + "k"
+	}
+	return Digits(x)
+}
+
+// Digits writes a number with three digits, or all before the point.
+func Digits(x float64) string {
+	switch {
+	case math.Abs(x) >= 99.95:
+		return fmt.Sprintf("%.0f", x)
+	case math.Abs(x) >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+// Duration writes a latency with its unit: 1.50µs.
+func Duration(d time.Duration) string {
+	switch {
+	case d < time.Microsecond:
+		return fmt.Sprintf("%dns", d.Nanoseconds())
+	case d < time.Millisecond:
+		return Digits(float64(d)/1e3) + "µs"
+	case d < time.Second:
+		return Digits(float64(d)/1e6) + "ms"
+	}
+	return Digits(d.Seconds()) + "s"
+}
+
+// Nanoseconds is Duration of a number of nanoseconds.
+func Nanoseconds(x float64) string { return Duration(time.Duration(x)) }
+
+// Size writes a size with its unit: 3.00 MiB.
+func Size(x float64) string {
+	for _, u := range []struct {
+		unit float64
+		name string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if math.Abs(x) >= u.unit {
+			return Digits(x/u.unit) + " " + u.name
+		}
+	}
+	return Digits(x) + " B"
+}
+
+// Percent writes a share: 98.6%.
+func Percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
+
+// Ratio writes a ratio, and "-" for none.
+func Ratio(x float64) string {
+	if math.IsNaN(x) {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+// Thousands writes a whole number with commas.
+func Thousands(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Limit writes a limit in words.
+func Limit(l bench.Limit) string {
+	return fmt.Sprintf("bursts of %s, then %s per %s", Thousands(l.Capacity), Thousands(l.Count), Short(l.Per))
+}
+
+// Short writes a duration without the zeros at its end: 1h, not 1h0m0s.
+func Short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Minutes writes the rough length of something long.
+func Minutes(d time.Duration) string {
+	if d < 2*time.Minute {
+		return Plural(int(max(math.Round(d.Seconds()), 1)), "second")
+	}
+	return fmt.Sprintf("%.0f minutes", d.Minutes())
+}
+
+// Plural writes a number and its noun.
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return Thousands(int64(n)) + " " + noun + "s"
+}
+
+// Medians says over how many rounds the medians are: "one round" has none.
+func Medians(rounds int) string {
+	if rounds == 1 {
+		return "one round"
+	}
+	return "medians of " + Plural(rounds, "round")
+}
+
+// Task writes the name of a workload with its value of GOMAXPROCS.
+func Task(workload string, cpu int) string {
+	return fmt.Sprintf("%s (%s)", workload, Plural(cpu, "CPU"))
+}
+
+// Sentence begins a line with a capital letter and ends it with a full stop.
+func Sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	s = strings.ToUpper(s[:1]) + s[1:]
+	if strings.ContainsAny(s[len(s)-1:], ".?!") {
+		return s
+	}
+	return s + "."
+}
+
+// And joins words: a, b and c.
+func And(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}

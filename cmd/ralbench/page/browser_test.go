@@ -1,0 +1,302 @@
+package page
+
+import (
+	_ "embed"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/ralbench/compare"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/internal/browsertest"
+)
+
+var (
+	//go:embed testdata/inspect.js
+	inspectScript string
+	//go:embed testdata/contrast.js
+	contrastScript string
+)
+
+// box is a place on the page.
+type box struct{ X, Y, Width, Height float64 }
+
+func (b box) middle() float64 { return b.X + b.Width/2 }
+
+// drawn describes a chart as the browser has drawn it.
+type drawn struct {
+	ID, Label, Role                           string
+	Svgs, Lines                               int
+	Box                                       *box
+	Bars, Whiskers, Dots, Floors              []box
+	Figures, Texts, Legend, Outside, Touching []string
+}
+
+// TestPageInABrowser looks at the page of a real run, compared with another one.
+func TestPageInABrowser(t *testing.T) {
+	d, file := writtenPage(t)
+	want := newView(d).Data
+	b := browsertest.Start(t)
+
+	for name, v := range map[string]browsertest.View{
+		"desktop-light": {Scheme: "light", Width: 1280, Height: 900},
+		"desktop-dark":  {Scheme: "dark", Width: 1280, Height: 900},
+		"phone-light":   {Scheme: "light", Width: 360, Height: 740},
+		"phone-dark":    {Scheme: "dark", Width: 360, Height: 740},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := b.Open(t, address(file), v)
+			assertDrawn(t, o, want)
+			assertReadable(t, o, v)
+			assertFits(t, o, v)
+			assertFilled(t, o)
+			o.Shoot(name)
+			o.Quiet()
+		})
+	}
+
+	t.Run("window made narrower", func(t *testing.T) {
+		o := b.Open(t, address(file), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
+		o.Do(chromedp.EmulateViewport(400, 800))
+		o.Until(`innerWidth === 400 && [...document.querySelectorAll("[data-chart]")].every((h) => h.dataset.width === String(h.clientWidth))`)
+		assertDrawn(t, o, want)
+		assertFits(t, o, browsertest.View{Width: 400})
+		o.Quiet()
+	})
+
+	t.Run("pointed at", func(t *testing.T) {
+		o := b.Open(t, address(file), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
+		assertTells(t, o, want)
+		o.Quiet()
+	})
+
+	t.Run("hostile names", func(t *testing.T) {
+		evil := hostile()
+		o := b.Open(t, address(written(t, evil, nil)), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
+		assertDrawn(t, o, newView(evil).Data)
+		o.Quiet()
+	})
+
+	t.Run("without scripts", func(t *testing.T) {
+		o := b.Open(t, address(file), browsertest.View{Scheme: "light", Width: 1280, Height: 900, NoScript: true})
+		assertTables(t, o, d)
+		o.Shoot("no-script")
+		o.Quiet()
+	})
+}
+
+// writtenPage writes the page of the run in testdata.
+func writtenPage(t *testing.T) (report.Document, string) {
+	t.Helper()
+	d, old := reporttest.Runs(t)
+	c := compare.Runs("old.json", old, d)
+	return d, written(t, d, &c)
+}
+
+func written(t *testing.T, d report.Document, c *compare.Comparison) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.html")
+	f, err := os.Create(file)
+	require.NoError(t, err)
+	require.NoError(t, Write(f, d, c))
+	require.NoError(t, f.Close())
+	return file
+}
+
+// address returns the address of a file for a browser.
+func address(file string) string { return (&url.URL{Scheme: "file", Path: file}).String() }
+
+// assertDrawn checks each chart against its figures.
+func assertDrawn(t *testing.T, o *browsertest.Tab, want data) {
+	t.Helper()
+	charts := browsertest.Eval[[]drawn](o, inspectScript)
+	require.Len(t, charts, len(want.Charts))
+	for i, got := range charts {
+		c := want.Charts[i]
+		require.Equal(t, c.ID, got.ID)
+		require.Equal(t, 1, got.Svgs, c.ID)
+		assert.Greater(t, got.Box.Width, 200.0, c.ID)
+		assert.Greater(t, got.Box.Height, 80.0, c.ID)
+		assert.Equal(t, "img", got.Role, c.ID)
+		assert.Equal(t, c.Summary(), got.Label, c.ID)
+
+		var names []string
+		spreads := 0
+		for _, p := range c.Points {
+			assert.Contains(t, got.Label, p.Text, c.ID)
+			if !slices.Contains(names, p.Contender) {
+				names = append(names, p.Contender)
+			}
+			if p.Min != nil {
+				spreads++
+			}
+		}
+		assert.Equal(t, spreads, len(got.Whiskers), "%s: whiskers", c.ID)
+		switch c.Kind {
+		case kindBars:
+			assertBars(t, c, got)
+		case kindDots:
+			require.Len(t, got.Dots, len(c.Points), c.ID)
+			assertProportional(t, c.ID, c.Points, func(p point) float64 { return math.Log(p.Value) }, got.Dots, box.middle)
+			assert.Equal(t, names, got.Legend, c.ID)
+		default:
+			assert.Equal(t, len(c.Points), len(got.Dots), "%s: dots", c.ID)
+			assert.Equal(t, len(names), got.Lines, c.ID)
+			assert.Equal(t, names, got.Legend, c.ID)
+		}
+		rows := 1
+		if c.Kind == kindDots {
+			rows = len(groupsOf(c)) // a line goes through each
+		}
+		assert.Len(t, got.Floors, len(c.Lines)*rows, c.ID)
+	}
+}
+
+func groupsOf(c chart) (groups []string) {
+	for _, p := range c.Points {
+		if !slices.Contains(groups, p.Group) {
+			groups = append(groups, p.Group)
+		}
+	}
+	return groups
+}
+
+func assertBars(t *testing.T, c chart, got drawn) {
+	t.Helper()
+	if !assert.Equal(t, len(c.Points), len(got.Bars), "%s: bars", c.ID) {
+		return
+	}
+	// All lengths are from zero and to the same scale, those of whiskers and of the
+	// floor's line too.
+	longest := 0
+	for i, p := range c.Points {
+		if p.Value > c.Points[longest].Value {
+			longest = i
+		}
+	}
+	scale, zero := got.Bars[longest].Width/c.Points[longest].Value, got.Bars[longest].X
+	for i, l := range c.Lines {
+		assert.InDelta(t, zero+scale*l.Value, got.Floors[i].middle(), 2, "%s: %s", c.ID, l.Name)
+	}
+	whiskers := got.Whiskers
+	for i, p := range c.Points {
+		assert.InDelta(t, scale*p.Value, got.Bars[i].Width, 2, "%s: %s, %s", c.ID, p.Contender, p.Text)
+		if p.Min != nil && len(whiskers) > 0 {
+			assert.InDelta(t, zero+scale**p.Min, whiskers[0].X, 2, "%s: %s, least", c.ID, p.Contender)
+			assert.InDelta(t, scale*(*p.Max-*p.Min), whiskers[0].Width, 2, "%s: %s, most", c.ID, p.Contender)
+			whiskers = whiskers[1:]
+		}
+		figure, _, _ := strings.Cut(p.Text, " (")
+		assert.Equal(t, figure, got.Figures[i], c.ID)
+	}
+}
+
+// assertProportional checks that places on the page are proportional to the figures.
+func assertProportional(t *testing.T, id string, points []point, of func(point) float64, boxes []box, at func(box) float64) {
+	t.Helper()
+	least, most := 0, 0
+	for i, p := range points {
+		if of(p) < of(points[least]) {
+			least = i
+		}
+		if of(p) > of(points[most]) {
+			most = i
+		}
+	}
+	span := of(points[most]) - of(points[least])
+	if span == 0 {
+		return
+	}
+	for i, p := range points {
+		share := (of(p) - of(points[least])) / span
+		want := at(boxes[least]) + share*(at(boxes[most])-at(boxes[least]))
+		assert.InDelta(t, want, at(boxes[i]), 2, "%s: %s, %s", id, p.Contender, p.Text)
+	}
+}
+
+// assertReadable checks contrasts by WCAG AA, and the scheme.
+func assertReadable(t *testing.T, o *browsertest.Tab, v browsertest.View) {
+	t.Helper()
+	type least struct {
+		Checked int
+		Least   float64
+		Of      string
+	}
+	got := browsertest.Eval[struct {
+		Texts, Marks least
+		Page         float64
+	}](o, contrastScript)
+	assert.Greater(t, got.Texts.Checked, 500)
+	assert.Greater(t, got.Marks.Checked, 100)
+	assert.GreaterOrEqual(t, got.Texts.Least, 4.5, "text %q", got.Texts.Of)
+	assert.GreaterOrEqual(t, got.Marks.Least, 3.0, "mark %q", got.Marks.Of)
+	assert.Equal(t, v.Scheme == "dark", got.Page < 0.2, "the page's background")
+}
+
+// assertFilled checks that the charts leave no part of a row empty.
+func assertFilled(t *testing.T, o *browsertest.Tab) {
+	t.Helper()
+	free := browsertest.Eval[[]string](o, `[...document.querySelectorAll(".charts")].filter((row) => {
+		const last = row.lastElementChild.getBoundingClientRect();
+		return row.getBoundingClientRect().right - last.right > 2;
+	}).map((row) => row.lastElementChild.querySelector(".title").textContent)`)
+	assert.Empty(t, free, "nothing stands beside these")
+}
+
+// assertFits checks that nothing has to be scrolled sideways, tables in their
+// frames excepted, and that no text of a chart is cut off.
+func assertFits(t *testing.T, o *browsertest.Tab, v browsertest.View) {
+	t.Helper()
+	o.Fits(v.Width)
+	charts := browsertest.Eval[[]drawn](o, inspectScript)
+	for _, c := range charts {
+		assert.Empty(t, c.Outside, "%s: cut off", c.ID)
+		assert.Empty(t, c.Touching, "%s: labels that touch", c.ID)
+	}
+}
+
+// assertTells points at a bar and reads its tip.
+func assertTells(t *testing.T, o *browsertest.Tab, want data) {
+	t.Helper()
+	i := slices.IndexFunc(want.Charts, func(c chart) bool { return c.Kind == kindBars })
+	chart := `[data-chart="` + want.Charts[i].ID + `"]`
+	o.Do(chromedp.ScrollIntoView(chromedp.CSS(chart)))
+	charts := browsertest.Eval[[]drawn](o, inspectScript)
+	bar := charts[i].Bars[0]
+	o.Do(chromedp.MouseEvent("mouseMoved", bar.middle(), bar.Y+bar.Height/2),
+		chromedp.WaitReady(chromedp.CSS(chart+` g[aria-label="tip"] text`)))
+	tip := browsertest.Eval[string](o, `document.querySelector('`+chart+` g[aria-label="tip"]').textContent`)
+	assert.Contains(t, tip, want.Charts[i].Points[0].Text)
+}
+
+// assertTables checks that the page shows all figures without its charts.
+func assertTables(t *testing.T, o *browsertest.Tab, d report.Document) {
+	t.Helper()
+	frames := browsertest.Eval[int](o, `[...document.querySelectorAll("figure")].filter((f) => f.getClientRects().length > 0).length`)
+	assert.Zero(t, frames, "no empty frames")
+	hints := browsertest.Eval[int](o, `[...document.querySelectorAll("noscript")].filter((f) => f.innerText.includes("tables")).length`)
+	assert.Equal(t, 1, hints)
+	for _, w := range d.Workloads {
+		for _, table := range tablesOf(w) {
+			rows := browsertest.Eval[[][]string](o, `[...document.querySelectorAll('[aria-label="Figures, `+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
+			var want [][]string
+			for _, r := range table.Rows {
+				var cells []string
+				for _, c := range r.Cells {
+					cells = append(cells, strings.TrimSpace(c))
+				}
+				want = append(want, cells)
+			}
+			assert.Equal(t, want, rows, table.Title)
+		}
+	}
+}

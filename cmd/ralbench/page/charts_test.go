@@ -1,0 +1,113 @@
+package page
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
+)
+
+func chartOf(t *testing.T, charts []chart, id string) chart {
+	t.Helper()
+	for _, c := range charts {
+		if c.ID == id {
+			return c
+		}
+	}
+	t.Fatalf("no chart %s", id)
+	return chart{}
+}
+
+func TestChartsShowTheReport(t *testing.T) {
+	d, _ := reporttest.Runs(t)
+	data := newView(d).Data
+	seen := make(map[string]bool)
+	for _, c := range data.Charts {
+		assert.False(t, seen[c.ID], "%s: twice", c.ID)
+		seen[c.ID] = true
+		assert.NotEmpty(t, c.Points, c.ID)
+		assert.Contains(t, []string{higherIsBetter, lowerIsBetter}, c.Better, c.ID)
+		for _, p := range c.Points {
+			assert.Positive(t, p.Value, "%s: %+v", c.ID, p)
+			if p.Min != nil {
+				assert.LessOrEqual(t, *p.Min, p.Value, c.ID)
+				assert.GreaterOrEqual(t, *p.Max, p.Value, c.ID)
+			}
+		}
+	}
+
+	// One chart of each kind, figure by figure.
+	w := d.Workloads[7] // hot-pass with 2 CPUs, as many as the machine has
+	require.Equal(t, "hot-pass (2 CPUs)", format.Task(w.Name, w.CPU))
+	bars, curves := chartOf(t, data.Charts, "hot-pass-throughput"), chartOf(t, data.Charts, "hot-pass-latency")
+	require.Len(t, bars.Points, len(w.Results)-1, "all but the yardstick")
+	assert.Equal(t, w.Yardstick(bench.YardstickMap).OpsPerSecond.Median, bars.Lines[0].Value)
+	for i, r := range w.Results[1:] {
+		p := bars.Points[i]
+		assert.Equal(t, r.Contender, p.Contender)
+		assert.Equal(t, r.OpsPerSecond, bench.Spread{Median: p.Value, Min: *p.Min, Max: *p.Max})
+	}
+	require.Len(t, curves.Points, 5*len(w.Results))
+	for i, r := range w.Results {
+		for j, want := range []time.Duration{r.Latency.P50, r.Latency.P90, r.Latency.P99, r.Latency.P999, r.Latency.Worst} {
+			assert.EqualValues(t, want, curves.Points[5*i+j].Value)
+		}
+	}
+	scaling := chartOf(t, data.Charts, "hot-pass-scaling")
+	assert.Len(t, scaling.Points, 3*len(w.Results), "with 1, 2 and 4 CPUs")
+	memory := d.Workloads[len(d.Workloads)-1]
+	key := chartOf(t, data.Charts, "memory-key")
+	require.Len(t, key.Points, len(memory.Results)-1)
+	assert.Equal(t, memory.Results[1].Memory.BytesPerKey, key.Points[0].Value)
+	assert.Nil(t, key.Points[0].Min, "measured once")
+	chartOf(t, data.Charts, "memory-gc")
+	chartOf(t, data.Charts, "memory-full")
+	chartOf(t, data.Charts, "memory-idle")
+	chartOf(t, data.Charts, "growth-known")
+	assert.Len(t, chartOf(t, data.Charts, "overview").Points, 7*4, "all workloads but memory, all contenders but the yardstick")
+}
+
+func TestChartsAreOfAllProcessorsOfTheMachine(t *testing.T) {
+	group := func(cpus ...int) (g byName) {
+		for _, n := range cpus {
+			g.cpus = append(g.cpus, bench.WorkloadReport{CPU: n})
+		}
+		return g
+	}
+	assert.Equal(t, 4, group(1, 2, 4, 8).main(4).CPU)
+	assert.Equal(t, 4, group(8, 4, 2).main(6).CPU)
+	assert.Equal(t, 8, group(8).main(4).CPU, "there is no other")
+	assert.Equal(t, 2, group(16, 2).main(4).CPU)
+}
+
+func TestNoFiguresMakeNoCharts(t *testing.T) {
+	g := byName{name: "some", cpus: []bench.WorkloadReport{{CPU: 1, Results: []bench.Result{{Contender: "a"}}}}}
+	assert.Empty(t, g.charts(1))
+	_, ok := overview([]byName{g}, 1)
+	assert.False(t, ok)
+}
+
+func TestChartsWithoutP90AndWithOneRound(t *testing.T) {
+	w := bench.WorkloadReport{CPU: 1, Results: []bench.Result{{
+		Contender: "a", Rounds: make([]bench.Pass, 1), OpsPerSecond: bench.Spread{Median: 5, Min: 5, Max: 5},
+		Latency: &bench.Latency{P50: 1, P99: 2, P999: 3, Worst: 4},
+	}}}
+	charts := byName{name: "some", cpus: []bench.WorkloadReport{w}}.charts(1)
+	assert.Nil(t, chartOf(t, charts, "some-throughput").Points[0].Min)
+	assert.Len(t, chartOf(t, charts, "some-latency").Points, 4)
+}
+
+func TestSummarySaysTheChartInWords(t *testing.T) {
+	c := chart{Kind: kindBars, Title: "Cost", Axis: "time", Better: lowerIsBetter, Unit: unitTime, Lines: []line{{"floor", 50}}, Points: []point{
+		{Contender: "a", Text: "60ns"}, {Contender: "b", Text: "70ns"},
+	}}
+	assert.Equal(t, "Cost: time, lower is better. Floor: 50ns. a: 60ns b: 70ns.", c.Summary())
+	c.Kind = kindScaling
+	c.Points = []point{{Contender: "a", X: 1, Text: "5M"}, {Contender: "a", X: 2, Text: "9M"}}
+	assert.Equal(t, "Cost: time, lower is better. a: 1 CPU 5M, 2 CPUs 9M.", c.Summary())
+}

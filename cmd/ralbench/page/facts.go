@@ -1,0 +1,83 @@
+package page
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+)
+
+// setupOf lists the machine and the settings.
+func setupOf(d report.Document) [][2]string {
+	m, s := d.Machine, d.Settings
+	rows := [][2]string{
+		{"Commit", m.Commit},
+		{"Measured", d.Time.Format("2006-01-02 15:04:05 MST") + ", took " + format.Short(d.Took.Round(1e8))},
+		{"Processor", m.CPU},
+		{"Cores", strconv.Itoa(m.Cores)},
+		{"GOMAXPROCS", list(cpusOf(d))},
+		{"System", m.OS + "/" + m.Arch},
+		{"Go", m.Go},
+	}
+	if m.GOGC != "" {
+		rows = append(rows, [2]string{"GOGC", m.GOGC})
+	}
+	if d.Fleet != nil {
+		rows = append(rows, [2]string{"Redis", d.Fleet.Redis + ", on the same machine, over TCP"})
+	}
+	budget := "none"
+	if s.Budget > 0 {
+		budget = format.Short(s.Budget)
+	}
+	return append(rows,
+		[2]string{"Rounds", fmt.Sprintf("%d, contenders interleaved; %v a turn", s.Rounds, s.Duration)},
+		[2]string{"Scale", fmt.Sprintf("%v of the keys that the workloads should have", s.Scale)},
+		[2]string{"Budget of time", budget},
+	)
+}
+
+// cpusOf returns the values of GOMAXPROCS of a run.
+func cpusOf(d report.Document) (cpus []int) {
+	for _, w := range d.Workloads {
+		if !slices.Contains(cpus, w.CPU) {
+			cpus = append(cpus, w.CPU)
+		}
+	}
+	slices.Sort(cpus)
+	return cpus
+}
+
+func list(numbers []int) string {
+	var words []string
+	for _, n := range numbers {
+		words = append(words, strconv.Itoa(n))
+	}
+	return strings.Join(words, ",")
+}
+
+// again returns the commands that repeat the run.
+func again(d report.Document) []string {
+	s := d.Settings
+	var commands []string
+	if m := d.Machine.Commit; m != report.Unknown {
+		commands = append(commands, "git checkout "+strings.TrimSuffix(m, "+changes"))
+	}
+	run := fmt.Sprintf("go run ./cmd/ralbench -workloads %s -cpu %s -rounds %d -duration %v -scale %v",
+		strings.Join(s.Workloads, ","), list(cpusOf(d)), s.Rounds, s.Duration, s.Scale)
+	if s.Fleet {
+		run += fmt.Sprintf(" -fleet -share %v", s.Share)
+		if s.Full {
+			run += " -full"
+		}
+	}
+	if s.Budget > 0 {
+		run += fmt.Sprintf(" -budget %v", s.Budget)
+	}
+	if d.Machine.GOGC != "" {
+		run = "GOGC=" + d.Machine.GOGC + " " + run
+	}
+	return append(commands, run+" -json new.json -html new.html")
+}

@@ -1,0 +1,87 @@
+package page
+
+import (
+	"html"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/internal/browsertest"
+)
+
+func TestPageHasTheTablesOfFleetMode(t *testing.T) {
+	d := reporttest.Tables()
+	page := html.UnescapeString(withoutScripts(pageOf(t, d, nil)))
+	for _, table := range report.FleetTables(d) {
+		assert.Contains(t, page, `id="fleet-`+table.ID+`"`)
+		for _, row := range table.Rows {
+			for _, cell := range row.Cells[1:] {
+				assert.Regexp(t, `<td[^>]*>`+strings.NewReplacer("+", `\+`, ".", `\.`).Replace(cell)+`</td>`, page)
+			}
+		}
+	}
+	assert.Contains(t, page, "1 audit found more admitted")
+	assert.Contains(t, page, `<tr class="failed">`)
+}
+
+func TestPageOfFleetMode(t *testing.T) {
+	d := reporttest.Fleet(t)
+	p := newView(d)
+	seen := map[string]bool{}
+	for _, c := range p.Data.Charts {
+		assert.False(t, seen[c.ID], "%s: twice", c.ID)
+		seen[c.ID] = true
+		for _, point := range c.Points {
+			assert.Positive(t, point.Value, "%s: %+v", c.ID, point)
+		}
+	}
+	for _, id := range []string{"fleet-multiples", "fleet-hot-redis", "fleet-keys-redis", "fleet-memory", "fleet-share-even-1000", "fleet-share-shifting-50", "fleet-some-throughput", "fleet-some-latency"} {
+		assert.True(t, seen[id], id)
+	}
+
+	all := chartOf(t, p.Data.Charts, "fleet-multiples")
+	assert.Len(t, all.Points, 4*len(d.Workloads), "all but redis_rate, which is the line")
+	assert.Contains(t, all.Summary(), "fleet-some, Ral fleet leased: ")
+	share := chartOf(t, p.Data.Charts, "fleet-share-even-1000")
+	require.Len(t, share.Points, 2)
+	assert.Equal(t, 0.95, share.Lines[0].Value)
+	assert.Equal(t, d.Fleet.Shares[0].Share, share.Points[0].Value)
+	assert.Contains(t, share.Summary(), "Aim of leased mode: 95.0%.")
+	assert.Contains(t, share.Summary(), fleetbench.Leased+": "+format.Percent(d.Fleet.Shares[1].Share))
+	assert.GreaterOrEqual(t, p.Audit.Clean, len(d.Fleet.Shares), "each share is audited")
+
+	page := html.UnescapeString(withoutScripts(pageOf(t, d, nil)))
+	assert.Contains(t, page, "Redis "+d.Fleet.Redis)
+	assert.Contains(t, page, "-fleet -share 2s -full")
+	assert.NotContains(t, withoutScripts(pageOf(t, reporttest.Made(nil, []float64{1}), nil)), `id="fleet"`, "not in other runs")
+}
+
+// cleanIn counts the audits of workloads that bind and found nothing.
+
+func TestPageOfFleetModeInABrowser(t *testing.T) {
+	d := reporttest.Fleet(t)
+	file, want := written(t, d, nil), newView(d).Data
+	b := browsertest.Start(t)
+	for name, v := range map[string]browsertest.View{
+		"desktop-dark": {Scheme: "dark", Width: 1280, Height: 900},
+		"phone-light":  {Scheme: "light", Width: 360, Height: 740},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := b.Open(t, address(file), v)
+			assertDrawn(t, o, want)
+			assertReadable(t, o, v)
+			assertFits(t, o, v)
+			labels := browsertest.Eval[[]string](o, `[...document.querySelectorAll('g.floor-label text')].map((e) => e.textContent)`)
+			assert.Contains(t, labels, "redis_rate")
+			assert.Contains(t, labels, "aim of leased mode 95%")
+			o.Shoot("fleet-" + name)
+			o.Quiet()
+		})
+	}
+}

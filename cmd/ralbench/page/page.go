@@ -1,0 +1,145 @@
+// Package page shows runs of ralbench as a web page: one file that needs no other.
+//
+// Start reading at [Write]. charts.go decides what the charts show, charts.js draws
+// them.
+package page
+
+import (
+	_ "embed"
+	"html/template"
+	"io"
+	"slices"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/compare"
+	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+)
+
+// The charts are drawn by Observable Plot, on top of D3 (both ISC licences, beside
+// them in vendor). Of the libraries looked at, it alone has what is needed here
+// without code of our own: whiskers and logarithmic axes, SVG, whose text tests and
+// screen readers can read, and colours from the style sheet, so that light and dark
+// need no second drawing. Apache ECharts is twice as large (1.1 MB against 0.5 MB in
+// every report) and has no whiskers; uPlot and Chart.js draw on a canvas.
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed style.css
+	pageStyle string
+	//go:embed charts.js
+	pageScript string
+	//go:embed vendor/d3/d3.min.js
+	d3 string
+	//go:embed vendor/plot/plot.umd.min.js
+	plot string
+)
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"plural": format.Plural, "sentence": format.Sentence}).Parse(pageText))
+
+// view holds what the template shows.
+type view struct {
+	Style     template.CSS
+	Libraries []template.JS
+	Script    template.JS
+	// Data is for the script. html/template writes it as JSON that cannot end the
+	// script element.
+	Data data
+
+	Doc      report.Document
+	Time     string
+	Verdict  []report.Verdict
+	Goals    *report.Table // nil without goals
+	Setup    [][2]string   // names and values
+	Again    []string      // commands
+	Audit    report.AuditSummary
+	Legend   []style
+	Overview *chart
+	Sections []section
+	Fleet    *fleetChapter // nil except in fleet mode
+	Compare  *comparison
+	Glossary string
+}
+
+// data is what the script draws.
+type data struct {
+	Contenders []style `json:"contenders"`
+	Charts     []chart `json:"charts"`
+}
+
+// style is the look of a contender in all charts. The script and the style sheet give
+// the numbers their meaning.
+type style struct {
+	Name    string        `json:"name"`
+	About   string        `json:"-"`
+	Promise bench.Promise `json:"-"`
+	Kind    string        `json:"kind"`
+	Index   int           `json:"index"` // among those of its kind
+}
+
+// section is a workload.
+type section struct {
+	Name, About, Why string
+	Charts           []chart
+	Tables           []table
+	Audits           []report.AuditRow
+}
+
+// Write writes the document as a page. c is nil if nothing was compared.
+func Write(w io.Writer, d report.Document, c *compare.Comparison) error {
+	v := newView(d)
+	if c != nil {
+		v.Compare = newComparison(*c)
+	}
+	return pageTemplate.Execute(w, v)
+}
+
+func newView(d report.Document) view {
+	v := view{
+		Style: template.CSS(pageStyle), Script: template.JS(pageScript),
+		Libraries: []template.JS{template.JS(d3), template.JS(plot)},
+		Doc:       d, Time: d.Time.Format("2 January 2006, 15:04 MST"),
+		Verdict: report.VerdictOf(d), Audit: report.Audits(d),
+		Setup: setupOf(d), Again: again(d), Glossary: report.Glossary,
+		Legend: styles(d.Workloads),
+	}
+	v.Data.Contenders = v.Legend
+	if t := report.GoalTable(d); len(t.Rows) > 0 && d.Fleet == nil {
+		v.Goals = &t
+	}
+	if d.Fleet != nil {
+		v.Fleet = newFleetChapter(d)
+		v.Data.Charts = append(v.Data.Charts, v.Fleet.Charts...)
+	}
+	groups := grouped(d.Workloads)
+	if c, ok := overview(groups, d.Machine.Cores); ok {
+		v.Overview = &c
+		v.Data.Charts = append(v.Data.Charts, c)
+	}
+	for _, g := range groups {
+		s := section{Name: g.name, About: format.Sentence(g.cpus[0].About), Why: format.Sentence(g.cpus[0].Why), Charts: g.charts(d.Machine.Cores)}
+		v.Data.Charts = append(v.Data.Charts, s.Charts...)
+		for _, w := range g.cpus {
+			s.Tables = append(s.Tables, tablesOf(w)...)
+			s.Audits = append(s.Audits, report.AuditRows(w)...)
+		}
+		v.Sections = append(v.Sections, s)
+	}
+	return v
+}
+
+// styles gives each contender its look, in the order of their first appearance.
+func styles(workloads []bench.WorkloadReport) (all []style) {
+	n := make(map[string]int)
+	for _, w := range workloads {
+		for _, r := range w.Results {
+			if slices.ContainsFunc(all, func(s style) bool { return s.Name == r.Contender }) {
+				continue
+			}
+			kind := report.KindOf(r)
+			all = append(all, style{Name: r.Contender, About: r.About, Promise: r.Promise, Kind: kind, Index: n[kind]})
+			n[kind]++
+		}
+	}
+	return all
+}

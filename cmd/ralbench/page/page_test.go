@@ -1,0 +1,206 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"html"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/compare"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+)
+
+func pageOf(t *testing.T, d report.Document, c *compare.Comparison) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, d, c))
+	return b.String()
+}
+
+// withoutScripts returns the page without its libraries, which mention other pages.
+func withoutScripts(page string) string {
+	return regexp.MustCompile(`(?s)<script>.*?</script>`).ReplaceAllString(page, "<script></script>")
+}
+
+func TestPageNeedsNothingElse(t *testing.T) {
+	d, old := reporttest.Runs(t)
+	c := compare.Runs("old.json", old, d)
+	page := pageOf(t, d, &c)
+	assert.Equal(t, 4, strings.Count(page, "</script>"), "the data, two libraries and the script")
+	own := withoutScripts(page)
+	assert.NotRegexp(t, `https?://|//[a-z]|\bsrc=|@import|url\(`, own)
+	assert.Contains(t, page, `content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"`)
+	assert.Less(t, len(page), 1_000_000)
+	for _, link := range regexp.MustCompile(`href="#([^"]+)"`).FindAllStringSubmatch(own, -1) {
+		assert.Contains(t, own, `id="`+link[1]+`"`)
+	}
+	assert.NotContains(t, own, "ZgotmplZ", "html/template writes it in place of unsafe text")
+}
+
+func TestPageSaysWhatTheTerminalSays(t *testing.T) {
+	d, old := reporttest.Runs(t)
+	c := compare.Runs("old.json", old, d)
+	page := html.UnescapeString(withoutScripts(pageOf(t, d, &c)))
+	for _, w := range d.Workloads {
+		rows := report.Cells(report.Columns, w.Results)
+		for i, r := range w.Results {
+			if r.Audit != nil {
+				assert.Contains(t, page, report.AuditLine(*r.Audit))
+			}
+			if len(r.Rounds) > 0 {
+				for _, cell := range trimmed(rows[i]) {
+					assert.Contains(t, page, "<td>"+cell+"</td>")
+				}
+			}
+		}
+	}
+	for _, want := range []string{d.Machine.CPU, d.Machine.Go, d.Machine.Commit, c.Summary(), compare.Rule, "x floor   ns/op as a multiple", "Method: keys are prepared"} {
+		assert.Contains(t, page, want)
+	}
+	for _, change := range c.Changes() {
+		assert.Contains(t, page, change.Text)
+	}
+}
+
+const evil = `</script><script>alert(1)</script><img src=x onerror=alert(2)>"'&`
+
+// hostile returns a run with names that could break a page.
+func hostile() report.Document {
+	d := reporttest.Made([]float64{1, 2}, []float64{3, 4})
+	w := &d.Workloads[0]
+	w.Name, w.About, d.Machine.CPU, d.Machine.Commit = evil, evil, evil, evil
+	r := &w.Results[0]
+	r.Contender = evil
+	r.OpsPerSecond, r.NsPerOp = bench.Spread{Median: 5, Min: 4, Max: 6}, bench.Spread{Median: 5, Min: 4, Max: 6}
+	r.Latency = &bench.Latency{Calls: 1, P50: 100, P90: 200, P99: 300, P999: 400, Worst: 500}
+	return d
+}
+
+func TestPageOfHostileNamesStaysAPage(t *testing.T) {
+	d := hostile()
+	c := compare.Runs(evil, d, d)
+	page := pageOf(t, d, &c)
+	assert.Equal(t, 4, strings.Count(page, "</script>"))
+	assert.NotContains(t, page, "<img")
+
+	var data data
+	_, text, _ := strings.Cut(page, `<script type="application/json" id="data">`)
+	text, _, _ = strings.Cut(text, "</script>")
+	require.NoError(t, json.Unmarshal([]byte(text), &data))
+	assert.Equal(t, evil, data.Contenders[0].Name)
+}
+
+func TestPageOfAlmostNothing(t *testing.T) {
+	page := pageOf(t, report.Document{Schema: report.Schema, Report: bench.Report{Interrupted: true}}, nil)
+	assert.Contains(t, page, "Interrupted:")
+	assert.NotContains(t, withoutScripts(page), "Compared with an earlier run")
+}
+
+func TestBrokenPromiseIsTheAlarm(t *testing.T) {
+	d := reporttest.Made(nil, []float64{1, 2})
+	r := &d.Workloads[0].Results[0]
+	r.Audit = &bench.Audit{Calls: 10, Admitted: 9, Allowed: 5, BucketAllowed: 5, Over: 4, Binds: true}
+	page := withoutScripts(pageOf(t, d, nil))
+	assert.NotContains(t, page, "1 audit found")
+	assert.Contains(t, page, "Above their limits, by limiters that are not exact by their own design")
+
+	r.Exact = true
+	page = withoutScripts(pageOf(t, d, nil))
+	assert.Contains(t, page, "1 audit found more admitted than the promise of a limiter that is exact by its own design")
+	assert.Contains(t, page, `<li class="bad"><strong>Promises:</strong> BROKEN in 1 audit`)
+	assert.Contains(t, page, "<details open>")
+}
+
+// A fixed window that admits more than a bucket has kept its own promise: that is said,
+// and it is no alarm.
+func TestKeptPromiseOfAnotherKindIsNoAlarm(t *testing.T) {
+	d := reporttest.Made(nil, []float64{1, 2})
+	r := &d.Workloads[0].Results[0]
+	r.Exact, r.Promise = true, bench.FixedWindow
+	r.Audit = &bench.Audit{Promise: bench.FixedWindow, Calls: 9000, Admitted: 5000, Allowed: 5000, BucketAllowed: 4902, Possible: 5000, Binds: true}
+	page := withoutScripts(pageOf(t, d, nil))
+	assert.NotContains(t, page, "<details open>")
+	assert.NotContains(t, page, `class="bad"`)
+	assert.Contains(t, page, "promise kept; 98 more than a bucket would admit, around the ends of windows")
+	assert.Contains(t, page, "fixed window: at most N in each window")
+}
+
+func TestFirstScreenHasAVerdict(t *testing.T) {
+	d, _ := reporttest.Runs(t)
+	page := html.UnescapeString(withoutScripts(pageOf(t, d, nil)))
+	verdict, overview := strings.Index(page, `id="verdict"`), strings.Index(page, `id="overview"`)
+	assert.Positive(t, verdict)
+	assert.Less(t, verdict, overview)
+	for _, line := range report.VerdictOf(d) {
+		assert.Contains(t, page[verdict:overview], line.Text)
+	}
+	for _, row := range report.GoalTable(d).Rows {
+		assert.Contains(t, page[verdict:overview], row.Cells[1])
+	}
+}
+
+func TestOverviewExplainsEachWorkload(t *testing.T) {
+	d, _ := reporttest.Runs(t)
+	for i := range d.Workloads {
+		d.Workloads[i].Why = "why there is " + d.Workloads[i].Name
+	}
+	page := withoutScripts(pageOf(t, d, nil))
+	_, page, _ = strings.Cut(page, `id="overview"`)
+	overview, _, _ := strings.Cut(page, "</section>")
+	for _, w := range d.Workloads {
+		assert.Contains(t, overview, "Why there is "+w.Name+".")
+	}
+}
+
+func TestPageSaysHowToRepeatTheRun(t *testing.T) {
+	d, _ := reporttest.Runs(t)
+	d.Machine.Commit, d.Machine.GOGC = "0123456789ab+changes", "50"
+	d.Settings.Budget = time.Minute
+	assert.Equal(t, []string{
+		"git checkout 0123456789ab",
+		"GOGC=50 go run ./cmd/ralbench -workloads hot-pass,hot-refused,uniform,zipf,flood,growth,audit-hot,memory -cpu 1,2,4" +
+			" -rounds 6 -duration 20ms -scale 0.01 -budget 1m0s -json new.json -html new.html",
+	}, again(d))
+	d.Machine.Commit = report.Unknown
+	assert.Len(t, again(d), 1)
+}
+
+func TestContendersKeepTheirLooks(t *testing.T) {
+	d, _ := reporttest.Runs(t)
+	var looks []style
+	for _, s := range styles(d.Workloads) {
+		s.About, s.Promise = "", ""
+		looks = append(looks, s)
+	}
+	assert.Equal(t, []style{
+		{Name: "xsync map", Kind: "floor"}, {Name: "Ral", Kind: "ral"}, {Name: "Ral Queued", Kind: "ral", Index: 1},
+		{Name: "mutex map", Kind: "peer"}, {Name: "sync.Map + mutex", Kind: "peer", Index: 1},
+	}, looks)
+}
+
+func TestDisturbedAndMissingRoundsAreSaid(t *testing.T) {
+	d := reporttest.Made(nil, []float64{1, 2})
+	d.Workloads[0].Rounds = 5
+	d.Workloads[0].Results[0].Disturbed = 1
+	facts := tablesOf(d.Workloads[0])[0].Facts
+	assert.Contains(t, facts, "medians of 2 rounds, of 5 that there should be.")
+	assert.Contains(t, facts, "Ral: 1 round disturbed")
+	d.Workloads[0].Results[0].Rounds = d.Workloads[0].Results[0].Rounds[:1]
+	assert.Contains(t, tablesOf(d.Workloads[0])[0].Facts, "; one round, of 5")
+}
+
+func TestLicencesStandBesideTheLibraries(t *testing.T) {
+	for name, library := range map[string]string{"d3": d3, "plot": plot} {
+		assert.FileExists(t, "vendor/"+name+"/LICENSE")
+		assert.Contains(t, library[:200], "Copyright")
+		assert.NotContains(t, library, "</script")
+	}
+}

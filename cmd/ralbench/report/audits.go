@@ -1,0 +1,138 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/format"
+)
+
+// AuditRow is one audit in words.
+type AuditRow struct {
+	Contender, Task, Text string
+	Clean, Binds          bool
+	Exact                 bool // by the contender's own design
+}
+
+// Broken reports whether a contender that is exact by its own design admitted more
+// than its promise.
+func (r AuditRow) Broken() bool { return r.Exact && !r.Clean }
+
+// AuditSummary counts the audits of a run.
+type AuditSummary struct {
+	Clean, CannotBind int
+	Broken, Inexact   []AuditRow // audits that found too much admitted
+}
+
+// Audits sums up all audits of a run.
+func Audits(d Document) (s AuditSummary) {
+	for _, w := range d.Workloads {
+		for _, row := range AuditRows(w) {
+			s.add(row)
+		}
+	}
+	if d.Fleet != nil {
+		for _, row := range shareAudits(d.Fleet.Shares) {
+			s.add(row)
+		}
+	}
+	return s
+}
+
+// AuditRows returns the audits of a workload.
+func AuditRows(w bench.WorkloadReport) (rows []AuditRow) {
+	for _, r := range w.Results {
+		if r.Audit != nil {
+			rows = append(rows, AuditRow{r.Contender, format.Task(w.Name, w.CPU), AuditLine(*r.Audit), r.Audit.Clean(), r.Audit.Binds, r.Exact})
+		}
+	}
+	return rows
+}
+
+func (s *AuditSummary) add(r AuditRow) {
+	switch {
+	case r.Broken():
+		s.Broken = append(s.Broken, r)
+	case !r.Clean:
+		s.Inexact = append(s.Inexact, r)
+	case r.Binds:
+		s.Clean++
+	default:
+		s.CannotBind++
+	}
+}
+
+// minPossible is the share of what was possible below which a limiter is said to
+// have missed some of it. A smaller gap may be due to the instants of the calls.
+const minPossible = 0.95
+
+// AuditLine says what was admitted, the most that the limiter's promise allowed, and
+// what was possible.
+func AuditLine(a bench.Audit) string {
+	var b strings.Builder
+	if a.Promise != "" {
+		fmt.Fprintf(&b, "%s: ", a.Promise)
+	}
+	fmt.Fprintf(&b, "admitted %s of %s calls; at most %s allowed, %s possible",
+		format.Thousands(a.Admitted), format.Thousands(a.Calls), format.Thousands(a.Allowed), format.Thousands(a.Possible))
+	if a.Limiters > 1 {
+		fmt.Fprintf(&b, " (%d limiters)", a.Limiters)
+	}
+	switch {
+	case a.Over > 0:
+		fmt.Fprintf(&b, ": %s TOO MANY", format.Thousands(a.Over))
+	case !a.Binds:
+		b.WriteString(": cannot bind, no key was asked beyond its limit")
+	default:
+		b.WriteString(": promise kept")
+	}
+	if share := a.OfPossible(); share < minPossible {
+		fmt.Fprintf(&b, ", but ONLY %s of what was possible", format.Percent(share))
+	}
+	if more := a.OverBucket(); more > 0 && a.Clean() {
+		fmt.Fprintf(&b, "; %s more than a bucket would admit, around the ends of windows", format.Thousands(more))
+	}
+	if own := a.Own; own != nil {
+		for _, c := range []struct {
+			n    int64
+			what string
+		}{
+			{own.Overadmitted, "over-admitted"}, {own.Unavailable, "answered without the key's state"},
+			{own.Evicted, "keys evicted"}, {own.Forgiven, "of them still owing"}, {own.Restarts, "restarts"},
+		} {
+			if c.n > 0 {
+				fmt.Fprintf(&b, "; %s %s", format.Thousands(c.n), c.what)
+			}
+		}
+	}
+	return b.String()
+}
+
+// IsTelling reports whether an audit has found anything, or could have.
+func IsTelling(a bench.Audit) bool {
+	return a.Binds || a.Over > 0 || a.Admitted != a.Calls || a.Own != nil && *a.Own != (bench.Counts{})
+}
+
+// shareAudits are the audits of usable shares.
+func shareAudits(shares []fleetbench.Share) (rows []AuditRow) {
+	for _, s := range shares {
+		text := fmt.Sprintf("admitted %s of %s calls; at most %s allowed: within the limit, in every window of time",
+			format.Thousands(s.Admitted), format.Thousands(s.Calls), format.Thousands(s.Allowed))
+		if s.Over > 0 {
+			text = fmt.Sprintf("admitted %s of %s calls; at most %s allowed: %s TOO MANY in some window of time",
+				format.Thousands(s.Admitted), format.Thousands(s.Calls), format.Thousands(s.Allowed), format.Thousands(s.Over))
+		}
+		rows = append(rows, AuditRow{ModeName(s), s.Name(), text, s.Over == 0, true, true})
+	}
+	return rows
+}
+
+// ModeName returns the contender that a share is of.
+func ModeName(s fleetbench.Share) string {
+	if s.Mode == fleetbench.ModeLeased {
+		return fleetbench.Leased
+	}
+	return fleetbench.Exact
+}

@@ -1,0 +1,88 @@
+// Package report holds what a run of ralbench has measured, reads and writes it as
+// JSON, and works out what the terminal and the page both show of it: columns,
+// audits, goals and the verdict. It draws nothing.
+//
+// Start reading at [Document], then [VerdictOf].
+package report
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+)
+
+// Schema is the version of the JSON. It grows when a field changes its meaning or
+// goes, not when one is added.
+const Schema = 2
+
+// Document is everything about a run. Durations are in nanoseconds.
+type Document struct {
+	Schema   int       `json:"schema"`
+	Time     time.Time `json:"time"`
+	Machine  Machine   `json:"machine"`
+	Settings Settings  `json:"settings"`
+	bench.Report
+	// Fleet is nil except for runs of fleet mode.
+	Fleet *fleetbench.Report `json:"fleet,omitempty"`
+}
+
+// Settings are the settings of a run.
+type Settings struct {
+	Duration   time.Duration `json:"duration_ns"`
+	Rounds     int           `json:"rounds"`
+	CPU        int           `json:"cpu"`  // the first of CPUs
+	CPUs       []int         `json:"cpus"` // values of GOMAXPROCS
+	Scale      float64       `json:"scale"`
+	Budget     time.Duration `json:"budget_ns"`
+	Full       bool          `json:"full"`
+	Fleet      bool          `json:"fleet,omitempty"`
+	Share      time.Duration `json:"share_ns,omitempty"`
+	Workloads  []string      `json:"workloads"`
+	Contenders []string      `json:"contenders"`
+}
+
+// WriteJSON writes the document, indented.
+func (d Document) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(d)
+}
+
+// ResultOf returns the result of a contender, nil if there is none.
+func ResultOf(w bench.WorkloadReport, contender string) *bench.Result {
+	for i := range w.Results {
+		if w.Results[i].Contender == contender {
+			return &w.Results[i]
+		}
+	}
+	return nil
+}
+
+// Kinds of contenders, by which the terminal and the page give them their looks.
+const (
+	KindRal       = "ral"
+	KindYardstick = "floor"
+	KindPeer      = "peer"
+	KindFailed    = "failed"
+)
+
+// KindOf returns the kind of a result's contender.
+func KindOf(r bench.Result) string {
+	if !r.IsLimiter() {
+		return KindYardstick
+	}
+	return KindNamed(r.Contender)
+}
+
+// Rounds returns the number of rounds that all contenders have.
+func Rounds(w bench.WorkloadReport) int {
+	n := w.Rounds
+	for _, r := range w.Results {
+		n = min(n, len(r.Rounds))
+	}
+	return n
+}

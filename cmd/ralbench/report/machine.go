@@ -1,0 +1,106 @@
+package report
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// Machine describes the machine and the program that measured.
+type Machine struct {
+	CPU        string `json:"cpu"`
+	Cores      int    `json:"cores"`
+	GOMAXPROCS int    `json:"gomaxprocs"`
+	OS         string `json:"os"`
+	Arch       string `json:"arch"`
+	Go         string `json:"go"`
+	GOGC       string `json:"gogc,omitempty"` // only if set
+	Commit     string `json:"commit"`
+}
+
+// ThisMachine describes this machine and this program.
+func ThisMachine() Machine {
+	return Machine{
+		CPU:        processor(),
+		Cores:      runtime.NumCPU(),
+		GOMAXPROCS: runtime.GOMAXPROCS(0),
+		OS:         runtime.GOOS,
+		Arch:       runtime.GOARCH,
+		Go:         runtime.Version(),
+		GOGC:       os.Getenv("GOGC"),
+		Commit:     commit(),
+	}
+}
+
+// Unknown stands for what the system does not tell.
+const Unknown = "unknown"
+
+// processor returns the system's name of the processor's model.
+func processor() string {
+	switch runtime.GOOS {
+	case "linux":
+		info, _ := os.ReadFile("/proc/cpuinfo")
+		for line := range strings.Lines(string(info)) {
+			name, value, _ := strings.Cut(line, ":")
+			switch strings.TrimSpace(name) {
+			case "model name", "Model", "cpu model":
+				return strings.TrimSpace(value)
+			}
+		}
+	case "darwin":
+		return output("sysctl", "-n", "machdep.cpu.brand_string")
+	case "windows":
+		if name := os.Getenv("PROCESSOR_IDENTIFIER"); name != "" {
+			return name
+		}
+	}
+	return Unknown
+}
+
+// commit returns the commit that the command was built from, with "+changes" if the
+// build had changes. If the build does not tell, it is that of the repository that
+// the command runs in.
+func commit() string {
+	revision, modified := "", false
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				revision = s.Value
+			case "vcs.modified":
+				modified = s.Value == "true"
+			}
+		}
+	}
+	if revision == "" {
+		root := output("git", "rev-parse", "--show-toplevel")
+		mod, _ := os.ReadFile(filepath.Join(root, "go.mod"))
+		if !strings.Contains(string(mod), "module github.com/ral-limiter/ral\n") {
+			return Unknown
+		}
+		revision = output("git", "rev-parse", "HEAD")
+		modified = output("git", "status", "--porcelain") != ""
+	}
+	revision = revision[:min(len(revision), 12)]
+	if modified {
+		revision += "+changes"
+	}
+	return revision
+}
+
+// output returns the first line that a command prints, or Unknown.
+func output(name string, args ...string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if err != nil {
+		return Unknown
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimSpace(line)
+}

@@ -1,0 +1,106 @@
+package report
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+func TestAuditLineSaysWhenItCannotBind(t *testing.T) {
+	assert.Contains(t, AuditLine(bench.Audit{Calls: 5, Admitted: 5, Allowed: 5, BucketAllowed: 5}), "cannot bind")
+	assert.Contains(t, AuditLine(bench.Audit{Calls: 5, Admitted: 4, Allowed: 4, BucketAllowed: 4, Binds: true}), "promise kept")
+	assert.Contains(t, AuditLine(bench.Audit{Limiters: 3}), "3 limiters")
+}
+
+func TestAuditLineSaysWhenTooFewPassed(t *testing.T) {
+	line := AuditLine(bench.Audit{Calls: 1000, Admitted: 450, Allowed: 510, BucketAllowed: 510, Possible: 500, Binds: true})
+	assert.Contains(t, line, "510 allowed, 500 possible: promise kept, but ONLY 90.0% of what was possible")
+	assert.NotContains(t, AuditLine(bench.Audit{Admitted: 998, Possible: 1000}), "ONLY", "the instants of the calls may account for that")
+}
+
+func TestAuditLineNamesThePromise(t *testing.T) {
+	a := bench.Audit{Promise: bench.FixedWindow, Calls: 9000, Admitted: 5000, Allowed: 5000, BucketAllowed: 4902, Possible: 5000, Binds: true}
+	assert.Equal(t, "fixed window: admitted 5,000 of 9,000 calls; at most 5,000 allowed, 5,000 possible: promise kept; 98 more than a bucket would admit, around the ends of windows", AuditLine(a))
+	a.Admitted, a.Over = 5001, 1
+	assert.Contains(t, AuditLine(a), ": 1 TOO MANY")
+	assert.NotContains(t, AuditLine(a), "bucket")
+}
+
+func TestTheBestExactLimiterIsMarked(t *testing.T) {
+	result := func(name string, ops float64) bench.Result {
+		return bench.Result{Contender: name, Exact: true, OpsPerSecond: bench.Spread{Median: ops}, Audit: &bench.Audit{}}
+	}
+	floor, inexact, over, elsewhere := result("floor", 9e6), result("inexact", 8e6), result("over", 7e6), result("elsewhere", 6.5e6)
+	floor.Yardstick, inexact.Exact, over.Audit.Over, elsewhere.Elsewhere = bench.YardstickFloor, false, 1, true
+	ops := Columns[0]
+	marked := func(c Column, results ...bench.Result) (names []string) {
+		for i, row := range Cells([]Column{c}, results) {
+			require.Len(t, row, 1)
+			if strings.HasSuffix(row[0], Mark) {
+				names = append(names, results[i].Contender)
+			}
+		}
+		return names
+	}
+	a, b, c := result("a", 5e6), result("b", 6e6), result("c", 4e6)
+	assert.Equal(t, []string{"b"}, marked(ops, floor, inexact, over, elsewhere, a, b, c))
+	assert.Equal(t, []string{"b", "like b"}, marked(ops, a, b, result("like b", 6.001e6)), "they look the same")
+	assert.Empty(t, marked(ops, floor, inexact, over, b), "nothing to compare it with")
+	assert.Empty(t, marked(ops, b, result("like b", 6e6)), "no difference")
+
+	less := Column{Figure: Figure{Better: -1, Show: ops.Show, Value: ops.Value}}
+	assert.Equal(t, []string{"c"}, marked(less, a, b, c))
+	assert.Empty(t, marked(Column{Figure: Figure{Show: ops.Show}}, a, b), "neither is better")
+
+	latency := Columns[len(Columns)-1]
+	require.Equal(t, "worst", latency.Name)
+	timed := func(name string, worst time.Duration) bench.Result {
+		r := result(name, 1)
+		r.Latency = &bench.Latency{Worst: worst}
+		return r
+	}
+	assert.Equal(t, []string{"quick"}, marked(latency, a, timed("slow", 2), timed("quick", 1)), "a result without the figure has no part in it")
+
+	assert.Equal(t, "floor", Label(floor))
+	assert.Equal(t, "a", Label(a))
+	assert.Equal(t, "over !", Label(over))
+	inexact.Audit.Over = 1
+	assert.Equal(t, "inexact ~!", Label(inexact))
+}
+
+func TestMoreIsBetterOfCallsAndLessOfAllElse(t *testing.T) {
+	for _, c := range append(append([]Column{}, MemoryColumns...), Columns...) {
+		switch c.Name {
+		case "ops/s":
+			assert.Equal(t, +1, c.Better, c.Name)
+		case "cpus", "spread", "refused", "heap", "before":
+			assert.Zero(t, c.Better, c.Name)
+		default:
+			assert.Equal(t, -1, c.Better, c.Name)
+			assert.NotNil(t, c.Value, c.Name)
+		}
+	}
+}
+
+func TestGlossaryExplainsAllColumns(t *testing.T) {
+	for _, c := range append(append([]Column{}, MemoryColumns...), Columns...) {
+		switch c.Name {
+		case "p99", "p99.9", "before":
+		default:
+			assert.Contains(t, Glossary, c.Name)
+		}
+	}
+}
+
+func TestJSONOfFleetModeIsOnlyInItsRuns(t *testing.T) {
+	text, err := json.Marshal(Document{Report: bench.Report{}})
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), `"fleet"`)
+	assert.NotContains(t, string(text), `"share_ns"`)
+}

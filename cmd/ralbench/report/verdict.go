@@ -1,0 +1,229 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/format"
+)
+
+// Verdict is a line of a run's summary.
+type Verdict struct {
+	Title, Text string
+	// Bad marks a broken promise, Good what was found to be right.
+	Bad, Good bool
+}
+
+// VerdictOf sums a run up in a few lines: promises, goals, the fastest limiter of
+// each workload, where Ral loses, and how far the figures can be trusted.
+func VerdictOf(d Document) (lines []Verdict) {
+	if len(d.Workloads) == 0 {
+		return nil
+	}
+	lines = append(lines, promises(d))
+	if v, ok := goalVerdict(d); ok {
+		lines = append(lines, v)
+	}
+	if v, ok := fastest(d); ok {
+		lines = append(lines, v)
+	}
+	if v, ok := losses(d); ok {
+		lines = append(lines, v)
+	}
+	return append(lines, trust(d))
+}
+
+// promises says which limiters that are exact by design kept their promises.
+func promises(d Document) Verdict {
+	v := Verdict{Title: "Promises"}
+	s := Audits(d)
+	if len(s.Broken) > 0 {
+		v.Bad = true
+		var broken []string
+		for _, row := range s.Broken {
+			broken = append(broken, fmt.Sprintf("%s in %s", row.Contender, row.Task))
+		}
+		v.Text = fmt.Sprintf("BROKEN in %s, by limiters that are exact by their own design: %s.", format.Plural(len(s.Broken), "audit"), strings.Join(broken, ", "))
+		if !slices.ContainsFunc(s.Broken, func(r AuditRow) bool { return KindNamed(r.Contender) == KindRal }) {
+			v.Text += " Ral kept its own in all of its audits."
+		}
+	} else {
+		v.Good = s.Clean > 0
+		v.Text = "no audit could find anything: no key was asked beyond its limit."
+		if s.Clean > 0 {
+			v.Text = fmt.Sprintf("each limiter that is exact by its own design kept its promise, in all %s that could find a breach.", format.Plural(s.Clean, "audit"))
+		}
+	}
+	if len(s.Inexact) > 0 {
+		var names []string
+		for _, row := range s.Inexact {
+			if !slices.Contains(names, row.Contender) {
+				names = append(names, row.Contender)
+			}
+		}
+		v.Text += fmt.Sprintf(" Inexact by design, and above their limits: %s.", format.And(names))
+	}
+	return v
+}
+
+// goalVerdict says which goals were reached.
+func goalVerdict(d Document) (Verdict, bool) {
+	var missed []string
+	n := 0
+	if d.Fleet != nil {
+		n = len(d.Fleet.Goals)
+		for _, g := range d.Fleet.Goals {
+			if !g.Reached {
+				missed = append(missed, fmt.Sprintf("%s, %s, %s: %s (goal %s)", g.Of, g.Where, g.What, fleetFigure(g, g.Value.Median), fleetGoal(g)))
+			}
+		}
+	} else {
+		all := Goals(d)
+		n = len(all)
+		for _, g := range all {
+			if !g.Reached() {
+				missed = append(missed, fmt.Sprintf("%s, %s (goal %s)", g.Workload, g.Text(), g.Show(g.Most)))
+			}
+		}
+	}
+	v := Verdict{Title: "Goals", Good: len(missed) == 0, Text: fmt.Sprintf("%d of %d reached.", n-len(missed), n)}
+	if len(missed) > 0 {
+		v.Text += " Missed: " + strings.Join(missed, "; ") + "."
+	}
+	return v, n > 0
+}
+
+// fastest names the comparable limiter with the most calls a second in each
+// workload, where there are several.
+func fastest(d Document) (Verdict, bool) {
+	var names []string
+	won := make(map[string][]string)
+	for _, w := range d.Workloads {
+		peers := comparable(w)
+		if len(peers) < 2 || d.Fleet != nil {
+			continue
+		}
+		best := speed.best(peers)
+		if best == nil {
+			continue
+		}
+		name := best.Contender
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		won[name] = append(won[name], taskName(d, w))
+	}
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("%s in %s", name, format.And(won[name])))
+	}
+	return Verdict{Title: "Most calls a second", Text: strings.Join(parts, "; ") + "."}, len(parts) > 0
+}
+
+func comparable(w bench.WorkloadReport) (results []bench.Result) {
+	for _, r := range w.Results {
+		if r.Comparable() {
+			results = append(results, r)
+		}
+	}
+	return results
+}
+
+// clearly is the least factor by which Ral has to be behind to be said to lose.
+const clearly = 1.05
+
+// losses lists where another comparable limiter is clearly better than Ral.
+func losses(d Document) (Verdict, bool) {
+	var parts []string
+	compared := false
+	for _, w := range d.Workloads {
+		mine := ResultOf(w, ral)
+		if mine == nil || d.Fleet != nil {
+			continue
+		}
+		var lost []string
+		for _, m := range []measure{costs, speed, tails, worst, bytesPerKey} {
+			other := m.best(peersIn(w))
+			// One figure of the speed is enough. The worst calls are about the machine,
+			// except in growth.
+			if other == nil || m.name == speed.name && len(lost) > 0 || m.name == worst.name && w.Name != "growth" {
+				continue
+			}
+			x, ok := m.value(*mine)
+			y, _ := m.value(*other)
+			compared = compared || ok
+			if behind := m.better < 0 && x > clearly*y || m.better > 0 && y > clearly*x; ok && behind {
+				lost = append(lost, fmt.Sprintf("%s %s, %s %s", m.name, m.show(x), other.Contender, m.show(y)))
+			}
+		}
+		if len(lost) > 0 {
+			parts = append(parts, taskName(d, w)+" ("+strings.Join(lost, "; ")+")")
+		}
+	}
+	v := Verdict{Title: "Where Ral loses", Text: strings.Join(parts, ", ") + "."}
+	if len(parts) == 0 {
+		v.Text = "nowhere clearly, among the limiters of this run."
+	}
+	return v, compared
+}
+
+// trust says what disturbed the run.
+func trust(d Document) Verdict {
+	passes, disturbed, rounds := 0, 0, 0
+	for _, w := range d.Workloads {
+		for _, r := range w.Results {
+			passes += len(r.Rounds)
+			disturbed += r.Disturbed
+			rounds = max(rounds, len(r.Rounds))
+		}
+	}
+	v := Verdict{Title: "Trust"}
+	switch {
+	case !d.Watched:
+		v.Text = "this system does not tell of other load."
+	case disturbed == 0:
+		v.Text = "no other load disturbed any pass."
+	default:
+		v.Text = fmt.Sprintf("other load DISTURBED %d of %s; differences of the size of the spread mean nothing.", disturbed, passesOf(passes))
+	}
+	if rounds == 1 {
+		v.Text += " There is one round only, and so no spread."
+	}
+	if d.Settings.Scale != 1 {
+		v.Text += fmt.Sprintf(" SCALED: workloads of many keys had %v times as many as they should.", d.Settings.Scale)
+	}
+	return v
+}
+
+// taskName returns a workload's name, with GOMAXPROCS if there are several values.
+func taskName(d Document, w bench.WorkloadReport) string {
+	if len(d.Settings.CPUs) > 1 {
+		return format.Task(w.Name, w.CPU)
+	}
+	return w.Name
+}
+
+// KindNamed is KindOf for a limiter's name.
+func KindNamed(contender string) string {
+	if contender == ral || strings.HasPrefix(contender, ral+" ") {
+		return KindRal
+	}
+	return KindPeer
+}
+
+func fleetFigure(g fleetbench.Goal, x float64) string {
+	if g.Percent {
+		return format.Percent(x)
+	}
+	return format.Digits(x)
+}
+
+func passesOf(n int) string {
+	if n == 1 {
+		return "1 pass"
+	}
+	return format.Thousands(int64(n)) + " passes"
+}

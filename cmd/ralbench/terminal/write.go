@@ -1,0 +1,253 @@
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+)
+
+// Write writes the document as text of this width.
+func Write(w io.Writer, d report.Document, width int) error {
+	p := printer{Document: d, width: width}
+	p.header()
+	for _, wl := range d.Workloads {
+		p.workload(wl)
+	}
+	if d.Fleet != nil {
+		p.fleet()
+	}
+	if len(d.Workloads) == 0 {
+		p.WriteString("\nNothing was measured.\n")
+	} else {
+		p.footer()
+		p.verdict()
+	}
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+// printer writes a document piece by piece.
+type printer struct {
+	report.Document
+	strings.Builder
+	width int
+}
+
+// line writes a line, wrapped if it is too long.
+func (p *printer) line(lead, text string, args ...any) {
+	if len(args) > 0 {
+		text = fmt.Sprintf(text, args...)
+	}
+	p.WriteString(wrapped(lead, text, p.width))
+}
+
+func (p *printer) header() {
+	m := p.Machine
+	p.line("", "ralbench, commit %s, %s", m.Commit, p.Time.Format(time.RFC3339))
+	gogc := ""
+	if m.GOGC != "" {
+		gogc = ", GOGC " + m.GOGC
+	}
+	p.line("", "%s, %d cores, GOMAXPROCS %s, %s %s/%s%s", m.CPU, m.Cores, p.cpus(), m.Go, m.OS, m.Arch, gogc)
+	scaled := ""
+	if p.Settings.Scale != 1 {
+		scaled = fmt.Sprintf("; SCALED: workloads of many keys have %v times as many as they should", p.Settings.Scale)
+	}
+	p.line("", "%s, %v a turn, contenders interleaved%s", format.Medians(p.Settings.Rounds), p.Settings.Duration, scaled)
+	if p.Interrupted {
+		p.line("", "INTERRUPTED: this is what was measured so far")
+	}
+}
+
+// cpus lists the values of GOMAXPROCS.
+func (p *printer) cpus() string {
+	var list []string
+	for _, cpu := range p.Settings.CPUs {
+		list = append(list, fmt.Sprint(cpu))
+	}
+	return strings.Join(list, ", ")
+}
+
+func (p *printer) workload(w bench.WorkloadReport) {
+	name := w.Name
+	if len(p.Settings.CPUs) > 1 {
+		name = fmt.Sprintf("%s, GOMAXPROCS %d", name, w.CPU)
+	}
+	p.WriteString("\n")
+	p.line("", "%s: %s", name, w.About)
+	missing := ""
+	if rounds := report.Rounds(w); rounds < w.Rounds {
+		why := "the budget of time allowed no more"
+		if p.Interrupted {
+			why = "the run was interrupted or late"
+		}
+		missing = fmt.Sprintf("; ONLY %d OF %d ROUNDS: %s", rounds, w.Rounds, why)
+	}
+	p.line("  ", "a key may take %s; %s, %s%s", format.Limit(w.Limit), format.Plural(w.Keys, "key"), format.Plural(w.Callers, "caller"), missing)
+	if text := disturbance(w); text != "" {
+		p.line("  ", text)
+	}
+	if w.Timed {
+		p.line("  ", "one pass of timed calls: the cost of timing is in ops/s and ns/op too")
+	}
+	p.results(report.Columns, w.Results, true)
+	var measured []bench.Result
+	for _, r := range w.Results {
+		if r.Memory != nil {
+			measured = append(measured, r)
+		}
+	}
+	if len(measured) > 0 {
+		p.line("  ", "heap of %s keys without the %s bytes of their names, and what is left of it after %s of idling:",
+			format.Thousands(int64(measured[0].Memory.Keys)), format.Thousands(measured[0].Memory.KeyBytes), idling(measured))
+		p.results(report.MemoryColumns, measured, false)
+	}
+	p.audits(w.Results)
+}
+
+// disturbance says how other load disturbed a workload, if it did.
+func disturbance(w bench.WorkloadReport) string {
+	passes, disturbed, repeated := 0, 0, 0
+	for _, r := range w.Results {
+		passes += len(r.Rounds)
+		disturbed += r.Disturbed
+		repeated += r.Repeated
+	}
+	switch {
+	case disturbed > 0:
+		return fmt.Sprintf("other load DISTURBED %d of %d passes; %d repeated", disturbed, passes, repeated)
+	case repeated > 0:
+		return fmt.Sprintf("%d passes were repeated because other load disturbed them", repeated)
+	}
+	return ""
+}
+
+// idling returns the idle time of the limiters that have one.
+func idling(results []bench.Result) string {
+	for _, r := range results {
+		if r.Memory.Idle > 0 {
+			return format.Short(r.Memory.Idle)
+		}
+	}
+	return "0s"
+}
+
+// results writes the results in as many tables as the width makes necessary. The
+// yardsticks stand apart. With known, the latencies of known keys follow in rows of
+// their own.
+func (p *printer) results(columns []report.Column, results []bench.Result, known bool) {
+	for _, columns := range split(report.Filled(columns, results), p.width) {
+		t := newTable()
+		heads := table.Row{"contender"}
+		configs := []table.ColumnConfig{{Number: 1, WidthMin: nameWidth, Align: text.AlignLeft, AlignHeader: text.AlignLeft}}
+		for i, c := range columns {
+			heads = append(heads, c.Name+report.NoMark)
+			configs = append(configs, table.ColumnConfig{Number: i + 2, WidthMin: c.Width, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		}
+		t.AppendHeader(heads)
+		t.SetColumnConfigs(configs)
+		for i, cells := range report.Cells(columns, results) {
+			r := results[i]
+			if i > 0 && r.IsLimiter() && !results[i-1].IsLimiter() {
+				t.AppendSeparator()
+			}
+			t.AppendRow(rowOf(report.Label(r), cells))
+			if cells := report.KnownCells(r, columns); known && r.Known != nil && cells != nil {
+				t.AppendRow(rowOf("  known keys", cells))
+			}
+		}
+		p.WriteString(t.Render() + "\n")
+	}
+}
+
+func rowOf(name string, cells []string) table.Row {
+	row := table.Row{name}
+	for _, cell := range cells {
+		row = append(row, cell)
+	}
+	return row
+}
+
+// audits writes the audits: a paragraph for each, and one for all that could not find
+// anything.
+func (p *printer) audits(results []bench.Result) {
+	var silent []string
+	for _, r := range results {
+		if r.Audit != nil && !report.IsTelling(*r.Audit) {
+			silent = append(silent, r.Contender)
+		}
+	}
+	for _, r := range results {
+		if r.Audit != nil && (report.IsTelling(*r.Audit) || len(silent) == 1) {
+			p.line(fmt.Sprintf("  audit %-15s ", r.Contender), report.AuditLine(*r.Audit))
+		}
+	}
+	if len(silent) > 1 {
+		p.line("  audit ", "cannot bind, no key was asked beyond its limit, and all calls passed: "+strings.Join(silent, ", "))
+	}
+}
+
+func (p *printer) footer() {
+	p.WriteString("\n")
+	p.line("", "ops/s by the clock, ns/op in processor time. spread: the ns/op farthest from the median. "+
+		"x floor, x map: median of the ratios within each round. p50 to worst: single calls, timed in passes of their own; "+
+		"one clock read of about %s is in them.", format.Duration(clockRead()))
+	p.line("", "%s best exact limiter of its column; %s not exact by its own design; %s admitted more than its promise: neither of these is ever the best. "+
+		"floor and xsync map limit nothing.", report.Mark, report.InexactSign, report.BrokenSign)
+	if p.Fleet != nil {
+		p.line("", report.FleetFooter)
+	}
+	p.notes()
+	if !p.Watched {
+		p.line("", "This system does not tell of other load: disturbed passes are not marked.")
+	}
+	p.line("", "The worst calls include the pauses of the machine: compare them with those of the yardsticks.")
+	p.line("", "Took %v. ralbench -h explains the rest.", p.Took.Round(100*time.Millisecond))
+}
+
+// notes writes the promise and the note of each contender, once.
+func (p *printer) notes() {
+	seen := map[string]bool{}
+	for _, w := range p.Workloads {
+		for _, r := range w.Results {
+			if seen[r.Contender] || r.Promise == "" && r.Note == "" {
+				continue
+			}
+			seen[r.Contender] = true
+			var parts []string
+			if r.Promise != "" {
+				parts = append(parts, "audited as "+string(r.Promise))
+			}
+			if r.Note != "" {
+				parts = append(parts, r.Note)
+			}
+			p.line("  "+r.Contender+": ", strings.Join(parts, "; "))
+		}
+	}
+}
+
+// verdict writes the verdict. It comes last, where it is seen without scrolling.
+func (p *printer) verdict() {
+	p.WriteString("\nVerdict\n")
+	for _, v := range report.VerdictOf(p.Document) {
+		p.line("- ", v.Title+": "+v.Text)
+	}
+}
+
+// clockRead returns the measured cost of a clock read.
+func clockRead() time.Duration {
+	const n = 1000
+	start := time.Now()
+	for range n {
+		_ = time.Since(start)
+	}
+	return time.Since(start) / n
+}

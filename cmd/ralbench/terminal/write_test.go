@@ -1,0 +1,236 @@
+package terminal
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/compare"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+)
+
+func written(t *testing.T, d report.Document, width int) string {
+	t.Helper()
+	var b strings.Builder
+	require.NoError(t, Write(&b, d, width))
+	return b.String()
+}
+
+func TestTableByItsStructure(t *testing.T) {
+	audit := bench.Audit{Calls: 12345, Admitted: 1007, Allowed: 1005, BucketAllowed: 1005, Possible: 1004, Over: 2, Binds: true, Limiters: 1, Own: &bench.Counts{Overadmitted: 3}}
+	latency := &bench.Latency{Calls: 9, P50: 47, P99: 1500, P999: 2 * time.Millisecond, Worst: 3 * time.Second}
+	one := bench.Spread{Median: 1, Min: 1, Max: 1}
+	d := report.Document{Settings: report.Settings{Rounds: 1}, Report: bench.Report{Took: time.Second, Workloads: []bench.WorkloadReport{{
+		Name: "some", About: "thing", Keys: 2000, Callers: 1, Rounds: 2,
+		Limit: bench.Limit{Capacity: 1000, Count: 1, Per: time.Hour},
+		Results: []bench.Result{
+			{Contender: "floor", Yardstick: bench.YardstickFloor, Rounds: make([]bench.Pass, 2), OfFloor: &one},
+			{Contender: "xsync map", Yardstick: bench.YardstickMap, Rounds: make([]bench.Pass, 2), OfMap: &one},
+			{Contender: "Ral", Promise: bench.LeakyBucket, Rounds: make([]bench.Pass, 2), Latency: latency, Known: latency, Audit: &audit,
+				OpsPerSecond: bench.Spread{Median: 12.34e6},
+				NsPerOp:      bench.Spread{Median: 81, Min: 81, Max: 162}, OfFloor: &bench.Spread{Median: 2.5}, OfMap: &bench.Spread{Median: 1.25}},
+		},
+	}}}}
+	shown := written(t, d, 150)
+	lines := strings.Split(shown, "\n")
+	find := func(pattern string) string {
+		t.Helper()
+		for _, line := range lines {
+			if regexp.MustCompile(pattern).MatchString(line) {
+				return line
+			}
+		}
+		require.Fail(t, "missing", "%s in\n%s", pattern, shown)
+		return ""
+	}
+
+	find(`^one round, `)
+	find(`^some: thing$`)
+	find(`^  a key may take bursts of 1,000, then 1 per 1h; 2,000 keys, 1 caller$`)
+	names := []string{"contender"}
+	for _, c := range report.Columns {
+		names = append(names, regexp.QuoteMeta(c.Name))
+	}
+	head := find(`^ ` + strings.Join(names, ` +`) + ` +$`)
+	rows := []string{
+		find(`^ floor .* 1\.00 .* - +- +- +- `),
+		find(`^ xsync map .* 1\.00 .* - +- +- +- `),
+		find(`^ Ral ~! +12\.3M .* 81\.0 +±100% +2\.50 +1\.25 .* 47ns +1\.50µs +2\.00ms +3\.00s `),
+		find(`^   known keys +47ns +1\.50µs +2\.00ms +3\.00s `),
+	}
+	for _, row := range rows {
+		assert.Equal(t, utf8.RuneCountInString(head), utf8.RuneCountInString(row), "columns stand under their names")
+	}
+	find(`^  audit Ral +admitted 1,007 of 12,345 calls; at most 1,005 allowed, 1,004 possible: 2 TOO MANY; 3 over-admitted$`)
+	find(`^  Ral: audited as leaky bucket$`)
+	find(`^Verdict$`)
+}
+
+// Every line of every table and text fits the terminal, and every figure is there at
+// every width.
+func TestOutputFitsTheWidth(t *testing.T) {
+	d, old := reporttest.Runs(t)
+	for _, w := range d.Workloads {
+		for i := range w.Results {
+			w.Results[i].OfFloor = w.Results[i].OfMap
+		}
+	}
+	c := compare.Runs("old.json", old, d)
+	for _, width := range []int{60, 80, 100, 120, 200} {
+		var b strings.Builder
+		require.NoError(t, Write(&b, d, width))
+		if width >= 80 { // its figures need 67 columns
+			require.NoError(t, WriteComparison(&b, c, width))
+		}
+		for line := range strings.Lines(b.String()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), width, line)
+		}
+		for _, w := range d.Workloads {
+			for _, column := range report.Columns {
+				for _, r := range w.Results {
+					assert.Contains(t, b.String(), column.Show(r))
+				}
+			}
+		}
+		for _, column := range report.Columns {
+			assert.Contains(t, b.String(), " "+column.Name+" ", "%d columns wide", width)
+		}
+	}
+}
+
+func TestTablesAreSplitBetweenGroups(t *testing.T) {
+	names := func(tables [][]report.Column) (all []string) {
+		for _, table := range tables {
+			var some []string
+			for _, c := range table {
+				some = append(some, c.Name)
+			}
+			all = append(all, strings.Join(some, " "))
+		}
+		return all
+	}
+	const speed, calls, latencies = "ops/s cpus ns/op spread x floor x map", "allocs B/op refused", "p50 p99 p99.9 worst"
+	assert.Equal(t, []string{speed + " " + calls + " " + latencies}, names(split(report.Columns, 120)))
+	assert.Equal(t, []string{speed + " " + calls, latencies}, names(split(report.Columns, 100)))
+	assert.Equal(t, []string{speed, calls + " " + latencies}, names(split(report.Columns, 80)))
+	assert.Equal(t, []string{"ops/s cpus ns/op spread x floor", "x map allocs B/op refused", latencies}, names(split(report.Columns, 60)),
+		"a group that is too wide is split itself")
+	assert.Empty(t, split(nil, 80))
+}
+
+func TestTextIsWrapped(t *testing.T) {
+	long := strings.Repeat("word ", 30)
+	for line := range strings.Lines(wrapped("  lead: ", long, 70)) {
+		assert.LessOrEqual(t, len(line), 71)
+		assert.Regexp(t, `^(  lead: |        )word`, line)
+	}
+	assert.Equal(t, "  \n", wrapped("  ", "", 70))
+	assert.Equal(t, "unbreakable"+strings.Repeat("x", 100)+"\n", wrapped("", "unbreakable"+strings.Repeat("x", 100), 70))
+}
+
+func TestEmptyColumnsAreLeftOut(t *testing.T) {
+	d := reporttest.Made(nil, []float64{1, 2})
+	shown := written(t, d, 200)
+	assert.NotContains(t, shown, " p99 ")
+	assert.NotContains(t, shown, " x floor ")
+	assert.Contains(t, shown, " ns/op ")
+}
+
+func TestAuditsThatFindNothingShareALine(t *testing.T) {
+	silent := func(name string) bench.Result {
+		return bench.Result{Contender: name, Audit: &bench.Audit{Calls: 5, Admitted: 5, Allowed: 5, BucketAllowed: 5, Possible: 5, Own: &bench.Counts{}}}
+	}
+	show := func(results ...bench.Result) string {
+		p := printer{width: 200}
+		p.audits(results)
+		return p.String()
+	}
+	binds, evicts := silent("binds"), silent("evicts")
+	binds.Audit.Binds = true
+	evicts.Audit.Own.Evicted = 3
+	text := show(silent("a"), binds, evicts, silent("b"), bench.Result{Contender: "floor"})
+	assert.Equal(t, 3, strings.Count(text, "\n"), text)
+	assert.Regexp(t, `audit binds +admitted`, text)
+	assert.Contains(t, text, "3 keys evicted")
+	assert.Contains(t, text, "all calls passed: a, b\n")
+	assert.Contains(t, show(silent("alone")), "admitted 5 of 5 calls")
+}
+
+func TestTableShowsMemoryAndDisturbance(t *testing.T) {
+	some := func(name string, m bench.Memory) bench.Result {
+		return bench.Result{Contender: name, Exact: true, Note: "note of " + name, Rounds: make([]bench.Pass, 3), Disturbed: 1, Repeated: 2, Memory: &m}
+	}
+	d := report.Document{Report: bench.Report{Workloads: []bench.WorkloadReport{{
+		Name: "memory", Rounds: 3, Results: []bench.Result{
+			some("keeps", bench.Memory{Keys: 2000, KeyBytes: 40_000, BytesPerKey: 123.4, GC: 12 * time.Millisecond, FullHeap: 246_800, IdleHeap: 246_800}),
+			some("idles", bench.Memory{Keys: 2000, KeyBytes: 40_000, BytesPerKey: 150, GC: time.Millisecond, FullHeap: 300_000, IdleHeap: 30_000, Idle: time.Second}),
+		},
+	}}}}
+	shown := written(t, d, 120)
+	assert.Contains(t, shown, "heap of 2,000 keys without the 40,000 bytes of their names, and what is left of it after 1s of idling:")
+	assert.Regexp(t, `(?m)^ keeps +123\* +247kB +12\.0ms +0ns +keeps all `, shown)
+	assert.Regexp(t, `(?m)^ idles +150 +300kB +1\.00ms\* +0ns +10\.0%\*`, shown)
+	assert.Contains(t, shown, "other load DISTURBED 2 of 6 passes; 4 repeated")
+	assert.Contains(t, shown, "does not tell of other load")
+	assert.Equal(t, 1, strings.Count(shown, "keeps: note of keeps"))
+
+	d.Watched = true
+	for i := range d.Workloads[0].Results {
+		d.Workloads[0].Results[i].Disturbed = 0
+	}
+	shown = written(t, d, 120)
+	assert.Contains(t, shown, "4 passes were repeated")
+	assert.NotContains(t, shown, "does not tell of other load")
+}
+
+func TestComparisonByItsStructure(t *testing.T) {
+	base := []float64{50, 51, 52, 53, 54}
+	c := compare.Runs("old", reporttest.Made(base, []float64{100, 101, 102, 103, 104}), reporttest.Made(base, []float64{80, 81, 82, 83, 84}))
+	var b strings.Builder
+	require.NoError(t, WriteComparison(&b, c, 120))
+	assert.Contains(t, b.String(), "Mann-Whitney U test")
+	assert.Regexp(t, `BETTER +hot-pass \(2 CPUs\), Ral: ns/op 82\.0, was 102; beside the xsync map -20%, p 0\.008`, b.String())
+	assert.Regexp(t, `(?m)^ +ns/op +102 +82\.0 +0\.80 +0\.80 +0\.008 +BETTER`, b.String())
+
+	b.Reset()
+	require.NoError(t, WriteComparison(&b, compare.Runs("old", reporttest.Made(base, base), report.Document{}), 120))
+	assert.Contains(t, b.String(), "nothing in common")
+}
+
+func TestProgressIsABarThatEndsAtAHundredPercent(t *testing.T) {
+	p := NewProgress(io.Discard, 2, false)
+	at := bench.Progress{Workload: "zipf", Contender: "Ral", Doing: "round 1 of 5", Done: 15 * time.Second, Total: time.Minute}
+	assert.Equal(t, " 25% ██████░░░░░░░░░░░░░░░░░░ 20s, 1m0s left  zipf  Ral  round 1 of 5", p.render(at, 20*time.Second, 100))
+	assert.Equal(t, 37, utf8.RuneCountInString(p.render(at, 20*time.Second, 38)), "a longer line would scroll the terminal")
+	at = bench.Progress{Doing: "done", Done: time.Minute, Total: time.Minute}
+	assert.Equal(t, "100% ████████████████████████ 1m20s  done", p.render(at, 80*time.Second, 100))
+	assert.Regexp(t, `^  0% ░+ 0s  zipf$`, p.render(bench.Progress{Workload: "zipf", Total: time.Second}, 0, 100))
+}
+
+func TestProgressWithoutATerminalIsALineForEachWorkload(t *testing.T) {
+	var b strings.Builder
+	p := NewProgress(&b, 2, true)
+	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Total: 90 * time.Second})
+	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Contender: "Ral", Total: 90 * time.Second})
+	p.Finished(bench.WorkloadReport{Name: "zipf", CPU: 2})
+	p.Step(bench.Progress{Doing: "done", Done: time.Second, Total: time.Second})
+	p.End()
+	assert.Regexp(t, `^ralbench: 90 seconds by estimate, if the machine is quiet\nralbench: zipf/2 \(1 of 2\) \.\.\.\nralbench: zipf/2 took \S+\n$`, b.String())
+}
+
+func TestWidthWithoutATerminal(t *testing.T) {
+	assert.Equal(t, DefaultWidth, Width(new(strings.Builder)))
+	f, err := os.Create(t.TempDir() + "/file")
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	assert.Equal(t, DefaultWidth, Width(f))
+}
