@@ -80,8 +80,8 @@ needs:
 lint:
 	@set -e; for m in $(MODULES); do echo "== $$m: linters"; (cd $$m && $(LINT) run ./...); done
 
-# Go benchmarks of the parts, in the form that benchstat compares. For the whole
-# side by side with its floor and its other mode: go run ./cmd/ralbench
+# Go benchmarks of the parts, in the form that benchstat compares. For the whole,
+# side by side with yardsticks and other limiters: go run ./cmd/ralbench
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
 

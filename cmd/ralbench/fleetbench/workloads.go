@@ -41,7 +41,7 @@ func Workloads(scale float64) []bench.Workload {
 		Limit: loose, Keys: someKeys, Callers: Callers,
 	}, {
 		Name: Keys, About: "64 callers on 10,000 known keys, evenly; every call passes, and a lease lasts for few",
-		Why:   "Many clients with few calls each: leased mode asks Redis about as often as exact mode.",
+		Why:   "Many clients with few calls each: leased mode has Redis decide the calls, as exact mode does.",
 		Limit: loose, Keys: keys(scale), Callers: Callers,
 	}, {
 		Name: Refused, About: "64 callers on one hot key, almost every call is refused",
