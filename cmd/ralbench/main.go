@@ -24,7 +24,6 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 	"github.com/ral-limiter/ral/internal/redisd"
 )
 
@@ -107,17 +106,4 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fail(err)
 	fail(out.write(in, d, stdout, stderr))
 	return code
-}
-
-// options returns the settings as package bench takes them.
-func (s settings) options(show *terminal.Progress) bench.Options {
-	return bench.Options{
-		Duration:    s.duration,
-		Rounds:      s.rounds,
-		CPUs:        s.cpus,
-		Budget:      s.budget,
-		NewRecorder: newHistogram,
-		Progress:    show.Step,
-		Finished:    show.Finished,
-	}
 }

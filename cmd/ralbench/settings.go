@@ -277,3 +277,16 @@ func (s settings) progress(out io.Writer) *terminal.Progress {
 	}
 	return terminal.NewProgress(out, parts, len(s.cpus) > 1)
 }
+
+// options returns the settings as package bench takes them.
+func (s settings) options(show *terminal.Progress) bench.Options {
+	return bench.Options{
+		Duration:    s.duration,
+		Rounds:      s.rounds,
+		CPUs:        s.cpus,
+		Budget:      s.budget,
+		NewRecorder: newHistogram,
+		Progress:    show.Step,
+		Finished:    show.Finished,
+	}
+}

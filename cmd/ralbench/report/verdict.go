@@ -102,7 +102,7 @@ func fastest(d Document) (Verdict, bool) {
 	var names []string
 	won := make(map[string][]string)
 	for _, w := range d.Workloads {
-		peers := comparable(w)
+		peers := comparables(w)
 		if len(peers) < 2 || d.Fleet != nil {
 			continue
 		}
@@ -123,7 +123,8 @@ func fastest(d Document) (Verdict, bool) {
 	return Verdict{Title: "Most calls a second", Text: strings.Join(parts, "; ") + "."}, len(parts) > 0
 }
 
-func comparable(w bench.WorkloadReport) (results []bench.Result) {
+// comparables returns the results that may be the best of their workload.
+func comparables(w bench.WorkloadReport) (results []bench.Result) {
 	for _, r := range w.Results {
 		if r.Comparable() {
 			results = append(results, r)
