@@ -20,7 +20,7 @@ const (
 	minWidth     = 60  // narrower terminals get lines that do not fit
 )
 
-// nameWidth is the width of the column of contenders, signs included.
+// nameWidth is the least width of the column of contenders, signs included.
 const nameWidth = 18
 
 // newTable returns a table in the look of all tables. There is one space between two
@@ -35,10 +35,10 @@ func newTable() table.Writer {
 	return t
 }
 
-// split cuts columns into tables that fit the width beside a column of contenders. It
-// cuts between groups of columns, and within one only if the group alone is too wide.
-func split(columns []report.Column, width int) (tables [][]report.Column) {
-	room := max(width, minWidth) - (nameWidth + 1)
+// split cuts columns into tables that fit the width beside a column of names. It cuts
+// between groups of columns, and within one only if the group alone is too wide.
+func split(columns []report.Column, names, width int) (tables [][]report.Column) {
+	room := max(width, minWidth) - (names + 1)
 	var now []report.Column
 	used := 0
 	add := func(columns []report.Column) {

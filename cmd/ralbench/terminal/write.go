@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -144,10 +145,14 @@ func idling(results []bench.Result) string {
 // yardsticks stand apart. With known, the latencies of known keys follow in rows of
 // their own.
 func (p *printer) results(columns []report.Column, results []bench.Result, known bool) {
-	for _, columns := range split(report.Filled(columns, results), p.width) {
+	names := nameWidth
+	for _, r := range results {
+		names = max(names, utf8.RuneCountInString(report.Label(r)))
+	}
+	for _, columns := range split(report.Filled(columns, results), names, p.width) {
 		t := newTable()
 		heads := table.Row{"contender"}
-		configs := []table.ColumnConfig{{Number: 1, WidthMin: nameWidth, Align: text.AlignLeft, AlignHeader: text.AlignLeft}}
+		configs := []table.ColumnConfig{{Number: 1, WidthMin: names, Align: text.AlignLeft, AlignHeader: text.AlignLeft}}
 		for i, c := range columns {
 			heads = append(heads, c.Name+report.NoMark)
 			configs = append(configs, table.ColumnConfig{Number: i + 2, WidthMin: c.Width, Align: text.AlignRight, AlignHeader: text.AlignRight})

@@ -85,6 +85,7 @@ func TestOutputFitsTheWidth(t *testing.T) {
 		}
 	}
 	c := compare.Runs("old.json", old, d)
+	d.Workloads[0].Results[1].Contender = "Ral under a very long name"
 	for _, width := range []int{60, 80, 100, 120, 200} {
 		var b strings.Builder
 		require.NoError(t, Write(&b, d, width))
@@ -119,12 +120,12 @@ func TestTablesAreSplitBetweenGroups(t *testing.T) {
 		return all
 	}
 	const speed, calls, latencies = "ops/s cpus ns/op spread x floor x map", "allocs B/op refused", "p50 p99 p99.9 worst"
-	assert.Equal(t, []string{speed + " " + calls + " " + latencies}, names(split(report.Columns, 120)))
-	assert.Equal(t, []string{speed + " " + calls, latencies}, names(split(report.Columns, 100)))
-	assert.Equal(t, []string{speed, calls + " " + latencies}, names(split(report.Columns, 80)))
-	assert.Equal(t, []string{"ops/s cpus ns/op spread x floor", "x map allocs B/op refused", latencies}, names(split(report.Columns, 60)),
+	assert.Equal(t, []string{speed + " " + calls + " " + latencies}, names(split(report.Columns, nameWidth, 120)))
+	assert.Equal(t, []string{speed + " " + calls, latencies}, names(split(report.Columns, nameWidth, 100)))
+	assert.Equal(t, []string{speed, calls + " " + latencies}, names(split(report.Columns, nameWidth, 80)))
+	assert.Equal(t, []string{"ops/s cpus ns/op spread x floor", "x map allocs B/op refused", latencies}, names(split(report.Columns, nameWidth, 60)),
 		"a group that is too wide is split itself")
-	assert.Empty(t, split(nil, 80))
+	assert.Empty(t, split(nil, nameWidth, 80))
 }
 
 func TestTextIsWrapped(t *testing.T) {
