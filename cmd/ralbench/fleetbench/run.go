@@ -104,7 +104,8 @@ func (r *run) tell(p bench.Progress) {
 // next begins a step that bench does not do. cost is that of the step before.
 func (r *run) next(part, contender, doing string, cost time.Duration) {
 	p := r.at
-	p.Workload, p.CPU, p.Contender, p.Doing, p.Done = part, 0, contender, doing, p.Done+cost
+	// On a busy machine a part may take longer than estimated.
+	p.Workload, p.CPU, p.Contender, p.Doing, p.Done = part, 0, contender, doing, min(p.Done+cost, p.Total+r.rest())
 	r.tell(p)
 }
 
@@ -118,7 +119,8 @@ func (r *run) finished(part string) {
 // end shows that all is done.
 func (r *run) end() {
 	if r.Bench.Progress != nil {
-		r.Bench.Progress(bench.Progress{Doing: "done", Done: r.at.Total, Total: r.at.Total})
+		total := r.at.Total + r.rest()
+		r.Bench.Progress(bench.Progress{Doing: "done", Done: total, Total: total})
 	}
 }
 

@@ -47,6 +47,7 @@ func TestRunMeasuresEverything(t *testing.T) {
 	o.Bench.Progress = func(p bench.Progress) {
 		assert.GreaterOrEqual(t, p.Done, last.Done, "%+v after %+v", p, last)
 		assert.Equal(t, Estimate(o), p.Total)
+		assert.LessOrEqual(t, p.Done, p.Total, "%+v", p)
 		if p.Workload == sharePart && last.Workload != sharePart {
 			assert.InDelta(t, float64(o.Share), float64(p.Total-p.Done), float64(ms), "all else is done")
 		}
@@ -57,6 +58,7 @@ func TestRunMeasuresEverything(t *testing.T) {
 	require.NoError(t, err)
 	assertNothingIsLeft(t)
 	assert.False(t, report.Interrupted)
+	assert.Equal(t, last.Total, last.Done, "it ends at 100%")
 	assert.Len(t, parts, len(o.Workloads)+2)
 	assert.NotEmpty(t, more.Redis)
 
