@@ -73,6 +73,9 @@ func TestRunMeasuresEverything(t *testing.T) {
 			require.NotNil(t, r.Audit)
 			assert.True(t, r.Audit.Clean(), "%s in %s: %+v", r.Contender, w.Name, r.Audit)
 			switch {
+			case w.Name != Refused && (r.Contender == ExactByDefault || r.Contender == LeasedByDefault):
+				// On a busy machine a call may take longer than 5 ms, and is refused then.
+				assert.Equal(t, r.Audit.Calls, r.Audit.Admitted+r.Audit.Own.Unavailable, "%s in %s: %+v", r.Contender, w.Name, r.Audit.Own)
 			case w.Name != Refused:
 				assert.Equal(t, r.Audit.Calls, r.Audit.Admitted, "%s in %s: %+v", r.Contender, w.Name, r.Audit.Own)
 			case !r.Elsewhere: // others may not come to as many calls as pass
