@@ -30,14 +30,16 @@ var mayImport = []struct {
 	// Processes beside this one, for modules that start some and for tests.
 	{"internal/child", nil},
 	{"internal/redisd", []string{"internal/child"}},
+	// Calls that wait for a key: neither words nor policies.
+	{"internal/waitline", []string{"internal/seam", "github.com/puzpuzpuz/xsync/v3"}},
 	{"policy", []string{"internal/shape"}},
 	{"cmdqueue", []string{"internal/seam"}},
 	{"supervisor", []string{"internal/seam"}},
 	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
-	{"cell", []string{"internal/seam", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/seam", "internal/shape", "policy", "cmdqueue", "supervisor", "table", "janitor", "cell"}},
+	{"cell", []string{"internal/seam", "internal/waitline", "policy", "table", "cmdqueue"}},
+	{"engine", []string{"internal/seam", "internal/shape", "policy", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "cell"}},
 	{"httplimit", []string{"policy", "engine"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},

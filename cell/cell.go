@@ -8,6 +8,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmdqueue"
 	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/waitline"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -34,10 +35,9 @@ type Cell[K comparable] struct {
 	refuseUnfiled bool
 	openTimeout   time.Duration
 	idle          time.Duration
-	maxWaiting    int
 	writing       func() bool
 	id            uint64 // tells cells apart: see ID
-	seam          seam.Scheduler
+	seam          seam.Seam
 
 	closed      atomic.Bool
 	done        chan struct{} // closed with it
@@ -46,7 +46,7 @@ type Cell[K comparable] struct {
 	misfits     atomic.Uint64
 	misfitSeen  atomic.Bool // onMisfit was called
 	onMisfit    func(policy.Policy)
-	lines       lines[K]
+	lines       *waitline.Lines[K, standing]
 
 	_     [stripeSize]byte
 	tally tally
@@ -69,13 +69,14 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		refuseUnfiled: o.RefuseUnavailable,
 		openTimeout:   o.OpenTimeout,
 		idle:          o.Idle,
-		maxWaiting:    o.MaxWaiting,
 		writing:       o.Writing,
 		id:            cells.Add(1),
-		seam:          o.Seam,
 		onMisfit:      o.OnMisfit,
 		done:          make(chan struct{}),
 	}
+	c.lines = waitline.New[K, standing](waitline.Options[K]{
+		Hash: c.hash, MaxPerKey: o.MaxWaiting, MaxTotal: o.MaxWaitingTotal, Done: c.done,
+	})
 	c.fast = !c.guarded && c.policyFor == nil
 	return c, Control[K]{c}
 }

@@ -1,6 +1,10 @@
 package cell
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/ral-limiter/ral/internal/waitline"
+)
 
 // Errors of Wait, Acquire and AcquireAll. What they return wraps one of them, for
 // errors.Is.
@@ -11,19 +15,19 @@ var (
 	// ErrDeadline: the call's turn comes after the context's deadline, and then
 	// context.DeadlineExceeded is wrapped as well; or it does not come within Acquire's
 	// patience. Nothing was taken.
-	ErrDeadline = errors.New("ral: the turn comes after the deadline")
-	// ErrCrowded: as many wait for the key as may, by the configuration or by the
-	// policy. Nothing was taken.
-	ErrCrowded = errors.New("ral: too many wait for this key")
+	ErrDeadline = waitline.ErrDeadline
+	// ErrCrowded: as many calls wait as may: for the key, by MaxWaiting or by the policy,
+	// or for all keys, by MaxWaitingTotal. Its text says which. Nothing was taken.
+	ErrCrowded = waitline.ErrCrowded
 	// ErrCancelled: the context ended before the call's turn came. It is wrapped
 	// together with the context's cause.
-	ErrCancelled = errors.New("ral: the wait was cancelled")
+	ErrCancelled = waitline.ErrCancelled
 )
 
 // Errors of these three and of SetPolicy.
 var (
 	// ErrClosed: the engine is closed, or was while the call waited.
-	ErrClosed = errors.New("ral: the engine is closed")
+	ErrClosed = waitline.ErrClosed
 	// ErrUnavailable: nothing can be recorded, now or later, because the writer was
 	// given up, or the key cannot be found again.
 	ErrUnavailable = errors.New("ral: the table is unavailable")

@@ -64,7 +64,7 @@ func (c *Cell[K]) refund(e *table.Entry[K], limit policy.Policy, n int64) (d pol
 			return policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}, true
 		}
 		e.AddReturned(ownUnits(terms, limit, state, next, now, n))
-		c.step("refund: undone")
+		c.seam.Step("refund: undone")
 		done := e.Advance(word, next|terms.EpochBit)
 		runtime.KeepAlive(terms)
 		if done {
@@ -159,7 +159,7 @@ func (h *Held[K]) Keep(n int64) {
 			t.entry.AddReturned(units)
 			own += units
 		}
-		h.cell.step("cancel: judged")
+		h.cell.seam.Step("cancel: judged")
 		done := t.entry.Advance(word, next)
 		runtime.KeepAlive(terms)
 		if done {
@@ -235,7 +235,7 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
 		}
 		used := terms.Policy.FreshAt(state) > c.now()
 		e.AddReturned(resetUnits)
-		c.step("reset: undone")
+		c.seam.Step("reset: undone")
 		done := e.Advance(word, terms.EpochBit)
 		runtime.KeepAlive(terms)
 		if done {

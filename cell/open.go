@@ -100,9 +100,9 @@ func (op *opening[K]) open() (*table.Entry[K], table.Status) {
 // second attempt to send wakes it.
 func (c *Cell[K]) lostFiling(e *table.Entry[K], now policy.Instant) {
 	c.view.NoteLostFiling()
-	c.step("stray: told")
+	c.seam.Step("stray: told")
 	c.queue.TrySend(table.FileCommand(e, now))
-	c.step("stray: woken")
+	c.seam.Step("stray: woken")
 }
 
 // noRoom answers for a key that a full table has no room for, as the configuration
@@ -155,7 +155,7 @@ func (c *Cell[K]) withoutWord(
 type roomWait struct {
 	rounds int
 	since  time.Time
-	seam   seam.Scheduler
+	seam   seam.Seam
 }
 
 const (
@@ -181,17 +181,10 @@ func (w *roomWait) next(limit time.Duration) bool {
 		return false
 	}
 	pause := min(left, maxSleep, minSleep<<min(max(w.rounds-yields, 0), 8))
-	if w.seam != nil {
-		if w.rounds <= yields {
-			pause = 0
-		}
-		w.seam.Await("open: waits", pause, nil)
-		return true
-	}
 	if w.rounds <= yields {
-		runtime.Gosched() // which may take long, where many others run
-		return true
+		w.seam.Yield("open: waits", nil) // which may take long if many others run
+	} else {
+		w.seam.Sleep("open: waits", pause)
 	}
-	time.Sleep(pause)
 	return true
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmdqueue"
-	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -20,18 +19,19 @@ const (
 )
 
 // Options are what a cell is made with. The engine has checked them. All are required
-// except PolicyFor, OnMisfit, RefuseUnavailable, Clock and Seam.
+// except PolicyFor, OnMisfit, RefuseUnavailable and Clock.
 type Options[K comparable] struct {
 	View      table.View[K]
 	PolicyFor func(K) policy.Policy
 	// OnMisfit, if not nil, is called with the first limit of another family, on the
 	// goroutine of the call that met it.
-	OnMisfit    func(limit policy.Policy)
-	Queue       *cmdqueue.Queue[table.Command[K]]
-	WhenFull    WhenFull
-	OpenTimeout time.Duration // the longest that a call may wait for the writer
-	Idle        time.Duration // the RetryAfter of a new key that a full table refuses
-	MaxWaiting  int           // calls that may wait for one key
+	OnMisfit        func(limit policy.Policy)
+	Queue           *cmdqueue.Queue[table.Command[K]]
+	WhenFull        WhenFull
+	OpenTimeout     time.Duration // the longest that a call may wait for the writer
+	Idle            time.Duration // the RetryAfter of a new key that a full table refuses
+	MaxWaiting      int           // the most calls that may wait for one key
+	MaxWaitingTotal int           // the most calls that may wait for all keys together
 	// RefuseUnavailable refuses keys that cannot be recorded. Otherwise they are
 	// answered as keys that were never used.
 	RefuseUnavailable bool
@@ -44,7 +44,4 @@ type Options[K comparable] struct {
 	// Writing reports whether there is a writer, or soon will be again. If not, no key
 	// is opened any more.
 	Writing func() bool
-
-	// Seam is given by simulations alone.
-	Seam seam.Scheduler
 }

@@ -66,7 +66,7 @@ func (c *Cell[K]) Await(ctx context.Context, key K, n int64, patience time.Durat
 }
 
 // HasWaiters reports whether a call waits for the key.
-func (c *Cell[K]) HasWaiters(key K) bool { return c.lines.has(c, key) }
+func (c *Cell[K]) HasWaiters(key K) bool { return c.lines.Has(key) }
 
 // Closed reports whether the cell was closed.
 func (c *Cell[K]) Closed() bool { return c.closed.Load() }

@@ -1,70 +1,27 @@
 package cell
 
 import (
-	"context"
-	"runtime"
-	"sync"
-	"time"
-
 	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/table"
 )
 
-// What follows lets a simulation come between; see package seam. None of it is on the
-// way of Choke.
-
-func (c *Cell[K]) step(point string) {
-	if c.seam != nil {
-		c.seam.Step(point)
-	}
+// A simulation has the cell of any keys wait under its scheduler.
+func init() {
+	seam.Accept(func(c interface{ under(seam.Seam) }, s seam.Seam) { c.under(s) })
 }
 
-// lock locks mu.
-func (c *Cell[K]) lock(mu *sync.Mutex) {
-	if c.seam != nil {
-		c.seam.Await("line: lock", seam.Forever, func() bool {
-			free := mu.TryLock()
-			if free {
-				mu.Unlock()
-			}
-			return free
-		})
-	}
-	mu.Lock()
+func (c *Cell[K]) under(s seam.Seam) {
+	c.seam = s
+	seam.Give(c.lines, s.Scheduler)
 }
 
 // yieldToReturn lets the goroutine that gives back to the entry go on.
 func (c *Cell[K]) yieldToReturn(e *table.Entry[K]) {
-	if c.seam != nil {
-		c.seam.Await("undo: begin", seam.Forever, func() bool {
-			free := e.LockReturn()
-			if free {
-				e.UnlockReturn()
-			}
-			return free
-		})
-		return
-	}
-	runtime.Gosched()
-}
-
-// sleep is time.Sleep.
-func (c *Cell[K]) sleep(pause time.Duration) {
-	if c.seam != nil {
-		c.seam.Await("sleep", pause, nil)
-		return
-	}
-	time.Sleep(pause)
-}
-
-// sleepUntilWoken is what a call in line does until something changes for it.
-func (c *Cell[K]) sleepUntilWoken(ctx context.Context, w *waiting[K], pause time.Duration) (cancel, closed bool) {
-	c.seam.Await("wait: sleeps", pause, func() bool {
-		return len(w.signal) > 0 || ctx.Err() != nil || c.closed.Load()
+	c.seam.Yield("undo: begin", func() bool {
+		free := e.LockReturn()
+		if free {
+			e.UnlockReturn()
+		}
+		return free
 	})
-	select {
-	case <-w.signal:
-	default:
-	}
-	return ctx.Err() != nil, c.closed.Load()
 }

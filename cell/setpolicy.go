@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -38,7 +39,7 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 		switch result := c.change(change); {
 		case result == table.ChangeMade:
 			return nil
-		case result == table.ChangeHeld && pause >= collectPause && c.seam == nil:
+		case result == table.ChangeHeld && pause >= collectPause && c.seam.Scheduler == nil:
 			runtime.GC()
 		}
 		if c.closed.Load() || !c.writing() {
@@ -50,7 +51,7 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 			}
 			return nil // made by a writer that died before it could say so
 		}
-		c.sleep(pause)
+		c.seam.Sleep("sleep", pause)
 	}
 }
 
@@ -58,7 +59,7 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 // turns under the new policy then. If the writer does not answer for long, the lines go
 // on under the old one.
 func (c *Cell[K]) change(change *table.Change) table.ChangeResult {
-	resume := sync.OnceFunc(c.lines.pause(c))
+	resume := sync.OnceFunc(c.lines.Pause())
 	defer resume()
 	if c.queue.Send(table.ChangeCommand[K](change), c.openTimeout) != nil {
 		return table.ChangeLater
@@ -78,19 +79,9 @@ func (c *Cell[K]) change(change *table.Change) table.ChangeResult {
 
 // answer waits a little for the result of a change. over is false if none came.
 func (c *Cell[K]) answer(change *table.Change) (result table.ChangeResult, over bool) {
-	if c.seam != nil {
-		c.seam.Await("change: asked", changePause, func() bool { return len(change.Answer()) > 0 || c.closed.Load() })
-		if len(change.Answer()) == 0 {
-			return table.ChangeLater, c.closed.Load()
-		}
-		return <-change.Answer(), true
+	result, event := seam.Receive(c.seam, "change: asked", changePause, change.Answer(), nil, c.done)
+	if event != seam.Received {
+		result = table.ChangeLater
 	}
-	select {
-	case result = <-change.Answer():
-		return result, true
-	case <-c.done:
-		return table.ChangeLater, true
-	case <-time.After(changePause):
-		return table.ChangeLater, false
-	}
+	return result, event != seam.Elapsed
 }

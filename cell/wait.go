@@ -6,15 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/waitline"
 	"github.com/ral-limiter/ral/policy"
-)
-
-const (
-	// lookahead is how long before their turn calls in line take what they wait
-	// for. It should be longer than goroutines take to wake up, so that at high
-	// rates turns follow each other without a gap, and is what a cancelled call may
-	// cost those behind it.
-	lookahead = 10 * time.Millisecond
 )
 
 // Wait is Acquire without a bound on the wait except its context, for what is not given
@@ -66,7 +59,7 @@ func (c *Cell[K]) acquire(
 		return r, basis, ErrClosed
 	}
 	q := request{n: n, patience: noDelay, limit: c.chosen(key)}
-	if !c.lines.has(c, key) {
+	if !c.lines.Has(key) {
 		r, basis = c.reserve(key, &q) // no call waits
 	} else {
 		r.Decision = c.probe(key, &request{limit: q.limit})
@@ -85,66 +78,13 @@ func (c *Cell[K]) acquire(
 	case r.RetryAfter > patience:
 		return r, basis, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
 	}
-	return c.queueUp(ctx, key, &q, patience)
-}
-
-// queueUp waits in the key's line.
-func (c *Cell[K]) queueUp(
-	ctx context.Context, key K, q *request, patience time.Duration,
-) (r Reservation[K], basis Basis, err error) {
-	ended := ctx.Done()
-	began := time.Now()
-	w := &waiting[K]{n: q.n, limit: q.limit, signal: make(chan struct{}, 1)}
-	// The line is locked but while the call sleeps, so that whatever ends this
-	// function, a policy that panics too, leaves the line to others.
-	l := c.lines.join(c, key)
-	defer l.release()
-	if err := l.admit(ctx, w, patience); err != nil {
-		return r, basis, err
+	w := &waiter[K]{cell: c, key: key, n: n, limit: q.limit}
+	waited, err := c.lines.Wait(ctx, key, w, patience)
+	if err == nil {
+		r = w.taken
 	}
-	w.at = l.line.PushBack(w)
-	defer l.leave(w)
-	defer func() { r.Waited = time.Since(began) }()
-	c.step("wait: joined")
-	l.advance()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		pause, done := l.progress(w)
-		if done {
-			return w.taken, w.basis, w.err
-		}
-		left := patience
-		if patience < forever {
-			left -= time.Since(began)
-		}
-		if left <= 0 {
-			return r, basis, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
-		}
-		pause = min(pause, left)
-		l.unlock()
-		var cancel, closed bool
-		if c.seam != nil {
-			cancel, closed = c.sleepUntilWoken(ctx, w, pause)
-		} else {
-			timer.Reset(pause)
-			select {
-			case <-w.signal:
-			case <-timer.C:
-			case <-ended:
-				cancel = true
-			case <-c.done:
-				closed = true
-			}
-		}
-		l.lock()
-		switch {
-		case cancel:
-			return r, basis, Cancelled(ctx)
-		case closed:
-			return r, basis, ErrClosed
-		}
-	}
+	r.Waited = waited
+	return r, w.basis, err
 }
 
 // Never returns ErrNever for a call of n units that d refuses.
@@ -157,10 +97,4 @@ func Never(n int64, d policy.Decision) error {
 
 // Cancelled returns ErrCancelled with the context's error, and with its cause if that is
 // another.
-func Cancelled(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return fmt.Errorf("%w: %w", ErrCancelled, cause)
-	}
-	return fmt.Errorf("%w: %w: %w", ErrCancelled, err, cause)
-}
+func Cancelled(ctx context.Context) error { return waitline.Cancelled(ctx) }

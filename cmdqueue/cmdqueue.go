@@ -33,7 +33,7 @@ type Queue[C any] struct {
 	// send on a closed channel panics.
 	closed chan struct{}
 	once   sync.Once
-	seam   seam.Scheduler // of a simulation; nil otherwise
+	seam   seam.Seam
 
 	// The receiver's own: what it was given and has not finished.
 	hand struct {
@@ -51,17 +51,17 @@ func New[C any](capacity int) *Queue[C] {
 	}
 }
 
-// NewUnder returns a queue whose goroutines run under a scheduler, for simulations.
-func NewUnder[C any](capacity int, s seam.Scheduler) *Queue[C] {
-	q := New[C](capacity)
-	q.seam = s
-	return q
+// A simulation has a queue of any commands wait under its scheduler.
+func init() {
+	seam.Accept(func(q interface{ under(seam.Seam) }, s seam.Seam) { q.under(s) })
 }
+
+func (q *Queue[C]) under(s seam.Seam) { q.seam = s }
 
 // TrySend queues the command if there is a place for it right now. It never
 // waits, and returns false when the queue is full or closed.
 func (q *Queue[C]) TrySend(command C) bool {
-	if q.isClosed() || q.seam != nil && q.seam.Refuse("queue: try to send") {
+	if q.isClosed() || q.seam.Refuse("queue: try to send") {
 		return false
 	}
 	select {
@@ -83,26 +83,13 @@ func (q *Queue[C]) Send(command C, patience time.Duration) error {
 		return nil
 	default:
 	}
-	if q.seam != nil {
-		if !q.seam.Await("queue: send", patience, func() bool { return q.Len() < q.Cap() || q.isClosed() }) {
-			return ErrFull
-		}
-		if q.isClosed() {
-			return ErrClosed
-		}
-		q.commands <- command
+	switch seam.Send(q.seam, "queue: send", patience, q.commands, command, q.closed) {
+	case seam.Sent:
 		return nil
-	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case q.commands <- command:
-		return nil
-	case <-q.closed:
+	case seam.Closed:
 		return ErrClosed
-	case <-timer.C:
-		return ErrFull
 	}
+	return ErrFull
 }
 
 // Receive waits for the next command. The receiver calls Done when it has
@@ -114,22 +101,11 @@ func (q *Queue[C]) Receive(ctx context.Context) (command C, attempt int, ok bool
 	if command, attempt, ok = q.again(); ok {
 		return command, attempt, true
 	}
-	if q.seam != nil {
-		q.seam.Await("queue: receive", seam.Forever, func() bool {
-			return q.Len() > 0 || ctx.Err() != nil || q.isClosed()
-		})
-		if ctx.Err() != nil || q.isClosed() {
-			return command, 0, false
-		}
-		return q.TryReceive()
+	command, event := seam.Receive(q.seam, "queue: receive", seam.Forever, q.commands, ctx, q.closed)
+	if event != seam.Received {
+		return command, 0, false
 	}
-	select {
-	case command = <-q.commands:
-		return q.take(command)
-	case <-ctx.Done():
-	case <-q.closed:
-	}
-	return command, 0, false
+	return q.take(command)
 }
 
 // TryReceive is Receive without waiting: ok is false as well when no command is

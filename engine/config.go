@@ -39,14 +39,15 @@ const (
 
 // The defaults of Config.
 const (
-	defaultName          = "ral"
-	defaultIdle          = 5 * time.Minute
-	defaultMaxKeys       = 1 << 20
-	defaultOpenTimeout   = 10 * time.Millisecond
-	defaultQueueDepth    = 1024
-	defaultMaxWaiting    = 1024
-	defaultRestarts      = 20
-	defaultRestartPeriod = 10 * time.Second
+	defaultName            = "ral"
+	defaultIdle            = 5 * time.Minute
+	defaultMaxKeys         = 1 << 20
+	defaultOpenTimeout     = 10 * time.Millisecond
+	defaultQueueDepth      = 1024
+	defaultMaxWaiting      = 1024
+	defaultMaxWaitingTotal = 1 << 16
+	defaultRestarts        = 20
+	defaultRestartPeriod   = 10 * time.Second
 )
 
 // Event is what Config.OnEvent is told: which goroutine of which engine started, died,
@@ -95,8 +96,14 @@ type Config struct {
 	QueueDepth int
 
 	// MaxWaiting bounds how many calls may wait in line for one key. Further ones get
-	// ErrCrowded. The default is 1024. Joining a line looks at all calls in it.
+	// ErrCrowded. The default is 1024. Joining a line looks at all calls in it; to be
+	// refused by one mostly does not.
 	MaxWaiting int
+
+	// MaxWaitingTotal bounds how many calls may wait in line for all keys together, and
+	// is never exceeded. Further ones get ErrCrowded. The default is 65536, the least 1.
+	// A waiting call holds a goroutine and some hundred bytes.
+	MaxWaitingTotal int
 
 	// Clock returns the time by which the engine decides, in nanoseconds from any
 	// beginning: the time that it returns in New becomes instant 1. If it goes backwards
@@ -132,12 +139,11 @@ type Config struct {
 	// fault is called at named points of the engine's goroutines, for tests to
 	// panic in.
 	fault func(point string)
-	// seam is given by simulations.
-	seam seam.Scheduler
+	seam  seam.Seam
 }
 
 func init() {
-	seam.Accept(func(c *Config, s seam.Scheduler) { c.seam, c.fault = s, s.Fault })
+	seam.Accept(func(c *Config, s seam.Seam) { c.seam, c.fault = s, s.Scheduler.Fault })
 }
 
 // withDefaults fills in what was left zero. This is the only place that does.
@@ -151,6 +157,7 @@ func (c Config) withDefaults() Config {
 	orInt(&c.MaxKeys, defaultMaxKeys)
 	orInt(&c.QueueDepth, defaultQueueDepth)
 	orInt(&c.MaxWaiting, defaultMaxWaiting)
+	orInt(&c.MaxWaitingTotal, defaultMaxWaitingTotal)
 	orInt(&c.Restarts, defaultRestarts)
 	return c
 }
@@ -192,6 +199,8 @@ func (c Config) validate() error {
 		return bad("QueueDepth", c.QueueDepth, "1 to 1048576, or 0 for 1024")
 	case c.MaxWaiting < 0:
 		return bad("MaxWaiting", c.MaxWaiting, "1 or more, or 0 for 1024")
+	case c.MaxWaitingTotal < 0:
+		return bad("MaxWaitingTotal", c.MaxWaitingTotal, "1 or more, or 0 for 65536")
 	case c.Restarts < 0:
 		return bad("Restarts", c.Restarts, "1 or more, or 0 for 20")
 	case c.RestartPeriod < 0:

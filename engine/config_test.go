@@ -36,6 +36,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 		{"QueueDepth", "ral: engine.Config: QueueDepth is -1, want 1 to 1048576, or 0 for 1024", Config{Policy: good, QueueDepth: -1}},
 		{"QueueDepth", "ral: engine.Config: QueueDepth is 1048577, want 1 to 1048576, or 0 for 1024", Config{Policy: good, QueueDepth: 1<<20 + 1}},
 		{"MaxWaiting", "ral: engine.Config: MaxWaiting is -1, want 1 or more, or 0 for 1024", Config{Policy: good, MaxWaiting: -1}},
+		{"MaxWaitingTotal", "ral: engine.Config: MaxWaitingTotal is -1, want 1 or more, or 0 for 65536", Config{Policy: good, MaxWaitingTotal: -1}},
 		{"Restarts", "ral: engine.Config: Restarts is -1, want 1 or more, or 0 for 20", Config{Policy: good, Restarts: -1}},
 		{"RestartPeriod", "ral: engine.Config: RestartPeriod is -1ns, want a positive duration, or 0 for 10s", Config{Policy: good, RestartPeriod: -1}},
 	} {
@@ -75,11 +76,11 @@ func TestZeroTakesTheDefault(t *testing.T) {
 	c := Config{}.withDefaults()
 	assert.Equal(t, Config{
 		Name: "ral", Idle: 5 * time.Minute, MaxKeys: 1 << 20, WhenFull: EvictLeastDebt, OpenTimeout: 10 * time.Millisecond,
-		WhenUnavailable: Admit, QueueDepth: 1024, MaxWaiting: 1024, Restarts: 20, RestartPeriod: 10 * time.Second,
+		WhenUnavailable: Admit, QueueDepth: 1024, MaxWaiting: 1024, MaxWaitingTotal: 65536, Restarts: 20, RestartPeriod: 10 * time.Second,
 	}, c)
 	own := Config{
 		Name: "api", Idle: 1, MaxKeys: 2, WhenFull: AdmitNew, OpenTimeout: 3, WhenUnavailable: Refuse,
-		QueueDepth: 4, MaxWaiting: 5, Restarts: 6, RestartPeriod: 7,
+		QueueDepth: 4, MaxWaiting: 5, MaxWaitingTotal: 8, Restarts: 6, RestartPeriod: 7,
 	}
 	assert.Equal(t, own, own.withDefaults(), "what is given stays")
 }

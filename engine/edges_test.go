@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -271,7 +272,7 @@ func TestBusyWriterSettlesAndEnds(t *testing.T) {
 				settledAt = commands
 			}
 		}
-	}, nil}
+	}, seam.Seam{}}
 	require.True(t, queue.TrySend(table.Command[string]{}))
 	require.NoError(t, w.run(ctx))
 	assert.Positive(t, settledAt)

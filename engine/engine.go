@@ -47,7 +47,7 @@ type Engine[K comparable] struct {
 	closing sync.Once
 	closed  atomic.Bool
 
-	seam seam.Scheduler // of a simulation; nil otherwise
+	seam seam.Seam
 }
 
 // New checks the configuration and starts an engine. The error, if any, is a
@@ -75,11 +75,14 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 			Idle:    config.Idle,
 			MaxKeys: config.MaxKeys,
 			Fault:   config.fault,
-			Seam:    config.seam,
 		}),
 		name:  config.Name,
-		queue: cmdqueue.NewUnder[table.Command[K]](config.QueueDepth, config.seam),
+		queue: cmdqueue.New[table.Command[K]](config.QueueDepth),
 		seam:  config.seam,
+	}
+	simulate(config.seam, e.table, e.queue)
+	if s := config.seam.Scheduler; s != nil {
+		s.Built(e.table, e.queue)
 	}
 	e.cell, e.control = cell.New(cell.Options[K]{
 		View:              e.table.View(),
@@ -91,10 +94,10 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 		OpenTimeout:       config.OpenTimeout,
 		Idle:              config.Idle,
 		MaxWaiting:        config.MaxWaiting,
+		MaxWaitingTotal:   config.MaxWaitingTotal,
 		Epoch:             time.Now(),
 		Clock:             fromOne(config.Clock),
 		Writing:           e.writing,
-		Seam:              config.seam,
 	})
 
 	var err error
@@ -106,10 +109,8 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 		OnEvent:   config.OnEvent,
 		Fault:     config.fault,
 	}
-	if config.seam != nil {
-		seam.Give(&supervised, config.seam)
-		config.seam.Built(e.table, e.queue)
-	}
+	sweeper := janitor.New(e.queue, e.control.Now, config.Idle, config.fault)
+	simulate(config.seam, e.cell, sweeper, &supervised)
 	e.supervisor, err = supervisor.New(supervised, supervisor.Child{
 		Name:     "writer",
 		Run:      (&writer[K]{e.table, e.queue, e.control.Now, &e.dropped, config.fault, config.seam}).run,
@@ -119,7 +120,7 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 		Exclusive: true,
 	}, supervisor.Child{
 		Name:     "janitor",
-		Run:      janitor.New(e.queue, e.control.Now, config.Idle, config.fault).Under(config.seam).Run,
+		Run:      sweeper.Run,
 		Shutdown: shutdown,
 	})
 	if err != nil {
@@ -129,6 +130,16 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	e.stop = stop
 	e.running = e.supervisor.Start(ctx)
 	return e, nil
+}
+
+// simulate has parts of an engine run under a scheduler, if there is one.
+func simulate(s seam.Seam, parts ...any) {
+	if s.Scheduler == nil {
+		return
+	}
+	for _, part := range parts {
+		seam.Give(part, s.Scheduler)
+	}
 }
 
 // writing reports whether there is a writer, or soon will be again.
@@ -169,10 +180,7 @@ func (e *Engine[K]) Close() error {
 		e.closed.Store(true)
 		e.control.Close()
 		e.stop()
-		if e.seam != nil {
-			e.seam.Await("close: running", seam.Forever, func() bool { return !e.writing() })
-		}
-		<-e.running.Done()
+		seam.Receive[struct{}](e.seam, "close: running", seam.Forever, nil, nil, e.running.Done())
 		e.queue.Close()
 		e.table.Clear()
 	})

@@ -17,8 +17,9 @@ var (
 	// then context.DeadlineExceeded is wrapped as well; or that it does not come within
 	// the call's patience.
 	ErrDeadline = cell.ErrDeadline
-	// ErrCrowded reports that as many calls wait for the key as may, by
-	// Config.MaxWaiting or by the policy.
+	// ErrCrowded reports that as many calls wait as may: for the key, by
+	// Config.MaxWaiting or by the policy, or for all keys, by Config.MaxWaitingTotal. Its
+	// text says which.
 	ErrCrowded = cell.ErrCrowded
 	// ErrCancelled reports that the context ended before the call's turn came. It is
 	// wrapped together with the context's cause.

@@ -23,13 +23,10 @@ import (
 // noLines checks that nothing is left of the lines that calls of Wait stood in.
 func noLines[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
-	lines := reflect.ValueOf(e.cell).Elem().FieldByName("lines")
-	assert.Zero(t, lines.FieldByName("waiting").FieldByName("v").Int(), "lines are counted")
+	lines := reflect.ValueOf(e.cell).Elem().FieldByName("lines").Elem()
+	assert.Zero(t, lines.FieldByName("count").FieldByName("v").Int(), "lines are left")
+	assert.Zero(t, lines.FieldByName("waiting").FieldByName("v").Int(), "waiting calls are counted")
 	assert.Zero(t, lines.FieldByName("paused").FieldByName("v").Int(), "the lines stand still")
-	shards := lines.FieldByName("shards")
-	for i := range shards.Len() {
-		assert.Zero(t, shards.Index(i).FieldByName("lines").Len(), "lines are left")
-	}
 }
 
 // Hundreds to thousands of waiters on one key, in random order of size, with random

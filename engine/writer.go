@@ -20,7 +20,7 @@ type writer[K comparable] struct {
 	clock   func() policy.Instant
 	dropped *atomic.Uint64
 	fault   func(point string)
-	seam    seam.Scheduler
+	seam    seam.Seam
 }
 
 // writerPoints are the places at which the writer itself calls its fault
@@ -66,9 +66,7 @@ func (w *writer[K]) run(ctx context.Context) error {
 		// caller on the same processor waits for the end of its time slice, 10 ms
 		// and more, instead of a tenth of a millisecond.
 		runtime.Gosched()
-		if w.seam != nil {
-			w.seam.Step("writer: others")
-		}
+		w.seam.Step("writer: others")
 		for n := 0; n < settlesPerTurn && w.table.Unsettled(); n++ {
 			w.at("writer: settle")
 			w.table.Settle(w.clock())

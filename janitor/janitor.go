@@ -35,7 +35,7 @@ type Janitor[K comparable] struct {
 	every time.Duration
 	reply chan table.SweepResult
 	fault func(point string)
-	seam  seam.Scheduler // of a simulation; nil otherwise
+	seam  seam.Seam
 }
 
 // Points lists the places at which the janitor calls its fault function.
@@ -63,11 +63,12 @@ func New[K comparable](
 	}
 }
 
-// Under has the janitor run under a scheduler, for simulations. It returns j.
-func (j *Janitor[K]) Under(s seam.Scheduler) *Janitor[K] {
-	j.seam = s
-	return j
+// A simulation has a janitor of any keys wait under its scheduler.
+func init() {
+	seam.Accept(func(j interface{ under(seam.Seam) }, s seam.Seam) { j.under(s) })
 }
+
+func (j *Janitor[K]) under(s seam.Seam) { j.seam = s }
 
 // Every returns how often a janitor looks, for an idle time. A key is gone no
 // later than this after it may be, and what the sweep itself takes.
@@ -79,39 +80,20 @@ func Every(idle time.Duration) time.Duration {
 // run again, also after it panicked: it remembers nothing that matters.
 func (j *Janitor[K]) Run(ctx context.Context) error {
 	j.fault("janitor: begin")
-	tick := time.NewTicker(j.every)
-	defer tick.Stop()
-	ticks := tick.C
-	if j.seam != nil {
-		ticks = nil // it tells when
-	}
 	for {
-		if !j.ticked(ctx, ticks) {
+		if _, event := seam.Receive[struct{}](j.seam, "janitor: tick", j.every, nil, ctx, nil); event == seam.Ended {
 			return nil
 		}
 		j.fault("janitor: look")
-		for j.sweep(ctx, ticks) {
+		for j.sweep(ctx) {
 		}
 	}
 }
 
-// ticked waits for the next tick. It returns false if the context ends before.
-func (j *Janitor[K]) ticked(ctx context.Context, tick <-chan time.Time) bool {
-	if j.seam != nil {
-		return !j.seam.Await("janitor: tick", j.every, func() bool { return ctx.Err() != nil })
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-tick:
-		return true
-	}
-}
-
-// sweep asks for one step and waits for its result. It returns true if there is
-// more to do at once. It gives up at the next tick: the command may have been
-// lost with the writer.
-func (j *Janitor[K]) sweep(ctx context.Context, tick <-chan time.Time) (more bool) {
+// sweep asks for one step and waits for its result. It reports whether there is more
+// to do at once. It gives up after the time between two looks: the command may have
+// been lost with the writer.
+func (j *Janitor[K]) sweep(ctx context.Context) (more bool) {
 	select {
 	case <-j.reply: // of a step that was given up
 	default:
@@ -120,19 +102,10 @@ func (j *Janitor[K]) sweep(ctx context.Context, tick <-chan time.Time) (more boo
 		return false // full: the writer has more urgent work
 	}
 	j.fault("janitor: asked")
-	if j.seam != nil {
-		j.seam.Await("janitor: asks", j.every, func() bool { return len(j.reply) > 0 || ctx.Err() != nil })
-		if len(j.reply) == 0 || ctx.Err() != nil {
-			return false
-		}
-	}
-	select {
-	case result := <-j.reply:
-		j.fault("janitor: answered")
-		return result.More
-	case <-tick:
-		return false
-	case <-ctx.Done():
+	result, event := seam.Receive(j.seam, "janitor: asks", j.every, j.reply, ctx, nil)
+	if event != seam.Received {
 		return false
 	}
+	j.fault("janitor: answered")
+	return result.More
 }

@@ -136,10 +136,10 @@ type Config struct {
 	// not block.
 	Fault func(point string)
 
-	seam seam.Scheduler // see there
+	seam seam.Seam
 }
 
-func init() { seam.Accept(func(cfg *Config, s seam.Scheduler) { cfg.seam = s }) }
+func init() { seam.Accept(func(cfg *Config, s seam.Seam) { cfg.seam = s }) }
 
 // withDefaults fills in what zero stands for. It does not validate.
 func (cfg Config) withDefaults() Config {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/seam"
 )
 
 // A Kind says what an Event is about.
@@ -117,7 +119,7 @@ func (m *mailbox) post(e Event) {
 // the hook kills it, the next one goes on with the next event.
 func (m *mailbox) drain() {
 	var at Event
-	spawn(nil, func() error {
+	spawn(seam.Seam{}, func() error {
 		for {
 			var ok bool
 			if at, ok = m.next(); !ok {

@@ -14,8 +14,8 @@ import (
 // The flag is needed because recover returns nil for a Goexit, just as it does
 // after a normal return; only a normal return gets as far as setting it.
 //
-// s is nil but in simulations.
-func spawn(s seam.Scheduler, f func() error, done func(reason error)) {
+// Under a scheduler, that starts the goroutine.
+func spawn(s seam.Seam, f func() error, done func(reason error)) {
 	body := func() {
 		var reason error
 		returned := false
@@ -34,8 +34,8 @@ func spawn(s seam.Scheduler, f func() error, done func(reason error)) {
 		reason = f()
 		returned = true
 	}
-	if s != nil {
-		s.Go(body)
+	if s.Scheduler != nil {
+		s.Scheduler.Go(body)
 		return
 	}
 	go body()
@@ -43,11 +43,9 @@ func spawn(s seam.Scheduler, f func() error, done func(reason error)) {
 
 // guard runs f on a goroutine of its own, waits for it, and returns nil if f
 // returned, else how it died. What f wrote happens before guard returns.
-func guard(s seam.Scheduler, f func()) error {
+func guard(s seam.Seam, f func()) error {
 	ended := make(chan error, 1)
 	spawn(s, func() error { f(); return nil }, func(reason error) { ended <- reason })
-	if s != nil {
-		s.Await("supervisor: guard", seam.Forever, func() bool { return len(ended) > 0 })
-	}
-	return <-ended
+	err, _ := seam.Receive(s, "supervisor: guard", seam.Forever, ended, nil, nil)
+	return err
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/seam"
 )
 
 func panicAround(v any) { panic(v) }
@@ -15,7 +17,7 @@ func panicAround(v any) { panic(v) }
 // ending runs f as spawn does and returns the reason for its end.
 func ending(f func() error) error {
 	done := make(chan error)
-	spawn(nil, f, func(reason error) { done <- reason })
+	spawn(seam.Seam{}, f, func(reason error) { done <- reason })
 	return <-done
 }
 

@@ -99,28 +99,10 @@ func (l *life) isReady() bool {
 
 // wait waits for the end until the deadline.
 func (l *life) wait(deadline time.Time) {
-	if s := l.s.cfg.seam; s != nil {
-		s.Await("supervisor: last resort", patience(deadline), l.over)
-		return
-	}
-	late, stop := alarm(deadline)
-	defer stop()
-	select {
-	case <-l.done:
-	case <-late:
-	}
+	seam.Receive[struct{}](l.s.cfg.seam, "supervisor: last resort", patience(deadline), nil, nil, l.done)
 }
 
-// alarm returns a channel that fires at t, or never if t is zero.
-func alarm(t time.Time) (late <-chan time.Time, stop func() bool) {
-	if t.IsZero() {
-		return nil, func() bool { return true }
-	}
-	timer := time.NewTimer(time.Until(t))
-	return timer.C, timer.Stop
-}
-
-// patience is how long it is until t, for ever if t is zero.
+// patience returns the time until t, or forever if t is zero.
 func patience(t time.Time) time.Duration {
 	if t.IsZero() {
 		return seam.Forever

@@ -3,6 +3,8 @@ package supervisor
 import (
 	"context"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/seam"
 )
 
 // goal is what the supervisor wants of a child; life and State are what it has.
@@ -109,27 +111,11 @@ func (r *run) step() (over bool) {
 
 // wait sleeps until there may be something to do.
 func (r *run) wait() {
-	if s := r.s.cfg.seam; s != nil {
-		s.Await("supervisor: wait", patience(r.deadline), func() bool {
-			return len(r.wake) > 0 || !r.stopping && r.ctx.Err() != nil
-		})
-		select {
-		case <-r.wake:
-		default:
-		}
-		return
+	ctx := r.ctx
+	if r.stopping {
+		ctx = nil // it has ended, or its end changes nothing any more
 	}
-	var asked <-chan struct{}
-	if !r.stopping {
-		asked = r.ctx.Done()
-	}
-	late, stop := alarm(r.deadline)
-	defer stop()
-	select {
-	case <-r.wake:
-	case <-asked:
-	case <-late:
-	}
+	seam.Receive(r.s.cfg.seam, "supervisor: wait", patience(r.deadline), r.wake, ctx, nil)
 }
 
 // stop makes the run wind down and then return verdict. It stops no child by

@@ -50,9 +50,6 @@ type Options struct {
 	// Fault is called by the writer at the points that Points lists. Tests
 	// panic in it. Nil does nothing.
 	Fault func(point string)
-
-	// Seam is given by simulations alone.
-	Seam seam.Scheduler
 }
 
 // Table is the keyed words and their order. Call New to make one. Its methods
@@ -133,14 +130,20 @@ func New[K comparable](o Options) *Table[K] {
 	if t.fault == nil {
 		t.fault = func(string) {}
 	}
-	if o.Seam != nil {
-		t.step, t.holders, t.seed = o.Seam.Step, o.Seam.Held, o.Seam.Seed()
-	}
 	t.filed = make([]int, len(t.shards))
 	t.index = newIndex[K]()
 	t.indexed = len(t.shards)
 	t.adopted = len(t.nursery)
 	return t
+}
+
+// A simulation has a table of any keys run under its scheduler, before the first use.
+func init() {
+	seam.Accept(func(t interface{ under(seam.Seam) }, s seam.Seam) { t.under(s) })
+}
+
+func (t *Table[K]) under(s seam.Seam) {
+	t.step, t.holders, t.seed = s.Scheduler.Step, s.Scheduler.Held, s.Scheduler.Seed()
 }
 
 // View returns the table as everybody but the writer sees it.

@@ -1,68 +1,230 @@
 // Package seam is where a simulation gets between the steps of Ral's goroutines.
 //
-// Under a [Scheduler] only one goroutine runs at a time, and it hands over to
-// another only in the scheduler's methods. Those are called between operations on
-// shared memory, at the points where a fault may strike, and in place of everything
-// that would block. So what the goroutines do follows from the scheduler's choices
-// alone, and can be repeated.
+// Under a [Scheduler] only one goroutine runs at a time, and it hands over to another
+// only in the scheduler's methods. Those are called between operations on shared
+// memory, at the points where a fault may strike, and in place of everything that
+// would block. So what the goroutines do follows from the scheduler's choices alone,
+// and can be repeated.
 //
-// Nobody but module torture makes a scheduler. Everywhere else it is nil, and nothing
-// is asked of it but that, and on no path that is in a hurry.
+// Each part of an engine holds a [Seam] and waits through it alone. Only module torture
+// implements Scheduler. Elsewhere the Seam is zero and waits as package time, channels
+// and mutexes do; the only cost is the nil check, which no hot path makes.
+//
+// The package knows nothing of keys and limits. Start reading at [Receive].
 package seam
 
 import (
+	"context"
 	"hash/maphash"
 	"math"
+	"runtime"
+	"sync"
 	"time"
 )
 
-// Forever is the patience of who waits until what he waits for has come.
+// Forever is the patience of a wait that has no end of its own.
 const Forever = time.Duration(math.MaxInt64)
 
-// Scheduler decides who goes on. All methods are called by the one goroutine that
-// runs.
+// Scheduler decides which goroutine goes on. Only the goroutine that runs calls its
+// methods.
 type Scheduler interface {
-	// Step lets others go on.
+	// Step lets other goroutines go on.
 	Step(point string)
-	// Fault is Step where a goroutine may die, by a panic or by Goexit.
+	// Fault is Step at a point where a goroutine may die, by a panic or by Goexit.
 	Fault(point string)
-	// Await lets others go on until ready returns true, or until so much of package
-	// time has passed, and tells whether ready did. A nil ready never does. ready
-	// must change nothing, and may be asked by any goroutine.
+	// Await lets others go on until ready returns true, or until patience has passed
+	// by package time, and reports whether ready did. A nil ready never does. ready
+	// must change nothing, and any goroutine may call it.
 	Await(point string, patience time.Duration, ready func() bool) bool
-	// Go starts a goroutine. It runs when it is its turn.
+	// Go starts a goroutine. It runs when the scheduler picks it.
 	Go(f func())
-	// Refuse tells whether a queue is to say that it is full although it is not.
+	// Refuse reports whether a queue is to say that it is full although it is not.
 	Refuse(point string) bool
-	// Held tells, in place of the garbage collector, whether anybody may hold
-	// what he took before the point "change: over" was last passed.
+	// Held reports, in place of the garbage collector, whether any call may hold
+	// what it took before the point "change: over" was last passed.
 	Held() bool
-	// Seed is by which keys are hashed.
+	// Seed returns the seed by which keys are hashed.
 	Seed() maphash.Seed
 	// Built is given the parts of an engine: its table and its queue.
 	Built(table, queue any)
 }
 
-// setters put a scheduler into configurations that do not show the field.
-var setters []func(config any, s Scheduler) bool
+// Seam is how a part of an engine waits. The zero Seam has no scheduler and waits for
+// real.
+type Seam struct{ Scheduler Scheduler }
 
-// Accept registers how a configuration of type C is given a scheduler. It is for
-// init functions.
-func Accept[C any](set func(config *C, s Scheduler)) {
-	setters = append(setters, func(config any, s Scheduler) bool {
-		c, ok := config.(*C)
+// Step lets a scheduler run other goroutines. Without one it does nothing.
+func (s Seam) Step(point string) {
+	if s.Scheduler != nil {
+		s.Scheduler.Step(point)
+	}
+}
+
+// Refuse reports whether a scheduler wants a queue to say that it is full.
+func (s Seam) Refuse(point string) bool {
+	return s.Scheduler != nil && s.Scheduler.Refuse(point)
+}
+
+// Lock locks mu.
+func (s Seam) Lock(point string, mu *sync.Mutex) {
+	if s.Scheduler != nil {
+		s.Scheduler.Await(point, Forever, func() bool {
+			free := mu.TryLock()
+			if free {
+				mu.Unlock()
+			}
+			return free
+		})
+	}
+	mu.Lock()
+}
+
+// Yield lets other goroutines run once. A scheduler lets them run until ready returns
+// true, or once if ready is nil.
+func (s Seam) Yield(point string, ready func() bool) {
+	switch {
+	case s.Scheduler == nil:
+		runtime.Gosched()
+	case ready == nil:
+		s.Scheduler.Await(point, 0, nil)
+	default:
+		s.Scheduler.Await(point, Forever, ready)
+	}
+}
+
+// Sleep is time.Sleep.
+func (s Seam) Sleep(point string, pause time.Duration) {
+	if s.Scheduler != nil {
+		s.Scheduler.Await(point, pause, nil)
+		return
+	}
+	time.Sleep(pause)
+}
+
+// Event is what ended a wait.
+type Event int
+
+const (
+	Elapsed  Event = iota // the patience
+	Received              // a value came
+	Sent                  // a value was taken
+	Ended                 // the context ended
+	Closed                // the channel done was closed
+)
+
+// Receive waits for a value from c, for the end of ctx, or until done is closed, for at
+// most patience. A nil c, ctx or done is never ready. If several are ready, which one
+// ends the wait is not defined.
+//
+// No other goroutine may receive from c meanwhile, and c must not be closed.
+func Receive[T any](
+	s Seam, point string, patience time.Duration, c <-chan T, ctx context.Context, done <-chan struct{},
+) (value T, event Event) {
+	if s.Scheduler != nil {
+		return receiveUnder(s.Scheduler, point, patience, c, ctx, done)
+	}
+	late, stop := alarm(patience)
+	defer stop()
+	var ended <-chan struct{}
+	if ctx != nil {
+		ended = ctx.Done()
+	}
+	select {
+	case value = <-c:
+		return value, Received
+	case <-ended:
+		return value, Ended
+	case <-done:
+		return value, Closed
+	case <-late:
+		return value, Elapsed
+	}
+}
+
+// receiveUnder is Receive under a scheduler. It asks ctx.Err rather than ctx.Done, as
+// a simulated context has no channel.
+func receiveUnder[T any](
+	s Scheduler, point string, patience time.Duration, c <-chan T, ctx context.Context, done <-chan struct{},
+) (value T, event Event) {
+	ended := func() bool { return ctx != nil && ctx.Err() != nil }
+	s.Await(point, patience, func() bool { return len(c) > 0 || ended() || isClosed(done) })
+	switch {
+	case ended():
+		return value, Ended
+	case isClosed(done):
+		return value, Closed
+	case len(c) > 0:
+		return <-c, Received
+	}
+	return value, Elapsed
+}
+
+// Send waits until c takes the value, or until done is closed, for at most patience.
+// c has room for at least one value.
+func Send[T any](s Seam, point string, patience time.Duration, c chan<- T, value T, done <-chan struct{}) Event {
+	if s.Scheduler != nil {
+		s.Scheduler.Await(point, patience, func() bool { return len(c) < cap(c) || isClosed(done) })
+		switch {
+		case isClosed(done):
+			return Closed
+		case len(c) < cap(c):
+			c <- value
+			return Sent
+		}
+		return Elapsed
+	}
+	late, stop := alarm(patience)
+	defer stop()
+	select {
+	case c <- value:
+		return Sent
+	case <-done:
+		return Closed
+	case <-late:
+		return Elapsed
+	}
+}
+
+// alarm returns a channel that fires after patience, or never.
+func alarm(patience time.Duration) (late <-chan time.Time, stop func() bool) {
+	if patience == Forever {
+		return nil, func() bool { return true }
+	}
+	timer := time.NewTimer(patience)
+	return timer.C, timer.Stop
+}
+
+// isClosed reports whether done, on which no value is ever sent, is closed.
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// setters give a Seam to parts that do not show theirs.
+var setters []func(part any, s Seam) bool
+
+// Accept registers how parts that are of type P, or implement it, are given a Seam. It
+// is for init functions. An interface with an unexported method stands for all
+// instances of a generic type.
+func Accept[P any](set func(part P, s Seam)) {
+	setters = append(setters, func(part any, s Seam) bool {
+		p, ok := part.(P)
 		if ok {
-			set(c, s)
+			set(p, s)
 		}
 		return ok
 	})
 }
 
-// Give gives a scheduler to the configuration that config points to. It returns
-// false if that does not take one.
-func Give(config any, s Scheduler) bool {
+// Give gives a Seam with the scheduler s to a part, or to the configuration that part
+// points to, before its first use. It reports whether part accepts one.
+func Give(part any, s Scheduler) bool {
 	for _, set := range setters {
-		if set(config, s) {
+		if set(part, Seam{s}) {
 			return true
 		}
 	}

@@ -1,0 +1,236 @@
+package waitline
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+const (
+	// lookahead is how long before its turn a call behind another takes. It should be
+	// longer than goroutines take to wake up, so that at high rates turns follow each
+	// other without a gap. It is what a call that gives up may cost those behind it.
+	lookahead = 10 * time.Millisecond
+	// pausedRetry is how long a paused line waits before it looks again.
+	pausedRetry = time.Millisecond
+)
+
+// line holds the calls that wait for one key. Its lock guards all that is below it.
+type line[K, S comparable] struct {
+	lines  *Lines[K, S]
+	key    K
+	hidden bool // not in the map: the key cannot be found again
+
+	mu   sync.Mutex
+	gone bool // it has left the map
+	// queue holds the calls that have not taken yet, and promised those that have and
+	// wait for their turn, as *waiter[S] in the order in which they came. All promised
+	// calls came before all queued ones.
+	queue    *list.List
+	promised *list.List
+	// retry is when the head of the line tries again after a take that failed, if no
+	// promised turn will wake it earlier.
+	retry time.Time
+	// ahead and later remember forecasts: see there.
+	ahead, later outlook[S]
+}
+
+// waiter is one call in a line.
+type waiter[S comparable] struct {
+	call   Call[S]
+	signal chan struct{} // has one place: something has changed for this call
+
+	at    *list.Element // its place in queue, or in promised if took
+	took  bool
+	turn  time.Time
+	start int64 // the instant of the turn, by the Call's clock
+
+	over bool // it is out of the line
+	err  error
+}
+
+func newLine[K, S comparable](ls *Lines[K, S], key K) *line[K, S] {
+	return &line[K, S]{lines: ls, key: key, queue: list.New(), promised: list.New()}
+}
+
+func (l *line[K, S]) lock()   { l.lines.seam.Lock("line: lock", &l.mu) }
+func (l *line[K, S]) unlock() { l.mu.Unlock() }
+
+// release unlocks the line and removes it if it is empty. If calls remain but none holds
+// a turn, it wakes the head: a Call that panicked may have skipped the usual wake-up.
+func (l *line[K, S]) release() {
+	if head := l.head(); head != nil && l.promised.Len() == 0 {
+		head.wake()
+	}
+	if l.queue.Len() == 0 && l.promised.Len() == 0 {
+		l.lines.remove(l)
+	}
+	l.unlock()
+}
+
+// head returns the first call of the queue, or nil.
+func (l *line[K, S]) head() *waiter[S] { return valueOf[S](l.queue.Front()) }
+
+// last returns the last call that holds a turn, or nil.
+func (l *line[K, S]) last() *waiter[S] { return valueOf[S](l.promised.Back()) }
+
+func valueOf[S comparable](at *list.Element) *waiter[S] {
+	if at == nil {
+		return nil
+	}
+	return at.Value.(*waiter[S])
+}
+
+// advance lets calls at the head of the queue take, as long as they may.
+func (l *line[K, S]) advance() {
+	for !l.closed() {
+		w := l.head()
+		if w == nil {
+			return
+		}
+		if l.lines.paused.Load() > 0 {
+			l.retryIn(w, pausedRetry)
+			return
+		}
+		patience, notBefore, last := Forever, int64(0), l.last()
+		if last != nil {
+			// First come, first served, whatever is given back meanwhile.
+			if time.Until(last.turn) > lookahead && !neverAdmitted(w.call) {
+				return
+			}
+			patience = lookahead
+			notBefore = last.start // there will be room then, too
+		}
+		answer := w.call.Take(patience, notBefore)
+		switch {
+		case answer.Taken:
+			w.turn, w.start = time.Now().Add(answer.Wait), answer.Start
+			if last != nil && w.turn.Before(last.turn) {
+				w.turn = last.turn // this goroutine was held up, or the clock jumps
+			}
+			l.queue.Remove(w.at)
+			w.at, w.took = l.promised.PushBack(w), true
+			w.wake()
+			l.headTook(w.call)
+		case answer.Err != nil:
+			l.fail(w, answer.Err)
+		default:
+			l.retryIn(w, answer.RetryIn)
+			return
+		}
+	}
+}
+
+// closed reports whether all waits are to end.
+func (l *line[K, S]) closed() bool {
+	select {
+	case <-l.lines.Done:
+		return true
+	default:
+		return false
+	}
+}
+
+// neverAdmitted reports whether the limit has been changed and can never admit the call.
+func neverAdmitted[S comparable](call Call[S]) bool {
+	state, now := call.State()
+	_, _, verdict := call.Forecast(state, now)
+	return verdict == Never
+}
+
+// retryIn has the head try again later, unless a promised turn will wake it.
+func (l *line[K, S]) retryIn(w *waiter[S], pause time.Duration) {
+	if l.promised.Len() == 0 {
+		l.retry = time.Now().Add(pause)
+		w.wake()
+	}
+}
+
+// fail puts a call out of the queue.
+func (l *line[K, S]) fail(w *waiter[S], err error) {
+	l.forget()
+	l.queue.Remove(w.at)
+	w.over, w.err = true, err
+	w.wake()
+}
+
+// poll reports whether a call is done, and otherwise how long it may sleep unless it is
+// woken.
+func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
+	if l.leads(w) && !time.Now().Before(l.retry) {
+		l.advance()
+	}
+	switch {
+	case w.over:
+		return 0, true
+	case w.took:
+		if pause = time.Until(w.turn); pause > 0 {
+			return pause, false
+		}
+		w.over = true
+		l.promised.Remove(w.at)
+		l.advance()
+		return 0, true
+	case l.leads(w):
+		return max(time.Until(l.retry), time.Nanosecond), false
+	}
+	return Forever, false
+}
+
+// leads reports whether a call is the first of a line in which no call holds a turn.
+func (l *line[K, S]) leads(w *waiter[S]) bool {
+	return !w.over && !w.took && l.promised.Len() == 0 && l.queue.Front() == w.at
+}
+
+// leave takes a call out of the line that was not served.
+func (l *line[K, S]) leave(w *waiter[S]) {
+	if w.over {
+		return
+	}
+	l.forget()
+	if w.took {
+		defer l.promised.Remove(w.at) // also if a Call panics
+		// The calls behind it move up, and stay behind each other.
+		l.revokeTurns(w)
+		l.promised.Remove(w.at)
+		w.call.GiveBack()
+	} else {
+		l.queue.Remove(w.at)
+	}
+	w.over = true
+	l.advance()
+}
+
+// revokeTurns has the promised calls behind w, or all if w is nil, give back what they
+// took and return to the queue, except those whose turn has come. The last gives back
+// first, so that each finds the key as it left it.
+func (l *line[K, S]) revokeTurns(w *waiter[S]) {
+	now := time.Now()
+	for last := l.last(); last != nil; last = l.last() {
+		if last == w || !last.turn.After(now) {
+			return
+		}
+		l.forget()
+		last.call.GiveBack()
+		l.promised.Remove(last.at)
+		last.at, last.took = l.queue.PushFront(last), false
+	}
+}
+
+// pause revokes all turns of the line. While Lines are paused, advance only has the head
+// look again later.
+func (l *line[K, S]) pause() {
+	l.lock()
+	defer l.unlock()
+	l.forget()
+	l.revokeTurns(nil)
+	l.advance()
+}
+
+// wake has a call look at the line again.
+func (w *waiter[S]) wake() {
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
