@@ -19,6 +19,7 @@ import (
 //     to leave. Units that are taken or given back otherwise change the state; so does
 //     another policy.
 //   - The queue is the same, except for calls that took or joined at the end.
+//   - All its calls, and the one to be judged, go by the same limit.
 //   - Time has not gone back to before from. A later beginning never brings a turn
 //     forward: what would be refused at from and allowed later delays the calls behind it.
 //
@@ -151,20 +152,26 @@ func untilTurn[S comparable](w *waiter[S]) time.Duration {
 // walk forecasts the queue and then w, step by step, and remembers it.
 func (l *line[K, S]) walk(o *outlook[S], w *waiter[S], state S, from int64) (time.Duration, Verdict, bool) {
 	o.base, o.from, o.steps = state, from, o.steps[:0]
+	alike := true
 	for at := l.queue.Front(); at != nil; at = at.Next() {
-		next, wait, _ := valueOf[S](at).call.Forecast(state, from)
+		call := valueOf[S](at).call
+		next, wait, _ := call.Forecast(state, from)
 		o.add(next, wait)
-		state = next
+		state, alike = next, alike && call.Alike(w.call)
 	}
 	next, wait, verdict := w.call.Forecast(state, from)
-	return o.add(next, wait), verdict, true
+	wait = o.add(next, wait)
+	if !alike {
+		o.steps = nil
+	}
+	return wait, verdict, true
 }
 
 // recall forecasts w behind what is remembered of the queue, in one step. ok is false if
 // that does not hold any more.
 func (l *line[K, S]) recall(o *outlook[S], w *waiter[S], state S, from int64) (wait time.Duration, verdict Verdict, ok bool) {
 	n := len(o.steps)
-	if n == 0 || n != l.queue.Len() || o.base != state || from < o.from {
+	if n == 0 || n != l.queue.Len() || o.base != state || from < o.from || !w.call.Alike(l.head().call) {
 		return 0, Fits, false
 	}
 	behind := o.steps[n-1]

@@ -1,0 +1,206 @@
+package waitline
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Calls that a crowded line refuses do not walk it. Checked by counting forecasts, of
+// which a walk needs one for each call in line: under each limit, also when turns pass,
+// when time does, and when units came back while the head's turn is far off.
+func TestRefusalsDoNotWalkTheLine(t *testing.T) {
+	const waiters, refused, perRefusal = 500, 100, 3
+	for _, pair := range families() {
+		t.Run(pair[0].String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, h := newDesk(pair[0]), newHall[string](t, waiters+1, waiters+1)
+				for range 10 {
+					d.take(1)
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				var all []*ends
+				for range waiters {
+					all = append(all, h.send(ctx, "key", d, 1, Forever))
+				}
+				waiting := int(h.waiting.Load())
+				require.Positive(t, waiting)
+				refuse := func() {
+					t.Helper()
+					d.steps()
+					for i := range refused {
+						_, err := h.Wait(ctx, "key", &customer{desk: d, n: 1 + int64(i%2)}, time.Millisecond)
+						require.Error(t, err)
+					}
+					assert.LessOrEqual(t, d.steps(), refused*perRefusal+2*waiting, "walks: one, or one of each kind")
+				}
+				refuse()
+				d.refund(2)
+				refuse()
+				leave()
+				synctest.Wait()
+				for _, e := range all {
+					assert.True(t, e.over)
+				}
+			})
+		})
+	}
+}
+
+// As turns pass the forecast goes along: the head takes what it was expected to take, and
+// refusals go on without a walk.
+func TestForecastFollowsTheTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 200
+		d, h := newDesk(funnel(1, 1, time.Second)), newHall[string](t, waiters+1, waiters+1)
+		require.True(t, d.take(1))
+		var all sync.WaitGroup
+		for range waiters {
+			all.Go(func() {
+				_, err := h.Wait(t.Context(), "key", &customer{desk: d, n: 1}, Forever)
+				assert.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		d.steps()
+		for turn := range waiters - 2 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			_, err := h.Wait(t.Context(), "key", &customer{desk: d, n: 1}, time.Duration(waiters-turn-2)*time.Second)
+			require.ErrorIs(t, err, ErrDeadline, "turn %d", turn)
+		}
+		assert.Less(t, d.steps(), 5*waiters, "a walk for each turn would be %d", waiters*waiters/2)
+		all.Wait()
+	})
+}
+
+// The remembered forecast is never too late: it refuses no call that a walk at that
+// moment would let join. Checked under each limit, while calls come and leave, others take
+// and give back, the policy changes, the clock jumps and time passes; with the limit of the key, with one
+// that all calls in line choose while others take under another, and with limits of one
+// family that the calls in line choose at random.
+func TestRememberedForecastIsNeverTooLate(t *testing.T) {
+	for i, pair := range families() {
+		for _, limits := range []string{"own", "chosen", "mixed"} {
+			t.Run(fmt.Sprint(pair[0], limits), func(t *testing.T) {
+				recalled, exact := 0, 0
+				for seed := range uint64(30) {
+					synctest.Test(t, func(t *testing.T) {
+						dice := rand.New(rand.NewPCG(uint64(i), seed))
+						d, h := newDesk(pair[0]), newHall[string](t, 100, 100)
+						ctx, end := context.WithCancel(t.Context())
+						for range 10 {
+							d.take(1)
+						}
+						for range 120 {
+							disturb(t, ctx, dice, d, h, pair, limits)
+							r, e := compare(t, dice, d, h, pair, limits)
+							recalled += r
+							exact += e
+						}
+						end()
+						synctest.Wait()
+						time.Sleep(time.Minute)
+					})
+				}
+				if limits != "mixed" {
+					assert.Greater(t, recalled, 1000)
+					assert.Greater(t, exact, recalled/2, "of %d", recalled)
+				}
+			})
+		}
+	}
+}
+
+// compare forecasts for some calls that come now, by what is remembered and by a walk. It
+// returns how many were remembered, and of how many of those the walk said the same.
+func compare(
+	t *testing.T, dice *rand.Rand, d *desk, h hall[string], pair [2]policy.Policy, limits string,
+) (recalled, exact int) {
+	l, ok := h.lines.Load("key")
+	if !ok {
+		return 0, 0
+	}
+	l.lock()
+	defer l.unlock()
+	for n := range int64(4) {
+		c := &customer{desk: d, n: n + 1, limit: choose(dice, pair, limits)}
+		if limits == "chosen" && n == 3 {
+			c.limit = pair[0] // unlike those in line
+		}
+		w := &waiter[state]{call: c}
+		early, verdict, ok := l.forecast(w, true)
+		if !ok {
+			continue
+		}
+		recalled++
+		ahead, later := l.ahead, l.later
+		l.forget()
+		wait, walked, _ := l.forecast(w, false)
+		l.ahead, l.later = ahead, later
+		if verdict == walked && early == wait {
+			exact++
+		}
+		if verdict != Fits {
+			assert.NotEqual(t, Fits, walked, "it is refused, and might join")
+		} else if walked == Fits {
+			assert.LessOrEqual(t, early, wait)
+		}
+	}
+	return recalled, exact
+}
+
+// choose returns the limit that a call in line goes by.
+func choose(dice *rand.Rand, pair [2]policy.Policy, limits string) policy.Policy {
+	switch limits {
+	case "chosen":
+		return pair[1]
+	case "mixed":
+		return pair[dice.IntN(2)]
+	}
+	return nil
+}
+
+// disturb does one of the things that may happen to a line.
+func disturb(
+	t *testing.T, ctx context.Context, dice *rand.Rand, d *desk, h hall[string], pair [2]policy.Policy, limits string,
+) {
+	limit := choose(dice, pair, limits)
+	switch dice.IntN(14) {
+	case 0:
+		d.refund(1 + dice.Int64N(5))
+	case 1:
+		d.refund(-1 - dice.Int64N(2)) // a charge
+	case 2:
+		d.take(1 + dice.Int64N(3))
+	case 3:
+		if limits == "own" {
+			resume := h.Pause()
+			d.change(t, pair[dice.IntN(2)])
+			resume()
+		}
+	case 4, 5:
+		time.Sleep(time.Duration(dice.Int64N(int64(2 * time.Second))))
+	case 6:
+		d.skew.Add(dice.Int64N(int64(time.Second)) - int64(time.Second)/2)
+	case 7:
+		time.Sleep(time.Duration(dice.Int64N(int64(20 * time.Millisecond))))
+	case 8:
+		var leave context.CancelFunc
+		ctx, leave = context.WithCancel(ctx)
+		time.AfterFunc(time.Duration(dice.Int64N(int64(2*time.Second))), leave)
+		fallthrough
+	default:
+		h.sendUnder(ctx, "key", d, 1+dice.Int64N(3), time.Duration(dice.Int64N(int64(time.Minute))), limit)
+	}
+	synctest.Wait()
+}

@@ -1,0 +1,426 @@
+package waitline
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Calls are served in the order in which they came, each in its turn, and no call that
+// waits for another key is held up.
+func TestLineIsServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall[string](t, 10, 10)
+		a, b := newDesk(funnel(10, 1, time.Second)), newDesk(funnel(10, 1, time.Second))
+		require.True(t, a.take(10))
+		var line []*ends
+		for _, n := range []int64{5, 2, 1} {
+			assert.Equal(t, len(line) > 0, h.Has("a"))
+			line = append(line, h.send(t.Context(), "a", a, n, Forever))
+		}
+		assert.True(t, h.Has("a"))
+		assert.False(t, h.Has("b"))
+		other := h.send(t.Context(), "b", b, 10, Forever)
+		assert.Equal(t, &ends{over: true}, other)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for i, want := range []time.Duration{5 * time.Second, 7 * time.Second, 8 * time.Second} {
+			assert.Equal(t, &ends{after: want, waited: want, over: true}, line[i])
+		}
+		assert.False(t, h.Has("a"))
+	})
+}
+
+// A call behind another takes for no earlier than the last promised turn, whatever room
+// was made before it: first come, first served.
+func TestNoTakeIsForBeforeTheLastPromisedTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Millisecond))
+		require.True(t, d.take(10))
+		line := []*ends{h.send(t.Context(), "key", d, 8, Forever)}
+		d.refund(18)
+		for _, n := range []int64{2, 1, 1} {
+			line = append(line, h.send(t.Context(), "key", d, n, Forever))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		first := 8 * time.Millisecond
+		for i, e := range line {
+			assert.Equal(t, first, e.after, "%d", i)
+		}
+		turn := int64(first) + 1
+		assert.Equal(t, []int64{turn, turn, turn, turn}, d.starts)
+		assert.Zero(t, d.notBefore[0])
+		assert.Equal(t, turn, d.notBefore[1])
+	})
+}
+
+// A call that leaves costs the others nothing: those that had taken behind it give back,
+// and take again.
+func TestLeavingMovesTheOthersUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Millisecond))
+		require.True(t, d.take(10))
+		ctx, leave := context.WithCancelCause(t.Context())
+		gone := h.send(ctx, "key", d, 8, Forever)
+		var line []*ends
+		for range 4 {
+			line = append(line, h.send(t.Context(), "key", d, 2, Forever))
+		}
+		why := errors.New("enough")
+		leave(why)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.ErrorIs(t, gone.err, ErrCancelled)
+		assert.ErrorIs(t, gone.err, why)
+		for i, e := range line {
+			assert.Equal(t, time.Duration(2*(i+1))*time.Millisecond, e.after)
+		}
+	})
+}
+
+// Each refusal comes at once, names its reason, and leaves nothing behind.
+func TestRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHall[string](t, 3, 4), newDesk(funnel(2, 1, time.Second))
+		require.True(t, d.take(2))
+		refused := func(key string, n int64, patience time.Duration, want error, text string) {
+			t.Helper()
+			e := h.send(t.Context(), key, d, n, patience)
+			require.True(t, e.over)
+			assert.ErrorIs(t, e.err, want)
+			assert.ErrorContains(t, e.err, text)
+			assert.Zero(t, e.waited)
+		}
+		refused("key", 3, Forever, errNever, "never")
+		refused("key", 2, 2*time.Second-1, ErrDeadline, "2s to wait, 1.999999999s at the most")
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		late := h.send(soon, "key", d, 2, Forever)
+		assert.ErrorIs(t, late.err, ErrDeadline)
+		assert.ErrorIs(t, late.err, context.DeadlineExceeded)
+		ctx, leave := context.WithCancel(t.Context())
+		for range 3 {
+			h.send(ctx, "key", d, 1, Forever)
+		}
+		refused("key", 1, Forever, ErrCrowded, "3 for this key, of at most 3")
+		require.True(t, h.Has("key"))
+		other := newDesk(funnel(1, 1, time.Second))
+		require.True(t, other.take(1))
+		h.send(ctx, "other", other, 1, Forever)
+		refused("third", 1, Forever, ErrCrowded, "4 for all keys, of at most 4")
+		leave()
+		synctest.Wait()
+		h.empty(t)
+
+		// A turn that moves while the call waits.
+		first := h.send(t.Context(), "key", d, 1, time.Second)
+		second := h.send(t.Context(), "key", d, 1, 2*time.Second)
+		d.refund(-5)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.NoError(t, first.err)
+		assert.ErrorIs(t, second.err, ErrDeadline)
+		assert.Equal(t, 2*time.Second, second.waited)
+	})
+}
+
+// The bound over all keys holds at every moment, however many come at once, and each call
+// that leaves makes room for another.
+func TestMaxTotalIsNeverExceeded(t *testing.T) {
+	const most, callers, keys = 5, 32, 7
+	h := newHall[int](t, callers, most)
+	for range most {
+		require.True(t, h.enter())
+	}
+	require.False(t, h.enter())
+	h.waiting.Add(-most)
+	desks := make([]*desk, keys)
+	for i := range desks {
+		desks[i] = newDesk(funnel(1, 1, time.Millisecond))
+	}
+	var over atomic.Bool
+	var watch, all sync.WaitGroup
+	watch.Go(func() {
+		for !over.Load() {
+			assert.LessOrEqual(t, h.waiting.Load(), int64(most))
+		}
+	})
+	var served, crowded atomic.Int64
+	for i := range callers {
+		all.Go(func() {
+			for round := range 50 {
+				key := (i + round) % keys
+				ctx, cancel := context.WithCancel(t.Context())
+				if round%3 == 0 {
+					time.AfterFunc(time.Duration(round)*50*time.Microsecond, cancel)
+				}
+				_, err := h.Wait(ctx, key, &customer{desk: desks[key], n: 1}, Forever)
+				cancel()
+				switch {
+				case err == nil:
+					served.Add(1)
+				case errors.Is(err, ErrCrowded):
+					crowded.Add(1)
+				default:
+					assert.ErrorIs(t, err, ErrCancelled)
+				}
+			}
+		})
+	}
+	all.Wait()
+	over.Store(true)
+	watch.Wait()
+	assert.Positive(t, served.Load())
+	assert.Positive(t, crowded.Load())
+}
+
+// A Call that panics does so in its caller. It leaves its line to the others, and is not
+// counted as waiting any more.
+func TestCallThatPanicsLeavesTheLine(t *testing.T) {
+	for _, method := range []string{"State", "Forecast", "Take", "GiveBack"} {
+		for at := range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Millisecond))
+				require.True(t, d.take(10))
+				ctx, leave := context.WithCancel(t.Context())
+				var all []*ends
+				for i := range 3 {
+					if i == at && method != "GiveBack" {
+						d.panics = method
+					}
+					all = append(all, h.send(ctx, "key", d, 2, Forever))
+					if i == 0 {
+						ctx = t.Context()
+					}
+				}
+				if method == "GiveBack" {
+					d.panics = method
+					leave()
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				defer leave()
+				panicked := 0
+				for _, e := range all {
+					assert.True(t, e.over, "%s: it waits for ever", method)
+					if e.panicked != nil {
+						panicked++
+						continue
+					}
+					assert.LessOrEqual(t, e.after, 10*time.Millisecond)
+				}
+				assert.Equal(t, 1, panicked, "%s at %d", method, at)
+				h.empty(t)
+			})
+		}
+	}
+}
+
+// A limit that is changed for one that never admits those who wait: all of them are told
+// so, and leave a line that is gone by then.
+func TestCallsThatFailTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Second))
+		require.True(t, d.take(10))
+		var all []*ends
+		for range 4 {
+			all = append(all, h.send(t.Context(), "key", d, 6, Forever))
+		}
+		resume := h.Pause()
+		d.change(t, funnel(5, 1, time.Second))
+		resume()
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		for _, e := range all {
+			assert.ErrorIs(t, e.err, errNever)
+		}
+		h.empty(t)
+	})
+}
+
+// A call never joins a line that has left the map, where those that come later would not
+// be behind it.
+func TestNoCallJoinsALineThatIsGone(t *testing.T) {
+	h := newHall[string](t, 10, 10)
+	for range 2000 {
+		l := h.join("key")
+		looks, joined := make(chan struct{}), make(chan bool)
+		go func() {
+			close(looks)
+			l := h.join("key")
+			now, _ := h.lines.Load("key")
+			joined <- l == now
+			l.release()
+		}()
+		<-looks
+		runtime.Gosched()
+		l.release()
+		require.True(t, <-joined)
+	}
+}
+
+// Pause revokes turns and lets no call take until it is over; a Call that panics under it
+// does not leave the lines paused.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHall[int](t, 10, 10), newDesk(funnel(1, 1, time.Second))
+		require.True(t, d.take(1))
+		word := d.word
+		waiting := h.send(t.Context(), 1, d, 1, Forever)
+		assert.NotEqual(t, word, d.word, "it has taken ahead")
+		resume := h.Pause()
+		assert.Equal(t, word, d.word, "it has given back")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		assert.False(t, waiting.over)
+		late := h.send(t.Context(), 2, newDesk(funnel(1, 1, time.Second)), 1, Forever)
+		assert.False(t, late.over, "it has joined a line meanwhile")
+		resume()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.NoError(t, waiting.err)
+		assert.NoError(t, late.err)
+		assert.LessOrEqual(t, waiting.after, 10*time.Second+2*time.Millisecond)
+
+		require.False(t, d.take(2))
+		d.refund(-1)
+		waiting = h.send(t.Context(), 1, d, 1, Forever)
+		d.panics = "GiveBack"
+		assert.Panics(t, func() { h.Pause() })
+		assert.Zero(t, h.paused.Load())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.NoError(t, waiting.err)
+		assert.True(t, waiting.over)
+	})
+}
+
+// After Pause no line remembers a state: what that refers to can be collected.
+func TestPauseForgetsStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHall[int](t, 10, 10), newDesk(funnel(1, 1, time.Second))
+		require.True(t, d.take(1))
+		ctx, leave := context.WithCancel(t.Context())
+		for range 3 {
+			h.send(ctx, 1, d, 1, Forever)
+		}
+		l, _ := h.lines.Load(1)
+		assert.NotEmpty(t, l.ahead.steps)
+		resume := h.Pause()
+		assert.Empty(t, l.ahead.steps)
+		h.send(ctx, 1, d, 1, Forever)
+		assert.NotEmpty(t, l.ahead.steps)
+		h.Pause()() // there is no turn to be revoked
+		resume()
+		assert.Equal(t, outlook[state]{}, l.ahead)
+		assert.Equal(t, outlook[state]{}, l.later)
+		leave()
+		synctest.Wait()
+	})
+}
+
+// Closing Done ends all waits, and nothing is taken afterwards.
+func TestDoneEndsAllWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall[int](t, 10, 30)
+		var all []*ends
+		for key := range 3 {
+			d := newDesk(funnel(1, 1, time.Second))
+			require.True(t, d.take(1))
+			for range 10 {
+				all = append(all, h.send(t.Context(), key, d, 1, Forever))
+			}
+		}
+		close(h.done)
+		synctest.Wait()
+		for _, e := range all {
+			assert.ErrorIs(t, e.err, ErrClosed)
+		}
+	})
+}
+
+// Keys that cannot be found again wait alone, and leave nothing behind.
+func TestKeysThatCannotBeFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall[any](t, 10, 10)
+		for _, key := range []any{[]int{1}, math.NaN(), func() {}, map[string]int{}} {
+			d := newDesk(funnel(1, 1, time.Second))
+			require.True(t, d.take(1))
+			e := h.send(t.Context(), key, d, 1, Forever)
+			assert.False(t, h.Has(key))
+			time.Sleep(time.Second)
+			synctest.Wait()
+			assert.Equal(t, &ends{after: time.Second, waited: time.Second, over: true}, e)
+			h.empty(t)
+		}
+	})
+}
+
+// blocking is a Call that stands still in Forecast until it is let go.
+type blocking struct {
+	customer
+	entered, release chan struct{}
+}
+
+func (b *blocking) Forecast(s state, at int64) (state, time.Duration, Verdict) {
+	close(b.entered)
+	<-b.release
+	return b.customer.Forecast(s, at)
+}
+
+// A Call that blocks holds up the line of its key and no other.
+func TestLinesDoNotHoldUpEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 200 // many times as many as a map has buckets, or locks
+		h := newHall[int](t, 10, 1000)
+		b := &blocking{customer{desk: newDesk(funnel(1, 1, time.Second)), n: 1}, make(chan struct{}), make(chan struct{})}
+		done := make(chan error, 1)
+		go func() {
+			_, err := h.Wait(t.Context(), -1, b, Forever)
+			done <- err
+		}()
+		<-b.entered
+		for key := range keys {
+			d := newDesk(funnel(1, 1, time.Second))
+			require.True(t, d.take(1))
+			began := time.Now()
+			_, err := h.Wait(t.Context(), key, &customer{desk: d, n: 1}, Forever)
+			require.NoError(t, err)
+			require.Equal(t, time.Second, time.Since(began))
+		}
+		close(b.release)
+		require.NoError(t, <-done)
+	})
+}
+
+// Lines come and go while calls of many goroutines join and leave them: no call waits in
+// a line that has left the map, and the limit holds.
+func TestLinesComeAndGo(t *testing.T) {
+	h := newHall[int](t, 100, 1000)
+	desks := []*desk{newDesk(funnel(1, 20_000, time.Second)), newDesk(funnel(2, 50_000, time.Second))}
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			for round := range 100 {
+				d := desks[(i+round)%2]
+				_, err := h.Wait(t.Context(), (i+round)%2, &customer{desk: d, n: 1}, Forever)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	all.Wait()
+	for i, rate := range []int64{20_000, 50_000} {
+		passed := int64(time.Since(desks[i].began)) * rate / int64(time.Second)
+		assert.LessOrEqual(t, int64(len(desks[i].starts)), passed+int64(i)+1)
+	}
+}
