@@ -41,16 +41,18 @@ var ofQueue = []mutation{
 	},
 	{
 		name: "Send's patience", without: "a caller waits for ever for a writer that stands still",
-		file:  "cmdqueue/cmdqueue.go",
-		old:   "	case <-timer.C:\n		return ErrFull\n",
-		new:   "",
+		file:  "internal/seam/seam.go",
+		old:   "		return Closed\n	case <-late:\n		return Elapsed\n",
+		new:   "		return Closed\n	case <-late:\n		<-done\n		return Closed\n",
+		pkg:   "cmdqueue",
 		tests: "TestSendRunsOutOfPatience",
 	},
 	{
 		name: "Close wakes senders", without: "a caller waits for a queue that nobody empties any more",
-		file:  "cmdqueue/cmdqueue.go",
-		old:   "	case <-q.closed:\n		return ErrClosed\n	case <-timer.C:",
-		new:   "	case <-timer.C:",
+		file:  "internal/seam/seam.go",
+		old:   "	case <-done:\n		return Closed\n	case <-late:",
+		new:   "	case <-late:",
+		pkg:   "cmdqueue",
 		tests: "TestCloseWakesAllWhoWait",
 	},
 	{
@@ -185,8 +187,8 @@ var ofJanitor = []mutation{
 	{
 		name: "a lost command is given up", without: "no key leaves any more once a sweep died with the writer",
 		file:  "janitor/janitor.go",
-		old:   "	case <-tick:\n		return false\n",
-		new:   "",
+		old:   "\"janitor: asks\", j.every, ",
+		new:   "\"janitor: asks\", seam.Forever, ",
 		tests: "TestGivesUp",
 	},
 	{
@@ -199,8 +201,8 @@ var ofJanitor = []mutation{
 	{
 		name: "it goes on while there is more", without: "expired keys leave a step a tick, and pile up",
 		file:  "janitor/janitor.go",
-		old:   "		return result.More",
-		new:   "		return false && result.More",
+		old:   "	return result.More",
+		new:   "	return false && result.More",
 		tests: "TestGoesOnWhileThereIsMore",
 	},
 	{
@@ -280,7 +282,7 @@ var ofEngine = []mutation{
 	{
 		name: "Close waits for its goroutines", without: "a closed engine still sweeps",
 		file:  "engine/engine.go",
-		old:   "		<-e.running.Done()\n",
+		old:   "		seam.Receive[struct{}](e.seam, \"close: running\", seam.Forever, nil, nil, e.running.Done())\n",
 		new:   "",
 		tests: "TestNewUseCloseLeavesNoGoroutine|TestClosedEngineAnswers|TestCloseReportsAStuckWriter",
 	},
