@@ -73,7 +73,7 @@ func TestHostOf(t *testing.T) {
 		"example.org:1:2":      "example.org",
 		"example.org.":         "example.org",
 		"example.org.:80":      "example.org",
-		" example.org\t":       "example.org",
+		" example.org\t":       "example.org", //nolint:gocritic // white space is what is tried
 		"example.org..":        "example.org.",
 		"192.0.2.1:80":         "192.0.2.1",
 		"[2001:db8::1]":        "2001:db8::1",
@@ -168,7 +168,7 @@ func TestByPatternOfNestedMuxes(t *testing.T) {
 	outer.Handle("/api/", http.StripPrefix("/api", limited))
 	var codes []int
 	for _, path := range []string{"/api/a/1", "/api/a/2", "/api/b/1", "/api/b/2", "/api/nothing"} {
-		codes = append(codes, ask(outer, httptest.NewRequest("GET", path, nil)).Code)
+		codes = append(codes, ask(outer, httptest.NewRequest(http.MethodGet, path, nil)).Code)
 	}
 	assert.Equal(t, []int{200, 429, 200, 429, 400}, codes)
 }

@@ -148,7 +148,7 @@ func TestAudits(t *testing.T) {
 	began := time.Now().Add(-3 * time.Second)
 	c := newCounts(began, 100, 50)
 	way := func(name string) int { return slices.Index(ways[:], name) }
-	at := func(d time.Duration) time.Time { return began.Add(d) }
+	at := began.Add
 	for name, n := range map[string]int{"exact": 40, "leased": 50, "local": 70, "open": 1000} {
 		for range n {
 			c.add(0, reply{sent: at(0), got: at(time.Second), by: way(name), admitted: true})

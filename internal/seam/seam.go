@@ -104,6 +104,7 @@ func (s Seam) Sleep(point string, pause time.Duration) {
 // Event is what ended a wait.
 type Event int
 
+// What ends a wait.
 const (
 	Elapsed  Event = iota // the patience
 	Received              // a value came

@@ -52,6 +52,7 @@ type Call[S comparable] interface {
 // Verdict says whether a call would be allowed, by a forecast.
 type Verdict int
 
+// Verdicts.
 const (
 	Fits   Verdict = iota // it would
 	NoRoom                // it would be refused now

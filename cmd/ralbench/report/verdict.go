@@ -72,7 +72,7 @@ func promises(d Document) Verdict {
 // goalVerdict says which goals were reached.
 func goalVerdict(d Document) (Verdict, bool) {
 	var missed []string
-	n := 0
+	var n int
 	if d.Fleet != nil {
 		n = len(d.Fleet.Goals)
 		for _, g := range d.Fleet.Goals {
