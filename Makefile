@@ -78,7 +78,7 @@ needs:
 
 # The linters of .golangci.yml.
 lint:
-	@set -e; for m in $(MODULES); do echo "== $$m: linters"; (cd $$m && $(LINT) run ./...); done
+	@set -e; for m in $(MODULES); do echo "== $$m: linters"; (cd $$m && $(LINT) run --allow-parallel-runners ./...); done
 
 # Go benchmarks of the parts, in the form that benchstat compares. For the whole,
 # side by side with yardsticks and other limiters: go run ./cmd/ralbench
