@@ -1,5 +1,5 @@
 // Package torture tries to break the promises that Ral makes: in its documentation,
-// under load, under faults, and with keys that nobody would choose who means well. It
+// under load, under faults, and with keys that are chosen to do harm. It
 // is a module of its own, so that what it needs stays out of the core, and holds
 // nothing that a program would use.
 //
@@ -11,6 +11,6 @@
 //   - hostile: keys chosen to hurt;
 //   - properties: random sequences of all verbs beside models that are obviously right.
 //
-// go test ./... runs the short part of each. docs/torture.md tells about the long
+// go test ./... runs the short part of each. docs/torture.md describes the long
 // ones, and how to replay a failure.
 package torture

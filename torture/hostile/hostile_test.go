@@ -22,7 +22,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-var lasting = flag.Duration("for", 0, "how long TestCost goes on; 0 is not at all")
+var lasting = flag.Duration("for", 0, "how long TestCost runs; 0 skips it")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -42,10 +42,10 @@ func open[K comparable](t testing.TB, config engine.Config) *engine.Engine[K] {
 // Every verb, with every kind of key, by goroutines at once. Checked:
 //
 //  1. nothing panics;
-//  2. the table never holds more than it may, and none of what cannot be recorded;
+//  2. the table never holds more than it may, and no key that cannot be recorded;
 //  3. every call is counted as admitted or refused;
-//  4. nothing of what was not recorded stays in memory: a NaN that somebody put into a
-//     map could never be taken out again.
+//  4. keys that were not recorded do not stay in memory: a NaN in a map could never be
+//     taken out again.
 func TestNoVerbPanics(t *testing.T) {
 	every(t, strs)
 	every(t, words)
@@ -202,7 +202,7 @@ func apart[K comparable](t *testing.T, kinds []kind[K]) {
 // forgotten. Checked, for a small table and each kind of keys:
 //
 //  1. the victim is refused, always: it owes most;
-//  2. the flood passes: nobody is refused for it;
+//  2. the flood passes: no call is refused because of it;
 //  3. the number of keys stays bounded.
 func TestFloodDoesNotFreeTheVictim(t *testing.T) {
 	flood(t, "flood of strings", "victim", bad)
@@ -294,8 +294,8 @@ func heap() int64 {
 	return int64(memory.HeapAlloc)
 }
 
-// pair is a call on a hostile key and one on an ordinary one, to be compared; bare is
-// what a lookup in Go's own map costs for the same keys.
+// pair holds calls on hostile keys and on ordinary ones, to be compared. bare and
+// bareOthers look the same keys up in Go's own map.
 type pair struct {
 	name                                string
 	hostile, ordinary, bare, bareOthers func(n uint64)
@@ -360,9 +360,9 @@ func BenchmarkKeys(b *testing.B) {
 	}
 }
 
-// A call on a hostile key costs no more than twice one on an ordinary key of the same
-// type, besides what any table pays for it: reading 64 KiB to hash and compare them takes
-// as long as that takes. Side by side, in turns, until the time is over; medians.
+// A call on a hostile key costs no more than twice as much as a call on an ordinary key
+// of the same type, plus what any table pays: hashing and comparing 64 KiB takes its
+// time. Both are measured in turns until the time is over; medians are compared.
 func TestCost(t *testing.T) {
 	if *lasting == 0 {
 		t.Skip("a measurement, of the long part: -for says how long it may take")

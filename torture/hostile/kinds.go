@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// kind is a kind of key, under test in an engine of that type.
+// kind describes one kind of key, tested in an engine of its type.
 type kind[K comparable] struct {
 	name string
 	// key returns the nth key; different ones for different n, if unique.
@@ -17,15 +17,15 @@ type kind[K comparable] struct {
 	lost bool
 }
 
-// long is what makes keys 64 KiB long.
+// long pads keys to 64 KiB.
 var long = strings.Repeat("x", 64<<10-8)
 
 func eight(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// bad has NUL and what is not UTF-8, and is different for each n.
+// bad returns a key with NUL and invalid UTF-8, a different one for each n.
 func bad(n uint64) string { return "\x00\xff\xfe\xc0\x80\xed\xa0\x80" + eight(n) + "\x00" }
 
-// deep is comparable, and hides an interface that may not be.
+// deep is comparable, but holds an interface whose value may not be.
 type deep struct {
 	name string
 	in   [2]struct{ any }

@@ -10,13 +10,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Verdict is what came of checking a history.
+// Verdict is the result of checking a history.
 type Verdict struct {
-	// Illegal has the keys whose calls nothing explains, Undecided those for which
-	// that could not be told in time. The others are not looked at when there is one.
+	// Illegal lists the keys whose calls no order explains, Undecided those whose search
+	// ran out of time. After the first such key no others are searched.
 	Illegal, Undecided []int
-	// Liberties is how many liberties explain all the others: the fewest, if any more
-	// would be more than were taken.
+	// Liberties is a number of liberties that explains all other keys. It is the least
+	// such number if a larger one would exceed the number that the engine counted.
 	Liberties uint64
 }
 
@@ -29,13 +29,13 @@ type search struct {
 	m       *model
 	history []porcupine.Operation
 	result  porcupine.CheckResult
-	// fewest and enough are how many liberties explain the calls: no fewer than the
-	// one, if enough is found at all, and no more than the other.
+	// The least number of liberties that explains the calls lies between fewest and
+	// enough, if the search succeeds.
 	fewest, enough int
 }
 
-// Check checks a history, all keys at once, of an engine that says it took so many
-// liberties. limit is how long it may take for one key.
+// Check checks the history of an engine that counted taken liberties, searching several
+// keys in parallel. limit bounds the time for one key.
 func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict {
 	byKey := map[int][]*Op{}
 	for i := range history {
@@ -54,7 +54,7 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 		checkers.Go(func() {
 			for k := range next {
 				if failed.Load() {
-					continue // one is enough to look at
+					continue // one failure is enough
 				}
 				k.run(int(min(taken, most)), limit)
 				if k.result != porcupine.Ok {
@@ -76,7 +76,7 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 		}
 	}
 	for _, k := range all {
-		// That many are enough. Where it is more than were taken, maybe fewer are.
+		// If these are more than were taken, fewer may be enough.
 		for k.result == porcupine.Ok && k.fewest < k.enough && v.Liberties > taken {
 			v.Liberties -= uint64(k.enough)
 			k.narrow(limit)
@@ -94,8 +94,8 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 	return v
 }
 
-// run looks whether the calls can be explained, by trying more and more liberties. It
-// may take long to make sure that some are not enough, and no time to see that more are.
+// run tries to explain the calls, doubling the number of liberties. Proving that a
+// number is too small may take long; finding that a larger one is enough is fast.
 func (k *search) run(most int, limit time.Duration) {
 	most = max(most, k.fewest)
 	for tried := k.fewest; ; tried = min(max(2*tried, 1), most) {
@@ -113,7 +113,7 @@ func (k *search) run(most int, limit time.Duration) {
 	}
 }
 
-// narrow halves the range of how many liberties it takes.
+// narrow halves the range between fewest and enough.
 func (k *search) narrow(limit time.Duration) {
 	middle := (k.fewest + k.enough) / 2
 	switch k.try(middle, limit) {
@@ -126,9 +126,8 @@ func (k *search) narrow(limit time.Duration) {
 	}
 }
 
-// try looks for an order in which so many liberties are taken. Nearly always there is one
-// without anything that hardly ever happens: so first it is looked for without that,
-// which is fast.
+// try looks for an order of the calls with so many liberties. Nearly always there is one
+// without the events that are rare, so try first searches without those, which is fast.
 func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
 	simple := &model{s: k.m.s}
 	usual := slices.DeleteFunc(slices.Clone(k.history), func(o porcupine.Operation) bool {
@@ -141,8 +140,8 @@ func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(k.m.spec(liberties), k.history, max(limit, 1))
 }
 
-// plain counts the answers that no word gives: a refusal by a key that owes nothing, of
-// no more than the limit.
+// plain counts the answers that no word can give: a key that owes nothing refuses a take
+// within the limit.
 func plain(s *Scenario, ops []*Op) (n int) {
 	for _, op := range ops {
 		d := op.Decision
@@ -162,13 +161,13 @@ func operations(ops []*Op) []porcupine.Operation {
 	return history
 }
 
-// spreads tells, for each reservation that is given back, by how much the units that
-// others gave back in between may be misjudged. Those who give back count their units
-// once for each time that they try, so that they may seem to be more. And somebody who
-// gives back, and another who takes as much, can leave the word as it was between the
-// look and the swap of a Cancel, which does not notice: so they may seem to be less. The
-// same goes for a Reset. Where nobody gives back at that time, the number is known. More
-// than a bucketful or two makes no difference any more.
+// spreads returns, for each reservation that is given back, the error that Cancel may
+// make in counting the units that other calls gave back in between. A call that gives
+// back counts its units once for each attempt, so the count may be too high. If one call
+// gives back and another takes as much between the look and the swap of a Cancel, the
+// word is unchanged and Cancel does not notice, so the count may be too low. The same
+// holds for a Reset. If no call gives back at that time, the count is exact. Beyond two
+// bucketfuls an error makes no difference.
 func spreads(ops []*Op) map[int64]spread {
 	made := map[int64]*Op{}
 	for _, op := range ops {
@@ -204,5 +203,5 @@ func spreads(ops []*Op) map[int64]spread {
 	return all
 }
 
-// enough is how many units are more than two of any of the scenarios' limits.
+// enough exceeds twice the limit of every scenario, in units.
 const enough = 16

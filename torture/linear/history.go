@@ -10,7 +10,7 @@ import (
 type History struct {
 	Scenario string
 	Seed     uint64
-	// Taken is how many liberties the engine said that it took.
+	// Taken is the number of liberties that the engine counted.
 	Taken uint64
 	Ops   []Op
 }

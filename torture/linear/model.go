@@ -10,15 +10,15 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// state is what there is to know of a key. It never changes: a step makes another.
+// state holds all that matters of a key. It is immutable: a step makes a new one.
 type state struct {
 	word   uint64
 	undone uint64 // units given back: see table.Entry.AddReturned
 	grace  int    // liberties that may still be taken: see Liberty
-	held   []held // reservations that somebody will give back
+	held   []held // reservations that a later call gives back
 }
 
-// held is a reservation. Of one that took nothing n is 0.
+// held is a reservation; n is 0 if it took nothing.
 type held struct {
 	id            int64
 	before, after uint64
@@ -29,25 +29,25 @@ type held struct {
 	stale bool
 }
 
-// wiped is how many units a Reset counts as given back, at the least.
+// wiped is the least number of units that a Reset counts as given back.
 const wiped = 1 << 33
 
 // model is the sequential specification of one key.
 type model struct {
 	s *Scenario
-	// spread has by how many units more or less than were given back a call may take to
-	// be so, by the ID of its reservation: see Check.
+	// spread bounds by how many units a call may overestimate or underestimate what was
+	// given back, by the ID of its reservation: see spreads.
 	spread map[int64]spread
 }
 
 type spread struct {
 	more, less int64
-	reset      bool // or that the key was reset
-	raced      bool // or that it was not, although it was: see spreads
+	reset      bool // the key may count as reset
+	raced      bool // a Reset may go unnoticed: see spreads
 }
 
-// spec returns the model as porcupine takes it, for a history in which so many
-// liberties may be taken. Its states are sets of those that are possible.
+// spec returns the model in porcupine's form, for a history with at most grace liberties.
+// Its states are sets of the possible states.
 func (m *model) spec(grace int) porcupine.Model {
 	seed := maphash.MakeSeed()
 	return porcupine.Model{
@@ -124,13 +124,13 @@ func (m *model) step(s *state, op *Op) []*state {
 	return next
 }
 
-// forgettable tells whether the key may have left the table before the call was over,
+// forgettable reports whether the key may have left the table before the call was over,
 // because it owed nothing.
 func (m *model) forgettable(s *state, op *Op) bool {
 	return s.word == 0 || m.s.Policy.FreshAt(s.word)+policy.Instant(m.s.Idle) <= op.To
 }
 
-// aged is the same state, but for what was reserved: it may be of an entry that left.
+// aged returns the state with its reservations stale: they may be of an entry that left.
 func (s *state) aged() *state {
 	if !slices.ContainsFunc(s.held, func(h held) bool { return h.n > 0 && !h.stale }) {
 		return s
@@ -143,8 +143,8 @@ func (s *state) aged() *state {
 	return &n
 }
 
-// forgiven is the state after the key was given up to make room. What was reserved
-// then cannot be given back any more.
+// forgiven returns the state after the key was given up to make room. Its reservations
+// cannot be given back any more.
 func (s *state) forgiven() *state {
 	f := &state{grace: s.grace - 1, held: slices.Clone(s.held)}
 	for i := range f.held {
@@ -168,12 +168,12 @@ func (s *state) holding(h held) *state {
 	}
 	n := *s
 	n.held = append(slices.Clone(s.held), h)
-	// In one order, so that it does not matter who came first.
+	// In a fixed order, so that the order of the calls does not matter.
 	slices.SortFunc(n.held, func(a, b held) int { return int(a.id - b.id) })
 	return &n
 }
 
-// without drops a reservation. Of what was given back only differences matter.
+// without drops a reservation. Only differences between counts of returned units matter.
 func (s *state) without(i int) *state {
 	n := *s
 	n.held = slices.Delete(slices.Clone(s.held), i, i+1)
@@ -192,7 +192,7 @@ func (s *state) without(i int) *state {
 	return &n
 }
 
-// recorded returns what follows if the call is answered by the key's word.
+// recorded returns the states that follow if the key's word answers the call.
 func (m *model) recorded(s *state, op *Op) (next []*state) {
 	p := m.s.Policy
 	add := func(n *state) { next = append(next, n) }
@@ -294,8 +294,8 @@ func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)
 	}
 }
 
-// glance tells whether a key stands as TakeAll tells it for a call that was refused. A
-// key that did not refuse it is looked at once more.
+// glance reports whether a key stands as a refused TakeAll says. A key that did not
+// refuse is looked at once more.
 func (m *model) glance(word uint64, now policy.Instant, op *Op) bool {
 	_, d := m.s.Policy.Take(word, now, 0, 0)
 	if op.Decision.Allowed {

@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Verb is what a call is.
+// Verb names a call's method.
 type Verb int
 
 // The verbs. The last four are what TakeAll is to one of its keys.
@@ -41,7 +41,7 @@ type Op struct {
 	N        int64
 	Patience time.Duration
 	// ID names the reservation that a Reserve or Grab makes and a Cancel or Release
-	// gives back. 0 is one that nobody gives back.
+	// gives back. It is 0 if no call gives it back.
 	ID int64
 
 	// Call and Return are the call's places in the order of all events.

@@ -12,7 +12,7 @@ import (
 type Scenario struct {
 	Name   string
 	Policy policy.Policy
-	// Step is by how much the clock moves at a time.
+	// Step is the time by which the clock moves at once.
 	Step time.Duration
 	// Idle, MaxKeys and WhenFull are the engine's.
 	Idle     time.Duration
@@ -20,11 +20,12 @@ type Scenario struct {
 	WhenFull engine.WhenFull
 	// Queued has an engine.Queued in place of an Engine.
 	Queued bool
-	// Waits tells that the policy has callers wait who do not offer to.
+	// Waits reports whether the policy makes calls wait that have no patience.
 	Waits bool
 }
 
-// Liberty is what Ral may do that a key's word does not explain, and counts.
+// Liberty names an answer that Ral may give although the key's word does not explain it.
+// Ral counts each.
 type Liberty int
 
 // The liberties.
@@ -37,7 +38,7 @@ const (
 // Liberty returns the one that may be taken in this scenario.
 func (s *Scenario) Liberty() Liberty { return Liberty(s.WhenFull) }
 
-// Taken is how many liberties the engine says that it took.
+// Taken returns the number of liberties that the engine counted.
 func (s *Scenario) Taken(stats engine.Stats) uint64 {
 	if s.Liberty() == Forgives {
 		return stats.Forgiven
@@ -45,8 +46,8 @@ func (s *Scenario) Taken(stats engine.Stats) uint64 {
 	return stats.Full
 }
 
-// glanced leaves out of a refusal what the model does not know: when a call that does
-// not want to wait could be made again, if everybody else does wait.
+// glanced drops the part of a refusal that the model does not know: when a call without
+// patience could be made again while all other calls wait.
 func (s *Scenario) glanced(d policy.Decision) policy.Decision {
 	if s.Waits {
 		d.RetryAfter = 0

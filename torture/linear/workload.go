@@ -13,13 +13,13 @@ import (
 	"github.com/ral-limiter/ral/torture/internal/fault"
 )
 
-// Workload is how an engine is called. The calls of each client follow from the seed;
-// how they interleave does not.
+// Workload describes the calls on an engine. The calls of each client follow from the
+// seed; their interleaving does not.
 type Workload struct {
 	Seed    uint64
 	Clients int
 	Ops     int // of all clients together, about
-	// Kills has the writer killed all the time.
+	// Kills makes the writer die again and again.
 	Kills bool
 }
 
@@ -34,7 +34,7 @@ const (
 
 	ticks    = 32 // the clock moves in one call of so many
 	lag      = 2  // by so many steps at the most while a call is under way
-	yields   = 16 // somebody else's turn comes between two steps of one call of so many
+	yields   = 16 // one call in so many yields between two of its steps
 	mostHeld = 2  // reservations of a client at a time
 
 	// Clients rest now and then, or the janitor's time would never come.
@@ -80,7 +80,7 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 					return
 				}
 				c.call(n)
-				// A full table that gives up nobody gets room when the janitor comes: what
+				// A full table that gives up no key gets room when the janitor comes: what
 				// calls meet there has been seen often enough by then.
 				full := s.Liberty() != Forgives && l.Len() >= s.MaxKeys
 				if c.dice.IntN(rests) == 0 || full && c.dice.IntN(8) > 0 {
@@ -112,7 +112,7 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 	return history, stats, nil
 }
 
-// limiter is what an Engine and a Queued have in common.
+// limiter has the methods that Engine and Queued share.
 type limiter interface {
 	Choke(key int) bool
 	Take(key int, n int64) policy.Decision
@@ -134,21 +134,21 @@ func kill(s *fault.Switch, seed uint64, stop chan struct{}) {
 	}
 }
 
-// clock moves when it is told to, in steps, but for a few steps at the most while a
-// call is under way.
+// clock moves in steps, when tick is called, and by a few steps at most while a call is
+// under way.
 type clock struct {
 	now   atomic.Int64
 	step  int64
 	began []began
 }
 
-// began is what the clock showed when a client's call began; 0 if it makes none.
+// began holds the clock's reading at the start of a client's call, or 0 between calls.
 type began struct {
 	at atomic.Int64
 	_  [56]byte
 }
 
-// read is the engine's clock. Whoever reads it may be held up right after.
+// read is the engine's clock. Its caller may be held up right after.
 func (c *clock) read() policy.Instant {
 	now := policy.Instant(c.now.Load())
 	if rand.IntN(yields) == 0 {
@@ -157,8 +157,8 @@ func (c *clock) read() policy.Instant {
 	return now
 }
 
-// begin says that a client's call begins, and returns what the clock shows. It does
-// so again if the clock moved in between: who moved it may not have seen the call.
+// begin announces that a client's call begins and returns the clock's reading. It starts
+// again if the clock moved in between, because tick may not have seen the call.
 func (c *clock) begin(client int) policy.Instant {
 	for {
 		now := c.now.Load()
@@ -169,15 +169,15 @@ func (c *clock) begin(client int) policy.Instant {
 	}
 }
 
-// end says that it is over, and returns what the clock shows.
+// end announces that the call is over and returns the clock's reading.
 func (c *clock) end(client int) policy.Instant {
 	now := c.now.Load()
 	c.began[client].at.Store(0)
 	return policy.Instant(now)
 }
 
-// tick moves the clock, unless that is too far for a call under way, which it returns
-// false for.
+// tick moves the clock. It reports false, and does nothing, if that is too far for a call
+// under way.
 func (c *clock) tick() bool {
 	now := c.now.Load()
 	for i := range c.began {
@@ -212,7 +212,7 @@ type reserved struct {
 // call makes the nth call of all.
 func (c *client) call(n int) {
 	for c.dice.IntN(ticks) == 0 && !c.clock.tick() {
-		time.Sleep(rest / 10) // or all the others' calls would come at one instant
+		time.Sleep(rest / 10) // otherwise all other calls would come at one instant
 	}
 	visit := n / opsPerVisit
 	group := visit/(groups*visits)*groups + visit%groups

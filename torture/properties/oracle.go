@@ -13,15 +13,15 @@ type oracle interface {
 	take(now policy.Instant, n int64, patience time.Duration) policy.Decision
 	// refund answers as Refund must, and records it.
 	refund(now policy.Instant, n int64) policy.Decision
-	// mark returns what brings the key back to how it stands, if nobody takes or gives
-	// back in between.
+	// mark returns a function that restores the key's present state, for use if no call
+	// takes or gives back in between.
 	mark() (back func())
-	// owes tells whether forgetting the key would change an answer.
+	// owes reports whether forgetting the key would change an answer.
 	owes(now policy.Instant) bool
 	forget()
 }
 
-// word is a key as the policy's pure function sees it.
+// word models a key by the policy's own pure function.
 type word struct {
 	p    policy.Policy
 	word uint64
@@ -72,7 +72,8 @@ func (b *bucket) drain(now policy.Instant) {
 	b.at = now
 }
 
-// lasts is how many whole nanoseconds so many units take to leak.
+// lasts returns the time that so many units take to leak, in whole nanoseconds, rounded
+// up.
 func (b *bucket) lasts(units *big.Rat) time.Duration {
 	t := new(big.Rat).Mul(units, b.interval)
 	up := new(big.Int).Add(t.Num(), new(big.Int).Sub(t.Denom(), big.NewInt(1)))

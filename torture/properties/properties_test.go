@@ -68,7 +68,7 @@ func TestEngineIsThePolicy(t *testing.T) {
 	})
 }
 
-// Nor does it in a table that is too small for its keys, but for what it says and
+// Nor does it in a table that is too small for its keys, except for what it says and
 // counts.
 func TestCrowdedEngineIsThePolicyAndCounts(t *testing.T) {
 	check(t, func(t *rapid.T) {
@@ -95,14 +95,14 @@ func drawPolicy(t *rapid.T) (policy.Policy, time.Duration) {
 	return p, per
 }
 
-// keys is how many keys are used, at the most.
+// keys is the largest number of keys in use.
 const keys = 5
 
-// idle is how long a key is kept: long enough that the janitor's ticks can be told from
-// it, and not so long that none leaves.
+// idle is the time for which a key is kept: long enough that it differs from the
+// janitor's ticks, and not so long that no key leaves.
 const idle = 50 * time.Millisecond
 
-// machine is an engine beside its models. Everything is called one after the other, and
+// machine is an engine beside its models. All calls are made one after the other, and
 // no time passes during a call that does not wait.
 type machine struct {
 	t        *rapid.T
@@ -180,7 +180,7 @@ func (m *machine) units(t *rapid.T) int64 {
 	return rapid.OneOf(rapid.Int64Range(1, 4), rapid.Int64Range(-1, 25)).Draw(t, "n")
 }
 
-// unrecorded tells whether the last call was answered without a record.
+// unrecorded reports whether the last call was answered without a record.
 func (m *machine) unrecorded() bool {
 	stats := m.e.Stats()
 	return stats.Full > m.before.Full
@@ -348,7 +348,7 @@ func (m *machine) takeAll(t *rapid.T) {
 	}
 }
 
-// wait waits for its turn, which nobody else delays.
+// wait waits for its turn, which no other call delays.
 func (m *machine) wait(t *rapid.T) {
 	if m.most < keys {
 		t.Skip("a full table may have no room")
@@ -402,7 +402,7 @@ func (m *machine) laws(t *rapid.T) {
 		if there[key] {
 			continue
 		}
-		// Room is made by the instant at which somebody asked for it. If he had to wait,
+		// Room is made by the instant at which a call asked for it. If the call had to wait,
 		// the key may not owe any more by now.
 		drained := m.most < keys && !o.owes(m.now()) && o.owes(m.called)
 		if o.owes(m.now()) || drained && m.forgiven < stats.Forgiven {

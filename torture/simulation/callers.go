@@ -28,13 +28,13 @@ const (
 	verbs
 )
 
-// plain are the verbs under which the reference knows everything.
+// plain lists the verbs that the reference follows exactly.
 var plain = [verbs]int{choke: 8, take: 3, peek: 1, sweep: 2}
 
-// inLine are the verbs under which those who wait are served in order.
+// inLine lists verbs that leave the order of waiting calls as it is.
 var inLine = [verbs]int{choke: 2, take: 1, wait: 6, sweep: 1}
 
-// mostAtOnce is how many units a caller asks for at the most.
+// mostAtOnce is the largest number of units that a call asks for.
 const mostAtOnce = 3
 
 // newPlan decides what callers do. In one run of two they use the plainest verbs alone.
@@ -57,7 +57,7 @@ func newPlan(r *random) plan {
 	return p
 }
 
-// caller is one who calls.
+// caller is one goroutine that makes calls.
 type caller struct {
 	w     *world
 	actor *actor
@@ -68,16 +68,17 @@ type caller struct {
 	busy   bool
 	verb   int
 	at     int
-	since  int64 // when it began
-	most   int64 // how long it may take; never if that is not known
-	excuse int64 // by how much time jumped meanwhile
-	lo, hi int64 // what the clock said meanwhile
-	cancel int64 // when its context ends; never if it does not
-	until  int64 // cancel, while somebody looks at it
-	regime int   // when it began, as are the next two
+	since  int64 // instant at which it began
+	most   int64 // longest time that it may take; never if that is not known
+	excuse int64 // time that jumped meanwhile
+	lo, hi int64 // lowest and highest readings of the clock meanwhile
+	cancel int64 // instant at which its context ends, or never
+	until  int64 // equal to cancel while a Wait is under way
+	regime int   // at the beginning of the call, as are the next two
 	epoch  int
 	known  bool
-	// overtaken is when one who joined the line later was served; never if none was.
+	// overtaken is the instant at which a call that joined the line later was served, or
+	// never.
 	overtaken int64
 
 	counts counts // of a TakeAll, so far
@@ -252,8 +253,7 @@ func (c *caller) once() {
 	c.end()
 }
 
-// answered deals with the answer to a call whose swap, if any, was the last thing that
-// happened.
+// answered checks the answer to a call. The call's swap, if any, was the last event.
 func (c *caller) answered(a *account, n int64, patience time.Duration, allowed bool, r *engine.Reservation[key]) {
 	w := c.w
 	without := w.answers(allowed)
@@ -294,8 +294,8 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 	}
 }
 
-// refused checks that a call was refused with reason: that the key owed too much at the
-// end of it, by the earliest instant at which it can have been judged.
+// refused checks that a refusal had a reason: at the earliest instant at which the call
+// can have been judged, the key owed too much.
 func (c *caller) refused(a *account, n int64, patience time.Duration) {
 	w, l := c.w, c.w.limit
 	if w.queued || w.closing || l.interval == 0 || n > l.capacity || c.regime != w.regime || w.regime&1 != 0 ||
@@ -309,7 +309,7 @@ func (c *caller) refused(a *account, n int64, patience time.Duration) {
 	}
 }
 
-// answers counts an answer, and tells whether it was given without the key's word.
+// answers counts an answer and reports whether it was given without the key's word.
 func (w *world) answers(allowed bool) (without bool) {
 	before := w.total
 	if allowed {
@@ -366,8 +366,8 @@ func (c *caller) takeAll(at int) {
 		a := w.accounts[x]
 		a.open--
 		a.known = false
-		// Of which key was it without? And of one that it had taken from before the other
-		// refused, it may not have been able to give all back: see Reservation.Cancel.
+		// It is unknown which key was answered without its word. A key that was taken
+		// from before the other refused may not get all back: see Reservation.Cancel.
 		a.loose = a.loose || without > 0 || !out.Allowed
 		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime && !w.closing {
 			w.record(a, admission{1, max(c.lo+1, 1), c.latest(), true})

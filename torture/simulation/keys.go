@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// key is what the callers of a simulation have in common.
+// key is the type of the keys of a simulation.
 type key uint64
 
-// hashSeed is the seed of all tables of this process. What it makes of a key differs
-// from one process to the next, so that keys are chosen by their hashes.
+// hashSeed is the seed of all tables of this process. A key's hash differs from
+// one process to the next, so keys are chosen by their hashes.
 var hashSeed = maphash.MakeSeed()
 
 const (
 	poolSize = 16
 	// The low bits of a hash choose a slot of the nursery, a tag in the map and a lock
-	// for those who wait; the high ones a shard and a bucket. All that a run may depend
-	// on is the same in each process.
+	// for lines of waiting calls; the high ones a shard and a bucket. All bits that a run
+	// may depend on are the same in each process.
 	lowBits, highBits = 12, 7
 )
 

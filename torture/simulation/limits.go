@@ -6,25 +6,25 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// limit is a policy of Ral's that tells the simulation what it decides, and lets others
-// come between the word's being read and being swapped.
+// limit wraps a policy of Ral's. It tells the simulation what the policy decides, and
+// lets other goroutines run between the reading of the word and its swap.
 type limit struct {
 	policy.Policy
 	s *scheduler
 
-	// most is how many units may be admitted in a window of length t, both ends
+	// most returns how many units may be admitted in a window of length t, both ends
 	// included.
 	most func(t int64) int64
-	// after is set where takes are paid for afterwards: the last of them does not count.
+	// after is set if takes are paid for afterwards: the last of them does not count.
 	after bool
-	// monotone limits are kept by those whose clock goes back only as if it had stood
-	// still.
+	// monotone is set if, after the clock went back, the limit holds only as if it had
+	// stood still.
 	monotone bool
-	// A funnel's: what a reference needs. interval is 0 for the others.
+	// A funnel's figures, for the reference. interval is 0 for other limits.
 	capacity, interval int64
 }
 
-// judged is the last call that a limit let pass.
+// judged is a call that a limit allowed.
 type judged struct {
 	n    int64
 	turn policy.Instant // when it starts

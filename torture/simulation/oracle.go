@@ -7,41 +7,39 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// account is what the callers have been allowed on one key since it was last forgiven,
-// reset, or given another limit: since its epoch began.
+// account records the admissions on one key in its present epoch, which began when the
+// key was last forgiven, reset, or given another limit.
 type account struct {
 	name  string
 	epoch int
 	takes []admission
 	back  int64 // units given back in this epoch
 
-	// word is the instant at which a funnel will have drained, if known: by a
-	// reference that does all the same takes, in the order of the swaps.
+	// word is the instant at which a funnel will have drained, if known. The reference
+	// computes it by the same takes in the order of the swaps.
 	word  int64
 	known bool
-	open  int  // calls under way whose takes nobody can put in that order
-	loose bool // takes has not all that was taken in this epoch
+	open  int  // calls under way whose takes cannot be put in that order
+	loose bool // takes may lack some of this epoch
 }
 
-// admission is one that is remembered: n units that start at an instant which is not
-// before lo and not after hi. It is late if others may have been recorded before it whose
-// swaps came after its own.
+// admission is n units that start at an instant from lo to hi. It is late if admissions
+// whose swaps came after its own may have been recorded before it.
 type admission struct {
 	n      int64
 	lo, hi int64
 	late   bool
 }
 
-// anew begins another epoch. What the key owes is 0 then, if known.
+// anew begins another epoch. If known, the key owes nothing at its beginning.
 func (a *account) anew(known bool) {
 	a.epoch++
 	a.takes, a.back, a.loose = a.takes[:0], 0, a.open > 0
 	a.word, a.known = 0, known && a.open == 0
 }
 
-// took records an admission that the policy has just judged, and whose swap was the
-// last thing that happened. It returns what is wrong with it, or "". A reservation is
-// told by at.
+// took checks and records an admission whose swap was the last event. It returns the
+// place of the admission in a.takes, by which a reservation finds it, or -1.
 func (w *world) took(a *account, j judged) (at int) {
 	turn := int64(j.turn)
 	a.known = a.known && w.regime&1 == 0
@@ -61,10 +59,10 @@ func (w *world) took(a *account, j judged) (at int) {
 // record adds an admission, and checks all windows that end with it.
 func (w *world) record(a *account, t admission) (at int) {
 	if w.regime&1 != 0 {
-		return -1 // under which limit nobody can tell
+		return -1 // the limit that judged it is unknown
 	}
 	if a.open > 0 && !t.late {
-		// Somebody may have taken before, and not be back yet.
+		// Another call may have taken before, and not have returned yet.
 		t.late, t.hi = true, max(t.hi, int64(w.now()))
 	}
 	at = len(a.takes)
@@ -75,8 +73,8 @@ func (w *world) record(a *account, t admission) (at int) {
 	return at
 }
 
-// windows looks at all windows that end when the last admission does, or when the
-// latest does.
+// windows checks all windows that end with the newest admission, and those that end with
+// the latest instant of any admission.
 func (w *world) windows(a *account) {
 	var buffer [64]admission
 	takes := append(buffer[:0], a.takes...)
@@ -85,8 +83,8 @@ func (w *world) windows(a *account) {
 		if !w.limit.monotone {
 			continue
 		}
-		// Kept as if the clock had stood still where it went back, or was read long
-		// before.
+		// The limit holds as if the clock had stood still when it went back, or was read
+		// long before.
 		t := &takes[i]
 		switch {
 		case t.late:
@@ -106,7 +104,7 @@ func (w *world) windows(a *account) {
 			}
 			sum, begun := -a.back, first.lo
 			for _, t := range takes {
-				if t.n > 0 && t.lo >= first.lo && t.hi <= end { // those cancelled are nobody's last
+				if t.n > 0 && t.lo >= first.lo && t.hi <= end { // skip cancelled ones
 					sum += t.n
 					begun = max(begun, t.lo)
 				}
@@ -125,8 +123,8 @@ func (w *world) windows(a *account) {
 	}
 }
 
-// last returns the units of the last admission between two instants: the most of all
-// that may be it, as one of them was not before begun.
+// last returns the units of the last admission between two instants. Several may be the
+// last, as it started at begun or later: then it returns the largest.
 func last(takes []admission, from, to, begun int64) (n int64) {
 	for _, t := range takes {
 		if t.lo >= from && t.hi <= to && t.hi >= begun {
@@ -136,7 +134,7 @@ func last(takes []admission, from, to, begun int64) (n int64) {
 	return n
 }
 
-// cancelled takes back an admission that the reservation at had.
+// cancelled takes back the admission at, in a.takes, of a reservation.
 func (w *world) cancelled(a *account, epoch, at int) {
 	a.known = false
 	if epoch == a.epoch && at >= 0 && at < len(a.takes) {
@@ -144,13 +142,13 @@ func (w *world) cancelled(a *account, epoch, at int) {
 	}
 }
 
-// refunded notes units that were given back, or charged, at an instant.
+// refunded notes units that were given back or charged.
 func (w *world) refunded(a *account, n int64) {
 	a.known = false
 	a.back += max(n, 0)
 }
 
-// observe is called where the writer may die, and just before.
+// observe is called at each point at which the writer may die, just before it may.
 func (w *world) observe(point string) {
 	if w.closing {
 		return // the keys may be gone already
@@ -162,7 +160,7 @@ func (w *world) observe(point string) {
 		w.hand.done, w.hand.deaths = true, len(w.deaths)
 	case "sweep: begin", "room: begin":
 		w.doing = point
-		// Until it is over nobody else comes into the map; a dead one is not found there.
+		// Until it is over no entry comes into the map. A dead one is not found there.
 		for i, k := range w.keys {
 			w.filed[i] = w.table.View().Load(w.hashOf(k), k)
 		}
@@ -187,14 +185,14 @@ func (w *world) observe(point string) {
 	}
 }
 
-// hand is the command that the writer is on.
+// hand describes the command that the writer is carrying out.
 type hand struct {
-	attempts int  // how often it was given out
-	done     bool // it was carried out, if nobody died then
-	deaths   int  // how many had died before
+	attempts int  // number of times that it was given out
+	done     bool // it was carried out, unless the writer died then
+	deaths   int  // number of deaths before it was done
 }
 
-// given checks that a command of which two writers died is not given to a third.
+// given checks that a command on which two writers died is not given to a third.
 func (w *world) given() {
 	h := &w.hand
 	if h.done && !slices.ContainsFunc(w.deaths[h.deaths:], func(d Death) bool { return d.Point == "writer: done" }) {
@@ -222,7 +220,7 @@ func (w *world) mayForgive(a *account) {
 	}
 }
 
-// atRest checks what holds when nobody is in a call and the writer sleeps.
+// atRest checks what holds while no call is under way and the writer sleeps.
 func (w *world) atRest() {
 	if w.closing {
 		return
@@ -251,30 +249,30 @@ func (w *world) atRest() {
 				w.fail("at rest, key %s owes for %v, and %d units were admitted", a.name, d.ResetAfter, admitted)
 			}
 		}
-		// That it owes nothing does not tell since when.
+		// If it owes nothing, the instant since which is unknown.
 		if !a.known && d.ResetAfter > 0 {
 			a.word, a.known = word, true
 		}
 	}
 }
 
-// counted compares the counts with what the callers have been answered, those of the
-// call that just ended included, and returns how many of its answers had nothing to do
-// with the key's word. A call counts its answers last of all.
+// counted compares the change of Stats with the answers of the call that just ended. It
+// returns how many of these answers were given without the key's word. A call counts its
+// answers as its last step.
 func (w *world) counted(admitted, refused uint64) (without uint64) {
 	got := w.counts()
 	if got.admitted != admitted || got.refused != refused {
 		w.fail("a call is counted as %d admitted and %d refused, and was answered %d and %d",
 			got.admitted, got.refused, admitted, refused)
 	}
-	// One that is just leaving has its place still, so that there may be no room for all.
+	// A key that is just leaving still has its place, so there may be no room for all.
 	left := w.table.View().Counters().Evicted.Load() > 0
 	if got.full > 0 && (w.roomy && !left || w.config.WhenFull == engine.EvictLeastDebt) {
 		w.fail("a call is answered as for a full table, with %d of %d keys, under %v",
 			w.limiter.Len(), w.config.MaxKeys, w.config.WhenFull)
 	}
-	// In 100µs who waits for room looks four times, and others may come before him each
-	// time.
+	// In 100µs a call that waits for room looks four times, and others may come before it
+	// each time.
 	contended := !w.roomy && w.config.OpenTimeout < time.Millisecond
 	if c := w.chaos; got.unavailable > 0 && c.sleep+c.jump+c.refuse == 0 && len(w.deaths) == 0 && !w.closing && !contended {
 		w.fail("a call is answered as for an unavailable table, although nothing is wrong")
@@ -285,7 +283,7 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 	return without
 }
 
-// counts is what was counted since it was last asked.
+// counts returns what was counted since the last time it was called.
 func (w *world) counts() counts {
 	s := w.limiter.Stats()
 	now := counts{s.Admitted, s.Refused, s.Unavailable, s.Full}
@@ -297,7 +295,7 @@ func (w *world) counts() counts {
 	return since
 }
 
-// counts are those of Stats.
+// counts holds counters of Stats.
 type counts struct{ admitted, refused, unavailable, full uint64 }
 
 func (c *counts) add(more counts) {

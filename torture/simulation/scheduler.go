@@ -22,23 +22,23 @@ type actor struct {
 	name string
 	wake chan struct{}
 
-	point string // where it waits
+	point string // where it last waited
 
 	waits    bool        // in Await
 	ready    func() bool // nil: never
 	deadline int64       // of Await, in nanoseconds since the run began
 	early    bool        // its deadline may come early
-	stalled  int         // for how many decisions it is passed over
-	asleep   int64       // until when it stands still, in virtual time
-	own      bool        // it belongs to the engine: faults may kill it
-	caller   *caller     // nil if it is none
+	stalled  int         // number of decisions for which it is passed over
+	asleep   int64       // instant until which it stands still, in virtual time
+	own      bool        // it belongs to the engine, and faults may kill it
+	caller   *caller     // nil if it is not a caller's
 
-	judged judged // what the policy told it last
-	took   int    // at which step it began to hold what it took; see Held
+	judged judged // the last call that the policy allowed it
+	took   int    // step from which it holds the policy's terms; see Held
 }
 
-// scheduler hands the baton on. It implements seam.Scheduler. What it does follows from
-// its random numbers and from what the actors do.
+// scheduler hands the baton on. It implements seam.Scheduler. Its decisions follow from
+// its random numbers and the actors' steps.
 type scheduler struct {
 	random random
 	chaos  chaos
@@ -47,11 +47,11 @@ type scheduler struct {
 	actors  []*actor
 	made    int
 	current *actor
-	back    chan struct{} // gives the baton to whoever runs the world
+	back    chan struct{} // gives the baton back to run
 
 	steps   int
 	elapsed int64 // virtual time since the run began
-	jump    int64 // by how much time is to pass at once, although somebody could go on
+	jump    int64 // time that is to pass at once, although an actor could go on
 	hash    uint64
 	recent  [256]event
 	failure string
@@ -74,9 +74,9 @@ type event struct {
 	point string
 }
 
-// chaos is how much breaks: chances are one in so many, 0 is never.
+// chaos sets what breaks. A chance is one in so many; 0 is never.
 type chaos struct {
-	stay   int    // out of 16 decisions, how many leave the baton where it is
+	stay   int    // number of decisions in 16 that leave the baton where it is
 	stall  uint64 // at each step
 	sleep  uint64 // at each step of the engine's
 	jump   uint64 // at each step
@@ -84,14 +84,13 @@ type chaos struct {
 	early  uint64 // at each step
 	refuse uint64 // at each command sent
 	die    uint64 // at each point where one may
-	at     string // and the one where death comes one time in two
+	at     string // the point at which one in two dies
 	deaths int    // the most
 	kinds  uint64 // bit 0: panics, bit 1: Goexit
-	leap   uint64 // at each step while the engine is closed, until it was: 6 s pass
+	leap   uint64 // at each step while the engine is being closed, once: 6 s pass
 }
 
-// mostSteps is how many steps a run may take. Longer means that somebody runs in
-// circles.
+// mostSteps bounds the steps of a run. A longer one means that an actor runs in circles.
 const mostSteps = 60_000
 
 func (s *scheduler) start(name string, f func()) *actor {
@@ -109,7 +108,7 @@ func (s *scheduler) start(name string, f func()) *actor {
 // Go implements seam.Scheduler.
 func (s *scheduler) Go(f func()) { s.start("engine", f).own = true }
 
-// exit takes an actor out that has ended, and hands the baton on.
+// exit removes an actor that has ended and hands the baton on.
 func (s *scheduler) exit(a *actor) {
 	s.note(a, "end")
 	for i, other := range s.actors {
@@ -149,7 +148,7 @@ func (s *scheduler) yield(a *actor) {
 	<-a.wake
 }
 
-// pick decides who goes on; nil if nobody can.
+// pick chooses the actor that goes on, or nil if none can.
 func (s *scheduler) pick() *actor {
 	if s.jump > 0 || s.steps > mostSteps {
 		return nil
@@ -199,7 +198,7 @@ func (s *scheduler) passes(d int64) {
 	}
 }
 
-// next is when the next deadline is.
+// next returns the next deadline.
 func (s *scheduler) next() int64 {
 	next := never
 	for _, a := range s.actors {
@@ -229,7 +228,7 @@ func (s *scheduler) note(a *actor, point string) {
 	s.hash = h
 }
 
-// tell logs what an actor does besides going from step to step.
+// tell logs an event of the current actor between two steps.
 func (s *scheduler) tell(format string, args ...any) {
 	if s.log != nil && s.current != nil {
 		s.log(fmt.Sprintf("      %s %d: ", s.current.name, s.current.id) + fmt.Sprintf(format, args...))
@@ -244,7 +243,7 @@ func (s *scheduler) fail(format string, args ...any) {
 	}
 }
 
-// story tells the last steps, for people.
+// story describes the last steps.
 func (s *scheduler) story() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nafter %d steps and %v, of which the last:", s.steps, time.Duration(s.elapsed))
@@ -277,7 +276,7 @@ func (s *scheduler) Step(point string) {
 	s.yield(a)
 }
 
-// disturb has something break between two steps.
+// disturb lets something break between two steps.
 func (s *scheduler) disturb(a *actor) {
 	c := &s.chaos
 	if s.random.one(c.stall) {
@@ -290,7 +289,7 @@ func (s *scheduler) disturb(a *actor) {
 		s.jump = int64(1) << s.random.n(26) // up to 67 ms
 	}
 	if s.random.one(c.leap) && s.closing {
-		s.jump, c.leap = int64(6*time.Second), 0 // more than Close waits for anybody
+		s.jump, c.leap = int64(6*time.Second), 0 // longer than Close waits for a goroutine
 	}
 	if s.random.one(c.early) {
 		for _, other := range s.actors {
@@ -364,8 +363,8 @@ func (s *scheduler) Refuse(point string) bool {
 	return !s.quiet && s.random.one(s.chaos.refuse)
 }
 
-// Held implements seam.Scheduler. Whoever is in a call, and has not waited for anything
-// since the change was over, may hold what he took before.
+// Held implements seam.Scheduler. A caller that is in a call, and has not waited since the
+// change was over, may hold what it took before.
 func (s *scheduler) Held() bool {
 	for _, a := range s.actors {
 		if c := a.caller; c != nil && c.busy && !a.waits && a.took <= s.changedAt {
@@ -396,8 +395,8 @@ func (r *random) next() uint64 {
 	return z ^ z>>31
 }
 
-// n is below n.
+// n returns a number from 0 to n-1.
 func (r *random) n(n int) int { return int(r.next() >> 33 % uint64(n)) }
 
-// one is true one time in so many, never if that is 0.
+// one reports true once in so many times, and never if in is 0.
 func (r *random) one(in uint64) bool { return in != 0 && r.next()>>33%in == 0 }

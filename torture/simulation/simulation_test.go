@@ -28,8 +28,8 @@ var (
 	forFlag   = flag.Duration("for", 0, "how long TestLong runs; give -timeout 0 as well")
 )
 
-// TestSeeds runs the worlds of a number of seeds, from -first on. What is checked in
-// each the package comment lists.
+// TestSeeds runs the worlds of a number of seeds, from -first on. The package comment
+// lists what is checked in each.
 func TestSeeds(t *testing.T) {
 	seeds := *seedsFlag
 	if race.Enabled {
@@ -43,17 +43,17 @@ func TestSeeds(t *testing.T) {
 	}
 	for _, point := range points {
 		if point == "ready" {
-			continue // no child of an engine's has an Init
+			continue // an engine's children have no Init
 		}
-		assert.Positive(t, s.died[point], "nobody ever dies at %q", point)
+		assert.Positive(t, s.died[point], "no death at %q", point)
 	}
 	for _, how := range []string{"panic", "Goexit"} {
-		assert.Positive(t, s.died[how], "nobody ever dies by a %s", how)
+		assert.Positive(t, s.died[how], "no death by a %s", how)
 	}
 }
 
-// TestLong runs seeds for as long as -for says, and shows how far it is. Each run of it
-// should begin with another seed: by default with one that the time gives.
+// TestLong runs seeds for as long as -for says, and shows its progress. By default it
+// begins with a seed taken from the time, so that each run tries others.
 func TestLong(t *testing.T) {
 	if *forFlag == 0 {
 		t.Skip("asked for by -for")
@@ -83,7 +83,7 @@ func TestLong(t *testing.T) {
 	s.report(t.Logf)
 }
 
-// TestReplay runs one seed again, and tells all that happens.
+// TestReplay runs one seed again and logs each event.
 func TestReplay(t *testing.T) {
 	if *seedFlag == 0 {
 		t.Skip("asked for by -seed")
@@ -93,8 +93,7 @@ func TestReplay(t *testing.T) {
 	s.run(t)
 }
 
-// A run follows from its seed alone: not from what ran before it, nor from the process
-// that it is in.
+// A run depends on its seed alone, not on earlier runs nor on the process.
 func TestSameSeedSameRun(t *testing.T) {
 	const first, seeds = 1, 400
 	hashes := func(backwards bool) []string {
@@ -110,7 +109,7 @@ func TestSameSeedSameRun(t *testing.T) {
 		})
 		return all
 	}
-	// same compares run by run: all of them at once are more than anybody reads.
+	// same compares run by run: a difference of all at once is too long to read.
 	same := func(one, other []string, message string) {
 		require.Len(t, other, len(one), message)
 		for i := range one {
@@ -158,7 +157,7 @@ func newSeries(first, end uint64, lasts time.Duration) *series {
 	return &series{next: first, end: end, begin: time.Now(), lasts: lasts, died: map[string]int{}}
 }
 
-// batch is how many seeds a worker takes at once, all in one bubble.
+// batch is the number of seeds that a worker takes at once, all in one bubble.
 const batch = 64
 
 func (s *series) take() (first, end uint64) {
@@ -203,7 +202,7 @@ func (s *series) some(t *testing.T, first, end uint64) {
 		s.failed.Store(true)
 		story := fmt.Sprintf("%s\n\n  To see it again, in torture/: go test ./simulation -run TestReplay -seed %d\n", r.Failure, seed)
 		if r.Stuck {
-			// What is left behind would keep the bubble from ending.
+			// Stuck goroutines would keep the bubble from ending.
 			fmt.Fprintln(os.Stderr, story)
 			os.Exit(1)
 		}

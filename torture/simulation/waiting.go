@@ -9,12 +9,12 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// wait has a call wait in line.
+// wait makes a call of Wait and checks its place in line.
 func (c *caller) wait(at int) {
 	w, a := c.w, c.w.accounts[at]
 	ctx := &waitContext{c: c}
 	c.cancel = never
-	if w.random.one(2) || !w.roomy { // for a place in a full table one may wait long
+	if w.random.one(2) || !w.roomy { // a place in a full table may take long
 		c.cancel = w.elapsed + int64(w.random.n(int(6*perUnit)))
 	}
 	ctx.deadline = c.cancel != never && w.random.one(2)
@@ -29,9 +29,9 @@ func (c *caller) wait(at int) {
 	a.known = false
 	c.until = never
 	if i := slices.Index(w.lines[at], c); i >= 0 {
-		// While the engine closes, time leaps; who was served before may return after that.
+		// While the engine closes, time leaps. A call that was served before may return after.
 		if err == nil && c.overtaken < w.elapsed && w.inOrder() && !w.closing {
-			w.fail("%s is served on key %s at %v, and one who came later was at %v",
+			w.fail("%s is served on key %s at %v, and a later call was at %v",
 				c.name, a.name, time.Duration(w.elapsed), time.Duration(c.overtaken))
 		}
 		for _, earlier := range w.lines[at][:i] {
@@ -58,15 +58,15 @@ func (c *caller) wait(at int) {
 
 const seamForever = time.Duration(never)
 
-// inOrder tells whether turns come in the order in which they are given: nobody gives
-// back what he took, which does not bring forward the turns of those who had theirs, no
-// key is forgiven, and time does not leap over them.
+// inOrder reports whether turns come in the order in which they are given. They do if no
+// call gives units back, no key is forgiven, and time does not leap over turns. Units
+// given back do not bring forward turns that were promised.
 func (w *world) inOrder() bool {
 	v := w.plan.verbs
 	return w.roomy && w.chaos.jump == 0 && w.chaos.clock == 0 && v[refund]+v[reset]+v[cancel]+v[takeAll] == 0
 }
 
-// waitContext is the context of a Wait. It ends when its caller says so.
+// waitContext is the context of a Wait. It ends at c.cancel.
 type waitContext struct {
 	c        *caller
 	deadline bool
@@ -80,7 +80,7 @@ func (x *waitContext) Deadline() (time.Time, bool) {
 	return time.Now().Add(time.Duration(x.c.cancel - x.c.w.elapsed)), true
 }
 
-// Done implements context.Context. Nobody waits for it: Err is asked.
+// Done implements context.Context. It returns nil: under the simulation Err is polled.
 func (x *waitContext) Done() <-chan struct{} { return nil }
 
 // Err implements context.Context.

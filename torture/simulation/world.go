@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// world is one engine, those who call it, and what they should find.
+// world is one engine, its callers, and the answers that they should get.
 type world struct {
 	scheduler
 	seed    uint64
@@ -27,17 +27,16 @@ type world struct {
 	regime   int // odd while the limit is being replaced
 	keys     []key
 	accounts []*account
-	filed    []*table.Entry[key] // those in the map when a sweep or making room began
-	dead     []*table.Entry[key] // the last ones that were seen to die
+	filed    []*table.Entry[key] // the entries in the map when a sweep or making room began
+	dead     []*table.Entry[key] // the last entries that were seen to die
 	callers  []*caller
-	lines    [][]*caller // for each key who waits, in the order in which they came
+	lines    [][]*caller // the calls in line for each key, in the order in which they came
 
 	roomy  bool  // there is room for all keys
-	queued bool  // the limit is kept as by engine.Queued
-	units  int64 // that were admitted then
+	queued bool  // the limiter is an engine.Queued
+	units  int64 // admitted by it
 
-	// The clock by which limits are kept: that of package time, but for offset,
-	// or standing still.
+	// The clock by which limits are kept: package time's plus offset, or standing still.
 	offset   int64
 	stopped  bool
 	stoppage int64
@@ -48,10 +47,10 @@ type world struct {
 	forgiven uint64
 	dropped  uint64
 	hand     hand
-	doing    string // what the writer is at, as far as it may evict
+	doing    string // the writer's last step that may evict
 }
 
-// limiter is what an Engine and a Queued have in common.
+// limiter has the methods that Engine and Queued share.
 type limiter interface {
 	Choke(k key) bool
 	Take(k key, n int64) policy.Decision
@@ -61,32 +60,33 @@ type limiter interface {
 	Close() error
 }
 
-// plan is what the callers of a world do.
+// plan sets what the callers of a world do.
 type plan struct {
 	calls   int        // of each caller
-	with    bool       // some takes bring an equal limit along
+	with    bool       // some takes pass an equal limit
 	chosen  bool       // an equal limit is chosen for every call by its key
-	verbs   [verbs]int // how often each is chosen, in parts of their sum
+	verbs   [verbs]int // weight of each
 	changes int
 	close   bool
 }
 
-// Result is what became of a run.
+// Result is the result of a run.
 type Result struct {
 	Seed    uint64
-	Failure string // "" if all that was promised was kept
-	Hash    uint64 // of all that happened: the same seed gives the same
+	Failure string // "" if every promise was kept
+	Hash    uint64 // of all events: the same seed gives the same
 	Steps   int
 	Deaths  []Death
 	// Stuck goroutines are left behind, and the process should end.
 	Stuck bool
 }
 
-// Death is where a goroutine was made to die, and by what: a panic or Goexit.
+// Death names the point at which a goroutine was made to die, and the means: panic or
+// Goexit.
 type Death struct{ Point, How string }
 
-// Run runs the world of a seed. It is to be called in a bubble of testing/synctest,
-// whose clock it moves on. log, if not nil, is told all that happens.
+// Run runs the world of a seed. Call it in a bubble of testing/synctest, whose clock it
+// moves. If log is not nil, it is called with each event.
 func Run(seed uint64, log func(line string)) Result {
 	w := newWorld(seed)
 	w.log = log
@@ -101,7 +101,7 @@ func Run(seed uint64, log func(line string)) Result {
 	}
 }
 
-// points are all places at which a goroutine of the engine may die.
+// points lists all points at which a goroutine of the engine may die.
 var points = slices.Concat(table.Points(), janitor.Points(), supervisor.Points(),
 	[]string{"writer: begin", "writer: received", "writer: done", "writer: settle"})
 
@@ -144,7 +144,7 @@ func newWorld(seed uint64) *world {
 	}
 	callers := 1 + r.n(4)
 	if !w.queued && r.one(10) {
-		// One in which many wait, and nothing may change their order.
+		// Many calls wait, and nothing may change their order.
 		w.plan.verbs, w.plan.changes = inLine, 0
 		w.chaos.jump, w.chaos.clock = 0, 0
 		c.MaxKeys, c.MaxWaiting = 5, 4
@@ -193,7 +193,7 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-// options are what an engine is made with besides.
+// options returns the engine's options.
 func (w *world) options() (o []engine.Option[key]) {
 	if w.plan.chosen {
 		o = append(o, engine.PolicyFor(func(key) policy.Policy { return w.like() }))
@@ -201,14 +201,14 @@ func (w *world) options() (o []engine.Option[key]) {
 	return o
 }
 
-// like is another limit that is the same.
+// like returns a copy of the limit.
 func (w *world) like() *limit {
 	like := *w.limit
 	return &like
 }
 
-// newChaos decides what breaks in a run. Some runs are nearly quiet, so that what
-// breaks is not lost in the noise.
+// newChaos chooses what breaks in a run. Some runs are nearly quiet, so that a single
+// fault is not lost in the noise.
 func newChaos(r *random) chaos {
 	some := func(often uint64) uint64 {
 		if r.one(3) {
@@ -232,7 +232,7 @@ func newChaos(r *random) chaos {
 	}
 }
 
-// now is what the engine's clock says.
+// now returns the reading of the engine's clock.
 func (w *world) now() policy.Instant {
 	if !w.ownClock || w.limiter == nil {
 		return policy.Instant(w.elapsed + 1)
@@ -247,7 +247,7 @@ func (w *world) rawClock() int64 {
 	return w.elapsed + w.offset
 }
 
-// readClock is the engine's clock. Others may come after it has been read.
+// readClock is the engine's clock. Other goroutines may run after it was read.
 func (w *world) readClock() policy.Instant {
 	if w.current != nil && !w.quiet && w.random.one(w.chaos.clock) {
 		w.disturbClock()
@@ -278,13 +278,13 @@ func (w *world) disturbClock() {
 
 func (w *world) hashOf(k key) uint64 { return maphash.Comparable(hashSeed, k) }
 
-// eachStep is what holds after every step.
+// eachStep checks what holds after every step.
 func (w *world) eachStep() {
 	if n := w.table.View().Len(); n > w.config.MaxKeys && !w.closing {
 		w.fail("%d keys of at most %d", n, w.config.MaxKeys)
 	}
 	if c := w.current.caller; c != nil && c.busy && c.verb == takeAll {
-		c.counts.add(w.counts()) // it counts key by key, and others come between
+		c.counts.add(w.counts()) // it counts key by key, and other calls come between
 	}
 }
 
@@ -302,7 +302,7 @@ func (w *world) play() {
 	w.quiet = true
 }
 
-// goOn runs until nobody can go on. It returns false if that takes too long.
+// goOn runs until no actor can go on. It reports false if that takes too many steps.
 func (w *world) goOn() bool {
 	for {
 		w.run()
@@ -323,7 +323,7 @@ func (w *world) goOn() bool {
 
 func (w *world) passTo(at int64) {
 	if at == never {
-		w.fail("all wait for each other")
+		w.fail("deadlock: no goroutine can go on")
 		w.steps = mostSteps + 1
 		return
 	}
@@ -343,7 +343,7 @@ func (w *world) writerSleeps() bool {
 	return false
 }
 
-// end has nothing break any more, and looks whether everything is as it should be.
+// end stops all faults and checks the final state.
 func (w *world) end() {
 	w.quiet = true
 	stood := w.rawClock()
@@ -379,8 +379,7 @@ func (w *world) end() {
 	}
 }
 
-// charged checks what engine.Queued promises: what was admitted above the limit is
-// counted.
+// charged checks a promise of engine.Queued: units admitted above the limit are counted.
 func (w *world) charged() {
 	if !w.queued || w.chaos.clock > 0 {
 		return
@@ -396,7 +395,7 @@ func (w *world) charged() {
 	}
 }
 
-// leave lets all keys drain and go, and then has each take all it may.
+// leave lets all keys drain and leave, and then takes each key's whole limit.
 func (w *world) leave() {
 	const ages = int64(time.Hour)
 	if w.offset = max(w.offset, 0); w.ownClock {
@@ -404,7 +403,7 @@ func (w *world) leave() {
 	} else {
 		w.passTo(w.elapsed + ages)
 	}
-	// A key that was only landed is filed at one look, and due an idle time later.
+	// A key that has only landed is filed at one look, and due an idle time later.
 	limit := w.elapsed + int64(w.config.Idle+3*janitor.Every(w.config.Idle))
 	for w.elapsed < limit && w.limiter.Len() > 0 {
 		w.passTo(w.next())
@@ -425,7 +424,7 @@ func (w *world) leave() {
 			}
 			w.counted(1, 0)
 			if w.queued {
-				continue // what was admitted may not be charged yet
+				continue // admitted units may not be charged yet
 			}
 			if w.limiter.Choke(k) {
 				w.fail("key %s may take %d, and one more", w.accounts[i].name, most)
@@ -441,7 +440,7 @@ func (w *world) leave() {
 	}
 }
 
-// describe tells what world this is, for people.
+// describe describes the world.
 func (w *world) describe() string {
 	c := w.config
 	return fmt.Sprintf("%d callers, %d keys of at most %d, %v, %v, %v, queue of %d, idle %v, open timeout %v, "+

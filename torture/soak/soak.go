@@ -14,12 +14,12 @@ import (
 	"github.com/ral-limiter/ral/torture/internal/fault"
 )
 
-// Load is what an engine is put under.
+// Load describes the load on an engine.
 type Load struct {
 	Seed    uint64
-	Keys    int           // that are known, and used all the time
+	Keys    int           // known keys, in use all the time
 	Callers int           // goroutines
-	Period  time.Duration // how long faults come, and then none do
+	Period  time.Duration // length of each period, with faults and without in turn
 	Every   time.Duration // from one fault to the next
 }
 
@@ -38,7 +38,7 @@ const (
 	burst    = 4096 // calls on new keys at once: more than the queue holds
 )
 
-// Period is what was measured while faults came, or while none did.
+// Period holds the measurements of one period, with faults or without.
 type Period struct {
 	Faulty  bool
 	Calls   uint64 // a second
@@ -54,10 +54,10 @@ type Soak struct {
 	engine   *engine.Engine[uint64]
 	sabotage *fault.Switch
 	begin    time.Time
-	behind   atomic.Int64 // by how much the engine's clock is
+	behind   atomic.Int64 // time by which the engine's clock is
 	watched  [watchedKeys]atomic.Int64
 	fresh    atomic.Uint64
-	burst    atomic.Int64 // how many of the next calls go to new keys
+	burst    atomic.Int64 // number of the next calls that go to new keys
 }
 
 // Start makes an engine and opens all its keys.
@@ -85,7 +85,7 @@ func (s *Soak) choke(key uint64) {
 	}
 }
 
-// Run has all callers call for one period, and says what was measured.
+// Run lets all callers call for one period and returns the measurements.
 func (s *Soak) Run(faulty bool) Period {
 	p := Period{Faulty: faulty}
 	var over atomic.Bool
@@ -136,11 +136,11 @@ func (p *Period) memory(s *Soak) {
 	p.Heap = memory.HeapAlloc
 }
 
-// PerKey is how many bytes were in use for each key.
+// PerKey returns the bytes in use for each key.
 func (p *Period) PerKey() uint64 { return p.Heap / uint64(max(p.Keys, 1)) }
 
-// Rest waits until all keys have left, but no longer than limit, and tells what is left
-// then, and how long it took.
+// Rest waits until all keys have left, limit at most. It returns what is left then and
+// how long it took.
 func (s *Soak) Rest(limit time.Duration) (left Period, took time.Duration) {
 	begin := time.Now()
 	for s.engine.Len() > 0 && time.Since(begin) < limit {
@@ -151,11 +151,11 @@ func (s *Soak) Rest(limit time.Duration) (left Period, took time.Duration) {
 	return left, took
 }
 
-// breaking waits until the period that began then is over, and breaks something all the
-// time if it is a faulty one. It returns how often.
+// breaking waits until the period that began then is over. If the period is a faulty one,
+// it injects faults meanwhile. It returns their number.
 func (s *Soak) breaking(faulty bool, begin time.Time) (faults int) {
 	for at := s.load.Every; at < s.load.Period; at += s.load.Every {
-		// On a busy machine it wakes late, and the next one comes the sooner.
+		// On a busy machine it wakes late, and the next fault follows sooner.
 		time.Sleep(time.Until(begin.Add(at)))
 		if !faulty {
 			continue
@@ -181,7 +181,7 @@ func (s *Soak) breaking(faulty bool, begin time.Time) (faults int) {
 	return faults
 }
 
-// Judge returns what is wrong after all that.
+// Judge returns the broken promises.
 func (s *Soak) Judge() error {
 	most := int64(capacity + time.Since(s.begin)*rate/time.Second + 1)
 	for key := range s.watched {
@@ -207,7 +207,7 @@ func (s *Soak) Close() error { return s.engine.Close() }
 // Stats are the engine's.
 func (s *Soak) Stats() engine.Stats { return s.engine.Stats() }
 
-// Watched is how often all watched keys passed together.
+// Watched returns the number of calls admitted on all watched keys together.
 func (s *Soak) Watched() (n int64) {
 	for i := range s.watched {
 		n += s.watched[i].Load()
@@ -215,7 +215,7 @@ func (s *Soak) Watched() (n int64) {
 	return n
 }
 
-// Ratio is the median throughput with faults, of that without.
+// Ratio returns the median throughput with faults, divided by the median without.
 func Ratio(periods []Period) float64 {
 	var with, without []uint64
 	for _, p := range periods {

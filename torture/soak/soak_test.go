@@ -38,10 +38,10 @@ func TestMain(m *testing.M) {
 // every other period:
 //
 //  1. no key passes more often than its limit allows;
-//  2. nobody is forgiven, nothing answered without a record;
+//  2. no key is forgiven, and no call is answered without a record;
 //  3. a key takes as much memory in the end as in the beginning, and when all is over all
 //     keys leave, and memory is given back;
-//  4. in the long part: throughput is at least 0.9 of that without faults.
+//  4. in the long part: throughput is at least 0.9 of the throughput without faults.
 func TestSoak(t *testing.T) {
 	load := Load{Seed: *seed, Keys: 1_000_000, Callers: 16, Period: time.Second, Every: 100 * time.Millisecond}
 	rounds := 2
@@ -77,7 +77,7 @@ func TestSoak(t *testing.T) {
 	assert.Positive(t, stats.Restarts)
 	assert.Greater(t, s.Watched(), int64(watchedKeys*capacity), "the watched keys are not at their limit: the check sees nothing")
 	first, last := periods[0], periods[len(periods)-1]
-	// While the index is built again it is there in part twice, and there is garbage.
+	// While the index is rebuilt, parts of it exist twice, and there is garbage.
 	assert.LessOrEqual(t, last.PerKey(), max(first.PerKey()*5/4, 110), "keys take more and more memory")
 	left, took := s.Rest(2 * time.Minute)
 	t.Logf("%v after the last call %d keys are left, and %d MiB of %d", took.Round(time.Millisecond), left.Keys, left.Heap>>20, last.Heap>>20)
@@ -88,11 +88,11 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// What a call takes inside a bubble is what Ral made it wait. Checked, with something
-// breaking every 100 ms, in a table that has room for all and in one that is full:
+// The time that a call takes inside a bubble is the time that Ral made it wait. Checked,
+// with something breaking every 100 ms, in a table that has room for all and in one that is full:
 //
 //  1. a call on a known key does not wait at all;
-//  2. one on a new key waits no longer than OpenTimeout, and not at all if there is room;
+//  2. a call on a new key waits OpenTimeout at most, and not at all if there is room;
 //  3. some wait: the check sees something.
 func TestNoCallWaitsBeyondItsLimit(t *testing.T) {
 	const callers, known, timeout = 16, 500, 10 * time.Millisecond
@@ -110,7 +110,7 @@ func TestNoCallWaitsBeyondItsLimit(t *testing.T) {
 				})
 				require.NoError(t, err)
 				defer e.Close()
-				// A known key that owes more than any new one is not given up for it.
+				// A known key that owes more than any new key is not given up for one.
 				for range capacity / 2 {
 					for key := range uint64(known) {
 						e.Choke(key)
@@ -155,7 +155,7 @@ func TestNoCallWaitsBeyondItsLimit(t *testing.T) {
 				assert.Greater(t, sabotage.Fired(), int64(lasts/(200*time.Millisecond)), "seed %d", *seed)
 				assert.LessOrEqual(t, e.Len(), most)
 				if most == 2*known {
-					assert.Positive(t, waited.Load(), "nobody waited: the check sees nothing")
+					assert.Positive(t, waited.Load(), "no call waited: the check sees nothing")
 				}
 			})
 		})

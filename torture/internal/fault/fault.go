@@ -32,11 +32,11 @@ func (k Kind) String() string { return [...]string{"none", "panic", "Goexit", "s
 // Switch arms faults. The zero value is ready, and may be used by any number of
 // goroutines. Its fields are set before it is used.
 type Switch struct {
-	// Stall is how long a stalled writer stands still.
+	// Stall is the time for which a stalled writer stands still.
 	Stall time.Duration
-	// Yield is how often callers, and the writer, let others run after they have read a
-	// key's word and before they swap it, so that they may find that somebody was faster:
-	// once in so many. 0 is never.
+	// Yield makes callers and the writer let other goroutines run after they have read a
+	// key's word and before they swap it, so that the swap may fail.
+	// They do so once in Yield times; 0 is never.
 	Yield int
 
 	armed atomic.Int32
@@ -65,7 +65,7 @@ func (s *Switch) strike() {
 	}
 }
 
-// onWriter tells whether this is the goroutine of an engine's writer. Callers come by
+// onWriter reports whether this is the goroutine of an engine's writer. Callers come by
 // FreshAt as well, in Reset.
 func onWriter() bool {
 	var pcs [32]uintptr
@@ -97,7 +97,7 @@ func (s *Switch) Wrap(p policy.Policy) policy.Policy {
 	return w
 }
 
-// whole is what all policies of package policy are.
+// whole has all interfaces that the policies of package policy implement.
 type whole interface {
 	policy.Policy
 	policy.Refunder

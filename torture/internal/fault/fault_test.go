@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Each kind strikes once, and strikes the writer: callers who pass by FreshAt in Reset
+// Each kind strikes once, and strikes the writer: callers that reach FreshAt in Reset
 // never feel it.
 func TestFaultsStrikeTheWriterOnce(t *testing.T) {
 	for _, kind := range []fault.Kind{fault.None, fault.Panic, fault.Goexit, fault.Stall} {
