@@ -5,9 +5,9 @@
 //		Policy: policy.Must(policy.Funnel(100, 10, time.Second)),
 //	})
 //	...
-//	if !limiter.Choke(client) {
+//	if !limiter.Allow(client) {
 //		// too many requests
 //	}
 //
-// The README says what to expect of it, and ARCHITECTURE.md how it works.
+// The README says what Ral promises, and ARCHITECTURE.md how it works.
 package ral

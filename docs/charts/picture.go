@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// bin is what a bar stands for.
+// bin is the time that a bar stands for.
 const bin = 100 * time.Millisecond
 
 var (

@@ -11,9 +11,9 @@ const second = time.Second
 // length is that of the traffic.
 const length = 8 * second
 
-// traffic is when calls come, after the start: a single one; two bursts of thirty, on
-// both sides of the second after it; twenty a second for two seconds; and, after a
-// pause, a last burst of thirty.
+// traffic returns the instants of the calls, after the start: a single one; two bursts
+// of thirty, on both sides of the second after it; twenty a second for two seconds; and,
+// after a pause, a last burst of thirty.
 func traffic() (calls []time.Duration) {
 	burst := func(at time.Duration) {
 		for i := range 30 {
@@ -30,12 +30,12 @@ func traffic() (calls []time.Duration) {
 	return calls
 }
 
-// played is what became of the traffic: when calls came, and when those that were
+// played is the result of the traffic: when calls came, and when those that were
 // admitted started.
 type played struct{ asked, started []time.Duration }
 
-// play lets every call take one unit from a key that nobody used before. Nobody
-// waits, but for a policy that makes its callers wait.
+// play takes one unit of the same, new key at each of the instants. No call waits, except
+// under a policy that makes its callers wait.
 func play(p policy.Policy, calls []time.Duration) played {
 	out := played{asked: calls}
 	var word uint64

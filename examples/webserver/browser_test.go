@@ -9,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/internal/browsertest"
 )
 
-// seen is what the page shows of a limit.
+// seen holds the fields of a limit that the page shows.
 type seen struct {
 	Who, Note, Level string
 	Remaining, Limit string

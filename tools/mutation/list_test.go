@@ -18,7 +18,7 @@ import (
 
 const root = "../.."
 
-// compiled is what the go command knows of a package.
+// compiled holds a package as the go command lists it.
 type compiled struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string

@@ -66,7 +66,7 @@ func run(root, only string, jobs int, limit time.Duration) error {
 	defer func() { _ = os.RemoveAll(folder) }()
 	r := runner{root: root, folder: folder, limit: limit}
 
-	// A test that fails anyhow would seem to notice everything.
+	// A test that fails without a mutant would seem to notice each.
 	if err := r.sound(ctx, chosen); err != nil {
 		return err
 	}

@@ -12,17 +12,17 @@ import (
 // A mutation takes one safety mechanism out.
 type mutation struct {
 	name string // of the mechanism, unique
-	// without is what happens to users without it.
+	// without says what users notice without it.
 	without string
 
 	file     string // from the root of the repository
 	old, new string // the text is in the file exactly once
 
-	// tests is the -run pattern of those that should notice, and pkg the folder of
-	// their package: that of the file, if it is empty.
+	// tests is the -run pattern of the tests that should notice, and pkg the folder of
+	// their package, or empty for the file's.
 	tests string
 	pkg   string
-	// limit is how long they may take, if that is not the flag's: short for a mutant
+	// limit bounds the time of its tests, if it is not the flag's: short for a mutant
 	// that makes them hang.
 	limit time.Duration
 }

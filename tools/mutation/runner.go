@@ -21,7 +21,7 @@ type runner struct {
 	limit        time.Duration
 }
 
-// result is what became of one mutant.
+// result is the result of one mutant.
 type result struct {
 	mutation
 	killer string // the test that noticed; "" if none did
