@@ -1,6 +1,6 @@
 // Package torture tries to break the promises that Ral makes: in its documentation,
 // under load, under faults, and with keys that are chosen to do harm. It
-// is a module of its own, so that what it needs stays out of the core, and holds
+// is a module of its own, so that its dependencies stay out of the core, and holds
 // nothing that a program would use.
 //
 // Each part is a package, and says what it checks and what it cannot see:

@@ -98,12 +98,12 @@ func (r runner) overlay(number int, m mutation) (name string, err error) {
 	return name, os.WriteFile(name, content, 0o600)
 }
 
-// test runs tests until one fails, and tells how many began and which failed. A
-// process that dies, or takes too long, is a failure of the test that was at work. The
-// error is for what is no answer, such as code that does not compile.
+// test runs tests until one fails, and returns how many began and which failed. If the
+// process dies or takes too long, the test that was running failed. The error reports
+// that there is no result, for example because the code does not compile.
 func (r runner) test(ctx context.Context, pkg, tests, overlay string, limit time.Duration) (ran int, failed, out string, err error) {
-	// The go command kills tests that take longer than -timeout; should it hang
-	// itself, the context ends it.
+	// The go command kills tests that take longer than -timeout. If it hangs itself, the
+	// context ends it.
 	ctx, stop := context.WithTimeout(ctx, limit+5*time.Minute)
 	defer stop()
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String(), "-run", tests}

@@ -112,8 +112,8 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// The checker finds it out where it is not so: Queued decides on what it has read, and
-// charges later.
+// The checker finds an engine that is not linearizable: Queued decides on the word that it
+// has read, and charges later.
 func TestQueuedIsFoundOut(t *testing.T) {
 	s := Broken()
 	for n := range uint64(20) {
