@@ -88,11 +88,12 @@ func lowerUnder(
 }
 
 // lower returns the state after n units are given back, or -n charged, and the key's
-// decision then. A policy that cannot give back refuses.
+// decision then. A policy that cannot give back refuses. Its decision has a Limit, unlike
+// that of a limit of another family.
 func lower(p policy.Policy, state uint64, now policy.Instant, n int64) (uint64, policy.Decision) {
 	refunder, ok := p.(policy.Refunder)
 	if !ok {
-		return state, policy.Decision{RetryAfter: policy.Never}
+		return state, policy.Decision{Limit: p.Limit(), RetryAfter: policy.Never}
 	}
 	next := refunder.Refund(state, now, n)
 	_, d := p.Take(next, now, 0, 0)

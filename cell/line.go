@@ -70,7 +70,8 @@ func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answe
 		w.taken, w.basis = r, basis
 		return waitline.Answer{Taken: true, Wait: r.Wait, Start: int64(r.starts())}
 	case r.RetryAfter == policy.Never:
-		return waitline.Answer{Err: Never(w.n, r.Decision)}
+		w.basis = basis
+		return waitline.Answer{Err: never(w.n, r.Decision, basis)}
 	case basis.lost:
 		w.basis = basis
 		return waitline.Answer{Err: ErrUnavailable}
@@ -90,7 +91,7 @@ func (w *waiter[K]) Refusal(verdict waitline.Verdict) error {
 	if verdict == waitline.Never {
 		q := request{n: w.n, patience: forever, limit: w.limit}
 		_, d := q.decide(terms, state, w.cell.now())
-		return Never(w.n, d)
+		return never(w.n, d, w.cell.basis(w.limit, d))
 	}
 	p := w.limit
 	if p == nil {

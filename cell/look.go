@@ -11,22 +11,21 @@ import (
 // counted.
 func (c *Cell[K]) Peek(key K) policy.Decision { return c.Take(key, 0) }
 
-// Probe returns the answer that TryTake would give now. It takes nothing, opens no key
-// and is not counted.
-func (c *Cell[K]) Probe(key K, n int64) policy.Decision {
+// Probe returns the answer that TryTake would give now, and its basis. It takes nothing,
+// opens no key and is not counted.
+func (c *Cell[K]) Probe(key K, n int64) (policy.Decision, Basis) {
 	return c.probe(key, &request{n: n, patience: noDelay, limit: c.chosen(key)})
 }
 
-// probe returns the answer to q, and records nothing.
-func (c *Cell[K]) probe(key K, q *request) policy.Decision {
+// probe returns the answer to q and its basis, and records nothing.
+func (c *Cell[K]) probe(key K, q *request) (policy.Decision, Basis) {
 	now := c.now()
 	terms, state := c.current(key)
 	if state == 0 {
 		now = max(now, c.view.Horizon())
 	}
 	_, d := q.decide(terms, state, now)
-	c.basis(q.limit, d) // which reports a limit of another family
-	return d
+	return d, c.basis(q.limit, d)
 }
 
 // current returns the state of the key's word, 0 if it has none, and its terms.

@@ -152,21 +152,17 @@ func (c *Cell[K]) takeEntry(e *table.Entry[K], now policy.Instant, q *request) (
 	}
 }
 
-// basis returns the basis of an answer that was given under a limit and the key's word.
-// It reports the first limit of another family to Options.OnMisfit.
+// basis returns the basis of an answer that was given under a limit, by the key's word or
+// by none as the key was never used. It reports the first limit of another family to
+// Options.OnMisfit.
 func (c *Cell[K]) basis(limit policy.Policy, d policy.Decision) Basis {
-	b := BasisOf(d)
-	if b.missing == misfit && c.onMisfit != nil && c.misfitSeen.CompareAndSwap(false, true) {
-		c.onMisfit(limit)
-	}
-	return b
-}
-
-// BasisOf returns the basis of an answer that was given for a key by its word, or by
-// none as it was never used. A limit of another family tells itself by Decision.Limit.
-func BasisOf(d policy.Decision) Basis {
-	if d.Allowed || d.Limit != 0 || d.RetryAfter != policy.Never {
+	// Only such a limit has a decision without a Limit, except for a policy that is not
+	// of package policy: that may have a Limit of 0.
+	if limit == nil || d.Allowed || d.Limit != 0 || c.view.Terms().ReadsWordsOf(limit) {
 		return Basis{}
+	}
+	if c.onMisfit != nil && c.misfitSeen.CompareAndSwap(false, true) {
+		c.onMisfit(limit)
 	}
 	return Basis{missing: misfit}
 }

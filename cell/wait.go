@@ -35,14 +35,14 @@ func (c *Cell[K]) Acquire(ctx context.Context, key K, n int64, patience time.Dur
 
 // refusal is the decision about a call that ended with an error.
 func (c *Cell[K]) refusal(key K, n int64, err error) policy.Decision {
-	d := c.Probe(key, n)
+	d, _ := c.Probe(key, n)
 	switch {
 	case d.RetryAfter == policy.Never:
 	case errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable):
 		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout} // a guess, as for Take
 	case d.Allowed:
-		d = c.Probe(key, 0) // it has taken nothing
-		d.RetryAfter = 1    // others are before it
+		d, _ = c.Probe(key, 0) // it has taken nothing
+		d.RetryAfter = 1       // others are before it
 	}
 	d.Allowed = false
 	return d
@@ -62,19 +62,19 @@ func (c *Cell[K]) acquire(
 	if !c.lines.Has(key) {
 		r, basis = c.reserve(key, &q) // no call waits
 	} else {
-		r.Decision = c.probe(key, &request{limit: q.limit})
+		r.Decision, basis = c.probe(key, &request{limit: q.limit})
 		r.Allowed = r.Allowed && n == 0
 		if n < 0 || n > r.Limit {
-			r.RetryAfter, basis = policy.Never, BasisOf(r.Decision)
+			r.RetryAfter = policy.Never
 		}
 	}
 	switch {
-	case n == 0, r.Allowed:
+	case r.Allowed:
 		return r, basis, nil
 	case basis.lost && 0 < n && n <= r.Limit:
 		return r, basis, ErrUnavailable
 	case r.RetryAfter == policy.Never:
-		return r, basis, Never(n, r.Decision)
+		return r, basis, never(n, r.Decision, basis)
 	case r.RetryAfter > patience:
 		return r, basis, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
 	}
@@ -87,9 +87,9 @@ func (c *Cell[K]) acquire(
 	return r, w.basis, err
 }
 
-// Never returns ErrNever for a call of n units that d refuses.
-func Never(n int64, d policy.Decision) error {
-	if d.Limit == 0 {
+// never returns ErrNever for a call of n units that d refuses.
+func never(n int64, d policy.Decision, b Basis) error {
+	if b.missing == misfit {
 		return fmt.Errorf("%w: engine.PolicyFor chose a policy of another family for this key", ErrNever)
 	}
 	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -145,7 +146,9 @@ type claimedKey[K comparable] struct {
 	key    K
 }
 
-func (k *claimedKey[K]) probe(n int64) policy.Decision { return k.engine.cell.Probe(k.key, n) }
+func (k *claimedKey[K]) probe(n int64) (policy.Decision, cell.Basis) {
+	return k.engine.cell.Probe(k.key, n)
+}
 
 func (k *claimedKey[K]) tryTake(n int64) (policy.Decision, releaser, cell.Basis) {
 	r, basis := k.engine.cell.TryTake(k.key, n)
@@ -190,10 +193,7 @@ func (k *claimedKey[K]) await(ctx context.Context, n int64, patience time.Durati
 	d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error,
 ) {
 	r, basis, err := k.engine.cell.Await(ctx, k.key, n, patience)
-	switch {
-	case err == nil && !r.Allowed: // a look, under a limit of another family
-		err = cell.Never(n, r.Decision)
-	case err == nil:
+	if err == nil {
 		held = kept(r.Held)
 	}
 	return r.Decision, held, basis, r.Waited, k.engine.named(err)
@@ -202,7 +202,11 @@ func (k *claimedKey[K]) await(ctx context.Context, n int64, patience time.Durati
 // noKey is the key of the zero Claim: its limit is 0.
 type noKey struct{}
 
-func (noKey) probe(int64) policy.Decision { return policy.Decision{RetryAfter: policy.Never} }
+var errNoKey = fmt.Errorf("%w: the zero Claim names no key", ErrNever)
+
+func (noKey) probe(int64) (policy.Decision, cell.Basis) {
+	return policy.Decision{RetryAfter: policy.Never}, cell.Basis{}
+}
 func (noKey) tryTake(int64) (policy.Decision, releaser, cell.Basis) {
 	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}
 }
@@ -212,8 +216,8 @@ func (noKey) place() (engine, hash uint64) { return 0, 0 }
 func (noKey) same(claimed) bool            { return false }
 func (noKey) hasWaiters() bool             { return false }
 func (noKey) closed() bool                 { return false }
-func (noKey) await(ctx context.Context, n int64, _ time.Duration) (
+func (noKey) await(context.Context, int64, time.Duration) (
 	policy.Decision, releaser, cell.Basis, time.Duration, error,
 ) {
-	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0, cell.Never(n, policy.Decision{})
+	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0, errNoKey
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,4 +69,77 @@ func TestMisfitsAreCountedAndReported(t *testing.T) {
 	assert.EqualValues(t, 10, d.Limit)
 	assert.EqualValues(t, 8, e.Stats().Misfits)
 	assert.False(t, errors.Is(e.Health(), ErrUnhealthy))
+}
+
+// ever is a limit that is not of package policy: so many units for ever, of which none can
+// be given back.
+type ever int64
+
+func (l ever) Take(word uint64, _ policy.Instant, n int64, _ time.Duration) (uint64, policy.Decision) {
+	left := int64(l) - int64(word)
+	if n < 0 || n > left {
+		return word, policy.Decision{Limit: int64(l), Remaining: left, RetryAfter: policy.Never}
+	}
+	return word + uint64(n), policy.Decision{Allowed: true, Limit: int64(l), Remaining: left - n}
+}
+
+func (ever) FreshAt(word uint64) policy.Instant { return policy.Instant(min(word, 1)) << 62 }
+func (l ever) Limit() int64                     { return int64(l) }
+func (ever) Delays() bool                       { return false }
+func (ever) String() string                     { return "for ever" }
+
+// The engine's own limit is no limit of another family, also if it cannot give back, or
+// has a Limit of 0.
+func TestOwnLimitIsNoMisfit(t *testing.T) {
+	for _, limit := range []ever{0, 5} {
+		config := Config{Policy: limit, OnMisfit: func(p policy.Policy) { t.Errorf("limit %d: told of %v", limit, p) }}
+		e := open[string](t, config)
+		e.Choke("key")
+		d := e.Refund("key", -1)
+		assert.Equal(t, policy.Decision{Limit: int64(limit), RetryAfter: policy.Never}, d, "it cannot charge")
+		assert.Equal(t, d, e.Refund("key", 1))
+		assert.False(t, e.Take("key", 6).Allowed)
+		assert.False(t, TakeAll(e.Claim("key", 6)).Allowed)
+		err := e.Wait(context.Background(), "key", 6)
+		require.ErrorIs(t, err, ErrNever)
+		assert.NotContains(t, err.Error(), "family")
+		assert.Zero(t, e.Stats().Misfits)
+	}
+}
+
+// A call that returns no error was allowed: also one that only looks, where a limit of
+// another family or a zero Claim refuses that.
+func TestRefusedLookIsAnError(t *testing.T) {
+	ctx := context.Background()
+	fixed := policy.Must(policy.FixedWindow(5, time.Minute))
+	e, err := New(Config{Policy: funnel(10, 1, time.Second)}, PolicyFor(func(string) policy.Policy { return fixed }))
+	require.NoError(t, err)
+	t.Cleanup(func() { check(t, e) })
+	good := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
+
+	require.ErrorIs(t, e.Wait(ctx, "key", 0), ErrNever)
+	r, err := e.Acquire(ctx, "key", 0, time.Second)
+	require.ErrorIs(t, err, ErrNever)
+	assert.False(t, r.Allowed)
+	for _, claim := range []Claim{e.Claim("key", 0), {}} {
+		for _, n := range []int64{0, 1} {
+			o, err := AcquireAll(ctx, time.Second, good.Claim("key", n), claim)
+			require.ErrorIs(t, err, ErrNever)
+			assert.False(t, o.Allowed)
+			assert.Equal(t, 1, o.Binding)
+			assert.Equal(t, claim.key == nil, strings.Contains(err.Error(), "zero Claim"), "%v", err)
+			assert.Equal(t, claim.key != nil, strings.Contains(err.Error(), "another family"), "%v", err)
+		}
+	}
+	assert.Zero(t, e.Stats().Misfits, "looks are not counted")
+	assert.EqualValues(t, 10, good.Peek("key").Remaining)
+}
+
+// Each error of a named engine says its name.
+func TestSetPolicyNilSaysTheName(t *testing.T) {
+	e := open[string](t, Config{Name: "logins", Policy: funnel(10, 1, time.Second)})
+	err := e.SetPolicy(nil)
+	var field *policy.FieldError
+	require.ErrorAs(t, err, &field)
+	assert.Contains(t, err.Error(), `engine "logins": `)
 }

@@ -135,7 +135,8 @@ func TakeAll(claims ...Claim) Outcome {
 // closed when AcquireAll is called. The Outcome, which is not Allowed then, has the state
 // of all claims: the one that the call stood in line for is refused, or the first if the
 // context was over already while all had room. A call is counted once, as for TakeAll. If
-// no claim asks for units it never waits.
+// no claim asks for units it never waits. It is refused then only for a zero Claim or a
+// limit of another family, with ErrNever.
 func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	var room claimRoom
 	c := join(claims, &room)
@@ -143,8 +144,8 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 	allowed := c.probe()
 	ended, closed := ctx.Err() != nil, c.closed()
 	at := c.lined()
-	if asks := c.asks(); !ended && closed == none && (!asks || allowed && at == none && c.takeExcept(none)) {
-		return c.outcome(allowed), nil
+	if !ended && closed == none && allowed && (!c.asks() || at == none && c.takeExcept(none)) {
+		return c.outcome(true), nil
 	}
 	// Wait for the limit that refuses longest first, so that a call refused by its own
 	// key does not block the line of a shared one.
@@ -174,7 +175,7 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 			return c.outcome(false), err
 		}
 		if c.takeExcept(at) {
-			k.decision = k.claim.probe(0) // it may have taken ahead of its turn
+			k.decision, _ = k.claim.probe(0) // it may have taken ahead of its turn
 			return c.outcome(true), nil
 		}
 		at = c.last()

@@ -10,7 +10,7 @@ import (
 // claimant is what a call on several keys needs to know of one of them. Its methods count
 // nothing except count. H is what it holds after a take.
 type claimant[H any] interface {
-	probe(n int64) policy.Decision
+	probe(n int64) (policy.Decision, cell.Basis)
 	tryTake(n int64) (policy.Decision, H, cell.Basis)
 	release(held H)
 	count(allowed bool, basis cell.Basis)
@@ -45,8 +45,7 @@ func (m *multiTake[C, H]) probe() bool {
 	all := true
 	for _, at := range m.order {
 		k := &m.keys[at]
-		k.decision = k.claim.probe(k.n)
-		k.basis = cell.BasisOf(k.decision)
+		k.decision, k.basis = k.claim.probe(k.n)
 		all = all && k.decision.Allowed
 	}
 	return all
@@ -88,8 +87,7 @@ func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 func (m *multiTake[C, H]) probeExcept(refused int) {
 	for _, at := range m.order {
 		if k := &m.keys[at]; at != refused {
-			k.decision = k.claim.probe(k.n)
-			k.basis = cell.BasisOf(k.decision)
+			k.decision, k.basis = k.claim.probe(k.n)
 		}
 	}
 }
@@ -103,7 +101,7 @@ func (m *multiTake[C, H]) settle(allowed bool) {
 		case allowed == k.decision.Allowed && k.n != 0:
 			k.claim.count(allowed, k.basis)
 		case !allowed && k.decision.Allowed:
-			k.decision = k.claim.probe(0)
+			k.decision, _ = k.claim.probe(0)
 		}
 	}
 }

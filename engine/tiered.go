@@ -93,7 +93,7 @@ type tier[K comparable] struct {
 	key  K
 }
 
-func (t tier[K]) probe(n int64) policy.Decision { return t.cell.Probe(t.key, n) }
+func (t tier[K]) probe(n int64) (policy.Decision, cell.Basis) { return t.cell.Probe(t.key, n) }
 
 func (t tier[K]) tryTake(n int64) (policy.Decision, cell.Held[K], cell.Basis) {
 	r, basis := t.cell.TryTake(t.key, n)

@@ -59,7 +59,8 @@ func (e *Engine[K]) Peek(key K) policy.Decision { return e.cell.Peek(key) }
 // line has not taken yet, so a turn may come later than that. If the deadline passes
 // first, the error is ErrCancelled.
 //
-// n == 0 never waits. A key that cannot be recorded, now or later, does not wait either:
+// n == 0 never waits. It is an error only of a limit of another family (ErrNever), of an
+// ended context or of a closed engine. A key that cannot be recorded, now or later, does not wait either:
 // Config.WhenUnavailable decides between nil and ErrUnavailable. A new key waits for
 // room in a full table up to Config.OpenTimeout, whatever the context says. Then it
 // passes unrecorded if the configuration says so, and otherwise waits on in line.
@@ -188,7 +189,8 @@ func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) 
 // forgiven: what a key has used counts under the new policy too, up to as much as that
 // can count. A limit that is lowered and raised again has forgotten the rest. No key is
 // refused for longer than the new policy would refuse it, except for promised turns and
-// existing debts, which keep their duration. Windows of another length count from the
+// existing debts, which keep their duration. A SlidingWindow that keeps its period is an
+// exception to both: it counts all, as its constructor says. Windows of another length count from the
 // change, so changing the length more often than that keeps a busy key full. Calls in
 // line get turns under the new policy.
 //
@@ -205,7 +207,9 @@ func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) 
 // policy holds then.
 func (e *Engine[K]) SetPolicy(p policy.Policy) error {
 	if shape.IsNil(p) {
-		return &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: "nil", Want: "a policy, such as policy.Funnel returns"}
+		return e.named(&policy.FieldError{
+			Of: "SetPolicy", Field: "policy", Value: "nil", Want: "a policy, such as policy.Funnel returns",
+		})
 	}
 	return e.named(e.cell.SetPolicy(p))
 }
