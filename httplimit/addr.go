@@ -60,7 +60,8 @@ type AddrConfig struct {
 	// well-known 64:ff9b::/96: see [ClientAddr.Key]. 64:ff9b:1::/48 is set aside for local
 	// ones (RFC 8215); list the prefix within it that your translator uses. Its length is
 	// 32, 40, 48, 56, 64 or 96 bits and gives the position of the IPv4 address (RFC 6052,
-	// section 2.2). No client may have an address in it except through the translator.
+	// section 2.2). No client may have an address in it except through the translator. If
+	// prefixes overlap, the longest that holds an address counts.
 	NAT64 []netip.Prefix
 }
 
@@ -122,7 +123,7 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 		trusted: trusted,
 		hops:    config.Hops,
 		bits:    config.IPv6Prefix,
-		nat64:   slices.Clone(config.NAT64),
+		nat64:   longestFirst(config.NAT64),
 	}
 	if c.bits == 0 {
 		c.bits = DefaultIPv6Prefix

@@ -1,6 +1,9 @@
 package httplimit
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // wellKnown is the prefix that all translators may use for public IPv4 addresses (RFC 6052,
 // section 2.1).
@@ -38,10 +41,15 @@ func isTranslation(p netip.Prefix) bool {
 	return false
 }
 
+// longestFirst returns the prefixes in the order in which translated looks at them.
+func longestFirst(list []netip.Prefix) []netip.Prefix {
+	return slices.SortedStableFunc(slices.Values(list), func(a, b netip.Prefix) int { return b.Bits() - a.Bits() })
+}
+
 // translated returns the IPv4 address that a translator embedded in addr, or the zero Addr
 // if none did.
 func (c *ClientAddr) translated(addr netip.Addr) netip.Addr {
-	for _, p := range c.nat64 {
+	for _, p := range c.nat64 { // the longest first
 		if p.Contains(addr) {
 			return embedded(addr, p.Bits())
 		}

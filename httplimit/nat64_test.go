@@ -13,6 +13,7 @@ import (
 // An address with an IPv4 address in it gives that one's key where a translator made it.
 func TestKeyOfTranslatedAddress(t *testing.T) {
 	local := AddrConfig{NAT64: prefixList("64:ff9b:1:fffe::/96", "2001:db8:122::/48")}
+	overlapping := AddrConfig{NAT64: prefixList("64:ff9b:1::/48", "64:ff9b:1:fffe::/96", "64:ff9b::/32")}
 	whole := AddrConfig{IPv6Prefix: 128}
 	for _, c := range []struct {
 		config     AddrConfig
@@ -48,6 +49,9 @@ func TestKeyOfTranslatedAddress(t *testing.T) {
 		{AddrConfig{NAT64: prefixList("2001:db8:122:300::/56")}, "[2001:db8:122:3c0:0:221::]:1", "192.0.2.33"},
 		{AddrConfig{NAT64: prefixList("2001:db8:122:344::/64")}, "[2001:db8:122:344:c0:2:2100:0]:1", "192.0.2.33"},
 		{AddrConfig{NAT64: prefixList("2001:db8:122:344::/96")}, "[2001:db8:122:344::192.0.2.33]:1", "192.0.2.33"},
+		// Of prefixes that overlap the longest counts, in any order.
+		{overlapping, "[64:ff9b:1:fffe::8.8.4.4]:1", "8.8.4.4"},
+		{overlapping, "[64:ff9b:1:808:4:400::]:1", "8.8.4.4"},
 		// Bits that translators ignore make no key of their own.
 		{local, "[2001:db8:122:c000:ff02:21ff:ffff:ffff]:1", "192.0.2.33"},
 		// Teredo, 6to4 and IPv4-compatible addresses are IPv6.
