@@ -175,7 +175,6 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 			return c.outcome(false), err
 		}
 		if c.takeExcept(at) {
-			k.decision, _ = k.claim.probe(0) // it may have taken ahead of its turn
 			return c.outcome(true), nil
 		}
 		at = c.last()

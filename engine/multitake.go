@@ -71,6 +71,9 @@ func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 	}()
 	for _, at := range m.order {
 		k := &m.keys[at]
+		if at == has {
+			k.decision, _ = k.claim.probe(0) // it may have taken ahead of its turn
+		}
 		if at == has || k.n == 0 {
 			continue
 		}

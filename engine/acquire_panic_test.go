@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// AcquireAll gives back what it has taken if PolicyFor panics afterwards, when it looks
+// at the key that it has waited for: it has no Outcome that could.
+func TestAcquireAllThatPanicsHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		panics := true
+		e, err := New(Config{Policy: funnel(1, 1, time.Second)}, PolicyFor(func(string) policy.Policy {
+			if panics && time.Since(began) >= time.Second {
+				panic("choose")
+			}
+			return nil
+		}))
+		require.NoError(t, err)
+		defer check(t, e)
+		other := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
+		require.True(t, e.Choke("key"))
+		assert.PanicsWithValue(t, "choose", func() {
+			_, _ = AcquireAll(context.Background(), time.Minute, other.Claim("key", 4), e.Claim("key", 1))
+		})
+		panics = false
+		assert.EqualValues(t, time.Second, time.Since(began), "it has waited for its turn")
+		assert.EqualValues(t, 1, e.Peek("key").Remaining)
+		assert.EqualValues(t, 10, other.Peek("key").Remaining)
+	})
+}
