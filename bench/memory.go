@@ -24,10 +24,13 @@ type Memory struct {
 	// FullHeap is the heap that the limiter holds with all keys. IdleHeap is what is
 	// left of it after the keys were idle for Idle and have been swept out; it is
 	// measured on another limiter, made with that idle time. Idle is 0 for a limiter
-	// that keeps its keys for ever, and both heaps are the same then.
+	// that keeps its keys for ever, and both heaps are the same then. IdleUnknown reports
+	// whether the limiter forgets idle keys, but the run ended before that was measured.
 	FullHeap int64         `json:"full_heap"`
 	IdleHeap int64         `json:"idle_heap"`
 	Idle     time.Duration `json:"idle_ns"`
+
+	IdleUnknown bool `json:"idle_unknown,omitempty"`
 }
 
 // IdleShare returns the share of the full heap that an idle time leaves.
@@ -79,7 +82,7 @@ func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
 		}
 		last = now
 	}
-	m.IdleHeap, m.Idle = last, idle
+	m.IdleHeap, m.Idle, m.IdleUnknown = last, idle, false
 }
 
 // collect returns the time of a full garbage collection, the median of three.

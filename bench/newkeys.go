@@ -127,6 +127,7 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 	}
 	if c.Memory && c.ctx.Err() == nil {
 		t.memory = heap.full(c.Keys)
+		t.memory.IdleUnknown = t.Idles
 	}
 	if timed {
 		t.recorders.endRound(c.ctx.Err() == nil)
@@ -142,7 +143,7 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 // cannot serve: filling a large one takes longer than that idle time.
 func (c *newKeys) idle(t *turn) error {
 	if t.memory == nil {
-		return nil // the run was interrupted
+		return nil // the pass was ended
 	}
 	heap := newGauge()
 	setup := c.setup()

@@ -21,10 +21,12 @@ type Options struct {
 	// Callers is the number of goroutines that ask in workloads that do not say; 0
 	// means as many as GOMAXPROCS.
 	Callers int
-	// Budget is the most time that the whole run should take; 0 means no bound. When
-	// the run is late by it, rounds of a workload after the first are left out. The
-	// first rounds are not, so the budget may still be exceeded. Disturbed passes are
-	// repeated as long as the run is not late.
+	// Budget is the most time that the whole run takes, by the clock; 0 means no bound.
+	// When the run is late by it, rounds of a workload after the first are left out, and
+	// disturbed passes are not repeated. If even the first rounds take too long, a
+	// workload is ended in the middle, so that the others have their part of the time.
+	// Report.LeftOut says which contenders were not measured because of it. The run
+	// exceeds the budget only by the time that a contender takes to begin and to close.
 	Budget time.Duration
 	// NewRecorder makes what keeps latencies. Nil leaves them unmeasured.
 	NewRecorder func() Recorder
@@ -76,14 +78,3 @@ func (o Options) complete() (Options, error) {
 	}
 	return o, nil
 }
-
-// isLate reports whether a round that begins with a step of this cost would begin
-// too late for the budget, if time goes by as estimated from then on.
-func (o Options) isLate(elapsed time.Duration, at Progress, cost time.Duration) bool {
-	due := float64(o.Budget) * float64(at.Done+cost) / float64(at.Total)
-	return o.Budget > 0 && float64(elapsed) > due+float64(min(o.Budget/50, grace))
-}
-
-// grace is the delay that a run may have without being late: the first steps are too
-// short to tell.
-const grace = time.Second

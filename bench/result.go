@@ -8,10 +8,19 @@ type Report struct {
 	// Interrupted reports whether the run was ended before it was done. The pass in
 	// which it was ended is not among the rounds, but in the audit.
 	Interrupted bool `json:"interrupted"`
+	// LeftOut lists what was not measured at all, because the budget of time was used up.
+	LeftOut []LeftOut `json:"left_out,omitempty"`
 	// Watched reports whether the load of other processes could be seen. If not, no
 	// pass is marked as disturbed.
 	Watched bool          `json:"watched"`
 	Took    time.Duration `json:"took_ns"`
+}
+
+// LeftOut names the contenders of a workload for which there was no time.
+type LeftOut struct {
+	Workload   string   `json:"workload"`
+	CPU        int      `json:"cpu"` // GOMAXPROCS
+	Contenders []string `json:"contenders"`
 }
 
 // WorkloadReport is the outcome of one workload.

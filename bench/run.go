@@ -21,9 +21,12 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 
-	r := runner{Options: o, workers: workers{ctx: ctx, epoch: time.Now(), busy: o.busy}}
+	r := runner{Options: o, workers: workers{ctx: ctx, epoch: time.Now(), busy: o.busy}, budget: budget{most: o.Budget}}
 	schedules, total := plan(workloads, contenders, r.workers, o)
 	r.at.Total = total
+	for _, s := range schedules {
+		r.budget.later += firstCost(s)
+	}
 	_, _, r.report.Watched = o.busy()
 	for i, s := range schedules {
 		if ctx.Err() != nil || r.failure != nil {
@@ -43,6 +46,7 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 type runner struct {
 	Options
 	workers
+	budget   budget
 	at       Progress
 	repeated time.Duration // estimated time spent on repeats
 	// uselessRepeats is the number of repeats that were disturbed again, since the
@@ -63,12 +67,18 @@ func (r *runner) follow(plan schedule) {
 	w := plan.about()
 	r.at.Workload, r.at.CPU = w.Name, w.CPU
 	runtime.GOMAXPROCS(w.CPU)
+	first := firstCost(plan)
+	r.budget.later -= first
+	ctx, cancel := r.budget.bound(r.ctx, time.Since(r.epoch), first)
+	defer cancel()
+	plan.within(ctx)
 	late := false
 	for _, s := range plan.steps() {
 		if r.ctx.Err() != nil || r.failure != nil {
 			break
 		}
-		if late = late || s.first && r.isLate(time.Since(r.epoch), r.at, s.cost); late && s.round > 0 {
+		late = late || s.first && r.budget.isLate(time.Since(r.epoch), r.at, s.cost)
+		if late && s.round > 0 || ctx.Err() != nil {
 			r.at.Done += s.cost
 			continue
 		}
@@ -76,10 +86,14 @@ func (r *runner) follow(plan schedule) {
 		r.tell()
 		r.do(s)
 		r.at.Done += s.cost
+		r.budget.done += s.cost
 	}
 	result, err := plan.finish()
 	if err != nil {
 		r.failure = errors.Join(r.failure, fmt.Errorf("bench: workload %s: %w", w.Name, err))
+	}
+	if names := plan.unmeasured(); len(names) > 0 && r.ctx.Err() == nil && r.failure == nil {
+		r.report.LeftOut = append(r.report.LeftOut, LeftOut{Workload: w.Name, CPU: w.CPU, Contenders: names})
 	}
 	if len(result.Results) > 0 {
 		r.report.Workloads = append(r.report.Workloads, result)
@@ -120,5 +134,5 @@ const (
 func (r *runner) mayRepeat(cost time.Duration) bool {
 	return r.uselessRepeats < mostUseless && r.ctx.Err() == nil &&
 		float64(r.repeated+cost) <= repeatShare*float64(r.at.Total) &&
-		!r.isLate(time.Since(r.epoch), r.at, cost)
+		!r.budget.isLate(time.Since(r.epoch), r.at, cost)
 }

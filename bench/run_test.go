@@ -280,21 +280,6 @@ func TestRunEndedBeforeItBeganReportsNothing(t *testing.T) {
 	assert.Empty(t, report.Workloads)
 }
 
-func TestBudgetLeavesOutWholeRoundsExceptTheFirst(t *testing.T) {
-	o := quick()
-	o.Rounds, o.Budget = 4, time.Nanosecond
-	w := []Workload{{Name: "hot", Limit: slow, Keys: 1}, {Name: "flood", Limit: slow, Keys: 100, Draw: DrawOnce}}
-	report, err := Run(t.Context(), w, []Contender{exactBucket("a"), exactBucket("b")}, o)
-	require.NoError(t, err)
-	for _, w := range report.Workloads {
-		assert.Equal(t, 4, w.Rounds)
-		for _, r := range w.Results {
-			assert.Len(t, r.Rounds, 1, "%s, %s", w.Name, r.Contender)
-		}
-	}
-	assert.False(t, report.Interrupted)
-}
-
 func TestRunReturnsTheErrorOfAContender(t *testing.T) {
 	broken := errors.New("no")
 	unmade := Contender{Name: "unmade", New: func(Setup) (Limiter, error) { return nil, broken }}

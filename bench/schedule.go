@@ -1,12 +1,18 @@
 package bench
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // schedule is a workload as it is carried out: steps, of which the last ones may be
 // left out, and an end.
 type schedule interface {
 	about() WorkloadReport // without results
+	// within sets the context that ends the passes. It comes before the first step.
+	within(context.Context)
 	steps() []step
+	unmeasured() []string // the contenders without a round
 	finish() (WorkloadReport, error)
 }
 
@@ -130,7 +136,20 @@ func (b *base) setup() Setup {
 	return s
 }
 
-// keep keeps a pass, unless the run was interrupted in it. A repeated one takes the
+// within implements schedule.
+func (b *base) within(ctx context.Context) { b.ctx = ctx }
+
+// unmeasured implements schedule.
+func (b *base) unmeasured() (names []string) {
+	for _, t := range b.turns {
+		if len(t.rounds) == 0 {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// keep keeps a pass, unless it was ended before its time. A repeated one takes the
 // place of the first if other load took less from it; its figures do not count. keep
 // reports whether the pass that was kept is disturbed.
 func (b *base) keep(t *turn, p Pass, again bool) (disturbed bool) {

@@ -69,10 +69,10 @@ Flags:
   -cpu 1,2,...     values of GOMAXPROCS, one after the other in each workload, and
                    numbers of goroutines that ask (default: what Go uses here); the
                    audits have 64 goroutines in any case
-  -budget %-8v most time that the run should take: rounds after the first are left
-                   out when the machine is too slow or too busy, and the table says
-                   so; 0 for no bound, which is also the default if -rounds,
-                   -duration or -full is given
+  -budget %-8v most time that the run takes: when the machine is too slow or too
+                   busy, rounds after the first are left out, and then contenders,
+                   and the output says so; 0 for no bound, which is also the default
+                   if -rounds, -duration or -full is given
   -scale 1         multiple of the number of keys, in workloads of many keys: 0.01 gives
                    a quick look, and figures that say less
   -json            JSON on standard output; the table goes to standard error

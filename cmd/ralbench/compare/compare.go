@@ -77,7 +77,7 @@ var measures = []measure{
 	{name: "p99.9", lower: true, format: format.Nanoseconds, rounds: overLatencies(func(l bench.Latency) time.Duration { return l.P999 }), base: typical},
 	{name: "B/key", lower: true, format: format.Digits, figure: memoryFigure(func(m bench.Memory) float64 { return m.BytesPerKey })},
 	{name: "GC", lower: true, format: format.Nanoseconds, figure: memoryFigure(func(m bench.Memory) float64 { return float64(m.GC) })},
-	{name: "idle heap", lower: true, format: format.Size, figure: memoryFigure(func(m bench.Memory) float64 { return float64(m.IdleHeap) })},
+	{name: "idle heap", lower: true, format: format.Size, figure: idleHeap},
 }
 
 func overPasses(f func(bench.Pass) float64) func(bench.Result) []float64 {
@@ -107,6 +107,13 @@ func memoryFigure(f func(bench.Memory) float64) func(bench.Result) (float64, boo
 		}
 		return f(*r.Memory), true
 	}
+}
+
+func idleHeap(r bench.Result) (float64, bool) {
+	if r.Memory == nil || r.Memory.IdleUnknown {
+		return 0, false
+	}
+	return float64(r.Memory.IdleHeap), true
 }
 
 // Runs compares what both runs have.

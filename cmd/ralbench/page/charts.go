@@ -149,7 +149,8 @@ func (g byName) charts(cores int) (charts []chart) {
 			if r.Memory == nil {
 				return bench.Spread{}, false
 			}
-			return bench.SpreadOf([]float64{m.figure(*r.Memory)}), true
+			x, ok := m.figure(*r.Memory)
+			return bench.SpreadOf([]float64{x}), ok
 		}))
 	}
 	return charts
@@ -158,16 +159,16 @@ func (g byName) charts(cores int) (charts []chart) {
 // memoryCharts are the charts of the workload about memory.
 var memoryCharts = []struct {
 	chart  chart
-	figure func(bench.Memory) float64
+	figure func(bench.Memory) (float64, bool)
 }{
 	{chart{ID: "key", Title: "Memory a key", Axis: "bytes a key", Better: lowerIsBetter, Unit: unitBytes},
-		func(m bench.Memory) float64 { return m.BytesPerKey }},
+		func(m bench.Memory) (float64, bool) { return m.BytesPerKey, true }},
 	{chart{ID: "gc", Title: "One garbage collection with all keys", Axis: "time of a collection", Better: lowerIsBetter, Unit: unitTime},
-		func(m bench.Memory) float64 { return float64(m.GC) }},
+		func(m bench.Memory) (float64, bool) { return float64(m.GC), true }},
 	{chart{ID: "full", Title: "Heap with all keys", Axis: "bytes in the heap", Better: lowerIsBetter, Unit: unitBytes},
-		func(m bench.Memory) float64 { return float64(m.FullHeap) }},
+		func(m bench.Memory) (float64, bool) { return float64(m.FullHeap), true }},
 	{chart{ID: "idle", Title: "Heap after an idle time", Axis: "bytes in the heap", Better: lowerIsBetter, Unit: unitBytes},
-		func(m bench.Memory) float64 { return float64(m.IdleHeap) }},
+		func(m bench.Memory) (float64, bool) { return float64(m.IdleHeap), !m.IdleUnknown }},
 }
 
 // bars fills in a bar for each contender that has the figure. The yardsticks are

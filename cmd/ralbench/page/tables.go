@@ -22,7 +22,7 @@ func tablesOf(w bench.WorkloadReport) (tables []table) {
 	if n := report.Rounds(w); n > 0 {
 		facts += "; " + format.Medians(n)
 		if n < w.Rounds {
-			facts += fmt.Sprintf(", of %d that there should be", w.Rounds)
+			facts += fmt.Sprintf(", of %d that were planned: time was up", w.Rounds)
 		}
 	}
 	facts += "."
@@ -46,9 +46,13 @@ func tablesOf(w bench.WorkloadReport) (tables []table) {
 	}
 	for i, r := range w.Results {
 		if m := r.Memory; m != nil {
+			idle := format.Size(float64(m.IdleHeap))
+			if m.IdleUnknown {
+				idle = "not measured"
+			}
 			memory.Rows = append(memory.Rows, report.Row{Kind: report.KindOf(r), Cells: []string{
 				r.Contender, format.Thousands(int64(m.Keys)), format.Digits(m.BytesPerKey), format.Digits(float64(m.KeyBytes) / float64(max(m.Keys, 1))), format.Duration(m.GC),
-				format.Size(float64(m.FullHeap)), format.Size(float64(m.IdleHeap)), format.Short(m.Idle),
+				format.Size(float64(m.FullHeap)), idle, format.Short(m.Idle),
 			}})
 		}
 		if len(r.Rounds) == 0 {

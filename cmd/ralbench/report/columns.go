@@ -67,12 +67,15 @@ var MemoryColumns = []Column{
 	{"before", 8, groupMemory, Figure{Show: ofMemory(func(m bench.Memory) string { return format.Duration(m.GCBefore) })}},
 	{"idle heap", 10, groupMemory, Figure{Better: -1,
 		Show: ofMemory(func(m bench.Memory) string {
-			if m.Idle == 0 {
+			switch {
+			case m.IdleUnknown:
+				return nothing
+			case m.Idle == 0:
 				return "keeps all"
 			}
 			return format.Percent(m.IdleShare())
 		}),
-		Value: func(r bench.Result) (float64, bool) { return r.Memory.IdleShare(), true }}},
+		Value: func(r bench.Result) (float64, bool) { return r.Memory.IdleShare(), !r.Memory.IdleUnknown }}},
 }
 
 // nothing stands in a cell without a figure.

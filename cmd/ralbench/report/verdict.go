@@ -42,11 +42,7 @@ func promises(d Document) Verdict {
 	s := Audits(d)
 	if len(s.Broken) > 0 {
 		v.Bad = true
-		var broken []string
-		for _, row := range s.Broken {
-			broken = append(broken, fmt.Sprintf("%s in %s", row.Contender, row.Task))
-		}
-		v.Text = fmt.Sprintf("BROKEN in %s, by limiters that are exact by their own design: %s.", format.Plural(len(s.Broken), "audit"), strings.Join(broken, ", "))
+		v.Text = fmt.Sprintf("BROKEN in %s, by limiters that are exact by their own design: %s.", format.Plural(len(s.Broken), "audit"), s.breaches())
 		if !slices.ContainsFunc(s.Broken, func(r AuditRow) bool { return KindNamed(r.Contender) == KindRal }) {
 			v.Text += " Ral kept its own in all of its audits."
 		}
@@ -67,6 +63,18 @@ func promises(d Document) Verdict {
 		v.Text += fmt.Sprintf(" Inexact by design, and above their limits: %s.", format.And(names))
 	}
 	return v
+}
+
+// BrokenIn names the limiters that are exact by their own design and broke their
+// promise, with the workloads in which they did. It is empty if there are none.
+func BrokenIn(d Document) string { return Audits(d).breaches() }
+
+func (s AuditSummary) breaches() string {
+	var broken []string
+	for _, row := range s.Broken {
+		broken = append(broken, fmt.Sprintf("%s in %s", row.Contender, row.Task))
+	}
+	return strings.Join(broken, ", ")
 }
 
 // goalVerdict says which goals were reached.
@@ -193,10 +201,32 @@ func trust(d Document) Verdict {
 	if rounds == 1 {
 		v.Text += " There is one round only, and so no spread."
 	}
+	v.Text += cuts(d)
 	if d.Settings.Scale != 1 {
 		v.Text += fmt.Sprintf(" SCALED: workloads of many keys had %v times as many as they should.", d.Settings.Scale)
 	}
 	return v
+}
+
+// cuts says what the budget of time cut: rounds, and contenders.
+func cuts(d Document) (text string) {
+	var short []string
+	for _, w := range d.Workloads {
+		if Rounds(w) < w.Rounds {
+			short = append(short, taskName(d, w))
+		}
+	}
+	if len(short) > 0 && d.Settings.Budget > 0 && !d.Interrupted {
+		text = fmt.Sprintf(" The budget of %v CUT ROUNDS in %s.", d.Settings.Budget, format.And(short))
+	}
+	for _, l := range d.LeftOut {
+		task := l.Workload
+		if len(d.Settings.CPUs) > 1 {
+			task = format.Task(l.Workload, l.CPU)
+		}
+		text += fmt.Sprintf(" NO TIME was left in %s for %s.", task, format.And(l.Contenders))
+	}
+	return text
 }
 
 // taskName returns a workload's name, with GOMAXPROCS if there are several values.

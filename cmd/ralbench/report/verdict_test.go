@@ -132,3 +132,16 @@ func TestVerdictSaysHowFarToTrustTheFigures(t *testing.T) {
 	d.Watched = false
 	assert.True(t, strings.HasPrefix(lineOf(d, "Trust").Text, "this system does not tell"))
 }
+
+func TestVerdictSaysWhatTheBudgetCut(t *testing.T) {
+	d := run(bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 1)}})
+	d.Settings.Budget = time.Minute
+	d.Workloads[0].Rounds = len(d.Workloads[0].Results[0].Rounds) + 1
+	d.LeftOut = []bench.LeftOut{{Workload: "growth", CPU: 2, Contenders: []string{"a", "b"}}}
+	assert.Contains(t, lineOf(d, "Trust").Text, "The budget of 1m0s CUT ROUNDS in uniform. NO TIME was left in growth for a and b.")
+
+	d.Settings.CPUs = []int{1, 2}
+	assert.Contains(t, lineOf(d, "Trust").Text, "left in growth (2 CPUs) for")
+	d.Interrupted = true
+	assert.NotContains(t, lineOf(d, "Trust").Text, "CUT", "the user ended it")
+}

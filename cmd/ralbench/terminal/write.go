@@ -26,7 +26,7 @@ func Write(w io.Writer, d report.Document, width int) error {
 		p.fleet()
 	}
 	if len(d.Workloads) == 0 {
-		p.WriteString("\nNothing was measured.\n")
+		p.nothing()
 	} else {
 		p.footer()
 		p.verdict()
@@ -66,6 +66,9 @@ func (p *printer) header() {
 	if p.Interrupted {
 		p.line("", "INTERRUPTED: this is what was measured so far")
 	}
+	if broken := report.BrokenIn(p.Document); broken != "" {
+		p.line("", "PROMISE BROKEN: "+broken)
+	}
 }
 
 // cpus lists the values of GOMAXPROCS.
@@ -86,7 +89,7 @@ func (p *printer) workload(w bench.WorkloadReport) {
 	p.line("", "%s: %s", name, w.About)
 	missing := ""
 	if rounds := report.Rounds(w); rounds < w.Rounds {
-		why := "the budget of time allowed no more"
+		why := "time was up"
 		if p.Interrupted {
 			why = "the run was interrupted or late"
 		}
@@ -112,6 +115,16 @@ func (p *printer) workload(w bench.WorkloadReport) {
 		p.results(report.MemoryColumns, measured, false)
 	}
 	p.audits(w.Results)
+}
+
+// nothing says that a run has no results, and why.
+func (p *printer) nothing() {
+	p.WriteString("\n")
+	if len(p.LeftOut) > 0 && !p.Interrupted {
+		p.line("", "Nothing was measured: the budget of %v is too short.", p.Settings.Budget)
+		return
+	}
+	p.line("", "Nothing was measured.")
 }
 
 // disturbance says how other load disturbed a workload, if it did.

@@ -235,3 +235,24 @@ func TestWidthWithoutATerminal(t *testing.T) {
 	defer func() { _ = f.Close() }()
 	assert.Equal(t, DefaultWidth, Width(f))
 }
+
+func TestBrokenPromiseIsInTheFirstScreen(t *testing.T) {
+	d, _ := reporttest.Runs(t)
+	d.Workloads[0].Results[len(d.Workloads[0].Results)-1].Audit = &bench.Audit{Admitted: 2, Calls: 2, Allowed: 1, Over: 1, Binds: true}
+	name := d.Workloads[0].Results[len(d.Workloads[0].Results)-1].Contender
+	for _, width := range []int{80, 120} {
+		shown := written(t, d, width)
+		top := strings.Join(strings.Split(shown, "\n")[:6], "\n")
+		assert.Contains(t, top, "PROMISE BROKEN: "+name+" in "+d.Workloads[0].Name)
+		_, verdict, _ := strings.Cut(shown, "\nVerdict\n")
+		assert.Contains(t, strings.SplitN(verdict, "\n", 2)[0], "Promises: BROKEN in 1 audit")
+	}
+	d, _ = reporttest.Runs(t)
+	assert.NotContains(t, written(t, d, 100), "PROMISE BROKEN")
+}
+
+func TestBudgetTooShortForAnything(t *testing.T) {
+	d := report.Document{Settings: report.Settings{Rounds: 5, Budget: time.Millisecond}}
+	d.LeftOut = []bench.LeftOut{{Workload: "zipf", CPU: 2, Contenders: []string{"Ral"}}}
+	assert.Contains(t, written(t, d, 100), "Nothing was measured: the budget of 1ms is too short.")
+}

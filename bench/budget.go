@@ -1,0 +1,66 @@
+package bench
+
+import (
+	"context"
+	"time"
+)
+
+// budget keeps a run within its time. All costs are estimates; the pace says how far
+// they are off.
+type budget struct {
+	most  time.Duration // 0 for no bound
+	later time.Duration // cost of the first rounds of the workloads that come later
+	done  time.Duration // cost of the steps that were carried out
+}
+
+// grace is the delay that a run may have without being late: the first steps are too
+// short to tell.
+const grace = time.Second
+
+// isLate reports whether a round that begins with a step of this cost would begin too
+// late: later than its part of the whole run, or so late that at the pace so far the
+// first rounds of later workloads would have too little time.
+func (b budget) isLate(elapsed time.Duration, at Progress, cost time.Duration) bool {
+	if b.most == 0 {
+		return false
+	}
+	due := float64(b.most) * float64(at.Done+cost) / float64(at.Total)
+	late := float64(elapsed) > due+float64(min(b.most/50, grace))
+	return late || float64(elapsed)+b.pace(elapsed)*float64(cost+b.later) > float64(b.most)
+}
+
+// pace is the time that passed as a multiple of the estimate, at least 1.
+func (b budget) pace(elapsed time.Duration) float64 {
+	if b.done == 0 {
+		return 1
+	}
+	return max(float64(elapsed)/float64(b.done), 1)
+}
+
+// share returns the most time for a workload that begins now and whose first round has
+// this cost. It leaves the later workloads what their first rounds need by estimate, or
+// their part if there is not enough for all.
+func (b budget) share(elapsed, first time.Duration) time.Duration {
+	left := max(b.most-elapsed, 0)
+	part := float64(left) * float64(first) / float64(max(first+b.later, 1))
+	return max(left-b.later, time.Duration(part))
+}
+
+// bound returns a context that ends when a workload has used up its share.
+func (b budget) bound(ctx context.Context, elapsed, first time.Duration) (context.Context, context.CancelFunc) {
+	if b.most == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, b.share(elapsed, first))
+}
+
+// firstCost returns the estimated cost of a schedule without the rounds that may be
+// left out.
+func firstCost(s schedule) (cost time.Duration) {
+	for _, step := range s.steps() {
+		if step.round == 0 {
+			cost += step.cost
+		}
+	}
+	return cost
+}

@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// sleeper is a limiter of which every call takes the same virtual time.
+type sleeper struct{ call time.Duration }
+
+func (s sleeper) Choke(string) bool { time.Sleep(s.call); return true }
+func (s sleeper) Close() error      { return nil }
+
+func (s sleeper) ChokeAll(keys []string) (passed int) {
+	time.Sleep(s.call * time.Duration(len(keys)))
+	return len(keys)
+}
+
+func sleeping(name string, call time.Duration) Contender {
+	return Contender{Name: name, New: func(Setup) (Limiter, error) { return sleeper{call}, nil }}
+}
+
+// A machine that takes a hundred times as long as estimated.
+func TestBudgetBoundsFirstRoundsToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 100_000
+		slow := sleeping("slow", 100*newKeyCost)
+		grow := func(name string) Workload {
+			return Workload{Name: name, Limit: loose, Keys: keys, Draw: DrawOnce, Rounds: 1, OneTimedPass: true}
+		}
+		o := quick()
+		o.Budget = 8 * time.Second // each contender takes 5
+		report, err := Run(t.Context(), []Workload{grow("first"), grow("second")}, []Contender{slow, sleeping("slower", 200*newKeyCost)}, o)
+		require.NoError(t, err)
+		assert.False(t, report.Interrupted)
+		assert.InDelta(t, o.Budget, report.Took, float64(100*time.Millisecond), "at the end of a batch")
+		assert.Equal(t, []LeftOut{
+			{Workload: "first", CPU: report.LeftOut[0].CPU, Contenders: []string{"slower"}},
+			{Workload: "second", CPU: report.LeftOut[0].CPU, Contenders: []string{"slow", "slower"}},
+		}, report.LeftOut)
+		require.Len(t, report.Workloads, 1)
+		require.Len(t, report.Workloads[0].Results, 1)
+		assert.EqualValues(t, keys, report.Workloads[0].Results[0].Rounds[0].Calls, "no part of a pass is kept")
+	})
+}
+
+// Rounds of an early workload do not use up the time of a later one's first round.
+func TestRoundsAreLeftOutBeforeContenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := quick()
+		o.Budget = 20 * time.Second
+		flood := Workload{Name: "flood", Limit: loose, Keys: 10_000, Draw: DrawOnce, Rounds: 100, AuditOnly: true}
+		grow := Workload{Name: "growth", Limit: loose, Keys: 200_000, Draw: DrawOnce, Rounds: 1, AuditOnly: true}
+		report, err := Run(t.Context(), []Workload{flood, grow}, []Contender{sleeping("a", 50*newKeyCost), sleeping("b", 50*newKeyCost)}, o)
+		require.NoError(t, err)
+		assert.Empty(t, report.LeftOut)
+		assert.LessOrEqual(t, report.Took, o.Budget)
+		require.Len(t, report.Workloads, 2)
+		for _, w := range report.Workloads {
+			require.Len(t, w.Results, 2)
+		}
+		rounds := len(report.Workloads[0].Results[0].Rounds)
+		assert.Greater(t, rounds, 1)
+		assert.Less(t, rounds, 100)
+	})
+}
+
+func TestBudgetLeavesOutWholeRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := quick()
+		o.Rounds, o.Budget = 4, 30*time.Millisecond // the first rounds take 16
+		w := []Workload{{Name: "hot", Limit: slow, Keys: 1}}
+		report, err := Run(t.Context(), w, []Contender{sleeping("a", time.Microsecond), sleeping("b", time.Microsecond)}, o)
+		require.NoError(t, err)
+		assert.Empty(t, report.LeftOut)
+		require.Len(t, report.Workloads, 1)
+		assert.Equal(t, 4, report.Workloads[0].Rounds)
+		for _, r := range report.Workloads[0].Results {
+			assert.Len(t, r.Rounds, 1, r.Contender)
+		}
+		assert.False(t, report.Interrupted)
+	})
+}
+
+func TestEndedIdlingIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forgets := sleeping("forgets", newKeyCost)
+		forgets.Idles = true
+		w := Workload{
+			Name: "memory", Limit: loose, Keys: 1000, Draw: DrawOnce, Rounds: 1, AuditOnly: true,
+			Memory: true, Idle: time.Hour,
+		}
+		o := quick()
+		report, err := Run(t.Context(), []Workload{w}, []Contender{forgets}, o)
+		require.NoError(t, err)
+		assert.False(t, report.Workloads[0].Results[0].Memory.IdleUnknown)
+		assert.Equal(t, time.Hour, report.Workloads[0].Results[0].Memory.Idle)
+
+		o.Budget = time.Minute
+		report, err = Run(t.Context(), []Workload{w}, []Contender{forgets}, o)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, report.Took, o.Budget)
+		assert.True(t, report.Workloads[0].Results[0].Memory.IdleUnknown)
+		assert.Zero(t, report.Workloads[0].Results[0].Memory.Idle)
+	})
+}
+
+func TestShareOfTheBudget(t *testing.T) {
+	b := budget{most: 100 * time.Second, later: 30 * time.Second}
+	assert.Equal(t, 50*time.Second, b.share(20*time.Second, 10*time.Second), "all but what the later ones need")
+	assert.Equal(t, 5*time.Second, b.share(80*time.Second, 10*time.Second), "its part, as there is not enough")
+	assert.Zero(t, b.share(101*time.Second, 10*time.Second))
+	b.later = 0
+	assert.Equal(t, 20*time.Second, b.share(80*time.Second, 10*time.Second), "the last one gets the rest")
+}
+
+func TestLateRounds(t *testing.T) {
+	at := Progress{Done: 50 * time.Second, Total: 100 * time.Second}
+	b := budget{most: 100 * time.Second, done: 50 * time.Second, later: 30 * time.Second}
+	assert.False(t, b.isLate(50*time.Second, at, time.Second))
+	assert.True(t, b.isLate(53*time.Second, at, time.Second), "beyond its part of the run and the grace")
+
+	b.done = 25 * time.Second // the pace is 2
+	b.later = 26 * time.Second
+	assert.True(t, b.isLate(50*time.Second, at, time.Second), "the later first rounds would take 52 s")
+	b.later = 20 * time.Second
+	assert.False(t, b.isLate(50*time.Second, at, time.Second))
+
+	assert.False(t, budget{}.isLate(time.Hour, at, time.Hour), "no bound")
+}
