@@ -6,8 +6,8 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
 	"github.com/ral-limiter/ral/bench"
@@ -28,75 +28,97 @@ func Width(w io.Writer) int {
 // workload elsewhere.
 type Progress struct {
 	out      io.Writer
-	bar      bool // out is a terminal
-	parts    int  // number of workloads, counted once for each value of GOMAXPROCS
-	sweeps   bool // there are several values of GOMAXPROCS
+	bar      *progressbar.ProgressBar // nil if out is no terminal
+	parts    int                      // number of workloads, counted once for each value of GOMAXPROCS
+	sweeps   bool                     // there are several values of GOMAXPROCS
 	begun    int
 	workload string
 	cpu      int
 	since    time.Time // the beginning of the workload
-	start    time.Time // the beginning of the run
 }
 
 // NewProgress returns the progress of a run of so many workloads.
 func NewProgress(out io.Writer, parts int, sweeps bool) *Progress {
-	p := &Progress{out: out, parts: parts, sweeps: sweeps, start: time.Now()}
-	if f, ok := out.(*os.File); ok {
-		p.bar = term.IsTerminal(int(f.Fd()))
+	p := &Progress{out: out, parts: parts, sweeps: sweeps}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.bar = newBar(out)
 	}
 	return p
+}
+
+// barWidth is the width of the bar without the texts around it. The library narrows it
+// if the terminal is too narrow.
+const barWidth = 24
+
+// newBar returns an empty bar. It is written over in place rather than cleared first,
+// which would flicker.
+func newBar(out io.Writer) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(1,
+		progressbar.OptionSetWriter(out),
+		progressbar.OptionSetWidth(barWidth),
+		progressbar.OptionSetElapsedTime(true),
+		progressbar.OptionShowElapsedTimeOnFinish(),
+		progressbar.OptionSetPredictTime(false),
+		progressbar.OptionShowDescriptionAtLineEnd(),
+		progressbar.OptionUseANSICodes(true),
+	)
 }
 
 // Step shows a step. It is called before each step, and at the end.
 func (p *Progress) Step(at bench.Progress) {
 	if at.Workload != p.workload || at.CPU != p.cpu {
-		if p.begun == 0 && !p.bar && at.Total > 0 {
+		if p.begun == 0 && p.bar == nil && at.Total > 0 {
 			fmt.Fprintf(p.out, "ralbench: %s by estimate, if the machine is quiet\n", format.Minutes(at.Total))
 		}
 		p.workload, p.cpu, p.since = at.Workload, at.CPU, time.Now()
 		if at.Workload != "" {
 			p.begun++
 		}
-		if !p.bar && at.Workload != "" {
+		if p.bar == nil && at.Workload != "" {
 			fmt.Fprintf(p.out, "ralbench: %s (%d of %d) ...\n", p.name(at.Workload, at.CPU), p.begun, p.parts)
 		}
 	}
-	if p.bar {
-		fmt.Fprint(p.out, "\r\x1b[K"+p.render(at, time.Since(p.start), Width(p.out)))
+	if p.bar != nil {
+		p.draw(at, Width(p.out))
 	}
 }
 
-// barWidth is the width of the bar without the texts around it.
-const barWidth = 24
+// draw shows a step on the bar of a terminal of this width. An error in drawing does
+// not matter to the run.
+func (p *Progress) draw(at bench.Progress, width int) {
+	if at.Done > 0 {
+		// There is no speed to predict by before the first step is done.
+		progressbar.OptionSetPredictTime(true)(p.bar)
+	}
+	text := p.describe(at, width)
+	progressbar.OptionSetDescription(text)(p.bar) // draws nothing
+	if total := max(at.Total.Milliseconds(), 1); total != p.bar.GetMax64() {
+		p.bar.ChangeMax64(total) // counts as a step without progress
+	}
+	_ = p.bar.Set64(at.Done.Milliseconds()) // draws if the percentage changed
+	p.bar.Describe(text)
+}
 
-// render returns the line that shows a step. The time left goes by the speed so far.
-func (p *Progress) render(at bench.Progress, elapsed time.Duration, width int) string {
-	share := 1.0
-	if at.Total > 0 {
-		share = min(float64(at.Done)/float64(at.Total), 1)
-	}
-	full := int(share * barWidth)
-	line := fmt.Sprintf("%3d%% %s%s %s", int(100*share), strings.Repeat("█", full), strings.Repeat("░", barWidth-full), elapsed.Round(time.Second))
-	if share > 0 && share < 1 {
-		left := time.Duration(float64(elapsed) * (1 - share) / share)
-		line += ", " + left.Round(time.Second).String() + " left"
-	}
+// aroundBar is the most room that the figures beside the bar take: the share, the time
+// that has passed and the time left.
+const aroundBar = 28
+
+// describe returns the text behind the bar, cut to what the width has room for: a line
+// that is too long would scroll the terminal.
+func (p *Progress) describe(at bench.Progress, width int) string {
+	var parts []string
 	for _, part := range []string{p.name(at.Workload, at.CPU), at.Contender, at.Doing} {
 		if part != "" {
-			line += "  " + part
+			parts = append(parts, part)
 		}
 	}
-	// A line that is too long would scroll the terminal.
-	for utf8.RuneCountInString(line) >= width {
-		_, n := utf8.DecodeLastRuneInString(line)
-		line = line[:len(line)-n]
-	}
-	return line
+	text := []rune(strings.Join(parts, "  "))
+	return string(text[:min(len(text), max(width-barWidth-aroundBar, 0))])
 }
 
 // Finished shows that a workload is over.
 func (p *Progress) Finished(w bench.WorkloadReport) {
-	if !p.bar {
+	if p.bar == nil {
 		fmt.Fprintf(p.out, "ralbench: %s took %v\n", p.name(w.Name, w.CPU), time.Since(p.since).Round(100*time.Millisecond))
 	}
 }
@@ -111,7 +133,7 @@ func (p *Progress) name(workload string, cpu int) string {
 
 // End leaves the bar as it is and ends its line.
 func (p *Progress) End() {
-	if p.bar {
+	if p.bar != nil {
 		fmt.Fprintln(p.out)
 	}
 }

@@ -1,11 +1,11 @@
 package terminal
 
 import (
-	"io"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -208,13 +208,42 @@ func TestComparisonByItsStructure(t *testing.T) {
 }
 
 func TestProgressIsABarThatEndsAtAHundredPercent(t *testing.T) {
-	p := NewProgress(io.Discard, 2, false)
-	at := bench.Progress{Workload: "zipf", Contender: "Ral", Doing: "round 1 of 5", Done: 15 * time.Second, Total: time.Minute}
-	assert.Equal(t, " 25% ██████░░░░░░░░░░░░░░░░░░ 20s, 1m0s left  zipf  Ral  round 1 of 5", p.render(at, 20*time.Second, 100))
-	assert.Equal(t, 37, utf8.RuneCountInString(p.render(at, 20*time.Second, 38)), "a longer line would scroll the terminal")
-	at = bench.Progress{Doing: "done", Done: time.Minute, Total: time.Minute}
-	assert.Equal(t, "100% ████████████████████████ 1m20s  done", p.render(at, 80*time.Second, 100))
-	assert.Regexp(t, `^  0% ░+ 0s  zipf$`, p.render(bench.Progress{Workload: "zipf", Total: time.Second}, 0, 100))
+	synctest.Test(t, func(t *testing.T) {
+		var b strings.Builder
+		p := &Progress{out: &b, parts: 2, bar: newBar(&b)}
+		// last returns the line as the terminal shows it.
+		last := func() string {
+			drawn := strings.Split(b.String(), "\r")
+			return strings.TrimSuffix(drawn[len(drawn)-1], "\x1b[0K")
+		}
+		at := bench.Progress{Workload: "zipf", Doing: "preparing keys", Total: time.Minute}
+		p.draw(at, 100)
+		assert.Equal(t, "   0% |                        |  [0s] zipf  preparing keys ", last(), "nothing is known of the time left")
+
+		time.Sleep(20 * time.Second)
+		at.Contender, at.Doing, at.Done = "Ral", "round 1 of 5", 15*time.Second
+		p.draw(at, 100)
+		assert.Equal(t, "  25% |██████                  |  [20s:1m0s] zipf  Ral  round 1 of 5", last(), "by estimated cost, not by steps")
+		p.draw(at, 60)
+		assert.Equal(t, "  25% |██████                  |  [20s:1m0s] zipf  Ra", last(), "a longer line would scroll the terminal")
+
+		time.Sleep(time.Minute)
+		p.draw(bench.Progress{Doing: "done", Done: time.Minute, Total: time.Minute}, 100)
+		assert.Equal(t, " 100% |████████████████████████|  [1m20s] done", last())
+		p.End()
+		assert.True(t, strings.HasSuffix(b.String(), "done\x1b[0K\n"))
+		assert.NotContains(t, b.String(), "\x1b[2K", "a line that is cleared first flickers")
+	})
+}
+
+func TestProgressOfARunThatEndsEarlyStaysWhereItWas(t *testing.T) {
+	var b strings.Builder
+	p := &Progress{out: &b, parts: 1, bar: newBar(&b)}
+	p.draw(bench.Progress{Workload: "zipf", Done: 30 * time.Second, Total: time.Minute}, 100)
+	p.draw(bench.Progress{Doing: "done", Done: 30 * time.Second, Total: time.Minute}, 100)
+	p.End()
+	assert.Contains(t, b.String(), "  50% |")
+	assert.NotContains(t, b.String(), "100%")
 }
 
 func TestProgressWithoutATerminalIsALineForEachWorkload(t *testing.T) {
