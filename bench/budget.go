@@ -10,6 +10,7 @@ import (
 type budget struct {
 	most  time.Duration // 0 for no bound
 	later time.Duration // cost of the first rounds of the workloads that come later
+	brief time.Duration // the part of later that is not of long workloads
 	done  time.Duration // cost of the steps that were carried out
 }
 
@@ -37,21 +38,34 @@ func (b budget) pace(elapsed time.Duration) float64 {
 	return max(float64(elapsed)/float64(b.done), 1)
 }
 
+// add counts a workload among those that come later.
+func (b *budget) add(first time.Duration, long bool) {
+	b.later += first
+	if !long {
+		b.brief += first
+	}
+}
+
 // share returns the most time for a workload that begins now and whose first round has
-// this cost. It leaves the later workloads what their first rounds need by estimate, or
-// their part if there is not enough for all.
-func (b budget) share(elapsed, first time.Duration) time.Duration {
+// this cost. It leaves the later ones what their first rounds need by estimate, or their
+// part if there is not enough for all. A long one takes no time from a brief one: its
+// figures are dear, and the audits come with the brief ones.
+func (b budget) share(elapsed, first time.Duration, long bool) time.Duration {
+	others := b.brief
+	if long {
+		others = b.later
+	}
 	left := max(b.most-elapsed, 0)
-	part := float64(left) * float64(first) / float64(max(first+b.later, 1))
-	return max(left-b.later, time.Duration(part))
+	part := float64(left) * float64(first) / float64(max(first+others, 1))
+	return max(left-others, time.Duration(part))
 }
 
 // bound returns a context that ends when a workload has used up its share.
-func (b budget) bound(ctx context.Context, elapsed, first time.Duration) (context.Context, context.CancelFunc) {
+func (b budget) bound(ctx context.Context, elapsed, first time.Duration, long bool) (context.Context, context.CancelFunc) {
 	if b.most == 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, b.share(elapsed, first))
+	return context.WithTimeout(ctx, b.share(elapsed, first, long))
 }
 
 // firstCost returns the estimated cost of a schedule without the rounds that may be

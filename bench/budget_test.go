@@ -110,12 +110,18 @@ func TestEndedIdlingIsUnknown(t *testing.T) {
 }
 
 func TestShareOfTheBudget(t *testing.T) {
-	b := budget{most: 100 * time.Second, later: 30 * time.Second}
-	assert.Equal(t, 50*time.Second, b.share(20*time.Second, 10*time.Second), "all but what the later ones need")
-	assert.Equal(t, 5*time.Second, b.share(80*time.Second, 10*time.Second), "its part, as there is not enough")
-	assert.Zero(t, b.share(101*time.Second, 10*time.Second))
-	b.later = 0
-	assert.Equal(t, 20*time.Second, b.share(80*time.Second, 10*time.Second), "the last one gets the rest")
+	b := budget{most: 100 * time.Second}
+	b.add(10*time.Second, false)
+	b.add(20*time.Second, true)
+	const first = 10 * time.Second
+	assert.Equal(t, 70*time.Second, b.share(20*time.Second, first, false), "all but what brief ones need")
+	assert.Equal(t, 50*time.Second, b.share(20*time.Second, first, true), "all but what the later ones need")
+	assert.Equal(t, 5*time.Second, b.share(90*time.Second, first, false), "its part, as there is not enough")
+	assert.Equal(t, 3*time.Second, b.share(88*time.Second, first, true).Round(time.Second), "the same")
+	assert.Zero(t, b.share(101*time.Second, first, true))
+	b.add(-10*time.Second, false)
+	b.add(-20*time.Second, true)
+	assert.Equal(t, 20*time.Second, b.share(80*time.Second, first, true), "the last one gets the rest")
 }
 
 func TestLateRounds(t *testing.T) {

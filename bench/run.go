@@ -25,7 +25,7 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 	schedules, total := plan(workloads, contenders, r.workers, o)
 	r.at.Total = total
 	for _, s := range schedules {
-		r.budget.later += firstCost(s)
+		r.budget.add(firstCost(s), s.isLong())
 	}
 	_, _, r.report.Watched = o.busy()
 	for i, s := range schedules {
@@ -68,8 +68,8 @@ func (r *runner) follow(plan schedule) {
 	r.at.Workload, r.at.CPU = w.Name, w.CPU
 	runtime.GOMAXPROCS(w.CPU)
 	first := firstCost(plan)
-	r.budget.later -= first
-	ctx, cancel := r.budget.bound(r.ctx, time.Since(r.epoch), first)
+	r.budget.add(-first, plan.isLong()) // it comes no later than now
+	ctx, cancel := r.budget.bound(r.ctx, time.Since(r.epoch), first, plan.isLong())
 	defer cancel()
 	plan.within(ctx)
 	late := false

@@ -12,6 +12,7 @@ type schedule interface {
 	// within sets the context that ends the passes. It comes before the first step.
 	within(context.Context)
 	steps() []step
+	isLong() bool         // its one round is a lot of work
 	unmeasured() []string // the contenders without a round
 	finish() (WorkloadReport, error)
 }
@@ -138,6 +139,9 @@ func (b *base) setup() Setup {
 
 // within implements schedule.
 func (b *base) within(ctx context.Context) { b.ctx = ctx }
+
+// isLong implements schedule.
+func (b *base) isLong() bool { return b.OneTimedPass || b.Memory }
 
 // unmeasured implements schedule.
 func (b *base) unmeasured() (names []string) {

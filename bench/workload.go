@@ -99,7 +99,7 @@ const auditCallers = 64
 // minIdle is the least idle time of a scaled-down workload.
 const minIdle = 50 * time.Millisecond
 
-// Standard returns the standard workloads. scale multiplies the number of keys of
+// Standard returns the standard workloads, the long ones last. scale multiplies the number of keys of
 // those with many keys: 1 is what their descriptions say, and less gives a quick
 // look.
 func Standard(scale float64) []Workload {
@@ -129,15 +129,6 @@ func Standard(scale float64) []Workload {
 		Why:   "The same attack on a full table: each new key displaces another one. Only limiters with a bounded table take part.",
 		Limit: tight, Draw: DrawOnce, Keys: keys(250_000), MaxKeys: keys(25_000),
 	}, {
-		Name: "growth", About: "from empty to 4,000,000 keys; known keys are asked meanwhile",
-		Why:   "A server that starts with an empty table: the longest calls while the table grows.",
-		Limit: loose, Draw: DrawOnce, Keys: keys(4_000_000), Known: 64, Rounds: 1, OneTimedPass: true,
-	}, {
-		Name: "memory", About: "1,000,000 keys: their bytes, the garbage collector's cost, what is left when idle",
-		Why:   "The heap that a million clients hold, and whether it is given back once they are gone.",
-		Limit: tight, Draw: DrawOnce, Keys: keys(1_000_000), Rounds: 1, AuditOnly: true,
-		Memory: true, Idle: max(time.Duration(scale*float64(time.Second)), minIdle),
-	}, {
 		Name: "audit-hot", About: "64 goroutines on one hot key: does it pass more than its promise?",
 		Why:   "The race for one key: a limiter that loses an update admits too many here.",
 		Limit: tight, Keys: 1, Refused: 1, Callers: auditCallers, Rounds: 3, AuditOnly: true,
@@ -146,6 +137,15 @@ func Standard(scale float64) []Workload {
 		Why:   "The race for a new key: a limiter that makes its state twice admits too many here.",
 		Limit: Limit{Capacity: 1, Count: 1, Per: time.Hour}, Draw: DrawSameOrder,
 		Keys: keys(10_000), Callers: auditCallers, Rounds: 3, AuditOnly: true,
+	}, {
+		Name: "growth", About: "from empty to 4,000,000 keys; known keys are asked meanwhile",
+		Why:   "A server that starts with an empty table: the longest calls while the table grows.",
+		Limit: loose, Draw: DrawOnce, Keys: keys(4_000_000), Known: 64, Rounds: 1, OneTimedPass: true,
+	}, {
+		Name: "memory", About: "1,000,000 keys: their bytes, the garbage collector's cost, what is left when idle",
+		Why:   "The heap that a million clients hold, and whether it is given back once they are gone.",
+		Limit: tight, Draw: DrawOnce, Keys: keys(1_000_000), Rounds: 1, AuditOnly: true,
+		Memory: true, Idle: max(time.Duration(scale*float64(time.Second)), minIdle),
 	}}
 }
 

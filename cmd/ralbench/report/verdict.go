@@ -219,12 +219,21 @@ func cuts(d Document) (text string) {
 	if len(short) > 0 && d.Settings.Budget > 0 && !d.Interrupted {
 		text = fmt.Sprintf(" The budget of %v CUT ROUNDS in %s.", d.Settings.Budget, format.And(short))
 	}
+	var whole []string
 	for _, l := range d.LeftOut {
 		task := l.Workload
 		if len(d.Settings.CPUs) > 1 {
 			task = format.Task(l.Workload, l.CPU)
 		}
+		some := slices.ContainsFunc(d.Workloads, func(w bench.WorkloadReport) bool { return w.Name == l.Workload && w.CPU == l.CPU })
+		if !some {
+			whole = append(whole, task)
+			continue
+		}
 		text += fmt.Sprintf(" NO TIME was left in %s for %s.", task, format.And(l.Contenders))
+	}
+	if len(whole) > 0 {
+		text += fmt.Sprintf(" NO TIME was left for %s.", format.And(whole))
 	}
 	return text
 }

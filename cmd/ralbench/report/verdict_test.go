@@ -137,8 +137,13 @@ func TestVerdictSaysWhatTheBudgetCut(t *testing.T) {
 	d := run(bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 1)}})
 	d.Settings.Budget = time.Minute
 	d.Workloads[0].Rounds = len(d.Workloads[0].Results[0].Rounds) + 1
-	d.LeftOut = []bench.LeftOut{{Workload: "growth", CPU: 2, Contenders: []string{"a", "b"}}}
-	assert.Contains(t, lineOf(d, "Trust").Text, "The budget of 1m0s CUT ROUNDS in uniform. NO TIME was left in growth for a and b.")
+	d.LeftOut = []bench.LeftOut{
+		{Workload: "zipf", CPU: 2, Contenders: []string{"Ral", "a", "b"}},
+		{Workload: "growth", CPU: 2, Contenders: []string{"a", "b"}},
+	}
+	d.Workloads = append(d.Workloads, bench.WorkloadReport{Name: "growth", CPU: 2})
+	assert.Contains(t, lineOf(d, "Trust").Text,
+		"The budget of 1m0s CUT ROUNDS in uniform. NO TIME was left in growth for a and b. NO TIME was left for zipf.")
 
 	d.Settings.CPUs = []int{1, 2}
 	assert.Contains(t, lineOf(d, "Trust").Text, "left in growth (2 CPUs) for")
