@@ -67,8 +67,8 @@ const (
 func choose(names []string) ([]bench.Contender, error) {
 	for _, name := range names {
 		name = flagName(name)
-		known := slices.ContainsFunc(contenders(), func(c bench.Contender) bool { return flagName(c.Name) == name })
-		if !known && name != allPeers && name != noPeers {
+		exists := slices.ContainsFunc(contenders(), func(c bench.Contender) bool { return flagName(c.Name) == name })
+		if !exists && name != allPeers && name != noPeers {
 			return nil, fmt.Errorf("unknown peer %q; known are %s, and %s and %s", name, flagNames(candidates()), allPeers, noPeers)
 		}
 	}

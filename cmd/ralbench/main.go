@@ -22,7 +22,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/internal/redisd"
 )
@@ -85,11 +84,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	d := report.Document{Schema: report.Schema, Time: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Settings: s.record()}
 	show := s.progress(stderr)
-	if s.fleet {
-		err = s.measureFleet(ctx, &d, redis, show)
-	} else {
-		d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
-	}
+	err = s.measure(ctx, &d, redis, show)
 	show.End()
 
 	code := exitOK

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -9,6 +10,57 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
+
+// measure measures what the settings say and adds it to the document. redis is the
+// server that fleet mode starts.
+func (s settings) measure(ctx context.Context, d *report.Document, redis string, show *terminal.Progress) (err error) {
+	if s.fleet {
+		return s.measureFleet(ctx, d, redis, show)
+	}
+	d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
+	return err
+}
+
+// record returns the settings as they are written down beside the figures.
+func (s settings) record() report.Settings {
+	names := make([]string, len(s.contenders))
+	for i, c := range s.contenders {
+		names[i] = c.Name
+	}
+	return report.Settings{
+		Duration: s.duration, Rounds: s.rounds, CPU: s.cpus[0], CPUs: s.cpus, Scale: s.scale,
+		Budget: s.budget, Full: s.full, Fleet: s.fleet, Share: s.share, Workloads: bench.Names(s.workloads), Contenders: names,
+	}
+}
+
+// progress returns the progress of a run with these settings.
+func (s settings) progress(out io.Writer) *terminal.Progress {
+	parts := len(s.workloads) * len(s.cpus)
+	if s.fleet {
+		parts++ // memory
+		if s.share > 0 {
+			parts++
+		}
+	}
+	most := s.budget
+	if s.fleet {
+		most = 0 // it bounds the throughput alone
+	}
+	return terminal.NewProgress(out, parts, len(s.cpus) > 1, most)
+}
+
+// options returns the settings as package bench takes them.
+func (s settings) options(show *terminal.Progress) bench.Options {
+	return bench.Options{
+		Duration:    s.duration,
+		Rounds:      s.rounds,
+		CPUs:        s.cpus,
+		Budget:      s.budget,
+		NewRecorder: newHistogram,
+		Progress:    show.Step,
+		Finished:    show.Finished,
+	}
+}
 
 // Usable shares are measured under these limits, under the small one with -full only.
 var (

@@ -14,8 +14,6 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
 // settings holds the values of the flags.
@@ -106,7 +104,7 @@ func parse(args []string) (settings, error) {
 		s.share = d
 		return err == nil && (d == 0 || minShare <= d && d <= maxShare)
 	})
-	add("workloads", "names with commas between them, of "+known()+", or with -fleet of "+knownOfFleet(), func(v string) bool {
+	add("workloads", "names with commas between them, of "+workloadNames()+", or with -fleet of "+fleetWorkloadNames(), func(v string) bool {
 		names = fields(v)
 		return len(names) > 0
 	})
@@ -250,43 +248,6 @@ func whole(v string, most int, to *int) bool {
 	return err == nil && 1 <= n && n <= most
 }
 
-func knownOfFleet() string { return strings.Join(bench.Names(fleetbench.Workloads(1)), ", ") }
+func fleetWorkloadNames() string { return strings.Join(bench.Names(fleetbench.Workloads(1)), ", ") }
 
-func known() string { return strings.Join(bench.Names(bench.Standard(1)), ", ") }
-
-// record returns the settings as they are written down beside the figures.
-func (s settings) record() report.Settings {
-	names := make([]string, len(s.contenders))
-	for i, c := range s.contenders {
-		names[i] = c.Name
-	}
-	return report.Settings{
-		Duration: s.duration, Rounds: s.rounds, CPU: s.cpus[0], CPUs: s.cpus, Scale: s.scale,
-		Budget: s.budget, Full: s.full, Fleet: s.fleet, Share: s.share, Workloads: bench.Names(s.workloads), Contenders: names,
-	}
-}
-
-// progress returns the progress of a run with these settings.
-func (s settings) progress(out io.Writer) *terminal.Progress {
-	parts := len(s.workloads) * len(s.cpus)
-	if s.fleet {
-		parts++ // memory
-		if s.share > 0 {
-			parts++
-		}
-	}
-	return terminal.NewProgress(out, parts, len(s.cpus) > 1)
-}
-
-// options returns the settings as package bench takes them.
-func (s settings) options(show *terminal.Progress) bench.Options {
-	return bench.Options{
-		Duration:    s.duration,
-		Rounds:      s.rounds,
-		CPUs:        s.cpus,
-		Budget:      s.budget,
-		NewRecorder: newHistogram,
-		Progress:    show.Step,
-		Finished:    show.Finished,
-	}
-}
+func workloadNames() string { return strings.Join(bench.Names(bench.Standard(1)), ", ") }

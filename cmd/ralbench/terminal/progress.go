@@ -31,15 +31,17 @@ type Progress struct {
 	bar      *progressbar.ProgressBar // nil if out is no terminal
 	parts    int                      // number of workloads, counted once for each value of GOMAXPROCS
 	sweeps   bool                     // there are several values of GOMAXPROCS
+	most     time.Duration            // the budget of the run, 0 for none
 	begun    int
 	workload string
 	cpu      int
 	since    time.Time // the beginning of the workload
 }
 
-// NewProgress returns the progress of a run of so many workloads.
-func NewProgress(out io.Writer, parts int, sweeps bool) *Progress {
-	p := &Progress{out: out, parts: parts, sweeps: sweeps}
+// NewProgress returns the progress of a run of so many workloads, which takes at most
+// that time unless it is 0.
+func NewProgress(out io.Writer, parts int, sweeps bool, most time.Duration) *Progress {
+	p := &Progress{out: out, parts: parts, sweeps: sweeps, most: most}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = newBar(out)
 	}
@@ -68,7 +70,7 @@ func newBar(out io.Writer) *progressbar.ProgressBar {
 func (p *Progress) Step(at bench.Progress) {
 	if at.Workload != p.workload || at.CPU != p.cpu {
 		if p.begun == 0 && p.bar == nil && at.Total > 0 {
-			fmt.Fprintf(p.out, "ralbench: %s by estimate, if the machine is quiet\n", format.Minutes(at.Total))
+			fmt.Fprintln(p.out, p.estimate(at.Total))
 		}
 		p.workload, p.cpu, p.since = at.Workload, at.CPU, time.Now()
 		if at.Workload != "" {
@@ -81,6 +83,18 @@ func (p *Progress) Step(at bench.Progress) {
 	if p.bar != nil {
 		p.draw(at, Width(p.out))
 	}
+}
+
+// estimate says how long the run takes.
+func (p *Progress) estimate(quiet time.Duration) string {
+	if p.most > 0 && quiet > p.most {
+		return "ralbench: at most " + format.Minutes(p.most)
+	}
+	text := "ralbench: " + format.Minutes(quiet) + " by estimate, if the machine is quiet"
+	if p.most > 0 {
+		text += ", and at most " + format.Minutes(p.most)
+	}
+	return text
 }
 
 // draw shows a step on the bar of a terminal of this width. An error in drawing does

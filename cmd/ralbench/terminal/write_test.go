@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -248,7 +249,7 @@ func TestProgressOfARunThatEndsEarlyStaysWhereItWas(t *testing.T) {
 
 func TestProgressWithoutATerminalIsALineForEachWorkload(t *testing.T) {
 	var b strings.Builder
-	p := NewProgress(&b, 2, true)
+	p := NewProgress(&b, 2, true, 0)
 	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Total: 90 * time.Second})
 	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Contender: "Ral", Total: 90 * time.Second})
 	p.Finished(bench.WorkloadReport{Name: "zipf", CPU: 2})
@@ -284,4 +285,14 @@ func TestBudgetTooShortForAnything(t *testing.T) {
 	d := report.Document{Settings: report.Settings{Rounds: 5, Budget: time.Millisecond}}
 	d.LeftOut = []bench.LeftOut{{Workload: "zipf", CPU: 2, Contenders: []string{"Ral"}}}
 	assert.Contains(t, written(t, d, 100), "Nothing was measured: the budget of 1ms is too short.")
+}
+
+func TestEstimateIsNoMoreThanTheBudget(t *testing.T) {
+	for most, want := range map[time.Duration]string{
+		0:                "ralbench: 90 seconds by estimate, if the machine is quiet",
+		85 * time.Second: "ralbench: at most 85 seconds",
+		2 * time.Minute:  "ralbench: 90 seconds by estimate, if the machine is quiet, and at most 2 minutes",
+	} {
+		assert.Equal(t, want, NewProgress(io.Discard, 1, false, most).estimate(90*time.Second))
+	}
 }
