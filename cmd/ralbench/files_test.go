@@ -27,7 +27,7 @@ func TestFilesOfNoUseCostNoRun(t *testing.T) {
 		{[]string{"-html", filepath.Join(folder, "no", "such")}, []string{"-html", "such"}},
 	} {
 		var stdout, stderr bytes.Buffer
-		assert.Equal(t, exitUsage, run(t.Context(), c.args, &stdout, &stderr), c.args)
+		assert.Equal(t, exitUsage, execute(t.Context(), c.args, &stdout, &stderr), c.args)
 		assert.Empty(t, stdout.String())
 		for _, want := range c.want {
 			assert.Contains(t, stderr.String(), want, c.args)
@@ -39,7 +39,7 @@ func TestRunsAreShownAndComparedWithoutMeasuring(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.html")
 	var stdout, stderr bytes.Buffer
 	args := []string{"-compare", "testdata/old.json", "-html", file, "testdata/report.json"}
-	require.Equal(t, exitOK, run(t.Context(), args, &stdout, &stderr), stderr.String())
+	require.Equal(t, exitOK, execute(t.Context(), args, &stdout, &stderr), stderr.String())
 	assert.Empty(t, stderr.String(), "no progress: nothing is measured")
 	assert.Contains(t, stdout.String(), "hot-pass, GOMAXPROCS 2: one hot key")
 	assert.Contains(t, stdout.String(), "Compared with testdata/old.json")
@@ -53,16 +53,16 @@ func TestRunIsComparedAndShownAfterMeasuring(t *testing.T) {
 	old, file := filepath.Join(folder, "old.json"), filepath.Join(folder, "report.html")
 	few := []string{"-workloads", "hot-pass", "-duration", "1ms", "-rounds", "4"}
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, exitOK, run(t.Context(), append(few, "-json", old), &stdout, &stderr))
+	require.Equal(t, exitOK, execute(t.Context(), append(few, "-json", old), &stdout, &stderr))
 	stdout.Reset()
-	require.Equal(t, exitOK, run(t.Context(), append(few, "-compare", old, "-html", file), &stdout, &stderr))
+	require.Equal(t, exitOK, execute(t.Context(), append(few, "-compare", old, "-html", file), &stdout, &stderr))
 	assert.Contains(t, stdout.String(), "Compared with "+old)
 	assert.Regexp(t, `(?m)^ Ral +ops/s +\S+ +\S+ +\d`, stdout.String())
 	assert.FileExists(t, file)
 
 	stdout.Reset()
 	stderr.Reset()
-	require.Equal(t, exitOK, run(t.Context(), append(few, "-compare", old, "-json"), &stdout, &stderr))
+	require.Equal(t, exitOK, execute(t.Context(), append(few, "-compare", old, "-json"), &stdout, &stderr))
 	_, err := report.Decode(&stdout)
 	assert.NoError(t, err, "JSON and nothing else")
 	assert.Contains(t, stderr.String(), "Compared with "+old)

@@ -100,7 +100,7 @@ func TestHelpExplainsFleetMode(t *testing.T) {
 func TestFleetModeWithoutRedisSaysHowToInstallIt(t *testing.T) {
 	withoutRedis(t)
 	var stdout, stderr bytes.Buffer
-	assert.Equal(t, exitFailed, run(t.Context(), []string{"-fleet"}, &stdout, &stderr))
+	assert.Equal(t, exitFailed, execute(t.Context(), []string{"-fleet"}, &stdout, &stderr))
 	assert.Empty(t, stdout.String())
 	assert.Contains(t, stderr.String(), "there is no redis-server here")
 	assert.Contains(t, stderr.String(), "apt-get install redis-server")
@@ -109,7 +109,7 @@ func TestFleetModeWithoutRedisSaysHowToInstallIt(t *testing.T) {
 func TestFleetModeOnARedisThatDoesNotStartFails(t *testing.T) {
 	withRedis(t) // which is no program
 	var stdout, stderr bytes.Buffer
-	assert.Equal(t, exitFailed, run(t.Context(), []string{"-fleet"}, &stdout, &stderr))
+	assert.Equal(t, exitFailed, execute(t.Context(), []string{"-fleet"}, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), "starting")
 	assert.Contains(t, stdout.String(), "Nothing was measured")
 }
@@ -118,7 +118,7 @@ func TestRunOfFleetMode(t *testing.T) {
 	file, page := filepath.Join(t.TempDir(), "out.json"), filepath.Join(t.TempDir(), "out.html")
 	var stdout, stderr bytes.Buffer
 	args := []string{"-fleet", "-workloads", "fleet-hot", "-rounds", "1", "-duration", "2ms", "-share", "200ms", "-scale", "0.01", "-json", file, "-html", page}
-	require.Equal(t, exitOK, run(t.Context(), args, &stdout, &stderr), stderr.String())
+	require.Equal(t, exitOK, execute(t.Context(), args, &stdout, &stderr), stderr.String())
 	for _, part := range []string{"fleet-hot (1 of 3)", "memory in Redis (2 of 3)", "usable share (3 of 3)", "usable share took"} {
 		assert.Contains(t, stderr.String(), "ralbench: "+part)
 	}
@@ -146,7 +146,7 @@ func TestRunOfFleetMode(t *testing.T) {
 
 	// Without measuring, the same comes of it.
 	var later bytes.Buffer
-	require.Equal(t, exitOK, run(t.Context(), []string{file}, &later, &stderr))
+	require.Equal(t, exitOK, execute(t.Context(), []string{file}, &later, &stderr))
 	_, goals, _ := strings.Cut(table, "\ngoals: ")
 	goals, _, _ = strings.Cut(goals, "\nops/s by the clock")
 	assert.Contains(t, later.String(), goals)

@@ -86,6 +86,7 @@ Flags:
 `, fullRounds, fullDuration, fullTime(), fleetShare, fleetFullShare, defaultDuration, defaultRounds, defaultBudget)
 	fmt.Fprint(w, "\nColumns:\n\n"+report.Glossary)
 	fmt.Fprint(w, `
+On a terminal a bar shows how much of the run is over, and [time passed:time left].
 Ctrl-C ends the run and shows the figures so far; a second one ends it at once. Tables
 fit the terminal's width. Exit codes: 0 done, 1 something failed, 2 bad flags, 130 interrupted.
 

@@ -8,7 +8,7 @@
 // Package bench measures, and peers drives the other limiters; fleetbench does both for
 // fleet mode. report works out what there is to show, compare what differs between two
 // runs, terminal and page show it. This package reads the flags and puts them together.
-// Start reading at [run].
+// Start reading at [execute].
 package main
 
 import (
@@ -38,11 +38,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second interrupt ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the command: it returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// execute is the command: it returns the exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -26,7 +26,7 @@ var quick = []string{"-scale", "0.001", "-duration", "2ms", "-rounds", "2"}
 func TestRunOfAllWorkloads(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out.json")
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, exitOK, run(t.Context(), append(quick, "-json", file), &stdout, &stderr), stderr.String())
+	require.Equal(t, exitOK, execute(t.Context(), append(quick, "-json", file), &stdout, &stderr), stderr.String())
 
 	table := stdout.String()
 	assert.Contains(t, table, "SCALED")
@@ -66,7 +66,7 @@ func TestRunOfAllWorkloads(t *testing.T) {
 func TestRunOfAllPeersAndSomeValuesOfGOMAXPROCS(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	args := slices.Concat(quick, []string{"-peers", "all", "-cpu", "1,2", "-rounds", "1", "-workloads", "hot-pass,flood-full,memory", "-json"})
-	require.Equal(t, exitOK, run(t.Context(), args, &stdout, &stderr), stderr.String())
+	require.Equal(t, exitOK, execute(t.Context(), args, &stdout, &stderr), stderr.String())
 	var d report.Document
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &d))
 	assert.Equal(t, []int{1, 2}, d.Settings.CPUs)
@@ -109,7 +109,7 @@ func TestInterruptedRunStopsItsRedis(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int)
 	go func() {
-		ended <- run(ctx, []string{"-peers", "redis_rate", "-workloads", "hot-refused", "-rounds", "1000", "-duration", "20ms"}, io.Discard, io.Discard)
+		ended <- execute(ctx, []string{"-peers", "redis_rate", "-workloads", "hot-refused", "-rounds", "1000", "-duration", "20ms"}, io.Discard, io.Discard)
 	}()
 	assert.Eventually(t, func() bool { return sockets() == 1 }, 20*time.Second, 10*time.Millisecond, "it runs")
 	cancel()
@@ -128,7 +128,7 @@ func must[T any](x T, err error) T {
 
 func TestJSONToStandardOutputIsNothingElse(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, exitOK, run(t.Context(), append(quick, "-workloads", "hot-pass", "-json"), &stdout, &stderr))
+	require.Equal(t, exitOK, execute(t.Context(), append(quick, "-workloads", "hot-pass", "-json"), &stdout, &stderr))
 	var d report.Document
 	decoder := json.NewDecoder(&stdout)
 	require.NoError(t, decoder.Decode(&d))
@@ -140,7 +140,7 @@ func TestJSONToStandardOutputIsNothingElse(t *testing.T) {
 func TestUnwritableFileCostsNoRun(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	file := filepath.Join(t.TempDir(), "no", "such", "folder.json")
-	assert.Equal(t, exitUsage, run(t.Context(), []string{"-json", file}, &stdout, &stderr))
+	assert.Equal(t, exitUsage, execute(t.Context(), []string{"-json", file}, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), file)
 	assert.Empty(t, stdout.String())
 }
@@ -153,7 +153,7 @@ func TestInterruptedRunShowsItsFigures(t *testing.T) {
 		defer cancel()
 		stdout.Reset()
 		stderr.Reset()
-		assert.Equal(t, exitInterrupted, run(ctx, []string{"-workloads", "hot-pass,uniform", "-rounds", "1000", "-duration", "5ms"}, &stdout, &stderr))
+		assert.Equal(t, exitInterrupted, execute(ctx, []string{"-workloads", "hot-pass,uniform", "-rounds", "1000", "-duration", "5ms"}, &stdout, &stderr))
 		assert.Contains(t, stderr.String(), "interrupted")
 		assert.Contains(t, stdout.String(), "INTERRUPTED")
 		assert.NotContains(t, stdout.String(), "uniform:")

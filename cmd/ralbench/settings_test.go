@@ -162,7 +162,7 @@ func TestBadFlagsSayWhatIsAccepted(t *testing.T) {
 		}
 
 		var stdout, stderr bytes.Buffer
-		assert.Equal(t, exitUsage, run(context.Background(), c.args, &stdout, &stderr), c.args)
+		assert.Equal(t, exitUsage, execute(context.Background(), c.args, &stdout, &stderr), c.args)
 		assert.Empty(t, stdout.String(), c.args)
 		assert.Contains(t, stderr.String(), err.Error())
 	}
@@ -173,7 +173,7 @@ func TestHelpExplainsAllFlagsWorkloadsAndColumns(t *testing.T) {
 	assert.ErrorIs(t, err, flag.ErrHelp)
 
 	var stdout, stderr bytes.Buffer
-	assert.Equal(t, exitOK, run(context.Background(), []string{"-help"}, &stdout, &stderr))
+	assert.Equal(t, exitOK, execute(context.Background(), []string{"-help"}, &stdout, &stderr))
 	assert.Empty(t, stderr.String())
 	text := stdout.String()
 	for _, w := range bench.Standard(1) {

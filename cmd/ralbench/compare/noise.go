@@ -44,8 +44,8 @@ const (
 // String returns the verdict in words.
 func (v Verdict) String() string {
 	return [...]string{
-		"no more than noise", "BETTER", "WORSE", "too few rounds to tell", "about the same, one figure each",
-		"higher, one figure each", "lower, one figure each", "not judged, settings differ", "tells of the machine",
+		"no more than noise", "BETTER", "WORSE", "too few rounds", "about the same, one figure each",
+		"higher, one figure each", "lower, one figure each", "not judged, settings differ", "of the machine",
 	}[v]
 }
 

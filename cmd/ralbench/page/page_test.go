@@ -191,7 +191,7 @@ func TestDisturbedAndMissingRoundsAreSaid(t *testing.T) {
 	d.Workloads[0].Rounds = 5
 	d.Workloads[0].Results[0].Disturbed = 1
 	facts := tablesOf(d.Workloads[0])[0].Facts
-	assert.Contains(t, facts, "medians of 2 rounds, of 5 that there should be.")
+	assert.Contains(t, facts, "medians of 2 rounds, of 5 that were planned.")
 	assert.Contains(t, facts, "Ral: 1 round disturbed")
 	d.Workloads[0].Results[0].Rounds = d.Workloads[0].Results[0].Rounds[:1]
 	assert.Contains(t, tablesOf(d.Workloads[0])[0].Facts, "; one round, of 5")

@@ -22,7 +22,7 @@ func tablesOf(w bench.WorkloadReport) (tables []table) {
 	if n := report.Rounds(w); n > 0 {
 		facts += "; " + format.Medians(n)
 		if n < w.Rounds {
-			facts += fmt.Sprintf(", of %d that were planned: time was up", w.Rounds)
+			facts += fmt.Sprintf(", of %d that were planned", w.Rounds)
 		}
 	}
 	facts += "."

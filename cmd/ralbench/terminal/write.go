@@ -129,19 +129,26 @@ func (p *printer) nothing() {
 
 // disturbance says how other load disturbed a workload, if it did.
 func disturbance(w bench.WorkloadReport) string {
-	passes, disturbed, repeated := 0, 0, 0
+	all, disturbed, repeated := 0, 0, 0
 	for _, r := range w.Results {
-		passes += len(r.Rounds)
+		all += len(r.Rounds)
 		disturbed += r.Disturbed
 		repeated += r.Repeated
 	}
 	switch {
 	case disturbed > 0:
-		return fmt.Sprintf("other load DISTURBED %d of %d passes; %d repeated", disturbed, passes, repeated)
+		return fmt.Sprintf("other load DISTURBED %d of %s; %d repeated", disturbed, passes(all), repeated)
 	case repeated > 0:
-		return fmt.Sprintf("%d passes were repeated because other load disturbed them", repeated)
+		return "other load disturbed " + passes(repeated) + ": repeated"
 	}
 	return ""
+}
+
+func passes(n int) string {
+	if n == 1 {
+		return "1 pass"
+	}
+	return fmt.Sprintf("%d passes", n)
 }
 
 // idling returns the idle time of the limiters that have one.

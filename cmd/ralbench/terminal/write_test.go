@@ -190,7 +190,7 @@ func TestTableShowsMemoryAndDisturbance(t *testing.T) {
 		d.Workloads[0].Results[i].Disturbed = 0
 	}
 	shown = written(t, d, 120)
-	assert.Contains(t, shown, "4 passes were repeated")
+	assert.Contains(t, shown, "other load disturbed 4 passes: repeated")
 	assert.NotContains(t, shown, "does not tell of other load")
 }
 
