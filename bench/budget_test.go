@@ -73,6 +73,7 @@ func TestBudgetLeavesOutWholeRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := quick()
 		o.Rounds, o.Budget = 4, 30*time.Millisecond // the first rounds take 16
+		o.busy = busyMachine(1 << 20)
 		w := []Workload{{Name: "hot", Limit: slow, Keys: 1}}
 		report, err := Run(t.Context(), w, []Contender{sleeping("a", time.Microsecond), sleeping("b", time.Microsecond)}, o)
 		require.NoError(t, err)
@@ -81,6 +82,8 @@ func TestBudgetLeavesOutWholeRounds(t *testing.T) {
 		assert.Equal(t, 4, report.Workloads[0].Rounds)
 		for _, r := range report.Workloads[0].Results {
 			assert.Len(t, r.Rounds, 1, r.Contender)
+			assert.Equal(t, 1, r.Disturbed, r.Contender)
+			assert.Zero(t, r.Repeated, "there is no time for it")
 		}
 		assert.False(t, report.Interrupted)
 	})

@@ -118,10 +118,6 @@ func TestNothingIsRepeatedWithoutNeedOrTime(t *testing.T) {
 	assert.Greater(t, run("quiet for a while", exactBucket("a")).Repeated, mostUseless)
 	o.NewRecorder = newTape
 
-	o.busy, o.Budget = always(), time.Nanosecond
-	assert.Zero(t, run("late", exactBucket("a")).Repeated)
-	o.Budget = 0
-
 	o.busy = func() (time.Duration, int, bool) { return 0, 0, false }
 	r = run("unknown", exactBucket("a"))
 	assert.Zero(t, r.Disturbed)
