@@ -6,71 +6,74 @@ import (
 	"time"
 )
 
-// atMostCuts are the numbers of parts that a period may be cut into. A word says in
-// its lowest two bits which of them it is.
-var atMostCuts = [...]int{1, 2, 4, 8}
+// atMostLayouts are the numbers of parts into which a period may be divided. The
+// lowest two bits of a word are an index into it.
+var atMostLayouts = [...]int{1, 2, 4, 8}
 
 const (
-	cutBits        = 2
+	layoutBits     = 2
 	shortestAtMost = time.Millisecond // so that no part is rounded up by much
 )
 
-// cut is one way to divide time, and a word. Above the bits that say which it is
-// come the counts of the current part and of those before it that still count, the
-// current one's lowest; above them the number of the current part.
-type cut struct {
+// layout is one way to divide time, and a word. The lowest bits of the word are its
+// code. Above them are the counts of the current part and of the earlier parts that
+// still count, the current one's lowest. Above those is the number of the current
+// part.
+type layout struct {
 	code   uint64
 	counts int           // one more than the parts of a period
 	length time.Duration // of a part
 	bits   uint          // of a count
-	last   uint64        // the highest number of a part that a word can hold
+	last   uint64        // highest number of a part that a word can hold
 }
 
-// atMost keeps in a key's word what was taken in each of the parts of time that any
-// period which is not over yet can reach into.
+// atMost keeps in a key's word the number of units taken in each part of time that a
+// window of length per, still open, can reach into.
 type atMost struct {
-	limit int64
-	per   time.Duration
-	cuts  [len(atMostCuts)]cut // the ways to cut per, whatever the limit
-	own   *cut                 // the one that this limit uses
+	limit   int64
+	per     time.Duration
+	layouts [len(atMostLayouts)]layout // the ways to divide per, whatever the limit
+	own     *layout                    // the layout that this limit uses
 }
 
-// endAtMost is where time stands still for all of them: 9 years after the epoch.
+// endAtMost is the instant at which time stands still for all of them: 9 years after
+// the epoch.
 const endAtMost = Instant(lastingTime)
 
 // AtMost returns the hard promise: no window of length per, wherever it starts, ever
-// sees more than limit units. Choose it where somebody else counts and punishes, as
-// an upstream service with a quota does, or where the limit is what a thing can
-// bear; everywhere else it costs too much.
+// sees more than limit units. Choose it if something else counts and punishes, such
+// as an upstream service with a quota, or if the limit is what a resource can bear.
+// Otherwise it costs too much.
 //
-// It cuts time into parts, k of them to a period, and counts each part by itself. The
-// current part and the k before it must not have more than the limit together, since
-// a window of length per reaches into k+1 of them at most. So it is the ring of
-// sub-windows, with one more than is usual, which turns an approximation into a
+// It divides time into parts, k of them to a period, and counts each part by itself.
+// The current part and the k before it must not have more than the limit together,
+// since a window of length per reaches into k+1 of them at most. This is the ring of
+// sub-windows with one more than is usual, which turns an approximation into a
 // promise.
 //
-// What it costs is rate. Units count until their part can be in no window with the
-// next call: for as long as per if they were taken at the end of a part, for (k+1)/k
-// of that if at its beginning. Who takes whatever is there gets k/(k+1) of limit/per in
-// the long run, and so does, nearly, who comes evenly, unless the limit is below 8: calls
-// seldom come just when a part leaves, and of a limit of 1 every other one passes that
-// comes once every per. k is 8, 4, 2 or 1, the largest for which k+1 counts up to limit
-// fit a word; [Parts] returns it. For a period of a second it is 8 for limits up to 7, 4 up to
-// 63, 2 up to 1023, and 1, with half of the rate, up to 65535. For an hour it is 8 up to
-// 15, 4 up to 255, 2 up to 16383, and 1 above.
+// The cost is in the rate. Units count until their part can share no window with the
+// next call: for per if they were taken at the end of a part, for (k+1)/k of that if
+// at its beginning. Callers that take everything there is get k/(k+1) of limit/per in
+// the long run. Callers that come evenly get nearly the same, unless the limit is
+// below 8: they seldom come just when a part leaves. With a limit of 1 and calls once
+// every per, every other one passes.
 //
-// One word cannot do much better for bursts that may be as high as the limit: to
-// know when each unit leaves the window takes a timestamp for each. What is known of
-// several together must be taken to be the latest of them, and so they stay too
-// long, by as much as time was cut coarsely. Where bursts can be smaller, a [Funnel]
-// of capacity b that drains limit-b every per keeps the same promise, and sustains
-// all of (limit-b)/per.
+// k is 8, 4, 2 or 1, the largest for which k+1 counts up to limit fit a word; [Parts]
+// returns it. For a period of a second it is 8 for limits up to 7, 4 up to 63, 2 up
+// to 1023, and 1, with half of the rate, up to 65535. For an hour it is 8 up to 15, 4
+// up to 255, 2 up to 16383, and 1 above.
+//
+// One word cannot do much better for bursts that may be as high as the limit: knowing
+// when each unit leaves the window takes a timestamp for each. Units that share a
+// timestamp must all be taken to be as late as the latest, so they stay too long, by
+// up to the length of a part. If bursts can be smaller, a [Funnel] of capacity b that
+// drains limit-b every per keeps the same promise, and sustains all of (limit-b)/per.
 //
 // # The most that it admits
 //
 // In any window of length t it admits at most limit times (t/part + 1)/(k+1), both
-// quotients rounded up, where part is per/k, rounded up to a nanosecond: limit
-// within per, both ends included.
+// quotients rounded up, where part is per/k, rounded up to a nanosecond. Within per,
+// both ends included, that is limit.
 //
 // # What is rounded, and what is refused
 //
@@ -80,106 +83,109 @@ const endAtMost = Instant(lastingTime)
 //
 // # Turns and time
 //
-// Who waits has his turn at the beginning of a part, the first at which enough has
-// left, and is counted there. Until it begins, those who come are treated as if it
-// just did, so nobody overtakes. That holds for a clock that goes backwards as well:
-// it mints nothing, and callers whose clock lags behind the beginning of a part that
-// others are in already have to come back when it begins. Time stands still 9 years
-// after the epoch, and patience beyond 9 years counts as 9.
+// A waiting call has its turn at the beginning of a part, the first at which enough
+// units have left, and is counted there. Until that part begins, other calls are
+// treated as if it just did, so no call overtakes. The same holds for a clock that
+// goes backwards. It mints nothing, and a caller whose clock is behind the beginning
+// of a part already in use is told to come back when it begins. Time stands still 9
+// years after the epoch, and patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
 // Units are given back to the latest part first, and then to earlier ones as long as
 // they count. That undoes a take that was just made; if it had to wait for its part,
-// nobody else is admitted before that begins. A refund of units of an earlier part lets
-// the latest have as many more while those of others in it still count: where units may
-// be older, use Reserve and Cancel. Cancel is exact, as it knows the part. It gives back
-// all that the take took as long as that part counts, unless a limit that cuts time more
-// coarsely has rewritten the word. A debt, which may reach what a count can hold, lies in
-// the current part and leaves with it.
+// no other call is admitted before that begins. A refund of units of an earlier part
+// lets the latest part have as many more while other calls' units there still count.
+// If units may be that old, use Reserve and Cancel.
+//
+// Cancel is exact, as it knows the part. It gives back all that the take took as long
+// as that part counts, unless a limit that divides time more coarsely has rewritten
+// the word. A debt, which may be as high as a count, lies in the current part and
+// leaves with it.
 //
 // # One limit after another
 //
-// All AtMosts are of one family. Where another limit comes with a call (TakeWith) it
-// must be of the same per. A key that is in use stays cut as it is, as far as its
-// counts go, and the promise is kept for each call at its own limit. The same
-// holds if another one of the same per takes over for good (SetPolicy). If its per is
-// another, all that counts at that instant counts as taken then. If turns are promised, it
-// counts in the first part that begins with the last of them or later, and no call is
-// admitted before that.
+// All AtMosts are of one family. A limit that comes with a call (TakeWith) must have
+// the same per. The word of a key in use keeps its parts as long as its counts
+// suffice, and the promise is kept for each call at its own limit. The same holds if
+// another limit of the same per takes over for good (SetPolicy).
+//
+// If the new limit's per is another, all that counts at that instant counts as taken
+// then. If turns are promised, it counts in the first part that begins with the last
+// of them or later, and no call is admitted before that.
 func AtMost(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("AtMost", limit, per, shortestAtMost); err != nil {
 		return nil, err
 	}
 	a := &atMost{limit: limit, per: per}
-	for code, parts := range atMostCuts {
-		a.cuts[code] = newCut(uint64(code), uint64(parts), uint64(per))
-		if c := &a.cuts[code]; uint64(limit) <= c.full() {
+	for code, parts := range atMostLayouts {
+		a.layouts[code] = newLayout(uint64(code), uint64(parts), uint64(per))
+		if c := &a.layouts[code]; uint64(limit) <= c.full() {
 			a.own = c // the counts shrink from one to the next
 		}
 	}
 	if a.own == nil {
 		return nil, &FieldError{Of: "AtMost", Field: "limit", Value: limit, Want: fmt.Sprintf(
-			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v", a.cuts[0].full(), per)}
+			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v", a.layouts[0].full(), per)}
 	}
 	return a, nil
 }
 
-func newCut(code, parts, per uint64) cut {
+func newLayout(code, parts, per uint64) layout {
 	length := (per + parts - 1) / parts
-	// The number needs so many bits to last; what is left is for the counts.
+	// The number needs this many bits to last; the others are for the counts.
 	number := bits.Len64(lastingTime/length + 2)
-	count := uint(63-cutBits-number) / uint(parts+1)
-	last := uint64(1)<<(63-cutBits-uint(parts+1)*count) - 2 // MaxWord is above all words of it
-	return cut{
+	count := uint(63-layoutBits-number) / uint(parts+1)
+	last := uint64(1)<<(63-layoutBits-uint(parts+1)*count) - 2 // below MaxWord
+	return layout{
 		code: code, counts: int(parts) + 1, length: time.Duration(length), bits: count,
-		last: min(last, 4*lastingTime/length), // an instant holds the end of that
+		last: min(last, 4*lastingTime/length), // an instant can hold its end
 	}
 }
 
-// parts is a word, taken apart: the number of the current part, and all counts.
-type parts struct {
-	*cut
+// slots is an unpacked word: the number of the current part, and all counts.
+type slots struct {
+	*layout
 	number uint64
 	packed uint64
 }
 
-func (c *cut) full() uint64 { return 1<<c.bits - 1 }
+func (l *layout) full() uint64 { return 1<<l.bits - 1 }
 
-// begins is when a part begins.
-func (c *cut) begins(number uint64) Instant { return Instant(number * uint64(c.length)) }
+// begins returns the instant at which a part begins.
+func (l *layout) begins(number uint64) Instant { return Instant(number * uint64(l.length)) }
 
-// numberAt is the part that t is in.
-func (c *cut) numberAt(t Instant) uint64 { return uint64(t) / uint64(c.length) }
+// numberAt returns the number of the part that contains t.
+func (l *layout) numberAt(t Instant) uint64 { return uint64(t) / uint64(l.length) }
 
-func (a *atMost) split(word uint64) parts {
-	c := &a.cuts[word&(1<<cutBits-1)]
-	packed := word >> cutBits
+func (a *atMost) split(word uint64) slots {
+	c := &a.layouts[word&(1<<layoutBits-1)]
+	packed := word >> layoutBits
 	width := uint(c.counts) * c.bits
-	return parts{cut: c, number: min(packed>>width, c.last), packed: packed & (1<<width - 1)}
+	return slots{layout: c, number: min(packed>>width, c.last), packed: packed & (1<<width - 1)}
 }
 
-func (p parts) join() uint64 {
-	return (p.number<<(uint(p.counts)*p.bits)|p.packed)<<cutBits | p.code
+func (p slots) join() uint64 {
+	return (p.number<<(uint(p.counts)*p.bits)|p.packed)<<layoutBits | p.code
 }
 
-// at returns what counts for a call at t, in the part that it is in. If that part
-// was not reached yet, the call is treated as if it just began. A key of which
-// nothing counts is cut anew.
-func (a *atMost) at(word uint64, t Instant) parts {
+// slotsAt returns what counts for a call at t, in the part that contains t. If that
+// part has not been reached yet, the call is treated as if it just began. A key of
+// which nothing counts gets this limit's own layout.
+func (a *atMost) slotsAt(word uint64, t Instant) slots {
 	p := a.split(word)
 	number := p.numberAt(t)
 	if number < p.number {
 		return p
 	}
-	if p = p.on(number); p.packed == 0 && p.cut != a.own {
-		return parts{cut: a.own, number: a.own.numberAt(t)}
+	if p = p.advanceTo(number); p.packed == 0 && p.layout != a.own {
+		return slots{layout: a.own, number: a.own.numberAt(t)}
 	}
 	return p
 }
 
-// on goes on to a later part.
-func (p parts) on(number uint64) parts {
+// advanceTo makes a later part the current one, and drops the counts that leave.
+func (p slots) advanceTo(number uint64) slots {
 	passed := number - p.number
 	p.number = number
 	if passed >= uint64(p.counts) {
@@ -190,11 +196,11 @@ func (p parts) on(number uint64) parts {
 	return p
 }
 
-// count is that of the part so many before the current one.
-func (p parts) count(before int) uint64 { return p.packed >> (uint(before) * p.bits) & p.full() }
+// count returns the count of the part that is so many before the current one.
+func (p slots) count(before int) uint64 { return p.packed >> (uint(before) * p.bits) & p.full() }
 
-// used is how many units count.
-func (p parts) used() uint64 {
+// used returns the number of units that count.
+func (p slots) used() uint64 {
 	var sum uint64
 	for packed := p.packed; packed != 0; packed >>= p.bits {
 		sum += packed & p.full()
@@ -202,8 +208,8 @@ func (p parts) used() uint64 {
 	return sum
 }
 
-// freshAt is when the latest part that has anything leaves.
-func (p parts) freshAt() Instant {
+// freshAt returns the instant at which the latest part with a count above 0 leaves.
+func (p slots) freshAt() Instant {
 	if p.packed == 0 {
 		return p.begins(p.number)
 	}
@@ -214,7 +220,7 @@ func (p parts) freshAt() Instant {
 // Take implements [Policy].
 func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
 	t := clamped(now, endAtMost)
-	p := a.at(word, t)
+	p := a.slotsAt(word, t)
 	if n < 0 || n > a.limit {
 		return word, a.describe(p, t, Decision{RetryAfter: Never})
 	}
@@ -225,7 +231,7 @@ func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration)
 	for used := p.used(); used+uint64(n) > uint64(a.limit); later++ {
 		used -= p.count(p.counts - 1 - later) // the oldest leave
 	}
-	turn := p.on(p.number + uint64(later))
+	turn := p.advanceTo(p.number + uint64(later))
 	start := max(t, turn.begins(turn.number))
 	if start > endAtMost {
 		return word, a.describe(p, t, Decision{RetryAfter: Never}) // time stands still before it
@@ -234,34 +240,34 @@ func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration)
 	if !d.Allowed {
 		return word, a.describe(p, t, d)
 	}
-	next := a.charged(turn, t, uint64(n)) // which a word can hold, as the part begins in time
+	next := a.charged(turn, t, uint64(n)) // fits a word, as the part begins before endAtMost
 	return next.join(), a.describe(next, t, d)
 }
 
-// charged counts n units more in the current part. If the count has no room for so
-// many, and one of the own cut has more, all is counted there.
-func (a *atMost) charged(p parts, t Instant, n uint64) parts {
+// charged counts n units more in the current part. If its count has no room for them,
+// and one of the limit's own layout has more, everything is counted there.
+func (a *atMost) charged(p slots, t Instant, n uint64) slots {
 	if n > p.full()-p.count(0) && p.full() < a.own.full() {
-		p = a.recut(p, t)
+		p = a.repack(p, t)
 	}
 	p.packed += min(n, p.full()-p.count(0))
 	return p
 }
 
-// recut counts all that counts in one part of the own cut, which is a coarser one,
-// so that none of it leaves earlier than it would have. Turns that are to come are
-// at the beginning of their part; the new one begins no earlier than that.
-func (a *atMost) recut(p parts, t Instant) parts {
+// repack moves everything that counts into one part of the limit's own, coarser
+// layout, so that no unit leaves earlier than it would have. Promised turns lie at
+// the beginning of their part; the new part begins no earlier than that.
+func (a *atMost) repack(p slots, t Instant) slots {
 	begins := p.begins(p.number)
-	latest := begins + Instant(p.counts)*Instant(p.length) - Instant(a.per) - 1 // per before the last instant that it counts
+	latest := begins + Instant(p.counts)*Instant(p.length) - Instant(a.per) - 1 // per before the last instant at which it counts
 	if begins > t {
 		latest = begins + Instant(a.own.length) - 1
 	}
-	return parts{cut: a.own, number: a.own.numberAt(latest), packed: min(p.used(), a.own.full())}
+	return slots{layout: a.own, number: a.own.numberAt(latest), packed: min(p.used(), a.own.full())}
 }
 
 // describe fills in what follows from what counts after the call.
-func (a *atMost) describe(p parts, t Instant, d Decision) Decision {
+func (a *atMost) describe(p slots, t Instant, d Decision) Decision {
 	d.Limit = a.limit
 	if p.begins(p.number) <= t {
 		d.Remaining = max(a.limit-int64(p.used()), 0)
@@ -276,7 +282,7 @@ func (a *atMost) FreshAt(word uint64) Instant { return a.split(word).freshAt() }
 // Refund implements [Refunder].
 func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
 	t := clamped(now, endAtMost)
-	p := a.at(word, t)
+	p := a.slotsAt(word, t)
 	if n < 0 {
 		charge := asUnits(n, a.own.full())
 		if next := a.charged(p, t, charge); next.number <= next.last {
@@ -290,29 +296,29 @@ func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
 		return word
 	}
 	for before := 0; left > 0; before++ {
-		left -= p.lower(before, left)
+		left -= p.takeBackFrom(before, left)
 	}
 	return p.join()
 }
 
-// Cancel implements [Refunder]. A count is one of units that nobody can tell apart, so
-// that it makes no difference what others gave back.
+// Cancel implements [Refunder]. The units of a count are indistinguishable, so what
+// other calls gave back makes no difference.
 func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, endAtMost)
-	p, took := a.at(word, t), a.split(taken)
-	ago := p.number - took.number // so many parts; more than any if it was not taken yet
-	if n < 0 || took.cut != p.cut || ago >= uint64(p.counts) {
+	p, took := a.slotsAt(word, t), a.split(taken)
+	ago := p.number - took.number // in parts; wraps to a huge number if the take lies ahead
+	if n < 0 || took.layout != p.layout || ago >= uint64(p.counts) {
 		return word
 	}
-	if p.lower(int(ago), asUnits(n, p.full())) == 0 {
+	if p.takeBackFrom(int(ago), asUnits(n, p.full())) == 0 {
 		return word
 	}
 	return p.join()
 }
 
-// lower gives back up to n units of the part so many before the current one, and
-// returns how many those are.
-func (p *parts) lower(before int, n uint64) uint64 {
+// takeBackFrom gives back up to n units of the part that is so many before the
+// current one, and returns their number.
+func (p *slots) takeBackFrom(before int, n uint64) uint64 {
 	back := min(n, p.count(before))
 	p.packed -= back << (uint(before) * p.bits)
 	return back
@@ -337,19 +343,19 @@ func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	if t >= old.FreshAt(word) {
 		return 0, true
 	}
-	p := old.at(word, t)
-	// Of turns in one part all are at its beginning.
+	p := old.slotsAt(word, t)
+	// All turns of a part are at its beginning.
 	start := p.begins(p.number)
 	number := a.own.numberAt(t)
 	if start > t {
 		number = min(a.own.numberAt(start+Instant(a.own.length)-1), a.own.last)
 	}
-	return parts{cut: a.own, number: number, packed: min(p.used(), a.own.full())}.join(), true
+	return slots{layout: a.own, number: number, packed: min(p.used(), a.own.full())}.join(), true
 }
 
-// Parts returns the number of parts, k, into which the period of an [AtMost] is cut, so
-// that limit*k/(k+1) units per period pass in the long run. It returns 0 for any other
-// policy.
+// Parts returns the number of parts, k, into which the period of an [AtMost] is
+// divided. In the long run limit*k/(k+1) units per period pass. It returns 0 for any
+// other policy.
 func Parts(p Policy) int {
 	if a, ok := p.(*atMost); ok && a != nil {
 		return a.own.counts - 1

@@ -20,11 +20,11 @@ type ring struct {
 	start  int64 // of the last admitted call
 }
 
-// endOfRing is when time stands still: 9 years.
+// endOfRing is the instant at which time stands still: 9 years.
 const endOfRing = policy.Instant(1 << 58)
 
-// ringFigures are how many bits are left for a count if a period is cut into so
-// many parts.
+// ringFigures returns the length of a part and the bits left for a count, for a
+// period of so many parts.
 func ringFigures(parts int64, per time.Duration) (part int64, bits int) {
 	part = int64(ceil(big.NewRat(int64(per), parts)))
 	number := 0
@@ -55,7 +55,8 @@ func (m *ring) at(now policy.Instant) (at, number int64) {
 	return at, max(at/m.part, m.number)
 }
 
-// used is what counts in a part: what was taken in it and in a period's parts before.
+// used returns the units that count in a part: those taken in it and in a period's
+// parts before.
 func (m *ring) used(number int64) (units int64) {
 	for _, b := range m.taken {
 		if b.in <= number && b.in >= number-m.parts {
@@ -109,7 +110,7 @@ func (m *ring) take(now policy.Instant, n int64, patience time.Duration) policy.
 	if number*m.part <= at {
 		d.Remaining = max(m.limit-m.used(number), 0)
 	}
-	// Nothing counts, and nobody has to wait until the latest part begins.
+	// Nothing counts, and no call has to wait until the latest part begins.
 	if m.used(number) > 0 || number*m.part > at {
 		d.ResetAfter = time.Duration(m.first(number, 0)*m.part - at)
 	}

@@ -42,7 +42,7 @@ func TestAtMostStories(t *testing.T) {
 			{at: 9 * s, take: 30, patience: s, allowed: passes, remaining: 30, reset: 1500 * ms},
 			{at: 9300 * ms, take: 30, patience: s, allowed: passes, remaining: 0, reset: 1500 * ms},
 			{at: 9310 * ms, take: 40, patience: 2 * s, allowed: passes, wait: 1490 * ms, reset: 2990 * ms},
-			// Nobody overtakes, though there will be room for some before that.
+			// No call overtakes, though there will be room for some before that.
 			{at: 9310 * ms, take: 10, allowed: refused, retry: 1490 * ms, reset: 2990 * ms},
 			{at: 10500 * ms, take: 10, patience: 299 * ms, allowed: refused, retry: ms, reset: 1800 * ms},
 			{at: 10500 * ms, take: 10, patience: 300 * ms, allowed: passes, wait: 300 * ms, reset: 1800 * ms},
@@ -122,8 +122,8 @@ func TestAtMostGivesBack(t *testing.T) {
 	// The tenth part of 300ms is not that of 1200ms.
 	coarse := policy.Must(policy.AtMost(2000, 1200*ms))
 	taken, _ := p.Take(0, policy.Instant(3*s), 5, 0)
-	recut, _ := coarse.Take(0, policy.Instant(12*s), 5, 0)
-	assert.Equal(t, recut, r.Cancel(recut, taken, 0, policy.Instant(12*s), 5, 0), "it was cut otherwise")
+	repacked, _ := coarse.Take(0, policy.Instant(12*s), 5, 0)
+	assert.Equal(t, repacked, r.Cancel(repacked, taken, 0, policy.Instant(12*s), 5, 0), "the layout is another")
 
 	// A turn that had to wait stays where it was, without units.
 	promised, d := p.Take(third, now, 1, 600*ms)
@@ -142,8 +142,8 @@ func TestAtMostGivesBack(t *testing.T) {
 	follow(t, p, 60, r.Refund(deepest, policy.Instant(9*s), 63-1), []step{{at: 9 * s, take: 0, allowed: passes, remaining: 59, reset: 1500 * ms}})
 }
 
-// cutLimits are the highest limits for each number of parts, and the lowest for all
-// but one.
+// cutLimits returns the highest limit for each number of parts, and the lowest for
+// all except one.
 func cutLimits(per time.Duration) (limits []int64) {
 	for _, parts := range []int64{8, 4, 2, 1} {
 		_, bits := ringFigures(parts, per)
@@ -155,7 +155,7 @@ func cutLimits(per time.Duration) (limits []int64) {
 	return limits
 }
 
-// Into how many parts limits are cut, and which are the highest, is as documented.
+// The numbers of parts and the highest limits are as documented.
 func TestAtMostParts(t *testing.T) {
 	for _, c := range []struct {
 		limit int64
@@ -215,8 +215,9 @@ func TestAtMostRate(t *testing.T) {
 	}
 }
 
-// Who comes evenly gets that as well, nearly, but of small limits less.
-func TestAtMostRateOfTheEven(t *testing.T) {
+// Callers that come evenly get nearly the same, except under small limits, where they
+// get less.
+func TestAtMostRateOfEvenCalls(t *testing.T) {
 	for _, per := range []time.Duration{time.Second, time.Hour} {
 		for _, limit := range []int64{1, 2, 3, 6, 7, 8, 10, 11, 15, 16, 64, 100} {
 			for _, tenths := range []int64{10, 15, 30} { // of limit every per
@@ -245,12 +246,12 @@ func TestAtMostRateOfTheEven(t *testing.T) {
 	}
 }
 
-// The promise, held against a list of all that ever started: whatever limits of the
-// same period come with the calls, none of them lets in more than its own, counting
-// what others let in before. RetryAfter is exact besides.
+// The promise, checked against a list of every call that started: whatever limits of
+// the same period come with the calls, none of them admits more than its own,
+// counting what the others admitted before. RetryAfter is exact as well.
 func TestAtMostKeepsItsPromise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	recuts := 0
+	repacks := 0
 	for _, per := range []time.Duration{time.Millisecond, time.Second, time.Second + 13, time.Hour} {
 		limits := append(cutLimits(per), 1, 2, 5, 8, 31, 100, 127, 500, 2000)
 		var policies []policy.Policy
@@ -280,7 +281,7 @@ func TestAtMostKeepsItsPromise(t *testing.T) {
 					continue
 				}
 				if word != 0 && p.FreshAt(word) > now && next&3 != word&3 {
-					recuts++
+					repacks++
 				}
 				require.Greater(t, p.FreshAt(next), now+policy.Instant(d.Wait))
 				require.GreaterOrEqual(t, p.FreshAt(next), p.FreshAt(word))
@@ -301,12 +302,12 @@ func TestAtMostKeepsItsPromise(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, recuts, 1000/raceFactor, "this looked at nothing")
+	require.Greater(t, repacks, 1000/raceFactor, "this looked at nothing")
 }
 
-// A limit that takes over for good cuts time as it would for a new key, though it
-// could go on with the word as it is.
-func TestAtMostIsCutAnew(t *testing.T) {
+// A limit that takes over for good uses the layout that it would use for a new key,
+// though it could keep the word as it is.
+func TestAtMostTakingOverUsesItsOwnLayout(t *testing.T) {
 	const ms = time.Millisecond
 	coarse, fine := policy.Must(policy.AtMost(2000, 1200*ms)), policy.Must(policy.AtMost(60, 1200*ms))
 	word, _ := coarse.Take(0, policy.Instant(9600*ms), 30, 0)
@@ -316,8 +317,8 @@ func TestAtMostIsCutAnew(t *testing.T) {
 	assert.Equal(t, word, carried, "another limit does not date what was taken anew")
 }
 
-// A word that is cut too coarsely for a small limit is not cut anew for a charge that
-// it has no room for: that would forgive.
+// A word whose layout is too coarse for a small limit is not repacked for a charge
+// that has no room in it: that would forgive.
 func TestAtMostForgivesNoCharge(t *testing.T) {
 	coarse, fine := policy.Must(policy.AtMost(65535, time.Second)), policy.Must(policy.AtMost(3, time.Second))
 	word, _ := coarse.Take(0, 1, 65535, 0)
@@ -433,17 +434,18 @@ func BenchmarkAtMostTake(b *testing.B) {
 	}
 }
 
-// What is counted anew, in a coarser part as there was no room for a call, leaves no
-// earlier than it would have, and as early as such a part can: also where parts are
-// rounded up, so that those of one kind end within those of the other.
-func TestAtMostCountedAnewLeavesInTime(t *testing.T) {
+// Units repacked into a coarser part, as there was no room for a call, leave no
+// earlier than they would have, and as early as such a part allows. That holds if
+// parts are rounded up as well, so that the parts of one layout end within those of
+// another.
+func TestRepackedAtMostLeavesInTime(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 0))
 	for _, per := range []int64{1_000_000, 1_000_001, 1_000_003, 1_000_007, 8_000_000} {
 		small, large := policy.Must(policy.AtMost(1, time.Duration(per))), policy.Must(policy.AtMost(2047, time.Duration(per)))
 		require.Contains(t, small.String(), "8 parts")
 		require.Contains(t, large.String(), "1 part")
 		length := (per + 7) / 8
-		numbers := []int64{8*(length+1) - 10} // of 1000007, ends a nanosecond into a part of the other kind
+		numbers := []int64{8*(length+1) - 10} // of 1000007, ends a nanosecond into a part of the other layout
 		for range 1000 {
 			numbers = append(numbers, rng.Int64N(10_000_000))
 		}
@@ -464,7 +466,8 @@ func TestAtMostCountedAnewLeavesInTime(t *testing.T) {
 }
 
 func ExampleAtMost() {
-	// An upstream service that bans who calls it more than 100 times in any second.
+	// An upstream service that bans callers that call it more than 100 times in any
+	// second.
 	limit := policy.Must(policy.AtMost(100, time.Second))
 	fmt.Println(limit)
 

@@ -46,11 +46,12 @@ func newGuavaBursty(count int64, per time.Duration, maxBurst int64) *guavaBursty
 	}
 }
 
-// at is what is stored, and when the next take is free, as seen at an instant.
+// at returns the units stored and the instant at which the next take is free, as seen
+// at an instant.
 func (g *guavaBursty) at(at *big.Rat) (stored, free *big.Rat) {
 	if at.Cmp(g.free) <= 0 {
-		// Where the clock went back there is less in store, by what accrued since.
-		// (Guava would have everybody wait until the clock is there again.)
+		// If the clock went back, less is stored, by what accrued since. (Guava would
+		// make every call wait until the clock is there again.)
 		gone := least(sub(g.free, at), mul(g.stored, g.unit))
 		return sub(g.stored, new(big.Rat).Quo(gone, g.unit)), sub(g.free, gone)
 	}
@@ -58,7 +59,7 @@ func (g *guavaBursty) at(at *big.Rat) (stored, free *big.Rat) {
 	return least(g.most, add(g.stored, idle.Quo(idle, g.unit))), at
 }
 
-// full is when the store will be full.
+// full returns the instant at which the store will be full.
 func (g *guavaBursty) full() *big.Rat { return add(g.free, mul(sub(g.most, g.stored), g.unit)) }
 
 func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
@@ -98,8 +99,8 @@ func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) 
 
 func (g *guavaBursty) turn() *big.Rat { return g.start }
 
-// missing is how many units a key has fewer than one that was never used, at an
-// instant.
+// missing returns by how many units a key has fewer than one that was never used, at
+// an instant.
 func (g *guavaBursty) missing(at *big.Rat) *big.Rat {
 	never := &guavaBursty{unit: g.unit, most: g.most, stored: new(big.Rat), free: whole(1)}
 	stored, free := g.at(at)
@@ -153,9 +154,9 @@ func (g *guavaBursty) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	still := positive(sub(then, at))
 	back := least(whole(n), still.Quo(still, g.unit))
 	if g.full().Cmp(then) > 0 {
-		room := g.most // somebody paid for the rest
+		room := g.most // another call paid for the rest
 		if sub(sub(g.full(), at), new(big.Rat).Mul(g.most, g.unit)).Sign() > 0 {
-			room = least(room, whole(1)) // somebody may wait, and starts before the next
+			room = least(room, whole(1)) // a call may be waiting, and starts before the next
 		}
 		back = least(back, room)
 	}

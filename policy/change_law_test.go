@@ -17,12 +17,13 @@ type changing struct {
 	name string
 	// pick returns a limit that holds at least so many units.
 	pick func(rng *rand.Rand, least int64) policy.Policy
-	// holds is how many units count under a limit at most.
+	// holds returns the largest number of units that count under a limit.
 	holds func(policy.Policy) int64
-	// owes is set where the last of those who waited may have taken more than one unit,
-	// and its call is followed by what that takes.
+	// owes is set if the last waiting call may have taken more than one unit, and is
+	// followed by the time that those take.
 	owes bool
-	// rounds is how much later a call may start after a change, as words are rounded up.
+	// rounds returns the most by which a call may start later after a change, as
+	// words are rounded up.
 	rounds func(policy.Policy) time.Duration
 }
 
@@ -77,7 +78,7 @@ func windowsOf(of func(int64, time.Duration) (policy.Policy, error), shortest ti
 	}
 }
 
-// starts is when a call for n units would start at the earliest.
+// starts returns the earliest instant at which a call for n units would start.
 func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.Instant {
 	_, d := p.Take(word, now, n, math.MaxInt64)
 	if !d.Allowed { // a queue is full, until there is room to wait in
@@ -87,9 +88,9 @@ func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.In
 	return now + policy.Instant(d.Wait)
 }
 
-// Changing a limit and changing it back, by way of any others that hold as much, forgives
-// nothing and hands no promised turn out twice: no call starts sooner, then or later,
-// than it would have if nothing had been changed, and no more of them pass at once.
+// Changing a limit and changing it back, by way of any others that hold as much,
+// forgives nothing and hands no promised turn out twice: no call starts sooner, then
+// or later, than it would have without the changes, and no more of them pass at once.
 func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 	for _, c := range changings {
 		t.Run(c.name, func(t *testing.T) {

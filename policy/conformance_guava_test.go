@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guavaSequence is what a caller of one of Guava's rate limiters does, and what
-// it waits for each acquire, in microseconds.
+// guavaSequence holds the calls of one of Guava's rate limiters, and the wait of each
+// acquire, in microseconds.
 type guavaSequence struct {
 	QPS        int64
 	Warmup     float64   `json:"warmup_s"`

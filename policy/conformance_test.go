@@ -17,8 +17,8 @@ import (
 )
 
 // The figures of other limiters are kept with this package, so that a fresh clone
-// passes alone. Where the folder that they come from lies beside the repository,
-// the two must be the same.
+// passes alone. If the folder that they come from lies beside the repository, the two
+// must be the same.
 const (
 	conformanceDir       = "testdata/conformance"
 	sharedConformanceDir = "../../shared/conformance"

@@ -8,13 +8,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// elsewhere is a limiter of somebody else, from its published source: may a call
+// elsewhere is the limiter of another library, from its published source: may a call
 // pass at this time, after what wait, and how many more may?
 type elsewhere interface {
 	call(at time.Duration) (ok bool, wait time.Duration, left int64)
 }
 
-// untold is what a limiter says that does not tell how many may pass.
+// untold is the remaining count of a limiter that does not report one.
 const untold = -1
 
 // limitReq is limit_req of nginx, which counts milliseconds and thousandths of a call.

@@ -2,13 +2,13 @@ package policy
 
 import "fmt"
 
-// FieldError reports a setting that was refused: where it stands, which it is,
-// what it was, and what would have been accepted. Use errors.As to reach it.
+// FieldError reports a setting that was refused: where it belongs, its name, its
+// value, and the values that are accepted. Use errors.As to reach it.
 type FieldError struct {
-	Of    string // what was being made, such as "Funnel" or "engine.Config"
+	Of    string // the constructor or struct, such as "Funnel" or "engine.Config"
 	Field string // the parameter's name
-	Value any    // what was given
-	Want  string // what is accepted
+	Value any    // the value that was refused
+	Want  string // the values that are accepted
 }
 
 // Error reads, for example, "ral: Funnel: capacity is 0, want 1 or more".

@@ -13,7 +13,7 @@ import (
 // year has 365 days.
 const year = 365 * 24 * time.Hour
 
-// held is the instant that now counts as, where time stands still at end.
+// held returns the instant that now counts as, if time stands still at end.
 func held(now, end policy.Instant) policy.Instant { return min(max(now, 0), end) }
 
 func whole(n int64) *big.Rat     { return new(big.Rat).SetInt64(n) }

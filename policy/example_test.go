@@ -111,9 +111,10 @@ func ExampleFieldError() {
 	// ral: Funnel: capacity is 0, want 1 or more
 }
 
-// cooldown is a limit of one's own: one unit, and then none for a pause of up to a year.
-// The word is the instant from which the next may come. So that no word exceeds
-// [policy.MaxWord], time stands still after 146 years, and nobody waits for more than one.
+// cooldown is a custom limit: one unit, and then none for a pause of up to a year.
+// The word is the instant from which the next call may come. So that no word exceeds
+// [policy.MaxWord], time stands still after 146 years, and no call waits for more
+// than one.
 type cooldown struct{ pause time.Duration }
 
 func (c cooldown) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
@@ -144,7 +145,8 @@ func (c cooldown) Delays() bool                       { return false }
 func (c cooldown) FreshAt(word uint64) policy.Instant { return policy.Instant(word) }
 func (c cooldown) String() string                     { return fmt.Sprintf("one, then none for %v", c.pause) }
 
-// A limit of one's own is pure functions of a word. An engine takes it as any other.
+// A custom limit is a set of pure functions of a word. An engine takes it as any
+// other.
 func ExamplePolicy() {
 	p := cooldown{time.Minute}
 	word, d := p.Take(0, 1, 1, 0)

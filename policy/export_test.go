@@ -1,6 +1,6 @@
 package policy
 
-// WarmingUpWord is what a word of a WarmingUp says, for the tests to look at.
+// WarmingUpWord is an unpacked word of a WarmingUp, for tests.
 type WarmingUpWord struct {
 	Due   uint64 // ticks
 	Level uint64 // of Levels; each unit uses up PerUnit

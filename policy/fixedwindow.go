@@ -7,19 +7,20 @@ import (
 )
 
 const (
-	shortestFixed = time.Millisecond // the shortest period of a fixed window
-	mostFixed     = 1_000_000        // and its highest limit
-	fixedBits     = 20               // the bits that count up to that
+	shortestFixed = time.Millisecond // shortest period of a fixed window
+	mostFixed     = 1_000_000        // its highest limit
+	fixedBits     = 20               // bits that count up to that
 )
 
-// fixedWindow keeps in a key's word when its window ends, whether it was promised,
-// and how many units were taken in it.
+// fixedWindow keeps in a key's word the end of its window, whether that window was
+// promised, and the number of units taken in it.
 //
-// The end is counted in steps from instant 1, the first of an engine, and rounded
-// up. An open window's start, which is a window's length before that, may thus lie
-// up to a step ahead of the call that opened it. A promised one opens at its start
-// exactly, and not before: the window ahead of it has not ended. That is what the
-// bit is for. It also lets those whose clock lags into a window that is open.
+// The end is counted in steps from instant 1, the first of an engine, and rounded up.
+// The start of an open window, which is a window's length before the end, may thus
+// lie up to a step ahead of the call that opened it. A promised window opens at its
+// start exactly, and not before: the window ahead of it has not ended. That is why
+// the word has a bit for it. The bit also admits a caller whose clock is behind the
+// start of a window that is open.
 type fixedWindow struct {
 	limit  int64
 	per    time.Duration
@@ -30,13 +31,13 @@ type fixedWindow struct {
 	end    Instant
 }
 
-// FixedWindow returns the counter with a lifetime: a window opens with the first
-// unit that is taken, lasts for per, and sees at most limit units. It is what a
-// counter in Redis is whose expiry is set when it is made (INCR, and EXPIRE once),
-// and what most quotas mean by "100 an hour". Choose it where people are told a
-// count and the time at which it starts anew. It lets a burst at the end of a
-// window be followed by another at the beginning of the next; [SlidingWindow]
-// softens that, [AtMost] rules it out.
+// FixedWindow returns the counter with a lifetime: a window opens with the first unit
+// that is taken, lasts for per, and sees at most limit units. A counter in Redis
+// behaves so if its expiry is set when it is made (INCR, and EXPIRE once), and most
+// quotas mean this by "100 an hour". Choose it if clients are told a count and the
+// time at which it starts anew. A burst at the end of a window may be followed by
+// another at the beginning of the next; [SlidingWindow] softens that, [AtMost] rules
+// it out.
 //
 // # The most that it admits
 //
@@ -46,45 +47,51 @@ type fixedWindow struct {
 // # What is rounded, and what is refused
 //
 // limit is at most a million, per between a millisecond and 366 days. Other values
-// are refused with a *[FieldError]; all combinations of these are kept. The start
-// of a window is rounded up to a step of at most 100µs, and of at most a 4000th of
-// per up to a million units a second; so is its length, if per is not in whole
-// milliseconds. So a window lasts less than a step longer, or less than two then,
-// and never shorter. Who comes back after exactly RetryAfter opens the next one on
-// a step, as does who waits, so this is not added up: the rate in the long run is
-// the one asked for if per is in whole milliseconds, never above it, and below it
-// by at most 100 parts per million otherwise.
+// are refused with a *[FieldError]; all combinations of these are accepted.
+//
+// The start of a window is rounded up to a step of at most 100µs. Up to a million
+// units a second the step is also at most a 4000th of per. The length of a window is
+// rounded up likewise if per is not in whole milliseconds. So a window is never
+// shorter than per, and lasts less than a step longer, or less than two if its length
+// is rounded.
+//
+// A caller that comes back after exactly RetryAfter, or waits, opens the next window
+// on a step, so the rounding does not add up. In the long run the rate is the one
+// asked for if per is in whole milliseconds. Otherwise it is below that by at most
+// 100 parts per million, and never above.
 //
 // # Turns and time
 //
-// Who waits has his turn when the window ends, in one that opens at that instant.
-// Until it opens nobody overtakes; when it is full, the next one follows.
+// A waiting call has its turn when the window ends, in a new window that opens at
+// that instant. Until it opens no call overtakes; when it is full, the next one
+// follows.
 //
-// A clock that goes backwards mints nothing: it finds the window that was opened
-// last, which ends when it would have. Time stands still for a fixed window 9 years
-// after the epoch at the earliest, and patience beyond 9 years counts as 9.
+// A clock that goes backwards mints nothing: its call finds the window that was
+// opened last, which ends when it would have. Time stands still for a fixed window 9
+// years after the epoch at the earliest, and patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
-// Units are given back to the window that is current, or promised, and none once it has
-// ended. Nor does a debt outlast it. A window from which all is given back was never
-// opened, except for a call whose clock is behind its start: that finds it empty, and what
-// it takes counts there. Of a promised window there remains that the one before it was
-// full.
+// Units are given back to the window that is current or promised, and none once it
+// has ended. A debt does not outlast its window either. A window whose units all come
+// back was never opened. The exception is a call whose clock is behind its start:
+// that call finds it empty, and its units count there. If the units of a promised
+// window all come back, the window before it counts as full.
 //
-// A take can be undone while its window is the latest: all its units are given back
-// then, as nobody who came later would have been in another window. Once a later one is
-// open or promised, none are.
+// A take can be cancelled while its window is the latest. All its units come back
+// then, as no later call would have been in another window. Once a later window is
+// open or promised, none do.
 //
 // # One limit after another
 //
-// All fixed windows are of one family. Where another limit comes with a call (TakeWith)
-// it must be of the same per; if that is below 524.288ms, limits of more than a million
-// units a second, or up to twice that, are a family apart. Where another limit takes over
-// for good (SetPolicy), what was taken in a window that has not ended is counted in one
-// of the new length that opens then, or when the old one did or was promised to if that
-// is later. It is full if the old one was only known to be full, as a promised one was
-// given back.
+// All fixed windows are of one family. A limit that comes with a call (TakeWith) must
+// have the same per. For a per below 524.288ms there is a further condition: limits
+// of more than a million units a second, or of up to twice that, are a family apart.
+//
+// If another limit takes over for good (SetPolicy), units taken in a window that has
+// not ended count in a window of the new length. It opens at the change, or at the
+// start of the old window if that is later. It is full if the old one was only known
+// to be full, because a promised one was given back.
 func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("FixedWindow", limit, per, shortestFixed); err != nil {
 		return nil, err
@@ -92,24 +99,24 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	if limit > mostFixed {
 		return nil, &FieldError{Of: "FixedWindow", Field: "limit", Value: limit, Want: "at most 1000000: that is what the count in a word holds"}
 	}
-	// As many bits as a million a second need, or all that any limit needs.
+	// As many bits as a million units a second need, or all that any limit needs.
 	count := min(uint(bits.Len64(uint64(per/time.Microsecond))), fixedBits)
 	if bits.Len64(uint64(limit)) > int(count) {
 		count = fixedBits
 	}
 	step := fixedStep(uint64(per), count)
 	length := (uint64(per) + step - 1) / step
-	last := uint64(1)<<(62-count) - 2 // MaxWord is above all words of it
+	last := uint64(1)<<(62-count) - 2 // below MaxWord
 	return &fixedWindow{
 		limit: limit, per: per, step: step, bits: count,
 		length: length, last: last, end: Instant(1 + (last-length)*step),
 	}, nil
 }
 
-// fixedStep returns a step so long that 9 years of them fit beside a count of
-// so many bits. It is the shortest of those that whole milliseconds are multiples
-// of; or, if rounding per up to that would cost more than 100 parts per million, of
-// all.
+// fixedStep returns a step so long that 9 years of them fit beside a count of so many
+// bits. It is the shortest such step that divides a millisecond. If rounding per up
+// to that would cost more than 100 parts per million, it is the shortest step that
+// costs no more.
 func fixedStep(per uint64, count uint) uint64 {
 	shortest := lastingTime >> (62 - count)
 	costs := func(step uint64) bool { return (step-per%step)%step > per/10_000 }
@@ -127,7 +134,7 @@ func fixedStep(per uint64, count uint) uint64 {
 	return step
 }
 
-// fixed is a word, taken apart.
+// fixed is an unpacked word.
 type fixed struct {
 	end      uint64 // steps since instant 1
 	promised bool
@@ -138,7 +145,7 @@ func (f *fixedWindow) full() uint64 { return 1<<f.bits - 1 }
 
 func (f *fixedWindow) split(word uint64) fixed {
 	return fixed{
-		end:      min(word>>(f.bits+1), f.last), // no word of ours is above that
+		end:      min(word>>(f.bits+1), f.last), // the highest in any word of this limit
 		promised: word>>f.bits&1 != 0,
 		count:    word & f.full(),
 	}
@@ -152,7 +159,7 @@ func (f *fixedWindow) join(w fixed) uint64 {
 	return word
 }
 
-// instant is when a step begins.
+// instant returns the instant at which a step begins.
 func (f *fixedWindow) instant(step uint64) Instant { return Instant(1 + step*f.step) }
 
 // from returns a window without units that starts at t, rounded up.
@@ -161,8 +168,8 @@ func (f *fixedWindow) from(t Instant) fixed {
 	return fixed{end: min(start+f.length, f.last)}
 }
 
-// current returns the window that a call at t comes to: that of the word or, if it
-// has ended, one that opens and has no units yet.
+// current returns the window of a call at t: the word's window or, if that has ended,
+// a new one without units.
 func (f *fixedWindow) current(word uint64, t Instant) fixed {
 	if t < f.FreshAt(word) {
 		return f.split(word)
@@ -170,13 +177,13 @@ func (f *fixedWindow) current(word uint64, t Instant) fixed {
 	return f.from(t)
 }
 
-// starts is when a window starts, as far as its end tells: it may be before the
-// epoch if nothing was ever taken in it.
+// starts returns the start of a window, derived from its end. It may be before the
+// epoch if nothing was ever taken in the window.
 func (f *fixedWindow) starts(w fixed) Instant {
 	return f.instant(w.end) - Instant(f.length*f.step)
 }
 
-// ahead tells whether the window has yet to open.
+// ahead reports whether the window has yet to open.
 func (f *fixedWindow) ahead(w fixed, t Instant) bool { return w.promised && t < f.starts(w) }
 
 // Take implements [Policy].
@@ -221,8 +228,9 @@ func (f *fixedWindow) describe(word uint64, t Instant, d Decision) Decision {
 	return d
 }
 
-// FreshAt implements [Policy]: it is when the window ends. One in which nothing was
-// taken has not opened: it is as good as none from the step on in which it would.
+// FreshAt implements [Policy]: it returns the end of the window. A window in which
+// nothing was taken has not opened: it means nothing from the step on in which it
+// would open.
 func (f *fixedWindow) FreshAt(word uint64) Instant {
 	w := f.split(word)
 	if w.count == 0 && !w.promised {
@@ -242,8 +250,8 @@ func (f *fixedWindow) Refund(word uint64, now Instant, n int64) uint64 {
 	return f.lower(word, w, t, n)
 }
 
-// Cancel implements [Refunder]. A count is one of units that nobody can tell apart, so
-// that it makes no difference what others gave back.
+// Cancel implements [Refunder]. The units of a count are indistinguishable, so what
+// other calls gave back makes no difference.
 func (f *fixedWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, f.end)
 	w := f.current(word, t)
@@ -253,7 +261,8 @@ func (f *fixedWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uin
 	return f.lower(word, w, t, n)
 }
 
-// lower gives back up to n units of the window w, which is word's if it has any.
+// lower gives back up to n units of w, which is the word's window or a new, empty
+// one.
 func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
 	back := asUnits(n, w.count)
 	if back == 0 {
@@ -262,9 +271,9 @@ func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
 	if w.count -= back; w.count > 0 {
 		return f.join(w)
 	}
-	// Nobody is left in it. If it has opened it is not, and opens with the next call.
-	// If it has yet to open, there is what was before it: a window that is full. How
-	// full, and for which limit, the word forgot, so it is full for everybody.
+	// The window is empty. If it has opened, that is undone, and it opens with the
+	// next call. If it has yet to open, the window before it was full. The word does
+	// not hold how full, nor for which limit, so it counts as full for every limit.
 	if w.promised = f.ahead(w, t); w.promised {
 		w.end -= min(f.length, w.end)
 		w.count = f.full()
@@ -292,11 +301,11 @@ func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool
 	if w.count == 0 && !w.promised {
 		return 0, true
 	}
-	// The window may have opened after the change was asked for. As far as its end
-	// tells, it did so less than a step before it starts.
+	// The window may have opened after the change was requested, less than a step
+	// before its start as derived from its end.
 	start, ahead := max(clamped(now, f.end), old.starts(w)-Instant(old.step)+1), old.ahead(w, t)
 	if ahead || old.per == f.per {
-		start = old.starts(w) // of the same length, it may as well end when it would have
+		start = old.starts(w) // the length stays, so the end does too
 	}
 	next := f.from(start)
 	next.promised, next.count = ahead, min(w.count, f.full())

@@ -27,8 +27,8 @@ type fixedLife struct {
 	count    int64
 }
 
-// fixedFigures are what the documentation says about the steps in which a start is
-// kept and how many bits count, worked out by trying.
+// fixedFigures returns the documented step of a start and the highest count, found by
+// trial.
 func fixedFigures(limit int64, per time.Duration) (step, full int64) {
 	bits := 1
 	for bits < 20 && int64(1)<<bits <= int64(per/time.Microsecond) {
@@ -62,7 +62,8 @@ func newCounter(limit int64, per time.Duration) *counter {
 	}
 }
 
-// end is when time stands still: a window that opens later ends too late.
+// end returns the instant at which time stands still: a window that opens later ends
+// too late.
 func (c *counter) end() policy.Instant { return policy.Instant(c.last - c.length) }
 
 // live is the window that counts at an instant, or nil.
@@ -73,7 +74,7 @@ func (c *counter) live(at int64) *fixedLife {
 	return c.window
 }
 
-// opened is that window, or one that opens then: its start is on a step.
+// opened returns that window, or one that opens then: its start is on a step.
 func (c *counter) opened(at int64) fixedLife {
 	if w := c.live(at); w != nil {
 		return *w

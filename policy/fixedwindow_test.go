@@ -46,7 +46,7 @@ func TestFixedWindowStories(t *testing.T) {
 		{"the patient fill the windows to come", 3, s, []step{
 			{at: 1, take: 2, patience: s, allowed: passes, remaining: 1, reset: s},
 			{at: 1, take: 2, patience: s, allowed: passes, wait: s, reset: 2 * s},
-			// Nobody overtakes, though a unit was left in the first window.
+			// No call overtakes, though a unit was left in the first window.
 			{at: 1, take: 1, allowed: refused, retry: s, reset: 2 * s},
 			{at: 500*ms + 1, take: 1, patience: s, allowed: passes, wait: 500 * ms, reset: 1500 * ms},
 			{at: 500*ms + 1, take: 1, patience: s, allowed: refused, retry: 500 * ms, reset: 1500 * ms},
@@ -93,7 +93,7 @@ func TestFixedWindowGivesBack(t *testing.T) {
 	assert.Equal(t, second, r.Cancel(second, promised, 0, 1, 1, 0), "it was of another window")
 	assert.Equal(t, second, r.Cancel(second, first, 0, 1, math.MinInt64, 0))
 
-	// A promised window that nobody is left in leaves the full one before it.
+	// A promised window without units leaves the full one before it.
 	for _, back := range []uint64{r.Refund(promised, 1, 1), r.Cancel(promised, promised, 0, 1, 1, 0)} {
 		follow(t, p, 3, back, []step{
 			{at: 1, take: 1, allowed: refused, retry: s, reset: s},

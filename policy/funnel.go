@@ -14,56 +14,55 @@ type funnel struct {
 	capacity int64
 }
 
-// Funnel returns the leaky bucket as a meter: a bucket of the given capacity
-// that drains count units every per, evenly. Each unit taken fills it by one,
-// and what does not fit is refused. It is the same limit as a token bucket of
-// that capacity refilled at that rate, and as the generic cell rate algorithm
-// of ATM (ITU-T I.371, in its virtual scheduling form), whose arithmetic it
-// uses. Choose it unless there is a reason for another: bursts up to capacity
-// pass at once, and the long run is held to the rate.
+// Funnel returns the leaky bucket as a meter: a bucket of the given capacity that
+// drains count units every per, evenly. Each unit taken fills it by one, and what
+// does not fit is refused. It is the same limit as a token bucket of that capacity
+// refilled at that rate. It uses the arithmetic of the generic cell rate algorithm of
+// ATM (ITU-T I.371, in its virtual scheduling form). Choose it unless there is a
+// reason for another: bursts up to capacity pass at once, and the long run is held to
+// the rate.
 //
 // # The most that it admits
 //
-// In any window of length t it admits at most capacity + count*t/per. Turns that
-// were waited for keep to that as well, but for Wait being rounded up to a whole
+// In any window of length t it admits at most capacity + count*t/per. That also holds
+// for calls that wait for their turn, except that Wait is rounded up to a whole
 // nanosecond.
 //
 // # What is rounded, and what is refused
 //
 // The interval per/count is kept in sixteenths of a nanosecond, rounded up, so the
-// admitted rate is never above the one asked for; it is below it by at most 63 parts per
-// million for rates up to a million a second, and by one part in a thousand at worst. A
-// bucket that is only ever taken whole, as one of capacity 1 is, loses besides what its
-// clock cannot tell: a caller who comes at whole nanoseconds comes up to one late for
-// each take, and nothing is stored for him. A rate that rounding would slow by more is
-// refused, as are a capacity, count or period below 1 and a bucket that takes more than
-// 17 years to drain. The error is a *[FieldError].
+// admitted rate is never above the one asked for. It is below it by at most 63 parts
+// per million for rates up to a million a second, and by one part in a thousand at
+// worst. If every take empties the bucket, as it does with capacity 1, up to a
+// nanosecond more is lost per take, because callers come at whole nanoseconds.
+// Refused are a rate that rounding would slow by more, a capacity, count or period
+// below 1, and a bucket that takes more than 17 years to drain. The error is a
+// *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing: the key is charged for the time
-// that was counted already. Time stands still for a funnel 18 years after the
-// epoch, less what a full bucket takes to drain, and patience beyond 9 years
-// counts as 9.
+// A clock that goes backwards mints nothing: the key is charged for the time that was
+// counted already. Time stands still for a funnel 18 years after the epoch, less the
+// time that a full bucket takes to drain. Patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
-// Units are given back as far as they have not drained, and a charge may leave a
-// debt beyond the capacity. Of a take that is undone after others took, as much comes
-// back as has not drained of it, and no more than the capacity less what they took,
-// as those who wait may need the rest.
+// Units are given back as far as they have not drained, and a charge may leave a debt
+// beyond the capacity. If a take is cancelled after other calls took, the part of it
+// that has not drained comes back. That is no more than the capacity less what those
+// calls took, as the ones that wait may need the rest.
 //
 // # One limit after another
 //
 // All funnels are of one family. If another limit comes with a call (TakeWith), the
-// time that the key still needs to drain is carried over, as in redis-cell. Limits
-// that alternate share time, not units: at once they may admit the sum of their
+// time that the key still needs to drain is kept, as in redis-cell. Limits that
+// alternate share time, not units: at once they may admit the sum of their
 // capacities, and in the long run the fastest of their rates.
 //
-// If another limit takes over for good (SetPolicy), the units are carried over, up to its
-// capacity. If turns are promised, or a debt is left beyond the capacity, the new bucket
-// is full when the last turn comes, or that debt has drained: no change, and no row of
-// changes, hands a promised turn out twice.
+// If another limit takes over for good (SetPolicy), the units are kept, up to its
+// capacity. If turns are promised, the new bucket is full when the last of them
+// comes; if a debt is left beyond the capacity, it is full when that has drained. No
+// change, and no series of changes, hands a promised turn out twice.
 func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 1 {
 		return nil, &FieldError{Of: "Funnel", Field: "capacity", Value: capacity, Want: "1 or more"}
@@ -109,7 +108,7 @@ func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration)
 	room := f.depth - ask // the debt that leaves room for n right now
 	reach := room + patienceTicks(patience)
 	if drained > MaxWord-ask {
-		// No word can say it, now or later: time stands still before drained.
+		// No word can hold it, now or later: time stands still before drained.
 		return word, f.describe(debt, Decision{RetryAfter: Never})
 	}
 	if debt > reach {
@@ -139,19 +138,20 @@ func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
 
 // Cancel implements [Refunder].
 //
-// Imagine the take away, and let those who came later take again at the instants
-// at which they really start. The bucket then drains earlier by what the take put
-// in, less what has drained of that by now, and less what would have drained of it
-// if the bucket had stood empty before a later one starts. It is full to the brim
-// when one who waits starts, so that what is in it besides what he and the others
-// put in would still be there: the rest of the depth, and no more can be counted
-// on, since all of them may start together. If nobody waits, there is at least as
-// much room as has not drained of the take.
+// Imagine the take away, and the later calls taking again at the instants at which
+// they really start. The bucket then drains earlier by what the take put in, less two
+// amounts: what has drained of that by now, and what would have drained of it if the
+// bucket had stood empty before a later call starts.
 //
-// What others gave back since may have lain below the take, which drains sooner by
-// as much then, though no sooner than if it had been alone; or above it, so that as
-// much more came later than it seems. Where that is as much as a bucket ever holds,
-// nothing is known.
+// The bucket is full when a waiting call starts. What it holds then, except for the
+// units of that call and of the other later ones, would still be there: the rest of
+// the depth. No more can be counted on, since all of them may start together. If no
+// call waits, there is at least as much room as has not drained of the take.
+//
+// Units that other calls gave back since may have been below the take or above it. If
+// below, the take drains sooner by as much, but no sooner than if it had been alone.
+// If above, more was taken later than the word shows, by as much. If they are as many
+// as a bucket ever holds, nothing is known.
 func (f *funnel) Cancel(word, taken uint64, at, now Instant, n, undone int64) uint64 {
 	t := ticks(now, f.end)
 	gone := timesUp(max(undone, 0), f.interval, maxDepth)
@@ -179,11 +179,11 @@ func (f *funnel) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	return f.pace.carry(f.depth, f.end, old.pace, old.depth, word, now), true
 }
 
-// carry translates the tick at which a bucket of pace old will have drained into
-// that of p's. The units in the bucket are carried over, up to as many as the new one
-// holds. If turns were promised beyond them, the new bucket is full when the last of
-// those comes: a word from which that instant could not be read would let a further
-// change hand the same turns out again.
+// carry translates the tick at which a bucket of pace old will have drained into that
+// of p's. The units in the bucket are kept, up to as many as the new one holds. If
+// turns were promised beyond them, the new bucket is full when the last of those
+// comes. A word without that instant would let a further change hand the same turns
+// out again.
 func (p pace) carry(depth uint64, end Instant, old pace, oldDepth, word uint64, now Instant) uint64 {
 	t := ticks(now, end)
 	switch {

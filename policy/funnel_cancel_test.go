@@ -17,7 +17,7 @@ type taking struct {
 	start int64 // when it may start, exactly
 }
 
-// history is what became of one key of a small funnel: takes before the one that
+// history records the calls of one key of a small funnel: takes before the one that
 // will be cancelled, that one, and takes since.
 type history struct {
 	p        policy.Policy
@@ -30,8 +30,8 @@ type history struct {
 	word      uint64
 }
 
-// take has everybody wait for as long as it takes: who brings less patience is
-// either told the same or leaves no trace.
+// take makes every call wait for its turn: a call with less patience is either told
+// the same or leaves no trace.
 func (h *history) take(now policy.Instant, n int64) *history {
 	next, d := h.p.Take(h.word, now, n, time.Hour)
 	if !d.Allowed {
@@ -44,8 +44,8 @@ func (h *history) take(now policy.Instant, n int64) *history {
 	return &after
 }
 
-// without replays the history as if the cancelled take had never been, each of
-// the others starting when it was told, and returns when the bucket drains.
+// without replays the history without the cancelled take, each of the other calls
+// starting when it was told. It returns the instant at which the bucket drains.
 func (h *history) without() int64 {
 	var drained int64
 	for i, t := range h.takes {
@@ -56,10 +56,9 @@ func (h *history) without() int64 {
 	return drained
 }
 
-// overfull looks for a window in which more starts than the limit allows, if after
-// the cancellation left word, somebody comes at from and at every nanosecond from
-// then on, and each time takes all that there is. It returns its length and
-// the units in it.
+// overfull searches for a window in which more starts than the limit allows. After
+// the cancellation left word, a call takes all that there is at from and at every
+// nanosecond after that. overfull returns the window's length and the units in it.
 func (h *history) overfull(word uint64, from policy.Instant) (window, units int64, found bool) {
 	kept := make([]taking, 0, 64)
 	for i, t := range h.takes {
@@ -115,8 +114,8 @@ func TestCancelGivesBackAllThatItMay(t *testing.T) {
 		{2, 1, 2, 3, true},
 		{3, 1, 2, 2, true},
 		{2, 1, 3, 2, true},
-		// Turns between two nanoseconds. Nobody can come just then, so the words do
-		// not have all the histories that they would have to have to be tight.
+		// Turns between two nanoseconds. No call can come just then, so the words
+		// lack some of the histories that would make the bound tight.
 		{2, 2, 3, 2, false},
 		{3, 16, 21, 2, false},
 	} {
@@ -203,7 +202,7 @@ func (c *cancellations) since(h *history, from policy.Instant, more int) {
 	}
 }
 
-// tight looks whether more could have been given back.
+// tight checks whether more could have been given back.
 func (c *cancellations) tight() {
 	given := 0
 	for k, worst := range c.worst {

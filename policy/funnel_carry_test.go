@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// relative is what the tests below look at.
+// relative is the interface that the tests below use.
 type relative interface {
 	policy.Policy
 	policy.Refunder
@@ -50,8 +50,8 @@ func TestFunnelFreshAtDependsOnTheWordAlone(t *testing.T) {
 	}
 }
 
-// Where each call brings its own limit, the time that the key still needs to drain
-// is what they share: each bucket holds as much as it would have to for that.
+// If each call brings its own limit, the calls share the time that the key still
+// needs to drain: each bucket is filled to match it.
 func TestFunnelsTakeTurnsOnOneWord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 500 {
@@ -121,12 +121,11 @@ func TestFunnelCarryStories(t *testing.T) {
 	}
 }
 
-// TestCarryForgivesNothing gives a new funnel the same takes in full detail: what
-// was in the old bucket at the change, and who pours in how much later, because he
-// was promised a turn. The bucket cannot get fuller than full, since those who
-// were promised a turn under the old limit start whether there is room or not.
-// What is carried must be no less than what is in there then; and exactly that if
-// nobody waits.
+// TestCarryForgivesNothing gives a new funnel the same takes in full detail: what was
+// in the old bucket at the change, and what later calls with a promised turn pour in,
+// and when. The bucket cannot get fuller than full, since calls with a turn promised
+// under the old limit start whether there is room or not. The translated word must
+// hold no less than the bucket does then, and exactly that if no call waits.
 func TestCarryForgivesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	pick := func() (capacity, count int64, per time.Duration) {
@@ -158,7 +157,8 @@ func TestCarryForgivesNothing(t *testing.T) {
 		now += policy.Instant(rng.IntN(5))
 		at := whole(int64(now))
 
-		// What is in the old bucket now, without those who have yet to start.
+		// The contents of the old bucket now, without the calls that have yet to
+		// start.
 		begun, last := new(big.Rat), at
 		for _, p := range pours {
 			if p.start.Cmp(at) <= 0 {
@@ -170,7 +170,7 @@ func TestCarryForgivesNothing(t *testing.T) {
 		level := positive(sub(begun, at))
 		level.Quo(level, oldUnit)
 
-		// That and the others, in the new one.
+		// Those and the waiting calls, in the new one.
 		full := mul(whole(capacity), unit)
 		empty := add(at, least(full, mul(level, unit)))
 		for _, p := range pours {

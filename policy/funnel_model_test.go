@@ -9,7 +9,7 @@ import (
 
 // What the documentation of Funnel promises in words, in figures.
 const (
-	// longestPatience is what any longer patience counts as: 9 years.
+	// longestPatience is the value that any longer patience counts as: 9 years.
 	longestPatience = time.Duration(1 << 58)
 	// longestDrain is the time that the deepest bucket takes to drain: 17 years.
 	longestDrain = time.Duration(1<<59 - 1<<55)
@@ -40,9 +40,9 @@ type bucket struct {
 	unit     *big.Rat // nanoseconds that one unit takes to leak out
 	end      policy.Instant
 
-	// empty is the instant at which the bucket runs dry if nobody takes again.
-	// It is the whole memory, so a clock that goes back finds the bucket fuller
-	// than it was at that instant the first time round, never emptier.
+	// empty is the instant at which the bucket runs dry if no call takes again. It is
+	// the whole memory, so a clock that goes back finds the bucket fuller than it was
+	// at that instant the first time, never emptier.
 	empty *big.Rat
 
 	start *big.Rat // when the last admitted call may start, exactly
@@ -127,11 +127,11 @@ func (b *bucket) drain(at, units *big.Rat) *big.Rat {
 	return units
 }
 
-// levelAt is how many units, and parts of one, are in the bucket.
+// levelAt returns the units in the bucket, with fractions.
 func (b *bucket) levelAt(at *big.Rat) *big.Rat {
 	left := positive(sub(b.empty, at))
 	return left.Quo(left, b.unit)
 }
 
-// timeFor is how long so many units take to leak out.
+// timeFor returns the time in which so many units leak out.
 func (b *bucket) timeFor(units *big.Rat) *big.Rat { return mul(units, b.unit) }

@@ -152,8 +152,8 @@ func TestFunnelCancelStories(t *testing.T) {
 		{"it has drained, the other has not", []take{{10 * s, 2}, {10 * s, 1}}, 0, 12*s + 500*ms, 2, 500 * ms},
 		{"all has drained", []take{{10 * s, 2}, {10 * s, 1}}, 0, 13 * s, 3, 0},
 		{"another waits with a whole bucket", []take{{10 * s, 3}, {10 * s, 3}}, 0, 10 * s, 0, 6 * s},
-		// He starts at 11 s and fills the bucket with 2, so that it can hold 1 besides
-		// then. That one comes back; the other will have drained.
+		// The second starts at 11 s and fills the bucket with 2, so that it can hold
+		// 1 more then. That one comes back; the other will have drained.
 		{"another waits with less", []take{{10 * s, 2}, {10 * s, 2}}, 0, 10 * s, 0, 3 * s},
 		{"no more than it took", []take{{10 * s, 2}, {10 * s, 1}, {10 * s, 1}}, 1, 10 * s, 0, 3 * s},
 		{"the last who waits", []take{{10 * s, 3}, {10 * s, 3}}, 1, 10 * s, 0, 3 * s},
@@ -176,7 +176,7 @@ func TestFunnelCancelStories(t *testing.T) {
 	}
 }
 
-// Not even a caller who is mistaken about what it took is given more than there is.
+// Even a caller that is wrong about its take gets no more than there is.
 func TestFunnelCancelOfWhatNeverWas(t *testing.T) {
 	p := funnel(3, 1, time.Second)
 	word, _ := p.Take(0, 1, 2, 0)
@@ -188,8 +188,8 @@ func TestFunnelCancelOfWhatNeverWas(t *testing.T) {
 	assert.Equal(t, uint64(16), p.Cancel(word, policy.MaxWord, 0, 1, math.MaxInt64, 0))
 }
 
-// Who does not know under which limits others took knows of nothing that can be given
-// back, but where units are counted in windows.
+// If the limits under which other calls took are unknown, nothing can be given back,
+// except if units are counted in windows.
 func TestCancelWhenNothingIsKnownOfOthers(t *testing.T) {
 	const years = 16 * 365 * 24 * time.Hour
 	for _, p := range []policy.Policy{

@@ -12,9 +12,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// FuzzFunnelConstructor asks for any limit at all. It is refused, with an error
-// that helps, or it is kept: never above the rate that was asked for, and hardly
-// below. Which of the two is worked out here once more, in exact fractions.
+// FuzzFunnelConstructor makes any limit at all. It is refused, with an error that
+// helps, or it is accepted: never above the requested rate, and hardly below. The
+// test computes in exact fractions which of the two is right.
 func FuzzFunnelConstructor(f *testing.F) {
 	const most, least = math.MaxInt64, math.MinInt64
 	for _, seed := range [][3]int64{
@@ -89,7 +89,7 @@ func refusal(capacity, count int64, per time.Duration) string {
 	return ""
 }
 
-// tooSlow tells whether kept is longer than asked by more than so many parts.
+// tooSlow reports whether kept is longer than asked by more than so many parts.
 func tooSlow(kept, asked, parts *big.Rat) bool {
 	excess := sub(kept, asked)
 	return excess.Quo(excess, asked).Cmp(parts) > 0

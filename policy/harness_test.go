@@ -18,16 +18,16 @@ type oracle interface {
 	// take answers as Take must, and remembers what was taken.
 	take(now policy.Instant, n int64, patience time.Duration) policy.Decision
 
-	// turn is when the call that was admitted last may start, in nanoseconds.
-	// Where that is no whole number, the caller is told to start at the next.
+	// turn returns the nanosecond at which the last admitted call may start. If that
+	// is no whole number, the caller is told to start at the next.
 	turn() *big.Rat
 
-	// refund does what Refund must do, and tells how many units came back that
-	// way: 0 for a charge.
+	// refund does what Refund must do, and returns the number of units that came
+	// back: 0 for a charge.
 	refund(now policy.Instant, n int64) (back *big.Rat)
 
-	// mark is what stands for the word that the take admitted last has left, and
-	// cancel does what Cancel must do, given that and what the take took.
+	// mark represents the word that the last admitted take left. cancel does what
+	// Cancel must do, given that and the units of the take.
 	mark() any
 	cancel(now policy.Instant, taken any, n int64) (back *big.Rat)
 }
@@ -52,33 +52,34 @@ type subject struct {
 	patience time.Duration  // what any longer patience counts as
 	period   time.Duration  // a time in which things change
 
-	// within tells whether so many units may be admitted in a window of that
-	// many sixteenths of a nanosecond, both ends included.
+	// within reports whether so many units may be admitted in a window of that many
+	// sixteenths of a nanosecond, both ends included.
 	within func(units, window *big.Int) bool
 
-	// queues is set for a limit that makes callers wait who brought no patience,
-	// for so long at most.
+	// queues is set for a limit that delays calls without patience: it is the longest
+	// such delay.
 	queues time.Duration
-	// aliases is set where two different words can mean the same to a take that
-	// follows: the words after it are then compared by what they mean.
+	// aliases is set if two different words can mean the same to a take that follows:
+	// the words after it are then compared by their meaning.
 	aliases bool
-	// apart is set where a word that means the same as 0 under this limit may mean more
-	// under another of the family, so that FreshAt is later than under this one alone.
+	// apart is set if a word that means the same as 0 under this limit may mean more
+	// under another of the family, so that FreshAt is later than under this one
+	// alone.
 	apart bool
-	// costly is set where a take that is given back at once may leave something
-	// behind that the next one pays for, so that this is checked apart.
+	// costly is set if a take that is given back at once may leave something that the
+	// next one pays for, so that this is checked separately.
 	costly bool
-	// forgets is set where a take that has to wait leaves a word which no longer
-	// tells all about the time until its turn. Given back, it then leaves no more
-	// than there was, instead of the same.
+	// forgets is set if a take that has to wait leaves a word that no longer
+	// describes the time until its turn. Given back, it then leaves no more than
+	// there was, instead of the same.
 	forgets bool
-	// joins is set where a call whose clock lags joins those who were there before
-	// it, even if all that they took has come back.
+	// joins is set if a call whose clock is behind joins the calls before it, even if
+	// all that they took has come back.
 	joins bool
-	// credit is set where a take may be of any size, and is paid for afterwards.
+	// credit is set if a take may be of any size, and is paid for afterwards.
 	credit bool
-	// lags is set where a call whose clock is behind a window that was opened, and from
-	// which all was given back, finds that window: a take lasts longer than the window is
+	// lags is set if a call whose clock is behind an empty window, all of whose units
+	// came back, finds that window: a take lasts longer than the window is
 	// remembered.
 	lags bool
 }
@@ -128,9 +129,9 @@ func (k *kind) random(t *testing.T, first, count uint64) {
 	}
 }
 
-// extremes asks everything of a limit at every time, of words that no sequence
-// of calls would have left as well. All that can be expected of those is that
-// nothing breaks and that nothing is given away.
+// extremes asks everything of a limit at every time, including words that no sequence
+// of calls would have left. For those it checks only that nothing breaks and that
+// nothing is given away.
 func (s subject) extremes(t *testing.T) {
 	t.Helper()
 	words := []uint64{0, 1, 15, 16, 17, 1 << 32, 1<<59 - 1, 1 << 62, 1<<63 - 34, 1<<63 - 33, 1<<63 - 32,

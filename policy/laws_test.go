@@ -9,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// trial puts one key through a row of calls and holds every answer against the
+// trial puts one key through a series of calls and checks every answer against the
 // model and against what package policy promises:
 //
 //  1. the decision is the model's, field by field;
@@ -24,7 +24,7 @@ import (
 //  8. in every window of the admitted calls the bound is kept, whatever the clock
 //     does, what was given back counting as admitted the less;
 //  9. an instant before now has no more to give than now has;
-//  10. nobody starts before one who came earlier and waits;
+//  10. no call starts before an earlier one that waits;
 //  11. a take that is given back at once might not have been;
 //  12. what Refund and Cancel leave is the model's.
 type trial struct {
@@ -46,7 +46,7 @@ type trial struct {
 	before uint64
 }
 
-// record is what a caller has to remember of a take to cancel it.
+// record holds the values that a caller needs to cancel a take.
 type record struct {
 	n     int64
 	taken uint64
@@ -209,9 +209,10 @@ func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 	}
 }
 
-// resetAfter is what Decision.ResetAfter must be: until FreshAt, unless the word is as
-// good as new under this limit before it is so under others of the family. Where a call
-// may lag behind a window that is empty, it is until a key is fresh that takes a unit.
+// resetAfter returns the expected Decision.ResetAfter: the time until FreshAt, unless
+// the word is as good as new under this limit before it is so under others of the
+// family. If a call may lag behind a window that is empty, it is the time until a key
+// that takes a unit is fresh.
 func (s subject) resetAfter(word uint64, now policy.Instant) time.Duration {
 	if s.apart && s.alike(word, 0, now) {
 		return 0
@@ -224,15 +225,15 @@ func (s subject) resetAfter(word uint64, now policy.Instant) time.Duration {
 	return time.Duration(max(s.FreshAt(word)-now, 0))
 }
 
-// alike tells whether two words are answered alike at an instant and, as far as
-// can be seen at once, from then on.
+// alike reports whether two words are answered alike at an instant and, as far as one
+// look shows, from then on.
 func (s subject) alike(a, b uint64, now policy.Instant) bool {
 	for _, n := range [...]int64{1, s.limit, 0, -1, s.limit/2 + 1} {
 		for _, patience := range [...]time.Duration{0, math.MaxInt64} {
 			nextA, gotA := s.Take(a, now, n, patience)
 			nextB, gotB := s.Take(b, now, n, patience)
 			if !gotA.Allowed || n <= 0 {
-				nextA, nextB = 0, 0 // as they were, and those may differ
+				nextA, nextB = 0, 0 // unchanged, so they may differ
 			}
 			if gotA != gotB || !s.aliases && nextA != nextB || s.FreshAt(nextA) != s.FreshAt(nextB) {
 				return false
@@ -298,14 +299,15 @@ func (r *trial) cancel(a action) policy.Decision {
 	return r.gave(a, next, r.oracle.cancel(a.now, take.mark, take.n))
 }
 
-// gave checks what was left when units came back, and looks at it.
+// gave checks what was left when units came back, and returns the decision of a look
+// at it.
 func (r *trial) gave(a action, next uint64, back *big.Rat) policy.Decision {
 	r.t.Helper()
 	r.must(next <= policy.MaxWord, "word %d is above MaxWord", next)
 	r.must(back.Sign() >= 0, "the model gave back %v", back)
 	if back.Sign() > 0 {
-		// What came back can be taken once more. Whoever waits does so all the
-		// same, and another may start before.
+		// Units that came back can be taken again. A waiting call waits all the same,
+		// and another may start before it.
 		r.units = new(big.Int).Sub(r.units, ceilInt(back))
 		r.latest, r.queue = new(big.Int), new(big.Int)
 		if r.clocked(a); r.joins {

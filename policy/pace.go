@@ -14,15 +14,14 @@ import (
 const (
 	tickBits = 4
 
-	// maxDepth bounds the ticks that a full bucket takes to drain, 17 years, so
-	// that of the 18 of a word one at least is left for the instants to come.
+	// maxDepth bounds the ticks that a full bucket takes to drain: 17 years. Of the
+	// 18 years of a word that leaves at least one for the instants to come.
 	maxDepth = 1<<63 - 1<<59
-	// maxPatience bounds how far ahead a turn may lie: 9 years.
+	// maxPatience bounds the distance of a turn: 9 years.
 	maxPatience = time.Duration(1) << (62 - tickBits)
 
-	// coarsest is the rounding that is still accepted as the rate that was
-	// asked for: one part in so many. Every rate up to 16 million a second is
-	// within it.
+	// coarsest bounds the rounding of a rate: it may be slower than the one requested
+	// by one part in coarsest. Every rate up to 16 million a second is within it.
 	coarsest = 1000
 )
 
@@ -33,8 +32,8 @@ type pace struct {
 	per      time.Duration
 }
 
-// newPace returns the pace of the policy that is called of, or a *FieldError. A unit
-// may take at most slowest ticks, which are at most maxDepth.
+// newPace returns the pace of the policy named of, or a *FieldError. A unit may take
+// at most slowest ticks, which must be at most maxDepth.
 func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, error) {
 	bad := func(field string, value any, want string) (pace, error) {
 		return pace{}, &FieldError{Of: of, Field: field, Value: value, Want: want}
@@ -66,8 +65,8 @@ func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, e
 	return pace{interval: interval, count: count, per: per}, nil
 }
 
-// depth returns the ticks that units take to drain, or a *FieldError about field
-// if that is more than a word can hold.
+// depth returns the ticks that so many units take to drain. It returns a *FieldError
+// about field if a word cannot hold them.
 func (p pace) depth(of, field string, units int64) (uint64, error) {
 	hi, depth := bits.Mul64(uint64(units), p.interval)
 	if hi != 0 || depth > maxDepth {
@@ -77,8 +76,8 @@ func (p pace) depth(of, field string, units int64) (uint64, error) {
 	return depth, nil
 }
 
-// rescale turns the ticks that some units take at the pace from into those that
-// they take at p, rounded up, and most if that is less.
+// rescale converts the ticks that some units take at the pace from into the ticks
+// that they take at p, rounded up. It returns at most most.
 func (p pace) rescale(from pace, ticks, most uint64) uint64 {
 	hi, lo := bits.Mul64(ticks, p.interval)
 	if hi >= from.interval {
@@ -94,22 +93,22 @@ func (p pace) rescale(from pace, ticks, most uint64) uint64 {
 	return scaled
 }
 
-// end is the last instant at which a bucket of that depth can be filled and still
-// fit a word. Time stands still there.
+// end returns the last instant at which a bucket of that depth can be filled and
+// still fit a word. Time stands still from there on.
 func end(depth uint64) Instant { return Instant((MaxWord - depth) >> tickBits) }
 
-// ticks converts an instant, held to what can be counted.
+// ticks converts an instant to ticks, limited to the range from 0 to end.
 func ticks(now, end Instant) uint64 {
 	return uint64(min(max(now, 0), end)) << tickBits
 }
 
-// patienceTicks converts a patience, held to what can be counted.
+// patienceTicks converts a patience to ticks, limited to the range from 0 to
+// maxPatience.
 func patienceTicks(patience time.Duration) uint64 {
 	return uint64(min(max(patience, 0), maxPatience)) << tickBits
 }
 
-// nanosUp converts ticks to nanoseconds, rounded up. No number of ticks
-// overflows it.
+// nanosUp converts ticks to nanoseconds, rounded up. No number of ticks overflows.
 func nanosUp(ticks uint64) time.Duration {
 	const mask = 1<<tickBits - 1
 	return time.Duration(ticks>>tickBits + (ticks&mask+mask)>>tickBits)
@@ -124,8 +123,8 @@ func timesUp(n int64, interval, most uint64) uint64 {
 	return lo
 }
 
-// retryAt returns how long it is from the tick t until the clock has passed the
-// tick at, or Never if time stands still before.
+// retryAt returns the time from the tick t until the clock has passed the tick at, or
+// Never if time stands still before that.
 func retryAt(at, t uint64, end Instant) time.Duration {
 	if at > uint64(end)<<tickBits {
 		return Never
@@ -133,8 +132,8 @@ func retryAt(at, t uint64, end Instant) time.Duration {
 	return nanosUp(at - t)
 }
 
-// lowest is where the n units of a take end at the least: it was made at the tick at,
-// left the word as taken, and gone ticks were given back since.
+// lowest returns the lowest tick at which the n units of a take can end. The take was
+// made at the tick at and left the word taken; gone ticks were given back since.
 func (p pace) lowest(taken, gone, at uint64, n int64) uint64 {
 	if n <= 0 {
 		return 0
@@ -143,9 +142,9 @@ func (p pace) lowest(taken, gone, at uint64, n int64) uint64 {
 	return max(taken-min(gone, taken), min(alone, taken))
 }
 
-// refund brings forward the tick at which all that was taken will have drained, to t
-// at the most, by what n units take; a charge, n < 0, puts it off as far as a word
-// goes.
+// refund moves the tick at which everything taken will have drained: forward by the
+// ticks of n units, but not before t. For a charge, n < 0, it moves it back, as far
+// as a word can hold.
 func (p pace) refund(word, t uint64, n int64) uint64 {
 	if n < 0 {
 		drained := max(word, t)

@@ -7,8 +7,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Two a second leave, evenly spaced, and three may wait for that. Everybody is
-// told how long to wait, whether he brought patience or not.
+// Two a second leave, evenly spaced, and three may wait for that. Every call is told
+// its wait, with patience or without.
 func ExampleQueue() {
 	limit := policy.Must(policy.Queue(3, 2, time.Second))
 	fmt.Println(limit)

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCancelInTheWorstCase goes through all short histories with a take in them
-// that is cancelled, and replays each without it: those who came later take again
-// at the instants at which they started. What Cancel gives back must be
+// TestCancelInTheWorstCase goes through all short histories with a take that is
+// cancelled, and replays each without it: the later calls take again at the instants
+// at which they started. What Cancel gives back must be
 //
 //  1. safe: in no history more than the replay has left over;
 //  2. all: as much as is left over in the worst of the histories that end with the
 //     same two words; but no more than one unit of a Bursty limit for which
-//     somebody waits, before whom the next must not start.
+//     a call waits, before which the next must not start.
 func TestCancelInTheWorstCase(t *testing.T) {
 	const unit = 2 // nanoseconds
 	for _, stored := range []int64{0, 1, 2, 4} {
@@ -118,7 +118,7 @@ func worstCase(t *testing.T, p policy.Policy, begin policy.Instant, unit int64, 
 	t.Logf("%d endings, %d with something to give back after others took", len(least), gave)
 }
 
-// Units that came back since hide who may have taken after that.
+// Units that came back since hide later takes.
 func TestPacedCancelAfterRefund(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.Queue(10, 1, time.Second)),
@@ -137,9 +137,9 @@ func TestPacedCancelAfterRefund(t *testing.T) {
 	}
 }
 
-// After units came back somebody else may have taken, and left the word as the take did.
-// He stands behind it in a queue, and of a key that is warming up he paid what he did
-// because it was as warm.
+// After units came back another call may have taken, and left the word as the take
+// did. In a queue it is behind the take. Of a key that is warming up it paid its
+// price because the key was as warm.
 func TestCancelWhenTheWordIsTheSameAgain(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.Queue(20, 1, time.Second)),
@@ -156,7 +156,7 @@ func TestCancelWhenTheWordIsTheSameAgain(t *testing.T) {
 	}
 }
 
-// Who reads the words of whom, and who carries them over.
+// Which limits read whose words unchanged, and which translate them.
 func TestPacedFamilies(t *testing.T) {
 	s := time.Second
 	of := map[string][]policy.Policy{
@@ -185,7 +185,7 @@ func TestPacedFamilies(t *testing.T) {
 					if a != b {
 						continue
 					}
-					// Whoever judges a word finds it fresh at the same instant.
+					// Every limit finds a word fresh at the same instant.
 					for _, word := range []uint64{0, 1, 17, 1 << 40, 1<<62 + 5, policy.MaxWord} {
 						assert.Equal(t, p.FreshAt(word), q.FreshAt(word), "%v, %v", p, q)
 					}
@@ -209,7 +209,7 @@ func TestQueueCarries(t *testing.T) {
 		{"as it is", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(9, 1, s)), 4, 0, 4 * s, 6},
 		{"a longer queue", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(19, 1, s)), 4, s / 2, 7 * s / 2, 16},
 		{"a shorter queue", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(2, 1, s)), 4, s, 3 * s, 0},
-		// The fourth leaves in 3 s, and a tenth of a second after him the next may.
+		// The fourth leaves in 3 s, and a tenth of a second later the next may.
 		{"faster", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(99, 10, s)), 4, 0, 3100 * time.Millisecond, 69},
 		{"faster, and the last has left", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(99, 10, s)), 4, 3500 * time.Millisecond, 50 * time.Millisecond, 99},
 		{"slower", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(9, 1, 10*s)), 4, s, 30 * s, 7},
@@ -224,7 +224,7 @@ func TestQueueCarries(t *testing.T) {
 			require.True(t, ok)
 			_, d := c.to.Take(word, then, 0, 0)
 			assert.Equal(t, c.remaining, d.Remaining)
-			assert.Equal(t, c.wait, d.ResetAfter) // that is when the next may leave
+			assert.Equal(t, c.wait, d.ResetAfter) // the next may leave then
 		})
 	}
 }
@@ -247,7 +247,7 @@ func TestBurstyCarries(t *testing.T) {
 		{"and in a smaller one", policy.Must(policy.Bursty(1, s, 9)), policy.Must(policy.Bursty(1, s, 3)), late, 4, s, 0, 3 * s},
 		{"as far as it goes", policy.Must(policy.Bursty(1, s, 9)), policy.Must(policy.Bursty(1, s, 3)), late, 8, s, 0, 3 * s},
 		{"faster", policy.Must(policy.Bursty(1, s, 9)), policy.Must(policy.Bursty(10, s, 9)), late, 4, 0, 0, 400 * time.Millisecond},
-		// Nobody overtakes those who may be waiting.
+		// No call overtakes the calls that may be waiting.
 		{"faster, owing", policy.Must(policy.Bursty(1, s, 9)), policy.Must(policy.Bursty(10, s, 99)), late, 14, 0, 5 * s, 5*s + 9900*time.Millisecond},
 		{"slower, owing", policy.Must(policy.Bursty(10, s, 9)), policy.Must(policy.Bursty(1, s, 9)), late, 14, 0, 5 * s, 14 * s},
 		{"paid", policy.Must(policy.Bursty(1, s, 9)), policy.Must(policy.Bursty(1, s, 3)), late, 4, 4 * s, 0, 0},
@@ -328,7 +328,7 @@ func checkCarried(t *testing.T, p, q policy.Policy, word, carried uint64, now po
 	grid := policy.ReadWarmingUp(q, 0)
 	round := new(big.Rat).SetFrac64(int64(grid.Unit)+16, 16)
 	inUnits := mul(before, new(big.Rat).Quo(newUnit, unit))
-	// Nobody is locked out longer than by all that may be taken at once.
+	// No key is refused longer than for all that may be taken at once.
 	_, d := q.Take(0, now, 0, 0)
 	all, _ := q.Take(0, now, d.Limit, 0)
 	owed := greatest(before, least(inUnits, wait(q, all)))
@@ -352,8 +352,8 @@ func checkCarried(t *testing.T, p, q policy.Policy, word, carried uint64, now po
 	require.LessOrEqual(t, sub(part, newPart).Cmp(grains), 0, "%v is colder than %v: %v, %v", q, p, newPart, part)
 }
 
-// TestPacedLongRunRate has everybody wait in line, and counts how many come
-// through: at no rate more than were asked for, and hardly fewer.
+// TestPacedLongRunRate makes every call wait in line, and counts how many pass: at no
+// higher rate than requested, and hardly a lower one.
 func TestPacedLongRunRate(t *testing.T) {
 	for _, r := range rates {
 		warmup := longestWarmup(r.count, r.per, 4*r.per, 1.5)
@@ -388,9 +388,9 @@ func TestPacedLongRunRate(t *testing.T) {
 	}
 }
 
-// Greedy callers who come at the first nanosecond at which they are let in get the
-// rate as well, where there is room to keep what they come too late.
-func TestPacedLongRunRateOfGreed(t *testing.T) {
+// Greedy callers, which come at the first nanosecond at which they are admitted, get
+// the full rate as well, if there is room to store the time by which they are late.
+func TestPacedLongRunRateOfGreedyCallers(t *testing.T) {
 	for _, r := range rates {
 		for _, p := range []policy.Policy{
 			policy.Must(policy.Queue(1, r.count, r.per)),
@@ -443,9 +443,9 @@ func TestQueueSpacesEvenly(t *testing.T) {
 	assert.Greater(t, admitted, 5000)
 }
 
-// What is as good as never used for a limit whose store is still filling up for the
-// first time is much for one with a smaller store, that came with a call: giving back
-// under the one forgives nothing under the other.
+// A word that is as good as never used, under a limit whose store is still filling
+// for the first time, is a debt under a limit with a smaller store that comes with a
+// call: giving back under the first forgives nothing under the second.
 func TestBurstyGivesBackNothingOfOthers(t *testing.T) {
 	const s = time.Second
 	large, small := policy.Must(policy.Bursty(1, s, 10)), policy.Must(policy.Bursty(1, s, 0))

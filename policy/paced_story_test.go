@@ -225,7 +225,7 @@ func TestWarmingUpStories(t *testing.T) {
 	assert.Equal(t, 1375*ms+64+127*(500*ms/128)+1, d.ResetAfter)
 }
 
-// At the end of time everybody gets what there still is, and no more.
+// At the end of time every call gets what there still is, and no more.
 func TestPacedAtTheEndOfTime(t *testing.T) {
 	for _, c := range []struct {
 		p    policy.Policy

@@ -14,63 +14,62 @@ type queue struct {
 	capacity int64
 }
 
-// Queue returns the leaky bucket as a queue: calls leave evenly spaced, one unit
-// every per/count, and as many as capacity units wait for that; what finds the
+// Queue returns the leaky bucket as a queue. Calls leave evenly spaced, one unit
+// every per/count, and up to capacity units wait for that; a call that finds the
 // queue full is refused. It is nginx's limit_req with burst=capacity and without
 // nodelay, and what a bounded channel with one steady consumer does. Choose it to
-// shape traffic rather than to police it: what lies behind never sees two calls
+// shape traffic rather than to police it: the service behind it never sees two calls
 // closer together than the interval, where a [Funnel] lets a bucketful through at
-// once. A capacity of 0 queues nobody: whoever comes too early is refused.
+// once. With a capacity of 0 no call waits, and one that comes too early is refused.
 //
-// The first call leaves at once and is not waiting, so a call may take up to
-// capacity + 1 units. One of several leaves as a whole at the turn of its first
-// unit, and those behind it wait for all of them.
+// The first call leaves at once and does not wait, so a call may take up to capacity
+// + 1 units. A call of several units leaves as a whole at the turn of its first unit,
+// and the calls behind it wait for all of them.
 //
-// An admitted call must start after Decision.Wait, also where the caller gave no
-// patience: waiting is what this limit is. Who uses a yes alone, as that of
-// Choke, and starts at once, bounds how many come but does not space them.
-// Patience of 0 or less waits as long as the queue is; a positive one refuses
-// besides what has its turn later than that.
+// An admitted call must start after Decision.Wait, even if the caller gave no
+// patience: waiting is what this limit does. Choke alone bounds how many calls are
+// admitted; to space them, honour Decision.Wait. Without patience a call waits for
+// any turn in the queue. With a positive patience it is also refused if its turn is
+// later than that.
 //
 // # The most that it admits
 //
-// In any window of length t, counting each call when it starts, it admits at most
-// 1 + count*t/per calls of one unit. With larger calls that is what the largest
-// takes + count*t/per units.
+// In any window of length t, counting each call when it starts, it admits at most 1 +
+// count*t/per calls of one unit. With larger calls it admits count*t/per units and
+// those of the largest call.
 //
 // # What is rounded, and what is refused
 //
-// The interval is kept in sixteenths of a nanosecond, rounded up, and a turn is told
-// rounded up to a whole nanosecond, without adding up: the admitted rate is never above
-// the one asked for, and below it by at most 63 parts per million for rates up to a
-// million a second, and by one part in a thousand at worst. Where calls take all that
-// there is, as they do without a queue, it loses besides what each comes too late. A rate
-// that rounding would slow by more is refused, as are a capacity below 0, a count or
-// period below 1, and a queue whose capacity + 1 units take more than 17 years. The error
-// is a *[FieldError].
+// The interval is kept in sixteenths of a nanosecond, rounded up, so the admitted
+// rate is never above the one asked for. It is below it by at most 63 parts per
+// million for rates up to a million a second, and by one part in a thousand at worst.
+// A turn is rounded up to a whole nanosecond, which does not add up. If calls take
+// everything there is, as they do without a queue, the time by which each comes too
+// late is lost as well. Refused are a rate that rounding would slow by more, a
+// capacity below 0, a count or period below 1, and a queue whose capacity + 1 units
+// take more than 17 years. The error is a *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing: turns stay where they are. Time
-// stands still for a queue 18 years after the epoch, less what capacity + 1 units
-// take, and patience beyond that of the queue counts as its own.
+// A clock that goes backwards mints nothing: turns stay where they are. Time stands
+// still for a queue 18 years after the epoch, less the time that capacity + 1 units
+// take. Patience beyond the length of the queue counts as that length.
 //
 // # Giving back
 //
-// A refund shortens the queue at its end, so that taking and giving back leaves
-// it as it was. Where somebody has queued behind the units given back, his turn
-// stays, and the one who comes next may leave together with him: give back what
-// the last call took, or wait until the queue is empty, if the spacing matters
-// more than the rate. Cancel, which can tell, gives back nothing once somebody
-// queued behind.
+// A refund shortens the queue at its end, so that taking and giving back leaves it as
+// it was. If another call has queued behind the units given back, its turn stays, and
+// the next call may leave together with it. If the spacing matters more than the
+// rate, give back only what the last call took, or wait until the queue is empty.
+// Cancel knows the take, and gives back nothing once another call has queued behind.
 //
 // # One limit after another
 //
-// All queues are of one family. Where another limit comes with a call (TakeWith),
-// the instant from which the next may leave is carried over. Where another takes
-// over for good (SetPolicy), it is kept as well, as turns have been promised
-// until then; the last interval becomes one of the new limit, and where that is
-// slower, the units that the queue holds count at its pace.
+// All queues are of one family. If another limit comes with a call (TakeWith), the
+// instant from which the next call may leave is kept. If another limit takes over for
+// good (SetPolicy), it is kept as well, as turns have been promised until then; the
+// last interval becomes one of the new limit. If the new limit is slower, the units
+// in the queue count at its pace.
 func Queue(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 0 {
 		return nil, &FieldError{Of: "Queue", Field: "capacity", Value: capacity, Want: "0 or more"}
@@ -79,7 +78,7 @@ func Queue(capacity, count int64, per time.Duration) (Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := maxDepth/pace.interval - 1 // one is leaving
+	most := maxDepth/pace.interval - 1 // the first unit does not wait
 	if uint64(capacity) > most {
 		return nil, &FieldError{Of: "Queue", Field: "capacity", Value: capacity, Want: fmt.Sprintf(
 			"at most %d: a full queue must drain within 17 years, and %d per %v drains no more", most, count, per)}
@@ -88,7 +87,7 @@ func Queue(capacity, count int64, per time.Duration) (Policy, error) {
 	return &queue{pace: pace, depth: depth, end: end(depth + pace.interval), capacity: capacity}, nil
 }
 
-// Choke implements [Choker]. It does not say when the turn is.
+// Choke implements [Choker]. It does not return the turn.
 func (q *queue) Choke(word uint64, now Instant) (uint64, bool) {
 	t := ticks(now, q.end)
 	turn := max(word, t)
@@ -102,7 +101,7 @@ func (q *queue) Choke(word uint64, now Instant) (uint64, bool) {
 func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
 	t := ticks(now, q.end)
 	turn := max(word, t)
-	debt := turn - t // how long the next one waits
+	debt := turn - t // ticks that the next call waits
 
 	if n < 0 || n > q.capacity+1 {
 		return word, q.describe(debt, Decision{RetryAfter: Never})
@@ -141,10 +140,10 @@ func (q *queue) Refund(word uint64, now Instant, n int64) uint64 {
 
 // Cancel implements [Refunder].
 //
-// Those who queued behind the take leave at the turns that they were told, so the
-// next may leave where the last of them lets him, whether the take happened or
-// not: nothing can be given back. Without anybody behind, all of it can that has
-// not passed. Where others gave back since, anybody may have queued after that.
+// Calls that queued behind the take leave at the turns that they were told. The next
+// call may leave after the last of them, whether the take happened or not, so nothing
+// can be given back. If no call is behind, everything comes back that has not passed.
+// After other calls gave back, a call behind cannot be ruled out.
 func (q *queue) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	if word != taken || n <= 0 || undone > 0 {
 		return word
@@ -160,9 +159,9 @@ func (q *queue) Reads(other Policy) bool {
 
 // Carry implements [Relative].
 //
-// Two things must hold, and the later is taken: the last of those who were
-// promised a turn is followed by an interval of the new limit, and the units that
-// are in the queue count as so many under it, up to as many as it ever holds.
+// Two things must hold, and the later instant is chosen. The last promised turn is
+// followed by an interval of the new limit. The units in the queue count as so many
+// under the new limit, up to as many as it ever holds.
 func (q *queue) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*queue)
 	if !ok {

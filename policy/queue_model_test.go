@@ -17,8 +17,8 @@ func endOfQueue(capacity, count int64, per time.Duration) policy.Instant {
 }
 
 // line is the model of a queue: people in a line, one let through every unit
-// nanoseconds. It is counted in people; who comes as several is let through with
-// the first of them, and the others still take their time at the door.
+// nanoseconds. It is counted in people. A group is let through with its first, and
+// its others still take their time at the door.
 type line struct {
 	capacity int64
 	unit     *big.Rat
@@ -36,7 +36,7 @@ func newLine(capacity, count int64, per time.Duration) *line {
 	}
 }
 
-// waiting is how many stand in line, parts of one counting, if one comes now.
+// waiting returns the number of people in line, with fractions, if one comes now.
 func (l *line) waiting(at *big.Rat) *big.Rat {
 	return new(big.Rat).Quo(positive(sub(l.free, at)), l.unit)
 }
@@ -51,7 +51,7 @@ func (l *line) take(now policy.Instant, n int64, patience time.Duration) policy.
 	case n == 0:
 		d.Allowed = true
 	default:
-		room := whole(l.capacity - (n - 1)) // who may stand before the first of them
+		room := whole(l.capacity - (n - 1)) // the most that may stand before the first of them
 		turn := mul(before, l.unit)
 		until := mul(room, l.unit)
 		if patience > 0 {
@@ -96,7 +96,7 @@ func (l *line) mark() any { return l.free }
 
 func (l *line) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	if taken.(*big.Rat).Cmp(l.free) != 0 {
-		return new(big.Rat) // somebody stands behind, or did
+		return new(big.Rat) // another call stands behind, or did
 	}
 	return l.refund(now, n)
 }

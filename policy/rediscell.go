@@ -2,10 +2,9 @@ package policy
 
 import "time"
 
-// RedisCell returns the decision as the five integers with which redis-cell, a
-// module of Redis, replies to CL.THROTTLE
-// (https://github.com/brandur/redis-cell#usage), for services that speak its
-// language:
+// RedisCell returns the decision as the five integers with which the Redis module
+// redis-cell replies to CL.THROTTLE (https://github.com/brandur/redis-cell#usage),
+// for services that speak its language:
 //
 //  1. 1 if the call was limited, 0 if it was allowed;
 //  2. the limit;
@@ -14,8 +13,9 @@ import "time"
 //     it can never be;
 //  5. the seconds until the key is as good as new.
 //
-// Seconds are whole and rounded up, so nobody is told to come back too early.
-// There is no place for Wait: who shows patience has to pass it on as well.
+// Seconds are whole and rounded up, so that no caller is told to come back too early.
+// The reply has no place for Wait: a caller that gives patience must pass it on
+// separately.
 func (d Decision) RedisCell() [5]int64 {
 	limited, retry := int64(1), int64(-1)
 	if d.Allowed {

@@ -11,10 +11,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A script is a fuzzer's bytes read as a limit and a row of actions. Every row of
-// bytes is a valid script, so that no mutation is wasted, and the actions are
-// relative to what was answered last, so that a mutation need not guess the one
-// nanosecond at which things change.
+// A script is a fuzzer's bytes read as a limit and a series of actions. Every series
+// of bytes is a valid script, so that no mutation is wasted. The actions are relative
+// to the last answer, so that a mutation need not guess the one nanosecond at which
+// things change.
 //
 // A number is a byte for its length, 0 to 8, and that many bytes, highest first.
 //
@@ -248,8 +248,8 @@ func (s *script) giving(a *action, code int, last action, d policy.Decision) {
 	}
 }
 
-// writeScript is the other direction: numbers are written as such, operations
-// (of type op) as one byte. The limit's parameters come first.
+// writeScript encodes a script: numbers are written as such, operations (of type op)
+// as one byte. The limit's parameters come first.
 func writeScript(parts ...any) []byte {
 	var data []byte
 	for _, r := range parts {

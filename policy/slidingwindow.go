@@ -15,41 +15,42 @@ import (
 type slidingWindow struct {
 	limit int64
 	per   time.Duration
-	bits  uint   // of each count; what is left of a word is the number
-	last  uint64 // the highest number that a word can hold
+	bits  uint   // of each count; the other bits of a word are the number
+	last  uint64 // highest number that a word can hold
 	end   Instant
 }
 
-// SlidingWindow returns the sliding window that is counted in two: windows lie at
-// the multiples of per, and what was taken in the current one counts in full, what
-// was taken in the one before counts by the share of it that the period which ends
-// now still covers, rounded up. It was made known by Cloudflare, and is what many
-// gateways call a sliding window. Choose it where [FixedWindow] would let too much
-// pass at once around the end of a window, and the wish is still "so many per so
-// long" rather than a rate: what is taken comes back little by little, in the
-// window after the one in which it was taken.
+// SlidingWindow returns the sliding window that is counted in two. Windows lie at the
+// multiples of per. Units taken in the current window count in full. Units taken in
+// the window before count by the share of it that the period ending now still covers,
+// rounded up. Cloudflare made it known, and many gateways call it a sliding window.
+// Choose it if [FixedWindow] would let too much pass at once around the end of a
+// window, and the wish is still "so many per so long" rather than a rate: units come
+// back little by little, in the window after the one in which they were taken.
 //
 // # The most that it admits
 //
 // In any window of length t it admits at most limit + limit*t/per, as a [Funnel] of
 // that limit does.
 //
-// It supposes that the units of the window before were spread evenly over it. A log
-// of all timestamps supposes nothing. Beside one, this counts up to limit-1 units
-// too few, when they all came at the end of the window before, and may admit
-// 2*limit-1 in less than per where the log admits limit. And it counts up to limit
-// units too many, when they all came at the beginning: the last of them comes back
-// as much as a nanosecond short of per later than in the log, so that all of the
-// limit can be taken at once again up to two periods, less a nanosecond, after it
-// was. It never refuses what a log over twice the period admits. Beside a ring
-// of ten sub-windows, the current and nine before it, which errs by less than one of
-// them, it counts up to nine tenths of the limit too few, and up to limit too many.
+// It assumes that the units of the window before were spread evenly over it. A log of
+// all timestamps assumes nothing. Compared with a log, it counts up to limit-1 units
+// too few if they all came at the end of the window before: it may admit 2*limit-1 in
+// less than per where the log admits limit. It counts up to limit units too many if
+// they all came at the beginning. The last of them comes back up to a nanosecond
+// short of per later than in the log, so it may take up to two periods, less a
+// nanosecond, until the full limit can be taken at once again. It never refuses a
+// call that a log over twice the period admits.
+//
+// Compared with a ring of ten sub-windows, the current and nine before it, it counts
+// up to nine tenths of the limit too few, and up to limit too many. That ring errs by
+// less than one sub-window.
 //
 // # What is rounded, and what is refused
 //
-// The share is worked out to the nanosecond and exactly, so the rate in the long run
-// is the one asked for: who takes whatever is there and comes back when told takes
-// limit in every period. Nothing is rounded but the units that count, up.
+// The share is computed exactly, to the nanosecond, so the rate in the long run is
+// the one asked for: a caller that takes everything there is and comes back when told
+// takes limit in every period. Only the number of units that count is rounded, up.
 //
 // per is between a nanosecond and 366 days. The word has room for counts up to 4095
 // if per is a millisecond, 131071 if a second, 1048575 if a minute and 8388607 if an
@@ -57,57 +58,57 @@ type slidingWindow struct {
 //
 // # Turns and time
 //
-// Who waits is counted in the window in which his turn is; until it begins, those
-// who come are treated as if it just did, so nobody overtakes. That holds for a
-// clock that goes backwards as well: it mints nothing, and callers whose clock
-// lags behind the beginning of a window that others are in already have to come
-// back when it begins. Time stands still for a sliding window 9 years after the
-// epoch at the earliest, and patience beyond 9 years counts as 9.
+// A waiting call is counted in the window of its turn. Until that window begins,
+// other calls are treated as if it just did, so no call overtakes. The same holds for
+// a clock that goes backwards. It mints nothing, and a caller whose clock is behind
+// the beginning of a window already in use is told to come back when it begins. Time
+// stands still for a sliding window 9 years after the epoch at the earliest, and
+// patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
-// Units are given back to the current window, or to the one that a turn was promised
-// in last, and never to the one before: those of a take that had to wait for a
-// later window come back no earlier than that window begins. A take can be undone
-// whole as long as its window is one of the two in the word. A debt, which may
-// reach what a count can hold, weighs like units that were taken, through the next
-// window as well.
+// Units are given back to the current window, or to the last one with a promised
+// turn, and never to the one before. Units of a take that had to wait for a later
+// window come back no earlier than that window begins. A take can be cancelled whole
+// as long as its window is one of the two in the word. A debt, which may be as high
+// as a count, weighs like units that were taken, through the next window as well.
 //
 // # One limit after another
 //
 // All sliding windows are of one family. A limit that comes with a call (TakeWith) must
 // have the same per.
 //
-// A limit that takes over for good (SetPolicy) with the same per counts all units where
-// they are. If it is lower, more may count than it allows: raising it again forgives
-// nothing, and a key is refused until the end of the window after at most.
+// A limit that takes over for good (SetPolicy) with the same per counts all units
+// where they are. If it is lower, more may count than it allows: raising it again
+// forgives nothing, and a key is refused at most until the end of the next window.
 //
-// If its per is another, what counts at the change counts as taken then, up to the limit.
-// If turns are promised, the key is full until the last of them, and what counts at that
-// instant counts from then on. The last turn is known to the window of the longest per
-// since it was promised: a change may put the next turn off by up to a period, and never
-// forward. No change, and no row of changes, hands a promised turn out twice. After a
-// limit was lowered with the same per, units above it that were taken in two windows
-// count as promised turns, until the lowered limit would have admitted a unit.
+// If its per is another, what counts at the change counts as taken then, up to the
+// limit. If turns are promised, the key is full until the last of them, and what
+// counts at that instant counts from then on. The last turn is known only to the
+// window of the longest per since it was promised: a change may delay the next turn
+// by up to a period, and never advances it. No change, and no series of changes,
+// hands a promised turn out twice. After a limit was lowered with the same per, units
+// above it that were taken in two windows count as promised turns, until the lowered
+// limit would have admitted a unit.
 func SlidingWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("SlidingWindow", limit, per, 1); err != nil {
 		return nil, err
 	}
-	// The number needs so many bits to last; what is left is for two counts.
+	// The number needs this many bits to last; the others are for two counts.
 	number := bits.Len64((lastingTime + uint64(per) - 1) / uint64(per))
 	count := uint(63-number) / 2
 	if most := int64(1)<<count - 1; limit > most {
 		return nil, &FieldError{Of: "SlidingWindow", Field: "limit", Value: limit, Want: fmt.Sprintf(
 			"at most %d: a word that lasts 9 years at %v a window holds no higher counts", most, per)}
 	}
-	last := uint64(1)<<(63-2*count) - 2 // MaxWord is above all words of it
+	last := uint64(1)<<(63-2*count) - 2 // below MaxWord
 	return &slidingWindow{
 		limit: limit, per: per, bits: count,
 		last: last, end: Instant((last+1)*uint64(per) - 1),
 	}, nil
 }
 
-// sliding is a word, taken apart.
+// sliding is an unpacked word.
 type sliding struct {
 	number uint64 // of the current window: it begins at number*per
 	before uint64 // the count of the window before it
@@ -118,7 +119,7 @@ func (s *slidingWindow) full() uint64 { return 1<<s.bits - 1 }
 
 func (s *slidingWindow) split(word uint64) sliding {
 	return sliding{
-		number: min(word>>(2*s.bits), s.last), // no word of ours is above that
+		number: min(word>>(2*s.bits), s.last), // the highest in any word of this limit
 		before: word >> s.bits & s.full(),
 		count:  word & s.full(),
 	}
@@ -128,11 +129,12 @@ func (s *slidingWindow) join(w sliding) uint64 {
 	return w.number<<(2*s.bits) | w.before<<s.bits | w.count
 }
 
-// begins is when a window begins.
+// begins returns the instant at which a window begins.
 func (s *slidingWindow) begins(number uint64) Instant { return Instant(number * uint64(s.per)) }
 
-// at returns the counts for a call at t, and how much of its window has passed.
-// If that window was not reached yet, the call is treated as if it just began.
+// at returns the counts for a call at t, and the nanoseconds of its window that have
+// passed. If that window has not been reached yet, the call is treated as if it just
+// began.
 func (s *slidingWindow) at(word uint64, t Instant) (w sliding, passed uint64) {
 	w = s.split(word)
 	number := uint64(t) / uint64(s.per)
@@ -149,7 +151,7 @@ func (s *slidingWindow) at(word uint64, t Instant) (w sliding, passed uint64) {
 	return w, uint64(t) - number*uint64(s.per)
 }
 
-// used is how many units count in w when so much of it has passed.
+// used returns the number of units that count in w when so much of it has passed.
 func (s *slidingWindow) used(w sliding, passed uint64) uint64 {
 	if w.before == 0 {
 		return w.count
@@ -163,7 +165,7 @@ func (s *slidingWindow) used(w sliding, passed uint64) uint64 {
 }
 
 // fits returns the window in which n more units first fit, not before passed in w,
-// and how much of it has passed then. n is at most the limit.
+// and the part of it that has passed by then. n is at most the limit.
 func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 	limit, per := uint64(s.limit), uint64(s.per)
 	if w.count+n > limit {
@@ -173,7 +175,8 @@ func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 	if room >= w.before {
 		return w, passed
 	}
-	// They count room at most while the share still covered is this long.
+	// They count as at most room while no more than this much of their window is
+	// covered.
 	hi, lo := bits.Mul64(room, per)
 	covered, _ := bits.Div64(hi, lo, w.before)
 	return w, max(passed, per-1-min(covered, per-1))
@@ -212,8 +215,8 @@ func (s *slidingWindow) describe(word uint64, t Instant, d Decision) Decision {
 	return d
 }
 
-// FreshAt implements [Policy]: it is the last nanosecond of the window after the
-// last one in which anything was taken, when none of that is covered any more.
+// FreshAt implements [Policy]: it returns the last nanosecond of the window after the
+// last one in which anything was taken. None of that is covered any more.
 func (s *slidingWindow) FreshAt(word uint64) Instant {
 	switch w := s.split(word); {
 	case w.count > 0:
@@ -241,8 +244,8 @@ func (s *slidingWindow) Refund(word uint64, now Instant, n int64) uint64 {
 	return s.join(w)
 }
 
-// Cancel implements [Refunder]. A count is one of units that nobody can tell apart, so
-// that it makes no difference what others gave back.
+// Cancel implements [Refunder]. The units of a count are indistinguishable, so what
+// other calls gave back makes no difference.
 func (s *slidingWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, s.end)
 	if n < 0 || t >= s.FreshAt(word) {
@@ -271,9 +274,9 @@ func (s *slidingWindow) Reads(other Policy) bool {
 	return ok && o.per == s.per
 }
 
-// Carry implements [Relative]. A word of another period becomes one whose window lies in
-// this one's grid; one of the same period stays, unless a higher limit would admit calls
-// before turns that the lower one has promised.
+// Carry implements [Relative]. A word of another period is translated to the windows
+// of this one. A word of the same period stays, unless a higher limit would admit
+// calls before turns that the lower one has promised.
 func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*slidingWindow)
 	if !ok {
@@ -302,12 +305,13 @@ func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bo
 	return s.join(s.fullUntil(clamped(turn, s.end), used)), true
 }
 
-// lastTurn returns the instant of the last turn that may be promised in w, and reports
-// whether it is after t. If the limit was lowered since, the turn may come sooner.
+// lastTurn returns the instant of the last turn that may be promised in w, and
+// reports whether it is after t. If the limit was lowered since, the real turn may be
+// earlier.
 //
-// In a window that has begun, a turn can only be ahead if the call had to wait for units
-// of the window before, so that more counts now than the limit allows. It comes as soon
-// as that is over, and before the end of the window, as it is counted there.
+// In a window that has begun, a turn is ahead only if its call had to wait for units
+// of the window before, so that more counts now than the limit allows. The turn comes
+// as soon as that is over, and before the end of the window, as it is counted there.
 func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool) {
 	begins := s.begins(w.number)
 	end := uint64(s.per) - 1
@@ -322,9 +326,9 @@ func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool
 	return turn, turn > t
 }
 
-// fullUntil returns a state that is full until turn, and in which used units count from
-// then on. It counts enough units for the window before to make that so. If no count is as
-// high, it counts more than used for the turn's own window.
+// fullUntil returns a state that is full until turn, and in which used units count
+// from then on. It makes the count of the window before high enough for that. If no
+// count is as high, it counts more than used for the turn's own window.
 func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	per, limit := uint64(s.per), uint64(s.limit)
 	w := sliding{number: min(uint64(turn)/per, s.last), count: min(used, limit)}
@@ -343,7 +347,7 @@ func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	w.count = limit - room
 	hi, lo = bits.Mul64(room, per)
 	w.before, _ = bits.Div64(hi, lo, covered)
-	w.before++ // so many are more than there is room for
+	w.before++ // one more than there is room for
 	return w
 }
 

@@ -22,11 +22,11 @@ type twoWindows struct {
 	start  int64 // of the last admitted call
 }
 
-// batch is what was recorded at once.
+// batch holds the units recorded at one instant.
 type batch struct{ in, units int64 }
 
-// slidingFigures are how many bits the documentation leaves for a count: half of
-// what the numbers of the windows of 9 years leave.
+// slidingFigures returns the documented bits of a count: half of those that the
+// numbers of the windows of 9 years leave.
 func slidingFigures(per time.Duration) (bits int) {
 	number := 0
 	for windows := ceilInt(big.NewRat(1<<58, int64(per))).Int64(); windows > 0; windows >>= 1 {
@@ -42,7 +42,8 @@ func newTwoWindows(limit int64, per time.Duration) *twoWindows {
 
 func (m *twoWindows) end() policy.Instant { return policy.Instant((m.last+1)*m.per - 1) }
 
-// window is the one that a call at an instant is in, and how much of it has passed.
+// window returns the number of the window of a call at an instant, and how much of it
+// has passed.
 func (m *twoWindows) window(at int64) (number, passed int64) {
 	number = at / m.per
 	if number < m.number {

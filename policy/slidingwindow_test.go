@@ -124,7 +124,7 @@ func TestSlidingWindowRate(t *testing.T) {
 	}
 }
 
-// pastTakes is what was taken, for those who count otherwise.
+// pastTakes records takes, for models that count otherwise.
 type pastTakes []struct{ at, units int64 }
 
 // since counts what was taken from one instant to another, both included.

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Several takes of one key are undone, whole or in part, in any order, at any time, while
-// others take: every row of so many steps is tried. Those whose takes stand start when
-// they were told to, and no window has more of them than the limit allows; what was
-// undone never happened.
+// Several takes of one key are undone, whole or in part, in any order, at any time,
+// while other calls take: every sequence of so many steps is tried. The remaining
+// takes start when they were told to, and no window has more of them than the limit
+// allows; what was undone never happened.
 func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
 	funnel := func(capacity int64) policy.Policy { return policy.Must(policy.Funnel(capacity, 1, 1)) }
 	bursty := func(most int64) policy.Policy { return policy.Must(policy.Bursty(1, 1, most)) }
@@ -136,9 +136,10 @@ func (u *undoing) check() {
 	}
 }
 
-// What the constructors' comments say of a take that is undone after others took: of a
-// funnel no more than the capacity less what they took comes back, of a bursty no more
-// than one unit while something is owed, and of both not what has come back by itself.
+// What the constructors' comments say of a take that is undone after other calls
+// took: of a funnel no more than the capacity less what they took comes back, of a
+// bursty no more than one unit while something is owed, and of both nothing that has
+// come back by itself.
 func TestWhatAnUndoneTakeGivesBack(t *testing.T) {
 	const s, now = time.Second, policy.Instant(time.Hour)
 	funnel, bursty := policy.Must(policy.Funnel(10, 1, s)), policy.Must(policy.Bursty(1, s, 10))

@@ -8,18 +8,20 @@ import (
 	"time"
 )
 
-// warmingUp keeps two things in a key's word: the instant due at which all takes
-// will be paid, and how cold the key is then, which is how much it has stored.
+// warmingUp keeps two things in a key's word: due, the instant at which all takes
+// will be paid, and the coldness of the key at that instant, which is how much it has
+// stored.
 //
-// Coldness is counted in levels that were used up: at level 0 the key is as cold
-// as can be, and each unit taken uses up perUnit levels, until at levels there is
-// nothing left. What is stored is (levels of the whole store - level)/perUnit.
+// Coldness is counted in levels that were used up. At level 0 the key is as cold as
+// it can be, each unit taken uses up perUnit levels, and at level levels nothing is
+// stored. The number of units stored is (levels - level)/perUnit, where levels is
+// that of the whole store.
 //
-// A word with the bit drained set is one of a key that has nothing stored; the
-// rest is due, in ticks or, for slow rates, nanoseconds. So a busy key loses
-// nothing to rounding. All others are due/unit*levels + level, with due rounded
-// up to a unit. The two have 62 bits, so unit must be as large as levels for due
-// to reach as far as it does in the other.
+// A word with the bit drained set belongs to a key that has nothing stored; the rest
+// is due, in ticks or, for slow rates, nanoseconds. So a busy key loses nothing to
+// rounding. All other words are due/unit*levels + level, with due rounded up to a
+// unit. Both forms have 62 bits, so unit must be as large as levels for due to reach
+// equally far in both.
 type warmingUp struct {
 	pace
 	warmup     time.Duration
@@ -27,41 +29,41 @@ type warmingUp struct {
 	cold       uint64 // ticks that a unit costs when the key is coldest
 
 	perUnit  uint64 // levels that one unit uses up, a power of two
-	levels   uint64 // that the store has, rounded up
+	levels   uint64 // of a full store, rounded up
 	unit     uint64 // ticks
 	lastUnit uint64
-	shift    uint // what due is shifted by in a drained word
+	shift    uint // right shift of due in a drained word
 
-	latest uint64 // due that a word can hold
+	latest uint64 // largest due that a word can hold
 	limit  int64
 	end    Instant // where its time stands still
 
 	warm uint64 // warmup in ticks
-	// A level grows back in so many ticks, times 2^levelShift: rounded down, so
-	// that keys are rather too cold, and up.
+	// Ticks in which a level grows back, times 2^levelShift: rounded down, so that
+	// keys are rather too cold, and up.
 	levelDown, levelUp uint64
 	levelShift         uint
 
-	// What the units cost besides the interval: slope * (a*a - b*b) for going from
-	// a levels above the threshold to b. The threshold is counted in levels times
-	// 2^finer, the slope times some power of two; see surcharge.
+	// The surcharge of units above the interval: slope * (a*a - b*b) for going from a
+	// levels above the threshold to b. The threshold is counted in levels times
+	// 2^finer, the slope is multiplied by a power of two; see surcharge.
 	threshold    uint64
 	finer        uint
 	slope        uint64
-	toPrice      uint // what slope * (a + b) is shifted by
-	priceShift   uint // what is left to shift then
+	toPrice      uint // right shift of slope * (a + b)
+	priceShift   uint // remaining right shift
 	mostOnTop    uint64
-	longestOwing uint64 // what limit units cost a cold key
+	longestOwing uint64 // ticks that limit units cost a cold key
 }
 
 const (
 	drained = 1 << 62 // bit of the word
 
-	// Levels are a fraction of a unit, and the ticks that due is rounded to one of
-	// the interval; what a word has room for limits the product of both. As long
-	// as there are at least 2^fineLevels levels a unit, due is kept to 200ns, as what
-	// is coarser would show in the waits. Where that cannot be had, both
-	// fractions are about the same, and one in 2^coarsestLevels at worst.
+	// A level is a fraction of a unit, and due is rounded to a fraction of the
+	// interval. The room in a word limits the product of both fractions. As long as
+	// there are at least 2^fineLevels levels a unit, due is kept to 200ns, as
+	// anything coarser would show in the waits. If that is impossible, both fractions
+	// are about the same, and one in 2^coarsestLevels at worst.
 	finestLevels   = 20
 	fineLevels     = 6
 	coarsestLevels = 4
@@ -72,80 +74,79 @@ const (
 	slowInterval = 250_000 << tickBits
 )
 
-// WarmingUp returns the limit of Guava's RateLimiter with a warm-up period: like
-// that of [Bursty], but for how it treats a key that was not used for a while.
-// What such a key has stored is not given away at once but costs more than usual,
-// up to coldFactor times as much for the first unit, until the key is warm.
-// Choose it in front of something that must warm up, such as caches and
-// connection pools, and would be overrun by the full rate. Guava's own coldFactor
-// is 3.
+// WarmingUp returns the limit of Guava's RateLimiter with a warm-up period. It
+// differs from [Bursty] in how it treats a key that was not used for a while. Units
+// stored by such a key are not free but cost more than usual, up to coldFactor times
+// as much for the first unit, until the key is warm. Choose it in front of something
+// that must warm up, such as caches and connection pools, and would be overrun by the
+// full rate. Guava's own coldFactor is 3.
 //
-// In the words of Guava's source: let stable = per/count and cold = stable *
+// In the terms of Guava's source, let stable = per/count and cold = stable *
 // coldFactor. A key stores up to threshold + 2*warmup/(stable+cold) units, where
-// threshold = warmup/stable/2, and one that was never used has stored them all. A
-// unit from above the threshold costs between stable and cold, falling evenly;
-// one from below it, or not stored at all, costs stable. So a busy key is warm
-// after warmup, and one that nobody uses is cold again after warmup. A take is
-// granted as soon as the one before it is paid, and it is the next caller who
-// waits until this one is.
+// threshold = warmup/stable/2. A key that was never used has stored them all. A unit
+// from above the threshold costs between stable and cold, falling evenly; a unit from
+// below it, or not stored at all, costs stable. So a busy key is warm after warmup,
+// and an unused key is cold again after warmup. A take is granted as soon as the one
+// before it is paid, and the next caller waits until this take is paid.
 //
 // # The most that it admits
 //
-// In any window of length t, all takes but the last ask together for at most
-// count*t/per units, counting each when it may start. The last comes on top,
-// whatever it asks for. That can be up to Decision.Limit units: 2147483647 as in
-// Guava, but no more than would be paid within 9 years. Decision.Remaining is 1
-// if nothing is owed, as the next call waits after a take of any size, and 0 otherwise.
+// In any window of length t, all takes except the last ask together for at most
+// count*t/per units, counting each when it may start. The last one may also take up
+// to Decision.Limit units: 2147483647 as in Guava, but no more than would be paid
+// within 9 years. Decision.Remaining is 1 if nothing is owed, as the next call waits
+// after a take of any size, and 0 otherwise.
 //
 // # What is rounded, and what is refused
 //
 // The interval per/count is kept in sixteenths of a nanosecond, rounded up (whole
-// nanoseconds for 4000 a second or less), so the rate of a busy key is never
-// above the one asked for, and below it by at most 63 parts per million for rates
-// up to a million a second, and besides by what its callers come too late. As
-// long as a key has units stored its memory is coarser: a take is paid for up to 1/16 of an
-// interval too late, and who comes after that finds the key up to 1/16 of a unit
-// too cold. For most limits both are far less, about the square root of what is
-// stored, in units, by the interval, in sixteenths of a nanosecond: at 100 a
-// second and a warmup of 10s, 1/312 and 1/256. Where not more than a dozen units
-// or so are stored, the former is at most 200ns and the latter 1/64. Apart from
-// this rounding, which goes the strict way, the waits are Guava's; Guava cuts each
-// down to a whole microsecond. That is so from one call to the next. Over many, waits
-// may be shorter than Guava's as well, since who pays a little more finds the key a
-// little warmer next time, and Guava's slope enlarges the difference: at 2 a second, a
-// warmup of 4s and a coldFactor of 3 it stays below a tenth of an interval, and with a
-// coldFactor of 10 and a warmup of few intervals it comes to several.
+// nanoseconds for 4000 a second or less), so the rate of a busy key is never above
+// the one asked for. It is below it by at most 63 parts per million for rates up to a
+// million a second. The time by which its callers come too late is lost as well.
 //
-// Refused are a count or period below 1, a rate that rounding would slow by more
-// than one part in a thousand, a warmup below 1ns (Guava takes 0 and does not
-// limit at all then), one of more than 9 years, and one in which so much is
-// stored that it cannot be kept to 1/16; a coldFactor that is less than 1 or no
-// number, and one by which a unit costs more than 9 years. The error is a
-// *[FieldError].
+// While a key has units stored, its word is coarser. A take is paid up to 1/16 of an
+// interval too late, and a caller that comes after that finds the key up to 1/16 of a
+// unit too cold. For most limits both errors are far smaller, about the square root
+// of (the units stored / the interval in sixteenths of a nanosecond): at 100 a second
+// and a warmup of 10s, 1/312 and 1/256. If no more than about a dozen units are
+// stored, the former is at most 200ns and the latter 1/64.
+//
+// Apart from this rounding, which is in the strict direction, each wait is Guava's;
+// Guava truncates each to a whole microsecond. Over many calls waits may also be
+// shorter than Guava's: a caller that pays a little more finds the key a little
+// warmer next time, and Guava's slope enlarges the difference. At 2 a second, a
+// warmup of 4s and a coldFactor of 3 it stays below a tenth of an interval. With a
+// coldFactor of 10 and a warmup of few intervals it reaches several intervals.
+//
+// Refused are a count or period below 1, and a rate that rounding would slow by more
+// than one part in a thousand. Refused are also a warmup below 1ns (Guava takes 0 and
+// does not limit at all then), one of more than 9 years, and one that stores too many
+// units to be kept to 1/16. A coldFactor is refused if it is less than 1, not a
+// number, or makes a unit cost more than 9 years. The error is a *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing: who comes while something is owed
-// waits. Time stands still 9 years after the epoch for rates of more than 4000 a
-// second, and 18 years after it less what Limit units cost, which is never more
-// than 9, for others. Patience beyond 9 years counts as 9.
+// A clock that goes backwards mints nothing: a call that comes while something is
+// owed waits. For rates of more than 4000 a second, time stands still 9 years after
+// the epoch. For others it stands still 18 years after the epoch, less the time that
+// Limit units cost, which is never more than 9 years. Patience beyond 9 years counts
+// as 9.
 //
 // # Giving back
 //
-// A refund takes a take back, with its price: the key is as cold again as before,
-// and owes as much less, but for being rounded up twice, as above. Of a key that
-// has nothing stored it cannot be known what its units were paid for, so they are
-// given back at the usual price, and the surcharge stays paid. Where nothing is
-// owed, nothing is given back. What was charged to those who took later depends
-// on what was taken before, so Cancel gives nothing back once somebody did.
+// A refund reverses a take with its price: the key is as cold again as before, and
+// owes as much less, except for being rounded up twice, as above. If a key has
+// nothing stored, the price of its units is not known. They are given back at the
+// usual price, and the surcharge stays paid. If nothing is owed, nothing is given
+// back. The price of later takes depends on the earlier ones, so Cancel gives nothing
+// back once another call has taken.
 //
 // # One limit after another
 //
-// Two of these are of one family whatever their parameters, when one takes over
-// for good (SetPolicy): the key is as cold as it was, in proportion, and what is
-// owed stays as long as it was, or as long as so many units take if that is
-// longer. A limit that comes with a call (TakeWith) must have the same rate,
-// warmup and coldFactor.
+// Any two of these are of one family when one takes over for good (SetPolicy). The
+// key is as cold as it was, in proportion. A debt keeps its duration; if so many
+// units of the new limit take longer, it lasts that long. A limit that comes with a
+// call (TakeWith) must have the same rate, warmup and coldFactor.
 func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Policy, error) {
 	const of = "WarmingUp"
 	bad := func(field string, value any, want string) (Policy, error) {
@@ -185,8 +186,8 @@ func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Poli
 	return w, nil
 }
 
-// layOut decides how a word is divided. If no division is fine enough, it returns
-// the ticks of the longest warm-up for which there is one.
+// layOut divides the word. If no division is fine enough, it returns the ticks of the
+// longest warm-up for which there is one.
 func (w *warmingUp) layOut() (most *big.Int) {
 	// A unit grows back in warmup/max, which is 2*stable*(stable+cold)/(5*stable+cold).
 	stable, cold := ratio(w.interval, 1), ratio(w.cold, 1)
@@ -200,8 +201,8 @@ func (w *warmingUp) layOut() (most *big.Int) {
 		w.shift = tickBits
 		reach, last = 2, MaxWord>>tickBits<<tickBits
 	}
-	// A unit is a whole number of nanoseconds, so that who comes when he was told
-	// finds that no time has passed.
+	// A unit is a whole number of nanoseconds. A caller that comes at the instant it
+	// was told then finds that no more time has passed than it was told.
 	const whole = 1 << tickBits
 	divide := func(fine int, finest uint64) bool {
 		perUnit := uint64(1) << fine
@@ -240,7 +241,7 @@ func (w *warmingUp) layOut() (most *big.Int) {
 	return nil
 }
 
-// price works out what coldness costs.
+// price computes the surcharge of coldness.
 func (w *warmingUp) price() {
 	stable, cold, warm := ratio(w.interval, 1), ratio(w.cold, 1), ratio(w.warm, 1)
 	both, gap := new(big.Rat).Add(stable, cold), new(big.Rat).Sub(cold, stable)
@@ -257,7 +258,7 @@ func (w *warmingUp) price() {
 	}
 
 	// slope*above^2 = onTop. The price of a level at the top is 2*slope*above, or
-	// gap/perUnit, and it is to fill some 61 bits, as the slope is.
+	// gap/perUnit. It and the slope are scaled to about 61 bits.
 	slope := new(big.Rat).Quo(onTop, new(big.Rat).Mul(above, above))
 	slopeShift := 62 - (slope.Num().BitLen() - slope.Denom().BitLen())
 	w.slope = up(scale(slope, slopeShift)).Uint64()
@@ -281,14 +282,14 @@ func (w *warmingUp) mostAtOnce() int64 {
 	return enough
 }
 
-// cost returns the ticks that n units cost from that level on, or the most there
-// is. n must not be negative.
+// cost returns the ticks that n units cost from that level on, at most math.MaxInt64.
+// n must not be negative.
 func (w *warmingUp) cost(level uint64, n int64) uint64 {
 	usual := timesUp(n, w.interval, math.MaxInt64)
 	return min(usual+w.surcharge(level, n), math.MaxInt64)
 }
 
-// surcharge returns by how much they cost more than usual, rounded up.
+// surcharge returns the ticks that they cost beyond the usual price, rounded up.
 func (w *warmingUp) surcharge(level uint64, n int64) uint64 {
 	if level >= w.threshold>>w.finer+1 {
 		return 0 // also because the shift below would overflow
@@ -318,8 +319,9 @@ func shiftedUp(a, b uint64, shift uint) uint64 {
 	return q
 }
 
-// state is what a word says: when all will be paid, and how much has been used up
-// of what was stored. A level of levels or more says that nothing is stored.
+// state unpacks a word: the tick at which all will be paid, and the level, which is
+// how much of the store has been used up. A level of levels or more means that
+// nothing is stored.
 func (w *warmingUp) state(word uint64) (due, level uint64) {
 	if word&drained == 0 {
 		return min(min(word/w.levels, w.lastUnit)*w.unit, w.latest), word % w.levels
@@ -331,7 +333,7 @@ func (w *warmingUp) state(word uint64) (due, level uint64) {
 	return due << w.shift, w.levels
 }
 
-// word is the other direction. due is at most latest.
+// word packs a state. due is at most latest.
 func (w *warmingUp) word(due, level uint64) uint64 {
 	if level >= w.levels {
 		return drained | (due+1<<w.shift-1)>>w.shift
@@ -339,9 +341,9 @@ func (w *warmingUp) word(due, level uint64) uint64 {
 	return (due+w.unit-1)/w.unit*w.levels + level
 }
 
-// paid is the word of a key that owes nothing at the tick t, a whole nanosecond.
-// Nobody is to wait for what is rounded up, so it is rounded down; the key will be
-// found a level too cold instead.
+// paid returns the word of a key that owes nothing at the tick t, a whole nanosecond.
+// It rounds t down, so that no call waits because of rounding; the key is found a
+// level too cold instead.
 func (w *warmingUp) paid(t, level uint64) uint64 {
 	if level < w.levels {
 		t -= t % w.unit
@@ -349,7 +351,8 @@ func (w *warmingUp) paid(t, level uint64) uint64 {
 	return w.word(t, level)
 }
 
-// at is the state at the tick t: where all is paid, the key cools down.
+// at returns the state at the tick t. If all is paid by then, the key has cooled down
+// since.
 func (w *warmingUp) at(word, t uint64) (due, level uint64) {
 	due, level = w.state(word)
 	if t <= due {
@@ -394,7 +397,7 @@ func (w *warmingUp) FreshAt(word uint64) Instant {
 		hi, lo := bits.Mul64(level-1, w.levelDown)
 		due += hi<<(64-w.levelShift) | lo>>w.levelShift + 1
 	default:
-		// That at which less than a level is left to grow.
+		// The first tick at which less than a level is left to grow.
 		rest := (w.levelUp-1)>>w.levelShift + 1
 		due += max(w.warm, rest) - rest + 1
 	}
@@ -413,7 +416,7 @@ func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Durati
 	due, level := w.at(word, t)
 	cost, reach := w.cost(level, n), patienceTicks(patience)
 	if due > w.latest-cost {
-		// No word can say it, now or later: time stands still before due.
+		// No word can hold it, now or later: time stands still before due.
 		return word, w.describe(word, t, Decision{RetryAfter: Never})
 	}
 	if due-t > reach {
@@ -427,7 +430,7 @@ func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Durati
 func (w *warmingUp) describe(word, t uint64, d Decision) Decision {
 	d.Limit = w.limit
 	if due, _ := w.state(word); due <= t {
-		d.Remaining = 1 // whatever a take asks for, the next has to wait
+		d.Remaining = 1 // after a take of any size the next call waits
 	}
 	d.ResetAfter = time.Duration(max(w.FreshAt(word), Instant(t>>tickBits)) - Instant(t>>tickBits))
 	return d
@@ -457,10 +460,10 @@ func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 
 // Cancel implements [Refunder].
 //
-// Those who took later paid what they did because the key was as cold as the take
-// left it, and started when all of that was paid. Without the take they would have
-// found it colder, and what they would have paid then is more than a word can tell.
-// So it is undone only while the word is what it left, and nobody gave anything back.
+// The price of later takes follows from how cold this take left the key, and they
+// started when it was paid. Without this take they would have found the key colder,
+// and their price in that case does not follow from a word. So a take is cancelled
+// only while the word is what it left, and no call has given anything back.
 func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	if word != taken || n <= 0 || undone > 0 {
 		return word
@@ -468,7 +471,8 @@ func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) 
 	return w.Refund(word, now, n)
 }
 
-// Reads implements [Relative]. How a word is divided follows from these three.
+// Reads implements [Relative]. The division of a word follows from these three
+// values.
 func (w *warmingUp) Reads(other Policy) bool {
 	o, ok := other.(*warmingUp)
 	return ok && w.interval == o.interval && w.cold == o.cold && w.warm == o.warm
@@ -488,7 +492,7 @@ func (w *warmingUp) Carry(from Policy, word uint64, now Instant) (uint64, bool) 
 	if level >= old.levels {
 		level = w.levels
 	} else {
-		// What is left to grow back of warm is left of the new one.
+		// The new store has the same share of its warm-up time left to grow back.
 		hi, lo := bits.Mul64(level, old.levelDown)
 		left := hi<<(64-old.levelShift) | lo>>old.levelShift
 		hi, lo = bits.Mul64(min(left, old.warm), w.warm)
@@ -508,7 +512,7 @@ func (w *warmingUp) String() string {
 	return fmt.Sprintf("%d per %v, warming up in %v from %g times slower", w.count, w.per, w.warmup, w.coldFactor)
 }
 
-// Small helpers for the constructor, which may take its time.
+// Helpers for the constructor, where speed does not matter.
 
 func ratio(a, b uint64) *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).SetUint64(a), new(big.Int).SetUint64(b))

@@ -51,7 +51,7 @@ func (m *warmingModel) take(at *big.Rat, n int64) (start *big.Rat) {
 	return start
 }
 
-// price is what n units cost now: the trapezoid above the threshold, and the
+// price returns what n units cost now: the trapezoid above the threshold, and the
 // usual price for the rest.
 func (m *warmingModel) price(n int64) *big.Rat {
 	above := positive(sub(m.stored, m.threshold))
@@ -61,9 +61,9 @@ func (m *warmingModel) price(n int64) *big.Rat {
 	return add(mul(slanted, mean), mul(sub(whole(n), slanted), m.stable))
 }
 
-// mirror is an oracle that asks the policy itself. What a WarmingUp rounds is
-// hard to say in other words; that it rounds little and to the strict side is
-// checked below, against warmingModel. The laws are checked all the same.
+// mirror is an oracle that asks the policy itself. The rounding of a WarmingUp is
+// hard to model otherwise; that it is small and to the strict side is checked below,
+// against warmingModel. The laws are checked all the same.
 type mirror struct {
 	p     policy.Policy
 	end   policy.Instant
@@ -227,9 +227,9 @@ func TestWarmingUpExtremes(t *testing.T) {
 // that which the model makes from the same state: what is owed and how cold the
 // key is are never less, and more only by the rounding.
 //
-// Two that run side by side would drift apart, as Guava's limiter does not forgive
-// a difference: who pays a little more while nobody waits is a little warmer then,
-// and pays several times as much less for the next.
+// Two that run side by side would drift apart, as Guava's limiter does not forgive a
+// difference: a caller that pays a little more while no call waits leaves the key a
+// little warmer, and pays several times as much less for the next.
 func TestWarmingUpIsGuavas(t *testing.T) {
 	for _, l := range warmingUpLimits {
 		p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
@@ -306,7 +306,7 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 	}
 }
 
-// A busy key warms up as Guava's does, side by side: from cold, and with everybody
+// A busy key warms up as Guava's does, side by side: from cold, and with every call
 // waiting in line from the start.
 func TestWarmingUpBusyIsGuavas(t *testing.T) {
 	for _, l := range warmingUpLimits {
@@ -401,7 +401,7 @@ func TestWarmingUpGivesBack(t *testing.T) {
 			// Once all is paid nothing can be given back.
 			paid := policy.Instant((after.Due + 15) / 16)
 			require.Equal(t, next, refunder.Refund(next, paid, n))
-			// And nothing once somebody else took.
+			// And nothing once another call took.
 			other, d := p.Take(next, now, 1, math.MaxInt64)
 			if d.Allowed {
 				require.Equal(t, other, refunder.Cancel(other, next, 0, now, n, 0))

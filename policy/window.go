@@ -6,11 +6,12 @@ import "time"
 // leap year.
 const longestWindow = 366 * 24 * time.Hour
 
-// lastingTime is how long time must at least go on for them: 9 years.
+// lastingTime is the least number of nanoseconds for which the time of these policies
+// advances: 9 years.
 const lastingTime = uint64(maxPatience)
 
-// windowFault returns what is wrong with a limit or period that no policy of that
-// name takes, or nil.
+// windowFault returns a *FieldError if no policy of that name accepts the limit or
+// the period, or nil.
 func windowFault(of string, limit int64, per, shortest time.Duration) error {
 	switch {
 	case limit < 1:
@@ -21,11 +22,11 @@ func windowFault(of string, limit int64, per, shortest time.Duration) error {
 	return nil
 }
 
-// clamped holds an instant to those that are told apart.
+// clamped returns now, limited to the instants from 0 to end.
 func clamped(now, end Instant) Instant { return min(max(now, 0), end) }
 
-// decide turns the instant at which a call could start into the answer: whether
-// its caller is that patient, and how long there is to wait, or to come back.
+// decide returns the answer for a call that could start at start: allowed with its
+// Wait if that is within patience, refused with its RetryAfter otherwise.
 func decide(now, start Instant, patience time.Duration) Decision {
 	wait := time.Duration(start - now)
 	if reach := min(max(patience, 0), maxPatience); wait > reach {
@@ -34,8 +35,7 @@ func decide(now, start Instant, patience time.Duration) Decision {
 	return Decision{Allowed: true, Wait: wait}
 }
 
-// asUnits is n as a count of units given back or charged: its distance from 0,
-// held to most.
+// asUnits returns |n|, or most if that is less.
 func asUnits(n int64, most uint64) uint64 {
 	if n < 0 {
 		return min(-uint64(n), most)

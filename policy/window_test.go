@@ -42,7 +42,8 @@ type windowPolicy struct {
 	refuses func(limit int64, per time.Duration) string
 	of      func(limit int64, per time.Duration) subject
 	says    string // what String begins with
-	// locks is how long a word at most counts once its last turn has come.
+	// locks returns the longest time for which a word counts once its last turn has
+	// come.
 	locks func(limit int64, per time.Duration) time.Duration
 }
 
@@ -122,7 +123,7 @@ func (w windowPolicy) constructs(t *testing.T, limit int64, per time.Duration) {
 	if field.Of != w.name || field.Field != want || field.Value != value || field.Want == "" {
 		t.Fatalf("%s(%d, %d): %v; want %q refused", w.name, limit, per, err, want)
 	}
-	// Where a limit is said to be the highest, it is.
+	// A limit that is documented as the highest is the highest.
 	var most int64
 	if _, err := fmt.Sscanf(field.Want, "at most %d:", &most); err == nil {
 		if w.refuses(most, per) != "" || w.refuses(most+1, per) == "" || limit <= most {
@@ -220,8 +221,8 @@ func TestWindowDecisionsAllocateNothing(t *testing.T) {
 	}
 }
 
-// Where one limit follows another, nothing is forgiven, turns that were promised
-// are kept free, and nobody is locked out for longer than the new limit would.
+// If one limit follows another, nothing is forgiven, promised turns are kept free,
+// and no key is refused for longer than the new limit would refuse it.
 func TestWindowsAreCarried(t *testing.T) {
 	for _, w := range windowPolicies {
 		t.Run(w.name, func(t *testing.T) {
@@ -284,8 +285,8 @@ func TestWindowsAreCarried(t *testing.T) {
 	}
 }
 
-// What counts is carried over: all of it where it is over with its window or part, and
-// up to the limit where it would weigh on after that.
+// Units that count are kept: all of them if they leave with their window or part, and
+// up to the limit if they would weigh on after that.
 func TestWindowsAreCarriedUpToTheLimit(t *testing.T) {
 	const now = policy.Instant(100*time.Second + 7)
 	for _, w := range windowPolicies {
@@ -395,8 +396,8 @@ func TestWindowFamilies(t *testing.T) {
 	}
 }
 
-// rateOf takes whatever is there, unit by unit, and comes back when told. It tells
-// how long it took to take so many limits after the first.
+// rateOf takes everything there is, unit by unit, and comes back when told. It
+// returns the time of so many limits after the first.
 func rateOf(t *testing.T, p policy.Policy, limit, limits int64, patient bool) time.Duration {
 	t.Helper()
 	const start = policy.Instant(12_345_678_901)

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Windowed is what a Policy offers besides, so that the limit can be told to those
-// who are held to it as "so many in so long". All policies of this package do.
+// Windowed is an optional interface of a Policy, for telling clients the limit as "so
+// many in so long". All policies of this package implement it.
 type Windowed interface {
-	// Window returns the time in which Decision.Limit units are let pass in the long
-	// run: for limits that count in windows the period, for the others what so many
-	// units take at their pace, rounded up. An [AtMost] sustains less than that. What
-	// a duration cannot hold is the longest that it can.
+	// Window returns the time in which Decision.Limit units pass in the long run. For
+	// limits that count in windows it is the period. For the others it is the time
+	// that so many units take at their pace, rounded up. An [AtMost] sustains less
+	// than that. A time that a duration cannot hold becomes the longest that it can.
 	Window() time.Duration
 }
 
@@ -36,7 +36,7 @@ func (b *bursty) Window() time.Duration { return b.window(b.limit) }
 // Window implements [Windowed].
 func (w *warmingUp) Window() time.Duration { return w.window(w.limit) }
 
-// window is how long units take at this pace.
+// window returns the time that so many units take at this pace.
 func (p pace) window(units int64) time.Duration {
 	return nanosUp(timesUp(units, p.interval, math.MaxUint64))
 }

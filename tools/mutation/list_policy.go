@@ -190,7 +190,7 @@ var ofPolicy = []mutation{
 	{
 		name: "a sliding window carries its last turn", without: "a change of the period and another back hand turns out twice",
 		file:  "policy/slidingwindow.go",
-		old:   "	w.before++ // so many are more than there is room for\n",
+		old:   "	w.before++ // one more than there is room for\n",
 		new:   "",
 		tests: "TestChangingAndChangingBackForgivesNothing",
 	},
