@@ -58,7 +58,7 @@ func TestAnyKeyOfAHashCanLeave(t *testing.T) {
 func TestADeadEntryHidesNoNewOne(t *testing.T) {
 	r := newAlike(t)
 	old := r.add("a", 1)
-	old.word.Store(tombstone) // a writer died before he could unlink it
+	old.word.Store(tombstone) // a writer died before unlinking it
 	r.Recover()
 	fresh := r.open("a")
 	require.NotSame(t, old, fresh)

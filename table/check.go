@@ -2,13 +2,13 @@ package table
 
 import "fmt"
 
-// Check compares the map with the index and with the nursery, and returns an
-// error that describes the first disagreement. It is for tests: call it when the
-// writer has ended and nobody opens keys. It takes as long as the table is large.
+// Check compares the map with the index and with the nursery, and returns an error
+// that describes the first disagreement. It is for tests: call it when the writer has
+// ended and no goroutine opens keys. Its time grows with the size of the table.
 //
-// While recovery is unfinished the index is compared for the shards that it has come to,
-// and in the others the dead may be there still; and unless a change of policy is under
-// way, all words must be the present one's.
+// While recovery is unfinished the index is compared only for the shards that it has
+// reached, and dead entries may remain in the others. Unless a change of policy is
+// under way, all words must be the present policy's.
 func (t *Table[K]) Check() error {
 	terms := t.terms.Load()
 	stale := func(e *Entry[K]) bool {

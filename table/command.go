@@ -6,8 +6,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Command asks the writer to change the table. The functions in this file make
-// them; the zero Command does nothing. Carrying one out twice does no harm.
+// Command asks the writer to change the table. The functions in this file make one;
+// the zero Command does nothing. Applying one twice does no harm.
 type Command[K comparable] struct {
 	op       op
 	entry    *Entry[K]
@@ -29,7 +29,7 @@ const (
 	opChange
 )
 
-// FileCommand asks for a landed entry to be filed, and all that have landed in the
+// FileCommand asks for a landed entry to be filed, with all that have landed in the
 // same slot.
 func FileCommand[K comparable](e *Entry[K], now policy.Instant) Command[K] {
 	return Command[K]{op: opFile, entry: e, now: now}
@@ -40,25 +40,25 @@ func RoomCommand[K comparable](key K, now policy.Instant) Command[K] {
 	return Command[K]{op: opRoom, entry: &Entry[K]{key: key}, now: now}
 }
 
-// SweepCommand asks for a sweep that looks at budget entries. The result is sent
-// to reply if it has a place free, and dropped otherwise.
+// SweepCommand asks for a sweep that looks at up to budget entries. The result is
+// sent to reply if that has room, and dropped otherwise.
 func SweepCommand[K comparable](now policy.Instant, budget int, reply chan<- SweepResult) Command[K] {
 	return Command[K]{op: opSweep, now: now, n: int64(budget), reply: reply}
 }
 
-// TakeCommand asks for a take that a Queued caller has already let pass to be
-// charged to the entry.
+// TakeCommand asks to charge the entry for a take that a Queued caller has already
+// admitted.
 func TakeCommand[K comparable](e *Entry[K], now policy.Instant, n int64, patience time.Duration) Command[K] {
 	return Command[K]{op: opTake, entry: e, now: now, n: n, patience: patience}
 }
 
-// ChangeCommand asks for another policy. See Terms for what becomes of the words,
-// and Change.Answer for what came of it.
+// ChangeCommand asks for another policy. Terms describes what becomes of the words;
+// Change.Answer returns the result.
 func ChangeCommand[K comparable](c *Change) Command[K] { return Command[K]{op: opChange, change: c} }
 
-// Begin is for the writer, who is about to carry the command out. A change holds from
-// then on, not from when it was asked for: what was taken while it was on its way was
-// taken under the policy before.
+// Begin is called by the writer just before it carries the command out. A change
+// takes effect from then on, not from its request: units taken while it was on its
+// way were taken under the policy before.
 func (c Command[K]) Begin(clock func() policy.Instant) {
 	if c.op == opChange {
 		c.change.at = max(c.change.at, clock())
@@ -70,15 +70,15 @@ func (t *Table[K]) Apply(c Command[K]) {
 	switch c.op {
 	case opFile:
 		filed := t.File(c.entry.key, c.now)
-		if t.crowded {
-			// Two looks a key filed keep up with a flood; what they leave undone
-			// the next RoomCommand does.
+		if t.nearlyFull {
+			// Two looks for each key filed keep up with a flood; the next RoomCommand
+			// does what they leave undone.
 			t.MakeRoom(c.now, t.ahead(), 2*max(filed, 1))
 		}
 	case opRoom:
-		// Others may have asked before, for the same key perhaps.
+		// Other callers may have asked before, perhaps for the same key.
 		if key := c.entry.key; t.places.full(t.maxKeys) && !t.has(t.hash(key), key) {
-			t.crowded = true
+			t.nearlyFull = true
 			t.MakeRoom(c.now, max(t.ahead(), 1), roomBudget)
 		}
 	case opSweep:
@@ -94,9 +94,9 @@ func (t *Table[K]) Apply(c Command[K]) {
 	}
 }
 
-// Abandon accounts for a command that will not be carried out. Only a take is
-// lost by that: an entry not filed is still in the nursery, and whoever wants
-// room, a sweep or another policy will ask again.
+// Abandon accounts for a command that will not be carried out. Only a take is lost by
+// that: an unfiled entry is still in the nursery, and room, a sweep or another policy
+// will be requested again.
 func (t *Table[K]) Abandon(c Command[K]) {
 	switch c.op {
 	case opTake:

@@ -66,9 +66,9 @@ func TestApplyRoom(t *testing.T) {
 	}
 }
 
-// A table that looks full only because callers of one key are finding out who is
-// first gives nobody up.
-func TestApplyRoomWaitsForTheUncertain(t *testing.T) {
+// A table that looks full only because callers of one key are finding out which came
+// first evicts no key.
+func TestApplyRoomWaitsForUncertainPlaces(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 2})
 	r.add(1, 1)
 	require.Equal(t, Landed, r.places.take(2))
@@ -76,7 +76,7 @@ func TestApplyRoomWaitsForTheUncertain(t *testing.T) {
 	require.Equal(t, Undecided, status)
 	r.Apply(RoomCommand(2, 1))
 	require.True(t, r.has(1))
-	r.places.giveBack()
+	r.places.cancel()
 	_, status = r.View().Open(r.hash(2), 2)
 	require.Equal(t, Landed, status)
 	_, status = r.View().Open(r.hash(3), 3)
@@ -94,7 +94,7 @@ func TestApplySweep(t *testing.T) {
 	r.Apply(SweepCommand[string](2*hour, 2, reply))
 	require.Equal(t, SweepResult{Evicted: 2, More: true}, <-reply)
 
-	reply <- SweepResult{Evicted: 99} // nobody has taken the last one
+	reply <- SweepResult{Evicted: 99} // the last one was never received
 	r.Apply(SweepCommand[string](2*hour, 2, reply))
 	require.Equal(t, SweepResult{Evicted: 99}, <-reply, "the writer waits for nobody")
 	r.Apply(SweepCommand[string](2*hour, 2, nil))
@@ -126,7 +126,7 @@ func TestApplyTake(t *testing.T) {
 	require.EqualValues(t, 6, over.Load())
 }
 
-// meddler is a policy that calls during in each Take: a caller who is faster.
+// meddler is a policy that calls during in each Take, as a faster caller would come.
 type meddler struct {
 	policy.Policy
 	during func()

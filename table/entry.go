@@ -8,10 +8,10 @@ import (
 // The words that are above policy.MaxWord, except for the epoch bit, mark an entry's
 // stage.
 const (
-	// tentative stands for the word 0 until a second look has made sure that
-	// the key has no other entry.
+	// tentative stands for the word 0 until a second look has found that the key has
+	// no other entry.
 	tentative = math.MaxUint64 - 1
-	// tombstone is the last word of an entry. Nothing is swapped for it.
+	// tombstone is the last word of an entry. No swap replaces it.
 	tombstone = math.MaxUint64
 )
 
@@ -30,8 +30,8 @@ type Entry[K comparable] struct {
 // Key returns the entry's key.
 func (e *Entry[K]) Key() K { return e.key }
 
-// Word returns the word as it stands. View.Read returns it together with the terms
-// under which it may be advanced.
+// Word returns the current word. View.Read returns it together with the terms under
+// which it may be advanced.
 func (e *Entry[K]) Word() uint64 { return e.word.Load() }
 
 // Advance swaps the word that a caller has read for the one that it decided on. It
@@ -41,11 +41,11 @@ func (e *Entry[K]) Advance(old, next uint64) bool {
 	return e.word.CompareAndSwap(old, next)
 }
 
-// LockReturn makes its caller the only one that may lower the word, until
-// UnlockReturn. It returns false while another goroutine holds the lock. Takes go on
-// meanwhile. They bring no earlier word back, so a word that is found unchanged has
-// not been touched. Otherwise units that were given back, and taken again by other
-// calls, could be given back once more.
+// LockReturn acquires the right to lower the word, until UnlockReturn. It returns
+// false while another goroutine has it. Takes go on meanwhile. A take never recreates
+// an earlier word, so with one goroutine at a time that lowers it, an unchanged word
+// is an untouched word. Without the lock, units that were given back, and taken again
+// by other calls, could be given back twice.
 func (e *Entry[K]) LockReturn() bool {
 	returned := e.returned.Load()
 	return returned&returning == 0 && e.returned.CompareAndSwap(returned, returned|returning)
@@ -55,13 +55,13 @@ func (e *Entry[K]) LockReturn() bool {
 func (e *Entry[K]) UnlockReturn() { e.returned.Add(^uint64(returning - 1)) }
 
 // AddReturned announces that the caller is about to lower the word by giving units
-// back. Call it under LockReturn, after reading the word and before swapping it, once
-// for each attempt. Returned then tells earlier takers that their units may not be
-// where they were: it grows by at least as many units as are given back.
+// back. Call it under LockReturn, after reading the word and before each attempt to
+// swap it. Returned grows by at least as many units as are given back, so that
+// earlier takers notice that their units may have moved.
 func (e *Entry[K]) AddReturned(units uint64) { e.returned.Add(units << returnedShift) }
 
-// Returned counts the units given back, up to ReturnedMask, and then goes on from 0. A
-// caller that may want to give its units back reads it before the word.
+// Returned returns the number of units given back. It wraps to 0 after ReturnedMask.
+// A caller that may want to give its units back reads it before the word.
 func (e *Entry[K]) Returned() uint64 { return e.returned.Load() >> returnedShift }
 
 // MarkForeignTurn records that a turn was promised under a limit other than the

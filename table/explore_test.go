@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// An explorer runs a few processes one at a time and decides at each of their
-// steps who goes on. It runs the same scenario again and again, each time with
-// another schedule, until it has tried all that there are with a bounded number
-// of preemptions: switches away from a process that could have gone on. Switches
-// away from one that has ended or waits are free. Few preemptions find nearly
-// every fault, and their schedules can all be tried (Musuvathi and Qadeer,
-// "Iterative context bounding", 2007).
+// An explorer runs a few processes one at a time and decides at each of their steps
+// which goes on. It runs the same scenario again and again, each time with another
+// schedule, until it has tried all with a bounded number of preemptions: switches
+// away from a process that could have gone on. Switches away from a process that has
+// ended or waits are free. Few preemptions find nearly every fault, and their
+// schedules can all be tried (Musuvathi and Qadeer, "Iterative context bounding",
+// 2007).
 //
-// Between two steps nothing else runs, so a schedule is told by its decisions
-// alone and can be run again.
+// Between two steps nothing else runs, so a schedule is given by its decisions alone
+// and can be run again.
 type explorer struct {
 	path      []decision
 	depth     int // decisions made so far in this schedule
@@ -32,7 +32,7 @@ type explorer struct {
 
 type decision struct{ picked, options int }
 
-// event: who went on, and from where.
+// event is one step of a schedule: the process that went on, and from which point.
 type event struct{ process, point string }
 
 type process struct {
@@ -50,8 +50,7 @@ type process struct {
 // stopped unwinds a process whose schedule is at an end before it is.
 type stopped struct{}
 
-// mostSteps is how long a schedule may be. Longer means that somebody runs in
-// circles.
+// mostSteps bounds the length of a schedule. A longer one runs in circles.
 const mostSteps = 3000
 
 // explore runs the scenario under every schedule with so many preemptions. prepare

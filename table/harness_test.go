@@ -11,7 +11,7 @@ import (
 
 const second = policy.Instant(time.Second)
 
-// A rig is a table whose test is its writer and all of its callers.
+// A rig is a table with a test as its writer and all of its callers.
 type rig[K comparable] struct {
 	*Table[K]
 	t testing.TB
@@ -43,7 +43,7 @@ func (r rig[K]) open(key K) *Entry[K] {
 	return e
 }
 
-// take takes once from an entry, and tells whether that was allowed.
+// take takes once from an entry, and reports whether that was allowed.
 func (r rig[K]) take(e *Entry[K], now policy.Instant) bool {
 	r.t.Helper()
 	word, terms := r.View().Read(e)
@@ -71,7 +71,7 @@ func (r rig[K]) fileOne(e *Entry[K], now policy.Instant) {
 	}
 }
 
-// has tells whether a key is in the table, and whether callers can see that.
+// has reports whether a key is in the table, and whether callers can see that.
 func (r rig[K]) has(key K) bool { return r.View().Look(r.hash(key), key) != nil }
 
 // settle lets the writer do all that is left behind, and counts the steps.

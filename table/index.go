@@ -11,32 +11,33 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// filing is an entry's place in the index: entry was last seen to be fresh at
-// the instant fresh, or was filed then.
+// filing is an entry in the index, with the instant from which it was last seen to be
+// fresh, or at which it was filed.
 type filing[K comparable] struct {
 	fresh policy.Instant
 	entry *Entry[K]
 }
 
-// An index gives the filings in the order of their instants. It is the writer's own.
+// An index orders the filings by their instants. It belongs to the writer.
 //
-// It is a btree of leaves, each of which holds up to leafSize filings in no order.
-// Only when a leaf has become the first one is it sorted: nobody asks for the order
-// of the others. Keys are mostly filed one instant after the other, which here is to
-// append to the leaf that was appended to last. A btree of the filings themselves
-// took 300 ns for each instead of 50, and 33 bytes instead of 16 to 23.
+// It is a btree of leaves, each of which holds up to leafSize filings in no order. A
+// leaf is sorted only when it has become the first one: the order within the others
+// is never needed. Keys are mostly filed one instant after the other, which here
+// appends to the same leaf as the last time. A btree of the filings themselves took
+// 300 ns for each instead of 50, and 33 bytes instead of 16 to 23.
 type index[K comparable] struct {
 	leaves *btree.BTreeG[*leaf[K]]
-	last   *leaf[K] // where a filing was added last, or nil
-	sought leaf[K]  // what leafOf looks for
+	last   *leaf[K] // leaf of the filing added last, or nil
+	sought leaf[K]  // search key of leafOf
 	n      int
 }
 
-// A leaf holds the filings from low up to, but not including, high: the next one begins
-// there or later, and what is in between belongs to this one, too, if it is looked up.
-// If more than a leaf of filings are of one instant, several leaves have the same low;
-// all but the last of these are full, or were, and have no range: their high is their
-// low. serial is their order.
+// A leaf holds the filings from low up to, but not including, high. The next leaf
+// begins there or later; an instant in between belongs to this one.
+//
+// If more than a leaf of filings are of one instant, several leaves have the same
+// low, ordered by serial. All except the last of these are full, or were, and have no
+// range: their high is their low.
 type leaf[K comparable] struct {
 	low, high policy.Instant
 	serial    int
@@ -46,9 +47,9 @@ type leaf[K comparable] struct {
 }
 
 const (
-	// leafSize: sorting that many takes 10 us.
+	// leafSize is the number of filings in a leaf. Sorting that many takes 10 us.
 	leafSize = 256
-	// leafDegree is the btree's: up to 2*degree-1 leaves a node.
+	// leafDegree is the btree's degree: up to 2*degree-1 leaves a node.
 	leafDegree = 16
 )
 
@@ -58,7 +59,7 @@ func newIndex[K comparable]() *index[K] {
 	})}
 }
 
-// Len returns how many filings there are.
+// Len returns the number of filings.
 func (x *index[K]) Len() int { return x.n }
 
 // Min returns the filing with the earliest instant.
@@ -127,7 +128,8 @@ func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
 	if l != nil {
 		return l
 	}
-	// It is earlier than all. The first leaf stays the first if it begins sooner.
+	// It is earlier than all. The first leaf stays the first if its range begins
+	// sooner.
 	if first, ok := x.leaves.Min(); ok {
 		first.low = fresh
 		return first
@@ -156,7 +158,8 @@ func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 			clear(l.filings[len(stay):])
 			l.filings = stay
 		} else {
-			// All of one instant, of which this leaf now has its share and no range.
+			// All are of one instant. This leaf is full of them and has no range any
+			// more.
 			l.low = fresh
 		}
 	}
@@ -168,9 +171,9 @@ func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 	return right
 }
 
-// boundary returns an instant that divides the filings, one of the instant fresh
-// among them, into earlier ones and the rest, about half of them as a rule. ok is
-// false if they are all of one instant.
+// boundary returns an instant that divides the filings, and one of the instant fresh,
+// into earlier ones and the rest, usually about half and half. ok is false if all are
+// of one instant.
 func boundary[K comparable](filings []filing[K], fresh policy.Instant) (low policy.Instant, ok bool) {
 	earliest, next := fresh, fresh // the least two that differ, if any do
 	for _, f := range filings {
@@ -195,7 +198,7 @@ func boundary[K comparable](filings []filing[K], fresh policy.Instant) (low poli
 // latestFirst is the order of a sorted leaf.
 func latestFirst[K comparable](a, b filing[K]) int { return cmp.Compare(b.fresh, a.fresh) }
 
-// All goes through the filings, leaf by leaf, in no order within one.
+// All iterates over the filings, leaf by leaf, in no order within one.
 func (x *index[K]) All() iter.Seq[filing[K]] {
 	return func(yield func(filing[K]) bool) {
 		x.leaves.Ascend(func(l *leaf[K]) bool {

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reader who stands on a node that is taken out of its slot must still reach
-// those behind it, be it the first of the list or not.
+// A reader at a node that is taken out of its slot must still reach those behind it,
+// whether or not the node was the first of the list.
 func TestSlotLeadsOnFromAnUnlinkedNode(t *testing.T) {
 	for _, gone := range []string{"first", "middle"} {
 		t.Run(gone, func(t *testing.T) {

@@ -2,14 +2,14 @@ package table
 
 import "sync/atomic"
 
-// places counts who holds one of the places of a table. Callers take them before
-// they push an entry, and may find then that somebody else has pushed one of the
+// places counts the places of a table that are taken. A caller takes a place before
+// it pushes an entry, and may find then that another caller has pushed one of the
 // same key. So two counts are kept, in one word that is read at once: the places
-// taken, and how many of these it is not certain of yet. Only when there are none
-// of the latter is a table that looks full known to be full.
+// taken, and how many of these are still uncertain. A table that looks full is full
+// only if none is uncertain.
 type places struct {
 	word atomic.Int64
-	// step, if set by a test, is called between reading the count and changing it.
+	// step, if set by a test, is called between reading the word and changing it.
 	step func()
 }
 
@@ -20,9 +20,9 @@ const (
 	certain   = uncertain - 1
 )
 
-// take takes a place that is uncertain yet, and returns Landed, if one of most is
-// free. It never overshoots, not even for a moment, so that the count can be
-// believed. Otherwise it returns Full or Undecided.
+// take takes an uncertain place, and returns Landed, if one of most is free. It never
+// overshoots, not even for a moment, so that the count can be believed. Otherwise it
+// returns Full or Undecided.
 func (p *places) take(most int64) Status {
 	for {
 		n := p.word.Load()
@@ -42,20 +42,21 @@ func (p *places) take(most int64) Status {
 	}
 }
 
-// giveBack returns an uncertain place.
-func (p *places) giveBack() { p.word.Add(-1 - uncertain) }
+// cancel returns an uncertain place.
+func (p *places) cancel() { p.word.Add(-1 - uncertain) }
 
-// doubt makes a place uncertain, once more if it is already.
-func (p *places) doubt() { p.word.Add(uncertain) }
+// markUncertain makes a place uncertain, or uncertain once more.
+func (p *places) markUncertain() { p.word.Add(uncertain) }
 
-// keep makes an uncertain place certain.
-func (p *places) keep() { p.word.Add(-uncertain) }
+// confirm makes an uncertain place certain.
+func (p *places) confirm() { p.word.Add(-uncertain) }
 
-// free returns a place, uncertain or not: whether it is, whoever took it will tell.
-func (p *places) free() { p.word.Add(-1) }
+// release returns a place. If it is still uncertain, the caller that took it settles
+// that count.
+func (p *places) release() { p.word.Add(-1) }
 
-// taken returns how many places are taken.
+// taken returns the number of places taken.
 func (p *places) taken() int64 { return p.word.Load() & certain }
 
-// full tells whether all places are taken for certain.
+// full reports whether all places are certainly taken.
 func (p *places) full(most int64) bool { return p.word.Load() == most }

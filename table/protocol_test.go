@@ -10,38 +10,37 @@ import (
 )
 
 // A world is a table with a few callers and a writer, all of them processes of an
-// explorer. The table is the real one. The callers do what package cell does and
-// the writer does what package engine does, in as many words as it takes.
+// explorer. The table is the real one. The callers do what package cell does, and the
+// writer does what package engine does, in a few lines each.
 //
 // After each step and at the end of each schedule these hold:
 //
 //  1. A key has at most one entry that is landed or filed.
-//  2. Such an entry is in its slot or in the map: a caller who looks for the key
+//  2. Such an entry is in its slot or in the map: a caller that looks for the key
 //     finds it.
 //  3. There are never more entries than MaxKeys.
 //  4. The limit of each key is one take an hour, and no two takes of a key are
 //     nearer than that, unless the key was forgiven in between.
 //
-// And when everybody has ended and the writer has settled:
+// And when all callers have ended and the writer has settled:
 //
-//  5. Who was not refused was admitted: there were as many takes as the scenario
-//     says.
+//  5. A call that was not refused was admitted: there were as many takes as the
+//     scenario says.
 //  6. The takes are still in the word of the entry.
-//  7. Map, index and count of entries agree, and the nursery is empty: whatever
-//     is dead has left.
+//  7. Map, index and count of entries agree, and the nursery is empty: all dead
+//     entries have left.
 //
-// In some scenarios the policy changes. All takes are allowed there, and words tell
-// by whom they were left (see tally), so that in place of (4) to (6) these hold after
+// In some scenarios the policy changes. All takes are allowed there, and a word says
+// which policy left it (see tally), so that in place of (4) to (6) these hold after
 // each step:
 //
-//  8. Nobody is given a word of another policy than his own, but to carry it over;
-//     and its mark tells truly whether a word is of the present policy or of the one
-//     before.
-//  9. The units in the words of a key, those that were evicted included, are as many
-//     as were taken: none is lost or carried over twice.
+//  8. No policy is given a word of another, except to Carry it; and its epoch bit
+//     says truly whether a word is of the present policy or of the one before.
+//  9. The units in the words of a key, evicted ones included, are as many as were
+//     taken: none is lost or translated twice.
 //  10. Nothing is evicted before it is fresh.
-//  11. Unless a change is under way, all words have the present mark, and those of
-//     keys that were never used as well.
+//  11. Unless a change is under way, all words have the present epoch bit, also
+//     those of keys that were never used.
 //
 // And at the end every change was answered, the last one that was made holds, and
 // none is under way.
@@ -50,16 +49,16 @@ type world struct {
 	table *Table[string]
 	now   policy.Instant
 
-	queue   []func() // what callers have sent
-	script  []func() // what the writer does besides, in this order, at any time
-	hand    func()   // what the writer was doing when it was killed
-	attempt int
-	deaths  int // how often the writer may still be killed
-	killed  bool
-	losses  int // how many commands may still be lost
-	twice   bool
-	crowded bool // MakeRoom may forgive
-	aging   bool // time passes
+	queue      []func() // what callers have sent
+	script     []func() // what else the writer does, in this order, at any time
+	hand       func()   // what the writer was doing when it was killed
+	attempt    int
+	deaths     int // times that the writer may still be killed
+	killed     bool
+	losses     int // commands that may still be lost
+	twice      bool
+	nearlyFull bool // MakeRoom may forgive
+	aging      bool // time passes
 
 	calling int
 	resting bool // the writer has nothing to do
@@ -69,9 +68,9 @@ type world struct {
 	want    int // takes there should be
 
 	tallies bool
-	hands   map[*process]*Terms // what those who take have in hand
-	asked   *Change             // what the writer was about, if that is a change
-	holds   uint64              // the tally that was told last to hold; 0 if others ask, too
+	hands   map[*process]*Terms // the terms that taking processes hold
+	asked   *Change             // the change that the writer was about to make, if any
+	holds   uint64              // the tally last reported in force; 0 if others ask, too
 	last    []uint64            // the last words of seen that meant something
 }
 
@@ -82,7 +81,7 @@ type taken struct {
 
 const hour = policy.Instant(time.Hour)
 
-// killed is what the writer panics with when the schedule has it killed.
+// killed is the value with which the writer panics when the schedule kills it.
 type killed struct{}
 
 func newWorld(x *explorer, maxKeys int, hashes map[string]uint64) *world {
@@ -202,7 +201,7 @@ func (w *world) changer(ids ...uint64) {
 	w.spawn("changer", func() {
 		for _, id := range ids {
 			for w.change(id) != ChangeMade {
-				w.await("change: later", func() bool { return !w.table.changing && !w.holders() })
+				w.await("change: later", func() bool { return !w.table.changing && !w.oldTermsHeld() })
 			}
 			if w.holds != 0 {
 				w.holds = id
@@ -263,7 +262,7 @@ func (w *world) send(command func()) {
 	w.resting = false
 }
 
-// writer adds the process of the writer, who is started again when killed.
+// writer adds the process of the writer, which is restarted when killed.
 func (w *world) writer() {
 	w.spawn("writer", func() {
 		for !w.incarnation() {
@@ -348,14 +347,14 @@ func (w *world) unused(key string) {
 	w.seen = append(w.seen, e)
 }
 
-// tallied is what a scenario begins with in which the policy changes.
+// tallied begins a scenario in which the policy changes.
 func (w *world) tallied() {
 	w.tallies, w.holds, w.hands = true, 1, map[*process]*Terms{}
-	w.table.holders = w.holders
+	w.table.oldTermsHeld = w.oldTermsHeld
 	w.table.terms.Store(newTerms(tally{1}, 0, nil, nil))
 }
 
-// each is what holds after every step.
+// each checks the properties that hold after every step.
 func (w *world) each() string {
 	for i := range w.table.nursery {
 		for n := w.table.nursery[i].Load(); n != nil; n = n.next.Load() {
@@ -383,7 +382,7 @@ func (w *world) each() string {
 	if w.tallies {
 		return w.eachTally()
 	}
-	if n := len(w.taken); n > 0 && !w.crowded {
+	if n := len(w.taken); n > 0 && !w.nearlyFull {
 		last := w.taken[n-1]
 		for _, other := range w.taken[:n-1] {
 			if other.key == last.key && last.at < other.at+hour && other.at < last.at+hour {
@@ -396,7 +395,7 @@ func (w *world) each() string {
 }
 
 // holders stands for the garbage collector.
-func (w *world) holders() bool {
+func (w *world) oldTermsHeld() bool {
 	present := w.table.terms.Load()
 	for _, terms := range w.hands {
 		if terms != present {
@@ -406,7 +405,7 @@ func (w *world) holders() bool {
 	return false
 }
 
-// eachTally is what holds after every step where the policy changes.
+// eachTally checks the properties that hold after every step if the policy changes.
 func (w *world) eachTally() string {
 	units := map[string]int{}
 	terms := w.table.terms.Load()
@@ -418,7 +417,7 @@ func (w *world) eachTally() string {
 		switch word {
 		case tentative:
 		case tombstone:
-			// Nobody but the evicting writer kills who was used.
+			// Only the evicting writer kills a used entry.
 			if fresh := policy.Instant(w.last[i]&(1<<tallyCount-1)) * second; fresh > w.now {
 				return fmt.Sprintf("key %s was evicted %v too early", e.key, time.Duration(fresh-w.now))
 			}
@@ -467,7 +466,7 @@ func (w *world) filed(hash uint64, e *Entry[string]) bool {
 	return s != nil && s.has(s.place(hash, rest), e)
 }
 
-// end is what holds when everybody has ended.
+// end checks the properties that hold when all processes have ended.
 func (w *world) end() string {
 	w.current = nil
 	for i := range w.table.nursery {
@@ -491,17 +490,17 @@ func (w *world) end() string {
 	}
 	forgiven := int(w.table.counters.Forgiven.Load())
 	switch n := len(w.taken); {
-	case w.crowded && n > w.want+forgiven:
+	case w.nearlyFull && n > w.want+forgiven:
 		return fmt.Sprintf("%d takes, %d forgiven, but %d allowed", n, forgiven, w.want)
 	case w.aging:
 		// each has looked at when they were
-	case !w.crowded && (n > w.want || n < w.want-w.gaveUp):
+	case !w.nearlyFull && (n > w.want || n < w.want-w.gaveUp):
 		return fmt.Sprintf("%d takes, should be %d (%d gave up)", n, w.want, w.gaveUp)
-	case !w.crowded && forgiven > 0:
+	case !w.nearlyFull && forgiven > 0:
 		return "forgiven without need"
 	}
 	for _, last := range w.taken {
-		if w.crowded || last.at+hour <= w.now {
+		if w.nearlyFull || last.at+hour <= w.now {
 			continue
 		}
 		e := w.table.View().Look(w.table.hash(last.key), last.key)

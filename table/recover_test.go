@@ -60,8 +60,8 @@ func TestRecoverWhileWorkGoesOn(t *testing.T) {
 	require.Less(t, r.View().Len(), 100)
 }
 
-// A writer dies at each of its points. Whatever he was at, the next one ends up
-// with a table that agrees with itself and has lost nothing.
+// A writer dies at each of its points. Whatever it was doing, the next one ends up
+// with a table that is consistent and has lost nothing.
 func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 	for _, deadly := range Points() {
 		t.Run(deadly, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 
 // What is in the nursery when its command is lost is adopted, wherever it is, a
 // bounded number of slots and entries a step, and also if more is lost all the time.
-func TestSettleAdoptsStrays(t *testing.T) {
+func TestSettleAdoptsLostFilings(t *testing.T) {
 	for _, unceasing := range []bool{false, true} {
 		r := newRig[uint64](t, Options{MaxKeys: 1 << 20})
 		r.hasher = func(key uint64) uint64 { return key }
@@ -151,9 +151,9 @@ func TestSettleAdoptsStrays(t *testing.T) {
 	}
 }
 
-// Settling lands what its caller has not come to land, so that nobody can hold a
-// slot by stalling.
-func TestSettleHelpsTheTentative(t *testing.T) {
+// Settling lands an entry whose caller has not landed it, so that no caller can block
+// a slot by stalling.
+func TestSettleLandsTentativeEntries(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
 	require.EqualValues(t, uint64(tentative), e.Word())
@@ -164,7 +164,7 @@ func TestSettleHelpsTheTentative(t *testing.T) {
 	require.True(t, r.take(e, 1), "its caller goes on as if nothing had been")
 }
 
-// The shards of which nobody has been seen yet cost a new writer no steps.
+// Shards without entries cost a new writer no steps.
 func TestRecoverPassesByEmptyShards(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 100 * keysPerShard})
 	r.Recover()

@@ -54,7 +54,7 @@ func TestRoomIsMadeByTheLeastDebtThoughTheIndexIsStale(t *testing.T) {
 	require.False(t, r.has("other"))
 }
 
-func TestRoomForgivesOnlyWhoOwes(t *testing.T) {
+func TestRoomForgivesOnlyOwingKeys(t *testing.T) {
 	r := newCrowd(t, 2)
 	r.add("drained", 1*second)
 	r.add("owing", 10*second)
@@ -93,7 +93,7 @@ func TestRoomGivesUpLooking(t *testing.T) {
 	require.Equal(t, 7, r.View().Len(), "all know the truth by now; the next is the least")
 }
 
-func TestRoomIsNotMadeByWhoHasNotBeenFiled(t *testing.T) {
+func TestRoomIsNotMadeByLandedEntries(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 1})
 	e := r.open("a")
 	r.MakeRoom(hour, 1, 10)
@@ -103,7 +103,7 @@ func TestRoomIsNotMadeByWhoHasNotBeenFiled(t *testing.T) {
 	require.False(t, r.has("a"))
 }
 
-// While the index is being rebuilt nobody can tell who owes least.
+// While the index is being rebuilt the key with the least debt is not known.
 func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 4 * keysPerShard})
 	for key := range 4 * keysPerShard {
@@ -119,7 +119,7 @@ func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 	require.Equal(t, 4*keysPerShard-1, r.View().Len())
 }
 
-// Once somebody found the table full, room is made ahead of need with each key
+// Once a caller has found the table full, room is made ahead of need with each key
 // filed, until the table has emptied by an eighth.
 func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 	const maxKeys = 4 * roomShare // so that 4 places are kept free
@@ -138,13 +138,13 @@ func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 
 	r.Sweep(2*hour, maxKeys/8-5)
 	r.Sweep(2*hour, 1)
-	require.True(t, r.crowded, "not empty enough yet")
+	require.True(t, r.nearlyFull, "not empty enough yet")
 	r.Sweep(2*hour, 1)
-	require.False(t, r.crowded)
+	require.False(t, r.nearlyFull)
 }
 
-// Who owes nothing from this very instant on has nothing to be forgiven.
-func TestRoomForgivesNobodyWhoIsJustFresh(t *testing.T) {
+// A key that owes nothing from this very instant on has nothing to be forgiven.
+func TestRoomForgivesNoKeyThatIsJustFresh(t *testing.T) {
 	r := newCrowd(t, 1)
 	r.add("a", 1*second) // owes until second 2
 	r.MakeRoom(2*second, 1, 10)
@@ -152,7 +152,7 @@ func TestRoomForgivesNobodyWhoIsJustFresh(t *testing.T) {
 	require.Zero(t, r.counters.Forgiven.Load())
 }
 
-// A place that was made is taken at once. That costs nobody else his own.
+// A place that was made is taken at once. That costs no other key its place.
 func TestRoomIsMadeOnce(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 3})
 	r.add("a", 1)

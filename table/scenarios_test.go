@@ -121,13 +121,13 @@ var scenarios = []scenario{
 	{"the table is full", 2, 1, sameSlot, func(w *world) {
 		w.caller("a")
 		w.caller("b")
-		w.crowded, w.want = true, 2
+		w.nearlyFull, w.want = true, 2
 	}},
 	{"the table is full of another key", 3, 1, sameSlot, func(w *world) {
 		w.known("a")
 		w.caller("b")
 		w.caller("a")
-		w.crowded, w.want = true, 2
+		w.nearlyFull, w.want = true, 2
 	}},
 	{"commands are lost", 2, 4, sameSlot, func(w *world) {
 		w.losses = 2

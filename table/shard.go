@@ -6,22 +6,22 @@ import (
 	"sync/atomic"
 )
 
-// A shard is a hash table of entries that one goroutine changes, the writer, and
-// that all others read without a lock. An entry stays in the slot that it was put
-// into until it leaves; growing and shrinking make a new shard. So whoever looks
-// into a shard finds every entry that was there when he began and is there when
-// he ends, and what came to a newer shard meanwhile came after he began.
+// A shard is a hash table of entries that one goroutine changes, the writer, and that
+// all others read without a lock. An entry stays in its slot until it leaves; growing
+// and shrinking make a new shard. So a reader finds every entry that is in the shard
+// from the beginning to the end of its search. An entry in a newer shard came after
+// the search began.
 type shard[K comparable] struct {
 	buckets []bucket[K]
 }
 
-// A bucket is as large as a cache line: a word of tags and seven slots. An entry whose own
-// bucket is full is put into the next one that is not.
+// A bucket is as large as a cache line: a word of tags and seven slots. An entry
+// whose own bucket is full is put into the next one that has room.
 type bucket[K comparable] struct {
-	// tags has a byte for each slot, 0 if it is free and otherwise a part of the
-	// entry's hash, so that hardly any other entry is looked at than the one that
-	// is looked for. The eighth byte counts the entries that found this bucket
-	// full and are further on; once it says manyPassed, it goes on saying so.
+	// tags has a byte for each slot: 0 if it is free, otherwise a part of the entry's
+	// hash, so that a search looks at hardly any other entry. The eighth byte counts
+	// the entries that found this bucket full and are further on; once it has reached
+	// manyPassed, it stays there.
 	tags  atomic.Uint64
 	slots [slotsPerBucket]atomic.Pointer[Entry[K]]
 }
@@ -46,11 +46,11 @@ func newShard[K comparable](buckets int) *shard[K] {
 	return &shard[K]{make([]bucket[K], buckets)}
 }
 
-// A place is where an entry is looked for first, and by which tag.
+// A place is the first bucket in which to look for an entry, and its tag.
 type place struct{ bucket, tag uint64 }
 
-// place takes what is left of the hash once the shard has been chosen by it: see
-// shardOf. The tag is of bits that neither choice makes use of.
+// place returns the place of a hash in the shard; rest is what shardOf left of the
+// hash. The tag uses bits that neither choice uses.
 func (s *shard[K]) place(hash, rest uint64) place {
 	bucket, _ := bits.Mul64(rest, uint64(len(s.buckets)))
 	return place{bucket, max(hash&0xff, 1)}
@@ -75,8 +75,8 @@ func (s *shard[K]) find(p place, key K) *Entry[K] {
 	return nil
 }
 
-// same returns the high bit of each byte of tags that is the tag, and now and then
-// that of one which follows such a byte.
+// same returns the high bit of each byte of tags that equals the tag, and sometimes
+// of the byte after such a byte.
 func same(tags, tag uint64) uint64 {
 	differ := tags ^ tag*lowBits
 	return (differ - lowBits) &^ differ & highBits
@@ -89,7 +89,7 @@ func (s *shard[K]) next(bucket uint64) uint64 {
 	return bucket
 }
 
-// all goes through the entries, dead ones too.
+// all iterates over the entries, dead ones too.
 func (s *shard[K]) all() iter.Seq[*Entry[K]] {
 	return func(yield func(*Entry[K]) bool) {
 		for i := range s.buckets {
@@ -102,9 +102,9 @@ func (s *shard[K]) all() iter.Seq[*Entry[K]] {
 	}
 }
 
-// The rest is the writer's.
+// Only the writer calls the methods below.
 
-// has tells whether this very entry is in the shard.
+// has reports whether this very entry is in the shard.
 func (s *shard[K]) has(p place, e *Entry[K]) bool {
 	for range s.buckets {
 		b := &s.buckets[p.bucket]
@@ -122,7 +122,7 @@ func (s *shard[K]) has(p place, e *Entry[K]) bool {
 	return false
 }
 
-// add puts an entry in that is not there yet. There must be a slot free.
+// add puts in an entry that is not there yet. A slot must be free.
 func (s *shard[K]) add(p place, e *Entry[K]) {
 	for {
 		b := &s.buckets[p.bucket]
@@ -160,7 +160,7 @@ func (s *shard[K]) drop(p place, e *Entry[K]) {
 	}
 }
 
-// insert puts an entry into the map. It returns false if it is there already.
+// insert puts an entry into the map. It returns false if the entry is there already.
 func (t *Table[K]) insert(hash uint64, e *Entry[K]) bool {
 	i, rest := t.shardOf(hash)
 	s := t.shards[i].Load()
@@ -178,8 +178,8 @@ func (t *Table[K]) insert(hash uint64, e *Entry[K]) bool {
 	return true
 }
 
-// remove takes a dead entry out of the map and gives its place back. Nothing may
-// come between the two: a writer who died there would leave the place taken.
+// remove takes a dead entry out of the map and gives its place back. No fault point
+// may come between the two: a writer that died there would leave the place taken.
 func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 	i, rest := t.shardOf(hash)
 	s := t.shards[i].Load()
@@ -188,8 +188,8 @@ func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 	}
 	s.drop(s.place(hash, rest), e)
 	t.filed[i]--
-	t.between("remove: unlinked")
-	t.places.free()
+	t.stepPoint("remove: unlinked")
+	t.places.release()
 	switch buckets := len(s.buckets); {
 	case t.filed[i] == 0:
 		t.shards[i].Store(nil)
@@ -199,7 +199,7 @@ func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 }
 
 // resize copies a shard into a new one. Readers of the old one find in it all that
-// was there; what came later they find when they take their second look.
+// was there; they find later entries in their second look.
 func (t *Table[K]) resize(i, buckets int) *shard[K] {
 	resized := newShard[K](buckets)
 	for e := range t.shards[i].Load().all() {
@@ -207,7 +207,7 @@ func (t *Table[K]) resize(i, buckets int) *shard[K] {
 		_, rest := t.shardOf(hash)
 		resized.add(resized.place(hash, rest), e)
 	}
-	t.between("resize: copied")
+	t.stepPoint("resize: copied")
 	t.shards[i].Store(resized)
 	return resized
 }

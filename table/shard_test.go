@@ -89,7 +89,7 @@ func TestMapHoldsWhatAPlainMapHolds(t *testing.T) {
 	}
 }
 
-// So many keys of one hash that the buckets lose count of those who passed by.
+// So many keys of one hash that the buckets lose count of the entries that passed by.
 func TestMapLosesCountSafely(t *testing.T) {
 	r := newMap(t, 1, func(int) uint64 { return 0 })
 	var entries []*Entry[int]
@@ -103,8 +103,8 @@ func TestMapLosesCountSafely(t *testing.T) {
 	}
 }
 
-// While the writer lets keys come and go, so that the map grows and shrinks all the
-// time, readers find each of those who stay, and nobody who was never there.
+// While the writer adds and removes keys, so that the map grows and shrinks all the
+// time, readers find every key that stays, and none that was never there.
 func TestMapIsReadWhileItChanges(t *testing.T) {
 	for name, hasher := range map[string]func(int) uint64{
 		"hashes differ": nil,
@@ -158,7 +158,8 @@ func TestMapIsReadWhileItChanges(t *testing.T) {
 	}
 }
 
-// passed compares what the buckets count with who is not in his own.
+// passed compares the counts of the buckets with the entries that are not in their
+// own bucket.
 func (r rig[K]) passed() {
 	s := r.shards[0].Load()
 	if s == nil {

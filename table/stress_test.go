@@ -22,7 +22,7 @@ import (
 //  1. Two takes of a key are never less than an hour apart: none is lost with an
 //     entry that is filed, evicted, or opened again, and no key has two entries.
 //  2. There are never more entries than MaxKeys.
-//  3. Everybody is answered, and in the end map, index and count agree.
+//  3. Every call is answered, and in the end map, index and count agree.
 func TestStress(t *testing.T) {
 	for _, chains := range []bool{false, true} {
 		const keys = 24
@@ -32,7 +32,7 @@ func TestStress(t *testing.T) {
 		}
 
 		var now atomic.Int64
-		now.Store(int64(hour))      // last is 0 for those who never took
+		now.Store(int64(hour))      // last is 0 for keys that were never taken from
 		var last [keys]atomic.Int64 // the instant of each key's last take
 		queue := make(chan Command[int], 16)
 		var done atomic.Bool
@@ -76,8 +76,7 @@ func TestStress(t *testing.T) {
 			case 0:
 				r.Recover()
 			case 1, 2, 3, 4:
-				// All keys are drained at once: who is faster, those who take or
-				// the sweep?
+				// All keys are drained at once, so the takes race against the sweep.
 				at = policy.Instant(now.Add(2 * int64(hour)))
 				r.Sweep(at, keys)
 			case 5:
@@ -112,13 +111,12 @@ func TestStress(t *testing.T) {
 //
 // Properties:
 //
-//  1. Nobody is given a word of another policy but to carry it over, or the tally
-//     panics.
+//  1. No policy is given a word of another except to Carry it, or the tally panics.
 //  2. The takes of an entry are numbered from 1 on by its words, without a gap and
 //     each number once; and the last one is in its word, if it is there at the end.
-//  3. Whenever no change is under way all words have the mark of the present policy.
-//  4. Each change is answered, and made when the writer has come to rest and nobody
-//     holds the one before the last any more.
+//  3. Whenever no change is under way all words have the present epoch bit.
+//  4. Each change is answered, and made when the writer has come to rest and no
+//     goroutine holds the one before the last any more.
 func TestStressOfChanges(t *testing.T) {
 	const keys = 24
 	random := rand.New(rand.NewPCG(2, 5))
@@ -170,7 +168,7 @@ func TestStressOfChanges(t *testing.T) {
 		work()
 		return true
 	}
-	// carryOut does what a writer and his successors do for a command.
+	// carryOut does what a writer and its successors do for a command.
 	carryOut := func(command Command[int]) {
 		for range 2 {
 			if survived(func() { r.Apply(command) }) {

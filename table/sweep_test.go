@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSweepTakesWhoIsIdleAndOwesNothing(t *testing.T) {
+func TestSweepEvictsIdleKeysThatOweNothing(t *testing.T) {
 	const minute = policy.Instant(time.Minute)
 	r := newRig[string](t, Options{})
 	r.add("a", 1) // owes until an hour later
@@ -25,7 +25,7 @@ func TestSweepTakesWhoIsIdleAndOwesNothing(t *testing.T) {
 	require.Equal(t, SweepResult{}, r.Sweep(gone, 10))
 }
 
-func TestSweepNeverTakesWhoOwes(t *testing.T) {
+func TestSweepNeverEvictsOwingKeys(t *testing.T) {
 	r := newRig[string](t, Options{Idle: 1})
 	e := r.add("a", 1)
 	for now := policy.Instant(1); now < 1+hour; now += 7 * hour / 100 {
@@ -36,7 +36,7 @@ func TestSweepNeverTakesWhoOwes(t *testing.T) {
 	require.Equal(t, 1, r.sweep(1+hour+1))
 }
 
-func TestSweepFilesAgainWhoIsInUse(t *testing.T) {
+func TestSweepFilesKeysInUseAgain(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.add("a", 1)
 	r.add("b", 2)
@@ -99,8 +99,8 @@ func TestSweepCountsLooksNotEvictions(t *testing.T) {
 	require.Equal(t, 20, r.View().Len())
 }
 
-// An entry filed before anybody took from it has an idle time like others.
-func TestSweepGivesTheUntakenTheirTime(t *testing.T) {
+// An entry filed before the first take has an idle time like others.
+func TestSweepGivesUntakenKeysTheirIdleTime(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
 	r.fileOne(e, hour)
@@ -133,8 +133,8 @@ func TestSweepOfEqualInstants(t *testing.T) {
 	require.Less(t, time.Since(begin), 10*time.Second, "quadratic would take minutes")
 }
 
-// All the places of a table can be used again and again: nothing is left behind
-// by those who leave.
+// All the places of a table can be used again and again: entries that leave leave
+// nothing behind.
 func TestSweepThenFillAgain(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 5000})
 	now := policy.Instant(1)
@@ -150,9 +150,9 @@ func TestSweepThenFillAgain(t *testing.T) {
 	}
 }
 
-// An entry filed before anybody took from it has its place by when it was filed.
-// A take that comes between the sweep's look and its swap leaves it there.
-func TestSweepFilesNobodyAgainSooner(t *testing.T) {
+// An entry filed before the first take is ordered by the instant of its filing. A
+// take that comes between the sweep's look and its swap leaves it there.
+func TestSweepFilesNoKeyAgainSooner(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
 	r.fileOne(e, hour)

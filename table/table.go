@@ -12,48 +12,50 @@ import (
 )
 
 const (
-	// keysPerShard is how many keys a shard holds when the table is full. Copying
-	// a shard of that size pauses the writer for less than a millisecond.
+	// keysPerShard is the number of keys in a shard when the table is full. Copying a
+	// shard of that size pauses the writer for less than a millisecond.
 	keysPerShard = 6400
-	// maxShards bounds what is set aside for a table before it has a key. Above
+	// maxShards bounds the memory that a table takes before it has a key. Above
 	// maxShards*keysPerShard, 26 million keys, shards become larger, and so do the
 	// pauses of the writer when they grow.
 	maxShards = 1 << 12
 
-	// 1<<maxNurseryBits is the number of slots in the nursery of a large table.
-	// A slot that is not empty has a command under way, so that more slots than
-	// the queue holds commands would only lose some; and a caller of a new key
-	// walks his slot's list. longSlot is when he lets the writer run.
+	// 1<<maxNurseryBits is the number of slots in the nursery of a large table. A
+	// slot that is not empty has a command under way, so that more slots than the
+	// queue holds commands would only lose some. A caller of a new key walks its
+	// slot's list; from longSlot entries on it lets the writer run.
 	maxNurseryBits = 10
 	longSlot       = 8
-	// fileBudget bounds how many entries a command files.
+	// fileBudget bounds the entries that a command files.
 	fileBudget = 512
 
-	// settleStep bounds how many entries one call to Settle files, and indexes.
+	// settleStep bounds the entries that one call to Settle files, and those that it
+	// indexes.
 	settleStep = 256
 
-	// A full table makes room for roomStep keys at a time, so that a flood of
-	// new keys does not wake the writer for each one, but for no more than one
-	// in roomShare of all. roomBudget bounds the search.
+	// A full table makes room for roomStep keys at a time, so that a flood of new
+	// keys does not wake the writer for each one. It makes room for at most one in
+	// roomShare of all keys. roomBudget bounds the search.
 	roomStep   = 64
 	roomShare  = 1024
 	roomBudget = 512
 )
 
-// Options are what a table is made with. All but Fault are required; the engine
-// has checked them.
+// Options configure a table. All except Fault are required; the engine has checked
+// them.
 type Options struct {
 	Policy  policy.Policy
-	Idle    time.Duration // how long a key that owes nothing is kept, at least 1ns
-	MaxKeys int           // how many entries there may be, at least 1
+	Idle    time.Duration // the time that a key which owes nothing is kept, at least 1ns
+	MaxKeys int           // the largest number of entries, at least 1
 
 	// Fault is called by the writer at the points that Points lists. Tests
 	// panic in it. Nil does nothing.
 	Fault func(point string)
 }
 
-// Table is the keyed words and their order. Call New to make one. Its methods
-// are for one goroutine at a time, the writer, except View, which any may call.
+// Table holds the keyed words and their order. Call New to make one. Only one
+// goroutine at a time, the writer, may call its methods, except View, which any
+// goroutine may call.
 type Table[K comparable] struct {
 	terms   atomic.Pointer[Terms] // written by the writer alone
 	idle    policy.Instant
@@ -61,23 +63,25 @@ type Table[K comparable] struct {
 	seed    maphash.Seed
 	maxKeys int64
 
-	// Tests set these before the table is used: see between and hash.
+	// Tests set these before the table is used: see stepPoint and hash.
 	step   func(point string)
 	hasher func(K) uint64
-	// holders, if set, says for held whether there are any.
-	holders func() bool
+	// oldTermsHeld, if set, replaces the garbage collector in oldTermsInUse.
+	oldTermsHeld func() bool
 
-	// shards are written by the writer alone, read by all. Nil is an empty one.
+	// shards are written by the writer alone, and read by all goroutines. Nil is an
+	// empty shard.
 	shards []atomic.Pointer[shard[K]]
-	// nursery is written by all: see the package comment.
+	// nursery is written by all goroutines: see the package comment.
 	nursery []slot[K]
 
-	_ [64]byte // what follows is written often; what precedes it is not
+	_ [64]byte // the fields below are written often, those above are not
 
-	// places counts what is tentative, landed or filed: never above maxKeys.
+	// places counts the entries that are tentative, landed or filed: never above
+	// maxKeys.
 	places places
-	// lostFiling is set when a command to file an entry was lost: the writer should
-	// look through the nursery.
+	// lostFiling is set when a command to file an entry was lost, so that the writer
+	// looks through the nursery.
 	lostFiling atomic.Bool
 
 	// horizon is the latest instant at which a key was forgotten, or might have been.
@@ -86,34 +90,35 @@ type Table[K comparable] struct {
 
 	counters Counters
 
-	// index orders the filed entries of as many shards as indexed says, from first
-	// on and round; those of the others are found when recovery comes to them. The
-	// slots below adopted have been looked at since a command was last known to be
-	// lost. The writer's own, as is what follows.
+	// index orders the filed entries of the first indexed shards, counted from first
+	// on and wrapping round; recovery adds the entries of the others. The nursery's
+	// slots below adopted have been searched since a command was last known to be
+	// lost. These fields and all that follow belong to the writer.
 	index   *index[K]
 	first   int
 	indexed int
 	adopted int
-	// pending are the entries of the shard indexed last that are still to be
-	// put into the index.
+	// pending holds the entries of the shard indexed last that are still to be put
+	// into the index.
 	pending []*Entry[K]
-	// changing is set from a change of policy until all words are the new one's.
+	// changing is set from a change of policy until all words are the new policy's.
 	changing bool
-	// before are the terms before the last change, and during those by which words
-	// were read until all had been translated, as long as anybody holds them.
-	before, during weak.Pointer[Terms]
-	// crowded is set when a caller found the table full, until it is not nearly
-	// so any more: room is made ahead of need then.
-	crowded bool
+	// beforeChange and duringChange weakly reference the terms from before and during
+	// the last change. They become nil when no call holds them; until then the next
+	// change waits.
+	beforeChange, duringChange weak.Pointer[Terms]
+	// nearlyFull is set when a caller found the table full, and cleared when an
+	// eighth of it is free. While it is set, room is made ahead of need.
+	nearlyFull bool
 	// filed counts the entries of each shard.
 	filed []int
 }
 
-// Counters count what only the writer knows. They may be read by all.
+// Counters count events that only the writer knows. Any goroutine may read them.
 type Counters struct {
 	Evicted      atomic.Uint64 // entries that left because they were idle, or to make room
 	Forgiven     atomic.Uint64 // those of them that still owed
-	Overadmitted atomic.Uint64 // units that Queued callers had let pass and the limit had not
+	Overadmitted atomic.Uint64 // units that Queued callers admitted above the limit
 }
 
 // New returns an empty table.
@@ -137,16 +142,17 @@ func New[K comparable](o Options) *Table[K] {
 	return t
 }
 
-// A simulation has a table of any keys run under its scheduler, before the first use.
+// init lets a simulation run a table of any key type under its scheduler, before the
+// first use.
 func init() {
 	seam.Accept(func(t interface{ under(seam.Seam) }, s seam.Seam) { t.under(s) })
 }
 
 func (t *Table[K]) under(s seam.Seam) {
-	t.step, t.holders, t.seed = s.Scheduler.Step, s.Scheduler.Held, s.Scheduler.Seed()
+	t.step, t.oldTermsHeld, t.seed = s.Scheduler.Step, s.Scheduler.Held, s.Scheduler.Seed()
 }
 
-// View returns the table as everybody but the writer sees it.
+// View returns the view of the table for all goroutines except the writer.
 func (t *Table[K]) View() View[K] { return View[K]{t} }
 
 func (t *Table[K]) hash(key K) uint64 {
@@ -156,16 +162,17 @@ func (t *Table[K]) hash(key K) uint64 {
 	return maphash.Comparable(t.seed, key)
 }
 
-// between is called between two operations that others can come between. The
-// test that tries every order of them gives step, and switches goroutines in it.
-func (t *Table[K]) between(point string) {
+// stepPoint is called between two operations at which other goroutines can
+// interleave. The test that tries every order of them sets step, and switches
+// goroutines in it.
+func (t *Table[K]) stepPoint(point string) {
 	if t.step != nil {
 		t.step(point)
 	}
 }
 
 // shardOf spreads hashes evenly over any number of shards by their high bits, and
-// returns what is left of the hash for the shard's own use.
+// returns the other bits of the hash for the shard's own use.
 func (t *Table[K]) shardOf(hash uint64) (i int, rest uint64) {
 	high, rest := bits.Mul64(hash, uint64(len(t.shards)))
 	return int(high), rest

@@ -7,12 +7,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A tally is a policy for tests of what becomes of words when the policy changes.
-// It lets everything pass, and each of its words tells three things: which tally
-// left it, how many units were taken, and when the key is fresh again, an hour
-// after the last take. A word that it should not have been given makes it panic, so
-// that nobody who reads a word under the wrong policy goes unnoticed; and as Carry
-// keeps the count, units that are lost or counted twice are missed in the end.
+// A tally is a policy for tests of how words survive a change of policy. It lets
+// everything pass. Each of its words records which tally left it, how many units were
+// taken, and when the key is fresh again, an hour after the last take. A word of
+// another tally makes it panic, so that every read of a word under the wrong policy
+// is noticed. Carry keeps the count, so that units that are lost or counted twice are
+// missed in the end.
 type tally struct{ id uint64 }
 
 const (

@@ -11,8 +11,8 @@ import (
 // the words of every other policy. Policies never see it.
 const epochBit = 1 << 63
 
-// Terms are the policy by which the words of a table are read, and how to read
-// those that its predecessor left. They never change; a change of policy makes new
+// Terms hold the policy by which the words of a table are read, and translate the
+// words that its predecessor left. They are immutable; a change of policy makes new
 // ones. Any number of goroutines may use them.
 //
 // To use a word: load the terms, load the word, check that the word was written under
@@ -24,8 +24,8 @@ const epochBit = 1 << 63
 //
 // The next replacement gives the bit its old value back, and the word may be what it
 // was. So that replacement waits until no goroutine holds terms that were taken
-// before the first one was over. The garbage collector tells. Do not keep terms in a
-// structure, nor on the stack of a goroutine that waits.
+// before the first one was over, which only the garbage collector can tell. Do not
+// keep terms in a structure, nor on the stack of a goroutine that waits.
 type Terms struct {
 	Policy policy.Policy
 	// Choker is the policy's fast path, nil if it has none.
@@ -35,10 +35,10 @@ type Terms struct {
 	// Epoch counts the replacements of the policy before these terms.
 	Epoch uint64
 
-	relative policy.Relative // the policy, nil if it has no family
-	before   policy.Policy   // whose words may still be met; nil if there are none
-	since    policy.Instant  // when it was replaced
-	by       *Change         // that made them; nil for the first ones
+	relative policy.Relative // Policy, nil if it has no family
+	before   policy.Policy   // policy whose words may remain; nil if none do
+	since    policy.Instant  // the instant at which before was replaced
+	by       *Change         // the change that made these terms; nil for the first ones
 }
 
 func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Terms {
@@ -48,10 +48,10 @@ func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Te
 	return t
 }
 
-// State translates a word that was read from an entry into what the policy
-// understands. A word of the policy before is translated as it stood when that policy
-// was replaced, so the result does not depend on when a caller comes to it. ok is
-// false for the tombstone: look the key up again.
+// State translates a word that was read from an entry into a word of the policy. A
+// word of the policy before is translated as it stood when that policy was replaced,
+// so the result does not depend on when it is read. ok is false for the tombstone:
+// look the key up again.
 func (t *Terms) State(word uint64) (state uint64, ok bool) {
 	state = word &^ epochBit
 	switch {
@@ -60,7 +60,8 @@ func (t *Terms) State(word uint64) (state uint64, ok bool) {
 	case state == 0 || state|t.EpochBit == word:
 		return state, true
 	}
-	// Left under the policy before. Change has checked that the two are related.
+	// Left under the policy before. Change has checked that the two are of one
+	// family.
 	state, _ = t.relative.Carry(t.before, state, t.since)
 	return min(state, policy.MaxWord), true
 }
@@ -71,12 +72,12 @@ func (t *Terms) Current(word uint64) bool {
 }
 
 // ReadsWordsOf reports whether another policy can read and write the words of these
-// terms for the length of a call.
+// terms for one call.
 func (t *Terms) ReadsWordsOf(other policy.Policy) bool {
 	return t.relative != nil && t.relative.Reads(other)
 }
 
-// Change asks the writer for another policy: see ChangeCommand.
+// Change requests another policy from the writer: see ChangeCommand.
 type Change struct {
 	policy policy.Policy
 	at     policy.Instant
@@ -84,28 +85,29 @@ type Change struct {
 	given  atomic.Bool
 }
 
-// ChangeResult is the result of asking for another policy.
+// ChangeResult is the result of a Change.
 type ChangeResult int
 
 const (
-	// ChangeMade: the policy holds, for every call that begins from here on.
+	// ChangeMade: the policy applies to every call that begins from here on.
 	ChangeMade ChangeResult = iota
 	// ChangeLater: the previous change has not reached all keys yet. Ask again.
 	ChangeLater
 	// ChangeHeld: a goroutine may still be about to leave a word under the policy
-	// before the present one. Ask again; runtime.GC tells the writer if it is not so.
+	// before the present one. Ask again; runtime.GC lets the writer find out whether
+	// one is.
 	ChangeHeld
 	// ChangeRefused: the policy is not of the family of the present one.
 	ChangeRefused
 )
 
-// NewChange returns a change to p that is asked for at now. It is made then, or when
-// Command.Begin says.
+// NewChange returns a change to p, requested at now. It takes effect at that instant
+// or at the one of Command.Begin, whichever is later.
 func NewChange(p policy.Policy, now policy.Instant) *Change {
 	return &Change{policy: p, at: now, answer: make(chan ChangeResult, 1)}
 }
 
-// Answer gives the result, once.
+// Answer returns the channel on which the result is sent, once.
 func (c *Change) Answer() <-chan ChangeResult { return c.answer }
 
 func (c *Change) give(r ChangeResult) {
@@ -117,7 +119,7 @@ func (c *Change) give(r ChangeResult) {
 // MadeBy reports whether change c made these terms.
 func (t *Terms) MadeBy(c *Change) bool { return t.by == c }
 
-// CanReplace reports whether p may take over from these terms.
+// CanReplace reports whether p may replace the policy of these terms.
 func (t *Terms) CanReplace(p policy.Policy) bool {
 	related, ok := p.(policy.Relative)
 	if ok {
@@ -126,21 +128,21 @@ func (t *Terms) CanReplace(p policy.Policy) bool {
 	return ok
 }
 
-// Change replaces the policy. Keys are translated as callers come to them, and by
-// the writer, which goes through all of them and orders them anew: it treats the
+// Change replaces the policy. Words are translated as callers come to them, and by
+// the writer, which goes through all of them and orders them anew: it rebuilds the
 // index as after a crash.
 func (t *Table[K]) Change(c *Change) {
 	t.fault("change: begin")
 	now := t.terms.Load()
 	switch {
 	case c.given.Load():
-		return // the caller has gone on since, and others may have changed it again
+		return // answered already; the policy may have changed again since
 	case now.by == c:
-		// Carried out by a writer that died of it before it could say so.
+		// Carried out by a writer that died of it before it could answer.
 	case t.changing:
 		c.give(ChangeLater)
 		return
-	case t.held():
+	case t.oldTermsInUse():
 		c.give(ChangeHeld)
 		return
 	case !now.CanReplace(c.policy):
@@ -148,58 +150,58 @@ func (t *Table[K]) Change(c *Change) {
 		return
 	default:
 		t.changing = true
-		t.between("change: begun")
+		t.stepPoint("change: begun")
 		next, before := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c), weak.Make(now)
 		next.Epoch, next.since = now.Epoch+1, c.at
 		t.terms.Store(next)
-		t.before = before
+		t.beforeChange = before
 		t.fault("change: made")
 		t.Recover()
 	}
 	c.give(ChangeMade)
 }
 
-// changed ends a change: all words are those of the present policy. From here on
-// callers take terms that have nothing to do with the policy before, so that it can
-// be told who may still hold a word of it.
-func (t *Table[K]) changed() {
-	t.between("changed: all words")
-	if now := t.terms.Load(); now.before != nil { // else a writer died of the rest
+// finishChange ends a change: all words are those of the present policy. From here on
+// callers get terms without a reference to the policy before, so that the terms that
+// may still hold one of its words are known.
+func (t *Table[K]) finishChange() {
+	t.stepPoint("finishChange: all words")
+	if now := t.terms.Load(); now.before != nil { // nil if a writer died after the store below
 		settled := *now
 		settled.before = nil
-		t.during = weak.Make(now)
+		t.duringChange = weak.Make(now)
 		t.terms.Store(&settled)
 	}
 	t.fault("change: over")
 	t.changing = false
 }
 
-// held tells whether anybody may still hold a word that was left before the present
-// policy: he took his terms before the last change was over.
-func (t *Table[K]) held() bool {
-	if t.holders != nil {
-		return t.holders()
+// oldTermsInUse reports whether a goroutine may still hold a word that was left
+// before the present policy: it took its terms before the last change was over.
+func (t *Table[K]) oldTermsInUse() bool {
+	if t.oldTermsHeld != nil {
+		return t.oldTermsHeld()
 	}
-	return t.before.Value() != nil || t.during.Value() != nil
+	return t.beforeChange.Value() != nil || t.duringChange.Value() != nil
 }
 
-// Read returns an entry's word together with the terms by which it is to be read.
-// A caller that advances the word calls runtime.KeepAlive(terms) after that.
+// Read returns an entry's word together with the terms by which to read it. A caller
+// that advances the word calls runtime.KeepAlive(terms) after that.
 func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
 	for {
 		terms = v.t.terms.Load()
-		v.t.between("read: the terms")
+		v.t.stepPoint("read: the terms")
 		word = e.word.Load()
-		v.t.between("read: the word")
+		v.t.stepPoint("read: the word")
 		if terms.Current(word) || v.t.terms.Load() == terms {
 			return word, terms
 		}
 	}
 }
 
-// renew leaves an entry's word under the present terms, also one that was tentative: it
-// has had its second look.
-func (t *Table[K]) renew(e *Entry[K]) {
+// retag rewrites an entry's word under the present terms, even if it was tentative:
+// it has had its second look.
+func (t *Table[K]) retag(e *Entry[K]) {
 	for {
 		word := e.word.Load()
 		terms := t.terms.Load()
@@ -207,14 +209,14 @@ func (t *Table[K]) renew(e *Entry[K]) {
 		if !alive || terms.Current(word) {
 			return
 		}
-		t.between("renew: judged")
+		t.stepPoint("retag: judged")
 		if e.word.CompareAndSwap(word, state|terms.EpochBit) {
 			return
 		}
 	}
 }
 
-// freshAt is the instant from which an entry with that word owes nothing.
+// freshAt returns the instant from which an entry with that word owes nothing.
 func (t *Table[K]) freshAt(word uint64) policy.Instant {
 	terms := t.terms.Load()
 	state, _ := terms.State(word)

@@ -27,7 +27,7 @@ func (r rig[K]) change(p policy.Policy, now policy.Instant) ChangeResult {
 }
 
 // changed replaces the policy and has all words carried over.
-func (r rig[K]) changed(p policy.Policy, now policy.Instant) {
+func (r rig[K]) mustChange(p policy.Policy, now policy.Instant) {
 	r.t.Helper()
 	result := r.change(p, now)
 	for range 100 {
@@ -151,7 +151,7 @@ func TestChangeReachesAllKeys(t *testing.T) {
 		require.Same(t, e, r.View().Load(r.hash(e.key), e.key), "adopted, if its command was lost")
 	}
 	require.False(t, r.changing)
-	r.changed(tally{3}, 1)
+	r.mustChange(tally{3}, 1)
 	require.EqualValues(t, 2, tallied(filed.Word()))
 }
 
@@ -184,8 +184,9 @@ func TestChangeIsOverWhenTheLastKeyIsReached(t *testing.T) {
 	}
 }
 
-// Who stalls halfway through a take comes too late for as long as it takes him.
-func TestChangeWaitsForWhoHoldsTheTermsBefore(t *testing.T) {
+// A caller that stalls halfway through a take comes too late, for as long as the take
+// lasts.
+func TestChangeWaitsUntilOldTermsAreReleased(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.open("a")
 	r.fileOne(e, 1)
@@ -201,7 +202,7 @@ func TestChangeWaitsForWhoHoldsTheTermsBefore(t *testing.T) {
 		require.False(t, e.Advance(word, next), "the bit has flipped")
 	}
 	runtime.KeepAlive(terms)
-	r.changed(tally{3}, 1)
+	r.mustChange(tally{3}, 1)
 	require.Equal(t, word, e.Word(), "as it was: nobody may be there to take it for that")
 }
 
@@ -213,7 +214,7 @@ func TestChangeWaitsForWhoHoldsTheTermsBefore(t *testing.T) {
 //  4. an abandoned one is answered as well, and truly.
 func TestChangeAnswers(t *testing.T) {
 	r := newTally[string](t, Options{})
-	r.holders = func() bool { return false }
+	r.oldTermsHeld = func() bool { return false }
 	e := r.add("a", 1)
 	require.Equal(t, ChangeRefused, r.change(policy.Must(policy.Funnel(1, 1, time.Hour)), 1))
 	require.Equal(t, ChangeRefused, r.change(struct{ policy.Policy }{tally{2}}, 1))
@@ -245,8 +246,9 @@ func TestChangeAnswers(t *testing.T) {
 	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "who asked for it was told no")
 }
 
-// A writer dies of a change right after it was made. It is made, whoever tells.
-func TestChangeIsMadeByWhoDiesOfIt(t *testing.T) {
+// A writer dies of a change right after making it. It is made, whichever writer
+// answers.
+func TestChangeOfADyingWriterIsMade(t *testing.T) {
 	for name, tell := range map[string]func(r rig[string], c *Change){
 		"tried again": func(r rig[string], c *Change) { r.Apply(ChangeCommand[string](c)) },
 		"abandoned":   func(r rig[string], c *Change) { r.Abandon(ChangeCommand[string](c)) },
@@ -274,8 +276,8 @@ func TestChangeIsMadeByWhoDiesOfIt(t *testing.T) {
 	}
 }
 
-// While words are carried over the table makes no room: it could not tell who owes
-// least. Then it goes by what the new policy says.
+// While words are translated the table makes no room, because the key with the least
+// debt is not known. Then it goes by the new policy.
 func TestChangeOrdersAnew(t *testing.T) {
 	r := newRig[string](t, Options{Policy: policy.Must(policy.Funnel(4, 1, time.Hour)), MaxKeys: 2})
 	drained := r.add("drained", 1)
@@ -309,13 +311,13 @@ func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
 	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
 	r.settle(1)
 	next, _ := terms.Policy.Take(0, 1, 1, 0)
-	require.False(t, e.Advance(word, next|terms.EpochBit), "he took it for tentative under the policy before")
+	require.False(t, e.Advance(word, next|terms.EpochBit), "the caller took it for tentative under the policy before")
 	require.Equal(t, uint64(epochBit), e.Word())
 	runtime.KeepAlive(terms)
 }
 
-// All yields keys wherever they are, each once, also if it is broken off, or keys are
-// opened and filed by who goes through them.
+// All yields keys wherever they are, each once, even if it is stopped early, or if
+// the loop's body opens and files keys.
 func TestAll(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 64})
 	all := func() map[int]int {
@@ -388,7 +390,7 @@ func TestAll(t *testing.T) {
 
 // The only key moves from its slot to the map at each of the steps of a walk, and its
 // shard is copied there.
-func TestAllMissesNobodyWhoMoves(t *testing.T) {
+func TestAllMissesNoEntryThatMoves(t *testing.T) {
 	for moves := 0; ; moves++ {
 		r := newRig[string](t, Options{})
 		e := r.open("a")
@@ -415,8 +417,8 @@ func TestAllMissesNobodyWhoMoves(t *testing.T) {
 	}
 }
 
-// It makes no difference when somebody comes to a key: what it owed is translated as
-// it stood when the policy was replaced.
+// It makes no difference when a call comes to a key: its debt is translated as it
+// stood when the policy was replaced.
 func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
 	deep := policy.Must(policy.Funnel(100, 1, time.Second))
 	flat := policy.Must(policy.Funnel(10, 1, time.Second))

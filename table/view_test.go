@@ -41,7 +41,7 @@ func TestOpenLandsOnceAndFindsThen(t *testing.T) {
 	require.Equal(t, 1, view.Len())
 }
 
-func TestKeysOfOneSlotWaitForNobody(t *testing.T) {
+func TestKeysOfOneSlotNeverWait(t *testing.T) {
 	r := newRig[string](t, Options{})
 	r.hasher = oneHash[string]
 	all := []string{"a", "b", "c", "d"}
@@ -89,8 +89,9 @@ func TestFileEmptiesTheSlot(t *testing.T) {
 	require.Zero(t, r.File(0, 1))
 }
 
-// A caller finds, when he has put an entry into an empty slot, that the key is in the
-// map. He sends the command all the same: another may have landed behind the dead one.
+// A caller finds, after putting an entry into an empty slot, that the key is in the
+// map. It sends the command all the same: another entry may have landed behind the
+// dead one.
 func TestOpenAsksForTheSlotThatItBegan(t *testing.T) {
 	r := newRig[string](t, Options{})
 	r.hasher = oneHash[string]
@@ -115,14 +116,14 @@ func TestOpenAsksForTheSlotThatItBegan(t *testing.T) {
 	require.Nil(t, r.slotOf(7).Load())
 }
 
-func TestOpenPassesByTheDead(t *testing.T) {
+func TestOpenSkipsDeadEntries(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	a := r.open("a")
 	require.True(t, r.take(a, 1))
 	slot := r.slotOf(r.hash("a"))
 	n := slot.Load()
 	r.fileOne(a, 1)
-	slot.Store(n) // a writer died before he could take it out
+	slot.Store(n) // a writer died before taking it out
 	require.Equal(t, 1, r.sweep(2*hour))
 	again, status := r.View().Open(r.hash("a"), "a")
 	require.Equal(t, Found, status)
@@ -137,7 +138,7 @@ func TestOpenPassesByTheDead(t *testing.T) {
 
 // The last place goes to the very key, by another caller, while this one is about
 // to ask for it.
-func TestOpenIsNotFullForWhoIsThere(t *testing.T) {
+func TestOpenIsNotFullForAKnownKey(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 1})
 	var other *Entry[string]
 	r.step = func(point string) {
@@ -165,9 +166,9 @@ func TestOpenIsFull(t *testing.T) {
 	require.Equal(t, Landed, status)
 }
 
-// While somebody has taken the last place and not pushed yet, he may give it back: the
-// table is not full for certain.
-func TestOpenIsBusyWhileAPlaceIsUncertain(t *testing.T) {
+// While a caller has taken the last place and not pushed yet, it may give the place
+// back: the table is not full for certain.
+func TestOpenIsUndecidedWhileAPlaceIsUncertain(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	r.add("a", 1)
 	asked := false
@@ -191,9 +192,9 @@ func TestSeedGivesTheHash(t *testing.T) {
 	require.Equal(t, r.seed, r.View().Seed())
 }
 
-// An entry that died in its slot leaves the caller with a table that is full: he has
-// nothing to send a command for, but the writer comes by, as those who land behind the
-// dead one rely on it.
+// An entry that died in its slot leaves the caller with a full table. The caller has
+// no entry to send a command for, but the writer comes by, as callers that land
+// behind the dead entry rely on it.
 func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	r.hasher = func(key string) uint64 { return uint64(len(key)) & 1 } // "a" has a slot, the others another
@@ -225,20 +226,20 @@ func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
 	require.Nil(t, r.nursery[1].Load())
 }
 
-// Somebody else takes the last place after this one has seen that it is free.
+// Another caller takes the last place after this one has seen that it is free.
 func TestLastPlaceGoesToOne(t *testing.T) {
 	var p places
 	p.step = func() {
 		p.step = nil
 		require.Equal(t, Landed, p.take(1))
-		p.keep()
+		p.confirm()
 	}
 	require.Equal(t, Full, p.take(1))
 	require.EqualValues(t, 1, p.taken())
 }
 
-// Many take and give back places of an almost full table at once, and nobody
-// sees more entries than there may be.
+// Many goroutines take and give back places of an almost full table at once, and none
+// ever sees more entries than there may be.
 func TestPlacesNeverOvershoot(t *testing.T) {
 	for _, most := range []int64{1, 3} { // the fewer, the more meet at the last one
 		r := newRig[int](t, Options{MaxKeys: int(most)})
@@ -255,7 +256,7 @@ func TestPlacesNeverOvershoot(t *testing.T) {
 							t.Errorf("%d entries", n)
 						}
 						held.Add(-1)
-						r.places.giveBack()
+						r.places.cancel()
 					} else {
 						refused.Add(1)
 						runtime.Gosched()
@@ -321,14 +322,14 @@ func TestClearForgetsAll(t *testing.T) {
 	require.Zero(t, r.View().Landed())
 }
 
-// Check is what all other tests end with: it must not be blind itself.
+// All other tests end with Check, so it must not be blind itself.
 func TestCheckNotices(t *testing.T) {
 	for name, spoil := range map[string]func(r rig[string], a, b *Entry[string]){
 		"a filing too few":       func(r rig[string], a, b *Entry[string]) { r.index.DeleteMin() },
 		"a filing too many":      func(r rig[string], a, b *Entry[string]) { r.index.Add(filing[string]{99 * hour, a}) },
 		"a filing of nobody":     func(r rig[string], a, b *Entry[string]) { r.index.Add(filing[string]{1, &Entry[string]{}}) },
 		"a count too high":       func(r rig[string], a, b *Entry[string]) { r.places.word.Add(1) },
-		"a count too low":        func(r rig[string], a, b *Entry[string]) { r.places.free() },
+		"a count too low":        func(r rig[string], a, b *Entry[string]) { r.places.release() },
 		"a dead entry":           func(r rig[string], a, b *Entry[string]) { a.word.Store(tombstone) },
 		"a tentative entry":      func(r rig[string], a, b *Entry[string]) { a.word.Store(tentative) },
 		"a key under two hashes": func(r rig[string], a, b *Entry[string]) { b.key = "a" },
@@ -355,8 +356,8 @@ func TestCheckNotices(t *testing.T) {
 }
 
 // One caller marks the tentative entry of another dead, as the key has been filed
-// meanwhile, and stands still before he gives its place back; the other goes on. With
-// one key there, a table for two is not full for a third.
+// meanwhile, and stops before it gives the place back; the other goes on. With one
+// key there, a table for two is not full for a third.
 func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	pushed, goOn, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -393,8 +394,8 @@ func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 	require.Equal(t, 1, r.View().Len())
 }
 
-// A writer that Close could not end goes on in a cleared table, where others land: it
-// finds nobody whom it knows, and comes to an end.
+// A writer that Close could not stop goes on in a cleared table, in which callers
+// land entries. It finds none of the entries that it knows, and comes to an end.
 func TestClearedTableDoesNotHoldUpAWriter(t *testing.T) {
 	table := New[string](Options{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Idle: 1, MaxKeys: 9})
 	r := rig[string]{table, t}

@@ -6,10 +6,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The methods in this file are the writer's.
+// Only the writer calls the methods in this file.
 
-// Points lists the places at which the writer calls Options.Fault, in the order
-// in which the life of a key comes by them.
+// Points lists the points at which the writer calls Options.Fault, in the order of a
+// key's life.
 func Points() []string {
 	return []string{
 		"file: begin", "file: in the map", "file: in the index", "file: out of the slot",
@@ -20,11 +20,11 @@ func Points() []string {
 	}
 }
 
-// File empties the slot of the nursery that an entry of the key would land in: it
-// moves the entries from there to the map and the index, and returns how many.
+// File empties the nursery's slot of the key: it moves the entries from there to the
+// map and the index, and returns their number.
 //
-// Whoever lands behind another sends no command, and relies on the slot being
-// emptied. So File leaves none behind, unless it leaves that to Settle.
+// A caller that lands behind another sends no command, and relies on the slot being
+// emptied. So File leaves no entry behind, unless it leaves that to Settle.
 func (t *Table[K]) File(key K, now policy.Instant) (filed int) {
 	slot := t.slotOf(t.hash(key))
 	for n := slot.Load(); n != nil; n = slot.Load() {
@@ -42,46 +42,45 @@ func (t *Table[K]) File(key K, now policy.Instant) (filed int) {
 func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 	t.fault("file: begin")
 	e, hash := n.entry, n.hash
-	t.between("file: in the slot")
-	// Still tentative: its caller may be anywhere. He will find the word changed
-	// under him, and go on from there.
+	t.stepPoint("file: in the slot")
+	// It may still be tentative, with its caller stopped at any point. That caller
+	// will find the word changed, and go on from there.
 	t.confirm(hash, e)
-	t.between("file: confirmed")
-	t.renew(e)
+	t.stepPoint("file: confirmed")
+	t.retag(e)
 	if word := e.word.Load(); word != tombstone {
-		t.between("file: judged")
+		t.stepPoint("file: judged")
 		if t.insert(hash, e) {
 			t.fault("file: in the map")
 			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				fresh := t.freshAt(word)
 				if word&^epochBit == 0 {
-					fresh = now // one that was not taken from yet is not due at once
+					fresh = now // a key that was never taken from is not due at once
 				}
 				t.index.Add(filing[K]{fresh, e})
 			}
 			t.fault("file: in the index")
 		}
 	}
-	// The map has it: callers who miss it in the slot from here on find it there.
+	// The map has it: callers that miss it in the slot from here on find it there.
 	t.unlink(slot, n)
 	t.fault("file: out of the slot")
 }
 
-// Unsettled tells whether Settle has anything to do.
+// Unsettled reports whether Settle has anything to do.
 func (t *Table[K]) Unsettled() bool {
 	return t.lostFiling.Load() || t.adopted < len(t.nursery) || !t.recovered()
 }
 
-// recovered tells whether the index has all that the map has.
+// recovered reports whether the index has all entries of the map.
 func (t *Table[K]) recovered() bool { return t.indexed == len(t.shards) && len(t.pending) == 0 }
 
-// Settle does a bounded piece of what lost commands and a lost writer have left
-// behind: it files what it finds in a part of the nursery, and indexes some of what
-// is in the map.
+// Settle does a bounded part of the work that lost commands and a lost writer have
+// left: it files the entries in a part of the nursery, and indexes some entries of
+// the map.
 func (t *Table[K]) Settle(now policy.Instant) {
-	// Strays that come while a pass is under way wait for the next one. Beginning
-	// anew for each would never come to the last slots while callers keep losing
-	// commands.
+	// Filings lost during a pass wait for the next one. If each started a new pass,
+	// none would reach the last slots while callers keep losing commands.
 	if t.adopted == len(t.nursery) && t.lostFiling.Swap(false) {
 		t.adopted = 0
 	}
@@ -100,15 +99,15 @@ func (t *Table[K]) Settle(now policy.Instant) {
 		t.reindex(now)
 	}
 	if t.changing && t.adopted == len(t.nursery) && t.recovered() {
-		t.changed()
+		t.finishChange()
 	}
 }
 
-// Recover is what a new writer begins with. It forgets the index, which its
-// predecessor may have left in any state; Settle builds it again from the map. It
-// begins with the shard after the one that the predecessor was at: if all writers die
-// before they have come to the end, the idle keys of a shard are found nevertheless, by
-// one that lives until it has gone through it.
+// Recover begins the work of a new writer. It discards the index, which the last
+// writer may have left in any state; Settle rebuilds it from the map. It begins with
+// the shard after the one that the last writer was at. So even if every writer dies
+// before it reaches the end, the idle keys of each shard are found by a writer that
+// lives until it has gone through that shard.
 func (t *Table[K]) Recover() {
 	t.index = newIndex[K]()
 	t.first, t.indexed = t.nextShard(), 0
@@ -120,27 +119,28 @@ func (t *Table[K]) Recover() {
 	}
 }
 
-// nextShard is the one that is indexed after those that have been.
+// nextShard returns the shard to index next.
 func (t *Table[K]) nextShard() int { return (t.first + t.indexed) % len(t.shards) }
 
-// isIndexed tells whether the index has, but for what is pending, all that the shard has.
+// isIndexed reports whether the index has all entries of the shard, except for those
+// in pending.
 func (t *Table[K]) isIndexed(shard int) bool {
 	return (shard-t.first+len(t.shards))%len(t.shards) < t.indexed
 }
 
-// reindex indexes some of the entries of the shard that it is at, and gathers
-// those of the next when it has done with that. From then on what is filed there
-// is indexed at once. It evicts those that are due: where writers die more often than
-// the index is complete, hardly any sweep comes to them.
+// reindex indexes some of the pending entries. If there are none, it first collects
+// those of the next shard; entries filed in that shard from then on are indexed at
+// once. It evicts entries that are due: if writers die before the index is complete,
+// hardly any sweep reaches them.
 func (t *Table[K]) reindex(now policy.Instant) {
 	t.fault("recover: shard")
 	if len(t.pending) == 0 {
-		t.pending = t.gather(t.nextShard())
+		t.pending = t.collectShard(t.nextShard())
 		t.indexed++
 	}
 	some := t.pending[:min(settleStep, len(t.pending))]
 	for _, e := range some {
-		t.renew(e)
+		t.retag(e)
 		if fresh, gone := t.evict(e, now-t.idle, now); !gone {
 			t.index.Add(filing[K]{fresh, e})
 		}
@@ -149,9 +149,9 @@ func (t *Table[K]) reindex(now policy.Instant) {
 	t.pending = t.pending[len(some):]
 }
 
-// gather returns the entries of a shard, and finishes the evictions that the
-// writer's predecessor had begun there.
-func (t *Table[K]) gather(i int) (entries []*Entry[K]) {
+// collectShard returns the entries of a shard, and finishes the evictions that the
+// last writer had begun there.
+func (t *Table[K]) collectShard(i int) (entries []*Entry[K]) {
 	s := t.shards[i].Load()
 	if s == nil {
 		return nil
@@ -166,18 +166,18 @@ func (t *Table[K]) gather(i int) (entries []*Entry[K]) {
 	return entries
 }
 
-// SweepResult says how a sweep went.
+// SweepResult is the result of a sweep.
 type SweepResult struct {
 	Evicted int
-	More    bool // there are more entries due: the budget ran out
+	More    bool // the budget ran out, and more entries are due
 }
 
-// Sweep looks at the entries that are due, oldest first, budget of them at the
-// most. It evicts those that have owed nothing for the idle time, and files the
-// others again under the instant from which they will owe nothing.
+// Sweep looks at the entries that are due, oldest first, at most budget of them. It
+// evicts those that have owed nothing for the idle time, and files the others again
+// under the instant from which they will owe nothing.
 func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 	t.fault("sweep: begin")
-	t.crowded = t.crowded && t.places.taken() > t.maxKeys-t.maxKeys/8
+	t.nearlyFull = t.nearlyFull && t.places.taken() > t.maxKeys-t.maxKeys/8
 	due := now - t.idle
 	for ; budget > 0; budget-- {
 		oldest, ok := t.index.Min()
@@ -193,35 +193,36 @@ func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 	return r
 }
 
-// ahead is how many places a crowded table keeps free.
+// ahead returns the number of places that a nearly full table keeps free.
 func (t *Table[K]) ahead() int64 { return min(roomStep, t.maxKeys/roomShare) }
 
-// MakeRoom gives up keys until want places are free, those with the least debt
-// first, looking at budget entries at the most. While the index is being rebuilt
-// it gives up nobody, because it could not tell who has the least.
+// MakeRoom evicts keys until want places are free, those with the least debt first,
+// looking at budget entries at most. While the index is being rebuilt it evicts none,
+// because the key with the least debt is not known.
 func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	t.fault("room: begin")
 	if !t.recovered() {
 		return
 	}
-	// Counted once: whoever takes a place that was made must not cost another.
+	// Counted once: a caller that takes a place that was made must not cost another
+	// key its own.
 	short := t.places.taken() - (t.maxKeys - want)
 	for ; short > 0 && budget > 0; budget-- {
 		oldest, ok := t.index.Min()
 		if !ok {
 			return // the others are in the nursery, about to be filed
 		}
-		// But for what was given back since, an entry that owes is never fresh sooner
-		// than its filing says. So one whose filing is first, and true, has the least
-		// debt of all that the writer knows of.
+		// Unless units were given back, an entry that owes is never fresh sooner than
+		// its filing says. So if the first filing is accurate, its entry has the
+		// least debt of all that the writer knows of.
 		if t.evictIf(oldest, oldest.fresh, now) {
 			short--
 		}
 	}
 }
 
-// evictIf evicts the entry of the index's first filing if it is fresh from the
-// instant due on or earlier, and otherwise files it again.
+// evictIf evicts the entry of the index's first filing if it is fresh at the instant
+// due, and otherwise files it again.
 func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	fresh, gone := t.evict(oldest.entry, due, now)
 	t.index.DeleteMin()
@@ -232,19 +233,19 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	return gone
 }
 
-// evict evicts an entry if it is fresh from the instant due on or earlier. Otherwise it
-// says from when on it is.
+// evict evicts an entry if it is fresh at the instant due. It returns the instant
+// from which the entry is fresh.
 func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Instant, gone bool) {
 	word := e.word.Load()
 	fresh = t.freshAt(word)
-	t.between("evict: judged")
+	t.stepPoint("evict: judged")
 	if int64(now) > t.horizon.Load() {
 		t.horizon.Store(int64(now)) // before the key is gone
 	}
 	if fresh > due || !e.word.CompareAndSwap(word, tombstone) {
-		return fresh, false // later than it was filed, or in use this very moment
+		return fresh, false // fresh later than filed, or in use at this moment
 	}
-	// Dead: no caller will use it any more, so nobody need find it.
+	// Dead: no caller will use it any more, so none needs to find it.
 	t.counters.Evicted.Add(1)
 	if fresh > now {
 		t.counters.Forgiven.Add(1)
@@ -255,8 +256,8 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 	return fresh, true
 }
 
-// charge records a take that its caller has let pass on what it had read. What
-// the limit does not allow is counted, and not recorded.
+// charge records a take that its caller has admitted on the word that it read. Units
+// that the limit does not allow are counted in Overadmitted instead.
 func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience time.Duration) {
 	t.fault("take: begin")
 	for {
@@ -279,9 +280,9 @@ func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience tim
 	}
 }
 
-// Clear forgets all keys, so that callers find none. It is the last that happens
-// to a table; the places taken are not given back. A writer that could not be made
-// to end may be at work still: what it needs for itself is left alone.
+// Clear forgets all keys, so that callers find none. It is the last operation on a
+// table; the places taken are not given back. A writer that could not be stopped may
+// still be at work, so the writer's own fields are left alone.
 func (t *Table[K]) Clear() {
 	for i := range t.shards {
 		t.shards[i].Store(nil)

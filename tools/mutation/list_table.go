@@ -22,22 +22,22 @@ var ofTable = []mutation{
 	{
 		name: "dying is a swap too", without: "an entry in use is marked dead, and what it took is forgotten",
 		file:  "table/view.go",
-		old:   "	if !e.word.CompareAndSwap(tentative, tombstone) {\n		t.places.keep()\n		return true\n	}",
+		old:   "	if !e.word.CompareAndSwap(tentative, tombstone) {\n		t.places.confirm()\n		return true\n	}",
 		new:   "	e.word.Store(tombstone)",
 		tests: "TestSchedules/a_key_is_filed_and_evicted|TestSchedules/two_callers_open_a_key$|TestSchedules/a_key_is_evicted,_opened",
 	},
 	{
 		name: "the dead give their place back", without: "places leak until the table is full of nobody",
 		file:  "table/view.go",
-		old:   "	t.places.giveBack()\n	t.lostFiling.Store(true) // for",
-		new:   "	t.places.keep()\n	t.lostFiling.Store(true) // for",
+		old:   "	t.places.cancel()\n	t.lostFiling.Store(true) // so that",
+		new:   "	t.places.confirm()\n	t.lostFiling.Store(true) // so that",
 		tests: "TestSchedules/two_callers_open_a_key$",
 	},
 	{
 		name: "a dying entry's place is in doubt", without: "a table is called full for the sake of an entry that is no key",
 		file:  "table/view.go",
-		old:   "	t.places.doubt()\n	t.between(\"confirm: in doubt\")\n",
-		new:   "	defer t.places.doubt()\n",
+		old:   "	t.places.markUncertain()\n	t.stepPoint(\"confirm: in doubt\")\n",
+		new:   "	defer t.places.markUncertain()\n",
 		tests: "TestOpenIsNotFullForADeadDuplicate",
 	},
 	{
@@ -57,7 +57,7 @@ var ofTable = []mutation{
 	{
 		name: "who begins a slot sends the command", without: "who landed behind a dead entry is filed by nobody",
 		file:  "table/view.go",
-		old:   "			status = Landed // whatever becomes of this entry: others may join it\n",
+		old:   "			status = Landed // even if this entry dies: others may land behind it\n",
 		new:   "			if t.find(hash, key) == nil {\n				status = Landed\n			}\n",
 		tests: "TestOpenAsksForTheSlotThatItBegan",
 	},
@@ -93,7 +93,7 @@ var ofTable = []mutation{
 	{
 		name: "the dead are reported", without: "a slot that holds only a dead entry has no command under way",
 		file:  "table/view.go",
-		old:   "	t.lostFiling.Store(true) // for the writer to take it out of its slot",
+		old:   "	t.lostFiling.Store(true) // so that the writer takes it out of its slot",
 		new:   "",
 		tests: "TestDeadEntryOfATurnedAwayCallerIsTakenOut",
 	},
@@ -102,12 +102,12 @@ var ofTable = []mutation{
 		file:  "table/view.go",
 		old:   "			if !t.has(hash, key) {",
 		new:   "			if true {",
-		tests: "TestOpenIsNotFullForWhoIsThere",
+		tests: "TestOpenIsNotFullForAKnownKey",
 	},
 	{
 		name: "a failed push gives its place back", without: "places leak until the table is full of nobody",
 		file:  "table/view.go",
-		old:   "			t.places.giveBack()\n",
+		old:   "			t.places.cancel()\n",
 		new:   "",
 		tests: "TestSchedules/two_keys_share_a_slot",
 	},
@@ -152,14 +152,14 @@ var ofTable = []mutation{
 		file:  "table/places.go",
 		old:   "case n < uncertain:",
 		new:   "case n >= 0:",
-		tests: "TestOpenIsBusyWhileAPlaceIsUncertain",
+		tests: "TestOpenIsUndecidedWhileAPlaceIsUncertain",
 	},
 	{
 		name: "full for certain", without: "a key is given up for room that is there",
 		file:  "table/places.go",
 		old:   "return p.word.Load() == most",
 		new:   "return p.taken() == most",
-		tests: "TestApplyRoomWaitsForTheUncertain",
+		tests: "TestApplyRoomWaitsForUncertainPlaces",
 	},
 	// nursery.go
 	{
@@ -167,13 +167,13 @@ var ofTable = []mutation{
 		file:  "table/nursery.go",
 		old:   " && !n.entry.dead() {",
 		new:   " {",
-		tests: "TestOpenPassesByTheDead",
+		tests: "TestOpenSkipsDeadEntries",
 	},
 	{
 		name: "unlinking is a swap", without: "who lands at that moment is lost, and takes for nothing",
 		file:  "table/nursery.go",
 		old:   "	if s.CompareAndSwap(n, next) {\n		return\n	}",
-		new:   "	if s.Load() == n {\n		t.between(\"unlink: first\")\n		s.Store(next)\n		return\n	}",
+		new:   "	if s.Load() == n {\n		t.stepPoint(\"unlink: first\")\n		s.Store(next)\n		return\n	}",
 		tests: "TestSchedules/two_keys_share_a_slot",
 	},
 	{
@@ -286,7 +286,7 @@ var ofTable = []mutation{
 	{
 		name: "an evicted key's place comes free", without: "places leak until the table is full of nobody",
 		file:  "table/shard.go",
-		old:   "	t.places.free()\n",
+		old:   "	t.places.release()\n",
 		new:   "",
 		tests: "TestSweep",
 	},
@@ -308,16 +308,16 @@ var ofTable = []mutation{
 	{
 		name: "held() asks who reads by old terms", without: "a take of two policies ago lands as one of the present",
 		file:  "table/terms.go",
-		old:   "return t.before.Value() != nil || t.during.Value() != nil",
+		old:   "return t.beforeChange.Value() != nil || t.duringChange.Value() != nil",
 		new:   "return false",
-		tests: "TestChangeWaitsForWhoHoldsTheTermsBefore",
+		tests: "TestChangeWaitsUntilOldTermsAreReleased",
 	},
 	{
 		name: "ChangeHeld", without: "a take of two policies ago lands as one of the present",
 		file:  "table/terms.go",
-		old:   "	case t.held():",
+		old:   "	case t.oldTermsInUse():",
 		new:   "	case false:",
-		tests: "TestChangeWaitsForWhoHoldsTheTermsBefore",
+		tests: "TestChangeWaitsUntilOldTermsAreReleased",
 	},
 	{
 		name: "one change at a time", without: "words of three policies are about",
@@ -345,7 +345,7 @@ var ofTable = []mutation{
 		file:  "table/terms.go",
 		old:   "	case now.by == c:",
 		new:   "	case false:",
-		tests: "TestChangeIsMadeByWhoDiesOfIt",
+		tests: "TestChangeOfADyingWriterIsMade",
 	},
 	{
 		name: "words translated as of the change", without: "what a key owes depends on who comes to it first",
@@ -365,7 +365,7 @@ var ofTable = []mutation{
 	{
 		name: "room made ahead of need", without: "each new key of a flood waits for the writer",
 		file:  "table/command.go",
-		old:   "			t.crowded = true\n",
+		old:   "			t.nearlyFull = true\n",
 		new:   "",
 		tests: "TestRoomIsMadeAheadOfNeed",
 	},

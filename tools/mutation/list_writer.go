@@ -24,14 +24,14 @@ var ofWriter = []mutation{
 		file:  "table/writer.go",
 		old:   "if fresh > due || !e.word.CompareAndSwap(word, tombstone) {",
 		new:   "if !e.word.CompareAndSwap(word, tombstone) {",
-		tests: "TestSweepNeverTakesWhoOwes|TestSweepFilesAgainWhoIsInUse",
+		tests: "TestSweepNeverEvictsOwingKeys|TestSweepFilesKeysInUseAgain",
 	},
 	{
 		name: "refiling no sooner than before", without: "a key given back to is looked at all the time",
 		file:  "table/writer.go",
 		old:   "filing[K]{max(fresh, oldest.fresh), oldest.entry}",
 		new:   "filing[K]{fresh, oldest.entry}",
-		tests: "TestSweepFilesNobodyAgainSooner",
+		tests: "TestSweepFilesNoKeyAgainSooner",
 	},
 	{
 		name: "least-debt choice of MakeRoom", without: "the oldest is given up, though it owes more than others",
@@ -66,7 +66,7 @@ var ofWriter = []mutation{
 		file:  "table/writer.go",
 		old:   "	if fresh > now {\n		t.counters.Forgiven.Add(1)",
 		new:   "	if false {\n		t.counters.Forgiven.Add(1)",
-		tests: "TestRoomForgivesOnlyWhoOwes",
+		tests: "TestRoomForgivesOnlyOwingKeys",
 	},
 	{
 		name: "horizon kept", without: "a clock that goes back finds a forgotten key fresh",
@@ -107,58 +107,58 @@ var ofWriter = []mutation{
 	{
 		name: "map first, slot last", without: "a key is for a moment in neither, and gets a second entry",
 		file: "table/writer.go",
-		old: `	t.renew(e)
+		old: `	t.retag(e)
 	if word := e.word.Load(); word != tombstone {
-		t.between("file: judged")
+		t.stepPoint("file: judged")
 		if t.insert(hash, e) {
 			t.fault("file: in the map")
 			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				fresh := t.freshAt(word)
 				if word&^epochBit == 0 {
-					fresh = now // one that was not taken from yet is not due at once
+					fresh = now // a key that was never taken from is not due at once
 				}
 				t.index.Add(filing[K]{fresh, e})
 			}
 			t.fault("file: in the index")
 		}
 	}
-	// The map has it: callers who miss it in the slot from here on find it there.
+	// The map has it: callers that miss it in the slot from here on find it there.
 	t.unlink(slot, n)
 `,
-		new: `	t.renew(e)
+		new: `	t.retag(e)
 	t.unlink(slot, n)
-	t.between("file: out of the slot")
+	t.stepPoint("file: out of the slot")
 	if word := e.word.Load(); word != tombstone {
-		t.between("file: judged")
+		t.stepPoint("file: judged")
 		if t.insert(hash, e) {
 			t.fault("file: in the map")
 			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				fresh := t.freshAt(word)
 				if word&^epochBit == 0 {
-					fresh = now // one that was not taken from yet is not due at once
+					fresh = now // a key that was never taken from is not due at once
 				}
 				t.index.Add(filing[K]{fresh, e})
 			}
 			t.fault("file: in the index")
 		}
 	}
-	// The map has it: callers who miss it in the slot from here on find it there.
+	// The map has it: callers that miss it in the slot from here on find it there.
 `,
 		tests: "TestSchedules/a_key_is_looked_for|TestSchedules/two_callers_open_a_key$",
 	},
 	{
 		name: "filing renews the word", without: "what the writer files stays in limbo, or means what it meant to the policy before",
 		file:  "table/writer.go",
-		old:   "	t.renew(e)\n	if word := e.word.Load(); word != tombstone {",
+		old:   "	t.retag(e)\n	if word := e.word.Load(); word != tombstone {",
 		new:   "	if word := e.word.Load(); word != tombstone {",
-		tests: "TestSettleHelpsTheTentative",
+		tests: "TestSettleLandsTentativeEntries",
 	},
 	{
 		name: "the untaken are not due at once", without: "a key is evicted before its first take, again and again",
 		file:  "table/writer.go",
 		old:   "if word&^epochBit == 0 {",
 		new:   "if false {",
-		tests: "TestSweepGivesTheUntakenTheirTime",
+		tests: "TestSweepGivesUntakenKeysTheirIdleTime",
 	},
 	{
 		name: "index rebuilt", without: "after a crash keys never leave",
@@ -186,7 +186,7 @@ var ofWriter = []mutation{
 		file:  "table/writer.go",
 		old:   "t.adopted == len(t.nursery) && t.lostFiling.Swap(false)",
 		new:   "false",
-		tests: "TestSettleAdoptsStrays",
+		tests: "TestSettleAdoptsLostFilings",
 	},
 	{
 		name: "recovery ends begun evictions", without: "a dead key keeps its place for ever",
