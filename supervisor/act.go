@@ -130,8 +130,8 @@ func (r *run) cancel(c *slot) {
 	r.set(c, Stopping)
 }
 
-// ended takes a life that is over out of its slot. If nobody had asked for the
-// end it is left in c.exit, for decide.
+// ended takes a life that is over out of its slot. If no stop had been requested, the
+// end stays in c.exit, for decide.
 func (r *run) ended(c *slot) {
 	r.started(c)
 	l := c.life
@@ -150,9 +150,9 @@ func (r *run) ended(c *slot) {
 	r.vacate(c)
 }
 
-// abandon turns away from a life that is late. The replacement of an Exclusive
-// child must not run beside it, and since nobody knows when it will end, there
-// is nothing left for this supervisor to do but to give up.
+// abandon gives up on a life that is late. The replacement of an Exclusive child must
+// not run beside it, and the instant of its end is unknown, so this supervisor can
+// only give up.
 func (r *run) abandon(c *slot) {
 	r.started(c)
 	if !c.life.abandon() {

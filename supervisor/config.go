@@ -82,10 +82,10 @@ type Child struct {
 	// called on the same goroutine, with the same context.
 	Init func(context.Context) error
 
-	// Run does the child's work until it is done or its context is. It must not
-	// be nil. The context carries the values of that given to Supervisor.Run,
-	// but is cancelled only in the child's own turn to stop (and when the child
-	// has ended), never because that one was.
+	// Run does the child's work until it is done or its context is. It must not be
+	// nil. The context carries the values of the context given to Supervisor.Run. It
+	// is cancelled only in the child's own turn to stop, and when the child has
+	// ended, never because that other context was.
 	Run func(context.Context) error
 
 	// Restart says after which ends the child is restarted; zero is Permanent.
@@ -115,12 +115,12 @@ type Config struct {
 	// OneForOne.
 	Strategy Strategy
 
-	// Intensity is how many restarts are permitted within Period; one more makes
-	// the supervisor give up with ErrIntensity. Zero means zero, as in OTP: the
-	// first failure that asks for a restart ends the supervisor. To get OTP's
-	// default, say DefaultIntensity. A restart counts once, however many
-	// children it restarts; a restart whose Init fails asks for another; and
-	// faults of the supervisor's own bookkeeping count as well.
+	// Intensity is the number of restarts permitted within Period; one more makes the
+	// supervisor give up with ErrIntensity. Zero means zero, as in OTP: the first
+	// failure that asks for a restart ends the supervisor. To get OTP's default, say
+	// DefaultIntensity. A restart counts once, however many children it restarts; a
+	// restart whose Init fails asks for another; and faults of the supervisor's own
+	// bookkeeping count as well.
 	Intensity int
 
 	// Period is the length of the sliding window of Intensity. Two restarts that

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// decide judges the ends that nobody had asked for.
+// decide judges the ends that were not requested.
 func (r *run) decide() {
 	for _, c := range r.slots {
 		if c.exit != nil { // no longer, if an earlier one's judgement covered it

@@ -3,11 +3,10 @@
 // A [Supervisor] starts a list of children in order, restarts those that fail
 // according to a [Strategy], and stops them in the reverse order. A child is a
 // function of a context; an error, a panic and a [runtime.Goexit] are all just
-// reasons for its end. When children fail more often than [Config.Intensity]
-// allows, the supervisor gives up, stops everything and returns an error: the
-// fault is not local, and somebody higher up must deal with it. Since
-// [Supervisor.Run] has the signature of a child's Run, that somebody may be
-// another supervisor.
+// reasons for its end. When children fail more often than [Config.Intensity] allows,
+// the supervisor gives up, stops everything and returns an error: the fault is not
+// local, and must be dealt with higher up. Since [Supervisor.Run] has the signature
+// of a child's Run, that may be done by another supervisor.
 //
 // Three properties are worth more here than features:
 //
@@ -27,10 +26,10 @@
 //
 // # What it must not know
 //
-// This package knows nothing of what its children do: no rate limiting, no keys,
-// no tables. It reads package time, so that it runs under testing/synctest, and
-// it imports nothing outside the standard library but the place where a simulation
-// of Ral gets between its steps, which itself imports nothing of Ral.
+// This package knows nothing of what its children do: no rate limiting, no keys, no
+// tables. It reads package time, so that it runs under testing/synctest. Outside the
+// standard library it imports only the package through which a simulation of Ral runs
+// its steps, which itself imports nothing of Ral.
 //
 // # Differences from OTP
 //

@@ -13,7 +13,7 @@ type Kind int
 
 const (
 	// ChildStarted: Init, if any, has returned nil, and Run is called. It comes
-	// before each of the following, except where those wrap ErrInit.
+	// before each of the following, unless they wrap ErrInit.
 	ChildStarted Kind = iota
 	// ChildExited: the child ended unasked; Err is the reason, nil if Run
 	// returned nil. It wraps ErrInit if it was Init that failed.
@@ -43,14 +43,14 @@ func (k Kind) String() string {
 		"child abandoned", "abandoned child ended", "escalated", "own fault", "hook fault")
 }
 
-// An Event tells what happened. It goes to Config.OnEvent, which is called on a
+// An Event describes what happened. It goes to Config.OnEvent, which is called on a
 // goroutine of its own: serially, in order, but later than the fact.
 //
-// The hook may call any method of the Supervisor except Run. It should not
-// block: supervision goes on regardless, but while it does up to 1024 events
-// wait, further ones are lost (see Missed), and a Run that is about to return
-// waits one second for it and then returns without it. A panic or Goexit in the
-// hook ends that one call, and a HookFault event follows.
+// The hook may call any method of the Supervisor except Run. It should not block.
+// Supervision goes on regardless, but up to 1024 events wait meanwhile and further
+// ones are lost (see Missed). A Run that is about to return waits one second for the
+// hook and then returns without it. A panic or Goexit in the hook ends that one call,
+// and a HookFault event follows.
 type Event struct {
 	Kind       Kind
 	Supervisor string    // Config.Name
@@ -82,8 +82,8 @@ const (
 )
 
 // mailbox calls the hook on a goroutine that lives only while events wait. The
-// alternative, a call on the supervisor's own goroutine, is simpler, but a full
-// pipe behind somebody's logger would then hold up restarts.
+// alternative, a call on the supervisor's own goroutine, is simpler, but a full pipe
+// behind a logger would then hold up restarts.
 type mailbox struct {
 	hook func(Event) // nil: events are dropped
 

@@ -57,7 +57,7 @@ func TestHookDiesOnce(t *testing.T) {
 		for _, e := range events {
 			if e.Kind == HookFault {
 				require.ErrorIs(t, e.Err, errBoom)
-				continue // its place depends on who was faster
+				continue // its place depends on the schedule
 			}
 			got = append(got, e.Kind)
 		}

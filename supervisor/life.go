@@ -27,9 +27,9 @@ type life struct {
 	err       error
 }
 
-// launch starts the goroutine. It belongs after the life has been registered in
-// its slot: a fault in between costs a life that never began, whereas the other
-// way round it would cost a goroutine that nobody knows.
+// launch starts the goroutine. Call it after the life has been registered in its
+// slot. A fault in between then costs a life that never began; in the other order it
+// would cost a goroutine that the supervisor does not know.
 func (l *life) launch() {
 	l.launched = true
 	spawn(l.s.cfg.seam, l.body, l.end)
@@ -65,9 +65,9 @@ func (l *life) end(reason error) {
 	poke(l.wake)
 }
 
-// abandon turns away from a life that is late, unless it has ended by now, in
-// which case it returns false and does nothing. The lock makes sure that exactly
-// one of abandon and end sees the other.
+// abandon gives up on a life that is late. If the life has ended by now, it returns
+// false and does nothing. The lock makes sure that exactly one of abandon and end
+// sees the other.
 func (l *life) abandon() bool {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
@@ -110,8 +110,8 @@ func patience(t time.Time) time.Duration {
 	return time.Until(t)
 }
 
-// poke wakes whoever waits on a one-slot channel. A poke too many is harmless,
-// since the one woken looks at the state and not at the number of pokes.
+// poke wakes the goroutine that waits on a one-slot channel. An extra poke is
+// harmless, since the goroutine looks at the state and not at the number of pokes.
 func poke(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:

@@ -30,10 +30,10 @@ var points = []string{
 // Points returns the names that Config.Fault may be called with.
 func Points() []string { return slices.Clone(points) }
 
-// maxFaults is how many own faults in a row, without a completed step in between,
-// count as too many whatever the intensity: what failed that often with the same
-// state is going to fail again. It bounds the time that an Intensity of a million
-// would otherwise let the supervisor spin.
+// maxFaults is the number of own faults in a row, without a completed step in
+// between, that count as too many whatever the intensity: a step that failed that
+// often with the same state is going to fail again. It bounds the time that an
+// Intensity of a million would otherwise let the supervisor spin.
 const maxFaults = 100
 
 func (r *run) fault(point string) {

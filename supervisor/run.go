@@ -7,7 +7,8 @@ import (
 	"github.com/ral-limiter/ral/internal/seam"
 )
 
-// goal is what the supervisor wants of a child; life and State are what it has.
+// goal is the state that the supervisor wants a child to reach; life and State
+// describe the one it has.
 type goal int
 
 const (
@@ -26,7 +27,7 @@ type slot struct {
 	lives    int       // how many have been launched
 	born     bool      // an Init has succeeded
 	deadline time.Time // when it is late, if its state is Stopping
-	exit     *exit     // an end that nobody has judged yet
+	exit     *exit     // an end that decide has not judged yet
 
 	// Written by the run's owner under s.mu, so that Children may read.
 	state    State

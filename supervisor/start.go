@@ -9,8 +9,7 @@ type Handle struct {
 	err  error // written before done is closed
 }
 
-// Start calls Run on a goroutine of its own, for those who have nothing else to
-// do on theirs, and returns at once.
+// Start calls Run on a goroutine of its own and returns at once.
 func (s *Supervisor) Start(ctx context.Context) *Handle {
 	r := &Handle{done: make(chan struct{})}
 	spawn(s.cfg.seam, func() error { return s.Run(ctx) }, func(err error) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A State is where a child stands.
+// A State is the stage of a child.
 type State int
 
 const (
@@ -36,7 +36,7 @@ type Status struct {
 	Since    time.Time // when it came into State; zero before the first Run
 }
 
-// name returns the n-th of names, or Kind(n) where there is none.
+// name returns the n-th of names, or Kind(n) if there is none.
 func name(n int, kind string, names ...string) string {
 	if n < 0 || n >= len(names) {
 		return fmt.Sprintf("%s(%d)", kind, n)
