@@ -1,10 +1,9 @@
 // Package cmdqueue is a bounded mailbox: many goroutines send commands, one
 // receives them in order and carries them out.
 //
-// What sets it apart from a bare channel is what becomes of a command whose
-// receiver dies halfway: it stays in hand, and the next receiver is given it
-// again, ahead of the rest. The package knows nothing of what commands mean.
-// Start reading at [Queue].
+// Unlike a bare channel it keeps a command whose receiver dies halfway: the command
+// stays in hand, and the next receiver is given it again, ahead of the rest. The
+// package does not know what commands mean. Start reading at [Queue].
 package cmdqueue
 
 import (
@@ -122,8 +121,8 @@ func (q *Queue[C]) TryReceive() (command C, attempt int, ok bool) {
 	}
 }
 
-// Done tells that the command received last has been carried out or given up.
-// Without a command in hand it does nothing.
+// Done marks the command received last as carried out or given up. Without a command
+// in hand it does nothing.
 func (q *Queue[C]) Done() {
 	var none C
 	q.hand.held = false
@@ -143,14 +142,14 @@ func (q *Queue[C]) again() (command C, attempt int, ok bool) {
 	return q.hand.command, q.hand.attempt, true
 }
 
-// Len returns how many commands are waiting, without the one in hand.
+// Len returns the number of commands that wait, without the one in hand.
 func (q *Queue[C]) Len() int { return len(q.commands) }
 
-// Cap returns how many commands the queue can hold.
+// Cap returns the number of commands that the queue can hold.
 func (q *Queue[C]) Cap() int { return cap(q.commands) }
 
-// Close wakes everybody who waits on the queue and refuses what is sent from
-// now on. Commands that are still queued then may be left behind. It may be
+// Close wakes every goroutine that waits on the queue and refuses commands that are
+// sent from now on. Commands that are still queued then may be left behind. It may be
 // called more than once.
 func (q *Queue[C]) Close() { q.once.Do(func() { close(q.closed) }) }
 

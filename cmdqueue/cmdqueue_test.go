@@ -90,7 +90,7 @@ func TestSendRunsOutOfPatience(t *testing.T) {
 	})
 }
 
-func TestCloseWakesAllWhoWait(t *testing.T) {
+func TestCloseWakesAllWaitingCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full, empty := New[int](1), New[int](1)
 		full.TrySend(1)
@@ -218,13 +218,13 @@ func TestDoneLetsGo(t *testing.T) {
 	runtime.KeepAlive(q)
 }
 
-// Many send, the queue is closed among them, and receivers follow each other,
-// each of which dies of every tenth command.
+// Many goroutines send, the queue is closed meanwhile, and receivers follow each
+// other, each of which dies of every tenth command.
 //
-//  1. Nobody panics, and everybody comes to an end.
-//  2. What was sent and refused is never received.
-//  3. What was received was received by one receiver at a time, in the order of
-//     its sender, and again only if a receiver died of it.
+//  1. No goroutine panics, and every one comes to an end.
+//  2. A command that was refused is never received.
+//  3. Commands are received by one receiver at a time, in the order of their sender,
+//     and again only if a receiver died of them.
 func TestSendersAndReceiversAndClose(t *testing.T) {
 	type command struct{ sender, number int }
 	for range 20 {

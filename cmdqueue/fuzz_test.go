@@ -6,8 +6,8 @@ import (
 )
 
 // FuzzQueue sends and receives in any order, with receivers that die, beside a plain
-// list: commands come in order, once each, but for the one in hand of a receiver that
-// died, which comes again, first, and counted.
+// list: commands come in order, once each. The exception is the one in hand of a
+// receiver that died, which comes again, first, and is counted.
 func FuzzQueue(f *testing.F) {
 	f.Add(2, []byte{0, 0, 0, 1, 1, 2, 1, 2, 1})
 	f.Add(0, []byte{1, 2, 0, 3, 0, 1, 1, 1, 2})
@@ -30,7 +30,7 @@ func FuzzQueue(f *testing.F) {
 				if fits {
 					list = append(list, sent)
 				}
-			case 1: // also by who comes after one that died
+			case 1: // also by the receiver after one that died
 				command, attempt, ok := q.TryReceive()
 				switch {
 				case held:

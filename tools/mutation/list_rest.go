@@ -53,7 +53,7 @@ var ofQueue = []mutation{
 		old:   "	case <-done:\n		return Closed\n	case <-late:",
 		new:   "	case <-late:",
 		pkg:   "cmdqueue",
-		tests: "TestCloseWakesAllWhoWait",
+		tests: "TestCloseWakesAllWaitingCalls",
 	},
 	{
 		name: "a closed queue takes nothing", without: "commands are sent to nobody, and said to be queued",
