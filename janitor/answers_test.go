@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A command that nobody will ever answer, because the writer died twice of it: the
-// janitor does not wait for it for ever.
+// A command that is never answered, because the writer died of it twice: the janitor
+// gives up waiting for it.
 func TestGivesUpACommandThatIsNeverAnswered(t *testing.T) {
 	inHouse(t, func(t *testing.T, h *house) {
 		sleep(time.Second)

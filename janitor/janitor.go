@@ -1,7 +1,7 @@
-// Package janitor decides when to sweep idle keys out of the table, and how far
-// to go at a time. It does not sweep: it asks the writer to, through the command
-// queue, so that callers who open keys are served between two steps. It knows
-// nothing of limits. Start reading at [Janitor.Run].
+// Package janitor decides when to sweep idle keys out of the table, and how far to go
+// at a time. It does not sweep: it asks the writer to, through the command queue, so
+// that callers that open keys are served between two steps. It knows nothing of
+// limits. Start reading at [Janitor.Run].
 package janitor
 
 import (
@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// Budget is how many entries one step looks at. With a million expired keys
-	// a step of 256 evictions takes 0.06 ms; one in a hundred takes 0.4 ms, for
+	// Budget is the number of entries that one step looks at. With a million expired
+	// keys a step of 256 evictions takes 0.06 ms; one in a hundred takes 0.4 ms, for
 	// it also copies a shard (table's BenchmarkSweep).
 	Budget = 256
 
-	// The janitor looks a few times in an idle period, so that a key leaves
-	// soon after it may, but neither more often than minEvery, nor less often
-	// than maxEvery, however long the period is.
+	// The janitor looks a few times in an idle period, so that a key leaves soon
+	// after it may. It looks neither more often than minEvery, nor less often than
+	// maxEvery, however long the period is.
 	looksPerIdle = 16
 	minEvery     = time.Millisecond
 	maxEvery     = time.Second
@@ -38,14 +38,14 @@ type Janitor[K comparable] struct {
 	seam  seam.Seam
 }
 
-// Points lists the places at which the janitor calls its fault function.
+// Points lists the points at which the janitor calls its fault function.
 func Points() []string {
 	return []string{"janitor: begin", "janitor: look", "janitor: asked", "janitor: answered"}
 }
 
-// New returns a janitor for a table whose writer receives from queue and keeps
-// idle keys for idle. clock gives the time by which it sweeps. fault is called
-// at the places that Points lists, for tests to panic in; nil does nothing.
+// New returns a janitor for a table whose writer receives from queue and keeps idle
+// keys for idle. clock returns the instant of a sweep. fault is called at the points
+// that Points lists, for tests to panic in; nil does nothing.
 func New[K comparable](
 	queue *cmdqueue.Queue[table.Command[K]], clock func() policy.Instant, idle time.Duration, fault func(point string),
 ) *Janitor[K] {
@@ -56,22 +56,22 @@ func New[K comparable](
 		queue: queue,
 		clock: clock,
 		every: Every(idle),
-		// One place: the writer does not wait, so that an answer that comes before
-		// the janitor waits for it would be lost without.
+		// Room for one: the writer does not wait, so without it an answer that comes
+		// before the janitor waits would be lost.
 		reply: make(chan table.SweepResult, 1),
 		fault: fault,
 	}
 }
 
-// A simulation has a janitor of any keys wait under its scheduler.
+// init lets a simulation run a janitor of any key type under its scheduler.
 func init() {
 	seam.Accept(func(j interface{ under(seam.Seam) }, s seam.Seam) { j.under(s) })
 }
 
 func (j *Janitor[K]) under(s seam.Seam) { j.seam = s }
 
-// Every returns how often a janitor looks, for an idle time. A key is gone no
-// later than this after it may be, and what the sweep itself takes.
+// Every returns the interval at which a janitor looks, for an idle time. A key leaves
+// at most this long after it may, plus the duration of the sweep.
 func Every(idle time.Duration) time.Duration {
 	return min(max(idle/looksPerIdle, minEvery), maxEvery)
 }

@@ -122,7 +122,7 @@ func (h *house) asked() (table.Command[int], bool) {
 	return command, ok
 }
 
-// sleep lets time pass, and everybody do what is to be done by then.
+// sleep lets time pass, and all goroutines do what is due by then.
 func sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -306,7 +306,7 @@ func TestRunsAgainAfterAPanic(t *testing.T) {
 	}
 }
 
-// Nobody need give a fault function.
+// The fault function is optional.
 func TestFaultMayBeNil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := cmdqueue.New[table.Command[int]](1)
