@@ -1,8 +1,8 @@
-// Package redisd starts a redis-server of one's own, and ends it: to measure with, to
-// show, and to be broken by tests.
+// Package redisd starts and stops a private redis-server, for measurements,
+// demonstrations and tests that break it.
 //
-// Each is a process that ends together with the one that started it, with a temporary
-// folder for its files. Start reading at [Open].
+// Each server is a process that ends together with the one that started it, with a
+// temporary folder for its files. Start reading at [Open].
 package redisd
 
 import (
@@ -21,27 +21,28 @@ import (
 	"github.com/ral-limiter/ral/internal/child"
 )
 
-// startingTime is how long a Redis may take to be there, and to read what it has on disk.
+// startingTime bounds the time that a Redis takes to answer and to load its data from
+// disk.
 const startingTime = 20 * time.Second
 
-// Config says what a Redis is like. The zero value is one that listens on a port and
-// keeps everything in memory.
+// Config configures a Redis. The zero value listens on a port and keeps everything in
+// memory.
 type Config struct {
 	// Program is the redis-server to start, as exec.LookPath takes it; "" is
 	// "redis-server".
 	Program string
-	// Socket has it listen on a Unix socket in its folder and on no port.
+	// Socket makes it listen on a Unix socket in its folder and on no port.
 	Socket bool
-	// Args are further arguments. They win over what is the default here: no file is
-	// written but the log.
+	// Args are further arguments. They override the defaults here: no file is written
+	// except the log.
 	Args []string
-	// Settings is what its file of settings says, if it is to have one. Redis may
-	// write to that file.
+	// Settings is the content of its configuration file; "" is no such file. Redis
+	// may write to that file.
 	Settings string
 }
 
 // Server is a Redis that was started. Any number of goroutines may call its methods,
-// but one at a time those that start and end it: Kill, Restart and Close.
+// except that Kill, Restart and Close must be called one at a time.
 type Server struct {
 	program       string
 	network, addr string
@@ -50,8 +51,8 @@ type Server struct {
 	process       atomic.Pointer[child.Process]
 }
 
-// Find returns where the redis-server is that would be started, "" being the usual one.
-// The error says how Redis is installed.
+// Find returns the path of the redis-server that would be started; "" stands for the
+// usual one. The error says how to install Redis.
 func Find(program string) (path string, err error) {
 	if program == "" {
 		program = "redis-server"
@@ -63,9 +64,10 @@ func Find(program string) (path string, err error) {
 	return path, nil
 }
 
-// Open starts a Redis and waits until it answers. The port is one that is free on this
-// machine; if somebody else is faster to take it, Open tries others. Call Close to end
-// it. If it cannot be started nothing is left of it, and the error has what Redis wrote.
+// Open starts a Redis and waits until it answers. Its port is a free one of this
+// machine; if another process takes it first, Open tries others. Call Close to end
+// the server. If it cannot be started nothing is left of it, and the error contains
+// the output of Redis.
 func Open(c Config) (s *Server, err error) {
 	program, err := Find(c.Program)
 	if err != nil {
@@ -94,7 +96,7 @@ func open(program string, c Config) (*Server, error) {
 	return s, nil
 }
 
-// configure works out where the server listens and how it is started.
+// configure chooses the address of the server and the command that starts it.
 func (s *Server) configure(c Config) error {
 	if c.Settings != "" {
 		file := filepath.Join(s.folder, "settings")
@@ -119,7 +121,7 @@ func (s *Server) configure(c Config) error {
 	return nil
 }
 
-// FreePort returns a port of the loopback interface that nobody has. Others may take it
+// FreePort returns a free port of the loopback interface. Another process may take it
 // before the caller does.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -129,19 +131,19 @@ func FreePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// Network and Addr are where the server listens, as net.Dial takes them. They are the
+// Network and Addr return the address of the server, as net.Dial takes it. It is the
 // same after Restart.
 func (s *Server) Network() string { return s.network }
 
-// Addr is a host and port, or the path of a socket; see Network.
+// Addr returns a host and port, or the path of a socket; see Network.
 func (s *Server) Addr() string { return s.addr }
 
-// PID is the number of the process, 0 if it does not run.
+// PID returns the process ID, or 0 if the server does not run.
 func (s *Server) PID() int { return s.process.Load().PID() }
 
-// Restart starts a server that has ended, at the same address and with what it had
-// written to disk, and waits until it has read that and answers. If that fails it does
-// not run.
+// Restart starts a server that has ended, at the same address and with the data that
+// it had written to disk. It waits until the server has loaded that and answers. If
+// it fails the server does not run.
 func (s *Server) Restart() error {
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -162,11 +164,12 @@ func (s *Server) Restart() error {
 	return nil
 }
 
-// errTaken says that somebody else listens on the port.
+// errTaken reports that another process listens on the port.
 var errTaken = errors.New("the port is taken")
 
-// await waits until the process that was started answers, and has loaded what it had on
-// disk. Another process may have the port: this one has ended then, or is about to.
+// await waits until the process that was started answers, and has loaded its data
+// from disk. Another process may have the port: this one has ended then, or is about
+// to.
 func (s *Server) await(p *child.Process) (err error) {
 	for began := time.Now(); time.Since(began) < startingTime; {
 		if err = s.Ping(time.Second); err == nil {
@@ -185,7 +188,7 @@ func (s *Server) await(p *child.Process) (err error) {
 	return fmt.Errorf("%s does not answer at %s after %v (%w): %s", s.program, s.addr, startingTime, err, s.Said())
 }
 
-// identify sees that who answers is the process that was started.
+// identify checks that the process that answers is the one that was started.
 func (s *Server) identify(p *child.Process) error {
 	pid, err := s.ask("INFO server", "process_id:", startingTime)
 	if err == nil && pid != strconv.Itoa(p.PID()) {
@@ -194,15 +197,15 @@ func (s *Server) identify(p *child.Process) error {
 	return err
 }
 
-// Ping returns nil if the server answers in time that all is well with it. While it
-// loads what it has on disk that is not so.
+// Ping returns nil if the server answers in time and is ready. It is not ready while
+// it loads its data from disk.
 func (s *Server) Ping(within time.Duration) error {
 	_, err := s.ask("PING", "+PONG", within)
 	return err
 }
 
-// ask sends a command on a connection of its own, and returns the rest of the line of
-// its answer that begins like this.
+// ask sends a command on a connection of its own. It returns the rest of the first
+// line of the answer that begins with line.
 func (s *Server) ask(command, line string, within time.Duration) (rest string, err error) {
 	c, err := net.DialTimeout(s.network, s.addr, within)
 	if err != nil {
@@ -229,7 +232,7 @@ func (s *Server) ask(command, line string, within time.Duration) (rest string, e
 
 func (s *Server) log() string { return filepath.Join(s.folder, "log") }
 
-// Said is the end of what the server wrote, since it was first started.
+// Said returns the end of the server's output since it was first started.
 func (s *Server) Said() string {
 	said, err := os.ReadFile(s.log())
 	if err != nil {
@@ -238,7 +241,7 @@ func (s *Server) Said() string {
 	return strings.TrimSpace(string(said[max(0, len(said)-2000):]))
 }
 
-// Kill ends the server by SIGKILL, at once and whatever it is doing, and waits for that.
+// Kill ends the server by SIGKILL, whatever it is doing, and waits for its end.
 func (s *Server) Kill() { s.process.Load().Kill() }
 
 // Close ends the server and removes its files. Only the first call does anything.

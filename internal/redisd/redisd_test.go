@@ -144,7 +144,7 @@ func TestMissingServerSaysHowToInstallIt(t *testing.T) {
 	}
 }
 
-// Who is not the one that was started must not be measured.
+// A process other than the one that was started must not be measured.
 func TestPortOfAnotherServer(t *testing.T) {
 	other := start(t, Config{})
 	s := start(t, Config{})
@@ -162,7 +162,7 @@ func TestPortOfAnotherServer(t *testing.T) {
 	assert.ErrorIs(t, err, errTaken)
 }
 
-// If somebody is faster to take the port, another is tried.
+// If another process takes the port first, another port is tried.
 func TestOtherPortsAreTried(t *testing.T) {
 	folder := t.TempDir()
 	program := filepath.Join(folder, "redis")
