@@ -15,11 +15,11 @@ type Process struct {
 	ended   chan struct{} // closed when it has
 }
 
-// Start starts the command, which has no SysProcAttr of its own. What else is said of it
-// at its end, such as its ProcessState, may be read when Ended is closed.
+// Start starts the command and sets its SysProcAttr. The fields of the command that
+// are set at its end, such as ProcessState, may be read when Ended is closed.
 //
-// Linux ends a process together with the thread that started it, so that a thread is
-// kept for it.
+// Linux ends a process together with the thread that started it, so a thread is kept
+// for it.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	cmd.SysProcAttr = dieTogether()
 	started, ended := make(chan error), make(chan struct{})
@@ -39,11 +39,12 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	return &Process{cmd.Process, ended}, nil
 }
 
-// Ended is closed when the process has ended and all that it wrote is where it was
-// to go.
+// Ended returns a channel that is closed when the process has ended and all its
+// output has been delivered.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Runs tells whether the process was started and has not ended. One that is paused runs.
+// Runs reports whether the process was started and has not ended. A paused process
+// runs.
 func (p *Process) Runs() bool {
 	if p == nil {
 		return false
@@ -56,7 +57,7 @@ func (p *Process) Runs() bool {
 	}
 }
 
-// PID is the number of the process, 0 if it does not run.
+// PID returns the process ID, or 0 if the process does not run.
 func (p *Process) PID() int {
 	if !p.Runs() {
 		return 0
@@ -67,8 +68,8 @@ func (p *Process) PID() int {
 // Signal sends the process a signal. It fails with os.ErrProcessDone if it has ended.
 func (p *Process) Signal(s os.Signal) error { return p.process.Signal(s) }
 
-// Kill ends the process by SIGKILL, whatever it is doing, and waits for that. Nothing
-// is to be done for one that does not run.
+// Kill ends the process by SIGKILL, whatever it is doing, and waits for its end. It
+// does nothing for a process that does not run.
 func (p *Process) Kill() {
 	if p == nil {
 		return

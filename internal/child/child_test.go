@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "sleeps":
-		time.Sleep(2 * patience) // and no longer, should nobody end it
+		time.Sleep(2 * patience) // and no longer, in case it is not ended
 	case "panics", "is killed":
 		parent(os.Getenv(as))
 	}
@@ -62,7 +62,8 @@ func TestProcessEndsWithItsParent(t *testing.T) {
 	for _, how := range []string{"panics", "is killed"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			// The pipe is at its end when nobody writes to it any more, the child neither.
+			// The pipe is at its end when no process writes to it any more, including
+			// the child.
 			read, write, err := os.Pipe()
 			require.NoError(t, err)
 			defer read.Close()
