@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These are for slow machines that do much else: a test that has to wait so long has
-// failed.
+// These are for slow, busy machines: a test that has to wait so long has failed.
 const (
 	lifetime = 8 * time.Minute // of a browser
 	patience = 2 * time.Minute // until something shows on a page
@@ -26,8 +25,8 @@ const (
 // Browser is a browser that runs.
 type Browser struct{ ctx context.Context }
 
-// Start starts a browser, which ends with the test. Without one to start the test fails:
-// a page that nobody has looked at is not tested.
+// Start starts a browser, which ends with the test. If none can be started the test
+// fails: a page that was never opened is not tested.
 func Start(t testing.TB) Browser {
 	t.Helper()
 	path, err := find()

@@ -20,22 +20,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// View is how somebody looks at a page.
+// View is the size and color scheme under which a page is shown.
 type View struct {
 	Scheme        string // "light" or "dark"
 	Width, Height int64  // in pixels; below 600 it is a phone
 	NoScript      bool
 }
 
-// Tab is a page in a tab of its own. The test that opened it ends if anything fails that
-// the tab is told.
+// Tab is a page in a tab of its own. If the tab reports a failure, the test that
+// opened it ends.
 type Tab struct {
 	t   testing.TB
 	ctx context.Context
 
 	mu        sync.Mutex // held for all below
 	problems  []string   // errors on the console, and dialogs
-	elsewhere []string   // what was asked for that is not below the page's address
+	elsewhere []string   // requested URLs that are not below the page's address
 }
 
 // Open opens the page at that address and waits until it is drawn: until its root says
@@ -61,7 +61,7 @@ func (b Browser) Open(t testing.TB, url string, v View) *Tab {
 	return o
 }
 
-// listen takes down what the tests are to know.
+// listen records the problems of the page.
 func (o *Tab) listen(url string, event any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,7 +98,7 @@ func call[P, R any](o *Tab, command cdp.Command[P, R], params P) {
 	require.NoError(o.t, err)
 }
 
-// Do does the steps, and tells what the page complained of if they fail.
+// Do runs the steps. If they fail, it reports the problems of the page.
 func (o *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
 	o.t.Helper()
 	err := chromedp.Do(o.ctx, steps...)
@@ -126,7 +126,7 @@ func Eval[T any](o *Tab, script string) T {
 	return v
 }
 
-// Shoot keeps a picture of the whole page in the folder SCREENSHOTS, if that is set.
+// Shoot saves a picture of the whole page in the folder SCREENSHOTS, if that is set.
 func (o *Tab) Shoot(name string) {
 	o.t.Helper()
 	folder := os.Getenv("SCREENSHOTS")
@@ -138,7 +138,7 @@ func (o *Tab) Shoot(name string) {
 	require.NoError(o.t, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o644))
 }
 
-// Quiet sees that the page has complained of nothing so far, and has asked for nothing
+// Quiet checks that the page has had no problems so far, and has requested nothing
 // from elsewhere.
 func (o *Tab) Quiet() {
 	o.t.Helper()
@@ -147,7 +147,7 @@ func (o *Tab) Quiet() {
 	assert.Empty(o.t, elsewhere, "it asks for things from elsewhere")
 }
 
-// Fits sees that the page need not be scrolled sideways at that width in pixels.
+// Fits checks that the page need not be scrolled sideways at that width in pixels.
 func (o *Tab) Fits(width int64) {
 	o.t.Helper()
 	assert.LessOrEqual(o.t, Eval[int64](o, `document.documentElement.scrollWidth`), width, "it has to be scrolled sideways")
