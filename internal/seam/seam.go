@@ -1,4 +1,4 @@
-// Package seam is where a simulation gets between the steps of Ral's goroutines.
+// Package seam lets a simulation run between the steps of Ral's goroutines.
 //
 // Under a [Scheduler] only one goroutine runs at a time, and it hands over to another
 // only in the scheduler's methods. Those are called between operations on shared
@@ -49,8 +49,8 @@ type Scheduler interface {
 	Built(table, queue any)
 }
 
-// Seam is how a part of an engine waits. The zero Seam has no scheduler and waits for
-// real.
+// Seam does the waiting of a part of an engine. The zero Seam has no scheduler and
+// really waits.
 type Seam struct{ Scheduler Scheduler }
 
 // Step lets a scheduler run other goroutines. Without one it does nothing.
@@ -101,7 +101,7 @@ func (s Seam) Sleep(point string, pause time.Duration) {
 	time.Sleep(pause)
 }
 
-// Event is what ended a wait.
+// Event is the reason for which a wait ended.
 type Event int
 
 // What ends a wait.
