@@ -1,6 +1,6 @@
-// Package shape is what a limit of package policy is made of, for those who have to
-// work it out elsewhere: module fleet has Redis do so, by scripts, on the same words.
-// Nobody but they asks for it, and no user of a policy needs it.
+// Package shape describes a limit of package policy by its parameters, for code that
+// computes it elsewhere: module fleet has Redis do so, by scripts, on the same words.
+// Users of a policy do not need it.
 package shape
 
 import (
@@ -20,11 +20,11 @@ const (
 	SlidingWindow
 )
 
-// Shape is what a limit is made of. Which of its fields are used, each tells; the
-// others are 0. The zero Shape is that of no limit.
+// Shape holds the parameters of a limit. Each field says which kinds use it; for
+// others it is 0. The zero Shape belongs to no limit.
 type Shape struct {
 	Kind Kind
-	// Limit is the most that can be taken at once, as Decision.Limit.
+	// Limit is the most units that one call can take, as Decision.Limit.
 	Limit int64
 	// End is the instant at which time stands still, in nanoseconds.
 	End int64
@@ -46,7 +46,7 @@ type Shape struct {
 	Step, Length uint64
 }
 
-// Shaped is what those policies offer that have a shape.
+// Shaped is implemented by the policies that have a shape.
 type Shaped interface{ Shape() Shape }
 
 // IsNil reports whether a policy is nil, or a nil pointer.
