@@ -226,8 +226,8 @@ func TestCallThatPanicsLeavesTheLine(t *testing.T) {
 	}
 }
 
-// A limit that is changed for one that never admits those who wait: all of them are told
-// so, and leave a line that is gone by then.
+// A limit is replaced by one that never admits the waiting calls: all of them are
+// told so, and leave a line that is gone by then.
 func TestCallsThatFailTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Second))
