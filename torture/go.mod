@@ -14,5 +14,6 @@ require (
 
 require (
 	github.com/google/btree v1.1.3 // indirect
+	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )
