@@ -8,9 +8,9 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// All that lowers a word is in this file: Refund, Keep and Reset. Each of them holds the
-// entry's return lock while it reads the word and swaps it, and announces by AddReturned
-// how much it gives back. Takes go on meanwhile.
+// All that lowers a word is in this file: Refund, Keep and Reset; and in changelimit.go.
+// Each of them holds the entry's return lock while it reads the word and swaps it, and
+// announces by AddReturned how much it gives back. Takes go on meanwhile.
 
 // resetUnits is how many units a reset counts as given back, so that no earlier
 // reservation can give back more.

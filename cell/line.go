@@ -23,7 +23,7 @@ type waiter[K comparable] struct {
 	cell  *Cell[K]
 	key   K
 	n     int64
-	limit policy.Policy // nil is the cell's own
+	limit policy.Policy // nil is the cell's own; ChangeLimit replaces it
 
 	taken Reservation[K]
 	basis Basis // of taken, or of the error

@@ -55,6 +55,7 @@ func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 		assert.Equal(t, 1, e.Len())
 		assert.Same(t, limit, e.Limit())
 		assert.Same(t, limit, chosen.LimitFor("a"))
+		require.NoError(t, e.ChangeLimit("a", limit, other))
 		require.NoError(t, e.SetPolicy(other))
 		require.NoError(t, e.Health())
 

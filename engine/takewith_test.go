@@ -151,7 +151,7 @@ func TestPolicyFor(t *testing.T) {
 		assert.ErrorIs(t, e.Wait(t.Context(), "gold", 9), ErrNever)
 		assert.ErrorIs(t, e.Wait(t.Context(), "strange", 1), ErrNever)
 		assert.ErrorContains(t, e.Wait(t.Context(), "strange", 1), "another family")
-		assert.NoError(t, e.Wait(t.Context(), "strange", 0))
+		assert.ErrorIs(t, e.Wait(t.Context(), "strange", 0), ErrNever, "a look is refused as well")
 
 		// The choice may change at any time, while calls wait too.
 		limit = funnel(4, 4, time.Second)

@@ -152,7 +152,7 @@ func (t *Tiered[K]) Claims(key K, n int64) []Claim {
 }
 
 // Engines returns the engines, that of Config.Policy first, for what concerns one limit
-// alone: Stats, SetPolicy, All.
+// alone: Stats, SetPolicy, ChangeLimit, All.
 func (t *Tiered[K]) Engines() []*Engine[K] { return append([]*Engine[K](nil), t.engines...) }
 
 // Health returns nil if all engines are in order, and otherwise their errors: see

@@ -35,6 +35,10 @@ func (e *Engine[K]) Take(key K, n int64) policy.Decision { return e.cell.Take(ke
 // another. Any other limit refuses with policy.Never, and nothing is recorded. nil is
 // the limit that holds for the key without it.
 //
+// Limits that alternate on a key share time, not units: 10 of 10 an hour take the whole
+// hour under 1,000 an hour as well. If a key's own limit changes for good, say so by
+// ChangeLimit.
+//
 // Make the limits once, and keep them: making one costs more than a call.
 func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) policy.Decision {
 	return e.cell.TakeWith(limit, key, n)
@@ -116,9 +120,11 @@ type Reservation[K comparable] struct {
 //     leave over in every case that the key's one word admits of. Each constructor says
 //     how much that is: all units for limits that count in windows, if the window is
 //     still there; for a funnel what has not drained yet, unless the calls behind wait
-//     for so much that the bucket might have stood empty before them. A call that is
-//     held up while very many others give back may get less, since it is unknown then
-//     where its units were.
+//     for so much that the bucket might have stood empty before them. If other calls
+//     gave units back since, it is unknown where in the bucket those were. Under a
+//     funnel all units of the reservation still come back, less what can drain in the
+//     time since, if the other calls' takes fit into the bucket with it: also those
+//     that were given back. If they do not, as many stay as do not fit, all at most.
 //   - If other calls took, and PolicyFor chose the limit, or another limit for any call
 //     that was ever told to wait for the key, nothing comes back, except under limits
 //     that count in windows.
@@ -184,15 +190,60 @@ func (e *Engine[K]) Limit() policy.Policy { return e.cell.Limit() }
 // and otherwise Limit. It looks nothing up, takes nothing and never waits.
 func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) }
 
+// ChangeLimit tells the engine that the key's own limit has changed, as for a customer
+// that upgrades. The units that the key has used count under the limit to from now on, as
+// if SetPolicy had been called for this key alone: after 10 of 10 an hour, 990 of 1,000
+// an hour remain. Without it the limits share time, as under TakeWith, and nothing
+// remains until the time of the old one has passed. What the new limit cannot count is
+// forgotten, so a limit that is lowered and raised again has forgotten the rest. nil
+// stands for the engine's own limit.
+//
+// Call it once for each change, by the caller that made it, and after PolicyFor returns
+// the new limit or TakeWith is called with it. The engine does not remember a key's limit:
+// a call that is repeated by mistake translates again, and forgives or charges by as much
+// again. A call with the two exchanged undoes that only as far as the lower limit can
+// count. The engine's own limit does not change, and without PolicyFor the calls that name
+// no limit go on under it.
+//
+// A call under way that still holds the old limit is decided by it on the translated word,
+// with which it shares time. After the change such calls and those under the new limit are
+// admitted no more than both limits admit together to a key that was never used.
+//
+// Promised turns are kept: no other call is admitted before the last of them. Calls in
+// line give up theirs, as far as Cancel allows, and get turns anew, in the same order,
+// under what PolicyFor returns now. Reservations from before give nothing back, unless the translation changed
+// nothing, as between limits that count in windows of the same period.
+//
+// A key that is not in the table has used nothing, and ChangeLimit does nothing. It opens
+// no key. The error is ErrClosed, or a *policy.FieldError if a limit is of another family
+// or no policy.Relative. Nothing has changed then. Package fleet has no such call.
+func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
+	if shape.IsNil(from) {
+		from = nil
+	}
+	if shape.IsNil(to) {
+		to = nil
+	}
+	return e.named(e.cell.ChangeLimit(key, from, to))
+}
+
 // SetPolicy puts another policy in place of the engine's own, for all keys, from the
 // next call on. The two must be of one family, as their constructors say. Nothing is
 // forgiven: what a key has used counts under the new policy too, up to as much as that
-// can count. A limit that is lowered and raised again has forgotten the rest. No key is
-// refused for longer than the new policy would refuse it, except for promised turns and
-// existing debts, which keep their duration. A SlidingWindow that keeps its period is an
-// exception to both: it counts all, as its constructor says. Windows of another length count from the
-// change, so changing the length more often than that keeps a busy key full. Calls in
-// line get turns under the new policy.
+// can count. A limit that is lowered and raised again has forgotten the rest. For one key
+// there is ChangeLimit.
+//
+// No key is refused for longer than the new policy would refuse it, with these
+// exceptions:
+//
+//   - Promised turns are kept: no other call is admitted before the last of them.
+//   - A debt keeps its duration under a Funnel, a Queue and a Bursty.
+//   - A SlidingWindow that is lowered, with the same period, counts the units above it
+//     where they are: they may refuse the key until the end of the window after, and
+//     raising it again forgives nothing.
+//
+// Windows of another length count from the change, so changing the length more often than
+// that keeps a busy key full. Calls in line get turns under the new policy.
 //
 // It returns when the new policy holds. Meanwhile the writer translates all keys, which
 // takes about a second for a million of them. Until it has finished, calls translate the

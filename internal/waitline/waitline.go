@@ -205,6 +205,43 @@ func (ls *Lines[K, S]) Pause() (resume func()) {
 	return func() { ls.paused.Add(-1) }
 }
 
+// Change runs change, which gives the key another limit. If calls wait for the key, it does
+// so with their line locked: the calls that hold a turn that has not come give back what
+// they took before it, renew runs for each call that has not taken then, and after that
+// they take again, in the same order. change and renew must not call Lines.
+func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
+	l := ls.find(key)
+	if l == nil {
+		change()
+		return
+	}
+	defer l.release()
+	l.forget()
+	l.revokeTurns(nil)
+	change()
+	for at := l.queue.Front(); at != nil; at = at.Next() {
+		renew(valueOf[S](at).call)
+	}
+	l.advance()
+}
+
+// find returns the key's line, locked, or nil if no call waits for the key.
+func (ls *Lines[K, S]) find(key K) *line[K, S] {
+	for ls.Has(key) {
+		l, ok := ls.lines.Load(key)
+		if !ok {
+			break
+		}
+		l.lock()
+		if l.gone { // it has left the map: look again
+			l.unlock()
+			continue
+		}
+		return l
+	}
+	return nil
+}
+
 // join returns the key's line, locked, and makes one if there is none. A key that
 // cannot be found again gets a line of its own, which no other call joins.
 func (ls *Lines[K, S]) join(key K) *line[K, S] {

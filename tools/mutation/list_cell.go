@@ -143,6 +143,31 @@ var ofCell = []mutation{
 		pkg:   "engine",
 		tests: "TestRoomIsAskedForAgainWhenTheCommandIsLost",
 	},
+	// changelimit.go
+	{
+		name: "ChangeLimit ends reservations", without: "a reservation from before gives units of the old word back as ones of the new",
+		file:  "cell/changelimit.go",
+		old:   "		e.AddReturned(resetUnits) // reservations from before are of another word\n",
+		new:   "",
+		pkg:   "engine",
+		tests: "TestChangeLimitEndsReservations",
+	},
+	{
+		name: "ChangeLimit waits for a Cancel", without: "a Cancel that is held up gives back what others took after the change",
+		file:  "cell/changelimit.go",
+		old:   "	c.lockReturn(e)\n	defer e.UnlockReturn()\n",
+		new:   "",
+		pkg:   "engine",
+		tests: "TestChangeLimitWaitsForACancel",
+	},
+	{
+		name: "ChangeLimit is for calls in line as well", without: "calls in line wait on under the old limit",
+		file:  "cell/changelimit.go",
+		old:   "		call.(*waiter[K]).limit = c.chosen(key)\n",
+		new:   "		_ = call\n",
+		pkg:   "engine",
+		tests: "TestChangeLimitWhileCallsWait",
+	},
 	// giveback.go
 	{
 		name: "Cancel's own instant", without: "what drained while it was held up comes back once more",

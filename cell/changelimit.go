@@ -1,0 +1,109 @@
+package cell
+
+import (
+	"runtime"
+
+	"github.com/ral-limiter/ral/internal/waitline"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// ChangeLimit translates the key's word when its own limit changes from one to another.
+// nil is the cell's own limit. A key that is not in the table has nothing to translate.
+// The error is a *policy.FieldError or ErrClosed; nothing has changed then.
+func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy) error {
+	if err := related(c.view.Terms(), from, to); err != nil {
+		return err
+	}
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	var err error
+	c.lines.Change(key, func() { err = c.changeLimit(key, from, to) }, func(call waitline.Call[standing]) {
+		call.(*waiter[K]).limit = c.chosen(key)
+	})
+	return err
+}
+
+// changeLimit is ChangeLimit for the key's word alone.
+func (c *Cell[K]) changeLimit(key K, from, to policy.Policy) error {
+	for {
+		e := c.entry(key)
+		if e == nil {
+			return nil
+		}
+		if alive, err := c.carry(e, from, to); alive {
+			return err
+		}
+		// It was evicted meanwhile: look whether it is back.
+	}
+}
+
+// carry translates the word of an entry. alive is false if the entry is dead. Like all
+// that may lower a word it holds the entry's return lock. A take under way makes the swap
+// fail, or has its own fail and decides again by the translated word.
+func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, err error) {
+	c.lockReturn(e)
+	defer e.UnlockReturn()
+	for {
+		word, terms := c.view.Read(e)
+		state, alive := terms.State(word)
+		if !alive || state == 0 {
+			return alive, nil
+		}
+		if err := related(terms, from, to); err != nil {
+			return true, err // SetPolicy changed the cell's own limit meanwhile
+		}
+		old, p := orOwn(from, terms), orOwn(to, terms)
+		next, ok := p.(policy.Relative).Carry(old, state, c.now())
+		if !ok || next > policy.MaxWord {
+			// A policy that breaks its contract must not break the table.
+			return true, unrelated("to", p, terms)
+		}
+		if next == state {
+			return true, nil
+		}
+		e.AddReturned(resetUnits) // reservations from before are of another word
+		c.seam.Step("limit: translated")
+		done := e.Advance(word, next|terms.EpochBit)
+		runtime.KeepAlive(terms)
+		if done {
+			return true, nil
+		}
+	}
+}
+
+// related returns an error if a key of these terms cannot go from one limit to the other.
+func related(terms *table.Terms, from, to policy.Policy) error {
+	for _, limit := range []struct {
+		field string
+		p     policy.Policy
+	}{{"from", orOwn(from, terms)}, {"to", orOwn(to, terms)}} {
+		if !terms.ReadsWordsOf(limit.p) {
+			return unrelated(limit.field, limit.p, terms)
+		}
+	}
+	p := orOwn(to, terms)
+	r, ok := p.(policy.Relative)
+	if ok {
+		_, ok = r.Carry(orOwn(from, terms), 0, 0)
+	}
+	if !ok {
+		return unrelated("to", p, terms)
+	}
+	return nil
+}
+
+func unrelated(field string, p policy.Policy, terms *table.Terms) error {
+	return &policy.FieldError{
+		Of: "ChangeLimit", Field: field, Value: p, Want: "a policy.Relative that reads the words of " + terms.Policy.String(),
+	}
+}
+
+// orOwn returns the limit, or the terms' own if that is nil.
+func orOwn(limit policy.Policy, terms *table.Terms) policy.Policy {
+	if limit == nil {
+		return terms.Policy
+	}
+	return limit
+}

@@ -1,0 +1,495 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// planned returns an engine whose keys have the limit that plan holds.
+func planned(t testing.TB, first policy.Policy) (*Engine[string], *handClock, *atomic.Pointer[policy.Policy]) {
+	t.Helper()
+	clock, plan := newHandClock(), &atomic.Pointer[policy.Policy]{}
+	plan.Store(&first)
+	e := openFor(t, Config{Policy: first, Clock: clock.Now}, func(string) policy.Policy { return *plan.Load() })
+	clock.Advance(100 * time.Second)
+	return e, clock, plan
+}
+
+// An upgrade frees the key: units count, not time.
+func TestChangeLimitFreesAnUpgradedKey(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	e, _, plan := planned(t, small)
+	require.True(t, e.Take("k", 10).Allowed)
+	plan.Store(&large)
+	require.False(t, e.Choke("k"), "the limits share time until the engine is told")
+	require.NoError(t, e.ChangeLimit("k", small, large))
+	assert.EqualValues(t, 990, e.Peek("k").Remaining)
+	for _, d := range e.All() {
+		assert.EqualValues(t, 990, d.Remaining)
+	}
+	d := e.Take("k", 1)
+	require.True(t, d.Allowed)
+	assert.EqualValues(t, 989, d.Remaining)
+	assert.True(t, e.Take("k", 989).Allowed)
+	assert.False(t, e.Choke("k"))
+
+	// TakeWith shares time, as in redis-cell.
+	e.Reset("k")
+	require.True(t, e.Take("k", 11).Allowed)
+	assert.EqualValues(t, 9, e.TakeWith(small, "k", 0).Remaining, "11 units are 39.6 s, of an hour for 10")
+}
+
+// A lowered key is full at most, and what the lower limit cannot count is forgotten.
+func TestChangeLimitFillsALoweredKey(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	for _, c := range []struct{ used, low, again int64 }{{4, 6, 996}, {10, 0, 990}, {500, 0, 990}, {1000, 0, 990}} {
+		e, _, plan := planned(t, large)
+		require.True(t, e.Take("k", c.used).Allowed)
+		plan.Store(&small)
+		require.NoError(t, e.ChangeLimit("k", large, small))
+		d := e.Take("k", 0)
+		assert.Equal(t, c.low, d.Remaining)
+		assert.LessOrEqual(t, d.ResetAfter, time.Hour)
+		plan.Store(&large)
+		require.NoError(t, e.ChangeLimit("k", small, large))
+		assert.Equal(t, c.again, e.Peek("k").Remaining)
+	}
+}
+
+// Where nothing is lost to a lower limit, any number of changes to and fro mints nothing.
+func TestChangeLimitToAndFroMintsNothing(t *testing.T) {
+	small, large := funnel(10, 7, time.Hour), funnel(1000, 999, time.Hour)
+	e, _, plan := planned(t, small)
+	for range 10 {
+		require.True(t, e.Choke("k"))
+	}
+	for range 100 {
+		plan.Store(&large)
+		require.NoError(t, e.ChangeLimit("k", small, large))
+		require.LessOrEqual(t, e.Peek("k").Remaining, int64(990))
+		plan.Store(&small)
+		require.NoError(t, e.ChangeLimit("k", large, small))
+		require.False(t, e.Choke("k"))
+	}
+}
+
+// All families: used units count under the other limit, up to all that it has.
+func TestChangeLimitInEveryFamily(t *testing.T) {
+	must := policy.Must
+	for _, c := range []struct {
+		small, large policy.Policy
+		left         int64 // of the larger, after the smaller was used up by 10 units
+	}{
+		{funnel(10, 10, time.Minute), funnel(100, 50, time.Second), 90},
+		{must(policy.FixedWindow(10, time.Minute)), must(policy.FixedWindow(100, time.Minute)), 90},
+		{must(policy.SlidingWindow(10, time.Minute)), must(policy.SlidingWindow(100, time.Minute)), 90},
+		{must(policy.AtMost(10, time.Minute)), must(policy.AtMost(100, time.Minute)), 90},
+		{must(policy.Bursty(10, time.Minute, 10)), must(policy.Bursty(100, time.Minute, 100)), 91},
+		{must(policy.WarmingUp(10, time.Second, 4*time.Second, 3)), must(policy.WarmingUp(10, time.Second, 4*time.Second, 3)), 0},
+	} {
+		e, clock, plan := planned(t, c.small)
+		clock.Advance(time.Hour) // so that a store has filled up
+		require.True(t, e.Take("k", 10).Allowed, c.small)
+		plan.Store(&c.large)
+		before := e.Peek("k")
+		require.NoError(t, e.ChangeLimit("k", c.small, c.large), c.small)
+		d := e.Peek("k")
+		assert.GreaterOrEqual(t, d.Remaining, before.Remaining, c.small)
+		assert.Equal(t, c.left, d.Remaining, c.small)
+		plan.Store(&c.small)
+		require.NoError(t, e.ChangeLimit("k", c.large, c.small), c.small)
+		assert.LessOrEqual(t, e.Peek("k").Remaining, int64(1), c.small)
+	}
+
+	// A queue's turns are promised: they are kept, and the last interval becomes the new one.
+	slow, fast := must(policy.Queue(10, 1, time.Minute)), must(policy.Queue(10, 60, time.Minute))
+	e, _, plan := planned(t, slow)
+	require.True(t, e.Choke("k"))
+	plan.Store(&fast)
+	require.NoError(t, e.ChangeLimit("k", slow, fast))
+	d := e.Take("k", 1)
+	assert.Equal(t, []any{true, time.Second}, []any{d.Allowed, d.Wait})
+}
+
+// Promised turns are kept: no other call is admitted before the last.
+func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
+	for i, p := range each() {
+		wider := []policy.Policy{
+			funnel(1000, 1, time.Second), policy.Must(policy.FixedWindow(1000, 10*time.Second)),
+			policy.Must(policy.SlidingWindow(1000, 10*time.Second)), policy.Must(policy.AtMost(1000, 10*time.Second)),
+			nil, policy.Must(policy.Bursty(1, time.Second, 1000)), nil,
+		}[i]
+		if wider == nil {
+			continue
+		}
+		e, clock, plan := planned(t, p)
+		require.True(t, e.Take("k", 10).Allowed, p)
+		r := e.Reserve("k", 5, time.Hour)
+		if r.Wait == 0 { // on credit
+			r = e.Reserve("k", 5, time.Hour)
+		}
+		require.True(t, r.Allowed, p)
+		require.Positive(t, r.Wait, p)
+		plan.Store(&wider)
+		require.NoError(t, e.ChangeLimit("k", p, wider))
+		clock.Advance(r.Wait - 1)
+		assert.False(t, e.Choke("k"), p)
+	}
+}
+
+// A repeated call translates again: the caller is to make it once.
+func TestChangeLimitRepeatedTranslatesAgain(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	e, _, plan := planned(t, large)
+	require.True(t, e.TakeWith(small, "k", 10).Allowed)
+	require.NoError(t, e.ChangeLimit("k", small, large))
+	require.NoError(t, e.ChangeLimit("k", small, large))
+	assert.EqualValues(t, 999, e.Peek("k").Remaining, "36 s were read as a tenth of a unit of the smaller limit")
+	require.NoError(t, e.ChangeLimit("k", large, small))
+	plan.Store(&small)
+	assert.EqualValues(t, 9, e.Peek("k").Remaining)
+	require.NoError(t, e.ChangeLimit("k", small, small))
+	assert.EqualValues(t, 9, e.Peek("k").Remaining, "one limit is no change")
+}
+
+// Without PolicyFor it is for limits that come with the calls. nil is the engine's own.
+func TestChangeLimitWithoutPolicyFor(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: small, Clock: clock.Now})
+	require.True(t, e.Take("k", 10).Allowed)
+	require.NoError(t, e.ChangeLimit("k", nil, large))
+	assert.EqualValues(t, 990, e.TakeWith(large, "k", 0).Remaining)
+	assert.EqualValues(t, 9, e.Peek("k").Remaining, "the engine's own limit shares time with it")
+	require.NoError(t, e.ChangeLimit("k", large, nil))
+	assert.False(t, e.Choke("k"))
+	require.NoError(t, e.ChangeLimit("k", nil, nil))
+	assert.False(t, e.Choke("k"))
+
+	// Both go by the limit that the engine has by now.
+	require.NoError(t, e.SetPolicy(funnel(20, 10, time.Hour)))
+	require.NoError(t, e.ChangeLimit("k", nil, large))
+	assert.EqualValues(t, 990, e.TakeWith(large, "k", 0).Remaining)
+}
+
+// A reservation from before gives nothing back, since its word was another's, unless the
+// word is what it was.
+func TestChangeLimitEndsReservations(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	e, _, plan := planned(t, small)
+	r := e.Reserve("k", 10, 0)
+	plan.Store(&large)
+	require.NoError(t, e.ChangeLimit("k", small, large))
+	r.Cancel()
+	assert.EqualValues(t, 990, e.Peek("k").Remaining)
+	r = e.Reserve("k", 10, 0)
+	r.Cancel()
+	assert.EqualValues(t, 990, e.Peek("k").Remaining, "a later one does")
+	r = e.Reserve("k", 10, 0)
+	plan.Store(&small)
+	require.NoError(t, e.ChangeLimit("k", large, small))
+	plan.Store(&large)
+	require.NoError(t, e.ChangeLimit("k", small, large))
+	r.Cancel()
+	assert.EqualValues(t, 990, e.Peek("k").Remaining)
+
+	// Under the engine's own limit Cancel gives back also what is not the last.
+	e = open[string](t, Config{Policy: small, Clock: newHandClock().Now})
+	r = e.Reserve("k", 10, 0)
+	require.NoError(t, e.ChangeLimit("k", nil, large))
+	require.True(t, e.TakeWith(large, "k", 500).Allowed)
+	r.Cancel()
+	assert.EqualValues(t, 490, e.TakeWith(large, "k", 0).Remaining)
+
+	few, many := policy.Must(policy.FixedWindow(10, time.Minute)), policy.Must(policy.FixedWindow(100, time.Minute))
+	e, _, plan = planned(t, few)
+	r = e.Reserve("k", 10, 0)
+	plan.Store(&many)
+	require.NoError(t, e.ChangeLimit("k", few, many))
+	r.Cancel()
+	assert.EqualValues(t, 100, e.Peek("k").Remaining)
+}
+
+// Calls in line get turns under the new limit, in their order. Those that it never allows
+// end.
+func TestChangeLimitWhileCallsWait(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	for _, up := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			from, to, used := small, large, int64(10)
+			if !up {
+				from, to, used = large, small, 1000
+			}
+			plan := &atomic.Pointer[policy.Policy]{}
+			plan.Store(&from)
+			e := openFor(t, Config{Policy: small}, func(string) policy.Policy { return *plan.Load() })
+			require.True(t, e.Take("key", used).Allowed)
+			l := inLine{e: e, began: time.Now()}
+			var never error
+			l.wait(t, 0, 4)
+			l.wait(t, 1, 3)
+			if !up {
+				l.all.Go(func() { never = e.Wait(t.Context(), "key", 11) })
+				synctest.Wait()
+			}
+			l.wait(t, 2, 1)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			plan.Store(&to)
+			require.NoError(t, e.ChangeLimit("key", from, to))
+			l.all.Wait()
+			if up {
+				for i, end := range l.ends[:3] {
+					assert.Equal(t, 5*time.Second, end, "%d", i)
+				}
+				assert.EqualValues(t, 1000-10-8, e.Peek("key").Remaining)
+			} else {
+				assert.ErrorIs(t, never, ErrNever)
+				for i, units := range []time.Duration{4, 7, 8} {
+					assert.InDelta(t, 5*time.Second+units*6*time.Minute, l.ends[i], float64(time.Millisecond), "%d", i)
+				}
+			}
+			noLines(t, e)
+		})
+	}
+}
+
+// The turn of a reservation stands, and calls in line wait for it.
+func TestChangeLimitWhileCallsWaitBehindAReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+		holds := small
+		e := openFor(t, Config{Policy: small}, func(string) policy.Policy { return holds })
+		require.True(t, e.Take("key", 10).Allowed)
+		r := e.Reserve("key", 1, time.Hour)
+		require.Equal(t, 6*time.Minute, r.Wait)
+		l := inLine{e: e, began: time.Now()}
+		l.wait(t, 0, 1)
+		holds = large
+		require.NoError(t, e.ChangeLimit("key", small, large))
+		l.all.Wait()
+		assert.Greater(t, l.ends[0], r.Wait)
+		assert.Less(t, l.ends[0], r.Wait+10*time.Second)
+		noLines(t, e)
+	})
+}
+
+// A key that is not in the table, or can never be, has nothing to translate and is not
+// opened.
+func TestChangeLimitOfAnUnknownKey(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	e := open[any](t, Config{Policy: small})
+	for _, key := range []any{"new", math.NaN(), []int{1}, map[string]int{}, nil, [1]any{[]int{}}} {
+		assert.NoError(t, e.ChangeLimit(key, small, large), "%v", key)
+	}
+	assert.Zero(t, e.Len())
+	clock := newHandClock()
+	e = open[any](t, Config{Policy: small, Clock: clock.Now})
+	require.True(t, e.Choke("drained"))
+	clock.Advance(time.Hour)
+	require.NoError(t, e.ChangeLimit("drained", small, large))
+	assert.EqualValues(t, 1000, e.TakeWith(large, "drained", 0).Remaining)
+}
+
+// noFamily is a limit that has none.
+type noFamily struct{ policy.Policy }
+
+func TestChangeLimitErrors(t *testing.T) {
+	small := funnel(10, 10, time.Hour)
+	e := open[string](t, Config{Name: "api", Policy: small})
+	require.True(t, e.Take("key", 10).Allowed)
+	before := e.Peek("key").Remaining
+	window := policy.Must(policy.FixedWindow(10, time.Hour))
+	for _, key := range []string{"key", "unknown"} {
+		for _, c := range []struct {
+			from, to policy.Policy
+			field    string
+		}{{window, small, "from"}, {small, window, "to"}, {noFamily{small}, nil, "from"}, {nil, noFamily{small}, "to"}} {
+			err := e.ChangeLimit(key, c.from, c.to)
+			var refused *policy.FieldError
+			require.ErrorAs(t, err, &refused)
+			assert.Equal(t, []string{"ChangeLimit", c.field}, []string{refused.Of, refused.Field})
+			assert.Contains(t, err.Error(), `engine "api"`)
+			assert.Contains(t, err.Error(), small.String())
+		}
+	}
+	assert.Equal(t, before, e.Peek("key").Remaining)
+	require.NoError(t, e.Close())
+	assert.ErrorIs(t, e.ChangeLimit("key", small, small), ErrClosed)
+
+	odd := open[string](t, Config{Policy: pacer{time.Second, time.Minute}})
+	var refused *policy.FieldError
+	assert.ErrorAs(t, odd.ChangeLimit("key", nil, nil), &refused, "the engine's own limit has no family")
+}
+
+// meeting is a limit under which another call comes in the middle, once: of a take, of a
+// translation or of a Cancel.
+type meeting struct {
+	policy.Policy
+	take, carry, cancel func()
+}
+
+func once(f *func()) {
+	if g := *f; g != nil {
+		*f = nil
+		g()
+	}
+}
+
+func (m *meeting) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	next, d := m.Policy.Take(word, now, n, patience)
+	if n > 0 {
+		once(&m.take)
+	}
+	return next, d
+}
+
+func (m *meeting) Refund(word uint64, now policy.Instant, n int64) uint64 {
+	return m.Policy.(policy.Refunder).Refund(word, now, n)
+}
+
+func (m *meeting) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
+	next := m.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
+	once(&m.cancel)
+	return next
+}
+
+func (m *meeting) Reads(other policy.Policy) bool {
+	return m.Policy.(policy.Relative).Reads(unwrapped(other))
+}
+
+func (m *meeting) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
+	next, ok := m.Policy.(policy.Relative).Carry(unwrapped(from), word, now)
+	if word != 0 {
+		once(&m.carry)
+	}
+	return next, ok
+}
+
+func unwrapped(p policy.Policy) policy.Policy {
+	if m, ok := p.(*meeting); ok {
+		return m.Policy
+	}
+	return p
+}
+
+// A take that has decided on the word from before the change decides again.
+func TestChangeLimitOvertakesATake(t *testing.T) {
+	small := &meeting{Policy: funnel(10, 10, time.Hour)}
+	own := &meeting{Policy: funnel(1000, 1000, time.Hour)}
+	e := open[string](t, Config{Policy: own, Clock: newHandClock().Now})
+	require.True(t, e.TakeWith(small, "k", 10).Allowed)
+	settled(t, e)
+	own.take = func() { require.NoError(t, e.ChangeLimit("k", small, own)) }
+	require.False(t, e.Take("k", 1).Allowed, "a refusal is not decided again")
+	assert.EqualValues(t, 990, e.Peek("k").Remaining)
+	own.take = func() { require.NoError(t, e.ChangeLimit("k", own, small)) }
+	assert.False(t, e.Take("k", 990).Allowed, "which had room before the change")
+	assert.Zero(t, e.TakeWith(small, "k", 0).Remaining)
+}
+
+// A change that is overtaken by a take counts what that took.
+func TestChangeLimitIsOvertakenByATake(t *testing.T) {
+	small := funnel(10, 10, time.Hour)
+	own := &meeting{Policy: funnel(1000, 1000, time.Hour)}
+	e := open[string](t, Config{Policy: own, Clock: newHandClock().Now})
+	require.True(t, e.TakeWith(small, "k", 4).Allowed)
+	var r Reservation[string]
+	own.carry = func() {
+		require.True(t, e.TakeWith(small, "k", 5).Allowed)
+		r = e.Reserve("k", 1, 0)
+		require.True(t, r.Allowed)
+	}
+	require.NoError(t, e.ChangeLimit("k", small, own))
+	assert.EqualValues(t, 1000-10, e.Peek("k").Remaining, "9 units of the one and one, of 36 s, of the other")
+	r.Cancel()
+	assert.EqualValues(t, 1000-10, e.Peek("k").Remaining, "it is from before the swap")
+}
+
+// A Cancel is held up between deciding and swapping, and a change waits for it. Otherwise
+// takes could bring the word back to what the Cancel has seen, and be given back by it.
+func TestChangeLimitWaitsForACancel(t *testing.T) {
+	own, large := &meeting{Policy: funnel(5, 1, time.Hour)}, &meeting{Policy: funnel(10, 2, time.Hour)}
+	e := open[string](t, Config{Policy: own, Clock: newHandClock().Now})
+	r := e.Reserve("k", 2, 0)
+	require.True(t, e.Choke("k"))
+	settled(t, e)
+	done := make(chan struct{})
+	own.cancel = func() {
+		go func() {
+			defer close(done)
+			assert.NoError(t, e.ChangeLimit("k", own, large))
+			assert.True(t, e.TakeWith(large, "k", 3).Allowed)
+		}()
+		select {
+		case <-done:
+		case <-time.After(50 * time.Millisecond): // as it should be
+		}
+	}
+	r.Cancel()
+	<-done
+	assert.EqualValues(t, 10-1-3, e.TakeWith(large, "k", 0).Remaining)
+}
+
+// Calls that race with a change to and fro, and hold either limit, are admitted no more
+// than both limits together for each change, and what they took counts in the end.
+func TestChangeLimitUnderRaces(t *testing.T) {
+	small, large := funnel(100, 1, time.Hour), funnel(1000, 10, time.Hour)
+	for _, up := range []bool{true, false} {
+		t.Run(fmt.Sprint("up ", up), func(t *testing.T) {
+			from, to, used := small, large, int64(100)
+			if !up {
+				from, to, used = large, small, 1000
+			}
+			clock := newHandClock()
+			e := open[string](t, Config{Policy: from, Clock: clock.Now})
+			var before, after, changed atomic.Int64
+			together(8, func(i int) {
+				for n := range 2000 {
+					if i == 0 && n == 200 {
+						assert.NoError(t, e.ChangeLimit("k", from, to))
+						changed.Store(1)
+					}
+					late, limit := changed.Load() == 1, from
+					if i%2 == 1 {
+						limit = to
+					}
+					if !e.TakeWith(limit, "k", 1).Allowed {
+						continue
+					}
+					if late {
+						after.Add(1)
+					} else {
+						before.Add(1)
+					}
+				}
+			})
+			t.Logf("%d before the change was over, %d after it, of %d used", before.Load(), after.Load(), used)
+			assert.LessOrEqual(t, before.Load(), 2*int64(1100), "both limits together, before and after the swap")
+			assert.LessOrEqual(t, after.Load(), int64(1100))
+			assert.GreaterOrEqual(t, before.Load()+after.Load(), int64(100))
+			assert.False(t, e.TakeWith(to, "k", 1).Allowed)
+		})
+	}
+}
+
+// ChangeLimit allocates nothing.
+func TestChangeLimitDoesNotAllocate(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	e := open[string](t, Config{Policy: small})
+	require.True(t, e.Take("k", 10).Allowed)
+	settled(t, e)
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		_ = e.ChangeLimit("k", small, large)
+		_ = e.ChangeLimit("k", large, small)
+	}))
+}

@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A call takes 3 units, and other calls that interleave take and give back before it gives
+// back. Checked: all comes back while the takes of the others and its own fit into the
+// bucket. Beyond that as much is left as does not fit, and never more than it took.
+func TestGiveBackLosesWhatOthersTookBeyondTheBucket(t *testing.T) {
+	const capacity, units = 60, 3
+	for pairs, want := range map[int]int64{0: 0, 1: 0, 5: 0, 9: 0, 10: 3, 12: 3, 40: 3} {
+		e := open[string](t, Config{Policy: funnel(capacity, 1, time.Hour), Clock: newHandClock().Now})
+		late := e.Reserve("key", units, 0)
+		require.True(t, late.Allowed)
+		for range pairs {
+			// The first of two is not the last that took, so its return is announced.
+			first, second := e.Reserve("key", units, 0), e.Reserve("key", units, 0)
+			require.True(t, first.Allowed && second.Allowed)
+			first.Cancel()
+			second.Cancel()
+		}
+		left := capacity - e.Peek("key").Remaining
+		require.EqualValues(t, units, left, "after %d pairs the others have left nothing", pairs)
+		late.Cancel()
+		assert.Equal(t, want, capacity-e.Peek("key").Remaining, "after %d pairs", pairs)
+	}
+}
