@@ -23,6 +23,7 @@ type Limit struct {
 	one    string  // what take is told of a call of one unit without patience
 	lease  *script // nil if it cannot be leased
 	back   *script // gives units back, or charges them
+	charge *script // charges units of several words
 }
 
 // Policy returns what the limit was made of.
@@ -81,6 +82,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	l.prefix = s.prefix(family)
 	l.take = s.takeScript(algorithms[l.shape.Kind])
 	l.back = s.backScript(givers[l.shape.Kind])
+	l.charge = s.chargeScript(givers[l.shape.Kind])
 	l.one = packed(l.figures(1, 0))
 	switch l.shape.Kind {
 	case shape.Funnel, shape.FixedWindow, shape.SlidingWindow:

@@ -51,7 +51,12 @@ func (s *Store) change(ctx context.Context, l *Limit, key string, n int64, of Ta
 
 func (s *Store) changeNamed(ctx context.Context, l *Limit, name string, n int64, of Taken) (Taken, error) {
 	figures := l.backFigures(n, of)
-	reply, err := s.run(ctx, l.back, []string{name}, []string{packed(figures)}).ToArray()
+	return l.understandChange(s.run(ctx, l.back, []string{name}, []string{packed(figures)}), name, n, of)
+}
+
+// understandChange tells how a key stands after a change of n units.
+func (l *Limit) understandChange(res rueidis.RedisResult, name string, n int64, of Taken) (Taken, error) {
+	reply, err := res.ToArray()
 	switch {
 	case err != nil:
 		return Taken{}, explain(err, name)
@@ -70,12 +75,10 @@ func (s *Store) changeNamed(ctx context.Context, l *Limit, name string, n int64,
 	if err != nil {
 		return Taken{}, fmt.Errorf("%w: %w", ErrDisagrees, err)
 	}
-	next := l.changed(f, n, of)
-	if did != next {
-		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
-			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, of, did)
+	if err := l.agrees(name, f, n, of, did); err != nil {
+		return Taken{}, err
 	}
-	t := l.standing(next, f.at)
+	t := l.standing(did, f.at)
 	t.Before = f.word
 	return t, nil
 }

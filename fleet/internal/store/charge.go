@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the script
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+//go:embed lua/charge.lua
+var chargeLua string
+
+// Debt is what a key is to be charged.
+type Debt struct {
+	Key   string
+	Units int64
+}
+
+// ChargeEach charges each debt, as Refund of less than nothing does, in one round trip. It
+// returns what went wrong with each, nil for those that were charged. One script charges
+// all; in a cluster, and of a log, each has its own.
+//
+// A script blocks Redis for some microseconds a debt, so that callers bound how many they
+// pass.
+func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error {
+	errs := make([]error, len(debts))
+	apart := s.apart.Load() || l.log != nil || s.client.Mode() == rueidis.ClientModeCluster
+	var calls []call
+	var of []int // the first debt of a call, of those in order
+	var all call
+	var order []int
+	for i, d := range debts {
+		name, err := s.name(l.prefix, d.Key)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		figures := packed(l.backFigures(-d.Units, Taken{}))
+		if apart {
+			calls, of = append(calls, call{script: l.back, keys: []string{name}, args: []string{figures}}), append(of, i)
+			continue
+		}
+		all.keys, all.args, order = append(all.keys, name), append(all.args, figures), append(order, i)
+	}
+	if len(order) > 0 {
+		all.script = l.charge
+		res := s.runAll(ctx, []call{all})[0]
+		if err := res.Error(); err != nil && len(order) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
+			// A proxy that looks like one server hides a cluster. Nothing was done.
+			s.apart.Store(true)
+			return s.ChargeEach(ctx, l, debts)
+		}
+		l.understandCharges(res, all.keys, func(i int, err error) { errs[order[i]] = err }, func(i int) int64 { return debts[order[i]].Units })
+	}
+	for i, res := range s.runAll(ctx, calls) {
+		_, errs[of[i]] = l.understandChange(res, calls[i].keys[0], -debts[of[i]].Units, Taken{})
+	}
+	return errs
+}
+
+// understandCharges tells what became of the keys of one script.
+func (l *Limit) understandCharges(res rueidis.RedisResult, names []string, reply func(i int, err error), units func(i int) int64) {
+	parts, err := res.ToArray()
+	if err == nil && len(parts) != 1+3*len(names) {
+		err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(parts))
+	}
+	for i, name := range names {
+		if err != nil {
+			reply(i, explain(err, name))
+			continue
+		}
+		reply(i, l.understandCharge(parts[0], parts[3*i+1:3*i+4], name, units(i)))
+	}
+}
+
+func (l *Limit) understandCharge(at rueidis.RedisMessage, parts []rueidis.RedisMessage, name string, units int64) error {
+	f, err := parseParts([]rueidis.RedisMessage{parts[0], at, parts[1]}, name)
+	if err != nil {
+		return err
+	}
+	did, err := parsePair(parts[1:])
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDisagrees, err)
+	}
+	return l.agrees(name, f, -units, Taken{}, did)
+}
+
+// agrees returns an error if what a script made of a word is not what the policy does.
+func (l *Limit) agrees(name string, f found, n int64, of Taken, did uint64) error {
+	if next := l.changed(f, n, of); did != next {
+		return fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
+			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, of, did)
+	}
+	return nil
+}
+
+// chargeScript charges units to words.
+func (s *Store) chargeScript(a algorithm) *script {
+	read := strings.NewReplacer("redis.call", "redis.pcall", "if not", "if type(w) == 'table' or not").Replace(readLua)
+	return s.newScript(timeLua, strings.NewReplacer(
+		"UNPACK", strings.ReplaceAll(a.unpack(), "ARGV[1]", "ARGV[i]"),
+		"READ", read, "BODY", a.body, "WRITE", writeLua,
+	).Replace(chargeLua))
+}
