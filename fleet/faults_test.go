@@ -183,8 +183,8 @@ func (p *punctual) call(budget time.Duration, call func()) (late bool) {
 //
 //  1. no call takes longer than its budget and slack, as punctual measures that: of no kind
 //     of fault do three quarters have a call that did;
-//  2. calls that fail open the breaker: of one caller, no more than three in a row ask Redis in vain
-//     before others are not asked any more;
+//  2. calls that fail, or are not answered for a while, open the breaker: of one caller, few in a row
+//     ask Redis in vain before others are not asked any more;
 //  3. every call is answered, by the rung, and says why;
 //  4. when the wire is mended, the breaker closes by itself, and calls are exact again;
 //
@@ -337,9 +337,10 @@ func (l *lane) fault(what string, begin func(*wire) func()) {
 			break
 		}
 	}
-	// Three in a row. What the keeper asked before the fault may still be answered after
-	// two of them. That it is three exactly, guard.TestBreaker shows.
-	assert.LessOrEqual(l.t, failed, 5, "%s: calls that asked in vain before the breaker opened", what)
+	// Three in a row, or as many as have a budget within the time of silence. That is
+	// counted in ticks, which a busy machine stretches. How many it is exactly,
+	// guard.TestBreaker and guard.TestSilenceOpens show.
+	assert.LessOrEqual(l.t, failed, 10*int(silence/laneBudget), "%s: calls that asked in vain before the breaker opened", what)
 	l.begun = append(l.begun, fault{what, late})
 	assert.ErrorIs(l.t, l.limiter.Health(), ErrOutage, what)
 	mend()

@@ -23,6 +23,13 @@ import (
 var shared *redistest.Server
 
 func TestMain(m *testing.M) {
+	if isBusy() {
+		if err := serveBusy(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if isServer() {
 		if err := serve(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

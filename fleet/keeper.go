@@ -9,18 +9,14 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
-	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
 const (
 	// checkEvery beats Redis is asked whether it may drop keys.
 	checkEvery = 5
-	// settling is how long charging what was let pass may keep the keeper from its other
-	// duties.
-	settling = beat / 2
-	// charging is how long charging one key may take. Nobody waits for it but the keeper.
-	charging = settling / 2
+	// beatBudget is how long a beat may wait for Redis. No call waits for it.
+	beatBudget = beat / 4
 )
 
 // keeper is the goroutine of a limiter that does what no call waits for: it connects,
@@ -102,7 +98,7 @@ func dial(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, error) {
 }
 
 // run does its duties each beat, and looks how things are whenever it is woken. As long
-// as Redis is in no state to be asked, it looks more often at first.
+// as Redis is not asked, it looks more often: so the breaker closes without a caller.
 func (k *keeper) run(ready func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -115,11 +111,11 @@ func (k *keeper) run(ready func()) {
 		case <-k.ctx.Done():
 			return
 		}
-		if k.trouble.Load() == nil {
+		if open, _ := k.guard.Open(); !open && k.trouble.Load() == nil {
 			rest = pause
 		} else {
 			timer.Reset(rest)
-			rest = min(2*rest, beat)
+			rest = min(2*rest, longestPause)
 		}
 		k.tell()
 		ready()
@@ -141,9 +137,9 @@ func (k *keeper) refuse(why error) {
 // and is asked now and again.
 func (k *keeper) pulse() {
 	troubled := k.trouble.Load() != nil
-	budget := k.config.Budget
+	budget := max(k.config.Budget, beatBudget)
 	if troubled {
-		budget = max(budget, connectBudget) // nobody waits for it but New
+		budget = max(budget, connectBudget) // only New waits for it
 	}
 	var err error
 	if k.beats++; troubled || k.beats%checkEvery == 0 {
@@ -173,7 +169,7 @@ func (k *keeper) pulse() {
 // check asks Redis how it is set up.
 func (k *keeper) check(budget time.Duration) error {
 	r := k.remote.Load()
-	_, err := guard.DoWithin(k.ctx, k.guard, budget, func(ctx context.Context) (struct{}, error) {
+	_, err := guard.DoPatiently(k.ctx, k.guard, budget, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.store.Check(ctx, budget/2)
 	})
 	return err
@@ -196,47 +192,4 @@ func (k *keeper) tell() {
 		return
 	}
 	k.config.OnEvent(Event{Kind: OutageEnded})
-}
-
-// settle charges what was let pass without Redis, as long as that answers.
-func (k *keeper) settle() {
-	if k.local == nil || k.outage {
-		return
-	}
-	if charged := settle(k, k.local); charged > 0 {
-		k.tally.charged.Add(uint64(charged))
-		k.config.OnEvent(Event{Kind: ChargedLocal, Units: charged})
-	}
-}
-
-func settle(k *keeper, local *share.Local) (charged int64) {
-	begun := time.Now()
-	for debt := range local.Owed() {
-		done, cause, err := k.charge(debt.Name, debt.Units)
-		if done {
-			local.Paid(debt)
-			charged += debt.Units
-		} else {
-			local.Unpaid()
-		}
-		if errors.Is(cause, ErrOutage) || err != nil { // otherwise, something is wrong with this key only
-			local.Unpaid()
-			return charged
-		}
-		if time.Since(begun) > settling {
-			local.Unpaid()
-			k.nudge()
-			return charged
-		}
-	}
-	return charged
-}
-
-// charge charges n units to the key of that tail in Redis. It is done, too, if the answer
-// does not tell but it may be: nothing is charged twice.
-func (k *keeper) charge(tail string, n int64) (done bool, cause, err error) {
-	_, unknown, cause, err := k.giveBack(k.ctx, max(k.config.Budget, charging), func(ctx context.Context, r *remote) (store.Taken, error) {
-		return r.store.Charge(ctx, r.limit, tail, n)
-	})
-	return unknown || cause == nil && err == nil, cause, err
 }

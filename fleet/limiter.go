@@ -20,17 +20,21 @@ import (
 
 // How calls to Redis are guarded: see internal/guard.
 const (
-	// hang is how long what was asked may go on when nobody waits for it any more: long
+	// callTimeout is how long what was asked may go on when its caller has gone: long
 	// enough for a connection to be made.
-	hang = 2 * time.Second
-	// most is how many calls may be under way at once. So many take about 10 ms of
+	callTimeout = 2 * time.Second
+	// maxInFlight is how many calls may be under way at once. So many take about 10 ms of
 	// a Redis that decides 100,000 a second.
-	most = 1024
+	maxInFlight = 1024
+	// silence is how long Redis may be without an answer, and at least the budget. It is
+	// longer than a scheduler that has more to do than processors leaves an answer unread.
+	silence = 200 * time.Millisecond
 	// A breaker opens at the third failure in a row, and probes after 50 ms first,
-	// after a second at the latest.
+	// after half a second at the latest, so that it closes within a second of the end of
+	// an outage.
 	failures      = 3
 	pause         = 50 * time.Millisecond
-	longestPause  = time.Second
+	longestPause  = 500 * time.Millisecond
 	connectBudget = time.Second // of New
 )
 
@@ -124,8 +128,8 @@ func New(config Config) (*Limiter, error) {
 		l.local = local
 	}
 	l.guard = guard.New(guard.Config{
-		Budget: config.Budget, Hang: max(hang, 2*patient*config.Budget), Most: most,
-		Failures: failures, Pause: pause, Longest: longestPause,
+		Budget: config.Budget, CallTimeout: max(callTimeout, 2*patient*config.Budget), MaxInFlight: maxInFlight,
+		Silence: max(silence, config.Budget), Failures: failures, Pause: pause, Longest: longestPause,
 		Failed: failed, OnChange: l.nudge,
 	})
 	l.takes = guard.NewBatch(l.guard, func(ctx context.Context, asks []store.TakeAsk, reply func(int, store.Taken, error)) {
@@ -139,7 +143,7 @@ func New(config Config) (*Limiter, error) {
 	if l.plan != nil {
 		leases, err := lease.New(lease.Config{
 			Plan: l.plan, Bank: bank{l}, MaxKeys: config.MaxKeys,
-			Timeout: max(hang, 2*patient*config.Budget), // the bank has its own
+			Timeout: max(callTimeout, 2*patient*config.Budget), // the bank has its own
 			Servers: func() int { return max(int(l.servers.Load()), 1) },
 		})
 		if err != nil {
@@ -241,7 +245,7 @@ func (l *Limiter) Close() error {
 	l.closing.Do(func() {
 		l.closed.Store(true)
 		if l.leases != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), hang)
+			ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 			defer cancel()
 			err = l.leases.Close(ctx)
 		}

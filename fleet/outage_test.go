@@ -15,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -133,20 +134,24 @@ func TestPaused(t *testing.T) {
 				require.NoError(t, redis.Pause())
 			} else {
 				client := redis.Client(t)
-				require.NoError(t, client.Do(t.Context(), client.B().Arbitrary("CLIENT", "PAUSE", "300", "ALL").Build()).Error())
+				require.NoError(t, client.Do(t.Context(), client.B().Arbitrary("CLIENT", "PAUSE", "1000", "ALL").Build()).Error())
 			}
 			admitted, vain := int64(0), int64(0)
-			for range 20 {
+			// For some tenths of a second, whatever the machine does besides.
+			for tripped := 0; tripped < 3 && vain < 90; {
 				a := take(t, l, "a", 1)
 				if a.Allowed {
 					admitted++
 				}
-				if errors.Is(a.Cause, ErrBudget) && !errors.Is(a.Cause, ErrTripped) {
+				if errors.Is(a.Cause, ErrTripped) {
+					require.ErrorIs(t, a.Cause, guard.ErrSilent)
+					tripped++
+				} else if errors.Is(a.Cause, ErrBudget) {
 					vain++
 				}
 			}
-			require.LessOrEqual(t, vain, int64(3))
 			require.NotZero(t, vain)
+			require.Less(t, vain, int64(90), "the breaker opens")
 			if how == "SIGSTOP" {
 				require.NoError(t, redis.Resume())
 			}
@@ -545,19 +550,16 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 			w := newWire(t, shared.Addr())
 			config := at("", c.p)
 			config.Redis, config.Budget = w.option(), time.Second
-			config.Redis.ConnWriteTimeout = hang // else the client gives up first
+			config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
 			l := open(t, config)
 			config.Redis = at(shared.Addr(), c.p).Redis
 			other := open(t, config)
 
 			mend := w.toxic("latency", "downstream", fmt.Sprintf(`"latency": %d`, c.latency))
 			k := keeper{Limiter: l}
-			done, cause, err := k.charge(store.Tail("a"), 3)
-			require.NoError(t, err)
-			require.True(t, done)
-			if c.latency > 0 {
-				require.ErrorIs(t, cause, ErrBudget)
-			}
+			done := k.charge([]share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
+			require.True(t, done.charged)
+			require.Equal(t, c.latency > 0, done.stop)
 			time.Sleep(time.Duration(2*c.latency) * time.Millisecond)
 			mend()
 			require.EqualValues(t, 7, take(t, other, "a", 0).Remaining)
@@ -575,7 +577,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 			w := newWire(t, shared.Addr())
 			config := at("", funnel(10, 1, time.Hour))
 			config.Redis, config.Budget = w.option(), 300*time.Millisecond
-			config.Redis.ConnWriteTimeout = hang // else the client gives up first
+			config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
 			l := open(t, config)
 			direct := store.New(shared.Client(t), store.Options{Name: config.Name}) // and no server that is counted
 			limit, err := direct.Limit(config.Policy)
@@ -640,9 +642,7 @@ func TestDeclined(t *testing.T) {
 		require.EqualValues(t, min(7+i, 10), a.Remaining)
 	}
 	k := keeper{Limiter: l}
-	done, _, err := k.charge(store.Tail("a"), 1)
-	require.NoError(t, err)
-	require.False(t, done)
+	require.Equal(t, fate{stop: true}, k.charge([]share.Debt{{Name: store.Tail("a"), Units: 1}})[0])
 }
 
 // TestUnsentIsNotCharged has all be busy until it is too late: what was not sent by then
@@ -655,7 +655,7 @@ func TestUnsentIsNotCharged(t *testing.T) {
 	l := open(t, c)
 	release := make(chan struct{})
 	var busy sync.WaitGroup
-	for range most {
+	for range maxInFlight {
 		busy.Go(func() {
 			_, _ = guard.DoWithin(t.Context(), l.guard, generous, func(context.Context) (struct{}, error) {
 				<-release
@@ -666,11 +666,11 @@ func TestUnsentIsNotCharged(t *testing.T) {
 	k := keeper{Limiter: l}
 	charged := int64(0)
 	eventually(t, func() bool {
-		done, cause, err := k.charge(store.Tail("a"), 3)
-		if done {
+		done := k.charge([]share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
+		if done.charged {
 			charged += 3
 		}
-		return !done && err == nil && errors.Is(cause, guard.ErrBusy)
+		return done == fate{stop: true}
 	}, "it finds all busy")
 	close(release)
 	busy.Wait()

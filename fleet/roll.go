@@ -36,7 +36,7 @@ const (
 // how Redis is while no calls come: of a cluster, not by the one node that has the roll.
 func (k *keeper) heartbeat(budget time.Duration) error {
 	r := k.remote.Load()
-	roll, err := guard.DoWithin(k.ctx, k.guard, budget, func(ctx context.Context) (store.Roll, error) {
+	roll, err := guard.DoPatiently(k.ctx, k.guard, budget, func(ctx context.Context) (store.Roll, error) {
 		roll, err := r.store.Heartbeat(ctx, store.Beat{ID: k.id, TTL: lifetime, Keep: remembered * beat, Limit: k.config.text()})
 		var said *rueidis.RedisError
 		if failed(err) && k.clustered() && !errors.As(err, &said) && !failed(r.store.Check(ctx, budget/2)) {

@@ -109,6 +109,17 @@ func (l *Limiter) remember(key string, t store.Taken) {
 	}
 }
 
+// rememberLate is remember of what Redis said some time ago.
+func (l *Limiter) rememberLate(key string, t store.Taken) {
+	switch {
+	case l.local == nil:
+	case l.logged:
+		l.local.LearnUsedLate(key, t.Limit-t.Remaining, t.At)
+	default:
+		l.local.LearnLate(key, t.After, t.At)
+	}
+}
+
 // Peek tells how the key stands. It takes nothing and is not counted; the decision is
 // always Allowed, as it asked for nothing.
 func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {

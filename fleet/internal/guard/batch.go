@@ -12,9 +12,14 @@ import (
 
 // Batch makes calls that come at the same time as one, which costs less than so many. Each
 // has a budget and an outcome of its own, and is given up by itself. None waits for others
-// to come, nor for those that are under way as long as there is a worker. Its methods may
-// be called by any number of goroutines. The zero value is of no use: see NewBatch.
-type Batch[Q, A any] struct {
+// to come, nor for those that are under way as long as there is a worker.
+//
+// An answer that comes when its caller has gone is kept for a moment, for a call that asks
+// the same and has waited for as long as its budget: see spares.
+//
+// Its methods may be called by any number of goroutines. The zero value is of no use: see
+// NewBatch.
+type Batch[Q comparable, A any] struct {
 	guard *Guard
 	call  func(ctx context.Context, asks []Q, reply func(i int, value A, err error))
 
@@ -22,15 +27,16 @@ type Batch[Q, A any] struct {
 	open *batch[Q, A] // which others may join, or nil
 
 	batches, tickets sync.Pool
+	spares           spares[Q, A]
 }
 
-// together is how many calls are made as one at most. The first of them waits until the
+// maxBatch is how many calls are made as one at most. The first of them waits until the
 // last is answered.
-const together = 64
+const maxBatch = 64
 
 // NewBatch returns a batch of the guard's. call is given what some calls ask, and has each
 // replied once before it returns. It keeps neither of its arguments.
-func NewBatch[Q, A any](g *Guard, call func(ctx context.Context, asks []Q, reply func(i int, value A, err error))) *Batch[Q, A] {
+func NewBatch[Q comparable, A any](g *Guard, call func(ctx context.Context, asks []Q, reply func(i int, value A, err error))) *Batch[Q, A] {
 	b := &Batch[Q, A]{guard: g, call: call}
 	b.batches.New = func() any { return &batch[Q, A]{of: b} }
 	b.tickets.New = func() any { return &ticket[Q, A]{done: make(chan struct{}, 1)} }
@@ -38,10 +44,11 @@ func NewBatch[Q, A any](g *Guard, call func(ctx context.Context, asks []Q, reply
 }
 
 // ticket is one call. When it is sent, value and err are the worker's, until that sends on
-// done, which is the last it does. So whoever received from done may use it for another
-// call; one that was given up is not used again.
-type ticket[Q, A any] struct {
+// done, which is the last it does. A caller that received from done may use the ticket for
+// another call; one that was given up is not used again.
+type ticket[Q comparable, A any] struct {
 	state atomic.Int32
+	pass  pass
 	ask   Q
 	value A
 	err   error
@@ -52,14 +59,15 @@ type ticket[Q, A any] struct {
 const (
 	waiting int32 = iota
 	sent
-	abandoned // before it was sent: nobody asks for it any more
+	answered
+	abandoned // by its caller, before it was answered
 )
 
 // errOrphaned tells a ticket to join another batch.
 var errOrphaned = errors.New("the batch was not sent")
 
 // batch is a job: tickets to be sent together.
-type batch[Q, A any] struct {
+type batch[Q comparable, A any] struct {
 	of      *Batch[Q, A]
 	tickets []*ticket[Q, A]
 	asks    []Q
@@ -77,57 +85,88 @@ func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 	if g.base.Err() != nil {
 		return none, ErrClosed
 	}
-	p, err := g.breaker.enter()
+	p, err := g.enter()
 	if err != nil {
 		return none, err
 	}
-	o := unsure
-	defer func() { g.breaker.leave(p, o, err) }() // also if Failed panics
-
+	begun := time.Now()
 	timer := g.timer(g.config.Budget)
 	defer g.timers.Put(timer)
 	defer timer.Stop()
 
 	t := b.tickets.Get().(*ticket[Q, A])
-	t.ask = ask
+	t.ask, t.pass = ask, p
 	for {
 		if err = b.join(ctx, t, timer.C); err != nil {
+			g.breaker.leave(p, unsure, nil)
 			return none, err
 		}
 		select {
 		case <-t.done:
-			if errors.Is(t.err, errOrphaned) {
-				continue
-			}
-			var value A
-			value, err = t.value, t.err
-			b.tickets.Put(t)
-			if err != nil && g.config.Failed(err) {
-				o = bad
-				return none, err
-			}
-			o = good
-			return value, err
 		case <-timer.C:
-			o, err = bad, fmt.Errorf("%w of %v", ErrBudget, g.config.Budget)
-			if t.abandon() {
-				err = fmt.Errorf("%w: %w (%d)", err, ErrBusy, g.config.Most)
+			if !arrived(t.done) || errors.Is(t.err, errOrphaned) {
+				return b.late(t, begun)
 			}
 		case <-ctx.Done():
-			t.abandon()
-			err = context.Cause(ctx)
+			t.giveUp(g)
+			return none, context.Cause(ctx)
 		case <-g.base.Done():
-			t.abandon()
-			err = ErrClosed
+			t.giveUp(g)
+			return none, ErrClosed
 		}
-		return none, err
+		if errors.Is(t.err, errOrphaned) {
+			continue
+		}
+		return b.answer(t)
 	}
 }
 
-// abandon tells whether it came before the ticket was sent.
-func (t *ticket[Q, A]) abandon() bool { return t.state.CompareAndSwap(waiting, abandoned) }
+// answer returns what a ticket was replied, which is free then.
+func (b *Batch[Q, A]) answer(t *ticket[Q, A]) (A, error) {
+	var none A
+	value, err := t.value, t.err
+	t.value, t.err = none, nil
+	b.tickets.Put(t)
+	if err != nil && b.guard.config.Failed(err) {
+		return none, err
+	}
+	return value, err
+}
 
-// join has the ticket be sent with others. Who is the first of a batch has it sent.
+// late answers a call whose budget is spent: by an answer to another that asked the same
+// and is late, too, if there is one. Then the call's own is left to the next.
+func (b *Batch[Q, A]) late(t *ticket[Q, A], begun time.Time) (A, error) {
+	ask, g := t.ask, b.guard
+	state := t.giveUp(g)
+	if state == answered { // just now
+		<-t.done
+		return b.answer(t)
+	}
+	if value, ok := b.spares.take(ask, begun); ok {
+		return value, nil
+	}
+	var none A
+	err := fmt.Errorf("%w of %v", ErrBudget, g.config.Budget)
+	if state == waiting {
+		err = fmt.Errorf("%w: %w (%d)", err, ErrBusy, g.config.MaxInFlight)
+	}
+	return none, err
+}
+
+// giveUp leaves the ticket to its worker, unless that has answered it. One that was not
+// sent yet never is. It returns the state from before.
+func (t *ticket[Q, A]) giveUp(g *Guard) (before int32) {
+	switch {
+	case t.state.CompareAndSwap(waiting, abandoned):
+		g.breaker.leave(t.pass, unsure, nil)
+		return waiting
+	case t.state.CompareAndSwap(sent, abandoned):
+		return sent
+	}
+	return answered
+}
+
+// join has the ticket be sent with others. The first of a batch has it sent.
 func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan time.Time) error {
 	t.state.Store(waiting)
 	b.mu.Lock()
@@ -137,7 +176,7 @@ func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan 
 		b.open = all
 	}
 	all.tickets = append(all.tickets, t)
-	if len(all.tickets) == together {
+	if len(all.tickets) == maxBatch {
 		b.open = nil
 	}
 	b.mu.Unlock()
@@ -155,7 +194,7 @@ func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan 
 	return err
 }
 
-// close lets nobody join any more.
+// close lets no other call join.
 func (all *batch[Q, A]) close() {
 	all.of.mu.Lock()
 	defer all.of.mu.Unlock()
@@ -168,24 +207,42 @@ func (all *batch[Q, A]) close() {
 func (all *batch[Q, A]) run(base context.Context) {
 	runtime.Gosched() // callers that are about to run join; if there are none it costs nothing
 	all.close()
-	sending := all.tickets[:0]
+	tickets := all.tickets[:0]
 	for _, t := range all.tickets {
 		if t.state.CompareAndSwap(waiting, sent) {
-			sending = append(sending, t)
+			tickets = append(tickets, t)
 			all.asks = append(all.asks, t.ask)
 		}
 	}
-	if len(sending) > 0 {
-		ctx, cancel := context.WithTimeout(base, all.of.guard.config.Hang)
-		all.of.call(ctx, all.asks, func(i int, value A, err error) {
-			t := sending[i]
-			t.value, t.err = value, err
-			t.done <- struct{}{}
-		})
-		cancel()
+	if len(tickets) > 0 {
+		all.send(base, tickets)
 	}
 	clear(all.tickets)
 	clear(all.asks)
 	all.tickets, all.asks = all.tickets[:0], all.asks[:0]
 	all.of.batches.Put(all)
+}
+
+// send makes the tickets' calls as one.
+func (all *batch[Q, A]) send(base context.Context, tickets []*ticket[Q, A]) {
+	b, g := all.of, all.of.guard
+	ctx, cancel := context.WithTimeout(base, g.config.CallTimeout)
+	defer cancel()
+	s := g.send(g.config.Budget)
+	var heard atomic.Bool
+	b.call(ctx, all.asks, func(i int, value A, err error) {
+		t := tickets[i]
+		o := g.outcome(s, err)
+		if o < bad && heard.CompareAndSwap(false, true) {
+			g.watch.hear(s)
+		}
+		g.breaker.leave(t.pass, o, err)
+		t.value, t.err = value, err
+		if t.state.CompareAndSwap(sent, answered) {
+			t.done <- struct{}{}
+		} else if err == nil {
+			b.spares.put(t.ask, value, s.at, g.config.Budget)
+		}
+	})
+	g.watch.receive(s)
 }

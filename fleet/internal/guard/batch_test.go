@@ -87,7 +87,7 @@ func TestBatchThatHangsHoldsUpNoOther(t *testing.T) {
 }
 
 func TestCallsThatWaitAreSentAsOne(t *testing.T) {
-	inBubbleOf(t, Config{Most: 1}, func(t *testing.T, g *Guard) {
+	inBubbleOf(t, Config{MaxInFlight: 1}, func(t *testing.T, g *Guard) {
 		e := &echo{err: func(ask int) error {
 			if ask%10 == 0 {
 				return errKey
@@ -97,7 +97,7 @@ func TestCallsThatWaitAreSentAsOne(t *testing.T) {
 		b := NewBatch(g, e.call)
 		occupy(g, time.Millisecond)
 		var all sync.WaitGroup
-		for i := range 2*together + 5 {
+		for i := range 2*maxBatch + 5 {
 			all.Go(func() {
 				got, err := b.Do(t.Context(), i)
 				assert.Equal(t, i, got)
@@ -113,7 +113,7 @@ func TestCallsThatWaitAreSentAsOne(t *testing.T) {
 		for _, batch := range e.sent() {
 			sizes = append(sizes, len(batch))
 		}
-		require.ElementsMatch(t, []int{together, together, 5}, sizes)
+		require.ElementsMatch(t, []int{maxBatch, maxBatch, 5}, sizes)
 	})
 }
 
@@ -133,7 +133,7 @@ func TestOthersOfABatchDoNotDependOnTheFirst(t *testing.T) {
 // one, and expects the others to be sent as one.
 func expectSent(t *testing.T, givenUp func(i int) bool, want []int) {
 	t.Helper()
-	inBubbleOf(t, Config{Most: 1}, func(t *testing.T, g *Guard) {
+	inBubbleOf(t, Config{MaxInFlight: 1}, func(t *testing.T, g *Guard) {
 		e := &echo{}
 		b := NewBatch(g, e.call)
 		occupy(g, 2*time.Millisecond)
@@ -163,7 +163,7 @@ func expectSent(t *testing.T, givenUp func(i int) bool, want []int) {
 
 // The same where the server hangs so that no worker is left, for each to its own budget.
 func TestBatchWhenAllAreBusy(t *testing.T) {
-	inBubbleOf(t, Config{Most: 1}, func(t *testing.T, g *Guard) {
+	inBubbleOf(t, Config{MaxInFlight: 1}, func(t *testing.T, g *Guard) {
 		e := &echo{}
 		b := NewBatch(g, e.call)
 		occupy(g, hang)
@@ -179,8 +179,9 @@ func TestBatchWhenAllAreBusy(t *testing.T) {
 			time.Sleep(budget / 20)
 		}
 		all.Wait()
-		open, _ := g.Open()
-		require.True(t, open)
+		require.False(t, isOpen(g), "they say nothing of the server")
+		time.Sleep(silence)
+		require.True(t, isOpen(g), "that one is not answered does")
 		time.Sleep(hang)
 		got, err := b.Do(t.Context(), 7)
 		require.NoError(t, err)
@@ -193,7 +194,7 @@ func TestBatchWhenAllAreBusy(t *testing.T) {
 // longer than they wait: none is ever answered what another asked.
 func TestNobodyGetsAnothersAnswer(t *testing.T) {
 	g := New(Config{
-		Budget: time.Millisecond, Hang: time.Second, Most: 4, Failures: 3,
+		Budget: time.Millisecond, CallTimeout: time.Second, Silence: time.Second, MaxInFlight: 4, Failures: 3,
 		Pause: time.Microsecond, Longest: 10 * time.Microsecond, Failed: func(error) bool { return true },
 	})
 	defer g.Close()
@@ -236,7 +237,7 @@ func TestNobodyGetsAnothersAnswer(t *testing.T) {
 
 func BenchmarkBatch(b *testing.B) {
 	g := New(Config{
-		Budget: time.Second, Hang: time.Second, Most: 1024, Failures: 3,
+		Budget: time.Second, CallTimeout: time.Second, Silence: time.Second, MaxInFlight: 1024, Failures: 3,
 		Pause: pause, Longest: pause, Failed: func(error) bool { return true },
 	})
 	defer g.Close()

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// breaker counts failures, and after some in a row it is open: it lets nothing pass but
-// one call, the probe, after a pause. A probe that succeeds closes it; after one that
+// breaker is told how calls went, and is open after some failures in a row, or if a watch
+// says so. While it is open it lets nothing pass except one call, the probe, after a
+// pause. An answer in good time closes it, that of a probe or any other. After a probe that
 // fails the next pause is twice as long, up to a bound. (Nygard, Release It!, 2007.)
 //
 // Its methods may be called by any number of goroutines. A call that passes while it is
@@ -18,31 +19,36 @@ type breaker struct {
 	failures       int
 	pause, longest time.Duration
 	epoch          time.Time
-	changed        func() // told, outside mu, that it opened or closed
+	changed        func() // called, outside mu, when it opened or closed
 
-	// era is odd while the breaker is open, and counts how often it opened and closed:
-	// what calls of an earlier era report is no news any more.
+	// era is odd while the breaker is open, and counts how often it opened and closed.
 	era atomic.Uint64
-	// next is when the next probe may pass, in nanoseconds since epoch; never while
-	// one is under way, and while the breaker is closed. Who swaps never in is the probe.
+	// next is when the next probe may pass, in nanoseconds since epoch, and never while
+	// the breaker is closed. The call that moves it on is the probe. One that hangs does
+	// not keep the next from passing.
 	next atomic.Int64
-	// row is how many failed in a row, written under mu.
-	row atomic.Int32
+	// wait is the pause after the next probe.
+	wait atomic.Int64
+	// row is how many failed in a row, and counted how many failures there have been in
+	// all. Both are written under mu.
+	row     atomic.Int32
+	counted atomic.Int64
 	// cause is what calls are told while it is open.
 	cause atomic.Pointer[error]
 
 	mu struct {
 		sync.Mutex
-		pause time.Duration // after the next failure of a probe
+		strict bool // only an answer within the budget closes it
 	}
 }
 
 const never = math.MaxInt64
 
-// pass is the leave of one call, to be given back by leave.
+// pass lets one call go ahead, until leave.
 type pass struct {
-	era   uint64
-	probe bool
+	era     uint64
+	counted int64 // failures before it
+	probe   bool
 }
 
 // outcome is how a call went.
@@ -50,33 +56,37 @@ type outcome int
 
 const (
 	good   outcome = iota
+	late           // answered in good time, and after the budget
+	stale          // answered, so late that the server counts as silent
 	bad            // one of those that open the breaker
-	unsure         // it tells nothing, such as a call that was given up by its caller
+	unsure         // it says nothing of the server: it was not asked, for one
 )
 
 func newBreaker(failures int, pause, longest time.Duration, changed func()) *breaker {
 	b := &breaker{failures: failures, pause: pause, longest: longest, epoch: time.Now(), changed: changed}
-	b.mu.pause = pause
+	b.wait.Store(int64(pause))
 	b.next.Store(never)
 	return b
 }
 
-// enter asks for leave to call. If the error is nil, leave must be called with the pass.
+// enter returns a pass for a call. If the error is nil, leave must be called with it.
 func (b *breaker) enter() (pass, error) {
-	if era := b.era.Load(); era%2 == 0 {
-		return pass{era: era}, nil
+	p := pass{era: b.era.Load(), counted: b.counted.Load()}
+	if p.era%2 == 0 {
+		return p, nil
 	}
-	next := b.next.Load()
-	if int64(time.Since(b.epoch)) < next || !b.next.CompareAndSwap(next, never) {
+	next, now, wait := b.next.Load(), b.now(), b.wait.Load()
+	if now < next || !b.next.CompareAndSwap(next, now+wait) {
 		return pass{}, *b.cause.Load()
 	}
-	// Now only this probe can begin another era.
-	return pass{era: b.era.Load(), probe: true}, nil
+	b.wait.CompareAndSwap(wait, min(2*wait, int64(b.longest)))
+	p.probe = true
+	return p, nil
 }
 
 // leave reports how the call went; err is why, if it is bad.
 func (b *breaker) leave(p pass, o outcome, err error) {
-	if o == good && !p.probe && b.row.Load() == 0 {
+	if o <= late && !p.probe && b.row.Load() == 0 && b.era.Load()%2 == 0 {
 		return
 	}
 	if b.judge(p, o, err) {
@@ -84,48 +94,78 @@ func (b *breaker) leave(p pass, o outcome, err error) {
 	}
 }
 
-// judge tells whether the breaker opened or closed by it.
+// trip opens the breaker. If it is strict, only an answer within the budget closes it.
+func (b *breaker) trip(err error, strict bool) {
+	b.mu.Lock()
+	opens := b.era.Load()%2 == 0
+	if opens {
+		b.mu.strict = strict
+		b.open(err)
+	}
+	b.mu.Unlock()
+	if opens {
+		b.changed()
+	}
+}
+
+// judge reports whether the breaker opened or closed by it.
 func (b *breaker) judge(p pass, o outcome, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p.era != b.era.Load() {
-		return false
+	era := b.era.Load()
+	open := era%2 == 1
+	probe := open && p.probe && p.era == era
+	if o == late {
+		if o = good; open && b.mu.strict {
+			o = stale
+		}
 	}
 	switch {
-	case p.probe && o == good:
+	case o == good && open:
 		b.row.Store(0)
-		b.mu.pause = b.pause
 		b.era.Add(1)
+		b.next.Store(never)
 		return true
-	case p.probe && o == bad:
-		b.tell(err)
-		b.rest()
-	case p.probe: // the next call is the probe
-		b.next.Store(int64(time.Since(b.epoch)))
 	case o == good:
 		b.row.Store(0)
-	case o == bad && int(b.row.Add(1)) >= b.failures:
-		b.tell(err)
-		b.era.Add(1) // before a probe may pass, so that it passes in this era
-		b.rest()
-		return true
+	case probe && o == unsure: // the next call is the probe
+		b.next.Store(b.now())
+	case probe && o == bad:
+		b.setCause(err)
+	case open && !probe && o == stale: // it is there again, perhaps
+		next := b.next.Load()
+		b.next.CompareAndSwap(next, min(next, b.now()))
+	case !open && o == bad && p.counted == b.counted.Load():
+		// Calls that fail at once, as when their connection is lost, are one failure.
+		b.counted.Add(1)
+		if int(b.row.Add(1)) >= b.failures {
+			b.mu.strict = false
+			b.open(err)
+			return true
+		}
 	}
 	return false
 }
 
-// tell sets what calls are told while it is open.
-func (b *breaker) tell(err error) {
+// open begins an era in which the breaker is open. The caller holds mu.
+func (b *breaker) open(err error) {
+	b.counted.Add(1)
+	b.setCause(err)
+	b.era.Add(1) // before a probe may pass, so that it passes in this era
+	b.wait.Store(int64(min(2*b.pause, b.longest)))
+	b.next.Store(b.now() + int64(b.pause))
+}
+
+// setCause sets what calls are told while it is open.
+func (b *breaker) setCause(err error) {
 	err = fmt.Errorf("%w: %w", ErrOpen, err)
 	b.cause.Store(&err)
 }
 
-// rest begins a pause. The caller holds mu.
-func (b *breaker) rest() {
-	b.next.Store(int64(time.Since(b.epoch) + b.mu.pause))
-	b.mu.pause = min(2*b.mu.pause, b.longest)
-}
+// now is in nanoseconds since epoch.
+func (b *breaker) now() int64 { return int64(time.Since(b.epoch)) }
 
-// state tells whether the breaker is open, and how often it has opened.
+// state reports whether the breaker is open, and how often it has opened.
 func (b *breaker) state() (open bool, openings uint64) {
 	era := b.era.Load()
 	return era%2 == 1, (era + 1) / 2

@@ -1,5 +1,10 @@
-// Package guard keeps calls to a server that may be slow, or gone, from holding up those
-// who make them: each has a budget of time, and while the server does not answer, nobody
-// asks it but one call now and then. It knows nothing of Redis, nor of limits. Start
-// reading at [Do].
+// Package guard keeps calls to a server that may be slow, or gone, from holding up their
+// callers. Each call has a budget of time. While the server does not answer it is not
+// asked, except by one call now and then.
+//
+// The budget bounds what a caller waits, and says nothing of the server: a caller may be
+// late because its own machine is busy. The server is judged by whether and when its
+// answers arrive, and an answer that arrives when its caller has gone counts as well.
+//
+// The package knows nothing of Redis, nor of limits. Start reading at [Do].
 package guard

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -24,26 +25,29 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// Config is what a guard is made with. Every field is required but OnChange.
+// Config is what a guard is made with. Every field is required except OnChange.
 type Config struct {
 	// Budget is how long a call may take at most for the one who makes it.
 	Budget time.Duration
-	// Hang is how long it may go on without him, so that a connection which takes
-	// longer to make than the budget is made. The context of the call ends then.
-	Hang time.Duration
-	// Most is how many calls may be under way, those that go on alone included, and so
-	// how many goroutines the guard has at most. Those of a Batch that are made as one
-	// are one.
-	Most int
+	// CallTimeout is how long a call may go on when its caller has gone, so that
+	// a connection which takes longer to make than the budget is made. The context of the
+	// call ends then.
+	CallTimeout time.Duration
+	// MaxInFlight is how many calls may be under way, those that go on alone included, and
+	// so how many goroutines make calls. Those of a Batch that are made as one are one.
+	MaxInFlight int
 
-	// Failures in a row open the breaker. Pause is how long it stays open at first
-	// before one call probes; Longest bounds how that doubles.
+	// Silence is how long calls may be without an answer before the breaker opens. It is
+	// counted in time that this process gets to run: see watch.
+	Silence time.Duration
+	// Failures in a row open the breaker, each of a call that was made after the failure
+	// before. Pause is how long it stays open at first before one call probes; Longest
+	// bounds how that doubles.
 	Failures       int
 	Pause, Longest time.Duration
-	// Failed tells which errors are failures: those that are no answer of the server's.
+	// Failed reports whether an error is a failure: no answer of the server's.
 	Failed func(error) bool
-	// OnChange is told that the breaker opened or closed, by a goroutine that makes a
-	// call: it should return at once.
+	// OnChange is called when the breaker opened or closed. It should return at once.
 	OnChange func()
 }
 
@@ -52,6 +56,8 @@ type Config struct {
 type Guard struct {
 	config  Config
 	breaker *breaker
+	watch   *watch
+	watcher sync.WaitGroup  // its goroutine
 	base    context.Context // of all calls
 	cancel  context.CancelFunc
 
@@ -80,15 +86,16 @@ func New(c Config) *Guard {
 	g := &Guard{
 		config:  c,
 		breaker: newBreaker(c.Failures, c.Pause, c.Longest, c.OnChange),
+		watch:   newWatch(c.Silence, c.Budget),
 		jobs:    make(chan job),
-		slots:   make(chan struct{}, c.Most),
-		idle:    make(chan struct{}, min(idlers, c.Most)),
+		slots:   make(chan struct{}, c.MaxInFlight),
+		idle:    make(chan struct{}, min(idlers, c.MaxInFlight)),
 	}
 	g.base, g.cancel = context.WithCancel(context.Background())
 	return g
 }
 
-// Open tells whether the breaker is open; why is an ErrOpen then.
+// Open reports whether the breaker is open; why is an ErrOpen then.
 func (g *Guard) Open() (open bool, why error) {
 	if open, _ = g.breaker.state(); open {
 		why = *g.breaker.cause.Load()
@@ -96,53 +103,100 @@ func (g *Guard) Open() (open bool, why error) {
 	return open, why
 }
 
-// Openings is how often the breaker opened.
+// Openings returns how often the breaker opened.
 func (g *Guard) Openings() uint64 {
 	_, n := g.breaker.state()
 	return n
 }
 
 // Close ends the guard: calls under way and later ones get ErrClosed, and the contexts of
-// those that go on end. It waits until they have returned, which is up to whoever was
-// called, and at most Hang if he heeds his context.
+// those that go on end. It waits until they have returned, which is at most CallTimeout if
+// they heed their contexts.
 func (g *Guard) Close() {
 	g.closing.Do(func() {
 		g.cancel()
 		for range cap(g.slots) {
 			g.slots <- struct{}{} // which a worker gives back when it ends
 		}
+		g.watcher.Wait() // only a worker starts it
 	})
 }
 
+// send notes that a call is sent, and has answers be watched for.
+func (g *Guard) send(budget time.Duration) sending {
+	s := g.watch.send(budget)
+	if !g.watch.running.Load() && g.watch.running.CompareAndSwap(false, true) {
+		g.watcher.Go(func() {
+			g.watch.run(g.base, func(err error) { g.breaker.trip(err, errors.Is(err, ErrSlow)) })
+		})
+	}
+	return s
+}
+
+// outcome returns how a call went that returned err.
+func (g *Guard) outcome(s sending, err error) outcome {
+	switch {
+	case err != nil && g.config.Failed(err):
+		if g.base.Err() != nil {
+			return unsure
+		}
+		return bad
+	case g.watch.stale(s):
+		return stale
+	case !s.within():
+		return late
+	}
+	return good
+}
+
 // flight is a call under way. Until done is sent on, only its worker touches value and
-// err; from then on only the one who called, if he is still there.
+// err; from then on only the caller, if it is still there.
 type flight[T any] struct {
-	call  func(context.Context) (T, error)
-	hang  time.Duration
-	value T
-	err   error
-	done  chan struct{}
+	guard  *Guard
+	pass   pass
+	judged time.Duration // the budget by which the server is judged
+	call   func(context.Context) (T, error)
+	value  T
+	err    error
+	done   chan struct{}
 }
 
 func (f *flight[T]) run(base context.Context) {
-	ctx, cancel := context.WithTimeout(base, f.hang)
+	ctx, cancel := context.WithTimeout(base, f.guard.config.CallTimeout)
 	defer cancel()
+	s := f.guard.send(f.judged)
 	f.value, f.err = f.call(ctx)
+	o := f.guard.outcome(s, f.err)
+	if o < bad {
+		f.guard.watch.hear(s)
+	}
+	f.guard.watch.receive(s)
+	f.guard.breaker.leave(f.pass, o, f.err)
 	f.done <- struct{}{}
 }
 
 // Do runs call, and returns what it returns, or an error that says why there was no
 // answer: one of ErrOpen, ErrBudget, ErrBusy and ErrClosed, or the cause of ctx, if that
 // ended first. Do returns when the budget is spent whatever call does, which may go on
-// for Hang then; what it returns is dropped.
+// for CallTimeout then. What it returns is dropped, and tells how the server is.
 //
 // call runs on another goroutine, with a context that does not end with ctx.
 func Do[T any](ctx context.Context, g *Guard, call func(context.Context) (T, error)) (T, error) {
-	return DoWithin(ctx, g, g.config.Budget, call)
+	return do(ctx, g, g.config.Budget, g.config.Budget, call)
 }
 
-// DoWithin is Do with another budget, of at most Hang.
+// DoWithin is Do with another budget, of at most CallTimeout.
 func DoWithin[T any](ctx context.Context, g *Guard, budget time.Duration, call func(context.Context) (T, error)) (T, error) {
+	return do(ctx, g, budget, budget, call)
+}
+
+// DoPatiently is Do for a call that no caller waits for. It returns after wait, and the
+// server is judged by the budget of other calls.
+func DoPatiently[T any](ctx context.Context, g *Guard, wait time.Duration, call func(context.Context) (T, error)) (T, error) {
+	return do(ctx, g, wait, g.config.Budget, call)
+}
+
+func do[T any](ctx context.Context, g *Guard, budget, judged time.Duration, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
@@ -150,37 +204,59 @@ func DoWithin[T any](ctx context.Context, g *Guard, budget time.Duration, call f
 	if g.base.Err() != nil {
 		return none, ErrClosed
 	}
-	p, err := g.breaker.enter()
+	p, err := g.enter()
 	if err != nil {
 		return none, err
 	}
-	o := unsure
-	defer func() { g.breaker.leave(p, o, err) }() // also if Failed panics
-
 	timer := g.timer(budget)
 	defer g.timers.Put(timer)
 	defer timer.Stop()
 
-	f := &flight[T]{call: call, hang: g.config.Hang, done: make(chan struct{}, 1)}
+	f := &flight[T]{guard: g, pass: p, judged: judged, call: call, done: make(chan struct{}, 1)}
 	if err = g.start(ctx, f, budget, timer.C); err != nil {
+		g.breaker.leave(p, unsure, nil)
 		return none, err
 	}
 	select {
 	case <-f.done:
-		if err = f.err; err != nil && g.config.Failed(err) {
-			o = bad
-			return none, err
-		}
-		o = good
-		return f.value, err
 	case <-timer.C:
-		o, err = bad, fmt.Errorf("%w of %v", ErrBudget, budget)
+		if !arrived(f.done) {
+			return none, fmt.Errorf("%w of %v", ErrBudget, budget)
+		}
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		return none, context.Cause(ctx)
 	case <-g.base.Done():
-		err = ErrClosed
+		return none, ErrClosed
 	}
-	return none, err
+	if f.err != nil && g.config.Failed(f.err) {
+		return none, f.err
+	}
+	return f.value, f.err
+}
+
+// enter returns a pass of the breaker's. A caller that gets none goes on without having
+// waited for anything. Callers that do so all the time would keep the goroutine that reads a
+// probe's answer from a processor, each for as long as the scheduler lets it run, and so it
+// has its turn.
+func (g *Guard) enter() (pass, error) {
+	p, err := g.breaker.enter()
+	if err != nil {
+		runtime.Gosched()
+	}
+	return p, err
+}
+
+// arrived reports whether there is an answer for a caller whose budget is spent. On a busy
+// machine it may be there, and the goroutine that reads it has not had a processor yet: it
+// has its turn first.
+func arrived(done <-chan struct{}) bool {
+	runtime.Gosched()
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // start has a worker run the job.
@@ -197,7 +273,7 @@ func (g *Guard) start(ctx context.Context, j job, budget time.Duration, expired 
 		go g.work(j)
 		return nil
 	case <-expired:
-		return fmt.Errorf("%w of %v: %w (%d)", ErrBudget, budget, ErrBusy, g.config.Most)
+		return fmt.Errorf("%w of %v: %w (%d)", ErrBudget, budget, ErrBusy, g.config.MaxInFlight)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-g.base.Done():

@@ -135,6 +135,22 @@ func (l *Local) Learn(key string, word uint64, at policy.Instant) {
 	s.learn(h, known{word, at})
 }
 
+// LearnLate is Learn of a word that Redis told some time ago, which says nothing of how its
+// clock goes now. It changes nothing if Redis said something of the key since.
+func (l *Local) LearnLate(key string, word uint64, at policy.Instant) {
+	h, s := l.find(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old, there := s.known[h]; !there || at >= old.at {
+		s.learn(h, known{word, at})
+	}
+}
+
+// LearnUsedLate is LearnLate of a log: see LearnUsed.
+func (l *Local) LearnUsedLate(key string, used int64, at policy.Instant) {
+	l.LearnLate(key, charged(l.whole, 0, at, used), at)
+}
+
 // LearnUsed is Learn of a log, which has no word, of which so many units are used.
 func (l *Local) LearnUsed(key string, used int64, at policy.Instant) {
 	l.Learn(key, charged(l.whole, 0, at, used), at)

@@ -13,9 +13,9 @@ import (
 //go:embed lua/charge.lua
 var chargeLua string
 
-// Debt is what a key is to be charged.
+// Debt is what a key is to be charged, of which only the Tail is known.
 type Debt struct {
-	Key   string
+	Tail  string
 	Units int64
 }
 
@@ -33,11 +33,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 	var all call
 	var order []int
 	for i, d := range debts {
-		name, err := s.name(l.prefix, d.Key)
-		if err != nil {
-			errs[i] = err
-			continue
-		}
+		name := l.prefix + d.Tail
 		figures := packed(l.backFigures(-d.Units, Taken{}))
 		if apart {
 			calls, of = append(calls, call{script: l.back, keys: []string{name}, args: []string{figures}}), append(of, i)

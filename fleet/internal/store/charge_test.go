@@ -43,18 +43,18 @@ func TestChargingAgreesWithThePolicy(t *testing.T) {
 				var next [keys]uint64
 				for k := range debts {
 					words[k] = anyWord(random, p, refunder, words[k], clock)
-					debts[k] = store.Debt{Key: strconv.Itoa(k), Units: anyUnits(random, p.Limit(), 1)}
+					debts[k] = store.Debt{Tail: store.Tail(strconv.Itoa(k)), Units: anyUnits(random, p.Limit(), 1)}
 					next[k] = refunder.Refund(words[k], now, -debts[k].Units)
-					name, _ := s.Name(l, debts[k].Key)
+					name, _ := s.Name(l, strconv.Itoa(k))
 					put(t, client, name, strconv.FormatUint(words[k], 10))
 				}
 				at := fmt.Sprintf("%v, seed %d of %d, step %d: words %v at %d, %v", p, seed, i, step, words, now, debts)
 				bad := random.IntN(keys)
-				name, _ := s.Name(l, debts[bad].Key)
+				name, _ := s.Name(l, strconv.Itoa(bad))
 				put(t, client, name, "x")
 				errs := s.ChargeEach(context.Background(), l, debts)
 				for k, err := range errs {
-					name, _ := s.Name(l, debts[k].Key)
+					name, _ := s.Name(l, strconv.Itoa(k))
 					if k == bad {
 						if !assert.ErrorIs(t, err, store.ErrNotAWord, at) || !assert.Equal(t, "x", get(t, client, name), at) {
 							return
@@ -88,7 +88,7 @@ func TestChargingIsOneCommand(t *testing.T) {
 	s := store.New(client, store.Options{Name: "n"})
 	debts := make([]store.Debt, 64)
 	for i := range debts {
-		debts[i] = store.Debt{Key: strconv.Itoa(i), Units: int64(i%7) + 1}
+		debts[i] = store.Debt{Tail: store.Tail(strconv.Itoa(i)), Units: int64(i%7) + 1}
 	}
 	commands := func() int64 {
 		reply := redis.Do(t, "INFO", "commandstats")

@@ -24,11 +24,6 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 	return s.change(ctx, l, key, n, Taken{})
 }
 
-// Charge is Refund of -n units for a key of which only the Tail is known.
-func (s *Store) Charge(ctx context.Context, l *Limit, tail string, n int64) (Taken, error) {
-	return s.changeNamed(ctx, l, l.prefix+tail, -n, Taken{})
-}
-
 // Cancel undoes a take of n units, as policy.Refunder has it if nobody knows what others
 // gave back. The word from before is put back if the present one is what the take left,
 // which by a clock that goes on does not come about by chance. One call of Redis.
@@ -46,10 +41,6 @@ func (s *Store) change(ctx context.Context, l *Limit, key string, n int64, of Ta
 	if err != nil {
 		return Taken{}, err
 	}
-	return s.changeNamed(ctx, l, name, n, of)
-}
-
-func (s *Store) changeNamed(ctx context.Context, l *Limit, name string, n int64, of Taken) (Taken, error) {
 	figures := l.backFigures(n, of)
 	return l.understandChange(s.run(ctx, l.back, []string{name}, []string{packed(figures)}), name, n, of)
 }

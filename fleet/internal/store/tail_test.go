@@ -22,9 +22,7 @@ func TestTailStandsForTheKey(t *testing.T) {
 		require.LessOrEqual(t, len(tail), 130)
 		require.False(t, tails[tail])
 		tails[tail] = true
-		charged, err := s.Charge(t.Context(), l, tail, 3)
-		require.NoError(t, err)
-		require.EqualValues(t, 7, charged.Remaining)
+		require.Equal(t, []error{nil}, s.ChargeEach(t.Context(), l, []store.Debt{{Tail: tail, Units: 3}}))
 		standing, err := s.Peek(t.Context(), l, key)
 		require.NoError(t, err)
 		require.EqualValues(t, 7, standing.Remaining, "key %d", i)

@@ -1,0 +1,221 @@
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// busyRuns is how often TestBusyServerKeepsToRedis runs each of its loads.
+var busyRuns = flag.Int("busy", 1, "how often TestBusyServerKeepsToRedis runs each of its loads")
+
+const busyJob = "RAL_FLEET_TEST_BUSY"
+
+// busyLoad is what a process of TestBusyServerKeepsToRedis is told to do.
+type busyLoad struct {
+	Addr, Name string
+	Callers    int
+	Work       time.Duration // between the calls of a caller, all of it computing
+	Budget     time.Duration
+	Calm       time.Duration // before Redis halts, and again from a second after it went on
+	Halt       time.Duration // how long Redis answers nothing
+	Keys       int
+}
+
+// busyCount counts the calls of one phase of a busyLoad.
+type busyCount struct {
+	Calls   int64
+	InTime  int64 // answered within the budget
+	Exact   int64 // of those by Redis
+	Late    int64 // answered by Redis after the budget
+	Unasked int64 // Redis was not asked, as the breaker was open
+	Slowest time.Duration
+}
+
+// busyReport has the phases: before Redis halts, until a second after it went on, and the
+// rest.
+type busyReport struct {
+	Phases   [3]busyCount
+	Openings uint64
+}
+
+func isBusy() bool { return os.Getenv(busyJob) != "" }
+
+// burn computes for d.
+func burn(d time.Duration) {
+	for begun := time.Now(); time.Since(begun) < d; {
+	}
+}
+
+// serveBusy is the life of a process of TestBusyServerKeepsToRedis.
+func serveBusy() error {
+	var j busyLoad
+	if err := json.Unmarshal([]byte(os.Getenv(busyJob)), &j); err != nil {
+		return err
+	}
+	p, err := policy.FixedWindow(1_000_000, time.Hour)
+	if err != nil {
+		return err
+	}
+	c := at(j.Addr, p)
+	c.Name, c.Budget = j.Name, j.Budget
+	l, err := New(c)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	admin, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{j.Addr}, DisableCache: true, ForceSingleClient: true})
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+
+	var phase, ended atomic.Int32
+	parts := make([][3]busyCount, j.Callers)
+	var all sync.WaitGroup
+	for i := range parts {
+		all.Go(func() {
+			for n := i; ended.Load() == 0; n += j.Callers {
+				burn(j.Work)
+				part := &parts[i][phase.Load()]
+				begun := time.Now()
+				a, err := l.Take(l.ctx, fmt.Sprint(n%j.Keys), 1)
+				took := time.Since(begun)
+				if err != nil {
+					panic(err)
+				}
+				part.add(a, took, j.Budget)
+			}
+		})
+	}
+	time.Sleep(j.Calm)
+	phase.Store(1)
+	if err := admin.Do(l.ctx, admin.B().Arbitrary("CLIENT", "PAUSE", fmt.Sprint(j.Halt.Milliseconds()), "ALL").Build()).Error(); err != nil {
+		return err
+	}
+	time.Sleep(j.Halt + time.Second)
+	phase.Store(2)
+	time.Sleep(j.Calm)
+	ended.Store(1)
+	all.Wait()
+	var r busyReport
+	for _, part := range parts {
+		for i := range part {
+			r.Phases[i].join(part[i])
+		}
+	}
+	r.Openings = l.Stats().Openings
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+func (c *busyCount) add(a Answer, took, budget time.Duration) {
+	c.join(busyCount{
+		Calls: 1, InTime: count(took <= budget), Exact: count(took <= budget && a.By == ByExact),
+		Late: count(took > budget && a.By == ByExact), Unasked: count(errors.Is(a.Cause, ErrTripped)), Slowest: took,
+	})
+}
+
+func (c *busyCount) join(o busyCount) {
+	c.Calls += o.Calls
+	c.InTime += o.InTime
+	c.Exact += o.Exact
+	c.Late += o.Late
+	c.Unasked += o.Unasked
+	c.Slowest = max(c.Slowest, o.Slowest)
+}
+
+func (c busyCount) String() string {
+	return fmt.Sprintf("%d calls: %d in their budget, %d of those exact (%.1f%%), %d exact and late, %d not asked, slowest %v",
+		c.Calls, c.InTime, c.Exact, 100*float64(c.Exact)/float64(max(c.InTime, 1)), c.Late, c.Unasked, c.Slowest)
+}
+
+func startBusy(t *testing.T, j busyLoad, processors int) *process {
+	t.Helper()
+	told, err := json.Marshal(j)
+	require.NoError(t, err)
+	p := &process{cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(os.Environ(), busyJob+"="+string(told))
+	if processors > 0 {
+		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", processors))
+	}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	})
+	return p
+}
+
+// TestBusyServerKeepsToRedis has servers compute all the time, so that nearly every call
+// waits longer for a processor than for Redis, and halts Redis for a tenth of a second. It
+// checks that, from a second after Redis went on,
+//
+//  1. of the calls that are answered within the budget, 95% are answered by Redis;
+//  2. the breaker is not open, except for one call in twenty: it lets a moment pass when the
+//     machine leaves Redis itself without a processor;
+//  3. Redis answers some of those that wait for a processor for longer than the budget;
+//
+// and that few openings are seen over all. Each is a share of calls, however few of them
+// the machine has time for.
+func TestBusyServerKeepsToRedis(t *testing.T) {
+	for _, c := range []struct {
+		name                  string
+		processes, processors int // of each process, 0 for as many as there are
+		callers               int
+	}{
+		{"32 callers", 1, 0, 32},
+		{"64 callers on one processor", 1, 1, 64},
+		{"two servers", 2, 0, 32},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for range *busyRuns {
+				redis := redistest.Start(t, redistest.Options{})
+				load := busyLoad{
+					Addr: redis.Addr(), Name: name(), Budget: DefaultBudget, Callers: c.callers, Keys: 100,
+					Work: 100 * time.Microsecond, Calm: 300 * time.Millisecond, Halt: 100 * time.Millisecond,
+				}
+				servers := make([]*process, c.processes)
+				for i := range servers {
+					servers[i] = startBusy(t, load, c.processors)
+				}
+				for _, s := range servers {
+					var r busyReport
+					require.NoError(t, s.cmd.Wait(), s.err.String())
+					require.NoError(t, json.Unmarshal(s.out.Bytes(), &r), s.out.String())
+					for i, when := range []string{"before", "halt and a second", "after"} {
+						t.Logf("%s: %v", when, r.Phases[i])
+					}
+					t.Logf("%d openings", r.Openings)
+					after := r.Phases[2]
+					assert.GreaterOrEqual(t, 20*after.Exact, 19*after.InTime)
+					assert.LessOrEqual(t, 20*after.Unasked, after.Calls)
+					assert.GreaterOrEqual(t, 10*(after.Exact+after.Late), after.Calls)
+					assert.LessOrEqual(t, r.Openings, uint64(10))
+				}
+			}
+		})
+	}
+}
+
+// count is 1 of what is so.
+func count(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
+}

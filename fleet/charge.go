@@ -1,0 +1,139 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+const (
+	// chargeSlice is how long charging what was let pass may keep the keeper from its
+	// other duties.
+	chargeSlice = beat / 2
+	// chargeBudget is how long charging some keys may take. Only the keeper waits for it.
+	chargeBudget = chargeSlice / 2
+	// chargeBatch is how many keys are charged by one script, one such script after the
+	// other. A call that comes meanwhile waits for one at most, some 0.2 ms.
+	chargeBatch = 64
+)
+
+// settle charges what was let pass without Redis, as long as that answers.
+func (k *keeper) settle() {
+	if k.local == nil || k.outage {
+		return
+	}
+	k.credit()
+	if charged := k.chargeAll(k.local); charged > 0 {
+		k.tally.charged.Add(uint64(charged))
+		k.config.OnEvent(Event{Kind: ChargedLocal, Units: charged})
+	}
+}
+
+// credit counts as charged what Redis admitted too late for the caller, and for any other.
+// The share answered instead, and what that let pass need not be charged as well. The share
+// remembers what Redis said.
+func (k *keeper) credit() {
+	k.takes.Unused(func(ask store.TakeAsk, t store.Taken) {
+		k.rememberLate(ask.Key, t)
+		if t.Allowed {
+			k.tally.charged.Add(uint64(k.local.Credit(ask.Key, ask.N)))
+		}
+	})
+}
+
+// chargeAll charges all keys that owe, and returns the units charged.
+func (k *keeper) chargeAll(local *share.Local) (charged int64) {
+	begun := time.Now()
+	debts := make([]share.Debt, 0, chargeBatch)
+	// charge reports whether to go on.
+	charge := func() bool {
+		goOn := true
+		for i, done := range k.charge(debts) {
+			if done.charged {
+				local.Paid(debts[i])
+				charged += debts[i].Units
+			} else {
+				local.Unpaid()
+			}
+			goOn = goOn && !done.stop // otherwise, something is wrong with this key only
+		}
+		debts = debts[:0]
+		if !goOn {
+			local.Unpaid()
+		}
+		return goOn
+	}
+	for debt := range local.Owed() {
+		if debts = append(debts, debt); len(debts) < chargeBatch {
+			continue
+		}
+		if !charge() {
+			return charged
+		}
+		if time.Since(begun) > chargeSlice {
+			local.Unpaid()
+			k.nudge()
+			return charged
+		}
+	}
+	charge()
+	return charged
+}
+
+// fate is what became of a debt.
+type fate struct {
+	charged bool // in Redis, or perhaps: nothing is charged twice
+	stop    bool // others need not be tried
+}
+
+// charge charges keys in Redis, in one round trip. What was sent and not answered is
+// charged, too, as it may be.
+func (k *keeper) charge(debts []share.Debt) []fate {
+	fates, asks := make([]fate, len(debts)), make([]store.Debt, len(debts))
+	for i, d := range debts {
+		asks[i] = store.Debt{Tail: d.Name, Units: d.Units}
+	}
+	if len(debts) == 0 {
+		return fates
+	}
+	// It is sent, or the keeper has waited long enough: whichever is first.
+	const sent, dropped = 1, 2
+	var state atomic.Int32
+	errs, cause, err := askWithin(k.ctx, k.Limiter, max(k.config.Budget, chargeBudget), func(ctx context.Context, r *remote) ([]error, error) {
+		if !state.CompareAndSwap(0, sent) {
+			return nil, nil
+		}
+		errs := r.store.ChargeEach(ctx, r.limit, asks)
+		return errs, allFailed(errs)
+	})
+	if err != nil {
+		cause = err
+	}
+	unsent := state.CompareAndSwap(0, dropped)
+	for i := range fates {
+		why := cause
+		if why == nil && errs[i] != nil {
+			why = k.learn(errs[i])
+		}
+		fates[i] = fate{
+			charged: !unsent && (why == nil || !declined(why)),
+			stop:    errors.Is(why, ErrOutage) || err != nil,
+		}
+	}
+	return fates
+}
+
+// allFailed returns the first error if all are failures of Redis: in a cluster some of it
+// may be away.
+func allFailed(errs []error) error {
+	for _, err := range errs {
+		if !failed(err) {
+			return nil
+		}
+	}
+	return errs[0]
+}

@@ -1,0 +1,162 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// What a watch says of a server, as the cause of an ErrOpen.
+var (
+	// ErrSilent says that no call that was sent of late has been answered.
+	ErrSilent = errors.New("no answer")
+	// ErrSlow says that the server answers, and that no answer has come within the budget
+	// for a second.
+	ErrSlow = errors.New("every answer of the last second came after the budget")
+)
+
+// watch judges a server by when its answers arrive.
+//
+// It counts time in ticks of its own goroutine rather than by the clock, since a process
+// that is short of processors reads answers late. Each tick, however late it comes, counts
+// as one, and ends with a turn through the scheduler's queue, where the goroutines that read
+// answers stand as well. So the count does not go on while those cannot run.
+//
+// Its methods may be called by any number of goroutines, except run and step.
+type watch struct {
+	tick   time.Duration
+	budget time.Duration // of most calls, for ErrSlow
+
+	now    atomic.Int64 // the number of the present tick
+	newest atomic.Int64 // the latest tick of which a call has been answered
+	under  atomic.Int64 // calls under way
+	// sent has how many calls are under way that were sent in a tick, by its number modulo
+	// the length. It is longer than calls last, in ticks.
+	sent    [256]atomic.Int32
+	running atomic.Bool
+
+	// Whether answers came since the last tick, within the budget and after it.
+	inTime, late atomic.Bool
+
+	// These are run's alone.
+	idle, slow int // ticks in a row without a call under way, and with late answers only
+}
+
+const (
+	// silentTicks make up Config.Silence.
+	silentTicks = 10
+	// slowTicks in a row without an answer in time say that the server is slow.
+	slowTicks = 100
+	// idleTicks without a call end the goroutine of a watch.
+	idleTicks = 20
+	// onTime is how late a tick may be that says that this process is not short of
+	// processors. If it is, that answers are late is not held against the server.
+	onTime = time.Millisecond
+)
+
+func newWatch(silence, budget time.Duration) *watch {
+	w := &watch{tick: max(silence/silentTicks, 1), budget: budget}
+	w.newest.Store(-1)
+	return w
+}
+
+// sending is a call under way.
+type sending struct {
+	tick   int64
+	at     time.Time
+	budget time.Duration
+}
+
+// send notes that a call is sent. The caller calls receive when it has returned.
+func (w *watch) send(budget time.Duration) sending {
+	s := sending{tick: w.now.Load(), at: time.Now(), budget: budget}
+	w.under.Add(1)
+	w.sent[s.tick%int64(len(w.sent))].Add(1)
+	return s
+}
+
+// receive notes that a call has returned.
+func (w *watch) receive(s sending) {
+	w.sent[s.tick%int64(len(w.sent))].Add(-1)
+	w.under.Add(-1)
+}
+
+// hear notes that a call is being answered.
+func (w *watch) hear(s sending) {
+	for newest := w.newest.Load(); s.tick > newest && !w.newest.CompareAndSwap(newest, s.tick); {
+		newest = w.newest.Load()
+	}
+	seen := &w.late
+	if s.within() {
+		seen = &w.inTime
+	}
+	if !seen.Load() { // most find it set, and write nothing
+		seen.Store(true)
+	}
+}
+
+// within reports whether the budget of a call has not passed yet.
+func (s sending) within() bool { return time.Since(s.at) <= s.budget }
+
+// stale reports whether a call has taken as long as a server that is silent.
+func (w *watch) stale(s sending) bool { return w.now.Load()-s.tick >= silentTicks }
+
+// step begins the next tick, and returns why the server should not be asked, or nil.
+// Punctual says that the last tick came when it was due.
+func (w *watch) step(punctual bool) error {
+	now := w.now.Add(1)
+	inTime, late := w.inTime.Swap(false), w.late.Swap(false)
+	switch {
+	case inTime || !punctual:
+		w.slow = 0
+	case late:
+		w.slow++
+	}
+	if w.under.Load() > 0 {
+		w.idle = 0
+	} else {
+		w.idle++
+	}
+	if w.slow >= slowTicks {
+		w.slow = 0
+		return fmt.Errorf("%w of %v", ErrSlow, w.budget)
+	}
+	// Of the calls that were sent after the newest that was answered.
+	first := max(w.newest.Load()+1, now-int64(len(w.sent))+1, 0)
+	for tick := first; tick <= now-silentTicks; tick++ {
+		if w.sent[tick%int64(len(w.sent))].Load() > 0 {
+			return fmt.Errorf("%w for %v", ErrSilent, silentTicks*w.tick)
+		}
+	}
+	return nil
+}
+
+// run steps through the ticks until no call has been under way for some, or base ends.
+func (w *watch) run(base context.Context, judged func(error)) {
+	timer := time.NewTimer(w.tick)
+	defer timer.Stop()
+	for {
+		due := time.Now().Add(w.tick)
+		select {
+		case <-timer.C:
+		case <-base.Done():
+			return
+		}
+		runtime.Gosched() // those that read answers were ready before
+		if err := w.step(time.Since(due) <= onTime); err != nil {
+			judged(err)
+		}
+		if w.idle >= idleTicks {
+			w.idle = 0
+			w.running.Store(false)
+			// A call may have come that found it running.
+			if w.under.Load() == 0 || !w.running.CompareAndSwap(false, true) {
+				return
+			}
+		}
+		timer.Reset(w.tick)
+	}
+}

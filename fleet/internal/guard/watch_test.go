@@ -1,0 +1,316 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// halting is a server that answers at once, except while it is halted: what comes then is
+// answered when that ends.
+type halting struct {
+	mu    sync.Mutex
+	until time.Time
+	calls atomic.Int64
+}
+
+func (h *halting) halt(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.until = time.Now().Add(d)
+}
+
+func (h *halting) call(context.Context) (int64, error) {
+	n := h.calls.Add(1)
+	h.mu.Lock()
+	until := h.until
+	h.mu.Unlock()
+	time.Sleep(time.Until(until))
+	return n, nil
+}
+
+// callFor has callers call one after the other for so long, and counts what became of it.
+func callFor(g guarded, callers int, d time.Duration, call func(context.Context) (int64, error)) (answered, late, unasked int) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for end := time.Now().Add(d); callers > 0; callers-- {
+		all.Go(func() {
+			for time.Now().Before(end) {
+				_, err := g.do(context.Background(), call)
+				mu.Lock()
+				switch {
+				case errors.Is(err, ErrOpen):
+					unasked++
+				case err != nil:
+					late++
+				default:
+					answered++
+				}
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+	return answered, late, unasked
+}
+
+// That many callers were too late says nothing of a server that answers: the breaker stays
+// closed however many budgets are spent, as long as some answers come in time.
+func TestLateAnswersAreLife(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		var n atomic.Int64
+		answered, late, unasked := callFor(g, 8, 2*time.Second, func(context.Context) (int64, error) {
+			if n.Add(1)%20 != 0 {
+				time.Sleep(2 * budget)
+			}
+			return 0, nil
+		})
+		require.Zero(t, unasked)
+		require.Zero(t, g.Openings())
+		require.NotZero(t, answered)
+		require.Greater(t, late, 2*answered)
+	})
+}
+
+// A server that halts for less than Silence opens nothing. One that halts for longer does
+// once, and is asked again when its answers arrive, late as they are.
+func TestHalt(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		h := &halting{}
+		for _, d := range []time.Duration{silence / 2, silence * 9 / 10} {
+			h.halt(d)
+			_, late, unasked := callFor(g, 8, time.Second, h.call)
+			require.NotZero(t, late)
+			require.Zero(t, unasked)
+			require.Zero(t, g.Openings())
+		}
+		for i, d := range []time.Duration{2 * silence, 9 * silence} {
+			h.halt(d)
+			_, _, unasked := callFor(g, 8, d-2*budget, h.call)
+			require.NotZero(t, unasked)
+			require.EqualValues(t, i+1, g.Openings())
+			require.True(t, isOpen(g.Guard))
+			time.Sleep(3 * budget)
+			answered, late, unasked := callFor(g, 8, time.Second, h.call)
+			require.NotZero(t, answered)
+			require.Zero(t, late)
+			require.Less(t, unasked, 8, "while the probe is asked")
+			require.EqualValues(t, i+1, g.Openings())
+		}
+	})
+}
+
+// Callers of a server that is silent ask in vain for Silence and a tick, and no longer.
+func TestSilenceOpens(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		time.Sleep(time.Hour) // when nothing was asked is no silence
+		s := &server{takes: hang}
+		begun := time.Now()
+		for !isOpen(g.Guard) {
+			require.ErrorIs(t, s.ask(t, g), ErrBudget)
+		}
+		require.InDelta(t, silence, time.Since(begun), float64(silence/10+budget))
+		require.ErrorIs(t, s.ask(t, g), ErrSilent)
+	})
+}
+
+// A server that answers everything much later than any caller waits is not asked, and its
+// answers to what was asked before do not have it asked again and again.
+func TestLatencyIsSilence(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		s := &server{takes: 3 * silence / 2}
+		_, late, _ := callFor(g, 8, 3*time.Second, s.call)
+		require.LessOrEqual(t, late, 8*int(2*silence/budget)+8)
+		require.True(t, isOpen(g.Guard))
+		require.EqualValues(t, 1, g.Openings())
+		answered, _, _ := callFor(g, 8, time.Second, (&server{}).call)
+		require.NotZero(t, answered)
+		require.False(t, isOpen(g.Guard))
+	})
+}
+
+// The same holds of one that is late by a little, always, though not at once: some callers
+// have the answers that others did not wait for.
+func TestSlowServerOpens(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		s := &server{takes: 2 * budget}
+		_, _, unasked := callFor(g, 8, 900*time.Millisecond, s.call)
+		require.Zero(t, unasked)
+		callFor(g, 8, 2*time.Second, s.call)
+		open, why := g.Open()
+		require.True(t, open)
+		require.ErrorIs(t, why, ErrOpen)
+		require.ErrorIs(t, why, ErrSlow)
+		require.EqualValues(t, 1, g.Openings())
+		callFor(g, 8, time.Second, (&server{takes: budget / 2}).call)
+		require.False(t, isOpen(g.Guard))
+	})
+}
+
+// Calls that fail together, as when a connection is lost, are one failure.
+func TestConnectionLossIsOneFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		s := &server{takes: time.Millisecond, err: errDown}
+		for range 2 {
+			var all sync.WaitGroup
+			for range 64 {
+				all.Go(func() { assert.ErrorIs(t, s.ask(t, g), errDown) })
+			}
+			all.Wait()
+			require.False(t, isOpen(g.Guard))
+		}
+		require.ErrorIs(t, s.ask(t, g), errDown)
+		require.True(t, isOpen(g.Guard))
+	})
+}
+
+// A probe that hangs does not keep the next one from seeing that the server is there.
+func TestProbeThatHangs(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		s := &server{err: errDown}
+		for range 3 {
+			_ = s.ask(t, g)
+		}
+		time.Sleep(pause)
+		s.takes = hang
+		require.ErrorIs(t, s.ask(t, g), ErrBudget)
+		s = &server{}
+		time.Sleep(2 * pause)
+		require.NoError(t, s.ask(t, g))
+		require.False(t, isOpen(g.Guard))
+	})
+}
+
+// A process that does not get to run for an hour has not waited for an hour.
+func TestTicksAreNotTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatch(silence, budget)
+		s := w.send(budget)
+		for range silentTicks - 1 {
+			time.Sleep(time.Hour)
+			require.NoError(t, w.step(false))
+			require.False(t, w.stale(s))
+		}
+		require.ErrorIs(t, w.step(false), ErrSilent)
+		require.True(t, w.stale(s))
+
+		// What was sent later and is answered is life.
+		later := w.send(budget)
+		w.hear(later)
+		w.receive(later)
+		require.NoError(t, w.step(true))
+		w.hear(s)
+		w.receive(s)
+
+		// Late answers count against the server only where ticks come when they are due.
+		for i := range 3 * slowTicks {
+			s := w.send(budget)
+			time.Sleep(2 * budget)
+			w.hear(s)
+			w.receive(s)
+			require.NoError(t, w.step(i%slowTicks != 0))
+		}
+		for range slowTicks - 1 {
+			s := w.send(budget)
+			time.Sleep(2 * budget)
+			w.hear(s)
+			w.receive(s)
+			if err := w.step(true); err != nil {
+				require.ErrorIs(t, err, ErrSlow)
+				return
+			}
+		}
+		t.Fatal("it is not found to be slow")
+	})
+}
+
+// The watch of a guard that is not used ends, and one that is used again goes on.
+func TestWatchEndsWhenIdle(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		for range 3 {
+			require.NoError(t, (&server{}).ask(t, g))
+			require.True(t, g.watch.running.Load())
+			time.Sleep(silence * (idleTicks + 2) / silentTicks)
+			require.False(t, g.watch.running.Load())
+		}
+		s := &server{takes: hang}
+		_ = s.ask(t, g)
+		time.Sleep(silence * (silentTicks + 2) / silentTicks)
+		require.True(t, isOpen(g.Guard))
+	})
+}
+
+// A hot key's answers are each a little later than its callers wait: each is had by the
+// caller that waits when it comes, once.
+func TestLateAnswersServeOthers(t *testing.T) {
+	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
+		var given atomic.Int64
+		b := NewBatch(g, func(_ context.Context, asks []string, reply func(int, int64, error)) {
+			time.Sleep(budget * 3 / 2)
+			for i, ask := range asks {
+				if ask == "bad" {
+					reply(i, 0, errKey)
+					continue
+				}
+				reply(i, given.Add(1), nil)
+			}
+		})
+		seen := map[int64]bool{}
+		late := 0
+		for range 20 {
+			n, err := b.Do(t.Context(), "hot")
+			if err != nil {
+				require.ErrorIs(t, err, ErrBudget)
+				late++
+				continue
+			}
+			require.False(t, seen[n], "used once")
+			seen[n] = true
+		}
+		require.LessOrEqual(t, late, 2)
+
+		// An answer that came before a call is not for it, nor one to another ask, nor
+		// an error.
+		time.Sleep(2 * budget)
+		for _, ask := range []string{"hot", "other", "bad", "bad", "bad"} {
+			_, err := b.Do(t.Context(), ask)
+			require.ErrorIs(t, err, ErrBudget)
+			require.NotErrorIs(t, err, errKey)
+		}
+		time.Sleep(2 * budget)
+		unused := map[string]int{}
+		b.Unused(func(ask string, _ int64) { unused[ask]++ })
+		require.Equal(t, given.Load(), int64(len(seen)+unused["hot"]+unused["other"]))
+		require.Zero(t, b.spares.count)
+		require.Empty(t, b.spares.of)
+	})
+}
+
+func TestSparesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s spares[int, int]
+		for i := range 2 * maxSpares {
+			s.put(i, i, time.Now(), budget)
+		}
+		require.Equal(t, maxSpares, s.count)
+		require.Len(t, s.of, maxSpares)
+		time.Sleep(budget + 1)
+		s.put(-1, 7, time.Now(), budget)
+		require.Equal(t, 1, s.count, "those that are old make room")
+		s.put(-2, 8, time.Now().Add(-spareAge-1), budget)
+		_, ok := s.take(-2, time.Now())
+		require.False(t, ok, "it was asked too long ago")
+		value, ok := s.take(-1, time.Now())
+		require.True(t, ok)
+		require.Equal(t, 7, value)
+		require.Zero(t, s.count)
+	})
+}
