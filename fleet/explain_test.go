@@ -7,10 +7,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,6 +69,11 @@ func TestSaysWhatToDo(t *testing.T) {
 	closed := redistest.Start(t, redistest.Options{})
 	closed.Do(t, "CONFIG", "SET", "requirepass", "secret")
 
+	full := redistest.Start(t, redistest.Options{Args: []string{"--bind", "0.0.0.0"}})
+	busy := full.Client(t)
+	require.NoError(t, busy.Do(t.Context(), busy.B().Arbitrary("CONFIG", "SET", "maxclients", "1").Build()).Error())
+	guarded := redistest.Start(t, redistest.Options{Args: []string{"--bind", "0.0.0.0"}})
+
 	as := func(user, password string) func(*rueidis.ClientOption) {
 		return func(o *rueidis.ClientOption) { o.Username, o.Password = user, password }
 	}
@@ -86,8 +93,10 @@ func TestSaysWhatToDo(t *testing.T) {
 		{"no scripts", redis.Addr(), as("scriptless", "any"), store.ErrDenied, "allow him EVALSHA"},
 		{"no commands in scripts", redis.Addr(), as("reader", "any"), store.ErrDenied, "SET"},
 		{"what the error lists", redis.Addr(), as("listed", "any"), nil, ""},
-		{"plain to TLS", byTLS, func(*rueidis.ClientOption) {}, store.ErrAsking, "set Redis.TLSConfig"},
-		{"TLS to plain", redis.Addr(), func(o *rueidis.ClientOption) { o.TLSConfig = trusting }, store.ErrAsking, "leave out Redis.TLSConfig"},
+		{"too many clients", full.Addr(), as("", ""), store.ErrTooManyClients, "max number of clients reached"},
+		{"protected mode", elsewhere(t, guarded.Addr()), as("", ""), store.ErrProtected, "set its protected-mode to no"},
+		{"plain to TLS", byTLS, func(*rueidis.ClientOption) {}, store.ErrSpeaksTLS, "set Redis.TLSConfig"},
+		{"TLS to plain", redis.Addr(), func(o *rueidis.ClientOption) { o.TLSConfig = trusting }, store.ErrPlain, "leave out Redis.TLSConfig"},
 		{"TLS to TLS", byTLS, func(o *rueidis.ClientOption) { o.TLSConfig = trusting }, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -118,6 +127,75 @@ func TestSaysWhatToDo(t *testing.T) {
 			require.ErrorIs(t, why, c.kind)
 			require.ErrorIs(t, why, ErrOutage)
 		})
+	}
+}
+
+// elsewhere is a local address by which this machine is not the same one, so that a Redis
+// in protected mode takes no connections there.
+func elsewhere(t *testing.T, addr string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	all, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range all {
+		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLoopback() && ip.IP.To4() != nil {
+			return net.JoinHostPort(ip.IP.String(), port)
+		}
+	}
+	t.Skip("this machine has no other address than that of the loopback interface")
+	return ""
+}
+
+// TestSaysWhyItHangsUp has a Redis that a limiter uses take no more connections, and end
+// those that there are: what it says to a new one is said, and when it takes them again it
+// is used again.
+func TestSaysWhyItHangsUp(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Options{})
+	var events log
+	c := at(redis.Addr(), funnel(10, 1, time.Hour))
+	c.OnEvent = events.add
+	l := open(t, c)
+	admin := redis.Client(t)
+	command := func(words ...string) {
+		require.NoError(t, admin.Do(t.Context(), admin.B().Arbitrary(words[0]).Args(words[1:]...).Build()).Error())
+	}
+	command("CONFIG", "SET", "maxclients", "1")
+	command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	eventually(t, func() bool {
+		cause := take(t, l, "a", 1).Cause
+		return errors.Is(cause, ErrTripped) && errors.Is(cause, store.ErrTooManyClients)
+	}, "answers say so")
+	require.ErrorIs(t, l.Health(), ErrOutage)
+	require.ErrorContains(t, l.Health(), "max number of clients reached")
+	eventually(t, func() bool {
+		return slices.ContainsFunc(events.events(), func(e Event) bool {
+			return e.Kind == OutageBegan && errors.Is(e.Err, store.ErrTooManyClients)
+		})
+	}, "an event says so")
+	command("CONFIG", "SET", "maxclients", "100")
+	eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is back")
+}
+
+// TestEvictionIsNoticedAtConnect has another Redis, which may evict, come behind the same
+// address: that is noticed when the limiter has connected, and not by chance some beats
+// later.
+func TestEvictionIsNoticedAtConnect(t *testing.T) {
+	t.Parallel()
+	evicts := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "allkeys-lru"})
+	for range 3 { // whichever beat it is at which Redis would be looked at anyway
+		first := redistest.Start(t, redistest.Options{})
+		w := newWire(t, first.Addr())
+		c := at("", funnel(10, 1, time.Hour))
+		c.Redis = w.option()
+		l := open(t, c)
+		before := scripts(t, evicts)
+		mend := w.cut()
+		w.proxy.Upstream = evicts.Addr()
+		mend()
+		eventually(t, func() bool { return errors.Is(l.Health(), ErrEvicts) }, "it is noticed")
+		require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "after a beat or two, and what Redis did not know")
 	}
 }
 

@@ -115,8 +115,8 @@ var faults = []struct {
 	name  string
 	begin func(w *wire) (mend func())
 }{
-	{"latency", func(w *wire) func() { return w.toxic("latency", "downstream", `"latency": 150, "jitter": 50`) }},
-	{"latency of what is sent", func(w *wire) func() { return w.toxic("latency", "upstream", `"latency": 150`) }},
+	{"latency", func(w *wire) func() { return w.toxic("latency", "downstream", `"latency": 450, "jitter": 50`) }},
+	{"latency of what is sent", func(w *wire) func() { return w.toxic("latency", "upstream", `"latency": 450`) }},
 	{"bandwidth", func(w *wire) func() { return w.toxic("bandwidth", "upstream", `"rate": 0`) }},
 	{"bandwidth of answers", func(w *wire) func() { return w.toxic("bandwidth", "downstream", `"rate": 0`) }},
 	{"reset", func(w *wire) func() { return w.toxic("reset_peer", "downstream", `"timeout": 0`) }},
@@ -178,7 +178,7 @@ func (p *punctual) call(budget time.Duration, call func()) (late bool) {
 	return true
 }
 
-// TestFaults breaks the wire between limiters and Redis 200 times, in all ways that
+// TestFaults breaks the wire between limiters and Redis 120 times, in all ways that
 // faults has. Of each it checks that
 //
 //  1. no call takes longer than its budget and slack, as punctual measures that: of no kind
@@ -191,7 +191,7 @@ func (p *punctual) call(budget time.Duration, call func()) (late bool) {
 // and at the end that goroutines and memory are what they were after the first faults, and
 // that no more was admitted than the limit and the shares allow.
 func TestFaults(t *testing.T) {
-	const lanes, warm, rounds = 5, 12, 40
+	const lanes, warm, rounds = 5, 12, 24
 	var (
 		p       punctual
 		all     sync.WaitGroup

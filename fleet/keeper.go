@@ -3,7 +3,9 @@ package fleet
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -26,6 +28,7 @@ type keeper struct {
 	*Limiter
 	id        string
 	beats     int
+	checked   int64 // connections that were made when Redis was checked last
 	counts    counts
 	outage    bool   // the last that was told
 	unchecked bool   // it was told that nobody knows how Redis is set up
@@ -48,13 +51,13 @@ func (k *keeper) connect(ready func()) bool {
 	client, rest := k.config.Client, pause
 	for client == nil {
 		var err error
-		if client, err = dial(k.ctx, k.config.Redis); client != nil {
+		if client, err = dial(k.ctx, k.countDials(k.config.Redis)); client != nil {
 			break
 		}
 		if k.ctx.Err() != nil {
 			return false
 		}
-		k.refuse(outage(store.Connecting(err, k.config.Redis.TLSConfig != nil)))
+		k.refuse(outage(store.Connecting(k.ctx, k.config.Redis, err)))
 		ready()
 		if !k.sleepFor(rest) {
 			return false
@@ -67,6 +70,23 @@ func (k *keeper) connect(ready func()) bool {
 	}
 	k.remote.Store(r)
 	return true
+}
+
+// countDials has the keeper look at Redis whenever a connection is made, as it may be
+// another one then, or set up otherwise.
+func (l *Limiter) countDials(o rueidis.ClientOption) rueidis.ClientOption {
+	connect := o
+	o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+		connect := connect
+		connect.InitAddress, connect.Dialer, connect.TLSConfig = []string{addr}, *dialer, config
+		conn, err := store.Dial(ctx, connect)
+		if err == nil {
+			l.dials.Add(1)
+			l.nudge()
+		}
+		return conn, err
+	}
+	return o
 }
 
 // dial makes a client, which takes as long as it takes. Who does not wait for it has it
@@ -108,6 +128,9 @@ func (k *keeper) run(ready func()) {
 			k.pulse()
 			timer.Reset(beat)
 		case <-k.wake:
+			if k.dials.Load() != k.checked {
+				k.pulse()
+			}
 		case <-k.ctx.Done():
 			return
 		}
@@ -117,9 +140,19 @@ func (k *keeper) run(ready func()) {
 			timer.Reset(rest)
 			rest = min(2*rest, longestPause)
 		}
+		k.explain()
 		k.tell()
 		ready()
 		k.settle()
+	}
+}
+
+// explain has calls and Health say what Redis says to a new connection, if the breaker is
+// open because connections are lost.
+func (k *keeper) explain() {
+	open, why := k.guard.Open()
+	if open && k.config.Client == nil {
+		k.guard.Explain(store.WhyRefused(k.ctx, k.config.Redis, why))
 	}
 }
 
@@ -142,7 +175,9 @@ func (k *keeper) pulse() {
 		budget = max(budget, connectBudget) // only New waits for it
 	}
 	var err error
-	if k.beats++; troubled || k.beats%checkEvery == 0 {
+	dials := k.dials.Load()
+	if k.beats++; troubled || dials != k.checked || k.beats%checkEvery == 0 {
+		k.checked = dials
 		if err = k.check(budget); errors.Is(err, store.ErrUnchecked) {
 			if !k.unchecked {
 				k.config.OnEvent(Event{Kind: Unchecked, Err: err})

@@ -69,6 +69,7 @@ type Limiter struct {
 	ctx     context.Context // of the keeper
 	stop    context.CancelFunc
 	wake    chan struct{} // one slot: the keeper has something to look at
+	dials   atomic.Int64  // connections made
 	kept    chan struct{} // closed when the keeper has ended
 	closing sync.Once
 	closed  atomic.Bool

@@ -38,7 +38,8 @@ type breaker struct {
 
 	mu struct {
 		sync.Mutex
-		strict bool // only an answer within the budget closes it
+		strict    bool // only an answer within the budget closes it
+		explained bool // the cause is what explain was told
 	}
 }
 
@@ -130,7 +131,7 @@ func (b *breaker) judge(p pass, o outcome, err error) bool {
 		b.row.Store(0)
 	case probe && o == unsure: // the next call is the probe
 		b.next.Store(b.now())
-	case probe && o == bad:
+	case probe && o == bad && !b.mu.explained:
 		b.setCause(err)
 	case open && !probe && o == stale: // it is there again, perhaps
 		next := b.next.Load()
@@ -150,10 +151,21 @@ func (b *breaker) judge(p pass, o outcome, err error) bool {
 // open begins an era in which the breaker is open. The caller holds mu.
 func (b *breaker) open(err error) {
 	b.counted.Add(1)
+	b.mu.explained = false
 	b.setCause(err)
 	b.era.Add(1) // before a probe may pass, so that it passes in this era
 	b.wait.Store(int64(min(2*b.pause, b.longest)))
 	b.next.Store(b.now() + int64(b.pause))
+}
+
+// explain has calls be told err while the breaker is open, rather than how the last probe
+// failed; from nil on, that again.
+func (b *breaker) explain(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.explained = err != nil && b.era.Load()%2 == 1; b.mu.explained {
+		b.setCause(err)
+	}
 }
 
 // setCause sets what calls are told while it is open.

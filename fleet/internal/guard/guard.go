@@ -103,6 +103,10 @@ func (g *Guard) Open() (open bool, why error) {
 	return open, why
 }
 
+// Explain has calls be told err while the breaker is open, as what they are told of an
+// outage does not always say why. With nil they are told again how the last probe failed.
+func (g *Guard) Explain(err error) { g.breaker.explain(err) }
+
 // Openings returns how often the breaker opened.
 func (g *Guard) Openings() uint64 {
 	_, n := g.breaker.state()

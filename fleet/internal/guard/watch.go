@@ -14,8 +14,8 @@ var (
 	// ErrSilent says that no call that was sent of late has been answered.
 	ErrSilent = errors.New("no answer")
 	// ErrSlow says that the server answers, and that no answer has come within the budget
-	// for a second.
-	ErrSlow = errors.New("every answer of the last second came after the budget")
+	// for five times Config.Silence.
+	ErrSlow = errors.New("for a while every answer came after the budget")
 )
 
 // watch judges a server by when its answers arrive.
@@ -42,14 +42,16 @@ type watch struct {
 	inTime, late atomic.Bool
 
 	// These are run's alone.
-	idle, slow int // ticks in a row without a call under way, and with late answers only
+	idle int // ticks in a row without a call under way
+	slow int // ticks with late answers since the last answer in time
 }
 
 const (
 	// silentTicks make up Config.Silence.
 	silentTicks = 10
-	// slowTicks in a row without an answer in time say that the server is slow.
-	slowTicks = 100
+	// slowTicks with late answers, and without one in time between them, say that the
+	// server is slow.
+	slowTicks = 50
 	// idleTicks without a call end the goroutine of a watch.
 	idleTicks = 20
 	// onTime is how late a tick may be that says that this process is not short of
@@ -110,9 +112,9 @@ func (w *watch) step(punctual bool) error {
 	now := w.now.Add(1)
 	inTime, late := w.inTime.Swap(false), w.late.Swap(false)
 	switch {
-	case inTime || !punctual:
+	case inTime:
 		w.slow = 0
-	case late:
+	case late && punctual:
 		w.slow++
 	}
 	if w.under.Load() > 0 {

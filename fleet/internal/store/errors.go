@@ -1,14 +1,9 @@
 package store
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"syscall"
 
 	"github.com/redis/rueidis"
 )
@@ -58,6 +53,13 @@ var (
 	ErrDenied = fmt.Errorf("%w: this user may not do what limits need; allow him EVALSHA, EVAL, DEL, TIME, INFO, GET, SET, PEXPIREAT and sorted sets, on the keys ral:*", ErrAsking)
 	// ErrLoading means that Redis has just been started.
 	ErrLoading = fmt.Errorf("%w: it is still reading its data from disk; wait until it has, and it is asked again", ErrAsking)
+	// ErrTooManyClients means that Redis has as many connections as it may.
+	ErrTooManyClients = fmt.Errorf("%w: it has as many connections as it may; raise its maxclients, or end some", ErrAsking)
+	// ErrProtected means that Redis takes connections of its own machine only.
+	ErrProtected = fmt.Errorf("%w: it is in protected mode; give it a password, or set its protected-mode to no", ErrAsking)
+	// ErrSpeaksTLS and ErrPlain mean that only one side speaks TLS.
+	ErrSpeaksTLS = fmt.Errorf("%w: it speaks TLS; set Redis.TLSConfig, or connect to its plain port", ErrAsking)
+	ErrPlain     = fmt.Errorf("%w: it does not speak TLS; leave out Redis.TLSConfig, or connect to its tls-port", ErrAsking)
 )
 
 // explained are the codes of Redis's errors that have a name here. Before Redis 7 they
@@ -79,6 +81,8 @@ var explained = []struct {
 	{"The user executing the script", ErrDenied}, // Redis 7.0
 	{"ACL failure in script:", ErrDenied},        // later, and Valkey
 	{"LOADING", ErrLoading},
+	{"ERR max number of clients", ErrTooManyClients},
+	{"DENIED", ErrProtected},
 }
 
 // explain wraps what went wrong with the key of that name.
@@ -92,31 +96,19 @@ func explain(err error, name string) error {
 // named returns the name that an error of Redis's has here, or nil.
 func named(err error) error {
 	if redis, ok := rueidis.IsRedisErr(err); ok {
-		for _, e := range explained {
-			says := redis.Error()
-			if strings.HasPrefix(says, e.code+" ") || strings.Contains(says, ": "+e.code+" ") || strings.Contains(says, ": -"+e.code+" ") {
-				return e.err
-			}
-		}
+		return nameOf(redis.Error())
 	}
 	return nil
 }
 
-// Connecting wraps why a client could not be made, by TLS or not. Where only one side
-// speaks that, neither understands the other, and nobody says so: a Redis that does not
-// waits for the end of a line, one that does hangs up.
-func Connecting(err error, byTLS bool) error {
-	var record tls.RecordHeaderError
-	var network net.Error
-	switch why := named(err); {
-	case why != nil:
-		return fmt.Errorf("%w (connecting: %w)", why, err)
-	case byTLS && (errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout()):
-		return fmt.Errorf("%w: connecting: %w; if this Redis does not speak TLS, leave out Redis.TLSConfig, or connect to its tls-port", ErrAsking, err)
-	case !byTLS && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
-		return fmt.Errorf("%w: connecting: %w; if this Redis speaks TLS, set Redis.TLSConfig", ErrAsking, err)
+// nameOf is named for what Redis says.
+func nameOf(says string) error {
+	for _, e := range explained {
+		if strings.HasPrefix(says, e.code+" ") || strings.Contains(says, ": "+e.code+" ") || strings.Contains(says, ": -"+e.code+" ") {
+			return e.err
+		}
 	}
-	return fmt.Errorf("%w: connecting: %w", ErrAsking, err)
+	return nil
 }
 
 // notAWord tells what is under a name that should be a word.

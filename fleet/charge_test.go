@@ -1,0 +1,127 @@
+package fleet
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// scripts returns how many scripts a Redis has run.
+func scripts(t testing.TB, redis *redistest.Server) (n int64) {
+	t.Helper()
+	reply := redis.Do(t, "INFO", "commandstats")
+	text, err := reply.ToString()
+	require.NoError(t, err)
+	for _, found := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`).FindAllStringSubmatch(text, -1) {
+		calls, err := strconv.ParseInt(found[1], 10, 64)
+		require.NoError(t, err)
+		n += calls
+	}
+	return n
+}
+
+// TestChargingIsBatched has the keys of an outage charged, each once, by a script for each
+// 64 of them, one after the other: so a call waits for one of those at most.
+func TestChargingIsBatched(t *testing.T) {
+	const keys = 2000
+	redis := redistest.Start(t, redistest.Options{})
+	c := at(redis.Addr(), policy.Must(policy.FixedWindow(1000, time.Hour)))
+	l := open(t, c)
+	before := scripts(t, redis)
+	for i := range keys {
+		require.True(t, l.local.Take(strconv.Itoa(i), int64(i%3)+1, 0).Allowed)
+	}
+	units := uint64(0)
+	for i := range keys {
+		units += uint64(i%3) + 1
+	}
+	eventually(t, func() bool { return l.Stats().Charged == units }, "all is charged")
+	ran := scripts(t, redis) - before
+	require.GreaterOrEqual(t, ran, int64(keys/chargeBatch))
+	require.Less(t, ran, int64(keys/10), "beats are among them, and what Redis did not know")
+	for i := range 3 {
+		require.EqualValues(t, 1000-i-1, take(t, l, strconv.Itoa(i), 0).Remaining)
+	}
+	time.Sleep(2 * beat)
+	require.Equal(t, units, l.Stats().Charged, "once")
+}
+
+// BenchmarkCharge charges 100,000 keys, alone and while 16 callers of another server make a
+// call each millisecond. It reports how long that took, and the median and 99th percentile of the calls
+// made meanwhile, beside those of as long a time before.
+func BenchmarkCharge(b *testing.B) {
+	const keys = 100_000
+	for _, callers := range []int{0, 16} {
+		b.Run(fmt.Sprint(callers, " callers"), func(b *testing.B) {
+			redis, err := redistest.Open(redistest.Options{})
+			require.NoError(b, err)
+			defer redis.Close()
+			c := at(redis.Addr(), policy.Must(policy.FixedWindow(1_000_000, time.Hour)))
+			other := open(b, c)
+			var took, calm, charging []time.Duration
+			for range b.N {
+				c.Name = name()
+				l := open(b, c)
+				var mu sync.Mutex
+				into := &calm
+				var stop atomic.Bool
+				var all sync.WaitGroup
+				for i := range callers {
+					all.Go(func() {
+						for !stop.Load() {
+							begun := time.Now()
+							if _, err := other.Take(b.Context(), strconv.Itoa(i), 1); err != nil {
+								b.Error(err)
+							}
+							d := time.Since(begun)
+							mu.Lock()
+							*into = append(*into, d)
+							mu.Unlock()
+							time.Sleep(time.Millisecond)
+						}
+					})
+				}
+				time.Sleep(500 * time.Millisecond)
+				mu.Lock()
+				into = new([]time.Duration)
+				mu.Unlock()
+				for i := range keys {
+					l.local.Take(strconv.Itoa(i), 1, 0)
+				}
+				mu.Lock()
+				into = &charging
+				mu.Unlock()
+				begun := time.Now()
+				l.nudge()
+				for l.Stats().Charged < keys {
+					time.Sleep(time.Millisecond)
+				}
+				took = append(took, time.Since(begun))
+				stop.Store(true)
+				all.Wait()
+				require.NoError(b, l.Close())
+			}
+			at := func(all []time.Duration, part float64) float64 {
+				slices.Sort(all)
+				return all[int(part*float64(len(all)-1))].Seconds()
+			}
+			b.ReportMetric(at(took, 0.5), "s")
+			if callers > 0 {
+				for _, p := range []float64{0.5, 0.99} {
+					b.ReportMetric(1e6*at(calm, p), fmt.Sprintf("µs-p%.0f-before", 100*p))
+					b.ReportMetric(1e6*at(charging, p), fmt.Sprintf("µs-p%.0f-while", 100*p))
+				}
+			}
+		})
+	}
+}

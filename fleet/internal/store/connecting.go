@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+const (
+	// firstWords is how long a Redis may take to say that it does not let a client in. It
+	// does so before it is asked anything, and a client that writes at the same moment
+	// often sees no more of it than that the connection is lost.
+	firstWords = 200 * time.Millisecond
+	// handshake is how long it may take to find out whether a Redis speaks TLS.
+	handshake = time.Second
+)
+
+// Connecting wraps why a client could not be made. If err does not say, Connecting listens:
+// see WhyRefused. It waits a second and a bit for that at most.
+func Connecting(ctx context.Context, o rueidis.ClientOption, err error) error {
+	why := named(err)
+	if why == nil && (lost(err) || mute(err)) {
+		why = listen(ctx, o)
+	}
+	if why == nil {
+		why = ErrAsking
+	}
+	return fmt.Errorf("%w (connecting: %w)", why, err)
+}
+
+// WhyRefused returns why Redis takes no connection, if err is that connections are lost and
+// Redis says so to a new one, and nil otherwise. It makes a connection of its own to the
+// first address, and listens: to what Redis says when it lets no client in, and to whether
+// it speaks TLS where the client does not, or the other way round.
+func WhyRefused(ctx context.Context, o rueidis.ClientOption, err error) error {
+	if named(err) != nil || !lost(err) {
+		return nil
+	}
+	if why := listen(ctx, o); why != nil {
+		return fmt.Errorf("%w (%w)", why, err)
+	}
+	return nil
+}
+
+// lost reports whether an error may be that of a Redis which said why, and hung up.
+func lost(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// mute reports whether it may be that of a Redis that does not understand what it is told.
+func mute(err error) bool {
+	var record tls.RecordHeaderError
+	var network net.Error
+	return errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout()
+}
+
+// listen returns why Redis lets no client in, or nil if it does not say.
+func listen(ctx context.Context, o rueidis.ClientOption) error {
+	ctx, cancel := context.WithTimeout(ctx, firstWords+handshake)
+	defer cancel()
+	byTLS := o.TLSConfig != nil
+	o.TLSConfig = nil
+	conn, err := Dial(ctx, o)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if words := hear(conn); words != "" {
+		if why := nameOf(words); why != nil {
+			return fmt.Errorf("%w: it says %s", why, shown(words))
+		}
+		return fmt.Errorf("%w: it says %s", ErrAsking, shown(words))
+	}
+	if byTLS {
+		if _, err := io.WriteString(conn, "PING\r\n"); err == nil && hear(conn) != "" {
+			return ErrPlain
+		}
+		return nil
+	}
+	// Whether its certificate is good does not matter here.
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
+	var alert tls.AlertError
+	if err == nil || errors.As(err, &alert) {
+		return ErrSpeaksTLS
+	}
+	return nil
+}
+
+// Dial connects to the first address as a client of that option does.
+func Dial(ctx context.Context, o rueidis.ClientOption) (net.Conn, error) {
+	addr := o.InitAddress[0]
+	switch {
+	case o.DialCtxFn != nil:
+		return o.DialCtxFn(ctx, addr, &o.Dialer, o.TLSConfig)
+	case o.DialFn != nil:
+		return o.DialFn(addr, &o.Dialer, o.TLSConfig)
+	case o.TLSConfig != nil:
+		return (&tls.Dialer{NetDialer: &o.Dialer, Config: o.TLSConfig}).DialContext(ctx, "tcp", addr)
+	}
+	return o.Dialer.DialContext(ctx, "tcp", addr)
+}
+
+// hear returns the first line that a Redis says on a connection, without what marks it as
+// an error; "" if it says nothing, or nothing of Redis's.
+func hear(conn net.Conn) string {
+	_ = conn.SetReadDeadline(time.Now().Add(firstWords))
+	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
+	buffer := make([]byte, 512)
+	n, _ := conn.Read(buffer)
+	line, _, _ := strings.Cut(string(buffer[:n]), "\r\n")
+	if line == "" || line[0] != '-' && line[0] != '+' {
+		return ""
+	}
+	return line[1:]
+}
