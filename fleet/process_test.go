@@ -266,9 +266,9 @@ func TestClockSteps(t *testing.T) {
 		t.Run(c.p.String(), func(t *testing.T) {
 			const start = int64(time.Hour / time.Microsecond)
 			us, least, latest := start, start, start
-			config := at(shared.Addr(), c.p)
-			var clock atomic.Int64 // that beats read, too
+			var clock atomic.Int64 // us, which the keeper reads as well
 			clock.Store(us)
+			config := at(shared.Addr(), c.p)
 			config.clock = clock.Load
 			l := open(t, config)
 			seed := rand.Uint64()

@@ -104,7 +104,7 @@ func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 		select {
 		case <-t.done:
 		case <-timer.C:
-			if !arrived(t.done) || errors.Is(t.err, errOrphaned) {
+			if !g.arrived(t.done) || errors.Is(t.err, errOrphaned) {
 				return b.late(t, begun)
 			}
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -69,6 +70,7 @@ type Guard struct {
 	idle  chan struct{} // one element for each that waits for a job
 
 	timers  sync.Pool
+	yielded atomic.Int64 // when a call last gave way, as the breaker counts
 	closing sync.Once
 }
 
@@ -224,7 +226,7 @@ func do[T any](ctx context.Context, g *Guard, budget, judged time.Duration, call
 	select {
 	case <-f.done:
 	case <-timer.C:
-		if !arrived(f.done) {
+		if !g.arrived(f.done) {
 			return none, fmt.Errorf("%w of %v", ErrBudget, budget)
 		}
 	case <-ctx.Done():
@@ -238,23 +240,31 @@ func do[T any](ctx context.Context, g *Guard, budget, judged time.Duration, call
 	return f.value, f.err
 }
 
+// yieldEvery is how often calls that are not made give way.
+const yieldEvery = time.Millisecond
+
 // enter returns a pass of the breaker's. A caller that gets none goes on without having
 // waited for anything. Callers that do so all the time would keep the goroutine that reads a
-// probe's answer from a processor, each for as long as the scheduler lets it run, and so it
-// has its turn.
+// probe's answer from a processor, each for as long as the scheduler lets it run. So now and
+// then one of them gives way.
 func (g *Guard) enter() (pass, error) {
 	p, err := g.breaker.enter()
 	if err != nil {
-		runtime.Gosched()
+		now, last := g.breaker.now(), g.yielded.Load()
+		if now-last > int64(yieldEvery) && g.yielded.CompareAndSwap(last, now) {
+			runtime.Gosched()
+		}
 	}
 	return p, err
 }
 
 // arrived reports whether there is an answer for a caller whose budget is spent. On a busy
-// machine it may be there, and the goroutine that reads it has not had a processor yet: it
-// has its turn first.
-func arrived(done <-chan struct{}) bool {
-	runtime.Gosched()
+// machine it may be there, and the goroutine that reads it has not had a processor yet. It
+// has its turn first, as long as others were answered a moment ago.
+func (g *Guard) arrived(done <-chan struct{}) bool {
+	if g.watch.heardLately() {
+		runtime.Gosched()
+	}
 	select {
 	case <-done:
 		return true

@@ -103,6 +103,9 @@ func (w *watch) hear(s sending) {
 // within reports whether the budget of a call has not passed yet.
 func (s sending) within() bool { return time.Since(s.at) <= s.budget }
 
+// heardLately reports whether a call of the last ticks has been answered.
+func (w *watch) heardLately() bool { return w.now.Load()-w.newest.Load() <= 2 }
+
 // stale reports whether a call has taken as long as a server that is silent.
 func (w *watch) stale(s sending) bool { return w.now.Load()-s.tick >= silentTicks }
 
