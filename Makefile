@@ -38,6 +38,8 @@ check: needs tidy lint platforms race processors
 	@cd torture && $(GO) test -count=1 ./linear -run TestLinearizable -for 20s
 	@cd torture && $(GO) test -count=1 ./soak -run TestSoak -for 30s
 	@cd torture && $(GO) test -count=1 ./properties -for 20s
+	@echo "== fleet: busy servers, 20 times"
+	@cd fleet && $(GO) test -count=1 -run TestBusyServerKeepsToRedis . -busy 20
 
 # go.mod and go.sum say what the code needs, no more and no less.
 tidy:

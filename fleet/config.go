@@ -108,7 +108,9 @@ type Config struct {
 	Term time.Duration
 
 	// Budget is how long a call may wait for Redis, up to a minute; then, Outage answers.
-	// The default is 5 ms.
+	// It says nothing of Redis, which is judged by when its answers arrive. A server that is
+	// short of processors spends budgets on its own: each call may wait for a turn of the
+	// scheduler besides. The default is 5 ms.
 	Budget time.Duration
 	// Outage is LocalShare (default), Open or Closed.
 	Outage Outage

@@ -54,6 +54,12 @@ var (
 	ErrBudget = guard.ErrBudget
 	// ErrTripped: Redis was not asked, as the last calls failed.
 	ErrTripped = guard.ErrOpen
+	// ErrSilent: the breaker is open because Redis answered none of the calls of a while,
+	// 200 ms or the budget if that is longer.
+	ErrSilent = guard.ErrSilent
+	// ErrSlow: it is open because Redis answers, and for a while each answer came after
+	// the budget: raise Config.Budget.
+	ErrSlow = guard.ErrSlow
 	// ErrReadOnly: the Redis asked is a replica.
 	ErrReadOnly = store.ErrReadOnly
 	// ErrUncounted: LocalShare refuses, as nothing tells by how many servers to divide the
