@@ -444,3 +444,23 @@ func TestMemoryIsBounded(t *testing.T) {
 		require.Zero(t, again)
 	})
 }
+
+// A word that Redis told long ago says something of a key that it has said nothing of
+// since, and nothing of its clock.
+func TestLateWordsChangeNothingThatIsNewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := policy.Must(policy.Funnel(100, 1, time.Hour))
+		l := open(t, p, 1)
+		const then = policy.Instant(time.Hour)
+		word := func(used int64, at policy.Instant) uint64 { return charged(p, 0, at, used) }
+		l.LearnLate("late", word(60, then), then)
+		later := then + policy.Instant(10*time.Second)
+		l.Learn("newer", word(10, later), later)
+		l.LearnLate("newer", word(90, then), then)
+		require.EqualValues(t, 40, l.Peek("late").Remaining)
+		require.EqualValues(t, 90, l.Peek("newer").Remaining)
+		require.Equal(t, int64(later-l.now()), l.ahead.Load())
+		l.LearnUsedLate("late", 70, later)
+		require.EqualValues(t, 30, l.Peek("late").Remaining)
+	})
+}
