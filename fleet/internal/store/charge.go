@@ -97,7 +97,7 @@ func (l *Limit) agrees(name string, f found, n int64, of Taken, did uint64) erro
 func (s *Store) chargeScript(a algorithm) *script {
 	read := strings.NewReplacer("redis.call", "redis.pcall", "if not", "if type(w) == 'table' or not").Replace(readLua)
 	return s.newScript(timeLua, strings.NewReplacer(
-		"UNPACK", strings.ReplaceAll(a.unpack(), "ARGV[1]", "ARGV[i]"),
+		"PARAMS", a.params, "UNPACK", strings.NewReplacer("ARGV[1]", "ARGV[i]", "local ", "").Replace(a.unpack()),
 		"READ", read, "BODY", a.body, "WRITE", writeLua,
 	).Replace(chargeLua))
 }

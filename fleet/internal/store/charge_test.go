@@ -44,6 +44,9 @@ func TestChargingAgreesWithThePolicy(t *testing.T) {
 				for k := range debts {
 					words[k] = anyWord(random, p, refunder, words[k], clock)
 					debts[k] = store.Debt{Tail: store.Tail(strconv.Itoa(k)), Units: anyUnits(random, p.Limit(), 1)}
+					if k > 0 && random.IntN(2) == 0 {
+						debts[k].Units = debts[k-1].Units // the same parameters
+					}
 					next[k] = refunder.Refund(words[k], now, -debts[k].Units)
 					name, _ := s.Name(l, strconv.Itoa(k))
 					put(t, client, name, strconv.FormatUint(words[k], 10))
