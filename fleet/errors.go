@@ -69,6 +69,8 @@ var (
 	// ErrLimits: servers of one Name keep different limits, or count time from different
 	// epochs. Each admits its own, unless they are of one kind and period.
 	ErrLimits = errors.New("ral: servers of this Name keep different limits")
+	// ErrTooManyClients: Redis has as many connections as it accepts.
+	ErrTooManyClients = store.ErrTooManyClients
 	// ErrFull: Redis has no memory left.
 	ErrFull = store.ErrFull
 	// ErrEvicts: Redis is set up to drop keys when its memory is full, ours among them,

@@ -165,7 +165,7 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 	command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	eventually(t, func() bool {
 		cause := take(t, l, "a", 1).Cause
-		return errors.Is(cause, ErrTripped) && errors.Is(cause, store.ErrTooManyClients)
+		return errors.Is(cause, ErrTripped) && errors.Is(cause, ErrTooManyClients)
 	}, "answers say so")
 	require.ErrorIs(t, l.Health(), ErrOutage)
 	require.ErrorContains(t, l.Health(), "max number of clients reached")

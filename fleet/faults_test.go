@@ -179,7 +179,7 @@ func (p *punctual) call(budget time.Duration, call func()) (late bool) {
 }
 
 // TestFaults breaks the wire between limiters and Redis 120 times, in all ways that
-// faults has. Of each it checks that
+// faults has. Each takes the 200 ms of silence that open a breaker. Of each it checks that
 //
 //  1. no call takes longer than its budget and slack, as punctual measures that: of no kind
 //     of fault do three quarters have a call that did;
@@ -338,7 +338,8 @@ func (l *lane) fault(what string, begin func(*wire) func()) {
 		}
 	}
 	// Three in a row, or as many as have a budget within the time of silence. That is
-	// counted in ticks, which a busy machine stretches. How many it is exactly,
+	// counted in ticks, which a busy machine stretches, so that the bound only finds a breaker
+	// that stays closed, or does so for seconds. How many it is exactly,
 	// guard.TestBreaker and guard.TestSilenceOpens show.
 	assert.LessOrEqual(l.t, failed, 10*int(silence/laneBudget), "%s: calls that asked in vain before the breaker opened", what)
 	l.begun = append(l.begun, fault{what, late})

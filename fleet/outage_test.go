@@ -137,7 +137,9 @@ func TestPaused(t *testing.T) {
 				require.NoError(t, client.Do(t.Context(), client.B().Arbitrary("CLIENT", "PAUSE", "1000", "ALL").Build()).Error())
 			}
 			admitted, vain := int64(0), int64(0)
-			// For some tenths of a second, whatever the machine does besides.
+			// In 200 ms of silence 20 calls of one caller spend their budget. A busy machine
+			// stretches the silence, which is counted in ticks. The breaker must open before the
+			// pause ends, of 100 budgets. guard.TestSilenceOpens counts the ticks exactly.
 			for tripped := 0; tripped < 3 && vain < 90; {
 				a := take(t, l, "a", 1)
 				if a.Allowed {
