@@ -125,7 +125,7 @@ func serveBusy() error {
 func (c *busyCount) add(a Answer, took, budget time.Duration) {
 	c.join(busyCount{
 		Calls: 1, InTime: count(took <= budget), Exact: count(took <= budget && a.By == ByExact),
-		Late: count(took > budget && a.By == ByExact), Unasked: count(errors.Is(a.Cause, ErrTripped)), Slowest: took,
+		Late: count(took > budget && a.By == ByExact), Unasked: count(errors.Is(a.Cause, ErrBreakerOpen)), Slowest: took,
 	})
 }
 

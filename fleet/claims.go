@@ -36,8 +36,8 @@ type Outcome struct {
 // TakeAll takes n units from every claim or from none, by one call of Redis: by address
 // and by user and from everybody together. No other call comes in between.
 //
-// The limiters must be in Exact mode (or the error is ErrMode), have the same Client and
-// Config.Epoch (or it is ErrApart), and in a cluster the same Config.Tag (or it is
+// The limiters must be in Exact mode (or the error is ErrModeUnsupported), have the same Client and
+// Config.Epoch (or it is ErrDifferentClients), and in a cluster the same Config.Tag (or it is
 // ErrCrossSlot). The first one's Budget holds. If that one cannot ask Redis, each answers
 // as its Outage says: a claim on a limiter that is Closed refuses all, one that is Open
 // none.
@@ -98,11 +98,11 @@ func together(claims []Claim) error {
 		case c.limiter.closed.Load():
 			return ErrClosed
 		case c.limiter.config.Mode != Exact:
-			return ErrMode
+			return ErrModeUnsupported
 		case c.limiter != first && (first.config.Client == nil || c.limiter.config.Client != first.config.Client):
-			return ErrApart
+			return ErrDifferentClients
 		case !c.limiter.config.Epoch.Equal(first.config.Epoch):
-			return ErrApart // one script reads one clock
+			return ErrDifferentClients // one script reads one clock
 		}
 		if err := store.CheckKey(c.key); err != nil {
 			return err

@@ -23,11 +23,11 @@ var (
 	ErrCrossSlot = store.ErrCrossSlot
 	// ErrOutage: Redis could not be asked, and what was wanted cannot be done without.
 	ErrOutage = errors.New("ral: Redis could not be asked")
-	// ErrMode: the limiter's Mode does not offer this.
-	ErrMode = errors.New("ral: leased mode does not offer this")
-	// ErrApart: the limiters of a TakeAll do not share one client, or do not count time
+	// ErrModeUnsupported: the limiter's Mode does not offer this.
+	ErrModeUnsupported = errors.New("ral: leased mode does not offer this")
+	// ErrDifferentClients: the limiters of a TakeAll do not share one client, or do not count time
 	// from the same Config.Epoch.
-	ErrApart = errors.New("ral: TakeAll needs limiters that were given the same Client and Epoch")
+	ErrDifferentClients = errors.New("ral: TakeAll needs limiters that were given the same Client and Epoch")
 )
 
 // Errors of Wait, as those of package cell.
@@ -46,14 +46,14 @@ var (
 // What Answer.Cause wraps, besides what Redis or the network said, and ErrOutage unless
 // it is about one key.
 var (
-	// ErrNotAWord: what Redis holds under the key's name is nothing of this limit's. It
+	// ErrForeignValue: what Redis holds under the key's name is nothing of this limit's. It
 	// is left as it is.
-	ErrNotAWord = store.ErrNotAWord
+	ErrForeignValue = store.ErrForeignValue
 	// ErrBudget: Redis did not answer within Config.Budget. What was asked may be done
 	// all the same, and count.
 	ErrBudget = guard.ErrBudget
-	// ErrTripped: Redis was not asked, as the last calls failed.
-	ErrTripped = guard.ErrOpen
+	// ErrBreakerOpen: Redis was not asked, as the last calls failed.
+	ErrBreakerOpen = guard.ErrOpen
 	// ErrSilent: the breaker is open because Redis answered none of the calls of a while,
 	// 200 ms or the budget if that is longer.
 	ErrSilent = guard.ErrSilent
@@ -73,9 +73,9 @@ var (
 	ErrTooManyClients = store.ErrTooManyClients
 	// ErrFull: Redis has no memory left.
 	ErrFull = store.ErrFull
-	// ErrEvicts: Redis is set up to drop keys when its memory is full, ours among them,
+	// ErrEvictionPolicy: Redis is set up to drop keys when its memory is full, ours among them,
 	// which would forgive what they owe. It is not asked for as long as it is.
-	ErrEvicts = store.ErrEvicts
+	ErrEvictionPolicy = store.ErrEvictionPolicy
 )
 
 // errConnecting is the cause as long as nothing else is known.
@@ -84,7 +84,7 @@ var errConnecting = errors.New("not connected yet")
 // about tells whether an error is about one key, or about the call, and tells nothing
 // about how Redis is.
 func about(err error) bool {
-	return errors.Is(err, store.ErrNotAWord) || errors.Is(err, store.ErrDisagrees) || errors.Is(err, store.ErrContended) ||
+	return errors.Is(err, store.ErrForeignValue) || errors.Is(err, store.ErrDisagrees) || errors.Is(err, store.ErrContended) ||
 		asked(err)
 }
 
@@ -97,7 +97,7 @@ func asked(err error) bool {
 // it then but the keeper.
 func unfit(err error) bool {
 	return errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrReadOnly) ||
-		errors.Is(err, store.ErrEvicts) || errors.Is(err, store.ErrTooOld) ||
+		errors.Is(err, store.ErrEvictionPolicy) || errors.Is(err, store.ErrTooOld) ||
 		errors.Is(err, store.ErrNoReplicas) || errors.Is(err, store.ErrUnsaved) || errors.Is(err, store.ErrNoRoll)
 }
 

@@ -165,7 +165,7 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 	command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	eventually(t, func() bool {
 		cause := take(t, l, "a", 1).Cause
-		return errors.Is(cause, ErrTripped) && errors.Is(cause, ErrTooManyClients)
+		return errors.Is(cause, ErrBreakerOpen) && errors.Is(cause, ErrTooManyClients)
 	}, "answers say so")
 	require.ErrorIs(t, l.Health(), ErrOutage)
 	require.ErrorContains(t, l.Health(), "max number of clients reached")
@@ -194,7 +194,7 @@ func TestEvictionIsNoticedAtConnect(t *testing.T) {
 		mend := w.cut()
 		w.proxy.Upstream = evicts.Addr()
 		mend()
-		eventually(t, func() bool { return errors.Is(l.Health(), ErrEvicts) }, "it is noticed")
+		eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
 		require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "after a beat or two, and what Redis did not know")
 	}
 }

@@ -322,7 +322,7 @@ func (l *lane) fault(what string, begin func(*wire) func()) {
 		switch {
 		case a.By == ByExact:
 			failed = 0 // it was not broken yet, or is about to be
-		case errors.Is(a.Cause, ErrTripped):
+		case errors.Is(a.Cause, ErrBreakerOpen):
 			tripped++
 			time.Sleep(time.Millisecond)
 		case tripped == 0:

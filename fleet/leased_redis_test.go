@@ -74,9 +74,9 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 	require.NoError(t, l.Wait(ctx, "a", 1))
 
 	_, err = l.Reserve(ctx, "a", 1, time.Second)
-	require.ErrorIs(t, err, ErrMode)
+	require.ErrorIs(t, err, ErrModeUnsupported)
 	_, err = TakeAll(ctx, 1, l.Claim("a"))
-	require.ErrorIs(t, err, ErrMode)
+	require.ErrorIs(t, err, ErrModeUnsupported)
 	_, err = l.Take(ctx, strings.Repeat("x", 1<<16+1), 1)
 	require.ErrorIs(t, err, ErrKeyTooLong)
 	ended, cancel := context.WithCancel(ctx)
@@ -226,7 +226,7 @@ func TestLeasedRedisComesLater(t *testing.T) {
 // An exchange failed if nothing in it was answered: a part of a cluster that is away is
 // not Redis.
 func TestUnanswered(t *testing.T) {
-	down, odd := errors.New("down"), fmt.Errorf("%w: odd", ErrNotAWord)
+	down, odd := errors.New("down"), fmt.Errorf("%w: odd", ErrForeignValue)
 	require.NoError(t, unanswered([]lease.Grant{{Err: down}, {Units: 1}}))
 	require.NoError(t, unanswered([]lease.Grant{{Err: down}, {}}))
 	require.NoError(t, unanswered([]lease.Grant{{Err: odd}, {Err: down}}))
@@ -248,7 +248,7 @@ func TestLeasedValueOfOthers(t *testing.T) {
 	for range 20 { // the first are decided by themselves, the others ask for leases
 		a := take(t, l, "b", 1)
 		require.Equal(t, ByShare, a.By)
-		require.ErrorIs(t, a.Cause, ErrNotAWord)
+		require.ErrorIs(t, a.Cause, ErrForeignValue)
 		require.NotErrorIs(t, a.Cause, ErrOutage)
 		require.NoError(t, l.Health())
 	}

@@ -52,9 +52,9 @@ func TestLeasedVerbs(t *testing.T) {
 	require.Equal(t, ByExact, a.By)
 	require.Zero(t, a.Remaining)
 	_, err = l.Reserve(ctx, "a", 1, 0)
-	require.ErrorIs(t, err, ErrMode)
+	require.ErrorIs(t, err, ErrModeUnsupported)
 	_, err = TakeAll(ctx, 1, l.Claim("a"))
-	require.ErrorIs(t, err, ErrMode)
+	require.ErrorIs(t, err, ErrModeUnsupported)
 	_, err = l.Take(ctx, string(make([]byte, 1<<16+1)), 1)
 	require.ErrorIs(t, err, ErrKeyTooLong)
 
@@ -167,7 +167,7 @@ func TestLeasedOutage(t *testing.T) {
 			require.Equal(t, rung.by, a.By)
 			require.ErrorIs(t, a.Cause, ErrOutage)
 			require.Equal(t, rung.outage != Closed, a.Allowed)
-			eventually(t, func() bool { return errors.Is(take(t, l, fmt.Sprint(time.Now()), 1).Cause, ErrTripped) }, "the breaker opens")
+			eventually(t, func() bool { return errors.Is(take(t, l, fmt.Sprint(time.Now()), 1).Cause, ErrBreakerOpen) }, "the breaker opens")
 			local := l.Stats().Local
 			require.NoError(t, redis.Restart())
 			eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged == local }, "it closes, and what counts is charged")

@@ -299,7 +299,7 @@ func TestTakeAll(t *testing.T) {
 
 	other := open(t, at(shared.Addr(), funnel(3, 1, time.Hour)))
 	_, err = TakeAll(ctx, 1, byUser.Claim("u"), other.Claim("a"))
-	require.ErrorIs(t, err, ErrApart)
+	require.ErrorIs(t, err, ErrDifferentClients)
 	_, err = TakeAll(ctx, 1, byUser.Claim(strings.Repeat("x", 1<<16+1)))
 	require.ErrorIs(t, err, ErrKeyTooLong)
 }
@@ -317,7 +317,7 @@ func TestTakeAllOfOneEpoch(t *testing.T) {
 	take(t, young, "a", 3)
 	for _, claims := range [][]Claim{{young.Claim("a"), old.Claim("a")}, {old.Claim("a"), young.Claim("a")}} {
 		_, err := TakeAll(t.Context(), 1, claims...)
-		require.ErrorIs(t, err, ErrApart)
+		require.ErrorIs(t, err, ErrDifferentClients)
 		require.ErrorContains(t, err, "Epoch")
 	}
 	require.EqualValues(t, 3, take(t, old, "a", 0).Remaining)
@@ -355,8 +355,8 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 	_, err = s.Heartbeat(t.Context(), store.Beat{ID: "a", TTL: time.Second})
 	require.True(t, failed(err), "no connection")
 	for _, err := range []error{
-		errors.New("any"), errConnecting, &policy.FieldError{}, ErrKeyTooLong, ErrCrossSlot, ErrNotAWord,
-		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, ErrFull, ErrReadOnly, ErrEvicts, store.ErrTooOld,
+		errors.New("any"), errConnecting, &policy.FieldError{}, ErrKeyTooLong, ErrCrossSlot, ErrForeignValue,
+		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, ErrFull, ErrReadOnly, ErrEvictionPolicy, store.ErrTooOld,
 		store.ErrNoReplicas, store.ErrUnsaved, store.ErrNoRoll,
 	} {
 		require.False(t, failed(err), err)

@@ -56,7 +56,7 @@ func TestKilled(t *testing.T) {
 			for range 5 {
 				a = take(t, l, "b", 2)
 			}
-			require.ErrorIs(t, a.Cause, ErrTripped)
+			require.ErrorIs(t, a.Cause, ErrBreakerOpen)
 			require.ErrorIs(t, l.Health(), ErrOutage)
 			require.Equal(t, rung.outage != Closed, l.Choke(t.Context(), "c"))
 
@@ -145,7 +145,7 @@ func TestPaused(t *testing.T) {
 				if a.Allowed {
 					admitted++
 				}
-				if errors.Is(a.Cause, ErrTripped) {
+				if errors.Is(a.Cause, ErrBreakerOpen) {
 					require.ErrorIs(t, a.Cause, guard.ErrSilent)
 					tripped++
 				} else if errors.Is(a.Cause, ErrBudget) {
@@ -176,7 +176,7 @@ func TestUnfit(t *testing.T) {
 		// unfit makes it so, and returns the address of what is, and how to mend it.
 		unfit func(t *testing.T) (addr string, mend func())
 	}{
-		{"evicting policy", ErrEvicts, "noeviction", func(t *testing.T) (string, func()) {
+		{"evicting policy", ErrEvictionPolicy, "noeviction", func(t *testing.T) (string, func()) {
 			s := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "volatile-lru"})
 			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction") }
 		}},
@@ -247,8 +247,8 @@ func TestBecomesUnfit(t *testing.T) {
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "100mb")
 	eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is mended")
 	redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvicts) }, "it is noticed")
-	require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrEvicts)
+	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
+	require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrEvictionPolicy)
 }
 
 // TestWrongRoll has something else under the name by which servers are counted, from the
@@ -268,7 +268,7 @@ func TestWrongRoll(t *testing.T) {
 		a := take(t, l, "a", 1)
 		require.Equal(t, ByShare, a.By)
 		require.ErrorIs(t, a.Cause, ErrOutage)
-		require.NotErrorIs(t, a.Cause, ErrNotAWord, "it is not about the key")
+		require.NotErrorIs(t, a.Cause, ErrForeignValue, "it is not about the key")
 
 		shared.Do(t, "DEL", roll)
 		eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).By == ByExact }, "it is mended")
@@ -324,7 +324,7 @@ func TestWrongWords(t *testing.T) {
 				for range 2 * failures {
 					a := take(t, l, key, 1)
 					require.Equal(t, rung.by, a.By, what)
-					require.ErrorIs(t, a.Cause, ErrNotAWord, what)
+					require.ErrorIs(t, a.Cause, ErrForeignValue, what)
 					require.NotErrorIs(t, a.Cause, ErrOutage)
 					require.ErrorContains(t, a.Cause, key)
 				}
@@ -622,7 +622,7 @@ func passWithoutRedis(l *Limiter, key string, n int64) {
 // to do.
 func TestDeclined(t *testing.T) {
 	t.Parallel()
-	for _, cause := range []error{ErrTripped, errConnecting, ErrNotAWord, ErrReadOnly, ErrFull} {
+	for _, cause := range []error{ErrBreakerOpen, errConnecting, ErrForeignValue, ErrReadOnly, ErrFull} {
 		require.True(t, declined(outage(cause)), cause)
 	}
 	for _, cause := range []error{ErrBudget, store.ErrAsking, store.ErrDisagrees} {

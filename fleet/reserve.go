@@ -25,10 +25,10 @@ type Reservation struct {
 // what Wait. 0 is for at once, but under a policy.Queue for as long as that is. It is
 // Take for those who can come later, or may change their minds: the units are taken now,
 // so that nobody else in the fleet is promised the same turn. Leased mode has no turns to
-// promise: the error is ErrMode there.
+// promise: the error is ErrModeUnsupported there.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience time.Duration) (*Reservation, error) {
 	if l.leases != nil {
-		return nil, ErrMode
+		return nil, ErrModeUnsupported
 	}
 	t, err := l.take(ctx, key, n, patience)
 	if err != nil {

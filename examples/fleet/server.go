@@ -106,7 +106,7 @@ func tell(e fleet.Event) string {
 	case e.Err != nil:
 		// That Redis could not be asked, and is not for now, is what the word says.
 		why := strings.TrimPrefix(e.Err.Error(), fleet.ErrOutage.Error()+": ")
-		return fmt.Sprintf("%v: %v", e.Kind, strings.TrimPrefix(why, fleet.ErrTripped.Error()+": "))
+		return fmt.Sprintf("%v: %v", e.Kind, strings.TrimPrefix(why, fleet.ErrBreakerOpen.Error()+": "))
 	}
 	return e.Kind.String()
 }

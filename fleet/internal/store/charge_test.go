@@ -59,7 +59,7 @@ func TestChargingAgreesWithThePolicy(t *testing.T) {
 				for k, err := range errs {
 					name, _ := s.Name(l, strconv.Itoa(k))
 					if k == bad {
-						if !assert.ErrorIs(t, err, store.ErrNotAWord, at) || !assert.Equal(t, "x", get(t, client, name), at) {
+						if !assert.ErrorIs(t, err, store.ErrForeignValue, at) || !assert.Equal(t, "x", get(t, client, name), at) {
 							return
 						}
 						continue

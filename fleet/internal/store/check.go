@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Check asks Redis whether a limit is safe there: it returns ErrEvicts if it may drop
+// Check asks Redis whether a limit is safe there: it returns ErrEvictionPolicy if it may drop
 // keys that still count, ErrReadOnly if it is a replica, and ErrTooOld. If Redis does not
 // let that be asked, ErrUnchecked.
 //
@@ -94,7 +94,7 @@ func check(ctx context.Context, client rueidis.Client, primary bool) error {
 		faults = append(faults, fmt.Errorf("%w (it is %s)", ErrTooOld, v))
 	}
 	if p := info["maxmemory_policy"]; info["maxmemory"] != "0" && p != "noeviction" {
-		faults = append(faults, fmt.Errorf("%w (its maxmemory-policy is %s, its maxmemory %s)", ErrEvicts, p, info["maxmemory"]))
+		faults = append(faults, fmt.Errorf("%w (its maxmemory-policy is %s, its maxmemory %s)", ErrEvictionPolicy, p, info["maxmemory"]))
 	}
 	if primary && info["role"] == "slave" {
 		faults = append(faults, ErrReadOnly)

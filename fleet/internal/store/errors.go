@@ -13,9 +13,9 @@ var (
 	// ErrAsking means that Redis did not answer, or with an error that means nothing
 	// here: this is wrapped around whatever the network or Redis said.
 	ErrAsking = errors.New("ral: asking Redis")
-	// ErrNotAWord means that Redis holds something else under a key of ours. It is
+	// ErrForeignValue means that Redis holds something else under a key of ours. It is
 	// left as it is.
-	ErrNotAWord = errors.New("ral: what Redis holds under this name is not of this limit; delete it, or give the limit another Name")
+	ErrForeignValue = errors.New("ral: what Redis holds under this name is not of this limit; delete it, or give the limit another Name")
 	// ErrKeyTooLong means that a key has more than 64 KiB.
 	ErrKeyTooLong = errors.New("ral: a key has at most 65536 bytes; hash longer ones")
 	// ErrDisagrees means that what the script did is not what the policy says: the
@@ -34,8 +34,8 @@ var (
 	// ErrNoRoll means that Redis holds something else under the name of the roll of
 	// servers.
 	ErrNoRoll = errors.New("ral: what Redis holds under the name by which a limit counts its servers is something else; delete it, or give the limit another Name")
-	// ErrEvicts means that Redis may drop keys that still count.
-	ErrEvicts = errors.New("ral: Redis may evict keys of limits, which forgives what they owe; set its maxmemory-policy to noeviction, or use another Redis")
+	// ErrEvictionPolicy means that Redis may drop keys that still count.
+	ErrEvictionPolicy = errors.New("ral: Redis may evict keys of limits, which forgives what they owe; set its maxmemory-policy to noeviction, or use another Redis")
 	// ErrUnchecked means that Redis does not tell whether a limit is safe there.
 	ErrUnchecked = errors.New("ral: Redis does not say whether it may evict keys of limits; allow INFO, or see to it that its maxmemory-policy is noeviction")
 	// ErrTooOld means that Redis lacks what the scripts use.
@@ -69,7 +69,7 @@ var explained = []struct {
 	code string
 	err  error
 }{
-	{"WRONGTYPE", ErrNotAWord},
+	{"WRONGTYPE", ErrForeignValue},
 	{"READONLY", ErrReadOnly},
 	{"OOM", ErrFull},
 	{"NOREPLICAS", ErrNoReplicas},
@@ -113,7 +113,7 @@ func nameOf(says string) error {
 
 // notAWord tells what is under a name that should be a word.
 func notAWord(name, value string) error {
-	return fmt.Errorf("%w: %s holds %s", ErrNotAWord, shown(name), shown(value))
+	return fmt.Errorf("%w: %s holds %s", ErrForeignValue, shown(name), shown(value))
 }
 
 // shown quotes what may be anything, and cuts what is long.

@@ -257,12 +257,12 @@ func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
 			_, charged := s.Refund(ctx, l, key, -1)
 			_, cancelled := s.Cancel(ctx, l, key, store.Taken{After: 5}, 1)
 			for _, err := range []error{took, peeked, all, charged, cancelled} {
-				assert.ErrorIs(t, err, store.ErrNotAWord, "%.50q", value)
+				assert.ErrorIs(t, err, store.ErrForeignValue, "%.50q", value)
 				assert.ErrorContains(t, err, redisName)
 				assert.Less(t, len(fmt.Sprint(err)), 1000)
 			}
 			if leased := s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: key, Need: 1, Most: 2}})[0].Err; !assert.Error(t, leased) || !strings.Contains(leased.Error(), "want a Funnel") {
-				assert.ErrorIs(t, leased, store.ErrNotAWord)
+				assert.ErrorIs(t, leased, store.ErrForeignValue)
 			}
 			assert.Equal(t, value, get(t, client, redisName), "%v", p)
 			assert.EqualValues(t, -1, integer(t, client, "PTTL", redisName), "it has no end, as before")
@@ -276,23 +276,23 @@ func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
 		redisName := name(t, s, log, key)
 		require.NoError(t, ask(t, client, "ZADD", redisName, member[0], member[1]).Error())
 		_, err := s.Take(ctx, log, key, 1, 0)
-		assert.ErrorIs(t, err, store.ErrNotAWord, "%v", member)
+		assert.ErrorIs(t, err, store.ErrForeignValue, "%v", member)
 		_, err = s.Refund(ctx, log, key, 1)
-		assert.ErrorIs(t, err, store.ErrNotAWord, "%v", member)
+		assert.ErrorIs(t, err, store.ErrForeignValue, "%v", member)
 		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: log, Key: key}})
-		assert.ErrorIs(t, err, store.ErrNotAWord, "%v", member)
+		assert.ErrorIs(t, err, store.ErrForeignValue, "%v", member)
 		assert.EqualValues(t, 1, integer(t, client, "ZCARD", redisName))
 	}
 	for _, l := range []*store.Limit{limit(t, s, policy.Must(policy.Funnel(10, 1, time.Second))), log} {
 		redisName := name(t, s, l, "list")
 		require.NoError(t, ask(t, client, "RPUSH", redisName, "a").Error())
 		_, err := s.Take(ctx, l, "list", 1, 0)
-		assert.ErrorIs(t, err, store.ErrNotAWord)
+		assert.ErrorIs(t, err, store.ErrForeignValue)
 		assert.ErrorContains(t, err, redisName)
 		_, err = s.Refund(ctx, l, "list", 1)
-		assert.ErrorIs(t, err, store.ErrNotAWord)
+		assert.ErrorIs(t, err, store.ErrForeignValue)
 		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "list"}})
-		assert.ErrorIs(t, err, store.ErrNotAWord)
+		assert.ErrorIs(t, err, store.ErrForeignValue)
 		assert.EqualValues(t, 1, integer(t, client, "LLEN", redisName))
 	}
 }
@@ -359,7 +359,7 @@ func TestCheckFindsEviction(t *testing.T) {
 		assert.NoError(t, s.Check(ctx, time.Second), "nothing is evicted without a maxmemory")
 		require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "100mb").Error())
 		err := s.Check(ctx, time.Second)
-		assert.ErrorIs(t, err, store.ErrEvicts)
+		assert.ErrorIs(t, err, store.ErrEvictionPolicy)
 		assert.ErrorContains(t, err, how)
 	}
 	require.NoError(t, ask(t, client, "ACL", "SETUSER", "default", "-info").Error())
@@ -519,7 +519,7 @@ func TestCluster(t *testing.T) {
 	nodes[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	nodes[1].Do(t, "ACL", "SETUSER", "default", "-info")
 	for range 10 { // in whatever order they answer
-		check(store.ErrEvicts, "one is unfit")
+		check(store.ErrEvictionPolicy, "one is unfit")
 	}
 	nodes[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 	assert.ErrorIs(t, s.Check(ctx, time.Second), store.ErrUnchecked, "one does not tell")
@@ -579,7 +579,7 @@ func TestErrorsOfRedis62(t *testing.T) {
 		"-OOM command not allowed when used memory > 'maxmemory'.":           store.ErrFull,
 		"-NOREPLICAS Not enough good replicas to write.":                     store.ErrNoReplicas,
 		"-MISCONF Redis is configured to save RDB snapshots, but":            store.ErrUnsaved,
-		"WRONGTYPE Operation against a key holding the wrong kind of value":  store.ErrNotAWord,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":  store.ErrForeignValue,
 		"The user executing the script can't run this command or subcommand": store.ErrDenied,
 		"Unknown Redis command called from Lua script":                       store.ErrAsking,
 	} {
@@ -687,7 +687,7 @@ func TestTakeEach(t *testing.T) {
 		case 3:
 			require.ErrorIs(t, err, store.ErrKeyTooLong)
 		case 7, 8:
-			require.ErrorIs(t, err, store.ErrNotAWord)
+			require.ErrorIs(t, err, store.ErrForeignValue)
 		default:
 			require.NoError(t, err, i)
 		}

@@ -44,7 +44,7 @@ func TestRewriteAll(t *testing.T) {
 	d, err := s.Peek(ctx, l, "9")
 	require.NoError(t, err)
 	assert.EqualValues(t, 4, d.Remaining, "the others are rewritten all the same")
-	assert.ErrorIs(t, s.RewriteAll(ctx, l, []store.Rewrite{{Key: "bad", Next: refund}}, 0), store.ErrNotAWord)
+	assert.ErrorIs(t, s.RewriteAll(ctx, l, []store.Rewrite{{Key: "bad", Next: refund}}, 0), store.ErrForeignValue)
 
 	log, err := slidinglog.New(5, time.Second)
 	require.NoError(t, err)

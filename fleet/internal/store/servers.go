@@ -102,7 +102,7 @@ func (s *Store) Heartbeat(ctx context.Context, b Beat) (Roll, error) {
 	names := []string{s.serversName(), s.limitsName()}
 	us := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 	reply, err := s.run(ctx, s.scripts.heartbeat, names, []string{b.ID, us(b.TTL), us(b.Keep), b.Limit, us(rollLife)}).ToArray()
-	if errors.Is(named(err), ErrNotAWord) {
+	if errors.Is(named(err), ErrForeignValue) {
 		return Roll{}, fmt.Errorf("%w (%s or %s: %w)", ErrNoRoll, shown(names[0]), shown(names[1]), err)
 	}
 	if err != nil {
