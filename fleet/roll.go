@@ -129,7 +129,7 @@ func (k *keeper) compare(roll store.Roll) {
 
 // differing returns how the limits of the servers differ, nil if they do not, and reports
 // whether that is an error rather than a deploy.
-func differing(c Config, roll store.Roll) (err error, wrong bool) { //nolint:revive // the error comes first
+func differing(c Config, roll store.Roll) (err error, wrong bool) {
 	own := slices.IndexFunc(roll.Limits, func(l store.KeptLimit) bool { return l.Text == c.text() })
 	if own < 0 || len(roll.Limits) == 1 {
 		return nil, false
