@@ -107,7 +107,7 @@ torture:
 
 # Takes each safety mechanism out in turn and sees that a test fails: docs/mutations.md.
 mutation:
-	$(GO) run ./tools/mutation
+	$(GO) run ./tools/mutation -o mutation.md
 
 # Every fuzz target in turn, FUZZTIME each.
 fuzz:

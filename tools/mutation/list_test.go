@@ -18,7 +18,7 @@ import (
 
 const root = "../.."
 
-// compiled holds a package as the go command lists it.
+// compiled is what the go command knows of a package.
 type compiled struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
@@ -46,67 +46,92 @@ func packages(t *testing.T) map[string]compiled {
 	}
 }
 
-// Each text to be replaced is in its file once, and what is left compiles: so the list
-// cannot fall behind the code.
+// Each patch applies, and what it leaves compiles: so the patches cannot fall behind the
+// code.
 func TestEveryMutantCompiles(t *testing.T) {
-	if len(all()) < 35 {
-		t.Fatalf("only %d mutants", len(all()))
-	}
+	all := mutants(t)
 	known := packages(t)
 	set := token.NewFileSet()
 	imports := importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(known[path].Export)
 	})
 	parsed := map[string]*ast.File{}
-	for _, m := range all() {
-		mutant, err := m.apply(root)
-		if err != nil {
+	parse := func(name string) *ast.File {
+		if parsed[name] == nil {
+			file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Error(err)
+			}
+			parsed[name] = file
+		}
+		return parsed[name]
+	}
+	for _, m := range all {
+		folder := t.TempDir()
+		if err := m.apply(root, folder); err != nil {
 			t.Error(err)
 			continue
 		}
-		path := "github.com/ral-limiter/ral/" + filepath.ToSlash(filepath.Dir(m.file))
-		var files []*ast.File
-		for _, name := range known[path].GoFiles {
-			var file *ast.File
-			if name == filepath.Base(m.file) {
-				file, err = parser.ParseFile(set, m.file, mutant, parser.SkipObjectResolution)
-			} else if file = parsed[path+name]; file == nil {
-				file, err = parser.ParseFile(set, filepath.Join(known[path].Dir, name), nil, parser.SkipObjectResolution)
-				parsed[path+name] = file
-			}
-			if err != nil {
-				t.Errorf("%s: %v", m.name, err)
-			}
-			files = append(files, file)
+		changed := map[string]bool{}
+		folders := map[string]bool{}
+		for _, file := range m.changes {
+			changed[file] = true
+			folders[filepath.ToSlash(filepath.Dir(file))] = true
 		}
-		if len(files) == 0 {
-			t.Fatalf("%s: no package %s", m.name, path)
+		for in := range folders {
+			path := "github.com/ral-limiter/ral/" + in
+			var files []*ast.File
+			for _, name := range known[path].GoFiles {
+				if changed[in+"/"+name] {
+					files = append(files, parse(filepath.Join(folder, in, name)))
+				} else {
+					files = append(files, parse(filepath.Join(known[path].Dir, name)))
+				}
+			}
+			if len(files) == 0 {
+				t.Fatalf("%s: no package %s", m.name, path)
+			}
+			config := types.Config{Importer: imports, Error: func(err error) { t.Errorf("%s: %v", m.name, err) }}
+			_, _ = config.Check(path, set, files, nil)
 		}
-		config := types.Config{Importer: imports, Error: func(err error) { t.Errorf("%s: %v", m.name, err) }}
-		_, _ = config.Check(path, set, files, nil)
 	}
 }
 
-// Each mutant says what it is about, and names tests that there are.
+// mutants reads the patches.
+func mutants(t *testing.T) []mutant {
+	t.Helper()
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := readMutants(absolute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 230 {
+		t.Fatalf("only %d mutants", len(all))
+	}
+	return all
+}
+
+// Each mutant names tests that exist.
 func TestEveryMutantNamesItsTests(t *testing.T) {
-	names := map[string]bool{}
 	tests := map[string][]string{}
-	for _, m := range all() {
-		if names[m.name] || m.name == "" || m.without == "" || m.old == m.new || strings.Contains(m.name+m.without, "|") {
-			t.Errorf("%q: taken twice, or does not say enough", m.name)
+	for _, m := range mutants(t) {
+		if strings.Contains(m.name+m.without, "|") {
+			t.Errorf("%q: a heading with a | breaks the table", m.name)
 		}
-		names[m.name] = true
-		if _, ok := tests[m.where()]; !ok {
-			tests[m.where()] = testsOf(t, m.where())
+		if _, ok := tests[m.pkg]; !ok {
+			tests[m.pkg] = testsOf(t, m.pkg)
 		}
 		for pattern := range strings.SplitSeq(m.tests, "|") {
 			top, _, _ := strings.Cut(pattern, "/")
 			match, found := regexp.MustCompile(top), false
-			for _, name := range tests[m.where()] {
+			for _, name := range tests[m.pkg] {
 				found = found || match.MatchString(name)
 			}
 			if !found || top == "" {
-				t.Errorf("%s: no test in %s is called %q", m.name, m.where(), pattern)
+				t.Errorf("%s: no test in %s is called %q", m.name, m.pkg, pattern)
 			}
 		}
 	}
@@ -129,22 +154,4 @@ func testsOf(t *testing.T, pkg string) (names []string) {
 		}
 	}
 	return names
-}
-
-// The table of results is that of the list as it is now.
-func TestResultsAreThoseOfTheList(t *testing.T) {
-	table, err := os.ReadFile(filepath.Join(root, reportFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := rows(string(table))
-	delete(lines, "Taken out")
-	if len(lines) != len(all()) {
-		t.Errorf("%d results of %d mutants: go run ./tools/mutation", len(lines), len(all()))
-	}
-	for _, m := range all() {
-		if !strings.HasPrefix(lines[m.name], "| "+m.name+" | "+m.without+" | `"+m.where()+".") {
-			t.Errorf("%s has no result: go run ./tools/mutation", m.name)
-		}
-	}
 }

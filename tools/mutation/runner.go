@@ -21,9 +21,9 @@ type runner struct {
 	limit        time.Duration
 }
 
-// result is the result of one mutant.
+// result is what became of one mutant.
 type result struct {
-	mutation
+	mutant
 	killer string // the test that noticed; "" if none did
 	took   time.Duration
 	why    string // what is wrong if none did
@@ -31,17 +31,17 @@ type result struct {
 
 func (r result) String() string {
 	if r.killer == "" {
-		return fmt.Sprintf("SURVIVES  %s (%s): %s", r.name, r.file, r.why)
+		return fmt.Sprintf("SURVIVES  %s (%s): %s", r.name, strings.Join(r.changes, ", "), r.why)
 	}
 	return fmt.Sprintf("noticed   %s: %s, %.1fs", r.name, r.killer, r.took.Seconds())
 }
 
 // sound runs all tests that are named, without any mutant.
-func (r runner) sound(ctx context.Context, chosen []mutation) error {
+func (r runner) sound(ctx context.Context, chosen []mutant) error {
 	patterns := map[string][]string{}
 	for _, m := range chosen {
-		if !slices.Contains(patterns[m.where()], m.tests) {
-			patterns[m.where()] = append(patterns[m.where()], m.tests)
+		if !slices.Contains(patterns[m.pkg], m.tests) {
+			patterns[m.pkg] = append(patterns[m.pkg], m.tests)
 		}
 	}
 	for pkg, tests := range patterns {
@@ -59,51 +59,53 @@ func (r runner) sound(ctx context.Context, chosen []mutation) error {
 }
 
 // try runs the tests of one mutant.
-func (r runner) try(ctx context.Context, number int, m mutation) result {
+func (r runner) try(ctx context.Context, number int, m mutant) result {
 	begin := time.Now()
 	overlay, err := r.overlay(number, m)
 	if err != nil {
-		return result{mutation: m, why: err.Error()}
+		return result{mutant: m, why: err.Error()}
 	}
-	ran, failed, out, err := r.test(ctx, m.where(), m.tests, overlay, cmp.Or(m.limit, r.limit))
+	ran, failed, out, err := r.test(ctx, m.pkg, m.tests, overlay, cmp.Or(m.limit, r.limit))
 	took := time.Since(begin)
 	switch {
 	case err != nil:
-		return result{mutation: m, why: err.Error() + "\n" + out}
+		return result{mutant: m, why: err.Error() + "\n" + out}
 	case ran == 0:
-		return result{mutation: m, why: "no test has run\n" + out}
+		return result{mutant: m, why: "no test has run\n" + out}
 	case failed == "":
-		return result{mutation: m, why: fmt.Sprintf("%d tests passed", ran)}
+		return result{mutant: m, why: fmt.Sprintf("%d tests passed", ran)}
 	}
-	return result{mutation: m, killer: failed, took: took}
+	return result{mutant: m, killer: failed, took: took}
 }
 
-// overlay writes the mutant, and the file that has the go command read it.
-func (r runner) overlay(number int, m mutation) (name string, err error) {
-	mutant, err := m.apply(r.root)
+// overlay writes the changed files, and the file that has the go command read them.
+func (r runner) overlay(number int, m mutant) (name string, err error) {
+	folder := filepath.Join(r.folder, fmt.Sprint(number))
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return "", err
+	}
+	if err := m.apply(r.root, folder); err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	for _, file := range m.changes {
+		file = filepath.FromSlash(file)
+		replace[filepath.Join(r.root, file)] = filepath.Join(folder, file)
+	}
+	content, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
-	instead := filepath.Join(r.folder, fmt.Sprintf("%d.go", number))
-	if err := os.WriteFile(instead, []byte(mutant), 0o600); err != nil {
-		return "", err
-	}
-	content, err := json.Marshal(map[string]any{
-		"Replace": map[string]string{filepath.Join(r.root, filepath.FromSlash(m.file)): instead},
-	})
-	if err != nil {
-		return "", err
-	}
-	name = filepath.Join(r.folder, fmt.Sprintf("%d.json", number))
+	name = folder + ".json"
 	return name, os.WriteFile(name, content, 0o600)
 }
 
-// test runs tests until one fails, and returns how many began and which failed. If the
-// process dies or takes too long, the test that was running failed. The error reports
-// that there is no result, for example because the code does not compile.
+// test runs tests until one fails, and returns how many began and which failed. A
+// process that dies or takes too long is a failure of the test that was running. The
+// error says why there is no answer, such as code that does not compile.
 func (r runner) test(ctx context.Context, pkg, tests, overlay string, limit time.Duration) (ran int, failed, out string, err error) {
-	// The go command kills tests that take longer than -timeout. If it hangs itself, the
-	// context ends it.
+	// The go command kills tests that take longer than -timeout; should it hang
+	// itself, the context ends it.
 	ctx, stop := context.WithTimeout(ctx, limit+5*time.Minute)
 	defer stop()
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String(), "-run", tests}

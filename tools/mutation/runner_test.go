@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,25 +31,50 @@ func module(t *testing.T) runner {
 	return runner{root: folder, folder: t.TempDir(), limit: time.Minute}
 }
 
-// What becomes of a mutant: it is noticed only by a test that ran and failed, not by
-// code that does not compile or by a text or test that is not there.
+// patched writes a patch of sum/sum.go that replaces one line by others.
+func patched(t *testing.T, old, replacement, tests string) mutant {
+	t.Helper()
+	var lines strings.Builder
+	count := 0
+	for line := range strings.SplitSeq(replacement, "\n") {
+		lines.WriteString("+" + line + "\n")
+		count++
+	}
+	text := "Mechanism: m\nWithout it: nothing works\nPackage: sum\nTests: " + tests + "\n\n" +
+		"--- a/sum/sum.go\n+++ b/sum/sum.go\n" +
+		fmt.Sprintf("@@ -1,3 +1,%d @@\n package sum\n \n-%s\n%s", 2+count, old, lines.String())
+	m, err := parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.patch = filepath.Join(t.TempDir(), "m.patch")
+	if err := os.WriteFile(m.patch, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A mutant is noticed only by a test that ran and failed, not by code that does not
+// compile, by a patch that does not apply, or by a test that does not exist.
 func TestVerdicts(t *testing.T) {
+	const add = "func Add(a, b int) int { return a + b }"
 	r := module(t)
+	number := 0
 	for name, c := range map[string]struct {
 		old, new, tests string
 		killer, why     string
 	}{
-		"fails":         {"a + b", "a - b", "TestAdd", "TestAdd", ""},
-		"panics":        {"return a + b", "panic(a + b)", "TestAdd", "TestAdd", ""},
-		"ends":          {"func Add(a, b int) int { return a + b }", "import \"os\"\n\nfunc Add(a, b int) int { os.Exit(a + b); return 0 }", "TestAdd", "TestAdd", ""},
-		"survives":      {"a + b", "b + a", "TestAdd", "", "1 tests passed"},
-		"no code":       {"a + b", "a +", "TestAdd", "", "could not be run"},
-		"no such test":  {"a + b", "a - b", "TestSubtract", "", "no test has run"},
-		"no such text":  {"a * b", "a - b", "TestAdd", "", "is 0 times in sum/sum.go"},
-		"text is twice": {"a", "b", "TestAdd", "", "times in sum/sum.go, want once"},
+		"fails":        {add, "func Add(a, b int) int { return a - b }", "TestAdd", "TestAdd", ""},
+		"panics":       {add, "func Add(a, b int) int { panic(a + b) }", "TestAdd", "TestAdd", ""},
+		"ends":         {add, "import \"os\"\n\nfunc Add(a, b int) int { os.Exit(a + b); return 0 }", "TestAdd", "TestAdd", ""},
+		"survives":     {add, "func Add(a, b int) int { return b + a }", "TestAdd", "", "1 tests passed"},
+		"no code":      {add, "func Add(a, b int) int { return a + }", "TestAdd", "", "could not be run"},
+		"no such test": {add, "func Add(a, b int) int { return a - b }", "TestSubtract", "", "no test has run"},
+		"no such text": {"func Sub(a, b int) int { return a - b }", "func Sub() {}", "TestAdd", "", "does not apply"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := r.try(t.Context(), 1, mutation{name: name, file: "sum/sum.go", old: c.old, new: c.new, tests: c.tests})
+			number++
+			got := r.try(t.Context(), number, patched(t, c.old, c.new, c.tests))
 			if got.killer != c.killer || !strings.Contains(got.why, c.why) || (c.why == "") != (got.why == "") {
 				t.Errorf("%v", got)
 			}
@@ -60,21 +86,41 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Tests that fail without a mutant are no measure.
+// A test that fails without a mutant is no measure.
 func TestTestsMustPassFirst(t *testing.T) {
 	r := module(t)
-	m := mutation{name: "m", file: "sum/sum.go", old: "a + b", new: "a - b", tests: "TestAdd"}
-	if err := r.sound(t.Context(), []mutation{m}); err != nil {
+	m := mutant{name: "m", pkg: "sum", tests: "TestAdd"}
+	if err := r.sound(t.Context(), []mutant{m}); err != nil {
 		t.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(r.root, "sum/sum.go"), []byte("package sum\n\nfunc Add(a, b int) int { return 0 }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.sound(t.Context(), []mutation{m}); err == nil {
-		t.Error("a test that always fails is taken for one that notices")
+	if err := r.sound(t.Context(), []mutant{m}); err == nil {
+		t.Error("a test that always fails was accepted")
 	}
 	m.tests = "TestNothing"
-	if err := r.sound(t.Context(), []mutation{m}); err == nil {
-		t.Error("no test is taken for one that passes")
+	if err := r.sound(t.Context(), []mutant{m}); err == nil {
+		t.Error("a pattern that matches no test was accepted")
+	}
+}
+
+func TestHeadingsThatAreWrong(t *testing.T) {
+	const good = "Mechanism: m\nWithout it: w\nPackage: p\nTests: T\nLimit: 1s\n\n--- a/x.go\n+++ b/x.go\n"
+	if m, err := parse(good); err != nil || m.limit != time.Second || m.changes[0] != "x.go" {
+		t.Fatal(m, err)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{"Mechanism: m\n", "", "Mechanism"},
+		{"Tests: T\n", "", "Tests"},
+		{"Limit: 1s", "Limit: soon", "Limit"},
+		{"Package: p", "Packet: p", "Packet"},
+		{"+++ b/x.go", "", "changes no file"},
+		{"\n\n", "\n", "no empty line"},
+	} {
+		_, err := parse(strings.Replace(good, c.old, c.new, 1))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q for %q: %v", c.new, c.old, err)
+		}
 	}
 }
