@@ -104,8 +104,8 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// Only the supervisor starts goroutines in the core: a goroutine that nobody
-// watches is one that nobody restarts.
+// Only the supervisor starts goroutines in the core: a goroutine that is not watched is
+// not restarted.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
 	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "httplimit"} {
 		starts := goStatements(t, pkg)

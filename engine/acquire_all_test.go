@@ -62,7 +62,8 @@ func TestAcquireAll(t *testing.T) {
 	})
 }
 
-// As many wait as may; and who looks or asks for nothing never does.
+// At most MaxWaiting calls wait. A call without claims, for 0 units or for a number that is
+// never allowed does not wait.
 func TestAcquireAllIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{MaxWaiting: 3, Policy: funnel(1, 1, time.Second)}
@@ -100,7 +101,7 @@ func TestAcquireAllIsBounded(t *testing.T) {
 }
 
 // A turn that comes while another limit has no room is given back, and the wait goes on
-// there; if that takes too long nothing is taken, and nobody waits in vain.
+// there; if that takes too long nothing is taken, and no call waits in vain.
 func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(10, 1, time.Second)})
@@ -156,8 +157,8 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 	})
 }
 
-// Who comes later stands behind those in line, also where there is room for him; and in no
-// line if another limit has none for longer than he would wait.
+// A call that comes later stands behind those in line, even if there is room for it. It
+// stands in no line if another limit has no room for longer than the call would wait.
 func TestAcquireAllStandsInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(10, 1, time.Second)})
@@ -204,7 +205,7 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 	})
 }
 
-// Nobody waits for an engine that is closed, whatever it answers to those who do not wait.
+// No call waits for a closed engine, whatever the engine answers to calls that do not wait.
 func TestAcquireAllOfAClosedEngine(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {

@@ -110,12 +110,12 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 		e.Refund("key", -5)
 		line.Wait()
 		assert.Equal(t, [2]time.Duration{time.Second, 2 * time.Second}, ended)
-		assert.Equal(t, 6*time.Second, e.Peek("key").ResetAfter, "who gave up has taken nothing")
+		assert.Equal(t, 6*time.Second, e.Peek("key").ResetAfter, "the call that gave up has taken nothing")
 		noLines(t, e)
 	})
 }
 
-// Who comes just as a window opens is served behind those who wait for it.
+// A call that comes just as a window opens is served behind those that wait for it.
 func TestAcquireDoesNotOvertakeTheLine(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.FixedWindow(3, time.Second)), policy.Must(policy.AtMost(3, time.Second)), funnel(3, 3, time.Second),
@@ -192,7 +192,7 @@ func TestAcquireErrors(t *testing.T) {
 			assert.Equal(t, c.retry, r.RetryAfter, "%v", c.want)
 			stands := c.e.Peek(c.key) // as before
 			if c.want == ErrUnavailable || c.want == ErrClosed && c.retry < policy.Never {
-				stands = policy.Decision{Limit: 2} // nobody knows
+				stands = policy.Decision{Limit: 2} // the count is unknown
 			}
 			stands.Allowed, stands.RetryAfter = false, c.retry
 			assert.Equal(t, stands, r.Decision, "%v", c.want)
@@ -205,7 +205,7 @@ func TestAcquireErrors(t *testing.T) {
 	})
 }
 
-// Whose context is over already takes nothing, waits for nothing, and is told how all
+// A call whose context is over already takes nothing, waits for nothing, and is told how all
 // claims stand: those that refuse do, or else the first, as by Acquire.
 func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	ended, cancel := context.WithCancel(background)
@@ -247,7 +247,7 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	}
 	assert.Equal(t, 2, a.Len()+b.Len())
 
-	// Nobody asks a closed engine for nothing without being told.
+	// A closed engine is also reported to a call for 0 units.
 	require.NoError(t, c.Close())
 	for _, n := range []int64{0, 1} {
 		_, err := AcquireAll(background, time.Hour, a.Claim("used", n), c.Claim("key", n))

@@ -47,7 +47,7 @@ func BenchmarkChokeManyKeys(b *testing.B) {
 	benchChoke(b, Config{Policy: funnel(1<<40, 1<<20, time.Second)}, keys(100_000))
 }
 
-// A clock that somebody else keeps costs a load.
+// A clock that another goroutine keeps costs a load.
 func BenchmarkChokeCoarseClock(b *testing.B) {
 	var now atomic.Int64
 	clock := func() policy.Instant { return policy.Instant(now.Load()) }

@@ -91,8 +91,8 @@ func TestClockIsReadOnceADecision(t *testing.T) {
 	})
 }
 
-// The function of PolicyFor runs in each call, so that its panic is the caller's own,
-// and nobody else notices.
+// The function of PolicyFor runs in each call, so that its panic is the caller's own
+// and affects no other call.
 func TestPolicyForPanicsInItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openFor(t, Config{Policy: funnel(1, 1, time.Hour)}, func(key string) policy.Policy {

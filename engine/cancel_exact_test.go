@@ -60,8 +60,8 @@ func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 	}
 }
 
-// Out of order, all that has not drained is given back while nobody waits, and while
-// somebody does what his turn leaves over.
+// A Cancel out of order gives back all that has not drained while no call waits. While one
+// waits, it gives back what that call's turn leaves over.
 func TestCancelOutOfOrderGivesBack(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
@@ -152,8 +152,8 @@ func TestCancelNeverExceedsTheLimit(t *testing.T) {
 	}
 }
 
-// The same with a model that knows exactly what must come of each call: only the
-// last is cancelled, if nobody took since, and refunds give back anything.
+// The same with a model that knows exactly what must come of each call. Only the last
+// reservation is cancelled, and only if no call took since. Refunds give back any amount.
 func TestDecisionsAreThoseOfTheModel(t *testing.T) {
 	const interval, capacity = int64(time.Millisecond), int64(10)
 	rounds := 3000 / raceFactor
@@ -257,10 +257,10 @@ func TestCancellingAllIsAsIfNothingHadHappened(t *testing.T) {
 	}
 }
 
-// 64 goroutines reserve and cancel on one key, at a clock that stands still: what they
-// keep stays taken, whoever cancels meanwhile. Something more may be missing in the
-// end: who was held up between the two cannot know that none of the many units given
-// back since were below his. What is reserved and cancelled at leisure is not lost.
+// 64 goroutines reserve and cancel on one key, at a clock that stands still. What they keep
+// stays taken, whatever is cancelled meanwhile. More may be missing in the end: a goroutine
+// held up between the two cannot know that none of the many units given back since were
+// below its own. What is reserved and cancelled at leisure is not lost.
 func TestConcurrentCancelGivesNobodysUnitsAway(t *testing.T) {
 	const capacity = 1000
 	clock := newHandClock()

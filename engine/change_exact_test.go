@@ -103,9 +103,9 @@ func (s slow) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64
 	return s.Policy.(policy.Relative).Carry(other.Policy, word, now)
 }
 
-// A caller has read a key's word, and is held up. Meanwhile the policy changes, and
-// changes again. The second change has to wait for him: the word is what it was
-// then, and he would leave in it what a policy decided that nobody knows any more.
+// A caller has read a key's word and is held up. Meanwhile the policy changes, and changes
+// again. The second change has to wait for the caller: the word has not changed, so the
+// caller would store a decision of a policy that is no longer known.
 func TestPolicyChangesOnceWhileATakeIsHeldUp(t *testing.T) {
 	var hold atomic.Bool
 	release, held := make(chan struct{}), make(chan struct{})
@@ -130,7 +130,7 @@ func TestPolicyChangesOnceWhileATakeIsHeldUp(t *testing.T) {
 	require.NoError(t, e.SetPolicy(every(time.Minute)))
 	go func() { second <- e.SetPolicy(every(time.Second)) }()
 	time.Sleep(100 * time.Millisecond)
-	assert.Empty(t, second, "changed under a caller who knows the policy before the last")
+	assert.Empty(t, second, "changed under a caller that knows the policy before the last")
 	close(release)
 	require.NoError(t, <-second)
 	require.True(t, <-passed)

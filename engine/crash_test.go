@@ -20,7 +20,7 @@ import (
 )
 
 // A load under which every point of the engine's goroutines is passed: callers
-// who open keys, keys that go idle, and a table too small for all.
+// that open keys, keys that go idle, and a table too small for all.
 type load struct {
 	t       *testing.T
 	e       *Engine[string]
@@ -104,7 +104,7 @@ func (l *load) crowd() {
 //  1. the process lives, and the death was seen: counted as a restart if it was
 //     the writer's or the janitor's;
 //  2. by an Engine each key passes once a round, no more and no less: nothing is
-//     forgotten, nothing forgiven, and service is back before anybody gives up;
+//     forgotten, nothing forgiven, and service is back before any call gives up;
 //  3. no caller waits as long as OpenTimeout, and none is answered without a word;
 //  4. the engine calls itself healthy;
 //  5. table and index agree afterwards (in open's cleanup).
@@ -284,7 +284,7 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 //  1. Health says so, with the cause;
 //  2. keys that were known, filed or only landed, are limited as before;
 //  3. other keys are answered as WhenUnavailable says, and counted;
-//  4. nobody waits;
+//  4. no call waits;
 //  5. a Queued limits known keys as well, in place.
 func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 	for _, protocol := range protocols {
@@ -339,8 +339,8 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 	}
 }
 
-// The command that asks for room dies with two writers, and is dropped: the caller,
-// who waits for it, asks again.
+// The command that asks for room dies with two writers and is dropped. The caller that
+// waits for it asks again.
 func TestRoomIsAskedForAgainWhenTheCommandIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(false)

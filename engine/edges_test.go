@@ -72,7 +72,7 @@ func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
 }
 
 // The writer stands still between the end of an entry and its leaving the map.
-// Its key is opened again at once: nobody is refused by the dead.
+// Its key is opened again at once: the dead entry refuses no call.
 func TestDeadEntryInTheMapRefusesNobody(t *testing.T) {
 	for name, call := range map[string]func(*Engine[string]) bool{
 		"Choke": func(e *Engine[string]) bool { return e.Choke("key") },
@@ -129,7 +129,7 @@ func TestQueuedChokeIsChargedByTheWriter(t *testing.T) {
 	})
 }
 
-// As TestLostCommandsAreMadeUpFor, by a writer who has looked through the nursery
+// As TestLostCommandsAreMadeUpFor, by a writer that has looked through the nursery
 // since it began: what it finds there it finds because it was told to look.
 func TestLostCommandsAreMadeUpForAtAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -158,8 +158,8 @@ func TestLostCommandsAreMadeUpForAtAnyTime(t *testing.T) {
 	})
 }
 
-// A caller who was under way when the engine was closed lands its key afterwards.
-// Nobody is limited by that.
+// A call that was under way when the engine was closed lands its key afterwards. That
+// limits no call.
 func TestLandedAfterCloseIsNotLookedAt(t *testing.T) {
 	e, err := New[string](Config{Policy: funnel(1, 1, time.Hour)})
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestRoomIsMadeWhileTheCallerYields(t *testing.T) {
 	})
 }
 
-// Who yields asks for room now and then: the queue is for others, too.
+// A call that yields asks for room only now and then: others need the queue, too.
 func TestRoomIsNotAskedForAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := stalled(t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: 1, OpenTimeout: 1})

@@ -48,7 +48,7 @@ func TestHotKeyIsExact(t *testing.T) {
 }
 
 // The same without any rest: the callers never sleep, and the clock moves on
-// beside them in steps of a quarter of a unit, each when somebody was refused.
+// beside them in steps of a quarter of a unit, each after a call was refused.
 func TestHotKeyIsExactUnderContention(t *testing.T) {
 	const capacity, rate, callers = 1000, 1000, 64
 	clock := newHandClock()
@@ -209,14 +209,14 @@ func TestClientAtTwiceTheRateGetsHalfOfItsCalls(t *testing.T) {
 }
 
 // A caller reads the clock and is held up. Meanwhile the key is used, drained and
-// forgotten. His take must count from when it happens: dated back to when he read
-// the clock, it would have drained already, and the key would have its unit twice.
+// forgotten. The caller's take must count from when it happens: dated back to when the
+// clock was read, it would have drained already, and the key would have its unit twice.
 func TestTakeIsNotDatedBackBeyondEviction(t *testing.T) {
 	notDatedBack(t, func(*testing.T, *Engine[string], *handClock) {})
 }
 
-// notDatedBack holds up a caller after he read the clock. The key is used, drained and
-// forgotten, something happens then, and he goes on.
+// notDatedBack holds up a caller that has read the clock. The key is used, drained and
+// forgotten; then is run, and the caller goes on.
 func notDatedBack(t *testing.T, then func(t *testing.T, e *Engine[string], clock *handClock)) {
 	t.Helper()
 	for name, held := range map[string]func(*Engine[string]) bool{

@@ -171,7 +171,7 @@ func ExampleTiered_Acquire() {
 	// true
 }
 
-// Both limits on the user, and one on everybody together.
+// Both limits on the user, and one on all users together.
 func ExampleTiered_Claims() {
 	users, _ := engine.NewTiered[string](
 		engine.Config{Policy: policy.Must(policy.FixedWindow(3, time.Minute))},

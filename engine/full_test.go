@@ -15,8 +15,8 @@ import (
 
 // 64 goroutines fill a table with exactly as many keys as it holds, all in the
 // same order, so that they meet at each. Checked, for each choice of WhenFull: a
-// table that looks full only because several want one place gives nobody up,
-// turns nobody away, and lets each key pass once.
+// table that looks full only because several calls want one place gives up no key,
+// turns away no call, and lets each key pass once.
 func TestFillingATableExactly(t *testing.T) {
 	for _, when := range []WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
 		for _, maxKeys := range []int{1, 2, 100, 1500} {

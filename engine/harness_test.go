@@ -27,7 +27,7 @@ func open[K comparable](t testing.TB, config Config) *Engine[K] {
 }
 
 // check ends the engine's goroutines, compares the table with its index while
-// there is nobody to change it, and closes the engine.
+// no goroutine can change it, and closes the engine.
 func check[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
 	alive(t, e)

@@ -26,7 +26,7 @@ func each() []policy.Policy {
 	}
 }
 
-// If nobody came since, what is kept is as if no more had been asked for: now and later,
+// If no call came since, what is kept is as if no more had been asked for: now and later,
 // under a limit chosen for the key, and one that cannot give back.
 func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 	for _, p := range append(each(), unrelated{funnel(10, 1, time.Second)}) {
@@ -123,7 +123,7 @@ func TestKeepOfATurnInALaterWindow(t *testing.T) {
 	}
 }
 
-// Under limits chosen for the key nobody knows under which of them others took: what is
+// Under limits chosen for the key it is unknown under which of them others took. What is
 // given back is nothing, or what a window has of the take.
 func TestKeepUnderChosenLimits(t *testing.T) {
 	for _, c := range []struct {
@@ -150,7 +150,7 @@ func TestKeepUnderChosenLimits(t *testing.T) {
 		assert.Equal(t, c.back, e.Peek("key").Remaining-before.Remaining, "%v", c.two[0])
 		assert.Equal(t, c.back == 0, before == e.Peek("key"), "%v", c.two[0])
 
-		// If nobody came since, it is as if no more had been asked for under that limit.
+		// If no call came since, it is as if no more had been asked for under that limit.
 		which = 1
 		require.True(t, e.Reserve("asked", 2, 0).Allowed)
 		r = e.Reserve("kept", 4, 0)
@@ -160,7 +160,7 @@ func TestKeepUnderChosenLimits(t *testing.T) {
 	}
 }
 
-// Nobody took since, under no limit: a part that has a turn to wait for is given back as
+// No call took since, under any limit: a part that has a turn to wait for is given back as
 // under the engine's own limit.
 func TestKeepOfATurnUnderAChosenLimit(t *testing.T) {
 	limit := funnel(10, 1, time.Second)
@@ -175,8 +175,8 @@ func TestKeepOfATurnUnderAChosenLimit(t *testing.T) {
 }
 
 // A smaller limit is chosen for the key after it was reserved under the engine's own, and
-// perhaps no more by the time of the Cancel. Who has queued since under that one is told
-// his turn by it.
+// perhaps no more by the time of the Cancel. A call that queued under it since is told its
+// turn by it.
 func TestCancelWhenAnotherLimitIsChosen(t *testing.T) {
 	small := funnel(10, 1, time.Millisecond)
 	for _, then := range []policy.Policy{small, nil} {
@@ -192,11 +192,11 @@ func TestCancelWhenAnotherLimitIsChosen(t *testing.T) {
 		limit = small
 		clock.Advance(95 * time.Millisecond)
 		third := e.Reserve("key", 10, time.Minute)
-		assert.Equal(t, 15*time.Millisecond, third.Wait, "10 ms after the second, who begins in 5")
+		assert.Equal(t, 15*time.Millisecond, third.Wait, "10 ms after the second, which begins in 5")
 	}
 }
 
-// Who takes at once under another limit has been promised nothing.
+// A call that takes at once under another limit has been promised nothing.
 func TestCancelWhenNobodyWaitsUnderAnotherLimit(t *testing.T) {
 	var limit policy.Policy
 	e := openFor(t, Config{Policy: funnel(10, 1, time.Second), Clock: newHandClock().Now}, func(string) policy.Policy { return limit })
@@ -323,7 +323,7 @@ func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
 	}
 }
 
-// meddled is a limit under which somebody else takes while a call is giving back.
+// meddled is a limit under which another call takes while one is giving back.
 type meddled struct {
 	policy.Policy
 	meanwhile func()
@@ -351,8 +351,8 @@ func (m *meddled) Cancel(word, taken uint64, at, now policy.Instant, n, undone i
 	return m.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
 }
 
-// Who has to work out anew what he gives back does not take what he has announced himself
-// for what others gave back.
+// A call that has to work out anew what it gives back does not count what it announced
+// itself as given back by others.
 func TestKeepDoesNotHeedWhatItGivesBackItself(t *testing.T) {
 	clock := newHandClock()
 	limit := &meddled{Policy: funnel(10, 1, time.Second)}

@@ -35,7 +35,7 @@ func (l *inLine) wait(t *testing.T, i int, n int64) {
 }
 
 // The first in line has its turn in a while. What is given back then, or another limit for
-// the key, has room at once: whoever comes is served behind the first all the same, and is
+// the key, has room at once. A call that comes then is still served behind the first, and is
 // told so before.
 func TestRoomThatComesBackIsForNobodyBehind(t *testing.T) {
 	for i, p := range each() {
@@ -90,9 +90,9 @@ func TestRoomThatComesBackIsForNobodyBehind(t *testing.T) {
 	}
 }
 
-// As before, but the first has its turn within the lookahead, in which others take too. Who
-// would be served before it takes nothing before: a window that they took in may be over by
-// then.
+// As before, but the first has its turn within the lookahead, in which others take too. A
+// call that would be served before the first takes nothing before it: a window that it took
+// in may be over by then.
 func TestNobodyTakesForBeforeTheFirst(t *testing.T) {
 	const per = int64(4 * time.Millisecond)
 	for _, p := range []policy.Policy{policy.Must(policy.AtMost(10, time.Duration(per))), funnel(10, 10, time.Duration(per))} {
@@ -112,8 +112,8 @@ func TestNobodyTakesForBeforeTheFirst(t *testing.T) {
 	}
 }
 
-// Somebody takes at the very moment at which a call in line finds room too early. What it
-// would have had to give back then, a limit that is chosen could not take back.
+// Another call takes at the very moment at which a call in line finds room too early. If the
+// call in line had to give units back then, a chosen limit could not take them back.
 func TestRoomTooEarlyCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := funnel(10, 10, 4*time.Millisecond)
@@ -145,7 +145,7 @@ func TestRoomTooEarlyCostsNothing(t *testing.T) {
 	})
 }
 
-// asked is a limit that counts who asks it with little patience.
+// asked is a limit that counts the calls that ask it with little patience.
 type asked struct {
 	policy.Policy
 	policy.Refunder
@@ -159,8 +159,8 @@ func (a *asked) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 	return a.Policy.Take(word, now, n, patience)
 }
 
-// While the first's turn is far off nobody behind it takes, not for a moment: what it gave
-// back would be lost where others took meanwhile.
+// While the first's turn is far off no call behind it takes, not for a moment: what that call
+// gave back would be lost if others took meanwhile.
 func TestNobodyTakesFarAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := funnel(10, 1, time.Second)
@@ -192,7 +192,7 @@ func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
 			assert.ErrorIs(t, err, ErrDeadline)
 			l.wait(t, i+1, 1)
 		}
-		assert.Equal(t, began, time.Now(), "who comes too late is told at once")
+		assert.Equal(t, began, time.Now(), "a call that comes too late is told at once")
 		l.all.Wait()
 		assert.Equal(t, 8*time.Millisecond, l.ends[0])
 		for i := range 4 {
@@ -204,7 +204,7 @@ func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
 
 // Hundreds wait for some keys under each limit, many give up, and what is taken is given
 // back, reset, charged and changed meanwhile. Checked: of those that are served, each is
-// served no earlier than those before it; who is not has a refusal; nobody is stranded;
+// served no earlier than those before it; each other call has a refusal; no call is stranded;
 // each call is counted once.
 func TestOrderWhateverHappensMeanwhile(t *testing.T) {
 	const names = 3
@@ -292,8 +292,8 @@ func TestOrderWhateverHappensMeanwhile(t *testing.T) {
 	}
 }
 
-// Who comes is told when those before it have their turns, also if its own limit has room
-// sooner.
+// A call that comes is told when those before it have their turns, also if its own limit has
+// room sooner.
 func TestDeadlineCountsTheTurnsOfThoseInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holds := funnel(10, 1, time.Second)
@@ -313,8 +313,8 @@ func TestDeadlineCountsTheTurnsOfThoseInLine(t *testing.T) {
 }
 
 // What is given back while the first's turn is far off is not used before it, and may be
-// lost by then: a bucket runs over. Who comes behind others is told when its turn is all
-// the same.
+// lost by then: a bucket runs over. A call that comes behind others is still told when
+// its turn is.
 func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
 	for _, p := range each() {
 		for _, back := range []string{"Reset", "Refund", "Keep"} {
@@ -361,7 +361,7 @@ func toWait(t *testing.T, e *Engine[string], n int64) (wait time.Duration) {
 	return wait
 }
 
-// Who the limit never lets pass any more is told so, however far off the turn of the
+// A call that the limit can never admit any more is told so, however far off the turn of the
 // first is.
 func TestNeverIsToldBeforeTheFirstIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -379,8 +379,8 @@ func TestNeverIsToldBeforeTheFirstIsServed(t *testing.T) {
 	})
 }
 
-// At the end of time a turn is no instant any more. Nobody is refused for coming before
-// others.
+// At the end of time a turn is no instant any more. No call is refused for coming
+// before others.
 func TestTurnsAfterTheEndOfTime(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: policy.Must(policy.Queue(2, 1, time.Second)), Clock: clock.Now})

@@ -70,7 +70,7 @@ func TestPanicInLineWakesThoseBehind(t *testing.T) {
 	})
 }
 
-// A limit panics when one who leaves has those behind him give back what they took.
+// A limit panics when a call that leaves makes those behind it give back what they took.
 func TestPanicOfWhoLeavesLeavesTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := &brittle{Policy: funnel(1000, 1000, time.Second)}
@@ -85,7 +85,7 @@ func TestPanicOfWhoLeavesLeavesTheLine(t *testing.T) {
 			}
 			waitIn(ctx, e, 3, began, &ended[i])
 		}
-		require.True(t, e.Reserve("key", 1, time.Hour).Allowed, "others take besides")
+		require.True(t, e.Reserve("key", 1, time.Hour).Allowed, "others take, too")
 		limit.cancel.Store(1)
 		leave()
 		time.Sleep(time.Minute)
@@ -96,12 +96,12 @@ func TestPanicOfWhoLeavesLeavesTheLine(t *testing.T) {
 		require.True(t, e.Take("key", 1000).Allowed)
 		began = time.Now()
 		require.NoError(t, e.Wait(t.Context(), "key", 100))
-		assert.Equal(t, 100*time.Millisecond, time.Since(began), "nobody is before it")
+		assert.Equal(t, 100*time.Millisecond, time.Since(began), "no call is before it")
 	})
 }
 
-// Those whose own limit refuses them wait for that, and hold up nobody in the line of one
-// that they share.
+// Calls that are refused by their own limit wait for that one. They hold up no call in the
+// line of a limit that they share.
 func TestAcquireAllStandsWhereItIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		everybody := open[string](t, Config{Policy: funnel(1, 10, time.Second)})

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// overtaken is a limit under which somebody else is faster, once: meanwhile runs after
+// overtaken is a limit under which another call is faster, once: meanwhile runs after
 // the limit has decided on a word, and before its caller swaps it.
 type overtaken struct {
 	policy.Policy
@@ -40,7 +40,7 @@ func (o *overtaken) strike() {
 	}
 }
 
-// Whoever is overtaken between reading the word and swapping it decides again: two
+// A call that is overtaken between reading the word and swapping it decides again: two
 // callers can not spend the same unit. It does not depend on how goroutines run.
 func TestWhoIsOvertakenDecidesAgain(t *testing.T) {
 	limit := &overtaken{Policy: funnel(3, 1, time.Hour)}
@@ -87,7 +87,7 @@ func (h *held) Cancel(word, taken uint64, at, now policy.Instant, n, undone int6
 	return next
 }
 
-// A Cancel is held up between deciding and swapping. Who resets the key waits for it;
+// A Cancel is held up between deciding and swapping. A Reset waits for it;
 // otherwise others could take as much as was reset, and the Cancel, which finds the
 // word as it was, would give back their units.
 func TestResetWaitsForACancel(t *testing.T) {
@@ -136,8 +136,8 @@ func (w *watched) Cancel(word, taken uint64, at, now policy.Instant, n, undone i
 	return w.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
 }
 
-// Whoever took while a Reset was under way, before its swap, gives nothing back
-// afterwards: it was given back to all, and others have taken since.
+// A call that took while a Reset was under way, before its swap, gives nothing back
+// afterwards: its units were given back to all, and others have taken since.
 func TestCancelOfWhatWasTakenDuringReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := &watched{Policy: funnel(5, 1, time.Hour)}
@@ -150,14 +150,14 @@ func TestCancelOfWhatWasTakenDuringReset(t *testing.T) {
 		require.True(t, e.Reset("key"))
 		require.True(t, e.Take("key", 3).Allowed)
 		during.Cancel()
-		assert.EqualValues(t, 2, e.Peek("key").Remaining, "those of who came after")
+		assert.EqualValues(t, 2, e.Peek("key").Remaining, "what the later call left")
 	})
 }
 
-// One who cancels is held up when he has read the clock, while all that he took drains
-// and somebody else takes. What has drained does not come back.
+// A Cancel is held up when it has read the clock. Meanwhile all units of its reservation
+// drain, and another call takes. What has drained does not come back.
 func TestCancelIsNotDatedBack(t *testing.T) {
-	// In a bubble, the writer and the janitor, who read the clock too, stand still here.
+	// In a bubble, the writer and the janitor, which read the clock too, stand still here.
 	synctest.Test(t, func(t *testing.T) {
 		const interval = 4 * time.Millisecond
 		var now policy.Instant

@@ -26,7 +26,7 @@ func stalled(t *testing.T, config Config) *Engine[string] {
 
 // With the writer at a stand and the queue full, new keys are limited exactly all
 // the same, until the table is full; those that come then wait for OpenTimeout,
-// as nobody makes room, and are answered.
+// as no room is made, and are answered.
 func TestStandingWriterAndFullQueue(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		t.Run(fmt.Sprint(when), func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestStandingWriterAndFullQueue(t *testing.T) {
 					assert.True(t, e.Choke(key))
 					assert.False(t, e.Choke(key))
 				}
-				assert.Equal(t, begin, time.Now(), "a key that lands waits for nobody")
+				assert.Equal(t, begin, time.Now(), "a key that lands waits for nothing")
 				assert.Equal(t, maxKeys, e.Len())
 				assert.Equal(t, 1, e.Stats().QueueDepth, "full")
 

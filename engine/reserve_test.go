@@ -70,7 +70,7 @@ func TestCancelTooLate(t *testing.T) {
 	r.Cancel()
 	assert.Zero(t, e.Peek("key").Remaining)
 
-	// The key was given up, and is back: the entry of then is nobody's.
+	// The key was given up, and is back: the entry of then belongs to no key.
 	r = e.Reserve("key", 1, time.Hour)
 	require.True(t, e.Reset("key"))
 	require.True(t, e.Take("key", 10).Allowed)
@@ -107,7 +107,7 @@ func TestCancelAfterSetPolicy(t *testing.T) {
 		assert.EqualValues(t, 4, e.Peek("key").Remaining)
 		require.NoError(t, e.SetPolicy(before))
 		synctest.Wait()
-		// Under the word of then there are other units now, as far as anybody can tell.
+		// Under the word of then there are other units now, as far as a caller can tell.
 		require.True(t, e.Choke("key"))
 		e.Refund("key", 1)
 		assert.Equal(t, 6*time.Second, e.Peek("key").ResetAfter)
@@ -252,7 +252,7 @@ func TestGivingBackGoesOnAfterAPanic(t *testing.T) {
 }
 
 // A reservation that was refused took nothing, so that cancelling it gives nothing
-// back, whoever takes in between.
+// back, also if another call takes in between.
 func TestCancelOfARefusedReservation(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(5, 1, time.Hour)})
 	require.True(t, e.Take("key", 3).Allowed)

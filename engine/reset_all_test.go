@@ -92,7 +92,7 @@ func TestAll(t *testing.T) {
 	clock := newHandClock()
 	e := open[int](t, Config{Policy: funnel(5, 1, time.Second), Clock: clock.Now})
 	for range e.All() {
-		t.Fatal("there is nobody")
+		t.Fatal("there is no key")
 	}
 	for key := range 3000 {
 		require.True(t, e.Take(key, int64(key%5)+1).Allowed)
@@ -128,7 +128,7 @@ func TestAll(t *testing.T) {
 	}
 	require.NoError(t, e.Close())
 	for range e.All() {
-		t.Fatal("there is nobody any more")
+		t.Fatal("there is no key any more")
 	}
 }
 

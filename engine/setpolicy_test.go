@@ -15,8 +15,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What was used counts under the new policy; nobody owes more than it lets anybody
-// owe, but for turns that were promised.
+// What was used counts under the new policy. No key owes more than that policy lets a key
+// owe, except for turns that were promised.
 func TestSetPolicyForgivesNothing(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now})

@@ -47,7 +47,7 @@ func TestTakeWith(t *testing.T) {
 	require.True(t, e.TakeWith(nil, "key", 1).Allowed)
 	require.Eventually(t, func() bool { return e.Peek("key").Remaining == 7 }, 10*time.Second, time.Millisecond)
 
-	// Nobody is related to a policy that is not.
+	// No policy is related to one that is not a policy.Relative.
 	bare := open[string](t, Config{Policy: unrelated{large}, Clock: clock.Now})
 	assert.Equal(t, policy.Never, bare.TakeWith(large, "key", 1).RetryAfter)
 	assert.True(t, bare.TakeWith(nil, "key", 1).Allowed)
@@ -100,7 +100,7 @@ func openFor[K comparable](t testing.TB, config Config, choose func(K) policy.Po
 	return e
 }
 
-// Each verb goes by the limit that is chosen for the key, whoever writes the word.
+// Each verb goes by the limit that is chosen for the key, whichever goroutine writes the word.
 func TestPolicyFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := newHandClock()
@@ -225,7 +225,7 @@ func TestCancelUnderAChosenLimit(t *testing.T) {
 }
 
 // Units of another limit that were given back are counted as what they are in units of
-// the engine's own: who cancels then knows that his may not be where they were.
+// the engine's own. A Cancel then knows that its units may not be where they were.
 func TestCancelAfterARefundUnderASlowerLimit(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(100, 1, time.Millisecond), Clock: clock.Now})

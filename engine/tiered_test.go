@@ -77,7 +77,7 @@ func TestTiersTogether(t *testing.T) {
 	assert.EqualValues(t, 1, tiers.Take("key", 0).Remaining)
 }
 
-// Whoever races, no tier admits more than its limit, all are charged alike, and what
+// However calls race, no tier admits more than its limit, all are charged alike, and what
 // one tier refuses is given back by the others.
 func TestTiersAreExact(t *testing.T) {
 	const goroutines, each = 64, 300
@@ -167,7 +167,7 @@ func TestTiersRefundSaysWhetherItWasRecorded(t *testing.T) {
 	assert.False(t, tiers.Refund("b", -5).Allowed)
 }
 
-// All would pass after RetryAfter, also those who would have to queue then.
+// All would pass after RetryAfter, also calls that would have to queue then.
 func TestTogetherWithAFullQueue(t *testing.T) {
 	clock := newHandClock()
 	p := policy.Must(policy.Queue(2, 1, time.Second))

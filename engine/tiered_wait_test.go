@@ -14,8 +14,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Who waits has his turn when every limit allows it, first come, first served, and has
-// taken from each of them once.
+// A call that waits has its turn when every limit allows it, first come, first served, and
+// has taken from each of them once.
 func TestTiersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers := openTiered[string](t, Config{Policy: funnel(2, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))
@@ -43,7 +43,7 @@ func TestTiersWait(t *testing.T) {
 	})
 }
 
-// Who cannot be served says why, and has taken nothing from any limit.
+// A call that cannot be served returns why, and has taken nothing from any limit.
 func TestTiersWaitErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers := openTiered[string](t, Config{Policy: funnel(9, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))

@@ -61,7 +61,7 @@ func ExampleEngine_Peek() {
 	// 4 1
 }
 
-// Wait is for callers who would rather come later than not at all.
+// Wait is for callers that would rather come later than not at all.
 func ExampleEngine_Wait() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(1, 100, time.Second)),
@@ -76,7 +76,7 @@ func ExampleEngine_Wait() {
 	}
 	fmt.Println(time.Since(start) >= 20*time.Millisecond)
 
-	// Who could not be served in time is told at once.
+	// A call that could not be served in time returns at once.
 	limiter.Refund("client", -6000) // a charge, which takes a minute to drain
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -127,7 +127,7 @@ func ExampleReservation_Keep() {
 	// 75
 }
 
-// Who will not come after all gives his turn back.
+// A caller that will not come after all gives its turn back.
 func ExampleReservation_Cancel() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.AtMost(5, time.Hour)),
@@ -135,7 +135,7 @@ func ExampleReservation_Cancel() {
 	defer limiter.Close()
 
 	r := limiter.Reserve("client", 3, 0)
-	limiter.Take("client", 1) // somebody else
+	limiter.Take("client", 1) // another caller
 	fmt.Println(limiter.Peek("client").Remaining)
 	r.Cancel()
 	fmt.Println(limiter.Peek("client").Remaining)
@@ -164,7 +164,7 @@ func ExampleEngine_Acquire() {
 	// 6
 }
 
-// Several keys at once, in line where somebody waits for one of them already.
+// Several keys at once, in line if another call waits for one of them already.
 func ExampleAcquireAll() {
 	hosts, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
 	defer hosts.Close()
@@ -308,7 +308,7 @@ func ExampleEngine_Claim() {
 	// false
 }
 
-// An operator lets somebody begin again.
+// An operator lets a client begin again.
 func ExampleEngine_Reset() {
 	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
 	defer limiter.Close()
@@ -323,7 +323,7 @@ func ExampleEngine_Reset() {
 	// true
 }
 
-// Who has used most?
+// Which keys have used most?
 func ExampleEngine_All() {
 	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
 	defer limiter.Close()

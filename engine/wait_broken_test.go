@@ -156,7 +156,7 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 	}
 }
 
-// Calls on new keys and a full table. Under EvictLeastDebt somebody makes room;
+// Calls on new keys and a full table. Under EvictLeastDebt another key makes room;
 // under RefuseNew they wait until there is some; under AdmitNew they pass.
 func TestWaitForRoom(t *testing.T) {
 	for _, whenFull := range []WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
@@ -201,7 +201,7 @@ func TestWaitForRoom(t *testing.T) {
 	}
 }
 
-// A place comes free while a call waits for one. Who comes then does not get it.
+// A place comes free while a call waits for one. A call that comes then does not get it.
 func TestRoomGoesToTheFirstInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: RefuseNew})

@@ -92,7 +92,7 @@ func TestSetPolicyWhileCallsWait(t *testing.T) {
 	})
 }
 
-// A writer that does not answer holds up SetPolicy, but not those who wait.
+// A writer that does not answer holds up SetPolicy, but not calls that wait.
 func TestSetPolicyThatHangsDoesNotHoldUpLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -186,7 +186,7 @@ func (p pacer) FreshAt(word uint64) policy.Instant { return policy.Instant(word)
 func (p pacer) String() string                     { return "pacer" }
 
 // Wait turns what such a limit would promise into waiting, and what it would not into
-// an error. It is not a policy.Refunder: who leaves it as the last gives back all.
+// an error. It is not a policy.Refunder: the last call in line gives back all when it leaves.
 func TestWaitUnderAPolicyThatMakesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: pacer{time.Second, 3 * time.Second}})

@@ -35,8 +35,8 @@ func noLines[K comparable](t testing.TB, e *Engine[K]) {
 //  1. the calls that are served are served in the order in which they came;
 //  2. the limit holds in every window;
 //  3. nothing is wasted: each is served at the first moment at which the limit allows
-//     it, those before it are gone, and it is there (if nobody barges in);
-//  4. everybody returns, with the right error, no earlier than he gave up;
+//     it, those before it are gone, and it is there (if no call barges in);
+//  4. every call returns, with the right error, no earlier than it gave up;
 //  5. no line and no goroutine is left, and each call is counted once.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	limits := []struct {
@@ -154,7 +154,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 }
 
 // When all before it have left, the next in line is served as if they had never
-// been there. Those who leave are the first, and others.
+// been there. The calls leave in either order.
 func TestWhoLeavesCostsNobody(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestWhoLeavesCostsNobody(t *testing.T) {
 				took = time.Since(start)
 			}()
 			synctest.Wait()
-			assert.Equal(t, 20*time.Second, e.Peek("key").ResetAfter, "the first has taken, nobody else has")
+			assert.Equal(t, 20*time.Second, e.Peek("key").ResetAfter, "the first has taken, no other call has")
 			time.Sleep(2500 * time.Millisecond)
 			for _, i := range order {
 				leave[i]()
@@ -189,7 +189,7 @@ func TestWhoLeavesCostsNobody(t *testing.T) {
 }
 
 // Within the lookahead several have taken. One of them leaves: those behind it move
-// up, and stay in order, and the newcomer who asks for little stays the last.
+// up, and stay in order, and the newcomer that asks for little stays the last.
 func TestLeavingTheLookaheadKeepsTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Millisecond)})
@@ -317,7 +317,7 @@ func TestDeadlineThatPassesInLine(t *testing.T) {
 	})
 }
 
-// A crowd of callers who do not wait cannot keep one who does from a full bucket.
+// A crowd of callers that do not wait cannot keep one that does from a full bucket.
 func TestNobodyStarvesInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(100, 1000, time.Second)})
@@ -352,8 +352,8 @@ func TestNobodyStarvesInLine(t *testing.T) {
 }
 
 // 64 goroutines on few keys at 100,000 a second, by the real clock, with
-// cancellations and callers who do not wait. Checked by the real clock: the limit;
-// and that everybody returns.
+// cancellations and callers that do not wait. Checked by the real clock: the limit;
+// and that every call returns.
 func TestWaitUnderLoad(t *testing.T) {
 	const capacity, rate, callers, names = 100, 100_000, 64, 3
 	goroutines := runtime.NumGoroutine()
@@ -438,7 +438,7 @@ func TestWaitForManyKeys(t *testing.T) {
 	})
 }
 
-// Those who stand in line and have not taken yet come first, so that a deadline which
+// Calls that stand in line and have not taken yet come first, so that a deadline which
 // they leave no time for is an error at once.
 func TestDeadlineCountsThoseInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
