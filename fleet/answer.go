@@ -6,7 +6,7 @@ import "github.com/ral-limiter/ral/policy"
 type By uint8
 
 const (
-	// ByNone: by nobody, as the call was in error. It is that of the zero Answer.
+	// ByNone: no decision; the call returned an error. The zero Answer has it.
 	ByNone By = iota
 	// ByExact: Redis decided.
 	ByExact
@@ -14,9 +14,9 @@ const (
 	ByLease
 	// ByShare: this server did, by its share of the limit, without Redis.
 	ByShare
-	// ByOpen: nobody did, and the call passed.
+	// ByOpen: Redis was not available, and the call passed.
 	ByOpen
-	// ByClosed: nobody did, and the call was refused.
+	// ByClosed: Redis was not available, and the call was refused.
 	ByClosed
 )
 

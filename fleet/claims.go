@@ -20,10 +20,10 @@ func (l *Limiter) Claim(key string) Claim { return Claim{l, key} }
 
 // Outcome is the answer of TakeAll.
 type Outcome struct {
-	// Allowed tells whether all claims were met. Otherwise nothing was taken.
+	// Allowed reports whether all claims were met. Otherwise nothing was taken.
 	Allowed bool
-	// RetryAfter is 0 if Allowed. Otherwise all claims would be met after this long,
-	// if nobody else takes; policy.Never if one never will.
+	// RetryAfter is 0 if Allowed. Otherwise all claims would be met after this long if
+	// no other call takes. It is policy.Never if a claim never will be.
 	RetryAfter time.Duration
 	// Binding is the index of the claim that decided: of those refused the one that has
 	// to wait longest, of those allowed the one with the least share of its limit left.
@@ -33,8 +33,9 @@ type Outcome struct {
 	Answers []Answer
 }
 
-// TakeAll takes n units from every claim or from none, by one call of Redis: by address
-// and by user and from everybody together. No other call comes in between.
+// TakeAll takes n units from every claim or from none, by one call of Redis. So a
+// request can be limited by its address, by its user and by a limit on all callers
+// together. No other call comes in between.
 //
 // The limiters must be in Exact mode (or the error is ErrModeUnsupported), have the same Client and
 // Config.Epoch (or it is ErrDifferentClients), and in a cluster the same Config.Tag (or it is
@@ -128,7 +129,7 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) erro
 		allowed = allowed && answers[i].Allowed
 	}
 	if !allowed {
-		n = min(n, 0) // nobody is charged for it
+		n = min(n, 0) // nothing is charged for it
 	}
 	all, allowed := share.TakeAll(n, local...)
 	for i, r := range all {

@@ -78,8 +78,8 @@ type Config struct {
 	// below about AlwaysPipelining and time-outs is good advice for it, too.
 	Client rueidis.Client
 	// Redis says where to connect, in place of Client: to a single server, a cluster or
-	// sentinels. The limiter connects in the background, again and again, if nobody is
-	// there. Some fields that are left zero get defaults that suit a limiter:
+	// sentinels. The limiter connects in the background, and tries again as long as no
+	// server answers. Some fields that are left zero get defaults that suit a limiter:
 	// AlwaysPipelining and DisableCache are always set; Dialer.Timeout and
 	// ConnWriteTimeout are a second, so that connections which died are given up soon;
 	// PipelineMultiplex is one connection, and its buffers have 64 KiB.
@@ -107,10 +107,10 @@ type Config struct {
 	// 125, so that a burst has 875, as Answer.Limit says.
 	Term time.Duration
 
-	// Budget is how long a call may wait for Redis, up to a minute; then, Outage answers.
-	// It says nothing of Redis, which is judged by when its answers arrive. A server that is
-	// short of processors spends budgets on its own: each call may wait for a turn of the
-	// scheduler besides. The default is 5 ms.
+	// Budget is the longest that a call may wait for Redis, up to a minute; then,
+	// Outage answers. It says nothing of Redis, which is judged by when its answers
+	// arrive. A server that is short of processors spends budgets on its own: each call
+	// may also wait for a turn of the scheduler. The default is 5 ms.
 	Budget time.Duration
 	// Outage is LocalShare (default), Open or Closed.
 	Outage Outage
@@ -192,13 +192,14 @@ func forLimits(o rueidis.ClientOption) rueidis.ClientOption {
 	return o
 }
 
-// connected tells whether it is said where Redis is.
+// connected reports whether Redis has an address to connect to.
 func (c Config) connected() bool {
 	return len(c.Redis.InitAddress) > 0
 }
 
 // validate returns a *policy.FieldError for the first field that is not acceptable. It
-// expects the defaults to be filled in. The policy is judged by who is to keep it.
+// expects the defaults to be filled in. The policy is checked by the part that is to
+// keep it.
 func (c Config) validate() error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}
@@ -245,7 +246,7 @@ func lasting(c Config, lasts time.Duration) error {
 	return nil
 }
 
-// named tells whether s can be part of a key's name, and of what people type.
+// named reports whether s can be part of a key's name, and of what people type.
 func named(s string) bool {
 	const most = 64
 	return s != "" && len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool {

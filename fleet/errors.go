@@ -43,8 +43,8 @@ var (
 	ErrCancelled = engine.ErrCancelled
 )
 
-// What Answer.Cause wraps, besides what Redis or the network said, and ErrOutage unless
-// it is about one key.
+// Answer.Cause wraps one of these, or what Redis or the network said. Unless it is
+// about one key, it also wraps ErrOutage.
 var (
 	// ErrForeignValue: what Redis holds under the key's name is nothing of this limit's. It
 	// is left as it is.
@@ -81,32 +81,32 @@ var (
 // errConnecting is the cause as long as nothing else is known.
 var errConnecting = errors.New("not connected yet")
 
-// about tells whether an error is about one key, or about the call, and tells nothing
-// about how Redis is.
+// about reports whether an error concerns one key or one call, and so says nothing
+// about Redis's health.
 func about(err error) bool {
 	return errors.Is(err, store.ErrForeignValue) || errors.Is(err, store.ErrDisagrees) || errors.Is(err, store.ErrContended) ||
 		asked(err)
 }
 
-// asked tells whether the caller is to blame.
+// asked reports whether the caller is to blame for an error.
 func asked(err error) bool {
 	return errors.Is(err, store.ErrKeyTooLong) || errors.Is(err, store.ErrCrossSlot)
 }
 
-// unfit tells whether Redis answers and says that it cannot keep limits, now: nobody asks
-// it then but the keeper.
+// unfit reports whether Redis answers that it cannot keep limits now. Until it can,
+// only the keeper calls it.
 func unfit(err error) bool {
 	return errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrReadOnly) ||
 		errors.Is(err, store.ErrEvictionPolicy) || errors.Is(err, store.ErrTooOld) ||
 		errors.Is(err, store.ErrNoReplicas) || errors.Is(err, store.ErrUnsaved) || errors.Is(err, store.ErrNoRoll)
 }
 
-// failed tells whether an error counts for the breaker: whether it is the network's, or
-// one of Redis that means nothing here. What else may be wrong with a call is no outage.
+// failed reports whether an error counts for the breaker: it is the network's, or one
+// of Redis that means nothing here. Other errors of a call are no outage.
 func failed(err error) bool { return errors.Is(err, store.ErrAsking) }
 
-// declined tells whether a cause says that Redis did not do what it was to do: it said
-// so, or was not asked.
+// declined reports whether a cause means that Redis did not do what it was to do: it
+// said so, or was not asked.
 func declined(cause error) bool {
 	var said *rueidis.RedisError
 	return errors.As(cause, &said) || !failed(cause) && !errors.Is(cause, ErrBudget) && !errors.Is(cause, store.ErrDisagrees)

@@ -100,7 +100,7 @@ func (w *wire) toxic(kind, stream, attributes string) (mend func()) {
 func (w *wire) cut() (mend func()) {
 	w.proxy.Stop()
 	return func() {
-		for range 1000 { // somebody else may have the port for a moment
+		for range 1000 { // another process may have the port for a moment
 			if w.proxy.Start() == nil {
 				return
 			}
@@ -153,7 +153,7 @@ type punctual struct {
 
 const slack = 5 * time.Millisecond
 
-// call makes one, and tells whether it was late.
+// call makes one, and reports whether it was late.
 func (p *punctual) call(budget time.Duration, call func()) (late bool) {
 	begun := time.Now()
 	timer := make(chan time.Duration, 1)
@@ -234,8 +234,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// footprint is how many goroutines there are besides those of proxies, which leave some
-// behind now and then, and how much memory is in use.
+// footprint returns the number of goroutines and the memory in use. It leaves out the
+// goroutines of proxies, which leave some behind now and then.
 func footprint() (goroutines int, heap uint64) {
 	runtime.GC()
 	runtime.GC()

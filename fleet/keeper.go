@@ -31,7 +31,7 @@ type keeper struct {
 	checked   int64 // connections that were made when Redis was checked last
 	counts    counts
 	outage    bool   // the last that was told
-	unchecked bool   // it was told that nobody knows how Redis is set up
+	unchecked bool   // it was told that Redis's settings are not known
 	differs   string // what was told last of limits that differ
 }
 
@@ -46,7 +46,7 @@ func (l *Limiter) keep(ready func()) {
 	}
 }
 
-// connect makes the client, and tells whether it did before the limiter was closed.
+// connect makes the client, and reports whether it did before the limiter was closed.
 func (k *keeper) connect(ready func()) bool {
 	client, rest := k.config.Client, pause
 	for client == nil {
@@ -89,8 +89,8 @@ func (l *Limiter) countDials(o rueidis.ClientOption) rueidis.ClientOption {
 	return o
 }
 
-// dial makes a client, which takes as long as it takes. Who does not wait for it has it
-// closed.
+// dial makes a client, which takes as long as it takes. If ctx ends meanwhile, dial
+// closes the client once it is made.
 func dial(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, error) {
 	type dialed struct {
 		client rueidis.Client
@@ -156,7 +156,7 @@ func (k *keeper) explain() {
 	}
 }
 
-// sleepFor waits, and tells whether the limiter is still open.
+// sleepFor waits, and reports whether the limiter is still open.
 func (k *keeper) sleepFor(d time.Duration) bool { return k.sleep(k.ctx, d) == nil }
 
 // refuse has calls be answered without Redis, although it may answer.
@@ -210,7 +210,7 @@ func (k *keeper) check(budget time.Duration) error {
 	return err
 }
 
-// clustered tells whether Redis is a cluster, of which some may be away.
+// clustered reports whether Redis is a cluster, of which some may be away.
 func (k *keeper) clustered() bool {
 	return k.remote.Load().client.Mode() == rueidis.ClientModeCluster
 }

@@ -15,13 +15,14 @@ import (
 type bank struct{ *Limiter }
 
 const (
-	// patient is how many budgets of a call an exchange with Redis may take. No call waits
-	// for it longer than its own: units that come late are there for who comes next.
+	// An exchange with Redis may take patient times the budget of a call. No call waits
+	// for it longer than its own budget: units that come late are there for later
+	// calls.
 	patient = 4
-	// perAsk is what an exchange may take longer for each key besides the first: some
-	// times what a Redis that is well takes for it.
+	// perAsk extends that for each key after the first: several times what a healthy
+	// Redis takes for it.
 	perAsk = 50 * time.Microsecond
-	// returning is how long giving back may take. Nobody waits for it but Close.
+	// returning is the longest that giving back may take. Only Close waits for it.
 	returning = 100 * time.Millisecond
 )
 
@@ -81,8 +82,9 @@ func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 	return err
 }
 
-// held is how many units of a key this server could use without Redis. Who adds them to
-// what remains there asks for them first, so that none is counted twice.
+// held returns the number of units of a key that this server could use without Redis. A
+// caller that adds them to what remains there asks for them first, so that none is
+// counted twice.
 func (l *Limiter) held(key string) int64 {
 	if l.leases == nil {
 		return 0

@@ -44,7 +44,7 @@ const (
 //
 // Reach for Choke when yes or no is all you need, for Take when a call costs more than
 // one or the answer must say how long to wait, for Peek to look. Wait and Reserve are
-// for callers who would rather come later than not at all, TakeAll for several keys at
+// for callers that would rather come later than not at all, TakeAll for several keys at
 // once.
 //
 // A key is any string of up to 64 KiB. One longer than 128 bytes, or with a closing
@@ -59,9 +59,9 @@ type Limiter struct {
 	remote  atomic.Pointer[remote]
 	guard   *guard.Guard
 	takes   *guard.Batch[store.TakeAsk, store.Taken]
-	local   *share.Local  // nil but for LocalShare
+	local   *share.Local  // nil except for LocalShare
 	logged  bool          // the limit is a SlidingLog, which has no words in Redis
-	leases  *lease.Leases // nil but in Leased mode
+	leases  *lease.Leases // nil except in Leased mode
 	plan    *lease.Plan   // with them
 	servers atomic.Int64  // counted last
 	tally   tally
@@ -85,7 +85,7 @@ type remote struct {
 	client rueidis.Client
 	store  *store.Store
 	limit  *store.Limit
-	bank   *lease.OnStore // nil but in Leased mode
+	bank   *lease.OnStore // nil except in Leased mode
 }
 
 // New checks the configuration and starts a limiter. The error, if any, is a
@@ -295,7 +295,8 @@ func (l *Limiter) askTake(ctx context.Context, key string, n int64, patience tim
 	return t, cause, err
 }
 
-// mayAsk returns whom to ask, or as ask does why nobody.
+// mayAsk returns the remote to call. If none may be called it returns cause or err, as
+// ask does.
 func (l *Limiter) mayAsk(ctx context.Context) (r *remote, cause, err error) {
 	if l.closed.Load() {
 		return nil, nil, ErrClosed
@@ -307,7 +308,8 @@ func (l *Limiter) mayAsk(ctx context.Context) (r *remote, cause, err error) {
 	return r, cause, nil
 }
 
-// blame tells whether a failure is a cause for the rung, or an error of the call.
+// blame returns a failure as cause if the fallback is to answer, or as err if it is an
+// error of the call.
 func (l *Limiter) blame(ctx context.Context, why error) (cause, err error) {
 	switch {
 	case why == nil:
@@ -320,8 +322,8 @@ func (l *Limiter) blame(ctx context.Context, why error) (cause, err error) {
 	return l.learn(why), nil
 }
 
-// learn has nobody ask a Redis that says that it is not fit, and returns what callers
-// are told.
+// learn stops calls to a Redis that reports that it is not fit, and returns what
+// callers are told.
 func (l *Limiter) learn(cause error) error {
 	cause = outage(cause)
 	if unfit(cause) {

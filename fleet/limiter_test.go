@@ -97,7 +97,7 @@ func TestOneLimitOverServers(t *testing.T) {
 		return true
 	}, "all count all")
 	require.NoError(t, servers[0].Close())
-	eventually(t, func() bool { return servers[1].Stats().Servers == len(servers)-1 }, "who left is not counted")
+	eventually(t, func() bool { return servers[1].Stats().Servers == len(servers)-1 }, "a server that left is not counted")
 }
 
 func TestReservations(t *testing.T) {
@@ -122,8 +122,8 @@ func TestReservations(t *testing.T) {
 	require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 }
 
-// Servers cancel in whatever order, and nobody counts what the others give back: no more
-// comes back than is sure not to be another's.
+// Servers cancel in any order, and none counts what the others give back: no more comes
+// back than is sure not to be another's.
 func TestCancelAmongServers(t *testing.T) {
 	ctx := t.Context()
 	for _, c := range []struct {
@@ -159,8 +159,8 @@ func TestCancelAmongServers(t *testing.T) {
 	}
 }
 
-// Many who give back to one key are in nobody's way, nor are those in theirs who take
-// from it.
+// Many calls that give back to one key hinder no other call, and calls that take from
+// it do not hinder them.
 func TestManyRefundsOfOneKey(t *testing.T) {
 	for _, p := range []policy.Policy{funnel(1_000_000, 1, time.Minute), policy.Must(policy.FixedWindow(1_000_000, 366*24*time.Hour))} {
 		l := open(t, at(shared.Addr(), p))
@@ -219,7 +219,7 @@ func TestWait(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(begun), 10*time.Second, "at once")
 
-	// Who goes away gives his turn back.
+	// A call that goes away gives its turn back.
 	mine := errors.New("mine")
 	gone, leave := context.WithCancelCause(ctx)
 	waiting := make(chan error)
@@ -239,7 +239,8 @@ func TestWait(t *testing.T) {
 	require.ErrorIs(t, slow.Wait(gone, "a", 1), ErrCancelled)
 }
 
-// TestWaitTwice waits with others for the same units: each is promised a turn of his own.
+// TestWaitersHaveTurns waits with others for the same units: each call is promised a
+// turn of its own.
 func TestWaitersHaveTurns(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(1, 1, 10*time.Millisecond)))
 	done := make(chan error)

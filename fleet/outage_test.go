@@ -81,7 +81,7 @@ func TestKilled(t *testing.T) {
 			require.NoError(t, r.Cancel(t.Context()))
 
 			require.NoError(t, redis.Restart())
-			eventually(t, func() bool { return l.Health() == nil }, "the breaker closes by itself, though nobody calls")
+			eventually(t, func() bool { return l.Health() == nil }, "the breaker closes by itself, without a call")
 			used := int64(4) // before the outage
 			if rung.outage == LocalShare {
 				// 1 of a, 10 less 1 of b, 1 of c, none of d.
@@ -351,9 +351,9 @@ func theKey(t *testing.T, limit, key string) string {
 	return names[0]
 }
 
-// TestSharesOfAFleet has Redis die under several servers that know of each other: together
-// they admit what the limit says, and no more than fresh shares may besides, and what
-// still counts is charged afterwards.
+// TestSharesOfAFleet has Redis die under several servers that know of each other.
+// Together they admit what the limit says, and no more than fresh shares may in
+// addition. What still counts is charged afterwards.
 func TestSharesOfAFleet(t *testing.T) {
 	t.Parallel()
 	const servers, capacity, rate = 4, 40, 4
@@ -570,8 +570,8 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 }
 
 // TestLostRefundIsDoneOnce has the answer come too late when units are given back or
-// charged: Redis does it, and the share does not as well. The answer says that nobody
-// knows.
+// charged: Redis does it, and the share does not as well. The answer says that the
+// outcome is unknown.
 func TestLostRefundIsDoneOnce(t *testing.T) {
 	for _, n := range []int64{2, -2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -705,9 +705,9 @@ func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 	}
 }
 
-// TestPartOfAClusterIsAway kills one node of three: who starts then uses the others,
-// whether or not the one that is away has the roll of servers, and stays with them if
-// nobody calls.
+// TestPartOfAClusterIsAway kills one node of three. A limiter that starts then uses the
+// others, whether or not the node that is away has the roll of servers. It stays with
+// them if no calls come.
 func TestPartOfAClusterIsAway(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.Options{Args: []string{"--cluster-require-full-coverage", "no"}})
@@ -751,7 +751,7 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 	cluster[0].Kill()
 	cluster[1].Kill()
 	for _, l := range all {
-		eventually(t, func() bool { return l.Health() != nil }, "it is noticed that nobody is there")
+		eventually(t, func() bool { return l.Health() != nil }, "it is noticed that no node is there")
 		require.Equal(t, ByShare, take(t, l, key, 1).By)
 	}
 }

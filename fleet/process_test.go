@@ -132,7 +132,7 @@ func (j job) call(l *Limiter, ended <-chan struct{}) map[string]record {
 			r.add(record{Admitted: 1, First: t.exact.At, Last: t.exact.At})
 		} else {
 			r.Refused++
-			// Others have to live, too: Redis, and who kills it.
+			// Redis and the process that kills it need time, too.
 			time.Sleep(time.Duration(rand.IntN(int(4 * time.Millisecond))))
 		}
 		records[key] = r

@@ -12,7 +12,7 @@ import (
 
 // BenchmarkRefund has 64 callers charge units to one key and give them back, alone and
 // while 64 others take from it. It reports how many were done each second, and of a
-// hundred: the others were given up by whoever tried.
+// hundred: the callers gave up the others.
 func BenchmarkRefund(b *testing.B) {
 	for _, takers := range []int{0, 64} {
 		b.Run(strconv.Itoa(takers)+" takers", func(b *testing.B) {

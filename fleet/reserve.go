@@ -23,9 +23,9 @@ type Reservation struct {
 
 // Reserve takes n units for the key if they can be used within patience, and says after
 // what Wait. 0 is for at once, but under a policy.Queue for as long as that is. It is
-// Take for those who can come later, or may change their minds: the units are taken now,
-// so that nobody else in the fleet is promised the same turn. Leased mode has no turns to
-// promise: the error is ErrModeUnsupported there.
+// Take for callers that can come later, or may change their minds: the units are taken
+// now, so that no other call in the fleet is promised the same turn. Leased mode has no
+// turns to promise: the error is ErrModeUnsupported there.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience time.Duration) (*Reservation, error) {
 	if l.leases != nil {
 		return nil, ErrModeUnsupported
@@ -37,11 +37,11 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience tim
 	return &Reservation{Answer: t.answer, limiter: l, key: key, n: n, taken: t}, nil
 }
 
-// Cancel gives back what was reserved, as far as that leaves to those who reserved later
-// what they were promised: see policy.Refunder. Nobody counts here what others give back,
-// so that of a Funnel nothing comes back if somebody took since. If the error is not nil,
-// ErrOutage for one, the units still count, or Redis was too late to say; calling it
-// again does nothing in any case, nor does it for a refused reservation.
+// Cancel gives back what was reserved, as far as that leaves to later reservations what
+// they were promised: see policy.Refunder. What others give back is not counted here,
+// so that of a Funnel nothing comes back if another call took since. If the error is
+// not nil, ErrOutage for one, the units still count, or Redis was too late to say.
+// Calling Cancel again does nothing in any case, nor does it for a refused reservation.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	t := r.taken
 	r.taken = taken{}
@@ -60,18 +60,18 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return errors.Join(cause, err)
 }
 
-// Wait blocks until n units can be used, and takes them. It returns nil if it did. Turns
-// are handed out by Redis, to all servers: who asked first is served first, among calls
-// for as many units.
+// Wait blocks until n units can be used, and takes them. It returns nil if it did.
+// Redis hands out turns to all servers. Calls for as many units are served in the order
+// in which they asked.
 //
 // The error wraps one of ErrNever, ErrDeadline, ErrCancelled, ErrClosed and those of
 // Take; nothing was taken then, or it was given back as by Reservation.Cancel. ErrDeadline
 // comes at once, when the turn would come after the deadline.
 //
 // Without Redis it waits for this server's share; if that is Closed, for Redis. A call
-// whose context has no deadline is promised a turn however far away that is, which all
-// who come later have to wait for, also those who do not Wait. In Leased mode there are
-// no turns: the call asks again when this server does.
+// whose context has no deadline is promised a turn however far away that is. All later
+// calls have to wait for it, also those that do not Wait. In Leased mode there are no
+// turns: the call asks again when this server does.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	for {
 		patience := policy.Never
@@ -82,7 +82,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 		if ctx.Err() != nil {
 			return cancelled(ctx)
 		}
-		// Whoever goes away meanwhile still learns what he has to give back.
+		// A call that ends meanwhile still learns what it has to give back.
 		t, err := l.take(context.WithoutCancel(ctx), key, n, patience)
 		switch {
 		case err != nil:

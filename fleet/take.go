@@ -10,8 +10,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Choke tells whether the key may act now, and if so, records that it did: true passes.
-// It is Take(ctx, key, 1).Allowed, and false if that is an error.
+// Choke reports whether the key may act now, and if so, records that it did: true
+// passes. It is Take(ctx, key, 1).Allowed, and false if that is an error.
 func (l *Limiter) Choke(ctx context.Context, key string) bool {
 	a, err := l.Take(ctx, key, 1)
 	return err == nil && a.Allowed
@@ -165,7 +165,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 // giveBack has Redis give units back, or charge them, by do, as askWithin does. It is
 // unknown whether it did, or will yet, if it was sent and the answer does not tell.
 func (l *Limiter) giveBack(ctx context.Context, budget time.Duration, do func(context.Context, *remote) (store.Taken, error)) (t store.Taken, unknown bool, cause, err error) {
-	// Who is first decides: the one who sends it, or the one who has waited long enough.
+	// The first swap decides: by the goroutine that sends it, or by the call that has
+	// waited long enough.
 	const sent, dropped = 1, 2
 	var fate atomic.Int32
 	t, cause, err = askWithin(ctx, l, budget, func(ctx context.Context, r *remote) (t store.Taken, err error) {
@@ -198,9 +199,9 @@ func (l *Limiter) refundWithout(key string, n int64, unknown bool, cause error) 
 	return a, nil
 }
 
-// Reset forgets what the key has used, and tells whether there was anything. Units that
-// servers hold on lease, they keep. Without Redis it forgets what the key has used of
-// this server's share, and the error is ErrOutage.
+// Reset forgets what the key has used, and reports whether there was anything. Servers
+// keep the units that they hold on lease. Without Redis it forgets what the key has
+// used of this server's share, and the error is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	used, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (bool, error) {
 		return r.store.Delete(ctx, r.limit, key)

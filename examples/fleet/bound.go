@@ -15,10 +15,10 @@ const (
 // bound measures, from outside, whether a limit holds: whether there is any stretch of
 // time in which more was admitted than capacity + rate × its length.
 //
-// Who asks does not know when exactly the answer was decided, but that it was between
-// sending the request and getting the answer. What was sent and answered within a
-// stretch was decided in it. Stretches begin and end with whole grains, so that times
-// are rounded outwards, in the limiter's favour, but by no more than a grain's worth.
+// A caller does not know the instant of a decision, only that it lies between sending
+// the request and getting the answer. A request that was sent and answered within a
+// stretch was decided in it. Stretches begin and end with whole grains. So times are
+// rounded outwards, in the limiter's favour, by no more than a grain's worth.
 type bound struct {
 	capacity, rate float64 // in calls, and calls a second
 

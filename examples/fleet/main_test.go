@@ -193,7 +193,7 @@ func (s sample) answered(by int) (admitted, refused int64) {
 	return admitted, refused
 }
 
-// all tells whether something holds for all servers.
+// all reports whether something holds for all servers.
 func (s sample) all(holds func(answers) bool) bool {
 	for _, each := range s.Servers {
 		if !holds(each) {
@@ -203,9 +203,9 @@ func (s sample) all(holds func(answers) bool) bool {
 	return true
 }
 
-// Redis and a server are killed and come back, Redis stands still for a while, the load
-// goes elsewhere: whatever happens, who counts the admitted from outside never counts more
-// than the capacity and rate × time, in any stretch of time.
+// Redis and a server are killed and come back, Redis stands still for a while, and the
+// load goes elsewhere. Whatever happens, a count of the admitted from outside never
+// exceeds the capacity and rate × time, in any stretch of time.
 func TestTheLimitHolds(t *testing.T) {
 	for mode, way := range map[string]int{"exact": exact, "leased": leased} {
 		t.Run(mode, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestTheLimitHolds(t *testing.T) {
 			})
 
 			c.must(t, "redis", "do", "kill")
-			c.until(t, "nobody passes without Redis", func(s sample) bool {
+			c.until(t, "no request passes without Redis", func(s sample) bool {
 				admitted, refused := s.answered(closed)
 				return admitted == 0 && refused > 0 && s.all(func(a answers) bool { return a.Admitted == [len(ways)]int64{} })
 			})
@@ -246,7 +246,7 @@ func TestTheLimitHolds(t *testing.T) {
 			c.until(t, "and admits", func(s sample) bool { n, _ := s.answered(way); return n > 0 })
 
 			c.must(t, "redis", "do", "pause")
-			c.until(t, "nobody passes while Redis stands still", func(s sample) bool {
+			c.until(t, "no request passes while Redis stands still", func(s sample) bool {
 				_, refused := s.answered(closed)
 				return s.Redis == "paused" && refused > 0 && s.all(func(a answers) bool { return a.Admitted == [len(ways)]int64{} })
 			})
@@ -326,8 +326,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A server starts without Redis, and ends when who started it is gone, which it notices
-// by its standard input.
+// A server starts without Redis. It ends when the process that started it is gone,
+// which it notices by its standard input.
 func TestServerAlone(t *testing.T) {
 	t.Parallel()
 	cmd, _ := prepare(t, serveCommand, "-at", "127.0.0.1:1", "-outage", "open")
@@ -358,8 +358,8 @@ func TestServerAlone(t *testing.T) {
 	}
 }
 
-// gone tells whether a process has ended. It may stay a zombie: nobody of ours waits for
-// it.
+// gone reports whether a process has ended. It may stay a zombie: no process of ours
+// waits for it.
 func gone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true

@@ -19,7 +19,7 @@ func (g *stage) page() http.Handler {
 		h := w.Header()
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'")
-		_, _ = w.Write(page) // who has left misses nothing
+		_, _ = w.Write(page) // a client that has left misses nothing
 	})
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
 		after, err := strconv.Atoi(r.FormValue("after"))

@@ -14,7 +14,7 @@ type redis struct {
 	*redisd.Server
 	log func(string)
 
-	acting sync.Mutex // held by who starts, pauses and ends it
+	acting sync.Mutex // held while it is started, paused or ended
 	paused atomic.Bool
 	ping   atomic.Int64 // how long the last took in nanoseconds, 0 if there was no answer
 }

@@ -29,7 +29,8 @@ const (
 
 // serve is the life of a web server that admits what the fleet's limit lets pass. It
 // prints its address first, and then what happens to it, a line each. It ends with the
-// context, or when its standard input does: who started it is gone then.
+// context. It also ends when its standard input does: the process that started it is
+// gone then.
 func serve(ctx context.Context, args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet(serveCommand, flag.ContinueOnError)
 	flags.SetOutput(problems)
@@ -46,12 +47,12 @@ func serve(ctx context.Context, args []string, out, problems io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
-		// Nobody writes to it: it ends, or is not there.
+		// Nothing is written to it: it ends, or is not there.
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
 
-	// If nobody reads any more, the server is about to end.
+	// If the output is not read any more, the server is about to end.
 	config.OnEvent = func(e fleet.Event) { _, _ = fmt.Fprintln(out, tell(e)) }
 	limiter, err := fleet.New(config)
 	if err != nil {
@@ -138,7 +139,7 @@ func limited(limiter *fleet.Limiter, late *lateness) http.Handler {
 			http.Error(w, "slow down", http.StatusTooManyRequests)
 			return
 		}
-		_, _ = io.WriteString(w, "hello\n") // who has left misses nothing
+		_, _ = io.WriteString(w, "hello\n") // a client that has left misses nothing
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		s := stats{Stats: limiter.Stats(), Late: late.longest()}
@@ -154,5 +155,5 @@ func writeJSON(w http.ResponseWriter, value any) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(value) // who has left misses nothing
+	_ = json.NewEncoder(w).Encode(value) // a client that has left misses nothing
 }

@@ -20,13 +20,13 @@ import (
 // startingTime is how long a server may take from its start to its first answer.
 const startingTime = 20 * time.Second
 
-// server is one of the fleet's web servers, as who starts it sees it.
+// server is one of the fleet's web servers, as seen by the process that starts it.
 type server struct {
 	name string
 	args []string
 	log  func(string)
 
-	acting  sync.Mutex // held by who starts and ends it
+	acting  sync.Mutex // held while it is started or ended
 	process atomic.Pointer[child.Process]
 	stdin   io.Closer
 	addr    atomic.Pointer[string] // the last that it had

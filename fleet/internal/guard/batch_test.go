@@ -117,7 +117,8 @@ func TestCallsThatWaitAreSentAsOne(t *testing.T) {
 	})
 }
 
-// A call that nobody waits for any more is not made, and does not count as a failure.
+// A call that no caller waits for any more is not made, and does not count as a
+// failure.
 func TestCallsThatWereGivenUpAreNotSent(t *testing.T) {
 	givenUp := func(i int) bool { return i%2 == 1 }
 	expectSent(t, givenUp, []int{0, 2, 4, 6, 8})

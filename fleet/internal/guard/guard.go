@@ -28,7 +28,7 @@ var (
 
 // Config is what a guard is made with. Every field is required except OnChange.
 type Config struct {
-	// Budget is how long a call may take at most for the one who makes it.
+	// Budget is the longest that a call may take for its caller.
 	Budget time.Duration
 	// CallTimeout is how long a call may go on when its caller has gone, so that
 	// a connection which takes longer to make than the budget is made. The context of the

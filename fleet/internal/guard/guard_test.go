@@ -150,7 +150,7 @@ func TestAnotherBudget(t *testing.T) {
 	})
 }
 
-// One that does not heed its context is waited for by nobody but Close.
+// Only Close waits for a call that does not heed its context.
 func TestBudgetOfADeafCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		begun := time.Now()
@@ -184,8 +184,8 @@ func TestBudgetWhenAllAreBusy(t *testing.T) {
 	})
 }
 
-// That there are too many calls tells nothing about the server: those who never had their
-// turn do not open the breaker.
+// Too many calls say nothing about the server: calls that never had their turn do not
+// open the breaker.
 func TestBusyIsNoFailure(t *testing.T) {
 	inBubbleOf(t, Config{MaxInFlight: 2}, func(t *testing.T, g *Guard) { // fewer than failures
 		s := &server{takes: hang}
@@ -200,7 +200,8 @@ func TestBusyIsNoFailure(t *testing.T) {
 	})
 }
 
-// Those who come when all are busy have their turn when one is not, within the budget.
+// Calls that come when all workers are busy have their turn when one is not, within the
+// budget.
 func TestTurnsFollow(t *testing.T) {
 	inBubbleOf(t, Config{MaxInFlight: 4}, func(t *testing.T, g *Guard) {
 		s := &server{takes: time.Millisecond}
@@ -270,8 +271,8 @@ func TestBreaker(t *testing.T) {
 		require.EqualValues(t, 1, g.Openings())
 		require.EqualValues(t, 1, g.changes.Load())
 
-		// Now nobody asks but the probes, each pause as long as the one before and again,
-		// up to the longest.
+		// Now only the probes reach the server. Each pause is twice the one before, up
+		// to the longest.
 		asked := s.calls.Load()
 		for _, rest := range []time.Duration{pause, 2 * pause, 4 * pause, 8 * pause, 8 * pause} {
 			time.Sleep(rest - 1)
@@ -341,7 +342,8 @@ func TestBreakerAmongMany(t *testing.T) {
 	})
 }
 
-// An answer that arrives after the breaker opened closes it, whoever asked when.
+// An answer that arrives after the breaker opened closes it, whenever its call was
+// made.
 func TestAnswerOfAnEarlierEraIsLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		slow := make(chan error)

@@ -19,7 +19,7 @@ type hold struct {
 	at     policy.Instant
 }
 
-// live tells whether there is anything to use.
+// live reports whether there is anything to use.
 func (h hold) live(now time.Time) bool { return h.units > 0 && now.Before(h.end) }
 
 // with adds units that were paid at another time: they all lapse when the first of them
@@ -35,7 +35,7 @@ func (h hold) with(other hold) hold {
 	return h
 }
 
-// account is what is known of a key besides its word. Leases.mu guards it.
+// account holds what is known of a key apart from its word. Leases.mu guards it.
 type account struct {
 	key string
 	// word is what was last written into the key's word. Its units are as of then.
@@ -142,7 +142,7 @@ func (b *book) open(key string, now time.Time) (a, old *account) {
 	return a, old
 }
 
-// busy accounts are waited for by somebody.
+// busy reports whether the account waits for the bank's answer, or calls wait for it.
 func (a *account) busy() bool { return a.asked || len(a.calls) > 0 }
 
 // first returns the account that was touched first, or nil.
@@ -175,8 +175,8 @@ const (
 	pauses = 16
 	// Two commands give units back.
 	backCost = 2
-	// A refusal holds for as long as the bank says, but for a term at most; the next one
-	// in a row for twice that, and so on, so many times: others may give back.
+	// A refusal holds for as long as the bank says, up to a term. The next one in a row
+	// holds for up to twice that, and so on, so many times: others may give back.
 	longest = 4
 	// A key is worth leases from this many calls a term on. An ask costs Redis one command,
 	// as a call that it decides does, and units that are given back cost two more. At random
@@ -185,22 +185,22 @@ const (
 	worthwhile = 8
 )
 
-// size returns how many units to ask for: what those need who wait, and as many as
-// will be used within the horizon by what was used of late, at most twice that, less
+// size returns how many units to ask for ahead of need, which waiting calls need: as many
+// as will be used within the horizon at the recent pace, at most twice what was used, less
 // left, which are there still. At most half of what is left of the limit is spread over
 // the servers that way.
 func (a *account) size(p *Plan, now time.Time, left, need int64, servers int) int64 {
 	d := &a.demand
 	used := max(d.had+d.got-left, 0) + need
 	span := now.Sub(d.since).Seconds()
-	// Within a round trip nobody can tell a pace. The shortest span that is believed
-	// is a pause: more comes after that.
+	// Within a round trip no pace can be told. The shortest span that is believed is a
+	// pause: more comes after that.
 	rate := float64(used) / max(span, p.pause.Seconds())
 	d.since, d.had, d.got = now, left, 0
 
 	ahead := int64(math.Ceil(1.25 * rate * (p.Term / horizon).Seconds()))
 	if ahead = min(ahead, 2*used); !d.known {
-		ahead = 0 // who comes for the first time may not come again
+		ahead = 0 // a key's first ask may be its only one
 	}
 	d.known = true
 	n := int64(max(servers, 1))

@@ -31,8 +31,8 @@
 // less what would have drained of a funnel that stood empty since, which is no more
 // than the time that has passed. So units*interval - age is what may come back, in
 // whole units, whatever others took and gave back in between. A window's units come
-// back whole as long as it is the current one, as nobody can tell its units apart.
-// What is given back is asked for once, and never again if the answer is lost.
+// back whole as long as it is the current one, as its units cannot be told apart. What
+// is given back is asked for once, and never again if the answer is lost.
 //
 // A key with few calls a term is not leased: Redis decides each call, under the same policy.
 // Such a call takes its units from the word and uses them before it returns, as a lease
@@ -44,10 +44,10 @@
 // Machines that are suspended stop their monotonic clock: when they go on, what is left
 // of their leases, at most one a key, counts as of then.
 //
-// # Who does what
+// # Division of work
 //
-// Callers decide on the word of the key in the engine: see word.go. A caller who finds
+// Callers decide on the word of the key in the engine: see word.go. A caller that finds
 // no units there, or takes the one that leaves few, tells the one goroutine that talks
-// to the bank, over a channel: see owner.go. What is known of a key besides its word is
-// in an account: see book.go.
+// to the bank, over a channel: see owner.go. What else is known of a key is in an
+// account: see book.go.
 package lease

@@ -468,8 +468,8 @@ func (l *Leases) end(ctx context.Context, give bool) {
 	}
 }
 
-// rest takes up to a batch of holds out of the book, whoever waits. It returns none when
-// the book is empty.
+// rest takes up to a batch of holds out of the book, also of keys that calls wait for.
+// It returns none when the book is empty.
 func (l *Leases) rest() (backs []Back) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -175,7 +175,7 @@ func TestBadNumbers(t *testing.T) {
 	})
 }
 
-// Many who wait for one key are one question.
+// Many calls that wait for one key are one question.
 func TestManyCallersAskOnce(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		var all sync.WaitGroup
@@ -227,7 +227,7 @@ func TestBankFails(t *testing.T) {
 	})
 }
 
-// An answer that came too late for a call is not lost: who comes next has it.
+// An answer that came too late for a call is not lost: the next call has it.
 func TestLateAnswerIsUsed(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
 		w.change(10*time.Millisecond, nil)
@@ -323,8 +323,8 @@ func TestBookIsBounded(t *testing.T) {
 	}, func(c *Config) { c.MaxKeys = 64 })
 }
 
-// More keys than the book has room for, all at once: nobody passes unpaid, and those who
-// find no room are told so.
+// More keys than the book has room for come at once. No call passes unpaid, and calls
+// that find no room are told so.
 func TestMoreKeysAtOnceThanTheBookHolds(t *testing.T) {
 	in(t, must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		var all sync.WaitGroup
@@ -347,8 +347,8 @@ func TestMoreKeysAtOnceThanTheBookHolds(t *testing.T) {
 	}, func(c *Config) { c.MaxKeys = 8 })
 }
 
-// A goroutine that dies is restarted; who waited is told. Past what is permitted those
-// who need a lease are told at once, and Health says why.
+// A goroutine that dies is restarted, and calls that waited are told. Past what is
+// permitted, calls that need a lease are told at once, and Health says why.
 func TestOwnerDies(t *testing.T) {
 	for _, point := range []string{"exchange: begin", "exchange: answered"} {
 		var armed atomic.Int64
@@ -438,7 +438,7 @@ func TestLeaseThatWaitedTooLongIsNotUsed(t *testing.T) {
 	})
 }
 
-// Each call is counted once, whoever answered it.
+// Each call is counted once, whatever answered it.
 func TestStats(t *testing.T) {
 	in(t, must(policy.FixedWindow(500, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		var admitted, refused atomic.Uint64
@@ -509,7 +509,7 @@ func TestKeyThatCameOnceIsNotInTheEngine(t *testing.T) {
 	})
 }
 
-// After Close everybody is told; those who wait, too; and nothing is leased.
+// After Close all calls are told, waiting ones too, and nothing is leased.
 func TestClose(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
 		warm(t, l, 100)

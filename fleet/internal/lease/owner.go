@@ -48,7 +48,7 @@ func (l *Leases) own(ctx context.Context) error {
 	}
 }
 
-// recover answers those whose question died with the owner before.
+// recover answers calls whose question died with the owner before.
 func (l *Leases) recover() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,12 +162,12 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	l.install(a, h)
 }
 
-// serve gives units of h to the calls that wait, those first who came first, and
+// serve gives units of h to the calls that wait, in the order in which they came, and
 // returns how many it gave. All others are refused if the bank had no more to give, or
 // asked for again. l.mu is held.
 func (l *Leases) serve(a *account, h hold, now time.Time) (given int64) {
 	if !now.Before(h.end) {
-		// They came too late to be used. Who waits may be able to wait for others.
+		// They came too late to be used. Waiting calls may be able to wait for others.
 		l.stats.Lapsed += uint64(h.units)
 		l.again(a)
 		return h.units
@@ -192,16 +192,16 @@ func (l *Leases) serve(a *account, h hold, now time.Time) (given int64) {
 	return given
 }
 
-// again puts an account that was answered back into the channel, or gives up those who
-// wait. l.mu is held.
+// again puts an account that was answered back into the channel, or fails its waiting
+// calls. l.mu is held.
 func (l *Leases) again(a *account) {
 	if len(a.calls) > 0 && !l.send(a) {
 		l.fail(a, ErrBusy)
 	}
 }
 
-// refuse remembers that the bank refused, and tells those who wait. The next call writes
-// it into the key's word. l.mu is held.
+// refuse remembers that the bank refused, and tells the waiting calls. The next call
+// writes it into the key's word. l.mu is held.
 func (l *Leases) refuse(a *account, now time.Time, need int64, retry time.Duration) {
 	r := &a.refused
 	r.times++
@@ -236,7 +236,7 @@ func (l *Leases) refusedFor(wait time.Duration) policy.Decision {
 	return policy.Decision{Limit: l.plan.Limit(), RetryAfter: wait, ResetAfter: wait}
 }
 
-// fail tells those who wait that there is no answer. l.mu is held.
+// fail tells the waiting calls that there is no answer. l.mu is held.
 func (l *Leases) fail(a *account, err error) {
 	a.asked = false
 	switch {
@@ -276,8 +276,8 @@ func (l *Leases) install(a *account, h hold) {
 	a.word = h
 }
 
-// callIn gives back what was not used for long, and forgets keys that nobody wants. So
-// many at a time.
+// callIn gives back what was not used for long, and forgets keys without recent calls.
+// It does so in batches.
 func (l *Leases) callIn() {
 	for {
 		backs, more := l.idle()

@@ -37,7 +37,7 @@ type Plan struct {
 	Policy policy.Policy
 	// Term is how long a lease lasts at most.
 	Term time.Duration
-	// Most is how many units a lease has at most, besides those that callers are
+	// Most is the highest number of units of a lease, not counting those that calls are
 	// waiting for. A funnel drains as many in a term.
 	Most int64
 

@@ -111,8 +111,8 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 			g := Grant{Units: 1, Decision: d, Word: word, At: now}
 			end := now + policy.Instant(plan.lasts(g))*1001/1000
 			require.LessOrEqual(t, end, plan.window(g))
-			// A unit that is taken at the end is taken in the same window: it leaves the
-			// same word, but for the count.
+			// A unit that is taken at the end is taken in the same window: it leaves
+			// the same word, except for the count.
 			later, d := limit.Take(word, max(end-1, now), 1, 0)
 			if d.Allowed {
 				require.Equal(t, word+1, later, "%v", limit)

@@ -67,7 +67,7 @@ func serve() {
 	addr, limit, _ := strings.Cut(os.Getenv(serverArgs), " ")
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0) // whoever started it is gone
+		os.Exit(0) // the process that started it is gone
 	}()
 	l, _, _, err := connect(addr, limits[limit], brief)
 	if err != nil {
@@ -205,7 +205,7 @@ func TestBoundAcrossProcesses(t *testing.T) {
 			assert.Greater(t, len(s.all), int(s1.Limit), "this tries nothing")
 			t.Logf("%d units in %v of %d servers killed", len(s.all), took, kills)
 
-			// All are dead. What they held is there again for who comes now.
+			// All are dead. What they held is there again for the next server.
 			l, bank, client, err := connect(redis.Addr(), limit, generous)
 			require.NoError(t, err)
 			defer client.Close()

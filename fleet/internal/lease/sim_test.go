@@ -107,7 +107,7 @@ func crowds(list []admission, limit int64, per time.Duration) error {
 	return nil
 }
 
-// one has the test run on one processor, so that a run can be repeated, but for what
+// one has the test run on one processor, so that a run can be repeated, except for what
 // happens at the same instant. On several, bubbles of Go 1.26 stand still now and then
 // (golang/go#76052).
 func one(t *testing.T) {

@@ -43,7 +43,7 @@ func split(w uint64) word {
 
 func (w word) join() uint64 { return w.until<<(unitBits+markBits) | w.units<<markBits | w.mark }
 
-// holds tells whether the word means anything still.
+// holds reports whether the word still means anything.
 func (w word) holds(now policy.Instant) bool { return now < w.ends() }
 
 // ends is when it ceases to.

@@ -102,7 +102,7 @@ func check(ctx context.Context, client rueidis.Client, primary bool) error {
 	return errors.Join(faults...)
 }
 
-// older tells whether a version is before major.minor.
+// older reports whether a version is before major.minor.
 func older(version string, major, minor int) bool {
 	first, rest, _ := strings.Cut(version, ".")
 	second, _, _ := strings.Cut(rest, ".")

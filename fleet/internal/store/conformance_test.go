@@ -107,8 +107,8 @@ func TestConformsToRedisCell(t *testing.T) {
 	}
 }
 
-// Guava's waits are in microseconds, as Redis's clock is: a caller who was told to wait
-// comes at the nearest.
+// Guava's waits are in microseconds, as Redis's clock is: a caller that was told to
+// wait comes at the nearest.
 func TestConformsToGuava(t *testing.T) {
 	var file struct {
 		Bursty []struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// What can be wrong with a call, besides that Redis does not answer.
+// These errors say what can be wrong with a call, apart from Redis not answering.
 var (
 	// ErrAsking means that Redis did not answer, or with an error that means nothing
 	// here: this is wrapped around whatever the network or Redis said.
@@ -44,8 +44,8 @@ var (
 	ErrContended = errors.New("ral: others wrote the key each time that it was to be rewritten; try again")
 )
 
-// These are kinds of ErrAsking: whom Redis does not let in or do something, or who has to
-// wait for it, is answered as if it were not there.
+// These are kinds of ErrAsking. A client that Redis does not let in, or does not let do
+// something, or that has to wait for it, is answered as if Redis were not there.
 var (
 	// ErrLogin means that Redis does not let the client in.
 	ErrLogin = fmt.Errorf("%w: it does not let this client in; set Username and Password of Config.Redis, or of the Client, to those of a user that is on", ErrAsking)

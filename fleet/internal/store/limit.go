@@ -16,7 +16,7 @@ import (
 type Limit struct {
 	policy policy.Policy
 	shape  shape.Shape
-	log    *slidinglog.Log // nil but for a SlidingLog, which has no shape
+	log    *slidinglog.Log // nil except for a SlidingLog, which has no shape
 	limit  int64           // the most that can be taken at once
 	prefix string          // of the names of its keys
 	take   *script

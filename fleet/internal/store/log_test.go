@@ -43,7 +43,7 @@ func (m *logModel) take(now, n int64, patience time.Duration) policy.Decision {
 		last = m.units[len(m.units)-1]
 	}
 	earliest := max(now, last)
-	candidates := []int64{earliest} // besides, it can only begin to fit where a unit leaves
+	candidates := []int64{earliest} // apart from that, it can only begin to fit when a unit leaves
 	for _, unit := range m.units {
 		candidates = append(candidates, max(earliest, unit+m.per))
 	}
@@ -212,8 +212,8 @@ func members(t testing.TB, client rueidis.Client, name string) []string {
 	return all
 }
 
-// Who cancels takes out his own units, or none if they are gone: not those that others
-// took after the key had expired, was reset or its newest units were given back.
+// A cancelled take takes out its own units, or none if they are gone: not those that
+// others took after the key had expired, was reset or its newest units were given back.
 func TestCancelOfALogIsOnesOwn(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()

@@ -510,7 +510,7 @@ func TestCluster(t *testing.T) {
 	timer := time.AfterFunc(5*time.Second, func() { close(release) })
 	begun := time.Now()
 	assert.NoError(t, store.New(slow, store.Options{Name: "slow"}).Check(ctx, 50*time.Millisecond))
-	if assert.Less(t, time.Since(begun), 4*time.Second, "who is slow to connect is not waited for") && timer.Stop() {
+	if assert.Less(t, time.Since(begun), 4*time.Second, "a node that is slow to connect is not waited for") && timer.Stop() {
 		close(release)
 	}
 	nodes[2].Kill()
@@ -528,7 +528,7 @@ func TestCluster(t *testing.T) {
 	check(store.ErrAsking, "none answers")
 }
 
-// A caller's context ends his call.
+// A caller's context ends its call.
 func TestContextEnds(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	l := limit(t, s, policy.Must(policy.Funnel(3, 1, time.Hour)))

@@ -24,9 +24,10 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 	return s.change(ctx, l, key, n, Taken{})
 }
 
-// Cancel undoes a take of n units, as policy.Refunder has it if nobody knows what others
-// gave back. The word from before is put back if the present one is what the take left,
-// which by a clock that goes on does not come about by chance. One call of Redis.
+// Cancel undoes a take of n units, as policy.Refunder does if nothing is known of what
+// others gave back. The word from before is put back if the present one is what the
+// take left, which by a clock that goes on does not come about by chance. One call of
+// Redis.
 func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n int64) (Taken, error) {
 	if n <= 0 || t.After == 0 { // nothing was taken
 		return s.Peek(ctx, l, key)
@@ -34,8 +35,8 @@ func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n int
 	return s.change(ctx, l, key, n, t)
 }
 
-// change gives back n units, those of a take or, if that took none, of whomever; or
-// charges -n.
+// change gives back n units: those of a take or, if that took none, of any calls. For n
+// < 0 it charges -n.
 func (s *Store) change(ctx context.Context, l *Limit, key string, n int64, of Taken) (Taken, error) {
 	name, err := s.name(l.prefix, key)
 	if err != nil {
@@ -108,7 +109,7 @@ func (l *Limit) backFigures(n int64, of Taken) []float64 {
 		return append(append(undo, one...), turn)
 	}
 	if of.After != 0 {
-		n = 0 // nothing of it comes back if anybody may have come since
+		n = 0 // nothing of it comes back if another call may have come since
 	}
 	undo = append(undo, float64(min(max(n, -1), 1)))
 	return append(append(undo, pairs(l.ticks(n))...), one[4:]...)
@@ -148,7 +149,7 @@ func parsePair(reply []rueidis.RedisMessage) (word uint64, err error) {
 	return uint64(h)*1_000_000_000 + uint64(l), err
 }
 
-// Delete forgets what a key has used, and tells whether there was anything.
+// Delete forgets what a key has used, and reports whether there was anything.
 func (s *Store) Delete(ctx context.Context, l *Limit, key string) (bool, error) {
 	name, err := s.name(l.prefix, key)
 	if err != nil {

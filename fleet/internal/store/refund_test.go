@@ -54,7 +54,7 @@ func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 				n := anyUnits(random, hint.Limit, hint.Remaining)
 				at := fmt.Sprintf("%v, seed %d of %d, step %d: word %d at %d, %d units", p, seed, i, step, word, now, n)
 
-				if random.IntN(3) == 0 { // somebody takes
+				if random.IntN(3) == 0 { // another call takes
 					got, err := s.Take(context.Background(), l, "k", n, math.MaxInt64)
 					if !assert.NoError(t, err, at) {
 						return
@@ -135,7 +135,7 @@ func TestWhatIsGivenBackIsForgotten(t *testing.T) {
 				assert.Equal(t, d.Limit > 0, d.Remaining > 0, what)
 				assert.Zero(t, integer(t, client, "EXISTS", name(t, s, l, "k")), what)
 			}
-			// One that somebody else lengthened meanwhile is.
+			// One that another call lengthened meanwhile is.
 			taken, err := s.Take(ctx, l, "k", 1, math.MaxInt64)
 			require.NoError(t, err)
 			_, err = s.Take(ctx, l, "k", 1, math.MaxInt64)
@@ -165,8 +165,8 @@ func TestCancelWhenTimeStandsStill(t *testing.T) {
 	}
 }
 
-// Callers who change one word at once all get through, each in one call, and however many
-// others take from it.
+// Calls that change one word at once all get through, each in one call of Redis,
+// however many others take from it.
 func TestChangesLoseNothing(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	ctx := context.Background()

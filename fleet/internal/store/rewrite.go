@@ -24,10 +24,10 @@ type Rewrite struct {
 const mostRewrites = 4
 
 // RewriteAll rewrites many words, two round trips for all. Each is rewritten once or
-// not at all: if others write it again and again, or no answer comes, it stays as it is,
-// or is rewritten and nobody is told. Redis does it no later than within after the now
-// that Next was told, which a request that was held up on its way may be. The first
-// error is returned.
+// not at all. If others write it again and again, it stays as it is. If no answer
+// comes, it stays as it is or is rewritten without confirmation. Redis rewrites it no
+// later than within after the now that Next was told: a request may be held up on its
+// way. The first error is returned.
 func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within time.Duration) (first error) {
 	failed := func(err error) {
 		if first == nil {

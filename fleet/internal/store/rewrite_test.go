@@ -81,7 +81,7 @@ func TestRewriteAllComesInTimeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// Who writes in between is not overwritten.
+// A write in between is not overwritten.
 func TestRewriteAllAmongOthers(t *testing.T) {
 	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
 	s := clocked(t, client, &clock)

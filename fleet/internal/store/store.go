@@ -13,8 +13,8 @@ import (
 // DefaultEpoch is what a store counts time from if it is not told.
 var DefaultEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Options are what a store may be told besides its client. All who share keys must be
-// told the same.
+// Options are what a store may be told in addition to its client. All stores that share
+// keys must be told the same.
 type Options struct {
 	// Name is that of the limit, and part of its keys' names. It must not contain
 	// braces, which would move the keys of a cluster elsewhere.
@@ -87,7 +87,7 @@ func (s *Store) run(ctx context.Context, sc *script, keys, args []string) rueidi
 // clock is what a test's clock says, for a script.
 func (s *Store) clock() string { return strconv.FormatInt(s.options.Clock(), 10) }
 
-// unknown tells whether Redis does not know the script.
+// unknown reports whether Redis does not know the script.
 func unknown(res rueidis.RedisResult) bool {
 	err, ok := rueidis.IsRedisErr(res.Error())
 	return ok && err.IsNoScript()

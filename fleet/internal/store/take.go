@@ -91,7 +91,7 @@ type takes struct {
 	calls  []struct{ ask, name int }
 }
 
-// like tells whether the ask may be one of them.
+// like reports whether the ask may be one of them.
 func (g *takes) like(a *TakeAsk) bool {
 	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && a.Limit.log == nil && a.Limit.takes(a.N)
 }
@@ -187,7 +187,7 @@ func (s *Store) Peek(ctx context.Context, l *Limit, key string) (Taken, error) {
 	return s.Take(ctx, l, key, 0, 0)
 }
 
-// takes tells whether a call of n units can take anything, ever.
+// takes reports whether a call of n units can take anything, ever.
 func (l *Limit) takes(n int64) bool { return n > 0 && n <= l.limit }
 
 // found is what a script found and did.

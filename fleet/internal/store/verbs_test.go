@@ -297,7 +297,7 @@ func TestRefundCancelDelete(t *testing.T) {
 				case 0: // undone at once
 					got, err = s.Cancel(ctx, l, "k", taken, n)
 					word = before
-				case 1: // undone after somebody else took
+				case 1: // undone after another call took
 					word, _ = p.Take(word, now, 1, math.MaxInt64)
 					_, err = s.Take(ctx, l, "k", 1, math.MaxInt64)
 					require.NoError(t, err)
@@ -331,7 +331,7 @@ func TestRefundCancelDelete(t *testing.T) {
 	}
 }
 
-// Who refuses a policy says why.
+// The error for a refused policy says why.
 func TestLimitRefusesPolicies(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	for _, p := range []policy.Policy{
