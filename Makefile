@@ -36,7 +36,6 @@ check: needs tidy lint platforms race processors
 	@echo "== torture, longer"
 	@cd torture && $(GO) test -count=1 ./simulation -run TestLong -for 60s
 	@cd torture && $(GO) test -count=1 ./linear -run TestLinearizable -for 20s
-	@cd torture && $(GO) test -count=1 ./soak -run TestSoak -for 30s
 	@cd torture && $(GO) test -count=1 ./properties -for 20s
 	@echo "== fleet: busy servers, 20 times"
 	@cd fleet && $(GO) test -count=1 -run TestBusyServerKeepsToRedis . -busy 20
