@@ -78,6 +78,29 @@ func windowsOf(of func(int64, time.Duration) (policy.Policy, error), shortest ti
 	}
 }
 
+// A past is what calls have left of a key before its limit changes.
+type past struct {
+	word   uint64
+	now    policy.Instant // the instant of the change
+	turn   policy.Instant // the last start that was promised
+	period int64          // nanoseconds, the time of ten units, or of the limit if that is less
+}
+
+// drawPast lets up to six calls take from a key under p.
+func drawPast(rng *rand.Rand, p policy.Policy) (h past) {
+	h.period = int64(p.(policy.Windowed).Window())/p.Limit()*min(p.Limit(), 10) + 2
+	h.now = policy.Instant(1 + rng.Int64N(4*h.period))
+	for range 1 + rng.IntN(6) {
+		h.now += policy.Instant(rng.Int64N(h.period) >> rng.UintN(10))
+		next, d := p.Take(h.word, h.now, 1+rng.Int64N(min(p.Limit(), 10)), time.Duration(rng.Int64N(4*h.period)))
+		if d.Allowed {
+			h.word, h.turn = next, max(h.turn, h.now+policy.Instant(d.Wait))
+		}
+	}
+	h.now += policy.Instant(rng.Int64N(h.period) >> rng.UintN(10))
+	return h
+}
+
 // starts returns the earliest instant at which a call for n units would start.
 func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.Instant {
 	_, d := p.Take(word, now, n, math.MaxInt64)
@@ -98,16 +121,8 @@ func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 			used, ahead := 0, 0
 			for range 20_000 / raceFactor {
 				p := c.pick(rng, 1+rng.Int64N(5))
-				period := int64(p.(policy.Windowed).Window())/p.Limit()*min(p.Limit(), 10) + 2
-				word, now, turn := uint64(0), policy.Instant(1+rng.Int64N(4*period)), policy.Instant(0)
-				for range 1 + rng.IntN(6) {
-					now += policy.Instant(rng.Int64N(period) >> rng.UintN(10))
-					next, d := p.Take(word, now, 1+rng.Int64N(min(p.Limit(), 10)), time.Duration(rng.Int64N(4*period)))
-					if d.Allowed {
-						word, turn = next, max(turn, now+policy.Instant(d.Wait))
-					}
-				}
-				now += policy.Instant(rng.Int64N(period) >> rng.UintN(10))
+				h := drawPast(rng, p)
+				word, now, turn := h.word, h.now, h.turn
 				about := fmt.Sprintf("%d at %d under %v, turn %d", word, now, p, turn)
 
 				from, carried := p, word
@@ -128,7 +143,7 @@ func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 					used++
 				}
 				for range 8 {
-					at := now + policy.Instant(rng.Int64N(4*period)>>rng.UintN(20))
+					at := now + policy.Instant(rng.Int64N(4*h.period)>>rng.UintN(20))
 					n := 1 + rng.Int64N(min(p.Limit(), 10))
 					if was, is := starts(p, word, at, n), starts(p, back, at, n); is < was {
 						require.Fail(t, "sooner", "%s: %d at %d start at %d instead of %d", about, n, at, is, was)
@@ -158,16 +173,8 @@ func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
 			lowered, ahead := 0, 0
 			for range 20_000 / raceFactor {
 				p := c.pick(rng, 1+rng.Int64N(9))
-				period := int64(p.(policy.Windowed).Window())/p.Limit()*min(p.Limit(), 10) + 2
-				word, now, turn := uint64(0), policy.Instant(1+rng.Int64N(4*period)), policy.Instant(0)
-				for range 1 + rng.IntN(6) {
-					now += policy.Instant(rng.Int64N(period) >> rng.UintN(10))
-					next, d := p.Take(word, now, 1+rng.Int64N(min(p.Limit(), 10)), time.Duration(rng.Int64N(4*period)))
-					if d.Allowed {
-						word, turn = next, max(turn, now+policy.Instant(d.Wait))
-					}
-				}
-				now += policy.Instant(rng.Int64N(period) >> rng.UintN(10))
+				h := drawPast(rng, p)
+				word, now, turn := h.word, h.now, h.turn
 				turn = max(turn, now)
 				q := c.pick(rng, 1+rng.Int64N(9))
 				next, ok := q.(policy.Relative).Carry(p, word, now)
