@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 // The names of header fields, in the canonical form of net/http.
@@ -49,6 +51,14 @@ type quota struct {
 	applies bool // reports whether the request has a key for the limit
 	most    int64
 	window  time.Duration
+}
+
+func quotaOf(limit policy.Policy) quota {
+	q := quota{applies: true, most: limit.Limit()}
+	if windowed, ok := limit.(policy.Windowed); ok {
+		q.window = windowed.Window()
+	}
+	return q
 }
 
 // fieldWriter writes the header fields of a middleware's limits.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // Limit is an engine that limits requests, and the key that it limits them by. Limiter and
@@ -115,7 +114,7 @@ func (l *checkedLimit[K]) claim(r *http.Request, n int64, keep bool) (claim engi
 	if keep {
 		later = &engineKey[K]{l.Limiter, key}
 	}
-	return l.Limiter.Claim(key, n), later, l.quota(key, 0), true
+	return l.Limiter.Claim(key, n), later, quotaOf(l.Limiter.LimitFor(key)), true
 }
 
 func (l *checkedLimit[K]) fingerprint(r *http.Request) string {
@@ -140,9 +139,12 @@ func (l *checkedLimit[K]) takeOne(r *http.Request, n int64, keep bool, o *Option
 	if !ok {
 		return keyless(l.WhenNoKey, l.Name, n), nil
 	}
-	v := result{Verdict: Verdict{Limit: l.Name, Cost: n}}
+	// The limit may differ from key to key and from call to call, so it is not kept. It is
+	// looked up before units are taken, as engine.PolicyFor may panic.
+	limit := l.Limiter.LimitFor(key)
+	v := result{Verdict: Verdict{Limit: l.Name, Cost: n}, quota: quotaOf(limit)}
 	var reserved engine.Reservation[K]
-	switch delays := l.delays(key); {
+	switch delays := limit.Delays(); {
 	case o.WaitUpTo > 0 && !o.Shadow && !delays:
 		reserved = l.acquire(r, &v, key, n, o.WaitUpTo)
 	case o.WaitUpTo > 0 || keep || delays:
@@ -157,34 +159,13 @@ func (l *checkedLimit[K]) takeOne(r *http.Request, n int64, keep bool, o *Option
 		awaitTurn(r, &v, v.Decision.Wait, o.Shadow)
 	}
 	if v.Reason != Cancelled && !v.Decision.Allowed {
-		v.Reason, v.RetryAfter, v.violated = reasonOf(v.Decision), v.Decision.RetryAfter, 1
+		v.Reason, v.RetryAfter, v.violated = v.quota.reasonOf(v.Decision), v.Decision.RetryAfter, 1
 	}
-	v.quota = l.quota(key, v.Decision.Limit)
+	v.quota.most = v.Decision.Limit
 	if !keep || v.Reason != Admitted {
 		return v, nil
 	}
 	return v, &oneTaken[K]{engineKey[K]{l.Limiter, key}, reserved}
-}
-
-// delays reports whether the key's limit delays calls by itself. The answer may differ
-// from key to key and from call to call, so it is not kept.
-func (l *checkedLimit[K]) delays(key K) bool { return l.Limiter.LimitFor(key).Delays() }
-
-// reasonOf returns the reason of a refusal by a limit.
-func reasonOf(d policy.Decision) Reason {
-	switch {
-	case ofAnotherFamily(d):
-		return Misconfigured
-	case d.RetryAfter == policy.Never:
-		return NeverAdmitted
-	}
-	return OverLimit
-}
-
-// ofAnotherFamily reports whether the engine refused because engine.PolicyFor chose a
-// policy of another family for the key. No other refusal has a limit of 0.
-func ofAnotherFamily(d policy.Decision) bool {
-	return !d.Allowed && d.Limit == 0 && d.RetryAfter == policy.Never
 }
 
 // keyless is the result for a request that has no key for a limit.
@@ -193,15 +174,6 @@ func keyless(when WhenNoKey, name string, n int64) result {
 		return result{Verdict: Verdict{Reason: Exempt, Cost: n}}
 	}
 	return result{Verdict: Verdict{Reason: Keyless, Limit: name, Cost: n}}
-}
-
-// quota describes the key's limit for clients.
-func (l *checkedLimit[K]) quota(key K, most int64) quota {
-	q := quota{applies: true, most: most}
-	if windowed, ok := l.Limiter.LimitFor(key).(policy.Windowed); ok {
-		q.window = windowed.Window()
-	}
-	return q
 }
 
 // engineKey implements chargeable.

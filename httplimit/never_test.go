@@ -158,6 +158,34 @@ func TestPlanOfAnotherFamily(t *testing.T) {
 	}
 }
 
+// barred is a policy that allows nothing.
+type barred struct{ policy.Policy }
+
+func (barred) Limit() int64 { return 0 }
+
+func (b barred) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if n == 0 {
+		return word, policy.Decision{Allowed: true}
+	}
+	return word, policy.Decision{RetryAfter: policy.Never}
+}
+
+// A policy of the program's own whose limit is 0 admits no request. It is not taken for one
+// of another family, whose decisions have a limit of 0 as well.
+func TestLimitOfZeroIsNotMisconfigured(t *testing.T) {
+	funnel := policy.Must(policy.Funnel(10, 10, time.Hour))
+	none := Limit[netip.Addr]{Name: "none", Limiter: open[netip.Addr](t, barred{funnel}), Key: ByAddr}
+	some := Limit[netip.Addr]{Name: "some", Limiter: open[netip.Addr](t, funnel), Key: ByAddr}
+	for _, limits := range [][]AnyLimit{{none}, {some, none}} {
+		for _, upTo := range []time.Duration{0, time.Minute} {
+			m := Must(NewAll(Options{WaitUpTo: upTo}, limits...))
+			assert.Equal(t, 403, ask(m.Handler(done), from(alice)).Code)
+			s := m.Stats()
+			assert.Equal(t, []uint64{1, 0}, []uint64{s.NeverAdmitted, s.Misconfigured})
+		}
+	}
+}
+
 // A cost below 0 is the program's error too, and takes nothing.
 func TestCostBelowZero(t *testing.T) {
 	var text bytes.Buffer

@@ -42,10 +42,9 @@ func (m *Middleware) takeAll(r *http.Request, n int64) (v result, s settlement) 
 	v.Waited = out.Waited
 	binding := out.Binding
 	for i, d := range out.Decisions {
-		v.quotas[at[i]].most = d.Limit
 		if !out.Allowed && !d.Allowed {
 			v.violated |= 1 << at[i]
-			if ofAnotherFamily(d) {
+			if v.quotas[at[i]].ofAnotherFamily(d) {
 				binding = i // the error to mend first
 			}
 		}
@@ -58,9 +57,12 @@ func (m *Middleware) takeAll(r *http.Request, n int64) (v result, s settlement) 
 	case cancelled:
 		v.Reason = Cancelled
 	case !out.Allowed:
-		v.Reason, v.RetryAfter = reasonOf(v.Decision), out.RetryAfter
+		v.Reason, v.RetryAfter = v.quotas[v.binding].reasonOf(v.Decision), out.RetryAfter
 	case keep:
 		s = &allTaken{out, keys}
+	}
+	for i, d := range out.Decisions {
+		v.quotas[at[i]].most = d.Limit
 	}
 	return v, s
 }

@@ -93,3 +93,21 @@ func (v *Verdict) Status() int {
 		Misconfigured: http.StatusInternalServerError,
 	}[v.Reason]
 }
+
+// reasonOf returns the reason of a refusal by the limit that q was made from.
+func (q *quota) reasonOf(d policy.Decision) Reason {
+	switch {
+	case q.ofAnotherFamily(d):
+		return Misconfigured
+	case d.RetryAfter == policy.Never:
+		return NeverAdmitted
+	}
+	return OverLimit
+}
+
+// ofAnotherFamily reports whether the engine refused because engine.PolicyFor chose a
+// policy of another family for the key. It answers with a limit of 0 then, whatever the
+// policy's own is.
+func (q *quota) ofAnotherFamily(d policy.Decision) bool {
+	return !d.Allowed && d.Limit == 0 && d.RetryAfter == policy.Never && q.most != 0
+}

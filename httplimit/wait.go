@@ -15,7 +15,7 @@ func (l *checkedLimit[K]) acquire(r *http.Request, v *result, key K, n int64, up
 	v.Waited = reserved.Waited
 	switch {
 	case err == nil && v.Waited > 0:
-		v.Decision = l.Limiter.Peek(key) // the units may have been taken ahead of the turn
+		l.describe(v, key, &reserved)
 		return reserved
 	case errors.Is(err, engine.ErrCancelled):
 		v.Reason = Cancelled
@@ -24,6 +24,19 @@ func (l *checkedLimit[K]) acquire(r *http.Request, v *result, key K, n int64, up
 	}
 	v.Decision = reserved.Decision
 	return reserved
+}
+
+// describe notes the state of the key after a wait. The units may have been taken ahead of
+// the turn, and the limit may have changed. If engine.PolicyFor panics they are given back.
+func (l *checkedLimit[K]) describe(v *result, key K, reserved *engine.Reservation[K]) {
+	described := false
+	defer func() {
+		if !described {
+			reserved.Cancel()
+		}
+	}()
+	v.Decision, v.quota = l.Limiter.Peek(key), quotaOf(l.Limiter.LimitFor(key))
+	described = true
 }
 
 // awaitTurn waits for a turn that was promised; under Shadow it only notes the delay. It

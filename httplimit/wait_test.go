@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -268,4 +269,64 @@ func TestQueueDelaysAfterAPanic(t *testing.T) {
 		}
 		require.Equal(t, 2*time.Second, time.Since(began))
 	})
+}
+
+// A function of PolicyFor that panics costs the key nothing, at whichever of its calls for
+// a request it does, those after a wait included.
+func TestPanicOfPolicyForTakesNothing(t *testing.T) {
+	funnel := policy.Must(policy.Funnel(1, 1, time.Minute))
+	for name, c := range map[string]struct {
+		o     Options
+		waits bool
+	}{
+		"at once":         {Options{}, false},
+		"charged":         {Options{Charge: func(*http.Request, Served) int64 { return 1 }}, false},
+		"need not wait":   {Options{WaitUpTo: time.Hour}, false},
+		"after a wait":    {Options{WaitUpTo: time.Hour}, true},
+		"wait and charge": {Options{WaitUpTo: time.Hour, Charge: func(*http.Request, Served) int64 { return 1 }}, true},
+	} {
+		for _, several := range []bool{false, true} {
+			panics := 0
+			for passed := false; !passed; {
+				synctest.Test(t, func(t *testing.T) {
+					left := math.MaxInt // calls until one panics
+					limiter, err := engine.New(engine.Config{Policy: funnel}, engine.PolicyFor(func(netip.Addr) policy.Policy {
+						if left--; left < 0 {
+							panic("plans are not loaded yet")
+						}
+						return funnel
+					}))
+					require.NoError(t, err)
+					defer limiter.Close()
+					limits := []AnyLimit{Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr}}
+					if several {
+						roomy := open[netip.Addr](t, policy.Must(policy.Funnel(100, 100, time.Second)))
+						limits = append(limits, Limit[netip.Addr]{Name: "b", Limiter: roomy, Key: ByAddr})
+					}
+					h := Must(NewAll(c.o, limits...)).Handler(done)
+					if c.waits {
+						require.True(t, limiter.Choke(aliceKey))
+					}
+					left = panics
+					began := time.Now()
+					func() {
+						defer func() { passed = recover() == nil }()
+						ask(h, from(alice))
+					}()
+					left = math.MaxInt
+					if passed {
+						assert.Zero(t, limiter.Peek(aliceKey).Remaining)
+						return
+					}
+					panics++
+					if c.waits {
+						time.Sleep(time.Minute - time.Since(began))
+					}
+					assert.EqualValues(t, 1, limiter.Peek(aliceKey).Remaining, "%s, several %v, call %d", name, several, panics)
+				})
+			}
+			assert.Greater(t, panics, 1, "%s, several %v", name, several)
+			t.Logf("%s, several %v: each of %d calls", name, several, panics)
+		}
+	}
 }

@@ -110,8 +110,8 @@ type Decision struct {
 	Allowed bool
 	// Limit is the most units that one call can take. An engine returns a Limit of 0
 	// and a RetryAfter of Never if the limit that came with the call, or that
-	// engine.PolicyFor chose, is of another family than its own. No other answer has
-	// both.
+	// engine.PolicyFor chose, is of another family than its own. Among answers of this
+	// package's policies no other has both.
 	Limit int64
 	// Remaining is the number of units that can be taken right now, after this call:
 	// 0 <= Remaining <= Limit. Under a Bursty or a WarmingUp a single call may take
