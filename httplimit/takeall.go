@@ -3,7 +3,6 @@ package httplimit
 import (
 	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/ral-limiter/ral/engine"
 )
@@ -92,7 +91,11 @@ type allTaken struct {
 
 func (t *allTaken) settle(cost, actual int64) {
 	if actual <= cost {
-		t.out.Keep(slices.Repeat([]int64{actual}, len(t.out.Decisions))...)
+		var used [maxLimits]int64
+		for i := range used {
+			used[i] = actual
+		}
+		t.out.Keep(used[:len(t.out.Decisions)]...)
 		return
 	}
 	for _, key := range t.keys {
