@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -492,4 +493,49 @@ func TestChangeLimitDoesNotAllocate(t *testing.T) {
 		_ = e.ChangeLimit("k", small, large)
 		_ = e.ChangeLimit("k", large, small)
 	}))
+}
+
+// Of a Tiered each limit of a key is changed by itself. Calls that wait for the key get
+// turns anew, in their order, sooner or later than before, and are charged by both limits
+// once.
+func TestChangeLimitOfOneTier(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	for _, up := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			tiers := openTiered[string](t, Config{Policy: funnel(10, 1, time.Second)}, small)
+			second, hour := tiers.Engines()[0], tiers.Engines()[1]
+			from, to, left := policy.Policy(nil), large, int64(1) // of 10 units that have drained
+			ends := []time.Duration{10 * time.Second, 10 * time.Second}
+			if up {
+				require.True(t, tiers.Take("key", 10).Allowed)
+			} else {
+				// Which is one unit of 10 an hour.
+				require.True(t, hour.TakeWith(large, "key", 100).Allowed)
+				require.True(t, hour.Take("key", 9).Allowed)
+				from, to, left = large, nil, 7 // after the second, as the first has drained
+				ends = []time.Duration{10*time.Second + 36*time.Minute, 10*time.Second + 54*time.Minute}
+			}
+			began := time.Now()
+			var all sync.WaitGroup
+			var got [2]time.Duration
+			for i, n := range []int64{6, 3} {
+				all.Go(func() {
+					assert.NoError(t, tiers.Wait(t.Context(), "key", n))
+					got[i] = time.Since(began)
+				})
+				synctest.Wait()
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			require.Zero(t, got, "they wait")
+			require.NoError(t, hour.ChangeLimit("key", from, to))
+			all.Wait()
+			for i, end := range ends {
+				assert.InDelta(t, end, got[i], float64(time.Millisecond), "up %v, call %d", up, i)
+			}
+			assert.Equal(t, left, second.Peek("key").Remaining)
+			noLines(t, second)
+			noLines(t, hour)
+		})
+	}
 }

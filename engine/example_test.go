@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -123,6 +124,32 @@ func ExamplePolicyFor() {
 	// Output:
 	// 100 2
 	// true false
+}
+
+// A customer uses up the small plan and buys the large one. The 10 calls count under the
+// new limit, and 990 remain.
+func ExampleEngine_ChangeLimit() {
+	small := policy.Must(policy.Funnel(10, 10, time.Hour))
+	large := policy.Must(policy.Funnel(1000, 1000, time.Hour))
+	var plans sync.Map // of customers with another plan than the small one
+	limiter, _ := engine.New(engine.Config{Policy: small}, engine.PolicyFor(func(customer string) policy.Policy {
+		if plan, ok := plans.Load(customer); ok {
+			return plan.(policy.Policy)
+		}
+		return small
+	}))
+	defer limiter.Close()
+
+	fmt.Println(limiter.Take("alice", 10).Allowed, limiter.Choke("alice"))
+	plans.Store("alice", large) // first the plan, then the change
+	fmt.Println(limiter.Choke("alice"))
+	fmt.Println(limiter.ChangeLimit("alice", small, large))
+	fmt.Println(limiter.Peek("alice").Remaining)
+	// Output:
+	// true false
+	// false
+	// <nil>
+	// 990
 }
 
 // Two limits on each key: 3 at once, and 5 an hour. A call that one of them refuses

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Calls are served in the order in which they came, each in its turn, and no call that
@@ -423,4 +425,89 @@ func TestLinesComeAndGo(t *testing.T) {
 		passed := int64(time.Since(desks[i].began)) * rate / int64(time.Second)
 		assert.LessOrEqual(t, int64(len(desks[i].starts)), passed+int64(i)+1)
 	}
+}
+
+// Another limit gives all calls of the line turns anew, in the same order, and wakes those
+// whose turn has come forward. Calls that the new limit never admits leave.
+func TestChangeGivesTurnsAnew(t *testing.T) {
+	slow, fast, small := funnel(10, 1, time.Second), funnel(10, 10, time.Second), funnel(4, 1, time.Second)
+	for _, c := range []struct {
+		name     string
+		from, to policy.Policy
+		ends     []time.Duration // 0 is never
+	}{
+		// At the change 1 of 10 units has drained, or 3 under the faster limit.
+		{"faster", slow, fast, []time.Duration{1400 * time.Millisecond, 1600 * time.Millisecond, 1700 * time.Millisecond}},
+		{"slower", fast, slow, []time.Duration{2300 * time.Millisecond, 4300 * time.Millisecond, 5300 * time.Millisecond}},
+		{"smaller", slow, small, []time.Duration{0, 3 * time.Second, 4 * time.Second}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, d := newHall[string](t, 10, 10), newDesk(c.from)
+			require.True(t, d.take(10))
+			var line []*ends
+			for _, n := range []int64{5, 2, 1} {
+				line = append(line, h.sendUnder(t.Context(), "key", d, n, Forever, c.from))
+			}
+			pause := time.Second
+			if c.from == fast {
+				pause = 300 * time.Millisecond
+			}
+			time.Sleep(pause)
+			var renewed []int64
+			h.Change("key", func() { d.change(t, c.to) }, func(call Call[state]) {
+				w := call.(*customer)
+				w.limit, renewed = c.to, append(renewed, w.n)
+			})
+			synctest.Wait()
+			assert.Equal(t, []int64{5, 2, 1}, renewed, c.name)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			for i, want := range c.ends {
+				if want == 0 {
+					assert.ErrorIs(t, line[i].err, errNever)
+					assert.Equal(t, pause, line[i].after, "it leaves at the change")
+					continue
+				}
+				assert.NoError(t, line[i].err)
+				assert.InDelta(t, want, line[i].after, 10, "%s, call %d", c.name, i)
+			}
+		})
+	}
+}
+
+// A call that comes after a change is judged by a new forecast: what is remembered holds for
+// the limit before.
+func TestChangeForgetsForecasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		narrow, wide := funnel(10, 10, time.Second), funnel(1000, 10, time.Second)
+		h, d := newHall[string](t, 10, 10), newDesk(narrow)
+		require.True(t, d.take(10))
+		resume := h.Pause() // so that no call holds a turn
+		var line []*ends
+		for range 3 {
+			line = append(line, h.sendUnder(t.Context(), "key", d, 10, Forever, narrow))
+		}
+		for range 2 {
+			late := h.sendUnder(t.Context(), "key", d, 1, time.Second, narrow)
+			require.ErrorIs(t, late.err, ErrDeadline)
+		}
+		// Another limit for the calls need not change the word.
+		h.Change("key", func() {}, func(call Call[state]) { call.(*customer).limit = wide })
+		soon := h.sendUnder(t.Context(), "key", d, 1, time.Second, wide)
+		require.False(t, soon.over, "it joins the line: %v", soon.err)
+		resume()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, e := range append(line, soon) {
+			assert.NoError(t, e.err)
+			assert.LessOrEqual(t, e.after, time.Second)
+		}
+	})
+}
+
+// A key that no call waits for changes at once.
+func TestChangeWithoutALine(t *testing.T) {
+	h, changed := newHall[string](t, 1, 1), 0
+	h.Change("key", func() { changed++ }, func(Call[state]) { changed-- })
+	assert.Equal(t, 1, changed)
 }
