@@ -73,7 +73,7 @@ func TestClockIsReadOnceADecision(t *testing.T) {
 			"Choke, refused or not": func() { e.Choke("key") },
 			"Take":                  func() { e.Take("key", 2) },
 			"Peek":                  func() { e.Peek("key") },
-			"Peek of a new key":     func() { e.Peek("nobody") },
+			"Peek of a new key":     func() { e.Peek("new") },
 			"Reserve":               func() { e.Reserve("key", 1, time.Minute) },
 			"Refund":                func() { e.Refund("key", 1) },
 			"TakeWith":              func() { e.TakeWith(other, "key", 1) },

@@ -261,7 +261,7 @@ func TestCancellingAllIsAsIfNothingHadHappened(t *testing.T) {
 // stays taken, whatever is cancelled meanwhile. More may be missing in the end: a goroutine
 // held up between the two cannot know that none of the many units given back since were
 // below its own. What is reserved and cancelled at leisure is not lost.
-func TestConcurrentCancelGivesNobodysUnitsAway(t *testing.T) {
+func TestConcurrentCancelGivesNoOtherUnitsBack(t *testing.T) {
 	const capacity = 1000
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(capacity, 1, time.Second), Clock: clock.Now})

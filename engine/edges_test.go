@@ -73,7 +73,7 @@ func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
 
 // The writer stands still between the end of an entry and its leaving the map.
 // Its key is opened again at once: the dead entry refuses no call.
-func TestDeadEntryInTheMapRefusesNobody(t *testing.T) {
+func TestDeadEntryInTheMapRefusesNoCall(t *testing.T) {
 	for name, call := range map[string]func(*Engine[string]) bool{
 		"Choke": func(e *Engine[string]) bool { return e.Choke("key") },
 		"Take":  func(e *Engine[string]) bool { return e.Take("key", 1).Allowed },
@@ -217,7 +217,7 @@ func TestRoomIsNotAskedForAllTheTime(t *testing.T) {
 
 // A call of a Queued that waits for a place in the queue is woken when the engine is
 // closed, and does not sit out its OpenTimeout.
-func TestCloseWakesWhoWaitsForAPlaceInTheQueue(t *testing.T) {
+func TestCloseWakesCallsThatWaitForAPlaceInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		e, err := New[string](Config{

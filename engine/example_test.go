@@ -90,7 +90,7 @@ func ExampleEngine_Health() {
 	fmt.Println(limiter.Health())
 	limiter.Close()
 	fmt.Println(limiter.Health())
-	fmt.Println(limiter.Choke("anybody"))
+	fmt.Println(limiter.Choke("client"))
 	// Output:
 	// <nil>
 	// ral: the engine is closed

@@ -197,7 +197,7 @@ func TestCancelWhenAnotherLimitIsChosen(t *testing.T) {
 }
 
 // A call that takes at once under another limit has been promised nothing.
-func TestCancelWhenNobodyWaitsUnderAnotherLimit(t *testing.T) {
+func TestCancelAfterATakeAtOnceUnderAnotherLimit(t *testing.T) {
 	var limit policy.Policy
 	e := openFor(t, Config{Policy: funnel(10, 1, time.Second), Clock: newHandClock().Now}, func(string) policy.Policy { return limit })
 	r := e.Reserve("key", 4, 0)

@@ -37,7 +37,7 @@ func (l *inLine) wait(t *testing.T, i int, n int64) {
 // The first in line has its turn in a while. What is given back then, or another limit for
 // the key, has room at once. A call that comes then is still served behind the first, and is
 // told so before.
-func TestRoomThatComesBackIsForNobodyBehind(t *testing.T) {
+func TestReturnedRoomServesNoCallBeforeTheHead(t *testing.T) {
 	for i, p := range each() {
 		wider := []policy.Policy{
 			funnel(1000, 1, time.Second), policy.Must(policy.FixedWindow(1000, 10*time.Second)),
@@ -93,7 +93,7 @@ func TestRoomThatComesBackIsForNobodyBehind(t *testing.T) {
 // As before, but the first has its turn within the lookahead, in which others take too. A
 // call that would be served before the first takes nothing before it: a window that it took
 // in may be over by then.
-func TestNobodyTakesForBeforeTheFirst(t *testing.T) {
+func TestNoTakeIsForBeforeTheHeadsTurn(t *testing.T) {
 	const per = int64(4 * time.Millisecond)
 	for _, p := range []policy.Policy{policy.Must(policy.AtMost(10, time.Duration(per))), funnel(10, 10, time.Duration(per))} {
 		synctest.Test(t, func(t *testing.T) {
@@ -161,7 +161,7 @@ func (a *asked) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 
 // While the first's turn is far off no call behind it takes, not for a moment: what that call
 // gave back would be lost if others took meanwhile.
-func TestNobodyTakesFarAhead(t *testing.T) {
+func TestNoCallTakesFarAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := funnel(10, 1, time.Second)
 		spy := &asked{Policy: limit, Refunder: limit.(policy.Refunder)}

@@ -71,7 +71,7 @@ func TestPanicInLineWakesThoseBehind(t *testing.T) {
 }
 
 // A limit panics when a call that leaves makes those behind it give back what they took.
-func TestPanicOfWhoLeavesLeavesTheLine(t *testing.T) {
+func TestCallThatPanicsOnLeavingIsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := &brittle{Policy: funnel(1000, 1000, time.Second)}
 		e := open[string](t, Config{Policy: limit})

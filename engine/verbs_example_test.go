@@ -53,9 +53,9 @@ func ExampleEngine_Peek() {
 	})
 	defer limiter.Close()
 
-	fmt.Println(limiter.Peek("nobody").Remaining, limiter.Len())
-	limiter.Choke("somebody")
-	fmt.Println(limiter.Peek("somebody").Remaining, limiter.Len())
+	fmt.Println(limiter.Peek("new").Remaining, limiter.Len())
+	limiter.Choke("known")
+	fmt.Println(limiter.Peek("known").Remaining, limiter.Len())
 	// Output:
 	// 5 0
 	// 4 1

@@ -155,7 +155,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 
 // When all before it have left, the next in line is served as if they had never
 // been there. The calls leave in either order.
-func TestWhoLeavesCostsNobody(t *testing.T) {
+func TestLeavingCostsNoOtherCall(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
@@ -318,7 +318,7 @@ func TestDeadlineThatPassesInLine(t *testing.T) {
 }
 
 // A crowd of callers that do not wait cannot keep one that does from a full bucket.
-func TestNobodyStarvesInLine(t *testing.T) {
+func TestNoCallStarvesInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(100, 1000, time.Second)})
 		var over atomic.Bool

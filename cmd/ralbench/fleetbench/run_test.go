@@ -194,7 +194,7 @@ func started(t *testing.T) *server {
 	return s
 }
 
-func TestCallsThatNobodyAnsweredAreCounted(t *testing.T) {
+func TestUnansweredCallsAreCounted(t *testing.T) {
 	s := started(t)
 	var told []string
 	for _, c := range contenders(s.Network(), s.Addr(), func(name string, st fleet.Stats) {
