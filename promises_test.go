@@ -50,7 +50,7 @@ func TestPromisesNameTheirTests(t *testing.T) {
 		}
 		promises++
 		tests := promised.FindAllStringSubmatch(cells[1], -1)
-		// Nothing else is in that column, but for what make runs.
+		// Nothing else is in that column, except what make runs.
 		assert.Len(t, quoted.FindAllString(cells[1], -1), len(tests)+strings.Count(cells[1], "`make test`"), "%s names a test in another way", line)
 		assert.True(t, len(tests) > 0 || strings.Contains(cells[1], "`make test`"), "no test would notice: %s", line)
 		for _, found := range tests {
@@ -67,7 +67,7 @@ func TestPromisesNameTheirTests(t *testing.T) {
 	}
 	assert.Greater(t, promises, 80)
 	for _, m := range mayImport {
-		// What is internal promises nothing to anybody.
+		// What is internal promises users nothing.
 		assert.True(t, packages[m.pkg] || strings.HasPrefix(m.pkg, "internal/"), "package %s promises nothing", m.pkg)
 	}
 }

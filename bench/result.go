@@ -87,7 +87,7 @@ type Result struct {
 	// while the others were opened, nil if there were none.
 	Latency *Latency `json:"latency,omitempty"`
 	Known   *Latency `json:"known_latency,omitempty"`
-	// LatencyRounds is Latency round by round. It serves to tell whether two runs
+	// LatencyRounds is Latency round by round. It serves to decide whether two runs
 	// differ by more than the rounds differ among themselves.
 	LatencyRounds []Latency `json:"latency_rounds,omitempty"`
 

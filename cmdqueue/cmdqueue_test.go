@@ -86,7 +86,7 @@ func TestSendRunsOutOfPatience(t *testing.T) {
 			require.Equal(t, max(patience, 0), time.Since(begin))
 		}
 		require.Equal(t, 1, receive(t, q))
-		require.Zero(t, q.Len(), "who gave up has sent nothing")
+		require.Zero(t, q.Len(), "the sender that gave up has sent nothing")
 	})
 }
 

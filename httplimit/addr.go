@@ -56,7 +56,7 @@ type AddrConfig struct {
 	// default is DefaultIPv6Prefix. IPv4 addresses are keys as a whole.
 	IPv6Prefix int
 
-	// NAT64 lists prefixes in which translators embed IPv4 addresses, besides the
+	// NAT64 lists prefixes in which translators embed IPv4 addresses, in addition to the
 	// well-known 64:ff9b::/96: see [ClientAddr.Key]. 64:ff9b:1::/48 is set aside for local
 	// ones (RFC 8215); list the prefix within it that your translator uses. Its length is
 	// 32, 40, 48, 56, 64 or 96 bits and gives the position of the IPv4 address (RFC 6052,

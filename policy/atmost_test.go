@@ -286,7 +286,7 @@ func TestAtMostKeepsItsPromise(t *testing.T) {
 				require.Greater(t, p.FreshAt(next), now+policy.Instant(d.Wait))
 				require.GreaterOrEqual(t, p.FreshAt(next), p.FreshAt(word))
 				start := now + policy.Instant(d.Wait)
-				require.GreaterOrEqual(t, start, latest, "%v: somebody is overtaken", p)
+				require.GreaterOrEqual(t, start, latest, "%v: a call is overtaken", p)
 				if d.Wait > 0 {
 					latest = start
 				}

@@ -93,7 +93,7 @@ func BenchmarkCancel(b *testing.B) {
 	p, half, full := benchFunnel()
 	refunder := p.(policy.Refunder)
 	waits, _ := p.Take(full, engineStart, 1, time.Second)
-	for name, word := range map[string]uint64{"nobody since": half, "others since": full, "others wait": waits} {
+	for name, word := range map[string]uint64{"none since": half, "others since": full, "others wait": waits} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if refunder.Cancel(word, half, 0, engineStart, 50, 0) == word {

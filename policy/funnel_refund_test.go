@@ -144,8 +144,8 @@ func TestFunnelCancelStories(t *testing.T) {
 		remaining int64
 		reset     time.Duration
 	}{
-		{"nobody since", []take{{10 * s, 2}}, 0, 10 * s, 3, 0},
-		{"nobody since, and a part has drained", []take{{10 * s, 2}}, 0, 11 * s, 3, 0},
+		{"no take since", []take{{10 * s, 2}}, 0, 10 * s, 3, 0},
+		{"no take since, and a part has drained", []take{{10 * s, 2}}, 0, 11 * s, 3, 0},
 		{"after others", []take{{10 * s, 1}, {10 * s, 2}}, 1, 10 * s, 2, 1 * s},
 		{"before others", []take{{10 * s, 2}, {10 * s, 1}}, 0, 10 * s, 2, 1 * s},
 		{"before others, and a part has drained", []take{{10 * s, 2}, {10 * s, 1}}, 0, 11 * s, 2, 1 * s},
@@ -156,7 +156,7 @@ func TestFunnelCancelStories(t *testing.T) {
 		// 1 more then. That one comes back; the other will have drained.
 		{"another waits with less", []take{{10 * s, 2}, {10 * s, 2}}, 0, 10 * s, 0, 3 * s},
 		{"no more than it took", []take{{10 * s, 2}, {10 * s, 1}, {10 * s, 1}}, 1, 10 * s, 0, 3 * s},
-		{"the last who waits", []take{{10 * s, 3}, {10 * s, 3}}, 1, 10 * s, 0, 3 * s},
+		{"the last that waits", []take{{10 * s, 3}, {10 * s, 3}}, 1, 10 * s, 0, 3 * s},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := funnel(3, 1, s)

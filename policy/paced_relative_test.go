@@ -333,7 +333,7 @@ func checkCarried(t *testing.T, p, q policy.Policy, word, carried uint64, now po
 	all, _ := q.Take(0, now, d.Limit, 0)
 	owed := greatest(before, least(inUnits, wait(q, all)))
 	inUnits = least(inUnits, sub(wait(q, all), round))
-	require.GreaterOrEqual(t, after.Cmp(before), 0, "%v: %v overtakes those who wait at %v", q, after, p)
+	require.GreaterOrEqual(t, after.Cmp(before), 0, "%v: %v overtakes calls that wait at %v", q, after, p)
 	require.GreaterOrEqual(t, add(after, round).Cmp(inUnits), 0, "%v forgives: %v: %s instead of %s", q, p, after.FloatString(2), inUnits.FloatString(2))
 	require.LessOrEqual(t, after.Cmp(add(owed, round)), 0, "%v: more is owed than %v", q, owed)
 

@@ -43,7 +43,7 @@ func TestQueueStories(t *testing.T) {
 			{at: 14*s - 1, take: 0, allowed: passes, remaining: 2, reset: 1},
 			{at: 14 * s, take: 0, allowed: passes, remaining: 3},
 		}},
-		{"no queue: evenly spaced, and nobody waits", 0, 4, s, []step{
+		{"no queue: evenly spaced, and no call waits", 0, 4, s, []step{
 			{at: 1 * s, take: 1, allowed: passes, reset: 250 * ms},
 			{at: 1 * s, take: 1, allowed: refused, retry: 250 * ms, reset: 250 * ms},
 			{at: 1 * s, take: 1, patience: s, allowed: refused, retry: 250 * ms, reset: 250 * ms},

@@ -151,7 +151,7 @@ func TestWhatAnUndoneTakeGivesBack(t *testing.T) {
 		back          time.Duration // by how much sooner the key is as good as new
 	}{
 		{"a funnel with room", funnel, 4, 3, 0, 4 * s},
-		{"a funnel with those who wait", funnel, 4, 8, 0, 2 * s},
+		{"a funnel with calls that wait", funnel, 4, 8, 0, 2 * s},
 		{"a funnel that is waited for by as much as it holds", funnel, 4, 10, 0, 0},
 		{"a funnel of which some has drained", funnel, 4, 3, 3 * s, 1 * s},
 		{"a bursty with a store", bursty, 4, 3, 0, 4 * s},

@@ -162,7 +162,7 @@ func TestReplacementBesideAbandoned(t *testing.T) {
 		r.reported("a exited", "a restarting", "b abandoned", "a started", "b started")
 		require.Equal(t, 2, r.running("b"))
 		require.Equal(t, 1, r.Abandoned())
-		require.EqualValues(t, 1, r.Restarts(), "the abandoned one's end is nobody's failure")
+		require.EqualValues(t, 1, r.Restarts(), "the end of an abandoned child is no failure")
 	})
 }
 

@@ -33,7 +33,7 @@ func TestApplyFileTwice(t *testing.T) {
 	require.Zero(t, r.View().Len())
 	require.True(t, r.take(r.open("a"), 2*hour))
 	r.Apply(command)
-	require.Equal(t, 1, r.index.Len(), "whoever waits in the slot is filed")
+	require.Equal(t, 1, r.index.Len(), "the entry in the slot is filed")
 }
 
 // An entry not filed yet is in the nursery: abandoning its command loses nothing.
@@ -96,7 +96,7 @@ func TestApplySweep(t *testing.T) {
 
 	reply <- SweepResult{Evicted: 99} // the last one was never received
 	r.Apply(SweepCommand[string](2*hour, 2, reply))
-	require.Equal(t, SweepResult{Evicted: 99}, <-reply, "the writer waits for nobody")
+	require.Equal(t, SweepResult{Evicted: 99}, <-reply, "the writer waits for no receiver")
 	r.Apply(SweepCommand[string](2*hour, 2, nil))
 	require.Zero(t, r.View().Len())
 }

@@ -127,7 +127,7 @@ func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 	for key := range maxKeys {
 		r.add(key, 1)
 	}
-	require.Zero(t, r.counters.Forgiven.Load(), "full, but nobody has been turned away")
+	require.Zero(t, r.counters.Forgiven.Load(), "full, but no key has been turned away")
 
 	r.Apply(RoomCommand(maxKeys, 1))
 	require.Equal(t, maxKeys-4, r.View().Len())

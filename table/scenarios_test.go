@@ -81,7 +81,7 @@ var scenarios = []scenario{
 		w.caller("a")
 		w.want = 2
 	}},
-	{"one who opens a key stalls, and others want key and slot", 2, 4, sameSlot, func(w *world) {
+	{"a call that opens a key stalls, and others want key and slot", 2, 4, sameSlot, func(w *world) {
 		w.caller("a")
 		w.caller("a")
 		w.caller("b")
@@ -203,7 +203,7 @@ var scenarios = []scenario{
 		w.want = 2
 	}},
 	// A word that looks the same under every policy.
-	{"the policy changes twice while one takes from a key that nobody used", 2, 2, sameSlot, func(w *world) {
+	{"the policy changes twice while a call takes from a key that was never used", 2, 2, sameSlot, func(w *world) {
 		w.tallied()
 		w.unused("a")
 		w.caller("a")

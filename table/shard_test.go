@@ -84,7 +84,7 @@ func TestMapHoldsWhatAPlainMapHolds(t *testing.T) {
 					}
 				}
 			}
-			require.Nil(t, r.shards[0].Load(), "nobody is left")
+			require.Nil(t, r.shards[0].Load(), "no entry is left")
 		})
 	}
 }

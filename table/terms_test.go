@@ -22,7 +22,7 @@ func (r rig[K]) change(p policy.Policy, now policy.Instant) ChangeResult {
 	r.t.Helper()
 	c := NewChange(p, now)
 	r.Apply(ChangeCommand[K](c))
-	require.Len(r.t, c.Answer(), 1, "who asks is answered at once")
+	require.Len(r.t, c.Answer(), 1, "the request is answered at once")
 	return <-c.Answer()
 }
 
@@ -121,8 +121,8 @@ func TestTermsOfPoliciesThatOfferLess(t *testing.T) {
 	plain := newTerms(struct{ policy.Policy }{funnel}, 0, nil, nil)
 	require.Nil(t, plain.Choker)
 	require.False(t, plain.ReadsWordsOf(funnel))
-	require.False(t, full.CanReplace(plain.Policy), "related to nobody")
-	require.False(t, plain.CanReplace(funnel), "nor is anybody to it")
+	require.False(t, full.CanReplace(plain.Policy), "related to no policy")
+	require.False(t, plain.CanReplace(funnel), "nor is any related to it")
 }
 
 // The policy is replaced for keys in every stage: filed, landed, tentative, filed and
@@ -203,7 +203,7 @@ func TestChangeWaitsUntilOldTermsAreReleased(t *testing.T) {
 	}
 	runtime.KeepAlive(terms)
 	r.mustChange(tally{3}, 1)
-	require.Equal(t, word, e.Word(), "as it was: nobody may be there to take it for that")
+	require.Equal(t, word, e.Word(), "as it was: no call may hold terms that read it so")
 }
 
 // Answers, and that there is one and no more:
@@ -243,7 +243,7 @@ func TestChangeAnswers(t *testing.T) {
 	r.Abandon(ChangeCommand[string](lost))
 	require.Equal(t, ChangeLater, <-lost.Answer())
 	r.Apply(ChangeCommand[string](lost))
-	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "who asked for it was told no")
+	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "the request was refused")
 }
 
 // A writer dies of a change right after making it. It is made, whichever writer

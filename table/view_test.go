@@ -327,7 +327,7 @@ func TestCheckNotices(t *testing.T) {
 	for name, spoil := range map[string]func(r rig[string], a, b *Entry[string]){
 		"a filing too few":       func(r rig[string], a, b *Entry[string]) { r.index.DeleteMin() },
 		"a filing too many":      func(r rig[string], a, b *Entry[string]) { r.index.Add(filing[string]{99 * hour, a}) },
-		"a filing of nobody":     func(r rig[string], a, b *Entry[string]) { r.index.Add(filing[string]{1, &Entry[string]{}}) },
+		"a filing of no entry":   func(r rig[string], a, b *Entry[string]) { r.index.Add(filing[string]{1, &Entry[string]{}}) },
 		"a count too high":       func(r rig[string], a, b *Entry[string]) { r.places.word.Add(1) },
 		"a count too low":        func(r rig[string], a, b *Entry[string]) { r.places.release() },
 		"a dead entry":           func(r rig[string], a, b *Entry[string]) { a.word.Store(tombstone) },

@@ -13,7 +13,7 @@ import (
 func TestPause(t *testing.T) {
 	s := start(t, Config{})
 	require.NoError(t, s.Pause())
-	assert.Error(t, s.Ping(50*time.Millisecond), "the kernel takes the connection, nobody answers")
+	assert.Error(t, s.Ping(50*time.Millisecond), "the kernel takes the connection, no answer comes")
 	require.NoError(t, s.Resume())
 	assert.NoError(t, s.Ping(patience))
 	require.NoError(t, s.Pause())

@@ -9,7 +9,7 @@
 // engine must add nothing to it and lose nothing of it. Package policy's own tests check
 // that these functions are right.
 //
-// Besides the answers, the laws of Stats are checked after each step: every call is
+// As well as the answers, the laws of Stats are checked after each step: every call is
 // counted once; a key that was given up while it owed is counted as forgiven, and no
 // other is; and an answer without a record is counted as one.
 //

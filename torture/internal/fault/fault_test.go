@@ -51,7 +51,7 @@ func TestFaultsStrikeTheWriterOnce(t *testing.T) {
 	}
 }
 
-// But for faults the policy is what it was.
+// Without faults the policy is what it was.
 func TestWrappedPoliciesAnswerAlike(t *testing.T) {
 	s := fault.Switch{Yield: 1}
 	for _, p := range []policy.Policy{

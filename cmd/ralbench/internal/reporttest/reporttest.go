@@ -13,7 +13,7 @@ import (
 )
 
 // Runs returns two short runs of the same program on the same machine, with two
-// contenders besides Ral, with 1, 2 and 4 processors, and with memory. The working
+// contenders beside Ral, with 1, 2 and 4 processors, and with memory. The working
 // directory is that of a package directly in cmd/ralbench.
 func Runs(t *testing.T) (d, old report.Document) {
 	t.Helper()
