@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -13,72 +14,73 @@ import (
 
 // help writes an explanation of the command.
 func help(w io.Writer) {
-	fmt.Fprint(w, `ralbench measures Ral on this machine beside other limiters, and audits whether each
-keeps its promise.
+	fmt.Fprint(w, `ralbench measures Ral on this machine beside other limiters, and audits whether
+each keeps its promise.
 
-Usage: go run ./cmd/ralbench [flags]             measure
-       go run ./cmd/ralbench [flags] run.json    show a run that -json has written;
-                                                 only -html and -compare go with it
+Usage: go run ./cmd/ralbench [flags]           measure
+       go run ./cmd/ralbench [flags] run.json  show a run that -json wrote;
+                                               -html and -compare go with it
 
 Side by side, in the same rounds, in any case:
 
 `)
 	for _, c := range always() {
-		describe(w, c)
+		describe(w, 15, c.Name, c.About)
 	}
 	fmt.Fprint(w, "\nand beside them, unless -peers says otherwise:\n\n")
 	for _, c := range nearest() {
-		describe(w, c)
+		describe(w, 15, c.Name, c.About)
 	}
 	fmt.Fprint(w, "\nothers, for -peers and -full:\n\n")
 	for _, c := range candidates()[len(nearest()):] {
-		describe(w, c)
+		describe(w, 15, c.Name, c.About)
 	}
 	fmt.Fprint(w, "\nWorkloads:\n\n")
 	for _, wl := range bench.Standard(1) {
-		fmt.Fprintf(w, "  %-11s  %s\n", wl.Name, wl.About)
+		describe(w, 11, wl.Name, wl.About)
 	}
-	fmt.Fprint(w, "\nFleet mode (-fleet): in place of these, on one redis-server that is started for it:\n\n")
+	fmt.Fprint(w, "\nFleet mode (-fleet): in place of these, on a redis-server of its own:\n\n")
 	for _, c := range fleetbench.Contenders("", "") {
-		fmt.Fprintf(w, "  %-16s  %s\n", c.Name, c.About)
+		describe(w, 22, c.Name, c.About)
 	}
 	fmt.Fprintln(w)
 	for _, wl := range fleetbench.Workloads(1) {
-		fmt.Fprintf(w, "  %-13s  %s\n", wl.Name, wl.About)
+		describe(w, 13, wl.Name, wl.About)
 	}
 	fmt.Fprint(w, `
-and bytes a key in Redis, and the share of a limit that 4 servers can use. -workloads,
--duration, -rounds, -cpu, -budget and -scale go with it, -peers does not.
+and bytes a key in Redis, and the share of a limit that 4 servers can use.
+-workloads, -duration, -rounds, -cpu, -budget and -scale go with it, -peers does
+not.
 `)
 	fmt.Fprintf(w, `
 Flags:
 
-  -full            all peers and all workloads, %d rounds of %v a turn: about
-                   %s here, on a quiet machine
-  -fleet           fleet mode; about a minute, -full about four. The exit code is 1 if
-                   one of its modes admitted more than its limit
-  -share %-9v time for which the usable share of a limit is measured with -fleet,
-                   0 for not at all; %v with -full
-  -peers a,b       only these peers; all, or none. Names are those above in small
-                   letters, with - for a space: ral-queued
+  -full            all peers and all workloads, %d rounds of %v a turn:
+                   about %s here, on a quiet machine
+  -fleet           fleet mode; about a minute, -full about four. The exit code
+                   is 1 if one of its modes admitted more than its limit
+  -share %-9v time for which the usable share of a limit is measured with
+                   -fleet, 0 for not at all; %v with -full
+  -peers a,b       only these peers; all, or none. Names are those above in
+                   small letters, with - for a space: ral-queued
   -workloads a,b   only these workloads (default: all)
-  -duration %-6v time for which a contender is asked in each round, in the workloads
-                   on known keys; those on new keys end with the keys
-  -rounds %-8d rounds of each workload; growth and memory have one, because they
-                   are long
-  -cpu 1,2,...     values of GOMAXPROCS, one after the other in each workload, and
-                   numbers of goroutines that ask (default: what Go uses here); the
-                   audits have 64 goroutines in any case
-  -budget %-8v most time that the run takes: when the machine is too slow or too
-                   busy, rounds after the first are left out, and then contenders,
-                   and the output says so; 0 for no bound, which is also the default
-                   if -rounds, -duration or -full is given
-  -scale 1         multiple of the number of keys, in workloads of many keys: 0.01 gives
-                   a quick look, and figures that say less
+  -duration %-6v time for which a contender is asked in each round, in the
+                   workloads on known keys; those on new keys end with the keys
+  -rounds %-8d rounds of each workload; growth and memory have one, because
+                   they are long
+  -cpu 1,2,...     values of GOMAXPROCS, one after the other in each workload,
+                   and numbers of goroutines that ask (default: what Go uses
+                   here); the audits have 64 goroutines in any case
+  -budget %-8v most time that the run takes: when the machine is too slow or
+                   too busy, rounds after the first are left out, and then
+                   contenders, and the output says so; 0 for no bound, which is
+                   also the default if -rounds, -duration or -full is given
+  -scale 1         multiple of the number of keys, in workloads of many keys:
+                   0.01 gives a quick look, and figures that say less
   -json            JSON on standard output; the table goes to standard error
-  -json file       JSON in the file, besides the table on standard output
-  -html file       a page with a verdict, charts and tables in the file: it needs nothing
-                   else, and no network
+  -json file       JSON in the file, as well as the table on standard output
+  -html file       a page with a verdict, charts and tables in the file: it
+                   needs nothing else, and no network
   -compare file    what became better or worse since an earlier run, of which
                    -json wrote the file; judged by the values of the rounds
   -h               this text
@@ -86,28 +88,42 @@ Flags:
 `, fullRounds, fullDuration, fullTime(), fleetShare, fleetFullShare, defaultDuration, defaultRounds, defaultBudget)
 	fmt.Fprint(w, "\nColumns:\n\n"+report.Glossary)
 	fmt.Fprint(w, `
-On a terminal a bar shows how much of the run is over, and [time passed:time left].
-Ctrl-C ends the run and shows the figures so far; a second one ends it at once. Tables
-fit the terminal's width. Exit codes: 0 done, 1 something failed, 2 bad flags, 130 interrupted.
+On a terminal a bar shows how much of the run is over, and [time passed:time
+left]. Ctrl-C ends the run and shows the figures so far; a second one ends it at
+once. Tables fit the terminal's width. Exit codes: 0 done, 1 something failed,
+2 bad flags, 130 interrupted.
 
 Examples:
 
-  go run ./cmd/ralbench                                   in under two minutes
-  go run ./cmd/ralbench -full -json full.json             everything
-  go run ./cmd/ralbench -workloads hot-refused,uniform    only these two
-  go run ./cmd/ralbench -peers throttled,ulule            beside these two
-  go run ./cmd/ralbench -rounds 15 -duration 500ms        calmer figures
-  go run ./cmd/ralbench -cpu 1,2,4 -json sweep.json       how it scales, JSON as well
-  go run ./cmd/ralbench -json new.json -html new.html     to keep, and to look at
-  go run ./cmd/ralbench -compare old.json                 measure, and compare
-  go run ./cmd/ralbench -compare old.json new.json        compare two earlier runs
-  go run ./cmd/ralbench -json | jq '.workloads[].name'    JSON only
-  go run ./cmd/ralbench -fleet -html fleet.html           fleet mode on a Redis
+  go run ./cmd/ralbench                                 in under two minutes
+  go run ./cmd/ralbench -full -json full.json           everything
+  go run ./cmd/ralbench -workloads hot-refused,uniform  only these two
+  go run ./cmd/ralbench -peers throttled,ulule          beside these two
+  go run ./cmd/ralbench -rounds 15 -duration 500ms      calmer figures
+  go run ./cmd/ralbench -cpu 1,2,4 -json sweep.json     how it scales, also JSON
+  go run ./cmd/ralbench -json new.json -html new.html   to keep, and to look at
+  go run ./cmd/ralbench -compare old.json               measure, and compare
+  go run ./cmd/ralbench -compare old.json new.json      compare two earlier runs
+  go run ./cmd/ralbench -json | jq '.workloads[].name'  JSON only
+  go run ./cmd/ralbench -fleet -html fleet.html         fleet mode on a Redis
 `)
 }
 
-func describe(w io.Writer, c bench.Contender) {
-	fmt.Fprintf(w, "  %-15s  %s\n", c.Name, c.About)
+// width is the most columns of a line of help.
+const width = 80
+
+// describe writes a name, padded to so many columns, and beside it what it is.
+func describe(w io.Writer, columns int, name, about string) {
+	line := fmt.Sprintf("  %-*s ", columns, name)
+	indent := len(line)
+	for _, word := range strings.Fields(about) {
+		if len(line)+1+len(word) > width {
+			fmt.Fprintln(w, line)
+			line = strings.Repeat(" ", indent)
+		}
+		line += " " + word
+	}
+	fmt.Fprintln(w, line)
 }
 
 // fullTime returns the estimated time of -full on this machine.

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -165,6 +167,15 @@ func TestBadFlagsSayWhatIsAccepted(t *testing.T) {
 		assert.Equal(t, exitUsage, execute(context.Background(), c.args, &stdout, &stderr), c.args)
 		assert.Empty(t, stdout.String(), c.args)
 		assert.Contains(t, stderr.String(), err.Error())
+	}
+}
+
+func TestHelpFitsATerminal(t *testing.T) {
+	var text bytes.Buffer
+	help(&text)
+	for line := range strings.Lines(text.String()) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+		assert.Equal(t, strings.TrimRight(line, " \n")+"\n", line, "spaces at its end")
 	}
 }
 
