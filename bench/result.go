@@ -74,7 +74,7 @@ type Result struct {
 	NsPerOp      Spread `json:"ns_per_op"`
 	CPUs         Spread `json:"cpus"`
 	// OfFloor and OfMap are NsPerOp as a multiple of a yardstick's in the same round.
-	// They are nil where that yardstick was not measured.
+	// They are nil if that yardstick was not measured.
 	OfFloor *Spread `json:"of_floor,omitempty"`
 	OfMap   *Spread `json:"of_map,omitempty"`
 

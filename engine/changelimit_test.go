@@ -66,7 +66,7 @@ func TestChangeLimitFillsALoweredKey(t *testing.T) {
 	}
 }
 
-// Where nothing is lost to a lower limit, any number of changes to and fro mints nothing.
+// If nothing is lost to a lower limit, any number of changes to and fro mints nothing.
 func TestChangeLimitToAndFroMintsNothing(t *testing.T) {
 	small, large := funnel(10, 7, time.Hour), funnel(1000, 999, time.Hour)
 	e, _, plan := planned(t, small)

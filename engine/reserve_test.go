@@ -121,7 +121,7 @@ func TestCancelAfterSetPolicy(t *testing.T) {
 // unrelated is a policy without anything but Policy.
 type unrelated struct{ policy.Policy }
 
-// Where a policy is not a Refunder, only the last can be cancelled.
+// If a policy is not a Refunder, only the last can be cancelled.
 func TestCancelWithoutRefunder(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: unrelated{funnel(5, 1, time.Second)}, Clock: clock.Now})

@@ -120,7 +120,7 @@ func TestFunnelChangedBackKeepsPromisedTurns(t *testing.T) {
 	assert.Equal(t, 61*s, e.Reserve("k", 10, time.Hour).Wait)
 }
 
-// Where all units of a fixed window were given back and the clock goes back, the key says
+// If all units of a fixed window were given back and the clock goes back, the key says
 // that it is reset when the window ends in which the next take is counted.
 func TestEmptyFixedWindowIsResetWhenItEnds(t *testing.T) {
 	const s = time.Second

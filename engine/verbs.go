@@ -156,7 +156,7 @@ func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 // assumes that they still count and that no call is waiting. Promised turns do not move,
 // so the next call may start too early by the refunded amount. If the last promised turn
 // lies in a window that has not opened, that window gets the room. Use
-// Reservation.Cancel where this matters.
+// Reservation.Cancel if this matters.
 //
 // n counts units of the limit that holds for the key. For units that were taken by
 // TakeWith there is RefundWith.

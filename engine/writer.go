@@ -36,7 +36,7 @@ const (
 	// looks at what else there is to do, while they keep coming.
 	commandsPerSettle = 256
 	// settlesPerTurn is after how many steps of Settle others are let run, which
-	// takes some milliseconds. Where callers use up all processors the writer may
+	// takes some milliseconds. If callers use up all processors the writer may
 	// have to wait 10 ms for its next turn: with one step in each, a million keys
 	// were indexed again in 40 s.
 	settlesPerTurn = 32

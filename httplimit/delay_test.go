@@ -87,7 +87,7 @@ func TestQueueSpacesUnderPolicyFor(t *testing.T) {
 }
 
 // Requests that wait while the limit changes are served, and are spaced from those that come
-// later. Where the limit is no queue any more, later ones are refused.
+// later. If the limit is no queue any more, later ones are refused.
 func TestSetPolicyWhileRequestsWait(t *testing.T) {
 	for _, capacities := range [][2]int64{{20, 10}, {5, 20}, {20, 0}} {
 		synctest.Test(t, func(t *testing.T) {

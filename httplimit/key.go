@@ -30,7 +30,7 @@ const longestHeaderKey = 64
 //
 // "Host" is the host that the request is for, which net/http keeps in Request.Host. It is
 // in lower case and without its port and a final dot, as one handler commonly serves all
-// these spellings. The client chooses it: limit by it only where unknown hosts are refused
+// these spellings. The client chooses it: limit by it only if unknown hosts are refused
 // before.
 //
 // If name is not that of a header field the function is nil.

@@ -95,7 +95,7 @@ func newWorld(x *explorer, maxKeys int, hashes map[string]uint64) *world {
 	w.table.step = func(point string) {
 		if strings.HasPrefix(point, "read:") {
 			if !w.tallies {
-				return // of interest only where the policy changes
+				return // of interest only if the policy changes
 			}
 			if point == "read: the terms" {
 				w.hands[x.current] = w.table.terms.Load()

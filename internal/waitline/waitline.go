@@ -38,7 +38,7 @@ type Call[S comparable] interface {
 	// later its turn is. It changes nothing and depends on nothing but its arguments.
 	Forecast(state S, at int64) (next S, wait time.Duration, verdict Verdict)
 	// Alike reports whether both calls go by the same limit. Forecasts are remembered
-	// for such calls alone: where limits alternate, a turn may come forward as time passes.
+	// for such calls alone: if limits alternate, a turn may come forward as time passes.
 	Alike(other Call[S]) bool
 	// Take takes if the turn comes within patience and not before the instant
 	// notBefore. Zero sets no such bound.

@@ -14,7 +14,7 @@ import (
 type Column struct {
 	Name  string
 	Width int
-	// Group says which columns belong together: where a table has to be split, it is
+	// Group says which columns belong together: if a table has to be split, it is
 	// split between groups.
 	Group int
 	Figure
@@ -55,7 +55,7 @@ var Columns = []Column{
 	{"worst", 7, groupLatency, latency(func(l bench.Latency) time.Duration { return l.Worst })},
 }
 
-// MemoryColumns are the columns of a further table where memory was measured.
+// MemoryColumns are the columns of a further table if memory was measured.
 var MemoryColumns = []Column{
 	{"B/key", 7, groupMemory, Figure{Better: -1,
 		Show:  ofMemory(func(m bench.Memory) string { return format.Digits(m.BytesPerKey) }),

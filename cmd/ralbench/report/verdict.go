@@ -105,7 +105,7 @@ func goalVerdict(d Document) (Verdict, bool) {
 }
 
 // fastest names the comparable limiter with the most calls a second in each
-// workload, where there are several.
+// workload, if there are several.
 func fastest(d Document) (Verdict, bool) {
 	var names []string
 	won := make(map[string][]string)
