@@ -5,6 +5,7 @@ import "fmt"
 // Check compares the map with the index and with the nursery, and returns an error
 // that describes the first disagreement. It is for tests: call it when the writer has
 // ended and no goroutine opens keys. Its time grows with the size of the table.
+// docs/decisions/0012 says why it is a method.
 //
 // While recovery is unfinished the index is compared only for the shards that it has
 // reached, and dead entries may remain in the others. Unless a change of policy is
