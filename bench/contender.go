@@ -63,7 +63,7 @@ type Setup struct {
 	// MaxKeys is the number of keys that the limiter may keep: enough for all,
 	// unless the workload is about a full table.
 	MaxKeys int
-	// Idle is how long a key is kept that is not asked for; 0 means the limiter's
+	// Idle is the time that a key which is not asked for is kept; 0 means the limiter's
 	// default.
 	Idle time.Duration
 	// Refuse holds the keys that a yardstick, which knows no limit, refuses.

@@ -65,7 +65,7 @@ type Config struct {
 	// Policy is the limit that holds for each key. Required.
 	Policy policy.Policy
 
-	// Idle is how long a key stays in the table after it has ceased to owe anything. A
+	// Idle is the time that a key stays in the table after it ceased to owe anything. A
 	// key that owes stays, whatever Idle is, unless it is given up to make room. A
 	// shorter time saves memory. A longer one saves opening keys again, which costs
 	// about seven times as much as a call on a known key. The default is 5 minutes, the
@@ -96,8 +96,8 @@ type Config struct {
 	QueueDepth int
 
 	// MaxWaiting bounds how many calls may wait in line for one key. Further ones get
-	// ErrCrowded. The default is 1024. Joining a line looks at all calls in it; to be
-	// refused by one mostly does not.
+	// ErrCrowded. The default is 1024. Joining a line takes time for each call in
+	// it. Being refused mostly does not.
 	MaxWaiting int
 
 	// MaxWaitingTotal bounds how many calls may wait in line for all keys together, and
@@ -118,9 +118,9 @@ type Config struct {
 	// clock. The janitor's ticks and OpenTimeout go by package time in any case.
 	Clock func() policy.Instant
 
-	// Restarts within RestartPeriod is how often the writer and the janitor, together,
-	// may be restarted before the engine gives them up and degrades: see Health. The
-	// defaults are 20 in 10 seconds.
+	// Restarts bounds how often the writer and the janitor, together, may be restarted
+	// within RestartPeriod. Past that the engine gives them up and degrades: see Health.
+	// The defaults are 20 in 10 seconds.
 	Restarts      int
 	RestartPeriod time.Duration
 

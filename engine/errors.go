@@ -13,13 +13,13 @@ var (
 	// ErrNever reports that more units are asked for than the limit ever allows at
 	// once, or less than none.
 	ErrNever = cell.ErrNever
-	// ErrDeadline reports that the call's turn comes after the context's deadline, and
-	// then context.DeadlineExceeded is wrapped as well; or that it does not come within
-	// the call's patience.
+	// ErrDeadline reports that the call's turn does not come within its patience, or
+	// comes after the context's deadline. In the second case context.DeadlineExceeded is
+	// wrapped as well.
 	ErrDeadline = cell.ErrDeadline
-	// ErrCrowded reports that as many calls wait as may: for the key, by
-	// Config.MaxWaiting or by the policy, or for all keys, by Config.MaxWaitingTotal. Its
-	// text says which.
+	// ErrCrowded reports that no further call may wait. Config.MaxWaiting and the policy
+	// bound the calls that wait for a key, Config.MaxWaitingTotal those for all keys. The
+	// text says which of these was reached.
 	ErrCrowded = cell.ErrCrowded
 	// ErrCancelled reports that the context ended before the call's turn came. It is
 	// wrapped together with the context's cause.

@@ -39,7 +39,7 @@ type Outcome struct {
 	// on the same key have the same one. Under a policy.Queue, Remaining counts the
 	// places in the queue, although TakeAll refuses to wait in it.
 	Decisions []policy.Decision
-	// Waited is how long AcquireAll stood in line; 0 if it did not.
+	// Waited is the time that AcquireAll stood in line; 0 if it did not.
 	Waited time.Duration
 
 	held []heldClaim // one for each claim; nil if nothing was taken

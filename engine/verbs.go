@@ -64,10 +64,11 @@ func (e *Engine[K]) Peek(key K) policy.Decision { return e.cell.Peek(key) }
 // first, the error is ErrCancelled.
 //
 // n == 0 never waits. It is an error only of a limit of another family (ErrNever), of an
-// ended context or of a closed engine. A key that cannot be recorded, now or later, does not wait either:
-// Config.WhenUnavailable decides between nil and ErrUnavailable. A new key waits for
-// room in a full table up to Config.OpenTimeout, whatever the context says. Then it
-// passes unrecorded if the configuration says so, and otherwise waits on in line.
+// ended context or of a closed engine. A key that cannot be recorded, now or later, does
+// not wait either: Config.WhenUnavailable decides between nil and ErrUnavailable. A new
+// key waits for room in a full table up to Config.OpenTimeout, whatever the context
+// says. Then it passes unrecorded if the configuration says so, and otherwise waits on
+// in line.
 //
 // Units given back later do not advance a promised turn. Turns are timed by package time
 // even if Config.Clock is set, so that clock should run at the same speed.
@@ -89,11 +90,12 @@ func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.D
 	return Reservation[K]{r.Decision, r.Waited, r.Held}, e.named(err)
 }
 
-// Reserve takes n units for the key if they can be used within patience, and says after
-// what Wait. Zero patience is for units to be used at once, except under a policy.Queue:
-// there it waits as long as the queue is. Reserve is Take for calls that can come later,
-// or may be given up: the units are taken now, so that no other call is promised the
-// same turn. It allocates nothing for a key that is known.
+// Reserve takes n units for the key if they can be used within patience. The decision's
+// Wait is the time after which to use them. With zero patience they can be used at once,
+// except under a policy.Queue, which delays calls by up to its own length. Reserve is
+// Take for calls that can come later, or may be given up: the units are taken now, so
+// that no other call is promised the same turn. It allocates nothing for a key that is
+// known.
 func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) Reservation[K] {
 	r := e.cell.Reserve(key, n, patience)
 	return Reservation[K]{r.Decision, r.Waited, r.Held}
@@ -105,7 +107,7 @@ func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) Reservation[
 // not be ended as well. The zero Reservation is a refusal.
 type Reservation[K comparable] struct {
 	policy.Decision
-	// Waited is how long Acquire stood in line; 0 if it did not.
+	// Waited is the time that Acquire stood in line; 0 if it did not.
 	Waited time.Duration
 
 	held cell.Held[K]
@@ -211,8 +213,9 @@ func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) 
 //
 // Promised turns are kept: no other call is admitted before the last of them. Calls in
 // line give up theirs, as far as Cancel allows, and get turns anew, in the same order,
-// under what PolicyFor returns now. Reservations from before give nothing back, unless the translation changed
-// nothing, as between limits that count in windows of the same period.
+// under what PolicyFor returns now. Reservations from before give nothing back, unless
+// the translation changed nothing, as between limits that count in windows of the same
+// period.
 //
 // A key that is not in the table has used nothing, and ChangeLimit does nothing. It opens
 // no key. The error is ErrClosed, or a *policy.FieldError if a limit is of another family

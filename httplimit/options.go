@@ -74,9 +74,10 @@ type Options struct {
 	// at little cost; keep WaitUpTo short.
 	//
 	// A policy.Queue delays requests by itself, up to its own length. WaitUpTo, if not 0,
-	// also refuses a request whose turn comes later than that. Under several limits, and
-	// without WaitUpTo, a queue refuses a request that would have to wait. Whether the limit
-	// is a queue is asked for each request, so SetPolicy and engine.PolicyFor may change it.
+	// also refuses a request whose turn comes later than that. Under several limits a
+	// queue refuses a request that would have to wait, unless WaitUpTo is set. Whether the
+	// limit is a queue is asked for each request, so SetPolicy and engine.PolicyFor may
+	// change it.
 	WaitUpTo time.Duration
 
 	// Cost returns the units that a request takes. It runs once for each request. If it is
@@ -92,9 +93,9 @@ type Options struct {
 	//
 	// Units are given back to the window that they were taken from, or nowhere if that is
 	// over: a handler that takes longer than a limit's window gives nothing back to the
-	// next one. Nor if the window it came from can no longer be determined: see
-	// engine.Reservation.Keep. Under engine.PolicyFor with a limit that does not count in
-	// windows, that is so once other requests of the key have taken.
+	// next one. They come back on the terms of engine.Reservation.Keep. If engine.PolicyFor
+	// chose a limit that does not count in windows, nothing comes back once other requests
+	// of the key have taken.
 	//
 	// A charge is made when the handler is done. A key that owes is refused until the debt
 	// has drained, however long that takes. Returning math.MaxInt64 locks the key for good.

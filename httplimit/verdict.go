@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reason tells why a request passes or is refused.
+// Reason is the reason for which a request passes or is refused.
 type Reason int
 
 const (

@@ -6,8 +6,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Command asks the writer to change the table. The functions in this file make one;
-// the zero Command does nothing. Applying one twice does no harm.
+// Command asks the writer to change the table. Functions such as FileCommand make
+// one. The zero Command does nothing. Applying one twice does no harm.
 type Command[K comparable] struct {
 	op       op
 	entry    *Entry[K]

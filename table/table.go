@@ -41,8 +41,8 @@ const (
 	roomBudget = 512
 )
 
-// Options configure a table. All except Fault are required; the engine has checked
-// them.
+// Options configure a table. All except Fault are required. New does not check them:
+// package engine does.
 type Options struct {
 	Policy  policy.Policy
 	Idle    time.Duration // the time that a key which owes nothing is kept, at least 1ns
