@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
@@ -121,28 +120,19 @@ func (k *keeper) charge(debts []share.Debt) []fate {
 	if len(debts) == 0 {
 		return fates
 	}
-	// It is sent, or the keeper has waited long enough: whichever is first.
-	const sent, dropped = 1, 2
-	var state atomic.Int32
-	errs, cause, err := askWithin(k.ctx, k.Limiter, max(k.config.Budget, chargeBudget), func(ctx context.Context, r *remote) ([]error, error) {
-		if !state.CompareAndSwap(0, sent) {
-			return nil, nil
-		}
+	errs, err := askOnce(k.ctx, k.Limiter, max(k.config.Budget, chargeBudget), func(ctx context.Context, r *remote) ([]error, error) {
 		errs := r.store.ChargeEach(ctx, r.limit, asks)
 		return errs, allFailed(errs)
 	})
-	if err != nil {
-		cause = err
-	}
-	unsent := state.CompareAndSwap(0, dropped)
 	for i := range fates {
-		why := cause
-		if why == nil && errs[i] != nil {
-			why = k.learn(errs[i])
-		}
-		fates[i] = fate{
-			charged: !unsent && (why == nil || !declined(why)),
-			stop:    errors.Is(why, ErrOutage) || err != nil,
+		switch why := (noAnswer{}); {
+		case err != nil:
+			fates[i] = fate{charged: errors.As(err, &why) && why.mayBeDone, stop: true}
+		case errs[i] == nil:
+			fates[i] = fate{charged: true}
+		default:
+			cause := k.noteUnfit(errs[i])
+			fates[i] = fate{charged: !declined(cause), stop: errors.Is(cause, ErrOutage)}
 		}
 	}
 	return fates

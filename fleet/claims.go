@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -56,7 +57,7 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 	if err := together(claims); err != nil {
 		return Outcome{Binding: -1}, err
 	}
-	all, cause, err := ask(ctx, claims[0].limiter, func(ctx context.Context, r *remote) ([]store.Taken, error) {
+	all, err := ask(ctx, claims[0].limiter, func(ctx context.Context, r *remote) ([]store.Taken, error) {
 		asks := make([]store.Ask, len(claims))
 		for i, c := range claims {
 			own := c.limiter.remote.Load()
@@ -67,15 +68,15 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 		}
 		return r.store.TakeAll(ctx, n, asks)
 	})
-	for i, t := range all {
-		out.Answers[i] = Answer{Decision: t.Decision, By: ByExact}
-		claims[i].limiter.remember(claims[i].key, t)
-	}
-	if err == nil && cause != nil {
-		err = takeAllWithout(n, claims, out.Answers, cause)
+	if err != nil {
+		err = takeAllWithout(n, claims, out.Answers, err)
 	}
 	if err != nil {
 		return Outcome{Binding: -1}, err
+	}
+	for i, t := range all {
+		out.Answers[i] = Answer{Decision: t.Decision, By: ByExact}
+		claims[i].limiter.remember(claims[i].key, t)
 	}
 	for _, a := range out.Answers {
 		out.Allowed = out.Allowed && a.Allowed
@@ -112,10 +113,14 @@ func together(claims []Claim) error {
 	return nil
 }
 
-// takeAllWithout answers without Redis, by the limiters' rungs, all or nothing. The error
-// is nil or ErrClosed: shares that were closed meanwhile refuse, which is no answer. What
-// the others let pass is given back then.
-func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) error {
+// takeAllWithout answers by the limiters' fallbacks, all or nothing, if the error of the
+// exchange with Redis allows that. Shares that were closed meanwhile refuse, which is no
+// answer; the error is ErrClosed then, and what the others let pass is given back.
+func takeAllWithout(n int64, claims []Claim, answers []Answer, failure error) error {
+	var why noAnswer
+	if !errors.As(failure, &why) {
+		return failure
+	}
 	allowed := true
 	var local []share.Claim
 	var at []int // where they stand
@@ -125,7 +130,7 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) erro
 			local, at = append(local, share.Claim{Local: l.local, Key: c.key}), append(at, i)
 			continue
 		}
-		answers[i] = l.without(n, cause)
+		answers[i] = l.without(n, why.cause)
 		allowed = allowed && answers[i].Allowed
 	}
 	if !allowed {
@@ -134,7 +139,7 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, cause error) erro
 	all, allowed := share.TakeAll(n, local...)
 	for i, r := range all {
 		l := claims[at[i]].limiter
-		answers[at[i]] = l.shared(r.Decision, n, cause)
+		answers[at[i]] = l.shared(r.Decision, n, why.cause)
 	}
 	for _, c := range claims {
 		if c.limiter.closed.Load() {

@@ -81,6 +81,28 @@ var (
 // errConnecting is the cause as long as nothing else is known.
 var errConnecting = errors.New("not connected yet")
 
+// noAnswer is the error of an exchange with Redis if Config.Outage is to answer instead. Any
+// other error ends the call. It stays inside of this package: callers are told the cause.
+type noAnswer struct {
+	cause error // as Answer.Cause has it
+	// mayBeDone reports that Redis was asked to change something, and may have done so
+	// or do so yet. Only exchanges by askOnce set it.
+	mayBeDone bool
+}
+
+// Error implements error.
+func (e noAnswer) Error() string { return e.cause.Error() }
+
+// fallback returns why Config.Outage is to answer a call for the key, given the error of
+// its exchange with Redis. If the call is to end instead, it returns the error that ends it:
+// a key that is too long is refused with and without Redis.
+func fallback(key string, err error) (why noAnswer, _ error) {
+	if !errors.As(err, &why) {
+		return why, err
+	}
+	return why, store.CheckKey(key)
+}
+
 // about reports whether an error concerns one key or one call, and so says nothing
 // about Redis's health.
 func about(err error) bool {

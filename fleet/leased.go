@@ -28,25 +28,30 @@ const (
 
 // Lease implements lease.Bank.
 func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
-	r, cause := b.reach()
-	if cause == nil {
-		var grants []lease.Grant
-		budget := patient*b.config.Budget + time.Duration(len(asks)-1)*perAsk
-		grants, cause = guard.DoWithin(ctx, b.guard, budget, func(ctx context.Context) ([]lease.Grant, error) {
-			grants := r.bank.Lease(ctx, asks)
-			return grants, unanswered(grants)
-		})
-		if cause == nil {
-			b.learnGrants(asks, grants)
-			return grants
-		}
+	grants, err := b.lease(ctx, asks)
+	if err == nil {
+		b.learnGrants(asks, grants)
+		return grants
 	}
-	cause = b.learn(cause)
-	grants := make([]lease.Grant, len(asks))
+	err = b.noteUnfit(err)
+	grants = make([]lease.Grant, len(asks))
 	for i := range grants {
-		grants[i].Err = cause
+		grants[i].Err = err
 	}
 	return grants
+}
+
+// lease returns an error if none of the asks was answered.
+func (b bank) lease(ctx context.Context, asks []lease.Ask) ([]lease.Grant, error) {
+	r, err := b.reach()
+	if err != nil {
+		return nil, err
+	}
+	budget := patient*b.config.Budget + time.Duration(len(asks)-1)*perAsk
+	return guard.DoWithin(ctx, b.guard, budget, func(ctx context.Context) ([]lease.Grant, error) {
+		grants := r.bank.Lease(ctx, asks)
+		return grants, unanswered(grants)
+	})
 }
 
 // learnGrants has the share remember what Redis said of the keys. What others hold on
@@ -72,11 +77,11 @@ func unanswered(grants []lease.Grant) error {
 
 // Return implements lease.Bank.
 func (b bank) Return(ctx context.Context, backs []lease.Back) error {
-	r, cause := b.reach()
-	if cause != nil {
-		return cause
+	r, err := b.reach()
+	if err != nil {
+		return err
 	}
-	_, err := guard.DoWithin(ctx, b.guard, max(b.config.Budget, returning), func(ctx context.Context) (struct{}, error) {
+	_, err = guard.DoWithin(ctx, b.guard, max(b.config.Budget, returning), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.bank.Return(ctx, backs)
 	})
 	return err
@@ -121,7 +126,9 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	}
 	switch {
 	case errors.Is(err, lease.ErrFew):
-		return l.takeExact(ctx, key, n)
+		// The key is not worth a lease, and Redis decides this call. It is paid before it
+		// passes, as units of a lease are, by the same policy.
+		return l.takeExact(ctx, key, n, 0, 0)
 	case errors.Is(err, lease.ErrClosed):
 		return taken{}, ErrClosed
 	case ctx.Err() != nil:
@@ -129,21 +136,5 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	case errors.Is(err, lease.ErrLate):
 		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
 	}
-	return l.takeWithout(key, n, 0, outage(err))
-}
-
-// takeExact is askLease for a key that is not worth a lease: Redis decides this call. It was
-// paid before it is let pass, as units of a lease are, by the same policy.
-func (l *Limiter) takeExact(ctx context.Context, key string, n int64) (taken, error) {
-	exact, cause, err := l.askTake(ctx, key, n, 0)
-	switch {
-	case err != nil:
-		return taken{}, err
-	case cause != nil:
-		return l.takeWithout(key, n, 0, cause)
-	}
-	l.remember(key, exact)
-	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, By: ByExact}}
-	l.tally.count(n, &t.answer)
-	return t, nil
+	return l.takeWithout(key, n, 0, noAnswer{cause: outage(err)})
 }

@@ -260,29 +260,53 @@ func (l *Limiter) Close() error {
 	return err
 }
 
-// ask has Redis do something, within the budget. The error is nil, ErrClosed, one for
-// the caller, or a cause for the rung.
-func ask[T any](ctx context.Context, l *Limiter, do func(context.Context, *remote) (T, error)) (value T, cause, err error) {
+// ask has Redis do something, within the budget. The error is a noAnswer, ErrClosed, or
+// one for the caller.
+func ask[T any](ctx context.Context, l *Limiter, do func(context.Context, *remote) (T, error)) (T, error) {
 	return askWithin(ctx, l, l.config.Budget, do)
 }
 
 // askWithin is ask with another budget.
-func askWithin[T any](ctx context.Context, l *Limiter, budget time.Duration, do func(context.Context, *remote) (T, error)) (value T, cause, err error) {
-	r, cause, err := l.mayAsk(ctx)
-	if cause != nil || err != nil {
-		return value, cause, err
+func askWithin[T any](ctx context.Context, l *Limiter, budget time.Duration, do func(context.Context, *remote) (T, error)) (value T, err error) {
+	r, err := l.mayAsk(ctx)
+	if err != nil {
+		return value, err
 	}
 	value, err = guard.DoWithin(ctx, l.guard, budget, func(ctx context.Context) (T, error) { return do(ctx, r) })
-	cause, err = l.blame(ctx, err)
-	return value, cause, err
+	return value, l.classify(ctx, err)
+}
+
+// askOnce is askWithin for a change that the fallback makes if Redis does not. What was not
+// sent when askOnce returns never is. If it was sent, and the answer does not tell whether
+// Redis did it, the error says so: see noAnswer.
+func askOnce[T any](ctx context.Context, l *Limiter, budget time.Duration, do func(context.Context, *remote) (T, error)) (T, error) {
+	// The first swap decides: by the goroutine that sends it, or by the call that has
+	// waited long enough.
+	const sent, dropped = 1, 2
+	var fate atomic.Int32
+	value, err := askWithin(ctx, l, budget, func(ctx context.Context, r *remote) (value T, err error) {
+		if fate.CompareAndSwap(0, sent) {
+			value, err = do(ctx, r)
+		}
+		return value, err
+	})
+	if err == nil {
+		return value, nil
+	}
+	unsent := fate.CompareAndSwap(0, dropped)
+	if why := (noAnswer{}); errors.As(err, &why) {
+		why.mayBeDone = !unsent && !declined(why.cause)
+		err = why
+	}
+	return value, err
 }
 
 // askTake is ask for a take, which is decided together with others. In a cluster it is
 // not, lest it wait for a part of that which is away and not its own.
-func (l *Limiter) askTake(ctx context.Context, key string, n int64, patience time.Duration) (t store.Taken, cause, err error) {
-	r, cause, err := l.mayAsk(ctx)
-	if cause != nil || err != nil {
-		return t, cause, err
+func (l *Limiter) askTake(ctx context.Context, key string, n int64, patience time.Duration) (t store.Taken, err error) {
+	r, err := l.mayAsk(ctx)
+	if err != nil {
+		return t, err
 	}
 	if r.client.Mode() == rueidis.ClientModeCluster {
 		t, err = guard.Do(ctx, l.guard, func(ctx context.Context) (store.Taken, error) {
@@ -291,40 +315,41 @@ func (l *Limiter) askTake(ctx context.Context, key string, n int64, patience tim
 	} else {
 		t, err = l.takes.Do(ctx, store.TakeAsk{Limit: r.limit, Key: key, N: n, Patience: patience})
 	}
-	cause, err = l.blame(ctx, err)
-	return t, cause, err
+	return t, l.classify(ctx, err)
 }
 
-// mayAsk returns the remote to call. If none may be called it returns cause or err, as
-// ask does.
-func (l *Limiter) mayAsk(ctx context.Context) (r *remote, cause, err error) {
+// mayAsk returns the remote to call, or an error as ask does.
+func (l *Limiter) mayAsk(ctx context.Context) (*remote, error) {
 	if l.closed.Load() {
-		return nil, nil, ErrClosed
+		return nil, ErrClosed
 	}
 	if ctx.Err() != nil {
-		return nil, nil, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	r, cause = l.reach()
-	return r, cause, nil
+	r, cause := l.reach()
+	if cause != nil {
+		return nil, noAnswer{cause: cause}
+	}
+	return r, nil
 }
 
-// blame returns a failure as cause if the fallback is to answer, or as err if it is an
-// error of the call.
-func (l *Limiter) blame(ctx context.Context, why error) (cause, err error) {
+// classify returns the error of an exchange as ask does: a noAnswer if the fallback is to
+// answer.
+func (l *Limiter) classify(ctx context.Context, err error) error {
 	switch {
-	case why == nil:
-		return nil, nil
+	case err == nil:
+		return nil
 	case l.closed.Load():
-		return nil, ErrClosed
-	case ctx.Err() != nil && errors.Is(why, context.Cause(ctx)), asked(why):
-		return nil, why
+		return ErrClosed
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)), asked(err):
+		return err
 	}
-	return l.learn(why), nil
+	return noAnswer{cause: l.noteUnfit(err)}
 }
 
-// learn stops calls to a Redis that reports that it is not fit, and returns what
+// noteUnfit stops calls to a Redis that reports that it is not fit, and returns what
 // callers are told.
-func (l *Limiter) learn(cause error) error {
+func (l *Limiter) noteUnfit(cause error) error {
 	cause = outage(cause)
 	if unfit(cause) {
 		l.trouble.Store(&cause)
@@ -336,7 +361,7 @@ func (l *Limiter) learn(cause error) error {
 // retry is a guess of when Redis may be back.
 const retry = longestPause
 
-// without answers by the rung that Config.Outage chose, and not by the share.
+// without answers by the fallback that Config.Outage chose, if that is not the share.
 func (l *Limiter) without(n int64, cause error) Answer {
 	a := Answer{Cause: cause, By: ByOpen, Decision: policy.Decision{Limit: l.limit}}
 	if l.config.Outage == Closed {

@@ -399,6 +399,30 @@ func TestContextOfTheCaller(t *testing.T) {
 	require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 }
 
+// What ends a call is not what has Config.Outage answer, even if the caller cancels because of an
+// outage that this limiter reported.
+func TestOutageAsTheCauseOfAContext(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	c := at(redis.Addr(), funnel(2, 1, time.Hour))
+	c.Budget = quick
+	down, l := open(t, c), open(t, at(shared.Addr(), c.Policy))
+	r, err := down.Reserve(t.Context(), "a", 1, 0)
+	require.NoError(t, err)
+	redis.Kill()
+	_, reset := down.Reset(t.Context(), "a")
+	for _, cause := range []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Cause, down.Health()} {
+		require.ErrorIs(t, cause, ErrOutage)
+		require.False(t, errors.As(cause, new(noAnswer)), "it stays inside: %v", cause)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		_, err := l.Take(ctx, "a", 1)
+		require.Equal(t, cause, err)
+		_, err = TakeAll(ctx, 1, l.Claim("a"))
+		require.Equal(t, cause, err)
+	}
+	require.Zero(t, l.Stats().Local)
+}
+
 func TestClose(t *testing.T) {
 	for _, outage := range []Outage{LocalShare, Open, Closed} {
 		c := at(shared.Addr(), funnel(2, 1, time.Hour))
@@ -427,34 +451,36 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// A call that finds the limiter closed after Redis failed is not answered: it is told.
+// A call that finds the limiter closed after Redis failed is not answered, and ends with the
+// error.
 func TestClosedMeanwhile(t *testing.T) {
 	down := errors.New("down")
+	failure := noAnswer{cause: down}
 	for _, outage := range []Outage{LocalShare, Open, Closed} {
 		c := at(shared.Addr(), funnel(2, 1, time.Hour))
 		c.Outage = outage
 		l, other := open(t, c), open(t, c)
 		claims := []Claim{other.Claim("a"), l.Claim("a")}
 		take(t, l, "a", 0)
-		require.NoError(t, takeAllWithout(1, claims, make([]Answer, 2), down))
-		a, err := l.refundWithout("a", 1, false, down)
+		require.NoError(t, takeAllWithout(1, claims, make([]Answer, 2), failure))
+		a, err := l.refundWithout("a", 1, failure)
 		require.NoError(t, err)
 		require.ErrorIs(t, a.Cause, down)
 
 		require.NoError(t, l.Close())
-		taken, err := l.takeWithout("a", 1, 0, down)
+		taken, err := l.takeWithout("a", 1, 0, failure)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, taken)
-		a, err = l.refundWithout("a", 1, false, down)
+		a, err = l.refundWithout("a", 1, failure)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, a)
-		require.ErrorIs(t, takeAllWithout(1, claims, make([]Answer, 2), down), ErrClosed)
+		require.ErrorIs(t, takeAllWithout(1, claims, make([]Answer, 2), failure), ErrClosed)
 		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 		if outage == Open { // all let it pass
 			c.Outage = LocalShare
 			share := open(t, c)
 			take(t, share, "a", 0)
-			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, make([]Answer, 2), down), ErrClosed)
+			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, make([]Answer, 2), failure), ErrClosed)
 			require.Zero(t, share.local.Peek("a").ResetAfter, "it comes back")
 		}
 	}

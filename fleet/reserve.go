@@ -54,10 +54,13 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	case t.answer.By != ByExact:
 		return nil // nothing was recorded
 	}
-	_, cause, err := ask(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
+	_, err := ask(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
 		return remote.store.Cancel(ctx, remote.limit, r.key, t.exact, r.n)
 	})
-	return errors.Join(cause, err)
+	if why := (noAnswer{}); errors.As(err, &why) {
+		return why.cause
+	}
+	return err
 }
 
 // Wait blocks until n units can be used, and takes them. It returns nil if it did.

@@ -2,7 +2,7 @@ package fleet
 
 import (
 	"context"
-	"sync/atomic"
+	"errors"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
@@ -56,16 +56,15 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.D
 		}
 		return l.askLease(ctx, key, n)
 	}
-	held := l.held(key)
-	exact, cause, err := l.askTake(ctx, key, n, patience)
-	if err == nil && cause != nil {
-		err = store.CheckKey(key)
-	}
-	switch {
-	case err != nil:
-		return taken{}, err
-	case cause != nil:
-		return l.takeWithout(key, n, patience, cause)
+	return l.takeExact(ctx, key, n, patience, l.held(key))
+}
+
+// takeExact has Redis decide. held is the number of units that this server holds in
+// addition to what is left there.
+func (l *Limiter) takeExact(ctx context.Context, key string, n int64, patience time.Duration, held int64) (taken, error) {
+	exact, err := l.askTake(ctx, key, n, patience)
+	if err != nil {
+		return l.takeWithout(key, n, patience, err)
 	}
 	l.remember(key, exact)
 	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, By: ByExact}}
@@ -74,14 +73,19 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.D
 	return t, nil
 }
 
-// takeWithout takes by the rung that Config.Outage chose. The error is nil or ErrClosed: a
-// share that was closed meanwhile refuses, which is no answer.
-func (l *Limiter) takeWithout(key string, n int64, patience time.Duration, cause error) (t taken, err error) {
+// takeWithout takes by the fallback that Config.Outage chose, if the error of the exchange
+// with Redis allows that: see fallback. A share that was closed meanwhile refuses, which is
+// no answer; the error is ErrClosed then.
+func (l *Limiter) takeWithout(key string, n int64, patience time.Duration, failure error) (t taken, err error) {
+	why, err := fallback(key, failure)
+	if err != nil {
+		return taken{}, err
+	}
 	if l.local == nil {
-		t.answer = l.without(n, cause)
+		t.answer = l.without(n, why.cause)
 	} else {
 		r := l.local.Take(key, n, patience)
-		t.local, t.answer = r, l.shared(r.Decision, n, cause)
+		t.local, t.answer = r, l.shared(r.Decision, n, why.cause)
 	}
 	if l.closed.Load() {
 		return taken{}, ErrClosed
@@ -144,17 +148,11 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 		return l.Peek(ctx, key)
 	}
 	held := l.held(key)
-	exact, unknown, cause, err := l.giveBack(ctx, l.config.Budget, func(ctx context.Context, r *remote) (store.Taken, error) {
+	exact, err := askOnce(ctx, l, l.config.Budget, func(ctx context.Context, r *remote) (store.Taken, error) {
 		return r.store.Refund(ctx, r.limit, key, n)
 	})
-	if err == nil && cause != nil {
-		err = store.CheckKey(key)
-	}
-	switch {
-	case err != nil:
-		return Answer{}, err
-	case cause != nil:
-		return l.refundWithout(key, n, unknown, cause)
+	if err != nil {
+		return l.refundWithout(key, n, err)
 	}
 	l.remember(key, exact)
 	a := Answer{Decision: exact.Decision, By: ByExact}
@@ -162,36 +160,21 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 	return a, nil
 }
 
-// giveBack has Redis give units back, or charge them, by do, as askWithin does. It is
-// unknown whether it did, or will yet, if it was sent and the answer does not tell.
-func (l *Limiter) giveBack(ctx context.Context, budget time.Duration, do func(context.Context, *remote) (store.Taken, error)) (t store.Taken, unknown bool, cause, err error) {
-	// The first swap decides: by the goroutine that sends it, or by the call that has
-	// waited long enough.
-	const sent, dropped = 1, 2
-	var fate atomic.Int32
-	t, cause, err = askWithin(ctx, l, budget, func(ctx context.Context, r *remote) (t store.Taken, err error) {
-		if fate.CompareAndSwap(0, sent) {
-			t, err = do(ctx, r)
-		}
-		return t, err
-	})
-	if err == nil && (cause == nil || declined(cause)) {
-		return t, false, cause, nil
-	}
-	return t, !fate.CompareAndSwap(0, dropped), cause, err
-}
-
 // refundWithout is takeWithout for what is given back, unless Redis may have done it.
-func (l *Limiter) refundWithout(key string, n int64, unknown bool, cause error) (a Answer, err error) {
+func (l *Limiter) refundWithout(key string, n int64, failure error) (a Answer, err error) {
+	why, err := fallback(key, failure)
+	if err != nil {
+		return Answer{}, err
+	}
 	switch {
 	case l.local == nil:
-		a = l.without(1, cause)
+		a = l.without(1, why.cause)
 		a.Allowed, a.Remaining = false, 0
-	case unknown:
-		a = l.shared(l.local.Peek(key), 0, cause)
+	case why.mayBeDone:
+		a = l.shared(l.local.Peek(key), 0, why.cause)
 		a.Allowed = false
 	default:
-		a = l.shared(l.local.Refund(key, n), n, cause)
+		a = l.shared(l.local.Refund(key, n), n, why.cause)
 	}
 	if l.closed.Load() {
 		return Answer{}, ErrClosed
@@ -203,17 +186,18 @@ func (l *Limiter) refundWithout(key string, n int64, unknown bool, cause error) 
 // keep the units that they hold on lease. Without Redis it forgets what the key has
 // used of this server's share, and the error is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
-	used, cause, err := ask(ctx, l, func(ctx context.Context, r *remote) (bool, error) {
+	used, err := ask(ctx, l, func(ctx context.Context, r *remote) (bool, error) {
 		return r.store.Delete(ctx, r.limit, key)
 	})
-	if err != nil {
+	var why noAnswer
+	switch {
+	case err != nil && !errors.As(err, &why):
 		return false, err
-	}
-	if l.leases != nil && cause == nil {
+	case err == nil && l.leases != nil:
 		l.leases.Forget(key)
 	}
 	if l.local != nil && store.CheckKey(key) == nil {
 		used = l.local.Reset(key) || used
 	}
-	return used, cause
+	return used, why.cause
 }
