@@ -83,14 +83,15 @@ type Leases struct {
 	abort   context.CancelFunc // ends these
 	once    sync.Once
 
-	mu      sync.Mutex // no callers' code runs under it, but servers
-	closed  bool
-	book    book
-	random  *rand.Rand
-	stats   Stats  // of Admitted and Refused, what the engine does not count
-	written uint64 // as calls that were allowed, by the engine's count: leases and the like
+	mu     sync.Mutex // no callers' code runs under it, but servers
+	closed bool
+	book   book
+	random *rand.Rand
+	stats  Stats // of Admitted and Refused, what the engine does not count
+	// leaseWrites counts changes of words, which the engine counts as calls allowed.
+	leaseWrites uint64
 
-	unknown atomic.Uint64 // calls refused by the engine's count that are no answers
+	nonAnswers atomic.Uint64 // calls refused by the engine's count that were not answered so
 }
 
 // queued is how many accounts may wait for the owner. One more is refused, if a call
@@ -105,7 +106,7 @@ func New(c Config) (*Leases, error) {
 	words, err := engine.New[string](engine.Config{
 		Policy:          local{},
 		MaxKeys:         c.MaxKeys,
-		Idle:            4 * c.Plan.Term, // what has ended may be called in yet
+		Idle:            4 * c.Plan.Term, // what has ended may be reclaimed yet
 		WhenUnavailable: engine.Refuse,
 		OpenTimeout:     time.Millisecond,
 		OnEvent:         c.OnEvent,
@@ -132,7 +133,7 @@ func New(c Config) (*Leases, error) {
 		Intensity: 20, // in 10 seconds, as an engine's
 		Period:    10 * time.Second,
 		OnEvent:   c.OnEvent,
-	}, supervisor.Child{Name: "owner", Run: l.own, Exclusive: true, Shutdown: l.timeout + supervisor.DefaultShutdown})
+	}, supervisor.Child{Name: "owner", Run: l.runOwner, Exclusive: true, Shutdown: l.timeout + supervisor.DefaultShutdown})
 	if err != nil {
 		return nil, errors.Join(err, words.Close())
 	}
@@ -143,44 +144,22 @@ func New(c Config) (*Leases, error) {
 	return l, nil
 }
 
-// Take asks for n units for the key now, 1 or more, and waits for the bank, if it has to
-// be asked, for the budget at most, or until done is closed. The error is nil,
-// ErrUnavailable, ErrLate, ErrBusy, ErrFew or ErrClosed; the decision means nothing then.
+// Try asks for n units for the key now, if this server can answer without the bank. If it
+// cannot, ok is false, and nothing was taken: see Ask. It never waits.
 //
 // Remaining of an answer is what is left of this server's own lease, and ResetAfter
 // until when that lasts. RetryAfter of a refused call is when this server will ask the
 // bank again. It is no promise: others may be faster.
-func (l *Leases) Take(key string, n int64, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
-	if d, ok := l.Try(key, n); ok {
-		return d, nil
-	}
-	return l.Ask(key, n, budget, done)
-}
-
-// Try is Take if this server can answer without the bank; if it cannot, ok is false, and
-// nothing was taken: see Ask. It never waits.
 func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
-	d = l.words.Take(key, n)
-	if d.Allowed {
-		if d.Wait > 0 {
-			l.renew(key)
-			d.Wait = 0
-		}
-		d.Limit = l.plan.shape.Limit
-		return d, true
+	x := unwrap(l.words.Take(key, n))
+	if !x.answers() || x.verdict == refused && (n < 1 || n > l.plan.Limit()) {
+		l.nonAnswers.Add(1)
+		return d, false
 	}
-	if d.RetryAfter > 0 && d.Limit == ours && n > 0 && n <= l.plan.Limit() {
-		d.Limit = l.plan.shape.Limit
-		return d, true
+	if x.verdict == takenLow {
+		l.renew(key)
 	}
-	l.unknown.Add(1)
-	return d, false
-}
-
-// Choke is Take of one unit that tells only whether it is allowed.
-func (l *Leases) Choke(key string, budget time.Duration, done <-chan struct{}) (bool, error) {
-	d, err := l.Take(key, 1, budget, done)
-	return d.Allowed, err
+	return x.answer(l.plan.Limit()), true
 }
 
 // renew asks for more before the lease has run out. It never waits.
@@ -208,7 +187,9 @@ func (l *Leases) send(a *account) bool {
 	}
 }
 
-// Ask is Take for a call that has Tried.
+// Ask is Try for a call that has tried in vain. It waits for the bank, if that has to be
+// asked, for the budget at most, or until done is closed. The error is nil, ErrUnavailable,
+// ErrLate, ErrBusy, ErrFew or ErrClosed; the decision means nothing then.
 func (l *Leases) Ask(key string, n int64, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
 	switch {
 	case n == 0:
@@ -280,15 +261,13 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		l.stats.Lapsed += uint64(old.next.units)
 	}
 	// Others may have been given units, or been refused, since this one looked.
-	d := l.words.Take(key, n)
-	if d.Limit == ours && (d.Allowed || d.RetryAfter > 0) {
-		if d.Wait > 0 && !a.next.live(now) {
+	if x := unwrap(l.words.Take(key, n)); x.answers() {
+		if x.verdict == takenLow && !a.next.live(now) {
 			l.send(a)
 		}
-		d.Limit, d.Wait = l.plan.Limit(), 0
-		return nil, d, nil
+		return nil, x.answer(l.plan.Limit()), nil
 	}
-	l.unknown.Add(1)
+	l.nonAnswers.Add(1)
 	if a.next.live(now) && a.next.units >= n {
 		h := a.next
 		a.next = hold{}
@@ -341,7 +320,7 @@ func (l *Leases) use(a *account) (calls float64) {
 	if a.word.units == 0 || a.widest == 0 {
 		return 0
 	}
-	left := l.write(a.key, inventory{}).Remaining
+	left, _ := l.write(a.key, inventory{})
 	calls = float64(max(a.word.units-left, 0)) / float64(a.widest)
 	a.word.units = left
 	a.saved += calls
@@ -361,16 +340,20 @@ func (l *Leases) earned(a *account) bool {
 	return true
 }
 
-// write has a policy of ours change a key's word. l.mu is held.
-func (l *Leases) write(key string, p policy.Policy) policy.Decision {
+// write has a policy of ours change a key's word, and returns the units that the policy
+// reports. ok is false if the engine has no room for the key. l.mu is held.
+func (l *Leases) write(key string, p policy.Policy) (units int64, ok bool) {
 	d := l.words.TakeWith(p, key, 1)
-	if d.Allowed {
-		l.written++
-	} else {
-		l.unknown.Add(1)
+	if !d.Allowed {
+		l.nonAnswers.Add(1)
+		return 0, false
 	}
-	return d
+	l.leaseWrites++
+	return d.Remaining, true
 }
+
+// left returns how many units of the key's word can be used now.
+func (l *Leases) left(key string) int64 { return unwrap(l.words.Peek(key)).units }
 
 // count counts an answer.
 func (s *Stats) count(d policy.Decision) {
@@ -385,7 +368,7 @@ func (s *Stats) count(d policy.Decision) {
 func (l *Leases) Held(key string) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held := l.words.Peek(key).Remaining
+	held := l.left(key)
 	if a := l.book.accounts[key]; a != nil && a.next.live(time.Now()) {
 		held += a.next.units
 	}
@@ -408,19 +391,16 @@ func (l *Leases) Forget(key string) {
 // instant is a time by the engine's clock, or a little earlier.
 func (l *Leases) instant(t time.Time) policy.Instant { return policy.Instant(t.Sub(l.epoch)) + 1 }
 
-// Limit is the most that can be taken at once: of a Funnel, less than its capacity.
-func (l *Leases) Limit() int64 { return l.plan.Limit() }
-
 // Stats returns the counters.
 func (l *Leases) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.stats
-	unknown := l.unknown.Load() // before the engine's count, which includes all of these
+	nonAnswers := l.nonAnswers.Load() // before the engine's count, which includes all of these
 	counted := l.words.Stats()
 	s.Keys = len(l.book.accounts)
-	s.Admitted += counted.Admitted - l.written
-	s.Refused += counted.Refused - unknown
+	s.Admitted += counted.Admitted - l.leaseWrites
+	s.Refused += counted.Refused - nonAnswers
 	return s
 }
 
@@ -458,7 +438,7 @@ func (l *Leases) end(ctx context.Context, give bool) {
 	l.stop()
 	<-l.running.Done()
 	for give {
-		backs := l.rest()
+		backs := l.remaining()
 		if len(backs) == 0 {
 			break
 		}
@@ -468,9 +448,9 @@ func (l *Leases) end(ctx context.Context, give bool) {
 	}
 }
 
-// rest takes up to a batch of holds out of the book, also of keys that calls wait for.
+// remaining takes up to a batch of holds out of the book, also of keys that calls wait for.
 // It returns none when the book is empty.
-func (l *Leases) rest() (backs []Back) {
+func (l *Leases) remaining() (backs []Back) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(backs) < batch {

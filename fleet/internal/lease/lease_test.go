@@ -410,7 +410,7 @@ func TestWindowsLoseNothing(t *testing.T) {
 	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		warm(t, l, 2000)
 		l.mu.Lock()
-		l.book.touch(l.book.accounts["key"], time.Now().Add(time.Hour)) // it is not called in
+		l.book.touch(l.book.accounts["key"], time.Now().Add(time.Hour)) // it is not reclaimed
 		l.mu.Unlock()
 		time.Sleep(2 * l.plan.Term)
 		require.Greater(t, m.payment("key"), int64(2000))

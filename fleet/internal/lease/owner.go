@@ -9,12 +9,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// most asks or returns in one exchange with the bank.
+// batch is the most asks or returns in one exchange with the bank.
 const batch = 512
 
-// own is the goroutine that talks to the bank. What it remembers is in the book, so
+// runOwner is the goroutine that talks to the bank. What it remembers is in the book, so
 // that when it dies the next one goes on from there.
-func (l *Leases) own(ctx context.Context) error {
+func (l *Leases) runOwner(ctx context.Context) error {
 	if l.lives++; l.lives > 1 {
 		l.recover()
 	}
@@ -26,7 +26,7 @@ func (l *Leases) own(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-sweep.C:
-			l.callIn()
+			l.reclaim()
 			sweep.Reset(l.plan.Term / horizon)
 			continue
 		case a := <-l.work:
@@ -99,7 +99,7 @@ func (l *Leases) asks(accounts []*account) []Ask {
 				least = c.n
 			}
 		}
-		left := l.words.Peek(a.key).Remaining
+		left := l.left(a.key)
 		if a.next.live(now) {
 			left += a.next.units
 		}
@@ -152,7 +152,7 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	if h.units == 0 {
 		return
 	}
-	if left := l.words.Peek(a.key).Remaining; left > 0 && (h.window == 0 || h.window != a.word.window) {
+	if l.left(a.key) > 0 && (h.window == 0 || h.window != a.word.window) {
 		if a.next.live(now) {
 			h = h.with(a.next)
 		}
@@ -265,20 +265,20 @@ func (l *Leases) install(a *account, h hold) {
 	if h.units > 1 {
 		p.mark = markFor(h.units / 4)
 	}
-	d := l.write(a.key, p)
-	if !d.Allowed {
+	lost, ok := l.write(a.key, p)
+	if !ok {
 		// The engine has no room: each call of this key asks the bank.
 		l.stats.Lapsed += uint64(h.units)
 		a.word = hold{}
 		return
 	}
-	l.stats.Lapsed += uint64(d.Remaining)
+	l.stats.Lapsed += uint64(lost)
 	a.word = h
 }
 
-// callIn gives back what was not used for long, and forgets keys without recent calls.
+// reclaim gives back what was not used for long, and forgets keys without recent calls.
 // It does so in batches.
-func (l *Leases) callIn() {
+func (l *Leases) reclaim() {
 	for {
 		backs, more := l.idle()
 		if len(backs) > 0 {
@@ -316,7 +316,7 @@ func (l *Leases) idle() (backs []Back, more bool) {
 func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
 	h := a.word
 	if h.units > 0 { // otherwise it would be written into the word of a key that has none
-		h.units = l.write(a.key, seizure{ended: h.window != 0}).Remaining // of this lease, or of its window
+		h.units, _ = l.write(a.key, seizure{ended: h.window != 0}) // of this lease, or of its window
 	}
 	for _, h := range [...]hold{h, a.next} {
 		if h.units == 0 {

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"fmt"
 	"math/bits"
 	"time"
 
@@ -25,6 +24,76 @@ const (
 	// refusing stands in place of a mark.
 	refusing = 1<<markBits - 1
 )
+
+// verdict is what a word says to a call.
+type verdict uint8
+
+const (
+	// short: too few units are here; ask the bank.
+	short verdict = iota
+	// refused: so the bank said a while ago; ask it again when that is over.
+	refused
+	// taken: units of the lease were taken.
+	taken
+	// takenLow: they were, and it is time to ask for more.
+	takenLow
+)
+
+// leaseDecision is the answer of a word to a call. The engine, which decides by a
+// policy.Policy, passes it on inside of a policy.Decision.
+type leaseDecision struct {
+	verdict verdict
+	units   int64         // left in the word after the call
+	holds   time.Duration // for how long the word means anything
+}
+
+// wrap returns the policy.Decision that stands for d inside of the engine. It is no answer
+// to a caller: an allowed one that has a Wait is takenLow.
+func (d leaseDecision) wrap() policy.Decision {
+	w := policy.Decision{Limit: maxUnits, Remaining: d.units, ResetAfter: d.holds}
+	switch d.verdict {
+	case takenLow:
+		w.Allowed, w.Wait = true, 1
+	case taken:
+		w.Allowed = true
+	case refused:
+		w.RetryAfter = d.holds
+	}
+	return w
+}
+
+// unwrap returns what wrap was given. The refusal of an engine that has no room for a key
+// says nothing about a lease, and has no ResetAfter: it is short.
+func unwrap(w policy.Decision) leaseDecision {
+	d := leaseDecision{units: w.Remaining, holds: w.ResetAfter}
+	switch {
+	case w.Allowed && w.Wait > 0:
+		d.verdict = takenLow
+	case w.Allowed:
+		d.verdict = taken
+	case w.RetryAfter > 0 && w.ResetAfter > 0:
+		d.verdict = refused
+	}
+	return d
+}
+
+// answers reports whether the call needs no bank.
+func (d leaseDecision) answers() bool { return d.verdict != short }
+
+// answer returns what the caller is told under a limit. The decision must be one that
+// answers.
+func (d leaseDecision) answer(limit int64) policy.Decision {
+	if d.verdict == refused {
+		return policy.Decision{Limit: limit, RetryAfter: d.holds, ResetAfter: d.holds}
+	}
+	return policy.Decision{Allowed: true, Limit: limit, Remaining: d.units, ResetAfter: d.holds}
+}
+
+// changed is the policy.Decision of a policy that changes a word. What it reports is a
+// number of units.
+func changed(units int64) policy.Decision {
+	return policy.Decision{Limit: maxUnits, Allowed: true, Remaining: units}
+}
 
 // word is a word, taken apart.
 type word struct {
@@ -65,44 +134,46 @@ func markFor(units int64) uint64 {
 // step is the last step that begins no later than t.
 func step(t policy.Instant) uint64 { return min(uint64(max(t, 0))>>stepBits, lastStep) }
 
-// local is the policy of the engine. Its decisions are for this package:
-//
-//   - Allowed: units of the lease were taken. Wait is 1 if it is time to ask for more.
-//   - refused with a RetryAfter: so the bank said a while ago; ask again then.
-//   - refused without: there are too few units here; ask.
-//
-// Remaining is how many units are left, ResetAfter until when the word holds. Limit is
-// always ours, which tells these answers from those of an engine that has no room.
-type local struct{}
-
-const ours = 1
-
-// Take implements [policy.Policy].
-func (local) Take(state uint64, now policy.Instant, n int64, _ time.Duration) (uint64, policy.Decision) {
-	d := policy.Decision{Limit: ours, Allowed: n == 0}
-	w := split(state)
+// take takes n units out of the word at now. For n == 0 it takes nothing, and looks.
+func (w *word) take(now policy.Instant, n int64) leaseDecision {
+	var d leaseDecision
+	if n == 0 {
+		d.verdict = taken
+	}
 	if !w.holds(now) {
-		return state, d
+		return d
 	}
 	left := int64(w.units)
-	d.Remaining, d.ResetAfter = left, time.Duration(w.ends()-now)
+	d.units, d.holds = left, time.Duration(w.ends()-now)
 	switch {
 	case n == 0:
 	case w.mark == refusing:
-		d.RetryAfter = d.ResetAfter
+		d.verdict = refused
 	case n > 0 && n <= left:
-		d.Allowed, d.Remaining = true, left-n
+		d.verdict, d.units = taken, left-n
 		if low := w.low(); left > low && left-n <= low {
-			d.Wait = 1
+			d.verdict = takenLow
 		}
 		w.units = uint64(left - n)
-		return w.join(), d
 	}
-	return state, d
+	return d
+}
+
+// local is the policy of the engine: a call takes from the word of its key.
+type local struct{}
+
+// Take implements [policy.Policy]. The Decision is a leaseDecision in disguise.
+func (local) Take(state uint64, now policy.Instant, n int64, _ time.Duration) (uint64, policy.Decision) {
+	w := split(state)
+	d := w.take(now, n)
+	if n == 0 || d.verdict < taken {
+		return state, d.wrap()
+	}
+	return w.join(), d.wrap()
 }
 
 // Limit implements [policy.Policy].
-func (local) Limit() int64 { return ours }
+func (local) Limit() int64 { return maxUnits }
 
 // Delays implements [policy.Policy].
 func (local) Delays() bool { return false }
@@ -128,8 +199,7 @@ func (l local) Carry(from policy.Policy, state uint64, _ policy.Instant) (uint64
 func (local) String() string { return "leases" }
 
 // grant writes a lease into a word. What is left of the one before is lost, or added
-// if it was paid in the same window, ended or not. The decision's Remaining is what was
-// lost.
+// if it was paid in the same window, ended or not. It reports what was lost.
 type grant struct {
 	local
 	until policy.Instant
@@ -147,10 +217,11 @@ func (g grant) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (u
 		next.units += added
 		lost -= int64(added)
 	}
-	return next.join(), policy.Decision{Limit: ours, Allowed: true, Remaining: lost}
+	return next.join(), changed(lost)
 }
 
-// refusal writes into a word without units that the key is refused for a while.
+// refusal writes into a word without units that the key is refused for a while. It reports
+// nothing.
 type refusal struct {
 	local
 	until policy.Instant
@@ -161,20 +232,19 @@ func (r refusal) Take(state uint64, now policy.Instant, _ int64, _ time.Duration
 	if w := split(state); w.units == 0 || !w.holds(now) {
 		state = word{until: step(r.until), mark: refusing}.join()
 	}
-	return state, policy.Decision{Limit: ours, Allowed: true}
+	return state, changed(0)
 }
 
-// inventory changes nothing. The decision's Remaining is how many units a word has, ended or
-// not.
+// inventory changes nothing. It reports how many units a word has, ended or not.
 type inventory struct{ local }
 
 // Take implements [policy.Policy].
 func (inventory) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
-	return state, policy.Decision{Limit: ours, Allowed: true, Remaining: int64(split(state).units)}
+	return state, changed(int64(split(state).units))
 }
 
-// seizure takes all units out of a word, or those only that have not ended. The
-// decision's Remaining is how many.
+// seizure takes all units out of a word, or those only that have not ended. It reports how
+// many.
 type seizure struct {
 	local
 	ended bool
@@ -182,16 +252,11 @@ type seizure struct {
 
 // Take implements [policy.Policy].
 func (s seizure) Take(state uint64, now policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
-	w, d := split(state), policy.Decision{Limit: ours, Allowed: true}
+	w, seized := split(state), int64(0)
 	if w.units > 0 && (s.ended || w.holds(now)) {
-		d.Remaining = int64(w.units)
+		seized = int64(w.units)
 		w.units, w.mark = 0, 0
 		state = w.join()
 	}
-	return state, d
-}
-
-// String says what a word means, for tests.
-func (w word) String() string {
-	return fmt.Sprintf("%d units until %v, low at %d, refusing %t", w.units, time.Duration(w.ends()), w.low(), w.mark == refusing)
+	return state, changed(seized)
 }

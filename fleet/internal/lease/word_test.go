@@ -107,17 +107,27 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			}
 			before := m
 			allowed, low, retry := m.take(now, n)
-			after, d := local{}.Take(state, now, n, 0)
-			require.Equal(t, allowed, d.Allowed, "Take(%d) of %v at %v", n, split(state), now)
-			require.Equal(t, low, d.Wait > 0, "Take(%d) of %v at %v", n, split(state), now)
-			require.Equal(t, retry, d.RetryAfter)
-			require.EqualValues(t, ours, d.Limit)
+			after, wrapped := local{}.Take(state, now, n, 0)
+			want := leaseDecision{}
 			if m.live(now) {
-				require.Equal(t, m.units, d.Remaining)
-				require.Equal(t, time.Duration(m.until-now), d.ResetAfter)
-			} else {
-				require.Zero(t, d.Remaining)
+				want = leaseDecision{units: m.units, holds: time.Duration(m.until - now)}
 			}
+			switch {
+			case low:
+				want.verdict = takenLow
+			case allowed:
+				want.verdict = taken
+			case retry > 0:
+				want.verdict = refused
+				require.Equal(t, policy.Decision{Limit: 7, RetryAfter: retry, ResetAfter: retry}, want.answer(7))
+			}
+			d := unwrap(wrapped)
+			require.Equal(t, want, d, "Take(%d) of %v at %v", n, split(state), now)
+			require.Equal(t, allowed || retry > 0, d.answers())
+			if allowed {
+				require.Equal(t, policy.Decision{Allowed: true, Limit: 7, Remaining: d.units, ResetAfter: d.holds}, d.answer(7))
+			}
+			require.EqualValues(t, local{}.Limit(), wrapped.Limit)
 			if m == before {
 				require.Equal(t, state, after, "nothing was taken, but the word changed")
 			}
@@ -198,6 +208,13 @@ func FuzzAnyWord(f *testing.F) {
 			require.LessOrEqual(t, local{}.FreshAt(next), max(policy.Instant(other), local{}.FreshAt(state), 0), "it ends later than it was told to")
 		}
 	})
+}
+
+// An engine that has no room for a key refuses it by itself. That is no refusal of the bank's.
+func TestRefusalOfTheEngineIsShort(t *testing.T) {
+	d := unwrap(policy.Decision{Limit: local{}.Limit(), RetryAfter: time.Millisecond})
+	require.Equal(t, leaseDecision{}, d)
+	require.False(t, d.answers())
 }
 
 // The mark is the highest that does not exceed what was asked for.
