@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -140,13 +139,4 @@ func outage(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrOutage, err)
-}
-
-// cancelled wraps both what the context says and why, if those are two things.
-func cancelled(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return fmt.Errorf("%w: %w", ErrCancelled, cause)
-	}
-	return fmt.Errorf("%w: %w: %w", ErrCancelled, err, cause)
 }

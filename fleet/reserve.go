@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -83,7 +84,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 			patience = time.Until(deadline)
 		}
 		if ctx.Err() != nil {
-			return cancelled(ctx)
+			return cell.Cancelled(ctx)
 		}
 		// A call that ends meanwhile still learns what it has to give back.
 		t, err := l.take(context.WithoutCancel(ctx), key, n, patience)
@@ -124,7 +125,7 @@ func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return cancelled(ctx)
+		return cell.Cancelled(ctx)
 	case <-l.ctx.Done():
 		return ErrClosed
 	}
