@@ -33,13 +33,15 @@ var mayImport = []struct {
 	// Calls that wait for a key: neither words nor policies.
 	{"internal/waitline", []string{"internal/seam", "github.com/puzpuzpuz/xsync/v3"}},
 	{"policy", []string{"internal/shape"}},
+	// Which claim decided, for engine and module fleet.
+	{"internal/binding", []string{"policy"}},
 	{"cmdqueue", []string{"internal/seam"}},
 	{"supervisor", []string{"internal/seam"}},
 	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/seam", "internal/waitline", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/seam", "internal/shape", "policy", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "cell"}},
+	{"engine", []string{"internal/seam", "internal/shape", "policy", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell"}},
 	{"httplimit", []string{"policy", "engine"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},

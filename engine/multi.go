@@ -2,11 +2,11 @@ package engine
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/binding"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -184,15 +184,9 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 
 // bind finds the claim that decided.
 func (o *Outcome) bind() {
-	share := math.Inf(1)
-	for i, d := range o.Decisions {
-		switch {
-		case o.Allowed:
-			if s := float64(d.Remaining) / float64(max(d.Limit, 1)); s < share {
-				share, o.Binding = s, i
-			}
-		case !d.Allowed && d.RetryAfter > o.RetryAfter:
-			o.RetryAfter, o.Binding = d.RetryAfter, i
-		}
+	c := binding.New(o.Allowed)
+	for i := range o.Decisions {
+		c.See(i, &o.Decisions[i])
 	}
+	o.Binding, o.RetryAfter = c.Index, c.RetryAfter
 }

@@ -3,11 +3,11 @@ package fleet
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/binding"
 )
 
 // Claim is a key of a limiter, for TakeAll. A limiter's Claim method makes it.
@@ -156,15 +156,9 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, failure error) er
 
 // bind finds the claim that decided.
 func (o *Outcome) bind() {
-	share := math.Inf(1)
-	for i, a := range o.Answers {
-		switch {
-		case o.Allowed:
-			if s := float64(a.Remaining) / float64(max(a.Limit, 1)); s < share {
-				share, o.Binding = s, i
-			}
-		case !a.Allowed && a.RetryAfter > o.RetryAfter:
-			o.RetryAfter, o.Binding = a.RetryAfter, i
-		}
+	c := binding.New(o.Allowed)
+	for i := range o.Answers {
+		c.See(i, &o.Answers[i].Decision)
 	}
+	o.Binding, o.RetryAfter = c.Index, c.RetryAfter
 }

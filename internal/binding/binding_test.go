@@ -1,0 +1,41 @@
+package binding
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+func TestBinding(t *testing.T) {
+	left := func(n, of int64) policy.Decision { return policy.Decision{Allowed: true, Remaining: n, Limit: of} }
+	retry := func(after time.Duration) policy.Decision { return policy.Decision{Limit: 1, RetryAfter: after} }
+	for _, c := range []struct {
+		name    string
+		allowed bool
+		seen    []policy.Decision
+		index   int
+		retry   time.Duration
+	}{
+		{"no claims", true, nil, -1, 0},
+		{"the least share is left, not the fewest units", true, []policy.Decision{left(1, 2), left(10, 100), left(3, 4)}, 1, 0},
+		{"the first of two alike", true, []policy.Decision{left(1, 2), left(5, 10)}, 0, 0},
+		{"nothing left of a limit of nothing", true, []policy.Decision{left(1, 2), left(0, 0)}, 1, 0},
+		{"the longest wait", false, []policy.Decision{retry(1), retry(3), left(0, 9), retry(2)}, 1, 3},
+		{"the first of two that wait as long", false, []policy.Decision{left(1, 1), retry(2), retry(2)}, 1, 2},
+		{"never", false, []policy.Decision{retry(5), retry(policy.Never)}, 1, policy.Never},
+		{"a refusal binds, whatever is left of the others", false, []policy.Decision{left(0, 9), retry(1)}, 1, 1},
+		{"refused although no claim says so", false, []policy.Decision{left(1, 9)}, -1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := New(c.allowed)
+			for i, d := range c.seen {
+				b.See(i, &d)
+			}
+			require.Equal(t, c.index, b.Index)
+			require.Equal(t, c.retry, b.RetryAfter)
+		})
+	}
+}
