@@ -192,8 +192,8 @@ func TestBatchWhenAllAreBusy(t *testing.T) {
 }
 
 // Callers come, give up, and come again while the server now answers at once and now takes
-// longer than they wait: none is ever answered what another asked.
-func TestNobodyGetsAnothersAnswer(t *testing.T) {
+// longer than they wait: no call is ever answered what another asked.
+func TestAnswersGoToTheirOwnCalls(t *testing.T) {
 	g := New(Config{
 		Budget: time.Millisecond, CallTimeout: time.Second, Silence: time.Second, MaxInFlight: 4, Failures: 3,
 		Pause: time.Microsecond, Longest: 10 * time.Microsecond, Failed: func(error) bool { return true },
