@@ -90,7 +90,7 @@ func TestSaysWhatToDo(t *testing.T) {
 		{"user that is off", redis.Addr(), as("off", "any"), store.ErrLogin, "a user that is on"},
 		{"right password", redis.Addr(), as("known", "secret"), nil, ""},
 		{"other keys", redis.Addr(), as("elsewhere", "any"), store.ErrDenied, "on the keys ral:*"},
-		{"no scripts", redis.Addr(), as("scriptless", "any"), store.ErrDenied, "allow him EVALSHA"},
+		{"no scripts", redis.Addr(), as("scriptless", "any"), store.ErrDenied, "allow it EVALSHA"},
 		{"no commands in scripts", redis.Addr(), as("reader", "any"), store.ErrDenied, "SET"},
 		{"what the error lists", redis.Addr(), as("listed", "any"), nil, ""},
 		{"too many clients", full.Addr(), as("", ""), store.ErrTooManyClients, "max number of clients reached"},
