@@ -1,5 +1,5 @@
 # Every module of the repository: what is more than the core needs has one of its own.
-MODULES := . cmd/ralbench docs/charts examples/fleet examples/webserver fleet httplimit/sidebyside internal/browsertest tools/mutation torture
+MODULES := . cmd/ralbench docs/charts examples/fleet examples/webserver fleet fleet/faults httplimit/sidebyside internal/browsertest tools/mutation torture
 
 GO       ?= go
 FUZZTIME ?= 1m

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -186,14 +188,16 @@ func TestEvictionIsNoticedAtConnect(t *testing.T) {
 	evicts := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "allkeys-lru"})
 	for range 3 { // whichever beat it is at which Redis would be looked at anyway
 		first := redistest.Start(t, redistest.Options{})
-		w := newWire(t, first.Addr())
-		c := at("", funnel(10, 1, time.Hour))
-		c.Redis = w.option()
+		var behind atomic.Pointer[redistest.Server]
+		behind.Store(first)
+		c := at(first.Addr(), funnel(10, 1, time.Hour))
+		c.Redis.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", behind.Load().Addr())
+		}
 		l := open(t, c)
 		before := scripts(t, evicts)
-		mend := w.cut()
-		w.proxy.Upstream = evicts.Addr()
-		mend()
+		behind.Store(evicts)
+		first.Kill()
 		eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
 		require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "after a beat or two, and what Redis did not know")
 	}

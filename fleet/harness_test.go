@@ -1,8 +1,11 @@
 package fleet
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -10,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -41,7 +43,6 @@ func TestMain(m *testing.M) {
 }
 
 func withRedis(m *testing.M) int {
-	zerolog.SetGlobalLevel(zerolog.Disabled) // of the proxies
 	var err error
 	if shared, err = redistest.Open(redistest.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -56,16 +57,43 @@ func withRedis(m *testing.M) int {
 }
 
 // others are goroutines that are left, and not ours: a client that looked for a cluster
-// sleeps for a second when it is closed, and a proxy forgets some of what it sends.
+// sleeps for a second when it is closed.
 var others = []goleak.Option{
 	goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
-	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 }
 
 var names atomic.Int64
 
 // name is a limit's name that no other test has.
 func name() string { return fmt.Sprintf("test-%d-%d", os.Getpid(), names.Add(1)) }
+
+// lag is by how much, in nanoseconds, what Redis says is late for a client that is connected
+// by option. Module faults has all that can go wrong on the way.
+type lag struct{ atomic.Int64 }
+
+// option returns o with connections that lag.
+func (l *lag) option(o rueidis.ClientOption) rueidis.ClientOption {
+	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		return lagging{conn, l}, nil
+	}
+	return o
+}
+
+// lagging is a connection on which what arrives is read later.
+type lagging struct {
+	net.Conn
+	lag *lag
+}
+
+func (c lagging) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	time.Sleep(time.Duration(c.lag.Load()))
+	return n, err
+}
 
 // generous is a budget that only an outage spends, whatever else the machine does.
 const generous = 2 * time.Second

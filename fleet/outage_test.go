@@ -541,29 +541,30 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 	require.NoError(t, err)
 	word := funnel(10, 1, time.Hour)
 	for _, c := range []struct {
-		name    string
-		p       policy.Policy
-		latency int // of each answer, in ms
+		name string
+		p    policy.Policy
+		late time.Duration // each answer
 	}{
-		{"in time", word, 0}, {"late", word, 1300}, {"late, of a log", sliding, 1300},
+		{"in time", word, 0}, {"late", word, 1300 * time.Millisecond}, {"late, of a log", sliding, 1300 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWire(t, shared.Addr())
-			config := at("", c.p)
-			config.Redis, config.Budget = w.option(), time.Second
+			var answers lag
+			config := at(shared.Addr(), c.p)
+			direct := config.Redis
+			config.Redis, config.Budget = answers.option(direct), time.Second
 			config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
 			l := open(t, config)
-			config.Redis = at(shared.Addr(), c.p).Redis
+			config.Redis = direct
 			other := open(t, config)
 
-			mend := w.toxic("latency", "downstream", fmt.Sprintf(`"latency": %d`, c.latency))
+			answers.Store(int64(c.late))
 			k := keeper{Limiter: l}
 			done := k.charge([]share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
 			require.True(t, done.charged)
-			require.Equal(t, c.latency > 0, done.stop)
-			time.Sleep(time.Duration(2*c.latency) * time.Millisecond)
-			mend()
+			require.Equal(t, c.late > 0, done.stop)
+			time.Sleep(2 * c.late)
+			answers.Store(0)
 			require.EqualValues(t, 7, take(t, other, "a", 0).Remaining)
 		})
 	}
@@ -576,9 +577,9 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 	for _, n := range []int64{2, -2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			w := newWire(t, shared.Addr())
-			config := at("", funnel(10, 1, time.Hour))
-			config.Redis, config.Budget = w.option(), 300*time.Millisecond
+			var answers lag
+			config := at(shared.Addr(), funnel(10, 1, time.Hour))
+			config.Redis, config.Budget = answers.option(config.Redis), 300*time.Millisecond
 			config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
 			l := open(t, config)
 			direct := store.New(shared.Client(t), store.Options{Name: config.Name}) // and no server that is counted
@@ -591,7 +592,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 			require.NoError(t, err)
 			passWithoutRedis(l, "a", 4)
 
-			mend := w.toxic("latency", "downstream", `"latency": 700`)
+			answers.Store(int64(700 * time.Millisecond))
 			a, err := l.Refund(t.Context(), "a", n)
 			require.NoError(t, err)
 			require.ErrorIs(t, a.Cause, ErrBudget)
@@ -602,7 +603,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 			standing, err := direct.Peek(t.Context(), limit, "a")
 			require.NoError(t, err)
 			require.EqualValues(t, 4+n, standing.Remaining)
-			mend()
+			answers.Store(0)
 			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).By == ByExact }, "it is asked again")
 			require.EqualValues(t, 4+n, take(t, l, "a", 0).Remaining)
 			require.Zero(t, l.Stats().Charged)
