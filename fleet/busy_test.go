@@ -124,8 +124,8 @@ func serveBusy() error {
 
 func (c *busyCount) add(a Answer, took, budget time.Duration) {
 	c.join(busyCount{
-		Calls: 1, InTime: count(took <= budget), Exact: count(took <= budget && a.By == ByExact),
-		Late: count(took > budget && a.By == ByExact), Unasked: count(errors.Is(a.Cause, ErrBreakerOpen)), Slowest: took,
+		Calls: 1, InTime: count(took <= budget), Exact: count(took <= budget && a.Source == SourceRedis),
+		Late: count(took > budget && a.Source == SourceRedis), Unasked: count(errors.Is(a.Cause, ErrBreakerOpen)), Slowest: took,
 	})
 }
 

@@ -41,8 +41,8 @@ type Outcome struct {
 // The limiters must be in Exact mode (or the error is ErrModeUnsupported), have the same Client and
 // Config.Epoch (or it is ErrDifferentClients), and in a cluster the same Config.Tag (or it is
 // ErrCrossSlot). The first one's Budget holds. If that one cannot ask Redis, each answers
-// as its Outage says: a claim on a limiter that is Closed refuses all, one that is Open
-// none.
+// as its Outage says: a claim on a limiter of FallbackClosed refuses all, one of
+// FallbackOpen none.
 //
 // A claim that stands twice is charged twice. Without claims the call is allowed. n == 0
 // looks without taking; n < 0, and n above a limit, are refused with policy.Never. A policy
@@ -75,7 +75,7 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 		return Outcome{Binding: -1}, err
 	}
 	for i, t := range all {
-		out.Answers[i] = Answer{Decision: t.Decision, By: ByExact}
+		out.Answers[i] = Answer{Decision: t.Decision, Source: SourceRedis}
 		claims[i].limiter.remember(claims[i].key, t)
 	}
 	for _, a := range out.Answers {

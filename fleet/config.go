@@ -38,11 +38,11 @@ const (
 	Leased
 )
 
-// Outage says how calls are answered while Redis does not.
-type Outage uint8
+// Fallback says how calls are answered while Redis does not.
+type Fallback uint8
 
 const (
-	// LocalShare: each server keeps the limit divided by how many servers there are (see
+	// FallbackShare: each server keeps the limit divided by how many servers there are (see
 	// Config.Servers), in memory. A key's share begins from what Redis last said of the key
 	// to this server: where a part of the limit was used, the same part of the share is.
 	// So an outage that all servers see at once is no second burst. Redis and the shares
@@ -62,11 +62,12 @@ const (
 	// restarts of servers alike, keep to the limit by themselves, as far as the servers
 	// know how many they are. Where only some servers lose Redis, their
 	// shares come in addition to what Redis admits to the others.
-	LocalShare Outage = iota
-	// Open: every call passes that asks for no more than the limit. Nothing is recorded.
-	Open
-	// Closed: every call is refused.
-	Closed
+	FallbackShare Fallback = iota
+	// FallbackOpen: every call passes that asks for no more than the limit. Nothing is
+	// recorded.
+	FallbackOpen
+	// FallbackClosed: every call is refused.
+	FallbackClosed
 )
 
 // Config is what a limiter is made with. Name, Policy, and one of Client and Redis are
@@ -112,9 +113,9 @@ type Config struct {
 	// arrive. A server that is short of processors spends budgets on its own: each call
 	// may also wait for a turn of the scheduler. The default is 5 ms.
 	Budget time.Duration
-	// Outage is LocalShare (default), Open or Closed.
-	Outage Outage
-	// Servers is the least by which LocalShare divides the limit. Set it to how many
+	// Outage is FallbackShare (default), FallbackOpen or FallbackClosed.
+	Outage Fallback
+	// Servers is the least by which FallbackShare divides the limit. Set it to how many
 	// servers there are, or may be when all are restarted while Redis is away. Servers
 	// that reach Redis are counted, and more of them divide by more, at once. A server
 	// that left is forgotten after a minute, and one that died after two; time in which
@@ -124,7 +125,7 @@ type Config struct {
 	// since it started has none: it refuses, and Answer.Cause and Health are ErrUncounted.
 	Servers int
 	// MaxKeys bounds how many keys are kept in memory, by leases (see engine.Config) and
-	// by LocalShare: so many keys of which Redis said something while it was there, at
+	// by FallbackShare: so many keys of which Redis said something while it was there, at
 	// about 50 bytes each, and so many with a share, at about 110 bytes and up to 130
 	// for the name of each that is to be charged. The length of keys does not matter. The
 	// default is 1<<20.
@@ -221,8 +222,8 @@ func (c Config) validate() error {
 		return bad("Term", c.Term, "a positive duration, or 0 for 250ms")
 	case c.Budget < 0 || c.Budget > longestBudget:
 		return bad("Budget", c.Budget, "a positive duration of up to a minute, or 0 for 5ms")
-	case c.Outage > Closed:
-		return bad("Outage", int(c.Outage), "LocalShare, Open or Closed")
+	case c.Outage > FallbackClosed:
+		return bad("Outage", int(c.Outage), "FallbackShare, FallbackOpen or FallbackClosed")
 	case c.Servers < 0:
 		return bad("Servers", c.Servers, "how many servers share the limit, or 0 to count them")
 	case c.MaxKeys < 0:

@@ -61,7 +61,7 @@ var (
 	ErrSlow = guard.ErrSlow
 	// ErrReadOnly: the Redis asked is a replica.
 	ErrReadOnly = store.ErrReadOnly
-	// ErrUncounted: LocalShare refuses, as nothing tells by how many servers to divide the
+	// ErrUncounted: FallbackShare refuses, as nothing tells by how many servers to divide the
 	// limit. Config.Servers is 0, and this server has not reached Redis since it started.
 	ErrUncounted = errors.New("ral: fleet.Config: Servers is 0 and servers were not counted yet, so that there is no share to go by; " +
 		"set Servers to how many there are, or see to it that Redis can be reached when a server starts")

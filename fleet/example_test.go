@@ -44,7 +44,7 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(answer.Allowed, answer.Remaining, answer.By)
+		fmt.Println(answer.Allowed, answer.Remaining, answer.Source)
 	}
 	// Output:
 	// true 2 exact
@@ -75,7 +75,7 @@ func Example_outage() {
 			stop()
 		}
 		answer, _ := limiter.Take(context.Background(), "alice", 1)
-		fmt.Println(answer.Allowed, answer.Remaining, answer.By)
+		fmt.Println(answer.Allowed, answer.Remaining, answer.Source)
 	}
 	// Output:
 	// true 9 exact

@@ -109,7 +109,7 @@ func TestSaysWhatToDo(t *testing.T) {
 			l := launch(t, config)
 			if c.kind == nil {
 				eventually(t, func() bool { return l.Health() == nil }, "it is asked")
-				require.Equal(t, ByExact, take(t, l, "a", 1).By)
+				require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
 				return
 			}
 			// Health says so at once if nothing works, and else when calls have failed.
@@ -177,7 +177,7 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 		})
 	}, "an event says so")
 	command("CONFIG", "SET", "maxclients", "100")
-	eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is back")
+	eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is back")
 }
 
 // TestEvictionIsNoticedAtConnect has another Redis, which may evict, come behind the same
@@ -223,5 +223,5 @@ func TestLoading(t *testing.T) {
 		return cause != nil && strings.Contains(cause.Error(), "wait until it has")
 	}, "it says so")
 	<-reloaded
-	eventually(t, func() bool { return take(t, l, "a", 1).By == ByExact }, "it has")
+	eventually(t, func() bool { return take(t, l, "a", 1).Source == SourceRedis }, "it has")
 }

@@ -104,7 +104,7 @@ func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a Answer, 
 		return Answer{}, false
 	}
 	if a.Decision, ok = l.leases.Try(key, n); ok {
-		a.By = ByLease
+		a.Source = SourceLease
 	}
 	return a, ok
 }
@@ -122,7 +122,7 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	}
 	d, err := l.leases.Ask(key, n, l.config.Budget, ctx.Done())
 	if err == nil {
-		return taken{answer: Answer{Decision: d, By: ByLease}}, nil
+		return taken{answer: Answer{Decision: d, Source: SourceLease}}, nil
 	}
 	switch {
 	case errors.Is(err, lease.ErrFew):

@@ -30,7 +30,7 @@ func warm(t testing.TB, l *Limiter, key string, calls int) {
 	for range calls {
 		a := take(t, l, key, 1)
 		require.True(t, a.Allowed)
-		require.Contains(t, []By{ByExact, ByLease}, a.By)
+		require.Contains(t, []Source{SourceRedis, SourceLease}, a.Source)
 		time.Sleep(100 * time.Microsecond)
 	}
 }
@@ -43,14 +43,14 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 	warm(t, l, "a", 200)
 	require.True(t, l.Choke(ctx, "a"))
 	a := take(t, l, "a", 5)
-	require.Equal(t, ByLease, a.By)
+	require.Equal(t, SourceLease, a.Source)
 	require.EqualValues(t, 100_000, a.Limit)
 	require.NoError(t, a.Cause)
 
 	used, ahead := int64(206), l.leases.Held("a")
 	a, err := l.Peek(ctx, "a")
 	require.NoError(t, err)
-	require.Equal(t, ByExact, a.By)
+	require.Equal(t, SourceRedis, a.Source)
 	require.LessOrEqual(t, a.Remaining, int64(100_000)-used)
 	eventually(t, func() bool {
 		a, err = l.Peek(ctx, "a")
@@ -143,14 +143,14 @@ func TestLeasedLimitOverServers(t *testing.T) {
 }
 
 // Redis dies, and comes back. Leases that are held are used up, as they were paid; then the
-// rung answers; and then there are leases again.
+// fallback answers; and then there are leases again.
 func TestLeasedKilled(t *testing.T) {
-	for _, rung := range rungs {
-		t.Run(rung.by.String(), func(t *testing.T) {
+	for _, f := range fallbacks {
+		t.Run(f.source.String(), func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t, redistest.Options{AOF: true})
 			c := leasedAt(redis.Addr(), window(100_000, time.Hour))
-			c.Budget, c.Outage, c.Term = quick, rung.outage, time.Minute
+			c.Budget, c.Outage, c.Term = quick, f.outage, time.Minute
 			l := open(t, c)
 			warm(t, l, "a", 300)
 			redis.Kill()
@@ -158,18 +158,18 @@ func TestLeasedKilled(t *testing.T) {
 			require.Positive(t, held)
 			for range held {
 				a := take(t, l, "a", 1)
-				require.Equal(t, ByLease, a.By)
+				require.Equal(t, SourceLease, a.Source)
 				require.True(t, a.Allowed, "it was paid")
 			}
 			for i := range 5 {
 				a := take(t, l, "b", 1)
-				require.Equal(t, rung.by, a.By)
+				require.Equal(t, f.source, a.Source)
 				require.ErrorIs(t, a.Cause, ErrOutage)
-				if i == 0 || rung.outage != LocalShare { // which has one unit left of what it does not know
-					require.Equal(t, rung.outage != Closed, a.Allowed)
+				if i == 0 || f.outage != FallbackShare { // which has one unit left of what it does not know
+					require.Equal(t, f.outage != FallbackClosed, a.Allowed)
 				}
 			}
-			if rung.outage == LocalShare {
+			if f.outage == FallbackShare {
 				a := take(t, l, "a", 1)
 				require.True(t, a.Allowed, "Redis said how much is left")
 				require.InDelta(t, 100_000-300, a.Remaining, 2000)
@@ -178,11 +178,11 @@ func TestLeasedKilled(t *testing.T) {
 			begun := time.Now()
 			a := take(t, l, "c", 1)
 			require.Less(t, time.Since(begun), quick, "it is not asked")
-			require.Equal(t, rung.by, a.By)
+			require.Equal(t, f.source, a.Source)
 
 			require.NoError(t, redis.Restart())
 			eventually(t, func() bool {
-				return l.Health() == nil && take(t, l, "d", 1).By == ByLease
+				return l.Health() == nil && take(t, l, "d", 1).Source == SourceLease
 			}, "there are leases again")
 			warm(t, l, "a", 300)
 			s := l.Stats()
@@ -196,14 +196,14 @@ func TestLeasedKilled(t *testing.T) {
 func TestLeasedRedisStandsStill(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	c := leasedAt(redis.Addr(), window(100_000, time.Hour))
-	c.Budget, c.Outage = 20*time.Millisecond, Closed
+	c.Budget, c.Outage = 20*time.Millisecond, FallbackClosed
 	l := open(t, c)
 	warm(t, l, "a", 10)
 	require.NoError(t, redis.Pause())
 	defer func() { require.NoError(t, redis.Resume()) }()
 	begun := time.Now()
 	a := take(t, l, "b", 1)
-	assert.Equal(t, ByClosed, a.By)
+	assert.Equal(t, SourceClosed, a.Source)
 	assert.ErrorIs(t, a.Cause, ErrOutage)
 	assert.GreaterOrEqual(t, time.Since(begun), c.Budget)
 	eventually(t, func() bool {
@@ -216,11 +216,11 @@ func TestLeasedRedisComesLater(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	redis.Kill()
 	c := leasedAt(redis.Addr(), window(100_000, time.Hour))
-	c.Budget, c.Outage, c.Term = quick, Open, time.Minute
+	c.Budget, c.Outage, c.Term = quick, FallbackOpen, time.Minute
 	l := launch(t, c)
-	require.Equal(t, ByOpen, take(t, l, "a", 1).By)
+	require.Equal(t, SourceOpen, take(t, l, "a", 1).Source)
 	require.NoError(t, redis.Restart())
-	eventually(t, func() bool { return take(t, l, "a", 1).By == ByLease }, "there are leases")
+	eventually(t, func() bool { return take(t, l, "a", 1).Source == SourceLease }, "there are leases")
 }
 
 // An exchange failed if nothing in it was answered: a part of a cluster that is away is
@@ -247,7 +247,7 @@ func TestLeasedValueOfOthers(t *testing.T) {
 	defer shared.Do(t, "DEL", bad)
 	for range 20 { // the first are decided by themselves, the others ask for leases
 		a := take(t, l, "b", 1)
-		require.Equal(t, ByShare, a.By)
+		require.Equal(t, SourceShare, a.Source)
 		require.ErrorIs(t, a.Cause, ErrForeignValue)
 		require.NotErrorIs(t, a.Cause, ErrOutage)
 		require.NoError(t, l.Health())
@@ -256,7 +256,7 @@ func TestLeasedValueOfOthers(t *testing.T) {
 	value, err := said.ToString()
 	require.NoError(t, err)
 	require.Equal(t, "nonsense", value)
-	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
 }
 
 // Keys with few calls each do not cost Redis more scripts in leased mode than in exact mode.
@@ -282,7 +282,7 @@ func TestLeasedAsksNoMoreThanExact(t *testing.T) {
 			for key := range keys {
 				a := take(t, l, fmt.Sprint(key), 1)
 				require.True(t, a.Allowed)
-				require.Equal(t, ByExact, a.By)
+				require.Equal(t, SourceRedis, a.Source)
 				require.EqualValues(t, 1000, a.Limit)
 			}
 		}

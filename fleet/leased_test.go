@@ -32,15 +32,15 @@ func TestLeasedVerbs(t *testing.T) {
 		a := take(t, l, "a", 1)
 		require.True(t, a.Allowed)
 		if i < 5 {
-			require.Equal(t, ByExact, a.By, "Redis decides the first calls of a key")
+			require.Equal(t, SourceRedis, a.Source, "Redis decides the first calls of a key")
 		} else if i > 20 {
-			require.Equal(t, ByLease, a.By)
+			require.Equal(t, SourceLease, a.Source)
 		}
 		require.EqualValues(t, 100, a.Limit)
 	}
 	a := take(t, l, "a", 1)
 	require.False(t, a.Allowed)
-	require.Equal(t, ByLease, a.By)
+	require.Equal(t, SourceLease, a.Source)
 	require.NotZero(t, a.RetryAfter)
 	require.False(t, l.Choke(ctx, "a"))
 	require.True(t, l.Choke(ctx, "b"))
@@ -49,7 +49,7 @@ func TestLeasedVerbs(t *testing.T) {
 	}
 	a, err := l.Peek(ctx, "a")
 	require.NoError(t, err)
-	require.Equal(t, ByExact, a.By)
+	require.Equal(t, SourceRedis, a.Source)
 	require.Zero(t, a.Remaining)
 	_, err = l.Reserve(ctx, "a", 1, 0)
 	require.ErrorIs(t, err, ErrModeUnsupported)
@@ -113,7 +113,7 @@ func TestLeasedFleet(t *testing.T) {
 	const capacity, rate, servers = 200, 1000, 4
 	redis := redistest.Start(t, redistest.Options{AOF: true})
 	c := leasedAt(redis.Addr(), funnel(capacity, rate, time.Second))
-	c.Outage, c.Budget = Closed, quick
+	c.Outage, c.Budget = FallbackClosed, quick
 	var fleet [servers]*Limiter
 	for i := range fleet {
 		fleet[i] = open(t, c)
@@ -152,26 +152,26 @@ func TestLeasedFleet(t *testing.T) {
 	t.Logf("%d of at most %.0f in %v", admitted, most, took)
 }
 
-// TestLeasedOutage answers by the rung when leases have ended and Redis is gone.
+// TestLeasedOutage answers by the fallback when leases have ended and Redis is gone.
 func TestLeasedOutage(t *testing.T) {
-	for _, rung := range rungs {
-		t.Run(rung.by.String(), func(t *testing.T) {
+	for _, f := range fallbacks {
+		t.Run(f.source.String(), func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t, redistest.Options{AOF: true})
 			c := leasedAt(redis.Addr(), policy.Must(policy.FixedWindow(100, time.Hour)))
-			c.Outage, c.Budget, c.Term = rung.outage, quick, time.Minute
+			c.Outage, c.Budget, c.Term = f.outage, quick, time.Minute
 			l := open(t, c)
-			require.Equal(t, ByExact, take(t, l, "a", 1).By)
+			require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
 			redis.Kill()
 			a := take(t, l, "b", 1)
-			require.Equal(t, rung.by, a.By)
+			require.Equal(t, f.source, a.Source)
 			require.ErrorIs(t, a.Cause, ErrOutage)
-			require.Equal(t, rung.outage != Closed, a.Allowed)
+			require.Equal(t, f.outage != FallbackClosed, a.Allowed)
 			eventually(t, func() bool { return errors.Is(take(t, l, fmt.Sprint(time.Now()), 1).Cause, ErrBreakerOpen) }, "the breaker opens")
 			local := l.Stats().Local
 			require.NoError(t, redis.Restart())
 			eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged == local }, "it closes, and what counts is charged")
-			eventually(t, func() bool { return take(t, l, "c", 1).By == ByLease }, "leases are taken again")
+			eventually(t, func() bool { return take(t, l, "c", 1).Source == SourceLease }, "leases are taken again")
 		})
 	}
 }

@@ -59,7 +59,7 @@ type Limiter struct {
 	remote  atomic.Pointer[remote]
 	guard   *guard.Guard
 	takes   *guard.Batch[store.TakeAsk, store.Taken]
-	local   *share.Local  // nil except for LocalShare
+	local   *share.Local  // nil except for FallbackShare
 	logged  bool          // the limit is a SlidingLog, which has no words in Redis
 	leases  *lease.Leases // nil except in Leased mode
 	plan    *lease.Plan   // with them
@@ -119,7 +119,7 @@ func New(config Config) (*Limiter, error) {
 	if err := lasting(config, r.limit.Lasts()); err != nil {
 		return nil, err
 	}
-	if config.Outage == LocalShare {
+	if config.Outage == FallbackShare {
 		local, err := share.New(share.Config{
 			Policy: config.Policy, Servers: config.Servers, MaxKeys: config.MaxKeys, Name: store.Tail,
 		})
@@ -363,14 +363,14 @@ const retry = longestPause
 
 // without answers by the fallback that Config.Outage chose, if that is not the share.
 func (l *Limiter) without(n int64, cause error) Answer {
-	a := Answer{Cause: cause, By: ByOpen, Decision: policy.Decision{Limit: l.limit}}
-	if l.config.Outage == Closed {
-		a.By = ByClosed
+	a := Answer{Cause: cause, Source: SourceOpen, Decision: policy.Decision{Limit: l.limit}}
+	if l.config.Outage == FallbackClosed {
+		a.Source = SourceClosed
 	}
 	switch {
 	case n < 0 || n > l.limit:
 		a.RetryAfter = policy.Never
-	case a.By == ByOpen:
+	case a.Source == SourceOpen:
 		a.Allowed, a.Remaining = true, l.limit-n
 	case n == 0:
 		a.Allowed = true

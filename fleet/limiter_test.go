@@ -25,7 +25,7 @@ func TestVerbs(t *testing.T) {
 	ctx := t.Context()
 
 	a := take(t, l, "a", 2)
-	require.Equal(t, ByExact, a.By)
+	require.Equal(t, SourceRedis, a.Source)
 	require.NoError(t, a.Cause)
 	require.True(t, a.Allowed)
 	require.EqualValues(t, 1, a.Remaining)
@@ -172,7 +172,7 @@ func TestManyRefundsOfOneKey(t *testing.T) {
 				for !given.Load() {
 					a, err := l.Take(t.Context(), "a", 1)
 					assert.NoError(t, err)
-					assert.Equal(t, ByExact, a.By)
+					assert.Equal(t, SourceRedis, a.Source)
 					taken.Add(1)
 				}
 			})
@@ -182,10 +182,10 @@ func TestManyRefundsOfOneKey(t *testing.T) {
 				for range 5 {
 					a, err := l.Refund(t.Context(), "a", -2)
 					assert.NoError(t, err)
-					assert.Equal(t, ByExact, a.By, "%v", a.Cause)
+					assert.Equal(t, SourceRedis, a.Source, "%v", a.Cause)
 					a, err = l.Refund(t.Context(), "a", 1)
 					assert.NoError(t, err)
-					assert.Equal(t, ByExact, a.By, "%v", a.Cause)
+					assert.Equal(t, SourceRedis, a.Source, "%v", a.Cause)
 				}
 			})
 		}
@@ -271,7 +271,7 @@ func TestTakeAll(t *testing.T) {
 	require.Equal(t, 0, out.Binding)
 	require.EqualValues(t, 1, out.Answers[0].Remaining)
 	require.EqualValues(t, 3, out.Answers[1].Remaining)
-	require.Equal(t, ByExact, out.Answers[1].By)
+	require.Equal(t, SourceRedis, out.Answers[1].Source)
 
 	out, err = TakeAll(ctx, 2, byUser.Claim("u"), byAddress.Claim("a"))
 	require.NoError(t, err)
@@ -337,7 +337,7 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 		out, err := TakeAll(t.Context(), 1, l.Claim("a"), l.Claim("a"))
 		require.NoError(t, err)
 		require.Equal(t, i < 2, out.Allowed)
-		require.Equal(t, ByExact, out.Answers[1].By)
+		require.Equal(t, SourceRedis, out.Answers[1].Source)
 	}
 	require.EqualValues(t, 1, take(t, l, "a", 0).Remaining)
 	require.NoError(t, l.Health())
@@ -424,7 +424,7 @@ func TestOutageAsTheCauseOfAContext(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	for _, outage := range []Outage{LocalShare, Open, Closed} {
+	for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
 		c := at(shared.Addr(), funnel(2, 1, time.Hour))
 		c.Outage = outage
 		l, err := New(c)
@@ -456,7 +456,7 @@ func TestClose(t *testing.T) {
 func TestClosedMeanwhile(t *testing.T) {
 	down := errors.New("down")
 	failure := noAnswer{cause: down}
-	for _, outage := range []Outage{LocalShare, Open, Closed} {
+	for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
 		c := at(shared.Addr(), funnel(2, 1, time.Hour))
 		c.Outage = outage
 		l, other := open(t, c), open(t, c)
@@ -476,8 +476,8 @@ func TestClosedMeanwhile(t *testing.T) {
 		require.Zero(t, a)
 		require.ErrorIs(t, takeAllWithout(1, claims, make([]Answer, 2), failure), ErrClosed)
 		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
-		if outage == Open { // all let it pass
-			c.Outage = LocalShare
+		if outage == FallbackOpen { // all let it pass
+			c.Outage = FallbackShare
 			share := open(t, c)
 			take(t, share, "a", 0)
 			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, make([]Answer, 2), failure), ErrClosed)
@@ -491,7 +491,7 @@ func TestCallersClientStaysOpen(t *testing.T) {
 	c.Client, c.Redis = shared.Client(t), rueidis.ClientOption{}
 	l, err := New(c)
 	require.NoError(t, err)
-	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
 	require.NoError(t, l.Close())
 	require.NoError(t, c.Client.Do(t.Context(), c.Client.B().Ping().Build()).Error())
 }
@@ -500,7 +500,7 @@ func TestOwnClientIsClosed(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	l, err := New(at(redis.Addr(), funnel(2, 1, time.Hour)))
 	require.NoError(t, err)
-	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
 	connections := func() int {
 		reply := redis.Do(t, "CLIENT", "LIST", "TYPE", "normal")
 		list, err := reply.ToString()
@@ -573,6 +573,6 @@ func TestConfiguration(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	require.Equal(t, "none exact leased local open closed none", fmt.Sprint(ByNone, ByExact, ByLease, ByShare, ByOpen, ByClosed, By(9)))
+	require.Equal(t, "none exact leased local open closed none", fmt.Sprint(SourceNone, SourceRedis, SourceLease, SourceShare, SourceOpen, SourceClosed, Source(9)))
 	require.Equal(t, "outage began", OutageBegan.String())
 }

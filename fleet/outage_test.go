@@ -24,33 +24,33 @@ import (
 // for it as long as for a healthy one.
 const quick = 200 * time.Millisecond
 
-// The rungs of the ladder, and how they answer.
-var rungs = []struct {
-	outage Outage
-	by     By
-}{{LocalShare, ByShare}, {Open, ByOpen}, {Closed, ByClosed}}
+// fallbacks are the modes of Config.Outage, and the source that an answer then names.
+var fallbacks = []struct {
+	outage Fallback
+	source Source
+}{{FallbackShare, SourceShare}, {FallbackOpen, SourceOpen}, {FallbackClosed, SourceClosed}}
 
-// TestKilled has Redis die, each rung answer, and Redis come back with what it had on disk.
+// TestKilled has Redis die, each fallback answer, and Redis come back with what it had on disk.
 func TestKilled(t *testing.T) {
-	for _, rung := range rungs {
-		t.Run(rung.by.String(), func(t *testing.T) {
+	for _, f := range fallbacks {
+		t.Run(f.source.String(), func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t, redistest.Options{AOF: true})
 			var events log
 			c := at(redis.Addr(), funnel(10, 1, time.Hour))
-			c.Budget, c.Outage, c.OnEvent = quick, rung.outage, events.add
+			c.Budget, c.Outage, c.OnEvent = quick, f.outage, events.add
 			l := open(t, c)
-			require.Equal(t, ByExact, take(t, l, "a", 4).By)
+			require.Equal(t, SourceRedis, take(t, l, "a", 4).Source)
 			for _, key := range []string{"b", "c", "d"} {
-				require.Equal(t, ByExact, take(t, l, key, 0).By) // so that the share knows it
+				require.Equal(t, SourceRedis, take(t, l, key, 0).Source) // so that the share knows it
 			}
 
 			redis.Kill()
 			a := take(t, l, "a", 1)
-			require.Equal(t, rung.by, a.By)
+			require.Equal(t, f.source, a.Source)
 			require.ErrorIs(t, a.Cause, ErrOutage)
-			require.Equal(t, rung.outage != Closed, a.Allowed)
-			if rung.outage == Closed {
+			require.Equal(t, f.outage != FallbackClosed, a.Allowed)
+			if f.outage == FallbackClosed {
 				require.Equal(t, retry, a.RetryAfter)
 			}
 			for range 5 {
@@ -58,9 +58,9 @@ func TestKilled(t *testing.T) {
 			}
 			require.ErrorIs(t, a.Cause, ErrBreakerOpen)
 			require.ErrorIs(t, l.Health(), ErrOutage)
-			require.Equal(t, rung.outage != Closed, l.Choke(t.Context(), "c"))
+			require.Equal(t, f.outage != FallbackClosed, l.Choke(t.Context(), "c"))
 
-			// What the limit never allows is refused by every rung, and what takes
+			// What the limit never allows is refused by every fallback, and what takes
 			// nothing is not.
 			for _, n := range []int64{-1, 11} {
 				a = take(t, l, "b", n)
@@ -71,7 +71,7 @@ func TestKilled(t *testing.T) {
 
 			a, err := l.Refund(t.Context(), "b", 1)
 			require.NoError(t, err)
-			require.Equal(t, rung.outage == LocalShare, a.Allowed)
+			require.Equal(t, f.outage == FallbackShare, a.Allowed)
 			_, err = l.Reset(t.Context(), "never")
 			require.ErrorIs(t, err, ErrOutage)
 			_, err = l.Take(t.Context(), strings.Repeat("x", 1<<16+1), 1)
@@ -83,7 +83,7 @@ func TestKilled(t *testing.T) {
 			require.NoError(t, redis.Restart())
 			eventually(t, func() bool { return l.Health() == nil }, "the breaker closes by itself, without a call")
 			used := int64(4) // before the outage
-			if rung.outage == LocalShare {
+			if f.outage == FallbackShare {
 				// 1 of a, 10 less 1 of b, 1 of c, none of d.
 				eventually(t, func() bool { return l.Stats().Charged == 11 }, "what still counts is charged")
 				used++
@@ -106,14 +106,14 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{AOF: true})
 	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
 	for i := range 4 {
-		require.Equal(t, ByExact, take(t, l, "a", 1).By)
+		require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
 		if i < 2 {
 			redis.Do(t, "SCRIPT", "FLUSH", "SYNC")
 			continue
 		}
 		redis.Kill()
 		require.NoError(t, redis.Restart())
-		eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is back")
+		eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is back")
 	}
 	require.EqualValues(t, 6, take(t, l, "a", 0).Remaining)
 	require.Zero(t, l.Stats().Local)
@@ -129,7 +129,7 @@ func TestPaused(t *testing.T) {
 			c := at(redis.Addr(), funnel(100, 1, time.Hour))
 			c.Budget = 10 * time.Millisecond
 			l := open(t, c)
-			eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is there")
+			eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is there")
 			if how == "SIGSTOP" {
 				require.NoError(t, redis.Pause())
 			} else {
@@ -157,7 +157,7 @@ func TestPaused(t *testing.T) {
 			if how == "SIGSTOP" {
 				require.NoError(t, redis.Resume())
 			}
-			eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is back")
+			eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is back")
 			eventually(t, func() bool { return l.Stats().Charged == uint64(admitted) }, "charged")
 			used := 100 - take(t, l, "a", 0).Remaining
 			require.GreaterOrEqual(t, used, admitted)
@@ -166,7 +166,7 @@ func TestPaused(t *testing.T) {
 	}
 }
 
-// TestUnfit has a Redis that answers, and is not fit for limits: each rung answers, the
+// TestUnfit has a Redis that answers, and is not fit for limits: each fallback answers, the
 // cause says what is wrong, and nothing is reset.
 func TestUnfit(t *testing.T) {
 	for _, c := range []struct {
@@ -207,24 +207,24 @@ func TestUnfit(t *testing.T) {
 			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no") }
 		}},
 	} {
-		for _, rung := range rungs {
-			t.Run(c.name+"/"+rung.by.String(), func(t *testing.T) {
+		for _, f := range fallbacks {
+			t.Run(c.name+"/"+f.source.String(), func(t *testing.T) {
 				t.Parallel()
 				addr, mend := c.unfit(t)
 				config := at(addr, funnel(10, 1, time.Hour))
-				config.Outage = rung.outage
+				config.Outage = f.outage
 				l := launch(t, config)
 				a := take(t, l, "a", 3)
-				require.Equal(t, rung.by, a.By)
+				require.Equal(t, f.source, a.Source)
 				require.ErrorIs(t, a.Cause, c.cause)
 				require.ErrorIs(t, a.Cause, ErrOutage)
 				require.ErrorContains(t, a.Cause, c.says)
 				// A share begins with nothing where Redis has not said anything.
-				require.Equal(t, rung.outage == Open, a.Allowed)
+				require.Equal(t, f.outage == FallbackOpen, a.Allowed)
 				eventually(t, func() bool { _ = take(t, l, "a", 0); return errors.Is(l.Health(), c.cause) }, "Health says so")
 
 				mend()
-				eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).By == ByExact }, "it is fit now")
+				eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).Source == SourceRedis }, "it is fit now")
 				require.EqualValues(t, 10, take(t, l, "a", 0).Remaining)
 			})
 		}
@@ -237,7 +237,7 @@ func TestBecomesUnfit(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
 	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
-	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "1kb")
 	for range 2 {
 		require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrFull)
@@ -245,7 +245,7 @@ func TestBecomesUnfit(t *testing.T) {
 	}
 	require.Zero(t, l.Stats().Openings, "it answers")
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "100mb")
-	eventually(t, func() bool { return take(t, l, "a", 0).By == ByExact }, "it is mended")
+	eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is mended")
 	redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
 	require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrEvictionPolicy)
@@ -266,12 +266,12 @@ func TestWrongRoll(t *testing.T) {
 		require.ErrorContains(t, l.Health(), roll)
 		require.ErrorContains(t, l.Health(), "delete it")
 		a := take(t, l, "a", 1)
-		require.Equal(t, ByShare, a.By)
+		require.Equal(t, SourceShare, a.Source)
 		require.ErrorIs(t, a.Cause, ErrOutage)
 		require.NotErrorIs(t, a.Cause, ErrForeignValue, "it is not about the key")
 
 		shared.Do(t, "DEL", roll)
-		eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).By == ByExact }, "it is mended")
+		eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == SourceRedis }, "it is mended")
 		shared.Do(t, "SET", roll, "x")
 	}
 	shared.Do(t, "DEL", roll)
@@ -286,21 +286,21 @@ func TestMayNotAsk(t *testing.T) {
 	c := at(redis.Addr(), funnel(10, 1, time.Hour))
 	c.OnEvent = events.add
 	l := open(t, c)
-	require.Equal(t, ByExact, take(t, l, "a", 1).By)
+	require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
 	eventually(t, func() bool { return len(events.events()) > 0 }, "it is told")
 	require.Equal(t, Unchecked, events.events()[0].Kind)
 	require.ErrorContains(t, events.events()[0].Err, "INFO")
 }
 
-// TestWrongWords has something else under a key of ours: that key is answered by the rung,
+// TestWrongWords has something else under a key of ours: that key is answered by the fallback,
 // with what is wrong, it is left as it is, and other keys do not notice.
 func TestWrongWords(t *testing.T) {
 	sliding, err := SlidingLog(10, time.Hour)
 	require.NoError(t, err)
-	for _, rung := range rungs {
+	for _, f := range fallbacks {
 		for _, p := range []policy.Policy{funnel(10, 1, time.Hour), policy.Must(policy.FixedWindow(10, time.Hour)), sliding} {
 			c := at(shared.Addr(), p)
-			c.Outage = rung.outage
+			c.Outage = f.outage
 			l := open(t, c)
 			take(t, l, "good", 1)
 			name := theKey(t, c.Name, "good")
@@ -323,7 +323,7 @@ func TestWrongWords(t *testing.T) {
 				before := shared.Do(t, "DUMP", bad)
 				for range 2 * failures {
 					a := take(t, l, key, 1)
-					require.Equal(t, rung.by, a.By, what)
+					require.Equal(t, f.source, a.Source, what)
 					require.ErrorIs(t, a.Cause, ErrForeignValue, what)
 					require.NotErrorIs(t, a.Cause, ErrOutage)
 					require.ErrorContains(t, a.Cause, key)
@@ -332,7 +332,7 @@ func TestWrongWords(t *testing.T) {
 				require.NoError(t, err)
 				after := shared.Do(t, "DUMP", bad)
 				require.Equal(t, fmt.Sprint(before.ToString()), fmt.Sprint(after.ToString()), "%s is left as it is", what)
-				require.Equal(t, ByExact, take(t, l, "good", 0).By)
+				require.Equal(t, SourceRedis, take(t, l, "good", 0).Source)
 			}
 			require.NoError(t, l.Health())
 			require.Zero(t, l.Stats().Openings)
@@ -374,7 +374,7 @@ func TestSharesOfAFleet(t *testing.T) {
 	}, "all know of all")
 
 	for _, l := range fleet {
-		require.Equal(t, ByExact, take(t, l, "a", 0).By) // so that the share knows the key
+		require.Equal(t, SourceRedis, take(t, l, "a", 0).Source) // so that the share knows the key
 	}
 	redis.Kill()
 	admitted, begun := 0, time.Now()
@@ -382,7 +382,7 @@ func TestSharesOfAFleet(t *testing.T) {
 		for _, l := range fleet {
 			if a := take(t, l, "a", 1); a.Allowed {
 				admitted++
-				require.Equal(t, ByShare, a.By)
+				require.Equal(t, SourceShare, a.Source)
 				require.EqualValues(t, capacity/servers, a.Limit)
 			}
 		}
@@ -424,27 +424,27 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 	c := at(redis.Addr(), funnel(capacity, 1, time.Hour))
 	c.Budget = DefaultBudget
 	l := open(t, c)
-	admitted := map[By]int{}
+	admitted := map[Source]int{}
 	take(t, l, "a", 0)
 	for begun := time.Now(); time.Since(begun) < 3500*time.Millisecond; {
 		require.NoError(t, redis.Pause())
 		for range 2 {
 			if a := take(t, l, "a", 1); a.Allowed {
-				admitted[a.By]++
+				admitted[a.Source]++
 			}
 		}
 		require.NoError(t, redis.Resume())
 		for range 20 {
 			if a := take(t, l, "a", 1); a.Allowed {
-				admitted[a.By]++
+				admitted[a.Source]++
 			}
 			time.Sleep(time.Millisecond)
 		}
 	}
-	charged := func() bool { return l.Stats().Charged == uint64(admitted[ByShare]) }
+	charged := func() bool { return l.Stats().Charged == uint64(admitted[SourceShare]) }
 	eventually(t, charged, "what the share let pass is charged")
-	require.NotZero(t, admitted[ByShare])
-	require.LessOrEqual(t, admitted[ByExact]+admitted[ByShare], capacity+2, "the share goes on from what Redis said")
+	require.NotZero(t, admitted[SourceShare])
+	require.LessOrEqual(t, admitted[SourceRedis]+admitted[SourceShare], capacity+2, "the share goes on from what Redis said")
 	time.Sleep(2 * beat)
 	require.True(t, charged(), "once")
 }
@@ -456,7 +456,7 @@ func TestWaitInAnOutage(t *testing.T) {
 	c := at(redis.Addr(), funnel(1, 1, 20*time.Millisecond))
 	c.Budget = quick
 	byShare := open(t, c)
-	c.Name, c.Outage = name(), Closed
+	c.Name, c.Outage = name(), FallbackClosed
 	closed := open(t, c)
 	redis.Kill()
 	begun := time.Now()
@@ -474,17 +474,17 @@ func TestWaitInAnOutage(t *testing.T) {
 	require.EqualValues(t, 1, closed.Stats().Exact)
 }
 
-// TestTakeAllInAnOutage takes by the rungs, all or nothing.
+// TestTakeAllInAnOutage takes by the fallbacks, all or nothing.
 func TestTakeAllInAnOutage(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
 	client := redis.Client(t)
-	with := func(capacity int64, outage Outage) *Limiter {
+	with := func(capacity int64, outage Fallback) *Limiter {
 		c := at("", funnel(capacity, 1, time.Hour))
 		c.Redis.InitAddress, c.Client, c.Outage, c.Budget = nil, client, outage, quick
 		return open(t, c)
 	}
-	five, two, opened, closed := with(5, LocalShare), with(2, LocalShare), with(5, Open), with(5, Closed)
+	five, two, opened, closed := with(5, FallbackShare), with(2, FallbackShare), with(5, FallbackOpen), with(5, FallbackClosed)
 	for _, l := range []*Limiter{five, two} {
 		take(t, l, "a", 0) // so that the share knows it
 	}
@@ -497,14 +497,14 @@ func TestTakeAllInAnOutage(t *testing.T) {
 	}
 	out := all(2, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
 	require.True(t, out.Allowed)
-	require.Equal(t, []By{ByShare, ByShare, ByOpen}, []By{out.Answers[0].By, out.Answers[1].By, out.Answers[2].By})
+	require.Equal(t, []Source{SourceShare, SourceShare, SourceOpen}, []Source{out.Answers[0].Source, out.Answers[1].Source, out.Answers[2].Source})
 	require.ErrorIs(t, out.Answers[0].Cause, ErrOutage)
 	out = all(1, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
 	require.False(t, out.Allowed)
 	require.Equal(t, 1, out.Binding)
 	out = all(1, five.Claim("a"), closed.Claim("a"))
 	require.False(t, out.Allowed)
-	require.Equal(t, ByClosed, out.Answers[1].By)
+	require.Equal(t, SourceClosed, out.Answers[1].Source)
 	require.EqualValues(t, 3, five.local.Peek("a").Remaining, "nothing was taken by those refused")
 
 	require.NoError(t, redis.Restart())
@@ -521,14 +521,14 @@ func TestMendedKeyIsCharged(t *testing.T) {
 	bad := strings.Replace(theKey(t, c.Name, "good"), "{good}", "{bad}", 1)
 	take(t, l, "bad", 0) // so that the share knows it
 	shared.Do(t, "SET", bad, "abc")
-	require.Equal(t, ByShare, take(t, l, "bad", 4).By)
+	require.Equal(t, SourceShare, take(t, l, "bad", 4).Source)
 	shared.Do(t, "DEL", bad)
 	eventually(t, func() bool { return l.Stats().Charged == 4 }, "charged")
 	require.EqualValues(t, 6, take(t, l, "bad", 0).Remaining)
 
 	// Once: what comes after it is charged by itself.
 	shared.Do(t, "SET", bad, "abc")
-	require.Equal(t, ByShare, take(t, l, "bad", 1).By)
+	require.Equal(t, SourceShare, take(t, l, "bad", 1).Source)
 	shared.Do(t, "DEL", bad)
 	eventually(t, func() bool { return l.Stats().Charged > 4 }, "charged")
 	require.EqualValues(t, 5, l.Stats().Charged)
@@ -596,7 +596,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 			a, err := l.Refund(t.Context(), "a", n)
 			require.NoError(t, err)
 			require.ErrorIs(t, a.Cause, ErrBudget)
-			require.Equal(t, ByShare, a.By)
+			require.Equal(t, SourceShare, a.Source)
 			require.False(t, a.Allowed)
 			require.EqualValues(t, 6, a.Remaining, "of the share")
 			require.EqualValues(t, 6, l.local.Peek("a").Remaining)
@@ -604,7 +604,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 4+n, standing.Remaining)
 			answers.Store(0)
-			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).By == ByExact }, "it is asked again")
+			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == SourceRedis }, "it is asked again")
 			require.EqualValues(t, 4+n, take(t, l, "a", 0).Remaining)
 			require.Zero(t, l.Stats().Charged)
 		})
@@ -733,11 +733,11 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 		return c
 	}
 	old := open(t, with(true))
-	require.Equal(t, ByExact, take(t, old, key, 1).By)
+	require.Equal(t, SourceRedis, take(t, old, key, 1).Source)
 	cluster[2].Kill()
 	all := []*Limiter{old, open(t, with(false)), open(t, with(true))}
 	for _, l := range all {
-		eventually(t, func() bool { return take(t, l, key, 1).By == ByExact }, "the others are asked")
+		eventually(t, func() bool { return take(t, l, key, 1).Source == SourceRedis }, "the others are asked")
 	}
 	for begun := time.Now(); time.Since(begun) < (failures+2)*beat; time.Sleep(beat / 4) {
 		for i, l := range all {
@@ -745,7 +745,7 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 		}
 	}
 	for i, l := range all {
-		require.Equal(t, ByExact, take(t, l, key, 1).By)
+		require.Equal(t, SourceRedis, take(t, l, key, 1).Source)
 		require.Zero(t, l.Stats().Openings, i)
 		require.Equal(t, []int{1, 1, 0}[i], l.Stats().Servers, "the last one could not count")
 	}
@@ -753,6 +753,6 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 	cluster[1].Kill()
 	for _, l := range all {
 		eventually(t, func() bool { return l.Health() != nil }, "it is noticed that no node is there")
-		require.Equal(t, ByShare, take(t, l, key, 1).By)
+		require.Equal(t, SourceShare, take(t, l, key, 1).Source)
 	}
 }

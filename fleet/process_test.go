@@ -75,10 +75,10 @@ func serve() error {
 		return err
 	}
 	c := at(j.Addr, p)
-	c.Name, c.Budget, c.Outage = j.Name, quick, Closed
+	c.Name, c.Budget, c.Outage = j.Name, quick, FallbackClosed
 	call := j.call
 	if j.Shares {
-		c.Budget, c.Outage, c.Servers = 50*time.Millisecond, LocalShare, j.Servers
+		c.Budget, c.Outage, c.Servers = 50*time.Millisecond, FallbackShare, j.Servers
 		call = j.callShares
 	}
 	l, err := New(c)
@@ -123,7 +123,7 @@ func (j job) call(l *Limiter, ended <-chan struct{}) map[string]record {
 		switch {
 		case err != nil:
 			panic(err)
-		case t.answer.By != ByExact:
+		case t.answer.Source != SourceRedis:
 			time.Sleep(time.Millisecond) // an outage
 			continue
 		}
@@ -276,7 +276,7 @@ func TestClockSteps(t *testing.T) {
 			admitted := 0
 			for i := range 3000 {
 				a := take(t, l, "a", 1)
-				require.Equal(t, ByExact, a.By, a.Cause)
+				require.Equal(t, SourceRedis, a.Source, a.Cause)
 				if a.Allowed {
 					admitted++
 					least, latest = min(least, us), max(latest, us)

@@ -39,7 +39,7 @@ func BenchmarkRefund(b *testing.B) {
 						b.Error(err)
 						return
 					}
-					if a.By == ByExact {
+					if a.Source == SourceRedis {
 						exact.Add(1)
 					}
 				}

@@ -49,10 +49,10 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	switch {
 	case !t.answer.Allowed || r.n == 0:
 		return nil
-	case t.answer.By == ByShare:
+	case t.answer.Source == SourceShare:
 		t.local.Cancel()
 		return nil
-	case t.answer.By != ByExact:
+	case t.answer.Source != SourceRedis:
 		return nil // nothing was recorded
 	}
 	_, err := ask(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
@@ -72,7 +72,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 // Take; nothing was taken then, or it was given back as by Reservation.Cancel. ErrDeadline
 // comes at once, when the turn would come after the deadline.
 //
-// Without Redis it waits for this server's share; if that is Closed, for Redis. A call
+// Without Redis it waits for this server's share; under FallbackClosed, for Redis. A call
 // whose context has no deadline is promised a turn however far away that is. All later
 // calls have to wait for it, also those that do not Wait. In Leased mode there are no
 // turns: the call asks again when this server does.

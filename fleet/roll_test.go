@@ -53,7 +53,7 @@ func TestDifferentLimits(t *testing.T) {
 	}
 	for _, l := range []*Limiter{old, other} {
 		require.NoError(t, l.Health(), "a deploy is no error")
-		require.Equal(t, ByExact, take(t, l, "a", 1).By)
+		require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
 	}
 
 	clock.Add(deploying.Microseconds())
@@ -63,7 +63,7 @@ func TestDifferentLimits(t *testing.T) {
 		require.NotErrorIs(t, l.Health(), ErrOutage)
 		require.ErrorContains(t, l.Health(), old.config.Policy.String())
 		require.ErrorContains(t, l.Health(), other.config.Policy.String())
-		require.Equal(t, ByExact, take(t, l, "a", 1).By, "calls go on")
+		require.Equal(t, SourceRedis, take(t, l, "a", 1).Source, "calls go on")
 	}
 	require.ErrorIs(t, told(&first, LimitConflict).Err, ErrLimits)
 

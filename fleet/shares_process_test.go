@@ -28,7 +28,7 @@ func (j job) callShares(l *Limiter, ended <-chan struct{}) map[string]record {
 			panic(err)
 		}
 		of := &exact
-		if a.By != ByExact {
+		if a.Source != SourceRedis {
 			of = &local
 		}
 		now := policy.Instant(time.Now().UnixNano())

@@ -8,7 +8,7 @@ type Stats struct {
 	Admitted uint64 // calls that were allowed
 	Refused  uint64 // calls that were not
 
-	// How they were answered: see By. A call that looks without taking is counted
+	// How they were answered: see Source. A call that looks without taking is counted
 	// in none.
 	Exact, Leased, Local, Open, Closed uint64
 
@@ -16,7 +16,7 @@ type Stats struct {
 	Charged  uint64 // units that were let pass without Redis and charged when it was back, or may be: the answer was lost
 	Lapsed   uint64 // units that were let pass without Redis and never will be charged: their keys made room for others
 	Servers  int    // that were counted last, this one included; Config.Servers before
-	Divisor  int    // by which LocalShare divides the limit: see Config.Servers; 0 if that is not known yet
+	Divisor  int    // by which FallbackShare divides the limit: see Config.Servers; 0 if that is not known yet
 
 	// In Leased mode: units that were leased, those of them that were given back, and
 	// those that are known to be lost because a lease ended.
@@ -25,7 +25,7 @@ type Stats struct {
 
 // tally counts answers, but those from leases, which count themselves.
 type tally struct {
-	by                [ByClosed + 1]atomic.Uint64
+	by                [SourceClosed + 1]atomic.Uint64
 	admitted, refused atomic.Uint64
 	charged           atomic.Uint64
 }
@@ -35,7 +35,7 @@ func (t *tally) count(n int64, a *Answer) {
 	if n == 0 {
 		return
 	}
-	t.by[a.By].Add(1)
+	t.by[a.Source].Add(1)
 	if a.Allowed {
 		t.admitted.Add(1)
 	} else {
@@ -49,10 +49,10 @@ func (l *Limiter) Stats() Stats {
 	s := Stats{
 		Admitted: t.admitted.Load(),
 		Refused:  t.refused.Load(),
-		Exact:    t.by[ByExact].Load(),
-		Local:    t.by[ByShare].Load(),
-		Open:     t.by[ByOpen].Load(),
-		Closed:   t.by[ByClosed].Load(),
+		Exact:    t.by[SourceRedis].Load(),
+		Local:    t.by[SourceShare].Load(),
+		Open:     t.by[SourceOpen].Load(),
+		Closed:   t.by[SourceClosed].Load(),
 		Openings: l.guard.Openings(),
 		Charged:  t.charged.Load(),
 		Servers:  int(l.servers.Load()),

@@ -67,7 +67,7 @@ func (l *Limiter) takeExact(ctx context.Context, key string, n int64, patience t
 		return l.takeWithout(key, n, patience, err)
 	}
 	l.remember(key, exact)
-	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, By: ByExact}}
+	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, Source: SourceRedis}}
 	t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
 	l.tally.count(n, &t.answer)
 	return t, nil
@@ -99,7 +99,7 @@ func (l *Limiter) shared(d policy.Decision, n int64, cause error) Answer {
 	if d.RetryAfter == policy.Never && n > 0 && n <= l.limit {
 		d.RetryAfter = retry // more than the share ever has, but not than the limit
 	}
-	return Answer{Decision: d, By: ByShare, Cause: l.uncounted(cause)}
+	return Answer{Decision: d, Source: SourceShare, Cause: l.uncounted(cause)}
 }
 
 // remember has the share keep what Redis said of a key, to begin from there without it.
@@ -155,7 +155,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, erro
 		return l.refundWithout(key, n, err)
 	}
 	l.remember(key, exact)
-	a := Answer{Decision: exact.Decision, By: ByExact}
+	a := Answer{Decision: exact.Decision, Source: SourceRedis}
 	a.Remaining = min(a.Remaining+held, a.Limit)
 	return a, nil
 }

@@ -170,7 +170,7 @@ type reply struct {
 	decided   time.Duration // how long the limiter took, as the server measured it
 }
 
-// ways are how answers are reached, as fleet.By names them.
+// ways are how answers are reached, as fleet.Source names them.
 var ways = [...]string{"exact", "leased", "local", "open", "closed"}
 
 var errStrange = errors.New("a strange answer")

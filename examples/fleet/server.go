@@ -131,7 +131,7 @@ func limited(limiter *fleet.Limiter, late *lateness) http.Handler {
 			return
 		}
 		h := w.Header()
-		h.Set(byField, a.By.String())
+		h.Set(byField, a.Source.String())
 		h.Set(timingField, "limit;dur="+strconv.FormatFloat(1e3*took.Seconds(), 'f', 3, 64))
 		if !a.Allowed {
 			// Whole seconds, rounded up.

@@ -17,7 +17,7 @@ import (
 
 var (
 	modes   = map[string]fleet.Mode{"exact": fleet.Exact, "leased": fleet.Leased}
-	outages = map[string]fleet.Outage{"share": fleet.LocalShare, "open": fleet.Open, "closed": fleet.Closed}
+	outages = map[string]fleet.Fallback{"share": fleet.FallbackShare, "open": fleet.FallbackOpen, "closed": fleet.FallbackClosed}
 )
 
 // settings are what all servers of the fleet limit by.

@@ -203,7 +203,7 @@ func TestFaults(t *testing.T) {
 		p       punctual
 		all     sync.WaitGroup
 		wires   [lanes]*lane
-		outages = []fleet.Outage{fleet.LocalShare, fleet.Open, fleet.Closed}
+		outages = []fleet.Fallback{fleet.FallbackShare, fleet.FallbackOpen, fleet.FallbackClosed}
 	)
 	for i := range wires {
 		wires[i] = newLane(t, i, outages[i%len(outages)], &p)
@@ -264,7 +264,7 @@ type lane struct {
 	number  int
 	wire    *wire
 	limiter *fleet.Limiter
-	outage  fleet.Outage
+	outage  fleet.Fallback
 	p       *punctual
 	keys    int
 	begun   []fault
@@ -280,7 +280,7 @@ type fault struct {
 // other tests on a busy machine.
 const laneBudget = 25 * time.Millisecond
 
-func newLane(t *testing.T, number int, outage fleet.Outage, p *punctual) *lane {
+func newLane(t *testing.T, number int, outage fleet.Fallback, p *punctual) *lane {
 	t.Helper()
 	w := newWire(t, shared.Addr())
 	c := at(w, funnel(1000, 1000, time.Second))
@@ -304,14 +304,14 @@ func (l *lane) awaitExact(what string) {
 	exact := 0
 	for begun := time.Now(); exact < 3; {
 		last, _ := l.take()
-		if last.By == fleet.ByExact {
+		if last.Source == fleet.SourceRedis {
 			exact++
 			continue
 		}
 		exact = 0
 		time.Sleep(2 * time.Millisecond)
 		if time.Since(begun) > patience {
-			l.t.Errorf("%s: Redis is back, and calls are still answered by %v because of: %v", what, last.By, last.Cause)
+			l.t.Errorf("%s: Redis is back, and calls are still answered by %v because of: %v", what, last.Source, last.Cause)
 			return
 		}
 	}
@@ -327,7 +327,7 @@ func (l *lane) fault(what string, begin func(*wire) func()) {
 		a, slow := l.take()
 		late = late || slow
 		switch {
-		case a.By == fleet.ByExact:
+		case a.Source == fleet.SourceRedis:
 			failed = 0 // it was not broken yet, or is about to be
 		case errors.Is(a.Cause, fleet.ErrBreakerOpen):
 			tripped++
@@ -335,9 +335,9 @@ func (l *lane) fault(what string, begin func(*wire) func()) {
 		case tripped == 0:
 			failed++
 		}
-		if a.By != fleet.ByExact {
+		if a.Source != fleet.SourceRedis {
 			assert.ErrorIs(l.t, a.Cause, fleet.ErrOutage, what)
-			assert.Equal(l.t, map[fleet.Outage]fleet.By{fleet.LocalShare: fleet.ByShare, fleet.Open: fleet.ByOpen, fleet.Closed: fleet.ByClosed}[l.outage], a.By)
+			assert.Equal(l.t, map[fleet.Fallback]fleet.Source{fleet.FallbackShare: fleet.SourceShare, fleet.FallbackOpen: fleet.SourceOpen, fleet.FallbackClosed: fleet.SourceClosed}[l.outage], a.Source)
 		}
 		if time.Since(begun) > patience {
 			l.t.Errorf("%s: the breaker does not open", what)
@@ -373,7 +373,7 @@ func TestManyCallersInAnOutage(t *testing.T) {
 	c.Budget = 0
 	l := open(t, c)
 	for range 3 {
-		eventually(t, func() bool { return take(t, l, "a", 1).By == fleet.ByExact }, "exact again")
+		eventually(t, func() bool { return take(t, l, "a", 1).Source == fleet.SourceRedis }, "exact again")
 		mend := w.toxic("timeout", "downstream", `"timeout": 0`)
 		var all sync.WaitGroup
 		for i := range callers {
@@ -434,7 +434,7 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 		require.ErrorIs(t, err, fleet.ErrUncounted)
 		require.ErrorContains(t, err, "fleet.Config: Servers is 0")
 	}
-	require.Equal(t, fleet.ByShare, a.By)
+	require.Equal(t, fleet.SourceShare, a.Source)
 	require.False(t, a.Allowed)
 	require.Equal(t, retry, a.RetryAfter)
 	require.Zero(t, l.Stats().Divisor)
@@ -445,14 +445,14 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 	eventually(t, func() bool { return take(t, counted, "a", 1).Allowed }, "its share comes back")
 	a = take(t, counted, "a", 0)
 	require.NotErrorIs(t, a.Cause, fleet.ErrUncounted)
-	require.Equal(t, fleet.ByShare, a.By)
+	require.Equal(t, fleet.SourceShare, a.Source)
 	require.Equal(t, 2, counted.Stats().Divisor)
 	require.NoError(t, counted.Close())
 
 	mend()
 	eventually(t, func() bool { return l.Health() == nil }, "it connects by itself")
 	a = take(t, l, "a", 1)
-	require.Equal(t, fleet.ByExact, a.By)
+	require.Equal(t, fleet.SourceRedis, a.Source)
 	require.EqualValues(t, 9, a.Remaining)
 	require.Equal(t, 1, l.Stats().Divisor)
 	require.Equal(t, []fleet.EventKind{fleet.OutageBegan, fleet.OutageEnded}, events.kinds())
@@ -474,12 +474,12 @@ func TestRedisIsSilentAtTheStart(t *testing.T) {
 				mend = w.toxic("timeout", "downstream", `"timeout": 0`)
 			}
 			c := at(w, funnel(10, 1, time.Hour))
-			c.Outage = fleet.Closed
+			c.Outage = fleet.FallbackClosed
 			l, err := fleet.New(c)
 			require.NoError(t, err)
-			require.Equal(t, fleet.ByClosed, take(t, l, "a", 1).By)
+			require.Equal(t, fleet.SourceClosed, take(t, l, "a", 1).Source)
 			mend()
-			eventually(t, func() bool { return take(t, l, "a", 0).By == fleet.ByExact }, "it connects by itself")
+			eventually(t, func() bool { return take(t, l, "a", 0).Source == fleet.SourceRedis }, "it connects by itself")
 			require.NoError(t, l.Close())
 			w.proxy.Stop()
 		})

@@ -80,7 +80,7 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, addr stri
 				Redis:  rueidis.ClientOption{InitAddress: []string{addr}},
 				Name:   limit,
 				Policy: p, Mode: mode, MaxKeys: s.MaxKeys,
-				Budget: budget, Outage: fleet.Closed,
+				Budget: budget, Outage: fleet.FallbackClosed,
 			})
 			if err != nil {
 				return nil, err

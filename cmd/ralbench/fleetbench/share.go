@@ -136,7 +136,7 @@ func newShareCase(addr string, mode fleet.Mode, load load, limit bench.Limit) (*
 		l, err := fleet.New(fleet.Config{
 			Redis:  rueidis.ClientOption{InitAddress: []string{addr}},
 			Name:   fmt.Sprintf("share-%s-%s-%d", name, load.name, limit.Count),
-			Policy: p, Mode: mode, Budget: patience, Outage: fleet.Closed,
+			Policy: p, Mode: mode, Budget: patience, Outage: fleet.FallbackClosed,
 		})
 		if err != nil {
 			c.close()
@@ -237,7 +237,7 @@ func (c *shareCaller) work(ctx context.Context, start time.Time, length time.Dur
 		begin := time.Since(start)
 		a, err := c.asker.Take(ctx, "key", 1)
 		c.calls++
-		if err != nil || a.By != fleet.ByExact && a.By != fleet.ByLease {
+		if err != nil || a.Source != fleet.SourceRedis && a.Source != fleet.SourceLease {
 			c.neither++
 		}
 		if a.Allowed {

@@ -34,7 +34,7 @@ func (o *oneWord) Take(_ context.Context, key string, n int64) (fleet.Answer, er
 	o.calls[key]++
 	o.mu.Unlock()
 	time.Sleep(300 * time.Microsecond)
-	return fleet.Answer{Decision: d, By: fleet.ByExact}, nil
+	return fleet.Answer{Decision: d, Source: fleet.SourceRedis}, nil
 }
 
 // generous lets everything pass, by itself.
@@ -44,7 +44,7 @@ func (g *generous) Take(context.Context, string, int64) (fleet.Answer, error) {
 	if g.calls.Add(1)%2 == 0 {
 		return fleet.Answer{}, errors.New("lost")
 	}
-	return fleet.Answer{Decision: policy.Decision{Allowed: true}, By: fleet.ByOpen}, nil
+	return fleet.Answer{Decision: policy.Decision{Allowed: true}, Source: fleet.SourceOpen}, nil
 }
 
 var hundred = bench.Limit{Capacity: 100, Count: 100, Per: time.Second}
