@@ -196,9 +196,9 @@ func TestLeasedKilled(t *testing.T) {
 func TestLeasedRedisStandsStill(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	c := leasedAt(redis.Addr(), window(100_000, time.Hour))
-	c.Budget, c.Outage = 20*time.Millisecond, FallbackClosed
+	c.Budget, c.Outage = quick, FallbackClosed
 	l := open(t, c)
-	warm(t, l, "a", 10)
+	eventually(t, func() bool { return take(t, l, "a", 1).Source == SourceRedis }, "it is there")
 	require.NoError(t, redis.Pause())
 	defer func() { require.NoError(t, redis.Resume()) }()
 	begun := time.Now()
