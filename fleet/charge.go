@@ -132,7 +132,7 @@ func (k *keeper) charge(debts []share.Debt) []fate {
 			fates[i] = fate{charged: true}
 		default:
 			cause := k.noteUnfit(errs[i])
-			fates[i] = fate{charged: !declined(cause), stop: errors.Is(cause, ErrOutage)}
+			fates[i] = fate{charged: !notExecuted(cause), stop: errors.Is(cause, ErrOutage)}
 		}
 	}
 	return fates
@@ -142,7 +142,7 @@ func (k *keeper) charge(debts []share.Debt) []fate {
 // may be away.
 func allFailed(errs []error) error {
 	for _, err := range errs {
-		if !failed(err) {
+		if !countsAsFailure(err) {
 			return nil
 		}
 	}

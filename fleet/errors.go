@@ -102,40 +102,40 @@ func fallback(key string, err error) (why noAnswer, _ error) {
 	return why, store.CheckKey(key)
 }
 
-// about reports whether an error concerns one key or one call, and so says nothing
+// isKeyOrCallError reports whether an error concerns one key or one call, and so says nothing
 // about Redis's health.
-func about(err error) bool {
+func isKeyOrCallError(err error) bool {
 	return errors.Is(err, store.ErrForeignValue) || errors.Is(err, store.ErrDisagrees) || errors.Is(err, store.ErrContended) ||
-		asked(err)
+		isCallerError(err)
 }
 
-// asked reports whether the caller is to blame for an error.
-func asked(err error) bool {
+// isCallerError reports whether the caller is to blame for an error.
+func isCallerError(err error) bool {
 	return errors.Is(err, store.ErrKeyTooLong) || errors.Is(err, store.ErrCrossSlot)
 }
 
-// unfit reports whether Redis answers that it cannot keep limits now. Until it can,
+// isUnfit reports whether Redis answers that it cannot keep limits now. Until it can,
 // only the keeper calls it.
-func unfit(err error) bool {
+func isUnfit(err error) bool {
 	return errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrReadOnly) ||
 		errors.Is(err, store.ErrEvictionPolicy) || errors.Is(err, store.ErrTooOld) ||
 		errors.Is(err, store.ErrNoReplicas) || errors.Is(err, store.ErrUnsaved) || errors.Is(err, store.ErrNoRoll)
 }
 
-// failed reports whether an error counts for the breaker: it is the network's, or one
+// countsAsFailure reports whether an error counts for the breaker: it is the network's, or one
 // of Redis that means nothing here. Other errors of a call are no outage.
-func failed(err error) bool { return errors.Is(err, store.ErrAsking) }
+func countsAsFailure(err error) bool { return errors.Is(err, store.ErrAsking) }
 
-// declined reports whether a cause means that Redis did not do what it was to do: it
+// notExecuted reports whether a cause means that Redis did not do what it was to do: it
 // said so, or was not asked.
-func declined(cause error) bool {
+func notExecuted(cause error) bool {
 	var said *rueidis.RedisError
-	return errors.As(cause, &said) || !failed(cause) && !errors.Is(cause, ErrBudget) && !errors.Is(cause, store.ErrDisagrees)
+	return errors.As(cause, &said) || !countsAsFailure(cause) && !errors.Is(cause, ErrBudget) && !errors.Is(cause, store.ErrDisagrees)
 }
 
-// outage is the cause that a caller is told.
-func outage(err error) error {
-	if about(err) || errors.Is(err, ErrOutage) {
+// asOutage returns the cause that a caller is told.
+func asOutage(err error) error {
+	if isKeyOrCallError(err) || errors.Is(err, ErrOutage) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrOutage, err)

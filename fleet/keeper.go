@@ -57,7 +57,7 @@ func (k *keeper) connect(ready func()) bool {
 		if k.ctx.Err() != nil {
 			return false
 		}
-		k.refuse(outage(store.Connecting(k.ctx, k.config.Redis, err)))
+		k.refuse(asOutage(store.Connecting(k.ctx, k.config.Redis, err)))
 		ready()
 		if !k.sleepFor(rest) {
 			return false
@@ -187,7 +187,7 @@ func (k *keeper) pulse() {
 	}
 	if err == nil {
 		// In a cluster the node that has the roll may be away, and others there.
-		if err = k.heartbeat(budget); k.clustered() && !unfit(err) {
+		if err = k.heartbeat(budget); k.clustered() && !isUnfit(err) {
 			err = nil
 		}
 	}
@@ -195,8 +195,8 @@ func (k *keeper) pulse() {
 	case k.ctx.Err() != nil:
 	case err == nil && troubled:
 		k.trouble.Store(nil)
-	case err != nil && (troubled || unfit(err)):
-		err = outage(err)
+	case err != nil && (troubled || isUnfit(err)):
+		err = asOutage(err)
 		k.trouble.Store(&err)
 	}
 }

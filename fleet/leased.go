@@ -15,15 +15,15 @@ import (
 type bank struct{ *Limiter }
 
 const (
-	// An exchange with Redis may take patient times the budget of a call. No call waits
+	// An exchange with Redis may take exchangeBudgets times the budget of a call. No call waits
 	// for it longer than its own budget: units that come late are there for later
 	// calls.
-	patient = 4
-	// perAsk extends that for each key after the first: several times what a healthy
+	exchangeBudgets = 4
+	// perKeyBudget extends that for each key after the first: several times what a healthy
 	// Redis takes for it.
-	perAsk = 50 * time.Microsecond
-	// returning is the longest that giving back may take. Only Close waits for it.
-	returning = 100 * time.Millisecond
+	perKeyBudget = 50 * time.Microsecond
+	// returnBudget is the longest that giving back may take. Only Close waits for it.
+	returnBudget = 100 * time.Millisecond
 )
 
 // Lease implements lease.Bank.
@@ -47,7 +47,7 @@ func (b bank) lease(ctx context.Context, asks []lease.Ask) ([]lease.Grant, error
 	if err != nil {
 		return nil, err
 	}
-	budget := patient*b.config.Budget + time.Duration(len(asks)-1)*perAsk
+	budget := exchangeBudgets*b.config.Budget + time.Duration(len(asks)-1)*perKeyBudget
 	return guard.DoWithin(ctx, b.guard, budget, func(ctx context.Context) ([]lease.Grant, error) {
 		grants := r.bank.Lease(ctx, asks)
 		return grants, unanswered(grants)
@@ -68,7 +68,7 @@ func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 // cluster may be away, and a key may be held by something else.
 func unanswered(grants []lease.Grant) error {
 	for _, g := range grants {
-		if g.Err == nil || about(g.Err) {
+		if g.Err == nil || isKeyOrCallError(g.Err) {
 			return nil
 		}
 	}
@@ -81,7 +81,7 @@ func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 	if err != nil {
 		return err
 	}
-	_, err = guard.DoWithin(ctx, b.guard, max(b.config.Budget, returning), func(ctx context.Context) (struct{}, error) {
+	_, err = guard.DoWithin(ctx, b.guard, max(b.config.Budget, returnBudget), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.bank.Return(ctx, backs)
 	})
 	return err
@@ -136,5 +136,5 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	case errors.Is(err, lease.ErrLate):
 		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
 	}
-	return l.takeWithout(key, n, 0, noAnswer{cause: outage(err)})
+	return l.takeWithout(key, n, 0, noAnswer{cause: asOutage(err)})
 }

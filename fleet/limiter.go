@@ -129,9 +129,9 @@ func New(config Config) (*Limiter, error) {
 		l.local = local
 	}
 	l.guard = guard.New(guard.Config{
-		Budget: config.Budget, CallTimeout: max(callTimeout, 2*patient*config.Budget), MaxInFlight: maxInFlight,
+		Budget: config.Budget, CallTimeout: max(callTimeout, 2*exchangeBudgets*config.Budget), MaxInFlight: maxInFlight,
 		Silence: max(silence, config.Budget), Failures: failures, Pause: pause, Longest: longestPause,
-		Failed: failed, OnChange: l.nudge,
+		Failed: countsAsFailure, OnChange: l.nudge,
 	})
 	l.takes = guard.NewBatch(l.guard, func(ctx context.Context, asks []store.TakeAsk, reply func(int, store.Taken, error)) {
 		l.remote.Load().store.TakeEach(ctx, asks, reply)
@@ -144,7 +144,7 @@ func New(config Config) (*Limiter, error) {
 	if l.plan != nil {
 		leases, err := lease.New(lease.Config{
 			Plan: l.plan, Bank: bank{l}, MaxKeys: config.MaxKeys,
-			Timeout: max(callTimeout, 2*patient*config.Budget), // the bank has its own
+			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget), // the bank has its own
 			Servers: func() int { return max(int(l.servers.Load()), 1) },
 		})
 		if err != nil {
@@ -213,7 +213,7 @@ func (l *Limiter) away() error {
 		return l.uncounted(err)
 	}
 	if open, why := l.guard.Open(); open {
-		return l.uncounted(outage(why))
+		return l.uncounted(asOutage(why))
 	}
 	if l.leases != nil {
 		return l.leases.Health()
@@ -295,7 +295,7 @@ func askOnce[T any](ctx context.Context, l *Limiter, budget time.Duration, do fu
 	}
 	unsent := fate.CompareAndSwap(0, dropped)
 	if why := (noAnswer{}); errors.As(err, &why) {
-		why.mayBeDone = !unsent && !declined(why.cause)
+		why.mayBeDone = !unsent && !notExecuted(why.cause)
 		err = why
 	}
 	return value, err
@@ -341,7 +341,7 @@ func (l *Limiter) classify(ctx context.Context, err error) error {
 		return nil
 	case l.closed.Load():
 		return ErrClosed
-	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)), asked(err):
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)), isCallerError(err):
 		return err
 	}
 	return noAnswer{cause: l.noteUnfit(err)}
@@ -350,8 +350,8 @@ func (l *Limiter) classify(ctx context.Context, err error) error {
 // noteUnfit stops calls to a Redis that reports that it is not fit, and returns what
 // callers are told.
 func (l *Limiter) noteUnfit(cause error) error {
-	cause = outage(cause)
-	if unfit(cause) {
+	cause = asOutage(cause)
+	if isUnfit(cause) {
 		l.trouble.Store(&cause)
 		l.nudge()
 	}

@@ -351,16 +351,16 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 	late, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	_, err := s.Heartbeat(late, store.Beat{ID: "a", TTL: time.Second})
-	require.True(t, failed(err), "no answer in time")
+	require.True(t, countsAsFailure(err), "no answer in time")
 	client.Close()
 	_, err = s.Heartbeat(t.Context(), store.Beat{ID: "a", TTL: time.Second})
-	require.True(t, failed(err), "no connection")
+	require.True(t, countsAsFailure(err), "no connection")
 	for _, err := range []error{
 		errors.New("any"), errConnecting, &policy.FieldError{}, ErrKeyTooLong, ErrCrossSlot, ErrForeignValue,
 		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, ErrFull, ErrReadOnly, ErrEvictionPolicy, store.ErrTooOld,
 		store.ErrNoReplicas, store.ErrUnsaved, store.ErrNoRoll,
 	} {
-		require.False(t, failed(err), err)
+		require.False(t, countsAsFailure(err), err)
 	}
 }
 

@@ -624,10 +624,10 @@ func passWithoutRedis(l *Limiter, key string, n int64) {
 func TestDeclined(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{ErrBreakerOpen, errConnecting, ErrForeignValue, ErrReadOnly, ErrFull} {
-		require.True(t, declined(outage(cause)), cause)
+		require.True(t, notExecuted(asOutage(cause)), cause)
 	}
 	for _, cause := range []error{ErrBudget, store.ErrAsking, store.ErrDisagrees} {
-		require.False(t, declined(outage(cause)), cause)
+		require.False(t, notExecuted(asOutage(cause)), cause)
 	}
 	redis := redistest.Start(t, redistest.Options{})
 	redis.Do(t, "ACL", "SETUSER", "u", "on", "nopass", "~*", "+@all")

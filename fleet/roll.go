@@ -39,7 +39,7 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 	roll, err := guard.DoPatiently(k.ctx, k.guard, budget, func(ctx context.Context) (store.Roll, error) {
 		roll, err := r.store.Heartbeat(ctx, store.Beat{ID: k.id, TTL: lifetime, Keep: remembered * beat, Limit: k.config.text()})
 		var said *rueidis.RedisError
-		if failed(err) && k.clustered() && !errors.As(err, &said) && !failed(r.store.Check(ctx, budget/2)) {
+		if countsAsFailure(err) && k.clustered() && !errors.As(err, &said) && !countsAsFailure(r.store.Check(ctx, budget/2)) {
 			return store.Roll{}, errNoRoll
 		}
 		return roll, err
