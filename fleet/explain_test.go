@@ -64,7 +64,7 @@ func TestSaysWhatToDo(t *testing.T) {
 		"elsewhere":  "on nopass ~other:* +@all",
 		"scriptless": "on nopass ~* +@all -evalsha",
 		"reader":     "on nopass ~* +@all -set",
-		"listed":     "on nopass ~ral:* +evalsha +eval +del +time +info +get +set +pexpireat +@sortedset",
+		"listed":     "on nopass ~ral:* +evalsha +eval +del +time +info +get +mget +set +pexpireat +@sortedset",
 	} {
 		redis.Do(t, append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
 	}

@@ -2,10 +2,15 @@ package store_test
 
 import (
 	"context"
+	"fmt"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -39,4 +44,64 @@ func BenchmarkTake(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkChargeEach charges 64 keys by each script. It reports how long Redis works for a
+// key: in the script, and in all. Keys are new, or they have the word of a charge before:
+// the same word, or each its own.
+func BenchmarkChargeEach(b *testing.B) {
+	const keys = 64
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Funnel(100_000, 1, time.Hour)),
+		policy.Must(policy.FixedWindow(1_000_000, time.Hour)),
+		policy.Must(policy.SlidingWindow(1_000_000, time.Hour)),
+	} {
+		for _, state := range []string{"new", "alike", "all different"} {
+			b.Run(fmt.Sprintf("%v/%s", p, state), func(b *testing.B) {
+				redis, err := redistest.Open(redistest.Options{})
+				require.NoError(b, err)
+				defer redis.Close()
+				client := redis.Client(b)
+				s := store.New(client, store.Options{Name: "n"})
+				l := limit(b, s, p)
+				scripts := make([][]store.Debt, b.N)
+				for i := range scripts {
+					for k := range keys {
+						d := store.Debt{Tail: store.Tail(fmt.Sprint(i, " ", k)), Units: 1}
+						scripts[i] = append(scripts[i], d)
+						if state == "all different" {
+							d.Units += int64(k)
+						}
+						if state != "new" {
+							require.NoError(b, s.ChargeEach(b.Context(), l, []store.Debt{d})[0])
+						}
+					}
+				}
+				before, worked := workOf(b, redis), processorTime(b, redis)
+				b.ResetTimer()
+				for _, debts := range scripts {
+					for _, err := range s.ChargeEach(b.Context(), l, debts) {
+						require.NoError(b, err)
+					}
+				}
+				b.StopTimer()
+				b.ReportMetric(float64(workOf(b, redis).usec-before.usec)/keys/float64(b.N), "µs/key-script")
+				b.ReportMetric(float64((processorTime(b, redis)-worked).Microseconds())/keys/float64(b.N), "µs/key-redis")
+			})
+		}
+	}
+}
+
+// processorTime returns how much of a processor a Redis has used.
+func processorTime(t testing.TB, redis *redistest.Server) (d time.Duration) {
+	t.Helper()
+	reply := redis.Do(t, "INFO", "cpu")
+	text, err := reply.ToString()
+	require.NoError(t, err)
+	for _, found := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(text, -1) {
+		s, err := strconv.ParseFloat(found[1], 64)
+		require.NoError(t, err)
+		d += time.Duration(s * float64(time.Second))
+	}
+	return d
 }

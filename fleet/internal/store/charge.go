@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 //go:embed lua/charge.lua
@@ -34,7 +36,10 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 	var order []int
 	for i, d := range debts {
 		name := l.prefix + d.Tail
-		figures := packed(l.backFigures(-d.Units, Taken{}))
+		figures := "" // as of the debt before
+		if apart || i == 0 || d.Units != debts[i-1].Units {
+			figures = packed(l.backFigures(-d.Units, Taken{}))
+		}
 		if apart {
 			calls, of = append(calls, call{script: l.back, keys: []string{name}, args: []string{figures}}), append(of, i)
 			continue
@@ -60,28 +65,34 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 // understandCharges tells what became of the keys of one script.
 func (l *Limit) understandCharges(res rueidis.RedisResult, names []string, reply func(i int, err error), units func(i int) int64) {
 	parts, err := res.ToArray()
-	if err == nil && len(parts) != 1+3*len(names) {
+	if err == nil && len(parts) != 1+2*len(names) {
 		err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(parts))
+	}
+	var us int64
+	if err == nil {
+		us, err = parts[0].AsInt64()
 	}
 	for i, name := range names {
 		if err != nil {
 			reply(i, explain(err, name))
 			continue
 		}
-		reply(i, l.understandCharge(parts[0], parts[3*i+1:3*i+4], name, units(i)))
+		reply(i, l.understandCharge(instant(us), parts[2*i+1], parts[2*i+2], name, units(i)))
 	}
 }
 
-func (l *Limit) understandCharge(at rueidis.RedisMessage, parts []rueidis.RedisMessage, name string, units int64) error {
-	f, err := parseParts([]rueidis.RedisMessage{parts[0], at, parts[1]}, name)
+// understandCharge returns what went wrong with a key that had the word before, nil if it has
+// the word after now and the policy agrees.
+func (l *Limit) understandCharge(at policy.Instant, before, after rueidis.RedisMessage, name string, units int64) error {
+	word, err := parseWord(before, after.IsNil(), name)
 	if err != nil {
 		return err
 	}
-	did, err := parsePair(parts[1:])
+	did, err := parseWord(after, false, name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDisagrees, err)
 	}
-	return l.agrees(name, f, -units, Taken{}, did)
+	return l.agrees(name, found{word: word, at: at}, -units, Taken{}, did)
 }
 
 // agrees returns an error if what a script made of a word is not what the policy does.
@@ -95,9 +106,10 @@ func (l *Limit) agrees(name string, f found, n int64, of Taken, did uint64) erro
 
 // chargeScript charges units to words.
 func (s *Store) chargeScript(a algorithm) *script {
-	read := strings.NewReplacer("redis.call", "redis.pcall", "if not", "if type(w) == 'table' or not").Replace(readLua)
+	format, _, _ := strings.Cut(writeLua, "redis.call")
 	return s.newScript(timeLua, strings.NewReplacer(
 		"PARAMS", a.params, "UNPACK", strings.NewReplacer("ARGV[1]", "ARGV[i]", "local ", "").Replace(a.unpack()),
-		"READ", read, "BODY", a.body, "WRITE", writeLua,
+		"READ", strings.NewReplacer("local w = redis.call('GET', key)\n", "", "local h", "h").Replace(readLua),
+		"BODY", a.body, "FORMAT", strings.Replace(format, "local word", "word", 1),
 	).Replace(chargeLua))
 }

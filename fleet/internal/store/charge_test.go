@@ -46,6 +46,9 @@ func TestChargingAgreesWithThePolicy(t *testing.T) {
 					debts[k] = store.Debt{Tail: store.Tail(strconv.Itoa(k)), Units: anyUnits(random, p.Limit(), 1)}
 					if k > 0 && random.IntN(2) == 0 {
 						debts[k].Units = debts[k-1].Units // the same parameters
+						if random.IntN(2) == 0 {
+							words[k] = words[k-1] // and the same word
+						}
 					}
 					next[k] = refunder.Refund(words[k], now, -debts[k].Units)
 					name, _ := s.Name(l, strconv.Itoa(k))
@@ -54,13 +57,25 @@ func TestChargingAgreesWithThePolicy(t *testing.T) {
 				at := fmt.Sprintf("%v, seed %d of %d, step %d: words %v at %d, %v", p, seed, i, step, words, now, debts)
 				bad := random.IntN(keys)
 				name, _ := s.Name(l, strconv.Itoa(bad))
-				put(t, client, name, "x")
+				list := random.IntN(2) == 0
+				if ask(t, client, "DEL", name); list {
+					integer(t, client, "RPUSH", name, "x")
+				} else {
+					put(t, client, name, "x")
+				}
 				errs := s.ChargeEach(context.Background(), l, debts)
 				for k, err := range errs {
 					name, _ := s.Name(l, strconv.Itoa(k))
 					if k == bad {
-						if !assert.ErrorIs(t, err, store.ErrForeignValue, at) || !assert.Equal(t, "x", get(t, client, name), at) {
+						switch {
+						case !list && !(assert.ErrorIs(t, err, store.ErrForeignValue, at) && assert.Equal(t, "x", get(t, client, name), at)):
 							return
+						case list && next[k] > 0 && debts[k].Units > 0 && !assert.ErrorIs(t, err, store.ErrForeignValue, at):
+							return
+						case list && !assert.EqualValues(t, 1, integer(t, client, "LLEN", name), at):
+							return
+						case list:
+							ask(t, client, "DEL", name)
 						}
 						continue
 					}

@@ -231,20 +231,27 @@ func parseParts(reply []rueidis.RedisMessage, name string) (f found, err error) 
 		return found{}, explain(err, name)
 	}
 	f.taken, f.at = did > 0, instant(us)
-	if word.IsNil() {
-		return f, nil
+	f.word, err = parseWord(word, did < 0, name)
+	return f, err
+}
+
+// parseWord understands a word as Redis has it, nil for 0. Foreign says that a script found
+// that it is none.
+func parseWord(reply rueidis.RedisMessage, foreign bool, name string) (word uint64, err error) {
+	if reply.IsNil() {
+		return 0, nil
 	}
-	value, err := word.ToString()
+	value, err := reply.ToString()
 	if err != nil {
-		return found{}, explain(err, name)
+		return 0, explain(err, name)
 	}
-	if did >= 0 {
-		f.word, err = strconv.ParseUint(value, 10, 64)
+	if !foreign {
+		word, err = strconv.ParseUint(value, 10, 64)
 	}
-	if did < 0 || err != nil || f.word > policy.MaxWord {
-		return found{}, notAWord(name, value)
+	if foreign || err != nil || word > policy.MaxWord {
+		return 0, notAWord(name, value)
 	}
-	return f, nil
+	return word, nil
 }
 
 // instant converts microseconds since the epoch.
