@@ -11,16 +11,21 @@ import (
 
 const (
 	// chargeSlice is how long charging what was let pass may keep the keeper from its
-	// other duties.
+	// other duties, apart from one rest of as long at most.
 	chargeSlice = beat / 2
 	// chargeBudget is how long charging some keys may take. Only the keeper waits for it.
 	chargeBudget = chargeSlice / 2
-	// chargeBatch is how many keys are charged by one script, and chargesInFlight how many
-	// scripts are sent before the first is answered. A call that comes meanwhile waits for
-	// that many at most. To charge 100,000 keys took 1.4 s with one in flight and 1.0 s
-	// with two, on 2 busy cores, of which Redis worked for 0.8 s. Batches of 16 took 1.2 s.
-	chargeBatch     = 64
+	// chargeBatch is how many keys are charged by one script. A call that comes meanwhile
+	// waits for it, some 4 µs a key.
+	chargeBatch = 64
+	// chargesInFlight is how many scripts are sent before the first is answered, if no
+	// calls come. With one in flight charging takes 1.4 times as long.
 	chargesInFlight = 2
+	// chargePart is the part of Redis's time, one in so many, that charging may take while
+	// calls come.
+	chargePart = 10
+	// lively is how long after the last call that was answered calls are taken to come.
+	lively = 100 * time.Millisecond
 )
 
 // settle charges what was let pass without Redis, as long as that answers.
@@ -29,7 +34,11 @@ func (k *keeper) settle() {
 		return
 	}
 	k.credit()
-	if charged := k.chargeAll(k.local); charged > 0 {
+	charged, more := k.charger.chargeAll(k.local)
+	if more {
+		k.nudge()
+	}
+	if charged > 0 {
 		k.tally.charged.Add(uint64(charged))
 		k.config.OnEvent(Event{Kind: ChargedLocal, Units: charged})
 	}
@@ -47,18 +56,51 @@ func (k *keeper) credit() {
 	})
 }
 
-// chargeAll charges all keys that owe, and returns the units charged. While Redis runs one
-// script the next is prepared and sent.
-func (k *keeper) chargeAll(local *share.Local) (charged int64) {
+// answered returns how many calls were answered.
+func (k *keeper) answered() uint64 {
+	s := k.Stats()
+	return s.Admitted + s.Refused
+}
+
+// charger charges what a share owes, one script after the other. While no calls come, the
+// next script is prepared and sent before the last is answered. While calls come, one is
+// under way at a time, and after each is a rest, so that the scripts of all servers take one
+// part in chargePart of Redis's time. The time of a script is its round trip, which is more
+// than Redis needs for it, so that charging takes less. Only the keeper uses it.
+type charger struct {
+	charge  func([]share.Debt) []fate // by one script
+	calls   func() uint64             // how many calls were answered so far
+	servers func() int                // that charge, perhaps: one or more
+	sleep   func(time.Duration) bool  // reports whether charging may go on
+
+	answered uint64    // calls when they were counted last
+	came     time.Time // when they had become more
+	rested   time.Time // when the rest after the last script ends
+}
+
+// live reports whether calls come.
+func (c *charger) live() bool {
+	now := time.Now()
+	if n := c.calls(); n != c.answered {
+		c.answered, c.came = n, now
+	}
+	return now.Sub(c.came) < lively
+}
+
+// chargeAll charges the keys that owe, for chargeSlice. It returns the units charged, and
+// whether there is more to charge at once.
+func (c *charger) chargeAll(local *share.Local) (charged int64, more bool) {
 	type batch struct {
 		debts []share.Debt
 		fates []fate
+		took  time.Duration
 	}
 	done := make(chan batch, chargesInFlight)
 	inFlight, goOn := 0, true
 	receive := func() {
 		b := <-done
 		inFlight--
+		c.rested = time.Now().Add(min(time.Duration(chargePart*c.servers()-1)*b.took, chargeSlice))
 		for i, f := range b.fates {
 			if f.charged {
 				local.Paid(b.debts[i])
@@ -70,11 +112,25 @@ func (k *keeper) chargeAll(local *share.Local) (charged int64) {
 		}
 	}
 	send := func(debts []share.Debt) {
-		if inFlight == chargesInFlight {
+		most := chargesInFlight
+		if c.live() {
+			most = 1
+		}
+		for inFlight >= most {
 			receive()
 		}
+		if rest := time.Until(c.rested); most == 1 && rest > 0 {
+			goOn = c.sleep(rest) && goOn
+		}
+		if !goOn {
+			return
+		}
 		inFlight++
-		go func() { done <- batch{debts, k.charge(debts)} }()
+		begun := time.Now()
+		go func() {
+			fates := c.charge(debts)
+			done <- batch{debts, fates, time.Since(begun)}
+		}()
 	}
 	begun := time.Now()
 	debts := make([]share.Debt, 0, chargeBatch)
@@ -85,8 +141,7 @@ func (k *keeper) chargeAll(local *share.Local) (charged int64) {
 		send(debts)
 		debts = make([]share.Debt, 0, chargeBatch)
 		if time.Since(begun) > chargeSlice {
-			k.nudge()
-			goOn = false
+			more, goOn = goOn, false
 		}
 		if !goOn {
 			break
@@ -101,7 +156,7 @@ func (k *keeper) chargeAll(local *share.Local) (charged int64) {
 	if !goOn {
 		local.Unpaid()
 	}
-	return charged
+	return charged, more
 }
 
 // fate is what became of a debt.

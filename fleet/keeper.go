@@ -33,6 +33,7 @@ type keeper struct {
 	outage    bool   // the last that was told
 	unchecked bool   // it was told that Redis's settings are not known
 	differs   string // what was told last of limits that differ
+	charger   charger
 }
 
 // keep runs until the limiter is closed. It calls ready as soon as it has tried to connect,
@@ -40,6 +41,9 @@ type keeper struct {
 func (l *Limiter) keep(ready func()) {
 	defer close(l.kept)
 	k := &keeper{Limiter: l, id: rand.Text()}
+	k.charger = charger{charge: k.charge, calls: k.answered, sleep: k.sleepFor, servers: func() int {
+		return max(int(k.servers.Load()), 1)
+	}}
 	if k.connect(ready) {
 		defer k.leave()
 		k.run(ready)

@@ -1,0 +1,137 @@
+package fleet
+
+import (
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// slowRedis charges a key in some time, one script after the other.
+type slowRedis struct {
+	core    chan struct{} // has one element while a script runs
+	trip    time.Duration // to Redis and back
+	key     time.Duration
+	scripts int
+	worked  time.Duration
+	charged map[string]int64
+}
+
+func (r *slowRedis) charge(debts []share.Debt) []fate {
+	fates := make([]fate, len(debts))
+	time.Sleep(r.trip / 2)
+	r.core <- struct{}{}
+	time.Sleep(time.Duration(len(debts)) * r.key)
+	for i, d := range debts {
+		fates[i].charged = true
+		r.charged[d.Name] += d.Units
+	}
+	r.scripts++
+	r.worked += time.Duration(len(debts)) * r.key
+	<-r.core
+	time.Sleep(r.trip / 2)
+	return fates
+}
+
+// TestChargingLeavesRedisToCalls charges 10,000 keys, in virtual time, of a Redis that takes 4
+// µs for each and 200 µs for each round trip. While calls come, it works for the servers that
+// charge a tenth of the time at most, of which each has its part; while none come, nearly all
+// the time; and if they end, nearly all from then on. Every key is charged once.
+func TestChargingLeavesRedisToCalls(t *testing.T) {
+	const keys = 10_000
+	for _, c := range []struct {
+		name        string
+		servers     int
+		until       time.Duration // calls come
+		least, most float64       // the part of the time in which Redis works for this server
+	}{
+		{"no calls", 1, 0, 0.9, 1},
+		{"no calls, many servers", 20, 0, 0.9, 1},
+		{"calls", 1, time.Hour, 0.03, 0.1},
+		{"calls, and other servers", 4, time.Hour, 0.007, 0.025},
+		{"calls that end", 1, 100 * time.Millisecond, 0.1, 0.5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				redis := &slowRedis{core: make(chan struct{}, 1), trip: 200 * time.Microsecond, key: 4 * time.Microsecond, charged: map[string]int64{}}
+				local, err := share.New(share.Config{
+					Policy: policy.Must(policy.FixedWindow(1000, 24*time.Hour)), Servers: 1, MaxKeys: 4 * keys, Name: store.Tail,
+				})
+				require.NoError(t, err)
+				for i := range keys {
+					local.LearnUsed(strconv.Itoa(i), 0, policy.Instant(time.Hour))
+					require.True(t, local.Take(strconv.Itoa(i), int64(i%3)+1, 0).Allowed)
+				}
+				var calls atomic.Uint64
+				begun := time.Now()
+				charger := charger{
+					charge: redis.charge, servers: func() int { return c.servers },
+					sleep: func(d time.Duration) bool { time.Sleep(d); return true },
+					calls: func() uint64 {
+						if time.Since(begun) < c.until {
+							calls.Add(1)
+						}
+						return calls.Load()
+					},
+				}
+				want := int64(0)
+				for i := range keys {
+					want += int64(i%3) + 1
+				}
+				charged, slices := int64(0), 0
+				for more := true; more; slices++ {
+					slice := time.Now()
+					var n int64
+					n, more = charger.chargeAll(local)
+					charged += n
+					require.LessOrEqual(t, time.Since(slice), 2*chargeSlice+time.Millisecond, "the keeper has other duties")
+				}
+				took := time.Since(begun)
+				require.Equal(t, want, charged)
+				require.Len(t, redis.charged, keys)
+				require.EqualValues(t, 2, redis.charged[store.Tail("1")])
+				require.LessOrEqual(t, redis.scripts, keys/chargeBatch+slices, "they are full")
+				part := redis.worked.Seconds() / took.Seconds()
+				t.Logf("%v for %v of Redis's time", took, redis.worked)
+				require.GreaterOrEqual(t, part, c.least)
+				require.LessOrEqual(t, part, c.most)
+			})
+		})
+	}
+}
+
+// A server that is closed does not rest first, and what it did not charge stays owed.
+func TestChargingEndsWithTheLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		local, err := share.New(share.Config{
+			Policy: policy.Must(policy.FixedWindow(1000, 24*time.Hour)), Servers: 1, MaxKeys: 1000, Name: store.Tail,
+		})
+		require.NoError(t, err)
+		const keys = 4 * chargeBatch
+		for i := range keys {
+			local.LearnUsed(strconv.Itoa(i), 0, policy.Instant(time.Hour))
+			require.True(t, local.Take(strconv.Itoa(i), 1, 0).Allowed)
+		}
+		redis := &slowRedis{core: make(chan struct{}, 1), key: 4 * time.Microsecond, charged: map[string]int64{}}
+		calls := uint64(0)
+		charger := charger{
+			charge: redis.charge, servers: func() int { return 1 }, calls: func() uint64 { calls++; return calls },
+			sleep: func(time.Duration) bool { return false },
+		}
+		charged, more := charger.chargeAll(local)
+		require.EqualValues(t, chargeBatch, charged)
+		require.False(t, more)
+		owed := 0
+		for range local.Owed() {
+			owed++
+		}
+		require.Equal(t, keys-chargeBatch, owed)
+	})
+}
