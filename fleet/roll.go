@@ -51,7 +51,7 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 	if k.local != nil {
 		k.local.Heard(roll.Now)
 		// It fails only for limits that New has refused.
-		_ = k.local.Serve(max(k.counts.most(roll.Remembered), k.config.Servers, 1))
+		_ = k.local.Serve(max(k.counts.most(time.Now(), roll.Remembered), k.config.Servers, 1))
 	}
 	k.compare(roll)
 	return nil
@@ -73,13 +73,20 @@ func (k *keeper) leave() {
 // a roll that Redis has lost, and sees only the servers that beat before it. Dividing by
 // the maximum of the last counts shrinks shares at once and grows them only after every
 // server had time to beat.
-type counts [remembered + 1]int
+type counts struct {
+	last [remembered + 1]int
+	at   time.Time // when the first of them was added
+}
 
-// most adds a count, and returns the highest.
-func (c *counts) most(servers int) int {
-	copy(c[1:], c[:])
-	c[0] = servers
-	return slices.Max(c[:])
+// most adds a count, and returns the highest. A server that connects counts at once; what is
+// counted within a beat is one count, so that no server is forgotten sooner for it.
+func (c *counts) most(now time.Time, servers int) int {
+	if now.Sub(c.at) >= beat {
+		copy(c.last[1:], c.last[:])
+		c.last[0], c.at = 0, now
+	}
+	c.last[0] = max(c.last[0], servers)
+	return slices.Max(c.last[:])
 }
 
 // text is what servers of one Name must agree on: the epoch, the mode and the limit. The

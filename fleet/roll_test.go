@@ -92,6 +92,23 @@ func TestDeployOfALimit(t *testing.T) {
 	require.NoError(t, deployed.Health())
 }
 
+// A server that is gone counts for as many beats, however often this one connects meanwhile.
+func TestReconnectsForgetNoServer(t *testing.T) {
+	for _, perBeat := range []int{1, 2, 8} {
+		var c counts
+		now := time.Now()
+		require.Equal(t, 3, c.most(now, 3))
+		require.Equal(t, 4, c.most(now.Add(beat/2), 4), "more servers count at once")
+		forgotten := 0
+		for i := 0; c.most(now, 1) > 1; i++ {
+			now = now.Add(beat / time.Duration(perBeat))
+			forgotten = i
+		}
+		require.GreaterOrEqual(t, forgotten/perBeat, remembered-1, perBeat)
+		require.LessOrEqual(t, forgotten/perBeat, remembered+1, perBeat)
+	}
+}
+
 func TestWhichLimitsDiffer(t *testing.T) {
 	c := at("any", funnel(100, 10, time.Second)).withDefaults()
 	minute := func(n float64) policy.Instant { return policy.Instant(n * float64(time.Minute)) }
