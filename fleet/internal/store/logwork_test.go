@@ -116,4 +116,13 @@ func TestLogScriptsAreShort(t *testing.T) {
 		assert.GreaterOrEqual(t, entries(), before-128*(i+1), "a script forgot too many")
 	}
 	assert.Equal(t, rounds, entries(), "entries that no longer count stay")
+
+	// The most entries that there can be are those of single units.
+	later()
+	singles(slidinglog.Most)
+	require.GreaterOrEqual(t, entries(), int64(slidinglog.Most))
+	does("nearly all single units back", refund(slidinglog.Most-1))
+	require.EqualValues(t, slidinglog.Most-1, last.Remaining)
+	does("the last one back", refund(1))
+	require.EqualValues(t, slidinglog.Most, last.Remaining)
 }
