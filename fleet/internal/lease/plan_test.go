@@ -91,6 +91,21 @@ func TestCapacityKeptBackCoversTheTerm(t *testing.T) {
 	require.Greater(t, made, 2000)
 }
 
+// A lease of a funnel ends within its term by a clock of the bank's that runs a thousandth
+// faster, and so before more has drained than is kept back of the capacity.
+func TestFunnelLeaseLastsATerm(t *testing.T) {
+	for _, term := range []time.Duration{0, ShortestTerm, 250 * time.Millisecond, time.Second} {
+		limit := must(policy.Funnel(10_000, 1000, time.Second))
+		plan, err := NewPlan(limit, term)
+		require.NoError(t, err)
+		lasts := plan.lasts(Grant{Units: plan.Most, At: policy.Instant(time.Hour)})
+		require.LessOrEqual(t, lasts*1001/1000, plan.Term)
+		require.Greater(t, lasts, plan.Term*9/10)
+		back := limit.Limit() - plan.Limit()
+		require.LessOrEqual(t, uint64(lasts)*tick, uint64(back)*limit.(shape.Shaped).Shape().Interval)
+	}
+}
+
 // A lease ends with its window, by which the bank's clock may be told to run a
 // thousandth faster.
 func TestLeaseEndsWithItsWindow(t *testing.T) {
