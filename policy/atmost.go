@@ -24,7 +24,10 @@ type layout struct {
 	counts int           // one more than the parts of a period
 	length time.Duration // of a part
 	bits   uint          // of a count
+	width  uint          // of all counts
 	last   uint64        // highest number of a part that a word can hold
+
+	byLength, byBits divisor
 }
 
 // atMost keeps in a key's word the number of units taken in each part of time that a
@@ -136,10 +139,13 @@ func newLayout(code, parts, per uint64) layout {
 	// The number needs this many bits to last; the others are for the counts.
 	number := bits.Len64(lastingTime/length + 2)
 	count := uint(63-layoutBits-number) / uint(parts+1)
-	last := uint64(1)<<(63-layoutBits-uint(parts+1)*count) - 2 // below MaxWord
+	width := uint(parts+1) * count
+	last := uint64(1)<<(63-layoutBits-width) - 2 // below MaxWord
 	return layout{
-		code: code, counts: int(parts) + 1, length: time.Duration(length), bits: count,
+		code: code, counts: int(parts) + 1, length: time.Duration(length), bits: count, width: width,
 		last: min(last, 4*lastingTime/length), // an instant can hold its end
+
+		byLength: newDivisor(length), byBits: newDivisor(uint64(count)),
 	}
 }
 
@@ -156,17 +162,16 @@ func (l *layout) full() uint64 { return 1<<l.bits - 1 }
 func (l *layout) begins(number uint64) Instant { return Instant(number * uint64(l.length)) }
 
 // numberAt returns the number of the part that contains t.
-func (l *layout) numberAt(t Instant) uint64 { return uint64(t) / uint64(l.length) }
+func (l *layout) numberAt(t Instant) uint64 { return l.byLength.quotient(uint64(t)) }
 
 func (a *atMost) split(word uint64) slots {
 	c := &a.layouts[word&(1<<layoutBits-1)]
 	packed := word >> layoutBits
-	width := uint(c.counts) * c.bits
-	return slots{layout: c, number: min(packed>>width, c.last), packed: packed & (1<<width - 1)}
+	return slots{layout: c, number: min(packed>>c.width, c.last), packed: packed & (1<<c.width - 1)}
 }
 
 func (p slots) join() uint64 {
-	return (p.number<<(uint(p.counts)*p.bits)|p.packed)<<layoutBits | p.code
+	return (p.number<<p.width|p.packed)<<layoutBits | p.code
 }
 
 // slotsAt returns what counts for a call at t, in the part that contains t. If that
@@ -192,7 +197,7 @@ func (p slots) advanceTo(number uint64) slots {
 		p.packed = 0
 		return p
 	}
-	p.packed = p.packed << (uint(passed) * p.bits) & (1<<(uint(p.counts)*p.bits) - 1)
+	p.packed = p.packed << (uint(passed) * p.bits) & (1<<p.width - 1)
 	return p
 }
 
@@ -202,8 +207,10 @@ func (p slots) count(before int) uint64 { return p.packed >> (uint(before) * p.b
 // used returns the number of units that count.
 func (p slots) used() uint64 {
 	var sum uint64
-	for packed := p.packed; packed != 0; packed >>= p.bits {
-		sum += packed & p.full()
+	packed, width, full := p.packed, p.bits, p.full()
+	for range p.counts {
+		sum += packed & full
+		packed >>= width & 63
 	}
 	return sum
 }
@@ -213,35 +220,55 @@ func (p slots) freshAt() Instant {
 	if p.packed == 0 {
 		return p.begins(p.number)
 	}
-	before := uint(bits.TrailingZeros64(p.packed)) / p.bits
-	return p.begins(p.number + uint64(uint(p.counts)-before))
+	before := p.byBits.quotient(uint64(bits.TrailingZeros64(p.packed)))
+	return p.begins(p.number + uint64(p.counts) - before)
+}
+
+// Choke implements [Choker]: Take of one unit, without what describes the rest. If
+// there is no room, or the part has not been reached yet, the turn would be at the
+// beginning of a later one.
+func (a *atMost) Choke(word uint64, now Instant) (uint64, bool) {
+	t := clamped(now, endAtMost)
+	p := a.slotsAt(word, t)
+	if p.used() >= uint64(a.limit) || p.begins(p.number) > t {
+		return word, false
+	}
+	return a.charged(p, t, 1).join(), true
 }
 
 // Take implements [Policy].
-func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := clamped(now, endAtMost)
 	p := a.slotsAt(word, t)
-	if n < 0 || n > a.limit {
-		return word, a.describe(p, t, Decision{RetryAfter: Never})
+	used := p.used()
+	next = word
+	d.Limit = a.limit
+	switch {
+	case n < 0 || n > a.limit:
+		d.RetryAfter = Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		later, left := 0, used
+		for ; left+uint64(n) > uint64(a.limit); later++ {
+			left -= p.count(p.counts - 1 - later) // the oldest leave
+		}
+		turn := p.advanceTo(p.number + uint64(later))
+		start := max(t, turn.begins(turn.number))
+		if start > endAtMost {
+			d.RetryAfter = Never // time stands still before it
+			break
+		}
+		if d.admit(time.Duration(start-t), patience) {
+			p = a.charged(turn, t, uint64(n)) // fits a word, as the part begins before endAtMost
+			next, used = p.join(), p.used()
+		}
 	}
-	if n == 0 {
-		return word, a.describe(p, t, Decision{Allowed: true})
+	if p.begins(p.number) <= t {
+		d.Remaining = max(a.limit-int64(used), 0)
 	}
-	later := 0
-	for used := p.used(); used+uint64(n) > uint64(a.limit); later++ {
-		used -= p.count(p.counts - 1 - later) // the oldest leave
-	}
-	turn := p.advanceTo(p.number + uint64(later))
-	start := max(t, turn.begins(turn.number))
-	if start > endAtMost {
-		return word, a.describe(p, t, Decision{RetryAfter: Never}) // time stands still before it
-	}
-	d := decide(t, start, patience)
-	if !d.Allowed {
-		return word, a.describe(p, t, d)
-	}
-	next := a.charged(turn, t, uint64(n)) // fits a word, as the part begins before endAtMost
-	return next.join(), a.describe(next, t, d)
+	d.ResetAfter = time.Duration(max(p.freshAt()-t, 0))
+	return next, d
 }
 
 // charged counts n units more in the current part. If its count has no room for them,
@@ -264,16 +291,6 @@ func (a *atMost) repack(p slots, t Instant) slots {
 		latest = begins + Instant(a.own.length) - 1
 	}
 	return slots{layout: a.own, number: a.own.numberAt(latest), packed: min(p.used(), a.own.full())}
-}
-
-// describe fills in what follows from what counts after the call.
-func (a *atMost) describe(p slots, t Instant, d Decision) Decision {
-	d.Limit = a.limit
-	if p.begins(p.number) <= t {
-		d.Remaining = max(a.limit-int64(p.used()), 0)
-	}
-	d.ResetAfter = time.Duration(max(p.freshAt()-t, 0))
-	return d
 }
 
 // FreshAt implements [Policy].

@@ -123,45 +123,42 @@ func (b *bursty) Choke(word uint64, now Instant) (uint64, bool) {
 }
 
 // Take implements [Policy].
-func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := ticks(now, b.end)
 	full := b.full(word, t)
-
-	if n < 0 || n > b.limit {
-		return word, b.describe(word, t, Decision{RetryAfter: Never})
-	}
-	if n == 0 {
-		return word, b.describe(word, t, Decision{Allowed: true})
-	}
-
-	// A store that lacks more than its depth has a debt.
-	lack, reach := full-t, b.depth+patienceTicks(patience)
-	ask := uint64(n) * b.interval
-	if full > MaxWord-ask {
-		// No word can hold it, now or later: time stands still before.
-		return word, b.describe(word, t, Decision{RetryAfter: Never})
-	}
-	if lack > reach {
-		return word, b.describe(word, t, Decision{RetryAfter: retryAt(full-reach, t, b.end)})
-	}
-	d := Decision{Allowed: true}
-	if lack > b.depth {
-		d.Wait = nanosUp(lack - b.depth)
-	}
-	next := full + ask
-	return next, b.describe(next, t, d)
-}
-
-// describe fills in what follows from the word after the call.
-func (b *bursty) describe(word, t uint64, d Decision) Decision {
+	lack := full - t // a store that lacks more than its depth has a debt
+	next = word
 	d.Limit = b.limit
-	if lack := b.full(word, t) - t; lack <= b.depth {
-		d.Remaining = min(int64((b.depth-lack)/b.interval)+1, b.limit)
+	switch {
+	case n < 0 || n > b.limit:
+		d.RetryAfter = Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		reach := b.depth + patienceTicks(patience)
+		ask := uint64(n) * b.interval
+		switch {
+		case full > MaxWord-ask:
+			// No word can hold it, now or later: time stands still before.
+			d.RetryAfter = Never
+		case lack > reach:
+			d.RetryAfter = retryAt(full-reach, t, b.end)
+		default:
+			d.Allowed = true
+			if lack > b.depth {
+				d.Wait = nanosUp(lack - b.depth)
+			}
+			next = full + ask
+			lack += ask
+		}
 	}
-	if word > epoch+b.depth { // else a key never used has stored no more
-		d.ResetAfter = nanosUp(max(word, t) - t)
+	if lack <= b.depth {
+		d.Remaining = min(int64(b.byInterval.quotient(b.depth-lack))+1, b.limit)
 	}
-	return d
+	if next > epoch+b.depth { // else a key never used has stored no more
+		d.ResetAfter = nanosUp(max(next, t) - t)
+	}
+	return next, d
 }
 
 // Refund implements [Refunder]. Units that came out of the store go back to it.

@@ -173,7 +173,6 @@ func burstyOf(count int64, per time.Duration, maxBurst int64) subject {
 	return subject{
 		Policy:   policy.Must(policy.Bursty(count, per, maxBurst)),
 		oracle:   model,
-		choker:   true,
 		limit:    model.limit,
 		end:      model.end,
 		patience: longestPatience,

@@ -22,3 +22,29 @@ var ShiftedUp = shiftedUp
 
 // StoreOf returns how many units a Bursty stores.
 func StoreOf(p Policy) int64 { return p.(*bursty).maxBurst }
+
+// Divide returns x/d, by a divisor made for d.
+func Divide(x, d uint64) uint64 { return newDivisor(d).quotient(x) }
+
+// SlidingUsed returns how many units count in a window of a SlidingWindow, from its
+// count and that of the window before, when so much of it has passed.
+func SlidingUsed(p Policy, before, count, passed uint64) uint64 {
+	return p.(*slidingWindow).used(sliding{before: before, count: count}, passed)
+}
+
+// SlidingFitsNow reports whether n more units fit there.
+func SlidingFitsNow(p Policy, before, count, passed, n uint64) bool {
+	return p.(*slidingWindow).fitsNow(sliding{before: before, count: count}, passed, n)
+}
+
+// WarmingUpTimes divides ticks by those in which a level of a WarmingUp grows back. Both
+// the ticks and the divisor are times 2^shift; the divisor is rounded down or up.
+func WarmingUpTimes(p Policy, ticks uint64, up bool) (q, rest, level uint64, shift uint) {
+	w := p.(*warmingUp)
+	level, reciprocal := w.levelDown, w.byLevelDown
+	if up {
+		level, reciprocal = w.levelUp, w.byLevelUp
+	}
+	q, rest = w.times(ticks, level, reciprocal)
+	return q, rest, level, w.levelShift
+}

@@ -25,6 +25,7 @@ type fixedWindow struct {
 	limit  int64
 	per    time.Duration
 	step   uint64 // nanoseconds
+	byStep divisor
 	bits   uint   // of the count; above it the bit of a promise, and the end
 	length uint64 // steps that a window lasts: per, rounded up
 	last   uint64 // the latest end that a word can hold
@@ -108,7 +109,7 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	length := (uint64(per) + step - 1) / step
 	last := uint64(1)<<(62-count) - 2 // below MaxWord
 	return &fixedWindow{
-		limit: limit, per: per, step: step, bits: count,
+		limit: limit, per: per, step: step, byStep: newDivisor(step), bits: count,
 		length: length, last: last, end: Instant(1 + (last-length)*step),
 	}, nil
 }
@@ -164,15 +165,15 @@ func (f *fixedWindow) instant(step uint64) Instant { return Instant(1 + step*f.s
 
 // from returns a window without units that starts at t, rounded up.
 func (f *fixedWindow) from(t Instant) fixed {
-	start := (uint64(max(t, 1)) - 1 + f.step - 1) / f.step
+	start := f.byStep.quotient(uint64(max(t, 1)) - 1 + f.step - 1)
 	return fixed{end: min(start+f.length, f.last)}
 }
 
 // current returns the window of a call at t: the word's window or, if that has ended,
 // a new one without units.
 func (f *fixedWindow) current(word uint64, t Instant) fixed {
-	if t < f.FreshAt(word) {
-		return f.split(word)
+	if w := f.split(word); t < f.freshAt(w) {
+		return w
 	}
 	return f.from(t)
 }
@@ -186,53 +187,65 @@ func (f *fixedWindow) starts(w fixed) Instant {
 // ahead reports whether the window has yet to open.
 func (f *fixedWindow) ahead(w fixed, t Instant) bool { return w.promised && t < f.starts(w) }
 
-// Take implements [Policy].
-func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+// Choke implements [Choker]. If the window has no room, the next one opens later.
+func (f *fixedWindow) Choke(word uint64, now Instant) (uint64, bool) {
 	t := clamped(now, f.end)
-	if n < 0 || n > f.limit {
-		return word, f.describe(word, t, Decision{RetryAfter: Never})
-	}
-	if n == 0 {
-		return word, f.describe(word, t, Decision{Allowed: true})
-	}
 	w := f.current(word, t)
-	if w.count+uint64(n) <= uint64(f.limit) {
-		w.count += uint64(n)
-	} else if w = (fixed{end: w.end + f.length, promised: true, count: uint64(n)}); w.end > f.last {
-		return word, f.describe(word, t, Decision{RetryAfter: Never}) // time stands still before it
+	if w.count >= uint64(f.limit) || f.ahead(w, t) {
+		return word, false
 	}
-	start := t
-	if f.ahead(w, t) {
-		start = f.starts(w)
-	}
-	d := decide(t, start, patience)
-	if d.Allowed {
-		word = f.join(w)
-	}
-	return word, f.describe(word, t, d)
+	w.count++
+	return f.join(w), true
 }
 
-// describe fills in what follows from the word after the call. ResetAfter lasts until the
-// end of the window in which the next take counts, even if that is empty and the clock
-// went back behind its start.
-func (f *fixedWindow) describe(word uint64, t Instant, d Decision) Decision {
+// Take implements [Policy]. ResetAfter lasts until the end of the window in which the
+// next take counts, even if that is empty and the clock went back behind its start.
+func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
+	t := clamped(now, f.end)
+	w := f.split(word)
+	counts := t < f.freshAt(w)
+	next = word
 	d.Limit, d.Remaining = f.limit, f.limit
-	if t < f.FreshAt(word) {
-		w := f.split(word)
+	switch {
+	case n < 0 || n > f.limit:
+		d.RetryAfter = Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		turn := w
+		if !counts {
+			turn = f.from(t)
+		}
+		if turn.count+uint64(n) <= uint64(f.limit) {
+			turn.count += uint64(n)
+		} else if turn = (fixed{end: turn.end + f.length, promised: true, count: uint64(n)}); turn.end > f.last {
+			d.RetryAfter = Never // time stands still before it
+			break
+		}
+		start := t
+		if f.ahead(turn, t) {
+			start = f.starts(turn)
+		}
+		if d.admit(time.Duration(start-t), patience) {
+			next, w, counts = f.join(turn), turn, true
+		}
+	}
+	if counts {
 		d.ResetAfter = time.Duration(f.instant(w.end) - t)
 		d.Remaining = max(f.limit-int64(w.count), 0)
 		if f.ahead(w, t) {
 			d.Remaining = 0
 		}
 	}
-	return d
+	return next, d
 }
 
 // FreshAt implements [Policy]: it returns the end of the window. A window in which
 // nothing was taken has not opened: it means nothing from the step on in which it
 // would open.
-func (f *fixedWindow) FreshAt(word uint64) Instant {
-	w := f.split(word)
+func (f *fixedWindow) FreshAt(word uint64) Instant { return f.freshAt(f.split(word)) }
+
+func (f *fixedWindow) freshAt(w fixed) Instant {
 	if w.count == 0 && !w.promised {
 		return max(f.starts(w)-Instant(f.step)+1, 0)
 	}

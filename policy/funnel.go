@@ -90,45 +90,43 @@ func (f *funnel) Choke(word uint64, now Instant) (uint64, bool) {
 }
 
 // Take implements [Policy].
-func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := ticks(now, f.end)
 	drained := max(word, t)
 	debt := drained - t // what the key owes now, in ticks
-
-	if n < 0 || n > f.capacity {
-		return word, f.describe(debt, Decision{RetryAfter: Never})
-	}
-	if n == 0 {
-		return word, f.describe(debt, Decision{Allowed: true})
-	}
-
-	// All of these are at most maxDepth or far below it, so that neither room
-	// nor reach can overflow; debt alone may be anything, and is only compared.
-	ask := uint64(n) * f.interval
-	room := f.depth - ask // the debt that leaves room for n right now
-	reach := room + patienceTicks(patience)
-	if drained > MaxWord-ask {
-		// No word can hold it, now or later: time stands still before drained.
-		return word, f.describe(debt, Decision{RetryAfter: Never})
-	}
-	if debt > reach {
-		return word, f.describe(debt, Decision{RetryAfter: retryAt(drained-reach, t, f.end)})
-	}
-	d := Decision{Allowed: true}
-	if debt > room {
-		d.Wait = nanosUp(debt - room)
-	}
-	return drained + ask, f.describe(debt+ask, d)
-}
-
-// describe fills in what follows from the debt after the call.
-func (f *funnel) describe(debt uint64, d Decision) Decision {
+	next = word
 	d.Limit = f.capacity
-	if debt < f.depth {
-		d.Remaining = int64((f.depth - debt) / f.interval)
+	switch {
+	case n < 0 || n > f.capacity:
+		d.RetryAfter = Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		// All of these are at most maxDepth or far below it, so that neither room
+		// nor reach can overflow; debt alone may be anything, and is only compared.
+		ask := uint64(n) * f.interval
+		room := f.depth - ask // the debt that leaves room for n right now
+		reach := room + patienceTicks(patience)
+		switch {
+		case drained > MaxWord-ask:
+			// No word can hold it, now or later: time stands still before drained.
+			d.RetryAfter = Never
+		case debt > reach:
+			d.RetryAfter = retryAt(drained-reach, t, f.end)
+		default:
+			d.Allowed = true
+			if debt > room {
+				d.Wait = nanosUp(debt - room)
+			}
+			next = drained + ask
+			debt += ask
+		}
+	}
+	if debt <= f.depth {
+		d.Remaining = int64(f.byInterval.quotient(f.depth - debt))
 	}
 	d.ResetAfter = nanosUp(debt)
-	return d
+	return next, d
 }
 
 // Refund implements [Refunder]. What is charged beyond the capacity is a debt.

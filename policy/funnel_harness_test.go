@@ -17,7 +17,6 @@ func funnelOf(capacity, count int64, per time.Duration) subject {
 	return subject{
 		Policy:   policy.Must(policy.Funnel(capacity, count, per)),
 		oracle:   newBucket(capacity, count, per),
-		choker:   true,
 		limit:    capacity,
 		end:      endOfTime(capacity, count, per),
 		patience: longestPatience,

@@ -80,6 +80,9 @@ func FuzzCarry(f *testing.F) {
 		case next > policy.MaxWord:
 			t.Fatalf("%v: Carry(%v, %d, %d) = %d", limit, old, word, now, next)
 		}
+		if ok {
+			limit.chokes(t, next, now)
+		}
 		if !ok || i > 3 { // another family, or one of which Remaining does not count units
 			return
 		}

@@ -45,7 +45,6 @@ type kind struct {
 type subject struct {
 	policy.Policy
 	oracle oracle
-	choker bool // it must be a policy.Choker, or must not
 
 	limit    int64          // what Decision.Limit must be
 	end      policy.Instant // where its time stands still
@@ -194,15 +193,7 @@ func (s subject) extreme(t *testing.T, word uint64, now policy.Instant, n int64,
 	case d.ResetAfter != s.resetAfter(next, held(now, s.end)):
 		fault = "ResetAfter is not until FreshAt"
 	default:
-		if choker, ok := s.Policy.(policy.Choker); ok {
-			chokeNext, choked := choker.Choke(word, now)
-			takeNext, took := s.Take(word, now, 1, 0)
-			if choked == took.Allowed && chokeNext == takeNext {
-				return
-			}
-			fault = "Choke and Take differ"
-			break
-		}
+		s.chokes(t, word, now)
 		return
 	}
 	t.Fatalf("%v: Take(%d, %d, %d, %d) = %d, %+v: %s", s, word, now, n, patience, next, d, fault)

@@ -30,7 +30,6 @@ import (
 type trial struct {
 	t *testing.T
 	subject
-	choker   policy.Choker
 	refunder policy.Refunder
 	word     uint64
 
@@ -57,9 +56,6 @@ func newTrial(t *testing.T, s subject) *trial {
 	t.Helper()
 	r := &trial{t: t, subject: s, units: new(big.Int), latest: new(big.Int), queue: new(big.Int), clock: new(big.Int)}
 	var ok bool
-	if r.choker, ok = s.Policy.(policy.Choker); ok != s.choker {
-		t.Fatalf("%v: a policy.Choker: %v", s, ok)
-	}
 	if r.refunder, ok = s.Policy.(policy.Refunder); !ok {
 		t.Fatalf("%v is no policy.Refunder", s)
 	}
@@ -87,7 +83,7 @@ func (r *trial) call(c action) policy.Decision {
 			r.subject, r.word, c.now, c.n, c.patience, d, want)
 	}
 	r.sane(c, next, d)
-	r.choke(c)
+	r.chokes(r.t, r.word, c.now)
 	r.delays(c, d)
 	r.remaining(c, next, d)
 	r.fresh(c, next, d)
@@ -127,16 +123,6 @@ func (r *trial) sane(c action, next uint64, d policy.Decision) {
 	} else {
 		r.must(next != r.word, "units were taken, but the word became %d", next)
 	}
-}
-
-func (r *trial) choke(c action) {
-	if r.choker == nil {
-		return
-	}
-	next, d := r.Take(r.word, c.now, 1, 0)
-	got, allowed := r.choker.Choke(r.word, c.now)
-	r.must(got == next && allowed == d.Allowed,
-		"Choke says %d, %v, but Take of one %d, %v", got, allowed, next, d.Allowed)
 }
 
 // delays makes the same call again, around the instant that it was told.

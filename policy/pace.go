@@ -27,9 +27,10 @@ const (
 
 // pace is an even flow: count units every per.
 type pace struct {
-	interval uint64 // ticks from one unit to the next, rounded up
-	count    int64
-	per      time.Duration
+	interval   uint64 // ticks from one unit to the next, rounded up
+	byInterval divisor
+	count      int64
+	per        time.Duration
 }
 
 // newPace returns the pace of the policy named of, or a *FieldError. A unit may take
@@ -62,7 +63,7 @@ func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, e
 				count, per, float64(interval)/(1<<tickBits)))
 		}
 	}
-	return pace{interval: interval, count: count, per: per}, nil
+	return pace{interval: interval, byInterval: newDivisor(interval), count: count, per: per}, nil
 }
 
 // depth returns the ticks that so many units take to drain. It returns a *FieldError

@@ -57,7 +57,7 @@ type Policy interface {
 
 // Choker is an optional interface of a Policy, for speed. Choke is Take of one unit
 // without patience, and reports only whether the call is allowed. The two must always
-// agree.
+// agree. All policies of this package implement it.
 type Choker interface {
 	Choke(word uint64, now Instant) (next uint64, allowed bool)
 }

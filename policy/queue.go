@@ -98,39 +98,38 @@ func (q *queue) Choke(word uint64, now Instant) (uint64, bool) {
 }
 
 // Take implements [Policy].
-func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := ticks(now, q.end)
 	turn := max(word, t)
 	debt := turn - t // ticks that the next call waits
-
-	if n < 0 || n > q.capacity+1 {
-		return word, q.describe(debt, Decision{RetryAfter: Never})
-	}
-	if n == 0 {
-		return word, q.describe(debt, Decision{Allowed: true})
-	}
-
-	// The last unit of the call must find a place in the queue.
-	reach := q.depth - uint64(n-1)*q.interval
-	if patience > 0 {
-		reach = min(reach, uint64(min(patience, 1<<(63-tickBits)))<<tickBits)
-	}
-	if debt > reach {
-		return word, q.describe(debt, Decision{RetryAfter: retryAt(turn-reach, t, q.end)})
-	}
-	// It fits a word: end leaves room for all that capacity lets in.
-	ask := uint64(n) * q.interval
-	return turn + ask, q.describe(debt+ask, Decision{Allowed: true, Wait: nanosUp(debt)})
-}
-
-// describe fills in what follows from the debt after the call.
-func (q *queue) describe(debt uint64, d Decision) Decision {
+	next = word
 	d.Limit = q.capacity + 1
+	switch {
+	case n < 0 || n > q.capacity+1:
+		d.RetryAfter = Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		// The last unit of the call must find a place in the queue.
+		reach := q.depth - uint64(n-1)*q.interval
+		if patience > 0 {
+			reach = min(reach, uint64(min(patience, 1<<(63-tickBits)))<<tickBits)
+		}
+		if debt > reach {
+			d.RetryAfter = retryAt(turn-reach, t, q.end)
+			break
+		}
+		// It fits a word: end leaves room for all that capacity lets in.
+		ask := uint64(n) * q.interval
+		d.Allowed, d.Wait = true, nanosUp(debt)
+		next = turn + ask
+		debt += ask
+	}
 	if debt <= q.depth {
-		d.Remaining = int64((q.depth-debt)/q.interval) + 1
+		d.Remaining = int64(q.byInterval.quotient(q.depth-debt)) + 1
 	}
 	d.ResetAfter = nanosUp(debt)
-	return d
+	return next, d
 }
 
 // Refund implements [Refunder].

@@ -108,7 +108,6 @@ func queueOf(capacity, count int64, per time.Duration) subject {
 	return subject{
 		Policy:   policy.Must(policy.Queue(capacity, count, per)),
 		oracle:   model,
-		choker:   true,
 		limit:    capacity + 1,
 		end:      model.end,
 		patience: longestDrain, // and of no consequence

@@ -15,6 +15,7 @@ import (
 type slidingWindow struct {
 	limit int64
 	per   time.Duration
+	byPer divisor
 	bits  uint   // of each count; the other bits of a word are the number
 	last  uint64 // highest number that a word can hold
 	end   Instant
@@ -103,7 +104,7 @@ func SlidingWindow(limit int64, per time.Duration) (Policy, error) {
 	}
 	last := uint64(1)<<(63-2*count) - 2 // below MaxWord
 	return &slidingWindow{
-		limit: limit, per: per, bits: count,
+		limit: limit, per: per, byPer: newDivisor(uint64(per)), bits: count,
 		last: last, end: Instant((last+1)*uint64(per) - 1),
 	}, nil
 }
@@ -137,7 +138,7 @@ func (s *slidingWindow) begins(number uint64) Instant { return Instant(number * 
 // began.
 func (s *slidingWindow) at(word uint64, t Instant) (w sliding, passed uint64) {
 	w = s.split(word)
-	number := uint64(t) / uint64(s.per)
+	number := s.byPer.quotient(uint64(t))
 	if number < w.number {
 		return w, 0
 	}
@@ -156,17 +157,39 @@ func (s *slidingWindow) used(w sliding, passed uint64) uint64 {
 	if w.before == 0 {
 		return w.count
 	}
-	hi, lo := bits.Mul64(w.before, uint64(s.per)-1-passed)
-	weighed, rest := bits.Div64(hi, lo, uint64(s.per)) // less than w.before
+	per := uint64(s.per)
+	hi, lo := bits.Mul64(w.before, per-1-passed)
+	if hi == 0 && lo < 1<<62 { // per is below 2^62 as well
+		return w.count + s.byPer.quotient(lo+per-1)
+	}
+	weighed, rest := bits.Div64(hi, lo, per) // less than w.before
 	if rest > 0 {
 		weighed++
 	}
 	return w.count + weighed
 }
 
+// fitsNow reports whether n more units fit in w when so much of it has passed: whether
+// used is at most limit-n, without the division.
+func (s *slidingWindow) fitsNow(w sliding, passed, n uint64) bool {
+	if w.count+n > uint64(s.limit) {
+		return false
+	}
+	room := uint64(s.limit) - n - w.count // for the units of the window before
+	if room >= w.before {
+		return true
+	}
+	hi, lo := bits.Mul64(w.before, uint64(s.per)-1-passed)
+	most, least := bits.Mul64(room, uint64(s.per))
+	return hi < most || hi == most && lo <= least
+}
+
 // fits returns the window in which n more units first fit, not before passed in w,
 // and the part of it that has passed by then. n is at most the limit.
 func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
+	if s.fitsNow(w, passed, n) {
+		return w, passed
+	}
 	limit, per := uint64(s.limit), uint64(s.per)
 	if w.count+n > limit {
 		w, passed = sliding{number: w.number + 1, before: w.count}, 0
@@ -182,43 +205,53 @@ func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 	return w, max(passed, per-1-min(covered, per-1))
 }
 
-// Take implements [Policy].
-func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+// Choke implements [Choker]: Take of one unit, without the divisions that describe
+// what remains. A call whose clock is behind the window would have to wait for it.
+func (s *slidingWindow) Choke(word uint64, now Instant) (uint64, bool) {
 	t := clamped(now, s.end)
-	if n < 0 || n > s.limit {
-		return word, s.describe(word, t, Decision{RetryAfter: Never})
-	}
-	if n == 0 {
-		return word, s.describe(word, t, Decision{Allowed: true})
-	}
 	w, passed := s.at(word, t)
-	w, passed = s.fits(w, passed, uint64(n))
-	if w.number > s.last {
-		return word, s.describe(word, t, Decision{RetryAfter: Never}) // time stands still before it
+	if s.begins(w.number) > t || !s.fitsNow(w, passed, 1) {
+		return word, false
 	}
-	d := decide(t, s.begins(w.number)+Instant(passed), patience)
-	if d.Allowed {
-		w.count += uint64(n)
-		word = s.join(w)
-	}
-	return word, s.describe(word, t, d)
+	w.count++
+	return s.join(w), true
 }
 
-// describe fills in what follows from the word after the call.
-func (s *slidingWindow) describe(word uint64, t Instant, d Decision) Decision {
-	d.Limit = s.limit
+// Take implements [Policy].
+func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
+	t := clamped(now, s.end)
 	w, passed := s.at(word, t)
-	if s.begins(w.number) <= t {
+	next = word
+	d.Limit = s.limit
+	switch {
+	case n < 0 || n > s.limit:
+		d.RetryAfter = Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		turn, then := s.fits(w, passed, uint64(n))
+		if turn.number > s.last {
+			d.RetryAfter = Never // time stands still before it
+			break
+		}
+		if start := s.begins(turn.number) + Instant(then); d.admit(time.Duration(start-t), patience) {
+			turn.count += uint64(n)
+			next, w = s.join(turn), turn
+		}
+	}
+	if s.begins(w.number) <= t { // passed is of this window: a turn lies in the same, or ahead
 		d.Remaining = max(s.limit-int64(s.used(w, passed)), 0)
 	}
-	d.ResetAfter = time.Duration(max(s.FreshAt(word)-t, 0))
-	return d
+	d.ResetAfter = time.Duration(max(s.freshAt(w)-t, 0))
+	return next, d
 }
 
 // FreshAt implements [Policy]: it returns the last nanosecond of the window after the
 // last one in which anything was taken. None of that is covered any more.
-func (s *slidingWindow) FreshAt(word uint64) Instant {
-	switch w := s.split(word); {
+func (s *slidingWindow) FreshAt(word uint64) Instant { return s.freshAt(s.split(word)) }
+
+func (s *slidingWindow) freshAt(w sliding) Instant {
+	switch {
 	case w.count > 0:
 		return s.begins(w.number+2) - 1
 	case w.before > 0:

@@ -32,6 +32,8 @@ type warmingUp struct {
 	levels   uint64 // of a full store, rounded up
 	unit     uint64 // ticks
 	lastUnit uint64
+	byLevels divisor
+	byUnit   divisor
 	shift    uint // right shift of due in a drained word
 
 	latest uint64 // largest due that a word can hold
@@ -40,9 +42,10 @@ type warmingUp struct {
 
 	warm uint64 // warmup in ticks
 	// Ticks in which a level grows back, times 2^levelShift: rounded down, so that
-	// keys are rather too cold, and up.
-	levelDown, levelUp uint64
-	levelShift         uint
+	// keys are rather too cold, and up. levelDown has 62 bits.
+	levelDown, levelUp     uint64
+	byLevelDown, byLevelUp uint64 // levels in 2^64 ticks, rounded down
+	levelShift             uint
 
 	// The surcharge of units above the interval: slope * (a*a - b*b) for going from a
 	// levels above the threshold to b. The threshold is counted in levels times
@@ -238,6 +241,12 @@ func (w *warmingUp) layOut() (most *big.Int) {
 	w.levelShift = uint(62 - down(level).BitLen())
 	level.Mul(level, ratio(1<<w.levelShift, 1))
 	w.levelDown, w.levelUp = down(level).Uint64(), up(level).Uint64()
+	// A unit grows back in 2/3 of the interval or more, and interval/perUnit is at
+	// least unit, which is at least 16. So a level takes more than 10 ticks, and
+	// levelShift is at most 58.
+	w.byLevelDown, _ = bits.Div64(1<<w.levelShift, 0, w.levelDown)
+	w.byLevelUp, _ = bits.Div64(1<<w.levelShift, 0, w.levelUp)
+	w.byLevels, w.byUnit = newDivisor(w.levels), newDivisor(w.unit)
 	return nil
 }
 
@@ -324,7 +333,8 @@ func shiftedUp(a, b uint64, shift uint) uint64 {
 // nothing is stored.
 func (w *warmingUp) state(word uint64) (due, level uint64) {
 	if word&drained == 0 {
-		return min(min(word/w.levels, w.lastUnit)*w.unit, w.latest), word % w.levels
+		units := w.byLevels.quotient(word)
+		return min(min(units, w.lastUnit)*w.unit, w.latest), word - units*w.levels
 	}
 	due = word &^ drained
 	if due > w.latest>>w.shift {
@@ -338,7 +348,11 @@ func (w *warmingUp) word(due, level uint64) uint64 {
 	if level >= w.levels {
 		return drained | (due+1<<w.shift-1)>>w.shift
 	}
-	return (due+w.unit-1)/w.unit*w.levels + level
+	units := w.byUnit.quotient(due)
+	if units*w.unit < due {
+		units++
+	}
+	return units*w.levels + level
 }
 
 // paid returns the word of a key that owes nothing at the tick t, a whole nanosecond.
@@ -346,7 +360,7 @@ func (w *warmingUp) word(due, level uint64) uint64 {
 // level too cold instead.
 func (w *warmingUp) paid(t, level uint64) uint64 {
 	if level < w.levels {
-		t -= t % w.unit
+		t = w.byUnit.quotient(t) * w.unit
 	}
 	return w.word(t, level)
 }
@@ -355,40 +369,51 @@ func (w *warmingUp) paid(t, level uint64) uint64 {
 // since.
 func (w *warmingUp) at(word, t uint64) (due, level uint64) {
 	due, level = w.state(word)
+	return max(due, t), w.cooled(due, level, t)
+}
+
+// cooled returns the level at the tick t of a key whose level was that at due.
+func (w *warmingUp) cooled(due, level, t uint64) uint64 {
 	if t <= due {
-		return due, level
+		return level
 	}
 	idle := t - due
 	if level < w.levels {
-		grown := w.grown(idle)
-		return t, level - min(grown, level)
+		return level - min(w.grown(idle), level)
 	}
 	// The whole store takes exactly warm to fill, and need not be whole levels.
 	if idle >= w.warm {
-		return t, 0
+		return 0
 	}
-	level, _ = w.times(w.warm-idle, w.levelUp)
-	return t, level
+	level, _ = w.times(w.warm-idle, w.levelUp, w.byLevelUp)
+	return level
 }
 
 // grown returns the levels that grow back in so many ticks, rounded up.
 func (w *warmingUp) grown(idle uint64) uint64 {
-	q, rest := w.times(idle, w.levelDown)
+	q, rest := w.times(idle, w.levelDown, w.byLevelDown)
 	if rest > 0 {
 		q++
 	}
 	return q
 }
 
-// times divides ticks by those of a level.
-func (w *warmingUp) times(ticks, level uint64) (q, rest uint64) {
-	return bits.Div64(ticks>>(64-w.levelShift), ticks<<w.levelShift, level)
+// times divides ticks, below 2^63, by those of a level. reciprocal is 2^64 divided by
+// the same, rounded down. That makes the quotient too small by less than a half, so
+// rounding it down makes it too small by at most 1. The rest shows that.
+func (w *warmingUp) times(ticks, level, reciprocal uint64) (q, rest uint64) {
+	q, _ = bits.Mul64(ticks, reciprocal)
+	if rest = ticks<<(w.levelShift&63) - q*level; rest >= level {
+		return q + 1, rest - level
+	}
+	return q, rest
 }
 
 // FreshAt implements [Policy]. A take leaves the key warmer than it was, and owing
 // something, so FreshAt is later than the instant of the take.
-func (w *warmingUp) FreshAt(word uint64) Instant {
-	due, level := w.state(word)
+func (w *warmingUp) FreshAt(word uint64) Instant { return w.freshAt(w.state(word)) }
+
+func (w *warmingUp) freshAt(due, level uint64) Instant {
 	switch {
 	case level == 0:
 	case level < w.levels:
@@ -404,36 +429,51 @@ func (w *warmingUp) FreshAt(word uint64) Instant {
 	return Instant(nanosUp(due))
 }
 
-// Take implements [Policy].
-func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Duration) (uint64, Decision) {
+// Choke implements [Choker]: Take of one unit, without what describes the rest.
+func (w *warmingUp) Choke(word uint64, now Instant) (uint64, bool) {
 	t := ticks(now, w.end)
-	if n < 0 || n > w.limit {
-		return word, w.describe(word, t, Decision{RetryAfter: Never})
+	due, level := w.state(word)
+	if due > t {
+		return word, false
 	}
-	if n == 0 {
-		return word, w.describe(word, t, Decision{Allowed: true})
-	}
-	due, level := w.at(word, t)
-	cost, reach := w.cost(level, n), patienceTicks(patience)
-	if due > w.latest-cost {
-		// No word can hold it, now or later: time stands still before due.
-		return word, w.describe(word, t, Decision{RetryAfter: Never})
-	}
-	if due-t > reach {
-		return word, w.describe(word, t, Decision{RetryAfter: retryAt(due-reach, t, w.end)})
-	}
-	next := w.word(due+cost, level+uint64(n)*w.perUnit)
-	return next, w.describe(next, t, Decision{Allowed: true, Wait: nanosUp(due - t)})
+	// It fits a word: end leaves room for the cost of more units of a colder key.
+	level = w.cooled(due, level, t)
+	return w.word(t+w.cost(level, 1), level+w.perUnit), true
 }
 
-// describe fills in what follows from the word after the call.
-func (w *warmingUp) describe(word, t uint64, d Decision) Decision {
+// Take implements [Policy].
+func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
+	t := ticks(now, w.end)
+	due, level := w.state(word)
+	next = word
 	d.Limit = w.limit
-	if due, _ := w.state(word); due <= t {
+	switch {
+	case n < 0 || n > w.limit:
+		d.RetryAfter = Never
+	case n == 0:
+		d.Allowed = true
+	default:
+		start, level := max(due, t), w.cooled(due, level, t)
+		cost, reach := w.cost(level, n), patienceTicks(patience)
+		switch {
+		case start > w.latest-cost:
+			// No word can hold it, now or later: time stands still before due.
+			d.RetryAfter = Never
+		case start-t > reach:
+			d.RetryAfter = retryAt(start-reach, t, w.end)
+		default:
+			d.Allowed, d.Wait = true, nanosUp(start-t)
+			next = w.word(start+cost, level+uint64(n)*w.perUnit)
+		}
+	}
+	if next != word {
+		due, level = w.state(next) // it may be rounded up
+	}
+	if due <= t {
 		d.Remaining = 1 // after a take of any size the next call waits
 	}
-	d.ResetAfter = time.Duration(max(w.FreshAt(word), Instant(t>>tickBits)) - Instant(t>>tickBits))
-	return d
+	d.ResetAfter = time.Duration(max(w.freshAt(due, level)-Instant(t>>tickBits), 0))
+	return next, d
 }
 
 // Refund implements [Refunder].
@@ -497,7 +537,7 @@ func (w *warmingUp) Carry(from Policy, word uint64, now Instant) (uint64, bool) 
 		left := hi<<(64-old.levelShift) | lo>>old.levelShift
 		hi, lo = bits.Mul64(min(left, old.warm), w.warm)
 		left, _ = bits.Div64(hi, lo, old.warm)
-		level, _ = w.times(left, w.levelUp)
+		level, _ = w.times(left, w.levelUp, w.byLevelUp)
 		level = min(level, w.levels-1)
 	}
 	if owed := due - t; owed > 0 {

@@ -25,14 +25,16 @@ func windowFault(of string, limit int64, per, shortest time.Duration) error {
 // clamped returns now, limited to the instants from 0 to end.
 func clamped(now, end Instant) Instant { return min(max(now, 0), end) }
 
-// decide returns the answer for a call that could start at start: allowed with its
-// Wait if that is within patience, refused with its RetryAfter otherwise.
-func decide(now, start Instant, patience time.Duration) Decision {
-	wait := time.Duration(start - now)
+// admit fills in the answer for a call that could start after wait, and reports whether
+// it is allowed: with that Wait if it is within patience, refused with its RetryAfter
+// otherwise.
+func (d *Decision) admit(wait, patience time.Duration) bool {
 	if reach := min(max(patience, 0), maxPatience); wait > reach {
-		return Decision{RetryAfter: wait - reach}
+		d.RetryAfter = wait - reach
+		return false
 	}
-	return Decision{Allowed: true, Wait: wait}
+	d.Allowed, d.Wait = true, wait
+	return true
 }
 
 // asUnits returns |n|, or most if that is less.

@@ -209,6 +209,8 @@ func TestWindowDecisionsAllocateNothing(t *testing.T) {
 			"Take, refused forever": func() { p.Take(full, now, 6, 0) },
 			"Take, with patience":   func() { p.Take(full, now, 1, math.MaxInt64) },
 			"Take, just looking":    func() { p.Take(full, now, 0, 0) },
+			"Choke, admitted":       func() { p.(policy.Choker).Choke(0, now) },
+			"Choke, refused":        func() { p.(policy.Choker).Choke(full, now) },
 			"FreshAt":               func() { p.FreshAt(full) },
 			"Refund":                func() { p.(policy.Refunder).Refund(ahead, now, 5) },
 			"Refund, charging":      func() { p.(policy.Refunder).Refund(full, now, -5) },
