@@ -7,9 +7,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The admitted calls carry their word on and move the clock by what a unit
-// takes, so the bucket stays half full. The refused ones meet a full bucket.
-//
 // Calls go through the interfaces, as those of package cell do.
 const benchInterval = policy.Instant(time.Millisecond)
 
@@ -20,54 +17,105 @@ func benchFunnel() (p policy.Policy, half, full uint64) {
 	return p, half, full
 }
 
+// hotKey is a limit with a key in use. Its admitted calls come every so often, on average
+// just within the limit.
+type hotKey struct {
+	name  string
+	limit policy.Policy
+	every policy.Instant
+}
+
+func hotKeys() []hotKey {
+	const ms = policy.Instant(time.Millisecond)
+	return []hotKey{
+		{"Funnel", policy.Must(policy.Funnel(100, 1000, time.Second)), ms},
+		{"FixedWindow", policy.Must(policy.FixedWindow(1000, time.Second)), ms + ms/100},
+		{"SlidingWindow", policy.Must(policy.SlidingWindow(1000, time.Second)), ms + ms/100},
+		{"AtMost in 8", policy.Must(policy.AtMost(7, time.Second)), 300 * ms},
+		{"AtMost in 2", policy.Must(policy.AtMost(1000, time.Second)), 2 * ms},
+		{"Queue", policy.Must(policy.Queue(100, 1000, time.Second)), ms},
+		{"Bursty", policy.Must(policy.Bursty(1000, time.Second, 100)), ms},
+		{"WarmingUp, warm", policy.Must(policy.WarmingUp(1000, time.Second, 10*time.Second, 3)), ms},
+		{"WarmingUp, cold", policy.Must(policy.WarmingUp(1000, time.Second, 10*time.Second, 3)), 8 * ms},
+	}
+}
+
+// busy returns a word that such calls have left, and an instant after the last of them.
+func (k hotKey) busy() (word uint64, now policy.Instant) {
+	now = engineStart
+	for range 20_000 {
+		next, d := k.limit.Take(word, now, 1, 0)
+		if word = next; d.Allowed {
+			now += k.every
+		}
+		now += policy.Instant(d.RetryAfter)
+	}
+	return word, now
+}
+
+// full returns a word whose next call is refused, and the instant of that call.
+func (k hotKey) full() (word uint64, now policy.Instant) {
+	for word, now = k.busy(); ; {
+		next, d := k.limit.Take(word, now, 1, 0)
+		if !d.Allowed {
+			return word, now
+		}
+		word = next
+	}
+}
+
 func BenchmarkChoke(b *testing.B) {
-	p, half, full := benchFunnel()
-	choker := p.(policy.Choker)
-	b.Run("admitted", func(b *testing.B) {
-		var allowed bool
-		word, now := half, engineStart
-		for b.Loop() {
-			if word, allowed = choker.Choke(word, now); !allowed {
-				b.Fatal("refused")
+	for _, k := range hotKeys() {
+		choker := k.limit.(policy.Choker)
+		b.Run(k.name+"/admitted", func(b *testing.B) {
+			var allowed bool
+			word, now := k.busy()
+			for b.Loop() {
+				if word, allowed = choker.Choke(word, now); !allowed {
+					b.Fatal("refused")
+				}
+				now += k.every
 			}
-			now += benchInterval
-		}
-	})
-	b.Run("refused", func(b *testing.B) {
-		for b.Loop() {
-			if _, allowed := choker.Choke(full, engineStart); allowed {
-				b.Fatal("admitted")
+		})
+		b.Run(k.name+"/refused", func(b *testing.B) {
+			word, now := k.full()
+			for b.Loop() {
+				if _, allowed := choker.Choke(word, now); allowed {
+					b.Fatal("admitted")
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 func BenchmarkTake(b *testing.B) {
-	p, half, full := benchFunnel()
-	b.Run("admitted", func(b *testing.B) {
-		word, now := half, engineStart
-		for b.Loop() {
-			var d policy.Decision
-			if word, d = p.Take(word, now, 1, 0); !d.Allowed {
-				b.Fatal("refused")
+	for _, k := range hotKeys() {
+		b.Run(k.name+"/admitted", func(b *testing.B) {
+			word, now := k.busy()
+			for b.Loop() {
+				var d policy.Decision
+				if word, d = k.limit.Take(word, now, 1, 0); !d.Allowed {
+					b.Fatal("refused")
+				}
+				now += k.every
 			}
-			now += benchInterval
-		}
-	})
-	b.Run("refused", func(b *testing.B) {
-		for b.Loop() {
-			if _, d := p.Take(full, engineStart, 1, 0); d.Allowed {
-				b.Fatal("admitted")
+		})
+		word, now := k.full()
+		b.Run(k.name+"/refused", func(b *testing.B) {
+			for b.Loop() {
+				if _, d := k.limit.Take(word, now, 1, 0); d.Allowed {
+					b.Fatal("admitted")
+				}
 			}
-		}
-	})
-	b.Run("patient", func(b *testing.B) {
-		for b.Loop() {
-			if _, d := p.Take(full, engineStart, 1, time.Second); d.Wait == 0 {
-				b.Fatal("no wait")
+		})
+		b.Run(k.name+"/look", func(b *testing.B) {
+			for b.Loop() {
+				if _, d := k.limit.Take(word, now, 0, 0); !d.Allowed {
+					b.Fatal("refused")
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 func BenchmarkRefund(b *testing.B) {
