@@ -2,9 +2,10 @@ package policy
 
 import "math/bits"
 
-// divisor divides by a number that is known long before: by a multiplication and a
-// shift, which takes a few cycles where a division takes up to 40. newDivisor makes
-// one.
+// divisor divides by a number that is known long before, by a multiplication and a shift:
+// a few cycles, where a division takes from 10 to 90, depending on the processor. On an
+// AMD Zen 5, where it takes few, that is 4 ns less for a cold WarmingUp, and nothing for
+// a Funnel, whose division goes on beside the rest. newDivisor makes one.
 type divisor struct {
 	factor uint64
 	shift  uint
