@@ -117,15 +117,21 @@ func (q *quiet) Header() http.Header         { return q.h }
 func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
 func (q *quiet) WriteHeader(int)             {}
 
-// BenchmarkHandler calls the handler alone, on all processors at once. The middleware's cost
-// is the difference to "bare".
-func BenchmarkHandler(b *testing.B) {
-	const clients = 10_000
-	requests := make([]*http.Request, clients)
+// clientRequests returns requests of so many addresses.
+func clientRequests(n int) []*http.Request {
+	requests := make([]*http.Request, n)
 	for i := range requests {
 		requests[i] = httptest.NewRequest(http.MethodGet, "/", nil)
 		requests[i].RemoteAddr = fmt.Sprintf("10.0.%d.%d:4711", i/250, i%250+1)
 	}
+	return requests
+}
+
+// BenchmarkHandler calls the handler alone, on all processors at once. The middleware's cost
+// is the difference to "bare".
+func BenchmarkHandler(b *testing.B) {
+	const clients = 10_000
+	requests := clientRequests(clients)
 	for _, load := range []struct {
 		name           string
 		limit, clients int
