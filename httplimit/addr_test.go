@@ -411,6 +411,34 @@ func FuzzXForwardedFor(f *testing.F) {
 	})
 }
 
+// The short way to read an address gives the same as the general one.
+func FuzzPlainIPv4(f *testing.F) {
+	for _, seed := range []string{
+		"192.0.2.1", "0.0.0.0", "255.255.255.255", "1.2.3.4:5", "1.2.3.4:65535", "1.2.3.4:00080",
+		"256.1.1.1", "1.1.1.256", "01.2.3.4", "1.2.3.00", "1.2.3", "1.2.3.4.5", "1..2.3", "1.2.3.", ".1.2.3",
+		"1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:000080", "1.2.3.4:_a", "1.2.3.4:5:6", "1.2.3:4", "1:2.3.4", "1.2.3.4/8",
+		"1.2.3.4 ", "1.2.3.4%eth0", "4294967296.1.1.1", "1.2.3.18446744073709551617", "", "::1", "[::1]:80",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if addr, ok := plainIPv4(s); ok && addr != anyAddr(s) {
+			t.Fatalf("%q gives %v, want %v", s, addr, anyAddr(s))
+		}
+	})
+}
+
+// The short way is taken by the addresses that it is for.
+func TestPlainIPv4(t *testing.T) {
+	for s, want := range map[string]bool{
+		"0.0.0.0": true, "192.0.2.1": true, "255.255.255.255": true, "192.0.2.1:4711": true, "192.0.2.1:0": true,
+		"192.0.2.1:_hidden": false, "[192.0.2.1]": false, "::ffff:192.0.2.1": false, "192.0.2.01": false, "": false,
+	} {
+		_, got := plainIPv4(s)
+		assert.Equal(t, want, got, "%q", s)
+	}
+}
+
 // An address means the same with a port and in brackets.
 func FuzzAddrOf(f *testing.F) {
 	for _, seed := range []string{"192.0.2.1", "2001:db8::1", "fe80::1%eth0", "::ffff:1.2.3.4", "unknown", "[", "1.2.3.4:5"} {

@@ -1,8 +1,8 @@
 package httplimit
 
 import (
+	"math"
 	"net/netip"
-	"strconv"
 	"strings"
 )
 
@@ -153,6 +153,61 @@ func isAlphanumeric(c byte) bool {
 // stand in brackets, and must if it has a port. The result is unmapped and without a zone.
 // It is the zero Addr if s is anything else.
 func addrOf(s string) netip.Addr {
+	if addr, ok := plainIPv4(s); ok {
+		return addr
+	}
+	return anyAddr(s)
+}
+
+// plainIPv4 is addrOf for an IPv4 address with or without a numeric port, as most requests
+// have it, in half the time of anyAddr. ok is false for anything else, valid or not.
+func plainIPv4(s string) (addr netip.Addr, ok bool) {
+	var bytes [4]byte
+	at, octet, digits := 0, uint(0), 0
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case '0' <= c && c <= '9':
+			if digits > 0 && octet == 0 { // a leading zero, which some read as octal
+				return netip.Addr{}, false
+			}
+			octet = octet*10 + uint(c-'0')
+			if digits++; octet > 255 {
+				return netip.Addr{}, false
+			}
+		case digits == 0:
+			return netip.Addr{}, false
+		case c == '.' && at < 3:
+			bytes[at] = byte(octet)
+			at, octet, digits = at+1, 0, 0
+		case c == ':' && at == 3:
+			bytes[3] = byte(octet)
+			return netip.AddrFrom4(bytes), isNumber(s[i+1:])
+		default:
+			return netip.Addr{}, false
+		}
+	}
+	bytes[at] = byte(octet)
+	return netip.AddrFrom4(bytes), at == 3 && digits > 0
+}
+
+// isNumber reports whether s is a decimal number of at most five digits that fits 16 bits.
+func isNumber(s string) bool {
+	if s == "" || len(s) > len("65535") {
+		return false
+	}
+	n := uint(0)
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		n = n*10 + uint(s[i]-'0')
+	}
+	return n <= math.MaxUint16
+}
+
+// anyAddr is addrOf for all that is not plain.
+func anyAddr(s string) netip.Addr {
 	if s == "" || len(s) > longestNode {
 		return netip.Addr{}
 	}
@@ -193,9 +248,5 @@ func isPort(s string) bool {
 		}
 		return len(s) > 2
 	}
-	if len(s) > len(":65535") {
-		return false
-	}
-	_, err := strconv.ParseUint(s[1:], 10, 16)
-	return err == nil
+	return isNumber(s[1:])
 }
