@@ -112,25 +112,40 @@ func Must(m *Middleware, err error) *Middleware {
 //
 // Several handlers may be wrapped. They share the limits.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	return &handler{m, next}
 }
 
-func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	v, s := m.decide(r)
+// handler is a handler behind a middleware.
+type handler struct {
+	m    *Middleware
+	next http.Handler
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if limiters := h.m.limiters; len(limiters) == 1 {
+		limiters[0].serve(h.m, w, r, h.next)
+		return
+	}
+	h.m.serveAll(w, r, h.next)
+}
+
+// carryOut passes a request on to next, or refuses it. The settlement, if any, is due when
+// next is done.
+func (m *Middleware) carryOut(w http.ResponseWriter, r *http.Request, next http.Handler, v *result, s settlement) {
 	v.Shadow = m.options.Shadow
-	m.counters.count(&v)
+	m.counters.count(v)
 	if m.options.OnVerdict != nil {
 		m.options.OnVerdict(r, v.Verdict)
 	}
 	if !v.passes() && m.log.to != nil {
-		m.logRefused(r, &v)
+		m.logRefused(r, v)
 	}
-	if (v.Reason == Admitted || v.Reason == OverLimit) && !v.Shadow {
-		m.fields.write(w.Header(), &v)
+	if (v.Reason == Admitted || v.Reason == OverLimit) && !v.Shadow && m.options.Headers != NoHeaders {
+		m.fields.write(w.Header(), v)
 	}
 	switch {
 	case v.Refused():
-		m.refuse(w, r, &v)
+		m.refuse(w, r, v)
 	case s == nil:
 		next.ServeHTTP(w, r)
 	default:
@@ -138,34 +153,32 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 }
 
-// decide decides about a request, waits for its turn if need be, and writes nothing. The
-// settlement, if any, is due when the handler is done.
-func (m *Middleware) decide(r *http.Request) (v result, s settlement) {
+// begin finds a request's cost, and reports whether the limits are to decide. If not, v has
+// the reason.
+func (m *Middleware) begin(r *http.Request, v *result) bool {
 	if m.deny != nil || m.allow != nil {
 		addr := m.addr.Addr(r)
 		switch {
 		case m.deny != nil && !addr.IsValid():
 			v.Reason = Keyless
-			return v, nil
+			return false
 		case m.deny.contains(addr):
 			v.Reason = Denied
-			return v, nil
+			return false
 		case m.allow.contains(addr):
 			v.Reason = Exempt
-			return v, nil
+			return false
 		}
 	}
-	n := int64(1)
+	v.Cost = 1
 	if m.options.Cost != nil {
-		n = m.options.Cost(r)
+		v.Cost = m.options.Cost(r)
 	}
-	switch {
-	case n < 0:
-		return result{Verdict: Verdict{Reason: Misconfigured, Cost: n}}, nil
-	case len(m.limiters) > 1:
-		return m.takeAll(r, n)
+	if v.Cost < 0 {
+		v.Reason = Misconfigured
+		return false
 	}
-	return m.limiters[0].takeOne(r, n, m.options.Charge != nil, &m.options)
+	return true
 }
 
 // refuse answers a refused request.

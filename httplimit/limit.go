@@ -37,9 +37,10 @@ type fieldFault = func(field string, value any, want string) error
 type limiter interface {
 	title() string
 	stats() engine.Stats
-	// takeOne takes n units under this limit alone. The settlement is nil unless keep is
-	// set and the request is admitted.
-	takeOne(r *http.Request, n int64, keep bool, o *Options) (result, settlement)
+	// serve serves a request under this limit alone. It is a method here, and not of the
+	// Middleware, as a result that is passed by pointer through an interface would be
+	// allocated.
+	serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler)
 	// claim returns a claim of n units of the request's key. ok is false if the request has
 	// no key. The chargeable is nil unless keep is set.
 	claim(r *http.Request, n int64, keep bool) (claim engine.Claim, later chargeable, of quota, ok bool)
@@ -134,46 +135,71 @@ func (l *checkedLimit[K]) chosen(r *http.Request) string {
 	return l.Limiter.LimitFor(key).String()
 }
 
-func (l *checkedLimit[K]) takeOne(r *http.Request, n int64, keep bool, o *Options) (result, settlement) {
+func (l *checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
+	var v result
+	var s settlement
+	if m.begin(r, &v) {
+		s = l.takeOne(r, &v, &m.options)
+	}
+	m.carryOut(w, r, next, &v, s)
+}
+
+// takeOne takes v.Cost units under this limit alone, and waits for the request's turn if
+// need be. The settlement is nil unless there is Options.Charge and the request is admitted.
+func (l *checkedLimit[K]) takeOne(r *http.Request, v *result, o *Options) settlement {
 	key, ok := l.find(r)
 	if !ok {
-		return keyless(l.WhenNoKey, l.Name, n), nil
+		v.keyless(l.WhenNoKey, l.Name)
+		return nil
 	}
 	// The limit may differ from key to key and from call to call, so it is not kept. It is
 	// looked up before units are taken, as engine.PolicyFor may panic.
 	limit := l.Limiter.LimitFor(key)
-	v := result{Verdict: Verdict{Limit: l.Name, Cost: n}, quota: quotaOf(limit)}
+	v.Limit, v.quota = l.Name, quotaOf(limit)
+	if delays := limit.Delays(); o.WaitUpTo > 0 || o.Charge != nil || delays {
+		return l.reserve(r, v, key, delays, o)
+	}
+	// The limit may have become a queue meanwhile. Take costs less than Reserve, but its
+	// turn cannot be given back.
+	v.Decision = l.Limiter.Take(key, v.Cost)
+	awaitTurn(r, v, v.Decision.Wait, o.Shadow)
+	v.conclude()
+	return nil
+}
+
+// reserve is takeOne for units that are waited for, or that may be given back.
+func (l *checkedLimit[K]) reserve(r *http.Request, v *result, key K, delays bool, o *Options) settlement {
 	var reserved engine.Reservation[K]
-	switch delays := limit.Delays(); {
-	case o.WaitUpTo > 0 && !o.Shadow && !delays:
-		reserved = l.acquire(r, &v, key, n, o.WaitUpTo)
-	case o.WaitUpTo > 0 || keep || delays:
-		reserved = l.Limiter.Reserve(key, n, o.WaitUpTo)
-		if v.Decision = reserved.Decision; reserved.Allowed && !awaitTurn(r, &v, reserved.Wait, o.Shadow) {
+	if o.WaitUpTo > 0 && !o.Shadow && !delays {
+		reserved = l.acquire(r, v, key, v.Cost, o.WaitUpTo)
+	} else {
+		reserved = l.Limiter.Reserve(key, v.Cost, o.WaitUpTo)
+		if v.Decision = reserved.Decision; reserved.Allowed && !awaitTurn(r, v, reserved.Wait, o.Shadow) {
 			reserved.Cancel()
 		}
-	default:
-		// The limit may have become a queue meanwhile. Take costs less than Reserve, but its
-		// turn cannot be given back.
-		v.Decision = l.Limiter.Take(key, n)
-		awaitTurn(r, &v, v.Decision.Wait, o.Shadow)
 	}
+	v.conclude()
+	if o.Charge == nil || v.Reason != Admitted {
+		return nil
+	}
+	return &oneTaken[K]{engineKey[K]{l.Limiter, key}, reserved}
+}
+
+// conclude completes the result of a limit that has decided alone.
+func (v *result) conclude() {
 	if v.Reason != Cancelled && !v.Decision.Allowed {
 		v.Reason, v.RetryAfter, v.violated = v.quota.reasonOf(v.Decision), v.Decision.RetryAfter, 1
 	}
 	v.quota.most = v.Decision.Limit
-	if !keep || v.Reason != Admitted {
-		return v, nil
-	}
-	return v, &oneTaken[K]{engineKey[K]{l.Limiter, key}, reserved}
 }
 
-// keyless is the result for a request that has no key for a limit.
-func keyless(when WhenNoKey, name string, n int64) result {
+// keyless notes that a request has no key for the limit of that name.
+func (v *result) keyless(when WhenNoKey, name string) {
 	if when == Skip {
-		return result{Verdict: Verdict{Reason: Exempt, Cost: n}}
+		v.Reason = Exempt
+		return
 	}
-	return result{Verdict: Verdict{Reason: Keyless, Limit: name, Cost: n}}
+	v.Reason, v.Limit = Keyless, name
 }
 
 // engineKey implements chargeable.

@@ -7,9 +7,18 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
+// serveAll serves a request under several limits.
+func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	var v result
+	var s settlement
+	if m.begin(r, &v) {
+		s = m.takeAll(r, &v)
+	}
+	m.carryOut(w, r, next, &v, s)
+}
+
 // takeAll holds a request to several limits.
-func (m *Middleware) takeAll(r *http.Request, n int64) (v result, s settlement) {
-	v.Cost = n
+func (m *Middleware) takeAll(r *http.Request, v *result) (s settlement) {
 	v.quotas = make([]quota, len(m.limiters))
 	var room [maxLimits]engine.Claim
 	var at [maxLimits]int // the limit of each claim
@@ -20,12 +29,13 @@ func (m *Middleware) takeAll(r *http.Request, n int64) (v result, s settlement) 
 	}
 	claims := room[:0]
 	for i, l := range m.limiters {
-		claim, key, of, ok := l.claim(r, n, keep)
+		claim, key, of, ok := l.claim(r, v.Cost, keep)
 		if !ok {
 			if l.whenNoKey() == Skip {
 				continue
 			}
-			return keyless(Refuse, l.title(), n), nil
+			v.keyless(Refuse, l.title())
+			return nil
 		}
 		at[len(claims)] = i
 		v.quotas[i] = of
@@ -35,7 +45,8 @@ func (m *Middleware) takeAll(r *http.Request, n int64) (v result, s settlement) 
 		}
 	}
 	if len(claims) == 0 {
-		return keyless(Skip, "", n), nil
+		v.keyless(Skip, "")
+		return nil
 	}
 	out, cancelled := m.acquireAll(r, claims)
 	v.Waited = out.Waited
@@ -63,7 +74,7 @@ func (m *Middleware) takeAll(r *http.Request, n int64) (v result, s settlement) 
 	for i, d := range out.Decisions {
 		v.quotas[at[i]].most = d.Limit
 	}
-	return v, s
+	return s
 }
 
 // acquireAll takes from all claims, and waits in line for a key that has no room.
