@@ -96,3 +96,28 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 		assert.Equal(t, 1101, served, c.name)
 	}
 }
+
+// A refusal allocates the values of its fields: with RateLimit two slices and two strings,
+// without fields a slice and the string of Retry-After. The body is formatted beforehand.
+func TestRefusalAllocatesHeaderValuesOnly(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	for _, c := range []struct {
+		headers HeaderSet
+		most    float64
+	}{{RateLimitHeaders, 4}, {NoHeaders, 2}} {
+		h := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, 24*time.Hour))), ByAddr, Options{Headers: c.headers})).Handler(done)
+		w, r := &quiet{h: http.Header{}}, from(alice)
+		for range 100 {
+			clear(w.h)
+			h.ServeHTTP(w, r)
+		}
+		got := testing.AllocsPerRun(1000, func() {
+			clear(w.h)
+			h.ServeHTTP(w, r)
+		})
+		assert.LessOrEqual(t, got, c.most, "header set %d", c.headers)
+		assert.Contains(t, w.h, "Retry-After")
+	}
+}

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"fmt"
+	"math/bits"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,36 +15,52 @@ const (
 	quotaExceededTitle = "Request cannot be satisfied as assigned quota has been exceeded"
 )
 
-// answer writes the answer to a refused request: problem details (RFC 9457) or text.
-func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result) {
-	status := v.Status()
+// answer writes the answer to a refused request: problem details (RFC 9457) or text. retry
+// is the value of Retry-After, or "" for none.
+func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, retry string) {
+	var b body
+	switch {
+	case !wantsProblem(r.Header["Accept"]):
+		b = bodyOf(plainText, v.sentence())
+	case v.Reason == OverLimit && bits.OnesCount8(v.violated) == 1:
+		b = m.exceeded[bits.TrailingZeros8(v.violated)]
+	default:
+		b = bodyOf(problemDetails, m.problem(v))
+	}
 	h := w.Header()
-	// Fields that an outer handler set for another body.
-	for _, field := range &ofAnotherBody {
-		delete(h, field)
-	}
-	var kind string
-	var body []byte
-	if wantsProblem(r.Header["Accept"]) {
-		kind, body = "application/problem+json", m.problem(v, status)
-	} else {
-		kind, body = "text/plain; charset=utf-8", sentence(v, status)
-	}
 	// A cache must not store a 429 (RFC 6585, section 4).
-	values := [...]string{"no-store", "nosniff", kind, strconv.Itoa(len(body))}
-	all := values[:] // one allocation for four fields
-	h["Cache-Control"] = all[0:1:1]
-	h["X-Content-Type-Options"] = all[1:2:2]
-	h["Content-Type"] = all[2:3:3]
-	h["Content-Length"] = all[3:4:4]
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // an error means that the client has left
+	values := &[...]string{"no-store", "nosniff", b.kind, b.length, retry} // one allocation for five fields
+	h["Cache-Control"] = values[0:1:1]
+	h["X-Content-Type-Options"] = values[1:2:2]
+	h["Content-Type"] = values[2:3:3]
+	h["Content-Length"] = values[3:4:4]
+	if retry != "" {
+		h[retryAfterField] = values[4:5:5]
+	}
+	w.WriteHeader(v.Status())
+	_, _ = w.Write(b.text) // an error means that the client has left
 }
+
+const (
+	plainText      = "text/plain; charset=utf-8"
+	problemDetails = "application/problem+json"
+)
+
+// body is the body of an answer, with the values of Content-Type and Content-Length. Answers
+// may share it, as a Writer must not change what it writes.
+type body struct {
+	text         []byte
+	kind, length string
+}
+
+func bodyOf(kind string, text []byte) body { return body{text, kind, strconv.Itoa(len(text))} }
 
 var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Expires"}
 
-// problem returns the problem details of a refusal.
-func (m *Middleware) problem(v *result, status int) []byte {
+// problem returns the problem details of a refusal. Those of OverLimit depend on nothing
+// except the limits that refused.
+func (m *Middleware) problem(v *result) []byte {
+	status := v.Status()
 	kind, title := "about:blank", http.StatusText(status)
 	if v.Reason == OverLimit {
 		kind, title = quotaExceeded, quotaExceededTitle
@@ -72,8 +89,8 @@ func (m *Middleware) problem(v *result, status int) []byte {
 }
 
 // sentence returns the text of a refusal.
-func sentence(v *result, status int) []byte {
-	b := append(make([]byte, 0, 128), http.StatusText(status)...)
+func (v *result) sentence() []byte {
+	b := append(make([]byte, 0, 128), http.StatusText(v.Status())...)
 	if v.Reason == OverLimit {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)

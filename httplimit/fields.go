@@ -65,6 +65,7 @@ func quotaOf(limit policy.Policy) quota {
 type fieldWriter struct {
 	headers HeaderSet
 	quoted  []string // the names of the limits as structured-field strings
+	left    []string // the beginning of RateLimit for each limit, up to the number that remains
 	// policies caches values of RateLimit-Policy, one for each combination of policies, up
 	// to mostPolicies. Further ones are formatted for each request.
 	policies atomic.Pointer[[]policyValue]
@@ -89,17 +90,18 @@ func (f *fieldWriter) write(h http.Header, v *result) {
 	switch f.headers {
 	case RateLimitHeaders:
 		var buffer [128]byte
-		b := append(buffer[:0], f.quoted[v.binding]...)
-		b = appendInteger(append(b, ";r="...), remaining)
+		b := appendInteger(append(buffer[:0], f.left[v.binding]...), remaining)
 		b = appendInteger(append(b, ";t="...), seconds(reset))
 		of := v.quotas
 		if of == nil {
 			of = []quota{v.quota}
 		}
-		values := [...]string{f.policy(of), string(b)}
-		both := values[:] // one allocation for two fields
-		add(h, policyField, both[0:1:1])
-		add(h, limitField, both[1:2:2])
+		both := &[...]string{f.policy(of), string(b)} // one allocation for two fields
+		policies, stands := both[0:1:1], both[1:2:2]
+		if len(h) > 0 {
+			policies, stands = after(h[policyField], policies), after(h[limitField], stands)
+		}
+		h[policyField], h[limitField] = policies, stands
 	case LegacyHeaders:
 		if v.Reason == Admitted && tighter(h[legacyLimit], h[legacyRemaining], limit, remaining) {
 			return
@@ -118,12 +120,13 @@ func (f *fieldWriter) write(h http.Header, v *result) {
 	}
 }
 
-// add sets a field, or adds a line to the one that an outer middleware has set.
-func add(h http.Header, field string, value []string) {
-	if before := h[field]; len(before) > 0 {
-		value = append(before[:len(before):len(before)], value...)
+// after returns the lines of a field that an outer middleware has set, if any, with another
+// one behind them.
+func after(before, line []string) []string {
+	if len(before) == 0 {
+		return line
 	}
-	h[field] = value
+	return append(before[:len(before):len(before)], line...)
 }
 
 // tighter reports whether the limit in an outer middleware's fields has no larger share left

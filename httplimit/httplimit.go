@@ -25,6 +25,7 @@ type Middleware struct {
 	allow    *prefixes
 	deny     *prefixes
 	fields   fieldWriter
+	exceeded []body // the answers to a request that one limit refuses, by limit
 	log      refusalLog
 	counters counters
 }
@@ -92,7 +93,11 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		}
 		names[title] = true
 		m.limiters = append(m.limiters, l)
-		m.fields.quoted = append(m.fields.quoted, string(appendString(nil, title)))
+		quoted := string(appendString(nil, title))
+		m.fields.quoted, m.fields.left = append(m.fields.quoted, quoted), append(m.fields.left, quoted+";r=")
+	}
+	for i := range m.limiters {
+		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Verdict: Verdict{Reason: OverLimit}, violated: 1 << i})))
 	}
 	return m, nil
 }
@@ -140,17 +145,18 @@ func (m *Middleware) carryOut(w http.ResponseWriter, r *http.Request, next http.
 	if !v.passes() && m.log.to != nil {
 		m.logRefused(r, v)
 	}
-	if (v.Reason == Admitted || v.Reason == OverLimit) && !v.Shadow && m.options.Headers != NoHeaders {
+	if v.Refused() {
+		m.refuse(w, r, v)
+		return
+	}
+	if v.Reason == Admitted && !v.Shadow && m.options.Headers != NoHeaders {
 		m.fields.write(w.Header(), v)
 	}
-	switch {
-	case v.Refused():
-		m.refuse(w, r, v)
-	case s == nil:
+	if s == nil {
 		next.ServeHTTP(w, r)
-	default:
-		m.serveAndSettle(w, r, next, v.Cost, s)
+		return
 	}
+	m.serveAndSettle(w, r, next, v.Cost, s)
 }
 
 // begin finds a request's cost, and reports whether the limits are to decide. If not, v has
@@ -183,14 +189,27 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 
 // refuse answers a refused request.
 func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result) {
+	h := w.Header()
+	bare := len(h) == 0
+	retry := ""
 	if v.Reason == OverLimit {
-		w.Header()[retryAfterField] = []string{strconv.FormatInt(retrySeconds(v.RetryAfter), 10)}
+		m.fields.write(h, v)
+		retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
 	}
 	if m.options.Refuse != nil {
+		if retry != "" {
+			h[retryAfterField] = []string{retry}
+		}
 		m.options.Refuse(w, r, v.Verdict)
 		return
 	}
-	m.answer(w, r, v)
+	if !bare {
+		// Fields that an outer handler set for another body.
+		for _, field := range &ofAnotherBody {
+			delete(h, field)
+		}
+	}
+	m.answer(w, r, v, retry)
 }
 
 // serveAndSettle serves a request, and settles its cost when the handler returns or panics.
