@@ -20,7 +20,7 @@ import (
 // One operation is a round, in which each contender has its turn, so that other load on
 // the machine slows all of them alike. The figures are medians of processor time:
 //
-//	go test -run '^$' -bench Goals -benchtime 15x -cpu 1 ./httplimit/sidebyside
+//	go test -run '^$' -bench Goals -benchtime 40x -cpu 1 ./httplimit/sidebyside
 func BenchmarkGoals(b *testing.B) {
 	const clients = 10_000
 	type turn struct {
@@ -61,7 +61,7 @@ func BenchmarkGoals(b *testing.B) {
 	for _, t := range turns {
 		pass(t, 2*clients)
 	}
-	const calls = 20_000
+	const calls = 5_000
 	for b.Loop() {
 		for _, t := range turns {
 			began := cpuTime()
