@@ -85,7 +85,9 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 // Take(key, 1).Allowed without the rest of the answer.
 func (c *Cell[K]) Choke(key K) bool {
 	if !c.fast {
-		return c.Take(key, 1).Allowed
+		var d policy.Decision
+		c.Take(key, 1, &d)
+		return d.Allowed
 	}
 	// What follows is take for one unit, with hash, now and View.Read written out.
 	// The order is measured: reading the clock waits for all that went before, and what
@@ -122,23 +124,23 @@ func (c *Cell[K]) Choke(key K) bool {
 			}
 		}
 	}
-	o := c.takeNew(hash, true, key, now, &request{n: 1})
-	c.Count(o.Allowed, o.Basis)
-	return o.Allowed
+	var d policy.Decision
+	basis := c.takeNew(hash, true, key, now, &request{n: 1}, &d, nil)
+	c.Count(d.Allowed, basis)
+	return d.Allowed
 }
 
-// Take takes n units for the key now if the limit allows it. n == 0 looks without
-// taking and is not counted. It waits and allocates no more than Choke does.
-func (c *Cell[K]) Take(key K, n int64) policy.Decision { return c.TakeWith(nil, key, n) }
+// Take takes n units for the key now if the limit allows it, and answers in d. n == 0
+// looks without taking and is not counted. It waits and allocates no more than Choke does.
+func (c *Cell[K]) Take(key K, n int64, d *policy.Decision) { c.TakeWith(nil, key, n, d) }
 
 // TakeWith is Take under another limit of the family. nil is the limit that holds for
 // the key.
-func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64) policy.Decision {
-	o := c.take(key, &request{n: n, limit: c.orChosen(limit, key)})
+func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
+	basis := c.take(key, &request{n: n, limit: c.orChosen(limit, key)}, d, nil)
 	if n != 0 {
-		c.Count(o.Allowed, o.Basis)
+		c.Count(d.Allowed, basis)
 	}
-	return o.Decision
 }
 
 // now returns the instant by which the cell decides.

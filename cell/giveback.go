@@ -22,10 +22,11 @@ func (c *Cell[K]) Refund(key K, n int64) policy.Decision { return c.RefundWith(n
 
 // RefundWith is Refund in units of another limit of the family. nil is the limit that
 // holds for the key.
-func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64) policy.Decision {
+func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64) (d policy.Decision) {
 	limit = c.orChosen(limit, key)
 	if n < 0 {
-		return c.take(key, &request{n: n, limit: limit, charge: true}).Decision
+		c.take(key, &request{n: n, limit: limit, charge: true}, &d, nil)
+		return d
 	}
 	for {
 		e := c.entry(key)

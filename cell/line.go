@@ -91,7 +91,7 @@ func (w *waiter[K]) Refusal(verdict waitline.Verdict) error {
 	if verdict == waitline.Never {
 		q := request{n: w.n, patience: forever, limit: w.limit}
 		_, d := q.decide(terms, state, w.cell.now())
-		return never(w.n, d, w.cell.basis(w.limit, d))
+		return never(w.n, d, w.cell.basis(w.limit, &d))
 	}
 	p := w.limit
 	if p == nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Peek returns the key's state. It takes nothing, opens no key, never waits and is not
-// counted.
-func (c *Cell[K]) Peek(key K) policy.Decision { return c.Take(key, 0) }
+// Peek puts the key's state into d. It takes nothing, opens no key, never waits and is
+// not counted.
+func (c *Cell[K]) Peek(key K, d *policy.Decision) { c.take(key, &request{limit: c.chosen(key)}, d, nil) }
 
 // Probe returns the answer that TryTake would give now, and its basis. It takes nothing,
 // opens no key and is not counted.
@@ -25,7 +25,7 @@ func (c *Cell[K]) probe(key K, q *request) (policy.Decision, Basis) {
 		now = max(now, c.view.Horizon())
 	}
 	_, d := q.decide(terms, state, now)
-	return d, c.basis(q.limit, d)
+	return d, c.basis(q.limit, &d)
 }
 
 // current returns the state of the key's word, 0 if it has none, and its terms.

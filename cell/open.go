@@ -12,19 +12,20 @@ import (
 // takeNew takes for a key that has no live entry in the map: it is in the nursery, or
 // new, or cannot be recorded. It works in three steps: decide whether there would be
 // anything to record, open an entry, and take from that.
-func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q *request) outcome[K] {
+func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q *request, d *policy.Decision, r *receipt[K]) Basis {
 	op := c.newOpening(hash, hashed, key, now)
 	for {
 		e, o := op.next(q)
 		if e == nil {
-			return o
+			*d = o.Decision
+			return o.Basis
 		}
-		o, alive := c.takeEntry(e, op.now, q)
+		basis, alive := c.takeEntry(e, op.now, q, d, r)
 		if op.backlogged {
 			runtime.Gosched() // the writer is far behind: let it run
 		}
 		if alive {
-			return o
+			return basis
 		}
 	}
 }
@@ -51,7 +52,7 @@ func (c *Cell[K]) newOpening(hash uint64, hashed bool, key K, now policy.Instant
 
 // next returns an entry to take from, or nil and the answer without one. It is called
 // again if the entry was dead.
-func (op *opening[K]) next(q *request) (*table.Entry[K], outcome[K]) {
+func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 	c := op.cell
 	for {
 		next, d := q.decide(c.view.Terms(), 0, op.now)
@@ -61,19 +62,19 @@ func (op *opening[K]) next(q *request) (*table.Entry[K], outcome[K]) {
 		if !records || closed || !op.recordable || !c.writing() {
 			if op.recordable && !closed {
 				if e := c.view.Look(op.hash, op.key); e != nil {
-					return e, outcome[K]{}
+					return e, outcome{}
 				}
 			}
 			if !records {
-				basis := c.basis(q.limit, d)
+				basis := c.basis(q.limit, &d)
 				basis.lost = !op.recordable
-				return nil, outcome[K]{Decision: d, Basis: basis}
+				return nil, outcome{Decision: d, Basis: basis}
 			}
 			return nil, c.unavailableAnswer(q, d, true)
 		}
 		e, status := op.open()
 		if e != nil {
-			return e, outcome[K]{}
+			return e, outcome{}
 		}
 		if o, answered := op.noRoom(q, d, status); answered {
 			return nil, o
@@ -107,7 +108,7 @@ func (c *Cell[K]) lostFiling(e *table.Entry[K], now policy.Instant) {
 
 // noRoom answers for a key that a full table has no room for, as the configuration
 // says, or waits for room. d is what the limit would answer to a key that was never used.
-func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status) (o outcome[K], answered bool) {
+func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status) (o outcome, answered bool) {
 	c := op.cell
 	switch {
 	case status != table.Full || c.closed.Load(): // Close leaves no places behind
@@ -121,7 +122,7 @@ func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status)
 		c.queue.TrySend(table.RoomCommand(op.key, op.now))
 	}
 	if q.noRoomWait {
-		return outcome[K]{Decision: policy.Decision{Limit: d.Limit, RetryAfter: min(c.openTimeout, roomPause)}}, true
+		return outcome{Decision: policy.Decision{Limit: d.Limit, RetryAfter: min(c.openTimeout, roomPause)}}, true
 	}
 	if !op.room.next(c.openTimeout) {
 		return c.unavailableAnswer(q, d, false), true
@@ -132,7 +133,7 @@ func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status)
 
 // unavailableAnswer is the answer without a writer. lost is true if the key can never be
 // recorded.
-func (c *Cell[K]) unavailableAnswer(q *request, d policy.Decision, lost bool) outcome[K] {
+func (c *Cell[K]) unavailableAnswer(q *request, d policy.Decision, lost bool) outcome {
 	o := c.withoutWord(q, d, !c.refuseUnfiled, c.openTimeout, unavailable)
 	o.lost = lost
 	return o
@@ -143,11 +144,11 @@ func (c *Cell[K]) unavailableAnswer(q *request, d policy.Decision, lost bool) ou
 // is refused in any case: an allowed one would be taken for recorded.
 func (c *Cell[K]) withoutWord(
 	q *request, d policy.Decision, admit bool, retry time.Duration, why missing,
-) outcome[K] {
+) outcome {
 	if !admit || q.charge {
 		d = policy.Decision{Limit: d.Limit, RetryAfter: min(retry, policy.Never-1)}
 	}
-	return outcome[K]{Decision: d, Basis: Basis{missing: why}}
+	return outcome{Decision: d, Basis: Basis{missing: why}}
 }
 
 // roomWait waits for room in a full table. At first it lets others run, which is

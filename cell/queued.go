@@ -13,9 +13,10 @@ import (
 // counts by how much. Without a writer it is Take.
 //
 // No other verb knows of this protocol, and it knows of no other verb: use it alone.
-func (c *Cell[K]) TakeQueued(key K, n int64) policy.Decision {
+func (c *Cell[K]) TakeQueued(key K, n int64) (d policy.Decision) {
 	if !c.writing() || c.closed.Load() {
-		return c.Take(key, n)
+		c.Take(key, n, &d)
+		return d
 	}
 	o := c.takeQueued(key, &request{n: n, limit: c.chosen(key)})
 	if n != 0 {
@@ -24,7 +25,7 @@ func (c *Cell[K]) TakeQueued(key K, n int64) policy.Decision {
 	return o.Decision
 }
 
-func (c *Cell[K]) takeQueued(key K, q *request) outcome[K] {
+func (c *Cell[K]) takeQueued(key K, q *request) outcome {
 	hash, hashed := c.hash(key)
 	op := c.newOpening(hash, hashed, key, c.now())
 	var e *table.Entry[K]
@@ -33,7 +34,7 @@ func (c *Cell[K]) takeQueued(key K, q *request) outcome[K] {
 	}
 	for {
 		if e == nil {
-			var o outcome[K]
+			var o outcome
 			if e, o = op.next(q); e == nil {
 				return o
 			}
@@ -47,12 +48,12 @@ func (c *Cell[K]) takeQueued(key K, q *request) outcome[K] {
 
 // send decides by the entry's word, and sends what is allowed to the writer. alive is
 // false if the entry is dead.
-func (c *Cell[K]) send(e *table.Entry[K], now policy.Instant, q *request) (o outcome[K], alive bool) {
+func (c *Cell[K]) send(e *table.Entry[K], now policy.Instant, q *request) (o outcome, alive bool) {
 	for {
 		word, terms := c.view.Read(e)
 		state, alive := terms.State(word)
 		if !alive {
-			return outcome[K]{}, false
+			return outcome{}, false
 		}
 		if state == 0 && q.n != 0 {
 			now = max(now, c.view.Horizon())
@@ -60,9 +61,9 @@ func (c *Cell[K]) send(e *table.Entry[K], now policy.Instant, q *request) (o out
 		next, d := q.decide(terms, state, now)
 		switch {
 		case q.n == 0 || !d.Allowed:
-			return outcome[K]{Decision: d}, true
+			return outcome{Decision: d}, true
 		case next > policy.MaxWord:
-			return outcome[K]{Decision: policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}}, true
+			return outcome{Decision: policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}}, true
 		}
 		// Only a landed entry may be charged later on.
 		plain := state | terms.EpochBit
@@ -74,6 +75,6 @@ func (c *Cell[K]) send(e *table.Entry[K], now policy.Instant, q *request) (o out
 		if c.queue.Send(table.TakeCommand(e, now, q.n, q.patience), c.openTimeout) != nil {
 			return c.unavailableAnswer(q, d, false), true
 		}
-		return outcome[K]{Decision: d}, true
+		return outcome{Decision: d}, true
 	}
 }

@@ -38,11 +38,10 @@ func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration) Reservation[K]
 
 // reserve takes as q asks, and counts nothing.
 func (c *Cell[K]) reserve(key K, q *request) (Reservation[K], Basis) {
-	o := c.take(key, q)
-	return Reservation[K]{
-		Decision: o.Decision,
-		Held:     Held[K]{cell: c, limit: q.limit, n: q.n, wait: o.Wait, receipt: o.receipt},
-	}, o.Basis
+	r := Reservation[K]{Held: Held[K]{cell: c, limit: q.limit, n: q.n}}
+	basis := c.take(key, q, &r.Decision, &r.receipt)
+	r.wait = r.Wait
+	return r, basis
 }
 
 // starts returns the instant of its turn, by the cell's clock.

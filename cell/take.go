@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"hash/maphash"
 	"runtime"
 	"time"
 
@@ -34,10 +35,9 @@ const (
 )
 
 // outcome is the answer to a request. Nothing has counted it yet: see Cell.Count.
-type outcome[K comparable] struct {
+type outcome struct {
 	policy.Decision
 	Basis
-	receipt receipt[K]
 }
 
 // Basis records that an answer does not rest on the key's word, and why. The zero Basis
@@ -64,6 +64,12 @@ type receipt[K comparable] struct {
 	before, after uint64
 	at            policy.Instant
 	returned      uint64 // Entry.Returned before the take
+}
+
+// plain reports whether the cell's own limit decides, and no more than n and patience
+// matter to it.
+func (q *request) plain() bool {
+	return q.limit == nil && q.patience >= 0 && q.notBefore == 0 && !q.charge
 }
 
 // decide returns the answer for a key whose word reads as state, and the state to be
@@ -95,45 +101,67 @@ func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant) (
 	return next, d
 }
 
-// take answers q for the key, and records what is allowed.
-func (c *Cell[K]) take(key K, q *request) outcome[K] {
-	hash, ok := c.hash(key)
+// take answers q for the key in d, and records what is allowed. r, if not nil, is the
+// receipt for that.
+//
+// Decisions are handed on through a pointer: a struct of more than four words that is
+// returned is copied at each return, and each copy waits for the stores before it.
+func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Basis {
+	hash, ok := uint64(0), !c.guarded
+	if ok {
+		hash = maphash.Comparable(c.seed, key)
+	} else {
+		hash, ok = c.hash(key)
+	}
 	now := c.now()
 	if ok {
 		if e := c.view.Load(hash, key); e != nil {
-			if o, alive := c.takeEntry(e, now, q); alive {
-				return o
+			if basis, alive := c.takeEntry(e, now, q, d, r); alive {
+				return basis
 			}
 		}
 	}
-	return c.takeNew(hash, ok, key, now, q)
+	return c.takeNew(hash, ok, key, now, q, d, r)
 }
 
-// takeEntry answers q by the entry's word, and advances the word by compare-and-swap. It
-// is the one loop in which a word rises, except Choke's, which is this one for one unit.
-// alive is false if the entry is dead: nothing was taken then, and the key must be
-// looked up again.
-func (c *Cell[K]) takeEntry(e *table.Entry[K], now policy.Instant, q *request) (o outcome[K], alive bool) {
+// takeEntry answers q in d by the entry's word, and advances the word by
+// compare-and-swap. It is the one loop in which a word rises, except Choke's, which is
+// this one for one unit. r, if not nil, is the receipt for what was recorded. alive is
+// false if the entry is dead: nothing was taken then, and the key must be looked up again.
+func (c *Cell[K]) takeEntry(
+	e *table.Entry[K], now policy.Instant, q *request, d *policy.Decision, r *receipt[K],
+) (b Basis, alive bool) {
 	for {
 		returned := e.Returned()
 		word, terms := c.view.Read(e)
-		state, alive := terms.State(word)
-		if !alive {
-			return outcome[K]{}, false
+		state := word ^ terms.EpochBit
+		if state-1 >= policy.MaxWord { // not used yet, of other terms, or dead
+			if state, alive = terms.State(word); !alive {
+				return Basis{}, false
+			}
+			if state == 0 && q.n != 0 {
+				// The key may have been used, drained and forgotten since now was
+				// read. This entry does not remember what it took then, so that a
+				// take dated back to then would be free.
+				now = max(now, c.view.Horizon())
+			}
 		}
-		if state == 0 && q.n != 0 {
-			// The key may have been used, drained and forgotten since now was
-			// read. This entry does not remember what it took then, so that a
-			// take dated back to then would be free.
-			now = max(now, c.view.Horizon())
+		var next uint64
+		if q.plain() {
+			next, *d = terms.Policy.Take(state, now, q.n, q.patience)
+		} else {
+			next, *d = q.decide(terms, state, now)
 		}
-		next, d := q.decide(terms, state, now)
 		switch {
 		case q.n == 0 || !d.Allowed || q.charge && next == state:
-			return outcome[K]{Decision: d, Basis: c.basis(q.limit, d)}, true
+			if q.limit == nil {
+				return Basis{}, true
+			}
+			return c.basis(q.limit, d), true
 		case next > policy.MaxWord:
 			// A policy that breaks its contract must not break the table.
-			return outcome[K]{Decision: policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}}, true
+			*d = policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
+			return Basis{}, true
 		}
 		if q.limit != nil && d.Wait > 0 {
 			e.MarkForeignTurn()
@@ -143,10 +171,10 @@ func (c *Cell[K]) takeEntry(e *table.Entry[K], now policy.Instant, q *request) (
 		taken := e.Advance(word, after)
 		runtime.KeepAlive(terms)
 		if taken {
-			return outcome[K]{
-				Decision: d,
-				receipt:  receipt[K]{e, terms.Epoch, state | terms.EpochBit, after, now, returned},
-			}, true
+			if r != nil {
+				*r = receipt[K]{e, terms.Epoch, state | terms.EpochBit, after, now, returned}
+			}
+			return Basis{}, true
 		}
 		// Another call was faster. Decide again, at the same instant.
 	}
@@ -155,7 +183,7 @@ func (c *Cell[K]) takeEntry(e *table.Entry[K], now policy.Instant, q *request) (
 // basis returns the basis of an answer that was given under a limit, by the key's word or
 // by none as the key was never used. It reports the first limit of another family to
 // Options.OnMisfit.
-func (c *Cell[K]) basis(limit policy.Policy, d policy.Decision) Basis {
+func (c *Cell[K]) basis(limit policy.Policy, d *policy.Decision) Basis {
 	// Only such a limit has a decision without a Limit, except for a policy that is not
 	// of package policy: that may have a Limit of 0.
 	if limit == nil || d.Allowed || d.Limit != 0 || c.view.Terms().ReadsWordsOf(limit) {
@@ -169,6 +197,18 @@ func (c *Cell[K]) basis(limit policy.Policy, d policy.Decision) Basis {
 
 // Count counts a call's answer. Each verb does so once it is final.
 func (c *Cell[K]) Count(allowed bool, b Basis) {
+	if b.missing != 0 {
+		c.countMissing(b)
+	}
+	if mine := c.tally.mine(); allowed {
+		mine.admitted.Add(1)
+	} else {
+		mine.refused.Add(1)
+	}
+}
+
+// countMissing counts an answer without the key's word.
+func (c *Cell[K]) countMissing(b Basis) {
 	switch b.missing {
 	case full:
 		c.full.Add(1)
@@ -176,10 +216,5 @@ func (c *Cell[K]) Count(allowed bool, b Basis) {
 		c.unavailable.Add(1)
 	case misfit:
 		c.misfits.Add(1)
-	}
-	if allowed {
-		c.tally.mine().admitted.Add(1)
-	} else {
-		c.tally.mine().refused.Add(1)
 	}
 }

@@ -62,6 +62,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 			r, _ := e.Acquire(context.Background(), passing, 2, time.Hour)
 			r.Cancel()
 		},
+		"Wait": func() { _ = e.Wait(context.Background(), passing, 2) },
 		"Cancel, not the last": func() {
 			held[next%10].Cancel()
 			held[next%10] = e.Reserve(passing, 3, 0)

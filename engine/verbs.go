@@ -27,7 +27,10 @@ func (e *Engine[K]) Allow(key K) bool { return e.cell.Choke(key) }
 // RetryAfter of a refusal is exact if the key is in the table. If the key could not be
 // recorded, RetryAfter is a guess: Config.Idle under RefuseNew, and Config.OpenTimeout
 // under Refuse.
-func (e *Engine[K]) Take(key K, n int64) policy.Decision { return e.cell.Take(key, n) }
+func (e *Engine[K]) Take(key K, n int64) (d policy.Decision) {
+	e.cell.Take(key, n, &d)
+	return d
+}
 
 // TakeWith is Take under a limit that comes with the call, as in redis-cell's
 // CL.THROTTLE. The limit must be of the family of the engine's own, and read its words.
@@ -40,14 +43,18 @@ func (e *Engine[K]) Take(key K, n int64) policy.Decision { return e.cell.Take(ke
 // ChangeLimit.
 //
 // Make the limits once, and keep them: making one costs more than a call.
-func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) policy.Decision {
-	return e.cell.TakeWith(limit, key, n)
+func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (d policy.Decision) {
+	e.cell.TakeWith(limit, key, n, &d)
+	return d
 }
 
 // Peek returns the key's state. It takes nothing, opens no key, never waits and is not
 // counted. The decision is always Allowed, since it asked for nothing, unless PolicyFor
 // chose a limit of another family.
-func (e *Engine[K]) Peek(key K) policy.Decision { return e.cell.Peek(key) }
+func (e *Engine[K]) Peek(key K) (d policy.Decision) {
+	e.cell.Peek(key, &d)
+	return d
+}
 
 // Wait blocks until n units can be used, and takes them. It returns nil if it did.
 //

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// BenchmarkVerbs has each verb on one hot key. Compare the figures with that of Choke of
+// the same run: docs/performance.md has the ratios.
+func BenchmarkVerbs(b *testing.B) {
+	wide, other := funnel(1<<40, 1<<20, time.Second), funnel(1<<39, 1<<19, time.Second)
+	never := funnel(1, 1, 24*time.Hour)
+	three := []policy.Policy{wide, other, funnel(1<<38, 1<<18, time.Second)}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	for _, verb := range []struct {
+		name  string
+		limit policy.Policy
+		call  func(e *Engine[string], key string)
+	}{
+		{"Choke", wide, func(e *Engine[string], key string) { e.Choke(key) }},
+		{"Take", wide, func(e *Engine[string], key string) { e.Take(key, 2) }},
+		{"Take-refused", never, func(e *Engine[string], key string) { e.Take(key, 1) }},
+		{"Peek", wide, func(e *Engine[string], key string) { e.Peek(key) }},
+		{"TakeWith", wide, func(e *Engine[string], key string) { e.TakeWith(other, key, 2) }},
+		{"Refund", wide, func(e *Engine[string], key string) { e.Refund(key, 1) }},
+		{"Refund-charge", wide, func(e *Engine[string], key string) { e.Refund(key, -1) }},
+		{"Reserve-Cancel", wide, func(e *Engine[string], key string) {
+			r := e.Reserve(key, 2, time.Hour)
+			r.Cancel()
+		}},
+		{"Reserve-Keep", wide, func(e *Engine[string], key string) {
+			r := e.Reserve(key, 2, time.Hour)
+			r.Keep(1)
+		}},
+		{"Wait", wide, func(e *Engine[string], key string) { _ = e.Wait(background, key, 1) }},
+		{"Wait-cancellable", wide, func(e *Engine[string], key string) { _ = e.Wait(ctx, key, 1) }},
+		{"Acquire-Cancel", wide, func(e *Engine[string], key string) {
+			r, _ := e.Acquire(background, key, 1, 0)
+			r.Cancel()
+		}},
+	} {
+		b.Run(verb.name, func(b *testing.B) { benchHot(b, verb.limit, verb.call) })
+	}
+	choose := PolicyFor(func(key string) policy.Policy { return three[len(key)%3] })
+	b.Run("PolicyFor-Choke", func(b *testing.B) {
+		benchHot(b, wide, func(e *Engine[string], key string) { e.Choke(key) }, choose)
+	})
+	b.Run("PolicyFor-Take", func(b *testing.B) {
+		benchHot(b, wide, func(e *Engine[string], key string) { e.Take(key, 2) }, choose)
+	})
+	for _, tiers := range []struct {
+		name   string
+		second policy.Policy
+		call   func(t *Tiered[string], key string)
+	}{
+		{"Tiered-Choke", other, func(t *Tiered[string], key string) { t.Choke(key) }},
+		{"Tiered-Choke-refused", never, func(t *Tiered[string], key string) { t.Choke(key) }},
+		{"Tiered-Take", other, func(t *Tiered[string], key string) { t.Take(key, 2) }},
+		{"Tiered-Take-refused", never, func(t *Tiered[string], key string) { t.Take(key, 1) }},
+	} {
+		b.Run(tiers.name, func(b *testing.B) {
+			t, err := NewTiered[string](Config{Policy: wide}, tiers.second)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer t.Close()
+			t.Choke("client-1")
+			for _, e := range t.Engines() {
+				settled(b, e)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				tiers.call(t, "client-1")
+			}
+		})
+	}
+	for _, second := range []struct {
+		name  string
+		limit policy.Policy
+	}{{"TakeAll-of-2", other}, {"TakeAll-of-2-refused", never}} {
+		b.Run(second.name, func(b *testing.B) {
+			all, err := New[string](Config{Policy: second.limit})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer all.Close()
+			all.Choke("all")
+			settled(b, all)
+			benchHot(b, wide, func(e *Engine[string], key string) { TakeAll(e.Claim(key, 1), all.Claim("all", 1)) })
+		})
+	}
+}
+
+func benchHot(b *testing.B, limit policy.Policy, call func(e *Engine[string], key string), options ...Option[string]) {
+	e, err := New(Config{Policy: limit}, options...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	e.Take("client-1", limit.Limit()/2)
+	e.Choke("client-1")
+	settled(b, e)
+	b.ReportAllocs()
+	for b.Loop() {
+		call(e, "client-1")
+	}
+}
+
+// One operation is a SetPolicy while eight callers take from the one key.
+func BenchmarkSetPolicyUnderLoad(b *testing.B) {
+	e, err := New[string](Config{Policy: funnel(1<<40, 1<<20, time.Second)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	limits := []policy.Policy{funnel(1<<39, 1<<19, time.Second), funnel(1<<40, 1<<20, time.Second)}
+	var stop atomic.Bool
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for !stop.Load() {
+				e.Choke("client-1")
+			}
+		})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	worst := time.Duration(0)
+	for i := 0; b.Loop(); i++ {
+		began := time.Now()
+		if err := e.SetPolicy(limits[i%2]); err != nil {
+			b.Fatal(err)
+		}
+		worst = max(worst, time.Since(began))
+	}
+	runtime.ReadMemStats(&after)
+	stop.Store(true)
+	callers.Wait()
+	b.ReportMetric(float64(worst.Milliseconds()), "worst-ms")
+	b.ReportMetric(float64(after.NumForcedGC-before.NumForcedGC), "forced-GCs")
+}
