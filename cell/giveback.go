@@ -16,60 +16,67 @@ import (
 // reservation can give back more.
 const resetUnits = 1 << 33
 
-// Refund gives n units back to the key, or charges -n more if n is below 0. It is not
-// counted.
-func (c *Cell[K]) Refund(key K, n int64) policy.Decision { return c.RefundWith(nil, key, n) }
+// Refund gives n units back to the key, or charges -n more if n is below 0, and puts the
+// key's state then into d. It is not counted.
+func (c *Cell[K]) Refund(key K, n int64, d *policy.Decision) { c.RefundWith(nil, key, n, d) }
 
 // RefundWith is Refund in units of another limit of the family. nil is the limit that
 // holds for the key.
-func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64) (d policy.Decision) {
+func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
 	limit = c.orChosen(limit, key)
 	if n < 0 {
-		c.take(key, &request{n: n, limit: limit, charge: true}, &d, nil)
-		return d
+		c.take(key, &request{n: n, limit: limit, charge: true}, d, nil)
+		return
 	}
 	for {
-		e := c.entry(key)
+		hash, ok := c.hash(key)
+		now := c.now()
+		var e *table.Entry[K]
+		if ok && !c.closed.Load() {
+			e = c.view.Look(hash, key)
+		}
 		if e == nil {
 			// A key that is not in the table has nothing to get back.
-			_, d := lowerUnder(c.view.Terms(), limit, 0, c.now(), n)
-			return d
+			lowerUnder(c.view.Terms(), limit, 0, now, n, d)
+			return
 		}
-		if d, alive := c.refund(e, limit, n); alive {
-			return d
+		if c.refund(e, limit, now, n, d) {
+			return
 		}
 		// It was evicted meanwhile: look whether it is back.
 	}
 }
 
 // refund gives n units back to an entry. alive is false if the entry is dead.
-func (c *Cell[K]) refund(e *table.Entry[K], limit policy.Policy, n int64) (d policy.Decision, alive bool) {
-	now := c.now()
+func (c *Cell[K]) refund(
+	e *table.Entry[K], limit policy.Policy, now policy.Instant, n int64, d *policy.Decision,
+) (alive bool) {
 	c.lockReturn(e)
 	defer e.UnlockReturn()
 	for {
 		word, terms := c.view.Read(e)
 		state, alive := terms.State(word)
 		if !alive {
-			return policy.Decision{}, false
+			return false
 		}
 		if state == 0 && n != 0 {
 			now = max(now, c.view.Horizon())
 		}
-		next, d := lowerUnder(terms, limit, state, now, n)
+		next := lowerUnder(terms, limit, state, now, n, d)
 		switch {
 		case n == 0 || next == state || !d.Allowed:
-			return d, true
+			return true
 		case next > policy.MaxWord:
 			// A policy that breaks its contract must not break the table.
-			return policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}, true
+			*d = policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
+			return true
 		}
 		e.AddReturned(ownUnits(terms, limit, state, next, now, n))
 		c.seam.Step("refund: undone")
 		done := e.Advance(word, next|terms.EpochBit)
 		runtime.KeepAlive(terms)
 		if done {
-			return d, true
+			return true
 		}
 	}
 }
@@ -77,28 +84,34 @@ func (c *Cell[K]) refund(e *table.Entry[K], limit policy.Policy, n int64) (d pol
 // lowerUnder is lower under the limit, or under the terms' own if that is nil. A limit
 // of another family refuses.
 func lowerUnder(
-	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64,
-) (uint64, policy.Decision) {
+	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64, d *policy.Decision,
+) (next uint64) {
+	refunder := terms.Refunder
 	switch {
 	case limit == nil:
 		limit = terms.Policy
 	case !terms.ReadsWordsOf(limit):
-		return state, policy.Decision{RetryAfter: policy.Never}
+		*d = policy.Decision{RetryAfter: policy.Never}
+		return state
+	default:
+		refunder, _ = limit.(policy.Refunder)
 	}
-	return lower(limit, state, now, n)
+	return lower(limit, refunder, state, now, n, d)
 }
 
-// lower returns the state after n units are given back, or -n charged, and the key's
-// decision then. A policy that cannot give back refuses. Its decision has a Limit, unlike
-// that of a limit of another family.
-func lower(p policy.Policy, state uint64, now policy.Instant, n int64) (uint64, policy.Decision) {
-	refunder, ok := p.(policy.Refunder)
-	if !ok {
-		return state, policy.Decision{Limit: p.Limit(), RetryAfter: policy.Never}
+// lower returns the state after n units are given back, or -n charged, and puts the
+// key's decision then into d. A policy that cannot give back, whose refunder is nil,
+// refuses. Its decision has a Limit, unlike that of a limit of another family.
+func lower(
+	p policy.Policy, refunder policy.Refunder, state uint64, now policy.Instant, n int64, d *policy.Decision,
+) (next uint64) {
+	if refunder == nil {
+		*d = policy.Decision{Limit: p.Limit(), RetryAfter: policy.Never}
+		return state
 	}
-	next := refunder.Refund(state, now, n)
-	_, d := p.Take(next, now, 0, 0)
-	return next, d
+	next = refunder.Refund(state, now, n)
+	_, *d = p.Take(next, now, 0, 0)
+	return next
 }
 
 // ownUnits returns how many units of the cell's own policy bring a word down from state
@@ -106,8 +119,8 @@ func lower(p policy.Policy, state uint64, now policy.Instant, n int64) (uint64, 
 // faster one.
 func ownUnits(terms *table.Terms, limit policy.Policy, state, next uint64, now policy.Instant, n int64) uint64 {
 	units := min(n, resetUnits)
-	own, ok := terms.Policy.(policy.Refunder)
-	if limit == nil || !ok {
+	own := terms.Refunder
+	if limit == nil || own == nil {
 		return uint64(units)
 	}
 	for low := own.Refund(state, now, units); low > next && units < resetUnits; {
@@ -137,8 +150,6 @@ func (h *Held[K]) Keep(n int64) {
 	defer t.entry.UnlockReturn()
 	for own := uint64(0); ; {
 		word, terms := h.cell.view.Read(t.entry)
-		// Not before: of what was read here, some may have drained since then.
-		now := h.cell.now()
 		returned := (t.entry.Returned() - t.returned - own) & table.ReturnedMask
 		if terms.Epoch != t.epoch || returned >= resetUnits {
 			return // the words of then mean something else now
@@ -148,6 +159,8 @@ func (h *Held[K]) Keep(n int64) {
 			next, ok = h.replayWith(t, terms, h.n-back)
 		}
 		if !ok {
+			// Not before: of what was read here, some may have drained since then.
+			now := h.cell.now()
 			others := int64(returned)
 			if (h.limit != nil || t.entry.HasForeignTurn()) && (word != t.after || returned > 0) {
 				// Other limits may have been used since, and how much their turns leave

@@ -9,12 +9,18 @@ import (
 // holds a slice, a map or a function.
 func (c *Cell[K]) hash(key K) (hash uint64, ok bool) {
 	if c.guarded {
-		// A panic costs some microseconds. For most such keys the type tells without one.
-		if t := reflect.TypeOf(any(key)); t != nil && !t.Comparable() {
-			return 0, false
-		}
-		defer func() { _ = recover() }()
+		return c.guardedHash(key)
 	}
+	return maphash.Comparable(c.seed, key), true
+}
+
+// guardedHash is hash for keys that may be impossible to hash.
+func (c *Cell[K]) guardedHash(key K) (hash uint64, ok bool) {
+	// A panic costs some microseconds. For most such keys the type tells without one.
+	if t := reflect.TypeOf(any(key)); t != nil && !t.Comparable() {
+		return 0, false
+	}
+	defer func() { _ = recover() }()
 	return maphash.Comparable(c.seed, key), true
 }
 

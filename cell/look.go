@@ -9,7 +9,9 @@ import (
 
 // Peek puts the key's state into d. It takes nothing, opens no key, never waits and is
 // not counted.
-func (c *Cell[K]) Peek(key K, d *policy.Decision) { c.take(key, &request{limit: c.chosen(key)}, d, nil) }
+func (c *Cell[K]) Peek(key K, d *policy.Decision) {
+	c.take(key, &request{limit: c.chosen(key)}, d, nil)
+}
 
 // Probe returns the answer that TryTake would give now, and its basis. It takes nothing,
 // opens no key and is not counted.

@@ -1,7 +1,6 @@
 package cell
 
 import (
-	"hash/maphash"
 	"runtime"
 	"time"
 
@@ -82,7 +81,10 @@ func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant) (
 		}
 	}
 	if q.charge {
-		return lower(p, state, now, q.n)
+		refunder, _ := p.(policy.Refunder)
+		var d policy.Decision
+		next := lower(p, refunder, state, now, q.n, &d)
+		return next, d
 	}
 	next, d := p.Take(state, now, q.n, max(q.patience, 0))
 	switch {
@@ -107,12 +109,7 @@ func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant) (
 // Decisions are handed on through a pointer: a struct of more than four words that is
 // returned is copied at each return, and each copy waits for the stores before it.
 func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Basis {
-	hash, ok := uint64(0), !c.guarded
-	if ok {
-		hash = maphash.Comparable(c.seed, key)
-	} else {
-		hash, ok = c.hash(key)
-	}
+	hash, ok := c.hash(key)
 	now := c.now()
 	if ok {
 		if e := c.view.Load(hash, key); e != nil {
@@ -172,7 +169,8 @@ func (c *Cell[K]) takeEntry(
 		runtime.KeepAlive(terms)
 		if taken {
 			if r != nil {
-				*r = receipt[K]{e, terms.Epoch, state | terms.EpochBit, after, now, returned}
+				r.entry, r.epoch, r.before, r.after = e, terms.Epoch, state|terms.EpochBit, after
+				r.at, r.returned = now, returned
 			}
 			return Basis{}, true
 		}

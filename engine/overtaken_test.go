@@ -179,9 +179,10 @@ func TestCancelIsNotDatedBack(t *testing.T) {
 		} {
 			r := e.Reserve(name, 2, 0)
 			require.True(t, r.Allowed)
+			require.True(t, e.Choke(name), "so that the clock matters to the cancel")
 			synctest.Wait()
 			heldUp = func() {
-				now += policy.Instant(2 * interval)
+				now += policy.Instant(3 * interval)
 				require.True(t, e.Choke(name))
 			}
 			giveBack(&r)

@@ -169,12 +169,16 @@ func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 //
 // n counts units of the limit that holds for the key. For units that were taken by
 // TakeWith there is RefundWith.
-func (e *Engine[K]) Refund(key K, n int64) policy.Decision { return e.cell.Refund(key, n) }
+func (e *Engine[K]) Refund(key K, n int64) (d policy.Decision) {
+	e.cell.Refund(key, n, &d)
+	return d
+}
 
 // RefundWith is Refund for units that were taken by TakeWith under limit. nil is the
 // limit that holds for the key without it. A limit of another family gives nothing back.
-func (e *Engine[K]) RefundWith(limit policy.Policy, key K, n int64) policy.Decision {
-	return e.cell.RefundWith(limit, key, n)
+func (e *Engine[K]) RefundWith(limit policy.Policy, key K, n int64) (d policy.Decision) {
+	e.cell.RefundWith(limit, key, n, &d)
+	return d
 }
 
 // Reset forgets what the key has used, including debts and promised turns. It reports
