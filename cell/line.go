@@ -25,7 +25,8 @@ type waiter[K comparable] struct {
 	n     int64
 	limit policy.Policy // nil is the cell's own; ChangeLimit replaces it
 
-	taken Reservation[K]
+	taken policy.Decision
+	held  Held[K]
 	basis Basis // of taken, or of the error
 }
 
@@ -64,25 +65,27 @@ func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answe
 	q := request{
 		n: w.n, patience: patience, limit: w.limit, notBefore: policy.Instant(notBefore), noRoomWait: true,
 	}
-	r, basis := w.cell.reserve(w.key, &q)
+	var d policy.Decision
+	var h Held[K]
+	basis := w.cell.reserve(w.key, &q, &d, &h)
 	switch {
-	case r.Allowed:
-		w.taken, w.basis = r, basis
-		return waitline.Answer{Taken: true, Wait: r.Wait, Start: int64(r.starts())}
-	case r.RetryAfter == policy.Never:
+	case d.Allowed:
+		w.taken, w.held, w.basis = d, h, basis
+		return waitline.Answer{Taken: true, Wait: d.Wait, Start: int64(h.starts())}
+	case d.RetryAfter == policy.Never:
 		w.basis = basis
-		return waitline.Answer{Err: never(w.n, r.Decision, basis)}
+		return waitline.Answer{Err: never(w.n, d, basis)}
 	case basis.lost:
 		w.basis = basis
 		return waitline.Answer{Err: ErrUnavailable}
 	}
-	return waitline.Answer{RetryIn: r.RetryAfter}
+	return waitline.Answer{RetryIn: d.RetryAfter}
 }
 
 // GiveBack implements waitline.Call.
 func (w *waiter[K]) GiveBack() {
 	w.basis = Basis{}
-	w.taken.Cancel()
+	w.held.Cancel()
 }
 
 // Refusal implements waitline.Call.

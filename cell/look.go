@@ -13,21 +13,21 @@ func (c *Cell[K]) Peek(key K, d *policy.Decision) {
 	c.take(key, &request{limit: c.chosen(key)}, d, nil)
 }
 
-// Probe returns the answer that TryTake would give now, and its basis. It takes nothing,
-// opens no key and is not counted.
-func (c *Cell[K]) Probe(key K, n int64) (policy.Decision, Basis) {
-	return c.probe(key, &request{n: n, patience: noDelay, limit: c.chosen(key)})
+// Probe puts the answer that TryTake would give now into d, and returns its basis. It
+// takes nothing, opens no key and is not counted.
+func (c *Cell[K]) Probe(key K, n int64, d *policy.Decision) Basis {
+	return c.probe(key, &request{n: n, patience: noDelay, limit: c.chosen(key)}, d)
 }
 
-// probe returns the answer to q and its basis, and records nothing.
-func (c *Cell[K]) probe(key K, q *request) (policy.Decision, Basis) {
+// probe puts the answer to q into d, and returns its basis. It records nothing.
+func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
 	now := c.now()
 	terms, state := c.current(key)
 	if state == 0 {
 		now = max(now, c.view.Horizon())
 	}
-	_, d := q.decide(terms, state, now)
-	return d, c.basis(q.limit, &d)
+	_, *d = q.decide(terms, state, now)
+	return c.basis(q.limit, d)
 }
 
 // current returns the state of the key's word, 0 if it has none, and its terms.

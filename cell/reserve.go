@@ -7,14 +7,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reservation is what was taken, with the decision about it.
-type Reservation[K comparable] struct {
-	policy.Decision
-	// Waited is how long Acquire stood in line.
-	Waited time.Duration
-	Held[K]
-}
-
 // Held is what a take recorded, to be given back by Keep. Its methods are for one
 // goroutine at a time, and the first call ends it. A copy must not be ended as well. The
 // zero Held holds nothing.
@@ -26,22 +18,22 @@ type Held[K comparable] struct {
 	receipt receipt[K]
 }
 
-// Reserve takes n units for the key if they can be used within patience. The decision's
-// Wait is the time after which to use them.
-func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration) Reservation[K] {
-	r, basis := c.reserve(key, &request{n: n, patience: max(patience, 0), limit: c.chosen(key)})
+// Reserve takes n units for the key if they can be used within patience, answers in d,
+// and holds in h what it took. The decision's Wait is the time after which to use the
+// units.
+func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K]) {
+	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), limit: c.chosen(key)}, d, h)
 	if n != 0 {
-		c.Count(r.Allowed, basis)
+		c.Count(d.Allowed, basis)
 	}
-	return r
 }
 
-// reserve takes as q asks, and counts nothing.
-func (c *Cell[K]) reserve(key K, q *request) (Reservation[K], Basis) {
-	r := Reservation[K]{Held: Held[K]{cell: c, limit: q.limit, n: q.n}}
-	basis := c.take(key, q, &r.Decision, &r.receipt)
-	r.wait = r.Wait
-	return r, basis
+// reserve takes as q asks, and counts nothing. h is zero before, and stays so if nothing
+// was taken.
+func (c *Cell[K]) reserve(key K, q *request, d *policy.Decision, h *Held[K]) Basis {
+	basis := c.take(key, q, d, &h.receipt)
+	h.cell, h.limit, h.n, h.wait = c, q.limit, q.n, d.Wait
+	return basis
 }
 
 // starts returns the instant of its turn, by the cell's clock.
@@ -51,17 +43,19 @@ func (h *Held[K]) starts() policy.Instant { return h.receipt.at + policy.Instant
 // of these calls counts its answer: see Count.
 
 // TryTake takes n units at once, or refuses, also where the limit would delay the call.
-func (c *Cell[K]) TryTake(key K, n int64) (Reservation[K], Basis) {
-	return c.reserve(key, &request{n: n, patience: noDelay, limit: c.chosen(key)})
+func (c *Cell[K]) TryTake(key K, n int64, d *policy.Decision, h *Held[K]) Basis {
+	return c.reserve(key, &request{n: n, patience: noDelay, limit: c.chosen(key)}, d, h)
 }
 
-// Await is Acquire. If there is an error, the reservation is a refusal.
-func (c *Cell[K]) Await(ctx context.Context, key K, n int64, patience time.Duration) (Reservation[K], Basis, error) {
-	r, basis, err := c.acquire(ctx, key, n, patience)
+// Await is Acquire. If there is an error, the decision is a refusal and nothing is held.
+func (c *Cell[K]) Await(
+	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+) (waited time.Duration, basis Basis, err error) {
+	waited, basis, err = c.acquire(ctx, key, n, patience, d, h)
 	if err != nil {
-		r = Reservation[K]{Decision: c.refusal(key, n, err), Waited: r.Waited}
+		*d, *h = c.refusal(key, n, err), Held[K]{}
 	}
-	return r, basis, err
+	return waited, basis, err
 }
 
 // HasWaiters reports whether a call waits for the key.

@@ -67,9 +67,7 @@ type receipt[K comparable] struct {
 
 // plain reports whether the cell's own limit decides, and no more than n and patience
 // matter to it.
-func (q *request) plain() bool {
-	return q.limit == nil && q.patience >= 0 && q.notBefore == 0 && !q.charge
-}
+func (q *request) plain() bool { return q.limit == nil && q.notBefore == 0 && !q.charge }
 
 // decide returns the answer for a key whose word reads as state, and the state to be
 // recorded if it is allowed.
@@ -144,9 +142,12 @@ func (c *Cell[K]) takeEntry(
 			}
 		}
 		var next uint64
-		if q.plain() {
-			next, *d = terms.Policy.Take(state, now, q.n, q.patience)
-		} else {
+		plain := q.plain()
+		if plain {
+			next, *d = terms.Policy.Take(state, now, q.n, max(q.patience, 0))
+			plain = q.patience != noDelay || d.Allowed && d.Wait == 0
+		}
+		if !plain {
 			next, *d = q.decide(terms, state, now)
 		}
 		switch {

@@ -13,7 +13,9 @@ import (
 // Wait is Acquire without a bound on the wait except its context, for what is not given
 // back.
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
-	_, basis, err := c.acquire(ctx, key, n, forever)
+	var d policy.Decision
+	var h Held[K]
+	_, basis, err := c.acquire(ctx, key, n, forever, &d, &h)
 	if n != 0 {
 		c.Count(err == nil, basis)
 	}
@@ -21,70 +23,80 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 }
 
 // Acquire takes n units for the key, and waits in its line for them if there is no room,
-// or if other calls wait. If there is an error, the reservation is a refusal.
-func (c *Cell[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (Reservation[K], error) {
-	r, basis, err := c.acquire(ctx, key, n, max(patience, 0))
-	if err != nil {
-		r = Reservation[K]{Decision: c.refusal(key, n, err), Waited: r.Waited}
-	}
+// or if other calls wait. It answers in d, and holds in h what it took. waited is how
+// long it stood in line. If there is an error, the decision is a refusal and nothing is
+// held.
+func (c *Cell[K]) Acquire(
+	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+) (waited time.Duration, err error) {
+	waited, basis, err := c.Await(ctx, key, n, max(patience, 0), d, h)
 	if n != 0 {
 		c.Count(err == nil, basis)
 	}
-	return r, err
+	return waited, err
 }
 
 // refusal is the decision about a call that ended with an error.
 func (c *Cell[K]) refusal(key K, n int64, err error) policy.Decision {
-	d, _ := c.Probe(key, n)
+	var d policy.Decision
+	c.Probe(key, n, &d)
 	switch {
 	case d.RetryAfter == policy.Never:
 	case errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable):
 		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout} // a guess, as for Take
 	case d.Allowed:
-		d, _ = c.Probe(key, 0) // it has taken nothing
-		d.RetryAfter = 1       // others are before it
+		c.Probe(key, 0, &d) // it has taken nothing
+		d.RetryAfter = 1    // others are before it
 	}
 	d.Allowed = false
 	return d
 }
 
-// acquire is Acquire, and counts nothing. If there is an error, only Waited says anything.
+// acquire is Acquire, and counts nothing. If there is an error, d and h say nothing.
 func (c *Cell[K]) acquire(
-	ctx context.Context, key K, n int64, patience time.Duration,
-) (r Reservation[K], basis Basis, err error) {
+	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+) (waited time.Duration, basis Basis, err error) {
 	if ctx.Err() != nil {
-		return r, basis, Cancelled(ctx)
+		return 0, basis, Cancelled(ctx)
 	}
 	if c.closed.Load() {
-		return r, basis, ErrClosed
+		return 0, basis, ErrClosed
 	}
 	q := request{n: n, patience: noDelay, limit: c.chosen(key)}
 	if !c.lines.Has(key) {
-		r, basis = c.reserve(key, &q) // no call waits
+		basis = c.reserve(key, &q, d, h) // no call waits
 	} else {
-		r.Decision, basis = c.probe(key, &request{limit: q.limit})
-		r.Allowed = r.Allowed && n == 0
-		if n < 0 || n > r.Limit {
-			r.RetryAfter = policy.Never
+		basis = c.probe(key, &request{limit: q.limit}, d)
+		d.Allowed = d.Allowed && n == 0
+		if n < 0 || n > d.Limit {
+			d.RetryAfter = policy.Never
 		}
 	}
+	if d.Allowed {
+		return 0, basis, nil
+	}
+	return c.waitInLine(ctx, key, &q, patience, basis, d, h)
+}
+
+// waitInLine is acquire for a call that could not take at once: d refused it.
+func (c *Cell[K]) waitInLine(
+	ctx context.Context, key K, q *request, patience time.Duration, refused Basis, d *policy.Decision, h *Held[K],
+) (waited time.Duration, basis Basis, err error) {
+	n := q.n
 	switch {
-	case r.Allowed:
-		return r, basis, nil
-	case basis.lost && 0 < n && n <= r.Limit:
-		return r, basis, ErrUnavailable
-	case r.RetryAfter == policy.Never:
-		return r, basis, never(n, r.Decision, basis)
-	case r.RetryAfter > patience:
-		return r, basis, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
+	case refused.lost && 0 < n && n <= d.Limit:
+		return 0, refused, ErrUnavailable
+	case d.RetryAfter == policy.Never:
+		return 0, refused, never(n, *d, refused)
+	case d.RetryAfter > patience:
+		return 0, refused, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.RetryAfter, patience)
 	}
 	w := &waiter[K]{cell: c, key: key, n: n, limit: q.limit}
-	waited, err := c.lines.Wait(ctx, key, w, patience)
+	waited, err = c.lines.Wait(ctx, key, w, patience)
 	if err == nil {
-		r = w.taken
+		*d, *h = w.taken, w.held
 	}
-	r.Waited = waited
-	return r, w.basis, err
+	return waited, w.basis, err
 }
 
 // never returns ErrNever for a call of n units that d refuses.

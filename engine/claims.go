@@ -146,16 +146,19 @@ type claimedKey[K comparable] struct {
 	key    K
 }
 
-func (k *claimedKey[K]) probe(n int64) (policy.Decision, cell.Basis) {
-	return k.engine.cell.Probe(k.key, n)
+func (k *claimedKey[K]) probe(n int64) (d policy.Decision, basis cell.Basis) {
+	basis = k.engine.cell.Probe(k.key, n, &d)
+	return d, basis
 }
 
 func (k *claimedKey[K]) tryTake(n int64) (policy.Decision, releaser, cell.Basis) {
-	r, basis := k.engine.cell.TryTake(k.key, n)
-	if !r.Allowed {
-		return r.Decision, nil, basis
+	var d policy.Decision
+	var h cell.Held[K]
+	basis := k.engine.cell.TryTake(k.key, n, &d, &h)
+	if !d.Allowed {
+		return d, nil, basis
 	}
-	return r.Decision, kept(r.Held), basis
+	return d, kept(h), basis
 }
 
 // kept keeps what is held for later.
@@ -192,11 +195,12 @@ func (k *claimedKey[K]) closed() bool { return k.engine.cell.Closed() }
 func (k *claimedKey[K]) await(ctx context.Context, n int64, patience time.Duration) (
 	d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error,
 ) {
-	r, basis, err := k.engine.cell.Await(ctx, k.key, n, patience)
+	var h cell.Held[K]
+	waited, basis, err = k.engine.cell.Await(ctx, k.key, n, patience, &d, &h)
 	if err == nil {
-		held = kept(r.Held)
+		held = kept(h)
 	}
-	return r.Decision, held, basis, r.Waited, k.engine.named(err)
+	return d, held, basis, waited, k.engine.named(err)
 }
 
 // noKey is the key of the zero Claim: its limit is 0.

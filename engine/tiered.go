@@ -93,11 +93,14 @@ type tier[K comparable] struct {
 	key  K
 }
 
-func (t tier[K]) probe(n int64) (policy.Decision, cell.Basis) { return t.cell.Probe(t.key, n) }
+func (t tier[K]) probe(n int64) (d policy.Decision, basis cell.Basis) {
+	basis = t.cell.Probe(t.key, n, &d)
+	return d, basis
+}
 
-func (t tier[K]) tryTake(n int64) (policy.Decision, cell.Held[K], cell.Basis) {
-	r, basis := t.cell.TryTake(t.key, n)
-	return r.Decision, r.Held, basis
+func (t tier[K]) tryTake(n int64) (d policy.Decision, h cell.Held[K], basis cell.Basis) {
+	basis = t.cell.TryTake(t.key, n, &d, &h)
+	return d, h, basis
 }
 
 func (t tier[K]) release(held cell.Held[K]) { held.Keep(0) }

@@ -92,9 +92,9 @@ func (e *Engine[K]) Wait(ctx context.Context, key K, n int64) error {
 // If there is an error, the reservation is a refusal. It says in which state the key is,
 // and when the call would be admitted if no call were before it. A turn that comes too
 // late for patience is ErrDeadline as well.
-func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (Reservation[K], error) {
-	r, err := e.cell.Acquire(ctx, key, n, patience)
-	return Reservation[K]{r.Decision, r.Waited, r.Held}, e.named(err)
+func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (r Reservation[K], err error) {
+	r.Waited, err = e.cell.Acquire(ctx, key, n, patience, &r.Decision, &r.held)
+	return r, e.named(err)
 }
 
 // Reserve takes n units for the key if they can be used within patience. The decision's
@@ -103,9 +103,9 @@ func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.D
 // Take for calls that can come later, or may be given up: the units are taken now, so
 // that no other call is promised the same turn. It allocates nothing for a key that is
 // known.
-func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) Reservation[K] {
-	r := e.cell.Reserve(key, n, patience)
-	return Reservation[K]{r.Decision, r.Waited, r.Held}
+func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) (r Reservation[K]) {
+	e.cell.Reserve(key, n, patience, &r.Decision, &r.held)
+	return r
 }
 
 // Reservation is what Reserve or Acquire has taken, with the decision about it. If it is
