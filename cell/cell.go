@@ -24,8 +24,6 @@ type Cell[K comparable] struct {
 	seed  maphash.Seed
 	epoch time.Time
 	clock func() policy.Instant
-	// fast allows Choke to go by the policy's own fast path.
-	fast bool
 	// guarded keys may hold what cannot be hashed.
 	guarded bool
 
@@ -77,16 +75,21 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 	c.lines = waitline.New[K, standing](waitline.Options[K]{
 		Hash: c.hash, MaxPerKey: o.MaxWaiting, MaxTotal: o.MaxWaitingTotal, Done: c.done,
 	})
-	c.fast = !c.guarded && c.policyFor == nil
 	return c, Control[K]{c}
 }
 
 // Choke reports whether the key may act now, and records it if so. It is
 // Take(key, 1).Allowed without the rest of the answer.
 func (c *Cell[K]) Choke(key K) bool {
-	if !c.fast {
+	var limit policy.Policy
+	var choker policy.Choker
+	if c.policyFor != nil {
+		limit = c.policyFor(key)
+		choker = c.chokerOf(limit)
+	}
+	if c.guarded || limit != nil && choker == nil {
 		var d policy.Decision
-		c.Take(key, 1, &d)
+		c.TakeWith(limit, key, 1, &d)
 		return d.Allowed
 	}
 	// What follows is take for one unit, with hash, now and View.Read written out.
@@ -105,10 +108,13 @@ func (c *Cell[K]) Choke(key K) bool {
 			terms := c.view.Terms()
 			word := e.Word()
 			state := word ^ terms.EpochBit
-			if state-1 >= policy.MaxWord || terms.Choker == nil {
+			if limit == nil {
+				choker = terms.Choker
+			}
+			if state-1 >= policy.MaxWord || choker == nil {
 				break // not used yet, of other terms, or dead: evicted since it was loaded
 			}
-			next, allowed := terms.Choker.Choke(state, now)
+			next, allowed := choker.Choke(state, now)
 			if next > policy.MaxWord {
 				break // a policy that breaks its contract: takeEntry deals with it
 			}
@@ -125,9 +131,20 @@ func (c *Cell[K]) Choke(key K) bool {
 		}
 	}
 	var d policy.Decision
-	basis := c.takeNew(hash, true, key, now, &request{n: 1}, &d, nil)
+	basis := c.takeNew(hash, true, key, now, &request{n: 1, limit: limit}, &d, nil)
 	c.Count(d.Allowed, basis)
 	return d.Allowed
+}
+
+// chokerOf returns the fast path of a limit other than the cell's own, if it may be used
+// here: nil if the limit is of another family, or delays calls, as turns under another
+// limit leave a mark.
+func (c *Cell[K]) chokerOf(limit policy.Policy) policy.Choker {
+	if limit == nil || limit.Delays() || !c.view.Terms().ReadsWordsOf(limit) {
+		return nil
+	}
+	choker, _ := limit.(policy.Choker)
+	return choker
 }
 
 // Take takes n units for the key now if the limit allows it, and answers in d. n == 0

@@ -40,7 +40,8 @@ func (w *waiter[K]) State() (standing, int64) {
 // Forecast implements waitline.Call.
 func (w *waiter[K]) Forecast(s standing, at int64) (standing, time.Duration, waitline.Verdict) {
 	q := request{n: w.n, patience: forever, limit: w.limit}
-	next, d := q.decide(s.terms, s.state, policy.Instant(at))
+	var d policy.Decision
+	next := q.decide(s.terms, s.state, policy.Instant(at), &d)
 	verdict := waitline.NoRoom
 	switch {
 	case d.Allowed:
@@ -93,7 +94,8 @@ func (w *waiter[K]) Refusal(verdict waitline.Verdict) error {
 	terms, state := w.cell.current(w.key)
 	if verdict == waitline.Never {
 		q := request{n: w.n, patience: forever, limit: w.limit}
-		_, d := q.decide(terms, state, w.cell.now())
+		var d policy.Decision
+		q.decide(terms, state, w.cell.now(), &d)
 		return never(w.n, d, w.cell.basis(w.limit, &d))
 	}
 	p := w.limit

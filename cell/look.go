@@ -26,7 +26,7 @@ func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
 	if state == 0 {
 		now = max(now, c.view.Horizon())
 	}
-	_, *d = q.decide(terms, state, now)
+	q.decide(terms, state, now, d)
 	return c.basis(q.limit, d)
 }
 
@@ -66,7 +66,8 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 				continue
 			}
 			q := request{limit: c.chosen(e.Key())}
-			if _, d := q.decide(terms, state, now); !yield(e.Key(), d) {
+			var d policy.Decision
+			if q.decide(terms, state, now, &d); !yield(e.Key(), d) {
 				return
 			}
 		}

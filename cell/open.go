@@ -55,7 +55,8 @@ func (c *Cell[K]) newOpening(hash uint64, hashed bool, key K, now policy.Instant
 func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 	c := op.cell
 	for {
-		next, d := q.decide(c.view.Terms(), 0, op.now)
+		var d policy.Decision
+		next := q.decide(c.view.Terms(), 0, op.now, &d)
 		records := d.Allowed && q.n != 0 && (!q.charge || next != 0)
 		closed := c.closed.Load()
 		// Most calls have something to record and can: they look and open in one.

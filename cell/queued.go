@@ -58,7 +58,8 @@ func (c *Cell[K]) send(e *table.Entry[K], now policy.Instant, q *request) (o out
 		if state == 0 && q.n != 0 {
 			now = max(now, c.view.Horizon())
 		}
-		next, d := q.decide(terms, state, now)
+		var d policy.Decision
+		next := q.decide(terms, state, now, &d)
 		switch {
 		case q.n == 0 || !d.Allowed:
 			return outcome{Decision: d}, true

@@ -69,36 +69,36 @@ type receipt[K comparable] struct {
 // matter to it.
 func (q *request) plain() bool { return q.limit == nil && q.notBefore == 0 && !q.charge }
 
-// decide returns the answer for a key whose word reads as state, and the state to be
-// recorded if it is allowed.
-func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant) (uint64, policy.Decision) {
+// decide puts the answer for a key whose word reads as state into d, and returns the
+// state to be recorded if it is allowed.
+func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant, d *policy.Decision) (next uint64) {
 	p := terms.Policy
 	if q.limit != nil {
 		if p = q.limit; !terms.ReadsWordsOf(p) {
-			return state, policy.Decision{RetryAfter: policy.Never}
+			*d = policy.Decision{RetryAfter: policy.Never}
+			return state
 		}
 	}
 	if q.charge {
 		refunder, _ := p.(policy.Refunder)
-		var d policy.Decision
-		next := lower(p, refunder, state, now, q.n, &d)
-		return next, d
+		return lower(p, refunder, state, now, q.n, d)
 	}
-	next, d := p.Take(state, now, q.n, max(q.patience, 0))
+	next, *d = p.Take(state, now, q.n, max(q.patience, 0))
 	switch {
 	case q.notBefore != 0 && d.Allowed && now+policy.Instant(d.Wait) < q.notBefore:
-		return state, policy.Decision{Limit: d.Limit, RetryAfter: time.Duration(q.notBefore - now)}
+		*d = policy.Decision{Limit: d.Limit, RetryAfter: time.Duration(q.notBefore - now)}
+		return state
 	case q.patience != noDelay:
 	case d.Allowed && d.Wait > 0:
 		retry := d.Wait
-		next, d = p.Take(state, now, 0, 0)
+		next, *d = p.Take(state, now, 0, 0)
 		d.Allowed, d.RetryAfter = false, retry
 	case !d.Allowed && d.RetryAfter < policy.Never-time.Duration(max(now, 0)):
 		// After RetryAfter the call could join a queue, and would have to wait there too.
 		_, then := p.Take(state, now+policy.Instant(d.RetryAfter), q.n, 0)
 		d.RetryAfter += then.Wait
 	}
-	return next, d
+	return next
 }
 
 // take answers q for the key in d, and records what is allowed. r, if not nil, is the
@@ -148,7 +148,7 @@ func (c *Cell[K]) takeEntry(
 			plain = q.patience != noDelay || d.Allowed && d.Wait == 0
 		}
 		if !plain {
-			next, *d = q.decide(terms, state, now)
+			next = q.decide(terms, state, now, d)
 		}
 		switch {
 		case q.n == 0 || !d.Allowed || q.charge && next == state:

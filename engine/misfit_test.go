@@ -143,3 +143,22 @@ func TestSetPolicyNilSaysTheName(t *testing.T) {
 	require.ErrorAs(t, err, &field)
 	assert.Contains(t, err.Error(), `engine "logins": `)
 }
+
+// Choke's fast path refuses under a limit of another family too, however often the key
+// was used under its own.
+func TestChokeUnderALimitOfAnotherFamily(t *testing.T) {
+	own, other := policy.Must(policy.FixedWindow(5, 24*time.Hour)), funnel(5, 1, time.Hour)
+	chosen := own
+	e := openFor(t, Config{Policy: policy.Must(policy.FixedWindow(1, 24*time.Hour))}, func(string) policy.Policy { return chosen })
+	require.True(t, e.Choke("key"))
+	settled(t, e)
+	require.True(t, e.Choke("key"))
+	chosen = other
+	for range 3 {
+		assert.False(t, e.Choke("key"))
+	}
+	assert.EqualValues(t, 3, e.Stats().Misfits)
+	chosen = own
+	assert.EqualValues(t, 3, e.Peek("key").Remaining, "nothing was taken by the calls between")
+	assert.Zero(t, testing.AllocsPerRun(100, func() { e.Choke("key") }))
+}
