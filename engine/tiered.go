@@ -51,13 +51,97 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 }
 
 // Choke reports whether the key may act now under every limit, and records it if so.
-func (t *Tiered[K]) Choke(key K) bool { return t.Take(key, 1).Allowed }
+func (t *Tiered[K]) Choke(key K) bool {
+	var room [fewTiers]cell.Offer[K]
+	if allowed, sure := t.takeKnown(key, 1, &room); sure {
+		return allowed
+	}
+	return t.takeAny(key, 1).Allowed
+}
 
 // Take asks every limit for n units, and records them if all allow it. The decision is
 // that of all limits together: Limit and Remaining are the smallest of each, RetryAfter
 // and ResetAfter the longest. A refused call learns when all would let it pass. n == 0
 // looks without taking. For a known key it never waits and never allocates.
-func (t *Tiered[K]) Take(key K, n int64) policy.Decision {
+func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
+	var room [fewTiers]cell.Offer[K]
+	allowed, sure := t.takeKnown(key, n, &room)
+	if !sure {
+		return t.takeAny(key, n)
+	}
+	all.Allowed = allowed
+	for i, e := range t.engines {
+		d := &room[i].Decision
+		if !allowed && d.Allowed {
+			e.cell.Peek(key, d) // nothing was taken
+		}
+		combine(&all, d, i == 0)
+	}
+	return all
+}
+
+// fewTiers bounds the limits of a Tiered that takeKnown tries. The usual number is two,
+// and clearing room for more would cost each call.
+const fewTiers = 3
+
+// takeKnown takes from all engines, or from none, if all know the key: it takes what each
+// has offered. sure is false if nothing was decided or taken.
+func (t *Tiered[K]) takeKnown(key K, n int64, room *[fewTiers]cell.Offer[K]) (allowed, sure bool) {
+	if len(t.engines) > fewTiers {
+		return false, false
+	}
+	allowed = true
+	for i, e := range t.engines {
+		if !e.cell.Offer(key, n, &room[i]) {
+			return false, false
+		}
+		allowed = allowed && room[i].Allowed
+	}
+	offers := room[:len(t.engines)]
+	if allowed {
+		for i := range offers {
+			if offers[i].Accept() {
+				continue
+			}
+			if !t.takeRest(key, n, offers, i) {
+				return false, false
+			}
+			break
+		}
+	}
+	for i, e := range t.engines {
+		if offers[i].Allowed == allowed {
+			e.cell.Count(allowed, cell.Basis{})
+		}
+	}
+	return allowed, true
+}
+
+// takeRest goes on for takeKnown if another call was faster at the engine at: it decides
+// there again, and goes on to the others. If one refuses, all is given back, also if a
+// policy panics.
+func (t *Tiered[K]) takeRest(key K, n int64, offers []cell.Offer[K], at int) (all bool) {
+	taken := at
+	defer func() {
+		for ; !all && taken > 0; taken-- {
+			offers[taken-1].Held.Cancel()
+		}
+	}()
+	for ; taken < len(offers); taken++ {
+		o := &offers[taken]
+		if taken > at && o.Accept() {
+			continue
+		}
+		o.Held = cell.Held[K]{}
+		if basis := t.engines[taken].cell.TryTake(key, n, &o.Decision, &o.Held); !o.Allowed || basis != (cell.Basis{}) {
+			return false
+		}
+	}
+	return true
+}
+
+// takeAny is Take for any key, known or not.
+func (t *Tiered[K]) takeAny(key K, n int64) policy.Decision {
 	var room [maxTiers]keyRequest[tier[K], cell.Held[K]]
 	m := multiTake[tier[K], cell.Held[K]]{keys: room[:len(t.engines)], order: asMade[:len(t.engines)]}
 	for i, e := range t.engines {
@@ -75,16 +159,20 @@ func decisionOfAll[K comparable](allowed bool, m *multiTake[tier[K], cell.Held[K
 	m.settle(allowed)
 	all := policy.Decision{Allowed: allowed}
 	for i := range m.keys {
-		d := &m.keys[i].decision
-		if i == 0 {
-			all.Limit, all.Remaining = d.Limit, d.Remaining
-		}
-		all.Limit = min(all.Limit, d.Limit)
-		all.Remaining = min(all.Remaining, d.Remaining)
-		all.ResetAfter = max(all.ResetAfter, d.ResetAfter)
-		all.RetryAfter = max(all.RetryAfter, d.RetryAfter)
+		combine(&all, &m.keys[i].decision, i == 0)
 	}
 	return all
+}
+
+// combine adds the decision of one limit to that of all.
+func combine(all, d *policy.Decision, first bool) {
+	if first {
+		all.Limit, all.Remaining = d.Limit, d.Remaining
+	}
+	all.Limit = min(all.Limit, d.Limit)
+	all.Remaining = min(all.Remaining, d.Remaining)
+	all.ResetAfter = max(all.ResetAfter, d.ResetAfter)
+	all.RetryAfter = max(all.RetryAfter, d.RetryAfter)
 }
 
 // tier is a key under one limit of a Tiered. It implements claimant without allocating.

@@ -219,3 +219,49 @@ func (p panicking) Take(word uint64, now policy.Instant, n int64, patience time.
 	}
 	return p.Policy.Take(word, now, n, patience)
 }
+
+// interrupted is a policy during whose next Take something happens.
+type interrupted struct {
+	policy.Policy
+	by func()
+}
+
+func (p *interrupted) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if by := p.by; by != nil {
+		p.by = nil
+		by()
+	}
+	return p.Policy.Take(word, now, n, patience)
+}
+
+// A call on several tiers is overtaken at the second, after it has decided there: it
+// decides again, and gives back to the first if the second refuses now.
+func TestTiersDecideAgainIfOvertaken(t *testing.T) {
+	for _, room := range []int64{2, 3} {
+		second := &interrupted{Policy: funnel(room, 1, 24*time.Hour)}
+		tiers, err := NewTiered[string](Config{Policy: funnel(5, 1, 24*time.Hour)}, second)
+		require.NoError(t, err)
+		defer tiers.Close()
+		require.True(t, tiers.Choke("key"))
+		engines := tiers.Engines()
+		for _, e := range engines {
+			settled(t, e)
+		}
+		second.by = func() { require.True(t, engines[1].Choke("key")) }
+		passes := room == 3
+		require.Equal(t, passes, tiers.Choke("key"))
+		require.Nil(t, second.by)
+		first, other := engines[0].Stats(), engines[1].Stats()
+		if passes {
+			assert.EqualValues(t, 3, engines[0].Peek("key").Remaining)
+			assert.EqualValues(t, []uint64{2, 0, 3, 0}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
+		} else {
+			assert.EqualValues(t, 4, engines[0].Peek("key").Remaining, "what was taken has been given back")
+			assert.EqualValues(t, []uint64{1, 0, 2, 1}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
+		}
+		assert.EqualValues(t, 0, engines[1].Peek("key").Remaining)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { tiers.Choke("key") }))
+		assert.Zero(t, testing.AllocsPerRun(100, func() { tiers.Take("key", 1) }))
+		assert.Zero(t, engines[0].Stats().Refused, "the second refused, not the first")
+	}
+}
