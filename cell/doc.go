@@ -11,9 +11,9 @@
 // calls on several keys. The comments here are contracts between the two.
 //
 // Start reading at [Cell.Choke] in cell.go, which has the known key. Then take.go has the
-// loop that raises a word, giveback.go what lowers one, open.go the new key,
-// setpolicy.go and changelimit.go a change of the limit of all keys and of one, and
-// line.go the calls that wait in line.
+// loop that raises a word, offer.go a take that is prepared first, giveback.go what lowers
+// a word, open.go the new key, setpolicy.go and changelimit.go a change of the limit of
+// all keys and of one, and line.go the calls that wait in line.
 //
 // The cell holds only a view of the table. It does not know what owns the table, nor
 // what restarts the owner.

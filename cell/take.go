@@ -121,8 +121,9 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Bas
 
 // takeEntry answers q in d by the entry's word, and advances the word by
 // compare-and-swap. It is the one loop in which a word rises, except Choke's, which is
-// this one for one unit. r, if not nil, is the receipt for what was recorded. alive is
-// false if the entry is dead: nothing was taken then, and the key must be looked up again.
+// this one for one unit; Offer.Accept swaps once, without a loop. r, if not nil, is the
+// receipt for what was recorded. alive is false if the entry is dead: nothing was taken
+// then, and the key must be looked up again.
 func (c *Cell[K]) takeEntry(
 	e *table.Entry[K], now policy.Instant, q *request, d *policy.Decision, r *receipt[K],
 ) (b Basis, alive bool) {
