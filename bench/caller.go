@@ -11,6 +11,8 @@ type caller struct {
 	stream
 	asked, passed int64 // over all passes
 	recorder      Recorder
+	// slow says that a call takes milliseconds: once looks after each whether to stop.
+	slow bool
 }
 
 // callerJob is one of the ways in which a caller asks.
@@ -61,9 +63,12 @@ func (c *caller) loopWith(l Limiter, stop *atomic.Bool, ask askFunc) {
 }
 
 func (c *caller) onceWith(l Limiter, stop *atomic.Bool, ask askFunc) {
-	asked, passed := 0, 0
-	for at := 0; at < len(c.keys) && !stop.Load(); at += batch {
-		keys := c.keys[at:min(at+batch, len(c.keys))]
+	asked, passed, size := 0, 0, batch
+	if c.slow {
+		size = 1
+	}
+	for at := 0; at < len(c.keys) && !stop.Load(); at += size {
+		keys := c.keys[at:min(at+size, len(c.keys))]
 		passed += ask(l, keys)
 		asked += len(keys)
 	}

@@ -1,6 +1,9 @@
 package bench
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Contender is something to be measured.
 type Contender struct {
@@ -25,6 +28,12 @@ type Contender struct {
 	// Idles says that the limiter forgets keys that were not asked for in
 	// Setup.Idle.
 	Idles bool
+	// For names the workloads that the contender is made for; nil means all that are
+	// not Apart.
+	For []string
+	// Like names the contender that makes the same kind of call in a workload that is
+	// Apart, or is empty.
+	Like string
 	// Needs reports whether the contender can do a workload; nil means all.
 	Needs func(Workload) bool
 	// New makes a limiter without any keys.
@@ -49,6 +58,9 @@ const (
 const slowCalls = 100_000
 
 func (c Contender) can(w Workload) bool {
+	if made := slices.Contains(c.For, w.Name); made != w.Apart || !made && len(c.For) > 0 {
+		return false
+	}
 	if c.Slow && (w.keyCalls() > slowCalls || w.Memory) {
 		return false
 	}
@@ -108,6 +120,12 @@ func (c *Counts) add(o Counts) {
 	c.Evicted += o.Evicted
 	c.Forgiven += o.Forgiven
 	c.Restarts += o.Restarts
+}
+
+// preparer is a Limiter whose calls need its keys in a certain state.
+type preparer interface {
+	// prepare is told the names of all keys before they are asked for.
+	prepare(keys []string)
 }
 
 func settle(l Limiter) {

@@ -113,6 +113,13 @@ func drawStreams(w Workload, callers int) []stream {
 		}
 		return streams
 	}
+	if w.Draw == DrawInTurn {
+		all := newStream(upTo(0, w.Keys))
+		for i := range streams {
+			streams[i] = all
+		}
+		return streams
+	}
 	n := min(max(drawsInAll/callers, leastDraws), max(w.Keys*4, leastDraws))
 	n -= n % batch
 	for i := range streams {

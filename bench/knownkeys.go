@@ -87,6 +87,9 @@ func (c *knownKeys) open(i int) error {
 		s.openers = append(s.openers, &caller{stream: c.opening.part(j, len(c.streams))})
 		s.callers[j].recorder = c.turns[i].recorders.of(j)
 	}
+	if p, ok := limiter.(preparer); ok {
+		p.prepare(c.opening.keys)
+	}
 	s.ask(c.workers, 0, s.openers, (*caller).once)
 	settle(limiter)
 	p := s.ask(c.workers, c.o.Duration/2, s.callers, (*caller).loop)

@@ -95,7 +95,7 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 
 	callers := make([]*caller, c.Workload.Callers)
 	for i := range callers {
-		callers[i] = &caller{stream: c.pool}
+		callers[i] = &caller{stream: c.pool, slow: c.CallCost > 0}
 		if c.Draw == DrawOnce {
 			callers[i].stream = c.pool.part(i, len(callers))
 		}

@@ -7,10 +7,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// ralName is the name of Ral as a contender.
+const ralName = "Ral"
+
 // Ral returns Ral as a contender, with the engine's defaults.
 func Ral() Contender {
 	return Contender{
-		Name:    "Ral",
+		Name:    ralName,
 		About:   "callers advance a key's word in place",
 		Promise: LeakyBucket,
 		Exact:   true,
@@ -53,9 +56,11 @@ func RalQueued() Contender {
 
 // configOf returns the engine's configuration for a setup.
 func configOf(s Setup) (engine.Config, error) {
-	p, err := policy.Funnel(s.Limit.Capacity, s.Limit.Count, s.Limit.Per)
+	p, err := funnel(s.Limit)
 	return engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle}, err
 }
+
+func funnel(l Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 
 // ral is an engine as a Limiter.
 type ral struct {

@@ -36,6 +36,7 @@ type WorkloadReport struct {
 	CPU     int      `json:"cpu"`    // GOMAXPROCS
 	Rounds  int      `json:"rounds"` // as planned
 	Timed   bool     `json:"timed"`  // whether the calls of the rounds were timed one by one
+	Base    string   `json:"base,omitempty"`
 	Results []Result `json:"results"`
 }
 
@@ -43,6 +44,16 @@ type WorkloadReport struct {
 func (w *WorkloadReport) Yardstick(y Yardstick) *Result {
 	for i := range w.Results {
 		if w.Results[i].Yardstick == y {
+			return &w.Results[i]
+		}
+	}
+	return nil
+}
+
+// result returns the result of a contender, nil if there is none.
+func (w *WorkloadReport) result(contender string) *Result {
+	for i := range w.Results {
+		if w.Results[i].Contender == contender {
 			return &w.Results[i]
 		}
 	}
@@ -60,7 +71,11 @@ type Result struct {
 	Promise   Promise   `json:"promise,omitempty"`
 	Exact     bool      `json:"exact"`
 	Elsewhere bool      `json:"elsewhere,omitempty"`
-	Rounds    []Pass    `json:"rounds"`
+	// Apart reports whether the contenders of the workload make different calls. Like
+	// names the one that makes the same kind of call, if any.
+	Apart  bool   `json:"apart,omitempty"`
+	Like   string `json:"like,omitempty"`
+	Rounds []Pass `json:"rounds"`
 	// Disturbed is the number of rounds that other load on the machine disturbed,
 	// Repeated the number of passes that were repeated because of it.
 	Disturbed int `json:"disturbed"`
@@ -77,6 +92,8 @@ type Result struct {
 	// They are nil if that yardstick was not measured.
 	OfFloor *Spread `json:"of_floor,omitempty"`
 	OfMap   *Spread `json:"of_map,omitempty"`
+	// OfBase is the same for the workload's base. It is nil for the base itself.
+	OfBase *Spread `json:"of_base,omitempty"`
 
 	AllocsPerOp Spread `json:"allocs_per_op"`
 	BytesPerOp  Spread `json:"bytes_per_op"`
@@ -103,8 +120,14 @@ func (r Result) IsLimiter() bool { return r.Yardstick == "" }
 
 // Comparable reports whether a figure of the result may be called the best of its
 // workload. It may if the limiter is exact by design, kept its promise, and does all
-// of its work in this process.
+// of its work in this process. In a workload of different calls there is no best.
 func (r Result) Comparable() bool {
+	return !r.Apart && r.KeptPromise()
+}
+
+// KeptPromise reports whether the result is that of a limiter that is exact by design,
+// kept its promise, and does all of its work in this process.
+func (r Result) KeptPromise() bool {
 	return r.Exact && r.IsLimiter() && !r.Elsewhere && (r.Audit == nil || r.Audit.Clean())
 }
 
@@ -167,6 +190,9 @@ func (w *WorkloadReport) fillRatios() {
 		r := &w.Results[i]
 		r.OfFloor = r.ratioTo(w.Yardstick(YardstickFloor))
 		r.OfMap = r.ratioTo(w.Yardstick(YardstickMap))
+		if w.Base != r.Contender {
+			r.OfBase = r.ratioTo(w.result(w.Base))
+		}
 	}
 }
 

@@ -58,6 +58,9 @@ func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Optio
 	if w.Rounds == 0 {
 		w.Rounds = o.Rounds
 	}
+	if w.Duration > 0 {
+		o.Duration = w.Duration
+	}
 	if w.AuditOnly {
 		o.NewRecorder = nil
 	}
@@ -118,6 +121,8 @@ const (
 // keyCost is the estimated time of asking for all keys in the workload's order.
 func (b *base) keyCost(t *turn) time.Duration {
 	switch {
+	case b.CallCost > 0:
+		return time.Duration(b.keyCalls()) * b.CallCost
 	case t.Slow:
 		return time.Duration(b.keyCalls()) * slowKeyCost
 	case b.Draw == DrawSameOrder:
@@ -181,7 +186,7 @@ func (b *base) about() WorkloadReport {
 	return WorkloadReport{
 		Name: b.Name, About: b.About, Why: b.Why, Draw: b.Draw.String(), Limit: b.Limit,
 		Keys: b.Keys, MaxKeys: b.setup().MaxKeys, Callers: b.Workload.Callers, CPU: b.cpu, Rounds: b.Workload.Rounds,
-		Timed: b.OneTimedPass,
+		Timed: b.OneTimedPass, Base: b.Base,
 	}
 }
 
@@ -195,6 +200,7 @@ func (b *base) report() WorkloadReport {
 		r := Result{
 			Contender: t.Name, About: t.Contender.About, Note: t.Note,
 			Yardstick: t.Yardstick, Promise: t.Promise, Exact: t.Exact, Elsewhere: t.Elsewhere,
+			Apart: b.Apart, Like: t.Like,
 			Rounds: t.rounds, Repeated: t.repeated,
 			Latency: t.recorders.latency(), LatencyRounds: t.recorders.rounds, Known: t.known.latency(), Memory: t.memory,
 		}

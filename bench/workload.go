@@ -23,11 +23,14 @@ const (
 	// DrawSameOrder makes every caller ask for all keys in the same order, so that
 	// the callers meet at each new key. Each pass has a limiter of its own.
 	DrawSameOrder
+	// DrawInTurn asks for all keys one after the other, over and over. Otherwise it is
+	// as DrawUniform.
+	DrawInTurn
 )
 
 // String returns the name of the order.
 func (d Draw) String() string {
-	names := [...]string{"uniform", "zipf", "once", "same order"}
+	names := [...]string{"uniform", "zipf", "once", "same order", "in turn"}
 	if d < 0 || int(d) >= len(names) {
 		return fmt.Sprintf("unknown (%d)", int(d))
 	}
@@ -35,7 +38,7 @@ func (d Draw) String() string {
 }
 
 // keepsLimiter reports whether a limiter is kept from round to round.
-func (d Draw) keepsLimiter() bool { return d == DrawUniform || d == DrawZipf }
+func (d Draw) keepsLimiter() bool { return d != DrawOnce && d != DrawSameOrder }
 
 // Workload says which keys limiters are asked for, how often and under which limit.
 type Workload struct {
@@ -68,6 +71,19 @@ type Workload struct {
 	// needs DrawOnce.
 	Memory bool
 	Idle   time.Duration
+	// Apart marks a workload in which the contenders make different calls, or hold keys
+	// to different kinds of limits. Only contenders made for it take part, and none is
+	// called the best.
+	Apart bool
+	// Base is the contender whose call the others' are compared with, round by round;
+	// empty means none.
+	Base string
+	// Duration is the time for which a contender is asked in each round; 0 means
+	// Options.Duration.
+	Duration time.Duration
+	// CallCost is the estimated time of a call, for a workload whose calls take
+	// milliseconds; 0 means that of opening a key.
+	CallCost time.Duration
 	// Known is the number of further keys that are known from the beginning, and
 	// asked for while the latencies of the others are measured. It needs DrawOnce.
 	Known int
