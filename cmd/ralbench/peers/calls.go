@@ -1,0 +1,253 @@
+package peers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/RussellLuo/slidingwindow"
+	"github.com/go-chi/httprate"
+	"github.com/puzpuzpuz/xsync/v3"
+	"golang.org/x/time/rate"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// Calls returns the peers of Ral's other limits and verbs, for the workloads of
+// [bench.Calls]. Each names the row of Ral that makes the same kind of call.
+func Calls() []bench.Contender {
+	limits := []string{bench.LimitsWorkload, bench.LimitsAuditWorkload}
+	several := []string{bench.SeveralWorkload, bench.SeveralRefusedWorkload}
+	return []bench.Contender{
+		beside("Ral FixedWindow", longWindows(GoLimiter()), limits...),
+		beside("Ral FixedWindow", Ulule(), limits...),
+		beside("Ral FixedWindow", httpRateCounter(), bench.LimitsWorkload),
+		beside("Ral SlidingWindow", HTTPRate(), limits...),
+		beside("Ral SlidingWindow", slidingWindow(), limits...),
+		beside("Ral Reserve", xtimeReserve(), bench.VerbsWorkload),
+		beside("Ral Wait", xtimeWait(), bench.VerbsWorkload),
+		beside("Ral Tiered", xtimeTwice(), several...),
+	}
+}
+
+// beside returns a peer as one that takes part only in these workloads.
+func beside(like string, c bench.Contender, workloads ...string) bench.Contender {
+	c.Like, c.For = like, workloads
+	return c
+}
+
+// longWindows returns go-limiter with windows so long that it gives all of its tokens in
+// each, wherever the workload's limit has more than a million a second. No call is
+// refused there.
+func longWindows(c bench.Contender) bench.Contender {
+	made := c.New
+	c.New = func(s bench.Setup) (bench.Limiter, error) {
+		if s.Limit.Count > 1_000_000 {
+			s.Limit.Count = 1
+		}
+		return made(s)
+	}
+	return c
+}
+
+// byKey keeps an L for each key in an xsync MapOf, as XTimeXsync does.
+type byKey[L any] struct {
+	keys *xsync.MapOf[string, L]
+	make func() L
+}
+
+func newByKey[L any](make func() L) byKey[L] {
+	return byKey[L]{keys: xsync.NewMapOf[string, L](), make: make}
+}
+
+func (b byKey[L]) of(key string) L {
+	l, known := b.keys.Load(key)
+	if !known {
+		l, _ = b.keys.LoadOrStore(key, b.make())
+	}
+	return l
+}
+
+// Close implements bench.Limiter.
+func (b byKey[L]) Close() error { return nil }
+
+// xtimeReserve is x/time/rate by key in an xsync MapOf, by Reserve and Cancel. A
+// reservation whose time has come gives nothing back: its Cancel returns at once.
+func xtimeReserve() bench.Contender {
+	return bench.Contender{
+		Name: "x/time Reserve", About: "golang.org/x/time/rate, one a key in an xsync MapOf, by Reserve and Cancel",
+		Note:    "gives nothing back once the time of a reservation has come",
+		Promise: bench.TokenBucket, Exact: true,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			return xtimeReserver{newByKey(func() *rate.Limiter { return newXTime(s.Limit) })}, nil
+		},
+	}
+}
+
+type xtimeReserver struct{ byKey[*rate.Limiter] }
+
+// Choke implements bench.Limiter.
+func (x xtimeReserver) Choke(key string) bool {
+	r := x.of(key).Reserve()
+	ok := r.OK()
+	r.Cancel()
+	return ok
+}
+
+// ChokeAll implements bench.Limiter.
+func (x xtimeReserver) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if x.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// xtimeWait is x/time/rate by key in an xsync MapOf, by Wait.
+func xtimeWait() bench.Contender {
+	return bench.Contender{
+		Name: "x/time Wait", About: "golang.org/x/time/rate, one a key in an xsync MapOf, by Wait that need not wait",
+		Promise: bench.TokenBucket, Exact: true,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			return xtimeWaiter{newByKey(func() *rate.Limiter { return newXTime(s.Limit) })}, nil
+		},
+	}
+}
+
+type xtimeWaiter struct{ byKey[*rate.Limiter] }
+
+// Choke implements bench.Limiter.
+func (x xtimeWaiter) Choke(key string) bool { return x.of(key).Wait(context.Background()) == nil }
+
+// ChokeAll implements bench.Limiter.
+func (x xtimeWaiter) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if x.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// xtimeTwice is two limiters of x/time/rate by key in an xsync MapOf, under one lock: the
+// workload's limit, and one that never refuses. It looks at both before it takes, because
+// what Allow has taken does not come back.
+func xtimeTwice() bench.Contender {
+	return bench.Contender{
+		Name: "x/time twice", About: "two golang.org/x/time/rate under one mutex, a pair a key in an xsync MapOf",
+		Promise: bench.TokenBucket, Exact: true,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			return xtimePairs{newByKey(func() *xtimePair {
+				return &xtimePair{first: rate.NewLimiter(rate.Every(time.Nanosecond), 1<<20), second: newXTime(s.Limit)}
+			})}, nil
+		},
+	}
+}
+
+type xtimePair struct {
+	mu            sync.Mutex
+	first, second *rate.Limiter
+}
+
+func (p *xtimePair) allow() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.first.TokensAt(now) < 1 || p.second.TokensAt(now) < 1 {
+		return false
+	}
+	return p.first.AllowN(now, 1) && p.second.AllowN(now, 1)
+}
+
+type xtimePairs struct{ byKey[*xtimePair] }
+
+// Choke implements bench.Limiter.
+func (x xtimePairs) Choke(key string) bool { return x.of(key).allow() }
+
+// ChokeAll implements bench.Limiter.
+func (x xtimePairs) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if x.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// slidingWindow is github.com/RussellLuo/slidingwindow with windows in memory, by key in
+// an xsync MapOf, asked by Allow, as its README has it. It takes the calls of the last
+// window to have been spread evenly over it, and so is not exact by design.
+func slidingWindow() bench.Contender {
+	return bench.Contender{
+		Name: "slidingwindow", About: "github.com/RussellLuo/slidingwindow, one a key in an xsync MapOf",
+		Note:    "estimates a sliding window from two fixed ones",
+		Promise: bench.SlidingWindow,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			return slidingWindows{newByKey(func() *slidingwindow.Limiter {
+				// Windows in memory have nothing to stop.
+				l, _ := slidingwindow.NewLimiter(s.Limit.Refill(), s.Limit.Capacity, func() (slidingwindow.Window, slidingwindow.StopFunc) {
+					return slidingwindow.NewLocalWindow()
+				})
+				return l
+			})}, nil
+		},
+	}
+}
+
+type slidingWindows struct{ byKey[*slidingwindow.Limiter] }
+
+// Choke implements bench.Limiter.
+func (s slidingWindows) Choke(key string) bool { return s.of(key).Allow() }
+
+// ChokeAll implements bench.Limiter.
+func (s slidingWindows) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if s.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// httpRateCounter is the counter in memory of github.com/go-chi/httprate, used as a fixed
+// window: Get, and Increment if there is room. The two steps are not one, so it is not
+// exact. Its windows lie at the multiples of their length, as httprate's own do, and do
+// not begin with a key's first call; so it takes part only where no call is refused.
+func httpRateCounter() bench.Contender {
+	return bench.Contender{
+		Name: "httprate count", About: "github.com/go-chi/httprate, its counter in memory as a fixed window",
+		Note:    "looks and counts in two steps, between which other calls may count",
+		Promise: bench.FixedWindow,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			length := s.Limit.Refill()
+			return &httpRateWindows{counter: httprate.NewLocalLimitCounter(length), length: length, most: whole(s.Limit.Capacity)}, nil
+		},
+	}
+}
+
+type httpRateWindows struct {
+	counter httprate.LimitCounter
+	length  time.Duration
+	most    int
+}
+
+// Choke implements bench.Limiter. A counter in memory has no errors.
+func (h *httpRateWindows) Choke(key string) bool {
+	window := time.Now().UTC().Truncate(h.length)
+	n, _, err := h.counter.Get(key, window, window.Add(-h.length))
+	return err == nil && n < h.most && h.counter.Increment(key, window) == nil
+}
+
+// ChokeAll implements bench.Limiter.
+func (h *httpRateWindows) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if h.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// Close implements bench.Limiter.
+func (h *httpRateWindows) Close() error { return nil }

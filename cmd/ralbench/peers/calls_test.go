@@ -1,0 +1,68 @@
+package peers
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"golang.org/x/time/rate"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+func TestPeersOfCallsHaveARowOfRalBesideThem(t *testing.T) {
+	for _, c := range Calls() {
+		for _, workload := range c.For {
+			assert.True(t, slices.ContainsFunc(bench.Calls(1), func(w bench.Workload) bool { return w.Name == workload }), "%s: %s", c.Name, workload)
+			assert.True(t, slices.ContainsFunc(bench.RalCalls(), func(r bench.Contender) bool {
+				return r.Name == c.Like && slices.Contains(r.For, workload)
+			}), "%s in %s: %s", c.Name, workload, c.Like)
+		}
+		assert.NotEmpty(t, c.About, c.Name)
+		assert.LessOrEqual(t, len(c.Name), 15, "%s: the table's column", c.Name)
+		assert.True(t, c.Exact || c.Note != "", "%s: why not", c.Name)
+	}
+}
+
+func TestPeersOfLimitsPassABurstAndRefuseWhatFollows(t *testing.T) {
+	limit := bench.Limit{Capacity: 7, Count: 7, Per: time.Hour}
+	for _, c := range Calls() {
+		if slices.Contains(c.For, bench.VerbsWorkload) {
+			continue // no limit is meant to hold there: reservations are cancelled, and calls wait
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			l := open(t, c, bench.Setup{Limit: limit, Keys: 2})
+			for i := range 7 {
+				assert.True(t, l.Choke("a"), "call %d", i)
+			}
+			for range 5 {
+				assert.False(t, l.Choke("a"))
+			}
+			assert.Equal(t, 7, l.ChokeAll(times("b", 20)))
+		})
+	}
+}
+
+func TestPeersOfVerbsPassAllThatHasRoom(t *testing.T) {
+	for _, c := range Calls() {
+		if slices.Contains(c.For, bench.VerbsWorkload) {
+			l := open(t, c, bench.Setup{Limit: bench.Limit{Capacity: 100, Count: 1, Per: time.Hour}, Keys: 1})
+			assert.True(t, l.Choke("a"), c.Name)
+			assert.Equal(t, 99, l.ChokeAll(times("a", 99)), c.Name)
+		}
+	}
+}
+
+// A call that one of the limits refuses takes nothing from the other.
+func TestTwoLimitsTakeFromBothOrNone(t *testing.T) {
+	p := xtimePair{first: rate.NewLimiter(rate.Every(time.Hour), 100), second: rate.NewLimiter(rate.Every(time.Hour), 3)}
+	passed := 0
+	for range 50 {
+		if p.allow() {
+			passed++
+		}
+	}
+	assert.Equal(t, 3, passed)
+	assert.InDelta(t, 97, p.first.Tokens(), 1)
+}
