@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,4 +108,64 @@ func TestRefundedKeysOwe(t *testing.T) {
 		}
 		require.NoError(t, l.Close())
 	}
+}
+
+// prepared is a bucket that must be told its keys first.
+type prepared struct {
+	bucket
+	told []string
+}
+
+func (p *prepared) prepare(keys []string) { p.told = append(p.told, keys...) }
+
+func (p *prepared) ChokeAll(keys []string) int {
+	if len(p.told) == 0 {
+		panic("asked before it was told of its keys")
+	}
+	return p.bucket.ChokeAll(keys)
+}
+
+func TestLimitersAreToldTheirKeysFirst(t *testing.T) {
+	var told []string
+	c := Contender{Name: "prepared", New: func(s Setup) (Limiter, error) {
+		p := &prepared{bucket: bucket{capacity: s.Limit.Capacity, taken: map[string]*atomic.Int64{}}}
+		p.closed = func() error { told = p.told; return nil }
+		return p, nil
+	}}
+	_, err := Run(t.Context(), []Workload{{Name: "some", Limit: loose, Draw: DrawInTurn, Keys: 3}}, []Contender{c}, quick())
+	require.NoError(t, err)
+	assert.Equal(t, newStream(upTo(0, 3)).keys, told)
+}
+
+// Between two calls that take milliseconds a caller looks whether its time is over.
+func TestSlowCallsAreStoppedOneByOne(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		var stop atomic.Bool
+		b := &bucket{capacity: 1, taken: map[string]*atomic.Int64{}}
+		l := stopping{b, &stop}
+		c := &caller{stream: newStream(upTo(0, 3*batch)), slow: slow}
+		c.once(l, &stop)
+		assert.EqualValues(t, map[bool]int{false: batch, true: 1}[slow], c.asked)
+	}
+}
+
+// stopping is a limiter that stops its caller at the first call.
+type stopping struct {
+	*bucket
+	stop *atomic.Bool
+}
+
+func (s stopping) ChokeAll(keys []string) int {
+	s.stop.Store(true)
+	return s.bucket.ChokeAll(keys)
+}
+
+func TestWorkloadMayHaveADurationOfItsOwn(t *testing.T) {
+	o := quick()
+	w := Workload{Name: "short", Limit: loose, Keys: 1}
+	long := Estimate([]Workload{w}, []Contender{Floor()}, o)
+	w.Duration = o.Duration / 2
+	assert.Less(t, Estimate([]Workload{w}, []Contender{Floor()}, o), long)
+	w.Duration, w.Draw, w.CallCost = 0, DrawOnce, time.Hour
+	assert.GreaterOrEqual(t, Estimate([]Workload{w}, []Contender{Floor()}, o), time.Hour)
 }
