@@ -10,9 +10,50 @@ import (
 	"github.com/ral-limiter/ral/internal/redisd"
 )
 
+// rals returns Ral by the clocks that it can be asked by. A row for another clock goes
+// here, named "Ral" and what is different about it: it is shown in Ral's colours, and
+// goals and verdict are about the first.
+func rals() []bench.Contender { return []bench.Contender{bench.Ral()} }
+
 // always returns what is measured in any case: the yardsticks, and Ral itself.
 func always() []bench.Contender {
-	return []bench.Contender{bench.Floor(), bench.XsyncMap(), bench.Ral()}
+	return append([]bench.Contender{bench.Floor(), bench.XsyncMap()}, rals()...)
+}
+
+// calls returns Ral's other limits and verbs, and of their peers those that are wanted, as
+// far as they take part in the workloads.
+func calls(workloads []bench.Workload, wanted func(bench.Contender) bool) (some []bench.Contender) {
+	all := bench.RalCalls()
+	for _, c := range peers.Calls() {
+		if wanted(c) {
+			all = append(all, c)
+		}
+	}
+	for _, c := range all {
+		if slices.ContainsFunc(workloads, func(w bench.Workload) bool { return slices.Contains(c.For, w.Name) }) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// isNamed returns a function that reports whether a contender is among the names.
+func isNamed(names []string) func(bench.Contender) bool {
+	return func(c bench.Contender) bool {
+		return slices.ContainsFunc(names, func(name string) bool {
+			return flagName(name) == flagName(c.Name) || flagName(name) == allPeers
+		})
+	}
+}
+
+// peerNames returns the names of all peers, those of the other limits and verbs last.
+func peerNames() (names []string) {
+	for _, c := range append(candidates(), peers.Calls()...) {
+		if name := flagName(c.Name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // candidates returns what Ral may be measured beside, the nearest first. Redis is among
@@ -47,14 +88,6 @@ func flagName(name string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), " ", "-"))
 }
 
-func flagNames(some []bench.Contender) string {
-	var names []string
-	for _, c := range some {
-		names = append(names, flagName(c.Name))
-	}
-	return strings.Join(names, ", ")
-}
-
 // Names that stand for several peers.
 const (
 	allPeers = "all"
@@ -67,9 +100,10 @@ const (
 func choose(names []string) ([]bench.Contender, error) {
 	for _, name := range names {
 		name = flagName(name)
-		exists := slices.ContainsFunc(contenders(), func(c bench.Contender) bool { return flagName(c.Name) == name })
+		exists := slices.Contains(peerNames(), name) ||
+			slices.ContainsFunc(always(), func(c bench.Contender) bool { return flagName(c.Name) == name })
 		if !exists && name != allPeers && name != noPeers {
-			return nil, fmt.Errorf("unknown peer %q; known are %s, and %s and %s", name, flagNames(candidates()), allPeers, noPeers)
+			return nil, fmt.Errorf("unknown peer %q; known are %s, and %s and %s", name, strings.Join(peerNames(), ", "), allPeers, noPeers)
 		}
 	}
 	chosen := always()
@@ -81,7 +115,7 @@ func choose(names []string) ([]bench.Contender, error) {
 			}
 			continue
 		}
-		if byName || slices.ContainsFunc(names, func(name string) bool { return flagName(name) == allPeers }) {
+		if isNamed(names)(c) {
 			chosen = append(chosen, c)
 		}
 	}

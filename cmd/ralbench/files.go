@@ -42,7 +42,9 @@ func (s settings) read() (in inputs, err error) {
 // outputs are the files that a run is written to, apart from the terminal.
 type outputs struct {
 	jsonToStdout bool
+	goals        bool     // only the goals are for people to read
 	json, html   *os.File // nil for none
+	record       *os.File // nil for none
 }
 
 // create opens the files that the flags name.
@@ -61,7 +63,12 @@ func (s settings) create() (o outputs, err error) {
 		}
 	}
 	if s.html != "" {
-		o.html, err = open("html", s.html)
+		if o.html, err = open("html", s.html); err != nil {
+			return o, err
+		}
+	}
+	if o.goals = s.goals; s.recordFile != "" {
+		o.record, err = open("record", s.recordFile)
 	}
 	return o, err
 }
@@ -86,7 +93,14 @@ func (o outputs) write(in inputs, d report.Document, stdout, stderr io.Writer) e
 	if o.json != nil {
 		fail(d.WriteJSON(o.json), o.json.Close())
 	}
-	fail(terminal.Write(people, d, width))
+	if o.record != nil {
+		fail(report.RecordOf(d).Write(o.record), o.record.Close())
+	}
+	if o.goals {
+		fail(terminal.WriteGoals(people, d, width))
+	} else {
+		fail(terminal.Write(people, d, width))
+	}
 	if c != nil {
 		fail(terminal.WriteComparison(people, *c, width))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
@@ -19,7 +20,8 @@ each keeps its promise.
 
 Usage: go run ./cmd/ralbench [flags]           measure
        go run ./cmd/ralbench [flags] run.json  show a run that -json wrote;
-                                               -html and -compare go with it
+                                               -html, -compare, -goals and
+                                               -record go with it
 
 Side by side, in the same rounds, in any case:
 
@@ -36,8 +38,23 @@ Side by side, in the same rounds, in any case:
 		describe(w, 15, c.Name, c.About)
 	}
 	fmt.Fprint(w, "\nWorkloads:\n\n")
-	for _, wl := range bench.Standard(1) {
-		describe(w, 11, wl.Name, wl.About)
+	for _, wl := range bench.All(1) {
+		if !wl.Apart {
+			describe(w, 11, wl.Name, wl.About)
+		}
+	}
+	fmt.Fprint(w, `
+Ral's other limits and verbs, each beside a funnel's Choke on the same keys, and
+beside peers that do the same. They are cut short unless -full, -rounds or
+-duration is given:
+
+`)
+	for _, wl := range bench.Calls(1) {
+		describe(w, 15, wl.Name, wl.About)
+	}
+	fmt.Fprintln(w)
+	for _, c := range peers.Calls() {
+		describe(w, 15, c.Name, "beside "+c.Like+": "+c.About)
 	}
 	fmt.Fprint(w, "\nFleet mode (-fleet): in place of these, on a redis-server of its own:\n\n")
 	for _, c := range fleetbench.Contenders("", "") {
@@ -57,6 +74,11 @@ Flags:
 
   -full            all peers and all workloads, %d rounds of %v a turn:
                    about %s here, on a quiet machine
+  -goals           only the goals of Ral, met or missed, beside those of the
+                   last recorded run, and only the workloads that they need. A
+                   goal that is missed does not change the exit code
+  -record file     write the goals of this run in the file; the last recorded
+                   ones, in cmd/ralbench/report/goals.json, are built in
   -fleet           fleet mode; about a minute, -full about four. The exit code
                    is 1 if one of its modes admitted more than its limit
   -share %-9v time for which the usable share of a limit is measured with
@@ -104,6 +126,7 @@ Examples:
   go run ./cmd/ralbench -json new.json -html new.html   to keep, and to look at
   go run ./cmd/ralbench -compare old.json               measure, and compare
   go run ./cmd/ralbench -compare old.json new.json      compare two earlier runs
+  go run ./cmd/ralbench -goals                          goals, and those lost
   go run ./cmd/ralbench -json | jq '.workloads[].name'  JSON only
   go run ./cmd/ralbench -fleet -html fleet.html         fleet mode on a Redis
 `)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -23,13 +24,15 @@ func (s settings) measure(ctx context.Context, d *report.Document, redis string,
 
 // record returns the settings as they are written down beside the figures.
 func (s settings) record() report.Settings {
-	names := make([]string, len(s.contenders))
-	for i, c := range s.contenders {
-		names[i] = c.Name
+	var names []string
+	for _, c := range s.contenders {
+		if !slices.Contains(names, c.Name) {
+			names = append(names, c.Name)
+		}
 	}
 	return report.Settings{
 		Duration: s.duration, Rounds: s.rounds, CPU: s.cpus[0], CPUs: s.cpus, Scale: s.scale,
-		Budget: s.budget, Full: s.full, Fleet: s.fleet, Share: s.share, Workloads: bench.Names(s.workloads), Contenders: names,
+		Budget: s.budget, Full: s.full, Brief: s.brief, Fleet: s.fleet, Share: s.share, Workloads: bench.Names(s.workloads), Contenders: names,
 	}
 }
 

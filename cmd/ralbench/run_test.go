@@ -30,7 +30,7 @@ func TestRunOfAllWorkloads(t *testing.T) {
 
 	table := stdout.String()
 	assert.Contains(t, table, "SCALED")
-	for _, w := range bench.Standard(1) {
+	for _, w := range bench.All(1) {
 		assert.Regexp(t, `(?m)^`+w.Name+`: `, table)
 		assert.Contains(t, stderr.String(), w.Name+" (", "progress in plain lines")
 		assert.Contains(t, stderr.String(), w.Name+" took")
@@ -42,13 +42,14 @@ func TestRunOfAllWorkloads(t *testing.T) {
 	var d report.Document
 	require.NoError(t, json.Unmarshal(written, &d))
 	assert.Equal(t, report.Schema, d.Schema)
-	assert.Len(t, d.Workloads, len(bench.Standard(1)))
+	assert.Len(t, d.Workloads, len(bench.All(1)))
 	assert.Equal(t, 0.001, d.Settings.Scale)
 	assert.NotEmpty(t, d.Machine.Go)
 	assert.NotEmpty(t, d.Machine.Commit)
 	assert.Positive(t, d.Machine.Cores)
 	for _, w := range d.Workloads {
 		assert.Positive(t, w.CPU, w.Name)
+		assert.NotEmpty(t, w.Results, w.Name)
 		for _, r := range w.Results {
 			assert.Equal(t, w.Name == "memory", r.Memory != nil, w.Name)
 			assert.Positive(t, r.NsPerOp.Median, "%s, %s", w.Name, r.Contender)
@@ -124,6 +125,29 @@ func must[T any](x T, err error) T {
 		panic(err)
 	}
 	return x
+}
+
+func TestGoalsAreShownAloneAndRecorded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "goals.json")
+	run := filepath.Join(t.TempDir(), "run.json")
+	var stdout, stderr bytes.Buffer
+	args := slices.Concat(quick, []string{"-workloads", "verbs", "-goals", "-record", file, "-json", run})
+	require.Equal(t, exitOK, execute(t.Context(), args, &stdout, &stderr), stderr.String())
+	assert.Contains(t, stdout.String(), "Goals of Ral")
+	assert.Contains(t, stdout.String(), "Ral Peek")
+	assert.NotContains(t, stdout.String(), "ops/s", "no other table")
+
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r report.Record
+	require.NoError(t, json.Unmarshal(written, &r))
+	assert.Len(t, r.Goals, 5)
+	assert.Equal(t, "verbs", r.Goals[0].Workload)
+	assert.Positive(t, r.Goals[0].Value)
+
+	var again bytes.Buffer
+	require.Equal(t, exitOK, execute(t.Context(), []string{"-goals", run}, &again, &stderr), stderr.String())
+	assert.Equal(t, stdout.String(), again.String(), "a run that was written shows the same")
 }
 
 func TestJSONToStandardOutputIsNothingElse(t *testing.T) {

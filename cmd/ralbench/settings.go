@@ -14,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
 // settings holds the values of the flags.
@@ -24,10 +25,13 @@ type settings struct {
 	scale      float64
 	budget     time.Duration // 0 for none
 	full       bool
+	brief      bool          // bench.Brief cuts the workloads of calls short
 	fleet      bool          // fleet mode, on a Redis, in place of the limiters in this process
 	share      time.Duration // time for which usable shares are measured; 0 for not at all
 	json       string        // "" for none, "-" for standard output, else a file
 	html       string        // "" for none, else a file
+	goals      bool          // only the table of goals, and the workloads that it needs
+	recordFile string        // "" for none, else a file for the goals of this run
 	compare    string        // "" for none, else the file of an earlier run
 	shown      string        // "" to measure, else the file of a run to show instead
 	workloads  []bench.Workload
@@ -41,7 +45,7 @@ const (
 	maxRounds, defaultRounds                  = 1000, 5
 	maxCPU                                    = 1024
 	minScale, maxScale, defaultScale          = 0.0001, 1.0, 1.0
-	maxBudget, defaultBudget                  = 24 * time.Hour, 85 * time.Second
+	maxBudget, defaultBudget                  = 24 * time.Hour, 95 * time.Second
 
 	fullDuration = 250 * time.Millisecond
 	fullRounds   = 9
@@ -57,7 +61,7 @@ const (
 // and what is accepted.
 func parse(args []string) (settings, error) {
 	s := settings{duration: defaultDuration, rounds: defaultRounds, cpus: []int{runtime.GOMAXPROCS(0)}, scale: defaultScale}
-	var names, peerNames []string
+	var names, chosen []string
 
 	f := flag.NewFlagSet("ralbench", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -108,12 +112,17 @@ func parse(args []string) (settings, error) {
 		names = fields(v)
 		return len(names) > 0
 	})
-	add("peers", "names with commas between them, of "+flagNames(candidates())+", or all, or none", func(v string) bool {
-		peerNames = fields(v)
-		return len(peerNames) > 0
+	add("peers", "names with commas between them, of "+strings.Join(peerNames(), ", ")+", or all, or none", func(v string) bool {
+		chosen = fields(v)
+		return len(chosen) > 0
 	})
 	f.BoolVar(&s.full, "full", false, "")
 	f.BoolVar(&s.fleet, "fleet", false, "")
+	f.BoolVar(&s.goals, "goals", false, "")
+	add("record", "a file to write", func(v string) bool {
+		s.recordFile = v
+		return v != ""
+	})
 	add("json", "a file to write, or nothing for standard output", func(v string) bool {
 		s.json = v
 		return v != ""
@@ -137,12 +146,12 @@ func parse(args []string) (settings, error) {
 	}
 	given := map[string]bool{}
 	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	return s, s.complete(given, names, peerNames)
+	return s, s.complete(given, names, chosen)
 }
 
 // complete fills in the flags that were not given.
-func (s *settings) complete(given map[string]bool, names, peerNames []string) (err error) {
-	duration, budget, standard := fullDuration, defaultBudget, bench.Standard
+func (s *settings) complete(given map[string]bool, names, chosen []string) (err error) {
+	duration, budget, standard := fullDuration, defaultBudget, bench.All
 	if s.fleet {
 		if given["peers"] {
 			return errors.New("flag -peers: with -fleet the contenders are always the same; leave one of them out")
@@ -172,6 +181,15 @@ func (s *settings) complete(given map[string]bool, names, peerNames []string) (e
 		s.budget = budget
 	}
 	s.workloads = standard(s.scale)
+	if s.brief = !s.full && !s.fleet && !given["duration"] && !given["rounds"]; s.brief {
+		s.workloads = bench.Brief(s.workloads)
+	}
+	if s.goals && s.fleet {
+		return errors.New("flag -goals: a run of -fleet always shows its goals; leave one of them out")
+	}
+	if s.goals {
+		s.workloads = withGoals(s.workloads)
+	}
 	if names != nil {
 		if s.workloads, err = bench.Select(s.workloads, names); err != nil {
 			return fmt.Errorf("flag -workloads: %w", err)
@@ -181,7 +199,7 @@ func (s *settings) complete(given map[string]bool, names, peerNames []string) (e
 		s.contenders = fleetbench.Contenders("", "")
 		return nil
 	}
-	return s.pick(peerNames)
+	return s.pick(chosen)
 }
 
 // pick picks the contenders: those of the names, all with -full, or else the nearest.
@@ -199,7 +217,22 @@ func (s *settings) pick(names []string) (err error) {
 	default:
 		s.contenders = append(always(), nearest()...)
 	}
+	wanted := func(bench.Contender) bool { return true }
+	if names != nil {
+		wanted = isNamed(names)
+	}
+	s.contenders = append(s.contenders, calls(s.workloads, wanted)...)
 	return nil
+}
+
+// withGoals returns the workloads that goals tell of.
+func withGoals(all []bench.Workload) (some []bench.Workload) {
+	for _, w := range all {
+		if report.HasGoal(w.Name) {
+			some = append(some, w)
+		}
+	}
+	return some
 }
 
 // fields splits a list with commas, without its empty parts.
@@ -220,8 +253,8 @@ func shown(f *flag.FlagSet) (file string, err error) {
 	}
 	if f.NArg() == 1 {
 		f.Visit(func(flag *flag.Flag) {
-			if flag.Name != "html" && flag.Name != "compare" {
-				err = fmt.Errorf("flag -%s: nothing is measured when a run is given to be shown, %q; only -html and -compare go with it", flag.Name, f.Arg(0))
+			if !slices.Contains([]string{"html", "compare", "goals", "record"}, flag.Name) {
+				err = fmt.Errorf("flag -%s: nothing is measured when a run is given to be shown, %q; only -html, -compare, -goals and -record go with it", flag.Name, f.Arg(0))
 			}
 		})
 	}
@@ -250,4 +283,4 @@ func whole(v string, most int, to *int) bool {
 
 func fleetWorkloadNames() string { return strings.Join(bench.Names(fleetbench.Workloads(1)), ", ") }
 
-func workloadNames() string { return strings.Join(bench.Names(bench.Standard(1)), ", ") }
+func workloadNames() string { return strings.Join(bench.Names(bench.All(1)), ", ") }

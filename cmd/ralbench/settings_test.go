@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
@@ -28,8 +29,10 @@ func TestFlagsAndTheirDefaults(t *testing.T) {
 	assert.Equal(t, defaultBudget, s.budget)
 	assert.Equal(t, []int{runtime.GOMAXPROCS(0)}, s.cpus)
 	assert.Empty(t, s.json)
-	assert.Equal(t, bench.Names(bench.Standard(1)), bench.Names(s.workloads))
-	assert.Equal(t, []string{"floor", "xsync map", "Ral", "x/time+xsync", "x/time+sync.Map", "go-limiter"}, s.record().Contenders)
+	assert.Equal(t, bench.Names(bench.All(1)), bench.Names(s.workloads))
+	assert.Equal(t, []string{"floor", "xsync map", "Ral", "x/time+xsync", "x/time+sync.Map", "go-limiter"}, general(s))
+	assert.Contains(t, s.record().Contenders, "Ral Peek")
+	assert.Contains(t, s.record().Contenders, "x/time Wait", "the peers of other calls are always there")
 
 	s, err = parse([]string{"-workloads", "zipf, hot-pass", "--rounds=7", "-duration", "2s", "-cpu", "1, 3", "-scale", "0.5"})
 	require.NoError(t, err)
@@ -48,8 +51,8 @@ func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
 	assert.Equal(t, fullRounds, s.rounds)
 	assert.Equal(t, fullDuration, s.duration)
 	assert.Zero(t, s.budget)
-	assert.Len(t, s.workloads, len(bench.Standard(1)))
-	assert.Len(t, s.contenders, len(contenders())-1)
+	assert.Equal(t, bench.All(1), s.workloads, "nothing is cut short")
+	assert.Len(t, general(s), len(contenders())-1)
 	assert.Equal(t, []string{"redis_rate"}, s.missing)
 
 	s, err = parse([]string{"-full", "-rounds", "3", "-duration", "5ms", "-peers", "juju+xsync", "-workloads", "zipf", "-budget", "1m"})
@@ -60,6 +63,62 @@ func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
 	assert.Equal(t, []string{"zipf"}, bench.Names(s.workloads))
 	assert.Equal(t, []string{"floor", "xsync map", "Ral", "juju+xsync"}, s.record().Contenders)
 	assert.Empty(t, s.missing)
+}
+
+// general returns the names of the contenders that are not made for certain workloads.
+func general(s settings) (names []string) {
+	for _, c := range s.contenders {
+		if c.For == nil {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+func TestPeersOfCallsByTheirNames(t *testing.T) {
+	for _, c := range []struct {
+		names string
+		want  []string // beside Ral's rows, in the workload verbs
+	}{
+		{"none", nil},
+		{"X/time-Wait,ulule", []string{"x/time Wait"}},
+		{"all", []string{"x/time Reserve", "x/time Wait"}},
+	} {
+		s, err := parse([]string{"-peers", c.names, "-workloads", "verbs"})
+		require.NoError(t, err, c.names)
+		var got []string
+		for _, c := range s.contenders {
+			if c.Like != "" {
+				got = append(got, c.Name)
+			}
+		}
+		assert.Equal(t, c.want, got, c.names)
+		assert.Contains(t, s.record().Contenders, "Ral Peek", c.names)
+		assert.NotContains(t, s.record().Contenders, "Ral Tiered", "it is in another workload")
+	}
+}
+
+func TestCallsAreCutShortUnlessMoreIsAskedFor(t *testing.T) {
+	verbs := func(args ...string) bench.Workload {
+		s, err := parse(append(args, "-workloads", "verbs"))
+		require.NoError(t, err)
+		return s.workloads[0]
+	}
+	assert.Equal(t, 3, verbs().Rounds)
+	assert.Zero(t, verbs("-full").Rounds)
+	assert.Zero(t, verbs("-rounds", "2").Rounds)
+	assert.Zero(t, verbs("-duration", "1s").Duration)
+}
+
+func TestGoalsNeedOnlyTheirWorkloads(t *testing.T) {
+	s, err := parse([]string{"-goals"})
+	require.NoError(t, err)
+	names := bench.Names(s.workloads)
+	assert.Contains(t, names, "several", "a goal is a multiple of a figure in it")
+	assert.Contains(t, names, "setpolicy")
+	assert.NotContains(t, names, "audit-hot")
+	assert.NotContains(t, names, "limits-audit")
+	assert.Equal(t, defaultBudget, s.budget)
 }
 
 // withoutRedis hides an installed redis-server, withRedis pretends that there is one.
@@ -84,17 +143,17 @@ func TestPeersByTheirNames(t *testing.T) {
 	} {
 		s, err := parse([]string{"-peers", c.names})
 		require.NoError(t, err, c.names)
-		assert.Equal(t, append([]string{"floor", "xsync map", "Ral"}, c.want...), s.record().Contenders, c.names)
+		assert.Equal(t, append([]string{"floor", "xsync map", "Ral"}, c.want...), general(s), c.names)
 	}
 	s, err := parse([]string{"-peers", "all"})
 	require.NoError(t, err)
-	assert.Len(t, s.contenders, len(contenders()))
+	assert.Len(t, general(s), len(contenders()))
 	assert.Empty(t, s.missing)
 
 	withoutRedis(t)
 	s, err = parse([]string{"-peers", "all"})
 	require.NoError(t, err)
-	assert.Len(t, s.contenders, len(contenders())-1)
+	assert.Len(t, general(s), len(contenders())-1)
 	assert.Equal(t, []string{"redis_rate"}, s.missing)
 	_, err = parse([]string{"-peers", "ulule,redis_rate"})
 	assert.ErrorContains(t, err, "not installed")
@@ -155,6 +214,8 @@ func TestBadFlagsSayWhatIsAccepted(t *testing.T) {
 		{[]string{"one.json", "two.json"}, []string{`"two.json"`, "only flags", "one file"}},
 		{[]string{"one.json", "-cpu", "1"}, []string{`"-cpu"`, "after them"}},
 		{[]string{"-cpu", "1", "one.json"}, []string{"-cpu", `"one.json"`, "nothing is measured"}},
+		{[]string{"-record="}, []string{"-record", `""`, "a file"}},
+		{[]string{"-goals", "-fleet"}, []string{"-goals", "-fleet"}},
 		{[]string{"-json", "two.json", "one.json"}, []string{"-json", "nothing is measured"}},
 	} {
 		_, err := parse(c.args)
@@ -187,13 +248,13 @@ func TestHelpExplainsAllFlagsWorkloadsAndColumns(t *testing.T) {
 	assert.Equal(t, exitOK, execute(context.Background(), []string{"-help"}, &stdout, &stderr))
 	assert.Empty(t, stderr.String())
 	text := stdout.String()
-	for _, w := range bench.Standard(1) {
+	for _, w := range bench.All(1) {
 		assert.Contains(t, text, w.Name)
 	}
-	for _, c := range contenders() {
+	for _, c := range append(contenders(), peers.Calls()...) {
 		assert.Contains(t, text, c.Name)
 	}
-	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-compare", "-h"} {
+	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-compare", "-goals", "-record", "-h"} {
 		assert.Contains(t, text, "\n  "+f+" ")
 	}
 	for _, c := range slices.Concat(report.MemoryColumns, report.Columns) {

@@ -105,7 +105,7 @@ func taskDifferences(old, new bench.WorkloadReport) (notes []string) {
 
 // limitIsFound reports whether the limit of the workload is found by measuring.
 func limitIsFound(name string) bool {
-	for _, w := range bench.Standard(1) {
+	for _, w := range bench.All(1) {
 		if w.Name == name {
 			return w.Limit == bench.Limit{}
 		}

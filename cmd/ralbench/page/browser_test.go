@@ -98,6 +98,7 @@ func TestPageInABrowser(t *testing.T) {
 func writtenPage(t *testing.T) (report.Document, string) {
 	t.Helper()
 	d, old := reporttest.Runs(t)
+	d.Workloads = append(d.Workloads, reporttest.Calls())
 	c := compare.Runs("old.json", old, d)
 	return d, written(t, d, &c)
 }

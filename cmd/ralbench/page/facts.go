@@ -65,8 +65,12 @@ func again(d report.Document) []string {
 	if m := d.Machine.Commit; m != report.Unknown {
 		commands = append(commands, "git checkout "+strings.TrimSuffix(m, "+changes"))
 	}
-	run := fmt.Sprintf("go run ./cmd/ralbench -workloads %s -cpu %s -rounds %d -duration %v -scale %v",
-		strings.Join(s.Workloads, ","), list(cpusOf(d)), s.Rounds, s.Duration, s.Scale)
+	rounds := fmt.Sprintf("-rounds %d -duration %v ", s.Rounds, s.Duration)
+	if s.Brief {
+		rounds = "" // they are what is meant without flags; given, they would hold for all workloads
+	}
+	run := fmt.Sprintf("go run ./cmd/ralbench -workloads %s -cpu %s %s-scale %v",
+		strings.Join(s.Workloads, ","), list(cpusOf(d)), rounds, s.Scale)
 	if s.Fleet {
 		run += fmt.Sprintf(" -fleet -share %v", s.Share)
 		if s.Full {

@@ -143,7 +143,9 @@ func TestFirstScreenHasAVerdict(t *testing.T) {
 		assert.Contains(t, page[verdict:overview], line.Text)
 	}
 	for _, row := range report.GoalTable(d).Rows {
-		assert.Contains(t, page[verdict:overview], row.Cells[1])
+		for _, cell := range row.Cells {
+			assert.Contains(t, page[verdict:overview], ">"+cell+"<")
+		}
 	}
 }
 
@@ -169,6 +171,8 @@ func TestPageSaysHowToRepeatTheRun(t *testing.T) {
 		"GOGC=50 go run ./cmd/ralbench -workloads hot-pass,hot-refused,uniform,zipf,flood,growth,audit-hot,memory -cpu 1,2,4" +
 			" -rounds 6 -duration 20ms -scale 0.01 -budget 1m0s -json new.json -html new.html",
 	}, again(d))
+	d.Settings.Brief = true
+	assert.NotContains(t, again(d)[1], "-rounds", "that would be more rounds of some workloads")
 	d.Machine.Commit = report.Unknown
 	assert.Len(t, again(d), 1)
 }
@@ -202,5 +206,25 @@ func TestLicencesStandBesideTheLibraries(t *testing.T) {
 		assert.FileExists(t, "vendor/"+name+"/LICENSE")
 		assert.Contains(t, library[:200], "Copyright")
 		assert.NotContains(t, library, "</script")
+	}
+}
+
+func TestCallsAreShownBesideChoke(t *testing.T) {
+	d, _ := reporttest.Runs(t)
+	calls := reporttest.Calls()
+	d.Workloads = append(d.Workloads, calls)
+	page := html.UnescapeString(withoutScripts(pageOf(t, d, nil)))
+	_, others, _ := strings.Cut(page, `id="w-`+d.Workloads[0].Name)
+	others, section, _ := strings.Cut(others, `id="w-`+calls.Name)
+	assert.NotContains(t, others, "x Choke")
+	assert.Contains(t, section, ">x Choke<")
+	assert.Contains(t, section, ">1.50<")
+	assert.NotContains(t, section, report.Mark+"<", "no row is the best")
+
+	v := newView(d)
+	for _, s := range v.Legend {
+		if s.Name == "Ral Peek" {
+			assert.Equal(t, report.KindRal, s.Kind)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
@@ -36,10 +37,11 @@ func tablesOf(w bench.WorkloadReport) (tables []table) {
 	}
 	measured := table{Title: format.Task(w.Name, w.CPU), Facts: facts}
 	measured.Columns = []string{"contender"}
-	for _, c := range report.Columns {
+	columns := slices.DeleteFunc(slices.Clone(report.Columns), func(c report.Column) bool { return w.Base == "" && c.NeedsBase() })
+	for _, c := range columns {
 		measured.Columns = append(measured.Columns, c.Name)
 	}
-	rows := report.Cells(report.Columns, w.Results)
+	rows := report.Cells(columns, w.Results)
 	memory := table{
 		Title: "Memory, " + format.Task(w.Name, w.CPU), Facts: facts,
 		Columns: []string{"contender", "keys", "B/key", "a key's name", "GC", "heap, all keys", "heap, idle", "idle for"},
@@ -60,7 +62,7 @@ func tablesOf(w bench.WorkloadReport) (tables []table) {
 		}
 		measured.Rows = append(measured.Rows, report.Row{Kind: report.KindOf(r), Cells: append([]string{report.Label(r)}, trimmed(rows[i])...)})
 		if r.Known != nil {
-			measured.Rows = append(measured.Rows, report.Row{Kind: "known", Cells: append([]string{"known keys meanwhile"}, trimmed(report.KnownCells(r, report.Columns))...)})
+			measured.Rows = append(measured.Rows, report.Row{Kind: "known", Cells: append([]string{"known keys meanwhile"}, trimmed(report.KnownCells(r, columns))...)})
 		}
 	}
 	if len(measured.Rows) == 0 {

@@ -20,6 +20,12 @@ type Column struct {
 	Figure
 }
 
+// baseColumn is the column of multiples of a workload's base, which is Choke.
+const baseColumn = "x Choke"
+
+// NeedsBase reports whether only workloads with a base have the column.
+func (c Column) NeedsBase() bool { return c.Name == baseColumn }
+
 // Groups of columns.
 const (
 	groupSpeed = iota
@@ -41,6 +47,7 @@ var Columns = []Column{
 	{"spread", 7, groupSpeed, Figure{Show: spread}},
 	{"x floor", 8, groupSpeed, ratioTo(func(r bench.Result) *bench.Spread { return r.OfFloor })},
 	{"x map", 7, groupSpeed, ratioTo(func(r bench.Result) *bench.Spread { return r.OfMap })},
+	{baseColumn, 8, groupSpeed, ratioTo(func(r bench.Result) *bench.Spread { return r.OfBase })},
 	{"allocs", 7, groupCalls, Figure{Better: -1,
 		Show:  func(r bench.Result) string { return fmt.Sprintf("%.2f", r.AllocsPerOp.Median) },
 		Value: func(r bench.Result) (float64, bool) { return r.AllocsPerOp.Median, true }}},

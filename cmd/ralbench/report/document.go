@@ -38,6 +38,7 @@ type Settings struct {
 	Scale      float64       `json:"scale"`
 	Budget     time.Duration `json:"budget_ns"`
 	Full       bool          `json:"full"`
+	Brief      bool          `json:"brief,omitempty"` // the workloads of bench.Calls were cut short
 	Fleet      bool          `json:"fleet,omitempty"`
 	Share      time.Duration `json:"share_ns,omitempty"`
 	Workloads  []string      `json:"workloads"`

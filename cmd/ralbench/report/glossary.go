@@ -17,6 +17,9 @@ const Glossary = `  ops/s     calls a second of all callers together, by the clo
             and a compare-and-swap; for new keys a LoadOrStore. It limits
             nothing either. It is no lower bound: a limiter with another map may
             cost less. In both, refused calls need no compare-and-swap
+  x Choke   the same of Choke under a funnel on the same keys, the row Ral,
+            where Ral's other limits and verbs are measured: no row is the best
+            there, as they do different things
   allocs    allocations a call, and B/op bytes a call, of the whole process:
             those of the limiter's background goroutines are in it
   refused   share of the calls that were refused

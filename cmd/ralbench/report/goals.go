@@ -2,7 +2,10 @@ package report
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -14,12 +17,23 @@ const ral = "Ral"
 
 // Goal is a goal of Ral, beside what was measured. Less is better in all of them.
 type Goal struct {
-	Workload string
-	Figure   string
-	Of       string // the contender of which the value is a multiple, or empty
-	Value    float64
-	Most     float64
-	Show     func(float64) string
+	Workload  string
+	Contender string // Ral, or one of its calls
+	Figure    string
+	Of        string // the contender of which the value is a multiple, or empty
+	Value     float64
+	Most      float64
+	Show      func(float64) string
+
+	key goalKey
+}
+
+// goalKey names a goal whatever was measured.
+type goalKey struct {
+	Workload  string `json:"workload"`
+	Contender string `json:"contender"`
+	Figure    string `json:"figure"`
+	Of        string `json:"of,omitempty"`
 }
 
 // Reached reports whether the goal was reached.
@@ -27,32 +41,70 @@ func (g Goal) Reached() bool { return g.Value <= g.Most }
 
 // Text says what was measured: "ns/op 0.45 of go-limiter's".
 func (g Goal) Text() string {
-	if g.Of == "" {
-		return g.Figure + " " + g.Show(g.Value)
+	text := g.Figure + " " + g.Show(g.Value)
+	if g.Contender != ral {
+		text = g.Contender + ", " + text
 	}
-	return g.Figure + " " + g.Show(g.Value) + " of " + g.Of + "'s"
+	if g.Of == "" {
+		return text
+	}
+	return text + " of " + g.Of + "'s"
 }
 
 // bestPeer stands for the best comparable limiter other than Ral.
 const bestPeer = "the best exact peer"
 
+// goalSpec is a goal: a figure of a contender, alone or as a multiple of another's.
+type goalSpec struct {
+	workload, contender, of string
+	measure                 measure
+	most                    float64
+	ofIn                    string // the workload in which the other is measured, if not the same
+}
+
 // goals are the goals of Ral. docs/performance.md says what stands in the way of
-// those that are missed.
-var goals = []struct {
-	workload, of string
-	measure      measure
-	most         float64
-}{
-	{"hot-pass", "x/time+sync.Map", costs, 0.5},
-	{"hot-pass", "xsync map", costs, 1.25},
-	{"hot-refused", "go-limiter", costs, 0.5},
-	{"uniform", "x/time+xsync", costs, 0.55},
-	{"uniform", "xsync map", costs, 1.1},
-	{"uniform", bestPeer, tails, 0.55},
-	{"zipf", "x/time+xsync", costs, 0.55},
-	{"flood", "x/time+sync.Map", costs, 1},
-	{"memory", "", bytesPerKey, 100},
-	{"growth", "", worst, float64(5 * time.Millisecond)},
+// those that are missed. Those of its other limits and verbs are multiples of a
+// funnel's Choke, which is the row Ral of their workloads.
+var goals = slices.Concat([]goalSpec{
+	{"hot-pass", ral, "x/time+sync.Map", costs, 0.5, ""},
+	{"hot-pass", ral, "xsync map", costs, 1.25, ""},
+	{"hot-refused", ral, "go-limiter", costs, 0.5, ""},
+	{"uniform", ral, "x/time+xsync", costs, 0.55, ""},
+	{"uniform", ral, "xsync map", costs, 1.1, ""},
+	{"uniform", ral, bestPeer, tails, 0.6, ""},
+	{"zipf", ral, "x/time+xsync", costs, 0.55, ""},
+	{"flood", ral, "x/time+sync.Map", costs, 1, ""},
+	{"memory", ral, "", bytesPerKey, 100, ""},
+	{"growth", ral, "", worst, float64(5 * time.Millisecond), ""},
+	{bench.SetPolicyWorkload, "Ral SetPolicy", "", worst, float64(50 * time.Millisecond), ""},
+},
+	ofLimits(bench.LimitsWorkload, 1.3, 2),
+	[]goalSpec{{bench.LimitsTakeWorkload, "Ral Take", ral, costs, 1.4, ""}},
+	ofLimits(bench.LimitsTakeWorkload, 1.8, 1.8),
+	[]goalSpec{
+		{bench.VerbsWorkload, "Ral Peek", ral, costs, 1.2, ""},
+		{bench.VerbsWorkload, "Ral Reserve", ral, costs, 2.5, ""},
+		{bench.VerbsWorkload, "Ral Refund", ral, costs, 1.5, ""},
+		{bench.VerbsWorkload, "Ral Wait", ral, costs, 1.6, ""},
+		{bench.VerbsWorkload, "Ral PolicyFor", ral, costs, 1.4, ""},
+		{bench.SeveralWorkload, "Ral Tiered", ral, costs, 2.5, ""},
+		{bench.SeveralRefusedWorkload, "Ral Tiered", ral, costs, 2.5, bench.SeveralWorkload},
+		{bench.SeveralWorkload, "Ral TakeAll", ral, costs, 3.5, ""},
+		{bench.SeveralWorkload, "Ral TakeAll", "", allocations, 2, ""}, // the two slices of the Outcome
+	},
+)
+
+// ofLimits returns the goals of all limits but the funnel in a workload.
+func ofLimits(workload string, most, warmingUp float64) (all []goalSpec) {
+	for _, name := range []string{"AtMost", "Bursty", "FixedWindow", "Queue", "SlidingWindow"} {
+		all = append(all, goalSpec{workload, ral + " " + name, ral, costs, most, ""})
+	}
+	return append(all, goalSpec{workload, ral + " WarmingUp", ral, costs, warmingUp, ""})
+}
+
+// HasGoal reports whether a workload is needed for a goal.
+func HasGoal(workload string) bool {
+	return slices.ContainsFunc(goals, func(g goalSpec) bool { return g.workload == workload || g.ofIn == workload })
 }
 
 // measure is a figure that goals and verdict compare.
@@ -71,6 +123,11 @@ var (
 	costs = measure{"ns/op", -1, format.Digits, func(r bench.Result) (float64, bool) { return r.NsPerOp.Median, len(r.Rounds) > 0 }, bench.Pass.NsPerOp}
 	tails = measure{"p99.9", -1, format.Nanoseconds, latencyOf(func(l bench.Latency) time.Duration { return l.P999 }), nil}
 	worst = measure{"worst", -1, format.Nanoseconds, latencyOf(func(l bench.Latency) time.Duration { return l.Worst }), nil}
+
+	allocations = measure{"allocs", -1, func(x float64) string { return fmt.Sprintf("%.2f", x) }, func(r bench.Result) (float64, bool) {
+		// Those of the background are a few in a hundred calls on a busy machine.
+		return math.Round(10*r.AllocsPerOp.Median) / 10, len(r.Rounds) > 0
+	}, nil}
 
 	bytesPerKey = measure{"B/key", -1, format.Digits, func(r bench.Result) (float64, bool) {
 		if r.Memory == nil {
@@ -97,11 +154,19 @@ func Goals(d Document) (all []Goal) {
 		if w == nil {
 			continue
 		}
-		mine := ResultOf(*w, ral)
+		mine := ResultOf(*w, g.contender)
 		if mine == nil {
 			continue
 		}
-		goal := Goal{Workload: w.Name, Figure: g.measure.name, Most: g.most, Show: format.Ratio}
+		if g.ofIn != "" {
+			if w = lastOf(d, g.ofIn); w == nil {
+				continue
+			}
+		}
+		goal := Goal{
+			Workload: g.workload, Contender: g.contender, Figure: g.measure.name, Most: g.most, Show: format.Ratio,
+			key: goalKey{g.workload, g.contender, g.measure.name, g.of},
+		}
 		value, ok := g.measure.value(*mine)
 		if g.of == "" {
 			goal.Value, goal.Show = value, g.measure.show
@@ -181,20 +246,71 @@ func (m measure) ratio(of, by bench.Result) (float64, bool) {
 	return a / b, true
 }
 
-// GoalTable returns the goals as a table.
-func GoalTable(d Document) Table {
+// GoalTable returns the goals as a table, beside those of the last recorded run.
+func GoalTable(d Document) Table { return goalTable(d, Recorded()) }
+
+func goalTable(d Document, last Record) Table {
 	t := Table{
-		ID: "ral-goals", Title: "Goals of Ral", About: "What was measured, beside what Ral is to reach.",
-		Columns: []string{"workload", "figure", "measured", "goal", "reached"}, Left: 2,
+		ID: "ral-goals", Title: "Goals of Ral",
+		About:   "What was measured, beside what Ral is to reach. A multiple of Ral's is one of Choke under a funnel. " + last.about(),
+		Columns: []string{"workload", "call", "figure", "measured", "goal", "reached", "last", "since"}, Left: 3,
 	}
 	for _, g := range Goals(d) {
 		figure := g.Figure
 		if g.Of != "" {
 			figure += ", times " + g.Of + "'s"
 		}
-		t.Rows = append(t.Rows, Row{KindPeer, []string{g.Workload, figure, g.Show(g.Value), "at most " + g.Show(g.Most), yes(g.Reached())}})
+		value, since := "-", "new"
+		if old, ok := last.find(g); ok {
+			value, since = g.Show(old.Value), changed(old.Reached, g.Reached())
+		}
+		t.Rows = append(t.Rows, Row{KindPeer, []string{
+			g.Workload, g.Contender, figure, g.Show(g.Value), "at most " + g.Show(g.Most), yes(g.Reached()), value, since,
+		}})
 	}
 	return t
+}
+
+// changed says what became of a goal since it was recorded.
+func changed(before, now bool) string {
+	switch {
+	case before && !now:
+		return "LOST"
+	case now && !before:
+		return "gained"
+	}
+	return "same"
+}
+
+// GoalSummary says how many goals were reached, and names those that were in the last
+// recorded run and are missed now.
+func GoalSummary(d Document) string { return goalSummary(d, Recorded()) }
+
+func goalSummary(d Document, last Record) string {
+	var lost, gained []string
+	reached, all := 0, Goals(d)
+	for _, g := range all {
+		if g.Reached() {
+			reached++
+		}
+		old, ok := last.find(g)
+		text := fmt.Sprintf("%s, %s (goal %s, last %s)", g.Workload, g.Text(), g.Show(g.Most), g.Show(old.Value))
+		switch {
+		case !ok:
+		case old.Reached && !g.Reached():
+			lost = append(lost, text)
+		case g.Reached() && !old.Reached:
+			gained = append(gained, text)
+		}
+	}
+	text := fmt.Sprintf("%d of %d reached.", reached, len(all))
+	if len(lost) > 0 {
+		text += " LOST since the last recorded run: " + strings.Join(lost, "; ") + "."
+	}
+	if len(gained) > 0 {
+		text += " Gained since: " + strings.Join(gained, "; ") + "."
+	}
+	return text
 }
 
 func yes(ok bool) string {

@@ -77,6 +77,9 @@ func (s AuditSummary) breaches() string {
 	return strings.Join(broken, ", ")
 }
 
+// mostMissed is the number of missed goals that the verdict names.
+const mostMissed = 8
+
 // goalVerdict says which goals were reached.
 func goalVerdict(d Document) (Verdict, bool) {
 	var missed []string
@@ -99,7 +102,11 @@ func goalVerdict(d Document) (Verdict, bool) {
 	}
 	v := Verdict{Title: "Goals", Good: len(missed) == 0, Text: fmt.Sprintf("%d of %d reached.", n-len(missed), n)}
 	if len(missed) > 0 {
-		v.Text += " Missed: " + strings.Join(missed, "; ") + "."
+		more := ""
+		if n := len(missed) - mostMissed; n > 0 {
+			missed, more = missed[:mostMissed], fmt.Sprintf("; and %d more, which -goals lists", n)
+		}
+		v.Text += " Missed: " + strings.Join(missed, "; ") + more + "."
 	}
 	return v, n > 0
 }
@@ -149,8 +156,12 @@ func losses(d Document) (Verdict, bool) {
 	var parts []string
 	compared := false
 	for _, w := range d.Workloads {
+		lostCalls, any := lostCalls(w)
+		if compared = compared || any; len(lostCalls) > 0 {
+			parts = append(parts, taskName(d, w)+" ("+strings.Join(lostCalls, "; ")+")")
+		}
 		mine := ResultOf(w, ral)
-		if mine == nil || d.Fleet != nil {
+		if mine == nil || mine.Apart || d.Fleet != nil {
 			continue
 		}
 		var lost []string
@@ -177,6 +188,22 @@ func losses(d Document) (Verdict, bool) {
 		v.Text = "nowhere clearly, among the limiters of this run."
 	}
 	return v, compared
+}
+
+// lostCalls lists where a comparable peer is clearly better than the row of Ral that makes
+// the same kind of call. It reports false if there is nothing to compare.
+func lostCalls(w bench.WorkloadReport) (lost []string, compared bool) {
+	for _, r := range w.Results {
+		mine := ResultOf(w, r.Like)
+		if r.Like == "" || mine == nil || !r.KeptPromise() {
+			continue
+		}
+		compared = true
+		if x, y := mine.NsPerOp.Median, r.NsPerOp.Median; x > clearly*y {
+			lost = append(lost, fmt.Sprintf("%s ns/op %s, %s %s", mine.Contender, costs.show(x), r.Contender, costs.show(y)))
+		}
+	}
+	return lost, compared
 }
 
 // trust says what disturbed the run.

@@ -35,6 +35,37 @@ func Write(w io.Writer, d report.Document, width int) error {
 	return err
 }
 
+// WriteGoals writes the goals of Ral alone, as text of this width: it is a report, and no
+// goal that is missed makes it fail.
+func WriteGoals(w io.Writer, d report.Document, width int) error {
+	p := printer{Document: d, width: width}
+	p.header()
+	p.goals(report.GoalTable(d), report.GoalSummary(d))
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+func (p *printer) goals(t report.Table, summary string) {
+	p.WriteString("\n")
+	if len(t.Rows) == 0 {
+		p.line("", "No goal tells of what was measured.")
+		return
+	}
+	p.line("", "%s: %s", t.Title, t.About)
+	var rows [][]string
+	for _, r := range t.Rows {
+		rows = append(rows, r.Cells)
+	}
+	words := func(i int) bool { return i < t.Left || i >= len(t.Columns)-1 }
+	p.WriteString(textTable(t.Columns, rows, words, p.width) + "\n\n")
+	p.line("", summary)
+	for _, v := range report.VerdictOf(p.Document) {
+		if v.Title == "Trust" {
+			p.line("", v.Title+": "+v.Text)
+		}
+	}
+}
+
 // printer writes a document piece by piece.
 type printer struct {
 	report.Document
@@ -238,9 +269,12 @@ func (p *printer) footer() {
 	p.line("", "Took %v. ralbench -h explains the rest.", p.Took.Round(100*time.Millisecond))
 }
 
-// notes writes the promise and the note of each contender, once.
+// notes writes the promise and the note of each contender, once. Contenders of the same
+// promise and note share a line.
 func (p *printer) notes() {
 	seen := map[string]bool{}
+	var texts []string
+	names := map[string][]string{} // by text
 	for _, w := range p.Workloads {
 		for _, r := range w.Results {
 			if seen[r.Contender] || r.Promise == "" && r.Note == "" {
@@ -254,7 +288,18 @@ func (p *printer) notes() {
 			if r.Note != "" {
 				parts = append(parts, r.Note)
 			}
-			p.line("  "+r.Contender+": ", strings.Join(parts, "; "))
+			text := strings.Join(parts, "; ")
+			if names[text] == nil {
+				texts = append(texts, text)
+			}
+			names[text] = append(names[text], r.Contender)
+		}
+	}
+	for _, text := range texts {
+		if len(names[text]) == 1 {
+			p.line("  "+names[text][0]+": ", text)
+		} else {
+			p.line("  ", strings.Join(names[text], ", ")+": "+text)
 		}
 	}
 }

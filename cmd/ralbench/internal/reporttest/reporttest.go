@@ -84,3 +84,28 @@ func Tables() report.Document {
 		},
 	}}
 }
+
+// Calls returns a made-up report of different calls: Choke for 50 ns, Peek for 75, and
+// Wait for 100, beside a peer's for 80.
+func Calls() bench.WorkloadReport {
+	result := func(name, like string, ns float64) bench.Result {
+		r := bench.Result{Contender: name, Like: like, About: "call", Apart: true, Exact: true, Promise: bench.TokenBucket, Audit: &bench.Audit{Calls: 3, Admitted: 3, Allowed: 3, Possible: 3}}
+		for range 3 {
+			took := time.Duration(1000 * ns)
+			r.Rounds = append(r.Rounds, bench.Pass{Calls: 1000, Passed: 1000, CPU: took, Elapsed: took})
+		}
+		r.NsPerOp, r.OpsPerSecond, r.CPUs = bench.SpreadOf([]float64{ns}), bench.SpreadOf([]float64{1e9 / ns}), bench.SpreadOf([]float64{1})
+		if name != "Ral" {
+			of := bench.SpreadOf([]float64{ns / 50})
+			r.OfBase = &of
+		}
+		return r
+	}
+	return bench.WorkloadReport{
+		Name: bench.VerbsWorkload, About: "each verb", Why: "What calls cost.", Base: "Ral", CPU: 2, Keys: 64, Callers: 1, Rounds: 3,
+		Limit: bench.Limit{Capacity: 10, Count: 1, Per: time.Second},
+		Results: []bench.Result{
+			result("Ral", "", 50), result("Ral Peek", "", 75), result("Ral Wait", "", 100), result("x/time Wait", "Ral Wait", 80),
+		},
+	}
+}

@@ -1,0 +1,157 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// call returns a result of one of Ral's calls, which is not compared with other calls.
+func call(name, like string, ns float64) bench.Result {
+	r := limiter(name, ns)
+	r.Apart, r.Like = true, like
+	return r
+}
+
+func verbsRun(peek, wait float64) Document {
+	return run(bench.WorkloadReport{Name: bench.VerbsWorkload, Base: ral, Results: []bench.Result{
+		call("Ral", "", 50), call("Ral Peek", "", peek), call("Ral Wait", "", wait), call("x/time Wait", "Ral Wait", 100),
+	}})
+}
+
+func TestGoalsStandBesideTheLastRecordedOnes(t *testing.T) {
+	last := RecordOf(verbsRun(55, 100)) // Peek within its goal of 1.2, Wait beyond its goal of 1.6
+	last.Machine.Commit, last.Time = "abcdef", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	rows := func(d Document, last Record) (all [][]string) {
+		for _, r := range goalTable(d, last).Rows {
+			all = append(all, r.Cells)
+		}
+		return all
+	}
+	figure := "ns/op, times Ral's"
+	assert.Equal(t, [][]string{
+		{"verbs", "Ral Peek", figure, "1.10", "at most 1.20", "yes", "1.10", "same"},
+		{"verbs", "Ral Wait", figure, "2.00", "at most 1.60", "NO", "2.00", "same"},
+	}, rows(verbsRun(55, 100), last))
+	assert.Equal(t, [][]string{
+		{"verbs", "Ral Peek", figure, "1.50", "at most 1.20", "NO", "1.10", "LOST"},
+		{"verbs", "Ral Wait", figure, "1.40", "at most 1.60", "yes", "2.00", "gained"},
+	}, rows(verbsRun(75, 70), last))
+	assert.Equal(t, []string{"-", "new"}, rows(verbsRun(55, 100), Record{})[0][6:])
+	assert.Contains(t, goalTable(verbsRun(1, 1), last).About, "commit abcdef, 2026-01-02")
+
+	assert.Equal(t, "1 of 2 reached. LOST since the last recorded run: verbs, Ral Peek, ns/op 1.50 of Ral's (goal 1.20, last 1.10). "+
+		"Gained since: verbs, Ral Wait, ns/op 1.40 of Ral's (goal 1.60, last 2.00).", goalSummary(verbsRun(75, 70), last))
+	assert.Equal(t, "1 of 2 reached.", goalSummary(verbsRun(55, 100), last))
+	assert.Equal(t, "1 of 2 reached.", goalSummary(verbsRun(55, 100), Record{}))
+}
+
+// The peer that is the best may be another one in each run: the goal is the same.
+func TestRecordNamesAGoalWhateverPeerIsTheBest(t *testing.T) {
+	of := func(peer string) Document {
+		return run(bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 50), limiter(peer, 100)}})
+	}
+	old, ok := RecordOf(of("a")).find(Goals(of("b"))[0])
+	require.True(t, ok)
+	assert.InDelta(t, 0.5, old.Value, 1e-9)
+}
+
+func TestRecordIsReadAsItWasWritten(t *testing.T) {
+	var b bytes.Buffer
+	r := RecordOf(verbsRun(55, 100))
+	require.NoError(t, r.Write(&b))
+	var again Record
+	require.NoError(t, json.Unmarshal(b.Bytes(), &again))
+	assert.Equal(t, r, again)
+	require.Len(t, again.Goals, 2)
+}
+
+// goals.json is of this version's goals: a goal that was renamed or dropped would
+// otherwise stay in it unseen.
+func TestRecordedGoalsAreGoals(t *testing.T) {
+	known := map[goalKey]float64{}
+	for _, g := range goals {
+		known[goalKey{g.workload, g.contender, g.measure.name, g.of}] = g.most
+	}
+	assert.Len(t, known, len(goals), "each has a name of its own")
+	r := Recorded()
+	assert.NotEmpty(t, r.Goals)
+	for _, g := range r.Goals {
+		most, ok := known[g.goalKey]
+		assert.True(t, ok, "%+v", g.goalKey)
+		assert.Equal(t, most, g.Goal, "%+v", g.goalKey)
+		assert.Equal(t, g.Value <= g.Goal, g.Reached, "%+v", g.goalKey)
+	}
+}
+
+func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
+	for _, g := range goals {
+		if g.contender == ral && g.of != ral {
+			continue
+		}
+		for contender, workload := range map[string]string{g.contender: g.workload, g.of: max(g.ofIn, g.workload)} {
+			found := contender == ""
+			for _, c := range bench.RalCalls() {
+				for _, name := range c.For {
+					found = found || c.Name == contender && name == workload
+				}
+			}
+			assert.True(t, found, "%s in %s", contender, workload)
+		}
+	}
+}
+
+func TestRefusalIsAMultipleOfACallThatPasses(t *testing.T) {
+	d := run(
+		bench.WorkloadReport{Name: bench.SeveralWorkload, Base: ral, Results: []bench.Result{call("Ral", "", 50)}},
+		bench.WorkloadReport{Name: bench.SeveralRefusedWorkload, Base: ral, Results: []bench.Result{call("Ral", "", 25), call("Ral Tiered", "", 100)}},
+	)
+	all := Goals(d)
+	require.Len(t, all, 1)
+	assert.Equal(t, bench.SeveralRefusedWorkload, all[0].Workload)
+	assert.InDelta(t, 2, all[0].Value, 1e-9)
+	assert.True(t, HasGoal(bench.SeveralWorkload))
+	assert.False(t, HasGoal("audit-hot"))
+}
+
+func TestAllocationsOfTheBackgroundMissNoGoal(t *testing.T) {
+	r := call("Ral TakeAll", "", 50)
+	r.AllocsPerOp = bench.Spread{Median: 2.04}
+	d := run(bench.WorkloadReport{Name: bench.SeveralWorkload, Results: []bench.Result{r}})
+	all := Goals(d)
+	require.Len(t, all, 1)
+	assert.True(t, all[0].Reached())
+	d.Workloads[0].Results[0].AllocsPerOp.Median = 2.06
+	assert.False(t, Goals(d)[0].Reached())
+}
+
+// Different calls have no best, and a peer is held against the row of the same kind.
+func TestVerdictComparesCallsWithTheirLikes(t *testing.T) {
+	d := verbsRun(300, 120)
+	assert.Equal(t, "verbs (Ral Wait ns/op 120, x/time Wait 100).", lineOf(d, "Where Ral loses").Text)
+	assert.Empty(t, lineOf(d, "Most calls a second").Text)
+	for _, row := range Cells(Columns, d.Workloads[0].Results) {
+		assert.NotContains(t, strings.Join(row, ""), Mark)
+	}
+	assert.Equal(t, "nowhere clearly, among the limiters of this run.", lineOf(verbsRun(300, 100), "Where Ral loses").Text)
+	d.Workloads[0].Results[3].Audit.Over = 1
+	assert.Empty(t, lineOf(d, "Where Ral loses").Text, "it broke its promise, and there is no other")
+}
+
+func TestVerdictNamesSomeOfManyMissedGoals(t *testing.T) {
+	w := bench.WorkloadReport{Name: bench.LimitsTakeWorkload, Base: ral, Results: []bench.Result{call("Ral", "", 1)}}
+	for _, name := range []string{"Take", "AtMost", "Bursty", "FixedWindow", "Queue", "SlidingWindow", "WarmingUp"} {
+		w.Results = append(w.Results, call("Ral "+name, "", 100))
+	}
+	v := verbsRun(300, 300).Workloads[0]
+	text := lineOf(run(w, v), "Goals").Text
+	assert.True(t, strings.HasPrefix(text, "0 of 9 reached."), text)
+	assert.True(t, strings.HasSuffix(text, "; and 1 more, which -goals lists."), text)
+}

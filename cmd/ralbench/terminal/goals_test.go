@@ -1,0 +1,48 @@
+package terminal
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
+)
+
+func TestGoalsFitTheWidth(t *testing.T) {
+	d, _ := reporttest.Runs(t)
+	d.Workloads = append(d.Workloads, reporttest.Calls())
+	table := report.GoalTable(d)
+	require.NotEmpty(t, table.Rows)
+	for _, width := range []int{80, 100, 120, 200} { // its figures need more than 60
+		var b strings.Builder
+		require.NoError(t, WriteGoals(&b, d, width))
+		for line := range strings.Lines(b.String()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), width, line)
+		}
+		for _, row := range table.Rows {
+			assert.Contains(t, b.String(), row.Cells[3])
+		}
+		assert.Contains(t, b.String(), " of "+strconv.Itoa(len(table.Rows))+" reached.")
+		assert.Contains(t, b.String(), "Trust: ")
+	}
+
+	var b strings.Builder
+	require.NoError(t, WriteGoals(&b, report.Document{}, 100))
+	assert.Contains(t, b.String(), "No goal tells of what was measured.")
+}
+
+// Contenders of one promise share a line: there are many of Ral's calls.
+func TestContendersOfOnePromiseShareALine(t *testing.T) {
+	d := report.Document{Report: bench.Report{Workloads: []bench.WorkloadReport{reporttest.Calls()}}}
+	var b strings.Builder
+	require.NoError(t, Write(&b, d, 200))
+	assert.Contains(t, b.String(), "\n  Ral, Ral Peek, Ral Wait, x/time Wait: audited as token bucket\n")
+	assert.Contains(t, b.String(), " x Choke ")
+	assert.Regexp(t, `(?m)^ Ral Peek .* 1\.50 `, b.String())
+}
