@@ -56,7 +56,7 @@ func Calls(scale float64) []Workload {
 		refused,
 		{
 			Name: SetPolicyWorkload, About: "the limit is changed 8 times, while 8 callers ask for one key",
-			Why:   "An operator who changes a limit under load waits until the new one holds.",
+			Why:   "A limit that is changed under load: SetPolicy returns only when the new one holds.",
 			Limit: loose, Draw: DrawOnce, Keys: max(int(math.Round(8*scale)), 1), Callers: 1, Rounds: 1, OneTimedPass: true, Apart: true, CallCost: 50 * time.Millisecond,
 		},
 	}
