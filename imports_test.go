@@ -25,6 +25,8 @@ var mayImport = []struct {
 	{"internal/seam", nil},
 	// Whether the race detector is on, for tests.
 	{"internal/race", nil},
+	// The time from the processor's counter: neither keys nor limits.
+	{"internal/clock", nil},
 	// What a limit is made of, for module fleet, and whether there is one.
 	{"internal/shape", nil},
 	// Processes beside this one, for modules that start some and for tests.
@@ -41,7 +43,7 @@ var mayImport = []struct {
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/seam", "internal/waitline", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/seam", "internal/shape", "policy", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell"}},
+	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell"}},
 	{"httplimit", []string{"policy", "engine"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},

@@ -1,0 +1,134 @@
+package clock
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// Late bounds how far an instant is behind package time.
+	Late = 800 * time.Nanosecond
+	// Early bounds how far an instant is ahead of package time. It is never ahead if the
+	// counters of all processors are the same.
+	Early = 200 * time.Nanosecond
+)
+
+const (
+	// hold is how long an anchor holds, by the counter's own rate. The line falls back
+	// meanwhile, by 0.232 of it at most: package time comes 1.101 times as far, the line
+	// 0.875 times, and the rate may be off by a part in 200. With span and three counts of a
+	// slow counter, of 42 ns, that must stay below Late.
+	hold = 2 * time.Microsecond
+	// span is the longest that reading package time may take for an anchor, by the
+	// counter.
+	span = 200 * time.Nanosecond
+	// slope is the line's slope by the counter's rate. It must be below 0.899, the
+	// slowest package time, and below by more than the rate's error.
+	slope = 0.875
+	// tries is how many readings in a row may take longer than span. An interrupt in
+	// sixteen in a row is no accident.
+	tries = 16
+)
+
+// Clock is package time's monotonic clock, read from the processor's counter as long as
+// that is trustworthy. Call Shared or New to get one. Its methods may be called by any
+// number of goroutines.
+type Clock struct {
+	_ [64]byte // the anchor is on a cache line of its own
+
+	// The anchor. A call loads it in this order, and then reads the counter.
+	width  atomic.Uint64 // counts for which an anchor holds; 0 once the counter is given up
+	since  atomic.Uint64 // the count from which the last anchor holds
+	offset atomic.Int64  // of the line, in nanoseconds; it only grows
+
+	first uint64 // the count at which the line began
+	mult  uint64 // nanoseconds a count, by slope, times 1<<(64-shift)
+	shift uint8
+	epoch time.Time // at which instant 0 is
+
+	_ [64]byte
+}
+
+// Shared returns the clock of the process, or nil if its goroutine is to use package
+// time: because the kernel or Ral does not trust the counter, or because the goroutine is
+// in a bubble of testing/synctest, where package time is the bubble's. The first call
+// takes a tenth of a millisecond.
+func Shared() *Clock {
+	if inBubble() {
+		return nil
+	}
+	if c := shared(); c != nil && c.Counts() {
+		return c
+	}
+	return nil
+}
+
+var shared = sync.OnceValue(func() *Clock {
+	if !trusted() {
+		return nil
+	}
+	return New()
+})
+
+// New returns a clock of its own that reads the counter although the kernel may not. It
+// returns nil if there is no counter, or if its rate cannot be told. Tests and
+// measurements use it.
+func New() *Clock {
+	perCount, ok := nanosecondsPerCount()
+	if !ok || inBubble() {
+		return nil
+	}
+	c := newClock(perCount, count())
+	c.epoch = time.Now()
+	if c.begin(count, c.packageTime); !c.Counts() {
+		return nil
+	}
+	return c
+}
+
+// newClock returns a clock without an anchor, for a counter that is at first and of which
+// a count takes perCount nanoseconds.
+func newClock(perCount float64, first uint64) *Clock {
+	c := &Clock{first: first}
+	scaled := perCount * slope
+	for scaled >= 1 {
+		scaled /= 2
+		c.shift++
+	}
+	c.mult = uint64(scaled * (1 << 64))
+	c.width.Store(c.counts(hold))
+	return c
+}
+
+// counts returns the number of counts in d, at most. It is exact for a line.
+func (c *Clock) counts(d time.Duration) uint64 {
+	perCount := float64(c.mult) / slope / (1 << 64) * float64(uint64(1)<<c.shift)
+	return uint64(float64(d) / perCount)
+}
+
+// Now returns the nanoseconds since the clock was made.
+func (c *Clock) Now() int64 { return c.read(count, c.packageTime) }
+
+// read is Now for clocks that a test may replace.
+func (c *Clock) read(count func() uint64, packageTime func() int64) int64 {
+	width, since, offset := c.width.Load(), c.since.Load(), c.offset.Load()
+	if n := count(); n-since < width {
+		return offset + c.scale(n)
+	}
+	return c.renew(count, packageTime)
+}
+
+// Counts reports whether the clock reads the counter. Once it reports false it always
+// does: the clock is package time then.
+func (c *Clock) Counts() bool { return c.width.Load() != 0 }
+
+// packageTime returns the instant by package time.
+func (c *Clock) packageTime() int64 { return int64(time.Since(c.epoch)) }
+
+// scale returns the nanoseconds by which the line rises from its first count to n.
+func (c *Clock) scale(n uint64) int64 {
+	high, _ := bits.Mul64((n-c.first)<<(c.shift&63), c.mult)
+	return int64(high)
+}

@@ -1,0 +1,94 @@
+//go:build amd64 || arm64
+
+package clock
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// count reads the counter. No memory access waits for it, nor it for any.
+//
+//go:noescape
+func count() uint64
+
+// trusted reports whether the kernel itself reads the time from the counter, which then
+// runs at one rate, through all states of the processor, and is the same on all
+// processors. A system that hides its clock source, as gVisor does, is not trusted.
+func trusted() bool {
+	source, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+	return err == nil && strings.TrimSpace(string(source)) == kernelsName && invariant()
+}
+
+// inBubble reports whether the goroutine is in a bubble of testing/synctest, which only
+// package time is. If the wall clock is set at this moment, it reports true by mistake.
+func inBubble() bool {
+	before, err := wall()
+	now := time.Now().UnixMicro()
+	after, err2 := wall()
+	return err != nil || err2 != nil || now < before || after < now
+}
+
+// wall returns the kernel's wall clock in microseconds. The runtime has no part in it.
+func wall() (int64, error) {
+	var t syscall.Timeval
+	err := syscall.Gettimeofday(&t)
+	return t.Nano() / 1000, err
+}
+
+const (
+	// rateSpan is the least time for which the counter's rate is measured.
+	rateSpan = 100 * time.Microsecond
+	// ratePrecision is how many times longer than its two readings a measurement must
+	// be: the rate is off by a part in twice as many at most. A reading takes 0.2 µs on
+	// most systems, and 4 µs on some.
+	ratePrecision = 100
+	// rateGivenUp ends a measurement of which the first reading was interrupted.
+	rateGivenUp = 10 * time.Millisecond
+	rateTries   = 8
+)
+
+// nanosecondsPerCount measures the counter's rate by the kernel's raw clock, which is
+// never slewed. ok is false if one of the two does not run.
+func nanosecondsPerCount() (per float64, ok bool) {
+	for range rateTries {
+		begin := readRaw()
+		for {
+			end := readRaw()
+			took := end.at - begin.at
+			if took > int64(rateGivenUp) || end.at < 0 || end.count <= begin.count {
+				break
+			}
+			if took >= max(int64(rateSpan), ratePrecision*(begin.took+end.took)) {
+				return float64(took) / float64(end.count-begin.count), true
+			}
+		}
+	}
+	return 0, false
+}
+
+// reading is one of both the counter and the raw clock.
+type reading struct {
+	count    uint64
+	at, took int64 // nanoseconds: the middle of the reading, and its length
+}
+
+func readRaw() reading {
+	before := rawClock()
+	n := count()
+	after := rawClock()
+	return reading{count: n, at: before + (after-before)/2, took: after - before}
+}
+
+// rawClock returns CLOCK_MONOTONIC_RAW in nanoseconds, or -1.
+func rawClock() int64 {
+	const clockMonotonicRaw = 4
+	var t syscall.Timespec
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonicRaw, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
+		return -1
+	}
+	return t.Nano()
+}
