@@ -47,6 +47,23 @@ func BenchmarkChokeManyKeys(b *testing.B) {
 	benchChoke(b, Config{Policy: funnel(1<<40, 1<<20, time.Second)}, keys(100_000))
 }
 
+// The processor's counter beside package time's clock, whether or not this machine's
+// kernel trusts the counter.
+func BenchmarkChokeByClock(b *testing.B) {
+	admitted, refused := funnel(1<<40, 1<<20, time.Second), funnel(1, 1, 24*time.Hour)
+	for _, of := range []struct {
+		name   string
+		policy policy.Policy
+		keys   int
+	}{{"admitted", admitted, 1}, {"refused", refused, 1}, {"many", admitted, 100_000}} {
+		exact := Config{Policy: of.policy, PackageTime: true}
+		b.Run(of.name+"/package-time", func(b *testing.B) { benchChoke(b, exact, keys(of.keys)) })
+		b.Run(of.name+"/counter", func(b *testing.B) {
+			benchChoke(b, byCounter(b, Config{Policy: of.policy}), keys(of.keys))
+		})
+	}
+}
+
 // A clock that another goroutine keeps costs a load.
 func BenchmarkChokeCoarseClock(b *testing.B) {
 	var now atomic.Int64

@@ -35,6 +35,7 @@ type Engine[K comparable] struct {
 	name    string
 	cell    *cell.Cell[K]
 	control cell.Control[K]
+	time    timeSource
 
 	table   *table.Table[K]
 	queue   *cmdqueue.Queue[table.Command[K]]
@@ -77,6 +78,7 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 			Fault:   config.fault,
 		}),
 		name:  config.Name,
+		time:  newTimeSource(config),
 		queue: cmdqueue.New[table.Command[K]](config.QueueDepth),
 		seam:  config.seam,
 	}
@@ -96,7 +98,7 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 		MaxWaiting:        config.MaxWaiting,
 		MaxWaitingTotal:   config.MaxWaitingTotal,
 		Epoch:             time.Now(),
-		Clock:             fromOne(config.Clock),
+		Clock:             e.time.now,
 		Writing:           e.writing,
 	})
 
@@ -188,13 +190,4 @@ func (e *Engine[K]) Close() error {
 		return e.named(fmt.Errorf("%w (%d)", ErrAbandoned, n))
 	}
 	return nil
-}
-
-// fromOne returns a clock that begins at instant 1 and never returns an earlier one.
-func fromOne(clock func() policy.Instant) func() policy.Instant {
-	if clock == nil {
-		return nil
-	}
-	first := clock()
-	return func() policy.Instant { return max(clock()-first+1, 1) }
 }

@@ -1,10 +1,14 @@
 package engine
 
-// Stats is a snapshot of an engine's counters. All except Name, Keys, Abandoned and
+// Stats is a snapshot of an engine's counters. All except Name, Clock, Keys, Abandoned and
 // QueueDepth only grow. The counts are exact, and are read one after the other while
 // calls go on.
 type Stats struct {
 	Name string // Config.Name
+	// Clock is the clock by which the engine decides now: "Config.Clock", "package time",
+	// or "counter", which is package time read from the processor's counter. A counter
+	// may become package time, and never the other way.
+	Clock string
 
 	Admitted uint64 // calls that were allowed
 	Refused  uint64 // calls that were not
@@ -37,6 +41,7 @@ func (e *Engine[K]) Stats() Stats {
 	counters := e.table.View().Counters()
 	return Stats{
 		Name:         e.name,
+		Clock:        e.time.name(),
 		Admitted:     answers.Admitted,
 		Refused:      answers.Refused,
 		Unavailable:  answers.Unavailable,
