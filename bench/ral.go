@@ -12,9 +12,19 @@ const ralName = "Ral"
 
 // Ral returns Ral as a contender, with the engine's defaults.
 func Ral() Contender {
+	return ralBy(ralName, "callers advance a key's word in place", func(*engine.Config) {})
+}
+
+// RalPackageTime returns Ral with package time's clock, for machines on which the
+// engine's default is the processor's counter.
+func RalPackageTime() Contender {
+	return ralBy("Ral package time", "the same without the processor's counter", func(c *engine.Config) { c.PackageTime = true })
+}
+
+func ralBy(name, about string, change func(*engine.Config)) Contender {
 	return Contender{
-		Name:    ralName,
-		About:   "callers advance a key's word in place",
+		Name:    name,
+		About:   about,
 		Promise: LeakyBucket,
 		Exact:   true,
 		Idles:   true,
@@ -23,6 +33,7 @@ func Ral() Contender {
 			if err != nil {
 				return nil, err
 			}
+			change(&config)
 			e, err := engine.New[string](config)
 			if err != nil {
 				return nil, err
@@ -30,6 +41,17 @@ func Ral() Contender {
 			return ral{e, counted{e}}, nil
 		},
 	}
+}
+
+// ReadsCounter reports whether an engine of this process reads the processor's counter by
+// default.
+func ReadsCounter() bool {
+	l, err := Ral().New(Setup{Limit: Limit{Capacity: 1, Count: 1, Per: time.Second}, MaxKeys: 1})
+	if err != nil {
+		return false
+	}
+	defer l.Close()
+	return l.(ral).Stats().Clock == "counter"
 }
 
 // RalQueued returns Ral by the protocol of the design that it ports.

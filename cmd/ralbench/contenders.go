@@ -10,10 +10,14 @@ import (
 	"github.com/ral-limiter/ral/internal/redisd"
 )
 
-// rals returns Ral by the clocks that it can be asked by. A row for another clock goes
-// here, named "Ral" and what is different about it: it is shown in Ral's colours, and
-// goals and verdict are about the first.
-func rals() []bench.Contender { return []bench.Contender{bench.Ral()} }
+// rals returns Ral, and beside it Ral by package time's clock if that is not the default
+// here. Goals and verdict are about the first.
+func rals() []bench.Contender {
+	if bench.ReadsCounter() {
+		return []bench.Contender{bench.Ral(), bench.RalPackageTime()}
+	}
+	return []bench.Contender{bench.Ral()}
+}
 
 // always returns what is measured in any case: the yardsticks, and Ral itself.
 func always() []bench.Contender {
