@@ -49,6 +49,19 @@ func TestChangeLimitFreesAnUpgradedKey(t *testing.T) {
 	assert.EqualValues(t, 9, e.TakeWith(small, "k", 0).Remaining, "11 units are 39.6 s, of an hour for 10")
 }
 
+// Of what calls took under the new limit before the change, no more counts than the old one
+// allows: the documented bound, so that a change of it is seen.
+func TestChangeLimitForgetsWhatTheNewLimitTookBefore(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	for took, remain := range map[int64]int64{0: 1000, 100: 999, 1000: 990} {
+		e, _, plan := planned(t, small)
+		plan.Store(&large)
+		require.True(t, e.Take("k", took).Allowed)
+		require.NoError(t, e.ChangeLimit("k", small, large))
+		assert.Equal(t, remain, e.Peek("k").Remaining, "%d taken", took)
+	}
+}
+
 // A lowered key is full at most, and what the lower limit cannot count is forgotten.
 func TestChangeLimitFillsALoweredKey(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)

@@ -11,7 +11,8 @@ import (
 // given back as by Reservation.Cancel. Errors wrap one of these, for errors.Is.
 var (
 	// ErrNever reports that more units are asked for than the limit ever allows at
-	// once, or less than none.
+	// once, or less than none, or that the limit is of another family than the
+	// engine's.
 	ErrNever = cell.ErrNever
 	// ErrDeadline reports that the call's turn does not come within its patience, or
 	// comes after the context's deadline. In the second case context.DeadlineExceeded is

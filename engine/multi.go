@@ -102,8 +102,8 @@ func (o *Outcome) Cancel() {
 //
 // Limits that count in windows get everything back. So does a funnel, unless other calls
 // give back to the same key in that moment. Then the key may stay charged for what could
-// drain meanwhile, and for what the others took beyond what fits into the bucket beside
-// the claim. It is never charged for more than the claim's units. A policy.Queue or WarmingUp
+// drain meanwhile. It may also stay charged for what others took that does not fit into
+// the bucket beside the claim. It is never charged for more than the claim's units. A policy.Queue or WarmingUp
 // keeps what it cannot give back to the calls behind. A limit that PolicyFor chose gives
 // nothing back once others have taken, unless it counts in windows.
 //

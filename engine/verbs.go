@@ -130,10 +130,11 @@ type Reservation[K comparable] struct {
 //     how much that is: all units for limits that count in windows, if the window is
 //     still there; for a funnel what has not drained yet, unless the calls behind wait
 //     for so much that the bucket might have stood empty before them. If other calls
-//     gave units back since, it is unknown where in the bucket those were. Under a
-//     funnel all units of the reservation still come back, less what can drain in the
-//     time since, if the other calls' takes fit into the bucket with it: also those
-//     that were given back. If they do not, as many stay as do not fit, all at most.
+//     gave units back since, it is unknown where in the bucket those were. A funnel then
+//     adds up the takes of the other calls, also those that were given back. If the
+//     bucket holds them beside the reservation, all its units come back, less what can
+//     drain meanwhile. Otherwise the units that do not fit stay, at most all of the
+//     reservation.
 //   - If other calls took, and PolicyFor chose the limit, or another limit for any call
 //     that was ever told to wait for the key, nothing comes back, except under limits
 //     that count in windows.
@@ -218,9 +219,12 @@ func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) 
 // count. The engine's own limit does not change, and without PolicyFor the calls that name
 // no limit go on under it.
 //
-// A call under way that still holds the old limit is decided by it on the translated word,
-// with which it shares time. After the change such calls and those under the new limit are
-// admitted no more than both limits admit together to a key that was never used.
+// What calls take under the new limit before ChangeLimit is read as units of the old one,
+// and those above the old limit are forgotten. Up to the whole of the new limit may pass
+// once more, so call ChangeLimit as soon as PolicyFor has changed. A call under way that
+// still holds the old limit is decided by it, on the translated word. After ChangeLimit
+// has returned, calls under either limit take together at most what a key that was never
+// used would admit under one and then under the other.
 //
 // Promised turns are kept: no other call is admitted before the last of them. Calls in
 // line give up theirs, as far as Cancel allows, and get turns anew, in the same order,

@@ -85,7 +85,7 @@ func ExampleEngine_Wait() {
 	// Output:
 	// true
 	// true
-	// ral: the limit never allows so many at once: 2 of at most 1
+	// ral: the limit never allows this call: 2 of at most 1
 }
 
 // A reservation takes now what is used later, and can be called off. The clock of

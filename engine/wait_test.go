@@ -228,7 +228,7 @@ func TestWaitErrors(t *testing.T) {
 			assert.ErrorIs(t, e.Wait(t.Context(), "key", n), ErrNever)
 			assert.ErrorIs(t, e.Wait(t.Context(), "new", n), ErrNever)
 		}
-		assert.EqualError(t, e.Wait(t.Context(), "key", 4), "ral: the limit never allows so many at once: 4 of at most 3")
+		assert.EqualError(t, e.Wait(t.Context(), "key", 4), "ral: the limit never allows this call: 4 of at most 3")
 
 		// A deadline that cannot be met is an error at once, and takes nothing.
 		before := e.Peek("key")

@@ -81,8 +81,9 @@ type Options struct {
 	WaitUpTo time.Duration
 
 	// Cost returns the units that a request takes. It runs once for each request. If it is
-	// nil every request takes 1. A request that costs 0 passes. A request that costs more
-	// than the limit allows at once is NeverAdmitted. Less than 0 is an error of the program,
+	// nil every request takes 1. A request that costs 0 passes, unless it has no key or is
+	// Misconfigured. A request that costs more than the limit allows at once is
+	// NeverAdmitted. Less than 0 is an error of the program,
 	// and the request is Misconfigured: r.ContentLength, for one, is -1 if it is unknown.
 	Cost func(r *http.Request) int64
 

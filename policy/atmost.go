@@ -97,8 +97,8 @@ const endAtMost = Instant(lastingTime)
 //
 // Units are given back to the latest part first, and then to earlier ones as long as
 // they count. That undoes a take that was just made; if it had to wait for its part,
-// no other call is admitted before that begins. A refund of units of an earlier part
-// lets the latest part have as many more while other calls' units there still count.
+// no other call is admitted before that begins. If the units were of an earlier part, the
+// latest part may have as many more for as long as other units there still count.
 // If units may be that old, use Reserve and Cancel.
 //
 // Cancel is exact, as it knows the part. It gives back all that the take took as long

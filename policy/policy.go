@@ -99,8 +99,9 @@ type Relative interface {
 	// policy replaces it for good. The units that still count then count under this
 	// policy too, up to as many as it allows. Promised turns are kept free: no other
 	// call is admitted before the last of them. Changing to policies that allow as
-	// many units and back again lets no call start sooner. ok is false if from is of
-	// another family.
+	// many units and back again lets no call start sooner, for a word that counts no
+	// more than this policy allows and was not translated before. ok is false if from
+	// is of another family.
 	Carry(from Policy, word uint64, now Instant) (next uint64, ok bool)
 }
 
@@ -110,8 +111,8 @@ type Decision struct {
 	Allowed bool
 	// Limit is the most units that one call can take. An engine returns a Limit of 0
 	// and a RetryAfter of Never if the limit that came with the call, or that
-	// engine.PolicyFor chose, is of another family than its own. Among answers of this
-	// package's policies no other has both.
+	// engine.PolicyFor chose, is of another family than its own. No policy of this package
+	// answers with both.
 	Limit int64
 	// Remaining is the number of units that can be taken right now, after this call:
 	// 0 <= Remaining <= Limit. Under a Bursty or a WarmingUp a single call may take

@@ -81,13 +81,14 @@ type slidingWindow struct {
 //
 // A limit that takes over for good (SetPolicy) with the same per counts all units
 // where they are. If it is lower, more may count than it allows: raising it again
-// forgives nothing, and a key is refused at most until the end of the next window.
+// forgives nothing, unless per changed meanwhile: a change of per cuts what counts to the
+// limit. A key is refused at most until the end of the next window.
 //
 // If its per is another, what counts at the change counts as taken then, up to the
 // limit. If turns are promised, the key is full until the last of them, and what
-// counts at that instant counts from then on. The last turn is known only to the
-// window of the longest per since it was promised: a change may delay the next turn
-// by up to a period, and never advances it. No change, and no series of changes,
+// counts at that instant counts from then on. The word knows the last turn only to within
+// a window of the longest per since that promise. So a change may delay the next turn by
+// up to that, and never advances it. No change, and no series of changes,
 // hands a promised turn out twice. After a limit was lowered with the same per, units
 // above it that were taken in two windows count as promised turns, until the lowered
 // limit would have admitted a unit.
