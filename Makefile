@@ -12,7 +12,7 @@ CONCURRENT := ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httpli
 CORE := ./policy $(CONCURRENT)
 
 # The linters, and what compares benchmarks with make benchstat.
-LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+LINTER ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BASE ?= origin/main
 
 .PHONY: test check needs tidy lint platforms race processors bench benchstat fuzz torture mutation release
@@ -83,7 +83,7 @@ needs:
 
 # The linters of .golangci.yml.
 lint:
-	@set -e; for m in $(MODULES); do echo "== $$m: linters"; (cd $$m && $(LINT) run --allow-parallel-runners ./...); done
+	@set -e; for m in $(MODULES); do echo "== $$m: linters"; (cd $$m && $(LINTER) run --allow-parallel-runners ./...); done
 
 # Go benchmarks of the parts, in the form that benchstat compares. For the whole,
 # side by side with yardsticks and other limiters: go run ./cmd/ralbench
