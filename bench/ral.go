@@ -50,7 +50,7 @@ func ReadsCounter() bool {
 	if err != nil {
 		return false
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return l.(ral).Stats().Clock == "counter"
 }
 
