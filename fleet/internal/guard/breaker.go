@@ -33,13 +33,14 @@ type breaker struct {
 	// all. Both are written under mu.
 	row     atomic.Int32
 	counted atomic.Int64
-	// cause is what calls are told while it is open.
+	// cause is what calls are told while it is open: mu.failure, or how that was explained.
 	cause atomic.Pointer[error]
 
 	mu struct {
 		sync.Mutex
-		strict    bool // only an answer within the budget closes it
-		explained bool // the cause is what explain was told
+		strict    bool  // only an answer within the budget closes it
+		explained bool  // the cause is what explain was told
+		failure   error // what opened it, or the last probe's error
 	}
 }
 
@@ -131,8 +132,8 @@ func (b *breaker) judge(p pass, o outcome, err error) bool {
 		b.row.Store(0)
 	case probe && o == unsure: // the next call is the probe
 		b.next.Store(b.now())
-	case probe && o == bad && !b.mu.explained:
-		b.setCause(err)
+	case probe && o == bad:
+		b.fail(err)
 	case open && !probe && o == stale: // it is there again, perhaps
 		next := b.next.Load()
 		b.next.CompareAndSwap(next, min(next, b.now()))
@@ -152,10 +153,30 @@ func (b *breaker) judge(p pass, o outcome, err error) bool {
 func (b *breaker) open(err error) {
 	b.counted.Add(1)
 	b.mu.explained = false
-	b.setCause(err)
+	b.fail(err)
 	b.era.Add(1) // before a probe may pass, so that it passes in this era
 	b.wait.Store(int64(min(2*b.pause, b.longest)))
 	b.next.Store(b.now() + int64(b.pause))
+}
+
+// fail notes the error that opens the breaker or that of a probe. Calls are told that error
+// unless the failure is explained. The caller holds mu.
+func (b *breaker) fail(err error) {
+	b.mu.failure = err
+	if !b.mu.explained {
+		b.setCause(err)
+	}
+}
+
+// failure returns the error that opened the breaker or that of the last failed probe, never an
+// explanation; nil while the breaker is closed.
+func (b *breaker) failure() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.era.Load()%2 == 0 {
+		return nil
+	}
+	return b.mu.failure
 }
 
 // explain has calls be told err while the breaker is open, rather than how the last probe
@@ -163,9 +184,13 @@ func (b *breaker) open(err error) {
 func (b *breaker) explain(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mu.explained = err != nil && b.era.Load()%2 == 1; b.mu.explained {
-		b.setCause(err)
+	if b.era.Load()%2 == 0 {
+		return
 	}
+	if b.mu.explained = err != nil; !b.mu.explained {
+		err = b.mu.failure
+	}
+	b.setCause(err)
 }
 
 // setCause sets what calls are told while it is open.

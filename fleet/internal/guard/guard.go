@@ -105,8 +105,14 @@ func (g *Guard) Open() (open bool, why error) {
 	return open, why
 }
 
+// Failure returns the error that opened the breaker or that of the last failed probe, and nil
+// while the breaker is closed. Unlike the error of Open it is never one that Explain was given.
+func (g *Guard) Failure() error { return g.breaker.failure() }
+
 // Explain has calls be told err while the breaker is open, as what they are told of an
 // outage does not always say why. With nil they are told again how the last probe failed.
+// An err that wraps a failure wraps that of Failure, since the error of Open may hold the
+// last explanation.
 func (g *Guard) Explain(err error) { g.breaker.explain(err) }
 
 // Openings returns how often the breaker opened.

@@ -3,6 +3,8 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -303,6 +305,57 @@ func TestBreaker(t *testing.T) {
 		require.NoError(t, s.ask(t, g))
 		expectOpen(false)
 		require.EqualValues(t, 2, g.Openings())
+	})
+}
+
+// An explanation holds as long as the breaker is open or until the next. It hides no failure
+// from Failure, so that what explains each failure anew is never wrapped in itself.
+func TestExplanationsDoNotNest(t *testing.T) {
+	inBubble(t, func(t *testing.T, g guarded) {
+		s := &server{err: errDown}
+		g.Explain(errors.New("early"))
+		require.NoError(t, g.Failure())
+		for range 3 {
+			require.ErrorIs(t, s.ask(t, g), errDown)
+		}
+		_, why := g.Open()
+		require.NotContains(t, why.Error(), "early", "the breaker was closed")
+		for i := range 20 {
+			require.Equal(t, errDown, g.Failure())
+			g.Explain(fmt.Errorf("explained (%w)", g.Failure()))
+			_, why := g.Open()
+			require.ErrorIs(t, why, ErrOpen)
+			require.ErrorIs(t, why, errDown)
+			require.Equal(t, 1, strings.Count(why.Error(), "explained"), "after %d probes: %v", i, why)
+			require.Equal(t, why, s.ask(t, g), "calls are told the same")
+			time.Sleep(8 * pause)
+			require.Equal(t, errDown, s.ask(t, g), "the probe")
+		}
+
+		other := errors.New("other")
+		s.err = other
+		time.Sleep(8 * pause)
+		require.ErrorIs(t, s.ask(t, g), other)
+		_, why = g.Open()
+		require.NotErrorIs(t, why, other, "it is explained")
+		require.Equal(t, other, g.Failure())
+		g.Explain(nil)
+		_, why = g.Open()
+		require.ErrorIs(t, why, other)
+		require.NotContains(t, why.Error(), "explained")
+
+		g.Explain(errors.New("explained"))
+		s.err = nil
+		time.Sleep(8 * pause)
+		require.NoError(t, s.ask(t, g))
+		require.NoError(t, g.Failure(), "it is closed")
+		s.err = errDown
+		for range 3 {
+			require.ErrorIs(t, s.ask(t, g), errDown)
+		}
+		_, why = g.Open()
+		require.ErrorIs(t, why, errDown)
+		require.NotContains(t, why.Error(), "explained", "that was another outage")
 	})
 }
 
