@@ -180,6 +180,76 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 	eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is back")
 }
 
+// TestOutageIsExplainedOnce has what answers in place of a Redis end each connection with an
+// error, as one that is full or in protected mode does: however many probes it ends so, the
+// error of the outage says so once and does not grow.
+func TestOutageIsExplainedOnce(t *testing.T) {
+	t.Parallel()
+	for words, kind := range map[string]error{
+		"ERR max number of clients reached":      ErrTooManyClients,
+		"DENIED Redis runs in protected mode so": store.ErrProtected,
+	} {
+		t.Run(words, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{})
+			ends, ended := hangUp(t, "-"+words+"\r\n")
+			var behind atomic.Pointer[string]
+			addr := redis.Addr()
+			behind.Store(&addr)
+			c := at(addr, funnel(10, 1, time.Hour))
+			c.Redis.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				return d.DialContext(ctx, "tcp", *behind.Load())
+			}
+			l := open(t, c)
+			behind.Store(&ends)
+			redis.Kill()
+			told := func() bool {
+				take(t, l, "a", 1)
+				why := l.Health()
+				return errors.Is(why, kind) && strings.Contains(why.Error(), words)
+			}
+			eventually(t, told, "Health says so")
+			until, most := ended.Load()+40, 0 // at most two for each explanation
+			eventually(t, func() bool {
+				l.nudge() // rather than wait for the pauses between probes
+				if why := l.Health(); why != nil {
+					most = max(most, strings.Count(why.Error(), words))
+				}
+				return ended.Load() >= until
+			}, "it is asked again and again")
+			eventually(t, told, "Health still says so")
+			require.LessOrEqual(t, max(most, strings.Count(l.Health().Error(), words)), 1, "Health: %v", l.Health())
+		})
+	}
+}
+
+// hangUp listens at an address and ends each connection with those words. It counts the
+// connections that it ended.
+func hangUp(t *testing.T, words string) (addr string, ended *atomic.Int64) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended = new(atomic.Int64)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte(words))
+			_ = conn.Close()
+			ended.Add(1)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-done
+	})
+	return listener.Addr().String(), ended
+}
+
 // TestEvictionIsNoticedAtConnect has another Redis, which may evict, come behind the same
 // address: that is noticed when the limiter has connected, and not by chance some beats
 // later.

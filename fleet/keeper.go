@@ -154,9 +154,8 @@ func (k *keeper) run(ready func()) {
 // explain has calls and Health say what Redis says to a new connection, if the breaker is
 // open because connections are lost.
 func (k *keeper) explain() {
-	open, why := k.guard.Open()
-	if open && k.config.Client == nil {
-		k.guard.Explain(store.WhyRefused(k.ctx, k.config.Redis, why))
+	if failure := k.guard.Failure(); failure != nil && k.config.Client == nil {
+		k.guard.Explain(store.WhyRefused(k.ctx, k.config.Redis, failure))
 	}
 }
 
