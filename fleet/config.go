@@ -77,6 +77,11 @@ const (
 type Config struct {
 	// Client is a client of the caller's, which Close leaves open. What is said of Redis
 	// below about AlwaysPipelining and time-outs is good advice for it, too.
+	//
+	// The limiter does not see the connections of a Client. Where a Redis ends them, Health
+	// has what the client says, often only EOF, and not what Redis says to a new connection.
+	// A Redis that comes in place of another is checked for eviction when the breaker
+	// closes. If the breaker did not open, it is checked within five seconds.
 	Client rueidis.Client
 	// Redis says where to connect, in place of Client: to a single server, a cluster or
 	// sentinels. The limiter connects in the background, and tries again as long as no

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -271,6 +272,61 @@ func TestEvictionIsNoticedAtConnect(t *testing.T) {
 		eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
 		require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "after a beat or two, and what Redis did not know")
 	}
+}
+
+// TestEvictionIsNoticedAfterAnOutage has a Redis end, and another that may evict come when the
+// breaker is open. The limiter checks that one before it says there that it is present,
+// whether the keeper or a call finds it. That also holds for a client of the caller's, whose
+// connections are not seen.
+func TestEvictionIsNoticedAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	evicts := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "allkeys-lru"})
+	for range 3 { // whichever beat it is at which Redis would be looked at anyway
+		for _, own := range []bool{false, true} {
+			for _, calls := range []bool{false, true} {
+				expectNoBeat(t, evicts, own, calls)
+			}
+		}
+	}
+}
+
+// expectNoBeat is one outage. Calls come while the limiter looks for Redis, or not.
+func expectNoBeat(t *testing.T, evicts *redistest.Server, own, calls bool) {
+	t.Helper()
+	first := redistest.Start(t, redistest.Options{})
+	var behind atomic.Pointer[redistest.Server] // nil is none
+	behind.Store(first)
+	c := at(first.Addr(), funnel(10, 1, time.Hour))
+	c.Redis.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		if behind.Load() == nil {
+			return nil, syscall.ECONNREFUSED
+		}
+		return d.DialContext(ctx, "tcp", behind.Load().Addr())
+	}
+	if own {
+		client, err := rueidis.NewClient(forLimits(c.Redis))
+		require.NoError(t, err)
+		t.Cleanup(client.Close)
+		c.Client, c.Redis = client, rueidis.ClientOption{}
+	}
+	l := open(t, c)
+	behind.Store(nil)
+	first.Kill()
+	eventually(t, func() bool {
+		take(t, l, "a", 0)
+		return errors.Is(l.Health(), ErrBreakerOpen)
+	}, "there is an outage")
+	behind.Store(evicts)
+	eventually(t, func() bool {
+		if calls {
+			take(t, l, "a", 0)
+		}
+		return errors.Is(l.Health(), ErrEvictionPolicy)
+	}, "it is noticed")
+	roll := evicts.Do(t, "EXISTS", "ral:"+c.Name+":servers")
+	beats, err := roll.AsInt64()
+	require.NoError(t, err)
+	require.Zero(t, beats, "own client %v, calls %v: it was used before it was checked", own, calls)
 }
 
 // TestLoading has a Redis read its data from disk for most of a second.

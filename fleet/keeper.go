@@ -28,7 +28,7 @@ type keeper struct {
 	*Limiter
 	id        string
 	beats     int
-	checked   int64 // connections that were made when Redis was checked last
+	checked   changes // up to the last check that Redis answered
 	counts    counts
 	outage    bool   // the last that was told
 	unchecked bool   // it was told that Redis's settings are not known
@@ -122,7 +122,8 @@ func dial(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, error) {
 }
 
 // run does its duties each beat, and looks how things are whenever it is woken. As long
-// as Redis is not asked, it looks more often: so the breaker closes without a caller.
+// as Redis is not asked, it looks more often: so the breaker closes without a caller. It
+// also does while a check is due that Redis has not answered.
 func (k *keeper) run(ready func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -132,13 +133,13 @@ func (k *keeper) run(ready func()) {
 			k.pulse()
 			timer.Reset(beat)
 		case <-k.wake:
-			if k.dials.Load() != k.checked {
+			if k.changes() != k.checked {
 				k.pulse()
 			}
 		case <-k.ctx.Done():
 			return
 		}
-		if open, _ := k.guard.Open(); !open && k.trouble.Load() == nil {
+		if open, _ := k.guard.Open(); !open && k.trouble.Load() == nil && k.changes() == k.checked {
 			rest = pause
 		} else {
 			timer.Reset(rest)
@@ -168,9 +169,20 @@ func (k *keeper) refuse(why error) {
 	k.tell()
 }
 
+// changes counts what may have put another Redis in the place of the last: connections made,
+// and outages by the breaker. A connection that a Config.Client makes is not seen, so that an
+// outage is all there is to go by.
+type changes struct {
+	dials    int64
+	openings uint64
+}
+
+// changes returns the counts so far.
+func (k *keeper) changes() changes { return changes{k.dials.Load(), k.guard.Openings()} }
+
 // pulse sees whether Redis is fit for limits: whether it is set up so, and takes what the
-// server writes to say that it is there. How it is set up may be changed while it runs,
-// and is asked now and again.
+// server writes to say that it is there. How it is set up is asked after each of changes,
+// until Redis answers. It may also be changed while Redis runs, and is asked now and again.
 func (k *keeper) pulse() {
 	troubled := k.trouble.Load() != nil
 	budget := max(k.config.Budget, beatBudget)
@@ -178,14 +190,16 @@ func (k *keeper) pulse() {
 		budget = max(budget, connectBudget) // only New waits for it
 	}
 	var err error
-	dials := k.dials.Load()
-	if k.beats++; troubled || dials != k.checked || k.beats%checkEvery == 0 {
-		k.checked = dials
+	before := k.changes() // what changes meanwhile is not known to be of the Redis that answers
+	if k.beats++; troubled || before != k.checked || k.beats%checkEvery == 0 {
 		if err = k.check(budget); errors.Is(err, store.ErrUnchecked) {
 			if !k.unchecked {
 				k.config.OnEvent(Event{Kind: Unchecked, Err: err})
 			}
 			k.unchecked, err = true, nil
+		}
+		if err == nil || isUnfit(err) {
+			k.checked = before
 		}
 	}
 	if err == nil {
