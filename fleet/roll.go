@@ -152,7 +152,10 @@ func differing(c Config, roll store.Roll) (err error, wrong bool) {
 		}
 	}
 	which := "a newer limit is being deployed: this server still keeps %s, others %s"
-	if mine.Since >= others[0].Since {
+	switch {
+	case wrong:
+		which = "this server keeps %s, others %s"
+	case mine.Since >= others[0].Since:
 		which = "this server's limit is the newer one: it keeps %s, others still %s"
 	}
 	said := fmt.Sprintf(which, shownLimit(mine, c.Epoch), strings.Join(texts, ", "))

@@ -76,6 +76,41 @@ func TestDifferentLimits(t *testing.T) {
 	require.NotContains(t, first.kinds(), OutageBegan)
 }
 
+// Servers of one Name and different epochs all count one another, and the Health of each is
+// ErrLimits at once, until only one epoch is left.
+func TestDifferentEpochs(t *testing.T) {
+	t.Parallel()
+	c := at(shared.Addr(), funnel(100, 10, time.Second))
+	var servers []*Limiter
+	var logs [3]log
+	for i, epoch := range []time.Time{store.DefaultEpoch.AddDate(-1, 0, 0), store.DefaultEpoch, store.DefaultEpoch.Add(time.Hour)} {
+		c.Epoch, c.OnEvent = epoch, logs[i].add
+		servers = append(servers, launch(t, c))
+	}
+	for _, l := range servers {
+		eventually(t, func() bool { return l.Stats().Servers == len(servers) }, "all are counted")
+		for _, epoch := range []string{"2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"} {
+			eventually(t, func() bool { why := l.Health(); return why != nil && strings.Contains(why.Error(), "epoch "+epoch) }, epoch)
+		}
+		require.ErrorIs(t, l.Health(), ErrLimits)
+		require.NotErrorIs(t, l.Health(), ErrOutage)
+		require.ErrorContains(t, l.Health(), "different epochs")
+		require.NotContains(t, l.Health().Error(), "newer", "no deploy makes it right")
+	}
+	for i := range servers {
+		eventually(t, func() bool { return slices.Contains(logs[i].kinds(), LimitConflict) }, "it is told")
+	}
+	for i, l := range servers[:2] {
+		require.NoError(t, l.Close())
+		rest := servers[i+1:]
+		eventually(t, func() bool { return rest[0].Stats().Servers == len(rest) }, "it has left")
+	}
+	last := servers[2]
+	eventually(t, func() bool { return last.Health() == nil }, "the other epochs are gone")
+	eventually(t, func() bool { return slices.Contains(logs[2].kinds(), LimitAgreed) }, "it is told")
+	require.NotContains(t, logs[2].kinds(), OutageBegan)
+}
+
 // A deploy that ends in time is told when it begins and when it ends, and is no error.
 func TestDeployOfALimit(t *testing.T) {
 	t.Parallel()

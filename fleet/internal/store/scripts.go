@@ -96,8 +96,13 @@ type script struct{ source, sha string }
 // newScript puts a script together for a store: comments are left out, and what
 // depends on the epoch and the clock is filled in.
 func (s *Store) newScript(parts ...string) *script {
+	return s.newScriptFrom(s.options.Epoch.Unix(), parts...)
+}
+
+// newScriptFrom is newScript for a script that counts from epoch, in seconds of Unix time.
+func (s *Store) newScriptFrom(epoch int64, parts ...string) *script {
 	var b strings.Builder
-	for line := range strings.Lines(s.clocked.Replace(strings.Join(parts, ""))) {
+	for line := range strings.Lines(s.options.clocked(epoch).Replace(strings.Join(parts, ""))) {
 		line, _, _ = strings.Cut(line, "--")
 		if line = strings.TrimSpace(line); line != "" {
 			b.WriteString(line + "\n")

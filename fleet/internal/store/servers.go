@@ -14,7 +14,8 @@ import (
 )
 
 // serversName is the name of the roll, the sorted set of the servers of a limit: each with
-// when it will be gone unless it says otherwise, in microseconds.
+// when it will be gone unless it says otherwise, in microseconds of Unix time: servers of
+// different epochs count one another.
 func (s *Store) serversName() string {
 	name := "ral:" + s.options.Name + ":servers"
 	if s.options.Tag != "" {
@@ -24,8 +25,8 @@ func (s *Store) serversName() string {
 }
 
 // limitsName is the name of the sorted set of the limits that servers of this Name keep:
-// when each was first heard of and its text, with when it will be gone, in microseconds. A
-// cluster keeps it where the roll is.
+// when each was first heard of and its text, with when it will be gone, in microseconds of
+// Unix time. A cluster keeps it where the roll is.
 func (s *Store) limitsName() string {
 	tag := s.options.Tag
 	if tag == "" {
@@ -108,14 +109,16 @@ func (s *Store) Heartbeat(ctx context.Context, b Beat) (Roll, error) {
 	if err != nil {
 		return Roll{}, explain(err, names[0])
 	}
-	r, err := parseRoll(reply)
+	r, err := parseRoll(reply, s.options.Epoch.Unix()*1e6)
 	if err != nil {
 		return Roll{}, fmt.Errorf("%w (%s: %w)", ErrDisagrees, shown(names[0]), err)
 	}
 	return r, nil
 }
 
-func parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
+// parseRoll reads a reply in Unix time, for a store whose epoch is so many microseconds
+// later.
+func parseRoll(reply []rueidis.RedisMessage, epoch int64) (r Roll, err error) {
 	if len(reply) != 4 {
 		return Roll{}, fmt.Errorf("a reply of %d parts", len(reply))
 	}
@@ -125,7 +128,7 @@ func parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
 			return Roll{}, err
 		}
 	}
-	r.Now, r.Present, r.Remembered = instant(numbers[0]), int(numbers[1]), int(numbers[2])
+	r.Now, r.Present, r.Remembered = instant(numbers[0]-epoch), int(numbers[1]), int(numbers[2])
 	limits, err := reply[3].AsStrSlice()
 	if err != nil {
 		return Roll{}, err
@@ -136,7 +139,7 @@ func parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
 		if err != nil {
 			return Roll{}, err
 		}
-		r.Limits = append(r.Limits, KeptLimit{text, instant(us)})
+		r.Limits = append(r.Limits, KeptLimit{text, instant(us - epoch)})
 	}
 	return r, nil
 }

@@ -90,6 +90,61 @@ func TestOutageForgetsNoServer(t *testing.T) {
 	require.Equal(t, 1, server("b", "any").Remembered, "those that do not come back are forgotten")
 }
 
+// Servers of different epochs count one another, and those that are gone are forgotten as
+// if all had one epoch. Each is told the time by its own.
+func TestRollOfSeveralEpochs(t *testing.T) {
+	client := connect(t, shared)
+	epochs := []time.Time{store.DefaultEpoch, store.DefaultEpoch.AddDate(-1, 0, 0), store.DefaultEpoch.Add(time.Hour)}
+	server := func(o store.Options, i int) store.Roll {
+		t.Helper()
+		o.Epoch = epochs[i]
+		return beats(t, store.New(client, o))(fmt.Sprint(i), fmt.Sprint("limit ", i))
+	}
+	now := store.DefaultEpoch.Add(100 * 24 * time.Hour)
+	for last := range epochs {
+		name := own(t)
+		beat := func(i int) store.Roll {
+			t.Helper()
+			r := server(store.Options{Name: name, Clock: func() int64 { return now.Sub(epochs[i]).Microseconds() }}, i)
+			require.Equal(t, policy.Instant(now.Sub(epochs[i])), r.Now)
+			return r
+		}
+		start := now
+		for range 2 {
+			for i := range epochs {
+				beat(i)
+			}
+		}
+		r := beat(last)
+		require.Equal(t, []int{3, 3}, []int{r.Present, r.Remembered})
+		var kept []store.KeptLimit
+		for i := range epochs {
+			kept = append(kept, store.KeptLimit{Text: fmt.Sprint("limit ", i), Since: policy.Instant(start.Sub(epochs[last]))})
+		}
+		require.ElementsMatch(t, kept, r.Limits)
+		for gone := time.Duration(0); gone < rollTTL+rollKeep; gone += time.Second {
+			r := beat(last)
+			require.Equal(t, 3, r.Remembered, "after %v", gone)
+			if gone >= rollTTL {
+				require.Equal(t, 1, r.Present, "after %v", gone)
+				require.Len(t, r.Limits, 1)
+			}
+			now = now.Add(time.Second)
+		}
+		require.Equal(t, 1, beat(last).Remembered, "they are forgotten")
+	}
+
+	byRedis := store.Options{Name: own(t)}
+	for i := range epochs {
+		require.Equal(t, i+1, server(byRedis, i).Present)
+	}
+	r := server(byRedis, 0)
+	require.Equal(t, 3, r.Present)
+	require.Len(t, r.Limits, 3)
+	require.InDelta(t, time.Since(epochs[0]), time.Duration(r.Now), float64(time.Minute))
+	require.Less(t, integer(t, client, "PTTL", "ral:"+byRedis.Name+":servers"), 25*time.Hour.Milliseconds())
+}
+
 // By itself nothing stays in Redis.
 func TestRollEnds(t *testing.T) {
 	client := connect(t, shared)

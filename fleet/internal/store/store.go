@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -33,8 +34,7 @@ type Options struct {
 type Store struct {
 	client  rueidis.Client
 	options Options
-	clocked *strings.Replacer // what scripts say of the epoch and the clock
-	apart   atomic.Bool       // Redis refused a script about several keys
+	apart   atomic.Bool // Redis refused a script about several keys
 	scripts struct {
 		read, soon, all, relog, heartbeat *script
 	}
@@ -46,28 +46,31 @@ func New(client rueidis.Client, o Options) *Store {
 		o.Epoch = DefaultEpoch
 	}
 	s := &Store{client: client, options: o}
-	epoch := o.Epoch.Unix()
-	if o.Clock == nil {
-		expiry := strconv.FormatInt(epoch, 10) + "000 + ms"
-		s.clocked = strings.NewReplacer(
-			"EPOCH", strconv.FormatInt(epoch, 10),
-			"EXPIRY", "'PXAT', "+expiry,
-			"LIFE", "'PEXPIREAT', key, "+expiry)
-	} else {
-		expiry := "math.max(ms - math.floor(us / 1000), 0) + 3600000"
-		s.clocked = strings.NewReplacer(
-			timeLua, "local us = ARGV[#ARGV] + 0\n",
-			"EXPIRY", "'PX', "+expiry,
-			"LIFE", "'PEXPIRE', key, "+expiry)
-	}
 	s.scripts.read = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0}\n")
 	s.scripts.soon = s.newScript("local key = KEYS[1]\n", timeLua,
 		"if us > ARGV[4] + 0 then return -1 end\n", swapLua)
 	s.scripts.all = s.allScript()
 	s.scripts.relog = s.relogScript()
-	s.scripts.heartbeat = s.newScript("local key = KEYS[1]\n", timeLua, heartbeatLua)
+	s.scripts.heartbeat = s.newScriptFrom(0, "local key = KEYS[1]\n", timeLua, heartbeatLua)
 	return s
+}
+
+// clocked returns what puts the clock into a script that counts from epoch, in seconds of
+// Unix time.
+func (o Options) clocked(epoch int64) *strings.Replacer {
+	if o.Clock == nil {
+		expiry := strconv.FormatInt(epoch, 10) + "000 + ms"
+		return strings.NewReplacer(
+			"EPOCH", strconv.FormatInt(epoch, 10),
+			"EXPIRY", "'PXAT', "+expiry,
+			"LIFE", "'PEXPIREAT', key, "+expiry)
+	}
+	expiry := "math.max(ms - math.floor(us / 1000), 0) + 3600000"
+	return strings.NewReplacer(
+		timeLua, fmt.Sprintf("local us = ARGV[#ARGV] + %d * 1e6\n", o.Epoch.Unix()-epoch),
+		"EXPIRY", "'PX', "+expiry,
+		"LIFE", "'PEXPIRE', key, "+expiry)
 }
 
 // run runs a script. Redis forgets scripts when it is restarted, or told to; then it
