@@ -251,16 +251,25 @@ func TestBecomesUnfit(t *testing.T) {
 	require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrEvictionPolicy)
 }
 
-// TestWrongRoll has something else under the name by which servers are counted, from the
-// start and later: that is an outage, of which Health says how it is mended.
+// TestWrongRoll has something else under the name by which servers are counted, or under that
+// of their limits, from the start and later: that is an outage, of which Health says how it
+// is mended.
 func TestWrongRoll(t *testing.T) {
 	t.Parallel()
 	c := at(shared.Addr(), funnel(10, 1, time.Hour))
 	roll := "ral:" + c.Name + ":servers"
+	limits := "ral:" + c.Name + ":limits{" + roll + "}"
 	shared.Do(t, "SET", roll, "x")
 	l := launch(t, c)
 	wrong := func() bool { return errors.Is(l.Health(), store.ErrNoRoll) }
-	for range 2 {
+	for _, next := range [][]string{
+		{"SET", roll, "x"},
+		{"SET", limits, "x"},
+		{"ZADD", limits, "9e15", "foreign"},
+		{"ZADD", limits, "9e15", "12345"},
+		{"ZADD", limits, "9e15", "twelve words"},
+		nil,
+	} {
 		eventually(t, wrong, "Health says so")
 		require.ErrorIs(t, l.Health(), ErrOutage)
 		require.ErrorContains(t, l.Health(), roll)
@@ -270,11 +279,12 @@ func TestWrongRoll(t *testing.T) {
 		require.ErrorIs(t, a.Cause, ErrOutage)
 		require.NotErrorIs(t, a.Cause, ErrForeignValue, "it is not about the key")
 
-		shared.Do(t, "DEL", roll)
+		shared.Do(t, "DEL", roll, limits)
 		eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == SourceRedis }, "it is mended")
-		shared.Do(t, "SET", roll, "x")
+		if next != nil {
+			shared.Do(t, next...)
+		}
 	}
-	shared.Do(t, "DEL", roll)
 }
 
 // TestMayNotAsk has a Redis that does not tell how it is set up: that is said, and calls go

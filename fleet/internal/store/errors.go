@@ -32,7 +32,7 @@ var (
 	// ErrUnsaved means that Redis writes nothing, as it could not save its data.
 	ErrUnsaved = errors.New("ral: Redis could not save its data and writes nothing until it can; see its log, or set its stop-writes-on-bgsave-error to no")
 	// ErrNoRoll means that Redis holds something else under the name of the roll of
-	// servers.
+	// servers, or under that of their limits.
 	ErrNoRoll = errors.New("ral: what Redis holds under the name by which a limit counts its servers is something else; delete it, or give the limit another Name")
 	// ErrEvictionPolicy means that Redis may drop keys that still count.
 	ErrEvictionPolicy = errors.New("ral: Redis may evict keys of limits, which forgives what they owe; set its maxmemory-policy to noeviction, or use another Redis")

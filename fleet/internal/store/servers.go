@@ -109,16 +109,20 @@ func (s *Store) Heartbeat(ctx context.Context, b Beat) (Roll, error) {
 	if err != nil {
 		return Roll{}, explain(err, names[0])
 	}
-	r, err := parseRoll(reply, s.options.Epoch.Unix()*1e6)
+	r, err := s.parseRoll(reply)
+	if errors.Is(err, ErrNoRoll) {
+		return Roll{}, err
+	}
 	if err != nil {
 		return Roll{}, fmt.Errorf("%w (%s: %w)", ErrDisagrees, shown(names[0]), err)
 	}
 	return r, nil
 }
 
-// parseRoll reads a reply in Unix time, for a store whose epoch is so many microseconds
-// later.
-func parseRoll(reply []rueidis.RedisMessage, epoch int64) (r Roll, err error) {
+// parseRoll reads a reply, which is in Unix time. It is ErrNoRoll if a limit in it is none
+// that a Heartbeat wrote.
+func (s *Store) parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
+	epoch := s.options.Epoch.Unix() * 1e6
 	if len(reply) != 4 {
 		return Roll{}, fmt.Errorf("a reply of %d parts", len(reply))
 	}
@@ -134,10 +138,10 @@ func parseRoll(reply []rueidis.RedisMessage, epoch int64) (r Roll, err error) {
 		return Roll{}, err
 	}
 	for _, member := range limits {
-		since, text, _ := strings.Cut(member, " ")
+		since, text, separated := strings.Cut(member, " ")
 		us, err := strconv.ParseInt(since, 10, 64)
-		if err != nil {
-			return Roll{}, err
+		if err != nil || !separated {
+			return Roll{}, fmt.Errorf("%w (%s has the member %s)", ErrNoRoll, shown(s.limitsName()), shown(member))
 		}
 		r.Limits = append(r.Limits, KeptLimit{text, instant(us - epoch)})
 	}
