@@ -56,12 +56,15 @@ const (
 	// it for that long.
 	//
 	// What a share let pass is charged when Redis is back, as far as it still counts, and
-	// goes on counting here. Until it is charged, Redis may let it pass as well; it is owed
-	// from then on, so that this adds a capacity at most, however often Redis comes and
-	// goes. The calls that are answered without Redis, over outages, late answers and
-	// restarts of servers alike, keep to the limit by themselves, as far as the servers
-	// know how many they are. Where only some servers lose Redis, their
-	// shares come in addition to what Redis admits to the others.
+	// goes on counting here. Until then Redis admits as if those units were free. Once
+	// charged they count there, so one outage adds at most one capacity.
+	//
+	// The calls that are answered without Redis keep to the limit by themselves, over all
+	// outages and late answers of servers that keep running, as far as the servers know how
+	// many they are. What a server let pass and had not charged when it ended is forgotten.
+	// A fleet that is restarted in every outage admits up to the limit by shares in each.
+	// Where only some servers lose Redis, their shares come in addition to what Redis
+	// admits to the others.
 	FallbackShare Fallback = iota
 	// FallbackOpen: every call passes that asks for no more than the limit. Nothing is
 	// recorded.
@@ -96,7 +99,8 @@ type Config struct {
 	Name string
 	// Tag, if not empty, keeps all keys of the limit on one node of a cluster, together
 	// with those of other limits of the same Tag, so that TakeAll can have them all at
-	// once. It is like Name otherwise.
+	// once. It is like Name otherwise. A server with another Tag under the same Name is of
+	// another fleet, and nothing notices: neither Stats.Servers nor ErrLimits.
 	Tag string
 
 	// Policy is the limit that holds for each key: a Funnel, FixedWindow, SlidingWindow,

@@ -66,7 +66,8 @@ var (
 	ErrUncounted = errors.New("ral: fleet.Config: Servers is 0 and servers were not counted yet, so that there is no share to go by; " +
 		"set Servers to how many there are, or see to it that Redis can be reached when a server starts")
 	// ErrLimits: servers of one Name keep different limits, or count time from different
-	// epochs. Each admits its own, unless they are of one kind and period.
+	// epochs. Each admits its own, unless they are of one kind and period; then they share
+	// what was used.
 	ErrLimits = errors.New("ral: servers of this Name keep different limits")
 	// ErrTooManyClients: Redis has as many connections as it accepts.
 	ErrTooManyClients = store.ErrTooManyClients

@@ -19,7 +19,8 @@ const (
 	// one is deployed. Err names both, and says which is newer. Calls go on.
 	LimitDeploying
 	// LimitConflict: they have done so for ten minutes, or count time from different
-	// epochs, which no deploy makes right. Err is what Health returns. Calls go on.
+	// epochs, which no deploy makes right. Err is what Health returns; of different epochs
+	// it does not say which limit is newer. Calls go on.
 	LimitConflict
 	// LimitAgreed: all servers keep the same limit again.
 	LimitAgreed

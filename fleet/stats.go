@@ -14,12 +14,13 @@ type Stats struct {
 
 	Openings uint64 // how often the breaker opened
 	Charged  uint64 // units that were let pass without Redis and charged when it was back, or may be: the answer was lost
-	Lapsed   uint64 // units that were let pass without Redis and never will be charged: their keys made room for others
+	Lapsed   uint64 // units that shares let pass and that never will be charged: their keys made room for others
 	Servers  int    // that were counted last, this one included; Config.Servers before
 	Divisor  int    // by which FallbackShare divides the limit: see Config.Servers; 0 if that is not known yet
 
 	// In Leased mode: units that were leased, those of them that were given back, and
-	// those that are known to be lost because a lease ended.
+	// those that are known to be lost because a lease ended. LapsedUnits were paid and not
+	// used; Lapsed, of shares, were used and not paid.
 	LeasedUnits, ReturnedUnits, LapsedUnits uint64
 }
 
