@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +144,7 @@ func differing(c Config, roll store.Roll) (err error, wrong bool) {
 	}
 	mine := roll.Limits[own]
 	others := slices.Delete(slices.Clone(roll.Limits), own, own+1)
-	slices.SortFunc(others, func(a, b store.KeptLimit) int { return int(b.Since - a.Since) })
+	slices.SortFunc(others, func(a, b store.KeptLimit) int { return cmp.Compare(b.Since, a.Since) })
 	texts := make([]string, len(others))
 	for i, o := range others {
 		texts[i] = shownLimit(o, c.Epoch)
