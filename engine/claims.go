@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/binding"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -105,8 +107,11 @@ func (c *claimsCall) lined() int {
 
 // outcome counts the call and returns its answer.
 func (c *claimsCall) outcome(allowed bool) Outcome {
+	if allowed && len(c.order) > 1 {
+		c.scale()
+	}
 	c.settle(allowed)
-	out := Outcome{Allowed: allowed, Binding: none, Waited: c.waited, Decisions: make([]policy.Decision, len(c.keys))}
+	out := Outcome{Allowed: allowed, Waited: c.waited, Decisions: make([]policy.Decision, len(c.keys))}
 	if allowed && c.asks() {
 		out.held = make([]heldClaim, len(c.keys))
 	}
@@ -121,8 +126,32 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 			out.held[i].releaser = k.held
 		}
 	}
-	out.bind()
+	b := binding.New(allowed)
+	for i, first := range c.first {
+		b.See(i, &out.Decisions[i], c.keys[first].atOnce)
+	}
+	out.Binding, out.RetryAfter = b.Index, b.RetryAfter
 	return out
+}
+
+// scale notes how much can remain of each key, to compare the shares that do. If PolicyFor
+// panics everything is given back: there is no Outcome yet that could.
+func (c *claimsCall) scale() {
+	scaled := false
+	defer func() {
+		if scaled {
+			return
+		}
+		for _, at := range slices.Backward(c.order) {
+			k := &c.keys[at]
+			k.claim.release(k.held)
+		}
+	}()
+	for _, at := range c.order {
+		k := &c.keys[at]
+		k.atOnce = k.claim.atOnce()
+	}
+	scaled = true
 }
 
 // claimed is a key of any type.
@@ -134,6 +163,8 @@ type claimed interface {
 	// hasWaiters reports whether calls wait for the key.
 	hasWaiters() bool
 	closed() bool
+	// atOnce returns the most units that can remain of the key.
+	atOnce() int64
 	// await is tryTake for a call that waits in the key's line. If there is an error the
 	// decision is a refusal.
 	await(ctx context.Context, n int64, patience time.Duration) (
@@ -192,6 +223,8 @@ func (k *claimedKey[K]) hasWaiters() bool { return k.engine.cell.HasWaiters(k.ke
 
 func (k *claimedKey[K]) closed() bool { return k.engine.cell.Closed() }
 
+func (k *claimedKey[K]) atOnce() int64 { return shape.AtOnce(k.engine.cell.LimitFor(k.key)) }
+
 func (k *claimedKey[K]) await(ctx context.Context, n int64, patience time.Duration) (
 	d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error,
 ) {
@@ -220,6 +253,7 @@ func (noKey) place() (engine, hash uint64) { return 0, 0 }
 func (noKey) same(claimed) bool            { return false }
 func (noKey) hasWaiters() bool             { return false }
 func (noKey) closed() bool                 { return false }
+func (noKey) atOnce() int64                { return 0 }
 func (noKey) await(context.Context, int64, time.Duration) (
 	policy.Decision, releaser, cell.Basis, time.Duration, error,
 ) {

@@ -58,6 +58,44 @@ func TestTakeAll(t *testing.T) {
 	assert.EqualValues(t, 2, hosts.Stats().Refused)
 }
 
+// Under a Bursty or a WarmingUp the least share left is measured by the calls of one unit
+// that pass at once, and not by the credit of a single one.
+func TestShareLeftIsNotMeasuredByCredit(t *testing.T) {
+	for _, c := range []struct {
+		limit    policy.Policy
+		take     int64 // before
+		left, of int64
+		binding  int // beside a funnel that has 2 of 10 left
+	}{
+		{policy.Must(policy.Bursty(100, time.Second, 99)), 1, 98, 100, 1},
+		{policy.Must(policy.Bursty(100, time.Second, 99)), 78, 21, 100, 1},
+		{policy.Must(policy.Bursty(100, time.Second, 99)), 80, 19, 100, 0},
+		{policy.Must(policy.WarmingUp(100, time.Second, time.Minute, 3)), 0, 0, 1, 0},
+	} {
+		for name, options := range map[string][]Option[string]{
+			"own":    nil,
+			"chosen": {PolicyFor(func(string) policy.Policy { return c.limit })},
+		} {
+			clock := newHandClock()
+			e, err := New(Config{Policy: c.limit, Clock: clock.Now}, options...)
+			require.NoError(t, err)
+			hours := open[string](t, Config{Policy: funnel(10, 1, time.Hour), Clock: clock.Now})
+			clock.Advance(time.Minute) // the store is full
+			e.Take("a", c.take)
+			hours.Take("a", 7)
+			out := TakeAll(e.Claim("a", 1), hours.Claim("a", 1))
+			require.True(t, out.Allowed)
+			assert.Equal(t, []int64{c.left, 2}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining})
+			assert.Equal(t, c.binding, out.Binding, "%v, %s: %d of %d left", c.limit, name, c.left, c.of)
+			clock.Advance(time.Minute)
+			out, err = AcquireAll(background, time.Minute, e.Claim("a", 0), hours.Claim("a", 0))
+			require.NoError(t, err)
+			assert.Equal(t, 1, out.Binding, "%v, %s: the store is full again", c.limit, name)
+			check(t, e)
+		}
+	}
+}
+
 func TestTakeAllOfTheOrdinary(t *testing.T) {
 	clock := newHandClock()
 	e := open[any](t, Config{Policy: funnel(5, 1, time.Second), Clock: clock.Now})

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/internal/binding"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -180,13 +179,4 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 		}
 		at = c.last()
 	}
-}
-
-// bind finds the claim that decided.
-func (o *Outcome) bind() {
-	c := binding.New(o.Allowed)
-	for i := range o.Decisions {
-		c.See(i, &o.Decisions[i])
-	}
-	o.Binding, o.RetryAfter = c.Index, c.RetryAfter
 }

@@ -24,6 +24,7 @@ type keyRequest[C claimant[H], H any] struct {
 	basis    cell.Basis
 	held     H
 	taken    bool
+	atOnce   int64 // the most that decision.Remaining can be, for calls on claims
 }
 
 // multiTake is a call on several keys. It is generic so that a Tiered, whose claims are

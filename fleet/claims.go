@@ -8,6 +8,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/binding"
+	"github.com/ral-limiter/ral/internal/shape"
 )
 
 // Claim is a key of a limiter, for TakeAll. A limiter's Claim method makes it.
@@ -88,7 +89,7 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 			c.limiter.tally.count(n, a)
 		}
 	}
-	out.bind()
+	out.bind(claims)
 	return out, nil
 }
 
@@ -155,10 +156,10 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, failure error) er
 }
 
 // bind finds the claim that decided.
-func (o *Outcome) bind() {
+func (o *Outcome) bind(claims []Claim) {
 	c := binding.New(o.Allowed)
 	for i := range o.Answers {
-		c.See(i, &o.Answers[i].Decision)
+		c.See(i, &o.Answers[i].Decision, shape.AtOnce(claims[i].limiter.config.Policy))
 	}
 	o.Binding, o.RetryAfter = c.Index, c.RetryAfter
 }

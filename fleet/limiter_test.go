@@ -291,6 +291,13 @@ func TestTakeAll(t *testing.T) {
 	require.False(t, out.Allowed)
 	require.EqualValues(t, 1, take(t, byUser, "u", 0).Remaining)
 
+	// The share left of a Bursty is one of the units stored, not of its credit.
+	bursts := with(policy.Must(policy.Bursty(1, time.Hour, 9)))
+	out, err = TakeAll(ctx, 2, byAddress.Claim("d"), bursts.Claim("d"))
+	require.NoError(t, err)
+	require.EqualValues(t, 8, out.Answers[1].Remaining)
+	require.Equal(t, 0, out.Binding, "1 of 3 is less than 8 of 10")
+
 	out, err = TakeAll(ctx, 1)
 	require.NoError(t, err)
 	require.Equal(t, Outcome{Allowed: true, Binding: -1, Answers: []Answer{}}, out)

@@ -17,6 +17,17 @@ func (b *bursty) Shape() shape.Shape {
 	return b.shape(shape.Shape{Kind: shape.Bursty, Limit: b.limit, End: int64(b.end), Capacity: b.maxBurst, Depth: b.depth})
 }
 
+// AtOnce implements [shape.OnCredit].
+func (b *bursty) AtOnce() int64 {
+	if b.maxBurst >= b.limit {
+		return b.limit
+	}
+	return b.maxBurst + 1
+}
+
+// AtOnce implements [shape.OnCredit]: after a take of any size the next call waits.
+func (w *warmingUp) AtOnce() int64 { return 1 }
+
 // shape fills in the pace.
 func (p pace) shape(s shape.Shape) shape.Shape {
 	s.Count, s.Per, s.Interval = p.count, p.per, p.interval

@@ -99,3 +99,38 @@ func checkShape(t *testing.T, p policy.Policy, s shape.Shape, kind shape.Kind) {
 	assert.Equal(t, reset(end), reset(math.MaxInt64), "time stands still at End")
 	assert.Equal(t, reset(end)+1, reset(end-1), "and not before")
 }
+
+// The most that can remain under a policy is what remains to a key that was not used for
+// long: 20 years, in which every store has filled. That is how many calls of one unit pass.
+func TestAtOnce(t *testing.T) {
+	const late = policy.Instant(20 * 365 * 24 * time.Hour)
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Funnel(7, 3, time.Second)),
+		policy.Must(policy.Queue(7, 3, time.Second)),
+		policy.Must(policy.FixedWindow(7, time.Minute)),
+		policy.Must(policy.SlidingWindow(7, time.Minute)),
+		policy.Must(policy.AtMost(7, time.Minute)),
+		policy.Must(policy.Bursty(3, time.Second, 7)),
+		policy.Must(policy.Bursty(3, time.Second, 0)),
+		policy.Must(policy.Bursty(1, time.Hour, 100_000)), // its Limit is 1
+		policy.Must(policy.WarmingUp(3, time.Second, time.Minute, 3)),
+		policy.Must(policy.WarmingUp(1, time.Hour, time.Hour, 3)),
+	} {
+		t.Run(p.String(), func(t *testing.T) {
+			_, d := p.Take(0, late, 0, 0)
+			require.Equal(t, d.Remaining, shape.AtOnce(p))
+			if p.Delays() || d.Limit == 1 {
+				return // a queue's calls wait, and the store of that Bursty is larger than its Limit
+			}
+			word, passed := uint64(0), int64(0)
+			for ; passed <= d.Remaining; passed++ {
+				next, d := p.Take(word, late, 1, 0)
+				if !d.Allowed {
+					break
+				}
+				word = next
+			}
+			require.Equal(t, d.Remaining, passed)
+		})
+	}
+}

@@ -29,11 +29,12 @@ func New(allowed bool) Claim {
 	return Claim{Index: -1, allowed: allowed, share: math.Inf(1)}
 }
 
-// See adds the decision on the claim of that index.
-func (c *Claim) See(index int, d *policy.Decision) {
+// See adds the decision on the claim of that index. atOnce is the most units that
+// d.Remaining can be: see shape.AtOnce. It does not matter unless all claims are met.
+func (c *Claim) See(index int, d *policy.Decision, atOnce int64) {
 	switch {
 	case c.allowed:
-		if s := float64(d.Remaining) / float64(max(d.Limit, 1)); s < c.share {
+		if s := float64(d.Remaining) / float64(max(atOnce, 1)); s < c.share {
 			c.share, c.Index = s, index
 		}
 	case !d.Allowed && d.RetryAfter > c.RetryAfter:

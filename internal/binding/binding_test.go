@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -11,6 +12,10 @@ import (
 
 func TestBinding(t *testing.T) {
 	left := func(n, of int64) policy.Decision { return policy.Decision{Allowed: true, Remaining: n, Limit: of} }
+	// A Bursty that admits 10 calls of one unit at once.
+	credit := func(n int64) policy.Decision {
+		return policy.Decision{Allowed: true, Remaining: n, Limit: math.MaxInt32}
+	}
 	retry := func(after time.Duration) policy.Decision { return policy.Decision{Limit: 1, RetryAfter: after} }
 	for _, c := range []struct {
 		name    string
@@ -23,6 +28,7 @@ func TestBinding(t *testing.T) {
 		{"the least share is left, not the fewest units", true, []policy.Decision{left(1, 2), left(10, 100), left(3, 4)}, 1, 0},
 		{"the first of two alike", true, []policy.Decision{left(1, 2), left(5, 10)}, 0, 0},
 		{"nothing left of a limit of nothing", true, []policy.Decision{left(1, 2), left(0, 0)}, 1, 0},
+		{"units on credit do not remain", true, []policy.Decision{credit(5), left(3, 10), credit(9)}, 1, 0},
 		{"the longest wait", false, []policy.Decision{retry(1), retry(3), left(0, 9), retry(2)}, 1, 3},
 		{"the first of two that wait as long", false, []policy.Decision{left(1, 1), retry(2), retry(2)}, 1, 2},
 		{"never", false, []policy.Decision{retry(5), retry(policy.Never)}, 1, policy.Never},
@@ -32,7 +38,11 @@ func TestBinding(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := New(c.allowed)
 			for i, d := range c.seen {
-				b.See(i, &d)
+				atOnce := d.Limit
+				if atOnce == math.MaxInt32 {
+					atOnce = 10
+				}
+				b.See(i, &d, atOnce)
 			}
 			require.Equal(t, c.index, b.Index)
 			require.Equal(t, c.retry, b.RetryAfter)

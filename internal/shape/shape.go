@@ -1,5 +1,6 @@
 // Package shape describes a limit of package policy by its parameters, for code that
-// computes it elsewhere: module fleet has Redis do so, by scripts, on the same words.
+// computes it elsewhere: module fleet has Redis do so, by scripts, on the same words. It
+// also tells the scale of what remains under a policy, for shares of limits.
 // Users of a policy do not need it.
 package shape
 
@@ -48,6 +49,23 @@ type Shape struct {
 
 // Shaped is implemented by the policies that have a shape.
 type Shaped interface{ Shape() Shape }
+
+// OnCredit is implemented by the policies under which one call may take more units than
+// are stored. Their Limit counts the credit too, which Decision.Remaining does not.
+type OnCredit interface {
+	// AtOnce returns the most units that Decision.Remaining can be, which is how many
+	// calls of one unit a key admits at once if it was not used for long.
+	AtOnce() int64
+}
+
+// AtOnce returns the most units that Decision.Remaining can be under a policy: its
+// Limit, unless it is OnCredit.
+func AtOnce(policy interface{ Limit() int64 }) int64 {
+	if p, ok := policy.(OnCredit); ok {
+		return p.AtOnce()
+	}
+	return policy.Limit()
+}
 
 // IsNil reports whether a policy is nil, or a nil pointer.
 func IsNil(policy any) bool {
