@@ -1,12 +1,14 @@
 package httplimit
 
 import (
+	"math/bits"
 	"net/http"
 	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -48,17 +50,30 @@ func retrySeconds(d time.Duration) int64 { return max(1, seconds(d)) }
 
 // quota describes a limit for clients.
 type quota struct {
-	applies bool // reports whether the request has a key for the limit
-	most    int64
+	applies bool  // reports whether the request has a key for the limit
+	limit   int64 // the Limit of its decisions
+	most    int64 // the most units that can remain: fewer than limit if it counts credit
 	window  time.Duration
 }
 
 func quotaOf(limit policy.Policy) quota {
-	q := quota{applies: true, most: limit.Limit()}
+	q := quota{applies: true, limit: limit.Limit(), most: shape.AtOnce(limit)}
 	if windowed, ok := limit.(policy.Windowed); ok {
 		q.window = windowed.Window()
 	}
+	if 0 <= q.most && q.most < q.limit { // the window is that of limit units
+		hi, lo := bits.Mul64(uint64(q.window), uint64(q.most))
+		window, _ := bits.Div64(hi, lo, uint64(q.limit))
+		q.window = time.Duration(window)
+	}
 	return q
+}
+
+// follow makes q the quota of the limit that decided, if that was replaced meanwhile.
+func (q *quota) follow(d *policy.Decision) {
+	if d.Limit != q.limit {
+		q.limit, q.most = d.Limit, d.Limit
+	}
 }
 
 // fieldWriter writes the header fields of a middleware's limits.
@@ -86,17 +101,21 @@ func (f *fieldWriter) write(h http.Header, v *result) {
 		// Retry-After must not be earlier than the reset.
 		reset = v.Decision.RetryAfter
 	}
-	limit, remaining := v.Decision.Limit, v.Decision.Remaining
+	of := &v.quota
+	if v.quotas != nil {
+		of = &v.quotas[v.binding]
+	}
+	limit, remaining := of.most, v.Decision.Remaining
 	switch f.headers {
 	case RateLimitHeaders:
 		var buffer [128]byte
 		b := appendInteger(append(buffer[:0], f.left[v.binding]...), remaining)
 		b = appendInteger(append(b, ";t="...), seconds(reset))
-		of := v.quotas
-		if of == nil {
-			of = []quota{v.quota}
+		quotas := v.quotas
+		if quotas == nil {
+			quotas = []quota{v.quota}
 		}
-		both := &[...]string{f.policy(of), string(b)} // one allocation for two fields
+		both := &[...]string{f.policy(quotas), string(b)} // one allocation for two fields
 		policies, stands := both[0:1:1], both[1:2:2]
 		if len(h) > 0 {
 			policies, stands = after(h[policyField], policies), after(h[limitField], stands)

@@ -89,12 +89,16 @@ func TestUnixTimeIsRoundedUp(t *testing.T) {
 // No number exceeds the largest of a structured field.
 func TestPolicyFieldAtTheEdges(t *testing.T) {
 	for want, p := range map[string]policy.Policy{
-		`"default";q=10`:                    policy.Must(policy.Funnel(10, 11, time.Second)),
-		`"default";q=10;w=1`:                policy.Must(policy.Funnel(10, 10, time.Second)),
-		`"default";q=10;w=2`:                policy.Must(policy.Funnel(10, 9, time.Second)),
-		`"default";q=3;w=1`:                 policy.Must(policy.Funnel(3, 3, time.Second)), // 1.000000001 s
-		`"default";q=999999999999999`:       huge{},
-		`"default";q=2147483647;w=21474837`: policy.Must(policy.Bursty(100, time.Second, 0)),
+		`"default";q=10`:              policy.Must(policy.Funnel(10, 11, time.Second)),
+		`"default";q=10;w=1`:          policy.Must(policy.Funnel(10, 10, time.Second)),
+		`"default";q=10;w=2`:          policy.Must(policy.Funnel(10, 9, time.Second)),
+		`"default";q=3;w=1`:           policy.Must(policy.Funnel(3, 3, time.Second)), // 1.000000001 s
+		`"default";q=999999999999999`: huge{},
+		`"default";q=1`:               policy.Must(policy.Bursty(100, time.Second, 0)),
+		`"default";q=100;w=1`:         policy.Must(policy.Bursty(100, time.Second, 99)),
+		`"default";q=101;w=2`:         policy.Must(policy.Bursty(100, time.Second, 100)),
+		`"default";q=1;w=60`:          policy.Must(policy.WarmingUp(1, time.Minute, time.Hour, 3)),
+		`"default";q=1;w=3600`:        policy.Must(policy.Bursty(1, time.Hour, 100_000)), // its Limit is 1
 	} {
 		limiter := open[netip.Addr](t, p)
 		w := ask(Must(New(limiter, ByAddr, Options{})).Handler(done), from(alice))
@@ -182,5 +186,52 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 			m.Handler(done).ServeHTTP(w, r)
 		}), from(alice))
 		assert.Equal(t, []string{"4"}, w.Header()["Ratelimit-Remaining"])
+	}
+}
+
+// Under a Bursty or a WarmingUp clients are told of the units that can remain, and not of
+// the credit of a single request. So the limit that they are told of beside another one is
+// the one with the least share left.
+func TestCreditIsNotAdvertised(t *testing.T) {
+	bursts, warming := policy.Must(policy.Bursty(100, time.Second, 99)), policy.Must(policy.WarmingUp(1, time.Minute, time.Hour, 3))
+	for _, c := range []struct {
+		p       policy.Policy
+		headers HeaderSet
+		binds   string // after two of four an hour
+		want    map[string]string
+	}{
+		{bursts, RateLimitHeaders, "hour", map[string]string{
+			"Ratelimit-Policy": `"credit";q=100;w=1, "hour";q=4;w=3600`, "Ratelimit": `"hour";r=2;t=1800`,
+		}},
+		{bursts, LegacyHeaders, "hour", map[string]string{"Ratelimit-Limit": "4", "Ratelimit-Remaining": "2"}},
+		{warming, RateLimitHeaders, "credit", map[string]string{
+			"Ratelimit-Policy": `"credit";q=1;w=60, "hour";q=4;w=3600`,
+		}},
+		{warming, LegacyHeaders, "credit", map[string]string{"Ratelimit-Limit": "1", "Ratelimit-Remaining": "0"}},
+		{warming, XRateLimitHeaders, "credit", map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			credit := Limit[netip.Addr]{Name: "credit", Limiter: open[netip.Addr](t, c.p), Key: ByAddr}
+			hour := Limit[netip.Addr]{Name: "hour", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(4, 4, time.Hour))), Key: ByAddr}
+			time.Sleep(time.Second) // the store is full
+			hour.Limiter.Take(aliceKey, 1)
+			var verdict Verdict
+			m := Must(NewAll(Options{
+				Headers: c.headers, OnVerdict: func(_ *http.Request, v Verdict) { verdict = v },
+			}, credit, hour))
+			w := ask(m.Handler(done), from(alice))
+			assert.Equal(t, c.binds, verdict.Limit, "%v", c.p)
+			for name, want := range c.want {
+				assert.Equal(t, want, w.Header().Get(name), "%v, %s", c.p, name)
+			}
+			if c.headers == LegacyHeaders && c.binds == "hour" { // nested: the inner one is not told
+				outer := Must(NewAll(Options{Headers: c.headers}, hour))
+				inner := Must(NewAll(Options{Headers: c.headers}, credit))
+				w := ask(outer.Handler(inner.Handler(done)), from(alice))
+				assert.Equal(t, "1", w.Header().Get("RateLimit-Remaining"))
+				w = ask(inner.Handler(outer.Handler(done)), from(alice))
+				assert.Equal(t, "4", w.Header().Get("RateLimit-Limit"))
+			}
+		})
 	}
 }

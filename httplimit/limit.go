@@ -190,7 +190,7 @@ func (v *result) conclude() {
 	if v.Reason != Cancelled && !v.Decision.Allowed {
 		v.Reason, v.RetryAfter, v.violated = v.quota.reasonOf(v.Decision), v.Decision.RetryAfter, 1
 	}
-	v.quota.most = v.Decision.Limit
+	v.quota.follow(&v.Decision)
 }
 
 // keyless notes that a request has no key for the limit of that name.

@@ -23,8 +23,9 @@ const (
 	//	RateLimit-Policy: "default";q=100;w=10
 	//	RateLimit: "default";r=97;t=1
 	//
-	// q is Decision.Limit. w is the policy's Window in seconds, rounded up, and left out if
-	// it is shorter than one second. r is what remains. t is the seconds until the key is as
+	// q is Decision.Limit, or under a Bursty or WarmingUp the most that Decision.Remaining
+	// can be. w is the time in which q units pass, by the policy's Window, in seconds,
+	// rounded up, and left out if it is shorter than one second. r is what remains. t is the seconds until the key is as
 	// good as new or, on a refusal, until the request may be made again. The default.
 	RateLimitHeaders HeaderSet = iota
 	// LegacyHeaders: RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset, in seconds

@@ -71,8 +71,8 @@ func (m *Middleware) takeAll(r *http.Request, v *result) (s settlement) {
 	case keep:
 		s = &allTaken{out, keys}
 	}
-	for i, d := range out.Decisions {
-		v.quotas[at[i]].most = d.Limit
+	for i := range out.Decisions {
+		v.quotas[at[i]].follow(&out.Decisions[i])
 	}
 	return s
 }
