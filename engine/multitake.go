@@ -73,7 +73,11 @@ func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 	for _, at := range m.order {
 		k := &m.keys[at]
 		if at == has {
-			k.decision, _ = k.claim.probe(0) // it may have taken ahead of its turn
+			// It may have taken ahead of its turn. A limit that became one of another
+			// family describes no key.
+			if d, _ := k.claim.probe(0); d.Allowed {
+				k.decision = d
+			}
 		}
 		if at == has || k.n == 0 {
 			continue

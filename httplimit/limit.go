@@ -45,10 +45,9 @@ type limiter interface {
 	// no key. The chargeable is nil unless keep is set.
 	claim(r *http.Request, n int64, keep bool) (claim engine.Claim, later chargeable, of quota, ok bool)
 	whenNoKey() WhenNoKey
-	// fingerprint returns a short hash of the request's key, for logs.
-	fingerprint(r *http.Request) string
-	// chosen describes the policy that holds for the request's key.
-	chosen(r *http.Request) string
+	// keyOf returns a short hash of the request's key, for logs, and describes the policy
+	// that holds for it if that is asked for.
+	keyOf(r *http.Request, described bool) (fingerprint, policy string)
 }
 
 // settlement holds what a request has taken until its true cost is known.
@@ -118,21 +117,16 @@ func (l *checkedLimit[K]) claim(r *http.Request, n int64, keep bool) (claim engi
 	return l.Limiter.Claim(key, n), later, quotaOf(l.Limiter.LimitFor(key)), true
 }
 
-func (l *checkedLimit[K]) fingerprint(r *http.Request) string {
+func (l *checkedLimit[K]) keyOf(r *http.Request, described bool) (fingerprint, policy string) {
 	key, ok := l.find(r)
 	if !ok {
-		return ""
+		return "", ""
+	}
+	if described {
+		policy = l.Limiter.LimitFor(key).String()
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%v", key))
-	return hex.EncodeToString(sum[:6])
-}
-
-func (l *checkedLimit[K]) chosen(r *http.Request) string {
-	key, ok := l.find(r)
-	if !ok {
-		return ""
-	}
-	return l.Limiter.LimitFor(key).String()
+	return hex.EncodeToString(sum[:6]), policy
 }
 
 func (l *checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {

@@ -39,10 +39,10 @@ func (l *refusalLog) may() (left uint64, ok bool) {
 }
 
 func (m *Middleware) logRefused(r *http.Request, v *result) {
-	if v.Reason == Misconfigured {
-		m.logMisconfigured(r, v)
-	}
 	ctx, client, key := r.Context(), "", ""
+	if v.Reason == Misconfigured {
+		key = m.logMisconfigured(r, v)
+	}
 	if !m.log.to.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
@@ -53,8 +53,8 @@ func (m *Middleware) logRefused(r *http.Request, v *result) {
 	if addr := m.addr.Addr(r); addr.IsValid() {
 		client = addr.String()
 	}
-	if v.Limit != "" && v.Reason != Keyless {
-		key = m.limiters[v.binding].fingerprint(r)
+	if key == "" && v.Limit != "" && v.Reason != Keyless {
+		key, _ = m.limiters[v.binding].keyOf(r, false)
 	}
 	m.log.to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+v.Reason.String(),
 		slog.String("limit", v.Limit),
@@ -71,25 +71,27 @@ func (m *Middleware) logRefused(r *http.Request, v *result) {
 }
 
 // logMisconfigured writes one line for each limit that is in error, and one if
-// Options.Cost is.
-func (m *Middleware) logMisconfigured(r *http.Request, v *result) {
+// Options.Cost is. It returns the key's fingerprint if it found the key.
+func (m *Middleware) logMisconfigured(r *http.Request, v *result) (key string) {
 	at := maxLimits
 	if v.Limit != "" {
 		at = v.binding
 	}
 	if m.log.reported[at].Swap(true) {
-		return
+		return ""
 	}
 	if v.Limit == "" {
 		m.log.to.LogAttrs(r.Context(), slog.LevelError, "rate limit: Options.Cost returned less than 0",
 			slog.Int64("cost", v.Cost))
-		return
+		return ""
 	}
+	key, limit := m.limiters[v.binding].keyOf(r, true)
 	m.log.to.LogAttrs(r.Context(), slog.LevelError,
 		"rate limit: engine.PolicyFor chose a policy of another family than Config.Policy; its keys are refused",
 		slog.String("limit", v.Limit),
-		slog.String("policy", m.limiters[v.binding].chosen(r)),
-		slog.String("key", m.limiters[v.binding].fingerprint(r)))
+		slog.String("policy", limit),
+		slog.String("key", key))
+	return key
 }
 
 // cut bounds the length of what clients write into the log.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -155,6 +156,50 @@ func TestPlanOfAnotherFamily(t *testing.T) {
 				assert.Equal(t, "rate limit: misconfigured", refusals[0]["msg"])
 			}
 		}
+	}
+}
+
+// A limit that becomes one of another family while a request waits does not refuse it:
+// its units are taken.
+func TestPlanChangesFamilyDuringAWait(t *testing.T) {
+	for _, several := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fits := policy.Must(policy.Funnel(1, 1, time.Second))
+			began := time.Now()
+			limiter, err := engine.New(engine.Config{Policy: fits}, engine.PolicyFor(func(netip.Addr) policy.Policy {
+				if time.Since(began) >= time.Second {
+					return policy.Must(policy.AtMost(5, time.Second))
+				}
+				return fits
+			}))
+			require.NoError(t, err)
+			defer limiter.Close()
+			limits := []AnyLimit{Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr}}
+			if several {
+				roomy := open[netip.Addr](t, policy.Must(policy.Funnel(100, 100, time.Second)))
+				limits = append(limits, Limit[netip.Addr]{Name: "b", Limiter: roomy, Key: ByAddr})
+			}
+			m := Must(NewAll(Options{WaitUpTo: time.Minute}, limits...))
+			ask(m.Handler(done), from(alice))
+			w := ask(m.Handler(done), from(alice))
+			assert.Equal(t, time.Second, time.Since(began), "it has waited")
+			assert.Equal(t, 200, w.Code, "several %v", several)
+			assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"a";q=1;w=1`)
+			assert.Zero(t, m.Stats().Misconfigured)
+		})
+	}
+}
+
+// The key function runs once for the lines about a misconfigured request, of which the
+// first of a limit has two.
+func TestLogFindsTheKeyOnce(t *testing.T) {
+	calls := 0
+	m := Must(New(planned(t), func(*http.Request) string { calls++; return "wrong" },
+		Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}))
+	for range 2 {
+		calls = 0
+		assert.Equal(t, 500, ask(m.Handler(done), from(alice)).Code)
+		assert.Equal(t, 2, calls, "once to decide, once to log")
 	}
 }
 

@@ -35,7 +35,11 @@ func (l *checkedLimit[K]) describe(v *result, key K, reserved *engine.Reservatio
 			reserved.Cancel()
 		}
 	}()
-	v.Decision, v.quota = l.Limiter.Peek(key), quotaOf(l.Limiter.LimitFor(key))
+	if d := l.Limiter.Peek(key); d.Allowed {
+		v.Decision, v.quota = d, quotaOf(l.Limiter.LimitFor(key))
+	} else {
+		v.Decision = reserved.Decision // the limit is of another family now, but the units are taken
+	}
 	described = true
 }
 
