@@ -189,32 +189,51 @@ func TestTogetherWithAFullQueue(t *testing.T) {
 
 // A policy that panics for one key leaves nothing taken from the others.
 func TestTogetherWithAPanic(t *testing.T) {
-	armed := false
+	var left int
+	var overtake func()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
-	bad := open[string](t, Config{Policy: panicking{funnel(10, 1, time.Hour), &armed}})
+	bad := open[string](t, Config{Policy: panicking{funnel(10, 1, time.Hour), &left, &overtake}})
 	bad.Take("key", 1)
 	e.Take("key", 1)
-	armed = true
-	assert.Panics(t, func() { TakeAll(e.Claim("key", 3), bad.Claim("key", 3)) })
 	tiers := Tiered[string]{engines: []*Engine[string]{e, bad}}
-	assert.Panics(t, func() { tiers.Take("key", 3) })
-	armed = false
-	assert.EqualValues(t, 9, e.Peek("key").Remaining)
-	assert.EqualValues(t, 9, bad.Peek("key").Remaining)
+	for _, c := range []struct {
+		name string
+		left int
+		call func()
+	}{
+		{"the look", 1, func() { TakeAll(e.Claim("key", 3), bad.Claim("key", 3)) }},
+		{"the take", 2, func() { TakeAll(e.Claim("key", 3), bad.Claim("key", 3)) }},
+		{"the look at tiers", 1, func() { tiers.Take("key", 3) }},
+		{"tiers, overtaken", 2, func() { tiers.Take("key", 3) }},
+	} {
+		left, overtake = c.left, nil
+		want := bad.Peek("key").Remaining
+		if c.name == "tiers, overtaken" {
+			// A tier's look prepares its take. It decides again only if it is overtaken.
+			overtake = func() { bad.Choke("key") }
+			want--
+		}
+		assert.Panics(t, c.call, c.name)
+		assert.EqualValues(t, 9, e.Peek("key").Remaining, c.name)
+		assert.EqualValues(t, want, bad.Peek("key").Remaining, c.name)
+	}
 }
 
-// panicking panics in every other take of three units, so that looking succeeds.
+// panicking panics in one of its takes of three units: the first if left is 1. It runs
+// overtake, if not nil, in the takes before.
 type panicking struct {
 	policy.Policy
-	armed *bool
+	left     *int
+	overtake *func()
 }
 
-var panickingLooks int
-
 func (p panicking) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if *p.armed && n == 3 {
-		if panickingLooks++; panickingLooks%2 == 0 {
+	if n == 3 && *p.left > 0 {
+		if *p.left--; *p.left == 0 {
 			panic("policy")
+		}
+		if *p.overtake != nil {
+			(*p.overtake)()
 		}
 	}
 	return p.Policy.Take(word, now, n, patience)
