@@ -45,9 +45,6 @@ func (s timeSource) name() string {
 
 // fromOne returns a clock that begins at instant 1 and never returns an earlier one.
 func fromOne(clock func() policy.Instant) func() policy.Instant {
-	if clock == nil {
-		return nil
-	}
 	first := clock()
 	return func() policy.Instant { return max(clock()-first+1, 1) }
 }
