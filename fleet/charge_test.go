@@ -36,20 +36,6 @@ func letPass(l *Limiter, key string, n int64) bool {
 	return l.local.Take(key, n, 0).Allowed
 }
 
-// processorTime returns how much of a processor a Redis has used.
-func processorTime(t testing.TB, redis *redistest.Server) (d time.Duration) {
-	t.Helper()
-	reply := redis.Do(t, "INFO", "cpu")
-	text, err := reply.ToString()
-	require.NoError(t, err)
-	for _, found := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(text, -1) {
-		s, err := strconv.ParseFloat(found[1], 64)
-		require.NoError(t, err)
-		d += time.Duration(s * float64(time.Second))
-	}
-	return d
-}
-
 // TestChargingIsBatched has the keys of an outage charged, each once, by a script for each
 // 64 of them.
 func TestChargingIsBatched(t *testing.T) {
@@ -134,14 +120,14 @@ func BenchmarkCharge(b *testing.B) {
 				mu.Lock()
 				into = &charging
 				mu.Unlock()
-				used := processorTime(b, redis)
+				used := redis.ProcessorTime(b)
 				begun := time.Now()
 				l.nudge()
 				for l.Stats().Charged < keys {
 					time.Sleep(time.Millisecond)
 				}
 				took = append(took, time.Since(begun))
-				worked = append(worked, processorTime(b, redis)-used)
+				worked = append(worked, redis.ProcessorTime(b)-used)
 				if callers > 0 {
 					mu.Lock()
 					into = &calm

@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -77,7 +76,7 @@ func BenchmarkChargeEach(b *testing.B) {
 						}
 					}
 				}
-				before, worked := workOf(b, redis), processorTime(b, redis)
+				before, worked := workOf(b, redis), redis.ProcessorTime(b)
 				b.ResetTimer()
 				for _, debts := range scripts {
 					for _, err := range s.ChargeEach(b.Context(), l, debts) {
@@ -86,22 +85,8 @@ func BenchmarkChargeEach(b *testing.B) {
 				}
 				b.StopTimer()
 				b.ReportMetric(float64(workOf(b, redis).usec-before.usec)/keys/float64(b.N), "µs/key-script")
-				b.ReportMetric(float64((processorTime(b, redis)-worked).Microseconds())/keys/float64(b.N), "µs/key-redis")
+				b.ReportMetric(float64((redis.ProcessorTime(b)-worked).Microseconds())/keys/float64(b.N), "µs/key-redis")
 			})
 		}
 	}
-}
-
-// processorTime returns how much of a processor a Redis has used.
-func processorTime(t testing.TB, redis *redistest.Server) (d time.Duration) {
-	t.Helper()
-	reply := redis.Do(t, "INFO", "cpu")
-	text, err := reply.ToString()
-	require.NoError(t, err)
-	for _, found := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(text, -1) {
-		s, err := strconv.ParseFloat(found[1], 64)
-		require.NoError(t, err)
-		d += time.Duration(s * float64(time.Second))
-	}
-	return d
 }
