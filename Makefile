@@ -102,11 +102,12 @@ release:
 # core's tests under the race detector on few and many processors.
 torture:
 	$(GO) test -race -count=1 -cpu 1,2,4,16 -timeout 0 $(CORE)
-	cd torture && $(GO) test ./simulation -run TestLong -for $$(($(FOR)/5))s -timeout 0 -v
-	cd torture && $(GO) test ./linear -run TestLinearizable -for $$(($(FOR)/5))s -timeout 0 -v
-	cd torture && $(GO) test ./soak -run TestSoak -for $$(($(FOR)/5))s -timeout 0 -v
-	cd torture && $(GO) test ./hostile -run TestCost -for $$(($(FOR)/5))s -timeout 0 -v
-	cd torture && $(GO) test ./properties -for $$(($(FOR)/5))s -timeout 0 -v
+	cd torture && $(GO) test ./simulation -run TestLong -for $$(($(FOR)/6))s -timeout 0 -v
+	cd torture && $(GO) test ./linear -run TestLinearizable -for $$(($(FOR)/6))s -timeout 0 -v
+	cd torture && $(GO) test ./soak -run TestSoak -for $$(($(FOR)/6))s -timeout 0 -v
+	cd torture && $(GO) test ./soak -run TestClock -clock $$(($(FOR)/6))s -timeout 0 -v
+	cd torture && $(GO) test ./hostile -run TestCost -for $$(($(FOR)/6))s -timeout 0 -v
+	cd torture && $(GO) test ./properties -for $$(($(FOR)/6))s -timeout 0 -v
 
 # Takes each safety mechanism out in turn and sees that a test fails: docs/mutations.md.
 mutation:

@@ -82,7 +82,7 @@ func New() *Clock {
 	}
 	c := newClock(perCount, count())
 	c.epoch = time.Now()
-	if c.begin(count, c.packageTime); !c.Counts() {
+	if c.begin(count, c.PackageTime); !c.Counts() {
 		return nil
 	}
 	return c
@@ -109,7 +109,7 @@ func (c *Clock) counts(d time.Duration) uint64 {
 }
 
 // Now returns the nanoseconds since the clock was made.
-func (c *Clock) Now() int64 { return c.read(count, c.packageTime) }
+func (c *Clock) Now() int64 { return c.read(count, c.PackageTime) }
 
 // read is Now for clocks that a test may replace.
 func (c *Clock) read(count func() uint64, packageTime func() int64) int64 {
@@ -124,8 +124,8 @@ func (c *Clock) read(count func() uint64, packageTime func() int64) int64 {
 // does: the clock is package time then.
 func (c *Clock) Counts() bool { return c.width.Load() != 0 }
 
-// packageTime returns the instant by package time.
-func (c *Clock) packageTime() int64 { return int64(time.Since(c.epoch)) }
+// PackageTime returns the instant by package time, by which the clock is judged.
+func (c *Clock) PackageTime() int64 { return int64(time.Since(c.epoch)) }
 
 // scale returns the nanoseconds by which the line rises from its first count to n.
 func (c *Clock) scale(n uint64) int64 {

@@ -288,9 +288,9 @@ func TestCounterOfThisMachine(t *testing.T) {
 		callers.Go(func() {
 			var last, back, most, ahead int64
 			for i := range reads {
-				from := c.packageTime()
+				from := c.PackageTime()
 				now := c.Now()
-				to := c.packageTime()
+				to := c.PackageTime()
 				most, ahead = max(most, from-now), max(ahead, now-to)
 				back = max(back, last-now)
 				last = now
@@ -330,9 +330,9 @@ func TestBubbleHasNoCounter(t *testing.T) {
 		outside.Now()
 	})
 	require.False(t, outside.Counts())
-	from := outside.packageTime()
+	from := outside.PackageTime()
 	require.GreaterOrEqual(t, outside.Now(), from)
-	require.LessOrEqual(t, outside.Now(), outside.packageTime())
+	require.LessOrEqual(t, outside.Now(), outside.PackageTime())
 }
 
 // A read allocates nothing, whether an anchor holds or not.
@@ -368,7 +368,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 	b.Run("package-time", func(b *testing.B) {
 		for b.Loop() {
-			sum += c.packageTime()
+			sum += c.PackageTime()
 		}
 	})
 }
