@@ -1,5 +1,10 @@
 # Every module of the repository: what is more than the core needs has one of its own.
-MODULES := . cmd/ralbench docs/charts examples/fleet examples/webserver fleet fleet/faults httplimit/sidebyside internal/browsertest tools/mutation torture
+# The tests of the first ones mostly wait, for Redis and for browsers, and run beside
+# those of the others.
+WAITING := cmd/ralbench examples/fleet examples/webserver fleet fleet/faults internal/browsertest
+OTHERS  := . docs/charts httplimit/sidebyside tools/mutation torture
+MODULES := $(OTHERS) $(WAITING)
+packages = $(foreach m,$(1),./$(m)/...)
 
 GO       ?= go
 FUZZTIME ?= 1m
@@ -15,19 +20,25 @@ CORE := ./policy $(CONCURRENT)
 LINTER ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BASE ?= origin/main
 
-.PHONY: test check needs tidy lint platforms race processors bench benchstat fuzz torture mutation release
+.PHONY: test check needs tidy vet lint platforms race processors bench benchstat fuzz torture mutation release test-waiting test-others
 
-# What to run before each commit: the tests of all modules, and the concurrent core
-# under the race detector. -short tries fewer schedules of the table; make check tries
-# the others.
-test: needs
-	@set -e; for m in $(MODULES); do \
-		echo "== $$m: formatting, vet, tests"; \
-		test -z "$$(cd $$m && gofmt -l .)" || { echo "run gofmt -w on:"; (cd $$m && gofmt -l .); exit 1; }; \
-		(cd $$m && $(GO) vet ./... && $(GO) test -count=1 -short ./...); \
-	done
-	@echo "== .: tests of the concurrent core with the race detector"
-	@$(GO) test -count=1 -short -race $(CONCURRENT)
+# What to run before each commit: the tests of all modules. -short tries fewer schedules
+# of the table; make check tries the others, and runs all tests under the race detector.
+test: needs vet
+	@$(MAKE) --no-print-directory -j2 test-waiting test-others FLAGS=-short
+
+test-waiting:
+	@echo "== tests $(FLAGS): $(WAITING)"
+	@$(GO) test -count=1 $(FLAGS) $(call packages,$(WAITING))
+
+test-others:
+	@echo "== tests $(FLAGS): $(OTHERS)"
+	@$(GO) test -count=1 $(FLAGS) $(call packages,$(OTHERS))
+
+vet:
+	@echo "== formatting and vet"
+	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
+	@$(GO) vet $(call packages,$(MODULES))
 
 # What to run before a pull request, besides make test.
 check: needs tidy lint platforms race processors
@@ -45,20 +56,16 @@ tidy:
 	@set -e; for m in $(MODULES); do echo "== $$m: go mod tidy"; (cd $$m && $(GO) mod tidy -diff); done
 
 platforms:
-	@set -e; for m in $(MODULES); do \
-		echo "== $$m: 32 bits and arm64"; \
-		(cd $$m && GOARCH=386 $(GO) vet ./... && GOARCH=arm64 $(GO) vet ./...); \
-	done
+	@echo "== 32 bits and arm64"
+	@GOARCH=386 $(GO) vet $(call packages,$(MODULES))
+	@GOARCH=arm64 $(GO) vet $(call packages,$(MODULES))
 	@echo "== .: wasm"
 	@GOOS=js GOARCH=wasm $(GO) build $(CORE)
 	@GOOS=wasip1 GOARCH=wasm $(GO) build $(CORE)
 
 # Pages run in a browser's processes, which the race detector does not see.
 race:
-	@set -e; for m in $(MODULES); do \
-		echo "== $$m: tests with the race detector"; \
-		(cd $$m && $(GO) test -count=1 -race -skip InABrowser ./...); \
-	done
+	@$(MAKE) --no-print-directory -j2 test-waiting test-others FLAGS="-race -skip InABrowser"
 
 # TestSchedules tries the same schedules on any number of processors of any width, and
 # policies are pure functions.
@@ -83,7 +90,8 @@ needs:
 
 # The linters of .golangci.yml.
 lint:
-	@set -e; for m in $(MODULES); do echo "== $$m: linters"; (cd $$m && $(LINTER) run --allow-parallel-runners ./...); done
+	@echo "== linters"
+	@$(LINTER) run --allow-parallel-runners $(call packages,$(MODULES))
 
 # Go benchmarks of the parts, in the form that benchstat compares. For the whole,
 # side by side with yardsticks and other limiters: go run ./cmd/ralbench
