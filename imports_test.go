@@ -35,6 +35,10 @@ var mayImport = []struct {
 	// Calls that wait for a key: neither words nor policies.
 	{"internal/waitline", []string{"internal/seam", "github.com/puzpuzpuz/xsync/v3"}},
 	{"policy", []string{"internal/shape"}},
+	// Files of keys and words: neither what a word means nor what a key is.
+	{"internal/statefile", []string{"policy"}},
+	// Keys as bytes: neither words nor files.
+	{"internal/keycodec", nil},
 	// Which claim decided, for engine and module fleet.
 	{"internal/binding", []string{"policy"}},
 	{"cmdqueue", []string{"internal/seam"}},

@@ -1,0 +1,470 @@
+package keycodec
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"unsafe"
+)
+
+// wire is how a value of one type is turned into bytes and back. The type is looked at once,
+// when the wire is made. A value is then read and written through its address, which costs
+// no reflection.
+//
+// alone says that nothing is behind the bytes, so that their end needs no mark. Where it is
+// false, no bytes of a value are the beginning of those of another.
+type wire interface {
+	// name says what the bytes are.
+	name() string
+	// append appends the bytes of the value at an address.
+	append(dst []byte, value unsafe.Pointer, alone bool) ([]byte, error)
+	// decode sets the value at an address, and returns the bytes behind it.
+	decode(src []byte, value unsafe.Pointer, alone bool) (rest []byte, err error)
+}
+
+var (
+	marshaler   = reflect.TypeFor[encoding.BinaryMarshaler]()
+	unmarshaler = reflect.TypeFor[encoding.BinaryUnmarshaler]()
+)
+
+// wireOf returns the wire of a type. path is the fields that lead to it, for errors.
+func wireOf(of reflect.Type, path []string) (wire, error) {
+	switch of {
+	case reflect.TypeFor[netip.Addr]():
+		return addrWire{}, nil
+	case reflect.TypeFor[netip.Prefix]():
+		return prefixWire{}, nil
+	case reflect.TypeFor[netip.AddrPort]():
+		return addrPortWire{}, nil
+	}
+	// A pointer or an interface could not be compared with what comes back.
+	if kind := of.Kind(); kind != reflect.Pointer && kind != reflect.Interface && of.Name() != "" &&
+		reflect.PointerTo(of).Implements(marshaler) && reflect.PointerTo(of).Implements(unmarshaler) {
+		return ownWire{of}, nil
+	}
+	switch of.Kind() {
+	case reflect.String:
+		return stringWire{}, nil
+	case reflect.Bool:
+		return boolWire{}, nil
+	case reflect.Int8:
+		return intWire[int8]{8}, nil
+	case reflect.Int16:
+		return intWire[int16]{16}, nil
+	case reflect.Int32:
+		return intWire[int32]{32}, nil
+	case reflect.Int64:
+		return intWire[int64]{64}, nil
+	case reflect.Int:
+		return intWire[int]{64}, nil
+	case reflect.Uint8:
+		return uintWire[uint8]{8}, nil
+	case reflect.Uint16:
+		return uintWire[uint16]{16}, nil
+	case reflect.Uint32:
+		return uintWire[uint32]{32}, nil
+	case reflect.Uint64:
+		return uintWire[uint64]{64}, nil
+	case reflect.Uint:
+		return uintWire[uint]{64}, nil
+	case reflect.Array:
+		elem, err := wireOf(of.Elem(), append(path, "[i]"))
+		if err != nil {
+			return nil, err
+		}
+		return &arrayWire{elem, of.Elem().Size(), of.Len()}, nil
+	case reflect.Struct:
+		return structWireOf(of, path)
+	}
+	where := ""
+	if len(path) > 0 {
+		where = "its part " + strings.TrimPrefix(strings.Join(path, ""), ".") + " is of "
+	}
+	return nil, fmt.Errorf("%stype %s has no bytes that mean the same in another process: "+
+		"want strings, integers, bools, netip.Addr, netip.Prefix, netip.AddrPort, arrays and structs of these, "+
+		"or a type with MarshalBinary and UnmarshalBinary", where, of)
+}
+
+func structWireOf(of reflect.Type, path []string) (wire, error) {
+	s := &structWire{}
+	var names []string
+	for i := range of.NumField() {
+		f := of.Field(i)
+		if !f.IsExported() {
+			return nil, fmt.Errorf("field %s of type %s is not exported: export it, or give the type MarshalBinary and UnmarshalBinary", f.Name, of)
+		}
+		w, err := wireOf(f.Type, append(path, "."+f.Name))
+		if err != nil {
+			return nil, err
+		}
+		s.fields = append(s.fields, field{w, f.Offset})
+		names = append(names, f.Name+" "+w.name())
+	}
+	s.text = "struct{" + strings.Join(names, "; ") + "}"
+	return s, nil
+}
+
+// appendBytes appends some bytes, with their number before them if more follows.
+func appendBytes[T string | []byte](dst []byte, text T, alone bool) []byte {
+	if !alone {
+		dst = binary.AppendUvarint(dst, uint64(len(text)))
+	}
+	return append(dst, text...)
+}
+
+// cutBytes is the opposite of appendBytes.
+func cutBytes(src []byte, alone bool) (text, rest []byte, err error) {
+	if alone {
+		return src, nil, nil
+	}
+	length, n := binary.Uvarint(src)
+	if n <= 0 || n > 1 && src[n-1] == 0 {
+		return nil, nil, fmt.Errorf("%w: not a varint of the shortest form", ErrNotAKey)
+	}
+	if length > uint64(len(src)-n) {
+		return nil, nil, tooShort(len(src)-n, length)
+	}
+	end := n + int(length)
+	return src[n:end], src[end:], nil
+}
+
+func tooShort(have int, want uint64) error {
+	return fmt.Errorf("%w: %d bytes are left, want %d", ErrNotAKey, have, want)
+}
+
+type stringWire struct{}
+
+func (stringWire) name() string { return "string" }
+
+func (stringWire) append(dst []byte, value unsafe.Pointer, alone bool) ([]byte, error) {
+	return appendBytes(dst, *(*string)(value), alone), nil
+}
+
+func (stringWire) decode(src []byte, value unsafe.Pointer, alone bool) ([]byte, error) {
+	text, rest, err := cutBytes(src, alone)
+	if err != nil {
+		return nil, err
+	}
+	*(*string)(value) = string(text)
+	return rest, nil
+}
+
+type boolWire struct{}
+
+func (boolWire) name() string { return "bool" }
+
+func (boolWire) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	b := byte(0)
+	if *(*bool)(value) {
+		b = 1
+	}
+	return append(dst, b), nil
+}
+
+func (boolWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	if len(src) == 0 {
+		return nil, tooShort(0, 1)
+	}
+	if src[0] > 1 {
+		return nil, fmt.Errorf("%w: a bool is %d, want 0 or 1", ErrNotAKey, src[0])
+	}
+	*(*bool)(value) = src[0] == 1
+	return src[1:], nil
+}
+
+// intWire and uintWire write an integer in that many bits, the highest first.
+type intWire[T int | int8 | int16 | int32 | int64] struct{ bits int }
+
+type uintWire[T uint | uint8 | uint16 | uint32 | uint64] struct{ bits int }
+
+func (w intWire[T]) name() string { return "int" + strconv.Itoa(w.bits) }
+
+func (w intWire[T]) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	return appendBits(dst, uint64(*(*T)(value)), w.bits), nil
+}
+
+func (w intWire[T]) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	v, rest, err := cutBits(src, w.bits)
+	if err != nil {
+		return nil, err
+	}
+	signed := int64(v<<(64-w.bits)) >> (64 - w.bits)
+	if *(*T)(value) = T(signed); int64(T(signed)) != signed {
+		return nil, fmt.Errorf("%w: %d does not fit an int of this machine, want at most %d", ErrNotAKey, signed, math.MaxInt)
+	}
+	return rest, nil
+}
+
+func (w uintWire[T]) name() string { return "uint" + strconv.Itoa(w.bits) }
+
+func (w uintWire[T]) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	return appendBits(dst, uint64(*(*T)(value)), w.bits), nil
+}
+
+func (w uintWire[T]) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	v, rest, err := cutBits(src, w.bits)
+	if err != nil {
+		return nil, err
+	}
+	if *(*T)(value) = T(v); uint64(T(v)) != v {
+		return nil, fmt.Errorf("%w: %d does not fit a uint of this machine, want at most %d", ErrNotAKey, v, uint64(math.MaxUint))
+	}
+	return rest, nil
+}
+
+// appendBits appends the lowest bits of v, a whole number of bytes.
+func appendBits(dst []byte, v uint64, bits int) []byte {
+	switch bits {
+	case 8:
+		return append(dst, byte(v))
+	case 16:
+		return binary.BigEndian.AppendUint16(dst, uint16(v))
+	case 32:
+		return binary.BigEndian.AppendUint32(dst, uint32(v))
+	}
+	return binary.BigEndian.AppendUint64(dst, v)
+}
+
+// cutBits is the opposite of appendBits.
+func cutBits(src []byte, bits int) (v uint64, rest []byte, err error) {
+	if len(src) < bits/8 {
+		return 0, nil, tooShort(len(src), uint64(bits/8))
+	}
+	for _, b := range src[:bits/8] {
+		v = v<<8 | uint64(b)
+	}
+	return v, src[bits/8:], nil
+}
+
+// addrWire writes an address: what it is, its bytes, and its zone if it has one.
+type addrWire struct{}
+
+// What an address is.
+const (
+	noAddr = 0
+	addr4  = 4
+	addr6  = 6
+	zoned6 = 7
+)
+
+func (addrWire) name() string { return "netip.Addr" }
+
+func (addrWire) append(dst []byte, value unsafe.Pointer, alone bool) ([]byte, error) {
+	return appendAddr(dst, *(*netip.Addr)(value), alone), nil
+}
+
+func (addrWire) decode(src []byte, value unsafe.Pointer, alone bool) (rest []byte, err error) {
+	*(*netip.Addr)(value), rest, err = cutAddr(src, alone)
+	return rest, err
+}
+
+func appendAddr(dst []byte, a netip.Addr, alone bool) []byte {
+	switch {
+	case !a.IsValid():
+		return append(dst, noAddr)
+	case a.Is4():
+		b := a.As4()
+		return append(append(dst, addr4), b[:]...)
+	}
+	b, zone := a.As16(), a.Zone()
+	if zone == "" {
+		return append(append(dst, addr6), b[:]...)
+	}
+	return appendBytes(append(append(dst, zoned6), b[:]...), zone, alone)
+}
+
+func cutAddr(src []byte, alone bool) (a netip.Addr, rest []byte, err error) {
+	if len(src) == 0 {
+		return a, nil, tooShort(0, 1)
+	}
+	kind, src := src[0], src[1:]
+	size := 16
+	switch kind {
+	case noAddr:
+		return a, src, nil
+	case addr4:
+		size = 4
+	case addr6, zoned6:
+	default:
+		return a, nil, fmt.Errorf("%w: an address is of kind %d, want %d, %d, %d or %d", ErrNotAKey, kind, noAddr, addr4, addr6, zoned6)
+	}
+	if len(src) < size {
+		return a, nil, tooShort(len(src), uint64(size))
+	}
+	a, _ = netip.AddrFromSlice(src[:size])
+	src = src[size:]
+	if kind != zoned6 {
+		return a, src, nil
+	}
+	zone, rest, err := cutBytes(src, alone)
+	if err != nil {
+		return netip.Addr{}, nil, err
+	}
+	if len(zone) == 0 {
+		return netip.Addr{}, nil, fmt.Errorf("%w: an address has an empty zone", ErrNotAKey)
+	}
+	return a.WithZone(string(zone)), rest, nil
+}
+
+// prefixWire writes the address and the number of its bits, 255 if that is invalid.
+type prefixWire struct{}
+
+func (prefixWire) name() string { return "netip.Prefix" }
+
+func (prefixWire) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	p := *(*netip.Prefix)(value)
+	return append(appendAddr(dst, p.Addr(), false), byte(p.Bits())), nil
+}
+
+func (prefixWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	a, rest, err := cutAddr(src, false)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) == 0 {
+		return nil, tooShort(0, 1)
+	}
+	bits := int(rest[0])
+	if rest[0] == 255 {
+		bits = -1
+	}
+	p := netip.PrefixFrom(a, bits)
+	// A prefix has no zone, and no bits unless it is valid.
+	if p.Addr() != a || p.Bits() != bits {
+		return nil, fmt.Errorf("%w: %v and %d bits are not a prefix", ErrNotAKey, a, bits)
+	}
+	*(*netip.Prefix)(value) = p
+	return rest[1:], nil
+}
+
+// addrPortWire writes the address and the port.
+type addrPortWire struct{}
+
+func (addrPortWire) name() string { return "netip.AddrPort" }
+
+func (addrPortWire) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	p := *(*netip.AddrPort)(value)
+	return binary.BigEndian.AppendUint16(appendAddr(dst, p.Addr(), false), p.Port()), nil
+}
+
+func (addrPortWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+	a, rest, err := cutAddr(src, false)
+	if err != nil {
+		return nil, err
+	}
+	port, rest, err := cutBits(rest, 16)
+	if err != nil {
+		return nil, err
+	}
+	*(*netip.AddrPort)(value) = netip.AddrPortFrom(a, uint16(port))
+	return rest, nil
+}
+
+// arrayWire writes n elements, one behind the other.
+type arrayWire struct {
+	elem wire
+	size uintptr // of an element in memory
+	n    int
+}
+
+func (w *arrayWire) name() string { return "[" + strconv.Itoa(w.n) + "]" + w.elem.name() }
+
+func (w *arrayWire) append(dst []byte, value unsafe.Pointer, _ bool) (_ []byte, err error) {
+	if _, ok := w.elem.(uintWire[uint8]); ok {
+		return append(dst, unsafe.Slice((*byte)(value), w.n)...), nil
+	}
+	for i := range w.n {
+		if dst, err = w.elem.append(dst, unsafe.Add(value, uintptr(i)*w.size), false); err != nil {
+			return nil, err
+		}
+	}
+	return dst, nil
+}
+
+func (w *arrayWire) decode(src []byte, value unsafe.Pointer, _ bool) (_ []byte, err error) {
+	if _, ok := w.elem.(uintWire[uint8]); ok {
+		if len(src) < w.n {
+			return nil, tooShort(len(src), uint64(w.n))
+		}
+		copy(unsafe.Slice((*byte)(value), w.n), src)
+		return src[w.n:], nil
+	}
+	for i := range w.n {
+		if src, err = w.elem.decode(src, unsafe.Add(value, uintptr(i)*w.size), false); err != nil {
+			return nil, err
+		}
+	}
+	return src, nil
+}
+
+// structWire writes the fields, one behind the other.
+type structWire struct {
+	text   string
+	fields []field
+}
+
+type field struct {
+	wire   wire
+	offset uintptr
+}
+
+func (w *structWire) name() string { return w.text }
+
+func (w *structWire) append(dst []byte, value unsafe.Pointer, _ bool) (_ []byte, err error) {
+	for _, f := range w.fields {
+		if dst, err = f.wire.append(dst, unsafe.Add(value, f.offset), false); err != nil {
+			return nil, err
+		}
+	}
+	return dst, nil
+}
+
+func (w *structWire) decode(src []byte, value unsafe.Pointer, _ bool) (_ []byte, err error) {
+	for _, f := range w.fields {
+		if src, err = f.wire.decode(src, unsafe.Add(value, f.offset), false); err != nil {
+			return nil, err
+		}
+	}
+	return src, nil
+}
+
+// ownWire writes a type by its own MarshalBinary and UnmarshalBinary.
+type ownWire struct {
+	of reflect.Type
+}
+
+func (w ownWire) name() string { return "binary " + w.of.PkgPath() + "." + w.of.Name() }
+
+func (w ownWire) append(dst []byte, value unsafe.Pointer, alone bool) ([]byte, error) {
+	from := reflect.NewAt(w.of, value)
+	text, err := from.Interface().(encoding.BinaryMarshaler).MarshalBinary()
+	if err != nil {
+		return nil, fmt.Errorf("key of type %s: %w", w.of, err)
+	}
+	again := reflect.New(w.of)
+	// A copy, as UnmarshalBinary must not keep what it is given, but may change it.
+	if err := again.Interface().(encoding.BinaryUnmarshaler).UnmarshalBinary(bytes.Clone(text)); err != nil {
+		return nil, fmt.Errorf("key of type %s: its UnmarshalBinary refuses what its MarshalBinary returns: %w", w.of, err)
+	}
+	if !again.Elem().Equal(from.Elem()) {
+		return nil, fmt.Errorf("key of type %s: UnmarshalBinary of what MarshalBinary returns is another key", w.of)
+	}
+	return appendBytes(dst, text, alone), nil
+}
+
+func (w ownWire) decode(src []byte, value unsafe.Pointer, alone bool) ([]byte, error) {
+	text, rest, err := cutBytes(src, alone)
+	if err != nil {
+		return nil, err
+	}
+	if err := reflect.NewAt(w.of, value).Interface().(encoding.BinaryUnmarshaler).UnmarshalBinary(bytes.Clone(text)); err != nil {
+		return nil, fmt.Errorf("%w of type %s: %w", ErrNotAKey, w.of, err)
+	}
+	return rest, nil
+}

@@ -1,0 +1,31 @@
+package statefile
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// errSharing is ERROR_SHARING_VIOLATION.
+const errSharing = syscall.Errno(32)
+
+// tryLock opens a file for writing, which no other process may then do, or returns errHeld.
+// Others may read who has it.
+func tryLock(name string) (*os.File, error) {
+	path, err := syscall.UTF16PtrFromString(name)
+	if err != nil {
+		return nil, err
+	}
+	h, err := syscall.CreateFile(path, syscall.GENERIC_READ|syscall.GENERIC_WRITE, syscall.FILE_SHARE_READ,
+		nil, syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
+	if errors.Is(err, errSharing) {
+		return nil, errHeld
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(h), name), nil
+}
+
+// release unlocks a file.
+func release(f *os.File) error { return f.Close() }

@@ -1,0 +1,143 @@
+package statefile
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Writer writes a file: its header at once, then entries, in blocks of up to 64 KiB, and
+// the end by Close. It must not be used by several goroutines at once. An error of the
+// io.Writer is returned by each call from then on, and the file is not one.
+type Writer struct {
+	w      io.Writer
+	sum    uint32 // of all that was written, except sums
+	block  []byte // the next block: room for its head, then payload
+	limits limits
+	count  uint64 // of keys
+	err    error  // of w, or that the file was closed
+}
+
+// NewWriter writes the header of a file to w. It fails with ErrUnfit if the header does
+// not fit.
+func NewWriter(w io.Writer, h Header) (*Writer, error) {
+	if err := h.check(); err != nil {
+		return nil, fmt.Errorf("state file: header: %w: %w", ErrUnfit, err)
+	}
+	to := &Writer{w: w, block: make([]byte, blockHead, blockHead+blockSize+sumSize)}
+	start := binary.LittleEndian.AppendUint32([]byte(magic), Version)
+	to.sum = crc32.Checksum(start, castagnoli)
+	if _, err := w.Write(start); err != nil {
+		return nil, fmt.Errorf("state file: %w", err)
+	}
+	to.block = h.append(to.block)
+	to.limits.define(h.Limit)
+	if err := to.flush(headerBlock); err != nil {
+		return nil, err
+	}
+	return to, nil
+}
+
+// SetLimit says that the words from here on were made by another limit. It fails with
+// ErrUnfit if the text is longer than MaxText.
+func (w *Writer) SetLimit(text string) error {
+	switch {
+	case w.err != nil:
+		return w.err
+	case len(text) > MaxText:
+		return fmt.Errorf("state file: %w: a limit is a text of %d bytes, want at most %d", ErrUnfit, len(text), MaxText)
+	case text == w.limits.texts[w.limits.current]:
+		return nil
+	}
+	if err := w.reserve(len(text)); err != nil {
+		return err
+	}
+	if number, known := w.limits.find(text); known {
+		w.limits.current = number
+		w.block = binary.AppendUvarint(w.block, uint64(number)<<2|limitAgainEntry)
+		return nil
+	}
+	w.limits.define(text)
+	w.block = append(binary.AppendUvarint(w.block, uint64(len(text))<<2|limitEntry), text...)
+	return nil
+}
+
+// Add adds a key and its word. flags is 0 or ForeignTurn. No key may be added twice, which
+// is not checked. Add fails with ErrUnfit if the key is longer than MaxKey, the word above
+// policy.MaxWord, or another flag set. The key may be changed after the call.
+func (w *Writer) Add(key []byte, word uint64, flags uint8) error {
+	switch {
+	case w.err != nil:
+		return w.err
+	case len(key) > MaxKey:
+		return fmt.Errorf("state file: %w: a key has %d bytes, want at most %d", ErrUnfit, len(key), MaxKey)
+	case word > policy.MaxWord:
+		return fmt.Errorf("state file: %w: a word is %d, want at most %d", ErrUnfit, word, uint64(policy.MaxWord))
+	case flags&^ForeignTurn != 0:
+		return fmt.Errorf("state file: %w: flags are %#x, want 0 or %#x", ErrUnfit, flags, ForeignTurn)
+	}
+	if err := w.reserve(len(key)); err != nil {
+		return err
+	}
+	head := uint64(len(key)) << 2
+	if flags == 0 {
+		w.block = binary.AppendUvarint(w.block, head|plainEntry)
+	} else {
+		w.block = append(binary.AppendUvarint(w.block, head|flaggedEntry), flags)
+	}
+	w.block = binary.LittleEndian.AppendUint64(append(w.block, key...), word)
+	w.count++
+	return nil
+}
+
+// reserve makes room in the block for an entry with n bytes of key or text: it writes the
+// block if the entry could make it too long.
+func (w *Writer) reserve(n int) error {
+	if len(w.block) > blockHead && len(w.block)-blockHead+n+entryExtra > blockSize {
+		return w.flush(entriesBlock)
+	}
+	return nil
+}
+
+// Close writes the end of the file. last is the last instant that the words may be of, 0
+// or more. Close does not close the io.Writer. Nothing can be added any more.
+func (w *Writer) Close(last policy.Instant) error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := checkInstant(last); err != nil {
+		return fmt.Errorf("state file: %w: %w", ErrUnfit, err)
+	}
+	if len(w.block) > blockHead {
+		if err := w.flush(entriesBlock); err != nil {
+			return err
+		}
+	}
+	w.block = binary.LittleEndian.AppendUint64(w.block, w.count)
+	w.block = binary.LittleEndian.AppendUint64(w.block, uint64(last))
+	if err := w.flush(endBlock); err != nil {
+		return err
+	}
+	w.err = fmt.Errorf("state file: the file was closed")
+	return nil
+}
+
+// flush writes the block and begins the next.
+func (w *Writer) flush(kind byte) error {
+	w.block[0] = kind
+	binary.LittleEndian.PutUint32(w.block[1:], uint32(len(w.block)-blockHead))
+	w.sum = crc32.Update(w.sum, castagnoli, w.block)
+	w.block = binary.LittleEndian.AppendUint32(w.block, w.sum)
+	if _, err := w.w.Write(w.block); err != nil {
+		w.err = fmt.Errorf("state file: %w", err)
+		return w.err
+	}
+	if cap(w.block) > 2*blockSize {
+		w.block = make([]byte, 0, blockHead+blockSize+sumSize) // there was a long key
+	}
+	w.block = w.block[:blockHead]
+	return nil
+}
