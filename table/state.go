@@ -1,0 +1,159 @@
+package table
+
+import (
+	"container/heap"
+	"runtime"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Reading is the state of an entry at one moment, and the policy that reads it. It keeps no
+// terms, so a goroutine that has one may wait.
+type Reading struct {
+	Policy policy.Policy
+	Epoch  uint64 // as Terms.Epoch: policies of one epoch are the same
+	State  uint64
+	// Foreign is Entry.HasForeignTurn.
+	Foreign bool
+}
+
+// State reads an entry. ok is false if the entry is dead.
+func (v View[K]) State(e *Entry[K]) (r Reading, ok bool) {
+	word, terms := v.Read(e)
+	state, ok := terms.State(word)
+	return Reading{terms.Policy, terms.Epoch, state, e.HasForeignTurn()}, ok
+}
+
+// Drain ends all keys, and calls each with the last state of every one. No call can advance the word of such a key from then on. Keys may land
+// meanwhile: Drain ends those that landed before it began, and perhaps later ones. It is for
+// the end of a table, when the writer has stopped; Clear comes after it.
+func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
+	// The nursery first: a writer that could not be stopped may move entries from there
+	// to the map.
+	for i := range t.nursery {
+		for n := t.nursery[i].Load(); n != nil; n = n.next.Load() {
+			t.drain(n.entry, each)
+		}
+		t.stepPoint("drain: next slot")
+	}
+	for i := range t.shards {
+		s := t.shards[i].Load()
+		if s == nil {
+			continue
+		}
+		for e := range s.all() {
+			t.drain(e, each)
+		}
+		t.stepPoint("drain: next shard")
+	}
+}
+
+// drain ends an entry, unless it is dead. The swap that succeeds fixes the last word: a
+// call that has taken by then is in it, any other finds a tombstone.
+func (t *Table[K]) drain(e *Entry[K], each func(*Entry[K], Reading)) {
+	for {
+		word, terms := t.View().Read(e)
+		state, alive := terms.State(word)
+		if !alive {
+			return
+		}
+		t.stepPoint("drain: read")
+		if e.word.CompareAndSwap(word, tombstone) {
+			runtime.KeepAlive(terms)
+			each(e, Reading{terms.Policy, terms.Epoch, state, e.HasForeignTurn()})
+			return
+		}
+	}
+}
+
+// Loader fills a new table with keys that were saved. Table.Loader makes one. One
+// goroutine uses it, before the table has a writer or a caller. The writer puts what was
+// loaded into the index.
+type Loader[K comparable] struct {
+	t *Table[K]
+	// least orders the entries by debt from when the table is full. Entries that are
+	// not in the map any more may be among them.
+	least byDebt[K]
+}
+
+// Loader returns a loader.
+func (t *Table[K]) Loader() *Loader[K] { return &Loader[K]{t: t} }
+
+// Add puts a key into the map, with a state of the table's policy and the mark of
+// Entry.HasForeignTurn. A key that was added before is replaced. If the table is full, the
+// key that owes least is left out, which may be this one, and what it owes is forgiven.
+func (l *Loader[K]) Add(key K, state uint64, foreign bool) {
+	t := l.t
+	hash := t.hash(key)
+	if old := t.find(hash, key); old != nil {
+		l.drop(old)
+	}
+	fresh := t.freshAt(state)
+	if t.places.full(t.maxKeys) && !l.makeRoom(fresh) {
+		return
+	}
+	e := &Entry[K]{key: key}
+	e.word.Store(state | t.terms.Load().EpochBit)
+	if foreign {
+		e.returned.Store(foreignTurn)
+	}
+	t.places.take(t.maxKeys)
+	t.places.confirm()
+	t.insert(hash, e)
+	if l.least != nil {
+		heap.Push(&l.least, filing[K]{fresh, e})
+	}
+}
+
+// makeRoom drops the entry that owes least, unless a key that is fresh from that instant on
+// owes no more, and reports whether it did.
+func (l *Loader[K]) makeRoom(fresh policy.Instant) bool {
+	if l.least == nil {
+		for i := range l.t.shards {
+			s := l.t.shards[i].Load()
+			if s == nil {
+				continue
+			}
+			for e := range s.all() {
+				l.least = append(l.least, filing[K]{l.t.freshAt(e.word.Load()), e})
+			}
+		}
+		heap.Init(&l.least)
+	}
+	l.t.counters.Forgiven.Add(1)
+	for {
+		switch least := l.least[0]; {
+		case least.entry.dead():
+			heap.Pop(&l.least)
+		case least.fresh >= fresh:
+			return false
+		default:
+			heap.Pop(&l.least)
+			l.drop(least.entry)
+			return true
+		}
+	}
+}
+
+// drop takes an entry out of the map.
+func (l *Loader[K]) drop(e *Entry[K]) {
+	e.word.Store(tombstone)
+	l.t.remove(l.t.hash(e.key), e)
+}
+
+// Done ends the loading. No key that is opened takes before the instant now: one that was
+// not loaded was as good as new by then.
+func (l *Loader[K]) Done(now policy.Instant) { l.t.horizon.Store(int64(now)) }
+
+// byDebt is a heap of entries, of which the first owes least.
+type byDebt[K comparable] []filing[K]
+
+func (h byDebt[K]) Len() int           { return len(h) }
+func (h byDebt[K]) Less(i, j int) bool { return h[i].fresh < h[j].fresh }
+func (h byDebt[K]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *byDebt[K]) Push(x any)        { *h = append(*h, x.(filing[K])) }
+func (h *byDebt[K]) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
