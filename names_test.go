@@ -101,7 +101,8 @@ func TestFaceStaysSmall(t *testing.T) {
 	ofEngine, settings := names(t, "engine")
 	ofPolicy, parts := names(t, "policy")
 	t.Logf("engine %d names and %d fields, policy %d names and %d fields", len(ofEngine), settings, len(ofPolicy), parts)
-	assert.Less(t, len(ofEngine)+len(ofPolicy), 105, "%v %v", ofEngine, ofPolicy)
+	// 7 of them are what saved states need: State, Save, Load, KeyCodec and three errors.
+	assert.Less(t, len(ofEngine)+len(ofPolicy), 112, "%v %v", ofEngine, ofPolicy)
 	assert.Contains(t, ofEngine, "Engine.Choke", "the count sees methods")
 	assert.Contains(t, ofPolicy, "FreshAt", "the count sees methods of interfaces")
 	assert.Greater(t, settings, 12, "the count sees fields")

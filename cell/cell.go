@@ -22,7 +22,8 @@ import (
 type Cell[K comparable] struct {
 	view  table.View[K]
 	seed  maphash.Seed
-	epoch time.Time
+	epoch time.Time // at which instant first is, unless there is a clock
+	first policy.Instant
 	clock func() policy.Instant
 	// guarded keys may hold what cannot be hashed.
 	guarded bool
@@ -31,6 +32,7 @@ type Cell[K comparable] struct {
 	queue         *cmdqueue.Queue[table.Command[K]]
 	whenFull      WhenFull
 	refuseUnfiled bool
+	refuseClosed  bool
 	openTimeout   time.Duration
 	idle          time.Duration
 	writing       func() bool
@@ -59,12 +61,14 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		view:          o.View,
 		seed:          o.View.Seed(),
 		epoch:         o.Epoch,
+		first:         o.First,
 		clock:         o.Clock,
 		guarded:       mayNotHash[K](),
 		policyFor:     o.PolicyFor,
 		queue:         o.Queue,
 		whenFull:      o.WhenFull,
 		refuseUnfiled: o.RefuseUnavailable,
+		refuseClosed:  o.RefuseClosed,
 		openTimeout:   o.OpenTimeout,
 		idle:          o.Idle,
 		writing:       o.Writing,
@@ -99,7 +103,7 @@ func (c *Cell[K]) Choke(key K) bool {
 	hash := maphash.Comparable(c.seed, key)
 	var now policy.Instant
 	if c.clock == nil {
-		now = policy.Instant(time.Since(c.epoch)) + 1
+		now = policy.Instant(time.Since(c.epoch)) + c.first
 	} else {
 		now = c.clock()
 	}
@@ -165,5 +169,5 @@ func (c *Cell[K]) now() policy.Instant {
 	if c.clock != nil {
 		return c.clock()
 	}
-	return policy.Instant(time.Since(c.epoch)) + 1
+	return policy.Instant(time.Since(c.epoch)) + c.first
 }

@@ -24,7 +24,18 @@ func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q
 		if op.backlogged {
 			runtime.Gosched() // the writer is far behind: let it run
 		}
-		if alive {
+		switch {
+		case !alive:
+		case c.endedMeanwhile() && q.n != 0 && d.Allowed:
+			// The entry may have landed after the last words were read. If it has not,
+			// its units stay: that is one call charged that was refused.
+			o := c.unavailableAnswer(q, *d, false)
+			*d = o.Decision
+			if r != nil {
+				*r = receipt[K]{}
+			}
+			return o.Basis
+		default:
 			return basis
 		}
 	}
@@ -135,10 +146,15 @@ func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status)
 // unavailableAnswer is the answer without a writer. lost is true if the key can never be
 // recorded.
 func (c *Cell[K]) unavailableAnswer(q *request, d policy.Decision, lost bool) outcome {
-	o := c.withoutWord(q, d, !c.refuseUnfiled, c.openTimeout, unavailable)
+	o := c.withoutWord(q, d, !c.refuseUnfiled && !c.endedMeanwhile(), c.openTimeout, unavailable)
 	o.lost = lost
 	return o
 }
+
+// endedMeanwhile reports whether the cell was closed and admits no call any more. Look after
+// the swap of a word: the last words are read after the cell was closed, so a call that
+// finds it open has its units in them.
+func (c *Cell[K]) endedMeanwhile() bool { return c.refuseClosed && c.closed.Load() }
 
 // withoutWord is the answer for a key that has no entry. d is what the limit would
 // answer to a key that was never used. retry is a guess. A charge that cannot be recorded

@@ -36,8 +36,14 @@ type Options[K comparable] struct {
 	// answered as keys that were never used.
 	RefuseUnavailable bool
 
-	// Epoch is the instant 1. It must have a monotonic reading.
+	// RefuseClosed refuses all takes once the cell is closed, also those under way for
+	// which nothing may be recorded any more, whatever RefuseUnavailable says.
+	RefuseClosed bool
+
+	// Epoch is when it is the instant First. It must have a monotonic reading. First is
+	// at least 1.
 	Epoch time.Time
+	First policy.Instant
 	// Clock replaces the time since Epoch, if it is not nil.
 	Clock func() policy.Instant
 

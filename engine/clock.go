@@ -1,35 +1,46 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/ral-limiter/ral/internal/clock"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // timeSource is the clock by which an engine decides.
 type timeSource struct {
+	// first is the instant at which it begins, and the earliest that it returns: 1, or
+	// where the engine of a saved state left off.
+	first policy.Instant
+	epoch time.Time // package time at that instant
 	// now returns the instant. nil is package time's, which the cell reads itself.
 	now     func() policy.Instant
 	counter *clock.Clock // that now reads, if any
 }
 
-// newTimeSource returns the clock that a configuration asks for.
-func newTimeSource(config Config) timeSource {
+// newTimeSource returns the clock that a configuration asks for. It begins at the instant
+// first; by the counter, whose first instant may be off, up to a microsecond before or
+// after it, and not before least.
+func newTimeSource(config Config, first, least policy.Instant) timeSource {
+	s := timeSource{first: first, epoch: time.Now()}
 	if config.Clock != nil {
-		return timeSource{now: fromOne(config.Clock)}
+		s.now = beginAt(first, config.Clock)
+		return s
 	}
-	counter := config.counter
-	if counter == nil && !config.PackageTime && config.seam.Scheduler == nil {
-		counter = clock.Shared()
+	s.counter = config.counter
+	if s.counter == nil && !config.PackageTime && config.seam.Scheduler == nil {
+		s.counter = clock.Shared()
 	}
-	if counter == nil {
-		return timeSource{}
+	if counter := s.counter; counter != nil {
+		// No later instant is below first: it is no further behind than this one is ahead.
+		// What that adds is taken off first, so that restarts do not add it up.
+		const lead = policy.Instant(clock.Late + clock.Early)
+		first = max(first-lead, least)
+		base := counter.Now() - int64(lead) - int64(first)
+		s.first = first
+		s.now = func() policy.Instant { return max(policy.Instant(counter.Now()-base), first) }
 	}
-	// No later instant is below 1: it is no further behind than this one is ahead.
-	base := counter.Now() - int64(clock.Late+clock.Early) - 1
-	return timeSource{
-		now:     func() policy.Instant { return max(policy.Instant(counter.Now()-base), 1) },
-		counter: counter,
-	}
+	return s
 }
 
 // name returns what Stats calls the clock.
@@ -43,8 +54,9 @@ func (s timeSource) name() string {
 	return "package time"
 }
 
-// fromOne returns a clock that begins at instant 1 and never returns an earlier one.
-func fromOne(clock func() policy.Instant) func() policy.Instant {
-	first := clock()
-	return func() policy.Instant { return max(clock()-first+1, 1) }
+// beginAt returns a clock that begins at the instant first and never returns an earlier
+// one.
+func beginAt(first policy.Instant, clock func() policy.Instant) func() policy.Instant {
+	begun := clock()
+	return func() policy.Instant { return max(clock()-begun+first, first) }
 }

@@ -63,10 +63,65 @@ func TestEngineInABubbleGoesByItsTime(t *testing.T) {
 // The instants of an engine that decides by the counter begin at 1 or later.
 func TestCounterBeginsAtOneOrLater(t *testing.T) {
 	for range 1000 {
-		source := newTimeSource(byCounter(t, Config{}))
+		source := newTimeSource(byCounter(t, Config{}), 1, 1)
 		now := source.now()
 		require.GreaterOrEqual(t, now, policy.Instant(2), "it had to be raised")
 		require.Less(t, now, policy.Instant(time.Hour))
+	}
+}
+
+// A clock may begin at a later instant than 1, whichever it is. It begins there, goes on
+// as fast, and never returns an earlier instant.
+func TestClockBeginsElsewhere(t *testing.T) {
+	const first = policy.Instant(8 * 365 * 24 * time.Hour)
+	hand := newHandClock()
+	hand.Advance(time.Hour)
+	for _, c := range []struct {
+		name    string
+		config  Config
+		advance func(time.Duration)
+	}{
+		{"package time", Config{PackageTime: true}, time.Sleep},
+		{"Config.Clock", Config{Clock: hand.Now}, hand.Advance},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.config.Policy = funnel(1, 1, time.Hour)
+				e, err := start(c.config.withDefaults(), options[string]{}, &loaded[string]{newTable[string](c.config.withDefaults()), first, first}, nil)
+				require.NoError(t, err)
+				defer check(t, e)
+				require.Equal(t, first, e.control.Now())
+				c.advance(time.Hour)
+				require.Equal(t, first+policy.Instant(time.Hour), e.control.Now())
+				require.True(t, e.Choke("k"))
+				require.EqualValues(t, time.Hour, e.Take("k", 1).RetryAfter)
+				c.advance(time.Hour - 1)
+				require.False(t, e.Choke("k"))
+				c.advance(1)
+				require.True(t, e.Choke("k"))
+			})
+		})
+	}
+	hand.Advance(-24 * time.Hour)
+	clock := beginAt(first, hand.Now)
+	hand.Advance(-time.Hour)
+	require.Equal(t, first, clock())
+}
+
+// By the counter a clock that begins later is off by a microsecond at most, and it does
+// not begin before the least instant.
+func TestCounterBeginsElsewhere(t *testing.T) {
+	const first, off = policy.Instant(time.Hour), policy.Instant(clock.Late + clock.Early)
+	for range 1000 {
+		config := byCounter(t, Config{})
+		before := time.Now()
+		source := newTimeSource(config, first, 1)
+		now := source.now()
+		took := policy.Instant(time.Since(before))
+		require.GreaterOrEqual(t, now, first-off)
+		require.LessOrEqual(t, now, first+took+off)
+		require.GreaterOrEqual(t, source.first, first-off)
+		require.Equal(t, first, newTimeSource(config, first, first).first)
 	}
 }
 

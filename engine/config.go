@@ -137,10 +137,13 @@ type Config struct {
 	Restarts      int
 	RestartPeriod time.Duration
 
+	// State keeps the keys in a file, over restarts. The default keeps none.
+	State State
+
 	// OnEvent, if not nil, is told of starts, panics and restarts. It is called on a
 	// goroutine of its own, one event after the other, later than the fact. The events
-	// are those of a supervisor with the engine's Name and the children "writer" and
-	// "janitor". Close waits up to a second for it, so it should not call Close itself.
+	// are those of a supervisor with the engine's Name and the children "writer", "janitor"
+	// and, with a State, "saver". Close waits up to a second for it, so it should not call Close itself.
 	OnEvent func(Event)
 
 	// OnMisfit, if not nil, is called once, with the first limit that PolicyFor or
@@ -174,6 +177,7 @@ func (c Config) withDefaults() Config {
 	orInt(&c.MaxWaiting, defaultMaxWaiting)
 	orInt(&c.MaxWaitingTotal, defaultMaxWaitingTotal)
 	orInt(&c.Restarts, defaultRestarts)
+	c.State = c.State.withDefaults()
 	return c
 }
 
@@ -221,7 +225,7 @@ func (c Config) validate() error {
 	case c.RestartPeriod < 0:
 		return bad("RestartPeriod", c.RestartPeriod, "a positive duration, or 0 for 10s")
 	}
-	return nil
+	return c.stateFault()
 }
 
 const longestName = 64

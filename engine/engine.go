@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/keycodec"
 	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/janitor"
 	"github.com/ral-limiter/ral/policy"
@@ -45,42 +47,82 @@ type Engine[K comparable] struct {
 	running    *supervisor.Handle
 	stop       context.CancelFunc
 
-	closing sync.Once
-	closed  atomic.Bool
+	codec  keycodec.Codec[K] // nil is the one for the type of the keys
+	keeper *keeper           // nil if Config.State is not set
+
+	closing  sync.Once
+	closed   atomic.Bool
+	closeErr error // written under closing: that of the last save
 
 	seam seam.Seam
 }
 
-// New checks the configuration and starts an engine. The error, if any, is a
-// *policy.FieldError that names the field. Call Close to end the engine's
-// goroutines.
+// New checks the configuration and starts an engine. With Config.State it loads the file
+// first, if there is one. The error, if any, is a *policy.FieldError that names the field, or
+// one about the file: see State. Call Close to end the engine's goroutines.
 func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
-	if err := config.validate(); err != nil {
+	o, err := prepare(config, more)
+	if err != nil {
 		return nil, err
 	}
-	var o options[K]
+	if config.State.Path == "" {
+		return start(config, o, nil, nil)
+	}
+	k, l, err := openState(config, o.codec)
+	if err != nil {
+		return nil, namedBy(config.Name, err)
+	}
+	e, err := start(config, o, l, k)
+	if err != nil {
+		return nil, errors.Join(err, k.unlock())
+	}
+	return e, nil
+}
+
+// prepare checks a configuration, which has its defaults, and the options.
+func prepare[K comparable](config Config, more []Option[K]) (o options[K], err error) {
+	if err := config.validate(); err != nil {
+		return o, err
+	}
 	for _, option := range more {
 		if option == nil {
-			return nil, &policy.FieldError{Of: "engine.New", Field: "more", Value: "nil", Want: "an option, such as PolicyFor returns"}
+			return o, &policy.FieldError{Of: "engine.New", Field: "more", Value: "nil", Want: "an option, such as PolicyFor returns"}
 		}
 		option(&o)
 	}
 	if o.policyForSet && o.policyFor == nil {
-		return nil, &policy.FieldError{Of: "engine.PolicyFor", Field: "choose", Value: "nil", Want: "a function"}
+		return o, &policy.FieldError{Of: "engine.PolicyFor", Field: "choose", Value: "nil", Want: "a function"}
 	}
+	if c, own := o.codec.(*codec[K]); own && (c.name == "" || c.encode == nil || c.decode == nil) {
+		return o, &policy.FieldError{Of: "engine.KeyCodec", Field: "name, encode, decode", Value: fmt.Sprintf("%.80q", c.name), Want: "a name and two functions"}
+	}
+	return o, nil
+}
 
+func newTable[K comparable](config Config) *table.Table[K] {
+	return table.New[K](table.Options{
+		Policy:  config.Policy,
+		Idle:    config.Idle,
+		MaxKeys: config.MaxKeys,
+		Fault:   config.fault,
+	})
+}
+
+// start starts an engine. It begins with what was loaded, or with nothing if that is nil. The
+// keeper, if not nil, is the engine's from then on.
+func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (*Engine[K], error) {
+	if l == nil {
+		l = &loaded[K]{table: newTable[K](config), first: 1, last: 1}
+	}
 	e := &Engine[K]{
-		table: table.New[K](table.Options{
-			Policy:  config.Policy,
-			Idle:    config.Idle,
-			MaxKeys: config.MaxKeys,
-			Fault:   config.fault,
-		}),
-		name:  config.Name,
-		time:  newTimeSource(config),
-		queue: cmdqueue.New[table.Command[K]](config.QueueDepth),
-		seam:  config.seam,
+		table:  l.table,
+		name:   config.Name,
+		codec:  o.codec,
+		keeper: k,
+		time:   newTimeSource(config, l.first, l.last),
+		queue:  cmdqueue.New[table.Command[K]](config.QueueDepth),
+		seam:   config.seam,
 	}
 	simulate(config.seam, e.table, e.queue)
 	if s := config.seam.Scheduler; s != nil {
@@ -94,10 +136,12 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 		WhenFull:          cell.WhenFull(config.WhenFull),
 		RefuseUnavailable: config.WhenUnavailable == Refuse,
 		OpenTimeout:       config.OpenTimeout,
+		RefuseClosed:      k != nil,
 		Idle:              config.Idle,
 		MaxWaiting:        config.MaxWaiting,
 		MaxWaitingTotal:   config.MaxWaitingTotal,
-		Epoch:             time.Now(),
+		Epoch:             e.time.epoch,
+		First:             e.time.first,
 		Clock:             e.time.now,
 		Writing:           e.writing,
 	})
@@ -113,18 +157,26 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	}
 	sweeper := janitor.New(e.queue, e.control.Now, config.Idle, config.fault)
 	simulate(config.seam, e.cell, sweeper, &supervised)
-	e.supervisor, err = supervisor.New(supervised, supervisor.Child{
+	children := []supervisor.Child{{
 		Name:     "writer",
 		Run:      (&writer[K]{e.table, e.queue, e.control.Now, &e.dropped, config.fault, config.seam}).run,
 		Shutdown: shutdown,
 		// Two writers at once would be two owners of the table. One-for-one as it
 		// is, the supervisor starts no second one anyhow.
 		Exclusive: true,
-	}, supervisor.Child{
+	}, {
 		Name:     "janitor",
 		Run:      sweeper.Run,
 		Shutdown: shutdown,
-	})
+	}}
+	if k != nil {
+		children = append(children, supervisor.Child{
+			Name:     "saver",
+			Run:      (&saver{k, e.save, config.seam}).run,
+			Shutdown: shutdown,
+		})
+	}
+	e.supervisor, err = supervisor.New(supervised, children...)
 	if err != nil {
 		return nil, err
 	}
@@ -161,13 +213,19 @@ func (e *Engine[K]) writing() bool {
 // permits, it returns an error that wraps ErrUnhealthy and the last failure. The
 // engine is degraded then, for good. It goes on limiting the keys that it knows,
 // exactly. It records no others, and answers for them as Config.WhenUnavailable says.
-// No key leaves. Make a new engine and Close this one.
+// No key leaves. Make a new engine and Close this one. With Config.State, it saves no
+// more until Close.
+//
+// With Config.State, it returns an error that wraps ErrUnsaved if saves have failed for
+// long. Nothing else suffers from that.
 func (e *Engine[K]) Health() error {
 	switch {
 	case e.closed.Load():
 		return e.named(ErrClosed)
 	case !e.writing():
 		return e.named(fmt.Errorf("%w: %w", ErrUnhealthy, e.running.Err()))
+	case e.keeper != nil:
+		return e.named(e.keeper.health())
 	}
 	return nil
 }
@@ -177,6 +235,11 @@ func (e *Engine[K]) Health() error {
 // says, and none waits. Close may be called more than once, and returns nil
 // unless a goroutine did not end within 5 seconds, which it reports as
 // ErrAbandoned.
+//
+// With Config.State those calls are refused, and the state is saved with all units
+// that were admitted. If that fails, the file stays as the last save left it, and
+// Close returns why. A call under way on a new key may be refused although its units
+// are in the file.
 func (e *Engine[K]) Close() error {
 	e.closing.Do(func() {
 		e.closed.Store(true)
@@ -184,10 +247,14 @@ func (e *Engine[K]) Close() error {
 		e.stop()
 		seam.Receive[struct{}](e.seam, "close: running", seam.Forever, nil, nil, e.running.Done())
 		e.queue.Close()
+		if e.keeper != nil {
+			e.closeErr = e.keeper.close(e.saveLast)
+		}
 		e.table.Clear()
 	})
+	err := e.closeErr
 	if n := e.supervisor.Abandoned(); n > 0 {
-		return e.named(fmt.Errorf("%w (%d)", ErrAbandoned, n))
+		err = errors.Join(fmt.Errorf("%w (%d)", ErrAbandoned, n), err)
 	}
-	return nil
+	return e.named(err)
 }

@@ -48,9 +48,12 @@ var (
 )
 
 // named adds the engine's name to an error, if it was given one.
-func (e *Engine[K]) named(err error) error {
-	if err == nil || e.name == defaultName {
+func (e *Engine[K]) named(err error) error { return namedBy(e.name, err) }
+
+// namedBy adds a name to an error, unless it is the default.
+func namedBy(name string, err error) error {
+	if err == nil || name == defaultName {
 		return err
 	}
-	return fmt.Errorf("engine %q: %w", e.name, err)
+	return fmt.Errorf("engine %q: %w", name, err)
 }

@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/ral-limiter/ral/policy"
+import (
+	"github.com/ral-limiter/ral/internal/keycodec"
+	"github.com/ral-limiter/ral/policy"
+)
 
 // Option adds to a Config what depends on the type of the keys.
 type Option[K comparable] func(*options[K])
@@ -8,6 +11,7 @@ type Option[K comparable] func(*options[K])
 type options[K comparable] struct {
 	policyFor    func(K) policy.Policy
 	policyForSet bool
+	codec        keycodec.Codec[K] // nil is the one for the type
 }
 
 // PolicyFor gives different limits to different keys: every call asks choose which limit

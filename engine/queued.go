@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/ral-limiter/ral/policy"
+import (
+	"fmt"
+
+	"github.com/ral-limiter/ral/policy"
+)
 
 // Queued limits by the protocol of the design that Ral comes from: a call decides on
 // what it reads and sends the take to the writer, and the writer alone writes the key's
@@ -13,8 +17,12 @@ import "github.com/ral-limiter/ral/policy"
 type Queued[K comparable] struct{ engine *Engine[K] }
 
 // NewQueued checks the configuration and starts the engine of a Queued. The error, if
-// any, is a *policy.FieldError that names the field. Config.MaxWaiting is not used.
+// any, is a *policy.FieldError that names the field. Config.MaxWaiting is not used, and
+// Config.State is refused.
 func NewQueued[K comparable](config Config) (*Queued[K], error) {
+	if config.State != (State{}) {
+		return nil, &policy.FieldError{Of: "engine.NewQueued", Field: "Config.State", Value: fmt.Sprintf("%+v", config.State), Want: "none: a Queued keeps no state"}
+	}
 	e, err := New[K](config)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,9 @@
 package engine
 
-// Stats is a snapshot of an engine's counters. All except Name, Clock, Keys, Abandoned and
-// QueueDepth only grow. The counts are exact, and are read one after the other while
+import "time"
+
+// Stats is a snapshot of an engine's counters. All except Name, Clock, Keys, Abandoned,
+// QueueDepth and those of saves only grow. The counts are exact, and are read one after the other while
 // calls go on.
 type Stats struct {
 	Name string // Config.Name
@@ -33,12 +35,24 @@ type Stats struct {
 	// for an Engine.
 	Overadmitted uint64
 	QueueDepth   int // commands that wait for the writer now
+
+	// Of the last save to the file of Config.State that succeeded: when it began, how long
+	// it took, the keys that were written, and those that could not be: see KeyCodec. SavedAt
+	// is zero if there was none. Calls of Save do not count.
+	SavedAt  time.Time
+	SaveTook time.Duration
+	Saved    int
+	Unsaved  uint64
+	// SaveError is why the last save failed, and nil if it did not. The next one is tried
+	// after State.Every.
+	SaveError error
 }
 
 // Stats returns the engine's counters.
 func (e *Engine[K]) Stats() Stats {
 	answers := e.control.Stats()
 	counters := e.table.View().Counters()
+	saves := e.keeper.read()
 	return Stats{
 		Name:         e.name,
 		Clock:        e.time.name(),
@@ -55,5 +69,10 @@ func (e *Engine[K]) Stats() Stats {
 		Abandoned:    e.supervisor.Abandoned(),
 		Overadmitted: counters.Overadmitted.Load(),
 		QueueDepth:   e.queue.Len(),
+		SavedAt:      saves.at,
+		SaveTook:     saves.took,
+		Saved:        saves.keys,
+		Unsaved:      saves.unsaved,
+		SaveError:    saves.err,
 	}
 }

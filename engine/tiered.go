@@ -31,8 +31,12 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 		return nil, &policy.FieldError{Of: "engine.NewTiered", Field: "further", Value: len(further), Want: "7 policies at the most"}
 	}
 	t := &Tiered[K]{}
+	path := config.State.Path
 	for i := -1; i < len(further); i++ {
 		if i >= 0 {
+			if path != "" {
+				config.State.Path = fmt.Sprintf("%s.%d", path, i+2)
+			}
 			if config.Policy = further[i]; shape.IsNil(config.Policy) {
 				_ = t.Close() // nothing has used it
 				return nil, &policy.FieldError{

@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/keycodec"
+	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// Load is New with the state that Save wrote to r, which it reads to the end. Every decision
+// is the one that the saved engine would have made if it had gone on: the time since then has
+// passed, by the wall clock. If the wall clock went back, no time has passed. That grants
+// nothing.
+//
+// Config.Policy need not be the limit of the saved engine. Another one of its family takes
+// over as by SetPolicy. Config.MaxKeys need not be the same either: if there are more keys,
+// those that owe most are kept, and the others are counted in Stats.Forgiven. The type of the
+// keys has to be the same, and so has the codec; see KeyCodec.
+//
+// If anything is wrong there is no engine, and the error wraps ErrState, or it is that of r
+// or of New. Config.State cannot be set as well: write what r brings to its file instead, and
+// call New.
+func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[K], error) {
+	config = config.withDefaults()
+	o, err := prepare(config, more)
+	if err != nil {
+		return nil, err
+	}
+	if config.State != (State{}) {
+		return nil, &policy.FieldError{Of: "engine.Load", Field: "Config.State", Value: fmt.Sprintf("%+v", config.State), Want: "none, as the state comes from r"}
+	}
+	l, err := readState(r, config, o.codec)
+	if err != nil {
+		return nil, namedBy(config.Name, err)
+	}
+	return start(config, o, l, nil)
+}
+
+// loaded is a table with the keys of a file, and when its engine begins.
+type loaded[K comparable] struct {
+	table *table.Table[K]
+	// first is the instant at which the engine begins, and last the last one of the
+	// engine that wrote the file. first is not before last.
+	first, last policy.Instant
+}
+
+const (
+	// longLoaded is the instant at which an engine without keys begins anew with instant 1.
+	// Time stands still for some limits 9 years after instant 0.
+	longLoaded = policy.Instant(366 * 24 * time.Hour)
+	// lastLoaded is the latest instant at which an engine can begin: 146 years. It leaves
+	// as many.
+	lastLoaded = policy.Instant(1 << 62)
+)
+
+// errOther is the cause of an ErrState if the file is whole, but of another limit or of other
+// keys than the configuration's.
+var errOther = errors.New("is not of this engine")
+
+// readState reads a file into a new table.
+func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) (*loaded[K], error) {
+	codec, err := keyCodec(own)
+	if err != nil {
+		return nil, err
+	}
+	from, err := statefile.NewReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	h := from.Header()
+	if h.Codec != codec.Name() || h.Hashed {
+		return nil, fmt.Errorf("%w: it %w: its keys are %s, those of the engine are %s", ErrState, errOther, h.Codec, codec.Name())
+	}
+	limits := limitsOf{own: config.Policy, ownText: config.Policy.String()}
+	if _, err := limits.find(h.Limit); err != nil {
+		return nil, err
+	}
+	l := &loaded[K]{table: newTable[K](config)}
+	// The engine begins at this instant or later.
+	now := max(since(h.Epoch), 1)
+	keys := l.table.Loader()
+	for {
+		record, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrState, err)
+		}
+		carry, err := limits.find(record.Limit)
+		if err != nil {
+			return nil, err
+		}
+		state := record.Word
+		if carry != nil {
+			state, _ = config.Policy.(policy.Relative).Carry(carry, state, now)
+			state = min(state, policy.MaxWord)
+		}
+		if state == 0 || config.Policy.FreshAt(state) <= now {
+			continue
+		}
+		key, err := decode(codec, record.Key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: key %.40q: %w", ErrState, record.Key, err)
+		}
+		keys.Add(key, state, record.Flags&statefile.ForeignTurn != 0)
+	}
+	l.last = max(from.Last(), 1)
+	l.first = max(since(h.Epoch), l.last)
+	switch {
+	case l.first > longLoaded && l.table.View().Len() == 0:
+		l.first, l.last = 1, 1
+	case l.first > lastLoaded:
+		return nil, fmt.Errorf("%w: it began at %v, too long ago by this machine's clock", ErrState, h.Epoch)
+	}
+	keys.Done(l.first)
+	return l, nil
+}
+
+// since returns the instant that it is now by the wall clock, with instant 0 at zero.
+func since(zero time.Time) policy.Instant { return policy.Instant(wallTime().Sub(zero)) }
+
+// decode returns a key. A codec that panics has refused it.
+func decode[K comparable](codec keycodec.Codec[K], src []byte) (key K, err error) {
+	err = errPanicked
+	defer func() {
+		if err == errPanicked { //nolint:errorlint // it was set here
+			_ = recover()
+		}
+	}()
+	return codec.Decode(src)
+}
+
+// limitsOf finds the limits that a file names.
+type limitsOf struct {
+	own     policy.Policy // the engine's
+	ownText string
+	text    string        // of the last one that was found
+	last    policy.Policy // nil if it is the engine's
+}
+
+// find returns the policy of that text, from which words are to be translated, or nil if it
+// is the engine's own. One of another family is an error.
+func (l *limitsOf) find(text string) (policy.Policy, error) {
+	switch text {
+	case l.ownText:
+		return nil, nil
+	case l.text:
+		return l.last, nil
+	}
+	other := func(why string) error {
+		return fmt.Errorf("%w: it %w: its limit is %q, %s that of the engine, %q", ErrState, errOther, text, why, l.ownText)
+	}
+	p, err := parseLimit(text)
+	if err != nil {
+		return nil, other("which cannot be read here and is not")
+	}
+	relative, ok := l.own.(policy.Relative)
+	if ok {
+		_, ok = relative.Carry(p, 0, 0)
+	}
+	if !ok {
+		return nil, other("of another family than")
+	}
+	l.text, l.last = text, p
+	return p, nil
+}
+
+// parseLimit returns the policy whose String is text.
+var parseLimit = func(text string) (policy.Policy, error) {
+	return nil, errors.New("not yet")
+}

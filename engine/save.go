@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/keycodec"
+	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// keysPerTurn is after how many keys Save lets other goroutines run, which takes some 50 µs.
+// Otherwise a call on the same processor might wait for the end of a time slice, 10 ms.
+const keysPerTurn = 256
+
+// Save writes the state of all keys to w, for Load. The engine goes on meanwhile, and no call
+// waits for it. Config.State does this by itself, from time to time and when the engine is
+// closed.
+//
+// Each key's state is the one of a moment during the call. So all units are in it that were
+// taken before Save began, and of those that were taken since perhaps none. Keys that are as
+// good as new are left out. Units that waiting calls have taken, and those of reservations,
+// are in it as taken: nothing gives them back in an engine that is loaded.
+//
+// Any number of goroutines may call it. An error is ErrClosed if the engine was closed before
+// the call or during it, one of w, or one that says why keys cannot be written; see KeyCodec.
+// What w was given is of no use then, and Load refuses it. A key that its codec refuses, or
+// that is longer than a mebibyte, is left out, which is no error: see Stats.Unsaved.
+func (e *Engine[K]) Save(w io.Writer) error {
+	_, err := e.save(w)
+	return e.named(err)
+}
+
+// saved counts the keys of a save.
+type saved struct {
+	keys    int
+	unsaved uint64 // those that could not be written
+}
+
+// save is Save.
+func (e *Engine[K]) save(w io.Writer) (n saved, err error) {
+	if e.closed.Load() {
+		return n, ErrClosed
+	}
+	s, err := e.newSaving(w)
+	if err != nil {
+		return n, err
+	}
+	view, seen := e.table.View(), 0
+	for entry := range view.All() {
+		if r, ok := view.State(entry); ok {
+			s.add(entry.Key(), r)
+		}
+		if seen++; seen%keysPerTurn == 0 {
+			e.seam.Yield("save: others", nil)
+		}
+		if s.err != nil || e.closed.Load() {
+			break
+		}
+	}
+	// Close ends the keys after it has set this. So if it is not set yet, none was missed.
+	if e.closed.Load() {
+		return n, ErrClosed
+	}
+	return s.end(e.control.Now())
+}
+
+// saveLast writes the last state of all keys, which no call can change from then on. The
+// engine is closed and has no goroutines any more.
+func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
+	s, err := e.newSaving(w)
+	if err != nil {
+		return saved{}, err
+	}
+	e.table.Drain(func(entry *table.Entry[K], r table.Reading) { s.add(entry.Key(), r) })
+	return s.end(e.control.Now())
+}
+
+// saving writes the states of keys to one file.
+type saving[K comparable] struct {
+	to    *statefile.Writer
+	codec keycodec.Codec[K]
+	now   policy.Instant // at which it began
+	epoch uint64         // of the policy that the file was told last
+	key   []byte
+	saved
+	err error
+}
+
+// newSaving writes the header of a file.
+func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
+	codec, err := keyCodec(e.codec)
+	if err != nil {
+		return nil, err
+	}
+	s := &saving[K]{codec: codec, now: e.control.Now()}
+	// The wall clock comes second: if this goroutine is held up in between, instant 0 seems
+	// to be later than it was, and the engine that is loaded begins earlier. The other way
+	// round it would find time that has not passed.
+	zero := wallTime().Add(-time.Duration(s.now))
+	terms := e.table.View().Terms()
+	s.epoch = terms.Epoch
+	s.to, err = statefile.NewWriter(w, statefile.Header{Epoch: zero, Limit: terms.Policy.String(), Codec: codec.Name()})
+	return s, err
+}
+
+// add writes a key, unless it is as good as new. A key that cannot be written is counted.
+func (s *saving[K]) add(key K, r table.Reading) {
+	if s.err != nil || r.State == 0 || r.Policy.FreshAt(r.State) <= s.now {
+		return
+	}
+	if r.Epoch != s.epoch {
+		s.epoch = r.Epoch
+		if s.err = s.to.SetLimit(r.Policy.String()); s.err != nil {
+			return
+		}
+	}
+	var flags uint8
+	if r.Foreign {
+		flags = statefile.ForeignTurn
+	}
+	err := s.encode(key)
+	if err == nil {
+		if err = s.to.Add(s.key, r.State, flags); err != nil && !errors.Is(err, statefile.ErrUnfit) {
+			s.err = err
+			return
+		}
+	}
+	if err != nil {
+		s.unsaved++
+		return
+	}
+	s.keys++
+}
+
+// errPanicked is what encode returns for a codec that panicked.
+var errPanicked = errors.New("ral: the key's codec panicked")
+
+// encode puts the key's bytes into s.key. One key that its codec cannot take must not keep
+// all others from being saved.
+func (s *saving[K]) encode(key K) (err error) {
+	err = errPanicked
+	defer func() {
+		if err == errPanicked { //nolint:errorlint // it was set here
+			_ = recover()
+		}
+	}()
+	s.key, err = s.codec.Append(s.key[:0], key)
+	return err
+}
+
+// end writes the end of the file. The instant is read after the last word: no take that is in
+// the file is later.
+func (s *saving[K]) end(now policy.Instant) (saved, error) {
+	if s.err == nil {
+		s.err = s.to.Close(now)
+	}
+	return s.saved, s.err
+}
+
+// wallTime returns the time of day, without the monotonic clock's.
+func wallTime() time.Time { return time.Now().Round(0) }

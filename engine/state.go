@@ -1,0 +1,286 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/keycodec"
+	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// State keeps an engine's keys in a file, so that a restart forgives nothing. The zero State
+// keeps none. docs/state.md says what is kept, and how to move a file.
+//
+// New loads the file, as Load does; if there is none, the engine begins with no keys. The
+// engine then saves its state to the file, from time to time and when it is closed. The file
+// is replaced, so it is whole at any moment.
+//
+// Close ends admission before it saves: no call is admitted that is not in the file. So calls
+// that are under way, and later ones, are refused, whatever Config.WhenUnavailable says. If
+// the process ends without Close, each key is forgiven at most what it took since the last
+// save began.
+//
+// Two engines never have the same file, in one process or in several. The second is refused
+// by New with ErrLocked, for as long as the first lives. A file beside it, with ".lock" behind
+// its name, serves for that.
+type State struct {
+	// Path is the file's name. Its directory must be there. A Tiered adds ".2", ".3" and
+	// so on for the limits after the first.
+	Path string
+
+	// Every is the pause between two saves. The default is 10 seconds, the least 1ns.
+	Every time.Duration
+
+	// Fresh makes New begin with no keys if the file is of a limit of another family, or
+	// of keys of another type. The file is renamed: ".old" comes behind its name, or ".old.2"
+	// and so on. By default New fails. A file that is damaged is an error in any case.
+	Fresh bool
+}
+
+// Errors of New, Load and Health about saved states.
+var (
+	// ErrState reports that a saved state cannot be loaded: it is damaged, or of another
+	// kind of limit or of keys. The text says what is wrong. The file stays as it is.
+	ErrState = errors.New("ral: the saved state cannot be loaded")
+	// ErrLocked reports that another engine, in this process or in another one, has the
+	// file of Config.State.
+	ErrLocked = statefile.ErrLocked
+	// ErrUnsaved is returned by Health if saves to the file of Config.State have failed for
+	// longer than three times State.Every. It is wrapped together with the last failure.
+	ErrUnsaved = errors.New("ral: the state has not been saved for long")
+)
+
+const (
+	defaultEvery = 10 * time.Second
+	// unsavedPeriods is after how many periods without a save Health reports that.
+	unsavedPeriods = 3
+	// slowSave is how much longer a save may take until Health reports that.
+	slowSave = time.Minute
+)
+
+// KeyCodec tells how the keys are written to a saved state, if they are of a type that the
+// engine has no codec for, or are to be written otherwise. name is kept in the file: a file of
+// another name is refused, so change it with the form. encode appends the key's bytes to dst.
+// Different keys must have different bytes. decode makes a key of such bytes, which it must
+// not keep.
+//
+// The engine has codecs for strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays
+// and structs of these with exported fields, and for types that are an
+// encoding.BinaryMarshaler and, by pointer, an encoding.BinaryUnmarshaler.
+//
+// encode runs on a goroutine of the engine and on those of Save and Close, decode on those of
+// New and Load. A key for which encode returns an error or panics is not saved: see
+// Stats.Unsaved. One that decode refuses makes the state unfit.
+func KeyCodec[K comparable](
+	name string, encode func(dst []byte, key K) ([]byte, error), decode func(src []byte) (K, error),
+) Option[K] {
+	return func(o *options[K]) { o.codec = &codec[K]{name, encode, decode} }
+}
+
+// codec is a codec of the caller's.
+type codec[K comparable] struct {
+	name   string
+	encode func(dst []byte, key K) ([]byte, error)
+	decode func(src []byte) (K, error)
+}
+
+func (c *codec[K]) Name() string                             { return c.name }
+func (c *codec[K]) Append(dst []byte, key K) ([]byte, error) { return c.encode(dst, key) }
+func (c *codec[K]) Decode(src []byte) (K, error)             { return c.decode(src) }
+
+// keyCodec returns the codec of keys: own, or the one for their type.
+func keyCodec[K comparable](own keycodec.Codec[K]) (keycodec.Codec[K], error) {
+	if own != nil {
+		return own, nil
+	}
+	c, err := keycodec.For[K]()
+	if err != nil {
+		return nil, fmt.Errorf("ral: the keys cannot be saved, unless engine.KeyCodec says how: %w", err)
+	}
+	return c, nil
+}
+
+// keeper keeps the state of an engine in a file.
+type keeper struct {
+	state  State
+	unlock func() error
+
+	file sync.Mutex // held during a save
+
+	mu    sync.Mutex // guards what follows
+	stats saveStats
+	since time.Time // when the last save that succeeded began, or when the engine did
+	begun time.Time // when the save under way began; zero if there is none
+}
+
+// saveStats are the parts of Stats that are about saves.
+type saveStats struct {
+	at   time.Time
+	took time.Duration
+	saved
+	err error
+}
+
+// openState locks the file of Config.State and loads it. If there is no file, it returns nil
+// for what is loaded.
+func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper, l *loaded[K], err error) {
+	if _, err := keyCodec(codec); err != nil {
+		return nil, nil, err
+	}
+	k := &keeper{state: config.State, since: time.Now()}
+	if k.unlock, err = statefile.Lock(k.state.Path); err != nil {
+		return nil, nil, err
+	}
+	l, err = loadFile(config, codec)
+	if errors.Is(err, errOther) && k.state.Fresh {
+		l, err = nil, setAside(k.state.Path)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("%s: %w", k.state.Path, err), k.unlock())
+	}
+	return k, l, nil
+}
+
+// loadFile loads the file of Config.State, or nothing if there is none.
+func loadFile[K comparable](config Config, codec keycodec.Codec[K]) (*loaded[K], error) {
+	f, err := os.Open(config.State.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	l, err := readState(f, config, codec)
+	return l, errors.Join(err, f.Close())
+}
+
+// mostOld bounds how many files are set aside for one path.
+const mostOld = 1000
+
+// setAside renames a file, to a name that no file has.
+func setAside(path string) error {
+	name := path + ".old"
+	for i := 2; i < mostOld; i++ {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			return os.Rename(path, name)
+		}
+		name = fmt.Sprintf("%s.old.%d", path, i)
+	}
+	return fmt.Errorf("there are %d files that were set aside: %s is the last", mostOld, name)
+}
+
+// saver is the goroutine that saves from time to time.
+type saver struct {
+	keeper *keeper
+	save   func(io.Writer) (saved, error)
+	seam   seam.Seam
+}
+
+// run saves until the context ends; then it returns nil.
+func (s *saver) run(ctx context.Context) error {
+	for {
+		if _, event := seam.Receive[struct{}](s.seam, "saver: pause", s.keeper.state.Every, nil, ctx, nil); event == seam.Ended {
+			return nil
+		}
+		s.keeper.file.Lock()
+		_ = s.keeper.replace(s.save) // Stats and Health tell
+		s.keeper.file.Unlock()
+	}
+}
+
+// replace puts what save writes in the place of the file. The caller holds k.file.
+func (k *keeper) replace(save func(io.Writer) (saved, error)) error {
+	begun := time.Now()
+	k.mu.Lock()
+	k.begun = begun
+	k.mu.Unlock()
+
+	var n saved
+	err := statefile.Replace(k.state.Path, func(w io.Writer) (err error) {
+		n, err = save(w)
+		return err
+	})
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.begun = time.Time{}
+	switch {
+	case err == nil:
+		k.since = begun
+		k.stats = saveStats{begun.Round(0), time.Since(begun), n, nil}
+	case !errors.Is(err, ErrClosed):
+		k.stats.err = err
+	}
+	return err
+}
+
+// close saves for the last time, and unlocks the file.
+func (k *keeper) close(save func(io.Writer) (saved, error)) (err error) {
+	if k.file.TryLock() {
+		err = k.replace(save)
+		k.file.Unlock()
+	} else {
+		// The saver was given up within a save. If it goes on, its file must not take the
+		// place of a later one.
+		err = errors.New("an earlier save is still under way")
+	}
+	if err != nil {
+		err = fmt.Errorf("ral: the last state was not saved to %s, which holds an earlier one: %w", k.state.Path, err)
+	}
+	return errors.Join(err, k.unlock())
+}
+
+// health returns an error if no save has succeeded for long.
+func (k *keeper) health() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	long := unsavedPeriods * k.state.Every
+	old := time.Since(k.since)
+	switch {
+	case k.stats.err != nil && old > long:
+		return fmt.Errorf("%w, but %v ago: %w", ErrUnsaved, old.Round(time.Millisecond), k.stats.err)
+	case !k.begun.IsZero() && time.Since(k.begun) > long+slowSave:
+		return fmt.Errorf("%w: a save is under way for %v", ErrUnsaved, time.Since(k.begun).Round(time.Second))
+	}
+	return nil
+}
+
+// read returns what Stats tells of saves. A nil keeper has saved nothing.
+func (k *keeper) read() saveStats {
+	if k == nil {
+		return saveStats{}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.stats
+}
+
+// stateFault returns a *policy.FieldError if the settings of a State are not acceptable.
+func (c Config) stateFault() error {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: "engine.Config", Field: "State." + field, Value: value, Want: want}
+	}
+	switch s := c.State; {
+	case s.Every < 0:
+		return bad("Every", s.Every, "a positive duration, or 0 for 10s")
+	case s.Path == "" && s != (State{}):
+		return bad("Path", `""`, "the name of a file, or no State at all")
+	}
+	return nil
+}
+
+// withDefaults fills in what was left zero of a State that is set.
+func (s State) withDefaults() State {
+	if s.Path != "" {
+		orDuration(&s.Every, defaultEvery)
+	}
+	return s
+}

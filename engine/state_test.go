@@ -1,0 +1,722 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// families are limits of each family, of which any may take over from any other.
+var families = [][]policy.Policy{
+	{funnel(5, 3, time.Second), funnel(20, 7, 3*time.Second), funnel(1, 1, time.Minute)},
+	{policy.Must(policy.FixedWindow(5, time.Second)), policy.Must(policy.FixedWindow(9, time.Second)), policy.Must(policy.FixedWindow(20, 3*time.Second))},
+	{policy.Must(policy.SlidingWindow(5, time.Second)), policy.Must(policy.SlidingWindow(9, time.Second))},
+	{policy.Must(policy.AtMost(5, time.Second)), policy.Must(policy.AtMost(9, time.Second))},
+	{policy.Must(policy.Queue(4, 3, time.Second)), policy.Must(policy.Queue(9, 7, time.Second))},
+	{policy.Must(policy.Bursty(3, time.Second, 4)), policy.Must(policy.Bursty(7, 3*time.Second, 9))},
+	{policy.Must(policy.WarmingUp(3, time.Second, 2*time.Second, 3))},
+}
+
+// restart saves an engine's state, ends it, lets time pass, and loads the state into another
+// engine.
+func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(), more ...Option[K]) *Engine[K] {
+	t.Helper()
+	var file bytes.Buffer
+	require.NoError(t, e.Save(&file))
+	require.NoError(t, e.Close())
+	pass()
+	loaded, err := Load(&file, config, more...)
+	require.NoError(t, err)
+	return loaded
+}
+
+// A history that is cut anywhere, saved, loaded and gone on with is the one of an engine that
+// never stopped, to the nanosecond: for every policy and verb, for limits that come with a
+// call or are chosen for a key, and for limits that change with the restart or without one.
+func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
+	parseFamilies(t)
+	for seed := range uint64(200) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { compareHistories(t, rand.New(rand.NewPCG(seed, 17))) })
+		})
+	}
+}
+
+func compareHistories(t *testing.T, r *rand.Rand) {
+	limits := families[r.IntN(len(families))]
+	one := func() policy.Policy { return limits[r.IntN(len(limits))] }
+	config := Config{Policy: one(), MaxKeys: 100, Idle: time.Duration(1 + r.IntN(int(5*time.Second)))}
+	hand := newHandClock()
+	byHand := r.IntN(2) == 0
+	if byHand {
+		config.Clock = hand.Now
+	}
+	pass := func() {
+		d := time.Duration(r.Int64N(int64(time.Millisecond) << r.IntN(14)))
+		time.Sleep(d)
+		hand.Advance(d)
+	}
+	var more []Option[string]
+	chosen := r.IntN(4) == 0
+	if chosen {
+		own := one()
+		more = append(more, PolicyFor(func(key string) policy.Policy {
+			if key == "a" {
+				return own
+			}
+			return nil
+		}))
+	}
+	whole, err := New(config, more...)
+	require.NoError(t, err)
+	defer func() { check(t, whole) }()
+	cut, err := New(config, more...)
+	require.NoError(t, err)
+	defer func() { check(t, cut) }()
+
+	type pair struct{ whole, cut Reservation[string] }
+	var held []pair
+	for range 30 + r.IntN(60) {
+		pass()
+		key := string("abc"[r.IntN(3)])
+		n := int64(r.IntN(4))
+		patience := time.Duration(r.Int64N(int64(3 * time.Second)))
+		limit := one()
+		both := func(what string, call func(e *Engine[string]) any) {
+			t.Helper()
+			require.Equal(t, call(whole), call(cut), "%s of %d by %s under %v", what, n, key, whole.Limit())
+		}
+		switch r.IntN(11) {
+		case 0:
+			both("Choke", func(e *Engine[string]) any { return e.Choke(key) })
+		case 1, 2:
+			both("Take", func(e *Engine[string]) any { return e.Take(key, n) })
+		case 3:
+			both("TakeWith", func(e *Engine[string]) any { return e.TakeWith(limit, key, n) })
+		case 4, 5:
+			p := pair{whole.Reserve(key, n, patience), cut.Reserve(key, n, patience)}
+			require.Equal(t, p.whole.Decision, p.cut.Decision)
+			held = append(held, p)
+		case 6:
+			if len(held) == 0 {
+				continue
+			}
+			p := held[r.IntN(len(held))]
+			p.whole.Keep(n)
+			p.cut.Keep(n)
+		case 7:
+			n -= 2
+			both("Refund", func(e *Engine[string]) any { return e.Refund(key, n) })
+		case 8:
+			if r.IntN(4) == 0 {
+				both("Reset", func(e *Engine[string]) any { return e.Reset(key) })
+			} else {
+				to := one()
+				both("ChangeLimit", func(e *Engine[string]) any { return e.ChangeLimit(key, limit, to) })
+			}
+		case 9, 10:
+			next := config
+			// SetPolicy may wait, by package time: not by another clock.
+			change := byHand && !chosen && r.IntN(3) == 0
+			if change {
+				next.Policy = one()
+			}
+			held = nil // reservations are no state
+			cut = restart(t, cut, next, pass, more...)
+			if change {
+				require.NoError(t, whole.SetPolicy(next.Policy))
+				config = next
+			}
+		}
+		both("Peek", func(e *Engine[string]) any { return e.Peek(key) })
+	}
+}
+
+// parseFamilies makes the limits of families known by their texts.
+func parseFamilies(t *testing.T) {
+	parse := parseLimit
+	t.Cleanup(func() { parseLimit = parse })
+	parseLimit = func(text string) (policy.Policy, error) {
+		for _, p := range slices.Concat(families...) {
+			if p.String() == text {
+				return p, nil
+			}
+		}
+		return nil, errors.New("unknown")
+	}
+}
+
+// inFile returns a configuration whose state is kept in a file of its own.
+func inFile(t testing.TB, config Config) Config {
+	t.Helper()
+	config.State.Path = filepath.Join(t.TempDir(), "state")
+	return config
+}
+
+// A clean stop forgives nothing, whichever calls it comes between: known keys, and new ones
+// on their way into the table. Each unit that was admitted is in the file. A call that was
+// refused may be as well, one for each caller at most.
+func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
+	const callers, capacity = 4, 1 << 20
+	rounds := 40
+	if testing.Short() {
+		rounds = 10
+	}
+	config := inFile(t, Config{Policy: funnel(capacity, 1, time.Minute), MaxKeys: 1 << 20, WhenUnavailable: Admit})
+	var before [8]int64 // units of keys that are used all the time
+	for round := range rounds {
+		e, err := New[string](config)
+		require.NoError(t, err)
+		var hot [8]atomic.Int64
+		var fresh [callers][]string // new keys that were admitted
+		var begun, done sync.WaitGroup
+		begun.Add(callers)
+		for c := range callers {
+			done.Go(func() {
+				for i := 0; ; i++ {
+					if i == 50 {
+						begun.Done()
+					}
+					key := i % len(hot)
+					one := e.Choke(fmt.Sprintf("hot %d", key))
+					if one {
+						hot[key].Add(1)
+					}
+					name := fmt.Sprintf("new %d %d %d", round, c, i)
+					other := e.Choke(name)
+					if other {
+						fresh[c] = append(fresh[c], name)
+					}
+					if !one && !other {
+						return
+					}
+				}
+			})
+		}
+		begun.Wait()
+		require.NoError(t, e.Close())
+		done.Wait()
+
+		e, err = New[string](config)
+		require.NoError(t, err)
+		for i := range hot {
+			used := int64(capacity) - e.Peek(fmt.Sprintf("hot %d", i)).Remaining
+			want := before[i] + hot[i].Load()
+			require.GreaterOrEqual(t, used, want, "units of key %d were forgiven", i)
+			require.LessOrEqual(t, used, want+callers)
+			before[i] = used
+		}
+		for _, names := range fresh {
+			for _, name := range names {
+				require.EqualValues(t, capacity-1, e.Peek(name).Remaining, "a new key was forgotten")
+				e.Reset(name)
+			}
+		}
+		require.NoError(t, e.Close())
+	}
+}
+
+// With a state, calls after Close are refused, known and new keys alike, and waiting calls end.
+func TestClosedEngineWithAStateRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, inFile(t, Config{Policy: funnel(2, 1, time.Hour)}))
+		require.True(t, e.Take("known", 2).Allowed)
+		waited := make(chan error, 1)
+		go func() { waited <- e.Wait(t.Context(), "known", 1) }()
+		synctest.Wait()
+		require.NoError(t, e.Close())
+		require.ErrorIs(t, <-waited, ErrClosed)
+		for _, key := range []string{"known", "new"} {
+			require.False(t, e.Choke(key))
+			require.Equal(t, policy.Decision{Limit: 2, RetryAfter: defaultOpenTimeout}, e.Take(key, 1))
+			require.Equal(t, policy.Never, e.Take(key, 3).RetryAfter)
+			require.False(t, e.Refund(key, -1).Allowed)
+			require.False(t, TakeAll(e.Claim(key, 1)).Allowed)
+		}
+		require.ErrorIs(t, e.Save(io.Discard), ErrClosed)
+		require.ErrorIs(t, e.Health(), ErrClosed)
+	})
+}
+
+// The state outlives its engine: at Close, and from time to time for a process that is killed.
+func TestStateIsKeptInTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
+		e, err := New[string](config)
+		require.NoError(t, err)
+		require.Zero(t, e.Stats().SavedAt)
+		require.True(t, e.Take("a", 4).Allowed)
+		begun := time.Now().Add(time.Minute)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s := e.Stats()
+		require.True(t, s.SavedAt.Equal(begun), "%v", s.SavedAt)
+		require.Equal(t, 1, s.Saved)
+		require.NoError(t, s.SaveError)
+		saved, err := os.ReadFile(config.State.Path)
+		require.NoError(t, err)
+
+		require.True(t, e.Take("a", 1).Allowed)
+		require.True(t, e.Take("b", 10).Allowed)
+		require.NoError(t, e.Close())
+		time.Sleep(time.Hour)
+		e, err = New[string](config)
+		require.NoError(t, err)
+		a := e.Peek("a")
+		require.EqualValues(t, 6, a.Remaining)
+		require.Equal(t, 4*time.Hour-time.Minute, a.ResetAfter)
+		require.EqualValues(t, 1, e.Peek("b").Remaining)
+		require.Equal(t, 2, e.Len())
+		require.NoError(t, e.Close())
+
+		// The file as it was before the process was killed.
+		require.NoError(t, os.WriteFile(config.State.Path, saved, 0o600))
+		e = open[string](t, config)
+		require.EqualValues(t, 7, e.Peek("a").Remaining)
+		require.EqualValues(t, 10, e.Peek("b").Remaining)
+	})
+}
+
+// A second engine with the same file is refused, until the first is closed.
+func TestStateIsForOneEngine(t *testing.T) {
+	config := inFile(t, Config{Policy: funnel(1, 1, time.Hour)})
+	e, err := New[string](config)
+	require.NoError(t, err)
+	_, err = New[string](config)
+	require.ErrorIs(t, err, ErrLocked)
+	require.True(t, e.Choke("a"))
+	require.NoError(t, e.Close())
+	e = open[string](t, config)
+	require.False(t, e.Choke("a"))
+}
+
+// A load that fails is an error that says why. The file stays as it was, and the next New may
+// have it.
+func TestFailedLoadChangesNothing(t *testing.T) {
+	good := Config{Policy: funnel(10, 1, time.Hour)}
+	e, err := New[string](good)
+	require.NoError(t, err)
+	for i := range 10_000 {
+		require.True(t, e.Choke(fmt.Sprint("key ", i)))
+	}
+	var saved bytes.Buffer
+	require.NoError(t, e.Save(&saved))
+	require.NoError(t, e.Close())
+	file := saved.Bytes()
+	flipped := bytes.Clone(file)
+	flipped[len(flipped)/2] ^= 1
+
+	for _, c := range []struct {
+		name  string
+		file  []byte
+		limit policy.Policy
+		says  []string
+	}{
+		{"empty", nil, good.Policy, []string{"byte 0"}},
+		{"cut", file[:len(file)-1], good.Policy, []string{"ends"}},
+		{"cut in the middle", file[:len(file)/2], good.Policy, []string{"ends"}},
+		{"flipped", flipped, good.Policy, []string{"checksum"}},
+		{"longer", append(bytes.Clone(file), 0), good.Policy, []string{"behind the end"}},
+		{"another family", file, policy.Must(policy.FixedWindow(10, time.Hour)), []string{good.Policy.String(), "10"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := inFile(t, Config{Policy: c.limit, Name: "api"})
+			require.NoError(t, os.WriteFile(config.State.Path, c.file, 0o600))
+			_, err := New[string](config)
+			require.ErrorIs(t, err, ErrState)
+			for _, says := range append(c.says, config.State.Path, `engine "api"`) {
+				require.ErrorContains(t, err, says)
+			}
+			_, err = New[string](config)
+			require.ErrorIs(t, err, ErrState, "it is not locked any more")
+			left, err := os.ReadFile(config.State.Path)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(c.file, left), "the file was changed")
+
+			config.State = State{}
+			_, err = Load[string](bytes.NewReader(c.file), config)
+			require.ErrorIs(t, err, ErrState)
+		})
+	}
+	_, err = Load[int](bytes.NewReader(file), good)
+	require.ErrorIs(t, err, ErrState)
+	require.ErrorContains(t, err, "its keys are string")
+	broken := errors.New("broken")
+	_, err = Load[string](io.MultiReader(bytes.NewReader(file[:len(file)/2]), brokenEnd{broken}), good)
+	require.ErrorIs(t, err, broken)
+	good.State.Path = "x"
+	_, err = Load[string](bytes.NewReader(file), good)
+	require.ErrorContains(t, err, "Config.State")
+}
+
+// brokenEnd is a reader and a writer that fails.
+type brokenEnd struct{ err error }
+
+func (f brokenEnd) Read([]byte) (int, error)  { return 0, f.err }
+func (f brokenEnd) Write([]byte) (int, error) { return 0, f.err }
+
+// With State.Fresh, a file of another family or of other keys is set aside, each under a name
+// of its own. A damaged file is not.
+func TestFreshSetsTheFileAside(t *testing.T) {
+	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
+	path := config.State.Path
+	e, err := New[string](config)
+	require.NoError(t, err)
+	require.True(t, e.Choke("a"))
+	require.NoError(t, e.Close())
+	funnels, err := os.ReadFile(path)
+	require.NoError(t, err)
+
+	config.State.Fresh = true
+	config.Policy = policy.Must(policy.FixedWindow(10, time.Hour))
+	e, err = New[string](config)
+	require.NoError(t, err)
+	require.EqualValues(t, 10, e.Peek("a").Remaining)
+	require.True(t, e.Choke("a"))
+	require.NoError(t, e.Close())
+	old, err := os.ReadFile(path + ".old")
+	require.NoError(t, err)
+	require.Equal(t, funnels, old)
+
+	ints, err := New[int](config)
+	require.NoError(t, err)
+	require.NoError(t, ints.Close())
+	_, err = os.Stat(path + ".old.2")
+	require.NoError(t, err)
+	old, err = os.ReadFile(path + ".old")
+	require.NoError(t, err)
+	require.Equal(t, funnels, old, "the first one is still there")
+
+	require.NoError(t, os.WriteFile(path, []byte("something else"), 0o600))
+	_, err = New[int](config)
+	require.ErrorIs(t, err, ErrState)
+}
+
+// If there are more keys than the table may hold, those that owe most are kept, and the others
+// are counted as forgiven.
+func TestLoadKeepsTheKeysThatOweMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{Policy: funnel(1000, 1, time.Second)}
+		e, err := New[int](config)
+		require.NoError(t, err)
+		order := rand.Perm(500)
+		for _, i := range order {
+			require.True(t, e.Take(i, int64(i+1)).Allowed)
+		}
+		config.MaxKeys = 100
+		e = restart(t, e, config, func() {})
+		defer check(t, e)
+		require.Equal(t, 100, e.Len())
+		require.EqualValues(t, 400, e.Stats().Forgiven)
+		for key, d := range e.All() {
+			require.GreaterOrEqual(t, key, 400)
+			require.EqualValues(t, 1000-key-1, d.Remaining)
+		}
+	})
+}
+
+// Keys that are as good as new are not written, and those that became so since are not loaded.
+func TestFreshKeysAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{Policy: funnel(10, 1, time.Second), Idle: time.Hour}
+		e, err := New[int](config)
+		require.NoError(t, err)
+		for i := range 10 {
+			require.True(t, e.Take(i, int64(i+1)).Allowed)
+		}
+		require.True(t, e.Choke(10))
+		e.Reset(10)
+		time.Sleep(3 * time.Second)
+		n, err := e.save(io.Discard)
+		require.NoError(t, err)
+		require.Equal(t, 7, n.keys)
+		e = restart(t, e, config, func() { time.Sleep(2 * time.Second) })
+		defer check(t, e)
+		require.Equal(t, 5, e.Len())
+	})
+}
+
+// write writes a state with one key that owes 5 of 10 at the instant last.
+func write(t *testing.T, zero time.Time, last policy.Instant) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	limit := funnel(10, 1, time.Hour)
+	w, err := statefile.NewWriter(&file, statefile.Header{Epoch: zero, Limit: limit.String(), Codec: "string"})
+	require.NoError(t, err)
+	word, _ := limit.Take(0, last, 5, 0)
+	require.NoError(t, w.Add([]byte("a"), word, 0))
+	require.NoError(t, w.Close(last))
+	return file.Bytes()
+}
+
+// A wall clock that went back grants nothing: no time has passed. One that went on has let as
+// much drain.
+func TestWallClockThatWentBackMintsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const last = policy.Instant(100 * time.Hour)
+		config := Config{Policy: funnel(10, 1, time.Hour)}
+		for _, c := range []struct {
+			passed time.Duration // since last, by the wall clock
+			left   int64
+		}{{2 * time.Hour, 7}, {0, 5}, {-1, 5}, {-time.Hour, 5}, {-200 * time.Hour, 5}, {-100 * 365 * 24 * time.Hour, 5}, {time.Hour, 6}} {
+			file := write(t, time.Now().Add(-time.Duration(last)-c.passed), last)
+			e, err := Load[string](bytes.NewReader(file), config)
+			require.NoError(t, err)
+			require.EqualValues(t, c.left, e.Peek("a").Remaining, "%v", c.passed)
+			require.GreaterOrEqual(t, e.control.Now(), last)
+			time.Sleep(time.Hour)
+			require.EqualValues(t, c.left+1, e.Peek("a").Remaining, "it drains from then on")
+			check(t, e)
+		}
+	})
+}
+
+// A wall clock that is years ahead when the engine is loaded, and right afterwards, does not
+// use up the time of the words.
+func TestWallClockFarAheadStartsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const last = policy.Instant(time.Hour)
+		config := Config{Policy: funnel(10, 1, time.Hour)}
+		e, err := Load[string](bytes.NewReader(write(t, time.Now().AddDate(-60, 0, 0), last)), config)
+		require.NoError(t, err)
+		defer check(t, e)
+		require.Equal(t, policy.Instant(1), e.control.Now())
+		require.True(t, e.Take("a", 10).Allowed)
+		time.Sleep(time.Hour)
+		require.True(t, e.Choke("a"))
+
+		// Words that still count there cannot be right.
+		far := write(t, time.Now(), lastLoaded+1)
+		_, err = Load[string](bytes.NewReader(far), config)
+		require.ErrorIs(t, err, ErrState)
+	})
+}
+
+// Saves that fail are told: at once by Stats, and by Health when they have failed for long.
+// The next one that succeeds mends both.
+func TestFailingSavesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
+		folder := filepath.Dir(config.State.Path)
+		e, err := New[string](config)
+		require.NoError(t, err)
+		require.True(t, e.Choke("a"))
+		away := folder + " away"
+		require.NoError(t, os.Rename(folder, away))
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		require.ErrorIs(t, e.Stats().SaveError, os.ErrNotExist)
+		require.NoError(t, e.Health(), "not for long yet")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ErrorIs(t, e.Health(), ErrUnsaved)
+		require.ErrorIs(t, e.Health(), os.ErrNotExist)
+		require.True(t, e.Choke("a"))
+
+		require.NoError(t, os.Rename(away, folder))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NoError(t, e.Health())
+		require.NoError(t, e.Stats().SaveError)
+		require.Equal(t, 1, e.Stats().Saved)
+
+		require.NoError(t, os.Rename(folder, away))
+		err = e.Close()
+		require.ErrorIs(t, err, os.ErrNotExist)
+		require.ErrorContains(t, err, config.State.Path)
+		require.ErrorIs(t, e.Close(), os.ErrNotExist, "also the second time")
+		require.NoError(t, os.Rename(away, folder))
+		e = open[string](t, config)
+		require.EqualValues(t, 8, e.Peek("a").Remaining, "the last save is still there")
+	})
+}
+
+// A key that its codec refuses, or panics at, keeps no other from being saved.
+func TestKeysThatCannotBeSavedAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		codec := KeyCodec("number", func(dst []byte, key float64) ([]byte, error) {
+			switch key {
+			case 1:
+				return nil, errors.New("refused")
+			case 2:
+				panic("refused")
+			case 3:
+				return make([]byte, statefile.MaxKey+1), nil
+			}
+			return fmt.Append(dst, key), nil
+		}, func(src []byte) (key float64, err error) {
+			_, err = fmt.Sscan(string(src), &key)
+			return key, err
+		})
+		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
+		e, err := New(config, codec)
+		require.NoError(t, err)
+		for key := range 5 {
+			require.True(t, e.Choke(float64(key)))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 2, e.Stats().Saved)
+		require.EqualValues(t, 3, e.Stats().Unsaved)
+		require.Zero(t, e.Stats().Restarts)
+		require.NoError(t, e.Close())
+		e, err = New(config, codec)
+		require.NoError(t, err)
+		require.Equal(t, 2, e.Len())
+		require.EqualValues(t, 9, e.Peek(4).Remaining)
+		require.NoError(t, e.Close())
+
+		_, err = New(config, KeyCodec("number", codecOf(codec).encode, func([]byte) (float64, error) { panic("decode") }))
+		require.ErrorIs(t, err, ErrState)
+		_, err = New[float64](config)
+		require.ErrorContains(t, err, "engine.KeyCodec")
+		var field *policy.FieldError
+		_, err = New(config, KeyCodec[float64]("", nil, nil))
+		require.ErrorAs(t, err, &field)
+	})
+}
+
+func codecOf(o Option[float64]) *codec[float64] {
+	var all options[float64]
+	o(&all)
+	return all.codec.(*codec[float64])
+}
+
+// Settings of a State that make no sense are refused.
+func TestStateSettings(t *testing.T) {
+	for _, s := range []State{{Every: time.Second}, {Fresh: true}, {Path: "x", Every: -1}} {
+		var field *policy.FieldError
+		_, err := New[string](Config{Policy: funnel(1, 1, time.Second), State: s})
+		require.ErrorAs(t, err, &field, "%+v", s)
+		require.Contains(t, field.Field, "State.")
+	}
+	var field *policy.FieldError
+	_, err := NewQueued[string](Config{Policy: funnel(1, 1, time.Second), State: State{Path: "x"}})
+	require.ErrorAs(t, err, &field)
+	_, err = New[string](Config{Policy: funnel(1, 1, time.Second), State: State{Path: filepath.Join(t.TempDir(), "no", "state")}})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// The limit changes while a state is written: each key is read by the limit that left its
+// word.
+func TestSaveWhileThePolicyChanges(t *testing.T) {
+	old, next := funnel(100, 1, time.Hour), funnel(10, 1, time.Minute)
+	defer func(parse func(string) (policy.Policy, error)) { parseLimit = parse }(parseLimit)
+	parseLimit = func(text string) (policy.Policy, error) {
+		return map[string]policy.Policy{old.String(): old, next.String(): next}[text], nil
+	}
+	hand := newHandClock()
+	hand.Advance(time.Hour)
+	e, err := New[string](Config{Policy: old, Clock: hand.Now})
+	require.NoError(t, err)
+	defer check(t, e)
+	all := keys(20_000)
+	for i, key := range all {
+		require.True(t, e.Take(key, int64(1+i%100)).Allowed)
+	}
+	settled(t, e)
+	var file bytes.Buffer
+	changed := false
+	require.NoError(t, e.Save(writerFunc(func(block []byte) (int, error) {
+		if !changed && file.Len() > 200_000 {
+			changed = true
+			if err := e.SetPolicy(next); err != nil {
+				return 0, err
+			}
+		}
+		return file.Write(block)
+	})))
+	require.True(t, changed)
+	loaded, err := Load[string](&file, Config{Policy: next, Clock: hand.Now})
+	require.NoError(t, err)
+	defer check(t, loaded)
+	// The wall clock has gone on since, so turn the other one back to what it was.
+	for _, key := range all {
+		one, other := e.Peek(key), loaded.Peek(key)
+		require.Equal(t, one.Remaining, other.Remaining)
+		require.InDelta(t, float64(one.ResetAfter), float64(other.ResetAfter), float64(20*time.Second))
+	}
+}
+
+// writerFunc is a writer that calls a function.
+type writerFunc func([]byte) (int, error)
+
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
+
+// A Save that Close comes between writes no end, so that what it wrote is refused.
+func TestSaveThatIsOvertakenByCloseIsNone(t *testing.T) {
+	e, err := New[string](Config{Policy: funnel(100, 1, time.Hour)})
+	require.NoError(t, err)
+	for _, key := range keys(20_000) {
+		require.True(t, e.Choke(key))
+	}
+	var file bytes.Buffer
+	require.ErrorIs(t, e.Save(writerFunc(func(block []byte) (int, error) {
+		if file.Len() > 200_000 {
+			assert.NoError(t, e.Close())
+		}
+		return file.Write(block)
+	})), ErrClosed)
+	_, err = Load[string](&file, Config{Policy: funnel(100, 1, time.Hour)})
+	require.ErrorIs(t, err, ErrState)
+	require.ErrorIs(t, err, statefile.ErrCorrupt)
+}
+
+// An error of the writer is the one that Save returns.
+func TestSaveReturnsTheWritersError(t *testing.T) {
+	e := open[string](t, Config{Policy: funnel(100, 1, time.Hour), Name: "api"})
+	broken := errors.New("broken")
+	err := e.Save(brokenEnd{broken})
+	require.ErrorIs(t, err, broken)
+	require.ErrorContains(t, err, `engine "api"`)
+}
+
+// Each limit of a Tiered has a file of its own.
+func TestTieredKeepsItsState(t *testing.T) {
+	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
+	for left := int64(9); left >= 7; left-- {
+		e, err := NewTiered[string](config, funnel(20, 1, time.Hour), policy.Must(policy.FixedWindow(30, time.Hour)))
+		require.NoError(t, err)
+		require.EqualValues(t, left, e.Take("a", 1).Remaining)
+		require.EqualValues(t, left+20, e.engines[2].Peek("a").Remaining)
+		require.NoError(t, e.Close())
+	}
+}
+
+// An engine whose writer was given up still saves at Close.
+func TestUnhealthyEngineSavesAtClose(t *testing.T) {
+	f := newFaults(false)
+	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), Restarts: 1, fault: f.at})
+	e, err := New[string](config)
+	require.NoError(t, err)
+	require.True(t, e.Choke("a"))
+	settled(t, e)
+	f.arm("writer: begin", -1)
+	f.arm("writer: received", -1)
+	require.Eventually(t, func() bool {
+		e.Choke(fmt.Sprint(rand.Int()))
+		return e.Health() != nil
+	}, 20*time.Second, time.Millisecond)
+	require.ErrorIs(t, e.Health(), ErrUnhealthy)
+	require.True(t, e.Choke("a"))
+	require.NoError(t, e.Close())
+	config.fault = nil
+	e = open[string](t, config)
+	require.EqualValues(t, 8, e.Peek("a").Remaining)
+}
