@@ -381,10 +381,4 @@ func Parts(p Policy) int {
 }
 
 // String implements [Policy].
-func (a *atMost) String() string {
-	parts := "1 part"
-	if k := Parts(a); k > 1 {
-		parts = fmt.Sprintf("%d parts", k)
-	}
-	return fmt.Sprintf("at most %d in any %v, counted in %s", a.limit, a.per, parts)
-}
+func (a *atMost) String() string { return "at most " + rateText(a.limit, a.per) }

@@ -253,5 +253,5 @@ func (b *bursty) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
 
 // String implements [Policy].
 func (b *bursty) String() string {
-	return fmt.Sprintf("bursty %d per %v, storing %d", b.count, b.per, b.maxBurst)
+	return fmt.Sprintf("bursty %s, %d", rateText(b.count, b.per), b.maxBurst)
 }

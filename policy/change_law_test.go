@@ -55,6 +55,11 @@ var changings = []changing{
 		func(policy.Policy) time.Duration { return 100 * time.Microsecond }},
 	{"SlidingWindow", windowsOf(policy.SlidingWindow, 1), policy.Policy.Limit, false, tick},
 	{"AtMost", windowsOf(policy.AtMost, time.Millisecond), policy.Policy.Limit, false, aPart},
+	// A promised turn may lie within a window of the next limit. No window is skipped, but
+	// one more may be full.
+	{"AlignedWindow", alignedToAnything, policy.Policy.Limit, false, func(p policy.Policy) time.Duration {
+		return p.(policy.Windowed).Window() * 13 / 12 // 31 days are less than that many mean months
+	}},
 }
 
 func tick(policy.Policy) time.Duration { return 1 }

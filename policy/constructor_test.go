@@ -98,7 +98,9 @@ func TestFunnelAccepts(t *testing.T) {
 			assert.Equal(t, policy.Decision{Allowed: true, Limit: c.capacity, ResetAfter: c.reset}, d)
 			assert.Equal(t, policy.Instant(c.reset), p.FreshAt(word))
 			assert.Zero(t, p.FreshAt(0))
-			assert.Equal(t, fmt.Sprintf("funnel of %d, draining %d per %v", c.capacity, c.count, c.per), p.String())
+			parsed, err := policy.Parse(p.String())
+			require.NoError(t, err)
+			assert.Equal(t, p, parsed)
 		})
 	}
 }

@@ -7,5 +7,6 @@
 // it by compare-and-swap.
 //
 // Nothing in this package reads a clock, takes a lock or allocates on a
-// decision. Start reading at [Policy]; [Funnel] is the algorithm to begin with.
+// decision. Start reading at [Policy]; [Funnel] is the algorithm to begin with. [Parse]
+// reads a limit from a text, such as "funnel 100, 10/s".
 package policy

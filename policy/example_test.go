@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -30,7 +31,7 @@ func ExampleFunnel() {
 	_, d = limit.Take(word, now, 3, 0)
 	fmt.Println(d.Allowed, "as good as new in", d.ResetAfter)
 	// Output:
-	// funnel of 10, draining 2 per 1s
+	// funnel 10, 2/s
 	// true 2 of 10
 	// false retry after 500ms
 	// true as good as new in 5s
@@ -94,7 +95,7 @@ func ExampleRefunder() {
 func ExampleMust() {
 	var perAddress = policy.Must(policy.Funnel(20, 100, time.Minute))
 	fmt.Println(perAddress)
-	// Output: funnel of 20, draining 100 per 1m0s
+	// Output: funnel 20, 100/m
 }
 
 // A limit from outside is refused with an error that names the setting.
@@ -156,4 +157,32 @@ func ExamplePolicy() {
 	// Output:
 	// one, then none for 1m0s true 60000000001
 	// false 40s
+}
+
+// A limit from a flag, an environment variable or a query string.
+func ExampleParse() {
+	limit, err := policy.Parse("at most 5/10m")
+	fmt.Println(limit.Limit(), limit.(policy.Windowed).Window(), err)
+
+	_, err = policy.Parse("funnel 100, 10/x")
+	fmt.Println(err)
+	_, err = policy.Parse("funnel 0, 10/s")
+	fmt.Println(err)
+	// Output:
+	// 5 10m0s <nil>
+	// ral: limit "funnel 100, 10/^x" at byte 15: want a unit of time: ns, us, ms, s, m, h or d
+	// ral: limit "funnel ^0, 10/s" at byte 7: capacity is 0, want 1 or more
+}
+
+// A limit in a configuration, here of JSON.
+func ExampleText() {
+	var config struct{ Requests, Logins policy.Text }
+	err := json.Unmarshal([]byte(`{"requests": "funnel 100, 10/s", "logins": "at most 5/10m"}`), &config)
+	fmt.Println(config.Requests.Policy.Limit(), config.Logins.Policy, err)
+
+	text, _ := json.Marshal(config)
+	fmt.Println(string(text))
+	// Output:
+	// 100 at most 5/10m <nil>
+	// {"Requests":"funnel 100, 10/s","Logins":"at most 5/10m"}
 }

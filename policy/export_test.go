@@ -48,3 +48,14 @@ func WarmingUpTimes(p Policy, ticks uint64, up bool) (q, rest, level uint64, shi
 	q, rest = w.times(ticks, level, reciprocal)
 	return q, rest, level, w.levelShift
 }
+
+// Figures returns what the answers of a limit follow from: of one that is anchored, as if
+// it were not.
+func Figures(p Policy) any {
+	if a, ok := p.(*aligned); ok {
+		figures := *a.kept.unanchored
+		figures.kept = nil
+		return figures
+	}
+	return p
+}

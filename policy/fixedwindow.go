@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"math/bits"
 	"time"
 )
@@ -327,5 +326,5 @@ func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool
 
 // String implements [Policy].
 func (f *fixedWindow) String() string {
-	return fmt.Sprintf("fixed window of %d per %v", f.limit, f.per)
+	return "window " + rateText(f.limit, f.per)
 }

@@ -289,7 +289,7 @@ func ExampleFixedWindow() {
 	_, d = limit.Take(word, now, 3, 0)
 	fmt.Println(d.Allowed, "retry after", d.RetryAfter)
 	// Output:
-	// fixed window of 100 per 1h0m0s
+	// window 100/h
 	// true 2 remain, and start anew in 1h0m0s
 	// false retry after 1m0s
 }

@@ -200,5 +200,5 @@ func (f *funnel) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
 
 // String implements [Policy].
 func (f *funnel) String() string {
-	return fmt.Sprintf("funnel of %d, draining %d per %v", f.capacity, f.count, f.per)
+	return fmt.Sprintf("funnel %d, %s", f.capacity, rateText(f.count, f.per))
 }

@@ -170,15 +170,15 @@ func TestPacedAccepts(t *testing.T) {
 		limit int64
 		text  string
 	}{
-		{policy.Must(policy.Queue(10, 2, time.Second)), 11, "queue of 10, leaving 2 per 1s"},
-		{policy.Must(policy.Queue(0, 1, longestDrain)), 1, "queue of 0, leaving 1 per 150119h59m15.28445952s"},
-		{policy.Must(policy.Queue(16*int64(longestDrain)-1, 16, 1)), 16 * int64(longestDrain), "queue of 8646911284551352319, leaving 16 per 1ns"},
-		{policy.Must(policy.Bursty(2, time.Second, 10)), 576460742, "bursty 2 per 1s, storing 10"},
-		{policy.Must(policy.Bursty(1000, time.Second, 0)), math.MaxInt32, "bursty 1000 per 1s, storing 0"},
-		{policy.Must(policy.Bursty(1, time.Second, 288230376)), 1, "bursty 1 per 1s, storing 288230376"},
-		{policy.Must(policy.Bursty(1, time.Second, 540431954)), 1, "bursty 1 per 1s, storing 540431954"},
-		{policy.Must(policy.WarmingUp(100, time.Second, 10*time.Second, 3)), math.MaxInt32, "100 per 1s, warming up in 10s from 3 times slower"},
-		{policy.Must(policy.WarmingUp(1, longestPatience, 1, 1)), 1, "1 per 80063h59m36.151711744s, warming up in 1ns from 1 times slower"},
+		{policy.Must(policy.Queue(10, 2, time.Second)), 11, "queue 10, 2/s"},
+		{policy.Must(policy.Queue(0, 1, longestDrain)), 1, "queue 0, 1/540431955284459520ns"},
+		{policy.Must(policy.Queue(16*int64(longestDrain)-1, 16, 1)), 16 * int64(longestDrain), "queue 8646911284551352319, 16/ns"},
+		{policy.Must(policy.Bursty(2, time.Second, 10)), 576460742, "bursty 2/s, 10"},
+		{policy.Must(policy.Bursty(1000, time.Second, 0)), math.MaxInt32, "bursty 1000/s, 0"},
+		{policy.Must(policy.Bursty(1, time.Second, 288230376)), 1, "bursty 1/s, 288230376"},
+		{policy.Must(policy.Bursty(1, time.Second, 540431954)), 1, "bursty 1/s, 540431954"},
+		{policy.Must(policy.WarmingUp(100, time.Second, 10*time.Second, 3)), math.MaxInt32, "warming up 100/s over 10s, cold 3"},
+		{policy.Must(policy.WarmingUp(1, longestPatience, 1, 1)), 1, "warming up 1/288230376151711744ns over 1ns, cold 1"},
 	} {
 		_, d := c.p.Take(0, engineStart, c.limit, 0)
 		assert.True(t, d.Allowed, "%v", c.p)

@@ -24,7 +24,7 @@ func ExampleQueue() {
 		}
 	}
 	// Output:
-	// queue of 3, leaving 2 per 1s
+	// queue 3, 2/s
 	// leave in 0s
 	// leave in 500ms
 	// leave in 1s

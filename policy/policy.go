@@ -51,7 +51,8 @@ type Policy interface {
 	// patience, as a Queue does.
 	Delays() bool
 
-	// String describes the limit for humans.
+	// String describes the limit. That of a limit of this package is a text that Parse
+	// reads.
 	String() string
 }
 

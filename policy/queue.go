@@ -181,5 +181,5 @@ func (q *queue) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
 
 // String implements [Policy].
 func (q *queue) String() string {
-	return fmt.Sprintf("queue of %d, leaving %d per %v", q.capacity, q.count, q.per)
+	return fmt.Sprintf("queue %d, %s", q.capacity, rateText(q.count, q.per))
 }

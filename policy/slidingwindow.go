@@ -387,5 +387,5 @@ func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 
 // String implements [Policy].
 func (s *slidingWindow) String() string {
-	return fmt.Sprintf("sliding window of %d per %v", s.limit, s.per)
+	return "sliding " + rateText(s.limit, s.per)
 }

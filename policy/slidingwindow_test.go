@@ -241,6 +241,6 @@ func ExampleSlidingWindow() {
 	_, d := limit.Take(word, policy.Instant(90*time.Second), 0, 0)
 	fmt.Println(d.Remaining, "remain")
 	// Output:
-	// sliding window of 100 per 1m0s
+	// sliding 100/m
 	// 50 remain
 }

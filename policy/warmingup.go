@@ -549,7 +549,7 @@ func (w *warmingUp) Carry(from Policy, word uint64, now Instant) (uint64, bool) 
 
 // String implements [Policy].
 func (w *warmingUp) String() string {
-	return fmt.Sprintf("%d per %v, warming up in %v from %g times slower", w.count, w.per, w.warmup, w.coldFactor)
+	return fmt.Sprintf("warming up %s over %s, cold %s", rateText(w.count, w.per), timeText(w.warmup), factorText(w.coldFactor))
 }
 
 // Helpers for the constructor, where speed does not matter.

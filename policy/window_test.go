@@ -48,18 +48,20 @@ type windowPolicy struct {
 }
 
 var windowPolicies = []windowPolicy{
-	{"FixedWindow", policy.FixedWindow, refusesFixed, fixedWindowOf, "fixed window of %d per %v",
+	{"FixedWindow", policy.FixedWindow, refusesFixed, fixedWindowOf, "window %d/",
 		func(limit int64, per time.Duration) time.Duration {
 			m := newCounter(limit, per)
 			return time.Duration(m.length + m.step)
 		}},
-	{"SlidingWindow", policy.SlidingWindow, refusesSliding, slidingWindowOf, "sliding window of %d per %v",
+	{"SlidingWindow", policy.SlidingWindow, refusesSliding, slidingWindowOf, "sliding %d/",
 		func(_ int64, per time.Duration) time.Duration { return 2 * per }},
-	{"AtMost", policy.AtMost, refusesAtMost, atMostOf, "at most %d in any %v, counted in ",
+	{"AtMost", policy.AtMost, refusesAtMost, atMostOf, "at most %d/",
 		func(limit int64, per time.Duration) time.Duration {
 			m := newRing(limit, per)
 			return time.Duration((m.parts + 2) * m.part)
 		}},
+	{"AlignedWindow", policy.AlignedWindow, refusesAligned, alignedOf, "window %d/",
+		func(_ int64, per time.Duration) time.Duration { return 2 * per }},
 }
 
 func refusesFixed(limit int64, per time.Duration) string {
@@ -81,6 +83,18 @@ func refusesSliding(limit int64, per time.Duration) string {
 	case per < 1 || per > longestWindow:
 		return "per"
 	case limit >= 1<<slidingFigures(per):
+		return "limit"
+	}
+	return ""
+}
+
+func refusesAligned(limit int64, per time.Duration) string {
+	switch {
+	case limit < 1:
+		return "limit"
+	case per < time.Millisecond || per > longestWindow:
+		return "per"
+	case limit > alignedFull(per):
 		return "limit"
 	}
 	return ""
@@ -109,7 +123,7 @@ func (w windowPolicy) constructs(t *testing.T, limit int64, per time.Duration) {
 			t.Fatalf("%v is kept, want %s refused", p, want)
 		}
 		s := w.of(limit, per)
-		if got := p.String(); !strings.HasPrefix(got, fmt.Sprintf(w.says, limit, per)) {
+		if got := p.String(); !strings.HasPrefix(got, fmt.Sprintf(w.says, limit)) {
 			t.Errorf("%s(%d, %d) is a %q", w.name, limit, per, got)
 		}
 		newTrial(t, s).do(action{now: 1, n: limit})
@@ -149,6 +163,7 @@ func (w windowPolicy) fuzzConstructor(f *testing.F) {
 func FuzzFixedWindowConstructor(f *testing.F)   { windowPolicies[0].fuzzConstructor(f) }
 func FuzzSlidingWindowConstructor(f *testing.F) { windowPolicies[1].fuzzConstructor(f) }
 func FuzzAtMostConstructor(f *testing.F)        { windowPolicies[2].fuzzConstructor(f) }
+func FuzzAlignedWindowConstructor(f *testing.F) { windowPolicies[3].fuzzConstructor(f) }
 
 func TestWindowConstructorsRandomly(t *testing.T) {
 	for _, w := range windowPolicies {

@@ -9,8 +9,9 @@ import (
 // many in so long". All policies of this package implement it.
 type Windowed interface {
 	// Window returns the time in which Decision.Limit units pass in the long run. For
-	// limits that count in windows it is the period. For the others it is the time
-	// that so many units take at their pace, rounded up. An [AtMost] sustains less
+	// limits that count in windows it is the period, and for a [CalendarWindow] the mean
+	// length of its windows, exactly. For the others it is the time that so many units
+	// take at their pace, rounded up. An [AtMost] sustains less
 	// than that. A time that a duration cannot hold becomes the longest that it can.
 	Window() time.Duration
 }

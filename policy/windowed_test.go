@@ -20,6 +20,11 @@ func TestWindow(t *testing.T) {
 		{policy.Must(policy.FixedWindow(1000, time.Hour)), time.Hour},
 		{policy.Must(policy.SlidingWindow(10, time.Minute)), time.Minute},
 		{policy.Must(policy.AtMost(10, time.Minute)), time.Minute},
+		{policy.Must(policy.AlignedWindow(10, time.Minute)), time.Minute},
+		{policy.Must(policy.CalendarWindow(10, policy.Day, "Europe/Berlin")), 24 * time.Hour},
+		{policy.Must(policy.CalendarWindow(10, policy.Week, "Europe/Berlin")), 7 * 24 * time.Hour},
+		{policy.Must(policy.CalendarWindow(10, policy.Month, "Europe/Berlin")), 146097 * 86400 / 4800 * time.Second}, // the months of 400 years
+		{policy.Must(policy.CalendarWindow(10, policy.Year, "Europe/Berlin")), 146097 * 86400 / 400 * time.Second},
 		{policy.Must(policy.Queue(9, 10, time.Second)), time.Second},
 		{policy.Must(policy.Queue(0, 4, time.Second)), time.Second / 4},
 		{policy.Must(policy.Bursty(1, time.Millisecond, 5)), 2147483647 * time.Millisecond},

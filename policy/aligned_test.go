@@ -1,0 +1,293 @@
+package policy_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAlignedWindowStories(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	for _, story := range []struct {
+		name  string
+		limit int64
+		zero  time.Duration // Unix time
+		steps []step
+	}{
+		{"a window begins with a full second, whenever its first call comes", 3, 0, []step{
+			{at: 10*s + 700*ms, take: 2, allowed: passes, remaining: 1, reset: 300 * ms},
+			{at: 10*s + 700*ms, take: 2, allowed: refused, remaining: 1, retry: 300 * ms, reset: 300 * ms},
+			{at: 11*s - 1, take: 2, allowed: refused, remaining: 1, retry: 1, reset: 1},
+			{at: 11 * s, take: 0, allowed: passes, remaining: 3},
+			{at: 11 * s, take: 3, allowed: passes, reset: s},
+		}},
+		{"the full seconds are those of the wall clock", 3, 1_800_000_000*s + 400*ms, []step{
+			{at: 1, take: 3, allowed: passes, reset: 600*ms - 1},
+			{at: 600*ms - 1, take: 1, allowed: refused, retry: 1, reset: 1},
+			{at: 600 * ms, take: 1, allowed: passes, remaining: 2, reset: s},
+		}},
+		{"the patient are counted where their turn is", 2, 0, []step{
+			{at: 5 * s, take: 2, allowed: passes, reset: s},
+			{at: 5 * s, take: 1, patience: 10 * s, allowed: passes, wait: s, reset: 2 * s},
+			{at: 5 * s, take: 1, allowed: refused, retry: s, reset: 2 * s},
+			{at: 5 * s, take: 2, patience: 10 * s, allowed: passes, wait: 2 * s, reset: 3 * s},
+			{at: 6 * s, take: 1, allowed: refused, retry: 2 * s, reset: 2 * s},
+			{at: 7 * s, take: 0, allowed: passes, reset: s},
+		}},
+		{"a clock that goes back waits for the window that others are in", 3, 0, []step{
+			{at: 60 * s, take: 1, allowed: passes, remaining: 2, reset: s},
+			{at: 59*s + 1, take: 1, allowed: refused, retry: s - 1, reset: 2*s - 1},
+			{at: -1, take: 1, allowed: refused, retry: 60 * s, reset: 61 * s},
+			{at: 60 * s, take: 2, allowed: passes, reset: s},
+		}},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			p := policy.Must(policy.AlignedWindow(story.limit, s)).(policy.Anchored)
+			follow(t, p.Anchor(time.Unix(0, int64(story.zero))), story.limit, 0, story.steps)
+		})
+	}
+}
+
+// begins returns the beginnings of the windows after an instant, as told by ResetAfter.
+func begins(t *testing.T, p policy.Policy, zero time.Time, count int) (all []time.Time) {
+	t.Helper()
+	now := policy.Instant(1)
+	for range count {
+		word, d := p.Take(0, now, p.Limit(), 0)
+		require.True(t, d.Allowed)
+		end := now + policy.Instant(d.ResetAfter)
+		_, before := p.Take(word, end-1, 1, 0)
+		require.Equal(t, time.Duration(1), before.RetryAfter)
+		_, then := p.Take(word, end, 0, 0)
+		require.Equal(t, policy.Decision{Allowed: true, Limit: p.Limit(), Remaining: p.Limit()}, then)
+		all = append(all, zero.Add(time.Duration(end)))
+		now = end
+	}
+	return all
+}
+
+// Days of 23 and 25 hours, midnights that are left out, shown twice or gone back over,
+// days that are left out, leap days, and months of each length.
+func TestCalendarWindowsBeginWhenClocksShowIt(t *testing.T) {
+	for _, c := range []struct {
+		unit  policy.Calendar
+		zone  string
+		after string // UTC, as are the beginnings
+		want  []string
+	}{
+		{policy.Day, "Europe/Berlin", "2026-03-28T12:00:00Z", []string{"2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", "2026-03-30T22:00:00Z"}},
+		{policy.Day, "Europe/Berlin", "2026-10-24T12:00:00Z", []string{"2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-26T23:00:00Z"}},
+		// 00:00 does not exist: the clocks go from 23:59:59 to 01:00.
+		{policy.Day, "America/Sao_Paulo", "2017-10-14T12:00:00Z", []string{"2017-10-15T03:00:00Z", "2017-10-16T02:00:00Z"}},
+		{policy.Day, "Africa/Cairo", "2024-04-25T12:00:00Z", []string{"2024-04-25T22:00:00Z", "2024-04-26T21:00:00Z"}},
+		// Instead of midnight the clocks show 23:00 again, and midnight an hour later.
+		{policy.Day, "America/Sao_Paulo", "2018-02-17T12:00:00Z", []string{"2018-02-18T03:00:00Z", "2018-02-19T03:00:00Z"}},
+		// From 00:59:59 they go back to 00:00, which is shown twice.
+		{policy.Day, "America/Havana", "2024-11-02T12:00:00Z", []string{"2024-11-03T04:00:00Z", "2024-11-04T05:00:00Z"}},
+		// From 00:01 they go back to 23:01 of the day before, a minute into the day.
+		{policy.Day, "America/St_Johns", "2006-10-28T12:00:00Z", []string{"2006-10-29T02:30:00Z", "2006-10-30T03:30:00Z"}},
+		{policy.Month, "America/St_Johns", "1990-03-28T12:00:00Z", []string{"1990-04-01T03:30:00Z"}},
+		// The 30th did not exist.
+		{policy.Day, "Pacific/Apia", "2011-12-29T12:00:00Z", []string{"2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"}},
+		{policy.Year, "Pacific/Apia", "2011-12-29T12:00:00Z", []string{"2011-12-31T10:00:00Z", "2012-12-31T10:00:00Z"}},
+		{policy.Day, "Pacific/Kwajalein", "1993-08-20T20:00:00Z", []string{"1993-08-21T12:00:00Z", "1993-08-22T12:00:00Z"}},
+		{policy.Day, "UTC", "2028-02-28T12:00:00Z", []string{"2028-02-29T00:00:00Z", "2028-03-01T00:00:00Z"}},
+		{policy.Month, "UTC", "2028-01-15T12:00:00Z", []string{"2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z", "2028-04-01T00:00:00Z", "2028-05-01T00:00:00Z"}},
+		{policy.Month, "Europe/Berlin", "2026-02-15T12:00:00Z", []string{"2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z", "2026-04-30T22:00:00Z"}},
+		{policy.Month, "UTC", "2026-11-15T12:00:00Z", []string{"2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"}},
+		{policy.Month, "UTC", "2100-02-15T12:00:00Z", []string{"2100-03-01T00:00:00Z"}}, // no leap year
+		{policy.Week, "Europe/Berlin", "2026-10-20T12:00:00Z", []string{"2026-10-25T23:00:00Z", "2026-11-01T23:00:00Z"}},
+		{policy.Year, "Asia/Kathmandu", "2026-10-20T12:00:00Z", []string{"2026-12-31T18:15:00Z", "2027-12-31T18:15:00Z", "2028-12-31T18:15:00Z"}},
+		{policy.Year, "Pacific/Pago_Pago", "1970-01-01T00:00:00Z", []string{"1970-01-01T11:00:00Z", "1971-01-01T11:00:00Z"}},
+		// Package time tells no end of such a year's last day.
+		{policy.Day, "Europe/Berlin", "2040-12-30T12:00:00Z", []string{"2040-12-30T23:00:00Z", "2040-12-31T23:00:00Z", "2041-01-01T23:00:00Z"}},
+	} {
+		p := policy.Must(policy.CalendarWindow(5, c.unit, c.zone)).(policy.Anchored)
+		zero, err := time.Parse(time.RFC3339, c.after)
+		require.NoError(t, err)
+		var got []string
+		for _, at := range begins(t, p.Anchor(zero), zero, len(c.want)) {
+			got = append(got, at.UTC().Format(time.RFC3339Nano))
+		}
+		assert.Equal(t, c.want, got, "%v after %s", p, c.after)
+	}
+}
+
+// Each window of nine years begins when the oracle says, in each zone.
+func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
+	for i, zone := range zones {
+		for unit := policy.Day; unit <= policy.Year; unit++ {
+			zero := time.Date(2009+7*(i%5), time.Month(1+i%12), 1+2*i, i, 30, 0, 123, time.UTC)
+			s := calendarOf(1, unit, zone, zero)
+			model := s.oracle.(*fromTo)
+			now, windows := int64(1), 0
+			for now < int64(endOfAligned) {
+				_, d := s.Take(0, policy.Instant(now), 1, 0)
+				_, to := model.around(model.zero + now)
+				if end := model.zero + now + int64(d.ResetAfter); end != to {
+					require.Equal(t, time.Unix(0, to).UTC(), time.Unix(0, end).UTC(), "%v, the window of %v", s, time.Unix(0, model.zero+now).UTC())
+				}
+				now = to - model.zero
+				windows++
+			}
+			if unit == policy.Day {
+				assert.InDelta(t, 3336, windows, 2)
+			}
+		}
+	}
+}
+
+// A word means the same wherever instants begin: it survives a restart.
+func TestAlignedWordsSurviveARestart(t *testing.T) {
+	first := time.Date(2026, 11, 22, 21, 58, 0, 0, time.UTC)
+	for _, limit := range []policy.Policy{
+		policy.Must(policy.AlignedWindow(5, time.Hour)),
+		policy.Must(policy.AlignedWindow(5, 7*time.Millisecond)),
+		policy.Must(policy.CalendarWindow(5, policy.Month, "Europe/Berlin")),
+		policy.Must(policy.CalendarWindow(5, policy.Day, "Pacific/Apia")),
+	} {
+		before := limit.(policy.Anchored).Anchor(first)
+		for _, down := range []time.Duration{1, time.Minute, 90 * 24 * time.Hour, 3000 * 24 * time.Hour} {
+			after := limit.(policy.Anchored).Anchor(first.Add(down))
+			var word uint64
+			for _, at := range []time.Duration{0, time.Millisecond, time.Hour, 40 * 24 * time.Hour} {
+				now := policy.Instant(down + at)
+				for range 4 {
+					next, d := before.Take(word, now, 2, time.Hour)
+					same, then := after.Take(word, policy.Instant(at), 2, time.Hour)
+					require.Equal(t, next, same, "%v, %v later", limit, down)
+					require.Equal(t, d, then, "%v, %v later", limit, down)
+					word = next
+				}
+				require.Equal(t, before.FreshAt(word)-now, after.FreshAt(word)-policy.Instant(at))
+			}
+		}
+	}
+}
+
+func TestAnchor(t *testing.T) {
+	limit := policy.Must(policy.CalendarWindow(5, policy.Day, "Europe/Berlin")).(policy.Anchored)
+	zero := time.Date(2026, 11, 22, 22, 0, 0, 0, time.UTC)
+	anchored := limit.Anchor(zero)
+	assert.Same(t, anchored, limit.Anchor(zero), "it is made once")
+	assert.Same(t, anchored, anchored.(policy.Anchored).Anchor(zero))
+	assert.Same(t, limit, anchored.(policy.Anchored).Anchor(time.Unix(0, 0)))
+	assert.Same(t, limit, limit.Anchor(time.Unix(-5, 0)), "before 1970 is 1970")
+	assert.Equal(t, "window 5/day in Europe/Berlin", anchored.String())
+	assert.False(t, anchored.(policy.Relative).Reads(limit.(policy.Policy)), "their instants are not the same")
+	other := policy.Must(policy.CalendarWindow(7, policy.Day, "Europe/Berlin")).(policy.Anchored).Anchor(zero)
+	assert.True(t, anchored.(policy.Relative).Reads(other))
+	for _, stranger := range []policy.Policy{
+		policy.Must(policy.CalendarWindow(5, policy.Week, "Europe/Berlin")), policy.Must(policy.CalendarWindow(5, policy.Day, "Europe/Paris")),
+		policy.Must(policy.AlignedWindow(5, 24*time.Hour)),
+	} {
+		assert.False(t, anchored.(policy.Relative).Reads(stranger.(policy.Anchored).Anchor(zero)), stranger)
+	}
+
+	// Some engines that share a limit cost nothing either.
+	for name, engines := range map[string]int{"one": 1, "four": 4} {
+		i := 0
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			i++
+			limit.Anchor(zero.Add(time.Duration(i % engines)))
+		}), name)
+	}
+
+	// The last zero that there is leaves room for all windows.
+	for unit := policy.Day; unit <= policy.Year; unit++ {
+		p := policy.Must(policy.CalendarWindow(5, unit, "UTC")).(policy.Anchored)
+		last := p.Anchor(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
+		assert.Same(t, last, p.Anchor(time.Date(2260, 1, 1, 0, 0, 0, 0, time.UTC)))
+		word, d := last.Take(0, endOfAligned, 5, 0)
+		assert.True(t, d.Allowed)
+		assert.Positive(t, d.ResetAfter)
+		_, d = last.Take(word, endOfAligned, 1, policy.Never)
+		assert.Equal(t, policy.Never, d.RetryAfter, "time stands still before the next window")
+	}
+}
+
+func TestCalendarWindowRefuses(t *testing.T) {
+	for _, c := range []struct {
+		limit int64
+		unit  policy.Calendar
+		zone  string
+		field string
+	}{
+		{0, policy.Day, "UTC", "limit"},
+		{1 << 43, policy.Day, "UTC", "limit"},
+		{1, 0, "UTC", "unit"},
+		{1, policy.Year + 1, "UTC", "unit"},
+		{1, policy.Day, "", "zone"},
+		{1, policy.Day, "Europe/Atlantis", "zone"},
+		{1, policy.Day, "../UTC", "zone"},
+		{1, policy.Day, "Europe/Berlin, 5", "zone"},
+		{1, policy.Day, "/etc/localtime", "zone"},
+		{1, policy.Day, "_UTC", "zone"},
+	} {
+		p, err := policy.CalendarWindow(c.limit, c.unit, c.zone)
+		assert.Nil(t, p)
+		var field *policy.FieldError
+		if assert.ErrorAs(t, err, &field) {
+			assert.Equal(t, "CalendarWindow", field.Of)
+			assert.Equal(t, c.field, field.Field)
+		}
+	}
+	_, err := policy.CalendarWindow(1, policy.Day, "Europe/Atlantis")
+	assert.EqualError(t, err, `ral: CalendarWindow: zone is "Europe/Atlantis", want a time zone that time.LoadLocation knows, such as UTC or Europe/Berlin `+
+		`(unknown time zone Europe/Atlantis); without a time zone database on the machine, import time/tzdata`)
+}
+
+// A limit takes over from one with other windows, while a turn is promised and while none is.
+func TestCalendarWindowsAreCarried(t *testing.T) {
+	zero := time.Date(2026, 11, 22, 22, 0, 0, 0, time.UTC)
+	day := policy.Must(policy.CalendarWindow(5, policy.Day, "UTC")).(policy.Anchored).Anchor(zero)
+	month := policy.Must(policy.CalendarWindow(100, policy.Month, "UTC")).(policy.Anchored).Anchor(zero)
+	const now, toMidnight, toDecember = policy.Instant(1), 2*time.Hour - 1, 8*24*time.Hour + 2*time.Hour - 1
+
+	used, _ := day.Take(0, now, 4, 0)
+	next, ok := month.(policy.Relative).Carry(day, used, now)
+	require.True(t, ok)
+	_, d := month.Take(next, now, 0, 0)
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 100, Remaining: 96, ResetAfter: toDecember}, d)
+
+	promised, d := day.Take(used, now, 3, time.Hour*24)
+	require.Equal(t, toMidnight, d.Wait)
+	next, _ = month.(policy.Relative).Carry(day, promised, now)
+	_, d = month.Take(next, now, 1, policy.Never-1)
+	assert.Equal(t, toDecember, d.Wait, "no call may come before midnight, and a word tells windows only")
+	assert.Equal(t, int64(0), d.Remaining)
+	next, _ = day.(policy.Relative).Carry(month, next, now)
+	_, d = day.Take(next, now, 3, policy.Never-1)
+	assert.Equal(t, toDecember+24*time.Hour, d.Wait, "3 of 5 count on the first")
+}
+
+func ExampleAlignedWindow() {
+	// 1000 an hour, from one full hour to the next. An engine anchors its limit; here
+	// instants count from ten to ten.
+	zero := time.Date(2026, 11, 22, 21, 50, 0, 0, time.UTC)
+	limit := policy.Must(policy.AlignedWindow(1000, time.Hour)).(policy.Anchored).Anchor(zero)
+
+	word, d := limit.Take(0, 0, 1000, 0)
+	fmt.Println(d.Allowed, "until", zero.Add(d.ResetAfter).Format(time.TimeOnly))
+	_, d = limit.Take(word, policy.Instant(4*time.Minute), 1, 0)
+	fmt.Println(d.Allowed, "retry after", d.RetryAfter)
+	// Output:
+	// true until 22:00:00
+	// false retry after 6m0s
+}
+
+func ExampleCalendarWindow() {
+	limit := policy.Must(policy.CalendarWindow(10_000, policy.Month, "Europe/Berlin"))
+	fmt.Println(limit)
+
+	zero := time.Date(2026, 3, 20, 12, 0, 0, 0, time.UTC)
+	_, d := limit.(policy.Anchored).Anchor(zero).Take(0, 0, 1, 0)
+	fmt.Println("starts anew on", zero.Add(d.ResetAfter).Format(time.RFC1123))
+	// Output:
+	// window 10000/month in Europe/Berlin
+	// starts anew on Tue, 31 Mar 2026 22:00:00 UTC
+}

@@ -1,0 +1,139 @@
+package policy
+
+import "time"
+
+// civil tells the days of a time zone. Days are numbered from Monday, 29 December 1969,
+// so that no number is negative in any zone from 1970 on, and the weeks begin with the
+// multiples of 7.
+type civil []stretch
+
+// stretch is a time in which the zone's clocks do not change. The first reaches back to
+// the beginning of time, and the last forward to its end.
+type stretch struct {
+	from   int64 // Unix seconds
+	offset int64 // of the clocks, in seconds
+	before int64 // the latest day that the clocks showed before it
+}
+
+const (
+	hourSeconds = 60 * 60
+	daySeconds  = 24 * hourSeconds
+	firstDays   = 3 // from the first day to 1970
+	// A civil is right from two days before its beginning on, since no zone ever put
+	// its clocks back by more than a day, and for 13 years.
+	civilBefore = 2 * daySeconds
+	civilYears  = 13 * 366 * daySeconds
+)
+
+// newCivil returns the days of a zone from a time on, in Unix seconds.
+func newCivil(zone *time.Location, from int64) (c civil) {
+	until := from + civilYears
+	for at := from - civilBefore; ; {
+		t := time.Unix(at, 0).In(zone)
+		_, offset := t.Zone()
+		if last := len(c) - 1; last < 0 {
+			c = append(c, stretch{offset: int64(offset)})
+		} else if c[last].offset != int64(offset) {
+			c = append(c, stretch{from: at, offset: int64(offset), before: c[last].day(at - 1)})
+		}
+		_, end := t.ZoneBounds()
+		if end.IsZero() || end.Unix() > until {
+			return c
+		}
+		// Package time has zones that are computed end when they are asked, on the last
+		// day of a leap year (Go 1.26). No zone changes its clocks on that day.
+		at = max(end.Unix(), at+hourSeconds)
+	}
+}
+
+// day returns the latest day that the clocks have shown at a time of the stretch, at or
+// after 1970.
+func (s stretch) day(unix int64) int64 {
+	return max((unix+s.offset+firstDays*daySeconds)/daySeconds, s.before)
+}
+
+// day returns the latest day that the clocks have shown at a Unix time, in seconds: the
+// one that they show, unless they were put back over midnight.
+func (c civil) day(unix int64) int64 {
+	i := 0
+	for i+1 < len(c) && c[i+1].from <= unix {
+		i++
+	}
+	return c[i].day(unix)
+}
+
+// begins returns the Unix time, in seconds, at which the clocks first show that day or a
+// later one.
+func (c civil) begins(day int64) int64 {
+	i := 0
+	for i+1 < len(c) && c[i+1].before < day {
+		i++
+	}
+	return max((day-firstDays)*daySeconds-c[i].offset, c[i].from)
+}
+
+// number returns the number of the window that contains a day.
+func (unit Calendar) number(day int64) uint64 {
+	switch unit {
+	case Day:
+		return uint64(day)
+	case Week:
+		return uint64(day / 7)
+	}
+	year, month := yearMonth(day)
+	if unit == Year {
+		return uint64(year)
+	}
+	return uint64(12*year + month)
+}
+
+// firstDay returns the first day of a window.
+func (unit Calendar) firstDay(number uint64) int64 {
+	switch unit {
+	case Day:
+		return int64(number)
+	case Week:
+		return 7 * int64(number)
+	case Month:
+		return dayOf(int64(number/12), int64(number%12))
+	}
+	return dayOf(int64(number), 0)
+}
+
+// The years of these are counted from March 1600, so that the day that a leap year adds is
+// the last of a year, and that a year adds of 400. Months are counted from March too.
+const (
+	fourYears     = 4*365 + 1
+	century       = 25*fourYears - 1
+	fourCenturies = 4*century + 1
+	// marchDays are the days from 1 March 1600 to the first day.
+	marchDays = 135077
+)
+
+// yearMonth returns the year of a day, counted from 1969, and its month from January, 0.
+func yearMonth(day int64) (year, month int64) {
+	days := day + marchDays
+	era := days / fourCenturies
+	days %= fourCenturies
+	// Leave out the leap days, so that all years have 365 days.
+	year = (days - days/(fourYears-1) + days/century - days/(fourCenturies-1)) / 365
+	days -= 365*year + year/4 - year/100
+	month = (5*days + 2) / 153 // from March
+	year += 400*era + 1600 - 1969
+	if month += 2; month >= 12 {
+		return year + 1, month - 12
+	}
+	return year, month
+}
+
+// dayOf returns the first day of a month.
+func dayOf(year, month int64) int64 {
+	month -= 2
+	if month < 0 {
+		year, month = year-1, month+12
+	}
+	year += 1969 - 1600
+	era := year / 400
+	year %= 400
+	return era*fourCenturies + 365*year + year/4 - year/100 + (153*month+2)/5 - marchDays
+}

@@ -1,0 +1,629 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// longestText is the most bytes of a text that Parse reads. The longest text that a
+// String writes has about 130.
+const longestText = 256
+
+// longestZone is the most bytes of the name of a time zone, four times those of the longest.
+const longestZone = 128
+
+// Parse returns the limit that a text describes. It reads what String of every limit of
+// this package writes:
+//
+//	funnel 100, 10/s                        Funnel(100, 10, time.Second)
+//	queue 20, 100/s                         Queue(20, 100, time.Second)
+//	bursty 10/s, 50                         Bursty(10, time.Second, 50)
+//	warming up 100/s over 10s, cold 3       WarmingUp(100, time.Second, 10*time.Second, 3)
+//	window 1000/h                           FixedWindow(1000, time.Hour)
+//	window 1000/h aligned                   AlignedWindow(1000, time.Hour)
+//	window 10000/month in Europe/Berlin     CalendarWindow(10000, Month, "Europe/Berlin")
+//	sliding 1000/h                          SlidingWindow(1000, time.Hour)
+//	at most 5/10m                           AtMost(5, 10*time.Minute)
+//
+// Numbers are decimal and may end with k, for thousands, or M, for millions. The units of
+// time are ns, us, ms, s, m, h and d, which is 24 hours: 10/s is 10 in a second, 5/10m
+// is 5 in ten minutes, and 90s, 1.5m and 1m30s are the same time. A fraction must come
+// out whole, as in 1.5k and 0.5s: nothing is rounded. The windows of a calendar are those
+// of a day, week, month or year. Their time zone is a name that time.LoadLocation knows.
+//
+// Spaces may be left out beside a number or a sign, and an underscore stands for one: no
+// shell has to quote at_most_5/10m. A text has at most 256 bytes.
+//
+// The error is a *[ParseError]. Limits that a constructor refuses are refused here, and
+// the error wraps the constructor's *[FieldError].
+func Parse(text string) (Policy, error) {
+	p := &parser{text: text}
+	limit, err := p.limit()
+	if err != nil {
+		return nil, err
+	}
+	return limit, nil
+}
+
+// ParseError reports a text that is no limit: the place of the fault, and what is
+// accepted there. Use errors.As to reach it.
+type ParseError struct {
+	Text   string // the text, or its first 256 bytes
+	Offset int    // the place, in bytes from the beginning of Text
+	Want   string // what is accepted at that place
+	Err    error  // the *FieldError, if a constructor refuses the limit; otherwise nil
+}
+
+// Error marks the place by a caret, for example: ral: limit "funnel 100, 10/^x" at byte
+// 15: want a unit of time: ns, us, ms, s, m, h or d.
+func (e *ParseError) Error() string {
+	offset := min(max(e.Offset, 0), len(e.Text))
+	message := "want " + e.Want
+	var field *FieldError
+	if errors.As(e.Err, &field) {
+		message = fmt.Sprintf("%s is %v, want %s", field.Field, field.Value, field.Want)
+	}
+	return fmt.Sprintf("ral: limit %q at byte %d: %s", e.Text[:offset]+"^"+e.Text[offset:], offset, message)
+}
+
+// Unwrap returns Err.
+func (e *ParseError) Unwrap() error { return e.Err }
+
+// Text is a limit in a configuration. It reads and writes the notation of [Parse] as a
+// string of JSON or YAML, as a flag (flag.TextVar), and wherever else an
+// encoding.TextUnmarshaler is read. The zero Text has no limit, and its text is empty.
+// It must not be read while another goroutine unmarshals into it.
+type Text struct{ Policy Policy }
+
+// MarshalText implements [encoding.TextMarshaler]. It writes the limit's String, and
+// never fails.
+func (t Text) MarshalText() ([]byte, error) {
+	if t.Policy == nil {
+		return []byte{}, nil
+	}
+	return []byte(t.Policy.String()), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. An empty text leaves no limit. The
+// error is that of [Parse], and leaves the limit as it was.
+func (t *Text) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		t.Policy = nil
+		return nil
+	}
+	// Parse refuses a longer text, and need not see all of it.
+	limit, err := Parse(string(text[:min(len(text), longestText+1)]))
+	if err != nil {
+		return err
+	}
+	t.Policy = limit
+	return nil
+}
+
+// parser reads one text from the left. Its methods return a *ParseError as error.
+type parser struct {
+	text    string
+	at      int    // the next byte
+	example string // of the limit that is being read, for errors
+}
+
+// The notation of each limit. TestParseErrorsGiveExamples parses them.
+const (
+	likeFunnel  = "funnel 100, 10/s"
+	likeQueue   = "queue 20, 100/s"
+	likeBursty  = "bursty 10/s, 50"
+	likeWarming = "warming up 100/s over 10s, cold 3"
+	likeWindow  = "window 1000/h"
+	likeMonth   = "window 10000/month in Europe/Berlin"
+	likeSliding = "sliding 1000/h"
+	likeAtMost  = "at most 5/10m"
+)
+
+// multiple is the name of a unit, and what it multiplies by.
+type multiple struct {
+	name   string
+	factor uint64
+}
+
+var (
+	numberUnits = []multiple{{"", 1}, {"k", 1e3}, {"M", 1e6}}
+	// timeUnits begin with the longest. The last two names are also written by
+	// time.Duration and by keyboards.
+	timeUnits = []multiple{
+		{"d", uint64(24 * time.Hour)}, {"h", uint64(time.Hour)}, {"m", uint64(time.Minute)}, {"s", uint64(time.Second)},
+		{"ms", uint64(time.Millisecond)}, {"us", uint64(time.Microsecond)}, {"ns", 1},
+		{"µs", uint64(time.Microsecond)}, {"μs", uint64(time.Microsecond)},
+	}
+)
+
+const (
+	wantNumber = "a number, such as 100, 10k or 2M"
+	wantTime   = "a unit of time: ns, us, ms, s, m, h or d"
+	wantPeriod = "a time, such as s, 10m or 1d"
+	wantZone   = `"in" and a time zone, such as UTC or Europe/Berlin`
+)
+
+// limit reads the whole text.
+func (p *parser) limit() (Policy, error) {
+	if len(p.text) > longestText {
+		p.text = p.text[:longestText]
+		return nil, p.fault(longestText, "a text of at most 256 bytes")
+	}
+	p.space()
+	start := p.at
+	read, ok := map[string]func() (Policy, error){
+		"funnel": p.funnel, "queue": p.queue, "bursty": p.bursty, "warming": p.warmingUp,
+		"window": p.window, "sliding": p.sliding, "at": p.atMost,
+	}[p.word()]
+	if !ok {
+		return nil, p.fault(start, "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in "+likeFunnel)
+	}
+	return read()
+}
+
+func (p *parser) funnel() (Policy, error) {
+	p.example = likeFunnel
+	return p.bucket(Funnel)
+}
+
+func (p *parser) queue() (Policy, error) {
+	p.example = likeQueue
+	return p.bucket(Queue)
+}
+
+// bucket reads a capacity and a rate.
+func (p *parser) bucket(construct func(capacity, count int64, per time.Duration) (Policy, error)) (Policy, error) {
+	capacity, err := p.number("capacity")
+	if err == nil {
+		err = p.sign(",")
+	}
+	var rate rate
+	if err == nil {
+		rate, err = p.rate("count")
+	}
+	if err == nil {
+		err = p.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	limit, err := construct(capacity.value, rate.count.value, rate.per())
+	return limit, p.refused(err, capacity.place, rate.count.place, rate.period.place)
+}
+
+func (p *parser) bursty() (Policy, error) {
+	p.example = likeBursty
+	rate, err := p.rate("count")
+	if err == nil {
+		err = p.sign(",")
+	}
+	var maxBurst amount
+	if err == nil {
+		maxBurst, err = p.number("maxBurst")
+	}
+	if err == nil {
+		err = p.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	limit, err := Bursty(rate.count.value, rate.per(), maxBurst.value)
+	return limit, p.refused(err, rate.count.place, rate.period.place, maxBurst.place)
+}
+
+func (p *parser) warmingUp() (Policy, error) {
+	p.example = likeWarming
+	err := p.keyword("up")
+	var rate rate
+	if err == nil {
+		rate, err = p.rate("count")
+	}
+	if err == nil {
+		err = p.keyword("over")
+	}
+	var warmup amount
+	if err == nil {
+		warmup, err = p.duration("warmup", false)
+	}
+	if err == nil {
+		err = p.sign(",")
+	}
+	if err == nil {
+		err = p.keyword("cold")
+	}
+	p.space()
+	cold := place{"coldFactor", p.at}
+	var factor float64
+	if err == nil {
+		factor, err = p.factor()
+	}
+	if err == nil {
+		err = p.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	limit, err := WarmingUp(rate.count.value, rate.per(), time.Duration(warmup.value), factor)
+	return limit, p.refused(err, rate.count.place, rate.period.place, warmup.place, cold)
+}
+
+func (p *parser) sliding() (Policy, error) {
+	p.example = likeSliding
+	return p.windowed(SlidingWindow)
+}
+
+func (p *parser) atMost() (Policy, error) {
+	p.example = likeAtMost
+	if err := p.keyword("most"); err != nil {
+		return nil, err
+	}
+	return p.windowed(AtMost)
+}
+
+// windowed reads a rate, up to the end.
+func (p *parser) windowed(construct func(limit int64, per time.Duration) (Policy, error)) (Policy, error) {
+	rate, err := p.rate("limit")
+	if err == nil {
+		err = p.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	limit, err := construct(rate.count.value, rate.per())
+	return limit, p.refused(err, rate.count.place, rate.period.place)
+}
+
+// window reads the three kinds of windows that begin alike.
+func (p *parser) window() (Policy, error) {
+	p.example = likeWindow
+	limit, err := p.number("limit")
+	if err == nil {
+		err = p.sign("/")
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.space()
+	start := p.at
+	for unit, name := range calendarNames {
+		if name != "" && p.word() == name {
+			return p.calendar(limit, Calendar(unit))
+		}
+		p.at = start
+	}
+	period, err := p.duration("per", true)
+	if err != nil {
+		return nil, err
+	}
+	construct := FixedWindow
+	p.space()
+	start = p.at
+	switch p.word() {
+	case "aligned":
+		construct = AlignedWindow
+	case "in":
+		return nil, p.fault(start, `"aligned" or nothing: only the windows of a day, week, month or year are in a time zone, as in `+likeMonth)
+	case "":
+		p.at = start
+	default:
+		return nil, p.fault(start, `"aligned" or the end`)
+	}
+	if err := p.end(); err != nil {
+		return nil, err
+	}
+	made, err := construct(limit.value, time.Duration(period.value))
+	return made, p.refused(err, limit.place, period.place)
+}
+
+// calendar reads a time zone, up to the end.
+func (p *parser) calendar(limit amount, unit Calendar) (Policy, error) {
+	p.example = likeMonth
+	p.space()
+	start := p.at
+	if p.word() != "in" {
+		return nil, p.fault(start, wantZone)
+	}
+	p.space()
+	zone := place{"zone", p.at}
+	for p.at < len(p.text) && isZone(p.text[p.at]) {
+		p.at++
+	}
+	name := p.text[zone.offset:p.at]
+	if name == "" {
+		return nil, p.fault(p.at, "a time zone, such as UTC or Europe/Berlin")
+	}
+	if err := p.end(); err != nil {
+		return nil, err
+	}
+	made, err := CalendarWindow(limit.value, unit, name)
+	return made, p.refused(err, limit.place, zone)
+}
+
+// place is where a parameter of a constructor stands in the text.
+type place struct {
+	field  string
+	offset int
+}
+
+// amount is a number or a duration, and its place.
+type amount struct {
+	place
+	value int64
+}
+
+// rate is a number of units in a period.
+type rate struct{ count, period amount }
+
+func (r rate) per() time.Duration { return time.Duration(r.period.value) }
+
+// fault returns a *ParseError.
+func (p *parser) fault(offset int, want string) error {
+	return &ParseError{Text: p.text, Offset: offset, Want: want}
+}
+
+// refused returns the *ParseError for a constructor's error. It points at the parameter
+// that the constructor named.
+func (p *parser) refused(err error, places ...place) error {
+	if err == nil {
+		return nil
+	}
+	e := &ParseError{Text: p.text, Want: "a limit such as " + p.example, Err: err}
+	var field *FieldError
+	if errors.As(err, &field) {
+		e.Want = field.Want
+		for _, place := range places {
+			if place.field == field.Field {
+				e.Offset = place.offset
+			}
+		}
+	}
+	return e
+}
+
+// space skips spaces, and what stands for them.
+func (p *parser) space() {
+	for p.at < len(p.text) && strings.IndexByte(" _\t\r\n", p.text[p.at]) >= 0 {
+		p.at++
+	}
+}
+
+// letters returns the letters from here on, and skips them. Bytes that are not ASCII are
+// letters.
+func (p *parser) letters() string {
+	start := p.at
+	for p.at < len(p.text) && (p.text[p.at]|0x20 >= 'a' && p.text[p.at]|0x20 <= 'z' || p.text[p.at] >= 0x80) {
+		p.at++
+	}
+	return p.text[start:p.at]
+}
+
+// digits returns the digits from here on, and skips them.
+func (p *parser) digits() string {
+	start := p.at
+	for p.digit() {
+		p.at++
+	}
+	return p.text[start:p.at]
+}
+
+// digit reports whether the next byte is a digit.
+func (p *parser) digit() bool {
+	return p.at < len(p.text) && p.text[p.at] >= '0' && p.text[p.at] <= '9'
+}
+
+// word returns the next word.
+func (p *parser) word() string {
+	p.space()
+	return p.letters()
+}
+
+// keyword reads that word.
+func (p *parser) keyword(want string) error {
+	p.space()
+	start := p.at
+	if p.letters() != want {
+		return p.fault(start, fmt.Sprintf("%q, as in %s", want, p.example))
+	}
+	return nil
+}
+
+// sign reads that sign.
+func (p *parser) sign(want string) error {
+	p.space()
+	if !strings.HasPrefix(p.text[p.at:], want) {
+		return p.fault(p.at, fmt.Sprintf("%q, as in %s", want, p.example))
+	}
+	p.at += len(want)
+	return nil
+}
+
+// end reads nothing, to the end of the text.
+func (p *parser) end() error {
+	if p.space(); p.at < len(p.text) {
+		return p.fault(p.at, "the end, as in "+p.example)
+	}
+	return nil
+}
+
+// rate reads a number that a constructor calls by that name, and the time per which it
+// holds.
+func (p *parser) rate(count string) (r rate, err error) {
+	if r.count, err = p.number(count); err != nil {
+		return r, err
+	}
+	if err = p.sign("/"); err != nil {
+		return r, err
+	}
+	r.period, err = p.duration("per", true)
+	return r, err
+}
+
+// number reads a number that a constructor calls by that name.
+func (p *parser) number(field string) (a amount, err error) {
+	p.space()
+	a.place = place{field, p.at}
+	a.value, err = p.scaled(numberUnits, wantNumber, wantNumber)
+	return a, err
+}
+
+// duration reads a time, or the sum of several. A unit alone is one of it, if that may be.
+func (p *parser) duration(field string, alone bool) (a amount, err error) {
+	p.space()
+	a.place = place{field, p.at}
+	if alone && !p.digit() {
+		start := p.at
+		name := p.letters()
+		for _, unit := range timeUnits {
+			if unit.name == name {
+				a.value = int64(unit.factor)
+				return a, nil
+			}
+		}
+		if name != "" {
+			return a, p.fault(start, wantTime)
+		}
+		return a, p.fault(start, wantPeriod)
+	}
+	for first := true; first || p.digit(); first = false {
+		start := p.at
+		part, err := p.scaled(timeUnits, wantPeriod, wantTime)
+		if err != nil {
+			return a, err
+		}
+		if part > math.MaxInt64-a.value {
+			return a, p.fault(start, "at most 106751d, 292 years, in all")
+		}
+		a.value += part
+	}
+	return a, nil
+}
+
+// scaled reads a decimal number and its unit, and returns their product, exactly.
+// wantValue and wantUnit are what is accepted in place of the one and the other.
+func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (int64, error) {
+	start := p.at
+	whole, part := p.digits(), ""
+	if whole == "" {
+		return 0, p.fault(start, wantValue)
+	}
+	if p.at < len(p.text) && p.text[p.at] == '.' {
+		p.at++
+		if part = p.digits(); part == "" {
+			return 0, p.fault(p.at, "a digit")
+		}
+	}
+	from := p.at
+	name := p.letters()
+	var factor uint64
+	for _, unit := range units {
+		if unit.name == name {
+			factor = unit.factor
+		}
+	}
+	if factor == 0 {
+		return 0, p.fault(from, wantUnit)
+	}
+	// The product is digits * factor / 10^places.
+	part = strings.TrimRight(part, "0")
+	digits, err := strconv.ParseUint(whole+part, 10, 64)
+	if len(part) > 18 || err != nil && len(part) > 0 {
+		return 0, p.fault(start, "fewer digits behind the point")
+	}
+	divisor := uint64(1)
+	for range part {
+		divisor *= 10
+	}
+	hi, lo := bits.Mul64(digits, factor)
+	if err != nil || hi >= divisor {
+		return 0, p.fault(start, tooMuch(units))
+	}
+	value, rest := bits.Div64(hi, lo, divisor)
+	switch {
+	case rest != 0:
+		return 0, p.fault(start, wholeOf(units))
+	case value > math.MaxInt64:
+		return 0, p.fault(start, tooMuch(units))
+	}
+	return int64(value), nil
+}
+
+func tooMuch(units []multiple) string {
+	if units[0].name == "" {
+		return "at most 9223372036854775807"
+	}
+	return "at most 106751d, 292 years"
+}
+
+func wholeOf(units []multiple) string {
+	if units[0].name == "" {
+		return "a whole number, such as 1500 or 1.5k: nothing is rounded"
+	}
+	return "a whole number of nanoseconds: nothing is rounded"
+}
+
+// factor reads a coldness.
+func (p *parser) factor() (float64, error) {
+	p.space()
+	start := p.at
+	for p.at < len(p.text) && (p.digit() || p.at > start && strings.IndexByte(".e", p.text[p.at]) >= 0) {
+		p.at++
+	}
+	factor, err := strconv.ParseFloat(p.text[start:p.at], 64)
+	if err != nil {
+		return 0, p.fault(start, "a number of 1 or more, such as 3 or 1.5")
+	}
+	return factor, nil
+}
+
+// isZone reports whether a byte may be part of the name of a time zone.
+func isZone(b byte) bool {
+	return b|0x20 >= 'a' && b|0x20 <= 'z' || b >= '0' && b <= '9' || strings.IndexByte("/_-+", b) >= 0
+}
+
+// isZoneName reports whether a text may be the name of a time zone.
+func isZoneName(text string) bool {
+	for i := range len(text) {
+		if !isZone(text[i]) {
+			return false
+		}
+	}
+	return text != "" && text[0] != '_' && len(text) <= longestZone
+}
+
+// What String writes, for Parse to read.
+
+// rateText writes so many units in that time.
+func rateText(count int64, per time.Duration) string {
+	value, unit := largestUnit(per)
+	if value == 1 {
+		return fmt.Sprintf("%d/%s", count, unit)
+	}
+	return fmt.Sprintf("%d/%d%s", count, value, unit)
+}
+
+// timeText writes a time.
+func timeText(d time.Duration) string {
+	value, unit := largestUnit(d)
+	return fmt.Sprintf("%d%s", value, unit)
+}
+
+// factorText writes a coldness. It leaves out the plus of an exponent, which means a space
+// in a query string.
+func factorText(factor float64) string {
+	return strings.ReplaceAll(strconv.FormatFloat(factor, 'g', -1, 64), "+", "")
+}
+
+// largestUnit returns the longest unit of which a time is a whole number, and that number.
+func largestUnit(d time.Duration) (value int64, unit string) {
+	for _, u := range timeUnits {
+		if factor := int64(u.factor); int64(d)%factor == 0 {
+			return int64(d) / factor, u.name
+		}
+	}
+	panic("a nanosecond divides every time")
+}

@@ -1,0 +1,331 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The texts on the left are those that String writes.
+var notation = map[string]policy.Policy{
+	"funnel 100, 10/s":                    policy.Must(policy.Funnel(100, 10, time.Second)),
+	"queue 20, 100/s":                     policy.Must(policy.Queue(20, 100, time.Second)),
+	"queue 0, 7/90s":                      policy.Must(policy.Queue(0, 7, 90*time.Second)),
+	"bursty 10/s, 50":                     policy.Must(policy.Bursty(10, time.Second, 50)),
+	"warming up 100/s over 10s, cold 3":   policy.Must(policy.WarmingUp(100, time.Second, 10*time.Second, 3)),
+	"warming up 100/h over 1d, cold 1.25": policy.Must(policy.WarmingUp(100, time.Hour, 24*time.Hour, 1.25)),
+	"warming up 1/s over 1ns, cold 1e08":  policy.Must(policy.WarmingUp(1, time.Second, 1, 1e8)),
+	"window 1000/h":                       policy.Must(policy.FixedWindow(1000, time.Hour)),
+	"window 1000/h aligned":               policy.Must(policy.AlignedWindow(1000, time.Hour)),
+	"window 1000/15m aligned":             policy.Must(policy.AlignedWindow(1000, 15*time.Minute)),
+	"window 10000/month in Europe/Berlin": policy.Must(policy.CalendarWindow(10000, policy.Month, "Europe/Berlin")),
+	"window 5/day in America/New_York":    policy.Must(policy.CalendarWindow(5, policy.Day, "America/New_York")),
+	"window 5/week in Etc/GMT+3":          policy.Must(policy.CalendarWindow(5, policy.Week, "Etc/GMT+3")),
+	"window 5/year in Local":              policy.Must(policy.CalendarWindow(5, policy.Year, "Local")),
+	"window 5/day in UTC":                 policy.Must(policy.CalendarWindow(5, policy.Day, "UTC")),
+	"sliding 1000/h":                      policy.Must(policy.SlidingWindow(1000, time.Hour)),
+	"sliding 3/7ns":                       policy.Must(policy.SlidingWindow(3, 7)),
+	"at most 5/10m":                       policy.Must(policy.AtMost(5, 10*time.Minute)),
+	"at most 5/1001us":                    policy.Must(policy.AtMost(5, 1001*time.Microsecond)),
+	"at most 5/25ms":                      policy.Must(policy.AtMost(5, 25*time.Millisecond)),
+	"at most 5/d":                         policy.Must(policy.AtMost(5, 24*time.Hour)),
+}
+
+func TestNotation(t *testing.T) {
+	for text, limit := range notation {
+		assert.Equal(t, text, limit.String())
+		parsed, err := policy.Parse(text)
+		if assert.NoError(t, err) {
+			assert.Equal(t, limit, parsed, text)
+		}
+	}
+}
+
+// What people may write besides.
+func TestParseIsLenient(t *testing.T) {
+	for text, same := range map[string]string{
+		"funnel 1k, 10/1s":                         "funnel 1000, 10/s",
+		"funnel 1.5k, 10/1m30s":                    "funnel 1500, 10/90s",
+		"funnel 2M,1M/s":                           "funnel 2000000, 1000000/s",
+		"funnel 0.000002M, 1.50/s":                 "",
+		"funnel 0.000002M, 1.0/s":                  "funnel 2, 1/s",
+		"funnel100,10/s":                           "funnel 100, 10/s",
+		"  funnel  100 ,\t10 / s \n":               "funnel 100, 10/s",
+		"at_most_5/10m":                            "at most 5/10m",
+		"warming_up_100/s_over_10s,_cold_3":        "warming up 100/s over 10s, cold 3",
+		"warming up 100/s over 0.5m, cold 3.0":     "warming up 100/s over 30s, cold 3",
+		"warming up 100/s over 10s, cold 0.3e1":    "warming up 100/s over 10s, cold 3",
+		"window_5/month_in_Europe/Berlin":          "window 5/month in Europe/Berlin",
+		"window 5/24h aligned":                     "window 5/d aligned",
+		"sliding 5/1.5h":                           "sliding 5/90m",
+		"sliding 5/0.000001ms":                     "",
+		"sliding 3/0.000001ms":                     "sliding 3/ns",
+		"sliding 3/250µs":                          "sliding 3/250us",
+		"sliding 3/250μs":                          "sliding 3/250us",
+		"sliding 3/1m1m":                           "sliding 3/2m",
+		"sliding 3/0d1h":                           "sliding 3/h",
+		"at most 0005/0010m":                       "at most 5/10m",
+		"at most 5.00000000000000000000000/10.00m": "at most 5/10m",
+	} {
+		limit, err := policy.Parse(text)
+		if same == "" {
+			assert.Error(t, err, text)
+		} else if assert.NoError(t, err, text) {
+			assert.Equal(t, same, limit.String(), text)
+		}
+	}
+}
+
+// An error points at the place, here marked by a caret, and says what is accepted.
+func TestParseErrors(t *testing.T) {
+	long := "funnel 1" + strings.Repeat("0", 300)
+	for _, c := range []struct{ text, want string }{
+		{"^", "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in funnel 100, 10/s"},
+		{" ^token bucket 5", "a limit: funnel, "},
+		{"^Funnel 100, 10/s", "a limit: funnel, "},
+		{"funnel ^", "a number, such as 100, 10k or 2M"},
+		{"funnel ^-1, 10/s", "a number, such as 100, 10k or 2M"},
+		{"funnel 100 ^10/s", `",", as in funnel 100, 10/s`},
+		{"funnel 100^K, 10/s", "a number, such as 100, 10k or 2M"},
+		{"funnel 100, 10^", `"/", as in funnel 100, 10/s`},
+		{"funnel 100, 10/^", "a time, such as s, 10m or 1d"},
+		{"funnel 100, 10/^x", "a unit of time: ns, us, ms, s, m, h or d"},
+		{"funnel 100, 10/5^", "a unit of time: ns, us, ms, s, m, h or d"},
+		{"funnel 100, 10/5^sec", "a unit of time: ns, us, ms, s, m, h or d"},
+		{"funnel 100, 10/s^, 5", "the end, as in funnel 100, 10/s"},
+		{"funnel 1.^, 10/s", "a digit"},
+		{"funnel ^0.5, 10/s", "a whole number, such as 1500 or 1.5k: nothing is rounded"},
+		{"funnel ^1.0004k, 10/s", "a whole number, such as 1500 or 1.5k: nothing is rounded"},
+		{"funnel ^0.1234567890123456789M, 10/s", "fewer digits behind the point"},
+		{"funnel ^9223372036854775808, 10/s", "at most 9223372036854775807"},
+		{"funnel ^99999999999999999999999, 10/s", "at most 9223372036854775807"},
+		{"funnel ^9223372036854776k, 10/s", "at most 9223372036854775807"},
+		{"funnel 1, 1/^0.5ns", "a whole number of nanoseconds: nothing is rounded"},
+		{"funnel 1, 1/^106752d", "at most 106751d, 292 years"},
+		{"funnel 1, 1/106751d^1d", "at most 106751d, 292 years, in all"},
+		{"queue 1^/s", `",", as in queue 20, 100/s`},
+		{"bursty 5^, 10/s", `"/", as in bursty 10/s, 50`},
+		{"bursty 10/s^", `",", as in bursty 10/s, 50`},
+		{"warming ^100/s", `"up", as in warming up 100/s over 10s, cold 3`},
+		{"warming up 100/s^", `"over", as in warming up 100/s over 10s, cold 3`},
+		{"warming up 100/s over ^s, cold 3", "a time, such as s, 10m or 1d"},
+		{"warming up 100/s over 10s^", `",", as in warming up 100/s over 10s, cold 3`},
+		{"warming up 100/s over 10s, ^3", `"cold", as in warming up 100/s over 10s, cold 3`},
+		{"warming up 100/s over 10s, cold ^", "a number of 1 or more, such as 3 or 1.5"},
+		{"warming up 100/s over 10s, cold ^1e999", "a number of 1 or more, such as 3 or 1.5"},
+		{"warming up 100/s over 10s, cold ^Inf", "a number of 1 or more, such as 3 or 1.5"},
+		{"warming up 100/s over 10s, cold 3^x", "the end, as in warming up 100/s over 10s, cold 3"},
+		{"at ^least 5/m", `"most", as in at most 5/10m`},
+		{"at most 5/10m ^aligned", "the end, as in at most 5/10m"},
+		{"window 1000 ^per h", `"/", as in window 1000/h`},
+		{"window 1000/h ^alined", `"aligned" or the end`},
+		{"window 1000/h aligned ^5", "the end, as in window 1000/h"},
+		{"window 1000/d ^in UTC", `"aligned" or nothing: only the windows of a day, week, month or year are in a time zone`},
+		{"window 1000/day^", `"in" and a time zone, such as UTC or Europe/Berlin`},
+		{"window 1000/day ^aligned", `"in" and a time zone, such as UTC or Europe/Berlin`},
+		{"window 1000/2^day in UTC", "a unit of time: "},
+		{"window 1000/day in^", "a time zone, such as UTC or Europe/Berlin"},
+		{"window 1000/day in Europe^, Berlin", "the end, as in window 10000/month in Europe/Berlin"},
+	} {
+		offset := strings.IndexByte(c.text, '^')
+		text := c.text[:offset] + c.text[offset+1:]
+		limit, err := policy.Parse(text)
+		require.Nil(t, limit, text)
+		var e *policy.ParseError
+		require.ErrorAs(t, err, &e, text)
+		assert.Equal(t, offset, e.Offset, "%s: %v", c.text, err)
+		assert.Equal(t, text, e.Text)
+		assert.True(t, strings.HasPrefix(e.Want, c.want), "%s: %v", c.text, err)
+		assert.NoError(t, e.Err)
+	}
+	_, err := policy.Parse("funnel 100, 10/x")
+	assert.EqualError(t, err, `ral: limit "funnel 100, 10/^x" at byte 15: want a unit of time: ns, us, ms, s, m, h or d`)
+
+	for range 2 {
+		_, err = policy.Parse(long)
+		var e *policy.ParseError
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, policy.ParseError{Text: long[:256], Offset: 256, Want: "a text of at most 256 bytes"}, *e)
+		long = strings.Repeat("x", 1<<20)
+	}
+	// The zero error has no place to point at, and one made by hand any place.
+	assert.Equal(t, `ral: limit "^" at byte 0: want `, (&policy.ParseError{}).Error())
+	assert.Equal(t, `ral: limit "ab^" at byte 2: want c`, (&policy.ParseError{Text: "ab", Offset: 9, Want: "c"}).Error())
+}
+
+// The error of a constructor points at the parameter that it refuses.
+func TestParseRefusesWhatConstructorsRefuse(t *testing.T) {
+	for _, c := range []struct{ text, of, field string }{
+		{"funnel ^0, 10/s", "Funnel", "capacity"},
+		{"funnel 1, ^0/s", "Funnel", "count"},
+		{"funnel 1, 1/^0s", "Funnel", "per"},
+		{"queue ^9223372036854775807, 1/s", "Queue", "capacity"},
+		{"queue 1, ^600000001/s", "Queue", "count"},
+		{"bursty ^0/s, 5", "Bursty", "count"},
+		{"bursty 1/s, ^9223372036854775807", "Bursty", "maxBurst"},
+		{"warming up 1/s over ^0s, cold 3", "WarmingUp", "warmup"},
+		{"warming up 1/s over 1s, cold ^0.5", "WarmingUp", "coldFactor"},
+		{"window ^1000001/s", "FixedWindow", "limit"},
+		{"window 1/^1ns", "FixedWindow", "per"},
+		{"window ^524288/ms aligned", "AlignedWindow", "limit"},
+		{"window 1/^367d aligned", "AlignedWindow", "per"},
+		{"window ^0/day in UTC", "CalendarWindow", "limit"},
+		{"window 1/day in ^Europe/Atlantis", "CalendarWindow", "zone"},
+		{"window 1/day in ^../../etc/passwd", "", ""}, // a point is no part of a name
+		{"sliding ^0/s", "SlidingWindow", "limit"},
+		{"at most 5/^1us", "AtMost", "per"},
+	} {
+		offset := strings.IndexByte(c.text, '^')
+		text := c.text[:offset] + c.text[offset+1:]
+		limit, err := policy.Parse(text)
+		require.Nil(t, limit, text)
+		var e *policy.ParseError
+		require.ErrorAs(t, err, &e, text)
+		assert.Equal(t, offset, e.Offset, err.Error())
+		var field *policy.FieldError
+		if c.of == "" {
+			assert.Equal(t, "a time zone, such as UTC or Europe/Berlin", e.Want)
+			continue
+		}
+		if assert.ErrorAs(t, err, &field, text) {
+			assert.Equal(t, c.of, field.Of)
+			assert.Equal(t, c.field, field.Field)
+			assert.Equal(t, field.Want, e.Want)
+			assert.Contains(t, err.Error(), "want "+field.Want)
+		}
+	}
+	_, err := policy.Parse("funnel 0, 10/s")
+	assert.EqualError(t, err, `ral: limit "funnel ^0, 10/s" at byte 7: capacity is 0, want 1 or more`)
+}
+
+// The notation needs no quoting in YAML and in a query string. That of a shell leaves out
+// the spaces.
+func TestNotationNeedsNoQuoting(t *testing.T) {
+	for text := range notation {
+		assert.NotRegexp(t, `[:#"'{}\[\]&*!|>%@\\?=;$()<~]|^[-,]|[^ -~]`, text)
+		if strings.Contains(text, "GMT+") {
+			continue // the one sign that a query string changes, in the name of a zone
+		}
+		values, err := url.ParseQuery("limit=" + strings.ReplaceAll(text, " ", "+"))
+		require.NoError(t, err)
+		limit, err := policy.Parse(values.Get("limit"))
+		require.NoError(t, err)
+		assert.Equal(t, text, limit.String())
+		limit, err = policy.Parse(strings.ReplaceAll(text, " ", "_"))
+		require.NoError(t, err)
+		assert.Equal(t, text, limit.String())
+	}
+}
+
+// Every limit is read back as it was, in all its figures.
+func roundTrip(t *testing.T, limit policy.Policy) {
+	t.Helper()
+	text := limit.String()
+	parsed, err := policy.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	require.Equal(t, text, parsed.String())
+	require.Equal(t, policy.Figures(limit), policy.Figures(parsed), text)
+	var read policy.Text
+	written, err := policy.Text{Policy: limit}.MarshalText()
+	require.NoError(t, err)
+	require.NoError(t, read.UnmarshalText(written))
+	require.Equal(t, policy.Figures(limit), policy.Figures(read.Policy))
+}
+
+// FuzzTextRoundTrip writes and reads any limit of any kind.
+func FuzzTextRoundTrip(f *testing.F) {
+	wordSeeds(f, 1)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := &script{data: data}
+		roundTrip(t, kinds[int(s.byte())%len(kinds)].read(s).Policy)
+	})
+}
+
+func TestTextRoundTrip(t *testing.T) {
+	s := &script{rng: rand.New(rand.NewPCG(8, 9))}
+	for _, k := range kinds {
+		for range 300 / raceFactor {
+			roundTrip(t, k.read(s).Policy)
+		}
+	}
+}
+
+// FuzzParse reads any text at all: it is a limit, which is then written and read back, or
+// an error that points into the text.
+func FuzzParse(f *testing.F) {
+	for text := range notation {
+		f.Add(text)
+	}
+	for _, text := range []string{"", "funnel 1.5k, 1/1.5m", "funnel 0.1M, 9223372036854775807/106751d1ns", "window 1/day in \xff", "at\x00most",
+		"warming up 1/s over 1s, cold 1.7976931348623157e308", "warming up 1/s over 1s, cold 0x1p4", "funnel 1_000, 1/s"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		limit, err := policy.Parse(text)
+		if err == nil {
+			roundTrip(t, limit)
+			return
+		}
+		var e *policy.ParseError
+		if !errors.As(err, &e) || limit != nil || e.Want == "" || e.Offset < 0 || e.Offset > len(e.Text) || !strings.HasPrefix(text, e.Text) {
+			t.Fatalf("Parse(%q) = %v, %#v", text, limit, err)
+		}
+		if len(err.Error()) > 2000 {
+			t.Fatalf("Parse(%q): an error of %d bytes", text, len(err.Error()))
+		}
+	})
+}
+
+func TestTextInConfigurations(t *testing.T) {
+	type config struct {
+		Requests policy.Text
+		Logins   *policy.Text `json:",omitempty"`
+	}
+	var c config
+	require.NoError(t, json.Unmarshal([]byte(`{"Requests": "funnel 100, 10/s", "Logins": "at most 5/10m"}`), &c))
+	assert.Equal(t, notation["funnel 100, 10/s"], c.Requests.Policy)
+	assert.Equal(t, notation["at most 5/10m"], c.Logins.Policy)
+	written, err := json.Marshal(c)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"Requests": "funnel 100, 10/s", "Logins": "at most 5/10m"}`, string(written))
+
+	// A fault leaves the limit as it was.
+	err = json.Unmarshal([]byte(`{"Requests": "funnel 100"}`), &c)
+	var e *policy.ParseError
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, 10, e.Offset)
+	assert.Equal(t, notation["funnel 100, 10/s"], c.Requests.Policy)
+	require.ErrorAs(t, c.Requests.UnmarshalText(make([]byte, math.MaxUint16)), &e)
+	assert.Len(t, e.Text, 256)
+
+	// Without a limit the text is empty, both ways.
+	written, err = json.Marshal(config{})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"Requests": ""}`, string(written))
+	require.NoError(t, json.Unmarshal(written, &c))
+	assert.Nil(t, c.Requests.Policy)
+
+	var limit policy.Text
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.TextVar(&limit, "limit", policy.Text{Policy: notation["sliding 1000/h"]}, "the `limit`")
+	assert.Equal(t, "sliding 1000/h", flags.Lookup("limit").DefValue)
+	require.NoError(t, flags.Parse(nil))
+	assert.Equal(t, notation["sliding 1000/h"], limit.Policy)
+	require.NoError(t, flags.Parse([]string{"-limit", "at_most_5/10m"}))
+	assert.Equal(t, notation["at most 5/10m"], limit.Policy)
+	assert.ErrorContains(t, flags.Parse([]string{"-limit", "at_most_5"}), `limit "at_most_5^" at byte 9: want "/", as in at most 5/10m`)
+}
