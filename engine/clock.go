@@ -13,6 +13,7 @@ type timeSource struct {
 	// where the engine of a saved state left off.
 	first policy.Instant
 	epoch time.Time // package time at that instant
+	zero  time.Time // the wall time of instant 0, for limits that need it
 	// now returns the instant. nil is package time's, which the cell reads itself.
 	now     func() policy.Instant
 	counter *clock.Clock // that now reads, if any
@@ -22,7 +23,30 @@ type timeSource struct {
 // first; by the counter, whose first instant may be off, up to a microsecond before or
 // after it, and not before least.
 func newTimeSource(config Config, first, least policy.Instant) timeSource {
-	s := timeSource{first: first, epoch: time.Now()}
+	s := chooseClock(config, first, least)
+	begun := s.first
+	if s.counter != nil {
+		begun = s.now() // some more than first
+	}
+	s.epoch = time.Now()
+	s.zero = s.epoch.Round(0).Add(-time.Duration(begun))
+	return s
+}
+
+// anchored returns a limit for the instants of this clock.
+func (s timeSource) anchored(p policy.Policy) policy.Policy { return anchored(p, s.zero) }
+
+// anchored returns a limit for instants that count from zero.
+func anchored(p policy.Policy, zero time.Time) policy.Policy {
+	if a, ok := p.(policy.Anchored); ok {
+		return a.Anchor(zero)
+	}
+	return p
+}
+
+// chooseClock returns the clock that a configuration asks for, without its wall time.
+func chooseClock(config Config, first, least policy.Instant) timeSource {
+	s := timeSource{first: first}
 	if config.Clock != nil {
 		s.now = beginAt(first, config.Clock)
 		return s

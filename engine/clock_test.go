@@ -87,7 +87,7 @@ func TestClockBeginsElsewhere(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.config.Policy = funnel(1, 1, time.Hour)
-				e, err := start(c.config.withDefaults(), options[string]{}, &loaded[string]{newTable[string](c.config.withDefaults()), first, first}, nil)
+				e, err := start(c.config.withDefaults(), options[string]{}, &loaded[string]{first: first, last: first}, nil)
 				require.NoError(t, err)
 				defer check(t, e)
 				require.Equal(t, first, e.control.Now())

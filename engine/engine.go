@@ -113,14 +113,21 @@ func newTable[K comparable](config Config) *table.Table[K] {
 // keeper, if not nil, is the engine's from then on.
 func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (*Engine[K], error) {
 	if l == nil {
-		l = &loaded[K]{table: newTable[K](config), first: 1, last: 1}
+		l = &loaded[K]{first: 1, last: 1}
+	}
+	source := newTimeSource(config, l.first, l.last)
+	config.Policy = source.anchored(config.Policy)
+	if l.table == nil {
+		l.table = newTable[K](config)
+	} else {
+		l.keys.Done(config.Policy, source.first)
 	}
 	e := &Engine[K]{
 		table:  l.table,
 		name:   config.Name,
 		codec:  o.codec,
 		keeper: k,
-		time:   newTimeSource(config, l.first, l.last),
+		time:   source,
 		queue:  cmdqueue.New[table.Command[K]](config.QueueDepth),
 		seam:   config.seam,
 	}

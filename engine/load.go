@@ -44,6 +44,7 @@ func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[
 // loaded is a table with the keys of a file, and when its engine begins.
 type loaded[K comparable] struct {
 	table *table.Table[K]
+	keys  *table.Loader[K]
 	// first is the instant at which the engine begins, and last the last one of the
 	// engine that wrote the file. first is not before last.
 	first, last policy.Instant
@@ -76,14 +77,15 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	if h.Codec != codec.Name() || h.Hashed {
 		return nil, fmt.Errorf("%w: it %w: its keys are %s, those of the engine are %s", ErrState, errOther, h.Codec, codec.Name())
 	}
-	limits := limitsOf{own: config.Policy, ownText: config.Policy.String()}
+	config.Policy = anchored(config.Policy, h.Epoch)
+	limits := limitsOf{own: config.Policy, zero: h.Epoch, ownText: config.Policy.String()}
 	if _, err := limits.find(h.Limit); err != nil {
 		return nil, err
 	}
 	l := &loaded[K]{table: newTable[K](config)}
+	l.keys = l.table.Loader()
 	// The engine begins at this instant or later.
 	now := max(since(h.Epoch), 1)
-	keys := l.table.Loader()
 	for {
 		record, err := from.Next()
 		if errors.Is(err, io.EOF) {
@@ -108,7 +110,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		if err != nil {
 			return nil, fmt.Errorf("%w: key %.40q: %w", ErrState, record.Key, err)
 		}
-		keys.Add(key, state, record.Flags&statefile.ForeignTurn != 0)
+		l.keys.Add(key, state, record.Flags&statefile.ForeignTurn != 0)
 	}
 	l.last = max(from.Last(), 1)
 	l.first = max(since(h.Epoch), l.last)
@@ -118,7 +120,6 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	case l.first > lastLoaded:
 		return nil, fmt.Errorf("%w: it began at %v, too long ago by this machine's clock", ErrState, h.Epoch)
 	}
-	keys.Done(l.first)
 	return l, nil
 }
 
@@ -139,6 +140,7 @@ func decode[K comparable](codec keycodec.Codec[K], src []byte) (key K, err error
 // limitsOf finds the limits that a file names.
 type limitsOf struct {
 	own     policy.Policy // the engine's
+	zero    time.Time     // of the file
 	ownText string
 	text    string        // of the last one that was found
 	last    policy.Policy // nil if it is the engine's
@@ -156,10 +158,11 @@ func (l *limitsOf) find(text string) (policy.Policy, error) {
 	other := func(why string) error {
 		return fmt.Errorf("%w: it %w: its limit is %q, %s that of the engine, %q", ErrState, errOther, text, why, l.ownText)
 	}
-	p, err := parseLimit(text)
+	p, err := policy.Parse(text)
 	if err != nil {
 		return nil, other("which cannot be read here and is not")
 	}
+	p = anchored(p, l.zero)
 	relative, ok := l.own.(policy.Relative)
 	if ok {
 		_, ok = relative.Carry(p, 0, 0)
@@ -169,9 +172,4 @@ func (l *limitsOf) find(text string) (policy.Policy, error) {
 	}
 	l.text, l.last = text, p
 	return p, nil
-}
-
-// parseLimit returns the policy whose String is text.
-var parseLimit = func(text string) (policy.Policy, error) {
-	return nil, errors.New("not yet")
 }

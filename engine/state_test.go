@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,6 +29,8 @@ var families = [][]policy.Policy{
 	{policy.Must(policy.AtMost(5, time.Second)), policy.Must(policy.AtMost(9, time.Second))},
 	{policy.Must(policy.Queue(4, 3, time.Second)), policy.Must(policy.Queue(9, 7, time.Second))},
 	{policy.Must(policy.Bursty(3, time.Second, 4)), policy.Must(policy.Bursty(7, 3*time.Second, 9))},
+	{policy.Must(policy.AlignedWindow(5, time.Second))},
+	{policy.Must(policy.CalendarWindow(5, policy.Day, "Europe/Berlin"))},
 	{policy.Must(policy.WarmingUp(3, time.Second, 2*time.Second, 3))},
 }
 
@@ -50,7 +51,6 @@ func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(
 // never stopped, to the nanosecond: for every policy and verb, for limits that come with a
 // call or are chosen for a key, and for limits that change with the restart or without one.
 func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
-	parseFamilies(t)
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { compareHistories(t, rand.New(rand.NewPCG(seed, 17))) })
@@ -145,20 +145,6 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 			}
 		}
 		both("Peek", func(e *Engine[string]) any { return e.Peek(key) })
-	}
-}
-
-// parseFamilies makes the limits of families known by their texts.
-func parseFamilies(t *testing.T) {
-	parse := parseLimit
-	t.Cleanup(func() { parseLimit = parse })
-	parseLimit = func(text string) (policy.Policy, error) {
-		for _, p := range slices.Concat(families...) {
-			if p.String() == text {
-				return p, nil
-			}
-		}
-		return nil, errors.New("unknown")
 	}
 }
 
@@ -617,10 +603,6 @@ func TestStateSettings(t *testing.T) {
 // word.
 func TestSaveWhileThePolicyChanges(t *testing.T) {
 	old, next := funnel(100, 1, time.Hour), funnel(10, 1, time.Minute)
-	defer func(parse func(string) (policy.Policy, error)) { parseLimit = parse }(parseLimit)
-	parseLimit = func(text string) (policy.Policy, error) {
-		return map[string]policy.Policy{old.String(): old, next.String(): next}[text], nil
-	}
 	hand := newHandClock()
 	hand.Advance(time.Hour)
 	e, err := New[string](Config{Policy: old, Clock: hand.Now})

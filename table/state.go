@@ -141,9 +141,13 @@ func (l *Loader[K]) drop(e *Entry[K]) {
 	l.t.remove(l.t.hash(e.key), e)
 }
 
-// Done ends the loading. No key that is opened takes before the instant now: one that was
-// not loaded was as good as new by then.
-func (l *Loader[K]) Done(now policy.Instant) { l.t.horizon.Store(int64(now)) }
+// Done ends the loading, and sets the table's policy, which reads the same words as before.
+// No key that is opened takes before the instant now: one that was not loaded was as good as
+// new by then.
+func (l *Loader[K]) Done(p policy.Policy, now policy.Instant) {
+	l.t.terms.Store(newTerms(p, 0, nil, nil))
+	l.t.horizon.Store(int64(now))
+}
 
 // byDebt is a heap of entries, of which the first owes least.
 type byDebt[K comparable] []filing[K]

@@ -128,7 +128,7 @@ func TestLoaderKeepsWhatOwesMost(t *testing.T) {
 				units[key] = n
 			}
 		}
-		l.Done(7)
+		l.Done(table.View().Terms().Policy, 7)
 		require.EqualValues(t, 7, table.View().Horizon())
 		require.Equal(t, most, table.View().Len())
 		require.EqualValues(t, 150, table.counters.Forgiven.Load())
