@@ -29,6 +29,7 @@ type Cell[K comparable] struct {
 	guarded bool
 
 	policyFor     func(K) policy.Policy
+	anchor        func(policy.Policy) policy.Policy // nil if limits need none
 	queue         *cmdqueue.Queue[table.Command[K]]
 	whenFull      WhenFull
 	refuseUnfiled bool
@@ -65,6 +66,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		clock:         o.Clock,
 		guarded:       mayNotHash[K](),
 		policyFor:     o.PolicyFor,
+		anchor:        o.Anchor,
 		queue:         o.Queue,
 		whenFull:      o.WhenFull,
 		refuseUnfiled: o.RefuseUnavailable,
@@ -75,6 +77,9 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		id:            cells.Add(1),
 		onMisfit:      o.OnMisfit,
 		done:          make(chan struct{}),
+	}
+	if o.PolicyFor != nil && o.Anchor != nil {
+		c.policyFor = func(key K) policy.Policy { return o.Anchor(o.PolicyFor(key)) }
 	}
 	c.lines = waitline.New[K, standing](waitline.Options[K]{
 		Hash: c.hash, MaxPerKey: o.MaxWaiting, MaxTotal: o.MaxWaitingTotal, Done: c.done,

@@ -103,10 +103,13 @@ func (c *Cell[K]) chosen(key K) policy.Policy {
 	return c.policyFor(key)
 }
 
-// orChosen returns limit, or the chosen one if limit is nil.
+// orChosen returns limit, anchored if need be, or the chosen one if limit is nil.
 func (c *Cell[K]) orChosen(limit policy.Policy, key K) policy.Policy {
-	if limit == nil {
+	switch {
+	case limit == nil:
 		return c.chosen(key)
+	case c.anchor != nil:
+		return c.anchor(limit)
 	}
 	return limit
 }

@@ -19,10 +19,12 @@ const (
 )
 
 // Options are what a cell is made with. The engine has checked them. All are required
-// except PolicyFor, OnMisfit, RefuseUnavailable and Clock.
+// except PolicyFor, Anchor, OnMisfit, RefuseUnavailable and Clock.
 type Options[K comparable] struct {
 	View      table.View[K]
 	PolicyFor func(K) policy.Policy
+	// Anchor, if not nil, replaces each limit that comes with a call or from PolicyFor.
+	Anchor func(limit policy.Policy) policy.Policy
 	// OnMisfit, if not nil, is called with the first limit of another family, on the
 	// goroutine of the call that met it.
 	OnMisfit        func(limit policy.Policy)

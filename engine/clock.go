@@ -21,7 +21,8 @@ type timeSource struct {
 
 // newTimeSource returns the clock that a configuration asks for. It begins at the instant
 // first; by the counter, whose first instant may be off, up to a microsecond before or
-// after it, and not before least.
+// after it, and not before least. It ties instants to the wall clock once. Wall time is used
+// for nothing else, except when a state is saved or loaded.
 func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	s := chooseClock(config, first, least)
 	begun := s.first

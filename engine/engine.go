@@ -117,6 +117,10 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	}
 	source := newTimeSource(config, l.first, l.last)
 	config.Policy = source.anchored(config.Policy)
+	var anchor func(policy.Policy) policy.Policy
+	if _, ok := config.Policy.(policy.Anchored); ok {
+		anchor = source.anchored // limits of other families need none
+	}
 	if l.table == nil {
 		l.table = newTable[K](config)
 	} else {
@@ -138,6 +142,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	e.cell, e.control = cell.New(cell.Options[K]{
 		View:              e.table.View(),
 		PolicyFor:         o.policyFor,
+		Anchor:            anchor,
 		OnMisfit:          config.OnMisfit,
 		Queue:             e.queue,
 		WhenFull:          cell.WhenFull(config.WhenFull),

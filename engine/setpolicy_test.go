@@ -63,8 +63,8 @@ func TestSetPolicyErrors(t *testing.T) {
 	}{
 		{nil, "ral: SetPolicy: policy is nil, want a policy, such as policy.Funnel returns"},
 		{missing, "ral: SetPolicy: policy is nil, want a policy, such as policy.Funnel returns"},
-		{pacer{1, 1}, "ral: SetPolicy: policy is pacer, want one of the family of funnel of 2, draining 1 per 1h0m0s"},
-		{unrelated{good}, "ral: SetPolicy: policy is funnel of 2, draining 1 per 1h0m0s, want one of the family of funnel of 2, draining 1 per 1h0m0s"},
+		{pacer{1, 1}, "ral: SetPolicy: policy is pacer, want one of the family of funnel 2, 1/h"},
+		{unrelated{good}, "ral: SetPolicy: policy is funnel 2, 1/h, want one of the family of funnel 2, 1/h"},
 	} {
 		err := e.SetPolicy(c.p)
 		var field *policy.FieldError

@@ -29,7 +29,7 @@ var families = [][]policy.Policy{
 	{policy.Must(policy.AtMost(5, time.Second)), policy.Must(policy.AtMost(9, time.Second))},
 	{policy.Must(policy.Queue(4, 3, time.Second)), policy.Must(policy.Queue(9, 7, time.Second))},
 	{policy.Must(policy.Bursty(3, time.Second, 4)), policy.Must(policy.Bursty(7, 3*time.Second, 9))},
-	{policy.Must(policy.AlignedWindow(5, time.Second))},
+	{policy.Must(policy.AlignedWindow(5, time.Second)), policy.Must(policy.AlignedWindow(9, time.Second))},
 	{policy.Must(policy.CalendarWindow(5, policy.Day, "Europe/Berlin"))},
 	{policy.Must(policy.WarmingUp(3, time.Second, 2*time.Second, 3))},
 }

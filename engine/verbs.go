@@ -242,7 +242,7 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
 	if shape.IsNil(to) {
 		to = nil
 	}
-	return e.named(e.cell.ChangeLimit(key, from, to))
+	return e.named(e.cell.ChangeLimit(key, e.time.anchored(from), e.time.anchored(to)))
 }
 
 // SetPolicy puts another policy in place of the engine's own, for all keys, from the
@@ -280,5 +280,5 @@ func (e *Engine[K]) SetPolicy(p policy.Policy) error {
 			Of: "SetPolicy", Field: "policy", Value: "nil", Want: "a policy, such as policy.Funnel returns",
 		})
 	}
-	return e.named(e.cell.SetPolicy(p))
+	return e.named(e.cell.SetPolicy(e.time.anchored(p)))
 }

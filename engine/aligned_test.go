@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+func parse(t testing.TB, text string) policy.Policy {
+	t.Helper()
+	return policy.Must(policy.Parse(text))
+}
+
+// A bubble begins at midnight, UTC.
+func until(t *testing.T, clock time.Duration) {
+	t.Helper()
+	now := time.Now()
+	time.Sleep(now.Truncate(24*time.Hour).Add(clock).Sub(now) - time.Nanosecond)
+	time.Sleep(time.Nanosecond)
+}
+
+// An engine's windows begin with those of the wall clock, whichever limit decides and
+// whatever it was anchored to before.
+func TestAlignedWindowsFollowTheWallClock(t *testing.T) {
+	const minute = time.Minute
+	for name, config := range map[string]Config{
+		"package time": {}, "a clock of its own": {Clock: func() policy.Instant { return policy.Instant(time.Now().UnixNano() - 1) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				until(t, 20*minute)
+				config := config
+				config.Policy = parse(t, "window 10/h aligned")
+				e := open[string](t, config)
+				until(t, 40*minute)
+				require.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 20 * minute}, e.Take("k", 4))
+				require.Equal(t, "window 10/h aligned", e.Limit().String())
+
+				other := parse(t, "window 20/h aligned")
+				require.Equal(t, policy.Decision{Allowed: true, Limit: 20, Remaining: 13, ResetAfter: 20 * minute}, e.TakeWith(other, "k", 3))
+				require.EqualValues(t, 15, e.RefundWith(other, "k", 2).Remaining)
+				require.EqualValues(t, 5, e.Peek("k").Remaining)
+
+				// The next window's units go to the call that waits.
+				r := e.Reserve("k", 6, time.Hour)
+				require.Equal(t, 20*minute, r.Wait)
+				require.False(t, e.Choke("k"))
+				r.Cancel()
+				require.EqualValues(t, 5, e.Peek("k").Remaining)
+				require.NoError(t, e.Wait(context.Background(), "k", 6))
+				require.Equal(t, 60*minute, time.Since(time.Now().Truncate(24*time.Hour)))
+
+				require.NoError(t, e.SetPolicy(parse(t, "window 30/day in UTC")))
+				require.Equal(t, policy.Decision{Allowed: true, Limit: 30, Remaining: 24, ResetAfter: 23 * 60 * minute}, e.Peek("k"))
+				require.NoError(t, e.ChangeLimit("k", parse(t, "window 7/day in UTC"), nil))
+				require.ErrorContains(t, e.ChangeLimit("k", nil, parse(t, "window 7/h aligned")), "reads the words of window 30/day in UTC")
+				require.Error(t, e.SetPolicy(parse(t, "window 30/d")), "fixed windows are of another")
+				require.Zero(t, e.Stats().Misfits)
+			})
+		})
+	}
+}
+
+// Limits that PolicyFor returns are anchored too, and cost no more for it than a look.
+func TestAlignedWindowsByKey(t *testing.T) {
+	limits := map[string]policy.Policy{
+		"free": parse(t, "window 5/day in Europe/Berlin"),
+		"paid": parse(t, "window 100/day in Europe/Berlin"),
+	}
+	synctest.Test(t, func(t *testing.T) {
+		until(t, 22*time.Hour)
+		e, err := New(Config{Policy: parse(t, "window 1/day in Europe/Berlin")}, PolicyFor(func(key string) policy.Policy { return limits[key] }))
+		require.NoError(t, err)
+		defer e.Close()
+		for key, most := range map[string]int64{"free": 5, "paid": 100, "other": 1} {
+			require.Equal(t, policy.Decision{Allowed: true, Limit: most, ResetAfter: time.Hour}, e.Take(key, most), key)
+			require.False(t, e.Choke(key))
+			require.Equal(t, most, e.LimitFor(key).Limit())
+		}
+		until(t, 23*time.Hour)
+		for key := range limits {
+			require.True(t, e.Choke(key), "it is midnight in Berlin")
+		}
+		require.Zero(t, e.Stats().Misfits)
+	})
+
+	e, err := New(Config{Policy: parse(t, "window 1/day in Europe/Berlin")}, PolicyFor(func(key string) policy.Policy { return limits[key] }))
+	require.NoError(t, err)
+	defer e.Close()
+	e.Choke("free")
+	e.TakeWith(limits["paid"], "free", 1)
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		e.Choke("free")
+		e.Take("free", 1)
+		e.TakeWith(limits["paid"], "free", 1)
+	}))
+}
+
+// No window ever sees more than the limit, however many calls come around its beginning.
+func TestAlignedWindowsAreExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: parse(t, "window 7/s aligned")})
+		var lock sync.Mutex
+		admitted := map[int64]int{}
+		var calls sync.WaitGroup
+		for caller := range 8 {
+			calls.Go(func() {
+				for i := range 500 {
+					second := time.Now().Unix()
+					if e.Take("k", 1).Allowed {
+						lock.Lock()
+						admitted[second]++
+						lock.Unlock()
+					}
+					time.Sleep(time.Duration(1+(caller*31+i*17)%40) * time.Millisecond)
+				}
+			})
+		}
+		calls.Wait()
+		require.Greater(t, len(admitted), 5)
+		for second, count := range admitted {
+			require.Equal(t, 7, count, second)
+		}
+	})
+}
+
+// An engine that is anchored once keeps to that: its windows are off by as much as the
+// wall clock is stepped, each with no more than the limit.
+func TestAlignedWindowsIgnoreASteppedWallClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until(t, 20*time.Minute)
+		clock := newHandClock()
+		clock.Advance(time.Hour)
+		e := open[string](t, Config{Policy: parse(t, "window 10/h aligned"), Clock: clock.Now})
+		// The wall goes on by half an hour of which the engine's clock knows nothing.
+		time.Sleep(30 * time.Minute)
+		clock.Advance(10 * time.Minute)
+		require.Equal(t, policy.Decision{Allowed: true, Limit: 10, ResetAfter: 30 * time.Minute}, e.Take("k", 10))
+		time.Sleep(15 * time.Minute) // the wall's window is over
+		clock.Advance(15 * time.Minute)
+		require.False(t, e.Choke("k"))
+		clock.Advance(15 * time.Minute)
+		require.True(t, e.Choke("k"))
+	})
+}
