@@ -23,18 +23,18 @@ func TestPlan(t *testing.T) {
 		lasts time.Duration
 		most  int64
 	}{
-		{must(policy.Funnel(1000, 1000, time.Second)), 0, "funnel of 875, draining 1000 per 1s", 125 * time.Millisecond, 125},
-		{must(policy.Funnel(1000, 1000, time.Second)), 250 * time.Millisecond, "funnel of 750, draining 1000 per 1s", 250 * time.Millisecond, 250},
-		{must(policy.Funnel(300, 1000, time.Second)), 0, "funnel of 250, draining 1000 per 1s", 50 * time.Millisecond, 50},
-		{must(policy.Funnel(4000, 1000, time.Second)), 0, "funnel of 3750, draining 1000 per 1s", 250 * time.Millisecond, 250},
-		{must(policy.Funnel(1000, 1000, time.Second)), 10 * time.Millisecond, "funnel of 990, draining 1000 per 1s", 10 * time.Millisecond, 10},
-		{must(policy.Funnel(100, 1000, time.Second)), 0, "funnel of 50, draining 1000 per 1s", 50 * time.Millisecond, 50},
-		{must(policy.Funnel(10, 10, time.Second)), 0, "funnel of 8, draining 10 per 1s", 125 * time.Millisecond, 1},
-		{must(policy.Funnel(2, 1, time.Hour)), 0, "funnel of 1, draining 1 per 1h0m0s", 250 * time.Millisecond, 1},
-		{must(policy.FixedWindow(10, time.Hour)), 0, "fixed window of 10 per 1h0m0s", 250 * time.Millisecond, 10},
-		{must(policy.FixedWindow(10, 100*time.Millisecond)), 0, "fixed window of 10 per 100ms", 100 * time.Millisecond, 10},
-		{must(policy.FixedWindow(1_000_000, time.Hour)), 0, "fixed window of 1000000 per 1h0m0s", 250 * time.Millisecond, maxUnits},
-		{must(policy.SlidingWindow(10, time.Second)), time.Minute, "sliding window of 10 per 1s", time.Second, 10},
+		{must(policy.Funnel(1000, 1000, time.Second)), 0, "funnel 875, 1000/s", 125 * time.Millisecond, 125},
+		{must(policy.Funnel(1000, 1000, time.Second)), 250 * time.Millisecond, "funnel 750, 1000/s", 250 * time.Millisecond, 250},
+		{must(policy.Funnel(300, 1000, time.Second)), 0, "funnel 250, 1000/s", 50 * time.Millisecond, 50},
+		{must(policy.Funnel(4000, 1000, time.Second)), 0, "funnel 3750, 1000/s", 250 * time.Millisecond, 250},
+		{must(policy.Funnel(1000, 1000, time.Second)), 10 * time.Millisecond, "funnel 990, 1000/s", 10 * time.Millisecond, 10},
+		{must(policy.Funnel(100, 1000, time.Second)), 0, "funnel 50, 1000/s", 50 * time.Millisecond, 50},
+		{must(policy.Funnel(10, 10, time.Second)), 0, "funnel 8, 10/s", 125 * time.Millisecond, 1},
+		{must(policy.Funnel(2, 1, time.Hour)), 0, "funnel 1, 1/h", 250 * time.Millisecond, 1},
+		{must(policy.FixedWindow(10, time.Hour)), 0, "window 10/h", 250 * time.Millisecond, 10},
+		{must(policy.FixedWindow(10, 100*time.Millisecond)), 0, "window 10/100ms", 100 * time.Millisecond, 10},
+		{must(policy.FixedWindow(1_000_000, time.Hour)), 0, "window 1000000/h", 250 * time.Millisecond, maxUnits},
+		{must(policy.SlidingWindow(10, time.Second)), time.Minute, "sliding 10/s", time.Second, 10},
 	} {
 		plan, err := NewPlan(c.limit, c.term)
 		require.NoError(t, err, c.limit)
@@ -52,11 +52,11 @@ func TestPlan(t *testing.T) {
 		{nil, 0, "ral: fleet.Config: Policy is nil, want a policy, such as policy.Funnel returns"},
 		{must(policy.Funnel(10, 10, time.Second)), -1, "ral: fleet.Config: Term is -1ns, want between 10ms and 1m, or 0 for 250ms"},
 		{must(policy.Funnel(10, 10, time.Second)), time.Hour, "ral: fleet.Config: Term is 1h0m0s, want between 10ms and 1m, or 0 for 250ms"},
-		{must(policy.Funnel(10, 1000, time.Second)), 0, "ral: fleet.Config: Policy is funnel of 10, draining 1000 per 1s, want a Funnel that drains in 20ms or more (this one does in 10ms), or Mode Exact"},
-		{must(policy.Funnel(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is funnel of 1, draining 1 per 1s, want a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead"},
-		{must(policy.FixedWindow(1, time.Millisecond)), 0, "ral: fleet.Config: Policy is fixed window of 1 per 1ms, want a window of 10ms or more, or Mode Exact"},
-		{must(policy.Queue(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is queue of 1, leaving 1 per 1s, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
-		{must(policy.AtMost(1, time.Second)), 0, "ral: fleet.Config: Policy is at most 1 in any 1s, counted in 8 parts, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
+		{must(policy.Funnel(10, 1000, time.Second)), 0, "ral: fleet.Config: Policy is funnel 10, 1000/s, want a Funnel that drains in 20ms or more (this one does in 10ms), or Mode Exact"},
+		{must(policy.Funnel(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is funnel 1, 1/s, want a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead"},
+		{must(policy.FixedWindow(1, time.Millisecond)), 0, "ral: fleet.Config: Policy is window 1/ms, want a window of 10ms or more, or Mode Exact"},
+		{must(policy.Queue(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is queue 1, 1/s, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
+		{must(policy.AtMost(1, time.Second)), 0, "ral: fleet.Config: Policy is at most 1/s, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
 	} {
 		_, err := NewPlan(c.limit, c.term)
 		if assert.Error(t, err) {

@@ -26,10 +26,10 @@ func TestWhatAShareIs(t *testing.T) {
 		servers int
 		part    string
 	}{
-		{must(policy.Funnel(100, 10, time.Second)), 1, "funnel of 100, draining 10 per 1s"},
-		{must(policy.Funnel(100, 10, time.Second)), 0, "funnel of 100, draining 10 per 1s"},
-		{must(policy.Funnel(100, 10, time.Second)), 3, "funnel of 33, draining 10 per 3s"},
-		{must(policy.Funnel(2, 10, time.Second)), 5, "funnel of 1, draining 10 per 5s"},
+		{must(policy.Funnel(100, 10, time.Second)), 1, "funnel 100, 10/s"},
+		{must(policy.Funnel(100, 10, time.Second)), 0, "funnel 100, 10/s"},
+		{must(policy.Funnel(100, 10, time.Second)), 3, "funnel 33, 10/3s"},
+		{must(policy.Funnel(2, 10, time.Second)), 5, "funnel 1, 10/5s"},
 		{must(policy.Queue(19, 10, time.Second)), 4, must(policy.Queue(4, 10, 4*time.Second)).String()},
 		{must(policy.Queue(0, 10, time.Second)), 4, must(policy.Queue(0, 10, 4*time.Second)).String()},
 		{must(policy.Bursty(10, time.Second, 9)), 4, must(policy.Bursty(10, 4*time.Second, 2)).String()},
