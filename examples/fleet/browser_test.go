@@ -33,7 +33,7 @@ func TestPage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := browser.Open(t, begin(t, "-budget", "200ms").url, v)
-			assert.Equal(t, "100 a second, in bursts of up to 100", browsertest.Eval[string](o, text("#limit")))
+			assert.Equal(t, "funnel 100, 100/s", browsertest.Eval[string](o, text("#limit")))
 			decided := rate("exact", "passed") + " > 0 && " + rate("exact", "refused") + " > 0 && " +
 				rate("local", "passed") + " + " + rate("local", "refused") + ` === 0 && ` + text("#redis .badge") + ` === "up"`
 			// The words are those of the same second, which the next may take back on a

@@ -3,7 +3,7 @@
 // repository, or from this folder with a dot for the path:
 //
 //	go run ./examples/fleet
-//	go run ./examples/fleet -mode leased -outage closed -limit 500/1s
+//	go run ./examples/fleet -mode leased -outage closed -limit funnel_500,500/s
 //
 // It prints where the page is. The servers, and a redis-server on a port and in a folder
 // of its own, are processes of their own: a server is this program again. Everything

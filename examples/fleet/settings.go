@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ type settings struct {
 func (s *settings) define(flags *flag.FlagSet) {
 	flags.StringVar(&s.Mode, "mode", "exact", "where calls are decided: exact (each in Redis) or leased (by each server, on units taken ahead)")
 	flags.StringVar(&s.Outage, "outage", "share", "how calls are answered without Redis: share (of the limit, to each server), open or closed")
-	flags.StringVar(&s.Limit, "limit", "100/1s", "calls that all servers together admit, in bursts of as many")
+	flags.StringVar(&s.Limit, "limit", "funnel 100, 100/s", "what all servers together admit")
 	flags.StringVar(&s.Budget, "budget", fleet.DefaultBudget.String(), "how long a call waits for Redis at most")
 }
 
@@ -58,12 +57,8 @@ func (s *settings) config(redis string) (c fleet.Config, err error) {
 	if c.Budget, err = time.ParseDuration(s.Budget); err != nil || c.Budget <= 0 {
 		return c, fmt.Errorf("-budget %q is not a positive duration, such as 5ms", s.Budget)
 	}
-	count, per, err := s.limit()
-	if err != nil {
+	if c.Policy, err = s.limit(); err != nil {
 		return c, err
-	}
-	if c.Policy, err = policy.Funnel(count, count, per); err != nil {
-		return c, fmt.Errorf("-limit %q: %w", s.Limit, err)
 	}
 	c.Name = "example"
 	c.Redis = rueidis.ClientOption{InitAddress: []string{redis}}
@@ -75,15 +70,14 @@ func notOne[T any](name, value string, of map[string]T) error {
 	return fmt.Errorf("-%s %q is none of %s", name, value, strings.Join(slices.Sorted(maps.Keys(of)), ", "))
 }
 
-// limit reads 100/1s.
-func (s *settings) limit() (count int64, per time.Duration, err error) {
-	units, period, _ := strings.Cut(s.Limit, "/")
-	count, err = strconv.ParseInt(units, 10, 64)
-	if err == nil {
-		per, err = time.ParseDuration(period)
+// limit reads the limit. The page compares what is admitted with the bound of a funnel.
+func (s *settings) limit() (policy.Policy, error) {
+	limit, err := policy.Parse(s.Limit)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("-limit: %w", err)
+	case !strings.HasPrefix(limit.String(), "funnel "):
+		return nil, fmt.Errorf("-limit %q is not a funnel, such as funnel 100, 100/s", s.Limit)
 	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("-limit %q is not a number of calls and a duration, such as 100/1s", s.Limit)
-	}
-	return count, per, nil
+	return limit, nil
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -64,12 +66,13 @@ func open(ctx context.Context, s settings, program string) (_ *stage, err error)
 			return nil, err
 		}
 	}
-	count, per, err := s.limit()
+	limit, err := s.limit()
 	if err != nil {
 		return nil, err
 	}
-	rate := float64(count) / per.Seconds()
-	g.load = newLoad(g.servers[:], newCounts(g.began, float64(count), rate), 3*rate)
+	capacity := float64(limit.Limit())
+	rate := capacity / limit.(policy.Windowed).Window().Seconds()
+	g.load = newLoad(g.servers[:], newCounts(g.began, capacity, rate), 3*rate)
 
 	ctx, g.stop = context.WithCancel(ctx)
 	g.running.Go(func() { g.load.run(ctx) })

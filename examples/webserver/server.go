@@ -21,8 +21,8 @@ var page []byte
 // The limits: each address may send 30 requests at once and 3 a second in the long run,
 // each API key 12 at once and one a second. Requests with a key are held to both.
 var (
-	addressLimit = policy.Must(policy.Funnel(30, 3, time.Second))
-	keyLimit     = policy.Must(policy.Funnel(12, 1, time.Second))
+	addressLimit = policy.Must(policy.Parse("funnel 30, 3/s"))
+	keyLimit     = policy.Must(policy.Parse("funnel 12, 1/s"))
 )
 
 type server struct {

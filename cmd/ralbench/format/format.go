@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Count writes a rate with three digits: 12.3M.
@@ -83,9 +84,13 @@ func Thousands(n int64) string {
 	return s
 }
 
-// Limit writes a limit in words.
+// Limit writes a limit in the notation of policy.Parse, or in words if it is none.
 func Limit(l bench.Limit) string {
-	return fmt.Sprintf("bursts of %s, then %s per %s", Thousands(l.Capacity), Thousands(l.Count), Short(l.Per))
+	limit, err := policy.Funnel(l.Capacity, l.Count, l.Per)
+	if err != nil {
+		return fmt.Sprintf("bursts of %s, then %s per %s", Thousands(l.Capacity), Thousands(l.Count), Short(l.Per))
+	}
+	return limit.String()
 }
 
 // Short writes a duration without the zeros at its end: 1h, not 1h0m0s.

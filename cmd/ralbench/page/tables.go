@@ -19,7 +19,7 @@ type table struct {
 
 // tablesOf returns the tables of a workload: that of the terminal, and memory.
 func tablesOf(w bench.WorkloadReport) (tables []table) {
-	facts := fmt.Sprintf("A key may take %s; %s, %s", format.Limit(w.Limit), format.Plural(w.Keys, "key"), format.Plural(w.Callers, "caller"))
+	facts := fmt.Sprintf("Each key has the limit %s; %s, %s", format.Limit(w.Limit), format.Plural(w.Keys, "key"), format.Plural(w.Callers, "caller"))
 	if n := report.Rounds(w); n > 0 {
 		facts += "; " + format.Medians(n)
 		if n < w.Rounds {

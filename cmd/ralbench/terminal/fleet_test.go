@@ -23,8 +23,8 @@ func TestTablesOfFleetMode(t *testing.T) {
 		`(?m)^  +Ral fleet exact +7500 +±20% +14500 +99\.9% +0\.0% +0\.1%\s*$`,
 		`(?m)^ fleet-keys +Ral fleet leased +0\.00 +- +- +0\.0% +100\.0% +0\.0%\s*$`,
 		`(?m)^ Ral fleet exact +ral:x +10,000 +88\.0 +154\s*$`,
-		`(?m)^ bursts of 1,000, then 1,000 per 1s +even +leased +4,000 +1,900 +2,000 +95\.0% +95\.0% +kept +900 1000\s*$`,
-		`(?m)^ bursts of 1,000, then 1,000 per 1s +even +exact +4,000 +2,001 +2,000 +100\.2% +95\.0% +1 TOO MANY; 7 answered by neither +1 2000\s*$`,
+		`(?m)^ funnel 1000, 1000/s +even +leased +4,000 +1,900 +2,000 +95\.0% +95\.0% +kept +900 1000\s*$`,
+		`(?m)^ funnel 1000, 1000/s +even +exact +4,000 +2,001 +2,000 +100\.2% +95\.0% +1 TOO MANY; 7 answered by neither +1 2000\s*$`,
 	} {
 		assert.Regexp(t, want, p.String())
 	}

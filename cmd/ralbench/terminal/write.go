@@ -126,7 +126,7 @@ func (p *printer) workload(w bench.WorkloadReport) {
 		}
 		missing = fmt.Sprintf("; ONLY %d OF %d ROUNDS: %s", rounds, w.Rounds, why)
 	}
-	p.line("  ", "a key may take %s; %s, %s%s", format.Limit(w.Limit), format.Plural(w.Keys, "key"), format.Plural(w.Callers, "caller"), missing)
+	p.line("  ", "each key has the limit %s; %s, %s%s", format.Limit(w.Limit), format.Plural(w.Keys, "key"), format.Plural(w.Callers, "caller"), missing)
 	if text := disturbance(w); text != "" {
 		p.line("  ", text)
 	}

@@ -56,7 +56,7 @@ func TestTableByItsStructure(t *testing.T) {
 
 	find(`^one round, `)
 	find(`^some: thing$`)
-	find(`^  a key may take bursts of 1,000, then 1 per 1h; 2,000 keys, 1 caller$`)
+	find(`^  each key has the limit funnel 1000, 1/h; 2,000 keys, 1 caller$`)
 	names := []string{"contender"}
 	for _, c := range report.Columns {
 		if c.Name != "x Choke" { // no result has it
