@@ -28,6 +28,9 @@ func Points() []string {
 func (t *Table[K]) File(key K, now policy.Instant) (filed int) {
 	slot := t.slotOf(t.hash(key))
 	for n := slot.Load(); n != nil; n = slot.Load() {
+		if filed%touchStep == 0 {
+			t.touch(n)
+		}
 		if filed == fileBudget {
 			t.lostFiling.Store(true)
 			break
@@ -36,6 +39,23 @@ func (t *Table[K]) File(key K, now policy.Instant) (filed int) {
 		filed++
 	}
 	return filed
+}
+
+// touchStep is the number of nodes that touch looks at.
+const touchStep = 8
+
+// touch loads what file needs of the next nodes of a list, and does nothing with it.
+// Every atomic store of file waits for the loads before it, and so for each cache miss
+// by itself; the misses of touch overlap. It took a fifth of the time of File.
+func (t *Table[K]) touch(n *node[K]) {
+	for left := touchStep; left > 0 && n != nil; left-- {
+		n.entry.word.Load()
+		i, rest := t.shardOf(n.hash)
+		if s := t.shards[i].Load(); s != nil {
+			s.buckets[s.place(n.hash, rest).bucket].tags.Load()
+		}
+		n = n.next.Load()
+	}
 }
 
 // file files the entry of a node of that slot.
