@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math/bits"
 	"sync/atomic"
+	"unsafe"
 )
 
 // A shard is a hash table of entries that one goroutine changes, the writer, and that
@@ -198,14 +199,54 @@ func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 	}
 }
 
+// An unseenBucket is a bucket of a shard that no reader has yet. Its fields lie as the
+// bucket's do, and are stored without the lock of an atomic store.
+type unseenBucket[K comparable] struct {
+	tags  uint64
+	slots [slotsPerBucket]*Entry[K]
+}
+
+// addUnseen is add for a shard that no reader has yet.
+func (s *shard[K]) addUnseen(p place, e *Entry[K]) {
+	for {
+		b := (*unseenBucket[K])(unsafe.Pointer(&s.buckets[p.bucket]))
+		for i := range b.slots {
+			if b.tags>>(8*i)&0xff == 0 {
+				b.slots[i] = e
+				b.tags |= p.tag << (8 * i)
+				return
+			}
+		}
+		if b.tags>>56 != manyPassed {
+			b.tags += passedOne
+		}
+		p.bucket = s.next(p.bucket)
+	}
+}
+
 // resize copies a shard into a new one. Readers of the old one find in it all that
 // was there; they find later entries in their second look.
+//
+// All entries of a bucket are hashed before any is put into its new place, so that
+// their cache misses, and those of their keys, overlap.
 func (t *Table[K]) resize(i, buckets int) *shard[K] {
 	resized := newShard[K](buckets)
-	for e := range t.shards[i].Load().all() {
-		hash := t.hash(e.key)
-		_, rest := t.shardOf(hash)
-		resized.add(resized.place(hash, rest), e)
+	old := t.shards[i].Load()
+	for j := range old.buckets {
+		var entries [slotsPerBucket]*Entry[K]
+		var places [slotsPerBucket]place
+		for k := range entries {
+			if e := old.buckets[j].slots[k].Load(); e != nil {
+				hash := t.hash(e.key)
+				_, rest := t.shardOf(hash)
+				entries[k], places[k] = e, resized.place(hash, rest)
+			}
+		}
+		for k, e := range entries {
+			if e != nil {
+				resized.addUnseen(places[k], e)
+			}
+		}
 	}
 	t.stepPoint("resize: copied")
 	t.shards[i].Store(resized)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -89,17 +90,36 @@ func TestMapHoldsWhatAPlainMapHolds(t *testing.T) {
 	}
 }
 
+// Growing a shard stores the fields of its buckets as those of an unseenBucket.
+func TestUnseenBucketLiesAsABucket(t *testing.T) {
+	var seen bucket[string]
+	var unseen unseenBucket[string]
+	require.Equal(t, unsafe.Offsetof(seen.tags), unsafe.Offsetof(unseen.tags))
+	require.Equal(t, unsafe.Sizeof(seen.tags), unsafe.Sizeof(unseen.tags))
+	require.Equal(t, unsafe.Offsetof(seen.slots), unsafe.Offsetof(unseen.slots))
+	require.Equal(t, unsafe.Sizeof(seen.slots), unsafe.Sizeof(unseen.slots))
+	require.LessOrEqual(t, unsafe.Sizeof(unseen), unsafe.Sizeof(seen))
+}
+
 // So many keys of one hash that the buckets lose count of the entries that passed by.
 func TestMapLosesCountSafely(t *testing.T) {
-	r := newMap(t, 1, func(int) uint64 { return 0 })
-	var entries []*Entry[int]
-	for key := range 3 * manyPassed {
-		entries = append(entries, r.put(key))
-	}
-	last := entries[len(entries)-1]
-	for _, e := range entries[:len(entries)-1] {
-		r.pull(e)
-		require.Same(t, last, r.find(0, last.key))
+	for name, keys := range map[string]int{
+		"adding": 3 * manyPassed,
+		// The last key has the map copied.
+		"growing": 16*fullBucket*leastBuckets + 1,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newMap(t, 1, func(int) uint64 { return 0 })
+			var entries []*Entry[int]
+			for key := range keys {
+				entries = append(entries, r.put(key))
+			}
+			last := entries[len(entries)-1]
+			for _, e := range entries[:len(entries)-1] {
+				r.pull(e)
+				require.Same(t, last, r.find(0, last.key))
+			}
+		})
 	}
 }
 
