@@ -140,7 +140,9 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 			held = nil // reservations are no state
 			cut = restart(t, cut, next, pass, more...)
 			if change {
+				begun := time.Now()
 				require.NoError(t, whole.SetPolicy(next.Policy))
+				hand.Advance(time.Since(begun)) // that it waited, as the wall clock went on
 				config = next
 			}
 		}
