@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"bufio"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/child"
+	"github.com/ral-limiter/ral/policy"
+)
+
+var killsFlag = flag.Int("kills", 5, "how many processes TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave kills")
+
+// killedKeys is the number of keys that a process takes from which is to be killed, and
+// killedDepth the capacity of each. Next to nothing drains.
+const (
+	killedKeys  = 64
+	killedDepth = 100_000
+)
+
+func killedConfig(path string) Config {
+	return Config{
+		Policy: policy.Must(policy.Funnel(killedDepth, 1, time.Hour)),
+		State:  State{Path: path, Every: 3 * time.Millisecond},
+	}
+}
+
+// A process is killed at any moment, under load, while it saves as often as it can. Of each
+// key, the file has all units that were taken before the last save began, and none that was
+// not asked for. The next process goes on with the file, and is killed as well.
+func TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave(t *testing.T) {
+	if folder := os.Getenv("RAL_TO_BE_KILLED"); folder != "" {
+		takeUntilKilled(t, folder)
+		return
+	}
+	folder := t.TempDir()
+	for round := range *killsFlag {
+		before := usedOf(t, folder)
+		took := filepath.Join(folder, "took")
+		_ = os.Remove(took)
+		command := exec.Command(os.Args[0], "-test.run=^TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave$")
+		command.Env = append(os.Environ(), "RAL_TO_BE_KILLED="+folder)
+		out, err := command.StdoutPipe()
+		require.NoError(t, err)
+		process, err := child.Start(command)
+		require.NoError(t, err)
+		_, err = bufio.NewReader(out).ReadString('\n') // it has saved
+		require.NoError(t, err)
+		time.Sleep(time.Duration(rand.Int64N(int64(40 * time.Millisecond))))
+		process.Kill()
+		<-process.Ended()
+
+		saved, all := tookOf(t, took)
+		after := usedOf(t, folder)
+		for key := range killedKeys {
+			used := after[key] - before[key]
+			require.GreaterOrEqual(t, used, saved[key], "round %d: units of key %d are forgiven that were taken before the last save", round, key)
+			require.LessOrEqual(t, used, all[key]+4, "round %d: key %d is charged for units that were not taken", round, key)
+		}
+	}
+}
+
+// usedOf returns how many units the file in a folder has of each key.
+func usedOf(t *testing.T, folder string) (used [killedKeys]int64) {
+	t.Helper()
+	e, err := New[int](killedConfig(filepath.Join(folder, "state")))
+	require.NoError(t, err)
+	for key := range used {
+		used[key] = killedDepth - e.Peek(key).Remaining
+	}
+	require.NoError(t, e.Close())
+	return used
+}
+
+// Records of a file that survives the process: a key and when it was taken from, or that of
+// the beginning of a save that has ended, with a key of -1.
+const tookRecord = 16
+
+// tookOf counts the units of each key that were taken before the last save began, and all.
+func tookOf(t *testing.T, path string) (saved, all [killedKeys]int64) {
+	t.Helper()
+	file, err := os.ReadFile(path)
+	require.NoError(t, err)
+	last := int64(0)
+	each := func(f func(key, at int64)) {
+		for i := 0; i+tookRecord <= len(file); i += tookRecord {
+			f(int64(binary.LittleEndian.Uint64(file[i:])), int64(binary.LittleEndian.Uint64(file[i+8:])))
+		}
+	}
+	each(func(key, at int64) {
+		if key < 0 {
+			last = max(last, at)
+		}
+	})
+	require.Positive(t, last, "nothing was saved")
+	each(func(key, at int64) {
+		if key >= 0 {
+			all[key]++
+			if at < last {
+				saved[key]++
+			}
+		}
+	})
+	return saved, all
+}
+
+// takeUntilKilled takes from the keys on four goroutines, and notes each take after it was
+// admitted.
+func takeUntilKilled(t *testing.T, folder string) {
+	e, err := New[int](killedConfig(filepath.Join(folder, "state")))
+	require.NoError(t, err)
+	file, err := os.OpenFile(filepath.Join(folder, "took"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	begun := time.Now()
+	note := func(key int64, at time.Time) {
+		var record [tookRecord]byte
+		binary.LittleEndian.PutUint64(record[:], uint64(key))
+		binary.LittleEndian.PutUint64(record[8:], uint64(at.UnixNano()))
+		_, _ = file.Write(record[:])
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for time.Since(begun) < time.Minute {
+				if key := rand.IntN(killedKeys); e.Choke(key) {
+					note(int64(key), time.Now())
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		told := false
+		for last := time.Now(); time.Since(begun) < time.Minute; time.Sleep(time.Millisecond) {
+			at := e.Stats().SavedAt
+			if at.IsZero() || at.Equal(last) {
+				continue
+			}
+			last = at
+			note(-1, at)
+			if !told {
+				told = true
+				fmt.Fprintln(os.Stdout, "saved "+strconv.FormatInt(at.UnixNano(), 10))
+			}
+		}
+	})
+	wg.Wait()
+	_, _ = io.WriteString(os.Stdout, "not killed\n")
+}
