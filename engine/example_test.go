@@ -1,9 +1,12 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -216,4 +219,58 @@ func ExampleTiered_Claims() {
 	// true 0
 	// true 2
 	// false 2
+}
+
+// An engine that keeps its keys in a file goes on where the last one was closed.
+func ExampleState() {
+	folder, err := os.MkdirTemp("", "ral")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	config := engine.Config{
+		Policy: policy.Must(policy.Parse("funnel 3, 3/d")),
+		State:  engine.State{Path: filepath.Join(folder, "limits")},
+	}
+	for range 2 {
+		limiter, err := engine.New[string](config)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(limiter.Allow("alice"), limiter.Allow("alice"))
+		if err := limiter.Close(); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// true true
+	// true false
+}
+
+// A state may be written anywhere, and loaded from there.
+func ExampleLoad() {
+	config := engine.Config{Policy: policy.Must(policy.Parse("window 10/d"))}
+	old, err := engine.New[string](config)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer old.Close()
+	old.Take("alice", 7)
+
+	var state bytes.Buffer
+	if err := old.Save(&state); err != nil {
+		fmt.Println(err)
+		return
+	}
+	limiter, err := engine.Load[string](&state, config)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+	fmt.Println(limiter.Peek("alice").Remaining)
+	// Output: 3
 }

@@ -2,7 +2,7 @@
 // by their API keys, and shows them live what they have left. From the root of the
 // repository:
 //
-//	go run ./examples/webserver
+//	go run ./examples/webserver -state .
 //
 // It prints where the page is. See server.go for the limits.
 package main
@@ -32,19 +32,20 @@ func main() {
 }
 
 // run serves until the context ends, and then waits for requests under way.
-func run(ctx context.Context, args []string, out, problems io.Writer) error {
+func run(ctx context.Context, args []string, out, problems io.Writer) (err error) {
 	flags := flag.NewFlagSet("webserver", flag.ContinueOnError)
 	flags.SetOutput(problems)
 	addr := flags.String("addr", "localhost:8080", "host and port to listen on; port 0 is any that is free")
 	proxies := flags.String("proxies", "", "prefixes of the proxies in front, whose X-Forwarded-For is trusted, such as 10.0.0.0/8,192.0.2.7/32")
+	state := flags.String("state", "", "an existing directory in which quotas are kept, so that a restart forgives nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	s, err := newServer(*proxies)
+	s, err := newServer(*proxies, *state)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer func() { err = errors.Join(err, s.close()) }()
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		return err

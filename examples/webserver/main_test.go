@@ -196,3 +196,24 @@ func TestBadFlags(t *testing.T) {
 		}
 	}
 }
+
+// Quotas outlive the server, if it is told where to keep them.
+func TestQuotasOutliveTheServer(t *testing.T) {
+	folder := t.TempDir()
+	serve := func(f func(url string)) {
+		t.Run("server", func(t *testing.T) { f(start(t, "-state", folder, "-proxies", "127.0.0.0/8,::1/128")) })
+	}
+	const client = "198.51.100.1"
+	began := time.Now()
+	serve(func(url string) {
+		for ask(t, http.DefaultClient, url+"api/hello", client, "k").status == http.StatusOK {
+		}
+	})
+	serve(func(url string) {
+		passed := 0
+		for ask(t, http.DefaultClient, url+"api/hello", client, "k").status == http.StatusOK {
+			passed++
+		}
+		require.LessOrEqual(t, passed, int(time.Since(began)/time.Second)+1, "a second brings back one unit of the key")
+	})
+}

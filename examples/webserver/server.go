@@ -3,10 +3,12 @@ package main
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"expvar"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -34,7 +36,9 @@ type server struct {
 	limit     *httplimit.Middleware
 }
 
-func newServer(proxies string) (*server, error) {
+// newServer returns a server. It keeps its visitors' quotas in files of the directory state,
+// unless that is empty.
+func newServer(proxies, state string) (*server, error) {
 	var config httplimit.AddrConfig
 	for text := range strings.SplitSeq(proxies, ",") {
 		if text == "" {
@@ -51,13 +55,13 @@ func newServer(proxies string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := engine.New[netip.Addr](engine.Config{Policy: addressLimit})
+	addresses, err := engine.New[netip.Addr](engine.Config{Policy: addressLimit, State: stateIn(state, "addresses")})
 	if err != nil {
 		return nil, err
 	}
-	keys, err := engine.New[string](engine.Config{Policy: keyLimit})
+	keys, err := engine.New[string](engine.Config{Policy: keyLimit, State: stateIn(state, "keys")})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, addresses.Close())
 	}
 	key := httplimit.ByHeader("X-API-Key")
 	limit, err := httplimit.NewAll(httplimit.Options{},
@@ -82,10 +86,16 @@ func newServer(proxies string) (*server, error) {
 	return s, nil
 }
 
-func (s *server) close() {
-	_ = s.addresses.Close()
-	_ = s.keys.Close()
+// stateIn returns where an engine keeps its state, if there is a directory.
+func stateIn(folder, name string) (s engine.State) {
+	if folder != "" {
+		s.Path = filepath.Join(folder, "webserver-"+name+".state")
+	}
+	return s
 }
+
+// close saves the quotas. No request is served any more.
+func (s *server) close() error { return errors.Join(s.addresses.Close(), s.keys.Close()) }
 
 func hello(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintf(w, "Hello! It is %s.\n", time.Now().Format("15:04:05"))
