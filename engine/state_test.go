@@ -706,3 +706,31 @@ func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 	e = open[string](t, config)
 	require.EqualValues(t, 8, e.Peek("a").Remaining)
 }
+
+// The mark of a turn that was promised under another limit is kept, so that a Cancel after a
+// restart gives back no more than one before it.
+func TestForeignTurnsAreSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{Policy: funnel(2, 1, time.Hour)}
+		other := PolicyFor(func(key string) policy.Policy {
+			if key == "foreign" {
+				return funnel(3, 1, time.Hour)
+			}
+			return nil
+		})
+		e, err := New(config, other)
+		require.NoError(t, err)
+		for _, key := range []string{"own", "foreign"} {
+			for range 4 {
+				require.True(t, e.Reserve(key, 1, 24*time.Hour).Allowed)
+			}
+		}
+		e = restart(t, e, config, func() {}, other)
+		defer check(t, e)
+		view := e.table.View()
+		for _, key := range []string{"own", "foreign"} {
+			hash, _ := e.cell.Place(key)
+			require.Equal(t, key == "foreign", view.Look(hash, key).HasForeignTurn())
+		}
+	})
+}
