@@ -92,9 +92,14 @@ func (s *spares[Q, A]) sweep(before time.Time, unused func(Q, A)) {
 }
 
 // Unused calls unused for each answer that came too late for its caller, and that no other
-// call will use any more. It keeps no more than some thousand in the meantime.
+// call will use any more, which are all once the guard is closed. It keeps no more than some
+// thousand in the meantime.
 func (b *Batch[Q, A]) Unused(unused func(ask Q, value A)) {
 	b.spares.mu.Lock()
 	defer b.spares.mu.Unlock()
-	b.spares.sweep(time.Now().Add(-b.guard.config.Budget), unused)
+	before := time.Now().Add(-b.guard.config.Budget)
+	if b.guard.base.Err() != nil {
+		before = time.Now().Add(1) // the last may have come just now
+	}
+	b.spares.sweep(before, unused)
 }

@@ -34,7 +34,7 @@ type undo struct {
 func TakeAll(n int64, claims ...Claim) (all []Reservation, allowed bool) {
 	hashes, places := make([]hash, len(claims)), make([]place, len(claims))
 	for i, c := range claims {
-		hashes[i] = c.Local.hash.of(c.Key)
+		hashes[i] = c.Local.hashOf(c.Key)
 		places[i] = place{c.Local, c.Local.index(hashes[i])}
 	}
 	locks := slices.Clone(places)

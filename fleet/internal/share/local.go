@@ -3,6 +3,7 @@ package share
 import (
 	"iter"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,7 @@ type Local struct {
 	// how much Redis's clock was ahead of this one's then, in nanoseconds.
 	heard, ahead atomic.Int64
 	noted        atomic.Bool // something was taken since Owed began last
+	changed      atomic.Bool // what Save would write is not what it wrote last
 	lapsed       atomic.Uint64
 	shards       []shard
 }
@@ -50,7 +52,8 @@ type Config struct {
 	// MaxKeys bounds how many keys have a share here, and also how many words of Redis's
 	// are remembered. At least 1.
 	MaxKeys int
-	// Name returns what is kept of a key in order to charge it, which should be short.
+	// Name returns what stands for a key, and for no other: what the share knows a key by,
+	// and keeps of it in order to charge it. It should be short.
 	Name func(key string) string
 }
 
@@ -113,7 +116,7 @@ func (l *Local) Serve(servers int) error {
 	}
 	now := l.now()
 	for i := range l.shards {
-		l.shards[i].divide(newPart(p), now)
+		l.lapsed.Add(uint64(l.shards[i].divide(newPart(p, servers), now)))
 	}
 	l.servers.Store(int64(servers))
 	return nil
@@ -168,9 +171,11 @@ func (l *Local) Take(key string, n int64, patience time.Duration) Reservation {
 func (l *Local) Peek(key string) policy.Decision { return l.Take(key, 0, 0).Decision }
 
 func (l *Local) find(key string) (hash, *shard) {
-	h := l.hash.of(key)
+	h := l.hashOf(key)
 	return h, &l.shards[l.index(h)]
 }
+
+func (l *Local) hashOf(key string) hash { return l.hash.of(l.name(key)) }
 
 func (l *Local) index(h hash) int { return int(h.low % uint64(len(l.shards))) }
 
@@ -212,7 +217,7 @@ func (l *Local) put(s *shard, h hash, e entry, there bool, key string, now polic
 	case e.unpaid == 0:
 		e.name = ""
 	case e.name == "":
-		e.name = l.name(key)
+		e.name = strings.Clone(l.name(key)) // which may be a part of a long text
 	}
 	if !there && len(s.entries) >= s.most {
 		l.lapsed.Add(uint64(s.evict(now)))
@@ -220,6 +225,15 @@ func (l *Local) put(s *shard, h hash, e entry, there bool, key string, now polic
 	s.entries[h] = e
 	if !l.noted.Load() {
 		l.noted.Store(true)
+	}
+	l.change()
+}
+
+// change says that what is to be charged is another than before. It is called after that,
+// with the shard held.
+func (l *Local) change() {
+	if !l.changed.Load() {
+		l.changed.Store(true)
 	}
 }
 
@@ -275,6 +289,7 @@ func (l *Local) Reset(key string) bool {
 	now := l.now()
 	e, there := s.entries[h]
 	delete(s.entries, h)
+	l.change()
 	s.learn(h, known{0, now + policy.Instant(l.ahead.Load())})
 	return there && s.part.used(e.word, now) > 0
 }
@@ -319,6 +334,7 @@ func (l *Local) Paid(d Debt) {
 			e.name = ""
 		}
 		s.entries[d.hash] = e
+		l.change()
 	}
 }
 
@@ -337,6 +353,7 @@ func (l *Local) Credit(key string, n int64) (credited int64) {
 		e.name = ""
 	}
 	s.entries[h] = e
+	l.change()
 	return credited
 }
 
@@ -380,6 +397,7 @@ func (r *Reservation) Cancel() {
 		e.name = ""
 	}
 	s.entries[r.hash] = e
+	r.local.change()
 }
 
 // saturated is n * times, or the largest number.

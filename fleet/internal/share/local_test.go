@@ -22,7 +22,7 @@ func open(t *testing.T, p policy.Policy, servers int, keys ...string) *Local {
 
 func openMost(t *testing.T, p policy.Policy, servers, most int, keys ...string) *Local {
 	t.Helper()
-	l, err := New(Config{Policy: p, Servers: servers, MaxKeys: most, Name: strings.Clone})
+	l, err := New(Config{Policy: p, Servers: servers, MaxKeys: most, Name: plain})
 	require.NoError(t, err)
 	for _, key := range keys {
 		l.LearnUsed(key, 0, redisTime(l.now()))

@@ -13,13 +13,14 @@ const ticks = 16
 
 // part is the share of one server as a policy.
 type part struct {
-	policy policy.Policy
-	shape  shape.Shape // zero for an AtMost, which a log's share is
-	per    time.Duration
+	policy  policy.Policy
+	servers int         // that divide the limit
+	shape   shape.Shape // zero for an AtMost, which a log's share is
+	per     time.Duration
 }
 
-func newPart(p policy.Policy) *part {
-	t := &part{policy: p}
+func newPart(p policy.Policy, servers int) *part {
+	t := &part{policy: p, servers: servers}
 	if s, ok := p.(shape.Shaped); ok {
 		t.shape = s.Shape()
 	}

@@ -57,7 +57,7 @@ func TestLearningAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkLearn(b *testing.B) {
-	l, err := New(Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour)), Servers: 1, MaxKeys: 1 << 20, Name: strings.Clone})
+	l, err := New(Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour)), Servers: 1, MaxKeys: 1 << 20, Name: plain})
 	require.NoError(b, err)
 	b.RunParallel(func(pb *testing.PB) {
 		now := redisTime(l.now())
@@ -68,7 +68,7 @@ func BenchmarkLearn(b *testing.B) {
 }
 
 func BenchmarkTake(b *testing.B) {
-	l, err := New(Config{Policy: policy.Must(policy.Funnel(1<<30, 1000, time.Microsecond)), Servers: 1, MaxKeys: 1 << 20, Name: strings.Clone})
+	l, err := New(Config{Policy: policy.Must(policy.Funnel(1<<30, 1000, time.Microsecond)), Servers: 1, MaxKeys: 1 << 20, Name: plain})
 	require.NoError(b, err)
 	for b.Loop() {
 		l.Take("a user of some kind", 1, 0)

@@ -47,6 +47,7 @@ type shard struct {
 	entries map[hash]entry
 	known   map[hash]known
 	lost    policy.Instant // when the last key that owed was forgotten
+	loaded  []loaded       // entries of a file, until there is a part
 	_       [64]byte       // so that two do not share a cache line
 }
 
@@ -133,15 +134,20 @@ func (s *shard) less(a, b entry) bool {
 	return s.part.policy.FreshAt(a.word) < s.part.policy.FreshAt(b.word)
 }
 
-// divide has the shard keep another share.
-func (s *shard) divide(next *part, now policy.Instant) {
+// divide has the shard keep another share. It returns how many units of a file are not
+// charged, for want of room.
+func (s *shard) divide(next *part, now policy.Instant) (lapsed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for h, e := range s.entries {
+		if e.unpaid > 0 { // what has drained is not owed, whatever is added below
+			e.unpaid = min(e.unpaid, s.part.used(e.word, now))
+		}
 		e.word = next.carry(s.part, e.word, now)
 		s.entries[h] = e
 	}
 	s.part = next
+	return s.enter(now)
 }
 
 // owed appends what the keys owe, and drops those that mean nothing any more: all of them

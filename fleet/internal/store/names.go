@@ -36,12 +36,24 @@ func (s *Store) name(prefix, key string) (string, error) {
 
 // Tail returns what the name of a key ends with, behind the prefix of its limit: up to 130
 // bytes, by which a key that Redis is to be asked about later can be remembered.
-func Tail(key string) string {
+func Tail(key string) string { return TailOf(Short(key)) }
+
+// Short returns a text of up to 128 bytes that stands for a key, and for no other: the key
+// itself, unless it is hashed.
+func Short(key string) string {
 	if key != "" && len(key) <= longestPlain && strings.IndexByte(key, '}') < 0 {
-		return "{" + key + "}"
+		return key
 	}
 	sum := sha256.Sum256([]byte(key))
 	return "#{" + base64.RawURLEncoding.EncodeToString(sum[:]) + "}"
+}
+
+// TailOf returns the Tail of the key that a text of Short stands for.
+func TailOf(short string) string {
+	if strings.IndexByte(short, '}') < 0 {
+		return "{" + short + "}"
+	}
+	return short
 }
 
 // prefix returns what the names begin with of keys whose words are of that family.

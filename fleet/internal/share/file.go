@@ -1,0 +1,228 @@
+package share
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// ErrForeign reports a file that holds what is to be charged of another limit.
+var ErrForeign = errors.New("the file is of another limit")
+
+// lasting is for how long the instants of a file go on. A file that counts from earlier is
+// read into a share that begins anew: every kind of word has time for twice as long.
+const lasting = longest
+
+// loaded is an entry of a file. from is the share that its word is of. It is nil if the
+// word is of another limit or time, and then the units count from now on.
+type loaded struct {
+	hash  hash
+	entry entry
+	from  *part
+}
+
+// Changed reports whether Save has something to write that it did not write last.
+func (l *Local) Changed() bool { return l.changed.Load() }
+
+// Save writes the keys of which units were admitted here that still count and were not
+// Paid, and how their shares stand. of says which limit this is. A unit that is admitted
+// meanwhile may be missing, and then Changed. Save must not run twice at once.
+func (l *Local) Save(w io.Writer, of string) (err error) {
+	l.changed.Store(false) // before it is read what there is
+	defer func() {
+		if err != nil {
+			l.changed.Store(true)
+		}
+	}()
+	to, err := statefile.NewWriter(w, statefile.Header{
+		// The wall time may have been set since the share began.
+		Epoch: time.Now().Add(-time.Duration(l.now())), Limit: l.whole.String(), Codec: codec(of),
+	})
+	if err != nil {
+		return err
+	}
+	var some []loaded
+	var key []byte
+	for i := range l.shards {
+		some = l.shards[i].unpaid(l.now(), some[:0])
+		for _, e := range some {
+			key = appendKey(key[:0], e)
+			if err := to.Add(key, e.entry.word, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return to.Close(l.now())
+}
+
+// codec names the limit that a file is of, and how its keys are written.
+func codec(of string) string { return "share 1 of " + of }
+
+// unpaid appends the entries that Save writes.
+func (s *shard) unpaid(now policy.Instant, some []loaded) []loaded {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	some = append(some, s.loaded...)
+	for h, e := range s.entries {
+		if e.unpaid == 0 {
+			continue
+		}
+		if e.unpaid = min(e.unpaid, s.part.used(e.word, now)); e.unpaid > 0 {
+			some = append(some, loaded{h, e, s.part})
+		}
+	}
+	return some
+}
+
+// appendKey appends what stands for an entry in a file, besides its word: by how many
+// servers the limit was divided, or 0 if there is no word, the units to charge, the doubt
+// and the name.
+func appendKey(dst []byte, l loaded) []byte {
+	servers := 0
+	if l.from != nil {
+		servers = l.from.servers
+	}
+	dst = binary.AppendUvarint(dst, uint64(servers))
+	dst = binary.AppendUvarint(dst, uint64(l.entry.unpaid))
+	dst = binary.AppendVarint(dst, int64(l.entry.doubt))
+	return append(dst, l.entry.name...)
+}
+
+// cutKey is the opposite of appendKey.
+func cutKey(key []byte) (servers int, e entry, err error) {
+	divided, n := binary.Uvarint(key)
+	if n <= 0 || divided > math.MaxInt32 {
+		return 0, e, errKey
+	}
+	units, m := binary.Uvarint(key[n:])
+	if m <= 0 || units == 0 || units > math.MaxInt64 {
+		return 0, e, errKey
+	}
+	n += m
+	since, m := binary.Varint(key[n:])
+	if m <= 0 || len(key) == n+m {
+		return 0, e, errKey
+	}
+	return int(divided), entry{unpaid: int64(units), doubt: doubt(since), name: string(key[n+m:])}, nil
+}
+
+var errKey = fmt.Errorf("share: %w: a key does not say what is to be charged", statefile.ErrCorrupt)
+
+// Load reads what Save wrote, before anything else is done with the share. of must be the
+// same, or the error is ErrForeign. The share goes on as if it had not ended: its clock goes
+// on from where it stood, by as much as the wall time has come further since. If Config has
+// another limit, or the file counts from more than a year ago, the units to be charged
+// count from now on, as far as they may still count at all. Keys for which there is no room
+// are Lapsed. If Load fails nothing was read.
+func (l *Local) Load(r io.Reader, of string) error {
+	from, err := statefile.NewReader(r)
+	if err != nil {
+		return err
+	}
+	header := from.Header()
+	if header.Codec != codec(of) {
+		return fmt.Errorf("share: %w: it is of %q, want %q", ErrForeign, header.Codec, codec(of))
+	}
+	parts := map[int]*part{0: nil}
+	var all []loaded
+	lapsed, room := int64(0), l.shards[0].most*len(l.shards)
+	for {
+		record, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		servers, e, err := cutKey(record.Key)
+		if err != nil {
+			return err
+		}
+		if len(all) == room {
+			lapsed += e.unpaid
+			continue
+		}
+		of, known := parts[servers]
+		if !known {
+			p, err := Of(l.whole, servers)
+			if err != nil {
+				return err
+			}
+			of = newPart(p, servers)
+			parts[servers] = of
+		}
+		e.word = record.Word
+		all = append(all, loaded{l.hash.of(e.name), e, of})
+	}
+	last, now := from.Last(), policy.Instant(time.Since(header.Epoch))
+	now = max(now, last) // a wall clock that went back drains nothing
+	same := header.Limit == l.whole.String()
+	begin := l.base
+	l.begun = time.Now()
+	if same && now < begin+policy.Instant(lasting) {
+		l.base = max(now, begin)
+	} else {
+		all = l.begin(all, same, now, last)
+	}
+	for _, e := range all {
+		s := &l.shards[l.index(e.hash)]
+		s.loaded = append(s.loaded, e)
+	}
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		if s.part != nil {
+			lapsed += s.enter(l.now())
+		}
+		s.mu.Unlock()
+	}
+	l.lapsed.Add(uint64(lapsed))
+	l.noted.Store(true)
+	return nil
+}
+
+// begin returns the entries of a file whose words are not to be used, with what of their
+// units may still count at the file's instant now.
+func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept []loaded) {
+	if time.Duration(now-last) >= l.memory {
+		return nil
+	}
+	for _, e := range all {
+		if same && e.from != nil {
+			e.entry.unpaid = min(e.entry.unpaid, e.from.used(e.entry.word, now))
+		}
+		if e.entry.unpaid > 0 {
+			e.from, e.entry.word, e.entry.doubt = nil, 0, 0
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// enter puts the entries of a file into the table, for a caller that holds the shard, which
+// has a part. It returns how many units are not charged, for want of room.
+func (s *shard) enter(now policy.Instant) (lapsed int64) {
+	for _, l := range s.loaded {
+		e := l.entry
+		switch {
+		case l.from == nil:
+			e.word = charged(s.part.policy, 0, now, e.unpaid)
+		case l.from.servers != s.part.servers:
+			e.unpaid = min(e.unpaid, l.from.used(e.word, now))
+			e.word = s.part.carry(l.from, e.word, now)
+		}
+		if len(s.entries) >= s.most {
+			lapsed += e.unpaid
+			continue
+		}
+		s.entries[l.hash] = e
+	}
+	s.loaded = nil
+	return lapsed
+}

@@ -1,0 +1,281 @@
+package share
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// saved is the file of a share.
+func saved(t testing.TB, l *Local, of string) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	require.NoError(t, l.Save(&file, of))
+	return file.Bytes()
+}
+
+func restarted(t testing.TB, file []byte, c Config) *Local {
+	t.Helper()
+	l, err := New(c)
+	require.NoError(t, err)
+	require.NoError(t, l.Load(bytes.NewReader(file), "x"))
+	return l
+}
+
+// debts are what a share owes, by names.
+func debts(l *Local) map[string]int64 {
+	all := map[string]int64{}
+	for d := range l.Owed() {
+		all[d.Name] += d.Units
+	}
+	l.Unpaid()
+	return all
+}
+
+func plain(key string) string { return key }
+
+var files = map[string]policy.Policy{
+	"funnel":  policy.Must(policy.Funnel(100, 10, time.Second)),
+	"queue":   policy.Must(policy.Queue(100, 10, time.Second)),
+	"bursty":  policy.Must(policy.Bursty(10, time.Second, 50)),
+	"fixed":   policy.Must(policy.FixedWindow(100, 10*time.Second)),
+	"sliding": policy.Must(policy.SlidingWindow(100, 10*time.Second)),
+}
+
+// Two shares are asked the same at the same times, of which one is restarted now and then,
+// for as many servers or others:
+//  1. they decide alike, to the nanosecond,
+//  2. they owe the same.
+func TestRestartChangesNoAnswer(t *testing.T) {
+	for name, p := range files {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := Config{Policy: p, Servers: 3, MaxKeys: 100, Name: plain}
+				on, err := New(c)
+				require.NoError(t, err)
+				again, err := New(c)
+				require.NoError(t, err)
+				random := rand.New(rand.NewPCG(1, 2))
+				restarts, admitted := 0, 0
+				hear := func() {
+					on.Heard(on.now())
+					again.Heard(again.now())
+				}
+				hear()
+				for step := range 3000 {
+					time.Sleep(time.Duration(random.Int64N(int64(40 * time.Millisecond))))
+					key, n := fmt.Sprint("key", random.IntN(4)), random.Int64N(3)
+					a, b := on.Take(key, n, 0), again.Take(key, n, 0)
+					require.Equal(t, a.Decision, b.Decision, "step %d", step)
+					require.Equal(t, debts(on), debts(again), "step %d", step)
+					if a.Allowed && n > 0 {
+						admitted++
+					}
+					if random.IntN(50) > 0 {
+						continue
+					}
+					file := saved(t, again, "x")
+					time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
+					if c.Servers = random.IntN(5) + 1; step%2 == 0 {
+						again = restarted(t, file, c)
+					} else { // servers are counted later
+						uncounted := c
+						uncounted.Servers = 0
+						again = restarted(t, file, uncounted)
+						require.Empty(t, debts(again))
+						require.False(t, again.Take(key, 1, 0).Allowed)
+						again = restarted(t, saved(t, again, "x"), uncounted)
+						require.NoError(t, again.Serve(c.Servers))
+					}
+					require.NoError(t, on.Serve(c.Servers))
+					hear() // of a key that owes nothing a server knows nothing after a restart
+					restarts++
+				}
+				assert.Greater(t, restarts, 20)
+				assert.Greater(t, admitted, 100)
+			})
+		})
+	}
+}
+
+// What is paid is not in the file, and what is not is charged as if nothing had been.
+func TestFileHoldsWhatIsOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour)), Servers: 1, MaxKeys: 100, Name: plain}
+		l, err := New(c)
+		require.NoError(t, err)
+		require.False(t, l.Changed())
+		for _, key := range []string{"a", "b", "c", "d"} {
+			l.LearnUsed(key, 0, l.now())
+			require.True(t, l.Take(key, 5, 0).Allowed)
+		}
+		require.True(t, l.Changed())
+		saved(t, l, "x")
+		require.False(t, l.Changed())
+		for d := range l.Owed() {
+			if d.Name == "a" {
+				l.Paid(d)
+			}
+		}
+		require.True(t, l.Changed())
+		saved(t, l, "x")
+		require.EqualValues(t, 2, l.Credit("b", 2))
+		require.True(t, l.Changed())
+		saved(t, l, "x")
+		l.Reset("d")
+		require.True(t, l.Changed())
+		file := saved(t, l, "x")
+		require.Equal(t, map[string]int64{"b": 3, "c": 5}, debts(restarted(t, file, c)))
+		// A key that is not in the file is one of which nothing is known.
+		require.False(t, restarted(t, file, c).Take("a", 1, 0).Allowed)
+
+		time.Sleep(time.Hour)
+		require.Empty(t, debts(restarted(t, file, c)), "it has drained")
+		saved(t, l, "x")
+		r := l.Take("e", 1, 0)
+		require.True(t, r.Allowed)
+		saved(t, l, "x")
+		r.Cancel()
+		require.True(t, l.Changed())
+	})
+}
+
+// A wall clock that went back while the server was away brings nothing back, and one that
+// comes later does as it should.
+func TestWallClockMayGoBack(t *testing.T) {
+	c := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour)), Servers: 1, MaxKeys: 100, Name: plain}
+	key := appendKey(nil, loaded{entry: entry{unpaid: 10, name: "a"}, from: &part{servers: 1}})
+	for _, back := range []time.Duration{-24 * time.Hour, -time.Hour, 0, time.Hour, 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			last := policy.Instant(2 * time.Hour)
+			var file bytes.Buffer
+			to, err := statefile.NewWriter(&file, statefile.Header{
+				Epoch: time.Now().Add(back - time.Duration(last)), Limit: c.Policy.String(), Codec: codec("x"),
+			})
+			require.NoError(t, err)
+			require.NoError(t, to.Add(key, uint64(last+policy.Instant(10*time.Hour))*ticks, 0))
+			require.NoError(t, to.Close(last))
+			l := restarted(t, file.Bytes(), c)
+			want := int64(10)
+			if back < 0 { // the file is so old
+				want = max(10+int64(back/time.Hour), 0)
+			}
+			got := debts(l)["a"]
+			require.Equal(t, want, got, "%v", back)
+		})
+	}
+}
+
+// Another limit charges what is owed from now on, unless it would have drained.
+func TestFileOfAnotherLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Minute)), Servers: 1, MaxKeys: 100, Name: plain}
+		l, err := New(c)
+		require.NoError(t, err)
+		l.Learn("a", 0, l.now())
+		require.True(t, l.Take("a", 5, 0).Allowed)
+		file := saved(t, l, "x")
+		c.Policy = policy.Must(policy.FixedWindow(50, time.Hour))
+		time.Sleep(30 * time.Minute)
+		next := restarted(t, file, c)
+		require.Equal(t, map[string]int64{"a": 5}, debts(next))
+		require.EqualValues(t, 45, next.Peek("a").Remaining)
+		time.Sleep(30 * time.Minute)
+		require.Empty(t, debts(restarted(t, file, c)))
+	})
+}
+
+// Instants do not go on for ever. A file of a share that began long ago is read as well.
+func TestFileOfLongAgo(t *testing.T) {
+	for name, p := range files {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := Config{Policy: p, Servers: 1, MaxKeys: 100, Name: plain}
+				l, err := New(c)
+				require.NoError(t, err)
+				first := l.base
+				restarts := 0
+				for range 30 {
+					time.Sleep(60 * 24 * time.Hour)
+					l.Learn("a", 0, l.now())
+					require.True(t, l.Take("a", 5, 0).Allowed)
+					owed := debts(l)
+					if l = restarted(t, saved(t, l, "x"), c); l.base == first {
+						restarts++
+					}
+					require.Equal(t, owed, debts(l))
+				}
+				require.Less(t, l.now(), first+2*policy.Instant(lasting))
+				require.Greater(t, restarts, 2)
+			})
+		})
+	}
+}
+
+func TestFilesThatAreRefused(t *testing.T) {
+	c := Config{Policy: files["funnel"], Servers: 1, MaxKeys: 100, Name: plain}
+	l, err := New(c)
+	require.NoError(t, err)
+	l.Learn("a", 0, l.now())
+	require.True(t, l.Take("a", 5, 0).Allowed)
+	file := saved(t, l, "x")
+	next, err := New(c)
+	require.NoError(t, err)
+	err = next.Load(bytes.NewReader(saved(t, l, "another")), "x")
+	require.ErrorIs(t, err, ErrForeign)
+	require.ErrorContains(t, err, "of another")
+	require.ErrorIs(t, next.Load(bytes.NewReader(file[:len(file)-1]), "x"), statefile.ErrCorrupt)
+	for _, key := range []string{"", "\x01", "\x01\x05", "\x01\x05\x00", "\x01\x00\x00a", "\xff\xff\xff\xff\xff\x01\x05\x00a", "\x01" + strings.Repeat("\xff", 9) + "\x01\x00a"} {
+		var to bytes.Buffer
+		w, err := statefile.NewWriter(&to, statefile.Header{Epoch: time.Now(), Limit: c.Policy.String(), Codec: codec("x")})
+		require.NoError(t, err)
+		require.NoError(t, w.Add([]byte(key), 1, 0))
+		require.NoError(t, w.Close(1))
+		require.ErrorIs(t, next.Load(&to, "x"), statefile.ErrCorrupt, "%q", key)
+	}
+	require.Empty(t, debts(next), "nothing was read")
+}
+
+// A table that is smaller than the file says what it has no room for.
+func TestFileOfMoreKeys(t *testing.T) {
+	c := Config{Policy: files["funnel"], Servers: 1, MaxKeys: 1000, Name: plain}
+	l, err := New(c)
+	require.NoError(t, err)
+	for i := range 500 {
+		l.Learn(fmt.Sprint(i), 0, l.now())
+		require.True(t, l.Take(fmt.Sprint(i), 2, 0).Allowed)
+	}
+	file := saved(t, l, "x")
+	c.MaxKeys = 100
+	next := restarted(t, file, c)
+	owed := int64(0)
+	for _, n := range debts(next) {
+		owed += n
+	}
+	require.LessOrEqual(t, len(debts(next)), 100)
+	require.EqualValues(t, 1000, owed+int64(next.Lapsed()))
+}
+
+// A save that fails is done again.
+func TestFailedSaveIsAChange(t *testing.T) {
+	l, err := New(Config{Policy: files["funnel"], Servers: 1, MaxKeys: 1000, Name: plain})
+	require.NoError(t, err)
+	broken := errors.New("broken")
+	require.ErrorIs(t, l.Save(writer(func([]byte) (int, error) { return 0, broken }), "x"), broken)
+	require.True(t, l.Changed())
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
