@@ -47,11 +47,11 @@ func (k *keeper) settle() {
 // credit counts as charged what Redis admitted too late for the caller, and for any other.
 // The share answered instead, and what that let pass need not be charged as well. The share
 // remembers what Redis said.
-func (k *keeper) credit() {
-	k.takes.Unused(func(ask store.TakeAsk, t store.Taken) {
-		k.rememberLate(ask.Key, t)
+func (l *Limiter) credit() {
+	l.takes.Unused(func(ask store.TakeAsk, t store.Taken) {
+		l.rememberLate(ask.Key, t)
 		if t.Allowed {
-			k.tally.charged.Add(uint64(k.local.Credit(ask.Key, ask.N)))
+			l.tally.charged.Add(uint64(l.local.Credit(ask.Key, ask.N)))
 		}
 	})
 }
@@ -170,7 +170,7 @@ type fate struct {
 func (k *keeper) charge(debts []share.Debt) []fate {
 	fates, asks := make([]fate, len(debts)), make([]store.Debt, len(debts))
 	for i, d := range debts {
-		asks[i] = store.Debt{Tail: d.Name, Units: d.Units}
+		asks[i] = store.Debt{Tail: store.TailOf(d.Name), Units: d.Units}
 	}
 	if len(debts) == 0 {
 		return fates

@@ -61,8 +61,9 @@ const (
 	//
 	// The calls that are answered without Redis keep to the limit by themselves, over all
 	// outages and late answers of servers that keep running, as far as the servers know how
-	// many they are. What a server let pass and had not charged when it ended is forgotten.
-	// A fleet that is restarted in every outage admits up to the limit by shares in each.
+	// many they are. What a server let pass and had not charged when it ended is forgotten,
+	// unless Config.StateFile keeps it. Without that, a fleet that is restarted in every
+	// outage admits up to the limit by shares in each.
 	// Where only some servers lose Redis, their shares come in addition to what Redis
 	// admits to the others.
 	FallbackShare Fallback = iota
@@ -139,6 +140,21 @@ type Config struct {
 	// for the name of each that is to be charged. The length of keys does not matter. The
 	// default is 1<<20.
 	MaxKeys int
+
+	// StateFile, if not empty, is the path of a file in which FallbackShare keeps what it
+	// let pass without Redis and has not charged yet, over restarts. It is read by New,
+	// written within about a second of a change, and by Close. It holds keys, with mode
+	// 0600. One limiter has it at a time: another gets ErrStateFile. A file that New cannot
+	// read is an error and is left as it is.
+	//
+	// After a Close nothing is lost, and nothing is charged twice. A server that is killed
+	// loses at most what was let pass since the last save, and charges again at most what
+	// was charged since then. The keys in the file go on with what is left of their shares.
+	// The wall clock says how much of them has come back meanwhile; one that went back
+	// brings nothing back. If the limit was changed, the units count from the start of the
+	// server. A key that owes nothing is not in the file, and begins as any key of which
+	// this server knows nothing.
+	StateFile string
 
 	// Epoch is what Redis's time is counted from, in whole seconds. The default is
 	// 2026-01-01 UTC; limits that count in windows have time for 9 years from there,
@@ -233,6 +249,8 @@ func (c Config) validate() error {
 		return bad("Budget", c.Budget, "a positive duration of up to a minute, or 0 for 5ms")
 	case c.Outage > FallbackClosed:
 		return bad("Outage", int(c.Outage), "FallbackShare, FallbackOpen or FallbackClosed")
+	case c.StateFile != "" && c.Outage != FallbackShare:
+		return bad("StateFile", fmt.Sprintf("%q", c.StateFile), "none, unless Outage is FallbackShare: nothing else is charged later")
 	case c.Servers < 0:
 		return bad("Servers", c.Servers, "how many servers share the limit, or 0 to count them")
 	case c.MaxKeys < 0:

@@ -24,11 +24,14 @@ const (
 	LimitConflict
 	// LimitAgreed: all servers keep the same limit again.
 	LimitAgreed
+	// StateUnsaved: what is to be charged could not be written to Config.StateFile. Err is
+	// why. It is told once, until that succeeds. Calls go on.
+	StateUnsaved
 )
 
 // String is what happened, in words.
 func (k EventKind) String() string {
-	names := [...]string{"outage began", "outage ended", "charged", "unchecked", "limit deploying", "limit conflict", "limit agreed"}
+	names := [...]string{"outage began", "outage ended", "charged", "unchecked", "limit deploying", "limit conflict", "limit agreed", "state unsaved"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -38,6 +41,6 @@ func (k EventKind) String() string {
 // Event is told to Config.OnEvent.
 type Event struct {
 	Kind  EventKind
-	Err   error // of OutageBegan, Unchecked, LimitDeploying and LimitConflict
+	Err   error // of OutageBegan, Unchecked, LimitDeploying, LimitConflict and StateUnsaved
 	Units int64 // of ChargedLocal
 }

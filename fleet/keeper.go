@@ -33,6 +33,7 @@ type keeper struct {
 	outage    bool   // the last that was told
 	unchecked bool   // it was told that Redis's settings are not known
 	differs   string // what was told last of limits that differ
+	stateLost bool   // the last that was told of Config.StateFile
 	charger   charger
 }
 
@@ -232,8 +233,13 @@ func (k *keeper) clustered() bool {
 	return k.remote.Load().client.Mode() == rueidis.ClientModeCluster
 }
 
-// tell tells of an outage, and of its end.
+// tell tells of an outage, and of its end, and that what is to be charged was not saved.
 func (k *keeper) tell() {
+	if err := k.Limiter.unsaved(); k.stateLost != (err != nil) {
+		if k.stateLost = err != nil; k.stateLost {
+			k.config.OnEvent(Event{Kind: StateUnsaved, Err: err})
+		}
+	}
 	why := k.away()
 	if k.closed.Load() || k.outage == (why != nil) {
 		return

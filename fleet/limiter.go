@@ -60,6 +60,7 @@ type Limiter struct {
 	guard   *guard.Guard
 	takes   *guard.Batch[store.TakeAsk, store.Taken]
 	local   *share.Local  // nil except for FallbackShare
+	state   *stateFile    // nil without Config.StateFile
 	logged  bool          // the limit is a SlidingLog, which has no words in Redis
 	leases  *lease.Leases // nil except in Leased mode
 	plan    *lease.Plan   // with them
@@ -89,8 +90,8 @@ type remote struct {
 }
 
 // New checks the configuration and starts a limiter. The error, if any, is a
-// *policy.FieldError that names the field; that Redis does not answer is none. New waits
-// up to a second for it. Call Close to end the limiter's goroutines.
+// *policy.FieldError that names the field, or ErrStateFile; that Redis does not answer is
+// none. New waits up to a second for it. Call Close to end the limiter's goroutines.
 func New(config Config) (*Limiter, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -121,7 +122,7 @@ func New(config Config) (*Limiter, error) {
 	}
 	if config.Outage == FallbackShare {
 		local, err := share.New(share.Config{
-			Policy: config.Policy, Servers: config.Servers, MaxKeys: config.MaxKeys, Name: store.Tail,
+			Policy: config.Policy, Servers: config.Servers, MaxKeys: config.MaxKeys, Name: store.Short,
 		})
 		if err != nil {
 			return nil, err
@@ -153,6 +154,19 @@ func New(config Config) (*Limiter, error) {
 			return nil, err
 		}
 		l.leases = leases
+	}
+	if config.StateFile != "" {
+		state, err := openState(config, l.local)
+		if err != nil {
+			if l.leases != nil {
+				err = errors.Join(err, l.leases.Close(l.ctx))
+			}
+			l.stop()
+			l.guard.Close()
+			return nil, err
+		}
+		l.state = state
+		go state.keep(l.ctx, l.nudge)
 	}
 	ready := make(chan struct{})
 	go l.keep(sync.OnceFunc(func() { close(ready) }))
@@ -193,13 +207,23 @@ func (l *Limiter) nudge() {
 // Health returns nil while Redis is asked and all servers keep the same limit. Otherwise
 // the error says why it is not asked, and what to do if Redis said why: ErrOutage with the
 // cause, or ErrClosed after Close. Or it is ErrLimits and names the limits; calls are
-// answered by Redis then.
+// answered by Redis then. Or it is ErrStateFile, as what is to be charged cannot be saved.
 func (l *Limiter) Health() error {
 	if err := l.away(); err != nil {
 		return err
 	}
 	if why := l.conflict.Load(); why != nil {
 		return *why
+	}
+	return l.unsaved()
+}
+
+// unsaved returns why what is to be charged could not be saved, or nil.
+func (l *Limiter) unsaved() error {
+	if l.state != nil {
+		if why := l.state.failed.Load(); why != nil {
+			return *why
+		}
 	}
 	return nil
 }
@@ -239,8 +263,9 @@ func (l *Limiter) reach() (*remote, error) {
 
 // Close ends the limiter's goroutines and waits for them, for some seconds at most, and
 // longer only if OnEvent does not return. What was let pass without Redis and not charged
-// yet stays uncharged. Calls from then on, and those under way, get ErrClosed. Close may
-// be called more than once, and returns nil unless a goroutine did not end in time.
+// yet is saved to Config.StateFile, if there is one, and stays uncharged otherwise. Calls
+// from then on, and those under way, get ErrClosed. Close may be called more than once. It
+// returns nil unless a goroutine did not end in time, or ErrStateFile if saving failed.
 func (l *Limiter) Close() error {
 	var err error
 	l.closing.Do(func() {
@@ -255,6 +280,13 @@ func (l *Limiter) Close() error {
 		l.guard.Close()
 		if r := l.remote.Load(); r != nil && l.config.Client == nil {
 			r.client.Close()
+		}
+		if l.state != nil {
+			<-l.state.kept
+			l.credit() // what came since the keeper ended
+			// Nothing is let pass any more: a call that takes from the share from now on
+			// finds the limiter closed, and is not answered.
+			err = errors.Join(err, l.state.close())
 		}
 	})
 	return err

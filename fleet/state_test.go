@@ -1,0 +1,212 @@
+package fleet
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// hostile is a key that Redis and a share know by its hash.
+var hostile = strings.Repeat("}", 200)
+
+// inAnOutage is a configuration with a file, of a Redis that was there and is killed once a
+// limiter has learned of some keys.
+func inAnOutage(t *testing.T) (redis *redistest.Server, c Config, l *Limiter) {
+	t.Helper()
+	redis = redistest.Start(t, redistest.Options{AOF: true})
+	c = at(redis.Addr(), funnel(100, 1, time.Hour))
+	c.Budget, c.Servers = quick, 1
+	c.StateFile = filepath.Join(t.TempDir(), "charges")
+	l = open(t, c)
+	require.Equal(t, SourceRedis, take(t, l, "a", 40).Source)
+	for _, key := range []string{"b", hostile, "other"} {
+		require.Equal(t, SourceRedis, take(t, l, key, 0).Source) // so that the share knows it
+	}
+	redis.Kill()
+	for key, n := range map[string]int64{"a": 20, "b": 29, hostile: 5} {
+		a := take(t, l, key, n)
+		require.Equal(t, SourceShare, a.Source)
+		require.True(t, a.Allowed)
+	}
+	return redis, c, l
+}
+
+// units is how many units a file says are to be charged.
+func units(t *testing.T, c Config, of string, file []byte) (n int64) {
+	t.Helper()
+	local, err := share.New(share.Config{Policy: c.Policy, Servers: c.Servers, MaxKeys: 100, Name: store.Short})
+	require.NoError(t, err)
+	require.NoError(t, local.Load(bytes.NewReader(file), of))
+	for d := range local.Owed() {
+		n += d.Units
+	}
+	return n
+}
+
+// left is how many units of a key Redis has left.
+func left(t *testing.T, l *Limiter, key string) int64 {
+	t.Helper()
+	a := take(t, l, key, 0)
+	require.Equal(t, SourceRedis, a.Source)
+	return a.Remaining
+}
+
+// A server is restarted while Redis is away, and again when it is back.
+//  1. A key's share goes on where it was. A key that is not in the file has none at first.
+//  2. What was let pass is charged when Redis is back, once: before and after the restart.
+//  3. A restart after that charges nothing.
+func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	redis, c, l := inAnOutage(t)
+	eventually(t, func() bool { return !l.local.Changed() }, "it is saved")
+	require.True(t, take(t, l, "b", 1).Allowed) // is not, except by Close
+	require.NoError(t, l.Close())
+	for range 2 {
+		l = launch(t, c)
+		require.ErrorIs(t, l.Health(), ErrOutage)
+		require.EqualValues(t, 40, take(t, l, "a", 0).Remaining)
+		require.EqualValues(t, 70, take(t, l, "b", 0).Remaining)
+		require.EqualValues(t, 95, take(t, l, hostile, 0).Remaining)
+		require.False(t, take(t, l, "other", 1).Allowed)
+		require.False(t, take(t, l, "a", 41).Allowed)
+		require.NoError(t, l.Close())
+	}
+	l = launch(t, c)
+	require.True(t, take(t, l, "a", 3).Allowed)
+
+	require.NoError(t, redis.Restart())
+	eventually(t, func() bool { return l.Stats().Charged >= 58 }, "it is charged")
+	for range 2 {
+		require.EqualValues(t, 37, left(t, l, "a"))
+		require.EqualValues(t, 70, left(t, l, "b"))
+		require.EqualValues(t, 95, left(t, l, hostile))
+		require.EqualValues(t, 100, left(t, l, "other"))
+		require.NoError(t, l.Close())
+		l = open(t, c)
+	}
+	require.Zero(t, l.Stats().Charged)
+}
+
+// A server that is killed loses what it let pass since the last save, and nothing else.
+func TestKilledServerChargesWhatWasSaved(t *testing.T) {
+	t.Parallel()
+	redis, c, l := inAnOutage(t)
+	// As the kernel leaves it: a file, and no lock.
+	var file []byte
+	eventually(t, func() bool {
+		var err error
+		file, err = os.ReadFile(c.StateFile)
+		return err == nil && units(t, c, l.state.of, file) == 54
+	}, "it is saved")
+	next := c
+	next.StateFile = filepath.Join(t.TempDir(), "charges")
+	require.NoError(t, os.WriteFile(next.StateFile, file, 0o600))
+	require.True(t, take(t, l, "a", 1).Allowed) // lost
+
+	l = launch(t, next)
+	require.EqualValues(t, 40, take(t, l, "a", 0).Remaining)
+	require.NoError(t, redis.Restart())
+	eventually(t, func() bool { return l.Stats().Charged >= 54 }, "it is charged")
+	// The other is still there in truth, and charges the same and one more.
+	eventually(t, func() bool { return left(t, l, "a") == 100-40-20-21 }, "it is charged")
+}
+
+// What a file cannot be used for is an error of New, and the file is left as it is.
+func TestStateFileThatCannotBeUsed(t *testing.T) {
+	c := at(shared.Addr(), funnel(100, 1, time.Hour))
+	c.StateFile = filepath.Join(t.TempDir(), "charges")
+	l := open(t, c)
+	_, err := New(c)
+	require.ErrorIs(t, err, ErrStateFile)
+	require.ErrorIs(t, err, statefile.ErrLocked)
+	require.ErrorContains(t, err, c.StateFile)
+	require.NoError(t, l.Close())
+	require.NoError(t, l.Close(), "twice is once")
+
+	// Nothing is charged to another limit.
+	whole, err := os.ReadFile(c.StateFile)
+	require.NoError(t, err)
+	other := c
+	other.Name = name()
+	_, err = New(other)
+	require.ErrorIs(t, err, ErrStateFile)
+	require.ErrorContains(t, err, c.Name)
+	other = c
+	other.Tag = "tag"
+	_, err = New(other)
+	require.ErrorIs(t, err, ErrStateFile)
+
+	cut := whole[:len(whole)-1]
+	require.NoError(t, os.WriteFile(c.StateFile, cut, 0o600))
+	for _, mode := range []Mode{Exact, Leased} {
+		c.Mode = mode
+		_, err = New(c)
+		require.ErrorIs(t, err, ErrStateFile)
+		require.ErrorIs(t, err, statefile.ErrCorrupt)
+		got, err := os.ReadFile(c.StateFile)
+		require.NoError(t, err)
+		require.Equal(t, cut, got)
+	}
+	require.NoError(t, os.WriteFile(c.StateFile, whole, 0o600))
+	require.NoError(t, open(t, c).Close(), "the lock was not kept")
+
+	c.StateFile = filepath.Join(t.TempDir(), "no", "charges")
+	_, err = New(c)
+	require.ErrorIs(t, err, ErrStateFile)
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	for _, outage := range []Fallback{FallbackOpen, FallbackClosed} {
+		c.Outage = outage
+		_, err = New(c)
+		var field *policy.FieldError
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "StateFile", field.Field)
+	}
+}
+
+// A disk that fails is told of, once, and calls go on.
+func TestFailedSaveIsTold(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "dir")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	var events log
+	c := at(shared.Addr(), funnel(100, 1, time.Hour))
+	c.StateFile, c.OnEvent = filepath.Join(dir, "charges"), events.add
+	l, err := New(c)
+	require.NoError(t, err)
+	eventually(t, func() bool { return l.Health() == nil }, "Redis is there")
+	require.NoError(t, os.RemoveAll(dir))
+	require.EqualValues(t, 100, left(t, l, "a")) // so that the share knows it
+	require.True(t, l.local.Take("a", 1, 0).Allowed)
+	eventually(t, func() bool { return l.Health() != nil }, "a save fails")
+	require.ErrorIs(t, l.Health(), ErrStateFile)
+	require.ErrorIs(t, l.Health(), os.ErrNotExist)
+	require.True(t, take(t, l, "b", 1).Allowed)
+	told := func() (all []Event) {
+		for _, e := range events.events() {
+			if e.Kind == StateUnsaved {
+				all = append(all, e)
+			}
+		}
+		return all
+	}
+	eventually(t, func() bool { return len(told()) == 1 }, "it is told")
+	require.ErrorIs(t, told()[0].Err, ErrStateFile)
+
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	eventually(t, func() bool { return l.Health() == nil }, "a save succeeds")
+	require.NoError(t, os.RemoveAll(dir))
+	require.ErrorIs(t, l.Close(), ErrStateFile)
+	require.Len(t, told(), 1, "it is told once")
+}
