@@ -151,8 +151,8 @@ func TestFileHoldsWhatIsOwed(t *testing.T) {
 	})
 }
 
-// A wall clock that went back while the server was away brings nothing back, and one that
-// comes later does as it should.
+// The wall clock says how much of a share has come back while the server was away. If it
+// went back, nothing has, and the share is used for no longer either.
 func TestWallClockMayGoBack(t *testing.T) {
 	c := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour)), Servers: 1, MaxKeys: 100, Name: plain}
 	key := appendKey(nil, loaded{entry: entry{unpaid: 10, name: "a"}, from: &part{servers: 1}})
@@ -171,8 +171,10 @@ func TestWallClockMayGoBack(t *testing.T) {
 			if back < 0 { // the file is so old
 				want = max(10+int64(back/time.Hour), 0)
 			}
-			got := debts(l)["a"]
-			require.Equal(t, want, got, "%v", back)
+			require.Equal(t, want, debts(l)["a"], "%v", back)
+			if want > 0 {
+				require.Equal(t, 100-want, l.Peek("a").Remaining, "%v", back)
+			}
 		})
 	}
 }
