@@ -82,11 +82,13 @@ func (w *Writer) Add(key []byte, word uint64, flags uint8) error {
 	if err := w.reserve(len(key)); err != nil {
 		return err
 	}
-	head := uint64(len(key)) << 2
-	if flags == 0 {
-		w.block = binary.AppendUvarint(w.block, head|plainEntry)
-	} else {
-		w.block = append(binary.AppendUvarint(w.block, head|flaggedEntry), flags)
+	kind := uint64(plainEntry)
+	if flags != 0 {
+		kind = flaggedEntry
+	}
+	w.block = binary.AppendUvarint(w.block, uint64(len(key))<<2|kind)
+	if flags != 0 {
+		w.block = append(w.block, flags)
 	}
 	w.block = binary.LittleEndian.AppendUint64(append(w.block, key...), word)
 	w.count++
