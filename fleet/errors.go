@@ -29,9 +29,9 @@ var (
 	ErrDifferentClients = errors.New("ral: TakeAll needs limiters that were given the same Client and Epoch")
 )
 
-// ErrStateFile: Config.StateFile cannot be used. From New it means that the file is in use,
-// damaged or of another limit, or that its folder is missing; the file was left as it is.
-// From Health and Close it means that what is to be charged could not be saved.
+// ErrStateFile reports that Config.StateFile cannot be used. From New it means that the file
+// is in use, damaged or of another limit, or that its folder is missing; the file was left as
+// it is. From Health and Close it means that what is to be charged could not be saved.
 var ErrStateFile = errors.New("ral: fleet.Config: StateFile: what is to be charged cannot be kept")
 
 // Errors of Wait, as those of package cell.
