@@ -117,6 +117,36 @@ func TestCalendarWindowsBeginWhenClocksShowIt(t *testing.T) {
 	}
 }
 
+// A day that the clocks have shown is not left again, and a turn is never in a day that
+// they left out.
+func TestCalendarWindowsOfStrangeDays(t *testing.T) {
+	at := func(text string) time.Time {
+		when, err := time.Parse(time.RFC3339, text)
+		require.NoError(t, err)
+		return when
+	}
+	// A minute after midnight the clocks went back by an hour, to the day before.
+	zero := at("2006-10-29T02:30:00Z")
+	p := policy.Must(policy.CalendarWindow(5, policy.Day, "America/St_Johns")).(policy.Anchored).Anchor(zero)
+	word, d := p.Take(0, 1, 2, 0)
+	require.Equal(t, policy.Decision{Allowed: true, Limit: 5, Remaining: 3, ResetAfter: 25*time.Hour - 1}, d)
+	for _, later := range []time.Duration{59 * time.Second, time.Minute, 30 * time.Minute, 61 * time.Minute} {
+		_, d = p.Take(word, policy.Instant(later), 0, 0)
+		require.Equal(t, policy.Decision{Allowed: true, Limit: 5, Remaining: 3, ResetAfter: 25*time.Hour - later}, d, later)
+		_, d = p.Take(0, policy.Instant(later), 5, 0)
+		require.Equal(t, policy.Decision{Allowed: true, Limit: 5, ResetAfter: 25*time.Hour - later}, d, later)
+	}
+
+	// The 30th did not exist: the 29th is followed by the 31st.
+	zero = at("2011-12-30T08:00:00Z")
+	p = policy.Must(policy.CalendarWindow(5, policy.Day, "Pacific/Apia")).(policy.Anchored).Anchor(zero)
+	word, _ = p.Take(0, 1, 5, 0)
+	word, d = p.Take(word, 1, 4, 24*time.Hour)
+	require.Equal(t, policy.Decision{Allowed: true, Limit: 5, Wait: 2*time.Hour - 1, ResetAfter: 26*time.Hour - 1}, d)
+	_, d = p.Take(word, policy.Instant(2*time.Hour), 0, 0)
+	require.Equal(t, policy.Decision{Allowed: true, Limit: 5, Remaining: 1, ResetAfter: 24 * time.Hour}, d)
+}
+
 // Each window of nine years begins when the oracle says, in each zone.
 func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
 	for i, zone := range zones {
