@@ -63,7 +63,9 @@ type Config struct {
 	// errors leave out.
 	Name string
 
-	// Policy is the limit that holds for each key. Required.
+	// Policy is the limit that holds for each key. Required. If it is a policy.Anchored,
+	// New ties it to the wall clock as it is then, and so are all limits that come later.
+	// A step of the wall clock after that has no effect on it.
 	Policy policy.Policy
 
 	// Idle is the time that a key stays in the table after it ceased to owe anything. A

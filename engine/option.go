@@ -22,7 +22,8 @@ type options[K comparable] struct {
 // 10 units count, and 990 remain.
 //
 // Of one family are any two Funnels, Queues or Bursties; fixed windows, sliding windows
-// and AtMosts of the same period; and a WarmingUp only with its equals. So 100 an hour for
+// and AtMosts of the same period; AlignedWindows of the same period, and CalendarWindows of
+// the same unit and zone; and a WarmingUp only with its equals. So 100 an hour for
 // some keys and 10 a second for others takes Funnels, or two engines. Any other policy
 // refuses every call with policy.Never and a Decision.Limit of 0, also a look.
 // Stats.Misfits counts those calls, and Config.OnMisfit is told of the first.

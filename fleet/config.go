@@ -106,7 +106,8 @@ type Config struct {
 
 	// Policy is the limit that holds for each key: a Funnel, FixedWindow, SlidingWindow,
 	// Bursty or Queue of package policy, or a SlidingLog. Leased mode wants one of the
-	// first three.
+	// first three. New refuses others, such as an AlignedWindow: Redis has no script for
+	// them.
 	Policy policy.Policy
 
 	// Mode is Exact (default) or Leased.

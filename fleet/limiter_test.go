@@ -552,6 +552,8 @@ func TestConfiguration(t *testing.T) {
 		{func(c *Config) { c.Policy = nil }, "Policy"},
 		{func(c *Config) { c.Policy = policy.Must(policy.AtMost(1, time.Second)) }, "Policy"},
 		{func(c *Config) { c.Policy = policy.Must(policy.WarmingUp(1, time.Second, time.Second, 3)) }, "Policy"},
+		{func(c *Config) { c.Policy = policy.Must(policy.AlignedWindow(1, time.Second)) }, "Policy"},
+		{func(c *Config) { c.Policy = policy.Must(policy.CalendarWindow(1, policy.Month, "UTC")) }, "Policy"},
 		{func(c *Config) { c.Mode = 7 }, "Mode"},
 		{func(c *Config) { c.Term = -1 }, "Term"},
 		{func(c *Config) { c.Budget = -1 }, "Budget"},

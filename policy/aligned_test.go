@@ -199,6 +199,40 @@ func TestAlignedWordsSurviveARestart(t *testing.T) {
 	}
 }
 
+// A program that starts again after the wall clock was stepped finds the words of before:
+// a clock that went back has a key wait for no longer than the step, or, if the window was
+// full, for that and the window, and one that went forward ends windows by as much.
+func TestAlignedWordsAfterAStep(t *testing.T) {
+	const now = policy.Instant(40 * time.Minute)
+	zero := time.Date(2026, 11, 22, 21, 0, 0, 0, time.UTC)
+	limit := policy.Must(policy.AlignedWindow(5, time.Hour)).(policy.Anchored)
+	before := limit.Anchor(zero)
+	some, _ := before.Take(0, now, 3, 0)
+	full, _ := before.Take(some, now, 2, 0)
+	for _, c := range []struct {
+		step        time.Duration
+		retry, full time.Duration // until one more is admitted
+	}{
+		{-time.Nanosecond, 0, 20*time.Minute + 1},
+		{-40 * time.Minute, 0, time.Hour},
+		{-40*time.Minute - 1, 1, time.Hour + 1},
+		{-5 * time.Hour, 4*time.Hour + 20*time.Minute, 5*time.Hour + 20*time.Minute},
+		{19 * time.Minute, 0, time.Minute},
+		{20 * time.Minute, 0, 0},
+	} {
+		after := limit.Anchor(zero.Add(c.step))
+		_, d := after.Take(some, now, 1, 0)
+		assert.Equal(t, c.retry, d.RetryAfter, c.step)
+		assert.LessOrEqual(t, d.RetryAfter, max(-c.step, 0))
+		_, d = after.Take(some, now+policy.Instant(c.retry), 0, 0)
+		if c.step < 20*time.Minute {
+			assert.Equal(t, int64(2), d.Remaining, "%v: what was taken counts", c.step)
+		}
+		_, d = after.Take(full, now, 1, 0)
+		assert.Equal(t, c.full, d.RetryAfter, c.step)
+	}
+}
+
 func TestAnchor(t *testing.T) {
 	limit := policy.Must(policy.CalendarWindow(5, policy.Day, "Europe/Berlin")).(policy.Anchored)
 	zero := time.Date(2026, 11, 22, 22, 0, 0, 0, time.UTC)
