@@ -101,8 +101,8 @@ func (op *opening[K]) open() (*table.Entry[K], table.Status) {
 	c := op.cell
 	e, status := c.view.Open(op.hash, op.key)
 	op.backlogged = status == table.Backlogged
-	if status == table.Landed && !c.queue.TrySend(table.FileCommand(e, op.now)) {
-		c.lostFiling(e, op.now)
+	if status == table.Landed && !c.queue.TrySend(table.FileCommand[K](op.hash, op.now)) {
+		c.lostFiling(op.hash, op.now)
 		op.backlogged = true
 	}
 	return e, status
@@ -111,10 +111,10 @@ func (op *opening[K]) open() (*table.Entry[K], table.Status) {
 // lostFiling leaves an entry in the nursery because the queue was full. The writer
 // looks for such entries when it has emptied the queue. If it has done so already, the
 // second attempt to send wakes it.
-func (c *Cell[K]) lostFiling(e *table.Entry[K], now policy.Instant) {
+func (c *Cell[K]) lostFiling(hash uint64, now policy.Instant) {
 	c.view.NoteLostFiling()
 	c.seam.Step("stray: told")
-	c.queue.TrySend(table.FileCommand(e, now))
+	c.queue.TrySend(table.FileCommand[K](hash, now))
 	c.seam.Step("stray: woken")
 }
 

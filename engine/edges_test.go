@@ -64,7 +64,7 @@ func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
 		hash := maphash.Comparable(view.Seed(), "key")
 		entry, status := view.Open(hash, "key")
 		require.Equal(t, table.Landed, status)
-		require.True(t, e.queue.TrySend(table.FileCommand(entry, clock.Now())))
+		require.True(t, e.queue.TrySend(table.FileCommand[string](hash, clock.Now())))
 		synctest.Wait()
 		require.Same(t, entry, view.Load(hash, "key"))
 		require.Zero(t, entry.Word())

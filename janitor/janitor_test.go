@@ -109,9 +109,10 @@ func (h *house) end() any {
 func (h *house) fill(keys int) {
 	view := h.table.View()
 	for key := range keys {
-		e, _ := view.Open(maphash.Comparable(view.Seed(), key), key)
+		hash := maphash.Comparable(view.Seed(), key)
+		e, _ := view.Open(hash, key)
 		e.Advance(e.Word(), 1)
-		h.table.File(e.Key(), h.now())
+		h.table.File(hash, h.now())
 	}
 }
 

@@ -34,7 +34,7 @@ func fill(b *testing.B, t *Table[int], keys int) {
 			b.Fatal(status)
 		}
 		e.Advance(tentative, uint64(key+1)<<4)
-		t.File(e.key, policy.Instant(key+1))
+		t.File(t.hash(e.key), policy.Instant(key+1))
 	}
 }
 
@@ -104,7 +104,7 @@ func BenchmarkFile(b *testing.B) {
 			s.time(func() {
 				e, _ := t.View().Open(t.hash(key), key)
 				e.Advance(tentative, uint64(key+1)<<4)
-				t.File(e.key, policy.Instant(key+1))
+				t.File(t.hash(e.key), policy.Instant(key+1))
 			})
 		}
 	}
@@ -142,7 +142,7 @@ func flood(t *Table[int], queue chan Command[int], strays, landed *atomic.Int64)
 				e, _ := t.View().Open(hash, key)
 				e.Advance(tentative, uint64(now)<<4)
 				select {
-				case queue <- FileCommand(e, now):
+				case queue <- FileCommand[int](hash, now):
 				default:
 					nStray++
 					t.View().NoteLostFiling()

@@ -12,7 +12,7 @@ type Command[K comparable] struct {
 	op       op
 	entry    *Entry[K]
 	now      policy.Instant
-	n        int64
+	n        int64 // the units of a take, the budget of a sweep, the hash of a key to be filed
 	patience time.Duration
 	reply    chan<- SweepResult
 	change   *Change
@@ -29,10 +29,10 @@ const (
 	opChange
 )
 
-// FileCommand asks for a landed entry to be filed, with all that have landed in the
-// same slot.
-func FileCommand[K comparable](e *Entry[K], now policy.Instant) Command[K] {
-	return Command[K]{op: opFile, entry: e, now: now}
+// FileCommand asks for the entry that landed under that hash to be filed, with all
+// that have landed in the same slot.
+func FileCommand[K comparable](hash uint64, now policy.Instant) Command[K] {
+	return Command[K]{op: opFile, n: int64(hash), now: now}
 }
 
 // RoomCommand asks for room in a full table, for a key that had no entry.
@@ -69,7 +69,7 @@ func (c Command[K]) Begin(clock func() policy.Instant) {
 func (t *Table[K]) Apply(c Command[K]) {
 	switch c.op {
 	case opFile:
-		filed := t.File(c.entry.key, c.now)
+		filed := t.File(uint64(c.n), c.now)
 		if t.nearlyFull {
 			// Two looks for each key filed keep up with a flood; the next RoomCommand
 			// does what they leave undone.

@@ -21,7 +21,7 @@ func TestApplyFileTwice(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
 	require.True(t, r.take(e, 1))
-	command := FileCommand(e, 1)
+	command := FileCommand[string](r.hash("a"), 1)
 	r.Apply(command)
 	r.Apply(command)
 	require.Equal(t, 1, r.index.Len())
@@ -41,7 +41,7 @@ func TestAbandonFile(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
 	require.True(t, r.take(e, 1))
-	r.Abandon(FileCommand(e, 1))
+	r.Abandon(FileCommand[string](r.hash("a"), 1))
 	require.Same(t, e, r.open("a"))
 	require.False(t, r.take(e, 1))
 }

@@ -250,7 +250,7 @@ func (w *world) file(e *Entry[string], now policy.Instant) {
 		w.table.View().NoteLostFiling()
 		return
 	}
-	command := func() { w.table.Apply(FileCommand(e, now)) }
+	command := func() { w.table.Apply(FileCommand[string](w.table.hash(e.key), now)) }
 	w.send(command)
 	if w.twice {
 		w.send(command)
@@ -323,7 +323,7 @@ func (w *world) incarnation() (ended bool) {
 func (w *world) sweep()                        { w.table.Sweep(w.now, 8) }
 func (w *world) passes(d time.Duration) func() { return func() { w.now += policy.Instant(d) } }
 func (w *world) again(e *Entry[string]) func() {
-	return func() { w.table.Apply(FileCommand(e, w.now)) }
+	return func() { w.table.Apply(FileCommand[string](w.table.hash(e.key), w.now)) }
 }
 
 // landed opens a key and takes once, before the processes begin; the writer has
@@ -343,7 +343,7 @@ func (w *world) known(key string) *Entry[string] {
 // unused opens a key and files it, without a take, before the processes begin.
 func (w *world) unused(key string) {
 	e, _ := w.table.View().Open(w.table.hash(key), key)
-	w.table.File(e.key, w.now)
+	w.table.File(w.table.hash(e.key), w.now)
 	w.seen = append(w.seen, e)
 }
 

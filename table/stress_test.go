@@ -293,13 +293,13 @@ func takeOnce(
 					tell(e, next)
 				}
 				if status == Landed {
-					offer(r, queue, FileCommand(e, at))
+					offer(r, queue, FileCommand[int](hash, at))
 				}
 				return at, d.Allowed
 			}
 		}
 		if status == Landed {
-			offer(r, queue, FileCommand(e, at))
+			offer(r, queue, FileCommand[int](hash, at))
 		}
 	}
 }

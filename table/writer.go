@@ -20,13 +20,13 @@ func Points() []string {
 	}
 }
 
-// File empties the nursery's slot of the key: it moves the entries from there to the
+// File empties the nursery's slot of the hash: it moves the entries from there to the
 // map and the index, and returns their number.
 //
 // A caller that lands behind another sends no command, and relies on the slot being
 // emptied. So File leaves no entry behind, unless it leaves that to Settle.
-func (t *Table[K]) File(key K, now policy.Instant) (filed int) {
-	slot := t.slotOf(t.hash(key))
+func (t *Table[K]) File(hash uint64, now policy.Instant) (filed int) {
+	slot := t.slotOf(hash)
 	for n := slot.Load(); n != nil; n = slot.Load() {
 		if filed%touchStep == 0 {
 			t.touch(n)
@@ -109,6 +109,9 @@ func (t *Table[K]) Settle(now policy.Instant) {
 		for budget := settleStep; budget > 0 && t.adopted < len(t.nursery); budget-- {
 			slot := &t.nursery[t.adopted]
 			if n := slot.Load(); n != nil {
+				if budget%touchStep == 0 {
+					t.touch(n)
+				}
 				t.file(slot, n, now)
 			} else {
 				t.adopted++
