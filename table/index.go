@@ -47,7 +47,7 @@ type leaf[K comparable] struct {
 }
 
 const (
-	// leafSize is the number of filings in a leaf. Sorting that many takes 40 us. A
+	// leafSize is the number of filings in a leaf. Sorting that many takes 60 us. A
 	// flood's keys are filed slot by slot, so that their instants jump about over some
 	// thousand filings. With leaves of 256, four times as many instants lie outside the
 	// leaf of the filing before, and each of these costs a search of the btree.
