@@ -23,7 +23,7 @@ func TestDrainMissesNoUnit(t *testing.T) {
 				table.hasher = func(key string) uint64 { return map[string]uint64{"known": 1, "new": 2 << 20, "other": 4 << 20}[key] }
 				table.step = x.step
 				known, _ := table.View().Open(1, "known")
-				table.File("known", 1)
+				table.File(1, 1)
 				closed, admitted, drained := false, map[string]int64{}, map[string]int64{}
 				for i, key := range keys {
 					x.spawn(fmt.Sprint("caller ", i, " of ", key), func() {
@@ -90,7 +90,7 @@ func TestDrainEndsEveryEntry(t *testing.T) {
 			require.True(t, e.Advance(e.Word(), next))
 		}
 		if key%2 == 0 {
-			table.File(key, 1)
+			table.File(table.hash(key), 1)
 		}
 		all = append(all, e)
 	}
