@@ -46,7 +46,7 @@ const touchStep = 8
 
 // touch loads what file needs of the next nodes of a list, and does nothing with it.
 // Every atomic store of file waits for the loads before it, and so for each cache miss
-// by itself; the misses of touch overlap. It took a fifth of the time of File.
+// by itself; the misses of touch overlap. It saved an eighth of the time of File.
 func (t *Table[K]) touch(n *node[K]) {
 	for left := touchStep; left > 0 && n != nil; left-- {
 		n.entry.word.Load()
