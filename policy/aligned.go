@@ -239,7 +239,7 @@ func (w *windows) starts(number uint64) int64 {
 	return w.days.begins(w.unit.firstDay(number)) * int64(time.Second)
 }
 
-// next returns the number of the window after that one. It is the next number but for
+// next returns the number of the window after that one. It is the next number, except for
 // windows that are left out.
 func (w *windows) next(number uint64) uint64 {
 	if w.per != 0 {

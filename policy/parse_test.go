@@ -52,7 +52,7 @@ func TestNotation(t *testing.T) {
 	}
 }
 
-// What people may write besides.
+// Other texts are read too.
 func TestParseIsLenient(t *testing.T) {
 	for text, same := range map[string]string{
 		"funnel 1k, 10/1s":                         "funnel 1000, 10/s",
