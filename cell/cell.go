@@ -2,7 +2,6 @@ package cell
 
 import (
 	"hash/maphash"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -132,7 +131,6 @@ func (c *Cell[K]) Choke(key K) bool {
 				return false
 			}
 			taken := e.Advance(word, next|terms.EpochBit)
-			runtime.KeepAlive(terms)
 			if taken {
 				c.tally.mine().admitted.Add(1)
 				return true

@@ -1,8 +1,6 @@
 package cell
 
 import (
-	"runtime"
-
 	"github.com/ral-limiter/ral/internal/waitline"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -66,7 +64,6 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, 
 		e.AddReturned(resetUnits) // reservations from before are of another word
 		c.seam.Step("limit: translated")
 		done := e.Advance(word, next|terms.EpochBit)
-		runtime.KeepAlive(terms)
 		if done {
 			return true, nil
 		}

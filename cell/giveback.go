@@ -2,7 +2,6 @@ package cell
 
 import (
 	"math"
-	"runtime"
 
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -74,7 +73,6 @@ func (c *Cell[K]) refund(
 		e.AddReturned(ownUnits(terms, limit, state, next, now, n))
 		c.seam.Step("refund: undone")
 		done := e.Advance(word, next|terms.EpochBit)
-		runtime.KeepAlive(terms)
 		if done {
 			return true
 		}
@@ -176,7 +174,6 @@ func (h *Held[K]) Keep(n int64) {
 		}
 		h.cell.seam.Step("cancel: judged")
 		done := t.entry.Advance(word, next)
-		runtime.KeepAlive(terms)
 		if done {
 			return
 		}
@@ -252,7 +249,6 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
 		e.AddReturned(resetUnits)
 		c.seam.Step("reset: undone")
 		done := e.Advance(word, terms.EpochBit)
-		runtime.KeepAlive(terms)
 		if done {
 			return used, true
 		}

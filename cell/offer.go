@@ -2,19 +2,15 @@ package cell
 
 import (
 	"hash/maphash"
-	"runtime"
 
 	"github.com/ral-limiter/ral/policy"
-	"github.com/ral-limiter/ral/table"
 )
 
 // Offer is the answer that TryTake would give, with its take prepared but not made. The
-// zero Offer offers nothing. It is for one goroutine, which must not wait while it has
-// one: it keeps the terms by which it was made.
+// zero Offer offers nothing. It is for one goroutine.
 type Offer[K comparable] struct {
 	policy.Decision
-	Held  Held[K]
-	terms *table.Terms
+	Held Held[K]
 }
 
 // Offer puts the answer that TryTake would give now into o, without an allocation or a
@@ -46,7 +42,6 @@ func (c *Cell[K]) Offer(key K, n int64, o *Offer[K]) bool {
 	r := &h.receipt
 	r.entry, r.epoch, r.before, r.after = e, terms.Epoch, word, next|terms.EpochBit
 	r.at, r.returned = now, returned
-	o.terms = terms
 	return o.Wait == 0 && next <= policy.MaxWord
 }
 
@@ -55,7 +50,6 @@ func (c *Cell[K]) Offer(key K, n int64, o *Offer[K]) bool {
 func (o *Offer[K]) Accept() bool {
 	r := &o.Held.receipt
 	taken := r.entry.Advance(r.before, r.after)
-	runtime.KeepAlive(o.terms)
 	if !taken {
 		r.entry = nil
 	}

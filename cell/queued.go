@@ -1,8 +1,6 @@
 package cell
 
 import (
-	"runtime"
-
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -69,7 +67,6 @@ func (c *Cell[K]) send(e *table.Entry[K], now policy.Instant, q *request) (o out
 		// Only a landed entry may be charged later on.
 		plain := state | terms.EpochBit
 		landed := word == plain || e.Advance(word, plain)
-		runtime.KeepAlive(terms)
 		if !landed {
 			continue
 		}

@@ -1,7 +1,6 @@
 package cell
 
 import (
-	"runtime"
 	"sync"
 	"time"
 
@@ -10,13 +9,11 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// SetPolicy retries after changePause, doubling up to mostChangePause. From collectPause
-// on it calls runtime.GC, since only the collector can tell that no call holds the
-// previous policy.
+// SetPolicy retries after changePause, doubling up to mostChangePause, until the writer
+// has come to all keys after the previous change.
 const (
 	changePause     = time.Millisecond
-	collectPause    = 8 * time.Millisecond
-	mostChangePause = 256 * time.Millisecond
+	mostChangePause = 64 * time.Millisecond
 	// pauseMost is about the longest time that lines stand still for a change.
 	pauseMost = 100 * time.Millisecond
 )
@@ -36,11 +33,8 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 			return bad(p, "one of the family of "+terms.Policy.String())
 		}
 		change := table.NewChange(p, c.now())
-		switch result := c.change(change); {
-		case result == table.ChangeMade:
+		if c.change(change) == table.ChangeMade {
 			return nil
-		case result == table.ChangeHeld && pause >= collectPause && c.seam.Scheduler == nil:
-			runtime.GC()
 		}
 		if c.closed.Load() || !c.writing() {
 			switch {

@@ -1,7 +1,6 @@
 package cell
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -168,7 +167,6 @@ func (c *Cell[K]) takeEntry(
 		after := next | terms.EpochBit
 		// A swap that succeeds hands the units to this call. Nothing else has to agree.
 		taken := e.Advance(word, after)
-		runtime.KeepAlive(terms)
 		if taken {
 			if r != nil {
 				r.entry, r.epoch, r.before, r.after = e, terms.Epoch, state|terms.EpochBit, after

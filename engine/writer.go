@@ -47,10 +47,11 @@ func (w *writer[K]) run(ctx context.Context) error {
 	w.at("writer: begin")
 	w.table.Recover()
 	for {
+		emptied := false
 		for range commandsPerSettle {
 			command, attempt, ok := w.queue.TryReceive()
 			if !ok {
-				if w.table.Unsettled() {
+				if emptied = w.table.Unsettled(); emptied {
 					break
 				}
 				if command, attempt, ok = w.queue.Receive(ctx); !ok {
@@ -62,14 +63,18 @@ func (w *writer[K]) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		// A flood keeps the writer busy for as long as it lasts. Without this a
-		// caller on the same processor waits for the end of its time slice, 10 ms
-		// and more, instead of a tenth of a millisecond.
-		runtime.Gosched()
 		w.seam.Step("writer: others")
 		for n := 0; n < settlesPerTurn && w.table.Unsettled(); n++ {
 			w.at("writer: settle")
 			w.table.Settle(w.clock())
+		}
+		// A flood keeps the writer busy for as long as it lasts. Without this a
+		// caller on the same processor waits for the end of its time slice, 10 ms
+		// and more, instead of a tenth of a millisecond. If callers use up all
+		// processors it costs the writer as much: a command that left a little to
+		// settle should not keep the next one waiting.
+		if !emptied || w.table.Unsettled() {
+			runtime.Gosched()
 		}
 	}
 }

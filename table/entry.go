@@ -10,8 +10,11 @@ import (
 const (
 	// tentative stands for the word 0 until a second look has found that the key has
 	// no other entry.
-	tentative = math.MaxUint64 - 1
-	// tombstone is the last word of an entry. No swap replaces it.
+	tentative = math.MaxUint64 - 2
+	// moved is the last word of an entry that a change of policy has replaced by
+	// another one of its key. No swap replaces it.
+	moved = math.MaxUint64 - 1
+	// tombstone is the last word of an entry that has left. No swap replaces it.
 	tombstone = math.MaxUint64
 )
 
@@ -87,4 +90,5 @@ const (
 // ReturnedMask is the largest count of Entry.Returned.
 const ReturnedMask = 1<<(64-returnedShift) - 1
 
-func (e *Entry[K]) dead() bool { return e.word.Load() == tombstone }
+// dead reports whether the entry has left or was replaced.
+func (e *Entry[K]) dead() bool { return e.word.Load() > tentative }

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -47,7 +46,6 @@ func (r rig[K]) open(key K) *Entry[K] {
 func (r rig[K]) take(e *Entry[K], now policy.Instant) bool {
 	r.t.Helper()
 	word, terms := r.View().Read(e)
-	defer runtime.KeepAlive(terms)
 	state, alive := terms.State(word)
 	require.True(r.t, alive)
 	next, d := terms.Policy.Take(state, now, 1, 0)

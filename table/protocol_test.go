@@ -68,10 +68,9 @@ type world struct {
 	want    int // takes there should be
 
 	tallies bool
-	hands   map[*process]*Terms // the terms that taking processes hold
-	asked   *Change             // the change that the writer was about to make, if any
-	holds   uint64              // the tally last reported in force; 0 if others ask, too
-	last    []uint64            // the last words of seen that meant something
+	asked   *Change  // the change that the writer was about to make, if any
+	holds   uint64   // the tally last reported in force; 0 if others ask, too
+	last    []uint64 // the last words of seen that meant something
 }
 
 type taken struct {
@@ -96,9 +95,6 @@ func newWorld(x *explorer, maxKeys int, hashes map[string]uint64) *world {
 		if strings.HasPrefix(point, "read:") {
 			if !w.tallies {
 				return // of interest only if the policy changes
-			}
-			if point == "read: the terms" {
-				w.hands[x.current] = w.table.terms.Load()
 			}
 		}
 		x.step(point)
@@ -174,7 +170,6 @@ func (w *world) peeker(key string) {
 
 // takeFrom returns false if the entry is dead.
 func (w *world) takeFrom(e *Entry[string], now policy.Instant) bool {
-	defer delete(w.hands, w.current)
 	for {
 		w.step("take: read")
 		word, terms := w.table.View().Read(e)
@@ -201,7 +196,7 @@ func (w *world) changer(ids ...uint64) {
 	w.spawn("changer", func() {
 		for _, id := range ids {
 			for w.change(id) != ChangeMade {
-				w.await("change: later", func() bool { return !w.table.changing && !w.oldTermsHeld() })
+				w.await("change: later", func() bool { return !w.table.changing })
 			}
 			if w.holds != 0 {
 				w.holds = id
@@ -349,8 +344,7 @@ func (w *world) unused(key string) {
 
 // tallied begins a scenario in which the policy changes.
 func (w *world) tallied() {
-	w.tallies, w.holds, w.hands = true, 1, map[*process]*Terms{}
-	w.table.oldTermsHeld = w.oldTermsHeld
+	w.tallies, w.holds = true, 1
 	w.table.terms.Store(newTerms(tally{1}, 0, nil, nil))
 }
 
@@ -363,6 +357,13 @@ func (w *world) each() string {
 			}
 		}
 	}
+	m := w.table.moving.Load()
+	if m != nil && m.from.Word() != moved {
+		m = nil
+	}
+	if m != nil && !slices.Contains(w.seen, m.to) {
+		w.seen = append(w.seen, m.to)
+	}
 	for i, e := range w.seen {
 		if e.Word() >= tentative {
 			continue
@@ -372,7 +373,8 @@ func (w *world) each() string {
 				return fmt.Sprintf("key %s has two entries", e.key)
 			}
 		}
-		if hash := w.table.hash(e.key); nodeOf(w.table.slotOf(hash), e) == nil && !w.filed(hash, e) {
+		hash := w.table.hash(e.key)
+		if nodeOf(w.table.slotOf(hash), e) == nil && !w.filed(hash, e) && (m == nil || m.to != e) {
 			return fmt.Sprintf("the entry of key %s can not be found", e.key)
 		}
 	}
@@ -394,17 +396,6 @@ func (w *world) each() string {
 	return ""
 }
 
-// holders stands for the garbage collector.
-func (w *world) oldTermsHeld() bool {
-	present := w.table.terms.Load()
-	for _, terms := range w.hands {
-		if terms != present {
-			return true
-		}
-	}
-	return false
-}
-
 // eachTally checks the properties that hold after every step if the policy changes.
 func (w *world) eachTally() string {
 	units := map[string]int{}
@@ -416,6 +407,8 @@ func (w *world) eachTally() string {
 		word := e.Word()
 		switch word {
 		case tentative:
+		case moved:
+			w.last[i] = 0 // its successor has all
 		case tombstone:
 			// Only the evicting writer kills a used entry.
 			if fresh := policy.Instant(w.last[i]&(1<<tallyCount-1)) * second; fresh > w.now {

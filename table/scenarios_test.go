@@ -261,6 +261,22 @@ var scenarios = []scenario{
 		w.changer(2)
 		w.want = 1
 	}},
+	{"all keys are looked at while the policy changes", 3, 4, sameHash, func(w *world) {
+		w.tallied()
+		w.known("b")
+		w.landed("a")
+		w.walker("a")
+		w.changer(2)
+		w.want = 2
+	}},
+	{"a key is looked for while the policy changes", 3, 4, sameHash, func(w *world) {
+		w.tallied()
+		w.known("b")
+		w.known("a")
+		w.peeker("a")
+		w.changer(2)
+		w.want = 2
+	}},
 	{"all keys are looked at while one of them is filed", 6, 4, sameHash, func(w *world) {
 		w.tallied()
 		w.known("b")

@@ -57,14 +57,14 @@ func (s *shard[K]) place(hash, rest uint64) place {
 	return place{bucket, max(hash&0xff, 1)}
 }
 
-// find returns the live entry of the key, or nil. It may die at any time.
+// find returns the key's entry, or nil. It may have moved, or die at any time.
 func (s *shard[K]) find(p place, key K) *Entry[K] {
 	for range s.buckets {
 		b := &s.buckets[p.bucket]
 		tags := b.tags.Load()
 		for same := same(tags, p.tag); same != 0; same &= same - 1 {
 			e := b.slots[bits.TrailingZeros64(same)/8].Load()
-			if e != nil && e.key == key && !e.dead() {
+			if e != nil && e.key == key && e.word.Load() != tombstone {
 				return e
 			}
 		}
@@ -156,6 +156,20 @@ func (s *shard[K]) drop(p place, e *Entry[K]) {
 		}
 		if tags>>56 != manyPassed {
 			b.tags.Store(tags - passedOne)
+		}
+		p.bucket = s.next(p.bucket)
+	}
+}
+
+// replace puts an entry in the slot of another one of its key, if that is there.
+func (s *shard[K]) replace(p place, old, e *Entry[K]) {
+	for range s.buckets {
+		b := &s.buckets[p.bucket]
+		for i := range b.slots {
+			if b.slots[i].Load() == old {
+				b.slots[i].Store(e)
+				return
+			}
 		}
 		p.bucket = s.next(p.bucket)
 	}

@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
@@ -66,8 +65,6 @@ type Table[K comparable] struct {
 	// Tests set these before the table is used: see stepPoint and hash.
 	step   func(point string)
 	hasher func(K) uint64
-	// oldTermsHeld, if set, replaces the garbage collector in oldTermsInUse.
-	oldTermsHeld func() bool
 
 	// shards are written by the writer alone, and read by all goroutines. Nil is an
 	// empty shard.
@@ -80,6 +77,9 @@ type Table[K comparable] struct {
 	// places counts the entries that are tentative, landed or filed: never above
 	// maxKeys.
 	places places
+	// moving is the replacement of an entry that is under way, or nil. Written by the
+	// writer alone.
+	moving atomic.Pointer[move[K]]
 	// lostFiling is set when a command to file an entry was lost, so that the writer
 	// looks through the nursery.
 	lostFiling atomic.Bool
@@ -101,12 +101,8 @@ type Table[K comparable] struct {
 	// pending holds the entries of the shard indexed last that are still to be put
 	// into the index.
 	pending []*Entry[K]
-	// changing is set from a change of policy until all words are the new policy's.
+	// changing is set from a change of policy until all entries are replaced.
 	changing bool
-	// beforeChange and duringChange weakly reference the terms from before and during
-	// the last change. They become nil when no call holds them; until then the next
-	// change waits.
-	beforeChange, duringChange weak.Pointer[Terms]
 	// nearlyFull is set when a caller found the table full, and cleared when an
 	// eighth of it is free. While it is set, room is made ahead of need.
 	nearlyFull bool
@@ -149,7 +145,7 @@ func init() {
 }
 
 func (t *Table[K]) under(s seam.Seam) {
-	t.step, t.oldTermsHeld, t.seed = s.Scheduler.Step, s.Scheduler.Held, s.Scheduler.Seed()
+	t.step, t.seed = s.Scheduler.Step, s.Scheduler.Seed()
 }
 
 // View returns the view of the table for all goroutines except the writer.
@@ -180,6 +176,21 @@ func (t *Table[K]) shardOf(hash uint64) (i int, rest uint64) {
 
 // find returns the live entry of the key in the map, or nil. It may die at any time.
 func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
+	for {
+		e := t.search(hash, key)
+		if e == nil || e.word.Load() != moved {
+			return e
+		}
+		t.stepPoint("find: moved")
+		if m := t.moving.Load(); m != nil && m.from == e {
+			return m.to
+		}
+		// The successor was put into the map before moving changed.
+	}
+}
+
+// search is find, except that the entry may have moved.
+func (t *Table[K]) search(hash uint64, key K) *Entry[K] {
 	i, rest := t.shardOf(hash)
 	s := t.shards[i].Load()
 	if s == nil {

@@ -2,7 +2,6 @@ package table
 
 import (
 	"sync/atomic"
-	"weak"
 
 	"github.com/ral-limiter/ral/policy"
 )
@@ -15,17 +14,10 @@ const epochBit = 1 << 63
 // words that its predecessor left. They are immutable; a change of policy makes new
 // ones. Any number of goroutines may use them.
 //
-// To use a word: load the terms, load the word, check that the word was written under
-// them or that they have not changed, and keep the terms alive until the swap.
-// View.Read does the first three. The word was then left under these terms or the
-// ones before. If the terms are replaced before the swap, the swap fails once the
-// writer has come to the entry: the writer flips the epoch bit of every word before
-// the policy can be replaced again.
-//
-// The next replacement gives the bit its old value back, and the word may be what it
-// was. So that replacement waits until no goroutine holds terms that were taken
-// before the first one was over, which only the garbage collector can tell. Do not
-// keep terms in a structure, nor on the stack of a goroutine that waits.
+// To use a word: find the entry, load the terms, load the word, and check that the
+// word was written under them or that they have not changed. View.Read does all except
+// the first. The order matters: see the package comment. The word was then left under
+// these terms or the ones before, and a swap of it succeeds only while that is so.
 type Terms struct {
 	Policy policy.Policy
 	// Choker is the policy's fast path, nil if it has none.
@@ -38,7 +30,7 @@ type Terms struct {
 	Epoch uint64
 
 	relative policy.Relative // Policy, nil if it has no family
-	before   policy.Policy   // policy whose words may remain; nil if none do
+	before   policy.Policy   // the policy before, whose words may remain; nil for the first
 	since    policy.Instant  // the instant at which before was replaced
 	by       *Change         // the change that made these terms; nil for the first ones
 }
@@ -94,12 +86,8 @@ type ChangeResult int
 const (
 	// ChangeMade: the policy applies to every call that begins from here on.
 	ChangeMade ChangeResult = iota
-	// ChangeLater: the previous change has not reached all keys yet. Ask again.
+	// ChangeLater: the previous change has not come to all keys yet. Ask again.
 	ChangeLater
-	// ChangeHeld: a goroutine may still be about to leave a word under the policy
-	// before the present one. Ask again; runtime.GC lets the writer find out whether
-	// one is.
-	ChangeHeld
 	// ChangeRefused: the policy is not of the family of the present one.
 	ChangeRefused
 )
@@ -132,8 +120,8 @@ func (t *Terms) CanReplace(p policy.Policy) bool {
 }
 
 // Change replaces the policy. Words are translated as callers come to them, and by
-// the writer, which goes through all of them and orders them anew: it rebuilds the
-// index as after a crash.
+// the writer, which goes through all entries, replaces each of them, and orders them
+// anew: it rebuilds the index as after a crash.
 func (t *Table[K]) Change(c *Change) {
 	t.fault("change: begin")
 	now := t.terms.Load()
@@ -145,51 +133,29 @@ func (t *Table[K]) Change(c *Change) {
 	case t.changing:
 		c.give(ChangeLater)
 		return
-	case t.oldTermsInUse():
-		c.give(ChangeHeld)
-		return
 	case !now.CanReplace(c.policy):
 		c.give(ChangeRefused)
 		return
 	default:
 		t.changing = true
 		t.stepPoint("change: begun")
-		next, before := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c), weak.Make(now)
+		next := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c)
 		next.Epoch, next.since = now.Epoch+1, c.at
 		t.terms.Store(next)
-		t.beforeChange = before
 		t.fault("change: made")
 		t.Recover()
 	}
 	c.give(ChangeMade)
 }
 
-// finishChange ends a change: all words are those of the present policy. From here on
-// callers get terms without a reference to the policy before, so that the terms that
-// may still hold one of its words are known.
+// finishChange ends a change: all entries are the present policy's.
 func (t *Table[K]) finishChange() {
-	t.stepPoint("finishChange: all words")
-	if now := t.terms.Load(); now.before != nil { // nil if a writer died after the store below
-		settled := *now
-		settled.before = nil
-		t.duringChange = weak.Make(now)
-		t.terms.Store(&settled)
-	}
+	t.stepPoint("finishChange: all entries")
 	t.fault("change: over")
 	t.changing = false
 }
 
-// oldTermsInUse reports whether a goroutine may still hold a word that was left
-// before the present policy: it took its terms before the last change was over.
-func (t *Table[K]) oldTermsInUse() bool {
-	if t.oldTermsHeld != nil {
-		return t.oldTermsHeld()
-	}
-	return t.beforeChange.Value() != nil || t.duringChange.Value() != nil
-}
-
-// Read returns an entry's word together with the terms by which to read it. A caller
-// that advances the word calls runtime.KeepAlive(terms) after that.
+// Read returns an entry's word together with the terms by which to read it.
 func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
 	for {
 		terms = v.t.terms.Load()
@@ -202,21 +168,9 @@ func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
 	}
 }
 
-// retag rewrites an entry's word under the present terms, even if it was tentative:
-// it has had its second look.
-func (t *Table[K]) retag(e *Entry[K]) {
-	for {
-		word := e.word.Load()
-		terms := t.terms.Load()
-		state, alive := terms.State(word)
-		if !alive || terms.Current(word) {
-			return
-		}
-		t.stepPoint("retag: judged")
-		if e.word.CompareAndSwap(word, state|terms.EpochBit) {
-			return
-		}
-	}
+// land ends the tentative stage of an entry that has had its second look.
+func (t *Table[K]) land(e *Entry[K]) {
+	e.word.CompareAndSwap(tentative, t.terms.Load().EpochBit)
 }
 
 // freshAt returns the instant from which an entry with that word owes nothing.

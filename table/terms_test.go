@@ -2,7 +2,6 @@ package table
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -29,15 +28,7 @@ func (r rig[K]) change(p policy.Policy, now policy.Instant) ChangeResult {
 // changed replaces the policy and has all words carried over.
 func (r rig[K]) mustChange(p policy.Policy, now policy.Instant) {
 	r.t.Helper()
-	result := r.change(p, now)
-	for range 100 {
-		if result != ChangeHeld {
-			break
-		}
-		runtime.GC()
-		result = r.change(p, now)
-	}
-	require.Equal(r.t, ChangeMade, result)
+	require.Equal(r.t, ChangeMade, r.change(p, now))
 	r.settle(now)
 	require.NoError(r.t, r.Check())
 }
@@ -145,14 +136,15 @@ func TestChangeReachesAllKeys(t *testing.T) {
 	r.Apply(TakeCommand(landed, 1, 3, 0))
 	r.settle(1)
 	r.Apply(TakeCommand(late, 1, 4, 0))
-	for e, count := range map[*Entry[string]]uint64{filed: 2, unused: 0, idle: 0, landed: 4, late: 5} {
+	for old, count := range map[*Entry[string]]uint64{filed: 2, unused: 0, idle: 0, landed: 4, late: 5} {
+		e := r.now(old)
 		require.True(t, r.terms.Load().Current(e.Word()), e.key)
 		require.Equal(t, count, tallied(e.Word()), e.key)
 		require.Same(t, e, r.View().Load(r.hash(e.key), e.key), "adopted, if its command was lost")
 	}
 	require.False(t, r.changing)
 	r.mustChange(tally{3}, 1)
-	require.EqualValues(t, 2, tallied(filed.Word()))
+	require.EqualValues(t, 2, tallied(r.now(filed).Word()))
 }
 
 // A table too large to be gone through at once: the change is under way until the last
@@ -185,26 +177,94 @@ func TestChangeIsOverWhenTheLastKeyIsReached(t *testing.T) {
 }
 
 // A caller that stalls halfway through a take comes too late, for as long as the take
-// lasts.
-func TestChangeWaitsUntilOldTermsAreReleased(t *testing.T) {
+// lasts: also when the policy has changed twice, and the key's word is what it was.
+func TestStalledTakeFailsAfterChanges(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.open("a")
 	r.fileOne(e, 1)
 	word, terms := r.View().Read(e)
 	next, _ := terms.Policy.Take(word, 1, 1, 0)
 	next |= terms.EpochBit
-
-	require.Equal(t, ChangeMade, r.change(tally{2}, 1), "there were no words before the first policy's")
-	r.settle(1)
-	for range 5 {
-		runtime.GC()
-		require.Equal(t, ChangeHeld, r.change(tally{3}, 1))
-		require.False(t, e.Advance(word, next), "the bit has flipped")
+	for id := range uint64(4) {
+		r.mustChange(tally{id + 2}, 1)
+		require.False(t, e.Advance(word, next))
+		present := r.View().Load(r.hash("a"), "a")
+		require.Equal(t, id%2 == 1, present.Word() == word, "as it was, in another entry")
 	}
-	runtime.KeepAlive(terms)
-	r.mustChange(tally{3}, 1)
-	require.Equal(t, word, e.Word(), "as it was: no call may hold terms that read it so")
 }
+
+// The same if a call has taken by the new policy before the writer came to the key.
+func TestStalledTakeFailsIfTheKeyIsInUse(t *testing.T) {
+	r := newTally[string](t, Options{})
+	e := r.open("a")
+	r.fileOne(e, 1)
+	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
+	require.True(t, r.take(e, 1))
+	word := e.Word()
+	require.NoError(t, r.Check())
+	r.settle(1)
+	require.False(t, e.Advance(word, word+1), "it was left under two policies, and must not see a third one")
+	require.EqualValues(t, 1, tallied(r.View().Load(r.hash("a"), "a").Word()))
+}
+
+// What reservations go by under other limits stays with the key.
+func TestChangeKeepsTheMarkOfForeignTurns(t *testing.T) {
+	r := newTally[string](t, Options{})
+	marked, plain := r.add("marked", 1), r.add("plain", 1)
+	marked.MarkForeignTurn()
+	require.True(t, plain.LockReturn())
+	plain.AddReturned(3)
+	r.mustChange(tally{2}, 1)
+	require.True(t, r.now(marked).HasForeignTurn())
+	require.False(t, r.now(plain).HasForeignTurn())
+	require.True(t, r.now(plain).LockReturn(), "what is given back to the old entry comes too late")
+	require.Zero(t, r.now(plain).Returned())
+}
+
+// A call meets a moved entry while the writer is at another one, or has moved the
+// successor in its turn: it finds its own key's entry, and a live one.
+func TestMovedEntryLeadsToItsSuccessor(t *testing.T) {
+	for name, later := range map[string]func(r rig[string]){
+		"while it is moved":      func(rig[string]) {},
+		"when it is in the map":  func(r rig[string]) { r.Recover() },
+		"while another is moved": func(r rig[string]) { r.Recover(); r.announce("b") },
+		"while its successor is": func(r rig[string]) { r.Recover(); r.announce("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var e *Entry[string]
+			var r rig[string]
+			r = newTally[string](t, Options{Fault: func(point string) {
+				if point == "move: dead" && r.moving.Load().from == e {
+					panic(killed{})
+				}
+			}})
+			e = r.add("a", 1)
+			r.add("b", 1)
+			require.Equal(t, ChangeMade, r.change(tally{2}, 1))
+			require.Panics(t, func() { r.settle(1) })
+			successor := r.moving.Load().to
+			r.step = func(point string) {
+				if point == "find: moved" {
+					r.step = nil
+					later(r)
+				}
+			}
+			require.Same(t, successor, r.View().Look(r.hash("a"), "a"))
+			require.Nil(t, r.step, "the call met the old entry")
+			r.Recover()
+			r.settle(1)
+			require.EqualValues(t, 1, tallied(r.View().Load(r.hash("a"), "a").Word()))
+		})
+	}
+}
+
+// announce begins to move the entry of a key.
+func (r rig[K]) announce(key K) {
+	r.moving.Store(&move[K]{r.View().Load(r.hash(key), key), &Entry[K]{key: key}})
+}
+
+// now returns the entry of an entry's key at this time.
+func (r rig[K]) now(e *Entry[K]) *Entry[K] { return r.View().Look(r.hash(e.key), e.key) }
 
 // Answers, and that there is one and no more:
 //
@@ -214,7 +274,6 @@ func TestChangeWaitsUntilOldTermsAreReleased(t *testing.T) {
 //  4. an abandoned one is answered as well, and truly.
 func TestChangeAnswers(t *testing.T) {
 	r := newTally[string](t, Options{})
-	r.oldTermsHeld = func() bool { return false }
 	e := r.add("a", 1)
 	require.Equal(t, ChangeRefused, r.change(policy.Must(policy.Funnel(1, 1, time.Hour)), 1))
 	require.Equal(t, ChangeRefused, r.change(struct{ policy.Policy }{tally{2}}, 1))
@@ -235,7 +294,7 @@ func TestChangeAnswers(t *testing.T) {
 	r.settle(1)
 	r.Apply(ChangeCommand[string](second))
 	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "those that came after it hold")
-	require.EqualValues(t, 1, tallied(e.Word()))
+	require.EqualValues(t, 1, tallied(r.now(e).Word()))
 
 	r.Abandon(ChangeCommand[string](second))
 	require.Empty(t, second.Answer())
@@ -271,7 +330,7 @@ func TestChangeOfADyingWriterIsMade(t *testing.T) {
 			require.True(t, r.changing, "all words are yet to be carried over")
 			r.settle(1)
 			require.False(t, r.changing)
-			require.Equal(t, uint64(epochBit|2<<tallyID|1<<tallyCount|3601), e.Word())
+			require.Equal(t, uint64(epochBit|2<<tallyID|1<<tallyCount|3601), r.now(e).Word())
 		})
 	}
 }
@@ -312,8 +371,7 @@ func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
 	r.settle(1)
 	next, _ := terms.Policy.Take(0, 1, 1, 0)
 	require.False(t, e.Advance(word, next|terms.EpochBit), "the caller took it for tentative under the policy before")
-	require.Equal(t, uint64(epochBit), e.Word())
-	runtime.KeepAlive(terms)
+	require.Equal(t, uint64(epochBit), r.now(e).Word())
 }
 
 // All yields keys wherever they are, each once, even if it is stopped early, or if
@@ -389,12 +447,22 @@ func TestAll(t *testing.T) {
 }
 
 // The only key moves from its slot to the map at each of the steps of a walk, and its
-// shard is copied there.
+// shard is copied there. Or it is there already. Then the policy changes or not.
 func TestAllMissesNoEntryThatMoves(t *testing.T) {
+	for kind := range 4 {
+		allMissesNone(t, kind%2 == 1, kind/2 == 1)
+	}
+}
+
+func allMissesNone(t *testing.T, filed, changed bool) {
+	t.Helper()
 	for moves := 0; ; moves++ {
-		r := newRig[string](t, Options{})
+		r := newTally[string](t, Options{})
 		e := r.open("a")
 		require.True(t, r.take(e, 1))
+		if filed {
+			r.fileOne(e, 1)
+		}
 		steps, moved := 0, false
 		r.step = func(point string) {
 			if len(point) > 4 && point[:4] == "all:" {
@@ -402,6 +470,10 @@ func TestAllMissesNoEntryThatMoves(t *testing.T) {
 					r.step = nil
 					r.fileOne(e, 1)
 					r.resize(0, 2*leastBuckets)
+					if changed {
+						require.Equal(t, ChangeMade, r.change(tally{2}, 1))
+						r.settle(1)
+					}
 					moved = true
 				}
 			}

@@ -39,8 +39,9 @@ func (v View[K]) Seed() maphash.Seed { return v.t.seed }
 func (v View[K]) Terms() *Terms { return v.t.terms.Load() }
 
 // Load returns the filed entry of the key, or nil if there is none. It never waits
-// and writes nothing. The entry may die at any time; Terms.State reports that.
-func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.find(hash, key) }
+// and writes nothing. The entry may be dead, or die at any time; Terms.State reports
+// that, and Look or Open return the one that lives.
+func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.search(hash, key) }
 
 // Look returns the entry of the key, filed or landed, or nil if there is none.
 // Unlike Open it opens no key. It never waits.
@@ -165,14 +166,14 @@ func (v View[K]) All() iter.Seq[*Entry[K]] {
 	return func(yield func(*Entry[K]) bool) {
 		// The nursery first, so that an entry that moves from there to the map is not
 		// missed.
-		landed := map[*Entry[K]]bool{}
+		landed := map[K]bool{}
 		for i := range v.t.nursery {
 			for at := v.t.nursery[i].Load(); at != nil; at = at.next.Load() {
 				// A tentative entry may not be the key's only one.
 				if at.entry.word.Load() >= tentative {
 					continue
 				}
-				landed[at.entry] = true
+				landed[at.entry.key] = true
 				if !yield(at.entry) {
 					return
 				}
@@ -187,7 +188,12 @@ func (v View[K]) All() iter.Seq[*Entry[K]] {
 			}
 			for e := range s.all() {
 				v.t.stepPoint("all: in a shard")
-				if !landed[e] && !e.dead() && !yield(e) {
+				if e.word.Load() == moved { // perhaps the shard was copied since, too
+					if e = v.t.find(v.t.hash(e.key), e.key); e == nil {
+						continue
+					}
+				}
+				if !landed[e.key] && !e.dead() && !yield(e) {
 					return
 				}
 			}

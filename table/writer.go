@@ -16,7 +16,7 @@ func Points() []string {
 		"sweep: begin", "sweep: refiled",
 		"evict: dead", "evict: gone",
 		"room: begin", "take: begin", "take: done",
-		"change: begin", "change: made", "change: over", "adopt: begin", "recover: begin", "recover: shard", "recover: some",
+		"change: begin", "change: made", "move: announced", "move: dead", "change: over", "adopt: begin", "recover: begin", "recover: shard", "recover: some",
 	}
 }
 
@@ -67,12 +67,16 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 	// will find the word changed, and go on from there.
 	t.confirm(hash, e)
 	t.stepPoint("file: confirmed")
-	t.retag(e)
-	if word := e.word.Load(); word != tombstone {
+	t.land(e)
+	if !e.dead() {
 		t.stepPoint("file: judged")
 		if t.insert(hash, e) {
 			t.fault("file: in the map")
 			if i, _ := t.shardOf(hash); t.isIndexed(i) {
+				if t.changing {
+					e = t.move(hash, e)
+				}
+				word := e.word.Load()
 				fresh := t.freshAt(word)
 				if word&^epochBit == 0 {
 					fresh = now // a key that was never taken from is not due at once
@@ -132,11 +136,17 @@ func (t *Table[K]) Settle(now policy.Instant) {
 // before it reaches the end, the idle keys of each shard are found by a writer that
 // lives until it has gone through that shard.
 func (t *Table[K]) Recover() {
+	t.endMove()
 	t.index = newIndex[K]()
 	t.first, t.indexed = t.nextShard(), 0
 	t.pending = nil
 	t.adopted = 0
 	t.fault("recover: begin")
+	t.passEmpty()
+}
+
+// passEmpty goes on to the next shard that has entries.
+func (t *Table[K]) passEmpty() {
 	for t.indexed < len(t.shards) && t.shards[t.nextShard()].Load() == nil {
 		t.indexed++
 	}
@@ -160,10 +170,13 @@ func (t *Table[K]) reindex(now policy.Instant) {
 	if len(t.pending) == 0 {
 		t.pending = t.collectShard(t.nextShard())
 		t.indexed++
+		t.passEmpty()
 	}
 	some := t.pending[:min(settleStep, len(t.pending))]
 	for _, e := range some {
-		t.retag(e)
+		if t.changing {
+			e = t.move(t.hash(e.key), e)
+		}
 		if fresh, gone := t.evict(e, now-t.idle, now); !gone {
 			t.index.Add(filing[K]{fresh, e})
 		}
@@ -285,6 +298,12 @@ func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience tim
 	t.fault("take: begin")
 	for {
 		word := e.word.Load()
+		if word == moved {
+			if successor := t.find(t.hash(e.key), e.key); successor != nil {
+				e = successor
+				continue
+			}
+		}
 		terms := t.terms.Load()
 		state, ok := terms.State(word)
 		if ok {

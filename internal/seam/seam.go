@@ -40,9 +40,6 @@ type Scheduler interface {
 	Go(f func())
 	// Refuse reports whether a queue is to say that it is full although it is not.
 	Refuse(point string) bool
-	// Held reports, in place of the garbage collector, whether any call may hold
-	// what it took before the point "change: over" was last passed.
-	Held() bool
 	// Seed returns the seed by which keys are hashed.
 	Seed() maphash.Seed
 	// Built is given the parts of an engine: its table and its queue.

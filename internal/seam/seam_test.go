@@ -19,7 +19,6 @@ func (p *polling) Step(point string)        { p.points = append(p.points, point)
 func (p *polling) Fault(point string)       { p.Step(point) }
 func (p *polling) Go(f func())              { f() }
 func (p *polling) Refuse(point string) bool { p.Step(point); return true }
-func (p *polling) Held() bool               { return false }
 func (p *polling) Seed() maphash.Seed       { return maphash.MakeSeed() }
 func (p *polling) Built(any, any)           {}
 

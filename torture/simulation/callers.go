@@ -131,7 +131,7 @@ func (c *caller) begin(verb, at int, most time.Duration) {
 	w := c.w
 	c.busy, c.verb, c.at, c.since, c.excuse, c.most = true, verb, at, w.elapsed, 0, int64(most)
 	c.lo, c.hi = w.rawClock(), w.rawClock()
-	c.actor.took, c.regime = w.steps, w.regime
+	c.regime = w.regime
 	a := w.accounts[at]
 	c.epoch, c.known = a.epoch, a.known
 	w.note(c.actor, names[verb])

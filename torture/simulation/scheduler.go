@@ -34,7 +34,6 @@ type actor struct {
 	caller   *caller     // nil if it is not a caller's
 
 	judged judged // the last call that the policy allowed it
-	took   int    // step from which it holds the policy's terms; see Held
 }
 
 // scheduler hands the baton on. It implements seam.Scheduler. Its decisions follow from
@@ -57,13 +56,12 @@ type scheduler struct {
 	failure string
 	log     func(line string) // of a replay; nil otherwise
 
-	deaths    []Death
-	closing   bool
-	changedAt int   // the step at which the last change of policy was over
-	changes   []int // the steps at which changes were made
-	death     func(point string)
-	each      func() // is called after each step
-	joined    func(*caller)
+	deaths  []Death
+	closing bool
+	changes []int // the steps at which changes were made
+	death   func(point string)
+	each    func() // is called after each step
+	joined  func(*caller)
 
 	table *table.Table[key]
 	queue *cmdqueue.Queue[table.Command[key]]
@@ -308,11 +306,8 @@ func (s *scheduler) Fault(point string) {
 	}
 	s.death(point)
 	s.Step(point)
-	switch point {
-	case "change: made":
+	if point == "change: made" {
 		s.changes = append(s.changes, s.steps)
-	case "change: over":
-		s.changedAt = s.steps
 	}
 	c := &s.chaos
 	if s.quiet || !a.own || len(s.deaths) >= c.deaths {
@@ -345,7 +340,6 @@ func (s *scheduler) Await(point string, patience time.Duration, ready func() boo
 	}
 	s.Step(point)
 	a.waits, a.early = false, false
-	a.took = s.steps
 	ok := ready != nil && ready()
 	a.ready = nil
 	if ok {
@@ -361,17 +355,6 @@ func (s *scheduler) Refuse(point string) bool {
 	}
 	s.Step(point)
 	return !s.quiet && s.random.one(s.chaos.refuse)
-}
-
-// Held implements seam.Scheduler. A caller that is in a call, and has not waited since the
-// change was over, may hold what it took before.
-func (s *scheduler) Held() bool {
-	for _, a := range s.actors {
-		if c := a.caller; c != nil && c.busy && !a.waits && a.took <= s.changedAt {
-			return true
-		}
-	}
-	return false
 }
 
 // Seed implements seam.Scheduler.

@@ -111,7 +111,6 @@ func newWorld(seed uint64) *world {
 	*r = random(seed)
 	r.next()
 	w.back = make(chan struct{})
-	w.changedAt = -1
 	w.death, w.each = w.observe, w.eachStep
 	w.joined = func(c *caller) { w.lines[c.at] = append(w.lines[c.at], c) }
 
