@@ -146,7 +146,10 @@ func TestDeathAtEveryPoint(t *testing.T) {
 						point == "writer: begin", point == "writer: settle", point == "adopt: begin":
 						f.arm("writer: done", 1)
 					}
-					if strings.HasPrefix(point, "change") {
+					if strings.HasPrefix(point, "move") {
+						l.choke("crowd-0") // there must be a key
+					}
+					if strings.HasPrefix(point, "change") || strings.HasPrefix(point, "move") {
 						require.NoError(t, l.e.SetPolicy(funnel(1, 1, time.Second)))
 					}
 					if point == "sweep: refiled" {
