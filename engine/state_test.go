@@ -61,7 +61,7 @@ func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 func compareHistories(t *testing.T, r *rand.Rand) {
 	limits := families[r.IntN(len(families))]
 	one := func() policy.Policy { return limits[r.IntN(len(limits))] }
-	config := Config{Policy: one(), MaxKeys: 100, Idle: time.Duration(1 + r.IntN(int(5*time.Second)))}
+	config := Config{Policy: one(), MaxKeys: 100, Idle: time.Duration(1 + r.Int64N(int64(5*time.Second)))}
 	hand := newHandClock()
 	byHand := r.IntN(2) == 0
 	if byHand {
