@@ -2,7 +2,6 @@ package table
 
 import (
 	"container/heap"
-	"runtime"
 
 	"github.com/ral-limiter/ral/policy"
 )
@@ -17,9 +16,15 @@ type Reading struct {
 	Foreign bool
 }
 
-// State reads an entry. ok is false if the entry is dead.
+// State reads an entry, or the one that has replaced it. ok is false if that is dead.
 func (v View[K]) State(e *Entry[K]) (r Reading, ok bool) {
+	if e = v.Follow(e); e == nil {
+		return Reading{}, false
+	}
 	word, terms := v.Read(e)
+	if word == moved {
+		return v.State(e)
+	}
 	state, ok := terms.State(word)
 	return Reading{terms.Policy, terms.Epoch, state, e.HasForeignTurn()}, ok
 }
@@ -52,14 +57,20 @@ func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
 // call that has taken by then is in it, any other finds a tombstone.
 func (t *Table[K]) drain(e *Entry[K], each func(*Entry[K], Reading)) {
 	for {
+		// The writer may have died while it replaced it.
+		if e = t.View().Follow(e); e == nil {
+			return
+		}
 		word, terms := t.View().Read(e)
+		if word == moved {
+			continue
+		}
 		state, alive := terms.State(word)
 		if !alive {
 			return
 		}
 		t.stepPoint("drain: read")
 		if e.word.CompareAndSwap(word, tombstone) {
-			runtime.KeepAlive(terms)
 			each(e, Reading{terms.Policy, terms.Epoch, state, e.HasForeignTurn()})
 			return
 		}

@@ -512,3 +512,27 @@ func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
 	require.True(t, alive)
 	require.Equal(t, asked+10*second, flat.FreshAt(state))
 }
+
+// A goroutine that goes through all keys has an entry that is replaced before it reads
+// the state, or a writer has died while it replaced the entry.
+func TestStateOfAReplacedEntry(t *testing.T) {
+	r := newTally[string](t, Options{})
+	e := r.add("a", 1)
+	r.mustChange(tally{2}, 1)
+	reading, ok := r.View().State(e)
+	require.True(t, ok)
+	require.EqualValues(t, 1, tallied(reading.State))
+
+	died := New[string](Options{Policy: tally{1}, Idle: time.Minute, MaxKeys: 4, Fault: func(point string) {
+		if point == "move: dead" {
+			panic(killed{})
+		}
+	}})
+	d := rig[string]{died, t}
+	d.add("a", 1)
+	require.Equal(t, ChangeMade, d.change(tally{2}, 1))
+	require.Panics(t, func() { d.settle(1) })
+	drained := 0
+	died.Drain(func(_ *Entry[string], r Reading) { drained += int(tallied(r.State)) })
+	require.Equal(t, 1, drained)
+}

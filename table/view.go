@@ -43,6 +43,15 @@ func (v View[K]) Terms() *Terms { return v.t.terms.Load() }
 // that, and Look or Open return the one that lives.
 func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.search(hash, key) }
 
+// Follow returns the entry, or the one that has taken its place if a change of policy
+// has replaced it. It returns nil if that has left.
+func (v View[K]) Follow(e *Entry[K]) *Entry[K] {
+	if e.word.Load() == moved {
+		return v.t.find(v.t.hash(e.key), e.key)
+	}
+	return e
+}
+
 // Look returns the entry of the key, filed or landed, or nil if there is none.
 // Unlike Open it opens no key. It never waits.
 func (v View[K]) Look(hash uint64, key K) *Entry[K] {
@@ -188,10 +197,9 @@ func (v View[K]) All() iter.Seq[*Entry[K]] {
 			}
 			for e := range s.all() {
 				v.t.stepPoint("all: in a shard")
-				if e.word.Load() == moved { // perhaps the shard was copied since, too
-					if e = v.t.find(v.t.hash(e.key), e.key); e == nil {
-						continue
-					}
+				// The shard may have been copied, and then the entry replaced.
+				if e = v.Follow(e); e == nil {
+					continue
 				}
 				if !landed[e.key] && !e.dead() && !yield(e) {
 					return
