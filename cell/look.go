@@ -59,24 +59,14 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 			return
 		}
 		for e := range c.view.All() {
-			word, terms := c.view.Read(e)
-			state, alive := terms.State(word)
-			for !alive {
-				live := c.view.Follow(e)
-				if live == nil || live == e {
-					break
-				}
-				e = live
-				word, terms = c.view.Read(e)
-				state, alive = terms.State(word)
-			}
+			r, alive := c.view.State(e)
 			if !alive {
 				continue
 			}
 			now := c.now()
 			q := request{limit: c.chosen(e.Key())}
 			var d policy.Decision
-			if q.decide(terms, state, now, &d); !yield(e.Key(), d) {
+			if q.decide(r.Terms, r.State, now, &d); !yield(e.Key(), d) {
 				return
 			}
 		}

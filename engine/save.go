@@ -108,12 +108,12 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 
 // add writes a key, unless it is as good as new. A key that cannot be written is counted.
 func (s *saving[K]) add(key K, r table.Reading) {
-	if s.err != nil || r.State == 0 || r.Policy.FreshAt(r.State) <= s.now {
+	if s.err != nil || r.State == 0 || r.Terms.Policy.FreshAt(r.State) <= s.now {
 		return
 	}
-	if r.Epoch != s.epoch {
-		s.epoch = r.Epoch
-		if s.err = s.to.SetLimit(r.Policy.String()); s.err != nil {
+	if r.Terms.Epoch != s.epoch {
+		s.epoch = r.Terms.Epoch
+		if s.err = s.to.SetLimit(r.Terms.Policy.String()); s.err != nil {
 			return
 		}
 	}

@@ -6,32 +6,33 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reading is the state of an entry at one moment, and the policy that reads it. It keeps no
-// terms, so a goroutine that has one may wait.
+// Reading is the state of a key at one moment, and the terms by which it is read.
 type Reading struct {
-	Policy policy.Policy
-	Epoch  uint64 // as Terms.Epoch: policies of one epoch are the same
-	State  uint64
+	Terms *Terms
+	State uint64
 	// Foreign is Entry.HasForeignTurn.
 	Foreign bool
 }
 
-// State reads an entry, or the one that has replaced it. ok is false if that is dead.
+// State reads the state of an entry's key, in the entry or in the one that has replaced it
+// since. ok is false if that is dead.
 func (v View[K]) State(e *Entry[K]) (r Reading, ok bool) {
-	if e = v.Follow(e); e == nil {
-		return Reading{}, false
+	for {
+		if e = v.Follow(e); e == nil {
+			return Reading{}, false
+		}
+		word, terms := v.Read(e)
+		if word != moved {
+			state, alive := terms.State(word)
+			return Reading{terms, state, e.HasForeignTurn()}, alive
+		}
 	}
-	word, terms := v.Read(e)
-	if word == moved {
-		return v.State(e)
-	}
-	state, ok := terms.State(word)
-	return Reading{terms.Policy, terms.Epoch, state, e.HasForeignTurn()}, ok
 }
 
-// Drain ends all keys, and calls each with the last state of every one. No call can advance the word of such a key from then on. Keys may land
-// meanwhile: Drain ends those that landed before it began, and perhaps later ones. It is for
-// the end of a table, when the writer has stopped; Clear comes after it.
+// Drain ends all keys, and calls each with the last state of every one. No call can advance
+// the word of such a key from then on. Keys may land meanwhile: Drain ends those that landed
+// before it began, and perhaps later ones. It is for the end of a table, when the writer has
+// stopped; Clear comes after it.
 func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
 	// The nursery first: a writer that could not be stopped may move entries from there
 	// to the map.
@@ -71,7 +72,7 @@ func (t *Table[K]) drain(e *Entry[K], each func(*Entry[K], Reading)) {
 		}
 		t.stepPoint("drain: read")
 		if e.word.CompareAndSwap(word, tombstone) {
-			each(e, Reading{terms.Policy, terms.Epoch, state, e.HasForeignTurn()})
+			each(e, Reading{terms, state, e.HasForeignTurn()})
 			return
 		}
 	}

@@ -62,7 +62,7 @@ func TestDrainMissesNoUnit(t *testing.T) {
 					x.step("close: begin")
 					closed = true
 					table.Drain(func(e *Entry[string], r Reading) {
-						_, d := r.Policy.Take(r.State, 1, 0, 0)
+						_, d := r.Terms.Policy.Take(r.State, 1, 0, 0)
 						drained[e.Key()] += 100 - d.Remaining
 					})
 				})
@@ -135,7 +135,7 @@ func TestLoaderKeepsWhatOwesMost(t *testing.T) {
 		for e := range table.View().All() {
 			require.GreaterOrEqual(t, e.Key(), 150)
 			r, _ := table.View().State(e)
-			_, d := r.Policy.Take(r.State, 1, 0, 0)
+			_, d := r.Terms.Policy.Take(r.State, 1, 0, 0)
 			require.Equal(t, units[e.Key()], 1000-d.Remaining)
 			require.Equal(t, e.Key()%2 == 0, r.Foreign)
 		}
@@ -145,4 +145,23 @@ func TestLoaderKeepsWhatOwesMost(t *testing.T) {
 		}
 		require.NoError(t, table.Check())
 	}
+}
+
+// An entry that is found by a walk and replaced before it is read is read where it is now.
+func TestStateFollowsTheKey(t *testing.T) {
+	r := newTally[string](t, Options{})
+	r.add("a", 1)
+	walked := 0
+	for e := range r.View().All() {
+		for change := range 2 {
+			require.Equal(t, ChangeMade, r.change(tally{uint64(change) + 2}, 1))
+			r.settle(1)
+		}
+		now, ok := r.View().State(e)
+		require.True(t, ok)
+		require.EqualValues(t, 1, tallied(now.State))
+		require.Equal(t, policy.Policy(tally{3}), now.Terms.Policy)
+		walked++
+	}
+	require.Equal(t, 1, walked)
 }
