@@ -40,12 +40,14 @@ const (
 	roomBudget = 512
 )
 
-// Options configure a table. All except Fault are required. New does not check them:
+// Options configure a table. All except Fault and Seed are required. New does not check them:
 // package engine does.
 type Options struct {
 	Policy  policy.Policy
 	Idle    time.Duration // the time that a key which owes nothing is kept, at least 1ns
 	MaxKeys int           // the largest number of entries, at least 1
+	// Seed makes the hashes of keys. The zero Seed stands for one of the table's own.
+	Seed maphash.Seed
 
 	// Fault is called by the writer at the points that Points lists. Tests
 	// panic in it. Nil does nothing.
@@ -126,6 +128,9 @@ func New[K comparable](o Options) *Table[K] {
 		maxKeys: min(int64(o.MaxKeys), certain),
 		shards:  make([]atomic.Pointer[shard[K]], min(max(o.MaxKeys/keysPerShard, 1), maxShards)),
 		nursery: make([]slot[K], 1<<min(bits.Len(uint(o.MaxKeys-1)), maxNurseryBits)),
+	}
+	if o.Seed != (maphash.Seed{}) {
+		t.seed = o.Seed
 	}
 	t.terms.Store(newTerms(o.Policy, 0, nil, nil))
 	if t.fault == nil {
