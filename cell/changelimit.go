@@ -18,7 +18,7 @@ func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy) error {
 	}
 	var err error
 	c.lines.Change(key, func() { err = c.changeLimit(key, from, to) }, func(call waitline.Call[standing]) {
-		call.(*waiter[K]).limit = c.chosen(key)
+		call.(*waiter[K]).limit = c.Chosen(key)
 	})
 	return err
 }

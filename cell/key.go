@@ -24,9 +24,12 @@ func (c *Cell[K]) guardedHash(key K) (hash uint64, ok bool) {
 	return maphash.Comparable(c.seed, key), true
 }
 
-// Place returns the key's hash, by which a call on several keys orders them. ok is false
-// if the key cannot have one. Such a key must not be compared with another either.
-func (c *Cell[K]) Place(key K) (hash uint64, ok bool) { return c.hash(key) }
+// Hash returns the key's hash, for Offer, and for a call on several keys to order them. ok
+// is false if the key cannot have one. Such a key must not be compared with another either.
+func (c *Cell[K]) Hash(key K) (hash uint64, ok bool) { return c.hash(key) }
+
+// Seed returns the seed of Hash.
+func (c *Cell[K]) Seed() maphash.Seed { return c.seed }
 
 // mayNotHash reports whether values of type K may be impossible to hash, although
 // the compiler takes K for comparable: it holds an interface somewhere.

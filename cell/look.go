@@ -10,13 +10,13 @@ import (
 // Peek puts the key's state into d. It takes nothing, opens no key, never waits and is
 // not counted.
 func (c *Cell[K]) Peek(key K, d *policy.Decision) {
-	c.take(key, &request{limit: c.chosen(key)}, d, nil)
+	c.take(key, &request{limit: c.Chosen(key)}, d, nil)
 }
 
 // Probe puts the answer that TryTake would give now into d, and returns its basis. It
 // takes nothing, opens no key and is not counted.
-func (c *Cell[K]) Probe(key K, n int64, d *policy.Decision) Basis {
-	return c.probe(key, &request{n: n, patience: noDelay, limit: c.chosen(key)}, d)
+func (c *Cell[K]) Probe(limit policy.Policy, key K, n int64, d *policy.Decision) Basis {
+	return c.probe(key, &request{n: n, patience: noDelay, limit: limit}, d)
 }
 
 // probe puts the answer to q into d, and returns its basis. It records nothing.
@@ -64,7 +64,7 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 				continue
 			}
 			now := c.now()
-			q := request{limit: c.chosen(e.Key())}
+			q := request{limit: c.Chosen(e.Key())}
 			var d policy.Decision
 			if q.decide(r.Terms, r.State, now, &d); !yield(e.Key(), d) {
 				return
@@ -87,15 +87,15 @@ func (c *Cell[K]) Limit() policy.Policy { return c.view.Terms().Policy }
 // LimitFor returns the limit that holds for the key now. It looks nothing up, takes
 // nothing and never waits.
 func (c *Cell[K]) LimitFor(key K) policy.Policy {
-	if p := c.chosen(key); p != nil {
+	if p := c.Chosen(key); p != nil {
 		return p
 	}
 	return c.Limit()
 }
 
-// chosen returns the limit that engine.PolicyFor chooses for the key. nil is the cell's
+// Chosen returns the limit that engine.PolicyFor chooses for the key. nil is the cell's
 // own.
-func (c *Cell[K]) chosen(key K) policy.Policy {
+func (c *Cell[K]) Chosen(key K) policy.Policy {
 	if c.policyFor == nil {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (c *Cell[K]) chosen(key K) policy.Policy {
 func (c *Cell[K]) orChosen(limit policy.Policy, key K) policy.Policy {
 	switch {
 	case limit == nil:
-		return c.chosen(key)
+		return c.Chosen(key)
 	case c.anchor != nil:
 		return c.anchor(limit)
 	}

@@ -1,57 +1,90 @@
 package cell
 
 import (
-	"hash/maphash"
-
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
 )
 
-// Offer is the answer that TryTake would give, with its take prepared but not made. The
-// zero Offer offers nothing. It is for one goroutine.
+// Offer is a take at once of a known key, prepared but not made. The zero Offer offers
+// nothing. It is for one goroutine.
 type Offer[K comparable] struct {
-	policy.Decision
-	Held Held[K]
+	Entry *table.Entry[K]
+	Terms *table.Terms
+	// Before and After are the key's word now and after the take.
+	Before, After uint64
+	Returned      uint64 // Entry.Returned before the word was read
 }
 
-// Offer puts the answer that TryTake would give now into o, without an allocation or a
-// message. It returns false, and o says nothing, if that takes more than the word of a
-// known key and the cell's own limit. Nothing is taken, and nothing is counted.
-func (c *Cell[K]) Offer(key K, n int64, o *Offer[K]) bool {
-	if c.guarded || c.policyFor != nil || n == 0 {
+// Offer prepares the take of n units that TryTake would make at the instant now, without
+// an allocation or a message, and puts the answer into d. hash is the key's. sure is
+// false, and d and o say nothing, if that takes more than the word of a known key and the
+// cell's own limit. Nothing is taken, and nothing is counted.
+func (c *Cell[K]) Offer(
+	key K, hash uint64, now policy.Instant, n int64, d *policy.Decision, o *Offer[K],
+) (sure bool) {
+	if n == 0 || !c.find(key, hash, o) {
 		return false
-	}
-	hash := maphash.Comparable(c.seed, key)
-	now := c.now()
-	e := c.view.Load(hash, key)
-	if e == nil {
-		return false
-	}
-	returned := e.Returned()
-	word, terms := c.view.Read(e)
-	state := word ^ terms.EpochBit
-	if state-1 >= policy.MaxWord {
-		return false // not used yet, of other terms, or dead
 	}
 	var next uint64
-	next, o.Decision = terms.Policy.Take(state, now, n, 0)
-	if !o.Allowed {
-		return !terms.Policy.Delays() // one that delays has another RetryAfter for TryTake
+	next, *d = o.Terms.Policy.Take(o.Before^o.Terms.EpochBit, now, n, 0)
+	if !d.Allowed {
+		return !o.Terms.Policy.Delays() // one that delays has another RetryAfter for TryTake
 	}
-	h := &o.Held
-	h.cell, h.n = c, n
-	r := &h.receipt
-	r.entry, r.epoch, r.before, r.after = e, terms.Epoch, word, next|terms.EpochBit
-	r.at, r.returned = now, returned
-	return o.Wait == 0 && next <= policy.MaxWord
+	o.After = next | o.Terms.EpochBit
+	return d.Wait == 0 && next <= policy.MaxWord
 }
 
-// Accept takes what an allowed Offer has prepared. It returns false if another call was
-// faster: the Offer does not hold any more, and holds nothing.
-func (o *Offer[K]) Accept() bool {
-	r := &o.Held.receipt
-	taken := r.entry.Advance(r.before, r.after)
-	if !taken {
-		r.entry = nil
+// OfferOne is Offer of one unit without the rest of the answer.
+func (c *Cell[K]) OfferOne(key K, hash uint64, now policy.Instant, o *Offer[K]) (allowed, sure bool) {
+	if !c.find(key, hash, o) {
+		return false, false
 	}
-	return taken
+	choker := o.Terms.Choker
+	if choker == nil || o.Terms.Policy.Delays() {
+		var d policy.Decision
+		sure = c.Offer(key, hash, now, 1, &d, o)
+		return d.Allowed, sure
+	}
+	next, allowed := choker.Choke(o.Before^o.Terms.EpochBit, now)
+	o.After = next | o.Terms.EpochBit
+	return allowed, next <= policy.MaxWord
+}
+
+// find puts the word of a known key into o. It returns false if the word does not decide
+// alone.
+func (c *Cell[K]) find(key K, hash uint64, o *Offer[K]) bool {
+	if c.guarded || c.policyFor != nil {
+		return false
+	}
+	if o.Entry = c.view.Load(hash, key); o.Entry == nil {
+		return false
+	}
+	o.Returned = o.Entry.Returned()
+	o.Before, o.Terms = c.view.Read(o.Entry)
+	state := o.Before ^ o.Terms.EpochBit
+	return state-1 < policy.MaxWord // else not used yet, of other terms, or dead
+}
+
+// Accept makes the take of an Offer that is allowed. It returns false if another call was
+// faster: the Offer does not hold any more.
+func (o *Offer[K]) Accept() bool { return o.Entry.Advance(o.Before, o.After) }
+
+// Plain is what the take of an Offer has recorded, whatever the type of its key is.
+type Plain struct {
+	Before, After, Returned uint64
+	Epoch                   uint64 // Terms.Epoch
+	At                      policy.Instant
+	N                       int64
+}
+
+// Plain returns what an Offer of n units at that instant records when it is accepted.
+func (o *Offer[K]) Plain(at policy.Instant, n int64) Plain {
+	return Plain{Before: o.Before, After: o.After, Returned: o.Returned, Epoch: o.Terms.Epoch, At: at, N: n}
+}
+
+// Held returns what an accepted Offer on an entry holds.
+func (c *Cell[K]) Held(e *table.Entry[K], p Plain) Held[K] {
+	return Held[K]{cell: c, n: p.N, receipt: receipt[K]{
+		entry: e, epoch: p.Epoch, before: p.Before, after: p.After, at: p.At, returned: p.Returned,
+	}}
 }

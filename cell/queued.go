@@ -16,7 +16,7 @@ func (c *Cell[K]) TakeQueued(key K, n int64) (d policy.Decision) {
 		c.Take(key, n, &d)
 		return d
 	}
-	o := c.takeQueued(key, &request{n: n, limit: c.chosen(key)})
+	o := c.takeQueued(key, &request{n: n, limit: c.Chosen(key)})
 	if n != 0 {
 		c.Count(o.Allowed, o.Basis)
 	}

@@ -22,7 +22,7 @@ type Held[K comparable] struct {
 // and holds in h what it took. The decision's Wait is the time after which to use the
 // units.
 func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K]) {
-	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), limit: c.chosen(key)}, d, h)
+	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), limit: c.Chosen(key)}, d, h)
 	if n != 0 {
 		c.Count(d.Allowed, basis)
 	}
@@ -43,8 +43,9 @@ func (h *Held[K]) starts() policy.Instant { return h.receipt.at + policy.Instant
 // of these calls counts its answer: see Count.
 
 // TryTake takes n units at once, or refuses, also where the limit would delay the call.
-func (c *Cell[K]) TryTake(key K, n int64, d *policy.Decision, h *Held[K]) Basis {
-	return c.reserve(key, &request{n: n, patience: noDelay, limit: c.chosen(key)}, d, h)
+// limit is what Chosen returned.
+func (c *Cell[K]) TryTake(limit policy.Policy, key K, n int64, d *policy.Decision, h *Held[K]) Basis {
+	return c.reserve(key, &request{n: n, patience: noDelay, limit: limit}, d, h)
 }
 
 // Await is Acquire. If there is an error, the decision is a refusal and nothing is held.

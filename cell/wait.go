@@ -39,14 +39,15 @@ func (c *Cell[K]) Acquire(
 // refusal is the decision about a call that ended with an error.
 func (c *Cell[K]) refusal(key K, n int64, err error) policy.Decision {
 	var d policy.Decision
-	c.Probe(key, n, &d)
+	limit := c.Chosen(key)
+	c.Probe(limit, key, n, &d)
 	switch {
 	case d.RetryAfter == policy.Never:
 	case errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable):
 		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout} // a guess, as for Take
 	case d.Allowed:
-		c.Probe(key, 0, &d) // it has taken nothing
-		d.RetryAfter = 1    // others are before it
+		c.Probe(limit, key, 0, &d) // it has taken nothing
+		d.RetryAfter = 1           // others are before it
 	}
 	d.Allowed = false
 	return d
@@ -62,7 +63,7 @@ func (c *Cell[K]) acquire(
 	if c.closed.Load() {
 		return 0, basis, ErrClosed
 	}
-	q := request{n: n, patience: noDelay, limit: c.chosen(key)}
+	q := request{n: n, patience: noDelay, limit: c.Chosen(key)}
 	if !c.lines.Has(key) {
 		basis = c.reserve(key, &q, d, h) // no call waits
 	} else {

@@ -1,22 +1,23 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/binding"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
 )
 
-// claimsCall is a call on claims.
+// claimsCall is a call on claims, of any keys.
 type claimsCall struct {
-	multiTake[claimed, releaser]
+	multiTake[claimedKey, releaser]
 	claims []Claim
 	first  []int // for each claim, the first one on its key
 	waited time.Duration
@@ -24,14 +25,19 @@ type claimsCall struct {
 
 // claimRoom is room for the usual number of claims, so that they need not be allocated.
 type claimRoom struct {
-	keys   [maxTiers]keyRequest[claimed, releaser]
+	keys   [maxTiers]keyRequest[claimedKey, releaser]
 	first  [maxTiers]int
 	order  [maxTiers]int
 	places [maxTiers]place
 }
 
-// place orders keys.
+// place orders keys alike in every call.
 type place struct{ engine, hash uint64 }
+
+// less orders places.
+func (p place) less(q place) bool {
+	return p.engine < q.engine || p.engine == q.engine && p.hash < q.hash
+}
 
 // join brings claims on one key together, and all into an order that is the same for
 // every call. Two calls that want the same keys then meet at the first, where one of
@@ -39,18 +45,18 @@ type place struct{ engine, hash uint64 }
 func join(claims []Claim, room *claimRoom) claimsCall {
 	keys, firsts, order, places := room.keys[:0], room.first[:0], room.order[:0], room.places[:0]
 	for i, c := range claims {
-		key := c.key
-		if key == nil {
-			key = noKey{}
+		key := claimedKey{c.of, c.key}
+		if key.of == nil {
+			key.of = noEngine{}
 		}
 		first := 0
 		for first < i && !keys[first].claim.same(key) {
 			first++
 		}
-		keys, firsts = append(keys, keyRequest[claimed, releaser]{claim: key, n: c.n}), append(firsts, first)
+		keys, firsts = append(keys, keyRequest[claimedKey, releaser]{claim: key, n: c.n}), append(firsts, first)
 		places = append(places, place{})
 		if first == i {
-			places[i].engine, places[i].hash = key.place()
+			places[i] = key.of.place(key.key)
 			order = append(order, i)
 			continue
 		}
@@ -62,9 +68,15 @@ func join(claims []Claim, room *claimRoom) claimsCall {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(places[a].engine, places[b].engine), cmp.Compare(places[a].hash, places[b].hash))
+		switch {
+		case places[a].less(places[b]):
+			return -1
+		case places[b].less(places[a]):
+			return 1
+		}
+		return 0
 	})
-	return claimsCall{multiTake: multiTake[claimed, releaser]{keys: keys, order: order}, claims: claims, first: firsts}
+	return claimsCall{multiTake: multiTake[claimedKey, releaser]{keys: keys, order: order}, claims: claims, first: firsts}
 }
 
 // addSaturated is a+b, or the largest number if that is less. Neither is below 0.
@@ -88,7 +100,7 @@ func (c *claimsCall) asks() bool {
 // closed returns a key of a closed engine.
 func (c *claimsCall) closed() int {
 	for _, at := range c.order {
-		if c.keys[at].claim.closed() {
+		if c.keys[at].claim.of.isClosed() {
 			return at
 		}
 	}
@@ -98,7 +110,7 @@ func (c *claimsCall) closed() int {
 // lined returns a key that units are asked of and that other calls wait for.
 func (c *claimsCall) lined() int {
 	for _, at := range c.order {
-		if k := &c.keys[at]; k.n != 0 && k.claim.hasWaiters() {
+		if k := &c.keys[at]; k.n != 0 && k.claim.of.hasWaiters(k.claim.key) {
 			return at
 		}
 	}
@@ -107,9 +119,6 @@ func (c *claimsCall) lined() int {
 
 // outcome counts the call and returns its answer.
 func (c *claimsCall) outcome(allowed bool) Outcome {
-	if allowed && len(c.order) > 1 {
-		c.scale()
-	}
 	c.settle(allowed)
 	out := Outcome{Allowed: allowed, Waited: c.waited, Decisions: make([]policy.Decision, len(c.keys))}
 	if allowed && c.asks() {
@@ -134,127 +143,171 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 	return out
 }
 
-// scale notes how much can remain of each key, to compare the shares that do. If PolicyFor
-// panics everything is given back: there is no Outcome yet that could.
-func (c *claimsCall) scale() {
-	scaled := false
-	defer func() {
-		if scaled {
-			return
-		}
-		for _, at := range slices.Backward(c.order) {
-			k := &c.keys[at]
-			k.claim.release(k.held)
-		}
-	}()
-	for _, at := range c.order {
-		k := &c.keys[at]
-		k.atOnce = k.claim.atOnce()
-	}
-	scaled = true
-}
+// claimer is an engine of any type of keys. What it is given as a key has its own form.
+// Its methods count nothing except countOne.
+type claimer interface {
+	// clock returns what the engine decides by.
+	clock() *timeSource
+	// offer prepares a take at once of a known key: see cell.Offer, whose fields it
+	// returns, with the key's hash.
+	offer(key anyKey, now policy.Instant, n int64, d *policy.Decision) (
+		entry unsafe.Pointer, terms *table.Terms, before, after, returned, hash uint64, sure bool)
+	// accept makes the take that offer has prepared: see cell.Offer.
+	accept(entry unsafe.Pointer, terms *table.Terms, before, after uint64) bool
+	// keep ends such a take with n of its units used.
+	keep(entry unsafe.Pointer, taken cell.Plain, n int64)
 
-// claimed is a key of any type.
-type claimed interface {
-	claimant[releaser]
-	// place orders keys alike in every call.
-	place() (engine, hash uint64)
-	same(claimed) bool
-	// hasWaiters reports whether calls wait for the key.
-	hasWaiters() bool
-	closed() bool
-	// atOnce returns the most units that can remain of the key.
-	atOnce() int64
-	// await is tryTake for a call that waits in the key's line. If there is an error the
-	// decision is a refusal.
-	await(ctx context.Context, n int64, patience time.Duration) (
+	// These are for all keys, known or not. place orders keys alike in every call.
+	place(anyKey) place
+	probeKey(key anyKey, n int64) (d policy.Decision, basis cell.Basis, atOnce int64)
+	tryTakeKey(key anyKey, n int64) (d policy.Decision, held releaser, basis cell.Basis, atOnce int64)
+	// await is tryTakeKey for a call that waits in the key's line. If there is an error
+	// the decision is a refusal.
+	await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 		d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error)
+	countOne(allowed bool, basis cell.Basis)
+
+	// sameKey reports whether two keys of the engine are one.
+	sameKey(a, b anyKey) bool
+	// hasWaiters reports whether calls wait for the key.
+	hasWaiters(anyKey) bool
+	isClosed() bool
 }
 
-// claimedKey implements claimed.
-type claimedKey[K comparable] struct {
-	engine *Engine[K]
-	key    K
+// claimedKey implements claimant.
+type claimedKey struct {
+	of  claimer
+	key anyKey
 }
 
-func (k *claimedKey[K]) probe(n int64) (d policy.Decision, basis cell.Basis) {
-	basis = k.engine.cell.Probe(k.key, n, &d)
-	return d, basis
+func (k claimedKey) same(other claimedKey) bool {
+	return k.of == other.of && k.of.sameKey(k.key, other.key)
 }
 
-func (k *claimedKey[K]) tryTake(n int64) (policy.Decision, releaser, cell.Basis) {
-	var d policy.Decision
-	var h cell.Held[K]
-	basis := k.engine.cell.TryTake(k.key, n, &d, &h)
-	if !d.Allowed {
-		return d, nil, basis
-	}
-	return d, kept(h), basis
+func (k claimedKey) probe(n int64) (policy.Decision, cell.Basis, int64) {
+	return k.of.probeKey(k.key, n)
 }
 
-// kept keeps what is held for later.
-func kept[K comparable](h cell.Held[K]) releaser { return &h }
+func (k claimedKey) tryTake(n int64) (policy.Decision, releaser, cell.Basis, int64) {
+	return k.of.tryTakeKey(k.key, n)
+}
 
-func (k *claimedKey[K]) release(held releaser) {
+func (k claimedKey) release(held releaser) {
 	if held != nil {
 		held.Keep(0)
 	}
 }
 
-func (k *claimedKey[K]) count(allowed bool, basis cell.Basis) { k.engine.cell.Count(allowed, basis) }
+func (k claimedKey) count(allowed bool, basis cell.Basis) { k.of.countOne(allowed, basis) }
 
-func (k *claimedKey[K]) place() (engine, hash uint64) {
-	hash, _ = k.engine.cell.Place(k.key)
-	return k.engine.cell.ID(), hash
+func (e *Engine[K]) place(key anyKey) place {
+	hash, _ := e.cell.Hash(unpack[K](e.form, key))
+	return place{e.cell.ID(), hash}
 }
 
-func (k *claimedKey[K]) same(other claimed) bool {
-	o, ok := other.(*claimedKey[K])
-	if !ok || o.engine != k.engine {
-		return false
+func (e *Engine[K]) clock() *timeSource { return &e.time }
+
+func (e *Engine[K]) offer(packed anyKey, now policy.Instant, n int64, d *policy.Decision) (
+	entry unsafe.Pointer, terms *table.Terms, before, after, returned, hash uint64, sure bool,
+) {
+	var o cell.Offer[K]
+	key := unpack[K](e.form, packed)
+	if hash, sure = e.cell.Hash(key); sure {
+		sure = e.cell.Offer(key, hash, now, n, d, &o)
 	}
-	if _, hashed := k.engine.cell.Place(k.key); !hashed {
-		return false // comparing it with its like would panic
-	}
-	return o.key == k.key
+	return unsafe.Pointer(o.Entry), o.Terms, o.Before, o.After, o.Returned, hash, sure
 }
 
-func (k *claimedKey[K]) hasWaiters() bool { return k.engine.cell.HasWaiters(k.key) }
+func (e *Engine[K]) accept(entry unsafe.Pointer, terms *table.Terms, before, after uint64) bool {
+	o := cell.Offer[K]{Entry: (*table.Entry[K])(entry), Terms: terms, Before: before, After: after}
+	return o.Accept()
+}
 
-func (k *claimedKey[K]) closed() bool { return k.engine.cell.Closed() }
+func (e *Engine[K]) keep(entry unsafe.Pointer, taken cell.Plain, n int64) {
+	h := e.cell.Held((*table.Entry[K])(entry), taken)
+	h.Keep(n)
+}
 
-func (k *claimedKey[K]) atOnce() int64 { return shape.AtOnce(k.engine.cell.LimitFor(k.key)) }
+func (e *Engine[K]) probeKey(packed anyKey, n int64) (d policy.Decision, basis cell.Basis, atOnce int64) {
+	key := unpack[K](e.form, packed)
+	limit, atOnce := e.limitOf(key)
+	basis = e.cell.Probe(limit, key, n, &d)
+	return d, basis, atOnce
+}
 
-func (k *claimedKey[K]) await(ctx context.Context, n int64, patience time.Duration) (
+func (e *Engine[K]) tryTakeKey(packed anyKey, n int64) (d policy.Decision, held releaser, basis cell.Basis, atOnce int64) {
+	key := unpack[K](e.form, packed)
+	limit, atOnce := e.limitOf(key) // before units are taken, as it may panic
+	var h cell.Held[K]
+	basis = e.cell.TryTake(limit, key, n, &d, &h)
+	if d.Allowed {
+		held = kept(h)
+	}
+	return d, held, basis, atOnce
+}
+
+// limitOf returns the limit that PolicyFor chooses for the key, nil if that is the
+// engine's own, and the most units that can remain under it.
+func (e *Engine[K]) limitOf(key K) (limit policy.Policy, atOnce int64) {
+	if limit = e.cell.Chosen(key); limit != nil {
+		return limit, shape.AtOnce(limit)
+	}
+	return nil, shape.AtOnce(e.cell.Limit())
+}
+
+// kept keeps what is held for later.
+func kept[K comparable](h cell.Held[K]) releaser { return &h }
+
+func (e *Engine[K]) await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 	d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error,
 ) {
 	var h cell.Held[K]
-	waited, basis, err = k.engine.cell.Await(ctx, k.key, n, patience, &d, &h)
+	waited, basis, err = e.cell.Await(ctx, unpack[K](e.form, key), n, patience, &d, &h)
 	if err == nil {
 		held = kept(h)
 	}
-	return d, held, basis, waited, k.engine.named(err)
+	return d, held, basis, waited, e.named(err)
 }
 
-// noKey is the key of the zero Claim: its limit is 0.
-type noKey struct{}
+func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) { e.cell.Count(allowed, basis) }
+
+func (e *Engine[K]) sameKey(a, b anyKey) bool {
+	key := unpack[K](e.form, a)
+	if _, hashed := e.cell.Hash(key); !hashed {
+		return false // comparing it with its like would panic
+	}
+	return key == unpack[K](e.form, b)
+}
+
+func (e *Engine[K]) hasWaiters(key anyKey) bool { return e.cell.HasWaiters(unpack[K](e.form, key)) }
+
+func (e *Engine[K]) isClosed() bool { return e.cell.Closed() }
+
+// noEngine has the key of the zero Claim: its limit is 0.
+type noEngine struct{}
 
 var errNoKey = fmt.Errorf("%w: the zero Claim names no key", ErrNever)
 
-func (noKey) probe(int64) (policy.Decision, cell.Basis) {
-	return policy.Decision{RetryAfter: policy.Never}, cell.Basis{}
+func (noEngine) place(anyKey) place { return place{} }
+func (noEngine) clock() *timeSource { return nil }
+func (noEngine) offer(anyKey, policy.Instant, int64, *policy.Decision) (
+	unsafe.Pointer, *table.Terms, uint64, uint64, uint64, uint64, bool,
+) {
+	return nil, nil, 0, 0, 0, 0, false
 }
-func (noKey) tryTake(int64) (policy.Decision, releaser, cell.Basis) {
-	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}
+func (noEngine) accept(unsafe.Pointer, *table.Terms, uint64, uint64) bool { return false }
+func (noEngine) keep(unsafe.Pointer, cell.Plain, int64)                   {}
+func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
+	return policy.Decision{RetryAfter: policy.Never}, cell.Basis{}, 0
 }
-func (noKey) release(releaser)             {}
-func (noKey) count(bool, cell.Basis)       {}
-func (noKey) place() (engine, hash uint64) { return 0, 0 }
-func (noKey) same(claimed) bool            { return false }
-func (noKey) hasWaiters() bool             { return false }
-func (noKey) closed() bool                 { return false }
-func (noKey) atOnce() int64                { return 0 }
-func (noKey) await(context.Context, int64, time.Duration) (
+func (noEngine) tryTakeKey(anyKey, int64) (policy.Decision, releaser, cell.Basis, int64) {
+	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0
+}
+func (noEngine) countOne(bool, cell.Basis)   {}
+func (noEngine) sameKey(anyKey, anyKey) bool { return false }
+func (noEngine) hasWaiters(anyKey) bool      { return false }
+func (noEngine) isClosed() bool              { return false }
+func (noEngine) await(context.Context, anyKey, int64, time.Duration) (
 	policy.Decision, releaser, cell.Basis, time.Duration, error,
 ) {
 	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0, errNoKey

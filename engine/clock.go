@@ -17,7 +17,12 @@ type timeSource struct {
 	// now returns the instant. nil is package time's, which the cell reads itself.
 	now     func() policy.Instant
 	counter *clock.Clock // that now reads, if any
+	base    int64        // instant 0 by the counter, or by package time if there is none
+	id      uint64       // tells engines apart: see cell.Cell.ID
 }
+
+// started is an instant of package time, before every epoch.
+var started = time.Now()
 
 // newTimeSource returns the clock that a configuration asks for. It begins at the instant
 // first; by the counter, whose first instant may be off, up to a microsecond before or
@@ -31,6 +36,9 @@ func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	}
 	s.epoch = time.Now()
 	s.zero = s.epoch.Round(0).Add(-time.Duration(begun))
+	if s.counter == nil {
+		s.base = int64(s.epoch.Sub(started)) - int64(s.first)
+	}
 	return s
 }
 
@@ -62,10 +70,35 @@ func chooseClock(config Config, first, least policy.Instant) timeSource {
 		const lead = policy.Instant(clock.Late + clock.Early)
 		first = max(first-lead, least)
 		base := counter.Now() - int64(lead) - int64(first)
-		s.first = first
+		s.first, s.base = first, base
 		s.now = func() policy.Instant { return max(policy.Instant(counter.Now()-base), first) }
 	}
 	return s
+}
+
+// moment is one reading of a clock, for engines that decide by the same. The zero moment
+// has not been read yet. It is for one call.
+type moment struct {
+	counter *clock.Clock // that was read; nil is package time
+	at      int64
+	read    bool
+}
+
+// at returns the instant of a moment. It reads the clock unless the moment is of the same.
+// A Config.Clock is always read.
+func (s *timeSource) at(m *moment) policy.Instant {
+	if s.now != nil && s.counter == nil {
+		return s.now()
+	}
+	if !m.read || m.counter != s.counter {
+		m.read, m.counter = true, s.counter
+		if s.counter == nil {
+			m.at = int64(time.Since(started))
+		} else {
+			m.at = s.counter.Now()
+		}
+	}
+	return max(policy.Instant(m.at-s.base), s.first)
 }
 
 // name returns what Stats calls the clock.

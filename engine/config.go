@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/clock"
@@ -160,6 +161,8 @@ type Config struct {
 	seam  seam.Seam
 	// counter, if not nil, is read although the kernel may not trust the counter.
 	counter *clock.Clock
+	// seed makes the hashes of keys. The zero seed stands for one of the engine's own.
+	seed maphash.Seed
 }
 
 func init() {

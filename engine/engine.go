@@ -55,6 +55,7 @@ type Engine[K comparable] struct {
 	closeErr error // written under closing: that of the last save
 
 	seam seam.Seam
+	form keyForm // of the keys in claims
 }
 
 // New checks the configuration and starts an engine. With Config.State it loads the file
@@ -105,6 +106,7 @@ func newTable[K comparable](config Config) *table.Table[K] {
 		Policy:  config.Policy,
 		Idle:    config.Idle,
 		MaxKeys: config.MaxKeys,
+		Seed:    config.seed,
 		Fault:   config.fault,
 	})
 }
@@ -134,6 +136,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		time:   source,
 		queue:  cmdqueue.New[table.Command[K]](config.QueueDepth),
 		seam:   config.seam,
+		form:   formOf[K](),
 	}
 	simulate(config.seam, e.table, e.queue)
 	if s := config.seam.Scheduler; s != nil {
@@ -157,6 +160,8 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		Clock:             e.time.now,
 		Writing:           e.writing,
 	})
+
+	e.time.id = e.cell.ID()
 
 	var err error
 	supervised := supervisor.Config{

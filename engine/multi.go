@@ -12,7 +12,8 @@ import (
 // Claim is a number of units of one key, for TakeAll and AcquireAll. An engine's Claim
 // method makes it. The zero Claim is never met: it refuses with policy.Never.
 type Claim struct {
-	key claimed
+	of  claimer // nil if there is no key
+	key anyKey
 	n   int64
 }
 
@@ -20,7 +21,10 @@ type Claim struct {
 // on keys of several engines, and ask for different numbers of units: one request and
 // 5,000 tokens. n == 0 looks without taking; n < 0, and n above the limit, are refused
 // with policy.Never.
-func (e *Engine[K]) Claim(key K, n int64) Claim { return Claim{&claimedKey[K]{e, key}, n} }
+//
+// A Claim of a string, a number or a netip.Addr allocates nothing, nor does one of a struct
+// of up to three words with at most one pointer. One of any other key makes a copy of it.
+func (e *Engine[K]) Claim(key K, n int64) Claim { return Claim{e, pack(e.form, key), n} }
 
 // Outcome is the answer of TakeAll or AcquireAll.
 type Outcome struct {
@@ -42,6 +46,9 @@ type Outcome struct {
 	Waited time.Duration
 
 	held []heldClaim // one for each claim; nil if nothing was taken
+
+	// known is what is held instead, if every key was known. It is not allocated.
+	known [fewClaims]knownClaim
 }
 
 // heldClaim is what an Outcome holds of a claim.
@@ -62,6 +69,14 @@ type releaser interface{ Keep(n int64) }
 //
 // Keep is for one goroutine, and the first call of Keep or Cancel ends the outcome.
 func (o *Outcome) Keep(used ...int64) {
+	for i := range slices.Backward(o.known[:]) {
+		kept := o.known[i].taken.N
+		if i < len(used) {
+			kept = used[i]
+		}
+		o.known[i].keep(kept)
+	}
+	o.known = [fewClaims]knownClaim{}
 	for i, h := range slices.Backward(o.held) {
 		if h.releaser == nil {
 			continue
@@ -85,6 +100,10 @@ func (o *Outcome) Keep(used ...int64) {
 // if nothing had been taken, if no other call took since. It does nothing if the outcome
 // is not Allowed or has ended.
 func (o *Outcome) Cancel() {
+	for i := range slices.Backward(o.known[:]) {
+		o.known[i].keep(0)
+	}
+	o.known = [fewClaims]knownClaim{}
 	for _, h := range slices.Backward(o.held) {
 		if h.releaser != nil {
 			h.Keep(0)
@@ -111,7 +130,18 @@ func (o *Outcome) Cancel() {
 // make the call wait refuses it here. A call that is allowed is counted once for each
 // key, and one that is refused once for each key that refuses. A claim for no units is
 // not counted.
-func TakeAll(claims ...Claim) Outcome {
+//
+// It allocates the Outcome's Decisions and nothing else if there are up to three claims, on
+// different keys that their engines know, and no engine has PolicyFor.
+func TakeAll(claims ...Claim) (out Outcome) {
+	if !out.takeKnown(claims) {
+		out = takeAny(claims)
+	}
+	return out
+}
+
+// takeAny is TakeAll for any claims.
+func takeAny(claims []Claim) Outcome {
 	var room claimRoom
 	c := join(claims, &room)
 	return c.outcome(c.take())
@@ -167,7 +197,7 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 		if left < policy.Never {
 			left = max(left-time.Since(began), 0)
 		}
-		d, held, basis, waited, err := k.claim.await(ctx, k.n, left)
+		d, held, basis, waited, err := k.claim.of.await(ctx, k.claim.key, k.n, left)
 		k.decision, k.held, k.basis = d, held, basis
 		c.waited += waited
 		if err != nil {

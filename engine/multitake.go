@@ -8,10 +8,11 @@ import (
 )
 
 // claimant is what a call on several keys needs to know of one of them. Its methods count
-// nothing except count. H is what it holds after a take.
+// nothing except count. H is what it holds after a take. probe and tryTake also return the
+// most units that can remain of the key, for calls on claims.
 type claimant[H any] interface {
-	probe(n int64) (policy.Decision, cell.Basis)
-	tryTake(n int64) (policy.Decision, H, cell.Basis)
+	probe(n int64) (d policy.Decision, basis cell.Basis, atOnce int64)
+	tryTake(n int64) (d policy.Decision, held H, basis cell.Basis, atOnce int64)
 	release(held H)
 	count(allowed bool, basis cell.Basis)
 }
@@ -24,7 +25,7 @@ type keyRequest[C claimant[H], H any] struct {
 	basis    cell.Basis
 	held     H
 	taken    bool
-	atOnce   int64 // the most that decision.Remaining can be, for calls on claims
+	atOnce   int64 // the most that decision.Remaining can be
 }
 
 // multiTake is a call on several keys. It is generic so that a Tiered, whose claims are
@@ -46,7 +47,7 @@ func (m *multiTake[C, H]) probe() bool {
 	all := true
 	for _, at := range m.order {
 		k := &m.keys[at]
-		k.decision, k.basis = k.claim.probe(k.n)
+		k.decision, k.basis, k.atOnce = k.claim.probe(k.n)
 		all = all && k.decision.Allowed
 	}
 	return all
@@ -75,14 +76,14 @@ func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 		if at == has {
 			// It may have taken ahead of its turn. A limit that became one of another
 			// family describes no key.
-			if d, _ := k.claim.probe(0); d.Allowed {
-				k.decision = d
+			if d, _, atOnce := k.claim.probe(0); d.Allowed {
+				k.decision, k.atOnce = d, atOnce
 			}
 		}
 		if at == has || k.n == 0 {
 			continue
 		}
-		k.decision, k.held, k.basis = k.claim.tryTake(k.n)
+		k.decision, k.held, k.basis, k.atOnce = k.claim.tryTake(k.n)
 		if k.taken = k.decision.Allowed; !k.taken {
 			refused = at
 			return false
@@ -95,7 +96,7 @@ func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 func (m *multiTake[C, H]) probeExcept(refused int) {
 	for _, at := range m.order {
 		if k := &m.keys[at]; at != refused {
-			k.decision, k.basis = k.claim.probe(k.n)
+			k.decision, k.basis, _ = k.claim.probe(k.n)
 		}
 	}
 }
@@ -109,7 +110,7 @@ func (m *multiTake[C, H]) settle(allowed bool) {
 		case allowed == k.decision.Allowed && k.n != 0:
 			k.claim.count(allowed, k.basis)
 		case !allowed && k.decision.Allowed:
-			k.decision, _ = k.claim.probe(0)
+			k.decision, _, _ = k.claim.probe(0)
 		}
 	}
 }

@@ -729,7 +729,7 @@ func TestForeignTurnsAreSaved(t *testing.T) {
 		defer check(t, e)
 		view := e.table.View()
 		for _, key := range []string{"own", "foreign"} {
-			hash, _ := e.cell.Place(key)
+			hash, _ := e.cell.Hash(key)
 			require.Equal(t, key == "foreign", view.Look(hash, key).HasForeignTurn())
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
@@ -32,6 +33,7 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 	}
 	t := &Tiered[K]{}
 	path := config.State.Path
+	config.seed = maphash.MakeSeed() // one for all, so that a call hashes its key once
 	for i := -1; i < len(further); i++ {
 		if i >= 0 {
 			if path != "" {
@@ -56,8 +58,8 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 
 // Choke reports whether the key may act now under every limit, and records it if so.
 func (t *Tiered[K]) Choke(key K) bool {
-	var room [fewTiers]cell.Offer[K]
-	if allowed, sure := t.takeKnown(key, 1, &room); sure {
+	c := tieredCall[K]{tiers: t, key: key, n: 1}
+	if allowed, sure := c.take(nil); sure {
 		return allowed
 	}
 	return t.takeAny(key, 1).Allowed
@@ -68,80 +70,163 @@ func (t *Tiered[K]) Choke(key K) bool {
 // and ResetAfter the longest. A refused call learns when all would let it pass. n == 0
 // looks without taking. For a known key it never waits and never allocates.
 func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
-	var room [fewTiers]cell.Offer[K]
-	allowed, sure := t.takeKnown(key, n, &room)
+	var decisions [fewClaims]policy.Decision
+	c := tieredCall[K]{tiers: t, key: key, n: n}
+	allowed, sure := c.take(&decisions)
 	if !sure {
 		return t.takeAny(key, n)
 	}
 	all.Allowed = allowed
-	for i, e := range t.engines {
-		d := &room[i].Decision
-		if !allowed && d.Allowed {
-			e.cell.Peek(key, d) // nothing was taken
+	for i := range t.engines {
+		switch d := &decisions[i]; {
+		case allowed || !d.Allowed:
+		case c.overtaken:
+			t.engines[i].cell.Peek(key, d)
+		default: // nothing was taken
+			o := &c.offers[i]
+			_, *d = o.Terms.Policy.Take(o.Before^o.Terms.EpochBit, c.now[i], 0, 0)
 		}
-		combine(&all, d, i == 0)
+		combine(&all, &decisions[i], i == 0)
 	}
 	return all
 }
 
-// fewTiers bounds the limits of a Tiered that takeKnown tries. The usual number is two,
-// and clearing room for more would cost each call.
-const fewTiers = 3
+// tieredCall is a call on a key that all engines of a Tiered know: it takes what each has
+// offered.
+type tieredCall[K comparable] struct {
+	tiers   *Tiered[K]
+	key     K
+	n       int64
+	hash    [fewClaims]uint64
+	now     [fewClaims]policy.Instant
+	offers  [fewClaims]cell.Offer[K]
+	refuses [fewClaims]bool
+	basis   [fewClaims]cell.Basis
 
-// takeKnown takes from all engines, or from none, if all know the key: it takes what each
-// has offered. sure is false if nothing was decided or taken.
-func (t *Tiered[K]) takeKnown(key K, n int64, room *[fewTiers]cell.Offer[K]) (allowed, sure bool) {
-	if len(t.engines) > fewTiers {
+	overtaken bool // not all decisions are those of the offers
+}
+
+// take takes from all engines, or from none. decisions is nil if yes or no is enough, of a
+// call for one unit. sure is false if nothing was decided or taken.
+func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, sure bool) {
+	engines := c.tiers.engines
+	if len(engines) > fewClaims {
 		return false, false
 	}
+	var now moment
 	allowed = true
-	for i, e := range t.engines {
-		if !e.cell.Offer(key, n, &room[i]) {
+	for i, e := range engines {
+		// Engines of one Tiered have one seed, but a test's may not.
+		if i > 0 && e.cell.Seed() == engines[i-1].cell.Seed() {
+			c.hash[i] = c.hash[i-1]
+		} else if c.hash[i], sure = e.cell.Hash(c.key); !sure {
 			return false, false
 		}
-		allowed = allowed && room[i].Allowed
+		c.now[i] = e.time.at(&now)
+		if !c.offer(i, decisions) {
+			return false, false
+		}
+		allowed = allowed && !c.refuses[i]
 	}
-	offers := room[:len(t.engines)]
 	if allowed {
-		for i := range offers {
-			if offers[i].Accept() {
+		for i := range engines {
+			if c.offers[i].Accept() {
 				continue
 			}
-			if !t.takeRest(key, n, offers, i) {
-				return false, false
-			}
+			allowed = c.takeRest(i, decisions)
 			break
 		}
 	}
-	for i, e := range t.engines {
-		if offers[i].Allowed == allowed {
-			e.cell.Count(allowed, cell.Basis{})
+	for i, e := range engines {
+		if c.refuses[i] != allowed {
+			e.cell.Count(allowed, c.basis[i])
 		}
 	}
 	return allowed, true
 }
 
-// takeRest goes on for takeKnown if another call was faster at the engine at: it decides
-// there again, and goes on to the others. If one refuses, all is given back, also if a
-// policy panics.
-func (t *Tiered[K]) takeRest(key K, n int64, offers []cell.Offer[K], at int) (all bool) {
-	taken := at
+// offer has one engine make an offer.
+func (c *tieredCall[K]) offer(i int, decisions *[fewClaims]policy.Decision) (sure bool) {
+	e := c.tiers.engines[i]
+	if decisions == nil {
+		allowed, sure := e.cell.OfferOne(c.key, c.hash[i], c.now[i], &c.offers[i])
+		c.refuses[i] = !allowed
+		return sure
+	}
+	sure = e.cell.Offer(c.key, c.hash[i], c.now[i], c.n, &decisions[i], &c.offers[i])
+	c.refuses[i] = !decisions[i].Allowed
+	return sure
+}
+
+// takeRest goes on for take if another call was faster at the engine at: it decides there
+// again and goes on to the others. If one refuses, all is given back, also if a policy
+// panics, and the call is refused: it must not take again what other calls have seen it
+// take.
+func (c *tieredCall[K]) takeRest(at int, decisions *[fewClaims]policy.Decision) (all bool) {
+	c.overtaken = true
+	engines := c.tiers.engines
+	var held [fewClaims]cell.Held[K]
+	for i := range at {
+		held[i] = c.held(i)
+	}
+	taken, refused := at, none
 	defer func() {
 		for ; !all && taken > 0; taken-- {
-			offers[taken-1].Held.Cancel()
+			held[taken-1].Cancel()
+		}
+		if refused != none {
+			c.lookAgain(refused, decisions)
 		}
 	}()
-	for ; taken < len(offers); taken++ {
-		o := &offers[taken]
-		if taken > at && o.Accept() {
-			continue
-		}
-		o.Held = cell.Held[K]{}
-		if basis := t.engines[taken].cell.TryTake(key, n, &o.Decision, &o.Held); !o.Allowed || basis != (cell.Basis{}) {
+	for ; taken < len(engines); taken++ {
+		if !c.takeAgain(taken, decisions, &held[taken]) {
+			refused = taken
 			return false
 		}
 	}
 	return true
+}
+
+// held returns what an offer that was accepted holds.
+func (c *tieredCall[K]) held(i int) cell.Held[K] {
+	o := &c.offers[i]
+	return c.tiers.engines[i].cell.Held(o.Entry, o.Plain(c.now[i], c.n))
+}
+
+// takeAgain takes from one engine, and decides anew, at the same instant, as often as
+// another call is faster.
+func (c *tieredCall[K]) takeAgain(i int, decisions *[fewClaims]policy.Decision, held *cell.Held[K]) bool {
+	for !c.offers[i].Accept() {
+		if c.offer(i, decisions) {
+			if c.refuses[i] {
+				return false
+			}
+			continue
+		}
+		// It takes more than the key's word by now.
+		var d policy.Decision
+		c.basis[i] = c.tiers.engines[i].cell.TryTake(nil, c.key, c.n, &d, held)
+		if c.refuses[i] = !d.Allowed; decisions != nil {
+			decisions[i] = d
+		}
+		return d.Allowed
+	}
+	*held = c.held(i)
+	return true
+}
+
+// lookAgain looks at the engines other than the one that has refused.
+func (c *tieredCall[K]) lookAgain(refused int, decisions *[fewClaims]policy.Decision) {
+	for i, e := range c.tiers.engines {
+		if i == refused {
+			continue
+		}
+		var d policy.Decision
+		c.basis[i] = e.cell.Probe(nil, c.key, c.n, &d)
+		if c.refuses[i] = !d.Allowed; decisions != nil {
+			decisions[i] = d
+		}
+	}
 }
 
 // takeAny is Take for any key, known or not.
@@ -185,14 +270,14 @@ type tier[K comparable] struct {
 	key  K
 }
 
-func (t tier[K]) probe(n int64) (d policy.Decision, basis cell.Basis) {
-	basis = t.cell.Probe(t.key, n, &d)
-	return d, basis
+func (t tier[K]) probe(n int64) (d policy.Decision, basis cell.Basis, _ int64) {
+	basis = t.cell.Probe(t.cell.Chosen(t.key), t.key, n, &d)
+	return d, basis, 0
 }
 
-func (t tier[K]) tryTake(n int64) (d policy.Decision, h cell.Held[K], basis cell.Basis) {
-	basis = t.cell.TryTake(t.key, n, &d, &h)
-	return d, h, basis
+func (t tier[K]) tryTake(n int64) (d policy.Decision, h cell.Held[K], basis cell.Basis, _ int64) {
+	basis = t.cell.TryTake(t.cell.Chosen(t.key), t.key, n, &d, &h)
+	return d, h, basis, 0
 }
 
 func (t tier[K]) release(held cell.Held[K]) { held.Keep(0) }

@@ -195,6 +195,8 @@ func TestTogetherWithAPanic(t *testing.T) {
 	bad := open[string](t, Config{Policy: panicking{funnel(10, 1, time.Hour), &left, &overtake}})
 	bad.Take("key", 1)
 	e.Take("key", 1)
+	settled(t, e)
+	settled(t, bad)
 	tiers := Tiered[string]{engines: []*Engine[string]{e, bad}}
 	for _, c := range []struct {
 		name string
@@ -202,14 +204,15 @@ func TestTogetherWithAPanic(t *testing.T) {
 		call func()
 	}{
 		{"the look", 1, func() { TakeAll(e.Claim("key", 3), bad.Claim("key", 3)) }},
-		{"the take", 2, func() { TakeAll(e.Claim("key", 3), bad.Claim("key", 3)) }},
+		{"claims, overtaken", 2, func() { TakeAll(e.Claim("key", 3), bad.Claim("key", 3)) }},
 		{"the look at tiers", 1, func() { tiers.Take("key", 3) }},
 		{"tiers, overtaken", 2, func() { tiers.Take("key", 3) }},
 	} {
 		left, overtake = c.left, nil
 		want := bad.Peek("key").Remaining
-		if c.name == "tiers, overtaken" {
-			// A tier's look prepares its take. It decides again only if it is overtaken.
+		if c.left == 2 {
+			// A look at a known key prepares its take, which decides again only if it is
+			// overtaken.
 			overtake = func() { bad.Choke("key") }
 			want--
 		}

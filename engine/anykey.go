@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"reflect"
+	"unsafe"
+)
+
+// anyKey is a key of any type, in the form that formOf returned for the type. Keys of up
+// to three words of memory with at most one pointer among them, such as strings, numbers
+// and netip.Addr, need no allocation.
+type anyKey struct {
+	pointer unsafe.Pointer
+	a, b    uintptr
+}
+
+// keyForm is how keys of a type are kept in an anyKey.
+type keyForm struct {
+	// pointer is the word that is a pointer. noPointer and boxed are not words.
+	pointer int8
+	words   int8 // size of a key, if it has a pointer
+}
+
+const (
+	noPointer = -1 - iota // the words have no pointer
+	boxed                 // the pointer is that of a copy
+)
+
+const wordSize = unsafe.Sizeof(uintptr(0))
+
+// formOf returns the form of keys of type K.
+func formOf[K comparable]() keyForm {
+	t := reflect.TypeFor[K]()
+	at, pointers := pointersIn(t, 0)
+	switch words := (t.Size() + wordSize - 1) / wordSize; {
+	case pointers == 0 && words <= 2:
+		return keyForm{pointer: noPointer}
+	case pointers == 1 && words <= 3:
+		return keyForm{pointer: int8(at / wordSize), words: int8(words)}
+	}
+	return keyForm{pointer: boxed}
+}
+
+// pointersIn returns the place of the last pointer in a value of the type that begins at
+// from, and how many there are. It counts more than there are of an interface.
+func pointersIn(t reflect.Type, from uintptr) (at uintptr, pointers int) {
+	add := func(t reflect.Type, from uintptr) {
+		if p, n := pointersIn(t, from); n > 0 {
+			at, pointers = p, min(pointers+n, 2)
+		}
+	}
+	switch t.Kind() {
+	case reflect.String, reflect.Pointer, reflect.UnsafePointer, reflect.Chan:
+		return from, 1
+	case reflect.Interface:
+		return from, 2
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			add(f.Type, from+f.Offset)
+		}
+	case reflect.Array:
+		for i := range min(t.Len(), 2) {
+			add(t.Elem(), from+uintptr(i)*t.Elem().Size())
+		}
+	}
+	return at, pointers
+}
+
+// pack returns the key in a form.
+func pack[K comparable](form keyForm, key K) (p anyKey) {
+	from := unsafe.Pointer(&key)
+	switch form.pointer {
+	case noPointer:
+		var words [2]uintptr
+		*(*K)(unsafe.Pointer(&words)) = key
+		p.a, p.b = words[0], words[1]
+	case 0:
+		p.pointer = *(*unsafe.Pointer)(from)
+		if form.words > 1 {
+			p.a = *(*uintptr)(unsafe.Add(from, wordSize))
+		}
+		if form.words > 2 {
+			p.b = *(*uintptr)(unsafe.Add(from, 2*wordSize))
+		}
+	case 1:
+		p.a = *(*uintptr)(from)
+		p.pointer = *(*unsafe.Pointer)(unsafe.Add(from, wordSize))
+		if form.words > 2 {
+			p.b = *(*uintptr)(unsafe.Add(from, 2*wordSize))
+		}
+	case 2:
+		p.a = *(*uintptr)(from)
+		p.b = *(*uintptr)(unsafe.Add(from, wordSize))
+		p.pointer = *(*unsafe.Pointer)(unsafe.Add(from, 2*wordSize))
+	default:
+		box := new(K)
+		*box = key
+		p.pointer = unsafe.Pointer(box)
+	}
+	return p
+}
+
+// unpack returns the key that pack was given.
+func unpack[K comparable](form keyForm, p anyKey) (key K) {
+	to := unsafe.Pointer(&key)
+	switch form.pointer {
+	case noPointer:
+		words := [2]uintptr{p.a, p.b}
+		return *(*K)(unsafe.Pointer(&words))
+	case 0:
+		*(*unsafe.Pointer)(to) = p.pointer
+		if form.words > 1 {
+			*(*uintptr)(unsafe.Add(to, wordSize)) = p.a
+		}
+		if form.words > 2 {
+			*(*uintptr)(unsafe.Add(to, 2*wordSize)) = p.b
+		}
+	case 1:
+		*(*uintptr)(to) = p.a
+		*(*unsafe.Pointer)(unsafe.Add(to, wordSize)) = p.pointer
+		if form.words > 2 {
+			*(*uintptr)(unsafe.Add(to, 2*wordSize)) = p.b
+		}
+	case 2:
+		*(*uintptr)(to) = p.a
+		*(*uintptr)(unsafe.Add(to, wordSize)) = p.b
+		*(*unsafe.Pointer)(unsafe.Add(to, 2*wordSize)) = p.pointer
+	default:
+		return *(*K)(p.pointer)
+	}
+	return key
+}

@@ -1,0 +1,257 @@
+package engine
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// TakeAll of known keys is overtaken at the second, after that has decided: it decides
+// there again. If that refuses now, it gives back to the first, and the call is counted as
+// one that only the second has refused.
+func TestTakeAllDecidesAgainIfOvertaken(t *testing.T) {
+	for _, room := range []int64{2, 3} {
+		second := &interrupted{Policy: funnel(room, 1, 24*time.Hour)}
+		a := open[string](t, Config{Policy: funnel(5, 1, 24*time.Hour)})
+		b := open[int](t, Config{Policy: second})
+		require.True(t, TakeAll(b.Claim(1, 1), a.Claim("key", 1)).Allowed)
+		settled(t, a)
+		settled(t, b)
+		second.by = func() { require.True(t, b.Choke(1)) }
+		out := TakeAll(b.Claim(1, 1), a.Claim("key", 1))
+		passes := room == 3
+		require.Equal(t, passes, out.Allowed)
+		require.Nil(t, second.by)
+		assert.EqualValues(t, 0, out.Binding)
+		assert.EqualValues(t, 0, b.Peek(1).Remaining)
+		assert.EqualValues(t, out.Decisions[1].Remaining, a.Peek("key").Remaining)
+		first, other := a.Stats(), b.Stats()
+		if passes {
+			assert.EqualValues(t, 3, a.Peek("key").Remaining)
+			assert.EqualValues(t, []uint64{2, 0, 3, 0}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
+			out.Cancel()
+			assert.EqualValues(t, 1, b.Peek(1).Remaining, "its own unit, and not the other's")
+			continue
+		}
+		assert.EqualValues(t, 4, a.Peek("key").Remaining, "what was taken has been given back")
+		assert.EqualValues(t, []uint64{1, 0, 2, 1}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
+		out.Cancel()
+		assert.EqualValues(t, 0, b.Peek(1).Remaining, "nothing is held")
+		assert.EqualValues(t, 4, a.Peek("key").Remaining)
+	}
+}
+
+// An outcome of known keys gives back of each what was not used, once, to where it came
+// from.
+func TestOutcomeOfKnownKeys(t *testing.T) {
+	clock := newHandClock()
+	users := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
+	hosts := open[int](t, Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute)), Clock: clock.Now})
+	left := func() [3]int64 {
+		return [3]int64{users.Peek("u").Remaining, hosts.Peek(1).Remaining, hosts.Peek(2).Remaining}
+	}
+	take := func() Outcome { return TakeAll(hosts.Claim(2, 2), users.Claim("u", 3), hosts.Claim(1, 4)) }
+	take()
+	settled(t, users)
+	settled(t, hosts)
+	for _, c := range []struct {
+		name string
+		end  func(o *Outcome)
+		want [3]int64
+	}{
+		{"all kept", func(o *Outcome) { o.Keep() }, [3]int64{7, 6, 8}},
+		{"more than all kept", func(o *Outcome) { o.Keep(100, 100, 100, 100) }, [3]int64{7, 6, 8}},
+		{"none kept", func(o *Outcome) { o.Keep(0, -1, 0) }, [3]int64{10, 10, 10}},
+		{"some kept", func(o *Outcome) { o.Keep(1, 2, 3) }, [3]int64{8, 7, 9}},
+		{"the last kept", func(o *Outcome) { o.Keep(0, 0) }, [3]int64{10, 6, 10}},
+		{"cancelled", (*Outcome).Cancel, [3]int64{10, 10, 10}},
+	} {
+		users.Reset("u")
+		hosts.Reset(1)
+		hosts.Reset(2)
+		users.Take("u", 1) // a word that was used decides alone
+		hosts.Take(1, 1)
+		hosts.Take(2, 1)
+		out := take()
+		require.True(t, out.Allowed)
+		require.Nil(t, out.held, "it was taken by offers")
+		users.Refund("u", 1) // so that what comes back is of the outcome's own
+		hosts.Refund(1, 1)
+		hosts.Refund(2, 1)
+		c.end(&out)
+		out.Keep(0, 0, 0) // once is enough
+		out.Cancel()
+		assert.Equal(t, c.want, left(), c.name)
+	}
+}
+
+// Two claims on one key are met together, also if every key is known. Keys of one engine
+// are taken from in one order.
+func TestKnownKeysOfOneEngine(t *testing.T) {
+	e := open[string](t, Config{Policy: funnel(4, 1, time.Hour), Clock: newHandClock().Now})
+	require.True(t, TakeAll(e.Claim("a", 1), e.Claim("b", 1)).Allowed)
+	settled(t, e)
+	assert.False(t, TakeAll(e.Claim("a", 2), e.Claim("a", 2)).Allowed)
+	assert.False(t, TakeAll(e.Claim("a", 2), e.Claim("b", 1), e.Claim("a", 2)).Allowed)
+	assert.EqualValues(t, 3, e.Peek("a").Remaining)
+	out := TakeAll(e.Claim("a", 1), e.Claim("a", 2), e.Claim("b", 3))
+	require.True(t, out.Allowed)
+	assert.Zero(t, out.Decisions[0].Remaining)
+	out.Cancel()
+	assert.EqualValues(t, []int64{3, 3}, []int64{e.Peek("a").Remaining, e.Peek("b").Remaining})
+	low, middle, high := place{1, 7}, place{2, 3}, place{2, 5}
+	for _, at := range [][fewClaims]place{
+		{low, middle, high}, {low, high, middle}, {middle, low, high}, {middle, high, low}, {high, low, middle}, {high, middle, low},
+	} {
+		c := knownCall{at: at}
+		require.True(t, c.sort(fewClaims))
+		assert.Equal(t, []place{low, middle, high}, []place{at[c.order[0]], at[c.order[1]], at[c.order[2]]})
+	}
+	for _, at := range [][fewClaims]place{{low, low, high}, {low, high, low}, {high, low, low}} {
+		c := knownCall{at: at}
+		assert.False(t, c.sort(fewClaims))
+	}
+}
+
+// The engines of a call are asked at one instant, unless they have clocks of their own, and
+// their epochs differ.
+func TestMomentIsOneInstant(t *testing.T) {
+	epochs := []Config{{Policy: funnel(1, 1, time.Hour), PackageTime: true}, {Policy: funnel(1, 1, time.Hour), PackageTime: true}}
+	first := newTimeSource(epochs[0], 1, 1)
+	time.Sleep(time.Millisecond)
+	second := newTimeSource(epochs[1], 1, 1)
+	var now moment
+	a, b := first.at(&now), second.at(&now)
+	assert.EqualValues(t, second.epoch.Sub(first.epoch), a-b)
+	time.Sleep(time.Millisecond)
+	assert.Equal(t, a, first.at(&now), "it is read once")
+	assert.LessOrEqual(t, a, policy.Instant(time.Since(first.epoch))+1)
+	assert.Greater(t, first.at(new(moment)), a)
+
+	clock := newHandClock()
+	own := newTimeSource(Config{Clock: clock.Now}, 1, 1)
+	then := own.at(&now)
+	clock.Advance(time.Second)
+	assert.EqualValues(t, time.Second, own.at(&now)-then, "a Config.Clock is read for each engine")
+
+	counted := newTimeSource(byCounter(t, Config{}), 1, 1)
+	assert.NotEqual(t, a, counted.at(&now), "of another clock the moment has not been read")
+	c := counted.at(&now)
+	assert.Equal(t, c, counted.at(&now))
+	assert.GreaterOrEqual(t, counted.now(), c)
+}
+
+// TakeAll asks PolicyFor for a key when it looks and when it takes, and not once more for
+// the share that is left.
+func TestTakeAllAsksPolicyForTwice(t *testing.T) {
+	limit := funnel(10, 1, time.Hour)
+	var asked atomic.Int64
+	e, err := New(Config{Policy: limit}, PolicyFor(func(string) policy.Policy {
+		asked.Add(1)
+		return limit
+	}))
+	require.NoError(t, err)
+	defer check(t, e)
+	for range 2 {
+		asked.Store(0)
+		require.True(t, TakeAll(e.Claim("a", 1), e.Claim("b", 1)).Allowed)
+		assert.EqualValues(t, 4, asked.Load())
+	}
+}
+
+// An offer is of the word of a known key, left under the present limit. Keys that were not
+// used and words of the limit before take longer.
+func TestAnOfferIsOfAPlainWord(t *testing.T) {
+	release := make(chan struct{})
+	e := open[string](t, Config{Policy: funnel(5, 1, time.Hour), fault: func(point string) {
+		if point == "change: made" {
+			<-release
+		}
+	}})
+	offers := func() bool {
+		hash, ok := e.cell.Hash("key")
+		require.True(t, ok)
+		var d policy.Decision
+		var o, one cell.Offer[string]
+		now := e.time.at(new(moment))
+		sure := e.cell.Offer("key", hash, now, 1, &d, &o)
+		_, sureOfOne := e.cell.OfferOne("key", hash, now, &one)
+		require.Equal(t, sure, sureOfOne)
+		require.Equal(t, o, one)
+		return sure
+	}
+	assert.False(t, offers(), "new")
+	require.True(t, e.Choke("key"))
+	settled(t, e)
+	require.True(t, offers())
+	require.True(t, e.Reset("key"))
+	assert.False(t, offers(), "not used")
+	require.True(t, e.Choke("key"))
+	require.True(t, offers())
+	done := make(chan error)
+	go func() { done <- e.SetPolicy(funnel(7, 1, time.Hour)) }()
+	require.Eventually(t, func() bool { return e.Limit().Limit() == 7 }, 20*time.Second, time.Millisecond)
+	assert.False(t, offers(), "of the limit before")
+	out := TakeAll(e.Claim("key", 1))
+	assert.True(t, out.Allowed)
+	assert.EqualValues(t, 5, out.Decisions[0].Remaining)
+	close(release)
+	require.NoError(t, <-done)
+	assert.True(t, offers())
+}
+
+// Calls on several limits do not join a queue, which would have them wait.
+func TestOffersOfAQueueAreOfNoTurn(t *testing.T) {
+	clock := newHandClock()
+	config := Config{Policy: policy.Must(policy.Queue(3, 1, time.Second)), Clock: clock.Now}
+	tiers := openTiered[string](t, config, funnel(100, 1, time.Hour))
+	queue := open[string](t, config)
+	require.True(t, tiers.Choke("key"))
+	require.True(t, TakeAll(queue.Claim("key", 1)).Allowed)
+	settled(t, queue)
+	for _, e := range tiers.Engines() {
+		settled(t, e)
+	}
+	for range 2 {
+		assert.False(t, tiers.Choke("key"))
+		assert.False(t, tiers.Take("key", 1).Allowed)
+		out := TakeAll(queue.Claim("key", 1))
+		assert.False(t, out.Allowed)
+		assert.Equal(t, time.Second, out.RetryAfter)
+	}
+	clock.Advance(time.Second)
+	assert.True(t, tiers.Choke("key"))
+	assert.True(t, TakeAll(queue.Claim("key", 1)).Allowed)
+	assert.EqualValues(t, 98, tiers.Engines()[1].Peek("key").Remaining)
+}
+
+// If the key that overtakes a call takes more than its word by then, the call still takes
+// from it, and gives back.
+func TestOvertakenByAReset(t *testing.T) {
+	second := &interrupted{Policy: funnel(3, 1, 24*time.Hour)}
+	a := open[string](t, Config{Policy: funnel(5, 1, 24*time.Hour)})
+	b := open[string](t, Config{Policy: second})
+	tiers := Tiered[string]{engines: []*Engine[string]{a, b}}
+	require.True(t, tiers.Choke("key"))
+	settled(t, a)
+	settled(t, b)
+	left := func() []int64 { return []int64{a.Peek("key").Remaining, b.Peek("key").Remaining} }
+	second.by = func() { require.True(t, b.Reset("key")) }
+	out := TakeAll(b.Claim("key", 2), a.Claim("key", 1))
+	require.True(t, out.Allowed)
+	assert.Equal(t, []int64{1, 3}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining})
+	assert.Equal(t, []int64{3, 1}, left())
+	out.Keep(1)
+	assert.Equal(t, []int64{3, 2}, left())
+	second.by = func() { require.True(t, b.Reset("key")) }
+	require.True(t, tiers.Take("key", 2).Allowed)
+	assert.Equal(t, []int64{1, 1}, left())
+	assert.EqualValues(t, 3, a.Stats().Admitted)
+	assert.EqualValues(t, 3, b.Stats().Admitted)
+}
