@@ -73,7 +73,7 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 			Both(ByAddr, ByPattern(nil)), Options{Headers: NoHeaders}))},
 		{"context", 0, Must(New(named, ByContext[string](user{}), Options{Headers: NoHeaders}))},
 		{"shadow, waiting allowed", 0, Must(New(limiter, ByAddr, Options{Shadow: true, WaitUpTo: time.Second}))},
-		{"two limits", 9, two(Options{})},
+		{"two limits", 3, two(Options{})},
 		{"two limits, waiting allowed", 9, two(Options{WaitUpTo: time.Second})},
 		{"two limits, charge", 14, two(Options{Charge: func(*http.Request, Served) int64 { return 0 }})},
 		{"cost and hook", 0, Must(New(limiter, ByAddr, Options{

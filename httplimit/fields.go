@@ -94,16 +94,16 @@ type policyValue struct {
 const mostPolicies = 16
 
 // write sets the fields that tell how the request stands with the limit that decided. It
-// allocates nothing except their values.
-func (f *fieldWriter) write(h http.Header, v *result) {
+// allocates nothing except their values. quotas are those of several limits, or nil.
+func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 	reset := v.Decision.ResetAfter
 	if v.Reason == OverLimit {
 		// Retry-After must not be earlier than the reset.
 		reset = v.Decision.RetryAfter
 	}
 	of := &v.quota
-	if v.quotas != nil {
-		of = &v.quotas[v.binding]
+	if quotas != nil {
+		of = &quotas[v.binding]
 	}
 	limit, remaining := of.most, v.Decision.Remaining
 	switch f.headers {
@@ -111,7 +111,6 @@ func (f *fieldWriter) write(h http.Header, v *result) {
 		var buffer [128]byte
 		b := appendInteger(append(buffer[:0], f.left[v.binding]...), remaining)
 		b = appendInteger(append(b, ";t="...), seconds(reset))
-		quotas := v.quotas
 		if quotas == nil {
 			quotas = []quota{v.quota}
 		}

@@ -135,8 +135,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // carryOut passes a request on to next, or refuses it. The settlement, if any, is due when
-// next is done.
-func (m *Middleware) carryOut(w http.ResponseWriter, r *http.Request, next http.Handler, v *result, s settlement) {
+// next is done. quotas are those of several limits, or nil. They are no part of the result,
+// which a function of the options may keep, so that they need not be allocated.
+func (m *Middleware) carryOut(
+	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s settlement,
+) {
 	v.Shadow = m.options.Shadow
 	m.counters.count(v)
 	if m.options.OnVerdict != nil {
@@ -146,11 +149,11 @@ func (m *Middleware) carryOut(w http.ResponseWriter, r *http.Request, next http.
 		m.logRefused(r, v)
 	}
 	if v.Refused() {
-		m.refuse(w, r, v)
+		m.refuse(w, r, v, quotas)
 		return
 	}
 	if v.Reason == Admitted && !v.Shadow && m.options.Headers != NoHeaders {
-		m.fields.write(w.Header(), v)
+		m.fields.write(w.Header(), v, quotas)
 	}
 	if s == nil {
 		next.ServeHTTP(w, r)
@@ -188,12 +191,12 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 }
 
 // refuse answers a refused request.
-func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result) {
+func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, quotas []quota) {
 	h := w.Header()
 	bare := len(h) == 0
 	retry := ""
 	if v.Reason == OverLimit {
-		m.fields.write(h, v)
+		m.fields.write(h, v, quotas)
 		retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
 	}
 	if m.options.Refuse != nil {

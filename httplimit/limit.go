@@ -135,7 +135,7 @@ func (l *checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Re
 	if m.begin(r, &v) {
 		s = l.takeOne(r, &v, &m.options)
 	}
-	m.carryOut(w, r, next, &v, s)
+	m.carryOut(w, r, next, &v, nil, s)
 }
 
 // takeOne takes v.Cost units under this limit alone, and waits for the request's turn if

@@ -11,15 +11,16 @@ import (
 func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	var v result
 	var s settlement
+	var room [maxLimits]quota
+	quotas := room[:len(m.limiters)]
 	if m.begin(r, &v) {
-		s = m.takeAll(r, &v)
+		s = m.takeAll(r, &v, quotas)
 	}
-	m.carryOut(w, r, next, &v, s)
+	m.carryOut(w, r, next, &v, quotas, s)
 }
 
-// takeAll holds a request to several limits.
-func (m *Middleware) takeAll(r *http.Request, v *result) (s settlement) {
-	v.quotas = make([]quota, len(m.limiters))
+// takeAll holds a request to several limits, and describes them in quotas.
+func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s settlement) {
 	var room [maxLimits]engine.Claim
 	var at [maxLimits]int // the limit of each claim
 	var keys []chargeable
@@ -38,7 +39,7 @@ func (m *Middleware) takeAll(r *http.Request, v *result) (s settlement) {
 			return nil
 		}
 		at[len(claims)] = i
-		v.quotas[i] = of
+		quotas[i] = of
 		claims = append(claims, claim)
 		if keep {
 			keys = append(keys, key)
@@ -48,13 +49,22 @@ func (m *Middleware) takeAll(r *http.Request, v *result) (s settlement) {
 		v.keyless(Skip, "")
 		return nil
 	}
-	out, cancelled := m.acquireAll(r, claims)
+	var out engine.Outcome
+	cancelled := false
+	if m.options.WaitUpTo <= 0 || m.options.Shadow {
+		out = engine.TakeAll(claims...)
+	} else {
+		out, cancelled = m.acquireAll(r, claims)
+	}
 	v.Waited = out.Waited
 	binding := out.Binding
-	for i, d := range out.Decisions {
-		if !out.Allowed && !d.Allowed {
+	if !out.Allowed {
+		for i, d := range out.Decisions {
+			if d.Allowed {
+				continue
+			}
 			v.violated |= 1 << at[i]
-			if v.quotas[at[i]].ofAnotherFamily(d) {
+			if quotas[at[i]].ofAnotherFamily(d) {
 				binding = i // the error to mend first
 			}
 		}
@@ -67,21 +77,18 @@ func (m *Middleware) takeAll(r *http.Request, v *result) (s settlement) {
 	case cancelled:
 		v.Reason = Cancelled
 	case !out.Allowed:
-		v.Reason, v.RetryAfter = v.quotas[v.binding].reasonOf(v.Decision), out.RetryAfter
+		v.Reason, v.RetryAfter = quotas[v.binding].reasonOf(v.Decision), out.RetryAfter
 	case keep:
 		s = &allTaken{out, keys}
 	}
 	for i := range out.Decisions {
-		v.quotas[at[i]].follow(&out.Decisions[i])
+		quotas[at[i]].follow(&out.Decisions[i])
 	}
 	return s
 }
 
 // acquireAll takes from all claims, and waits in line for a key that has no room.
 func (m *Middleware) acquireAll(r *http.Request, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
-	if m.options.WaitUpTo <= 0 || m.options.Shadow {
-		return engine.TakeAll(claims...), false
-	}
 	out, err := engine.AcquireAll(r.Context(), m.options.WaitUpTo, claims...)
 	switch {
 	case errors.Is(err, engine.ErrCancelled):

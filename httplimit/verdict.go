@@ -71,10 +71,9 @@ type Verdict struct {
 // result is a verdict with what the answer to the client needs.
 type result struct {
 	Verdict
-	binding  int     // the index of the limit that Verdict.Limit names
-	violated uint8   // a bit for each limit that refused
-	quota    quota   // of a single limit
-	quotas   []quota // of several limits
+	binding  int   // the index of the limit that Verdict.Limit names
+	violated uint8 // a bit for each limit that refused
+	quota    quota // of a single limit
 }
 
 // Refused reports whether the request is kept from the handler.

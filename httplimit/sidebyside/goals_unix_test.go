@@ -50,6 +50,7 @@ func BenchmarkGoals(b *testing.B) {
 	// What any middleware pays that asks this engine, sets two header fields, or both.
 	add("floor", floor(b, false), all[:1])
 	add("floor,fields", floor(b, true), all[:1])
+	add("floor,two", floorOfTwo(b), all[:1])
 
 	w := &quiet{http.Header{}}
 	pass := func(t *turn, calls int) {
@@ -85,6 +86,8 @@ func BenchmarkGoals(b *testing.B) {
 		{"ratelimit", "no-headers", 1.6},
 		{"no-headers,two", "no-headers", 1.6},
 		{"ratelimit,two", "ratelimit", 1.6},
+		{"floor,two", "floor", 1.6},
+		{"floor,fields", "floor", 1.6},
 	} {
 		b.Logf("%-16s / %-12s %.2f, goal %.1f", g.of, g.to, ns[g.of]/ns[g.to], g.most)
 	}
@@ -108,6 +111,19 @@ func two(tb testing.TB, o httplimit.Options) func(http.Handler) http.Handler {
 		httplimit.Limit[netip.Addr]{Name: "a", Limiter: addresses(tb), Key: httplimit.ByAddr},
 		httplimit.Limit[netip.Addr]{Name: "b", Limiter: addresses(tb), Key: httplimit.ByAddr})
 	return httplimit.Must(m, err).Handler
+}
+
+// floorOfTwo is a middleware that does nothing except to take from two engines at once.
+func floorOfTwo(tb testing.TB) func(http.Handler) http.Handler {
+	a, b := addresses(tb), addresses(tb)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			out := engine.TakeAll(a.Claim(httplimit.ByAddr(r), 1), b.Claim(httplimit.ByAddr(r), 1))
+			if out.Allowed {
+				next.ServeHTTP(w, r)
+			}
+		})
+	}
 }
 
 // floor is a middleware that does nothing except to take from the engine and, if fields
