@@ -135,6 +135,10 @@ func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper,
 	if _, err := keyCodec(codec); err != nil {
 		return nil, nil, err
 	}
+	// The file is resolved once: where the path leads later, this engine has no lock.
+	if config.State.Path, err = statefile.Resolve(config.State.Path); err != nil {
+		return nil, nil, err
+	}
 	k := &keeper{state: config.State, since: time.Now()}
 	if k.unlock, err = statefile.Lock(k.state.Path); err != nil {
 		return nil, nil, err

@@ -35,11 +35,15 @@ type stateFile struct {
 // openState locks the file at Config.StateFile, and has the share read it if it is there.
 func openState(c Config, local *share.Local) (*stateFile, error) {
 	s := &stateFile{
-		path: c.StateFile, local: local, kept: make(chan struct{}),
+		local: local, kept: make(chan struct{}),
 		// Units are charged to the limit of this name.
 		of: "limit " + strconv.Quote(c.Name) + " tag " + strconv.Quote(c.Tag),
 	}
+	// The file is resolved once: where the path leads later, this server has no lock.
 	var err error
+	if s.path, err = statefile.Resolve(c.StateFile); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStateFile, err)
+	}
 	if s.unlock, err = statefile.Lock(s.path); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStateFile, err)
 	}

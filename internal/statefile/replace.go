@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -97,13 +98,31 @@ func removeTemporaries(path string) {
 	}
 }
 
-// target follows symbolic links from path, also to a file that is yet to be made. It fails
-// if what is there is not a regular file.
+// Resolve returns the file that a path leads to at this moment, as an absolute path without
+// symbolic links, also for a file that is yet to be made. A program that keeps a file for long
+// resolves its path once: a link that is set anew meanwhile, or another working directory,
+// would lead it to a file that it has not locked. It fails if what is there is not a regular
+// file.
+func Resolve(path string) (string, error) {
+	path, err := target(path)
+	if err != nil {
+		return "", fmt.Errorf("state file: %w", err)
+	}
+	return path, nil
+}
+
+// target is Resolve.
 func target(path string) (string, error) {
 	if path == "" {
 		return "", errors.New("the path is empty")
 	}
 	for range 40 {
+		dir, name := filepath.Split(path)
+		dir, err := resolveDir(dir)
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(dir, name)
 		info, err := os.Lstat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -120,9 +139,29 @@ func target(path string) (string, error) {
 			return "", err
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(path), to)
+			to = dir + string(filepath.Separator) + to // Join would take out ".." before links are followed
 		}
 		path = to
 	}
 	return "", fmt.Errorf("too many symbolic links lead to %s", path)
+}
+
+// resolveDir returns a directory as an absolute path without symbolic links.
+func resolveDir(dir string) (string, error) {
+	switch {
+	case runtime.GOOS == "windows":
+		// There ".." is taken out before links are followed.
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return "", err
+		}
+		dir = abs
+	case !filepath.IsAbs(dir):
+		wd, err := os.Getwd()
+		if err != nil {
+			return "", err
+		}
+		dir = wd + string(filepath.Separator) + dir
+	}
+	return filepath.EvalSymlinks(dir)
 }

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// linked makes a symbolic link, or skips the test where there are none.
+func linked(t *testing.T, to, from string) {
+	t.Helper()
+	if err := os.Symlink(to, from); err != nil {
+		t.Skip(err)
+	}
+}
+
+// taken opens an engine on a file, takes 3 units of 5, if there are so many, and closes it.
+func taken(t *testing.T, path, limit string) (n int) {
+	t.Helper()
+	e, err := New[string](Config{Policy: parsed(t, limit), State: State{Path: path, Fresh: true}})
+	require.NoError(t, err)
+	for range 3 {
+		if e.Choke("a") {
+			n++
+		}
+	}
+	require.NoError(t, e.Close())
+	return n
+}
+
+// A link of "..", behind a link to a directory, leads where the kernel says: the file that is
+// loaded is the one that is saved.
+func TestStateBehindLinks(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "app/releases/5"), 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "app/shared"), 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "shared"), 0o700)) // where ".." leads by the letter
+	linked(t, "releases/5", filepath.Join(dir, "app/current"))
+	linked(t, "../../shared/limits", filepath.Join(dir, "app/releases/5/limits"))
+	path := filepath.Join(dir, "app/current/limits")
+	require.Equal(t, 3, taken(t, path, "window 5/h"))
+	require.Equal(t, 2, taken(t, path, "window 5/h"))
+	require.FileExists(t, filepath.Join(dir, "app/shared/limits"))
+	require.NoFileExists(t, filepath.Join(dir, "shared/limits"))
+}
+
+// A link that is set anew, and another working directory, do not lead an engine to a file that
+// it has not locked.
+func TestStateStaysWhereItWasOpened(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"1", "2"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+	}
+	current := filepath.Join(dir, "current")
+	linked(t, "1", current)
+	t.Chdir(dir)
+	config := Config{Policy: parsed(t, "window 5/h"), State: State{Path: "current/limits"}}
+	old, err := New[string](config)
+	require.NoError(t, err)
+	require.True(t, old.Choke("a"))
+	require.NoError(t, os.Remove(current))
+	linked(t, "2", current)
+	require.Equal(t, 3, taken(t, config.State.Path, "window 5/h"))
+	t.Chdir(t.TempDir())
+	require.NoError(t, old.Close())
+	require.FileExists(t, filepath.Join(dir, "1/limits"))
+	require.Equal(t, 2, taken(t, filepath.Join(dir, "2/limits"), "window 5/h"))
+}
+
+// State.Fresh sets aside the file that a link leads to, and not the link.
+func TestFreshStateBehindALink(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
+	path := filepath.Join(dir, "limits")
+	linked(t, "real/limits", path)
+	require.Equal(t, 3, taken(t, path, "window 5/h"))
+	e, err := New[string](Config{Policy: parsed(t, "funnel 5, 1/h"), State: State{Path: path, Fresh: true}})
+	require.NoError(t, err)
+	_, err = New[string](Config{Policy: parsed(t, "funnel 5, 1/h"), State: State{Path: path}})
+	require.ErrorIs(t, err, ErrLocked)
+	require.NoError(t, e.Close())
+	require.FileExists(t, filepath.Join(dir, "real/limits.old"))
+	require.Equal(t, 3, taken(t, path, "funnel 5, 1/h"))
+	require.Equal(t, 2, taken(t, path, "funnel 5, 1/h"))
+}
+
+func parsed(t *testing.T, text string) policy.Policy {
+	t.Helper()
+	p, err := policy.Parse(text)
+	require.NoError(t, err)
+	return p
+}
