@@ -86,6 +86,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	l.keys = l.table.Loader()
 	// The engine begins at this instant or later.
 	now := max(since(h.Epoch), 1)
+	var carried []toCarry[K]
 	for {
 		record, err := from.Next()
 		if errors.Is(err, io.EOF) {
@@ -98,21 +99,34 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		if err != nil {
 			return nil, err
 		}
-		state := record.Word
-		if carry != nil {
-			state, _ = config.Policy.(policy.Relative).Carry(carry, state, now)
-			state = min(state, policy.MaxWord)
+		by := carry
+		if by == nil {
+			by = config.Policy
 		}
-		if state == 0 || config.Policy.FreshAt(state) <= now {
+		if record.Word == 0 || by.FreshAt(record.Word) <= now {
 			continue
 		}
 		key, err := decode(codec, record.Key)
 		if err != nil {
 			return nil, fmt.Errorf("%w: key %.40q: %w", ErrState, record.Key, err)
 		}
-		l.keys.Add(key, state, record.Flags&statefile.ForeignTurn != 0)
+		foreign := record.Flags&statefile.ForeignTurn != 0
+		if carry != nil {
+			carried = append(carried, toCarry[K]{key, record.Word, carry, foreign})
+			continue
+		}
+		l.keys.Add(key, record.Word, foreign)
 	}
 	l.last = max(from.Last(), 1)
+	// The limit changes now, and not before the last instant: if the wall clock went back, what
+	// still counted then would count from an earlier instant, and less long.
+	now = max(now, l.last)
+	for _, c := range carried {
+		state, _ := config.Policy.(policy.Relative).Carry(c.from, c.word, now)
+		if state = min(state, policy.MaxWord); state != 0 && config.Policy.FreshAt(state) > now {
+			l.keys.Add(c.key, state, c.foreign)
+		}
+	}
 	l.first = max(since(h.Epoch), l.last)
 	switch {
 	case l.first > longLoaded && l.table.View().Len() == 0:
@@ -121,6 +135,14 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		return nil, fmt.Errorf("%w: it began at %v, too long ago by this machine's clock", ErrState, h.Epoch)
 	}
 	return l, nil
+}
+
+// toCarry is a key whose word is to be translated, once it is known at which instant.
+type toCarry[K comparable] struct {
+	key     K
+	word    uint64
+	from    policy.Policy
+	foreign bool
 }
 
 // since returns the instant that it is now by the wall clock, with instant 0 at zero.
