@@ -118,11 +118,16 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		l = &loaded[K]{first: 1, last: 1}
 	}
 	source := newTimeSource(config, l.first, l.last)
-	config.Policy = source.anchored(config.Policy)
 	var anchor func(policy.Policy) policy.Policy
 	if _, ok := config.Policy.(policy.Anchored); ok {
+		// If the wall clock went back, windows stay where they were: one that has ended would
+		// come again.
+		if l.zero.After(source.zero) {
+			source.zero = l.zero
+		}
 		anchor = source.anchored // limits of other families need none
 	}
+	config.Policy = source.anchored(config.Policy)
 	if l.table == nil {
 		l.table = newTable[K](config)
 	} else {

@@ -48,6 +48,7 @@ type loaded[K comparable] struct {
 	// first is the instant at which the engine begins, and last the last one of the
 	// engine that wrote the file. first is not before last.
 	first, last policy.Instant
+	zero        time.Time // the wall time of instant 0; zero if first is not of that clock
 }
 
 const (
@@ -82,7 +83,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	if _, err := limits.find(h.Limit); err != nil {
 		return nil, err
 	}
-	l := &loaded[K]{table: newTable[K](config)}
+	l := &loaded[K]{table: newTable[K](config), zero: h.Epoch}
 	l.keys = l.table.Loader()
 	// The engine begins at this instant or later.
 	now := max(since(h.Epoch), 1)
@@ -130,7 +131,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	l.first = max(since(h.Epoch), l.last)
 	switch {
 	case l.first > longLoaded && l.table.View().Len() == 0:
-		l.first, l.last = 1, 1
+		l.first, l.last, l.zero = 1, 1, time.Time{}
 	case l.first > lastLoaded:
 		return nil, fmt.Errorf("%w: it began at %v, too long ago by this machine's clock", ErrState, h.Epoch)
 	}

@@ -101,6 +101,9 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 	// round it would find time that has not passed.
 	zero := wallTime().Add(-time.Duration(s.now))
 	terms := e.table.View().Terms()
+	if _, ok := terms.Policy.(policy.Anchored); ok && e.time.zero.After(zero) {
+		zero = e.time.zero // windows stay where they are if the wall clock went back
+	}
 	s.epoch = terms.Epoch
 	s.to, err = statefile.NewWriter(w, statefile.Header{Epoch: zero, Limit: terms.Policy.String(), Codec: codec.Name()})
 	return s, err

@@ -148,7 +148,11 @@ func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper,
 		l, err = nil, setAside(k.state.Path)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("%s: %w", k.state.Path, err), k.unlock())
+		advice := "move the file away to begin with no keys"
+		if errors.Is(err, errOther) {
+			advice += ", or set State.Fresh"
+		}
+		return nil, nil, errors.Join(fmt.Errorf("%s: %w (%s)", k.state.Path, err, advice), k.unlock())
 	}
 	return k, l, nil
 }

@@ -45,3 +45,33 @@ func TestWallClockThatWentBackBeforeAnotherLimit(t *testing.T) {
 		}
 	})
 }
+
+// If the wall clock went back, no window of it comes again, also over further restarts: a key
+// whose window has ended is not in the file. The engine goes on by the time of the file.
+func TestNoWindowComesAgainIfTheWallClockWentBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const last, back = policy.Instant(100 * time.Hour), 25 * time.Minute
+		config := Config{Policy: parsed(t, "window 10/h aligned")}
+		// It is 00:40. The file was saved at 01:05.
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + 40*time.Minute)))
+		var file bytes.Buffer
+		w, err := statefile.NewWriter(&file, statefile.Header{
+			Epoch: time.Now().Add(back - time.Duration(last)), Limit: config.Policy.String(), Codec: "string",
+		})
+		require.NoError(t, err)
+		require.NoError(t, w.Add([]byte("another"), 0, 0))
+		require.NoError(t, w.Close(last))
+		e, err := Load[string](&file, config)
+		require.NoError(t, err)
+		require.True(t, e.Take("a", 10).Allowed)
+		require.Equal(t, 55*time.Minute, e.Peek("a").ResetAfter)
+		for range 54 {
+			time.Sleep(time.Minute)
+			require.False(t, e.Choke("a"), "%v", time.Now())
+			e = restart(t, e, config, func() {})
+		}
+		time.Sleep(time.Minute)
+		require.True(t, e.Take("a", 10).Allowed)
+		check(t, e)
+	})
+}

@@ -323,14 +323,14 @@ func TestFailedLoadChangesNothing(t *testing.T) {
 		{"cut in the middle", file[:len(file)/2], good.Policy, []string{"ends"}},
 		{"flipped", flipped, good.Policy, []string{"checksum"}},
 		{"longer", append(bytes.Clone(file), 0), good.Policy, []string{"behind the end"}},
-		{"another family", file, policy.Must(policy.FixedWindow(10, time.Hour)), []string{good.Policy.String(), "10"}},
+		{"another family", file, policy.Must(policy.FixedWindow(10, time.Hour)), []string{good.Policy.String(), "10", "State.Fresh"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := inFile(t, Config{Policy: c.limit, Name: "api"})
 			require.NoError(t, os.WriteFile(config.State.Path, c.file, 0o600))
 			_, err := New[string](config)
 			require.ErrorIs(t, err, ErrState)
-			for _, says := range append(c.says, config.State.Path, `engine "api"`) {
+			for _, says := range append(c.says, config.State.Path, `engine "api"`, "move the file away") {
 				require.ErrorContains(t, err, says)
 			}
 			_, err = New[string](config)
