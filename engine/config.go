@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"hash/maphash"
+	"io"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/clock"
@@ -159,6 +160,8 @@ type Config struct {
 	// panic in.
 	fault func(point string)
 	seam  seam.Seam
+	// last, if not nil, is what Close writes the last state to, for a simulation without files.
+	last io.Writer
 	// counter, if not nil, is read although the kernel may not trust the counter.
 	counter *clock.Clock
 	// seed makes the hashes of keys. The zero seed stands for one of the engine's own.
@@ -166,7 +169,9 @@ type Config struct {
 }
 
 func init() {
-	seam.Accept(func(c *Config, s seam.Seam) { c.seam, c.fault = s, s.Scheduler.Fault })
+	seam.Accept(func(c *Config, s seam.Seam) {
+		c.seam, c.fault, c.last = s, s.Scheduler.Fault, s.Scheduler.Last()
+	})
 }
 
 // withDefaults fills in what was left zero. This is the only place that does.

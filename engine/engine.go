@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,7 +56,8 @@ type Engine[K comparable] struct {
 	closeErr error // written under closing: that of the last save
 
 	seam seam.Seam
-	form keyForm // of the keys in claims
+	form keyForm   // of the keys in claims
+	last io.Writer // as in Config
 }
 
 // New checks the configuration and starts an engine. With Config.State it loads the file
@@ -102,13 +104,15 @@ func prepare[K comparable](config Config, more []Option[K]) (o options[K], err e
 }
 
 func newTable[K comparable](config Config) *table.Table[K] {
-	return table.New[K](table.Options{
+	t := table.New[K](table.Options{
 		Policy:  config.Policy,
 		Idle:    config.Idle,
 		MaxKeys: config.MaxKeys,
 		Seed:    config.seed,
 		Fault:   config.fault,
 	})
+	simulate(config.seam, t) // before it has keys: that sets the seed of their hashes
+	return t
 }
 
 // start starts an engine. It begins with what was loaded, or with nothing if that is nil. The
@@ -142,8 +146,9 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		queue:  cmdqueue.New[table.Command[K]](config.QueueDepth),
 		seam:   config.seam,
 		form:   formOf[K](),
+		last:   config.last,
 	}
-	simulate(config.seam, e.table, e.queue)
+	simulate(config.seam, e.queue)
 	if s := config.seam.Scheduler; s != nil {
 		s.Built(e.table, e.queue)
 	}
@@ -156,7 +161,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		WhenFull:          cell.WhenFull(config.WhenFull),
 		RefuseUnavailable: config.WhenUnavailable == Refuse,
 		OpenTimeout:       config.OpenTimeout,
-		RefuseClosed:      k != nil,
+		RefuseClosed:      k != nil || e.last != nil,
 		Idle:              config.Idle,
 		MaxWaiting:        config.MaxWaiting,
 		MaxWaitingTotal:   config.MaxWaitingTotal,
@@ -271,6 +276,9 @@ func (e *Engine[K]) Close() error {
 		e.queue.Close()
 		if e.keeper != nil {
 			e.closeErr = e.keeper.close(e.saveLast)
+		}
+		if e.last != nil {
+			_, e.closeErr = e.saveLast(e.last)
 		}
 		e.table.Clear()
 	})

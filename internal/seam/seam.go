@@ -16,6 +16,7 @@ package seam
 import (
 	"context"
 	"hash/maphash"
+	"io"
 	"math"
 	"runtime"
 	"sync"
@@ -44,6 +45,9 @@ type Scheduler interface {
 	Seed() maphash.Seed
 	// Built is given the parts of an engine: its table and its queue.
 	Built(table, queue any)
+	// Last returns what Close of an engine writes the last state to, as with
+	// Config.State, or nil if it keeps none.
+	Last() io.Writer
 }
 
 // Seam does the waiting of a part of an engine. The zero Seam has no scheduler and

@@ -3,6 +3,7 @@ package seam
 import (
 	"context"
 	"hash/maphash"
+	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ func (p *polling) Go(f func())              { f() }
 func (p *polling) Refuse(point string) bool { p.Step(point); return true }
 func (p *polling) Seed() maphash.Seed       { return maphash.MakeSeed() }
 func (p *polling) Built(any, any)           {}
+func (p *polling) Last() io.Writer          { return nil }
 
 func (p *polling) Await(point string, patience time.Duration, ready func() bool) bool {
 	p.Step(point)
