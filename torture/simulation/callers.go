@@ -25,6 +25,7 @@ const (
 	takeAll
 	sweep
 	all
+	save
 	verbs
 )
 
@@ -51,6 +52,10 @@ func newPlan(r *random) plan {
 	}
 	p.close = r.one(12)
 	p.with = r.one(4)
+	if !p.close && r.one(6) {
+		p.restart = uint64(4 + r.n(8))
+		p.verbs[save] = 1 + r.n(3)
+	}
 	if p.chosen = r.one(8); p.chosen {
 		p.changes = 0 // SetPolicy is refused
 	}
@@ -72,6 +77,7 @@ type caller struct {
 	most   int64 // longest time that it may take; never if that is not known
 	excuse int64 // time that jumped meanwhile
 	lo, hi int64 // lowest and highest readings of the clock meanwhile
+	read   int64 // what it read from the clock itself, last
 	cancel int64 // instant at which its context ends, or never
 	until  int64 // equal to cancel while a Wait is under way
 	regime int   // at the beginning of the call, as are the next two
@@ -117,6 +123,12 @@ func (w *world) call() {
 			if number == 0 && w.plan.close && i == w.plan.calls/2 {
 				c.shut()
 			}
+			if number == len(w.callers)-1 && w.random.one(w.plan.restart) {
+				c.restart()
+			}
+			if w.gate {
+				w.Await("caller: restart", seamForever, func() bool { return !w.gate })
+			}
 			c.once()
 			if w.random.one(3) {
 				w.Await("caller: rests", time.Duration(w.random.n(int(3*perUnit))), nil)
@@ -137,7 +149,7 @@ func (c *caller) begin(verb, at int, most time.Duration) {
 	w.note(c.actor, names[verb])
 }
 
-var names = [verbs]string{"choke", "take", "peek", "reserve", "cancel", "refund", "reset", "wait", "take all", "sweep", "all"}
+var names = [verbs]string{"choke", "take", "peek", "reserve", "cancel", "refund", "reset", "wait", "take all", "sweep", "all", "save"}
 
 // end notes that a call has ended.
 func (c *caller) end() {
@@ -159,7 +171,7 @@ func (c *caller) clock(now int64) {
 }
 
 // latest is the latest instant at which the call can have been judged.
-func (c *caller) latest() int64 { return max(c.hi+1, 1, int64(c.w.table.View().Horizon())) }
+func (c *caller) latest() int64 { return int64(max(c.w.instant(c.hi), c.w.table.View().Horizon())) }
 
 // once makes one call.
 func (c *caller) once() {
@@ -229,11 +241,12 @@ func (c *caller) once() {
 		if d.Allowed {
 			w.refunded(a, n)
 		}
+		a.known = a.known && !w.closing
 	case reset:
 		c.begin(verb, at, 0)
 		done := w.engine.Reset(k)
-		a.anew(done)
-		a.loose = a.loose || !done
+		a.anew(done && !w.closing)
+		a.loose = a.loose || !done || w.closing
 	case wait:
 		c.wait(at)
 	case takeAll:
@@ -249,6 +262,9 @@ func (c *caller) once() {
 				w.fail("All answers %+v", d)
 			}
 		}
+	case save:
+		c.begin(verb, at, 0)
+		c.save()
 	}
 	c.end()
 }
@@ -258,6 +274,9 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 	w := c.w
 	without := w.answers(allowed)
 	if !allowed {
+		if w.closing && without {
+			a.known, a.loose = false, true // its units may have been taken
+		}
 		if !without {
 			c.refused(a, n, patience)
 		}
@@ -276,7 +295,7 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 	}
 	at := -1
 	switch {
-	case w.closing:
+	case w.over():
 		return
 	case w.queued:
 		w.units += n
@@ -302,7 +321,7 @@ func (c *caller) refused(a *account, n int64, patience time.Duration) {
 		!c.known || !a.known || c.epoch != a.epoch {
 		return
 	}
-	now := max(c.lo+1, 1)
+	now := int64(w.instant(c.lo))
 	if wait := max(a.word, now) + n*l.interval - l.capacity*l.interval - now; wait <= int64(patience) {
 		w.fail("%s is refused %d units on key %s after %v, which would have to wait %v at most, by the reference",
 			c.name, n, a.name, time.Duration(now), time.Duration(wait))
@@ -318,7 +337,7 @@ func (w *world) answers(allowed bool) (without bool) {
 		without = w.counted(0, 1) > 0
 	}
 	switch {
-	case w.total.unavailable > before.unavailable && allowed != (w.config.WhenUnavailable == engine.Admit):
+	case !w.restarting && w.total.unavailable > before.unavailable && allowed != (w.config.WhenUnavailable == engine.Admit):
 		w.fail("a call without a writer is answered %v", allowed)
 	case w.total.full > before.full && allowed != (w.config.WhenFull == engine.AdmitNew):
 		w.fail("a call in a full table is answered %v", allowed)
@@ -369,8 +388,8 @@ func (c *caller) takeAll(at int) {
 		// It is unknown which key was answered without its word. A key that was taken
 		// from before the other refused may not get all back: see Reservation.Cancel.
 		a.loose = a.loose || without > 0 || !out.Allowed
-		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime && !w.closing {
-			w.record(a, admission{1, max(c.lo+1, 1), c.latest(), true})
+		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime && !w.over() {
+			w.record(a, admission{1, int64(w.instant(c.lo)), c.latest(), true})
 		}
 	}
 }
@@ -399,11 +418,18 @@ func (c *caller) change() {
 	case !errors.Is(err, engine.ErrClosed) && !errors.Is(err, engine.ErrUnavailable):
 		w.fail("SetPolicy: %v", err)
 	}
+	if !errors.Is(err, engine.ErrClosed) || !w.restarting {
+		w.settled()
+	} // otherwise the change may have been made, and it is over with the engine
+	c.end()
+}
+
+// settled notes that all calls from now on are judged by w.limit.
+func (w *world) settled() {
 	w.regime++
 	for _, a := range w.accounts {
 		a.anew(false)
 	}
-	c.end()
 }
 
 // shut closes the engine.

@@ -20,6 +20,8 @@ type limit struct {
 	// monotone is set if, after the clock went back, the limit holds only as if it had
 	// stood still.
 	monotone bool
+	// aligned is set if windows begin by the wall clock.
+	aligned bool
 	// A funnel's figures, for the reference. interval is 0 for other limits.
 	capacity, interval int64
 }
@@ -72,6 +74,14 @@ func atMost(s *scheduler, most int64, per time.Duration) *limit {
 		Policy: policy.Must(policy.AtMost(most, per)), s: s, monotone: true,
 		most: func(t int64) int64 { return most * (1 + t/(int64(per)+1)) },
 	}
+}
+
+// alignedWindow counts in windows of Unix time. Both ends of a stretch of time may be in one of
+// their own.
+func alignedWindow(s *scheduler, most int64, per time.Duration) *limit {
+	l := fixedWindow(s, most, per)
+	l.Policy, l.aligned = policy.Must(policy.AlignedWindow(most, per)), true
+	return l
 }
 
 func bursty(s *scheduler, stored int64, interval time.Duration) *limit {
@@ -137,6 +147,17 @@ func (l *limit) Cancel(word, taken uint64, at, now policy.Instant, n, undone int
 	return next
 }
 
+// Anchor implements policy.Anchored.
+func (l *limit) Anchor(zero time.Time) policy.Policy {
+	a, ok := l.Policy.(policy.Anchored)
+	if !ok {
+		return l
+	}
+	anchored := *l
+	anchored.Policy = a.Anchor(zero)
+	return &anchored
+}
+
 // Reads implements policy.Relative.
 func (l *limit) Reads(other policy.Policy) bool {
 	o, ok := other.(*limit)
@@ -145,9 +166,8 @@ func (l *limit) Reads(other policy.Policy) bool {
 
 // Carry implements policy.Relative.
 func (l *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
-	o, ok := from.(*limit)
-	if !ok {
-		return 0, false
+	if o, ok := from.(*limit); ok {
+		from = o.Policy
 	}
-	return l.Policy.(policy.Relative).Carry(o.Policy, word, now)
+	return l.Policy.(policy.Relative).Carry(from, word, now) // one that was saved is bare
 }

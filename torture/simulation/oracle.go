@@ -14,6 +14,8 @@ type account struct {
 	epoch int
 	takes []admission
 	back  int64 // units given back in this epoch
+	// lowered counts the calls that gave units back.
+	lowered int
 
 	// word is the instant at which a funnel will have drained, if known. The reference
 	// computes it by the same takes in the order of the swaps.
@@ -137,6 +139,7 @@ func last(takes []admission, from, to, begun int64) (n int64) {
 // cancelled takes back the admission at, in a.takes, of a reservation.
 func (w *world) cancelled(a *account, epoch, at int) {
 	a.known = false
+	a.lowered++
 	if epoch == a.epoch && at >= 0 && at < len(a.takes) {
 		a.takes[at].n = 0
 	}
@@ -145,12 +148,13 @@ func (w *world) cancelled(a *account, epoch, at int) {
 // refunded notes units that were given back or charged.
 func (w *world) refunded(a *account, n int64) {
 	a.known = false
+	a.lowered++
 	a.back += max(n, 0)
 }
 
 // observe is called at each point at which the writer may die, just before it may.
 func (w *world) observe(point string) {
-	if w.closing {
+	if w.over() || w.loading {
 		return // the keys may be gone already
 	}
 	switch point {

@@ -1,8 +1,10 @@
 package simulation
 
 import (
+	"bytes"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"math"
 	"runtime"
 	"strings"
@@ -58,7 +60,9 @@ type scheduler struct {
 
 	deaths  []Death
 	closing bool
-	changes []int // the steps at which changes were made
+	keeps   bool         // Close saves the last state
+	final   bytes.Buffer // that state
+	changes []int        // the steps at which changes were made
 	death   func(point string)
 	each    func() // is called after each step
 	joined  func(*caller)
@@ -346,6 +350,14 @@ func (s *scheduler) Await(point string, patience time.Duration, ready func() boo
 		s.hash++
 	}
 	return ok
+}
+
+// Last implements seam.Scheduler.
+func (s *scheduler) Last() io.Writer {
+	if !s.keeps {
+		return nil
+	}
+	return &s.final
 }
 
 // Refuse implements seam.Scheduler.

@@ -47,12 +47,12 @@ func (c *caller) wait(at int) {
 		w.fail("Wait returns %v", err)
 	}
 	without := w.answers(err == nil)
-	if err == nil && !without && epoch == a.epoch && regime == w.regime && !w.closing {
+	if err == nil && !without && epoch == a.epoch && regime == w.regime && !w.over() {
 		hi := c.latest()
 		if w.ownClock && (w.wentBack || w.chaos.clock > 0) {
 			hi += w.elapsed - c.since
 		}
-		w.record(a, admission{n, max(c.lo+1, 1), hi, true})
+		w.record(a, admission{n, int64(w.instant(c.lo)), hi, true})
 	}
 }
 

@@ -42,6 +42,18 @@ type world struct {
 	stoppage int64
 	wentBack bool
 	ownClock bool
+	// The engine's clock shows instant first at its beginning, and never an earlier one. Its
+	// instants are base more than the world's clock.
+	first policy.Instant
+	base  int64
+	tie   int64 // the engine's instant 0, since the run began
+
+	saved      *saved // the last state that was saved; nil if none was
+	restarting bool   // the engine is closing, and another one is to follow
+	loading    bool   // the other one is being made
+	gate       bool   // no call may begin
+	unread     bool   // the other one has not read its clock yet
+	begun      int64  // what the world's clock said then
 
 	total    counts
 	forgiven uint64
@@ -68,6 +80,7 @@ type plan struct {
 	verbs   [verbs]int // weight of each
 	changes int
 	close   bool
+	restart uint64 // one call in so many is before a restart; 0 is never
 }
 
 // Result is the result of a run.
@@ -111,6 +124,7 @@ func newWorld(seed uint64) *world {
 	*r = random(seed)
 	r.next()
 	w.back = make(chan struct{})
+	w.first, w.base, w.tie = 1, 1, -1
 	w.death, w.each = w.observe, w.eachStep
 	w.joined = func(c *caller) { w.lines[c.at] = append(w.lines[c.at], c) }
 
@@ -140,6 +154,7 @@ func newWorld(seed uint64) *world {
 	w.plan = newPlan(r)
 	if w.queued = r.one(12); w.queued {
 		w.plan.verbs, w.plan.changes, w.plan.with, w.plan.chosen = plain, 0, false, false
+		w.plan.restart = 0
 	}
 	callers := 1 + r.n(4)
 	if !w.queued && r.one(10) {
@@ -152,7 +167,7 @@ func newWorld(seed uint64) *world {
 	w.roomy = n <= c.MaxKeys
 
 	capacity := int64(1 + r.n(3))
-	switch r.n(14) {
+	switch r.n(15) {
 	case 0:
 		w.limit = fixedWindow(&w.scheduler, capacity, perUnit)
 	case 1:
@@ -163,6 +178,8 @@ func newWorld(seed uint64) *world {
 		w.limit = slidingWindow(&w.scheduler, capacity, perUnit)
 	case 4:
 		w.limit = bursty(&w.scheduler, capacity-1, perUnit)
+	case 6:
+		w.limit = alignedWindow(&w.scheduler, capacity, perUnit)
 	case 5:
 		w.limit = warmingUp(&w.scheduler, time.Duration(capacity)*perUnit, perUnit)
 	default:
@@ -175,6 +192,10 @@ func newWorld(seed uint64) *world {
 		w.chaos.clock = 0
 	}
 
+	// Where the wall clock stands follows from the seed, too.
+	second := time.Now().Truncate(time.Second).Add(time.Second)
+	time.Sleep(time.Until(second) + time.Duration(r.n(int(perUnit))))
+	w.keeps = w.plan.restart > 0
 	seam.Give(c, &w.scheduler)
 	var err error
 	if w.queued {
@@ -234,10 +255,16 @@ func newChaos(r *random) chaos {
 // now returns the reading of the engine's clock.
 func (w *world) now() policy.Instant {
 	if !w.ownClock || w.limiter == nil {
-		return policy.Instant(w.elapsed + 1)
+		return w.instant(w.elapsed)
 	}
-	return policy.Instant(max(w.rawClock()+1, 1))
+	return w.instant(w.rawClock())
 }
+
+// instant returns the engine's instant when the world's clock has that reading.
+func (w *world) instant(raw int64) policy.Instant { return max(policy.Instant(raw+w.base), w.first) }
+
+// over reports whether the engine is closing for good.
+func (w *world) over() bool { return w.closing && !w.restarting }
 
 func (w *world) rawClock() int64 {
 	if w.stopped {
@@ -252,6 +279,12 @@ func (w *world) readClock() policy.Instant {
 		w.disturbClock()
 	}
 	now := policy.Instant(w.rawClock())
+	if w.unread {
+		w.unread, w.begun = false, int64(now)
+	}
+	if a := w.current; a != nil && a.caller != nil {
+		a.caller.read = int64(now)
+	}
 	w.Step("clock")
 	return now
 }

@@ -1,0 +1,203 @@
+package simulation
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// saved is a state that an engine has saved, and what is known of it.
+type saved struct {
+	state []byte
+	marks []mark
+	// The save began and ended at these times since the run began. It read the clock last at
+	// the instant read. lo and hi bound the instants of the clock meanwhile.
+	began, ended int64
+	read, lo, hi policy.Instant
+}
+
+// mark tells how an account stood when a save began.
+type mark struct {
+	epoch, takes, lowered int
+	word                  int64
+	known                 bool
+}
+
+func (w *world) marks() []mark {
+	marks := make([]mark, len(w.accounts))
+	for i, a := range w.accounts {
+		marks[i] = mark{a.epoch, len(a.takes), a.lowered, a.word, a.known && w.regime&1 == 0}
+	}
+	return marks
+}
+
+// saves notes what the save that c has just ended is known to hold.
+func (c *caller) saves(state []byte, marks []mark) *saved {
+	w := c.w
+	return &saved{
+		state: state, marks: marks, began: c.since, ended: w.elapsed,
+		read: w.instant(c.read), lo: w.instant(c.lo), hi: w.instant(c.hi),
+	}
+}
+
+// save saves the state while others call.
+func (c *caller) save() {
+	w := c.w
+	var state bytes.Buffer
+	marks := w.marks()
+	switch err := w.engine.Save(&state); {
+	case err == nil:
+		w.saved = c.saves(state.Bytes(), marks)
+	case !errors.Is(err, engine.ErrClosed) || !w.closing:
+		w.fail("Save: %v", err)
+	}
+}
+
+// restart ends the engine and goes on with another one. It loads what Close saved, or, after
+// a kill, what was saved before. Calls are under way when the engine ends. As a process that
+// is killed answers no more, what they are told after a kill does not count.
+func (c *caller) restart() {
+	w := c.w
+	kill := w.saved != nil && w.random.one(2)
+	w.closing, w.restarting = true, true
+	w.final.Reset()
+	c.begin(all, 0, time.Minute)
+	err := w.engine.Close()
+	abandoned := errors.Is(err, engine.ErrAbandoned)
+	if err != nil && !abandoned {
+		w.fail("Close: %v", err)
+	}
+	from := c.saves(slices.Clone(w.final.Bytes()), nil)
+	c.end()
+
+	w.gate = true
+	w.Await("restart: calls end", seamForever, func() bool {
+		return !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.own || a.caller != nil && a.caller.busy })
+	})
+	if abandoned {
+		// The writer may have made keys leave while their last states were read.
+		for _, a := range w.accounts {
+			a.known, a.loose = false, true
+		}
+	}
+	if w.regime&1 != 0 {
+		w.settled()
+	}
+	if kill {
+		from = w.saved
+	} else {
+		from.marks = w.marks()
+	}
+	w.load(c, from, kill)
+	w.saved, w.gate = from, false
+}
+
+// load begins another engine with a state, and checks what it makes of it.
+func (w *world) load(c *caller, from *saved, kill bool) {
+	config := w.config
+	config.Policy = w.limit
+	until := w.now() // by the engine that has ended
+	w.loading, w.begun = true, w.elapsed
+	w.unread = w.ownClock
+	began := w.elapsed
+	next, err := engine.Load(bytes.NewReader(from.state), config, w.options()...)
+	if err != nil {
+		w.fail("Load: %v", err)
+		return
+	}
+	w.engine, w.limiter = next, next
+	w.loading, w.closing, w.restarting = false, false, false
+	view := w.table.View()
+	w.total, w.hand, w.dropped = counts{}, hand{}, 0
+	w.forgiven = view.Counters().Forgiven.Load()
+	clear(w.dead)
+	clear(w.filed)
+	w.counts()
+	for _, c := range w.callers {
+		c.held = nil // reservations end with their engine
+	}
+
+	// No key has been forgotten since, so the horizon is the instant at which it begins.
+	w.first = view.Horizon()
+	w.base = int64(w.first) - w.begun
+	w.wentBack = w.wentBack || w.first < until
+	lo, hi := from.lo+policy.Instant(began-from.ended), max(from.hi+policy.Instant(began-from.began), from.hi)
+	switch {
+	case w.ownClock && w.first < from.read:
+		w.fail("an engine begins at %v, and the one that was saved had come to %v", time.Duration(w.first), time.Duration(from.read))
+	case w.first < lo || w.first > hi:
+		w.fail("an engine begins at %v, which is not from %v to %v", time.Duration(w.first), time.Duration(lo), time.Duration(hi))
+	}
+	if w.forgiven > 0 && (w.roomy || !kill) {
+		w.fail("%d keys are forgiven by Load", w.forgiven)
+	}
+
+	tie := began - int64(w.first)
+	if w.limit.aligned && tie != w.tie {
+		// The clock had lost or gained time, and windows begin at other instants from now on.
+		for _, a := range w.accounts {
+			a.anew(false)
+		}
+	}
+	w.tie = tie
+
+	// What follows is between two steps.
+	actor := w.current
+	w.current = nil
+	for i, a := range w.accounts {
+		if w.forgiven > 0 && view.Load(w.hashOf(w.keys[i]), w.keys[i]) == nil {
+			a.anew(false)
+		}
+		w.compare(i, from.marks[i], kill)
+	}
+	w.current = actor
+}
+
+// compare checks what a key owes in an engine that has just been loaded, and lets its account
+// go on from there. After a clean stop nothing is forgiven. After a kill, at most what was
+// taken since the save began.
+func (w *world) compare(i int, m mark, kill bool) {
+	a := w.accounts[i]
+	owes, now := int64(0), int64(w.now())
+	exact := w.limit.interval > 0 && w.regime&1 == 0 && !w.wentBack
+	if exact {
+		owes = int64(w.limiter.Take(w.keys[i], 0).ResetAfter)
+	}
+	since := a.epoch == m.epoch && a.lowered == m.lowered
+	floor, most := int64(0), never
+	if a.known {
+		most = max(a.word-now, 0)
+	}
+	switch {
+	case !kill:
+		if a.known {
+			floor = most
+		}
+	case !since:
+		most = never // it may be loaded as before it was reset
+	case m.known:
+		floor = max(m.word-now, 0)
+	}
+	if exact && (owes < floor || owes > most) {
+		w.fail("after a restart (a kill: %v), at %v, key %s owes for %v, where the reference says from %v to %v",
+			kill, time.Duration(now), a.name, time.Duration(owes), time.Duration(floor), time.Duration(most))
+	}
+	if !kill || since && len(a.takes) == m.takes && m.known && a.known {
+		return
+	}
+	first := m.takes
+	if a.epoch != m.epoch {
+		first = 0
+	}
+	for j := first; j < len(a.takes); j++ {
+		a.takes[j].n = 0 // it may be forgiven
+	}
+	a.known, a.loose = false, true
+	if exact && owes > 0 {
+		a.word, a.known = now+owes, true
+	}
+}
