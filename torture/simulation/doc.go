@@ -20,7 +20,9 @@
 //     number of steps. Calls of Wait on a key are served in the order in which they
 //     came.
 //  6. Whenever no call is under way and the writer sleeps, table, index and nursery agree.
-//  7. At the end, when nothing breaks any more: all keys leave; each can use its limit
+//  7. After a restart the clock goes on from the saved epoch. A clean stop forgives
+//     nothing, a kill at most what was taken since the loaded save began.
+//  8. At the end, when nothing breaks any more: all keys leave; each can use its limit
 //     in full, and no more; Close ends all goroutines.
 //
 // # What breaks
@@ -30,7 +32,7 @@
 // The queue refuses commands although it has room, so that its receiver is not woken. Timers of the janitor fire early. The clock by which limits are kept
 // stops, jumps, and goes back; time passes while calls are under way. Tables are so
 // small that keys are given up all the time. The limit is replaced, and the engine
-// closed, in the middle of it.
+// closed, or killed, and begun anew from its saved state, in the middle of it.
 //
 // Start reading at [Run].
 package simulation

@@ -76,8 +76,8 @@ func atMost(s *scheduler, most int64, per time.Duration) *limit {
 	}
 }
 
-// alignedWindow counts in windows of Unix time. Both ends of a stretch of time may be in one of
-// their own.
+// alignedWindow counts in windows of Unix time. A stretch of time meets at most one more of them
+// than it is long, rounded up.
 func alignedWindow(s *scheduler, most int64, per time.Duration) *limit {
 	l := fixedWindow(s, most, per)
 	l.Policy, l.aligned = policy.Must(policy.AlignedWindow(most, per)), true
