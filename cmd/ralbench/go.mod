@@ -18,6 +18,7 @@ require (
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/juju/ratelimit v1.0.2
+	github.com/maypok86/otter/v2 v2.4.0
 	github.com/puzpuzpuz/xsync/v3 v3.5.1
 	github.com/ral-limiter/ral v0.0.0
 	github.com/ral-limiter/ral/fleet v0.0.0
