@@ -137,8 +137,9 @@ func (w *world) load(c *caller, from *saved, kill bool) {
 	}
 
 	tie := began - int64(w.first)
-	if w.limit.aligned && tie != w.tie {
-		// The clock had lost or gained time, and windows begin at other instants from now on.
+	if w.wentBack || w.limit.aligned && tie != w.tie {
+		// A clock that went back may show a key that left a time at which it owed: the file
+		// has no horizon. If it lost or gained time, windows begin at other instants now.
 		for _, a := range w.accounts {
 			a.anew(false)
 		}
