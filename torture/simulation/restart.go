@@ -126,6 +126,11 @@ func (w *world) load(c *caller, from *saved, kill bool) {
 	w.base = int64(w.first) - w.begun
 	w.wentBack = w.wentBack || w.first < until
 	lo, hi := from.lo+policy.Instant(began-from.ended), max(from.hi+policy.Instant(began-from.began), from.hi)
+	if w.ownClock {
+		// All limits here can be anchored, so instant 0 never lies earlier than before: what the
+		// clock gained on the wall clock does not pass once more.
+		lo = min(lo, from.read)
+	}
 	switch {
 	case w.ownClock && w.first < from.read:
 		w.fail("an engine begins at %v, and the one that was saved had come to %v", time.Duration(w.first), time.Duration(from.read))
@@ -136,10 +141,10 @@ func (w *world) load(c *caller, from *saved, kill bool) {
 		w.fail("%d keys are forgiven by Load", w.forgiven)
 	}
 
-	tie := began - int64(w.first)
+	tie := max(began-int64(w.first), w.tie)
 	if w.wentBack || w.limit.aligned && tie != w.tie {
 		// A clock that went back may show a key that left a time at which it owed: the file
-		// has no horizon. If it lost or gained time, windows begin at other instants now.
+		// has no horizon. If it lost time, windows begin at other instants now.
 		for _, a := range w.accounts {
 			a.anew(false)
 		}
