@@ -145,6 +145,7 @@ const (
 	wantNumber = "a number, such as 100, 10k or 2M"
 	wantTime   = "a unit of time: ns, us, ms, s, m, h or d"
 	wantPeriod = "a time, such as s, 10m or 1d"
+	orCalendar = "; or day, week, month or year, in a time zone"
 	wantZone   = `"in" and a time zone, such as UTC or Europe/Berlin`
 )
 
@@ -297,6 +298,9 @@ func (p *parser) window() (Policy, error) {
 		p.at = start
 	}
 	period, err := p.duration("per", true)
+	if wrong := (*ParseError)(nil); errors.As(err, &wrong) && (wrong.Want == wantTime || wrong.Want == wantPeriod) {
+		wrong.Want += orCalendar
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -134,7 +134,9 @@ func TestParseErrors(t *testing.T) {
 		{"window 1000/d ^in UTC", `"aligned" or nothing: only the windows of a day, week, month or year are in a time zone`},
 		{"window 1000/day^", `"in" and a time zone, such as UTC or Europe/Berlin`},
 		{"window 1000/day ^aligned", `"in" and a time zone, such as UTC or Europe/Berlin`},
-		{"window 1000/2^day in UTC", "a unit of time: "},
+		{"window 1000/2^day in UTC", "a unit of time: ns, us, ms, s, m, h or d; or day, week, month or year, in a time zone"},
+		{"window 1000/^mo in UTC", "a unit of time: ns, us, ms, s, m, h or d; or day, week, month or year, in a time zone"},
+		{"window 1000/^", "a time, such as s, 10m or 1d; or day, week, month or year, in a time zone"},
 		{"window 1000/day in^", "a time zone, such as UTC or Europe/Berlin"},
 		{"window 1000/day in Europe^, Berlin", "the end, as in window 10000/month in Europe/Berlin"},
 	} {
