@@ -212,7 +212,7 @@ func TestTheLimitHolds(t *testing.T) {
 			t.Parallel()
 			// So slow a rate that a Redis which comes back empty would be noticed.
 			const capacity, rate = 300, 30
-			c := begin(t, "-mode", mode, "-outage", "closed", "-limit", "300/10s", "-budget", "200ms")
+			c := begin(t, "-mode", mode, "-outage", "closed", "-limit", "funnel 300, 300/10s", "-budget", "200ms")
 			works := func(s sample) bool {
 				return s.all(func(a answers) bool { return a.Admitted[way]+a.Refused[way] > 0 && a.Refused[closed] == 0 })
 			}
