@@ -92,12 +92,12 @@ func (c *caller) restart() {
 	} else {
 		from.marks = w.marks()
 	}
-	w.load(c, from, kill)
+	w.load(from, kill)
 	w.saved, w.gate = from, false
 }
 
 // load begins another engine with a state, and checks what it makes of it.
-func (w *world) load(c *caller, from *saved, kill bool) {
+func (w *world) load(from *saved, kill bool) {
 	config := w.config
 	config.Policy = w.limit
 	until := w.now() // by the engine that has ended
