@@ -55,9 +55,9 @@ func Calls(scale float64) []Workload {
 			"A limit for the second and one for the day, or one for a client and one for all: both or none."),
 		refused,
 		{
-			Name: SetPolicyWorkload, About: "the limit is changed 8 times, while 8 callers ask for one key",
+			Name: SetPolicyWorkload, About: "the limit is changed 200 times, while 8 callers ask for one key",
 			Why:   "A limit that is changed under load: SetPolicy returns only when the new one holds.",
-			Limit: loose, Draw: DrawOnce, Keys: max(int(math.Round(8*scale)), 1), Callers: 1, Rounds: 1, OneTimedPass: true, Apart: true, CallCost: 50 * time.Millisecond,
+			Limit: loose, Draw: DrawOnce, Keys: max(int(math.Round(200*scale)), 1), Callers: 1, Rounds: 1, OneTimedPass: true, Apart: true, CallCost: 2 * time.Millisecond,
 		},
 	}
 }
