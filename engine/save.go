@@ -155,10 +155,11 @@ func (s *saving[K]) encode(key K) (err error) {
 }
 
 // end writes the end of the file. The instant is read after the last word: no take that is in
-// the file is later.
+// the file is later. If the clock went back meanwhile, keys were left out that were as good as
+// new by then, so the file does not end before that.
 func (s *saving[K]) end(now policy.Instant) (saved, error) {
 	if s.err == nil {
-		s.err = s.to.Close(now)
+		s.err = s.to.Close(max(now, s.now))
 	}
 	return s.saved, s.err
 }

@@ -75,3 +75,30 @@ func TestNoWindowComesAgainIfTheWallClockWentBack(t *testing.T) {
 		check(t, e)
 	})
 }
+
+// A clock that goes back while a state is saved leaves out keys that were as good as new before.
+// The engine that loads it begins where they were.
+func TestClockThatGoesBackDuringASave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+		hand := newHandClock()
+		config := Config{Policy: parsed(t, "window 5/m aligned"), Clock: hand.Now}
+		back := func(dst []byte, key string) ([]byte, error) {
+			hand.Advance(-90 * time.Second)
+			return append(dst, key...), nil
+		}
+		codec := KeyCodec("string", back, func(src []byte) (string, error) { return string(src), nil })
+		e, err := New(config, codec)
+		require.NoError(t, err)
+		defer check(t, e)
+		require.True(t, e.Take("a", 5).Allowed)
+		hand.Advance(2 * time.Minute)
+		require.True(t, e.Take("b", 5).Allowed)
+		var file bytes.Buffer
+		require.NoError(t, e.Save(&file))
+		loaded, err := Load[string](&file, config)
+		require.NoError(t, err)
+		defer check(t, loaded)
+		require.Equal(t, time.Minute, loaded.Peek("b").ResetAfter, "a has another window")
+	})
+}

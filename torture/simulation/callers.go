@@ -388,6 +388,9 @@ func (c *caller) takeAll(at int) {
 		// It is unknown which key was answered without its word. A key that was taken
 		// from before the other refused may not get all back: see Reservation.Cancel.
 		a.loose = a.loose || without > 0 || !out.Allowed
+		if !out.Allowed {
+			a.lowered++ // nor need a state that was saved meanwhile be without it
+		}
 		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime && !w.over() {
 			w.record(a, admission{1, int64(w.instant(c.lo)), c.latest(), true})
 		}

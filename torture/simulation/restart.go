@@ -100,7 +100,7 @@ func (c *caller) restart() {
 func (w *world) load(from *saved, kill bool) {
 	config := w.config
 	config.Policy = w.limit
-	until := w.now() // by the engine that has ended
+	until := max(w.now(), w.table.View().Horizon()) // by the engine that has ended
 	w.loading, w.begun = true, w.elapsed
 	w.unread = w.ownClock
 	began := w.elapsed

@@ -27,6 +27,9 @@ func (c *caller) wait(at int) {
 	err := w.engine.Wait(ctx, w.keys[at], n)
 	a.open--
 	a.known = false
+	if err != nil {
+		a.lowered++ // what a waiting call had taken came back, and may be in a state
+	}
 	c.until = never
 	if i := slices.Index(w.lines[at], c); i >= 0 {
 		// While the engine closes, time leaps. A call that was served before may return after.
