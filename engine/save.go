@@ -95,14 +95,20 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 	if err != nil {
 		return nil, err
 	}
+	before := wallTime()
 	s := &saving[K]{codec: codec, now: e.control.Now()}
 	// The wall clock comes second: if this goroutine is held up in between, instant 0 seems
 	// to be later than it was, and the engine that is loaded begins earlier. The other way
 	// round it would find time that has not passed.
 	zero := wallTime().Add(-time.Duration(s.now))
 	terms := e.table.View().Terms()
-	if _, ok := terms.Policy.(policy.Anchored); ok && e.time.zero.After(zero) {
-		zero = e.time.zero // windows stay where they are if the wall clock went back
+	if _, ok := terms.Policy.(policy.Anchored); ok {
+		// Windows of the wall clock must not move ahead of it by that, as one would come too
+		// early; nor move back if the wall clock did, as one would come again.
+		zero = before.Add(-time.Duration(s.now))
+		if e.time.zero.After(zero) {
+			zero = e.time.zero
+		}
 	}
 	s.epoch = terms.Epoch
 	s.to, err = statefile.NewWriter(w, statefile.Header{Epoch: zero, Limit: terms.Policy.String(), Codec: codec.Name()})

@@ -102,3 +102,24 @@ func TestClockThatGoesBackDuringASave(t *testing.T) {
 		require.Equal(t, time.Minute, loaded.Peek("b").ResetAfter, "a has another window")
 	})
 }
+
+// A save that is held up between its clocks moves no window.
+func TestSaveThatIsHeldUpMovesNoWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+		hand, heldUp := newHandClock(), time.Duration(0)
+		config := Config{Policy: parsed(t, "window 5/m aligned"), Clock: func() policy.Instant {
+			now := hand.Now()
+			time.Sleep(heldUp)
+			hand.Advance(heldUp)
+			heldUp = 0
+			return now
+		}}
+		e := open[string](t, config)
+		require.True(t, e.Take("a", 5).Allowed)
+		heldUp = 40 * time.Second
+		loaded := restart(t, e, config, func() {})
+		defer check(t, loaded)
+		require.False(t, loaded.Choke("a"), "the minute is not over")
+	})
+}
