@@ -407,7 +407,7 @@ func (c *caller) change() {
 	next, like := *w.limit, !w.random.one(3)
 	if !like {
 		next = *funnel(&w.scheduler, int64(1+w.random.n(3)), perUnit<<w.random.n(2))
-		w.regime++
+		w.regime |= 1 // it may be, if a change was asked for while the engine closed
 	}
 	c.begin(all, 0, seamForever)
 	err := w.engine.SetPolicy(&next)

@@ -18,6 +18,8 @@ type saved struct {
 	// the instant read. lo and hi bound the instants of the clock meanwhile.
 	began, ended int64
 	read, lo, hi policy.Instant
+	// regime is the world's, or -1 if the limit was being replaced.
+	regime int
 }
 
 // mark tells how an account stood when a save began.
@@ -37,10 +39,13 @@ func (w *world) marks() []mark {
 
 // saves notes what the save that c has just ended is known to hold.
 func (c *caller) saves(state []byte, marks []mark) *saved {
-	w := c.w
+	w, regime := c.w, c.regime
+	if regime != w.regime || regime&1 != 0 {
+		regime = -1
+	}
 	return &saved{
 		state: state, marks: marks, began: c.since, ended: w.elapsed,
-		read: w.instant(c.read), lo: w.instant(c.lo), hi: w.instant(c.hi),
+		read: w.instant(c.read), lo: w.instant(c.lo), hi: w.instant(c.hi), regime: regime,
 	}
 }
 
@@ -158,15 +163,16 @@ func (w *world) load(from *saved, kill bool) {
 		if w.forgiven > 0 && view.Load(w.hashOf(w.keys[i]), w.keys[i]) == nil {
 			a.anew(false)
 		}
-		w.compare(i, from.marks[i], kill)
+		w.compare(i, from.marks[i], kill, kill && from.regime != w.regime)
 	}
 	w.current = actor
 }
 
 // compare checks what a key owes in an engine that has just been loaded, and lets its account
 // go on from there. After a clean stop nothing is forgiven. After a kill, at most what was
-// taken since the save began.
-func (w *world) compare(i int, m mark, kill bool) {
+// taken since the save began. If the state is of another limit, that is replaced as of the
+// load, and not as of the change: less of it may have drained, or more.
+func (w *world) compare(i int, m mark, kill, translated bool) {
 	a := w.accounts[i]
 	owes, now := int64(0), int64(w.now())
 	exact := w.limit.interval > 0 && w.regime&1 == 0 && !w.wentBack
@@ -183,6 +189,8 @@ func (w *world) compare(i int, m mark, kill bool) {
 		if a.known {
 			floor = most
 		}
+	case translated:
+		most = never
 	case !since:
 		most = never // it may be loaded as before it was reset
 	case m.known:
