@@ -195,9 +195,6 @@ func newWorld(seed uint64) *world {
 	// Where the wall clock stands follows from the seed, too.
 	second := time.Now().Truncate(time.Second).Add(time.Second)
 	time.Sleep(time.Until(second) + time.Duration(r.n(int(perUnit))))
-	if w.ownClock && w.chaos.clock > 0 {
-		w.plan.restart = 0 // a state does not hold all that a clock which goes back needs
-	}
 	w.keeps = w.plan.restart > 0
 	seam.Give(c, &w.scheduler)
 	var err error
