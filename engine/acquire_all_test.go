@@ -161,7 +161,7 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 // stands in no line if another limit has no room for longer than the call would wait.
 func TestAcquireAllStandsInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(10, 1, time.Second)})
+		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(30, 1, time.Second)})
 		claims := []Claim{a.Claim("key", 1), b.Claim("key", 1)}
 		require.True(t, TakeAll(units(10, claims...)...).Allowed)
 		began := time.Now()
@@ -175,10 +175,9 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 			synctest.Wait()
 		}
 		wait(5, 5*time.Second)
-		wait(10, 10*time.Second)
-		a.Refund("key", 10)
-		b.Refund("key", 10)
-		wait(1, 11*time.Second) // there are five, but others came before
+		wait(10, 6*time.Second)
+		a.Refund("key", 9)
+		wait(1, 7*time.Second) // there are four, but others came before
 		b.Refund("key", -100)
 		out, err := AcquireAll(background, 50*time.Second, units(1, claims...)...)
 		assert.ErrorIs(t, err, ErrDeadline)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,17 +108,18 @@ func TestClockThatGoesBackDuringASave(t *testing.T) {
 func TestSaveThatIsHeldUpMovesNoWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
-		hand, heldUp := newHandClock(), time.Duration(0)
+		hand := newHandClock()
+		var heldUp atomic.Int64
 		config := Config{Policy: parsed(t, "window 5/m aligned"), Clock: func() policy.Instant {
-			now := hand.Now()
-			time.Sleep(heldUp)
-			hand.Advance(heldUp)
-			heldUp = 0
+			now, held := hand.Now(), time.Duration(heldUp.Swap(0))
+			time.Sleep(held)
+			hand.Advance(held)
 			return now
 		}}
 		e := open[string](t, config)
 		require.True(t, e.Take("a", 5).Allowed)
-		heldUp = 40 * time.Second
+		synctest.Wait() // the writer reads the clock, too
+		heldUp.Store(int64(40 * time.Second))
 		loaded := restart(t, e, config, func() {})
 		defer check(t, loaded)
 		require.False(t, loaded.Choke("a"), "the minute is not over")
