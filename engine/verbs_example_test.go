@@ -216,6 +216,21 @@ func ExampleEngine_TakeWith() {
 	// false
 }
 
+// Low priority may use 80 of a key's 100: the last 20 are for high priority.
+func ExampleEngine_TakeWith_priority() {
+	high, low := policy.Must(policy.Funnel(100, 10, time.Minute)), policy.Must(policy.Funnel(80, 10, time.Minute))
+	limiter, _ := engine.New[string](engine.Config{Policy: high})
+	defer limiter.Close()
+
+	fmt.Println(limiter.TakeWith(low, "tenant", 80).Allowed)
+	fmt.Println(limiter.TakeWith(low, "tenant", 1).Allowed)
+	fmt.Println(limiter.Take("tenant", 20).Allowed)
+	// Output:
+	// true
+	// false
+	// true
+}
+
 // What was taken under a limit of the call's own is given back under it.
 func ExampleEngine_RefundWith() {
 	slow, fast := policy.Must(policy.Funnel(10, 1, time.Hour)), policy.Must(policy.Funnel(10, 1, time.Minute))

@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Low priority may use 80 of a key's 100, as docs/choosing.md says: a call of low priority
+// passes if it leaves 20 for the others, and one of high priority if there is room.
+func TestPriorityShares(t *testing.T) {
+	for _, limits := range [][2]string{
+		{"funnel 100, 10/s", "funnel 80, 10/s"},
+		{"queue 100, 10/s", "queue 80, 10/s"},
+		{"at most 100/m", "at most 80/m"},
+		{"window 100/m", "window 80/m"},
+		{"window 100/m aligned", "window 80/m aligned"},
+		{"sliding 100/m", "sliding 80/m"},
+	} {
+		t.Run(limits[0], func(t *testing.T) {
+			clock, dice := newHandClock(), rand.New(rand.NewPCG(80, 100))
+			low := parsed(t, limits[1])
+			e := open[string](t, Config{Policy: parsed(t, limits[0]), Clock: clock.Now})
+			left, refused := 0, [2]int{}
+			for range 5000 {
+				n, room := 1+dice.Int64N(12), e.Peek("key").Remaining
+				if dice.IntN(2) == 0 {
+					ok := e.TakeWith(low, "key", n).Allowed
+					require.Equal(t, room-n >= 20, ok, "low: %d of %d", n, room)
+					if !ok {
+						refused[0]++
+					}
+				} else {
+					ok := e.Take("key", n).Allowed
+					require.Equal(t, room >= n, ok, "high: %d of %d", n, room)
+					if !ok {
+						refused[1]++
+					} else if room < 20 {
+						left++
+					}
+				}
+				clock.Advance(time.Duration(dice.Int64N(int64(time.Second))))
+			}
+			assert.NotZero(t, left, "high priority used what low priority left")
+			assert.Greater(t, refused[0], refused[1])
+			assert.NotZero(t, refused[1])
+		})
+	}
+}
+
+// 64 goroutines take with low priority, and at last some with high priority.
+func TestPrioritySharesAreExact(t *testing.T) {
+	clock := newHandClock()
+	low := funnel(80, 10, time.Second)
+	e := open[string](t, Config{Policy: funnel(100, 10, time.Second), Clock: clock.Now})
+	take := func(limit policy.Policy) int64 {
+		var admitted atomic.Int64
+		together(64, func(int) {
+			for range 20 {
+				if e.TakeWith(limit, "key", 1).Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+		return admitted.Load()
+	}
+	assert.EqualValues(t, 80, take(low))
+	assert.EqualValues(t, 20, take(nil))
+	clock.Advance(time.Second)
+	assert.Zero(t, take(low), "ten have drained, and low priority has no share in them yet")
+	assert.EqualValues(t, 10, take(nil))
+}
