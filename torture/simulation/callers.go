@@ -391,9 +391,14 @@ func (c *caller) takeAll(at int) {
 		if !out.Allowed {
 			a.lowered++ // nor need a state that was saved meanwhile be without it
 		}
-		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime && !w.over() {
-			w.record(a, admission{1, int64(w.instant(c.lo)), c.latest(), true})
+		if w.over() {
+			continue
 		}
+		n := int64(0) // it may have taken all the same, and so moved a window on
+		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime {
+			n = 1
+		}
+		w.record(a, admission{n, int64(w.instant(c.lo)), c.latest(), true})
 	}
 }
 

@@ -50,7 +50,10 @@ func (c *caller) wait(at int) {
 		w.fail("Wait returns %v", err)
 	}
 	without := w.answers(err == nil)
-	if err == nil && !without && epoch == a.epoch && regime == w.regime && !w.over() {
+	if !w.over() {
+		if err != nil || without || epoch != a.epoch || regime != w.regime {
+			n = 0 // it may have taken all the same, and so moved a window on
+		}
 		hi := c.latest()
 		if w.ownClock && (w.wentBack || w.chaos.clock > 0) {
 			hi += w.elapsed - c.since
