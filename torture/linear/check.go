@@ -35,7 +35,7 @@ type search struct {
 }
 
 // Check checks the history of an engine that counted taken liberties, searching several
-// keys in parallel. limit bounds the time for one key.
+// keys in parallel. limit bounds the time for one key and number of liberties.
 func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict {
 	byKey := map[int][]*Op{}
 	for i := range history {
@@ -95,19 +95,24 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 }
 
 // run tries to explain the calls, doubling the number of liberties. Proving that a
-// number is too small may take long; finding that a larger one is enough is fast.
+// number is too small may take long, and so may finding that a number is enough if it is
+// larger than need be. So each has a little time at first, and more if none has decided.
 func (k *search) run(most int, limit time.Duration) {
 	most = max(most, k.fewest)
-	for tried := k.fewest; ; tried = min(max(2*tried, 1), most) {
-		patience := limit
-		if tried < most {
-			patience = limit / 16
+	for patience := limit / 16; ; patience = min(4*patience, limit) {
+		for tried := k.fewest; ; tried = min(max(2*tried, 1), most) {
+			k.enough, k.result = tried, k.try(tried, patience)
+			if k.result == porcupine.Illegal {
+				k.fewest = tried + 1
+			}
+			if k.result == porcupine.Ok || k.fewest > most {
+				return
+			}
+			if tried == most {
+				break
+			}
 		}
-		k.enough, k.result = tried, k.try(tried, patience)
-		if k.result == porcupine.Illegal {
-			k.fewest = tried + 1
-		}
-		if k.result == porcupine.Ok || tried == most {
+		if patience >= limit {
 			return
 		}
 	}
