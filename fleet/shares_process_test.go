@@ -114,13 +114,16 @@ func (s *sharing) ended(t *testing.T) (exact, local, bound float64) {
 // each other, of which an outage makes none forget the others.
 //
 // What a share let pass may be let pass by Redis as well until it is charged there, but
-// only once, since it is owed then: hence another capacity.
+// only once, since it is owed then: hence another capacity. A process that gets no processor
+// while Redis is there may miss to be counted, so that three share what four take.
 func TestFlappingRedis(t *testing.T) {
 	const servers, capacity, rate, cycles = 4, 100, 50, 4
+	const away = 3300 * time.Millisecond
 	for _, c := range []struct {
-		name    string
-		servers int
-	}{{"told", servers}, {"counted", 0}} {
+		name      string
+		servers   int
+		uncounted float64
+	}{{"told", servers, 0}, {"counted", 0, cycles * rate * float64(away) / float64(time.Second) / (servers - 1)}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t, redistest.Options{AOF: true})
@@ -128,12 +131,12 @@ func TestFlappingRedis(t *testing.T) {
 			time.Sleep(2 * beat)
 			for range cycles {
 				redis.Kill()
-				time.Sleep(3300 * time.Millisecond)
+				time.Sleep(away)
 				require.NoError(t, redis.Restart())
 				time.Sleep(700 * time.Millisecond)
 			}
 			exact, local, bound := s.ended(t)
-			assert.LessOrEqual(t, exact+local, bound+capacity)
+			assert.LessOrEqual(t, exact+local, bound+capacity+c.uncounted)
 			assert.Greater(t, local, rate*3.3, "and shares are used")
 		})
 	}

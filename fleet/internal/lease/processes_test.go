@@ -130,6 +130,12 @@ func (s *spans) start(t *testing.T, addr, limit string) *process {
 	return p
 }
 
+func (s *spans) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}
+
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
@@ -182,8 +188,9 @@ func TestBoundAcrossProcesses(t *testing.T) {
 				all[i] = s.start(t, redis.Addr(), name)
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
+			s1 := limit.(shape.Shaped).Shape()
 			start, kills := time.Now(), 0
-			for kills < 10 || time.Since(start) < length {
+			for kills < 10 || time.Since(start) < length || s.count() <= int(s1.Limit) && time.Since(start) < time.Minute {
 				time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
 				if rng.IntN(6) == 0 {
 					redis.Kill()
@@ -200,7 +207,6 @@ func TestBoundAcrossProcesses(t *testing.T) {
 				p.kill()
 			}
 			took := time.Since(start)
-			s1 := limit.(shape.Shaped).Shape()
 			require.NoError(t, s.fault(s1))
 			assert.Greater(t, len(s.all), int(s1.Limit), "this tries nothing")
 			t.Logf("%d units in %v of %d servers killed", len(s.all), took, kills)
