@@ -144,13 +144,24 @@ func (h *Held[K]) Keep(n int64) {
 	if t.entry == nil || back <= 0 {
 		return
 	}
-	h.cell.lockReturn(t.entry)
-	defer t.entry.UnlockReturn()
+	e := t.entry
+	h.cell.lockReturn(e)
+	defer func() { e.UnlockReturn() }()
 	for own := uint64(0); ; {
-		word, terms := h.cell.view.Read(t.entry)
-		returned := (t.entry.Returned() - t.returned - own) & table.ReturnedMask
+		word, terms := h.cell.view.Read(e)
+		returned := (e.Returned() - t.returned - own) & table.ReturnedMask
 		if terms.Epoch != t.epoch || returned >= resetUnits {
 			return // the words of then mean something else now
+		}
+		if e.Moved() {
+			to := h.cell.view.Successor(e, terms)
+			if to == nil {
+				return
+			}
+			e.UnlockReturn()
+			e, own = to, 0 // that may have been counted, or not
+			h.cell.lockReturn(e)
+			continue
 		}
 		next, ok := word, false
 		if word == t.after && returned == 0 {
@@ -160,7 +171,7 @@ func (h *Held[K]) Keep(n int64) {
 			// Not before: of what was read here, some may have drained since then.
 			now := h.cell.now()
 			others := int64(returned)
-			if (h.limit != nil || t.entry.HasForeignTurn()) && (word != t.after || returned > 0) {
+			if (h.limit != nil || e.HasForeignTurn()) && (word != t.after || returned > 0) {
 				// Other limits may have been used since, and how much their turns leave
 				// is unknown. Assume the worst: everything was given back.
 				others = math.MaxInt64
@@ -169,11 +180,11 @@ func (h *Held[K]) Keep(n int64) {
 				return
 			}
 			units := ownUnits(terms, h.limit, word&^terms.EpochBit, next&^terms.EpochBit, now, back)
-			t.entry.AddReturned(units)
+			e.AddReturned(units)
 			own += units
 		}
 		h.cell.seam.Step("cancel: judged")
-		done := t.entry.Advance(word, next)
+		done := e.Advance(word, next)
 		if done {
 			return
 		}

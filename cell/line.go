@@ -10,8 +10,7 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// standing is what a key's word says under its terms. Lines compare standings, and
-// remember them until the next pause: terms that a call or a line holds are not collected.
+// standing is what a key's word says under its terms. Lines compare standings.
 type standing struct {
 	terms *table.Terms
 	state uint64

@@ -32,13 +32,16 @@ func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
 
 // current returns the state of the key's word, 0 if it has none, and its terms.
 func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
-	e := c.entry(key)
-	if e == nil {
-		return c.view.Terms(), 0
+	for {
+		e := c.entry(key)
+		if e == nil {
+			return c.view.Terms(), 0
+		}
+		if r, alive := c.view.State(e); alive {
+			return r.Terms, r.State
+		}
+		// It was evicted meanwhile: look whether it is back.
 	}
-	word, terms := c.view.Read(e)
-	state, _ = terms.State(word)
-	return terms, state
 }
 
 // entry returns the key's entry, or nil if it has none.

@@ -139,7 +139,8 @@ type Reservation[K comparable] struct {
 //     that was ever told to wait for the key, nothing comes back, except under limits
 //     that count in windows.
 //   - If other calls took and the policy is not a policy.Refunder, nothing comes back.
-//     Nor if SetPolicy changed the limit since, or the key was evicted.
+//     Nor if SetPolicy changed the limit since, or the key was evicted. For reservations
+//     made while it translates the keys see there.
 //
 // A second call does nothing, and neither does one on a refused reservation. After the
 // turn has come, Cancel gives back what of the units still counts.
@@ -266,10 +267,8 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
 // It returns when the new policy holds. Meanwhile the writer translates all keys, which
 // takes about a second for a million of them. Until it has finished, calls translate the
 // keys that they come to, a full table makes no room for new keys, which are answered as
-// for an unavailable table, and another SetPolicy waits. That one also waits until no
-// call is under way that began before the last change was over. Only the garbage
-// collector can tell. If it does not run by itself within some milliseconds, SetPolicy
-// calls runtime.GC, up to four times a second for as long as it takes.
+// for an unavailable table, and another SetPolicy waits. A reservation that is made
+// meanwhile may give nothing back once keys have left the table.
 //
 // The error is a *policy.FieldError if the policy is nil or of another family, or if
 // PolicyFor chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old

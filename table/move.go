@@ -5,6 +5,24 @@ package table
 // Before the swap only the writer uses to.
 type move[K comparable] struct{ from, to *Entry[K] }
 
+// Successor returns the entry that has replaced a moved one, for a reservation of the same
+// terms. The count of its Returned goes on from the moved entry's. Successor returns nil if
+// the successor has left, or if that cannot be told: another entry of its key does not
+// know what was given back before. It cannot be told once any key of the same slot has
+// left under these terms.
+func (v View[K]) Successor(e *Entry[K], terms *Terms) *Entry[K] {
+	hash := v.t.hash(e.key)
+	to := v.t.find(hash, e.key)
+	v.t.stepPoint("successor: found")
+	if terms.left == nil || terms.left[hash&uint64(len(terms.left)-1)].Load() {
+		return nil
+	}
+	return to
+}
+
+// Moved reports whether a change of policy has replaced the entry by another one.
+func (e *Entry[K]) Moved() bool { return e.word.Load() == moved }
+
 // Only the writer calls the methods below.
 
 // move replaces a filed entry by one whose word is of the present policy, and returns
@@ -19,11 +37,14 @@ func (t *Table[K]) move(hash uint64, e *Entry[K]) *Entry[K] {
 	for {
 		word := e.word.Load()
 		t.stepPoint("move: read")
-		state, _ := terms.State(word)
+		state, alive := terms.State(word)
+		if !alive {
+			t.moving.Store(nil)
+			return e // Drain has ended it: this writer could not be stopped
+		}
 		to.word.Store(state | terms.EpochBit)
-		// After the word: see HasForeignTurn. Units given back to the old entry are
-		// not counted, because no reservation refers to the new one yet.
-		to.returned.Store(e.returned.Load() & foreignTurn)
+		// After the word: see HasForeignTurn, and View.Successor for the count.
+		to.returned.Store(e.returned.Load() &^ returning)
 		t.stepPoint("move: judged")
 		if e.word.CompareAndSwap(word, moved) {
 			break

@@ -33,6 +33,9 @@ type Terms struct {
 	before   policy.Policy   // the policy before, whose words may remain; nil for the first
 	since    policy.Instant  // the instant at which before was replaced
 	by       *Change         // the change that made these terms; nil for the first ones
+	// left tells of which slots of the nursery a key has left the table since these terms
+	// were made: see View.Successor. The first terms have none.
+	left []atomic.Bool
 }
 
 func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Terms {
@@ -140,7 +143,7 @@ func (t *Table[K]) Change(c *Change) {
 		t.changing = true
 		t.stepPoint("change: begun")
 		next := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c)
-		next.Epoch, next.since = now.Epoch+1, c.at
+		next.Epoch, next.since, next.left = now.Epoch+1, c.at, make([]atomic.Bool, len(t.nursery))
 		t.terms.Store(next)
 		t.fault("change: made")
 		t.Recover()

@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -218,7 +219,44 @@ func TestChangeKeepsTheMarkOfForeignTurns(t *testing.T) {
 	require.True(t, r.now(marked).HasForeignTurn())
 	require.False(t, r.now(plain).HasForeignTurn())
 	require.True(t, r.now(plain).LockReturn(), "what is given back to the old entry comes too late")
-	require.Zero(t, r.now(plain).Returned())
+	require.EqualValues(t, 3, r.now(plain).Returned(), "reservations of the new policy may be older than the successor")
+}
+
+// A reservation finds its key's units again after the entry was replaced, and those of no
+// other entry of the key.
+func TestSuccessor(t *testing.T) {
+	r := newTally[string](t, Options{})
+	e := r.add("a", 1)
+	require.False(t, e.Moved())
+	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
+	require.True(t, r.take(e, 1))
+	require.True(t, e.LockReturn())
+	e.AddReturned(3)
+	r.settle(1)
+	require.True(t, e.Moved())
+	terms := r.View().Terms()
+	to := r.View().Successor(e, terms)
+	require.Same(t, r.now(e), to)
+	require.EqualValues(t, 3, to.Returned())
+
+	require.Equal(t, 1, r.sweep(math.MaxInt64/2))
+	require.Nil(t, r.View().Successor(e, terms), "it has left")
+	require.NotNil(t, r.add("a", 1))
+	require.Nil(t, r.View().Successor(e, terms), "the key is back")
+	r.mustChange(tally{3}, 1)
+	require.NotNil(t, r.View().Successor(e, r.View().Terms()), "none has left since")
+}
+
+// A writer that could not be stopped may move an entry after Drain has ended it.
+func TestDrainedEntryIsNotReplaced(t *testing.T) {
+	r := newTally[string](t, Options{})
+	e := r.add("a", 1)
+	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
+	r.Drain(func(*Entry[string], Reading) {})
+	r.settle(1)
+	require.False(t, e.Moved())
+	require.Nil(t, r.moving.Load())
+	require.True(t, e.dead())
 }
 
 // A call meets a moved entry while the writer is at another one, or has moved the

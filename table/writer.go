@@ -278,8 +278,15 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 	if int64(now) > t.horizon.Load() {
 		t.horizon.Store(int64(now)) // before the key is gone
 	}
-	if fresh > due || !e.word.CompareAndSwap(word, tombstone) {
-		return fresh, false // fresh later than filed, or in use at this moment
+	if fresh > due {
+		return fresh, false // fresh later than filed
+	}
+	hash := t.hash(e.key)
+	if left := t.terms.Load().left; left != nil {
+		left[hash&uint64(len(left)-1)].Store(true) // before the key is gone, too
+	}
+	if !e.word.CompareAndSwap(word, tombstone) {
+		return fresh, false // in use at this moment
 	}
 	// Dead: no caller will use it any more, so none needs to find it.
 	t.counters.Evicted.Add(1)
@@ -287,7 +294,7 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 		t.counters.Forgiven.Add(1)
 	}
 	t.fault("evict: dead")
-	t.remove(t.hash(e.key), e)
+	t.remove(hash, e)
 	t.fault("evict: gone")
 	return fresh, true
 }

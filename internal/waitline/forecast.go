@@ -47,8 +47,7 @@ func (o *outlook[S]) add(state S, wait time.Duration) time.Duration {
 	return wait
 }
 
-// forget drops the remembered forecasts, states included: a state may keep alive what
-// others wait to see collected. It precedes each change of the queue except by a take at
+// forget drops the remembered forecasts, states included. It precedes each change of the queue except by a take at
 // its head and a join at its end.
 func (l *line[K, S]) forget() { l.ahead, l.later = outlook[S]{}, outlook[S]{} }
 

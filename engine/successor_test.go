@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"context"
+	"hash/maphash"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What a call took after SetPolicy had returned, and before the writer came to its key, is
+// given back after that as at any other time.
+func TestGivenBackAfterTheWriterCameToTheKey(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		take func(t *testing.T, e *Engine[string]) (back func())
+	}{
+		{"Cancel", func(t *testing.T, e *Engine[string]) func() {
+			r := e.Reserve("key", 4, 0)
+			require.True(t, r.Allowed)
+			return r.Cancel
+		}},
+		{"Keep", func(t *testing.T, e *Engine[string]) func() {
+			r := e.Reserve("key", 4, 0)
+			require.True(t, r.Allowed)
+			return func() { r.Keep(1) }
+		}},
+		{"Cancel after others took", func(t *testing.T, e *Engine[string]) func() {
+			r := e.Reserve("key", 4, 0)
+			require.True(t, r.Allowed)
+			require.True(t, e.Choke("key"))
+			return func() {
+				require.True(t, e.Choke("key"))
+				r.Cancel()
+			}
+		}},
+		{"Cancel after others gave back", func(t *testing.T, e *Engine[string]) func() {
+			r := e.Reserve("key", 4, 0)
+			require.True(t, r.Allowed)
+			e.Refund("key", 4)
+			return r.Cancel
+		}},
+		{"TakeAll", func(t *testing.T, e *Engine[string]) func() {
+			out := TakeAll(e.Claim("key", 4), e.Claim("other", 1))
+			require.True(t, out.Allowed)
+			return out.Cancel
+		}},
+		{"Acquire that gives up", func(t *testing.T, e *Engine[string]) func() {
+			ctx, cancel := context.WithCancel(background)
+			done := make(chan error)
+			go func() {
+				_, err := e.Acquire(ctx, "key", 20, 30*24*time.Hour)
+				done <- err
+			}()
+			synctest.Wait()
+			return func() {
+				cancel()
+				assert.ErrorIs(t, <-done, ErrCancelled)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			left := map[bool]int64{}
+			for _, changed := range []bool{true, false} {
+				synctest.Test(t, func(t *testing.T) {
+					hold, release := false, make(chan struct{})
+					limit := funnel(20, 1, time.Hour)
+					e := open[string](t, Config{Policy: limit, fault: func(point string) {
+						if point == "recover: shard" && hold {
+							<-release
+						}
+					}})
+					require.True(t, e.Take("key", 3).Allowed)
+					require.True(t, e.Choke("other"))
+					settled(t, e)
+					synctest.Wait()
+					if hold = changed; changed {
+						require.NoError(t, e.SetPolicy(limit))
+					}
+					synctest.Wait()
+					entry := e.table.View().Look(maphash.Comparable(e.table.View().Seed(), "key"), "key")
+					back := c.take(t, e)
+					close(release)
+					synctest.Wait()
+					require.Equal(t, changed, entry.Moved())
+					back()
+					left[changed] = e.Peek("key").Remaining
+				})
+			}
+			assert.Equal(t, left[false], left[true])
+			assert.Less(t, int64(14), left[true])
+		})
+	}
+}
