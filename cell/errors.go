@@ -11,7 +11,7 @@ import (
 var (
 	// ErrNever: more is asked for than the limit ever allows at once, or less than
 	// nothing, or the limit is of another family than the engine's.
-	ErrNever = errors.New("ral: the limit never allows this call")
+	ErrNever = waitline.ErrNever
 	// ErrDeadline: the call's turn comes after the context's deadline, and then
 	// context.DeadlineExceeded is wrapped as well; or it does not come within Acquire's
 	// patience. Nothing was taken.

@@ -22,6 +22,8 @@ var (
 	ErrCancelled = errors.New("ral: the wait was cancelled")
 	// ErrClosed says that Options.Done was closed.
 	ErrClosed = errors.New("ral: the engine is closed")
+	// ErrNever says that the limit never allows the call. It is for errors of Calls.
+	ErrNever = errors.New("ral: the limit never allows this call")
 )
 
 // Forever is the patience of a call that waits until its context ends.
