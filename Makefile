@@ -12,7 +12,7 @@ FUZZTIME ?= 1m
 FOR      ?= 3600
 
 # Packages whose code runs on many goroutines at once, or decides what they are told.
-CONCURRENT := ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./httplimit
+CONCURRENT := ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./single ./httplimit
 # Packages whose tests are run on other platforms and numbers of processors, too.
 CORE := ./policy $(CONCURRENT)
 

@@ -48,6 +48,8 @@ var mayImport = []struct {
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/seam", "internal/waitline", "policy", "table", "cmdqueue"}},
 	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/statefile", "internal/keycodec", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell"}},
+	// A limit without keys: what an engine does for one key, by the word alone.
+	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "policy"}},
 	{"httplimit", []string{"internal/shape", "policy", "engine"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
@@ -115,7 +117,7 @@ func TestImportsPointDown(t *testing.T) {
 // Only the supervisor starts goroutines in the core: a goroutine that is not watched is
 // not restarted.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
-	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "httplimit"} {
+	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "httplimit"} {
 		starts := goStatements(t, pkg)
 		if pkg == "supervisor" {
 			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")

@@ -1,0 +1,199 @@
+package single
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// All that lowers the word is in this file, except SetPolicy. Each call holds Limiter.mu
+// while it reads the word and swaps it, so the terms do not change meanwhile. Takes do go
+// on. A take never recreates an earlier word, so with one goroutine at a time that lowers
+// it, an unchanged word is an untouched word.
+
+// resetUnits is how many units a reset counts as given back, so that no earlier
+// reservation can give back more.
+const resetUnits = 1 << 33
+
+// Reserve takes n units if they can be used within patience. The decision's Wait is the
+// time after which to use them. With zero patience they can be used at once, except under
+// a policy.Queue, which delays calls by up to its own length. Reserve is Take for calls
+// that can come later, or may be given up: the units are taken now, so that no other call
+// is promised the same turn. It allocates nothing.
+func (l *Limiter) Reserve(n int64, patience time.Duration) (r Reservation) {
+	l.reserve(&request{n: n, patience: max(patience, 0)}, &r.Decision, &r.held)
+	return r
+}
+
+// reserve takes as q asks. h is zero before, and holds nothing if nothing was taken.
+func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
+	l.take(q, d, &h.receipt)
+	h.limiter, h.n, h.wait = l, q.n, d.Wait
+}
+
+// Reservation is what Reserve or Acquire has taken, with the decision about it. If it is
+// Allowed, act after Wait, and call Keep if less was needed in the end; or call Cancel.
+// Its methods are for one goroutine at a time, and the first call ends it. A copy must
+// not be ended as well. The zero Reservation is a refusal.
+type Reservation struct {
+	policy.Decision
+	// Waited is the time that Acquire stood in line; 0 if it did not.
+	Waited time.Duration
+
+	held held
+}
+
+// Cancel gives the units back as far as possible without moving later reservations or
+// exceeding the limit:
+//
+//   - If the word has not changed since, all come back. It is as if the call had never
+//     been made.
+//   - If other calls took since, their turns stand. What comes back is what those turns
+//     leave over, as each policy's constructor says.
+//   - If other calls took and the policy is not a policy.Refunder, or if SetPolicy or
+//     Reset was called since, nothing comes back.
+//
+// A second call does nothing, and neither does one on a refused reservation. After the
+// turn has come, Cancel gives back what of the units still counts.
+func (r *Reservation) Cancel() { r.held.keep(0) }
+
+// Keep ends the reservation with n of its units used, and gives back the others to where
+// they came from, on the terms of Cancel: for costs that are known only afterwards. If
+// the word has not changed since, it is as if the call had asked for n, unless that would
+// have had its turn earlier. n below 0 is 0. All units, or more, give nothing back.
+func (r *Reservation) Keep(n int64) { r.held.keep(n) }
+
+// held is what a take recorded, to be given back. The zero held holds nothing.
+type held struct {
+	limiter *Limiter
+	n       int64
+	wait    time.Duration
+	receipt receipt
+}
+
+// starts returns the instant of its turn.
+func (h *held) starts() policy.Instant { return h.receipt.at + policy.Instant(h.wait) }
+
+// keep is Reservation.Keep.
+func (h *held) keep(n int64) {
+	r := h.receipt
+	h.receipt = receipt{}
+	back := h.n - max(n, 0)
+	if r.terms == nil || back <= 0 {
+		return
+	}
+	l, t := h.limiter, r.terms
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.terms.Load() != t {
+		return // SetPolicy has replaced the terms
+	}
+	others := t.returned.Load() - r.returned
+	if others >= resetUnits {
+		return // Reset has given them back
+	}
+	units := min(uint64(back), resetUnits)
+	for {
+		word := t.word.Load()
+		next, ok := word, false
+		if word == r.after && others == 0 {
+			next, ok = h.replayWith(r, h.n-back)
+		}
+		if !ok {
+			// Not before: of what was read here, some may have drained since then.
+			now := l.time.now()
+			if next = r.cancelLater(word, now, back, int64(others)); next == word {
+				return
+			}
+			t.returned.Add(units)
+		}
+		if t.word.CompareAndSwap(word, next) {
+			return
+		}
+	}
+}
+
+// replayWith returns the word as it would be if the take had been one of n. ok is false
+// if that take would have had its turn at another time: its units might lie in another
+// window.
+func (h *held) replayWith(r receipt, n int64) (next uint64, ok bool) {
+	if n == 0 {
+		return r.before, true
+	}
+	next, d := r.terms.policy.Take(r.before, r.at, n, forever)
+	return next, d.Allowed && d.Wait == h.wait && next <= policy.MaxWord
+}
+
+// cancelLater returns the word after back units of the take are given back although the
+// take was not the last, or other calls have given units back since.
+func (r receipt) cancelLater(word uint64, now policy.Instant, back, others int64) (next uint64) {
+	if r.terms.refunder == nil {
+		return word
+	}
+	next = r.terms.refunder.Cancel(word, r.after, r.at, now, back, others)
+	if next > policy.MaxWord {
+		return word
+	}
+	return next
+}
+
+// Refund gives n units back, for costs that are known only afterwards: take the estimate,
+// then refund what was not needed. It never lifts the limit above full, nor reaches into
+// another window than the present one. n < 0 charges -n more, whether the limit allows it
+// or not. That may leave a debt: calls are refused until the debt has drained.
+//
+// The decision is the state afterwards. It is not Allowed if the policy is not a
+// policy.Refunder: nothing was recorded then.
+//
+// Refund does not know when the units were taken or which turns were promised since. It
+// assumes that they still count and that no call is waiting. Promised turns do not move,
+// so the next call may start too early by the refunded amount. If the last promised turn
+// lies in a window that has not opened, that window gets the room. Use
+// Reservation.Cancel or Keep if this matters.
+func (l *Limiter) Refund(n int64) (d policy.Decision) {
+	if n < 0 || l.terms.Load() == nil {
+		l.take(&request{n: n, charge: true}, &d, nil)
+		return d
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.time.now()
+	for t := l.terms.Load(); ; {
+		word := t.word.Load()
+		next := t.refund(word, now, n, &d)
+		switch {
+		case n == 0 || next == word || !d.Allowed:
+			return d
+		case next > policy.MaxWord:
+			// A policy that breaks its contract must not break the Limiter.
+			return policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
+		}
+		t.returned.Add(uint64(min(n, resetUnits)))
+		if t.word.CompareAndSwap(word, next) {
+			return d
+		}
+	}
+}
+
+// Reset forgets what was used, including debts and promised turns. It reports whether
+// there was anything that still counted. Calls in line keep their place. Cancelling a
+// reservation from before does nothing any more: its units were given back here.
+func (l *Limiter) Reset() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.terms.Load()
+	if t == nil {
+		return false
+	}
+	for {
+		word := t.word.Load()
+		if word == 0 {
+			return false
+		}
+		used := t.policy.FreshAt(word) > l.time.now()
+		t.returned.Add(resetUnits)
+		if t.word.CompareAndSwap(word, 0) {
+			return used
+		}
+	}
+}

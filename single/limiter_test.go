@@ -1,0 +1,416 @@
+package single_test
+
+import (
+	"context"
+	"os/exec"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+func funnel(capacity, count int64, per time.Duration) policy.Policy {
+	return policy.Must(policy.Funnel(capacity, count, per))
+}
+
+func open(t testing.TB, p policy.Policy, more ...single.Option) *single.Limiter {
+	t.Helper()
+	l, err := single.New(p, more...)
+	require.NoError(t, err)
+	return l
+}
+
+// The zero Limiter admits nothing, and no verb of it waits or panics.
+func TestZeroLimiterRefuses(t *testing.T) {
+	var l single.Limiter
+	never := policy.Decision{RetryAfter: policy.Never}
+	assert.False(t, l.Choke())
+	assert.False(t, l.Allow())
+	for _, n := range []int64{-1, 0, 1} {
+		assert.Equal(t, never, l.Take(n))
+		assert.Equal(t, never, l.Refund(n))
+		assert.Equal(t, never, l.Reserve(n, time.Hour).Decision)
+		assert.ErrorIs(t, l.Wait(t.Context(), n), single.ErrNever)
+		r, err := l.Acquire(t.Context(), n, time.Hour)
+		assert.ErrorIs(t, err, single.ErrNever)
+		assert.Equal(t, never, r.Decision)
+		r.Cancel()
+	}
+	assert.Equal(t, never, l.Peek())
+	assert.False(t, l.Reset())
+	assert.Nil(t, l.Limit())
+	var refused *policy.FieldError
+	assert.ErrorAs(t, l.SetPolicy(funnel(1, 1, time.Second)), &refused)
+	assert.False(t, l.Choke())
+}
+
+func TestNewRefuses(t *testing.T) {
+	limit := funnel(1, 1, time.Second)
+	for want, refused := range map[string]func() (*single.Limiter, error){
+		"ral: single.New: policy is nil, want a policy, such as policy.Funnel returns": func() (*single.Limiter, error) { return single.New(nil) },
+		"ral: single.New: more is nil, want an option, such as MaxWaiting returns":     func() (*single.Limiter, error) { return single.New(limit, nil) },
+		"ral: single.MaxWaiting: n is 0, want 1 or more":                               func() (*single.Limiter, error) { return single.New(limit, single.MaxWaiting(0)) },
+		"ral: single.Clock: now is nil, want a function":                               func() (*single.Limiter, error) { return single.New(limit, single.Clock(nil)) },
+	} {
+		l, err := refused()
+		assert.Nil(t, l)
+		assert.EqualError(t, err, want)
+	}
+	assert.Panics(t, func() { single.MustNew(policy.Funnel(0, 1, time.Second)) })
+	assert.Panics(t, func() { single.MustNew(nil, nil) })
+	assert.True(t, single.MustNew(policy.Funnel(1, 1, time.Second)).Choke())
+}
+
+// The errors are those of package engine.
+func TestErrorsAreTheEngines(t *testing.T) {
+	assert.Same(t, engine.ErrNever, single.ErrNever)
+	assert.Same(t, engine.ErrDeadline, single.ErrDeadline)
+	assert.Same(t, engine.ErrCrowded, single.ErrCrowded)
+	assert.Same(t, engine.ErrCancelled, single.ErrCancelled)
+}
+
+// No call that need not wait allocates.
+func TestVerbsAllocateNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	ctx := context.Background()
+	passing, refused := open(t, funnel(1_000_000, 1, time.Second)), open(t, funnel(1, 1, time.Hour))
+	require.True(t, refused.Choke())
+	for name, call := range map[string]func(){
+		"Choke, admitted":  func() { passing.Choke() },
+		"Choke, refused":   func() { refused.Choke() },
+		"Allow":            func() { passing.Allow() },
+		"Take, admitted":   func() { passing.Take(2) },
+		"Take, refused":    func() { refused.Take(1) },
+		"Take, never":      func() { refused.Take(-1) },
+		"Peek":             func() { passing.Peek() },
+		"Wait":             func() { _ = passing.Wait(ctx, 1) },
+		"Refund":           func() { passing.Refund(1) },
+		"Refund, charge":   func() { passing.Refund(-1) },
+		"Reserve, refused": func() { refused.Reserve(1, 0) },
+		"Reset":            func() { passing.Reset() },
+		"Limit":            func() { passing.Limit() },
+		"Reserve, Cancel": func() {
+			r := passing.Reserve(2, time.Hour)
+			r.Cancel()
+		},
+		"Reserve, Cancel after another": func() {
+			r := passing.Reserve(2, time.Hour)
+			passing.Choke()
+			r.Cancel()
+		},
+		"Acquire, Keep": func() {
+			r, _ := passing.Acquire(ctx, 2, time.Hour)
+			r.Keep(1)
+		},
+	} {
+		assert.Zero(t, testing.AllocsPerRun(1000, call), name)
+	}
+}
+
+// Nothing outlives the last reference to a Limiter: it starts no goroutine, also not for
+// calls that wait, and needs no Close. A bubble does not end while a goroutine is left.
+func TestStartsNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		for range 100 {
+			l := open(t, funnel(1, 1, time.Second))
+			require.True(t, l.Choke())
+			require.NoError(t, l.SetPolicy(funnel(1, 2, time.Second)))
+			require.NoError(t, l.Wait(t.Context(), 1))
+		}
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before)
+	})
+}
+
+// Calls that race for one limit pass exactly as often as it allows, over several verbs.
+func TestIsExactUnderContention(t *testing.T) {
+	const callers, capacity = 64, 1000
+	clock := &handClock{}
+	l := open(t, funnel(capacity, capacity, time.Hour), single.Clock(clock.Now))
+	for range 20 {
+		var admitted atomic.Int64
+		together(callers, func(i int) {
+			for j := range 50 {
+				var got bool
+				switch (i + j) % 4 {
+				case 0:
+					got = l.Choke()
+				case 1:
+					got = l.Take(1).Allowed
+				case 2:
+					got = l.Reserve(1, 0).Allowed
+				case 3:
+					got = l.Wait(ended, 1) == nil
+					if _, err := l.Acquire(context.Background(), 1, 0); err == nil {
+						got = true
+					}
+				}
+				if got {
+					admitted.Add(1)
+				}
+			}
+		})
+		require.EqualValues(t, capacity, admitted.Load())
+		clock.now.Add(int64(time.Hour))
+	}
+}
+
+// ended is a context that has ended.
+var ended = func() context.Context {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	return ctx
+}()
+
+// together runs f on n goroutines that start at the same moment, and waits.
+func together(n int, f func(i int)) {
+	var start, done sync.WaitGroup
+	start.Add(1)
+	for i := range n {
+		done.Go(func() {
+			start.Wait()
+			f(i)
+		})
+	}
+	start.Done()
+	done.Wait()
+}
+
+// Calls that take, and cancel, keep a part, refund or charge while others do, lose no unit
+// and mint none: what they have used in the end is what is missing.
+func TestGivingBackIsExactUnderContention(t *testing.T) {
+	const callers, capacity = 32, 1 << 17
+	for name, limit := range map[string]policy.Policy{
+		"funnel": funnel(capacity, 1, time.Hour), "fixed window": policy.Must(policy.FixedWindow(capacity, time.Hour)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := open(t, limit, single.Clock(new(handClock).Now))
+			var used atomic.Int64
+			together(callers, func(i int) {
+				for j := range 300 / race.Slowdown {
+					n := int64(1 + (i+j)%7)
+					r := l.Reserve(n, 0)
+					assert.True(t, r.Allowed)
+					if i%2 == 0 {
+						runtime.Gosched() // let others take in between
+					}
+					switch j % 5 {
+					case 0:
+						r.Cancel()
+						r.Cancel()
+						n = 0
+					case 1:
+						r.Keep(1)
+						n = 1
+					case 2:
+						l.Refund(n)
+						n = 0
+					case 3:
+						l.Refund(-n)
+						n *= 2
+					}
+					used.Add(n)
+				}
+			})
+			left := l.Peek().Remaining
+			if name == "funnel" {
+				// What others have refunded may have been these units, so that of a
+				// cancelled take some may stay. No more come back than were taken.
+				assert.LessOrEqual(t, left, capacity-used.Load())
+				return
+			}
+			assert.Equal(t, capacity-used.Load(), left)
+		})
+	}
+}
+
+// The limit is replaced without rest, by one that drains half as fast and back, while
+// calls race for it. In each round it admits exactly as much as both allow.
+func TestIsExactWhileThePolicyChanges(t *testing.T) {
+	const callers, rounds, capacity = 16, 30, 100
+	for name, limits := range map[string][2]policy.Policy{
+		"funnel":       {funnel(capacity, capacity, time.Second), funnel(capacity, capacity, 2*time.Second)},
+		"fixed window": {policy.Must(policy.FixedWindow(capacity, time.Hour)), policy.Must(policy.FixedWindow(capacity, time.Hour))},
+		"at most":      {policy.Must(policy.AtMost(capacity, time.Hour)), policy.Must(policy.AtMost(capacity, time.Hour))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := &handClock{}
+			l := open(t, limits[0], single.Clock(clock.Now))
+			var over atomic.Bool
+			var changes atomic.Int64
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for i := 1; !over.Load(); i++ {
+					assert.NoError(t, l.SetPolicy(limits[i%2]))
+					changes.Add(1)
+					runtime.Gosched()
+				}
+			}()
+			for range rounds {
+				begun := changes.Load()
+				var admitted atomic.Int64
+				together(callers, func(i int) {
+					for j := 0; j < 2*capacity || changes.Load() < begun+2; j++ {
+						if i%2 == 0 && l.Choke() || i%2 == 1 && l.Take(1).Allowed {
+							admitted.Add(1)
+						}
+					}
+				})
+				assert.EqualValues(t, capacity, admitted.Load())
+				clock.now.Add(int64(3 * time.Hour))
+			}
+			over.Store(true)
+			<-done
+		})
+	}
+}
+
+// A limit that is raised while calls race admits, with what it had admitted, as much as the
+// new one. One that is lowered admits no more, once its own units are used.
+func TestRaisedAndLoweredWhileCallsRace(t *testing.T) {
+	for range 50 {
+		clock := &handClock{}
+		l := open(t, funnel(50, 1, time.Hour), single.Clock(clock.Now))
+		var admitted atomic.Int64
+		together(8, func(i int) {
+			if i == 0 {
+				assert.NoError(t, l.SetPolicy(funnel(100, 1, time.Hour)))
+			}
+			for range 100 {
+				if l.Choke() {
+					admitted.Add(1)
+				}
+			}
+		})
+		require.EqualValues(t, 100, admitted.Load())
+		require.NoError(t, l.SetPolicy(funnel(50, 1, time.Hour)))
+		require.False(t, l.Choke())
+		require.True(t, l.Reset())
+		admitted.Store(0)
+		require.NoError(t, l.SetPolicy(funnel(100, 1, time.Hour)))
+		together(8, func(i int) {
+			if i == 0 {
+				assert.NoError(t, l.SetPolicy(funnel(50, 1, time.Hour)))
+			}
+			for range 100 {
+				if l.Choke() {
+					admitted.Add(1)
+				}
+			}
+		})
+		require.GreaterOrEqual(t, admitted.Load(), int64(50))
+		require.LessOrEqual(t, admitted.Load(), int64(100))
+		require.Zero(t, l.Peek().Remaining)
+	}
+}
+
+// Calls wait in line, first come, first served, and a call that gives up costs the others
+// nothing.
+func TestWaitsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, funnel(2, 1, time.Second), single.MaxWaiting(4))
+		began := time.Now()
+		require.True(t, l.Take(2).Allowed)
+		type served struct {
+			call int
+			at   time.Duration
+		}
+		var mu sync.Mutex
+		var order []served
+		ctx, leave := context.WithCancelCause(t.Context())
+		for i := range 4 {
+			of := t.Context()
+			if i == 1 {
+				of = ctx
+			}
+			go func() {
+				if err := l.Wait(of, 1); err != nil {
+					assert.ErrorIs(t, err, single.ErrCancelled)
+					assert.ErrorIs(t, err, context.Canceled)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, served{i, time.Since(began)})
+			}()
+			synctest.Wait()
+		}
+		assert.ErrorIs(t, l.Wait(t.Context(), 1), single.ErrCrowded)
+		short, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		leave(nil)
+		synctest.Wait()
+		err := l.Wait(short, 1)
+		assert.ErrorIs(t, err, single.ErrDeadline)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = l.Acquire(t.Context(), 1, time.Second)
+		assert.ErrorIs(t, err, single.ErrDeadline)
+		assert.ErrorIs(t, l.Wait(t.Context(), 3), single.ErrNever)
+		assert.False(t, l.Choke(), "a call that does not wait overtakes none")
+		time.Sleep(time.Minute)
+		assert.Equal(t, []served{{0, time.Second}, {2, 2 * time.Second}, {3, 3 * time.Second}}, order)
+	})
+}
+
+// Calls that wait get their turns under the new policy when the limit is replaced.
+func TestSetPolicyWhileCallsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, funnel(1, 1, time.Hour))
+		began := time.Now()
+		require.True(t, l.Choke())
+		for range 3 {
+			go func() { assert.NoError(t, l.Wait(t.Context(), 1)) }()
+			synctest.Wait()
+		}
+		require.NoError(t, l.SetPolicy(funnel(1, 1, time.Second)))
+		for l.Take(1); time.Since(began) < 4*time.Second; {
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		assert.True(t, l.Take(1).Allowed, "all three have been served, the last after three seconds")
+		assert.Equal(t, "funnel 1, 1/s", l.Limit().String())
+	})
+}
+
+// In a bubble the time is the bubble's, and outside of it two clocks agree.
+func TestClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, funnel(1, 1, time.Hour))
+		require.True(t, l.Choke())
+		time.Sleep(time.Hour - 1)
+		assert.Equal(t, time.Duration(1), l.Take(1).RetryAfter)
+		time.Sleep(1)
+		assert.True(t, l.Choke())
+	})
+	counter, packageTime := open(t, funnel(1, 1, time.Hour)), open(t, funnel(1, 1, time.Hour), single.PackageTime())
+	began := time.Now()
+	require.True(t, counter.Choke())
+	require.True(t, packageTime.Choke())
+	time.Sleep(10 * time.Millisecond)
+	byCounter, byPackageTime := counter.Peek().ResetAfter, packageTime.Peek().ResetAfter
+	passed := time.Since(began)
+	for _, left := range []time.Duration{byCounter, byPackageTime} {
+		assert.LessOrEqual(t, left, time.Hour-10*time.Millisecond+2*time.Microsecond)
+		assert.GreaterOrEqual(t, left, time.Hour-passed-2*time.Microsecond)
+	}
+}
+
+// go vet finds a Limiter that is copied.
+func TestVetFindsCopies(t *testing.T) {
+	out, err := exec.Command("go", "vet", "./testdata/copied").CombinedOutput()
+	assert.Error(t, err)
+	assert.Contains(t, string(out), "assignment copies lock value")
+}

@@ -1,0 +1,310 @@
+package single
+
+import (
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// The tests of this file let one call be faster than another, between the moment at which
+// that has read the word and the one at which it swaps it. They do not depend on how
+// goroutines run.
+
+// overtaken is a limit that runs meanwhile, once, after it has decided on a word.
+type overtaken struct {
+	policy.Policy
+	meanwhile func()
+}
+
+func (o *overtaken) strike() {
+	if f := o.meanwhile; f != nil {
+		o.meanwhile = nil
+		f()
+	}
+}
+
+func (o *overtaken) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	next, d := o.Policy.Take(word, now, n, patience)
+	if n > 0 {
+		o.strike()
+	}
+	return next, d
+}
+
+func (o *overtaken) Choke(word uint64, now policy.Instant) (uint64, bool) {
+	next, allowed := o.Policy.(policy.Choker).Choke(word, now)
+	o.strike()
+	return next, allowed
+}
+
+func (o *overtaken) FreshAt(word uint64) policy.Instant {
+	o.strike()
+	return o.Policy.FreshAt(word)
+}
+
+func (o *overtaken) Refund(word uint64, now policy.Instant, n int64) uint64 {
+	next := o.Policy.(policy.Refunder).Refund(word, now, n)
+	o.strike()
+	return next
+}
+
+func (o *overtaken) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
+	next := o.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
+	o.strike()
+	return next
+}
+
+func (o *overtaken) Reads(other policy.Policy) bool { return true }
+
+func (o *overtaken) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
+	if other, ok := from.(*overtaken); ok {
+		from = other.Policy
+	}
+	next, ok := o.Policy.(policy.Relative).Carry(from, word, now)
+	if word != 0 {
+		o.strike()
+	}
+	return next, ok
+}
+
+func funnel(capacity, count int64, per time.Duration) policy.Policy {
+	return policy.Must(policy.Funnel(capacity, count, per))
+}
+
+// still returns a Limiter whose clock stands still.
+func still(t *testing.T, p policy.Policy) *Limiter {
+	t.Helper()
+	l, err := New(p, Clock(func() policy.Instant { return 1 }))
+	require.NoError(t, err)
+	return l
+}
+
+// A call that is overtaken decides again: two calls cannot spend the same unit.
+func TestOvertakenCallDecidesAgain(t *testing.T) {
+	for name, call := range map[string]func(l *Limiter) bool{
+		"Choke":   (*Limiter).Choke,
+		"Take":    func(l *Limiter) bool { return l.Take(1).Allowed },
+		"Reserve": func(l *Limiter) bool { return l.Reserve(1, 0).Allowed },
+		"Wait":    func(l *Limiter) bool { return l.acquireNow(t) },
+	} {
+		limit := &overtaken{Policy: funnel(3, 1, time.Hour)}
+		l := still(t, limit)
+		require.True(t, l.Choke(), name)
+		limit.meanwhile = func() { require.True(t, l.Take(2).Allowed) }
+		assert.False(t, call(l), name)
+		assert.Nil(t, limit.meanwhile, name)
+		assert.Zero(t, l.Peek().Remaining, name)
+	}
+}
+
+// acquireNow takes a unit by Acquire, without patience.
+func (l *Limiter) acquireNow(t *testing.T) bool {
+	_, err := l.Acquire(t.Context(), 1, 0)
+	return err == nil
+}
+
+// A call that gives back and is overtaken by a take keeps what that took.
+func TestOvertakenCallGivesBackAgain(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		call func(l *Limiter, r *Reservation)
+		left int64 // of 10, after 4 and 1 were taken
+	}{
+		{"Refund", func(l *Limiter, _ *Reservation) { l.Refund(4) }, 9},
+		{"a charge", func(l *Limiter, _ *Reservation) { l.Refund(-4) }, 1},
+		{"Cancel", func(_ *Limiter, r *Reservation) { r.Cancel() }, 9},
+		{"Keep", func(_ *Limiter, r *Reservation) { r.Keep(1) }, 8},
+		{"Reset", func(l *Limiter, _ *Reservation) { l.Reset() }, 10},
+	} {
+		for _, others := range []bool{false, true} {
+			limit := &overtaken{Policy: funnel(10, 1, time.Hour)}
+			l := still(t, limit)
+			r := l.Reserve(4, 0)
+			left := c.left
+			if others { // so that Cancel has to work out what comes back
+				require.True(t, l.Choke())
+				if left < 10 {
+					left--
+				}
+			}
+			limit.meanwhile = func() { require.True(t, l.Choke()) }
+			c.call(l, &r)
+			if limit.meanwhile != nil { // a Cancel that restores the word asks no policy
+				require.Equal(t, "Cancel", c.name)
+				left++
+			}
+			assert.Equal(t, left, l.Peek().Remaining, "%s, others %v", c.name, others)
+		}
+	}
+}
+
+// A take that is overtaken by changes of the limit, which leave it with the word that it
+// had, does not store the decision of a policy that holds no more. It decides again.
+func TestPolicyChangesWhileATakeIsHeldUp(t *testing.T) {
+	for name, call := range map[string]func(l *Limiter) bool{
+		"Choke": (*Limiter).Choke,
+		"Take":  func(l *Limiter) bool { return l.Take(1).Allowed },
+	} {
+		limit := &overtaken{Policy: funnel(10, 1, time.Hour)}
+		l := still(t, limit)
+		limit.meanwhile = func() {
+			require.NoError(t, l.SetPolicy(&overtaken{Policy: funnel(10, 1, time.Minute)}))
+			require.NoError(t, l.SetPolicy(&overtaken{Policy: funnel(10, 1, time.Second)}))
+		}
+		require.True(t, call(l), name)
+		d := l.Peek()
+		assert.EqualValues(t, 9, d.Remaining, name)
+		assert.Equal(t, time.Second, d.ResetAfter, "%s: one unit of the policy that holds", name)
+	}
+}
+
+// A change of the limit that is overtaken by a take counts it.
+func TestTakeWhileThePolicyChanges(t *testing.T) {
+	l := still(t, funnel(10, 1, time.Hour))
+	require.True(t, l.Take(4).Allowed)
+	next := &overtaken{Policy: funnel(20, 1, time.Hour)}
+	next.meanwhile = func() { require.True(t, l.Take(3).Allowed) }
+	require.NoError(t, l.SetPolicy(next))
+	assert.EqualValues(t, 13, l.Peek().Remaining)
+}
+
+// Between the swap that makes the new terms hold and the moment at which the Limiter has
+// them, calls go by the new terms. No call waits for SetPolicy.
+func TestNewTermsHoldAtOnce(t *testing.T) {
+	l := still(t, funnel(10, 1, time.Hour))
+	require.True(t, l.Take(4).Allowed)
+	old, next := l.terms.Load(), newTerms(funnel(20, 1, time.Hour))
+	next.word.Store(old.word.Load()) // of one rate
+	old.next.Store(next)
+	old.word.Store(moved)
+
+	assert.True(t, l.Choke())
+	assert.EqualValues(t, 14, l.Take(1).Remaining)
+	assert.EqualValues(t, 14, l.Peek().Remaining)
+	assert.True(t, l.probe(14).Allowed)
+	r := l.Reserve(1, 0)
+	assert.True(t, r.Allowed)
+	l.terms.Store(next)
+	old.next.Store(nil)
+	assert.EqualValues(t, 13, l.Peek().Remaining)
+	r.Cancel()
+	assert.EqualValues(t, 14, l.Peek().Remaining)
+}
+
+// Nothing is given back of what was reserved under another policy, also not if a change
+// back has left the word as it was. Its reservation does not hold on to all terms that
+// came since.
+func TestReservationFromBeforeAChange(t *testing.T) {
+	l := still(t, funnel(10, 1, time.Second))
+	r := l.Reserve(4, 0)
+	old := l.terms.Load()
+	require.NoError(t, l.SetPolicy(funnel(10, 1, time.Minute)))
+	require.NoError(t, l.SetPolicy(funnel(10, 1, time.Second)))
+	assert.Nil(t, old.next.Load())
+	r.Cancel()
+	assert.EqualValues(t, 6, l.Peek().Remaining)
+}
+
+// A word that is what a reservation left it as may stand for other units: the first gave
+// its own back, another call took as many. Cancelling gives back none of those.
+func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
+	for _, refunded := range []bool{false, true} {
+		now := policy.Instant(0)
+		l, err := New(funnel(10, 1, time.Second), Clock(func() policy.Instant { return now }))
+		require.NoError(t, err)
+		first, second := l.Reserve(5, 0), l.Reserve(5, 0)
+		if refunded {
+			l.Refund(5)
+		} else {
+			first.Cancel()
+		}
+		now += policy.Instant(4 * time.Second)
+		require.True(t, l.Take(5).Allowed)
+		second.Cancel() // 1 of its 5 has not drained
+		assert.Equal(t, 5*time.Second, l.Peek().ResetAfter)
+	}
+}
+
+// broken is a policy that returns a word which it must not.
+type broken struct {
+	policy.Policy
+	word uint64
+}
+
+func (b broken) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if _, d := b.Policy.Take(word, now, n, patience); n == 0 || !d.Allowed {
+		return word, d
+	}
+	return b.word, policy.Decision{Allowed: true, Limit: b.Limit()}
+}
+
+func (b broken) Choke(uint64, policy.Instant) (uint64, bool)                { return b.word, true }
+func (b broken) Refund(uint64, policy.Instant, int64) uint64                { return b.word }
+func (b broken) Reads(policy.Policy) bool                                   { return true }
+func (b broken) Carry(policy.Policy, uint64, policy.Instant) (uint64, bool) { return b.word, true }
+func (b broken) Cancel(uint64, uint64, policy.Instant, policy.Instant, int64, int64) uint64 {
+	return b.word
+}
+
+// A policy that breaks its contract admits nothing that it cannot record, and no call hangs.
+func TestReservedWordsOfAWrongPolicy(t *testing.T) {
+	for _, word := range []uint64{policy.MaxWord + 1, math.MaxUint64} {
+		l := still(t, funnel(10, 1, time.Second))
+		require.True(t, l.Take(4).Allowed)
+		r := l.Reserve(1, 0)
+		wrong := broken{funnel(10, 1, time.Second), word}
+		l.terms.Load().policy, l.terms.Load().choker, l.terms.Load().refunder = wrong, wrong, wrong
+		assert.False(t, l.Choke())
+		assert.Equal(t, policy.Decision{Limit: 10, RetryAfter: policy.Never}, l.Take(1))
+		assert.Equal(t, policy.Decision{Limit: 10, RetryAfter: policy.Never}, l.Refund(1))
+		require.True(t, r.Allowed)
+		l.terms.Load().returned.Add(1) // so that Cancel asks the policy
+		r.Cancel()
+		require.NoError(t, l.SetPolicy(wrong))
+		assert.LessOrEqual(t, l.terms.Load().word.Load(), uint64(policy.MaxWord))
+	}
+}
+
+// A policy that panics leaves the Limiter to other calls.
+func TestPanicOfAPolicy(t *testing.T) {
+	limit := &overtaken{Policy: funnel(10, 1, time.Hour)}
+	l := still(t, limit)
+	r := l.Reserve(2, 0)
+	require.True(t, l.Choke())
+	next := &overtaken{Policy: funnel(20, 1, time.Hour)}
+	for name, call := range map[string]func(){
+		"Choke": func() { l.Choke() }, "Take": func() { l.Take(1) }, "Refund": func() { l.Refund(1) }, "Cancel": r.Cancel, "Reset": func() { l.Reset() },
+		"SetPolicy": func() { _ = l.SetPolicy(next) },
+	} {
+		limit.meanwhile = func() { panic(name) }
+		next.meanwhile = limit.meanwhile
+		assert.PanicsWithValue(t, name, call)
+		limit.meanwhile, next.meanwhile = nil, nil
+		assert.EqualValues(t, 7, l.Peek().Remaining, name)
+		assert.EqualValues(t, 7, l.Refund(0).Remaining, name)
+	}
+	require.NoError(t, l.SetPolicy(next))
+	assert.EqualValues(t, 17, l.Peek().Remaining)
+}
+
+// A Limiter is small, and its line is gone when no call waits.
+func TestMemoryIsBounded(t *testing.T) {
+	assert.LessOrEqual(t, unsafe.Sizeof(Limiter{})+unsafe.Sizeof(terms{}), uintptr(256))
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(funnel(1, 1, time.Second))
+		require.NoError(t, err)
+		require.True(t, l.Choke())
+		assert.Nil(t, l.lines.Load(), "no call has waited")
+		for range 3 {
+			require.NoError(t, l.Wait(t.Context(), 1))
+			assert.False(t, l.lines.Load().Has(struct{}{}))
+		}
+	})
+}

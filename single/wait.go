@@ -1,0 +1,227 @@
+package single
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/waitline"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Errors of Wait and Acquire. What they return wraps one of them, for errors.Is. They are
+// those of package engine, so that a check against either finds them. Nothing was taken,
+// or it was given back as by Reservation.Cancel.
+var (
+	// ErrNever reports that more units are asked for than the limit ever allows at
+	// once, or less than none.
+	ErrNever = waitline.ErrNever
+	// ErrDeadline reports that the call's turn does not come within its patience, or
+	// comes after the context's deadline. In the second case context.DeadlineExceeded is
+	// wrapped as well.
+	ErrDeadline = waitline.ErrDeadline
+	// ErrCrowded reports that no further call may wait, by MaxWaiting or by the policy.
+	// The text says which of these was reached.
+	ErrCrowded = waitline.ErrCrowded
+	// ErrCancelled reports that the context ended before the call's turn came. It is
+	// wrapped together with the context's cause.
+	ErrCancelled = waitline.ErrCancelled
+)
+
+// Wait blocks until n units can be used, and takes them. It returns nil if it did.
+//
+// Calls are served in the order in which they come. A line forms behind a call that has
+// to wait. The head of the line has taken its units ahead of its turn, so calls that do
+// not wait (Choke, Take) cannot keep it from them for ever. The others take theirs shortly
+// before they become the head. So a call that gives up costs the others nothing, nearly
+// always.
+//
+// The error wraps one of ErrNever, ErrDeadline, ErrCrowded and ErrCancelled. ErrDeadline
+// and ErrCrowded come at once: before it joins the line, the call works out when its turn
+// will come. Calls that do not wait may still take what the line has not taken yet, so a
+// turn may come later than that. If the deadline passes first, the error is ErrCancelled.
+//
+// n == 0 never waits. A call that need not wait allocates nothing.
+//
+// Units given back later do not advance a promised turn. Turns are timed by package time
+// even if there is a Clock, so that clock should run at the same speed.
+func (l *Limiter) Wait(ctx context.Context, n int64) error {
+	var d policy.Decision
+	var h held
+	_, err := l.acquire(ctx, n, forever, &d, &h)
+	return err
+}
+
+// Acquire is Wait for calls that may need less in the end, or that do not wait for ever.
+// It waits up to patience, and returns what it has taken, to be given back by Keep or
+// Cancel. Zero patience does not wait. The reservation's Decision is that of the moment at
+// which the units were taken: its Wait is over when Acquire returns.
+//
+// If there is an error, the reservation is a refusal. It says in which state the limit is,
+// and when the call would be admitted if no call were before it. A turn that comes too
+// late for patience is ErrDeadline as well.
+func (l *Limiter) Acquire(ctx context.Context, n int64, patience time.Duration) (r Reservation, err error) {
+	r.Waited, err = l.acquire(ctx, n, max(patience, 0), &r.Decision, &r.held)
+	if err != nil {
+		r.Decision, r.held = l.refusal(n), held{}
+	}
+	return r, err
+}
+
+// refusal returns the decision about a call that ended with an error.
+func (l *Limiter) refusal(n int64) policy.Decision {
+	d := l.probe(n)
+	if d.Allowed {
+		d = l.probe(0)   // it has taken nothing
+		d.RetryAfter = 1 // others are before it
+	}
+	d.Allowed = false
+	return d
+}
+
+// probe returns the answer to a call of n units that must start at once. It takes nothing.
+func (l *Limiter) probe(n int64) (d policy.Decision) {
+	if s, now := l.standing(); s.terms == nil {
+		d.RetryAfter = policy.Never
+	} else {
+		q := request{n: n, patience: noDelay}
+		q.decide(s.terms, s.word, now, &d)
+	}
+	return d
+}
+
+// acquire is Acquire, except that d and h say nothing if there is an error.
+func (l *Limiter) acquire(
+	ctx context.Context, n int64, patience time.Duration, d *policy.Decision, h *held,
+) (waited time.Duration, err error) {
+	if ctx.Err() != nil {
+		return 0, waitline.Cancelled(ctx)
+	}
+	if lines := l.lines.Load(); lines == nil || !lines.Has(struct{}{}) {
+		l.reserve(&request{n: n, patience: noDelay}, d, h) // no call waits
+	} else {
+		*d = l.probe(0)
+		d.Allowed = n == 0
+		if n < 0 || n > d.Limit {
+			d.RetryAfter = policy.Never
+		}
+	}
+	switch {
+	case d.Allowed:
+		return 0, nil
+	case d.RetryAfter == policy.Never:
+		return 0, l.never(n, d)
+	case d.RetryAfter > patience:
+		return 0, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.RetryAfter, patience)
+	}
+	w := &waiter{limiter: l, n: n}
+	waited, err = l.line().Wait(ctx, struct{}{}, w, patience)
+	if err == nil {
+		*d, *h = w.taken, w.held
+	}
+	return waited, err
+}
+
+// never returns ErrNever for a call of n units that d refuses.
+func (l *Limiter) never(n int64, d *policy.Decision) error {
+	if l.terms.Load() == nil {
+		return fmt.Errorf("%w: the Limiter has no policy, as New did not make it", ErrNever)
+	}
+	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)
+}
+
+// line returns the lines of the Limiter, of which there is one. It makes them for the
+// first call that waits.
+func (l *Limiter) line() *waitline.Lines[struct{}, standing] {
+	if lines := l.lines.Load(); lines != nil {
+		return lines
+	}
+	l.lines.CompareAndSwap(nil, waitline.New[struct{}, standing](waitline.Options[struct{}]{
+		Hash:      func(struct{}) (uint64, bool) { return 0, true },
+		MaxPerKey: l.maxWaiting,
+		MaxTotal:  l.maxWaiting,
+	}))
+	return l.lines.Load()
+}
+
+// standing is what the word says under its terms. Lines compare standings.
+type standing struct {
+	terms *terms
+	word  uint64
+}
+
+// standing returns the present one, and the instant before it was read. That of the zero
+// Limiter has no terms.
+func (l *Limiter) standing() (standing, policy.Instant) {
+	now := l.time.now()
+	t := l.terms.Load()
+	if t == nil {
+		return standing{}, now
+	}
+	for {
+		word := t.word.Load()
+		if word != moved {
+			return standing{t, word}, now
+		}
+		t = l.after(t)
+	}
+}
+
+// waiter is a call in line. It implements waitline.Call.
+type waiter struct {
+	limiter *Limiter
+	n       int64
+
+	taken policy.Decision
+	held  held
+}
+
+// State implements waitline.Call.
+func (w *waiter) State() (standing, int64) {
+	s, now := w.limiter.standing()
+	return s, int64(now)
+}
+
+// Forecast implements waitline.Call.
+func (w *waiter) Forecast(s standing, at int64) (standing, time.Duration, waitline.Verdict) {
+	next, d := s.terms.policy.Take(s.word, policy.Instant(at), w.n, forever)
+	verdict := waitline.NoRoom
+	switch {
+	case d.Allowed:
+		verdict = waitline.Fits
+	case d.RetryAfter == policy.Never:
+		verdict = waitline.Never
+	}
+	return standing{s.terms, next}, d.Wait, verdict
+}
+
+// Alike implements waitline.Call: all calls go by the one limit.
+func (w *waiter) Alike(waitline.Call[standing]) bool { return true }
+
+// Take implements waitline.Call.
+func (w *waiter) Take(patience time.Duration, notBefore int64) waitline.Answer {
+	var d policy.Decision
+	var h held
+	w.limiter.reserve(&request{n: w.n, patience: patience, notBefore: policy.Instant(notBefore)}, &d, &h)
+	switch {
+	case d.Allowed:
+		w.taken, w.held = d, h
+		return waitline.Answer{Taken: true, Wait: d.Wait, Start: int64(h.starts())}
+	case d.RetryAfter == policy.Never:
+		return waitline.Answer{Err: w.limiter.never(w.n, &d)}
+	}
+	return waitline.Answer{RetryIn: d.RetryAfter}
+}
+
+// GiveBack implements waitline.Call.
+func (w *waiter) GiveBack() { w.held.keep(0) }
+
+// Refusal implements waitline.Call.
+func (w *waiter) Refusal(verdict waitline.Verdict) error {
+	s, now := w.limiter.standing()
+	if verdict == waitline.Never {
+		_, d := s.terms.policy.Take(s.word, now, w.n, forever)
+		return w.limiter.never(w.n, &d)
+	}
+	return fmt.Errorf("%w: %v has no room for more", ErrCrowded, s.terms.policy)
+}
