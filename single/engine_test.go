@@ -145,7 +145,7 @@ func (c *handClock) Now() policy.Instant { return policy.Instant(c.now.Load()) }
 func TestDecidesAsAnEngine(t *testing.T) {
 	rounds := 40
 	if race.Enabled {
-		rounds = 5
+		rounds = 15
 	}
 	for name, family := range families {
 		t.Run(name, func(t *testing.T) {

@@ -185,15 +185,10 @@ func (l *Limiter) Reset() bool {
 	if t == nil {
 		return false
 	}
-	for {
-		word := t.word.Load()
-		if word == 0 {
-			return false
-		}
-		used := t.policy.FreshAt(word) > l.time.now()
-		t.returned.Add(resetUnits)
-		if t.word.CompareAndSwap(word, 0) {
-			return used
-		}
+	if t.word.Load() == 0 {
+		return false
 	}
+	t.returned.Add(resetUnits)
+	word := t.word.Swap(0)
+	return t.policy.FreshAt(word) > l.time.now()
 }

@@ -361,6 +361,8 @@ func TestWaitsInOrder(t *testing.T) {
 		assert.ErrorIs(t, l.Wait(t.Context(), 3), single.ErrNever)
 		assert.False(t, l.Choke(), "a call that does not wait overtakes none")
 		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
 		assert.Equal(t, []served{{0, time.Second}, {2, 2 * time.Second}, {3, 3 * time.Second}}, order)
 	})
 }
