@@ -35,6 +35,8 @@ var mayImport = []struct {
 	// Calls that wait for a key: neither words nor policies.
 	{"internal/waitline", []string{"internal/seam", "github.com/puzpuzpuz/xsync/v3"}},
 	{"policy", []string{"internal/shape"}},
+	// What a call does to a word, for cell and single.
+	{"internal/decide", []string{"policy"}},
 	// Files of keys and words: neither what a word means nor what a key is.
 	{"internal/statefile", []string{"policy"}},
 	// Keys as bytes: neither words nor files.
@@ -46,10 +48,10 @@ var mayImport = []struct {
 	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
-	{"cell", []string{"internal/seam", "internal/waitline", "policy", "table", "cmdqueue"}},
+	{"cell", []string{"internal/seam", "internal/waitline", "internal/decide", "policy", "table", "cmdqueue"}},
 	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/statefile", "internal/keycodec", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell"}},
 	// A limit without keys: what an engine does for one key, by the word alone.
-	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "policy"}},
+	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/decide", "policy"}},
 	{"httplimit", []string{"internal/shape", "policy", "engine"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},

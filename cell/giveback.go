@@ -3,6 +3,7 @@ package cell
 import (
 	"math"
 
+	"github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -79,7 +80,7 @@ func (c *Cell[K]) refund(
 	}
 }
 
-// lowerUnder is lower under the limit, or under the terms' own if that is nil. A limit
+// lowerUnder is decide.Refund under the limit, or under the terms' own if that is nil. A limit
 // of another family refuses.
 func lowerUnder(
 	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64, d *policy.Decision,
@@ -94,22 +95,7 @@ func lowerUnder(
 	default:
 		refunder, _ = limit.(policy.Refunder)
 	}
-	return lower(limit, refunder, state, now, n, d)
-}
-
-// lower returns the state after n units are given back, or -n charged, and puts the
-// key's decision then into d. A policy that cannot give back, whose refunder is nil,
-// refuses. Its decision has a Limit, unlike that of a limit of another family.
-func lower(
-	p policy.Policy, refunder policy.Refunder, state uint64, now policy.Instant, n int64, d *policy.Decision,
-) (next uint64) {
-	if refunder == nil {
-		*d = policy.Decision{Limit: p.Limit(), RetryAfter: policy.Never}
-		return state
-	}
-	next = refunder.Refund(state, now, n)
-	_, *d = p.Take(next, now, 0, 0)
-	return next
+	return decide.Refund(limit, refunder, state, now, n, d)
 }
 
 // ownUnits returns how many units of the cell's own policy bring a word down from state

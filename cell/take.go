@@ -3,6 +3,7 @@ package cell
 import (
 	"time"
 
+	"github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -27,7 +28,7 @@ type request struct {
 
 const (
 	// noDelay is the patience of a call that must start at once if it is allowed.
-	noDelay = time.Duration(-1)
+	noDelay = decide.NoDelay
 	// forever is the patience of a call that waits until its context ends.
 	forever = policy.Never
 )
@@ -80,24 +81,9 @@ func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant, d
 	}
 	if q.charge {
 		refunder, _ := p.(policy.Refunder)
-		return lower(p, refunder, state, now, q.n, d)
+		return decide.Refund(p, refunder, state, now, q.n, d)
 	}
-	next, *d = p.Take(state, now, q.n, max(q.patience, 0))
-	switch {
-	case q.notBefore != 0 && d.Allowed && now+policy.Instant(d.Wait) < q.notBefore:
-		*d = policy.Decision{Limit: d.Limit, RetryAfter: time.Duration(q.notBefore - now)}
-		return state
-	case q.patience != noDelay:
-	case d.Allowed && d.Wait > 0:
-		retry := d.Wait
-		next, *d = p.Take(state, now, 0, 0)
-		d.Allowed, d.RetryAfter = false, retry
-	case !d.Allowed && d.RetryAfter < policy.Never-time.Duration(max(now, 0)):
-		// After RetryAfter the call could join a queue, and would have to wait there too.
-		_, then := p.Take(state, now+policy.Instant(d.RetryAfter), q.n, 0)
-		d.RetryAfter += then.Wait
-	}
-	return next
+	return decide.Take(p, state, now, q.n, q.patience, q.notBefore, d)
 }
 
 // take answers q for the key in d, and records what is allowed. r, if not nil, is the

@@ -3,6 +3,7 @@ package single
 import (
 	"time"
 
+	"github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -160,7 +161,7 @@ func (l *Limiter) Refund(n int64) (d policy.Decision) {
 	now := l.time.now()
 	for t := l.terms.Load(); ; {
 		word := t.word.Load()
-		next := t.refund(word, now, n, &d)
+		next := decide.Refund(t.policy, t.refunder, word, now, n, &d)
 		switch {
 		case n == 0 || next == word || !d.Allowed:
 			return d

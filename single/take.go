@@ -3,6 +3,7 @@ package single
 import (
 	"time"
 
+	"github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -20,7 +21,7 @@ type request struct {
 
 const (
 	// noDelay is the patience of a call that must start at once if it is allowed.
-	noDelay = time.Duration(-1)
+	noDelay = decide.NoDelay
 	// forever is the patience of a call that waits until its context ends.
 	forever = policy.Never
 )
@@ -74,34 +75,7 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 // it is allowed.
 func (q *request) decide(t *terms, word uint64, now policy.Instant, d *policy.Decision) (next uint64) {
 	if q.charge {
-		return t.refund(word, now, q.n, d)
+		return decide.Refund(t.policy, t.refunder, word, now, q.n, d)
 	}
-	next, *d = t.policy.Take(word, now, q.n, max(q.patience, 0))
-	switch {
-	case q.notBefore != 0 && d.Allowed && now+policy.Instant(d.Wait) < q.notBefore:
-		*d = policy.Decision{Limit: d.Limit, RetryAfter: time.Duration(q.notBefore - now)}
-		return word
-	case q.patience != noDelay:
-	case d.Allowed && d.Wait > 0:
-		retry := d.Wait
-		next, *d = t.policy.Take(word, now, 0, 0)
-		d.Allowed, d.RetryAfter = false, retry
-	case !d.Allowed && d.RetryAfter < policy.Never-time.Duration(max(now, 0)):
-		// After RetryAfter the call could join a queue, and would have to wait there too.
-		_, then := t.policy.Take(word, now+policy.Instant(d.RetryAfter), q.n, 0)
-		d.RetryAfter += then.Wait
-	}
-	return next
-}
-
-// refund returns the word after n units are given back, or -n charged, and puts the
-// decision then into d. A policy that cannot give back refuses.
-func (t *terms) refund(word uint64, now policy.Instant, n int64, d *policy.Decision) (next uint64) {
-	if t.refunder == nil {
-		*d = policy.Decision{Limit: t.policy.Limit(), RetryAfter: policy.Never}
-		return word
-	}
-	next = t.refunder.Refund(word, now, n)
-	_, *d = t.policy.Take(next, now, 0, 0)
-	return next
+	return decide.Take(t.policy, word, now, q.n, q.patience, q.notBefore, d)
 }

@@ -1,0 +1,70 @@
+package single_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// A limit for the whole program: bursts of 2, and one a minute in the long run.
+func ExampleLimiter_Allow() {
+	limiter := single.MustNew(policy.Funnel(2, 1, time.Minute))
+
+	fmt.Println(limiter.Allow(), limiter.Allow(), limiter.Allow())
+	// Output: true true false
+}
+
+// A call may cost more than one unit, and a refused one learns how long to wait.
+func ExampleLimiter_Take() {
+	limiter := single.MustNew(policy.Funnel(100, 1, time.Hour))
+
+	d := limiter.Take(60)
+	fmt.Println(d.Allowed, d.Remaining)
+	d = limiter.Take(41)
+	fmt.Println(d.Allowed, d.Remaining, d.RetryAfter.Round(time.Minute))
+	// Output:
+	// true 40
+	// false 40 1h0m0s
+}
+
+// A call that may wait is told at once if its turn does not come in time.
+func ExampleLimiter_Wait() {
+	limiter := single.MustNew(policy.Funnel(1, 1, time.Hour))
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+
+	fmt.Println(limiter.Wait(ctx, 1))
+	fmt.Println(errors.Is(limiter.Wait(ctx, 1), single.ErrDeadline))
+	// Output:
+	// <nil>
+	// true
+}
+
+// What was reserved and is not needed comes back.
+func ExampleLimiter_Reserve() {
+	limiter := single.MustNew(policy.Funnel(10, 1, time.Hour))
+
+	r := limiter.Reserve(8, math.MaxInt64)
+	fmt.Println(r.Allowed, r.Wait, r.Remaining)
+	r.Keep(3)
+	fmt.Println(limiter.Peek().Remaining)
+	// Output:
+	// true 0s 2
+	// 7
+}
+
+// A limit may come from a configuration, and be replaced while calls run. What was used
+// counts under the new one.
+func ExampleLimiter_SetPolicy() {
+	limiter := single.MustNew(policy.Parse("funnel 10, 1/h"))
+	limiter.Take(8)
+
+	err := limiter.SetPolicy(policy.Must(policy.Parse("funnel 20, 5/h")))
+	fmt.Println(err, limiter.Limit(), limiter.Peek().Remaining)
+	// Output: <nil> funnel 20, 5/h 12
+}
