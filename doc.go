@@ -9,5 +9,6 @@
 //		// too many requests
 //	}
 //
-// The README says what Ral promises, and ARCHITECTURE.md how it works.
+// For one limit without keys there is package single. The README says what Ral promises,
+// and ARCHITECTURE.md how it works.
 package ral

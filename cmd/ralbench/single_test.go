@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// What docs/choosing.md puts beside a line of x/time/rate does the same, at any time and
+// for any number of units: it is admitted alike, and delayed alike to a microsecond, as
+// package rate counts in floating point.
+func TestSwitchFromRate(t *testing.T) {
+	for name, limits := range map[string]struct {
+		rate   *rate.Limiter
+		policy policy.Policy
+	}{
+		"rate.NewLimiter(10, 20)":             {rate.NewLimiter(10, 20), policy.Must(policy.Funnel(20, 10, time.Second))},
+		"rate.NewLimiter(rate.Every(2*s), 3)": {rate.NewLimiter(rate.Every(2*time.Second), 3), policy.Must(policy.Funnel(3, 1, 2*time.Second))},
+		"rate.NewLimiter(rate.Limit(0.5), 1)": {rate.NewLimiter(rate.Limit(0.5), 1), policy.Must(policy.Funnel(1, 1, 2*time.Second))},
+		"rate.NewLimiter(100_000, 1_000_000)": {rate.NewLimiter(100_000, 1_000_000), policy.Must(policy.Funnel(1_000_000, 100_000, time.Second))},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			x, l := limits.rate, single.MustNew(limits.policy, nil)
+			dice := rand.New(rand.NewPCG(18, 18))
+			burst := int64(x.Burst())
+			assert.Equal(t, burst, l.Limit().Limit(), name)
+			admitted, refused, delayed := 0, 0, 0
+			for range 2000 {
+				time.Sleep(time.Duration(dice.Float64() * 2 * float64(time.Second) / float64(x.Limit()) * float64(burst) / 3))
+				n := 1 + dice.Int64N(burst)
+				if dice.IntN(20) == 0 {
+					n = burst + 1
+				}
+				switch dice.IntN(3) {
+				case 0:
+					require.Equal(t, x.Allow(), l.Allow(), name)
+				case 1:
+					want := x.AllowN(time.Now(), int(n))
+					require.Equal(t, want, l.Take(n).Allowed, name)
+					if want {
+						admitted++
+					} else {
+						refused++
+					}
+				case 2:
+					before, r := x.ReserveN(time.Now(), int(n)), l.Reserve(n, math.MaxInt64)
+					require.Equal(t, before.OK(), r.Allowed, name)
+					if r.Allowed {
+						require.InDelta(t, before.Delay(), r.Wait, float64(time.Microsecond), name)
+						if r.Wait > 0 {
+							delayed++
+						}
+						if dice.IntN(2) == 0 && r.Wait > 0 { // its time has not come, and no other call took
+							before.Cancel()
+							r.Cancel()
+						}
+					}
+				}
+				if tokens := x.Tokens(); tokens >= 0 {
+					require.InDelta(t, math.Floor(tokens+1e-9), l.Peek().Remaining, 1, name)
+				} else {
+					require.Zero(t, l.Peek().Remaining, name)
+				}
+			}
+			assert.Greater(t, min(admitted, refused, delayed), 50, name)
+		})
+	}
+}
+
+// Where they differ, it is as docs/choosing.md says.
+func TestDifferencesFromRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// What was used is kept, and not what is left.
+		x, l := rate.NewLimiter(1, 10), single.MustNew(policy.Funnel(10, 1, time.Second))
+		require.True(t, x.AllowN(time.Now(), 8))
+		require.True(t, l.Take(8).Allowed)
+		x.SetBurst(20)
+		require.NoError(t, l.SetPolicy(policy.Must(policy.Funnel(20, 1, time.Second))))
+		assert.InDelta(t, 2, x.Tokens(), 0)
+		assert.EqualValues(t, 12, l.Peek().Remaining)
+
+		// After its time a reservation gives back what has not drained.
+		x, l = rate.NewLimiter(1, 10), single.MustNew(policy.Funnel(10, 1, time.Second))
+		before, r := x.ReserveN(time.Now(), 8), l.Reserve(8, math.MaxInt64)
+		time.Sleep(time.Second)
+		before.Cancel()
+		r.Cancel()
+		assert.InDelta(t, 3, x.Tokens(), 0)
+		assert.EqualValues(t, 10, l.Peek().Remaining)
+
+		// The zero values and a burst of 0 refuse; rate.Inf has no counterpart.
+		var none rate.Limiter
+		var zero single.Limiter
+		assert.False(t, none.Allow())
+		assert.False(t, zero.Allow())
+		assert.False(t, rate.NewLimiter(1, 0).Allow())
+		_, err := policy.Funnel(0, 1, time.Second)
+		assert.Error(t, err)
+		assert.True(t, rate.NewLimiter(rate.Inf, 0).Allow())
+
+		// Both say at once that a wait is too long.
+		x, l = rate.NewLimiter(1, 1), single.MustNew(policy.Funnel(1, 1, time.Second))
+		require.True(t, x.Allow())
+		require.True(t, l.Allow())
+		short, stop := context.WithTimeout(t.Context(), time.Millisecond)
+		defer stop()
+		assert.Error(t, x.Wait(short))
+		err = l.Wait(short, 1)
+		assert.ErrorIs(t, err, single.ErrDeadline)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.NoError(t, short.Err())
+	})
+}
