@@ -367,6 +367,66 @@ func TestWaitsInOrder(t *testing.T) {
 	})
 }
 
+// All verbs at once, while the limit is replaced without rest. Checked: all calls end, what
+// was used and not given back keeps to the faster limit, and no line is left.
+func TestAllVerbsAtOnce(t *testing.T) {
+	const callers, capacity, fastest = 24, 20, 1000
+	calls := 200 / race.Slowdown
+	limits := []policy.Policy{funnel(capacity, fastest, time.Second), funnel(capacity, fastest/2, time.Second)}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		l := open(t, limits[0])
+		var used, waited atomic.Int64
+		together(callers, func(i int) {
+			for j := range calls {
+				n := int64(1 + j%3)
+				short, stop := context.WithTimeout(t.Context(), time.Duration(10*(1+j%10))*time.Millisecond)
+				switch (i*7 + j) % 8 {
+				case 0:
+					if l.Choke() {
+						used.Add(1)
+					}
+				case 1:
+					if l.Take(n).Allowed {
+						used.Add(n)
+					}
+				case 2, 3:
+					if l.Wait(short, n) == nil {
+						used.Add(n)
+						waited.Add(1)
+					}
+				case 4:
+					if r, err := l.Acquire(t.Context(), 3, 50*time.Millisecond); err == nil {
+						r.Keep(1)
+						used.Add(1)
+					}
+				case 5:
+					if r := l.Reserve(n, 20*time.Millisecond); r.Allowed {
+						time.Sleep(r.Wait)
+						r.Cancel()
+					}
+				case 6:
+					if r := l.Reserve(n, 20*time.Millisecond); r.Allowed {
+						time.Sleep(r.Wait)
+						used.Add(n)
+					}
+				case 7:
+					if i == 7 {
+						assert.NoError(t, l.SetPolicy(limits[j%2]))
+					}
+					time.Sleep(time.Millisecond)
+				}
+				stop()
+			}
+		})
+		assert.Positive(t, waited.Load())
+		assert.LessOrEqual(t, float64(used.Load()), capacity+fastest*time.Since(began).Seconds()+1)
+		time.Sleep(time.Second)
+		assert.EqualValues(t, capacity, l.Peek().Remaining)
+		assert.NoError(t, l.Wait(t.Context(), capacity), "no call is left in the line")
+	})
+}
+
 // Calls that wait get their turns under the new policy when the limit is replaced.
 func TestSetPolicyWhileCallsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
