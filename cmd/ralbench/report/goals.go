@@ -197,10 +197,10 @@ func lastOf(d Document, workload string) *bench.WorkloadReport {
 	return nil
 }
 
-// peersIn returns the comparable limiters other than Ral.
+// peersIn returns the comparable limiters that are not Ral, with whatever clock.
 func peersIn(w bench.WorkloadReport) (peers []bench.Result) {
 	for _, r := range w.Results {
-		if r.Comparable() && r.Contender != ral {
+		if r.Comparable() && KindNamed(r.Contender) == KindPeer {
 			peers = append(peers, r)
 		}
 	}

@@ -63,6 +63,21 @@ func TestRecordNamesAGoalWhateverPeerIsTheBest(t *testing.T) {
 	assert.InDelta(t, 0.5, old.Value, 1e-9)
 }
 
+func TestRalIsNoPeerOfItself(t *testing.T) {
+	r := bench.WorkloadReport{Name: "uniform"}
+	for name, tail := range map[string]time.Duration{"Ral": 60, "Ral package time": 40, "juju+xsync": 100} {
+		l := limiter(name, float64(tail))
+		l.Latency = &bench.Latency{P999: tail}
+		r.Results = append(r.Results, l)
+	}
+	goals := Goals(run(r))
+	require.Len(t, goals, 1)
+	assert.Equal(t, "juju+xsync", goals[0].Of)
+	assert.InDelta(t, 0.6, goals[0].Value, 1e-9)
+	lost, _ := losses(run(r))
+	assert.Equal(t, "nowhere clearly, among the limiters of this run.", lost.Text)
+}
+
 func TestRecordIsReadAsItWasWritten(t *testing.T) {
 	var b bytes.Buffer
 	r := RecordOf(verbsRun(55, 100))
