@@ -164,6 +164,8 @@ type Config struct {
 	last io.Writer
 	// counter, if not nil, is read although the kernel may not trust the counter.
 	counter *clock.Clock
+	// wall, if not nil, is the wall clock by which a state is loaded.
+	wall func() time.Time
 	// seed makes the hashes of keys. The zero seed stands for one of the engine's own.
 	seed maphash.Seed
 }

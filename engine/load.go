@@ -45,8 +45,8 @@ func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[
 type loaded[K comparable] struct {
 	table *table.Table[K]
 	keys  *table.Loader[K]
-	// first is the instant at which the engine begins, and last the last one of the
-	// engine that wrote the file. first is not before last.
+	// first is the instant at which the engine begins. It is not before last: the latest one
+	// of the engine that wrote the file, and of those at which keys were left out as fresh.
 	first, last policy.Instant
 	zero        time.Time // the wall time of instant 0; zero if first is not of that clock
 }
@@ -86,7 +86,8 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	l := &loaded[K]{table: newTable[K](config), zero: h.Epoch}
 	l.keys = l.table.Loader()
 	// The engine begins at this instant or later.
-	now := max(since(h.Epoch), 1)
+	since := sinceBy(config.wall, h.Epoch)
+	now := max(since(), 1)
 	var carried []toCarry[K]
 	for {
 		record, err := from.Next()
@@ -118,17 +119,19 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		}
 		l.keys.Add(key, record.Word, foreign)
 	}
-	l.last = max(from.Last(), 1)
 	// The limit changes now, and not before the last instant: if the wall clock went back, what
 	// still counted then would count from an earlier instant, and less long.
-	now = max(now, l.last)
+	now = max(now, from.Last())
 	for _, c := range carried {
 		state, _ := config.Policy.(policy.Relative).Carry(c.from, c.word, now)
 		if state = min(state, policy.MaxWord); state != 0 && config.Policy.FreshAt(state) > now {
 			l.keys.Add(c.key, state, c.foreign)
 		}
 	}
-	l.first = max(since(h.Epoch), l.last)
+	// The wall clock may have gone back since it was read first. A key that was left out as
+	// fresh would be fresh too early if the engine began before that.
+	l.last = now
+	l.first = max(since(), l.last)
 	switch {
 	case l.first > longLoaded && l.table.View().Len() == 0:
 		l.first, l.last, l.zero = 1, 1, time.Time{}
@@ -146,8 +149,14 @@ type toCarry[K comparable] struct {
 	foreign bool
 }
 
-// since returns the instant that it is now by the wall clock, with instant 0 at zero.
-func since(zero time.Time) policy.Instant { return policy.Instant(wallTime().Sub(zero)) }
+// sinceBy returns a function for the instant that it is now by the wall clock, with instant 0
+// at zero. A nil clock is wallTime.
+func sinceBy(wall func() time.Time, zero time.Time) func() policy.Instant {
+	if wall == nil {
+		wall = wallTime
+	}
+	return func() policy.Instant { return policy.Instant(wall().Sub(zero)) }
+}
 
 // decode returns a key. A codec that panics has refused it.
 func decode[K comparable](codec keycodec.Codec[K], src []byte) (key K, err error) {

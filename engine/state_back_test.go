@@ -104,6 +104,43 @@ func TestClockThatGoesBackDuringASave(t *testing.T) {
 	})
 }
 
+// If the wall clock goes back while a state is loaded, the engine begins no earlier than keys
+// were left out as fresh. Otherwise these would be fresh although they still owe.
+func TestWallClockThatGoesBackDuringALoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, limits := range [][2]string{{"funnel 10, 10/h", "funnel 10, 10/h"}, {"funnel 10, 10/h", "funnel 20, 20/h"}} {
+			for _, byClock := range []bool{false, true} {
+				const last = policy.Instant(100 * time.Hour)
+				limit := parsed(t, limits[0])
+				word, d := limit.Take(0, last, 10, 0) // fresh after an hour
+				require.True(t, d.Allowed)
+				var file bytes.Buffer
+				zero := time.Now().Add(-time.Duration(last))
+				w, err := statefile.NewWriter(&file, statefile.Header{Epoch: zero, Limit: limit.String(), Codec: "string"})
+				require.NoError(t, err)
+				require.NoError(t, w.Add([]byte("a"), word, 0))
+				require.NoError(t, w.Close(last))
+				judged, reads := last+policy.Instant(2*time.Hour), 0
+				config := Config{Policy: parsed(t, limits[1]), wall: func() time.Time {
+					if reads++; reads == 1 {
+						return zero.Add(time.Duration(judged))
+					}
+					return zero.Add(time.Duration(last)) // two hours back
+				}}
+				if byClock {
+					config.Clock = newHandClock().Now
+				}
+				e, err := Load[string](&file, config)
+				require.NoError(t, err)
+				require.Greater(t, reads, 1)
+				require.Zero(t, e.Len(), "a was fresh")
+				require.GreaterOrEqual(t, e.control.Now(), judged)
+				check(t, e)
+			}
+		}
+	})
+}
+
 // A save that is held up between its clocks moves no window.
 func TestSaveThatIsHeldUpMovesNoWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
