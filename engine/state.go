@@ -30,7 +30,8 @@ import (
 //
 // Two engines never have the same file, in one process or in several. The second is refused
 // by New with ErrLocked, for as long as the first lives. A file beside it, with ".lock" behind
-// its name, serves for that.
+// its name, serves for that. If Close gives up a save that hangs, the file stays locked until
+// that has ended.
 type State struct {
 	// Path is the file's name. Its directory must be there. A Tiered adds ".2", ".3" and
 	// so on for the limits after the first.
@@ -55,7 +56,7 @@ var (
 	ErrLocked = statefile.ErrLocked
 	// ErrUnsaved is returned by Health if saves to the file of Config.State have failed for
 	// longer than three times State.Every. It is wrapped together with the last failure.
-	ErrUnsaved = errors.New("ral: the state has not been saved for long")
+	ErrUnsaved = errors.New("ral: the state has not been saved for more than three times State.Every")
 )
 
 const (
@@ -113,12 +114,11 @@ type keeper struct {
 	state  State
 	unlock func() error
 
-	file sync.Mutex // held during a save
-
-	mu    sync.Mutex // guards what follows
-	stats saveStats
-	since time.Time // when the last save that succeeded began, or when the engine did
-	begun time.Time // when the save under way began; zero if there is none
+	mu     sync.Mutex // guards what follows
+	stats  saveStats
+	since  time.Time // when the last save that succeeded began, or when the engine did
+	begun  time.Time // when the save under way began; zero if there is none
+	closed bool      // no other save begins, and the one under way unlocks the file
 }
 
 // saveStats are the parts of Stats that are about saves.
@@ -198,25 +198,48 @@ func (s *saver) run(ctx context.Context) error {
 		if _, event := seam.Receive[struct{}](s.seam, "saver: pause", s.keeper.state.Every, nil, ctx, nil); event == seam.Ended {
 			return nil
 		}
-		s.keeper.file.Lock()
-		_ = s.keeper.replace(s.save) // Stats and Health tell
-		s.keeper.file.Unlock()
+		_ = s.keeper.replace(s.save, false) // Stats and Health tell
 	}
 }
 
-// replace puts what save writes in the place of the file. The caller holds k.file.
-func (k *keeper) replace(save func(io.Writer) (saved, error)) error {
-	begun := time.Now()
-	k.mu.Lock()
-	k.begun = begun
-	k.mu.Unlock()
+var (
+	errSaving = errors.New("an earlier save is still under way, and the file stays locked until it has ended")
+	// errDied is the error of a save that panicked.
+	errDied = errors.New("the save panicked")
+)
 
+// replace puts what save writes in the place of the file. After the last save, it unlocks the
+// file. If another save is under way, it returns errSaving. If this one was the last, the
+// other one unlocks the file when it ends: until then it may put its own in place.
+func (k *keeper) replace(save func(io.Writer) (saved, error), last bool) (err error) {
+	begun := time.Now()
+	if !k.begin(begun, last) {
+		return errSaving
+	}
 	var n saved
-	err := statefile.Replace(k.state.Path, func(w io.Writer) (err error) {
+	err = errDied
+	defer func() { err = errors.Join(err, k.end(begun, n, err)) }()
+	err = statefile.Replace(k.state.Path, func(w io.Writer) (err error) {
 		n, err = save(w)
 		return err
 	})
+	return err
+}
 
+// begin notes that a save begins, and reports whether it may.
+func (k *keeper) begin(now time.Time, last bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.begun.IsZero() || k.closed {
+		k.closed = k.closed || last
+		return false
+	}
+	k.begun, k.closed = now, last
+	return true
+}
+
+// end notes how a save has ended, and unlocks the file if no other one comes.
+func (k *keeper) end(begun time.Time, n saved, err error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.begun = time.Time{}
@@ -227,23 +250,18 @@ func (k *keeper) replace(save func(io.Writer) (saved, error)) error {
 	case !errors.Is(err, ErrClosed):
 		k.stats.err = err
 	}
-	return err
+	if k.closed {
+		return k.unlock()
+	}
+	return nil
 }
 
 // close saves for the last time, and unlocks the file.
-func (k *keeper) close(save func(io.Writer) (saved, error)) (err error) {
-	if k.file.TryLock() {
-		err = k.replace(save)
-		k.file.Unlock()
-	} else {
-		// The saver was given up within a save. If it goes on, its file must not take the
-		// place of a later one.
-		err = errors.New("an earlier save is still under way")
+func (k *keeper) close(save func(io.Writer) (saved, error)) error {
+	if err := k.replace(save, true); err != nil {
+		return fmt.Errorf("ral: the last state was not saved to %s, which holds an earlier one: %w", k.state.Path, err)
 	}
-	if err != nil {
-		err = fmt.Errorf("ral: the last state was not saved to %s, which holds an earlier one: %w", k.state.Path, err)
-	}
-	return errors.Join(err, k.unlock())
+	return nil
 }
 
 // health returns an error if no save has succeeded for long.
@@ -254,9 +272,13 @@ func (k *keeper) health() error {
 	old := time.Since(k.since)
 	switch {
 	case k.stats.err != nil && old > long:
-		return fmt.Errorf("%w, but %v ago: %w", ErrUnsaved, old.Round(time.Millisecond), k.stats.err)
+		last := "the last save that succeeded began"
+		if k.stats.at.IsZero() {
+			last = "none has succeeded since the engine began,"
+		}
+		return fmt.Errorf("%w: %s %v ago: %w", ErrUnsaved, last, old.Round(time.Millisecond), k.stats.err)
 	case !k.begun.IsZero() && time.Since(k.begun) > long+slowSave:
-		return fmt.Errorf("%w: a save is under way for %v", ErrUnsaved, time.Since(k.begun).Round(time.Second))
+		return fmt.Errorf("%w: a save has been under way for %v", ErrUnsaved, time.Since(k.begun).Round(time.Second))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -294,6 +295,76 @@ func TestStateIsForOneEngine(t *testing.T) {
 	require.NoError(t, e.Close())
 	e = open[string](t, config)
 	require.False(t, e.Choke("a"))
+}
+
+// If Close gives up a save that hangs, the file stays locked until that save has ended: it may
+// still put its own in the place of what another engine has saved.
+func TestFileStaysLockedUntilASaveThatWasGivenUpHasEnded(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			hangs, release := make(chan struct{}), make(chan struct{})
+			codec := KeyCodec("string", func(dst []byte, key string) ([]byte, error) {
+				close(hangs)
+				<-release
+				if dies {
+					runtime.Goexit()
+				}
+				return append(dst, key...), nil
+			}, func(src []byte) (string, error) { return string(src), nil })
+			config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
+			e, err := New(config, codec)
+			require.NoError(t, err)
+			require.True(t, e.Choke("a"))
+			<-hangs
+			err = e.Close()
+			require.ErrorIs(t, err, ErrAbandoned)
+			require.ErrorIs(t, err, errSaving)
+			require.ErrorContains(t, err, config.State.Path)
+			_, err = New[string](config)
+			require.ErrorIs(t, err, ErrLocked)
+			close(release)
+			synctest.Wait()
+			require.NoFileExists(t, config.State.Path, "the engine was closed before that save had ended")
+			next, err := New[string](config)
+			require.NoError(t, err)
+			require.NoError(t, next.Close())
+		})
+	}
+}
+
+// A save that panics ends: the next one is tried, and mends what the first has left.
+func TestSaveThatPanicsIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics atomic.Bool
+		config := inFile(t, Config{Policy: panicky{funnel(10, 1, time.Hour), &panics}, State: State{Every: time.Minute}})
+		e, err := New[string](config)
+		require.NoError(t, err)
+		require.True(t, e.Choke("a"))
+		synctest.Wait()
+		panics.Store(true)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		panics.Store(false)
+		require.ErrorIs(t, e.Stats().SaveError, errDied)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NoError(t, e.Stats().SaveError)
+		require.Equal(t, 1, e.Stats().Saved)
+		require.NoError(t, e.Close())
+	})
+}
+
+// panicky is a policy whose FreshAt panics at times.
+type panicky struct {
+	policy.Policy
+	panics *atomic.Bool
+}
+
+func (p panicky) FreshAt(word uint64) policy.Instant {
+	if p.panics.Load() {
+		panic("fresh")
+	}
+	return p.Policy.FreshAt(word)
 }
 
 // A load that fails is an error that says why. The file stays as it was, and the next New may

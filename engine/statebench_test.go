@@ -51,7 +51,7 @@ func BenchmarkSaveMillionToFile(b *testing.B) {
 	e, config, _ := manyKeys(b)
 	k := &keeper{state: inFile(b, config).State}
 	for b.Loop() {
-		require.NoError(b, k.replace(e.save))
+		require.NoError(b, k.replace(e.save, false))
 	}
 }
 
