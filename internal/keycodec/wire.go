@@ -82,13 +82,13 @@ func wireOf(of reflect.Type, path []string) (wire, error) {
 	case reflect.Struct:
 		return structWireOf(of, path)
 	}
-	where := ""
+	what := fmt.Sprintf("type %s", of)
 	if len(path) > 0 {
-		where = "its part " + strings.TrimPrefix(strings.Join(path, ""), ".") + " is of "
+		what = fmt.Sprintf("the part %s is of type %s, which", strings.TrimPrefix(strings.Join(path, ""), "."), of)
 	}
-	return nil, fmt.Errorf("%stype %s has no bytes that mean the same in another process: "+
+	return nil, fmt.Errorf("%s has no bytes that mean the same in another process: "+
 		"want strings, integers, bools, netip.Addr, netip.Prefix, netip.AddrPort, arrays and structs of these, "+
-		"or a type with MarshalBinary and UnmarshalBinary", where, of)
+		"or a type with MarshalBinary and UnmarshalBinary", what)
 }
 
 func structWireOf(of reflect.Type, path []string) (wire, error) {

@@ -38,7 +38,7 @@ func Lock(path string) (unlock func() error, err error) {
 	name := path + ".lock"
 	f, err := tryLock(name)
 	if errors.Is(err, errHeld) {
-		return nil, fmt.Errorf("state file: %w: %s belongs to %s, which holds %s: stop that process, or use another path for each", ErrLocked, path, holder(name), name)
+		return nil, fmt.Errorf("state file: %w: %s belongs to %s, or use another path for each", ErrLocked, path, holder(name))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("state file: cannot lock %s: %w", name, err)
@@ -51,24 +51,32 @@ func Lock(path string) (unlock func() error, err error) {
 	return sync.OnceValue(func() error { return release(f) }), nil
 }
 
-// holder names the process that wrote the lock file.
+// holder names the process that wrote the lock file, and what to do about it.
 func holder(name string) string {
-	const unknown = "another process"
+	process := "another process"
+	switch pid := readPID(name); {
+	case pid == os.Getpid():
+		return fmt.Sprintf("another part of this process, %d, which holds %s: close that first", pid, name)
+	case pid > 0:
+		process = "process " + strconv.Itoa(pid)
+	}
+	return fmt.Sprintf("%s, which holds %s: stop that process", process, name)
+}
+
+// readPID returns the number in a lock file, 0 if there is none.
+func readPID(name string) int {
 	f, err := os.Open(name)
 	if err != nil {
-		return unknown
+		return 0
 	}
 	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, 20))
 	if err != nil {
-		return unknown
+		return 0
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	switch {
-	case err != nil || pid <= 0:
-		return unknown
-	case pid == os.Getpid():
-		return "this process, " + strconv.Itoa(pid)
+	if err != nil {
+		return 0
 	}
-	return "process " + strconv.Itoa(pid)
+	return pid
 }

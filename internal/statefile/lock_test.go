@@ -48,9 +48,10 @@ func TestOneHasTheFile(t *testing.T) {
 		_, err = statefile.Lock(path)
 		require.ErrorIs(t, err, statefile.ErrLocked)
 		// The process, the file, and what to do.
-		for _, part := range []string{"this process, " + strconv.Itoa(os.Getpid()), path + ".lock", "stop that process, or use another path"} {
+		for _, part := range []string{"another part of this process, " + strconv.Itoa(os.Getpid()), path + ".lock", "close that first, or use another path"} {
 			assert.ErrorContains(t, err, part)
 		}
+		assert.NotContains(t, err.Error(), "stop")
 		other, err := statefile.Lock(path + "2")
 		require.NoError(t, err)
 		require.NoError(t, other())
@@ -112,6 +113,7 @@ func TestKilledProcessLeavesTheFile(t *testing.T) {
 	_, err = statefile.Lock(path)
 	require.ErrorIs(t, err, statefile.ErrLocked)
 	assert.ErrorContains(t, err, fmt.Sprintf("process %d, ", process.PID()))
+	assert.ErrorContains(t, err, "stop that process, or use another path")
 	all, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, all, 3, "the file, the lock, and a temporary file")
