@@ -33,8 +33,10 @@ const longestZone = 128
 // Numbers are decimal and may end with k, for thousands, or M, for millions. The units of
 // time are ns, us, ms, s, m, h and d, which is 24 hours: 10/s is 10 in a second, 5/10m
 // is 5 in ten minutes, and 90s, 1.5m and 1m30s are the same time. A fraction must come
-// out whole, as in 1.5k and 0.5s: nothing is rounded. The windows of a calendar are those
-// of a day, week, month or year. Their time zone is a name that time.LoadLocation knows.
+// out whole, as in 1.5k and 0.5s: nothing is rounded. So 7d is a week of 168 hours, also
+// when the clocks change in it, and window 1000/7d aligned begins where 7 days since
+// January 1, 1970 do: on Thursdays. The windows of a calendar are those of a day, week,
+// month or year. Their time zone is a name that time.LoadLocation knows.
 //
 // Spaces may be left out beside a number or a sign, and an underscore stands for one: no
 // shell has to quote at_most_5/10m. A text has at most 256 bytes.
@@ -90,7 +92,9 @@ func (t Text) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText implements [encoding.TextUnmarshaler]. An empty text leaves no limit. The
-// error is that of [Parse], and leaves the limit as it was.
+// error is that of [Parse], and leaves the limit as it was. A null in JSON does not come
+// here: encoding/json leaves a Text as it was, so that a default stays, and sets a *Text to
+// nil.
 func (t *Text) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		t.Policy = nil

@@ -291,6 +291,22 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// A week of 7d is 168 hours. Aligned ones begin on Thursdays, as January 1, 1970 was one.
+func TestWeekOfSevenDays(t *testing.T) {
+	limit := policy.Must(policy.Parse("window 10/7d"))
+	assert.Equal(t, policy.Must(policy.FixedWindow(10, 168*time.Hour)), limit)
+	limit = policy.Must(policy.Parse("window 10/7d aligned"))
+	// In Berlin the clocks change on Sunday, March 30, 2025.
+	wednesday := time.Date(2025, time.March, 26, 12, 0, 0, 0, time.UTC)
+	require.Equal(t, time.Wednesday, wednesday.Weekday())
+	anchored := limit.(policy.Anchored).Anchor(wednesday)
+	_, d := anchored.Take(0, 1, 1, 0)
+	assert.Equal(t, 12*time.Hour-1, d.ResetAfter)
+	thursday := policy.Instant(12 * time.Hour)
+	_, d = anchored.Take(0, thursday, 1, 0)
+	assert.Equal(t, 168*time.Hour, d.ResetAfter)
+}
+
 func TestTextInConfigurations(t *testing.T) {
 	type config struct {
 		Requests policy.Text
@@ -319,6 +335,12 @@ func TestTextInConfigurations(t *testing.T) {
 	assert.JSONEq(t, `{"Requests": ""}`, string(written))
 	require.NoError(t, json.Unmarshal(written, &c))
 	assert.Nil(t, c.Requests.Policy)
+
+	// A null leaves the limit as it was, and a pointer nil.
+	c = config{policy.Text{Policy: notation["funnel 100, 10/s"]}, &policy.Text{Policy: notation["at most 5/10m"]}}
+	require.NoError(t, json.Unmarshal([]byte(`{"Requests": null, "Logins": null}`), &c))
+	assert.Equal(t, notation["funnel 100, 10/s"], c.Requests.Policy)
+	assert.Nil(t, c.Logins)
 
 	var limit policy.Text
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
