@@ -351,10 +351,12 @@ func TestCodecAllocatesNothingButTheKey(t *testing.T) {
 
 func TestHash(t *testing.T) {
 	// HMAC-SHA-256 of RFC 4231, test case 2, cut.
-	got := keycodec.Hash([]byte("Jefe"), []byte("what do ya want for nothing?"))
+	hasher := keycodec.NewHasher([]byte("Jefe"))
+	assert.NotEqual(t, [16]byte{}, hasher.Hash([]byte("another key")))
+	got := hasher.Hash([]byte("what do ya want for nothing?"))
 	assert.Equal(t, "5bdcc146bf60754e6a042426089575c7", fmt.Sprintf("%x", got))
-	assert.NotEqual(t, got, keycodec.Hash([]byte("Jeff"), []byte("what do ya want for nothing?")))
-	assert.NotEqual(t, got, keycodec.Hash([]byte("Jefe"), []byte("what do ya want for nothing!")))
+	assert.NotEqual(t, got, keycodec.NewHasher([]byte("Jeff")).Hash([]byte("what do ya want for nothing?")))
+	assert.NotEqual(t, got, keycodec.NewHasher([]byte("Jefe")).Hash([]byte("what do ya want for nothing!")))
 }
 
 // canonical requires that bytes are an error or those of the key that they give.
@@ -420,8 +422,8 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 func BenchmarkHash(b *testing.B) {
-	secret, key := make([]byte, 32), []byte("alice")
+	hasher, key := keycodec.NewHasher(make([]byte, 32)), []byte("alice")
 	for b.Loop() {
-		keycodec.Hash(secret, key)
+		hasher.Hash(key)
 	}
 }
