@@ -92,11 +92,14 @@ func serve() error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		close(ended)
 	}()
+	said := json.NewEncoder(os.Stdout)
 	var all sync.WaitGroup
 	var parts [callers]map[string]record
+	var now progress
 	for i := range parts {
-		all.Go(func() { parts[i] = call(l, ended) })
+		all.Go(func() { parts[i] = call(l, &now, ended) })
 	}
+	all.Go(func() { now.tell(said, ended) })
 	all.Wait()
 	records := map[string]record{}
 	for _, part := range parts {
@@ -106,11 +109,65 @@ func serve() error {
 			records[key] = sum
 		}
 	}
-	return json.NewEncoder(os.Stdout).Encode(records)
+	return said.Encode(report{Records: records})
+}
+
+// report is what a server says: how far it is, any number of times, and its records when it
+// ends.
+type report struct {
+	Admitted, Refused int64    // since it said so last
+	Keys              []string // of which something was admitted for the first time
+	Records           map[string]record
+}
+
+// progress counts what a server has not said yet. Its callers share it.
+type progress struct {
+	mu    sync.Mutex
+	known map[string]bool
+	next  report
+}
+
+func (p *progress) count(key string, allowed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !allowed {
+		p.next.Refused++
+		return
+	}
+	p.next.Admitted++
+	if !p.known[key] {
+		if p.known == nil {
+			p.known = map[string]bool{}
+		}
+		p.known[key] = true
+		p.next.Keys = append(p.next.Keys, key)
+	}
+}
+
+// tell says how far the server is, now and then, until it ends.
+func (p *progress) tell(to *json.Encoder, ended <-chan struct{}) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+		p.mu.Lock()
+		next := p.next
+		p.next = report{}
+		p.mu.Unlock()
+		if next.Admitted+next.Refused > 0 {
+			if err := to.Encode(next); err != nil {
+				panic(err)
+			}
+		}
+	}
 }
 
 // call is the life of one caller.
-func (j job) call(l *Limiter, ended <-chan struct{}) map[string]record {
+func (j job) call(l *Limiter, now *progress, ended <-chan struct{}) map[string]record {
 	records := map[string]record{}
 	for {
 		select {
@@ -127,6 +184,7 @@ func (j job) call(l *Limiter, ended <-chan struct{}) map[string]record {
 			time.Sleep(time.Millisecond) // an outage
 			continue
 		}
+		now.count(key, t.answer.Allowed)
 		r := records[key]
 		if t.answer.Allowed {
 			r.add(record{Admitted: 1, First: t.exact.At, Last: t.exact.At})
@@ -169,19 +227,41 @@ func TestProcesses(t *testing.T) {
 			command := func(words ...string) {
 				require.NoError(t, admin.Do(t.Context(), admin.B().Arbitrary(words[0]).Args(words[1:]...).Build()).Error())
 			}
-			time.Sleep(300 * time.Millisecond)
+			// goOn waits until each server was answered since, however busy the machine is.
+			goOn := func(rest time.Duration) {
+				t.Helper()
+				time.Sleep(rest)
+				for _, s := range servers {
+					before := s.heard().answered()
+					inTime(t, func() bool { return s.heard().answered() > before }, "each server is answered")
+				}
+			}
+			goOn(300 * time.Millisecond)
 			for range 2 {
 				command("SCRIPT", "FLUSH", "SYNC")
-				time.Sleep(100 * time.Millisecond)
+				goOn(100 * time.Millisecond)
 				command("CLIENT", "PAUSE", "50", "ALL")
-				time.Sleep(150 * time.Millisecond)
+				goOn(150 * time.Millisecond)
 				command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-				time.Sleep(100 * time.Millisecond)
+				goOn(100 * time.Millisecond)
 				redis.Kill()
 				require.NoError(t, redis.Restart())
-				eventually(t, func() bool { return admin.Do(t.Context(), admin.B().Ping().Build()).Error() == nil }, "it is back")
-				time.Sleep(200 * time.Millisecond)
+				inTime(t, func() bool { return admin.Do(t.Context(), admin.B().Ping().Build()).Error() == nil }, "it is back")
+				goOn(200 * time.Millisecond)
 			}
+			inTime(t, func() bool {
+				var all report
+				keys := map[string]bool{}
+				for _, s := range servers {
+					heard := s.heard()
+					all.Admitted += heard.Admitted
+					all.Refused += heard.Refused
+					for _, key := range heard.Keys {
+						keys[key] = true
+					}
+				}
+				return len(keys) >= c.keys && all.Refused > 0 && all.Admitted > c.job.Capacity
+			}, "the limit is what holds them")
 			sum, all := map[string]record{}, record{}
 			for _, s := range servers {
 				require.NoError(t, s.stop.Close())
@@ -210,11 +290,28 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// inTime is eventually for what takes as long as the machine is slow: it waits until shortly
+// before the deadline of the tests.
+func inTime(t *testing.T, done func() bool, what string) {
+	t.Helper()
+	end, ends := t.Deadline()
+	if !ends {
+		end = time.Now().Add(10 * time.Minute)
+	}
+	for end = end.Add(-10 * time.Second); !done(); time.Sleep(2 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), what)
+	}
+}
+
 // process is a server of its own.
 type process struct {
 	cmd      *exec.Cmd
 	stop     io.Closer
-	out, err bytes.Buffer
+	out, err bytes.Buffer // out of a process that startBusy made
+	read     chan error   // what hear returned
+
+	mu  sync.Mutex
+	all report // all that it said
 }
 
 // start starts one. It ends by itself if this process dies, as its input does then.
@@ -222,12 +319,15 @@ func start(t *testing.T, j job) *process {
 	t.Helper()
 	told, err := json.Marshal(j)
 	require.NoError(t, err)
-	p := &process{cmd: exec.Command(os.Args[0])}
+	p := &process{cmd: exec.Command(os.Args[0]), read: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), serverJob+"="+string(told))
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	p.cmd.Stderr = &p.err
 	p.stop, err = p.cmd.StdinPipe()
 	require.NoError(t, err)
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())
+	go func() { p.read <- p.hear(out) }()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // if it is still there
 		_ = p.cmd.Wait()
@@ -235,11 +335,39 @@ func start(t *testing.T, j job) *process {
 	return p
 }
 
+// hear adds up what the process says until it ends.
+func (p *process) hear(out io.Reader) error {
+	for reports := json.NewDecoder(out); ; {
+		var r report
+		if err := reports.Decode(&r); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.all.Admitted += r.Admitted
+		p.all.Refused += r.Refused
+		p.all.Keys = append(p.all.Keys, r.Keys...)
+		p.all.Records = r.Records
+		p.mu.Unlock()
+	}
+}
+
+// heard returns what it said so far.
+func (p *process) heard() report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all
+}
+
+func (r report) answered() int64 { return r.Admitted + r.Refused }
+
 // end waits until it has ended, and returns what it was allowed.
 func (p *process) end(t *testing.T) (records map[string]record) {
 	t.Helper()
+	read := <-p.read
 	require.NoError(t, p.cmd.Wait(), p.err.String())
-	require.NoError(t, json.Unmarshal(p.out.Bytes(), &records), p.out.String())
+	require.ErrorIs(t, read, io.EOF)
+	records = p.heard().Records
+	require.NotNil(t, records)
 	return records
 }
 

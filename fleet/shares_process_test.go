@@ -15,7 +15,7 @@ import (
 // callShares is the life of one caller that takes whatever is let pass of one key. The
 // record under "exact" is what Redis let pass, and that under "local" what the share did;
 // their time is that of the machine.
-func (j job) callShares(l *Limiter, ended <-chan struct{}) map[string]record {
+func (j job) callShares(l *Limiter, _ *progress, ended <-chan struct{}) map[string]record {
 	var exact, local record
 	for {
 		select {
