@@ -34,14 +34,17 @@ var (
 // it is. From Health and Close it means that what is to be charged could not be saved.
 var ErrStateFile = errors.New("ral: fleet.Config: StateFile: what is to be charged cannot be kept")
 
-// Errors of Wait, as those of package cell.
+// Errors of Wait and Acquire, as those of package engine.
 var (
 	// ErrNever: more is asked for than the limit ever allows at once, or less than
 	// nothing.
 	ErrNever = engine.ErrNever
-	// ErrDeadline: the call's turn comes after the context's deadline. Nothing was
-	// taken. It is wrapped together with context.DeadlineExceeded.
+	// ErrDeadline: the call's turn does not come within its patience, or comes after the
+	// context's deadline. In the second case context.DeadlineExceeded is wrapped as well.
 	ErrDeadline = engine.ErrDeadline
+	// ErrCrowded: no further call may wait for the key, as the limit, a policy.Queue, is
+	// full.
+	ErrCrowded = engine.ErrCrowded
 	// ErrCancelled: the context ended before the call's turn came. It is wrapped
 	// together with the context's cause.
 	ErrCancelled = engine.ErrCancelled

@@ -153,6 +153,41 @@ func ExampleLimiter_Reserve() {
 	// true 1h0m0s
 }
 
+// The cost of a request is known afterwards: the estimate is taken, and what was not needed
+// given back.
+func ExampleReservation_Keep() {
+	address, stop := redis()
+	defer stop()
+	limiter, err := fleet.New(fleet.Config{
+		Name:   "tokens",
+		Policy: policy.Must(policy.FixedWindow(10_000, time.Hour)),
+		Redis:  rueidis.ClientOption{InitAddress: []string{address}},
+		Budget: time.Second,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+
+	ctx := context.Background()
+	r, err := limiter.Acquire(ctx, "alice", 4000, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(r.Allowed, r.Remaining)
+	if err := r.Keep(ctx, 1500); err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer, err := limiter.Peek(ctx, "alice")
+	fmt.Println(answer.Remaining, err)
+	// Output:
+	// true 6000
+	// 8500 <nil>
+}
+
 // The exact log: what was taken an hour ago counts no more, and not a moment longer.
 func ExampleSlidingLog() {
 	address, stop := redis()

@@ -136,7 +136,7 @@ func TestCancelAmongServers(t *testing.T) {
 	} {
 		config := at(shared.Addr(), c.limit)
 		one, other := open(t, config), open(t, config)
-		reserve := func(l *Limiter, key string) *Reservation {
+		reserve := func(l *Limiter, key string) Reservation {
 			r, err := l.Reserve(ctx, key, 3, 0)
 			require.NoError(t, err)
 			require.True(t, r.Allowed)

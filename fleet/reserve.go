@@ -8,55 +8,79 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reservation is what Reserve has taken, with the answer about it. If it is Allowed, act
-// after Wait, or call Cancel. Its methods are for one goroutine at a time. A copy must
-// not be cancelled as well.
+// Reservation is what Reserve or Acquire has taken, with the answer about it. If it is
+// Allowed, act after Wait, and call Keep if less was needed in the end; or call Cancel. Its
+// methods are for one goroutine at a time, and the first call ends it. A copy must not be
+// ended as well. The zero Reservation is a refusal.
 type Reservation struct {
 	Answer
+	// Waited is the time that Acquire waited for the turn; 0 if it did not.
+	Waited time.Duration
+
 	limiter *Limiter
 	key     string
 	n       int64
 	taken   taken
 }
 
-// Reserve takes n units for the key if they can be used within patience, and says after
-// what Wait. 0 is for at once, but under a policy.Queue for as long as that is. It is
-// Take for callers that can come later, or may change their minds: the units are taken
-// now, so that no other call in the fleet is promised the same turn. Leased mode has no
-// turns to promise: the error is ErrModeUnsupported there.
-func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience time.Duration) (*Reservation, error) {
+// Reserve takes n units for the key if they can be used within patience. The answer's Wait
+// is the time after which to use them. With zero patience they can be used at once, except
+// under a policy.Queue, which delays calls by up to its own length. Reserve is Take for
+// calls that can come later, or may be given up: the units are taken now, so that no other
+// call in the fleet is promised the same turn. Leased mode has no turns to promise: the
+// error is ErrModeUnsupported there.
+func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
 	if l.leases != nil {
-		return nil, ErrModeUnsupported
+		return Reservation{}, ErrModeUnsupported
 	}
 	t, err := l.take(ctx, key, n, patience)
 	if err != nil {
-		return nil, err
+		return Reservation{}, err
 	}
-	return &Reservation{Answer: t.answer, limiter: l, key: key, n: n, taken: t}, nil
+	return l.reserved(key, n, t), nil
 }
 
-// Cancel gives back what was reserved, as far as that leaves to later reservations what
-// they were promised: see policy.Refunder. What others give back is not counted here,
-// so that of a Funnel nothing comes back if another call took since. If the error is
-// not nil, ErrOutage for one, the units still count, or Redis was too late to say.
-// Calling Cancel again does nothing in any case, nor does it for a refused reservation.
-func (r *Reservation) Cancel(ctx context.Context) error {
+// reserved is what a call has taken, or its refusal.
+func (l *Limiter) reserved(key string, n int64, t taken) Reservation {
+	return Reservation{Answer: t.answer, limiter: l, key: key, n: n, taken: t}
+}
+
+// Cancel gives back what was reserved, on the terms of Keep.
+func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) }
+
+// Keep ends the reservation with n of its units used, and gives back the others, as far as
+// that leaves to later reservations what they were promised and admits no more than the
+// limit: for costs that are known only afterwards. Units go back to where they came from:
+// to Redis, or to the share of this server.
+//
+//   - If the key's word has not changed since, all of them come back. It is as if the call
+//     had asked for n, unless that would have had its turn earlier.
+//   - If other calls took since, units come back under limits that count in windows, if the
+//     window is still there, and under a SlidingLog, except those that were given back
+//     before. Under a Funnel, a Queue and a Bursty none do, since this server does not know
+//     what others gave back. Refund gives back then, on its own terms.
+//
+// n below 0 is 0. All units, or more, give nothing back, and Redis is not asked. If the error
+// is not nil, ErrOutage for one, the units still count, or Redis was too late to say. A
+// second call does nothing in any case, and neither does one on a refused reservation.
+func (r *Reservation) Keep(ctx context.Context, n int64) error {
 	t := r.taken
 	r.taken = taken{}
 	switch {
-	case !t.answer.Allowed || r.n == 0:
+	case !t.answer.Allowed || n >= r.n:
 		return nil
 	case t.answer.Source == SourceShare:
-		t.local.Cancel()
+		t.local.Keep(n)
 		return nil
 	case t.answer.Source != SourceRedis:
 		return nil // nothing was recorded
 	}
 	_, err := ask(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
-		return remote.store.Cancel(ctx, remote.limit, r.key, t.exact, r.n)
+		return remote.store.Keep(ctx, remote.limit, r.key, t.exact, r.n, n)
 	})
 	if why := (noAnswer{}); errors.As(err, &why) {
 		return why.cause
@@ -68,40 +92,98 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 // Redis hands out turns to all servers. Calls for as many units are served in the order
 // in which they asked.
 //
-// The error wraps one of ErrNever, ErrDeadline, ErrCancelled, ErrClosed and those of
-// Take; nothing was taken then, or it was given back as by Reservation.Cancel. ErrDeadline
-// comes at once, when the turn would come after the deadline.
+// The error wraps one of ErrNever, ErrDeadline, ErrCrowded, ErrCancelled, ErrClosed and
+// those of Take; nothing was taken then, or it was given back as by Reservation.Cancel.
+// ErrDeadline comes at once, when the turn would come after the deadline, and ErrCrowded
+// when a policy.Queue is full.
 //
 // Without Redis it waits for this server's share; under FallbackClosed, for Redis. A call
 // whose context has no deadline is promised a turn however far away that is. All later
 // calls have to wait for it, also those that do not Wait. In Leased mode there are no
 // turns: the call asks again when this server does.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
-	for {
-		patience := policy.Never
-		deadline, ends := ctx.Deadline()
-		if ends {
-			patience = time.Until(deadline)
-		}
+	_, err := l.acquire(ctx, key, n, policy.Never)
+	return err
+}
+
+// Acquire is Wait for calls that may need less in the end, or that do not wait for ever.
+// It waits up to patience, and returns what it has taken, to be given back by Keep or
+// Cancel. Zero patience does not wait, also under a policy.Queue. The reservation's answer
+// is that of the moment at which the units were taken: its Wait is over when Acquire
+// returns. Leased mode has no reservations: the error is ErrModeUnsupported there.
+//
+// If there is an error, the reservation is a refusal. A turn that comes too late for
+// patience is ErrDeadline as well; RetryAfter is then the time after which a call with the
+// same patience would be admitted if no other call took.
+func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
+	if l.leases != nil {
+		return Reservation{}, ErrModeUnsupported
+	}
+	return l.acquire(ctx, key, n, max(patience, 0))
+}
+
+// acquire is Acquire in any mode.
+func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
+	begun := time.Now()
+	for asked := 0; ; asked++ {
 		if ctx.Err() != nil {
-			return cell.Cancelled(ctx)
+			return Reservation{}, cell.Cancelled(ctx)
+		}
+		left, byDeadline := patience, false
+		if patience != policy.Never {
+			left = max(patience-time.Since(begun), 0)
+		}
+		if deadline, ends := ctx.Deadline(); ends && time.Until(deadline) < left {
+			left, byDeadline = time.Until(deadline), true
 		}
 		// A call that ends meanwhile still learns what it has to give back.
-		t, err := l.take(context.WithoutCancel(ctx), key, n, patience)
-		switch {
-		case err != nil:
-			return err
-		case t.answer.Allowed:
-			return l.await(ctx, &Reservation{Answer: t.answer, limiter: l, key: key, n: n, taken: t})
-		case t.answer.RetryAfter == policy.Never:
-			return fmt.Errorf("%w: %d of at most %d", ErrNever, n, l.limit)
-		case ends && t.answer.RetryAfter > time.Until(deadline):
-			return fmt.Errorf("%w: %w", ErrDeadline, context.DeadlineExceeded)
+		t, err := l.take(context.WithoutCancel(ctx), key, n, l.orAtOnce(left))
+		if err != nil {
+			return Reservation{}, err
 		}
-		if err := l.sleep(ctx, t.answer.RetryAfter); err != nil {
-			return err
+		r := l.reserved(key, n, t)
+		if r.Allowed {
+			err := l.await(ctx, &r)
+			if r.Wait > 0 || asked > 0 {
+				r.Waited = time.Since(begun)
+			}
+			return r, err
+		}
+		// A decision about turns holds whatever comes: to ask again would be of no use.
+		turns := !t.guess && l.leases == nil
+		switch {
+		case r.RetryAfter == policy.Never:
+			return r, fmt.Errorf("%w: %d of at most %d", ErrNever, n, l.limit)
+		case turns && l.crowds(left):
+			return r, fmt.Errorf("%w: %v has no room for more", ErrCrowded, l.config.Policy)
+		case (turns || r.RetryAfter > left) && byDeadline:
+			return r, fmt.Errorf("%w: %w", ErrDeadline, context.DeadlineExceeded)
+		case turns || r.RetryAfter > left:
+			return r, fmt.Errorf("%w: more than %v to wait", ErrDeadline, patience)
+		}
+		if err := l.sleep(ctx, r.RetryAfter); err != nil {
+			return r, err
 		}
 	}
+}
+
+// orAtOnce is patience for a call that has none, also under a policy that delays such calls.
+func (l *Limiter) orAtOnce(patience time.Duration) time.Duration {
+	if l.config.Policy.Delays() {
+		return max(patience, 1)
+	}
+	return patience
+}
+
+// crowds reports whether a call with so much patience is refused only if the limit, a
+// policy.Queue, has no place for it.
+func (l *Limiter) crowds(patience time.Duration) bool {
+	s, ok := l.config.Policy.(shape.Shaped)
+	if !ok || s.Shape().Kind != shape.Queue {
+		return false
+	}
+	const ticks = 16 // a nanosecond
+	return patience >= time.Duration(s.Shape().Depth/ticks)
 }
 
 // await waits for the turn of a reservation, or gives it back.
@@ -110,6 +192,7 @@ func (l *Limiter) await(ctx context.Context, r *Reservation) error {
 	if err != nil {
 		// What cannot be given back counts.
 		_ = r.Cancel(context.WithoutCancel(ctx))
+		r.Answer = Answer{Decision: policy.Decision{Limit: r.Limit}, Source: r.Source, Cause: r.Cause}
 	}
 	return err
 }

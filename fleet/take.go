@@ -47,6 +47,8 @@ type taken struct {
 	// One of these holds what was taken, if that was recorded.
 	exact store.Taken
 	local share.Reservation
+	// guess: when to ask again is not what a limit decided.
+	guess bool
 }
 
 func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.Duration) (taken, error) {
@@ -82,10 +84,11 @@ func (l *Limiter) takeWithout(key string, n int64, patience time.Duration, failu
 		return taken{}, err
 	}
 	if l.local == nil {
-		t.answer = l.without(n, why.cause)
+		t.answer, t.guess = l.without(n, why.cause), true
 	} else {
 		r := l.local.Take(key, n, patience)
 		t.local, t.answer = r, l.shared(r.Decision, n, why.cause)
+		t.guess = r.RetryAfter == policy.Never
 	}
 	if l.closed.Load() {
 		return taken{}, ErrClosed

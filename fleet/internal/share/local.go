@@ -194,7 +194,7 @@ func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Durati
 	case !r.Allowed || n == 0:
 		return r
 	case withheld > 0 && r.Wait == 0:
-		r.after = charged(p.policy, e.word, now, n)
+		r.after, r.charged = charged(p.policy, e.word, now, n), true
 	default:
 		e.doubt = 0
 	}
@@ -369,12 +369,18 @@ type Reservation struct {
 	n             int64
 	at            policy.Instant
 	before, after uint64
+	charged       bool // after is not what the policy's Take left
 }
 
-// Cancel gives back what was taken, as far as that leaves to later calls what they were
-// promised. It must be called once at most.
-func (r *Reservation) Cancel() {
-	if r.local == nil || !r.Allowed || r.n == 0 {
+// Cancel is Keep of no unit.
+func (r *Reservation) Cancel() { r.Keep(0) }
+
+// Keep leaves n of the units used, and gives back the others, as far as that leaves to later
+// calls what they were promised. n below 0 is 0; all units, or more, give nothing back. It
+// must be called once at most.
+func (r *Reservation) Keep(n int64) {
+	give := r.n - max(n, 0)
+	if r.local == nil || !r.Allowed || give <= 0 {
 		return
 	}
 	s := &r.local.shards[r.local.index(r.hash)]
@@ -386,18 +392,29 @@ func (r *Reservation) Cancel() {
 	}
 	now := r.local.now()
 	used := r.part.used(e.word, now)
-	if e.word == r.after {
-		e.word = r.before
-	} else {
-		const unknown = math.MaxInt64 // what others gave back
-		e.word = r.part.policy.(policy.Refunder).Cancel(e.word, r.after, r.at, now, r.n, unknown)
-	}
+	e.word = r.without(e.word, now, give)
 	back := used - r.part.used(e.word, now)
 	if e.unpaid = max(min(e.unpaid, used)-back, 0); e.unpaid == 0 {
 		e.name = ""
 	}
 	s.entries[r.hash] = e
 	r.local.change()
+}
+
+// without returns a word without the last units of the take, so many.
+func (r *Reservation) without(word uint64, now policy.Instant, give int64) uint64 {
+	undone := int64(math.MaxInt64) // what others gave back is not known
+	if word == r.after {
+		if give == r.n {
+			return r.before
+		}
+		next, d := r.part.policy.Take(r.before, r.at, r.n-give, math.MaxInt64)
+		if d.Allowed && d.Wait == r.Wait && !r.charged {
+			return next // as if it had been a take of fewer units
+		}
+		undone = 0
+	}
+	return r.part.policy.(policy.Refunder).Cancel(word, r.after, r.at, now, give, undone)
 }
 
 // saturated is n * times, or the largest number.

@@ -38,7 +38,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 		name := l.prefix + d.Tail
 		figures := "" // as of the debt before
 		if apart || i == 0 || d.Units != debts[i-1].Units {
-			figures = packed(l.backFigures(-d.Units, Taken{}))
+			figures = packed(l.backFigures(-d.Units, take{}))
 		}
 		if apart {
 			calls, of = append(calls, call{script: l.back, keys: []string{name}, args: []string{figures}}), append(of, i)
@@ -57,7 +57,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 		l.understandCharges(res, all.keys, func(i int, err error) { errs[order[i]] = err }, func(i int) int64 { return debts[order[i]].Units })
 	}
 	for i, res := range s.runAll(ctx, calls) {
-		_, errs[of[i]] = l.understandChange(res, calls[i].keys[0], -debts[of[i]].Units, Taken{})
+		_, errs[of[i]] = l.understandChange(res, calls[i].keys[0], -debts[of[i]].Units, take{})
 	}
 	return errs
 }
@@ -92,14 +92,14 @@ func (l *Limit) understandCharge(at policy.Instant, before, after rueidis.RedisM
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDisagrees, err)
 	}
-	return l.agrees(name, found{word: word, at: at}, -units, Taken{}, did)
+	return l.agrees(name, found{word: word, at: at}, -units, take{}, did)
 }
 
 // agrees returns an error if what a script made of a word is not what the policy does.
-func (l *Limit) agrees(name string, f found, n int64, of Taken, did uint64) error {
-	if next := l.changed(f, n, of); did != next {
+func (l *Limit) agrees(name string, f found, back int64, of take, did uint64) error {
+	if next := l.changed(f, back, of); did != next {
 		return fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
-			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, of, did)
+			ErrDisagrees, l.policy, shown(name), f.word, f.at, back, of, did)
 	}
 	return nil
 }

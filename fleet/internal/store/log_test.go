@@ -92,7 +92,7 @@ func (m *logModel) forget(now int64) {
 }
 
 // A log in Redis decides as a plain log does, call by call: with patience, with a clock
-// that goes backwards, with refunds, charges and cancelled takes.
+// that goes backwards, with refunds, charges and takes that are given back, whole or in part.
 func TestLogIsALog(t *testing.T) {
 	client := connect(t, shared)
 	var group sync.WaitGroup
@@ -167,13 +167,14 @@ func TestLogIsALog(t *testing.T) {
 					for first > 0 && m.units[first] != before.at {
 						first--
 					}
-					_, err := s.Cancel(context.Background(), l, "key", before.Taken, before.n)
+					kept := random.Int64N(before.n)
+					_, err := s.Keep(context.Background(), l, "key", before.Taken, before.n, kept)
 					if !assert.NoError(t, err, at) {
 						return
 					}
 					if m.units[first] == before.at {
 						first -= int(before.n) - 1
-						m.units = slices.Delete(m.units, first, first+int(before.n))
+						m.units = slices.Delete(m.units, first+int(kept), first+int(before.n))
 					}
 					before = nil
 					continue
@@ -202,6 +203,67 @@ func TestLogIsALog(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// What is left of an entry of a log has its time to live, also if it was the only one.
+func TestWhatIsLeftOfAnEntryLasts(t *testing.T) {
+	client := connect(t, shared)
+	s := store.New(client, store.Options{Name: own(t)})
+	l := limit(t, s, newLog(t, 10_000, time.Hour))
+	for what, giveBack := range map[string]func(store.Taken) (store.Taken, error){
+		"kept":     func(mine store.Taken) (store.Taken, error) { return s.Keep(t.Context(), l, "k", mine, 1000, 123) },
+		"refunded": func(store.Taken) (store.Taken, error) { return s.Refund(t.Context(), l, "k", 877) },
+	} {
+		mine, err := s.Take(t.Context(), l, "k", 1000, 0)
+		require.NoError(t, err)
+		left, err := giveBack(mine)
+		require.NoError(t, err)
+		require.EqualValues(t, 10_000-123, left.Remaining, what)
+		require.Positive(t, integer(t, client, "PTTL", name(t, s, l, "k")), what)
+		_, err = s.Delete(t.Context(), l, "k")
+		require.NoError(t, err)
+	}
+}
+
+// A take keeps its first units. Those that another call gave back before do not come back
+// again, and no unit of another take does.
+func TestKeepOfALog(t *testing.T) {
+	var clock int64 = 1
+	s := clocked(t, connect(t, shared), &clock)
+	l := limit(t, s, newLog(t, 5000, time.Hour))
+	used := func() int64 {
+		got, err := s.Peek(t.Context(), l, "k")
+		require.NoError(t, err)
+		return got.Limit - got.Remaining
+	}
+	take := func(n int64) store.Taken {
+		clock += 10_000
+		got, err := s.Take(t.Context(), l, "k", n, 0)
+		require.NoError(t, err)
+		require.True(t, got.Allowed)
+		return got
+	}
+	keep := func(of store.Taken, n, kept int64) {
+		_, err := s.Keep(t.Context(), l, "k", of, n, kept)
+		require.NoError(t, err)
+	}
+	first, second := take(1234), take(2222)
+	keep(first, 1234, 617)
+	require.EqualValues(t, 617+2222, used())
+	keep(first, 1234, 617)
+	require.EqualValues(t, 617+2222, used(), "they are gone")
+	_, err := s.Refund(t.Context(), l, "k", 1000)
+	require.NoError(t, err)
+	keep(second, 2222, 1500)
+	require.EqualValues(t, 617+1222, used(), "more came back before")
+	keep(second, 2222, 1000)
+	require.EqualValues(t, 617+1000, used())
+	keep(first, 1234, -3)
+	require.EqualValues(t, 1000, used())
+	keep(second, 2222, 2222)
+	require.EqualValues(t, 1000, used())
+	keep(second, 2222, 1)
+	require.EqualValues(t, 1, used())
 }
 
 // members are the units of a log.

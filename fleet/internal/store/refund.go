@@ -21,33 +21,57 @@ var relogLua string
 // how the key stands then. Of a log it gives back the newest, and charges until it holds
 // twice the limit. One call of Redis, whatever others do to the key.
 func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Taken, error) {
-	return s.change(ctx, l, key, n, Taken{})
+	return s.change(ctx, l, key, n, take{})
 }
 
-// Cancel undoes a take of n units, as policy.Refunder does if nothing is known of what
-// others gave back. The word from before is put back if the present one is what the
-// take left, which by a clock that goes on does not come about by chance. One call of
-// Redis.
-func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n int64) (Taken, error) {
-	if n <= 0 || t.After == 0 { // nothing was taken
+// Keep leaves kept of the n units of a take used, and gives back the others, as
+// policy.Refunder does if nothing is known of what others gave back. If the present word is
+// what the take left, which by a clock that goes on does not come about by chance, it
+// becomes that of a take of kept units, unless such a take would have had its turn earlier.
+// The units come back from the newest on. One call of Redis, whatever others do to the key.
+func (s *Store) Keep(ctx context.Context, l *Limit, key string, t Taken, n, kept int64) (Taken, error) {
+	kept = max(kept, 0)
+	if n <= kept || t.After == 0 { // nothing was taken, or all is kept
 		return s.Peek(ctx, l, key)
 	}
-	return s.change(ctx, l, key, n, t)
+	return s.change(ctx, l, key, n-kept, take{t, n})
 }
 
-// change gives back n units: those of a take or, if that took none, of any calls. For n
-// < 0 it charges -n.
-func (s *Store) change(ctx context.Context, l *Limit, key string, n int64, of Taken) (Taken, error) {
+// Cancel is Keep of no unit.
+func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n int64) (Taken, error) {
+	return s.Keep(ctx, l, key, t, n, 0)
+}
+
+// take is what units are given back of: a take of n units. The zero take stands for any
+// calls.
+type take struct {
+	Taken
+	n int64
+}
+
+// replay returns the word that a take of fewer units would have left. ok is false if such a
+// take would have had its turn at another time, so that its units might count elsewhere.
+func (l *Limit) replay(of take, back int64) (word uint64, ok bool) {
+	if back >= of.n {
+		return of.Before, true
+	}
+	word, d := l.policy.Take(of.Before, of.At, of.n-back, math.MaxInt64)
+	return word, d.Allowed && d.Wait == of.Wait
+}
+
+// change gives back units: those of a take or, if that is zero, of any calls. For back < 0
+// it charges -back.
+func (s *Store) change(ctx context.Context, l *Limit, key string, back int64, of take) (Taken, error) {
 	name, err := s.name(l.prefix, key)
 	if err != nil {
 		return Taken{}, err
 	}
-	figures := l.backFigures(n, of)
-	return l.understandChange(s.run(ctx, l.back, []string{name}, []string{packed(figures)}), name, n, of)
+	figures := l.backFigures(back, of)
+	return l.understandChange(s.run(ctx, l.back, []string{name}, []string{packed(figures)}), name, back, of)
 }
 
-// understandChange tells how a key stands after a change of n units.
-func (l *Limit) understandChange(res rueidis.RedisResult, name string, n int64, of Taken) (Taken, error) {
+// understandChange tells how a key stands after a change.
+func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int64, of take) (Taken, error) {
 	reply, err := res.ToArray()
 	switch {
 	case err != nil:
@@ -67,7 +91,7 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, n int64, 
 	if err != nil {
 		return Taken{}, fmt.Errorf("%w: %w", ErrDisagrees, err)
 	}
-	if err := l.agrees(name, f, n, of, did); err != nil {
+	if err := l.agrees(name, f, back, of, did); err != nil {
 		return Taken{}, err
 	}
 	t := l.standing(did, f.at)
@@ -76,43 +100,58 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, n int64, 
 }
 
 // changed is the next word, as the policy has it.
-func (l *Limit) changed(f found, n int64, of Taken) uint64 {
+func (l *Limit) changed(f found, back int64, of take) uint64 {
 	refunder := l.policy.(policy.Refunder)
+	undone := int64(math.MaxInt64) // what others gave back is not known
 	switch of.After {
 	case 0:
-		return refunder.Refund(f.word, f.at, n)
+		return refunder.Refund(f.word, f.at, back)
 	case f.word:
-		return of.Before
+		if word, ok := l.replay(of, back); ok {
+			return word
+		}
+		undone = 0
 	}
-	const unknown = math.MaxInt64 // what others gave back
-	return refunder.Cancel(f.word, of.After, of.At, f.at, n, unknown)
+	return refunder.Cancel(f.word, of.After, of.At, f.at, back, undone)
 }
 
 // mostBack is more than a window or a log can count.
 const mostBack = 1 << 32
 
 // backFigures are the parameters of a giver.
-func (l *Limit) backFigures(n int64, of Taken) []float64 {
+func (l *Limit) backFigures(back int64, of take) []float64 {
 	if l.log != nil {
-		n = min(max(n, -2*l.limit), 2*l.limit) // all that it can hold
-		return append(l.logFigures(0, 0), float64(n), float64(of.After), float64(of.turn()))
+		kept := int64(0)
+		if of.After != 0 {
+			kept, back = of.n-back, of.n
+		}
+		back = min(max(back, -2*l.limit), 2*l.limit) // all that it can hold
+		return append(l.logFigures(0, 0), float64(back), float64(of.After), float64(of.turn()), float64(kept))
 	}
+	// An impossible word, so that none is put in place of another.
 	undo, turn := []float64{-1, 0, 0, 0, 0}, float64(-1)
+	windows := l.shape.Kind == shape.FixedWindow || l.shape.Kind == shape.SlidingWindow
+	others := back // what comes back if another call may have come since
 	if of.After != 0 {
-		undo = append(pairs(of.After, of.Before), float64(ends(l.policy.FreshAt(of.Before))))
 		turn = l.turn(of.After)
+		switch word, ok := l.replay(of, back); {
+		case ok:
+			undo = append(pairs(of.After, word), float64(ends(l.policy.FreshAt(word))))
+		case !windows:
+			undo = append(pairs(of.After), -1, 0, 0) // units come back of that word only
+		}
+		others = 0
 	}
 	one := l.figures(1, 0)
-	switch l.shape.Kind {
-	case shape.FixedWindow, shape.SlidingWindow:
-		one[0] = float64(min(max(n, -mostBack), mostBack))
+	if windows {
+		one[0] = float64(min(max(back, -mostBack), mostBack))
 		return append(append(undo, one...), turn)
 	}
-	if of.After != 0 {
-		n = 0 // nothing of it comes back if another call may have come since
+	if undo[2] >= 0 {
+		back = others
 	}
-	undo = append(undo, float64(min(max(n, -1), 1)))
-	return append(append(undo, pairs(l.ticks(n))...), one[4:]...)
+	undo = append(undo, float64(min(max(back, -1), 1)))
+	return append(append(undo, pairs(l.ticks(back))...), one[4:]...)
 }
 
 // turn tells the window of a word, as the givers of windows do.
@@ -163,7 +202,7 @@ func (s *Store) Delete(ctx context.Context, l *Limit, key string) (bool, error) 
 }
 
 // relogParams are those of a log, of which n and patience are 0, and what is changed.
-var relogParams = newAlgorithm(relogLua, "n, limit, per, patience, count, unit, turn")
+var relogParams = newAlgorithm(relogLua, "n, limit, per, patience, count, unit, turn, keep")
 
 func (s *Store) relogScript() *script {
 	return s.newScript(

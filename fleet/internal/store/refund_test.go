@@ -72,12 +72,20 @@ func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 					if random.IntN(8) == 0 { // it may have left any word
 						c.After = anyWord(random, p, refunder, word, clock) | 1
 					}
-					if at += fmt.Sprintf(", of %+v", c); c.After == word {
+					kept := max(random.Int64N(2*c.n)-c.n, 0)
+					at += fmt.Sprintf(", of %+v, %d kept", c, kept)
+					sooner, d := p.Take(c.Before, c.At, kept, math.MaxInt64)
+					switch {
+					case c.After != word:
+						next = refunder.Cancel(word, c.After, c.At, now, c.n-kept, math.MaxInt64)
+					case kept == 0:
 						next = c.Before
-					} else {
-						next = refunder.Cancel(word, c.After, c.At, now, c.n, math.MaxInt64)
+					case d.Allowed && d.Wait == c.Wait:
+						next = sooner
+					default:
+						next = refunder.Cancel(word, c.After, c.At, now, c.n-kept, 0)
 					}
-					got, err = s.Cancel(context.Background(), l, "k", c.Taken, c.n)
+					got, err = s.Keep(context.Background(), l, "k", c.Taken, c.n, kept)
 					takes = append(takes[:of], takes[of+1:]...)
 				} else {
 					if random.IntN(2) == 0 && n > math.MinInt64 {
@@ -125,6 +133,7 @@ func TestWhatIsGivenBackIsForgotten(t *testing.T) {
 				"refund":         func(store.Taken) (store.Taken, error) { return s.Refund(ctx, l, "k", 3) },
 				"more than used": func(store.Taken) (store.Taken, error) { return s.Refund(ctx, l, "k", math.MaxInt64) },
 				"cancel":         func(taken store.Taken) (store.Taken, error) { return s.Cancel(ctx, l, "k", taken, 3) },
+				"less than none": func(taken store.Taken) (store.Taken, error) { return s.Keep(ctx, l, "k", taken, 3, -1) },
 			} {
 				taken, err := s.Take(ctx, l, "k", 3, math.MaxInt64)
 				require.NoError(t, err)

@@ -1,13 +1,14 @@
--- Gives units back to a key, or charges them. A take that left the word wh, wl is undone
--- whole if that is still there: bh, bl, which ends at the millisecond ends, is put back.
+-- Gives units back to a key, or charges them. If the word that a take left, wh, wl, is still
+-- there, bh, bl is put in its place, which ends at the millisecond ends. If bh is -1 the units
+-- come back of that word, and of no other.
 READ
 if h < 0 then return {w, us, -1} end
 local ms -- when the next word ends, if there is one
 local gone -- it means nothing already
-if h == wh and l == wl then
+if h == wh and l == wl and bh >= 0 then
   h, l, ms = bh, bl, ends
   gone = ms * 1000 <= us
-else
+elseif bh >= 0 or h == wh and l == wl then
   BODY
 end
 if gone then

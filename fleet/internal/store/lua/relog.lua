@@ -1,17 +1,30 @@
--- Gives units of a log back: the count units from number unit on that were taken at turn, or if
--- unit is 0 the newest; or charges -count units, as far as twice the limit.
+-- Gives units of a log back: those from number unit + keep on, of the count units that were
+-- taken at turn, or if unit is 0 the newest; or charges -count units, as far as twice the limit.
+
+-- keeps leaves the units of an entry from number to stop, and removes the others. It is of
+-- class c and counts at that microsecond. What stays begins with the same number, so that the
+-- key is never without an entry meanwhile, nor without its time to live.
+local function keeps(number, stop, c, at)
+  if number >= stop then redis.call('ZREM', key, string.format('%.0f', number)) end
+  for d = c - 1, 0, -1 do
+    while stop - number >= 10 ^ d do
+      redis.call('ZADD', key, string.format('%.0f', d * band + at), string.format('%.0f', number))
+      number = number + 10 ^ d
+    end
+  end
+end
 if count > 0 and unit > 0 then
   -- The entries that the take was recorded in, or what is left of each: its first units.
+  local stop = unit + keep
   for c = 3, 0, -1 do
     while count >= 10 ^ c do
       local number = unit
       unit, count = unit + 10 ^ c, count - 10 ^ c
       while number < unit do
-        local member = string.format('%.0f', number)
-        local score = redis.call('ZSCORE', key, member)
+        local score = redis.call('ZSCORE', key, string.format('%.0f', number))
         local class = score and math.floor(score / band)
         if not score or class > c or score - class * band ~= turn then break end
-        redis.call('ZREM', key, member)
+        if number + 10 ^ class > stop then keeps(number, stop, class, turn) end
         number = number + 10 ^ class
       end
     end
@@ -34,14 +47,7 @@ elseif count > 0 then
     end
     local last = count > 0 and redis.call('ZREVRANGEBYSCORE', key, score, score, 'LIMIT', 0, 1)[1]
     if last then
-      redis.call('ZREM', key, last)
-      local number, stop = last + 0, last + 10 ^ c - count
-      for d = c - 1, 0, -1 do
-        while stop - number >= 10 ^ d do
-          redis.call('ZADD', key, string.format('%.0f', d * band + instant), string.format('%.0f', number))
-          number = number + 10 ^ d
-        end
-      end
+      keeps(last + 0, last + 10 ^ c - count, c, instant)
       count = 0
     end
   end

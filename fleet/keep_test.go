@@ -1,0 +1,237 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// keeping are limits of 100 units that do not come back while a test lasts, and whether units
+// of a take come back after another call took.
+func keeping(t testing.TB) map[policy.Policy]bool {
+	t.Helper()
+	const long = 366 * 24 * time.Hour
+	log, err := SlidingLog(100, long)
+	require.NoError(t, err)
+	return map[policy.Policy]bool{
+		funnel(100, 100, 10*long): false, policy.Must(policy.Bursty(1, long/200, 99)): false, log: true,
+		policy.Must(policy.FixedWindow(100, long)): true, policy.Must(policy.SlidingWindow(100, long)): true,
+	}
+}
+
+// used is how many units of a key count.
+func used(t testing.TB, l *Limiter, key string) int64 {
+	t.Helper()
+	return shape.AtOnce(l.config.Policy) - take(t, l, key, 0).Remaining
+}
+
+// Keep leaves the units that were used, as if the call had asked for them, or on the terms
+// of Cancel if another server took since.
+func TestKeep(t *testing.T) {
+	ctx := t.Context()
+	for p, comesBack := range keeping(t) {
+		c := at(shared.Addr(), p)
+		one, other := open(t, c), open(t, c)
+		reserve := func(key string) Reservation {
+			r, err := one.Reserve(ctx, key, 5, 0)
+			require.NoError(t, err)
+			require.True(t, r.Allowed, "%v", p)
+			return r
+		}
+		for _, kept := range []int64{0, 1, 4, 5, 9, -1} {
+			key := string(rune('a' + kept))
+			r := reserve(key)
+			require.NoError(t, r.Keep(ctx, kept))
+			require.EqualValues(t, min(max(kept, 0), 5), used(t, other, key), "%v, %d kept", p, kept)
+			require.NoError(t, r.Keep(ctx, 0))
+			require.NoError(t, r.Cancel(ctx))
+			require.EqualValues(t, min(max(kept, 0), 5), used(t, other, key), "%v: the first call ended it", p)
+		}
+		r := reserve("both")
+		require.True(t, other.Choke(ctx, "both"))
+		require.NoError(t, r.Keep(ctx, 2))
+		if comesBack {
+			require.EqualValues(t, 3, used(t, one, "both"), "%v", p)
+		} else {
+			require.EqualValues(t, 6, used(t, one, "both"), "%v", p)
+		}
+	}
+}
+
+// Calls of two servers that reserve and keep at the same time give back what they did not
+// use and nothing else: all of it under limits that count in windows, and never more under
+// others.
+func TestManyKeepsOfOneKey(t *testing.T) {
+	ctx := t.Context()
+	for p, comesBack := range keeping(t) {
+		c := at(shared.Addr(), p)
+		servers := []*Limiter{open(t, c), open(t, c)}
+		var mu sync.Mutex
+		var kept, taken int64
+		var callers sync.WaitGroup
+		for i := range 16 {
+			callers.Go(func() {
+				for range 10 {
+					r, err := servers[i%2].Reserve(ctx, "a", 3, 0)
+					assert.NoError(t, err)
+					assert.Equal(t, SourceRedis, r.Source)
+					if !r.Allowed {
+						continue
+					}
+					n := rand.Int64N(3)
+					if n == 2 { // so that most are given back, and the limit lasts
+						n = 0
+					}
+					assert.NoError(t, r.Keep(ctx, n))
+					mu.Lock()
+					kept, taken = kept+n, taken+3
+					mu.Unlock()
+				}
+			})
+		}
+		callers.Wait()
+		require.Positive(t, taken)
+		require.LessOrEqual(t, kept, int64(100), "%v", p)
+		if got := used(t, servers[0], "a"); comesBack {
+			require.Equal(t, kept, got, "%v", p)
+		} else {
+			require.GreaterOrEqual(t, got, kept, "%v", p)
+			require.LessOrEqual(t, got, min(taken, 100), "%v", p)
+		}
+	}
+}
+
+// What a share took goes back to the share.
+func TestKeepOfAShare(t *testing.T) {
+	for p := range keeping(t) {
+		redis := redistest.Start(t, redistest.Options{})
+		c := at(redis.Addr(), p)
+		c.Budget, c.Servers = quick, 1
+		l := open(t, c)
+		require.Equal(t, SourceRedis, take(t, l, "a", 0).Source)
+		redis.Kill()
+		for _, kept := range []int64{2, 5, 0} {
+			before := used(t, l, "a")
+			r, err := l.Reserve(t.Context(), "a", 5, 0)
+			require.NoError(t, err)
+			require.Equal(t, SourceShare, r.Source)
+			require.True(t, r.Allowed, "%v", p)
+			require.NoError(t, r.Keep(t.Context(), kept))
+			require.Equal(t, before+kept, used(t, l, "a"), "%v", p)
+		}
+		var owed int64
+		for d := range l.local.Owed() {
+			owed += d.Units
+		}
+		require.EqualValues(t, 7, owed, "%v: what is kept is charged", p)
+	}
+}
+
+func TestAcquire(t *testing.T) {
+	ctx := t.Context()
+	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
+	r, err := l.Acquire(ctx, "a", 2, 0)
+	require.NoError(t, err)
+	require.True(t, r.Allowed)
+	require.Zero(t, r.Waited)
+	require.NoError(t, r.Keep(ctx, 1))
+	require.EqualValues(t, 1, used(t, l, "a"))
+
+	for patience, wrapped := range map[time.Duration]bool{0: false, -1: false, 59 * time.Minute: false, policy.Never: true} {
+		soon, cancel := context.WithTimeout(ctx, 59*time.Minute+30*time.Second)
+		r, err = l.Acquire(soon, "a", 2, patience)
+		cancel()
+		require.ErrorIs(t, err, ErrDeadline)
+		require.Equal(t, wrapped, errors.Is(err, context.DeadlineExceeded), "patience of %v", patience)
+		require.False(t, r.Allowed)
+		require.Positive(t, r.RetryAfter)
+		require.NoError(t, r.Cancel(ctx))
+		require.EqualValues(t, 1, used(t, l, "a"), "nothing was taken")
+	}
+	for _, n := range []int64{3, -1} {
+		r, err = l.Acquire(ctx, "a", n, time.Hour)
+		require.ErrorIs(t, err, ErrNever)
+		require.Equal(t, policy.Never, r.RetryAfter)
+	}
+
+	// It waits, and what it did not need comes back.
+	fast := open(t, at(shared.Addr(), funnel(10, 10, time.Second)))
+	require.True(t, take(t, fast, "a", 10).Allowed)
+	begun := time.Now()
+	r, err = fast.Acquire(ctx, "a", 2, time.Hour)
+	require.NoError(t, err)
+	require.Positive(t, r.Waited)
+	require.LessOrEqual(t, r.Waited, time.Since(begun))
+	require.Positive(t, r.Wait, "as of when it asked")
+	require.NoError(t, r.Cancel(ctx))
+
+	gone, leave := context.WithCancel(ctx)
+	require.NoError(t, l.Wait(ctx, "b", 2))
+	ended := make(chan error)
+	go func() {
+		r, err := l.Acquire(gone, "b", 1, 2*time.Hour)
+		assert.False(t, r.Allowed)
+		ended <- err
+	}()
+	eventually(t, func() bool { return take(t, l, "b", 0).ResetAfter > 150*time.Minute }, "it has a turn")
+	leave()
+	require.ErrorIs(t, <-ended, ErrCancelled)
+	require.LessOrEqual(t, take(t, l, "b", 0).ResetAfter, 2*time.Hour, "it came back")
+	r, err = l.Acquire(gone, "b", 1, time.Hour)
+	require.ErrorIs(t, err, ErrCancelled)
+	require.False(t, r.Allowed)
+
+	_, err = open(t, leasedAt(shared.Addr(), funnel(100, 1, time.Second))).Acquire(ctx, "a", 1, 0)
+	require.ErrorIs(t, err, ErrModeUnsupported)
+}
+
+// Without patience a call waits for no place in a queue, and a full one has none.
+func TestAcquireOfAQueue(t *testing.T) {
+	ctx := t.Context()
+	l := open(t, at(shared.Addr(), policy.Must(policy.Queue(2, 1, time.Hour))))
+	r, err := l.Acquire(ctx, "a", 1, 0)
+	require.NoError(t, err)
+	require.Zero(t, r.Wait)
+	_, err = l.Acquire(ctx, "a", 1, 0)
+	require.ErrorIs(t, err, ErrDeadline, "it would wait for an hour")
+	for range 2 {
+		r, err := l.Reserve(ctx, "a", 1, 0)
+		require.NoError(t, err)
+		require.True(t, r.Allowed)
+	}
+	_, err = l.Acquire(ctx, "a", 1, time.Hour)
+	require.ErrorIs(t, err, ErrDeadline)
+	_, err = l.Acquire(ctx, "a", 1, 20*time.Hour)
+	require.ErrorIs(t, err, ErrCrowded)
+	require.ErrorIs(t, l.Wait(ctx, "a", 1), ErrCrowded)
+}
+
+// A deadline that is a little before the turn is known to be too soon, and Redis is asked
+// once.
+func TestDeadlineIsForeseen(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
+	require.True(t, l.Choke(t.Context(), "a"))
+	soon, cancel := context.WithTimeout(t.Context(), take(t, l, "a", 1).RetryAfter-time.Second/2)
+	defer cancel()
+	before := l.Stats().Exact
+	ended := make(chan error, 1)
+	go func() { ended <- l.Wait(soon, "a", 1) }()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	case <-time.After(patience):
+		require.Fail(t, "it asks again and again")
+	}
+	require.EqualValues(t, 1, l.Stats().Exact-before)
+}
