@@ -19,6 +19,12 @@ const (
 	DefaultMaxKeys = 1 << 20 // as package engine has it
 )
 
+// These are defaults of Config, too, as package engine has them.
+const (
+	defaultMaxWaiting      = 1024
+	defaultMaxWaitingTotal = 1 << 16
+)
+
 const longestBudget = time.Minute
 
 // Mode says where calls are decided.
@@ -142,6 +148,15 @@ type Config struct {
 	// default is 1<<20.
 	MaxKeys int
 
+	// MaxWaiting bounds how many calls may wait for one key on this server, by Wait and
+	// Acquire. Further ones get ErrCrowded if they would have to wait; Redis is asked for
+	// them without patience, and promises them no turn. A call counts from when it asks, so
+	// that the bound is never exceeded. The default is 1024. Calls of Reserve do not count.
+	MaxWaiting int
+	// MaxWaitingTotal bounds how many calls may wait for all keys together on this server.
+	// Further ones get ErrCrowded likewise. The default is 65536.
+	MaxWaitingTotal int
+
 	// StateFile, if not empty, is the path of a file in which FallbackShare keeps what it
 	// let pass without Redis and has not charged yet, over restarts. It is read by New,
 	// written within about a second of a change, and by Close. It holds keys, with mode
@@ -179,6 +194,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxKeys == 0 {
 		c.MaxKeys = DefaultMaxKeys
+	}
+	if c.MaxWaiting == 0 {
+		c.MaxWaiting = defaultMaxWaiting
+	}
+	if c.MaxWaitingTotal == 0 {
+		c.MaxWaitingTotal = defaultMaxWaitingTotal
 	}
 	if c.Epoch.IsZero() {
 		c.Epoch = store.DefaultEpoch
@@ -256,6 +277,10 @@ func (c Config) validate() error {
 		return bad("Servers", c.Servers, "how many servers share the limit, or 0 to count them")
 	case c.MaxKeys < 0:
 		return bad("MaxKeys", c.MaxKeys, "1 or more, or 0 for 1048576")
+	case c.MaxWaiting < 0:
+		return bad("MaxWaiting", c.MaxWaiting, "1 or more, or 0 for 1024")
+	case c.MaxWaitingTotal < 0:
+		return bad("MaxWaitingTotal", c.MaxWaitingTotal, "1 or more, or 0 for 65536")
 	case c.Epoch.After(time.Now()):
 		return bad("Epoch", c.Epoch.Format(time.RFC3339), "a time that has passed")
 	case c.Epoch.Before(time.Unix(0, 0)):

@@ -42,8 +42,9 @@ var (
 	// ErrDeadline: the call's turn does not come within its patience, or comes after the
 	// context's deadline. In the second case context.DeadlineExceeded is wrapped as well.
 	ErrDeadline = engine.ErrDeadline
-	// ErrCrowded: no further call may wait for the key, as the limit, a policy.Queue, is
-	// full.
+	// ErrCrowded: no further call may wait. Config.MaxWaiting and a policy.Queue bound the
+	// calls that wait for a key, Config.MaxWaitingTotal those for all keys. The text says
+	// which of these was reached.
 	ErrCrowded = engine.ErrCrowded
 	// ErrCancelled: the context ended before the call's turn came. It is wrapped
 	// together with the context's cause.

@@ -65,6 +65,7 @@ type Limiter struct {
 	leases  *lease.Leases // nil except in Leased mode
 	plan    *lease.Plan   // with them
 	servers atomic.Int64  // counted last
+	waiting waiting
 	tally   tally
 
 	ctx     context.Context // of the keeper
@@ -101,6 +102,8 @@ func New(config Config) (*Limiter, error) {
 		config: config,
 		wake:   make(chan struct{}, 1),
 		kept:   make(chan struct{}),
+
+		waiting: waiting{mostPerKey: config.MaxWaiting, most: config.MaxWaitingTotal},
 	}
 	kept := config.Policy
 	if config.Mode == Leased {

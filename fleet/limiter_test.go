@@ -565,6 +565,8 @@ func TestConfiguration(t *testing.T) {
 		{func(c *Config) { c.Outage = 7 }, "Outage"},
 		{func(c *Config) { c.Servers = -1 }, "Servers"},
 		{func(c *Config) { c.MaxKeys = -1 }, "MaxKeys"},
+		{func(c *Config) { c.MaxWaiting = -1 }, "MaxWaiting"},
+		{func(c *Config) { c.MaxWaitingTotal = -1 }, "MaxWaitingTotal"},
 		{func(c *Config) { c.Epoch = time.Now().Add(time.Hour) }, "Epoch"},
 		{func(c *Config) { c.Epoch = time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC) }, "Epoch"},
 	} {

@@ -94,8 +94,9 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 //
 // The error wraps one of ErrNever, ErrDeadline, ErrCrowded, ErrCancelled, ErrClosed and
 // those of Take; nothing was taken then, or it was given back as by Reservation.Cancel.
-// ErrDeadline comes at once, when the turn would come after the deadline, and ErrCrowded
-// when a policy.Queue is full.
+// ErrDeadline comes at once, when the turn would come after the deadline. So does ErrCrowded,
+// when as many calls wait on this server as Config.MaxWaiting and MaxWaitingTotal allow, or
+// a policy.Queue is full.
 //
 // Without Redis it waits for this server's share; under FallbackClosed, for Redis. A call
 // whose context has no deadline is promised a turn however far away that is. All later
@@ -124,6 +125,12 @@ func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience tim
 
 // acquire is Acquire in any mode.
 func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
+	var crowded error // more may not wait
+	if patience > 0 && n != 0 {
+		if crowded = l.waiting.enter(key); crowded == nil {
+			defer l.waiting.leave(key)
+		}
+	}
 	begun := time.Now()
 	for asked := 0; ; asked++ {
 		if ctx.Err() != nil {
@@ -135,6 +142,9 @@ func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience tim
 		}
 		if deadline, ends := ctx.Deadline(); ends && time.Until(deadline) < left {
 			left, byDeadline = time.Until(deadline), true
+		}
+		if crowded != nil {
+			left = 0
 		}
 		// A call that ends meanwhile still learns what it has to give back.
 		t, err := l.take(context.WithoutCancel(ctx), key, n, l.orAtOnce(left))
@@ -154,6 +164,8 @@ func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience tim
 		switch {
 		case r.RetryAfter == policy.Never:
 			return r, fmt.Errorf("%w: %d of at most %d", ErrNever, n, l.limit)
+		case crowded != nil:
+			return r, crowded
 		case turns && l.crowds(left):
 			return r, fmt.Errorf("%w: %v has no room for more", ErrCrowded, l.config.Policy)
 		case (turns || r.RetryAfter > left) && byDeadline:

@@ -1,0 +1,45 @@
+package fleet
+
+import (
+	"fmt"
+	"sync"
+)
+
+// waiting counts the calls of this server that wait, or may have to when Redis has answered.
+// Its methods may be called by any number of goroutines.
+type waiting struct {
+	mostPerKey, most int
+
+	mu    sync.Mutex
+	of    map[string]int // of the keys that calls wait for
+	total int
+}
+
+// enter counts one more call for the key, until leave. It returns ErrCrowded if as many
+// wait as may.
+func (w *waiting) enter(key string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch n := w.of[key]; {
+	case n >= w.mostPerKey:
+		return fmt.Errorf("%w: %d for this key on this server, of at most %d", ErrCrowded, n, w.mostPerKey)
+	case w.total >= w.most:
+		return fmt.Errorf("%w: %d for all keys on this server, of at most %d", ErrCrowded, w.total, w.most)
+	}
+	if w.of == nil {
+		w.of = map[string]int{}
+	}
+	w.of[key]++
+	w.total++
+	return nil
+}
+
+// leave takes back what enter counted.
+func (w *waiting) leave(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.total--
+	if w.of[key]--; w.of[key] == 0 {
+		delete(w.of, key)
+	}
+}
