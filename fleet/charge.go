@@ -34,9 +34,13 @@ func (k *keeper) settle() {
 		return
 	}
 	k.credit()
-	charged, more := k.charger.chargeAll(k.local)
-	if more {
-		k.nudge()
+	var charged int64
+	for _, of := range k.shares() {
+		k.charger.charge = func(debts []share.Debt) []fate { return k.charge(of, debts) }
+		n, more := k.charger.chargeAll(of.local)
+		if charged += n; more {
+			k.nudge()
+		}
 	}
 	if charged > 0 {
 		k.tally.charged.Add(uint64(charged))
@@ -49,9 +53,13 @@ func (k *keeper) settle() {
 // remembers what Redis said.
 func (l *Limiter) credit() {
 	l.takes.Unused(func(ask store.TakeAsk, t store.Taken) {
-		l.rememberLate(ask.Key, t)
+		of, there := l.byLimit.Load(ask.Limit)
+		if !there {
+			return
+		}
+		of.(*terms).rememberLate(ask.Key, t)
 		if t.Allowed {
-			l.tally.charged.Add(uint64(l.local.Credit(ask.Key, ask.N)))
+			l.tally.charged.Add(uint64(of.(*terms).local.Credit(ask.Key, ask.N)))
 		}
 	})
 }
@@ -167,7 +175,7 @@ type fate struct {
 
 // charge charges keys in Redis, in one round trip. What was sent and not answered is
 // charged, too, as it may be.
-func (k *keeper) charge(debts []share.Debt) []fate {
+func (k *keeper) charge(of *terms, debts []share.Debt) []fate {
 	fates, asks := make([]fate, len(debts)), make([]store.Debt, len(debts))
 	for i, d := range debts {
 		asks[i] = store.Debt{Tail: store.TailOf(d.Name), Units: d.Units}
@@ -176,7 +184,7 @@ func (k *keeper) charge(debts []share.Debt) []fate {
 		return fates
 	}
 	errs, err := askOnce(k.ctx, k.Limiter, max(k.config.Budget, chargeBudget), func(ctx context.Context, r *remote) ([]error, error) {
-		errs := r.store.ChargeEach(ctx, r.limit, asks)
+		errs := r.store.ChargeEach(ctx, of.limit, asks)
 		return errs, allFailed(errs)
 	})
 	for i := range fates {

@@ -9,16 +9,21 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/binding"
 	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Claim is a key of a limiter, for TakeAll. A limiter's Claim method makes it.
 type Claim struct {
 	limiter *Limiter
+	limit   policy.Policy
 	key     string
 }
 
 // Claim names a key of this limiter for TakeAll.
-func (l *Limiter) Claim(key string) Claim { return Claim{l, key} }
+func (l *Limiter) Claim(key string) Claim { return Claim{limiter: l, key: key} }
+
+// ClaimWith is Claim under a limit that comes with the call, as by TakeWith.
+func (l *Limiter) ClaimWith(limit policy.Policy, key string) Claim { return Claim{l, limit, key} }
 
 // Outcome is the answer of TakeAll.
 type Outcome struct {
@@ -41,7 +46,7 @@ type Outcome struct {
 //
 // The limiters must be in Exact mode (or the error is ErrModeUnsupported), have the same Client and
 // Config.Epoch (or it is ErrDifferentClients), and in a cluster the same Config.Tag (or it is
-// ErrCrossSlot). The first one's Budget holds. If that one cannot ask Redis, each answers
+// ErrCrossSlot). A limit that ClaimWith brought must be of its limiter's family (ErrMisfit). The first one's Budget holds. If that one cannot ask Redis, each answers
 // as its Outage says: a claim on a limiter of FallbackClosed refuses all, one of
 // FallbackOpen none.
 //
@@ -55,69 +60,76 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 	if len(claims) == 0 {
 		return out, nil
 	}
-	if err := together(claims); err != nil {
+	terms, err := together(claims)
+	if err != nil {
 		return Outcome{Binding: -1}, err
 	}
 	all, err := ask(ctx, claims[0].limiter, func(ctx context.Context, r *remote) ([]store.Taken, error) {
 		asks := make([]store.Ask, len(claims))
 		for i, c := range claims {
-			own := c.limiter.remote.Load()
-			if own == nil {
+			if c.limiter.remote.Load() == nil {
 				return nil, errConnecting
 			}
-			asks[i] = store.Ask{Limit: own.limit, Key: c.key}
+			asks[i] = store.Ask{Limit: terms[i].limit, Key: c.key}
 		}
 		return r.store.TakeAll(ctx, n, asks)
 	})
 	if err != nil {
-		err = takeAllWithout(n, claims, out.Answers, err)
+		err = takeAllWithout(n, claims, terms, out.Answers, err)
 	}
 	if err != nil {
 		return Outcome{Binding: -1}, err
 	}
 	for i, t := range all {
 		out.Answers[i] = Answer{Decision: t.Decision, Source: SourceRedis}
-		claims[i].limiter.remember(claims[i].key, t)
+		terms[i].remember(claims[i].key, t)
 	}
 	for _, a := range out.Answers {
 		out.Allowed = out.Allowed && a.Allowed
 	}
 	counted := make(map[Claim]bool, len(claims))
 	for i, c := range claims {
-		if a := &out.Answers[i]; a.Allowed == out.Allowed && !counted[c] {
-			counted[c] = true
+		key := Claim{limiter: c.limiter, key: c.key}
+		if a := &out.Answers[i]; a.Allowed == out.Allowed && !counted[key] {
+			counted[key] = true
 			c.limiter.tally.count(n, a)
 		}
 	}
-	out.bind(claims)
+	out.bind(terms)
 	return out, nil
 }
 
-// together returns an error if one call of Redis cannot decide on all claims.
-func together(claims []Claim) error {
+// together returns the terms of each claim, or an error if one call of Redis cannot decide
+// on all of them.
+func together(claims []Claim) ([]*terms, error) {
 	first := claims[0].limiter
-	for _, c := range claims {
+	all := make([]*terms, len(claims))
+	for i, c := range claims {
 		switch {
 		case c.limiter.closed.Load():
-			return ErrClosed
+			return nil, ErrClosed
 		case c.limiter.config.Mode != Exact:
-			return ErrModeUnsupported
+			return nil, ErrModeUnsupported
 		case c.limiter != first && (first.config.Client == nil || c.limiter.config.Client != first.config.Client):
-			return ErrDifferentClients
+			return nil, ErrDifferentClients
 		case !c.limiter.config.Epoch.Equal(first.config.Epoch):
-			return ErrDifferentClients // one script reads one clock
+			return nil, ErrDifferentClients // one script reads one clock
 		}
-		if err := store.CheckKey(c.key); err != nil {
-			return err
+		err := store.CheckKey(c.key)
+		if err == nil {
+			all[i], err = c.limiter.under(c.limit, c.key)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // takeAllWithout answers by the limiters' fallbacks, all or nothing, if the error of the
 // exchange with Redis allows that. Shares that were closed meanwhile refuse, which is no
 // answer; the error is ErrClosed then, and what the others let pass is given back.
-func takeAllWithout(n int64, claims []Claim, answers []Answer, failure error) error {
+func takeAllWithout(n int64, claims []Claim, terms []*terms, answers []Answer, failure error) error {
 	var why noAnswer
 	if !errors.As(failure, &why) {
 		return failure
@@ -126,12 +138,11 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, failure error) er
 	var local []share.Claim
 	var at []int // where they stand
 	for i, c := range claims {
-		l := c.limiter
-		if l.local != nil {
-			local, at = append(local, share.Claim{Local: l.local, Key: c.key}), append(at, i)
+		if of := terms[i]; of.local != nil {
+			local, at = append(local, share.Claim{Local: of.local, Key: c.key}), append(at, i)
 			continue
 		}
-		answers[i] = l.without(n, why.cause)
+		answers[i] = c.limiter.without(terms[i], n, why.cause)
 		allowed = allowed && answers[i].Allowed
 	}
 	if !allowed {
@@ -139,8 +150,7 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, failure error) er
 	}
 	all, allowed := share.TakeAll(n, local...)
 	for i, r := range all {
-		l := claims[at[i]].limiter
-		answers[at[i]] = l.shared(r.Decision, n, why.cause)
+		answers[at[i]] = claims[at[i]].limiter.shared(terms[at[i]], r.Decision, n, why.cause)
 	}
 	for _, c := range claims {
 		if c.limiter.closed.Load() {
@@ -156,10 +166,10 @@ func takeAllWithout(n int64, claims []Claim, answers []Answer, failure error) er
 }
 
 // bind finds the claim that decided.
-func (o *Outcome) bind(claims []Claim) {
+func (o *Outcome) bind(terms []*terms) {
 	c := binding.New(o.Allowed)
 	for i := range o.Answers {
-		c.See(i, &o.Answers[i].Decision, shape.AtOnce(claims[i].limiter.config.Policy))
+		c.See(i, &o.Answers[i].Decision, shape.AtOnce(terms[i].policy))
 	}
 	o.Binding, o.RetryAfter = c.Index, c.RetryAfter
 }

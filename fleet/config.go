@@ -116,6 +116,14 @@ type Config struct {
 	// them.
 	Policy policy.Policy
 
+	// PolicyFor, if not nil, returns the limit that holds for a key; nil is Policy. Others are
+	// treated as by Limiter.TakeWith, so they must be of Policy's family, and a key's limit
+	// may change at any time. It runs on the goroutine of each call, so it should be fast, and
+	// must be safe for concurrent use. It should return policies that were made beforehand.
+	// All servers must choose alike. With it, SetPolicy is refused: let it return another
+	// policy instead. Leased mode does not have it.
+	PolicyFor func(key string) policy.Policy
+
 	// Mode is Exact (default) or Leased.
 	Mode Mode
 	// Term is the longest time that a lease lasts, in Leased mode: 10 ms to a minute; less if
@@ -144,7 +152,8 @@ type Config struct {
 	// MaxKeys bounds how many keys are kept in memory, by leases (see engine.Config) and
 	// by FallbackShare: so many keys of which Redis said something while it was there, at
 	// about 50 bytes each, and so many with a share, at about 110 bytes and up to 130
-	// for the name of each that is to be charged. The length of keys does not matter. The
+	// for the name of each that is to be charged; of each limit that comes with calls as
+	// many again. The length of keys does not matter. The
 	// default is 1<<20.
 	MaxKeys int
 
@@ -169,7 +178,8 @@ type Config struct {
 	// The wall clock says how much of them has come back meanwhile; one that went back
 	// brings nothing back. If the limit was changed, the units count from the start of the
 	// server. A key that owes nothing is not in the file, and begins as any key of which
-	// this server knows nothing.
+	// this server knows nothing. What was let pass under a limit other than Policy is not
+	// kept.
 	StateFile string
 
 	// Epoch is what Redis's time is counted from, in whole seconds. The default is
@@ -263,6 +273,8 @@ func (c Config) validate() error {
 		return bad("Tag", fmt.Sprintf("%q", c.Tag), "up to 64 bytes without braces, spaces and control characters")
 	case shape.IsNil(c.Policy):
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
+	case c.PolicyFor != nil && c.Mode == Leased:
+		return bad("PolicyFor", "a function", "none in Leased mode, whose leases are of one limit")
 	case c.Mode > Leased:
 		return bad("Mode", int(c.Mode), "Exact or Leased")
 	case c.Term < 0:

@@ -24,6 +24,11 @@ var (
 	ErrOutage = errors.New("ral: Redis could not be asked")
 	// ErrModeUnsupported: the limiter's Mode does not offer this.
 	ErrModeUnsupported = errors.New("ral: leased mode does not offer this")
+	// ErrMisfit: the limit that came with the call, or that Config.PolicyFor chose, is of
+	// another family than the limiter's own, so that it does not read its words.
+	ErrMisfit = errors.New("ral: this limit is of another family than the limiter's Policy")
+	// ErrTooManyLimits: calls brought more limits than a limiter takes.
+	ErrTooManyLimits = errors.New("ral: too many different limits came with calls")
 	// ErrDifferentClients: the limiters of a TakeAll do not share one client, or do not count time
 	// from the same Config.Epoch.
 	ErrDifferentClients = errors.New("ral: TakeAll needs limiters that were given the same Client and Epoch")

@@ -42,7 +42,7 @@ type keeper struct {
 func (l *Limiter) keep(ready func()) {
 	defer close(l.kept)
 	k := &keeper{Limiter: l, id: rand.Text()}
-	k.charger = charger{charge: k.charge, calls: k.answered, sleep: k.sleepFor, servers: func() int {
+	k.charger = charger{calls: k.answered, sleep: k.sleepFor, servers: func() int {
 		return max(int(k.servers.Load()), 1)
 	}}
 	if k.connect(ready) {
@@ -69,11 +69,7 @@ func (k *keeper) connect(ready func()) bool {
 		}
 		rest = min(2*rest, longestPause)
 	}
-	r, err := k.newRemote(client)
-	if err != nil {
-		return false // New has seen to it that this cannot be
-	}
-	k.remote.Store(r)
+	k.remote.Store(k.newRemote(client))
 	return true
 }
 

@@ -128,7 +128,7 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	case errors.Is(err, lease.ErrFew):
 		// The key is not worth a lease, and Redis decides this call. It is paid before it
 		// passes, as units of a lease are, by the same policy.
-		return l.takeExact(ctx, key, n, 0, 0)
+		return l.takeExact(ctx, l.own.Load(), key, n, 0, 0)
 	case errors.Is(err, lease.ErrClosed):
 		return taken{}, ErrClosed
 	case ctx.Err() != nil:
@@ -136,5 +136,5 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	case errors.Is(err, lease.ErrLate):
 		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
 	}
-	return l.takeWithout(key, n, 0, noAnswer{cause: asOutage(err)})
+	return l.takeWithout(l.own.Load(), key, n, 0, noAnswer{cause: asOutage(err)})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/share"
-	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -55,13 +54,15 @@ const (
 // limiter that is closed.
 type Limiter struct {
 	config  Config
-	limit   int64 // the most that can be taken at once
+	own     atomic.Pointer[terms] // of calls that bring no limit
+	others  otherTerms            // of those that do
+	byLimit sync.Map              // *store.Limit to *terms, of those that have a share
+	maker   *store.Store          // of limits; it has no client
 	remote  atomic.Pointer[remote]
 	guard   *guard.Guard
 	takes   *guard.Batch[store.TakeAsk, store.Taken]
-	local   *share.Local  // nil except for FallbackShare
+	local   *share.Local  // of the own terms; nil except for FallbackShare
 	state   *stateFile    // nil without Config.StateFile
-	logged  bool          // the limit is a SlidingLog, which has no words in Redis
 	leases  *lease.Leases // nil except in Leased mode
 	plan    *lease.Plan   // with them
 	servers atomic.Int64  // counted last
@@ -86,7 +87,6 @@ type Limiter struct {
 type remote struct {
 	client rueidis.Client
 	store  *store.Store
-	limit  *store.Limit
 	bank   *lease.OnStore // nil except in Leased mode
 }
 
@@ -113,14 +113,13 @@ func New(config Config) (*Limiter, error) {
 		}
 		l.plan, kept = plan, plan.Policy
 	}
-	l.limit = kept.Limit()
-	_, l.logged = kept.(*slidinglog.Log)
 	// Whether Redis can keep the policy does not depend on which Redis it is.
-	r, err := l.newRemote(nil)
+	l.maker = l.newStore(nil)
+	limit, err := l.maker.Limit(kept)
 	if err != nil {
 		return nil, err
 	}
-	if err := lasting(config, r.limit.Lasts()); err != nil {
+	if err := lasting(config, limit.Lasts()); err != nil {
 		return nil, err
 	}
 	if config.Outage == FallbackShare {
@@ -132,6 +131,9 @@ func New(config Config) (*Limiter, error) {
 		}
 		l.local = local
 	}
+	own := newTerms(config.Policy, limit, l.local)
+	l.own.Store(own)
+	l.byLimit.Store(limit, own)
 	l.guard = guard.New(guard.Config{
 		Budget: config.Budget, CallTimeout: max(callTimeout, 2*exchangeBudgets*config.Budget), MaxInFlight: maxInFlight,
 		Silence: max(silence, config.Budget), Failures: failures, Pause: pause, Longest: longestPause,
@@ -182,21 +184,17 @@ func New(config Config) (*Limiter, error) {
 	return l, nil
 }
 
-func (l *Limiter) newRemote(client rueidis.Client) (*remote, error) {
+func (l *Limiter) newStore(client rueidis.Client) *store.Store {
 	c := l.config
-	s := store.New(client, store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock})
+	return store.New(client, store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock})
+}
+
+func (l *Limiter) newRemote(client rueidis.Client) *remote {
+	r := &remote{client: client, store: l.newStore(client)}
 	if l.plan != nil {
-		bank, err := lease.NewOnStore(s, l.plan)
-		if err != nil {
-			return nil, err
-		}
-		return &remote{client: client, store: s, limit: bank.Limit(), bank: bank}, nil
+		r.bank = lease.NewOnStore(r.store, l.plan, l.own.Load().limit)
 	}
-	limit, err := s.Limit(c.Policy)
-	if err != nil {
-		return nil, err
-	}
-	return &remote{client: client, store: s, limit: limit}, nil
+	return r
 }
 
 // nudge has the keeper look how things are. It never waits.
@@ -338,17 +336,17 @@ func askOnce[T any](ctx context.Context, l *Limiter, budget time.Duration, do fu
 
 // askTake is ask for a take, which is decided together with others. In a cluster it is
 // not, lest it wait for a part of that which is away and not its own.
-func (l *Limiter) askTake(ctx context.Context, key string, n int64, patience time.Duration) (t store.Taken, err error) {
+func (l *Limiter) askTake(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (t store.Taken, err error) {
 	r, err := l.mayAsk(ctx)
 	if err != nil {
 		return t, err
 	}
 	if r.client.Mode() == rueidis.ClientModeCluster {
 		t, err = guard.Do(ctx, l.guard, func(ctx context.Context) (store.Taken, error) {
-			return r.store.Take(ctx, r.limit, key, n, patience)
+			return r.store.Take(ctx, of.limit, key, n, patience)
 		})
 	} else {
-		t, err = l.takes.Do(ctx, store.TakeAsk{Limit: r.limit, Key: key, N: n, Patience: patience})
+		t, err = l.takes.Do(ctx, store.TakeAsk{Limit: of.limit, Key: key, N: n, Patience: patience})
 	}
 	return t, l.classify(ctx, err)
 }
@@ -397,16 +395,16 @@ func (l *Limiter) noteUnfit(cause error) error {
 const retry = longestPause
 
 // without answers by the fallback that Config.Outage chose, if that is not the share.
-func (l *Limiter) without(n int64, cause error) Answer {
-	a := Answer{Cause: cause, Source: SourceOpen, Decision: policy.Decision{Limit: l.limit}}
+func (l *Limiter) without(of *terms, n int64, cause error) Answer {
+	a := Answer{Cause: cause, Source: SourceOpen, Decision: policy.Decision{Limit: of.most}}
 	if l.config.Outage == FallbackClosed {
 		a.Source = SourceClosed
 	}
 	switch {
-	case n < 0 || n > l.limit:
+	case n < 0 || n > of.most:
 		a.RetryAfter = policy.Never
 	case a.Source == SourceOpen:
-		a.Allowed, a.Remaining = true, l.limit-n
+		a.Allowed, a.Remaining = true, of.most-n
 	case n == 0:
 		a.Allowed = true
 	default:

@@ -458,6 +458,14 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// own are the terms of claims that bring no limit.
+func own(claims []Claim) (all []*terms) {
+	for _, c := range claims {
+		all = append(all, c.limiter.own.Load())
+	}
+	return all
+}
+
 // A call that finds the limiter closed after Redis failed is not answered, and ends with the
 // error.
 func TestClosedMeanwhile(t *testing.T) {
@@ -469,25 +477,25 @@ func TestClosedMeanwhile(t *testing.T) {
 		l, other := open(t, c), open(t, c)
 		claims := []Claim{other.Claim("a"), l.Claim("a")}
 		take(t, l, "a", 0)
-		require.NoError(t, takeAllWithout(1, claims, make([]Answer, 2), failure))
-		a, err := l.refundWithout("a", 1, failure)
+		require.NoError(t, takeAllWithout(1, claims, own(claims), make([]Answer, 2), failure))
+		a, err := l.refundWithout(l.own.Load(), "a", 1, failure)
 		require.NoError(t, err)
 		require.ErrorIs(t, a.Cause, down)
 
 		require.NoError(t, l.Close())
-		taken, err := l.takeWithout("a", 1, 0, failure)
+		taken, err := l.takeWithout(l.own.Load(), "a", 1, 0, failure)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, taken)
-		a, err = l.refundWithout("a", 1, failure)
+		a, err = l.refundWithout(l.own.Load(), "a", 1, failure)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, a)
-		require.ErrorIs(t, takeAllWithout(1, claims, make([]Answer, 2), failure), ErrClosed)
+		require.ErrorIs(t, takeAllWithout(1, claims, own(claims), make([]Answer, 2), failure), ErrClosed)
 		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 		if outage == FallbackOpen { // all let it pass
 			c.Outage = FallbackShare
 			share := open(t, c)
 			take(t, share, "a", 0)
-			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, make([]Answer, 2), failure), ErrClosed)
+			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, []*terms{share.own.Load(), l.own.Load()}, make([]Answer, 2), failure), ErrClosed)
 			require.Zero(t, share.local.Peek("a").ResetAfter, "it comes back")
 		}
 	}

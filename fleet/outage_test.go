@@ -570,7 +570,7 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 
 			answers.Store(int64(c.late))
 			k := keeper{Limiter: l}
-			done := k.charge([]share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
+			done := k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
 			require.True(t, done.charged)
 			require.Equal(t, c.late > 0, done.stop)
 			time.Sleep(2 * c.late)
@@ -655,7 +655,7 @@ func TestDeclined(t *testing.T) {
 		require.EqualValues(t, min(7+i, 10), a.Remaining)
 	}
 	k := keeper{Limiter: l}
-	require.Equal(t, fate{stop: true}, k.charge([]share.Debt{{Name: store.Tail("a"), Units: 1}})[0])
+	require.Equal(t, fate{stop: true}, k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 1}})[0])
 }
 
 // TestUnsentIsNotCharged has all be busy until it is too late: what was not sent by then
@@ -679,7 +679,7 @@ func TestUnsentIsNotCharged(t *testing.T) {
 	k := keeper{Limiter: l}
 	charged := int64(0)
 	eventually(t, func() bool {
-		done := k.charge([]share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
+		done := k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
 		if done.charged {
 			charged += 3
 		}

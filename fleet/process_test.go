@@ -176,7 +176,7 @@ func (j job) call(l *Limiter, now *progress, ended <-chan struct{}) map[string]r
 		default:
 		}
 		key := strconv.FormatInt(rand.Int64N(j.Keys), 10)
-		t, err := l.take(l.ctx, key, 1, 0)
+		t, err := l.take(l.ctx, l.own.Load(), key, 1, 0)
 		switch {
 		case err != nil:
 			panic(err)

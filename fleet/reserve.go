@@ -37,7 +37,11 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience tim
 	if l.leases != nil {
 		return Reservation{}, ErrModeUnsupported
 	}
-	t, err := l.take(ctx, key, n, patience)
+	of, err := l.under(nil, key)
+	if err != nil {
+		return Reservation{Answer: misfit}, err
+	}
+	t, err := l.take(ctx, of, key, n, patience)
 	if err != nil {
 		return Reservation{}, err
 	}
@@ -80,7 +84,7 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 		return nil // nothing was recorded
 	}
 	_, err := ask(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
-		return remote.store.Keep(ctx, remote.limit, r.key, t.exact, r.n, n)
+		return remote.store.Keep(ctx, t.of.limit, r.key, t.exact, r.n, n)
 	})
 	if why := (noAnswer{}); errors.As(err, &why) {
 		return why.cause
@@ -146,8 +150,12 @@ func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience tim
 		if crowded != nil {
 			left = 0
 		}
+		of, err := l.under(nil, key)
+		if err != nil {
+			return Reservation{Answer: misfit}, err
+		}
 		// A call that ends meanwhile still learns what it has to give back.
-		t, err := l.take(context.WithoutCancel(ctx), key, n, l.orAtOnce(left))
+		t, err := l.take(context.WithoutCancel(ctx), of, key, n, of.orAtOnce(left))
 		if err != nil {
 			return Reservation{}, err
 		}
@@ -163,11 +171,11 @@ func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience tim
 		turns := !t.guess && l.leases == nil
 		switch {
 		case r.RetryAfter == policy.Never:
-			return r, fmt.Errorf("%w: %d of at most %d", ErrNever, n, l.limit)
+			return r, fmt.Errorf("%w: %d of at most %d", ErrNever, n, of.most)
 		case crowded != nil:
 			return r, crowded
-		case turns && l.crowds(left):
-			return r, fmt.Errorf("%w: %v has no room for more", ErrCrowded, l.config.Policy)
+		case turns && of.crowds(left):
+			return r, fmt.Errorf("%w: %v has no room for more", ErrCrowded, of.policy)
 		case (turns || r.RetryAfter > left) && byDeadline:
 			return r, fmt.Errorf("%w: %w", ErrDeadline, context.DeadlineExceeded)
 		case turns || r.RetryAfter > left:
@@ -180,8 +188,8 @@ func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience tim
 }
 
 // orAtOnce is patience for a call that has none, also under a policy that delays such calls.
-func (l *Limiter) orAtOnce(patience time.Duration) time.Duration {
-	if l.config.Policy.Delays() {
+func (of *terms) orAtOnce(patience time.Duration) time.Duration {
+	if of.policy.Delays() {
 		return max(patience, 1)
 	}
 	return patience
@@ -189,8 +197,8 @@ func (l *Limiter) orAtOnce(patience time.Duration) time.Duration {
 
 // crowds reports whether a call with so much patience is refused only if the limit, a
 // policy.Queue, has no place for it.
-func (l *Limiter) crowds(patience time.Duration) bool {
-	s, ok := l.config.Policy.(shape.Shaped)
+func (of *terms) crowds(patience time.Duration) bool {
+	s, ok := of.policy.(shape.Shaped)
 	if !ok || s.Shape().Kind != shape.Queue {
 		return false
 	}

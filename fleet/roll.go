@@ -50,9 +50,12 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 	}
 	k.servers.Store(int64(roll.Present))
 	if k.local != nil {
-		k.local.Heard(roll.Now)
-		// It fails only for limits that New has refused.
-		_ = k.local.Serve(max(k.counts.most(time.Now(), roll.Remembered), k.config.Servers, 1))
+		servers := max(k.counts.most(time.Now(), roll.Remembered), k.config.Servers, 1)
+		for _, of := range k.shares() {
+			of.local.Heard(roll.Now)
+			// It fails only for limits that have no shares at all.
+			_ = of.local.Serve(servers)
+		}
 	}
 	k.compare(roll)
 	return nil

@@ -15,6 +15,7 @@ type Stats struct {
 	Openings uint64 // how often the breaker opened
 	Charged  uint64 // units that were let pass without Redis and charged when it was back, or may be: the answer was lost
 	Lapsed   uint64 // units that shares let pass and that never will be charged: their keys made room for others
+	Misfits  uint64 // calls in error because of a limit that PolicyFor or TakeWith brought: see ErrMisfit; these are in no other count
 	Servers  int    // that were counted last, this one included; Config.Servers before
 	Divisor  int    // by which FallbackShare divides the limit: see Config.Servers; 0 if that is not known yet
 
@@ -28,7 +29,7 @@ type Stats struct {
 type tally struct {
 	by                [SourceClosed + 1]atomic.Uint64
 	admitted, refused atomic.Uint64
-	charged           atomic.Uint64
+	charged, misfits  atomic.Uint64
 }
 
 // count counts an answer of a call for n units.
@@ -56,10 +57,14 @@ func (l *Limiter) Stats() Stats {
 		Closed:   t.by[SourceClosed].Load(),
 		Openings: l.guard.Openings(),
 		Charged:  t.charged.Load(),
+		Misfits:  t.misfits.Load(),
 		Servers:  int(l.servers.Load()),
 	}
+	for _, of := range l.shares() {
+		s.Lapsed += of.local.Lapsed()
+	}
 	if l.local != nil {
-		s.Lapsed, s.Divisor = l.local.Lapsed(), l.local.Servers()
+		s.Divisor = l.local.Servers()
 	}
 	if l.leases != nil {
 		of := l.leases.Stats()

@@ -37,13 +37,37 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (Answer, error)
 		t, err := l.askLease(ctx, key, n)
 		return t.answer, err
 	}
-	t, err := l.take(ctx, key, n, 0)
+	return l.TakeWith(ctx, nil, key, n)
+}
+
+// TakeWith is Take under a limit that comes with the call. The limit must be of the family
+// of the limiter's own, and read its words: one of other figures for a Funnel, a Queue or a
+// Bursty, and of the same period for a window or a SlidingLog. Any other limit is
+// ErrMisfit, and nothing is recorded. nil is the limit that holds for the key without it. In
+// Leased mode any limit but nil is ErrModeUnsupported.
+//
+// Limits that alternate on a key share time, not units, under a Funnel, a Queue and a
+// Bursty: 10 of 10 an hour take the whole hour under 1,000 an hour as well. Under the others
+// they share the units of the window. While Redis is away each limit has a share of its own.
+//
+// Make the limits once, and keep them: making one costs more than a call. A limiter takes
+// 1,024 limits of different text, and ErrTooManyLimits is the error of more.
+func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (Answer, error) {
+	of, err := l.under(limit, key)
+	if err != nil {
+		return misfit, err
+	}
+	t, err := l.take(ctx, of, key, n, 0)
 	return t.answer, err
 }
+
+// misfit is the answer of a call that brings a limit of another family, as an engine gives it.
+var misfit = Answer{Decision: policy.Decision{RetryAfter: policy.Never}}
 
 // taken is what a call took, to be given back perhaps.
 type taken struct {
 	answer Answer
+	of     *terms // that decided
 	// One of these holds what was taken, if that was recorded.
 	exact store.Taken
 	local share.Reservation
@@ -51,25 +75,25 @@ type taken struct {
 	guess bool
 }
 
-func (l *Limiter) take(ctx context.Context, key string, n int64, patience time.Duration) (taken, error) {
+func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (taken, error) {
 	if l.leases != nil && n != 0 {
 		if a, ok := l.tryLease(ctx, key, n); ok {
 			return taken{answer: a}, nil
 		}
 		return l.askLease(ctx, key, n)
 	}
-	return l.takeExact(ctx, key, n, patience, l.held(key))
+	return l.takeExact(ctx, of, key, n, patience, l.held(key))
 }
 
 // takeExact has Redis decide. held is the number of units that this server holds in
 // addition to what is left there.
-func (l *Limiter) takeExact(ctx context.Context, key string, n int64, patience time.Duration, held int64) (taken, error) {
-	exact, err := l.askTake(ctx, key, n, patience)
+func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64, patience time.Duration, held int64) (taken, error) {
+	exact, err := l.askTake(ctx, of, key, n, patience)
 	if err != nil {
-		return l.takeWithout(key, n, patience, err)
+		return l.takeWithout(of, key, n, patience, err)
 	}
-	l.remember(key, exact)
-	t := taken{exact: exact, answer: Answer{Decision: exact.Decision, Source: SourceRedis}}
+	of.remember(key, exact)
+	t := taken{of: of, exact: exact, answer: Answer{Decision: exact.Decision, Source: SourceRedis}}
 	t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
 	l.tally.count(n, &t.answer)
 	return t, nil
@@ -78,16 +102,17 @@ func (l *Limiter) takeExact(ctx context.Context, key string, n int64, patience t
 // takeWithout takes by the fallback that Config.Outage chose, if the error of the exchange
 // with Redis allows that: see fallback. A share that was closed meanwhile refuses, which is
 // no answer; the error is ErrClosed then.
-func (l *Limiter) takeWithout(key string, n int64, patience time.Duration, failure error) (t taken, err error) {
+func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Duration, failure error) (t taken, err error) {
 	why, err := fallback(key, failure)
 	if err != nil {
 		return taken{}, err
 	}
-	if l.local == nil {
-		t.answer, t.guess = l.without(n, why.cause), true
+	t.of = of
+	if of.local == nil {
+		t.answer, t.guess = l.without(of, n, why.cause), true
 	} else {
-		r := l.local.Take(key, n, patience)
-		t.local, t.answer = r, l.shared(r.Decision, n, why.cause)
+		r := of.local.Take(key, n, patience)
+		t.local, t.answer = r, l.shared(of, r.Decision, n, why.cause)
 		t.guess = r.RetryAfter == policy.Never
 	}
 	if l.closed.Load() {
@@ -98,37 +123,38 @@ func (l *Limiter) takeWithout(key string, n int64, patience time.Duration, failu
 }
 
 // shared is what the share decided.
-func (l *Limiter) shared(d policy.Decision, n int64, cause error) Answer {
-	if d.RetryAfter == policy.Never && n > 0 && n <= l.limit {
+func (l *Limiter) shared(of *terms, d policy.Decision, n int64, cause error) Answer {
+	if d.RetryAfter == policy.Never && n > 0 && n <= of.most {
 		d.RetryAfter = retry // more than the share ever has, but not than the limit
 	}
 	return Answer{Decision: d, Source: SourceShare, Cause: l.uncounted(cause)}
 }
 
 // remember has the share keep what Redis said of a key, to begin from there without it.
-func (l *Limiter) remember(key string, t store.Taken) {
+func (of *terms) remember(key string, t store.Taken) {
 	switch {
-	case l.local == nil:
-	case l.logged:
-		l.local.LearnUsed(key, t.Limit-t.Remaining, t.At)
+	case of.local == nil:
+	case of.logged:
+		of.local.LearnUsed(key, t.Limit-t.Remaining, t.At)
 	default:
-		l.local.Learn(key, t.After, t.At)
+		of.local.Learn(key, t.After, t.At)
 	}
 }
 
 // rememberLate is remember of what Redis said some time ago.
-func (l *Limiter) rememberLate(key string, t store.Taken) {
+func (of *terms) rememberLate(key string, t store.Taken) {
 	switch {
-	case l.local == nil:
-	case l.logged:
-		l.local.LearnUsedLate(key, t.Limit-t.Remaining, t.At)
+	case of.local == nil:
+	case of.logged:
+		of.local.LearnUsedLate(key, t.Limit-t.Remaining, t.At)
 	default:
-		l.local.LearnLate(key, t.After, t.At)
+		of.local.LearnLate(key, t.After, t.At)
 	}
 }
 
 // Peek tells how the key stands. It takes nothing and is not counted; the decision is
-// always Allowed, as it asked for nothing.
+// always Allowed, as it asked for nothing, unless Config.PolicyFor chose a limit of another
+// family.
 func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 	return l.Take(ctx, key, 0)
 }
@@ -146,38 +172,52 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 // what became of it, ErrBudget for one, it may be done there and goes nowhere else, and
 // the answer is not Allowed either. So it may be done if the error is that ctx ended. It
 // is not counted in the statistics.
+//
+// n counts units of the limit that holds for the key. For units that were taken by TakeWith
+// there is RefundWith.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, error) {
+	return l.RefundWith(ctx, nil, key, n)
+}
+
+// RefundWith is Refund for units that were taken by TakeWith under limit. nil is the limit
+// that holds for the key without it.
+func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (Answer, error) {
+	of, err := l.under(limit, key)
+	if err != nil {
+		return misfit, err
+	}
 	if n == 0 {
-		return l.Peek(ctx, key)
+		t, err := l.take(ctx, of, key, 0, 0)
+		return t.answer, err
 	}
 	held := l.held(key)
 	exact, err := askOnce(ctx, l, l.config.Budget, func(ctx context.Context, r *remote) (store.Taken, error) {
-		return r.store.Refund(ctx, r.limit, key, n)
+		return r.store.Refund(ctx, of.limit, key, n)
 	})
 	if err != nil {
-		return l.refundWithout(key, n, err)
+		return l.refundWithout(of, key, n, err)
 	}
-	l.remember(key, exact)
+	of.remember(key, exact)
 	a := Answer{Decision: exact.Decision, Source: SourceRedis}
 	a.Remaining = min(a.Remaining+held, a.Limit)
 	return a, nil
 }
 
 // refundWithout is takeWithout for what is given back, unless Redis may have done it.
-func (l *Limiter) refundWithout(key string, n int64, failure error) (a Answer, err error) {
+func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (a Answer, err error) {
 	why, err := fallback(key, failure)
 	if err != nil {
 		return Answer{}, err
 	}
 	switch {
-	case l.local == nil:
-		a = l.without(1, why.cause)
+	case of.local == nil:
+		a = l.without(of, 1, why.cause)
 		a.Allowed, a.Remaining = false, 0
 	case why.mayBeDone:
-		a = l.shared(l.local.Peek(key), 0, why.cause)
+		a = l.shared(of, of.local.Peek(key), 0, why.cause)
 		a.Allowed = false
 	default:
-		a = l.shared(l.local.Refund(key, n), n, why.cause)
+		a = l.shared(of, of.local.Refund(key, n), n, why.cause)
 	}
 	if l.closed.Load() {
 		return Answer{}, ErrClosed
@@ -187,10 +227,10 @@ func (l *Limiter) refundWithout(key string, n int64, failure error) (a Answer, e
 
 // Reset forgets what the key has used, and reports whether there was anything. Servers
 // keep the units that they hold on lease. Without Redis it forgets what the key has
-// used of this server's share, and the error is ErrOutage.
+// used of this server's shares, and the error is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	used, err := ask(ctx, l, func(ctx context.Context, r *remote) (bool, error) {
-		return r.store.Delete(ctx, r.limit, key)
+		return r.store.Delete(ctx, l.own.Load().limit, key)
 	})
 	var why noAnswer
 	switch {
@@ -199,8 +239,10 @@ func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	case err == nil && l.leases != nil:
 		l.leases.Forget(key)
 	}
-	if l.local != nil && store.CheckKey(key) == nil {
-		used = l.local.Reset(key) || used
+	if store.CheckKey(key) == nil {
+		for _, of := range l.shares() {
+			used = of.local.Reset(key) || used
+		}
 	}
 	return used, why.cause
 }

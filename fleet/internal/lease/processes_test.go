@@ -53,10 +53,12 @@ func connect(addr string, limit policy.Policy, timeout time.Duration) (*Leases, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	bank, err := NewOnStore(store.New(client, store.Options{Name: "processes"}), plan)
+	direct := store.New(client, store.Options{Name: "processes"})
+	kept, err := direct.Limit(plan.Policy)
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	bank := NewOnStore(direct, plan, kept)
 	l, err := New(Config{Plan: plan, Bank: bank, Servers: func() int { return servers }, Timeout: timeout})
 	return l, bank, client, err
 }
@@ -217,7 +219,7 @@ func TestBoundAcrossProcesses(t *testing.T) {
 			defer client.Close()
 			defer func() { assert.NoError(t, l.Close(context.Background())) }()
 			left := func() int64 {
-				taken, err := bank.store.Peek(context.Background(), bank.Limit(), "key")
+				taken, err := bank.store.Peek(context.Background(), bank.limit, "key")
 				require.NoError(t, err)
 				return taken.Remaining
 			}
@@ -252,7 +254,7 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 				}
 			}
 			require.NoError(t, l.Close(context.Background()))
-			taken, err := bank.store.Peek(context.Background(), bank.Limit(), "key")
+			taken, err := bank.store.Peek(context.Background(), bank.limit, "key")
 			require.NoError(t, err)
 			assert.GreaterOrEqual(t, taken.Remaining, l.Limit()-used)
 			assert.Positive(t, l.Stats().Returned)
@@ -271,7 +273,7 @@ func TestFunnelGivesBackWhatIsLeftInTime(t *testing.T) {
 	require.NoError(t, g.Err)
 	require.EqualValues(t, 200, g.Units)
 	require.NoError(t, bank.Return(context.Background(), []Back{{Key: "other", Units: 200, Word: g.Word, At: g.At}}))
-	taken, err := bank.store.Peek(context.Background(), bank.Limit(), "other")
+	taken, err := bank.store.Peek(context.Background(), bank.limit, "other")
 	require.NoError(t, err)
 	drained := int64(taken.At-g.At)*2000/int64(time.Second) + 1
 	late := int64(inTime) * 2000 / int64(time.Second)

@@ -16,18 +16,10 @@ type OnStore struct {
 	limit *store.Limit
 }
 
-// NewOnStore returns the bank of a plan. The error, if any, is a *policy.FieldError: what
-// can be leased Redis may still not be able to decide on.
-func NewOnStore(s *store.Store, plan *Plan) (*OnStore, error) {
-	limit, err := s.Limit(plan.Policy)
-	if err != nil {
-		return nil, err
-	}
-	return &OnStore{plan, s, limit}, nil
+// NewOnStore returns the bank of a plan, whose policy the limit was made of.
+func NewOnStore(s *store.Store, plan *Plan, limit *store.Limit) *OnStore {
+	return &OnStore{plan, s, limit}
 }
-
-// Limit is what the store was told of the plan's policy.
-func (b *OnStore) Limit() *store.Limit { return b.limit }
 
 // Lease implements [Bank].
 func (b *OnStore) Lease(ctx context.Context, asks []Ask) []Grant {

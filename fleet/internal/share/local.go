@@ -122,6 +122,20 @@ func (l *Local) Serve(servers int) error {
 	return nil
 }
 
+// Follow has this share, which is new, know what another of the same server does of Redis and
+// of how many servers there are.
+func (l *Local) Follow(other *Local) error {
+	if heard := other.heard.Load(); heard != 0 {
+		ago := int64(other.now()) - heard
+		l.heard.Store(int64(l.now()) - ago)
+		l.ahead.Store(other.ahead.Load() + int64(other.now()-l.now()))
+	}
+	if servers := other.Servers(); servers > 0 {
+		return l.Serve(servers)
+	}
+	return nil
+}
+
 // Heard records that Redis answered at the instant at, by its clock.
 func (l *Local) Heard(at policy.Instant) {
 	now := l.now()

@@ -12,7 +12,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limit is a policy, made ready for Redis. It belongs to the store that made it.
+// Limit is a policy, made ready for Redis. It belongs to all stores of the same Options as
+// the one that made it.
 type Limit struct {
 	policy policy.Policy
 	shape  shape.Shape
@@ -28,6 +29,10 @@ type Limit struct {
 
 // Policy returns what the limit was made of.
 func (l *Limit) Policy() policy.Policy { return l.policy }
+
+// Reads reports whether the words of another limit are also words of this one. Redis keeps
+// them under the same names then.
+func (l *Limit) Reads(other *Limit) bool { return l.prefix == other.prefix }
 
 // Lasts is how long after the epoch time stands still for the limit. Words have no room for
 // what is later.

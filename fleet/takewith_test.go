@@ -1,0 +1,280 @@
+package fleet
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// families are limits of 10 units that do not come back while a test lasts, each with one of
+// 100 units of the same family.
+func families(t testing.TB) [][2]policy.Policy {
+	t.Helper()
+	const long = 366 * 24 * time.Hour
+	pair := func(of func(limit int64) (policy.Policy, error)) [2]policy.Policy {
+		return [2]policy.Policy{policy.Must(of(10)), policy.Must(of(100))}
+	}
+	return [][2]policy.Policy{
+		pair(func(n int64) (policy.Policy, error) { return policy.Funnel(n, n, 10*long) }),
+		pair(func(n int64) (policy.Policy, error) { return policy.Bursty(n, long/4, n-1) }),
+		pair(func(n int64) (policy.Policy, error) { return policy.FixedWindow(n, long) }),
+		pair(func(n int64) (policy.Policy, error) { return policy.SlidingWindow(n, long) }),
+		pair(func(n int64) (policy.Policy, error) { return SlidingLog(n, long) }),
+	}
+}
+
+// A limit that comes with a call decides on the words that the others read: what was used
+// under one counts under the other, as time or as units.
+func TestTakeWith(t *testing.T) {
+	ctx := t.Context()
+	for _, f := range families(t) {
+		small, large := f[0], f[1]
+		c := at(shared.Addr(), small)
+		l, other := open(t, c), open(t, c)
+		a, err := l.TakeWith(ctx, large, "a", 50)
+		require.NoError(t, err)
+		require.True(t, a.Allowed)
+		require.Equal(t, SourceRedis, a.Source)
+		require.Equal(t, large.Limit(), a.Limit)
+		require.Equal(t, small.Limit(), take(t, l, "b", 1).Limit)
+
+		half := take(t, other, "a", 1)
+		same, err := other.TakeWith(ctx, small, "b", 1)
+		require.NoError(t, err)
+		require.True(t, same.Allowed)
+		require.EqualValues(t, take(t, l, "b", 0).Remaining, same.Remaining)
+		if _, log := small.(interface{ Window() time.Duration }); log && strings.Contains(small.String(), "funnel") {
+			require.True(t, half.Allowed, "half of the time is left, and so half of the units")
+			require.EqualValues(t, 4, half.Remaining)
+		} else if !strings.Contains(small.String(), "bursty") {
+			require.False(t, half.Allowed, "%v: 50 units are more than 10", small)
+		}
+
+		_, err = l.RefundWith(ctx, large, "a", 50)
+		require.NoError(t, err)
+		a, err = other.TakeWith(ctx, large, "a", 0)
+		require.NoError(t, err)
+		require.LessOrEqual(t, shape.AtOnce(large)-a.Remaining, int64(10), "%v: they came back", large)
+		a, err = l.RefundWith(ctx, nil, "b", 2)
+		require.NoError(t, err)
+		require.EqualValues(t, small.Limit(), a.Limit)
+		a, err = l.TakeWith(ctx, nil, "b", 0)
+		require.NoError(t, err)
+		require.EqualValues(t, small.Limit(), a.Limit)
+	}
+}
+
+// A limit of another family is an error that says so, and nothing is recorded.
+func TestTakeWithMisfit(t *testing.T) {
+	ctx := t.Context()
+	log, err := SlidingLog(10, time.Hour)
+	require.NoError(t, err)
+	limits := []policy.Policy{
+		funnel(10, 1, time.Hour), policy.Must(policy.Queue(10, 1, time.Hour)), policy.Must(policy.Bursty(1, time.Hour, 9)),
+		policy.Must(policy.FixedWindow(10, time.Hour)), policy.Must(policy.FixedWindow(10, time.Minute)),
+		policy.Must(policy.SlidingWindow(10, time.Hour)), log,
+	}
+	never := []policy.Policy{policy.Must(policy.AtMost(10, time.Hour)), policy.Must(policy.AlignedWindow(1, time.Second))}
+	for _, p := range limits {
+		l := open(t, at(shared.Addr(), p))
+		for _, other := range append(limits, never...) {
+			if other == p {
+				continue
+			}
+			for range 2 { // found by the policy, by the text
+				a, err := l.TakeWith(ctx, other, "a", 1)
+				require.ErrorIs(t, err, ErrMisfit, "%v under %v", other, p)
+				require.ErrorContains(t, err, other.String())
+				require.False(t, a.Allowed)
+				require.Zero(t, a.Limit)
+				require.Equal(t, policy.Never, a.RetryAfter)
+			}
+			_, err := TakeAll(ctx, 1, l.Claim("a"), l.ClaimWith(other, "a"))
+			require.ErrorIs(t, err, ErrMisfit)
+			_, err = l.RefundWith(ctx, other, "a", -1)
+			require.ErrorIs(t, err, ErrMisfit)
+		}
+		require.Zero(t, take(t, l, "a", 0).ResetAfter, "nothing was recorded")
+		require.EqualValues(t, 4*(len(limits)+len(never)-1), l.Stats().Misfits)
+		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
+	}
+	leased := open(t, leasedAt(shared.Addr(), funnel(100, 1, time.Second)))
+	_, err = leased.TakeWith(ctx, funnel(10, 1, time.Second), "a", 1)
+	require.ErrorIs(t, err, ErrModeUnsupported)
+	a, err := leased.TakeWith(ctx, nil, "a", 1)
+	require.NoError(t, err)
+	require.True(t, a.Allowed)
+}
+
+// PolicyFor chooses the limit of a key for every verb.
+func TestPolicyFor(t *testing.T) {
+	ctx := t.Context()
+	plans := map[string]policy.Policy{
+		"big": funnel(100, 1, time.Hour), "odd": policy.Must(policy.FixedWindow(1, time.Hour)),
+	}
+	c := at(shared.Addr(), funnel(2, 1, time.Hour))
+	c.PolicyFor = func(key string) policy.Policy { return plans[key] }
+	l := open(t, c)
+	require.Equal(t, plans["big"], l.LimitFor("big"))
+	require.Equal(t, c.Policy, l.LimitFor("any"))
+	require.Equal(t, c.Policy, l.Limit())
+	require.EqualValues(t, 97, take(t, l, "big", 3).Remaining)
+	require.True(t, l.Choke(ctx, "big"))
+	a, err := l.Peek(ctx, "big")
+	require.NoError(t, err)
+	require.EqualValues(t, 96, a.Remaining)
+	a, err = l.Refund(ctx, "big", 1)
+	require.NoError(t, err)
+	require.EqualValues(t, 97, a.Remaining)
+	require.NoError(t, l.Wait(ctx, "big", 7))
+	r, err := l.Reserve(ctx, "big", 50, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 40, r.Remaining)
+	require.NoError(t, r.Keep(ctx, 10))
+	r, err = l.Acquire(ctx, "big", 20, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 60, r.Remaining)
+	require.ErrorIs(t, l.Wait(ctx, "big", 101), ErrNever)
+	out, err := TakeAll(ctx, 2, l.Claim("big"), l.Claim("any"))
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	require.EqualValues(t, 58, out.Answers[0].Remaining)
+	require.Zero(t, out.Answers[1].Remaining)
+	require.Equal(t, 1, out.Binding)
+	used, err := l.Reset(ctx, "big")
+	require.NoError(t, err)
+	require.True(t, used)
+	require.EqualValues(t, 100, take(t, l, "big", 0).Remaining)
+	require.False(t, take(t, l, "any", 3).Allowed, "Policy holds for the others")
+
+	_, err = l.Take(ctx, "odd", 1)
+	require.ErrorIs(t, err, ErrMisfit)
+	require.False(t, l.Choke(ctx, "odd"))
+	require.ErrorIs(t, l.Wait(ctx, "odd", 1), ErrMisfit)
+	_, err = l.Reserve(ctx, "odd", 1, 0)
+	require.ErrorIs(t, err, ErrMisfit)
+
+	c.Mode, c.Policy = Leased, funnel(100, 1, time.Second)
+	_, err = New(c)
+	require.ErrorContains(t, err, "PolicyFor")
+}
+
+// All or nothing under limits that come with the claims, also for one key under two limits.
+func TestTakeAllWithLimits(t *testing.T) {
+	ctx := t.Context()
+	for _, f := range families(t) {
+		if strings.Contains(f[0].String(), "bursty") {
+			continue // what a unit costs depends on the limit
+		}
+		c := at(shared.Addr(), f[0])
+		c.Redis, c.Client, c.Tag = rueidis.ClientOption{}, shared.Client(t), "all"
+		l := open(t, c)
+		out, err := TakeAll(ctx, 10, l.ClaimWith(f[1], "a"), l.Claim("b"))
+		require.NoError(t, err)
+		require.True(t, out.Allowed, "%v", f[0])
+		require.EqualValues(t, 90, out.Answers[0].Remaining)
+		require.EqualValues(t, 0, out.Answers[1].Remaining)
+		out, err = TakeAll(ctx, 1, l.ClaimWith(f[1], "a"), l.Claim("b"))
+		require.NoError(t, err)
+		require.False(t, out.Allowed)
+		require.EqualValues(t, 90, out.Answers[0].Remaining, "nothing was taken")
+		out, err = TakeAll(ctx, 1, l.ClaimWith(f[1], "c"), l.Claim("c"))
+		require.NoError(t, err)
+		require.True(t, out.Allowed)
+		require.NotEqual(t, out.Answers[0].Limit, out.Answers[1].Limit)
+		a, err := l.TakeWith(ctx, f[1], "c", 0)
+		require.NoError(t, err)
+		require.LessOrEqual(t, a.Remaining, int64(98), "%v: it was charged under both", f[0])
+	}
+}
+
+// In an outage each limit has a share, which begins from what Redis said and is charged to
+// Redis afterwards.
+func TestSharesOfLimits(t *testing.T) {
+	ctx := t.Context()
+	for _, f := range families(t) {
+		if strings.Contains(f[0].String(), "bursty") {
+			continue
+		}
+		t.Run(f[0].String(), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{AOF: true})
+			c := at(redis.Addr(), f[0])
+			c.Budget, c.Servers = quick, 2
+			l := open(t, c)
+			a, err := l.TakeWith(ctx, f[1], "a", 60)
+			require.NoError(t, err)
+			require.Equal(t, SourceRedis, a.Source)
+			redis.Kill()
+			a, err = l.TakeWith(ctx, f[1], "a", 0)
+			require.NoError(t, err)
+			require.Equal(t, SourceShare, a.Source)
+			require.EqualValues(t, 50, a.Limit)
+			require.EqualValues(t, 20, a.Remaining, "of 50, the part that Redis said is used")
+			a, err = l.TakeWith(ctx, f[1], "a", 5)
+			require.NoError(t, err)
+			require.True(t, a.Allowed)
+			out, err := TakeAll(ctx, 5, l.ClaimWith(f[1], "a"))
+			require.NoError(t, err)
+			require.True(t, out.Allowed)
+			// A limit that is new in the outage knows the servers, and that Redis was there.
+			other := policy.Policy(nil)
+			switch {
+			case strings.Contains(f[0].String(), "funnel"):
+				other = funnel(40, 40, 3660*24*time.Hour)
+			default:
+				return
+			}
+			a, err = l.TakeWith(ctx, other, "new", 1)
+			require.NoError(t, err)
+			require.Equal(t, SourceShare, a.Source)
+			require.EqualValues(t, 20, a.Limit)
+			require.NoError(t, redis.Restart())
+			eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged >= 10 }, "it is charged")
+			a, err = l.TakeWith(ctx, f[1], "a", 0)
+			require.NoError(t, err)
+			require.Equal(t, SourceRedis, a.Source)
+			require.EqualValues(t, 30, a.Remaining)
+		})
+	}
+}
+
+// However many policies stand for them, a limiter keeps few limits, and says so if there are
+// too many.
+func TestManyLimits(t *testing.T) {
+	ctx := t.Context()
+	c := at(shared.Addr(), policy.Must(policy.FixedWindow(1, time.Hour)))
+	l := open(t, c)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range 2 * mostPolicies { // each time made anew
+				a, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(int64(2+i%3), time.Hour)), fmt.Sprint(i), 0)
+				if !assert.NoError(t, err) || !assert.EqualValues(t, 2+i%3, a.Limit) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Len(t, l.others.all(), 3)
+	require.LessOrEqual(t, l.others.policies, mostPolicies)
+	for i := range mostLimits - 3 {
+		_, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(int64(10+i), time.Hour)), "a", 0)
+		require.NoError(t, err)
+	}
+	_, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(99_999, time.Hour)), "a", 0)
+	require.ErrorIs(t, err, ErrTooManyLimits)
+	_, err = l.TakeWith(ctx, policy.Must(policy.FixedWindow(2, time.Hour)), "a", 0)
+	require.NoError(t, err, "those that are known go on")
+}

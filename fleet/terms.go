@@ -1,0 +1,172 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+
+	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// terms are a limit by which calls are decided, ready for Redis and for the share. They do
+// not change.
+type terms struct {
+	policy policy.Policy // as it was given
+	limit  *store.Limit  // what Redis decides by: of the policy or, in Leased mode, of its plan
+	local  *share.Local  // nil except for FallbackShare
+	most   int64         // that can be taken at once
+	logged bool          // it is a SlidingLog, which has no words in Redis
+}
+
+// newTerms returns the terms of a policy that a limit was made of.
+func newTerms(p policy.Policy, limit *store.Limit, local *share.Local) *terms {
+	kept := limit.Policy()
+	_, logged := kept.(*slidinglog.Log)
+	return &terms{policy: p, limit: limit, local: local, most: kept.Limit(), logged: logged}
+}
+
+const (
+	// mostLimits bounds how many limits, different in their text, a limiter is given with
+	// calls. Each has a share of its own.
+	mostLimits = 1024
+	// mostPolicies bounds by how many policies these are known. Others, as those of a
+	// caller that makes one a call, are looked up by their text.
+	mostPolicies = 4 * mostLimits
+)
+
+// otherTerms are those of limits that came with calls. Its methods may be called by any
+// number of goroutines.
+type otherTerms struct {
+	known sync.Map // policy.Policy to *terms
+
+	mu       sync.Mutex
+	policies int               // in known
+	byText   map[string]*terms // in the order of made
+	made     []*terms
+}
+
+// all returns the terms that were made so far.
+func (o *otherTerms) all() []*terms {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.made[:len(o.made):len(o.made)]
+}
+
+// under returns the terms by which a call for the key is decided: those of limit or, if that
+// is nil, of what Config.PolicyFor chooses, and otherwise the limiter's own.
+func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
+	if limit == nil && l.config.PolicyFor != nil {
+		limit = l.config.PolicyFor(key)
+	}
+	own := l.own.Load()
+	switch {
+	case limit == nil || shape.IsNil(limit):
+		return own, nil
+	case l.leases != nil:
+		return nil, ErrModeUnsupported
+	}
+	if comparable := reflect.TypeOf(limit).Comparable(); comparable {
+		if limit == own.policy {
+			return own, nil
+		}
+		if t, ok := l.others.known.Load(limit); ok {
+			return l.reading(t.(*terms), own)
+		}
+	}
+	t, err := l.learnLimit(limit)
+	if err != nil {
+		l.tally.misfits.Add(1)
+		return nil, err
+	}
+	return l.reading(t, own)
+}
+
+// reading returns terms that came with a call, or ErrMisfit if they do not read the words of
+// the limiter's own.
+func (l *Limiter) reading(t, own *terms) (*terms, error) {
+	if !t.limit.Reads(own.limit) {
+		l.tally.misfits.Add(1)
+		return nil, fmt.Errorf("%w: %v, and the limiter's is %v", ErrMisfit, t.policy, own.policy)
+	}
+	return t, nil
+}
+
+// learnLimit makes the terms of a limit that came with a call, or finds them by its text.
+func (l *Limiter) learnLimit(p policy.Policy) (*terms, error) {
+	o := &l.others
+	text := p.String()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t, there := o.byText[text]
+	if !there {
+		if len(o.made) >= mostLimits {
+			return nil, fmt.Errorf("%w: %v would be one more than %d", ErrTooManyLimits, p, mostLimits)
+		}
+		limit, err := l.maker.Limit(p)
+		if err == nil {
+			err = lasting(l.config, limit.Lasts())
+		}
+		if field := (*policy.FieldError)(nil); errors.As(err, &field) {
+			return nil, fmt.Errorf("%w: %v cannot be kept: want %s", ErrMisfit, p, field.Want)
+		}
+		local, err := l.newShare(p)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMisfit, err)
+		}
+		t = newTerms(p, limit, local)
+		if o.byText == nil {
+			o.byText = map[string]*terms{}
+		}
+		o.byText[text] = t
+		o.made = append(o.made, t)
+		if local != nil {
+			l.byLimit.Store(limit, t)
+		}
+	}
+	if o.policies < mostPolicies && reflect.TypeOf(p).Comparable() {
+		o.policies++
+		o.known.Store(p, t)
+	}
+	return t, nil
+}
+
+// newShare returns the share of another limit, which knows what that of the limiter's own
+// knows of Redis and of the other servers; nil except for FallbackShare.
+func (l *Limiter) newShare(p policy.Policy) (*share.Local, error) {
+	if l.local == nil {
+		return nil, nil
+	}
+	local, err := share.New(share.Config{Policy: p, MaxKeys: l.config.MaxKeys, Name: store.Short})
+	if err != nil {
+		return nil, err
+	}
+	return local, local.Follow(l.local)
+}
+
+// shares are all terms that have a share, the limiter's own first.
+func (l *Limiter) shares() []*terms {
+	if l.local == nil {
+		return nil
+	}
+	return append([]*terms{l.own.Load()}, l.others.all()...)
+}
+
+// Limit returns the limiter's own limit: Config.Policy, or what SetPolicy has put in its
+// place.
+func (l *Limiter) Limit() policy.Policy { return l.own.Load().policy }
+
+// LimitFor returns the limit that holds for the key now: what Config.PolicyFor chooses for
+// it, and otherwise Limit. It asks nothing of Redis.
+func (l *Limiter) LimitFor(key string) policy.Policy {
+	if l.config.PolicyFor != nil {
+		if p := l.config.PolicyFor(key); p != nil && !shape.IsNil(p) {
+			return p
+		}
+	}
+	return l.Limit()
+}
