@@ -37,14 +37,14 @@ func BenchmarkGoals(b *testing.B) {
 	}
 	bare := func(next http.Handler) http.Handler { return next }
 	add("bare", bare, all[:1])
-	add("naive", xtime(b, plenty), all[:1])
-	add("no-headers", ral(noHeaders)(b, plenty), all[:1])
-	add("ratelimit", ral(httplimit.Options{})(b, plenty), all[:1])
-	add("naive,10k", xtime(b, plenty), all)
-	add("no-headers,10k", ral(noHeaders)(b, plenty), all)
-	add("naive,refused", xtime(b, one), all[:1])
-	add("no-headers,refused", ral(noHeaders)(b, one), all[:1])
-	add("ratelimit,refused", ral(httplimit.Options{})(b, one), all[:1])
+	add("naive", xtime(b, hourly(plenty)), all[:1])
+	add("no-headers", ral(noHeaders)(b, hourly(plenty)), all[:1])
+	add("ratelimit", ral(httplimit.Options{})(b, hourly(plenty)), all[:1])
+	add("naive,10k", xtime(b, hourly(plenty)), all)
+	add("no-headers,10k", ral(noHeaders)(b, hourly(plenty)), all)
+	add("naive,refused", xtime(b, hourly(one)), all[:1])
+	add("no-headers,refused", ral(noHeaders)(b, hourly(one)), all[:1])
+	add("ratelimit,refused", ral(httplimit.Options{})(b, hourly(one)), all[:1])
 	add("no-headers,two", two(b, noHeaders), all[:1])
 	add("ratelimit,two", two(b, httplimit.Options{}), all[:1])
 	// What any middleware pays that asks this engine, sets two header fields, or both.
@@ -52,7 +52,7 @@ func BenchmarkGoals(b *testing.B) {
 	add("floor,fields", floor(b, true), all[:1])
 	add("floor,two", floorOfTwo(b), all[:1])
 
-	w := &quiet{http.Header{}}
+	w := &quiet{h: http.Header{}}
 	pass := func(t *turn, calls int) {
 		for i := range calls {
 			clear(w.h)
