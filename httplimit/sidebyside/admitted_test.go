@@ -22,17 +22,18 @@ import (
 func TestAdmittedSideBySide(t *testing.T) {
 	rdb := startRedis(t)
 	for _, over := range []string{"handlers", "connections"} {
-		open := func(per time.Duration, large int) (streams []*stream) {
+		open := func(t *testing.T, per time.Duration, large int) (streams []*stream) {
 			for _, c := range contenders {
-				if c.promise != nil {
-					limit := large
-					if c.shared || over == "connections" {
-						limit = 100
-					}
-					s := &stream{contender: c, setting: settingOf(limit, per, rdb.Options().Addr)}
-					s.open(t, over == "connections")
-					streams = append(streams, s)
+				if c.promise == nil {
+					continue
 				}
+				limit := large
+				if c.shared || over == "connections" {
+					limit = 100
+				}
+				s := &stream{contender: c, setting: settingOf(limit, per, rdb.Options().Addr)}
+				s.open(t, over == "connections")
+				streams = append(streams, s)
 			}
 			return streams
 		}
@@ -43,7 +44,7 @@ func TestAdmittedSideBySide(t *testing.T) {
 			if race.Enabled {
 				large = 5_000
 			}
-			streams := open(time.Hour, large)
+			streams := open(t, time.Hour, large)
 			for _, s := range streams {
 				send(t, 0, s)
 			}
@@ -51,11 +52,11 @@ func TestAdmittedSideBySide(t *testing.T) {
 		})
 		// Periods begin meanwhile. httprate-redis tells them apart by their second.
 		t.Run(over+",stream", func(t *testing.T) {
-			length := 3300 * time.Millisecond
+			length := 2200 * time.Millisecond
 			if testing.Short() {
 				length = 1200 * time.Millisecond
 			}
-			streams := open(time.Second, 100)
+			streams := open(t, time.Second, 100)
 			send(t, length, streams...)
 			judgeAll(t, streams)
 		})
@@ -128,7 +129,7 @@ func (s *stream) open(t *testing.T, connections bool) {
 }
 
 // send has every sender send each request to all contenders, which take turns in being the
-// first, for the time given and until there were several times the limit.
+// first, for the time given and until there were about twice the limit.
 func send(t *testing.T, length time.Duration, streams ...*stream) {
 	var all sync.WaitGroup
 	start := time.Now()
