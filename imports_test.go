@@ -43,16 +43,18 @@ var mayImport = []struct {
 	{"internal/keycodec", nil},
 	// Which claim decided, for engine and module fleet.
 	{"internal/binding", []string{"policy"}},
+	// What adapters need of a limiter: not how one works.
+	{"limits", []string{"policy", "internal/shape", "internal/binding"}},
 	{"cmdqueue", []string{"internal/seam"}},
 	{"supervisor", []string{"internal/seam"}},
 	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/seam", "internal/waitline", "internal/decide", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/statefile", "internal/keycodec", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell"}},
+	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/statefile", "internal/keycodec", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell", "limits"}},
 	// A limit without keys: what an engine does for one key, by the word alone.
-	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/decide", "policy"}},
-	{"httplimit", []string{"internal/shape", "policy", "engine"}},
+	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/decide", "policy", "limits"}},
+	{"httplimit", []string{"internal/shape", "policy", "limits", "engine"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 }
@@ -119,7 +121,7 @@ func TestImportsPointDown(t *testing.T) {
 // Only the supervisor starts goroutines in the core: a goroutine that is not watched is
 // not restarted.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
-	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "httplimit"} {
+	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "httplimit"} {
 		starts := goStatements(t, pkg)
 		if pkg == "supervisor" {
 			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")

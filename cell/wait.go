@@ -15,7 +15,7 @@ import (
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	var d policy.Decision
 	var h Held[K]
-	_, basis, err := c.acquire(ctx, key, n, forever, &d, &h)
+	_, basis, err := c.acquire(ctx, nil, key, n, forever, &d, &h)
 	if n != 0 {
 		c.Count(err == nil, basis)
 	}
@@ -37,9 +37,9 @@ func (c *Cell[K]) Acquire(
 }
 
 // refusal is the decision about a call that ended with an error.
-func (c *Cell[K]) refusal(key K, n int64, err error) policy.Decision {
+func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy.Decision {
 	var d policy.Decision
-	limit := c.Chosen(key)
+	limit = c.orChosen(limit, key)
 	c.Probe(limit, key, n, &d)
 	switch {
 	case d.RetryAfter == policy.Never:
@@ -53,9 +53,10 @@ func (c *Cell[K]) refusal(key K, n int64, err error) policy.Decision {
 	return d
 }
 
-// acquire is Acquire, and counts nothing. If there is an error, d and h say nothing.
+// acquire is Acquire under limit, or under the one that holds for the key if that is nil. It
+// counts nothing. If there is an error, d and h say nothing.
 func (c *Cell[K]) acquire(
-	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
 	if ctx.Err() != nil {
 		return 0, basis, Cancelled(ctx)
@@ -63,7 +64,7 @@ func (c *Cell[K]) acquire(
 	if c.closed.Load() {
 		return 0, basis, ErrClosed
 	}
-	q := request{n: n, patience: noDelay, limit: c.Chosen(key)}
+	q := request{n: n, patience: noDelay, limit: c.orChosen(limit, key)}
 	if !c.lines.Has(key) {
 		basis = c.reserve(key, &q, d, h) // no call waits
 	} else {

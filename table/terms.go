@@ -24,6 +24,8 @@ type Terms struct {
 	Choker policy.Choker
 	// Refunder is the policy's way to give back, nil if it has none.
 	Refunder policy.Refunder
+	// Delays is the policy's.
+	Delays bool
 	// EpochBit is or-ed to each word that is left under these terms.
 	EpochBit uint64
 	// Epoch counts the replacements of the policy before these terms.
@@ -39,7 +41,7 @@ type Terms struct {
 }
 
 func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Terms {
-	t := &Terms{Policy: p, EpochBit: bit, before: before, by: by}
+	t := &Terms{Policy: p, Delays: p.Delays(), EpochBit: bit, before: before, by: by}
 	t.Choker, _ = p.(policy.Choker)
 	t.Refunder, _ = p.(policy.Refunder)
 	t.relative, _ = p.(policy.Relative)

@@ -1,0 +1,71 @@
+package cell
+
+import (
+	"context"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// What is in this file is for calls that bring their limit with them, or hand what they hold
+// through an interface. nil is the limit that holds for the key without it.
+
+// Recorded reports whether an answer rests on the key's word, or needs none.
+func (b Basis) Recorded() bool { return b.missing != full && b.missing != unavailable }
+
+// Delays reports whether the limit that holds for the key may delay calls by itself.
+func (c *Cell[K]) Delays(key K) bool {
+	if c.policyFor == nil {
+		return c.view.Terms().Delays
+	}
+	return c.LimitFor(key).Delays()
+}
+
+// Ask is Take, and returns the basis of the answer.
+func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Basis {
+	basis := c.take(key, &request{n: n, limit: c.Chosen(key)}, d, nil)
+	if n != 0 {
+		c.Count(d.Allowed, basis)
+	}
+	return basis
+}
+
+// ReserveWith is Reserve, and returns the basis of the answer.
+func (c *Cell[K]) ReserveWith(
+	limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+) Basis {
+	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), limit: c.orChosen(limit, key)}, d, h)
+	if n != 0 {
+		c.Count(d.Allowed, basis)
+	}
+	return basis
+}
+
+// AcquireWith is Acquire, and returns the basis of the answer.
+func (c *Cell[K]) AcquireWith(
+	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+) (waited time.Duration, basis Basis, err error) {
+	waited, basis, err = c.acquire(ctx, limit, key, n, max(patience, 0), d, h)
+	if err != nil {
+		*d, *h = c.refusal(limit, key, n, err), Held[K]{}
+	}
+	if n != 0 {
+		c.Count(err == nil, basis)
+	}
+	return waited, basis, err
+}
+
+// Parts returns what is held, apart from its cell. entry is nil if nothing was recorded.
+func (h *Held[K]) Parts() (entry *table.Entry[K], p Plain, limit policy.Policy, wait time.Duration) {
+	r := &h.receipt
+	p = Plain{Before: r.before, After: r.after, Returned: r.returned, Epoch: r.epoch, At: r.at, N: h.n}
+	return r.entry, p, h.limit, h.wait
+}
+
+// Whole puts together what Parts returned.
+func (c *Cell[K]) Whole(entry *table.Entry[K], p Plain, limit policy.Policy, wait time.Duration) Held[K] {
+	h := c.Held(entry, p)
+	h.limit, h.wait = limit, wait
+	return h
+}

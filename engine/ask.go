@@ -1,0 +1,273 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// Engines are limiters for adapters, which import package limits alone.
+var (
+	_ limits.Limiter[string] = (*Engine[string])(nil)
+	_ limits.Limiter[string] = (*Tiered[string])(nil)
+)
+
+// How answers were reached.
+var (
+	inProcess  = limits.NewBasis(limits.SourceProcess, true, nil)
+	unrecorded = limits.NewBasis(limits.SourceUnrecorded, false, nil)
+)
+
+// basisOf returns how an answer was reached.
+func basisOf(b cell.Basis) *limits.Basis {
+	if b.Recorded() {
+		return inProcess
+	}
+	return unrecorded
+}
+
+// Ask is Take for adapters, which hold any limits.Limiter: see there. It waits for the delay
+// of a policy.Queue. The error is ErrCancelled, of a call that waited. A closed engine
+// answers as Config.WhenUnavailable says. It allocates no more than Take does.
+func (e *Engine[K]) Ask(ctx context.Context, key K, n int64) (a limits.Answer, err error) {
+	if e.cell.Delays(key) {
+		g, err := e.Hold(ctx, limits.Call[K]{Key: key, N: n})
+		return g.Answer, err
+	}
+	var d policy.Decision
+	if basis := e.cell.Ask(key, n, &d); basis.Recorded() {
+		a.Basis = inProcess
+	} else {
+		a.Basis = unrecorded
+	}
+	if d.Wait > 0 {
+		// The limit has become a queue meanwhile. This turn cannot be given back.
+		err = e.turn(ctx, &d, nil)
+	}
+	a.Decision = d
+	return a, err
+}
+
+// Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. It allocates
+// nothing for a known key, unless it has to wait.
+func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
+	var h cell.Held[K]
+	// The limit is looked up before units are taken, as PolicyFor may panic.
+	if call.Patience > 0 && !call.NoWait && !e.limitHeld(&call).Delays() {
+		err = e.acquire(ctx, &call, &g.Answer, &h)
+	} else {
+		basis := e.cell.ReserveWith(call.Limit, call.Key, call.N, call.Patience, &g.Decision, &h)
+		if g.Basis = basisOf(basis); g.Wait > 0 && !call.NoWait {
+			err = e.turn(ctx, &g.Decision, &h)
+		}
+	}
+	if g.Allowed {
+		g.Held = e.pack(call.Key, &h)
+	}
+	return g, err
+}
+
+// limitHeld returns the limit that holds for a call.
+func (e *Engine[K]) limitHeld(call *limits.Call[K]) policy.Policy {
+	if call.Limit != nil {
+		return call.Limit
+	}
+	return e.cell.LimitFor(call.Key)
+}
+
+// turn waits for a turn that was promised. If the context ends first, the decision becomes a
+// refusal, and what is held, if anything, is given back.
+func (e *Engine[K]) turn(ctx context.Context, d *policy.Decision, h *cell.Held[K]) error {
+	began := time.Now()
+	reached := sleep(ctx, d.Wait)
+	if d.Wait = time.Since(began); reached {
+		return nil
+	}
+	if d.Allowed = false; h != nil {
+		h.Cancel()
+	}
+	return e.named(cell.Cancelled(ctx))
+}
+
+// sleep waits for d, and reports whether it passed before the context ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// acquire takes for a call that waits in line. Only an ended context is an error.
+func (e *Engine[K]) acquire(ctx context.Context, call *limits.Call[K], a *limits.Answer, h *cell.Held[K]) error {
+	waited, basis, err := e.cell.AcquireWith(ctx, call.Limit, call.Key, call.N, call.Patience, &a.Decision, h)
+	switch a.Basis = basisOf(basis); {
+	case err == nil && waited > 0:
+		e.describe(call, a, h)
+	case errors.Is(err, ErrClosed):
+		a.Basis = basisOf(e.cell.ReserveWith(call.Limit, call.Key, call.N, 0, &a.Decision, h))
+	case errors.Is(err, ErrUnavailable):
+		a.Basis = limits.NewBasis(limits.SourceUnrecorded, false, e.named(err))
+	case errors.Is(err, ErrCrowded):
+		a.Basis = limits.NewBasis(limits.SourceProcess, true, e.named(err))
+	}
+	if a.Wait = waited; errors.Is(err, ErrCancelled) {
+		return e.named(err)
+	}
+	return nil
+}
+
+// describe puts the state of the key after a wait into the answer: the units may have been
+// taken ahead of the turn, and the limit may have changed. If PolicyFor panics they are
+// given back.
+func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Held[K]) {
+	described := false
+	defer func() {
+		if !described {
+			h.Cancel()
+		}
+	}()
+	limit := call.Limit
+	if limit == nil {
+		limit = e.cell.Chosen(call.Key)
+	}
+	var d policy.Decision
+	// If the limit is of another family now, the decision stays: the units are taken.
+	if e.cell.Probe(limit, call.Key, 0, &d); d.Allowed {
+		a.Decision = d
+	}
+	described = true
+}
+
+// engineHolder settles what an engine holds. A pointer alone is put into an interface without an
+// allocation.
+type engineHolder[K comparable] struct{ *Engine[K] }
+
+// pack returns what is held as a limits.Held. What was not recorded has no entry, which
+// knows the key of a charge.
+func (e *Engine[K]) pack(key K, h *cell.Held[K]) limits.Held {
+	entry, p, limit, wait := h.Parts()
+	held := limits.Held{
+		Of: engineHolder[K]{e}, Limit: limit,
+		Words: [...]int64{p.N, int64(p.At), int64(p.Before), int64(p.After), int64(p.Returned), int64(p.Epoch), int64(wait), 0},
+	}
+	if held.Ref = entry; entry == nil {
+		held.Ref = key
+	}
+	return held
+}
+
+// Settle implements limits.Holder.
+func (e engineHolder[K]) Settle(_ context.Context, held *limits.Held, used int64) error {
+	w := &held.Words
+	n := w[0]
+	entry, recorded := held.Ref.(*table.Entry[K])
+	switch {
+	case used > n && recorded:
+		e.RefundWith(held.Limit, entry.Key(), n-used)
+	case used > n:
+		e.RefundWith(held.Limit, held.Ref.(K), n-used)
+	case recorded:
+		p := cell.Plain{
+			N: n, At: policy.Instant(w[1]), Before: uint64(w[2]), After: uint64(w[3]), Returned: uint64(w[4]), Epoch: uint64(w[5]),
+		}
+		h := e.cell.Whole(entry, p, held.Limit, time.Duration(w[6]))
+		h.Keep(used)
+	}
+	return nil
+}
+
+// Ask is Take for adapters, which hold any limits.Limiter: see there. A limit that would
+// delay the call refuses it. The error is nil.
+func (t *Tiered[K]) Ask(_ context.Context, key K, n int64) (limits.Answer, error) {
+	if len(t.engines) == 0 {
+		return limits.Answer{Decision: unlimited, Basis: inProcess}, nil
+	}
+	return limits.Answer{Decision: t.Take(key, n), Basis: inProcess}, nil
+}
+
+// unlimited is the answer of the zero Tiered.
+var unlimited = policy.Decision{Allowed: true, Limit: policy.MaxWord, Remaining: policy.MaxWord}
+
+// Hold is TakeAll of the key's claims or, if the call waits, Acquire, for adapters: see Ask.
+// It promises no turns, so that NoWait is no patience. The error is ErrCancelled.
+func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
+	g.Basis = inProcess
+	switch {
+	case call.Limit != nil: // there is none of its family for all limits
+		g.RetryAfter = policy.Never
+		return g, nil
+	case len(t.engines) == 0:
+		g.Decision = unlimited
+		return g, nil
+	}
+	var out Outcome
+	if call.Patience <= 0 || call.NoWait {
+		out = TakeAll(t.Claims(call.Key, call.N)...)
+	} else {
+		out, err = t.Acquire(ctx, call.Key, call.N, call.Patience)
+	}
+	switch {
+	case errors.Is(err, ErrClosed):
+		waited := out.Waited
+		out = TakeAll(t.Claims(call.Key, call.N)...) // answered by Config.WhenUnavailable
+		out.Waited = waited
+	case errors.Is(err, ErrCrowded), errors.Is(err, ErrUnavailable):
+		g.Basis = limits.NewBasis(limits.SourceProcess, true, err)
+	}
+	for i := range out.Decisions {
+		combine(&g.Decision, &out.Decisions[i], i == 0)
+	}
+	if g.Allowed, g.Wait = out.Allowed, out.Waited; g.Allowed {
+		g.Held = limits.Held{Of: tieredHolder[K]{t}, Ref: &tieredHeld[K]{call.Key, call.N, out}}
+	}
+	if !errors.Is(err, ErrCancelled) {
+		err = nil
+	}
+	return g, err
+}
+
+// LimitFor returns the limit with the smallest Limit: see limits.Limiter. It is nil for the
+// zero Tiered.
+func (t *Tiered[K]) LimitFor(key K) (smallest policy.Policy) {
+	for _, e := range t.engines {
+		if limit := e.LimitFor(key); smallest == nil || limit.Limit() < smallest.Limit() {
+			smallest = limit
+		}
+	}
+	return smallest
+}
+
+type tieredHolder[K comparable] struct{ *Tiered[K] }
+
+// tieredHeld is what a Tiered holds.
+type tieredHeld[K comparable] struct {
+	key K
+	n   int64
+	out Outcome
+}
+
+// Settle implements limits.Holder.
+func (t tieredHolder[K]) Settle(_ context.Context, held *limits.Held, used int64) error {
+	h := held.Ref.(*tieredHeld[K])
+	if used > h.n {
+		for _, e := range t.engines {
+			e.Refund(h.key, h.n-used)
+		}
+		return nil
+	}
+	var all [maxTiers]int64
+	for i := range all {
+		all[i] = used
+	}
+	h.out.Keep(all[:len(t.engines)]...)
+	return nil
+}

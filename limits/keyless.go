@@ -1,0 +1,35 @@
+package limits
+
+import (
+	"context"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Keyless returns a limiter that holds the calls of all keys together to the limit of l,
+// such as a single.Limiter. It is a [Remote] if l is.
+func Keyless[K comparable](l Limiter[struct{}]) Limiter[K] { return keyless[K]{l} }
+
+type keyless[K comparable] struct{ of Limiter[struct{}] }
+
+// Ask implements Limiter.
+func (l keyless[K]) Ask(ctx context.Context, _ K, n int64) (Answer, error) {
+	return l.of.Ask(ctx, struct{}{}, n)
+}
+
+// Hold implements Limiter.
+func (l keyless[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
+	return l.of.Hold(ctx, Call[struct{}]{N: call.N, Patience: call.Patience, NoWait: call.NoWait, Limit: call.Limit})
+}
+
+// LimitFor implements Limiter.
+func (l keyless[K]) LimitFor(K) policy.Policy { return l.of.LimitFor(struct{}{}) }
+
+// Remote implements Remote.
+func (l keyless[K]) Remote() bool { return isRemote(l.of) }
+
+// isRemote reports whether calls of a limiter may leave the process.
+func isRemote(l any) bool {
+	r, ok := l.(Remote)
+	return ok && r.Remote()
+}

@@ -1,0 +1,122 @@
+package single
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/waitline"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// A Limiter is one for adapters, too. limits.Keyless makes it one for any key.
+var _ limits.Limiter[struct{}] = (*Limiter)(nil)
+
+// inProcess is how answers were reached.
+var inProcess = limits.NewBasis(limits.SourceProcess, true, nil)
+
+// Ask is Take for adapters, which hold any limits.Limiter: see there. It waits for the delay
+// of a policy.Queue. The error is ErrCancelled, of a call that waited.
+func (l *Limiter) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
+	if limit := l.Limit(); limit == nil || limit.Delays() {
+		g, err := l.Hold(ctx, limits.Call[struct{}]{N: n})
+		return g.Answer, err
+	}
+	var d policy.Decision
+	var err error
+	if l.take(&request{n: n}, &d, nil); d.Wait > 0 {
+		// The limit has become a queue meanwhile. This turn cannot be given back.
+		err = turn(ctx, &d, nil)
+	}
+	return limits.Answer{Decision: d, Basis: inProcess}, err
+}
+
+// Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. A call with a Limit
+// is refused: the Limiter has one limit.
+func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limits.Grant, err error) {
+	g.Basis = inProcess
+	limit := l.Limit()
+	var h held
+	switch {
+	case limit == nil, call.Limit != nil:
+		g.RetryAfter = policy.Never
+		return g, nil
+	case call.Patience > 0 && !call.NoWait && !limit.Delays():
+		err = l.acquireFor(ctx, &call, &g.Answer, &h)
+	default:
+		l.reserve(&request{n: call.N, patience: max(call.Patience, 0)}, &g.Decision, &h)
+		if g.Wait > 0 && !call.NoWait {
+			err = turn(ctx, &g.Decision, &h)
+		}
+	}
+	if g.Allowed {
+		g.Held = h.pack()
+	}
+	return g, err
+}
+
+// acquireFor takes for a call that waits in line. Only an ended context is an error.
+func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a *limits.Answer, h *held) error {
+	waited, err := l.acquire(ctx, call.N, call.Patience, &a.Decision, h)
+	switch {
+	case err != nil:
+		a.Decision, *h = l.refusal(call.N), held{}
+	case waited > 0:
+		a.Decision = l.probe(0)
+	}
+	if errors.Is(err, ErrCrowded) {
+		a.Basis = limits.NewBasis(limits.SourceProcess, true, err)
+	}
+	if a.Wait = waited; errors.Is(err, ErrCancelled) {
+		return err
+	}
+	return nil
+}
+
+// LimitFor is Limit, for adapters.
+func (l *Limiter) LimitFor(struct{}) policy.Policy { return l.Limit() }
+
+// turn waits for a turn that was promised. If the context ends first, the decision becomes a
+// refusal, and what is held, if anything, is given back.
+func turn(ctx context.Context, d *policy.Decision, h *held) error {
+	began := time.Now()
+	timer := time.NewTimer(d.Wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		d.Wait = time.Since(began)
+		return nil
+	case <-ctx.Done():
+	}
+	if d.Allowed, d.Wait = false, time.Since(began); h != nil {
+		h.keep(0)
+	}
+	return waitline.Cancelled(ctx)
+}
+
+// limiterHolder settles what a Limiter holds.
+type limiterHolder struct{ *Limiter }
+
+// pack returns what is held as a limits.Held.
+func (h *held) pack() limits.Held {
+	r := &h.receipt
+	return limits.Held{
+		Of: limiterHolder{h.limiter}, Ref: r.terms,
+		Words: [...]int64{h.n, int64(r.at), int64(r.before), int64(r.after), int64(r.returned), int64(h.wait), 0, 0},
+	}
+}
+
+// Settle implements limits.Holder.
+func (l limiterHolder) Settle(_ context.Context, packed *limits.Held, used int64) error {
+	w := &packed.Words
+	if used > w[0] {
+		l.Refund(w[0] - used)
+		return nil
+	}
+	h := held{limiter: l.Limiter, n: w[0], wait: time.Duration(w[5]), receipt: receipt{
+		terms: packed.Ref.(*terms), at: policy.Instant(w[1]), before: uint64(w[2]), after: uint64(w[3]), returned: uint64(w[4]),
+	}}
+	h.keep(used)
+	return nil
+}
