@@ -13,6 +13,9 @@ import (
 const (
 	quotaExceeded      = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	quotaExceededTitle = "Request cannot be satisfied as assigned quota has been exceeded"
+	// Those of a server that has less capacity for a while ("Temporary Reduced Capacity").
+	reducedCapacity      = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	reducedCapacityTitle = "Request cannot be satisfied due to temporary server capacity constraints"
 )
 
 // answer writes the answer to a refused request: problem details (RFC 9457) or text. retry
@@ -62,8 +65,11 @@ var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "La
 func (m *Middleware) problem(v *result) []byte {
 	status := v.Status()
 	kind, title := "about:blank", http.StatusText(status)
-	if v.Reason == OverLimit {
+	switch v.Reason {
+	case OverLimit:
 		kind, title = quotaExceeded, quotaExceededTitle
+	case Unavailable:
+		kind, title = reducedCapacity, reducedCapacityTitle
 	}
 	b := make([]byte, 0, 256)
 	b = appendString(append(b, `{"type":`...), kind)
@@ -91,7 +97,7 @@ func (m *Middleware) problem(v *result) []byte {
 // sentence returns the text of a refusal.
 func (v *result) sentence() []byte {
 	b := append(make([]byte, 0, 128), http.StatusText(v.Status())...)
-	if v.Reason == OverLimit {
+	if v.Reason == OverLimit && v.Basis.Promised() {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
 		b = append(b, " s"...)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -69,8 +70,15 @@ func quotaOf(limit policy.Policy) quota {
 	return q
 }
 
-// follow makes q the quota of the limit that decided, if that was replaced meanwhile.
-func (q *quota) follow(d *policy.Decision) {
+// follow makes q the quota of the limit that decided, if that was replaced meanwhile. A
+// share of a limit is no quota.
+func (q *quota) follow(a *limits.Answer) {
+	if a.Promised() {
+		q.followDecision(&a.Decision)
+	}
+}
+
+func (q *quota) followDecision(d *policy.Decision) {
 	if d.Limit != q.limit {
 		q.limit, q.most = d.Limit, d.Limit
 	}
@@ -94,8 +102,19 @@ type policyValue struct {
 const mostPolicies = 16
 
 // write sets the fields that tell how the request stands with the limit that decided. It
-// allocates nothing except their values. quotas are those of several limits, or nil.
+// allocates nothing except their values. quotas are those of several limits, or nil. What
+// the limiter does not promise is left out, and with it all that says how the request
+// stands.
 func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
+	if !v.Basis.Promised() {
+		if f.headers == RateLimitHeaders {
+			if quotas == nil {
+				quotas = []quota{v.quota}
+			}
+			h[policyField] = after(h[policyField], []string{f.policy(quotas)})
+		}
+		return
+	}
 	reset := v.Decision.ResetAfter
 	if v.Reason == OverLimit {
 		// Retry-After must not be earlier than the reset.

@@ -212,9 +212,10 @@ func TestCreditIsNotAdvertised(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			credit := Limit[netip.Addr]{Name: "credit", Limiter: open[netip.Addr](t, c.p), Key: ByAddr}
-			hour := Limit[netip.Addr]{Name: "hour", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(4, 4, time.Hour))), Key: ByAddr}
+			hourly := open[netip.Addr](t, policy.Must(policy.Funnel(4, 4, time.Hour)))
+			hour := Limit[netip.Addr]{Name: "hour", Limiter: hourly, Key: ByAddr}
 			time.Sleep(time.Second) // the store is full
-			hour.Limiter.Take(aliceKey, 1)
+			hourly.Take(aliceKey, 1)
 			var verdict Verdict
 			m := Must(NewAll(Options{
 				Headers: c.headers, OnVerdict: func(_ *http.Request, v Verdict) { verdict = v },

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -9,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -21,6 +22,7 @@ const maxLimits = 8
 type Middleware struct {
 	options  Options
 	limiters []limiter
+	engines  bool // whether all limiters are engines
 	addr     *ClientAddr
 	allow    *prefixes
 	deny     *prefixes
@@ -30,19 +32,21 @@ type Middleware struct {
 	counters counters
 }
 
-// New returns a middleware that holds each key to the limiter's limit. An error is a
-// *policy.FieldError that names the field.
+// New returns a middleware that holds each key to the limiter's limit. The limiter is an
+// *engine.Engine, an *engine.Tiered, a *fleet.Limiter or any other limits.Limiter. An error
+// is a *policy.FieldError that names the field.
 //
 // K is the type of the limiter's keys. With netip.Addr a client is looked up without
 // formatting or allocating anything.
-func New[K comparable](limiter *engine.Engine[K], key func(r *http.Request) K, options Options) (*Middleware, error) {
+func New[K comparable](limiter limits.Limiter[K], key func(r *http.Request) K, options Options) (*Middleware, error) {
 	parameter := func(_ int, field string) string { return strings.ToLower(field) }
 	return assemble("httplimit.New", parameter, options, Limit[K]{Limiter: limiter, Key: key})
 }
 
 // NewAll returns a middleware that holds each request to up to 8 limits. A request passes
 // if all of them admit it, and is then charged to all. A refused request is charged to
-// none, as by engine.TakeAll. RateLimit tells clients about the limit that decided, and
+// none, as by engine.TakeAll, or by limits.AskAll if not all limiters are engines: those in
+// process are asked first, so that what they refuse costs no round trip. RateLimit tells clients about the limit that decided, and
 // RateLimit-Policy about all that apply. An error is a *policy.FieldError that names the
 // field.
 func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {
@@ -71,6 +75,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		deny:    deny,
 		fields:  fieldWriter{headers: options.Headers},
 		log:     refusalLog{to: options.Logger, epoch: time.Now()},
+		engines: true,
 	}
 	if m.addr == nil {
 		m.addr = connection
@@ -93,6 +98,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		}
 		names[title] = true
 		m.limiters = append(m.limiters, l)
+		m.engines = m.engines && l.isEngine()
 		quoted := string(appendString(nil, title))
 		m.fields.quoted, m.fields.left = append(m.fields.quoted, quoted), append(m.fields.left, quoted+";r=")
 	}
@@ -197,6 +203,8 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 	retry := ""
 	if v.Reason == OverLimit {
 		m.fields.write(h, v, quotas)
+	}
+	if v.Reason == OverLimit && v.Basis.Promised() {
 		retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
 	}
 	if m.options.Refuse != nil {
@@ -228,7 +236,9 @@ func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 		if bodiless {
 			served.Bytes = 0 // the server drops them
 		}
-		s.settle(cost, max(0, m.options.Charge(r, served)))
+		if !s.settle(context.Background(), cost, max(0, m.options.Charge(r, served))) {
+			m.counters.unsettled.Add(1)
+		}
 	}()
 	next.ServeHTTP(c.writer(), r)
 	c.served.Panicked = false

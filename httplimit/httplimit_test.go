@@ -251,7 +251,7 @@ func TestBadSettings(t *testing.T) {
 	_, err = NewAll(Options{Name: "x"}, named("x"), good)
 	refusedBy(t, err, "httplimit.NewAll", "limits[1].Name")
 	_, err = New[netip.Addr](nil, ByAddr, Options{})
-	assert.EqualError(t, err, "ral: httplimit.New: limiter is nil, want an engine, such as engine.New returns")
+	assert.EqualError(t, err, "ral: httplimit.New: limiter is nil, want a limiter, such as engine.New returns")
 	_, err = New(limiter, nil, Options{})
 	refusedBy(t, err, "httplimit.New", "key")
 	assert.Panics(t, func() { Must(New[netip.Addr](nil, ByAddr, Options{})) })

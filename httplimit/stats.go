@@ -19,15 +19,20 @@ type Stats struct {
 	Cancelled     uint64 // ended while they waited for their turn
 	NeverAdmitted uint64 // refused because a limit never admits them
 	Misconfigured uint64 // refused because of an error of the program: see Reason
+	Unavailable   uint64 // refused because a limiter could not decide
 	Delayed       uint64 // of all these, those that waited
+	Unsettled     uint64 // requests whose Charge may not count: a remote limiter did not say
 	Shadow        bool   // whether refusals are only counted
 
-	Limits map[string]engine.Stats // of each limit's engine, by the limit's name
+	// Limits has the counters of each limit's engine, by the limit's name. Limiters of other
+	// kinds have counters of their own.
+	Limits map[string]engine.Stats
 }
 
 type counters struct {
-	by      [reasons]atomic.Uint64
-	delayed atomic.Uint64
+	by        [reasons]atomic.Uint64
+	delayed   atomic.Uint64
+	unsettled atomic.Uint64
 }
 
 func (c *counters) count(v *result) {
@@ -49,12 +54,16 @@ func (m *Middleware) Stats() Stats {
 		Cancelled:     c.by[Cancelled].Load(),
 		NeverAdmitted: c.by[NeverAdmitted].Load(),
 		Misconfigured: c.by[Misconfigured].Load(),
+		Unavailable:   c.by[Unavailable].Load(),
+		Unsettled:     c.unsettled.Load(),
 		Delayed:       c.delayed.Load(),
 		Shadow:        m.options.Shadow,
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}
 	for _, l := range m.limiters {
-		s.Limits[l.title()] = l.stats()
+		if of, ok := l.stats(); ok {
+			s.Limits[l.title()] = of
+		}
 	}
 	return s
 }

@@ -1,10 +1,12 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // serveAll serves a request under several limits.
@@ -13,13 +15,17 @@ func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.
 	var s settlement
 	var room [maxLimits]quota
 	quotas := room[:len(m.limiters)]
-	if m.begin(r, &v) {
+	switch {
+	case !m.begin(r, &v):
+	case m.engines:
 		s = m.takeAll(r, &v, quotas)
+	default:
+		s = m.askAll(r, &v, quotas)
 	}
 	m.carryOut(w, r, next, &v, quotas, s)
 }
 
-// takeAll holds a request to several limits, and describes them in quotas.
+// takeAll holds a request to several limits that engines keep, and describes them in quotas.
 func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s settlement) {
 	var room [maxLimits]engine.Claim
 	var at [maxLimits]int // the limit of each claim
@@ -56,7 +62,7 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	} else {
 		out, cancelled = m.acquireAll(r, claims)
 	}
-	v.Waited = out.Waited
+	v.Waited, v.Basis = out.Waited, inProcess
 	binding := out.Binding
 	if !out.Allowed {
 		for i, d := range out.Decisions {
@@ -64,7 +70,7 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 				continue
 			}
 			v.violated |= 1 << at[i]
-			if quotas[at[i]].ofAnotherFamily(d) {
+			if quotas[at[i]].ofAnotherFamily(&d) {
 				binding = i // the error to mend first
 			}
 		}
@@ -77,15 +83,18 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	case cancelled:
 		v.Reason = Cancelled
 	case !out.Allowed:
-		v.Reason, v.RetryAfter = quotas[v.binding].reasonOf(v.Decision), out.RetryAfter
+		v.Reason, v.RetryAfter = quotas[v.binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
 	case keep:
 		s = &allTaken{out, keys}
 	}
 	for i := range out.Decisions {
-		quotas[at[i]].follow(&out.Decisions[i])
+		quotas[at[i]].followDecision(&out.Decisions[i])
 	}
 	return s
 }
+
+// inProcess is how engines reach their answers, as far as engine.TakeAll says.
+var inProcess = limits.NewBasis(limits.SourceProcess, true, nil)
 
 // acquireAll takes from all claims, and waits in line for a key that has no room.
 func (m *Middleware) acquireAll(r *http.Request, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
@@ -107,16 +116,83 @@ type allTaken struct {
 	keys []chargeable
 }
 
-func (t *allTaken) settle(cost, actual int64) {
+func (t *allTaken) settle(_ context.Context, cost, actual int64) bool {
 	if actual <= cost {
 		var used [maxLimits]int64
 		for i := range used {
 			used[i] = actual
 		}
 		t.out.Keep(used[:len(t.out.Decisions)]...)
-		return
+		return true
 	}
 	for _, key := range t.keys {
 		key.charge(actual - cost)
 	}
+	return true
+}
+
+// askAll is takeAll for any limiters.
+func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settlement) {
+	claims := make([]limits.Claim, 0, len(m.limiters))
+	var at [maxLimits]int // the limit of each claim
+	for i, l := range m.limiters {
+		claim, of, ok := l.claimOfAny(r, v.Cost)
+		if !ok {
+			if l.whenNoKey() == Skip {
+				continue
+			}
+			v.keyless(Refuse, l.title())
+			return nil
+		}
+		at[len(claims)], quotas[i] = i, of
+		claims = append(claims, claim)
+	}
+	if len(claims) == 0 {
+		v.keyless(Skip, "")
+		return nil
+	}
+	patience := m.options.WaitUpTo
+	if m.options.Shadow {
+		patience = 0
+	}
+	out, err := limits.AskAll(r.Context(), patience, claims...)
+	v.Waited = out.Waited
+	binding := out.Binding
+	for i := range out.Answers {
+		a := &out.Answers[i]
+		quotas[at[i]].follow(a)
+		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
+			continue
+		}
+		v.violated |= 1 << at[i]
+		if quotas[at[i]].ofAnotherFamily(&a.Decision) {
+			binding = i // the error to mend first
+		}
+	}
+	if binding >= 0 {
+		a := &out.Answers[binding]
+		v.binding = at[binding]
+		v.Limit, v.Decision = m.limiters[v.binding].title(), a.Decision
+		v.Basis = a.Basis
+	}
+	switch {
+	case err != nil:
+		v.failed(r, err)
+	case !out.Allowed:
+		v.Reason, v.RetryAfter = quotas[v.binding].reasonOf(&out.Answers[binding]), out.RetryAfter
+	case m.options.Charge != nil:
+		s = &anyTaken{out}
+	}
+	return s
+}
+
+// anyTaken implements settlement for several limits of any limiters.
+type anyTaken struct{ limits.Outcome }
+
+func (t *anyTaken) settle(ctx context.Context, _, actual int64) bool {
+	used := make([]int64, len(t.Answers))
+	for i := range used {
+		used[i] = actual
+	}
+	return t.Settle(ctx, used...) == nil
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -32,8 +33,12 @@ const (
 	// another family than that of Config.Policy, or Options.Cost returned less than 0.
 	// Status 500. Each limit that is in error is logged once at level Error.
 	Misconfigured
+	// Unavailable: a limiter could not decide, and refuses: it cannot reach what keeps the
+	// limit, as a fleet of FallbackClosed, or it is closed. Verdict.Basis has the cause. Status
+	// 503, with the problem type temporary-reduced-capacity.
+	Unavailable
 
-	reasons = int(Misconfigured) + 1
+	reasons = int(Unavailable) + 1
 )
 
 // String returns the reason in lower case.
@@ -42,7 +47,7 @@ func (r Reason) String() string {
 		return "unknown"
 	}
 	return [reasons]string{
-		"admitted", "exempt", "over limit", "denied", "keyless", "cancelled", "never admitted", "misconfigured",
+		"admitted", "exempt", "over limit", "denied", "keyless", "cancelled", "never admitted", "misconfigured", "unavailable",
 	}[r]
 }
 
@@ -57,8 +62,14 @@ type Verdict struct {
 	Decision policy.Decision
 	// RetryAfter is the time until all limits would admit the request, if the Reason is
 	// OverLimit and no other request takes meanwhile. Clients are told whole seconds,
-	// rounded up. It is policy.Never if the limits never will.
+	// rounded up, unless it is a guess: see limits.Basis. If one limit in process
+	// has refused, limits over a fleet were not asked. It is policy.Never if the limits
+	// never will.
 	RetryAfter time.Duration
+	// Basis is how that decision was reached: in process, by Redis, on a lease, or by what is
+	// configured for an outage. Its Cause is why a limiter could not ask what keeps its limit,
+	// or why it returned no answer. It is nil if no limit decided.
+	Basis *limits.Basis
 	// Cost is the number of units that the request asked for.
 	Cost int64
 	// Waited is the time for which the request was delayed, or would have been without
@@ -90,16 +101,19 @@ func (v *Verdict) Status() int {
 		Cancelled:     http.StatusServiceUnavailable,
 		NeverAdmitted: http.StatusForbidden,
 		Misconfigured: http.StatusInternalServerError,
+		Unavailable:   http.StatusServiceUnavailable,
 	}[v.Reason]
 }
 
 // reasonOf returns the reason of a refusal by the limit that q was made from.
-func (q *quota) reasonOf(d policy.Decision) Reason {
+func (q *quota) reasonOf(a *limits.Answer) Reason {
 	switch {
-	case q.ofAnotherFamily(d):
+	case q.ofAnotherFamily(&a.Decision):
 		return Misconfigured
-	case d.RetryAfter == policy.Never:
+	case a.RetryAfter == policy.Never:
 		return NeverAdmitted
+	case a.Source() == limits.SourceClosed:
+		return Unavailable
 	}
 	return OverLimit
 }
@@ -107,6 +121,6 @@ func (q *quota) reasonOf(d policy.Decision) Reason {
 // ofAnotherFamily reports whether the engine refused because engine.PolicyFor chose a
 // policy of another family for the key. It answers with a limit of 0 then, whatever the
 // policy's own is.
-func (q *quota) ofAnotherFamily(d policy.Decision) bool {
+func (q *quota) ofAnotherFamily(d *policy.Decision) bool {
 	return !d.Allowed && d.Limit == 0 && d.RetryAfter == policy.Never && q.most != 0
 }
