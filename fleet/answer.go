@@ -1,33 +1,9 @@
 package fleet
 
-import "github.com/ral-limiter/ral/policy"
-
-// Source is what an answer was decided by.
-type Source uint8
-
-const (
-	// SourceNone: no decision; the call returned an error. The zero Answer has it.
-	SourceNone Source = iota
-	// SourceRedis: Redis decided.
-	SourceRedis
-	// SourceLease: this server decided, on units that it holds or by what Redis said of late.
-	SourceLease
-	// SourceShare: Redis was not available, and this server decided by its share of the limit.
-	SourceShare
-	// SourceOpen: Redis was not available, and the call passed by FallbackOpen.
-	SourceOpen
-	// SourceClosed: Redis was not available, and the call was refused by FallbackClosed.
-	SourceClosed
+import (
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
 )
-
-// String is "exact", "leased", "local", "open", "closed", or "none".
-func (s Source) String() string {
-	names := [...]string{"none", "exact", "leased", "local", "open", "closed"}
-	if int(s) < len(names) {
-		return names[s]
-	}
-	return "none"
-}
 
 // Answer is what a call is told. The zero Answer is a refusal.
 type Answer struct {
@@ -38,8 +14,30 @@ type Answer struct {
 	policy.Decision
 	// Source is what the answer was decided by.
 	Source Source
+	// Promised reports whether Remaining, RetryAfter and ResetAfter are those of the limit
+	// over all servers: Redis decided, in Exact mode. Do not tell clients others.
+	Promised bool
 	// Cause is why Redis was not asked, or what is wrong with its answer. It is nil if
 	// Source is SourceRedis or SourceLease. For errors.Is there are ErrOutage, and those
 	// about one key.
 	Cause error
 }
+
+// Source is what an answer was decided by.
+type Source = limits.Source
+
+// The sources of a limiter's answers.
+const (
+	// SourceNone: no decision; the call returned an error. The zero Answer has it.
+	SourceNone = limits.SourceNone
+	// SourceRedis: Redis decided.
+	SourceRedis = limits.SourceRedis
+	// SourceLease: this server decided, on units that it holds or by what Redis said of late.
+	SourceLease = limits.SourceLease
+	// SourceShare: Redis was not available, and this server decided by its share of the limit.
+	SourceShare = limits.SourceShare
+	// SourceOpen: Redis was not available, and the call passed by FallbackOpen.
+	SourceOpen = limits.SourceOpen
+	// SourceClosed: Redis was not available, and the call was refused by FallbackClosed.
+	SourceClosed = limits.SourceClosed
+)

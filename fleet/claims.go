@@ -81,7 +81,7 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 		return Outcome{Binding: -1}, err
 	}
 	for i, t := range all {
-		out.Answers[i] = Answer{Decision: t.Decision, Source: SourceRedis}
+		out.Answers[i] = Answer{Decision: t.Decision, Source: SourceRedis, Promised: true}
 		terms[i].remember(claims[i].key, t)
 	}
 	for _, a := range out.Answers {

@@ -93,7 +93,7 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 		return l.takeWithout(of, key, n, patience, err)
 	}
 	of.remember(key, exact)
-	t := taken{of: of, exact: exact, answer: Answer{Decision: exact.Decision, Source: SourceRedis}}
+	t := taken{of: of, exact: exact, answer: Answer{Decision: exact.Decision, Source: SourceRedis, Promised: l.leases == nil}}
 	t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
 	l.tally.count(n, &t.answer)
 	return t, nil
@@ -198,7 +198,7 @@ func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key strin
 		return l.refundWithout(of, key, n, err)
 	}
 	of.remember(key, exact)
-	a := Answer{Decision: exact.Decision, Source: SourceRedis}
+	a := Answer{Decision: exact.Decision, Source: SourceRedis, Promised: l.leases == nil}
 	a.Remaining = min(a.Remaining+held, a.Limit)
 	return a, nil
 }
