@@ -34,23 +34,27 @@ func basisOf(b cell.Basis) *limits.Basis {
 // Ask is Take for adapters, which hold any limits.Limiter: see there. It waits for the delay
 // of a policy.Queue. The error is ErrCancelled, of a call that waited. A closed engine
 // answers as Config.WhenUnavailable says. It allocates no more than Take does.
-func (e *Engine[K]) Ask(ctx context.Context, key K, n int64) (a limits.Answer, err error) {
-	if e.cell.Delays(key) {
+func (e *Engine[K]) Ask(ctx context.Context, key K, n int64) (limits.Answer, error) {
+	var d policy.Decision
+	asked := e.cell.Ask(key, n, &d)
+	if asked == cell.AskedWord && d.Wait == 0 {
+		return limits.Answer{Decision: d, Basis: inProcess}, nil
+	}
+	return e.askOther(ctx, key, n, asked, d)
+}
+
+// askOther is Ask for what is not decided by the key's word at once.
+func (e *Engine[K]) askOther(ctx context.Context, key K, n int64, asked cell.Asked, d policy.Decision) (limits.Answer, error) {
+	switch {
+	case asked == cell.NotAsked:
 		g, err := e.Hold(ctx, limits.Call[K]{Key: key, N: n})
 		return g.Answer, err
+	case asked == cell.AskedNoWord:
+		return limits.Answer{Decision: d, Basis: unrecorded}, nil
 	}
-	var d policy.Decision
-	if basis := e.cell.Ask(key, n, &d); basis.Recorded() {
-		a.Basis = inProcess
-	} else {
-		a.Basis = unrecorded
-	}
-	if d.Wait > 0 {
-		// The limit has become a queue meanwhile. This turn cannot be given back.
-		err = e.turn(ctx, &d, nil)
-	}
-	a.Decision = d
-	return a, err
+	// The limit has become a queue meanwhile. This turn cannot be given back.
+	err := e.turn(ctx, &d, nil)
+	return limits.Answer{Decision: d, Basis: inProcess}, err
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. It allocates
