@@ -45,6 +45,8 @@ var mayImport = []struct {
 	{"internal/binding", []string{"policy"}},
 	// What adapters need of a limiter: not how one works.
 	{"limits", []string{"policy", "internal/shape", "internal/binding"}},
+	// Tests that the packages of limiters run on theirs.
+	{"internal/limitstest", []string{"policy", "limits", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	{"cmdqueue", []string{"internal/seam"}},
 	{"supervisor", []string{"internal/seam"}},
 	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},

@@ -170,7 +170,7 @@ func (e *Engine[K]) pack(key K, h *cell.Held[K]) limits.Held {
 }
 
 // Settle implements limits.Holder.
-func (e engineHolder[K]) Settle(_ context.Context, held *limits.Held, used int64) error {
+func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64) error {
 	w := &held.Words
 	n := w[0]
 	entry, recorded := held.Ref.(*table.Entry[K])
@@ -260,7 +260,7 @@ type tieredHeld[K comparable] struct {
 }
 
 // Settle implements limits.Holder.
-func (t tieredHolder[K]) Settle(_ context.Context, held *limits.Held, used int64) error {
+func (t tieredHolder[K]) Settle(_ context.Context, held limits.Held, used int64) error {
 	h := held.Ref.(*tieredHeld[K])
 	if used > h.n {
 		for _, e := range t.engines {

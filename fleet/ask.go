@@ -96,6 +96,9 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 		return g, err
 	}
 	patience := max(call.Patience, 0)
+	if deadline, ends := ctx.Deadline(); ends { // a later turn would be of no use
+		patience = max(min(patience, time.Until(deadline)), 0)
+	}
 	var crowded error // more may not wait
 	if !call.NoWait && call.N != 0 && (patience > 0 || of.policy.Delays()) {
 		if crowded = l.waiting.enter(call.Key); crowded == nil {
@@ -176,7 +179,7 @@ type granted struct {
 type holder struct{}
 
 // Settle implements limits.Holder.
-func (holder) Settle(ctx context.Context, held *limits.Held, used int64) error {
+func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	r := held.Ref.(*granted)
 	source := r.taken.answer.Source
 	switch {

@@ -167,7 +167,7 @@ func (g *Grant) Settle(ctx context.Context, used int64) error {
 	if held.Of == nil {
 		return nil
 	}
-	return held.Of.Settle(ctx, &held, max(used, 0))
+	return held.Of.Settle(ctx, held, max(used, 0))
 }
 
 // Cancel is Settle with no units used.
@@ -185,5 +185,5 @@ type Held struct {
 // Holder is implemented by limiters, for [Grant.Settle].
 type Holder interface {
 	// Settle ends what is held with so many units used, 0 or more. It is called once.
-	Settle(ctx context.Context, held *Held, used int64) error
+	Settle(ctx context.Context, held Held, used int64) error
 }

@@ -108,7 +108,7 @@ func (h *held) pack() limits.Held {
 }
 
 // Settle implements limits.Holder.
-func (l limiterHolder) Settle(_ context.Context, packed *limits.Held, used int64) error {
+func (l limiterHolder) Settle(_ context.Context, packed limits.Held, used int64) error {
 	w := &packed.Words
 	if used > w[0] {
 		l.Refund(w[0] - used)

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/limitstest"
+	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// What package limits promises holds for engines, for those whose limits are chosen for the
+// key, and for tiers.
+func TestLimiterContract(t *testing.T) {
+	subjects := map[string]limitstest.Subject{
+		"engine": {Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
+			e, err := New[string](Config{Policy: p})
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, e.Close()) })
+			return e
+		}},
+		"chosen": {Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
+			e, err := New(Config{Policy: p}, PolicyFor(func(string) policy.Policy { return p }))
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, e.Close()) })
+			return e
+		}},
+		"tiers": {New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
+			tiers, err := NewTiered[string](Config{Policy: policy.Must(policy.FixedWindow(1000, 48*time.Hour))}, p)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, tiers.Close()) })
+			return tiers
+		}},
+	}
+	for name, s := range subjects {
+		s.Source, s.Promised = limits.SourceProcess, true
+		for _, c := range limitstest.Cases {
+			t.Run(name+"/"+c.Name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { c.Run(t, s) })
+			})
+		}
+	}
+}
+
+// The way through limits.Limiter allocates nothing for a known key, admitted or refused,
+// held and settled.
+func TestAskAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	passing, refused := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	e := open[netip.Addr](t, Config{Policy: funnel(100_000, 1, time.Hour), OpenTimeout: time.Minute})
+	e.Choke(passing)
+	e.Take(refused, 100_000)
+	settled(t, e)
+	require.Eventually(t, func() bool { return e.Peek(refused).Remaining == 0 }, 10*time.Second, time.Millisecond)
+	var l limits.Limiter[netip.Addr] = e
+	ctx := t.Context()
+	for name, call := range map[string]func() (limits.Answer, error){
+		"Ask, admitted": func() (limits.Answer, error) { return l.Ask(ctx, passing, 1) },
+		"Ask, refused":  func() (limits.Answer, error) { return l.Ask(ctx, refused, 1) },
+		"Hold and Settle": func() (limits.Answer, error) {
+			g, err := l.Hold(ctx, limits.Call[netip.Addr]{Key: passing, N: 3})
+			_ = g.Settle(ctx, 1)
+			return g.Answer, err
+		},
+		"Hold, may wait": func() (limits.Answer, error) {
+			g, err := l.Hold(ctx, limits.Call[netip.Addr]{Key: passing, N: 3, Patience: time.Second})
+			_ = g.Cancel(ctx)
+			return g.Answer, err
+		},
+	} {
+		want := name != "Ask, refused"
+		assert.Zero(t, testing.AllocsPerRun(1000, func() {
+			if a, err := call(); err != nil || a.Allowed != want {
+				t.Fatal(name, a, err)
+			}
+		}), name)
+	}
+}
+
+// A key that cannot be recorded is answered as configured, and its figures are no promise.
+func TestAskOfUnrecordedKey(t *testing.T) {
+	for when, want := range map[WhenUnavailable]bool{Admit: true, Refuse: false} {
+		e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
+		require.NoError(t, e.Close())
+		a, err := e.Ask(t.Context(), "new", 1)
+		require.NoError(t, err)
+		g, err := e.Hold(t.Context(), limits.Call[string]{Key: "new", N: 1, Patience: time.Hour})
+		require.NoError(t, err)
+		for _, a := range []limits.Answer{a, g.Answer} {
+			assert.Equal(t, want, a.Allowed)
+			assert.Equal(t, limits.SourceUnrecorded, a.Source())
+			assert.False(t, a.Promised())
+		}
+		assert.NoError(t, g.Settle(t.Context(), 5))
+	}
+}
+
+// A crowded line is a refusal that says why.
+func TestHoldInCrowdedLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := New[string](Config{Policy: funnel(1, 1, time.Second), MaxWaiting: 1})
+		require.NoError(t, err)
+		defer e.Close()
+		require.True(t, e.Choke("key"))
+		call := limits.Call[string]{Key: "key", N: 1, Patience: time.Minute}
+		go func() { _, _ = e.Hold(t.Context(), call) }()
+		synctest.Wait()
+		g, err := e.Hold(t.Context(), call)
+		require.NoError(t, err)
+		assert.False(t, g.Allowed)
+		assert.ErrorIs(t, g.Cause(), ErrCrowded)
+	})
+}
+
+// A limit that comes with the call decides it, in line and out of it, and what was taken
+// under it is given back in its units.
+func TestHoldUnderAnotherLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := New[string](Config{Policy: funnel(10, 10, time.Minute)})
+		require.NoError(t, err)
+		defer e.Close()
+		plan := funnel(100, 100, time.Minute)
+		call := limits.Call[string]{Key: "key", N: 100, Limit: plan}
+		g, err := e.Hold(t.Context(), call)
+		require.NoError(t, err)
+		require.True(t, g.Allowed)
+		assert.Equal(t, int64(100), g.Limit)
+		require.NoError(t, g.Settle(t.Context(), 40))
+		call.N = 61
+		refused, err := e.Hold(t.Context(), call)
+		require.NoError(t, err)
+		require.False(t, refused.Allowed, "40 of 100 are used")
+		call.Patience = time.Minute
+		waited, err := e.Hold(t.Context(), call)
+		require.NoError(t, err)
+		require.True(t, waited.Allowed)
+		assert.Equal(t, 600*time.Millisecond, waited.Wait, "one of 100 a minute")
+		assert.Equal(t, int64(100), waited.Limit)
+	})
+}
+
+// A panic of PolicyFor after the wait gives back what was taken.
+func TestHoldGivesBackAfterPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, asked, panicAt := funnel(1, 1, time.Second), 0, 0
+		e, err := New(Config{Policy: p}, PolicyFor(func(string) policy.Policy {
+			if asked++; asked == panicAt {
+				panic("plans are not loaded")
+			}
+			return p
+		}))
+		require.NoError(t, err)
+		defer e.Close()
+		call := limits.Call[string]{Key: "key", N: 1, Patience: time.Minute}
+		for panicAt = 1; ; panicAt++ {
+			e.Reset("key")
+			require.True(t, e.cell.TryTake(nil, "key", 1, new(policy.Decision), new(cell.Held[string])) == cell.Basis{})
+			asked = 0
+			panicked := func() (panicked bool) {
+				defer func() { panicked = recover() != nil }()
+				_, _ = e.Hold(context.Background(), call)
+				return false
+			}()
+			asked = 1 << 20
+			if !panicked {
+				break
+			}
+			time.Sleep(time.Second) // the first unit has drained
+			assert.True(t, e.Peek("key").Remaining == 1, "the call that panicked at %d took", panicAt)
+		}
+		assert.Greater(t, panicAt, 3, "PolicyFor is asked after the wait")
+	})
+}

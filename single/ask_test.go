@@ -1,0 +1,55 @@
+package single
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/limitstest"
+	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// What package limits promises holds for a limit without keys.
+func TestLimiterContract(t *testing.T) {
+	s := limitstest.Subject{
+		Source: limits.SourceProcess, Promised: true, Turns: true,
+		New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
+			return limits.Keyless[string](MustNew(p, nil))
+		},
+	}
+	for _, c := range limitstest.Cases {
+		t.Run(c.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { c.Run(t, s) })
+		})
+	}
+}
+
+func TestAskAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	l := limits.Keyless[string](MustNew(policy.Funnel(1<<30, 1<<20, time.Second)))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		if a, err := l.Ask(t.Context(), "any", 1); err != nil || !a.Allowed {
+			t.Fatal(a, err)
+		}
+		g, err := l.Hold(t.Context(), limits.Call[string]{N: 3})
+		if err != nil || !g.Allowed || g.Settle(t.Context(), 1) != nil {
+			t.Fatal(g, err)
+		}
+	}))
+}
+
+// The zero Limiter refuses by this way, too.
+func TestAskOfZeroLimiter(t *testing.T) {
+	var l Limiter
+	a, err := l.Ask(t.Context(), struct{}{}, 1)
+	require.NoError(t, err)
+	assert.False(t, a.Allowed)
+	assert.Equal(t, policy.Never, a.RetryAfter)
+}
