@@ -1,0 +1,267 @@
+package limits_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// far is a limiter elsewhere: it counts the round trips to it, and does something on each.
+type far struct {
+	limits.Limiter[string]
+	trips int
+	on    func(ctx context.Context) error
+}
+
+func (f *far) Remote() bool { return true }
+
+func (f *far) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	f.trips++
+	if f.on != nil {
+		if err := f.on(ctx); err != nil {
+			return limits.Grant{}, err
+		}
+	}
+	g, err := f.Limiter.Hold(ctx, call)
+	if g.Held.Of != nil {
+		g.Held.Of = farHolder{f, g.Held.Of}
+	}
+	return g, err
+}
+
+type farHolder struct {
+	far *far
+	of  limits.Holder
+}
+
+func (h farHolder) Settle(ctx context.Context, held limits.Held, used int64) error {
+	h.far.trips++
+	return h.of.Settle(ctx, held, used)
+}
+
+func window(t *testing.T, n int64) *engine.Engine[string] {
+	t.Helper()
+	e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(n, time.Hour))})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}
+
+func left(e *engine.Engine[string]) int64 { return e.Peek("key").Remaining }
+
+func claim(l limits.Limiter[string], n int64) limits.Claim {
+	return limits.For(l, limits.Call[string]{Key: "key", N: n})
+}
+
+// A refusal in process costs no round trip, wherever its claim stands, and names all claims
+// in process that refuse.
+func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
+	address, user := window(t, 1), window(t, 1)
+	tenants := window(t, 100)
+	tenant := &far{Limiter: tenants}
+	all := []limits.Claim{claim(tenant, 1), claim(address, 1), claim(user, 1)}
+	out, err := limits.AskAll(t.Context(), 0, all...)
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	require.Equal(t, 1, tenant.trips)
+	for _, patience := range []time.Duration{0, time.Minute} {
+		out, err = limits.AskAll(t.Context(), patience, all...)
+		require.NoError(t, err)
+		assert.False(t, out.Allowed)
+		assert.Equal(t, 1, out.Binding)
+		assert.Equal(t, limits.SourceNone, out.Answers[0].Source())
+		for _, a := range out.Answers[1:] {
+			assert.False(t, a.Allowed)
+			assert.Equal(t, limits.SourceProcess, a.Source())
+		}
+		assert.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
+	}
+	assert.Equal(t, 1, tenant.trips)
+	assert.Equal(t, int64(99), left(tenants))
+}
+
+// If the limiter elsewhere refuses, fails, panics, or the context ends on the way to it, what
+// was taken in process is given back.
+func TestLocalClaimsAreGivenBack(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		remote int64 // units that it has
+		on     func(ctx context.Context, cancel func()) error
+		err    error
+		panics bool
+	}{
+		"refuses": {remote: 2},
+		"fails":   {remote: 9, on: func(context.Context, func()) error { return broken }, err: broken},
+		"panics":  {remote: 9, on: func(context.Context, func()) error { panic(broken) }, panics: true},
+		"context ends": {remote: 9, on: func(ctx context.Context, cancel func()) error {
+			cancel()
+			return context.Cause(ctx)
+		}, err: context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address, user, tenants := window(t, 10), window(t, 10), window(t, c.remote)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			tenant, second := &far{Limiter: tenants}, &far{Limiter: window(t, 10)}
+			tenant.on = func(ctx context.Context) error {
+				assert.Equal(t, int64(6), left(address), "the claims in process are asked first")
+				if c.on != nil {
+					return c.on(ctx, cancel)
+				}
+				return nil
+			}
+			call := func() (out limits.Outcome, err error) {
+				return limits.AskAll(ctx, 0, claim(tenant, 3), claim(second, 3), claim(address, 4), claim(user, 5))
+			}
+			if c.panics {
+				assert.PanicsWithValue(t, broken, func() { _, _ = call() })
+			} else {
+				out, err := call()
+				assert.ErrorIs(t, err, c.err)
+				assert.False(t, out.Allowed)
+			}
+			assert.Equal(t, int64(10), left(address))
+			assert.Equal(t, int64(10), left(user))
+			assert.Equal(t, c.remote, left(tenants))
+			assert.Zero(t, second.trips, "nothing is asked after a refusal")
+		})
+	}
+}
+
+// If a second limiter elsewhere refuses, the first gives back, though the context has ended
+// meanwhile, and though giving back elsewhere panics.
+func TestFarClaimsAreGivenBack(t *testing.T) {
+	address, tenants := window(t, 10), window(t, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := &far{Limiter: tenants}, &far{Limiter: window(t, 1)}
+	second.on = func(context.Context) error { cancel(); return nil }
+	out, err := limits.AskAll(ctx, 0, claim(address, 1), claim(first, 1), claim(second, 1))
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	assert.NoError(t, out.Cancel(t.Context()))
+
+	second.on = func(ctx context.Context) error { cancel(); second.on = nil; return context.Cause(ctx) }
+	_, err = limits.AskAll(ctx, 0, claim(address, 1), claim(first, 1), claim(second, 1))
+	require.Error(t, err)
+	assert.Equal(t, int64(10), left(address))
+	assert.Equal(t, int64(10), left(tenants))
+
+	bad := panicking{tenants}
+	assert.Panics(t, func() {
+		_, _ = limits.AskAll(t.Context(), 0, claim(address, 1), claim(bad, 1), claim(second, 2))
+	})
+	assert.Equal(t, int64(10), left(address), "whatever else panics")
+}
+
+// panicking panics when it is to give back.
+type panicking struct{ limits.Limiter[string] }
+
+func (panicking) Remote() bool { return true }
+
+func (p panicking) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	g, err := p.Limiter.Hold(ctx, call)
+	g.Held.Of = p
+	return g, err
+}
+
+func (panicking) Settle(context.Context, limits.Held, int64) error { panic("cannot give back") }
+
+// A call waits in the line of the claim that refuses, holds nothing meanwhile, and is
+// admitted when all have room.
+func TestAskAllWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second))})
+		require.NoError(t, err)
+		defer slow.Close()
+		free := window(t, 10)
+		require.True(t, slow.Choke("key"))
+		looked := make(chan int64)
+		go func() {
+			time.Sleep(500 * time.Millisecond)
+			looked <- left(free)
+		}()
+		tenant := &far{Limiter: window(t, 10)}
+		out, err := limits.AskAll(t.Context(), time.Minute, claim(tenant, 1), claim(free, 1), claim(slow, 1))
+		require.NoError(t, err)
+		require.True(t, out.Allowed)
+		assert.Equal(t, time.Second, out.Waited)
+		assert.Equal(t, int64(10), <-looked, "it holds nothing while it waits")
+		assert.Equal(t, 1, tenant.trips)
+		assert.Equal(t, int64(9), left(free))
+
+		// The wait ends with the context, and takes nothing.
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		out, err = limits.AskAll(ctx, time.Minute, claim(free, 1), claim(slow, 1))
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.False(t, out.Allowed)
+		assert.Equal(t, 100*time.Millisecond, out.Waited)
+		assert.Equal(t, int64(9), left(free))
+
+		// Nor is a turn beyond its patience waited for.
+		began := time.Now()
+		out, err = limits.AskAll(t.Context(), 10*time.Millisecond, claim(free, 1), claim(slow, 1))
+		require.NoError(t, err)
+		assert.False(t, out.Allowed)
+		assert.Zero(t, time.Since(began))
+	})
+}
+
+// A queue refuses rather than delays a call that holds other units, unless it may wait.
+func TestAskAllOfQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := single.MustNew(policy.Queue(5, 1, time.Second))
+		claims := []limits.Claim{claim(window(t, 10), 1), claim(limits.Keyless[string](queue), 1)}
+		for i, c := range []struct {
+			patience, waited time.Duration
+			allowed          bool
+		}{{0, 0, true}, {0, 0, false}, {time.Minute, time.Second, true}} {
+			began := time.Now()
+			out, err := limits.AskAll(t.Context(), c.patience, claims...)
+			require.NoError(t, err)
+			assert.Equal(t, c.allowed, out.Allowed, i)
+			assert.Equal(t, c.waited, time.Since(began), i)
+		}
+	})
+}
+
+// An outcome is settled claim by claim, once, and without claims there is nothing to refuse.
+func TestOutcomeSettles(t *testing.T) {
+	a, b := window(t, 10), window(t, 10)
+	out, err := limits.AskAll(t.Context(), 0, claim(a, 4), claim(b, 5))
+	require.NoError(t, err)
+	require.NoError(t, out.Settle(t.Context(), 1))
+	require.NoError(t, out.Cancel(t.Context()))
+	assert.Equal(t, []int64{9, 5}, []int64{left(a), left(b)})
+	out, err = limits.AskAll(t.Context(), 0)
+	require.NoError(t, err)
+	assert.True(t, out.Allowed)
+	assert.Equal(t, -1, out.Binding)
+	assert.NoError(t, out.Cancel(t.Context()))
+}
+
+// The sources have words of their own.
+func TestSourceString(t *testing.T) {
+	seen := map[string]bool{}
+	for s := limits.SourceNone; s <= limits.SourceClosed; s++ {
+		assert.False(t, seen[s.String()], s)
+		seen[s.String()] = true
+	}
+	assert.Equal(t, "none", limits.Source(200).String())
+	var zero limits.Answer
+	assert.Equal(t, limits.SourceNone, zero.Source())
+	assert.False(t, zero.Promised())
+	assert.NoError(t, zero.Cause())
+	var none limits.Grant
+	assert.NoError(t, none.Settle(t.Context(), 1))
+}
