@@ -32,6 +32,8 @@ var mayImport = []struct {
 	// Processes beside this one, for modules that start some and for tests.
 	{"internal/child", nil},
 	{"internal/redisd", []string{"internal/child"}},
+	// What clients may send, for tests of httplimit.
+	{"internal/httpattack", nil},
 	// Calls that wait for a key: neither words nor policies.
 	{"internal/waitline", []string{"internal/seam", "github.com/puzpuzpuz/xsync/v3"}},
 	{"policy", []string{"internal/shape"}},

@@ -3,16 +3,13 @@ package httplimit
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/netip"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -23,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/httpattack"
 	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -246,39 +244,6 @@ func TestRefusalOnTheWire(t *testing.T) {
 	}
 }
 
-// attacks are header fields, line by line, by which a client may try to get a new key for
-// each request. %d is the number of the try.
-var attacks = [][]string{
-	{"X-Forwarded-For: 6.6.6.%d"},
-	{"X-Forwarded-For: 6.6.6.%d, 7.7.7.%[1]d"},
-	{"X-Forwarded-For: 6.6.6.%d", "X-Forwarded-For: 7.7.7.%[1]d"},
-	{"x-forwarded-for: 6.6.6.%d", "X-FORWARDED-FOR: 7.7.7.%[1]d"},
-	{"X-Forwarded-For: 6.6.6.%d,"},
-	{"X-Forwarded-For: ,6.6.6.%d,,"},
-	{"X-Forwarded-For:"},
-	{"X-Forwarded-For: unknown%d"},
-	{"X-Forwarded-For: \"6.6.6.%d"},
-	{"X-Forwarded-For: 6.6.6.%d\t"},
-	{"X-Forwarded-For: 127.0.0.%d"},
-	{"X-Forwarded-For: ::ffff:6.6.6.%d"},
-	{"X-Forwarded-For: fe80::%d%%25eth%[1]d"},
-	{"X-Forwarded-For: [2001:db8:%d::]:80"},
-	{"X_Forwarded_For: 6.6.6.%d"},
-	{"X-Real-IP: 6.6.6.%d"},
-	{"True-Client-IP: 6.6.6.%d", "CF-Connecting-IP: 6.6.6.%[1]d", "X-Client-IP: 6.6.6.%[1]d"},
-	{"Forwarded: for=6.6.6.%d"},
-	{"Forwarded: for=\"6.6.6.%d"},
-	{"Forwarded: for=\"6.6.6.%d\\"},
-	{"Forwarded: for=6.6.6.%d;host=\"a,", "Forwarded: for=7.7.7.%[1]d"},
-	{"Forwarded: for=6.6.6.%d, for=\"[2001:db8:%[1]d::1]\"; by=x"},
-	{"Host: host%d.example", "X-Forwarded-Host: host%[1]d"},
-	{"User-Agent: agent %d", "Cookie: id=%[1]d"},
-	{"Connection: X-Forwarded-For, close", "X-Forwarded-For: 6.6.6.%d"},
-	{"X-Forwarded-For: 6.6.6.%d" + strings.Repeat(", 10.0.0.1", 50_000)},
-	{"Forwarded: for=6.6.6.%d" + strings.Repeat(";x=\"\\\"\"", 50_000)},
-	{"X-Forwarded-For: 6.6.6.%d", strings.Repeat("X-Forwarded-For: 10.0.0.1\r\n", 10_000) + "X-A: b"},
-}
-
 // A client does not get around its limit by header fields: where no field is trusted, where
 // the trusted proxies are elsewhere, and behind a real proxy.
 func TestHeadersDoNotBypassTheLimit(t *testing.T) {
@@ -302,12 +267,14 @@ func TestHeadersDoNotBypassTheLimit(t *testing.T) {
 			s := serve(t, Must(New(limiter, addr.Key, Options{})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) })), false)
 			front := s
 			if c.proxy {
-				front = serve(t, proxyTo(t, s.URL, c.config.Header == Forwarded), false)
+				proxy, done := httpattack.Proxy(s.URL)
+				t.Cleanup(done)
+				front = serve(t, proxy, false)
 			}
 			codes := map[int]int{}
-			for _, attack := range attacks {
+			for _, attack := range httpattack.Lines {
 				for try := range 3 {
-					code, err := raw(front.Listener.Addr().String(), attack, try+1)
+					code, err := httpattack.Send(front.Listener.Addr().String(), attack, try+1)
 					require.NoError(t, err)
 					codes[code]++
 				}
@@ -316,69 +283,11 @@ func TestHeadersDoNotBypassTheLimit(t *testing.T) {
 			assert.LessOrEqual(t, served.Load(), int64(capacity))
 			assert.Equal(t, int(served.Load()), codes[200])
 			assert.LessOrEqual(t, limiter.Len(), 1, "one client is one key")
-			code, err := raw(front.Listener.Addr().String(), nil, 0)
+			code, err := httpattack.Send(front.Listener.Addr().String(), nil, 0)
 			require.NoError(t, err)
 			assert.Equal(t, 429, code, "the attacks were refused by the limit and not for another reason")
 		})
 	}
-}
-
-// proxyTo returns a proxy that adds the client's address to X-Forwarded-For, as
-// httputil.ReverseProxy does, or in a way of its own to Forwarded.
-func proxyTo(t *testing.T, target string, forwarded bool) http.Handler {
-	u, err := url.Parse(target)
-	require.NoError(t, err)
-	p := &httputil.ReverseProxy{
-		ErrorLog: log.New(io.Discard, "", 0),
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(u)
-			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
-			r.SetXForwarded()
-			host, _, _ := net.SplitHostPort(r.In.RemoteAddr)
-			before := r.In.Header["Forwarded"]
-			r.Out.Header["Forwarded"] = []string{strings.Join(append(before[:len(before):len(before)], "for="+host), ", ")}
-		},
-	}
-	if transport, ok := http.DefaultTransport.(*http.Transport); ok {
-		own := transport.Clone()
-		t.Cleanup(own.CloseIdleConnections)
-		p.Transport = own
-	}
-	return p
-}
-
-// raw sends a request exactly as given, over a connection of its own.
-func raw(addr string, lines []string, try int) (int, error) {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	var b strings.Builder
-	b.WriteString("GET / HTTP/1.1\r\n")
-	host := false
-	for _, line := range lines {
-		if strings.Contains(line, "%d") {
-			line = fmt.Sprintf(line, try)
-		}
-		host = host || strings.HasPrefix(line, "Host:")
-		b.WriteString(line + "\r\n")
-	}
-	if !host {
-		b.WriteString("Host: example.org\r\n")
-	}
-	b.WriteString("\r\n")
-	sent := make(chan error, 1)
-	go func() {
-		_, err := io.WriteString(conn, b.String())
-		sent <- err
-	}()
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return 0, errors.Join(err, <-sent)
-	}
-	resp.Body.Close()
-	return resp.StatusCode, nil
 }
 
 // A long field costs no more memory than a short one.

@@ -1,0 +1,212 @@
+package httplimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// told is a limiter that answers what it is told to.
+type told struct {
+	limits.Limiter[netip.Addr] // for LimitFor
+	answer                     limits.Answer
+	err                        error
+	far                        bool
+	settled                    error // what Settle returns
+}
+
+func (l *told) Remote() bool { return l.far }
+
+func (l *told) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) { return l.answer, l.err }
+
+func (l *told) Hold(context.Context, limits.Call[netip.Addr]) (limits.Grant, error) {
+	return limits.Grant{Answer: l.answer, Held: limits.Held{Of: l}}, l.err
+}
+
+func (l *told) Settle(context.Context, limits.Held, int64) error { return l.settled }
+
+func basis(source limits.Source, promised bool) *limits.Basis {
+	return limits.NewBasis(source, promised, nil)
+}
+
+// What a limiter does not promise is not told to clients, whichever header fields are chosen,
+// under one limit and under several.
+func TestGuessesAreNotTold(t *testing.T) {
+	hour := policy.Must(policy.FixedWindow(10, time.Hour))
+	for _, allowed := range []bool{true, false} {
+		for _, source := range []limits.Source{limits.SourceLease, limits.SourceShare, limits.SourceOpen, limits.SourceUnrecorded} {
+			for _, headers := range []HeaderSet{RateLimitHeaders, LegacyHeaders, XRateLimitHeaders} {
+				l := &told{Limiter: open[netip.Addr](t, hour), far: true}
+				l.answer = limits.Answer{Decision: policy.Decision{Allowed: allowed, Limit: 3, Remaining: 1, ResetAfter: time.Minute}, Basis: basis(source, false)}
+				want := 200
+				if !allowed {
+					l.answer.RetryAfter, want = 7*time.Second, 429
+				}
+				limit := Limit[netip.Addr]{Limiter: l, Key: ByAddr}
+				other := Limit[netip.Addr]{Name: "other", Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(1000, time.Hour))), Key: ByAddr}
+				for _, m := range []*Middleware{
+					Must(NewAll(Options{Headers: headers}, limit)),
+					Must(NewAll(Options{Headers: headers, Charge: func(*http.Request, Served) int64 { return 1 }}, limit)),
+					Must(NewAll(Options{Headers: headers}, limit, other)),
+				} {
+					w := ask(m.Handler(done), from(alice, "Accept", "text/plain"))
+					require.Equal(t, want, w.Code)
+					for _, field := range []string{
+						"Retry-After", "Ratelimit", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
+						"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset",
+					} {
+						assert.NotContains(t, w.Header(), field, "%v", source)
+					}
+					if headers == RateLimitHeaders {
+						assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"default";q=10;w=3600`, "the limit is what it is")
+					}
+					if !allowed {
+						assert.Equal(t, "Too Many Requests\n", w.Body.String())
+					}
+				}
+			}
+		}
+	}
+}
+
+// A limiter that cannot reach what keeps its limit, or returns no answer, is no limit that
+// was exceeded: 503 rather than 429, with a problem type that says so, and the reason in the
+// verdict.
+func TestUnavailable(t *testing.T) {
+	down := errors.New("connection refused")
+	for name, l := range map[string]*told{
+		"closed by configuration": {answer: limits.Answer{
+			Decision: policy.Decision{Limit: 10, RetryAfter: time.Second}, Basis: limits.NewBasis(limits.SourceClosed, false, down),
+		}},
+		"no answer": {err: down},
+	} {
+		for _, several := range []bool{false, true} {
+			for _, charge := range []bool{false, true} {
+				l.far, l.Limiter = true, open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))
+				var verdict Verdict
+				o := Options{OnVerdict: func(_ *http.Request, v Verdict) { verdict = v }}
+				if charge {
+					o.Charge = func(*http.Request, Served) int64 { return 0 }
+				}
+				local := open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))
+				limits := []AnyLimit{Limit[netip.Addr]{Name: "far", Limiter: l, Key: ByAddr}}
+				if several {
+					limits = append(limits, Limit[netip.Addr]{Name: "near", Limiter: local, Key: ByAddr})
+				}
+				m := Must(NewAll(o, limits...))
+				w := ask(m.Handler(done), from(alice, "Accept", "application/json"))
+				assert.Equal(t, 503, w.Code, name)
+				assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+				assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+				var problem map[string]any
+				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
+				assert.Equal(t, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", problem["type"])
+				assert.EqualValues(t, 503, problem["status"])
+				assert.NotContains(t, w.Header(), "Retry-After", "when it is back is not known")
+				assert.NotContains(t, w.Header(), "Ratelimit")
+				assert.Equal(t, Unavailable, verdict.Reason)
+				assert.Equal(t, "unavailable", verdict.Reason.String())
+				assert.ErrorIs(t, verdict.Basis.Cause(), down)
+				assert.Equal(t, uint64(1), m.Stats().Unavailable)
+				assert.Equal(t, int64(10), local.Peek(aliceKey).Remaining, "what was taken in process is given back")
+			}
+		}
+	}
+}
+
+// A request that no limiter would ever admit is NeverAdmitted in an outage, too.
+func TestNeverAdmittedInAnOutage(t *testing.T) {
+	l := &told{far: true, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
+	l.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: policy.Never}, Basis: basis(limits.SourceClosed, false)}
+	assert.Equal(t, 403, ask(Must(New(l, ByAddr, Options{})).Handler(done), from(alice)).Code)
+}
+
+// A request whose context ends is Cancelled, whatever error the limiter returns.
+func TestContextThatEndsElsewhere(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l := &told{far: true, err: context.Canceled, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
+	m := Must(New(l, ByAddr, Options{}))
+	assert.Equal(t, 503, ask(m.Handler(done), from(alice).WithContext(ctx)).Code)
+	assert.Equal(t, uint64(1), m.Stats().Cancelled)
+}
+
+// A charge that a remote limiter does not confirm is counted.
+func TestUnsettledIsCounted(t *testing.T) {
+	l := &told{far: true, settled: errors.New("lost"), Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
+	l.answer = limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 10}, Basis: basis(limits.SourceRedis, true)}
+	limit := Limit[netip.Addr]{Limiter: l, Key: ByAddr}
+	near := Limit[netip.Addr]{Name: "near", Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour))), Key: ByAddr}
+	for _, all := range [][]AnyLimit{{limit}, {limit, near}} {
+		m := Must(NewAll(Options{Charge: func(*http.Request, Served) int64 { return 0 }}, all...))
+		assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
+		assert.Equal(t, uint64(1), m.Stats().Unsettled)
+	}
+}
+
+// A refusal in process and one elsewhere name their own limit, and the one in process costs
+// no request of the other.
+func TestNearAndFarLimits(t *testing.T) {
+	far := &told{far: true, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
+	far.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: 90 * time.Second}, Basis: basis(limits.SourceRedis, true)}
+	near := open[netip.Addr](t, policy.Must(policy.FixedWindow(2, time.Hour)))
+	m := Must(NewAll(Options{},
+		Limit[netip.Addr]{Name: "tenant", Limiter: far, Key: ByAddr}, Limit[netip.Addr]{Name: "address", Limiter: near, Key: ByAddr}))
+	w := ask(m.Handler(done), from(alice))
+	assert.Equal(t, 429, w.Code)
+	assert.Equal(t, "90", w.Header().Get("Retry-After"))
+	assert.Equal(t, `"tenant";r=0;t=90`, w.Header().Get("RateLimit"))
+	assert.Equal(t, int64(2), near.Peek(aliceKey).Remaining)
+	assert.Contains(t, w.Body.String(), `"violated-policies":["tenant"]`)
+	near.Take(aliceKey, 2)
+	w = ask(m.Handler(done), from(alice))
+	assert.Equal(t, 429, w.Code)
+	assert.Contains(t, w.Body.String(), `"violated-policies":["address"]`)
+}
+
+// A middleware takes tiers and limits without keys, alone and beside others, and Charge
+// settles them.
+func TestOtherLimiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tiers, err := engine.NewTiered[netip.Addr](
+			engine.Config{Policy: policy.Must(policy.Funnel(3, 1, time.Second))}, policy.Must(policy.FixedWindow(5, time.Hour)))
+		require.NoError(t, err)
+		defer tiers.Close()
+		whole := single.MustNew(policy.FixedWindow(4, time.Hour))
+		charge := func(*http.Request, Served) int64 { return 2 }
+		m := Must(New(tiers, ByAddr, Options{Charge: charge}))
+		w := ask(m.Handler(done), from(alice))
+		assert.Equal(t, 200, w.Code)
+		assert.Equal(t, `"default";q=3;w=3`, w.Header().Get("RateLimit-Policy"))
+		assert.Equal(t, int64(1), tiers.Take(aliceKey, 0).Remaining, "2 of 3")
+		both := Must(NewAll(Options{},
+			Limit[netip.Addr]{Name: "client", Limiter: tiers, Key: ByAddr},
+			Limit[netip.Addr]{Name: "all", Limiter: limits.Keyless[netip.Addr](whole), Key: ByAddr}))
+		assert.Equal(t, 200, ask(both.Handler(done), from(alice)).Code)
+		w = ask(both.Handler(done), from(alice))
+		assert.Equal(t, 429, w.Code)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		for i := range 4 {
+			want := 200
+			if i == 3 {
+				want = 429
+			}
+			w = ask(both.Handler(done), from(bob))
+			assert.Equal(t, want, w.Code)
+		}
+		assert.Zero(t, whole.Peek().Remaining)
+	})
+}
