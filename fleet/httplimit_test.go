@@ -1,0 +1,328 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/httpattack"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+var byAddr = httplimit.ByString(httplimit.ByAddr)
+
+func served(t *testing.T, h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func request(fields ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+	}
+	return r
+}
+
+var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// A client does not get around a limit over a fleet by header fields.
+func TestHeadersDoNotBypassTheLimit(t *testing.T) {
+	for name, mode := range map[string]Mode{"exact": Exact, "leased": Leased} {
+		for _, behind := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", behind a proxy: ", behind), func(t *testing.T) {
+				const capacity = 5
+				c := at(shared.Addr(), policy.Must(policy.FixedWindow(capacity, 24*time.Hour)))
+				c.Mode = mode
+				l := open(t, c)
+				addr := httplimit.AddrConfig{}
+				if behind {
+					addr = httplimit.AddrConfig{Header: httplimit.XForwardedFor, Hops: 1}
+				}
+				client, err := httplimit.NewClientAddr(addr)
+				require.NoError(t, err)
+				var passed atomic.Int64
+				s := httptest.NewServer(httplimit.Must(httplimit.New(l, httplimit.ByString(client.Key), httplimit.Options{})).
+					Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed.Add(1) })))
+				defer s.Close()
+				front := s
+				if behind {
+					proxy, done := httpattack.Proxy(s.URL)
+					defer done()
+					front = httptest.NewServer(proxy)
+					defer front.Close()
+				}
+				for _, lines := range httpattack.Lines {
+					for try := range 2 {
+						_, err := httpattack.Send(front.Listener.Addr().String(), lines, try+1)
+						require.NoError(t, err)
+					}
+				}
+				assert.Equal(t, int64(capacity), passed.Load())
+				code, err := httpattack.Send(front.Listener.Addr().String(), nil, 0)
+				require.NoError(t, err)
+				assert.Equal(t, 429, code)
+			})
+		}
+	}
+}
+
+// A request is charged to the client that sent it, whatever it claims, over a fleet as in
+// process.
+func TestSpoofedRequestsOverFleet(t *testing.T) {
+	const most = 1_000_000
+	l := open(t, at(shared.Addr(), policy.Must(policy.FixedWindow(most, 24*time.Hour))))
+	charged := map[string]int64{}
+	for _, spoof := range httpattack.Spoofs {
+		config := httplimit.AddrConfig{Header: spoof.Header, Hops: spoof.Hops}
+		if spoof.Header != "" && spoof.Hops == 0 {
+			config.Trusted = httpattack.Proxies
+		}
+		client, err := httplimit.NewClientAddr(config)
+		require.NoError(t, err)
+		h := httplimit.Must(httplimit.New(l, httplimit.ByString(client.Key), httplimit.Options{})).Handler(nothing)
+		w := served(t, h, spoof.Request())
+		if spoof.Want == "-" {
+			assert.Equal(t, 400, w.Code, spoof.What)
+			continue
+		}
+		require.Equal(t, 200, w.Code, spoof.What)
+		key := netip.MustParseAddr(spoof.Want)
+		if key.Is6() {
+			prefix, _ := key.Prefix(64)
+			key = prefix.Addr()
+		}
+		charged[key.String()]++
+		a, err := l.Peek(t.Context(), key.String())
+		require.NoError(t, err)
+		assert.Equal(t, charged[key.String()], most-a.Remaining, spoof.What)
+	}
+	assert.Greater(t, len(charged), 3)
+}
+
+// Over a real Redis, too, a client that waits for Retry-After is admitted, and one that comes
+// more than a second earlier is refused: by a clock that the test sets.
+func TestRetryAfterIsTrue(t *testing.T) {
+	log, err := SlidingLog(7, 50*time.Second)
+	require.NoError(t, err)
+	for _, p := range []policy.Policy{
+		funnel(10, 3, 7*time.Second), funnel(3, 1, 5*time.Minute), log,
+		policy.Must(policy.FixedWindow(10, time.Minute)), policy.Must(policy.SlidingWindow(10, time.Minute)),
+		policy.Must(policy.Bursty(1, 700*time.Millisecond, 5)),
+	} {
+		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
+			var clock atomic.Int64
+			clock.Store(time.Hour.Microseconds())
+			c := at(shared.Addr(), p)
+			c.clock = clock.Load
+			l := open(t, c)
+			m := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{Cost: func(r *http.Request) int64 {
+				n, _ := strconv.ParseInt(r.Header.Get("Cost"), 10, 64)
+				return n
+			}}))
+			h, random := m.Handler(nothing), rand.New(rand.NewPCG(1, 2))
+			refused, late := 0, 0
+			for range 60 {
+				if random.IntN(3) == 0 {
+					clock.Add(random.Int64N(5 * time.Second.Microseconds()))
+				}
+				r := request("Cost", strconv.Itoa(1+random.IntN(3)))
+				w := served(t, h, r)
+				if w.Code == 200 {
+					continue
+				}
+				refused++
+				require.Equal(t, 429, w.Code)
+				n, err := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
+				require.NoError(t, err)
+				require.Positive(t, n)
+				if n > 1 {
+					clock.Add((time.Duration(n-1) * time.Second).Microseconds() - 1)
+					require.Equal(t, 429, served(t, h, r).Code, "it need not have waited %d s", n)
+					clock.Add(1)
+					late++
+				}
+				clock.Add(time.Second.Microseconds())
+				require.Equal(t, 200, served(t, h, r).Code, "it waited the %d s that it was told", n)
+			}
+			assert.Greater(t, refused, 5)
+			t.Logf("%d refusals, %d of more than a second", refused, late)
+		})
+	}
+}
+
+// A leased answer tells clients the limit, and nothing that another server may make untrue.
+func TestLeasedAnswersAreNotTold(t *testing.T) {
+	c := at(shared.Addr(), policy.Must(policy.FixedWindow(100, 24*time.Hour)))
+	c.Mode = Leased
+	l := open(t, c)
+	leased := map[int]bool{}
+	h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{OnVerdict: func(_ *http.Request, v httplimit.Verdict) {
+		if v.Basis.Source() == SourceLease {
+			leased[v.Status()] = true
+		}
+	}})).Handler(nothing)
+	for i := range 150 {
+		w := served(t, h, request())
+		assert.Equal(t, i >= 100, w.Code == 429, i)
+		assert.NotContains(t, w.Header(), "Ratelimit")
+		assert.NotContains(t, w.Header(), "Retry-After")
+		assert.Equal(t, `"default";q=100;w=86400`, w.Header().Get("RateLimit-Policy"))
+	}
+	assert.Equal(t, map[int]bool{0: true, 429: true}, leased, "both were answered from a lease")
+}
+
+// An outage with FallbackClosed is 503 with the problem type for that, not 429. By shares,
+// requests are limited, and are told no figures.
+func TestOutageInWebServer(t *testing.T) {
+	for outage, want := range map[Fallback][]int{
+		FallbackClosed: {503, 503, 503, 503}, FallbackShare: {200, 200, 429, 429}, FallbackOpen: {200, 200, 200, 200},
+	} {
+		r, err := redistest.Open(redistest.Options{})
+		require.NoError(t, err)
+		c := at(r.Addr(), policy.Must(policy.FixedWindow(4, 24*time.Hour)))
+		c.Outage, c.Servers = outage, 2
+		l := open(t, c)
+		h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{})).Handler(nothing)
+		// Of a limit that this server was told nothing about, its share may be used up.
+		require.True(t, take(t, l, "192.0.2.1", 0).Allowed)
+		require.NoError(t, r.Close())
+		for i, code := range want {
+			w := served(t, h, request())
+			assert.Equal(t, code, w.Code, "%v, %d", outage, i)
+			assert.NotContains(t, w.Header(), "Ratelimit")
+			assert.NotContains(t, w.Header(), "Retry-After")
+			if code == 503 {
+				assert.Contains(t, w.Body.String(), "#temporary-reduced-capacity")
+			}
+		}
+	}
+}
+
+// An address in process and a tenant over the fleet are charged together or not at all.
+func TestAddressInProcessAndTenantOverFleet(t *testing.T) {
+	tenants := open(t, at(shared.Addr(), policy.Must(policy.FixedWindow(3, 24*time.Hour))))
+	addresses, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(5, 24*time.Hour))})
+	require.NoError(t, err)
+	defer addresses.Close()
+	h := httplimit.Must(httplimit.NewAll(httplimit.Options{},
+		httplimit.Limit[string]{Name: "tenant", Limiter: tenants, Key: httplimit.ByHeader("Tenant")},
+		httplimit.Limit[netip.Addr]{Name: "address", Limiter: addresses, Key: httplimit.ByAddr},
+	)).Handler(nothing)
+	client := netip.MustParseAddr("192.0.2.1") // as httptest has it
+	for i, step := range []struct {
+		tenant  string
+		code    int
+		decides string
+	}{
+		{"a", 200, "tenant"}, {"a", 200, "tenant"}, {"a", 200, "tenant"},
+		{"a", 429, "tenant"}, {"a", 429, "tenant"}, // and cost the address nothing
+		{"b", 200, "address"}, {"b", 200, "address"},
+		{"b", 429, "address"}, {"c", 429, "address"}, // and cost the tenants nothing
+	} {
+		before := tenants.Stats()
+		w := served(t, h, request("Tenant", step.tenant))
+		require.Equal(t, step.code, w.Code, i)
+		assert.Contains(t, w.Header().Get("RateLimit"), strconv.Quote(step.decides), i)
+		if step.code == 429 && step.decides == "address" {
+			assert.Equal(t, before.Exact, tenants.Stats().Exact, "a refusal in process asks Redis nothing")
+		}
+	}
+	assert.Zero(t, addresses.Peek(client).Remaining)
+	assert.Equal(t, int64(1), take(t, tenants, "b", 0).Remaining)
+	assert.Equal(t, int64(3), take(t, tenants, "c", 0).Remaining)
+}
+
+// A process that is killed between its claims leaves charged in Redis what its calls under
+// way had taken there, and nothing else.
+func TestProcessDiesBetweenClaims(t *testing.T) {
+	const capacity, before, after = 100, 5, 7
+	p := policy.Must(policy.FixedWindow(capacity, 24*time.Hour))
+	c := at(shared.Addr(), p)
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d", mixedJob, shared.Addr(), c.Name, before, after))
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	lines := bufio.NewScanner(out)
+	for n := 0; n < before+after; n++ {
+		if !assert.True(t, lines.Scan(), "the process ended after %d calls", n) {
+			break
+		}
+	}
+	require.NoError(t, child.Process.Kill())
+	_ = child.Wait()
+	l := open(t, c)
+	assert.Equal(t, int64(capacity-after), take(t, l, "tenant", 0).Remaining)
+}
+
+const mixedJob = "RAL_FLEET_TEST_MIXED"
+
+// stuck is a limiter whose calls never return: some never get to Redis, and the others have
+// taken there. It says a line for each.
+type stuck struct {
+	*Limiter
+	before atomic.Int64
+}
+
+func (s *stuck) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	if s.before.Add(-1) < 0 {
+		if g, err := s.Limiter.Hold(ctx, call); err != nil || !g.Allowed || g.Source() != SourceRedis {
+			panic(fmt.Sprint(g, err))
+		}
+	}
+	fmt.Println("stuck")
+	select {}
+}
+
+// serveMixed is the life of the process of TestProcessDiesBetweenClaims.
+func serveMixed() error {
+	var addr, name string
+	var before, after int64
+	if _, err := fmt.Sscan(os.Getenv(mixedJob), &addr, &name, &before, &after); err != nil {
+		return err
+	}
+	c := at(addr, policy.Must(policy.FixedWindow(100, 24*time.Hour)))
+	c.Name = strings.TrimSpace(name)
+	tenants, err := New(c)
+	if err != nil {
+		return err
+	}
+	addresses, err := engine.New[string](engine.Config{Policy: c.Policy})
+	if err != nil {
+		return err
+	}
+	far := &stuck{Limiter: tenants}
+	far.before.Store(before)
+	for range before + after {
+		go func() {
+			_, _ = limits.AskAll(context.Background(), 0,
+				limits.For(far, limits.Call[string]{Key: "tenant", N: 1}),
+				limits.For(addresses, limits.Call[string]{Key: "address", N: 1}))
+		}()
+	}
+	time.Sleep(time.Hour) // it is killed long before
+	return nil
+}
