@@ -110,3 +110,50 @@ func TestAskOfClosedLimiter(t *testing.T) {
 	_, err = l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
 	assert.ErrorIs(t, err, ErrClosed)
 }
+
+// What is given back elsewhere, because another limiter refused, is given back although the
+// context of the call has ended.
+func TestGivesBackAfterContext(t *testing.T) {
+	p := policy.Must(policy.FixedWindow(5, 24*time.Hour))
+	first, second := open(t, at(shared.Addr(), p)), open(t, at(shared.Addr(), p))
+	ctx, cancel := context.WithCancel(t.Context())
+	out, err := limits.AskAll(ctx, 0,
+		limits.For(first, limits.Call[string]{Key: "key", N: 2}),
+		limits.For(ending{second, cancel}, limits.Call[string]{Key: "key", N: 2}))
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.False(t, out.Allowed)
+	assert.Equal(t, int64(5), take(t, first, "key", 0).Remaining)
+	assert.Equal(t, int64(5), take(t, second, "key", 0).Remaining)
+}
+
+// ending ends the context before it asks.
+type ending struct {
+	*Limiter
+	cancel func()
+}
+
+func (e ending) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	e.cancel()
+	return e.Limiter.Hold(ctx, call)
+}
+
+// Of a part of what was taken long ago, or of a lease, no more is given back than still
+// counts.
+func TestSettlesWhatStillCounts(t *testing.T) {
+	for _, mode := range []Mode{Exact, Leased} {
+		c := at(shared.Addr(), funnel(1000, 1000, time.Minute))
+		c.Mode = mode
+		drains := &granted{began: time.Now().Add(-600 * time.Millisecond)}
+		drains.limiter = open(t, c)
+		assert.LessOrEqual(t, drains.counting(15), int64(5), "10 have drained")
+		assert.Zero(t, drains.counting(5))
+		c = at(shared.Addr(), policy.Must(policy.FixedWindow(100, time.Minute)))
+		c.Mode = mode
+		counts := &granted{began: time.Now()}
+		counts.limiter = open(t, c)
+		counts.Answer.ResetAfter = time.Hour
+		assert.Equal(t, int64(15), counts.counting(15))
+		counts.began = counts.began.Add(-time.Minute)
+		assert.Zero(t, counts.counting(15), "the window is over")
+	}
+}
