@@ -16,5 +16,7 @@
 //
 // [NewAll] holds each request to several limits, all or nothing.
 //
-// The package knows HTTP. How a limit works is the engine's concern. Start reading at [New].
+// The limiter is an engine, or any other limits.Limiter, such as a fleet: limits in process and
+// over a fleet can be mixed. The package knows HTTP. How a limit works is the limiter's
+// concern. Start reading at [New].
 package httplimit
