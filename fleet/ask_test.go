@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -145,15 +146,78 @@ func TestSettlesWhatStillCounts(t *testing.T) {
 		c.Mode = mode
 		drains := &granted{began: time.Now().Add(-600 * time.Millisecond)}
 		drains.limiter = open(t, c)
+		drains.under = drains.limiter.own.Load().limit.Policy()
 		assert.LessOrEqual(t, drains.counting(15), int64(5), "10 have drained")
 		assert.Zero(t, drains.counting(5))
 		c = at(shared.Addr(), policy.Must(policy.FixedWindow(100, time.Minute)))
 		c.Mode = mode
 		counts := &granted{began: time.Now()}
 		counts.limiter = open(t, c)
+		counts.under = counts.limiter.own.Load().limit.Policy()
 		counts.Answer.ResetAfter = time.Hour
 		assert.Equal(t, int64(15), counts.counting(15))
 		counts.began = counts.began.Add(-time.Minute)
 		assert.Zero(t, counts.counting(15), "the window is over")
 	}
+}
+
+// A limit that comes with the call, or that PolicyFor chooses, holds through the door as
+// well, and what it took is given back in its own units.
+func TestHoldUnderOtherLimits(t *testing.T) {
+	plans := map[string]policy.Policy{"paid": funnel(100, 100, time.Hour), "wrong": policy.Must(policy.FixedWindow(5, time.Hour))}
+	c := at(shared.Addr(), funnel(10, 10, time.Hour))
+	c.PolicyFor = func(key string) policy.Policy { return plans[key] }
+	l := open(t, c)
+
+	a, err := l.Ask(t.Context(), "paid", 60)
+	require.NoError(t, err)
+	assert.True(t, a.Allowed)
+	assert.Equal(t, int64(40), a.Remaining)
+	a, err = l.Ask(t.Context(), "wrong", 1)
+	require.NoError(t, err)
+	assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, a.Decision)
+
+	g, err := l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 50, Limit: plans["paid"]})
+	require.NoError(t, err)
+	assert.True(t, g.Allowed)
+	require.NoError(t, g.Settle(t.Context(), 70))
+	under, err := l.TakeWith(t.Context(), plans["paid"], "key", 0)
+	require.NoError(t, err)
+	assert.Equal(t, int64(30), under.Remaining)
+	g, err = l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1, Limit: plans["wrong"]})
+	require.NoError(t, err)
+	assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, g.Decision)
+}
+
+// A call beyond the bound on waiting calls does not wait, and says why.
+func TestHoldInACrowd(t *testing.T) {
+	c := at(shared.Addr(), funnel(1, 1, time.Hour))
+	c.MaxWaiting = 1
+	l := open(t, c)
+	_ = take(t, l, "key", 1)
+	require.NoError(t, l.waiting.enter("key"))
+	call := limits.Call[string]{Key: "key", N: 1, Patience: 2 * time.Hour}
+	g, err := l.Hold(t.Context(), call)
+	require.NoError(t, err)
+	assert.False(t, g.Allowed)
+	assert.ErrorIs(t, g.Cause(), ErrCrowded)
+	assert.Greater(t, g.RetryAfter, time.Minute)
+	l.waiting.leave("key")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := l.Hold(ctx, call)
+		ended <- err
+	}()
+	eventually(t, func() bool { return errors.Is(l.waiting.enter("key"), ErrCrowded) || l.free("key") }, "the call waits")
+	cancel()
+	assert.ErrorIs(t, <-ended, context.Canceled)
+	assert.NoError(t, l.waiting.enter("key"))
+}
+
+// free ends what enter counted by mistake, and returns false.
+func (l *Limiter) free(key string) bool {
+	l.waiting.leave(key)
+	return false
 }
