@@ -277,6 +277,89 @@ var scenarios = []scenario{
 		w.changer(2)
 		w.want = 2
 	}},
+	{"two callers open a key that is known by its hash", 3, 4, sameSlot, func(w *world) {
+		w.hashed("a")
+		w.caller("a")
+		w.caller("a")
+		w.want = 1
+	}},
+	{"three callers open keys that are known by their hashes", 2, 4, sameSlot, func(w *world) {
+		w.hashed("a", "b")
+		w.caller("a")
+		w.caller("b", "a")
+		w.caller("b")
+		w.want = 2
+	}},
+	{"a key that is known by its hash is filed, evicted and opened again", 2, 4, sameSlot, func(w *world) {
+		w.hashed("a")
+		w.now += 2 * hour
+		w.script = []func(){w.sweep}
+		w.caller("a")
+		w.caller("a")
+		w.want = 2
+	}},
+	{"a key that is known by its hash is reset while two open it", 2, 4, sameSlot, func(w *world) {
+		w.hashed("a")
+		w.caller("a")
+		w.caller("a")
+		w.resetter("a")
+	}},
+	{"a key that is known by its hash is reset, evicted and opened again", 2, 4, sameSlot, func(w *world) {
+		w.hashed("a")
+		w.script = []func(){func() { w.table.MakeRoom(w.now, w.table.maxKeys, 8) }}
+		w.caller("a")
+		w.caller("a")
+		w.resetter("a")
+	}},
+	{"the last word that is known by its hash moves while it is looked for", 3, 4, sameSlot, func(w *world) {
+		w.hashed("a")
+		w.caller("a")
+		w.seeker("a")
+		w.want = 1
+	}},
+	{"a word that is known by its hash moves while all are saved", 2, 4, sameSlot, func(w *world) {
+		w.hashed("a", "b")
+		w.caller("b")
+		w.caller("a")
+		w.saver("a")
+		w.want = 2
+	}},
+	{"the table is full, and a key is known by its hash", 2, 1, sameSlot, func(w *world) {
+		w.hashed("a")
+		w.caller("b")
+		w.caller("a")
+		w.nearlyFull, w.want = true, 2
+	}},
+	{"the writer is killed while a key is opened that is known by its hash", 2, 4, sameSlot, func(w *world) {
+		w.hashed("a")
+		w.deaths = 1
+		w.caller("a")
+		w.caller("a")
+		w.want = 1
+	}},
+	{"the policy changes while two open a key that is known by its hash", 2, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.hashed("a")
+		w.caller("a")
+		w.caller("a")
+		w.changer(2)
+		w.want = 3
+	}},
+	{"the policy changes twice while one opens a key that is known by its hash", 1, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.hashed("a", "b")
+		w.caller("a")
+		w.changer(2, 3)
+		w.want = 3
+	}},
+	{"the writer is killed while the policy of keys changes that are known by their hashes", 1, 2, sameSlot, func(w *world) {
+		w.tallied()
+		w.hashed("a", "b")
+		w.deaths = 1
+		w.caller("a")
+		w.changer(2)
+		w.want = 3
+	}},
 	{"all keys are looked at while one of them is filed", 6, 4, sameHash, func(w *world) {
 		w.tallied()
 		w.known("b")

@@ -86,6 +86,8 @@ type Loader[K comparable] struct {
 	// least orders the entries by debt from when the table is full. Entries that are
 	// not in the map any more may be among them.
 	least byDebt[K]
+	// hashed holds what AddHashed has added.
+	hashed []loadedHash[K]
 }
 
 // Loader returns a loader.

@@ -78,6 +78,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 	t := v.t
 	slot := t.slotOf(hash)
 	var n *node[K]
+	place, sought := 0, false // of the key's word, if that is known by a hash alone
 	for {
 		if e := t.find(hash, key); e != nil {
 			return e, status
@@ -93,6 +94,9 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			continue
 		}
 		t.stepPoint("open: not in the slot")
+		if h := t.hashed.Load(); h != nil && !sought {
+			place, sought = h.find(key), true
+		}
 		switch t.places.take(t.maxKeys) {
 		case Undecided:
 			return nil, Undecided
@@ -107,6 +111,9 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		if n == nil {
 			n = &node[K]{entry: &Entry[K]{key: key}, hash: hash}
 			n.entry.word.Store(tentative)
+			if place != 0 {
+				n.entry.note(place)
+			}
 		}
 		n.next.Store(head)
 		if !slot.CompareAndSwap(head, n) {
@@ -150,6 +157,9 @@ func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
 	}
 	t.stepPoint("confirm: tentative")
 	if t.find(hash, e.key) == nil {
+		if h := t.hashed.Load(); h != nil {
+			t.recall(h, e)
+		}
 		return true
 	}
 	t.stepPoint("confirm: has another")

@@ -93,7 +93,7 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 
 // Unsettled reports whether Settle has anything to do.
 func (t *Table[K]) Unsettled() bool {
-	return t.lostFiling.Load() || t.adopted < len(t.nursery) || !t.recovered()
+	return t.lostFiling.Load() || t.adopted < len(t.nursery) || !t.recovered() || t.changing
 }
 
 // recovered reports whether the index has all entries of the map.
@@ -125,7 +125,7 @@ func (t *Table[K]) Settle(now policy.Instant) {
 	if !t.recovered() {
 		t.reindex(now)
 	}
-	if t.changing && t.adopted == len(t.nursery) && t.recovered() {
+	if t.changing && t.translateHashed() && t.adopted == len(t.nursery) && t.recovered() {
 		t.finishChange()
 	}
 }
@@ -213,6 +213,7 @@ type SweepResult struct {
 // under the instant from which they will owe nothing.
 func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 	t.fault("sweep: begin")
+	t.dropFresh(now)
 	t.nearlyFull = t.nearlyFull && t.places.taken() > t.maxKeys-t.maxKeys/8
 	due := now - t.idle
 	for ; budget > 0; budget-- {
@@ -275,9 +276,7 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 	word := e.word.Load()
 	fresh = t.freshAt(word)
 	t.stepPoint("evict: judged")
-	if int64(now) > t.horizon.Load() {
-		t.horizon.Store(int64(now)) // before the key is gone
-	}
+	t.forgetAt(now) // before the key is gone
 	if fresh > due {
 		return fresh, false // fresh later than filed
 	}
@@ -297,6 +296,13 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 	t.remove(hash, e)
 	t.fault("evict: gone")
 	return fresh, true
+}
+
+// forgetAt notes that keys are forgotten at an instant.
+func (t *Table[K]) forgetAt(now policy.Instant) {
+	if int64(now) > t.horizon.Load() {
+		t.horizon.Store(int64(now))
+	}
 }
 
 // charge records a take that its caller has admitted on the word that it read. Units
@@ -333,6 +339,7 @@ func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience tim
 // table; the places taken are not given back. A writer that could not be stopped may
 // still be at work, so the writer's own fields are left alone.
 func (t *Table[K]) Clear() {
+	t.hashed.Store(nil)
 	for i := range t.shards {
 		t.shards[i].Store(nil)
 	}
