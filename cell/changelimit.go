@@ -26,8 +26,14 @@ func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy) error {
 // changeLimit is ChangeLimit for the key's word alone.
 func (c *Cell[K]) changeLimit(key K, from, to policy.Policy) error {
 	for {
-		e := c.entry(key)
-		if e == nil {
+		e, k, hashed := c.lookBoth(key)
+		switch {
+		case hashed:
+			if done, err := c.carryHashed(k, from, to); done {
+				return err
+			}
+			continue
+		case e == nil:
 			return nil
 		}
 		if alive, err := c.carry(e, from, to); alive {
@@ -49,17 +55,9 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, 
 		if !alive || state == 0 {
 			return alive, nil
 		}
-		if err := related(terms, from, to); err != nil {
-			return true, err // SetPolicy changed the cell's own limit meanwhile
-		}
-		old, p := orOwn(from, terms), orOwn(to, terms)
-		next, ok := p.(policy.Relative).Carry(old, state, c.now())
-		if !ok || next > policy.MaxWord {
-			// A policy that breaks its contract must not break the table.
-			return true, unrelated("to", p, terms)
-		}
-		if next == state {
-			return true, nil
+		next, err := c.carried(terms, state, from, to)
+		if err != nil || next == state {
+			return true, err
 		}
 		e.AddReturned(resetUnits) // reservations from before are of another word
 		c.seam.Step("limit: translated")
@@ -68,6 +66,30 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, 
 			return true, nil
 		}
 	}
+}
+
+// carryHashed translates the word of a key without an entry. done is false if the key may have one
+// by now.
+func (c *Cell[K]) carryHashed(k table.Hashed[K], from, to policy.Policy) (done bool, err error) {
+	next, err := c.carried(k.Terms, k.State, from, to)
+	if err != nil || next == k.State {
+		return true, err
+	}
+	return k.Replace(next), nil
+}
+
+// carried returns what a state of one limit is under another.
+func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Policy) (next uint64, err error) {
+	if err := related(terms, from, to); err != nil {
+		return state, err // SetPolicy changed the cell's own limit meanwhile
+	}
+	old, p := orOwn(from, terms), orOwn(to, terms)
+	next, ok := p.(policy.Relative).Carry(old, state, c.now())
+	if !ok || next > policy.MaxWord {
+		// A policy that breaks its contract must not break the table.
+		return state, unrelated("to", p, terms)
+	}
+	return next, nil
 }
 
 // related returns an error if a key of these terms cannot go from one limit to the other.

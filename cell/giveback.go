@@ -29,18 +29,18 @@ func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Deci
 		return
 	}
 	for {
-		hash, ok := c.hash(key)
 		now := c.now()
-		var e *table.Entry[K]
-		if ok && !c.closed.Load() {
-			e = c.view.Look(hash, key)
-		}
-		if e == nil {
+		e, k, hashed := c.lookBoth(key)
+		switch {
+		case hashed:
+			if refundHashed(k, limit, now, n, d) {
+				return
+			}
+		case e == nil:
 			// A key that is not in the table has nothing to get back.
 			lowerUnder(c.view.Terms(), limit, 0, now, n, d)
 			return
-		}
-		if c.refund(e, limit, now, n, d) {
+		case c.refund(e, limit, now, n, d):
 			return
 		}
 		// It was evicted meanwhile: look whether it is back.
@@ -78,6 +78,22 @@ func (c *Cell[K]) refund(
 			return true
 		}
 	}
+}
+
+// refundHashed gives n units back to a key without an entry. done is false if the key may have
+// one by now.
+func refundHashed[K comparable](
+	k table.Hashed[K], limit policy.Policy, now policy.Instant, n int64, d *policy.Decision,
+) (done bool) {
+	next := lowerUnder(k.Terms, limit, k.State, now, n, d)
+	switch {
+	case n == 0 || next == k.State || !d.Allowed:
+		return true
+	case next > policy.MaxWord:
+		*d = policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
+		return true
+	}
+	return k.Replace(next)
 }
 
 // lowerUnder is decide.Refund under the limit, or under the terms' own if that is nil. A limit
@@ -219,8 +235,14 @@ func (h *Held[K]) policyUnder(terms *table.Terms) policy.Policy {
 // whether there was anything that still counted.
 func (c *Cell[K]) Reset(key K) bool {
 	for {
-		e := c.entry(key)
-		if e == nil {
+		e, k, hashed := c.lookBoth(key)
+		switch {
+		case hashed:
+			if used := k.Terms.Policy.FreshAt(k.State) > c.now(); k.Replace(0) {
+				return used
+			}
+			continue
+		case e == nil:
 			return false
 		}
 		if used, alive := c.reset(e); alive {

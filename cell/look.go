@@ -33,8 +33,11 @@ func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
 // current returns the state of the key's word, 0 if it has none, and its terms.
 func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
 	for {
-		e := c.entry(key)
-		if e == nil {
+		e, k, hashed := c.lookBoth(key)
+		switch {
+		case hashed:
+			return k.Terms, k.State
+		case e == nil:
 			return c.view.Terms(), 0
 		}
 		if r, alive := c.view.State(e); alive {
@@ -44,13 +47,14 @@ func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
 	}
 }
 
-// entry returns the key's entry, or nil if it has none.
-func (c *Cell[K]) entry(key K) *table.Entry[K] {
+// lookBoth returns the key's entry, or nil if it has none. hashed is true if it has a word all
+// the same: that of a loaded state which names no key.
+func (c *Cell[K]) lookBoth(key K) (e *table.Entry[K], k table.Hashed[K], hashed bool) {
 	hash, ok := c.hash(key)
 	if !ok || c.closed.Load() {
-		return nil
+		return nil, k, false
 	}
-	return c.view.Look(hash, key)
+	return c.view.LookBoth(hash, key)
 }
 
 // All goes through the keys in the table, in no order, with the state of each, as Peek
