@@ -48,8 +48,10 @@ type Engine[K comparable] struct {
 	running    *supervisor.Handle
 	stop       context.CancelFunc
 
-	codec  keycodec.Codec[K] // nil is the one for the type of the keys
-	keeper *keeper           // nil if Config.State is not set
+	codec    keycodec.Codec[K] // nil is the one for the type of the keys
+	keeper   *keeper           // nil if Config.State has no Path
+	hashKeys bool              // Config.State.HashKeys
+	hasher   *hasher[K]        // of saved states, nil if neither asked for nor loaded
 
 	closing  sync.Once
 	closed   atomic.Bool
@@ -121,6 +123,13 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	if l == nil {
 		l = &loaded[K]{first: 1, last: 1}
 	}
+	if l.hasher == nil && config.State.HashKeys {
+		codec, err := keyCodec(o.codec)
+		if err != nil {
+			return nil, err
+		}
+		l.hasher = newHasher(codec, nil)
+	}
 	source := newTimeSource(config, l.first, l.last)
 	var anchor func(policy.Policy) policy.Policy
 	if _, ok := config.Policy.(policy.Anchored); ok {
@@ -138,15 +147,17 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		l.keys.Done(config.Policy, source.first)
 	}
 	e := &Engine[K]{
-		table:  l.table,
-		name:   config.Name,
-		codec:  o.codec,
-		keeper: k,
-		time:   source,
-		queue:  cmdqueue.New[table.Command[K]](config.QueueDepth),
-		seam:   config.seam,
-		form:   formOf[K](),
-		last:   config.last,
+		table:    l.table,
+		name:     config.Name,
+		codec:    o.codec,
+		keeper:   k,
+		hashKeys: config.State.HashKeys,
+		hasher:   l.hasher,
+		time:     source,
+		queue:    cmdqueue.New[table.Command[K]](config.QueueDepth),
+		seam:     config.seam,
+		form:     formOf[K](),
+		last:     config.last,
 	}
 	simulate(config.seam, e.queue)
 	if s := config.seam.Scheduler; s != nil {

@@ -31,8 +31,8 @@ func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[
 	if err != nil {
 		return nil, err
 	}
-	if config.State != (State{}) {
-		return nil, &policy.FieldError{Of: "engine.Load", Field: "Config.State", Value: fmt.Sprintf("%+v", config.State), Want: "none, as the state comes from r"}
+	if config.State != (State{HashKeys: config.State.HashKeys}) {
+		return nil, &policy.FieldError{Of: "engine.Load", Field: "Config.State", Value: fmt.Sprintf("%+v", config.State), Want: "no more than HashKeys, as the state comes from r"}
 	}
 	l, err := readState(r, config, o.codec)
 	if err != nil {
@@ -43,8 +43,9 @@ func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[
 
 // loaded is a table with the keys of a file, and when its engine begins.
 type loaded[K comparable] struct {
-	table *table.Table[K]
-	keys  *table.Loader[K]
+	table  *table.Table[K]
+	keys   *table.Loader[K]
+	hasher *hasher[K] // of the file's keys, nil if it names them
 	// first is the instant at which the engine begins. It is not before last: the latest one
 	// of the engine that wrote the file, and of those at which keys were left out as fresh.
 	first, last policy.Instant
@@ -75,7 +76,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		return nil, fmt.Errorf("%w: %w", ErrState, err)
 	}
 	h := from.Header()
-	if h.Codec != codec.Name() || h.Hashed {
+	if h.Codec != codec.Name() {
 		return nil, fmt.Errorf("%w: it %w: its keys are %s, those of the engine are %s", ErrState, errOther, h.Codec, codec.Name())
 	}
 	config.Policy = anchored(config.Policy, h.Epoch)
@@ -85,6 +86,9 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	}
 	l := &loaded[K]{table: newTable[K](config), zero: h.Epoch}
 	l.keys = l.table.Loader()
+	if h.Hashed {
+		l.hasher = newHasher(codec, h.Secret)
+	}
 	// The engine begins at this instant or later.
 	since := sinceBy(config.wall, h.Epoch)
 	now := max(since(), 1)
@@ -108,32 +112,50 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		if record.Word == 0 || by.FreshAt(record.Word) <= now {
 			continue
 		}
-		key, err := decode(codec, record.Key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: key %.40q: %w", ErrState, record.Key, err)
+		read := toCarry[K]{word: record.Word, from: carry, foreign: record.Flags&statefile.ForeignTurn != 0}
+		switch {
+		case !h.Hashed:
+			if read.key, err = decode(codec, record.Key); err != nil {
+				return nil, fmt.Errorf("%w: key %.40q: %w", ErrState, record.Key, err)
+			}
+		case len(record.Key) != table.HashSize:
+			return nil, fmt.Errorf("%w: a hash of %d bytes, want %d", ErrState, len(record.Key), table.HashSize)
+		default:
+			read.hash = [table.HashSize]byte(record.Key)
 		}
-		foreign := record.Flags&statefile.ForeignTurn != 0
-		if carry != nil {
-			carried = append(carried, toCarry[K]{key, record.Word, carry, foreign})
+		// Of hashes the last word counts, whatever its limit: see saving.addHashed.
+		if carry != nil || h.Hashed {
+			carried = append(carried, read)
 			continue
 		}
-		l.keys.Add(key, record.Word, foreign)
+		l.keys.Add(read.key, read.word, read.foreign)
 	}
 	// The limit changes now, and not before the last instant: if the wall clock went back, what
 	// still counted then would count from an earlier instant, and less long.
 	now = max(now, from.Last())
 	for _, c := range carried {
-		state, _ := config.Policy.(policy.Relative).Carry(c.from, c.word, now)
-		if state = min(state, policy.MaxWord); state != 0 && config.Policy.FreshAt(state) > now {
+		state := c.word
+		if c.from != nil {
+			state, _ = config.Policy.(policy.Relative).Carry(c.from, c.word, now)
+			state = min(state, policy.MaxWord)
+		}
+		switch {
+		case state == 0 || config.Policy.FreshAt(state) <= now:
+		case h.Hashed:
+			l.keys.AddHashed(c.hash, state, c.foreign)
+		default:
 			l.keys.Add(c.key, state, c.foreign)
 		}
+	}
+	if h.Hashed {
+		l.keys.Recall(l.hasher.hash)
 	}
 	// The wall clock may have gone back since it was read first. A key that was left out as
 	// fresh would be fresh too early if the engine began before that.
 	l.last = now
 	l.first = max(since(), l.last)
 	switch {
-	case l.first > longLoaded && l.table.View().Len() == 0:
+	case l.first > longLoaded && l.table.View().Len()+l.table.View().HashedLen() == 0:
 		l.first, l.last, l.zero = 1, 1, time.Time{}
 	case l.first > lastLoaded:
 		return nil, fmt.Errorf("%w: it began at %v, too long ago by this machine's clock", ErrState, h.Epoch)
@@ -141,11 +163,13 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	return l, nil
 }
 
-// toCarry is a key whose word is to be translated, once it is known at which instant.
+// toCarry is a key, or a hash of one, whose word is to be translated, once it is known at which
+// instant.
 type toCarry[K comparable] struct {
 	key     K
+	hash    [table.HashSize]byte
 	word    uint64
-	from    policy.Policy
+	from    policy.Policy // nil if there is nothing to translate
 	foreign bool
 }
 

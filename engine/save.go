@@ -48,15 +48,20 @@ func (e *Engine[K]) save(w io.Writer) (n saved, err error) {
 	if err != nil {
 		return n, err
 	}
-	view, seen := e.table.View(), 0
+	seen := 0
+	goOn := func() bool {
+		if seen++; seen%keysPerTurn == 0 {
+			e.seam.Yield("save: others", nil)
+		}
+		return s.err == nil && !e.closed.Load()
+	}
+	view := e.table.View()
+	s.addHashed(view, goOn)
 	for entry := range view.All() {
 		if r, ok := view.State(entry); ok {
 			s.add(entry.Key(), r)
 		}
-		if seen++; seen%keysPerTurn == 0 {
-			e.seam.Yield("save: others", nil)
-		}
-		if s.err != nil || e.closed.Load() {
+		if !goOn() {
 			break
 		}
 	}
@@ -74,17 +79,19 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 	if err != nil {
 		return saved{}, err
 	}
+	s.addHashed(e.table.View(), func() bool { return true })
 	e.table.Drain(func(entry *table.Entry[K], r table.Reading) { s.add(entry.Key(), r) })
 	return s.end(e.control.Now())
 }
 
 // saving writes the states of keys to one file.
 type saving[K comparable] struct {
-	to    *statefile.Writer
-	codec keycodec.Codec[K]
-	now   policy.Instant // at which it began
-	epoch uint64         // of the policy that the file was told last
-	key   []byte
+	to     *statefile.Writer
+	codec  keycodec.Codec[K]
+	hasher *hasher[K]     // nil if the file names its keys
+	now    policy.Instant // at which it began
+	epoch  uint64         // of the policy that the file was told last
+	key    []byte
 	saved
 	err error
 }
@@ -111,15 +118,62 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 		}
 	}
 	s.epoch = terms.Epoch
-	s.to, err = statefile.NewWriter(w, statefile.Header{Epoch: zero, Limit: terms.Policy.String(), Codec: codec.Name()})
+	header := statefile.Header{Epoch: zero, Limit: terms.Policy.String(), Codec: codec.Name()}
+	// Words that are known by hashes alone can be written as such alone.
+	if e.hashKeys || e.table.View().HashedLen() > 0 {
+		s.hasher = e.hasher
+		header.Hashed, header.Secret = true, e.hasher.secret
+	}
+	s.to, err = statefile.NewWriter(w, header)
 	return s, err
+}
+
+// addHashed writes the keys that are known by their hashes alone. It comes before the others:
+// one whose word moves to an entry meanwhile is written twice rather than never, and a load
+// takes what comes last.
+func (s *saving[K]) addHashed(view table.View[K], goOn func() bool) {
+	if s.hasher == nil {
+		return
+	}
+	for hash, r := range view.AllHashed() {
+		if s.owes(r) {
+			s.write(hash[:], r)
+		}
+		if !goOn() {
+			return
+		}
+	}
 }
 
 // add writes a key, unless it is as good as new. A key that cannot be written is counted.
 func (s *saving[K]) add(key K, r table.Reading) {
-	if s.err != nil || r.State == 0 || r.Terms.Policy.FreshAt(r.State) <= s.now {
+	if !s.owes(r) {
 		return
 	}
+	var err error
+	if s.hasher != nil {
+		hash, ok := s.hasher.hash(key)
+		s.key = append(s.key[:0], hash[:]...)
+		if !ok {
+			err = keycodec.ErrNotAKey
+		}
+	} else {
+		s.key, err = encode(s.codec, s.key[:0], key)
+	}
+	if err != nil {
+		s.unsaved++
+		return
+	}
+	s.write(s.key, r)
+}
+
+// owes reports whether a key is to be written.
+func (s *saving[K]) owes(r table.Reading) bool {
+	return s.err == nil && r.State != 0 && r.Terms.Policy.FreshAt(r.State) > s.now
+}
+
+// write writes the bytes of a key and its word.
+func (s *saving[K]) write(key []byte, r table.Reading) {
 	if r.Terms.Epoch != s.epoch {
 		s.epoch = r.Terms.Epoch
 		if s.err = s.to.SetLimit(r.Terms.Policy.String()); s.err != nil {
@@ -130,34 +184,29 @@ func (s *saving[K]) add(key K, r table.Reading) {
 	if r.Foreign {
 		flags = statefile.ForeignTurn
 	}
-	err := s.encode(key)
-	if err == nil {
-		if err = s.to.Add(s.key, r.State, flags); err != nil && !errors.Is(err, statefile.ErrUnfit) {
-			s.err = err
-			return
-		}
-	}
-	if err != nil {
+	switch err := s.to.Add(key, r.State, flags); {
+	case err == nil:
+		s.keys++
+	case errors.Is(err, statefile.ErrUnfit):
 		s.unsaved++
-		return
+	default:
+		s.err = err
 	}
-	s.keys++
 }
 
 // errPanicked is what encode returns for a codec that panicked.
 var errPanicked = errors.New("ral: the key's codec panicked")
 
-// encode puts the key's bytes into s.key. One key that its codec cannot take must not keep
-// all others from being saved.
-func (s *saving[K]) encode(key K) (err error) {
+// encode appends the key's bytes to dst. One key that its codec cannot take must not keep all
+// others from being saved.
+func encode[K comparable](codec keycodec.Codec[K], dst []byte, key K) (bytes []byte, err error) {
 	err = errPanicked
 	defer func() {
 		if err == errPanicked { //nolint:errorlint // it was set here
 			_ = recover()
 		}
 	}()
-	s.key, err = s.codec.Append(s.key[:0], key)
-	return err
+	return codec.Append(dst, key)
 }
 
 // end writes the end of the file. The instant is read after the last word: no take that is in

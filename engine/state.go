@@ -44,6 +44,19 @@ type State struct {
 	// of keys of another type. The file is renamed: ".old" comes behind its name, or ".old.2"
 	// and so on. By default New fails. A file that is damaged is an error in any case.
 	Fresh bool
+
+	// HashKeys makes saves write a hash of each key instead of the key. Save does so, too, and
+	// Path need not be set. By default keys are written as they are. docs/state.md says what
+	// hashes protect from.
+	//
+	// A state with hashes names no key, so its words wait until their keys are used again. Every
+	// call is answered as if they had been named, by each verb. But Len, Stats.Keys and All leave
+	// such words out, and they need no room in the table before their keys come: a state adds up
+	// to MaxKeys words to those of the table. Stats.Hashed counts them.
+	//
+	// It may be turned on and off between runs. Without it, an engine that has loaded hashes goes
+	// on writing them until no word waits, and from then on keys.
+	HashKeys bool
 }
 
 // Errors of New, Load and Health about saved states.
@@ -301,7 +314,7 @@ func (c Config) stateFault() error {
 	switch s := c.State; {
 	case s.Every < 0:
 		return bad("Every", s.Every, "a positive duration, or 0 for 10s")
-	case s.Path == "" && s != (State{}):
+	case s.Path == "" && s != (State{HashKeys: s.HashKeys}):
 		return bad("Path", `""`, "the name of a file, or no State at all")
 	}
 	return nil

@@ -54,12 +54,14 @@ func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(
 func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { compareHistories(t, rand.New(rand.NewPCG(seed, 17))) })
+			synctest.Test(t, func(t *testing.T) { compareHistories(t, rand.New(rand.NewPCG(seed, 17)), false) })
 		})
 	}
 }
 
-func compareHistories(t *testing.T, r *rand.Rand) {
+// compareHistories compares a history with one that is cut. With hashes, states name no keys, and
+// the option that says so is turned on and off.
+func compareHistories(t *testing.T, r *rand.Rand, hashes bool) {
 	limits := families[r.IntN(len(families))]
 	one := func() policy.Policy { return limits[r.IntN(len(limits))] }
 	config := Config{Policy: one(), MaxKeys: 100, Idle: time.Duration(1 + r.Int64N(int64(5*time.Second)))}
@@ -87,6 +89,7 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 	whole, err := New(config, more...)
 	require.NoError(t, err)
 	defer func() { check(t, whole) }()
+	config.State.HashKeys = hashes
 	cut, err := New(config, more...)
 	require.NoError(t, err)
 	defer func() { check(t, cut) }()
@@ -103,7 +106,22 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 			t.Helper()
 			require.Equal(t, call(whole), call(cut), "%s of %d by %s under %v", what, n, key, whole.Limit())
 		}
-		switch r.IntN(11) {
+		kinds := 11
+		if hashes {
+			kinds = 12
+		}
+		switch r.IntN(kinds) {
+		case 11: // while words wait for their keys
+			_, anchors := config.Policy.(policy.Anchored)
+			if !byHand || anchors || chosen {
+				continue
+			}
+			held = nil
+			config.Policy = one()
+			begun := time.Now()
+			require.NoError(t, whole.SetPolicy(config.Policy))
+			require.NoError(t, cut.SetPolicy(config.Policy))
+			hand.Advance(time.Since(begun))
 		case 0:
 			both("Choke", func(e *Engine[string]) any { return e.Choke(key) })
 		case 1, 2:
@@ -141,6 +159,8 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 				next.Policy = one()
 			}
 			held = nil // reservations are no state
+			next.State.HashKeys = hashes && r.IntN(4) > 0
+			config.State = next.State
 			cut = restart(t, cut, next, pass, more...)
 			if change {
 				begun := time.Now()

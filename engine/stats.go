@@ -2,8 +2,8 @@ package engine
 
 import "time"
 
-// Stats is a snapshot of an engine's counters. All except Name, Clock, Keys, Abandoned,
-// QueueDepth and those of saves only grow. The counts are exact, and are read one after the other while
+// Stats is a snapshot of an engine's counters. All except Name, Clock, Keys, Hashed,
+// Abandoned, QueueDepth and those of saves only grow. The counts are exact, and are read one after the other while
 // calls go on.
 type Stats struct {
 	Name string // Config.Name
@@ -24,7 +24,10 @@ type Stats struct {
 	// another family than Config.Policy. Such a limit refuses every call.
 	Misfits uint64
 
-	Keys      int    // keys in the table now, at most Config.MaxKeys
+	Keys int // keys in the table now, at most Config.MaxKeys
+	// Hashed counts the words of a loaded state whose keys are known by hashes alone: see
+	// State.HashKeys. It becomes 0 as their keys are used, or owe nothing.
+	Hashed    int
 	Evicted   uint64 // keys that left, idle or to make room
 	Forgiven  uint64 // those of them that still owed: given up to make room
 	Restarts  uint64 // restarts of the writer and the janitor
@@ -51,7 +54,8 @@ type Stats struct {
 // Stats returns the engine's counters.
 func (e *Engine[K]) Stats() Stats {
 	answers := e.control.Stats()
-	counters := e.table.View().Counters()
+	view := e.table.View()
+	counters := view.Counters()
 	saves := e.keeper.read()
 	return Stats{
 		Name:         e.name,
@@ -62,6 +66,7 @@ func (e *Engine[K]) Stats() Stats {
 		Full:         answers.Full,
 		Misfits:      answers.Misfits,
 		Keys:         e.Len(),
+		Hashed:       view.HashedLen(),
 		Evicted:      counters.Evicted.Load(),
 		Forgiven:     counters.Forgiven.Load(),
 		Restarts:     e.supervisor.Restarts(),
