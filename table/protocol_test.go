@@ -213,7 +213,6 @@ func (w *world) resetter(key string) {
 	w.spawn("resetter", func() {
 		for !w.reset(key) {
 		}
-		w.taken = slices.DeleteFunc(w.taken, func(take taken) bool { return take.key == key })
 		w.calling--
 	})
 }
@@ -224,14 +223,20 @@ func (w *world) reset(key string) bool {
 	e, k, hashed := view.LookBoth(w.table.hash(key), key)
 	switch {
 	case hashed:
-		return k.Replace(0)
+		if !k.Replace(0) {
+			return false
+		}
 	case e == nil:
 		return true
+	default:
+		w.step("reset: read")
+		word, terms := view.Read(e)
+		if _, alive := terms.State(word); !alive || !e.Advance(word, terms.EpochBit) {
+			return false
+		}
 	}
-	w.step("reset: read")
-	word, terms := view.Read(e)
-	_, alive := terms.State(word)
-	return alive && e.Advance(word, terms.EpochBit)
+	w.taken = slices.DeleteFunc(w.taken, func(take taken) bool { return take.key == key })
+	return true
 }
 
 // seeker adds a process that looks for a key that has a word all the time.

@@ -310,6 +310,7 @@ var scenarios = []scenario{
 		w.caller("a")
 		w.caller("a")
 		w.resetter("a")
+		w.nearlyFull, w.want = true, 3
 	}},
 	{"the last word that is known by its hash moves while it is looked for", 3, 4, sameSlot, func(w *world) {
 		w.hashed("a")
@@ -337,7 +338,7 @@ var scenarios = []scenario{
 		w.caller("a")
 		w.want = 1
 	}},
-	{"the policy changes while two open a key that is known by its hash", 2, 2, sameSlot, func(w *world) {
+	{"the policy changes while two open a key that is known by its hash", 1, 2, sameSlot, func(w *world) {
 		w.tallied()
 		w.hashed("a")
 		w.caller("a")
