@@ -608,6 +608,7 @@ func TestFailingSavesAreTold(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, e.Health(), ErrUnsaved)
 		require.ErrorIs(t, e.Health(), os.ErrNotExist)
+		require.ErrorContains(t, e.Health(), "none has succeeded since the engine began, 4m0s ago: ")
 		require.True(t, e.Choke("a"))
 
 		require.NoError(t, os.Rename(away, folder))
@@ -618,6 +619,9 @@ func TestFailingSavesAreTold(t *testing.T) {
 		require.Equal(t, 1, e.Stats().Saved)
 
 		require.NoError(t, os.Rename(folder, away))
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		require.ErrorContains(t, e.Health(), "the last save that succeeded began 4m0s ago: ")
 		err = e.Close()
 		require.ErrorIs(t, err, os.ErrNotExist)
 		require.ErrorContains(t, err, config.State.Path)
@@ -801,27 +805,32 @@ func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 // The mark of a turn that was promised under another limit is kept, so that a Cancel after a
 // restart gives back no more than one before it.
 func TestForeignTurnsAreSaved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		config := Config{Policy: funnel(2, 1, time.Hour)}
-		other := PolicyFor(func(key string) policy.Policy {
-			if key == "foreign" {
-				return funnel(3, 1, time.Hour)
-			}
-			return nil
-		})
-		e, err := New(config, other)
-		require.NoError(t, err)
-		for _, key := range []string{"own", "foreign"} {
-			for range 4 {
-				require.True(t, e.Reserve(key, 1, 24*time.Hour).Allowed)
-			}
+	for _, hashes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { testForeignTurns(t, hashes) })
+	}
+}
+
+func testForeignTurns(t *testing.T, hashes bool) {
+	config := Config{Policy: funnel(2, 1, time.Hour), State: State{HashKeys: hashes}}
+	other := PolicyFor(func(key string) policy.Policy {
+		if key == "foreign" {
+			return funnel(3, 1, time.Hour)
 		}
-		e = restart(t, e, config, func() {}, other)
-		defer check(t, e)
-		view := e.table.View()
-		for _, key := range []string{"own", "foreign"} {
-			hash, _ := e.cell.Hash(key)
-			require.Equal(t, key == "foreign", view.Look(hash, key).HasForeignTurn())
-		}
+		return nil
 	})
+	e, err := New(config, other)
+	require.NoError(t, err)
+	for _, key := range []string{"own", "foreign"} {
+		for range 4 {
+			require.True(t, e.Reserve(key, 1, 24*time.Hour).Allowed)
+		}
+	}
+	e = restart(t, e, config, func() {}, other)
+	defer check(t, e)
+	view := e.table.View()
+	for _, key := range []string{"own", "foreign"} {
+		hash, _ := e.cell.Hash(key)
+		require.False(t, e.Refund(key, -1).Allowed && view.Look(hash, key) == nil)
+		require.Equal(t, key == "foreign", view.Look(hash, key).HasForeignTurn())
+	}
 }
