@@ -23,8 +23,8 @@ import (
 // keys has to be the same, and so has the codec; see KeyCodec.
 //
 // If anything is wrong there is no engine, and the error wraps ErrState, or it is that of r
-// or of New. Config.State cannot be set as well: write what r brings to its file instead, and
-// call New.
+// or of New. Config.State cannot be set as well, except HashKeys: write what r brings to its
+// file instead, and call New.
 func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
 	o, err := prepare(config, more)

@@ -91,7 +91,8 @@ const (
 // encoding.BinaryMarshaler and, by pointer, an encoding.BinaryUnmarshaler.
 //
 // encode runs on a goroutine of the engine and on those of Save and Close, decode on those of
-// New and Load. A key for which encode returns an error or panics is not saved: see
+// New and Load. While hashes wait for their keys, encode also runs on those of calls for keys
+// that are not in the table: see State.HashKeys. A key for which encode returns an error or panics is not saved: see
 // Stats.Unsaved. One that decode refuses makes the state unfit.
 func KeyCodec[K comparable](
 	name string, encode func(dst []byte, key K) ([]byte, error), decode func(src []byte) (K, error),
