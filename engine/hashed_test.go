@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -534,4 +535,30 @@ func TestClockThatGoesBackAfterAHashWasDropped(t *testing.T) {
 		hand.Advance(90 * time.Minute)
 		require.True(t, e2.Choke("a"))
 	})
+}
+
+// golden is a state that names no key, of version 1 of the format: alice has used 3 of funnel 10,
+// 1/h, bob 10 and carol 5.
+const golden = "8952414c0d0a1a0a010000000144000000a572046b00000000edfbd1210e66756e6e656c2031302c20312f6806737472696e" +
+	"670120a6c313399b14c4dcbe1e312a8826b78f9f9fc4ed913ac5281e45b2c8f073e1b392ebce87024b000000401d019e97ada535d6c2ce" +
+	"40d4f52a18b790d19273de0b020040dc0b162eb5cfa3c220483775bc363fc3c047c822299d000040cff3a273709831b3579d9977683c5f" +
+	"a5e0e0e039ef050100d914032b03100000000300000000000000015405000000000029aada6c"
+
+// A file of hashes that an earlier version has written is read: the bytes of keys, and how they are
+// hashed, do not change.
+func TestHashesOfVersion1(t *testing.T) {
+	file, err := hex.DecodeString(golden)
+	require.NoError(t, err)
+	r, err := statefile.NewReader(bytes.NewReader(file))
+	require.NoError(t, err)
+	e, err := Load[string](bytes.NewReader(file), Config{
+		Policy: funnel(10, 1, time.Hour),
+		wall:   func() time.Time { return r.Header().Epoch.Add(time.Hour + time.Second) },
+	})
+	require.NoError(t, err)
+	defer check(t, e)
+	require.Equal(t, 3, e.Stats().Hashed)
+	for key, left := range map[string]int64{"alice": 8, "bob": 1, "carol": 6, "dave": 10} {
+		require.Equal(t, left, e.Peek(key).Remaining, key)
+	}
 }

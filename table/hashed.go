@@ -302,13 +302,14 @@ func (t *Table[K]) dropFresh(now policy.Instant) {
 // AddHashed adds the word of a key that is known by its hash alone, as Add does. A hash that was
 // added before is replaced. Recall comes after the last one.
 func (l *Loader[K]) AddHashed(hash [HashSize]byte, state uint64, foreign bool) {
-	l.hashed = append(l.hashed, loadedHash[K]{hash, &hashedWord[K]{word: state, foreign: foreign}})
+	l.hashed = append(l.hashed, loadedHash{hash, state, foreign})
 }
 
 // loadedHash is a hash and its word.
-type loadedHash[K comparable] struct {
-	hash [HashSize]byte
-	word *hashedWord[K]
+type loadedHash struct {
+	hash    [HashSize]byte
+	state   uint64
+	foreign bool
 }
 
 // Recall ends the adding of hashes. hash returns that of a key; ok is false for a key that has
@@ -320,7 +321,7 @@ func (l *Loader[K]) Recall(hash func(K) (of [HashSize]byte, ok bool)) {
 	kept := l.hashed[:0]
 	for _, a := range l.hashed {
 		if i, again := h.places[a.hash]; again {
-			kept[i].word = a.word
+			kept[i] = a
 			continue
 		}
 		h.places[a.hash] = int32(len(kept))
@@ -329,8 +330,8 @@ func (l *Loader[K]) Recall(hash func(K) (of [HashSize]byte, ok bool)) {
 	l.hashed = nil
 	if most := int(t.maxKeys); len(kept) > most {
 		p := t.terms.Load().Policy
-		slices.SortFunc(kept, func(a, b loadedHash[K]) int {
-			return cmp.Compare(p.FreshAt(b.word.word), p.FreshAt(a.word.word))
+		slices.SortFunc(kept, func(a, b loadedHash) int {
+			return cmp.Compare(p.FreshAt(b.state), p.FreshAt(a.state))
 		})
 		for _, a := range kept[most:] {
 			delete(h.places, a.hash)
@@ -345,8 +346,10 @@ func (l *Loader[K]) Recall(hash func(K) (of [HashSize]byte, ok bool)) {
 		return
 	}
 	h.words, h.hashes = make([]hashedPlace[K], len(kept)), make([][HashSize]byte, len(kept))
+	words := make([]hashedWord[K], len(kept))
 	for i, a := range kept {
-		h.words[i].Store(a.word)
+		words[i].word, words[i].foreign = a.state, a.foreign
+		h.words[i].Store(&words[i])
 		h.hashes[i] = a.hash
 	}
 	h.left.Store(int64(len(kept)))

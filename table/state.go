@@ -87,7 +87,7 @@ type Loader[K comparable] struct {
 	// not in the map any more may be among them.
 	least byDebt[K]
 	// hashed holds what AddHashed has added.
-	hashed []loadedHash[K]
+	hashed []loadedHash
 }
 
 // Loader returns a loader.
