@@ -1,0 +1,236 @@
+// Package penalty keeps in one word until when a key is blocked, how often it has been in a
+// row, and how many of its calls were refused lately. A [Rule] is a policy.Policy, so that
+// a table orders, sweeps and saves such words as those of any limit. A take of it counts a
+// refusal, and is refused while the key is blocked.
+//
+// The package is pure arithmetic. It knows nothing of tables, of clocks, and of the limit
+// whose refusals are counted.
+package penalty
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Text is the String of every policy here: they all read each other's words.
+const Text = "blocked keys 1"
+
+const (
+	// Longest is the longest time of a rule, and of a block: 4 years.
+	Longest = 4 * 365 * 24 * time.Hour
+	// MostRefusals is the most refusals that a rule can count.
+	MostRefusals = 1 << countBits
+	// MostDoublings is how often the time of a block can double.
+	MostDoublings = 1<<levelBits - 1
+	// Step is the precision with which a word keeps when a window opened. A window is
+	// longer than Within by less than that.
+	Step = 1 << stepBits
+)
+
+// A word is one of two kinds. The top bit of its 63 tells which, and the next four are the
+// blocks in a row.
+//
+//	0 level:4 until:58            a key that is or was blocked until that nanosecond
+//	1 level:4 count:10 opened:48  refusals in a window that opened at that Step
+//
+// So time ends 9 years after instant 0: no key is blocked from then on.
+const (
+	levelBits = 4
+	countBits = 10
+	stepBits  = 10
+	timeBits  = 58
+
+	levelShift = timeBits
+	kindBit    = 1 << (timeBits + levelBits)
+	timeMask   = 1<<timeBits - 1
+	countShift = timeBits - countBits // as many bits as an instant has in Steps
+	openedMask = 1<<countShift - 1
+
+	// end keeps every word below policy.MaxWord.
+	end = policy.Instant(timeMask) - 32*Step
+)
+
+// Rule is a policy by which refusals block a key. The zero Rule counts none, and is for
+// keys that are blocked by a [Lock] alone. The configuration is checked elsewhere.
+type Rule struct {
+	// Refusals within a window block the key. The window opens with the first of them
+	// and is Within long.
+	Refusals int64
+	Within   time.Duration
+	// For is how long the first block lasts. Each further one lasts twice as long as the
+	// one before, up to Max.
+	For, Max time.Duration
+	// Forget is after how long without a block and without a refusal the next block
+	// lasts For again. It is at least Within.
+	Forget time.Duration
+}
+
+// state is a word, read.
+type state struct {
+	until policy.Instant // when the last block ends or ended, 0 if refusals were counted since
+	level int64          // the blocks in a row
+	count int64          // the refusals in the window; 0 if there is none
+	// opened is the Step in which the window opened, rounded up.
+	opened policy.Instant
+}
+
+func read(word uint64) (s state) {
+	s.level = int64(word >> levelShift & (1<<levelBits - 1))
+	if word&kindBit == 0 {
+		s.until = policy.Instant(word & timeMask)
+		return s
+	}
+	s.count = int64(word >> countShift & (1<<countBits - 1))
+	s.opened = policy.Instant(word&openedMask) * Step
+	return s
+}
+
+func (s state) word() uint64 {
+	word := uint64(s.level) << levelShift
+	if s.count == 0 {
+		return word | uint64(s.until)
+	}
+	return word | kindBit | uint64(s.count)<<countShift | uint64(s.opened/Step)
+}
+
+// at returns what of a state still counts at now. until is after now, or 0.
+func (r *Rule) at(s state, now policy.Instant) state {
+	if s.count == 0 {
+		switch {
+		case s.until > now:
+			return s
+		case now >= s.until+policy.Instant(r.Forget):
+			return state{}
+		}
+		return state{level: s.level}
+	}
+	if now < s.opened+policy.Instant(r.Within) {
+		return s
+	}
+	if now >= s.opened+policy.Instant(r.Forget) {
+		return state{}
+	}
+	return state{level: s.level}
+}
+
+// Take implements policy.Policy: it counts n refusals, unless the key is blocked. Remaining
+// is the number of refusals that are left until it is. ResetAfter is the time until the
+// block ends, 0 if there is none.
+func (r *Rule) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, d policy.Decision) {
+	now = min(max(now, 0), end)
+	d.Limit = r.Limit()
+	s := r.at(read(word), now)
+	if left := time.Duration(s.until - now); left > 0 {
+		d.Allowed = n == 0
+		d.ResetAfter = left
+		if d.RetryAfter = left; d.Allowed {
+			d.RetryAfter = 0
+		}
+		if n < 0 || n > d.Limit {
+			d.RetryAfter = policy.Never
+		}
+		return word, d
+	}
+	switch {
+	case n < 0 || n > d.Limit:
+		d.RetryAfter = policy.Never
+		return word, d
+	case n == 0 || r.Refusals == 0:
+		d.Allowed, d.Remaining = true, max(d.Limit-s.count, 0)
+		return word, d
+	}
+	if s.count == 0 {
+		s.opened = (now + Step - 1) / Step * Step
+	}
+	d.Allowed = true
+	if s.count += n; s.count < r.Refusals {
+		d.Remaining = r.Refusals - s.count
+		return s.word(), d
+	}
+	d.ResetAfter = min(r.length(s.level), time.Duration(end-now))
+	s = state{until: now + policy.Instant(d.ResetAfter), level: min(s.level+1, MostDoublings)}
+	return s.word(), d
+}
+
+// length returns how long a block lasts after so many in a row.
+func (r *Rule) length(level int64) time.Duration {
+	if r.For > r.Max>>level {
+		return r.Max
+	}
+	return r.For << level
+}
+
+// FreshAt implements policy.Policy. A key that is blocked at an instant is fresh later than
+// Firm after it, and no other key is.
+func (r *Rule) FreshAt(word uint64) policy.Instant {
+	switch s := read(word); {
+	case word == 0:
+		return 0
+	case s.count == 0:
+		return s.until + policy.Instant(r.Firm())
+	case s.level == 0:
+		return s.opened + policy.Instant(r.Within)
+	default:
+		return s.opened + policy.Instant(r.Forget)
+	}
+}
+
+// Firm tells blocked keys from others: see FreshAt.
+func (r *Rule) Firm() time.Duration { return r.Forget + Step }
+
+// Limit implements policy.Policy.
+func (r *Rule) Limit() int64 { return max(r.Refusals, 1) }
+
+// Counts reports whether refusals are counted at all.
+func (r *Rule) Counts() bool { return r.Refusals > 0 }
+
+// Delays implements policy.Policy.
+func (r *Rule) Delays() bool { return false }
+
+// String implements policy.Policy.
+func (r *Rule) String() string { return Text }
+
+// Reads implements policy.Relative: words mean the same under every rule.
+func (r *Rule) Reads(other policy.Policy) bool {
+	switch other.(type) {
+	case *Rule, Lock:
+		return true
+	}
+	return false
+}
+
+// Carry implements policy.Relative.
+func (r *Rule) Carry(from policy.Policy, word uint64, _ policy.Instant) (next uint64, ok bool) {
+	return word, r.Reads(from)
+}
+
+// Lock is a policy of which a take blocks the key for a time, or leaves it blocked if it is
+// for longer.
+type Lock struct {
+	*Rule
+	For time.Duration // at most Longest
+}
+
+// Take implements policy.Policy. It is refused if time ends before the block would.
+func (l Lock) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, d policy.Decision) {
+	now = min(max(now, 0), end)
+	d.Limit = l.Limit()
+	s := l.at(read(word), now)
+	until := now + policy.Instant(l.For)
+	switch {
+	case n == 0:
+		d.Allowed = true
+		return word, d
+	case n != 1 || until > end:
+		d.RetryAfter = policy.Never
+		return word, d
+	}
+	d.Allowed = true
+	return state{until: max(s.until, until), level: s.level}.word(), d
+}
+
+var (
+	_ policy.Relative = (*Rule)(nil)
+	_ policy.Policy   = Lock{}
+)

@@ -1,0 +1,266 @@
+package penalty
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// key is the slow model of one key: everything is remembered as it came.
+type key struct {
+	rule    Rule
+	until   policy.Instant // when the last block ends or ended
+	blocks  int            // in a row
+	opened  policy.Instant // the window, rounded up; -1 if there is none
+	refused int64          // in the window
+}
+
+// settle forgets what does not count any more at now.
+func (k *key) settle(now policy.Instant) {
+	if k.until > now {
+		return
+	}
+	last := k.until
+	if k.opened >= 0 {
+		last = k.opened
+		if now >= k.opened+policy.Instant(k.rule.Within) {
+			k.refused = 0
+		}
+	}
+	if now >= last+policy.Instant(k.rule.Forget) {
+		k.blocks = 0
+	}
+}
+
+// refuse counts a refusal and returns for how long the key is blocked then.
+func (k *key) refuse(now policy.Instant) time.Duration {
+	if k.settle(now); k.until > now {
+		return time.Duration(k.until - now)
+	}
+	if k.refused == 0 {
+		for k.opened = now; k.opened%Step != 0; {
+			k.opened++
+		}
+	}
+	if k.refused++; k.refused < k.rule.Refusals {
+		return 0
+	}
+	length := k.rule.For
+	for range min(k.blocks, MostDoublings) {
+		length = min(2*length, k.rule.Max)
+	}
+	k.blocks++
+	k.refused, k.opened, k.until = 0, -1, now+policy.Instant(length)
+	return length
+}
+
+// block blocks the key for d.
+func (k *key) block(now policy.Instant, d time.Duration) {
+	k.settle(now)
+	k.until = max(k.until, now+policy.Instant(d))
+	k.refused, k.opened = 0, -1
+}
+
+func randomRule(r *rand.Rand) Rule {
+	rule := Rule{Refusals: 1 + r.Int64N(6), Within: time.Duration(1 + r.Int64N(int64(5*time.Millisecond)))}
+	if r.IntN(10) == 0 {
+		rule.Refusals = MostRefusals
+	}
+	rule.For = time.Duration(1 + r.Int64N(int64(5*time.Millisecond)))
+	rule.Max = time.Duration(int64(rule.For) + r.Int64N(40*int64(rule.For)))
+	rule.Forget = rule.Within + time.Duration(r.Int64N(int64(50*time.Millisecond)))
+	return rule
+}
+
+// A word says what a history says, to the nanosecond: whether the key is blocked and for how
+// long, how many refusals are left, how long the next block is. A key is fresh later than
+// Firm from now while it is blocked, and not otherwise, and once it is fresh its history
+// does not matter.
+func TestRuleRandomly(t *testing.T) {
+	for seed := range uint64(600) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		rule := randomRule(r)
+		model, word, now := key{rule: rule, opened: -1}, uint64(0), policy.Instant(1+r.Int64N(1e15))
+		model.until = -policy.Instant(rule.Forget) // long ago
+		for range 200 {
+			switch r.IntN(6) {
+			case 0:
+				now += policy.Instant(r.Int64N(int64(rule.Within) + 2*Step))
+			case 1:
+				now += policy.Instant(r.Int64N(int64(rule.Forget) + 2*Step))
+			case 2:
+				if model.until > now {
+					now = model.until - policy.Instant(r.Int64N(2)) // the last nanosecond of a block, or the next
+				}
+			case 3:
+				if model.opened >= 0 {
+					now = max(now, model.opened+policy.Instant(rule.Within)-policy.Instant(r.Int64N(2)))
+				}
+			}
+			if r.IntN(8) == 0 {
+				d := time.Duration(1 + r.Int64N(int64(10*time.Millisecond)))
+				model.block(now, d)
+				next, decision := Lock{&rule, d}.Take(word, now, 1, 0)
+				require.True(t, decision.Allowed)
+				word = next
+			} else {
+				model.settle(now)
+				was := model.until > now
+				left := model.refuse(now)
+				next, decision := rule.Take(word, now, 1, 0)
+				require.Equal(t, !was, decision.Allowed, "seed %d", seed)
+				if was {
+					require.Equal(t, left, decision.RetryAfter, "seed %d", seed)
+					require.Equal(t, word, next, "a refusal during a block counts for nothing")
+				} else {
+					require.Equal(t, left, decision.ResetAfter, "seed %d", seed)
+					require.Equal(t, rule.Refusals-model.refused, decision.Remaining+map[bool]int64{true: rule.Refusals}[left > 0], "seed %d", seed)
+				}
+				word = next
+			}
+			require.LessOrEqual(t, word, uint64(policy.MaxWord))
+			require.Equal(t, model.until > now, rule.FreshAt(word) > now+policy.Instant(rule.Firm()), "seed %d", seed)
+			if fresh := rule.FreshAt(word); r.IntN(4) == 0 {
+				at := max(now, fresh)
+				mine, d := rule.Take(word, at, 1, 0)
+				other, e := rule.Take(0, at, 1, 0)
+				require.Equal(t, e, d, "seed %d", seed)
+				require.Equal(t, other, mine, "seed %d", seed)
+			}
+		}
+	}
+}
+
+// Refusals that are less than Within apart count together, and those that are a Step more
+// apart do not.
+func TestWindowIsWithinAndLessThanAStep(t *testing.T) {
+	rule := Rule{Refusals: 2, Within: time.Second, For: time.Minute, Max: time.Minute, Forget: time.Minute}
+	for _, at := range []policy.Instant{1, 2, Step - 1, Step, Step + 1, 1e15 + 7} {
+		word, _ := rule.Take(0, at, 1, 0)
+		_, d := rule.Take(word, at+1e9-1, 1, 0)
+		assert.Zero(t, d.Remaining, "%d", at)
+		assert.Equal(t, time.Minute, d.ResetAfter)
+		_, d = rule.Take(word, at+1e9+Step-1, 1, 0)
+		assert.EqualValues(t, 1, d.Remaining, "%d", at)
+	}
+	// At a whole Step it is exact.
+	word, _ := rule.Take(0, Step, 1, 0)
+	_, d := rule.Take(word, Step+1e9, 1, 0)
+	assert.EqualValues(t, 1, d.Remaining)
+}
+
+// A key can have 2k-2 refusals within Within, and is blocked by one more.
+func TestMostRefusalsWithoutABlock(t *testing.T) {
+	const k = 5
+	rule := Rule{Refusals: k, Within: 1000 * Step, For: 1e6 * Step, Max: 1e6 * Step, Forget: 1e6 * Step}
+	refusals := []policy.Instant{Step} // opens a window, 3 at whose end, 4 at the beginning of the next
+	for range k - 2 {
+		refusals = append(refusals, 1000*Step+1)
+	}
+	for range k - 1 {
+		refusals = append(refusals, 1001*Step)
+	}
+	word := uint64(0)
+	for _, at := range refusals {
+		var d policy.Decision
+		word, d = rule.Take(word, at, 1, 0)
+		assert.NotZero(t, d.Remaining)
+	}
+	_, d := rule.Take(word, 1001*Step, 1, 0)
+	assert.Zero(t, d.Remaining)
+
+	// At random there are never more.
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		var last []policy.Instant
+		word, now := uint64(0), policy.Instant(1)
+		for range 1000 {
+			now += policy.Instant(r.Int64N(250 * Step))
+			var d policy.Decision
+			if word, d = rule.Take(word, now, 1, 0); d.Remaining == 0 {
+				word, last = 0, nil
+				continue
+			}
+			last = append(last, now)
+			if n := len(last); n > 2*k-2 {
+				require.GreaterOrEqual(t, last[n-1]-last[n-1-(2*k-2)], policy.Instant(rule.Within))
+			}
+		}
+	}
+}
+
+// Blocks double up to Max, and begin anew after Forget.
+func TestBlocksDouble(t *testing.T) {
+	rule := Rule{Refusals: 1, Within: time.Second, For: time.Second, Max: 20 * time.Hour, Forget: 24 * time.Hour}
+	word, now := uint64(0), policy.Instant(1)
+	for i := range 40 {
+		var d policy.Decision
+		word, d = rule.Take(word, now, 1, 0)
+		want := time.Duration(min(math.Pow(2, float64(min(i, MostDoublings))), 32768)) * time.Second
+		require.Equal(t, min(want, 20*time.Hour), d.ResetAfter)
+		now += policy.Instant(d.ResetAfter)
+		_, d = rule.Take(word, now-1, 1, 0)
+		require.Equal(t, policy.Decision{Limit: 1, RetryAfter: 1, ResetAfter: 1}, d)
+		if i < 39 {
+			now += policy.Instant(24*time.Hour) - 1
+		}
+	}
+	_, d := rule.Take(word, now+policy.Instant(24*time.Hour)-1, 1, 0)
+	assert.Equal(t, 32768*time.Second, d.ResetAfter, "32768 s is 9.1 h, and less than Max")
+	_, d = rule.Take(word, now+policy.Instant(24*time.Hour), 1, 0)
+	assert.Equal(t, time.Second, d.ResetAfter)
+}
+
+// No word, instant or number makes a rule panic, or return a word that a table refuses.
+func FuzzAnyWord(f *testing.F) {
+	f.Add(uint64(0), int64(0), int64(1), int64(1))
+	f.Add(uint64(policy.MaxWord), int64(math.MaxInt64), int64(-1), int64(Longest))
+	f.Add(uint64(kindBit), int64(-5), int64(math.MaxInt64), int64(Longest))
+	f.Fuzz(func(t *testing.T, word uint64, at, n, d int64) {
+		word %= policy.MaxWord + 1
+		d = max(min(d, int64(Longest)), 1)
+		for _, rule := range []*Rule{{}, {Refusals: 3, Within: 5, For: time.Duration(d), Max: Longest, Forget: Longest}, {Refusals: MostRefusals, Within: Longest, For: 1, Max: 1, Forget: Longest}} {
+			for _, p := range []policy.Policy{rule, Lock{rule, time.Duration(d)}} {
+				next, decision := p.Take(word, policy.Instant(at), n, 0)
+				assert.LessOrEqual(t, next, uint64(policy.MaxWord))
+				assert.GreaterOrEqual(t, p.FreshAt(word), policy.Instant(0))
+				assert.True(t, decision.Allowed == (decision.RetryAfter == 0), "%+v", decision)
+				assert.True(t, decision.Allowed || next == word)
+			}
+		}
+	})
+}
+
+// Where time ends no key is blocked, and none can be.
+func TestEndOfTime(t *testing.T) {
+	rule := Rule{Refusals: 1, Within: 1, For: time.Hour, Max: time.Hour, Forget: time.Hour}
+	word, d := rule.Take(0, end-5, 1, 0)
+	assert.Equal(t, time.Duration(5), d.ResetAfter)
+	_, d = rule.Take(word, end, 1, 0)
+	assert.True(t, d.Allowed)
+	_, d = Lock{&rule, 6}.Take(0, end-5, 1, 0)
+	assert.Equal(t, policy.Never, d.RetryAfter)
+	_, d = Lock{&rule, 5}.Take(0, end-5, 1, 0)
+	assert.True(t, d.Allowed)
+}
+
+// Every rule reads the words of every other, and of locks, and no other policy's.
+func TestRulesAreOneFamily(t *testing.T) {
+	a, b := &Rule{}, &Rule{Refusals: 7, Within: 1, For: 1, Max: 1, Forget: 1}
+	funnel := policy.Must(policy.Funnel(1, 1, time.Second))
+	for _, other := range []policy.Policy{a, b, Lock{b, 3}} {
+		assert.True(t, a.Reads(other))
+		next, ok := a.Carry(other, 77, 5)
+		assert.True(t, ok)
+		assert.EqualValues(t, 77, next)
+		assert.Equal(t, Text, other.String())
+	}
+	assert.False(t, a.Reads(funnel))
+	assert.False(t, funnel.(policy.Relative).Reads(a))
+}
