@@ -239,10 +239,10 @@ func (w *world) reset(key string) bool {
 	return true
 }
 
-// seeker adds a process that looks for a key that has a word all the time.
-func (w *world) seeker(key string) {
+// finder adds a process that looks for a key that has a word all the time.
+func (w *world) finder(key string) {
 	w.calling++
-	w.spawn("seeker", func() {
+	w.spawn("finder", func() {
 		e, _, hashed := w.table.View().LookBoth(w.table.hash(key), key)
 		if e == nil && !hashed {
 			panic("a key that has a word is not found")
@@ -272,6 +272,18 @@ func (w *world) saver(key string) {
 		}
 		if seen == 0 {
 			panic("a key that has a word is not saved")
+		}
+		w.calling--
+	})
+}
+
+// seeker is peeker for View.Seek.
+func (w *world) seeker(key string) {
+	w.calling++
+	w.spawn("seeker", func() {
+		w.await("seek: begin", func() bool { return len(w.taken) > 0 || w.calling == 1 })
+		if w.table.View().Seek(w.table.hash(key), key) == nil {
+			panic("a key that was taken from is not found")
 		}
 		w.calling--
 	})

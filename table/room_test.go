@@ -168,3 +168,62 @@ func TestRoomIsMadeOnce(t *testing.T) {
 	require.False(t, r.has("a"))
 	require.True(t, r.has("b"))
 }
+
+// Firm keys make no room, whatever the index takes them for, and others do.
+func TestFirmKeysMakeNoRoom(t *testing.T) {
+	r := newRig[string](t, Options{
+		Policy: policy.Must(policy.Funnel(10, 1, time.Second)), MaxKeys: 4, Firm: 5 * time.Second,
+	})
+	r.takes(r.add("stale", 100*second), 9, 100*second) // the index knows of one take
+	firm := r.add("firm", 100*second)
+	r.takes(firm, 5, 100*second)
+	r.sweep(105 * second)
+	r.takes(r.add("edge", 100*second), 4, 100*second)
+	r.add("lesser", 101*second)
+	require.EqualValues(t, 4, r.places.taken())
+
+	r.MakeRoom(100*second, 4, 100)
+	require.False(t, r.has("lesser"))
+	require.False(t, r.has("edge"), "it is fresh just as late as others may be")
+	require.True(t, r.has("stale"))
+	require.True(t, r.has("firm"))
+	r.MakeRoom(101*second-1, 4, 100)
+	require.True(t, r.has("firm"))
+	r.MakeRoom(101*second, 4, 100)
+	require.False(t, r.has("firm"))
+	require.True(t, r.has("stale"))
+}
+
+// A key that was reset after it was filed as a firm one makes room, once the index was
+// rebuilt.
+func TestResetKeysMakeRoomAmongFirmOnes(t *testing.T) {
+	r := newRig[string](t, Options{
+		Policy: policy.Must(policy.Funnel(10, 1, time.Second)), MaxKeys: 3, Firm: time.Second,
+	})
+	var entries []*Entry[string]
+	for _, key := range []string{"a", "b", "c"} {
+		e := r.add(key, 100*second)
+		r.takes(e, 9, 100*second)
+		entries = append(entries, e)
+	}
+	r.MakeRoom(100*second, 1, 100) // files them as what they are
+	require.EqualValues(t, 3, r.places.taken())
+	r.MakeRoom(100*second, 1, 100)
+	require.False(t, r.Unsettled(), "there is nothing to find")
+
+	r.View().NoteReset()
+	require.True(t, entries[1].Advance(entries[1].Word(), 0))
+	r.MakeRoom(100*second, 1, 100)
+	require.True(t, r.Unsettled())
+	r.settle(100 * second)
+	r.MakeRoom(100*second, 1, 100)
+	require.False(t, r.has("b"))
+	require.True(t, r.has("a") && r.has("c"))
+}
+
+// Without Options.Firm a reset is of no concern to the writer.
+func TestResetIsNotNotedWithoutFirmKeys(t *testing.T) {
+	r := newCrowd(t, 3)
+	r.View().NoteReset()
+	require.False(t, r.reset.Load())
+}

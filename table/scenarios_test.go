@@ -64,6 +64,11 @@ var scenarios = []scenario{
 		w.peeker("a")
 		w.want = 1
 	}},
+	{"a key is sought while it is filed", 4, 4, sameSlot, func(w *world) {
+		w.caller("a")
+		w.seeker("a")
+		w.want = 1
+	}},
 	{"a key is evicted and its shard copied while two open it", 3, 4, sameHash, func(w *world) {
 		w.known("a")
 		w.now += 2 * hour
@@ -315,7 +320,7 @@ var scenarios = []scenario{
 	{"the last word that is known by its hash moves while it is looked for", 3, 4, sameSlot, func(w *world) {
 		w.hashed("a")
 		w.caller("a")
-		w.seeker("a")
+		w.finder("a")
 		w.want = 1
 	}},
 	{"a word that is known by its hash moves while all are saved", 2, 4, sameSlot, func(w *world) {

@@ -40,12 +40,15 @@ const (
 	roomBudget = 512
 )
 
-// Options configure a table. All except Fault and Seed are required. New does not check them:
+// Options configure a table. All except Fault, Firm and Seed are required. New does not check them:
 // package engine does.
 type Options struct {
 	Policy  policy.Policy
 	Idle    time.Duration // the time that a key which owes nothing is kept, at least 1ns
 	MaxKeys int           // the largest number of entries, at least 1
+	// Firm, if not 0, keeps entries from being given up to make room that are fresh later
+	// than this after the present.
+	Firm time.Duration
 	// Seed makes the hashes of keys. The zero Seed stands for one of the table's own.
 	Seed maphash.Seed
 
@@ -60,6 +63,7 @@ type Options struct {
 type Table[K comparable] struct {
 	terms   atomic.Pointer[Terms] // written by the writer alone
 	idle    policy.Instant
+	firm    policy.Instant // 0 if none is
 	fault   func(point string)
 	seed    maphash.Seed
 	maxKeys int64
@@ -87,6 +91,8 @@ type Table[K comparable] struct {
 	// lostFiling is set when a command to file an entry was lost, so that the writer
 	// looks through the nursery.
 	lostFiling atomic.Bool
+	// reset is set when a key was reset, if there are firm ones.
+	reset atomic.Bool
 
 	// horizon is the latest instant at which a key was forgotten, or might have been.
 	// Written by the writer alone.
@@ -125,6 +131,7 @@ type Counters struct {
 func New[K comparable](o Options) *Table[K] {
 	t := &Table[K]{
 		idle:    policy.Instant(o.Idle),
+		firm:    policy.Instant(o.Firm),
 		fault:   o.Fault,
 		seed:    maphash.MakeSeed(),
 		maxKeys: min(int64(o.MaxKeys), certain),

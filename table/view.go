@@ -69,6 +69,16 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	return v.t.find(hash, key)
 }
 
+// Seek is Look for keys of which most have no entry: it looks into the map once. An entry
+// that moves to the map was put there before it left its slot.
+func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
+	if p, _ := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
+		return p
+	}
+	v.t.stepPoint("seek: not in the slot")
+	return v.t.find(hash, key)
+}
+
 // Open returns the entry of the key, landing a new one if there is none. It never
 // waits; if the status is Full, the writer has to make room first.
 //
@@ -231,6 +241,14 @@ func (v View[K]) Counters() *Counters { return &v.t.counters }
 // If it read the clock before the key was forgotten, or the clock went back, the key
 // would otherwise be fresh at a time when it was not.
 func (v View[K]) Horizon() policy.Instant { return policy.Instant(v.t.horizon.Load()) }
+
+// NoteReset tells the writer that a key will owe nothing, before its word says so. It
+// matters to a table with Options.Firm: the index takes the key for a firm one.
+func (v View[K]) NoteReset() {
+	if v.t.firm != 0 {
+		v.t.reset.Store(true)
+	}
+}
 
 // NoteLostFiling tells the writer that the command to file an entry was lost.
 func (v View[K]) NoteLostFiling() { v.t.lostFiling.Store(true) }

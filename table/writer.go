@@ -252,7 +252,15 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 		// Unless units were given back, an entry that owes is never fresh sooner than
 		// its filing says. So if the first filing is accurate, its entry has the
 		// least debt of all that the writer knows of.
-		if t.evictIf(oldest, oldest.fresh, now) {
+		due := oldest.fresh
+		if t.firm != 0 && due > now+t.firm {
+			// And so are all others, except keys that were reset since they were filed.
+			if t.reset.Swap(false) {
+				t.Recover()
+			}
+			return
+		}
+		if t.evictIf(oldest, due, now) {
 			short--
 		}
 	}

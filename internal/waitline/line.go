@@ -167,6 +167,11 @@ func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 		if pause = time.Until(w.turn); pause > 0 {
 			return pause, false
 		}
+		if h, ok := w.call.(Holder); ok {
+			if pause = h.Hold(); pause > 0 {
+				return pause, false
+			}
+		}
 		w.over = true
 		l.promised.Remove(w.at)
 		l.advance()

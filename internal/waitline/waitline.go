@@ -1,6 +1,7 @@
 package waitline
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,11 @@ type Call[S comparable] interface {
 	// Refusal returns the error of a call with a verdict other than Fits.
 	Refusal(verdict Verdict) error
 }
+
+// Holder is an optional interface of a Call. Hold returns for how much longer the key must
+// not be used, whatever turns were promised. A call whose turn has come waits until that is
+// 0. Lines ask again when the time is over, and after Wake.
+type Holder interface{ Hold() time.Duration }
 
 // Verdict says whether a call would be allowed, by a forecast.
 type Verdict int
@@ -225,6 +231,21 @@ func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
 		renew(valueOf[S](at).call)
 	}
 	l.advance()
+}
+
+// Wake has the calls that wait for the key look again, as what held them may be over.
+func (ls *Lines[K, S]) Wake(key K) {
+	l := ls.find(key)
+	if l == nil {
+		return
+	}
+	defer l.release()
+	l.retry = time.Time{}
+	for _, calls := range []*list.List{l.promised, l.queue} {
+		for at := calls.Front(); at != nil; at = at.Next() {
+			valueOf[S](at).wake()
+		}
+	}
 }
 
 // find returns the key's line, locked, or nil if no call waits for the key.

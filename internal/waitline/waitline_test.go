@@ -511,3 +511,67 @@ func TestChangeWithoutALine(t *testing.T) {
 	h.Change("key", func() { changed++ }, func(Call[state]) { changed-- })
 	assert.Equal(t, 1, changed)
 }
+
+// held is a call whose key must not be used before an instant.
+type held struct {
+	*customer
+	until *time.Time // guarded by the desk
+}
+
+func (h held) Hold() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(time.Until(*h.until), 0)
+}
+
+func (h held) Alike(other Call[state]) bool { return h.customer.Alike(other.(held).customer) }
+
+// A call whose turn has come waits while its key is held, with those behind it, in their
+// order, and goes on when the time is over or it is woken; also one of which a wake comes
+// too early. One that gives up gives back.
+func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
+	for _, wake := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHall[string](t, 10, 10)
+			d := newDesk(funnel(10, 1, time.Second))
+			require.True(t, d.take(10))
+			until := d.began.Add(time.Minute)
+			var line []*ends
+			for i := range 3 {
+				e := &ends{}
+				line = append(line, e)
+				patience := Forever
+				if i == 1 {
+					patience = 10 * time.Second
+				}
+				go func() {
+					e.waited, e.err = h.Wait(t.Context(), "k", held{&customer{desk: d, n: 1}, &until}, patience)
+					e.after, e.over = time.Since(d.began), true
+				}()
+				synctest.Wait()
+			}
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			assert.Equal(t, 10*time.Second, line[1].after)
+			require.ErrorIs(t, line[1].err, ErrDeadline)
+			h.Wake("k")
+			h.Wake("no line")
+			synctest.Wait()
+			assert.False(t, line[0].over || line[2].over)
+			want := time.Minute
+			if wake {
+				time.Sleep(10 * time.Second)
+				d.mu.Lock()
+				until = time.Now()
+				d.mu.Unlock()
+				h.Wake("k")
+				want = 30 * time.Second
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			assert.Equal(t, &ends{after: want, waited: want, over: true}, line[0])
+			assert.True(t, line[2].over)
+			assert.Equal(t, want, line[2].after)
+		})
+	}
+}
