@@ -37,6 +37,8 @@ var mayImport = []struct {
 	// Calls that wait for a key: neither words nor policies.
 	{"internal/waitline", []string{"internal/seam", "github.com/puzpuzpuz/xsync/v3"}},
 	{"policy", []string{"internal/shape"}},
+	// Blocked keys as words, for engine.
+	{"internal/penalty", []string{"policy"}},
 	// What a call does to a word, for cell and single.
 	{"internal/decide", []string{"policy"}},
 	// Files of keys and words: neither what a word means nor what a key is.
@@ -55,7 +57,7 @@ var mayImport = []struct {
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/seam", "internal/waitline", "internal/decide", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/statefile", "internal/keycodec", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell", "limits"}},
+	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/statefile", "internal/keycodec", "internal/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell", "limits"}},
 	// A limit without keys: what an engine does for one key, by the word alone.
 	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/decide", "policy", "limits"}},
 	{"httplimit", []string{"internal/shape", "policy", "limits", "engine"}},

@@ -35,6 +35,9 @@ func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Asked {
 	q := request{n: n}
 	hash, ok := c.hash(key)
 	now := c.now()
+	if c.blocks.Load() != nil {
+		return c.asked(key, n, d, c.take(key, &q, d, nil))
+	}
 	if ok {
 		if e := c.view.Load(hash, key); e != nil {
 			if _, alive := c.takeEntry(e, now, &q, d, nil); alive {
@@ -49,9 +52,13 @@ func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Asked {
 			}
 		}
 	}
-	basis := c.takeNew(hash, ok, key, now, &q, d, nil)
+	return c.asked(key, n, d, c.takeNew(hash, ok, key, now, &q, d, nil))
+}
+
+// asked counts what Ask decided.
+func (c *Cell[K]) asked(key K, n int64, d *policy.Decision, basis Basis) Asked {
 	if n != 0 {
-		c.Count(d.Allowed, basis)
+		c.Count(key, d, basis)
 	}
 	if basis.Recorded() {
 		return AskedWord
@@ -65,7 +72,7 @@ func (c *Cell[K]) ReserveWith(
 ) Basis {
 	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), limit: c.orChosen(limit, key)}, d, h)
 	if n != 0 {
-		c.Count(d.Allowed, basis)
+		c.Count(key, d, basis)
 	}
 	return basis
 }
@@ -79,7 +86,7 @@ func (c *Cell[K]) AcquireWith(
 		*d, *h = c.refusal(limit, key, n, err), Held[K]{}
 	}
 	if n != 0 {
-		c.Count(err == nil, basis)
+		c.Count(key, d, basis)
 	}
 	return waited, basis, err
 }

@@ -31,6 +31,8 @@ type Cell[K comparable] struct {
 	anchor        func(policy.Policy) policy.Policy // nil if limits need none
 	queue         *cmdqueue.Queue[table.Command[K]]
 	whenFull      WhenFull
+	blocks        atomic.Pointer[Cell[K]] // see BlockBy
+	refusals      *Refusals               // as in Options
 	refuseUnfiled bool
 	refuseClosed  bool
 	openTimeout   time.Duration
@@ -75,6 +77,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		writing:       o.Writing,
 		id:            cells.Add(1),
 		onMisfit:      o.OnMisfit,
+		refusals:      o.Refusals,
 		done:          make(chan struct{}),
 	}
 	if o.PolicyFor != nil && o.Anchor != nil {
@@ -111,6 +114,10 @@ func (c *Cell[K]) Choke(key K) bool {
 	} else {
 		now = c.clock()
 	}
+	if blocks := c.blocks.Load(); blocks != nil && blocks.blockLeft(hash, key, now) > 0 {
+		c.countBlocked()
+		return false
+	}
 	if e := c.view.Load(hash, key); e != nil {
 		for {
 			terms := c.view.Terms()
@@ -128,6 +135,9 @@ func (c *Cell[K]) Choke(key K) bool {
 			}
 			if !allowed {
 				c.tally.mine().refused.Add(1)
+				if c.blocks.Load() != nil {
+					c.punish(key, &policy.Decision{})
+				}
 				return false
 			}
 			taken := e.Advance(word, next|terms.EpochBit)
@@ -139,7 +149,7 @@ func (c *Cell[K]) Choke(key K) bool {
 	}
 	var d policy.Decision
 	basis := c.takeNew(hash, true, key, now, &request{n: 1, limit: limit}, &d, nil)
-	c.Count(d.Allowed, basis)
+	c.Count(key, &d, basis)
 	return d.Allowed
 }
 
@@ -163,7 +173,7 @@ func (c *Cell[K]) Take(key K, n int64, d *policy.Decision) { c.TakeWith(nil, key
 func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
 	basis := c.take(key, &request{n: n, limit: c.orChosen(limit, key)}, d, nil)
 	if n != 0 {
-		c.Count(d.Allowed, basis)
+		c.Count(key, d, basis)
 	}
 }
 

@@ -33,9 +33,10 @@ func TestTallyIsStriped(t *testing.T) {
 		})
 	}
 	all.Wait()
-	admitted, refused := counts.sum()
+	admitted, refused, blocked := counts.sum()
 	assert.EqualValues(t, goroutines*each, admitted)
 	assert.EqualValues(t, 2*goroutines*each, refused)
+	assert.Zero(t, blocked)
 
 	different := map[*stripe]bool{}
 	for _, s := range used {

@@ -14,12 +14,13 @@ type Stats struct {
 	Unavailable uint64 // of both, those answered without the key's word for want of a writer
 	Full        uint64 // of both, those answered without the key's word because the table was full
 	Misfits     uint64 // of those refused, those under a limit of another family
+	Blocked     uint64 // of those refused, those whose key was blocked
 }
 
 // Stats returns the counts. Calls under way may or may not be in them.
 func (k Control[K]) Stats() Stats {
 	s := Stats{Unavailable: k.c.unavailable.Load(), Full: k.c.full.Load(), Misfits: k.c.misfits.Load()}
-	s.Admitted, s.Refused = k.c.tally.sum()
+	s.Admitted, s.Refused, s.Blocked = k.c.tally.sum()
 	return s
 }
 

@@ -31,4 +31,6 @@ var (
 	// ErrUnavailable: nothing can be recorded, now or later, because the writer was
 	// given up, or the key cannot be found again.
 	ErrUnavailable = errors.New("ral: the table is unavailable")
+	// ErrFull: there is no room for a key that is to be blocked.
+	ErrFull = errors.New("ral: no room for another blocked key")
 )

@@ -234,19 +234,25 @@ func (h *Held[K]) policyUnder(terms *table.Terms) policy.Policy {
 // Reset forgets what the key has used, including debts and promised turns. It reports
 // whether there was anything that still counted.
 func (c *Cell[K]) Reset(key K) bool {
+	lifted := false
+	if blocks := c.blocks.Load(); blocks != nil {
+		if lifted = blocks.Reset(key); lifted {
+			defer c.lines.Wake(key)
+		}
+	}
 	for {
 		e, k, hashed := c.lookBoth(key)
 		switch {
 		case hashed:
 			if used := k.Terms.Policy.FreshAt(k.State) > c.now(); k.Replace(0) {
-				return used
+				return used || lifted
 			}
 			continue
 		case e == nil:
-			return false
+			return lifted
 		}
 		if used, alive := c.reset(e); alive {
-			return used
+			return used || lifted
 		}
 		// It was evicted meanwhile: look whether it is back.
 	}
@@ -266,6 +272,7 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
 		}
 		used := terms.Policy.FreshAt(state) > c.now()
 		e.AddReturned(resetUnits)
+		c.view.NoteReset()
 		c.seam.Step("reset: undone")
 		done := e.Advance(word, terms.EpochBit)
 		if done {

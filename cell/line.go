@@ -88,6 +88,15 @@ func (w *waiter[K]) GiveBack() {
 	w.held.Cancel()
 }
 
+// Hold implements waitline.Holder: a key that is blocked when its turn comes is not used.
+func (w *waiter[K]) Hold() time.Duration {
+	blocks := w.cell.blocks.Load()
+	if blocks == nil {
+		return 0
+	}
+	return blocks.Blocked(w.key)
+}
+
 // Refusal implements waitline.Call.
 func (w *waiter[K]) Refusal(verdict waitline.Verdict) error {
 	terms, state := w.cell.current(w.key)

@@ -22,6 +22,13 @@ func (c *Cell[K]) Probe(limit policy.Policy, key K, n int64, d *policy.Decision)
 // probe puts the answer to q into d, and returns its basis. It records nothing.
 func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
 	now := c.now()
+	if c.blocks.Load() != nil {
+		if hash, ok := c.hash(key); ok {
+			if basis, refused := c.refuseBlocked(hash, key, now, q, d); refused {
+				return basis
+			}
+		}
+	}
 	terms, state := c.current(key)
 	if state == 0 {
 		now = max(now, c.view.Horizon())
@@ -73,7 +80,11 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 			now := c.now()
 			q := request{limit: c.Chosen(e.Key())}
 			var d policy.Decision
-			if q.decide(r.Terms, r.State, now, &d); !yield(e.Key(), d) {
+			if q.decide(r.Terms, r.State, now, &d); c.blocks.Load() != nil {
+				hash, _ := c.hash(e.Key()) // it has one
+				c.refuseBlocked(hash, e.Key(), now, &q, &d)
+			}
+			if !yield(e.Key(), d) {
 				return
 			}
 		}

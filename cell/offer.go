@@ -22,7 +22,7 @@ type Offer[K comparable] struct {
 func (c *Cell[K]) Offer(
 	key K, hash uint64, now policy.Instant, n int64, d *policy.Decision, o *Offer[K],
 ) (sure bool) {
-	if n == 0 || !c.find(key, hash, o) {
+	if n == 0 || !c.find(key, hash, now, o) {
 		return false
 	}
 	var next uint64
@@ -36,7 +36,7 @@ func (c *Cell[K]) Offer(
 
 // OfferOne is Offer of one unit without the rest of the answer.
 func (c *Cell[K]) OfferOne(key K, hash uint64, now policy.Instant, o *Offer[K]) (allowed, sure bool) {
-	if !c.find(key, hash, o) {
+	if !c.find(key, hash, now, o) {
 		return false, false
 	}
 	choker := o.Terms.Choker
@@ -52,8 +52,11 @@ func (c *Cell[K]) OfferOne(key K, hash uint64, now policy.Instant, o *Offer[K]) 
 
 // find puts the word of a known key into o. It returns false if the word does not decide
 // alone.
-func (c *Cell[K]) find(key K, hash uint64, o *Offer[K]) bool {
+func (c *Cell[K]) find(key K, hash uint64, now policy.Instant, o *Offer[K]) bool {
 	if c.guarded || c.policyFor != nil {
+		return false
+	}
+	if blocks := c.blocks.Load(); blocks != nil && blocks.blockLeft(hash, key, now) > 0 {
 		return false
 	}
 	if o.Entry = c.view.Load(hash, key); o.Entry == nil {

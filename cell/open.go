@@ -147,7 +147,8 @@ func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status)
 		c.queue.TrySend(table.RoomCommand(op.key, op.now))
 	}
 	if q.noRoomWait {
-		return outcome{Decision: policy.Decision{Limit: d.Limit, RetryAfter: min(c.openTimeout, roomPause)}}, true
+		d = policy.Decision{Limit: d.Limit, RetryAfter: min(c.openTimeout, roomPause)}
+		return outcome{Decision: d, Basis: Basis{missing: full}}, true
 	}
 	if !op.room.next(c.openTimeout) {
 		return c.unavailableAnswer(q, d, false), true

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/cmdqueue"
@@ -18,8 +19,14 @@ const (
 	AdmitNew
 )
 
+// Refusals counts what the refusals of keys led to.
+type Refusals struct {
+	Blocks    atomic.Uint64 // keys that were blocked
+	Uncounted atomic.Uint64 // refusals that could not be recorded
+}
+
 // Options are what a cell is made with. The engine has checked them. All are required
-// except PolicyFor, Anchor, OnMisfit, RefuseUnavailable and Clock.
+// except PolicyFor, Anchor, OnMisfit, RefuseUnavailable, Refusals and Clock.
 type Options[K comparable] struct {
 	View      table.View[K]
 	PolicyFor func(K) policy.Policy
@@ -41,6 +48,10 @@ type Options[K comparable] struct {
 	// RefuseClosed refuses all takes once the cell is closed, also those under way for
 	// which nothing may be recorded any more, whatever RefuseUnavailable says.
 	RefuseClosed bool
+
+	// Refusals, if not nil, counts for a cell that others are blocked by, if refusals of a
+	// key can block it.
+	Refusals *Refusals
 
 	// Epoch is when it is the instant First. It must have a monotonic reading. First is
 	// at least 1.

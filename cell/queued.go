@@ -18,7 +18,7 @@ func (c *Cell[K]) TakeQueued(key K, n int64) (d policy.Decision) {
 	}
 	o := c.takeQueued(key, &request{n: n, limit: c.Chosen(key)})
 	if n != 0 {
-		c.Count(o.Allowed, o.Basis)
+		c.Count(key, &o.Decision, o.Basis)
 	}
 	return o.Decision
 }

@@ -24,7 +24,7 @@ type Held[K comparable] struct {
 func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K]) {
 	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), limit: c.Chosen(key)}, d, h)
 	if n != 0 {
-		c.Count(d.Allowed, basis)
+		c.Count(key, d, basis)
 	}
 }
 

@@ -54,6 +54,8 @@ const (
 	full                // the table was full, and Config.WhenFull decided
 	unavailable         // there was no writer, or not in time, or the key cannot be recorded
 	misfit              // the limit is of another family than the cell's own
+	blocked             // the key is blocked
+	ended               // the call's context ended, or the engine was closed, while it waited
 )
 
 // receipt is what a take did to the word of its key. The zero receipt recorded nothing.
@@ -95,6 +97,11 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Bas
 	hash, ok := c.hash(key)
 	now := c.now()
 	if ok {
+		if c.blocks.Load() != nil {
+			if basis, refused := c.refuseBlocked(hash, key, now, q, d); refused {
+				return basis
+			}
+		}
 		if e := c.view.Load(hash, key); e != nil {
 			if basis, alive := c.takeEntry(e, now, q, d, r); alive {
 				return basis
@@ -179,16 +186,27 @@ func (c *Cell[K]) basis(limit policy.Policy, d *policy.Decision) Basis {
 	return Basis{missing: misfit}
 }
 
-// Count counts a call's answer. Each verb does so once it is final.
-func (c *Cell[K]) Count(allowed bool, b Basis) {
+// Count counts a call's answer. Each verb does so once it is final. A refusal by the key's
+// word may block the key: d says so then. A refusal for ever is not the key's doing.
+func (c *Cell[K]) Count(key K, d *policy.Decision, b Basis) {
 	if b.missing != 0 {
 		c.countMissing(b)
 	}
-	if mine := c.tally.mine(); allowed {
+	if mine := c.tally.mine(); d.Allowed {
 		mine.admitted.Add(1)
 	} else {
 		mine.refused.Add(1)
+		if b == (Basis{}) && d.RetryAfter != policy.Never {
+			c.punish(key, d)
+		}
 	}
+}
+
+// countBlocked counts a call that was refused as its key is blocked.
+func (c *Cell[K]) countBlocked() {
+	mine := c.tally.mine()
+	mine.refused.Add(1)
+	mine.blocked.Add(1)
 }
 
 // countMissing counts an answer without the key's word.
@@ -200,5 +218,7 @@ func (c *Cell[K]) countMissing(b Basis) {
 		c.unavailable.Add(1)
 	case misfit:
 		c.misfits.Add(1)
+	case blocked:
+		c.tally.mine().blocked.Add(1)
 	}
 }

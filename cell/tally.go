@@ -18,8 +18,8 @@ type tally struct {
 }
 
 type stripe struct {
-	admitted, refused atomic.Uint64
-	_                 [stripeSize - 16]byte
+	admitted, refused, blocked atomic.Uint64
+	_                          [stripeSize - 24]byte
 }
 
 // mine returns the stripe of the calling goroutine. The place of its stack tells it
@@ -31,10 +31,11 @@ func (t *tally) mine() *stripe {
 	return &t.stripes[at*0x9E3779B97F4A7C15>>(64-stripeBits)]
 }
 
-func (t *tally) sum() (admitted, refused uint64) {
+func (t *tally) sum() (admitted, refused, blocked uint64) {
 	for i := range t.stripes {
 		admitted += t.stripes[i].admitted.Load()
 		refused += t.stripes[i].refused.Load()
+		blocked += t.stripes[i].blocked.Load()
 	}
-	return admitted, refused
+	return admitted, refused, blocked
 }

@@ -16,8 +16,14 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	var d policy.Decision
 	var h Held[K]
 	_, basis, err := c.acquire(ctx, nil, key, n, forever, &d, &h)
+	if err != nil {
+		d = policy.Decision{}
+		if errors.Is(err, ErrNever) {
+			d.RetryAfter = policy.Never
+		}
+	}
 	if n != 0 {
-		c.Count(err == nil, basis)
+		c.Count(key, &d, basis)
 	}
 	return err
 }
@@ -31,7 +37,7 @@ func (c *Cell[K]) Acquire(
 ) (waited time.Duration, err error) {
 	waited, basis, err := c.Await(ctx, key, n, max(patience, 0), d, h)
 	if n != 0 {
-		c.Count(err == nil, basis)
+		c.Count(key, d, basis)
 	}
 	return waited, err
 }
@@ -59,10 +65,10 @@ func (c *Cell[K]) acquire(
 	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
 	if ctx.Err() != nil {
-		return 0, basis, Cancelled(ctx)
+		return 0, Basis{missing: ended}, Cancelled(ctx)
 	}
 	if c.closed.Load() {
-		return 0, basis, ErrClosed
+		return 0, Basis{missing: ended}, ErrClosed
 	}
 	q := request{n: n, patience: noDelay, limit: c.orChosen(limit, key)}
 	if !c.lines.Has(key) {
@@ -90,13 +96,24 @@ func (c *Cell[K]) waitInLine(
 		return 0, refused, ErrUnavailable
 	case d.RetryAfter == policy.Never:
 		return 0, refused, never(n, *d, refused)
+	case refused.missing == blocked && n == 0:
+		return 0, refused, fmt.Errorf("%w: the key is blocked for %v", ErrDeadline, d.RetryAfter)
 	case d.RetryAfter > patience:
 		return 0, refused, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.RetryAfter, patience)
 	}
+	if deadline, ok := ctx.Deadline(); ok && refused.missing == blocked {
+		// What the line forecasts goes by the limit alone.
+		if left := time.Until(deadline); d.RetryAfter > left {
+			return 0, refused, fmt.Errorf("%w (%w): the key is blocked for %v, %v left", ErrDeadline, context.DeadlineExceeded, d.RetryAfter, left)
+		}
+	}
 	w := &waiter[K]{cell: c, key: key, n: n, limit: q.limit}
 	waited, err = c.lines.Wait(ctx, key, w, patience)
-	if err == nil {
+	switch {
+	case err == nil:
 		*d, *h = w.taken, w.held
+	case errors.Is(err, ErrCancelled) || errors.Is(err, ErrClosed):
+		w.basis = Basis{missing: ended}
 	}
 	return waited, w.basis, err
 }

@@ -165,7 +165,7 @@ type claimer interface {
 	// the decision is a refusal.
 	await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 		d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error)
-	countOne(allowed bool, basis cell.Basis)
+	countOne(key anyKey, d policy.Decision, basis cell.Basis) policy.Decision
 
 	// sameKey reports whether two keys of the engine are one.
 	sameKey(a, b anyKey) bool
@@ -198,7 +198,9 @@ func (k claimedKey) release(held releaser) {
 	}
 }
 
-func (k claimedKey) count(allowed bool, basis cell.Basis) { k.of.countOne(allowed, basis) }
+func (k claimedKey) count(d policy.Decision, basis cell.Basis) policy.Decision {
+	return k.of.countOne(k.key, d, basis)
+}
 
 func (e *Engine[K]) place(key anyKey) place {
 	hash, _ := e.cell.Hash(unpack[K](e.form, key))
@@ -269,7 +271,10 @@ func (e *Engine[K]) await(ctx context.Context, key anyKey, n int64, patience tim
 	return d, held, basis, waited, e.named(err)
 }
 
-func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) { e.cell.Count(allowed, basis) }
+func (e *Engine[K]) countOne(key anyKey, d policy.Decision, basis cell.Basis) policy.Decision {
+	e.cell.Count(unpack[K](e.form, key), &d, basis)
+	return d
+}
 
 func (e *Engine[K]) sameKey(a, b anyKey) bool {
 	key := unpack[K](e.form, a)
@@ -303,10 +308,10 @@ func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
 func (noEngine) tryTakeKey(anyKey, int64) (policy.Decision, releaser, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0
 }
-func (noEngine) countOne(bool, cell.Basis)   {}
-func (noEngine) sameKey(anyKey, anyKey) bool { return false }
-func (noEngine) hasWaiters(anyKey) bool      { return false }
-func (noEngine) isClosed() bool              { return false }
+func (noEngine) countOne(_ anyKey, d policy.Decision, _ cell.Basis) policy.Decision { return d }
+func (noEngine) sameKey(anyKey, anyKey) bool                                        { return false }
+func (noEngine) hasWaiters(anyKey) bool                                             { return false }
+func (noEngine) isClosed() bool                                                     { return false }
 func (noEngine) await(context.Context, anyKey, int64, time.Duration) (
 	policy.Decision, releaser, cell.Basis, time.Duration, error,
 ) {

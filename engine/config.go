@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/clock"
 	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/internal/shape"
@@ -141,13 +142,18 @@ type Config struct {
 	Restarts      int
 	RestartPeriod time.Duration
 
+	// Penalty blocks keys that go on calling although they are refused. The default blocks
+	// none. Engine.Block blocks a key by itself.
+	Penalty Penalty
+
 	// State keeps the keys in a file, over restarts. The default keeps none.
 	State State
 
 	// OnEvent, if not nil, is told of starts, panics and restarts. It is called on a
 	// goroutine of its own, one event after the other, later than the fact. The events
 	// are those of a supervisor with the engine's Name and the children "writer", "janitor"
-	// and, with a State, "saver". Close waits up to a second for it, so it should not call Close itself.
+	// and, with a State, "saver". Those of a supervisor with "/blocks" behind the name
+	// are of blocked keys. Close waits up to a second for it, so it should not call Close itself.
 	OnEvent func(Event)
 
 	// OnMisfit, if not nil, is called once, with the first limit that PolicyFor or
@@ -168,6 +174,12 @@ type Config struct {
 	wall func() time.Time
 	// seed makes the hashes of keys. The zero seed stands for one of the engine's own.
 	seed maphash.Seed
+
+	// Of an engine for the blocks of another one: see blocksEngine. firm is as in table.Options,
+	// source is the other's clock, and refusals is as in cell.Options.
+	firm     time.Duration
+	source   *timeSource
+	refusals *cell.Refusals
 }
 
 func init() {
@@ -189,6 +201,7 @@ func (c Config) withDefaults() Config {
 	orInt(&c.MaxWaiting, defaultMaxWaiting)
 	orInt(&c.MaxWaitingTotal, defaultMaxWaitingTotal)
 	orInt(&c.Restarts, defaultRestarts)
+	c.Penalty = c.Penalty.withDefaults()
 	c.State = c.State.withDefaults()
 	return c
 }
@@ -236,6 +249,9 @@ func (c Config) validate() error {
 		return bad("Restarts", c.Restarts, "1 or more, or 0 for 20")
 	case c.RestartPeriod < 0:
 		return bad("RestartPeriod", c.RestartPeriod, "a positive duration, or 0 for 10s")
+	}
+	if err := c.penaltyFault(); err != nil {
+		return err
 	}
 	return c.stateFault()
 }

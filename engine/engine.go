@@ -53,6 +53,12 @@ type Engine[K comparable] struct {
 	hashKeys bool              // Config.State.HashKeys
 	hasher   *hasher[K]        // of saved states, nil if neither asked for nor loaded
 
+	// blocks is nil until a key is blocked for the first time, unless there is a Penalty or
+	// a state with blocks. blocking is held while it is started.
+	blocks   atomic.Pointer[blocksEngine[K]]
+	blocking sync.Mutex
+	config   Config
+
 	closing  sync.Once
 	closed   atomic.Bool
 	closeErr error // written under closing: that of the last save
@@ -110,6 +116,7 @@ func newTable[K comparable](config Config) *table.Table[K] {
 		Policy:  config.Policy,
 		Idle:    config.Idle,
 		MaxKeys: config.MaxKeys,
+		Firm:    config.firm,
 		Seed:    config.seed,
 		Fault:   config.fault,
 	})
@@ -130,7 +137,13 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		}
 		l.hasher = newHasher(codec, nil)
 	}
-	source := newTimeSource(config, l.first, l.last)
+	var source timeSource
+	if config.source != nil {
+		source = *config.source
+	} else {
+		source = newTimeSource(config, l.first, l.last)
+		config.OnEvent = oneAtATime(config.OnEvent)
+	}
 	var anchor func(policy.Policy) policy.Policy
 	if _, ok := config.Policy.(policy.Anchored); ok {
 		// If the wall clock went back, windows stay where they were: one that has ended would
@@ -158,9 +171,10 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		seam:     config.seam,
 		form:     formOf[K](),
 		last:     config.last,
+		config:   config,
 	}
 	simulate(config.seam, e.queue)
-	if s := config.seam.Scheduler; s != nil {
+	if s := config.seam.Scheduler; s != nil && config.source == nil {
 		s.Built(e.table, e.queue)
 	}
 	e.cell, e.control = cell.New(cell.Options[K]{
@@ -172,7 +186,8 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		WhenFull:          cell.WhenFull(config.WhenFull),
 		RefuseUnavailable: config.WhenUnavailable == Refuse,
 		OpenTimeout:       config.OpenTimeout,
-		RefuseClosed:      k != nil || e.last != nil,
+		RefuseClosed:      k != nil || e.last != nil || config.source != nil,
+		Refusals:          config.refusals,
 		Idle:              config.Idle,
 		MaxWaiting:        config.MaxWaiting,
 		MaxWaitingTotal:   config.MaxWaitingTotal,
@@ -221,6 +236,11 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
 	e.running = e.supervisor.Start(ctx)
+	if config.Penalty != (Penalty{}) || l.blocks != nil {
+		if err := e.startBlocks(l.blocks); err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
+	}
 	return e, nil
 }
 
@@ -262,6 +282,8 @@ func (e *Engine[K]) Health() error {
 		return e.named(ErrClosed)
 	case !e.writing():
 		return e.named(fmt.Errorf("%w: %w", ErrUnhealthy, e.running.Err()))
+	case e.blocks.Load() != nil && !e.blocks.Load().writing():
+		return e.named(fmt.Errorf("%w: of blocked keys: %w", ErrUnhealthy, e.blocks.Load().running.Err()))
 	case e.keeper != nil:
 		return e.named(e.keeper.health())
 	}
@@ -282,9 +304,8 @@ func (e *Engine[K]) Close() error {
 	e.closing.Do(func() {
 		e.closed.Store(true)
 		e.control.Close()
-		e.stop()
-		seam.Receive[struct{}](e.seam, "close: running", seam.Forever, nil, nil, e.running.Done())
-		e.queue.Close()
+		e.stopRunning()
+		e.stopBlocks()
 		if e.keeper != nil {
 			e.closeErr = e.keeper.close(e.saveLast)
 		}
@@ -292,10 +313,30 @@ func (e *Engine[K]) Close() error {
 			_, e.closeErr = e.saveLast(e.last)
 		}
 		e.table.Clear()
+		e.endBlocks() // last: a call under way on a key that was in the table asks for it
+		if b := e.blocks.Load(); b != nil {
+			b.table.Clear()
+		}
 	})
 	err := e.closeErr
-	if n := e.supervisor.Abandoned(); n > 0 {
+	if n := e.abandoned(); n > 0 {
 		err = errors.Join(fmt.Errorf("%w (%d)", ErrAbandoned, n), err)
 	}
 	return e.named(err)
+}
+
+// stopRunning ends the engine's goroutines.
+func (e *Engine[K]) stopRunning() {
+	e.stop()
+	seam.Receive[struct{}](e.seam, "close: running", seam.Forever, nil, nil, e.running.Done())
+	e.queue.Close()
+}
+
+// abandoned returns how many goroutines did not end when they should have.
+func (e *Engine[K]) abandoned() int {
+	n := e.supervisor.Abandoned()
+	if b := e.blocks.Load(); b != nil {
+		n += b.abandoned()
+	}
+	return n
 }

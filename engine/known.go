@@ -200,7 +200,7 @@ func (c *knownCall) settle(claims []Claim, o *Outcome) {
 	for i := range claims {
 		d := &c.decisions[i]
 		if o.Allowed == d.Allowed {
-			claims[i].of.countOne(d.Allowed, c.basis[i])
+			*d = claims[i].of.countOne(claims[i].key, *d, c.basis[i])
 		} else if terms, taken := c.terms[i], &o.known[i].taken; terms != nil {
 			_, *d = terms.Policy.Take(taken.Before^terms.EpochBit, taken.At, 0, 0)
 		} else {

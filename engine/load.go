@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/keycodec"
+	"github.com/ral-limiter/ral/internal/penalty"
 	"github.com/ral-limiter/ral/internal/statefile"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -50,6 +51,28 @@ type loaded[K comparable] struct {
 	// of the engine that wrote the file, and of those at which keys were left out as fresh.
 	first, last policy.Instant
 	zero        time.Time // the wall time of instant 0; zero if first is not of that clock
+
+	blocks *loaded[K] // its table and keys alone; nil if no key is blocked
+}
+
+// addBlock adds a key that is blocked, or whose refusals count. What its word means goes by
+// the engine's Penalty: without one, only a block that has not ended does.
+func (l *loaded[K]) addBlock(config Config, codec keycodec.Codec[K], record statefile.Record, now policy.Instant) error {
+	config = blocksConfig(config)
+	if config.Policy.FreshAt(record.Word) <= now {
+		return nil
+	}
+	key, err := decode(codec, record.Key)
+	if err != nil {
+		return fmt.Errorf("%w: blocked key %.40q: %w", ErrState, record.Key, err)
+	}
+	if l.blocks == nil {
+		config.seed = l.table.View().Seed()
+		t := newTable[K](config)
+		l.blocks = &loaded[K]{table: t, keys: t.Loader(), first: 1, last: 1}
+	}
+	l.blocks.keys.Add(key, record.Word, false)
+	return nil
 }
 
 const (
@@ -100,6 +123,12 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrState, err)
+		}
+		if record.Limit == penalty.Text {
+			if err := l.addBlock(config, codec, record, now); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		carry, err := limits.find(record.Limit)
 		if err != nil {
@@ -155,7 +184,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	l.last = now
 	l.first = max(since(), l.last)
 	switch {
-	case l.first > longLoaded && l.table.View().Len()+l.table.View().HashedLen() == 0:
+	case l.first > longLoaded && l.table.View().Len()+l.table.View().HashedLen() == 0 && l.blocks == nil:
 		l.first, l.last, l.zero = 1, 1, time.Time{}
 	case l.first > lastLoaded:
 		return nil, fmt.Errorf("%w: it began at %v, too long ago by this machine's clock", ErrState, h.Epoch)

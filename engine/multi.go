@@ -166,7 +166,7 @@ func takeAny(claims []Claim) Outcome {
 // of all claims: the one that the call stood in line for is refused, or the first if the
 // context was over already while all had room. A call is counted once, as for TakeAll. If
 // no claim asks for units it never waits. It is refused then only for a zero Claim or a
-// limit of another family, with ErrNever.
+// limit of another family, with ErrNever, or for a blocked key, with ErrDeadline.
 func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	var room claimRoom
 	c := join(claims, &room)

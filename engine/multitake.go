@@ -14,7 +14,8 @@ type claimant[H any] interface {
 	probe(n int64) (d policy.Decision, basis cell.Basis, atOnce int64)
 	tryTake(n int64) (d policy.Decision, held H, basis cell.Basis, atOnce int64)
 	release(held H)
-	count(allowed bool, basis cell.Basis)
+	// count returns the decision as it is then: a refusal that is counted may block the key.
+	count(d policy.Decision, basis cell.Basis) policy.Decision
 }
 
 // keyRequest is what a call on several keys asks of one key.
@@ -108,7 +109,7 @@ func (m *multiTake[C, H]) settle(allowed bool) {
 		k := &m.keys[at]
 		switch {
 		case allowed == k.decision.Allowed && k.n != 0:
-			k.claim.count(allowed, k.basis)
+			k.decision = k.claim.count(k.decision, k.basis)
 		case !allowed && k.decision.Allowed:
 			k.decision, _, _ = k.claim.probe(0)
 		}

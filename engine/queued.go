@@ -18,10 +18,13 @@ type Queued[K comparable] struct{ engine *Engine[K] }
 
 // NewQueued checks the configuration and starts the engine of a Queued. The error, if
 // any, is a *policy.FieldError that names the field. Config.MaxWaiting is not used, and
-// Config.State is refused.
+// Config.State and Config.Penalty are refused.
 func NewQueued[K comparable](config Config) (*Queued[K], error) {
 	if config.State != (State{}) {
 		return nil, &policy.FieldError{Of: "engine.NewQueued", Field: "Config.State", Value: fmt.Sprintf("%+v", config.State), Want: "none: a Queued keeps no state"}
+	}
+	if config.Penalty != (Penalty{}) {
+		return nil, &policy.FieldError{Of: "engine.NewQueued", Field: "Config.Penalty", Value: fmt.Sprintf("%+v", config.Penalty), Want: "none: a Queued blocks no keys"}
 	}
 	e, err := New[K](config)
 	if err != nil {

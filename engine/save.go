@@ -48,6 +48,20 @@ func (e *Engine[K]) save(w io.Writer) (n saved, err error) {
 	if err != nil {
 		return n, err
 	}
+	e.saveKeys(s)
+	if b := e.blocks.Load(); b != nil {
+		s.begin(b.table.View().Terms())
+		b.saveKeys(s)
+	}
+	// Close ends the keys after it has set this. So if it is not set yet, none was missed.
+	if e.closed.Load() {
+		return n, ErrClosed
+	}
+	return s.end(e.control.Now())
+}
+
+// saveKeys adds the keys of the table, until that fails or the engine is closed.
+func (e *Engine[K]) saveKeys(s *saving[K]) {
 	seen := 0
 	goOn := func() bool {
 		if seen++; seen%keysPerTurn == 0 {
@@ -65,11 +79,6 @@ func (e *Engine[K]) save(w io.Writer) (n saved, err error) {
 			break
 		}
 	}
-	// Close ends the keys after it has set this. So if it is not set yet, none was missed.
-	if e.closed.Load() {
-		return n, ErrClosed
-	}
-	return s.end(e.control.Now())
 }
 
 // saveLast writes the last state of all keys, which no call can change from then on. The
@@ -80,7 +89,13 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 		return saved{}, err
 	}
 	s.addHashed(e.table.View(), func() bool { return true })
-	e.table.Drain(func(entry *table.Entry[K], r table.Reading) { s.add(entry.Key(), r) })
+	add := func(entry *table.Entry[K], r table.Reading) { s.add(entry.Key(), r) }
+	e.table.Drain(add)
+	if b := e.blocks.Load(); b != nil {
+		e.endBlocks() // not before: until here calls took from keys, and asked for it
+		s.begin(b.table.View().Terms())
+		b.table.Drain(add)
+	}
 	return s.end(e.control.Now())
 }
 
@@ -175,8 +190,7 @@ func (s *saving[K]) owes(r table.Reading) bool {
 // write writes the bytes of a key and its word.
 func (s *saving[K]) write(key []byte, r table.Reading) {
 	if r.Terms.Epoch != s.epoch {
-		s.epoch = r.Terms.Epoch
-		if s.err = s.to.SetLimit(r.Terms.Policy.String()); s.err != nil {
+		if s.begin(r.Terms); s.err != nil {
 			return
 		}
 	}
@@ -191,6 +205,14 @@ func (s *saving[K]) write(key []byte, r table.Reading) {
 		s.unsaved++
 	default:
 		s.err = err
+	}
+}
+
+// begin says that the words from here on are of these terms.
+func (s *saving[K]) begin(terms *table.Terms) {
+	s.epoch = terms.Epoch
+	if s.err == nil {
+		s.err = s.to.SetLimit(terms.Policy.String())
 	}
 }
 

@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// Stats is a snapshot of an engine's counters. All except Name, Clock, Keys, Hashed,
+// Stats is a snapshot of an engine's counters. All except Name, Clock, Keys, Hashed, BlockedKeys,
 // Abandoned, QueueDepth and those of saves only grow. The counts are exact, and are read one after the other while
 // calls go on.
 type Stats struct {
@@ -23,6 +23,17 @@ type Stats struct {
 	// Misfits counts those refused because PolicyFor or TakeWith brought a limit of
 	// another family than Config.Policy. Such a limit refuses every call.
 	Misfits uint64
+	// Blocked counts those refused because their key was blocked.
+	Blocked uint64
+
+	// BlockedKeys is the number of keys that are blocked now. Stats goes through them, and
+	// those whose refusals count, to tell.
+	BlockedKeys int
+	Blocks      uint64 // calls of Block that succeeded
+	Penalties   uint64 // blocks that Config.Penalty made
+	// Unpunished counts refusals that did not count towards a Penalty, for want of room or
+	// of a writer.
+	Unpunished uint64
 
 	Keys int // keys in the table now, at most Config.MaxKeys
 	// Hashed counts the words of a loaded state whose keys are known by hashes alone: see
@@ -57,7 +68,7 @@ func (e *Engine[K]) Stats() Stats {
 	view := e.table.View()
 	counters := view.Counters()
 	saves := e.keeper.read()
-	return Stats{
+	s := Stats{
 		Name:         e.name,
 		Clock:        e.time.name(),
 		Admitted:     answers.Admitted,
@@ -65,13 +76,14 @@ func (e *Engine[K]) Stats() Stats {
 		Unavailable:  answers.Unavailable,
 		Full:         answers.Full,
 		Misfits:      answers.Misfits,
+		Blocked:      answers.Blocked,
 		Keys:         e.Len(),
 		Hashed:       view.HashedLen(),
 		Evicted:      counters.Evicted.Load(),
 		Forgiven:     counters.Forgiven.Load(),
 		Restarts:     e.supervisor.Restarts(),
 		Dropped:      e.dropped.Load(),
-		Abandoned:    e.supervisor.Abandoned(),
+		Abandoned:    e.abandoned(),
 		Overadmitted: counters.Overadmitted.Load(),
 		QueueDepth:   e.queue.Len(),
 		SavedAt:      saves.at,
@@ -80,4 +92,13 @@ func (e *Engine[K]) Stats() Stats {
 		Unsaved:      saves.unsaved,
 		SaveError:    saves.err,
 	}
+	if b := e.blocks.Load(); b != nil {
+		for range b.cell.AllBlocked() {
+			s.BlockedKeys++
+		}
+		s.Blocks, s.Penalties, s.Unpunished = b.made.Load(), b.refusals.Blocks.Load(), b.refusals.Uncounted.Load()
+		s.Restarts += b.supervisor.Restarts()
+		s.Dropped += b.dropped.Load()
+	}
+	return s
 }

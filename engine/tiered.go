@@ -137,9 +137,14 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, su
 			break
 		}
 	}
+	yes := policy.Decision{Allowed: allowed}
 	for i, e := range engines {
 		if c.refuses[i] != allowed {
-			e.cell.Count(allowed, c.basis[i])
+			d := &yes
+			if decisions != nil {
+				d = &decisions[i]
+			}
+			e.cell.Count(c.key, d, c.basis[i])
 		}
 	}
 	return allowed, true
@@ -282,7 +287,10 @@ func (t tier[K]) tryTake(n int64) (d policy.Decision, h cell.Held[K], basis cell
 
 func (t tier[K]) release(held cell.Held[K]) { held.Keep(0) }
 
-func (t tier[K]) count(allowed bool, basis cell.Basis) { t.cell.Count(allowed, basis) }
+func (t tier[K]) count(d policy.Decision, basis cell.Basis) policy.Decision {
+	t.cell.Count(t.key, &d, basis)
+	return d
+}
 
 // Wait blocks until n units can be used under every limit, and takes them. It returns nil
 // if it did. The error is one of those of Engine.Wait, and nothing was taken then. It
@@ -312,14 +320,23 @@ func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
 	return d
 }
 
-// Reset forgets what the key has used, under every limit, and reports whether there was
-// anything.
+// Reset forgets what the key has used, under every limit, lifts its blocks, and reports
+// whether there was anything.
 func (t *Tiered[K]) Reset(key K) bool {
 	used := false
 	for _, e := range t.engines {
 		used = e.Reset(key) || used
 	}
 	return used
+}
+
+// Block refuses the key for d, under every limit: see Engine.Block. The first engine keeps
+// the block. Config.Penalty is for each limit apart: it counts the refusals by that limit.
+func (t *Tiered[K]) Block(key K, d time.Duration) error {
+	if len(t.engines) == 0 {
+		return ErrUnavailable
+	}
+	return t.engines[0].Block(key, d)
 }
 
 // Claims names n units of the key under every limit, for TakeAll.

@@ -49,8 +49,8 @@ func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (d policy.Deci
 }
 
 // Peek returns the key's state. It takes nothing, opens no key, never waits and is not
-// counted. The decision is always Allowed, since it asked for nothing, unless PolicyFor
-// chose a limit of another family.
+// counted. The decision is always Allowed, since it asked for nothing, unless the key is
+// blocked or PolicyFor chose a limit of another family.
 func (e *Engine[K]) Peek(key K) (d policy.Decision) {
 	e.cell.Peek(key, &d)
 	return d
@@ -70,8 +70,8 @@ func (e *Engine[K]) Peek(key K) (d policy.Decision) {
 // line has not taken yet, so a turn may come later than that. If the deadline passes
 // first, the error is ErrCancelled.
 //
-// n == 0 never waits. It is an error only of a limit of another family (ErrNever), of an
-// ended context or of a closed engine. A key that cannot be recorded, now or later, does
+// n == 0 never waits. It is an error only of a limit of another family (ErrNever), of a
+// blocked key (ErrDeadline), of an ended context or of a closed engine. A key that cannot be recorded, now or later, does
 // not wait either: Config.WhenUnavailable decides between nil and ErrUnavailable. A new
 // key waits for room in a full table up to Config.OpenTimeout, whatever the context
 // says. Then it passes unrecorded if the configuration says so, and otherwise waits on
@@ -186,7 +186,8 @@ func (e *Engine[K]) RefundWith(limit policy.Policy, key K, n int64) (d policy.De
 // Reset forgets what the key has used, including debts and promised turns. It reports
 // whether there was anything that still counted. Calls in line keep their place.
 // Cancelling a reservation from before does nothing any more: its units were given back
-// here.
+// here. A block of the key is lifted, and its refusals are forgotten: see Block. Calls in
+// line that waited for the end of the block go on.
 func (e *Engine[K]) Reset(key K) bool { return e.cell.Reset(key) }
 
 // All goes through the keys in the table, in no order, with the state of each, as Peek

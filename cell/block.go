@@ -1,0 +1,127 @@
+package cell
+
+import (
+	"iter"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// A key that is blocked is refused by every call, whatever its word says. Which keys are is
+// kept by another cell, of a policy that refuses a take while the key is blocked, and for
+// which a take records a refusal of the key. Most cells have none: see BlockBy.
+
+// BlockBy has the cell refuse the keys that blocks refuses, from now on. blocks has the seed
+// and the clock of this cell, and is used for nothing else.
+func (c *Cell[K]) BlockBy(blocks *Cell[K]) { c.blocks.Store(blocks) }
+
+// Block takes from the key under limit, which is of the cell's own family: it is for a cell
+// that others are blocked by. The error is ErrClosed, ErrUnavailable, ErrFull, or ErrNever
+// if limit refuses. Nothing has changed then.
+func (c *Cell[K]) Block(limit policy.Policy, key K) error {
+	var d policy.Decision
+	basis := c.take(key, &request{n: 1, limit: limit}, &d, nil)
+	switch {
+	case d.Allowed:
+		return nil
+	case basis.missing == 0:
+		return ErrNever
+	case c.closed.Load():
+		return ErrClosed
+	case basis.lost:
+		return ErrUnavailable
+	}
+	return ErrFull
+}
+
+// Blocked returns how long the key is still blocked, by a cell that others are blocked by.
+func (c *Cell[K]) Blocked(key K) time.Duration {
+	hash, ok := c.hash(key)
+	if !ok {
+		return 0
+	}
+	return c.blockLeft(hash, key, c.now())
+}
+
+// AllBlocked goes through the keys that are blocked, as All does, with how long they still
+// are.
+func (c *Cell[K]) AllBlocked() iter.Seq2[K, time.Duration] {
+	return func(yield func(K, time.Duration) bool) {
+		for e := range c.view.All() {
+			r, _ := c.view.State(e)
+			if _, d := c.view.Terms().Policy.Take(r.State, c.now(), 1, 0); d.RetryAfter > 0 && !yield(e.Key(), d.RetryAfter) {
+				return
+			}
+		}
+	}
+}
+
+// blockLeft returns how long from now on the key is blocked by this cell.
+func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duration {
+	if c.view.Len() == 0 {
+		return 0
+	}
+	for {
+		e := c.view.Seek(hash, key)
+		if e == nil {
+			return 0
+		}
+		if r, alive := c.view.State(e); alive {
+			_, d := r.Terms.Policy.Take(r.State, now, 1, 0)
+			return d.RetryAfter
+		}
+		if c.closed.Load() {
+			return 0
+		}
+		// It was evicted meanwhile: look whether it is back.
+	}
+}
+
+// refuseBlocked refuses q in d if the key is blocked at that instant. RetryAfter is as exact
+// as the limit's: the later end of the two. It takes nothing.
+func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *request, d *policy.Decision) (b Basis, refused bool) {
+	blocks := c.blocks.Load()
+	if blocks == nil {
+		return Basis{}, false
+	}
+	left := blocks.blockLeft(hash, key, now)
+	if left == 0 || q.charge {
+		return Basis{}, false
+	}
+	terms, state := c.current(key)
+	if state == 0 {
+		now = max(now, c.view.Horizon())
+	}
+	q.decide(terms, state, now, d)
+	if b := c.basis(q.limit, d); b.missing != 0 {
+		return b, true // a limit of another family refuses for ever
+	}
+	retry := d.RetryAfter
+	if d.Allowed && q.n != 0 {
+		(&request{limit: q.limit}).decide(terms, state, now, d) // it has taken nothing
+	}
+	d.Allowed, d.Remaining, d.Wait = false, 0, 0
+	d.RetryAfter, d.ResetAfter = max(retry, left), max(d.ResetAfter, left)
+	return Basis{missing: blocked}, true
+}
+
+// punish counts a refusal of the key, and adds to the decision about it the block that it
+// brings, if any.
+func (c *Cell[K]) punish(key K, d *policy.Decision) {
+	blocks := c.blocks.Load()
+	if blocks == nil || blocks.refusals == nil {
+		return
+	}
+	var counted policy.Decision
+	basis := blocks.take(key, &request{n: 1, noRoomWait: true}, &counted, nil)
+	left := counted.RetryAfter // another call's refusal was the last, or Block came first
+	switch {
+	case basis.missing != 0:
+		blocks.refusals.Uncounted.Add(1)
+		return
+	case counted.Allowed && counted.Remaining == 0:
+		blocks.refusals.Blocks.Add(1)
+		left = counted.ResetAfter
+	}
+	d.RetryAfter, d.ResetAfter = max(d.RetryAfter, left), max(d.ResetAfter, left)
+}

@@ -1,0 +1,253 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/penalty"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Penalty blocks keys that go on calling although they are refused: Refusals within Within
+// block a key for For, the next time for twice as long, and so on up to Max. Any call that
+// the key's limit refuses counts once. Calls refused by a block do not count, nor do those
+// refused with policy.Never, without the key's word (see Stats.Unavailable and Stats.Full),
+// or because their context ended or the engine was closed.
+//
+// The zero Penalty blocks no key. docs/choosing.md has an example.
+type Penalty struct {
+	// Refusals is how many block the key, 1 to 1024. Required. The last of them blocks it,
+	// before its call returns: calls that begin from then on are refused.
+	Refusals int
+
+	// Within is the time in which they have to come. It begins with the first of them, and
+	// anew with the first after it has passed or after a block. So a key has at most
+	// 2*Refusals-2 of them in any such time and is not blocked. It is rounded up, by less
+	// than 1,024 ns. Required, at most 4 years.
+	Within time.Duration
+
+	// For is how long the first block lasts. Required, at most 4 years.
+	For time.Duration
+
+	// Max is the longest block. Each block lasts twice as long as the one before, and none
+	// longer than Max. The default is For: all last as long. It is at most 32768 times For.
+	Max time.Duration
+
+	// Forget is after how long For holds again: the time since the end of the key's last
+	// block, or since the first refusal of its last Within if that is later. The default
+	// is Max, or Within if that is longer. It is at least Within and at most 4 years.
+	Forget time.Duration
+}
+
+// ErrFull is returned by Block if Config.MaxKeys keys are blocked already, or if the writer
+// made no room within Config.OpenTimeout.
+var ErrFull = cell.ErrFull
+
+// Block refuses the key for d, whatever its limit says. Every call of every verb that begins
+// after Block has returned is refused until d has passed since Block was called. RetryAfter
+// is the end of the block, or that of the limit's refusal if it is later, and is exact.
+// Peek and Take for no units are not Allowed then, and Remaining is 0.
+//
+// Calls that wait (Wait, Acquire, AcquireAll) wait for the end of a block, too: those that
+// come later if their patience and their deadline allow it, and otherwise they get
+// ErrDeadline at once. Those in line already return no earlier than the block ends. For no
+// units they do not wait, and get ErrDeadline. A turn that Reserve promised before stands,
+// and so do units that were taken.
+//
+// The limit goes on by itself: what was used drains, and Refund, SetPolicy and ChangeLimit
+// work as ever. Of several blocks of a key, the one that ends last holds. Reset lifts it.
+//
+// At most Config.MaxKeys keys are remembered beside those of the table, as blocked or for a
+// Penalty. None is given up while it is blocked. Blocks are kept by Save and Config.State.
+//
+// The first Block starts two goroutines more, unless Config.Penalty has done so. From then on
+// a call takes somewhat longer (docs/performance.md); until then Block costs it nothing. The
+// error is a *policy.FieldError unless d is 1ns to 4 years (35040h), ErrClosed, ErrUnavailable, or
+// ErrFull. The key is as before then. Blocks end 9 years after the engine's time began.
+func (e *Engine[K]) Block(key K, d time.Duration) error {
+	const want = "1ns to 35040h0m0s"
+	bad := &policy.FieldError{Of: "engine.Block", Field: "d", Value: d, Want: want}
+	if d <= 0 || d > penalty.Longest {
+		return e.named(bad)
+	}
+	if e.closed.Load() {
+		return e.named(ErrClosed)
+	}
+	blocks, err := e.blocksTable()
+	if err != nil {
+		return e.named(err)
+	}
+	err = blocks.cell.Block(penalty.Lock{Rule: blocks.rule, For: d}, key)
+	switch {
+	case errors.Is(err, cell.ErrNever):
+		bad.Want = "a time before the end of the engine's, 9 years after it began"
+		err = bad
+	case err != nil && e.closed.Load():
+		err = ErrClosed
+	case err == nil:
+		blocks.made.Add(1)
+	}
+	return e.named(err)
+}
+
+// Blocked returns for how much longer the key is blocked, by Block or by Config.Penalty, and
+// 0 if it is not. It never waits.
+func (e *Engine[K]) Blocked(key K) time.Duration {
+	if blocks := e.blocks.Load(); blocks != nil {
+		return blocks.cell.Blocked(key)
+	}
+	return 0
+}
+
+// AllBlocked goes through the keys that are blocked, in no order, with how much longer they
+// are. It blocks no call. Keys whose block begins or ends meanwhile may be missed.
+func (e *Engine[K]) AllBlocked() iter.Seq2[K, time.Duration] {
+	if blocks := e.blocks.Load(); blocks != nil {
+		return blocks.cell.AllBlocked()
+	}
+	return func(func(K, time.Duration) bool) {}
+}
+
+// blocksEngine is an engine whose keys are those of another one that are blocked, or whose
+// refusals count: its limit is a penalty.Rule. The other engine's cell asks it by itself.
+type blocksEngine[K comparable] struct {
+	*Engine[K]
+	rule     *penalty.Rule
+	refusals *cell.Refusals
+	made     atomic.Uint64 // blocks made by Block
+}
+
+// blocksConfig returns the configuration of the engine for the blocks of another.
+func blocksConfig(config Config) Config {
+	rule := config.Penalty.rule()
+	return Config{
+		Name:            config.Name + "/blocks",
+		Policy:          rule,
+		Idle:            config.Idle,
+		MaxKeys:         config.MaxKeys,
+		OpenTimeout:     config.OpenTimeout,
+		WhenUnavailable: Refuse,
+		QueueDepth:      config.QueueDepth,
+		MaxWaiting:      1,
+		MaxWaitingTotal: 1,
+		Restarts:        config.Restarts,
+		RestartPeriod:   config.RestartPeriod,
+		OnEvent:         config.OnEvent,
+		fault:           config.fault,
+		seam:            config.seam,
+		seed:            config.seed,
+		firm:            rule.Firm(),
+	}
+}
+
+// startBlocks starts the engine for the blocks of e. It begins with what was loaded, or
+// with nothing if that is nil.
+func (e *Engine[K]) startBlocks(l *loaded[K]) error {
+	config := blocksConfig(e.config)
+	config.seed, config.source = e.cell.Seed(), &e.time
+	b := &blocksEngine[K]{rule: config.Policy.(*penalty.Rule), refusals: &cell.Refusals{}}
+	if b.rule.Counts() {
+		config.refusals = b.refusals
+	}
+	var err error
+	if b.Engine, err = start(config, options[K]{}, l, nil); err != nil {
+		return err
+	}
+	e.blocks.Store(b)
+	e.cell.BlockBy(b.cell)
+	return nil
+}
+
+// blocksTable returns the engine for the blocks of e, and starts it if need be.
+func (e *Engine[K]) blocksTable() (*blocksEngine[K], error) {
+	if b := e.blocks.Load(); b != nil {
+		return b, nil
+	}
+	e.blocking.Lock()
+	defer e.blocking.Unlock()
+	if e.closed.Load() {
+		return nil, ErrClosed
+	}
+	if b := e.blocks.Load(); b != nil {
+		return b, nil
+	}
+	if err := e.startBlocks(nil); err != nil {
+		return nil, err
+	}
+	return e.blocks.Load(), nil
+}
+
+// stopBlocks ends the goroutines of the engine for the blocks of e, if there is one, and
+// sees that none is started any more. The blocks hold on.
+func (e *Engine[K]) stopBlocks() {
+	e.blocking.Lock()
+	defer e.blocking.Unlock()
+	if b := e.blocks.Load(); b != nil {
+		b.stopRunning()
+	}
+}
+
+// endBlocks ends the blocks themselves.
+func (e *Engine[K]) endBlocks() {
+	if b := e.blocks.Load(); b != nil {
+		b.closing.Do(func() {
+			b.closed.Store(true)
+			b.control.Close()
+		})
+	}
+}
+
+// oneAtATime returns a hook that is called by several supervisors, one after the other.
+func oneAtATime(hook func(Event)) func(Event) {
+	if hook == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	return func(event Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		hook(event)
+	}
+}
+
+// rule returns the penalty's policy. It expects the defaults to be filled in.
+func (p Penalty) rule() *penalty.Rule {
+	return &penalty.Rule{Refusals: int64(p.Refusals), Within: p.Within, For: p.For, Max: p.Max, Forget: p.Forget}
+}
+
+// withDefaults fills in what was left zero of a Penalty that is set.
+func (p Penalty) withDefaults() Penalty {
+	if p != (Penalty{}) {
+		orDuration(&p.Max, p.For)
+		orDuration(&p.Forget, max(p.Max, p.Within))
+	}
+	return p
+}
+
+// penaltyFault returns a *policy.FieldError if the settings of a Penalty are not acceptable.
+func (c Config) penaltyFault() error {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: "engine.Config", Field: "Penalty." + field, Value: value, Want: want}
+	}
+	const longest = penalty.Longest
+	switch p := c.Penalty; {
+	case p == (Penalty{}):
+		return nil
+	case p.Refusals < 1 || p.Refusals > penalty.MostRefusals:
+		return bad("Refusals", p.Refusals, fmt.Sprintf("1 to %d", penalty.MostRefusals))
+	case p.Within <= 0 || p.Within > longest:
+		return bad("Within", p.Within, fmt.Sprintf("1ns to %v", longest))
+	case p.For <= 0 || p.For > longest:
+		return bad("For", p.For, fmt.Sprintf("1ns to %v", longest))
+	case p.Max < p.For || p.Max > longest || (p.Max-1)>>penalty.MostDoublings >= p.For:
+		return bad("Max", p.Max, fmt.Sprintf("For, which is %v, to %d times as long, at most %v, or 0 for For", p.For, 1<<penalty.MostDoublings, longest))
+	case p.Forget < p.Within || p.Forget > longest:
+		return bad("Forget", p.Forget, fmt.Sprintf("Within, which is %v, to %v, or 0 for the longer of Max and Within", p.Within, longest))
+	}
+	return nil
+}
