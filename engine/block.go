@@ -19,6 +19,8 @@ import (
 // refused with policy.Never, without the key's word (see Stats.Unavailable and Stats.Full),
 // or because their context ended or the engine was closed.
 //
+// A key that many clients share, such as that of a whole service, is blocked for all.
+//
 // The zero Penalty blocks no key. docs/choosing.md has an example.
 type Penalty struct {
 	// Refusals is how many block the key, 1 to 1024. Required. The last of them blocks it,

@@ -352,3 +352,69 @@ func ExampleEngine_All() {
 	}
 	// Output: much 1
 }
+
+// A client is blocked for an hour, and let in again before.
+func ExampleEngine_Block() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(100, 10, time.Second)),
+	})
+	defer limiter.Close()
+
+	if err := limiter.Block("192.0.2.7", time.Hour); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(limiter.Choke("192.0.2.7"), limiter.Take("192.0.2.7", 1).RetryAfter.Round(time.Minute))
+	fmt.Println(limiter.Choke("192.0.2.8"))
+	limiter.Reset("192.0.2.7")
+	fmt.Println(limiter.Choke("192.0.2.7"))
+	// Output:
+	// false 1h0m0s
+	// true
+	// true
+}
+
+// How long a client is still blocked, and all that are.
+func ExampleEngine_Blocked() {
+	limiter, _ := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(100, 10, time.Second)),
+	})
+	defer limiter.Close()
+
+	_ = limiter.Block("192.0.2.7", time.Hour) // its time is one that is accepted
+	fmt.Println(limiter.Blocked("192.0.2.7") > 59*time.Minute, limiter.Blocked("192.0.2.8"))
+	for client, left := range limiter.AllBlocked() {
+		fmt.Println(client, left.Round(time.Minute))
+	}
+	// Output:
+	// true 0s
+	// 192.0.2.7 1h0m0s
+}
+
+// The third refusal within a minute blocks a client for a minute, the next time for two, and
+// so on up to an hour.
+func ExamplePenalty() {
+	limiter, err := engine.New[string](engine.Config{
+		Policy: policy.Must(policy.Funnel(1, 1, time.Hour)),
+		Penalty: engine.Penalty{
+			Refusals: 3,
+			Within:   time.Minute,
+			For:      time.Minute,
+			Max:      time.Hour,
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+
+	for range 4 {
+		fmt.Println(limiter.Choke("192.0.2.7"), limiter.Blocked("192.0.2.7").Round(time.Minute))
+	}
+	// Output:
+	// true 0s
+	// false 0s
+	// false 0s
+	// false 1m0s
+}
