@@ -274,6 +274,9 @@ func (e *Engine[K]) writing() bool {
 // No key leaves. Make a new engine and Close this one. With Config.State, it saves no
 // more until Close.
 //
+// If that is so of the goroutines for blocked keys, the error says it: no further key can
+// be blocked, and those that are stay so. The other keys do not notice.
+//
 // With Config.State, it returns an error that wraps ErrUnsaved if saves have failed for
 // long. Nothing else suffers from that.
 func (e *Engine[K]) Health() error {

@@ -264,3 +264,19 @@ func TestRulesAreOneFamily(t *testing.T) {
 	assert.False(t, a.Reads(funnel))
 	assert.False(t, funnel.(policy.Relative).Reads(a))
 }
+
+// Words are in files, so what they mean does not change. Text has another number if it must.
+func TestWordsStayAsTheyAre(t *testing.T) {
+	assert.Equal(t, "blocked keys 1", Text)
+	for word, want := range map[uint64]state{
+		0:                        {},
+		77:                       {until: 77},
+		3<<58 | 1_000_000:        {until: 1_000_000, level: 3},
+		1<<62 | 5<<48 | 9:        {count: 5, opened: 9 * 1024},
+		1<<62 | 15<<58 | 1<<48:   {count: 1, level: 15},
+		15<<58 | uint64(1<<58-1): {until: 1<<58 - 1, level: 15},
+	} {
+		assert.Equal(t, want, read(word))
+		assert.Equal(t, word, want.word())
+	}
+}
