@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
 )
 
 // A key that is blocked is refused by every call, whatever its word says. Which keys are is
@@ -43,13 +44,32 @@ func (c *Cell[K]) Blocked(key K) time.Duration {
 	return c.blockLeft(hash, key, c.now())
 }
 
+// blockIn returns how long from now on a key is blocked of which the word is r's.
+func blockIn(r table.Reading, now policy.Instant) time.Duration {
+	_, d := r.Terms.Policy.Take(r.State, now, 1, 0)
+	return d.RetryAfter
+}
+
+// BlockedHashes returns how many keys are blocked that are known by their hashes alone.
+func (c *Cell[K]) BlockedHashes() (n int) {
+	for _, r := range c.view.AllHashed() {
+		if blockIn(r, c.now()) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // AllBlocked goes through the keys that are blocked, as All does, with how long they still
 // are.
 func (c *Cell[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 	return func(yield func(K, time.Duration) bool) {
 		for e := range c.view.All() {
-			r, _ := c.view.State(e)
-			if _, d := c.view.Terms().Policy.Take(r.State, c.now(), 1, 0); d.RetryAfter > 0 && !yield(e.Key(), d.RetryAfter) {
+			r, alive := c.view.State(e)
+			if !alive {
+				continue
+			}
+			if left := blockIn(r, c.now()); left > 0 && !yield(e.Key(), left) {
 				return
 			}
 		}
@@ -58,17 +78,27 @@ func (c *Cell[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 
 // blockLeft returns how long from now on the key is blocked by this cell.
 func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duration {
-	if c.view.Len() == 0 {
+	// First: a word that is no longer known by its hash alone has moved to an entry.
+	known := c.view.HashedLen() == 0
+	if known && c.view.Len() == 0 {
 		return 0
 	}
 	for {
-		e := c.view.Seek(hash, key)
+		var e *table.Entry[K]
+		if known {
+			e = c.view.Seek(hash, key)
+		} else {
+			var k table.Hashed[K]
+			var hashed bool
+			if e, k, hashed = c.view.LookBoth(hash, key); hashed {
+				return blockIn(k.Reading, now)
+			}
+		}
 		if e == nil {
 			return 0
 		}
 		if r, alive := c.view.State(e); alive {
-			_, d := r.Terms.Policy.Take(r.State, now, 1, 0)
-			return d.RetryAfter
+			return blockIn(r, now)
 		}
 		if c.closed.Load() {
 			return 0

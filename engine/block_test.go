@@ -749,62 +749,71 @@ func TestBlockedKeysAreNeverGone(t *testing.T) {
 
 // Blocks, counted refusals and blocks in a row survive a restart, to the nanosecond.
 func TestBlocksSurviveARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rule := Penalty{Refusals: 2, Within: time.Minute, For: time.Minute, Max: time.Hour}
-		config := Config{Policy: funnel(1, 1, 10*time.Second), Penalty: rule}
-		e := open[string](t, config)
-		require.NoError(t, e.Block("blocked", time.Hour))
-		for range 2 {
-			e.Choke("counting")
-		}
-		for range 3 {
-			e.Choke("twice")
-		}
-		require.Equal(t, time.Minute, e.Blocked("twice"))
-		require.NoError(t, e.Block("short", time.Second))
-		e = restart(t, e, config, func() { time.Sleep(50 * time.Second) })
-		defer func() { check(t, e) }()
-		assert.Equal(t, time.Hour-50*time.Second, e.Blocked("blocked"))
-		assert.Equal(t, 10*time.Second, e.Blocked("twice"))
-		assert.Zero(t, e.Blocked("short"))
-		assert.Equal(t, 4, e.blocks.Load().Len(), "what is over stays for Forget")
-		assert.True(t, e.Choke("counting"))
-		d := e.Take("counting", 1)
-		assert.Equal(t, time.Minute, d.RetryAfter, "its second refusal within a minute")
-		time.Sleep(10 * time.Second)
-		for range 3 {
-			e.Choke("twice")
-		}
-		assert.Equal(t, 2*time.Minute, e.Blocked("twice"))
-		require.NoError(t, e.Block("blocked", 2*time.Hour))
-		assert.Equal(t, 2*time.Hour, e.Blocked("blocked"))
+	for _, hashes := range []bool{false, true} {
+		t.Run(fmt.Sprint("hashed ", hashes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { restartBlocks(t, hashes) })
+		})
+	}
+}
 
-		// An engine without a Penalty keeps what is blocked, and nothing else.
-		none := config
-		none.Penalty = Penalty{}
-		var file bytes.Buffer
-		require.NoError(t, e.Save(&file))
-		other, err := Load[string](bytes.NewReader(file.Bytes()), none)
-		require.NoError(t, err)
-		defer func() { check(t, other) }()
-		assert.Equal(t, 2*time.Hour, other.Blocked("blocked"))
-		assert.Equal(t, 2*time.Minute, other.Blocked("twice"))
-		assert.False(t, other.Choke("blocked"))
-		time.Sleep(2 * time.Minute)
-		for range 10 {
-			other.Choke("twice")
-		}
-		assert.Zero(t, other.Blocked("twice"))
-		late, err := Load[string](bytes.NewReader(file.Bytes()), Config{Policy: config.Policy, MaxKeys: 1})
-		require.NoError(t, err)
-		defer func() { check(t, late) }()
-		assert.Equal(t, 2*time.Hour-2*time.Minute, late.Blocked("blocked"), "the one that is blocked longest")
-		time.Sleep(2 * time.Hour)
-		over, err := Load[string](bytes.NewReader(file.Bytes()), none)
-		require.NoError(t, err)
-		defer func() { check(t, over) }()
-		assert.Nil(t, over.blocks.Load(), "there is nothing to keep")
-	})
+func restartBlocks(t *testing.T, hashes bool) {
+	rule := Penalty{Refusals: 2, Within: time.Minute, For: time.Minute, Max: time.Hour}
+	config := Config{Policy: funnel(1, 1, 10*time.Second), Penalty: rule, State: State{HashKeys: hashes}}
+	e := open[string](t, config)
+	require.NoError(t, e.Block("blocked", time.Hour))
+	for range 2 {
+		e.Choke("counting")
+	}
+	for range 3 {
+		e.Choke("twice")
+	}
+	require.Equal(t, time.Minute, e.Blocked("twice"))
+	require.NoError(t, e.Block("short", time.Second))
+	e = restart(t, e, config, func() { time.Sleep(50 * time.Second) })
+	defer func() { check(t, e) }()
+	assert.Equal(t, time.Hour-50*time.Second, e.Blocked("blocked"))
+	assert.Equal(t, 10*time.Second, e.Blocked("twice"))
+	assert.Zero(t, e.Blocked("short"))
+	blocks := e.blocks.Load()
+	assert.Equal(t, 4, blocks.Len()+blocks.table.View().HashedLen(), "what is over stays for Forget")
+	assert.Equal(t, 2, e.Stats().BlockedKeys)
+	assert.True(t, e.Choke("counting"))
+	d := e.Take("counting", 1)
+	assert.Equal(t, time.Minute, d.RetryAfter, "its second refusal within a minute")
+	time.Sleep(10 * time.Second)
+	for range 3 {
+		e.Choke("twice")
+	}
+	assert.Equal(t, 2*time.Minute, e.Blocked("twice"))
+	require.NoError(t, e.Block("blocked", 2*time.Hour))
+	assert.Equal(t, 2*time.Hour, e.Blocked("blocked"))
+
+	// An engine without a Penalty keeps what is blocked, and nothing else.
+	none := config
+	none.Penalty = Penalty{}
+	var file bytes.Buffer
+	require.NoError(t, e.Save(&file))
+	assert.NotEqual(t, hashes, bytes.Contains(file.Bytes(), []byte("twice")), "whether names are in the file")
+	other, err := Load[string](bytes.NewReader(file.Bytes()), none)
+	require.NoError(t, err)
+	defer func() { check(t, other) }()
+	assert.Equal(t, 2*time.Hour, other.Blocked("blocked"))
+	assert.Equal(t, 2*time.Minute, other.Blocked("twice"))
+	assert.False(t, other.Choke("blocked"))
+	time.Sleep(2 * time.Minute)
+	for range 10 {
+		other.Choke("twice")
+	}
+	assert.Zero(t, other.Blocked("twice"))
+	late, err := Load[string](bytes.NewReader(file.Bytes()), Config{Policy: config.Policy, MaxKeys: 1})
+	require.NoError(t, err)
+	defer func() { check(t, late) }()
+	assert.Equal(t, 2*time.Hour-2*time.Minute, late.Blocked("blocked"), "the one that is blocked longest")
+	time.Sleep(2 * time.Hour)
+	over, err := Load[string](bytes.NewReader(file.Bytes()), none)
+	require.NoError(t, err)
+	defer func() { check(t, over) }()
+	assert.Nil(t, over.blocks.Load(), "there is nothing to keep")
 }
 
 // A block of which Block has returned is in the file, whenever the engine is closed, and is
@@ -813,7 +822,7 @@ func TestEveryBlockIsInTheFile(t *testing.T) {
 	for round := range 30 {
 		config := Config{
 			Policy: funnel(10, 1, time.Second),
-			State:  State{Path: filepath.Join(t.TempDir(), "state"), Every: time.Hour},
+			State:  State{Path: filepath.Join(t.TempDir(), "state"), Every: time.Hour, HashKeys: round%2 == 1},
 		}
 		e, err := New[int](config)
 		require.NoError(t, err)

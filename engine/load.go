@@ -62,17 +62,32 @@ func (l *loaded[K]) addBlock(config Config, codec keycodec.Codec[K], record stat
 	if config.Policy.FreshAt(record.Word) <= now {
 		return nil
 	}
-	key, err := decode(codec, record.Key)
-	if err != nil {
-		return fmt.Errorf("%w: blocked key %.40q: %w", ErrState, record.Key, err)
-	}
 	if l.blocks == nil {
 		config.seed = l.table.View().Seed()
 		t := newTable[K](config)
 		l.blocks = &loaded[K]{table: t, keys: t.Loader(), first: 1, last: 1}
 	}
+	if l.hasher != nil {
+		hash, err := hashIn(record)
+		if err == nil {
+			l.blocks.keys.AddHashed(hash, record.Word, false)
+		}
+		return err
+	}
+	key, err := decode(codec, record.Key)
+	if err != nil {
+		return fmt.Errorf("%w: blocked key %.40q: %w", ErrState, record.Key, err)
+	}
 	l.blocks.keys.Add(key, record.Word, false)
 	return nil
+}
+
+// hashIn returns the hash that a record has in place of a key.
+func hashIn(record statefile.Record) (hash [table.HashSize]byte, err error) {
+	if len(record.Key) != table.HashSize {
+		return hash, fmt.Errorf("%w: a hash of %d bytes, want %d", ErrState, len(record.Key), table.HashSize)
+	}
+	return [table.HashSize]byte(record.Key), nil
 }
 
 const (
@@ -142,15 +157,12 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 			continue
 		}
 		read := toCarry[K]{word: record.Word, from: carry, foreign: record.Flags&statefile.ForeignTurn != 0}
-		switch {
-		case !h.Hashed:
-			if read.key, err = decode(codec, record.Key); err != nil {
-				return nil, fmt.Errorf("%w: key %.40q: %w", ErrState, record.Key, err)
+		if h.Hashed {
+			if read.hash, err = hashIn(record); err != nil {
+				return nil, err
 			}
-		case len(record.Key) != table.HashSize:
-			return nil, fmt.Errorf("%w: a hash of %d bytes, want %d", ErrState, len(record.Key), table.HashSize)
-		default:
-			read.hash = [table.HashSize]byte(record.Key)
+		} else if read.key, err = decode(codec, record.Key); err != nil {
+			return nil, fmt.Errorf("%w: key %.40q: %w", ErrState, record.Key, err)
 		}
 		// Of hashes the last word counts, whatever its limit: see saving.addHashed.
 		if carry != nil || h.Hashed {
@@ -178,6 +190,9 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	}
 	if h.Hashed {
 		l.keys.Recall(l.hasher.hash)
+		if l.blocks != nil {
+			l.blocks.keys.Recall(l.hasher.hash)
+		}
 	}
 	// The wall clock may have gone back since it was read first. A key that was left out as
 	// fresh would be fresh too early if the engine began before that.

@@ -94,6 +94,7 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 	if b := e.blocks.Load(); b != nil {
 		e.endBlocks() // not before: until here calls took from keys, and asked for it
 		s.begin(b.table.View().Terms())
+		s.addHashed(b.table.View(), func() bool { return true })
 		b.table.Drain(add)
 	}
 	return s.end(e.control.Now())
@@ -135,12 +136,21 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 	s.epoch = terms.Epoch
 	header := statefile.Header{Epoch: zero, Limit: terms.Policy.String(), Codec: codec.Name()}
 	// Words that are known by hashes alone can be written as such alone.
-	if e.hashKeys || e.table.View().HashedLen() > 0 {
+	if e.hashKeys || e.hashedLen() > 0 {
 		s.hasher = e.hasher
 		header.Hashed, header.Secret = true, e.hasher.secret
 	}
 	s.to, err = statefile.NewWriter(w, header)
 	return s, err
+}
+
+// hashedLen returns the number of words, also those of blocks, that are known by hashes alone.
+func (e *Engine[K]) hashedLen() int {
+	n := e.table.View().HashedLen()
+	if b := e.blocks.Load(); b != nil {
+		n += b.table.View().HashedLen()
+	}
+	return n
 }
 
 // addHashed writes the keys that are known by their hashes alone. It comes before the others:

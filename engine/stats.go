@@ -96,6 +96,7 @@ func (e *Engine[K]) Stats() Stats {
 		for range b.cell.AllBlocked() {
 			s.BlockedKeys++
 		}
+		s.BlockedKeys += b.cell.BlockedHashes()
 		s.Blocks, s.Penalties, s.Unpunished = b.made.Load(), b.refusals.Blocks.Load(), b.refusals.Uncounted.Load()
 		s.Restarts += b.supervisor.Restarts()
 		s.Dropped += b.dropped.Load()
