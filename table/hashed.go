@@ -109,6 +109,7 @@ func (t *Table[K]) recall(h *hashed[K], e *Entry[K]) {
 			if gone {
 				continue
 			}
+			t.stepPoint("recall: judged")
 			owned := &hashedWord[K]{r.State | r.Terms.EpochBit, r.Terms.Epoch, w.foreign, e}
 			if !place.CompareAndSwap(w, owned) {
 				continue
@@ -153,6 +154,7 @@ func (k Hashed[K]) Replace(state uint64) bool {
 	if state != 0 {
 		next = &hashedWord[K]{state | k.Terms.EpochBit, k.Terms.Epoch, k.Foreign, nil}
 	}
+	k.t.stepPoint("hashed: judged")
 	if !k.place.CompareAndSwap(k.word, next) {
 		return false
 	}
