@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/penalty"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -58,6 +59,14 @@ func verbsOnKey(e, other *Engine[string]) map[string]func(key string, n int64) (
 		"AcquireAll": func(key string, n int64) (policy.Decision, bool) {
 			out, err := AcquireAll(context.Background(), 0, e.Claim(key, n))
 			return out.Decisions[0], err == nil
+		},
+		"Ask": func(key string, n int64) (policy.Decision, bool) {
+			a, err := e.Ask(context.Background(), key, n)
+			return a.Decision, err == nil && a.Allowed
+		},
+		"Hold": func(key string, n int64) (policy.Decision, bool) {
+			g, err := e.Hold(context.Background(), limits.Call[string]{Key: key, N: n, Patience: 1})
+			return g.Decision, err == nil && g.Allowed
 		},
 		"TakeAll of two": func(key string, n int64) (policy.Decision, bool) {
 			out := TakeAll(e.Claim(key, n), other.Claim("other", 1))
