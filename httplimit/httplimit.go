@@ -22,7 +22,10 @@ const maxLimits = 8
 type Middleware struct {
 	options  Options
 	limiters []limiter
-	engines  bool // whether all limiters are engines
+	engines  bool // whether all limits are parts.plain
+	charges  bool // whether requests are charged afterwards
+	shadow   bool // whether no limit is enforced
+	shadows  bool // whether some are not, and others are
 	addr     *ClientAddr
 	allow    *prefixes
 	deny     *prefixes
@@ -76,12 +79,14 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		fields:  fieldWriter{headers: options.Headers},
 		log:     refusalLog{to: options.Logger, epoch: time.Now()},
 		engines: true,
+		charges: options.Charge != nil,
+		shadow:  options.Shadow,
 	}
 	if m.addr == nil {
 		m.addr = connection
 	}
 	common := cmp.Or(options.Name, "default")
-	names := map[string]bool{}
+	names, live := map[string]bool{}, 0
 	for i, limit := range limits {
 		if v := reflect.ValueOf(limit); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
@@ -92,16 +97,22 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		if err != nil {
 			return nil, err
 		}
-		title := l.title()
+		p := l.of()
+		title := p.name
 		if names[title] {
 			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
 		}
 		names[title] = true
 		m.limiters = append(m.limiters, l)
-		m.engines = m.engines && l.isEngine()
+		m.engines, m.charges, m.shadows = m.engines && p.plain, m.charges || p.charge != nil, m.shadows || p.shadow
+		if !p.shadow {
+			live++
+		}
 		quoted := string(appendString(nil, title))
 		m.fields.quoted, m.fields.left = append(m.fields.quoted, quoted), append(m.fields.left, quoted+";r=")
 	}
+	m.shadow = m.shadow || live == 0
+	m.shadows = m.shadows && !m.shadow
 	for i := range m.limiters {
 		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Verdict: Verdict{Reason: OverLimit}, violated: 1 << i})))
 	}
@@ -146,7 +157,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (m *Middleware) carryOut(
 	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s settlement,
 ) {
-	v.Shadow = m.options.Shadow
+	v.Shadow = m.shadow
 	m.counters.count(v)
 	if m.options.OnVerdict != nil {
 		m.options.OnVerdict(r, v.Verdict)
@@ -165,7 +176,7 @@ func (m *Middleware) carryOut(
 		next.ServeHTTP(w, r)
 		return
 	}
-	m.serveAndSettle(w, r, next, v.Cost, s)
+	m.serveAndSettle(w, r, next, s)
 }
 
 // begin finds a request's cost, and reports whether the limits are to decide. If not, v has
@@ -189,11 +200,25 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 	if m.options.Cost != nil {
 		v.Cost = m.options.Cost(r)
 	}
-	if v.Cost < 0 {
+	if v.common = v.Cost; v.Cost < 0 {
 		v.Reason = Misconfigured
 		return false
 	}
 	return true
+}
+
+// used returns what a request has used of each limit.
+func (m *Middleware) used(r *http.Request, served Served) (used [maxLimits]int64) {
+	common := int64(asTaken)
+	if m.options.Charge != nil {
+		common = max(0, m.options.Charge(r, served))
+	}
+	for i, l := range m.limiters {
+		if used[i] = common; l.of().charge != nil {
+			used[i] = max(0, l.of().charge(r, served))
+		}
+	}
+	return used
 }
 
 // refuse answers a refused request.
@@ -224,7 +249,7 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 }
 
 // serveAndSettle serves a request, and settles its cost when the handler returns or panics.
-func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, s settlement) {
+func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, s settlement) {
 	c := &recorder{ResponseWriter: w}
 	c.served.Panicked = true // until the handler has returned
 	bodiless := r.Method == http.MethodHead
@@ -236,7 +261,8 @@ func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 		if bodiless {
 			served.Bytes = 0 // the server drops them
 		}
-		if !s.settle(context.Background(), cost, max(0, m.options.Charge(r, served))) {
+		// The request's context may have ended.
+		if !s.settle(context.Background(), m.used(r, served)) {
 			m.counters.unsettled.Add(1)
 		}
 	}()

@@ -10,6 +10,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Limit is a limiter that limits requests, and the key that it limits them by. Limiter and
@@ -27,6 +28,26 @@ type Limit[K comparable] struct {
 	Key func(r *http.Request) K
 	// WhenNoKey chooses the answer to a request without a key.
 	WhenNoKey WhenNoKey
+
+	// Cost and Charge are those of this limit, in place of Options.Cost and Options.Charge:
+	// see there. So a request can cost 1 of one limit, and its tokens or bytes of another.
+	// If they are nil those of the options hold.
+	Cost   func(r *http.Request) int64
+	Charge func(r *http.Request, served Served) int64
+
+	// PolicyFor returns the limit that holds for the request, as for a plan that its token
+	// names, or nil for the limiter's own. It must be of the family of that: see
+	// limits.Call. It runs once for each request, and once more for a line of
+	// Options.Logger. A change from one request to the next keeps what the key has used:
+	// units under windows of the same period, and under a Funnel the time until they have
+	// drained. If units are to count there, too, call engine.Engine.ChangeLimit.
+	PolicyFor func(r *http.Request) policy.Policy
+
+	// Shadow tries this limit beside the others. It is decided for the requests that the
+	// others admit, takes from its keys, and refuses and delays none. Verdict.Shadowed and
+	// Stats.Shadowed tell what it would have refused. Clients are told nothing of it. If all
+	// limits have Shadow, it is that of the options.
+	Shadow bool
 }
 
 // AnyLimit is a [Limit] of any type of key.
@@ -40,20 +61,20 @@ type fieldFault = func(field string, value any, want string) error
 
 // limiter is a Limit with the type of its keys hidden.
 type limiter interface {
-	title() string
+	of() *parts
 	// stats returns the counters of the limiter. ok is false if it is no engine.
 	stats() (s engine.Stats, ok bool)
-	isEngine() bool
 	// serve serves a request under this limit alone. It is a method here, and not of the
 	// Middleware, as a result that is passed by pointer through an interface would be
 	// allocated.
 	serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler)
-	// claim returns a claim of n units of the request's key, if the limiter is an engine. ok
-	// is false if the request has no key. The chargeable is nil unless keep is set.
+	// claim returns a claim of n units of the request's key, of a limit that is parts.plain.
+	// ok is false if the request has no key. The chargeable is nil unless keep is set.
 	claim(r *http.Request, n int64, keep bool) (claim engine.Claim, later chargeable, of quota, ok bool)
 	// claimOfAny is claim for any limiter.
 	claimOfAny(r *http.Request, n int64) (claim limits.Claim, of quota, ok bool)
-	whenNoKey() WhenNoKey
+	// hold takes n units of the request's key, and does not wait.
+	hold(r *http.Request, n int64) (g limits.Grant, err error, ok bool)
 	// keyOf returns a short hash of the request's key, for logs, and describes the policy
 	// that holds for it if that is asked for.
 	keyOf(r *http.Request, described bool) (fingerprint, policy string)
@@ -61,16 +82,43 @@ type limiter interface {
 
 // settlement holds what a request has taken until its true cost is known.
 type settlement interface {
-	// settle charges actual units in place of cost, the units that were taken. It reports
-	// whether that is sure to count.
-	settle(ctx context.Context, cost, actual int64) bool
+	// settle charges what was used of each limit, or asTaken. It reports whether that is
+	// sure to count.
+	settle(ctx context.Context, used [maxLimits]int64) bool
 }
 
-// chargeable is a key that more units can be charged to.
-type chargeable interface{ charge(n int64) }
+// asTaken stands for the units that were taken.
+const asTaken = -1
+
+// chargeable is a key that more units can be charged to than were taken.
+type chargeable interface{ charge(used int64) }
+
+// parts are those of a limit that do not depend on the type of its keys.
+type parts struct {
+	name   string
+	noKey  WhenNoKey
+	cost   func(r *http.Request) int64
+	charge func(r *http.Request, served Served) int64
+	shadow bool
+	plain  bool // the limiter is an engine, and no plan comes with requests
+}
+
+func (p *parts) of() *parts { return p }
+
+// costs returns the units that a request takes of the limit. ok is false if they are below 0.
+func (p *parts) costs(r *http.Request, v *result) (n int64, ok bool) {
+	if n = v.common; p.cost != nil {
+		if n = p.cost(r); n < 0 {
+			v.Reason, v.Cost = Misconfigured, n
+			return n, false
+		}
+	}
+	return n, true
+}
 
 // checkedLimit is a Limit whose fields are valid.
 type checkedLimit[K comparable] struct {
+	parts
 	Limit[K]
 	engine *engine.Engine[K] // nil if the Limiter is something else
 }
@@ -90,7 +138,7 @@ func (l Limit[K]) check(name string, bad fieldFault) (limiter, error) {
 		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
 	}
 	e, _ := l.Limiter.(*engine.Engine[K])
-	return &checkedLimit[K]{l, e}, nil
+	return &checkedLimit[K]{parts{l.Name, l.WhenNoKey, l.Cost, l.Charge, l.Shadow, e != nil && l.PolicyFor == nil}, l, e}, nil
 }
 
 const longestName = 64
@@ -107,10 +155,6 @@ func wrongName(name string) (want string) {
 	}
 	return ""
 }
-
-func (l *checkedLimit[K]) title() string        { return l.Name }
-func (l *checkedLimit[K]) isEngine() bool       { return l.engine != nil }
-func (l *checkedLimit[K]) whenNoKey() WhenNoKey { return l.WhenNoKey }
 
 func (l *checkedLimit[K]) stats() (s engine.Stats, ok bool) {
 	if l.engine == nil {
@@ -133,7 +177,7 @@ func (l *checkedLimit[K]) claim(r *http.Request, n int64, keep bool) (claim engi
 		return claim, nil, of, false
 	}
 	if keep {
-		later = &engineKey[K]{l.engine, key}
+		later = &engineKey[K]{l.engine, key, n}
 	}
 	return l.engine.Claim(key, n), later, quotaOf(l.engine.LimitFor(key)), true
 }
@@ -143,33 +187,63 @@ func (l *checkedLimit[K]) claimOfAny(r *http.Request, n int64) (claim limits.Cla
 	if !ok {
 		return claim, of, false
 	}
-	return limits.For(l.Limiter, limits.Call[K]{Key: key, N: n}), quotaOf(l.Limiter.LimitFor(key)), true
+	plan := l.plan(r)
+	return limits.For(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), quotaOf(l.limit(key, plan)), true
 }
 
-func (l *checkedLimit[K]) keyOf(r *http.Request, described bool) (fingerprint, policy string) {
+func (l *checkedLimit[K]) hold(r *http.Request, n int64) (g limits.Grant, err error, ok bool) {
+	key, ok := l.find(r)
+	if !ok {
+		return g, nil, false
+	}
+	g, err = l.Limiter.Hold(r.Context(), limits.Call[K]{Key: key, N: n, NoWait: true, Limit: l.plan(r)})
+	return g, err, true
+}
+
+// plan returns the limit that comes with the request, or nil.
+func (l *checkedLimit[K]) plan(r *http.Request) policy.Policy {
+	if l.PolicyFor == nil {
+		return nil
+	}
+	return l.PolicyFor(r)
+}
+
+// limit returns the limit that holds for the key, under a plan or without.
+func (l *checkedLimit[K]) limit(key K, plan policy.Policy) policy.Policy {
+	if plan != nil {
+		return plan
+	}
+	return l.Limiter.LimitFor(key)
+}
+
+func (l *checkedLimit[K]) keyOf(r *http.Request, described bool) (fingerprint, limit string) {
 	key, ok := l.find(r)
 	if !ok {
 		return "", ""
 	}
 	if described {
-		policy = l.Limiter.LimitFor(key).String()
+		limit = l.limit(key, l.plan(r)).String()
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%v", key))
-	return hex.EncodeToString(sum[:6]), policy
+	return hex.EncodeToString(sum[:6]), limit
 }
 
 func (l *checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
 	var v result
 	var s settlement
 	if m.begin(r, &v) {
-		s = l.takeOne(r, &v, &m.options)
+		s = l.takeOne(r, &v, m)
 	}
 	m.carryOut(w, r, next, &v, nil, s)
 }
 
-// takeOne takes v.Cost units under this limit alone, and waits for the request's turn if
-// need be. The settlement is nil unless there is Options.Charge and the request is admitted.
-func (l *checkedLimit[K]) takeOne(r *http.Request, v *result, o *Options) settlement {
+// takeOne takes under this limit alone, and waits for the request's turn if need be. The
+// settlement is nil unless the request is charged afterwards and is admitted.
+func (l *checkedLimit[K]) takeOne(r *http.Request, v *result, m *Middleware) settlement {
+	var ok bool
+	if v.Cost, ok = l.costs(r, v); !ok {
+		return nil
+	}
 	key, ok := l.find(r)
 	if !ok {
 		v.keyless(l.WhenNoKey, l.Name)
@@ -177,20 +251,21 @@ func (l *checkedLimit[K]) takeOne(r *http.Request, v *result, o *Options) settle
 	}
 	// The limit may differ from key to key and from call to call, so it is not kept. It is
 	// looked up before units are taken, as engine.PolicyFor may panic.
-	v.Limit, v.quota = l.Name, quotaOf(l.Limiter.LimitFor(key))
-	if o.WaitUpTo <= 0 && o.Charge == nil && !o.Shadow {
+	plan, upTo := l.plan(r), m.options.WaitUpTo
+	v.Limit, v.quota = l.Name, quotaOf(l.limit(key, plan))
+	if upTo <= 0 && !m.charges && !m.shadow && plan == nil {
 		a, err := l.Limiter.Ask(r.Context(), key, v.Cost)
 		v.conclude(r, &a, err)
 		return nil
 	}
 	g, err := l.Limiter.Hold(r.Context(), limits.Call[K]{
-		Key: key, N: v.Cost, Patience: o.WaitUpTo, NoWait: o.Shadow,
+		Key: key, N: v.Cost, Patience: upTo, NoWait: m.shadow, Limit: plan,
 	})
-	if g.Wait > 0 && g.Allowed && !o.Shadow {
+	if g.Wait > 0 && g.Allowed && !m.shadow && plan == nil {
 		l.describe(r, v, key, &g)
 	}
 	v.conclude(r, &g.Answer, err)
-	if o.Charge == nil || v.Reason != Admitted {
+	if !m.charges || v.Reason != Admitted {
 		return nil
 	}
 	return &oneTaken{g}
@@ -245,13 +320,18 @@ func (v *result) keyless(when WhenNoKey, name string) {
 type engineKey[K comparable] struct {
 	limiter *engine.Engine[K]
 	key     K
+	n       int64 // units that were taken
 }
 
-func (k *engineKey[K]) charge(n int64) { k.limiter.Refund(k.key, -n) }
+func (k *engineKey[K]) charge(used int64) {
+	if used > k.n {
+		k.limiter.Refund(k.key, k.n-used)
+	}
+}
 
 // oneTaken implements settlement for one limit.
 type oneTaken struct{ limits.Grant }
 
-func (t *oneTaken) settle(ctx context.Context, _, actual int64) bool {
-	return t.Settle(ctx, actual) == nil // gives back to where the units were taken
+func (t *oneTaken) settle(ctx context.Context, used [maxLimits]int64) bool {
+	return t.Settle(ctx, used[0]) == nil // gives back to where the units were taken
 }

@@ -81,7 +81,7 @@ func (m *Middleware) logMisconfigured(r *http.Request, v *result) (key string) {
 		return ""
 	}
 	if v.Limit == "" {
-		m.log.to.LogAttrs(r.Context(), slog.LevelError, "rate limit: Options.Cost returned less than 0",
+		m.log.to.LogAttrs(r.Context(), slog.LevelError, "rate limit: Options.Cost or Limit.Cost returned less than 0",
 			slog.Int64("cost", v.Cost))
 		return ""
 	}

@@ -24,6 +24,10 @@ type Stats struct {
 	Unsettled     uint64 // requests whose Charge may not count: a remote limiter did not say
 	Shadow        bool   // whether refusals are only counted
 
+	// Shadowed counts, for each limit with Limit.Shadow beside others, the requests that it
+	// would have refused. It is nil if there are none.
+	Shadowed map[string]uint64
+
 	// Limits has the counters of each limit's engine, by the limit's name. Limiters of other
 	// kinds have counters of their own.
 	Limits map[string]engine.Stats
@@ -33,6 +37,7 @@ type counters struct {
 	by        [reasons]atomic.Uint64
 	delayed   atomic.Uint64
 	unsettled atomic.Uint64
+	shadowed  [maxLimits]atomic.Uint64
 }
 
 func (c *counters) count(v *result) {
@@ -57,12 +62,19 @@ func (m *Middleware) Stats() Stats {
 		Unavailable:   c.by[Unavailable].Load(),
 		Unsettled:     c.unsettled.Load(),
 		Delayed:       c.delayed.Load(),
-		Shadow:        m.options.Shadow,
+		Shadow:        m.shadow,
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}
-	for _, l := range m.limiters {
+	for i, l := range m.limiters {
+		p := l.of()
 		if of, ok := l.stats(); ok {
-			s.Limits[l.title()] = of
+			s.Limits[p.name] = of
+		}
+		if p.shadow && m.shadows {
+			if s.Shadowed == nil {
+				s.Shadowed = map[string]uint64{}
+			}
+			s.Shadowed[p.name] = m.counters.shadowed[i].Load()
 		}
 	}
 	return s

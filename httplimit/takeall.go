@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 
 	"github.com/ral-limiter/ral/engine"
@@ -22,6 +23,9 @@ func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.
 	default:
 		s = m.askAll(r, &v, quotas)
 	}
+	if m.shadows && v.Reason == Admitted {
+		s = m.askShadows(r, &v, s)
+	}
 	m.carryOut(w, r, next, &v, quotas, s)
 }
 
@@ -30,21 +34,30 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	var room [maxLimits]engine.Claim
 	var at [maxLimits]int // the limit of each claim
 	var keys []chargeable
-	keep := m.options.Charge != nil
+	var costs [maxLimits]int64
+	keep := m.charges
 	if keep {
 		keys = make([]chargeable, 0, len(m.limiters))
 	}
 	claims := room[:0]
 	for i, l := range m.limiters {
-		claim, key, of, ok := l.claim(r, v.Cost, keep)
+		p := l.of()
+		if p.shadow && m.shadows {
+			continue
+		}
+		n, ok := p.costs(r, v)
 		if !ok {
-			if l.whenNoKey() == Skip {
-				continue
-			}
-			v.keyless(Refuse, l.title())
 			return nil
 		}
-		at[len(claims)] = i
+		claim, key, of, ok := l.claim(r, n, keep)
+		if !ok {
+			if p.noKey == Skip {
+				continue
+			}
+			v.keyless(Refuse, p.name)
+			return nil
+		}
+		at[len(claims)], costs[i] = i, n
 		quotas[i] = of
 		claims = append(claims, claim)
 		if keep {
@@ -57,7 +70,7 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	}
 	var out engine.Outcome
 	cancelled := false
-	if m.options.WaitUpTo <= 0 || m.options.Shadow {
+	if m.options.WaitUpTo <= 0 || m.shadow {
 		out = engine.TakeAll(claims...)
 	} else {
 		out, cancelled = m.acquireAll(r, claims)
@@ -77,7 +90,7 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	}
 	if binding >= 0 {
 		v.binding = at[binding]
-		v.Limit, v.Decision = m.limiters[v.binding].title(), out.Decisions[binding]
+		v.Limit, v.Decision, v.Cost = m.limiters[v.binding].of().name, out.Decisions[binding], costs[v.binding]
 	}
 	switch {
 	case cancelled:
@@ -85,7 +98,7 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	case !out.Allowed:
 		v.Reason, v.RetryAfter = quotas[v.binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
 	case keep:
-		s = &allTaken{out, keys}
+		s = &allTaken{out, at, keys}
 	}
 	for i := range out.Decisions {
 		quotas[at[i]].followDecision(&out.Decisions[i])
@@ -113,21 +126,20 @@ func (m *Middleware) acquireAll(r *http.Request, claims []engine.Claim) (out eng
 // allTaken implements settlement for several limits.
 type allTaken struct {
 	out  engine.Outcome
+	at   [maxLimits]int // the limit of each claim
 	keys []chargeable
 }
 
-func (t *allTaken) settle(_ context.Context, cost, actual int64) bool {
-	if actual <= cost {
-		var used [maxLimits]int64
-		for i := range used {
-			used[i] = actual
+func (t *allTaken) settle(_ context.Context, used [maxLimits]int64) bool {
+	var kept [maxLimits]int64
+	for i, key := range t.keys {
+		if kept[i] = used[t.at[i]]; kept[i] == asTaken {
+			kept[i] = math.MaxInt64
+			continue
 		}
-		t.out.Keep(used[:len(t.out.Decisions)]...)
-		return true
+		key.charge(kept[i])
 	}
-	for _, key := range t.keys {
-		key.charge(actual - cost)
-	}
+	t.out.Keep(kept[:len(t.keys)]...)
 	return true
 }
 
@@ -135,16 +147,25 @@ func (t *allTaken) settle(_ context.Context, cost, actual int64) bool {
 func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settlement) {
 	claims := make([]limits.Claim, 0, len(m.limiters))
 	var at [maxLimits]int // the limit of each claim
+	var costs [maxLimits]int64
 	for i, l := range m.limiters {
-		claim, of, ok := l.claimOfAny(r, v.Cost)
+		p := l.of()
+		if p.shadow && m.shadows {
+			continue
+		}
+		n, ok := p.costs(r, v)
 		if !ok {
-			if l.whenNoKey() == Skip {
-				continue
-			}
-			v.keyless(Refuse, l.title())
 			return nil
 		}
-		at[len(claims)], quotas[i] = i, of
+		claim, of, ok := l.claimOfAny(r, n)
+		if !ok {
+			if p.noKey == Skip {
+				continue
+			}
+			v.keyless(Refuse, p.name)
+			return nil
+		}
+		at[len(claims)], costs[i], quotas[i] = i, n, of
 		claims = append(claims, claim)
 	}
 	if len(claims) == 0 {
@@ -152,7 +173,7 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 		return nil
 	}
 	patience := m.options.WaitUpTo
-	if m.options.Shadow {
+	if m.shadow {
 		patience = 0
 	}
 	out, err := limits.AskAll(r.Context(), patience, claims...)
@@ -172,27 +193,80 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 	if binding >= 0 {
 		a := &out.Answers[binding]
 		v.binding = at[binding]
-		v.Limit, v.Decision = m.limiters[v.binding].title(), a.Decision
+		v.Limit, v.Decision, v.Cost = m.limiters[v.binding].of().name, a.Decision, costs[v.binding]
 		v.Basis = a.Basis
 	}
 	switch {
 	case err != nil:
 		v.failed(r, err)
+	case !out.Allowed && binding < 0:
+		v.failed(r, errors.New("ral: httplimit: a limiter refused without a reason"))
 	case !out.Allowed:
 		v.Reason, v.RetryAfter = quotas[v.binding].reasonOf(&out.Answers[binding]), out.RetryAfter
-	case m.options.Charge != nil:
-		s = &anyTaken{out}
+	case m.charges:
+		s = &anyTaken{out, at, costs}
 	}
 	return s
 }
 
 // anyTaken implements settlement for several limits of any limiters.
-type anyTaken struct{ limits.Outcome }
+type anyTaken struct {
+	out   limits.Outcome
+	at    [maxLimits]int // the limit of each claim
+	costs [maxLimits]int64
+}
 
-func (t *anyTaken) settle(ctx context.Context, _, actual int64) bool {
-	used := make([]int64, len(t.Answers))
-	for i := range used {
-		used[i] = actual
+func (t *anyTaken) settle(ctx context.Context, used [maxLimits]int64) bool {
+	all := make([]int64, len(t.out.Answers))
+	for i := range all {
+		if all[i] = used[t.at[i]]; all[i] == asTaken {
+			all[i] = t.costs[t.at[i]]
+		}
 	}
-	return t.Settle(ctx, used...) == nil
+	return t.out.Settle(ctx, all...) == nil
+}
+
+// askShadows asks the limits with Shadow about a request that the others admit. What they
+// take is settled with s, if the request is charged afterwards.
+func (m *Middleware) askShadows(r *http.Request, v *result, s settlement) settlement {
+	later := &shadowsTaken{live: s}
+	for i, l := range m.limiters {
+		p := l.of()
+		if !p.shadow {
+			continue
+		}
+		n, ok := p.costs(r, &result{common: v.common})
+		if !ok {
+			continue
+		}
+		g, err, ok := l.hold(r, n)
+		switch {
+		case !ok && p.noKey == Skip:
+		case !ok || err == nil && !g.Allowed:
+			v.Shadowed = append(v.Shadowed, p.name)
+			m.counters.shadowed[i].Add(1)
+		case err == nil:
+			later.grants[i] = g
+		}
+	}
+	if !m.charges {
+		return s
+	}
+	return later
+}
+
+// shadowsTaken implements settlement for limits of which some have Shadow.
+type shadowsTaken struct {
+	live   settlement
+	grants [maxLimits]limits.Grant
+}
+
+func (t *shadowsTaken) settle(ctx context.Context, used [maxLimits]int64) (sure bool) {
+	sure = t.live.settle(ctx, used)
+	for i := range t.grants {
+		if used[i] != asTaken {
+			sure = t.grants[i].Settle(ctx, used[i]) == nil && sure
+		}
+	}
+	return sure
 }

@@ -70,18 +70,23 @@ type Verdict struct {
 	// configured for an outage. Its Cause is why a limiter could not ask what keeps its limit,
 	// or why it returned no answer. It is nil if no limit decided.
 	Basis *limits.Basis
-	// Cost is the number of units that the request asked for.
+	// Cost is the number of units that the request asked for of that limit, or of limits
+	// without a cost of their own.
 	Cost int64
 	// Waited is the time for which the request was delayed, or would have been without
 	// Shadow.
 	Waited time.Duration
 	// Shadow reports whether the request passes in any case.
 	Shadow bool
+	// Shadowed has the names of the limits with Limit.Shadow that would have refused a
+	// request that the others admit. It is nil if there are none.
+	Shadowed []string
 }
 
 // result is a verdict with what the answer to the client needs.
 type result struct {
 	Verdict
+	common   int64 // the Cost of limits that have none of their own
 	binding  int   // the index of the limit that Verdict.Limit names
 	violated uint8 // a bit for each limit that refused
 	quota    quota // of a single limit
