@@ -66,28 +66,30 @@ func claim(l limits.Limiter[string], n int64) limits.Claim {
 // A refusal in process costs no round trip, wherever its claim stands, and names all claims
 // in process that refuse.
 func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
-	address, user := window(t, 1), window(t, 1)
-	tenants := window(t, 100)
-	tenant := &far{Limiter: tenants}
-	all := []limits.Claim{claim(tenant, 1), claim(address, 1), claim(user, 1)}
-	out, err := limits.AskAll(t.Context(), 0, all...)
-	require.NoError(t, err)
-	require.True(t, out.Allowed)
-	require.Equal(t, 1, tenant.trips)
-	for _, patience := range []time.Duration{0, time.Minute} {
-		out, err = limits.AskAll(t.Context(), patience, all...)
+	synctest.Test(t, func(t *testing.T) { // so that both refuse for as long
+		address, user := window(t, 1), window(t, 1)
+		tenants := window(t, 100)
+		tenant := &far{Limiter: tenants}
+		all := []limits.Claim{claim(tenant, 1), claim(address, 1), claim(user, 1)}
+		out, err := limits.AskAll(t.Context(), 0, all...)
 		require.NoError(t, err)
-		assert.False(t, out.Allowed)
-		assert.Equal(t, 1, out.Binding)
-		assert.Equal(t, limits.SourceNone, out.Answers[0].Source())
-		for _, a := range out.Answers[1:] {
-			assert.False(t, a.Allowed)
-			assert.Equal(t, limits.SourceProcess, a.Source())
+		require.True(t, out.Allowed)
+		require.Equal(t, 1, tenant.trips)
+		for _, patience := range []time.Duration{0, time.Minute} {
+			out, err = limits.AskAll(t.Context(), patience, all...)
+			require.NoError(t, err)
+			assert.False(t, out.Allowed)
+			assert.Equal(t, 1, out.Binding)
+			assert.Equal(t, limits.SourceNone, out.Answers[0].Source())
+			for _, a := range out.Answers[1:] {
+				assert.False(t, a.Allowed)
+				assert.Equal(t, limits.SourceProcess, a.Source())
+			}
+			assert.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
 		}
-		assert.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
-	}
-	assert.Equal(t, 1, tenant.trips)
-	assert.Equal(t, int64(99), left(tenants))
+		assert.Equal(t, 1, tenant.trips)
+		assert.Equal(t, int64(99), left(tenants))
+	})
 }
 
 // If the limiter elsewhere refuses, fails, panics, or the context ends on the way to it, what

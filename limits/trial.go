@@ -1,0 +1,188 @@
+package limits
+
+import (
+	"context"
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// TrialConfig is what a Trial is made with. Live and Candidate are required.
+type TrialConfig[K comparable] struct {
+	// Live decides.
+	Live Limiter[K]
+	// Candidate is asked about the same calls, with keys of its own: another engine, with
+	// the policy that is to be tried. One that is Remote costs each call a round trip. It is
+	// the caller's to close.
+	Candidate Limiter[K]
+	// OneIn tries one key in so many, chosen by hash: a key is tried at every call or at
+	// none. 0 and 1 are every key.
+	OneIn int
+	// OnDifference, if not nil, is called when one of the two admits a call and the other
+	// does not. It runs on the call's goroutine, after both have decided.
+	OnDifference func(key K, n int64, live, candidate Answer)
+}
+
+// Trial is a limiter beside which another one is tried on the same calls. What the candidate
+// says is counted and has no effect, nor has its error or panic. The candidate keeps its own
+// account, as if it were the live limiter: it also takes for a call that the live one
+// refuses. NewTrial makes a Trial; the zero Trial is of no use. Any number of goroutines may
+// call its methods.
+type Trial[K comparable] struct {
+	config TrialConfig[K]
+	seed   maphash.Seed
+	same   [2]atomic.Uint64 // refused and admitted by both
+	refuse atomic.Uint64
+	admit  atomic.Uint64
+	failed atomic.Uint64
+}
+
+// TrialStats counts the calls of a Trial whose key is tried, except those that look without
+// taking, and those that ended with an error of the live limiter.
+type TrialStats struct {
+	Admitted    uint64 // by both
+	Refused     uint64 // by both
+	WouldRefuse uint64 // by the candidate, and admitted by the live limiter
+	WouldAdmit  uint64 // by the candidate, and refused by the live limiter
+	Failed      uint64 // calls on which the candidate returned an error, or panicked
+}
+
+// NewTrial checks the configuration. The error is a *policy.FieldError that names the field.
+func NewTrial[K comparable](config TrialConfig[K]) (*Trial[K], error) {
+	bad := func(field string, value any, want string) (*Trial[K], error) {
+		return nil, &policy.FieldError{Of: "limits.TrialConfig", Field: field, Value: value, Want: want}
+	}
+	switch {
+	case shape.IsNil(config.Live):
+		return bad("Live", "nil", "a limiter, such as engine.New returns")
+	case shape.IsNil(config.Candidate):
+		return bad("Candidate", "nil", "a limiter, such as engine.New returns")
+	case config.OneIn < 0:
+		return bad("OneIn", config.OneIn, "1 or more, or 0 for every key")
+	}
+	return &Trial[K]{config: config, seed: maphash.MakeSeed()}, nil
+}
+
+// Stats returns the counters. They are read one after the other while calls go on.
+func (t *Trial[K]) Stats() TrialStats {
+	return TrialStats{
+		Admitted: t.same[1].Load(), Refused: t.same[0].Load(),
+		WouldRefuse: t.refuse.Load(), WouldAdmit: t.admit.Load(), Failed: t.failed.Load(),
+	}
+}
+
+// Candidate returns the limiter that is tried.
+func (t *Trial[K]) Candidate() Limiter[K] { return t.config.Candidate }
+
+// LimitFor implements Limiter, by the live one.
+func (t *Trial[K]) LimitFor(key K) policy.Policy { return t.config.Live.LimitFor(key) }
+
+// Remote implements the interface of that name: it reports whether either is.
+func (t *Trial[K]) Remote() bool { return isRemote(t.config.Live) || isRemote(t.config.Candidate) }
+
+// Ask implements Limiter. It allocates nothing in addition to what the two do.
+func (t *Trial[K]) Ask(ctx context.Context, key K, n int64) (Answer, error) {
+	tried := t.ask(ctx, Call[K]{Key: key, N: n})
+	a, err := t.config.Live.Ask(ctx, key, n)
+	t.compare(ctx, key, n, &tried, &a, err)
+	return a, err
+}
+
+// Hold implements Limiter. A grant settles what both have taken. A Limit of the call is that
+// of the live limiter alone.
+func (t *Trial[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
+	tried := t.ask(ctx, Call[K]{Key: call.Key, N: call.N, Patience: call.Patience})
+	g, err := t.config.Live.Hold(ctx, call)
+	t.compare(ctx, call.Key, call.N, &tried, &g.Answer, err)
+	if tried.grant.Held.Of != nil && g.Allowed {
+		g.Held = Held{Of: trialHolder[K]{t}, Ref: &trialHeld{Grant{Held: g.Held}, tried.grant}}
+	}
+	return g, err
+}
+
+// verdict is what the candidate said, if it was asked.
+type verdict struct {
+	asked, failed bool
+	grant         Grant
+}
+
+// ask asks the candidate, which delays no call. It takes for its turn within the patience.
+func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (v verdict) {
+	if call.N == 0 {
+		return v
+	}
+	// A key that cannot be hashed panics, too, and is not tried.
+	defer t.recovers(&v.failed)
+	if t.config.OneIn > 1 && maphash.Comparable(t.seed, call.Key)%uint64(t.config.OneIn) != 0 {
+		return v
+	}
+	v.asked, v.failed, call.NoWait = true, true, true
+	g, err := t.config.Candidate.Hold(ctx, call)
+	v.grant, v.failed = g, err != nil
+	return v
+}
+
+// recovers ends a panic of the candidate, or of what is told of it.
+func (t *Trial[K]) recovers(failed *bool) {
+	if recover() != nil {
+		*failed = true
+	}
+}
+
+// compare counts what the two said. If the live one failed nothing is to be compared, and
+// the candidate gives back.
+func (t *Trial[K]) compare(ctx context.Context, key K, n int64, v *verdict, live *Answer, err error) {
+	failed := v.failed
+	switch {
+	case v.failed:
+	case !v.asked:
+		return
+	case err != nil:
+		failed = !t.settle(context.WithoutCancel(ctx), &v.grant, 0)
+	case v.grant.Allowed == live.Allowed && live.Allowed:
+		t.same[1].Add(1)
+	case v.grant.Allowed == live.Allowed:
+		t.same[0].Add(1)
+	case live.Allowed:
+		t.refuse.Add(1)
+		t.tell(key, n, live, &v.grant.Answer, &failed)
+	default:
+		t.admit.Add(1)
+		t.tell(key, n, live, &v.grant.Answer, &failed)
+	}
+	if failed {
+		t.failed.Add(1)
+	}
+}
+
+// tell reports a difference.
+func (t *Trial[K]) tell(key K, n int64, live, candidate *Answer, failed *bool) {
+	if t.config.OnDifference == nil {
+		return
+	}
+	defer t.recovers(failed)
+	t.config.OnDifference(key, n, *live, *candidate)
+}
+
+// settle settles a grant of the candidate, and reports whether it could.
+func (t *Trial[K]) settle(ctx context.Context, g *Grant, used int64) (ok bool) {
+	var failed bool
+	defer func() { ok = ok && !failed }()
+	defer t.recovers(&failed)
+	return g.Settle(ctx, used) == nil
+}
+
+type trialHolder[K comparable] struct{ *Trial[K] }
+
+type trialHeld struct{ live, candidate Grant }
+
+// Settle implements Holder.
+func (t trialHolder[K]) Settle(ctx context.Context, held Held, used int64) error {
+	both := held.Ref.(*trialHeld)
+	if !t.settle(ctx, &both.candidate, used) {
+		t.failed.Add(1)
+	}
+	return both.live.Settle(ctx, used)
+}

@@ -1,0 +1,232 @@
+package limits_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/limitstest"
+	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func trial(t *testing.T, c limits.TrialConfig[string]) *limits.Trial[string] {
+	t.Helper()
+	tried, err := limits.NewTrial(c)
+	require.NoError(t, err)
+	return tried
+}
+
+// With a candidate beside it, a limiter keeps its contract, whatever the candidate does.
+func TestTrialKeepsTheContract(t *testing.T) {
+	for name, candidate := range map[string]func(t *testing.T, p policy.Policy) limits.Limiter[string]{
+		"of less": func(t *testing.T, _ policy.Policy) limits.Limiter[string] { return window(t, 3) },
+		"of more": func(t *testing.T, _ policy.Policy) limits.Limiter[string] { return window(t, 1000) },
+		"queue": func(t *testing.T, _ policy.Policy) limits.Limiter[string] {
+			e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Queue(50, 1, time.Hour))})
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, e.Close()) })
+			return e
+		},
+		"panics": func(*testing.T, policy.Policy) limits.Limiter[string] { return broken{} },
+		"fails":  func(*testing.T, policy.Policy) limits.Limiter[string] { return broken{err: errors.New("away")} },
+	} {
+		s := limitstest.Subject{
+			Source: limits.SourceProcess, Promised: true, Turns: true,
+			New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
+				live, err := engine.New[string](engine.Config{Policy: p})
+				require.NoError(t, err)
+				t.Cleanup(func() { assert.NoError(t, live.Close()) })
+				return trial(t, limits.TrialConfig[string]{
+					Live: live, Candidate: candidate(t, p),
+					OnDifference: func(string, int64, limits.Answer, limits.Answer) { panic("a hook of the caller's") },
+				})
+			},
+		}
+		for _, c := range limitstest.Cases {
+			t.Run(name+"/"+c.Name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					began := time.Now()
+					c.Run(t, s)
+					assert.Less(t, time.Since(began), time.Minute, "the candidate delayed a call")
+				})
+			})
+		}
+	}
+}
+
+// broken is a candidate that panics or fails.
+type broken struct{ err error }
+
+func (b broken) LimitFor(string) policy.Policy { panic("broken") }
+
+func (b broken) Ask(context.Context, string, int64) (limits.Answer, error) { panic("broken") }
+
+func (b broken) Hold(context.Context, limits.Call[string]) (limits.Grant, error) {
+	if b.err == nil {
+		panic("broken")
+	}
+	return limits.Grant{}, b.err
+}
+
+// Differences are counted exactly, and told with both answers. The candidate counts as if it
+// were the live limiter.
+func TestTrialCountsDifferences(t *testing.T) {
+	for _, limit := range [][2]int64{{10, 4}, {4, 10}, {7, 7}} {
+		live, candidate := window(t, limit[0]), window(t, limit[1])
+		var told limits.TrialStats
+		tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate, OnDifference: func(key string, n int64, live, candidate limits.Answer) {
+			assert.Equal(t, "key", key)
+			assert.Equal(t, int64(1), n)
+			assert.NotEqual(t, live.Allowed, candidate.Allowed)
+			if live.Allowed {
+				told.WouldRefuse++
+			} else {
+				told.WouldAdmit++
+			}
+		}})
+		for i := range 15 {
+			var a limits.Answer
+			var err error
+			if i%2 == 0 {
+				a, err = tr.Ask(t.Context(), "key", 1)
+			} else {
+				var g limits.Grant
+				g, err = tr.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
+				a = g.Answer
+			}
+			require.NoError(t, err)
+			assert.Equal(t, int64(i) < limit[0], a.Allowed)
+			_, err = tr.Ask(t.Context(), "key", 0) // looks, and is not counted
+			require.NoError(t, err)
+		}
+		both, most := uint64(min(limit[0], limit[1])), uint64(max(limit[0], limit[1]))
+		want := limits.TrialStats{Admitted: both, Refused: 15 - most}
+		if limit[0] > limit[1] {
+			want.WouldRefuse = most - both
+		} else {
+			want.WouldAdmit = most - both
+		}
+		assert.Equal(t, want, tr.Stats())
+		assert.Equal(t, limits.TrialStats{WouldRefuse: want.WouldRefuse, WouldAdmit: want.WouldAdmit}, told)
+	}
+}
+
+// A sample is of keys: each is tried always or never.
+func TestTrialOfSomeKeys(t *testing.T) {
+	live, candidate := window(t, 100), window(t, 100)
+	tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate, OneIn: 8})
+	const keys = 4000
+	for range 3 {
+		for i := range keys {
+			_, err := tr.Ask(t.Context(), strconv.Itoa(i), 1)
+			require.NoError(t, err)
+		}
+	}
+	tried := 0
+	for key, d := range candidate.All() {
+		tried++
+		assert.Equal(t, int64(97), d.Remaining, key)
+	}
+	assert.InDelta(t, keys/8, tried, 150, "7 standard deviations")
+	assert.Equal(t, uint64(3*tried), tr.Stats().Admitted)
+}
+
+// What was taken on trial is settled with what was taken.
+func TestTrialSettlesBoth(t *testing.T) {
+	live, candidate := window(t, 100), window(t, 100)
+	tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate})
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 20 {
+		g, err := tr.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1 + random.Int64N(5)})
+		require.NoError(t, err)
+		require.NoError(t, g.Settle(t.Context(), random.Int64N(7)))
+		assert.Equal(t, left(live), left(candidate))
+	}
+	// A call that does not come to be decided takes from neither.
+	before := left(candidate)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := tr.Hold(ctx, limits.Call[string]{Key: "key", N: 1, Patience: time.Second})
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, before, left(candidate))
+	assert.Equal(t, before, left(live))
+	// Nor does one that another limiter refuses.
+	out, err := limits.AskAll(t.Context(), 0, claim(tr, 1), claim(window(t, 1), 2))
+	require.NoError(t, err)
+	assert.False(t, out.Allowed)
+	assert.Equal(t, before, left(candidate))
+	assert.Zero(t, tr.Stats().Failed)
+}
+
+// Failures of a candidate are counted, once a call.
+func TestTrialCountsFailures(t *testing.T) {
+	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: broken{}})
+	for i := range 3 {
+		a, err := tr.Ask(t.Context(), "key", 1)
+		require.NoError(t, err)
+		assert.Equal(t, i < 2, a.Allowed)
+	}
+	assert.Equal(t, limits.TrialStats{Failed: 3}, tr.Stats())
+}
+
+func TestTrialAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	plenty := policy.Must(policy.Funnel(1<<40, 1<<20, time.Second))
+	both := [2]*engine.Engine[string]{}
+	for i := range both {
+		e, err := engine.New[string](engine.Config{Policy: plenty})
+		require.NoError(t, err)
+		defer e.Close()
+		both[i] = e
+	}
+	tr := trial(t, limits.TrialConfig[string]{Live: both[0], Candidate: both[1], OneIn: 1})
+	ctx := t.Context()
+	require.Eventually(t, func() bool { // once the key is filed
+		return testing.AllocsPerRun(1000, func() { _, _ = tr.Ask(ctx, "key", 1) }) == 0
+	}, 10*time.Second, time.Millisecond)
+}
+
+func TestTrialConfigIsChecked(t *testing.T) {
+	good := window(t, 1)
+	var none *engine.Engine[string]
+	for field, c := range map[string]limits.TrialConfig[string]{
+		"Live": {Candidate: good}, "Candidate": {Live: good, Candidate: none}, "OneIn": {Live: good, Candidate: good, OneIn: -1},
+	} {
+		_, err := limits.NewTrial(c)
+		var fault *policy.FieldError
+		if assert.ErrorAs(t, err, &fault) {
+			assert.Equal(t, field, fault.Field)
+		}
+	}
+}
+
+// A stricter limit is tried on real calls before it holds.
+func ExampleTrial() {
+	live, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(5, time.Minute))})
+	defer live.Close()
+	stricter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(3, time.Minute))})
+	defer stricter.Close()
+	trial, err := limits.NewTrial(limits.TrialConfig[string]{Live: live, Candidate: stricter})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 6 {
+		_, _ = trial.Ask(context.Background(), "alice", 1) // or httplimit.New(trial, ...)
+	}
+	fmt.Printf("%+v\n", trial.Stats())
+	// Output: {Admitted:3 Refused:1 WouldRefuse:2 WouldAdmit:0 Failed:0}
+}
