@@ -65,7 +65,7 @@ func verbsOnKey(e, other *Engine[string]) map[string]func(key string, n int64) (
 			return a.Decision, err == nil && a.Allowed
 		},
 		"Hold": func(key string, n int64) (policy.Decision, bool) {
-			g, err := e.Hold(context.Background(), limits.Call[string]{Key: key, N: n, Patience: 1})
+			g, err := e.Hold(context.Background(), limits.Call[string]{Key: key, N: n})
 			return g.Decision, err == nil && g.Allowed
 		},
 		"TakeAll of two": func(key string, n int64) (policy.Decision, bool) {
