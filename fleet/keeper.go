@@ -12,6 +12,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -30,10 +31,11 @@ type keeper struct {
 	beats     int
 	checked   changes // up to the last check that Redis answered
 	counts    counts
-	outage    bool   // the last that was told
-	unchecked bool   // it was told that Redis's settings are not known
-	differs   string // what was told last of limits that differ
-	stateLost bool   // the last that was told of Config.StateFile
+	outage    bool           // the last that was told
+	unchecked bool           // it was told that Redis's settings are not known
+	differs   string         // what was told last of limits that differ
+	agreedAt  policy.Instant // when all limits were last heard to be one, by Redis's clock
+	stateLost bool           // the last that was told of Config.StateFile
 	charger   charger
 }
 

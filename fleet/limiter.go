@@ -57,6 +57,7 @@ type Limiter struct {
 	own     atomic.Pointer[terms] // of calls that bring no limit
 	others  otherTerms            // of those that do
 	byLimit sync.Map              // *store.Limit to *terms, of those that have a share
+	change  change                // of own
 	maker   *store.Store          // of limits; it has no client
 	remote  atomic.Pointer[remote]
 	guard   *guard.Guard

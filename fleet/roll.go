@@ -14,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -36,9 +37,10 @@ const (
 // heartbeat says that the server is there, and counts those that are. It tells the breaker
 // how Redis is while no calls come: of a cluster, not by the one node that has the roll.
 func (k *keeper) heartbeat(budget time.Duration) error {
-	r := k.remote.Load()
+	r, c := k.remote.Load(), k.config
+	c.Policy = k.Limit()
 	roll, err := guard.DoPatiently(k.ctx, k.guard, budget, func(ctx context.Context) (store.Roll, error) {
-		roll, err := r.store.Heartbeat(ctx, store.Beat{ID: k.id, TTL: lifetime, Keep: remembered * beat, Limit: k.config.text()})
+		roll, err := r.store.Heartbeat(ctx, store.Beat{ID: k.id, TTL: lifetime, Keep: remembered * beat, Limit: c.text()})
 		var said *rueidis.RedisError
 		if countsAsFailure(err) && k.clustered() && !errors.As(err, &said) && !countsAsFailure(r.store.Check(ctx, budget/2)) {
 			return store.Roll{}, errNoRoll
@@ -57,7 +59,7 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 			_ = of.local.Serve(servers)
 		}
 	}
-	k.compare(roll)
+	k.compare(c, roll)
 	return nil
 }
 
@@ -114,8 +116,12 @@ func shownLimit(l store.KeptLimit, epoch time.Time) string {
 // compare looks whether the servers that are there keep the same limit, and tells if that
 // has changed. Different limits are those of a rolling deploy at first, if they count from
 // the same epoch; later they are an error.
-func (k *keeper) compare(roll store.Roll) {
-	err, wrong := differing(k.config, roll)
+func (k *keeper) compare(c Config, roll store.Roll) {
+	if len(roll.Limits) == 1 && roll.Limits[0].Text == c.text() {
+		k.agreedAt = roll.Now
+		k.agreed(c.Policy.String())
+	}
+	err, wrong := differing(c, roll, k.agreedAt)
 	kind := LimitDeploying
 	switch {
 	case err == nil:
@@ -139,8 +145,9 @@ func (k *keeper) compare(roll store.Roll) {
 }
 
 // differing returns how the limits of the servers differ, nil if they do not, and reports
-// whether that is an error rather than a deploy.
-func differing(c Config, roll store.Roll) (err error, wrong bool) {
+// whether that is an error rather than a deploy. agreed is when they were last heard not to,
+// or 0: limits that take turns may each have been there for long.
+func differing(c Config, roll store.Roll, agreed policy.Instant) (err error, wrong bool) {
 	own := slices.IndexFunc(roll.Limits, func(l store.KeptLimit) bool { return l.Text == c.text() })
 	if own < 0 || len(roll.Limits) == 1 {
 		return nil, false
@@ -166,7 +173,7 @@ func differing(c Config, roll store.Roll) (err error, wrong bool) {
 	if wrong {
 		return fmt.Errorf("%w; they count from different epochs, which gives the words of all keys other meanings; give one another Name: %s", ErrLimits, said), true
 	}
-	if time.Duration(roll.Now-max(mine.Since, others[0].Since)) >= deploying {
+	if time.Duration(roll.Now-max(mine.Since, others[0].Since, agreed)) >= deploying {
 		return fmt.Errorf("%w, for more than %v; finish the deploy, or give one another Name: %s", ErrLimits, deploying, said), true
 	}
 	return fmt.Errorf("%w, as in a deploy: %s", ErrLimits, said), false

@@ -159,16 +159,19 @@ func TestWhichLimitsDiffer(t *testing.T) {
 		limits []store.KeptLimit
 		wrong  bool
 		say    string // "" for no difference
+		agreed float64
 	}{
-		{"alone", []store.KeptLimit{kept(c, 1)}, false, ""},
-		{"not even this one, as it just left", nil, false, ""},
-		{"another mode, newer", []store.KeptLimit{kept(c, 1), kept(other, 99)}, false, "a newer limit is being deployed"},
-		{"another mode, older", []store.KeptLimit{kept(other, 1), kept(c, 99)}, false, "this server's limit is the newer one"},
-		{"for long", []store.KeptLimit{kept(other, 1), kept(c, 90)}, true, "for more than 10m0s; finish the deploy"},
-		{"for long, the other way", []store.KeptLimit{kept(other, 90), kept(c, 1)}, true, "a newer limit"},
-		{"another epoch", []store.KeptLimit{kept(c, 1), kept(epoch, 99)}, true, "different epochs"},
+		{"alone", []store.KeptLimit{kept(c, 1)}, false, "", 0},
+		{"not even this one, as it just left", nil, false, "", 0},
+		{"another mode, newer", []store.KeptLimit{kept(c, 1), kept(other, 99)}, false, "a newer limit is being deployed", 0},
+		{"another mode, older", []store.KeptLimit{kept(other, 1), kept(c, 99)}, false, "this server's limit is the newer one", 0},
+		{"for long", []store.KeptLimit{kept(other, 1), kept(c, 90)}, true, "for more than 10m0s; finish the deploy", 0},
+		{"for long, the other way", []store.KeptLimit{kept(other, 90), kept(c, 1)}, true, "a newer limit", 0},
+		{"for long, and not all the time", []store.KeptLimit{kept(other, 1), kept(c, 2)}, false, "this server's limit is the newer one", 95},
+		{"for long since they agreed", []store.KeptLimit{kept(other, 1), kept(c, 2)}, true, "for more than 10m0s", 90},
+		{"another epoch", []store.KeptLimit{kept(c, 1), kept(epoch, 99)}, true, "different epochs", 0},
 	} {
-		err, wrong := differing(c, store.Roll{Now: minute(100), Limits: step.limits})
+		err, wrong := differing(c, store.Roll{Now: minute(100), Limits: step.limits}, minute(step.agreed))
 		require.Equal(t, step.wrong, wrong, step.name)
 		if step.say == "" {
 			require.NoError(t, err, step.name)

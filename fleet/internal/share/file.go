@@ -42,7 +42,7 @@ func (l *Local) Save(w io.Writer, of string) (err error) {
 	}()
 	to, err := statefile.NewWriter(w, statefile.Header{
 		// The wall time may have been set since the share began.
-		Epoch: time.Now().Add(-time.Duration(l.now())), Limit: l.whole.String(), Codec: codec(of),
+		Epoch: time.Now().Add(-time.Duration(l.now())), Limit: l.whole.Load().policy.String(), Codec: codec(of),
 	})
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (l *Local) Load(r io.Reader, of string) error {
 		}
 		of, known := parts[servers]
 		if !known {
-			p, err := Of(l.whole, servers)
+			p, err := Of(l.whole.Load().policy, servers)
 			if err != nil {
 				return err
 			}
@@ -162,7 +162,7 @@ func (l *Local) Load(r io.Reader, of string) error {
 	}
 	last, now := from.Last(), policy.Instant(time.Since(header.Epoch))
 	now = max(now, last) // a wall clock that went back drains nothing
-	same := header.Limit == l.whole.String()
+	same := header.Limit == l.whole.Load().policy.String()
 	begin := l.base
 	l.begun = time.Now()
 	if same && now < begin+policy.Instant(lasting) {
@@ -190,7 +190,7 @@ func (l *Local) Load(r io.Reader, of string) error {
 // begin returns the entries of a file whose words are not to be used, with what of their
 // units may still count at the file's instant now.
 func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept []loaded) {
-	if time.Duration(now-last) >= l.memory {
+	if time.Duration(now-last) >= l.whole.Load().memory {
 		return nil
 	}
 	for _, e := range all {

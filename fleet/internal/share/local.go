@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,16 +24,15 @@ import (
 // rate. So the shares of all servers keep to the limit by themselves, however often Redis
 // is away, and for however short a time.
 type Local struct {
-	whole  policy.Policy
-	shape  shape.Shape // zero for a log
-	name   func(key string) string
-	memory time.Duration // how long a key that owes all takes to drain
-	begun  time.Time
-	base   policy.Instant // of begun
-	id     uint64         // orders the locks of several
-	hash   hasher
+	whole atomic.Pointer[whole]
+	name  func(key string) string
+	begun time.Time
+	base  policy.Instant // of begun
+	id    uint64         // orders the locks of several
+	hash  hasher
 
-	servers atomic.Int64
+	dividing sync.Mutex // one at a time divides
+	servers  atomic.Int64
 	// heard is the instant of the last answer of Redis, 0 before the first. ahead is by
 	// how much Redis's clock was ahead of this one's then, in nanoseconds.
 	heard, ahead atomic.Int64
@@ -40,6 +40,23 @@ type Local struct {
 	changed      atomic.Bool // what Save would write is not what it wrote last
 	lapsed       atomic.Uint64
 	shards       []shard
+}
+
+// whole is the limit that is divided.
+type whole struct {
+	policy policy.Policy
+	shape  shape.Shape   // zero for a log
+	memory time.Duration // how long a key that owes all takes to drain
+}
+
+func newWhole(p policy.Policy) *whole {
+	w := &whole{policy: p}
+	if s, ok := p.(shape.Shaped); ok {
+		w.shape = s.Shape()
+	}
+	base := firstInstant(w.shape)
+	w.memory = time.Duration(p.FreshAt(charged(p, 0, base, full(p))) - base)
+	return w
 }
 
 // Config is what a share is made with.
@@ -66,14 +83,12 @@ func New(c Config) (*Local, error) {
 		return nil, err
 	}
 	l := &Local{
-		whole: c.Policy, name: c.Name, begun: time.Now(), id: made.Add(1), hash: newHasher(),
+		name: c.Name, begun: time.Now(), id: made.Add(1), hash: newHasher(),
 		shards: newShards(c.MaxKeys),
 	}
-	if s, ok := c.Policy.(shape.Shaped); ok {
-		l.shape = s.Shape()
-	}
-	l.base = firstInstant(l.shape)
-	l.memory = time.Duration(c.Policy.FreshAt(charged(c.Policy, 0, l.base, full(c.Policy))) - l.base)
+	w := newWhole(c.Policy)
+	l.whole.Store(w)
+	l.base = firstInstant(w.shape)
 	if c.Servers > 0 {
 		if err := l.Serve(c.Servers); err != nil {
 			return nil, err
@@ -110,7 +125,34 @@ func (l *Local) Serve(servers int) error {
 	if servers == l.Servers() {
 		return nil
 	}
-	p, err := Of(l.whole, servers)
+	l.dividing.Lock()
+	defer l.dividing.Unlock()
+	if err := l.divide(l.whole.Load().policy, servers); err != nil {
+		return err
+	}
+	l.servers.Store(int64(servers))
+	return nil
+}
+
+// SetPolicy divides another limit of the same family from now on. What the keys have used
+// counts on, as by Serve.
+func (l *Local) SetPolicy(p policy.Policy) error {
+	if _, err := divider(p); err != nil {
+		return err
+	}
+	l.dividing.Lock()
+	defer l.dividing.Unlock()
+	l.whole.Store(newWhole(p))
+	l.change()
+	if servers := l.Servers(); servers > 0 {
+		return l.divide(p, servers)
+	}
+	return nil
+}
+
+// divide has all shards keep their part of a limit. The caller holds dividing.
+func (l *Local) divide(whole policy.Policy, servers int) error {
+	p, err := Of(whole, servers)
 	if err != nil {
 		return err
 	}
@@ -118,7 +160,6 @@ func (l *Local) Serve(servers int) error {
 	for i := range l.shards {
 		l.lapsed.Add(uint64(l.shards[i].divide(newPart(p, servers), now)))
 	}
-	l.servers.Store(int64(servers))
 	return nil
 }
 
@@ -165,12 +206,12 @@ func (l *Local) LearnLate(key string, word uint64, at policy.Instant) {
 
 // LearnUsedLate is LearnLate of a log: see LearnUsed.
 func (l *Local) LearnUsedLate(key string, used int64, at policy.Instant) {
-	l.LearnLate(key, charged(l.whole, 0, at, used), at)
+	l.LearnLate(key, charged(l.whole.Load().policy, 0, at, used), at)
 }
 
 // LearnUsed is Learn of a log, which has no word, of which so many units are used.
 func (l *Local) LearnUsed(key string, used int64, at policy.Instant) {
-	l.Learn(key, charged(l.whole, 0, at, used), at)
+	l.Learn(key, charged(l.whole.Load().policy, 0, at, used), at)
 }
 
 // Take asks the share for n units. What was taken can be cancelled.
@@ -197,12 +238,12 @@ func (l *Local) index(h hash) int { return int(h.low % uint64(len(l.shards))) }
 func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Duration) Reservation {
 	p := s.part
 	if p == nil {
-		return Reservation{Decision: policy.Decision{Limit: l.whole.Limit(), Allowed: n == 0, RetryAfter: never(n)}}
+		return Reservation{Decision: policy.Decision{Limit: l.whole.Load().policy.Limit(), Allowed: n == 0, RetryAfter: never(n)}}
 	}
 	now := l.now()
 	e, there := l.entry(s, h, now)
 	r := Reservation{local: l, hash: h, part: p, n: n, at: now, before: e.word}
-	withheld := p.withheld(e.doubt, l.memory, now)
+	withheld := p.withheld(e.doubt, l.whole.Load().memory, now)
 	r.after, r.Decision = p.policy.Take(charged(p.policy, e.word, now, withheld), now, n, patience)
 	switch {
 	case !r.Allowed || n == 0:
@@ -260,10 +301,11 @@ func (l *Local) entry(s *shard, h hash, now policy.Instant) (e entry, there bool
 	}
 	at := now + policy.Instant(l.ahead.Load())
 	k, told := s.known[h]
-	told = told && at < k.at+policy.Instant(l.memory)
+	w := l.whole.Load()
+	told = told && at < k.at+policy.Instant(w.memory)
 	switch {
 	case told:
-		e.word, e.doubt = s.part.raise(l.whole, l.shape, e.word, k.word, at, now), 0
+		e.word, e.doubt = s.part.raise(w.policy, w.shape, e.word, k.word, at, now), 0
 	case !there:
 		e.word, e.doubt = s.part.usedUp(policy.Instant(l.heard.Load()), s.lost, l.base)
 	}
@@ -278,7 +320,7 @@ func (l *Local) Refund(key string, n int64) policy.Decision {
 	defer s.mu.Unlock()
 	p := s.part
 	if p == nil {
-		return policy.Decision{Limit: l.whole.Limit()}
+		return policy.Decision{Limit: l.whole.Load().policy.Limit()}
 	}
 	now := l.now()
 	e, there := l.entry(s, h, now)
@@ -286,7 +328,7 @@ func (l *Local) Refund(key string, n int64) policy.Decision {
 	e.unpaid = max(e.unpaid-max(n, -math.MaxInt64/2), 0)
 	if k, told := s.known[h]; told && n > 0 {
 		at := now + policy.Instant(l.ahead.Load())
-		k.word = l.whole.(policy.Refunder).Refund(k.word, at, saturated(n, l.Servers()))
+		k.word = l.whole.Load().policy.(policy.Refunder).Refund(k.word, at, saturated(n, l.Servers()))
 		s.known[h] = k
 	}
 	l.put(s, h, e, there, key, now)

@@ -1,0 +1,290 @@
+package fleet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// A new limit holds from the next call on, for the server that was told, and what was used
+// goes on counting.
+func TestSetPolicy(t *testing.T) {
+	for _, f := range families(t) {
+		small, large := f[0], f[1]
+		if strings.Contains(small.String(), "bursty") {
+			small = policy.Must(policy.Bursty(10, 100*24*time.Hour, 9))
+			large = policy.Must(policy.Bursty(10, 100*24*time.Hour, 19)) // of the same pace
+		}
+		t.Run(small.String(), func(t *testing.T) {
+			c := at(shared.Addr(), small)
+			l, other := open(t, c), open(t, c)
+			require.True(t, take(t, l, "a", 4).Allowed)
+			require.NoError(t, l.SetPolicy(large))
+			require.Equal(t, large, l.Limit())
+			require.Equal(t, large, l.LimitFor("a"))
+			require.Equal(t, small, other.Limit())
+			before := take(t, l, "a", 0)
+			require.LessOrEqual(t, before.Remaining, shape.AtOnce(large)-4, "it is kept")
+			if strings.Contains(small.String(), "funnel") {
+				require.Equal(t, small.Limit(), before.Limit, "of two rates, both allow the lower")
+			} else {
+				require.Equal(t, large.Limit(), before.Limit)
+			}
+			require.Equal(t, small.Limit(), take(t, other, "a", 0).Limit)
+			require.NoError(t, other.SetPolicy(large))
+			require.Equal(t, before.Remaining, take(t, other, "a", 0).Remaining)
+		})
+	}
+}
+
+// Limits whose words are no words of the limiter's are refused, with what would be accepted,
+// and the old one holds.
+func TestSetPolicyIsRefused(t *testing.T) {
+	p := policy.Must(policy.FixedWindow(10, time.Hour))
+	c := at(shared.Addr(), p)
+	l := open(t, c)
+	refused := func(l *Limiter, p policy.Policy, say string) {
+		t.Helper()
+		err := l.SetPolicy(p)
+		var field *policy.FieldError
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "SetPolicy", field.Of)
+		require.ErrorContains(t, err, say)
+	}
+	refused(l, nil, "nil")
+	refused(l, funnel(1, 1, time.Hour), "reads the words of "+p.String())
+	refused(l, policy.Must(policy.FixedWindow(10, time.Minute)), "the same period")
+	refused(l, policy.Must(policy.AtMost(10, time.Hour)), "SlidingLog")
+	require.Equal(t, p, l.Limit())
+	require.Empty(t, l.change.before)
+	bursty := open(t, at(shared.Addr(), policy.Must(policy.Bursty(1, time.Hour, 9))))
+	refused(bursty, policy.Must(policy.Bursty(2, time.Hour, 9)), "same count and per")
+	chosen := c
+	chosen.PolicyFor = func(string) policy.Policy { return nil }
+	refused(open(t, chosen), p, "PolicyFor")
+	require.ErrorIs(t, open(t, leasedAt(shared.Addr(), p)).SetPolicy(p), ErrModeUnsupported)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, l.SetPolicy(p), ErrClosed)
+}
+
+// Servers that change their limit at different moments admit together no more than the
+// higher rate with the larger burst would, in any span of time, however the limits differ.
+func TestServersChangeOneAfterTheOther(t *testing.T) {
+	const servers, unit = 3, time.Second
+	for run := range 24 {
+		seed := rand.Uint64()
+		random := rand.New(rand.NewPCG(seed, 0))
+		anyLimit := func() (p policy.Policy, burst, rate int64) {
+			burst, rate = 1+random.Int64N(40), 1+random.Int64N(20)
+			if run%3 == 2 {
+				return policy.Must(policy.Queue(burst-1, rate, unit)), burst, rate
+			}
+			return funnel(burst, rate, unit), burst, rate
+		}
+		first, burst, rate := anyLimit()
+		var clock atomic.Int64
+		clock.Store(time.Hour.Microseconds())
+		c := at(shared.Addr(), first)
+		c.clock = clock.Load
+		var all [servers]*Limiter
+		for i := range all {
+			all[i] = open(t, c)
+		}
+		beatAll := func(times int) { // all say what they keep, and hear what the others do
+			for range times {
+				clock.Add(beat.Microseconds())
+				for i, l := range all {
+					k := keeper{Limiter: l, id: fmt.Sprint("test ", i)}
+					require.NoError(t, k.heartbeat(generous))
+				}
+			}
+		}
+		type admission struct {
+			at int64
+			n  int64
+		}
+		var admitted []admission
+		limits := []string{first.String()}
+		for range 2 {
+			next, b, r := anyLimit()
+			limits = append(limits, next.String())
+			burst, rate = max(burst, b), max(rate, r)
+			for _, changes := range random.Perm(servers + 1) {
+				for range 40 {
+					clock.Add(random.Int64N(2 * unit.Microseconds() / rate))
+					n := 1 + random.Int64N(3)
+					l := all[random.IntN(servers)]
+					a := take(t, l, "a", n)
+					require.Equal(t, SourceRedis, a.Source, a.Cause)
+					if a.Allowed {
+						admitted = append(admitted, admission{clock.Load() + a.Wait.Microseconds(), n})
+					}
+				}
+				beatAll(1)
+				if changes < servers {
+					require.NoError(t, all[changes].SetPolicy(next))
+					beatAll(random.IntN(2))
+				}
+			}
+			beatAll(5)
+			for _, l := range all {
+				eventually(t, func() bool {
+					l.change.mu.Lock()
+					defer l.change.mu.Unlock()
+					return len(l.change.before) == 0
+				}, "it goes by the new limit alone")
+				require.Equal(t, next, l.own.Load().limit.Policy())
+			}
+		}
+		require.NotEmpty(t, admitted)
+		for i, from := range admitted {
+			units := int64(0)
+			for _, a := range admitted[i:] {
+				units += a.n
+				span := time.Duration(a.at-from.at) * time.Microsecond
+				most := float64(burst) + float64(rate)*span.Seconds() + 1e-3
+				require.LessOrEqual(t, float64(units), most, "%v, seed %d: in %v", limits, seed, span)
+			}
+		}
+	}
+}
+
+// A server that has changed admits only what those that have not would, until they have.
+func TestBothLimitsHoldDuringAChange(t *testing.T) {
+	c := at(shared.Addr(), funnel(10, 10, time.Hour))
+	l, old := open(t, c), open(t, c)
+	fast := funnel(20, 1000, time.Hour)
+	require.NoError(t, l.SetPolicy(fast))
+	admitted := 0
+	for range 30 {
+		for _, l := range []*Limiter{l, old} {
+			if l.Choke(t.Context(), "a") {
+				admitted++
+			}
+		}
+	}
+	require.LessOrEqual(t, admitted, 20)
+	k := keeper{Limiter: l, id: "test"}
+	require.NoError(t, k.heartbeat(generous))
+	require.Len(t, l.change.before, 1, "the other keeps the old one")
+	require.EqualValues(t, 1, take(t, l, "a", 0).Limit, "what drains in 72s at 10 an hour, and the one that finds the bucket empty")
+	require.NoError(t, old.SetPolicy(fast))
+	eventually(t, func() bool { return take(t, l, "a", 0).Limit == 20 && take(t, old, "a", 0).Limit == 20 }, "the new limit alone holds")
+}
+
+// A change is told as a deploy is: when it begins to differ and when all agree, and is no
+// error, however often limits take turns.
+func TestAChangeIsToldAsADeploy(t *testing.T) {
+	t.Parallel()
+	var clock atomic.Int64
+	clock.Store(time.Hour.Microseconds())
+	var events log
+	limits := []policy.Policy{funnel(10, 10, time.Hour), funnel(20, 1000, time.Hour)}
+	c := at(shared.Addr(), limits[0])
+	c.clock, c.OnEvent = clock.Load, events.add
+	l := open(t, c)
+	c.OnEvent = nil
+	other := open(t, c)
+	for i := range 4 {
+		next := limits[(i+1)%2]
+		told := len(events.events())
+		require.NoError(t, l.SetPolicy(next))
+		eventually(t, func() bool { return len(events.events()) > told }, "it begins")
+		require.NoError(t, l.Health())
+		require.NoError(t, other.SetPolicy(next))
+		eventually(t, func() bool {
+			clock.Add((4 * time.Millisecond).Microseconds()) // two or three times as fast as beats
+			return len(events.events()) > told+1
+		}, "it ends")
+		require.NoError(t, l.Health())
+		// Both limits have been known for longer than a deploy takes, if one was not forgotten.
+		clock.Add(time.Second.Microseconds())
+	}
+	for i, kind := range events.kinds() {
+		require.Equal(t, []EventKind{LimitDeploying, LimitAgreed}[i%2], kind)
+	}
+}
+
+// Two limits that have both been known for long are an error only when servers have differed
+// for long since they last agreed.
+func TestLimitsThatTakeTurnsAreNoConflict(t *testing.T) {
+	var events log
+	l := open(t, at(shared.Addr(), funnel(100, 10, time.Second)))
+	k := keeper{Limiter: l}
+	c, other := l.config, l.config
+	other.Policy = funnel(200, 20, time.Second)
+	k.Limiter = &Limiter{config: c}
+	k.config.OnEvent = events.add
+	k.own.Store(l.own.Load())
+	hear := func(minute int64, limits ...Config) {
+		roll := store.Roll{Now: policy.Instant(minute) * policy.Instant(time.Minute)}
+		for _, c := range limits {
+			roll.Limits = append(roll.Limits, store.KeptLimit{Text: c.text(), Since: policy.Instant(time.Minute)})
+		}
+		k.compare(c, roll)
+	}
+	hear(99, c)
+	hear(100, c, other)
+	hear(108, c, other)
+	require.Equal(t, []EventKind{LimitDeploying}, events.kinds())
+	hear(109, c, other)
+	require.Equal(t, []EventKind{LimitDeploying, LimitConflict}, events.kinds())
+	hear(110, c)
+	hear(119, c, other)
+	require.Equal(t, []EventKind{LimitDeploying, LimitConflict, LimitAgreed, LimitDeploying}, events.kinds())
+}
+
+// SetPolicy may come while calls go on, from many goroutines, and the last one holds.
+func TestSetPolicyAmongCalls(t *testing.T) {
+	limits := []policy.Policy{policy.Must(policy.FixedWindow(100, 366*24*time.Hour)), policy.Must(policy.FixedWindow(200, 366*24*time.Hour))}
+	l := open(t, at(shared.Addr(), limits[0]))
+	var all sync.WaitGroup
+	var admitted atomic.Int64
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 60 {
+				if i < 2 {
+					assert.NoError(t, l.SetPolicy(limits[(i+j)%2]))
+				} else if l.Choke(t.Context(), "a") {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.LessOrEqual(t, admitted.Load(), int64(200))
+	require.GreaterOrEqual(t, admitted.Load(), int64(100))
+	require.NoError(t, l.SetPolicy(limits[1]))
+	require.EqualValues(t, 200-admitted.Load(), take(t, l, "a", 0).Remaining, "what was used is kept")
+}
+
+// The share goes by the new limit as well, and what it let pass counts on and is charged.
+func TestSetPolicyInAnOutage(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{AOF: true})
+	c := at(redis.Addr(), policy.Must(policy.FixedWindow(10, 366*24*time.Hour)))
+	c.Budget, c.Servers = quick, 1
+	l := open(t, c)
+	require.Equal(t, SourceRedis, take(t, l, "a", 2).Source)
+	redis.Kill()
+	require.EqualValues(t, 5, take(t, l, "a", 3).Remaining)
+	require.NoError(t, l.SetPolicy(policy.Must(policy.FixedWindow(100, 366*24*time.Hour))))
+	a := take(t, l, "a", 0)
+	require.Equal(t, SourceShare, a.Source)
+	require.EqualValues(t, 100, a.Limit)
+	require.LessOrEqual(t, a.Remaining, int64(95))
+	require.NoError(t, redis.Restart())
+	eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged == 3 }, "it is charged")
+	require.EqualValues(t, 95, take(t, l, "a", 0).Remaining)
+}
