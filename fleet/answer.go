@@ -7,10 +7,12 @@ import (
 
 // Answer is what a call is told. The zero Answer is a refusal.
 type Answer struct {
-	// Decision is as in package policy. If Source is SourceLease, Remaining is what is
-	// left of this server's own lease, and ResetAfter until when that lasts. If it is
-	// SourceShare, the figures are those of this server's share. If it is SourceClosed,
-	// RetryAfter is a guess of when Redis may be back.
+	// Decision is as in package policy, if Promised reports true. If Source is SourceLease,
+	// Remaining is what is left of this server's own lease, and ResetAfter until when that
+	// lasts; RetryAfter is when this server will ask Redis again. If it is SourceShare, the
+	// figures are those of this server's share. If it is SourceOpen, Remaining is what a key
+	// that was never used has. If it is SourceClosed, RetryAfter is a guess of when Redis
+	// may be back.
 	policy.Decision
 	// Source is what the answer was decided by.
 	Source Source

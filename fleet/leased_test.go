@@ -190,16 +190,110 @@ func TestLeasedAllocatesNothing(t *testing.T) {
 	require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "a lease is renewed now and then")
 }
 
-func BenchmarkLeasedChoke(b *testing.B) {
-	l := open(b, leasedAt(shared.Addr(), funnel(100_000_000, 100_000_000, time.Second)))
+// A refusal that is remembered allocates nothing either.
+func TestLeasedRefusalAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	l := refusing(t)
 	ctx := context.Background()
-	l.Choke(ctx, "a")
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			l.Choke(ctx, "a")
+	require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "Redis is asked now and then")
+}
+
+// refusing returns a limiter that remembers that Redis refuses the key a.
+func refusing(t testing.TB) *Limiter {
+	c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(100, 366*24*time.Hour)))
+	c.Term = time.Minute
+	l := open(t, c)
+	for begun := time.Now(); ; {
+		a := take(t, l, "a", 1)
+		if !a.Allowed && a.Source == SourceLease && a.RetryAfter > time.Second {
+			return l
 		}
-	})
+		require.Less(t, time.Since(begun), patience)
+	}
+}
+
+// Choke is Take of one unit: it counts, renews leases and refuses alike.
+func TestLeasedChokeIsTake(t *testing.T) {
+	for name, call := range map[string]func(*Limiter) bool{
+		"choke": func(l *Limiter) bool { return l.Choke(context.Background(), "a") },
+		"take":  func(l *Limiter) bool { return take(t, l, "a", 1).Allowed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(10_000, 366*24*time.Hour)))
+			c.Term = time.Minute
+			l := open(t, c)
+			var admitted, refused uint64
+			for refused < 100 {
+				if call(l) {
+					admitted++
+				} else {
+					refused++
+				}
+				s := l.Stats()
+				require.Equal(t, []uint64{admitted, refused}, []uint64{s.Admitted, s.Refused})
+				require.Equal(t, admitted+refused, s.Exact+s.Leased)
+			}
+			require.EqualValues(t, 10_000, admitted)
+			require.Greater(t, l.Stats().Leased, l.Stats().Exact)
+			gone, cancel := context.WithCancel(context.Background())
+			cancel()
+			require.False(t, l.Choke(gone, "b"))
+			require.NoError(t, l.Close())
+			require.False(t, l.Choke(context.Background(), "b"))
+		})
+	}
+}
+
+// An answer tells which figures are promises: those of Redis, in either mode.
+func TestPromised(t *testing.T) {
+	l := refusing(t)
+	a := take(t, l, "a", 1)
+	require.Equal(t, SourceLease, a.Source)
+	require.False(t, a.Promised)
+	require.Less(t, a.RetryAfter, 365*24*time.Hour, "and it is not kept: the window has not ended then")
+	a = take(t, l, "a", 0)
+	require.True(t, a.Promised, "Redis decided")
+	require.Greater(t, a.ResetAfter, 365*24*time.Hour)
+	exact := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
+	out, err := TakeAll(t.Context(), 1, exact.Claim("a"))
+	require.NoError(t, err)
+	require.True(t, out.Promised())
+	require.True(t, take(t, exact, "a", 1).Promised)
+	for _, s := range []Source{SourceNone, SourceShare, SourceOpen, SourceClosed} {
+		require.False(t, Answer{Source: s}.Promised, "%v", s)
+		require.False(t, Outcome{Answers: []Answer{{Source: SourceRedis}, {Source: s}}}.Promised(), "%v", s)
+	}
+}
+
+func BenchmarkLeasedChoke(b *testing.B) {
+	admitting := func(b *testing.B) *Limiter {
+		return open(b, leasedAt(shared.Addr(), funnel(100_000_000, 100_000_000, time.Second)))
+	}
+	ctx := context.Background()
+	for _, c := range []struct {
+		name string
+		open func(*testing.B) *Limiter
+		call func(*Limiter)
+	}{
+		{"choke", admitting, func(l *Limiter) { l.Choke(ctx, "a") }},
+		{"take", admitting, func(l *Limiter) { _, _ = l.Take(ctx, "a", 1) }},
+		{"refused choke", func(b *testing.B) *Limiter { return refusing(b) }, func(l *Limiter) { l.Choke(ctx, "a") }},
+		{"refused take", func(b *testing.B) *Limiter { return refusing(b) }, func(l *Limiter) { _, _ = l.Take(ctx, "a", 1) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			l := c.open(b)
+			c.call(l)
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					c.call(l)
+				}
+			})
+		})
+	}
 }
 
 func BenchmarkEngineChoke(b *testing.B) {

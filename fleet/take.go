@@ -11,10 +11,20 @@ import (
 )
 
 // Choke reports whether the key may act now, and if so, records that it did: true
-// passes. It is Take(ctx, key, 1).Allowed, and false if that is an error.
+// passes. It is Take(ctx, key, 1).Allowed, and false if that is an error. In Leased mode,
+// while this server can answer by itself, it costs less than Take, and allocates nothing.
 func (l *Limiter) Choke(ctx context.Context, key string) bool {
-	a, err := l.Take(ctx, key, 1)
-	return err == nil && a.Allowed
+	if l.leases == nil {
+		a, err := l.TakeWith(ctx, nil, key, 1)
+		return err == nil && a.Allowed
+	}
+	if ctx.Err() == nil {
+		if allowed, ok := l.leases.Choke(key); ok {
+			return allowed
+		}
+	}
+	t, err := l.askLease(ctx, key, 1)
+	return err == nil && t.answer.Allowed
 }
 
 // Take asks for n units for the key now, and records them if they are allowed. More than
@@ -25,10 +35,10 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 // error: what was asked may count then all the same, as it may if the budget is spent.
 // It is never asked twice.
 //
-// In Exact mode the decision is that of the policy, by Redis's clock: its figures are those
-// of the moment in which Redis decided, so that RetryAfter leaves out the way back. In
-// Leased mode Remaining and ResetAfter are those of this server's lease, and RetryAfter is
-// when this server will ask Redis again, which is no promise.
+// If Redis decided, the decision is that of the policy, by Redis's clock: its figures are
+// those of the moment in which Redis decided, so that RetryAfter leaves out the way back. In
+// Leased mode this server decides most calls, and its figures are no promises:
+// Answer.Promised tells the two apart.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Answer, error) {
 	if l.leases != nil && n != 0 {
 		if a, ok := l.tryLease(ctx, key, n); ok {

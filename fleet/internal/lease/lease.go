@@ -153,13 +153,29 @@ func New(c Config) (*Leases, error) {
 func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
 	x := unwrap(l.words.Take(key, n))
 	if !x.answers() || x.verdict == refused && (n < 1 || n > l.plan.Limit()) {
-		l.nonAnswers.Add(1)
+		if n != 0 { // the engine counts no look
+			l.nonAnswers.Add(1)
+		}
 		return d, false
 	}
 	if x.verdict == takenLow {
 		l.renew(key)
 	}
 	return x.answer(l.plan.Limit()), true
+}
+
+// Choke is Try for one unit, for a caller that wants to know no more than whether it is
+// allowed. It costs less.
+func (l *Leases) Choke(key string) (allowed, ok bool) {
+	if l.words.Choke(key) {
+		return true, true
+	}
+	if unwrap(l.words.Peek(key)).verdict == refused {
+		return false, true // as the engine has counted
+	}
+	l.nonAnswers.Add(1)
+	d, ok := l.Try(key, 1)
+	return d.Allowed, ok
 }
 
 // renew asks for more before the lease has run out. It never waits.

@@ -134,7 +134,8 @@ func markFor(units int64) uint64 {
 // step is the last step that begins no later than t.
 func step(t policy.Instant) uint64 { return min(uint64(max(t, 0))>>stepBits, lastStep) }
 
-// take takes n units out of the word at now. For n == 0 it takes nothing, and looks.
+// take takes n units out of the word at now. For n == 0 it takes nothing, and looks: it is
+// refused only if the word refuses every call.
 func (w *word) take(now policy.Instant, n int64) leaseDecision {
 	var d leaseDecision
 	if n == 0 {
@@ -146,9 +147,9 @@ func (w *word) take(now policy.Instant, n int64) leaseDecision {
 	left := int64(w.units)
 	d.units, d.holds = left, time.Duration(w.ends()-now)
 	switch {
-	case n == 0:
 	case w.mark == refusing:
-		d.verdict = refused
+		d.verdict = refused // also to a call that looks: see Leases.Choke
+	case n == 0:
 	case n > 0 && n <= left:
 		d.verdict, d.units = taken, left-n
 		if low := w.low(); left > low && left-n <= low {
@@ -170,6 +171,16 @@ func (local) Take(state uint64, now policy.Instant, n int64, _ time.Duration) (u
 		return state, d.wrap()
 	}
 	return w.join(), d.wrap()
+}
+
+// Choke implements [policy.Choker], except that it does not allow the call that leaves few
+// units: Take does, and tells.
+func (local) Choke(state uint64, now policy.Instant) (uint64, bool) {
+	w := split(state)
+	if w.units == 0 || w.mark == refusing || !w.holds(now) || int64(w.units)-1 == w.low() {
+		return state, false
+	}
+	return state - 1<<markBits, true
 }
 
 // Limit implements [policy.Policy].

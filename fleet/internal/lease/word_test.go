@@ -113,6 +113,9 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 				want = leaseDecision{units: m.units, holds: time.Duration(m.until - now)}
 			}
 			switch {
+			case n == 0 && m.refused && m.live(now):
+				want.verdict = refused // a look is told
+				allowed = false
 			case low:
 				want.verdict = takenLow
 			case allowed:
@@ -123,11 +126,19 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			}
 			d := unwrap(wrapped)
 			require.Equal(t, want, d, "Take(%d) of %v at %v", n, split(state), now)
-			require.Equal(t, allowed || retry > 0, d.answers())
+			require.Equal(t, allowed || want.verdict == refused, d.answers())
 			if allowed {
 				require.Equal(t, policy.Decision{Allowed: true, Limit: 7, Remaining: d.units, ResetAfter: d.holds}, d.answer(7))
 			}
 			require.EqualValues(t, local{}.Limit(), wrapped.Limit)
+			one, took := local{}.Take(state, now, 1, 0)
+			next, chosen := local{}.Choke(state, now)
+			require.Equal(t, unwrap(took).verdict == taken, chosen, "%v at %v", split(state), now)
+			if chosen {
+				require.Equal(t, one, next)
+			} else {
+				require.Equal(t, state, next)
+			}
 			if m == before {
 				require.Equal(t, state, after, "nothing was taken, but the word changed")
 			}
