@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
@@ -30,7 +31,7 @@ const (
 
 // settle charges what was let pass without Redis, as long as that answers.
 func (k *keeper) settle() {
-	if k.local == nil || k.outage {
+	if k.local == nil || k.away() != nil {
 		return
 	}
 	k.credit()
@@ -176,14 +177,24 @@ type fate struct {
 // charge charges keys in Redis, in one round trip. What was sent and not answered is
 // charged, too, as it may be.
 func (k *keeper) charge(of *terms, debts []share.Debt) []fate {
+	fates := make([]fate, len(debts))
+	k.byGuard(of, len(debts), func(i int) string { return store.TailOf(debts[i].Name) }, func(g *guard.Guard, at []int) {
+		some := k.chargeNode(of, g, pick(debts, at))
+		for i := range some {
+			some[i].stop = some[i].stop && at == nil // else others may be on another node
+		}
+		place(fates, some, at)
+	})
+	return fates
+}
+
+// chargeNode is charge behind one guard.
+func (k *keeper) chargeNode(of *terms, g *guard.Guard, debts []share.Debt) []fate {
 	fates, asks := make([]fate, len(debts)), make([]store.Debt, len(debts))
 	for i, d := range debts {
 		asks[i] = store.Debt{Tail: store.TailOf(d.Name), Units: d.Units}
 	}
-	if len(debts) == 0 {
-		return fates
-	}
-	errs, err := askOnce(k.ctx, k.Limiter, max(k.config.Budget, chargeBudget), func(ctx context.Context, r *remote) ([]error, error) {
+	errs, err := askOnce(k.ctx, k.Limiter, g, max(k.config.Budget, chargeBudget), func(ctx context.Context, r *remote) ([]error, error) {
 		errs := r.store.ChargeEach(ctx, of.limit, asks)
 		return errs, allFailed(errs)
 	})

@@ -74,7 +74,8 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 	if err != nil {
 		return Outcome{Binding: -1}, err
 	}
-	all, err := ask(ctx, claims[0].limiter, func(ctx context.Context, r *remote) ([]store.Taken, error) {
+	first := claims[0].limiter
+	all, err := ask(ctx, first, first.guardOf(terms[0], claims[0].key), func(ctx context.Context, r *remote) ([]store.Taken, error) {
 		asks := make([]store.Ask, len(claims))
 		for i, c := range claims {
 			if c.limiter.remote.Load() == nil {

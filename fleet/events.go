@@ -5,9 +5,9 @@ type EventKind uint8
 
 const (
 	// OutageBegan: Redis is not asked from now on, but to see whether it is back. Err is
-	// why.
+	// why. If it is a node of a cluster that is not asked, Err names it.
 	OutageBegan EventKind = iota
-	// OutageEnded: Redis is asked again.
+	// OutageEnded: Redis is asked again, with all its nodes.
 	OutageEnded
 	// ChargedLocal: Units that were let pass without Redis, and still count, were charged
 	// there.

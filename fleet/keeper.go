@@ -138,7 +138,9 @@ func (k *keeper) run(ready func()) {
 		case <-k.ctx.Done():
 			return
 		}
-		if open, _ := k.guard.Open(); !open && k.trouble.Load() == nil && k.changes() == k.checked {
+		k.probeNodes()
+		away, _ := k.openNodes()
+		if open, _ := k.guard.Open(); !open && len(away) == 0 && k.trouble.Load() == nil && k.changes() == k.checked {
 			rest = pause
 		} else {
 			timer.Reset(rest)
@@ -200,6 +202,9 @@ func (k *keeper) pulse() {
 		if err == nil || isUnfit(err) {
 			k.checked = before
 		}
+		if k.clustered() {
+			k.learn(budget)
+		}
 	}
 	if err == nil {
 		// In a cluster the node that has the roll may be away, and others there.
@@ -239,6 +244,9 @@ func (k *keeper) tell() {
 		}
 	}
 	why := k.away()
+	if why == nil {
+		_, why = k.openNodes()
+	}
 	if k.closed.Load() || k.outage == (why != nil) {
 		return
 	}

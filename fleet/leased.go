@@ -28,7 +28,16 @@ const (
 
 // Lease implements lease.Bank.
 func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
-	grants, err := b.lease(ctx, asks)
+	grants := make([]lease.Grant, len(asks))
+	b.byGuard(b.own.Load(), len(asks), func(i int) string { return store.Tail(asks[i].Key) }, func(g *guard.Guard, at []int) {
+		place(grants, b.leaseNode(ctx, g, pick(asks, at)), at)
+	})
+	return grants
+}
+
+// leaseNode is Lease behind one guard.
+func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
+	grants, err := b.lease(ctx, g, asks)
 	if err == nil {
 		b.learnGrants(asks, grants)
 		return grants
@@ -42,13 +51,13 @@ func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 }
 
 // lease returns an error if none of the asks was answered.
-func (b bank) lease(ctx context.Context, asks []lease.Ask) ([]lease.Grant, error) {
+func (b bank) lease(ctx context.Context, g *guard.Guard, asks []lease.Ask) ([]lease.Grant, error) {
 	r, err := b.reach()
 	if err != nil {
 		return nil, err
 	}
 	budget := exchangeBudgets*b.config.Budget + time.Duration(len(asks)-1)*perKeyBudget
-	return guard.DoWithin(ctx, b.guard, budget, func(ctx context.Context) ([]lease.Grant, error) {
+	return guard.DoWithin(ctx, g, budget, func(ctx context.Context) ([]lease.Grant, error) {
 		grants := r.bank.Lease(ctx, asks)
 		return grants, unanswered(grants)
 	})
@@ -81,10 +90,14 @@ func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 	if err != nil {
 		return err
 	}
-	_, err = guard.DoWithin(ctx, b.guard, max(b.config.Budget, returnBudget), func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.bank.Return(ctx, backs)
+	errs := make([]error, len(backs))
+	b.byGuard(b.own.Load(), len(backs), func(i int) string { return store.Tail(backs[i].Key) }, func(g *guard.Guard, at []int) {
+		_, err := guard.DoWithin(ctx, g, max(b.config.Budget, returnBudget), func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, r.bank.Return(ctx, pick(backs, at))
+		})
+		place(errs, []error{err}, at[:min(len(at), 1)]) // the first of them has it
 	})
-	return err
+	return errors.Join(errs...)
 }
 
 // held returns the number of units of a key that this server could use without Redis. A

@@ -60,15 +60,21 @@ type Limiter struct {
 	change  change                // of own
 	maker   *store.Store          // of limits; it has no client
 	remote  atomic.Pointer[remote]
-	guard   *guard.Guard
-	takes   *guard.Batch[store.TakeAsk, store.Taken]
-	local   *share.Local  // of the own terms; nil except for FallbackShare
-	state   *stateFile    // nil without Config.StateFile
-	leases  *lease.Leases // nil except in Leased mode
-	plan    *lease.Plan   // with them
-	servers atomic.Int64  // counted last
-	waiting waiting
-	tally   tally
+	guard   *guard.Guard          // of a cluster, for what concerns all of it
+	guarded guard.Config          // what guards are made with
+	nodes   atomic.Pointer[nodes] // of a cluster
+	// openingsBefore is how often the breakers of nodes opened that are forgotten, and
+	// forgotten waits for their guards.
+	openingsBefore atomic.Uint64
+	forgotten      sync.WaitGroup
+	takes          *guard.Batch[store.TakeAsk, store.Taken]
+	local          *share.Local  // of the own terms; nil except for FallbackShare
+	state          *stateFile    // nil without Config.StateFile
+	leases         *lease.Leases // nil except in Leased mode
+	plan           *lease.Plan   // with them
+	servers        atomic.Int64  // counted last
+	waiting        waiting
+	tally          tally
 
 	ctx     context.Context // of the keeper
 	stop    context.CancelFunc
@@ -135,11 +141,12 @@ func New(config Config) (*Limiter, error) {
 	own := newTerms(config.Policy, limit, l.local)
 	l.own.Store(own)
 	l.byLimit.Store(limit, own)
-	l.guard = guard.New(guard.Config{
+	l.guarded = guard.Config{
 		Budget: config.Budget, CallTimeout: max(callTimeout, 2*exchangeBudgets*config.Budget), MaxInFlight: maxInFlight,
 		Silence: max(silence, config.Budget), Failures: failures, Pause: pause, Longest: longestPause,
 		Failed: countsAsFailure, OnChange: l.nudge,
-	})
+	}
+	l.guard = guard.New(l.guarded)
 	l.takes = guard.NewBatch(l.guard, func(ctx context.Context, asks []store.TakeAsk, reply func(int, store.Taken, error)) {
 		l.remote.Load().store.TakeEach(ctx, asks, reply)
 	})
@@ -208,11 +215,15 @@ func (l *Limiter) nudge() {
 
 // Health returns nil while Redis is asked and all servers keep the same limit. Otherwise
 // the error says why it is not asked, and what to do if Redis said why: ErrOutage with the
-// cause, or ErrClosed after Close. Or it is ErrLimits and names the limits; calls are
+// cause, or ErrClosed after Close. If a node of a cluster is away, it names the node; keys
+// that others have are answered by Redis then. Or it is ErrLimits and names the limits; calls are
 // answered by Redis then. Or it is ErrStateFile, as what is to be charged cannot be saved.
 func (l *Limiter) Health() error {
 	if err := l.away(); err != nil {
 		return err
+	}
+	if _, why := l.openNodes(); why != nil {
+		return why
 	}
 	if why := l.conflict.Load(); why != nil {
 		return *why
@@ -279,7 +290,7 @@ func (l *Limiter) Close() error {
 		}
 		l.stop()
 		<-l.kept
-		l.guard.Close()
+		l.closeGuards()
 		if r := l.remote.Load(); r != nil && l.config.Client == nil {
 			r.client.Close()
 		}
@@ -294,31 +305,31 @@ func (l *Limiter) Close() error {
 	return err
 }
 
-// ask has Redis do something, within the budget. The error is a noAnswer, ErrClosed, or
-// one for the caller.
-func ask[T any](ctx context.Context, l *Limiter, do func(context.Context, *remote) (T, error)) (T, error) {
-	return askWithin(ctx, l, l.config.Budget, do)
+// ask has Redis do something, within the budget, behind one of the limiter's guards. The
+// error is a noAnswer, ErrClosed, or one for the caller.
+func ask[T any](ctx context.Context, l *Limiter, g *guard.Guard, do func(context.Context, *remote) (T, error)) (T, error) {
+	return askWithin(ctx, l, g, l.config.Budget, do)
 }
 
 // askWithin is ask with another budget.
-func askWithin[T any](ctx context.Context, l *Limiter, budget time.Duration, do func(context.Context, *remote) (T, error)) (value T, err error) {
+func askWithin[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (value T, err error) {
 	r, err := l.mayAsk(ctx)
 	if err != nil {
 		return value, err
 	}
-	value, err = guard.DoWithin(ctx, l.guard, budget, func(ctx context.Context) (T, error) { return do(ctx, r) })
+	value, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) (T, error) { return do(ctx, r) })
 	return value, l.classify(ctx, err)
 }
 
 // askOnce is askWithin for a change that the fallback makes if Redis does not. What was not
 // sent when askOnce returns never is. If it was sent, and the answer does not tell whether
 // Redis did it, the error says so: see noAnswer.
-func askOnce[T any](ctx context.Context, l *Limiter, budget time.Duration, do func(context.Context, *remote) (T, error)) (T, error) {
+func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (T, error) {
 	// The first swap decides: by the goroutine that sends it, or by the call that has
 	// waited long enough.
 	const sent, dropped = 1, 2
 	var fate atomic.Int32
-	value, err := askWithin(ctx, l, budget, func(ctx context.Context, r *remote) (value T, err error) {
+	value, err := askWithin(ctx, l, g, budget, func(ctx context.Context, r *remote) (value T, err error) {
 		if fate.CompareAndSwap(0, sent) {
 			value, err = do(ctx, r)
 		}
@@ -343,7 +354,7 @@ func (l *Limiter) askTake(ctx context.Context, of *terms, key string, n int64, p
 		return t, err
 	}
 	if r.client.Mode() == rueidis.ClientModeCluster {
-		t, err = guard.Do(ctx, l.guard, func(ctx context.Context) (store.Taken, error) {
+		t, err = guard.Do(ctx, l.guardOf(of, key), func(ctx context.Context) (store.Taken, error) {
 			return r.store.Take(ctx, of.limit, key, n, patience)
 		})
 	} else {

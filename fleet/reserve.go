@@ -83,7 +83,7 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 	case t.answer.Source != SourceRedis:
 		return nil // nothing was recorded
 	}
-	_, err := ask(ctx, r.limiter, func(ctx context.Context, remote *remote) (store.Taken, error) {
+	_, err := ask(ctx, r.limiter, r.limiter.guardOf(t.of, r.key), func(ctx context.Context, remote *remote) (store.Taken, error) {
 		return remote.store.Keep(ctx, t.of.limit, r.key, t.exact, r.n, n)
 	})
 	if why := (noAnswer{}); errors.As(err, &why) {

@@ -12,7 +12,7 @@ type Stats struct {
 	// in none.
 	Exact, Leased, Local, Open, Closed uint64
 
-	Openings uint64 // how often the breaker opened
+	Openings uint64 // how often the breaker opened; of a cluster, those of all nodes
 	Charged  uint64 // units that were let pass without Redis and charged when it was back, or may be: the answer was lost
 	Lapsed   uint64 // units that shares let pass and that never will be charged: their keys made room for others
 	Misfits  uint64 // calls in error because of a limit that PolicyFor or TakeWith brought: see ErrMisfit; these are in no other count
@@ -55,7 +55,7 @@ func (l *Limiter) Stats() Stats {
 		Local:    t.by[SourceShare].Load(),
 		Open:     t.by[SourceOpen].Load(),
 		Closed:   t.by[SourceClosed].Load(),
-		Openings: l.guard.Openings(),
+		Openings: l.openings(),
 		Charged:  t.charged.Load(),
 		Misfits:  t.misfits.Load(),
 		Servers:  int(l.servers.Load()),

@@ -201,7 +201,7 @@ func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key strin
 		return t.answer, err
 	}
 	held := l.held(key)
-	exact, err := askOnce(ctx, l, l.config.Budget, func(ctx context.Context, r *remote) (store.Taken, error) {
+	exact, err := askOnce(ctx, l, l.guardOf(of, key), l.config.Budget, func(ctx context.Context, r *remote) (store.Taken, error) {
 		return r.store.Refund(ctx, of.limit, key, n)
 	})
 	if err != nil {
@@ -239,8 +239,9 @@ func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (
 // keep the units that they hold on lease. Without Redis it forgets what the key has
 // used of this server's shares, and the error is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
-	used, err := ask(ctx, l, func(ctx context.Context, r *remote) (bool, error) {
-		return r.store.Delete(ctx, l.own.Load().limit, key)
+	own := l.own.Load()
+	used, err := ask(ctx, l, l.guardOf(own, key), func(ctx context.Context, r *remote) (bool, error) {
+		return r.store.Delete(ctx, own.limit, key)
 	})
 	var why noAnswer
 	switch {

@@ -1,0 +1,134 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/redis/rueidis"
+)
+
+// SlotCount is how many slots the keys of a cluster lie in.
+const SlotCount = 1 << 14
+
+// SlotRange are slots that a node of a cluster has.
+type SlotRange struct {
+	First, Last int
+	Node        string // the address of its primary
+}
+
+// Slots asks all nodes of a cluster which of them has which slots, and returns the first
+// answer, or an error when ctx ends.
+func (s *Store) Slots(ctx context.Context) ([]SlotRange, error) {
+	type answer struct {
+		ranges []SlotRange
+		err    error
+	}
+	nodes := s.client.Nodes()
+	answers := make(chan answer, len(nodes))
+	for _, client := range nodes {
+		go func() { // a connection that is being made does not heed ctx
+			var a answer
+			reply, err := client.Do(ctx, client.B().ClusterSlots().Build()).ToArray()
+			if err == nil {
+				a.ranges, err = parseSlots(reply)
+			}
+			if a.err = err; err != nil {
+				a.err = explain(err, "CLUSTER SLOTS")
+			}
+			answers <- a
+		}()
+	}
+	failure := fmt.Errorf("%w: no node of the cluster answers", ErrAsking)
+	for range nodes {
+		select {
+		case a := <-answers:
+			if a.err == nil {
+				return a.ranges, nil
+			}
+			failure = a.err
+		case <-ctx.Done():
+			return nil, explain(ctx.Err(), "CLUSTER SLOTS")
+		}
+	}
+	return nil, failure
+}
+
+var errSlots = errors.New("not a list of slots")
+
+// parseSlots understands the reply of CLUSTER SLOTS: of each range the first slot and the
+// last, and the nodes, the primary first, each with its host and its port.
+func parseSlots(reply []rueidis.RedisMessage) (ranges []SlotRange, err error) {
+	for _, r := range reply {
+		parts, err := r.ToArray()
+		if err != nil {
+			return nil, err
+		}
+		if len(parts) < 3 {
+			return nil, errSlots
+		}
+		first, err := parts[0].AsInt64()
+		if err != nil {
+			return nil, err
+		}
+		last, err := parts[1].AsInt64()
+		if err != nil {
+			return nil, err
+		}
+		node, err := parts[2].ToArray()
+		if err != nil {
+			return nil, err
+		}
+		if len(node) < 2 || first < 0 || last < first || last >= SlotCount {
+			return nil, errSlots
+		}
+		host, _ := node[0].ToString() // a nil host is that of the node asked, and names it as well
+		port, err := node[1].AsInt64()
+		if err != nil {
+			return nil, err
+		}
+		ranges = append(ranges, SlotRange{int(first), int(last), net.JoinHostPort(host, strconv.FormatInt(port, 10))})
+	}
+	return ranges, nil
+}
+
+// Slot returns the slot in which a cluster keeps the key of a tail.
+func (l *Limit) Slot(tail string) int { return slot(hashTag(l.prefix + tail)) }
+
+// ProbeIn returns the name of a key without a value whose slot is one that has returns true
+// for, and "" if none is found.
+func (s *Store) ProbeIn(has func(slot int) bool) string {
+	for i := range 64 * SlotCount {
+		if tag := strconv.Itoa(i); has(slot(tag)) {
+			return "ral:" + s.options.Name + ":probe{" + tag + "}"
+		}
+	}
+	return ""
+}
+
+// Probe asks for a key of ProbeIn.
+func (s *Store) Probe(ctx context.Context, name string) error {
+	err := s.client.Do(ctx, s.client.B().Get().Key(name).Build()).Error()
+	if err == nil || rueidis.IsRedisNil(err) {
+		return nil
+	}
+	return explain(err, name)
+}
+
+// slot is that of a hash tag: its CRC16, of the polynomial 0x1021, modulo the number of slots.
+func slot(tag string) int {
+	crc := uint16(0)
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc % SlotCount)
+}

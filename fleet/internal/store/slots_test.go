@@ -1,0 +1,56 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// The slot of a key is that in which a cluster keeps it, all slots have a node, and a probe
+// is asked of the node that it is for.
+func TestSlots(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.Options{})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{cluster[0].Addr()}, DisableCache: true})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	for _, tag := range []string{"", "tag"} {
+		s := store.New(client, store.Options{Name: own(t), Tag: tag})
+		l := limit(t, s, policy.Must(policy.Funnel(1, 1, time.Hour)))
+		for _, key := range []string{"a", "", "{", "}", "ü\x00", strings.Repeat("x", 129), "123456789"} {
+			name := name(t, s, l, key)
+			require.EqualValues(t, integer(t, client, "CLUSTER", "KEYSLOT", name), l.Slot(store.Tail(key)), "%.10q", key)
+		}
+		ranges, err := s.Slots(t.Context())
+		require.NoError(t, err)
+		nodes, slots := map[string]bool{}, 0
+		for _, r := range ranges {
+			nodes[r.Node] = true
+			slots += r.Last - r.First + 1
+			probe := s.ProbeIn(func(slot int) bool { return slot >= r.First && slot <= r.Last })
+			slot := int(integer(t, client, "CLUSTER", "KEYSLOT", probe))
+			require.True(t, slot >= r.First && slot <= r.Last, "%s is in %d", probe, slot)
+			require.NoError(t, s.Probe(t.Context(), probe))
+		}
+		require.Equal(t, store.SlotCount, slots)
+		for _, server := range cluster {
+			require.True(t, nodes[server.Addr()], "%v has %s", nodes, server.Addr())
+		}
+		require.Empty(t, s.ProbeIn(func(int) bool { return false }))
+	}
+	for _, server := range cluster {
+		server.Kill()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = store.New(client, store.Options{Name: own(t)}).Slots(ctx)
+	require.ErrorIs(t, err, store.ErrAsking, fmt.Sprint(err))
+}

@@ -1,0 +1,197 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/guard"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+// node is one of the primaries of a cluster, with a breaker of its own.
+type node struct {
+	addr  string
+	guard *guard.Guard
+	probe atomic.Pointer[string] // a key that it has
+	gone  int                    // how often in a row it was no primary; the keeper alone looks at it
+}
+
+// nodes are those of a cluster, by slot. They do not change.
+type nodes struct {
+	all []*node
+	of  [store.SlotCount]*node // nil where no node is known
+}
+
+// forgetNode is after how many looks in a row a node is forgotten that has no slots any more.
+// Calls that still ask it have long ended then.
+const forgetNode = 12
+
+// guardOf returns what guards calls for the key: one guard for each node of a cluster, so
+// that a node that is away keeps no call from asking the others.
+func (l *Limiter) guardOf(of *terms, key string) *guard.Guard {
+	all := l.nodes.Load()
+	if all == nil || store.CheckKey(key) != nil {
+		return l.guard
+	}
+	return l.guardAt(all, of, store.Tail(key))
+}
+
+func (l *Limiter) guardAt(all *nodes, of *terms, tail string) *guard.Guard {
+	if n := all.of[of.limit.Slot(tail)]; n != nil {
+		return n.guard
+	}
+	return l.guard
+}
+
+// byGuard calls do for the keys of each guard, of so many keys whose tails are told, at the
+// same time. at has their indices, nil for all.
+func (l *Limiter) byGuard(of *terms, keys int, tail func(i int) string, do func(g *guard.Guard, at []int)) {
+	nodes := l.nodes.Load()
+	if nodes == nil {
+		do(l.guard, nil)
+		return
+	}
+	sorted := map[*guard.Guard][]int{}
+	for i := range keys {
+		g := l.guardAt(nodes, of, tail(i))
+		sorted[g] = append(sorted[g], i)
+	}
+	var all sync.WaitGroup
+	for g, at := range sorted {
+		all.Go(func() { do(g, at) })
+	}
+	all.Wait()
+}
+
+// pick returns the elements at those indices, all for nil.
+func pick[T any](all []T, at []int) []T {
+	if at == nil {
+		return all
+	}
+	some := make([]T, len(at))
+	for i, j := range at {
+		some[i] = all[j]
+	}
+	return some
+}
+
+// place puts elements at those indices, or at all for nil.
+func place[T any](all, some []T, at []int) {
+	if at == nil {
+		copy(all, some)
+		return
+	}
+	for i, j := range at {
+		all[j] = some[i]
+	}
+}
+
+// learn asks a cluster for its nodes. If that fails, those that were known stay.
+func (k *keeper) learn(budget time.Duration) {
+	ctx, cancel := context.WithTimeout(k.ctx, budget)
+	defer cancel()
+	if ranges, err := k.remote.Load().store.Slots(ctx); err == nil {
+		k.learnNodes(ranges)
+	}
+}
+
+// learnNodes has calls go by these ranges of slots.
+func (k *keeper) learnNodes(ranges []store.SlotRange) {
+	old := k.nodes.Load()
+	next := &nodes{}
+	if old != nil {
+		next.all = slices.Clone(old.all)
+	}
+	for _, r := range ranges {
+		at := slices.IndexFunc(next.all, func(n *node) bool { return n.addr == r.Node })
+		if at < 0 {
+			at = len(next.all)
+			next.all = append(next.all, &node{addr: r.Node, guard: guard.New(k.guarded)})
+		}
+		n := next.all[at]
+		for slot := r.First; slot <= r.Last; slot++ {
+			next.of[slot] = n
+		}
+	}
+	next.all = slices.DeleteFunc(next.all, func(n *node) bool {
+		if slices.Contains(next.of[:], n) {
+			n.gone = 0
+			return false
+		}
+		if n.gone++; n.gone < forgetNode {
+			return false
+		}
+		k.openingsBefore.Add(n.guard.Openings())
+		k.forgotten.Go(n.guard.Close)
+		return true
+	})
+	if old != nil && old.of == next.of && len(old.all) == len(next.all) {
+		return
+	}
+	for _, n := range next.all {
+		if n.gone == 0 {
+			probe := k.maker.ProbeIn(func(slot int) bool { return next.of[slot] == n })
+			n.probe.Store(&probe)
+		}
+	}
+	k.nodes.Store(next)
+}
+
+// openNodes are those whose breaker is open, each with why.
+func (l *Limiter) openNodes() (open []*node, why error) {
+	all := l.nodes.Load()
+	if all == nil {
+		return nil, nil
+	}
+	for _, n := range all.all {
+		if is, cause := n.guard.Open(); is {
+			open = append(open, n)
+			if why == nil {
+				why = asOutage(fmt.Errorf("node %s of the cluster: %w", n.addr, cause))
+			}
+		}
+	}
+	return open, why
+}
+
+// probeNodes asks each node whose breaker is open whether it is back, so that the breaker
+// closes without a caller.
+func (k *keeper) probeNodes() {
+	open, _ := k.openNodes()
+	r := k.remote.Load()
+	var all sync.WaitGroup
+	for _, n := range open {
+		all.Go(func() {
+			_, _ = guard.DoPatiently(k.ctx, n.guard, max(k.config.Budget, beatBudget), func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, r.store.Probe(ctx, *n.probe.Load())
+			})
+		})
+	}
+	all.Wait()
+}
+
+// openings is how often breakers opened.
+func (l *Limiter) openings() uint64 {
+	sum := l.guard.Openings() + l.openingsBefore.Load()
+	if all := l.nodes.Load(); all != nil {
+		for _, n := range all.all {
+			sum += n.guard.Openings()
+		}
+	}
+	return sum
+}
+
+// closeGuards ends all guards, once the keeper has ended.
+func (l *Limiter) closeGuards() {
+	l.guard.Close()
+	if all := l.nodes.Load(); all != nil {
+		for _, n := range all.all {
+			n.guard.Close()
+		}
+	}
+	l.forgotten.Wait()
+}
