@@ -7,7 +7,7 @@ import (
 
 // Answer is what a call is told. The zero Answer is a refusal.
 type Answer struct {
-	// Decision is as in package policy, if Promised reports true. If Source is SourceLease,
+	// Decision is as in package policy, if it is Promised. If Source is SourceLease,
 	// Remaining is what is left of this server's own lease, and ResetAfter until when that
 	// lasts; RetryAfter is when this server will ask Redis again. If it is SourceShare, the
 	// figures are those of this server's share. If it is SourceOpen, Remaining is what a key
@@ -17,7 +17,8 @@ type Answer struct {
 	// Source is what the answer was decided by.
 	Source Source
 	// Promised reports whether Remaining, RetryAfter and ResetAfter are those of the limit
-	// over all servers: Redis decided, in Exact mode. Do not tell clients others.
+	// over all servers: Redis decided, in Exact mode. Do not tell clients others. A RetryAfter
+	// of policy.Never always means that the call asks for more than the limit allows.
 	Promised bool
 	// Cause is why Redis was not asked, or what is wrong with its answer. It is nil if
 	// Source is SourceRedis or SourceLease. For errors.Is there are ErrOutage, and those

@@ -101,8 +101,8 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 	}
 	var crowded error // more may not wait
 	if !call.NoWait && call.N != 0 && (patience > 0 || of.policy.Delays()) {
-		if crowded = l.waiting.enter(call.Key); crowded == nil {
-			defer l.waiting.leave(call.Key)
+		if crowded = l.waiters.enter(call.Key); crowded == nil {
+			defer l.waiters.leave(call.Key)
 		} else {
 			patience = of.orAtOnce(0)
 		}

@@ -195,14 +195,14 @@ func TestHoldInACrowd(t *testing.T) {
 	c.MaxWaiting = 1
 	l := open(t, c)
 	_ = take(t, l, "key", 1)
-	require.NoError(t, l.waiting.enter("key"))
+	require.NoError(t, l.waiters.enter("key"))
 	call := limits.Call[string]{Key: "key", N: 1, Patience: 2 * time.Hour}
 	g, err := l.Hold(t.Context(), call)
 	require.NoError(t, err)
 	assert.False(t, g.Allowed)
 	assert.ErrorIs(t, g.Cause(), ErrCrowded)
 	assert.Greater(t, g.RetryAfter, time.Minute)
-	l.waiting.leave("key")
+	l.waiters.leave("key")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -210,14 +210,14 @@ func TestHoldInACrowd(t *testing.T) {
 		_, err := l.Hold(ctx, call)
 		ended <- err
 	}()
-	eventually(t, func() bool { return errors.Is(l.waiting.enter("key"), ErrCrowded) || l.free("key") }, "the call waits")
+	eventually(t, func() bool { return errors.Is(l.waiters.enter("key"), ErrCrowded) || l.free("key") }, "the call waits")
 	cancel()
 	assert.ErrorIs(t, <-ended, context.Canceled)
-	assert.NoError(t, l.waiting.enter("key"))
+	assert.NoError(t, l.waiters.enter("key"))
 }
 
 // free ends what enter counted by mistake, and returns false.
 func (l *Limiter) free(key string) bool {
-	l.waiting.leave(key)
+	l.waiters.leave(key)
 	return false
 }

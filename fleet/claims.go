@@ -40,16 +40,6 @@ type Outcome struct {
 	Answers []Answer
 }
 
-// Promised reports whether RetryAfter is a promise, as that of an Answer: all answers are.
-func (o Outcome) Promised() bool {
-	for _, a := range o.Answers {
-		if !a.Promised {
-			return false
-		}
-	}
-	return true
-}
-
 // TakeAll takes n units from every claim or from none, by one call of Redis. So a
 // request can be limited by its address, by its user and by a limit on all callers
 // together. No other call comes in between.

@@ -246,7 +246,9 @@ func TestLeasedChokeIsTake(t *testing.T) {
 	}
 }
 
-// An answer tells which figures are promises: those of Redis, in either mode.
+// An answer tells whether its figures are promises: those of Redis are, in Exact mode. In
+// Leased mode a call that Redis decided may find, when it comes back, that this server
+// remembers a refusal.
 func TestPromised(t *testing.T) {
 	l := refusing(t)
 	a := take(t, l, "a", 1)
@@ -254,16 +256,31 @@ func TestPromised(t *testing.T) {
 	require.False(t, a.Promised)
 	require.Less(t, a.RetryAfter, 365*24*time.Hour, "and it is not kept: the window has not ended then")
 	a = take(t, l, "a", 0)
-	require.True(t, a.Promised, "Redis decided")
-	require.Greater(t, a.ResetAfter, 365*24*time.Hour)
+	require.Equal(t, SourceRedis, a.Source)
+	require.False(t, a.Promised)
+	require.Less(t, open(t, leasedAt(shared.Addr(), funnel(1000, 1000, time.Second))).LimitFor("a").Limit(), int64(1000))
+	back, err := l.Refund(t.Context(), "b", -1)
+	require.NoError(t, err)
+	require.False(t, back.Promised)
 	exact := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
 	out, err := TakeAll(t.Context(), 1, exact.Claim("a"))
 	require.NoError(t, err)
-	require.True(t, out.Promised())
-	require.True(t, take(t, exact, "a", 1).Promised)
-	for _, s := range []Source{SourceNone, SourceShare, SourceOpen, SourceClosed} {
-		require.False(t, Answer{Source: s}.Promised, "%v", s)
-		require.False(t, Outcome{Answers: []Answer{{Source: SourceRedis}, {Source: s}}}.Promised(), "%v", s)
+	require.True(t, out.Answers[0].Promised)
+	a = take(t, exact, "a", 1)
+	require.False(t, a.Allowed)
+	require.True(t, a.Promised)
+	back, err = exact.Refund(t.Context(), "a", 1)
+	require.NoError(t, err)
+	require.True(t, back.Promised)
+	for _, f := range fallbacks {
+		redis := redistest.Start(t, redistest.Options{})
+		c := at(redis.Addr(), funnel(10, 1, time.Hour))
+		c.Budget, c.Outage = quick, f.outage
+		l := open(t, c)
+		redis.Kill()
+		a := take(t, l, "a", 1)
+		require.Equal(t, f.source, a.Source)
+		require.False(t, a.Promised)
 	}
 }
 

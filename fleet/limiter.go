@@ -73,7 +73,7 @@ type Limiter struct {
 	leases         *lease.Leases // nil except in Leased mode
 	plan           *lease.Plan   // with them
 	servers        atomic.Int64  // counted last
-	waiting        waiting
+	waiters        waiters
 	tally          tally
 
 	ctx     context.Context // of the keeper
@@ -110,7 +110,7 @@ func New(config Config) (*Limiter, error) {
 		wake:   make(chan struct{}, 1),
 		kept:   make(chan struct{}),
 
-		waiting: waiting{mostPerKey: config.MaxWaiting, most: config.MaxWaitingTotal},
+		waiters: waiters{mostPerKey: config.MaxWaiting, most: config.MaxWaitingTotal},
 	}
 	kept := config.Policy
 	if config.Mode == Leased {

@@ -131,8 +131,8 @@ func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience tim
 func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
 	var crowded error // more may not wait
 	if patience > 0 && n != 0 {
-		if crowded = l.waiting.enter(key); crowded == nil {
-			defer l.waiting.leave(key)
+		if crowded = l.waiters.enter(key); crowded == nil {
+			defer l.waiters.leave(key)
 		}
 	}
 	begun := time.Now()

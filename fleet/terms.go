@@ -161,16 +161,16 @@ func (l *Limiter) shares() []*terms {
 func (l *Limiter) Limit() policy.Policy { return l.own.Load().policy }
 
 // LimitFor returns the limit that holds for the key now: what Config.PolicyFor chooses for
-// it, and otherwise Limit; in Leased mode what remains of a Funnel as a burst. It asks
+// it, and otherwise Limit, of which in Leased mode a Funnel has a smaller burst. It asks
 // nothing of Redis.
 func (l *Limiter) LimitFor(key string) policy.Policy {
-	if l.plan != nil {
-		return l.plan.Policy
-	}
 	if l.config.PolicyFor != nil {
 		if p := l.config.PolicyFor(key); p != nil && !shape.IsNil(p) {
 			return p
 		}
+	}
+	if l.plan != nil {
+		return l.plan.Policy
 	}
 	return l.Limit()
 }

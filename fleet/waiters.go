@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// waiting counts the calls of this server that wait, or may have to when Redis has answered.
+// waiters counts the calls of this server that wait, or may have to when Redis has answered.
 // Its methods may be called by any number of goroutines.
-type waiting struct {
+type waiters struct {
 	mostPerKey, most int
 
 	mu    sync.Mutex
@@ -17,7 +17,7 @@ type waiting struct {
 
 // enter counts one more call for the key, until leave. It returns ErrCrowded if as many
 // wait as may.
-func (w *waiting) enter(key string) error {
+func (w *waiters) enter(key string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch n := w.of[key]; {
@@ -35,7 +35,7 @@ func (w *waiting) enter(key string) error {
 }
 
 // leave takes back what enter counted.
-func (w *waiting) leave(key string) {
+func (w *waiters) leave(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.total--

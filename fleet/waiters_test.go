@@ -55,8 +55,8 @@ func TestWaitersAreBounded(t *testing.T) {
 	for range 3 {
 		require.ErrorIs(t, <-ended, ErrCancelled)
 	}
-	require.Empty(t, l.waiting.of)
-	require.Zero(t, l.waiting.total)
+	require.Empty(t, l.waiters.of)
+	require.Zero(t, l.waiters.total)
 	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	require.ErrorIs(t, l.Wait(soon, "a", 1), ErrDeadline, "another may wait")
@@ -103,7 +103,7 @@ func TestManyWaitersAreBounded(t *testing.T) {
 				assert.ErrorIs(t, <-ended, ErrCancelled)
 			}
 			all.Wait()
-			require.Empty(t, l.waiting.of)
+			require.Empty(t, l.waiters.of)
 		})
 	}
 }
