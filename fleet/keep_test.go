@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,9 +191,55 @@ func TestAcquire(t *testing.T) {
 	r, err = l.Acquire(gone, "b", 1, time.Hour)
 	require.ErrorIs(t, err, ErrCancelled)
 	require.False(t, r.Allowed)
+}
 
-	_, err = open(t, leasedAt(shared.Addr(), funnel(100, 1, time.Second))).Acquire(ctx, "a", 1, 0)
-	require.ErrorIs(t, err, ErrModeUnsupported)
+// In leased mode units go back to the lease, and two servers that give back all the time
+// never use more than the limit together.
+func TestLeasedKeep(t *testing.T) {
+	const limit = 3000
+	ctx := t.Context()
+	c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(limit, 366*24*time.Hour)))
+	c.Term = time.Minute
+	l, other := open(t, c), open(t, c)
+	var r Reservation
+	for begun := time.Now(); r.taken.lease == nil || l.held("a") < 10; {
+		var err error
+		r, err = l.Acquire(ctx, "a", 5, 0)
+		require.NoError(t, err)
+		if r.Source != SourceLease {
+			require.NoError(t, r.Cancel(ctx))
+		}
+		require.Less(t, time.Since(begun), patience)
+	}
+	before := l.held("a")
+	require.NoError(t, r.Keep(ctx, 2))
+	require.Equal(t, before+3, l.held("a"))
+	require.NoError(t, r.Keep(ctx, 0))
+	require.Equal(t, before+3, l.held("a"), "the first call ended it")
+
+	var kept atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 8 {
+		callers.Go(func() {
+			on := []*Limiter{l, other}[i%2]
+			for refused := 0; refused < 20; {
+				r, err := on.Acquire(ctx, "b", 3, 0)
+				if !r.Allowed {
+					assert.ErrorIs(t, err, ErrDeadline)
+					refused++
+					continue
+				}
+				assert.NoError(t, err)
+				n := rand.Int64N(4)
+				assert.NoError(t, r.Keep(ctx, n))
+				kept.Add(n)
+			}
+		})
+	}
+	callers.Wait()
+	require.LessOrEqual(t, kept.Load(), int64(limit))
+	require.Greater(t, kept.Load(), int64(limit/2), "what came back was used")
+	require.Less(t, l.Stats().Exact+other.Stats().Exact, uint64(limit/4), "most were answered by leases")
 }
 
 // Without patience a call waits for no place in a queue, and a full one has none.

@@ -59,7 +59,8 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) 
 // Keep ends the reservation with n of its units used, and gives back the others, as far as
 // that leaves to later reservations what they were promised and admits no more than the
 // limit: for costs that are known only afterwards. Units go back to where they came from:
-// to Redis, or to the share of this server.
+// to Redis, to the share of this server, or to its lease, as long as that lasts. Those of a
+// lease that the call had to wait for do not come back.
 //
 //   - If the key's word has not changed since, all of them come back. It is as if the call
 //     had asked for n, unless that would have had its turn earlier.
@@ -79,6 +80,9 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 		return nil
 	case t.answer.Source == SourceShare:
 		t.local.Keep(n)
+		return nil
+	case t.lease != nil:
+		t.lease.Keep(n)
 		return nil
 	case t.answer.Source != SourceRedis:
 		return nil // nothing was recorded
@@ -115,15 +119,12 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 // It waits up to patience, and returns what it has taken, to be given back by Keep or
 // Cancel. Zero patience does not wait, also under a policy.Queue. The reservation's answer
 // is that of the moment at which the units were taken: its Wait is over when Acquire
-// returns. Leased mode has no reservations: the error is ErrModeUnsupported there.
+// returns. In Leased mode the call asks again when this server does.
 //
 // If there is an error, the reservation is a refusal. A turn that comes too late for
 // patience is ErrDeadline as well; RetryAfter is then the time after which a call with the
 // same patience would be admitted if no other call took.
 func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
-	if l.leases != nil {
-		return Reservation{}, ErrModeUnsupported
-	}
 	return l.acquire(ctx, key, n, max(patience, 0))
 }
 

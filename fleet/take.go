@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
@@ -81,14 +82,17 @@ type taken struct {
 	// One of these holds what was taken, if that was recorded.
 	exact store.Taken
 	local share.Reservation
+	lease *engine.Reservation[string]
 	// guess: when to ask again is not what a limit decided.
 	guess bool
 }
 
 func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (taken, error) {
 	if l.leases != nil && n != 0 {
-		if a, ok := l.tryLease(ctx, key, n); ok {
-			return taken{answer: a}, nil
+		if ctx.Err() == nil {
+			if d, held, ok := l.leases.Reserve(key, n); ok {
+				return taken{answer: Answer{Decision: d, Source: SourceLease}, of: of, lease: &held}, nil
+			}
 		}
 		return l.askLease(ctx, key, n)
 	}

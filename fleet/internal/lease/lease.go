@@ -151,7 +151,12 @@ func New(c Config) (*Leases, error) {
 // until when that lasts. RetryAfter of a refused call is when this server will ask the
 // bank again. It is no promise: others may be faster.
 func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
-	x := unwrap(l.words.Take(key, n))
+	return l.answered(key, n, l.words.Take(key, n))
+}
+
+// answered is what a caller is told that the engine gave this answer.
+func (l *Leases) answered(key string, n int64, said policy.Decision) (d policy.Decision, ok bool) {
+	x := unwrap(said)
 	if !x.answers() || x.verdict == refused && (n < 1 || n > l.plan.Limit()) {
 		if n != 0 { // the engine counts no look
 			l.nonAnswers.Add(1)
@@ -162,6 +167,14 @@ func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
 		l.renew(key)
 	}
 	return x.answer(l.plan.Limit()), true
+}
+
+// Reserve is Try for a call that may give units back: what it holds goes back to the lease
+// that it was taken from, while that lasts.
+func (l *Leases) Reserve(key string, n int64) (d policy.Decision, held engine.Reservation[string], ok bool) {
+	held = l.words.Reserve(key, n, 0)
+	d, ok = l.answered(key, n, held.Decision)
+	return d, held, ok
 }
 
 // Choke is Try for one unit, for a caller that wants to know no more than whether it is

@@ -183,6 +183,20 @@ func (local) Choke(state uint64, now policy.Instant) (uint64, bool) {
 	return state - 1<<markBits, true
 }
 
+// Refund implements [policy.Refunder]. Units come back of a take only.
+func (local) Refund(state uint64, _ policy.Instant, _ int64) uint64 { return state }
+
+// Cancel implements [policy.Refunder]: units come back to the lease that they were taken
+// from, or to one that ends with it, as long as that lasts. They were paid for until then.
+func (local) Cancel(state, left uint64, _, now policy.Instant, n, _ int64) uint64 {
+	w := split(state)
+	if n <= 0 || w.mark == refusing || w.until != split(left).until || !w.holds(now) {
+		return state
+	}
+	w.units = min(w.units+uint64(n), maxUnits)
+	return w.join()
+}
+
 // Limit implements [policy.Policy].
 func (local) Limit() int64 { return maxUnits }
 

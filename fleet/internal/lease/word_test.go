@@ -149,6 +149,30 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 	}
 }
 
+// Units come back to the lease that they were taken from while that lasts, and to no other.
+func TestUnitsComeBackToTheirLease(t *testing.T) {
+	const now = policy.Instant(time.Second)
+	word := func(until time.Duration, units int64) uint64 {
+		w, _ := grant{until: policy.Instant(until), units: units, mark: 2}.Take(0, now, 1, 0)
+		return w
+	}
+	left := word(2*time.Second, 7)
+	cancel := func(state uint64, at policy.Instant, n int64) uint64 {
+		return local{}.Cancel(state, left, now, at, n, 0)
+	}
+	require.Equal(t, word(2*time.Second, 10), cancel(left, now, 3))
+	require.Equal(t, word(2*time.Second, 5), cancel(word(2*time.Second, 2), now, 3), "others took since")
+	require.Equal(t, word(2*time.Second, maxUnits), cancel(word(2*time.Second, maxUnits-1), now, 3))
+	for _, state := range []uint64{word(3*time.Second, 7), word(1500*time.Millisecond, 7), 0} {
+		require.Equal(t, state, cancel(state, now, 3), "another lease")
+	}
+	refused, _ := refusal{until: policy.Instant(2 * time.Second)}.Take(0, now, 1, 0)
+	require.Equal(t, refused, cancel(refused, now, 3))
+	require.Equal(t, left, cancel(left, policy.Instant(2*time.Second), 3), "it has ended")
+	require.Equal(t, left, cancel(left, now, -3))
+	require.Equal(t, left, local{}.Refund(left, now, 3))
+}
+
 // A word says what was done to it.
 func TestWordIsItsModel(t *testing.T) {
 	for seed := range uint64(300) {
