@@ -131,27 +131,24 @@ func (l *Limit) backFigures(back int64, of take) []float64 {
 	// An impossible word, so that none is put in place of another.
 	undo, turn := []float64{-1, 0, 0, 0, 0}, float64(-1)
 	windows := l.shape.Kind == shape.FixedWindow || l.shape.Kind == shape.SlidingWindow
-	others := back // what comes back if another call may have come since
+	paced := back // what comes back of a word that is not replaced and has no windows
 	if of.After != 0 {
 		turn = l.turn(of.After)
 		switch word, ok := l.replay(of, back); {
 		case ok:
 			undo = append(pairs(of.After, word), float64(ends(l.policy.FreshAt(word))))
+			paced = 0 // another call has come since
 		case !windows:
 			undo = append(pairs(of.After), -1, 0, 0) // units come back of that word only
 		}
-		others = 0
 	}
 	one := l.figures(1, 0)
 	if windows {
 		one[0] = float64(min(max(back, -mostBack), mostBack))
 		return append(append(undo, one...), turn)
 	}
-	if undo[2] >= 0 {
-		back = others
-	}
-	undo = append(undo, float64(min(max(back, -1), 1)))
-	return append(append(undo, pairs(l.ticks(back))...), one[4:]...)
+	undo = append(undo, float64(min(max(paced, -1), 1)))
+	return append(append(undo, pairs(l.ticks(paced))...), one[4:]...)
 }
 
 // turn tells the window of a word, as the givers of windows do.
