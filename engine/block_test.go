@@ -395,7 +395,7 @@ func TestNoCallPassesAfterBlock(t *testing.T) {
 	tiers, err := NewTiered[string](Config{Policy: funnel(1<<40, 1<<20, time.Second)}, funnel(1<<40, 1<<20, time.Second))
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, tiers.Close()) }()
-	for round := range 300 {
+	for round := range 80 {
 		key := fmt.Sprint(round % 7)
 		var blocked atomic.Bool
 		together(5, func(i int) {
@@ -437,7 +437,7 @@ func TestNoCallPassesAfterBlock(t *testing.T) {
 // A random history of every verb on some keys is that of an engine without blocks to which
 // only the calls come that are not blocked, and of a plain list of blocks and refusals.
 func TestBlocksRandomly(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		synctest.Test(t, func(t *testing.T) { compareBlocks(t, rand.New(rand.NewPCG(seed, 31))) })
 	}
 }
