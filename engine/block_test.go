@@ -982,6 +982,7 @@ func TestBlocksTellTheirEvents(t *testing.T) {
 		OnEvent: func(event Event) {
 			assert.EqualValues(t, 1, inside.Add(1))
 			defer inside.Add(-1)
+			time.Sleep(5 * time.Millisecond) // so that another one would come meanwhile
 			mu.Lock()
 			defer mu.Unlock()
 			seen[event.Supervisor+" "+event.Child]++
