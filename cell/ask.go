@@ -18,7 +18,7 @@ func (b Basis) Recorded() bool { return b.missing != full && b.missing != unavai
 type Asked uint8
 
 const (
-	// NotAsked: the limit was chosen for the key, or may delay calls. Nothing was decided.
+	// NotAsked: the limit may delay calls. Nothing was decided.
 	NotAsked Asked = iota
 	// AskedWord: the answer rests on the key's word, or needs none.
 	AskedWord
@@ -26,9 +26,12 @@ const (
 	AskedNoWord
 )
 
-// Ask is Take under the cell's own limit, if that delays no calls.
+// Ask is Take, if the limit that holds for the key delays no calls.
 func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Asked {
-	if c.policyFor != nil || c.view.Terms().Delays {
+	if c.policyFor != nil {
+		return c.askChosen(key, n, d)
+	}
+	if c.view.Terms().Delays {
 		return NotAsked
 	}
 	// What follows is take and Count, written out: each call costs 1 or 2 ns.
@@ -66,6 +69,15 @@ func (c *Cell[K]) asked(key K, n int64, d *policy.Decision, basis Basis) Asked {
 	return AskedNoWord
 }
 
+// askChosen is Ask under the limit that is chosen for the key.
+func (c *Cell[K]) askChosen(key K, n int64, d *policy.Decision) Asked {
+	limit := c.policyFor(key)
+	if limit == nil && c.view.Terms().Delays || limit != nil && limit.Delays() {
+		return NotAsked
+	}
+	return c.asked(key, n, d, c.take(key, &request{n: n, limit: limit}, d, nil))
+}
+
 // ReserveWith is Reserve, and returns the basis of the answer.
 func (c *Cell[K]) ReserveWith(
 	limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
@@ -91,16 +103,22 @@ func (c *Cell[K]) AcquireWith(
 	return waited, basis, err
 }
 
-// Parts returns what is held, apart from its cell. entry is nil if nothing was recorded.
-func (h *Held[K]) Parts() (entry *table.Entry[K], p Plain, limit policy.Policy, wait time.Duration) {
+// Words are what is held of a take apart from its entry and its limit.
+type Words = [8]int64
+
+// Pack puts what is held into words, except its cell and what it returns. entry is nil if
+// nothing was recorded.
+func (h *Held[K]) Pack(to *Words) (entry *table.Entry[K], limit policy.Policy) {
 	r := &h.receipt
-	p = Plain{Before: r.before, After: r.after, Returned: r.returned, Epoch: r.epoch, At: r.at, N: h.n}
-	return r.entry, p, h.limit, h.wait
+	to[0], to[1], to[2] = h.n, int64(h.wait), int64(r.at)
+	to[3], to[4], to[5], to[6] = int64(r.before), int64(r.after), int64(r.returned), int64(r.epoch)
+	return r.entry, h.limit
 }
 
-// Whole puts together what Parts returned.
-func (c *Cell[K]) Whole(entry *table.Entry[K], p Plain, limit policy.Policy, wait time.Duration) Held[K] {
-	h := c.Held(entry, p)
-	h.limit, h.wait = limit, wait
-	return h
+// Unpack puts together again what Pack took apart.
+func (c *Cell[K]) Unpack(entry *table.Entry[K], limit policy.Policy, from *Words) Held[K] {
+	return Held[K]{cell: c, limit: limit, n: from[0], wait: time.Duration(from[1]), receipt: receipt[K]{
+		entry: entry, at: policy.Instant(from[2]),
+		before: uint64(from[3]), after: uint64(from[4]), returned: uint64(from[5]), epoch: uint64(from[6]),
+	}}
 }

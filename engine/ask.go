@@ -71,7 +71,7 @@ func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		}
 	}
 	if g.Allowed {
-		g.Held = e.pack(call.Key, &h)
+		e.pack(&g.Held, call.Key, &h)
 	}
 	return g, err
 }
@@ -155,35 +155,30 @@ func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Hel
 // allocation.
 type engineHolder[K comparable] struct{ *Engine[K] }
 
-// pack returns what is held as a limits.Held. What was not recorded has no entry, which
-// knows the key of a charge.
-func (e *Engine[K]) pack(key K, h *cell.Held[K]) limits.Held {
-	entry, p, limit, wait := h.Parts()
-	held := limits.Held{
-		Of: engineHolder[K]{e}, Limit: limit,
-		Words: [...]int64{p.N, int64(p.At), int64(p.Before), int64(p.After), int64(p.Returned), int64(p.Epoch), int64(wait), 0},
+// pack puts what is held into a limits.Held. What was not recorded has no entry, which knows
+// the key of a charge.
+func (e *Engine[K]) pack(to *limits.Held, key K, h *cell.Held[K]) {
+	to.Of = engineHolder[K]{e}
+	entry, limit := h.Pack(&to.Words)
+	to.Limit = limit
+	if entry != nil {
+		to.Ref = entry
+	} else {
+		to.Ref = key
 	}
-	if held.Ref = entry; entry == nil {
-		held.Ref = key
-	}
-	return held
 }
 
 // Settle implements limits.Holder.
 func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64) error {
-	w := &held.Words
-	n := w[0]
+	n := held.Words[0]
 	entry, recorded := held.Ref.(*table.Entry[K])
 	switch {
 	case used > n && recorded:
 		e.RefundWith(held.Limit, entry.Key(), n-used)
 	case used > n:
 		e.RefundWith(held.Limit, held.Ref.(K), n-used)
-	case recorded:
-		p := cell.Plain{
-			N: n, At: policy.Instant(w[1]), Before: uint64(w[2]), After: uint64(w[3]), Returned: uint64(w[4]), Epoch: uint64(w[5]),
-		}
-		h := e.cell.Whole(entry, p, held.Limit, time.Duration(w[6]))
+	case recorded && used < n:
+		h := e.cell.Unpack(entry, held.Limit, &held.Words)
 		h.Keep(used)
 	}
 	return nil

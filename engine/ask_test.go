@@ -182,3 +182,26 @@ func TestHoldGivesBackAfterPanic(t *testing.T) {
 		assert.Greater(t, panicAt, 3, "PolicyFor is asked after the wait")
 	})
 }
+
+// A turn in a queue that PolicyFor chose is given back when the context ends.
+func TestAskUnderChosenQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := policy.Must(policy.Queue(5, 1, time.Second))
+		e, err := New(Config{Policy: queue}, PolicyFor(func(string) policy.Policy { return queue }))
+		require.NoError(t, err)
+		defer e.Close()
+		require.True(t, e.Choke("key"))
+		for range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel)
+			a, err := e.Ask(ctx, "key", 1)
+			assert.ErrorIs(t, err, ErrCancelled)
+			assert.False(t, a.Allowed)
+			assert.Equal(t, time.Millisecond, a.Wait)
+		}
+		a, err := e.Ask(t.Context(), "key", 1)
+		require.NoError(t, err)
+		assert.True(t, a.Allowed)
+		assert.Equal(t, 997*time.Millisecond, a.Wait, "the next turn was free")
+	})
+}

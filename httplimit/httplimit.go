@@ -22,10 +22,11 @@ const maxLimits = 8
 type Middleware struct {
 	options  Options
 	limiters []limiter
-	engines  bool // whether all limits are parts.plain
-	charges  bool // whether requests are charged afterwards
-	shadow   bool // whether no limit is enforced
-	shadows  bool // whether some are not, and others are
+	parts    []*parts // of the limiters
+	engines  bool     // whether all limits are parts.plain
+	charges  bool     // whether requests are charged afterwards
+	shadow   bool     // whether no limit is enforced
+	shadows  bool     // whether some are not, and others are
 	addr     *ClientAddr
 	allow    *prefixes
 	deny     *prefixes
@@ -103,7 +104,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
 		}
 		names[title] = true
-		m.limiters = append(m.limiters, l)
+		m.limiters, m.parts = append(m.limiters, l), append(m.parts, p)
 		m.engines, m.charges, m.shadows = m.engines && p.plain, m.charges || p.charge != nil, m.shadows || p.shadow
 		if !p.shadow {
 			live++
@@ -213,9 +214,9 @@ func (m *Middleware) used(r *http.Request, served Served) (used [maxLimits]int64
 	if m.options.Charge != nil {
 		common = max(0, m.options.Charge(r, served))
 	}
-	for i, l := range m.limiters {
-		if used[i] = common; l.of().charge != nil {
-			used[i] = max(0, l.of().charge(r, served))
+	for i, p := range m.parts {
+		if used[i] = common; p.charge != nil {
+			used[i] = max(0, p.charge(r, served))
 		}
 	}
 	return used

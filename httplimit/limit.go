@@ -107,11 +107,16 @@ func (p *parts) of() *parts { return p }
 
 // costs returns the units that a request takes of the limit. ok is false if they are below 0.
 func (p *parts) costs(r *http.Request, v *result) (n int64, ok bool) {
-	if n = v.common; p.cost != nil {
-		if n = p.cost(r); n < 0 {
-			v.Reason, v.Cost = Misconfigured, n
-			return n, false
-		}
+	if p.cost == nil {
+		return v.common, true
+	}
+	return p.ownCosts(r, v)
+}
+
+func (p *parts) ownCosts(r *http.Request, v *result) (n int64, ok bool) {
+	if n = p.cost(r); n < 0 {
+		v.Reason, v.Cost = Misconfigured, n
+		return n, false
 	}
 	return n, true
 }

@@ -66,7 +66,7 @@ func (m *Middleware) Stats() Stats {
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}
 	for i, l := range m.limiters {
-		p := l.of()
+		p := m.parts[i]
 		if of, ok := l.stats(); ok {
 			s.Limits[p.name] = of
 		}

@@ -41,7 +41,7 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	}
 	claims := room[:0]
 	for i, l := range m.limiters {
-		p := l.of()
+		p := m.parts[i]
 		if p.shadow && m.shadows {
 			continue
 		}
@@ -90,7 +90,7 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	}
 	if binding >= 0 {
 		v.binding = at[binding]
-		v.Limit, v.Decision, v.Cost = m.limiters[v.binding].of().name, out.Decisions[binding], costs[v.binding]
+		v.Limit, v.Decision, v.Cost = m.parts[v.binding].name, out.Decisions[binding], costs[v.binding]
 	}
 	switch {
 	case cancelled:
@@ -149,7 +149,7 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 	var at [maxLimits]int // the limit of each claim
 	var costs [maxLimits]int64
 	for i, l := range m.limiters {
-		p := l.of()
+		p := m.parts[i]
 		if p.shadow && m.shadows {
 			continue
 		}
@@ -193,7 +193,7 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 	if binding >= 0 {
 		a := &out.Answers[binding]
 		v.binding = at[binding]
-		v.Limit, v.Decision, v.Cost = m.limiters[v.binding].of().name, a.Decision, costs[v.binding]
+		v.Limit, v.Decision, v.Cost = m.parts[v.binding].name, a.Decision, costs[v.binding]
 		v.Basis = a.Basis
 	}
 	switch {
@@ -231,7 +231,7 @@ func (t *anyTaken) settle(ctx context.Context, used [maxLimits]int64) bool {
 func (m *Middleware) askShadows(r *http.Request, v *result, s settlement) settlement {
 	later := &shadowsTaken{live: s}
 	for i, l := range m.limiters {
-		p := l.of()
+		p := m.parts[i]
 		if !p.shadow {
 			continue
 		}
