@@ -74,7 +74,7 @@ type limiter interface {
 	// claimOfAny is claim for any limiter.
 	claimOfAny(r *http.Request, n int64) (claim limits.Claim, of quota, ok bool)
 	// hold takes n units of the request's key, and does not wait.
-	hold(r *http.Request, n int64) (g limits.Grant, err error, ok bool)
+	hold(r *http.Request, n int64) (g limits.Grant, ok bool, err error)
 	// keyOf returns a short hash of the request's key, for logs, and describes the policy
 	// that holds for it if that is asked for.
 	keyOf(r *http.Request, described bool) (fingerprint, policy string)
@@ -196,13 +196,13 @@ func (l *checkedLimit[K]) claimOfAny(r *http.Request, n int64) (claim limits.Cla
 	return limits.For(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), quotaOf(l.limit(key, plan)), true
 }
 
-func (l *checkedLimit[K]) hold(r *http.Request, n int64) (g limits.Grant, err error, ok bool) {
+func (l *checkedLimit[K]) hold(r *http.Request, n int64) (g limits.Grant, ok bool, err error) {
 	key, ok := l.find(r)
 	if !ok {
-		return g, nil, false
+		return g, false, nil
 	}
 	g, err = l.Limiter.Hold(r.Context(), limits.Call[K]{Key: key, N: n, NoWait: true, Limit: l.plan(r)})
-	return g, err, true
+	return g, true, err
 }
 
 // plan returns the limit that comes with the request, or nil.

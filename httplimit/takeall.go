@@ -239,7 +239,7 @@ func (m *Middleware) askShadows(r *http.Request, v *result, s settlement) settle
 		if !ok {
 			continue
 		}
-		g, err, ok := l.hold(r, n)
+		g, ok, err := l.hold(r, n)
 		switch {
 		case !ok && p.noKey == Skip:
 		case !ok || err == nil && !g.Allowed:
