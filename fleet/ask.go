@@ -30,21 +30,19 @@ func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, 
 		return g.Answer, err
 	}
 	a, err := l.Take(ctx, key, n)
-	switch {
-	case misfits(err):
-		return notApplied, nil
-	case err != nil:
-		return limits.Answer{}, err
+	if err != nil {
+		return l.noAnswerFor(&a, err)
 	}
-	return forAdapters(&a), nil
+	return l.forAdapters(&a), nil
 }
 
-// notApplied is the answer to a call whose limit cannot be applied.
-var notApplied = limits.Answer{Decision: policy.Decision{RetryAfter: policy.Never}, Basis: byRedis}
-
-// misfits reports whether a call brought, or PolicyFor chose, a limit that cannot be applied.
-func misfits(err error) bool {
-	return errors.Is(err, ErrMisfit) || errors.Is(err, ErrTooManyLimits) || errors.Is(err, ErrModeUnsupported)
+// noAnswerFor returns the answer to a call that ended with an error: a refusal if the limit
+// that came with it cannot be applied.
+func (l *Limiter) noAnswerFor(a *Answer, err error) (limits.Answer, error) {
+	if errors.Is(err, ErrMisfit) || errors.Is(err, ErrModeUnsupported) || errors.Is(err, ErrTooManyLimits) {
+		return limits.Answer{Decision: misfit.Decision, Basis: limits.NewBasis(SourceRedis, true, err)}, nil
+	}
+	return limits.Answer{}, err
 }
 
 // How most answers were reached.
@@ -56,7 +54,7 @@ var (
 
 // forAdapters returns an answer as adapters have it. A refusal for lack of a share is that of
 // an outage.
-func forAdapters(a *Answer) limits.Answer {
+func (l *Limiter) forAdapters(a *Answer) limits.Answer {
 	out := limits.Answer{Decision: a.Decision}
 	switch {
 	case a.Cause != nil:
@@ -64,7 +62,7 @@ func forAdapters(a *Answer) limits.Answer {
 		if !a.Allowed && source == SourceShare && errors.Is(a.Cause, ErrUncounted) {
 			source = SourceClosed
 		}
-		out.Basis = limits.NewBasis(source, a.Promised, a.Cause)
+		out.Basis = limits.NewBasis(source, false, a.Cause)
 	case a.Source == SourceLease:
 		out.Basis = byLease
 	case a.Promised:
@@ -75,103 +73,73 @@ func forAdapters(a *Answer) limits.Answer {
 	return out
 }
 
-// Hold is Reserve, and waits for the turn, for adapters: see Ask. It waits up to the call's
-// patience for the turn that Redis or the share promises, or in Leased mode until this server
-// asks again. In Leased mode, where
-// nothing is promised a turn, it is Take. What was taken is given back to where it came from.
-// What a lease paid for, or only a part of what was taken, is given back like a Refund,
-// without what has drained since; of a limit that counts in windows until the window, or the
-// lease, has ended. A call whose context ends while Redis decides waits for the answer, up to
-// Config.Budget, and gives back.
+// Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. In Leased mode, where
+// nothing is promised a turn, it is Take, or waits like Wait. A call under FallbackClosed waits
+// for Redis up to its patience. A call whose context ends while Redis decides waits for the
+// answer, up to Config.Budget, and gives back.
+//
+// A grant is settled as by Reservation.Keep. What a lease paid for that has ended is given
+// back like a Refund, and so is a part of what was taken under a Funnel or a Bursty, of which Keep gives
+// nothing back on a busy key: without what may have drained since, and under a limit that
+// counts in windows until the lease has ended.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
-	if ctx.Err() != nil {
-		return g, cell.Cancelled(ctx)
+	r := &granted{began: time.Now(), limit: call.Limit}
+	if call.Patience > 0 && !call.NoWait {
+		r.Reservation, err = l.acquire(ctx, call.Limit, call.Key, call.N, call.Patience)
+	} else {
+		r.Reservation, err = l.reserve(ctx, &call)
 	}
-	of, err := l.under(call.Limit, call.Key)
 	switch {
-	case misfits(err):
-		g.Answer = notApplied
-		return g, nil
-	case err != nil:
-		return g, err
+	case err == nil, errors.Is(err, ErrNever), errors.Is(err, ErrDeadline):
+		g.Answer, err = l.forAdapters(&r.Answer), nil
+	case errors.Is(err, ErrCrowded):
+		g.Answer = limits.Answer{Decision: r.Decision, Basis: limits.NewBasis(r.Source, r.Promised, err)}
+		err = nil
+	default:
+		g.Answer, err = l.noAnswerFor(&r.Answer, err)
 	}
-	patience := max(call.Patience, 0)
-	if deadline, ends := ctx.Deadline(); ends { // a later turn would be of no use
-		patience = max(min(patience, time.Until(deadline)), 0)
-	}
-	var crowded error // more may not wait
-	if !call.NoWait && call.N != 0 && (patience > 0 || of.policy.Delays()) {
-		if crowded = l.waiters.enter(call.Key); crowded == nil {
-			defer l.waiters.leave(call.Key)
-		} else {
-			patience = of.orAtOnce(0)
-		}
-	}
-	r, waits := &granted{limit: call.Limit, under: of.limit.Policy()}, waits{limiter: l, ctx: ctx}
-	r.limiter, r.key, r.n = l, call.Key, call.N
-	for {
-		r.began = time.Now()
-		// A call that ends meanwhile still learns what it has to give back.
-		r.taken, err = l.take(context.WithoutCancel(ctx), of, call.Key, call.N, patience)
-		if err != nil {
-			return limits.Grant{}, err
-		}
-		r.Answer = r.taken.answer
-		g.Answer = forAdapters(&r.Answer)
-		if crowded != nil && !g.Allowed {
-			g.Basis = limits.NewBasis(g.Source(), g.Promised(), crowded)
-		}
-		again := max(g.RetryAfter, shortestPause)
-		if l.leases == nil || g.Allowed || call.NoWait || g.Source() == SourceClosed || again > patience-waits.waited {
-			break
-		}
-		if err = waits.sleep(again); err != nil {
-			return g, err
-		}
+	if !call.NoWait {
+		g.Wait = r.Waited
 	}
 	if g.Allowed {
 		g.Held = limits.Held{Of: holder{}, Ref: r}
-		if err = ctx.Err(); err != nil {
-			err = cell.Cancelled(ctx)
-		} else if !call.NoWait {
-			err = waits.sleep(g.Wait)
-		}
-	}
-	if err != nil {
-		_ = g.Cancel(context.WithoutCancel(ctx)) // what cannot be given back counts
-		g.Allowed = false
-	}
-	if !call.NoWait {
-		g.Wait = waits.waited
 	}
 	return g, err
 }
 
-// shortestPause keeps a call that waits for a lease from asking without end.
-const shortestPause = time.Millisecond
-
-// waits sleeps, and adds up for how long.
-type waits struct {
-	limiter *Limiter
-	ctx     context.Context
-	waited  time.Duration
-}
-
-func (w *waits) sleep(d time.Duration) error {
-	if d <= 0 {
-		return nil
+// reserve is acquire for a call that does not wait in line. It waits for its turn under a
+// limit that delays calls, unless it has NoWait.
+func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reservation, error) {
+	if ctx.Err() != nil {
+		return Reservation{}, cell.Cancelled(ctx)
 	}
-	began := time.Now()
-	err := w.limiter.sleep(w.ctx, d)
-	w.waited += time.Since(began)
-	return err
+	of, err := l.under(call.Limit, call.Key)
+	if err != nil {
+		return Reservation{Answer: misfit}, err
+	}
+	// A call that ends meanwhile still learns what it has to give back.
+	t, err := l.take(context.WithoutCancel(ctx), of, call.Key, call.N, max(call.Patience, 0))
+	if err != nil {
+		return Reservation{}, err
+	}
+	r := l.reserved(call.Key, call.N, t)
+	switch {
+	case !r.Allowed:
+	case ctx.Err() != nil:
+		_ = r.Cancel(context.WithoutCancel(ctx)) // what cannot be given back counts
+		return Reservation{}, cell.Cancelled(ctx)
+	case !call.NoWait && r.Wait > 0:
+		began := time.Now()
+		err = l.await(ctx, &r)
+		r.Waited = time.Since(began)
+	}
+	return r, err
 }
 
 // granted is what Hold has taken.
 type granted struct {
 	Reservation
 	limit policy.Policy // that came with the call, or nil
-	under policy.Policy // that decided
 	began time.Time     // before it was taken
 }
 
@@ -181,19 +149,33 @@ type holder struct{}
 // Settle implements limits.Holder.
 func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	r := held.Ref.(*granted)
-	source := r.taken.answer.Source
+	source := r.Source
 	switch {
 	case used > r.n:
 		return r.change(ctx, r.n-used)
 	case used == r.n, source == SourceOpen:
 		return nil
-	case used == 0 && source != SourceLease:
-		return r.Cancel(ctx)
+	case source != SourceLease && (used == 0 || !r.drains()), r.taken.lease != nil && time.Since(r.began) < r.ResetAfter:
+		return r.Keep(ctx, used)
 	}
 	if back := r.counting(r.n - used); back > 0 {
 		return r.change(ctx, back)
 	}
 	return nil
+}
+
+// under returns the limit by which it was taken.
+func (r *granted) under() policy.Policy {
+	if r.limit != nil {
+		return r.limit
+	}
+	return r.limiter.LimitFor(r.key)
+}
+
+// drains reports whether what was taken drains from a bucket, and was promised no turn.
+func (r *granted) drains() bool {
+	s, ok := r.under().(shape.Shaped)
+	return ok && r.Answer.Wait == 0 && (s.Shape().Kind == shape.Funnel || s.Shape().Kind == shape.Bursty)
 }
 
 // change gives units back, or charges them if they are below 0.
@@ -208,14 +190,15 @@ func (r *granted) change(ctx context.Context, n int64) error {
 // counting returns how many of the last units of what was taken still count, at least.
 func (r *granted) counting(back int64) int64 {
 	since := time.Since(r.began)
-	if s, ok := r.under.(shape.Shaped); ok {
+	limit := r.under()
+	if s, ok := limit.(shape.Shaped); ok {
 		if s := s.Shape(); s.Interval > 0 {
 			drained := math.Ceil(float64(since.Nanoseconds()) * ticks / float64(s.Interval))
 			return max(back-int64(min(drained, math.MaxInt64/2)), 0)
 		}
 	}
 	ends := r.Answer.ResetAfter
-	if w, ok := r.under.(policy.Windowed); ok {
+	if w, ok := limit.(policy.Windowed); ok {
 		ends = min(ends, w.Window())
 	}
 	if since >= ends {

@@ -146,19 +146,69 @@ func TestSettlesWhatStillCounts(t *testing.T) {
 		c.Mode = mode
 		drains := &granted{began: time.Now().Add(-600 * time.Millisecond)}
 		drains.limiter = open(t, c)
-		drains.under = drains.limiter.own.Load().limit.Policy()
 		assert.LessOrEqual(t, drains.counting(15), int64(5), "10 have drained")
 		assert.Zero(t, drains.counting(5))
 		c = at(shared.Addr(), policy.Must(policy.FixedWindow(100, time.Minute)))
 		c.Mode = mode
 		counts := &granted{began: time.Now()}
 		counts.limiter = open(t, c)
-		counts.under = counts.limiter.own.Load().limit.Policy()
 		counts.Answer.ResetAfter = time.Hour
 		assert.Equal(t, int64(15), counts.counting(15))
 		counts.began = counts.began.Add(-time.Minute)
 		assert.Zero(t, counts.counting(15), "the window is over")
 	}
+}
+
+// A limit that comes with the call decides it over the fleet as well, and what was taken is
+// given back in its units.
+func TestHoldUnderAnotherLimit(t *testing.T) {
+	l := open(t, at(shared.Addr(), policy.Must(policy.FixedWindow(10, 24*time.Hour))))
+	call := limits.Call[string]{Key: "key", N: 90, Limit: policy.Must(policy.FixedWindow(100, 24*time.Hour))}
+	g, err := l.Hold(t.Context(), call)
+	require.NoError(t, err)
+	require.True(t, g.Allowed)
+	assert.Equal(t, int64(100), g.Limit)
+	require.NoError(t, g.Settle(t.Context(), 4))
+	assert.Equal(t, int64(6), take(t, l, "key", 0).Remaining)
+	g, err = l.Hold(t.Context(), call)
+	require.NoError(t, err)
+	require.True(t, g.Allowed)
+	require.NoError(t, g.Settle(t.Context(), 93))
+	assert.Zero(t, take(t, l, "key", 0).Remaining)
+	call.N, call.Patience = 4, time.Millisecond
+	g, err = l.Hold(t.Context(), call)
+	require.NoError(t, err)
+	assert.False(t, g.Allowed, "97 of 100 are used")
+}
+
+// On a busy key of a Funnel, what was taken and not needed comes back as far as it cannot
+// have drained.
+func TestSettlesOnBusyFunnel(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(1000, 1, time.Hour)))
+	g, err := l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 500})
+	require.NoError(t, err)
+	require.True(t, take(t, l, "key", 100).Allowed)
+	require.NoError(t, g.Settle(t.Context(), 200))
+	left := take(t, l, "key", 0).Remaining
+	assert.LessOrEqual(t, left, int64(700))
+	assert.GreaterOrEqual(t, left, int64(699), "all but the unit that may have drained")
+}
+
+// A call whose context ends while Redis decides learns what it took, and gives it back.
+func TestHoldWhoseContextEndsMeanwhile(t *testing.T) {
+	var late lag
+	c := at(shared.Addr(), policy.Must(policy.FixedWindow(5, 24*time.Hour)))
+	c.Redis = late.option(c.Redis)
+	l := open(t, c)
+	require.True(t, take(t, l, "key", 1).Allowed)
+	late.Store(int64(100 * time.Millisecond))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer time.AfterFunc(10*time.Millisecond, cancel).Stop()
+	g, err := l.Hold(ctx, limits.Call[string]{Key: "key", N: 3})
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.False(t, g.Allowed)
+	late.Store(0)
+	assert.Equal(t, int64(4), take(t, l, "key", 0).Remaining)
 }
 
 // A limit that comes with the call, or that PolicyFor chooses, holds through the door as

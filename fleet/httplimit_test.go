@@ -326,3 +326,31 @@ func serveMixed() error {
 	time.Sleep(time.Hour) // it is killed long before
 	return nil
 }
+
+// Plans come with requests over a fleet as in process, change at any time, and what was used
+// is kept.
+func TestPlansOverFleet(t *testing.T) {
+	window := func(n int64) policy.Policy { return policy.Must(policy.FixedWindow(n, 24*time.Hour)) }
+	l := open(t, at(shared.Addr(), window(3)))
+	var plans atomic.Pointer[map[string]policy.Policy]
+	plans.Store(&map[string]policy.Policy{"small": window(5), "large": window(8)})
+	for _, o := range []httplimit.Options{{}, {Charge: func(*http.Request, httplimit.Served) int64 { return 1 }}} {
+		h := httplimit.Must(httplimit.NewAll(o, httplimit.Limit[string]{
+			Limiter: l, Key: byAddr, PolicyFor: func(r *http.Request) policy.Policy { return (*plans.Load())[r.Header.Get("Plan")] },
+		})).Handler(nothing)
+		for _, step := range []struct {
+			plan string
+			n    int
+		}{{"", 3}, {"small", 2}, {"large", 3}, {"small", 0}, {"", 0}} {
+			for i := range step.n + 1 {
+				assert.Equal(t, i == step.n, served(t, h, request("Plan", step.plan)).Code == 429, "%v, %d", step, i)
+			}
+		}
+		plans.Store(&map[string]policy.Policy{"small": window(9), "large": window(8)})
+		assert.Equal(t, 200, served(t, h, request("Plan", "small")).Code, "the plan was raised")
+		assert.Equal(t, 429, served(t, h, request("Plan", "small")).Code)
+		plans.Store(&map[string]policy.Policy{"small": window(5), "large": window(8)})
+		_, err := l.Reset(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+	}
+}

@@ -111,7 +111,7 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 // calls have to wait for it, also those that do not Wait. In Leased mode there are no
 // turns: the call asks again when this server does.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
-	_, err := l.acquire(ctx, key, n, policy.Never)
+	_, err := l.acquire(ctx, nil, key, n, policy.Never)
 	return err
 }
 
@@ -125,11 +125,11 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 // patience is ErrDeadline as well; RetryAfter is then the time after which a call with the
 // same patience would be admitted if no other call took.
 func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
-	return l.acquire(ctx, key, n, max(patience, 0))
+	return l.acquire(ctx, nil, key, n, max(patience, 0))
 }
 
-// acquire is Acquire in any mode.
-func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
+// acquire is Acquire in any mode, under limit as by TakeWith.
+func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, n int64, patience time.Duration) (Reservation, error) {
 	var crowded error // more may not wait
 	if patience > 0 && n != 0 {
 		if crowded = l.waiters.enter(key); crowded == nil {
@@ -151,7 +151,7 @@ func (l *Limiter) acquire(ctx context.Context, key string, n int64, patience tim
 		if crowded != nil {
 			left = 0
 		}
-		of, err := l.under(nil, key)
+		of, err := l.under(limit, key)
 		if err != nil {
 			return Reservation{Answer: misfit}, err
 		}
