@@ -135,11 +135,11 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 	return Basis{missing: blocked}, true
 }
 
-// punish counts a refusal of the key, and adds to the decision about it the block that it
-// brings, if any.
-func (c *Cell[K]) punish(key K, d *policy.Decision) {
+// Punish counts a refusal of the key, and adds to the decision about it the block that it
+// brings, if any. A refusal for ever is not the key's doing.
+func (c *Cell[K]) Punish(key K, d *policy.Decision) {
 	blocks := c.blocks.Load()
-	if blocks == nil || blocks.refusals == nil {
+	if blocks == nil || blocks.refusals == nil || d.RetryAfter == policy.Never {
 		return
 	}
 	var counted policy.Decision

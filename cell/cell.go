@@ -136,7 +136,7 @@ func (c *Cell[K]) Choke(key K) bool {
 			if !allowed {
 				c.tally.mine().refused.Add(1)
 				if c.blocks.Load() != nil {
-					c.punish(key, &policy.Decision{})
+					c.Punish(key, &policy.Decision{})
 				}
 				return false
 			}

@@ -30,17 +30,23 @@ func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Deci
 	}
 	for {
 		now := c.now()
-		e, k, hashed := c.lookBoth(key)
-		switch {
-		case hashed:
-			if refundHashed(k, limit, now, n, d) {
-				return
+		e, hashes := c.known(key)
+		if hashes {
+			var k table.Hashed[K]
+			var hashed bool
+			if e, k, hashed = c.lookBoth(key); hashed {
+				if refundHashed(k, limit, now, n, d) {
+					return
+				}
+				continue
 			}
-		case e == nil:
+		}
+		if e == nil {
 			// A key that is not in the table has nothing to get back.
 			lowerUnder(c.view.Terms(), limit, 0, now, n, d)
 			return
-		case c.refund(e, limit, now, n, d):
+		}
+		if c.refund(e, limit, now, n, d) {
 			return
 		}
 		// It was evicted meanwhile: look whether it is back.

@@ -54,6 +54,16 @@ func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
 	}
 }
 
+// known returns the key's entry, or nil if it has none. hashes is true if lookBoth may find a
+// word all the same.
+func (c *Cell[K]) known(key K) (e *table.Entry[K], hashes bool) {
+	hash, ok := c.hash(key)
+	if !ok || c.closed.Load() {
+		return nil, false
+	}
+	return c.view.LookKnown(hash, key)
+}
+
 // lookBoth returns the key's entry, or nil if it has none. hashed is true if it has a word all
 // the same: that of a loaded state which names no key.
 func (c *Cell[K]) lookBoth(key K) (e *table.Entry[K], k table.Hashed[K], hashed bool) {

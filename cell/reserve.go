@@ -52,7 +52,7 @@ func (c *Cell[K]) TryTake(limit policy.Policy, key K, n int64, d *policy.Decisio
 func (c *Cell[K]) Await(
 	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
-	waited, basis, err = c.acquire(ctx, nil, key, n, patience, d, h)
+	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.Chosen(key)}, patience, d, h)
 	if err != nil {
 		*d, *h = c.refusal(nil, key, n, err), Held[K]{}
 	}

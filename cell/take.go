@@ -189,17 +189,24 @@ func (c *Cell[K]) basis(limit policy.Policy, d *policy.Decision) Basis {
 // Count counts a call's answer. Each verb does so once it is final. A refusal by the key's
 // word may block the key: d says so then. A refusal for ever is not the key's doing.
 func (c *Cell[K]) Count(key K, d *policy.Decision, b Basis) {
+	if c.CountOnly(d.Allowed, b) {
+		c.Punish(key, d)
+	}
+}
+
+// CountOnly is Count for callers that have key and decision in another form. punishes is true
+// if a call of Punish is to follow.
+func (c *Cell[K]) CountOnly(allowed bool, b Basis) (punishes bool) {
 	if b.missing != 0 {
 		c.countMissing(b)
 	}
-	if mine := c.tally.mine(); d.Allowed {
+	mine := c.tally.mine()
+	if allowed {
 		mine.admitted.Add(1)
-	} else {
-		mine.refused.Add(1)
-		if b == (Basis{}) && d.RetryAfter != policy.Never {
-			c.punish(key, d)
-		}
+		return false
 	}
+	mine.refused.Add(1)
+	return b == (Basis{}) && c.blocks.Load() != nil
 }
 
 // countBlocked counts a call that was refused as its key is blocked.

@@ -15,15 +15,9 @@ import (
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	var d policy.Decision
 	var h Held[K]
-	_, basis, err := c.acquire(ctx, nil, key, n, forever, &d, &h)
-	if err != nil {
-		d = policy.Decision{}
-		if errors.Is(err, ErrNever) {
-			d.RetryAfter = policy.Never
-		}
-	}
-	if n != 0 {
-		c.Count(key, &d, basis)
+	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.Chosen(key)}, forever, &d, &h)
+	if n != 0 && c.CountOnly(err == nil, basis) && !errors.Is(err, ErrNever) {
+		c.Punish(key, &policy.Decision{})
 	}
 	return err
 }
@@ -59,10 +53,10 @@ func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy
 	return d
 }
 
-// acquire is Acquire under limit, or under the one that holds for the key if that is nil. It
-// counts nothing. If there is an error, d and h say nothing.
+// acquire is Acquire for q, which has noDelay. It counts nothing. If there is an error, d and
+// h say nothing.
 func (c *Cell[K]) acquire(
-	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+	ctx context.Context, key K, q *request, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
 	if ctx.Err() != nil {
 		return 0, Basis{missing: ended}, Cancelled(ctx)
@@ -70,20 +64,19 @@ func (c *Cell[K]) acquire(
 	if c.closed.Load() {
 		return 0, Basis{missing: ended}, ErrClosed
 	}
-	q := request{n: n, patience: noDelay, limit: c.orChosen(limit, key)}
 	if !c.lines.Has(key) {
-		basis = c.reserve(key, &q, d, h) // no call waits
+		basis = c.reserve(key, q, d, h) // no call waits
 	} else {
 		basis = c.probe(key, &request{limit: q.limit}, d)
-		d.Allowed = d.Allowed && n == 0
-		if n < 0 || n > d.Limit {
+		d.Allowed = d.Allowed && q.n == 0
+		if q.n < 0 || q.n > d.Limit {
 			d.RetryAfter = policy.Never
 		}
 	}
 	if d.Allowed {
 		return 0, basis, nil
 	}
-	return c.waitInLine(ctx, key, &q, patience, basis, d, h)
+	return c.waitInLine(ctx, key, q, patience, basis, d, h)
 }
 
 // waitInLine is acquire for a call that could not take at once: d refused it.

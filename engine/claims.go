@@ -165,7 +165,10 @@ type claimer interface {
 	// the decision is a refusal.
 	await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 		d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error)
-	countOne(key anyKey, d policy.Decision, basis cell.Basis) policy.Decision
+	// countOne counts an answer. If it returns true, punishOne is to follow: it returns the
+	// decision as it is then, as a refusal that is counted may block the key.
+	countOne(allowed bool, basis cell.Basis) (punishes bool)
+	punishOne(key anyKey, d policy.Decision) policy.Decision
 
 	// sameKey reports whether two keys of the engine are one.
 	sameKey(a, b anyKey) bool
@@ -199,7 +202,10 @@ func (k claimedKey) release(held releaser) {
 }
 
 func (k claimedKey) count(d policy.Decision, basis cell.Basis) policy.Decision {
-	return k.of.countOne(k.key, d, basis)
+	if k.of.countOne(d.Allowed, basis) {
+		return k.of.punishOne(k.key, d)
+	}
+	return d
 }
 
 func (e *Engine[K]) place(key anyKey) place {
@@ -271,8 +277,12 @@ func (e *Engine[K]) await(ctx context.Context, key anyKey, n int64, patience tim
 	return d, held, basis, waited, e.named(err)
 }
 
-func (e *Engine[K]) countOne(key anyKey, d policy.Decision, basis cell.Basis) policy.Decision {
-	e.cell.Count(unpack[K](e.form, key), &d, basis)
+func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) (punishes bool) {
+	return e.cell.CountOnly(allowed, basis)
+}
+
+func (e *Engine[K]) punishOne(key anyKey, d policy.Decision) policy.Decision {
+	e.cell.Punish(unpack[K](e.form, key), &d)
 	return d
 }
 
@@ -308,10 +318,11 @@ func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
 func (noEngine) tryTakeKey(anyKey, int64) (policy.Decision, releaser, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0
 }
-func (noEngine) countOne(_ anyKey, d policy.Decision, _ cell.Basis) policy.Decision { return d }
-func (noEngine) sameKey(anyKey, anyKey) bool                                        { return false }
-func (noEngine) hasWaiters(anyKey) bool                                             { return false }
-func (noEngine) isClosed() bool                                                     { return false }
+func (noEngine) countOne(bool, cell.Basis) bool                        { return false }
+func (noEngine) punishOne(_ anyKey, d policy.Decision) policy.Decision { return d }
+func (noEngine) sameKey(anyKey, anyKey) bool                           { return false }
+func (noEngine) hasWaiters(anyKey) bool                                { return false }
+func (noEngine) isClosed() bool                                        { return false }
 func (noEngine) await(context.Context, anyKey, int64, time.Duration) (
 	policy.Decision, releaser, cell.Basis, time.Duration, error,
 ) {

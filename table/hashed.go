@@ -202,17 +202,26 @@ func (t *Table[K]) readPlace(h *hashed[K], place *hashedPlace[K]) (k Hashed[K], 
 	}
 }
 
+// LookKnown returns the entry of the key, as Look does. If there is none, hashes is true if the
+// key may have a word all the same, which LookBoth finds: it makes a call that finds an entry
+// no slower.
+func (v View[K]) LookKnown(hash uint64, key K) (e *Entry[K], hashes bool) {
+	// First: when there is none left, each word had moved before the look for its entry.
+	h := v.t.hashed.Load()
+	v.t.stepPoint("look: hashes")
+	e = v.Look(hash, key)
+	return e, e == nil && h != nil
+}
+
 // LookBoth returns the entry of the key, as Look does. If there is none, it returns the state of
 // a key whose word has not moved to an entry; ok is false if there is none either. It never
 // waits.
 func (v View[K]) LookBoth(hash uint64, key K) (e *Entry[K], k Hashed[K], ok bool) {
-	// First: when there is none left, each word had moved before the look for its entry.
-	h := v.t.hashed.Load()
-	v.t.stepPoint("look: hashes")
-	if e = v.Look(hash, key); e != nil || h == nil {
+	e, hashes := v.LookKnown(hash, key)
+	if !hashes {
 		return e, k, false
 	}
-	if k, ok = v.t.lookHashed(h, key); !ok {
+	if k, ok = v.Hashed(key); !ok {
 		e = v.Look(hash, key) // it may have moved in between
 	}
 	return e, k, ok
