@@ -45,11 +45,11 @@ func (e *Engine[K]) Ask(ctx context.Context, key K, n int64) (limits.Answer, err
 
 // askOther is Ask for what is not decided by the key's word at once.
 func (e *Engine[K]) askOther(ctx context.Context, key K, n int64, asked cell.Asked, d policy.Decision) (limits.Answer, error) {
-	switch {
-	case asked == cell.NotAsked:
+	switch asked {
+	case cell.NotAsked:
 		g, err := e.Hold(ctx, limits.Call[K]{Key: key, N: n})
 		return g.Answer, err
-	case asked == cell.AskedNoWord:
+	case cell.AskedNoWord:
 		return limits.Answer{Decision: d, Basis: unrecorded}, nil
 	}
 	// The limit has become a queue meanwhile. This turn cannot be given back.

@@ -31,14 +31,14 @@ func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, 
 	}
 	a, err := l.Take(ctx, key, n)
 	if err != nil {
-		return l.noAnswerFor(&a, err)
+		return noAnswerFor(err)
 	}
 	return l.forAdapters(&a), nil
 }
 
 // noAnswerFor returns the answer to a call that ended with an error: a refusal if the limit
 // that came with it cannot be applied.
-func (l *Limiter) noAnswerFor(a *Answer, err error) (limits.Answer, error) {
+func noAnswerFor(err error) (limits.Answer, error) {
 	if errors.Is(err, ErrMisfit) || errors.Is(err, ErrModeUnsupported) || errors.Is(err, ErrTooManyLimits) {
 		return limits.Answer{Decision: misfit.Decision, Basis: limits.NewBasis(SourceRedis, true, err)}, nil
 	}
@@ -96,7 +96,7 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 		g.Answer = limits.Answer{Decision: r.Decision, Basis: limits.NewBasis(r.Source, r.Promised, err)}
 		err = nil
 	default:
-		g.Answer, err = l.noAnswerFor(&r.Answer, err)
+		g.Answer, err = noAnswerFor(err)
 	}
 	if !call.NoWait {
 		g.Wait = r.Waited

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func TestBreakerOfANode(t *testing.T) {
 		}
 	}
 	cluster[2].Kill()
-	lost, there := keys[2][0], append(keys[0], keys[1]...)
+	lost, there := keys[2][0], slices.Concat(keys[0], keys[1])
 	eventually(t, func() bool { return breakerOpen(take(t, l, lost, 1)) }, "the breaker of its node opens")
 	for i := range 300 {
 		a := take(t, l, there[i%len(there)], 1)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -66,7 +67,7 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 	if !limit.Reads(own.limit) {
 		return bad(p, "one that reads the words of "+own.policy.String()+": of the same kind and, if it counts in windows, the same period")
 	}
-	before := append(c.before[:len(c.before):len(c.before)], own.policy)
+	before := slices.Concat(c.before, []policy.Policy{own.policy})
 	if _, err := strictest(p, before); err != nil {
 		return bad(p, err.Error())
 	}

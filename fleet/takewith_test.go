@@ -228,14 +228,10 @@ func TestSharesOfLimits(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, out.Allowed)
 			// A limit that is new in the outage knows the servers, and that Redis was there.
-			other := policy.Policy(nil)
-			switch {
-			case strings.Contains(f[0].String(), "funnel"):
-				other = funnel(40, 40, 3660*24*time.Hour)
-			default:
+			if !strings.Contains(f[0].String(), "funnel") {
 				return
 			}
-			a, err = l.TakeWith(ctx, other, "new", 1)
+			a, err = l.TakeWith(ctx, funnel(40, 40, 3660*24*time.Hour), "new", 1)
 			require.NoError(t, err)
 			require.Equal(t, SourceShare, a.Source)
 			require.EqualValues(t, 20, a.Limit)

@@ -82,7 +82,7 @@ func Send(addr string, lines []string, try int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	var b strings.Builder
 	b.WriteString("GET / HTTP/1.1\r\n")
 	host := false
@@ -106,8 +106,7 @@ func Send(addr string, lines []string, try int) (int, error) {
 	if err != nil {
 		return 0, errors.Join(err, <-sent)
 	}
-	resp.Body.Close()
-	return resp.StatusCode, nil
+	return resp.StatusCode, resp.Body.Close()
 }
 
 // Spoof is a request that a client may have tampered with, and the client's address.
