@@ -160,8 +160,8 @@ func (e *Engine[K]) startBlocks(l *loaded[K]) error {
 	if b.Engine, err = start(config, options[K]{}, l, nil); err != nil {
 		return err
 	}
+	e.cell.BlockBy(b.cell) // first: whoever finds b blocks by it
 	e.blocks.Store(b)
-	e.cell.BlockBy(b.cell)
 	return nil
 }
 

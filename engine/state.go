@@ -278,6 +278,20 @@ func (k *keeper) close(save func(io.Writer) (saved, error)) error {
 	return nil
 }
 
+// abandon unlocks the file without a last save.
+func (k *keeper) abandon() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return nil
+	}
+	k.closed = true
+	if !k.begun.IsZero() {
+		return nil // the save under way does
+	}
+	return k.unlock()
+}
+
 // health returns an error if no save has succeeded for long.
 func (k *keeper) health() error {
 	k.mu.Lock()

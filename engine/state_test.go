@@ -780,6 +780,27 @@ func TestTieredKeepsItsState(t *testing.T) {
 	}
 }
 
+// A Tiered that cannot be made leaves the files of all tiers as they were: the limit of the
+// first may be a mistake, too.
+func TestTieredThatFailsWritesNoFile(t *testing.T) {
+	hours := policy.Must(policy.FixedWindow(2000, time.Hour))
+	config := inFile(t, Config{Policy: funnel(1000, 1000, time.Hour)})
+	tiered, err := NewTiered[string](config, hours)
+	require.NoError(t, err)
+	require.True(t, tiered.Take("a", 1000).Allowed)
+	require.NoError(t, tiered.Close())
+	mistaken := config
+	mistaken.Policy = funnel(10, 10, time.Hour)
+	for _, further := range [][]policy.Policy{{hours, nil}, {funnel(1, 1, time.Hour)}} {
+		_, err = NewTiered[string](mistaken, further...)
+		require.Error(t, err)
+	}
+	tiered, err = NewTiered[string](config, hours)
+	require.NoError(t, err)
+	assert.False(t, tiered.Take("a", 100).Allowed)
+	require.NoError(t, tiered.Close())
+}
+
 // An engine whose writer was given up still saves at Close.
 func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 	f := newFaults(false)

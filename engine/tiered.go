@@ -40,7 +40,7 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 				config.State.Path = fmt.Sprintf("%s.%d", path, i+2)
 			}
 			if config.Policy = further[i]; shape.IsNil(config.Policy) {
-				_ = t.Close() // nothing has used it
+				t.abandon()
 				return nil, &policy.FieldError{
 					Of: "engine.NewTiered", Field: fmt.Sprintf("further[%d]", i), Value: "nil", Want: "a policy, such as policy.Funnel returns",
 				}
@@ -48,12 +48,23 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 		}
 		e, err := New[K](config)
 		if err != nil {
-			_ = t.Close()
+			t.abandon()
 			return nil, err
 		}
 		t.engines = append(t.engines, e)
 	}
 	return t, nil
+}
+
+// abandon closes what nothing has used. Their files stay as they were: a save would have the
+// keys under limits that may have been given by mistake.
+func (t *Tiered[K]) abandon() {
+	for _, e := range t.engines {
+		if e.keeper != nil {
+			_ = e.keeper.abandon()
+		}
+	}
+	_ = t.Close()
 }
 
 // Choke reports whether the key may act now under every limit, and records it if so.
