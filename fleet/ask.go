@@ -83,7 +83,7 @@ func (l *Limiter) forAdapters(a *Answer) limits.Answer {
 // nothing back on a busy key: without what may have drained since, and under a limit that
 // counts in windows until the lease has ended.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
-	r := &granted{began: time.Now(), limit: call.Limit}
+	r := &granted{began: time.Now()}
 	if call.Patience > 0 && !call.NoWait {
 		r.Reservation, err = l.acquire(ctx, call.Limit, call.Key, call.N, call.Patience)
 	} else {
@@ -139,8 +139,7 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 // granted is what Hold has taken.
 type granted struct {
 	Reservation
-	limit policy.Policy // that came with the call, or nil
-	began time.Time     // before it was taken
+	began time.Time // before it was taken
 }
 
 // holder settles what limiters hold.
@@ -164,10 +163,10 @@ func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	return nil
 }
 
-// under returns the limit by which it was taken.
+// under returns the limit by which it was taken, whatever holds for the key by now.
 func (r *granted) under() policy.Policy {
-	if r.limit != nil {
-		return r.limit
+	if of := r.taken.of; of != nil {
+		return of.limit.Policy()
 	}
 	return r.limiter.LimitFor(r.key)
 }
@@ -180,7 +179,11 @@ func (r *granted) drains() bool {
 
 // change gives units back, or charges them if they are below 0.
 func (r *granted) change(ctx context.Context, n int64) error {
-	a, err := r.limiter.RefundWith(ctx, r.limit, r.key, n)
+	var limit policy.Policy
+	if of := r.taken.of; of != nil && r.limiter.leases == nil {
+		limit = of.policy
+	}
+	a, err := r.limiter.RefundWith(ctx, limit, r.key, n)
 	if err == nil && !a.Allowed {
 		err = a.Cause
 	}

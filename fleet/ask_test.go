@@ -3,6 +3,8 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -270,4 +272,29 @@ func TestHoldInACrowd(t *testing.T) {
 func (l *Limiter) free(key string) bool {
 	l.waiters.leave(key)
 	return false
+}
+
+// What a call took is settled under the limit by which it took, although another one holds for
+// the key by then.
+func TestSettlesUnderTheLimitOfTheTake(t *testing.T) {
+	fast, slow := funnel(20, 1000, time.Hour), funnel(20, 500, time.Hour)
+	var now atomic.Pointer[policy.Policy]
+	now.Store(&fast)
+	c := at(shared.Addr(), fast)
+	c.PolicyFor = func(string) policy.Policy { return *now.Load() }
+	l := open(t, c)
+	for _, used := range []int64{1, 12} {
+		now.Store(&fast)
+		key, oracle := fmt.Sprint("key", used), fmt.Sprint("oracle", used)
+		g, err := l.Hold(t.Context(), limits.Call[string]{Key: key, N: 8})
+		require.NoError(t, err)
+		require.True(t, g.Allowed)
+		require.True(t, take(t, l, key, 8).Allowed)
+		require.True(t, take(t, l, oracle, 8).Allowed)
+		_, err = l.Refund(t.Context(), oracle, -used)
+		require.NoError(t, err)
+		now.Store(&slow)
+		require.NoError(t, g.Settle(t.Context(), used))
+		assert.InDelta(t, take(t, l, oracle, 0).Remaining, take(t, l, key, 0).Remaining, 1)
+	}
 }
