@@ -176,7 +176,8 @@ func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64)
 	case used > n && recorded:
 		e.RefundWith(held.Limit, entry.Key(), n-used)
 	case used > n:
-		e.RefundWith(held.Limit, held.Ref.(K), n-used)
+		key, _ := held.Ref.(K) // a nil key of an interface is no K
+		e.RefundWith(held.Limit, key, n-used)
 	case recorded && used < n:
 		h := e.cell.Unpack(entry, held.Limit, &held.Words)
 		h.Keep(used)

@@ -205,3 +205,17 @@ func TestAskUnderChosenQueue(t *testing.T) {
 		assert.Equal(t, 997*time.Millisecond, a.Wait, "the next turn was free")
 	})
 }
+
+// A call of a key that is a nil interface is charged like others, also if it is not recorded.
+func TestHoldOfNilKey(t *testing.T) {
+	e, err := New[any](Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
+	require.NoError(t, err)
+	for _, left := range []int64{5, 10} {
+		g, err := e.Hold(t.Context(), limits.Call[any]{N: 1})
+		require.NoError(t, err)
+		require.True(t, g.Allowed)
+		require.NoError(t, g.Settle(t.Context(), 5))
+		assert.Equal(t, left, e.Peek(nil).Remaining)
+		require.NoError(t, e.Close())
+	}
+}

@@ -57,7 +57,11 @@ type quota struct {
 	window  time.Duration
 }
 
+// quotaOf returns the quota of a limit, none if there is no limit.
 func quotaOf(limit policy.Policy) quota {
+	if limit == nil {
+		return quota{}
+	}
 	q := quota{applies: true, limit: limit.Limit(), most: shape.AtOnce(limit)}
 	if windowed, ok := limit.(policy.Windowed); ok {
 		q.window = windowed.Window()

@@ -227,7 +227,9 @@ func (l *checkedLimit[K]) keyOf(r *http.Request, described bool) (fingerprint, l
 		return "", ""
 	}
 	if described {
-		limit = l.limit(key, l.plan(r)).String()
+		if p := l.limit(key, l.plan(r)); p != nil {
+			limit = p.String()
+		}
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%v", key))
 	return hex.EncodeToString(sum[:6]), limit

@@ -210,3 +210,19 @@ func TestOtherLimiters(t *testing.T) {
 		assert.Zero(t, whole.Peek().Remaining)
 	})
 }
+
+// A limiter without a limit has no quota to tell of.
+func TestZeroLimiters(t *testing.T) {
+	for status, l := range map[int]limits.Limiter[netip.Addr]{
+		http.StatusOK: &engine.Tiered[netip.Addr]{}, http.StatusForbidden: limits.Keyless[netip.Addr](&single.Limiter{}),
+	} {
+		for _, o := range []Options{{}, {Shadow: true}} {
+			if o.Shadow {
+				status = http.StatusOK
+			}
+			got := ask(Must(New(l, ByAddr, o)).Handler(done), from(alice))
+			assert.Equal(t, status, got.Code)
+			assert.Empty(t, got.Header().Get("RateLimit-Policy"))
+		}
+	}
+}

@@ -24,14 +24,18 @@ func For[K comparable](l Limiter[K], call Call[K]) Claim {
 	if limit == nil {
 		limit = l.LimitFor(call.Key)
 	}
-	return Claim{
+	c := Claim{
 		hold: func(ctx context.Context, patience time.Duration, noWait bool) (Grant, error) {
 			call := call
 			call.Patience, call.NoWait = patience, noWait
 			return l.Hold(ctx, call)
 		},
-		n: call.N, atOnce: shape.AtOnce(limit), remote: isRemote(l),
+		n: call.N, remote: isRemote(l),
 	}
+	if limit != nil {
+		c.atOnce = shape.AtOnce(limit)
+	}
+	return c
 }
 
 // Outcome is the answer of AskAll. Its methods are for one goroutine at a time, and the
@@ -199,7 +203,7 @@ func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 			continue
 		}
 		defer func() {
-			if failed := grants[i].Settle(ctx, used[i]); failed != nil {
+			if failed := grants[i].Settle(ctx, used[i]); err == nil {
 				err = failed
 			}
 		}()

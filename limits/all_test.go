@@ -252,6 +252,40 @@ func TestOutcomeSettles(t *testing.T) {
 	assert.NoError(t, out.Cancel(t.Context()))
 }
 
+// failing allows every call, and cannot settle any.
+type failing struct {
+	limits.Limiter[string]
+	err error
+}
+
+func (f failing) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	return limits.Grant{Answer: limits.Answer{Decision: policy.Decision{Allowed: true}}, Held: limits.Held{Of: f}}, nil
+}
+
+func (f failing) Settle(context.Context, limits.Held, int64) error { return f.err }
+
+// The error of an outcome is that of the first limiter that failed.
+func TestOutcomeTellsTheFirstFailure(t *testing.T) {
+	first, second := errors.New("first"), errors.New("second")
+	e := window(t, 10)
+	out, err := limits.AskAll(t.Context(), 0, claim(e, 1), claim(failing{e, first}, 1), claim(failing{e, second}, 1))
+	require.NoError(t, err)
+	assert.Equal(t, first, out.Cancel(t.Context()))
+	assert.Equal(t, int64(10), left(e))
+}
+
+// Limiters without a limit, such as zero values, are limiters like others.
+func TestAskAllOfZeroValues(t *testing.T) {
+	e := window(t, 10)
+	out, err := limits.AskAll(t.Context(), 0, claim(e, 1), claim(&engine.Tiered[string]{}, 1))
+	require.NoError(t, err)
+	assert.True(t, out.Allowed)
+	out, err = limits.AskAll(t.Context(), 0, claim(e, 1), claim(limits.Keyless[string](&single.Limiter{}), 1))
+	require.NoError(t, err)
+	assert.False(t, out.Allowed)
+	assert.Equal(t, int64(9), left(e))
+}
+
 // The sources have words of their own.
 func TestSourceString(t *testing.T) {
 	seen := map[string]bool{}

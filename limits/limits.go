@@ -30,7 +30,7 @@ type Limiter[K comparable] interface {
 
 	// LimitFor returns the limit that holds for the key now, for its figures. It takes
 	// nothing and never waits. Of several limits on the key, it is the one with the
-	// smallest Limit.
+	// smallest Limit. It is nil if there is none, as of a zero engine.Tiered.
 	LimitFor(key K) policy.Policy
 }
 

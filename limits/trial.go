@@ -84,7 +84,10 @@ func (t *Trial[K]) Remote() bool { return isRemote(t.config.Live) || isRemote(t.
 
 // Ask implements Limiter. It allocates nothing in addition to what the two do.
 func (t *Trial[K]) Ask(ctx context.Context, key K, n int64) (Answer, error) {
-	tried := t.ask(ctx, Call[K]{Key: key, N: n})
+	var tried verdict
+	if n != 0 {
+		tried = t.ask(ctx, Call[K]{Key: key, N: n})
+	}
 	a, err := t.config.Live.Ask(ctx, key, n)
 	t.compare(ctx, key, n, &tried, &a, err)
 	return a, err
@@ -110,9 +113,6 @@ type verdict struct {
 
 // ask asks the candidate, which delays no call. It takes for its turn within the patience.
 func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (v verdict) {
-	if call.N == 0 {
-		return v
-	}
 	// A key that cannot be hashed panics, too, and is not tried.
 	defer t.recovers(&v.failed)
 	if t.config.OneIn > 1 && maphash.Comparable(t.seed, call.Key)%uint64(t.config.OneIn) != 0 {
@@ -141,6 +141,7 @@ func (t *Trial[K]) compare(ctx context.Context, key K, n int64, v *verdict, live
 		return
 	case err != nil:
 		failed = !t.settle(context.WithoutCancel(ctx), &v.grant, 0)
+	case n == 0: // what it is charged later decides nothing either
 	case v.grant.Allowed == live.Allowed && live.Allowed:
 		t.same[1].Add(1)
 	case v.grant.Allowed == live.Allowed:

@@ -148,7 +148,7 @@ func TestTrialSettlesBoth(t *testing.T) {
 	tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate})
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
-		g, err := tr.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1 + random.Int64N(5)})
+		g, err := tr.Hold(t.Context(), limits.Call[string]{Key: "key", N: random.Int64N(5)}) // 0 is charged later
 		require.NoError(t, err)
 		require.NoError(t, g.Settle(t.Context(), random.Int64N(7)))
 		assert.Equal(t, left(live), left(candidate))
