@@ -632,6 +632,41 @@ func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 	}
 }
 
+// When a block ends, calls that were in line start as their limit allows, whatever turns they
+// had been promised before.
+func TestNoBurstWhenABlockEnds(t *testing.T) {
+	for text, n := range map[string]int64{
+		"at most 10/1s": 10, "funnel 10, 10/1s": 10, "window 10/1s": 10, "queue 5, 1/1s": 1, "bursty 10/1s, 1": 10,
+	} {
+		for _, lift := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				e := open[string](t, Config{Policy: policy.Must(policy.Parse(text))})
+				began := time.Now()
+				e.Take("k", n)
+				var mu sync.Mutex
+				var done sync.WaitGroup
+				at := map[time.Duration]int64{}
+				for range 4 {
+					done.Go(func() {
+						assert.NoError(t, e.Wait(t.Context(), "k", n))
+						mu.Lock()
+						defer mu.Unlock()
+						at[time.Since(began)] += n
+					})
+					synctest.Wait()
+				}
+				require.NoError(t, e.Block("k", 100*time.Second))
+				if lift {
+					time.Sleep(50 * time.Second)
+					require.True(t, e.Reset("k"))
+				}
+				done.Wait()
+				assert.Len(t, at, 4, "%s, lifted %v: two started together", text, lift)
+			})
+		}
+	}
+}
+
 // A call that waits for a blocked key and has not the time is told at once, if the block came
 // before, and gives back what it took.
 func TestCallsThatCannotWaitForABlock(t *testing.T) {

@@ -169,17 +169,27 @@ func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 		}
 		if h, ok := w.call.(Holder); ok {
 			if pause = h.Hold(); pause > 0 {
-				return pause, false
+				// What was taken for this turn will have drained by then, and others could
+				// take as much again.
+				l.revoke(func(*waiter[S]) bool { return true })
+				l.retryIn(l.head(), pause)
+				return l.pauseOf(w), false
 			}
 		}
 		w.over = true
 		l.promised.Remove(w.at)
 		l.advance()
 		return 0, true
-	case l.leads(w):
-		return max(time.Until(l.retry), time.Nanosecond), false
 	}
-	return Forever, false
+	return l.pauseOf(w), false
+}
+
+// pauseOf returns how long a call without a turn may sleep unless it is woken.
+func (l *line[K, S]) pauseOf(w *waiter[S]) time.Duration {
+	if l.leads(w) {
+		return max(time.Until(l.retry), time.Nanosecond)
+	}
+	return Forever
 }
 
 // leads reports whether a call is the first of a line in which no call holds a turn.
@@ -211,10 +221,12 @@ func (l *line[K, S]) leave(w *waiter[S]) {
 // first, so that each finds the key as it left it.
 func (l *line[K, S]) revokeTurns(w *waiter[S]) {
 	now := time.Now()
-	for last := l.last(); last != nil; last = l.last() {
-		if last == w || !last.turn.After(now) {
-			return
-		}
+	l.revoke(func(last *waiter[S]) bool { return last != w && last.turn.After(now) })
+}
+
+// revoke is revokeTurns for the calls from the last one on that are chosen.
+func (l *line[K, S]) revoke(chosen func(*waiter[S]) bool) {
+	for last := l.last(); last != nil && chosen(last); last = l.last() {
 		l.forget()
 		last.call.GiveBack()
 		l.promised.Remove(last.at)

@@ -53,8 +53,9 @@ type Call[S comparable] interface {
 }
 
 // Holder is an optional interface of a Call. Hold returns for how much longer the key must
-// not be used, whatever turns were promised. A call whose turn has come waits until that is
-// 0. Lines ask again when the time is over, and after Wake.
+// not be used, whatever turns were promised. If that is not 0 when the turn of a call has come,
+// all turns of its line are given back, and the line begins anew when the time is over, or
+// after Wake. Take refuses until then.
 type Holder interface{ Hold() time.Duration }
 
 // Verdict says whether a call would be allowed, by a forecast.
