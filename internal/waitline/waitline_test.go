@@ -536,6 +536,7 @@ func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 			d := newDesk(funnel(10, 1, time.Second))
 			require.True(t, d.take(10))
 			until := d.began.Add(time.Minute)
+			var mu sync.Mutex
 			var line []*ends
 			for i := range 3 {
 				e := &ends{}
@@ -545,19 +546,25 @@ func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 					patience = 10 * time.Second
 				}
 				go func() {
-					e.waited, e.err = h.Wait(t.Context(), "k", held{&customer{desk: d, n: 1}, &until}, patience)
-					e.after, e.over = time.Since(d.began), true
+					waited, err := h.Wait(t.Context(), "k", held{&customer{desk: d, n: 1}, &until}, patience)
+					mu.Lock()
+					defer mu.Unlock()
+					*e = ends{waited: waited, err: err, after: time.Since(d.began), over: true}
 				}()
 				synctest.Wait()
 			}
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
+			mu.Lock()
 			assert.Equal(t, 10*time.Second, line[1].after)
 			require.ErrorIs(t, line[1].err, ErrDeadline)
+			mu.Unlock()
 			h.Wake("k")
 			h.Wake("no line")
 			synctest.Wait()
+			mu.Lock()
 			assert.False(t, line[0].over || line[2].over)
+			mu.Unlock()
 			want := time.Minute
 			if wake {
 				time.Sleep(10 * time.Second)
@@ -569,6 +576,8 @@ func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			assert.Equal(t, &ends{after: want, waited: want, over: true}, line[0])
 			assert.True(t, line[2].over)
 			assert.Equal(t, want, line[2].after)
