@@ -179,6 +179,7 @@ type Config struct {
 	// source is the other's clock, and refusals is as in cell.Options.
 	firm     time.Duration
 	source   *timeSource
+	chosen   bool // there is a PolicyFor
 	refusals *cell.Refusals
 }
 

@@ -77,6 +77,7 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	if err != nil {
 		return nil, err
 	}
+	config.chosen = o.policyForSet
 	if config.State.Path == "" {
 		return start(config, o, nil, nil)
 	}

@@ -19,9 +19,10 @@ import (
 // nothing.
 //
 // Config.Policy need not be the limit of the saved engine. Another one of its family takes
-// over as by SetPolicy. Config.MaxKeys need not be the same either: if there are more keys,
-// those that owe most are kept, and the others are counted in Stats.Forgiven. The type of the
-// keys has to be the same, and so has the codec; see KeyCodec.
+// over as by SetPolicy; with PolicyFor, as if it came with the calls: see TakeWith.
+// Config.MaxKeys need not be the same either: if there are more keys, those that owe most are
+// kept, and the others are counted in Stats.Forgiven. The type of the keys has to be the
+// same, and so has the codec; see KeyCodec.
 //
 // If anything is wrong there is no engine, and the error wraps ErrState, or it is that of r
 // or of New. Config.State cannot be set as well, except HashKeys: write what r brings to its
@@ -35,6 +36,7 @@ func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[
 	if config.State != (State{HashKeys: config.State.HashKeys}) {
 		return nil, &policy.FieldError{Of: "engine.Load", Field: "Config.State", Value: fmt.Sprintf("%+v", config.State), Want: "no more than HashKeys, as the state comes from r"}
 	}
+	config.chosen = o.policyForSet
 	l, err := readState(r, config, o.codec)
 	if err != nil {
 		return nil, namedBy(config.Name, err)
@@ -118,7 +120,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		return nil, fmt.Errorf("%w: it %w: its keys are %s, those of the engine are %s", ErrState, errOther, h.Codec, codec.Name())
 	}
 	config.Policy = anchored(config.Policy, h.Epoch)
-	limits := limitsOf{own: config.Policy, zero: h.Epoch, ownText: config.Policy.String()}
+	limits := limitsOf{own: config.Policy, zero: h.Epoch, ownText: config.Policy.String(), chosen: config.chosen}
 	if _, err := limits.find(h.Limit); err != nil {
 		return nil, err
 	}
@@ -242,6 +244,7 @@ type limitsOf struct {
 	own     policy.Policy // the engine's
 	zero    time.Time     // of the file
 	ownText string
+	chosen  bool          // keys have limits of their own: see find
 	text    string        // of the last one that was found
 	last    policy.Policy // nil if it is the engine's
 }
@@ -269,6 +272,11 @@ func (l *limitsOf) find(text string) (policy.Policy, error) {
 	}
 	if !ok {
 		return nil, other("of another family than")
+	}
+	if l.chosen && relative.Reads(p) {
+		// The word may be of a limit that PolicyFor chose, and that has not changed. In units
+		// of the file's it would forgive, or charge, such a key.
+		p = nil
 	}
 	l.text, l.last = text, p
 	return p, nil

@@ -780,6 +780,39 @@ func TestTieredKeepsItsState(t *testing.T) {
 	}
 }
 
+// Another default takes nothing from keys of which PolicyFor chooses the limit, and gives them
+// nothing.
+func TestAnotherDefaultKeepsWhatPlansUsed(t *testing.T) {
+	text := func(s string) policy.Policy { return policy.Must(policy.Parse(s)) }
+	for _, family := range [][4]string{
+		{"funnel 10, 10/h", "funnel 20, 20/h", "funnel 1000, 1000/h", "funnel 1000, 100/h"},
+		{"queue 10, 10/h", "queue 20, 20/h", "queue 1000, 1000/h", "queue 100, 100/h"},
+		{"window 10/h", "window 20/h", "window 1000/h", "window 100/h"},
+		{"sliding 10/h", "sliding 20/h", "sliding 1000/h", "sliding 100/h"},
+	} {
+		for _, plan := range family[2:] {
+			for _, turned := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					before, after := text(family[0]), text(family[1])
+					if turned {
+						before, after = after, before
+					}
+					chosen := PolicyFor(func(string) policy.Policy { return text(plan) })
+					config := hashedKeys(Config{Policy: before})
+					e, err := New(config, chosen)
+					require.NoError(t, err)
+					require.True(t, e.Take("key", 60).Allowed)
+					want := e.Peek("key")
+					config.Policy = after
+					e = restart(t, e, config, func() {}, chosen)
+					defer func() { check(t, e) }()
+					assert.Equal(t, want, e.Peek("key"), "%s from %v to %v", plan, before, after)
+				})
+			}
+		}
+	}
+}
+
 // A Tiered that cannot be made leaves the files of all tiers as they were: the limit of the
 // first may be a mistake, too.
 func TestTieredThatFailsWritesNoFile(t *testing.T) {
