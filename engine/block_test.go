@@ -859,6 +859,7 @@ func restartBlocks(t *testing.T, hashes bool) {
 	require.NoError(t, err)
 	defer func() { check(t, late) }()
 	assert.Equal(t, 2*time.Hour-2*time.Minute, late.Blocked("blocked"), "the one that is blocked longest")
+	assert.NotZero(t, late.Stats().Forgiven)
 	time.Sleep(2 * time.Hour)
 	over, err := Load[string](bytes.NewReader(file.Bytes()), none)
 	require.NoError(t, err)

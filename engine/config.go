@@ -18,9 +18,10 @@ import (
 type WhenFull int
 
 const (
-	// EvictLeastDebt gives up the key that owes least, which is what the keys of a
-	// flood owe, and counts it as forgiven if it still owed. A new key may wait for
-	// that, up to Config.OpenTimeout. The default.
+	// EvictLeastDebt gives up the key that will soonest owe nothing, and counts it as
+	// forgiven if it still owed. Under a bucket that is a key of a flood. Under limits that
+	// count in windows it is one whose window ends first, whatever it used. A new key may
+	// wait for that, up to Config.OpenTimeout. The default.
 	EvictLeastDebt WhenFull = iota
 	// RefuseNew refuses new keys until others have left. RetryAfter is Config.Idle
 	// then: a guess.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"crypto/rand"
 	"sync"
 
@@ -18,8 +19,8 @@ type hasher[K comparable] struct {
 
 // hashing is what one goroutine needs to hash keys.
 type hashing struct {
-	hasher *keycodec.Hasher
-	key    []byte
+	hasher     *keycodec.Hasher
+	key, again []byte
 }
 
 // secretSize is the length of a secret in bytes.
@@ -44,6 +45,12 @@ func (h *hasher[K]) hash(key K) (hash [table.HashSize]byte, ok bool) {
 	if by.key, err = encode(h.codec, by.key[:0], key); err == nil {
 		hash = by.hasher.Hash(by.key)
 	}
+	ok = err == nil
+	if _, own := h.codec.(*codec[K]); own && ok {
+		// A user's codec may write a key in other bytes each time, as a cipher does.
+		by.again, err = encode(h.codec, by.again[:0], key)
+		ok = err == nil && bytes.Equal(by.again, by.key)
+	}
 	h.free.Put(by)
-	return hash, err == nil
+	return hash, ok
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -561,4 +562,23 @@ func TestHashesOfVersion1(t *testing.T) {
 	for key, left := range map[string]int64{"alice": 8, "bob": 1, "carol": 6, "dave": 10} {
 		require.Equal(t, left, e.Peek(key).Remaining, key)
 	}
+}
+
+// A key of which a codec writes other bytes each time has no hash. It is told of, not lost unseen.
+func TestHashesNeedTheSameBytes(t *testing.T) {
+	salt := byte(0)
+	salted := KeyCodec("salted", func(dst []byte, key string) ([]byte, error) {
+		if key != "plain" {
+			salt++
+		}
+		return append(append(dst, salt), key...), nil
+	}, func(src []byte) (string, error) { return string(src[1:]), nil })
+	e, err := New(Config{Policy: funnel(10, 1, time.Hour), State: State{Path: filepath.Join(t.TempDir(), "state"), HashKeys: true}}, salted)
+	require.NoError(t, err)
+	for _, key := range []string{"plain", "a", "b"} {
+		require.True(t, e.Choke(key))
+	}
+	require.NoError(t, e.Close())
+	assert.EqualValues(t, 2, e.Stats().Unsaved)
+	assert.EqualValues(t, 1, e.Stats().Saved)
 }

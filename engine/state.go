@@ -83,8 +83,9 @@ const (
 // KeyCodec tells how the keys are written to a saved state, if they are of a type that the
 // engine has no codec for, or are to be written otherwise. name is kept in the file: a file of
 // another name is refused, so change it with the form. encode appends the key's bytes to dst.
-// Different keys must have different bytes. decode makes a key of such bytes, which it must
-// not keep.
+// Different keys must have different bytes, and under State.HashKeys a key the same each time:
+// one of other bytes is not saved then. decode makes a key of such bytes, which it must not
+// keep.
 //
 // The engine has codecs for strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays
 // and structs of these with exported fields, and for types that are an

@@ -38,9 +38,11 @@ type Stats struct {
 	Keys int // keys in the table now, at most Config.MaxKeys
 	// Hashed counts the words of a loaded state whose keys are known by hashes alone: see
 	// State.HashKeys. It becomes 0 as their keys are used, or owe nothing.
-	Hashed    int
-	Evicted   uint64 // keys that left, idle or to make room
-	Forgiven  uint64 // those of them that still owed: given up to make room
+	Hashed  int
+	Evicted uint64 // keys that left, idle or to make room
+	// Forgiven counts those of them that still owed, and keys of which refusals counted, or
+	// which a load left out although they were blocked: given up to make room.
+	Forgiven  uint64
 	Restarts  uint64 // restarts of the writer and the janitor
 	Dropped   uint64 // commands given up because the writer died of them twice
 	Abandoned int    // goroutines that did not end when they should have
@@ -98,6 +100,7 @@ func (e *Engine[K]) Stats() Stats {
 		}
 		s.BlockedKeys += b.cell.BlockedHashes()
 		s.Blocks, s.Penalties, s.Unpunished = b.made.Load(), b.refusals.Blocks.Load(), b.refusals.Uncounted.Load()
+		s.Forgiven += b.table.View().Counters().Forgiven.Load()
 		s.Restarts += b.supervisor.Restarts()
 		s.Dropped += b.dropped.Load()
 	}
