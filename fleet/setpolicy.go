@@ -23,8 +23,8 @@ import (
 //
 // Until all servers have changed, those that have admit what both limits allow: under a
 // Funnel or a Queue of another rate they keep the lower rate, with the bursts that both
-// allow, which Answer.Limit tells. So the servers together never admit more than the higher
-// rate, with the larger burst, would. A server that has changed goes by the new limit alone
+// allow, which Answer.Limit tells. So as long as they differ the servers together never admit
+// more than the higher rate, with the larger burst, would. A server that has changed goes by the new limit alone
 // some seconds after the last server that kept the old one has changed or left, as it hears
 // when servers are counted. A server that has taken from Redis without being counted for
 // three seconds is not seen.
