@@ -94,6 +94,11 @@ type server struct {
 
 func (s *server) call(ctx context.Context) (int64, error) {
 	n := s.calls.Add(1)
+	if s.takes <= 0 {
+		// In a bubble, the race detector of Go 1.26 may crash if several goroutines at once
+		// select on timers whose time has come.
+		return n, s.err
+	}
 	select {
 	case <-time.After(s.takes):
 		return n, s.err
