@@ -93,10 +93,7 @@ func (c *Cell[K]) ReserveWith(
 func (c *Cell[K]) AcquireWith(
 	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
-	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.orChosen(limit, key)}, max(patience, 0), d, h)
-	if err != nil {
-		*d, *h = c.refusal(limit, key, n, err), Held[K]{}
-	}
+	waited, basis, err = c.Await(ctx, limit, key, n, max(patience, 0), d, h)
 	if n != 0 {
 		c.Count(key, d, basis)
 	}

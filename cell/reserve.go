@@ -48,13 +48,14 @@ func (c *Cell[K]) TryTake(limit policy.Policy, key K, n int64, d *policy.Decisio
 	return c.reserve(key, &request{n: n, patience: noDelay, limit: limit}, d, h)
 }
 
-// Await is Acquire. If there is an error, the decision is a refusal and nothing is held.
+// Await is AcquireWith, and counts nothing. If there is an error, the decision is a refusal
+// and nothing is held.
 func (c *Cell[K]) Await(
-	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
-	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.Chosen(key)}, patience, d, h)
+	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.orChosen(limit, key)}, patience, d, h)
 	if err != nil {
-		*d, *h = c.refusal(nil, key, n, err), Held[K]{}
+		*d, *h = c.refusal(limit, key, n, err), Held[K]{}
 	}
 	return waited, basis, err
 }

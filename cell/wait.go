@@ -29,10 +29,7 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 func (c *Cell[K]) Acquire(
 	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, err error) {
-	waited, basis, err := c.Await(ctx, key, n, max(patience, 0), d, h)
-	if n != 0 {
-		c.Count(key, d, basis)
-	}
+	waited, _, err = c.AcquireWith(ctx, nil, key, n, patience, d, h)
 	return waited, err
 }
 

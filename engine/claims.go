@@ -270,7 +270,7 @@ func (e *Engine[K]) await(ctx context.Context, key anyKey, n int64, patience tim
 	d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error,
 ) {
 	var h cell.Held[K]
-	waited, basis, err = e.cell.Await(ctx, unpack[K](e.form, key), n, patience, &d, &h)
+	waited, basis, err = e.cell.Await(ctx, nil, unpack[K](e.form, key), n, patience, &d, &h)
 	if err == nil {
 		held = kept(h)
 	}
