@@ -160,7 +160,7 @@ func (e *Engine[K]) startBlocks(l *loaded[K]) error {
 	if b.Engine, err = start(config, options[K]{}, l, nil); err != nil {
 		return err
 	}
-	e.cell.BlockBy(b.cell) // first: whoever finds b blocks by it
+	e.cell.BlockBy(b.cell) // first: a call of Block that finds b blocks by it
 	e.blocks.Store(b)
 	return nil
 }

@@ -33,7 +33,7 @@ func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, 
 	if err != nil {
 		return noAnswerFor(err)
 	}
-	return l.forAdapters(&a), nil
+	return forAdapters(&a), nil
 }
 
 // noAnswerFor returns the answer to a call that ended with an error: a refusal if the limit
@@ -54,7 +54,7 @@ var (
 
 // forAdapters returns an answer as adapters have it. A refusal for lack of a share is that of
 // an outage.
-func (l *Limiter) forAdapters(a *Answer) limits.Answer {
+func forAdapters(a *Answer) limits.Answer {
 	out := limits.Answer{Decision: a.Decision}
 	switch {
 	case a.Cause != nil:
@@ -91,7 +91,7 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 	}
 	switch {
 	case err == nil, errors.Is(err, ErrNever), errors.Is(err, ErrDeadline):
-		g.Answer, err = l.forAdapters(&r.Answer), nil
+		g.Answer, err = forAdapters(&r.Answer), nil
 	case errors.Is(err, ErrCrowded):
 		g.Answer = limits.Answer{Decision: r.Decision, Basis: limits.NewBasis(r.Source, r.Promised, err)}
 		err = nil

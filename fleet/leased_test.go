@@ -246,7 +246,7 @@ func TestLeasedChokeIsTake(t *testing.T) {
 	}
 }
 
-// An answer tells whether its figures are promises: those of Redis are, in Exact mode. In
+// Promised reports whether the figures of an answer are promises: those of Redis are, in Exact mode. In
 // Leased mode a call that Redis decided may find, when it comes back, that this server
 // remembers a refusal.
 func TestPromised(t *testing.T) {
