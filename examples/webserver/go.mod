@@ -4,11 +4,15 @@ go 1.25.0
 
 replace github.com/ral-limiter/ral => ../..
 
+replace github.com/ral-limiter/ral/fleet => ../../fleet
+
 replace github.com/ral-limiter/ral/internal/browsertest => ../../internal/browsertest
 
 require (
 	github.com/ral-limiter/ral v0.0.0
+	github.com/ral-limiter/ral/fleet v0.0.0
 	github.com/ral-limiter/ral/internal/browsertest v0.0.0
+	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -19,4 +23,5 @@ require (
 	github.com/google/btree v1.1.3 // indirect
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.47.0 // indirect
 )

@@ -1,10 +1,16 @@
-// Command webserver is a small web server that limits its visitors by their addresses and
-// by their API keys, and shows them live what they have left. From the root of the
+// Command webserver shows limits on a page while they hold. Two servers limit each address by
+// itself, in process, and each API key together, over the fleet that they are. A candidate
+// stands beside the limit of addresses, and an address can be blocked. From the root of the
 // repository:
 //
-//	go run ./examples/webserver -state .
+//	go run ./examples/webserver
 //
-// It prints where the page is. See server.go for the limits.
+// It prints where the page is. The limit over the fleet needs a Redis: it starts one of its
+// own if redis-server is installed, or takes the one of -redis. Without either it says so, and
+// shows the rest.
+//
+// This file has what a server of yours needs, in order: the limits, what makes them, the
+// routes behind them, and a block. server.go has the page's side.
 package main
 
 import (
@@ -13,13 +19,144 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
 )
+
+// Each address may send 30 requests to a server at once, and 3 a second in the long run.
+// Tried beside that is a limit with a smaller burst and a higher rate. Each API key may send
+// 12 requests to all servers together at once, and one a second.
+var (
+	addressLimit   = policy.Must(policy.Parse("funnel 30, 3/s"))
+	candidateLimit = policy.Must(policy.Parse("funnel 12, 5/s"))
+	keyLimit       = policy.Must(policy.Parse("funnel 12, 1/s"))
+)
+
+// server is one server of the fleet. Requests with an API key are held to both limits.
+type server struct {
+	client    *httplimit.ClientAddr
+	key       func(*http.Request) string
+	addresses *engine.Engine[netip.Addr]
+	candidate *engine.Engine[netip.Addr]
+	trial     *limits.Trial[netip.Addr]
+	keys      *fleet.Limiter // nil without a Redis
+	limit     *httplimit.Middleware
+	opened    []io.Closer
+	seen      history // for the page
+}
+
+// config is what differs from server to server, or is a flag.
+type config struct {
+	client *httplimit.ClientAddr
+	state  engine.State  // where the quotas of addresses are kept over a restart
+	redis  string        // host and port, or "" if there is none
+	budget time.Duration // how long a request may wait for Redis
+}
+
+// newServer returns a server. Call close, even if it returns an error.
+func newServer(c config) (s *server, err error) {
+	s = &server{client: c.client, key: httplimit.ByHeader("X-API-Key")}
+
+	// A limit in process: an engine. It decides in memory, and is exact.
+	if s.addresses, err = engine.New[netip.Addr](engine.Config{Policy: addressLimit, State: c.state}); err != nil {
+		return s, err
+	}
+	s.opened = append(s.opened, s.addresses)
+
+	// A candidate: an engine with the limit to be tried. It is asked about the same requests,
+	// refuses none, and what it would have decided otherwise is counted.
+	if s.candidate, err = engine.New[netip.Addr](engine.Config{Policy: candidateLimit}); err != nil {
+		return s, err
+	}
+	s.opened = append(s.opened, s.candidate)
+	if s.trial, err = limits.NewTrial(limits.TrialConfig[netip.Addr]{
+		Live: s.addresses, Candidate: s.candidate, OnDifference: s.seen.differs,
+	}); err != nil {
+		return s, err
+	}
+	all := []httplimit.AnyLimit{
+		httplimit.Limit[netip.Addr]{Name: "address", Limiter: s.trial, Key: s.client.Key},
+	}
+
+	// A limit over the fleet: a fleet.Limiter. All servers that give it the same Name and the
+	// same Redis share it. While Redis is away each server keeps a share of it.
+	if c.redis != "" {
+		if s.keys, err = fleet.New(fleet.Config{
+			Name: "webserver-keys", Policy: keyLimit, Servers: servers, Budget: c.budget,
+			Redis: rueidis.ClientOption{InitAddress: []string{c.redis}},
+		}); err != nil {
+			return s, err
+		}
+		s.opened = append(s.opened, s.keys)
+		all = append(all, httplimit.Limit[string]{Name: "key", Limiter: s.keys, Key: s.key, WhenNoKey: httplimit.Skip})
+	}
+
+	// The middleware: a request passes if all limits admit it, and is charged to all or none.
+	s.limit, err = httplimit.NewAll(httplimit.Options{OnVerdict: s.count}, all...)
+	return s, err
+}
+
+// close saves the quotas. No request is served any more.
+func (s *server) close() (err error) {
+	for _, o := range s.opened {
+		err = errors.Join(err, o.Close())
+	}
+	return err
+}
+
+// routes are those of the server. Only hello is limited.
+func (s *server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /hello", s.limit.Handler(http.HandlerFunc(hello)))
+	mux.HandleFunc("GET /stats", s.stats)
+	// These act on the client's own address, for clients on this machine only: see atHome. Where
+	// others reach the server, ask for an operator's credentials instead.
+	mux.Handle("POST /block", s.atHome(s.block))
+	mux.Handle("POST /lift", s.atHome(s.lift))
+	return http.NewCrossOriginProtection().Handler(mux) // pages of other sites may not post
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) {
+	_, _ = fmt.Fprintf(w, "Hello! It is %s.\n", time.Now().Format("15:04:05"))
+}
+
+// block refuses an address for a time, whatever it has left. The candidate blocks it, too, so
+// that a refusal is no difference. (With engine.Config.Penalty an engine blocks by itself.)
+func (s *server) block(w http.ResponseWriter, r *http.Request) {
+	addr := s.client.Key(r)
+	d, err := time.ParseDuration(r.FormValue("for"))
+	if err == nil {
+		err = s.addresses.Block(addr, d)
+	}
+	if err == nil {
+		err = s.candidate.Block(addr, d)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// lift ends a block. Reset also forgets what the address has used.
+func (s *server) lift(w http.ResponseWriter, r *http.Request) {
+	addr := s.client.Key(r)
+	s.addresses.Reset(addr)
+	s.candidate.Reset(addr)
+	w.WriteHeader(http.StatusNoContent)
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -29,38 +166,4 @@ func main() {
 		fmt.Fprintln(os.Stderr, "webserver:", err)
 		os.Exit(1)
 	}
-}
-
-// run serves until the context ends, and then waits for requests under way.
-func run(ctx context.Context, args []string, out, problems io.Writer) (err error) {
-	flags := flag.NewFlagSet("webserver", flag.ContinueOnError)
-	flags.SetOutput(problems)
-	addr := flags.String("addr", "localhost:8080", "host and port to listen on; port 0 is any that is free")
-	proxies := flags.String("proxies", "", "prefixes of the proxies in front, whose X-Forwarded-For is trusted, such as 10.0.0.0/8,192.0.2.7/32")
-	state := flags.String("state", "", "an existing directory in which quotas are kept, so that a restart forgives nothing")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	s, err := newServer(*proxies, *state)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "See your quota at http://%s/ (Ctrl-C ends it)\n", listener.Addr())
-
-	web := &http.Server{Handler: s.handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	ended := make(chan error, 1)
-	go func() { ended <- web.Serve(listener) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	return web.Shutdown(ctx)
 }
