@@ -46,6 +46,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv(webServerJob) != "" {
+		if err := serveWeb(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(withRedis(m))
 }
 

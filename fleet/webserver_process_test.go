@@ -1,0 +1,476 @@
+package fleet
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// webJob is what a web server of TestWebServers is told to do: serve requests, each of them
+// under a Funnel that the servers share, until its standard input ends.
+type webJob struct {
+	Addr, Name      string
+	Capacity, Count int64 // Count a second
+	Mode            Mode
+	Outage          Fallback
+	Servers         int
+	Charge          bool // requests with the field Free are given back what they took
+}
+
+const webServerJob = "RAL_FLEET_TEST_WEB"
+
+const (
+	webBudget = 25 * time.Millisecond
+	// webTick is the period of the yardstick for calls that wait: see patientLimiter.
+	webTick = 5 * time.Millisecond
+	// webTicks is how often the yardstick may tick during a call: as often as it does in a
+	// budget, and a hundred times more. A call that Redis does not answer, and that no budget
+	// ends, waits for callTimeout, four times as long.
+	webTicks = int64(webBudget/webTick) + 100
+)
+
+// webReport is what a web server says: its address first, and the rest when it ends.
+type webReport struct {
+	Addr     string
+	Slowest  int64 // ticks of the yardstick during the slowest call
+	Spent    int64 // requests that were answered without Redis as the budget was spent
+	Openings uint64
+}
+
+// patientLimiter measures how long each call waits. The yardstick is a goroutine of this
+// process that ticks, and that a busy machine keeps from a processor as it does the call.
+type patientLimiter struct {
+	*Limiter
+	ticks, slowest atomic.Int64
+}
+
+func (p *patientLimiter) tick() {
+	for p.Limiter.ctx.Err() == nil {
+		time.Sleep(webTick)
+		p.ticks.Add(1)
+	}
+}
+
+func (p *patientLimiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
+	defer p.measure(p.ticks.Load())
+	return p.Limiter.Ask(ctx, key, n)
+}
+
+func (p *patientLimiter) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	defer p.measure(p.ticks.Load())
+	g, err := p.Limiter.Hold(ctx, call)
+	if g.Held.Of != nil {
+		g.Held.Of = patientHolder{g.Held.Of, p}
+	}
+	return g, err
+}
+
+// patientHolder measures how long a request waits until it is settled.
+type patientHolder struct {
+	limits.Holder
+	limiter *patientLimiter
+}
+
+func (h patientHolder) Settle(ctx context.Context, held limits.Held, used int64) error {
+	defer h.limiter.measure(h.limiter.ticks.Load())
+	return h.Holder.Settle(ctx, held, used)
+}
+
+// measure notes how long a call waited that has begun at that tick.
+func (p *patientLimiter) measure(begun int64) {
+	waited := p.ticks.Load() - begun
+	for most := p.slowest.Load(); waited > most && !p.slowest.CompareAndSwap(most, waited); {
+		most = p.slowest.Load()
+	}
+}
+
+// sourceField tells the clients what decided.
+const sourceField = "Source"
+
+// serveWeb is the life of a web server of TestWebServers.
+func serveWeb() error {
+	var j webJob
+	if err := json.Unmarshal([]byte(os.Getenv(webServerJob)), &j); err != nil {
+		return err
+	}
+	p, err := policy.Funnel(j.Capacity, j.Count, time.Second)
+	if err != nil {
+		return err
+	}
+	c := at(j.Addr, p)
+	c.Name, c.Budget, c.Mode, c.Outage, c.Servers = j.Name, webBudget, j.Mode, j.Outage, j.Servers
+	l, err := New(c)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	limiter := &patientLimiter{Limiter: l}
+	go limiter.tick()
+	type writer struct{}
+	var spent atomic.Int64
+	options := httplimit.Options{
+		OnVerdict: func(r *http.Request, v httplimit.Verdict) {
+			r.Context().Value(writer{}).(http.ResponseWriter).Header().Set(sourceField, v.Basis.Source().String())
+			if errors.Is(v.Basis.Cause(), ErrBudget) {
+				spent.Add(1)
+			}
+		},
+	}
+	if j.Charge {
+		options.Charge = func(_ *http.Request, served httplimit.Served) int64 { return count(served.Status == http.StatusOK) }
+	}
+	m, err := httplimit.New(limiter, httplimit.ByHeader("Key"), options)
+	if err != nil {
+		return err
+	}
+	limited := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Free") != "" {
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limited.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), writer{}, w)))
+	})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	said := json.NewEncoder(os.Stdout)
+	if err := said.Encode(webReport{Addr: listener.Addr().String()}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	_ = server.Close()
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return said.Encode(webReport{Slowest: limiter.slowest.Load(), Spent: spent.Load(), Openings: l.Stats().Openings})
+}
+
+// webServer is a process that runs serveWeb.
+type webServer struct {
+	cmd  *exec.Cmd
+	stop io.Closer
+	says *json.Decoder
+	err  bytes.Buffer
+	addr string
+}
+
+func startWeb(t *testing.T, j webJob) *webServer {
+	t.Helper()
+	told, err := json.Marshal(j)
+	require.NoError(t, err)
+	s := &webServer{cmd: exec.Command(os.Args[0])}
+	s.cmd.Env = append(os.Environ(), webServerJob+"="+string(told))
+	s.cmd.Stderr = &s.err
+	s.stop, err = s.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.cmd.Start())
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill() // if it is still there
+		_ = s.cmd.Wait()
+	})
+	s.says = json.NewDecoder(out)
+	s.addr = s.hear(t).Addr
+	return s
+}
+
+func (s *webServer) hear(t *testing.T) (r webReport) {
+	t.Helper()
+	if err := s.says.Decode(&r); err != nil {
+		_ = s.cmd.Wait()
+		require.NoError(t, err, s.err.String())
+	}
+	return r
+}
+
+// end has it end, and returns its last report.
+func (s *webServer) end(t *testing.T) webReport {
+	t.Helper()
+	require.NoError(t, s.stop.Close())
+	r := s.hear(t)
+	require.NoError(t, s.cmd.Wait(), s.err.String())
+	return r
+}
+
+// webAnswer is what a client was answered, by its own clock.
+type webAnswer struct {
+	sent, answered time.Duration
+	status         int
+	source         string
+	told           bool // when to come back: Retry-After or RateLimit
+	reduced        bool // the body names the problem type of an outage
+}
+
+// webClient sends one request after the other to a server, on a connection of its own.
+type webClient struct {
+	answers []webAnswer // of goroutine run, until it ends
+	// How many answers of Redis or leases there are, how many of the fallback, and how many
+	// refusals are among them.
+	here, away, refusedHere, refusedAway atomic.Int64
+}
+
+func (c *webClient) run(ctx context.Context, addr string, free bool, begun time.Time, ended <-chan struct{}) error {
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	for {
+		select {
+		case <-ended:
+			return nil
+		default:
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr, http.NoBody)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Key", "a")
+		if free && rand.IntN(4) == 0 {
+			r.Header.Set("Free", "1")
+		}
+		a := webAnswer{sent: time.Since(begun)}
+		w, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(w.Body)
+		_ = w.Body.Close()
+		if err != nil {
+			return err
+		}
+		a.answered, a.status, a.source = time.Since(begun), w.StatusCode, w.Header.Get(sourceField)
+		a.told = w.Header.Get("Retry-After")+w.Header.Get("RateLimit") != ""
+		a.reduced = strings.Contains(string(body), "#temporary-reduced-capacity")
+		c.answers = append(c.answers, a)
+		refused := count(a.status == http.StatusTooManyRequests)
+		switch a.source {
+		case SourceRedis.String(), SourceLease.String():
+			c.here.Add(1)
+			c.refusedHere.Add(refused)
+		default:
+			c.away.Add(1)
+			c.refusedAway.Add(refused)
+		}
+		time.Sleep(time.Duration(rand.IntN(int(4 * time.Millisecond))))
+	}
+}
+
+// mostInAStretch returns how many more were admitted than a Funnel allows in some stretch of
+// time, of all stretches that begin with a request and end with an answer. What was sent and
+// answered within was decided there.
+func (j webJob) mostInAStretch(admitted []webAnswer) (above int64) {
+	slices.SortFunc(admitted, func(a, b webAnswer) int { return cmp.Compare(a.answered, b.answered) })
+	for _, from := range admitted {
+		n := int64(0)
+		for _, to := range admitted {
+			if to.sent >= from.sent {
+				n++
+				above = max(above, n-j.most(to.answered-from.sent))
+			}
+		}
+	}
+	return above
+}
+
+// most returns how much the limit admits in that time.
+func (j webJob) most(d time.Duration) int64 {
+	return j.Capacity + int64(float64(j.Count)*d.Seconds())
+}
+
+// TestWebServers has four processes serve requests over HTTP under one limit, and clients
+// that send what they can, while Redis stands still, is killed, and is back with what it had
+// written. It checks that
+//
+//  1. what Redis and leases admit is never more than the limit in any stretch of time, by
+//     the clients' counts, and neither is what the shares admit;
+//  2. no request waits for Redis for longer than its budget, by the yardstick of a process
+//     that a busy machine delays as well. While Redis stands still or is gone, each
+//     client has its requests answered;
+//  3. an answer is 200, 429 or, of FallbackClosed alone, 503 with the problem type for that;
+//  4. a client is told when to come back, or what is left, only if Redis decided in Exact
+//     mode.
+func TestWebServers(t *testing.T) {
+	const servers, clients = 4, 4 // of each server
+	for _, c := range []struct {
+		name   string
+		mode   Mode
+		outage Fallback
+		charge bool
+		long   bool
+	}{
+		{"exact, shares", Exact, FallbackShare, false, false},
+		{"exact, shares, giving back", Exact, FallbackShare, true, true},
+		{"exact, closed", Exact, FallbackClosed, false, true},
+		{"exact, open", Exact, FallbackOpen, false, true},
+		{"leased, shares", Leased, FallbackShare, false, true},
+		{"leased, shares, giving back", Leased, FallbackShare, true, true},
+		{"leased, closed", Leased, FallbackClosed, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.long && testing.Short() {
+				t.Skip("the others are the short form")
+			}
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{AOF: true})
+			j := webJob{Addr: redis.Addr(), Name: name(), Capacity: 40, Count: 50, Mode: c.mode, Outage: c.outage, Servers: servers, Charge: c.charge}
+			ctx, cancel := context.WithCancel(t.Context())
+			var web [servers]*webServer
+			for i := range web {
+				web[i] = startWeb(t, j)
+			}
+			begun, ended := time.Now(), make(chan struct{})
+			var all [servers * clients]webClient
+			var sending sync.WaitGroup
+			defer sending.Wait()
+			defer cancel() // if the test fails
+			for i := range all {
+				sending.Go(func() {
+					if err := all[i].run(ctx, web[i%servers].addr, c.charge, begun, ended); err != nil && ctx.Err() == nil {
+						t.Errorf("client %d: %v", i, err)
+						cancel()
+					}
+				})
+			}
+			// goOn waits until each client has some more answers of that kind, and rests.
+			goOn := func(what string, rest time.Duration, of func(*webClient) *atomic.Int64) {
+				t.Helper()
+				var before [len(all)]int64
+				for i := range all {
+					before[i] = of(&all[i]).Load()
+				}
+				time.Sleep(rest)
+				inTime(t, func() bool {
+					require.NoError(t, ctx.Err())
+					for i := range all {
+						if of(&all[i]).Load() < before[i]+3 {
+							return false
+						}
+					}
+					return true
+				}, what)
+			}
+			// refuse waits until some client was refused so.
+			refuse := func(what string, refused func(*webClient) *atomic.Int64) {
+				t.Helper()
+				inTime(t, func() bool {
+					require.NoError(t, ctx.Err())
+					n := int64(0)
+					for i := range all {
+						n += refused(&all[i]).Load()
+					}
+					return n > 0
+				}, what)
+			}
+			here := func(c *webClient) *atomic.Int64 { return &c.here }
+			away := func(c *webClient) *atomic.Int64 { return &c.away }
+
+			goOn("Redis answers", 300*time.Millisecond, here)
+			refuse("the limit is what holds them", func(c *webClient) *atomic.Int64 { return &c.refusedHere })
+			cycles := 2
+			if testing.Short() {
+				cycles = 1
+			}
+			for range cycles {
+				require.NoError(t, redis.Pause())
+				goOn("Redis stands still", 700*time.Millisecond, away)
+				require.NoError(t, redis.Resume())
+				goOn("Redis goes on", 300*time.Millisecond, here)
+				redis.Kill()
+				goOn("Redis is gone", time.Second, away)
+				if c.outage == FallbackShare {
+					refuse("the shares are what holds them", func(c *webClient) *atomic.Int64 { return &c.refusedAway })
+				}
+				require.NoError(t, redis.Restart())
+				goOn("Redis is back", 300*time.Millisecond, here)
+			}
+			close(ended)
+			sending.Wait()
+			require.False(t, t.Failed())
+
+			admitted, refused, free := map[string][]webAnswer{}, map[string]int{}, 0
+			for i := range all {
+				for _, a := range all[i].answers {
+					closed := a.source == SourceClosed.String()
+					switch a.status {
+					case http.StatusOK:
+						admitted[a.source] = append(admitted[a.source], a)
+					case http.StatusNoContent:
+						require.True(t, c.charge)
+						free++
+					case http.StatusTooManyRequests:
+						refused[a.source]++
+						require.False(t, closed)
+					case http.StatusServiceUnavailable:
+						refused[a.source]++
+						require.True(t, closed, a)
+						require.True(t, a.reduced)
+					default:
+						require.Fail(t, "another status", a)
+					}
+					require.Equal(t, a.source == SourceRedis.String() && c.mode == Exact, a.told, a)
+				}
+			}
+			var slowest, spent int64
+			var openings uint64
+			for _, s := range web {
+				r := s.end(t)
+				slowest, spent, openings = max(slowest, r.Slowest), spent+r.Spent, openings+r.Openings
+				assert.LessOrEqual(t, r.Slowest, webTicks, "no request waits beyond its budget")
+			}
+			took, counts := time.Since(begun), ""
+			for source, of := range admitted {
+				counts += fmt.Sprintf(", %d %s", len(of), source)
+			}
+			t.Logf("in %v the limit is %d; admitted%s; %d given back; refused %v; %d openings, %d budgets spent, the slowest call took %d ticks of %v",
+				took, j.most(took), counts, free, refused, openings, spent, slowest, webTick)
+
+			// Redis and leases are one limit, and the shares are another.
+			byRedis := slices.Concat(admitted[SourceRedis.String()], admitted[SourceLease.String()])
+			byShares := admitted[SourceShare.String()]
+			assert.LessOrEqual(t, j.mostInAStretch(byRedis), int64(0), "admitted by Redis and leases")
+			assert.LessOrEqual(t, j.mostInAStretch(byShares), int64(0), "admitted by shares")
+			assert.NotEmpty(t, byRedis)
+			switch c.outage {
+			case FallbackShare:
+				assert.NotEmpty(t, byShares)
+			case FallbackOpen:
+				assert.NotEmpty(t, admitted[SourceOpen.String()])
+				assert.Zero(t, refused[SourceOpen.String()])
+			case FallbackClosed:
+				assert.NotZero(t, refused[SourceClosed.String()])
+			}
+			if c.mode == Exact {
+				assert.NotZero(t, spent, "some requests were under way when Redis stood still")
+			}
+		})
+	}
+}
