@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/go-chi/httprate"
 	httprateredis "github.com/go-chi/httprate-redis"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/ulule/limiter/v3"
@@ -27,6 +29,7 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/clock"
 	"github.com/ral-limiter/ral/internal/redisd"
@@ -83,7 +86,8 @@ var contenders = []contender{
 	{"xtime-rate", bucket, false, xtime},
 	{"httprate-redis", bucket, true, httprateRedis},
 	{"ulule-redis", fixedWindow, true, ululeRedis},
-	// httplimit over a fleet.Limiter goes here. It is shared, too.
+	{"ral-fleet", bucket, true, ralFleet(fleet.Exact)},
+	{"ral-leased", bucket, true, ralFleet(fleet.Leased)},
 }
 
 // promise returns the most that a limit admits in any stretch of this length, or in one
@@ -123,6 +127,27 @@ func ralBy(tb testing.TB, p policy.Policy, o httplimit.Options) middleware {
 	require.NoError(tb, err)
 	tb.Cleanup(func() { assert.NoError(tb, limiter.Close()) })
 	return httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, o)).Handler
+}
+
+// ralFleet keeps the limit in Redis, in Exact mode, or takes leases from there. Its budget is
+// so long that no call is answered without Redis. Leased mode has no limit of 1: of a limit of
+// 2 it admits 1, and keeps the other back.
+func ralFleet(mode fleet.Mode) func(testing.TB, setting) middleware {
+	return func(tb testing.TB, s setting) middleware {
+		limit := int64(s.limit)
+		if mode == fleet.Leased {
+			limit = max(limit, 2)
+		}
+		limiter, err := fleet.New(fleet.Config{
+			Name: s.name, Mode: mode, Policy: policy.Must(policy.Funnel(limit, limit, s.per)),
+			Redis:  rueidis.ClientOption{InitAddress: []string{s.redis}, ForceSingleClient: true},
+			Budget: time.Minute, Outage: fleet.FallbackClosed,
+		})
+		require.NoError(tb, err)
+		tb.Cleanup(func() { assert.NoError(tb, limiter.Close()) })
+		require.Eventually(tb, func() bool { return limiter.Health() == nil }, time.Minute, time.Millisecond)
+		return httplimit.Must(httplimit.New(limiter, httplimit.ByString(httplimit.ByAddr), httplimit.Options{})).Handler
+	}
 }
 
 // httprateKey is the connection's address, as httprate's documentation has it. httprate
@@ -204,7 +229,7 @@ func startRedis(tb testing.TB) *redis.Client {
 	return client
 }
 
-// Each contender limits. One that loses its Redis may admit more than the limit.
+// Each contender limits. One that loses its Redis may admit more than the limit, except Ral.
 func TestContendersLimit(t *testing.T) {
 	rdb := startRedis(t)
 	for _, c := range contenders {
@@ -218,7 +243,7 @@ func TestContendersLimit(t *testing.T) {
 		switch {
 		case c.promise == nil:
 			assert.Equal(t, map[int]int{200: 10}, codes, c.name)
-		case c.shared:
+		case c.shared && !strings.HasPrefix(c.name, "ral"):
 			assert.Positive(t, codes[200], c.name)
 			assert.Positive(t, codes[429], c.name)
 		default:
