@@ -81,7 +81,8 @@ func forAdapters(a *Answer) limits.Answer {
 // A grant is settled as by Reservation.Keep. What a lease paid for that has ended is given
 // back like a Refund, and so is a part of what was taken under a Funnel or a Bursty, of which Keep gives
 // nothing back on a busy key: without what may have drained since, and under a limit that
-// counts in windows until the lease has ended.
+// counts in windows until the lease has ended. What a share let pass is given back to the share
+// as long as Redis is not charged for it.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
 	r := &granted{began: time.Now()}
 	if call.Patience > 0 && !call.NoWait {
@@ -157,10 +158,16 @@ func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	case source != SourceLease && (used == 0 || !r.drains()), r.taken.lease != nil && time.Since(r.began) < r.ResetAfter:
 		return r.Keep(ctx, used)
 	}
-	if back := r.counting(r.n - used); back > 0 {
-		return r.change(ctx, back)
+	back := r.counting(r.n - used)
+	if source == SourceShare {
+		// What Redis was not charged yet is given back before it is. Redis would give back
+		// what others used instead, and admit that much before the charge arrives.
+		back = r.taken.local.Refund(back)
 	}
-	return nil
+	if back <= 0 {
+		return nil
+	}
+	return r.change(ctx, back)
 }
 
 // under returns the limit by which it was taken, whatever holds for the key by now.

@@ -457,6 +457,32 @@ func (r *Reservation) Keep(n int64) {
 	r.local.change()
 }
 
+// Refund gives n units of the take back, whatever others took since, as far as the key owes
+// them: see Owed. It returns how many it does not owe, since they were charged already. Units
+// of a key that made room for others are never charged, and do not come back. It must be
+// called once at most, and not after Keep.
+func (r *Reservation) Refund(n int64) (charged int64) {
+	if r.local == nil || !r.Allowed || n <= 0 {
+		return 0
+	}
+	s := &r.local.shards[r.local.index(r.hash)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, there := s.entries[r.hash]
+	if !there {
+		return 0
+	}
+	now := r.local.now()
+	owed := min(n, e.unpaid, s.part.used(e.word, now))
+	e.word = s.part.policy.(policy.Refunder).Refund(e.word, now, owed)
+	if e.unpaid -= owed; e.unpaid == 0 {
+		e.name = ""
+	}
+	s.entries[r.hash] = e
+	r.local.change()
+	return n - owed
+}
+
 // without returns a word without the last units of the take, so many.
 func (r *Reservation) without(word uint64, now policy.Instant, give int64) uint64 {
 	undone := int64(math.MaxInt64) // what others gave back is not known

@@ -124,6 +124,39 @@ func TestWhatIsOwed(t *testing.T) {
 	})
 }
 
+// A part of a take comes back on a busy key as far as the key owes it. The rest was charged, and
+// stays used here; what never will be charged does not come back.
+func TestRefundOfATake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openMost(t, policy.Must(policy.Funnel(20, 1, time.Hour)), 1, 1, "a")
+		remaining := func() int64 { return l.Peek("a").Remaining }
+		first := l.Take("a", 6, 0)
+		require.True(t, l.Take("a", 2, 0).Allowed)
+		require.Zero(t, first.Refund(4))
+		require.Equal(t, map[string]int64{"a": 4}, owed(l))
+		require.Equal(t, int64(16), remaining())
+
+		second := l.Take("a", 6, 0)
+		require.Empty(t, pay(l, "a"))
+		require.True(t, l.Take("a", 1, 0).Allowed)
+		require.Equal(t, int64(3), second.Refund(4), "a unit is owed, of which call is all the same")
+		require.Empty(t, owed(l))
+		require.Equal(t, int64(10), remaining(), "10 are charged")
+
+		third := l.Take("a", 6, 0)
+		require.NoError(t, l.Serve(2))
+		require.Zero(t, third.Refund(5), "it counts on in another share")
+		require.Equal(t, map[string]int64{"a": 1}, owed(l))
+
+		require.True(t, l.Take("b", 1, 0).Allowed)
+		require.NotZero(t, l.Lapsed(), "a made room")
+		require.Zero(t, third.Refund(1))
+		refused := l.Take("b", 100, 0)
+		require.Zero(t, refused.Refund(1))
+		require.Zero(t, third.Refund(-1))
+	})
+}
+
 func TestAnotherNumberOfServers(t *testing.T) {
 	l := open(t, policy.Must(policy.Funnel(100, 1, time.Hour)), 1, "a", "b")
 	require.True(t, l.Take("a", 60, 0).Allowed)
