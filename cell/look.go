@@ -34,7 +34,18 @@ func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
 		now = max(now, c.view.Horizon())
 	}
 	q.decide(terms, state, now, d)
+	if q.n != 0 && d.Allowed && state == 0 && c.unrecordable(key) {
+		o := c.unavailableAnswer(q, *d, true)
+		*d = o.Decision
+		return o.Basis
+	}
 	return c.basis(q.limit, d)
+}
+
+// unrecordable reports whether nothing can be recorded for the key, now or later.
+func (c *Cell[K]) unrecordable(key K) bool {
+	_, hashed := c.hash(key)
+	return c.closed.Load() || !hashed || key != key //nolint:gocritic // true for NaN
 }
 
 // current returns the state of the key's word, 0 if it has none, and its terms.

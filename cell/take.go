@@ -55,7 +55,8 @@ const (
 	unavailable         // there was no writer, or not in time, or the key cannot be recorded
 	misfit              // the limit is of another family than the cell's own
 	blocked             // the key is blocked
-	ended               // the call's context ended, or the engine was closed, while it waited
+	ended               // the call's context ended while it waited
+	shut                // the engine was closed, and the call would have waited
 )
 
 // receipt is what a take did to the word of its key. The zero receipt recorded nothing.

@@ -59,7 +59,7 @@ func (c *Cell[K]) acquire(
 		return 0, Basis{missing: ended}, Cancelled(ctx)
 	}
 	if c.closed.Load() {
-		return 0, Basis{missing: ended}, ErrClosed
+		return 0, Basis{missing: shut}, ErrClosed
 	}
 	if !c.lines.Has(key) {
 		basis = c.reserve(key, q, d, h) // no call waits
@@ -102,8 +102,10 @@ func (c *Cell[K]) waitInLine(
 	switch {
 	case err == nil:
 		*d, *h = w.taken, w.held
-	case errors.Is(err, ErrCancelled) || errors.Is(err, ErrClosed):
+	case errors.Is(err, ErrCancelled):
 		w.basis = Basis{missing: ended}
+	case errors.Is(err, ErrClosed):
+		w.basis = Basis{missing: shut}
 	}
 	return waited, w.basis, err
 }

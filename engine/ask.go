@@ -191,7 +191,11 @@ func (t *Tiered[K]) Ask(_ context.Context, key K, n int64) (limits.Answer, error
 	if len(t.engines) == 0 {
 		return limits.Answer{Decision: unlimited, Basis: inProcess}, nil
 	}
-	return limits.Answer{Decision: t.Take(key, n), Basis: inProcess}, nil
+	d, recorded := t.take(key, n)
+	if !recorded {
+		return limits.Answer{Decision: d, Basis: unrecorded}, nil
+	}
+	return limits.Answer{Decision: d, Basis: inProcess}, nil
 }
 
 // unlimited is the answer of the zero Tiered.
@@ -220,10 +224,15 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		waited := out.Waited
 		out = TakeAll(t.Claims(call.Key, call.N)...) // answered by Config.WhenUnavailable
 		out.Waited = waited
-	case errors.Is(err, ErrCrowded), errors.Is(err, ErrUnavailable):
+	case errors.Is(err, ErrCrowded):
 		g.Basis = limits.NewBasis(limits.SourceProcess, true, err)
+	case errors.Is(err, ErrUnavailable):
+		g.Basis = limits.NewBasis(limits.SourceUnrecorded, false, err)
 	}
 	for i := range out.Decisions {
+		if g.Basis.Promised() && !out.Basis(i).Promised() {
+			g.Basis = unrecorded
+		}
 		combine(&g.Decision, &out.Decisions[i], i == 0)
 	}
 	if g.Allowed, g.Wait = out.Allowed, out.Waited; g.Allowed {

@@ -126,14 +126,15 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 	}
 	for i, first := range c.first {
 		k := &c.keys[first]
-		out.Decisions[i] = k.decision
-		if out.held == nil {
-			continue
+		if out.Decisions[i] = k.decision; out.held != nil {
+			out.held[i] = heldClaim{n: c.claims[i].n, first: first}
+			if first == i {
+				out.held[i].releaser = k.held
+			}
 		}
-		out.held[i] = heldClaim{n: c.claims[i].n, first: first}
-		if first == i {
-			out.held[i].releaser = k.held
-		}
+	}
+	for i, first := range c.first {
+		out.see(i, c.keys[first].basis)
 	}
 	b := binding.New(allowed)
 	for i, first := range c.first {

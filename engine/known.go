@@ -208,6 +208,9 @@ func (c *knownCall) settle(claims []Claim, o *Outcome) {
 		} else {
 			*d, _, _ = claims[i].of.probeKey(claims[i].key, 0)
 		}
+		if c.basis[i] != (cell.Basis{}) {
+			o.see(i, c.basis[i])
+		}
 		b.See(i, d, c.atOnce[i])
 	}
 	if !o.Allowed {

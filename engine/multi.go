@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -45,17 +46,43 @@ type Outcome struct {
 	// Waited is the time that AcquireAll stood in line; 0 if it did not.
 	Waited time.Duration
 
-	held []heldClaim // one for each claim; nil if nothing was taken
+	held []heldClaim // one for each claim; nil if there is nothing to know of any
 
 	// known is what is held instead, if every key was known. It is not allocated.
 	known [fewClaims]knownClaim
 }
 
+// Basis returns how the decision on the claim of that index was reached, nil if there is no
+// such claim. The source of one whose key could not be recorded is limits.SourceUnrecorded:
+// Remaining, RetryAfter and ResetAfter of its decision are guesses, and RetryAfter of the
+// Outcome is one as well if that decision refused.
+func (o *Outcome) Basis(claim int) *limits.Basis {
+	switch {
+	case claim < 0 || claim >= len(o.Decisions):
+		return nil
+	case o.held != nil && o.held[claim].unrecorded:
+		return unrecorded
+	}
+	return inProcess
+}
+
+// see notes how the decision on a claim was reached.
+func (o *Outcome) see(claim int, b cell.Basis) {
+	if b.Recorded() {
+		return
+	}
+	if o.held == nil {
+		o.held = make([]heldClaim, len(o.Decisions))
+	}
+	o.held[claim].unrecorded = true
+}
+
 // heldClaim is what an Outcome holds of a claim.
 type heldClaim struct {
-	releaser // of the key, at its first claim; nil at the others, or if nothing was taken
-	n        int64
-	first    int // the first claim on the key
+	releaser   // of the key, at its first claim; nil at the others, or if nothing is held
+	n          int64
+	first      int  // the first claim on the key
+	unrecorded bool // the key could not be recorded
 }
 
 // releaser gives back to a key of any type.
@@ -91,9 +118,9 @@ func (o *Outcome) Keep(used ...int64) {
 				kept = addSaturated(kept, c.n)
 			}
 		}
+		o.held[i].releaser = nil
 		h.Keep(kept)
 	}
-	o.held = nil
 }
 
 // Cancel ends an outcome and gives all its units back: see Reservation.Cancel. It is as
@@ -104,12 +131,12 @@ func (o *Outcome) Cancel() {
 		o.known[i].keep(0)
 	}
 	o.known = [fewClaims]knownClaim{}
-	for _, h := range slices.Backward(o.held) {
+	for i, h := range slices.Backward(o.held) {
 		if h.releaser != nil {
+			o.held[i].releaser = nil
 			h.Keep(0)
 		}
 	}
-	o.held = nil
 }
 
 // TakeAll takes the units of every claim or of none: by address and by user and for the

@@ -73,7 +73,8 @@ func (t *Tiered[K]) Choke(key K) bool {
 	if allowed, sure := c.take(nil); sure {
 		return allowed
 	}
-	return t.takeAny(key, 1).Allowed
+	d, _ := t.takeAny(key, 1)
+	return d.Allowed
 }
 
 // Take asks every limit for n units, and records them if all allow it. The decision is
@@ -81,6 +82,12 @@ func (t *Tiered[K]) Choke(key K) bool {
 // and ResetAfter the longest. A refused call learns when all would let it pass. n == 0
 // looks without taking. For a known key it never waits and never allocates.
 func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
+	all, _ = t.take(key, n)
+	return all
+}
+
+// take is Take, and reports whether the key could be recorded under all limits.
+func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
 	var decisions [fewClaims]policy.Decision
 	c := tieredCall[K]{tiers: t, key: key, n: n}
 	allowed, sure := c.take(&decisions)
@@ -99,7 +106,7 @@ func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
 		}
 		combine(&all, &decisions[i], i == 0)
 	}
-	return all
+	return all, !c.overtaken || c.recorded()
 }
 
 // tieredCall is a call on a key that all engines of a Tiered know: it takes what each has
@@ -245,29 +252,35 @@ func (c *tieredCall[K]) lookAgain(refused int, decisions *[fewClaims]policy.Deci
 	}
 }
 
-// takeAny is Take for any key, known or not.
-func (t *Tiered[K]) takeAny(key K, n int64) policy.Decision {
+// recorded reports whether the key could be recorded by all engines.
+func (c *tieredCall[K]) recorded() bool {
+	for _, b := range c.basis {
+		if !b.Recorded() {
+			return false
+		}
+	}
+	return true
+}
+
+// takeAny is take for any key, known or not.
+func (t *Tiered[K]) takeAny(key K, n int64) (all policy.Decision, recorded bool) {
 	var room [maxTiers]keyRequest[tier[K], cell.Held[K]]
 	m := multiTake[tier[K], cell.Held[K]]{keys: room[:len(t.engines)], order: asMade[:len(t.engines)]}
 	for i, e := range t.engines {
 		k := &m.keys[i]
 		k.claim, k.n = tier[K]{e.cell, key}, n
 	}
-	return decisionOfAll(m.take(), &m)
+	all.Allowed, recorded = m.take(), true
+	m.settle(all.Allowed)
+	for i := range m.keys {
+		combine(&all, &m.keys[i].decision, i == 0)
+		recorded = recorded && m.keys[i].basis.Recorded()
+	}
+	return all, recorded
 }
 
 // asMade is the order of a Tiered's engines.
 var asMade = []int{0, 1, 2, 3, 4, 5, 6, 7}
-
-// decisionOfAll counts a call and returns the decision of all limits.
-func decisionOfAll[K comparable](allowed bool, m *multiTake[tier[K], cell.Held[K]]) policy.Decision {
-	m.settle(allowed)
-	all := policy.Decision{Allowed: allowed}
-	for i := range m.keys {
-		combine(&all, &m.keys[i].decision, i == 0)
-	}
-	return all
-}
 
 // combine adds the decision of one limit to that of all.
 func combine(all, d *policy.Decision, first bool) {

@@ -75,8 +75,9 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	} else {
 		out, cancelled = m.acquireAll(r, claims)
 	}
-	v.Waited, v.Basis = out.Waited, inProcess
+	v.Waited = out.Waited
 	binding := out.Binding
+	var guess *limits.Basis // of a refusal that makes RetryAfter one
 	if !out.Allowed {
 		for i, d := range out.Decisions {
 			if d.Allowed {
@@ -86,7 +87,13 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 			if quotas[at[i]].ofAnotherFamily(&d) {
 				binding = i // the error to mend first
 			}
+			if basis := out.Basis(i); !basis.Promised() {
+				guess = basis
+			}
 		}
+	}
+	if v.Basis = guess; guess == nil {
+		v.Basis = out.Basis(binding)
 	}
 	if binding >= 0 {
 		v.binding = at[binding]
@@ -105,9 +112,6 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 	}
 	return s
 }
-
-// inProcess is how engines reach their answers, as far as engine.TakeAll says.
-var inProcess = limits.NewBasis(limits.SourceProcess, true, nil)
 
 // acquireAll takes from all claims, and waits in line for a key that has no room.
 func (m *Middleware) acquireAll(r *http.Request, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
@@ -179,6 +183,7 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 	out, err := limits.AskAll(r.Context(), patience, claims...)
 	v.Waited = out.Waited
 	binding := out.Binding
+	var guess *limits.Basis // of a refusal that makes RetryAfter one
 	for i := range out.Answers {
 		a := &out.Answers[i]
 		quotas[at[i]].follow(a)
@@ -189,12 +194,17 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 		if quotas[at[i]].ofAnotherFamily(&a.Decision) {
 			binding = i // the error to mend first
 		}
+		if !a.Promised() {
+			guess = a.Basis
+		}
 	}
 	if binding >= 0 {
 		a := &out.Answers[binding]
 		v.binding = at[binding]
 		v.Limit, v.Decision, v.Cost = m.parts[v.binding].name, a.Decision, costs[v.binding]
-		v.Basis = a.Basis
+		if v.Basis = guess; guess == nil {
+			v.Basis = a.Basis
+		}
 	}
 	switch {
 	case err != nil:

@@ -67,8 +67,9 @@ type Verdict struct {
 	// never will.
 	RetryAfter time.Duration
 	// Basis is how that decision was reached: in process, by Redis, on a lease, or by what is
-	// configured for an outage. Its Cause is why a limiter could not ask what keeps its limit,
-	// or why it returned no answer. It is nil if no limit decided.
+	// configured for an outage. Of several limits that refused it is that of one which promises
+	// nothing, if there is one: RetryAfter is a guess then. Its Cause is why a limiter could not
+	// ask what keeps its limit, or why it returned no answer. It is nil if no limit decided.
 	Basis *limits.Basis
 	// Cost is the number of units that the request asked for of that limit, or of limits
 	// without a cost of their own.

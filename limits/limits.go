@@ -116,7 +116,7 @@ const (
 	// SourceProcess: this process decided, which keeps the whole limit.
 	SourceProcess
 	// SourceUnrecorded: this process decided as it was configured for keys that it cannot
-	// record now. What was allowed is not counted.
+	// record now. What was allowed is not counted, or not under all of several limits.
 	SourceUnrecorded
 	// SourceRedis: Redis decided.
 	SourceRedis

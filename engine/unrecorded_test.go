@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// cannotRecord are the ways in which an engine comes to answer without a key's word, and
+// whether it admits then.
+var cannotRecord = map[string]struct {
+	config Config
+	closes bool
+	key    float64
+	admits bool
+}{
+	"a full table refuses":        {config: Config{MaxKeys: 1, WhenFull: RefuseNew}, key: 2},
+	"a full table admits":         {config: Config{MaxKeys: 1, WhenFull: AdmitNew}, key: 2, admits: true},
+	"a closed engine refuses":     {config: Config{WhenUnavailable: Refuse}, closes: true, key: 1},
+	"a closed engine admits":      {closes: true, key: 1, admits: true},
+	"a key that cannot be found":  {config: Config{WhenUnavailable: Refuse}, key: math.NaN()},
+	"such a key that is admitted": {key: math.NaN(), admits: true},
+}
+
+// An answer without a key's word says so, whichever way it was asked for: by one engine, by
+// several, by a Tiered, at once or patiently. That on a key beside it that has a word says
+// that it rests on it.
+func TestAnswersWithoutWordSaySo(t *testing.T) {
+	for name, c := range cannotRecord {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.config.Policy = funnel(100, 1, time.Hour)
+				without := open[float64](t, c.config)
+				with := open[string](t, Config{Policy: funnel(100, 1, time.Hour)})
+				tiers, err := NewTiered[float64](c.config, funnel(50, 1, time.Hour))
+				require.NoError(t, err)
+				t.Cleanup(func() { assert.NoError(t, tiers.Close()) })
+				with.Choke("known")
+				without.Choke(1)
+				tiers.Choke(1)
+				synctest.Wait()
+				if c.closes {
+					require.NoError(t, without.Close())
+					require.NoError(t, tiers.Engines()[1].Close())
+				}
+				check := func(way string, a limits.Answer, err error) {
+					t.Helper()
+					require.NoError(t, err, way)
+					assert.Equal(t, c.admits, a.Allowed, way)
+					assert.Equal(t, limits.SourceUnrecorded, a.Source(), way)
+					assert.False(t, a.Promised(), way)
+				}
+				for _, l := range []limits.Limiter[float64]{without, tiers} {
+					a, err := l.Ask(t.Context(), c.key, 1)
+					check("Ask", a, err)
+					for _, patience := range []time.Duration{0, time.Millisecond} {
+						g, err := l.Hold(t.Context(), limits.Call[float64]{Key: c.key, N: 1, Patience: patience})
+						check("Hold", g.Answer, err)
+						out, err := limits.AskAll(t.Context(), patience,
+							limits.For(l, limits.Call[float64]{Key: c.key, N: 1}), limits.For(with, limits.Call[string]{Key: "known", N: 1}))
+						check("AskAll", out.Answers[0], err)
+						assert.True(t, out.Answers[1].Promised())
+					}
+				}
+				acquire := func(claims ...Claim) Outcome {
+					out, err := AcquireAll(t.Context(), time.Millisecond, claims...)
+					assert.Equal(t, out.Allowed, err == nil)
+					return out
+				}
+				for way, call := range map[string]func(...Claim) Outcome{"TakeAll": TakeAll, "AcquireAll": acquire} {
+					admits := c.admits && !(c.closes && way == "AcquireAll")
+					for _, key := range []string{"known", "new"} {
+						out := call(with.Claim(key, 1), without.Claim(c.key, 1))
+						assert.Equal(t, admits, out.Allowed, way)
+						assert.Equal(t, []limits.Source{limits.SourceProcess, limits.SourceUnrecorded},
+							[]limits.Source{out.Basis(0).Source(), out.Basis(1).Source()}, way)
+						assert.True(t, out.Basis(0).Promised(), way)
+						assert.False(t, out.Basis(1).Promised(), way)
+					}
+					// Refused by the key that has a word. The other may not be asked to record.
+					out := call(with.Claim("known", 1000), without.Claim(c.key, 1))
+					assert.False(t, out.Allowed, way)
+					assert.True(t, out.Basis(0).Promised(), way)
+				}
+			})
+		})
+	}
+	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
+	out := TakeAll(e.Claim("key", 1))
+	for _, none := range []int{-1, 1} {
+		assert.Equal(t, limits.SourceNone, out.Basis(none).Source())
+	}
+}
+
+// The refusal of a call whose engine is closed while it waits is no promise.
+func TestCloseWhileWaitingIsNoPromise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
+		other := open[string](t, Config{Policy: funnel(100, 1, time.Hour)})
+		require.True(t, slow.Choke("key"))
+		require.True(t, other.Choke("key"))
+		closing := time.AfterFunc(time.Second, func() { _ = slow.Close() })
+		defer closing.Stop()
+		out, err := AcquireAll(context.Background(), policy.Never, other.Claim("key", 1), slow.Claim("key", 1))
+		assert.ErrorIs(t, err, ErrClosed)
+		assert.Equal(t, time.Second, out.Waited)
+		assert.True(t, out.Basis(0).Promised())
+		assert.False(t, out.Basis(1).Promised(), "RetryAfter is a guess")
+	})
+}
+
+// A call that one key refuses is also refused by a closed engine, if that refuses: no wait
+// would help. Nor would it for a key that no table can find again.
+func TestRefusedBesideAClosedEngine(t *testing.T) {
+	known := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
+	known.Choke("key")
+	gone := open[float64](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: Refuse})
+	for _, key := range []float64{math.NaN(), 1} {
+		out := TakeAll(known.Claim("key", 1), gone.Claim(key, 1))
+		assert.False(t, out.Decisions[1].Allowed, key)
+		assert.False(t, out.Basis(1).Promised(), key)
+		assert.True(t, out.Basis(0).Promised(), key)
+		require.NoError(t, gone.Close())
+	}
+}
