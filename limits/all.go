@@ -2,19 +2,33 @@ package limits
 
 import (
 	"context"
+	"errors"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/binding"
 	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Claim is a call of one limiter, for AskAll. For makes it. The zero Claim panics.
 type Claim struct {
-	hold   func(ctx context.Context, patience time.Duration, noWait bool) (Grant, error)
+	of     claimed
 	n      int64
 	atOnce int64 // the most units that can remain under its limit
 	remote bool
+}
+
+// claimed is a call of a limiter with the type of its keys hidden.
+type claimed interface {
+	// hold makes the call, for n units.
+	hold(ctx context.Context, n int64, patience time.Duration, noWait bool) (Grant, error)
+	// limiter returns the limiter that keeps the key, whether all its keys are one, and the
+	// limit that comes with the call.
+	limiter() (of any, keyless bool, limit policy.Policy)
+	// equalKey reports whether another call is on an equal key.
+	equalKey(other claimed) bool
 }
 
 // For makes a Claim of a call of a limiter. The call's Patience and NoWait are those of
@@ -24,18 +38,91 @@ func For[K comparable](l Limiter[K], call Call[K]) Claim {
 	if limit == nil {
 		limit = l.LimitFor(call.Key)
 	}
-	c := Claim{
-		hold: func(ctx context.Context, patience time.Duration, noWait bool) (Grant, error) {
-			call := call
-			call.Patience, call.NoWait = patience, noWait
-			return l.Hold(ctx, call)
-		},
-		n: call.N, remote: isRemote(l),
-	}
+	c := Claim{of: &claimOf[K]{l, call}, n: call.N, remote: isRemote(l)}
 	if limit != nil {
 		c.atOnce = shape.AtOnce(limit)
 	}
 	return c
+}
+
+// claimOf implements claimed.
+type claimOf[K comparable] struct {
+	of   Limiter[K]
+	call Call[K]
+}
+
+func (c *claimOf[K]) hold(ctx context.Context, n int64, patience time.Duration, noWait bool) (Grant, error) {
+	call := c.call
+	call.N, call.Patience, call.NoWait = n, patience, noWait
+	return c.of.Hold(ctx, call)
+}
+
+func (c *claimOf[K]) limiter() (of any, all bool, limit policy.Policy) {
+	if l, ok := c.of.(keyless[K]); ok {
+		return l.of, true, c.call.Limit
+	}
+	return c.of, false, c.call.Limit
+}
+
+func (c *claimOf[K]) equalKey(other claimed) bool {
+	o, ok := other.(*claimOf[K])
+	return ok && c.call.Key == o.call.Key
+}
+
+// sameKey reports whether two claims are on one key of one limiter, and whether under the same
+// limit. Values that cannot be compared, such as a limiter that is a structure with a slice in
+// it, are no two alike.
+func (c *Claim) sameKey(other *Claim) (key, limit bool) {
+	defer func() {
+		if recover() != nil {
+			key, limit = false, false
+		}
+	}()
+	of, keyless, under := c.of.limiter()
+	otherOf, _, otherUnder := other.of.limiter()
+	if of != otherOf || !keyless && !c.of.equalKey(other.of) {
+		return false, false
+	}
+	return true, under == otherUnder
+}
+
+// join brings the claims together that are on one key, under one limit, and returns for each
+// claim the index of what it has become a part of. at is nil if no two are.
+func join(claims []Claim) (joined []Claim, at []int) {
+	joined = claims
+	for i := range claims {
+		first := slices.IndexFunc(claims[:i], func(c Claim) bool {
+			key, limit := c.sameKey(&claims[i])
+			return key && limit
+		})
+		switch {
+		case first == none && at != nil:
+			at, joined = append(at, len(joined)), append(joined, claims[i])
+		case first != none && at == nil:
+			joined = slices.Clone(claims[:i])
+			for before := range i {
+				at = append(at, before)
+			}
+			fallthrough
+		case first != none:
+			at = append(at, at[first])
+			to := &joined[at[first]]
+			if to.n < 0 || claims[i].n < 0 {
+				to.n = -1
+			} else {
+				to.n = addSaturated(to.n, claims[i].n)
+			}
+		}
+	}
+	return joined, at
+}
+
+// addSaturated is a+b, or the largest number if that is less. Neither is below 0.
+func addSaturated(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 // Outcome is the answer of AskAll. Its methods are for one goroutine at a time, and the
@@ -59,8 +146,15 @@ type Outcome struct {
 	// Waited is the time for which the call waited.
 	Waited time.Duration
 
-	grants []Grant // in the order of the claims; nil if nothing is held
+	claims []Claim // as they were asked for
+	grants []Grant // nil if nothing is held
+	at     []int   // the grant of each claim; nil if each has its own
 }
+
+// mostFutile bounds how often in turn a call finds room in the line that it goes to, and none
+// beside it. Other calls may be faster a few times. Claims that share what they do not seem to,
+// as a Tiered and one of its engines, would go on like that for ever.
+const mostFutile = 16
 
 // none is the index of no claim.
 const none = -1
@@ -73,6 +167,11 @@ const none = -1
 // refused by a limit that has room the next. A process that dies in between leaves charged
 // what its calls under way had taken elsewhere, and nothing else.
 //
+// Claims on one key of one limiter are met together, by the sum of their units, and have the
+// same answer. They must not bring different limits with them. If they do, they are asked one
+// after the other, and no one knows when both would be met: a refusal of one of them promises
+// nothing.
+//
 // The patience bounds how long the call waits: in the line of the claim that refuses it
 // longest, while it holds nothing else. When its turn has come it takes from the others at
 // once. With none it does not wait, and a limit that would delay it refuses.
@@ -83,28 +182,31 @@ const none = -1
 // Several engines are asked faster by engine.TakeAll, and several limiters of one Redis by
 // fleet.TakeAll.
 func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
-	m := mixed{claims: claims, grants: make([]Grant, len(claims)), patient: patience > 0}
+	joined, parts := join(claims)
+	m := mixed{claims: joined, grants: make([]Grant, len(joined)), patient: patience > 0}
 	began := time.Now()
 	allowed, err := m.take(ctx, none)
-	for !allowed && err == nil && m.patient {
+	for futile := 0; !allowed && err == nil && m.patient && futile < mostFutile; futile++ {
 		at, retry := m.last()
 		left := patience - time.Since(began)
 		if at == none || retry > left {
 			break
 		}
 		var g Grant
-		g, err = claims[at].hold(ctx, left, false)
+		g, err = m.claims[at].of.hold(ctx, m.claims[at].n, left, false)
 		m.grants[at] = g
-		m.waited += g.Wait
+		if m.waited += g.Wait; g.Wait > 0 {
+			futile = 0
+		}
 		if err != nil || !g.Allowed {
 			break
 		}
 		allowed, err = m.take(ctx, at)
 	}
-	return m.outcome(allowed && err == nil), err
+	return m.outcome(allowed && err == nil, claims, parts), err
 }
 
-// mixed is a call on claims of any limiters.
+// mixed is a call on claims of any limiters, of which no two are on one key under one limit.
 type mixed struct {
 	claims  []Claim
 	grants  []Grant
@@ -140,7 +242,7 @@ func (m *mixed) takeEach(ctx context.Context, has int, remote bool, err *error) 
 		// A call without patience passes by those in line, as Take does. In no case does it
 		// wait while it holds something. A nanosecond is no wait, and keeps a limit that
 		// delays calls by itself from doing so.
-		m.grants[i], *err = c.hold(ctx, 1, !m.patient)
+		m.grants[i], *err = c.of.hold(ctx, c.n, 1, !m.patient)
 		if *err != nil {
 			return false
 		}
@@ -175,21 +277,45 @@ func (m *mixed) last() (at int, retry time.Duration) {
 	return at, retry
 }
 
-// outcome returns the answer.
-func (m *mixed) outcome(allowed bool) Outcome {
-	out := Outcome{Allowed: allowed, Answers: make([]Answer, len(m.claims)), Waited: m.waited}
+// outcome returns the answer to the claims, of which each is a part of those that were asked.
+func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
+	if !allowed {
+		m.doubt()
+	}
+	out := Outcome{Allowed: allowed, Answers: make([]Answer, len(claims)), Waited: m.waited}
 	b := binding.New(allowed)
-	for i := range m.grants {
-		a := m.grants[i].Answer
+	for i := range claims {
+		at := i
+		if parts != nil {
+			at = parts[i]
+		}
+		a := m.grants[at].Answer
 		if out.Answers[i] = a; a.Source() != SourceNone {
-			b.See(i, &a.Decision, m.claims[i].atOnce)
+			b.See(i, &a.Decision, claims[i].atOnce)
 		}
 	}
 	out.Binding, out.RetryAfter = b.Index, b.RetryAfter
 	if allowed {
-		out.grants = m.grants
+		out.claims, out.grants, out.at = claims, m.grants, parts
 	}
 	return out
+}
+
+var errTwoLimits = errors.New("ral: limits: two claims on one key bring different limits, and when both would be met is unknown")
+
+// doubt makes the answers no promises that are about one key under different limits.
+func (m *mixed) doubt() {
+	for i := range m.claims {
+		for j := range i {
+			if key, _ := m.claims[i].sameKey(&m.claims[j]); key {
+				for _, at := range [...]int{i, j} {
+					if g := &m.grants[at]; g.Source() != SourceNone {
+						g.Basis = NewBasis(g.Source(), false, errTwoLimits)
+					}
+				}
+			}
+		}
+	}
 }
 
 // Settle ends the outcome: see Grant.Settle. used has one number for each claim, in their
@@ -198,6 +324,9 @@ func (m *mixed) outcome(allowed bool) Outcome {
 func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 	grants := o.grants
 	o.grants = nil
+	if o.at != nil {
+		used = o.sums(used)
+	}
 	for i := range slices.Backward(grants) {
 		if i >= len(used) {
 			continue
@@ -211,7 +340,20 @@ func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 	return nil
 }
 
+// sums returns what was used of each grant, if some are of several claims.
+func (o *Outcome) sums(used []int64) []int64 {
+	sums := make([]int64, len(o.claims))
+	for i, at := range o.at {
+		n := o.claims[i].n
+		if i < len(used) {
+			n = max(used[i], 0)
+		}
+		sums[at] = addSaturated(sums[at], n)
+	}
+	return sums
+}
+
 // Cancel ends the outcome, and gives all units back.
 func (o *Outcome) Cancel(ctx context.Context) error {
-	return o.Settle(ctx, make([]int64, len(o.grants))...)
+	return o.Settle(ctx, make([]int64, len(o.Answers))...)
 }

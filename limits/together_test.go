@@ -1,0 +1,227 @@
+package limits_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// anyPolicy returns one of up to 20 units.
+func anyPolicy(r *rand.Rand) policy.Policy {
+	n, period := 1+r.Int64N(20), time.Duration(1+r.IntN(5000))*time.Millisecond
+	switch r.IntN(6) {
+	case 0:
+		return policy.Must(policy.FixedWindow(n, period))
+	case 1:
+		return policy.Must(policy.SlidingWindow(n, period))
+	case 2:
+		return policy.Must(policy.Queue(n, 1+r.Int64N(n), period))
+	case 3:
+		return policy.Must(policy.Bursty(n, period, 4))
+	case 4:
+		return policy.Must(policy.WarmingUp(1+r.Int64N(20), period, 10*period, 3))
+	}
+	return policy.Must(policy.Funnel(n, 1+r.Int64N(n), period))
+}
+
+// RetryAfter of a call on several limiters is true: a nanosecond sooner it is refused, then it
+// is admitted. Any limiters are asked, near and far, for any units of few keys, so that claims
+// share limiters and keys.
+func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
+	refused, together, never := 0, 0, 0
+	for seed := range uint64(1000) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			var all []limits.Limiter[string]
+			var of []policy.Policy
+			for i := range 1 + r.IntN(3) {
+				p := anyPolicy(r)
+				e, err := engine.New[string](engine.Config{Policy: p})
+				require.NoError(t, err)
+				defer e.Close()
+				var l limits.Limiter[string] = e
+				switch r.IntN(4) {
+				case 0:
+					l = limits.Keyless[string](single.MustNew(p, nil))
+				case 1:
+					l = &far{Limiter: e}
+				case 2:
+					if i > 0 {
+						tiers, err := engine.NewTiered[string](engine.Config{Policy: p}, anyPolicy(r))
+						require.NoError(t, err)
+						defer tiers.Close()
+						l = tiers
+					}
+				}
+				all, of = append(all, l), append(of, p)
+			}
+			for range r.IntN(12) { // what others have used
+				_, _ = all[r.IntN(len(all))].Hold(t.Context(), limits.Call[string]{Key: "ab"[:1+r.IntN(2)], N: r.Int64N(8), NoWait: true})
+				time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
+			}
+			var claims []limits.Claim
+			var about string
+			shared := map[string]bool{}
+			for range 1 + r.IntN(4) {
+				at, key, n := r.IntN(len(all)), "ab"[:1+r.IntN(2)], r.Int64N(6)
+				claims = append(claims, limits.For(all[at], limits.Call[string]{Key: key, N: n}))
+				what := fmt.Sprintf("%v %s", of[at], key)
+				shared[what] = true
+				about += fmt.Sprintf("%s: %d; ", what, n)
+			}
+			out, err := limits.AskAll(t.Context(), 0, claims...)
+			require.NoError(t, err)
+			for range 5 { // those elsewhere are asked when those in process admit
+				switch {
+				case out.Allowed:
+					return
+				case out.RetryAfter == policy.Never:
+					never++
+					return
+				}
+				refused++
+				if len(shared) < len(claims) {
+					together++
+				}
+				time.Sleep(out.RetryAfter - 1)
+				sooner, err := limits.AskAll(t.Context(), 0, claims...)
+				require.NoError(t, err)
+				if !assert.False(t, sooner.Allowed, "seed %d: admitted too soon: %s", seed, about) {
+					return
+				}
+				time.Sleep(1)
+				out, err = limits.AskAll(t.Context(), 0, claims...)
+				require.NoError(t, err)
+			}
+			assert.True(t, out.Allowed, "seed %d: %v: %s", seed, out.RetryAfter, about)
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	assert.Greater(t, refused, 200)
+	assert.Greater(t, together, 100, "claims share keys")
+	assert.Greater(t, never, 50)
+}
+
+// Claims on one key of one limiter are met together, have one answer, and are settled each by
+// its own units. Keys that differ, and limiters that do, are met apart.
+func TestClaimsOnOneKey(t *testing.T) {
+	e, other, one := window(t, 10), window(t, 10), single.MustNew(policy.FixedWindow(10, time.Hour))
+	of := func(l limits.Limiter[string], key string, n int64) limits.Claim {
+		return limits.For(l, limits.Call[string]{Key: key, N: n})
+	}
+	far := &far{Limiter: e}
+	out, err := limits.AskAll(t.Context(), 0, of(far, "key", 3), of(other, "key", 9), of(far, "key", 4), of(far, "b", 9))
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	assert.Equal(t, []int64{3, 1, 3, 1}, []int64{
+		out.Answers[0].Remaining, out.Answers[1].Remaining, out.Answers[2].Remaining, out.Answers[3].Remaining,
+	})
+	assert.Equal(t, 1, out.Binding)
+	assert.Equal(t, 2, far.trips, "one for each key")
+	require.NoError(t, out.Settle(t.Context(), 1, 2, 2))
+	assert.Equal(t, []int64{7, 8, 1}, []int64{left(e), left(other), e.Peek("b").Remaining})
+	out, err = limits.AskAll(t.Context(), 0, of(far, "key", 3), of(far, "key", 4))
+	require.NoError(t, err)
+	require.NoError(t, out.Settle(t.Context(), 6), "the second is charged as taken")
+	assert.Equal(t, int64(0), left(e), "6 and 4")
+	out, err = limits.AskAll(t.Context(), 0, of(other, "key", 3), of(other, "key", 4))
+	require.NoError(t, err)
+	require.NoError(t, out.Cancel(t.Context()))
+	assert.Equal(t, int64(8), left(other))
+
+	// More than the limit together is refused for ever, and so is less than none.
+	for _, n := range []int64{6, -1, 1 << 62} {
+		out, err = limits.AskAll(t.Context(), 0, of(other, "key", 5), of(other, "key", n), of(other, "key", 1<<62))
+		require.NoError(t, err)
+		assert.Equal(t, policy.Never, out.RetryAfter, n)
+	}
+	// All keys of a limit without keys are one, whatever their type.
+	out, err = limits.AskAll(t.Context(), 0, of(limits.Keyless[string](one), "a", 6),
+		limits.For(limits.Keyless[int](one), limits.Call[int]{Key: 1, N: 3}), of(limits.Keyless[string](one), "b", 1))
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	assert.Equal(t, []int64{0, 0, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining, out.Answers[2].Remaining})
+	require.NoError(t, out.Cancel(t.Context()))
+	assert.Equal(t, int64(10), one.Peek().Remaining)
+	// Limiters that cannot be compared are asked one after the other.
+	odd := uncomparable{window(t, 10), nil}
+	out, err = limits.AskAll(t.Context(), 0, of(odd, "key", 6), of(odd, "key", 4))
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	assert.Equal(t, int64(4), out.Answers[0].Remaining)
+	require.NoError(t, out.Cancel(t.Context()))
+}
+
+type uncomparable struct {
+	limits.Limiter[string]
+	_ []int
+}
+
+// Claims on one key wait together.
+func TestClaimsOnOneKeyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(3, 1, time.Second))})
+		require.NoError(t, err)
+		defer slow.Close()
+		tenant := &far{Limiter: window(t, 10)}
+		slow.Take("key", 3)
+		out, err := limits.AskAll(t.Context(), time.Minute, claim(slow, 1), claim(tenant, 1), claim(slow, 2))
+		require.NoError(t, err)
+		require.True(t, out.Allowed)
+		assert.Equal(t, 3*time.Second, out.Waited)
+		require.NoError(t, out.Settle(t.Context(), 1, 1, 0))
+		assert.Equal(t, int64(2), left(slow))
+	})
+}
+
+// Claims on one key that bring different limits promise nothing when one refuses, as when both
+// would be met is unknown. Equal limits are one.
+func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
+	e := window(t, 10)
+	small, large := policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.FixedWindow(20, time.Hour))
+	under := func(limit policy.Policy, n int64) limits.Claim {
+		return limits.For(e, limits.Call[string]{Key: "key", N: n, Limit: limit})
+	}
+	ask := func(claims ...limits.Claim) limits.Outcome {
+		out, err := limits.AskAll(t.Context(), 0, append(claims, claim(window(t, 1), 1))...)
+		require.NoError(t, err)
+		return out
+	}
+	out := ask(under(small, 2), under(large, 3))
+	require.True(t, out.Allowed)
+	assert.True(t, out.Answers[0].Promised())
+	out = ask(under(small, 1), under(large, 16))
+	require.False(t, out.Allowed)
+	for _, a := range out.Answers[:2] {
+		assert.False(t, a.Promised())
+		assert.ErrorContains(t, a.Cause(), "different limits")
+	}
+	assert.True(t, out.Answers[2].Promised())
+	out = ask(under(large, 8), under(large, 8))
+	require.False(t, out.Allowed)
+	assert.True(t, out.Answers[0].Promised())
+	assert.Equal(t, out.Answers[0], out.Answers[1])
+	// Nor does a call go from one to the other until its patience ends.
+	synctest.Test(t, func(t *testing.T) {
+		e, err := engine.New[string](engine.Config{Policy: small})
+		require.NoError(t, err)
+		defer e.Close()
+		out, err := limits.AskAll(t.Context(), 2*time.Hour,
+			claim(e, 4), limits.For(e, limits.Call[string]{Key: "key", N: 17, Limit: large}))
+		require.NoError(t, err)
+		assert.False(t, out.Allowed)
+		assert.Equal(t, int64(5), left(e))
+	})
+}
