@@ -87,7 +87,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		m.addr = connection
 	}
 	common := cmp.Or(options.Name, "default")
-	names, live := map[string]bool{}, 0
+	names, live, liveEngines := map[string]bool{}, 0, true
 	for i, limit := range limits {
 		if v := reflect.ValueOf(limit); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
@@ -108,12 +108,15 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		m.engines, m.charges, m.shadows = m.engines && p.plain, m.charges || p.charge != nil, m.shadows || p.shadow
 		if !p.shadow {
 			live++
+			liveEngines = liveEngines && p.plain
 		}
 		quoted := string(appendString(nil, title))
 		m.fields.quoted, m.fields.left = append(m.fields.quoted, quoted), append(m.fields.left, quoted+";r=")
 	}
 	m.shadow = m.shadow || live == 0
-	m.shadows = m.shadows && !m.shadow
+	if m.shadows = m.shadows && !m.shadow; m.shadows {
+		m.engines = liveEngines // those that are tried are asked apart
+	}
 	for i := range m.limiters {
 		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Verdict: Verdict{Reason: OverLimit}, violated: 1 << i})))
 	}
@@ -215,7 +218,11 @@ func (m *Middleware) used(r *http.Request, served Served) (used [maxLimits]int64
 		common = max(0, m.options.Charge(r, served))
 	}
 	for i, p := range m.parts {
-		if used[i] = common; p.charge != nil {
+		switch used[i] = common; {
+		case p.charge == nil:
+		case p.shadow && m.shadows:
+			used[i] = m.shadowCharge(r, i, served)
+		default:
 			used[i] = max(0, p.charge(r, served))
 		}
 	}

@@ -47,6 +47,12 @@ type Limit[K comparable] struct {
 	// others admit, takes from its keys, and refuses and delays none. Verdict.Shadowed and
 	// Stats.Shadowed tell what it would have refused. Clients are told nothing of it. If all
 	// limits have Shadow, it is that of the options.
+	//
+	// Beside limits without Shadow, a panic of this limit's Key, Cost, Charge and PolicyFor, and
+	// of its Limiter, ends there: the request goes on as if the limit were not tried.
+	// Stats.ShadowFailed counts that, and errors of the Limiter. The first one of each limit is
+	// logged at level Error. Not isolated are runtime.Goexit, fatal errors of the runtime, and
+	// time: the functions run on the request's goroutine.
 	Shadow bool
 }
 

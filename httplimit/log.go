@@ -20,7 +20,8 @@ type refusalLog struct {
 	left  atomic.Uint64 // lines left out since the last one
 	// reported is set for each limit whose misconfiguration was logged. The last is for
 	// errors that are not about a limit.
-	reported [maxLimits + 1]atomic.Bool
+	reported     [maxLimits + 1]atomic.Bool
+	shadowFailed [maxLimits]atomic.Bool // the same for what fails of a limit with Shadow
 }
 
 // may reports whether a line may be written now, and how many were left out before it.

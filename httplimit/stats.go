@@ -27,6 +27,10 @@ type Stats struct {
 	// Shadowed counts, for each limit with Limit.Shadow beside others, the requests that it
 	// would have refused. It is nil if there are none.
 	Shadowed map[string]uint64
+	// ShadowFailed counts, for each of these limits, the requests for which it could not be
+	// decided or charged: a function of it panicked, or its Limiter panicked or returned an
+	// error, or its Cost was below 0.
+	ShadowFailed map[string]uint64
 
 	// Limits has the counters of each limit's engine, by the limit's name. Limiters of other
 	// kinds have counters of their own.
@@ -38,6 +42,8 @@ type counters struct {
 	delayed   atomic.Uint64
 	unsettled atomic.Uint64
 	shadowed  [maxLimits]atomic.Uint64
+	// shadowFailed counts failures of limits with Shadow.
+	shadowFailed [maxLimits]atomic.Uint64
 }
 
 func (c *counters) count(v *result) {
@@ -72,8 +78,9 @@ func (m *Middleware) Stats() Stats {
 		}
 		if p.shadow && m.shadows {
 			if s.Shadowed == nil {
-				s.Shadowed = map[string]uint64{}
+				s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
 			}
+			s.ShadowFailed[p.name] = m.counters.shadowFailed[i].Load()
 			s.Shadowed[p.name] = m.counters.shadowed[i].Load()
 		}
 	}

@@ -3,6 +3,8 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 
@@ -245,28 +247,67 @@ func (m *Middleware) askShadows(r *http.Request, v *result, s settlement) settle
 		if !p.shadow {
 			continue
 		}
-		n, ok := p.costs(r, &result{common: v.common})
-		if !ok {
-			continue
-		}
-		g, ok, err := l.hold(r, n)
-		switch {
-		case !ok && p.noKey == Skip:
-		case !ok || err == nil && !g.Allowed:
+		var refused bool
+		if later.grants[i], refused = m.askShadow(r, l, i, v.common); refused {
 			v.Shadowed = append(v.Shadowed, p.name)
 			m.counters.shadowed[i].Add(1)
-		case err == nil:
-			later.grants[i] = g
 		}
 	}
 	if !m.charges {
 		return s
 	}
+	later.m = m
 	return later
+}
+
+// askShadow asks one limit with Shadow, and reports whether it refuses. A panic, an error and
+// a cost below 0 are counted, and have no other effect.
+func (m *Middleware) askShadow(r *http.Request, l limiter, at int, common int64) (g limits.Grant, refused bool) {
+	defer m.endShadow(r.Context(), at)
+	of := result{common: common}
+	n, ok := l.of().costs(r, &of)
+	if !ok {
+		m.shadowFailed(r.Context(), at, fmt.Sprintf("Limit.Cost returned %d", n))
+		return g, false
+	}
+	g, ok, err := l.hold(r, n)
+	switch {
+	case err != nil:
+		m.shadowFailed(r.Context(), at, err)
+		return limits.Grant{}, false
+	case !ok:
+		return g, l.of().noKey != Skip
+	}
+	return g, !g.Allowed
+}
+
+// endShadow is deferred by what runs for a limit with Shadow: its panic ends there.
+func (m *Middleware) endShadow(ctx context.Context, at int) {
+	if cause := recover(); cause != nil {
+		m.shadowFailed(ctx, at, cause)
+	}
+}
+
+// shadowFailed counts a failure of a limit with Shadow. The first one is logged.
+func (m *Middleware) shadowFailed(ctx context.Context, at int, cause any) {
+	m.counters.shadowFailed[at].Add(1)
+	if m.log.to != nil && !m.log.shadowFailed[at].Swap(true) {
+		m.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: a limit with Shadow failed, and is not decided",
+			slog.String("limit", m.parts[at].name), slog.String("cause", cut(fmt.Sprint(cause))))
+	}
+}
+
+// shadowCharge returns what a request has used of a limit with Shadow, or asTaken if its
+// Charge panics.
+func (m *Middleware) shadowCharge(r *http.Request, at int, served Served) (used int64) {
+	used = asTaken
+	defer m.endShadow(r.Context(), at)
+	return max(0, m.parts[at].charge(r, served))
 }
 
 // shadowsTaken implements settlement for limits of which some have Shadow.
 type shadowsTaken struct {
+	m      *Middleware
 	live   settlement
 	grants [maxLimits]limits.Grant
 }
@@ -274,9 +315,16 @@ type shadowsTaken struct {
 func (t *shadowsTaken) settle(ctx context.Context, used [maxLimits]int64) (sure bool) {
 	sure = t.live.settle(ctx, used)
 	for i := range t.grants {
-		if used[i] != asTaken {
-			sure = t.grants[i].Settle(ctx, used[i]) == nil && sure
+		if t.grants[i].Held.Of != nil && used[i] != asTaken {
+			t.settleShadow(ctx, i, used[i])
 		}
 	}
 	return sure
+}
+
+func (t *shadowsTaken) settleShadow(ctx context.Context, at int, used int64) {
+	defer t.m.endShadow(ctx, at)
+	if err := t.grants[at].Settle(ctx, used); err != nil {
+		t.m.shadowFailed(ctx, at, err)
+	}
 }
