@@ -16,6 +16,10 @@ var _ limits.Limiter[struct{}] = (*Limiter)(nil)
 // inProcess is how answers were reached.
 var inProcess = limits.NewBasis(limits.SourceProcess, true, nil)
 
+// ownLimit is how a limit that comes with the call is refused.
+var ownLimit = limits.NewBasis(limits.SourceProcess, true, errors.New(
+	"ral: a single.Limiter has one limit, and takes none that comes with the call: use an engine.Engine with one key, or SetPolicy"))
+
 // Ask is Take for adapters, which hold any limits.Limiter: see there. It waits for the delay
 // of a policy.Queue. The error is ErrCancelled, of a call that waited.
 func (l *Limiter) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
@@ -33,13 +37,16 @@ func (l *Limiter) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, 
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. A call with a Limit
-// is refused: the Limiter has one limit.
+// is refused with policy.Never, and the Cause says what to do instead.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limits.Grant, err error) {
 	g.Basis = inProcess
 	limit := l.Limit()
 	var h held
 	switch {
-	case limit == nil, call.Limit != nil:
+	case call.Limit != nil:
+		g.RetryAfter, g.Basis = policy.Never, ownLimit
+		return g, nil
+	case limit == nil:
 		g.RetryAfter = policy.Never
 		return g, nil
 	case call.Patience > 0 && !call.NoWait && !limit.Delays():

@@ -53,3 +53,14 @@ func TestAskOfZeroLimiter(t *testing.T) {
 	assert.False(t, a.Allowed)
 	assert.Equal(t, policy.Never, a.RetryAfter)
 }
+
+// A limit that comes with the call is refused, and nothing is taken.
+func TestHoldRefusesALimitOfTheCall(t *testing.T) {
+	l := MustNew(policy.FixedWindow(10, time.Hour))
+	g, err := l.Hold(t.Context(), limits.Call[struct{}]{N: 1, Limit: l.Limit()})
+	require.NoError(t, err)
+	assert.False(t, g.Allowed)
+	assert.Equal(t, policy.Never, g.RetryAfter)
+	assert.ErrorContains(t, g.Cause(), "SetPolicy")
+	assert.Equal(t, int64(10), l.Peek().Remaining)
+}
