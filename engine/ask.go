@@ -198,16 +198,21 @@ func (t *Tiered[K]) Ask(_ context.Context, key K, n int64) (limits.Answer, error
 	return limits.Answer{Decision: d, Basis: inProcess}, nil
 }
 
+// manyLimits is how a Tiered refuses a limit that comes with the call.
+var manyLimits = limits.NewBasis(limits.SourceProcess, true, errors.New(
+	"ral: a Tiered has several limits, and one that comes with the call cannot replace them: ask its engines, each with a limit of its own, by limits.AskAll"))
+
 // unlimited is the answer of the zero Tiered.
 var unlimited = policy.Decision{Allowed: true, Limit: policy.MaxWord, Remaining: policy.MaxWord}
 
 // Hold is TakeAll of the key's claims or, if the call waits, Acquire, for adapters: see Ask.
-// It promises no turns, so that NoWait is no patience. The error is ErrCancelled.
+// It promises no turns, so that NoWait is no patience. A call with a Limit is refused with
+// policy.Never, and the Cause says what to do instead. The error is ErrCancelled.
 func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
 	g.Basis = inProcess
 	switch {
-	case call.Limit != nil: // there is none of its family for all limits
-		g.RetryAfter = policy.Never
+	case call.Limit != nil: // it can stand for one limit, and not for several
+		g.RetryAfter, g.Basis = policy.Never, manyLimits
 		return g, nil
 	case len(t.engines) == 0:
 		g.Decision = unlimited

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -286,4 +287,20 @@ func TestTiersDecideAgainIfOvertaken(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(100, func() { tiers.Take("key", 1) }))
 		assert.Zero(t, engines[0].Stats().Refused, "the second refused, not the first")
 	}
+}
+
+// A limit that comes with the call is refused by a Tiered, which takes nothing and says why.
+func TestTiersRefuseALimitOfTheCall(t *testing.T) {
+	tiers, err := NewTiered[string](Config{Policy: funnel(10, 1, time.Hour)}, funnel(20, 1, time.Hour))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, tiers.Close()) })
+	for _, patience := range []time.Duration{0, time.Minute} {
+		g, err := tiers.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1, Patience: patience, Limit: funnel(5, 1, time.Hour)})
+		require.NoError(t, err)
+		assert.False(t, g.Allowed)
+		assert.Equal(t, policy.Never, g.RetryAfter)
+		assert.Zero(t, g.Limit)
+		assert.ErrorContains(t, g.Cause(), "limits.AskAll")
+	}
+	assert.Equal(t, int64(10), tiers.Take("key", 0).Remaining)
 }

@@ -148,6 +148,9 @@ func (l Limit[K]) check(name string, bad fieldFault) (limiter, error) {
 	case l.WhenNoKey < Refuse || l.WhenNoKey > Share:
 		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
 	}
+	if _, tiers := l.Limiter.(*engine.Tiered[K]); tiers && l.PolicyFor != nil {
+		return nil, bad("PolicyFor", "a function", "nil under an *engine.Tiered, whose several limits a plan cannot replace: make each of its engines a Limit")
+	}
 	e, _ := l.Limiter.(*engine.Engine[K])
 	return &checkedLimit[K]{parts{l.Name, l.WhenNoKey, l.Cost, l.Charge, l.Shadow, e != nil && l.PolicyFor == nil}, l, e}, nil
 }

@@ -265,3 +265,12 @@ func TestPanicOfPlanTakesNothing(t *testing.T) {
 	})
 	assert.Equal(t, []int64{5, 5}, []int64{first.Peek(aliceKey).Remaining, second.Peek(aliceKey).Remaining})
 }
+
+// A plan for a Tiered is refused when the middleware is made, and not at each request.
+func TestPlanOfTiers(t *testing.T) {
+	tiers, err := engine.NewTiered[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, tiers.Close()) })
+	_, err = NewAll(Options{}, Limit[netip.Addr]{Limiter: tiers, Key: ByAddr, PolicyFor: func(*http.Request) policy.Policy { return nil }})
+	refusedBy(t, err, "httplimit.NewAll", "limits[0].PolicyFor")
+}
