@@ -20,6 +20,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// withoutANode has the nodes of a cluster answer for their own slots while another node is
+// away, and not take each other for dead on a machine that leaves them without a processor.
+var withoutANode = []string{"--cluster-require-full-coverage", "no", "--cluster-node-timeout", "10000"}
+
 // keysOf returns keys that the nodes of a cluster have, so many each.
 func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
 	t.Helper()
@@ -45,12 +49,12 @@ func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
 //  3. the node is asked again when it is back, also if no calls come for it.
 func TestBreakerOfANode(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.Options{AOF: true, Args: []string{"--cluster-require-full-coverage", "no"}})
+	cluster := redistest.StartCluster(t, redistest.Options{AOF: true, Args: withoutANode})
 	keys := keysOf(t, cluster, 20)
 	var events log
 	c := at("", policy.Must(policy.FixedWindow(1000, 366*24*time.Hour)))
 	c.Redis.InitAddress, c.Redis.ForceSingleClient = []string{cluster[0].Addr()}, false
-	c.Budget, c.OnEvent = quick, events.add
+	c.OnEvent = events.add
 	slotOf := func(name string) int64 {
 		reply := cluster[0].Do(t, "CLUSTER", "KEYSLOT", name)
 		n, err := reply.AsInt64()
@@ -113,11 +117,11 @@ func breakerOpen(a Answer) bool { return errors.Is(a.Cause, ErrBreakerOpen) }
 // Leases are taken from the nodes that are there while another is away.
 func TestLeasesOfANode(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.Options{Args: []string{"--cluster-require-full-coverage", "no"}})
+	cluster := redistest.StartCluster(t, redistest.Options{Args: withoutANode})
 	keys := keysOf(t, cluster, 1)
 	c := leasedAt("", policy.Must(policy.FixedWindow(1_000_000, 366*24*time.Hour)))
 	c.Redis.InitAddress, c.Redis.ForceSingleClient = []string{cluster[0].Addr()}, false
-	c.Budget, c.Outage = quick, FallbackClosed
+	c.Outage = FallbackClosed
 	l := open(t, c)
 	cluster[2].Kill()
 	eventually(t, func() bool { return breakerOpen(take(t, l, keys[2][0], 1)) }, "the breaker of its node opens")
