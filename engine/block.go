@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -225,31 +224,17 @@ func (p Penalty) rule() *penalty.Rule {
 // withDefaults fills in what was left zero of a Penalty that is set.
 func (p Penalty) withDefaults() Penalty {
 	if p != (Penalty{}) {
-		orDuration(&p.Max, p.For)
-		orDuration(&p.Forget, max(p.Max, p.Within))
+		r := p.rule()
+		r.FillIn()
+		p.Max, p.Forget = r.Max, r.Forget
 	}
 	return p
 }
 
 // penaltyFault returns a *policy.FieldError if the settings of a Penalty are not acceptable.
 func (c Config) penaltyFault() error {
-	bad := func(field string, value any, want string) error {
-		return &policy.FieldError{Of: "engine.Config", Field: "Penalty." + field, Value: value, Want: want}
-	}
-	const longest = penalty.Longest
-	switch p := c.Penalty; {
-	case p == (Penalty{}):
+	if c.Penalty == (Penalty{}) {
 		return nil
-	case p.Refusals < 1 || p.Refusals > penalty.MostRefusals:
-		return bad("Refusals", p.Refusals, fmt.Sprintf("1 to %d", penalty.MostRefusals))
-	case p.Within <= 0 || p.Within > longest:
-		return bad("Within", p.Within, fmt.Sprintf("1ns to %v", longest))
-	case p.For <= 0 || p.For > longest:
-		return bad("For", p.For, fmt.Sprintf("1ns to %v", longest))
-	case p.Max < p.For || p.Max > longest || (p.Max-1)>>penalty.MostDoublings >= p.For:
-		return bad("Max", p.Max, fmt.Sprintf("For, which is %v, to %d times as long, at most %v, or 0 for For", p.For, 1<<penalty.MostDoublings, longest))
-	case p.Forget < p.Within || p.Forget > longest:
-		return bad("Forget", p.Forget, fmt.Sprintf("Within, which is %v, to %v, or 0 for the longer of Max and Within", p.Within, longest))
 	}
-	return nil
+	return c.Penalty.rule().Check("engine.Config")
 }

@@ -8,6 +8,7 @@
 package penalty
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -52,7 +53,7 @@ const (
 )
 
 // Rule is a policy by which refusals block a key. The zero Rule counts none, and is for
-// keys that are blocked by a [Lock] alone. The configuration is checked elsewhere.
+// keys that are blocked by a [Lock] alone.
 type Rule struct {
 	// Refusals within a window block the key. The window opens with the first of them
 	// and is Within long.
@@ -64,6 +65,39 @@ type Rule struct {
 	// Forget is after how long without a block and without a refusal the next block
 	// lasts For again. It is at least Within.
 	Forget time.Duration
+}
+
+// FillIn fills in the default of Max, which is For, and of Forget, which is the longer of Max
+// and Within.
+func (r *Rule) FillIn() {
+	if r.Max == 0 {
+		r.Max = r.For
+	}
+	if r.Forget == 0 {
+		r.Forget = max(r.Max, r.Within)
+	}
+}
+
+// Check returns a *policy.FieldError if the settings of a rule that counts refusals are not
+// acceptable. It expects the defaults to be filled in. of is the configuration that has them
+// in a field named Penalty.
+func (r *Rule) Check(of string) error {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: of, Field: "Penalty." + field, Value: value, Want: want}
+	}
+	switch {
+	case r.Refusals < 1 || r.Refusals > MostRefusals:
+		return bad("Refusals", r.Refusals, fmt.Sprintf("1 to %d", MostRefusals))
+	case r.Within <= 0 || r.Within > Longest:
+		return bad("Within", r.Within, fmt.Sprintf("1ns to %v", Longest))
+	case r.For <= 0 || r.For > Longest:
+		return bad("For", r.For, fmt.Sprintf("1ns to %v", Longest))
+	case r.Max < r.For || r.Max > Longest || (r.Max-1)>>MostDoublings >= r.For:
+		return bad("Max", r.Max, fmt.Sprintf("For, which is %v, to %d times as long, at most %v, or 0 for For", r.For, 1<<MostDoublings, Longest))
+	case r.Forget < r.Within || r.Forget > Longest:
+		return bad("Forget", r.Forget, fmt.Sprintf("Within, which is %v, to %v, or 0 for the longer of Max and Within", r.Within, Longest))
+	}
+	return nil
 }
 
 // state is a word, read.
@@ -92,6 +126,18 @@ func (s state) word() uint64 {
 		return word | uint64(s.until)
 	}
 	return word | kindBit | uint64(s.count)<<countShift | uint64(s.opened/Step)
+}
+
+// BlockWord returns the word of a key that is blocked until an instant, or was, for the last of
+// so many times in a row. It is for keepers of words that have a form of their own for them.
+func BlockWord(times int64, until policy.Instant) uint64 {
+	return state{level: min(times, MostDoublings), until: min(until, end)}.word()
+}
+
+// CountWord returns the word of a key that was refused count times in a window that opened at
+// that Step, after so many blocks in a row.
+func CountWord(times, count, step int64) uint64 {
+	return state{level: min(times, MostDoublings), count: min(count, MostRefusals-1), opened: min(policy.Instant(step)*Step, end)}.word()
 }
 
 // at returns what of a state still counts at now. until is after now, or 0.

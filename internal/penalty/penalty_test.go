@@ -278,5 +278,10 @@ func TestWordsStayAsTheyAre(t *testing.T) {
 	} {
 		assert.Equal(t, want, read(word))
 		assert.Equal(t, word, want.word())
+		if want.count > 0 {
+			assert.Equal(t, word, CountWord(want.level, want.count, int64(want.opened/Step)))
+		} else if want.until <= end {
+			assert.Equal(t, word, BlockWord(want.level, want.until))
+		}
 	}
 }
