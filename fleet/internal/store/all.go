@@ -35,7 +35,7 @@ func (s *Store) allScript() *script {
 			kinds[kind], strings.Repeat("d", a.count), kinds[kind], a.params, a.body)
 	}
 	return s.newScript(timeLua, head.String(), strings.NewReplacer(
-		"LOGREPLY", logReply, "LOG", logLua, "RECORD", recordLua, "WRITE", writeLua,
+		"LOGREPLY", logReply, "LOG", logLua, "BLOCK", blockLua, "PUNISH", punishLua, "RECORD", recordLua, "WRITE", writeLua,
 		"READ", strings.Replace(readLua, "local h, l =", "h, l =", 1),
 	).Replace(allLua))
 }
@@ -48,7 +48,8 @@ func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, erro
 	if len(asks) == 0 {
 		return nil, nil
 	}
-	keys, args := make([]string, len(asks)), make([]string, len(asks)+1)
+	// The names of the words, and then those of what is kept of blocks.
+	keys, args := make([]string, 2*len(asks)), make([]string, 2*len(asks)+1)
 	args[len(asks)] = "1"      // whether to write
 	logs := map[string]int64{} // units asked of each
 	for i, a := range asks {
@@ -56,6 +57,7 @@ func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, erro
 		if keys[i], err = s.name(a.Limit.prefix, a.Key); err != nil {
 			return nil, err
 		}
+		keys[len(asks)+i] = a.Limit.blockName(keys[i])
 		ask, takes := n, a.Limit.takes(n)
 		if takes && a.Limit.log != nil {
 			// It asks for the units of those before it as well, which the script
@@ -67,18 +69,23 @@ func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, erro
 		if !takes {
 			ask, args[len(asks)] = 0, "0"
 		}
+		penalty := a.Limit.rule.figures()
+		if !takes {
+			penalty[0] = 0 // such a refusal is not the key's doing
+		}
+		args[len(asks)+1+i] = packed(penalty)
 		if a.Limit.log != nil {
 			args[i] = "l" + packed(a.Limit.logFigures(ask, 0))
 		} else {
 			args[i] = kinds[a.Limit.shape.Kind] + packed(a.Limit.atOnce(ask))
 		}
 	}
-	if err := s.together(keys); err != nil {
+	if err := s.together(keys[:len(asks)]); err != nil {
 		return nil, err
 	}
 	reply, err := s.run(ctx, s.scripts.all, keys, args).ToArray()
 	if err != nil {
-		return nil, explain(err, strings.Join(keys, " "))
+		return nil, explain(err, strings.Join(keys[:len(asks)], " "))
 	}
 	return decideAll(n, asks, keys, reply)
 }
@@ -99,8 +106,13 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 	taken, standing := make([]Taken, len(asks)), make([]Taken, len(asks))
 	allowed := true
 	type words struct{ before, now uint64 }
-	seen, logs := map[string]words{}, map[string]int64{} // a name may stand here twice
+	type block struct {
+		word    uint64
+		counted bool // a refusal of the key did
+	}
+	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may stand here twice
 	for i, a := range asks {
+		blockName := keys[len(asks)+i]
 		parts, err := reply[i].ToArray()
 		if err != nil {
 			return nil, explain(err, keys[i])
@@ -116,19 +128,32 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 				ask = logs[keys[i]]
 			}
 			taken[i], standing[i] = a.Limit.decideLog(f, ask, 0), a.Limit.decideLog(f, 0, 0)
+			b, twice := blocks[blockName]
+			if !twice {
+				b.word = f.block
+			}
+			b.word = a.Limit.heedLog(&taken[i], f, b.word, n, !b.counted)
+			b.counted = b.counted || counts(&taken[i])
+			blocks[blockName] = b
 		} else {
-			f, err := parseParts(parts, keys[i])
+			f, err := parseWithBlock(parts, keys[i], a.Limit)
 			if err != nil {
 				return nil, err
 			}
-			word, twice := seen[keys[i]]
-			if !twice {
+			b, twice := blocks[blockName]
+			if twice {
+				f.block = b.word
+			}
+			f.counted = b.counted
+			word, there := seen[keys[i]]
+			if !there {
 				word = words{f.word, f.word}
 			}
 			f.word = word.now
-			if taken[i], err = a.Limit.decideAtOnce(keys[i], f, n); err != nil {
+			if taken[i], err = a.Limit.decideAtOnce(keys[i], &f, n); err != nil {
 				return nil, err
 			}
+			blocks[blockName] = block{f.block, b.counted || counts(&taken[i])}
 			word.now = taken[i].After
 			seen[keys[i]] = word
 			standing[i] = a.Limit.standing(word.before, f.at)
@@ -143,6 +168,12 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 	return taken, nil
 }
 
+// counts reports whether a call of several keys was refused by the limit of this one, which
+// counts once towards a penalty.
+func counts(t *Taken) bool {
+	return !t.Allowed && !t.Block.Refused && t.RetryAfter != policy.Never
+}
+
 // atOnce are the figures of a call that waits for nothing, not even in a Queue.
 func (l *Limit) atOnce(n int64) []float64 {
 	figures := l.figures(n, 0)
@@ -153,11 +184,12 @@ func (l *Limit) atOnce(n int64) []float64 {
 }
 
 // decideAtOnce is decide for a call that waits for nothing.
-func (l *Limit) decideAtOnce(name string, f found, n int64) (Taken, error) {
+func (l *Limit) decideAtOnce(name string, f *found, n int64) (Taken, error) {
 	f.taken = f.taken && l.takes(n)
 	if _, d := l.policy.Take(f.word, f.at, n, 0); d.Wait > 0 && !f.taken {
 		t := l.standing(f.word, f.at)
 		t.Allowed, t.RetryAfter = false, d.Wait
+		l.heed(&t, f, n)
 		return t, nil
 	}
 	return l.decide(name, f, n, 0)

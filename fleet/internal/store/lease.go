@@ -58,7 +58,9 @@ func (s *Store) leaseScript(kind shape.Kind) *script {
 	}
 	return s.newScript(
 		"local key = KEYS[1]\n", timeLua, readLua,
-		"if h < 0 then return {w, us, -1} end\n", a.unpack(),
+		"if h < 0 then return {w, us, -1} end\n",
+		"local b = redis.call('GET', KEYS[2])\n", s.rule.local(), blockLua,
+		"if blocked or level < 0 then return {w, us, 0, b} end\n", a.unpack(),
 		strings.Replace(leaseLua, "BODY", body, 1), writeLua,
 		"return {w, us, granted}\n")
 }
@@ -91,7 +93,7 @@ func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 			continue
 		}
 		if names[i], replies[i].Err = s.name(a.Limit.prefix, a.Key); replies[i].Err == nil {
-			calls = append(calls, call{i, a.Limit.lease, names[i : i+1], []string{packed(a.Limit.leaseFigures(a.Need, a.Most))}})
+			calls = append(calls, call{i, a.Limit.lease, []string{names[i], a.Limit.blockName(names[i])}, []string{packed(a.Limit.leaseFigures(a.Need, a.Most))}})
 		}
 	}
 	for i, res := range s.runAll(ctx, calls) {
@@ -103,13 +105,16 @@ func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 
 // parse understands the reply of a lease script.
 func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
-	f, err := parse(res, name)
+	reply, err := res.ToArray()
+	if err != nil {
+		return LeaseReply{Err: explain(err, name)}
+	}
+	f, err := parseWithBlock(reply, name, a.Limit)
 	if err != nil {
 		return LeaseReply{Err: err}
 	}
-	reply, _ := res.ToArray()
 	r.Granted, _ = reply[2].AsInt64()
-	if r.Granted < a.Most { // as many as there are: one more does not fit
+	if r.Granted < a.Most && a.Limit.rule.blockedFor(f.block, f.at) == 0 { // as many as there are: one more does not fit
 		more := max(r.Granted+1, a.Need)
 		if _, d := a.Limit.policy.Take(f.word, f.at, more, 0); d.Allowed {
 			return LeaseReply{Err: fmt.Errorf("%w (%v, %s: %d units are left to lease, the script takes %d)", ErrDisagrees, a.Limit.policy, shown(name), more, r.Granted)}
@@ -119,7 +124,7 @@ func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
 	if n == 0 {
 		n = a.Need
 	}
-	r.Taken, r.Err = a.Limit.decide(name, f, n, 0)
+	r.Taken, r.Err = a.Limit.decide(name, &f, n, 0)
 	return r
 }
 

@@ -20,6 +20,8 @@ type Limit struct {
 	log    *slidinglog.Log // nil except for a SlidingLog, which has no shape
 	limit  int64           // the most that can be taken at once
 	prefix string          // of the names of its keys
+	blocks string          // of the names of their blocks
+	rule   rule            // by which refusals block
 	take   *script
 	one    string  // what take is told of a call of one unit without patience
 	lease  *script // nil if it cannot be leased
@@ -58,7 +60,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	}
 	if log, ok := p.(*slidinglog.Log); ok {
 		return &Limit{
-			policy: p, log: log, limit: log.Limit(), take: s.logTakeScript(), back: s.scripts.relog,
+			policy: p, blocks: s.blocks, rule: s.rule, log: log, limit: log.Limit(), take: s.logTakeScript(), back: s.scripts.relog,
 			prefix: s.prefix(fmt.Sprintf("l%d", log.Per)),
 		}, nil
 	}
@@ -66,7 +68,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	if !ok {
 		return refuse("a Funnel, Queue, Bursty, FixedWindow or SlidingWindow of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
 	}
-	l := &Limit{policy: p, shape: shaped.Shape()}
+	l := &Limit{policy: p, blocks: s.blocks, rule: s.rule, shape: shaped.Shape()}
 	family := ""
 	switch l.shape.Kind {
 	case shape.Funnel:

@@ -14,8 +14,9 @@ var logParams = newAlgorithm(logLua, "n, limit, per, patience")
 
 // logReply is how a script tells of a log: how many units counted, when it was, what
 // became of the call, when it may start, the newest unit's time from before the call (-1
-// if there is none), and the number of the first unit taken.
-const logReply = "{used, us, taken, start, at, first}"
+// if there is none), and the number of the first unit taken. Behind them stands what there was
+// of the key's block, if the script reads it.
+const logReply = "{used, us, taken, start, at, first, b}"
 
 // endLog is where time stands still for a log, in microseconds: 9 years after the epoch.
 const endLog = int64(maxPatience / time.Microsecond)
@@ -23,9 +24,12 @@ const endLog = int64(maxPatience / time.Microsecond)
 // logTakeScript decides one call on a log.
 func (s *Store) logTakeScript() *script {
 	return s.newScript(
-		"local key = KEYS[1]\n", timeLua, logParams.unpack(), logLua,
+		"local key, blockKey = KEYS[1], KEYS[2]\n", timeLua, logParams.unpack(), s.rule.local(),
+		"local b = redis.call('GET', blockKey)\n", blockLua, "if blocked or level < 0 then patience = -1 end\n",
+		logLua,
 		"if first < 0 then return {newest[1], us, -1} end\n",
 		"if taken == 1 and n > 0 then\n", recordLua, "end\n",
+		"local refusals = 0\nif taken == 0 and n > 0 then refusals = 1 end\n", punishLua,
 		"return "+logReply+"\n")
 }
 
@@ -44,6 +48,7 @@ func (l *Limit) logPer() int64 {
 type foundLog struct {
 	used, us, start, newest, first int64
 	taken                          bool
+	block                          uint64
 }
 
 // parseLog understands a logReply.
@@ -52,7 +57,7 @@ func parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error)
 		member, _ := reply[0].ToString()
 		return f, notAWord(name, member)
 	}
-	if len(reply) != 6 {
+	if len(reply) != 6 && len(reply) != 7 {
 		return f, fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(reply))
 	}
 	var taken int64
@@ -62,7 +67,10 @@ func parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error)
 		}
 	}
 	f.taken = taken == 1
-	return f, nil
+	if len(reply) == 7 {
+		f.block, err = parseBlock(reply[6], name)
+	}
+	return f, err
 }
 
 // decideLog tells the decision on a call of n units.
@@ -87,6 +95,11 @@ func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 		t.ResetAfter = time.Duration(max(f.newest+l.logPer()-now, 0)) * time.Microsecond
 	}
 	return t
+}
+
+// heedLog is rule.heed of what a log decided.
+func (l *Limit) heedLog(t *Taken, f foundLog, block uint64, n int64, counts bool) (next uint64) {
+	return l.rule.heed(t, block, n, counts, func() policy.Decision { return l.decideLog(f, 0, 0).Decision })
 }
 
 // logTime is what the time is for a log, in microseconds.

@@ -185,13 +185,14 @@ func parsePair(reply []rueidis.RedisMessage) (word uint64, err error) {
 	return uint64(h)*1_000_000_000 + uint64(l), err
 }
 
-// Delete forgets what a key has used, and reports whether there was anything.
+// Delete forgets what a key has used, and what is kept of its blocks, and reports whether there
+// was anything.
 func (s *Store) Delete(ctx context.Context, l *Limit, key string) (bool, error) {
 	name, err := s.name(l.prefix, key)
 	if err != nil {
 		return false, err
 	}
-	n, err := s.client.Do(ctx, s.client.B().Del().Key(name).Build()).AsInt64()
+	n, err := s.client.Do(ctx, s.client.B().Del().Key(name, l.blockName(name)).Build()).AsInt64()
 	if err != nil {
 		return false, explain(err, name)
 	}
@@ -206,5 +207,5 @@ func (s *Store) relogScript() *script {
 		"local key = KEYS[1]\n", timeLua, relogParams.unpack(),
 		"do\n", logLua, "if first < 0 then return {newest[1], us, -1} end\n",
 		strings.Replace(relogLua, "RECORD", recordLua, 1), "end\n",
-		logLua, "return "+logReply+"\n")
+		logLua, "return "+strings.Replace(logReply, ", b}", "}", 1)+"\n")
 }

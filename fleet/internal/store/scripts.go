@@ -113,15 +113,17 @@ func (s *Store) newScriptFrom(epoch int64, parts ...string) *script {
 }
 
 // takeScript decides calls on words. It replies the time, and for each key the word from
-// before, or Redis's error, and how many calls took, -1 if what is there is no word.
+// before, or Redis's error, and how many calls took, -1 if what is there is no word; and then
+// what there was of blocks.
 func (s *Store) takeScript(a algorithm) *script {
 	body := a.body
 	if strings.HasSuffix(a.params, "rest") {
 		body = "local rest = rest\n" + body
 	}
-	read := strings.NewReplacer("redis.call", "redis.pcall", "if not", "if type(w) == 'table' or not").Replace(readLua)
-	return s.newScript(timeLua, a.unpack(), strings.NewReplacer(
-		"READ", read, "BODY", body, "WRITE", writeLua,
+	format, _, _ := strings.Cut(writeLua, "redis.call")
+	return s.newScript(timeLua, a.unpack(), s.rule.local(), strings.NewReplacer(
+		"READ", strings.Replace(readLua, "local w = redis.call('GET', key)\n", "", 1), "BODY", body, "FORMAT", format,
+		"BLOCK", blockLua, "PUNISH", punishLua,
 	).Replace(takesLua))
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/internal/penalty"
 )
 
 // DefaultEpoch is what a store counts time from if it is not told.
@@ -28,15 +30,19 @@ type Options struct {
 	// Clock, in microseconds since the epoch, is read in place of Redis's. It is for
 	// tests. As it need not go on as Redis's does, keys are then kept an hour longer.
 	Clock func() int64
+	// Penalty is the rule by which refusals block a key. The zero one counts none.
+	Penalty penalty.Rule
 }
 
 // Store has Redis decide. Any number of goroutines may use it at once.
 type Store struct {
 	client  rueidis.Client
 	options Options
+	rule    rule
+	blocks  string      // the prefix of the names of blocks
 	apart   atomic.Bool // Redis refused a script about several keys
 	scripts struct {
-		read, soon, all, relog, heartbeat *script
+		read, look, soon, all, relog, lock, heartbeat *script
 	}
 }
 
@@ -45,9 +51,14 @@ func New(client rueidis.Client, o Options) *Store {
 	if o.Epoch.IsZero() {
 		o.Epoch = DefaultEpoch
 	}
-	s := &Store{client: client, options: o}
+	s := &Store{client: client, options: o, rule: newRule(o.Penalty)}
+	s.blocks = s.prefix("block")
 	s.scripts.read = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0}\n")
+	s.scripts.look = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
+		"return {w, us, h < 0 and -1 or 0, redis.call('GET', KEYS[2])}\n")
+	s.scripts.lock = s.newScript("local key = KEYS[1]\n", timeLua, s.rule.local(),
+		strings.Replace(lockLua, "BLOCK", blockLua, 1))
 	s.scripts.soon = s.newScript("local key = KEYS[1]\n", timeLua,
 		"if us > ARGV[4] + 0 then return -1 end\n", swapLua)
 	s.scripts.all = s.allScript()

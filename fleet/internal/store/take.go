@@ -23,6 +23,9 @@ type Taken struct {
 	Before, After uint64
 	// At is when it was decided, by Redis's clock.
 	At policy.Instant
+	// Block is what a block of the key has to do with it. Refused by one, or with one made,
+	// RetryAfter and ResetAfter are its end, unless those of the limit are later.
+	Block Block
 }
 
 // TakeAsk is what a call asks: N units of a key.
@@ -53,7 +56,7 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 		}
 		at := -1
 		if !apart {
-			at = slices.IndexFunc(groups, func(g *takes) bool { return g.like(&asks[i]) })
+			at = slices.IndexFunc(groups, func(g *takes) bool { return g.like(&asks[i], name) })
 		}
 		if at < 0 {
 			at = len(groups)
@@ -63,7 +66,7 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 	}
 	calls := make([]call, len(groups))
 	for i, g := range groups {
-		calls[i].keys = g.names
+		calls[i].keys = append(g.names[:len(g.names):len(g.names)], g.blocks...)
 		calls[i].script, calls[i].args = s.asking(g)
 	}
 	for i, res := range s.runAll(ctx, calls) {
@@ -86,22 +89,26 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 type takes struct {
 	TakeAsk
 	names  []string
+	blocks []string       // of the names' blocks
 	counts []byte         // how many calls there are for each
 	index  map[string]int // of the names
 	calls  []struct{ ask, name int }
 }
 
-// like reports whether the ask may be one of them.
-func (g *takes) like(a *TakeAsk) bool {
+// like reports whether the ask, for the key of that name, may be one of them.
+func (g *takes) like(a *TakeAsk, name string) bool {
+	if at, there := g.index[name]; there && g.counts[at] == math.MaxUint8 {
+		return false // a script reads each word once
+	}
 	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && a.Limit.log == nil && a.Limit.takes(a.N)
 }
 
 func (g *takes) add(ask int, name string) {
 	at, there := g.index[name]
-	if !there || g.counts[at] == math.MaxUint8 {
+	if !there {
 		at = len(g.names)
 		g.index[name] = at
-		g.names, g.counts = append(g.names, name), append(g.counts, 0)
+		g.names, g.blocks, g.counts = append(g.names, name), append(g.blocks, g.Limit.blockName(name)), append(g.counts, 0)
 	}
 	g.counts[at]++
 	g.calls = append(g.calls, struct{ ask, name int }{ask, at})
@@ -116,7 +123,7 @@ func (s *Store) asking(g *takes) (*script, []string) {
 	case l.log != nil:
 		return l.take, []string{packed(l.logFigures(g.N, g.Patience))}
 	case !l.takes(g.N):
-		return s.scripts.read, nil
+		return s.scripts.look, nil
 	case g.N == 1 && g.Patience <= 0:
 		return l.take, []string{l.one, string(g.counts)}
 	}
@@ -127,7 +134,7 @@ func (s *Store) asking(g *takes) (*script, []string) {
 func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, err error)) {
 	l := g.Limit
 	parts, err := res.ToArray()
-	if err == nil && l.log == nil && l.takes(g.N) && len(parts) != 1+2*len(g.names) {
+	if err == nil && l.log == nil && l.takes(g.N) && len(parts) < 1+2*len(g.names) {
 		err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(parts))
 	}
 	switch {
@@ -141,10 +148,10 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 		reply(g.calls[0].ask, t, err)
 		return
 	case !l.takes(g.N):
-		f, err := parseParts(parts, g.names[0])
+		f, err := parseWithBlock(parts, g.names[0], l)
 		var t Taken
 		if err == nil {
-			t, err = l.decide(g.names[0], f, g.N, g.Patience)
+			t, err = l.decide(g.names[0], &f, g.N, g.Patience)
 		}
 		reply(g.calls[0].ask, t, err)
 		return
@@ -161,12 +168,21 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 			k.taken, k.err = parts[2+2*i].AsInt64()
 		}
 	}
+	for rest := parts[1+2*len(g.names):]; len(rest) > 1; rest = rest[2:] {
+		i, err := rest[0].AsInt64()
+		if err != nil || i < 1 || i > int64(len(keys)) {
+			continue
+		}
+		if k := &keys[i-1]; k.err == nil {
+			k.block, k.err = parseBlock(rest[1], g.blocks[i-1])
+		}
+	}
 	for _, c := range g.calls {
 		k := &keys[c.name]
 		var t Taken
 		if k.err == nil {
 			k.found.taken = k.taken > 0
-			t, k.err = l.decide(g.names[c.name], k.found, g.N, g.Patience)
+			t, k.err = l.decide(g.names[c.name], &k.found, g.N, g.Patience)
 			k.word = t.After
 			k.taken--
 		}
@@ -179,7 +195,9 @@ func (l *Limit) understandLog(parts []rueidis.RedisMessage, g *takes) (Taken, er
 	if err != nil {
 		return Taken{}, err
 	}
-	return l.decideLog(f, g.N, g.Patience), nil
+	t := l.decideLog(f, g.N, g.Patience)
+	l.heedLog(&t, f, f.block, g.N, true)
+	return t, nil
 }
 
 // Peek tells how the key stands.
@@ -195,16 +213,42 @@ type found struct {
 	word  uint64
 	at    policy.Instant
 	taken bool
+	block uint64 // the word of the key's block
+	// counted reports that a refusal by the limit does not count, as one did.
+	counted bool
 }
 
-// decide has the policy tell the decision, which must be what the script did.
-func (l *Limit) decide(name string, f found, n int64, patience time.Duration) (Taken, error) {
+// decide has the policy tell the decision, which must be what the script did. It brings f.block
+// up to after the call.
+func (l *Limit) decide(name string, f *found, n int64, patience time.Duration) (Taken, error) {
 	next, d := l.policy.Take(f.word, f.at, n, patience)
-	if d.Allowed != f.taken && n != 0 {
+	blocked := l.rule.blockedFor(f.block, f.at) > 0
+	if (d.Allowed && !blocked) != f.taken && n != 0 {
 		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units, patience %v: the script says %t)",
 			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, patience, f.taken)
 	}
-	return Taken{Decision: d, Before: f.word, After: next, At: f.at}, nil
+	t := Taken{Decision: d, Before: f.word, After: next, At: f.at}
+	if f.block != 0 || !d.Allowed && l.rule.Refusals > 0 {
+		l.heed(&t, f, n)
+	}
+	return t, nil
+}
+
+// heed is rule.heed of what the words' policy decided.
+func (l *Limit) heed(t *Taken, f *found, n int64) {
+	f.block = l.rule.heed(t, f.block, n, !f.counted, func() policy.Decision { return l.standing(f.word, f.at).Decision })
+}
+
+// parseWithBlock understands the reply {word, time, taken, block} of a script.
+func parseWithBlock(reply []rueidis.RedisMessage, name string, l *Limit) (found, error) {
+	if len(reply) == 3 {
+		return parseParts(reply, name)
+	}
+	f, err := parseParts(reply[:min(len(reply), 3)], name)
+	if err == nil {
+		f.block, err = parseBlock(reply[3], l.blockName(name))
+	}
+	return f, err
 }
 
 // parse understands the reply {word, time, taken} of a script.

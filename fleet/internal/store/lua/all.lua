@@ -1,13 +1,23 @@
--- Decides on all keys first, and writes only if all allow it.
-local known, found, writes, allowed = {}, {}, {}, ARGV[#KEYS + 1] == '1'
-for i, key in ipairs(KEYS) do
+-- Decides on all keys first, and writes only if all allow it. Refusals count in any case. KEYS
+-- has the names of the words, and then those of what is kept of blocks. ARGV has what is asked of
+-- each, whether to write, and the figures of each one's penalty.
+local keys = #KEYS / 2
+local known, found, writes, allowed = {}, {}, {}, ARGV[keys + 1] == '1'
+local kept, counted = redis.call('MGET', unpack(KEYS, keys + 1)), {}
+for i = 1, keys do
+  local key, blockKey, b = KEYS[i], KEYS[keys + i], kept[i]
+  local mostRefused, windowUs, firstUs, longestUs, forgetUs = struct.unpack('<ddddd', ARGV[keys + 1 + i])
+  BLOCK
+  if level < 0 then return {keys + i, b} end
   local kind = string.sub(ARGV[i], 1, 1)
+  local passes
   if kind == 'l' then
     local n, limit, per, patience = struct.unpack('<dddd', ARGV[i], 2)
     LOG
     if first < 0 then return {i, newest[1]} end
+    passes = taken == 1 and not blocked
+    if not passes then taken = 0 end
     found[i] = LOGREPLY
-    allowed = allowed and taken == 1
     if known[key] then writes[known[key]] = nil end -- this one records its units as well
     known[key] = i
     writes[i] = function()
@@ -17,27 +27,32 @@ for i, key in ipairs(KEYS) do
     local h, l
     if known[key] then -- the same key stands here twice
       h, l = known[key][1], known[key][2]
-      found[i] = {false, us, 0}
+      found[i] = {false, us, 0, b}
     else
       READ
       if h < 0 then return {i, w} end
-      found[i] = {w, us, 0}
+      found[i] = {w, us, 0, b}
     end
     local ms
     ms, h, l = take[kind](us, h, l, struct.unpack(format[kind], ARGV[i], 2))
-    if ms then
+    passes = ms and not blocked
+    if passes then
       found[i][3] = 1
       known[key] = {h, l}
       writes[i] = function()
         WRITE
       end
-    else
-      allowed = false
     end
+  end
+  if not passes then
+    allowed = false
+    local refusals = 0
+    if mostRefused > 0 and not counted[blockKey] then refusals, counted[blockKey] = 1, true end
+    PUNISH
   end
 end
 if allowed then
-  for i = 1, #KEYS do
+  for i = 1, keys do
     if writes[i] then writes[i]() end
   end
 end
