@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -99,13 +100,18 @@ func (b *Basis) Source() Source {
 func (b *Basis) Promised() bool { return b != nil && b.promised }
 
 // Cause returns why the answer is not that of the limit alone: what keeps it could not be
-// asked, or no more calls may wait for the key. It is nil otherwise.
+// asked, no more calls may wait for the key, or it is blocked, which is ErrBlocked. It is nil
+// otherwise.
 func (b *Basis) Cause() error {
 	if b == nil {
 		return nil
 	}
 	return b.cause
 }
+
+// ErrBlocked is wrapped by the Cause of an answer that refuses a call because its key is
+// blocked, whatever its limit says: see engine.Engine.Block.
+var ErrBlocked = errors.New("ral: the key is blocked")
 
 // Source is what an answer was decided by.
 type Source uint8
