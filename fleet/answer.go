@@ -20,9 +20,9 @@ type Answer struct {
 	// over all servers: Redis decided, in Exact mode. Do not tell clients others. A RetryAfter
 	// of policy.Never always means that the call asks for more than the limit allows.
 	Promised bool
-	// Cause is why Redis was not asked, or what is wrong with its answer. It is nil if
-	// Source is SourceRedis or SourceLease. For errors.Is there are ErrOutage, and those
-	// about one key.
+	// Cause is why Redis was not asked, or what is wrong with its answer, and ErrBlocked if
+	// the key is blocked. It is nil otherwise, if Source is SourceRedis or SourceLease. For
+	// errors.Is there are ErrOutage, ErrBlocked, and those about one key.
 	Cause error
 }
 

@@ -48,6 +48,7 @@ func noAnswerFor(err error) (limits.Answer, error) {
 // How most answers were reached.
 var (
 	byRedis    = limits.NewBasis(SourceRedis, true, nil)
+	byBlock    = limits.NewBasis(SourceRedis, true, ErrBlocked)
 	byRedisToo = limits.NewBasis(SourceRedis, false, nil) // in Leased mode
 	byLease    = limits.NewBasis(SourceLease, false, nil)
 )
@@ -57,6 +58,8 @@ var (
 func forAdapters(a *Answer) limits.Answer {
 	out := limits.Answer{Decision: a.Decision}
 	switch {
+	case a.Cause == ErrBlocked && a.Promised:
+		out.Basis = byBlock
 	case a.Cause != nil:
 		source := a.Source
 		if !a.Allowed && source == SourceShare && errors.Is(a.Cause, ErrUncounted) {

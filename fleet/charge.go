@@ -59,6 +59,7 @@ func (l *Limiter) credit() {
 			return
 		}
 		of.(*terms).rememberLate(ask.Key, t)
+		l.learnBlock(ask.Key, &t)
 		if t.Allowed {
 			l.tally.charged.Add(uint64(of.(*terms).local.Credit(ask.Key, ask.N)))
 		}

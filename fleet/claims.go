@@ -83,7 +83,11 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 	}
 	for i, t := range all {
 		out.Answers[i] = Answer{Decision: t.Decision, Source: SourceRedis, Promised: true}
+		if t.Block.Refused {
+			out.Answers[i].Cause = ErrBlocked
+		}
 		terms[i].remember(claims[i].key, t)
+		claims[i].limiter.learnBlock(claims[i].key, &t)
 	}
 	for _, a := range out.Answers {
 		out.Allowed = out.Allowed && a.Allowed
@@ -139,6 +143,10 @@ func takeAllWithout(n int64, claims []Claim, terms []*terms, answers []Answer, f
 	var local []share.Claim
 	var at []int // where they stand
 	for i, c := range claims {
+		if a, blocked := c.limiter.blockedWithout(terms[i], c.key, n, why.cause); blocked {
+			answers[i], allowed = a, false
+			continue
+		}
 		if of := terms[i]; of.local != nil {
 			local, at = append(local, share.Claim{Local: of.local, Key: c.key}), append(at, i)
 			continue

@@ -124,6 +124,15 @@ type Config struct {
 	// policy instead. Leased mode does not have it.
 	PolicyFor func(key string) policy.Policy
 
+	// Penalty blocks keys that go on calling although they are refused. Redis counts the
+	// refusals of all servers, each in the step that decides the call, so that exactly
+	// Penalty.Refusals block. Any call counts that Redis refuses by the key's limit, and once
+	// in a TakeAll. Those that were answered without Redis do not count, nor do those refused
+	// by a block or with policy.Never. All servers should be given the same. The default
+	// blocks none, and neither does Leased mode, which refuses calls without counting them;
+	// Limiter.Block blocks a key by itself, in both modes.
+	Penalty Penalty
+
 	// Mode is Exact (default) or Leased.
 	Mode Mode
 	// Term is the longest time that a lease lasts, in Leased mode: 10 ms to a minute; less if
@@ -149,8 +158,8 @@ type Config struct {
 	// The default, 0, is to go by that count alone. A server that has not reached Redis
 	// since it started has none: it refuses, and Answer.Cause and Health are ErrUncounted.
 	Servers int
-	// MaxKeys bounds how many keys are kept in memory, by leases (see engine.Config) and
-	// by FallbackShare: so many keys of which Redis said something while it was there, at
+	// MaxKeys bounds how many keys are kept in memory, as blocked, by leases (see
+	// engine.Config) and by FallbackShare: so many keys of which Redis said something while it was there, at
 	// about 50 bytes each, and so many with a share, at about 110 bytes and up to 130
 	// for the name of each that is to be charged; of each limit that comes with calls as
 	// many again. The length of keys does not matter. The
@@ -204,6 +213,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxKeys == 0 {
 		c.MaxKeys = DefaultMaxKeys
+	}
+	if r := penaltyRule(c.Penalty); r.Counts() {
+		c.Penalty.Max, c.Penalty.Forget = r.Max, r.Forget
 	}
 	if c.MaxWaiting == 0 {
 		c.MaxWaiting = defaultMaxWaiting
@@ -275,6 +287,8 @@ func (c Config) validate() error {
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
 	case c.PolicyFor != nil && c.Mode == Leased:
 		return bad("PolicyFor", "a function", "none in Leased mode, whose leases are of one limit")
+	case c.Penalty != (Penalty{}) && c.Mode == Leased:
+		return bad("Penalty", fmt.Sprintf("%+v", c.Penalty), "none in Leased mode, where servers refuse calls by themselves")
 	case c.Mode > Leased:
 		return bad("Mode", int(c.Mode), "Exact or Leased")
 	case c.Term < 0:
@@ -297,6 +311,10 @@ func (c Config) validate() error {
 		return bad("Epoch", c.Epoch.Format(time.RFC3339), "a time that has passed")
 	case c.Epoch.Before(time.Unix(0, 0)):
 		return bad("Epoch", c.Epoch.Format(time.RFC3339), "1970 or later")
+	}
+	if c.Penalty != (Penalty{}) {
+		r := penaltyRule(c.Penalty)
+		return r.Check("fleet.Config")
 	}
 	return nil
 }

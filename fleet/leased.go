@@ -63,11 +63,15 @@ func (b bank) lease(ctx context.Context, g *guard.Guard, asks []lease.Ask) ([]le
 	})
 }
 
-// learnGrants has the share remember what Redis said of the keys. What others hold on
+// learnGrants has the share remember what Redis said of the keys, and which are blocked. What others hold on
 // lease counts as used then.
 func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 	for i, g := range grants {
-		if g.Err == nil && b.local != nil {
+		if g.Err != nil {
+			continue
+		}
+		b.known.Heard(asks[i].Key, g.Blocked, g.At)
+		if b.local != nil {
 			b.local.Learn(asks[i].Key, g.Word, g.At)
 		}
 	}
@@ -116,6 +120,11 @@ func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a Answer, 
 	if ctx.Err() != nil {
 		return Answer{}, false
 	}
+	if !l.known.Empty() {
+		if a, blocked := l.blockedLease(key, n); blocked {
+			return a, true
+		}
+	}
 	if a.Decision, ok = l.leases.Try(key, n); ok {
 		a.Source = SourceLease
 	}
@@ -135,7 +144,12 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	}
 	d, err := l.leases.Ask(key, n, l.config.Budget, ctx.Done())
 	if err == nil {
-		return taken{answer: Answer{Decision: d, Source: SourceLease}}, nil
+		t := taken{answer: Answer{Decision: d, Source: SourceLease}}
+		if left, _ := l.known.Left(key); left > 0 && !d.Allowed {
+			refuseBlocked(&t.answer, left)
+			l.tally.blocked.Add(1) // a refusal, as the leases have counted
+		}
+		return t, nil
 	}
 	switch {
 	case errors.Is(err, lease.ErrFew):

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/ral-limiter/ral/fleet/internal/blocklist"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/share"
@@ -72,7 +73,8 @@ type Limiter struct {
 	state          *stateFile    // nil without Config.StateFile
 	leases         *lease.Leases // nil except in Leased mode
 	plan           *lease.Plan   // with them
-	servers        atomic.Int64  // counted last
+	known          *blocklist.List
+	servers        atomic.Int64 // counted last
 	waiters        waiters
 	tally          tally
 
@@ -110,6 +112,7 @@ func New(config Config) (*Limiter, error) {
 		wake:   make(chan struct{}, 1),
 		kept:   make(chan struct{}),
 
+		known:   blocklist.New(config.MaxKeys, store.Short),
 		waiters: waiters{mostPerKey: config.MaxWaiting, most: config.MaxWaitingTotal},
 	}
 	kept := config.Policy
@@ -194,7 +197,7 @@ func New(config Config) (*Limiter, error) {
 
 func (l *Limiter) newStore(client rueidis.Client) *store.Store {
 	c := l.config
-	return store.New(client, store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock})
+	return store.New(client, store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock, Penalty: penaltyRule(c.Penalty)})
 }
 
 func (l *Limiter) newRemote(client rueidis.Client) *remote {

@@ -141,13 +141,7 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 		if ctx.Err() != nil {
 			return Reservation{}, cell.Cancelled(ctx)
 		}
-		left, byDeadline := patience, false
-		if patience != policy.Never {
-			left = max(patience-time.Since(begun), 0)
-		}
-		if deadline, ends := ctx.Deadline(); ends && time.Until(deadline) < left {
-			left, byDeadline = time.Until(deadline), true
-		}
+		left, byDeadline := patienceLeft(ctx, patience, begun)
 		if crowded != nil {
 			left = 0
 		}
@@ -162,19 +156,33 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 		}
 		r := l.reserved(key, n, t)
 		if r.Allowed {
+			promised := r.Wait > 0 && n != 0
 			err := l.await(ctx, &r)
 			if r.Wait > 0 || asked > 0 {
 				r.Waited = time.Since(begun)
 			}
-			return r, err
+			blocked := time.Duration(0)
+			if promised && err == nil {
+				blocked, _ = l.known.Left(key)
+			}
+			if blocked == 0 {
+				return r, err
+			}
+			// The turn is given back, so that not all calls that wait start when it ends.
+			_ = r.Cancel(context.WithoutCancel(ctx)) // what cannot be given back counts
+			r.Answer = Answer{Decision: policy.Decision{Limit: r.Limit}, Source: r.Source}
+			refuseBlocked(&r.Answer, blocked)
+			left, byDeadline = patienceLeft(ctx, patience, begun)
 		}
 		// A decision about turns holds whatever comes: to ask again would be of no use.
-		turns := !t.guess && l.leases == nil
+		turns := !t.guess && l.leases == nil && !isBlocked(&r.Answer)
 		switch {
 		case r.RetryAfter == policy.Never:
 			return r, fmt.Errorf("%w: %d of at most %d", ErrNever, n, of.most)
 		case crowded != nil:
 			return r, crowded
+		case n == 0:
+			return r, fmt.Errorf("%w: the key is blocked for %v", ErrDeadline, r.RetryAfter)
 		case turns && of.crowds(left):
 			return r, fmt.Errorf("%w: %v has no room for more", ErrCrowded, of.policy)
 		case (turns || r.RetryAfter > left) && byDeadline:
@@ -186,6 +194,18 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 			return r, err
 		}
 	}
+}
+
+// patienceLeft returns how long a call may still wait, and whether its deadline says so.
+func patienceLeft(ctx context.Context, patience time.Duration, begun time.Time) (left time.Duration, byDeadline bool) {
+	left = patience
+	if patience != policy.Never {
+		left = max(patience-time.Since(begun), 0)
+	}
+	if deadline, ends := ctx.Deadline(); ends && time.Until(deadline) < left {
+		return time.Until(deadline), true
+	}
+	return left, false
 }
 
 // orAtOnce is patience for a call that has none, also under a policy that delays such calls.

@@ -7,6 +7,9 @@ import "sync/atomic"
 type Stats struct {
 	Admitted uint64 // calls that were allowed
 	Refused  uint64 // calls that were not
+	// Blocked counts those refused because their key was blocked, Blocks calls of Block that
+	// succeeded, and Penalties blocks that Config.Penalty made by calls of this server.
+	Blocked, Blocks, Penalties uint64
 
 	// How they were answered: see Source. A call that looks without taking is counted
 	// in none.
@@ -30,6 +33,8 @@ type tally struct {
 	by                [SourceClosed + 1]atomic.Uint64
 	admitted, refused atomic.Uint64
 	charged, misfits  atomic.Uint64
+
+	blocked, blocks, penalties atomic.Uint64
 }
 
 // count counts an answer of a call for n units.
@@ -42,6 +47,9 @@ func (t *tally) count(n int64, a *Answer) {
 		t.admitted.Add(1)
 	} else {
 		t.refused.Add(1)
+		if isBlocked(a) {
+			t.blocked.Add(1)
+		}
 	}
 }
 
@@ -58,7 +66,8 @@ func (l *Limiter) Stats() Stats {
 		Openings: l.openings(),
 		Charged:  t.charged.Load(),
 		Misfits:  t.misfits.Load(),
-		Servers:  int(l.servers.Load()),
+		Blocked:  t.blocked.Load(), Blocks: t.blocks.Load(), Penalties: t.penalties.Load(),
+		Servers: int(l.servers.Load()),
 	}
 	for _, of := range l.shares() {
 		s.Lapsed += of.local.Lapsed()
@@ -70,7 +79,7 @@ func (l *Limiter) Stats() Stats {
 		of := l.leases.Stats()
 		s.Admitted += of.Admitted
 		s.Refused += of.Refused
-		s.Leased = of.Admitted + of.Refused
+		s.Leased = t.by[SourceLease].Load() + of.Admitted + of.Refused
 		s.LeasedUnits, s.ReturnedUnits, s.LapsedUnits = of.Leased, of.Returned, of.Lapsed
 	}
 	return s

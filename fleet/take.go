@@ -20,6 +20,11 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 		return err == nil && a.Allowed
 	}
 	if ctx.Err() == nil {
+		if !l.known.Empty() {
+			if _, blocked := l.blockedLease(key, 1); blocked {
+				return false
+			}
+		}
 		if allowed, ok := l.leases.Choke(key); ok {
 			return allowed
 		}
@@ -90,6 +95,9 @@ type taken struct {
 func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (taken, error) {
 	if l.leases != nil && n != 0 {
 		if ctx.Err() == nil {
+			if a, blocked := l.blockedLease(key, n); blocked {
+				return taken{answer: a, of: of}, nil
+			}
 			if d, held, ok := l.leases.Reserve(key, n); ok {
 				return taken{answer: Answer{Decision: d, Source: SourceLease}, of: of, lease: &held}, nil
 			}
@@ -107,8 +115,13 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 		return l.takeWithout(of, key, n, patience, err)
 	}
 	of.remember(key, exact)
+	l.learnBlock(key, &exact)
 	t := taken{of: of, exact: exact, answer: Answer{Decision: exact.Decision, Source: SourceRedis, Promised: l.leases == nil}}
-	t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
+	if exact.Block.Refused {
+		t.answer.Cause = ErrBlocked
+	} else {
+		t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
+	}
 	l.tally.count(n, &t.answer)
 	return t, nil
 }
@@ -122,7 +135,9 @@ func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Dura
 		return taken{}, err
 	}
 	t.of = of
-	if of.local == nil {
+	if a, blocked := l.blockedWithout(of, key, n, why.cause); blocked {
+		t.answer = a
+	} else if of.local == nil {
 		t.answer, t.guess = l.without(of, n, why.cause), true
 	} else {
 		r := of.local.Take(key, n, patience)
@@ -239,9 +254,11 @@ func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (
 	return a, nil
 }
 
-// Reset forgets what the key has used, and reports whether there was anything. Servers
-// keep the units that they hold on lease. Without Redis it forgets what the key has
-// used of this server's shares, and the error is ErrOutage.
+// Reset forgets what the key has used, lifts its block and forgets its refusals, and reports
+// whether there was anything. Servers keep the units that they hold on lease. In Leased mode a
+// server that was told of the block refuses the key for up to Config.Term more. Without Redis
+// it forgets what the key has used of this server's shares, and its block here, and the error
+// is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	own := l.own.Load()
 	used, err := ask(ctx, l, l.guardOf(own, key), func(ctx context.Context, r *remote) (bool, error) {
@@ -254,6 +271,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	case err == nil && l.leases != nil:
 		l.leases.Forget(key)
 	}
+	l.known.Forget(key)
 	if store.CheckKey(key) == nil {
 		for _, of := range l.shares() {
 			used = of.local.Reset(key) || used

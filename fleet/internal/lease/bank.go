@@ -38,6 +38,8 @@ type Grant struct {
 	// clock.
 	Word uint64
 	At   policy.Instant
+	// Blocked is how long the bank refuses every call for the key, 0 if it does not.
+	Blocked time.Duration
 	// Err is why there is no answer. Nothing else is set then.
 	Err error
 }

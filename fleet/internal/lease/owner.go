@@ -132,6 +132,12 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	if end := l.plan.window(g); end != 0 {
 		a.left.window = now.Add(time.Duration(end - g.At))
 	}
+	if g.Blocked > 0 {
+		// It may be lifted before it ends, so that it is asked for again after a term.
+		a.refused.times = 0
+		l.refuse(a, now, 1, min(g.Blocked, l.plan.Term))
+		return
+	}
 	if g.Units <= 0 {
 		l.refuse(a, now, ask.Need, g.Decision.RetryAfter)
 		return

@@ -33,7 +33,7 @@ func (b *OnStore) Lease(ctx context.Context, asks []Ask) []Grant {
 			grants[i].Err = r.Err
 			continue
 		}
-		grants[i] = Grant{Units: r.Granted, Decision: r.Decision, Word: r.After, At: r.At}
+		grants[i] = Grant{Units: r.Granted, Decision: r.Decision, Word: r.After, At: r.At, Blocked: r.Block.Left}
 	}
 	return grants
 }

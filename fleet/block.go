@@ -1,0 +1,171 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/penalty"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Penalty blocks keys that go on calling although they are refused, as that of package engine
+// does: Refusals within Within block a key for For, the next time for twice as long, and so on
+// up to Max. Its times are rounded up to microseconds, which is what Redis's clock counts.
+type Penalty = engine.Penalty
+
+// ErrBlocked is wrapped by Answer.Cause of a call that was refused because its key is blocked.
+var ErrBlocked = limits.ErrBlocked
+
+// Block refuses the key for d on all servers, whatever its limit says. d is rounded up to a
+// microsecond. In Exact mode every call of every verb that begins after Block has returned is
+// refused until d has passed since Redis was asked, by Redis's clock. Answer.Cause is
+// ErrBlocked then, and RetryAfter is the end of the block, or that of the limit's refusal if
+// it is later. Peek and Take for no units are not Allowed, and Remaining is 0.
+//
+// A server that decides without Redis goes by what Redis last said to it about the key:
+//
+//   - In Leased mode, a block that was made by another server holds there as soon as it
+//     asks about the key, and when the leases have ended that it has, Config.Term after
+//     Block at the latest.
+//   - While Redis is away, under any Config.Outage, the keys are refused of which this
+//     server was told that they are blocked, for as long as it was told.
+//
+// Calls of Wait and Acquire wait for the end of a block if their patience and their deadline
+// allow it, and otherwise get ErrDeadline at once. For no units they do not wait. One that was
+// promised its turn before, by Redis, has it, unless this server was told of the block
+// meanwhile: then it gives the turn back, and asks again when the block has ended. A turn that
+// Reserve promised stands, and so do units that were taken.
+//
+// The limit goes on by itself: what was used drains, and Refund, SetPolicy and charging work
+// as ever. Of several blocks of a key, the one that ends last holds. Reset lifts it. Blocks
+// are in Redis, under a name beside that of the key's word, so that they hold over restarts of
+// the servers, and for whatever Policy comes next under the same Name. A Redis that loses its
+// data, or whose keys are flushed or evicted, has forgotten the blocks, too.
+//
+// The error is a *policy.FieldError unless d is 1ns to 4 years (35040h), or those of Take. If
+// Redis could not be asked it wraps ErrOutage. Then the block may be made or not, and this
+// server refuses the key until Redis says more of it. Blocks end 9 years after Config.Epoch.
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
+	bad := &policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: fmt.Sprintf("1ns to %v", penalty.Longest)}
+	if d <= 0 || d > penalty.Longest {
+		return bad
+	}
+	type blocked struct {
+		store.Standing
+		ok bool
+	}
+	b, err := ask(ctx, l, l.guardOf(l.own.Load(), key), func(ctx context.Context, r *remote) (b blocked, err error) {
+		b.Standing, b.ok, err = r.store.Block(ctx, key, d)
+		return b, err
+	})
+	if err != nil {
+		why, err := fallback(key, err)
+		if err != nil {
+			return err
+		}
+		l.known.Block(key, d)
+		return why.cause
+	}
+	if !b.ok {
+		bad.Want = "a time before the end of blocks, 9 years after Config.Epoch"
+		return bad
+	}
+	l.known.Heard(key, b.Left, b.At)
+	l.tally.blocks.Add(1)
+	return nil
+}
+
+// Blocked returns for how much longer the key is blocked, by Block or by Config.Penalty, and 0
+// if it is not. It asks Redis. If that could not be asked, the error is ErrOutage, and the time
+// is what this server was told before.
+func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error) {
+	b, err := ask(ctx, l, l.guardOf(l.own.Load(), key), func(ctx context.Context, r *remote) (store.Standing, error) {
+		b, _, err := r.store.Block(ctx, key, 0)
+		return b, err
+	})
+	if err != nil {
+		why, err := fallback(key, err)
+		if err != nil {
+			return 0, err
+		}
+		left, _ := l.known.Left(key)
+		return left, why.cause
+	}
+	l.known.Heard(key, b.Left, b.At)
+	return b.Left, nil
+}
+
+// penaltyRule returns the rule of Config.Penalty, the zero one if there is none.
+func penaltyRule(p Penalty) (r penalty.Rule) {
+	if p != (Penalty{}) {
+		r = penalty.Rule{Refusals: int64(p.Refusals), Within: p.Within, For: p.For, Max: p.Max, Forget: p.Forget}
+		r.FillIn()
+	}
+	return r
+}
+
+// learnBlock records what Redis said of the key's block when it decided a call, and counts a
+// block that the call made.
+func (l *Limiter) learnBlock(key string, t *store.Taken) {
+	l.known.Heard(key, t.Block.Left, t.At)
+	if t.Block.Made {
+		l.tally.penalties.Add(1)
+	}
+}
+
+// refuseBlocked makes an answer that took nothing that of a call for a key which is blocked for
+// that long.
+func refuseBlocked(a *Answer, left time.Duration) {
+	a.Allowed, a.Remaining, a.Wait = false, 0, 0
+	a.RetryAfter, a.ResetAfter = max(a.RetryAfter, left), max(a.ResetAfter, left)
+	if a.Cause == nil {
+		a.Cause = ErrBlocked
+	} else {
+		a.Cause = fmt.Errorf("%w; %w", a.Cause, ErrBlocked)
+	}
+}
+
+// isBlocked reports whether an answer is a refusal because the key is blocked.
+func isBlocked(a *Answer) bool {
+	return !a.Allowed && a.Cause != nil && errors.Is(a.Cause, ErrBlocked)
+}
+
+// blockedWithout is the answer to a call without Redis if this server was told that the key is
+// blocked.
+func (l *Limiter) blockedWithout(of *terms, key string, n int64, cause error) (a Answer, blocked bool) {
+	left, _ := l.known.Left(key)
+	if left == 0 {
+		return a, false
+	}
+	if of.local == nil {
+		a = l.without(of, n, cause)
+		if a.Allowed {
+			a = l.without(of, 0, cause)
+		}
+	} else if a = l.shared(of, of.local.Peek(key), 0, cause); n < 0 || n > of.most {
+		a.RetryAfter = policy.Never
+	}
+	refuseBlocked(&a, left)
+	return a, true
+}
+
+// blockedLease is the answer to a call in Leased mode if Redis said within a term that the key
+// is blocked. Until then every lease that this server had of it has ended, so that it asks.
+func (l *Limiter) blockedLease(key string, n int64) (a Answer, blocked bool) {
+	left, ago := l.known.Left(key)
+	if left == 0 || ago >= l.plan.Term {
+		return a, false
+	}
+	a = Answer{Decision: policy.Decision{Limit: l.plan.Limit()}, Source: SourceLease}
+	if n < 0 || n > a.Limit {
+		a.RetryAfter = policy.Never
+	}
+	refuseBlocked(&a, left)
+	l.tally.count(n, &a)
+	return a, true
+}
