@@ -137,7 +137,7 @@ func BlockWord(times int64, until policy.Instant) uint64 {
 // CountWord returns the word of a key that was refused count times in a window that opened at
 // that Step, after so many blocks in a row.
 func CountWord(times, count, step int64) uint64 {
-	return state{level: min(times, MostDoublings), count: min(count, MostRefusals-1), opened: min(policy.Instant(step)*Step, end)}.word()
+	return state{level: min(times, MostDoublings), count: min(count, MostRefusals-1), opened: min(policy.Instant(min(step, openedMask))*Step, (end+Step-1)/Step*Step)}.word()
 }
 
 // at returns what of a state still counts at now. until is after now, or 0.

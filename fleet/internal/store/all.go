@@ -118,7 +118,7 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 			return nil, explain(err, keys[i])
 		}
 		if a.Limit.log != nil {
-			f, err := parseLog(parts, keys[i])
+			f, err := a.Limit.parseLog(parts, keys[i])
 			if err != nil {
 				return nil, err
 			}

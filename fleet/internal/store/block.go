@@ -159,14 +159,14 @@ func parseBlock(reply rueidis.RedisMessage, name string) (uint64, error) {
 	if err != nil {
 		return 0, explain(err, name)
 	}
-	var figures [3]int64
+	var figures [3]uint64
 	parts := strings.Split(text, ":")
 	ok := len(parts) == 2 || len(parts) == 3
 	for i, part := range parts[:min(len(parts), 3)] {
-		figures[i], err = strconv.ParseInt(part, 10, 64)
+		figures[i], err = strconv.ParseUint(part, 10, 63)
 		ok = ok && err == nil
 	}
-	times, at, count := figures[0], figures[1], figures[2]
+	times, at, count := int64(figures[0]), int64(figures[1]), int64(figures[2])
 	switch {
 	case !ok || times > penalty.MostDoublings || at > lastBlock || count >= penalty.MostRefusals:
 		return 0, notAWord(name, text)

@@ -1,5 +1,31 @@
 package store
 
+import "context"
+
+// LastBlock is where time ends for blocks, in microseconds.
+const LastBlock = int64(lastBlock)
+
+// BlockName is the name of the block of the key of that name.
+func (s *Store) BlockName(l *Limit, name string) string { return l.blockName(name) }
+
+// BlockWord is the word of package penalty of a key's block.
+func (s *Store) BlockWord(ctx context.Context, l *Limit, key string) (uint64, error) {
+	name, err := s.name(l.blocks, key)
+	if err != nil {
+		return 0, err
+	}
+	reply, err := s.client.Do(ctx, s.client.B().Get().Key(name).Build()).ToMessage()
+	if reply.IsNil() {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	return parseBlock(reply, name)
+}
+
+// SlotOf is the slot of a name in a cluster.
+func SlotOf(name string) int { return slot(hashTag(name)) }
+
 // Name is what Redis knows a key by.
 func (s *Store) Name(l *Limit, key string) (string, error) { return s.name(l.prefix, key) }
 

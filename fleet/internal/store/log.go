@@ -52,7 +52,7 @@ type foundLog struct {
 }
 
 // parseLog understands a logReply.
-func parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error) {
+func (l *Limit) parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error) {
 	if len(reply) == 3 { // what is there is no log
 		member, _ := reply[0].ToString()
 		return f, notAWord(name, member)
@@ -68,7 +68,7 @@ func parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error)
 	}
 	f.taken = taken == 1
 	if len(reply) == 7 {
-		f.block, err = parseBlock(reply[6], name)
+		f.block, err = parseBlock(reply[6], l.blockName(name))
 	}
 	return f, err
 }

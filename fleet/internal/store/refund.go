@@ -77,7 +77,7 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int6
 	case err != nil:
 		return Taken{}, explain(err, name)
 	case l.log != nil:
-		f, err := parseLog(reply, name)
+		f, err := l.parseLog(reply, name)
 		if err != nil {
 			return Taken{}, err
 		}

@@ -191,7 +191,7 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 }
 
 func (l *Limit) understandLog(parts []rueidis.RedisMessage, g *takes) (Taken, error) {
-	f, err := parseLog(parts, g.names[0])
+	f, err := l.parseLog(parts, g.names[0])
 	if err != nil {
 		return Taken{}, err
 	}

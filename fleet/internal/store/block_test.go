@@ -1,0 +1,324 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/penalty"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// blockName is what Redis knows the block of a key by.
+func blockName(s *store.Store, l *store.Limit, key string) string {
+	name, _ := s.Name(l, key)
+	return s.BlockName(l, name)
+}
+
+// What the scripts do to a key's block is what package penalty does, at any instant, beginning
+// with any word, also where time ends.
+func TestBlocksAgreeWithPackagePenalty(t *testing.T) {
+	client := connect(t, shared)
+	seed := rand.Uint64()
+	for i := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, i))
+		rule := penalty.Rule{Refusals: 1 + r.Int64N(5), Within: time.Duration(1+r.Int64N(5000)) * time.Microsecond, For: time.Duration(1+r.Int64N(5000)) * time.Microsecond}
+		switch i % 5 {
+		case 0:
+			rule = penalty.Rule{Refusals: penalty.MostRefusals, Within: penalty.Longest, For: penalty.Longest}
+		case 1:
+			rule.Max = rule.For << penalty.MostDoublings
+		default:
+			rule.Max = rule.For * time.Duration(1+r.Int64N(20))
+		}
+		rule.FillIn()
+		rule.Forget += time.Duration(r.Int64N(20000)) * time.Microsecond
+		rule.Forget = min(rule.Forget, penalty.Longest)
+		require.NoError(t, rule.Check("test"))
+		var clock int64
+		s := store.New(client, store.Options{Name: own(t), Penalty: rule, Clock: func() int64 { return clock }})
+		l := limit(t, s, policy.Must(policy.FixedWindow(1, 366*24*time.Hour)))
+		name := blockName(s, l, "k")
+		word := uint64(0)
+		clock = r.Int64N(1e12)
+		for step := range 150 {
+			at := fmt.Sprintf("seed %d of %d, step %d: %+v, word %d at %d", seed, i, step, rule, word, clock)
+			switch r.IntN(12) {
+			case 0:
+				clock += r.Int64N(int64(rule.Within)/500 + 2)
+			case 1:
+				clock += r.Int64N(int64(rule.Forget)/500 + 2)
+			case 2, 3: // where something ends
+				if fresh := int64(rule.FreshAt(word)) / 1000; fresh > 0 && fresh < store.LastBlock/2 {
+					clock = max(fresh-[]int64{0, int64(rule.Forget) / 1000, int64(rule.Forget) / 1000}[r.IntN(3)]+r.Int64N(5)-3, 0)
+				}
+			case 4: // any word
+				switch r.IntN(3) {
+				case 0:
+					put(t, client, name, fmt.Sprintf("%d:%d", r.IntN(16), max(clock+r.Int64N(20000)-10000, 0)))
+				case 1:
+					put(t, client, name, fmt.Sprintf("%d:%d:%d", r.IntN(16), max(clock/128*125+r.Int64N(20000)-10000, 0), 1+r.Int64N(rule.Refusals+3)%1023))
+				case 2:
+					require.NoError(t, ask(t, client, "DEL", name).Error())
+				}
+				word = readBlock(t, s, l, "k")
+			case 5:
+				if r.IntN(20) == 0 {
+					clock = r.Int64N(store.LastBlock / 4)
+				}
+			}
+			clock = min(clock, store.LastBlock/2)
+			now := policy.Instant(clock) * 1000
+			lock := r.IntN(8) == 0
+			if lock {
+				d := time.Duration(1+r.Int64N(10000)) * time.Microsecond
+				next, want := penalty.Lock{Rule: &rule, For: d}.Take(word, now, 1, 0)
+				b, ok, err := s.Block(context.Background(), "k", d)
+				require.NoError(t, err, at)
+				require.Equal(t, want.Allowed, ok, at)
+				if word = next; ok {
+					_, look := rule.Take(word, now, 0, 0)
+					require.Equal(t, look.ResetAfter, b.Left, at)
+				}
+			} else {
+				_, err := s.Refund(context.Background(), l, "k", -5) // it is full
+				require.NoError(t, err, at)
+				got, err := s.Take(context.Background(), l, "k", 1, 0)
+				require.NoError(t, err, at)
+				require.False(t, got.Allowed, at)
+				var want policy.Decision
+				word, want = rule.Take(word, now, 1, 0)
+				require.Equal(t, !want.Allowed, got.Block.Refused, at)
+				require.Equal(t, want.Allowed && want.ResetAfter > 0, got.Block.Made, at)
+				require.Equal(t, want.ResetAfter, got.Block.Left, at)
+			}
+			require.Equal(t, word, readBlock(t, s, l, "k"), at)
+		}
+	}
+}
+
+// Where time ends no key is blocked, and none can be.
+func TestEndOfTimeForBlocks(t *testing.T) {
+	rule := penalty.Rule{Refusals: 1, Within: 1, For: time.Hour, Max: time.Hour, Forget: time.Hour}
+	clock := store.LastBlock - 5
+	s := store.New(connect(t, shared), store.Options{Name: own(t), Penalty: rule, Clock: func() int64 { return clock }})
+	l := limit(t, s, policy.Must(policy.Funnel(1, 1, time.Hour))) // has time for longer
+	for range 3 {
+		_, err := s.Take(t.Context(), l, "k", 1, 0)
+		require.NoError(t, err)
+	}
+	look, err := s.Peek(t.Context(), l, "k")
+	require.NoError(t, err)
+	assert.Equal(t, 5*time.Microsecond, look.Block.Left)
+	_, ok, err := s.Block(t.Context(), "other", 5*time.Microsecond)
+	require.NoError(t, err)
+	assert.True(t, ok)
+	_, ok, err = s.Block(t.Context(), "other", 5*time.Microsecond+1)
+	require.NoError(t, err)
+	assert.False(t, ok)
+	for range 3 {
+		clock += 5
+		for _, key := range []string{"k", "other"} {
+			look, err := s.Peek(t.Context(), l, key)
+			require.NoError(t, err)
+			assert.True(t, look.Allowed)
+			_, err = s.Take(t.Context(), l, key, 1, 0)
+			require.NoError(t, err)
+		}
+		_, ok, err = s.Block(t.Context(), "other", time.Microsecond)
+		require.NoError(t, err)
+		assert.False(t, ok)
+	}
+}
+
+// commands returns how often each command of limits was made, in scripts and apart.
+func commands(t testing.TB, redis *redistest.Server) map[string]int64 {
+	t.Helper()
+	reply := redis.Do(t, "INFO", "commandstats")
+	said, err := reply.ToString()
+	require.NoError(t, err)
+	all := map[string]int64{}
+	for _, m := range regexp.MustCompile(`cmdstat_(\w+):calls=(\d+),`).FindAllStringSubmatch(said, -1) {
+		switch m[1] {
+		case "evalsha", "eval", "time", "get", "mget", "set", "del":
+			all[m[1]], err = strconv.ParseInt(m[2], 10, 64)
+			require.NoError(t, err)
+		}
+	}
+	return all
+}
+
+// readBlock returns what Redis holds of a key's block, as a word, 0 if there is nothing.
+func readBlock(t testing.TB, s *store.Store, l *store.Limit, key string) uint64 {
+	t.Helper()
+	word, err := s.BlockWord(context.Background(), l, key)
+	require.NoError(t, err)
+	return word
+}
+
+// What is kept of blocks lasts as long as it means anything, to the millisecond above.
+func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
+	client := connect(t, shared)
+	rule := penalty.Rule{Refusals: 3, Within: time.Minute + time.Microsecond, For: time.Hour, Max: 5 * time.Hour, Forget: 20 * time.Hour}
+	s := store.New(client, store.Options{Name: own(t), Penalty: rule})
+	l := limit(t, s, policy.Must(policy.FixedWindow(1, time.Hour)))
+	name := blockName(s, l, "k")
+	check := func(what string) {
+		t.Helper()
+		end := integer(t, client, "PEXPIRETIME", name) - store.DefaultEpoch.UnixMilli()
+		fresh := rule.FreshAt(readBlock(t, s, l, "k"))
+		assert.GreaterOrEqual(t, policy.Instant(end)*1e6, fresh, what)
+		assert.Less(t, policy.Instant(end)*1e6, fresh+1e6+2000, what)
+	}
+	take := func() store.Taken {
+		t.Helper()
+		taken, err := s.Take(t.Context(), l, "k", 1, 0)
+		require.NoError(t, err)
+		return taken
+	}
+	require.True(t, take().Allowed)
+	require.EqualValues(t, 0, integer(t, client, "EXISTS", name), "nothing is kept of a key that was never refused")
+	take()
+	check("a refusal")
+	take()
+	check("the next")
+	require.True(t, take().Block.Made)
+	check("a block by a penalty")
+	_, _, err := s.Block(t.Context(), "k", 7*time.Hour)
+	require.NoError(t, err)
+	check("a longer one")
+	used, err := s.Delete(t.Context(), l, "k")
+	require.NoError(t, err)
+	assert.True(t, used)
+	require.EqualValues(t, 0, integer(t, client, "EXISTS", name))
+	_, _, err = s.Block(t.Context(), "k", time.Second)
+	require.NoError(t, err)
+	check("a block")
+}
+
+// A key that is not blocked costs as many commands in the script as before there were blocks:
+// its words are read by one, and written by one.
+func TestBlocksCostNoCommand(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	client := connect(t, server)
+	for _, rule := range []penalty.Rule{{}, {Refusals: 3, Within: time.Hour, For: time.Hour, Max: time.Hour, Forget: time.Hour}} {
+		s := store.New(client, store.Options{Name: own(t), Penalty: rule})
+		l := limit(t, s, policy.Must(policy.FixedWindow(3, time.Hour)))
+		take := func(calls ...string) {
+			t.Helper()
+			var asks []store.TakeAsk
+			for _, key := range calls {
+				asks = append(asks, store.TakeAsk{Limit: l, Key: key, N: 1})
+			}
+			s.TakeEach(t.Context(), asks, func(_ int, _ store.Taken, err error) { assert.NoError(t, err) })
+		}
+		take("first")
+		counted := func(do func()) map[string]int64 {
+			require.NoError(t, ask(t, client, "CONFIG", "RESETSTAT").Error())
+			do()
+			return commands(t, server)
+		}
+		assert.Equal(t, map[string]int64{"evalsha": 1, "time": 1, "mget": 1, "set": 1}, counted(func() { take("a") }))
+		assert.Equal(t, map[string]int64{"evalsha": 1, "time": 1, "mget": 1, "set": 3}, counted(func() { take("a", "b", "b", "c") }))
+		take("a")
+		refused := map[string]int64{"evalsha": 1, "time": 1, "mget": 1}
+		if rule.Refusals > 0 {
+			refused["set"] = 1 // it counts
+		}
+		assert.Equal(t, refused, counted(func() { take("a") }))
+		_, _, err := s.Block(t.Context(), "a", time.Hour)
+		require.NoError(t, err)
+		assert.Equal(t, map[string]int64{"evalsha": 1, "time": 1, "mget": 1}, counted(func() { take("a", "a") }))
+	}
+}
+
+// Something else under the name of a block is left as it is, and spoils only its key.
+func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
+	client := connect(t, shared)
+	rule := penalty.Rule{Refusals: 1, Within: time.Hour, For: time.Hour, Max: time.Hour, Forget: time.Hour}
+	for _, p := range append(wordPolicies(), newLog(t, 2, time.Hour)) {
+		t.Run(p.String(), func(t *testing.T) {
+			s := store.New(client, store.Options{Name: own(t), Penalty: rule})
+			l := limit(t, s, p)
+			for _, value := range []string{"x", "", "1", "16:5", "1:2:3:4", "1:288230376151679", "1:5:1024", "-1:5", "1:99999999999999999999"} {
+				name := blockName(s, l, value)
+				put(t, client, name, value)
+				_, err := s.Take(t.Context(), l, value, 1, 0)
+				require.ErrorIs(t, err, store.ErrForeignValue, value)
+				require.ErrorContains(t, err, "block")
+				_, err = s.TakeAll(t.Context(), 1, []store.Ask{{Limit: l, Key: value}})
+				require.ErrorIs(t, err, store.ErrForeignValue, value)
+				_, err = s.Peek(t.Context(), l, value)
+				require.ErrorIs(t, err, store.ErrForeignValue, value)
+				_, _, err = s.Block(t.Context(), value, time.Hour)
+				require.ErrorIs(t, err, store.ErrForeignValue, value)
+				require.Equal(t, value, get(t, client, name))
+			}
+			errs := map[string]error{}
+			both := []string{"x", "beside"}
+			s.TakeEach(t.Context(), []store.TakeAsk{{Limit: l, Key: both[0], N: 1}, {Limit: l, Key: both[1], N: 1}}, func(i int, _ store.Taken, err error) { errs[both[i]] = err })
+			assert.ErrorIs(t, errs["x"], store.ErrForeignValue)
+			assert.NoError(t, errs["beside"])
+
+			// What is no string is not found, and not written either.
+			name := blockName(s, l, "list")
+			require.NoError(t, ask(t, client, "RPUSH", name, "a").Error())
+			for range 30 { // some are refused
+				_, _ = s.Take(t.Context(), l, "list", 1, 0)
+			}
+			kind, err := ask(t, client, "TYPE", name).ToString()
+			require.NoError(t, err)
+			assert.Equal(t, "list", kind)
+		})
+	}
+}
+
+// However many calls come at once for a key, as many pass as there are units.
+func TestManyCallsOfAKeyAtOnce(t *testing.T) {
+	s := store.New(connect(t, shared), store.Options{Name: own(t)})
+	l := limit(t, s, policy.Must(policy.FixedWindow(700, time.Hour)))
+	var asks []store.TakeAsk
+	for range 900 {
+		asks = append(asks, store.TakeAsk{Limit: l, Key: "k", N: 1})
+	}
+	allowed, replies := 0, 0
+	s.TakeEach(t.Context(), asks, func(_ int, taken store.Taken, err error) {
+		require.NoError(t, err)
+		replies++
+		if taken.Allowed {
+			allowed++
+		}
+	})
+	assert.Equal(t, 900, replies)
+	assert.Equal(t, 700, allowed)
+}
+
+// A block stands beside the word, in the same slot, whatever the limit and the tag.
+func TestNamesOfBlocks(t *testing.T) {
+	for _, tag := range []string{"", "t"} {
+		s := store.New(connect(t, shared), store.Options{Name: "n", Tag: tag})
+		for _, p := range append(wordPolicies(), newLog(t, 2, time.Hour)) {
+			l := limit(t, s, p)
+			for _, key := range []string{"alice", "", "a}b", strings.Repeat("x", 1000)} {
+				name, err := s.Name(l, key)
+				require.NoError(t, err)
+				block := s.BlockName(l, name)
+				assert.NotEqual(t, name, block)
+				assert.Equal(t, store.SlotOf(name), store.SlotOf(block))
+				if tag == "" && key == "alice" {
+					assert.Equal(t, "ral:n:block:{alice}", block)
+				}
+			}
+		}
+	}
+}
