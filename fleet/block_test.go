@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -269,4 +273,272 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 			})
 		}
 	}
+}
+
+// In Leased mode a block that another server made holds at the latest when a term has passed
+// since Block returned, and once this server was told it refuses by itself. Reset by another
+// one lifts it.
+func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
+	t.Parallel()
+	c := at(shared.Addr(), funnel(1_000_000, 1_000_000, time.Second))
+	c.Mode, c.Term = Leased, 250*time.Millisecond
+	a, b := open(t, c), open(t, c)
+	verbs := []func() (allowed bool){
+		func() bool { return b.Choke(t.Context(), "k") },
+		func() bool { return take(t, b, "k", 1).Allowed },
+		func() bool {
+			g, err := b.Hold(t.Context(), limits.Call[string]{Key: "k", N: 1, NoWait: true})
+			require.NoError(t, err)
+			return g.Allowed
+		},
+		func() bool {
+			r, _ := b.Acquire(t.Context(), "k", 1, 0)
+			return r.Allowed
+		},
+	}
+	eventually(t, func() bool {
+		for _, verb := range verbs {
+			verb()
+		}
+		return take(t, b, "k", 1).Source == SourceLease
+	}, "a lease")
+	require.NoError(t, a.Block(t.Context(), "k", time.Hour))
+	made := time.Now()
+	var got Answer
+	eventually(t, func() bool {
+		for _, verb := range verbs {
+			begun := time.Now()
+			if allowed := verb(); begun.Sub(made) > c.Term {
+				require.False(t, allowed)
+			}
+		}
+		got = take(t, b, "k", 1)
+		return errors.Is(got.Cause, ErrBlocked) && time.Since(made) > c.Term
+	}, "the block")
+	assert.Greater(t, got.RetryAfter, 50*time.Minute)
+	assert.False(t, got.Promised)
+	look, err := b.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.False(t, look.Allowed)
+	assert.Zero(t, look.Remaining)
+	blocked := b.Stats().Blocked
+	assert.Positive(t, blocked)
+	for range 3 * worth {
+		require.False(t, b.Choke(t.Context(), "k"))
+	}
+	assert.Equal(t, blocked+3*worth, b.Stats().Blocked)
+	_, err = a.Reset(t.Context(), "k")
+	require.NoError(t, err)
+	eventually(t, func() bool { return b.Choke(t.Context(), "k") }, "it is lifted")
+}
+
+// worth is how many calls a term make a key worth a lease.
+const worth = 8
+
+// Without Redis a server refuses what it was told is blocked, under every fallback and by every
+// verb, and no other key. Block there holds here, and says that it is not known elsewhere.
+// Blocks outlast Redis and the servers. When Redis is back it says what holds.
+func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
+	for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
+		t.Run(fmt.Sprint(outage), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{AOF: true})
+			c := at(redis.Addr(), funnel(100, 1, time.Hour))
+			c.Outage, c.Servers, c.Budget = outage, 1, quick
+			a, b := open(t, c), open(t, c)
+			eventually(t, func() bool { return a.Block(t.Context(), "told", time.Hour) == nil }, "a block")
+			eventually(t, func() bool { return take(t, b, "told", 1).Source == SourceRedis }, "it is told")
+			eventually(t, func() bool { return a.Block(t.Context(), "untold", time.Hour) == nil }, "another")
+			eventually(t, func() bool { return take(t, b, "free", 1).Source == SourceRedis }, "another key")
+			redis.Kill()
+			eventually(t, func() bool { return b.Health() != nil }, "an outage")
+
+			passes := outage != FallbackClosed
+			for _, n := range []int64{0, 1, 100, 101} {
+				got := take(t, b, "told", n)
+				assert.False(t, got.Allowed)
+				assert.ErrorIs(t, got.Cause, ErrBlocked)
+				assert.ErrorIs(t, got.Cause, ErrOutage)
+				assert.Zero(t, got.Remaining)
+				assert.Greater(t, got.RetryAfter, 50*time.Minute)
+				assert.Equal(t, n > 100, got.RetryAfter == policy.Never)
+			}
+			assert.Equal(t, passes, take(t, b, "free", 1).Allowed)
+			assert.Equal(t, passes && outage == FallbackOpen, take(t, b, "untold", 2).Allowed, "nothing is known of it")
+			out, err := TakeAll(t.Context(), 1, b.Claim("free"), b.Claim("told"))
+			require.NoError(t, err)
+			assert.False(t, out.Allowed)
+			assert.ErrorIs(t, out.Answers[1].Cause, ErrBlocked)
+			assert.NotErrorIs(t, out.Answers[0].Cause, ErrBlocked)
+			left, err := b.Blocked(t.Context(), "told")
+			assert.ErrorIs(t, err, ErrOutage)
+			assert.Greater(t, left, 50*time.Minute)
+
+			require.ErrorIs(t, b.Block(t.Context(), "here", time.Hour), ErrOutage)
+			assert.ErrorIs(t, take(t, b, "here", 1).Cause, ErrBlocked)
+			_, err = b.Reset(t.Context(), "told")
+			require.ErrorIs(t, err, ErrOutage)
+			assert.NotErrorIs(t, take(t, b, "told", 1).Cause, ErrBlocked)
+
+			require.NoError(t, redis.Restart())
+			fresh := open(t, c)
+			for _, l := range []*Limiter{b, fresh} {
+				for _, key := range []string{"told", "untold"} {
+					eventually(t, func() bool { return take(t, l, key, 1).Source == SourceRedis }, "Redis is back")
+					assert.ErrorIs(t, take(t, l, key, 1).Cause, ErrBlocked, "the block outlasts all")
+				}
+				eventually(t, func() bool { return take(t, l, "here", 1).Allowed }, "Redis knows nothing of it")
+			}
+		})
+	}
+}
+
+// Calls that wait do so until a block ends. One whose turn comes meanwhile gives it back, if the
+// server was told. Those that have not the time are told at once.
+func TestCallsWaitForTheEndOfABlock(t *testing.T) {
+	t.Parallel()
+	l := open(t, at(shared.Addr(), funnel(1, 1, time.Second)))
+	const d = 1500 * time.Millisecond
+	begun := time.Now()
+	require.NoError(t, l.Wait(t.Context(), "k", 1))
+	ends := make(chan error, 2)
+	wait := func() { ends <- l.Wait(context.Background(), "k", 1) }
+	go wait() // its turn is a second after that of the first, and later than begun
+	eventually(t, func() bool { return l.Stats().Admitted == 2 }, "it is promised a turn")
+	blocked := time.Now()
+	require.NoError(t, l.Block(t.Context(), "k", d))
+	inTime := time.Since(begun) < time.Second
+	go wait()
+	for i := range 2 {
+		require.NoError(t, <-ends)
+		if inTime || i > 0 { // else Block came when the first had had its turn
+			assert.GreaterOrEqual(t, time.Since(blocked), d)
+		}
+	}
+
+	require.NoError(t, l.Block(t.Context(), "k", time.Hour))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	err := l.Wait(ctx, "k", 1)
+	require.ErrorIs(t, err, ErrDeadline)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	r, err := l.Acquire(t.Context(), "k", 1, time.Minute)
+	require.ErrorIs(t, err, ErrDeadline)
+	assert.ErrorIs(t, r.Cause, ErrBlocked)
+	assert.Greater(t, r.RetryAfter, 50*time.Minute)
+}
+
+// Retry-After of a block is true over a real Redis: a client that waits so long is admitted, and
+// one that comes more than a second earlier is refused.
+func TestRetryAfterOfABlockIsTrue(t *testing.T) {
+	for _, p := range blockable(t) {
+		if p.Delays() {
+			continue // a queue has calls wait rather than refuses them, by the test's own time
+		}
+		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
+			var clock atomic.Int64
+			clock.Store(time.Hour.Microseconds())
+			c := at(shared.Addr(), p)
+			c.clock = clock.Load
+			c.Penalty = Penalty{Refusals: 2, Within: time.Minute, For: 7 * time.Second, Max: time.Minute}
+			l, other := open(t, c), open(t, c)
+			h, random := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{})).Handler(nothing), rand.New(rand.NewPCG(3, 2))
+			blocked := 0
+			for range 100 {
+				clock.Add(random.Int64N(3e5))
+				if random.IntN(4) == 0 {
+					left, err := other.Blocked(t.Context(), "192.0.2.1")
+					require.NoError(t, err)
+					require.GreaterOrEqual(t, left, time.Duration(0))
+				}
+				w := served(t, h, request())
+				if w.Code == http.StatusOK {
+					continue
+				}
+				require.Equal(t, http.StatusTooManyRequests, w.Code)
+				n, err := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
+				require.NoError(t, err)
+				require.Positive(t, n)
+				if n <= 3 {
+					continue // of the limit
+				}
+				blocked++
+				clock.Add((time.Duration(n-1) * time.Second).Microseconds() - 1)
+				require.Equal(t, http.StatusTooManyRequests, served(t, h, request()).Code, "it need not have waited %d s", n)
+				clock.Add(time.Second.Microseconds() + 1)
+				require.Equal(t, http.StatusOK, served(t, h, request()).Code, "it waited the %d s that it was told", n)
+			}
+			assert.Positive(t, blocked)
+			assert.EqualValues(t, blocked, l.Stats().Penalties)
+		})
+	}
+}
+
+// In a cluster blocks stand beside their keys, with a tag and without.
+func TestBlocksInACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, redistest.Options{})
+	for _, tag := range []string{"", "tag"} {
+		c := at("", funnel(2, 1, time.Hour))
+		c.Redis.InitAddress, c.Redis.ForceSingleClient, c.Tag = []string{cluster[0].Addr()}, false, tag
+		c.Penalty = Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
+		a, b := open(t, c), open(t, c)
+		for i := range 20 {
+			key := fmt.Sprint(i)
+			require.NoError(t, a.Block(t.Context(), key, time.Hour))
+			require.ErrorIs(t, take(t, b, key, 1).Cause, ErrBlocked)
+			_, err := b.Reset(t.Context(), key)
+			require.NoError(t, err)
+			require.True(t, take(t, a, key, 2).Allowed)
+			require.NotErrorIs(t, take(t, b, key, 1).Cause, ErrBlocked, "this refusal blocks")
+			require.ErrorIs(t, take(t, a, key, 1).Cause, ErrBlocked)
+		}
+		if tag != "" {
+			require.NoError(t, a.Block(t.Context(), "x", time.Hour))
+			out, err := TakeAll(t.Context(), 1, b.Claim("x"), b.Claim("y"))
+			require.NoError(t, err)
+			assert.False(t, out.Allowed)
+			assert.ErrorIs(t, out.Answers[0].Cause, ErrBlocked)
+			assert.True(t, out.Answers[1].Allowed)
+		}
+	}
+}
+
+// Bad times and a bad Penalty are errors that name the field, the value and what is accepted.
+func TestBlockAndPenaltyAreChecked(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
+	for _, d := range []time.Duration{0, -1, 4*365*24*time.Hour + 1} {
+		err := l.Block(t.Context(), "k", d)
+		field := &policy.FieldError{}
+		require.ErrorAs(t, err, &field)
+		assert.Equal(t, policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: "1ns to 35040h0m0s"}, *field)
+	}
+	require.ErrorIs(t, l.Block(t.Context(), string(make([]byte, 1<<17)), 1), ErrKeyTooLong)
+	_, err := l.Blocked(t.Context(), string(make([]byte, 1<<17)))
+	require.ErrorIs(t, err, ErrKeyTooLong)
+
+	good := Penalty{Refusals: 3, Within: time.Minute, For: time.Minute}
+	for field, bad := range map[string]func(*Config){
+		"Penalty.Refusals": func(c *Config) { c.Penalty.Refusals = 1025 },
+		"Penalty.Within":   func(c *Config) { c.Penalty.Within = -1 },
+		"Penalty.For":      func(c *Config) { c.Penalty.For = 0 },
+		"Penalty.Max":      func(c *Config) { c.Penalty.Max = time.Second },
+		"Penalty.Forget":   func(c *Config) { c.Penalty.Forget = time.Second },
+		"Penalty":          func(c *Config) { c.Mode = Leased },
+	} {
+		c := at(shared.Addr(), funnel(1000, 1000, time.Second))
+		c.Penalty = good
+		bad(&c)
+		_, err := New(c)
+		found := &policy.FieldError{}
+		require.ErrorAs(t, err, &found)
+		assert.Equal(t, field, found.Field)
+		assert.Equal(t, "fleet.Config", found.Of)
+		assert.NotEmpty(t, found.Want)
+	}
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, l.Block(t.Context(), "k", 1), ErrClosed)
+	_, err = l.Blocked(t.Context(), "k")
+	require.ErrorIs(t, err, ErrClosed)
 }

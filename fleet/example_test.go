@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -86,6 +87,39 @@ func Example_outage() {
 	// true 1 local
 	// true 0 local
 	// false 0 local
+}
+
+// An operator refuses a key on all servers for an hour.
+func ExampleLimiter_Block() {
+	address, stop := redis()
+	defer stop()
+	server := func() *fleet.Limiter {
+		l, err := fleet.New(fleet.Config{
+			Name: "api", Policy: policy.Must(policy.Funnel(10, 1, time.Hour)), Budget: time.Second,
+			Redis: rueidis.ClientOption{InitAddress: []string{address}},
+		})
+		if err != nil {
+			panic(err)
+		}
+		return l
+	}
+	one, another := server(), server()
+	defer one.Close()
+	defer another.Close()
+	ctx := context.Background()
+
+	if err := one.Block(ctx, "mallory", time.Hour); err != nil {
+		fmt.Println(err)
+	}
+	answer, _ := another.Take(ctx, "mallory", 1)
+	fmt.Println(answer.Allowed, errors.Is(answer.Cause, fleet.ErrBlocked), answer.RetryAfter.Round(time.Hour))
+	if _, err := another.Reset(ctx, "mallory"); err != nil { // lifts it
+		fmt.Println(err)
+	}
+	fmt.Println(one.Choke(ctx, "mallory"))
+	// Output:
+	// false true 1h0m0s
+	// true
 }
 
 // All or nothing over several limits. They share a client, and in a cluster a Tag.
