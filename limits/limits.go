@@ -100,8 +100,8 @@ func (b *Basis) Source() Source {
 func (b *Basis) Promised() bool { return b != nil && b.promised }
 
 // Cause returns why the answer is not that of the limit alone: what keeps it could not be
-// asked, no more calls may wait for the key, or it is blocked, which is ErrBlocked. It is nil
-// otherwise.
+// asked, no more calls may wait for the key, or the key is blocked (ErrBlocked, of a fleet). It
+// is nil otherwise.
 func (b *Basis) Cause() error {
 	if b == nil {
 		return nil
@@ -109,8 +109,9 @@ func (b *Basis) Cause() error {
 	return b.cause
 }
 
-// ErrBlocked is wrapped by the Cause of an answer that refuses a call because its key is
-// blocked, whatever its limit says: see engine.Engine.Block.
+// ErrBlocked is wrapped by the Cause of a fleet.Limiter's answer that refuses a call because
+// its key is blocked, whatever its limit says. An engine's answers do not tell a block from
+// the limit.
 var ErrBlocked = errors.New("ral: the key is blocked")
 
 // Source is what an answer was decided by.
