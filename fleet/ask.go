@@ -58,7 +58,7 @@ var (
 func forAdapters(a *Answer) limits.Answer {
 	out := limits.Answer{Decision: a.Decision}
 	switch {
-	case a.Cause == ErrBlocked && a.Promised:
+	case a.Promised && errors.Is(a.Cause, ErrBlocked):
 		out.Basis = byBlock
 	case a.Cause != nil:
 		source := a.Source

@@ -66,7 +66,7 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 	}
 	calls := make([]call, len(groups))
 	for i, g := range groups {
-		calls[i].keys = append(g.names[:len(g.names):len(g.names)], g.blocks...)
+		calls[i].keys = slices.Concat(g.names, g.blocks)
 		calls[i].script, calls[i].args = s.asking(g)
 	}
 	for i, res := range s.runAll(ctx, calls) {
