@@ -2,9 +2,9 @@ package engine
 
 import "time"
 
-// Stats is a snapshot of an engine's counters. All except Name, Clock, Keys, Hashed, BlockedKeys,
-// Abandoned, QueueDepth and those of saves only grow. The counts are exact, and are read one after the other while
-// calls go on.
+// Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, Keys, KeysByUse,
+// Hashed, BlockedKeys, Abandoned, QueueDepth and those of saves only grow. The counts are exact,
+// and are read one after the other while calls go on. Engine.Stats never goes through the keys.
 type Stats struct {
 	Name string // Config.Name
 	// Clock is the clock by which the engine decides now: "Config.Clock", "package time",
@@ -13,21 +13,45 @@ type Stats struct {
 	Clock string
 
 	Admitted uint64 // calls that were allowed
-	Refused  uint64 // calls that were not
-	// Unavailable counts those of both that were answered without the key's
+	// Refused counts calls that were not. It is the sum of OverLimit, Blocked, Misfits,
+	// UnavailableRefused, FullRefused, Crowded, Late and Cancelled: each call is in one of them.
+	Refused uint64
+	// OverLimit counts those refused because the key's limit had no room for them, or never has
+	// as much as they asked for.
+	OverLimit uint64
+	// Blocked counts those refused because their key was blocked.
+	Blocked uint64
+	// Misfits counts those refused because PolicyFor or TakeWith brought a limit of
+	// another family than Config.Policy. Such a limit refuses every call.
+	Misfits uint64
+	// UnavailableRefused counts those of Unavailable that were refused.
+	UnavailableRefused uint64
+	// FullRefused counts those of Full that were refused.
+	FullRefused uint64
+	// Crowded counts calls of Wait, Acquire and AcquireAll that ended with ErrCrowded.
+	Crowded uint64
+	// Late counts those that ended with ErrDeadline, except those in Blocked, UnavailableRefused
+	// and FullRefused. Calls without patience are among them.
+	Late uint64
+	// Cancelled counts those that ended with ErrCancelled or ErrClosed.
+	Cancelled uint64
+
+	// Unavailable counts those of Admitted and of Refused that were answered without the key's
 	// word because there was no writer in time, or the key cannot be recorded.
 	Unavailable uint64
 	// Full counts those of both that were answered without the key's word
 	// because the table was full and Config.WhenFull is RefuseNew or AdmitNew.
 	Full uint64
-	// Misfits counts those refused because PolicyFor or TakeWith brought a limit of
-	// another family than Config.Policy. Such a limit refuses every call.
-	Misfits uint64
-	// Blocked counts those refused because their key was blocked.
-	Blocked uint64
 
-	// BlockedKeys is the number of keys that are blocked now. Stats goes through them, and
-	// those whose refusals count, to tell.
+	Waiting int // calls that stand in the line of a key now
+	// Waits counts the calls that have stood in the line of a key and have left it, with their
+	// units or without, and WaitTime adds up how long each of them did.
+	Waits    uint64
+	WaitTime time.Duration
+
+	// BlockedKeys is the number of keys that were blocked when the engine counted them last. It
+	// is that of now while at most 1,024 keys are blocked or have refusals that count. Otherwise
+	// it is as old as KeysByUse may be.
 	BlockedKeys int
 	Blocks      uint64 // calls of Block that succeeded
 	Penalties   uint64 // blocks that Config.Penalty made
@@ -36,6 +60,8 @@ type Stats struct {
 	Unpunished uint64
 
 	Keys int // keys in the table now, at most Config.MaxKeys
+	// KeysByUse counts the keys by how much of their limit they have used, some time ago.
+	KeysByUse KeysByUse
 	// Hashed counts the words of a loaded state whose keys are known by hashes alone: see
 	// State.HashKeys. It becomes 0 as their keys are used, or owe nothing.
 	Hashed  int
@@ -64,7 +90,29 @@ type Stats struct {
 	SaveError error
 }
 
-// Stats returns the engine's counters.
+// KeysByUse counts the keys of a table by the share of their limit that they have used and that
+// still counts. Each key is in one of the counts. The engine looks at 65,536 keys a
+// second at most, and each at its own moment. So the counts of a million keys are up to 32
+// seconds old, and those of a small table up to 2. Keys that came or went meanwhile may be
+// missing. The zero KeysByUse is that of an engine that has not counted yet.
+//
+// The limit is that of the engine. Calls of TakeWith have used of it what their units count
+// under it.
+type KeysByUse struct {
+	At time.Time // when the count ended; zero before the first
+
+	Unused    int // have used nothing
+	BelowHalf int // less than half
+	Half      int // half or more, and less than 80%
+	Most      int // 80% or more, and not all
+	All       int // all: a call for one unit is refused now
+
+	// Chosen counts keys of an engine with PolicyFor that have used something. Only calls know
+	// what their limits are.
+	Chosen int
+}
+
+// Stats returns the engine's counters. Its cost does not grow with the number of keys.
 func (e *Engine[K]) Stats() Stats {
 	answers := e.control.Stats()
 	view := e.table.View()

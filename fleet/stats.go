@@ -1,9 +1,13 @@
 package fleet
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// Stats is a snapshot of a limiter's counters. All but Servers and Divisor only grow. The counts are
-// exact, but read one after the other while calls go on.
+// Stats is a snapshot of a limiter's counters. All except Servers, Divisor, Waiting, Outage,
+// Breakers, OpenBreakers and HalfOpenBreakers only grow. The counts are exact, but read one after the other
+// while calls go on.
 type Stats struct {
 	Admitted uint64 // calls that were allowed
 	Refused  uint64 // calls that were not
@@ -15,12 +19,36 @@ type Stats struct {
 	// in none.
 	Exact, Leased, Local, Open, Closed uint64
 
-	Openings uint64 // how often the breaker opened; of a cluster, those of all nodes
-	Charged  uint64 // units that were let pass without Redis and charged when it was back, or may be: the answer was lost
-	Lapsed   uint64 // units that shares let pass and that never will be charged: their keys made room for others
-	Misfits  uint64 // calls in error because of a limit that PolicyFor or TakeWith brought: see ErrMisfit; these are in no other count
-	Servers  int    // that were counted last, this one included; Config.Servers before
-	Divisor  int    // by which FallbackShare divides the limit: see Config.Servers; 0 if that is not known yet
+	Misfits uint64 // calls in error because of a limit that PolicyFor or TakeWith brought: see ErrMisfit; these are in no other count
+	Servers int    // that were counted last, this one included; Config.Servers before
+	Divisor int    // by which FallbackShare divides the limit: see Config.Servers; 0 if that is not known yet
+
+	Waiting int // calls of this server that wait now, or that may have to when they are answered
+	// Waits counts the calls of Wait and Acquire that had to wait and have ended,
+	// with their units or without. WaitTime adds up how long each of them took.
+	Waits    uint64
+	WaitTime time.Duration
+
+	// Outage reports whether calls are answered without Redis now: all of them, or those of a
+	// node of a cluster. Health says why.
+	Outage bool
+	// Breakers is the number of circuit breakers: one, and in a cluster one more for each node
+	// that is known. OpenBreakers counts those that let no call pass, except one now and then that
+	// tries whether Redis is back. HalfOpenBreakers counts those of OpenBreakers that have such a
+	// call under way.
+	Breakers, OpenBreakers, HalfOpenBreakers int
+	Openings                                 uint64 // how often the breaker opened; of a cluster, those of all nodes
+
+	// RoundTrips counts what was sent to Redis and answered, late answers included: calls, of
+	// which several may be sent as one, and what the limiter asks for itself. RedisTime adds up
+	// the times from sending to the answer. FailedTrips counts what was sent and not answered,
+	// because a connection failed or the time was up.
+	RoundTrips  uint64
+	RedisTime   time.Duration
+	FailedTrips uint64
+
+	Charged uint64 // units that were let pass without Redis and charged when it was back, or may be: the answer was lost
+	Lapsed  uint64 // units that shares let pass and that never will be charged: their keys made room for others
 
 	// In Leased mode: units that were leased, those of them that were given back, and
 	// those that are known to be lost because a lease ended. LapsedUnits were paid and not

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/ral-limiter/ral/engine"
 )
@@ -11,18 +12,19 @@ import (
 // Stats is a snapshot of a middleware's counters. They are read one after the other while
 // requests go on. Under Options.Shadow they count what would have happened.
 type Stats struct {
-	Admitted      uint64 // requests within their limits
-	Exempt        uint64 // passed by Options.Allow, or because no limit applied
-	OverLimit     uint64 // refused by a limit that had no room
-	Denied        uint64 // refused by Options.Deny
-	Keyless       uint64 // refused because they had no key
-	Cancelled     uint64 // ended while they waited for their turn
-	NeverAdmitted uint64 // refused because a limit never admits them
-	Misconfigured uint64 // refused because of an error of the program: see Reason
-	Unavailable   uint64 // refused because a limiter could not decide
-	Delayed       uint64 // of all these, those that waited
-	Unsettled     uint64 // requests whose Charge may not count: a remote limiter did not say
-	Shadow        bool   // whether refusals are only counted
+	Admitted      uint64        // requests within their limits
+	Exempt        uint64        // passed by Options.Allow, or because no limit applied
+	OverLimit     uint64        // refused by a limit that had no room
+	Denied        uint64        // refused by Options.Deny
+	Keyless       uint64        // refused because they had no key
+	Cancelled     uint64        // ended while they waited for their turn
+	NeverAdmitted uint64        // refused because a limit never admits them
+	Misconfigured uint64        // refused because of an error of the program: see Reason
+	Unavailable   uint64        // refused because a limiter could not decide
+	Delayed       uint64        // of all these, those that waited
+	DelayTime     time.Duration // the sum of how long each of those waited
+	Unsettled     uint64        // requests whose Charge may not count: a remote limiter did not say
+	Shadow        bool          // whether refusals are only counted
 
 	// Shadowed counts, for each limit with Limit.Shadow beside others, the requests that it
 	// would have refused. It is nil if there are none.
