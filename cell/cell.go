@@ -41,14 +41,13 @@ type Cell[K comparable] struct {
 	id            uint64 // tells cells apart: see ID
 	seam          seam.Seam
 
-	closed      atomic.Bool
-	done        chan struct{} // closed with it
-	unavailable atomic.Uint64
-	full        atomic.Uint64
-	misfits     atomic.Uint64
-	misfitSeen  atomic.Bool // onMisfit was called
-	onMisfit    func(policy.Policy)
-	lines       *waitline.Lines[K, standing]
+	closed     atomic.Bool
+	done       chan struct{}          // closed with it
+	admittedBy [reasons]atomic.Uint64 // of tally's, those for a reason
+	refusedBy  [reasons]atomic.Uint64 // for a reason; tally counts those of blocked keys
+	misfitSeen atomic.Bool            // onMisfit was called
+	onMisfit   func(policy.Policy)
+	lines      *waitline.Lines[K, standing]
 
 	_     [stripeSize]byte
 	tally tally

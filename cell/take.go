@@ -39,14 +39,14 @@ type outcome struct {
 	Basis
 }
 
-// Basis records that an answer does not rest on the key's word, and why. The zero Basis
+// Basis records that an answer does not rest on the key's word alone, and why. The zero Basis
 // is that of an answer that does, or that needs no word.
 type Basis struct {
 	missing missing
 	lost    bool // nothing can be recorded for the key, now or later
 }
 
-// missing is the reason for an answer without the key's word.
+// missing is the reason for an answer without the key's word, or of a call that waits.
 type missing uint8
 
 const (
@@ -57,7 +57,16 @@ const (
 	blocked             // the key is blocked
 	ended               // the call's context ended while it waited
 	shut                // the engine was closed, and the call would have waited
+
+	// These rest on the key's word and on how long the call would wait.
+	crowded // ErrCrowded
+	late    // ErrDeadline
+
+	reasons = iota
 )
+
+// byWord reports whether an answer rests on the key's word, or needs none.
+func (b Basis) byWord() bool { return (b.missing == 0 || b.missing >= crowded) && !b.lost }
 
 // receipt is what a take did to the word of its key. The zero receipt recorded nothing.
 type receipt[K comparable] struct {
@@ -198,35 +207,22 @@ func (c *Cell[K]) Count(key K, d *policy.Decision, b Basis) {
 // CountOnly is Count for callers that have key and decision in another form. punishes is true
 // if a call of Punish is to follow.
 func (c *Cell[K]) CountOnly(allowed bool, b Basis) (punishes bool) {
-	if b.missing != 0 {
-		c.countMissing(b)
-	}
-	mine := c.tally.mine()
-	if allowed {
-		mine.admitted.Add(1)
+	switch {
+	case allowed:
+		c.tally.mine().admitted.Add(1)
+		if b.missing != 0 {
+			c.admittedBy[b.missing].Add(1)
+		}
 		return false
+	case b.missing == 0:
+		c.tally.mine().refused.Add(1)
+	case b.missing == blocked:
+		c.countBlocked()
+	default:
+		c.refusedBy[b.missing].Add(1)
 	}
-	mine.refused.Add(1)
-	return b == (Basis{}) && c.blocks.Load() != nil
+	return b.byWord() && c.blocks.Load() != nil
 }
 
 // countBlocked counts a call that was refused as its key is blocked.
-func (c *Cell[K]) countBlocked() {
-	mine := c.tally.mine()
-	mine.refused.Add(1)
-	mine.blocked.Add(1)
-}
-
-// countMissing counts an answer without the key's word.
-func (c *Cell[K]) countMissing(b Basis) {
-	switch b.missing {
-	case full:
-		c.full.Add(1)
-	case unavailable:
-		c.unavailable.Add(1)
-	case misfit:
-		c.misfits.Add(1)
-	case blocked:
-		c.tally.mine().blocked.Add(1)
-	}
-}
+func (c *Cell[K]) countBlocked() { c.tally.mine().blocked.Add(1) }

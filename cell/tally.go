@@ -17,6 +17,8 @@ type tally struct {
 	stripes [1 << stripeBits]stripe
 }
 
+// stripe counts the calls that were allowed, those that the limit of their key refused, and
+// those of blocked keys. Cell.refusedBy counts the other refusals.
 type stripe struct {
 	admitted, refused, blocked atomic.Uint64
 	_                          [stripeSize - 24]byte

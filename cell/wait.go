@@ -73,7 +73,31 @@ func (c *Cell[K]) acquire(
 	if d.Allowed {
 		return 0, basis, nil
 	}
-	return c.waitInLine(ctx, key, q, patience, basis, d, h)
+	waited, basis, err = c.waitInLine(ctx, key, q, patience, basis, d, h)
+	return waited, basis.endedBy(err), err
+}
+
+// endedBy returns the basis of a call that waits and ended with err.
+func (b Basis) endedBy(err error) Basis {
+	var why missing
+	switch {
+	case err == nil:
+		return b
+	case errors.Is(err, ErrDeadline):
+		why = late
+	case errors.Is(err, ErrCrowded):
+		why = crowded
+	case errors.Is(err, ErrUnavailable):
+		why = unavailable
+	case errors.Is(err, ErrCancelled):
+		return Basis{missing: ended}
+	case errors.Is(err, ErrClosed):
+		return Basis{missing: shut}
+	}
+	if b.missing == 0 {
+		b.missing = why
+	}
+	return b
 }
 
 // waitInLine is acquire for a call that could not take at once: d refused it.
@@ -99,13 +123,8 @@ func (c *Cell[K]) waitInLine(
 	}
 	w := &waiter[K]{cell: c, key: key, n: n, limit: q.limit}
 	waited, err = c.lines.Wait(ctx, key, w, patience)
-	switch {
-	case err == nil:
+	if err == nil {
 		*d, *h = w.taken, w.held
-	case errors.Is(err, ErrCancelled):
-		w.basis = Basis{missing: ended}
-	case errors.Is(err, ErrClosed):
-		w.basis = Basis{missing: shut}
 	}
 	return waited, w.basis, err
 }

@@ -97,9 +97,11 @@ type Lines[K, S comparable] struct {
 	Options[K]
 	seam    seam.Seam
 	lines   *xsync.MapOf[K, *line[K, S]]
-	count   atomic.Int64 // lines, and a few that are about to be; Has looks for none at 0
-	waiting atomic.Int64 // calls in all lines
-	paused  atomic.Int64 // pauses in force; while positive no call in line takes
+	count   atomic.Int64  // lines, and a few that are about to be; Has looks for none at 0
+	waiting atomic.Int64  // calls in all lines
+	waits   atomic.Uint64 // calls that have left them
+	waited  atomic.Int64  // how long these stood there in all, in nanoseconds
+	paused  atomic.Int64  // pauses in force; while positive no call in line takes
 }
 
 // New returns Lines without any line.
@@ -148,7 +150,7 @@ func (ls *Lines[K, S]) Wait(
 	if err := l.canJoin(ctx, w, patience); err != nil {
 		return 0, err
 	}
-	defer ls.waiting.Add(-1)
+	defer ls.exit(&waited)
 	w.at = l.queue.PushBack(w)
 	defer l.leave(w)
 	defer func() { waited = time.Since(began) }()
@@ -322,6 +324,19 @@ func (ls *Lines[K, S]) enter() bool {
 			return true
 		}
 	}
+}
+
+// exit counts a call that leaves after so long.
+func (ls *Lines[K, S]) exit(waited *time.Duration) {
+	ls.waited.Add(int64(*waited))
+	ls.waits.Add(1)
+	ls.waiting.Add(-1)
+}
+
+// Count returns the number of calls in all lines, that of those that have left them, served or
+// not, and how long these stood there in all.
+func (ls *Lines[K, S]) Count() (waiting int, waits uint64, waited time.Duration) {
+	return int(ls.waiting.Load()), ls.waits.Load(), time.Duration(ls.waited.Load())
 }
 
 // full is the error of a call that finds MaxTotal calls waiting.
