@@ -123,6 +123,17 @@ type blocksEngine[K comparable] struct {
 	made     atomic.Uint64 // blocks made by Block
 }
 
+// blocked returns the number of keys that are blocked: see Stats.BlockedKeys.
+func (b *blocksEngine[K]) blocked() (n int) {
+	if b.Len()+b.table.View().HashedPlaces() > censusNow {
+		return b.census.counted().All // a key that is blocked is refused one unit more
+	}
+	for range b.cell.AllBlocked() {
+		n++
+	}
+	return n + b.cell.BlockedHashes()
+}
+
 // blocksConfig returns the configuration of the engine for the blocks of another.
 func blocksConfig(config Config) Config {
 	rule := config.Penalty.rule()

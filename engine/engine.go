@@ -52,6 +52,7 @@ type Engine[K comparable] struct {
 	keeper   *keeper           // nil if Config.State has no Path
 	hashKeys bool              // Config.State.HashKeys
 	hasher   *hasher[K]        // of saved states, nil if neither asked for nor loaded
+	census   *census[K]
 
 	// blocks is nil until a key is blocked for the first time, unless there is a Penalty or
 	// a state with blocks. blocking is held while it is started.
@@ -209,7 +210,12 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		OnEvent:   config.OnEvent,
 		Fault:     config.fault,
 	}
+	e.census = &census[K]{
+		view: e.table.View(), clock: e.control.Now, chosen: o.policyFor != nil,
+		hashes: config.source != nil, // of the engine for blocks: see blocksEngine.blocked
+	}
 	sweeper := janitor.New(e.queue, e.control.Now, config.Idle, config.fault)
+	sweeper.Also(e.census.step)
 	simulate(config.seam, e.cell, sweeper, &supervised)
 	children := []supervisor.Child{{
 		Name:     "writer",

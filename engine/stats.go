@@ -49,9 +49,9 @@ type Stats struct {
 	Waits    uint64
 	WaitTime time.Duration
 
-	// BlockedKeys is the number of keys that were blocked when the engine counted them last. It
-	// is that of now while at most 1,024 keys are blocked or have refusals that count. Otherwise
-	// it is as old as KeysByUse may be.
+	// BlockedKeys is the number of keys that are blocked. It is that of now while at most 1,024
+	// keys are blocked or have refusals that count. Otherwise it is that of the last count, which
+	// is as old as KeysByUse may be, and 0 before the first.
 	BlockedKeys int
 	Blocks      uint64 // calls of Block that succeeded
 	Penalties   uint64 // blocks that Config.Penalty made
@@ -91,9 +91,9 @@ type Stats struct {
 }
 
 // KeysByUse counts the keys of a table by the share of their limit that they have used and that
-// still counts. Each key is in one of the counts. The engine looks at 65,536 keys a
-// second at most, and each at its own moment. So the counts of a million keys are up to 32
-// seconds old, and those of a small table up to 2. Keys that came or went meanwhile may be
+// still counts. Each key is in one of the counts. The engine looks at about 32,768
+// keys a second, and at each at its own moment. So the counts of a million keys are up to about a
+// minute old, and those of a small table up to 2 seconds. Keys that came or went meanwhile may be
 // missing. The zero KeysByUse is that of an engine that has not counted yet.
 //
 // The limit is that of the engine. Calls of TakeWith have used of it what their units count
@@ -137,6 +137,7 @@ func (e *Engine[K]) Stats() Stats {
 		Waits:              answers.Waits,
 		WaitTime:           answers.WaitTime,
 		Keys:               e.Len(),
+		KeysByUse:          e.census.counted(),
 		Hashed:             view.HashedLen(),
 		Evicted:            counters.Evicted.Load(),
 		Forgiven:           counters.Forgiven.Load(),
@@ -152,10 +153,7 @@ func (e *Engine[K]) Stats() Stats {
 		SaveError:          saves.err,
 	}
 	if b := e.blocks.Load(); b != nil {
-		for range b.cell.AllBlocked() {
-			s.BlockedKeys++
-		}
-		s.BlockedKeys += b.cell.BlockedHashes()
+		s.BlockedKeys = b.blocked()
 		s.Blocks, s.Penalties, s.Unpunished = b.made.Load(), b.refusals.Blocks.Load(), b.refusals.Uncounted.Load()
 		s.Forgiven += b.table.View().Counters().Forgiven.Load()
 		s.Restarts += b.supervisor.Restarts()

@@ -26,6 +26,9 @@ const (
 	looksPerIdle = 16
 	minEvery     = time.Millisecond
 	maxEvery     = time.Second
+
+	// alsoEvery is the interval of what the janitor does besides: see Also.
+	alsoEvery = time.Second
 )
 
 // Janitor asks for sweeps. Call New to make one.
@@ -36,6 +39,9 @@ type Janitor[K comparable] struct {
 	reply chan table.SweepResult
 	fault func(point string)
 	seam  seam.Seam
+
+	also  func()
+	since time.Duration // the intervals since it was called
 }
 
 // Points lists the points at which the janitor calls its fault function.
@@ -63,6 +69,10 @@ func New[K comparable](
 	}
 }
 
+// Also has the janitor call do from now on, after the sweeps of a look, once in a second. Keys
+// wait to be swept while it runs. Call it before Run.
+func (j *Janitor[K]) Also(do func()) { j.also = do }
+
 // init lets a simulation run a janitor of any key type under its scheduler.
 func init() {
 	seam.Accept(func(j interface{ under(seam.Seam) }, s seam.Seam) { j.under(s) })
@@ -86,6 +96,10 @@ func (j *Janitor[K]) Run(ctx context.Context) error {
 		}
 		j.fault("janitor: look")
 		for j.sweep(ctx) {
+		}
+		if j.since += j.every; j.since >= alsoEvery && j.also != nil {
+			j.since = 0
+			j.also()
 		}
 	}
 }

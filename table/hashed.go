@@ -235,6 +235,25 @@ func (v View[K]) HashedLen() int {
 	return 0
 }
 
+// HashedPlaces returns the number of words that HashedAt knows of, moved ones included.
+func (v View[K]) HashedPlaces() int {
+	if h := v.t.hashed.Load(); h != nil {
+		return len(h.words)
+	}
+	return 0
+}
+
+// HashedAt returns the state of the key of a place, which is below HashedPlaces. ok is false if its
+// word has moved to an entry, or all have.
+func (v View[K]) HashedAt(place int) (r Reading, ok bool) {
+	h := v.t.hashed.Load()
+	if h == nil {
+		return r, false
+	}
+	k, ok := v.t.readPlace(h, &h.words[place])
+	return k.Reading, ok
+}
+
 // AllHashed iterates over the states of keys that are known by their hashes alone. One whose word
 // moves meanwhile is seen here, or All sees its entry if it begins later; or both do.
 func (v View[K]) AllHashed() iter.Seq2[[HashSize]byte, Reading] {

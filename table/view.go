@@ -229,6 +229,26 @@ func (v View[K]) All() iter.Seq[*Entry[K]] {
 	}
 }
 
+// Shards returns the number of parts that the map has for as long as the table lives.
+func (v View[K]) Shards() int { return len(v.t.shards) }
+
+// Filed iterates over the states of the keys in one part of the map, in no order, as All does.
+// A key stays in its part, and one that is there all the time is seen once. Those that are in the
+// nursery are not seen.
+func (v View[K]) Filed(shard int) iter.Seq[Reading] {
+	return func(yield func(Reading) bool) {
+		s := v.t.shards[shard].Load()
+		if s == nil {
+			return
+		}
+		for e := range s.all() {
+			if r, alive := v.State(e); alive && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
 // Len returns the number of entries, landed and filed. It is never above the
 // table's MaxKeys.
 func (v View[K]) Len() int { return int(v.t.places.taken()) }

@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+const (
+	// censusStep is about how many keys a census looks at in one step. The janitor takes a step
+	// a second. With a million keys one takes 5 to 12 ms of its goroutine (BenchmarkCensus, on two
+	// cores that others use, too), and others run meanwhile. The writer waits for none of it.
+	censusStep = 1 << 15
+	// censusPart is about how many it looks at before it lets other goroutines run.
+	censusPart = 1 << 12
+	// censusNow is the most keys that are blocked, or have refusals that count, of which Stats
+	// counts those that are blocked by itself. That takes less than 0.1 ms.
+	censusNow = 1024
+)
+
+// census counts the keys of a table by how much of their limit they have used. It goes through
+// the table again and again, a step at a time. It calls no code of the user's except a policy.
+type census[K comparable] struct {
+	view   table.View[K]
+	clock  func() policy.Instant
+	chosen bool // PolicyFor chooses limits that are not known here
+	hashes bool // count words that wait for their keys, too
+
+	last atomic.Pointer[KeysByUse] // nil before the first count has ended
+
+	// The count under way. It belongs to the goroutine that calls step.
+	counts KeysByUse
+	shard  int          // to be counted next
+	hashed int          // the place of the word to be counted next
+	terms  *table.Terms // those of most
+	most   int64        // what remains to a key that was never used
+}
+
+// counted returns the last count that has ended.
+func (c *census[K]) counted() KeysByUse {
+	if last := c.last.Load(); last != nil {
+		return *last
+	}
+	return KeysByUse{}
+}
+
+// step goes on with the count. If it ends, the next step begins another one.
+func (c *census[K]) step() {
+	defer func() {
+		if recover() != nil { // a policy of the user's has panicked: count anew
+			c.begin()
+		}
+	}()
+	for seen := 0; seen < censusStep; {
+		n := c.part()
+		if c.ended() {
+			c.counts.At = time.Now()
+			last := c.counts
+			c.last.Store(&last)
+			c.begin()
+			return
+		}
+		seen += n
+		runtime.Gosched()
+	}
+}
+
+func (c *census[K]) begin() { c.counts, c.shard, c.hashed = KeysByUse{}, 0, 0 }
+
+// ended reports whether all keys have been looked at.
+func (c *census[K]) ended() bool {
+	return c.shard == c.view.Shards() && (!c.hashes || c.hashed >= c.view.HashedPlaces())
+}
+
+// part counts some keys: whole shards, and words without one after them. It returns how many it
+// looked at.
+func (c *census[K]) part() (n int) {
+	now := c.clock()
+	for ; n < censusPart && c.shard < c.view.Shards(); c.shard++ {
+		for r := range c.view.Filed(c.shard) {
+			c.count(r, now)
+			n++
+		}
+	}
+	for ; n < censusPart && !c.ended(); c.hashed++ {
+		if r, ok := c.view.HashedAt(c.hashed); ok {
+			c.count(r, now)
+		}
+		n++
+	}
+	return n
+}
+
+// count counts one key.
+func (c *census[K]) count(r table.Reading, now policy.Instant) {
+	p := r.Terms.Policy
+	if c.chosen {
+		if p.FreshAt(r.State) <= now {
+			c.counts.Unused++
+		} else {
+			c.counts.Chosen++
+		}
+		return
+	}
+	if r.Terms != c.terms {
+		_, fresh := p.Take(0, now, 0, 0)
+		c.terms, c.most = r.Terms, fresh.Remaining
+	}
+	_, d := p.Take(r.State, now, 0, 0)
+	switch {
+	case d.Remaining == 0 && !allowsOne(p, r.State, now):
+		c.counts.All++
+	case d.Remaining <= c.most/5:
+		c.counts.Most++
+	case d.Remaining <= c.most/2:
+		c.counts.Half++
+	case d.Remaining < c.most:
+		c.counts.BelowHalf++
+	default:
+		c.counts.Unused++
+	}
+}
+
+func allowsOne(p policy.Policy, state uint64, now policy.Instant) bool {
+	_, d := p.Take(state, now, 1, 0)
+	return d.Allowed
+}

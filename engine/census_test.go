@@ -1,0 +1,318 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// inAll returns the number of keys that were counted.
+func (k KeysByUse) inAll() int {
+	return k.Unused + k.BelowHalf + k.Half + k.Most + k.All + k.Chosen
+}
+
+// withoutTime returns the counts alone.
+func (k KeysByUse) withoutTime() KeysByUse {
+	k.At = time.Time{}
+	return k
+}
+
+// nextCount returns the keys by use as they are counted a second from now, in a bubble.
+func nextCount(e interface{ Stats() Stats }) KeysByUse {
+	time.Sleep(janitorSecond)
+	synctest.Wait()
+	return e.Stats().KeysByUse
+}
+
+// janitorSecond is a time in which a janitor looks once, and no more often than its counts.
+const janitorSecond = time.Second
+
+// Of 5 and of 10 units, each number used is counted where it belongs, under every family of limits.
+func TestKeysAreCountedByUse(t *testing.T) {
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Funnel(5, 1, time.Hour)),
+		policy.Must(policy.Funnel(10, 1, time.Hour)),
+		policy.Must(policy.FixedWindow(10, 24*time.Hour)),
+		policy.Must(policy.SlidingWindow(10, 24*time.Hour)),
+		policy.Must(policy.AtMost(10, 24*time.Hour)),
+		policy.Must(policy.AlignedWindow(10, 24*time.Hour)),
+		policy.Must(policy.Funnel(1<<32, 1<<32, 24*time.Hour)),
+	} {
+		t.Run(p.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := open[int64](t, Config{Policy: p})
+				assert.Zero(t, e.Stats().KeysByUse, "nothing is counted yet")
+				limit, step := p.Limit(), max(p.Limit()/10, 1)
+				for used := int64(0); used <= limit; used += step {
+					if used > 0 {
+						require.True(t, e.Take(used, used).Allowed)
+					}
+				}
+				require.True(t, e.Choke(-1))
+				require.True(t, e.Reset(-1))
+				synctest.Wait()
+				want := KeysByUse{Unused: 1, BelowHalf: 4, Half: 3, Most: 2, All: 1}
+				switch limit {
+				case 5:
+					want = KeysByUse{Unused: 1, BelowHalf: 2, Half: 1, Most: 1, All: 1}
+				case 1 << 32: // a tenth of which is rounded down
+					want = KeysByUse{Unused: 1, BelowHalf: 5, Half: 3, Most: 2}
+				}
+				got := nextCount(e)
+				assert.Equal(t, want, got.withoutTime())
+				assert.Equal(t, e.Len(), got.inAll())
+				assert.Zero(t, time.Since(got.At))
+				time.Sleep(janitorSecond / 2)
+				assert.Equal(t, got, e.Stats().KeysByUse, "it stays until the next")
+				assert.Equal(t, janitorSecond, nextCount(e).At.Sub(got.At))
+			})
+		})
+	}
+}
+
+// A key that still gets a unit on credit, or a turn, has not used all.
+func TestKeysOnCreditHaveNotUsedAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bursty := open[int](t, Config{Policy: policy.Must(policy.Bursty(1, time.Hour, 2))})
+		most := policy.Must(policy.Bursty(1, time.Hour, 2))
+		_, fresh := most.Take(0, 1, 0, 0)
+		for key := range int(fresh.Remaining) + 1 {
+			for range key {
+				require.True(t, bursty.Choke(key))
+			}
+		}
+		queue := open[int](t, Config{Policy: policy.Must(policy.Queue(1, 1, time.Hour))})
+		require.True(t, queue.Take(1, 1).Allowed)
+		require.True(t, queue.Take(2, 2).Allowed)
+		synctest.Wait()
+		got := nextCount(bursty)
+		assert.Equal(t, int(fresh.Remaining), got.inAll())
+		assert.Equal(t, 1, got.All, "the key that is refused: %+v", got)
+		assert.Equal(t, KeysByUse{Half: 1, All: 1}, queue.Stats().KeysByUse.withoutTime())
+	})
+}
+
+// What drains, is given back, blocked or changed to another limit is counted as it is when the keys
+// are counted next.
+func TestCountsFollowTheKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(10, 10, time.Hour), Idle: time.Hour})
+		for key, n := range map[string]int64{"a": 10, "b": 10, "c": 5} {
+			require.True(t, e.Take(key, n).Allowed)
+		}
+		synctest.Wait()
+		assert.Equal(t, KeysByUse{Half: 1, All: 2}, nextCount(e).withoutTime())
+		e.Refund("a", 8)
+		require.NoError(t, e.Block("b", time.Minute))
+		assert.Equal(t, KeysByUse{BelowHalf: 1, Half: 1, All: 1}, nextCount(e).withoutTime(), "a block is no use")
+		require.NoError(t, e.SetPolicy(funnel(20, 20, time.Hour)))
+		assert.Equal(t, KeysByUse{BelowHalf: 2, Half: 1}, nextCount(e).withoutTime(), "2, 10 and 5 of 20")
+		time.Sleep(30*time.Minute + time.Second)
+		assert.Equal(t, KeysByUse{Unused: 3}, nextCount(e).withoutTime())
+	})
+}
+
+// The engine's goroutines never ask for the limit that PolicyFor chooses: it may block.
+func TestChosenLimitsAreNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		e := openFor(t, Config{Policy: funnel(10, 1, time.Second)}, func(key string) policy.Policy {
+			asked++
+			return funnel(100, 1, time.Second)
+		})
+		require.True(t, e.Take("soon", 1).Allowed)
+		require.True(t, e.Take("a", 50).Allowed)
+		require.True(t, e.Take("b", 100).Allowed)
+		synctest.Wait()
+		before := asked
+		assert.Equal(t, KeysByUse{Unused: 1, Chosen: 2}, nextCount(e).withoutTime())
+		assert.Equal(t, before, asked)
+	})
+}
+
+// A count goes through the table in steps of a bounded number of keys, and tells nothing before the
+// last of them. A key that is there all the time is counted once, also while others come and go, the
+// table grows and shrinks, and the policy changes.
+func TestKeysThatStayAreCountedOnce(t *testing.T) {
+	const stay, others = 400, 6000
+	// 8 shards, which are copied several times on the way.
+	e := open[int](t, Config{Policy: funnel(4, 1, 24*time.Hour), MaxKeys: 8 * 6400, Idle: time.Nanosecond})
+	for key := range stay {
+		require.True(t, e.Take(key, 4).Allowed)
+	}
+	settled(t, e)
+	var changes atomic.Int64
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for _, change := range []func(i int){func(i int) {
+		key := stay + i%others
+		e.Choke(key)
+		e.Reset(stay + (i+others/2)%others) // so that it leaves
+	}, func(i int) {
+		assert.NoError(t, e.SetPolicy(funnel(4, 1, time.Duration(24+i%3)*time.Hour)))
+		changes.Add(1)
+	}} {
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+					change(i)
+				}
+			}
+		})
+	}
+	defer all.Wait()
+	defer close(stop)
+	evicted := func() uint64 { return e.table.View().Counters().Evicted.Load() }
+	for counts := 0; counts < 50 || changes.Load() < 50 || evicted() < others; counts++ {
+		c := &census[int]{view: e.table.View(), clock: e.control.Now}
+		for !c.ended() {
+			assert.Less(t, c.part(), censusPart+6400)
+			runtime.Gosched()
+		}
+		require.Equal(t, stay, c.counts.All, "%+v", c.counts)
+		require.Zero(t, c.counts.Most)
+	}
+}
+
+// A step ends when it has looked at so many keys, and the next goes on from there.
+func TestCountIsDoneInSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 5 * censusStep
+		e := open[int](t, Config{Policy: funnel(2, 1, 24*time.Hour), MaxKeys: 2 * many})
+		for key := range many {
+			require.True(t, e.Choke(key))
+		}
+		synctest.Wait()
+		c := &census[int]{view: e.table.View(), clock: e.control.Now}
+		for range 2 {
+			looked := 0
+			for c.step(); c.counted() == (KeysByUse{}); c.step() {
+				assert.GreaterOrEqual(t, c.counts.inAll(), looked+censusStep)
+				assert.Less(t, c.counts.inAll(), looked+censusStep+censusPart+6400)
+				looked = c.counts.inAll()
+			}
+			assert.Equal(t, KeysByUse{Half: many}, c.counted().withoutTime())
+			c.last.Store(nil)
+		}
+		assert.Zero(t, e.Stats().KeysByUse)
+		for range many/(censusStep+censusPart+6400) - 1 {
+			assert.Zero(t, nextCount(e), "one step a second")
+		}
+		time.Sleep(2 * janitorSecond)
+		assert.Equal(t, many, nextCount(e).Half)
+	})
+}
+
+// panics is a policy that panics when it is told to.
+type panics struct {
+	policy.Policy
+	now *atomic.Bool
+}
+
+func (p panics) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if n == 0 && p.now.Load() {
+		panic("a policy of the user's")
+	}
+	return p.Policy.Take(word, now, n, patience)
+}
+
+// A policy that panics ends a count and nothing else.
+func TestPolicyThatPanicsIsNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now atomic.Bool
+		e := open[string](t, Config{Policy: panics{funnel(2, 1, time.Hour), &now}, Restarts: 1})
+		require.True(t, e.Choke("key"))
+		synctest.Wait()
+		first := nextCount(e)
+		assert.Equal(t, KeysByUse{Half: 1}, first.withoutTime())
+		now.Store(true)
+		for range 5 {
+			assert.Equal(t, first, nextCount(e))
+		}
+		assert.Zero(t, e.Stats().Restarts)
+		now.Store(false)
+		again := nextCount(e)
+		assert.Equal(t, KeysByUse{Half: 1}, again.withoutTime())
+		assert.NotEqual(t, first.At, again.At)
+	})
+}
+
+// Of many blocked keys Stats tells as many as were counted last.
+func TestManyBlockedKeysAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(2, 1, time.Hour), Penalty: Penalty{Refusals: 3, Within: time.Hour, For: time.Hour}})
+		for i := range censusNow {
+			require.NoError(t, e.Block(strconv.Itoa(i), time.Minute+time.Duration(i%2)*time.Hour))
+		}
+		synctest.Wait()
+		assert.Equal(t, censusNow, e.Stats().BlockedKeys, "as of now")
+		require.True(t, e.Take("refused", 2).Allowed)
+		require.False(t, e.Choke("refused"))
+		synctest.Wait()
+		assert.Zero(t, e.Stats().BlockedKeys, "one more has refusals that count, and none was counted yet")
+		nextCount(e)
+		assert.Equal(t, censusNow, e.Stats().BlockedKeys)
+		time.Sleep(time.Minute)
+		nextCount(e)
+		assert.Equal(t, censusNow/2, e.Stats().BlockedKeys)
+		assert.Equal(t, KeysByUse{All: 1}, e.Stats().KeysByUse.withoutTime(), "those of the other table are not among them")
+	})
+}
+
+// Blocked keys that are known by their hashes alone are counted with the others.
+func TestBlockedHashesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 3 * censusNow
+		config := inFile(t, Config{Policy: funnel(2, 1, time.Hour)})
+		config.State.HashKeys = true
+		e := open[string](t, config)
+		for i := range many {
+			require.NoError(t, e.Block(fmt.Sprint(i), time.Hour))
+		}
+		require.NoError(t, e.Close())
+		e = open[string](t, config)
+		nextCount(e)
+		assert.Equal(t, many, e.Stats().BlockedKeys)
+		require.False(t, e.Choke("7"))
+		require.NoError(t, e.Block("7", 2*time.Hour)) // its word moves
+		synctest.Wait()
+		nextCount(e)
+		assert.Equal(t, many, e.Stats().BlockedKeys)
+		assert.Equal(t, 0, e.Stats().KeysByUse.inAll())
+	})
+}
+
+func BenchmarkCensus(b *testing.B) {
+	e, _, _ := manyKeys(b)
+	c := &census[string]{view: e.table.View(), clock: e.control.Now}
+	for b.Loop() {
+		c.step()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/censusStep, "ns/key")
+}
+
+// A scrape of an engine with a million keys, all of them blocked.
+func BenchmarkStats(b *testing.B) {
+	e, _, all := manyKeys(b)
+	for _, key := range all {
+		require.NoError(b, e.Block(key, time.Hour))
+	}
+	var s Stats
+	for b.Loop() {
+		s = e.Stats()
+	}
+	require.Equal(b, savedKeys, s.Keys)
+}
