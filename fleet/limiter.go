@@ -77,6 +77,7 @@ type Limiter struct {
 	servers        atomic.Int64 // counted last
 	waiters        waiters
 	tally          tally
+	trips          guard.Trips
 
 	ctx     context.Context // of the keeper
 	stop    context.CancelFunc
@@ -147,7 +148,7 @@ func New(config Config) (*Limiter, error) {
 	l.guarded = guard.Config{
 		Budget: config.Budget, CallTimeout: max(callTimeout, 2*exchangeBudgets*config.Budget), MaxInFlight: maxInFlight,
 		Silence: max(silence, config.Budget), Failures: failures, Pause: pause, Longest: longestPause,
-		Failed: countsAsFailure, OnChange: l.nudge,
+		Failed: countsAsFailure, OnChange: l.nudge, Trips: &l.trips,
 	}
 	l.guard = guard.New(l.guarded)
 	l.takes = guard.NewBatch(l.guard, func(ctx context.Context, asks []store.TakeAsk, reply func(int, store.Taken, error)) {

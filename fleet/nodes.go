@@ -174,6 +174,26 @@ func (k *keeper) probeNodes() {
 	all.Wait()
 }
 
+// breakers returns how many breakers there are, how many of them are open, and how many of those
+// try whether Redis is back.
+func (l *Limiter) breakers() (all, open, probing int) {
+	guards := []*guard.Guard{l.guard}
+	if nodes := l.nodes.Load(); nodes != nil {
+		for _, n := range nodes.all {
+			guards = append(guards, n.guard)
+		}
+	}
+	for _, g := range guards {
+		if is, _ := g.Open(); is {
+			open++
+		}
+		if g.Probing() {
+			probing++
+		}
+	}
+	return len(guards), open, min(probing, open)
+}
+
 // openings is how often breakers opened.
 func (l *Limiter) openings() uint64 {
 	sum := l.guard.Openings() + l.openingsBefore.Load()

@@ -137,6 +137,12 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 		}
 	}
 	begun := time.Now()
+	slept := false
+	defer func() {
+		if slept {
+			l.waiters.waited(time.Since(begun))
+		}
+	}()
 	for asked := 0; ; asked++ {
 		if ctx.Err() != nil {
 			return Reservation{}, cell.Cancelled(ctx)
@@ -157,6 +163,7 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 		r := l.reserved(key, n, t)
 		if r.Allowed {
 			promised := r.Wait > 0 && n != 0
+			slept = slept || r.Wait > 0
 			err := l.await(ctx, &r)
 			if r.Wait > 0 || asked > 0 {
 				r.Waited = time.Since(begun)
@@ -190,6 +197,7 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 		case turns || r.RetryAfter > left:
 			return r, fmt.Errorf("%w: more than %v to wait", ErrDeadline, patience)
 		}
+		slept = true
 		if err := l.sleep(ctx, r.RetryAfter); err != nil {
 			return r, err
 		}

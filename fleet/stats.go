@@ -97,6 +97,11 @@ func (l *Limiter) Stats() Stats {
 		Blocked:  t.blocked.Load(), Blocks: t.blocks.Load(), Penalties: t.penalties.Load(),
 		Servers: int(l.servers.Load()),
 	}
+	s.Breakers, s.OpenBreakers, s.HalfOpenBreakers = l.breakers()
+	s.RoundTrips, s.RedisTime, s.FailedTrips = l.trips.Read()
+	s.Waiting, s.Waits, s.WaitTime = l.waiters.count()
+	_, node := l.openNodes()
+	s.Outage = !l.closed.Load() && (l.away() != nil || node != nil)
 	for _, of := range l.shares() {
 		s.Lapsed += of.local.Lapsed()
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"sync"
+	"time"
 )
 
 // waiters counts the calls of this server that wait, or may have to when Redis has answered.
@@ -13,6 +14,26 @@ type waiters struct {
 	mu    sync.Mutex
 	of    map[string]int // of the keys that calls wait for
 	total int
+
+	// Of calls that had to wait and have ended: how many, and how long they took in all.
+	waits uint64
+	took  time.Duration
+}
+
+// waited counts a call that had to wait and has ended.
+func (w *waiters) waited(took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waits++
+	w.took += took
+}
+
+// count returns the number of calls that wait now, that of those that have, and how long these
+// took in all.
+func (w *waiters) count() (waiting int, waits uint64, took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.total, w.waits, w.took
 }
 
 // enter counts one more call for the key, until leave. It returns ErrCrowded if as many

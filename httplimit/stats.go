@@ -42,6 +42,7 @@ type Stats struct {
 type counters struct {
 	by        [reasons]atomic.Uint64
 	delayed   atomic.Uint64
+	delayTime atomic.Int64
 	unsettled atomic.Uint64
 	shadowed  [maxLimits]atomic.Uint64
 	// shadowFailed counts failures of limits with Shadow.
@@ -52,6 +53,7 @@ func (c *counters) count(v *result) {
 	c.by[v.Reason].Add(1)
 	if v.Waited > 0 {
 		c.delayed.Add(1)
+		c.delayTime.Add(int64(v.Waited))
 	}
 }
 
@@ -70,6 +72,7 @@ func (m *Middleware) Stats() Stats {
 		Unavailable:   c.by[Unavailable].Load(),
 		Unsettled:     c.unsettled.Load(),
 		Delayed:       c.delayed.Load(),
+		DelayTime:     time.Duration(c.delayTime.Load()),
 		Shadow:        m.shadow,
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}

@@ -52,6 +52,7 @@ func TestWaitUpTo(t *testing.T) {
 		assert.Equal(t, []timed{{200, 0}, {200, 0}, {200, time.Second}, {200, 2 * time.Second}, {429, 0}, {429, 0}}, got)
 		s := m.Stats()
 		assert.Equal(t, []uint64{4, 2, 2}, []uint64{s.Admitted, s.OverLimit, s.Delayed})
+		assert.Equal(t, 3*time.Second, s.DelayTime)
 	})
 }
 

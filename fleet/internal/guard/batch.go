@@ -245,4 +245,5 @@ func (all *batch[Q, A]) send(base context.Context, tickets []*ticket[Q, A]) {
 		}
 	})
 	g.watch.receive(s)
+	g.count(s, heard.Load())
 }

@@ -33,6 +33,8 @@ type breaker struct {
 	// all. Both are written under mu.
 	row     atomic.Int32
 	counted atomic.Int64
+	// probes is how many probes are under way.
+	probes atomic.Int32
 	// cause is what calls are told while it is open: mu.failure, or how that was explained.
 	cause atomic.Pointer[error]
 
@@ -83,11 +85,15 @@ func (b *breaker) enter() (pass, error) {
 	}
 	b.wait.CompareAndSwap(wait, min(2*wait, int64(b.longest)))
 	p.probe = true
+	b.probes.Add(1)
 	return p, nil
 }
 
 // leave reports how the call went; err is why, if it is bad.
 func (b *breaker) leave(p pass, o outcome, err error) {
+	if p.probe {
+		b.probes.Add(-1)
+	}
 	if o <= late && !p.probe && b.row.Load() == 0 && b.era.Load()%2 == 0 {
 		return
 	}

@@ -48,6 +48,8 @@ type Config struct {
 	Pause, Longest time.Duration
 	// Failed reports whether an error is a failure: no answer of the server's.
 	Failed func(error) bool
+	// Trips counts the calls that are made, of several guards perhaps. It may be nil.
+	Trips *Trips
 	// OnChange is called when the breaker opened or closed. It should return at once.
 	OnChange func()
 }
@@ -78,6 +80,28 @@ type Guard struct {
 // some 8 KiB.
 const idlers = 64
 
+// Trips counts calls that were made. Its methods may be called by any number of goroutines.
+type Trips struct{ answered, failed, took atomic.Uint64 }
+
+// Read returns the number of calls that were answered, how long they took in all, and the number of
+// those that failed.
+func (t *Trips) Read() (answered uint64, took time.Duration, failed uint64) {
+	return t.answered.Load(), time.Duration(t.took.Load()), t.failed.Load()
+}
+
+// count counts a call that returned, and whether it was answered. One that Close ended is in no
+// count.
+func (g *Guard) count(s sending, answered bool) {
+	switch t := g.config.Trips; {
+	case t == nil:
+	case answered:
+		t.took.Add(uint64(time.Since(s.at)))
+		t.answered.Add(1)
+	case g.base.Err() == nil:
+		t.failed.Add(1)
+	}
+}
+
 type job interface{ run(context.Context) }
 
 // New returns a guard. Call Close to end its goroutines.
@@ -103,6 +127,13 @@ func (g *Guard) Open() (open bool, why error) {
 		why = *g.breaker.cause.Load()
 	}
 	return open, why
+}
+
+// Probing reports whether the breaker is open, and a call is under way that tries whether the
+// server is back.
+func (g *Guard) Probing() bool {
+	open, _ := g.breaker.state()
+	return open && g.breaker.probes.Load() > 0
 }
 
 // Failure returns the error that opened the breaker or that of the last failed probe, and nil
@@ -183,6 +214,7 @@ func (f *flight[T]) run(base context.Context) {
 		f.guard.watch.hear(s)
 	}
 	f.guard.watch.receive(s)
+	f.guard.count(s, o < bad)
 	f.guard.breaker.leave(f.pass, o, f.err)
 	f.done <- struct{}{}
 }

@@ -555,3 +555,42 @@ func BenchmarkDo(b *testing.B) {
 		}
 	})
 }
+
+// Calls that were made are counted with their time, those that failed apart, and those that were
+// not made in neither. While one tries an open breaker, the guard says so.
+func TestTripsAreCounted(t *testing.T) {
+	var trips Trips
+	inBubbleOf(t, Config{Trips: &trips}, func(t *testing.T, g *Guard) {
+		counted := func(answered uint64, took time.Duration, failed uint64) {
+			t.Helper()
+			synctest.Wait()
+			a, d, f := trips.Read()
+			require.Equal(t, []any{answered, took, failed}, []any{a, d, f})
+		}
+		for _, as := range []func(*Guard) guarded{alone, batched} {
+			trips = Trips{}
+			both := as(g)
+			require.NoError(t, (&server{takes: 2 * time.Millisecond}).ask(t, both))
+			counted(1, 2*time.Millisecond, 0)
+			require.ErrorIs(t, (&server{takes: time.Millisecond, err: errKey}).ask(t, both), errKey)
+			counted(2, 3*time.Millisecond, 0) // it is an answer
+			for range 3 {
+				require.ErrorIs(t, (&server{err: errDown}).ask(t, both), errDown)
+			}
+			counted(2, 3*time.Millisecond, 3)
+			require.True(t, isOpen(g))
+			require.False(t, g.Probing())
+			require.ErrorIs(t, (&server{}).ask(t, both), ErrOpen)
+			counted(2, 3*time.Millisecond, 3) // it was not sent
+			time.Sleep(pause)
+			probed := make(chan error)
+			go func() { probed <- (&server{takes: time.Millisecond}).ask(t, both) }()
+			synctest.Wait()
+			require.True(t, g.Probing())
+			require.NoError(t, <-probed)
+			counted(3, 4*time.Millisecond, 3)
+			require.False(t, g.Probing())
+			require.False(t, isOpen(g))
+		}
+	})
+}
