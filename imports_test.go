@@ -43,6 +43,8 @@ var mayImport = []struct {
 	{"internal/decide", []string{"policy"}},
 	// Files of keys and words: neither what a word means nor what a key is.
 	{"internal/statefile", []string{"policy"}},
+	// The keys that come most often: neither what is counted nor why.
+	{"internal/frequent", nil},
 	// Keys as bytes: neither words nor files.
 	{"internal/keycodec", nil},
 	// Which claim decided, for engine and module fleet.
@@ -56,7 +58,7 @@ var mayImport = []struct {
 	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
-	{"cell", []string{"internal/seam", "internal/waitline", "internal/decide", "policy", "table", "cmdqueue"}},
+	{"cell", []string{"internal/seam", "internal/waitline", "internal/decide", "internal/shape", "internal/frequent", "policy", "table", "cmdqueue"}},
 	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/statefile", "internal/keycodec", "internal/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell", "limits"}},
 	// A limit without keys: what an engine does for one key, by the word alone.
 	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/decide", "policy", "limits"}},

@@ -51,7 +51,9 @@ func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Asked {
 				case d.Allowed:
 					mine.admitted.Add(1)
 				default:
-					mine.refused.Add(1)
+					if number, mayBe := mine.refuse(); mayBe {
+						c.sampleRefusal(key, mine, number)
+					}
 				}
 				return AskedWord
 			}

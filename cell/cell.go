@@ -19,11 +19,13 @@ import (
 // floating-point NaN or an interface holding a slice, are never recorded. They are
 // answered as for an unavailable table.
 type Cell[K comparable] struct {
-	view  table.View[K]
-	seed  maphash.Seed
-	epoch time.Time // at which instant first is, unless there is a clock
-	first policy.Instant
-	clock func() policy.Instant
+	view table.View[K]
+	seed maphash.Seed
+	// tieSeed makes the hashes in Ranks, which leave the process.
+	tieSeed maphash.Seed
+	epoch   time.Time // at which instant first is, unless there is a clock
+	first   policy.Instant
+	clock   func() policy.Instant
 	// guarded keys may hold what cannot be hashed.
 	guarded bool
 
@@ -49,8 +51,9 @@ type Cell[K comparable] struct {
 	onMisfit   func(policy.Policy)
 	lines      *waitline.Lines[K, standing]
 
-	_     [stripeSize]byte
-	tally tally
+	_       [stripeSize]byte
+	tally   tally
+	refused refusedKeys[K]
 }
 
 // cells counts the cells that were made.
@@ -61,6 +64,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 	c := &Cell[K]{
 		view:          o.View,
 		seed:          o.View.Seed(),
+		tieSeed:       maphash.MakeSeed(),
 		epoch:         o.Epoch,
 		first:         o.First,
 		clock:         o.Clock,
@@ -79,6 +83,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		refusals:      o.Refusals,
 		done:          make(chan struct{}),
 	}
+	c.startRefused(o.RefusedKeys)
 	if o.PolicyFor != nil && o.Anchor != nil {
 		c.policyFor = func(key K) policy.Policy { return o.Anchor(o.PolicyFor(key)) }
 	}
@@ -114,7 +119,7 @@ func (c *Cell[K]) Choke(key K) bool {
 		now = c.clock()
 	}
 	if blocks := c.blocks.Load(); blocks != nil && blocks.blockLeft(hash, key, now) > 0 {
-		c.countBlocked()
+		c.countBlocked(key)
 		return false
 	}
 	if e := c.view.Load(hash, key); e != nil {
@@ -133,7 +138,10 @@ func (c *Cell[K]) Choke(key K) bool {
 				break // a policy that breaks its contract: takeEntry deals with it
 			}
 			if !allowed {
-				c.tally.mine().refused.Add(1)
+				mine := c.tally.mine()
+				if number, mayBe := mine.refuse(); mayBe {
+					c.sampleRefusal(key, mine, number)
+				}
 				if c.blocks.Load() != nil {
 					c.Punish(key, &policy.Decision{})
 				}

@@ -56,6 +56,16 @@ func (k Control[K]) Stats() Stats {
 // Now returns the instant by which the cell decides.
 func (k Control[K]) Now() policy.Instant { return k.c.now() }
 
+// Tick is Now for a goroutine that comes about once a second: it lets the list of refused
+// keys go on when no key is refused.
+func (k Control[K]) Tick() policy.Instant {
+	now := k.c.now()
+	k.c.refused.mu.Lock()
+	defer k.c.refused.mu.Unlock()
+	k.c.turnWindow(now)
+	return now
+}
+
 // Close makes the cell answer every call as for an unavailable table. That holds for a
 // known key once it is gone from the table as well. Calls in line end. Call Close once.
 func (k Control[K]) Close() {

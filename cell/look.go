@@ -50,16 +50,22 @@ func (c *Cell[K]) unrecordable(key K) bool {
 
 // current returns the state of the key's word, 0 if it has none, and its terms.
 func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
+	terms, state, _ = c.currentOf(key)
+	return terms, state
+}
+
+// currentOf is current. known reports whether the key has a word.
+func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool) {
 	for {
 		e, k, hashed := c.lookBoth(key)
 		switch {
 		case hashed:
-			return k.Terms, k.State
+			return k.Terms, k.State, true
 		case e == nil:
-			return c.view.Terms(), 0
+			return c.view.Terms(), 0, false
 		}
 		if r, alive := c.view.State(e); alive {
-			return r.Terms, r.State
+			return r.Terms, r.State, true
 		}
 		// It was evicted meanwhile: look whether it is back.
 	}

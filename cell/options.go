@@ -26,7 +26,7 @@ type Refusals struct {
 }
 
 // Options are what a cell is made with. The engine has checked them. All are required
-// except PolicyFor, Anchor, OnMisfit, RefuseUnavailable, Refusals and Clock.
+// except PolicyFor, Anchor, OnMisfit, RefuseUnavailable, Refusals, RefusedKeys and Clock.
 type Options[K comparable] struct {
 	View      table.View[K]
 	PolicyFor func(K) policy.Policy
@@ -52,6 +52,9 @@ type Options[K comparable] struct {
 	// Refusals, if not nil, counts for a cell that others are blocked by, if refusals of a
 	// key can block it.
 	Refusals *Refusals
+
+	// RefusedKeys keeps the list of RefusedMost.
+	RefusedKeys bool
 
 	// Epoch is when it is the instant First. It must have a monotonic reading. First is
 	// at least 1.

@@ -199,30 +199,58 @@ func (c *Cell[K]) basis(limit policy.Policy, d *policy.Decision) Basis {
 // Count counts a call's answer. Each verb does so once it is final. A refusal by the key's
 // word may block the key: d says so then. A refusal for ever is not the key's doing.
 func (c *Cell[K]) Count(key K, d *policy.Decision, b Basis) {
-	if c.CountOnly(d.Allowed, b) {
-		c.Punish(key, d)
+	if due := c.CountOnly(d.Allowed, b); due != (Due{}) {
+		c.Finish(key, d, due)
 	}
 }
 
-// CountOnly is Count for callers that have key and decision in another form. punishes is true
-// if a call of Punish is to follow.
-func (c *Cell[K]) CountOnly(allowed bool, b Basis) (punishes bool) {
+// Due is what is left to do for an answer that was counted, with its key. The zero Due is
+// nothing.
+type Due struct {
+	weight uint64 // of a refusal that is in the sample of refused keys; 0 if it is not
+	punish bool
+}
+
+// CountOnly is Count for callers that have key and decision in another form. Unless due is
+// the zero Due, a call of Finish is to follow.
+func (c *Cell[K]) CountOnly(allowed bool, b Basis) (due Due) {
 	switch {
 	case allowed:
 		c.tally.mine().admitted.Add(1)
 		if b.missing != 0 {
 			c.admittedBy[b.missing].Add(1)
 		}
-		return false
+		return Due{}
 	case b.missing == 0:
-		c.tally.mine().refused.Add(1)
+		mine := c.tally.mine()
+		if number, mayBe := mine.refuse(); mayBe {
+			due.weight = c.drawRefusal(mine, number)
+		}
 	case b.missing == blocked:
-		c.countBlocked()
+		c.tally.mine().blocked.Add(1)
+		due.weight = c.drawOne()
 	default:
 		c.refusedBy[b.missing].Add(1)
+		due.weight = c.drawOne()
 	}
-	return b.byWord() && c.blocks.Load() != nil
+	due.punish = b.byWord() && c.blocks.Load() != nil
+	return due
+}
+
+// Finish does what is due for an answer that CountOnly has counted.
+func (c *Cell[K]) Finish(key K, d *policy.Decision, due Due) {
+	if due.weight != 0 {
+		c.addRefusal(key, due.weight)
+	}
+	if due.punish {
+		c.Punish(key, d)
+	}
 }
 
 // countBlocked counts a call that was refused as its key is blocked.
-func (c *Cell[K]) countBlocked() { c.tally.mine().blocked.Add(1) }
+func (c *Cell[K]) countBlocked(key K) {
+	c.tally.mine().blocked.Add(1)
+	if weight := c.drawOne(); weight != 0 {
+		c.addRefusal(key, weight)
+	}
+}

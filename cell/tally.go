@@ -21,7 +21,20 @@ type tally struct {
 // those of blocked keys. Cell.refusedBy counts the other refusals.
 type stripe struct {
 	admitted, refused, blocked atomic.Uint64
-	_                          [stripeSize - 24]byte
+	// next is the number of the next refusal that may be in the sample: see
+	// refusedKeys.draw.
+	next   atomic.Uint64
+	sample stripeSample
+	_      [stripeSize - 72]byte
+}
+
+// refuse counts a refusal. mayBe reports whether it may be in the sample.
+func (s *stripe) refuse() (number uint64, mayBe bool) {
+	// next is read first: a refusal that has a number when next is written has read an
+	// earlier one.
+	next := s.next.Load()
+	number = s.refused.Add(1)
+	return number, number >= next
 }
 
 // mine returns the stripe of the calling goroutine. The place of its stack tells it

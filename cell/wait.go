@@ -16,8 +16,10 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	var d policy.Decision
 	var h Held[K]
 	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.Chosen(key)}, forever, &d, &h)
-	if n != 0 && c.CountOnly(err == nil, basis) && !errors.Is(err, ErrNever) {
-		c.Punish(key, &policy.Decision{})
+	if n != 0 {
+		due := c.CountOnly(err == nil, basis)
+		due.punish = due.punish && !errors.Is(err, ErrNever)
+		c.Finish(key, &policy.Decision{}, due)
 	}
 	return err
 }

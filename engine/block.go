@@ -150,6 +150,7 @@ func blocksConfig(config Config) Config {
 		Restarts:        config.Restarts,
 		RestartPeriod:   config.RestartPeriod,
 		OnEvent:         config.OnEvent,
+		NoRefusedKeys:   true,
 		fault:           config.fault,
 		seam:            config.seam,
 		seed:            config.seed,

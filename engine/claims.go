@@ -11,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/binding"
 	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -166,10 +167,13 @@ type claimer interface {
 	// the decision is a refusal.
 	await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 		d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error)
-	// countOne counts an answer. If it returns true, punishOne is to follow: it returns the
-	// decision as it is then, as a refusal that is counted may block the key.
-	countOne(allowed bool, basis cell.Basis) (punishes bool)
-	punishOne(key anyKey, d policy.Decision) policy.Decision
+	// countOne counts an answer. Unless it returns the zero Due, finishOne is to follow: it
+	// returns the decision as it is then, as a refusal that is counted may block the key.
+	countOne(allowed bool, basis cell.Basis) (due cell.Due)
+	finishOne(key anyKey, d policy.Decision, due cell.Due) policy.Decision
+
+	// explainKey is Engine.Explain for a call of n units.
+	explainKey(key anyKey, n int64) limits.Explanation
 
 	// sameKey reports whether two keys of the engine are one.
 	sameKey(a, b anyKey) bool
@@ -203,8 +207,8 @@ func (k claimedKey) release(held releaser) {
 }
 
 func (k claimedKey) count(d policy.Decision, basis cell.Basis) policy.Decision {
-	if k.of.countOne(d.Allowed, basis) {
-		return k.of.punishOne(k.key, d)
+	if due := k.of.countOne(d.Allowed, basis); due != (cell.Due{}) {
+		return k.of.finishOne(k.key, d, due)
 	}
 	return d
 }
@@ -278,12 +282,12 @@ func (e *Engine[K]) await(ctx context.Context, key anyKey, n int64, patience tim
 	return d, held, basis, waited, e.named(err)
 }
 
-func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) (punishes bool) {
+func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) (due cell.Due) {
 	return e.cell.CountOnly(allowed, basis)
 }
 
-func (e *Engine[K]) punishOne(key anyKey, d policy.Decision) policy.Decision {
-	e.cell.Punish(unpack[K](e.form, key), &d)
+func (e *Engine[K]) finishOne(key anyKey, d policy.Decision, due cell.Due) policy.Decision {
+	e.cell.Finish(unpack[K](e.form, key), &d, due)
 	return d
 }
 
@@ -319,11 +323,14 @@ func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
 func (noEngine) tryTakeKey(anyKey, int64) (policy.Decision, releaser, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0
 }
-func (noEngine) countOne(bool, cell.Basis) bool                        { return false }
-func (noEngine) punishOne(_ anyKey, d policy.Decision) policy.Decision { return d }
-func (noEngine) sameKey(anyKey, anyKey) bool                           { return false }
-func (noEngine) hasWaiters(anyKey) bool                                { return false }
-func (noEngine) isClosed() bool                                        { return false }
+func (noEngine) countOne(bool, cell.Basis) (due cell.Due)                          { return due }
+func (noEngine) finishOne(_ anyKey, d policy.Decision, _ cell.Due) policy.Decision { return d }
+func (noEngine) explainKey(anyKey, int64) limits.Explanation {
+	return limits.Explanation{Decision: policy.Decision{RetryAfter: policy.Never}, Binding: none}
+}
+func (noEngine) sameKey(anyKey, anyKey) bool { return false }
+func (noEngine) hasWaiters(anyKey) bool      { return false }
+func (noEngine) isClosed() bool              { return false }
 func (noEngine) await(context.Context, anyKey, int64, time.Duration) (
 	policy.Decision, releaser, cell.Basis, time.Duration, error,
 ) {

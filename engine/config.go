@@ -147,6 +147,10 @@ type Config struct {
 	// none. Engine.Block blocks a key by itself.
 	Penalty Penalty
 
+	// NoRefusedKeys keeps no list of the keys that are refused most: see Engine.Refused. The
+	// default keeps one, which takes some 75 KB from the first refusal on.
+	NoRefusedKeys bool
+
 	// State keeps the keys in a file, over restarts. The default keeps none.
 	State State
 

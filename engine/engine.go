@@ -190,6 +190,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		OpenTimeout:       config.OpenTimeout,
 		RefuseClosed:      k != nil || e.last != nil || config.source != nil,
 		Refusals:          config.refusals,
+		RefusedKeys:       !config.NoRefusedKeys,
 		Idle:              config.Idle,
 		MaxWaiting:        config.MaxWaiting,
 		MaxWaitingTotal:   config.MaxWaitingTotal,
@@ -214,7 +215,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		view: e.table.View(), clock: e.control.Now, chosen: o.policyFor != nil,
 		hashes: config.source != nil, // of the engine for blocks: see blocksEngine.blocked
 	}
-	sweeper := janitor.New(e.queue, e.control.Now, config.Idle, config.fault)
+	sweeper := janitor.New(e.queue, e.control.Tick, config.Idle, config.fault)
 	sweeper.Also(e.census.step)
 	simulate(config.seam, e.cell, sweeper, &supervised)
 	children := []supervisor.Child{{

@@ -274,3 +274,54 @@ func ExampleLoad() {
 	fmt.Println(limiter.Peek("alice").Remaining)
 	// Output: 3
 }
+
+func ExampleEngine_Refused() {
+	e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(2, time.Hour))})
+	if err != nil {
+		panic(err)
+	}
+	defer e.Close()
+	for range 5 {
+		e.Choke("10.0.0.1")
+	}
+	e.Choke("10.0.0.2")
+	for _, k := range e.Refused(10).Keys {
+		fmt.Println(k.Key, k.Refusals, "at least", k.Least, "at most", k.Most)
+	}
+	// Output: 10.0.0.1 3 at least 3 at most 3
+}
+
+func ExampleEngine_Owing() {
+	e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
+	if err != nil {
+		panic(err)
+	}
+	defer e.Close()
+	e.Take("alice", 9)
+	e.Take("bob", 2)
+	e.Take("carol", 5)
+	var at engine.OwingCursor
+	for more := true; more; more = !at.IsZero() {
+		page := e.Owing(2, at)
+		for _, k := range page.Keys {
+			fmt.Printf("%s has used %.0f%%\n", k.Key, 100*k.Share)
+		}
+		at = page.Next
+	}
+	// Output:
+	// alice has used 90%
+	// carol has used 50%
+	// bob has used 20%
+}
+
+func ExampleEngine_Explain() {
+	e, err := engine.New[string](engine.Config{Name: "api", Policy: policy.Must(policy.AtMost(3, time.Hour))})
+	if err != nil {
+		panic(err)
+	}
+	defer e.Close()
+	e.Take("alice", 1)
+	x := e.Explain("alice")
+	fmt.Println(x.Allowed, x.Used, "of", x.Of)
+	// Output: true 1 of 3
+}

@@ -200,8 +200,9 @@ func (c *knownCall) settle(claims []Claim, o *Outcome) {
 	for i := range claims {
 		d := &c.decisions[i]
 		if o.Allowed == d.Allowed {
-			if of := claims[i].of; of.countOne(d.Allowed, c.basis[i]) {
-				*d = of.punishOne(claims[i].key, *d)
+			of := claims[i].of
+			if due := of.countOne(d.Allowed, c.basis[i]); due != (cell.Due{}) {
+				*d = of.finishOne(claims[i].key, *d, due)
 			}
 		} else if terms, taken := c.terms[i], &o.known[i].taken; terms != nil {
 			_, *d = terms.Policy.Take(taken.Before^terms.EpochBit, taken.At, 0, 0)

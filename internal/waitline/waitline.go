@@ -130,6 +130,17 @@ func (ls *Lines[K, S]) Has(key K) bool {
 	return ok
 }
 
+// Len returns the number of calls that wait for the key. A call with a key that cannot be
+// found again is not counted.
+func (ls *Lines[K, S]) Len(key K) int {
+	l := ls.find(key)
+	if l == nil {
+		return 0
+	}
+	defer l.unlock()
+	return l.queue.Len() + l.promised.Len()
+}
+
 // Wait waits in the key's line until the call has taken and its turn has come. It
 // returns nil then, and otherwise an error; nothing is taken then, or it was given back.
 // waited is the time from the beginning to the end, or 0 if the call did not join.

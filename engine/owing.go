@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// OwingPage is a part of the list of the keys that owe something: see Engine.Owing.
+type OwingPage[K comparable] struct {
+	// Keys are those of the page, the one that owes most first.
+	Keys []OwingKey[K]
+	// Total is how many keys owe something, on all pages together.
+	Total int
+	// Next is where the next page begins. It is the zero OwingCursor if there is none.
+	Next OwingCursor
+}
+
+// OwingKey is a key that owes something: it has used units that still count.
+type OwingKey[K comparable] struct {
+	Key K
+	// Limit is the limit that holds for the key.
+	Limit policy.Policy
+	// Share is the share of its limit that the key has used, 0 to 1: how far Remaining is
+	// below the most that it can be.
+	Share float64
+	// Decision is that of a look at the instant of the list. It does not know of blocks.
+	policy.Decision
+	// Blocked is for how much longer the key is blocked, from now on.
+	Blocked time.Duration
+}
+
+// OwingCursor is a place in the list of Engine.Owing. The zero OwingCursor is its beginning.
+// As text it is of use to the engine that made it, for as long as that lives.
+type OwingCursor struct {
+	at   policy.Instant // of the list; 0 is the beginning of a new one
+	rank cell.Rank      // of the last key before the place
+}
+
+// Owing returns the n keys that owe most, of those that come after a cursor. The key that has
+// used the largest share of its own limit is the first. Among equal shares it is the one that
+// will owe for longest, and after that the order is arbitrary but the same on each page. A
+// key that owes nothing is not in the list.
+//
+// The figures are exact, from the words of the keys, at the instant at which the first page
+// was made. So as long as no calls come, pages continue exactly, without a key missing or
+// twice, however much time passes between them. A key that is used, given back to or
+// evicted meanwhile may be missing or twice.
+//
+// It goes through all keys, which takes some tens of milliseconds for a million, and needs
+// memory for one page. It blocks no call and not the writer. PolicyFor is called for each
+// key that has been used, on this goroutine; a limit of another family is taken for the
+// engine's own. Words whose keys are known by hashes alone are not in the list: see
+// State.HashKeys. With n of 0 or less it only counts. A closed engine has no keys.
+func (e *Engine[K]) Owing(n int, after OwingCursor) (page OwingPage[K]) {
+	var place *cell.Rank
+	if after.at != 0 {
+		place = &after.rank
+	} else {
+		after.at = e.control.Now()
+	}
+	most, total := e.cell.Owing(n, after.at, place)
+	page.Total = total
+	page.Keys = make([]OwingKey[K], len(most))
+	for i, o := range most {
+		page.Keys[i] = OwingKey[K]{o.Key, o.Limit, o.Share, o.Decision, e.Blocked(o.Key)}
+	}
+	if n > 0 && len(most) == n {
+		page.Next = OwingCursor{after.at, most[n-1].Rank}
+	}
+	return page
+}
+
+// IsZero reports whether the cursor is the beginning of a list, or that of no next page.
+func (c OwingCursor) IsZero() bool { return c == OwingCursor{} }
+
+// MarshalText implements encoding.TextMarshaler. The text is printable ASCII without spaces,
+// and empty for the zero OwingCursor.
+func (c OwingCursor) MarshalText() ([]byte, error) {
+	if c.IsZero() {
+		return nil, nil
+	}
+	return fmt.Appendf(nil, "%x.%x.%x.%x", int64(c.at), math.Float64bits(c.rank.Share), int64(c.rank.Fresh), c.rank.Tie), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler. The error is a *policy.FieldError if the
+// text is not one that MarshalText has written.
+func (c *OwingCursor) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*c = OwingCursor{}
+		return nil
+	}
+	var at, fresh int64
+	var share, tie uint64
+	n, err := fmt.Sscanf(string(text), "%x.%x.%x.%x", &at, &share, &fresh, &tie)
+	made := OwingCursor{policy.Instant(at), cell.Rank{Share: math.Float64frombits(share), Fresh: policy.Instant(fresh), Tie: tie}}
+	if again, _ := made.MarshalText(); err != nil || n != 4 || at <= 0 || string(again) != string(text) {
+		return &policy.FieldError{Of: "engine.OwingCursor", Field: "text", Value: fmt.Sprintf("%.80q", text), Want: "the text of OwingPage.Next"}
+	}
+	*c = made
+	return nil
+}

@@ -1,0 +1,246 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// owingAll returns the whole list in pages of n, calling between for each page.
+func owingAll[K comparable](t testing.TB, e *Engine[K], n int, between func()) (all []OwingKey[K]) {
+	t.Helper()
+	var at OwingCursor
+	for first := true; first || !at.IsZero(); first = false {
+		page := e.Owing(n, at)
+		require.LessOrEqual(t, len(page.Keys), n)
+		all = append(all, page.Keys...)
+		at = page.Next
+		if between != nil {
+			between()
+		}
+	}
+	return all
+}
+
+// Pages of every size, joined, are the keys that All finds, in order, though time passes
+// between them.
+func TestOwingPagesContinueExactly(t *testing.T) {
+	for name, limit := range map[string]policy.Policy{
+		"funnel":  funnel(50, 1, time.Second),
+		"window":  policy.Must(policy.FixedWindow(50, time.Minute)), // most keys owe for equally long
+		"sliding": policy.Must(policy.SlidingWindow(50, time.Minute)),
+		"at most": policy.Must(policy.AtMost(50, time.Minute)),
+		"bursty":  policy.Must(policy.Bursty(1, time.Second, 50)),
+		"queue":   policy.Must(policy.Queue(50, 1, time.Second)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newHandClock()
+			e := open[string](t, Config{Policy: limit, Clock: clock.Now})
+			r := rand.New(rand.NewPCG(1, 1))
+			for _, key := range keys(400) {
+				e.Take(key, r.Int64N(51)+1)
+				if r.IntN(4) == 0 {
+					clock.Advance(time.Duration(r.Int64N(int64(time.Second))))
+				}
+			}
+			for _, key := range []string{"never used", "given back"} {
+				e.Peek(key)
+			}
+			e.Take("given back", 5)
+			e.Reset("given back")
+			settled(t, e)
+
+			most := shape.AtOnce(limit)
+			want := map[string]policy.Decision{}
+			now := clock.Now()
+			for key, d := range e.All() {
+				if d.ResetAfter > 0 && key != "given back" {
+					want[key] = d
+				}
+			}
+			require.Greater(t, len(want), 100)
+			var lists [][]OwingKey[string]
+			for _, n := range []int{1, 7, len(want) - 1, len(want), 10_000} {
+				list := owingAll(t, e, n, func() { clock.Advance(time.Duration(r.Int64N(100))) })
+				clock.now.Store(int64(now))
+				assert.Len(t, list, len(want))
+				assert.True(t, slices.IsSortedFunc(list, func(a, b OwingKey[string]) int {
+					return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(b.ResetAfter, a.ResetAfter))
+				}))
+				for _, k := range list {
+					d := want[k.Key]
+					require.Equal(t, d, k.Decision, k.Key)
+					assert.InDelta(t, float64(most-d.Remaining)/float64(most), k.Share, 1e-9)
+					assert.Equal(t, limit, k.Limit)
+				}
+				lists = append(lists, list)
+			}
+			for _, list := range lists[1:] {
+				assert.Equal(t, lists[0], list)
+			}
+			page := e.Owing(0, OwingCursor{})
+			assert.Equal(t, OwingPage[string]{Keys: []OwingKey[string]{}, Total: len(want)}, page)
+		})
+	}
+}
+
+func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
+	clock := newHandClock()
+	own := map[string]policy.Policy{
+		"large": funnel(1000, 1, time.Second), "small": funnel(10, 1, time.Second),
+		"other family": policy.Must(policy.FixedWindow(5, time.Minute)),
+	}
+	asked := 0 // without a lock: PolicyFor is called on the caller's goroutine alone
+	e, err := New(Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now}, PolicyFor(func(key string) policy.Policy {
+		asked++
+		return own[key]
+	}))
+	require.NoError(t, err)
+	t.Cleanup(func() { check(t, e) })
+	e.Take("large", 300)
+	e.Take("small", 9)
+	e.Take("own", 50)
+	other := own["other family"]
+	own["other family"] = nil
+	e.Take("other family", 40)
+	own["other family"] = other
+	var shares []string
+	for _, k := range e.Owing(10, OwingCursor{}).Keys {
+		shares = append(shares, fmt.Sprintf("%s %.2f of %v", k.Key, k.Share, k.Limit))
+	}
+	assert.Equal(t, []string{
+		"small 0.90 of funnel 10, 1/s", "own 0.50 of funnel 100, 1/s",
+		"other family 0.40 of funnel 100, 1/s", "large 0.30 of funnel 1000, 1/s",
+	}, shares)
+	assert.NotZero(t, asked)
+}
+
+func TestOwingSaysWhichKeysAreBlocked(t *testing.T) {
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
+	e.Choke("a")
+	e.Take("b", 2)
+	require.NoError(t, e.Block("a", time.Minute))
+	keys := e.Owing(10, OwingCursor{}).Keys
+	require.Len(t, keys, 2)
+	assert.Zero(t, keys[0].Blocked)
+	assert.Equal(t, time.Minute, keys[1].Blocked)
+}
+
+// A list costs memory for one page, however many keys owe.
+func TestOwingNeedsMemoryForAPage(t *testing.T) {
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
+	for _, key := range keys(20_000) {
+		e.Choke(key)
+	}
+	settled(t, e)
+	e.Take(keys(1)[0], 5)
+	assert.Less(t, testing.AllocsPerRun(3, func() { e.Owing(10, OwingCursor{}) }), 100.0)
+}
+
+// It looks at the words while calls change them, and while keys come and go.
+func TestOwingWhileCallsGoOn(t *testing.T) {
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 1000, OpenTimeout: time.Minute})
+	for range 10 {
+		e.Choke("full")
+	}
+	names := keys(3000)
+	together(4, func(i int) {
+		if i == 0 {
+			for range 20 {
+				page := e.Owing(5, OwingCursor{})
+				assert.NotEmpty(t, page.Keys)
+				assert.Equal(t, "full", page.Keys[0].Key)
+				assert.LessOrEqual(t, page.Total, 3001)
+			}
+			return
+		}
+		for _, key := range names[(i-1)*1000 : i*1000] {
+			e.Choke(key)
+		}
+	})
+}
+
+func TestOwingOfAClosedEngine(t *testing.T) {
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
+	e.Choke("a")
+	require.NoError(t, e.Close())
+	assert.Equal(t, OwingPage[string]{Keys: []OwingKey[string]{}}, e.Owing(10, OwingCursor{}))
+}
+
+func TestOwingCursorAsText(t *testing.T) {
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
+	for i, key := range keys(5) {
+		e.Take(key, int64(i)+1)
+	}
+	next := e.Owing(2, OwingCursor{}).Next
+	text, err := next.MarshalText()
+	require.NoError(t, err)
+	assert.Regexp(t, `^[0-9a-f.]+$`, string(text))
+	var read OwingCursor
+	require.NoError(t, read.UnmarshalText(text))
+	assert.Equal(t, next, read)
+	assert.Equal(t, e.Owing(2, next), e.Owing(2, read))
+
+	text, err = OwingCursor{}.MarshalText()
+	require.NoError(t, err)
+	assert.Empty(t, text)
+	require.NoError(t, read.UnmarshalText(nil))
+	assert.True(t, read.IsZero())
+
+	for _, bad := range []string{" ", "x", "1", "1.2.3", "1.2.3.4.5", "0.1.2.3", "-1.1.2.3", "1.2.3.4 ", "01.2.3.4", "1.2.3.fffffffffffffffff", "1.2.3.A"} {
+		was := next
+		err := was.UnmarshalText([]byte(bad))
+		var field *policy.FieldError
+		if assert.ErrorAs(t, err, &field, "%q", bad) {
+			assert.Equal(t, "text", field.Field)
+		}
+		assert.Equal(t, next, was, "it is as before")
+	}
+}
+
+func FuzzOwingCursor(f *testing.F) {
+	f.Add("1.3ff0000000000000.2.3")
+	f.Fuzz(func(t *testing.T, text string) {
+		var c OwingCursor
+		if c.UnmarshalText([]byte(text)) != nil {
+			return
+		}
+		again, err := c.MarshalText()
+		require.NoError(t, err)
+		assert.Equal(t, text, string(again))
+		e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
+		e.Choke("a")
+		assert.LessOrEqual(t, len(e.Owing(10, c).Keys), 1)
+	})
+}
+
+// BenchmarkOwing is the first page of a million keys that all owe.
+func BenchmarkOwing(b *testing.B) {
+	for _, of := range []struct {
+		name   string
+		policy policy.Policy
+	}{{"funnel", funnel(100, 1, time.Hour)}, {"window", policy.Must(policy.FixedWindow(100, 24*time.Hour))}} {
+		b.Run(of.name, func(b *testing.B) {
+			const million = 1_000_000
+			e := open[string](b, Config{Policy: of.policy, MaxKeys: million, OpenTimeout: time.Minute})
+			for _, key := range keys(million) {
+				e.Take(key, 1+rand.Int64N(100))
+			}
+			settled(b, e)
+			for b.Loop() {
+				e.Owing(50, OwingCursor{})
+			}
+		})
+	}
+}

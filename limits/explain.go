@@ -1,0 +1,270 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/binding"
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Explainer is implemented by limiters that can explain a key from what this process keeps:
+// engine.Engine, engine.Tiered and Trial are. [Explain] explains a key of any limiter.
+type Explainer[K comparable] interface {
+	// Explain returns why a call for the key is admitted or refused now. It takes nothing,
+	// opens no key, never waits for the limit, and is not counted.
+	Explain(key K) Explanation
+}
+
+// Explanation is the state of a key at one moment, and why a call for it is admitted or
+// refused. Its String says so in sentences. It is a copy: nothing in it changes. The zero
+// Explanation is that of a limiter without a limit.
+type Explanation struct {
+	// Name is the limiter's, as Config.Name of an engine. It is empty if there is none.
+	Name string
+	// Limit is the limit that holds for the key. It is nil if Each has several.
+	Limit policy.Policy
+	// Known reports whether anything is recorded for the key. What a remote limiter keeps is
+	// always Known.
+	Known bool
+
+	// Allowed reports whether a call for one unit would be admitted now, Wait after which
+	// delay it would start then, and RetryAfter when it would be admitted if not. Remaining
+	// and ResetAfter are those before it. Of several limits they are those of all together,
+	// as of engine.Tiered.Take.
+	policy.Decision
+	// Basis is how the limiter came to that. It may be nil.
+	*Basis
+
+	// Used is the number of units that count against the key now, of Of: the most that
+	// Remaining can be. Both are 0 if Each has several limits.
+	Used, Of int64
+	// Returns says when units come back, soonest first, if no call takes meanwhile: the
+	// next one that does, the last one, and some between them, 16 at the most.
+	Returns []Return
+	// Blocked is for how much longer the key is blocked, whatever its limit says.
+	Blocked time.Duration
+	// Waiting is the number of calls that wait in the key's line.
+	Waiting int
+
+	// Each explains the key under each of several limits, and Binding is the index of the
+	// one that decides: of those that refuse a call for one unit now the one that refuses it
+	// longest, and otherwise the one with the least share left. It is -1 if there is none.
+	Each    []Explanation
+	Binding int
+	// Candidate explains the key under the limiter that is tried beside this one: see
+	// Trial. It is nil if there is none.
+	Candidate *Explanation
+}
+
+// Return is a part of what a key has used that comes back.
+type Return struct {
+	After     time.Duration // from the moment of the Explanation
+	Remaining int64         // units that can be taken then, and not a nanosecond before
+}
+
+// mostReturns bounds Explanation.Returns.
+const mostReturns = 16
+
+// Explain explains a key of any limiter. An [Explainer] is asked for what it knows, and so is a
+// single.Limiter, by itself or in a [Keyless]. Any other is asked by a look, which for a limiter
+// that is [Remote] may leave the process: the answer is that of a call for no units then, and
+// Returns is empty. The error is that of the look.
+func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanation, error) {
+	if x, ok := explain(l, key); ok {
+		return x, nil
+	}
+	a, err := l.Ask(ctx, key, 0)
+	if err != nil {
+		return Explanation{Binding: none}, err
+	}
+	x := Explanation{Limit: l.LimitFor(key), Known: true, Decision: a.Decision, Basis: a.Basis, Binding: none}
+	if x.Limit != nil {
+		x.Of = shape.AtOnce(x.Limit)
+		x.Used = max(x.Of-x.Remaining, 0)
+	}
+	return x, nil
+}
+
+// explain explains a key by what the process keeps. ok is false if the limiter cannot.
+func explain[K comparable](l Limiter[K], key K) (x Explanation, ok bool) {
+	switch e := l.(type) {
+	case Explainer[K]:
+		return e.Explain(key), true
+	case interface{ Explain() Explanation }: // without keys, as a single.Limiter
+		return e.Explain(), true
+	case keyless[K]:
+		return explain(e.of, struct{}{})
+	}
+	return Explanation{Limit: l.LimitFor(key), Binding: none}, false
+}
+
+// ExplainWord explains a key by its word under a limit at an instant, for a call of n units.
+// It is for limiters that keep words, and fills in Limit, the Decision, Used, Of and Returns.
+func ExplainWord(limit policy.Policy, word uint64, now policy.Instant, n int64) Explanation {
+	x := Explanation{Limit: limit, Binding: none, Of: shape.AtOnce(limit)}
+	_, x.Decision = limit.Take(word, now, 0, 0)
+	_, call := limit.Take(word, now, n, 0)
+	x.Allowed, x.Wait, x.RetryAfter = call.Allowed, call.Wait, call.RetryAfter
+	x.Used = x.Of - x.Remaining
+	x.Returns = returns(limit, word, now, x.Remaining, x.Of, x.ResetAfter)
+	return x
+}
+
+// returns returns when units come back.
+func returns(limit policy.Policy, word uint64, now policy.Instant, remaining, of int64, reset time.Duration) (all []Return) {
+	last := min(int64(reset), math.MaxInt64-int64(now))
+	at := func(after int64) int64 {
+		_, d := limit.Take(word, now+policy.Instant(after), 0, 0)
+		return d.Remaining
+	}
+	missing, from := of-remaining, int64(0)
+	for len(all) < mostReturns && remaining < of {
+		// The next unit first, and then equal parts of what is missing.
+		want := remaining + 1
+		if len(all) > 0 {
+			want = max(want, of-missing+int64(float64(missing)*float64(len(all))/(mostReturns-1)))
+		}
+		want = min(want, of)
+		if at(last) < want {
+			break // time stands still, or it never comes back
+		}
+		low, high := from, last // the first instant with so many is in (low, high]
+		for high-low > 1 {
+			if middle := low + (high-low)/2; at(middle) >= want {
+				high = middle
+			} else {
+				low = middle
+			}
+		}
+		remaining, from = at(high), high
+		all = append(all, Return{time.Duration(high), remaining})
+	}
+	return all
+}
+
+// Together returns the explanation of a key that several limits hold, one for each.
+func Together(each ...Explanation) Explanation {
+	x := Explanation{Each: each}
+	x.Allowed = len(each) > 0
+	for i := range each {
+		d := &each[i].Decision
+		if i == 0 {
+			x.Limit, x.Remaining = nil, d.Remaining
+			x.Decision.Limit = d.Limit
+		}
+		x.Decision.Limit = min(x.Decision.Limit, d.Limit)
+		x.Allowed, x.Known = x.Allowed && d.Allowed, x.Known || each[i].Known
+		x.Remaining, x.Wait = min(x.Remaining, d.Remaining), max(x.Wait, d.Wait)
+		x.RetryAfter, x.ResetAfter = max(x.RetryAfter, d.RetryAfter), max(x.ResetAfter, d.ResetAfter)
+		x.Blocked, x.Waiting = max(x.Blocked, each[i].Blocked), x.Waiting+each[i].Waiting
+	}
+	b := binding.New(x.Allowed)
+	for i := range each {
+		b.See(i, &each[i].Decision, each[i].Of)
+	}
+	x.Binding = b.Index
+	return x
+}
+
+// Explain implements Explainer: by the live limiter, with the candidate's explanation as
+// Candidate. Of one that cannot explain a key by what this process keeps, only the Limit is
+// known.
+func (t *Trial[K]) Explain(key K) Explanation {
+	x, _ := explain(t.config.Live, key)
+	candidate, _ := explain(t.config.Candidate, key)
+	x.Candidate = &candidate
+	return x
+}
+
+// String explains the key in plain sentences. Each of several limits has a line of its own.
+func (x Explanation) String() string {
+	var b strings.Builder
+	x.write(&b, "")
+	return b.String()
+}
+
+// write writes the explanation, and those in it to lines of their own, further in.
+func (x *Explanation) write(b *strings.Builder, indent string) {
+	b.WriteString(strings.Join(x.sentences(), " "))
+	for i := range x.Each {
+		fmt.Fprintf(b, "\n%s%d. ", indent, i+1)
+		x.Each[i].write(b, indent+"   ")
+	}
+	if x.Candidate != nil {
+		fmt.Fprintf(b, "\n%sCandidate: ", indent)
+		x.Candidate.write(b, indent+"   ")
+	}
+}
+
+// sentences returns what a call meets now, and why.
+func (x *Explanation) sentences() (all []string) {
+	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)+".") }
+	if x.Name != "" {
+		all = append(all, x.Name+":")
+	}
+	if n := len(x.Each); n > 0 {
+		say("%d limits", n)
+	} else {
+		say("%s", capital(policy.Describe(x.Limit)))
+	}
+	if x.Of > 0 {
+		say("%d of %d used", x.Used, x.Of)
+	}
+	switch {
+	case x.Allowed && x.Wait > 0:
+		say("A call is admitted, to start in %v", brief(x.Wait))
+	case x.Allowed:
+		say("A call is admitted")
+	case x.RetryAfter == policy.Never:
+		say("Every call is refused")
+	default:
+		say("A call is refused for %v", brief(x.RetryAfter))
+	}
+	if x.Binding >= 0 && x.Binding < len(x.Each) {
+		say("Limit %d decides", x.Binding+1)
+	}
+	if x.Blocked > 0 {
+		say("The key is blocked for %v", brief(x.Blocked))
+	}
+	switch n := len(x.Returns); n {
+	case 0:
+	case 1:
+		say("In %v there are %d left", brief(x.Returns[0].After), x.Returns[0].Remaining)
+	default:
+		first, last := x.Returns[0], x.Returns[n-1]
+		say("In %v there are %d left, and in %v %d", brief(first.After), first.Remaining, brief(last.After), last.Remaining)
+	}
+	switch x.Waiting {
+	case 0:
+	case 1:
+		say("1 call waits")
+	default:
+		say("%d calls wait", x.Waiting)
+	}
+	return all
+}
+
+// capital makes the first letter of a text a capital.
+func capital(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// brief returns a time with four digits, rounded up.
+func brief(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for unit < time.Second && d/unit >= 10000 {
+		unit *= 10
+	}
+	if d > policy.Never-unit {
+		return d
+	}
+	return (d + unit - 1) / unit * unit
+}

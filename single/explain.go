@@ -1,0 +1,26 @@
+package single
+
+import (
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Explain returns why a call is admitted or refused now: what is used of the limit, when that
+// comes back, and how many calls wait. Its String says so in sentences. It takes nothing.
+func (l *Limiter) Explain() limits.Explanation {
+	x := limits.Explanation{Binding: -1}
+	if t := l.terms.Load(); t != nil {
+		word := t.word.Load()
+		for ; word == moved; word = t.word.Load() {
+			t = l.after(t)
+		}
+		x = limits.ExplainWord(t.policy, word, l.time.now(), 1)
+	} else {
+		x.RetryAfter = policy.Never // of the zero Limiter
+	}
+	x.Known, x.Basis = true, inProcess
+	if lines := l.lines.Load(); lines != nil {
+		x.Waiting = lines.Len(struct{}{})
+	}
+	return x
+}
