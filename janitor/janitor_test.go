@@ -317,3 +317,23 @@ func TestFaultMayBeNil(t *testing.T) {
 		require.Equal(t, 1, q.Len())
 	})
 }
+
+// What the janitor does besides is done once a second, however often it looks.
+func TestAlsoIsDoneOnceASecond(t *testing.T) {
+	for _, idle := range []time.Duration{1, 8 * time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			j := New(cmdqueue.New[table.Command[int]](depth), func() policy.Instant { return 1 }, idle, nil)
+			done := 0
+			j.Also(func() { done++ })
+			go func() { _ = j.Run(ctx) }()
+			defer synctest.Wait()
+			defer cancel()
+			time.Sleep(10*time.Second + 1)
+			synctest.Wait()
+			// Without a writer a sweep takes as long as the time between two looks.
+			require.LessOrEqual(t, done, 10, idle)
+			require.GreaterOrEqual(t, done, 4, idle)
+		})
+	}
+}

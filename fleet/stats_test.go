@@ -1,0 +1,61 @@
+package fleet
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+)
+
+// Stats tells of Redis's time while it answers, and of the breaker and an outage when it does not.
+func TestStatsTellOfRedis(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	c := at(redis.Addr(), funnel(10, 1, time.Hour))
+	c.Budget = quick
+	l := open(t, c)
+	before := l.Stats()
+	for range 5 {
+		require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
+	}
+	s := l.Stats()
+	require.GreaterOrEqual(t, s.RoundTrips, before.RoundTrips+4, "the last may be counted later")
+	require.Greater(t, s.RedisTime, before.RedisTime)
+	require.False(t, s.Outage)
+	require.Equal(t, []int{1, 0, 0}, []int{s.Breakers, s.OpenBreakers, s.HalfOpenBreakers})
+
+	redis.Kill()
+	for s.OpenBreakers == 0 {
+		take(t, l, "a", 1)
+		s = l.Stats()
+	}
+	require.Equal(t, 1, s.Breakers)
+	require.True(t, s.Outage)
+	require.Positive(t, s.FailedTrips)
+	require.NoError(t, l.Close())
+	require.False(t, l.Stats().Outage, "calls are not answered any more")
+}
+
+// A call that has to wait is counted when it has ended, served or not; one that need not is in no
+// count.
+func TestStatsCountWaits(t *testing.T) {
+	l := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
+	require.NoError(t, l.Wait(t.Context(), "a", 1))
+	_, err := l.Acquire(t.Context(), "a", 1, 0)
+	require.ErrorIs(t, err, ErrDeadline)
+	s := l.Stats()
+	require.Equal(t, []any{0, uint64(0), time.Duration(0)}, []any{s.Waiting, s.Waits, s.WaitTime})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- l.Wait(ctx, "a", 1) }()
+	require.Eventually(t, func() bool { return l.Stats().Waiting == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > time.Hour }, 10*time.Second, time.Millisecond, "it has its turn, an hour from now")
+	cancel()
+	require.ErrorIs(t, <-ended, ErrCancelled)
+	s = l.Stats()
+	require.Equal(t, []any{0, uint64(1)}, []any{s.Waiting, s.Waits})
+	require.Positive(t, s.WaitTime)
+}
