@@ -62,7 +62,9 @@ var mayImport = []struct {
 	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/statefile", "internal/keycodec", "internal/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell", "limits"}},
 	// A limit without keys: what an engine does for one key, by the word alone.
 	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/decide", "policy", "limits"}},
-	{"httplimit", []string{"internal/shape", "policy", "limits", "engine"}},
+	// Names of metrics and how they are read, for adapters to monitoring systems.
+	{"metrics", []string{"internal/shape", "limits", "engine"}},
+	{"httplimit", []string{"internal/shape", "policy", "limits", "engine", "metrics"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 }
@@ -129,7 +131,7 @@ func TestImportsPointDown(t *testing.T) {
 // Only the supervisor starts goroutines in the core: a goroutine that is not watched is
 // not restarted.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
-	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "httplimit"} {
+	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "metrics", "httplimit"} {
 		starts := goStatements(t, pkg)
 		if pkg == "supervisor" {
 			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")

@@ -1,0 +1,67 @@
+package fleet
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each counter of Stats changes one series or, of the breakers, as many as it is in.
+func TestEachCounterOfALimiterHasASeries(t *testing.T) {
+	breakers := map[string]int{"Breakers": 1, "OpenBreakers": 2, "HalfOpenBreakers": 2}
+	of := reflect.TypeFor[Stats]()
+	for i := range of.NumField() {
+		var s snapshot
+		field := reflect.ValueOf(&s.Stats).Elem().Field(i)
+		want := 7.0
+		switch {
+		case field.CanInt():
+			field.SetInt(7)
+			if of.Field(i).Type == reflect.TypeFor[time.Duration]() {
+				field.SetInt(int64(7 * time.Second))
+			}
+		case field.CanUint():
+			field.SetUint(7)
+		default:
+			field.SetBool(true)
+			want = 1
+		}
+		var zero snapshot
+		changed := 0
+		for _, r := range readings {
+			if got := r.Of(&s); got != r.Of(&zero) {
+				changed++
+				assert.InDelta(t, want, max(got, -got), 0, "%s of Stats.%s", r.Metric, of.Field(i).Name)
+			}
+		}
+		assert.Equal(t, max(1, breakers[of.Field(i).Name]), changed, "series of Stats.%s", of.Field(i).Name)
+	}
+}
+
+func TestMetricsAreThoseOfTheLimiter(t *testing.T) {
+	config := at(shared.Addr(), funnel(1, 1, time.Hour))
+	l := open(t, config)
+	source := l.Metrics()
+	require.NoError(t, source.Err())
+	take(t, l, "a", 1)
+	take(t, l, "a", 1)
+	values := func() map[string]float64 {
+		all := map[string]float64{}
+		read := source.Read(nil)
+		for i, s := range source.Series() {
+			assert.Equal(t, config.Name, s.Limit)
+			all[s.Metric.Name+s.Value] = read[i]
+		}
+		return all
+	}
+	now := values()
+	assert.EqualValues(t, 1, now["ral.callsadmitted"])
+	assert.EqualValues(t, 1, now["ral.callsrefused"])
+	assert.EqualValues(t, 2, now["ral.fleet.answersexact"])
+	assert.EqualValues(t, 1, now["ral.healthy"])
+	require.NoError(t, l.Close())
+	assert.EqualValues(t, 0, values()["ral.healthy"], "a closed limiter")
+}
