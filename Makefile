@@ -2,7 +2,7 @@
 # The tests of the first ones mostly wait, for Redis and for browsers, and run beside
 # those of the others.
 WAITING := cmd/ralbench examples/fleet examples/webserver fleet fleet/faults internal/browsertest
-OTHERS  := . docs/charts httplimit/sidebyside metrics/ralprom tools/mutation torture
+OTHERS  := . docs/charts httplimit/sidebyside metrics/ralotel metrics/ralprom tools/mutation torture
 MODULES := $(OTHERS) $(WAITING)
 packages = $(foreach m,$(1),./$(m)/...)
 
