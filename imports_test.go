@@ -64,6 +64,8 @@ var mayImport = []struct {
 	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/decide", "policy", "limits"}},
 	// Names of metrics and how they are read, for adapters to monitoring systems.
 	{"metrics", []string{"internal/shape", "limits", "engine"}},
+	// Records of what happens to limiters.
+	{"eventlog", []string{"policy", "supervisor", "engine"}},
 	{"httplimit", []string{"internal/shape", "policy", "limits", "engine", "metrics"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
@@ -131,7 +133,7 @@ func TestImportsPointDown(t *testing.T) {
 // Only the supervisor starts goroutines in the core: a goroutine that is not watched is
 // not restarted.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
-	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "metrics", "httplimit"} {
+	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "metrics", "eventlog", "httplimit"} {
 		starts := goStatements(t, pkg)
 		if pkg == "supervisor" {
 			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")

@@ -1,0 +1,30 @@
+package fleet
+
+import (
+	"log/slog"
+
+	"github.com/ral-limiter/ral/eventlog"
+)
+
+// LogEvents returns a function for Config.OnEvent that writes events to the log, which bounds
+// how many. name is that of the limit. An outage, servers with different limits and a state that cannot be saved
+// are errors. What was not found out, and limits that differ during a deploy, are warnings.
+func LogEvents(name string, to *eventlog.Log) func(Event) {
+	return func(e Event) {
+		at := slog.LevelInfo
+		switch e.Kind {
+		case OutageBegan, LimitConflict, StateUnsaved:
+			at = slog.LevelError
+		case Unchecked, LimitDeploying:
+			at = slog.LevelWarn
+		}
+		attributes := []slog.Attr{slog.String("limit", name)}
+		if e.Kind == ChargedLocal {
+			attributes = append(attributes, slog.Int64("units", e.Units))
+		}
+		if e.Err != nil {
+			attributes = append(attributes, slog.String("error", e.Err.Error()))
+		}
+		to.Record(at, "ral: "+e.Kind.String(), attributes...)
+	}
+}
