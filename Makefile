@@ -1,7 +1,7 @@
 # Every module of the repository: what is more than the core needs has one of its own.
 # The tests of the first ones mostly wait, for Redis and for browsers, and run beside
 # those of the others.
-WAITING := cmd/ralbench examples/fleet examples/webserver fleet fleet/faults internal/browsertest
+WAITING := cmd/ralbench examples/fleet examples/webserver fleet fleet/faults internal/browsertest metrics/scrape
 OTHERS  := . docs/charts httplimit/sidebyside metrics/ralotel metrics/ralprom tools/mutation torture
 MODULES := $(OTHERS) $(WAITING)
 packages = $(foreach m,$(1),./$(m)/...)
@@ -83,11 +83,12 @@ processors:
 	echo "== .: 4 processors, $$($(GO) env GOARCH)"; \
 	$(GO) test -count=1 -cpu 4 -skip TestSchedules $(CORE)
 
-# A browser for ralbench's page and a Redis for its peers; installed if they are
+# A browser for ralbench's page, a Redis for its peers and a Prometheus for the metrics; installed if they are
 # missing and that can be done.
 needs:
 	@./tools/need-chromium
 	@./tools/need-redis
+	@./tools/need-prometheus
 
 # The linters of .golangci.yml.
 lint:

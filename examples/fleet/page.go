@@ -28,6 +28,14 @@ func (g *stage) page() http.Handler {
 		}
 		writeJSON(w, g.state(after))
 	})
+	// For the http_sd_configs of a Prometheus: the servers that run have other ports each time.
+	mux.HandleFunc("GET /targets", func(w http.ResponseWriter, _ *http.Request) {
+		group := map[string][]string{"targets": {}}
+		for _, s := range g.servers {
+			group["targets"] = append(group["targets"], *s.addr.Load())
+		}
+		writeJSON(w, []map[string][]string{group})
+	})
 	mux.HandleFunc("POST /redis", func(w http.ResponseWriter, r *http.Request) {
 		done(w, g.redis.do(r.FormValue("do")))
 	})

@@ -15,7 +15,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/metrics/ralprom"
 )
 
 // serveCommand, as the first argument, has the program be one of the servers.
@@ -58,6 +62,10 @@ func serve(ctx context.Context, args []string, out, problems io.Writer) error {
 	if err != nil {
 		return err
 	}
+	registry := prometheus.NewRegistry()
+	if err := ralprom.Register(registry, limiter.Metrics()); err != nil {
+		return errors.Join(err, limiter.Close())
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return errors.Join(err, limiter.Close())
@@ -67,7 +75,7 @@ func serve(ctx context.Context, args []string, out, problems io.Writer) error {
 	}
 	var late lateness
 	go late.watch(ctx)
-	return errors.Join(answer(ctx, listener, limited(limiter, &late)), limiter.Close())
+	return errors.Join(answer(ctx, listener, limited(limiter, &late, registry)), limiter.Close())
 }
 
 // lateness is the longest time of late by which a timer of this process came too late. A call
@@ -120,7 +128,7 @@ type stats struct {
 }
 
 // limited is a web server that does nothing but limit. All its visitors share the limit.
-func limited(limiter *fleet.Limiter, late *lateness) http.Handler {
+func limited(limiter *fleet.Limiter, late *lateness, registry prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -148,6 +156,7 @@ func limited(limiter *fleet.Limiter, late *lateness) http.Handler {
 		}
 		writeJSON(w, s)
 	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{})) // for Prometheus
 	return mux
 }
 

@@ -26,12 +26,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/metrics"
+	"github.com/ral-limiter/ral/metrics/ralprom"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -53,6 +57,7 @@ type server struct {
 	trial     *limits.Trial[netip.Addr]
 	keys      *fleet.Limiter // nil without a Redis
 	limit     *httplimit.Middleware
+	metrics   *prometheus.Registry
 	opened    []io.Closer
 	seen      history // for the page
 }
@@ -70,14 +75,14 @@ func newServer(c config) (s *server, err error) {
 	s = &server{client: c.client, key: httplimit.ByHeader("X-API-Key")}
 
 	// A limit in process: an engine. It decides in memory, and is exact.
-	if s.addresses, err = engine.New[netip.Addr](engine.Config{Policy: addressLimit, State: c.state}); err != nil {
+	if s.addresses, err = engine.New[netip.Addr](engine.Config{Name: "address", Policy: addressLimit, State: c.state}); err != nil {
 		return s, err
 	}
 	s.opened = append(s.opened, s.addresses)
 
 	// A candidate: an engine with the limit to be tried. It is asked about the same requests,
 	// refuses none, and what it would have decided otherwise is counted.
-	if s.candidate, err = engine.New[netip.Addr](engine.Config{Policy: candidateLimit}); err != nil {
+	if s.candidate, err = engine.New[netip.Addr](engine.Config{Name: "candidate", Policy: candidateLimit}); err != nil {
 		return s, err
 	}
 	s.opened = append(s.opened, s.candidate)
@@ -104,8 +109,19 @@ func newServer(c config) (s *server, err error) {
 	}
 
 	// The middleware: a request passes if all limits admit it, and is charged to all or none.
-	s.limit, err = httplimit.NewAll(httplimit.Options{OnVerdict: s.count}, all...)
-	return s, err
+	if s.limit, err = httplimit.NewAll(httplimit.Options{OnVerdict: s.count}, all...); err != nil {
+		return s, err
+	}
+
+	// What all of them count, for Prometheus.
+	s.metrics = prometheus.NewRegistry()
+	sources := []*metrics.Source{
+		s.limit.Metrics("web"), metrics.Engine(s.addresses), metrics.Engine(s.candidate), metrics.Trial("address", s.trial),
+	}
+	if s.keys != nil {
+		sources = append(sources, s.keys.Metrics())
+	}
+	return s, ralprom.Register(s.metrics, sources...)
 }
 
 // close saves the quotas. No request is served any more.
@@ -121,6 +137,7 @@ func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /hello", s.limit.Handler(http.HandlerFunc(hello)))
 	mux.HandleFunc("GET /stats", s.stats)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
 	// These act on the client's own address, for clients on this machine only: see atHome. Where
 	// others reach the server, ask for an operator's credentials instead.
 	mux.Handle("POST /block", s.atHome(s.block))
