@@ -41,11 +41,11 @@ func explain(source *metrics.Source, err error) error {
 	if source.Err() != nil {
 		return source.Err()
 	}
-	text, same := err.Error(), false
+	text := err.Error()
 	for i, s := range source.Series() {
 		// The registry's other errors have no type.
 		var already prometheus.AlreadyRegisteredError
-		same = i == 0 && errors.As(err, &already) ||
+		same := i == 0 && errors.As(err, &already) ||
 			strings.Contains(text, fmt.Sprintf("fqName: %q", s.Metric.Prometheus())) &&
 				strings.Contains(text, fmt.Sprintf("{%s=%q}", metrics.LimitLabel, s.Limit)) &&
 				strings.Contains(text, "already exists")
