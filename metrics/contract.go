@@ -137,6 +137,8 @@ var contract = []Metric{
 		Help: "Calls by what decided them: Redis, a lease, this server's share of the limit, or the configured answer of an outage."},
 	{Name: "ral.fleet.misfit_calls", Kind: Counter, Unit: "{call}",
 		Help: "Calls in error because the limit that came with them is of another family."},
+	{Name: "ral.fleet.blocked_calls", Kind: Counter, Unit: "{call}",
+		Help: "Calls refused because their key was blocked in the fleet."},
 	{Name: "ral.fleet.outage", Kind: Gauge,
 		Help: "1 if calls are answered without Redis: all of them, or those of a node of a cluster."},
 	{Name: "ral.fleet.breakers", Kind: Gauge, Unit: "{breaker}", Label: "state", Values: []string{"closed", "open", "half_open"},
