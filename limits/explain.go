@@ -72,8 +72,9 @@ const mostReturns = 16
 
 // Explain explains a key of any limiter. An [Explainer] is asked for what it knows, and so is a
 // single.Limiter, by itself or in a [Keyless]. Any other is asked by a look, which for a limiter
-// that is [Remote] may leave the process: the answer is that of a call for no units then, and
-// Returns is empty. The error is that of the look.
+// that is [Remote] may leave the process, and Returns is empty. A look does not say when a call
+// that is refused now will be admitted: RetryAfter is 0 then, unless the limiter says more. The
+// error is that of the look.
 func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanation, error) {
 	if x, ok := explain(l, key); ok {
 		return x, nil
@@ -86,6 +87,8 @@ func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanatio
 	if x.Limit != nil {
 		x.Of = shape.AtOnce(x.Limit)
 		x.Used = max(x.Of-x.Remaining, 0)
+		// A look is allowed without a unit left. When one will be there it does not say.
+		x.Allowed = x.Allowed && (x.Remaining > 0 || x.Limit.Delays())
 	}
 	return x, nil
 }
@@ -222,6 +225,8 @@ func (x *Explanation) sentences() (all []string) {
 		say("A call is admitted")
 	case x.RetryAfter == policy.Never:
 		say("Every call is refused")
+	case x.RetryAfter == 0:
+		say("A call is refused")
 	default:
 		say("A call is refused for %v", brief(x.RetryAfter))
 	}
