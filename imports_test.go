@@ -67,6 +67,8 @@ var mayImport = []struct {
 	// Records of what happens to limiters.
 	{"eventlog", []string{"policy", "supervisor", "engine"}},
 	{"httplimit", []string{"internal/shape", "policy", "limits", "engine", "metrics"}},
+	// What operators see of limiters of any kind. It adds nothing to a call.
+	{"inspect", []string{"policy", "limits", "engine", "single", "supervisor"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 }
@@ -133,7 +135,7 @@ func TestImportsPointDown(t *testing.T) {
 // Only the supervisor starts goroutines in the core: a goroutine that is not watched is
 // not restarted.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
-	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "metrics", "eventlog", "httplimit"} {
+	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "metrics", "eventlog", "httplimit", "inspect"} {
 		starts := goStatements(t, pkg)
 		if pkg == "supervisor" {
 			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")

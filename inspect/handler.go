@@ -1,0 +1,477 @@
+package inspect
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+	"github.com/ral-limiter/ral/supervisor"
+)
+
+// Config configures a Handler. The zero Config shows keys as hashes, and permits no changes.
+type Config struct {
+	// ShowKeys has keys shown as they are. By default an answer has a hash of each, which a
+	// row is found by, and a search is by the key itself.
+	ShowKeys bool
+
+	// Tokens permits changes: the operators' names, and the token of each, of 16 to 256
+	// printable characters without spaces. The names are for the log: give each operator a
+	// token. Without tokens there are no changes.
+	Tokens map[string]string
+
+	// Hosts are the host names by which this server is called, without ports. Requests for
+	// other names are refused, so that no name of another site that leads to this server
+	// makes a browser give that site the answers. Addresses are accepted in any case. By
+	// default names are not checked, except for requests over a loopback address: these
+	// must be for localhost.
+	Hosts []string
+
+	// Logger gets a record of each change that was made or failed, with the operator, and
+	// of requests for a change without a token that is accepted: one a second, after 10 at
+	// once. The default is slog.Default.
+	Logger *slog.Logger
+}
+
+// Handler shows limits over HTTP: see the package. New makes one. Its methods may be called
+// by any number of goroutines.
+type Handler struct {
+	config Config
+	hosts  map[string]bool
+	tokens []token
+	secret []byte // of the keys' hashes
+	log    *slog.Logger
+	quiet  *single.Limiter // of records about wrong tokens
+
+	limits  []limit
+	byName  map[string]limit
+	history *history
+
+	stop    context.CancelFunc
+	running *supervisor.Handle
+	server  *http.Server // of ListenAndServe
+}
+
+// token is what an operator may change keys by.
+type token struct {
+	operator string
+	sum      [sha256.Size]byte
+}
+
+const (
+	maxName     = 64 // of a limit
+	minToken    = 16
+	maxToken    = 256
+	maxPage     = 200 // rows of a list
+	defaultPage = 20
+)
+
+// New returns a handler that shows limits. The error is a *policy.FieldError that names the
+// field. Call Close when it is no longer used, which leaves the limiters open.
+func New(config Config, limits ...AnyLimit) (*Handler, error) {
+	h := &Handler{
+		config: config,
+		secret: make([]byte, 32),
+		log:    config.Logger,
+		quiet:  single.MustNew(policy.Funnel(10, 1, time.Second)),
+		byName: map[string]limit{},
+	}
+	_, _ = rand.Read(h.secret) // it never fails
+	if h.log == nil {
+		h.log = slog.Default()
+	}
+	if err := h.configure(); err != nil {
+		return nil, err
+	}
+	for i, some := range limits {
+		if err := h.add(i, some); err != nil {
+			return nil, err
+		}
+	}
+	h.history = newHistory(h.limits)
+	keep, err := supervisor.New(supervisor.Config{Name: "inspect", Intensity: 3, OnEvent: h.event},
+		supervisor.Child{Name: "history", Run: h.history.run, Exclusive: true})
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	h.stop, h.running = stop, keep.Start(ctx)
+	h.server = &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	return h, nil
+}
+
+// configure checks the configuration and takes it over.
+func (h *Handler) configure() error {
+	for _, host := range h.config.Hosts {
+		plain := hostOf(host)
+		if plain == "" || !strings.EqualFold(plain, strings.TrimSuffix(host, ".")) {
+			return &policy.FieldError{Of: "inspect.Config", Field: "Hosts", Value: fmt.Sprintf("%.80q", host), Want: "a host name without a port"}
+		}
+		if h.hosts == nil {
+			h.hosts = map[string]bool{}
+		}
+		h.hosts[plain] = true
+	}
+	for operator, secret := range h.config.Tokens {
+		bad := func(what, want string) error {
+			return &policy.FieldError{Of: "inspect.Config", Field: fmt.Sprintf("Tokens[%.40q]", operator), Value: what, Want: want}
+		}
+		if operator == "" {
+			return bad("of no operator", "a name")
+		}
+		if len(secret) < minToken || len(secret) > maxToken {
+			return bad(fmt.Sprintf("%d bytes long", len(secret)), fmt.Sprintf("%d to %d", minToken, maxToken))
+		}
+		if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return bad("not printable", "ASCII characters without spaces")
+		}
+		h.tokens = append(h.tokens, token{operator, sha256.Sum256([]byte(secret))})
+	}
+	return nil
+}
+
+// add adds the limits of an argument of New.
+func (h *Handler) add(i int, some AnyLimit) error {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: fmt.Sprintf("inspect.Limit, argument %d of New", i+1), Field: field, Value: value, Want: want}
+	}
+	if some == nil {
+		return bad("Limit", "nil", "an inspect.Limit")
+	}
+	all, err := some.limits(h, bad)
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		switch name := l.name(); {
+		case name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+			return bad("Name", fmt.Sprintf("%.80q", name), fmt.Sprintf("printable text of 1 to %d bytes, here or in engine.Config.Name", maxName))
+		case h.byName[name] != nil:
+			return bad("Name", fmt.Sprintf("%q", name), "a name that no other limit of the handler has")
+		default:
+			h.byName[name] = l
+		}
+		h.limits = append(h.limits, l)
+	}
+	return nil
+}
+
+// event logs the end of the goroutine that notes the load.
+func (h *Handler) event(e supervisor.Event) {
+	if e.Err != nil {
+		h.log.Error("ral: inspect: the load of limits could not be noted", "error", e.Err)
+	}
+}
+
+// Close ends the handler's goroutine and the server of ListenAndServe. The handler goes on
+// answering where it is mounted, without new points. Close may be called more than once.
+func (h *Handler) Close() error {
+	h.stop()
+	<-h.running.Done()
+	return h.server.Close()
+}
+
+// DefaultAddr is where ListenAndServe listens if it is told nothing.
+const DefaultAddr = "localhost:7725"
+
+// ListenAndServe serves the page at http://ADDR/ until Close is called, for programs that
+// have no server of their own. addr is a host and a port. The default of the host is
+// localhost, so that the page is for this machine alone unless addr says otherwise:
+// "0.0.0.0:7725" is for all. The error is never nil. After Close it is
+// http.ErrServerClosed.
+func (h *Handler) ListenAndServe(addr string) error {
+	l, err := Listen(addr)
+	if err != nil {
+		return err
+	}
+	return h.Serve(l)
+}
+
+// Serve is ListenAndServe on a listener of the caller's, which it closes.
+func (h *Handler) Serve(l net.Listener) error { return h.server.Serve(l) }
+
+// listen listens on an address, by default on loopback.
+func Listen(addr string) (net.Listener, error) {
+	if addr == "" {
+		addr = DefaultAddr
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, &policy.FieldError{Of: "inspect.ListenAndServe", Field: "addr", Value: fmt.Sprintf("%.80q", addr), Want: "a host and a port, such as \"localhost:7725\""}
+	}
+	if host == "" {
+		host = "localhost"
+	}
+	return net.Listen("tcp", net.JoinHostPort(host, port))
+}
+
+//go:embed page
+var files embed.FS
+
+// route is what is served under a name.
+type route struct {
+	method string
+	// page reports that the answer is the page itself, to which other sites may link.
+	page  bool
+	serve func(h *Handler, w http.ResponseWriter, r *http.Request) error
+}
+
+// allows reports whether a method is that of the route.
+func (r route) allows(method string) bool {
+	return method == r.method || r.method == http.MethodGet && method == http.MethodHead
+}
+
+// routes are by the last part of the path, so that the handler may be mounted anywhere.
+var routes = map[string]route{
+	"":              {method: http.MethodGet, page: true, serve: file("page.html", "text/html; charset=utf-8")},
+	"page.css":      {method: http.MethodGet, serve: file("page.css", "text/css; charset=utf-8")},
+	"page.js":       {method: http.MethodGet, serve: file("page.js", "text/javascript; charset=utf-8")},
+	"uplot.min.js":  {method: http.MethodGet, serve: file("uplot/uPlot.iife.min.js", "text/javascript; charset=utf-8")},
+	"uplot.min.css": {method: http.MethodGet, serve: file("uplot/uPlot.min.css", "text/css; charset=utf-8")},
+	"icon.svg":      {method: http.MethodGet, serve: file("icon.svg", "image/svg+xml")},
+	"limits":        {method: http.MethodGet, serve: (*Handler).overview},
+	"keys":          {method: http.MethodGet, serve: (*Handler).list},
+	"key":           {method: http.MethodPost, serve: (*Handler).explain},
+	"change":        {method: http.MethodPost, serve: (*Handler).change},
+}
+
+// ServeHTTP serves the page, at a path that ends with a slash, and the JSON that it is made
+// of beside it:
+//
+//	GET  limits?since=TICK                     an Overview
+//	GET  keys?limit=NAME&by=owed&n=20&after=   a List, by=owed or by=refused
+//	POST key                                   a KeyRequest, answered by an Explanation
+//	POST change                                a ChangeRequest, answered by an Explanation
+//
+// A change needs the field "Authorization: Bearer TOKEN". Bodies and answers are
+// application/json. Faults are answered by a Fault.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	setHeaders(w.Header())
+	route, ok := routes[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
+	if !ok {
+		fail(w, http.StatusNotFound, "there is no such page")
+		return
+	}
+	if status, why := h.refusal(r, route); status != 0 {
+		if status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", route.method)
+		}
+		fail(w, status, why)
+		return
+	}
+	if err := route.serve(h, w, r); err != nil {
+		fail(w, statusOf(err), err.Error())
+	}
+}
+
+// file serves an embedded file.
+func file(name, kind string) func(*Handler, http.ResponseWriter, *http.Request) error {
+	content, err := files.ReadFile(path.Join("page", name))
+	if err != nil {
+		panic(err) // the file was embedded
+	}
+	return func(_ *Handler, w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write(content)
+		return nil
+	}
+}
+
+// answer writes JSON. An error means that the client has left.
+func answer(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+	return nil
+}
+
+func fail(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(Fault{why})
+}
+
+// statusOf returns the status for an error.
+func statusOf(err error) int {
+	var field *policy.FieldError
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, errRequest), errors.As(err, &field):
+		return http.StatusBadRequest
+	case errors.Is(err, errUnknown):
+		return http.StatusNotFound
+	case errors.Is(err, errVerb):
+		return http.StatusConflict
+	case errors.Is(err, errToken):
+		return http.StatusUnauthorized
+	case errors.Is(err, errReadOnly):
+		return http.StatusForbidden
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusServiceUnavailable // the limiter is closed, or full, or has no Redis
+}
+
+var (
+	errToken    = errors.New("a change needs a token: Authorization: Bearer TOKEN")
+	errReadOnly = errors.New("keys cannot be changed here: inspect.Config.Tokens is empty")
+)
+
+func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r, "since")
+	if err != nil {
+		return err
+	}
+	since, err := strconv.ParseUint(or(q.Get("since"), "0"), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%w: since is %.40q, want a tick", errRequest, q.Get("since"))
+	}
+	points, tick := h.history.since(since)
+	o := Overview{Now: time.Now(), Tick: tick, Every: every.Seconds(), Changes: len(h.tokens) > 0, Hashed: !h.config.ShowKeys, Limits: []LimitSummary{}}
+	for i, l := range h.limits {
+		s := l.summary()
+		s.Points = points[i]
+		o.Limits = append(o.Limits, s)
+	}
+	return answer(w, o)
+}
+
+func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r, "limit", "by", "n", "after")
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(or(q.Get("n"), strconv.Itoa(defaultPage)))
+	if err != nil || n < 1 || n > maxPage {
+		return fmt.Errorf("%w: n is %.40q, want 1 to %d", errRequest, q.Get("n"), maxPage)
+	}
+	l, err := h.limit(q.Get("limit"))
+	if err != nil {
+		return err
+	}
+	page, err := l.list(r.Context(), q.Get("by"), n, q.Get("after"))
+	if err != nil {
+		return err
+	}
+	return answer(w, page)
+}
+
+func (h *Handler) explain(w http.ResponseWriter, r *http.Request) error {
+	var request KeyRequest
+	l, err := h.read(w, r, &request, &request.Limit)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), remoteTimeout)
+	defer cancel()
+	x, err := l.explain(ctx, request)
+	if err != nil {
+		return err
+	}
+	return answer(w, x)
+}
+
+// remoteTimeout bounds how long a limiter elsewhere is asked.
+const remoteTimeout = 5 * time.Second
+
+func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
+	if len(h.tokens) == 0 {
+		return errReadOnly
+	}
+	operator := h.operator(r)
+	if operator == "" {
+		if h.quiet.Allow() {
+			h.log.Warn("ral: inspect: a change was refused: no token, or a wrong one", "remote", r.RemoteAddr)
+		}
+		w.Header().Set("WWW-Authenticate", `Bearer realm="ral"`)
+		return errToken
+	}
+	var request ChangeRequest
+	l, err := h.read(w, r, &request, &request.Limit)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), remoteTimeout)
+	defer cancel()
+	x, err := l.change(ctx, request)
+	record := []any{"operator", operator, "remote", r.RemoteAddr, "do", fmt.Sprintf("%.20s", request.Do), "limit", request.Limit}
+	if id, text, idErr := l.id(request.KeyRequest); idErr == nil {
+		if record = append(record, "id", id); text != "" {
+			record = append(record, "key", text)
+		}
+	}
+	switch request.Do {
+	case verbCharge:
+		record = append(record, "units", request.Units)
+	case verbBlock:
+		record = append(record, "for", fmt.Sprintf("%.40s", request.For))
+	}
+	if err != nil {
+		h.log.Warn("ral: inspect: a change failed", append(record, "error", err)...)
+		return err
+	}
+	h.log.Info("ral: inspect: a key was changed", record...)
+	return answer(w, x)
+}
+
+// read reads the body of a request into a struct, and returns the limit that it names.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, to any, name *string) (limit, error) {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return nil, fmt.Errorf("%w: the body: %w", errRequest, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: the body has more than one value", errRequest)
+	}
+	return h.limit(*name)
+}
+
+// limit returns the limit of a name.
+func (h *Handler) limit(name string) (limit, error) {
+	if l := h.byName[name]; l != nil {
+		return l, nil
+	}
+	return nil, fmt.Errorf("%w: there is no limit %.80q", errUnknown, name)
+}
+
+// query returns the parameters of a request, each at most once and none but those.
+func query(r *http.Request, names ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the query: %w", errRequest, err)
+	}
+next:
+	for name, values := range q {
+		for _, known := range names {
+			if name == known && len(values) == 1 {
+				continue next
+			}
+		}
+		return nil, fmt.Errorf("%w: parameter %.40q is unknown or given twice", errRequest, name)
+	}
+	return q, nil
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

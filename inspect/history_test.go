@@ -1,0 +1,98 @@
+package inspect_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"encoding/json"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/inspect"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// overview asks a handler without a network.
+func overview(t *testing.T, h *inspect.Handler, path string) (o inspect.Overview) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://server/"+path, nil))
+	require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &o))
+	return o
+}
+
+// Points are the calls a second between two of them, and the last ten minutes of them.
+func TestPointsOfTheLastMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine[string](t, engine.Config{Name: "api"})
+		one := single.MustNew(policy.Funnel(10, 1, time.Hour))
+		h := newHandler(t, inspect.Config{}, inspect.Limit[string]{Limiter: e}, inspect.Limit[struct{}]{Name: "all", Limiter: one})
+		assert.Empty(t, overview(t, h, "limits").Limits[0].Points)
+		for range 16 { // in the first two seconds
+			e.Choke("a")
+		}
+		for range 5 {
+			one.Choke()
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		e.Choke("b") // in the second two
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		o := overview(t, h, "limits")
+		assert.Equal(t, uint64(2), o.Tick)
+		points := o.Limits[0].Points
+		require.Len(t, points, 2)
+		assert.Equal(t, []float64{5, 3, 1}, []float64{points[0].Admitted, points[0].Refused, float64(points[0].Keys)})
+		assert.Equal(t, []float64{.5, 0, 2}, []float64{points[1].Admitted, points[1].Refused, float64(points[1].Keys)})
+		assert.Equal(t, int64(2000), points[1].At-points[0].At)
+		assert.InDelta(t, .5, o.Limits[1].Points[1].Used, 1e-9)
+
+		assert.Len(t, overview(t, h, "limits?since=1").Limits[0].Points, 1)
+		assert.Empty(t, overview(t, h, "limits?since=2").Limits[0].Points)
+		assert.Len(t, overview(t, h, "limits?since=3").Limits[0].Points, 2, "that is of another process")
+
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		o = overview(t, h, "limits")
+		assert.Equal(t, uint64(602), o.Tick)
+		points = o.Limits[0].Points
+		require.Len(t, points, 300)
+		for i := range points[1:] {
+			assert.Equal(t, int64(2000), points[i+1].At-points[i].At, "in their order")
+		}
+		assert.Len(t, overview(t, h, "limits?since=590").Limits[0].Points, 12)
+	})
+}
+
+// A function of the program that panics costs points, and neither the process nor later ones.
+func TestPointsGoOnAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := single.MustNew(policy.Funnel(10, 1, time.Hour))
+		var broken atomic.Bool
+		log := &records{}
+		h := newHandler(t, inspect.Config{Logger: log.logger()}, inspect.Limit[struct{}]{Name: "all", Limiter: one, Stats: func() any {
+			if broken.Load() {
+				panic("broken")
+			}
+			return nil
+		}})
+		broken.Store(true)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		broken.Store(false)
+		assert.Zero(t, overview(t, h, "limits").Tick)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.NotZero(t, overview(t, h, "limits").Tick)
+		assert.Contains(t, log.lines()[0], "broken")
+	})
+}

@@ -1,0 +1,477 @@
+package inspect
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// Limit is a limiter that the handler shows. Limiter is required.
+type Limit[K comparable] struct {
+	// Name tells limits of one handler apart, and is printable text of at most 64 bytes. The
+	// default is engine.Config.Name; for limiters other than engines there is none. The
+	// limits of a Tiered are called "name/1", "name/2" and so on.
+	Name string
+	// Limiter is an *engine.Engine, an *engine.Tiered, a *single.Limiter, a *fleet.Limiter or
+	// any other limits.Limiter. The first two have lists of keys. Of others the handler uses
+	// these methods, if there are any, beside those of limits.Limiter:
+	//
+	//	Health() error
+	//	Reset(ctx context.Context, key K) (bool, error)
+	//	Block(ctx context.Context, key K, d time.Duration) error
+	//	Blocked(ctx context.Context, key K) (time.Duration, error)
+	Limiter limits.Limiter[K]
+
+	// Format returns the text of a key, and Parse the key that a text is of. Both may be
+	// called by several goroutines at once. They are required for keys other than strings,
+	// integers, bools, types derived from these, and types that implement
+	// encoding.TextMarshaler and encoding.TextUnmarshaler. For these there is a default: the
+	// key itself, or in quotes as in Go if it has characters that do not print. Keys that
+	// differ must have texts that differ.
+	//
+	// Where keys are made of what operators know, such as by httplimit.ByHeader, Parse may
+	// do the same.
+	Format func(key K) string
+	Parse  func(text string) (K, error)
+
+	// Stats returns a struct of counters, of which the exported fields are shown. Those
+	// called Admitted and Refused make the chart. The default is the Stats of an engine. For
+	// a fleet, return those of the limiter:
+	//
+	//	Stats: func() any { return limiter.Stats() }
+	Stats func() any
+}
+
+// AnyLimit is a [Limit] of any type of key.
+type AnyLimit interface {
+	// limits returns the limits as the handler sees them: one, or those of a Tiered.
+	limits(h *Handler, bad fieldFault) ([]limit, error)
+}
+
+type fieldFault = func(field string, value any, want string) error
+
+// limit is a Limit with the type of its keys hidden.
+type limit interface {
+	name() string
+	summary() LimitSummary
+	load() load
+	list(ctx context.Context, by string, n int, after string) (List, error)
+	explain(ctx context.Context, key KeyRequest) (Explanation, error)
+	change(ctx context.Context, change ChangeRequest) (Explanation, error)
+	// id returns the ID of the key that a request is about, and its text if keys are shown.
+	id(key KeyRequest) (id, text string, err error)
+}
+
+// load is what a point is made of.
+type load struct {
+	admitted, refused uint64
+	keys              int
+	used              float64
+}
+
+// Errors of requests, by the status that they are answered with.
+var (
+	errRequest = errors.New("bad request")   // 400
+	errUnknown = errors.New("unknown")       // 404
+	errVerb    = errors.New("not available") // 409: the limiter does not offer this
+)
+
+// keyed is a limit of keys of type K. It implements limit.
+type keyed[K comparable] struct {
+	called  string
+	limiter limits.Limiter[K]
+	engine  *engine.Engine[K] // for lists and counters, or nil
+	text    textForm[K]
+	counts  func() any // nil if there are none
+	secret  []byte
+	open    bool // keys are shown
+
+	mu    sync.Mutex
+	shown shown[K]
+
+	walking chan struct{} // of one place: holds kept
+	kept    kept
+}
+
+func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
+	if reflectNil(l.Limiter) {
+		return nil, bad("Limiter", "nil", "a limiter, such as an *engine.Engine")
+	}
+	form, ok := textOf[K]()
+	if l.Format != nil {
+		form.format = l.Format
+	}
+	if l.Parse != nil {
+		form.parse = l.Parse
+	}
+	switch {
+	case (l.Format == nil) != (l.Parse == nil) && !ok, !ok && l.Format == nil:
+		return nil, bad("Format, Parse", "nil", fmt.Sprintf("both, for keys of type %v", reflect.TypeFor[K]()))
+	}
+	show := func(name string, e *engine.Engine[K]) *keyed[K] {
+		counts := l.Stats
+		if e != nil && counts == nil {
+			counts = func() any { return e.Stats() }
+		}
+		return &keyed[K]{
+			called: name, limiter: l.Limiter, engine: e, text: form, counts: counts, secret: h.secret, open: h.config.ShowKeys,
+			walking: make(chan struct{}, 1),
+		}
+	}
+	switch limiter := any(l.Limiter).(type) {
+	case *engine.Engine[K]:
+		return []limit{show(or(l.Name, limiter.Stats().Name), limiter)}, nil
+	case *engine.Tiered[K]:
+		var all []limit
+		for i, e := range limiter.Engines() {
+			name := or(l.Name, e.Stats().Name)
+			if name != "" {
+				name = fmt.Sprintf("%s/%d", name, i+1)
+			}
+			all = append(all, show(name, e))
+		}
+		return all, nil
+	}
+	return []limit{show(l.Name, nil)}, nil
+}
+
+func reflectNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
+}
+
+func (l *keyed[K]) name() string { return l.called }
+
+// policyNow returns the limit that holds for keys of which nothing else is known.
+func (l *keyed[K]) policyNow() policy.Policy {
+	if l.engine != nil {
+		return l.engine.Limit()
+	}
+	var none K
+	return l.limiter.LimitFor(none)
+}
+
+func (l *keyed[K]) keyless() bool { return reflect.TypeFor[K]() == reflect.TypeFor[struct{}]() }
+
+func (l *keyed[K]) summary() LimitSummary {
+	s := LimitSummary{Name: l.called, Lists: l.engine != nil, Keyless: l.keyless(), Verbs: l.verbs(), Figures: map[string]any{}}
+	if p := l.policyNow(); p != nil {
+		s.Policy, s.Units = p.String(), p.Limit()
+	}
+	var of any = l.limiter
+	if l.engine != nil {
+		of = l.engine
+	}
+	if healthy, ok := of.(interface{ Health() error }); ok {
+		if err := healthy.Health(); err != nil {
+			s.Health = err.Error()
+		}
+	}
+	if l.counts != nil {
+		s.Figures = figures(l.counts())
+	}
+	return s
+}
+
+// figures returns the exported fields of a struct that are numbers, texts, bools, times,
+// durations in seconds, and errors as text.
+func figures(of any) map[string]any {
+	all := map[string]any{}
+	v := reflect.Indirect(reflect.ValueOf(of))
+	if v.Kind() != reflect.Struct {
+		return all
+	}
+	for i := range v.NumField() {
+		if !v.Type().Field(i).IsExported() {
+			continue
+		}
+		name, field := v.Type().Field(i).Name, v.Field(i)
+		switch value := field.Interface().(type) {
+		case time.Duration:
+			all[name] = value.Seconds()
+		case time.Time:
+			if !value.IsZero() {
+				all[name] = value
+			}
+		case error:
+			all[name] = value.Error()
+		case nil:
+		default:
+			if k := field.Kind(); k == reflect.Bool || k == reflect.String || field.CanInt() || field.CanUint() || field.CanFloat() {
+				all[name] = value
+			}
+		}
+	}
+	return all
+}
+
+func (l *keyed[K]) load() (now load) {
+	if l.counts != nil {
+		v := reflect.Indirect(reflect.ValueOf(l.counts()))
+		now.admitted, now.refused = count(v, "Admitted"), count(v, "Refused")
+		now.keys = int(count(v, "Keys"))
+	}
+	if l.keyless() {
+		var none K
+		if a, err := l.limiter.Ask(context.Background(), none, 0); err == nil && a.Limit > 0 {
+			now.used = min(1, 1-float64(a.Remaining)/float64(a.Limit))
+		}
+	}
+	return now
+}
+
+// count returns a field of a struct if it is a number.
+func count(v reflect.Value, name string) uint64 {
+	if v.Kind() != reflect.Struct {
+		return 0
+	}
+	switch field := v.FieldByName(name); {
+	case !field.IsValid():
+	case field.CanUint():
+		return field.Uint()
+	case field.CanInt():
+		return uint64(max(0, field.Int()))
+	}
+	return 0
+}
+
+// show returns what names a key in answers, and remembers the key by it.
+func (l *keyed[K]) show(key K) (id, text string) {
+	text = l.text.format(key)
+	id = l.hash(text)
+	l.mu.Lock()
+	l.shown.add(id, key)
+	l.mu.Unlock()
+	if !l.open {
+		return id, ""
+	}
+	return id, shorten(text)
+}
+
+// hash returns the ID of a key: a hash that without the secret does not tell whether it is
+// that of a key. Limits have hashes of their own.
+func (l *keyed[K]) hash(text string) string {
+	mac := hmac.New(sha256.New, l.secret)
+	fmt.Fprintf(mac, "%q %s", l.called, text)
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// find returns the key that a request is about.
+func (l *keyed[K]) find(r KeyRequest) (key K, err error) {
+	switch {
+	case r.ID != "" && r.Key != "":
+		return key, fmt.Errorf("%w: key and id are both set, want one of them", errRequest)
+	case r.ID == "" && r.Key == "" && !l.keyless():
+		return key, fmt.Errorf("%w: neither key nor id is set", errRequest)
+	case r.ID != "":
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		key, ok := l.shown.key(r.ID)
+		if !ok {
+			return key, fmt.Errorf("%w: no key of this id was shown of late: load the list again, or search for the key", errUnknown)
+		}
+		return key, nil
+	}
+	if key, err = l.text.parse(r.Key); err != nil {
+		return key, fmt.Errorf("%w: key: %w", errRequest, err)
+	}
+	return key, nil
+}
+
+func (l *keyed[K]) id(r KeyRequest) (id, text string, err error) {
+	key, err := l.find(r)
+	if err != nil {
+		return "", "", err
+	}
+	id, text = l.show(key)
+	return id, text, nil
+}
+
+// maxShown bounds the keys that are remembered by their IDs, of each limit: twice so many.
+const maxShown = 4096
+
+// shown remembers keys by their IDs: at least the last maxShown, and at most twice as many.
+// The zero shown is ready for use.
+type shown[K comparable] struct {
+	young, old map[string]K
+}
+
+func (s *shown[K]) add(id string, key K) {
+	if _, ok := s.young[id]; ok {
+		return
+	}
+	if len(s.young) >= maxShown {
+		s.old, s.young = s.young, nil
+	}
+	if s.young == nil {
+		s.young = map[string]K{}
+	}
+	s.young[id] = key
+}
+
+func (s *shown[K]) key(id string) (key K, ok bool) {
+	if key, ok = s.young[id]; !ok {
+		if key, ok = s.old[id]; ok {
+			s.add(id, key)
+		}
+	}
+	return key, ok
+}
+
+// Verbs of changes.
+const (
+	verbReset  = "reset"
+	verbCharge = "charge"
+	verbBlock  = "block"
+)
+
+// What limiters may offer beside limits.Limiter: those in process, and others.
+type (
+	resetter[K comparable]       interface{ Reset(key K) bool }
+	keylessResetter              interface{ Reset() bool }
+	remoteResetter[K comparable] interface {
+		Reset(ctx context.Context, key K) (bool, error)
+	}
+	blocker[K comparable] interface {
+		Block(key K, d time.Duration) error
+	}
+	remoteBlocker[K comparable] interface {
+		Block(ctx context.Context, key K, d time.Duration) error
+	}
+	blockedTeller[K comparable]       interface{ Blocked(key K) time.Duration }
+	remoteBlockedTeller[K comparable] interface {
+		Blocked(ctx context.Context, key K) (time.Duration, error)
+	}
+)
+
+var _ keylessResetter = (*single.Limiter)(nil)
+
+func (l *keyed[K]) verbs() (all []string) {
+	switch any(l.limiter).(type) {
+	case resetter[K], keylessResetter, remoteResetter[K]:
+		all = append(all, verbReset)
+	}
+	all = append(all, verbCharge)
+	switch any(l.limiter).(type) {
+	case blocker[K], remoteBlocker[K]:
+		all = append(all, verbBlock)
+	}
+	return all
+}
+
+func (l *keyed[K]) change(ctx context.Context, c ChangeRequest) (e Explanation, err error) {
+	key, err := l.find(c.KeyRequest)
+	if err != nil {
+		return e, err
+	}
+	if c.Do != verbCharge && c.Units != 0 || c.Do != verbBlock && c.For != "" {
+		return e, fmt.Errorf("%w: units belong to %q, and for to %q", errRequest, verbCharge, verbBlock)
+	}
+	switch c.Do {
+	case verbReset:
+		err = l.reset(ctx, key)
+	case verbCharge:
+		err = l.charge(ctx, key, c.Units)
+	case verbBlock:
+		var d time.Duration
+		if d, err = time.ParseDuration(c.For); err != nil || d <= 0 {
+			return e, fmt.Errorf("%w: for is %.40q, want how long the block lasts, such as \"10m\"", errRequest, c.For)
+		}
+		err = l.block(ctx, key, d)
+	default:
+		err = fmt.Errorf("%w: do is %.40q, want %q, %q or %q", errRequest, c.Do, verbReset, verbCharge, verbBlock)
+	}
+	if err != nil {
+		return e, err
+	}
+	return l.explainKey(ctx, key)
+}
+
+func (l *keyed[K]) reset(ctx context.Context, key K) (err error) {
+	switch limiter := any(l.limiter).(type) {
+	case resetter[K]:
+		limiter.Reset(key)
+	case keylessResetter:
+		limiter.Reset()
+	case remoteResetter[K]:
+		_, err = limiter.Reset(ctx, key)
+	default:
+		err = fmt.Errorf("%w: this limiter has no Reset", errVerb)
+	}
+	return err
+}
+
+// charge takes units whether the limit allows it or not, or gives some back.
+func (l *keyed[K]) charge(ctx context.Context, key K, n int64) error {
+	if n == 0 || n < -maxUnits || n > maxUnits {
+		return fmt.Errorf("%w: units is %d, want %d to %d and not 0", errRequest, n, -maxUnits, maxUnits)
+	}
+	switch limiter := any(l.limiter).(type) {
+	case *engine.Engine[K]:
+		return recorded(limiter.Refund(key, -n).Allowed || l.blocked(ctx, key) > 0)
+	case *engine.Tiered[K]:
+		return recorded(limiter.Refund(key, -n).Allowed || l.blocked(ctx, key) > 0)
+	case *single.Limiter:
+		return recorded(limiter.Refund(-n).Allowed)
+	}
+	if n < 0 {
+		return fmt.Errorf("%w: this limiter cannot give units back here", errVerb)
+	}
+	g, err := l.limiter.Hold(ctx, limits.Call[K]{Key: key})
+	switch {
+	case err != nil:
+		return err
+	case !g.Allowed:
+		return recorded(false)
+	}
+	return g.Settle(ctx, n)
+}
+
+// maxUnits bounds how many units a request may charge.
+const maxUnits = int64(1e12)
+
+func recorded(ok bool) error {
+	if !ok {
+		return fmt.Errorf("%w: the limiter could not record it", errVerb)
+	}
+	return nil
+}
+
+func (l *keyed[K]) block(ctx context.Context, key K, d time.Duration) error {
+	switch limiter := any(l.limiter).(type) {
+	case blocker[K]:
+		return limiter.Block(key, d)
+	case remoteBlocker[K]:
+		return limiter.Block(ctx, key, d)
+	}
+	return fmt.Errorf("%w: this limiter blocks no keys", errVerb)
+}
+
+// blocked returns for how much longer the key is blocked.
+func (l *keyed[K]) blocked(ctx context.Context, key K) (longest time.Duration) {
+	switch limiter := any(l.limiter).(type) {
+	case *engine.Tiered[K]:
+		for _, e := range limiter.Engines() {
+			longest = max(longest, e.Blocked(key))
+		}
+	case blockedTeller[K]:
+		longest = limiter.Blocked(key)
+	case remoteBlockedTeller[K]:
+		longest, _ = limiter.Blocked(ctx, key)
+	}
+	return longest
+}

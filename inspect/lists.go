@@ -1,0 +1,149 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Lists of keys.
+const (
+	byOwed    = "owed"
+	byRefused = "refused"
+)
+
+// A list that goes through all keys is served again for as long as it took times this, and
+// leastKept at least. So lists take at most a part of one processor, however many ask.
+const (
+	keptTimes = 10
+	leastKept = time.Second / 2
+)
+
+// kept is the list that was made last.
+type kept struct {
+	n     int
+	after string
+	list  List
+	until time.Time
+}
+
+func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (list List, err error) {
+	switch {
+	case l.engine == nil:
+		return list, fmt.Errorf("%w: this limiter does not list its keys", errVerb)
+	case by == byRefused && after == "":
+		return l.refused(n), nil
+	case by == byOwed:
+		return l.owed(ctx, n, after)
+	case by == byRefused:
+		return list, fmt.Errorf("%w: after is %.40q, want none: a list of %q is one page", errRequest, after, byRefused)
+	}
+	return list, fmt.Errorf("%w: by is %.40q, want %q or %q", errRequest, by, byOwed, byRefused)
+}
+
+// owed returns a page of the keys that owe most. One request at a time goes through the keys.
+func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list List, err error) {
+	var cursor engine.OwingCursor
+	if err := cursor.UnmarshalText([]byte(after)); err != nil {
+		return list, err
+	}
+	select {
+	case l.walking <- struct{}{}:
+		defer func() { <-l.walking }()
+	case <-ctx.Done():
+		return list, ctx.Err()
+	}
+	began := time.Now()
+	if k := &l.kept; k.n == n && k.after == after && began.Before(k.until) {
+		return k.list, nil
+	}
+	page := l.engine.Owing(n, cursor)
+	list = List{Limit: l.called, By: byOwed, Rows: make([]Row, len(page.Keys)), Total: uint64(page.Total)}
+	for i, o := range page.Keys {
+		row := Row{Blocked: o.Blocked.Seconds(), Share: o.Share, Remaining: o.Remaining, Full: o.ResetAfter.Seconds()}
+		row.ID, row.Key = l.show(o.Key)
+		list.Rows[i] = row
+	}
+	next, err := page.Next.MarshalText()
+	if err != nil {
+		return list, err
+	}
+	list.Next = string(next)
+	ended := time.Now()
+	l.kept = kept{n, after, list, ended.Add(max(leastKept, keptTimes*ended.Sub(began)))}
+	return list, nil
+}
+
+func (l *keyed[K]) refused(n int) List {
+	most := l.engine.Refused(n)
+	list := List{Limit: l.called, By: byRefused, Rows: make([]Row, len(most.Keys)), Total: most.Total, For: most.For.Seconds(), OthersMost: most.OthersMost}
+	for i, k := range most.Keys {
+		row := Row{Blocked: l.engine.Blocked(k.Key).Seconds(), Refused: k.Refusals, Least: k.Least, Most: k.Most, Last: k.Last.Seconds()}
+		row.ID, row.Key = l.show(k.Key)
+		list.Rows[i] = row
+	}
+	return list
+}
+
+func (l *keyed[K]) explain(ctx context.Context, r KeyRequest) (e Explanation, err error) {
+	key, err := l.find(r)
+	if err != nil {
+		return e, err
+	}
+	return l.explainKey(ctx, key)
+}
+
+func (l *keyed[K]) explainKey(ctx context.Context, key K) (e Explanation, err error) {
+	x, err := limits.Explain(ctx, l.limiter, key)
+	if err != nil {
+		return e, err
+	}
+	e = Explanation{
+		Limit: l.called, Known: x.Known, Allowed: x.Allowed, Retry: retry(&x), Blocked: x.Blocked.Seconds(),
+		Waiting: x.Waiting, Parts: parts(&x), Binding: max(x.Binding, -1), Words: x.String(),
+	}
+	if blocked := l.blocked(ctx, key).Seconds(); blocked > e.Blocked { // of limiters that Explain only looks at
+		e.Blocked = blocked
+	}
+	if x.Candidate != nil {
+		e.Candidate = parts(x.Candidate)
+	}
+	e.ID, e.Key = l.show(key)
+	return e, nil
+}
+
+// parts returns the limits of an explanation.
+func parts(x *limits.Explanation) (all []Part) {
+	for i := range x.Each {
+		all = append(all, parts(&x.Each[i])...)
+	}
+	if all != nil {
+		return all
+	}
+	p := Part{
+		Name: x.Name, Words: policy.Describe(x.Limit), Used: x.Used, Units: x.Of, Remaining: x.Remaining,
+		Allowed: x.Allowed, Retry: retry(x), Full: x.ResetAfter.Seconds(), Returns: []Return{},
+	}
+	if x.Limit != nil {
+		p.Policy = x.Limit.String()
+	}
+	if x.Basis != nil {
+		p.Source = x.Source().String()
+	}
+	for _, r := range x.Returns {
+		p.Returns = append(p.Returns, Return{r.After.Seconds(), r.Remaining})
+	}
+	return []Part{p}
+}
+
+// retry returns after how many seconds a call is admitted, and -1 if never.
+func retry(x *limits.Explanation) float64 {
+	if x.RetryAfter == policy.Never {
+		return -1
+	}
+	return x.RetryAfter.Seconds()
+}

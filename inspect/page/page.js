@@ -1,0 +1,333 @@
+"use strict";
+// The page shows what the JSON beside it says. Keys and names come from clients: they are
+// only ever set as textContent.
+const $ = (id) => document.getElementById(id);
+const every = 2000; // milliseconds between two looks
+const kept = 300; // points of a chart
+
+const limits = new Map(); // by name: {summary, points, card, chart}
+let tick = 0;
+let chosen = null; // the name of a limit
+let shownKey = null; // what the explanation is of: {limit, key} or {limit, id}
+let after = ""; // the page of "owes most"
+let changes = false;
+let wake = () => {}; // ends the pause before the next look
+
+function make(tag, className, text) {
+  const e = document.createElement(tag);
+  if (className) e.className = className;
+  if (text !== undefined) e.textContent = text;
+  return e;
+}
+
+function number(n) {
+  if (!Number.isFinite(n)) return "–";
+  if (Math.abs(n) >= 100 || Number.isInteger(n)) return Math.round(n).toLocaleString("en");
+  return n.toFixed(n < 10 ? 2 : 1);
+}
+
+function time(s) {
+  if (s < 0) return "never";
+  if (s === 0) return "now";
+  if (s < 1) return Math.max(1, Math.round(s * 1000)) + " ms";
+  if (s < 120) return s.toFixed(s < 10 ? 1 : 0) + " s";
+  if (s < 7200) return Math.round(s / 60) + " min";
+  if (s < 172800) return Math.round(s / 3600) + " h";
+  return Math.round(s / 86400) + " days";
+}
+
+const named = (k) => k.key || "#" + k.id.slice(0, 12);
+
+class Fault extends Error {}
+
+async function ask(path, body, headers = {}) {
+  const options = { headers, cache: "no-store" };
+  if (body) {
+    options.method = "POST";
+    options.body = JSON.stringify(body);
+    headers["Content-Type"] = "application/json";
+  }
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Fault("The server cannot be reached.");
+  }
+  const value = await answer.json().catch(() => ({ error: "The server answers " + answer.status + " and no JSON." }));
+  if (!answer.ok) throw new Fault(value.error);
+  return value;
+}
+
+// trouble shows an error of the last thing that was done, and "" that there was none.
+function trouble(text) { if ($("trouble").textContent !== text) $("trouble").textContent = text; }
+
+// Charts.
+
+function color(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+
+function chartOf(card, keyless) {
+  const box = card.querySelector(".chart");
+  const options = {
+    width: Math.max(box.clientWidth, 100), height: 120, padding: [6, 4, 0, 0],
+    cursor: { show: false }, legend: { show: false },
+    scales: { y: { range: (u, low, high) => [0, keyless ? 1 : Math.max(high, 1)] } },
+    axes: [
+      { stroke: () => color("--soft"), grid: { show: false }, ticks: { show: false }, size: 22, font: "11px system-ui" },
+      { stroke: () => color("--soft"), grid: { stroke: () => color("--line"), width: 1 }, ticks: { show: false }, size: 44, font: "11px system-ui",
+        values: (u, all) => all.map((v) => keyless ? Math.round(v * 100) + "%" : v.toLocaleString("en", { notation: "compact" })) },
+    ],
+    series: keyless ? [{}, { stroke: () => color("--good"), fill: () => color("--wash"), width: 1.5, points: { show: false } }]
+      : [{}, { stroke: () => color("--good"), fill: () => color("--wash"), width: 1.5, points: { show: false } },
+        { stroke: () => color("--bad"), width: 1.5, points: { show: false } }],
+  };
+  const chart = new uPlot(options, keyless ? [[], []] : [[], [], []], box);
+  new ResizeObserver(() => { if (box.clientWidth > 0) chart.setSize({ width: box.clientWidth, height: 120 }); }).observe(box);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => chart.redraw());
+  return chart;
+}
+
+// Limits.
+
+function addLimit(s) {
+  const card = make("button", "card limit");
+  card.type = "button";
+  card.dataset.limit = s.name;
+  card.append(make("b", "", s.name), make("span", "policy", s.policy), make("span", "rates"), make("span", "health"), make("span", "chart"));
+  card.setAttribute("aria-pressed", "false");
+  card.addEventListener("click", () => choose(s.name));
+  $("limits").append(card);
+  const counted = s.figures.Admitted !== undefined;
+  const l = { summary: s, points: [], card, chart: null, used: s.keyless && !counted };
+  if (counted || s.keyless) l.chart = chartOf(card, l.used);
+  limits.set(s.name, l);
+  return l;
+}
+
+function drawLimit(l) {
+  const s = l.summary, last = l.points.at(-1), rates = l.card.querySelector(".rates");
+  l.card.querySelector(".policy").textContent = s.policy;
+  l.card.querySelector(".health").textContent = s.health ?? "";
+  rates.textContent = "";
+  if (last && !l.used && l.chart) {
+    rates.append(make("span", "admitted", number(last.admitted) + "/s admitted"), make("span", "refused", number(last.refused) + "/s refused"));
+  } else if (last && l.used) {
+    rates.append(make("span", "", Math.round(last.used * 100) + "% used"));
+  }
+  if (s.figures.Keys !== undefined) rates.append(make("span", "soft", number(s.figures.Keys) + " keys"));
+  if (!l.chart) return;
+  const at = l.points.map((p) => p.at / 1000);
+  l.chart.setData(l.used ? [at, l.points.map((p) => p.used)] : [at, l.points.map((p) => p.admitted), l.points.map((p) => p.refused)]);
+}
+
+async function lookLimits() {
+  const o = await ask("limits?since=" + tick);
+  changes = o.changes;
+  $("token-form").hidden = !changes;
+  $("read-only").hidden = changes;
+  const anew = o.tick < tick; // another process
+  for (const s of o.limits) {
+    const l = limits.get(s.name) ?? addLimit(s);
+    l.summary = s;
+    l.points = (anew || tick === 0 ? s.points : l.points.concat(s.points)).slice(-kept);
+    drawLimit(l);
+  }
+  tick = o.tick;
+  $("state").textContent = `${o.limits.length} ${o.limits.length === 1 ? "limit" : "limits"}, ${new Date(o.now).toLocaleTimeString()}` +
+    (o.hashed ? ", keys shown as hashes" : "");
+  if (chosen === null && o.limits.length > 0) {
+    const wanted = decodeURIComponent(location.hash.slice(1));
+    choose(limits.has(wanted) ? wanted : o.limits[0].name);
+  }
+}
+
+function choose(name) {
+  if (chosen !== name) {
+    chosen = name;
+    after = "";
+    closeKey();
+    $("owed").textContent = $("refused").textContent = "";
+    $("refused-note").textContent = "";
+  }
+  for (const [other, l] of limits) l.card.setAttribute("aria-pressed", String(other === name));
+  const s = limits.get(name).summary;
+  $("chosen").hidden = false;
+  $("chosen-name").textContent = s.name;
+  $("chosen-policy").textContent = s.policy;
+  $("lists").hidden = !s.lists;
+  $("search").hidden = s.keyless;
+  if (location.hash.slice(1) !== encodeURIComponent(name)) history.replaceState(null, "", "#" + encodeURIComponent(name));
+  if (s.keyless) openKey({ limit: name });
+  wake();
+}
+
+// Lists.
+
+function bar(share) {
+  const b = make("div", "bar" + (share >= 1 ? " all" : share >= .8 ? " some" : ""));
+  const fill = make("i");
+  fill.style.width = 100 * Math.max(0, Math.min(1, share)) + "%";
+  b.append(fill);
+  return b;
+}
+
+function keyCell(row, k) {
+  const link = make("button", "link", named(k));
+  link.type = "button";
+  link.addEventListener("click", () => openKey({ limit: chosen, id: k.id }));
+  row.insertCell().append(link);
+}
+
+function cell(row, text, className) {
+  const c = row.insertCell();
+  c.textContent = text;
+  if (className) c.className = className;
+}
+
+// fill replaces the rows of a table, unless one of its keys has the focus.
+function fill(body, list, draw, none) {
+  const focused = body.contains(document.activeElement) ? [...body.rows].findIndex((r) => r.contains(document.activeElement)) : -1;
+  const id = focused >= 0 ? body.rows[focused].dataset.id : "";
+  const rows = list.rows.map((k) => {
+    const row = make("tr");
+    row.dataset.id = k.id;
+    keyCell(row, k);
+    draw(row, k);
+    return row;
+  });
+  if (rows.length === 0) {
+    const row = make("tr");
+    row.insertCell().textContent = none;
+    row.cells[0].colSpan = 4;
+    rows.push(row);
+  }
+  body.replaceChildren(...rows);
+  if (id) rows.find((r) => r.dataset.id === id)?.querySelector("button")?.focus();
+}
+
+async function lookLists() {
+  const name = chosen, page = after;
+  if (name === null || !limits.get(name).summary.lists) return;
+  const q = "keys?limit=" + encodeURIComponent(name);
+  const [owed, refused] = await Promise.all([ask(q + "&by=owed&after=" + encodeURIComponent(page)), ask(q + "&by=refused")]);
+  if (name !== chosen || page !== after) return;
+  fill($("owed"), owed, (row, k) => {
+    cell(row, Math.round(100 * k.share) + "%", "number");
+    row.insertCell().append(bar(k.share));
+    cell(row, time(k.full), "number");
+  }, "No key owes anything.");
+  $("owed-title").textContent = `Owes most, of ${number(owed.total)} that owe`;
+  $("owed-more").hidden = !owed.next;
+  $("owed-more").dataset.after = owed.next ?? "";
+  $("owed-first").hidden = page === "";
+  fill($("refused"), refused, (row, k) => {
+    cell(row, number(k.refused), "number");
+    cell(row, `${number(k.least)} to ${number(k.most)}`, "number");
+    cell(row, k.blocked ? "for " + time(k.blocked) : "");
+  }, "No key was refused.");
+  $("refused-note").textContent = `${number(refused.total)} refusals in the last ${time(refused.for ?? 0)}; a key that is not listed had ${number(refused.othersMost ?? 0)} at most.`;
+}
+
+// A key.
+
+function openKey(request) {
+  shownKey = request;
+  $("changed").textContent = "";
+  lookKey().then(() => { trouble(""); $("key").scrollIntoView({ block: "nearest" }); }, (e) => { closeKey(); trouble(e.message); });
+}
+
+function closeKey() {
+  shownKey = null;
+  $("key").hidden = true;
+}
+
+async function lookKey() {
+  const request = shownKey;
+  if (request === null) return;
+  const x = await ask("key", request);
+  if (request === shownKey) drawKey(x);
+}
+
+function drawKey(x) {
+  const s = limits.get(x.limit).summary;
+  $("key").hidden = false;
+  $("key").dataset.id = x.id;
+  $("key-name").textContent = s.keyless ? "Now" : named(x);
+  $("key-close").hidden = s.keyless;
+  const verdict = x.blocked ? "blocked for " + time(x.blocked) : x.allowed ? "admitted" : x.retry < 0 ? "refused" : "refused for " + time(x.retry);
+  $("key-verdict").textContent = verdict;
+  $("key-verdict").className = "badge " + (x.allowed && !x.blocked ? "yes" : "no");
+  $("key-words").textContent = x.words;
+  $("key-parts").replaceChildren(...x.parts.map((p, i) => {
+    const part = make("div", "part");
+    const which = x.parts.length > 1 && i === x.binding ? " (this one decides)" : "";
+    part.append(make("p", "", `${p.policy}: ${number(p.used)} of ${number(p.units)} used${which}`), bar(p.units > 0 ? p.used / p.units : 0));
+    if (p.returns.length > 0) {
+      part.append(make("p", "soft", "Can be taken: " + p.returns.slice(0, 6).map((r) => `${number(r.remaining)} in ${time(r.after)}`).join(", ")));
+    }
+    return part;
+  }));
+  $("changes").hidden = !changes;
+  for (const verb of ["charge", "block", "reset"]) $(verb).hidden = !s.verbs.includes(verb);
+}
+
+async function change(what, said) {
+  if (shownKey === null) return;
+  const request = shownKey;
+  try {
+    const token = $("token").value;
+    if (!token) { $("token").focus(); throw new Fault("A change needs a token: enter it above."); }
+    const x = await ask("change", { ...request, ...what }, { Authorization: "Bearer " + token });
+    if (request === shownKey) drawKey(x);
+    $("changed").textContent = said + " at " + new Date().toLocaleTimeString() + ".";
+    trouble("");
+    wake();
+  } catch (e) {
+    trouble(e.message);
+  }
+}
+
+function onSubmit(id, f) {
+  $(id).addEventListener("submit", (event) => { event.preventDefault(); f(); });
+}
+
+onSubmit("token-form", () => {});
+onSubmit("search", () => { if ($("search-key").value) openKey({ limit: chosen, key: $("search-key").value }); });
+onSubmit("charge", () => change({ do: "charge", units: Number($("units").value) }, "Charged " + $("units").value));
+onSubmit("block", () => change({ do: "block", for: $("block-for").value.trim() }, "Blocked for " + $("block-for").value.trim()));
+onSubmit("reset", () => change({ do: "reset" }, "Reset"));
+$("key-close").addEventListener("click", closeKey);
+$("owed-more").addEventListener("click", () => { after = $("owed-more").dataset.after; wake(); });
+$("owed-first").addEventListener("click", () => { after = ""; wake(); });
+
+function drawFigures() {
+  if (chosen === null) return;
+  const rows = Object.entries(limits.get(chosen).summary.figures).filter(([, v]) => v !== "").map(([name, v]) => {
+    const row = make("div");
+    row.append(make("dt", "", name), make("dd", "", typeof v === "number" ? number(v) : String(v)));
+    return row;
+  });
+  $("figures").replaceChildren(...rows);
+}
+
+// One look after the other, and none while the page is hidden.
+async function watch() {
+  let failed = false;
+  for (;;) {
+    if (!document.hidden) {
+      try {
+        await lookLimits();
+        await Promise.all([lookLists(), lookKey()]);
+        drawFigures();
+        if (failed) trouble("");
+        failed = false;
+        document.documentElement.dataset.drawn = "yes";
+      } catch (e) {
+        trouble(e.message);
+        failed = true;
+      }
+    }
+    await new Promise((done) => { wake = done; setTimeout(done, every); });
+  }
+}
+document.addEventListener("visibilitychange", () => wake());
+watch();

@@ -1,0 +1,148 @@
+package inspect
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// longestText bounds the text of a key in an answer, in bytes. A longer one ends with "...":
+// its row has an ID.
+const longestText = 256
+
+// textForm turns keys into text and back.
+type textForm[K comparable] struct {
+	format func(K) string
+	parse  func(string) (K, error)
+}
+
+// errText reports that a text is not that of a key.
+var errText = errors.New("this is not the text of a key")
+
+// textOf returns the text form of a type: of strings, integers, bools and types derived from
+// these, of types that implement encoding.TextMarshaler and, by pointer,
+// encoding.TextUnmarshaler, and of struct{}. ok is false for others.
+func textOf[K comparable]() (form textForm[K], ok bool) {
+	of := reflect.TypeFor[K]()
+	if of.Kind() == reflect.Interface {
+		return form, false
+	}
+	var none K
+	_, marshals := any(none).(encoding.TextMarshaler)
+	_, unmarshals := any(&none).(encoding.TextUnmarshaler)
+	if marshals && unmarshals {
+		return textForm[K]{formatMarshaler[K], parseUnmarshaler[K]}, true
+	}
+	if of == reflect.TypeFor[struct{}]() {
+		return textForm[K]{func(K) string { return "" }, parseNone[K]}, true
+	}
+	switch of.Kind() {
+	case reflect.String:
+		return textForm[K]{
+			func(key K) string { return quote(reflect.ValueOf(key).String()) },
+			func(text string) (key K, err error) {
+				s, err := unquote(text)
+				reflect.ValueOf(&key).Elem().SetString(s)
+				return key, err
+			},
+		}, true
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return textForm[K]{formatNumber[K], parseNumber[K]}, true
+	}
+	return form, false
+}
+
+func formatMarshaler[K comparable](key K) string {
+	text, err := any(key).(encoding.TextMarshaler).MarshalText()
+	if err != nil {
+		return fmt.Sprintf("%+q", fmt.Sprint(key))
+	}
+	return quote(string(text))
+}
+
+func parseUnmarshaler[K comparable](text string) (key K, err error) {
+	plain, err := unquote(text)
+	if err == nil {
+		err = any(&key).(encoding.TextUnmarshaler).UnmarshalText([]byte(plain))
+	}
+	return key, err
+}
+
+func parseNone[K comparable](text string) (key K, err error) {
+	if text != "" {
+		err = errText
+	}
+	return key, err
+}
+
+// formatNumber goes by the kind: a derived type may have a String of its own.
+func formatNumber[K comparable](key K) string {
+	v := reflect.ValueOf(key)
+	switch {
+	case v.CanInt():
+		return strconv.FormatInt(v.Int(), 10)
+	case v.CanUint():
+		return strconv.FormatUint(v.Uint(), 10)
+	}
+	return strconv.FormatBool(v.Bool())
+}
+
+func parseNumber[K comparable](text string) (key K, err error) {
+	v := reflect.ValueOf(&key).Elem()
+	switch {
+	case v.CanInt():
+		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
+		v.SetInt(n)
+		return key, err
+	case v.CanUint():
+		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
+		v.SetUint(n)
+		return key, err
+	}
+	b, err := strconv.ParseBool(text)
+	v.SetBool(b)
+	return key, err
+}
+
+// quote returns a string as one line of printable text: itself, or in quotes as Go writes it
+// if it has characters that do not print or bytes that are no UTF-8, or if it begins with a
+// quote or has spaces at its ends. No two strings have one text.
+func quote(s string) string {
+	plain := utf8.ValidString(s) && !strings.HasPrefix(s, `"`) && strings.TrimSpace(s) == s
+	for _, r := range s {
+		plain = plain && strconv.IsPrint(r)
+	}
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// unquote returns the string that has a text.
+func unquote(text string) (string, error) {
+	if !strings.HasPrefix(text, `"`) {
+		return text, nil
+	}
+	s, err := strconv.Unquote(text)
+	if err != nil {
+		return "", fmt.Errorf("%w: it begins with a quote and is no string as Go writes it", errText)
+	}
+	return s, nil
+}
+
+// shorten cuts a text that is longer than longestText, at a character.
+func shorten(text string) string {
+	if len(text) <= longestText {
+		return text
+	}
+	end := longestText
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "..."
+}

@@ -1,0 +1,37 @@
+package inspect
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The text of a key is one line that prints, and is of that key alone.
+func FuzzTextOfKeys(f *testing.F) {
+	for _, s := range []string{"", "plain", `"`, `"a"`, `\`, " a", "a\n", "\xff", "\u202e", "日本", "\x00", "a\\\"b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		text := quote(s)
+		require.True(t, utf8.ValidString(text))
+		assert.NotContains(t, text, "\n")
+		back, err := unquote(text)
+		require.NoError(t, err)
+		require.Equal(t, s, back, "the text is of that key alone")
+
+		short := shorten(text)
+		assert.LessOrEqual(t, len(short), longestText+3)
+		assert.True(t, utf8.ValidString(short))
+		assert.True(t, strings.HasPrefix(text, strings.TrimSuffix(short, "...")) || short == text)
+
+		// What is typed is no key, or one whose text leads to the same key.
+		if typed, err := unquote(s); err == nil {
+			again, err := unquote(quote(typed))
+			require.NoError(t, err)
+			assert.Equal(t, typed, again)
+		}
+	})
+}
