@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -378,35 +377,6 @@ func TestSettingsAreChecked(t *testing.T) {
 	assert.Error(t, err)
 	_, err = inspect.New(inspect.Config{}, inspect.Limit[string]{Name: "a\nb", Limiter: e})
 	assert.Error(t, err)
-}
-
-// A list goes through the keys once, and requests that come meanwhile or soon after share it.
-func TestListLooksAtEachKeyOnce(t *testing.T) {
-	const keys = 20000
-	var looks atomic.Int64
-	e := newEngine(t, engine.Config{Name: "api"}, engine.PolicyFor(func(int) policy.Policy {
-		looks.Add(1)
-		return nil
-	}))
-	for i := range keys {
-		e.Take(i, 1+int64(i%9))
-	}
-	h := newHandler(t, inspect.Config{}, inspect.Limit[int]{Limiter: e})
-	c := serve(t, h)
-	looks.Store(0)
-	before := time.Now()
-	list := get[inspect.List](c, "keys?by=owed&limit=api&n=200")
-	assert.Len(t, list.Rows, 200)
-	assert.Equal(t, int64(keys), looks.Load(), "each key once")
-	again := get[inspect.List](c, "keys?by=owed&limit=api&n=200")
-	if time.Since(before) < time.Second/2 {
-		assert.Equal(t, list, again)
-		assert.Equal(t, int64(keys), looks.Load(), "the second list is that of the first")
-	}
-	looks.Store(0)
-	get[inspect.Overview](c, "limits")
-	get[inspect.List](c, "keys?by=refused&limit=api&n=200")
-	assert.Zero(t, looks.Load(), "other requests go through no keys")
 }
 
 // Where Ral itself listens, it is for this machine unless told otherwise.

@@ -1,14 +1,14 @@
 package inspect_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"encoding/json"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,14 +19,57 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// overview asks a handler without a network.
-func overview(t *testing.T, h *inspect.Handler, path string) (o inspect.Overview) {
+// ask asks a handler without a network.
+func ask[T any](t *testing.T, h *inspect.Handler, path string) (v T) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://server/"+path, nil))
 	require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
-	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &o))
-	return o
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &v))
+	return v
+}
+
+func overview(t *testing.T, h *inspect.Handler, path string) inspect.Overview {
+	t.Helper()
+	return ask[inspect.Overview](t, h, path)
+}
+
+// A list goes through the keys once, and requests that come soon after share it.
+func TestListLooksAtEachKeyOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 20000
+		var looks atomic.Int64
+		e := newEngine(t, engine.Config{Name: "api"}, engine.PolicyFor(func(int) policy.Policy {
+			looks.Add(1)
+			return nil
+		}))
+		for i := range keys {
+			e.Take(i, 1+int64(i%9))
+		}
+		h := newHandler(t, inspect.Config{}, inspect.Limit[int]{Limiter: e})
+		looks.Store(0)
+		const path = "keys?by=owed&limit=api&n=200"
+		list := ask[inspect.List](t, h, path)
+		assert.Len(t, list.Rows, 200)
+		assert.Equal(t, int64(keys), looks.Load(), "each key once")
+		var together sync.WaitGroup
+		for range 20 {
+			together.Go(func() { assert.Equal(t, list, ask[inspect.List](t, h, path)) })
+		}
+		together.Wait()
+		assert.Equal(t, int64(keys), looks.Load(), "the other lists are the first one")
+		ask[inspect.List](t, h, path+"&after="+list.Next)
+		assert.Equal(t, int64(2*keys), looks.Load(), "so is each page")
+
+		looks.Store(0)
+		overview(t, h, "limits")
+		ask[inspect.List](t, h, "keys?by=refused&limit=api&n=200")
+		assert.Zero(t, looks.Load(), "other requests go through no keys")
+
+		time.Sleep(time.Second)
+		ask[inspect.List](t, h, path)
+		assert.Equal(t, int64(keys), looks.Load(), "after a while there is a new one")
+	})
 }
 
 // Points are the calls a second between two of them, and the last ten minutes of them.

@@ -68,7 +68,7 @@ function color(name) { return getComputedStyle(document.documentElement).getProp
 function chartOf(card, keyless) {
   const box = card.querySelector(".chart");
   const options = {
-    width: Math.max(box.clientWidth, 100), height: 120, padding: [6, 4, 0, 0],
+    width: Math.max(box.clientWidth, 100), height: 120, padding: [6, 4, 6, 0],
     cursor: { show: false }, legend: { show: false },
     scales: { y: { range: (u, low, high) => [0, keyless ? 1 : Math.max(high, 1)] } },
     axes: [
@@ -113,7 +113,7 @@ function drawLimit(l) {
   } else if (last && l.used) {
     rates.append(make("span", "", Math.round(last.used * 100) + "% used"));
   }
-  if (s.figures.Keys !== undefined) rates.append(make("span", "soft", number(s.figures.Keys) + " keys"));
+  if (s.figures.Keys !== undefined) rates.append(make("span", "soft", number(s.figures.Keys) + (s.figures.Keys === 1 ? " key" : " keys")));
   if (!l.chart) return;
   const at = l.points.map((p) => p.at / 1000);
   l.chart.setData(l.used ? [at, l.points.map((p) => p.used)] : [at, l.points.map((p) => p.admitted), l.points.map((p) => p.refused)]);
