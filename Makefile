@@ -1,7 +1,7 @@
 # Every module of the repository: what is more than the core needs has one of its own.
 # The tests of the first ones mostly wait, for Redis and for browsers, and run beside
 # those of the others.
-WAITING := cmd/ralbench examples/fleet examples/webserver fleet fleet/faults internal/browsertest metrics/scrape
+WAITING := cmd/ral cmd/ralbench examples/fleet examples/webserver fleet fleet/faults internal/browsertest metrics/scrape
 OTHERS  := . docs/charts httplimit/sidebyside metrics/ralotel metrics/ralprom tools/mutation torture
 MODULES := $(OTHERS) $(WAITING)
 packages = $(foreach m,$(1),./$(m)/...)

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/inspect"
+)
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 16 << 20
+
+// client asks a handler of package inspect.
+type client struct {
+	base *url.URL // ends with a slash
+	http *http.Client
+}
+
+func newClient(at string) (*client, error) {
+	if !strings.Contains(at, "://") {
+		at = "http://" + at
+	}
+	base, err := url.Parse(at)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("top: URL is %.200q, want that of the page, such as http://localhost:7725/", at)
+	}
+	base.RawQuery, base.Fragment = "", ""
+	if !strings.HasSuffix(base.Path, "/") {
+		base.Path += "/"
+	}
+	return &client{base, &http.Client{Timeout: 10 * time.Second}}, nil
+}
+
+// get reads the JSON at a path below the page into a value.
+func (c *client) get(ctx context.Context, path string, query url.Values, to any) (err error) {
+	at := c.base.JoinPath(path)
+	at.RawQuery = query.Encode()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode != http.StatusOK:
+		var f inspect.Fault
+		if json.Unmarshal(body, &f) != nil || f.Error == "" {
+			f.Error = "is package inspect mounted there?"
+		}
+		return fmt.Errorf("%s: %s: %s", at.Redacted(), resp.Status, printable(f.Error))
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		return fmt.Errorf("%s: is package inspect mounted there? %w", at.Redacted(), err)
+	}
+	return nil
+}
+
+// view is what there is to see at one moment.
+type view struct {
+	overview      inspect.Overview
+	chosen        string // the limit that the lists are of, or "" if none has lists
+	owed, refused inspect.List
+}
+
+// look asks for all limits, and for the keys of one. The default is the first that has lists.
+func (c *client) look(ctx context.Context, limit string, rows int) (v view, err error) {
+	if err := c.get(ctx, "limits", nil, &v.overview); err != nil {
+		return v, err
+	}
+	for _, l := range v.overview.Limits {
+		if limit == l.Name || limit == "" && l.Lists && v.chosen == "" {
+			v.chosen = l.Name
+			if !l.Lists {
+				return v, nil
+			}
+		}
+	}
+	switch {
+	case v.chosen == "" && limit != "":
+		return v, fmt.Errorf("top: there is no limit %q", limit)
+	case v.chosen == "":
+		return v, nil
+	}
+	query := url.Values{"limit": {v.chosen}, "by": {"owed"}, "n": {strconv.Itoa(rows)}}
+	if err := c.get(ctx, "keys", query, &v.owed); err != nil {
+		return v, err
+	}
+	query.Set("by", "refused")
+	return v, c.get(ctx, "keys", query, &v.refused)
+}

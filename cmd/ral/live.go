@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// watch shows the view in a terminal until the context ends or q is pressed.
+func watch(ctx context.Context, c *client, s settings, out io.Writer, more ...tea.ProgramOption) error {
+	_, err := tea.NewProgram(&screen{ctx: ctx, client: c, settings: s}, append(more, tea.WithContext(ctx), tea.WithOutput(out))...).Run()
+	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
+		return nil // Ctrl-C
+	}
+	return err
+}
+
+// screen is what the terminal shows. One look is under way at a time.
+type screen struct {
+	ctx      context.Context
+	client   *client
+	settings settings
+
+	view          view
+	err           error // of the last look
+	width, height int
+	looking       bool
+	again         bool // look once more as soon as the look under way has ended
+}
+
+// Messages of the screen, beside the terminal's.
+type (
+	looked struct { // the end of a look
+		view view
+		err  error
+	}
+	due struct{} // it is time for the next look
+)
+
+// Init implements tea.Model.
+func (s *screen) Init() tea.Cmd { return s.look() }
+
+// look starts a look, unless one is under way.
+func (s *screen) look() tea.Cmd {
+	if s.looking {
+		s.again = true
+		return nil
+	}
+	s.looking, s.again = true, false
+	limit, rows := s.settings.limit, s.settings.rows
+	return func() tea.Msg {
+		v, err := s.client.look(s.ctx, limit, rows)
+		return looked{v, err}
+	}
+}
+
+// Update implements tea.Model.
+func (s *screen) Update(m tea.Msg) (tea.Model, tea.Cmd) {
+	switch m := m.(type) {
+	case tea.WindowSizeMsg:
+		s.width, s.height = m.Width, m.Height
+	case tea.KeyPressMsg:
+		switch m.String() {
+		case "q", "esc", "ctrl+c":
+			return s, tea.Quit
+		case "down", "j", "tab":
+			return s, s.choose(1)
+		case "up", "k", "shift+tab":
+			return s, s.choose(-1)
+		}
+	case looked:
+		s.looking, s.err = false, m.err
+		if m.err == nil {
+			s.view = m.view
+		}
+		if s.again {
+			return s, s.look()
+		}
+		return s, tea.Tick(s.settings.every, func(time.Time) tea.Msg { return due{} })
+	case due:
+		return s, s.look()
+	}
+	return s, nil
+}
+
+// choose goes on to another limit.
+func (s *screen) choose(step int) tea.Cmd {
+	all := s.view.overview.Limits
+	if len(all) == 0 {
+		return nil
+	}
+	now := 0
+	for i := range all {
+		if all[i].Name == s.view.chosen {
+			now = i
+		}
+	}
+	next := all[(now+step+len(all))%len(all)].Name
+	s.settings.limit, s.view.chosen = next, next
+	s.view.owed.Limit = "" // the lists of another limit
+	return s.look()
+}
+
+// View implements tea.Model.
+func (s *screen) View() tea.View {
+	v := tea.NewView(s.text())
+	v.AltScreen = true
+	v.WindowTitle = "ral top"
+	return v
+}
+
+// text is what the screen shows: at most its height in lines.
+func (s *screen) text() string {
+	text := "Looking.\n"
+	if s.view.overview.Limits != nil {
+		text = s.view.text(s.width)
+	}
+	foot := "up and down: another limit   q: quit"
+	if s.err != nil {
+		foot = printable(s.err.Error())
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if s.height > 2 && len(lines) > s.height-2 {
+		lines = lines[:s.height-2]
+	}
+	return strings.Join(lines, "\n") + "\n\n" + foot
+}

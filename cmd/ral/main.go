@@ -1,0 +1,99 @@
+// Command ral looks at the limits of programs that mount package inspect.
+//
+//	ral top http://localhost:7725/          # live: which keys owe most, and which are refused most
+//	ral top -once http://localhost:7725/    # the same once, as text
+//
+// It only looks: changes are made on the page at the same address.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "ral:", err)
+		os.Exit(1)
+	}
+}
+
+const usage = `Usage: ral top [flags] URL
+
+Top shows the limits of a program that mounts package inspect at the URL, the keys that owe
+most and those that are refused most.
+
+`
+
+// settings are those of one run of top.
+type settings struct {
+	url   string
+	limit string
+	rows  int
+	every time.Duration
+	once  bool
+}
+
+func run(ctx context.Context, args []string, out, problems io.Writer) error {
+	s, err := parse(args, problems)
+	if err != nil {
+		return err
+	}
+	c, err := newClient(s.url)
+	if err != nil {
+		return err
+	}
+	if s.once {
+		v, err := c.look(ctx, s.limit, s.rows)
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(out, v.text(0))
+		return err
+	}
+	return watch(ctx, c, s, out)
+}
+
+// parse reads the command line.
+func parse(args []string, problems io.Writer) (s settings, err error) {
+	flags := flag.NewFlagSet("ral top", flag.ContinueOnError)
+	flags.SetOutput(problems)
+	flags.Usage = func() {
+		fmt.Fprint(problems, usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&s.limit, "limit", "", "the `name` of the limit whose keys are shown; default the first that lists keys")
+	flags.IntVar(&s.rows, "n", 10, "the number of keys of each list, 1 to 200")
+	flags.DurationVar(&s.every, "every", 2*time.Second, "the time between two looks, 100ms or more")
+	flags.BoolVar(&s.once, "once", false, "look once, and write plain text")
+	if len(args) == 0 || args[0] != "top" {
+		flags.Usage()
+		if len(args) > 0 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help") {
+			return s, flag.ErrHelp
+		}
+		return s, errors.New("want a command: top")
+	}
+	if err := flags.Parse(args[1:]); err != nil {
+		return s, err
+	}
+	switch {
+	case flags.NArg() != 1:
+		return s, fmt.Errorf("top: %d arguments, want the URL of the page", flags.NArg())
+	case s.rows < 1 || s.rows > 200:
+		return s, fmt.Errorf("top: -n is %d, want 1 to 200", s.rows)
+	case s.every < 100*time.Millisecond:
+		return s, fmt.Errorf("top: -every is %v, want 100ms or more", s.every)
+	}
+	s.url = flags.Arg(0)
+	return s, nil
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/inspect"
+	"github.com/ral-limiter/ral/internal/browsertest"
+)
+
+// row returns a condition, in JavaScript, of the row of a list that begins with a key.
+func row(list, key, condition string) string {
+	return fmt.Sprintf(`[...document.getElementById(%q).rows].some((row) => row.cells[0].textContent === %q && (%s))`, list, key, condition)
+}
+
+// An operator finds the key that is refused most, has it explained, blocks it, sees it
+// refused, and lifts the block.
+func TestOperatorInABrowser(t *testing.T) {
+	browser := browsertest.Start(t)
+	for name, v := range map[string]browsertest.View{
+		"desktop-light": {Scheme: "light", Width: 1200, Height: 900},
+		"phone-dark":    {Scheme: "dark", Width: 360, Height: 740},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": token}})
+			s.load()
+			const offender = `<img src=x onerror=alert(1)>`
+			s.api.Take(offender, 6)
+			for range 500 {
+				s.api.Take(offender, 6)
+			}
+			o := browser.Open(t, s.url, v)
+			browsertest.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+			o.Until(row("refused", offender, "row.rowIndex === 1")) // it is refused most
+			o.Until(row("owed", "glutton", "row.rowIndex === 1"))
+			o.Until(`document.querySelector("[data-limit=api] canvas") && document.querySelector("[data-limit=api] .rates").textContent.includes("keys")`)
+			o.Fits(v.Width)
+			o.Shoot(name + "-lists")
+
+			// Explain it.
+			browsertest.Eval[any](o, `(document.querySelector("#refused button").click(), 0)`)
+			o.Until(`!document.getElementById("key").hidden && document.getElementById("key-name").textContent === "` + offender + `"`)
+			o.Until(`document.getElementById("key-words").textContent.includes("6 of 10 used")`)
+			assert.Equal(t, "admitted", browsertest.Eval[string](o, `document.getElementById("key-verdict").textContent`))
+
+			// A change without a token is refused by the page, and a wrong one by the handler.
+			o.Click("token") // there is a place for it
+			block := `(document.querySelector("#block button").click(), 0)`
+			browsertest.Eval[any](o, block)
+			o.Until(`document.getElementById("trouble").textContent.includes("needs a token")`)
+			assert.Zero(t, s.api.Blocked(offender))
+			browsertest.Eval[any](o, fmt.Sprintf(`(document.getElementById("token").value = %q, 0)`, token))
+
+			// Block it, and see it refused.
+			browsertest.Eval[any](o, block)
+			o.Until(`document.getElementById("key-verdict").textContent.startsWith("blocked for 10 min")`)
+			assert.False(t, s.api.Choke(offender))
+			assert.Positive(t, s.api.Blocked(offender))
+			o.Until(row("refused", offender, `row.cells[3].textContent.startsWith("for 10 min")`))
+			o.Fits(v.Width)
+			o.Shoot(name + "-blocked")
+
+			// Lift it.
+			browsertest.Eval[any](o, `(document.querySelector("#reset button").click(), 0)`)
+			o.Until(`document.getElementById("key-verdict").textContent === "admitted"`)
+			assert.True(t, s.api.Choke(offender))
+
+			// Search for another key, and charge it.
+			browsertest.Eval[any](o, `(document.getElementById("search-key").value = "modest", document.querySelector("#search button").click(), 0)`)
+			o.Until(`document.getElementById("key-name").textContent === "modest"`)
+			browsertest.Eval[any](o, `(document.getElementById("units").value = "4", document.querySelector("#charge button").click(), 0)`)
+			o.Until(`document.getElementById("key-words").textContent.includes("7 of 10 used")`)
+			assert.Equal(t, int64(3), s.api.Peek("modest").Remaining)
+
+			// Another limit has lists of its own, and one without keys has none.
+			browsertest.Eval[any](o, `(document.querySelector("[data-limit=logins]").click(), 0)`)
+			o.Until(row("owed", "root", "true"))
+			browsertest.Eval[any](o, `(document.querySelector("[data-limit=all]").click(), 0)`)
+			o.Until(`document.getElementById("lists").hidden && document.getElementById("key-verdict").textContent === "admitted"`)
+			o.Quiet()
+		})
+	}
+}
+
+// Without tokens the page offers no changes, and without ShowKeys it shows no key.
+func TestReadOnlyPageInABrowser(t *testing.T) {
+	s := start(t, inspect.Config{})
+	s.load()
+	o := browsertest.Start(t).Open(t, s.url, browsertest.View{Scheme: "light", Width: 1100, Height: 900})
+	browsertest.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+	o.Until(`document.querySelectorAll("#owed button").length === 2`)
+	browsertest.Eval[any](o, `(document.querySelector("#owed button").click(), 0)`)
+	o.Until(`document.getElementById("key-verdict").textContent.startsWith("refused for")`)
+	assert.True(t, browsertest.Eval[bool](o, `document.getElementById("changes").hidden && document.getElementById("token-form").hidden && !document.getElementById("read-only").hidden`))
+	text := browsertest.Eval[string](o, `document.documentElement.innerHTML`)
+	assert.NotContains(t, text, "glutton")
+	assert.NotContains(t, text, "modest")
+	assert.Regexp(t, `#[0-9a-f]{12}`, browsertest.Eval[string](o, `document.getElementById("key-name").textContent`))
+	o.Quiet()
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/inspect"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// stage is a program with three limits, and the page of package inspect.
+type stage struct {
+	url    string
+	api    *engine.Engine[string]
+	logins *engine.Engine[string]
+}
+
+const token = "0123456789abcdef"
+
+func start(t *testing.T, config inspect.Config) stage {
+	t.Helper()
+	var s stage
+	for name, e := range map[string]**engine.Engine[string]{"api": &s.api, "logins": &s.logins} {
+		made, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, made.Close()) })
+		*e = made
+	}
+	config.Logger = slog.New(slog.DiscardHandler)
+	h, err := inspect.New(config,
+		inspect.Limit[struct{}]{Name: "all", Limiter: single.MustNew(policy.Funnel(10, 1, time.Hour))},
+		inspect.Limit[string]{Limiter: s.api}, inspect.Limit[string]{Limiter: s.logins})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	mux := http.NewServeMux()
+	mux.Handle("/debug/ral/", h)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s.url = server.URL + "/debug/ral/"
+	return s
+}
+
+// load has one key owe most, and another one refused most.
+func (s stage) load() {
+	s.api.Take("glutton", 10)
+	for range 300 {
+		s.api.Choke("glutton")
+	}
+	s.api.Take("modest", 3)
+	s.logins.Take("root", 7)
+}
+
+func top(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := run(t.Context(), append([]string{"top", "-once"}, args...), &out, io.Discard)
+	return out.String(), err
+}
+
+func TestOnceIsATable(t *testing.T) {
+	s := start(t, inspect.Config{ShowKeys: true})
+	s.load()
+	require.NoError(t, s.api.Block("modest", time.Hour))
+	for _, url := range []string{s.url, strings.TrimSuffix(s.url, "/"), strings.TrimPrefix(s.url, "http://"), s.url + "?x=1#api"} {
+		text, err := top(t, url)
+		require.NoError(t, err)
+		fields := func(first string) []string {
+			for line := range strings.Lines(text) {
+				if f := strings.Fields(line); len(f) > 0 && f[0] == first {
+					return f
+				}
+			}
+			return nil
+		}
+		assert.Contains(t, text, "3 limits")
+		assert.Equal(t, []string{">", "api", "funnel", "10,", "1/h"}, fields(">")[:5], "the first that lists keys is chosen")
+		assert.Contains(t, text, "api: owes most, of 2 keys")
+		assert.Contains(t, text, "api: is refused most, of 300 refusals")
+		assert.Equal(t, []string{"glutton", "100%", "0"}, fields("glutton")[:3])
+		assert.Equal(t, []string{"modest", "30%", "7", "3h", "for", "60m"}, fields("modest"))
+		assert.NotContains(t, text, "root")
+		assert.Less(t, strings.Index(text, "glutton"), strings.Index(text, "modest"))
+	}
+	text, err := top(t, "-limit", "logins", "-n", "1", s.url)
+	require.NoError(t, err)
+	assert.Contains(t, text, "root")
+	assert.NotContains(t, text, "glutton")
+	text, err = top(t, "-limit", "all", s.url)
+	require.NoError(t, err)
+	assert.NotContains(t, text, "owes most", "it has no keys")
+}
+
+func TestHashedKeysStayHashed(t *testing.T) {
+	s := start(t, inspect.Config{})
+	s.load()
+	text, err := top(t, s.url)
+	require.NoError(t, err)
+	assert.NotContains(t, text, "glutton")
+	assert.Contains(t, text, "\n#")
+	assert.Contains(t, text, "keys shown as hashes")
+}
+
+// A terminal takes nothing of a name or a key for a command.
+func TestTextHasNoControlCharacters(t *testing.T) {
+	s := start(t, inspect.Config{ShowKeys: true})
+	s.api.Take("\x1b[2J\x1b]0;title\x07\u202e", 5)
+	s.api.Take("日本語"+strings.Repeat("x", 500), 4)
+	text, err := top(t, s.url)
+	require.NoError(t, err)
+	clean := func(text string) {
+		t.Helper()
+		for _, r := range text {
+			require.True(t, r == '\n' || r >= ' ' && r != 0x7f && r != 0x202e && (r < 0x80 || r > 0x9f), "%q", r)
+		}
+	}
+	clean(text)
+	assert.Contains(t, text, "日本語xxx")
+
+	// Nor does it of a server that is none of package inspect's.
+	hostile := view{chosen: "\x1b[31m", overview: inspect.Overview{Limits: []inspect.LimitSummary{{Name: "\x1b[31m", Policy: "\x9b", Health: "\r\n\x07"}}}}
+	hostile.owed = inspect.List{Limit: "x", Rows: []inspect.Row{{ID: "\x1b\x1b", Share: 1e300}, {Key: "\x1b[0m"}, {}}}
+	hostile.refused = inspect.List{Rows: []inspect.Row{{}}}
+	clean(hostile.text(0))
+	clean(hostile.text(10))
+}
+
+func TestFaultsAreTold(t *testing.T) {
+	s := start(t, inspect.Config{})
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/huge") {
+			for range 40 {
+				if _, err := w.Write(bytes.Repeat([]byte(" "), 1<<20)); err != nil {
+					return
+				}
+			}
+		}
+		fmt.Fprint(w, "<html>")
+	}))
+	t.Cleanup(other.Close)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{}, "want the URL"},
+		{[]string{s.url, s.url}, "want the URL"},
+		{[]string{"-n", "0", s.url}, "want 1 to 200"},
+		{[]string{"-n", "201", s.url}, "want 1 to 200"},
+		{[]string{"-every", "1ms", s.url}, "want 100ms or more"},
+		{[]string{"-nothing", s.url}, "not defined"},
+		{[]string{"ftp://localhost/"}, "want that of the page"},
+		{[]string{"http://"}, "want that of the page"},
+		{[]string{"-limit", "none", s.url}, `there is no limit "none"`},
+		{[]string{other.URL}, "is package inspect mounted there?"},
+		{[]string{other.URL + "/huge"}, "is package inspect mounted there?"},
+		{[]string{s.url + "further/page.js/"}, ""}, // it is served under any path
+		{[]string{strings.Replace(s.url, "/debug/ral/", "/other/", 1)}, "404 Not Found"},
+		{[]string{"http://127.0.0.1:1/"}, "refused"},
+	} {
+		_, err := top(t, c.args...)
+		if c.want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, "%v", c.args)
+	}
+	require.Error(t, run(t.Context(), nil, io.Discard, io.Discard))
+	require.ErrorIs(t, run(t.Context(), []string{"help"}, io.Discard, io.Discard), flag.ErrHelp)
+}
+
+// do runs a command of the screen and everything that follows from it, except pauses.
+func do(s *screen, c tea.Cmd) (quit bool) {
+	if c == nil {
+		return false
+	}
+	switch m := c().(type) {
+	case tea.QuitMsg:
+		return true
+	case due:
+		return false
+	default:
+		_, next := s.Update(m)
+		if _, ok := m.(looked); ok && !s.looking {
+			return false // next is a pause
+		}
+		return do(s, next)
+	}
+}
+
+func press(key string) tea.KeyPressMsg {
+	switch key {
+	case "down":
+		return tea.KeyPressMsg{Code: tea.KeyDown}
+	case "up":
+		return tea.KeyPressMsg{Code: tea.KeyUp}
+	}
+	return tea.KeyPressMsg{Code: rune(key[0]), Text: key}
+}
+
+func TestScreenFollowsKeysAndTime(t *testing.T) {
+	st := start(t, inspect.Config{ShowKeys: true})
+	st.load()
+	c, err := newClient(st.url)
+	require.NoError(t, err)
+	s := &screen{ctx: t.Context(), client: c, settings: settings{rows: 10, every: time.Second}}
+	assert.Contains(t, s.text(), "Looking.")
+	do(s, s.Init())
+	assert.Contains(t, s.text(), "glutton")
+	assert.True(t, s.View().AltScreen)
+
+	send := func(m tea.Msg) bool {
+		_, next := s.Update(m)
+		return do(s, next)
+	}
+	send(press("down"))
+	assert.Contains(t, s.text(), "root")
+	assert.NotContains(t, s.text(), "glutton")
+	send(press("down"))
+	assert.Equal(t, "all", s.view.chosen, "after the last comes the first")
+	send(press("up"))
+	assert.Equal(t, "logins", s.view.chosen)
+	send(press("k"))
+	assert.Equal(t, "api", s.view.chosen)
+
+	// The lists are those of now.
+	st.api.Take("late", 9)
+	assert.NotContains(t, s.text(), "late")
+	s.settings.rows = 11 // the handler serves the same list again for a while
+	send(due{})
+	assert.Contains(t, s.text(), "late")
+
+	// While a look is under way another one is put off, not lost.
+	look := s.look()
+	_, none := s.Update(press("down"))
+	assert.Nil(t, none)
+	do(s, look)
+	assert.Equal(t, "logins", s.view.chosen)
+	assert.Contains(t, s.text(), "root")
+
+	send(tea.WindowSizeMsg{Width: 30, Height: 8})
+	lines := strings.Split(s.text(), "\n")
+	assert.LessOrEqual(t, len(lines), 8)
+	for _, line := range lines[:6] {
+		assert.LessOrEqual(t, len([]rune(line)), 30)
+	}
+
+	// A look that fails leaves what was there.
+	c.base.Path = "/gone/"
+	send(due{})
+	assert.Contains(t, s.text(), "404")
+	assert.Contains(t, s.text(), "limits")
+	assert.True(t, send(press("q")))
+}
+
+// A terminal program shows the lists until its context ends.
+func TestWatchShowsTheListsAndEnds(t *testing.T) {
+	st := start(t, inspect.Config{ShowKeys: true})
+	st.load()
+	in, typed := io.Pipe()
+	out, shown := io.Pipe()
+	ended := make(chan error, 1)
+	c, err := newClient(st.url)
+	require.NoError(t, err)
+	go func() {
+		ended <- watch(t.Context(), c, settings{rows: 10, every: 100 * time.Millisecond}, shown, tea.WithInput(in), tea.WithWindowSize(120, 40))
+		shown.Close()
+	}()
+	var seen strings.Builder
+	buffer := make([]byte, 4096)
+	for !strings.Contains(seen.String(), "glutton") {
+		n, err := out.Read(buffer)
+		require.NoError(t, err, "%q", seen.String())
+		seen.Write(buffer[:n])
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	_, err = typed.Write([]byte("q"))
+	require.NoError(t, err)
+	require.NoError(t, <-ended)
+}
+
+// The time between two looks is that of the settings.
+func TestLooksAreSpaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &screen{ctx: t.Context(), settings: settings{every: 3 * time.Second}}
+		began := time.Now()
+		_, pause := s.Update(looked{err: errors.New("none")})
+		assert.Equal(t, due{}, pause())
+		assert.Equal(t, 3*time.Second, time.Since(began))
+	})
+}
