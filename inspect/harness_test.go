@@ -20,6 +20,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// hourly is 10 units, of which one an hour comes back.
+var hourly = policy.Must(policy.Funnel(10, 1, time.Hour))
+
 const anna, bert = "anna-0123456789abcdef", "bert-0123456789abcdef"
 
 // records keeps what is logged.
@@ -46,7 +49,7 @@ func (r *records) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r,
 func newEngine[K comparable](t testing.TB, config engine.Config, more ...engine.Option[K]) *engine.Engine[K] {
 	t.Helper()
 	if config.Policy == nil {
-		config.Policy = policy.Must(policy.Funnel(10, 1, time.Hour))
+		config.Policy = hourly
 	}
 	e, err := engine.New(config, more...)
 	require.NoError(t, err)
