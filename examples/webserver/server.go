@@ -18,6 +18,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/inspect"
 	"github.com/ral-limiter/ral/internal/redisd"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -35,6 +36,7 @@ func run(ctx context.Context, args []string, out, problems io.Writer) (err error
 	state := flags.String("state", "", "an existing directory in which the quotas of addresses are kept, so that a restart forgives nothing")
 	redis := flags.String("redis", "", "host and port of the Redis that keeps the quotas of API keys; the default is one of its own, if redis-server is installed")
 	budget := flags.Duration("budget", 50*time.Millisecond, "how long a request may wait for Redis")
+	token := flags.String("token", "", "a token of 16 characters or more, with which an operator may change keys at /debug/ral/")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -59,11 +61,14 @@ func run(ctx context.Context, args []string, out, problems io.Writer) (err error
 			return err
 		}
 	}
+	if err := s.inspected(*token); err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "See the limits at http://%s/ (Ctrl-C ends it)\n", listener.Addr())
+	_, _ = fmt.Fprintf(out, "See the limits at http://%s/ and inside them at /debug/ral/ (Ctrl-C ends it)\n", listener.Addr())
 
 	web := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	ended := make(chan error, 1)
@@ -100,6 +105,25 @@ type site struct {
 	addr    string         // of Redis, "" if there is none
 	own     *redisd.Server // the Redis that was started, or nil
 	problem string         // why there is none
+	inspect *inspect.Handler
+}
+
+// inspected makes the page on which an operator looks inside the limits. The servers have the
+// limit over the fleet in common: its keys are shown once, with the counters of the first.
+func (s *site) inspected(token string) (err error) {
+	var config inspect.Config
+	if token != "" {
+		config.Tokens = map[string]string{"operator": token}
+	}
+	var all []inspect.AnyLimit
+	for i, each := range s.servers {
+		all = append(all, inspect.Limit[netip.Addr]{Name: fmt.Sprintf("address, server %d", i+1), Limiter: each.addresses})
+	}
+	if keys := s.servers[0].keys; keys != nil {
+		all = append(all, inspect.Limit[string]{Name: "key, server 1", Limiter: keys, Stats: func() any { return keys.Stats() }})
+	}
+	s.inspect, err = inspect.New(config, all...)
+	return err
 }
 
 // openRedis starts a Redis, which ends with the site.
@@ -111,6 +135,9 @@ func (s *site) openRedis() (err error) {
 }
 
 func (s *site) close() (err error) {
+	if s.inspect != nil {
+		err = s.inspect.Close()
+	}
 	for _, each := range s.servers {
 		if each != nil {
 			err = errors.Join(err, each.close())
@@ -127,6 +154,7 @@ func (s *site) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", front)
 	mux.HandleFunc("GET /live", s.live)
+	mux.Handle("/debug/ral/", s.servers[0].atHome(s.inspect.ServeHTTP)) // for operators on this machine
 	for i, each := range s.servers {
 		prefix := "/" + strconv.Itoa(i+1)
 		mux.Handle(prefix+"/", http.StripPrefix(prefix, each.routes()))
@@ -154,7 +182,7 @@ func (s *server) atHome(next http.HandlerFunc) http.Handler {
 		}
 		addr, _ := netip.ParseAddr(strings.Trim(host, "[]"))
 		if !s.client.Addr(r).IsLoopback() || host != "localhost" && !addr.IsLoopback() {
-			http.Error(w, "only a client on the machine itself may block and lift", http.StatusForbidden)
+			http.Error(w, "this is only for clients on the machine itself", http.StatusForbidden)
 			return
 		}
 		next(w, r)
