@@ -205,7 +205,8 @@ func (h *Handler) ListenAndServe(addr string) error {
 // Serve is ListenAndServe on a listener of the caller's, which it closes.
 func (h *Handler) Serve(l net.Listener) error { return h.server.Serve(l) }
 
-// listen listens on an address, by default on loopback.
+// Listen returns the listener of ListenAndServe, for programs that want to know the port
+// before they Serve. An address that is not acceptable is a *policy.FieldError.
 func Listen(addr string) (net.Listener, error) {
 	if addr == "" {
 		addr = DefaultAddr

@@ -266,7 +266,7 @@ func (l *keyed[K]) show(key K) (id, text string) {
 // that of a key. Limits have hashes of their own.
 func (l *keyed[K]) hash(text string) string {
 	mac := hmac.New(sha256.New, l.secret)
-	fmt.Fprintf(mac, "%q %s", l.called, text)
+	_, _ = fmt.Fprintf(mac, "%q %s", l.called, text)
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 

@@ -38,7 +38,12 @@ func textOf[K comparable]() (form textForm[K], ok bool) {
 		return textForm[K]{formatMarshaler[K], parseUnmarshaler[K]}, true
 	}
 	if of == reflect.TypeFor[struct{}]() {
-		return textForm[K]{func(K) string { return "" }, parseNone[K]}, true
+		return textForm[K]{func(K) string { return "" }, func(text string) (K, error) {
+			if text != "" {
+				return none, errText
+			}
+			return none, nil
+		}}, true
 	}
 	switch of.Kind() {
 	case reflect.String:
@@ -69,13 +74,6 @@ func parseUnmarshaler[K comparable](text string) (key K, err error) {
 	plain, err := unquote(text)
 	if err == nil {
 		err = any(&key).(encoding.TextUnmarshaler).UnmarshalText([]byte(plain))
-	}
-	return key, err
-}
-
-func parseNone[K comparable](text string) (key K, err error) {
-	if text != "" {
-		err = errText
 	}
 	return key, err
 }
