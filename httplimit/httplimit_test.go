@@ -171,7 +171,9 @@ func TestShadowOfWaiting(t *testing.T) {
 			assert.Zero(t, time.Since(began), "a request was delayed")
 			assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 0, 0}, waited, name)
 			s := m.Stats()
-			assert.Equal(t, Stats{Admitted: 3, OverLimit: 2, Delayed: 2, Shadow: true, Limits: s.Limits}, s, name)
+			assert.Equal(t, Stats{
+				Admitted: 3, OverLimit: 2, Delayed: 2, DelayTime: 3 * time.Second, Shadow: true, Limits: s.Limits,
+			}, s, name)
 		})
 	}
 }
