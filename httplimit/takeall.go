@@ -299,10 +299,13 @@ func (m *Middleware) shadowFailed(ctx context.Context, at int, cause any) {
 
 // shadowCharge returns what a request has used of a limit with Shadow, or asTaken if its
 // Charge panics.
-func (m *Middleware) shadowCharge(r *http.Request, at int, served Served) (used int64) {
-	used = asTaken
-	defer m.endShadow(r.Context(), at)
-	return max(0, m.parts[at].charge(r, served))
+func (m *Middleware) shadowCharge(r *http.Request, at int, served Served) int64 {
+	used := int64(asTaken)
+	func() {
+		defer m.endShadow(r.Context(), at)
+		used = max(0, m.parts[at].charge(r, served))
+	}()
+	return used
 }
 
 // shadowsTaken implements settlement for limits of which some have Shadow.
