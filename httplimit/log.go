@@ -59,6 +59,7 @@ func (m *Middleware) logRefused(r *http.Request, v *result) {
 	}
 	m.log.to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+v.Reason.String(),
 		slog.String("limit", v.Limit),
+		causeOf(v),
 		slog.String("method", cut(r.Method)),
 		slog.String("path", cut(r.URL.Path)),
 		slog.String("client", client),
@@ -87,12 +88,25 @@ func (m *Middleware) logMisconfigured(r *http.Request, v *result) (key string) {
 		return ""
 	}
 	key, limit := m.limiters[v.binding].keyOf(r, true)
-	m.log.to.LogAttrs(r.Context(), slog.LevelError,
-		"rate limit: engine.PolicyFor chose a policy of another family than Config.Policy; its keys are refused",
+	message := "rate limit: Limit.PolicyFor or engine.PolicyFor chose a policy of another family than Config.Policy; its keys are refused"
+	if v.Basis.Cause() != nil {
+		message = "rate limit: the limiter takes no policy that Limit.PolicyFor chooses, or not this one; its keys are refused"
+	}
+	m.log.to.LogAttrs(r.Context(), slog.LevelError, message,
 		slog.String("limit", v.Limit),
+		causeOf(v),
 		slog.String("policy", limit),
 		slog.String("key", key))
 	return key
+}
+
+// causeOf returns why the limiter did not decide by its limit, such as a block or an outage,
+// and no attribute if it did.
+func causeOf(v *result) slog.Attr {
+	if cause := v.Basis.Cause(); cause != nil {
+		return slog.String("cause", cut(cause.Error()))
+	}
+	return slog.Attr{}
 }
 
 // cut bounds the length of what clients write into the log.

@@ -1,10 +1,13 @@
 package httplimit
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +20,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
 )
 
 func hourly(t testing.TB, n int64) *engine.Engine[netip.Addr] {
@@ -215,6 +219,16 @@ func TestPlansByRequest(t *testing.T) {
 		return policy.Must(policy.Funnel(1, 1, time.Second))
 	}}))
 	assert.Equal(t, 500, ask(m.Handler(done), from(alice)).Code)
+
+	// So is a plan for a limiter that takes none, and the log says why.
+	var text bytes.Buffer
+	m = Must(NewAll(Options{Logger: slog.New(slog.NewTextHandler(&text, nil))}, Limit[netip.Addr]{
+		Limiter: limits.Keyless[netip.Addr](single.MustNew(policy.Funnel(10, 1, time.Hour))), Key: ByAddr,
+		PolicyFor: func(*http.Request) policy.Policy { return policy.Must(policy.Funnel(1, 1, time.Hour)) },
+	}))
+	assert.Equal(t, 500, ask(m.Handler(done), from(alice)).Code)
+	assert.Equal(t, 2, strings.Count(text.String(), "takes none that comes with the call"), "%s", text.String())
+	assert.NotContains(t, text.String(), "another family")
 }
 
 // Plans may change while requests are decided. What was used is kept, and no more passes than

@@ -29,9 +29,10 @@ const (
 	// it costs more than the limit allows at once. Status 403, which asks clients not to
 	// repeat the request, where 429 invites them to.
 	NeverAdmitted
-	// Misconfigured: the program is in error. Either engine.PolicyFor chose a policy of
-	// another family than that of Config.Policy, or Options.Cost returned less than 0.
-	// Status 500. Each limit that is in error is logged once at level Error.
+	// Misconfigured: the program is in error. Either Limit.PolicyFor or engine.PolicyFor chose a
+	// policy of another family than that of Config.Policy, or one that the limiter does not
+	// take, or Options.Cost or Limit.Cost returned less than 0. Status 500. Each limit that is in
+	// error is logged once at level Error.
 	Misconfigured
 	// Unavailable: a limiter could not decide, and refuses: it cannot reach what keeps the
 	// limit, as a fleet of FallbackClosed, or it is closed. Verdict.Basis has the cause. Status
@@ -69,7 +70,9 @@ type Verdict struct {
 	// Basis is how that decision was reached: in process, by Redis, on a lease, or by what is
 	// configured for an outage. Of several limits that refused it is that of one which promises
 	// nothing, if there is one: RetryAfter is a guess then. Its Cause is why a limiter could not
-	// ask what keeps its limit, or why it returned no answer. It is nil if no limit decided.
+	// ask what keeps its limit, why it returned no answer or did not take the policy that
+	// Limit.PolicyFor chose, or limits.ErrBlocked of a fleet's blocked key. It is nil if no limit
+	// decided.
 	Basis *limits.Basis
 	// Cost is the number of units that the request asked for of that limit, or of limits
 	// without a cost of their own.

@@ -100,8 +100,8 @@ func (b *Basis) Source() Source {
 func (b *Basis) Promised() bool { return b != nil && b.promised }
 
 // Cause returns why the answer is not that of the limit alone: what keeps it could not be
-// asked, no more calls may wait for the key, or the key is blocked (ErrBlocked, of a fleet). It
-// is nil otherwise.
+// asked, no more calls may wait for the key, the limiter does not take the limit that came with
+// the call, or the key is blocked (ErrBlocked, of a fleet). It is nil otherwise.
 func (b *Basis) Cause() error {
 	if b == nil {
 		return nil

@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"hash/maphash"
+	"reflect"
 	"sync/atomic"
 
 	"github.com/ral-limiter/ral/internal/shape"
@@ -59,10 +60,17 @@ func NewTrial[K comparable](config TrialConfig[K]) (*Trial[K], error) {
 		return bad("Live", "nil", "a limiter, such as engine.New returns")
 	case shape.IsNil(config.Candidate):
 		return bad("Candidate", "nil", "a limiter, such as engine.New returns")
+	case same(config.Live, config.Candidate):
+		return bad("Candidate", "the live limiter", "another limiter: one that is asked twice counts each call twice")
 	case config.OneIn < 0:
 		return bad("OneIn", config.OneIn, "1 or more, or 0 for every key")
 	}
 	return &Trial[K]{config: config, seed: maphash.MakeSeed()}, nil
+}
+
+// same reports whether two limiters are one. Those that cannot be compared are not.
+func same[K comparable](a, b Limiter[K]) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // Stats returns the counters. They are read one after the other while calls go on.

@@ -202,15 +202,30 @@ func TestTrialAllocatesNothing(t *testing.T) {
 func TestTrialConfigIsChecked(t *testing.T) {
 	good := window(t, 1)
 	var none *engine.Engine[string]
-	for field, c := range map[string]limits.TrialConfig[string]{
-		"Live": {Candidate: good}, "Candidate": {Live: good, Candidate: none}, "OneIn": {Live: good, Candidate: good, OneIn: -1},
+	for _, c := range []struct {
+		field  string
+		config limits.TrialConfig[string]
+	}{
+		{"Live", limits.TrialConfig[string]{Candidate: good}},
+		{"Candidate", limits.TrialConfig[string]{Live: good, Candidate: none}},
+		{"Candidate", limits.TrialConfig[string]{Live: good, Candidate: good}},
+		{"OneIn", limits.TrialConfig[string]{Live: good, Candidate: window(t, 1), OneIn: -1}},
 	} {
-		_, err := limits.NewTrial(c)
+		_, err := limits.NewTrial(c.config)
 		var fault *policy.FieldError
 		if assert.ErrorAs(t, err, &fault) {
-			assert.Equal(t, field, fault.Field)
+			assert.Equal(t, c.field, fault.Field)
 		}
 	}
+	incomparable := slices{good, nil}
+	_, err := limits.NewTrial(limits.TrialConfig[string]{Live: incomparable, Candidate: incomparable})
+	assert.NoError(t, err, "it cannot be told that the two are one")
+}
+
+// slices is a limiter of a type that cannot be compared.
+type slices struct {
+	limits.Limiter[string]
+	_ []int
 }
 
 // A stricter limit is tried on real calls before it holds.
