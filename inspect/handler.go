@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,8 +33,8 @@ type Config struct {
 	ShowKeys bool
 
 	// Tokens permits changes: the operators' names, and the token of each, of 16 to 256
-	// printable characters without spaces. The names are for the log: give each operator a
-	// token. Without tokens there are no changes.
+	// printable characters without spaces. The names are for the log: each operator has a
+	// token of their own. Without tokens there are no changes.
 	Tokens map[string]string
 
 	// Hosts are the host names by which this server is called, without ports. Requests for
@@ -127,7 +129,8 @@ func (h *Handler) configure() error {
 		}
 		h.hosts[plain] = true
 	}
-	for operator, secret := range h.config.Tokens {
+	for _, operator := range slices.Sorted(maps.Keys(h.config.Tokens)) {
+		secret := h.config.Tokens[operator]
 		bad := func(what, want string) error {
 			return &policy.FieldError{Of: "inspect.Config", Field: fmt.Sprintf("Tokens[%.40q]", operator), Value: what, Want: want}
 		}
@@ -140,7 +143,13 @@ func (h *Handler) configure() error {
 		if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return bad("not printable", "ASCII characters without spaces")
 		}
-		h.tokens = append(h.tokens, token{operator, sha256.Sum256([]byte(secret))})
+		sum := sha256.Sum256([]byte(secret))
+		for _, other := range h.tokens {
+			if other.sum == sum {
+				return bad(fmt.Sprintf("that of %.40q", other.operator), "a token of each operator's own, by which changes are logged")
+			}
+		}
+		h.tokens = append(h.tokens, token{operator, sum})
 	}
 	return nil
 }

@@ -347,6 +347,9 @@ func TestSettingsAreChecked(t *testing.T) {
 		`ral: inspect.Config: Tokens["anna"] is not printable, want ASCII characters without spaces`: func() (*inspect.Handler, error) {
 			return inspect.New(inspect.Config{Tokens: map[string]string{"anna": "0123456789 abcdef"}})
 		},
+		`ral: inspect.Config: Tokens["bert"] is that of "anna", want a token of each operator's own, by which changes are logged`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{Tokens: map[string]string{"anna": anna, "bert": anna, "carl": bert}})
+		},
 		`ral: inspect.Limit, argument 1 of New: Limiter is nil, want a limiter, such as an *engine.Engine`: func() (*inspect.Handler, error) {
 			return inspect.New(inspect.Config{}, inspect.Limit[string]{Name: "x", Limiter: (*engine.Engine[string])(nil)})
 		},

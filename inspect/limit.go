@@ -254,7 +254,7 @@ func (l *keyed[K]) show(key K) (id, text string) {
 	text = l.text.format(key)
 	id = l.hash(text)
 	l.mu.Lock()
-	l.shown.add(id, key)
+	l.shown.add(id, key, len(text))
 	l.mu.Unlock()
 	if !l.open {
 		return id, ""
@@ -301,35 +301,48 @@ func (l *keyed[K]) id(r KeyRequest) (id, text string, err error) {
 	return id, text, nil
 }
 
-// maxShown bounds the keys that are remembered by their IDs, of each limit: twice so many.
-const maxShown = 4096
+// maxShown and maxShownBytes bound the keys that are remembered by their IDs, of each limit, and
+// the length of their texts: twice so many.
+const (
+	maxShown      = 4096
+	maxShownBytes = 4 << 20
+)
 
-// shown remembers keys by their IDs: at least the last maxShown, and at most twice as many.
-// The zero shown is ready for use.
+// shown remembers keys by their IDs: at least the last maxShown of them, or as many as have
+// texts of maxShownBytes, and at most twice as many. The zero shown is ready for use.
 type shown[K comparable] struct {
-	young, old map[string]K
+	young, old map[string]shownKey[K]
+	bytes      int // of young
 }
 
-func (s *shown[K]) add(id string, key K) {
+type shownKey[K comparable] struct {
+	key   K
+	bytes int
+}
+
+// add remembers a key whose text has that many bytes.
+func (s *shown[K]) add(id string, key K, bytes int) {
 	if _, ok := s.young[id]; ok {
 		return
 	}
-	if len(s.young) >= maxShown {
-		s.old, s.young = s.young, nil
+	if len(s.young) >= maxShown || s.bytes+bytes > maxShownBytes {
+		s.old, s.young, s.bytes = s.young, nil, 0
 	}
 	if s.young == nil {
-		s.young = map[string]K{}
+		s.young = map[string]shownKey[K]{}
 	}
-	s.young[id] = key
+	s.young[id] = shownKey[K]{key, bytes}
+	s.bytes += bytes
 }
 
 func (s *shown[K]) key(id string) (key K, ok bool) {
-	if key, ok = s.young[id]; !ok {
-		if key, ok = s.old[id]; ok {
-			s.add(id, key)
+	found, ok := s.young[id]
+	if !ok {
+		if found, ok = s.old[id]; ok {
+			s.add(id, found.key, found.bytes)
 		}
 	}
-	return key, ok
+	return found.key, ok
 }
 
 // Verbs of changes.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Rows stay known by their IDs for as many keys as the handler remembers, and no longer.
@@ -12,7 +13,7 @@ func TestRememberedIDsAreBounded(t *testing.T) {
 	var s shown[int]
 	const last = 10 * maxShown
 	for i := range last + 1 {
-		s.add(fmt.Sprint(i), i)
+		s.add(fmt.Sprint(i), i, 1)
 		if i%(maxShown-1) == 0 {
 			key, ok := s.key("0") // looked at of late
 			assert.True(t, ok && key == 0, i)
@@ -24,4 +25,27 @@ func TestRememberedIDsAreBounded(t *testing.T) {
 		assert.Equal(t, known, ok, i)
 		assert.Equal(t, known, key == i && ok)
 	}
+}
+
+// So is the memory for them: long keys are remembered for a shorter time.
+func TestRememberedKeysAreBoundedInBytes(t *testing.T) {
+	var s shown[string]
+	const long = maxShownBytes / 8
+	for i := range 100 {
+		key := fmt.Sprint(i)
+		s.add(key, key, long)
+		bytes := 0
+		for _, of := range []map[string]shownKey[string]{s.young, s.old} {
+			for _, k := range of {
+				bytes += k.bytes
+			}
+		}
+		require.LessOrEqual(t, bytes, 2*maxShownBytes)
+		for _, last := range []int{i, max(0, i-3)} { // a look adds, too
+			_, ok := s.key(fmt.Sprint(last))
+			require.True(t, ok, "%d of %d", last, i)
+		}
+	}
+	_, ok := s.key("1")
+	assert.False(t, ok)
 }
