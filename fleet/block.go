@@ -36,7 +36,8 @@ var ErrBlocked = limits.ErrBlocked
 //     server was told that they are blocked, for as long as it was told.
 //
 // Calls of Wait and Acquire wait for the end of a block if their patience and their deadline
-// allow it, and otherwise get ErrDeadline at once. For no units they do not wait. One that was
+// allow it, or until Reset lifts it, which they notice within a second. Otherwise they get
+// ErrDeadline at once. For no units they do not wait. One that was
 // promised its turn before, by Redis, has it, unless this server was told of the block
 // meanwhile: then it gives the turn back, and asks again when the block has ended. A turn that
 // Reserve promised stands, and so do units that were taken.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -426,6 +427,69 @@ func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 	require.ErrorIs(t, err, ErrDeadline)
 	assert.ErrorIs(t, r.Cause, ErrBlocked)
 	assert.Greater(t, r.RetryAfter, 50*time.Minute)
+}
+
+// Reset lets calls go on that wait for the end of a block, on its own server and on others, also
+// through httplimit. That they look whether it was lifted is not counted.
+func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
+	t.Parallel()
+	c := at(shared.Addr(), funnel(1000, 1000, time.Second))
+	for _, mode := range []Mode{Exact, Leased} {
+		c.Name, c.Mode = name(), mode
+		a, b := open(t, c), open(t, c)
+		key := "192.0.2.1"
+		require.NoError(t, a.Block(t.Context(), key, time.Hour))
+		ends := make(chan error, 5)
+		for _, l := range []*Limiter{a, b} {
+			go func() { ends <- l.Wait(context.Background(), key, 1) }()
+			go func() {
+				_, err := l.Acquire(context.Background(), key, 1, 2*time.Hour)
+				ends <- err
+			}()
+		}
+		h := httplimit.Must(httplimit.New(b, byAddr, httplimit.Options{WaitUpTo: 2 * time.Hour})).Handler(nothing)
+		go func() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, request())
+			if w.Code != http.StatusOK {
+				ends <- fmt.Errorf("answered %d", w.Code)
+				return
+			}
+			ends <- nil
+		}()
+		eventually(t, func() bool { return a.Stats().Waiting == 2 && b.Stats().Waiting == 3 }, "they wait")
+		eventually(t, func() bool { return b.Stats().Blocked == 3 }, "all are refused")
+		_, err := a.Reset(t.Context(), key)
+		require.NoError(t, err)
+		for range 5 {
+			select {
+			case err := <-ends:
+				require.NoError(t, err)
+			case <-time.After(patience):
+				require.Fail(t, "a call goes on to wait")
+			}
+		}
+		assert.LessOrEqual(t, a.Stats().Blocked+b.Stats().Blocked, uint64(5*3), "looks are not counted")
+	}
+}
+
+// A call that waits for the end of a block ends with its context, and with its limiter.
+func TestCallsThatWaitForABlockEnd(t *testing.T) {
+	t.Parallel()
+	c := at(shared.Addr(), funnel(1, 1, time.Second))
+	l, err := New(c)
+	require.NoError(t, err)
+	eventually(t, func() bool { return l.Block(t.Context(), "k", time.Hour) == nil }, "a block")
+	ctx, cancel := context.WithCancel(t.Context())
+	ends := make(chan error, 2)
+	wait := func(ctx context.Context) { ends <- l.Wait(ctx, "k", 1) }
+	go wait(ctx)
+	go wait(context.Background())
+	eventually(t, func() bool { return l.Stats().Blocked == 2 }, "both wait")
+	cancel()
+	require.ErrorIs(t, <-ends, ErrCancelled)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-ends, ErrClosed)
 }
 
 // Retry-After of a block is true over a real Redis: a client that waits so long is admitted, and

@@ -106,6 +106,9 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 // when as many calls wait on this server as Config.MaxWaiting and MaxWaitingTotal allow, or
 // a policy.Queue is full.
 //
+// While the key is blocked the call waits for the end of the block, and asks again within a
+// second when Reset lifts it, on any server.
+//
 // Without Redis it waits for this server's share; under FallbackClosed, for Redis. A call
 // whose context has no deadline is promised a turn however far away that is. All later
 // calls have to wait for it, also those that do not Wait. In Leased mode there are no
@@ -198,7 +201,11 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 			return r, fmt.Errorf("%w: more than %v to wait", ErrDeadline, patience)
 		}
 		slept = true
-		if err := l.sleep(ctx, r.RetryAfter); err != nil {
+		sleep := l.sleep
+		if isBlocked(&r.Answer) {
+			sleep = func(ctx context.Context, d time.Duration) error { return l.sleepBlocked(ctx, key, d) }
+		}
+		if err := sleep(ctx, r.RetryAfter); err != nil {
 			return r, err
 		}
 	}
@@ -260,5 +267,31 @@ func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
 		return cell.Cancelled(ctx)
 	case <-l.ctx.Done():
 		return ErrClosed
+	}
+}
+
+// blockPoll is how often a call that waits for the end of a block looks whether it was lifted.
+const blockPoll = 500 * time.Millisecond
+
+// sleepBlocked is sleep for a call that waits for the end of a block. It also returns nil when
+// the block is lifted: 1.5 times blockPoll after Redis was told at the latest, and the time to
+// ask. A call that looks within half of blockPoll after Redis was heard does not ask it again,
+// so that many calls that wait for one key cost about as much as four a second.
+func (l *Limiter) sleepBlocked(ctx context.Context, key string, d time.Duration) error {
+	for begun := time.Now(); ; {
+		if err := l.sleep(ctx, min(d-time.Since(begun), blockPoll)); err != nil {
+			return err
+		}
+		if time.Since(begun) >= d {
+			return nil
+		}
+		left, ago := l.known.Left(key)
+		if left == 0 || ago >= blockPoll/2 {
+			// An error means that Redis does not say. What this server was told holds then.
+			left, _ = l.Blocked(ctx, key)
+		}
+		if left == 0 {
+			return nil
+		}
 	}
 }

@@ -256,7 +256,8 @@ func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (
 
 // Reset forgets what the key has used, lifts its block and forgets its refusals, and reports
 // whether there was anything. Servers keep the units that they hold on lease. In Leased mode a
-// server that was told of the block refuses the key for up to Config.Term more. Without Redis
+// server that was told of the block refuses the key for up to Config.Term more. Calls of Wait
+// and Acquire that wait for the end of the block go on within a second. Without Redis
 // it forgets what the key has used of this server's shares, and its block here, and the error
 // is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
