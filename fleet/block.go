@@ -18,7 +18,8 @@ import (
 // up to Max. Its times are rounded up to microseconds, which is what Redis's clock counts.
 type Penalty = engine.Penalty
 
-// ErrBlocked is wrapped by Answer.Cause of a call that was refused because its key is blocked.
+// ErrBlocked is wrapped by Answer.Cause of a call that was refused because its key is blocked,
+// and by the error of Wait and Acquire if they cannot wait for the end of the block.
 var ErrBlocked = limits.ErrBlocked
 
 // Block refuses the key for d on all servers, whatever its limit says. d is rounded up to a
@@ -37,7 +38,7 @@ var ErrBlocked = limits.ErrBlocked
 //
 // Calls of Wait and Acquire wait for the end of a block if their patience and their deadline
 // allow it, or until Reset lifts it, which they notice within a second. Otherwise they get
-// ErrDeadline at once. For no units they do not wait. One that was
+// ErrDeadline at once, and the error wraps ErrBlocked as well. For no units they do not wait. One that was
 // promised its turn before, by Redis, has it, unless this server was told of the block
 // meanwhile: then it gives the turn back, and asks again when the block has ended. A turn that
 // Reserve promised stands, and so do units that were taken.

@@ -45,7 +45,8 @@ var (
 	// nothing.
 	ErrNever = engine.ErrNever
 	// ErrDeadline: the call's turn does not come within its patience, or comes after the
-	// context's deadline. In the second case context.DeadlineExceeded is wrapped as well.
+	// context's deadline. In the second case context.DeadlineExceeded is wrapped as well. So
+	// is ErrBlocked if the call cannot wait for the end of a block.
 	ErrDeadline = engine.ErrDeadline
 	// ErrCrowded: no further call may wait. Config.MaxWaiting and a policy.Queue bound the
 	// calls that wait for a key, Config.MaxWaitingTotal those for all keys. The text says

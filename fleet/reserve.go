@@ -192,9 +192,13 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 		case crowded != nil:
 			return r, crowded
 		case n == 0:
-			return r, fmt.Errorf("%w: the key is blocked for %v", ErrDeadline, r.RetryAfter)
+			return r, late(&r.Answer)
 		case turns && of.crowds(left):
 			return r, fmt.Errorf("%w: %v has no room for more", ErrCrowded, of.policy)
+		case r.RetryAfter > left && isBlocked(&r.Answer) && byDeadline:
+			return r, fmt.Errorf("%w: %w", late(&r.Answer), context.DeadlineExceeded)
+		case r.RetryAfter > left && isBlocked(&r.Answer):
+			return r, fmt.Errorf("%w, longer than %v", late(&r.Answer), patience)
 		case (turns || r.RetryAfter > left) && byDeadline:
 			return r, fmt.Errorf("%w: %w", ErrDeadline, context.DeadlineExceeded)
 		case turns || r.RetryAfter > left:
@@ -209,6 +213,11 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 			return r, err
 		}
 	}
+}
+
+// late is the error of a call that cannot wait for the end of a block.
+func late(a *Answer) error {
+	return fmt.Errorf("%w: %w for %v", ErrDeadline, ErrBlocked, a.RetryAfter)
 }
 
 // patienceLeft returns how long a call may still wait, and whether its deadline says so.
