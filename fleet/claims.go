@@ -50,7 +50,10 @@ type Outcome struct {
 // as its Outage says: a claim on a limiter of FallbackClosed refuses all, one of
 // FallbackOpen none.
 //
-// A claim that stands twice is charged twice. Without claims the call is allowed. n == 0
+// A claim that stands twice is charged twice: the two are met together, by the sum of their
+// units, and have the same answer. Claims on one key under different limits are asked one after
+// the other; if one of them refuses, RetryAfter may be too short. So it may if claims stand
+// twice while Redis is away. Without claims the call is allowed. n == 0
 // looks without taking; n < 0, and n above a limit, are refused with policy.Never. A policy
 // that would make the call wait refuses it here. A call that is allowed is counted once
 // for each key, one that is refused once for each key that refuses. The zero Claim
@@ -64,14 +67,13 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 	if err != nil {
 		return Outcome{Binding: -1}, err
 	}
+	asks, at := join(claims, terms)
 	first := claims[0].limiter
 	all, err := ask(ctx, first, first.guardOf(terms[0], claims[0].key), func(ctx context.Context, r *remote) ([]store.Taken, error) {
-		asks := make([]store.Ask, len(claims))
-		for i, c := range claims {
+		for _, c := range claims {
 			if c.limiter.remote.Load() == nil {
 				return nil, errConnecting
 			}
-			asks[i] = store.Ask{Limit: terms[i].limit, Key: c.key}
 		}
 		return r.store.TakeAll(ctx, n, asks)
 	})
@@ -81,7 +83,11 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 	if err != nil {
 		return Outcome{Binding: -1}, err
 	}
-	for i, t := range all {
+	for i := range claims {
+		if len(all) == 0 { // Redis did not decide
+			break
+		}
+		t := all[at[i]]
 		out.Answers[i] = Answer{Decision: t.Decision, Source: SourceRedis, Promised: true}
 		if t.Block.Refused {
 			out.Answers[i].Cause = ErrBlocked
@@ -102,6 +108,26 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 	}
 	out.bind(terms)
 	return out, nil
+}
+
+// join brings the claims together that are on one key of one limiter under one limit, and
+// returns for each claim the index of what it has become a part of.
+func join(claims []Claim, terms []*terms) (asks []store.Ask, at []int) {
+	at = make([]int, len(claims))
+	for i, c := range claims {
+		first := 0
+		for first < i && (claims[first].limiter != c.limiter || claims[first].key != c.key || terms[first] != terms[i]) {
+			first++
+		}
+		if first == i {
+			at[i] = len(asks)
+			asks = append(asks, store.Ask{Limit: terms[i].limit, Key: c.key, Times: 1})
+			continue
+		}
+		at[i] = at[first]
+		asks[at[i]].Times++
+	}
+	return asks, at
 }
 
 // together returns the terms of each claim, or an error if one call of Redis cannot decide

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
@@ -594,4 +597,86 @@ func TestConfiguration(t *testing.T) {
 func TestWords(t *testing.T) {
 	require.Equal(t, "none exact leased local open closed none", fmt.Sprint(SourceNone, SourceRedis, SourceLease, SourceShare, SourceOpen, SourceClosed, Source(9)))
 	require.Equal(t, "outage began", OutageBegan.String())
+}
+
+// Claims on one key of one limiter are answered as by an engine: by the sum of their units, also
+// about when they would be met and if that is never, and while the key is blocked.
+func TestClaimsThatStandTwiceAgreeWithAnEngine(t *testing.T) {
+	for seed := range uint64(12) {
+		var clock atomic.Int64
+		r := rand.New(rand.NewPCG(seed, 5))
+		p := []policy.Policy{
+			funnel(10, 1, 100*time.Millisecond), policy.Must(policy.FixedWindow(10, time.Second)),
+			policy.Must(policy.SlidingWindow(10, time.Second)), policy.Must(policy.Bursty(1, 100*time.Millisecond, 9)),
+		}[seed%4]
+		c := at(shared.Addr(), p)
+		c.clock = clock.Load
+		l := open(t, c)
+		e, err := engine.New[string](engine.Config{Policy: p, Clock: func() policy.Instant { return policy.Instant(max(clock.Load()*1000, 1)) }})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
+		var refused, never int
+		for step := range 200 {
+			clock.Add(r.Int64N(400_000))
+			if r.IntN(4) == 0 {
+				d := time.Duration(1+r.IntN(500)) * time.Millisecond
+				require.NoError(t, l.Block(t.Context(), "a", d))
+				require.NoError(t, e.Block("a", d))
+			}
+			n := r.Int64N(9) - 1
+			if r.IntN(20) == 0 {
+				n = math.MaxInt64
+			}
+			var claims []Claim
+			var of []engine.Claim
+			for range 1 + r.IntN(4) {
+				key := string(rune('a' + r.IntN(2)))
+				claims, of = append(claims, l.Claim(key)), append(of, e.Claim(key, n))
+			}
+			want := engine.TakeAll(of...)
+			got, err := TakeAll(t.Context(), n, claims...)
+			require.NoError(t, err)
+			at := fmt.Sprintf("%v seed %d step %d n %d %+v", p, seed, step, n, claims)
+			require.Equal(t, want.Allowed, got.Allowed, at)
+			require.Equal(t, want.RetryAfter, got.RetryAfter, at)
+			require.Equal(t, want.Binding, got.Binding, at)
+			for i := range claims {
+				require.Equal(t, want.Decisions[i], got.Answers[i].Decision, at)
+			}
+			if !got.Allowed {
+				refused++
+			}
+			if got.RetryAfter == policy.Never {
+				never++
+			}
+		}
+		assert.Greater(t, refused, never)
+		assert.Positive(t, never)
+	}
+}
+
+// Of a log, two claims have room when the last of their units has.
+func TestClaimsOnALogTwice(t *testing.T) {
+	var clock atomic.Int64
+	clock.Store(time.Hour.Microseconds())
+	log, err := SlidingLog(10, time.Second)
+	require.NoError(t, err)
+	c := at(shared.Addr(), log)
+	c.clock = clock.Load
+	l := open(t, c)
+	require.True(t, take(t, l, "a", 5).Allowed)
+	for n, want := range map[int64]time.Duration{4: time.Second, 9: policy.Never} {
+		out, err := TakeAll(t.Context(), n, l.Claim("a"), l.Claim("b"), l.Claim("a"))
+		require.NoError(t, err)
+		assert.False(t, out.Allowed)
+		assert.Equal(t, want, out.RetryAfter)
+		assert.Equal(t, out.Answers[0], out.Answers[2])
+		assert.EqualValues(t, 5, out.Answers[0].Remaining)
+	}
+	out, err := TakeAll(t.Context(), 2, l.Claim("a"), l.Claim("a"))
+	require.NoError(t, err)
+	assert.True(t, out.Allowed)
+	assert.EqualValues(t, 1, out.Answers[0].Remaining)
+	assert.EqualValues(t, 1, take(t, l, "a", 0).Remaining)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the script
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -16,6 +17,20 @@ import (
 type Ask struct {
 	Limit *Limit
 	Key   string
+	// Times is for how many claims this stands, each of as many units as TakeAll is given,
+	// which are decided on together. 0 is one.
+	Times int64
+}
+
+// units returns how many units are asked for in all.
+func (a *Ask) units(n int64) int64 {
+	switch times := max(a.Times, 1); {
+	case n > math.MaxInt64/times:
+		return math.MaxInt64
+	case n > 0:
+		return n * times
+	}
+	return n
 }
 
 //go:embed lua/all.lua
@@ -43,7 +58,8 @@ func (s *Store) allScript() *script {
 // TakeAll takes n units of every key, or none of any, in one call of Redis. No call
 // waits: a Queue allows it only where it may leave at once. If one refuses, the
 // decisions of those that allow it say how they stand. A key that is asked for twice is
-// charged twice. In a cluster all keys must be kept together.
+// charged twice, and the second decision is that of a call after the first: use Ask.Times
+// where RetryAfter must be that of both. In a cluster all keys must be kept together.
 func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, error) {
 	if len(asks) == 0 {
 		return nil, nil
@@ -58,6 +74,7 @@ func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, erro
 			return nil, err
 		}
 		keys[len(asks)+i] = a.Limit.blockName(keys[i])
+		n := a.units(n)
 		ask, takes := n, a.Limit.takes(n)
 		if takes && a.Limit.log != nil {
 			// It asks for the units of those before it as well, which the script
@@ -112,7 +129,7 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 	}
 	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may stand here twice
 	for i, a := range asks {
-		blockName := keys[len(asks)+i]
+		n, blockName := a.units(n), keys[len(asks)+i]
 		parts, err := reply[i].ToArray()
 		if err != nil {
 			return nil, explain(err, keys[i])
