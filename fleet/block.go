@@ -24,7 +24,10 @@ var ErrBlocked = limits.ErrBlocked
 
 // Block refuses the key for d on all servers, whatever its limit says. d is rounded up to a
 // microsecond. In Exact mode every call of every verb that begins after Block has returned is
-// refused until d has passed since Redis was asked, by Redis's clock. Answer.Cause is
+// refused until d has passed since Redis was asked, by Redis's clock. While Redis is slow there
+// is one exception: a call on another server, whose budget is spent, may get an answer to an
+// earlier call there, which Redis may have decided before Block. It is older than the call by
+// 100 ms at most, or Config.Budget if that is longer. Answer.Cause is
 // ErrBlocked then, and RetryAfter is the end of the block, or that of the limit's refusal if
 // it is later. Peek and Take for no units are not Allowed, and Remaining is 0.
 //
@@ -78,6 +81,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 		return bad
 	}
 	l.known.Heard(key, b.Left, b.At)
+	l.takes.Renew()
 	l.tally.blocks.Add(1)
 	return nil
 }

@@ -142,10 +142,12 @@ type Config struct {
 	// 125, so that a burst has 875, as Answer.Limit says.
 	Term time.Duration
 
-	// Budget is the longest that a call may wait for Redis, up to a minute; then,
-	// Outage answers. It says nothing of Redis, which is judged by when its answers
-	// arrive. A server that is short of processors spends budgets on its own: each call
-	// may also wait for a turn of the scheduler. The default is 5 ms.
+	// Budget is the longest that a call may wait for Redis, up to a minute. Then Outage
+	// answers, unless the answer to an earlier call for the same key and number of units
+	// came meanwhile, too late for that one: Redis decided it up to 100 ms, or the budget if
+	// that is longer, before it came. Budget says nothing of Redis, which is judged by when
+	// its answers arrive. A server that is short of processors spends budgets on its own:
+	// each call may also wait for a turn of the scheduler. The default is 5 ms.
 	Budget time.Duration
 	// Outage is FallbackShare (default), FallbackOpen or FallbackClosed.
 	Outage Fallback

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// spares are answers whose callers did not wait for them any more. One is good for a call
-// that asks the same and waited when it came: had that been the call's own answer it would
-// not be older. So under a load that makes each answer a little later than the budget the
-// calls of a key go on to be answered by the server. Each is used once at most.
+// spares are answers whose callers did not wait for them any more. One serves a call that asks
+// the same and waited when it came. It was asked for before that call began: up to spareAge, or
+// the budget if that is longer, before it came. So it may not heed what was done in between, by
+// other calls that had returned. Renew excludes that for what this process did. Under a load
+// that makes each answer a little later than the budget the calls of a key go on to be
+// answered by the server. Each answer is used once at most.
 //
 // Its methods may be called by any number of goroutines. The zero value has none.
 type spares[Q comparable, A any] struct {
@@ -16,11 +18,13 @@ type spares[Q comparable, A any] struct {
 	of    map[Q][]spare[A]
 	count int
 	swept time.Time // when there were last too many
+	fence time.Time // answers that were asked for until then serve no call
 }
 
 type spare[A any] struct {
 	value A
 	came  time.Time
+	sent  time.Time
 }
 
 const (
@@ -49,7 +53,7 @@ func (s *spares[Q, A]) put(ask Q, value A, sent time.Time, budget time.Duration)
 	if s.of == nil {
 		s.of = map[Q][]spare[A]{}
 	}
-	s.of[ask] = append(s.of[ask], spare[A]{value, now})
+	s.of[ask] = append(s.of[ask], spare[A]{value, now, sent})
 	s.count++
 }
 
@@ -58,13 +62,21 @@ func (s *spares[Q, A]) take(ask Q, since time.Time) (value A, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	some := s.of[ask]
-	if len(some) == 0 || some[len(some)-1].came.Before(since) {
+	if len(some) == 0 || some[len(some)-1].came.Before(since) || !some[len(some)-1].sent.After(s.fence) {
 		return value, false
 	}
 	value = some[len(some)-1].value
 	s.keep(ask, some[:len(some)-1])
 	s.count--
 	return value, true
+}
+
+// Renew has no call be served by an answer to another that was sent before Renew. They are
+// unused then.
+func (b *Batch[Q, A]) Renew() {
+	b.spares.mu.Lock()
+	defer b.spares.mu.Unlock()
+	b.spares.fence = time.Now()
 }
 
 // keep has these be all of an ask.

@@ -303,6 +303,43 @@ func TestLateAnswersServeOthers(t *testing.T) {
 	})
 }
 
+// After Renew no call is answered by what was asked before. The answers are there for Unused.
+func TestRenewedSparesServeNoCall(t *testing.T) {
+	for _, renewed := range []bool{false, true} {
+		inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
+			const takes = budget + budget/2 // an answer comes while the next call waits
+			var given atomic.Int64
+			b := NewBatch(g, func(_ context.Context, asks []string, reply func(int, int64, error)) {
+				n := given.Add(1)
+				time.Sleep(takes)
+				for i := range asks {
+					reply(i, n, nil)
+				}
+			})
+			_, err := b.Do(t.Context(), "k")
+			require.ErrorIs(t, err, ErrBudget)
+			if renewed {
+				b.Renew()
+				time.Sleep(1) // what is asked in the same instant may be from before
+			}
+			n, err := b.Do(t.Context(), "k") // the first answer comes meanwhile
+			if !renewed {
+				require.NoError(t, err)
+				require.EqualValues(t, 1, n)
+				return
+			}
+			require.ErrorIs(t, err, ErrBudget, "its own answer comes later, and the first is too old")
+			n, err = b.Do(t.Context(), "k")
+			require.NoError(t, err)
+			require.EqualValues(t, 2, n, "the second was asked for after Renew")
+			time.Sleep(takes + budget)
+			unused := 0
+			b.Unused(func(string, int64) { unused++ })
+			require.Equal(t, 2, unused)
+		})
+	}
+}
+
 func TestSparesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s spares[int, int]
