@@ -21,7 +21,8 @@ type Answer struct {
 	// of policy.Never always means that the call asks for more than the limit allows.
 	Promised bool
 	// Cause is why Redis was not asked, or what is wrong with its answer, and ErrBlocked if
-	// the key is blocked. It is nil otherwise, if Source is SourceRedis or SourceLease. For
+	// the key was blocked before. The refusal that makes a block, by Config.Penalty, is one of
+	// the limit, and has no ErrBlocked. Cause is nil otherwise, if Source is SourceRedis or SourceLease. For
 	// errors.Is there are ErrOutage, ErrBlocked, and those about one key.
 	Cause error
 }

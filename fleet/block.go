@@ -24,27 +24,28 @@ var ErrBlocked = limits.ErrBlocked
 
 // Block refuses the key for d on all servers, whatever its limit says. d is rounded up to a
 // microsecond. In Exact mode every call of every verb that begins after Block has returned is
-// refused until d has passed since Redis was asked, by Redis's clock. While Redis is slow there
-// is one exception: a call on another server, whose budget is spent, may get an answer to an
-// earlier call there, which Redis may have decided before Block. It is older than the call by
-// 100 ms at most, or Config.Budget if that is longer. Answer.Cause is
+// refused until d has passed since Redis was asked, by Redis's clock. Answer.Cause is
 // ErrBlocked then, and RetryAfter is the end of the block, or that of the limit's refusal if
 // it is later. Peek and Take for no units are not Allowed, and Remaining is 0.
+//
+// While Redis is slow there is one exception: a call on another server, whose budget is spent,
+// may get the answer to an earlier call there, which Redis may have decided before Block. That
+// was 100 ms before the call began at most, or Config.Budget if that is longer.
 //
 // A server that decides without Redis goes by what Redis last said to it about the key:
 //
 //   - In Leased mode, a block that was made by another server holds there as soon as it
-//     asks about the key, and when the leases have ended that it has, Config.Term after
-//     Block at the latest.
-//   - While Redis is away, under any Config.Outage, the keys are refused of which this
-//     server was told that they are blocked, for as long as it was told.
+//     asks about the key. It asks when its leases have ended: when Config.Term has passed
+//     since Block at the latest.
+//   - While Redis is away, under any Config.Outage, this server refuses a key that Redis
+//     said is blocked, until the end that Redis said.
 //
 // Calls of Wait and Acquire wait for the end of a block if their patience and their deadline
 // allow it, or until Reset lifts it, which they notice within a second. Otherwise they get
-// ErrDeadline at once, and the error wraps ErrBlocked as well. For no units they do not wait. One that was
-// promised its turn before, by Redis, has it, unless this server was told of the block
-// meanwhile: then it gives the turn back, and asks again when the block has ended. A turn that
-// Reserve promised stands, and so do units that were taken.
+// ErrDeadline at once, and the error wraps ErrBlocked as well. For no units they do not wait.
+// A call that Redis promised a turn before Block keeps it. If this server hears of the block
+// before the turn comes, the call gives it back, and asks again when the block has ended. A
+// turn that Reserve promised stands, and so do units that were taken.
 //
 // The limit goes on by itself: what was used drains, and Refund, SetPolicy and charging work
 // as ever. Of several blocks of a key, the one that ends last holds. Reset lifts it. Blocks
@@ -124,8 +125,7 @@ func (l *Limiter) learnBlock(key string, t *store.Taken) {
 	}
 }
 
-// refuseBlocked makes an answer that took nothing that of a call for a key which is blocked for
-// that long.
+// refuseBlocked turns a, which took nothing, into a refusal until the block ends.
 func refuseBlocked(a *Answer, left time.Duration) {
 	a.Allowed, a.Remaining, a.Wait = false, 0, 0
 	a.RetryAfter, a.ResetAfter = max(a.RetryAfter, left), max(a.ResetAfter, left)

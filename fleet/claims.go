@@ -44,11 +44,11 @@ type Outcome struct {
 // request can be limited by its address, by its user and by a limit on all callers
 // together. No other call comes in between.
 //
-// The limiters must be in Exact mode (or the error is ErrModeUnsupported), have the same Client and
-// Config.Epoch (or it is ErrDifferentClients), and in a cluster the same Config.Tag (or it is
-// ErrCrossSlot). A limit that ClaimWith brought must be of its limiter's family (ErrMisfit). The first one's Budget holds. If that one cannot ask Redis, each answers
-// as its Outage says: a claim on a limiter of FallbackClosed refuses all, one of
-// FallbackOpen none.
+// The limiters must be in Exact mode (or the error is ErrModeUnsupported), have the same Client
+// and Config.Epoch (or it is ErrDifferentClients), and in a cluster the same Config.Tag (or it
+// is ErrCrossSlot). A limit that ClaimWith brought must be of its limiter's family (ErrMisfit).
+// The first one's Budget holds. If that one cannot ask Redis, each answers as its Outage says: a
+// claim on a limiter of FallbackClosed refuses all, one of FallbackOpen none.
 //
 // A claim that stands twice is charged twice: the two are met together, by the sum of their
 // units, and have the same answer. Claims on one key under different limits are asked one after
@@ -140,7 +140,7 @@ func together(claims []Claim) ([]*terms, error) {
 		case c.limiter.closed.Load():
 			return nil, ErrClosed
 		case c.limiter.config.Mode != Exact:
-			return nil, ErrModeUnsupported
+			return nil, unsupported("TakeAll")
 		case c.limiter != first && (first.config.Client == nil || c.limiter.config.Client != first.config.Client):
 			return nil, ErrDifferentClients
 		case !c.limiter.config.Epoch.Equal(first.config.Epoch):

@@ -120,7 +120,8 @@ type Config struct {
 	// treated as by Limiter.TakeWith, so they must be of Policy's family, and a key's limit
 	// may change at any time. It runs on the goroutine of each call, so it should be fast, and
 	// must be safe for concurrent use. It should return policies that were made beforehand.
-	// All servers must choose alike. With it, SetPolicy is refused: let it return another
+	// A limiter takes 1,024 limits of different text, with those of TakeWith: calls that need
+	// more get ErrTooManyLimits. All servers must choose alike. With it, SetPolicy is refused: let it return another
 	// policy instead. Leased mode does not have it.
 	PolicyFor func(key string) policy.Policy
 

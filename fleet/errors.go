@@ -22,7 +22,7 @@ var (
 	ErrCrossSlot = store.ErrCrossSlot
 	// ErrOutage: Redis could not be asked, and what was wanted cannot be done without.
 	ErrOutage = errors.New("ral: Redis could not be asked")
-	// ErrModeUnsupported: the limiter's Mode does not offer this.
+	// ErrModeUnsupported: Leased mode does not offer this. The text names what.
 	ErrModeUnsupported = errors.New("ral: leased mode does not offer this")
 	// ErrMisfit: the limit that came with the call, or that Config.PolicyFor chose, is of
 	// another family than the limiter's own, so that it does not read its words.
@@ -33,6 +33,11 @@ var (
 	// from the same Config.Epoch.
 	ErrDifferentClients = errors.New("ral: TakeAll needs limiters that were given the same Client and Epoch")
 )
+
+// unsupported is the error of what Leased mode does not offer.
+func unsupported(what string) error {
+	return fmt.Errorf("%w: %s; use Exact mode", ErrModeUnsupported, what)
+}
 
 // ErrStateFile reports that Config.StateFile cannot be used. From New it means that the file
 // is in use, damaged or of another limit, or that its folder is missing; the file was left as

@@ -53,6 +53,7 @@ func TestLeasedVerbs(t *testing.T) {
 	require.Zero(t, a.Remaining)
 	_, err = l.Reserve(ctx, "a", 1, 0)
 	require.ErrorIs(t, err, ErrModeUnsupported)
+	require.ErrorContains(t, err, "; use Exact mode")
 	_, err = TakeAll(ctx, 1, l.Claim("a"))
 	require.ErrorIs(t, err, ErrModeUnsupported)
 	_, err = l.Take(ctx, string(make([]byte, 1<<16+1)), 1)

@@ -35,7 +35,7 @@ type Reservation struct {
 // error is ErrModeUnsupported there.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
 	if l.leases != nil {
-		return Reservation{}, ErrModeUnsupported
+		return Reservation{}, unsupported("Reserve")
 	}
 	of, err := l.under(nil, key)
 	if err != nil {

@@ -68,7 +68,7 @@ func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
 	case limit == nil || shape.IsNil(limit):
 		return own, nil
 	case l.leases != nil:
-		return nil, ErrModeUnsupported
+		return nil, unsupported("a limit that comes with a call")
 	}
 	if comparable := reflect.TypeOf(limit).Comparable(); comparable {
 		if limit == own.policy {

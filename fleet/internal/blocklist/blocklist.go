@@ -60,8 +60,8 @@ func (l *List) shard(name string) *shard {
 	return &l.shards[maphash.String(l.seed, name)%uint64(len(l.shards))]
 }
 
-// Heard records that Redis said at an instant, by its clock, how long the key is blocked; 0 is
-// not at all. It changes nothing if Redis said something later.
+// Heard records that Redis said at an instant, by its clock, for how long the key is blocked. 0
+// means that it is not blocked. Heard changes nothing if Redis said something later.
 func (l *List) Heard(key string, left time.Duration, at policy.Instant) {
 	if left <= 0 && l.Empty() {
 		return
