@@ -13,13 +13,13 @@
 // what binds it. With a token, and only then, an operator can reset a key, charge it or block
 // it.
 //
-// # Who may see it
+// # Access
 //
 // Nothing is served until the handler is mounted. Mount it where operators come and clients
-// do not: it answers everyone who reaches it, except that changes need a token of
-// [Config.Tokens]. Keys are shown as hashes unless [Config.ShowKeys] is set: keyed by a
-// secret of the process, so that nobody outside it can try out keys. A search is by the key
-// itself then.
+// do not: it answers every request that reaches it, except that changes need a token of
+// [Config.Tokens]. Keys are shown as hashes unless [Config.ShowKeys] is set. The hashes are
+// keyed by a secret of the process, so a key cannot be found outside it by trying. A search
+// is by the key itself then.
 //
 // Requests that another site makes in an operator's browser are refused, also if a name of
 // that site leads to this server: see [Config.Hosts]. Changes are POST requests with the

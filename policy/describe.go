@@ -2,7 +2,7 @@ package policy
 
 import "fmt"
 
-// Describe returns a limit in plain English, for people who look at it: "at most 10 at once,
+// Describe returns a limit in plain English, to be shown: "at most 10 at once,
 // and 1 every 2s after that". It is one clause, without a full stop. A policy that is not of
 // this package is described by its String, and nil as "no limit".
 func Describe(p Policy) string {
