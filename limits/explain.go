@@ -76,14 +76,15 @@ const mostReturns = 16
 // that is refused now will be admitted: RetryAfter is 0 then, unless the limiter says more. The
 // error is that of the look.
 func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanation, error) {
-	if x, ok := explain(l, key); ok {
+	x, ok := explain(l, key)
+	if ok {
 		return x, nil
 	}
 	a, err := l.Ask(ctx, key, 0)
 	if err != nil {
 		return Explanation{Binding: none}, err
 	}
-	x := Explanation{Limit: l.LimitFor(key), Known: true, Decision: a.Decision, Basis: a.Basis, Binding: none}
+	x.Known, x.Decision, x.Basis = true, a.Decision, a.Basis
 	if x.Limit != nil {
 		x.Of = shape.AtOnce(x.Limit)
 		x.Used = max(x.Of-x.Remaining, 0)
