@@ -261,8 +261,8 @@ func TestNoCallJoinsALineThatIsGone(t *testing.T) {
 			close(looks)
 			l := h.join("key")
 			now, _ := h.lines.Load("key")
-			joined <- l == now
 			l.release()
+			joined <- l == now
 		}()
 		<-looks
 		runtime.Gosched()
