@@ -89,12 +89,12 @@ func (r *run) register(c *slot) {
 	c.life = &life{
 		s:      r.s,
 		index:  c.index,
-		ctx:    ctx,
 		cancel: cancel,
 		wake:   r.wake,
 		done:   make(chan struct{}),
 		ready:  c.Init == nil,
 	}
+	c.life.ctx = context.WithValue(ctx, lifeKey{}, c.life)
 }
 
 // begin launches the registered life.

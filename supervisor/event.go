@@ -35,12 +35,18 @@ const (
 	OwnFault
 	// HookFault: OnEvent died of Err during the event before this one.
 	HookFault
+	// ChildFailing: the child goes on, and reported that its work fails, with Err: see
+	// Report. The failures that follow are no events.
+	ChildFailing
+	// ChildRecovered: the child reported that its work succeeds again.
+	ChildRecovered
 )
 
 // String returns the kind in words.
 func (k Kind) String() string {
 	return name(int(k), "Kind", "child started", "child exited", "child restarting", "child stopped",
-		"child abandoned", "abandoned child ended", "escalated", "own fault", "hook fault")
+		"child abandoned", "abandoned child ended", "escalated", "own fault", "hook fault",
+		"child failing", "child recovered")
 }
 
 // An Event describes what happened. It goes to Config.OnEvent, which is called on a
@@ -54,7 +60,7 @@ func (k Kind) String() string {
 type Event struct {
 	Kind       Kind
 	Supervisor string    // Config.Name
-	Child      string    // the child's name; empty for the last three kinds
+	Child      string    // the child's name; empty for Escalated, OwnFault and HookFault
 	Err        error     // the reason, as the Kind explains
 	Time       time.Time // when it happened
 	Missed     int       // how many events before this one were lost

@@ -154,10 +154,12 @@ func TestEventText(t *testing.T) {
 	require.Equal(t, "top/writer: child exited: boom", e.String())
 	e = Event{Kind: OwnFault, Supervisor: "top", Err: &PanicError{Value: 1}, Missed: 3}
 	require.Equal(t, "top: own fault: panic: 1 (3 events lost before)", e.String())
-	for k := ChildStarted; k <= HookFault; k++ {
+	for k := ChildStarted; k <= ChildRecovered; k++ {
 		require.NotContains(t, k.String(), "Kind")
 	}
-	require.Equal(t, "Kind(9)", Kind(9).String())
+	require.Equal(t, "child failing", ChildFailing.String())
+	require.Equal(t, "child recovered", ChildRecovered.String())
+	require.Equal(t, "Kind(11)", Kind(11).String())
 	require.Equal(t, "State(-1)", State(-1).String())
 	require.Equal(t, "Restart(3)", Restart(3).String())
 }

@@ -23,6 +23,7 @@ type Supervisor struct {
 		running   bool
 		slots     []*slot // of the current Run, or of the last
 		abandoned []int   // per child: how many abandoned lives have not ended
+		failing   []bool  // per child: what it reported last: see Report
 	}
 }
 
@@ -39,6 +40,7 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 	s.events.hook = cfg.OnEvent
 	s.mu.slots = newSlots(s.children)
 	s.mu.abandoned = make([]int, len(children))
+	s.mu.failing = make([]bool, len(children))
 	return s, nil
 }
 
