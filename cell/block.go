@@ -44,6 +44,17 @@ func (c *Cell[K]) Blocked(key K) time.Duration {
 	return c.blockLeft(hash, key, c.now())
 }
 
+// Unblock lifts the block of the key and forgets its refusals. It reports whether there was
+// anything. Calls that wait for the end of the block look again.
+func (c *Cell[K]) Unblock(key K) bool {
+	blocks := c.blocks.Load()
+	if blocks == nil || !blocks.Reset(key) {
+		return false
+	}
+	c.lines.Wake(key)
+	return true
+}
+
 // blockIn returns how long from now on a key is blocked of which the word is r's.
 func blockIn(r table.Reading, now policy.Instant) time.Duration {
 	_, d := r.Terms.Policy.Take(r.State, now, 1, 0)

@@ -28,6 +28,7 @@ type Owing[K comparable] struct {
 	Rank
 	Key      K
 	Limit    policy.Policy
+	State    uint64          // that describes what the key owes, to Limit
 	Decision policy.Decision // of a look at that instant
 }
 
@@ -62,7 +63,7 @@ func (c *Cell[K]) Owing(n int, at policy.Instant, after *Rank) (most []Owing[K],
 		if n <= 0 {
 			continue
 		}
-		o := Owing[K]{Rank: Rank{Fresh: fresh}, Limit: limit}
+		o := Owing[K]{Rank: Rank{Fresh: fresh}, Limit: limit, State: r.State}
 		_, o.Decision = limit.Take(r.State, at, 0, 0)
 		o.Share = float64(most-o.Decision.Remaining) / float64(max(most, 1))
 		// The hash is needed among equals alone.

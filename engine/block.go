@@ -61,23 +61,31 @@ var ErrFull = cell.ErrFull
 // and so do units that were taken.
 //
 // The limit goes on by itself: what was used drains, and Refund, SetPolicy and ChangeLimit
-// work as ever. Of several blocks of a key, the one that ends last holds. Reset lifts it.
+// work as ever. Of several blocks of a key, the one that ends last holds.
+//
+// With a d of 0 Block lifts the key's block, and forgets its refusals that count for
+// Config.Penalty. Calls that wait for the end of the block go on. Reset does so, too, and also
+// forgets what the key has used.
 //
 // At most Config.MaxKeys keys are remembered beside those of the table, as blocked or for a
 // Penalty. None is given up while it is blocked. Blocks are kept by Save and Config.State.
 //
 // The first Block starts two goroutines more, unless Config.Penalty has done so. From then on
 // a call takes somewhat longer (docs/performance.md); until then Block costs it nothing. The
-// error is a *policy.FieldError unless d is 1ns to 4 years (35040h), ErrClosed, ErrUnavailable, or
+// error is a *policy.FieldError unless d is 0 to 4 years (35040h), ErrClosed, ErrUnavailable, or
 // ErrFull. The key is as before then. Blocks end 9 years after the engine's time began.
 func (e *Engine[K]) Block(key K, d time.Duration) error {
-	const want = "1ns to 35040h0m0s"
+	const want = "0 to 35040h0m0s"
 	bad := &policy.FieldError{Of: "engine.Block", Field: "d", Value: d, Want: want}
-	if d <= 0 || d > penalty.Longest {
+	if d < 0 || d > penalty.Longest {
 		return e.named(bad)
 	}
 	if e.closed.Load() {
 		return e.named(ErrClosed)
+	}
+	if d == 0 {
+		e.cell.Unblock(key)
+		return nil
 	}
 	blocks, err := e.blocksTable()
 	if err != nil {

@@ -202,12 +202,44 @@ func TestLaterEndHoldsAndResetLifts(t *testing.T) {
 	})
 }
 
+// lift lifts a block.
+func lift(e *Engine[string], key string) bool { return e.Block(key, 0) == nil }
+
+// A Block of 0 lifts a block and the refusals that count, and leaves what was used.
+func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), Penalty: Penalty{Refusals: 2, Within: time.Minute, For: time.Minute, Max: time.Hour}})
+		assert.True(t, lift(e, "k"))
+		require.True(t, e.Take("k", 7).Allowed)
+		assert.True(t, lift(e, "k"), "a key that is not blocked")
+		require.NoError(t, e.Block("k", time.Hour))
+		assert.Equal(t, time.Hour, e.Take("k", 1).RetryAfter)
+		assert.True(t, lift(e, "k"))
+		assert.True(t, lift(e, "k"), "a key that is not blocked")
+		assert.Zero(t, e.Blocked("k"))
+		assert.Equal(t, int64(3), e.Peek("k").Remaining, "what it has used goes on counting")
+		require.True(t, e.Take("k", 3).Allowed)
+
+		for range 2 { // each time it takes two refusals, and the first block's length
+			assert.Equal(t, time.Hour, e.Take("k", 1).RetryAfter)
+			assert.Zero(t, e.Blocked("k"))
+			e.Take("k", 1)
+			assert.Equal(t, time.Minute, e.Blocked("k"))
+			assert.True(t, lift(e, "k"))
+		}
+		e.Take("k", 1)
+		assert.True(t, lift(e, "k"), "a refusal that counts is something")
+		e.Take("k", 1)
+		assert.Zero(t, e.Blocked("k"))
+	})
+}
+
 func TestBlockRefusesBadTimes(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
-	for _, d := range []time.Duration{0, -1, penalty.Longest + 1, policy.Never} {
+	for _, d := range []time.Duration{-1, penalty.Longest + 1, policy.Never} {
 		var bad *policy.FieldError
 		require.ErrorAs(t, e.Block("k", d), &bad)
-		assert.Equal(t, &policy.FieldError{Of: "engine.Block", Field: "d", Value: d, Want: "1ns to 35040h0m0s"}, bad)
+		assert.Equal(t, &policy.FieldError{Of: "engine.Block", Field: "d", Value: d, Want: "0 to 35040h0m0s"}, bad)
 	}
 	assert.Nil(t, e.blocks.Load(), "nothing was started for them")
 	require.NoError(t, e.Block("k", penalty.Longest))
@@ -217,6 +249,7 @@ func TestBlockRefusesBadTimes(t *testing.T) {
 	require.NoError(t, e.Close())
 	require.ErrorIs(t, e.Block("k", time.Second), ErrClosed)
 	require.ErrorIs(t, e.Block("new", time.Second), ErrClosed)
+	require.ErrorIs(t, e.Block("k", 0), ErrClosed)
 
 	clock := newHandClock()
 	late := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
@@ -586,9 +619,9 @@ func (k *record) forget(now time.Time, rule Penalty) {
 }
 
 // Calls that wait do not pass while the key is blocked, those that were in line before it
-// neither, in whatever order; and Reset lets them go on.
+// neither, in whatever order; and Reset and a Block of 0 let them go on.
 func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
-	for _, lift := range []bool{false, true} {
+	for _, lifts := range []func(*Engine[string], string) bool{nil, (*Engine[string]).Reset, lift} {
 		synctest.Test(t, func(t *testing.T) {
 			e := open[string](t, Config{Policy: funnel(1, 1, time.Second)})
 			began := time.Now()
@@ -597,7 +630,7 @@ func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 			var order []int
 			var done sync.WaitGroup
 			ends := began.Add(time.Minute)
-			if lift {
+			if lifts != nil {
 				ends = began.Add(30 * time.Second)
 			}
 			wait := func(i int) {
@@ -621,9 +654,9 @@ func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 			assert.Empty(t, order)
 			mu.Unlock()
 			time.Sleep(time.Until(ends) - 1)
-			if lift {
+			if lifts != nil {
 				time.Sleep(1)
-				assert.True(t, e.Reset("k"))
+				assert.True(t, lifts(e, "k"))
 			}
 			done.Wait()
 			assert.Equal(t, []int{0, 1, 2, 3, 4}, order)
@@ -746,6 +779,9 @@ func TestTieredBlocks(t *testing.T) {
 		out := TakeAll(tiers.Claims("k", 1)...)
 		assert.Equal(t, time.Hour, out.RetryAfter)
 		assert.Zero(t, out.Binding)
+		require.NoError(t, tiers.Engines()[1].Block("k", time.Hour))
+		require.NoError(t, tiers.Block("k", 0), "under each limit")
+		assert.True(t, tiers.Choke("k"))
 		require.ErrorIs(t, (&Tiered[string]{}).Block("k", 1), ErrUnavailable)
 	})
 }

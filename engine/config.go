@@ -154,7 +154,8 @@ type Config struct {
 	// State keeps the keys in a file, over restarts. The default keeps none.
 	State State
 
-	// OnEvent, if not nil, is told of starts, panics and restarts. It is called on a
+	// OnEvent, if not nil, is told of starts, panics and restarts, and when saves begin to fail
+	// (supervisor.ChildFailing) and succeed again (ChildRecovered). It is called on a
 	// goroutine of its own, one event after the other, later than the fact. The events
 	// are those of a supervisor with the engine's Name and the children "writer", "janitor"
 	// and, with a State, "saver". Those of a supervisor with "/blocks" behind the name

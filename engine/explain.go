@@ -24,23 +24,22 @@ func (e *Engine[K]) explain(key K, n int64) limits.Explanation {
 	if s.Misfit {
 		x = limits.Explanation{Limit: e.LimitFor(key), Binding: none}
 		x.RetryAfter = policy.Never
+		x.Block(s.Blocked)
 	} else {
-		x = limits.ExplainWord(s.Limit, s.Word, s.Now, n)
+		x = limits.ExplainWord(s.Limit, s.Word, s.Now, n, s.Blocked)
 	}
 	x.Name, x.Basis, x.Known, x.Waiting = e.name, inProcess, s.Known, s.Waiting
-	if x.Blocked = s.Blocked; s.Blocked > 0 {
-		x.Allowed, x.Remaining, x.Wait = false, 0, 0
-		x.RetryAfter, x.ResetAfter = max(x.RetryAfter, s.Blocked), max(x.ResetAfter, s.Blocked)
-	}
 	return x
 }
 
 // Explain explains the key under each limit, in the order of Engines, and under all of them
-// together: see Engine.Explain.
+// together: see Engine.Explain. Each has the name that its metrics have: Config.Name for the
+// first, and that with ".2", ".3" and so on for the others.
 func (t *Tiered[K]) Explain(key K) limits.Explanation {
 	each := make([]limits.Explanation, len(t.engines))
 	for i, e := range t.engines {
 		each[i] = e.Explain(key)
+		each[i].Name = tierName(e.name, i)
 	}
 	x := limits.Together(each...)
 	if len(each) == 0 {

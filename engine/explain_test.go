@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -41,7 +42,10 @@ func TestExplainAKey(t *testing.T) {
 	require.NoError(t, e.Block("own", time.Minute))
 	x = e.Explain("own")
 	assert.Equal(t, []any{time.Minute, false, time.Minute, int64(0)}, []any{x.Blocked, x.Allowed, x.RetryAfter, x.Remaining})
-	assert.Len(t, x.Returns, 10, "the limit goes on")
+	assert.Equal(t, []limits.Return{{After: time.Minute, Remaining: 10}}, x.Returns, "the limit goes on")
+	require.NoError(t, e.Block("misfit", time.Minute))
+	x = e.Explain("misfit")
+	assert.Equal(t, []any{time.Minute, policy.Never}, []any{x.Blocked, x.RetryAfter})
 	e.Reset("own")
 	assert.True(t, e.Explain("own").Allowed)
 
@@ -91,6 +95,7 @@ func TestExplainSaysWhichLimitBinds(t *testing.T) {
 	x := tiered.Explain("a")
 	assert.Equal(t, []any{true, false}, []any{x.Allowed, x.Known})
 	require.Len(t, x.Each, 2)
+	assert.Equal(t, []string{"ral", "ral.2"}, []string{x.Each[0].Name, x.Each[1].Name}, "as in metrics")
 	tiered.Take("a", 8)
 	x = tiered.Explain("a")
 	assert.Equal(t, []any{true, 0, int64(2)}, []any{x.Allowed, x.Binding, x.Remaining}, "2 of 10 are less than 7 of 15")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -17,6 +18,8 @@ type OwingPage[K comparable] struct {
 	Total int
 	// Next is where the next page begins. It is the zero OwingCursor if there is none.
 	Next OwingCursor
+	// Age is how long ago the instant of the list was when this page was complete.
+	Age time.Duration
 }
 
 // OwingKey is a key that owes something: it has used units that still count.
@@ -29,8 +32,14 @@ type OwingKey[K comparable] struct {
 	Share float64
 	// Decision is that of a look at the instant of the list. It does not know of blocks.
 	policy.Decision
+	// Next is the time from the instant of the list until one more unit can be taken, if no
+	// call takes meanwhile. It is policy.Never if that is not to be.
+	Next time.Duration
 	// Blocked is for how much longer the key is blocked, from now on.
 	Blocked time.Duration
+	// After is where a page begins that continues after this key, so that one page can be
+	// shown as several.
+	After OwingCursor
 }
 
 // OwingCursor is a place in the list of Engine.Owing. The zero OwingCursor is its beginning.
@@ -66,12 +75,26 @@ func (e *Engine[K]) Owing(n int, after OwingCursor) (page OwingPage[K]) {
 	page.Total = total
 	page.Keys = make([]OwingKey[K], len(most))
 	for i, o := range most {
-		page.Keys[i] = OwingKey[K]{o.Key, o.Limit, o.Share, o.Decision, e.Blocked(o.Key)}
+		page.Keys[i] = OwingKey[K]{o.Key, o.Limit, o.Share, o.Decision, nextUnit(&o, after.at), e.Blocked(o.Key), OwingCursor{after.at, o.Rank}}
 	}
 	if n > 0 && len(most) == n {
-		page.Next = OwingCursor{after.at, most[n-1].Rank}
+		page.Next = page.Keys[n-1].After
 	}
+	page.Age = time.Duration(max(e.control.Now()-after.at, 0))
 	return page
+}
+
+// nextUnit returns after which time from an instant on one more unit can be taken of a key.
+func nextUnit[K comparable](o *cell.Owing[K], at policy.Instant) time.Duration {
+	remaining := func(after int64) int64 {
+		_, d := o.Limit.Take(o.State, at+policy.Instant(after), 0, 0)
+		return d.Remaining
+	}
+	after, ok := shape.Earliest(remaining, o.Decision.Remaining+1, 0, min(int64(o.Decision.ResetAfter), math.MaxInt64-int64(at)))
+	if !ok {
+		return policy.Never
+	}
+	return time.Duration(after)
 }
 
 // IsZero reports whether the cursor is the beginning of a list, or that of no next page.

@@ -81,6 +81,7 @@ func TestOwingPagesContinueExactly(t *testing.T) {
 					require.Equal(t, d, k.Decision, k.Key)
 					assert.InDelta(t, float64(most-d.Remaining)/float64(most), k.Share, 1e-9)
 					assert.Equal(t, limit, k.Limit)
+					requireNextUnit(t, e, k, now)
 				}
 				lists = append(lists, list)
 			}
@@ -88,9 +89,46 @@ func TestOwingPagesContinueExactly(t *testing.T) {
 				assert.Equal(t, lists[0], list)
 			}
 			page := e.Owing(0, OwingCursor{})
-			assert.Equal(t, OwingPage[string]{Keys: []OwingKey[string]{}, Total: len(want)}, page)
+			assert.Equal(t, []any{0, len(want), true}, []any{len(page.Keys), page.Total, page.Next.IsZero()})
+
+			// A page in parts is the same list.
+			page = e.Owing(10, OwingCursor{})
+			clock.Advance(time.Minute)
+			rest := e.Owing(10_000, page.Keys[3].After)
+			clock.now.Store(int64(now))
+			assert.Equal(t, lists[0][4:], rest.Keys)
+			assert.Equal(t, page.Next, page.Keys[9].After)
 		})
 	}
+}
+
+// requireNextUnit checks that one more unit of a key can be taken after its Next, and not a
+// nanosecond before. now is the instant of the list.
+func requireNextUnit(t *testing.T, e *Engine[string], k OwingKey[string], now policy.Instant) {
+	t.Helper()
+	require.Positive(t, k.Next, k.Key)
+	state := e.cell.Standing(k.Key).Word
+	remaining := func(after time.Duration) int64 {
+		_, d := k.Limit.Take(state, now+policy.Instant(after), 0, 0)
+		return d.Remaining
+	}
+	require.Greater(t, remaining(k.Next), k.Remaining, k.Key)
+	require.Equal(t, k.Remaining, remaining(k.Next-1), k.Key)
+}
+
+// The age of a page is the time since the instant of its list, which the first page sets.
+func TestOwingHasAnAge(t *testing.T) {
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
+	e.Choke("a")
+	e.Choke("b")
+	page := e.Owing(1, OwingCursor{})
+	assert.Zero(t, page.Age)
+	clock.Advance(700 * time.Millisecond)
+	page = e.Owing(1, page.Next)
+	assert.Equal(t, 700*time.Millisecond, page.Age)
+	assert.Equal(t, time.Second, page.Keys[0].Next, "from the instant of the list")
+	assert.Zero(t, e.Owing(1, OwingCursor{}).Age)
 }
 
 func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
@@ -174,7 +212,10 @@ func TestOwingOfAClosedEngine(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
 	e.Choke("a")
 	require.NoError(t, e.Close())
-	assert.Equal(t, OwingPage[string]{Keys: []OwingKey[string]{}}, e.Owing(10, OwingCursor{}))
+	page := e.Owing(10, OwingCursor{})
+	assert.Empty(t, page.Keys)
+	assert.Zero(t, page.Total)
+	assert.True(t, page.Next.IsZero())
 }
 
 func TestOwingCursorAsText(t *testing.T) {

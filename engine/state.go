@@ -14,6 +14,7 @@ import (
 	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/internal/statefile"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/supervisor"
 )
 
 // State keeps an engine's keys in a file, so that a restart forgives nothing. The zero State
@@ -213,7 +214,10 @@ func (s *saver) run(ctx context.Context) error {
 		if _, event := seam.Receive[struct{}](s.seam, "saver: pause", s.keeper.state.Every, nil, ctx, nil); event == seam.Ended {
 			return nil
 		}
-		_ = s.keeper.replace(s.save, false) // Stats and Health tell
+		// Stats and Health tell, and the first of failures in a row is an event.
+		if err := s.keeper.replace(s.save, false); !errors.Is(err, errSaving) && !errors.Is(err, ErrClosed) {
+			supervisor.Report(ctx, err)
+		}
 	}
 }
 

@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, Keys, KeysByUse,
+// Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, Keys, MaxKeys, KeysByUse,
 // Hashed, BlockedKeys, Abandoned, QueueDepth and those of saves only grow. The counts are exact,
 // and are read one after the other while calls go on. Engine.Stats never goes through the keys.
 type Stats struct {
@@ -59,7 +59,8 @@ type Stats struct {
 	// of a writer.
 	Unpunished uint64
 
-	Keys int // keys in the table now, at most Config.MaxKeys
+	Keys    int // keys in the table now, at most MaxKeys
+	MaxKeys int // Config.MaxKeys, or its default
 	// KeysByUse counts the keys by how much of their limit they have used, some time ago.
 	KeysByUse KeysByUse
 	// Hashed counts the words of a loaded state whose keys are known by hashes alone: see
@@ -137,6 +138,7 @@ func (e *Engine[K]) Stats() Stats {
 		Waits:              answers.Waits,
 		WaitTime:           answers.WaitTime,
 		Keys:               e.Len(),
+		MaxKeys:            e.config.MaxKeys,
 		KeysByUse:          e.census.counted(),
 		Hashed:             view.HashedLen(),
 		Evicted:            counters.Evicted.Load(),

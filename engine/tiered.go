@@ -37,7 +37,7 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 	for i := -1; i < len(further); i++ {
 		if i >= 0 {
 			if path != "" {
-				config.State.Path = fmt.Sprintf("%s.%d", path, i+2)
+				config.State.Path = tierName(path, i+1)
 			}
 			if config.Policy = further[i]; shape.IsNil(config.Policy) {
 				t.abandon()
@@ -54,6 +54,14 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 		t.engines = append(t.engines, e)
 	}
 	return t, nil
+}
+
+// tierName returns the name of the engine of that index, or of its file, given that of the first.
+func tierName(first string, index int) string {
+	if index == 0 {
+		return first
+	}
+	return fmt.Sprintf("%s.%d", first, index+1)
 }
 
 // abandon closes what nothing has used. Their files stay as they were: a save would have the
@@ -354,13 +362,18 @@ func (t *Tiered[K]) Reset(key K) bool {
 	return used
 }
 
-// Block refuses the key for d, under every limit: see Engine.Block. The first engine keeps
-// the block. Config.Penalty is for each limit apart: it counts the refusals by that limit.
+// Block refuses the key for d, under every limit, and lifts its blocks under every limit if d
+// is 0: see Engine.Block. The first engine keeps the block. Config.Penalty is for each limit
+// apart: it counts the refusals by that limit.
 func (t *Tiered[K]) Block(key K, d time.Duration) error {
 	if len(t.engines) == 0 {
 		return ErrUnavailable
 	}
-	return t.engines[0].Block(key, d)
+	err := t.engines[0].Block(key, d)
+	for i := 1; i < len(t.engines) && err == nil && d == 0; i++ {
+		err = t.engines[i].Block(key, 0)
+	}
+	return err
 }
 
 // Claims names n units of the key under every limit, for TakeAll.

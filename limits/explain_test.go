@@ -47,7 +47,7 @@ func TestReturnsAreExact(t *testing.T) {
 					_, d := limit.Take(word, now+policy.Instant(after), 0, 0)
 					return d.Remaining
 				}
-				x := limits.ExplainWord(limit, word, now, 1)
+				x := limits.ExplainWord(limit, word, now, 1, 0)
 				_, call := limit.Take(word, now, 1, 0)
 				assert.Equal(t, []any{call.Allowed, call.RetryAfter, call.Wait}, []any{x.Allowed, x.RetryAfter, x.Wait})
 				assert.Equal(t, []int64{of, of - remaining(0), remaining(0)}, []int64{x.Of, x.Used, x.Remaining})
@@ -74,31 +74,64 @@ func TestReturnsAtTheEndOfTime(t *testing.T) {
 	limit := policy.Must(policy.Funnel(10, 1, time.Second))
 	const end = policy.Instant(1<<63 - 1)
 	word, _ := limit.Take(0, end, 10, 0)
-	x := limits.ExplainWord(limit, word, end, 1)
+	x := limits.ExplainWord(limit, word, end, 1, 0)
 	assert.False(t, x.Allowed)
 	assert.Empty(t, x.Returns)
+}
+
+// by is an explanation with that basis.
+func by(source limits.Source) limits.Explanation {
+	return limits.Explanation{Decision: policy.Decision{Allowed: true}, Binding: -1, Waiting: 1, Basis: limits.NewBasis(source, false, nil)}
+}
+
+func TestReturnsBeginAtTheEndOfTheBlock(t *testing.T) {
+	limit := policy.Must(policy.Funnel(100, 10, time.Second))
+	word, _ := limit.Take(0, 1, 60, 0)
+	for _, c := range []struct {
+		blocked time.Duration
+		first   limits.Return
+	}{
+		{0, limits.Return{After: 100 * time.Millisecond, Remaining: 41}},
+		{1, limits.Return{After: 1, Remaining: 40}},
+		{3 * time.Second, limits.Return{After: 3 * time.Second, Remaining: 70}},
+		{time.Hour, limits.Return{After: time.Hour, Remaining: 100}},
+	} {
+		x := limits.ExplainWord(limit, word, 1, 1, c.blocked)
+		require.NotEmpty(t, x.Returns)
+		assert.Equal(t, c.first, x.Returns[0])
+		assert.Equal(t, limits.Return{After: max(6*time.Second, c.blocked), Remaining: 100}, x.Returns[len(x.Returns)-1])
+		assert.Equal(t, []any{int64(60), c.blocked == 0, c.blocked, c.blocked}, []any{x.Used, x.Allowed, x.Blocked, x.RetryAfter})
+	}
+	x := limits.ExplainWord(limit, 0, 1, 1, time.Minute)
+	assert.Equal(t, []limits.Return{{After: time.Minute, Remaining: 100}}, x.Returns, "nothing is used, and nothing can be taken")
+	assert.Zero(t, x.Remaining)
 }
 
 func TestExplanationInWords(t *testing.T) {
 	limit := policy.Must(policy.Funnel(100, 10, time.Second))
 	word, _ := limit.Take(0, 1, 100, 0)
-	full := limits.ExplainWord(limit, word, 1, 1)
-	full.Name, full.Waiting, full.Blocked = "api", 2, 90*time.Second
+	full := limits.ExplainWord(limit, word, 1, 1, 5*time.Second)
+	full.Name, full.Waiting = "api", 2
 	one, _ := limit.Take(0, 1, 1, 0)
 	queue := policy.Must(policy.Queue(5, 1, time.Second))
 	queued, _ := queue.Take(0, 1, 1, 0)
 	for want, x := range map[string]limits.Explanation{
-		"api: At most 100 at once, and 10 every s after that. 100 of 100 used. A call is refused for 100ms. " +
-			"The key is blocked for 1m30s. In 100ms there are 1 left, and in 10s 100. 2 calls wait.": full,
-		"At most 100 at once, and 10 every s after that. 1 of 100 used. A call is admitted. In 100ms there are 100 left.": limits.ExplainWord(limit, one, 1, 1),
-		"1 every s, evenly spaced, with room for 5 to wait. 1 of 6 used. A call is admitted, to start in 1s. In 1s there are 6 left.": limits.ExplainWord(
-			queue, queued, 1, 1),
-		"At most 100 at once, and 10 every s after that. 0 of 100 used. Every call is refused.": limits.ExplainWord(limit, 0, 1, 101),
+		"api: At most 100 at once, and 10 a second after that. 100 of 100 used. A call is refused for 5s. " +
+			"The key is blocked for 5s. In 5s 50 are left, and in 10s 100. 2 calls wait.": full,
+		"At most 100 at once, and 10 a second after that. 1 of 100 used. A call is admitted. In 100ms 100 are left.": limits.ExplainWord(limit, one, 1, 1, 0),
+		"1 a second, evenly spaced, with room for 5 to wait. 1 of 6 used. A call is admitted, to start in 1s. In 1s 6 are left.": limits.ExplainWord(
+			queue, queued, 1, 1, 0),
+		"At most 100 at once, and 10 a second after that. 0 of 100 used. Every call is refused.":                                        limits.ExplainWord(limit, 0, 1, 101, 0),
+		"No limit. How much is used is not known, as servers may hold units on lease. A call is admitted. 1 call waits on this server.": by(limits.SourceLease),
+		"No limit. Without Redis, this server's share of the limit decides. A call is admitted. 1 call waits on this server.":           by(limits.SourceShare),
+		"No limit. Without Redis, calls pass as configured. A call is admitted. 1 call waits on this server.":                           by(limits.SourceOpen),
+		"No limit. Without Redis, calls are refused as configured. A call is admitted. 1 call waits on this server.":                    by(limits.SourceClosed),
+		"No limit. A call is admitted. 1 call waits.":                                                                                   by(limits.SourceProcess),
 		"No limit. A call is admitted.": {Decision: policy.Decision{Allowed: true}, Binding: -1},
 		"2 limits. A call is refused for 100ms. Limit 1 decides.\n" +
-			"1. At most 100 at once, and 10 every s after that. 100 of 100 used. A call is refused for 100ms. In 100ms there are 1 left, and in 10s 100.\n" +
-			"2. At most 100 at once, and 10 every s after that. 0 of 100 used. A call is admitted.": limits.Together(
-			limits.ExplainWord(limit, word, 1, 1), limits.ExplainWord(limit, 0, 1, 1)),
+			"1. At most 100 at once, and 10 a second after that. 100 of 100 used. A call is refused for 100ms. In 100ms 1 is left, and in 10s 100.\n" +
+			"2. At most 100 at once, and 10 a second after that. 0 of 100 used. A call is admitted.": limits.Together(
+			limits.ExplainWord(limit, word, 1, 1, 0), limits.ExplainWord(limit, 0, 1, 1, 0)),
 	} {
 		assert.Equal(t, want, x.String())
 	}
@@ -160,6 +193,119 @@ func TestExplainAnyLimiter(t *testing.T) {
 	assert.False(t, x.Candidate.Allowed, "it would refuse")
 	assert.True(t, strings.Contains(x.String(), "\nCandidate: "), x.String())
 	assert.Zero(t, trial.Stats(), "looking counts nothing")
+	_, err = limits.Explain(ctx, newTrial(t, limits.TrialConfig[string]{Live: remote{e, lost}, Candidate: e}), "a")
+	require.ErrorIs(t, err, lost)
+	x, err = limits.Explain(ctx, newTrial(t, limits.TrialConfig[string]{Live: e, Candidate: remote{e, lost}}), "a")
+	require.NoError(t, err)
+	assert.Nil(t, x.Candidate, "the candidate's error has no effect")
+	x, err = limits.Explain(ctx, newTrial(t, limits.TrialConfig[string]{Live: e, Candidate: panics{e}}), "a")
+	require.NoError(t, err)
+	assert.Nil(t, x.Candidate, "nor has its panic")
+	assert.EqualValues(t, 4, x.Used)
+
+	// A key that is not tried has no account with the candidate.
+	some := newTrial(t, limits.TrialConfig[string]{Live: e, Candidate: candidate, OneIn: 2})
+	tried := 0
+	for i := range 100 {
+		x, err := limits.Explain(ctx, some, fmt.Sprint(i))
+		require.NoError(t, err)
+		if x.Candidate != nil {
+			tried++
+		}
+	}
+	assert.Greater(t, tried, 10)
+	assert.Less(t, tried, 90)
+	assert.Zero(t, some.Stats())
+}
+
+func newTrial(t *testing.T, c limits.TrialConfig[string]) *limits.Trial[string] {
+	trial, err := limits.NewTrial(c)
+	require.NoError(t, err)
+	return trial
+}
+
+type panics struct{ limits.Limiter[string] }
+
+func (panics) Ask(context.Context, string, int64) (limits.Answer, error) { panic("it cannot") }
+
+// A limiter that explains by asking elsewhere is told the context, also in a Trial.
+func TestExplainAsksElsewhere(t *testing.T) {
+	e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	there := explaining{e}
+	ctx := context.Background()
+	trial := newTrial(t, limits.TrialConfig[string]{Live: there, Candidate: e})
+	for _, l := range []limits.Limiter[string]{there, trial} {
+		x, err := limits.Explain(ctx, l, "a")
+		require.NoError(t, err)
+		assert.Equal(t, "a", x.Name)
+	}
+	ended, end := context.WithCancel(ctx)
+	end()
+	_, err = limits.Explain(ended, trial, "a")
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// explaining is a limiter that asks elsewhere to explain.
+type explaining struct{ limits.Limiter[string] }
+
+func (explaining) Explain(ctx context.Context, key string) (limits.Explanation, error) {
+	return limits.Explanation{Name: key}, ctx.Err()
+}
+
+// Of trials within trials no candidate is lost, whichever side the inner one is on.
+func TestTrialsWithinTrialsExplainEveryCandidate(t *testing.T) {
+	made := func(limit int64) limits.Limiter[string] {
+		e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(limit, time.Hour))})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, e.Close()) })
+		return e
+	}
+	trial := func(live, candidate limits.Limiter[string]) *limits.Trial[string] {
+		tr, err := limits.NewTrial(limits.TrialConfig[string]{Live: live, Candidate: candidate})
+		require.NoError(t, err)
+		assert.Equal(t, []any{live, candidate}, []any{tr.Live(), tr.Candidate()})
+		return tr
+	}
+	of := func(x limits.Explanation) (all []int64) {
+		for at := &x; at != nil; at = at.Candidate {
+			all = append(all, at.Limit.Limit())
+		}
+		return all
+	}
+	a, b, c, d := made(1), made(2), made(3), made(4)
+	for name, tried := range map[string]struct {
+		trial *limits.Trial[string]
+		want  []int64
+	}{
+		"one":            {trial(a, b), []int64{1, 2}},
+		"live":           {trial(trial(a, b), c), []int64{1, 3, 2}},
+		"candidate":      {trial(a, trial(b, c)), []int64{1, 2, 3}},
+		"both":           {trial(trial(a, b), trial(c, d)), []int64{1, 3, 4, 2}},
+		"three deep":     {trial(trial(trial(a, b), c), d), []int64{1, 4, 3, 2}},
+		"the other side": {trial(a, trial(b, trial(c, d))), []int64{1, 2, 3, 4}},
+	} {
+		for range 2 { // explaining changes nothing
+			x, err := limits.Explain[string](t.Context(), tried.trial, "k")
+			require.NoError(t, err)
+			assert.Equal(t, tried.want, of(x), name)
+			assert.Equal(t, len(tried.want)-1, strings.Count(x.String(), "Candidate: "), name)
+		}
+	}
+}
+
+// Times are written without what says nothing.
+func TestTimesAreBrief(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s", 10 * time.Minute: "10m", 100 * time.Minute: "1h40m",
+		time.Minute + 10*time.Second: "1m10s", 20 * time.Second: "20s", 123456 * time.Microsecond: "123.5ms", 1: "1ns", 20 * time.Hour: "20h",
+		time.Hour - 1: "1h",
+	} {
+		x := limits.Explanation{Binding: -1}
+		x.RetryAfter = d
+		assert.Equal(t, "No limit. A call is refused for "+want+".", x.String())
+	}
 }
 
 func ExampleExplain() {

@@ -81,6 +81,9 @@ func (t *Trial[K]) Stats() TrialStats {
 	}
 }
 
+// Live returns the limiter that decides.
+func (t *Trial[K]) Live() Limiter[K] { return t.config.Live }
+
 // Candidate returns the limiter that is tried.
 func (t *Trial[K]) Candidate() Limiter[K] { return t.config.Candidate }
 
@@ -123,13 +126,18 @@ type verdict struct {
 func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (v verdict) {
 	// A key that cannot be hashed panics, too, and is not tried.
 	defer t.recovers(&v.failed)
-	if t.config.OneIn > 1 && maphash.Comparable(t.seed, call.Key)%uint64(t.config.OneIn) != 0 {
+	if !t.tries(call.Key) {
 		return v
 	}
 	v.asked, v.failed, call.NoWait = true, true, true
 	g, err := t.config.Candidate.Hold(ctx, call)
 	v.grant, v.failed = g, err != nil
 	return v
+}
+
+// tries reports whether the key is tried. It panics if the key cannot be hashed.
+func (t *Trial[K]) tries(key K) bool {
+	return t.config.OneIn <= 1 || maphash.Comparable(t.seed, key)%uint64(t.config.OneIn) == 0
 }
 
 // recovers ends a panic of the candidate, or of what is told of it.

@@ -14,7 +14,7 @@ func (l *Limiter) Explain() limits.Explanation {
 		for ; word == moved; word = t.word.Load() {
 			t = l.after(t)
 		}
-		x = limits.ExplainWord(t.policy, word, l.time.now(), 1)
+		x = limits.ExplainWord(t.policy, word, l.time.now(), 1, 0)
 	} else {
 		x.RetryAfter = policy.Never // of the zero Limiter
 	}

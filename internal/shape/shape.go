@@ -72,3 +72,20 @@ func IsNil(policy any) bool {
 	v := reflect.ValueOf(policy)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
+
+// Earliest returns the first number above low at which remaining returns want or more, given
+// that it returns less at low and never less at a higher number. ok is false if that is not
+// up to high.
+func Earliest(remaining func(at int64) int64, want, low, high int64) (at int64, ok bool) {
+	if remaining(high) < want {
+		return 0, false
+	}
+	for high-low > 1 {
+		if middle := low + (high-low)/2; remaining(middle) >= want {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high, true
+}
