@@ -141,6 +141,12 @@ func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
 			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")
 			continue
 		}
+		if pkg == "eventlog" {
+			// A timer writes the newest record of a topic that was one too many. No call may
+			// come after it, nothing is lost but that record if it dies, and a log has no Close.
+			assert.Len(t, starts, 1, "package %s starts other goroutines", pkg)
+			continue
+		}
 		assert.Empty(t, starts, "package %s starts goroutines", pkg)
 	}
 }

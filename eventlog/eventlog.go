@@ -5,13 +5,15 @@
 //	limiter, err := engine.New[string](engine.Config{..., OnEvent: log.Engine})
 //	healthy := log.Health("api", limiter) // call it where the program is asked whether it is healthy
 //
-// Records are limited, so that what happens over and over does not fill a disk. None has a
-// key. LogEvents of module fleet writes the events of a fleet.
+// Records are limited, so that what happens over and over does not fill a disk. What says how
+// something is from now on, as that saves fail, is written later if it was too much: the last
+// word in the log is true. None has a key. LogEvents of module fleet writes the events of a fleet.
 package eventlog
 
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +36,7 @@ type Log struct {
 	epoch time.Time
 	other level
 	fault level // of errors, which a flood of others is not to hide
+	news  news
 }
 
 // level bounds records.
@@ -46,51 +49,91 @@ type level struct {
 func New(to *slog.Logger) *Log { return &Log{to: to} }
 
 // Record writes a record unless too many were written. Programs use it for events of other
-// kinds, as those of a fleet.
+// kinds. For what says how something is from now on there is [Log.State].
 func (l *Log) Record(at slog.Level, text string, attributes ...slog.Attr) {
-	to := l.to
-	if to == nil {
-		to = slog.Default()
+	if l.enabled(at) {
+		if after := l.write(record{at, text, attributes}, 0); after > 0 {
+			l.level(at).left.Add(1)
+		}
 	}
-	if !to.Enabled(context.Background(), at) {
-		return
+}
+
+// record is what is written.
+type record struct {
+	at         slog.Level
+	text       string
+	attributes []slog.Attr
+}
+
+func (l *Log) logger() *slog.Logger {
+	if l.to == nil {
+		return slog.Default()
 	}
-	l.begun.Do(func() { l.epoch = time.Now() })
-	of := &l.other
+	return l.to
+}
+
+func (l *Log) enabled(at slog.Level) bool { return l.logger().Enabled(context.Background(), at) }
+
+func (l *Log) level(at slog.Level) *level {
 	if at >= slog.LevelError {
-		of = &l.fault
+		return &l.fault
 	}
-	left, ok := of.may(policy.Instant(time.Since(l.epoch)) + 1)
-	if !ok {
-		return
+	return &l.other
+}
+
+// write writes a record, with how many others about the same were left out before it. If too
+// many were written, it returns after which time the record may be, and otherwise 0.
+func (l *Log) write(r record, omitted uint64) (after time.Duration) {
+	l.begun.Do(func() { l.epoch = time.Now() })
+	left, after := l.level(r.at).may(policy.Instant(time.Since(l.epoch)) + 1)
+	if after > 0 {
+		return after
+	}
+	attributes := slices.Clip(r.attributes)
+	if omitted > 0 {
+		attributes = append(attributes, slog.Uint64("more_of_this", omitted))
 	}
 	if left > 0 {
 		attributes = append(attributes, slog.Uint64("left_out", left))
 	}
-	to.LogAttrs(context.Background(), at, text, attributes...)
+	l.logger().LogAttrs(context.Background(), r.at, r.text, attributes...)
+	return 0
 }
 
-// may reports whether a record may be written now, and how many were left out before it.
-func (l *level) may(now policy.Instant) (left uint64, ok bool) {
+// may takes the right to write a record now, and returns how many were left out before it.
+// Otherwise it returns after which time one may be written.
+func (l *level) may(now policy.Instant) (left uint64, after time.Duration) {
 	for {
 		word := l.word.Load()
 		next, d := rate.Take(word, now, 1, 0)
 		if !d.Allowed {
-			l.left.Add(1)
-			return 0, false
+			return 0, d.RetryAfter
 		}
 		if l.word.CompareAndSwap(word, next) {
-			return l.left.Swap(0), true
+			return l.left.Swap(0), 0
 		}
 	}
 }
 
 // Engine writes an event of an engine, for engine.Config.OnEvent. That an engine gives its
-// goroutines up is an error, and so is a goroutine that does not end. A restart is a
-// warning. What belongs to every start and end is of level Debug.
+// goroutines up is an error, and so are a goroutine that does not end, and saves from when they
+// begin to fail. That they succeed again is Info. A restart is a warning. What belongs to every
+// start and end is of level Debug. The newest record of saves is always written in the end: see
+// [Log.State].
 func (l *Log) Engine(e engine.Event) {
 	at, text := slog.LevelDebug, "ral: "+e.Kind.String()
+	isState := false
 	switch e.Kind {
+	case supervisor.ChildFailing:
+		at, text, isState = slog.LevelError, "ral: the work of a goroutine of the limiter fails", true
+		if e.Child == "saver" {
+			text = "ral: the state of the limiter is not saved"
+		}
+	case supervisor.ChildRecovered:
+		at, text, isState = slog.LevelInfo, "ral: the work of a goroutine of the limiter succeeds again", true
+		if e.Child == "saver" {
+			text = "ral: the state of the limiter is saved again"
+		}
 	case supervisor.ChildRestarting:
 		at, text = slog.LevelWarn, "ral: a goroutine of the limiter is restarted"
 	case supervisor.Escalated:
@@ -112,33 +155,38 @@ func (l *Log) Engine(e engine.Event) {
 	if e.Missed > 0 {
 		attributes = append(attributes, slog.Int("missed", e.Missed))
 	}
+	if isState {
+		l.State(e.Supervisor+"/"+e.Child, at, text, attributes...)
+		return
+	}
 	l.Record(at, text, attributes...)
 }
 
 // Health returns a function that returns the limiter's Health, and writes an error when it
-// becomes one or another one, and Info when it is nil again. So it also writes what is no
-// event, such as saves that fail. The program calls it from time to time, as where it is
-// asked whether it is healthy. Any number of goroutines may.
+// becomes one or another one, and Info when it is nil again. The program calls it from time to
+// time, as where it is asked whether it is healthy. Any number of goroutines may; Health is
+// called by one at a time, so that the records are in order. The newest is always written in
+// the end: see [Log.State].
 func (l *Log) Health(name string, limiter interface{ Health() error }) func() error {
 	var mu sync.Mutex
 	last := ""
+	topic := new(byte) // of this function alone
 	return func() error {
+		mu.Lock()
+		defer mu.Unlock()
 		err := limiter.Health()
 		now := ""
 		if err != nil {
 			now = err.Error()
 		}
-		mu.Lock()
-		changed := now != last
-		last = now
-		mu.Unlock()
 		switch {
-		case !changed:
+		case now == last:
 		case err != nil:
-			l.Record(slog.LevelError, "ral: the limiter is not healthy", slog.String("limit", name), slog.String("error", now))
+			l.state(topic, record{slog.LevelError, "ral: the limiter is not healthy", []slog.Attr{slog.String("limit", name), slog.String("error", now)}})
 		default:
-			l.Record(slog.LevelInfo, "ral: the limiter is healthy again", slog.String("limit", name))
+			l.state(topic, record{slog.LevelInfo, "ral: the limiter is healthy again", []slog.Attr{slog.String("limit", name)}})
 		}
+		last = now
 		return err
 	}
 }

@@ -72,6 +72,13 @@ func TestEventsAreWrittenByWhatTheyMean(t *testing.T) {
 		{engine.Event{Kind: supervisor.ChildAbandoned, Child: "saver"},
 			`level=ERROR msg="ral: a goroutine of the limiter does not end" limit=api goroutine=saver`},
 		{engine.Event{Kind: supervisor.AbandonedEnded, Child: "saver"}, `level=INFO msg="ral: abandoned child ended" limit=api goroutine=saver`},
+		{engine.Event{Kind: supervisor.ChildFailing, Child: "saver", Err: died},
+			`level=ERROR msg="ral: the state of the limiter is not saved" limit=api goroutine=saver error="it died"`},
+		{engine.Event{Kind: supervisor.ChildRecovered, Child: "saver"}, `level=INFO msg="ral: the state of the limiter is saved again" limit=api goroutine=saver`},
+		{engine.Event{Kind: supervisor.ChildFailing, Child: "keeper", Err: died},
+			`level=ERROR msg="ral: the work of a goroutine of the limiter fails" limit=api goroutine=keeper error="it died"`},
+		{engine.Event{Kind: supervisor.ChildRecovered, Child: "keeper"},
+			`level=INFO msg="ral: the work of a goroutine of the limiter succeeds again" limit=api goroutine=keeper`},
 		{engine.Event{Kind: supervisor.OwnFault, Err: died}, `level=ERROR msg="ral: own fault" limit=api error="it died"`},
 		{engine.Event{Kind: supervisor.HookFault, Err: died}, `level=ERROR msg="ral: hook fault" limit=api error="it died"`},
 	} {
@@ -155,8 +162,16 @@ func TestFailedSavesAreWritten(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, check(), engine.ErrUnsaved)
 		got := to.read()
-		require.Len(t, got, 1)
-		assert.Contains(t, got[0], `ral: the state has not been saved for more than three times State.Every`)
+		require.Len(t, got, 2, "five saves have failed, which is one record")
+		assert.Contains(t, got[0], `level=ERROR msg="ral: the state of the limiter is not saved" limit=api goroutine=saver error=`)
+		assert.Contains(t, got[1], `ral: the state has not been saved for more than three times State.Every`)
+		require.NoError(t, os.Mkdir(folder, 0o755))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		require.NoError(t, check())
+		got = to.read()
+		require.Len(t, got, 2)
+		assert.Equal(t, `level=INFO msg="ral: the state of the limiter is saved again" limit=api goroutine=saver`, got[0])
 	})
 }
 
