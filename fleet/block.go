@@ -41,25 +41,32 @@ var ErrBlocked = limits.ErrBlocked
 //     said is blocked, until the end that Redis said.
 //
 // Calls of Wait and Acquire wait for the end of a block if their patience and their deadline
-// allow it, or until Reset lifts it, which they notice within a second. Otherwise they get
+// allow it, or until it is lifted, which they notice within a second. Otherwise they get
 // ErrDeadline at once, and the error wraps ErrBlocked as well. For no units they do not wait.
 // A call that Redis promised a turn before Block keeps it. If this server hears of the block
 // before the turn comes, the call gives it back, and asks again when the block has ended. A
 // turn that Reserve promised stands, and so do units that were taken.
 //
 // The limit goes on by itself: what was used drains, and Refund, SetPolicy and charging work
-// as ever. Of several blocks of a key, the one that ends last holds. Reset lifts it. Blocks
+// as ever. Of several blocks of a key, the one that ends last holds. Blocks
 // are in Redis, under a name beside that of the key's word, so that they hold over restarts of
 // the servers, and for whatever Policy comes next under the same Name. A Redis that loses its
 // data, or whose keys are flushed or evicted, has forgotten the blocks, too.
 //
-// The error is a *policy.FieldError unless d is 1ns to 4 years (35040h), or those of Take. If
+// With a d of 0 Block lifts the key's block on all servers, and forgets its refusals that count
+// for Config.Penalty. Reset does so, too, and also forgets what the key has used. In Leased mode
+// a server that was told of the block refuses the key for up to Config.Term more.
+//
+// The error is a *policy.FieldError unless d is 0 to 4 years (35040h), or those of Take. If
 // Redis could not be asked it wraps ErrOutage. Then the block may be made or not, and this
-// server refuses the key until Redis says more of it. Blocks end 9 years after Config.Epoch.
+// server refuses the key until Redis says more of it, or no more if d is 0. Blocks end 9 years after Config.Epoch.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
-	bad := &policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: fmt.Sprintf("1ns to %v", penalty.Longest)}
-	if d <= 0 || d > penalty.Longest {
+	bad := &policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: fmt.Sprintf("0 to %v", penalty.Longest)}
+	if d < 0 || d > penalty.Longest {
 		return bad
+	}
+	if d == 0 {
+		return l.unblock(ctx, key)
 	}
 	type blocked struct {
 		store.Standing
@@ -105,6 +112,20 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error
 	}
 	l.known.Heard(key, b.Left, b.At)
 	return b.Left, nil
+}
+
+// unblock lifts the block of the key.
+func (l *Limiter) unblock(ctx context.Context, key string) error {
+	_, err := ask(ctx, l, l.guardOf(l.own.Load(), key), func(ctx context.Context, r *remote) (bool, error) {
+		return r.store.Unblock(ctx, key)
+	})
+	var why noAnswer
+	if err != nil && !errors.As(err, &why) {
+		return err
+	}
+	l.known.Forget(key)
+	l.takes.Renew()
+	return why.cause
 }
 
 // penaltyRule returns the rule of Config.Penalty, the zero one if there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -442,7 +443,7 @@ func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 	assert.Greater(t, r.RetryAfter, 50*time.Minute)
 }
 
-// Reset lets calls go on that wait for the end of a block, on its own server and on others, also
+// Reset, and a Block of 0, let calls go on that wait for the end of a block, on its own server and on others, also
 // through httplimit. That they look whether it was lifted is not counted.
 func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 	t.Parallel()
@@ -472,8 +473,12 @@ func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 		}()
 		eventually(t, func() bool { return a.Stats().Waiting == 2 && b.Stats().Waiting == 3 }, "they wait")
 		eventually(t, func() bool { return b.Stats().Blocked == 3 }, "all are refused")
-		_, err := a.Reset(t.Context(), key)
-		require.NoError(t, err)
+		if mode == Exact {
+			_, err := a.Reset(t.Context(), key)
+			require.NoError(t, err)
+		} else {
+			require.NoError(t, a.Block(t.Context(), key, 0))
+		}
 		for range 5 {
 			select {
 			case err := <-ends:
@@ -582,14 +587,82 @@ func TestBlocksInACluster(t *testing.T) {
 	}
 }
 
+// A Block of 0 lifts a block on all servers, with the refusals that count, and leaves what was used.
+// Without Redis it lifts the block of its own server.
+func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Options{})
+	c := at(redis.Addr(), funnel(10, 1, time.Hour))
+	c.Penalty = Penalty{Refusals: 2, Within: time.Hour, For: time.Minute, Max: time.Hour}
+	a, b := open(t, c), open(t, c)
+	lift := func() { require.NoError(t, b.Block(t.Context(), "k", 0)) }
+	lift()
+	require.True(t, take(t, a, "k", 7).Allowed)
+	require.NoError(t, a.Block(t.Context(), "k", time.Hour))
+	require.ErrorIs(t, take(t, b, "k", 1).Cause, ErrBlocked)
+	lift()
+	for _, l := range []*Limiter{a, b} {
+		assert.Equal(t, int64(3), take(t, l, "k", 0).Remaining, "what it has used goes on counting")
+		left, err := l.Blocked(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Zero(t, left)
+	}
+	require.True(t, take(t, b, "k", 3).Allowed)
+	for range 2 { // each time it takes two refusals, and the first block's length
+		require.NotErrorIs(t, take(t, a, "k", 1).Cause, ErrBlocked)
+		take(t, b, "k", 1)
+		left, err := a.Blocked(t.Context(), "k")
+		require.NoError(t, err)
+		assert.InDelta(t, 60, left.Seconds(), 59)
+		lift()
+	}
+	require.ErrorIs(t, a.Block(t.Context(), string(make([]byte, 1<<17)), 0), ErrKeyTooLong)
+
+	require.NoError(t, a.Block(t.Context(), "k", time.Hour))
+	redis.Kill()
+	eventually(t, func() bool { return errors.Is(a.Health(), ErrOutage) }, "an outage")
+	require.ErrorIs(t, take(t, a, "k", 1).Cause, ErrBlocked)
+	require.ErrorIs(t, a.Block(t.Context(), "k", 0), ErrOutage)
+	assert.NotErrorIs(t, take(t, a, "k", 1).Cause, ErrBlocked)
+}
+
+// Charge takes units whatever the limit says and however the key is blocked, and gives units back.
+func TestChargeTakesWhateverTheLimitSays(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Options{})
+	c := at(redis.Addr(), funnel(10, 1, time.Hour))
+	c.Outage = FallbackClosed
+	l := open(t, c)
+	charge := func(n int64) { require.NoError(t, l.Charge(t.Context(), "k", n)) }
+	charge(4)
+	assert.Equal(t, int64(6), take(t, l, "k", 0).Remaining)
+	charge(-3)
+	charge(0)
+	assert.Equal(t, int64(9), take(t, l, "k", 0).Remaining)
+	charge(12)
+	assert.Greater(t, take(t, l, "k", 1).RetryAfter, 3*time.Hour, "it owes more than its limit")
+	charge(-10)
+	require.NoError(t, l.Block(t.Context(), "k", time.Hour))
+	charge(2)
+	require.NoError(t, l.Block(t.Context(), "k", 0))
+	assert.Equal(t, int64(5), take(t, l, "k", 0).Remaining)
+	charge(math.MinInt64)
+	assert.Equal(t, int64(10), take(t, l, "k", 0).Remaining)
+	require.ErrorIs(t, l.Charge(t.Context(), string(make([]byte, 1<<17)), 1), ErrKeyTooLong)
+
+	redis.Kill()
+	eventually(t, func() bool { return errors.Is(l.Health(), ErrOutage) }, "an outage")
+	require.ErrorIs(t, l.Charge(t.Context(), "k", 1), ErrOutage, "it counts nowhere")
+}
+
 // Bad times and a bad Penalty are errors that name the field, the value and what is accepted.
 func TestBlockAndPenaltyAreChecked(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
-	for _, d := range []time.Duration{0, -1, 4*365*24*time.Hour + 1} {
+	for _, d := range []time.Duration{-1, 4*365*24*time.Hour + 1} {
 		err := l.Block(t.Context(), "k", d)
 		field := &policy.FieldError{}
 		require.ErrorAs(t, err, &field)
-		assert.Equal(t, policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: "1ns to 35040h0m0s"}, *field)
+		assert.Equal(t, policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: "0 to 35040h0m0s"}, *field)
 	}
 	require.ErrorIs(t, l.Block(t.Context(), string(make([]byte, 1<<17)), 1), ErrKeyTooLong)
 	_, err := l.Blocked(t.Context(), string(make([]byte, 1<<17)))

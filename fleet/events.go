@@ -27,11 +27,13 @@ const (
 	// StateUnsaved: what is to be charged could not be written to Config.StateFile. Err is
 	// why. It is told once, until that succeeds. Calls go on.
 	StateUnsaved
+	// StateSaved: what is to be charged was written to Config.StateFile again.
+	StateSaved
 )
 
 // String is what happened, in words.
 func (k EventKind) String() string {
-	names := [...]string{"outage began", "outage ended", "charged", "unchecked", "limit deploying", "limit conflict", "limit agreed", "state unsaved"}
+	names := [...]string{"outage began", "outage ended", "charged", "unchecked", "limit deploying", "limit conflict", "limit agreed", "state unsaved", "state saved"}
 	if int(k) < len(names) {
 		return names[k]
 	}

@@ -239,9 +239,12 @@ func (k *keeper) clustered() bool {
 // tell tells of an outage, and of its end, and that what is to be charged was not saved.
 func (k *keeper) tell() {
 	if err := k.Limiter.unsaved(); k.stateLost != (err != nil) {
-		if k.stateLost = err != nil; k.stateLost {
-			k.config.OnEvent(Event{Kind: StateUnsaved, Err: err})
+		k.stateLost = err != nil
+		kind := StateSaved
+		if k.stateLost {
+			kind = StateUnsaved
 		}
+		k.config.OnEvent(Event{Kind: kind, Err: err})
 	}
 	why := k.away()
 	if why == nil {

@@ -146,8 +146,7 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	if err == nil {
 		t := taken{answer: Answer{Decision: d, Source: SourceLease}}
 		if left, _ := l.known.Left(key); left > 0 && !d.Allowed {
-			refuseBlocked(&t.answer, left)
-			l.tally.blocked.Add(1) // a refusal, as the leases have counted
+			refuseBlocked(&t.answer, left) // counted by the leases
 		}
 		return t, nil
 	}

@@ -8,7 +8,8 @@ import (
 
 // LogEvents returns a function for Config.OnEvent that writes events to the log, which bounds
 // how many. name is that of the limit. An outage, servers with different limits and a state that cannot be saved
-// are errors. What was not found out, and limits that differ during a deploy, are warnings.
+// are errors. What was not found out, and limits that differ during a deploy, are warnings. Of outages, of limits that
+// differ and of the state the newest record is always written in the end: see eventlog.Log.State.
 func LogEvents(name string, to *eventlog.Log) func(Event) {
 	return func(e Event) {
 		at := slog.LevelInfo
@@ -25,6 +26,18 @@ func LogEvents(name string, to *eventlog.Log) func(Event) {
 		if e.Err != nil {
 			attributes = append(attributes, slog.String("error", e.Err.Error()))
 		}
-		to.Record(at, "ral: "+e.Kind.String(), attributes...)
+		var topic string
+		switch e.Kind {
+		case OutageBegan, OutageEnded:
+			topic = "outage of " + name
+		case LimitConflict, LimitDeploying, LimitAgreed:
+			topic = "limits of " + name
+		case StateUnsaved, StateSaved:
+			topic = "state of " + name
+		default:
+			to.Record(at, "ral: "+e.Kind.String(), attributes...)
+			return
+		}
+		to.State(topic, at, "ral: "+e.Kind.String(), attributes...)
 	}
 }

@@ -201,18 +201,20 @@ func TestFailedSaveIsTold(t *testing.T) {
 	require.True(t, take(t, l, "b", 1).Allowed)
 	told := func() (all []Event) {
 		for _, e := range events.events() {
-			if e.Kind == StateUnsaved {
+			if e.Kind == StateUnsaved || e.Kind == StateSaved {
 				all = append(all, e)
 			}
 		}
 		return all
 	}
 	eventually(t, func() bool { return len(told()) == 1 }, "it is told")
+	require.Equal(t, StateUnsaved, told()[0].Kind)
 	require.ErrorIs(t, told()[0].Err, ErrStateFile)
 
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	eventually(t, func() bool { return l.Health() == nil }, "a save succeeds")
+	eventually(t, func() bool { return l.Health() == nil && len(told()) == 2 }, "a save succeeds")
+	require.Equal(t, Event{Kind: StateSaved}, told()[1])
 	require.NoError(t, os.RemoveAll(dir))
 	require.ErrorIs(t, l.Close(), ErrStateFile)
-	require.Len(t, told(), 1, "it is told once")
+	require.Len(t, told(), 2, "each is told once")
 }

@@ -1,8 +1,11 @@
 package fleet
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Stats is a snapshot of a limiter's counters. All except Servers, Divisor, Waiting, Outage,
@@ -10,10 +13,18 @@ import (
 // while calls go on.
 type Stats struct {
 	Admitted uint64 // calls that were allowed
-	Refused  uint64 // calls that were not
-	// Blocked counts those refused because their key was blocked, Blocks calls of Block that
-	// succeeded, and Penalties blocks that Config.Penalty made by calls of this server.
-	Blocked, Blocks, Penalties uint64
+	// Refused counts calls that were not. It is the sum of OverLimit, Blocked and Unavailable.
+	Refused uint64
+	// OverLimit counts those refused by the limit, a lease or this server's share.
+	OverLimit uint64
+	// Blocked counts those refused because their key was blocked.
+	Blocked uint64
+	// Unavailable counts those refused because Redis was away: by FallbackClosed, or for want
+	// of a share. See ErrUncounted.
+	Unavailable uint64
+	// Blocks counts calls of Block that succeeded, and Penalties blocks that Config.Penalty made
+	// by calls of this server.
+	Blocks, Penalties uint64
 
 	// How they were answered: see Source. A call that looks without taking is counted
 	// in none.
@@ -58,11 +69,12 @@ type Stats struct {
 
 // tally counts answers, but those from leases, which count themselves.
 type tally struct {
-	by                [SourceClosed + 1]atomic.Uint64
-	admitted, refused atomic.Uint64
-	charged, misfits  atomic.Uint64
+	by               [SourceClosed + 1]atomic.Uint64
+	admitted         atomic.Uint64
+	charged, misfits atomic.Uint64
 
-	blocked, blocks, penalties atomic.Uint64
+	overLimit, blocked, unavailable atomic.Uint64 // refusals
+	blocks, penalties               atomic.Uint64
 }
 
 // count counts an answer of a call for n units.
@@ -71,14 +83,22 @@ func (t *tally) count(n int64, a *Answer) {
 		return
 	}
 	t.by[a.Source].Add(1)
-	if a.Allowed {
+	switch {
+	case a.Allowed:
 		t.admitted.Add(1)
-	} else {
-		t.refused.Add(1)
-		if isBlocked(a) {
-			t.blocked.Add(1)
-		}
+	case isBlocked(a):
+		t.blocked.Add(1)
+	case isUnavailable(a):
+		t.unavailable.Add(1)
+	default:
+		t.overLimit.Add(1)
 	}
+}
+
+// isUnavailable reports whether an answer is a refusal because Redis was away, and not one of the
+// limit: a call for more than the limit ever has is refused by that.
+func isUnavailable(a *Answer) bool {
+	return a.RetryAfter != policy.Never && (a.Source == SourceClosed || a.Source == SourceShare && errors.Is(a.Cause, ErrUncounted))
 }
 
 // Stats returns the limiter's counters.
@@ -86,7 +106,6 @@ func (l *Limiter) Stats() Stats {
 	t := &l.tally
 	s := Stats{
 		Admitted: t.admitted.Load(),
-		Refused:  t.refused.Load(),
 		Exact:    t.by[SourceRedis].Load(),
 		Local:    t.by[SourceShare].Load(),
 		Open:     t.by[SourceOpen].Load(),
@@ -94,7 +113,8 @@ func (l *Limiter) Stats() Stats {
 		Openings: l.openings(),
 		Charged:  t.charged.Load(),
 		Misfits:  t.misfits.Load(),
-		Blocked:  t.blocked.Load(), Blocks: t.blocks.Load(), Penalties: t.penalties.Load(),
+		Blocks:   t.blocks.Load(), Penalties: t.penalties.Load(),
+		OverLimit: t.overLimit.Load(), Blocked: t.blocked.Load(), Unavailable: t.unavailable.Load(),
 		Servers: int(l.servers.Load()),
 	}
 	s.Breakers, s.OpenBreakers, s.HalfOpenBreakers = l.breakers()
@@ -111,9 +131,11 @@ func (l *Limiter) Stats() Stats {
 	if l.leases != nil {
 		of := l.leases.Stats()
 		s.Admitted += of.Admitted
-		s.Refused += of.Refused
+		s.OverLimit += of.Refused - of.Blocked
+		s.Blocked += of.Blocked
 		s.Leased = t.by[SourceLease].Load() + of.Admitted + of.Refused
 		s.LeasedUnits, s.ReturnedUnits, s.LapsedUnits = of.Leased, of.Returned, of.Lapsed
 	}
+	s.Refused = s.OverLimit + s.Blocked + s.Unavailable
 	return s
 }

@@ -59,3 +59,38 @@ func TestStatsCountWaits(t *testing.T) {
 	require.Equal(t, []any{0, uint64(1)}, []any{s.Waiting, s.Waits})
 	require.Positive(t, s.WaitTime)
 }
+
+// Refusals are counted by their reason: the limit, a block, and an outage that leaves nothing to
+// go by. A call for more than the limit ever has is refused by the limit, also in an outage.
+func TestRefusalsAreCountedByReason(t *testing.T) {
+	refusals := func(l *Limiter) [4]uint64 {
+		s := l.Stats()
+		return [4]uint64{s.OverLimit, s.Blocked, s.Unavailable, s.Refused}
+	}
+	for _, mode := range []Mode{Exact, Leased} {
+		c := at(shared.Addr(), window(2, time.Hour))
+		c.Mode = mode
+		l := open(t, c)
+		take(t, l, "a", 2)
+		for range 3 {
+			require.False(t, take(t, l, "a", 1).Allowed)
+		}
+		require.NoError(t, l.Block(t.Context(), "b", time.Hour))
+		for range 2 {
+			require.False(t, l.Choke(t.Context(), "b"))
+		}
+		require.False(t, take(t, l, "a", 3).Allowed, "more than the limit")
+		require.Equal(t, [4]uint64{4, 2, 0, 6}, refusals(l), mode)
+	}
+	c := at("127.0.0.1:1", funnel(10, 1, time.Hour))
+	c.Budget = quick
+	uncounted := launch(t, c)
+	c.Name, c.Outage = name(), FallbackClosed
+	closed := launch(t, c)
+	for _, l := range []*Limiter{uncounted, closed} {
+		require.False(t, take(t, l, "a", 1).Allowed)
+		require.Equal(t, [4]uint64{0, 0, 1, 1}, refusals(l))
+		require.False(t, take(t, l, "a", 11).Allowed)
+		require.Equal(t, [4]uint64{1, 0, 1, 2}, refusals(l))
+	}
+}

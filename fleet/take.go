@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -252,6 +253,21 @@ func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (
 		return Answer{}, ErrClosed
 	}
 	return a, nil
+}
+
+// Charge takes n units of the key, whether the limit that holds for it allows that or not, as
+// for what an operator finds out later. Below 0 it gives units back, as Refund of -n does: see
+// there for what becomes of them without Redis. The error is that of Refund, or the Cause of its
+// answer if what was charged may not count.
+func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
+	if n == 0 {
+		return nil
+	}
+	a, err := l.Refund(ctx, key, -max(n, -math.MaxInt64))
+	if err == nil && !a.Allowed {
+		err = a.Cause
+	}
+	return err
 }
 
 // Reset forgets what the key has used, lifts its block and forgets its refusals, and reports

@@ -60,6 +60,15 @@ func (o *otherTerms) all() []*terms {
 // under returns the terms by which a call for the key is decided: those of limit or, if that
 // is nil, of what Config.PolicyFor chooses, and otherwise the limiter's own.
 func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
+	of, err := l.find(limit, key)
+	if err != nil && !errors.Is(err, ErrModeUnsupported) {
+		l.tally.misfits.Add(1)
+	}
+	return of, err
+}
+
+// find is under, and counts nothing.
+func (l *Limiter) find(limit policy.Policy, key string) (*terms, error) {
 	if limit == nil && l.config.PolicyFor != nil {
 		limit = l.config.PolicyFor(key)
 	}
@@ -80,7 +89,6 @@ func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
 	}
 	t, err := l.learnLimit(limit)
 	if err != nil {
-		l.tally.misfits.Add(1)
 		return nil, err
 	}
 	return l.reading(t, own)
@@ -90,7 +98,6 @@ func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
 // the limiter's own.
 func (l *Limiter) reading(t, own *terms) (*terms, error) {
 	if !t.limit.Reads(own.limit) {
-		l.tally.misfits.Add(1)
 		return nil, fmt.Errorf("%w: %v, and the limiter's is %v", ErrMisfit, t.policy, own.policy)
 	}
 	return t, nil

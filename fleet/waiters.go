@@ -36,6 +36,13 @@ func (w *waiters) count() (waiting int, waits uint64, took time.Duration) {
 	return w.total, w.waits, w.took
 }
 
+// forKey returns the number of calls that wait for the key now.
+func (w *waiters) forKey(key string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.of[key]
+}
+
 // enter counts one more call for the key, until leave. It returns ErrCrowded if as many
 // wait as may.
 func (w *waiters) enter(key string) error {

@@ -41,6 +41,9 @@ type Config struct {
 	// once an exchange, must not block, and is used to size leases only: no number makes
 	// the fleet admit more than the limit.
 	Servers func() int
+	// Blocked, if not nil, reports whether a refusal of the key is that of a block, for Stats. It
+	// must not call the leases.
+	Blocked func(key string) bool
 	// OnEvent is told of starts, panics and restarts: see supervisor.Config.
 	OnEvent func(supervisor.Event)
 
@@ -61,6 +64,7 @@ type Stats struct {
 
 	Admitted uint64 // calls that were allowed
 	Refused  uint64 // calls that were not; those in error are neither
+	Blocked  uint64 // those of Refused whose key was blocked: see Config.Blocked
 }
 
 // Leases answers from leases, and keeps them up. Call New to make them, and Close to
@@ -83,11 +87,14 @@ type Leases struct {
 	abort   context.CancelFunc // ends these
 	once    sync.Once
 
-	mu     sync.Mutex // no callers' code runs under it, but servers
+	mu     sync.Mutex // no callers' code runs under it, but servers and blocked
 	closed bool
 	book   book
 	random *rand.Rand
 	stats  Stats // of Admitted and Refused, what the engine does not count
+	// refused is the most that Stats has told.
+	refused uint64
+	blocked func(key string) bool
 	// leaseWrites counts changes of words, which the engine counts as calls allowed.
 	leaseWrites uint64
 
@@ -119,7 +126,7 @@ func New(c Config) (*Leases, error) {
 	}
 	l := &Leases{
 		plan: c.Plan, bank: c.Bank, words: words, epoch: time.Now(),
-		work: make(chan *account, queued), timeout: c.Timeout, servers: c.Servers, fault: c.fault, always: c.always,
+		work: make(chan *account, queued), timeout: c.Timeout, servers: c.Servers, blocked: c.Blocked, fault: c.fault, always: c.always,
 		book: newBook(c.MaxKeys), random: rand.New(rand.NewPCG(c.seed, 0)),
 	}
 	if l.timeout == 0 {
@@ -226,8 +233,9 @@ func (l *Leases) Ask(key string, n int64, budget time.Duration, done <-chan stru
 	case n < 0 || n > l.plan.Limit():
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.stats.Refused++
-		return policy.Decision{Limit: l.plan.Limit(), RetryAfter: policy.Never}, nil
+		d := policy.Decision{Limit: l.plan.Limit(), RetryAfter: policy.Never}
+		l.count(key, d)
+		return d, nil
 	}
 	c, d, err := l.begin(key, n)
 	if c == nil {
@@ -237,7 +245,7 @@ func (l *Leases) Ask(key string, n int64, budget time.Duration, done <-chan stru
 	if err == nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.stats.count(d)
+		l.count(key, d)
 	}
 	return d, err
 }
@@ -305,7 +313,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 			l.install(a, h)
 		}
 		d := policy.Decision{Allowed: true, Limit: l.plan.Limit(), Remaining: h.units, ResetAfter: h.end.Sub(now)}
-		l.stats.count(d)
+		l.count(key, d)
 		return nil, d, nil
 	}
 	if r := a.refused; r.units > 0 && n >= r.units && now.Before(r.until) {
@@ -313,7 +321,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 			l.write(key, refusal{until: l.instant(r.until)})
 		}
 		d := l.refusedFor(r.until.Sub(now))
-		l.stats.count(d)
+		l.count(key, d)
 		return nil, d, nil
 	}
 	if !l.worthwhile(a, n, now) {
@@ -384,12 +392,15 @@ func (l *Leases) write(key string, p policy.Policy) (units int64, ok bool) {
 // left returns how many units of the key's word can be used now.
 func (l *Leases) left(key string) int64 { return unwrap(l.words.Peek(key)).units }
 
-// count counts an answer.
-func (s *Stats) count(d policy.Decision) {
+// count counts an answer to a call for the key. l.mu is held.
+func (l *Leases) count(key string, d policy.Decision) {
 	if d.Allowed {
-		s.Admitted++
-	} else {
-		s.Refused++
+		l.stats.Admitted++
+		return
+	}
+	l.stats.Refused++
+	if l.blocked != nil && l.blocked(key) {
+		l.stats.Blocked++
 	}
 }
 
@@ -402,6 +413,20 @@ func (l *Leases) Held(key string) int64 {
 		held += a.next.units
 	}
 	return held
+}
+
+// Refused returns for how much longer a call of one unit for the key is refused without asking
+// the bank; 0 if it is not.
+func (l *Leases) Refused(key string) time.Duration {
+	if x := unwrap(l.words.Peek(key)); x.verdict == refused {
+		return x.holds
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.book.accounts[key]; a != nil && a.refused.units == 1 {
+		return max(time.Until(a.refused.until), 0)
+	}
+	return 0
 }
 
 // Forget drops what is held of a key, and what is known of it, for a key whose word was
@@ -425,11 +450,14 @@ func (l *Leases) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.stats
-	nonAnswers := l.nonAnswers.Load() // before the engine's count, which includes all of these
 	counted := l.words.Stats()
+	nonAnswers := l.nonAnswers.Load() // after the engine's count, which may lack some of these
 	s.Keys = len(l.book.accounts)
 	s.Admitted += counted.Admitted - l.leaseWrites
-	s.Refused += counted.Refused - nonAnswers
+	// While calls go on this is less than were refused, and may be less than before. A counter
+	// only grows.
+	l.refused = max(l.refused, s.Refused+counted.Refused-min(counted.Refused, nonAnswers))
+	s.Refused = l.refused
 	return s
 }
 

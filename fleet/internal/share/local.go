@@ -223,7 +223,16 @@ func (l *Local) Take(key string, n int64, patience time.Duration) Reservation {
 }
 
 // Peek tells how the key stands.
-func (l *Local) Peek(key string) policy.Decision { return l.Take(key, 0, 0).Decision }
+func (l *Local) Peek(key string) policy.Decision { return l.Look(key, 0) }
+
+// Look tells what a Take of n units without patience would be told. It takes nothing.
+func (l *Local) Look(key string, n int64) policy.Decision {
+	h, s := l.find(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, _, _, _ := l.decide(s, h, n, 0)
+	return r.Decision
+}
 
 func (l *Local) find(key string) (hash, *shard) {
 	h := l.hashOf(key)
@@ -236,27 +245,35 @@ func (l *Local) index(h hash) int { return int(h.low % uint64(len(l.shards))) }
 
 // take is Take for a caller that holds the shard.
 func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Duration) Reservation {
-	p := s.part
-	if p == nil {
-		return Reservation{Decision: policy.Decision{Limit: l.whole.Load().policy.Limit(), Allowed: n == 0, RetryAfter: never(n)}}
-	}
-	now := l.now()
-	e, there := l.entry(s, h, now)
-	r := Reservation{local: l, hash: h, part: p, n: n, at: now, before: e.word}
-	withheld := p.withheld(e.doubt, l.whole.Load().memory, now)
-	r.after, r.Decision = p.policy.Take(charged(p.policy, e.word, now, withheld), now, n, patience)
+	r, e, there, withheld := l.decide(s, h, n, patience)
 	switch {
 	case !r.Allowed || n == 0:
 		return r
 	case withheld > 0 && r.Wait == 0:
-		r.after, r.charged = charged(p.policy, e.word, now, n), true
+		r.after, r.charged = charged(r.part.policy, e.word, r.at, n), true
 	default:
 		e.doubt = 0
 	}
 	e.unpaid += n
 	e.word = r.after
-	l.put(s, h, e, there, key, now)
+	l.put(s, h, e, there, key, r.at)
 	return r
+}
+
+// decide decides a take without taking. It returns also the key's entry, and how many units are
+// withheld from it. The caller holds the shard.
+func (l *Local) decide(s *shard, h hash, n int64, patience time.Duration) (r Reservation, e entry, there bool, withheld int64) {
+	p := s.part
+	if p == nil {
+		r.Decision = policy.Decision{Limit: l.whole.Load().policy.Limit(), Allowed: n == 0, RetryAfter: never(n)}
+		return r, e, false, 0
+	}
+	now := l.now()
+	e, there = l.entry(s, h, now)
+	r = Reservation{local: l, hash: h, part: p, n: n, at: now, before: e.word}
+	withheld = p.withheld(e.doubt, l.whole.Load().memory, now)
+	r.after, r.Decision = p.policy.Take(charged(p.policy, e.word, now, withheld), now, n, patience)
+	return r, e, there, withheld
 }
 
 func never(n int64) time.Duration {

@@ -1,0 +1,109 @@
+package fleet
+
+import (
+	"context"
+	"time"
+
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// A limiter explains keys.
+var _ limits.RemoteExplainer[string] = (*Limiter)(nil)
+
+// Explain returns why a call for the key is admitted or refused now: its limit, what it has
+// used on all servers and when that comes back, for how long it is blocked, and how many calls
+// of this server wait for it. Its String says so in sentences. It takes nothing and is counted
+// in no statistics. Like Peek it asks Redis, and waits for it as long as Config.Budget at most.
+//
+// The Explanation leaves out what is not known:
+//
+//   - Under a SlidingLog, which has no word, Returns is empty, and RetryAfter of a key that is
+//     at its limit is 0.
+//   - In Leased mode Redis counts what servers hold on lease as used. So Used, Of and Returns
+//     are left out, and whether a call is allowed is what this server says, which may hold units.
+//   - While Redis is away, Used, Of and Returns are left out, and whether a call is allowed is
+//     what Config.Outage says: see Explanation.Source, and Cause for the reason.
+//
+// The errors are those of Take, except that a limit of PolicyFor of another family is an
+// Explanation that refuses every call.
+func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, error) {
+	x := limits.Explanation{Binding: -1}
+	of, err := l.find(nil, key)
+	if err != nil {
+		a, err := noAnswerFor(err)
+		if err != nil {
+			return x, err
+		}
+		x.Decision, x.Basis, x.Known = a.Decision, a.Basis, true
+	} else {
+		held := l.held(key)
+		t, err := l.takeExact(ctx, of, key, 0, 0, 0)
+		switch {
+		case err != nil:
+			return x, err
+		case t.answer.Source != SourceRedis:
+			x = l.explainWithout(of, key, &t)
+		case of.logged:
+			x = explainLog(of, &t)
+		default:
+			x = limits.ExplainWord(of.limit.Policy(), t.exact.After, t.exact.At, 1, t.exact.Block.Left)
+			x.Known = t.exact.After != 0
+		}
+		x.Known = x.Known || x.Blocked > 0
+		t.answer.Allowed = x.Allowed
+		x.Basis = forAdapters(&t.answer).Basis
+		if l.leases != nil && t.answer.Source == SourceRedis {
+			l.explainLease(&x, key, held)
+		}
+	}
+	x.Name, x.Limit, x.Waiting = l.config.Name, l.LimitFor(key), l.waiters.forKey(key)
+	return x, nil
+}
+
+// explainLog explains what Redis said of a log, of which it tells no word.
+func explainLog(of *terms, t *taken) limits.Explanation {
+	x := limits.Explanation{Binding: -1, Decision: t.answer.Decision}
+	x.Known = x.ResetAfter > 0
+	if t.exact.Block.Left == 0 { // else Remaining is not that of the limit
+		x.Of = of.most
+		x.Used = x.Of - x.Remaining
+	}
+	x.Allowed = x.Remaining > 0
+	x.Block(t.exact.Block.Left)
+	return x
+}
+
+// explainLease corrects an explanation by Redis for what this server would decide by itself. held
+// is how many units it has. What others have is not known.
+func (l *Limiter) explainLease(x *limits.Explanation, key string, held int64) {
+	x.Used, x.Of, x.Returns = 0, 0, nil
+	switch {
+	case x.Blocked > 0:
+	case held > 0:
+		x.Allowed, x.Remaining, x.RetryAfter = true, min(x.Remaining+held, l.plan.Limit()), 0
+		x.Basis = byLease
+	default:
+		if refused := l.leases.Refused(key); refused > 0 {
+			x.Allowed, x.RetryAfter, x.Basis = false, max(x.RetryAfter, refused), byLease
+		}
+	}
+}
+
+// explainWithout explains a key by the fallback that Config.Outage chose. t is its answer to a
+// look.
+func (l *Limiter) explainWithout(of *terms, key string, t *taken) limits.Explanation {
+	x := limits.Explanation{Binding: -1, Known: true, Decision: policy.Decision{Limit: of.most}}
+	var blocked time.Duration
+	if isBlocked(&t.answer) {
+		blocked, _ = l.known.Left(key)
+	}
+	switch t.answer.Source {
+	case SourceOpen:
+		x.Allowed = true
+	case SourceShare:
+		x.Decision = l.shared(of, of.local.Look(key, 1), 1, nil).Decision
+	}
+	x.Block(blocked)
+	return x
+}

@@ -1,0 +1,239 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// explain explains a key as adapters do.
+func explain(t testing.TB, l limits.Limiter[string], key string) limits.Explanation {
+	t.Helper()
+	x, err := limits.Explain(t.Context(), l, key)
+	require.NoError(t, err)
+	return x
+}
+
+// While Redis decides, a key's explanation is the one that an engine gives of the same calls:
+// figures, returns, blocks and words. It takes nothing and counts nothing.
+func TestExplanationIsThatOfAnEngine(t *testing.T) {
+	for i, p := range blockable(t) {
+		if i == 1 {
+			continue // an engine has no log
+		}
+		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(uint64(i), 19))
+			var clock atomic.Int64
+			c := at(shared.Addr(), p)
+			c.clock = clock.Load
+			l := open(t, c)
+			e, err := engine.New[string](engine.Config{Name: c.Name, Policy: p, Clock: func() policy.Instant {
+				return policy.Instant(max(clock.Load()*1000, 1))
+			}})
+			require.NoError(t, err)
+			defer e.Close()
+			clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
+			refused := 0
+			for step := range 100 {
+				key := fmt.Sprint(r.IntN(2))
+				switch r.IntN(6) {
+				case 0:
+					clock.Add(r.Int64N(3e6))
+				case 1:
+					if r.IntN(3) == 0 {
+						require.NoError(t, l.Block(t.Context(), key, 2*time.Second))
+						require.NoError(t, e.Block(key, 2*time.Second))
+					}
+				default:
+					n := r.Int64N(3)
+					require.Equal(t, e.Take(key, n).Allowed, take(t, l, key, n).Allowed)
+				}
+				before := l.Stats()
+				got, want := explain(t, l, key), e.Explain(key)
+				assert.Equal(t, before.Admitted+before.Refused, l.Stats().Admitted+l.Stats().Refused)
+				require.Equal(t, SourceRedis, got.Source())
+				require.True(t, got.Promised())
+				require.Equal(t, want.Blocked > 0, errors.Is(got.Cause(), ErrBlocked))
+				if want.Used > 0 || want.Blocked > 0 {
+					require.True(t, got.Known, "step %d", step)
+				}
+				if !want.Allowed {
+					refused++
+				}
+				got.Basis, want.Basis, got.Known, want.Known = nil, nil, false, false
+				require.Equal(t, want, got, "step %d", step)
+				require.Equal(t, want.String(), got.String())
+			}
+			require.Positive(t, refused)
+			assert.False(t, explain(t, l, "never used").Known)
+		})
+	}
+}
+
+// A log has no word in Redis. What is used of it is told, and not what is not known.
+func TestExplainALog(t *testing.T) {
+	log, err := SlidingLog(5, time.Hour)
+	require.NoError(t, err)
+	l := open(t, at(shared.Addr(), log))
+	assert.False(t, explain(t, l, "a").Known)
+	take(t, l, "a", 3)
+	x := explain(t, l, "a")
+	assert.Equal(t, []any{true, int64(3), int64(5), int64(2), true}, []any{x.Known, x.Used, x.Of, x.Remaining, x.Allowed})
+	take(t, l, "a", 2)
+	x = explain(t, l, "a")
+	assert.Equal(t, []any{int64(5), false, time.Duration(0)}, []any{x.Used, x.Allowed, x.RetryAfter})
+	assert.Contains(t, x.String(), "5 of 5 used. A call is refused.")
+	assert.Positive(t, x.ResetAfter)
+	assert.Empty(t, x.Returns)
+
+	require.NoError(t, l.Block(t.Context(), "a", time.Minute))
+	x = explain(t, l, "a")
+	assert.Equal(t, []any{int64(0), int64(0), false}, []any{x.Used, x.Of, x.Allowed}, "Redis told the end of the block")
+	assert.InDelta(t, time.Minute, x.Blocked, float64(30*time.Second))
+	assert.GreaterOrEqual(t, x.RetryAfter, x.Blocked)
+	assert.NotContains(t, x.String(), "used.")
+}
+
+// What other servers hold on lease is not known, so that no figure of it is shown. Whether a
+// call is allowed is what the next one is told.
+func TestExplainLeases(t *testing.T) {
+	c := leasedAt(shared.Addr(), window(10_000, time.Hour))
+	c.Term = time.Minute // nothing comes back by itself while this runs
+	l, other := open(t, c), open(t, c)
+	warm(t, l, "a", 200)
+	eventually(t, func() bool { return l.leases.Held("a") > 0 }, "a lease")
+	x := explain(t, l, "a")
+	assert.Equal(t, []any{SourceLease, false, int64(0), int64(0), true}, []any{x.Source(), x.Promised(), x.Used, x.Of, x.Allowed})
+	assert.Empty(t, x.Returns)
+	assert.Contains(t, x.String(), "How much is used is not known, as servers may hold units on lease. A call is admitted.")
+	x = explain(t, other, "a")
+	assert.Equal(t, []any{SourceRedis, false, int64(0), true}, []any{x.Source(), x.Promised(), x.Of, x.Allowed})
+
+	// A key of which Redis has nothing left: allowed where units are held, and nowhere else.
+	take(t, l, "b", 9990)
+	for take(t, other, "b", 1).Allowed {
+		continue
+	}
+	x = explain(t, other, "b")
+	assert.Equal(t, []any{false, int64(0)}, []any{x.Allowed, x.Of})
+	assert.Positive(t, x.RetryAfter)
+	assert.False(t, other.Choke(t.Context(), "b"))
+
+	require.NoError(t, other.Block(t.Context(), "a", time.Minute))
+	x = explain(t, l, "a")
+	assert.False(t, x.Allowed, "whatever it holds")
+	assert.Positive(t, x.Blocked)
+	assert.False(t, l.Choke(t.Context(), "a"), "it was told")
+}
+
+// While Redis is away an explanation says what decides, leaves out what is not known, and has
+// the block that this server was told of.
+func TestExplainInAnOutage(t *testing.T) {
+	for _, f := range []struct {
+		outage  Fallback
+		source  Source
+		allowed bool
+		says    string
+	}{
+		{FallbackShare, SourceShare, true, "Without Redis, this server's share of the limit decides. A call is admitted."},
+		{FallbackOpen, SourceOpen, true, "Without Redis, calls pass as configured. A call is admitted."},
+		{FallbackClosed, SourceClosed, false, "Without Redis, calls are refused as configured. A call is refused."},
+	} {
+		t.Run(f.source.String(), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, redistest.Options{})
+			c := at(redis.Addr(), funnel(3, 1, time.Hour))
+			c.Budget, c.Outage = quick, f.outage
+			l := open(t, c)
+			eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "so that the share knows it")
+			require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
+			redis.Kill()
+			eventually(t, func() bool { return l.Health() != nil }, "it is away")
+			x := explain(t, l, "a")
+			assert.Equal(t, []any{f.source, f.allowed, int64(0), int64(0), time.Duration(0), c.Name}, []any{x.Source(), x.Allowed, x.Used, x.Of, x.RetryAfter, x.Name})
+			require.ErrorIs(t, x.Cause(), ErrOutage)
+			assert.Empty(t, x.Returns)
+			assert.Contains(t, x.String(), f.says)
+			if f.outage == FallbackShare {
+				for take(t, l, "a", 1).Allowed {
+					continue
+				}
+				x, next := explain(t, l, "a"), take(t, l, "a", 1)
+				assert.False(t, x.Allowed)
+				assert.GreaterOrEqual(t, x.RetryAfter, next.RetryAfter)
+				assert.InDelta(t, next.RetryAfter, x.RetryAfter, float64(time.Minute))
+			}
+			x = explain(t, l, "blocked")
+			assert.False(t, x.Allowed)
+			assert.Positive(t, x.Blocked)
+			assert.Contains(t, x.String(), "The key is blocked for ")
+		})
+	}
+}
+
+// Without a share to go by, the explanation is that of a server that refuses.
+func TestExplainWithoutAShare(t *testing.T) {
+	c := at("127.0.0.1:1", funnel(3, 1, time.Hour))
+	c.Budget = quick
+	x := explain(t, launch(t, c), "a")
+	assert.Equal(t, []any{SourceClosed, false, int64(0)}, []any{x.Source(), x.Allowed, x.Of})
+	require.ErrorIs(t, x.Cause(), ErrUncounted)
+}
+
+// A limit of another family refuses every call, and an explanation of it counts no misfit.
+func TestExplainMisfitsAndErrors(t *testing.T) {
+	c := at(shared.Addr(), funnel(10, 1, time.Hour))
+	misfit := policy.Must(policy.FixedWindow(1, time.Hour))
+	larger := funnel(20, 1, time.Hour)
+	c.PolicyFor = func(key string) policy.Policy {
+		return map[string]policy.Policy{"misfit": misfit, "larger": larger}[key]
+	}
+	l := open(t, c)
+	x := explain(t, l, "misfit")
+	assert.Equal(t, []any{misfit, false, policy.Never}, []any{x.Limit, x.Allowed, x.RetryAfter})
+	require.ErrorIs(t, x.Cause(), ErrMisfit)
+	assert.Zero(t, l.Stats().Misfits)
+	x = explain(t, l, "larger")
+	assert.Equal(t, []any{larger, int64(20), true}, []any{x.Limit, x.Of, x.Allowed})
+
+	_, err := l.Explain(t.Context(), strings.Repeat("k", 70_000))
+	require.ErrorIs(t, err, ErrKeyTooLong)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = l.Explain(ended, "a")
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, l.Close())
+	_, err = l.Explain(t.Context(), "a")
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+// The calls of other servers that wait are not known. Those of this one are told.
+func TestExplainCountsCallsThatWaitHere(t *testing.T) {
+	c := at(shared.Addr(), funnel(1, 1, time.Hour))
+	l, other := open(t, c), open(t, c)
+	take(t, l, "a", 1)
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- l.Wait(ctx, "a", 1) }()
+	eventually(t, func() bool { return explain(t, l, "a").Waiting == 1 }, "it waits")
+	assert.Contains(t, explain(t, l, "a").String(), "1 call waits on this server.")
+	assert.Zero(t, explain(t, l, "b").Waiting)
+	assert.NotContains(t, explain(t, other, "a").String(), "wait")
+	leave()
+	require.ErrorIs(t, <-ended, ErrCancelled)
+	assert.Zero(t, explain(t, l, "a").Waiting)
+}
