@@ -45,6 +45,8 @@ vet:
 check: needs tidy lint platforms race processors
 	@echo "== table: every schedule"
 	@$(GO) test -count=1 -run TestSchedules ./table
+	@echo "== metrics: ten million keys"
+	@$(GO) test -count=1 -run TestSeriesStayConstant ./metrics/ralprom
 	@echo "== torture, longer"
 	@cd torture && $(GO) test -count=1 ./simulation -run TestSeeds -first 100001 -seeds 300000
 	@cd torture && $(GO) test -count=1 ./linear -run TestLinearizable -for 20s

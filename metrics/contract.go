@@ -90,14 +90,17 @@ var contract = []Metric{
 	{Name: "ral.wait_time", Kind: Counter, Unit: "s",
 		Help: "Sum of how long these calls waited."},
 
-	// Of an engine.
 	{Name: "ral.refusals", Kind: Counter, Unit: "{call}", Label: "reason", Values: []string{
 		"over_limit", "blocked", "misfit", "unavailable", "full", "crowded", "late", "cancelled"},
 		Help: "Refused calls by the reason; their sum is ral.calls with the result refused."},
+
+	// Of an engine.
 	{Name: "ral.unrecorded_calls", Kind: Counter, Unit: "{call}", Label: "reason", Values: []string{"unavailable", "full"},
 		Help: "Calls that were answered as configured and not by the limit, because the key could not be recorded or the table was full."},
 	{Name: "ral.keys", Kind: Gauge, Unit: "{key}",
 		Help: "Keys in the table."},
+	{Name: "ral.max_keys", Kind: Gauge, Unit: "{key}",
+		Help: "Most keys that the table may hold."},
 	{Name: "ral.keys_by_use", Kind: Gauge, Unit: "{key}", Label: "used", Values: []string{"none", "below_half", "half", "most", "all", "chosen"},
 		Help: "Keys by the share of their limit that they have used, as counted some time ago: half is 50% and more, most is 80% and more; " +
 			"chosen is any share of a limit that PolicyFor chose. Absent before the first count."},
@@ -137,8 +140,6 @@ var contract = []Metric{
 		Help: "Calls by what decided them: Redis, a lease, this server's share of the limit, or the configured answer of an outage."},
 	{Name: "ral.fleet.misfit_calls", Kind: Counter, Unit: "{call}",
 		Help: "Calls in error because the limit that came with them is of another family."},
-	{Name: "ral.fleet.blocked_calls", Kind: Counter, Unit: "{call}",
-		Help: "Calls refused because their key was blocked in the fleet."},
 	{Name: "ral.fleet.outage", Kind: Gauge,
 		Help: "1 if calls are answered without Redis: all of them, or those of a node of a cluster."},
 	{Name: "ral.fleet.breakers", Kind: Gauge, Unit: "{breaker}", Label: "state", Values: []string{"closed", "open", "half_open"},

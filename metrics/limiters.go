@@ -73,6 +73,7 @@ var engineReadings = []Reading[engineSnapshot]{
 	{"ral.unrecorded_calls", "unavailable", func(s *engineSnapshot) float64 { return float64(s.Unavailable) }},
 	{"ral.unrecorded_calls", "full", func(s *engineSnapshot) float64 { return float64(s.Full) }},
 	{"ral.keys", "", func(s *engineSnapshot) float64 { return float64(s.Keys) }},
+	{"ral.max_keys", "", func(s *engineSnapshot) float64 { return float64(s.MaxKeys) }},
 	{"ral.keys_by_use", "none", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.Unused) }},
 	{"ral.keys_by_use", "below_half", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.BelowHalf) }},
 	{"ral.keys_by_use", "half", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.Half) }},

@@ -162,6 +162,9 @@ func TestTiersHaveNamesOfTheirOwn(t *testing.T) {
 		}
 	}
 	assert.Len(t, calls, 4)
+	for _, part := range tiered.Explain("a").Each {
+		assert.Contains(t, calls, part.Name+" admitted", "an explanation has the same names")
+	}
 	assert.EqualValues(t, 1, calls["api admitted"])
 	assert.EqualValues(t, 1, calls["api.2 admitted"])
 	assert.EqualValues(t, 1, calls["api.2 refused"])

@@ -359,7 +359,7 @@ func TestOthersDoNotBlockOrLift(t *testing.T) {
 func TestBadBlocks(t *testing.T) {
 	t.Parallel()
 	url := start(t)
-	for value, want := range map[string]string{"": "invalid duration", "long": `invalid duration "long"`, "-1s": "want 1ns to 35040h0m0s", "99999h": "want 1ns to 35040h0m0s"} {
+	for value, want := range map[string]string{"": "invalid duration", "long": `invalid duration "long"`, "-1s": "want 0 to 35040h0m0s", "99999h": "want 0 to 35040h0m0s"} {
 		got := post(t, url+"1/block", value, nil)
 		assert.Equal(t, http.StatusBadRequest, got.status)
 		assert.Contains(t, got.body, want)

@@ -1,13 +1,16 @@
 package ralotel
 
 import (
+	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -34,27 +37,81 @@ func Trace(r *http.Request, v httplimit.Verdict) {
 	if !span.IsRecording() {
 		return
 	}
+	more := []attribute.KeyValue{attribute.Int64("ral.cost", v.Cost)}
+	if v.Basis != nil {
+		more = append(more, attribute.String("ral.source", v.Basis.Source().String()))
+	}
+	if v.Shadow {
+		more = append(more, attribute.Bool("ral.shadow", true))
+	}
+	tell(span, passes, strings.ReplaceAll(v.Reason.String(), " ", "_"), v.Limit, append(more, times(v.RetryAfter, v.Waited)...))
+}
+
+// TraceAnswer is [Trace] for a call of a limits.Limiter without a middleware: it tells the span
+// of ctx that the call was refused, or had to wait. limit is the limiter's name. ral.result is
+// "admitted" or "refused", as that of ral.calls, and ral.source what decided.
+//
+//	a, err := limiter.Ask(ctx, key, 1)
+//	if err != nil {
+//		return err // there is no decision
+//	}
+//	ralotel.TraceAnswer(ctx, "api", a)
+//
+// Of a call that is admitted at once, or whose span is not recorded, it leaves no trace. It
+// never starts a span.
+func TraceAnswer(ctx context.Context, limit string, a limits.Answer) {
+	if span, tells := toTell(ctx, &a.Decision); tells {
+		tell(span, a.Allowed, result(a.Allowed), limit,
+			append([]attribute.KeyValue{attribute.String("ral.source", a.Source().String())}, times(a.RetryAfter, a.Wait)...))
+	}
+}
+
+// TraceDecision is [TraceAnswer] for a policy.Decision, as Engine.Take returns. ral.wait is the
+// time after which the units may be used.
+func TraceDecision(ctx context.Context, limit string, d policy.Decision) {
+	if span, tells := toTell(ctx, &d); tells {
+		tell(span, d.Allowed, result(d.Allowed), limit, times(d.RetryAfter, d.Wait))
+	}
+}
+
+// toTell returns the span of ctx, and reports whether it is to be told of the decision.
+func toTell(ctx context.Context, d *policy.Decision) (span trace.Span, tells bool) {
+	if d.Allowed && d.Wait == 0 {
+		return nil, false
+	}
+	span = trace.SpanFromContext(ctx)
+	return span, span.IsRecording()
+}
+
+// result is a value of the label result of ral.calls.
+func result(allowed bool) string {
+	if allowed {
+		return "admitted"
+	}
+	return "refused"
+}
+
+// times returns the attributes of those times that there are.
+func times(retry, wait time.Duration) (all []attribute.KeyValue) {
+	if retry > 0 && retry != policy.Never {
+		all = append(all, attribute.Float64("ral.retry_after", retry.Seconds()))
+	}
+	if wait > 0 {
+		all = append(all, attribute.Float64("ral.wait", wait.Seconds()))
+	}
+	return all
+}
+
+// tell adds the event to the span: one that passes was delayed. more is only on the event.
+func tell(span trace.Span, passes bool, result, limit string, more []attribute.KeyValue) {
 	event := "ral.refused"
 	if passes {
 		event = "ral.delayed"
 	}
-	attributes := []attribute.KeyValue{attribute.String("ral.result", strings.ReplaceAll(v.Reason.String(), " ", "_"))}
-	if v.Limit != "" {
-		attributes = append(attributes, attribute.String("ral.limit", v.Limit))
+	attributes := []attribute.KeyValue{attribute.String("ral.result", result)}
+	if limit != "" {
+		attributes = append(attributes, attribute.String("ral.limit", limit))
 	}
 	span.SetAttributes(attributes...)
-	attributes = append(attributes, attribute.Int64("ral.cost", v.Cost))
-	if v.Basis != nil {
-		attributes = append(attributes, attribute.String("ral.source", v.Basis.Source().String()))
-	}
-	if v.Shadow {
-		attributes = append(attributes, attribute.Bool("ral.shadow", true))
-	}
-	if v.RetryAfter > 0 && v.RetryAfter != policy.Never {
-		attributes = append(attributes, attribute.Float64("ral.retry_after", v.RetryAfter.Seconds()))
-	}
-	if v.Waited > 0 {
-		attributes = append(attributes, attribute.Float64("ral.wait", v.Waited.Seconds()))
-	}
-	span.AddEvent(event, trace.WithAttributes(attributes...))
+	span.AddEvent(event, trace.WithAttributes(append(attributes, more...)...))
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/metrics/ralotel"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -94,4 +95,47 @@ func TestRequestWithoutASpanOrLimitIsNotTraced(t *testing.T) {
 	require.Len(t, events, 1)
 	assert.Equal(t, []attribute.KeyValue{attribute.String("ral.result", "never_admitted"), attribute.Int64("ral.cost", 0)}, events[0].Attributes,
 		"no limit, no basis and no time")
+}
+
+// Calls without a middleware: an event on the caller's span where a call is refused or delayed, and
+// nothing where it is admitted at once.
+func TestCallsAreEventsOfTheCallersSpan(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test")
+	basis := limits.NewBasis(limits.SourceRedis, true, nil)
+	refused := policy.Decision{RetryAfter: 2 * time.Second}
+	for _, c := range []struct {
+		d    policy.Decision
+		name string
+		want []attribute.KeyValue // after the result and the limit
+	}{
+		{policy.Decision{Allowed: true}, "", nil},
+		{refused, "ral.refused", []attribute.KeyValue{attribute.Float64("ral.retry_after", 2)}},
+		{policy.Decision{RetryAfter: policy.Never}, "ral.refused", nil},
+		{policy.Decision{Allowed: true, Wait: time.Second}, "ral.delayed", []attribute.KeyValue{attribute.Float64("ral.wait", 1)}},
+	} {
+		ctx, span := tracer.Start(context.Background(), "work")
+		ralotel.TraceDecision(ctx, "api", c.d)
+		ralotel.TraceAnswer(ctx, "api", limits.Answer{Decision: c.d, Basis: basis})
+		span.End()
+		ended := recorder.Ended()
+		got := ended[len(ended)-1]
+		if c.name == "" {
+			assert.Empty(t, got.Events())
+			assert.Empty(t, got.Attributes())
+			continue
+		}
+		result := "refused"
+		if c.d.Allowed {
+			result = "admitted"
+		}
+		onSpan := []attribute.KeyValue{attribute.String("ral.result", result), attribute.String("ral.limit", "api")}
+		assert.Equal(t, onSpan, got.Attributes())
+		require.Len(t, got.Events(), 2, "one for each call")
+		assert.Equal(t, []string{c.name, c.name}, []string{got.Events()[0].Name, got.Events()[1].Name})
+		assert.Equal(t, append(onSpan[:2:2], c.want...), got.Events()[0].Attributes)
+		assert.Equal(t, append(append(onSpan[:2:2], attribute.String("ral.source", "exact")), c.want...), got.Events()[1].Attributes)
+	}
+	assert.Len(t, recorder.Ended(), 4, "no span a decision")
+	ralotel.TraceDecision(context.Background(), "api", refused) // without a span
 }
