@@ -21,19 +21,49 @@ type Overview struct {
 type LimitSummary struct {
 	Name   string `json:"name"`
 	Policy string `json:"policy"` // the limit as text: see policy.Parse
+	Words  string `json:"words"`  // the limit in words
 	Units  int64  `json:"units"`  // policy.Policy.Limit
 	// Lists reports whether the limiter can tell which keys owe most, and which are refused
 	// most. Keyless reports whether there is one key only, which is "".
 	Lists   bool `json:"lists"`
 	Keyless bool `json:"keyless"`
-	// Verbs are the changes that the limiter offers: "reset", "charge" and "block".
+	// Verbs are the changes that the limiter offers: "reset", "charge", "block" and "lift".
 	Verbs []string `json:"verbs"`
-	// Health is what the limiter's Health says, and "" if that is in order.
-	Health string `json:"health,omitempty"`
+	// Health is what the limiter's Health says, and "" if that is in order. Trouble says why
+	// some of what is here is missing: a function of the program has panicked.
+	Health  string `json:"health,omitempty"`
+	Trouble string `json:"trouble,omitempty"`
+	// Use counts the keys of an engine by how much of their limit they have used. It is nil
+	// until all have been counted for the first time.
+	Use *KeysByUse `json:"use,omitempty"`
+	// Trials are those of a limits.Trial, the outermost first.
+	Trials []TrialSummary `json:"trials,omitempty"`
 	// Figures are the counters: the exported fields of the limiter's Stats. Durations are in
 	// seconds.
 	Figures map[string]any `json:"figures"`
 	Points  []Point        `json:"points"` // oldest first
+}
+
+// KeysByUse is engine.KeysByUse.
+type KeysByUse struct {
+	Age       float64 `json:"age"` // seconds since the count ended
+	Unused    int     `json:"unused"`
+	BelowHalf int     `json:"belowHalf"`
+	Half      int     `json:"half"` // half or more, and less than 80%
+	Most      int     `json:"most"` // 80% or more, and not all
+	All       int     `json:"all"`
+	Chosen    int     `json:"chosen"` // that have used some of a limit of their own
+}
+
+// TrialSummary is a candidate that is tried beside the live limiter, with the counters of
+// limits.TrialStats.
+type TrialSummary struct {
+	Policy      string `json:"policy"` // the candidate's limit as text: see policy.Parse
+	Admitted    uint64 `json:"admitted"`
+	Refused     uint64 `json:"refused"`
+	WouldRefuse uint64 `json:"wouldRefuse"`
+	WouldAdmit  uint64 `json:"wouldAdmit"`
+	Failed      uint64 `json:"failed"`
 }
 
 // Point is the load of a limit at one moment.
@@ -58,8 +88,13 @@ type List struct {
 	// refused in the time that the list covers.
 	Total uint64 `json:"total"`
 
-	// Next is the parameter "after" of the next page of "owed", and "" if there is none.
+	// Next is the parameter "after" of the next page of "owed", and "" if there is none. A
+	// page may have fewer rows than n although there is a next one.
 	Next string `json:"next,omitempty"`
+	// Age is how many seconds ago the figures of "owed" held. Pending reports that there are
+	// none yet: the keys are being gone through, so ask again.
+	Age     float64 `json:"age,omitempty"`
+	Pending bool    `json:"pending,omitempty"`
 
 	// For is how many seconds a list of "refused" covers, up to now. OthersMost is the most
 	// refusals that a key can have had which is not in the list.
@@ -77,9 +112,11 @@ type Row struct {
 	Blocked float64 `json:"blocked,omitempty"`
 
 	// Of "owed": the share of its limit that the key has used, 0 to 1, the units that remain
-	// to it, and after how many seconds it owes nothing.
+	// to it, after how many seconds from now the next unit returns, -1 if never, and after
+	// how many it owes nothing.
 	Share     float64 `json:"share"`
 	Remaining int64   `json:"remaining"`
+	Returns   float64 `json:"returns"`
 	Full      float64 `json:"full"`
 
 	// Of "refused": how often the key was refused by estimate, between which bounds that is,
@@ -103,8 +140,8 @@ type KeyRequest struct {
 // ChangeRequest is the body of a POST to "change", which needs a token.
 type ChangeRequest struct {
 	KeyRequest
-	// Do is "reset", which forgets what the key has used and lifts its blocks, "charge" or
-	// "block".
+	// Do is "reset", which forgets what the key has used and lifts its block, "charge",
+	// "block", or "lift", which lifts a block alone.
 	Do string `json:"do"`
 	// Units are charged, whether the limit allows them or not. Below 0 they are given back.
 	Units int64 `json:"units,omitempty"`
@@ -130,9 +167,16 @@ type Explanation struct {
 	// the one that decides, and -1 if none does.
 	Parts   []Part `json:"parts"`
 	Binding int    `json:"binding"`
-	// Candidate has the limits of the candidate of a limits.Trial, if there is one.
-	Candidate []Part `json:"candidate,omitempty"`
-	Words     string `json:"words"` // all this in sentences
+	// Candidates say what those of a limits.Trial would, the outermost first.
+	Candidates []Candidate `json:"candidates,omitempty"`
+	Words      string      `json:"words"` // all this in sentences
+}
+
+// Candidate is what a candidate of a limits.Trial would say of a call for one unit.
+type Candidate struct {
+	Allowed bool    `json:"allowed"`
+	Retry   float64 `json:"retry"` // as that of an Explanation
+	Parts   []Part  `json:"parts"`
 }
 
 // Part is one limit that a key is held to.

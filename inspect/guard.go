@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"mime"
@@ -62,7 +63,30 @@ func (h *Handler) knownHost(r *http.Request) bool {
 	if len(h.hosts) > 0 {
 		return h.hosts[host]
 	}
-	return !onLoopback(r) || host == "localhost" || strings.HasSuffix(host, ".localhost")
+	listened, own := r.Context().Value(ownServer{}).(string)
+	switch {
+	case host == "localhost", strings.HasSuffix(host, ".localhost"):
+		return true
+	case own:
+		return listened != "" && host == listened
+	}
+	return !onLoopback(r)
+}
+
+// ownServer is the key of a context in which a request to the handler's own server has the
+// host name that it listens on, "" if that is not known.
+type ownServer struct{}
+
+// listener knows the host name that it was made for.
+type listener struct {
+	net.Listener
+	host string
+}
+
+// ofOwnServer returns the context of the requests that come by a listener.
+func ofOwnServer(l net.Listener) context.Context {
+	of, _ := l.(listener)
+	return context.WithValue(context.Background(), ownServer{}, of.host)
 }
 
 // hostOf returns the host of an authority in lower case, without its port, brackets and a

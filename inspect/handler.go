@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -15,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,8 +42,8 @@ type Config struct {
 	// Hosts are the host names by which this server is called, without ports. Requests for
 	// other names are refused, so that no name of another site that leads to this server
 	// makes a browser give that site the answers. Addresses are accepted in any case. By
-	// default names are not checked, except for requests over a loopback address: these
-	// must be for localhost.
+	// default requests over a loopback address must be for localhost, and those to
+	// ListenAndServe for localhost or the host that it listens on. Others may have any name.
 	Hosts []string
 
 	// Logger gets a record of each change that was made or failed, with the operator, and
@@ -105,15 +107,22 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 			return nil, err
 		}
 	}
-	h.history = newHistory(h.limits)
-	keep, err := supervisor.New(supervisor.Config{Name: "inspect", Intensity: 3, OnEvent: h.event},
-		supervisor.Child{Name: "history", Run: h.history.run, Exclusive: true})
+	h.history = newHistory(h.limits, h.trouble)
+	children := []supervisor.Child{{Name: "history", Run: h.history.run, Exclusive: true}}
+	for _, l := range h.limits {
+		if run := l.background(); run != nil {
+			children = append(children, supervisor.Child{Name: "walks of " + l.name(), Run: run, Exclusive: true})
+		}
+	}
+	// A walk that ends its goroutine is followed by a rest of leastRest.
+	restarts := 3 + len(children)*int(supervisor.DefaultPeriod/leastRest)
+	keep, err := supervisor.New(supervisor.Config{Name: "inspect", Intensity: restarts, OnEvent: h.event}, children...)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop, h.running = stop, keep.Start(ctx)
-	h.server = &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	h.server = &http.Server{Handler: h, BaseContext: ofOwnServer, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 	return h, nil
 }
 
@@ -180,15 +189,21 @@ func (h *Handler) add(i int, some AnyLimit) error {
 	return nil
 }
 
-// event logs the end of the goroutine that notes the load.
+// event logs the end of a goroutine of the handler's.
 func (h *Handler) event(e supervisor.Event) {
 	if e.Err != nil {
-		h.log.Error("ral: inspect: the load of limits could not be noted", "error", e.Err)
+		h.log.Error("ral: inspect: a goroutine ended", "goroutine", e.Child, "error", e.Err)
 	}
 }
 
-// Close ends the handler's goroutine and the server of ListenAndServe. The handler goes on
-// answering where it is mounted, without new points. Close may be called more than once.
+// trouble logs that the load of a limit cannot be read, when that begins.
+func (h *Handler) trouble(limit string, err error) {
+	h.log.Error("ral: inspect: the load of a limit cannot be read", "limit", limit, "error", err)
+}
+
+// Close ends the handler's goroutines and the server of ListenAndServe. The handler goes on
+// answering where it is mounted, without new points and lists. Close may be called more than
+// once.
 func (h *Handler) Close() error {
 	h.stop()
 	<-h.running.Done()
@@ -227,7 +242,11 @@ func Listen(addr string) (net.Listener, error) {
 	if host == "" {
 		host = "localhost"
 	}
-	return net.Listen("tcp", net.JoinHostPort(host, port))
+	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, err
+	}
+	return listener{l, hostOf(host)}, nil
 }
 
 //go:embed page
@@ -284,10 +303,31 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, status, why)
 		return
 	}
-	if err := route.serve(h, w, r); err != nil {
+	if err := h.serve(route, w, r); err != nil {
 		fail(w, statusOf(err), err.Error())
 	}
 }
+
+// serve serves a route. A panic of the program's, such as of Limit.Format or a policy, is an
+// error of this request alone. Nothing of the answer is written then.
+func (h *Handler) serve(route route, w http.ResponseWriter, r *http.Request) (err error) {
+	defer func() {
+		switch p := recover(); p {
+		case nil:
+		case http.ErrAbortHandler:
+			panic(p)
+		default:
+			err = fmt.Errorf("%w: %.200s", errPanic, fmt.Sprint(p))
+			if h.quiet.Allow() {
+				h.log.Error("ral: inspect: a request panicked", "error", err, "stack", string(debug.Stack()))
+			}
+		}
+	}()
+	return route.serve(h, w, r)
+}
+
+// errPanic reports a panic of a function of the program's.
+var errPanic = errors.New("a function of the program panicked")
 
 // file serves an embedded file.
 func file(name, kind string) func(*Handler, http.ResponseWriter, *http.Request) error {
@@ -302,10 +342,14 @@ func file(name, kind string) func(*Handler, http.ResponseWriter, *http.Request) 
 	}
 }
 
-// answer writes JSON. An error means that the client has left.
+// answer writes JSON, or nothing if that is an error.
 func answer(w http.ResponseWriter, v any) error {
+	var body bytes.Buffer
+	if err := json.NewEncoder(&body).Encode(v); err != nil {
+		return err
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v)
+	_, _ = w.Write(body.Bytes()) // an error means that the client has left
 	return nil
 }
 
@@ -332,6 +376,8 @@ func statusOf(err error) int {
 		return http.StatusUnauthorized
 	case errors.Is(err, errReadOnly):
 		return http.StatusForbidden
+	case errors.Is(err, errPanic):
+		return http.StatusInternalServerError
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
 	}

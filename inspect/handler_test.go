@@ -45,6 +45,10 @@ func (r *remote) Health() error                     { return r.healthy }
 func (r *remote) Reset(_ context.Context, key string) (bool, error) {
 	return r.of.Reset(key), r.fail
 }
+func (r *remote) Charge(_ context.Context, key string, n int64) error {
+	r.of.Refund(key, -n)
+	return r.fail
+}
 func (r *remote) Block(_ context.Context, key string, d time.Duration) error {
 	return r.of.Block(key, d)
 }
@@ -96,7 +100,7 @@ func TestOverview(t *testing.T) {
 		by[l.Name] = l
 	}
 	assert.Equal(t, []string{"api", "plan/1", "plan/2", "all", "fleet", "bare"}, names)
-	all := []string{"reset", "charge", "block"}
+	all := []string{"reset", "charge", "block", "lift"}
 	for name, want := range map[string]inspect.LimitSummary{
 		"api":    {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
 		"plan/1": {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
@@ -106,7 +110,7 @@ func TestOverview(t *testing.T) {
 		"bare":   {Policy: "funnel 10, 1/h", Units: 10, Verbs: []string{"charge"}},
 	} {
 		got := by[name]
-		want.Name, want.Figures, want.Points = name, got.Figures, got.Points
+		want.Name, want.Figures, want.Points, want.Words, want.Use = name, got.Figures, got.Points, policy.Describe(policy.Must(policy.Parse(want.Policy))), got.Use
 		assert.Equal(t, want, got)
 		assert.NotNil(t, got.Points, "a list, also if it is empty")
 	}
@@ -241,11 +245,7 @@ func TestChanges(t *testing.T) {
 			before := k.explains("key", key(limit, limit)).Parts[of].Remaining
 			x := k.explains("change", charge(limit, limit, 8))
 			assert.Equal(t, before-8, x.Parts[of].Remaining)
-			if limit != "fleet" { // it cannot tell a debt that it did not take
-				assert.Equal(t, before-5, k.explains("change", charge(limit, limit, -3)).Parts[of].Remaining)
-			} else {
-				assertFault(t, k.post("change", charge(limit, limit, -3)), http.StatusConflict, "give units back")
-			}
+			assert.Equal(t, before-5, k.explains("change", charge(limit, limit, -3)).Parts[of].Remaining)
 			// Beyond the limit, too.
 			x = k.explains("change", charge(limit, limit, 9))
 			assert.False(t, x.Allowed)
@@ -256,12 +256,16 @@ func TestChanges(t *testing.T) {
 			x = k.explains("change", do(limit, limit, "block", "10m"))
 			assert.False(t, x.Allowed)
 			assert.InDelta(t, 600, x.Blocked, 60)
-			if limit != "fleet" { // it holds no units of a blocked key
-				assert.Positive(t, k.explains("change", charge(limit, limit, 1)).Blocked, "a blocked key can be charged")
-			}
+			assert.Positive(t, k.explains("change", charge(limit, limit, 1)).Blocked, "a blocked key can be charged")
+			x = k.explains("change", do(limit, limit, "lift", ""))
+			assert.True(t, x.Allowed)
+			assert.Zero(t, x.Blocked)
+			assert.Equal(t, before-1, x.Parts[of].Remaining, "what was used goes on counting")
+			k.explains("change", do(limit, limit, "block", "10m"))
 			x = k.explains("change", do(limit, limit, "reset", ""))
 			assert.True(t, x.Allowed)
 			assert.Zero(t, x.Blocked)
+			assert.Equal(t, before, x.Parts[of].Remaining)
 		})
 	}
 	assert.True(t, k.tiered.Choke("plan/1"))
@@ -271,6 +275,10 @@ func TestChanges(t *testing.T) {
 	only.Do, only.Units = "reset", 0
 	assert.True(t, k.explains("change", only).Allowed)
 	assertFault(t, k.post("change", do("all", "", "block", "1m")), http.StatusConflict, "blocks no keys")
+	assertFault(t, k.post("change", do("all", "", "lift", "")), http.StatusConflict, "blocks no keys")
+	assertFault(t, k.post("change", do("api", "k", "lift", "1m")), http.StatusBadRequest, "belong")
+	assertFault(t, k.post("change", do("api", "k", "block", "0s")), http.StatusBadRequest, "how long the block lasts")
+	assertFault(t, k.post("change", charge("bare", "k", -1)), http.StatusConflict, "give units back")
 	assertFault(t, k.post("change", do("all", "k", "reset", "")), http.StatusBadRequest, "text of a key")
 	assertFault(t, k.post("change", do("bare", "k", "reset", "")), http.StatusConflict, "no Reset")
 

@@ -23,10 +23,13 @@ type history struct {
 	// Of the last point, for the next one. Only note uses them.
 	at   time.Time
 	last []load
+	lost []bool // the counters of a limit could not be read
+
+	trouble func(limit string, err error) // is told when that begins
 }
 
-func newHistory(limits []limit) *history {
-	h := &history{limits: limits, rings: make([][]Point, len(limits)), last: make([]load, len(limits))}
+func newHistory(limits []limit, trouble func(limit string, err error)) *history {
+	h := &history{limits: limits, rings: make([][]Point, len(limits)), last: make([]load, len(limits)), lost: make([]bool, len(limits)), trouble: trouble}
 	h.begin(time.Now())
 	return h
 }
@@ -34,9 +37,21 @@ func newHistory(limits []limit) *history {
 // begin reads the counters from which the first point counts.
 func (h *history) begin(now time.Time) {
 	h.at = now
-	for i, l := range h.limits {
-		h.last[i] = l.load()
+	for i := range h.limits {
+		h.last[i], _ = h.read(i)
 	}
+}
+
+// read reads the counters of a limit, and reports whether points can be made of what they have
+// grown by: they could be read now and before.
+func (h *history) read(i int) (now load, ok bool) {
+	now, err := h.limits[i].load()
+	if err != nil && !h.lost[i] {
+		h.trouble(h.limits[i].name(), err)
+	}
+	ok = err == nil && !h.lost[i]
+	h.lost[i] = err != nil
+	return now, ok
 }
 
 // run notes a point from time to time, until the context ends.
@@ -60,14 +75,12 @@ func (h *history) note(now time.Time) {
 		return
 	}
 	points := make([]Point, len(h.limits))
-	for i, l := range h.limits {
-		next := l.load() // outside the lock: it may be a function of the program
-		points[i] = Point{
-			At:       now.UnixMilli(),
-			Admitted: float64(grown(h.last[i].admitted, next.admitted)) / took,
-			Refused:  float64(grown(h.last[i].refused, next.refused)) / took,
-			Keys:     next.keys,
-			Used:     next.used,
+	for i := range h.limits {
+		next, ok := h.read(i) // outside the lock: it may be a function of the program
+		points[i] = Point{At: now.UnixMilli(), Keys: next.keys, Used: next.used}
+		if ok {
+			points[i].Admitted = float64(grown(h.last[i].admitted, next.admitted)) / took
+			points[i].Refused = float64(grown(h.last[i].refused, next.refused)) / took
 		}
 		h.last[i] = next
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -32,44 +31,6 @@ func ask[T any](t *testing.T, h *inspect.Handler, path string) (v T) {
 func overview(t *testing.T, h *inspect.Handler, path string) inspect.Overview {
 	t.Helper()
 	return ask[inspect.Overview](t, h, path)
-}
-
-// A list goes through the keys once, and requests that come soon after share it.
-func TestListLooksAtEachKeyOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const keys = 20000
-		var looks atomic.Int64
-		e := newEngine(t, engine.Config{Name: "api"}, engine.PolicyFor(func(int) policy.Policy {
-			looks.Add(1)
-			return nil
-		}))
-		for i := range keys {
-			e.Take(i, 1+int64(i%9))
-		}
-		h := newHandler(t, inspect.Config{}, inspect.Limit[int]{Limiter: e})
-		looks.Store(0)
-		const path = "keys?by=owed&limit=api&n=200"
-		list := ask[inspect.List](t, h, path)
-		assert.Len(t, list.Rows, 200)
-		assert.Equal(t, int64(keys), looks.Load(), "each key once")
-		var together sync.WaitGroup
-		for range 20 {
-			together.Go(func() { assert.Equal(t, list, ask[inspect.List](t, h, path)) })
-		}
-		together.Wait()
-		assert.Equal(t, int64(keys), looks.Load(), "the other lists are the first one")
-		ask[inspect.List](t, h, path+"&after="+list.Next)
-		assert.Equal(t, int64(2*keys), looks.Load(), "so is each page")
-
-		looks.Store(0)
-		overview(t, h, "limits")
-		ask[inspect.List](t, h, "keys?by=refused&limit=api&n=200")
-		assert.Zero(t, looks.Load(), "other requests go through no keys")
-
-		time.Sleep(time.Second)
-		ask[inspect.List](t, h, path)
-		assert.Equal(t, int64(keys), looks.Load(), "after a while there is a new one")
-	})
 }
 
 // Points are the calls a second between two of them, and the last ten minutes of them.
@@ -116,26 +77,45 @@ func TestPointsOfTheLastMinutes(t *testing.T) {
 	})
 }
 
-// A function of the program that panics costs points, and neither the process nor later ones.
+// A function of the program that panics costs points of its own limit, and is logged once. What
+// was counted meanwhile is in no point.
 func TestPointsGoOnAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := single.MustNew(policy.Funnel(10, 1, time.Hour))
 		var broken atomic.Bool
+		var admitted atomic.Uint64
 		log := &records{}
-		h := newHandler(t, inspect.Config{Logger: log.logger()}, inspect.Limit[struct{}]{Name: "all", Limiter: one, Stats: func() any {
+		e := newEngine[string](t, engine.Config{Name: "api"})
+		h := newHandler(t, inspect.Config{Logger: log.logger()}, inspect.Limit[string]{Limiter: e}, inspect.Limit[struct{}]{Name: "all", Limiter: one, Stats: func() any {
 			if broken.Load() {
 				panic("broken")
 			}
-			return nil
+			return struct{ Admitted uint64 }{admitted.Load()}
 		}})
+		admitted.Store(20)
+		time.Sleep(3 * time.Second)
 		broken.Store(true)
+		admitted.Store(10_000)
+		e.Choke("a")
 		time.Sleep(time.Minute)
-		synctest.Wait()
+		o := overview(t, h, "limits")
+		assert.Equal(t, uint64(31), o.Tick)
+		assert.Equal(t, .5, o.Limits[0].Points[1].Admitted, "the other limit has its points")
 		broken.Store(false)
-		assert.Zero(t, overview(t, h, "limits").Tick)
-		time.Sleep(time.Minute)
+		time.Sleep(2 * time.Second)
+		admitted.Add(8)
+		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		assert.NotZero(t, overview(t, h, "limits").Tick)
+		points := overview(t, h, "limits").Limits[1].Points
+		var rates []float64
+		for _, p := range points {
+			if p.Admitted > 0 {
+				rates = append(rates, p.Admitted)
+			}
+		}
+		assert.Equal(t, []float64{10, 4}, rates)
+		require.Len(t, log.lines(), 1)
 		assert.Contains(t, log.lines()[0], "broken")
+		assert.Contains(t, log.lines()[0], "limit=all")
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"sync"
 	"time"
@@ -29,8 +30,11 @@ type Limit[K comparable] struct {
 	//
 	//	Health() error
 	//	Reset(ctx context.Context, key K) (bool, error)
+	//	Charge(ctx context.Context, key K, n int64) error
 	//	Block(ctx context.Context, key K, d time.Duration) error
 	//	Blocked(ctx context.Context, key K) (time.Duration, error)
+	//
+	// Of a *limits.Trial the live limiter is shown and changed, with the figures of the trial.
 	Limiter limits.Limiter[K]
 
 	// Format returns the text of a key, and Parse the key that a text is of. Both may be
@@ -65,10 +69,13 @@ type fieldFault = func(field string, value any, want string) error
 type limit interface {
 	name() string
 	summary() LimitSummary
-	load() load
+	// load reads the counters. The error is that a function of the program panicked.
+	load() (load, error)
 	list(ctx context.Context, by string, n int, after string) (List, error)
 	explain(ctx context.Context, key KeyRequest) (Explanation, error)
 	change(ctx context.Context, change ChangeRequest) (Explanation, error)
+	// background is what runs as long as the handler, or nil.
+	background() func(context.Context) error
 	// id returns the ID of the key that a request is about, and its text if keys are shown.
 	id(key KeyRequest) (id, text string, err error)
 }
@@ -90,8 +97,11 @@ var (
 // keyed is a limit of keys of type K. It implements limit.
 type keyed[K comparable] struct {
 	called  string
-	limiter limits.Limiter[K]
-	engine  *engine.Engine[K] // for lists and counters, or nil
+	limiter limits.Limiter[K]  // explains keys
+	trials  []*limits.Trial[K] // that limiter is, the outermost first
+	live    limits.Limiter[K]  // that the trials are of, and otherwise limiter
+	engine  *engine.Engine[K]  // for lists and counters, or nil
+	walks   *walks[K]          // through its keys
 	text    textForm[K]
 	counts  func() any // nil if there are none
 	secret  []byte
@@ -99,9 +109,6 @@ type keyed[K comparable] struct {
 
 	mu    sync.Mutex
 	shown shown[K]
-
-	walking chan struct{} // of one place: holds kept
-	kept    kept
 }
 
 func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
@@ -119,17 +126,22 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 	case (l.Format == nil) != (l.Parse == nil) && !ok, !ok && l.Format == nil:
 		return nil, bad("Format, Parse", "nil", fmt.Sprintf("both, for keys of type %v", reflect.TypeFor[K]()))
 	}
+	live, trials := trialsOf(l.Limiter)
 	show := func(name string, e *engine.Engine[K]) *keyed[K] {
 		counts := l.Stats
 		if e != nil && counts == nil {
 			counts = func() any { return e.Stats() }
 		}
-		return &keyed[K]{
-			called: name, limiter: l.Limiter, engine: e, text: form, counts: counts, secret: h.secret, open: h.config.ShowKeys,
-			walking: make(chan struct{}, 1),
+		shown := &keyed[K]{
+			called: name, limiter: l.Limiter, trials: trials, live: live, engine: e,
+			text: form, counts: counts, secret: h.secret, open: h.config.ShowKeys,
 		}
+		if e != nil {
+			shown.walks = newWalks(e)
+		}
+		return shown
 	}
-	switch limiter := any(l.Limiter).(type) {
+	switch limiter := any(live).(type) {
 	case *engine.Engine[K]:
 		return []limit{show(or(l.Name, limiter.Stats().Name), limiter)}, nil
 	case *engine.Tiered[K]:
@@ -146,6 +158,28 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 	return []limit{show(l.Name, nil)}, nil
 }
 
+// trialsOf returns the limiter that decides in the end, and the trials that it is in, the
+// outermost first.
+func trialsOf[K comparable](l limits.Limiter[K]) (live limits.Limiter[K], trials []*limits.Trial[K]) {
+	for {
+		t, ok := l.(*limits.Trial[K])
+		if !ok {
+			return l, trials
+		}
+		trials, l = append(trials, t), t.Live()
+	}
+}
+
+func (l *keyed[K]) background() func(context.Context) error {
+	if l.walks == nil {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		l.walks.run(ctx)
+		return nil
+	}
+}
+
 func reflectNil(v any) bool {
 	if v == nil {
 		return true
@@ -156,35 +190,90 @@ func reflectNil(v any) bool {
 
 func (l *keyed[K]) name() string { return l.called }
 
-// policyNow returns the limit that holds for keys of which nothing else is known.
-func (l *keyed[K]) policyNow() policy.Policy {
-	if l.engine != nil {
-		return l.engine.Limit()
+// guarded calls what may be a function of the program, such as Limit.Stats, and returns its
+// panic as an error: the other limits are to be shown all the same.
+func guarded(what string, f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s: panic: %.200s", what, fmt.Sprint(p))
+		}
+	}()
+	f()
+	return nil
+}
+
+// limitOf returns the limit that holds for keys of which nothing else is known, or nil. A
+// limiter that is not an engine's is asked for that of the zero key.
+func limitOf[K comparable](l limits.Limiter[K]) policy.Policy {
+	l, _ = trialsOf(l)
+	if e, ok := l.(*engine.Engine[K]); ok {
+		return e.Limit()
 	}
 	var none K
-	return l.limiter.LimitFor(none)
+	return l.LimitFor(none)
 }
 
 func (l *keyed[K]) keyless() bool { return reflect.TypeFor[K]() == reflect.TypeFor[struct{}]() }
 
 func (l *keyed[K]) summary() LimitSummary {
 	s := LimitSummary{Name: l.called, Lists: l.engine != nil, Keyless: l.keyless(), Verbs: l.verbs(), Figures: map[string]any{}}
-	if p := l.policyNow(); p != nil {
-		s.Policy, s.Units = p.String(), p.Limit()
-	}
-	var of any = l.limiter
+	of := l.live
 	if l.engine != nil {
 		of = l.engine
 	}
-	if healthy, ok := of.(interface{ Health() error }); ok {
-		if err := healthy.Health(); err != nil {
-			s.Health = err.Error()
-		}
-	}
-	if l.counts != nil {
-		s.Figures = figures(l.counts())
+	s.Trouble = errorText(errors.Join(
+		guarded("the limit", func() {
+			if p := limitOf(of); p != nil {
+				s.Policy, s.Words, s.Units = p.String(), policy.Describe(p), p.Limit()
+			}
+		}),
+		guarded("Health", func() {
+			if healthy, ok := of.(interface{ Health() error }); ok {
+				s.Health = errorText(healthy.Health())
+			}
+		}),
+		guarded("Stats", func() {
+			if l.counts != nil {
+				s.Figures = figures(l.counts())
+			}
+		}),
+		guarded("Stats", func() {
+			if l.engine != nil {
+				s.Use = keysByUse(l.engine.Stats().KeysByUse)
+			}
+		}),
+		guarded("the candidate", func() {
+			for _, t := range l.trials {
+				s.Trials = append(s.Trials, trialSummary(t))
+			}
+		}),
+	))
+	return s
+}
+
+func trialSummary[K comparable](t *limits.Trial[K]) (s TrialSummary) {
+	n := t.Stats()
+	s = TrialSummary{Admitted: n.Admitted, Refused: n.Refused, WouldRefuse: n.WouldRefuse, WouldAdmit: n.WouldAdmit, Failed: n.Failed}
+	if p := limitOf(t.Candidate()); p != nil {
+		s.Policy = p.String()
 	}
 	return s
+}
+
+// keysByUse returns nil before the first count.
+func keysByUse(u engine.KeysByUse) *KeysByUse {
+	if u.At.IsZero() {
+		return nil
+	}
+	return &KeysByUse{time.Since(u.At).Seconds(), u.Unused, u.BelowHalf, u.Half, u.Most, u.All, u.Chosen}
+}
+
+// errorText returns the text of an error, and "" if there is none. A nil pointer is none.
+func errorText(err error) string {
+	if reflectNil(err) {
+		return ""
+	}
+	return err.Error()
 }
 
 // figures returns the exported fields of a struct that are numbers, texts, bools, times,
@@ -205,33 +294,56 @@ func figures(of any) map[string]any {
 			all[name] = value.Seconds()
 		case time.Time:
 			if !value.IsZero() {
-				all[name] = value
+				all[name] = value.UTC().Format(time.RFC3339Nano)
 			}
 		case error:
-			all[name] = value.Error()
-		case nil:
+			if text := errorText(value); text != "" {
+				all[name] = text
+			}
 		default:
-			if k := field.Kind(); k == reflect.Bool || k == reflect.String || field.CanInt() || field.CanUint() || field.CanFloat() {
-				all[name] = value
+			if plain := plainOf(field); plain != nil {
+				all[name] = plain
 			}
 		}
 	}
 	return all
 }
 
-func (l *keyed[K]) load() (now load) {
-	if l.counts != nil {
-		v := reflect.Indirect(reflect.ValueOf(l.counts()))
-		now.admitted, now.refused = count(v, "Admitted"), count(v, "Refused")
-		now.keys = int(count(v, "Keys"))
+// plainOf returns a number, a text or a bool without its type, which may have a JSON of its own,
+// and nil for anything else.
+func plainOf(v reflect.Value) any {
+	switch {
+	case v.CanInt():
+		return v.Int()
+	case v.CanUint():
+		return v.Uint()
+	case v.CanFloat() && (math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0)):
+		return fmt.Sprint(v.Float()) // JSON has no such number
+	case v.CanFloat():
+		return v.Float()
+	case v.Kind() == reflect.String:
+		return v.String()
+	case v.Kind() == reflect.Bool:
+		return v.Bool()
 	}
-	if l.keyless() {
-		var none K
-		if a, err := l.limiter.Ask(context.Background(), none, 0); err == nil && a.Limit > 0 {
-			now.used = min(1, 1-float64(a.Remaining)/float64(a.Limit))
+	return nil
+}
+
+func (l *keyed[K]) load() (now load, err error) {
+	err = guarded("Stats", func() {
+		if l.counts != nil {
+			v := reflect.Indirect(reflect.ValueOf(l.counts()))
+			now.admitted, now.refused = count(v, "Admitted"), count(v, "Refused")
+			now.keys = int(count(v, "Keys"))
 		}
-	}
-	return now
+		if l.keyless() {
+			var none K
+			if a, err := l.live.Ask(context.Background(), none, 0); err == nil && a.Limit > 0 {
+				now.used = min(1, 1-float64(a.Remaining)/float64(a.Limit))
+			}
+		}
+	})
+	return now, err
 }
 
 // count returns a field of a struct if it is a number.
@@ -350,6 +462,7 @@ const (
 	verbReset  = "reset"
 	verbCharge = "charge"
 	verbBlock  = "block"
+	verbLift   = "lift"
 )
 
 // What limiters may offer beside limits.Limiter: those in process, and others.
@@ -365,6 +478,9 @@ type (
 	remoteBlocker[K comparable] interface {
 		Block(ctx context.Context, key K, d time.Duration) error
 	}
+	remoteCharger[K comparable] interface {
+		Charge(ctx context.Context, key K, n int64) error
+	}
 	blockedTeller[K comparable]       interface{ Blocked(key K) time.Duration }
 	remoteBlockedTeller[K comparable] interface {
 		Blocked(ctx context.Context, key K) (time.Duration, error)
@@ -374,14 +490,14 @@ type (
 var _ keylessResetter = (*single.Limiter)(nil)
 
 func (l *keyed[K]) verbs() (all []string) {
-	switch any(l.limiter).(type) {
+	switch any(l.live).(type) {
 	case resetter[K], keylessResetter, remoteResetter[K]:
 		all = append(all, verbReset)
 	}
 	all = append(all, verbCharge)
-	switch any(l.limiter).(type) {
+	switch any(l.live).(type) {
 	case blocker[K], remoteBlocker[K]:
-		all = append(all, verbBlock)
+		all = append(all, verbBlock, verbLift)
 	}
 	return all
 }
@@ -405,8 +521,10 @@ func (l *keyed[K]) change(ctx context.Context, c ChangeRequest) (e Explanation, 
 			return e, fmt.Errorf("%w: for is %.40q, want how long the block lasts, such as \"10m\"", errRequest, c.For)
 		}
 		err = l.block(ctx, key, d)
+	case verbLift:
+		err = l.block(ctx, key, 0)
 	default:
-		err = fmt.Errorf("%w: do is %.40q, want %q, %q or %q", errRequest, c.Do, verbReset, verbCharge, verbBlock)
+		err = fmt.Errorf("%w: do is %.40q, want %q, %q, %q or %q", errRequest, c.Do, verbReset, verbCharge, verbBlock, verbLift)
 	}
 	if err != nil {
 		return e, err
@@ -415,7 +533,7 @@ func (l *keyed[K]) change(ctx context.Context, c ChangeRequest) (e Explanation, 
 }
 
 func (l *keyed[K]) reset(ctx context.Context, key K) (err error) {
-	switch limiter := any(l.limiter).(type) {
+	switch limiter := any(l.live).(type) {
 	case resetter[K]:
 		limiter.Reset(key)
 	case keylessResetter:
@@ -433,18 +551,20 @@ func (l *keyed[K]) charge(ctx context.Context, key K, n int64) error {
 	if n == 0 || n < -maxUnits || n > maxUnits {
 		return fmt.Errorf("%w: units is %d, want %d to %d and not 0", errRequest, n, -maxUnits, maxUnits)
 	}
-	switch limiter := any(l.limiter).(type) {
+	switch limiter := any(l.live).(type) {
 	case *engine.Engine[K]:
 		return recorded(limiter.Refund(key, -n).Allowed || l.blocked(ctx, key) > 0)
 	case *engine.Tiered[K]:
 		return recorded(limiter.Refund(key, -n).Allowed || l.blocked(ctx, key) > 0)
 	case *single.Limiter:
 		return recorded(limiter.Refund(-n).Allowed)
+	case remoteCharger[K]:
+		return limiter.Charge(ctx, key, n)
 	}
 	if n < 0 {
 		return fmt.Errorf("%w: this limiter cannot give units back here", errVerb)
 	}
-	g, err := l.limiter.Hold(ctx, limits.Call[K]{Key: key})
+	g, err := l.live.Hold(ctx, limits.Call[K]{Key: key})
 	switch {
 	case err != nil:
 		return err
@@ -464,8 +584,9 @@ func recorded(ok bool) error {
 	return nil
 }
 
+// block blocks the key, or lifts its block if d is 0.
 func (l *keyed[K]) block(ctx context.Context, key K, d time.Duration) error {
-	switch limiter := any(l.limiter).(type) {
+	switch limiter := any(l.live).(type) {
 	case blocker[K]:
 		return limiter.Block(key, d)
 	case remoteBlocker[K]:
@@ -476,7 +597,7 @@ func (l *keyed[K]) block(ctx context.Context, key K, d time.Duration) error {
 
 // blocked returns for how much longer the key is blocked.
 func (l *keyed[K]) blocked(ctx context.Context, key K) (longest time.Duration) {
-	switch limiter := any(l.limiter).(type) {
+	switch limiter := any(l.live).(type) {
 	case *engine.Tiered[K]:
 		for _, e := range limiter.Engines() {
 			longest = max(longest, e.Blocked(key))

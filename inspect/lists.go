@@ -16,21 +16,6 @@ const (
 	byRefused = "refused"
 )
 
-// A list that goes through all keys is served again for as long as it took times this, and
-// leastKept at least. So lists take at most a part of one processor, however many ask.
-const (
-	keptTimes = 10
-	leastKept = time.Second / 2
-)
-
-// kept is the list that was made last.
-type kept struct {
-	n     int
-	after string
-	list  List
-	until time.Time
-}
-
 func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (list List, err error) {
 	switch {
 	case l.engine == nil:
@@ -45,36 +30,44 @@ func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (li
 	return list, fmt.Errorf("%w: by is %.40q, want %q or %q", errRequest, by, byOwed, byRefused)
 }
 
-// owed returns a page of the keys that owe most. One request at a time goes through the keys.
+// owed returns a page of the keys that owe most, from the last walk through all keys.
 func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list List, err error) {
 	var cursor engine.OwingCursor
 	if err := cursor.UnmarshalText([]byte(after)); err != nil {
 		return list, err
 	}
-	select {
-	case l.walking <- struct{}{}:
-		defer func() { <-l.walking }()
-	case <-ctx.Done():
-		return list, ctx.Err()
-	}
-	began := time.Now()
-	if k := &l.kept; k.n == n && k.after == after && began.Before(k.until) {
-		return k.list, nil
-	}
-	page := l.engine.Owing(n, cursor)
-	list = List{Limit: l.called, By: byOwed, Rows: make([]Row, len(page.Keys)), Total: uint64(page.Total)}
-	for i, o := range page.Keys {
-		row := Row{Blocked: o.Blocked.Seconds(), Share: o.Share, Remaining: o.Remaining, Full: o.ResetAfter.Seconds()}
-		row.ID, row.Key = l.show(o.Key)
-		list.Rows[i] = row
-	}
-	next, err := page.Next.MarshalText()
+	list = List{Limit: l.called, By: byOwed, Rows: []Row{}}
+	of, first, err := l.walks.page(ctx, cursor)
 	if err != nil {
 		return list, err
 	}
-	list.Next = string(next)
-	ended := time.Now()
-	l.kept = kept{n, after, list, ended.Add(max(leastKept, keptTimes*ended.Sub(began)))}
+	if of == nil {
+		list.Pending = true
+		return list, nil
+	}
+	keys := of.page.Keys[first:]
+	next := of.page.Next
+	if len(keys) > n {
+		keys, next = keys[:n], keys[n-1].After
+	}
+	text, err := next.MarshalText()
+	if err != nil {
+		return list, err
+	}
+	age := of.page.Age + time.Since(of.at)
+	list.Total, list.Next, list.Age = uint64(of.page.Total), string(text), age.Seconds()
+	for i := range keys {
+		o := &keys[i]
+		row := Row{
+			Blocked: l.engine.Blocked(o.Key).Seconds(), Share: o.Share, Remaining: o.Remaining,
+			Returns: max(0, o.Next-age).Seconds(), Full: max(0, o.ResetAfter-age).Seconds(),
+		}
+		if o.Next == policy.Never {
+			row.Returns = -1
+		}
+		row.ID, row.Key = l.show(o.Key)
+		list.Rows = append(list.Rows, row)
+	}
 	return list, nil
 }
 
@@ -109,8 +102,8 @@ func (l *keyed[K]) explainKey(ctx context.Context, key K) (e Explanation, err er
 	if blocked := l.blocked(ctx, key).Seconds(); blocked > e.Blocked { // of limiters that Explain only looks at
 		e.Blocked = blocked
 	}
-	if x.Candidate != nil {
-		e.Candidate = parts(x.Candidate)
+	for c := x.Candidate; c != nil; c = c.Candidate {
+		e.Candidates = append(e.Candidates, Candidate{c.Allowed, retry(c), parts(c)})
 	}
 	e.ID, e.Key = l.show(key)
 	return e, nil

@@ -55,6 +55,13 @@ func run(ctx context.Context, args []string, out, problems io.Writer) error {
 	}
 	if s.once {
 		v, err := c.look(ctx, s.limit, s.rows)
+		for ; err == nil && v.owed.Pending; v, err = c.look(ctx, s.limit, s.rows) {
+			select {
+			case <-time.After(time.Second / 4):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 		if err != nil {
 			return err
 		}

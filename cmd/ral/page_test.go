@@ -62,10 +62,15 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Fits(v.Width)
 			o.Shoot(name + "-blocked")
 
-			// Lift it.
-			browsertest.Eval[any](o, `(document.querySelector("#reset button").click(), 0)`)
+			// Lift it, which leaves what was used.
+			browsertest.Eval[any](o, `(document.querySelector("#lift button").click(), 0)`)
 			o.Until(`document.getElementById("key-verdict").textContent === "admitted"`)
+			o.Until(`document.getElementById("changed").textContent.startsWith("Lifted the block") && document.getElementById("lift").hidden`)
+			assert.Zero(t, s.api.Blocked(offender))
 			assert.True(t, s.api.Choke(offender))
+			assert.Equal(t, int64(3), s.api.Peek(offender).Remaining)
+			browsertest.Eval[any](o, `(document.querySelector("#reset button").click(), 0)`)
+			o.Until(`document.getElementById("key-words").textContent.includes("0 of 10 used")`)
 
 			// Search for another key, and charge it.
 			browsertest.Eval[any](o, `(document.getElementById("search-key").value = "modest", document.querySelector("#search button").click(), 0)`)
@@ -82,6 +87,35 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Quiet()
 		})
 	}
+}
+
+// The list has pages, says how old it is, and says where it ends; the bar has all keys by use, and
+// a trial its figures.
+func TestPagesOfTheListInABrowser(t *testing.T) {
+	s := start(t, inspect.Config{ShowKeys: true})
+	for i := range 25 {
+		s.api.Take(fmt.Sprint("key", i), 1+int64(i/5))
+	}
+	for range 3 {
+		_, err := s.trial.Ask(t.Context(), "key24", 1)
+		assert.NoError(t, err)
+	}
+	o := browsertest.Start(t).Open(t, s.url, browsertest.View{Scheme: "light", Width: 1100, Height: 900})
+	browsertest.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+	o.Until(`document.querySelectorAll("#owed button").length === 20 && document.getElementById("owed-title").textContent === "Owes most, of 25 keys that owe"`)
+	o.Until(`!document.getElementById("use").hidden && document.querySelector("#use p").textContent.includes("20 less than half, 5 half or more")`)
+	browsertest.Eval[any](o, `(document.getElementById("owed-more").click(), 0)`)
+	o.Until(`document.querySelectorAll("#owed button").length === 5 && document.getElementById("owed-more").hidden && !document.getElementById("owed-first").hidden`)
+	o.Until(`/^As of .* ago\.$/.test(document.getElementById("owed-note").textContent)`)
+	for i := range 25 {
+		s.api.Reset(fmt.Sprint("key", i))
+	}
+	o.Until(`document.getElementById("owed").textContent === "No more keys."`)
+	browsertest.Eval[any](o, `(document.getElementById("owed-first").click(), 0)`)
+	o.Until(`document.getElementById("owed").textContent === "No key owes anything."`)
+	browsertest.Eval[any](o, `(document.querySelector("[data-limit=tried]").click(), 0)`)
+	o.Until(`document.getElementById("trials").textContent.includes("it would refuse 2 that were admitted")`)
+	o.Quiet()
 }
 
 // Without tokens the page offers no changes, and without ShowKeys it shows no key.

@@ -26,11 +26,11 @@ func (v view) text(width int) string {
 	}
 	limits.write(&b)
 	if v.owed.Limit != "" {
-		fmt.Fprintf(&b, "\n%s: owes most, of %s\n", printable(v.chosen), many(int(v.owed.Total), "key"))
-		owed := table{{"KEY", ">USED", ">REMAINING", ">OWES NOTHING IN", "BLOCKED"}}
+		fmt.Fprintf(&b, "\n%s: owes most, of %s%s\n", printable(v.chosen), many(int(v.owed.Total), "key"), age(&v.owed))
+		owed := table{{"KEY", ">USED", ">REMAINING", ">NEXT UNIT IN", ">OWES NOTHING IN", "BLOCKED"}}
 		for i := range v.owed.Rows {
 			r := &v.owed.Rows[i]
-			owed = append(owed, []string{named(r), percent(r.Share), strconv.FormatInt(r.Remaining, 10), seconds(r.Full), blocked(r)})
+			owed = append(owed, []string{named(r), percent(r.Share), strconv.FormatInt(r.Remaining, 10), returns(r), seconds(r.Full), blocked(r)})
 		}
 		owed.write(&b)
 		fmt.Fprintf(&b, "\n%s: is refused most, of %s in %s; others %d at most\n",
@@ -65,8 +65,8 @@ func (v view) limit(l *inspect.LimitSummary) []string {
 	if keys, ok := l.Figures["Keys"].(float64); ok {
 		row[5] = count(uint64(keys))
 	}
-	if l.Health != "" {
-		row[6] = printable(l.Health)
+	if l.Health != "" || l.Trouble != "" {
+		row[6] = printable(strings.Trim(l.Health+"; "+l.Trouble, "; "))
 	}
 	return row
 }
@@ -161,4 +161,23 @@ func blocked(r *inspect.Row) string {
 		return ""
 	}
 	return "for " + seconds(r.Blocked)
+}
+
+// age says how old a list is, if it is a second or more, or that there is none yet.
+func age(l *inspect.List) string {
+	switch {
+	case l.Pending:
+		return ": the keys are being gone through"
+	case l.Age >= 1:
+		return ", " + seconds(l.Age) + " ago"
+	}
+	return ""
+}
+
+// returns says after which time the next unit of a key returns.
+func returns(r *inspect.Row) string {
+	if r.Returns < 0 {
+		return "never"
+	}
+	return seconds(r.Returns)
 }

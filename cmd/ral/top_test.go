@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/inspect"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
 )
@@ -29,6 +32,7 @@ type stage struct {
 	url    string
 	api    *engine.Engine[string]
 	logins *engine.Engine[string]
+	trial  *limits.Trial[string] // "tried", of logins with a candidate of 1 unit
 }
 
 const token = "0123456789abcdef"
@@ -42,10 +46,15 @@ func start(t *testing.T, config inspect.Config) stage {
 		t.Cleanup(func() { require.NoError(t, made.Close()) })
 		*e = made
 	}
+	candidate, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, candidate.Close()) })
+	s.trial, err = limits.NewTrial(limits.TrialConfig[string]{Live: s.logins, Candidate: candidate})
+	require.NoError(t, err)
 	config.Logger = slog.New(slog.DiscardHandler)
 	h, err := inspect.New(config,
 		inspect.Limit[struct{}]{Name: "all", Limiter: single.MustNew(policy.Funnel(10, 1, time.Hour))},
-		inspect.Limit[string]{Limiter: s.api}, inspect.Limit[string]{Limiter: s.logins})
+		inspect.Limit[string]{Limiter: s.api}, inspect.Limit[string]{Limiter: s.logins}, inspect.Limit[string]{Name: "tried", Limiter: s.trial})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	mux := http.NewServeMux()
@@ -88,12 +97,12 @@ func TestOnceIsATable(t *testing.T) {
 			}
 			return nil
 		}
-		assert.Contains(t, text, "3 limits")
+		assert.Contains(t, text, "4 limits")
 		assert.Equal(t, []string{">", "api", "funnel", "10,", "1/h"}, fields(">")[:5], "the first that lists keys is chosen")
 		assert.Contains(t, text, "api: owes most, of 2 keys")
 		assert.Contains(t, text, "api: is refused most, of 300 refusals")
 		assert.Equal(t, []string{"glutton", "100%", "0"}, fields("glutton")[:3])
-		assert.Equal(t, []string{"modest", "30%", "7", "3h", "for", "60m"}, fields("modest"))
+		assert.Equal(t, []string{"modest", "30%", "7", "60m", "3h", "for", "60m"}, fields("modest"))
 		assert.NotContains(t, text, "root")
 		assert.Less(t, strings.Index(text, "glutton"), strings.Index(text, "modest"))
 	}
@@ -231,7 +240,10 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	assert.Contains(t, s.text(), "root")
 	assert.NotContains(t, s.text(), "glutton")
 	send(press("down"))
+	assert.Equal(t, "tried", s.view.chosen)
+	send(press("down"))
 	assert.Equal(t, "all", s.view.chosen, "after the last comes the first")
+	send(press("up"))
 	send(press("up"))
 	assert.Equal(t, "logins", s.view.chosen)
 	send(press("k"))
@@ -240,9 +252,10 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	// The lists are those of now.
 	st.api.Take("late", 9)
 	assert.NotContains(t, s.text(), "late")
-	s.settings.rows = 11 // the handler serves the same list again for a while
-	send(due{})
-	assert.Contains(t, s.text(), "late")
+	for !strings.Contains(s.text(), "late") { // the handler serves the same list again for a while
+		time.Sleep(50 * time.Millisecond)
+		send(due{})
+	}
 
 	// While a look is under way another one is put off, not lost.
 	look := s.look()
@@ -265,6 +278,32 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	assert.Contains(t, s.text(), "404")
 	assert.Contains(t, s.text(), "limits")
 	assert.True(t, send(press("q")))
+}
+
+// A list that takes long is told of, and is waited for if the program looks once.
+func TestListsThatTakeLong(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := any(inspect.Overview{Limits: []inspect.LimitSummary{{Name: "api", Lists: true}}})
+		if by := r.URL.Query().Get("by"); by != "" {
+			list := inspect.List{Limit: "api", By: by, Total: 1, Age: 75}
+			if by == "owed" && asked.Add(1) < 4 {
+				list = inspect.List{Limit: "api", By: by, Pending: true}
+			}
+			answer = list
+		}
+		assert.NoError(t, json.NewEncoder(w).Encode(answer))
+	}))
+	t.Cleanup(server.Close)
+	c, err := newClient(server.URL)
+	require.NoError(t, err)
+	v, err := c.look(t.Context(), "", 10)
+	require.NoError(t, err)
+	assert.Contains(t, v.text(0), "the keys are being gone through")
+	text, err := top(t, server.URL)
+	require.NoError(t, err)
+	assert.Contains(t, text, "owes most, of 1 key, 75s ago")
+	assert.Equal(t, int32(4), asked.Load())
 }
 
 // A terminal program shows the lists until its context ends.

@@ -26,6 +26,8 @@ function number(n) {
   return n.toFixed(n < 10 ? 2 : 1);
 }
 
+const units = (n) => number(n) + (n === 1 ? " unit" : " units");
+
 function time(s) {
   if (s < 0) return "never";
   if (s === 0) return "now";
@@ -65,6 +67,12 @@ function trouble(text) { if ($("trouble").textContent !== text) $("trouble").tex
 
 function color(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
+// clock labels points in time by the time of day alone, as the chart has ten minutes.
+function clock(u, all, axis, space, step) {
+  const form = { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined, hourCycle: "h23" };
+  return all.map((v) => new Date(v * 1000).toLocaleTimeString("en", form));
+}
+
 function chartOf(card, keyless) {
   const box = card.querySelector(".chart");
   const options = {
@@ -72,7 +80,7 @@ function chartOf(card, keyless) {
     cursor: { show: false }, legend: { show: false },
     scales: { y: { range: (u, low, high) => [0, keyless ? 1 : Math.max(high, 1)] } },
     axes: [
-      { stroke: () => color("--soft"), grid: { show: false }, ticks: { show: false }, size: 22, font: "11px system-ui" },
+      { stroke: () => color("--soft"), grid: { show: false }, ticks: { show: false }, size: 22, font: "11px system-ui", space: 70, values: clock },
       { stroke: () => color("--soft"), grid: { stroke: () => color("--line"), width: 1 }, ticks: { show: false }, size: 44, font: "11px system-ui",
         values: (u, all) => all.map((v) => keyless ? Math.round(v * 100) + "%" : v.toLocaleString("en", { notation: "compact" })) },
     ],
@@ -92,7 +100,7 @@ function addLimit(s) {
   const card = make("button", "card limit");
   card.type = "button";
   card.dataset.limit = s.name;
-  card.append(make("b", "", s.name), make("span", "policy", s.policy), make("span", "rates"), make("span", "health"), make("span", "chart"));
+  card.append(make("b", "", s.name), make("span", "policy", s.words), make("span", "rates"), make("span", "health"), make("span", "chart"));
   card.setAttribute("aria-pressed", "false");
   card.addEventListener("click", () => choose(s.name));
   $("limits").append(card);
@@ -105,11 +113,11 @@ function addLimit(s) {
 
 function drawLimit(l) {
   const s = l.summary, last = l.points.at(-1), rates = l.card.querySelector(".rates");
-  l.card.querySelector(".policy").textContent = s.policy;
-  l.card.querySelector(".health").textContent = s.health ?? "";
+  l.card.querySelector(".policy").textContent = s.words;
+  l.card.querySelector(".health").textContent = [s.health, s.trouble].filter(Boolean).join("\n");
   rates.textContent = "";
   if (last && !l.used && l.chart) {
-    rates.append(make("span", "admitted", number(last.admitted) + "/s admitted"), make("span", "refused", number(last.refused) + "/s refused"));
+    rates.append(make("span", "admitted", number(last.admitted) + " a second admitted"), make("span", "refused", number(last.refused) + " a second refused"));
   } else if (last && l.used) {
     rates.append(make("span", "", Math.round(last.used * 100) + "% used"));
   }
@@ -152,12 +160,34 @@ function choose(name) {
   const s = limits.get(name).summary;
   $("chosen").hidden = false;
   $("chosen-name").textContent = s.name;
-  $("chosen-policy").textContent = s.policy;
+  $("chosen-policy").textContent = s.words;
+  drawUse(s);
   $("lists").hidden = !s.lists;
   $("search").hidden = s.keyless;
   if (location.hash.slice(1) !== encodeURIComponent(name)) history.replaceState(null, "", "#" + encodeURIComponent(name));
   if (s.keyless) openKey({ limit: name });
   wake();
+}
+
+// drawUse shows how many keys have used how much, and what candidates would have said.
+function drawUse(s) {
+  const use = s.use, box = $("use");
+  box.hidden = !use;
+  if (use) {
+    const parts = [["unused", use.unused, "have used nothing"], ["below", use.belowHalf, "less than half"], ["half", use.half, "half or more"],
+      ["most", use.most, "80% or more"], ["all", use.all, "all"], ["chosen", use.chosen, "some of a limit of their own"]].filter(([, n]) => n > 0);
+    box.querySelector(".stack").replaceChildren(...parts.map(([name, n]) => {
+      const part = make("i", name);
+      part.style.flexGrow = n;
+      return part;
+    }));
+    const words = "Keys by use: " + (parts.map(([, n, what]) => `${number(n)} ${what}`).join(", ") || "none") + `. Counted ${time(use.age)} ago.`;
+    box.querySelector(".stack").setAttribute("aria-label", words);
+    box.querySelector("p").textContent = words.replace(" now ago", " just now");
+  }
+  $("trials").replaceChildren(...(s.trials ?? []).map((t) => make("p", "trial",
+    `On trial: ${t.policy}. Of the calls on it, it would refuse ${number(t.wouldRefuse)} that were admitted, and admit ${number(t.wouldAdmit)} that were refused; ` +
+    `both admitted ${number(t.admitted)} and refused ${number(t.refused)}.` + (t.failed ? ` It failed on ${number(t.failed)}.` : ""))));
 }
 
 // Lists.
@@ -197,7 +227,7 @@ function fill(body, list, draw, none) {
   if (rows.length === 0) {
     const row = make("tr");
     row.insertCell().textContent = none;
-    row.cells[0].colSpan = 4;
+    row.cells[0].colSpan = 5;
     rows.push(row);
   }
   body.replaceChildren(...rows);
@@ -208,23 +238,37 @@ async function lookLists() {
   const name = chosen, page = after;
   if (name === null || !limits.get(name).summary.lists) return;
   const q = "keys?limit=" + encodeURIComponent(name);
-  const [owed, refused] = await Promise.all([ask(q + "&by=owed&after=" + encodeURIComponent(page)), ask(q + "&by=refused")]);
+  const both = await Promise.allSettled([ask(q + "&by=owed&after=" + encodeURIComponent(page)), ask(q + "&by=refused")]);
   if (name !== chosen || page !== after) return;
+  const [owed, refused] = both.map((b) => b.value);
+  if (owed?.pending) $("owed-note").textContent = "The keys are being gone through.";
+  else if (owed) drawOwed(owed, page);
+  if (refused) drawRefused(refused);
+  const failed = both.find((b) => b.status === "rejected");
+  if (failed) throw failed.reason;
+}
+
+function drawOwed(owed, page) {
   fill($("owed"), owed, (row, k) => {
     cell(row, Math.round(100 * k.share) + "%", "number");
     row.insertCell().append(bar(k.share));
+    cell(row, k.returns < 0 ? "never" : time(k.returns), "number");
     cell(row, time(k.full), "number");
-  }, "No key owes anything.");
-  $("owed-title").textContent = `Owes most, of ${number(owed.total)} that owe`;
+  }, page === "" ? "No key owes anything." : "No more keys.");
+  $("owed-title").textContent = `Owes most, of ${number(owed.total)} ${owed.total === 1 ? "key that owes" : "keys that owe"}`;
+  $("owed-note").textContent = owed.age >= 1 ? `As of ${time(owed.age)} ago.` : "";
   $("owed-more").hidden = !owed.next;
   $("owed-more").dataset.after = owed.next ?? "";
   $("owed-first").hidden = page === "";
+}
+
+function drawRefused(refused) {
   fill($("refused"), refused, (row, k) => {
     cell(row, number(k.refused), "number");
     cell(row, `${number(k.least)} to ${number(k.most)}`, "number");
     cell(row, k.blocked ? "for " + time(k.blocked) : "");
   }, "No key was refused.");
-  $("refused-note").textContent = `${number(refused.total)} refusals in the last ${time(refused.for ?? 0)}; a key that is not listed had ${number(refused.othersMost ?? 0)} at most.`;
+  $("refused-note").textContent = `${number(refused.total)} ${refused.total === 1 ? "refusal" : "refusals"} in the last ${time(refused.for ?? 0)}; a key that is not listed had ${number(refused.othersMost ?? 0)} at most.`;
 }
 
 // A key.
@@ -260,14 +304,25 @@ function drawKey(x) {
   $("key-parts").replaceChildren(...x.parts.map((p, i) => {
     const part = make("div", "part");
     const which = x.parts.length > 1 && i === x.binding ? " (this one decides)" : "";
-    part.append(make("p", "", `${p.policy}: ${number(p.used)} of ${number(p.units)} used${which}`), bar(p.units > 0 ? p.used / p.units : 0));
-    if (p.returns.length > 0) {
-      part.append(make("p", "soft", "Can be taken: " + p.returns.slice(0, 6).map((r) => `${number(r.remaining)} in ${time(r.after)}`).join(", ")));
-    }
+    const used = p.units > 0 ? `${number(p.used)} of ${number(p.units)} used` : "how much is used is not known";
+    part.append(make("p", "", `${p.policy}: ${used}${which}`), bar(p.units > 0 ? p.used / p.units : 0));
+    if (p.returns.length > 0) part.append(returnsOf(p.returns));
     return part;
-  }));
+  }), ...(x.candidates ?? []).map((c) => make("p", "part", `On trial: ${c.parts.map((p) => p.policy).join(", ")} would ${c.allowed ? "admit" : "refuse"} a call now.`)));
   $("changes").hidden = !changes;
-  for (const verb of ["charge", "block", "reset"]) $(verb).hidden = !s.verbs.includes(verb);
+  for (const verb of ["charge", "block", "lift", "reset"]) $(verb).hidden = !s.verbs.includes(verb) || verb === "lift" && !x.blocked;
+}
+
+// returnsOf shows when units return: the next ones, and when all have.
+function returnsOf(all) {
+  const rows = all.length <= 6 ? all : [...all.slice(0, 5), all.at(-1)];
+  const list = make("ul", "returns");
+  list.append(...rows.map((r) => {
+    const row = make("li");
+    row.append(make("span", "soft", "in " + time(r.after)), make("span", "", units(r.remaining) + " left"));
+    return row;
+  }));
+  return list;
 }
 
 async function change(what, said) {
@@ -292,8 +347,9 @@ function onSubmit(id, f) {
 
 onSubmit("token-form", () => {});
 onSubmit("search", () => { if ($("search-key").value) openKey({ limit: chosen, key: $("search-key").value }); });
-onSubmit("charge", () => change({ do: "charge", units: Number($("units").value) }, "Charged " + $("units").value));
+onSubmit("charge", () => change({ do: "charge", units: Number($("units").value) }, Number($("units").value) < 0 ? "Gave back " + units(-Number($("units").value)) : "Charged " + units(Number($("units").value))));
 onSubmit("block", () => change({ do: "block", for: $("block-for").value.trim() }, "Blocked for " + $("block-for").value.trim()));
+onSubmit("lift", () => change({ do: "lift" }, "Lifted the block"));
 onSubmit("reset", () => change({ do: "reset" }, "Reset"));
 $("key-close").addEventListener("click", closeKey);
 $("owed-more").addEventListener("click", () => { after = $("owed-more").dataset.after; wake(); });
@@ -301,6 +357,7 @@ $("owed-first").addEventListener("click", () => { after = ""; wake(); });
 
 function drawFigures() {
   if (chosen === null) return;
+  drawUse(limits.get(chosen).summary);
   const rows = Object.entries(limits.get(chosen).summary.figures).filter(([, v]) => v !== "").map(([name, v]) => {
     const row = make("div");
     row.append(make("dt", "", name), make("dd", "", typeof v === "number" ? number(v) : String(v)));
@@ -316,8 +373,8 @@ async function watch() {
     if (!document.hidden) {
       try {
         await lookLimits();
-        await Promise.all([lookLists(), lookKey()]);
         drawFigures();
+        await Promise.all([lookLists(), lookKey()]);
         if (failed) trouble("");
         failed = false;
         document.documentElement.dataset.drawn = "yes";

@@ -1,0 +1,200 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+)
+
+// A walk through all keys takes some tens of milliseconds for a million. These bound what
+// walks cost, however many requests ask for lists.
+const (
+	// keptRows is how many keys a walk returns. Pages of a list are cut from them, so that
+	// most need no walk, and a limit keeps no more than twice so many.
+	keptRows = 1000
+	// A walk is followed by a rest of as long as it took times restTimes, and leastRest at
+	// least. So walks take at most a part of one processor for each limit.
+	restTimes = 10
+	leastRest = time.Second / 2
+	// A request waits for a walk so long if there is an older list, and firstPatience if there
+	// is none.
+	patience      = 50 * time.Millisecond
+	firstPatience = 250 * time.Millisecond
+)
+
+// errWalk reports that there is no list, as the walk for it did not come to its end.
+var errWalk = errors.New("the keys could not be listed")
+
+// walks goes through the keys of an engine in the background, one walk at a time, and keeps
+// what it found. Requests ask it by page, and run makes the walks. newWalks makes one.
+type walks[K comparable] struct {
+	owing func(n int, after engine.OwingCursor) engine.OwingPage[K]
+	wake  chan struct{} // of one place: a walk is wanted
+
+	mu    sync.Mutex
+	first *walk[K] // from the beginning of the list
+	deep  *walk[K] // from the place further on that was asked for last
+	ended chan struct{}
+	rest  time.Time // until then no walk begins
+
+	wantFirst, wantDeep bool
+	deepFrom            engine.OwingCursor // of the walk that is wanted
+}
+
+// walk is what one walk has found. It does not change.
+type walk[K comparable] struct {
+	from  engine.OwingCursor
+	page  engine.OwingPage[K]
+	fault error     // there is no page
+	at    time.Time // of its end
+	until time.Time // until then it serves without a new one
+}
+
+func newWalks[K comparable](e *engine.Engine[K]) *walks[K] {
+	return &walks[K]{owing: e.Owing, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// run makes the walks that are wanted, until the context ends.
+func (w *walks[K]) run(ctx context.Context) {
+	for {
+		from, rest, ok := w.next()
+		if !ok {
+			select {
+			case <-w.wake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-time.After(rest):
+			w.walk(from)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// next returns where the next walk begins, and after which rest. ok is false if none is wanted.
+func (w *walks[K]) next() (from engine.OwingCursor, rest time.Duration, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rest = time.Until(w.rest)
+	switch {
+	case w.wantFirst:
+		return from, rest, true
+	case w.wantDeep:
+		return w.deepFrom, rest, true
+	}
+	return from, 0, false
+}
+
+// walk goes through the keys and keeps what it finds. Limits are chosen by a function of the
+// program, which may panic, or end the goroutine: then the supervisor starts run again.
+func (w *walks[K]) walk(from engine.OwingCursor) {
+	made := &walk[K]{from: from, fault: fmt.Errorf("%w: a limit or PolicyFor ended the goroutine", errWalk)}
+	began := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			made.fault = fmt.Errorf("%w: panic: %.200s", errWalk, fmt.Sprint(p))
+		}
+		made.at = time.Now()
+		made.until = made.at.Add(max(leastRest, restTimes*made.at.Sub(began)))
+		w.keep(made)
+	}()
+	made.page = w.owing(keptRows, from)
+	made.fault = nil
+}
+
+// keep keeps a walk in place of the last one, and tells the requests that wait.
+func (w *walks[K]) keep(made *walk[K]) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if made.from.IsZero() {
+		w.first, w.wantFirst = made, false
+	} else {
+		w.deep = made
+		w.wantDeep = w.wantDeep && w.deepFrom != made.from // unless another one is wanted by now
+	}
+	w.rest = made.until
+	close(w.ended)
+	w.ended = make(chan struct{})
+}
+
+// page returns the walk that has the page after a cursor, and the index of the page's first
+// key. It asks for a new walk if there is none, or only an old one, and waits for it for a
+// short time. A nil walk means that there is none yet.
+func (w *walks[K]) page(ctx context.Context, after engine.OwingCursor) (of *walk[K], i int, err error) {
+	began := time.Now()
+	for {
+		w.mu.Lock()
+		of, i = w.find(after)
+		if of != nil && time.Now().Before(of.until) {
+			w.mu.Unlock()
+			break
+		}
+		w.want(after)
+		ended := w.ended
+		w.mu.Unlock()
+		wait := patience
+		if of == nil {
+			wait = firstPatience
+		}
+		if wait -= time.Since(began); wait <= 0 {
+			break
+		}
+		select {
+		case <-ended:
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+	}
+	if of != nil && of.fault != nil {
+		return nil, 0, of.fault
+	}
+	return of, i, nil
+}
+
+// find returns the newest walk that has the page after a cursor, and where it begins there.
+func (w *walks[K]) find(after engine.OwingCursor) (of *walk[K], i int) {
+	for _, other := range []*walk[K]{w.first, w.deep} {
+		if other == nil || of != nil && of.until.After(other.until) {
+			continue
+		}
+		if at, ok := other.find(after); ok {
+			of, i = other, at
+		}
+	}
+	return of, i
+}
+
+// find returns the index of the first key after a cursor. ok is false if that is not in the walk.
+func (w *walk[K]) find(after engine.OwingCursor) (i int, ok bool) {
+	if w.from == after {
+		return 0, true
+	}
+	for i := range w.page.Keys {
+		if w.page.Keys[i].After == after {
+			return i + 1, i+1 < len(w.page.Keys) || w.page.Next.IsZero()
+		}
+	}
+	return 0, false
+}
+
+// want asks for a walk. Of the places further on only the last that was asked for is wanted.
+func (w *walks[K]) want(after engine.OwingCursor) {
+	if after.IsZero() {
+		w.wantFirst = true
+	} else {
+		w.wantDeep, w.deepFrom = true, after
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
