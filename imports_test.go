@@ -66,7 +66,11 @@ var mayImport = []struct {
 	{"metrics", []string{"internal/shape", "limits", "engine"}},
 	// Records of what happens to limiters.
 	{"eventlog", []string{"policy", "supervisor", "engine"}},
-	{"httplimit", []string{"internal/shape", "policy", "limits", "engine", "metrics"}},
+	// Whose request it is, for middleware: neither requests nor limits.
+	{"internal/clientaddr", []string{"policy"}},
+	// The decision about requests of any kind, for middleware: neither what they are nor what clients are told.
+	{"internal/door", []string{"internal/shape", "policy", "limits", "engine"}},
+	{"httplimit", []string{"internal/clientaddr", "internal/door", "internal/shape", "policy", "limits", "engine", "metrics"}},
 	// What operators see of limiters of any kind. It adds nothing to a call.
 	{"inspect", []string{"policy", "limits", "engine", "single", "supervisor"}},
 	// One of the benchmark's yardsticks is a bare xsync map.

@@ -1,12 +1,10 @@
 package httplimit
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
-	"slices"
 
-	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/internal/clientaddr"
 )
 
 const (
@@ -20,11 +18,11 @@ const (
 
 // MaxHops is the most proxies that a request may come through. A client behind more has no
 // address, which bounds the cost of reading a list that no proxies have written.
-const MaxHops = 256
+const MaxHops = clientaddr.MaxHops
 
 // DefaultIPv6Prefix is the number of leading bits of an IPv6 address that tell clients
 // apart: a home or a server commonly has 2^64 addresses of its own.
-const DefaultIPv6Prefix = 64
+const DefaultIPv6Prefix = clientaddr.DefaultIPv6Prefix
 
 // AddrConfig configures where a client's address is found. The zero AddrConfig trusts no
 // header field: the address is the connection's.
@@ -73,66 +71,19 @@ type AddrConfig struct {
 // no address where one should stand ("unknown", an obfuscated identifier, garbage, an empty
 // element, fewer elements than Hops, more than MaxHops), the client has none. Such an element
 // is not skipped: those to its left may be the client's own.
-type ClientAddr struct {
-	header  string // canonical; "" is none
-	last    func(list string) (rest, last string, more bool)
-	parse   func(element string) netip.Addr
-	trusted *prefixes
-	hops    int
-	bits    int
-	nat64   []netip.Prefix
-}
+type ClientAddr struct{ of clientaddr.Finder }
 
 // connection is the ClientAddr of the zero AddrConfig.
-var connection = &ClientAddr{last: lastOf, parse: addrOf, bits: DefaultIPv6Prefix}
+var connection = &ClientAddr{*clientaddr.Connection}
 
 // NewClientAddr checks the configuration. An error is a *policy.FieldError that names the
 // field.
 func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
-	const of = "httplimit.AddrConfig"
-	bad := func(field string, value any, want string) error {
-		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
-	}
-	trusted, err := newPrefixes(of, "Trusted", config.Trusted)
-	wrongNAT64 := slices.IndexFunc(config.NAT64, func(p netip.Prefix) bool { return !isTranslation(p) })
-	switch {
-	case err != nil:
+	of, err := clientaddr.New("httplimit", clientaddr.Config(config))
+	if err != nil {
 		return nil, err
-	case config.Hops < 0 || config.Hops > MaxHops:
-		return nil, bad("Hops", config.Hops, "1 to 256, or 0 to use Trusted")
-	case config.Header == "" && config.Hops > 0:
-		return nil, bad("Header", `""`, "the field that the proxies write, as Hops is given")
-	case config.Header == "" && trusted != nil:
-		return nil, bad("Header", `""`, "the field that the proxies write, as Trusted is given")
-	case config.Header != "" && !isToken(config.Header):
-		return nil, bad("Header", fmt.Sprintf("%q", config.Header), "the name of a header field, such as httplimit.XForwardedFor")
-	case config.Header != "" && config.Hops == 0 && trusted == nil:
-		return nil, bad("Trusted", "empty", "the prefixes of the proxies that write "+config.Header+", unless Hops is their number")
-	case config.Hops > 0 && trusted != nil:
-		return nil, bad("Hops", config.Hops, "0, as Trusted is given")
-	case config.IPv6Prefix < 0 || config.IPv6Prefix > 128:
-		return nil, bad("IPv6Prefix", config.IPv6Prefix, "1 to 128, or 0 for 64")
-	case wrongNAT64 >= 0:
-		return nil, bad(fmt.Sprintf("NAT64[%d]", wrongNAT64), config.NAT64[wrongNAT64],
-			"an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits")
 	}
-	c := &ClientAddr{
-		header:  http.CanonicalHeaderKey(config.Header),
-		last:    lastOf,
-		parse:   addrOf,
-		trusted: trusted,
-		hops:    config.Hops,
-		bits:    config.IPv6Prefix,
-		nat64:   longestFirst(config.NAT64),
-	}
-	if c.bits == 0 {
-		c.bits = DefaultIPv6Prefix
-	}
-	if c.header == Forwarded {
-		c.last = lastForwarded
-		c.parse = func(element string) netip.Addr { return addrOf(nodeOf(element)) }
-	}
-	return c, nil
+	return &ClientAddr{*of}, nil
 }
 
 // ByAddr is the key function for the address of the connection, an IPv6 address cut to 64
@@ -152,63 +103,17 @@ func ByAddr(r *http.Request) netip.Addr { return connection.Key(r) }
 //
 // Other embeddings are not looked at. A client chooses the bits that Teredo embeds. A client
 // of 6to4 has 48 bits of prefix like many others: set IPv6Prefix to 48 if that matters.
-func (c *ClientAddr) Key(r *http.Request) netip.Addr {
-	addr := c.Addr(r)
-	if !addr.Is6() {
-		return addr
-	}
-	if v4 := c.translated(addr); v4.IsValid() {
-		return v4
-	}
-	prefix, _ := addr.Prefix(c.bits) // no error: bits is at most 128
-	return prefix.Addr()
-}
+func (c *ClientAddr) Key(r *http.Request) netip.Addr { return c.of.Cut(c.Addr(r)) }
 
 // Addr returns the client's address as it is, uncut and not translated, or the zero Addr if
 // it is unknown. Trusted, Options.Allow and Options.Deny are compared with it.
 func (c *ClientAddr) Addr(r *http.Request) netip.Addr {
-	switch {
-	case c.header == "":
-		return addrOf(r.RemoteAddr)
-	case c.hops > 0:
-		return c.behind(r.Header[c.header])
+	var peer netip.Addr
+	if c.of.ReadsPeer() {
+		peer = clientaddr.Parse(r.RemoteAddr)
 	}
-	peer := addrOf(r.RemoteAddr)
-	if !peer.IsValid() || !c.trusted.contains(peer) {
+	if !c.of.Trusts(peer) {
 		return peer
 	}
-	return c.untrusted(peer, r.Header[c.header])
-}
-
-// behind returns the address that is hops elements from the right.
-func (c *ClientAddr) behind(lines []string) netip.Addr {
-	hops := c.hops
-	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, more := lines[i], true; more; hops-- {
-			var element string
-			if rest, element, more = c.last(rest); hops == 1 {
-				return c.parse(element)
-			}
-		}
-	}
-	return netip.Addr{}
-}
-
-// untrusted returns the rightmost address that is not trusted. If all are, it returns the
-// leftmost, or addr if there is none.
-func (c *ClientAddr) untrusted(addr netip.Addr, lines []string) netip.Addr {
-	hops := 0
-	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, more := lines[i], true; more; hops++ {
-			if hops == MaxHops {
-				return netip.Addr{}
-			}
-			var element string
-			rest, element, more = c.last(rest)
-			if addr = c.parse(element); !addr.IsValid() || !c.trusted.contains(addr) {
-				return addr
-			}
-		}
-	}
-	return addr
+	return c.of.Behind(peer, r.Header[c.of.Header()])
 }

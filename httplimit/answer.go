@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/ral-limiter/ral/internal/clientaddr"
+	"github.com/ral-limiter/ral/internal/door"
 )
 
 // The problem type of a limit that was exceeded, and its title
@@ -24,9 +27,9 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	var b body
 	switch {
 	case !wantsProblem(r.Header["Accept"]):
-		b = bodyOf(plainText, v.sentence())
-	case v.Reason == OverLimit && bits.OnesCount8(v.violated) == 1:
-		b = m.exceeded[bits.TrailingZeros8(v.violated)]
+		b = bodyOf(plainText, sentence(v))
+	case v.Reason == door.OverLimit && bits.OnesCount8(v.Violated) == 1:
+		b = m.exceeded[bits.TrailingZeros8(v.Violated)]
 	default:
 		b = bodyOf(problemDetails, m.problem(v))
 	}
@@ -40,7 +43,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	if retry != "" {
 		h[retryAfterField] = values[4:5:5]
 	}
-	w.WriteHeader(v.Status())
+	w.WriteHeader(Reason(v.Reason).status())
 	_, _ = w.Write(b.text) // an error means that the client has left
 }
 
@@ -63,46 +66,47 @@ var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "La
 // problem returns the problem details of a refusal. Those of OverLimit depend on nothing
 // except the limits that refused.
 func (m *Middleware) problem(v *result) []byte {
-	status := v.Status()
+	status := Reason(v.Reason).status()
 	kind, title := "about:blank", http.StatusText(status)
 	switch v.Reason {
-	case OverLimit:
+	case door.OverLimit:
 		kind, title = quotaExceeded, quotaExceededTitle
-	case Unavailable:
+	case door.Unavailable:
 		kind, title = reducedCapacity, reducedCapacityTitle
 	}
 	b := make([]byte, 0, 256)
-	b = appendString(append(b, `{"type":`...), kind)
-	b = appendString(append(b, `,"title":`...), title)
+	b = door.AppendString(append(b, `{"type":`...), kind)
+	b = door.AppendString(append(b, `,"title":`...), title)
 	b = strconv.AppendInt(append(b, `,"status":`...), int64(status), 10)
-	if v.Reason == OverLimit {
+	if v.Reason == door.OverLimit {
 		b = append(b, `,"violated-policies":[`...)
-		for i, comma := 0, false; i < len(m.fields.quoted); i++ {
-			if v.violated&(1<<i) == 0 {
+		quoted := m.fields.Quoted()
+		for i, comma := 0, false; i < len(quoted); i++ {
+			if v.Violated&(1<<i) == 0 {
 				continue
 			}
 			if comma {
 				b = append(b, ',')
 			}
-			b, comma = append(b, m.fields.quoted[i]...), true
+			b, comma = append(b, quoted[i]...), true
 		}
 		b = append(b, ']')
 	}
-	if detail := v.detail(); detail != "" {
-		b = appendString(append(b, `,"detail":`...), detail)
+	if detail := detail(v); detail != "" {
+		b = door.AppendString(append(b, `,"detail":`...), detail)
 	}
 	return append(b, "}\n"...)
 }
 
 // sentence returns the text of a refusal.
-func (v *result) sentence() []byte {
-	b := append(make([]byte, 0, 128), http.StatusText(v.Status())...)
-	if v.Reason == OverLimit && v.Basis.Promised() {
+func sentence(v *result) []byte {
+	b := append(make([]byte, 0, 128), http.StatusText(Reason(v.Reason).status())...)
+	if v.Reason == door.OverLimit && v.Basis.Promised() {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
 		b = append(b, " s"...)
 	}
-	if detail := v.detail(); detail != "" {
+	if detail := detail(v); detail != "" {
 		b = append(append(b, ": "...), detail...)
 	}
 	return append(b, '\n')
@@ -110,20 +114,20 @@ func (v *result) sentence() []byte {
 
 // detail tells a client what is wrong with its request, or with the server, beyond the
 // status.
-func (v *result) detail() string {
+func detail(v *result) string {
 	switch v.Reason {
-	case Keyless:
+	case door.Keyless:
 		if v.Limit == "" {
 			return "the client's address is unknown"
 		}
 		return "the request lacks the key of the limit " + strconv.Quote(v.Limit)
-	case NeverAdmitted:
+	case door.NeverAdmitted:
 		never := "the limit " + strconv.Quote(v.Limit) + " never admits this request"
 		if most := v.Decision.Limit; v.Cost > most {
 			never += fmt.Sprintf(", which costs %d: the most that it allows is %d", v.Cost, most)
 		}
 		return never
-	case Misconfigured:
+	case door.Misconfigured:
 		if v.Limit == "" {
 			return "the server is misconfigured: the request's cost is below 0"
 		}
@@ -200,11 +204,11 @@ func mediaRange(s string) (kind string, q int) {
 	for more {
 		var one string
 		one, parameters, more = strings.Cut(parameters, ";")
-		if one = trim(one); len(one) >= 2 && (one[0] == 'q' || one[0] == 'Q') && one[1] == '=' {
+		if one = clientaddr.Trim(one); len(one) >= 2 && (one[0] == 'q' || one[0] == 'Q') && one[1] == '=' {
 			q = weight(one[2:])
 		}
 	}
-	return trim(kind), q
+	return clientaddr.Trim(kind), q
 }
 
 // weight returns a qvalue (RFC 9110, section 12.4.2) in thousandths, or -1 if malformed.

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/door"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -57,7 +59,7 @@ func TestHeaderSets(t *testing.T) {
 // The policy field follows a limit that changes, whether the value is cached or not.
 func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 	var limits []policy.Policy
-	for i := range 3 * mostPolicies {
+	for i := range 3 * door.MostPolicies {
 		limits = append(limits, policy.Must(policy.Funnel(int64(10+i), 1, time.Second)))
 	}
 	which := 0
@@ -68,11 +70,11 @@ func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 	h := m.Handler(done)
 	for range 2 {
 		for which = range limits {
-			n := string(appendInteger(nil, int64(10+which)))
+			n := strconv.Itoa(10 + which)
 			assert.Equal(t, `"default";q=`+n+`;w=`+n, ask(h, from(alice)).Header().Get("RateLimit-Policy"))
 		}
 	}
-	assert.Len(t, *m.fields.policies.Load(), mostPolicies, "the cache is bounded")
+	assert.Equal(t, door.MostPolicies, m.fields.Cached(), "the cache is bounded")
 }
 
 // A reset in Unix time is never told too early.

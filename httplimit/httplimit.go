@@ -5,35 +5,28 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/ral-limiter/ral/internal/clientaddr"
+	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// maxLimits is the most limits that a middleware may have.
-const maxLimits = 8
 
 // Middleware limits requests. Call [New] or [NewAll] to make one; the zero Middleware is not
 // usable. Any number of goroutines may call its methods. It needs no Close; its engines do.
 type Middleware struct {
 	options  Options
+	door     *door.Door[*http.Request, Served]
 	limiters []limiter
-	parts    []*parts // of the limiters
-	engines  bool     // whether all limits are parts.plain
-	charges  bool     // whether requests are charged afterwards
-	shadow   bool     // whether no limit is enforced
-	shadows  bool     // whether some are not, and others are
 	addr     *ClientAddr
-	allow    *prefixes
-	deny     *prefixes
+	allow    *clientaddr.Prefixes
+	deny     *clientaddr.Prefixes
 	fields   fieldWriter
 	exceeded []body // the answers to a request that one limit refuses, by limit
-	log      refusalLog
-	counters counters
+	counters door.Counters
 }
 
 // New returns a middleware that holds each key to the limiter's limit. The limiter is an
@@ -69,7 +62,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		return nil, err
 	case len(limits) == 0:
 		return nil, bad("limits", "empty", "1 to 8 limits")
-	case len(limits) > maxLimits:
+	case len(limits) > door.MaxLimits:
 		return nil, bad("limits", fmt.Sprintf("%d long", len(limits)), "1 to 8 limits")
 	}
 	m := &Middleware{
@@ -78,47 +71,37 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		allow:   allow,
 		deny:    deny,
 		fields:  fieldWriter{headers: options.Headers},
-		log:     refusalLog{to: options.Logger, epoch: time.Now()},
-		engines: true,
-		charges: options.Charge != nil,
-		shadow:  options.Shadow,
 	}
 	if m.addr == nil {
 		m.addr = connection
 	}
 	common := cmp.Or(options.Name, "default")
-	names, live, liveEngines := map[string]bool{}, 0, true
+	names := map[string]bool{}
+	var all []checked
 	for i, limit := range limits {
-		if v := reflect.ValueOf(limit); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		if shape.IsNil(limit) {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
 		}
-		l, err := limit.check(common, func(field string, value any, want string) error {
+		l, err := limit.check(i, common, func(field string, value any, want string) error {
 			return bad(name(i, field), value, want)
 		})
 		if err != nil {
 			return nil, err
 		}
-		p := l.of()
-		title := p.name
+		title := l.Of().Title()
 		if names[title] {
 			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
 		}
 		names[title] = true
-		m.limiters, m.parts = append(m.limiters, l), append(m.parts, p)
-		m.engines, m.charges, m.shadows = m.engines && p.plain, m.charges || p.charge != nil, m.shadows || p.shadow
-		if !p.shadow {
-			live++
-			liveEngines = liveEngines && p.plain
-		}
-		quoted := string(appendString(nil, title))
-		m.fields.quoted, m.fields.left = append(m.fields.quoted, quoted), append(m.fields.left, quoted+";r=")
+		m.limiters, all = append(m.limiters, l), append(all, l.inner())
+		m.fields.Add(title)
 	}
-	m.shadow = m.shadow || live == 0
-	if m.shadows = m.shadows && !m.shadow; m.shadows {
-		m.engines = liveEngines // those that are tried are asked apart
-	}
+	m.door = door.New(door.Config[*http.Request, Served]{
+		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, Shadow: options.Shadow,
+		Log: door.NewLog(options.Logger), Counters: &m.counters,
+	}, all, nil)
 	for i := range m.limiters {
-		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Verdict: Verdict{Reason: OverLimit}, violated: 1 << i})))
+		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Reason: door.OverLimit, Violated: 1 << i})))
 	}
 	return m, nil
 }
@@ -159,21 +142,21 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // next is done. quotas are those of several limits, or nil. They are no part of the result,
 // which a function of the options may keep, so that they need not be allocated.
 func (m *Middleware) carryOut(
-	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s settlement,
+	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s door.Settlement,
 ) {
-	v.Shadow = m.shadow
-	m.counters.count(v)
+	v.Shadow = m.door.Shadow()
+	m.counters.Count(v)
 	if m.options.OnVerdict != nil {
-		m.options.OnVerdict(r, v.Verdict)
+		m.options.OnVerdict(r, verdictOf(v))
 	}
-	if !v.passes() && m.log.to != nil {
+	if m.options.Logger != nil && !v.Reason.Passes() {
 		m.logRefused(r, v)
 	}
 	if v.Refused() {
 		m.refuse(w, r, v, quotas)
 		return
 	}
-	if v.Reason == Admitted && !v.Shadow && m.options.Headers != NoHeaders {
+	if v.Reason == door.Admitted && !v.Shadow && m.options.Headers != NoHeaders {
 		m.fields.write(w.Header(), v, quotas)
 	}
 	if s == nil {
@@ -190,43 +173,17 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 		addr := m.addr.Addr(r)
 		switch {
 		case m.deny != nil && !addr.IsValid():
-			v.Reason = Keyless
+			v.Reason = door.Keyless
 			return false
-		case m.deny.contains(addr):
-			v.Reason = Denied
+		case m.deny.Contains(addr):
+			v.Reason = door.Denied
 			return false
-		case m.allow.contains(addr):
-			v.Reason = Exempt
+		case m.allow.Contains(addr):
+			v.Reason = door.Exempt
 			return false
 		}
 	}
-	v.Cost = 1
-	if m.options.Cost != nil {
-		v.Cost = m.options.Cost(r)
-	}
-	if v.common = v.Cost; v.Cost < 0 {
-		v.Reason = Misconfigured
-		return false
-	}
-	return true
-}
-
-// used returns what a request has used of each limit.
-func (m *Middleware) used(r *http.Request, served Served) (used [maxLimits]int64) {
-	common := int64(asTaken)
-	if m.options.Charge != nil {
-		common = max(0, m.options.Charge(r, served))
-	}
-	for i, p := range m.parts {
-		switch used[i] = common; {
-		case p.charge == nil:
-		case p.shadow && m.shadows:
-			used[i] = m.shadowCharge(r, i, served)
-		default:
-			used[i] = max(0, p.charge(r, served))
-		}
-	}
-	return used
+	return m.door.Begin(r, v)
 }
 
 // refuse answers a refused request.
@@ -234,17 +191,17 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 	h := w.Header()
 	bare := len(h) == 0
 	retry := ""
-	if v.Reason == OverLimit {
+	if v.Reason == door.OverLimit {
 		m.fields.write(h, v, quotas)
 	}
-	if v.Reason == OverLimit && v.Basis.Promised() {
+	if v.Reason == door.OverLimit && v.Basis.Promised() {
 		retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
 	}
 	if m.options.Refuse != nil {
 		if retry != "" {
 			h[retryAfterField] = []string{retry}
 		}
-		m.options.Refuse(w, r, v.Verdict)
+		m.options.Refuse(w, r, verdictOf(v))
 		return
 	}
 	if !bare {
@@ -257,7 +214,7 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 }
 
 // serveAndSettle serves a request, and settles its cost when the handler returns or panics.
-func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, s settlement) {
+func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, s door.Settlement) {
 	c := &recorder{ResponseWriter: w}
 	c.served.Panicked = true // until the handler has returned
 	bodiless := r.Method == http.MethodHead
@@ -269,10 +226,7 @@ func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 		if bodiless {
 			served.Bytes = 0 // the server drops them
 		}
-		// The request's context may have ended.
-		if !s.settle(context.Background(), m.used(r, served)) {
-			m.counters.unsettled.Add(1)
-		}
+		m.door.Settle(context.Background(), s, r, served) // the request's context may have ended
 	}()
 	next.ServeHTTP(c.writer(), r)
 	c.served.Panicked = false

@@ -2,10 +2,11 @@ package httplimit
 
 import (
 	"context"
-	"crypto/sha256"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/ral-limiter/ral/internal/clientaddr"
 )
 
 // A key function finds the key of a request. It is any func(*http.Request) K. It returns
@@ -14,10 +15,6 @@ import (
 // Options.Logger, so it must be safe for concurrent use. New refuses a nil key function, and
 // combining one with others gives nil. The engine stores keys: bound the length of those
 // that clients choose.
-
-// longestHeaderKey is the longest header value, in bytes, that is not hashed. Common API
-// keys are shorter. A table of longer ones takes at most this much for each key.
-const longestHeaderKey = 64
 
 // ByHeader returns a key function for the value of a header field, such as an API key,
 // without spaces and tabs at its ends. HTTP/1 does not count them as part of a value, and
@@ -38,29 +35,29 @@ const longestHeaderKey = 64
 // A value is not checked. A client that invents one for each request has a new key each
 // time. Put this limit behind authentication, or put a limit by address beside it.
 func ByHeader(name string) func(*http.Request) string {
-	if !isToken(name) {
+	if !clientaddr.IsToken(name) {
 		return nil
 	}
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" {
-		return func(r *http.Request) string { return bounded(hostOf(r.Host)) }
+		return func(r *http.Request) string { return clientaddr.Bounded(hostOf(r.Host)) }
 	}
 	return func(r *http.Request) string {
 		values := r.Header[name]
 		if len(values) == 0 {
 			return ""
 		}
-		return bounded(trim(values[0]))
+		return clientaddr.Bounded(clientaddr.Trim(values[0]))
 	}
 }
 
 // hostOf returns the host of an authority (RFC 9110, section 7.2): without its port and a
 // final dot, ASCII letters in lower case, an IPv6 address in its shortest form.
 func hostOf(authority string) string {
-	host := trim(authority)
+	host := clientaddr.Trim(authority)
 	if end := strings.IndexByte(host, ']'); end >= 0 && host[0] == '[' {
 		host = host[:end+1]
-		if addr := addrOf(host); addr.IsValid() {
+		if addr := clientaddr.Parse(host); addr.IsValid() {
 			return addr.String()
 		}
 	} else if i := strings.IndexByte(host, ':'); i >= 0 {
@@ -85,23 +82,6 @@ func lower(s string) string {
 		}
 	}
 	return string(b)
-}
-
-// bounded returns a value, or its hash if it is long.
-func bounded(value string) string {
-	if len(value) <= longestHeaderKey {
-		return value
-	}
-	var hashed [1 + sha256.Size]byte // 0 first
-	h := sha256.New()
-	// In pieces, so that a long value is not copied as a whole.
-	for piece := make([]byte, 512); value != ""; {
-		n := copy(piece, value)
-		h.Write(piece[:n])
-		value = value[n:]
-	}
-	h.Sum(hashed[:1])
-	return string(hashed[:])
 }
 
 // ByPattern returns a key function for the route: the pattern of http.ServeMux that the

@@ -1,14 +1,9 @@
 package httplimit
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"net/http"
 
-	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/door"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -58,296 +53,65 @@ type Limit[K comparable] struct {
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
-	// check returns the limit as a limiter. name is its name if it has none of its own.
-	// bad makes the error about a field.
-	check(name string, bad fieldFault) (limiter, error)
+	// check returns the limit as a limiter. at is its index, and name its name if it has none of
+	// its own. bad makes the error about a field.
+	check(at int, name string, bad door.FieldFault) (limiter, error)
 }
 
-type fieldFault = func(field string, value any, want string) error
+type (
+	// checked is a door.Limit of requests with the type of its keys hidden.
+	checked = door.Any[*http.Request, Served]
+	// result is the decision about a request.
+	result = door.Result
+	quota  = door.Quota
+)
 
 // limiter is a Limit with the type of its keys hidden.
 type limiter interface {
-	of() *parts
-	// stats returns the counters of the limiter. ok is false if it is no engine.
-	stats() (s engine.Stats, ok bool)
+	checked
 	// serve serves a request under this limit alone. It is a method here, and not of the
 	// Middleware, as a result that is passed by pointer through an interface would be
 	// allocated.
 	serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler)
-	// claim returns a claim of n units of the request's key, of a limit that is parts.plain.
-	// ok is false if the request has no key. The chargeable is nil unless keep is set.
-	claim(r *http.Request, n int64, keep bool) (claim engine.Claim, later chargeable, of quota, ok bool)
-	// claimOfAny is claim for any limiter.
-	claimOfAny(r *http.Request, n int64) (claim limits.Claim, of quota, ok bool)
-	// hold takes n units of the request's key, and does not wait.
-	hold(r *http.Request, n int64) (g limits.Grant, ok bool, err error)
-	// keyOf returns a short hash of the request's key, for logs, and describes the policy
-	// that holds for it if that is asked for.
-	keyOf(r *http.Request, described bool) (fingerprint, policy string)
-}
-
-// settlement holds what a request has taken until its true cost is known.
-type settlement interface {
-	// settle charges what was used of each limit, or asTaken. It reports whether that is
-	// sure to count.
-	settle(ctx context.Context, used [maxLimits]int64) bool
-}
-
-// asTaken stands for the units that were taken.
-const asTaken = -1
-
-// chargeable is a key that more units can be charged to than were taken.
-type chargeable interface{ charge(used int64) }
-
-// parts are those of a limit that do not depend on the type of its keys.
-type parts struct {
-	name   string
-	noKey  WhenNoKey
-	cost   func(r *http.Request) int64
-	charge func(r *http.Request, served Served) int64
-	shadow bool
-	plain  bool // the limiter is an engine, and no plan comes with requests
-}
-
-func (p *parts) of() *parts { return p }
-
-// costs returns the units that a request takes of the limit. ok is false if they are below 0.
-func (p *parts) costs(r *http.Request, v *result) (n int64, ok bool) {
-	if p.cost == nil {
-		return v.common, true
-	}
-	return p.ownCosts(r, v)
-}
-
-func (p *parts) ownCosts(r *http.Request, v *result) (n int64, ok bool) {
-	if n = p.cost(r); n < 0 {
-		v.Reason, v.Cost = Misconfigured, n
-		return n, false
-	}
-	return n, true
+	// inner returns the limit as a door holds it, so that its calls are not passed on.
+	inner() checked
 }
 
 // checkedLimit is a Limit whose fields are valid.
 type checkedLimit[K comparable] struct {
-	parts
-	Limit[K]
-	engine *engine.Engine[K] // nil if the Limiter is something else
+	*door.Checked[*http.Request, K, Served]
 }
 
-func (l Limit[K]) check(name string, bad fieldFault) (limiter, error) {
-	if l.Name == "" {
-		l.Name = name
+func (l Limit[K]) check(at int, name string, bad door.FieldFault) (limiter, error) {
+	c, err := door.Check(door.Limit[*http.Request, K, Served]{
+		Name: l.Name, Limiter: l.Limiter, Key: l.Key, WhenNoKey: door.WhenNoKey(l.WhenNoKey),
+		Cost: l.Cost, Charge: l.Charge, PolicyFor: l.PolicyFor, Shadow: l.Shadow,
+	}, at, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
+	if err != nil {
+		return nil, err
 	}
-	switch want := wrongName(l.Name); {
-	case want != "":
-		return nil, bad("Name", fmt.Sprintf("%.80q", l.Name), want)
-	case shape.IsNil(l.Limiter):
-		return nil, bad("Limiter", "nil", "a limiter, such as engine.New returns")
-	case l.Key == nil:
-		return nil, bad("Key", "nil", "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name")
-	case l.WhenNoKey < Refuse || l.WhenNoKey > Share:
-		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
-	}
-	if _, tiers := l.Limiter.(*engine.Tiered[K]); tiers && l.PolicyFor != nil {
-		return nil, bad("PolicyFor", "a function", "nil under an *engine.Tiered, whose several limits a plan cannot replace: make each of its engines a Limit")
-	}
-	e, _ := l.Limiter.(*engine.Engine[K])
-	return &checkedLimit[K]{parts{l.Name, l.WhenNoKey, l.Cost, l.Charge, l.Shadow, e != nil && l.PolicyFor == nil}, l, e}, nil
+	return checkedLimit[K]{c}, nil
 }
 
-const longestName = 64
+func (l checkedLimit[K]) inner() checked { return l.Checked }
 
-// wrongName returns what an invalid name should be, or "" for a valid one.
-func wrongName(name string) (want string) {
-	for _, c := range []byte(name) {
-		if c < ' ' || c > '~' {
-			return "printable ASCII"
-		}
-	}
-	if len(name) > longestName {
-		return "at most 64 bytes"
-	}
-	return ""
-}
-
-func (l *checkedLimit[K]) stats() (s engine.Stats, ok bool) {
-	if l.engine == nil {
-		return s, false
-	}
-	return l.engine.Stats(), true
-}
-
-// find returns the request's key, and reports whether the limit applies to it. Requests
-// without a key share the zero key under Share.
-func (l *checkedLimit[K]) find(r *http.Request) (key K, ok bool) {
-	var none K
-	key = l.Key(r)
-	return key, key != none || l.WhenNoKey == Share
-}
-
-func (l *checkedLimit[K]) claim(r *http.Request, n int64, keep bool) (claim engine.Claim, later chargeable, of quota, ok bool) {
-	key, ok := l.find(r)
-	if !ok {
-		return claim, nil, of, false
-	}
-	if keep {
-		later = &engineKey[K]{l.engine, key, n}
-	}
-	return l.engine.Claim(key, n), later, quotaOf(l.engine.LimitFor(key)), true
-}
-
-func (l *checkedLimit[K]) claimOfAny(r *http.Request, n int64) (claim limits.Claim, of quota, ok bool) {
-	key, ok := l.find(r)
-	if !ok {
-		return claim, of, false
-	}
-	plan := l.plan(r)
-	return limits.For(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), quotaOf(l.limit(key, plan)), true
-}
-
-func (l *checkedLimit[K]) hold(r *http.Request, n int64) (g limits.Grant, ok bool, err error) {
-	key, ok := l.find(r)
-	if !ok {
-		return g, false, nil
-	}
-	g, err = l.Limiter.Hold(r.Context(), limits.Call[K]{Key: key, N: n, NoWait: true, Limit: l.plan(r)})
-	return g, true, err
-}
-
-// plan returns the limit that comes with the request, or nil.
-func (l *checkedLimit[K]) plan(r *http.Request) policy.Policy {
-	if l.PolicyFor == nil {
-		return nil
-	}
-	return l.PolicyFor(r)
-}
-
-// limit returns the limit that holds for the key, under a plan or without.
-func (l *checkedLimit[K]) limit(key K, plan policy.Policy) policy.Policy {
-	if plan != nil {
-		return plan
-	}
-	return l.Limiter.LimitFor(key)
-}
-
-func (l *checkedLimit[K]) keyOf(r *http.Request, described bool) (fingerprint, limit string) {
-	key, ok := l.find(r)
-	if !ok {
-		return "", ""
-	}
-	if described {
-		if p := l.limit(key, l.plan(r)); p != nil {
-			limit = p.String()
-		}
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%v", key))
-	return hex.EncodeToString(sum[:6]), limit
-}
-
-func (l *checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (l checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
 	var v result
-	var s settlement
+	var s door.Settlement
 	if m.begin(r, &v) {
-		s = l.takeOne(r, &v, m)
+		s = l.TakeOne(r.Context(), r, &v, m.door)
 	}
 	m.carryOut(w, r, next, &v, nil, s)
 }
 
-// takeOne takes under this limit alone, and waits for the request's turn if need be. The
-// settlement is nil unless the request is charged afterwards and is admitted.
-func (l *checkedLimit[K]) takeOne(r *http.Request, v *result, m *Middleware) settlement {
-	var ok bool
-	if v.Cost, ok = l.costs(r, v); !ok {
-		return nil
+// serveAll serves a request under several limits.
+func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	var v result
+	var s door.Settlement
+	var room [door.MaxLimits]quota
+	quotas := room[:len(m.limiters)]
+	if m.begin(r, &v) {
+		s = m.door.Decide(r.Context(), r, &v, quotas)
 	}
-	key, ok := l.find(r)
-	if !ok {
-		v.keyless(l.WhenNoKey, l.Name)
-		return nil
-	}
-	// The limit may differ from key to key and from call to call, so it is not kept. It is
-	// looked up before units are taken, as engine.PolicyFor may panic.
-	plan, upTo := l.plan(r), m.options.WaitUpTo
-	v.Limit, v.quota = l.Name, quotaOf(l.limit(key, plan))
-	if upTo <= 0 && !m.charges && !m.shadow && plan == nil {
-		a, err := l.Limiter.Ask(r.Context(), key, v.Cost)
-		v.conclude(r, &a, err)
-		return nil
-	}
-	g, err := l.Limiter.Hold(r.Context(), limits.Call[K]{
-		Key: key, N: v.Cost, Patience: upTo, NoWait: m.shadow, Limit: plan,
-	})
-	if g.Wait > 0 && g.Allowed && !m.shadow && plan == nil {
-		l.describe(r, v, key, &g)
-	}
-	v.conclude(r, &g.Answer, err)
-	if !m.charges || v.Reason != Admitted {
-		return nil
-	}
-	return &oneTaken{g}
-}
-
-// describe looks up the limit again after a wait, as it may have changed. If
-// engine.PolicyFor panics what was taken is given back.
-func (l *checkedLimit[K]) describe(r *http.Request, v *result, key K, g *limits.Grant) {
-	described := false
-	defer func() {
-		if !described {
-			_ = g.Cancel(context.WithoutCancel(r.Context()))
-		}
-	}()
-	// A limit of another family refuses those that come later.
-	if q := quotaOf(l.Limiter.LimitFor(key)); q.limit == g.Limit {
-		v.quota = q
-	}
-	described = true
-}
-
-// conclude completes the result of a limit that has decided alone.
-func (v *result) conclude(r *http.Request, a *limits.Answer, err error) {
-	v.Decision, v.Basis, v.Waited = a.Decision, a.Basis, a.Wait
-	switch {
-	case err != nil:
-		v.failed(r, err)
-	case !a.Allowed:
-		v.Reason, v.RetryAfter, v.violated = v.quota.reasonOf(a), a.RetryAfter, 1
-	}
-	v.quota.follow(a)
-}
-
-// failed notes that a limiter returned an error in place of an answer.
-func (v *result) failed(r *http.Request, err error) {
-	v.Reason, v.Basis = Unavailable, limits.NewBasis(v.Basis.Source(), false, err)
-	if r.Context().Err() != nil {
-		v.Reason = Cancelled
-	}
-}
-
-// keyless notes that a request has no key for the limit of that name.
-func (v *result) keyless(when WhenNoKey, name string) {
-	if when == Skip {
-		v.Reason = Exempt
-		return
-	}
-	v.Reason, v.Limit = Keyless, name
-}
-
-// engineKey implements chargeable.
-type engineKey[K comparable] struct {
-	limiter *engine.Engine[K]
-	key     K
-	n       int64 // units that were taken
-}
-
-func (k *engineKey[K]) charge(used int64) {
-	if used > k.n {
-		k.limiter.Refund(k.key, k.n-used)
-	}
-}
-
-// oneTaken implements settlement for one limit.
-type oneTaken struct{ limits.Grant }
-
-func (t *oneTaken) settle(ctx context.Context, used [maxLimits]int64) bool {
-	return t.Settle(ctx, used[0]) == nil // gives back to where the units were taken
+	m.carryOut(w, r, next, &v, quotas, s)
 }

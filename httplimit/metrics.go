@@ -22,11 +22,12 @@ func (m *Middleware) Metrics(name string) *metrics.Source {
 		{Metric: "ral.http.unsettled_requests", Of: func(s *Stats) float64 { return float64(s.Unsettled) }},
 		{Metric: "ral.http.shadow", Of: func(s *Stats) float64 { return metrics.Bool(s.Shadow) }},
 	}
-	for _, p := range m.parts {
-		if p.shadow && m.shadows {
+	for i, l := range m.limiters {
+		if m.door.Tried(i) {
+			name := l.Of().Title()
 			readings = append(readings, reading{
-				Metric: "ral.http.shadowed_requests", Value: p.name,
-				Of: func(s *Stats) float64 { return float64(s.Shadowed[p.name]) },
+				Metric: "ral.http.shadowed_requests", Value: name,
+				Of: func(s *Stats) float64 { return float64(s.Shadowed[name]) },
 			})
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/clientaddr"
+	"github.com/ral-limiter/ral/internal/door"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -100,7 +102,8 @@ type Options struct {
 	// of the key have taken.
 	//
 	// A charge is made when the handler is done. A key that owes is refused until the debt
-	// has drained, however long that takes. Returning math.MaxInt64 locks the key for good.
+	// has drained, however long that takes. Returning math.MaxInt64 locks the key for years
+	// under a bucket, and until its windows have passed under a limit that counts in windows.
 	//
 	// To count failed log-ins only, return 1 if served.Status is 401 and 0 otherwise. Each
 	// attempt takes 1 first, so that concurrent attempts count as well.
@@ -145,15 +148,15 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-func (o *Options) validate() (allow, deny *prefixes, err error) {
+func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
 	const of = "httplimit.Options"
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
 	}
-	if allow, err = newPrefixes(of, "Allow", o.Allow); err == nil {
-		deny, err = newPrefixes(of, "Deny", o.Deny)
+	if allow, err = clientaddr.NewPrefixes(of, "Allow", o.Allow); err == nil {
+		deny, err = clientaddr.NewPrefixes(of, "Deny", o.Deny)
 	}
-	wrong := wrongName(o.Name)
+	wrong := door.WrongName(o.Name)
 	switch {
 	case err != nil:
 	case wrong != "":
@@ -162,7 +165,7 @@ func (o *Options) validate() (allow, deny *prefixes, err error) {
 		err = bad("Headers", int(o.Headers), "RateLimitHeaders, LegacyHeaders, XRateLimitHeaders or NoHeaders")
 	case o.WaitUpTo < 0:
 		err = bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
-	case o.ClientAddr != nil && o.ClientAddr.last == nil:
+	case o.ClientAddr != nil && !o.ClientAddr.of.Valid():
 		err = bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
 	}
 	return allow, deny, err

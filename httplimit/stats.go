@@ -3,10 +3,10 @@ package httplimit
 import (
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/door"
 )
 
 // Stats is a snapshot of a middleware's counters. They are read one after the other while
@@ -39,54 +39,34 @@ type Stats struct {
 	Limits map[string]engine.Stats
 }
 
-type counters struct {
-	by        [reasons]atomic.Uint64
-	delayed   atomic.Uint64
-	delayTime atomic.Int64
-	unsettled atomic.Uint64
-	shadowed  [maxLimits]atomic.Uint64
-	// shadowFailed counts failures of limits with Shadow.
-	shadowFailed [maxLimits]atomic.Uint64
-}
-
-func (c *counters) count(v *result) {
-	c.by[v.Reason].Add(1)
-	if v.Waited > 0 {
-		c.delayed.Add(1)
-		c.delayTime.Add(int64(v.Waited))
-	}
-}
-
 // Stats returns the counters of the middleware and of its engines.
 func (m *Middleware) Stats() Stats {
 	c := &m.counters
 	s := Stats{
-		Admitted:      c.by[Admitted].Load(),
-		Exempt:        c.by[Exempt].Load(),
-		OverLimit:     c.by[OverLimit].Load(),
-		Denied:        c.by[Denied].Load(),
-		Keyless:       c.by[Keyless].Load(),
-		Cancelled:     c.by[Cancelled].Load(),
-		NeverAdmitted: c.by[NeverAdmitted].Load(),
-		Misconfigured: c.by[Misconfigured].Load(),
-		Unavailable:   c.by[Unavailable].Load(),
-		Unsettled:     c.unsettled.Load(),
-		Delayed:       c.delayed.Load(),
-		DelayTime:     time.Duration(c.delayTime.Load()),
-		Shadow:        m.shadow,
+		Admitted:      c.By(door.Admitted),
+		Exempt:        c.By(door.Exempt),
+		OverLimit:     c.By(door.OverLimit),
+		Denied:        c.By(door.Denied),
+		Keyless:       c.By(door.Keyless),
+		Cancelled:     c.By(door.Cancelled),
+		NeverAdmitted: c.By(door.NeverAdmitted),
+		Misconfigured: c.By(door.Misconfigured),
+		Unavailable:   c.By(door.Unavailable),
+		Unsettled:     c.Unsettled(),
+		Shadow:        m.door.Shadow(),
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}
+	s.Delayed, s.DelayTime = c.Delayed()
 	for i, l := range m.limiters {
-		p := m.parts[i]
-		if of, ok := l.stats(); ok {
-			s.Limits[p.name] = of
+		name := l.Of().Title()
+		if of, ok := l.Stats(); ok {
+			s.Limits[name] = of
 		}
-		if p.shadow && m.shadows {
+		if m.door.Tried(i) {
 			if s.Shadowed == nil {
 				s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
 			}
-			s.ShadowFailed[p.name] = m.counters.shadowFailed[i].Load()
-			s.Shadowed[p.name] = m.counters.shadowed[i].Load()
+			s.Shadowed[name], s.ShadowFailed[name] = c.Shadowed(i)
 		}
 	}
 	return s

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/door"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -39,18 +40,11 @@ const (
 	// 503, with the problem type temporary-reduced-capacity.
 	Unavailable
 
-	reasons = int(Unavailable) + 1
+	reasons = door.Reasons
 )
 
 // String returns the reason in lower case.
-func (r Reason) String() string {
-	if r < 0 || int(r) >= reasons {
-		return "unknown"
-	}
-	return [reasons]string{
-		"admitted", "exempt", "over limit", "denied", "keyless", "cancelled", "never admitted", "misconfigured", "unavailable",
-	}[r]
-}
+func (r Reason) String() string { return door.Reason(r).String() }
 
 // Verdict is the decision about a request.
 type Verdict struct {
@@ -87,22 +81,20 @@ type Verdict struct {
 	Shadowed []string
 }
 
-// result is a verdict with what the answer to the client needs.
-type result struct {
-	Verdict
-	common   int64 // the Cost of limits that have none of their own
-	binding  int   // the index of the limit that Verdict.Limit names
-	violated uint8 // a bit for each limit that refused
-	quota    quota // of a single limit
+// verdictOf returns the verdict that a result is.
+func verdictOf(v *result) Verdict {
+	return Verdict{
+		Reason(v.Reason), v.Limit, v.Decision, v.RetryAfter, v.Basis, v.Cost, v.Waited, v.Shadow, v.Shadowed,
+	}
 }
 
 // Refused reports whether the request is kept from the handler.
-func (v *Verdict) Refused() bool { return !v.Shadow && !v.passes() }
-
-func (v *Verdict) passes() bool { return v.Reason == Admitted || v.Reason == Exempt }
+func (v *Verdict) Refused() bool { return !v.Shadow && v.Reason != Admitted && v.Reason != Exempt }
 
 // Status returns the status that answers a request for that reason, or 0 if it passes.
-func (v *Verdict) Status() int {
+func (v *Verdict) Status() int { return v.Reason.status() }
+
+func (r Reason) status() int {
 	return [reasons]int{
 		OverLimit:     http.StatusTooManyRequests,
 		Denied:        http.StatusForbidden,
@@ -111,25 +103,5 @@ func (v *Verdict) Status() int {
 		NeverAdmitted: http.StatusForbidden,
 		Misconfigured: http.StatusInternalServerError,
 		Unavailable:   http.StatusServiceUnavailable,
-	}[v.Reason]
-}
-
-// reasonOf returns the reason of a refusal by the limit that q was made from.
-func (q *quota) reasonOf(a *limits.Answer) Reason {
-	switch {
-	case q.ofAnotherFamily(&a.Decision):
-		return Misconfigured
-	case a.RetryAfter == policy.Never:
-		return NeverAdmitted
-	case a.Source() == limits.SourceClosed:
-		return Unavailable
-	}
-	return OverLimit
-}
-
-// ofAnotherFamily reports whether the engine refused because engine.PolicyFor chose a
-// policy of another family for the key. It answers with a limit of 0 then, whatever the
-// policy's own is.
-func (q *quota) ofAnotherFamily(d *policy.Decision) bool {
-	return !d.Allowed && d.Limit == 0 && d.RetryAfter == policy.Never && q.most != 0
+	}[r]
 }

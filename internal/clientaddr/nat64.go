@@ -1,4 +1,4 @@
-package httplimit
+package clientaddr
 
 import (
 	"net/netip"
@@ -11,7 +11,7 @@ var wellKnown = netip.MustParsePrefix("64:ff9b::/96")
 
 // notPublic lists the IPv4 addresses that translators must not embed in the well-known prefix
 // (RFC 6052, section 3.1): those of RFC 5735, section 3, and of RFC 6598.
-var notPublic, _ = newPrefixes("", "", []netip.Prefix{
+var notPublic, _ = NewPrefixes("", "", []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"),
@@ -48,14 +48,14 @@ func longestFirst(list []netip.Prefix) []netip.Prefix {
 
 // translated returns the IPv4 address that a translator embedded in addr, or the zero Addr
 // if none did.
-func (c *ClientAddr) translated(addr netip.Addr) netip.Addr {
-	for _, p := range c.nat64 { // the longest first
+func (f *Finder) translated(addr netip.Addr) netip.Addr {
+	for _, p := range f.nat64 { // the longest first
 		if p.Contains(addr) {
 			return embedded(addr, p.Bits())
 		}
 	}
 	if wellKnown.Contains(addr) {
-		if v4 := embedded(addr, wellKnown.Bits()); !notPublic.contains(v4) {
+		if v4 := embedded(addr, wellKnown.Bits()); !notPublic.Contains(v4) {
 			return v4
 		}
 	}

@@ -1,4 +1,4 @@
-package httplimit
+package clientaddr
 
 import (
 	"math"
@@ -13,9 +13,9 @@ import (
 // left.
 func lastOf(list string) (rest, last string, more bool) {
 	if i := strings.LastIndexByte(list, ','); i >= 0 {
-		return list[:i], trim(list[i+1:]), true
+		return list[:i], Trim(list[i+1:]), true
 	}
-	return "", trim(list), false
+	return "", Trim(list), false
 }
 
 // lastForwarded is lastOf for lists in which a quoted-string may hold commas. Read from the
@@ -29,14 +29,14 @@ func lastForwarded(list string) (rest, last string, more bool) {
 		case list[i] == '"' && (!quoted || i == 0 || list[i-1] != '\\'):
 			quoted = !quoted
 		case list[i] == ',' && !quoted:
-			return list[:i], trim(list[i+1:]), true
+			return list[:i], Trim(list[i+1:]), true
 		}
 	}
-	return "", trim(list), false
+	return "", Trim(list), false
 }
 
-// trim removes optional white space (RFC 9110, section 5.6.3) from both ends.
-func trim(s string) string { return strings.Trim(s, " \t") }
+// Trim removes optional white space (RFC 9110, section 5.6.3) from both ends.
+func Trim(s string) string { return strings.Trim(s, " \t") }
 
 // longestElement is longer than any element of a Forwarded field that a proxy writes.
 const longestElement = 4096
@@ -59,7 +59,7 @@ func nodeOf(element string) (node string) {
 			continue
 		}
 		name, rest, ok := strings.Cut(element, "=")
-		if !ok || !isToken(name) {
+		if !ok || !IsToken(name) {
 			return ""
 		}
 		var value string
@@ -125,7 +125,8 @@ func unescape(s string) string {
 
 func isQuotable(c byte) bool { return c == '\t' || c >= ' ' && c != 0x7f }
 
-func isToken(s string) bool {
+// IsToken reports whether s is a token (RFC 9110, section 5.6.2), as the name of a header field is.
+func IsToken(s string) bool {
 	for i := range len(s) {
 		if !isTokenByte(s[i]) {
 			return false
@@ -149,17 +150,17 @@ func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// addrOf parses an address as proxies write it, with or without a port. An IPv6 address may
+// Parse parses an address as proxies write it, with or without a port. An IPv6 address may
 // stand in brackets, and must if it has a port. The result is unmapped and without a zone.
 // It is the zero Addr if s is anything else.
-func addrOf(s string) netip.Addr {
+func Parse(s string) netip.Addr {
 	if addr, ok := plainIPv4(s); ok {
 		return addr
 	}
 	return anyAddr(s)
 }
 
-// plainIPv4 is addrOf for an IPv4 address with or without a numeric port, as most requests
+// plainIPv4 is Parse for an IPv4 address with or without a numeric port, as most requests
 // have it, in half the time of anyAddr. ok is false for anything else, valid or not.
 func plainIPv4(s string) (addr netip.Addr, ok bool) {
 	var bytes [4]byte
@@ -206,7 +207,7 @@ func isNumber(s string) bool {
 	return n <= math.MaxUint16
 }
 
-// anyAddr is addrOf for all that is not plain.
+// anyAddr is Parse for all that is not plain.
 func anyAddr(s string) netip.Addr {
 	if s == "" || len(s) > longestNode {
 		return netip.Addr{}

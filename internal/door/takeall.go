@@ -1,4 +1,4 @@
-package httplimit
+package door
 
 import (
 	"context"
@@ -6,45 +6,25 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/http"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limits"
 )
 
-// serveAll serves a request under several limits.
-func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	var v result
-	var s settlement
-	var room [maxLimits]quota
-	quotas := room[:len(m.limiters)]
-	switch {
-	case !m.begin(r, &v):
-	case m.engines:
-		s = m.takeAll(r, &v, quotas)
-	default:
-		s = m.askAll(r, &v, quotas)
-	}
-	if m.shadows && v.Reason == Admitted {
-		s = m.askShadows(r, &v, s)
-	}
-	m.carryOut(w, r, next, &v, quotas, s)
-}
-
 // takeAll holds a request to several limits that engines keep, and describes them in quotas.
-func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s settlement) {
-	var room [maxLimits]engine.Claim
-	var at [maxLimits]int // the limit of each claim
+func (d *Door[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
+	var room [MaxLimits]engine.Claim
+	var at [MaxLimits]int // the limit of each claim
 	var keys []chargeable
-	var costs [maxLimits]int64
-	keep := m.charges
+	var costs [MaxLimits]int64
+	keep := d.charges
 	if keep {
-		keys = make([]chargeable, 0, len(m.limiters))
+		keys = make([]chargeable, 0, len(d.limiters))
 	}
 	claims := room[:0]
-	for i, l := range m.limiters {
-		p := m.parts[i]
-		if p.shadow && m.shadows {
+	for i, l := range d.limiters {
+		p := d.parts[i]
+		if p == nil || p.shadow && d.shadows {
 			continue
 		}
 		n, ok := p.costs(r, v)
@@ -67,26 +47,28 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 		}
 	}
 	if len(claims) == 0 {
-		v.keyless(Skip, "")
+		if d.live {
+			v.keyless(Skip, "")
+		}
 		return nil
 	}
 	var out engine.Outcome
 	cancelled := false
-	if m.options.WaitUpTo <= 0 || m.shadow {
+	if d.config.WaitUpTo <= 0 || d.shadow {
 		out = engine.TakeAll(claims...)
 	} else {
-		out, cancelled = m.acquireAll(r, claims)
+		out, cancelled = d.acquireAll(ctx, claims)
 	}
 	v.Waited = out.Waited
 	binding := out.Binding
 	var guess *limits.Basis // of a refusal that makes RetryAfter one
 	if !out.Allowed {
-		for i, d := range out.Decisions {
-			if d.Allowed {
+		for i, decision := range out.Decisions {
+			if decision.Allowed {
 				continue
 			}
-			v.violated |= 1 << at[i]
-			if quotas[at[i]].ofAnotherFamily(&d) {
+			v.Violated |= 1 << at[i]
+			if quotas[at[i]].ofAnotherFamily(&decision) {
 				binding = i // the error to mend first
 			}
 			if basis := out.Basis(i); !basis.Promised() {
@@ -98,14 +80,14 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 		v.Basis = out.Basis(binding)
 	}
 	if binding >= 0 {
-		v.binding = at[binding]
-		v.Limit, v.Decision, v.Cost = m.parts[v.binding].name, out.Decisions[binding], costs[v.binding]
+		v.Binding = at[binding]
+		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].name, out.Decisions[binding], costs[v.Binding]
 	}
 	switch {
 	case cancelled:
 		v.Reason = Cancelled
 	case !out.Allowed:
-		v.Reason, v.RetryAfter = quotas[v.binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
+		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
 	case keep:
 		s = &allTaken{out, at, keys}
 	}
@@ -116,8 +98,8 @@ func (m *Middleware) takeAll(r *http.Request, v *result, quotas []quota) (s sett
 }
 
 // acquireAll takes from all claims, and waits in line for a key that has no room.
-func (m *Middleware) acquireAll(r *http.Request, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
-	out, err := engine.AcquireAll(r.Context(), m.options.WaitUpTo, claims...)
+func (d *Door[R, S]) acquireAll(ctx context.Context, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
+	out, err := engine.AcquireAll(ctx, d.patience(ctx, nil), claims...)
 	switch {
 	case errors.Is(err, engine.ErrCancelled):
 		return out, true
@@ -132,12 +114,12 @@ func (m *Middleware) acquireAll(r *http.Request, claims []engine.Claim) (out eng
 // allTaken implements settlement for several limits.
 type allTaken struct {
 	out  engine.Outcome
-	at   [maxLimits]int // the limit of each claim
+	at   [MaxLimits]int // the limit of each claim
 	keys []chargeable
 }
 
-func (t *allTaken) settle(_ context.Context, used [maxLimits]int64) bool {
-	var kept [maxLimits]int64
+func (t *allTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
+	var kept [MaxLimits]int64
 	for i, key := range t.keys {
 		if kept[i] = used[t.at[i]]; kept[i] == asTaken {
 			kept[i] = math.MaxInt64
@@ -150,13 +132,13 @@ func (t *allTaken) settle(_ context.Context, used [maxLimits]int64) bool {
 }
 
 // askAll is takeAll for any limiters.
-func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settlement) {
-	claims := make([]limits.Claim, 0, len(m.limiters))
-	var at [maxLimits]int // the limit of each claim
-	var costs [maxLimits]int64
-	for i, l := range m.limiters {
-		p := m.parts[i]
-		if p.shadow && m.shadows {
+func (d *Door[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
+	claims := make([]limits.Claim, 0, len(d.limiters))
+	var at [MaxLimits]int // the limit of each claim
+	var costs [MaxLimits]int64
+	for i, l := range d.limiters {
+		p := d.parts[i]
+		if p == nil || p.shadow && d.shadows {
 			continue
 		}
 		n, ok := p.costs(r, v)
@@ -175,14 +157,16 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 		claims = append(claims, claim)
 	}
 	if len(claims) == 0 {
-		v.keyless(Skip, "")
+		if d.live {
+			v.keyless(Skip, "")
+		}
 		return nil
 	}
-	patience := m.options.WaitUpTo
-	if m.shadow {
+	patience := d.patience(ctx, nil)
+	if d.shadow {
 		patience = 0
 	}
-	out, err := limits.AskAll(r.Context(), patience, claims...)
+	out, err := limits.AskAll(ctx, patience, claims...)
 	v.Waited = out.Waited
 	binding := out.Binding
 	var guess *limits.Basis // of a refusal that makes RetryAfter one
@@ -192,7 +176,7 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
 			continue
 		}
-		v.violated |= 1 << at[i]
+		v.Violated |= 1 << at[i]
 		if quotas[at[i]].ofAnotherFamily(&a.Decision) {
 			binding = i // the error to mend first
 		}
@@ -202,20 +186,20 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 	}
 	if binding >= 0 {
 		a := &out.Answers[binding]
-		v.binding = at[binding]
-		v.Limit, v.Decision, v.Cost = m.parts[v.binding].name, a.Decision, costs[v.binding]
+		v.Binding = at[binding]
+		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].name, a.Decision, costs[v.Binding]
 		if v.Basis = guess; guess == nil {
 			v.Basis = a.Basis
 		}
 	}
 	switch {
 	case err != nil:
-		v.failed(r, err)
+		v.failed(ctx, err)
 	case !out.Allowed && binding < 0:
-		v.failed(r, errors.New("ral: httplimit: a limiter refused without a reason"))
+		v.failed(ctx, errors.New("ral: httplimit: a limiter refused without a reason"))
 	case !out.Allowed:
-		v.Reason, v.RetryAfter = quotas[v.binding].reasonOf(&out.Answers[binding]), out.RetryAfter
-	case m.charges:
+		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&out.Answers[binding]), out.RetryAfter
+	case d.charges:
 		s = &anyTaken{out, at, costs}
 	}
 	return s
@@ -224,11 +208,11 @@ func (m *Middleware) askAll(r *http.Request, v *result, quotas []quota) (s settl
 // anyTaken implements settlement for several limits of any limiters.
 type anyTaken struct {
 	out   limits.Outcome
-	at    [maxLimits]int // the limit of each claim
-	costs [maxLimits]int64
+	at    [MaxLimits]int // the limit of each claim
+	costs [MaxLimits]int64
 }
 
-func (t *anyTaken) settle(ctx context.Context, used [maxLimits]int64) bool {
+func (t *anyTaken) settle(ctx context.Context, used [MaxLimits]int64) bool {
 	all := make([]int64, len(t.out.Answers))
 	for i := range all {
 		if all[i] = used[t.at[i]]; all[i] == asTaken {
@@ -240,83 +224,83 @@ func (t *anyTaken) settle(ctx context.Context, used [maxLimits]int64) bool {
 
 // askShadows asks the limits with Shadow about a request that the others admit. What they
 // take is settled with s, if the request is charged afterwards.
-func (m *Middleware) askShadows(r *http.Request, v *result, s settlement) settlement {
-	later := &shadowsTaken{live: s}
-	for i, l := range m.limiters {
-		p := m.parts[i]
-		if !p.shadow {
+func (d *Door[R, S]) askShadows(ctx context.Context, r R, v *Result, s Settlement) Settlement {
+	later := &shadowsTaken[R, S]{live: s}
+	for i, l := range d.limiters {
+		p := d.parts[i]
+		if p == nil || !p.shadow {
 			continue
 		}
 		var refused bool
-		if later.grants[i], refused = m.askShadow(r, l, i, v.common); refused {
+		if later.grants[i], refused = d.askShadow(ctx, r, l, i, v.common); refused {
 			v.Shadowed = append(v.Shadowed, p.name)
-			m.counters.shadowed[i].Add(1)
+			d.counters.shadowed[i].Add(1)
 		}
 	}
-	if !m.charges {
+	if !d.charges {
 		return s
 	}
-	later.m = m
+	later.d = d
 	return later
 }
 
 // askShadow asks one limit with Shadow, and reports whether it refuses. A panic, an error and
 // a cost below 0 are counted, and have no other effect.
-func (m *Middleware) askShadow(r *http.Request, l limiter, at int, common int64) (g limits.Grant, refused bool) {
-	defer m.endShadow(r.Context(), at)
-	of := result{common: common}
-	n, ok := l.of().costs(r, &of)
+func (d *Door[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at int, common int64) (g limits.Grant, refused bool) {
+	defer d.endShadow(ctx, at)
+	of := Result{common: common}
+	n, ok := l.Of().costs(r, &of)
 	if !ok {
-		m.shadowFailed(r.Context(), at, fmt.Sprintf("Limit.Cost returned %d", n))
+		d.shadowFailed(ctx, at, fmt.Sprintf("Limit.Cost returned %d", n))
 		return g, false
 	}
-	g, ok, err := l.hold(r, n)
+	g, ok, err := l.hold(ctx, r, n)
 	switch {
 	case err != nil:
-		m.shadowFailed(r.Context(), at, err)
+		d.shadowFailed(ctx, at, err)
 		return limits.Grant{}, false
 	case !ok:
-		return g, l.of().noKey != Skip
+		return g, l.Of().noKey != Skip
 	}
 	return g, !g.Allowed
 }
 
 // endShadow is deferred by what runs for a limit with Shadow: its panic ends there.
-func (m *Middleware) endShadow(ctx context.Context, at int) {
+func (d *Door[R, S]) endShadow(ctx context.Context, at int) {
 	if cause := recover(); cause != nil {
-		m.shadowFailed(ctx, at, cause)
+		d.shadowFailed(ctx, at, cause)
 	}
 }
 
 // shadowFailed counts a failure of a limit with Shadow. The first one is logged.
-func (m *Middleware) shadowFailed(ctx context.Context, at int, cause any) {
-	m.counters.shadowFailed[at].Add(1)
-	if m.log.to != nil && !m.log.shadowFailed[at].Swap(true) {
-		m.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: a limit with Shadow failed, and is not decided",
-			slog.String("limit", m.parts[at].name), slog.String("cause", cut(fmt.Sprint(cause))))
+func (d *Door[R, S]) shadowFailed(ctx context.Context, at int, cause any) {
+	d.counters.shadowFailed[at].Add(1)
+	if d.log.to != nil && !d.log.shadowFailed[at].Swap(true) {
+		d.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: a limit with Shadow failed, and is not decided",
+			slog.String("limit", d.parts[at].name), slog.String("cause", Cut(fmt.Sprint(cause))))
 	}
 }
 
 // shadowCharge returns what a request has used of a limit with Shadow, or asTaken if its
 // Charge panics.
-func (m *Middleware) shadowCharge(r *http.Request, at int, served Served) int64 {
+func (d *Door[R, S]) shadowCharge(ctx context.Context, r R, at int, served S) int64 {
 	used := int64(asTaken)
 	func() {
-		defer m.endShadow(r.Context(), at)
-		used = max(0, m.parts[at].charge(r, served))
+		defer d.endShadow(ctx, at)
+		used = max(0, d.parts[at].charge(r, served))
 	}()
 	return used
 }
 
 // shadowsTaken implements settlement for limits of which some have Shadow.
-type shadowsTaken struct {
-	m      *Middleware
-	live   settlement
-	grants [maxLimits]limits.Grant
+type shadowsTaken[R, S any] struct {
+	d      *Door[R, S]
+	live   Settlement // nil if no limit is enforced
+	grants [MaxLimits]limits.Grant
 }
 
-func (t *shadowsTaken) settle(ctx context.Context, used [maxLimits]int64) (sure bool) {
-	sure = t.live.settle(ctx, used)
+func (t *shadowsTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) (sure bool) {
+	sure = t.live == nil || t.live.settle(ctx, used)
 	for i := range t.grants {
 		if t.grants[i].Held.Of != nil && used[i] != asTaken {
 			t.settleShadow(ctx, i, used[i])
@@ -325,9 +309,9 @@ func (t *shadowsTaken) settle(ctx context.Context, used [maxLimits]int64) (sure 
 	return sure
 }
 
-func (t *shadowsTaken) settleShadow(ctx context.Context, at int, used int64) {
-	defer t.m.endShadow(ctx, at)
+func (t *shadowsTaken[R, S]) settleShadow(ctx context.Context, at int, used int64) {
+	defer t.d.endShadow(ctx, at)
 	if err := t.grants[at].Settle(ctx, used); err != nil {
-		t.m.shadowFailed(ctx, at, err)
+		t.d.shadowFailed(ctx, at, err)
 	}
 }

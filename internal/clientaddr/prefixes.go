@@ -1,4 +1,4 @@
-package httplimit
+package clientaddr
 
 import (
 	"fmt"
@@ -8,19 +8,19 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// prefixes is a set of prefixes. The nil set is empty. A lookup takes one map lookup for
+// Prefixes is a set of prefixes. The nil set is empty. A lookup takes one map lookup for
 // each length of prefix in the set, whatever its size.
-type prefixes struct {
+type Prefixes struct {
 	all    map[netip.Prefix]struct{}
 	v4, v6 []int // lengths in the set
 }
 
-// newPrefixes returns the set of list, or a *policy.FieldError.
-func newPrefixes(of, field string, list []netip.Prefix) (*prefixes, error) {
+// NewPrefixes returns the set of list, or a *policy.FieldError.
+func NewPrefixes(of, field string, list []netip.Prefix) (*Prefixes, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	p := &prefixes{all: map[netip.Prefix]struct{}{}}
+	p := &Prefixes{all: map[netip.Prefix]struct{}{}}
 	for i, prefix := range list {
 		if addr := prefix.Addr(); addr.Is4In6() && prefix.Bits() >= 96 {
 			prefix = netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96)
@@ -43,8 +43,8 @@ func newPrefixes(of, field string, list []netip.Prefix) (*prefixes, error) {
 	return p, nil
 }
 
-// contains reports whether addr, unmapped and without a zone, is in one of the prefixes.
-func (p *prefixes) contains(addr netip.Addr) bool {
+// Contains reports whether addr, unmapped and without a zone, is in one of the prefixes.
+func (p *Prefixes) Contains(addr netip.Addr) bool {
 	if p == nil {
 		return false
 	}

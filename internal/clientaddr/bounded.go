@@ -1,0 +1,25 @@
+package clientaddr
+
+import "crypto/sha256"
+
+// longestKey is the longest header value, in bytes, that is not hashed. Common API keys are
+// shorter. A table of longer ones takes at most this much for each key.
+const longestKey = 64
+
+// Bounded returns a value, or its hash if it is long. A hash begins with a byte that no header
+// field can hold.
+func Bounded(value string) string {
+	if len(value) <= longestKey {
+		return value
+	}
+	var hashed [1 + sha256.Size]byte // 0 first
+	h := sha256.New()
+	// In pieces, so that a long value is not copied as a whole.
+	for piece := make([]byte, 512); value != ""; {
+		n := copy(piece, value)
+		h.Write(piece[:n])
+		value = value[n:]
+	}
+	h.Sum(hashed[:1])
+	return string(hashed[:])
+}

@@ -1,0 +1,169 @@
+package clientaddr
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+const forwarded = "Forwarded"
+
+// MaxHops is the most proxies that a request may come through.
+const MaxHops = 256
+
+// DefaultIPv6Prefix is the number of leading bits of an IPv6 address that tell clients apart.
+const DefaultIPv6Prefix = 64
+
+// Config configures a Finder. Its fields are those of httplimit.AddrConfig, which explains them.
+type Config struct {
+	Header     string
+	Trusted    []netip.Prefix
+	Hops       int
+	IPv6Prefix int
+	NAT64      []netip.Prefix
+}
+
+// Finder finds the addresses of clients. Any number of goroutines may call its methods. They
+// allocate nothing for a well-formed address, except for backslashes in a Forwarded field. The
+// zero Finder is not Valid.
+type Finder struct {
+	header  string // canonical; "" is none
+	last    func(list string) (rest, last string, more bool)
+	parse   func(element string) netip.Addr
+	trusted *Prefixes
+	hops    int
+	bits    int
+	nat64   []netip.Prefix
+}
+
+// Connection is the Finder of the zero Config.
+var Connection = &Finder{last: lastOf, parse: Parse, bits: DefaultIPv6Prefix}
+
+// New checks the configuration. An error is a *policy.FieldError about a field of AddrConfig of
+// the package of that name.
+func New(pkg string, config Config) (*Finder, error) {
+	of := pkg + ".AddrConfig"
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
+	}
+	trusted, err := NewPrefixes(of, "Trusted", config.Trusted)
+	wrongNAT64 := slices.IndexFunc(config.NAT64, func(p netip.Prefix) bool { return !isTranslation(p) })
+	switch {
+	case err != nil:
+		return nil, err
+	case config.Hops < 0 || config.Hops > MaxHops:
+		return nil, bad("Hops", config.Hops, "1 to 256, or 0 to use Trusted")
+	case config.Header == "" && config.Hops > 0:
+		return nil, bad("Header", `""`, "the field that the proxies write, as Hops is given")
+	case config.Header == "" && trusted != nil:
+		return nil, bad("Header", `""`, "the field that the proxies write, as Trusted is given")
+	case config.Header != "" && !IsToken(config.Header):
+		return nil, bad("Header", fmt.Sprintf("%q", config.Header), "the name of a header field, such as "+pkg+".XForwardedFor")
+	case config.Header != "" && config.Hops == 0 && trusted == nil:
+		return nil, bad("Trusted", "empty", "the prefixes of the proxies that write "+config.Header+", unless Hops is their number")
+	case config.Hops > 0 && trusted != nil:
+		return nil, bad("Hops", config.Hops, "0, as Trusted is given")
+	case config.IPv6Prefix < 0 || config.IPv6Prefix > 128:
+		return nil, bad("IPv6Prefix", config.IPv6Prefix, "1 to 128, or 0 for 64")
+	case wrongNAT64 >= 0:
+		return nil, bad(fmt.Sprintf("NAT64[%d]", wrongNAT64), config.NAT64[wrongNAT64],
+			"an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits")
+	}
+	f := &Finder{
+		header:  http.CanonicalHeaderKey(config.Header),
+		last:    lastOf,
+		parse:   Parse,
+		trusted: trusted,
+		hops:    config.Hops,
+		bits:    config.IPv6Prefix,
+		nat64:   longestFirst(config.NAT64),
+	}
+	if f.bits == 0 {
+		f.bits = DefaultIPv6Prefix
+	}
+	if f.header == forwarded {
+		f.last = lastForwarded
+		f.parse = func(element string) netip.Addr { return Parse(nodeOf(element)) }
+	}
+	return f, nil
+}
+
+// Valid reports whether New made f.
+func (f *Finder) Valid() bool { return f.last != nil }
+
+// Header returns the name of the field that proxies write, in the canonical form of net/http, or
+// "" if none is read.
+func (f *Finder) Header() string { return f.header }
+
+// ReadsPeer reports whether an answer depends on the address of the connection.
+func (f *Finder) ReadsPeer() bool { return f.hops == 0 }
+
+// Trusts reports whether the Header of a request from that address is read. If not, the client's
+// address is peer. peer is not looked at unless ReadsPeer.
+func (f *Finder) Trusts(peer netip.Addr) bool {
+	switch {
+	case f.header == "":
+		return false
+	case f.hops > 0:
+		return true
+	}
+	return peer.IsValid() && f.trusted.Contains(peer)
+}
+
+// Behind returns the client's address, by the lines of the Header of a request from an address
+// that Trusts.
+func (f *Finder) Behind(peer netip.Addr, lines []string) netip.Addr {
+	if f.hops > 0 {
+		return f.behind(lines)
+	}
+	return f.untrusted(peer, lines)
+}
+
+// Cut returns the key of a client's address: an IPv6 address cut to the prefix, or the IPv4
+// address that a translator embedded in it.
+func (f *Finder) Cut(addr netip.Addr) netip.Addr {
+	if !addr.Is6() {
+		return addr
+	}
+	if v4 := f.translated(addr); v4.IsValid() {
+		return v4
+	}
+	prefix, _ := addr.Prefix(f.bits) // no error: bits is at most 128
+	return prefix.Addr()
+}
+
+// behind returns the address that is hops elements from the right.
+func (f *Finder) behind(lines []string) netip.Addr {
+	hops := f.hops
+	for i := len(lines) - 1; i >= 0; i-- {
+		for rest, more := lines[i], true; more; hops-- {
+			var element string
+			if rest, element, more = f.last(rest); hops == 1 {
+				return f.parse(element)
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// untrusted returns the rightmost address that is not trusted. If all are, it returns the
+// leftmost, or addr if there is none.
+func (f *Finder) untrusted(addr netip.Addr, lines []string) netip.Addr {
+	hops := 0
+	for i := len(lines) - 1; i >= 0; i-- {
+		for rest, more := lines[i], true; more; hops++ {
+			if hops == MaxHops {
+				return netip.Addr{}
+			}
+			var element string
+			rest, element, more = f.last(rest)
+			if addr = f.parse(element); !addr.IsValid() || !f.trusted.Contains(addr) {
+				return addr
+			}
+		}
+	}
+	return addr
+}
