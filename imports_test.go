@@ -71,6 +71,8 @@ var mayImport = []struct {
 	// The decision about requests of any kind, for middleware: neither what they are nor what clients are told.
 	{"internal/door", []string{"internal/shape", "policy", "limits", "engine"}},
 	{"httplimit", []string{"internal/clientaddr", "internal/door", "internal/shape", "policy", "limits", "engine", "metrics"}},
+	// Calls that go out, to limits that others keep.
+	{"outgoing", []string{"internal/shape", "policy", "engine"}},
 	// What operators see of limiters of any kind. It adds nothing to a call.
 	{"inspect", []string{"policy", "limits", "engine", "single", "supervisor"}},
 	// One of the benchmark's yardsticks is a bare xsync map.

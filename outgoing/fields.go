@@ -1,0 +1,199 @@
+package outgoing
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The names of header fields, in the canonical form of net/http.
+const (
+	policyField     = "Ratelimit-Policy"
+	limitField      = "Ratelimit"
+	retryAfterField = "Retry-After"
+)
+
+// older are the prefixes of the older sets of fields.
+var older = [...]string{"Ratelimit-", "X-Ratelimit-", "X-Rate-Limit-"}
+
+// AnswerOf reads the answer from a response, whose body it leaves alone. A response refuses its
+// call if its status is 429, or 503 with a Retry-After.
+func AnswerOf(resp *http.Response) Answer {
+	a := FieldsOf(resp.Header, time.Now())
+	if a.Refused = resp.StatusCode == http.StatusTooManyRequests ||
+		resp.StatusCode == http.StatusServiceUnavailable && a.RetryAfter > 0; !a.Refused {
+		a.RetryAfter = 0
+	} else if a.RetryAfter == 0 && a.Told && a.Remaining <= 0 {
+		a.RetryAfter = a.Reset
+	}
+	return a
+}
+
+// FieldsOf reads the answer from header fields that came at an instant, all except whether the
+// call was refused. A field that is not as it should be is left out.
+//
+// Retry-After is in seconds, of which a fraction is rounded up, or a date. RateLimit and RateLimit-Policy are structured fields, as
+// in draft-ietf-httpapi-ratelimit-headers-11. Without those, RateLimit-Limit, -Remaining and
+// -Reset are read, and X-RateLimit-Limit and so on: a Reset above 10,000,000 is a Unix time, and
+// otherwise in seconds. What is said by a date or a Unix time is measured from the field Date,
+// by the clock of the other side, and without it from now.
+func FieldsOf(h http.Header, now time.Time) (a Answer) {
+	retry, date := first(h, retryAfterField), first(h, "Date")
+	if date != "" {
+		if at, err := http.ParseTime(date); err == nil {
+			now = at
+		}
+	}
+	if retry != "" {
+		a.RetryAfter = retryAfter(retry, now)
+	}
+	if !a.readQuotas(h[policyField], h[limitField]) {
+		for _, prefix := range older {
+			if a.readOlder(h, prefix, now) {
+				break
+			}
+		}
+	}
+	return a
+}
+
+// first returns the first line of a field, or "" if there is none or it is too long.
+func first(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 && len(values[0]) <= mostLength {
+		return strings.TrimSpace(values[0])
+	}
+	return ""
+}
+
+// retryAfter returns the time that a Retry-After says, 0 for none. Seconds with a fraction, which
+// some servers send, are rounded up.
+func retryAfter(value string, now time.Time) time.Duration {
+	if whole, fraction, ok := strings.Cut(value, "."); ok {
+		n, isWhole := natural(whole)
+		part, isPart := natural(fraction)
+		if isWhole && isPart {
+			if part > 0 && n < math.MaxInt64 {
+				n++
+			}
+			return duration(n)
+		}
+	}
+	if n, ok := natural(value); ok {
+		return duration(n)
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now), 0), longest)
+	}
+	return 0
+}
+
+// natural parses digits alone. More than fit become the largest number.
+func natural(s string) (n int64, ok bool) {
+	if s == "" || len(s) > 64 {
+		return 0, false
+	}
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 1<<63 - 1, true
+	}
+	return n, true
+}
+
+// duration returns seconds as a duration, at most longest.
+func duration(seconds int64) time.Duration {
+	return time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
+}
+
+// leastUnix is from when on a reset is a Unix time: no reset is 115 days ahead.
+const leastUnix = 10_000_000
+
+// readOlder reads one of the older sets, and reports whether it is there.
+func (a *Answer) readOlder(h http.Header, prefix string, now time.Time) bool {
+	remaining, ok := number(h, prefix, "Remaining")
+	if !ok {
+		return false
+	}
+	a.Told, a.Remaining = true, remaining
+	if reset, ok := number(h, prefix, "Reset"); ok {
+		if reset < leastUnix {
+			a.Reset = duration(reset)
+		} else {
+			a.Reset = min(max(time.Unix(min(reset, 1<<40), 0).Sub(now), 0), longest)
+		}
+	}
+	// Some versions of the draft put the window here: 100, 100;w=60
+	for _, item := range strings.Split(first(h, prefix+"Limit"), ",") {
+		limit, parameter, has := strings.Cut(strings.TrimSpace(item), ";")
+		n, ok := natural(limit)
+		if !has || !ok {
+			continue
+		}
+		if w, found := strings.CutPrefix(strings.TrimSpace(parameter), "w="); found {
+			if seconds, ok := natural(w); ok {
+				a.slower(n, duration(seconds))
+			}
+		}
+	}
+	return true
+}
+
+// number returns the number in one of the older fields, which may have parameters or decimals.
+func number(h http.Header, prefix, name string) (n int64, ok bool) {
+	value, _, _ := strings.Cut(first(h, prefix+name), ";")
+	value, _, _ = strings.Cut(value, ",")
+	whole, fraction, has := strings.Cut(strings.TrimSpace(value), ".")
+	n, ok = natural(whole)
+	if more, fine := natural(fraction); has && fine && more > 0 && name == "Reset" && n < 1<<62 {
+		n++
+	} else if has && !fine {
+		return 0, false
+	}
+	return n, ok
+}
+
+// slower makes a limit that of the answer if it is slower than the one before.
+func (a *Answer) slower(limit int64, window time.Duration) {
+	if limit <= 0 || window <= 0 {
+		return
+	}
+	if !a.described() || float64(limit)*float64(a.Window) < float64(a.Limit)*float64(window) {
+		a.Limit, a.Window = limit, window
+	}
+}
+
+// readQuotas reads RateLimit-Policy and RateLimit, and reports whether they say anything.
+func (a *Answer) readQuotas(policies, limits []string) bool {
+	var quotas, left [mostItems]item
+	n, m := parseList(quotas[:], policies), parseList(left[:], limits)
+	for i := range quotas[:n] {
+		if q := &quotas[i]; q.unit == "" || q.unit == "requests" {
+			a.slower(q.q, duration(max(q.w, 0)))
+		} else {
+			q.name = "" // of bytes, or calls at once
+		}
+	}
+	for i := range left[:m] {
+		r := &left[i]
+		if r.r < 0 || r.name == "" {
+			continue
+		}
+		requests := n == 0
+		for j := range quotas[:n] {
+			if q := &quotas[j]; q.name == r.name {
+				requests = true
+				a.Later = a.Later || q.w > 0 && r.t > q.w
+			}
+		}
+		if reset := duration(max(r.t, 0)); requests && (!a.Told || r.r < a.Remaining || r.r == a.Remaining && reset > a.Reset) {
+			a.Told, a.Remaining, a.Reset = true, r.r, reset
+		}
+	}
+	return a.Told || a.described()
+}

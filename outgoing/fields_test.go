@@ -1,0 +1,155 @@
+package outgoing
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+
+// headerOf returns header fields from lines such as "Retry-After: 5".
+func headerOf(lines ...string) http.Header {
+	h := http.Header{}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ":")
+		h.Add(name, value[1:])
+	}
+	return h
+}
+
+func TestFieldsOf(t *testing.T) {
+	const s = time.Second
+	for _, c := range []struct {
+		fields string // separated by |
+		want   Answer
+	}{
+		{"X-Other: 1", Answer{}},
+		{"Retry-After: 120", Answer{RetryAfter: 120 * s}},
+		{"Retry-After: 0", Answer{}},
+		{"Retry-After: Tue, 24 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}},
+		{"Retry-After: Tuesday, 24-Nov-26 12:00:30 GMT", Answer{RetryAfter: 30 * s}},
+		{"Retry-After: Tue, 24 Nov 2026 11:00:30 GMT", Answer{}},
+		{"Date: Mon, 23 Nov 2026 12:00:00 GMT|Retry-After: Mon, 23 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}}, // its clock is a day behind
+		{"Date: soon|Retry-After: Tue, 24 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}},
+		{"Retry-After: 99999999999999999999", Answer{RetryAfter: longest}},
+		{"Retry-After: Fri, 24 Nov 9999 12:00:30 GMT", Answer{RetryAfter: longest}},
+		{"Retry-After: -5", Answer{}},
+		{"Retry-After: 1.5", Answer{RetryAfter: 2 * s}},
+		{"Retry-After: 30.000", Answer{RetryAfter: 30 * s}},
+		{"Retry-After: 99999999999999999999.1", Answer{RetryAfter: longest}},
+		{"Retry-After: 1.5.2", Answer{}},
+		{"Retry-After: .5", Answer{}},
+		{"Retry-After: 5" + strings.Repeat(" ", mostLength), Answer{}},
+		{"Retry-After: 5s", Answer{}},
+		{"Retry-After: 5|Retry-After: 7", Answer{RetryAfter: 5 * s}},
+
+		{`RateLimit-Policy: "default";q=100;w=10|RateLimit: "default";r=97;t=1`, Answer{Limit: 100, Window: 10 * s, Told: true, Remaining: 97, Reset: s}},
+		{`RateLimit: "default";r=97;t=1`, Answer{Told: true, Remaining: 97, Reset: s}},
+		{`RateLimit: "default";r=97`, Answer{Told: true, Remaining: 97}},
+		{`RateLimit-Policy: "default";q=100`, Answer{}},
+		{`RateLimit-Policy: "default";q=100;w=10`, Answer{Limit: 100, Window: 10 * s}},
+		{`RateLimit-Policy: default;q=100;w=10;other="a,b";more;b=:YQ==:;d=@1;f=?1;g=-1.5`, Answer{Limit: 100, Window: 10 * s}},
+		// Later than its window.
+		{`RateLimit-Policy: "s";q=10;w=10|RateLimit: "s";r=9;t=11`, Answer{Limit: 10, Window: 10 * s, Later: true, Told: true, Remaining: 9, Reset: 11 * s}},
+		// The slowest of several, and the least that is left.
+		{
+			`RateLimit-Policy: "a";q=100;w=10, "b";q=1000;w=3600|RateLimit: "a";r=7;t=3, "b";r=900;t=60`,
+			Answer{Limit: 1000, Window: 3600 * s, Told: true, Remaining: 7, Reset: 3 * s},
+		},
+		{
+			`RateLimit-Policy: "b";q=1000;w=3600|RateLimit-Policy: "a";q=100;w=10|RateLimit: "a";r=7;t=3|RateLimit: "b";r=0;t=60`,
+			Answer{Limit: 1000, Window: 3600 * s, Told: true, Remaining: 0, Reset: 60 * s},
+		},
+		// Other units say nothing about requests.
+		{
+			`RateLimit-Policy: "a";q=100;w=10, "b";q=1;w=3600;qu="content-bytes"|RateLimit: "a";r=7;t=3, "b";r=0;t=60`,
+			Answer{Limit: 100, Window: 10 * s, Told: true, Remaining: 7, Reset: 3 * s},
+		},
+		{`RateLimit-Policy: "b";q=1;w=3600;qu=7`, Answer{}},
+		{`RateLimit-Policy: "b";q=1;w=3600;qu="requests"`, Answer{Limit: 1, Window: 3600 * s}},
+		// What is no such list is left out as a whole.
+		{`RateLimit-Policy: "default";q=100;w=10,|RateLimit: "default";r=97;t=1`, Answer{Told: true, Remaining: 97, Reset: s}},
+		{`RateLimit-Policy: "default;q=100;w=10`, Answer{}},
+		{`RateLimit-Policy: "default";q=100;w=10 "b"`, Answer{}},
+		{`RateLimit-Policy: "default";Q=100;w=10`, Answer{}},
+		{`RateLimit-Policy: "default";q=1000000000000000;w=10`, Answer{}},
+		{`RateLimit-Policy: "default";q=100;w=`, Answer{}},
+		{`RateLimit-Policy: 100;w=10`, Answer{}},
+		{`RateLimit-Policy: "de\fault";q=100;w=10`, Answer{}},
+		{`RateLimit-Policy: "d\"e\\f";q=100;w=10|RateLimit: "d\"e\\f";r=1;t=1`, Answer{Limit: 100, Window: 10 * s, Told: true, Remaining: 1, Reset: s}},
+		{`RateLimit-Policy: "default";q=-100;w=10`, Answer{}},
+		{`RateLimit-Policy: "default";q=100.5;w=10`, Answer{}},
+		{`RateLimit-Policy: "default";q=0;w=10`, Answer{}},
+		{`RateLimit: "default";r=97;r="x";t=1`, Answer{}}, // the last one holds
+		{`RateLimit: limit=100, remaining=50, reset=5`, Answer{}},
+		{`RateLimit-Policy: ` + strings.Repeat(`"a";q=100;w=10, `, 2000) + `"a"`, Answer{}}, // too long
+
+		{"RateLimit-Limit: 100|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Told: true, Remaining: 50, Reset: 5 * s}},
+		{"RateLimit-Limit: 100, 100;w=60|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Limit: 100, Window: 60 * s, Told: true, Remaining: 50, Reset: 5 * s}},
+		{"RateLimit-Limit: 10, 10;w=1, 1000;w=3600|RateLimit-Remaining: 5|RateLimit-Reset: 1", Answer{Limit: 1000, Window: 3600 * s, Told: true, Remaining: 5, Reset: s}},
+		{"X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660", Answer{Told: true, Remaining: 4999, Reset: 60 * s}},
+		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521600", Answer{Told: true, Remaining: 4999}},
+		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 0.2", Answer{Told: true, Remaining: 4999, Reset: s}},
+		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 99999999999999999999", Answer{Told: true, Remaining: 4999, Reset: longest}},
+		{"X-Rate-Limit-Remaining: 0|X-Rate-Limit-Reset: 5", Answer{Told: true, Reset: 5 * s}},
+		{"X-RateLimit-Remaining: -1|X-RateLimit-Reset: 5", Answer{}},
+		{"X-RateLimit-Remaining: many", Answer{}},
+		{"X-RateLimit-Remaining: 1|X-RateLimit-Reset: 1.x", Answer{Told: true, Remaining: 1}},
+		// The present form goes before the older ones.
+		{`RateLimit: "a";r=1;t=2|X-RateLimit-Remaining: 9|X-RateLimit-Reset: 9`, Answer{Told: true, Remaining: 1, Reset: 2 * s}},
+	} {
+		assert.Equal(t, c.want, FieldsOf(headerOf(strings.Split(c.fields, "|")...), noon), "%.200s", c.fields)
+	}
+}
+
+func TestAnswerOf(t *testing.T) {
+	const s = time.Second
+	for _, c := range []struct {
+		status  int
+		fields  string
+		refused bool
+		retry   time.Duration
+	}{
+		{200, "Retry-After: 5", false, 0},
+		{429, "Retry-After: 5", true, 5 * s},
+		{429, "X-Other: 5", true, 0},
+		{429, `RateLimit: "a";r=0;t=7`, true, 7 * s},
+		{429, `RateLimit: "a";r=1;t=7`, true, 0}, // this limit did not refuse
+		{429, `RateLimit: "a";r=0;t=7|Retry-After: 5`, true, 5 * s},
+		{429, "X-RateLimit-Remaining: 0|X-RateLimit-Reset: 9", true, 9 * s},
+		{503, "Retry-After: 5", true, 5 * s},
+		{503, "X-Other: 5", false, 0},
+		{503, "Retry-After: never", false, 0},
+		{500, "Retry-After: 5", false, 0},
+	} {
+		a := AnswerOf(&http.Response{StatusCode: c.status, Header: headerOf(strings.Split(c.fields, "|")...)})
+		assert.Equal(t, c.refused, a.Refused, "%d %s", c.status, c.fields)
+		assert.Equal(t, c.retry, a.RetryAfter, "%d %s", c.status, c.fields)
+	}
+}
+
+// Whatever is in the fields, nothing panics, and what is read keeps to its bounds.
+func FuzzFields(f *testing.F) {
+	f.Add("120", `"default";q=100;w=10, "b";q=5;w=2;qu="content-bytes"`, `"default";r=97;t=1`, "5", "100;w=10", "1795521600")
+	f.Add("Tue, 24 Nov 2026 12:00:30 GMT", `"a\"";q=1;x=:YQ==:;y=?0;z=@-5;d=1.5,t`, `a;r=0;t=999999999999999`, "0.5", "1, 1;w=99999999999", "-1")
+	f.Fuzz(func(t *testing.T, retry, policies, limit, remaining, older, reset string) {
+		for _, h := range []http.Header{
+			{"Retry-After": {retry}, "Ratelimit-Policy": {policies, limit}, "Ratelimit": {limit, policies}},
+			{"Date": {retry}, "X-Ratelimit-Limit": {older}, "X-Ratelimit-Remaining": {remaining}, "X-Ratelimit-Reset": {reset}},
+		} {
+			a := FieldsOf(h, noon)
+			for _, d := range []time.Duration{a.RetryAfter, a.Reset, a.Window} {
+				if d < 0 || d > longest {
+					t.Fatalf("%v of %q: %+v", d, h, a)
+				}
+			}
+			if a.Limit < 0 || a.Remaining < 0 || (a.Limit > 0) != (a.Window > 0) || !a.Told && (a.Remaining != 0 || a.Reset != 0) {
+				t.Fatalf("%q: %+v", h, a)
+			}
+		}
+	})
+}

@@ -1,0 +1,110 @@
+package outgoing
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// newLine returns a line that is closed at the end of the test.
+func newLine(t testing.TB, config Config) *Line[string] {
+	t.Helper()
+	l, err := New[string](config)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+	return l
+}
+
+// away sends requests to a handler in this process, each of which arrives and is answered after
+// a time of its own.
+type away struct {
+	handler http.Handler
+	rtt     time.Duration // the longest way, there and back
+
+	mu       sync.Mutex
+	began    time.Time
+	answered bool // whether the first answer has come back
+	sent     int
+	admitted []time.Duration
+	refused  int // requests that were sent after the first answer
+	early    int // refused requests that were sent before it
+}
+
+func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	if a.sent++; a.sent == 1 {
+		a.began = time.Now()
+	}
+	late := a.answered
+	a.mu.Unlock()
+	pause := func() {
+		if a.rtt > 0 {
+			time.Sleep(rand.N(a.rtt / 2))
+		}
+	}
+	pause()
+	w := httptest.NewRecorder()
+	in := httptest.NewRequestWithContext(r.Context(), r.Method, "/", nil)
+	at := time.Now()
+	a.handler.ServeHTTP(w, in)
+	pause()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answered = true
+	switch {
+	case w.Code == http.StatusOK:
+		a.admitted = append(a.admitted, at.Sub(a.began))
+	case late:
+		a.refused++
+	default:
+		a.early++
+	}
+	return w.Result(), nil
+}
+
+// crowd has 100 goroutines send requests for so long.
+func crowd(t *testing.T, rt http.RoundTripper, during time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer time.AfterFunc(during, cancel).Stop()
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://there/", nil)
+				resp, err := rt.RoundTrip(r)
+				if err != nil {
+					assert.Error(t, ctx.Err(), err)
+					return
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+}
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+
+func must(p policy.Policy, err error) policy.Policy { return policy.Must(p, err) }
+
+func server(t testing.TB, p policy.Policy, headers httplimit.HeaderSet) http.Handler {
+	t.Helper()
+	e, err := engine.New[string](engine.Config{Policy: p})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	m, err := httplimit.New(e, func(*http.Request) string { return "all" }, httplimit.Options{Headers: headers})
+	require.NoError(t, err)
+	return m.Handler(ok)
+}

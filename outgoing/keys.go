@@ -1,0 +1,105 @@
+package outgoing
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// firstSweep is the number of keys from which on those that are idle are looked for.
+const firstSweep = 1024
+
+// state is what is known of a key beside its word.
+type state struct {
+	turns atomic.Uint64        // the number of the last turn
+	used  atomic.Int64         // when it was given, in nanoseconds since Line.began
+	pace  atomic.Pointer[pace] // what was learned; nil if nothing is
+	lone  bool                 // not in the map, which is full: nothing is learned
+
+	first sync.Mutex  // held while the first call takes its turn
+	begun atomic.Bool // that it has, or that there is no need
+
+	mu struct {
+		sync.Mutex
+		newest  uint64 // the newest turn that was answered
+		strikes int    // back-offs in a row that no answer gave a length for
+		barrier uint64 // the last turn given before the last of them
+		own     count
+		refused time.Duration // when the last refusal came, since Line.began
+		later   time.Duration // when an answer last was Answer.Later, 0 if none was
+		paced   uint64        // the last turn given before the present pace
+	}
+}
+
+// state returns what is known of a key, and makes it if nothing is.
+func (l *Line[K]) state(key K) *state {
+	l.mu.RLock()
+	s := l.keys[key]
+	l.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.keys[key]; s != nil {
+		return s
+	}
+	s = &state{}
+	now := time.Since(l.began)
+	s.used.Store(int64(now))
+	if len(l.keys) >= l.sweep {
+		l.forgetIdle(now)
+	}
+	if s.lone = len(l.keys) >= l.config.MaxKeys; !s.lone {
+		l.keys[key] = s
+	}
+	s.begun.Store(s.lone)
+	return s
+}
+
+// forgetIdle forgets keys that no call came for in Config.Idle, and plans the next sweep for
+// when there are twice as many as are left. It is called with mu held.
+func (l *Line[K]) forgetIdle(now time.Duration) {
+	for key, s := range l.keys {
+		if now-time.Duration(s.used.Load()) > l.config.Idle {
+			delete(l.keys, key)
+		}
+	}
+	l.sweep = max(min(2*len(l.keys), l.config.MaxKeys), min(firstSweep, l.config.MaxKeys))
+}
+
+// limitOf returns the limit that was learned for a key, and nil for the probe. It is the
+// engine's PolicyFor.
+func (l *Line[K]) limitOf(key K) policy.Policy {
+	l.mu.RLock()
+	s, full := l.keys[key], len(l.keys) >= l.config.MaxKeys
+	l.mu.RUnlock()
+	switch {
+	case s != nil:
+		return s.pace.Load().policy()
+	case full:
+		return unlimited.limit
+	}
+	return nil
+}
+
+// count is how many calls were answered lately, in two windows as policy.SlidingWindow counts.
+type count struct {
+	began       time.Duration
+	now, before int64
+}
+
+// add counts one call, and returns how many came within the window that ends now.
+func (c *count) add(now, window time.Duration) int64 {
+	switch passed := now - c.began; {
+	case passed >= 2*window:
+		c.began, c.now, c.before = now, 0, 0
+	case passed >= window:
+		c.began, c.now, c.before = c.began+window, 0, c.now
+	}
+	c.now++
+	left := 1 - float64(now-c.began)/float64(window)
+	return c.now + int64(float64(c.before)*left+0.5)
+}

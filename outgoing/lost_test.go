@@ -1,0 +1,117 @@
+package outgoing
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+)
+
+// If the first call of a key gets no answer, or is not sent, the others do not wait for Probe.
+func TestLostFirstCallHoldsNoOther(t *testing.T) {
+	for name, end := range map[string]func(*Turn[string]){
+		"lost": (*Turn[string]).Lost, "not sent": (*Turn[string]).Cancel,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLine(t, Config{})
+				first := turnOf(t, l)
+				got, all := waiting(t.Context(), l, 3)
+				time.Sleep(100 * time.Millisecond)
+				end(first)
+				first.Obey(Answer{Refused: true, RetryAfter: time.Hour}) // ended
+				all.Wait()
+				for i := range 3 {
+					at, ok := got.Load(i)
+					require.True(t, ok)
+					assert.GreaterOrEqual(t, at, 100*time.Millisecond)
+					assert.LessOrEqual(t, at, 100*time.Millisecond+time.Duration(i+1)*probePause)
+				}
+			})
+		})
+	}
+}
+
+// A Transport whose first request fails to connect sends the next at once.
+func TestFailedConnectionHoldsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := transport(t, Config{}, Options{Base: &base{answer: func(*http.Request) (*http.Response, error) {
+			return nil, errors.New("refused")
+		}}})
+		began := time.Now()
+		for range 2 {
+			_, err := rt.RoundTrip(request(t, "GET", nil)) //nolint:bodyclose // there is none
+			require.Error(t, err)
+		}
+		assert.LessOrEqual(t, time.Since(began), probePause)
+	})
+}
+
+// The answer of a call that was sent before a refusal came does not let all calls go at once
+// when the back-off ends.
+func TestOldSuccessKeepsRoomForOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := free(t, Config{})
+		refused, old := turnOf(t, l), turnOf(t, l)
+		refused.Obey(Answer{Refused: true, RetryAfter: 30 * time.Second})
+		old.Obey(Answer{})
+		var all []*Turn[string]
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second+probePause/2)
+		defer cancel()
+		for {
+			turn, err := l.Wait(ctx, "key")
+			if err != nil {
+				break
+			}
+			all = append(all, &turn)
+		}
+		assert.Len(t, all, 1)
+	})
+}
+
+// A call of a key that is held, but not remembered, ends with its context while another waits.
+func TestForgottenHeldKeyKeepsToContexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{})
+		require.NoError(t, l.Engine().Block("key", time.Hour))
+		waits, stop := context.WithCancel(t.Context())
+		_, all := waiting(waits, l, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if assert.True(t, l.state("key").first.TryLock(), "the lock is not held while a call waits") {
+			l.state("key").first.Unlock()
+			_, err := l.Wait(ctx, "key")
+			assert.ErrorIs(t, err, engine.ErrDeadline)
+		}
+		stop()
+		all.Wait()
+	})
+}
+
+// A reset that is years ahead sets no pace of years: MaxBackoff bounds it.
+func TestPaceOfAResetIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{MaxBackoff: time.Minute})
+		turnOf(t, l).Obey(Answer{Told: true, Reset: 1 << 60})
+		assert.Equal(t, "funnel 1, 1/62500ms", l.Limit("key").String())
+	})
+}
+
+// A response without a body is sent again as any other.
+func TestRefusalWithoutABody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := transport(t, Config{}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{}}, nil
+		}}})
+		_, err := rt.RoundTrip(request(t, "GET", nil)) //nolint:bodyclose // there is none
+		require.NoError(t, err)
+		assert.Equal(t, uint64(1), rt.line.Stats().Retries)
+	})
+}

@@ -1,0 +1,562 @@
+package outgoing
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// 100 goroutines behind one Transport get 95% and more of the limit of a server, and not one
+// refusal once the first answer has come, for every kind of limit that is told in full. What
+// is not told, or is not sustained, is in docs/outgoing.md with these figures.
+func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name    string
+		limit   policy.Policy
+		rtt     time.Duration
+		during  time.Duration
+		rate    float64 // of the limit, in a second
+		percent float64 // of it that is used at least
+	}{
+		{"bucket of 10, 10/s", must(policy.Funnel(10, 10, time.Second)), 20 * ms, time.Minute, 10, 95},
+		{"bucket of 100, 10/s", must(policy.Funnel(100, 10, time.Second)), 20 * ms, time.Minute, 10, 95},
+		{"bucket of 1, 1/s", must(policy.Funnel(1, 1, time.Second)), 20 * ms, time.Minute, 1, 95},
+		{"bucket of 1000, 1000/s", must(policy.Funnel(1000, 1000, time.Second)), 20 * ms, 10 * time.Second, 1000, 95},
+		{"fixed window 2/s", must(policy.FixedWindow(2, time.Second)), 20 * ms, time.Minute, 2, 95},
+		{"fixed window 10/s", must(policy.FixedWindow(10, time.Second)), 20 * ms, time.Minute, 10, 95},
+		{"fixed window 100/10s", must(policy.FixedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95},
+		{"fixed window 1000/s", must(policy.FixedWindow(1000, time.Second)), 5 * ms, 10 * time.Second, 1000, 95},
+		{"aligned window 100/10s", must(policy.AlignedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95},
+		{"sliding window 25/s", must(policy.SlidingWindow(25, time.Second)), 4 * ms, time.Minute, 25, 95},
+		{"sliding window 100/10s", must(policy.SlidingWindow(100, 10*time.Second)), 20 * ms, 3 * time.Minute, 10, 95},
+		{"sliding window 1000/s", must(policy.SlidingWindow(1000, time.Second)), 5 * ms, 10 * time.Second, 1000, 95},
+		// An even pace has room for one call less than the limit.
+		{"sliding window 2/s", must(policy.SlidingWindow(2, time.Second)), 4 * ms, time.Minute, 2, 49},
+		{"sliding window 10/s", must(policy.SlidingWindow(10, time.Second)), 4 * ms, time.Minute, 10, 89},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() && c.rate > 100 {
+				t.Skip("thousands of calls")
+			}
+			synctest.Test(t, func(t *testing.T) {
+				far := &away{handler: server(t, c.limit, httplimit.RateLimitHeaders), rtt: c.rtt}
+				rt, err := NewTransport(newLine(t, Config{}), ByHost, Options{Base: far})
+				require.NoError(t, err)
+				crowd(t, rt, c.during)
+				assert.Zero(t, far.refused, "refused after the first answer")
+				assert.Zero(t, far.early, "refused before it")
+				used := 100 * float64(len(far.admitted)) / c.during.Seconds() / c.rate
+				assert.GreaterOrEqual(t, used, c.percent, "%d admitted", len(far.admitted))
+				t.Logf("%d admitted, %.1f%%", len(far.admitted), used)
+			})
+		})
+	}
+}
+
+// A server whose windows are shorter than the second in which it could tell them is served by
+// the caller's own policy.
+func TestPolicyOfTheCallerHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := &away{handler: server(t, must(policy.Funnel(1, 10, time.Second)), httplimit.RateLimitHeaders), rtt: 4 * time.Millisecond}
+		line := newLine(t, Config{Policy: must(policy.Funnel(1, 10, 1040*time.Millisecond))})
+		rt, err := NewTransport(line, ByHost, Options{Base: far})
+		require.NoError(t, err)
+		crowd(t, rt, time.Minute)
+		assert.Zero(t, far.refused+far.early)
+		assert.GreaterOrEqual(t, len(far.admitted), 570)
+	})
+}
+
+// An AtMost sustains less than it tells. Refusals slow the pace down until there are none.
+func TestRefusalsSlowThePaceDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := &away{handler: server(t, must(policy.AtMost(100, 10*time.Second)), httplimit.RateLimitHeaders)}
+		line := newLine(t, Config{})
+		rt, err := NewTransport(line, ByHost, Options{Base: far})
+		require.NoError(t, err)
+		crowd(t, rt, 2*time.Minute)
+		assert.Positive(t, far.refused)
+		assert.LessOrEqual(t, far.refused, mostSlowed)
+		early := far.refused
+		crowd(t, rt, 2*time.Minute)
+		assert.Equal(t, early, far.refused, "the pace that was found holds")
+		slow := line.Limit("there").(policy.Windowed).Window()
+		time.Sleep(400 * time.Second)
+		turn, err := line.Wait(t.Context(), "there")
+		require.NoError(t, err)
+		turn.Obey(Answer{Limit: 100, Window: 10 * time.Second, Told: true, Remaining: 50, Reset: time.Second})
+		assert.Less(t, line.Limit("there").(policy.Windowed).Window(), slow, "it is as much faster again later")
+	})
+}
+
+// The same over real sockets: every request is served, and at the first attempt.
+func TestCrowdOverSockets(t *testing.T) {
+	var refused atomic.Int64
+	limited := server(t, must(policy.Funnel(400, 200, time.Second)), httplimit.RateLimitHeaders)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limited.ServeHTTP(w, r)
+		if w.Header().Get("Retry-After") != "" {
+			refused.Add(1)
+		}
+	}))
+	t.Cleanup(s.Close)
+	line := newLine(t, Config{})
+	base := &http.Transport{MaxIdleConnsPerHost: 100}
+	t.Cleanup(base.CloseIdleConnections)
+	rt, err := NewTransport(line, ByHost, Options{Base: base})
+	require.NoError(t, err)
+	client := &http.Client{Transport: rt}
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			for range 3 {
+				resp, err := client.Get(s.URL)
+				if assert.NoError(t, err) {
+					assert.Equal(t, http.StatusOK, resp.StatusCode)
+					assert.NoError(t, resp.Body.Close())
+				}
+			}
+		})
+	}
+	all.Wait()
+	assert.Zero(t, refused.Load())
+	stats := line.Stats()
+	assert.Equal(t, uint64(300), stats.Turns)
+	assert.Zero(t, stats.Refusals)
+	assert.Equal(t, 1, stats.Keys)
+}
+
+// turnOf returns a turn that is there at once.
+func turnOf(t testing.TB, l *Line[string]) *Turn[string] {
+	t.Helper()
+	turn, err := l.Wait(t.Context(), "key")
+	require.NoError(t, err)
+	return &turn
+}
+
+// free returns a line whose other side has described no limit.
+func free(t testing.TB, c Config) *Line[string] {
+	t.Helper()
+	l := newLine(t, c)
+	turnOf(t, l).Obey(Answer{})
+	return l
+}
+
+// waiting has so many calls wait for their turns, in the order of their numbers, and returns
+// when each got it.
+func waiting(ctx context.Context, l *Line[string], n int) (got *sync.Map, all *sync.WaitGroup) {
+	got, all = &sync.Map{}, &sync.WaitGroup{}
+	began := time.Now()
+	for i := range n {
+		all.Go(func() {
+			if turn, err := l.Wait(ctx, "key"); err == nil {
+				got.Store(i, time.Since(began))
+				turn.Obey(Answer{})
+			}
+		})
+		synctest.Wait()
+	}
+	return got, all
+}
+
+// A refusal keeps all calls waiting for as long as it says: those that come later, and those
+// that stood in line before.
+func TestNoCallWakesEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{Policy: must(policy.Funnel(1, 1, time.Second))})
+		first := turnOf(t, l)
+		got, all := waiting(t.Context(), l, 5)
+		time.Sleep(500 * time.Millisecond) // the head has taken its unit already
+		first.Obey(Answer{Refused: true, RetryAfter: 10 * time.Second})
+		late, lateAll := waiting(t.Context(), l, 3)
+		assert.Equal(t, 10*time.Second, l.Held("key"))
+		all.Wait()
+		lateAll.Wait()
+		for i := range 5 {
+			at, ok := got.Load(i)
+			require.True(t, ok)
+			assert.GreaterOrEqual(t, at, 10500*time.Millisecond+time.Duration(i)*time.Second)
+			assert.LessOrEqual(t, at, 12500*time.Millisecond+time.Duration(i)*time.Second)
+		}
+		for i := range 3 {
+			at, _ := late.Load(i)
+			assert.GreaterOrEqual(t, at, 15*time.Second)
+		}
+	})
+}
+
+// After a back-off there is room for one call, whatever has drained meanwhile.
+func TestOneCallGoesAfterABackoff(t *testing.T) {
+	for name, answer := range map[string]Answer{
+		"with a limit": {Refused: true, RetryAfter: time.Minute, Limit: 1000, Window: 100 * time.Second},
+		"without":      {Refused: true, RetryAfter: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := free(t, Config{})
+				var turns []*Turn[string]
+				for range 50 {
+					turns = append(turns, turnOf(t, l))
+				}
+				for _, turn := range turns { // one debt, not 50
+					turn.Obey(answer)
+				}
+				got, all := waiting(t.Context(), l, 2)
+				all.Wait()
+				first, _ := got.Load(0)
+				second, _ := got.Load(1)
+				assert.GreaterOrEqual(t, first, time.Minute)
+				assert.LessOrEqual(t, first, time.Minute+200*time.Millisecond)
+				assert.True(t, second.(time.Duration) > first.(time.Duration) || second == first && answer.Limit == 0, "the second goes once the first is answered")
+				assert.LessOrEqual(t, second, time.Minute+300*time.Millisecond)
+				assert.Equal(t, uint64(50), l.Stats().Refusals)
+			})
+		})
+	}
+}
+
+// An old success does not lift a newer refusal, nor does a newer one shorten it, nor does a
+// later refusal that asks for less.
+func TestSuccessDoesNotLiftARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, mode := range []string{"first answers", "later answers"} {
+			l := newLine(t, Config{Probe: time.Millisecond})
+			if mode == "later answers" {
+				turnOf(t, l).Obey(Answer{Limit: 1000, Window: time.Second, Told: true, Remaining: 999, Reset: time.Second})
+			}
+			old, refused, newer, less := turnOf(t, l), turnOf(t, l), turnOf(t, l), turnOf(t, l)
+			refused.Obey(Answer{Refused: true, RetryAfter: 30 * time.Second})
+			fine := Answer{Limit: 1000, Window: time.Second, Told: true, Remaining: 999, Reset: time.Second}
+			old.Obey(fine)
+			newer.Obey(fine)
+			less.Obey(Answer{Refused: true, RetryAfter: time.Second})
+			assert.Equal(t, 30*time.Second, l.Held("key"), mode)
+			time.Sleep(29 * time.Second)
+			_, err := func() (Turn[string], error) {
+				ctx, cancel := context.WithTimeout(t.Context(), 999*time.Millisecond)
+				defer cancel()
+				return l.Wait(ctx, "key")
+			}()
+			assert.ErrorIs(t, err, engine.ErrDeadline, mode)
+			assert.ErrorIs(t, err, context.DeadlineExceeded, mode)
+		}
+	})
+}
+
+// A call that is answered more than once has each refusal obeyed, and nothing else, and its
+// turn does not come back.
+func TestSecondAnswerMayRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{})
+		turn := turnOf(t, l)
+		turn.Obey(Answer{Limit: 100, Window: time.Second})
+		turn.Obey(Answer{Limit: 10, Window: time.Second})
+		assert.Equal(t, "funnel 3, 100/1041666667ns", l.Limit("key").String())
+		left := l.Engine().Peek("key").Remaining
+		turn.Obey(Answer{Refused: true, RetryAfter: time.Second})
+		turn.Cancel()
+		assert.Equal(t, time.Second, l.Held("key"))
+		time.Sleep(time.Second)
+		assert.Equal(t, int64(1), l.Engine().Peek("key").Remaining)
+		assert.Equal(t, int64(2), left)
+	})
+}
+
+// What an old answer says is not used for the pace once a newer one has come.
+func TestOldAnswerDoesNotSetThePace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := free(t, Config{})
+		old, newer := turnOf(t, l), turnOf(t, l)
+		newer.Obey(Answer{Limit: 10, Window: time.Second})
+		old.Obey(Answer{Limit: 1000, Window: time.Second})
+		assert.Equal(t, "funnel 1, 10/1041666667ns", l.Limit("key").String())
+		turnOf(t, l).Obey(Answer{Limit: 100, Window: time.Second})
+		assert.Equal(t, "funnel 3, 100/1041666667ns", l.Limit("key").String())
+	})
+}
+
+// Refusals that do not say how long hold the key for longer each time, up to the bound. Those
+// of calls that were sent before count as one, and a success begins anew.
+func TestBackoffDoubles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := free(t, Config{Backoff: time.Second, MaxBackoff: 5 * time.Second})
+		refuse := func() (d time.Duration) {
+			a, b := turnOf(t, l), turnOf(t, l)
+			a.Obey(Answer{Refused: true})
+			b.Obey(Answer{Refused: true})
+			d = l.Held("key")
+			time.Sleep(d)
+			return d
+		}
+		for _, want := range []time.Duration{1, 2, 4, 5, 5} {
+			assert.Equal(t, want*time.Second, refuse())
+		}
+		turnOf(t, l).Obey(Answer{})
+		assert.Equal(t, time.Second, refuse())
+	})
+}
+
+// However long the other side asks for, MaxBackoff bounds it. A refusal for ever is about its
+// call alone.
+func TestBackoffIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := free(t, Config{})
+		turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: policy.Never})
+		assert.Zero(t, l.Held("key"))
+		turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: 1 << 62})
+		assert.Equal(t, time.Hour, l.Held("key"))
+		l.Reset("key")
+		assert.Zero(t, l.Held("key"))
+		turnOf(t, l).Obey(Answer{Limit: 1, Window: 1 << 62, Told: true, Reset: 1 << 62})
+		assert.LessOrEqual(t, l.Held("key"), time.Hour)
+	})
+}
+
+// Hostile answers neither panic nor leave a line that no call gets through.
+func TestHostileAnswers(t *testing.T) {
+	numbers := []int64{-1 << 63, -1, 0, 1, 7, 1 << 40, 1<<63 - 1}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{})
+		for _, limit := range numbers {
+			for _, window := range numbers {
+				for _, other := range numbers {
+					l.Reset("key")
+					turnOf(t, l).Obey(Answer{
+						Limit: limit, Window: time.Duration(window), Later: other > 3,
+						Told: true, Remaining: other, Reset: time.Duration(window),
+					})
+					l.Reset("key")
+					turn := turnOf(t, l)
+					turn.Obey(Answer{Refused: true, RetryAfter: time.Duration(other), Limit: limit, Window: time.Duration(window)})
+					assert.LessOrEqual(t, l.Held("key"), time.Hour)
+				}
+			}
+		}
+	})
+}
+
+// If nothing remains and these calls used little of it, others did: calls wait for the reset.
+func TestNothingRemainsWaitsForTheReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{})
+		turnOf(t, l).Obey(Answer{Limit: 100, Window: time.Minute, Told: true, Remaining: 0, Reset: 20 * time.Second})
+		assert.Equal(t, 20*time.Second, l.Held("key"))
+		l.Reset("key")
+		turnOf(t, l).Obey(Answer{Limit: 1, Window: time.Minute, Told: true, Remaining: 0, Reset: time.Minute})
+		assert.Zero(t, l.Held("key"), "its own call was all of the limit")
+		l.Reset("key")
+		turnOf(t, l).Obey(Answer{Told: true, Remaining: 0, Reset: 30 * time.Second})
+		assert.Equal(t, 30*time.Second, l.Held("key"))
+	})
+}
+
+// While nothing is known of a key its first call goes alone; the others wait for its answer,
+// or for Probe.
+func TestFirstCallGoesAlone(t *testing.T) {
+	for name, answered := range map[string]bool{"answered": true, "not answered": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLine(t, Config{})
+				first := turnOf(t, l)
+				got, all := waiting(t.Context(), l, 20)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				_, ok := got.Load(0)
+				require.False(t, ok)
+				want := 5 * time.Second
+				if answered {
+					first.Obey(Answer{})
+					want = time.Second
+				}
+				all.Wait()
+				for i := range 20 {
+					at, ok := got.Load(i)
+					require.True(t, ok)
+					assert.GreaterOrEqual(t, at, want)
+					assert.LessOrEqual(t, at, want+time.Duration(i+1)*probePause)
+				}
+			})
+		})
+	}
+}
+
+// Calls whose context ends, in line or before, leave nothing taken; nor do turns that are
+// cancelled.
+func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{Policy: must(policy.Funnel(2, 1, time.Second))})
+		ctx, cancel := context.WithCancel(t.Context())
+		turn := turnOf(t, l)
+		turn.Cancel()
+		turn.Cancel()
+		turn.Obey(Answer{Refused: true, RetryAfter: time.Hour}) // ended
+		assert.Equal(t, int64(2), l.Engine().Peek("key").Remaining)
+		turnOf(t, l)
+		turnOf(t, l)
+		got, all := waiting(ctx, l, 50)
+		cancel()
+		all.Wait()
+		_, ok := got.Load(0)
+		assert.False(t, ok)
+		_, err := l.Wait(ctx, "key")
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, engine.ErrCancelled)
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, int64(2), l.Engine().Peek("key").Remaining)
+		assert.Zero(t, l.Stats().Waiting)
+	})
+}
+
+// Calls get their turns in the order in which they came, over a change of the pace and over
+// back-offs with jitter.
+func TestOrderIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{Jitter: time.Second})
+		first := turnOf(t, l)
+		var mu sync.Mutex
+		var order []int
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				turn, err := l.Wait(t.Context(), "key")
+				if assert.NoError(t, err) {
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					a := Answer{Limit: 10, Window: time.Second}
+					if a.Refused = i%10 == 5; a.Refused {
+						a.RetryAfter = time.Second
+					}
+					turn.Obey(a)
+				}
+			})
+			synctest.Wait()
+		}
+		first.Obey(Answer{Limit: 10, Window: time.Second})
+		all.Wait()
+		require.Len(t, order, 50)
+		assert.IsIncreasing(t, order)
+	})
+}
+
+// Jitter lengthens back-offs, by no more than it says, and by different times.
+func TestJitterLengthensOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[time.Duration]bool{}
+		for range 50 {
+			l := free(t, Config{Jitter: time.Second})
+			turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: time.Minute})
+			d := l.Held("key")
+			assert.GreaterOrEqual(t, d, time.Minute)
+			assert.Less(t, d, time.Minute+time.Second)
+			seen[d] = true
+		}
+		assert.Greater(t, len(seen), 10)
+	})
+}
+
+// Keys are bounded, those that are idle go, and calls of keys without a place pass and are
+// held by refusals all the same.
+func TestKeysAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line, err := New[int](Config{MaxKeys: 2000, Idle: time.Minute})
+		require.NoError(t, err)
+		defer line.Close()
+		for key := range 3000 {
+			_, err := line.Wait(t.Context(), key)
+			require.NoError(t, err)
+			assert.LessOrEqual(t, line.Stats().Keys, 2000)
+		}
+		turn, err := line.Wait(t.Context(), 2999) // alone no more, as it is not remembered
+		require.NoError(t, err)
+		turn.Obey(Answer{Refused: true, RetryAfter: time.Second})
+		assert.Equal(t, time.Second, line.Held(2999))
+		time.Sleep(2 * time.Minute)
+		_, err = line.Wait(t.Context(), 5000)
+		require.NoError(t, err)
+		assert.Equal(t, 1, line.Stats().Keys)
+	})
+}
+
+// Bad settings get an error that names the field.
+func TestBadConfig(t *testing.T) {
+	var none *fakePolicy
+	for field, c := range map[string]Config{
+		"Policy":     {Policy: none},
+		"Patience":   {Patience: -1},
+		"MaxWaiting": {MaxWaiting: -1},
+		"MaxKeys":    {MaxKeys: -1},
+		"Idle":       {Idle: -1},
+		"Probe":      {Probe: 1},
+		"Backoff":    {Backoff: -1},
+		"MaxBackoff": {MaxBackoff: longest + 1},
+		"Jitter":     {Jitter: -1},
+		"Name":       {Name: "\n"},
+	} {
+		_, err := New[string](c)
+		var fault *policy.FieldError
+		if assert.ErrorAs(t, err, &fault, field) {
+			assert.Equal(t, field, fault.Field)
+		}
+	}
+}
+
+type fakePolicy struct{ policy.Policy }
+
+// A closed line refuses calls and ends waits.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New[string](Config{})
+		require.NoError(t, err)
+		turn := turnOf(t, l)
+		errs := make(chan error, 1)
+		go func() {
+			_, err := l.Wait(t.Context(), "key")
+			errs <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, l.Close())
+		assert.ErrorIs(t, <-errs, engine.ErrClosed)
+		turn.Obey(Answer{Refused: true})
+		_, err = l.Wait(t.Context(), "key")
+		assert.ErrorIs(t, err, engine.ErrClosed)
+	})
+}
+
+// A call that need not wait allocates nothing, nor does its answer.
+func TestNoAllocations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	l := free(t, Config{})
+	ctx := t.Context()
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		turn, err := l.Wait(ctx, "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Obey(Answer{})
+	}))
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}}
+	resp.Header.Set("RateLimit-Policy", `"default";q=100;w=10, "tenant";q=1000;w=60`)
+	resp.Header.Set("RateLimit", `"default";r=97;t=1`)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		if a := AnswerOf(resp); a.Remaining != 97 {
+			t.Fatal(a)
+		}
+	}))
+}

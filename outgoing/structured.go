@@ -1,0 +1,227 @@
+package outgoing
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Structured fields (RFC 9651), as far as RateLimit and RateLimit-Policy use them: a list of
+// strings with parameters. What is not such a list is no list at all.
+
+// mostItems bounds how many limits are read of a field. Further ones are checked and dropped.
+const mostItems = 16
+
+// mostLength bounds the length of a field, of all its lines together.
+const mostLength = 8 << 10
+
+// item is a string, or a token, with its parameters. Numbers are below 0 if they are absent.
+type item struct {
+	name, unit string // unit is empty if absent
+	q, w, r, t int64
+}
+
+// parseList parses the lines of a field, which are one list, into items, and returns how many
+// there are; 0 if the field is no such list.
+func parseList(items []item, lines []string) (n int) {
+	length := 0
+	for _, line := range lines {
+		if length += len(line); length > mostLength {
+			return 0
+		}
+		p := parser{line}
+		p.skip(" \t")
+		for p.rest != "" {
+			it, ok := p.item()
+			if !ok {
+				return 0
+			}
+			if n < len(items) {
+				items[n] = it
+				n++
+			}
+			p.skip(" \t")
+			if p.rest == "" {
+				break
+			}
+			if !p.take(',') {
+				return 0
+			}
+			if p.skip(" \t"); p.rest == "" { // a comma at the end
+				return 0
+			}
+		}
+	}
+	return n
+}
+
+// parser consumes rest from its beginning.
+type parser struct{ rest string }
+
+// skip skips any of the characters.
+func (p *parser) skip(any string) { p.rest = strings.TrimLeft(p.rest, any) }
+
+// take skips one character, if it is there.
+func (p *parser) take(c byte) bool {
+	if p.rest == "" || p.rest[0] != c {
+		return false
+	}
+	p.rest = p.rest[1:]
+	return true
+}
+
+// while returns the characters at the beginning for which ok holds.
+func (p *parser) while(ok func(c byte) bool) (s string) {
+	i := 0
+	for i < len(p.rest) && ok(p.rest[i]) {
+		i++
+	}
+	s, p.rest = p.rest[:i], p.rest[i:]
+	return s
+}
+
+// item parses a string or token, and its parameters.
+func (p *parser) item() (it item, ok bool) {
+	it.q, it.w, it.r, it.t = -1, -1, -1, -1
+	v, ok := p.value()
+	if !ok || v.kind != isText {
+		return it, false
+	}
+	it.name = v.text
+	for p.take(';') {
+		p.skip(" ")
+		if p.rest == "" || !isLower(p.rest[0]) && p.rest[0] != '*' {
+			return it, false
+		}
+		key, v := p.while(isKey), value{kind: isOther}
+		if p.take('=') {
+			if v, ok = p.value(); !ok {
+				return it, false
+			}
+		}
+		switch to := it.number(key); {
+		case to != nil:
+			*to = -1 // the last of equal parameters holds
+			if v.kind == isInteger && v.n >= 0 {
+				*to = v.n
+			}
+		case key == "qu":
+			if it.unit = v.text; v.kind != isText {
+				it.unit = "unknown"
+			}
+		}
+	}
+	return it, true
+}
+
+// number returns where the number of a parameter belongs, nil if it is of no interest.
+func (it *item) number(key string) *int64 {
+	switch key {
+	case "q":
+		return &it.q
+	case "w":
+		return &it.w
+	case "r":
+		return &it.r
+	case "t":
+		return &it.t
+	}
+	return nil
+}
+
+type kind int
+
+const (
+	isOther kind = iota // a decimal, a boolean, bytes or a date
+	isText              // a string or a token
+	isInteger
+)
+
+// value is a bare item.
+type value struct {
+	kind kind
+	text string
+	n    int64
+}
+
+// value parses a bare item.
+func (p *parser) value() (v value, ok bool) {
+	if p.rest == "" {
+		return v, false
+	}
+	switch c := p.rest[0]; {
+	case c == '"':
+		return p.quoted()
+	case c == '-' || isDigit(c):
+		return p.numeral()
+	case isLower(c) || 'A' <= c && c <= 'Z' || c == '*':
+		return value{kind: isText, text: p.while(isToken)}, true
+	case c == '?':
+		p.take('?')
+		return v, p.take('0') || p.take('1')
+	case c == ':':
+		p.take(':')
+		p.while(isBase64)
+		return v, p.take(':')
+	case c == '@':
+		p.take('@')
+		v, ok = p.numeral()
+		return value{}, ok && v.kind == isInteger
+	}
+	return v, false
+}
+
+// numeral parses an integer of up to 15 digits, or a decimal of up to 12 and 3.
+func (p *parser) numeral() (v value, ok bool) {
+	negative := p.take('-')
+	digits := p.while(isDigit)
+	if p.take('.') {
+		fraction := p.while(isDigit)
+		return v, 0 < len(digits) && len(digits) <= 12 && 0 < len(fraction) && len(fraction) <= 3
+	}
+	if len(digits) == 0 || len(digits) > 15 {
+		return v, false
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if negative {
+		n = -n
+	}
+	return value{kind: isInteger, n: n}, err == nil
+}
+
+// quoted parses a string of printable ASCII.
+func (p *parser) quoted() (v value, ok bool) {
+	for i, escaped := 1, false; i < len(p.rest); i++ {
+		switch c := p.rest[i]; {
+		case c < ' ' || c > '~':
+			return v, false
+		case c == '\\':
+			if i++; i == len(p.rest) || p.rest[i] != '"' && p.rest[i] != '\\' {
+				return v, false
+			}
+			escaped = true
+		case c == '"':
+			v = value{kind: isText, text: p.rest[1:i]}
+			if escaped {
+				v.text = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(v.text)
+			}
+			p.rest = p.rest[i+1:]
+			return v, true
+		}
+	}
+	return v, false
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
+
+func isKey(c byte) bool {
+	return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0
+}
+
+func isToken(c byte) bool {
+	return isKey(c) || 'A' <= c && c <= 'Z' || strings.IndexByte("!#$%&'+^`|~:/", c) >= 0
+}
+
+func isBase64(c byte) bool {
+	return isDigit(c) || isLower(c) || 'A' <= c && c <= 'Z' || strings.IndexByte("+/=", c) >= 0
+}

@@ -1,0 +1,248 @@
+package outgoing
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// base answers by a function, and counts idle connections that were closed.
+type base struct {
+	answer func(r *http.Request) (*http.Response, error)
+	closed int
+}
+
+func (b *base) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		defer r.Body.Close()
+	}
+	return b.answer(r)
+}
+
+func (b *base) CloseIdleConnections() { b.closed++ }
+
+// body is a body that knows whether it was closed.
+type body struct {
+	io.Reader
+	closed atomic.Int64
+}
+
+func (b *body) Close() error {
+	b.closed.Add(1)
+	return nil
+}
+
+func answer(status int, content io.Reader, fields ...string) *http.Response {
+	return &http.Response{StatusCode: status, Header: headerOf(fields...), Body: &body{Reader: content}}
+}
+
+func request(t testing.TB, method string, content io.Reader, fields ...string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://there/", content)
+	require.NoError(t, err)
+	r.Header = headerOf(fields...)
+	return r
+}
+
+func transport(t testing.TB, c Config, o Options) *Transport[string] {
+	t.Helper()
+	rt, err := NewTransport(newLine(t, c), ByHost, o)
+	require.NoError(t, err)
+	return rt
+}
+
+// Nothing is sent again unless the caller asks for it, and then only what may be repeated, so
+// often and no more, with the whole body each time.
+func TestRetriesOnlyWhatMayBeRepeated(t *testing.T) {
+	once := func() io.Reader { return io.MultiReader(strings.NewReader("body")) } // has no GetBody
+	for name, c := range map[string]struct {
+		method  string
+		content io.Reader
+		fields  []string
+		options Options
+		refuse  int
+		sent    int
+		status  int
+	}{
+		"off by default":        {"GET", nil, nil, Options{}, 1, 1, 429},
+		"GET":                   {"GET", nil, nil, Options{Retries: 2}, 1, 2, 200},
+		"as often as it may":    {"GET", nil, nil, Options{Retries: 2}, 9, 3, 429},
+		"PUT with GetBody":      {"PUT", strings.NewReader("body"), nil, Options{Retries: 2}, 2, 3, 200},
+		"PUT without":           {"PUT", once(), nil, Options{Retries: 2}, 1, 1, 429},
+		"POST":                  {"POST", strings.NewReader("body"), nil, Options{Retries: 2}, 1, 1, 429},
+		"POST of a key":         {"POST", strings.NewReader("body"), []string{"Idempotency-Key: 1"}, Options{Retries: 2}, 1, 2, 200},
+		"POST as the caller is": {"POST", strings.NewReader("body"), nil, Options{Retries: 2, Repeatable: func(*http.Request) bool { return true }}, 1, 2, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				var last *body
+				began := time.Now()
+				c.options.Base = &base{answer: func(r *http.Request) (*http.Response, error) {
+					if c.content != nil {
+						content, err := io.ReadAll(r.Body)
+						assert.NoError(t, err)
+						assert.Equal(t, "body", string(content))
+					}
+					if last != nil {
+						assert.Equal(t, int64(1), last.closed.Load(), "the refusal's body is closed before")
+						assert.GreaterOrEqual(t, time.Since(began), time.Duration(sent)*5*time.Second)
+					}
+					if sent++; sent <= c.refuse {
+						resp := answer(429, strings.NewReader("slow down"), "Retry-After: 5")
+						last = resp.Body.(*body)
+						return resp, nil
+					}
+					return answer(200, strings.NewReader("served")), nil
+				}}
+				rt := transport(t, Config{}, c.options)
+				r := request(t, c.method, c.content, c.fields...)
+				before := *r
+				resp, err := rt.RoundTrip(r)
+				require.NoError(t, err)
+				assert.Equal(t, c.status, resp.StatusCode)
+				assert.Equal(t, c.sent, sent)
+				assert.Equal(t, uint64(c.sent-1), rt.line.Stats().Retries)
+				content, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.NoError(t, resp.Body.Close())
+				assert.Equal(t, map[int]string{200: "served", 429: "slow down"}[c.status], string(content))
+				assert.Equal(t, before.Header, r.Header)
+				assert.Equal(t, before.Body, r.Body, "the request is not changed")
+			})
+		})
+	}
+}
+
+// If the next turn comes too late the refusal is returned, at once and with its body.
+func TestRefusalIsReturnedIfItsTurnIsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := transport(t, Config{Patience: time.Second}, Options{Retries: 3, Base: &base{answer: func(*http.Request) (*http.Response, error) {
+			return answer(429, strings.NewReader("slow down"), "Retry-After: 5"), nil
+		}}})
+		began := time.Now()
+		resp, err := rt.RoundTrip(request(t, "GET", nil))
+		require.NoError(t, err)
+		assert.Equal(t, 429, resp.StatusCode)
+		content, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "slow down", string(content))
+		assert.NoError(t, resp.Body.Close())
+		assert.Zero(t, time.Since(began))
+	})
+}
+
+// A long body of a refusal is not read for a retry, and reaches the caller whole; one that
+// fails keeps its error.
+func TestLongRefusalIsReturned(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		content io.Reader
+		length  int
+		err     error
+	}{
+		"long":   {strings.NewReader(strings.Repeat("x", 3*mostAside)), 3 * mostAside, nil},
+		"broken": {io.MultiReader(strings.NewReader("xx"), failing{broken}), 2, broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sent *http.Response
+			rt := transport(t, Config{}, Options{Retries: 3, Base: &base{answer: func(*http.Request) (*http.Response, error) {
+				sent = answer(429, c.content, "Retry-After: 5")
+				return sent, nil
+			}}})
+			resp, err := rt.RoundTrip(request(t, "GET", nil))
+			require.NoError(t, err)
+			content, err := io.ReadAll(resp.Body)
+			assert.ErrorIs(t, err, c.err)
+			assert.Len(t, content, c.length)
+			assert.Zero(t, rt.line.Stats().Retries)
+			assert.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
+// A request that is not sent has its body closed, and one whose body cannot be had again gives
+// its turn back.
+func TestBodyIsClosedWithoutATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := transport(t, Config{Policy: must(policy.Funnel(1, 1, time.Minute))}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {
+			return answer(429, http.NoBody, "Retry-After: 5"), nil
+		}}})
+		r := request(t, "PUT", strings.NewReader("x"))
+		r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+		resp, err := rt.RoundTrip(r)
+		require.NoError(t, err)
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.NoError(t, resp.Body.Close())
+		assert.Equal(t, int64(1), rt.line.Engine().Peek("there").Remaining)
+
+		turn, err := rt.line.Wait(t.Context(), "there")
+		require.NoError(t, err)
+		turn.Obey(Answer{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		content := &body{Reader: strings.NewReader("x")}
+		r = request(t, "PUT", content).WithContext(ctx)
+		_, err = rt.RoundTrip(r) //nolint:bodyclose // there is none
+		require.ErrorIs(t, err, engine.ErrDeadline)
+		assert.Equal(t, int64(1), content.closed.Load())
+	})
+}
+
+// Errors of the base pass through, and idle connections are closed there.
+func TestBaseIsPassedThrough(t *testing.T) {
+	broken := errors.New("broken")
+	b := &base{answer: func(*http.Request) (*http.Response, error) { return nil, broken }}
+	rt := transport(t, Config{}, Options{Base: b})
+	_, err := rt.RoundTrip(request(t, "GET", nil)) //nolint:bodyclose // there is none
+	assert.Equal(t, broken, err)
+	(&http.Client{Transport: rt}).CloseIdleConnections()
+	assert.Equal(t, 1, b.closed)
+	rt.options.Base = struct{ http.RoundTripper }{b}
+	rt.CloseIdleConnections()
+	assert.Equal(t, 1, b.closed)
+}
+
+func TestByHost(t *testing.T) {
+	for url, want := range map[string]string{
+		"http://Example.COM/a":       "example.com",
+		"http://example.com:80/":     "example.com",
+		"https://example.com:443/":   "example.com",
+		"https://example.com:80/":    "example.com:80",
+		"http://example.com:8080/":   "example.com:8080",
+		"http://[::1]:80/":           "[::1]",
+		"https://user:pw@a.example/": "a.example",
+	} {
+		r, err := http.NewRequest(http.MethodGet, url, nil)
+		require.NoError(t, err)
+		assert.Equal(t, want, ByHost(r), url)
+	}
+}
+
+func TestBadTransport(t *testing.T) {
+	l := newLine(t, Config{})
+	for field, err := range map[string]error{
+		"line":            second(NewTransport(nil, ByHost, Options{})),
+		"key":             second(NewTransport(l, nil, Options{})),
+		"options.Retries": second(NewTransport(l, ByHost, Options{Retries: -1})),
+	} {
+		var fault *policy.FieldError
+		if assert.ErrorAs(t, err, &fault, field) {
+			assert.Equal(t, field, fault.Field)
+		}
+	}
+}
+
+func second(_ *Transport[string], err error) error { return err }
