@@ -70,6 +70,8 @@ var mayImport = []struct {
 	{"internal/clientaddr", []string{"policy"}},
 	// The decision about requests of any kind, for middleware: neither what they are nor what clients are told.
 	{"internal/door", []string{"internal/shape", "policy", "limits", "engine"}},
+	// Calls of gRPC and Connect, of which it imports neither.
+	{"rpclimit", []string{"internal/binding", "internal/clientaddr", "internal/door", "internal/shape", "policy", "limits", "engine"}},
 	{"httplimit", []string{"internal/clientaddr", "internal/door", "internal/shape", "policy", "limits", "engine", "metrics"}},
 	// Calls that go out, to limits that others keep.
 	{"outgoing", []string{"internal/shape", "policy", "engine"}},
@@ -141,7 +143,7 @@ func TestImportsPointDown(t *testing.T) {
 // Only the supervisor starts goroutines in the core: a goroutine that is not watched is
 // not restarted.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
-	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "metrics", "eventlog", "httplimit", "inspect"} {
+	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "metrics", "eventlog", "httplimit", "rpclimit", "inspect"} {
 		starts := goStatements(t, pkg)
 		if pkg == "supervisor" {
 			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")

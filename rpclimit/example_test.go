@@ -1,0 +1,65 @@
+package rpclimit_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/netip"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+// An adapter fills in a Call, asks Begin, and answers with what the verdict says.
+func Example() {
+	byAddr, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(2, time.Minute))})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer byAddr.Close()
+	limits := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr}))
+	for range 3 {
+		call := &rpclimit.Call{
+			Context:   context.Background(),
+			Procedure: "/shop.Orders/Place",
+			Peer:      rpclimit.ParsePeer("192.0.2.1:4711"),
+		}
+		verdict, session := limits.Begin(call)
+		if verdict.Refused() {
+			_, promised := verdict.Retry()
+			fmt.Println(verdict.Code(), verdict.Limit, promised)
+			continue
+		}
+		fmt.Println("served")
+		session.End(rpclimit.Served{Code: rpclimit.CodeOK})
+	}
+	// Output:
+	// served
+	// served
+	// resource_exhausted address true
+}
+
+// A stream pays as it opens for as many messages as it may have, and gets back what it did not use.
+func ExampleSession_End() {
+	messages, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour))})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer messages.Close()
+	limits := rpclimit.Must(rpclimit.New(rpclimit.Options{
+		Cost:   func(*rpclimit.Call) int64 { return 50 },
+		Charge: func(_ *rpclimit.Call, served rpclimit.Served) int64 { return served.Received },
+	}, rpclimit.Limit[netip.Addr]{Limiter: messages, Key: rpclimit.ByAddr}))
+
+	peer := rpclimit.ParsePeer("192.0.2.1:4711")
+	_, session := limits.Begin(&rpclimit.Call{Context: context.Background(), Procedure: "/shop.Orders/Watch", Peer: peer, Stream: true})
+	fmt.Println("open:", messages.Peek(peer).Remaining)
+	session.Received("a message")
+	session.End(rpclimit.Served{Code: rpclimit.CodeCanceled})
+	fmt.Println("over:", messages.Peek(peer).Remaining)
+	// Output:
+	// open: 50
+	// over: 99
+}

@@ -1,0 +1,84 @@
+package rpclimit
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
+	t.Helper()
+	e, err := engine.New[K](engine.Config{Policy: p})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}
+
+// hourly returns an engine of n units an hour, of which none come back before the hour is over.
+func hourly[K comparable](t testing.TB, n int64) *engine.Engine[K] {
+	return open[K](t, policy.Must(policy.FixedWindow(n, time.Hour)))
+}
+
+// remote is a limiter of which calls may leave the process.
+type remote[K comparable] struct{ limits.Limiter[K] }
+
+func (remote[K]) Remote() bool { return true }
+
+// md has metadata by names in lower case, as gRPC does.
+type md map[string][]string
+
+func (m md) Values(lower, _ string) []string { return m[lower] }
+
+var (
+	alice = netip.MustParseAddr("192.0.2.1")
+	bob   = netip.MustParseAddr("192.0.2.2")
+)
+
+const place = "/shop.Orders/Place"
+
+// from returns a call from an address, with metadata in pairs.
+func from(peer netip.Addr, metadata ...string) *Call {
+	h := md{}
+	for i := 0; i < len(metadata); i += 2 {
+		h[metadata[i]] = append(h[metadata[i]], metadata[i+1])
+	}
+	return &Call{Context: context.Background(), Procedure: place, Peer: peer, Header: h}
+}
+
+func stream(c *Call) *Call {
+	c.Stream = true
+	return c
+}
+
+func within(t testing.TB, c *Call, d time.Duration) *Call {
+	ctx, cancel := context.WithTimeout(c.Context, d)
+	t.Cleanup(cancel)
+	c.Context = ctx
+	return c
+}
+
+// begin begins a call, and returns the reason of the verdict.
+func begin(l *Limits, c *Call) Reason {
+	v, s := l.Begin(c)
+	s.End(Served{})
+	return v.Reason
+}
+
+// refusedBy checks that an error is a *policy.FieldError about a field.
+func refusedBy(t *testing.T, err error, of, field string) {
+	t.Helper()
+	var fault *policy.FieldError
+	if assert.ErrorAs(t, err, &fault, field) {
+		assert.Equal(t, of, fault.Of)
+		assert.Equal(t, field, fault.Field)
+		assert.NotEmpty(t, fault.Want)
+	}
+}

@@ -1,0 +1,258 @@
+package rpclimit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Limits holds calls to limits. Call [New] to make one; the zero Limits is not usable. Any number
+// of goroutines may call its methods. It needs no Close; its engines do.
+type Limits struct {
+	options Options
+	exempt  exemptions
+	limits  []checked
+	fields  door.Fields
+
+	// Each door has the limits that are decided together. It is nil if there are none.
+	whole, opening         *entry // of a call, and of a stream as it opens
+	wholeRest, openingRest *entry // the same for calls that were tapped
+	tap                    *entry // limits with AtTap
+	first                  *entry // limits of Key.OfMessage, with the first message of a stream
+	received, sent         *entry // for each message of a stream
+
+	calls, messages door.Counters
+	log             *door.Log
+}
+
+type entry = door.Door[*Call, Served]
+
+// New returns limits that hold each call to up to 8 limits. A call passes if all of them admit it,
+// and is then charged to all. A refused call is charged to none, as by engine.TakeAll, or by
+// limits.AskAll if not all limiters are engines. An error is a *policy.FieldError that names the
+// field.
+func New(options Options, limits ...AnyLimit) (*Limits, error) {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: "rpclimit.New", Field: field, Value: value, Want: want}
+	}
+	exempt, err := options.validate()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(limits) == 0:
+		return nil, bad("limits", "empty", "1 to 8 limits")
+	case len(limits) > door.MaxLimits:
+		return nil, bad("limits", fmt.Sprintf("%d long", len(limits)), "1 to 8 limits")
+	}
+	l := &Limits{options: options, exempt: exempt, log: door.NewLog(options.Logger)}
+	if l.options.ClientAddr == nil {
+		l.options.ClientAddr = connection
+	}
+	names := map[string]bool{}
+	for i, limit := range limits {
+		if shape.IsNil(limit) {
+			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a rpclimit.Limit")
+		}
+		field := func(name string) string { return fmt.Sprintf("limits[%d].%s", i, name) }
+		c, err := limit.check(i, &l.options, func(name string, value any, want string) error {
+			return bad(field(name), value, want)
+		})
+		if err != nil {
+			return nil, err
+		}
+		title := c.Of().Title()
+		if names[title] {
+			return nil, bad(field("Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
+		}
+		names[title] = true
+		l.limits = append(l.limits, c)
+		l.fields.Add(title)
+	}
+	l.open()
+	return l, nil
+}
+
+// Must returns l, and panics if err is not nil. It is for settings that are constants of the program.
+func Must(l *Limits, err error) *Limits {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// open makes the doors.
+func (l *Limits) open() {
+	o := &l.options
+	config := door.Config[*Call, Served]{
+		Cost: o.Cost, Charge: o.Charge, WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Log: l.log, Counters: &l.calls,
+	}
+	ofCall := func(c *checked) limiter { return c.limiter }
+	l.whole = l.entry(config, ofCall, func(*checked) bool { return true })
+	l.opening = l.entry(config, ofCall, func(c *checked) bool { return !c.ofMessage })
+	l.wholeRest = l.entry(config, ofCall, func(c *checked) bool { return !c.atTap })
+	l.openingRest = l.entry(config, ofCall, func(c *checked) bool { return !c.ofMessage && !c.atTap })
+	l.first = l.entry(config, ofCall, func(c *checked) bool { return c.ofMessage })
+	config.WaitUpTo, config.AtOnce, config.Keep = 0, true, true
+	l.tap = l.entry(config, ofCall, func(c *checked) bool { return c.atTap })
+	config = door.Config[*Call, Served]{
+		WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Log: l.log, Counters: &l.messages,
+	}
+	l.received = l.entry(config, func(c *checked) limiter { return c.received }, func(c *checked) bool { return c.received != nil })
+	l.sent = l.entry(config, func(c *checked) limiter { return c.sent }, func(c *checked) bool { return c.sent != nil })
+}
+
+// entry returns a door of the limits that has reports, or nil if there are none.
+func (l *Limits) entry(config door.Config[*Call, Served], of func(c *checked) limiter, has func(c *checked) bool) *entry {
+	var all []limiter
+	some := false
+	for i := range l.limits {
+		c := &l.limits[i]
+		if some = some || has(c); has(c) {
+			all = append(all, of(c))
+		} else {
+			all = append(all, c.limiter)
+		}
+	}
+	if !some {
+		return nil
+	}
+	return door.New(config, all, func(at int) bool { return has(&l.limits[at]) })
+}
+
+// Begin decides about a call. It waits for the call's turn, if that may come, and takes from all
+// limits or from none. Run the call if the verdict is not Refused, and end the Session when it is
+// done. The Session is nil if there is nothing to end and messages take nothing; a nil Session may
+// be used all the same.
+//
+// Of a stream it decides what is taken as the stream opens. Limits of Key.OfMessage are decided
+// with the first message that the stream receives.
+func (l *Limits) Begin(c *Call) (Verdict, *Session) {
+	if l.exempt.has(c.Procedure) {
+		return l.pass(c), nil
+	}
+	s := c.Tapped
+	begun := false
+	defer func() {
+		if !begun { // refused, or a function of the program has panicked
+			s.cancel()
+		}
+	}()
+	e := l.entryOf(c)
+	var v Verdict
+	var taken door.Settlement
+	if s != nil && !s.verdict.result.Reason.Passes() {
+		e, v = l.tap, s.verdict // of Shadow: a refused call takes from no limit
+	} else if v, taken = l.decide(e, c); s != nil {
+		v.tapped(s)
+	}
+	refused := v.Refused()
+	if s == nil && (taken != nil || !refused && c.Stream && (l.first != nil || l.received != nil || l.sent != nil)) {
+		s = &Session{limits: l}
+	}
+	if s != nil && !refused {
+		s.begin(c, e, taken)
+	}
+	l.calls.Count(&v.result)
+	l.tell(e, c, &v)
+	if refused {
+		return v, nil
+	}
+	begun = true
+	return v, s
+}
+
+// entryOf returns the door that decides a call as it begins.
+func (l *Limits) entryOf(c *Call) *entry {
+	switch {
+	case c.Tapped == nil && c.Stream:
+		return l.opening
+	case c.Tapped == nil:
+		return l.whole
+	case c.Stream:
+		return l.openingRest
+	}
+	return l.wholeRest
+}
+
+// Taps reports whether there are limits with AtTap.
+func (l *Limits) Taps() bool { return l.tap != nil }
+
+// Tap decides the limits with AtTap alone, and at once. Refuse the call if the verdict is Refused.
+// Otherwise put the Session into the Call.Tapped of Begin, which decides the other limits. It is nil if
+// Begin has to decide all of them. What a call has taken at the tap stays taken if Begin is never
+// called for it, as of a method that there is not.
+//
+// Functions of the Options and the limits see a Call without Message, and with Stream unset unless the caller
+// knows it. A call that passes the tap is counted and told of by Begin.
+func (l *Limits) Tap(c *Call) (Verdict, *Session) {
+	if l.tap == nil || l.exempt.has(c.Procedure) {
+		return l.exempted(c), nil
+	}
+	v, taken := l.decide(l.tap, c)
+	if v.Refused() {
+		l.calls.Count(&v.result)
+		l.tell(l.tap, c, &v)
+		return v, nil
+	}
+	s := &Session{limits: l, verdict: v}
+	s.begin(c, l.tap, taken)
+	return v, s
+}
+
+// exempted returns the verdict on a call that is exempt.
+func (l *Limits) exempted(c *Call) Verdict {
+	return l.verdict(c, door.Result{Reason: door.Exempt}, nil)
+}
+
+// pass counts a call that is exempt, and tells the program of it.
+func (l *Limits) pass(c *Call) Verdict {
+	v := l.exempted(c)
+	l.calls.Count(&v.result)
+	l.tell(nil, c, &v)
+	return v
+}
+
+// decide decides about a call by the limits of a door. A nil door admits it.
+func (l *Limits) decide(e *entry, c *Call) (Verdict, door.Settlement) {
+	var r door.Result
+	switch {
+	case c.Context.Err() != nil:
+		r.Reason = door.Cancelled
+	case e == nil || !e.Begin(c, &r):
+	case e.Single() != nil:
+		var s door.Settlement
+		r, s = e.Single().Take(c.Context, c, e, r)
+		return l.verdict(c, r, nil), s
+	default:
+		quotas := make([]door.Quota, len(l.limits))
+		s := e.Decide(c.Context, c, &r, quotas)
+		return l.verdict(c, r, quotas), s
+	}
+	return l.verdict(c, r, nil), nil
+}
+
+// tell tells the program of a verdict. A nil door is that of a call that passes.
+func (l *Limits) tell(e *entry, c *Call, v *Verdict) {
+	if l.options.OnVerdict != nil {
+		l.options.OnVerdict(c, *v)
+	}
+	if e != nil && !v.result.Reason.Passes() {
+		e.LogRefused(c.Context, c, &v.result, l.describe)
+	}
+}
+
+// describe returns what a line about a call tells of it before its key.
+func (l *Limits) describe(c *Call) (before, after []slog.Attr) {
+	client := ""
+	if addr := l.options.ClientAddr.Addr(c); addr.IsValid() {
+		client = addr.String()
+	}
+	return []slog.Attr{slog.String("procedure", door.Cut(c.Procedure)), slog.String("client", client)}, nil
+}
+
+// background is the context in which units are given back: that of the call may have ended.
+var background = context.Background()

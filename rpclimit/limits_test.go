@@ -1,0 +1,439 @@
+package rpclimit
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Several limits take all or nothing, also of limiters of different kinds, and the verdict names
+// those that refused.
+func TestSeveralLimits(t *testing.T) {
+	for name, wrap := range map[string]func(limits.Limiter[string]) limits.Limiter[string]{
+		"engines": func(l limits.Limiter[string]) limits.Limiter[string] { return l },
+		"mixed":   func(l limits.Limiter[string]) limits.Limiter[string] { return remote[string]{l} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			byAddr, byTenant := hourly[netip.Addr](t, 5), hourly[string](t, 3)
+			l := Must(New(Options{},
+				Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr},
+				Limit[string]{Name: "tenant", Limiter: wrap(byTenant), Key: ByMetadata("X-Tenant")}))
+			for range 3 {
+				v, s := l.Begin(from(alice, "x-tenant", "blue"))
+				assert.Equal(t, Admitted, v.Reason)
+				assert.Nil(t, s, "there is nothing to settle")
+			}
+			v, s := l.Begin(from(alice, "x-tenant", "blue"))
+			assert.Nil(t, s)
+			assert.True(t, v.Refused())
+			assert.Equal(t, OverLimit, v.Reason)
+			assert.Equal(t, "tenant", v.Limit)
+			assert.Equal(t, CodeResourceExhausted, v.Code())
+			assert.Equal(t, []Violation{{Limit: "tenant", Policy: "window 3/h", By: "metadata x-tenant", Max: 3, Window: time.Hour}}, v.Violations())
+			assert.Equal(t, int64(2), byAddr.Peek(alice).Remaining, "a refused call takes nothing")
+			policies, standing := v.RateLimit()
+			assert.Equal(t, `"address";q=5;w=3600, "tenant";q=3;w=3600`, policies)
+			assert.Regexp(t, `^"tenant";r=0;t=\d+$`, standing)
+			assert.Regexp(t, `^the limit "tenant" is exceeded: try again in `, v.Message())
+			assert.NotContains(t, v.Message(), "blue")
+
+			assert.Equal(t, Admitted, begin(l, from(alice, "x-tenant", "red")))
+			assert.Equal(t, Keyless, begin(l, from(alice)))
+			stats := l.Stats()
+			assert.Equal(t, []uint64{4, 1, 1}, []uint64{stats.Admitted, stats.OverLimit, stats.Keyless})
+		})
+	}
+}
+
+// Each reason has its code, its text and its pushback.
+func TestReasons(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	late, done := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer done()
+	e := hourly[netip.Addr](t, 2)
+	l := Must(New(Options{Cost: func(c *Call) int64 { return c.Message.(int64) }}, Limit[netip.Addr]{Limiter: e, Key: ByAddr}))
+	with := func(n int64, c *Call) *Call {
+		c.Message = n
+		return c
+	}
+	closed := Must(New(Options{}, Limit[netip.Addr]{Limiter: down{e}, Key: ByAddr}))
+	for _, c := range []struct {
+		l       *Limits
+		call    *Call
+		reason  Reason
+		code    Code
+		text    string
+		retries int64
+	}{
+		{l, with(1, from(alice)), Admitted, CodeOK, "", 0},
+		{l, with(9, &Call{Context: context.Background(), Procedure: "/grpc.health.v1.Health/Check"}), Exempt, CodeOK, "", 0},
+		{l, with(2, from(alice)), OverLimit, CodeResourceExhausted, `the limit "default" is exceeded: try again in `, 1},
+		{l, with(1, from(netip.Addr{})), Keyless, CodeInvalidArgument, `the call lacks the key of the limit "default"`, 0},
+		{l, with(3, from(alice)), NeverAdmitted, CodeResourceExhausted, `the limit "default" never admits this call, which costs 3: the most that it allows is 2`, -1},
+		{l, with(-1, from(alice)), Misconfigured, CodeInternal, "the server is misconfigured: the call's cost is below 0", 0},
+		{l, with(1, &Call{Context: ended, Procedure: place, Peer: bob}), Cancelled, CodeCanceled, "the call was cancelled", 0},
+		{l, with(1, &Call{Context: late, Procedure: place, Peer: bob}), Cancelled, CodeDeadlineExceeded, "the call's deadline has passed", 0},
+		{closed, from(alice), Unavailable, CodeUnavailable, `the limit "default" cannot be decided now`, 0},
+	} {
+		v, _ := c.l.Begin(c.call)
+		assert.Equal(t, c.reason, v.Reason)
+		assert.Equal(t, c.code, v.Code(), v.Reason)
+		assert.True(t, strings.HasPrefix(v.Message(), c.text), v.Message())
+		assert.Equal(t, c.text == "", v.Message() == "", v.Message())
+		assert.Equal(t, c.code != CodeOK, v.Refused())
+		ms, ok := v.Pushback()
+		assert.Equal(t, c.retries != 0, ok, v.Reason)
+		switch {
+		case c.retries > 0:
+			assert.Positive(t, ms)
+		default:
+			assert.Equal(t, c.retries, ms)
+		}
+	}
+	assert.Equal(t, int64(2), e.Peek(bob).Remaining, "a call that has ended takes nothing")
+	assert.Equal(t, int64(1), e.Peek(alice).Remaining)
+	assert.Equal(t, "over limit", OverLimit.String())
+	assert.Equal(t, "resource_exhausted", CodeResourceExhausted.String())
+	assert.Equal(t, "code_99", Code(99).String())
+}
+
+// down is a limiter that refuses as a fleet does which cannot reach its Redis.
+type down struct{ limits.Limiter[netip.Addr] }
+
+func (down) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
+	return limits.Answer{Decision: policy.Decision{RetryAfter: time.Second}, Basis: limits.NewBasis(limits.SourceClosed, false, context.DeadlineExceeded)}, nil
+}
+
+// What a guess says is not told.
+func TestGuessesAreNotTold(t *testing.T) {
+	guess := guesses{hourly[netip.Addr](t, 2)}
+	v, _ := Must(New(Options{}, Limit[netip.Addr]{Limiter: guess, Key: ByAddr})).Begin(from(alice))
+	assert.Equal(t, OverLimit, v.Reason)
+	_, ok := v.Retry()
+	assert.False(t, ok)
+	_, ok = v.Pushback()
+	assert.False(t, ok)
+	policies, standing := v.RateLimit()
+	assert.Equal(t, `"default";q=2;w=3600`, policies)
+	assert.Empty(t, standing)
+	assert.Equal(t, `the limit "default" is exceeded`, v.Message())
+}
+
+type guesses struct{ limits.Limiter[netip.Addr] }
+
+func (guesses) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
+	return limits.Answer{Decision: policy.Decision{RetryAfter: time.Second}, Basis: limits.NewBasis(limits.SourceShare, false, nil)}, nil
+}
+
+func TestExempt(t *testing.T) {
+	limit := Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr, Cost: func(*Call) int64 { return 2 }}
+	own := Must(New(Options{Exempt: []string{"/shop.Orders/Status", "/shop.Admin/"}}, limit))
+	all := Must(New(Options{LimitAll: true}, limit))
+	for procedure, want := range map[string][2]Reason{
+		"/grpc.health.v1.Health/Watch":                                   {Exempt, NeverAdmitted},
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {Exempt, NeverAdmitted},
+		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {Exempt, NeverAdmitted},
+		"/grpc.reflection.v2.ServerReflection/ServerReflectionInfo":      {NeverAdmitted, NeverAdmitted},
+		"/shop.Orders/Status":                                            {Exempt, NeverAdmitted},
+		"/shop.Orders/StatusOf":                                          {NeverAdmitted, NeverAdmitted},
+		"/shop.Admin/Anything":                                           {Exempt, NeverAdmitted},
+		"/x/shop.Admin/Anything":                                         {NeverAdmitted, NeverAdmitted},
+		"/shop.Administration/Do":                                        {NeverAdmitted, NeverAdmitted},
+		"":                                                               {NeverAdmitted, NeverAdmitted},
+		"/":                                                              {NeverAdmitted, NeverAdmitted},
+	} {
+		for i, l := range []*Limits{own, all} {
+			c := from(alice)
+			c.Procedure = procedure
+			v, _ := l.Begin(c)
+			assert.Equal(t, want[i], v.Reason, procedure)
+		}
+	}
+}
+
+// Units go by the code that a call ended with, for one limit and for several.
+func TestChargeByCode(t *testing.T) {
+	for name, wrap := range map[string]func(limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr]{
+		"engines": func(l limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr] { return l },
+		"mixed":   func(l limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr] { return remote[netip.Addr]{l} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			failures, calls := hourly[netip.Addr](t, 10), hourly[netip.Addr](t, 10)
+			failed := Limit[netip.Addr]{Name: "failures", Limiter: wrap(failures), Key: ByAddr, Charge: func(_ *Call, served Served) int64 {
+				if served.Panicked {
+					return 5
+				}
+				if served.Code == CodeUnauthenticated {
+					return 2
+				}
+				return 0
+			}}
+			one := Must(New(Options{}, failed))
+			two := Must(New(Options{}, failed, Limit[netip.Addr]{Name: "calls", Limiter: calls, Key: ByAddr}))
+			left := int64(10)
+			for _, l := range []*Limits{one, two} {
+				for _, served := range []Served{{Code: CodeOK}, {Code: CodeUnauthenticated}, {Code: CodeNotFound}} {
+					v, s := l.Begin(from(alice))
+					assert.Equal(t, Admitted, v.Reason)
+					assert.Equal(t, left-1, failures.Peek(alice).Remaining)
+					s.End(served)
+					if served.Code == CodeUnauthenticated {
+						left -= 2
+					}
+					assert.Equal(t, left, failures.Peek(alice).Remaining, served)
+					s.End(served)
+					assert.Equal(t, left, failures.Peek(alice).Remaining, "a second End does nothing")
+				}
+			}
+			assert.Equal(t, int64(7), calls.Peek(alice).Remaining)
+			_, s := one.Begin(from(alice))
+			s.End(Served{Panicked: true})
+			assert.Equal(t, left-5, failures.Peek(alice).Remaining)
+		})
+	}
+}
+
+// A plan is the limit of the call.
+func TestPlan(t *testing.T) {
+	plans := map[string]policy.Policy{"gold": policy.Must(policy.FixedWindow(4, time.Hour))}
+	l := Must(New(Options{}, Limit[string]{Limiter: hourly[string](t, 1), Key: ByMetadata("user"), PolicyFor: func(c *Call) policy.Policy {
+		return plans[c.Identity.(string)]
+	}}))
+	for plan, most := range map[string]int{"gold": 4, "none": 1} {
+		for i := range most + 1 {
+			c := from(alice, "user", plan)
+			c.Identity = plan
+			v, _ := l.Begin(c)
+			assert.Equal(t, i == most, v.Refused(), plan)
+			if v.Refused() {
+				assert.Equal(t, int64(most), v.Violations()[0].Max)
+			}
+		}
+	}
+	misfit := Must(New(Options{}, Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr, PolicyFor: func(*Call) policy.Policy {
+		return policy.Must(policy.Funnel(1, 1, time.Second))
+	}}))
+	v, _ := misfit.Begin(from(alice))
+	assert.Equal(t, Misconfigured, v.Reason)
+	assert.Equal(t, CodeInternal, v.Code())
+}
+
+func TestShadow(t *testing.T) {
+	live, tried := hourly[netip.Addr](t, 3), hourly[netip.Addr](t, 1)
+	l := Must(New(Options{},
+		Limit[netip.Addr]{Name: "live", Limiter: live, Key: ByAddr},
+		Limit[netip.Addr]{Name: "tried", Limiter: tried, Key: ByAddr, Shadow: true}))
+	for i := range 4 {
+		v, _ := l.Begin(from(alice))
+		assert.Equal(t, i == 3, v.Refused())
+		assert.Equal(t, i == 1 || i == 2, len(v.Shadowed) == 1, i)
+		assert.False(t, v.Shadow)
+	}
+	assert.Equal(t, map[string]uint64{"tried": 2}, l.Stats().Shadowed)
+
+	all := Must(New(Options{Shadow: true}, Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr}))
+	for range 3 {
+		v, _ := all.Begin(from(alice))
+		assert.True(t, v.Shadow)
+		assert.False(t, v.Refused())
+		policies, standing := v.RateLimit()
+		assert.Empty(t, policies+standing)
+	}
+	assert.True(t, all.Stats().Shadow)
+	assert.Equal(t, [2]uint64{1, 2}, [2]uint64{all.Stats().Admitted, all.Stats().OverLimit})
+}
+
+// The tap takes from its limits, Begin from the others, and a call that these refuse has taken
+// nothing at the tap.
+func TestTap(t *testing.T) {
+	byAddr, byShop := hourly[netip.Addr](t, 4), hourly[string](t, 2)
+	l := Must(New(Options{},
+		Limit[string]{Name: "shop", Limiter: byShop, Key: ByMessage(func(m string) string { return m })},
+		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, AtTap: true}))
+	assert.True(t, l.Taps())
+	call := func(shop string) (Verdict, *Session) {
+		c := from(alice)
+		v, s := l.Tap(from(alice))
+		if v.Refused() {
+			assert.Nil(t, s)
+			return v, nil
+		}
+		c.Tapped, c.Message = s, shop
+		return l.Begin(c)
+	}
+	for i, shop := range []string{"a", "a", "a", "b", "b", "b"} {
+		v, s := call(shop)
+		s.End(Served{})
+		switch i {
+		case 2:
+			assert.Equal(t, "shop", v.Limit)
+			assert.True(t, v.Refused())
+			assert.Equal(t, int64(2), byAddr.Peek(alice).Remaining, "it is given back")
+		case 5:
+			assert.Equal(t, "address", v.Limit)
+			assert.True(t, v.Refused())
+		default:
+			assert.False(t, v.Refused(), i)
+			policies, _ := v.RateLimit()
+			assert.Equal(t, `"shop";q=2;w=3600, "address";q=4;w=3600`, policies)
+		}
+	}
+	stats := l.Stats()
+	assert.Equal(t, []uint64{4, 2}, []uint64{stats.Admitted, stats.OverLimit})
+
+	// Without a tap handle all are decided at once.
+	c := from(bob)
+	c.Message = "c"
+	v, s := l.Begin(c)
+	assert.Equal(t, Admitted, v.Reason)
+	assert.Nil(t, s)
+	assert.Equal(t, int64(3), byAddr.Peek(bob).Remaining)
+}
+
+// A tap does not wait, whatever the limit and the patience are, and a charge settles what it took.
+func TestTapDoesNotWait(t *testing.T) {
+	queue := open[netip.Addr](t, policy.Must(policy.Queue(10, 1, time.Hour)))
+	l := Must(New(Options{WaitUpTo: time.Hour}, Limit[netip.Addr]{Limiter: queue, Key: ByAddr, AtTap: true}))
+	v, s := l.Tap(from(alice))
+	assert.Equal(t, Admitted, v.Reason)
+	c := from(alice)
+	c.Tapped = s
+	v, s = l.Begin(c)
+	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, "default", v.Limit, "the verdict of the tap")
+	s.End(Served{})
+	v, _ = l.Tap(from(alice))
+	assert.Equal(t, OverLimit, v.Reason)
+	assert.Zero(t, v.Waited)
+
+	charged := hourly[netip.Addr](t, 5)
+	l = Must(New(Options{Charge: func(_ *Call, served Served) int64 { return int64(served.Code) }}, Limit[netip.Addr]{Limiter: charged, Key: ByAddr, AtTap: true}))
+	for left, code := range map[int64]Code{5: 0, 2: 3} {
+		charged.Reset(alice)
+		c := from(alice)
+		_, c.Tapped = l.Tap(from(alice))
+		_, s := l.Begin(c)
+		assert.Equal(t, int64(4), charged.Peek(alice).Remaining)
+		s.End(Served{Code: code})
+		assert.Equal(t, left, charged.Peek(alice).Remaining)
+	}
+}
+
+// 64 goroutines never take more than the limit, nor leave any of it.
+func TestManyCallersAreExact(t *testing.T) {
+	const most = 5000
+	e := hourly[string](t, most)
+	l := Must(New(Options{Charge: func(_ *Call, served Served) int64 {
+		if served.Code == CodeCanceled {
+			return 0
+		}
+		return 1
+	}}, Limit[string]{Name: "service", Limiter: e, Key: ByService}, Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, most), Key: ByAddr}))
+	var admitted, refused atomic.Int64
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for n := 0; refused.Load() < 64; n++ {
+				v, s := l.Begin(from(alice))
+				if v.Refused() {
+					refused.Add(1)
+					return
+				}
+				code := CodeOK
+				if (n+i)%4 == 0 {
+					code = CodeCanceled
+				} else {
+					admitted.Add(1)
+				}
+				s.End(Served{Code: code})
+			}
+		}()
+	}
+	all.Wait()
+	// Calls that gave back what they took may have been the reason of a refusal.
+	assert.LessOrEqual(t, admitted.Load(), int64(most))
+	assert.Equal(t, most-admitted.Load(), e.Peek("shop.Orders").Remaining, "all that was not used is there")
+}
+
+// An admitted call under one limit allocates nothing, whatever its key is.
+func TestAdmittedPathAllocatesNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	plenty := policy.Must(policy.Funnel(1_000_000, 1, time.Second))
+	byAddr, byString := open[netip.Addr](t, plenty), open[string](t, plenty)
+	behind, err := NewClientAddr(AddrConfig{Header: "X-Forwarded-For", Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	assert.NoError(t, err)
+	c := from(netip.MustParseAddr("10.0.0.1"), "x-forwarded-for", "203.0.113.9, 10.1.2.3", "x-api-key", "0123456789abcdef")
+	c.Identity = "alice"
+	for name, l := range map[string]*Limits{
+		"address":       Must(New(Options{}, Limit[netip.Addr]{Limiter: byAddr, Key: ByAddr})),
+		"behind proxy":  Must(New(Options{}, Limit[netip.Addr]{Limiter: byAddr, Key: behind.Key()})),
+		"metadata":      Must(New(Options{}, Limit[string]{Limiter: byString, Key: ByMetadata("x-api-key")})),
+		"service":       Must(New(Options{}, Limit[string]{Limiter: byString, Key: ByService})),
+		"identity":      Must(New(Options{}, Limit[string]{Limiter: byString, Key: ByIdentity(func(id any) string { return id.(string) })})),
+		"waiting, hook": Must(New(Options{WaitUpTo: time.Second, OnVerdict: func(*Call, Verdict) {}}, Limit[netip.Addr]{Limiter: byAddr, Key: ByAddr})),
+	} {
+		for range 100 {
+			l.Begin(c)
+		}
+		got := 1.0
+		for tries := 0; got > 0 && tries < 100; tries++ {
+			got = testing.AllocsPerRun(1000, func() { l.Begin(c) })
+			time.Sleep(time.Millisecond) // the key may not have been filed
+		}
+		assert.Zero(t, got, name)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	e := hourly[netip.Addr](t, 1)
+	good := Limit[netip.Addr]{Limiter: e, Key: ByAddr}
+	with := func(change func(l *Limit[netip.Addr])) Limit[netip.Addr] {
+		l := good
+		change(&l)
+		return l
+	}
+	ofMessage := ByMessage(func(netip.Addr) netip.Addr { return alice })
+	for _, c := range []struct {
+		of, field string
+		o         Options
+		limits    []AnyLimit
+	}{
+		{"rpclimit.Options", "Name", Options{Name: "é"}, []AnyLimit{good}},
+		{"rpclimit.Options", "WaitUpTo", Options{WaitUpTo: -1}, []AnyLimit{good}},
+		{"rpclimit.Options", "ClientAddr", Options{ClientAddr: &ClientAddr{}}, []AnyLimit{good}},
+		{"rpclimit.Options", "Exempt[1]", Options{Exempt: []string{"/a.B/", "a.B/C"}}, []AnyLimit{good}},
+		{"rpclimit.Options", "Exempt[0]", Options{Exempt: []string{"/a.B"}}, []AnyLimit{good}},
+		{"rpclimit.New", "limits", Options{}, nil},
+		{"rpclimit.New", "limits", Options{}, []AnyLimit{good, good, good, good, good, good, good, good, good}},
+		{"rpclimit.New", "limits[0]", Options{}, []AnyLimit{nil}},
+		{"rpclimit.New", "limits[1].Name", Options{}, []AnyLimit{good, good}},
+		{"rpclimit.New", "limits[0].Name", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.Name = strings.Repeat("n", 65) })}},
+		{"rpclimit.New", "limits[0].Limiter", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.Limiter = (*engine.Engine[netip.Addr])(nil) })}},
+		{"rpclimit.New", "limits[0].Key", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.Key = Key[netip.Addr]{} })}},
+		{"rpclimit.New", "limits[0].WhenNoKey", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.WhenNoKey = 3 })}},
+		{"rpclimit.New", "limits[0].Key", Options{}, []AnyLimit{Limit[string]{Limiter: hourly[string](t, 1), Key: ByMetadata("a b")}}},
+		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Shadow = true, true })}},
+		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Key = true, ofMessage })}},
+		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Limiter = true, remote[netip.Addr]{e} })}},
+	} {
+		_, err := New(c.o, c.limits...)
+		refusedBy(t, err, c.of, c.field)
+	}
+	assert.Panics(t, func() { Must(New(Options{})) })
+}

@@ -1,0 +1,188 @@
+package rpclimit
+
+import (
+	"sync"
+
+	"github.com/ral-limiter/ral/internal/door"
+)
+
+// Session is what a call that passes has taken, and what the messages of a stream still take. A nil
+// Session has taken nothing that could be given back, and its messages take nothing. One goroutine
+// may call Received while another calls Sent.
+type Session struct {
+	limits  *Limits
+	verdict Verdict // at the tap
+
+	// The calls that functions see for a message: one for each direction, as both may have one at
+	// a time.
+	receiving, sending Call
+	stream, opened     bool
+
+	mu struct {
+		sync.Mutex
+		held           [3]held // at the tap, as the call began, and with the first message
+		n              int
+		received, sent int64
+		ended          bool
+		served         Served // once ended
+	}
+}
+
+// held is what a door has taken of a call.
+type held struct {
+	by   *entry
+	of   door.Settlement
+	call *Call
+}
+
+// begin notes what a call has taken.
+func (s *Session) begin(c *Call, e *entry, taken door.Settlement) {
+	s.stream = c.Stream
+	for i := range s.mu.n {
+		s.mu.held[i].call = c // at the tap less is known of it
+	}
+	if c.Stream {
+		s.receiving, s.sending = *c, *c
+	}
+	if taken != nil {
+		s.hold(held{e, taken, c})
+	}
+}
+
+// hold keeps what was taken until the call ends. If it has ended, it is settled at once.
+func (s *Session) hold(h held) {
+	s.mu.Lock()
+	ended, served := s.mu.ended, s.mu.served
+	if !ended {
+		s.mu.held[s.mu.n] = h
+		s.mu.n++
+	}
+	s.mu.Unlock()
+	if ended {
+		h.by.Settle(background, h.of, h.call, served)
+	}
+}
+
+// Received decides about a message that a stream received, before the handler sees it. It waits as
+// Begin does. If the verdict is Refused the stream is to end with its Code.
+func (s *Session) Received(message any) Verdict {
+	if s == nil {
+		return Verdict{}
+	}
+	c := &s.receiving
+	c.Message = message
+	if s.opened || s.limits.first == nil {
+		return s.message(s.limits.received, c, &s.mu.received, nil)
+	}
+	s.opened = true
+	e := s.limits.first
+	first := *c // the functions of the settlement see it
+	v, taken := s.limits.decide(e, &first)
+	if taken != nil {
+		s.hold(held{e, taken, &first})
+	}
+	decided := v.Refused() || s.limits.received == nil
+	if decided {
+		s.limits.messages.Count(&v.result)
+	}
+	s.limits.tell(e, &first, &v)
+	if v.Refused() {
+		return v
+	}
+	if decided {
+		c.Message = nil
+		s.add(&s.mu.received)
+		return v
+	}
+	return s.message(s.limits.received, c, &s.mu.received, &v.result)
+}
+
+// Sent decides about a message that a stream is about to send: see Received.
+func (s *Session) Sent(message any) Verdict {
+	if s == nil {
+		return Verdict{}
+	}
+	s.sending.Message = message
+	return s.message(s.limits.sent, &s.sending, &s.mu.sent, nil)
+}
+
+// message decides about a message by the limits of a door, which may be nil, and counts it in n. first is what
+// limits of the first message have decided, or nil. A message that passes is not kept.
+func (s *Session) message(e *entry, c *Call, n *int64, first *door.Result) Verdict {
+	if e == nil {
+		c.Message = nil
+		s.add(n)
+		return Verdict{}
+	}
+	v, _ := s.limits.decide(e, c)
+	if first == nil {
+		s.limits.messages.Count(&v.result)
+	} else { // a message counts once
+		both := v.result
+		if both.Waited += first.Waited; !first.Reason.Passes() {
+			both.Reason = first.Reason // of Shadow
+		}
+		s.limits.messages.Count(&both)
+	}
+	s.limits.tell(e, c, &v)
+	if !v.Refused() {
+		c.Message = nil
+		s.add(n)
+	}
+	return v
+}
+
+func (s *Session) add(n *int64) {
+	s.mu.Lock()
+	*n++
+	s.mu.Unlock()
+}
+
+// End settles what the call has taken: Charge is asked what it should have been, and the
+// difference is given back or charged. Call it once, when the handler has returned or panicked.
+// Further calls do nothing.
+func (s *Session) End(served Served) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	if s.mu.ended {
+		s.mu.Unlock()
+		return
+	}
+	served.Received, served.Sent = s.mu.received, s.mu.sent
+	if !s.stream {
+		served.Received, served.Sent = 1, 0
+		if served.Code == CodeOK && !served.Panicked {
+			served.Sent = 1
+		}
+	}
+	s.mu.ended, s.mu.served = true, served
+	all := s.mu.held[:s.mu.n]
+	s.mu.Unlock()
+	settle(all, served)
+}
+
+// settle settles what doors have taken of a call. If a Charge panics, the other doors are settled all the same.
+func settle(all []held, served Served) {
+	if len(all) == 0 {
+		return
+	}
+	defer settle(all[1:], served)
+	h := &all[0]
+	h.by.Settle(background, h.of, h.call, served)
+}
+
+// cancel gives back what a call has taken that does not begin.
+func (s *Session) cancel() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	all := s.mu.held[:s.mu.n]
+	s.mu.ended = true
+	s.mu.Unlock()
+	for _, h := range all {
+		h.by.Cancel(background, h.of)
+	}
+}

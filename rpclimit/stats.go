@@ -1,0 +1,94 @@
+package rpclimit
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/door"
+)
+
+// Stats is a snapshot of the counters of Limits. They are read one after the other while calls go
+// on. Under Options.Shadow they count what would have happened.
+type Stats struct {
+	Admitted      uint64        // calls within their limits
+	Exempt        uint64        // calls that no limit applied to
+	OverLimit     uint64        // calls refused by a limit that had no room
+	Keyless       uint64        // calls refused because they had no key
+	Cancelled     uint64        // calls that ended while they waited for their turn, or before
+	NeverAdmitted uint64        // calls refused because a limit never admits them
+	Misconfigured uint64        // calls refused because of an error of the program: see Reason
+	Unavailable   uint64        // calls refused because a limiter could not decide
+	Messages      MessageStats  // messages of streams that a limit decided about
+	Delayed       uint64        // calls and messages that waited
+	DelayTime     time.Duration // the sum of how long each of those waited
+	Unsettled     uint64        // calls whose Charge may not count: a remote limiter did not say
+	Shadow        bool          // whether refusals are only counted
+
+	// Shadowed counts, for each limit with Limit.Shadow beside others, the calls and messages that
+	// it would have refused. It is nil if there are none.
+	Shadowed map[string]uint64
+	// ShadowFailed counts, for each of these limits, those for which it could not be decided or
+	// charged.
+	ShadowFailed map[string]uint64
+
+	// Limits has the counters of each limit's engine, by the limit's name. Limiters of other
+	// kinds have counters of their own.
+	Limits map[string]engine.Stats
+}
+
+// MessageStats counts messages of streams.
+type MessageStats struct {
+	Admitted uint64 // within the limits, or exempt from them
+	Refused  uint64 // for whichever reason
+}
+
+// Stats returns the counters of the limits and of their engines.
+func (l *Limits) Stats() Stats {
+	c := &l.calls
+	s := Stats{
+		Admitted:      c.By(door.Admitted),
+		Exempt:        c.By(door.Exempt),
+		OverLimit:     c.By(door.OverLimit),
+		Keyless:       c.By(door.Keyless),
+		Cancelled:     c.By(door.Cancelled),
+		NeverAdmitted: c.By(door.NeverAdmitted),
+		Misconfigured: c.By(door.Misconfigured),
+		Unavailable:   c.By(door.Unavailable),
+		Unsettled:     c.Unsettled(),
+		Shadow:        l.shadow(),
+		Limits:        make(map[string]engine.Stats, len(l.limits)),
+	}
+	for r := range door.Reasons {
+		if n := l.messages.By(door.Reason(r)); door.Reason(r).Passes() {
+			s.Messages.Admitted += n
+		} else {
+			s.Messages.Refused += n
+		}
+	}
+	for _, c := range []*door.Counters{&l.calls, &l.messages} {
+		n, all := c.Delayed()
+		s.Delayed, s.DelayTime = s.Delayed+n, s.DelayTime+all
+	}
+	for i := range l.limits {
+		of := &l.limits[i]
+		name := of.Of().Title()
+		if stats, ok := of.Stats(); ok {
+			s.Limits[name] = stats
+		}
+		if !l.whole.Tried(i) {
+			continue
+		}
+		if s.Shadowed == nil {
+			s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
+		}
+		for _, c := range []*door.Counters{&l.calls, &l.messages} {
+			refused, failed := c.Shadowed(i)
+			s.Shadowed[name] += refused
+			s.ShadowFailed[name] += failed
+		}
+	}
+	return s
+}
+
+// shadow reports whether no limit is enforced.
+func (l *Limits) shadow() bool { return l.whole.Shadow() }

@@ -1,0 +1,209 @@
+package rpclimit
+
+import (
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+func one(*Call) int64 { return 1 }
+
+// A stream takes as it opens, and for each message of the directions that have a cost.
+func TestMessagesOfStreams(t *testing.T) {
+	streams, messages := hourly[netip.Addr](t, 2), hourly[netip.Addr](t, 10)
+	length := func(c *Call) int64 { return int64(len(c.Message.(string))) }
+	free := func(*Call) int64 { return 0 }
+	l := Must(New(Options{CostReceived: length},
+		Limit[netip.Addr]{Name: "streams", Limiter: streams, Key: ByAddr, CostReceived: free},
+		Limit[netip.Addr]{Name: "bytes", Limiter: messages, Key: ByAddr, Cost: free, CostSent: length}))
+	v, s := l.Begin(stream(from(alice)))
+	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, [2]int64{1, 10}, [2]int64{streams.Peek(alice).Remaining, messages.Peek(alice).Remaining})
+	v = s.Received("1234")
+	assert.False(t, v.Refused())
+	v = s.Sent("123")
+	assert.False(t, v.Refused())
+	assert.Equal(t, [2]int64{1, 3}, [2]int64{streams.Peek(alice).Remaining, messages.Peek(alice).Remaining})
+	v = s.Received("1234")
+	assert.Equal(t, OverLimit, v.Reason)
+	assert.Equal(t, "bytes", v.Limit)
+	assert.Equal(t, CodeResourceExhausted, v.Code())
+	assert.Equal(t, int64(4), v.Cost)
+	v = s.Sent("1234567890+")
+	assert.Equal(t, NeverAdmitted, v.Reason)
+	s.End(Served{Code: CodeResourceExhausted})
+	assert.Equal(t, MessageStats{Admitted: 2, Refused: 2}, l.Stats().Messages)
+	assert.Equal(t, uint64(1), l.Stats().Admitted)
+
+	// A call that is no stream has no messages.
+	_, s = l.Begin(from(alice))
+	assert.Nil(t, s)
+	v = s.Received("1234567890+")
+	assert.Equal(t, Admitted, v.Reason)
+	s.End(Served{})
+}
+
+// A stream that pays as it opens for the messages that it may have gets back what it did not use,
+// and one that has had more is charged for it.
+func TestStreamsGiveBackWhatTheyDidNotUse(t *testing.T) {
+	e := hourly[netip.Addr](t, 100)
+	l := Must(New(Options{
+		Cost:   func(*Call) int64 { return 50 },
+		Charge: func(_ *Call, served Served) int64 { return served.Received + 2*served.Sent },
+	}, Limit[netip.Addr]{Limiter: e, Key: ByAddr}))
+	left := int64(100)
+	for _, n := range []int64{0, 3, 20} {
+		v, s := l.Begin(stream(from(alice)))
+		assert.Equal(t, Admitted, v.Reason)
+		assert.Equal(t, left-50, e.Peek(alice).Remaining)
+		for range n {
+			v = s.Received("in")
+			assert.False(t, v.Refused())
+			v = s.Sent("out")
+			assert.False(t, v.Refused())
+		}
+		s.End(Served{})
+		left -= 3 * n
+		assert.Equal(t, left, e.Peek(alice).Remaining)
+	}
+}
+
+// A limit by a message takes with the first one of a stream, and not as it opens.
+func TestLimitOfMessage(t *testing.T) {
+	byShop, byAddr := hourly[string](t, 3), hourly[netip.Addr](t, 10)
+	byMessage := ByMessage(func(m string) string { return m })
+	l := Must(New(Options{
+		Cost:         func(c *Call) int64 { return 2 },
+		Charge:       func(_ *Call, served Served) int64 { return served.Received },
+		CostReceived: one,
+		CostSent:     one,
+	}, Limit[string]{Name: "shop", Limiter: byShop, Key: byMessage, WhenNoKey: Refuse, CostReceived: func(*Call) int64 { return 0 }},
+		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr}))
+	left := func() [2]int64 { return [2]int64{byShop.Peek("a").Remaining, byAddr.Peek(alice).Remaining} }
+
+	v, s := l.Begin(stream(from(alice)))
+	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, [2]int64{3, 8}, left())
+	v = s.Received("a")
+	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, [2]int64{1, 7}, left())
+	v = s.Sent("no shop")
+	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, [2]int64{1, 6}, left(), "what is sent has no key of a request")
+	v = s.Received("a")
+	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, [2]int64{1, 5}, left())
+	s.End(Served{})
+	assert.Equal(t, [2]int64{1, 5}, left(), "2 messages are what it took at first")
+
+	_, s = l.Begin(stream(from(alice)))
+	v = s.Received("a")
+	assert.Equal(t, OverLimit, v.Reason)
+	assert.Equal(t, "shop", v.Limit)
+	s.End(Served{Code: CodeResourceExhausted})
+	assert.Equal(t, [2]int64{1, 5}, left(), "no message was received")
+
+	_, s = l.Begin(stream(from(alice)))
+	v = s.Received(7)
+	assert.Equal(t, Keyless, v.Reason)
+	s.End(Served{})
+
+	c := from(alice)
+	c.Message = "b"
+	v, s = l.Begin(c)
+	assert.Equal(t, Admitted, v.Reason)
+	s.End(Served{})
+	assert.Equal(t, int64(2), byShop.Peek("b").Remaining)
+}
+
+// A message waits for its turn, up to the deadline of the stream.
+func TestMessagesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second)))
+		l := Must(New(Options{WaitUpTo: time.Minute, CostReceived: one, Cost: func(*Call) int64 { return 0 }}, Limit[netip.Addr]{Limiter: e, Key: ByAddr}))
+		_, s := l.Begin(stream(within(t, from(alice), 3500*time.Millisecond)))
+		began := time.Now()
+		for i := range 4 {
+			v := s.Received(i)
+			assert.Equal(t, Admitted, v.Reason)
+			assert.Equal(t, time.Duration(i)*time.Second, time.Since(began))
+		}
+		v := s.Received(4)
+		assert.Equal(t, OverLimit, v.Reason)
+		assert.Equal(t, 3*time.Second, time.Since(began), "refused at once")
+		after, _ := v.Retry()
+		assert.Equal(t, time.Second, after)
+		time.Sleep(time.Second)
+		v = s.Received(5)
+		assert.Equal(t, CodeDeadlineExceeded, v.Code())
+		s.End(Served{})
+	})
+}
+
+// Both directions of a stream and its end may come at the same time, and nothing is lost.
+func TestDirectionsAtTheSameTime(t *testing.T) {
+	e, byMessage := hourly[netip.Addr](t, 1_000_000), hourly[string](t, 1_000_000)
+	l := Must(New(Options{CostReceived: one, CostSent: one, Charge: func(_ *Call, served Served) int64 { return 0 }},
+		Limit[netip.Addr]{Name: "address", Limiter: e, Key: ByAddr, Shadow: true},
+		Limit[string]{Name: "message", Limiter: byMessage, Key: ByMessage(func(m string) string { return m }), CostReceived: func(*Call) int64 { return 0 }}))
+	const streams, each = 16, 50
+	var all sync.WaitGroup
+	for range streams {
+		_, s := l.Begin(stream(from(alice)))
+		all.Go(func() {
+			for range each {
+				s.Received("m")
+			}
+		})
+		all.Go(func() {
+			for range each {
+				s.Sent("m")
+			}
+		})
+		all.Go(func() { s.End(Served{}) })
+	}
+	all.Wait()
+	assert.Equal(t, int64(1_000_000-2*streams*each), e.Peek(alice).Remaining, "a limit that is tried takes for messages, and its Cost comes back")
+	assert.Equal(t, int64(1_000_000), byMessage.Peek("m").Remaining, "also where the call ended first")
+	assert.Zero(t, l.Stats().ShadowFailed["address"])
+}
+
+// The first message of a stream is counted once, although limits by it and those of each message decide.
+func TestFirstMessageIsCountedOnce(t *testing.T) {
+	l := Must(New(Options{},
+		Limit[string]{Name: "shop", Limiter: hourly[string](t, 10), Key: ByMessage(func(m string) string { return m })},
+		Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, 3), Key: ByAddr, CostReceived: one}))
+	_, s := l.Begin(stream(from(alice)))
+	for _, want := range []Reason{Admitted, Admitted, OverLimit} {
+		v := s.Received("a")
+		assert.Equal(t, want, v.Reason)
+	}
+	s.End(Served{})
+	assert.Equal(t, MessageStats{Admitted: 2, Refused: 1}, l.Stats().Messages)
+}
+
+// A stream that waits for its next message keeps no earlier one in memory.
+func TestMessagesAreNotKept(t *testing.T) {
+	l := Must(New(Options{CostReceived: one, CostSent: one}, Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 10), Key: ByAddr}))
+	_, s := l.Begin(stream(from(alice)))
+	send := func(message func(any) Verdict) weak.Pointer[[1 << 20]byte] {
+		m := new([1 << 20]byte)
+		v := message(m)
+		assert.Equal(t, Admitted, v.Reason)
+		return weak.Make(m)
+	}
+	kept := []weak.Pointer[[1 << 20]byte]{send(s.Received), send(s.Sent)}
+	runtime.GC()
+	for i := range kept {
+		assert.Nil(t, kept[i].Value(), i)
+	}
+	runtime.KeepAlive(s)
+}

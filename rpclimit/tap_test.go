@@ -1,0 +1,127 @@
+package rpclimit
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// tapped returns the verdict and the session of a call that is held to the limits at a tap and then by Begin.
+func tapped(l *Limits, c *Call) (Verdict, *Session) {
+	v, s := l.Tap(c)
+	if v.Refused() {
+		return v, s
+	}
+	c.Tapped = s
+	return l.Begin(c)
+}
+
+// A refusal at the tap that Shadow does not enforce is the verdict on the call, whatever the other limits say.
+func TestTapInShadow(t *testing.T) {
+	var lines bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&lines, nil))
+	atTap := func() AnyLimit {
+		return Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, 1), Key: ByAddr, AtTap: true}
+	}
+	for name, others := range map[string][]AnyLimit{
+		"alone":            nil,
+		"beside one":       {Limit[string]{Name: "method", Limiter: hourly[string](t, 10), Key: ByProcedure}},
+		"beside none":      {Limit[string]{Name: "user", Limiter: hourly[string](t, 10), Key: ByMetadata("x-user"), WhenNoKey: Skip}},
+		"beside a refusal": {Limit[string]{Name: "user", Limiter: hourly[string](t, 10), Key: ByMetadata("x-user")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines.Reset()
+			l := Must(New(Options{Shadow: true, Logger: logger}, append([]AnyLimit{atTap()}, others...)...))
+			_, s := tapped(l, from(alice))
+			s.End(Served{})
+			lines.Reset()
+			v, s := tapped(l, from(alice))
+			s.End(Served{})
+			assert.False(t, v.Refused())
+			assert.Equal(t, OverLimit, v.Reason)
+			assert.Equal(t, "address", v.Limit)
+			assert.Equal(t, uint64(1), l.Stats().OverLimit)
+			assert.Equal(t, 1, strings.Count(lines.String(), "limit=address"), lines.String())
+		})
+	}
+}
+
+// A call that is exempt is counted and told of once, whether there is a tap or not.
+func TestExemptCallIsCountedOnce(t *testing.T) {
+	told := 0
+	l := Must(New(Options{OnVerdict: func(*Call, Verdict) { told++ }},
+		Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr, AtTap: true}))
+	c := from(alice)
+	c.Procedure = "/grpc.health.v1.Health/Check"
+	v, s := tapped(l, c)
+	assert.Equal(t, Exempt, v.Reason)
+	assert.Nil(t, s)
+	assert.Equal(t, uint64(1), l.Stats().Exempt)
+	assert.Equal(t, 1, told)
+}
+
+// The limit that a client is told of is the one with the least share left, also if that was decided at the tap.
+func TestTapWithTheLeastShareLeft(t *testing.T) {
+	for _, n := range []int64{2, 50} {
+		l := Must(New(Options{},
+			Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, n), Key: ByAddr, AtTap: true},
+			Limit[string]{Name: "method", Limiter: hourly[string](t, 10), Key: ByProcedure}))
+		whole, _ := l.Begin(from(alice))
+		l = Must(New(Options{},
+			Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, n), Key: ByAddr, AtTap: true},
+			Limit[string]{Name: "method", Limiter: hourly[string](t, 10), Key: ByProcedure}))
+		parted, _ := tapped(l, from(alice))
+		assert.Equal(t, whole.Limit, parted.Limit)
+		_, want := whole.RateLimit()
+		_, standing := parted.RateLimit()
+		assert.Equal(t, want, standing)
+	}
+}
+
+// What a call has taken at the tap goes back if a function of another limit, or OnVerdict, panics.
+func TestPanicsAfterTheTapGiveBack(t *testing.T) {
+	byAddr := hourly[netip.Addr](t, 3)
+	panics := func(*Call) int64 { panic("a cost that is not known") }
+	address := Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, AtTap: true}
+	for name, l := range map[string]*Limits{
+		"Cost":      Must(New(Options{}, address, Limit[string]{Name: "method", Limiter: hourly[string](t, 1), Key: ByProcedure, Cost: panics})),
+		"OnVerdict": Must(New(Options{OnVerdict: func(*Call, Verdict) { panics(nil) }}, address)),
+	} {
+		assert.Panics(t, func() { tapped(l, from(alice)) }, name)
+		assert.Equal(t, int64(3), byAddr.Peek(alice).Remaining, name)
+	}
+}
+
+// A Charge that panics keeps no other limit from being settled.
+func TestPanicsOfChargeSettleTheRest(t *testing.T) {
+	byAddr, byProcedure := hourly[netip.Addr](t, 10), hourly[string](t, 10)
+	l := Must(New(Options{Cost: func(*Call) int64 { return 5 }},
+		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, AtTap: true, Charge: func(*Call, Served) int64 { panic("no charge") }},
+		Limit[string]{Name: "method", Limiter: byProcedure, Key: ByProcedure, Charge: func(*Call, Served) int64 { return 1 }}))
+	_, s := tapped(l, from(alice))
+	assert.Panics(t, func() { s.End(Served{}) })
+	assert.Equal(t, int64(5), byAddr.Peek(alice).Remaining, "as taken")
+	assert.Equal(t, int64(9), byProcedure.Peek(place).Remaining)
+}
+
+// A call that is cancelled between the tap and Begin is counted as that, also under Shadow.
+func TestCancelledAfterTheTap(t *testing.T) {
+	for _, shadow := range []bool{false, true} {
+		byAddr := hourly[netip.Addr](t, 3)
+		l := Must(New(Options{Shadow: shadow}, Limit[netip.Addr]{Limiter: byAddr, Key: ByAddr, AtTap: true}))
+		c := from(alice)
+		ctx, cancel := context.WithCancel(c.Context)
+		c.Context = ctx
+		_, c.Tapped = l.Tap(c)
+		cancel()
+		v, s := l.Begin(c)
+		s.End(Served{Code: CodeCanceled})
+		assert.Equal(t, Cancelled, v.Reason)
+		assert.Equal(t, uint64(1), l.Stats().Cancelled)
+	}
+}
