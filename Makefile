@@ -2,7 +2,7 @@
 # The tests of the first ones mostly wait, for Redis and for browsers, and run beside
 # those of the others.
 WAITING := cmd/ral cmd/ralbench examples/fleet examples/webserver fleet fleet/faults internal/browsertest metrics/scrape
-OTHERS  := . docs/charts httplimit/sidebyside metrics/ralotel metrics/ralprom tools/mutation torture
+OTHERS  := . connectlimit docs/charts examples/grpc grpclimit grpclimit/sidebyside httplimit/sidebyside metrics/ralotel metrics/ralprom rpclimit/rpcstatus tools/mutation torture
 MODULES := $(OTHERS) $(WAITING)
 packages = $(foreach m,$(1),./$(m)/...)
 
@@ -85,12 +85,13 @@ processors:
 	echo "== .: 4 processors, $$($(GO) env GOARCH)"; \
 	$(GO) test -count=1 -cpu 4 -skip TestSchedules $(CORE)
 
-# A browser for ralbench's page, a Redis for its peers and a Prometheus for the metrics; installed if they are
+# A browser for ralbench's page, a Redis for its peers, a Prometheus for the metrics and curl for connectlimit; installed if they are
 # missing and that can be done.
 needs:
 	@./tools/need-chromium
 	@./tools/need-redis
 	@./tools/need-prometheus
+	@./tools/need-curl
 
 # The linters of .golangci.yml.
 lint:

@@ -1,0 +1,237 @@
+package connectlimit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+
+	"github.com/ral-limiter/ral/outgoing"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// ClientOptions configures the interceptor of [NewClientInterceptor]. The zero ClientOptions is a good choice.
+type ClientOptions struct {
+	// Retries is how often a unary call that was refused is sent again, at most. Each time it waits its turn behind
+	// those that wait already, and after the back-off that the server asked for. If the next turn comes later than the
+	// context or outgoing.Config.Patience allows, the refusal is returned. The default is 0, never. Streams are not
+	// sent again.
+	Retries int
+
+	// Repeatable reports whether a call may be sent more than once. The default is whether its procedure is declared
+	// in the schema to have no side effects or to be idempotent.
+	Repeatable func(request connect.AnyRequest) bool
+}
+
+// ByServer is the key of calls by the server that they go to, its host with its port.
+func ByServer(_ connect.Spec, server connect.Peer) string { return server.Addr }
+
+// NewClientInterceptor returns an interceptor for clients. A call, and a stream as it opens, waits its turn in the line
+// of its key, bounded by its context, and tells the line what the server answered: the RateLimit fields, and of a
+// refusal the pushback, google.rpc.RetryInfo or Retry-After. A refusal is CodeResourceExhausted from the server, or
+// CodeUnavailable that tells when to retry. What is refused after the first message of a stream is not told the line.
+//
+// A call whose turn does not come is not sent. Its error is CodeResourceExhausted, or the code of its context if that
+// has ended, and wraps the error of outgoing.Line.Wait.
+//
+// Any number of clients may share a line. key returns the key of a call, whose limit it is: [ByServer] or a function of
+// the program's own. The interceptor passes on the calls of handlers. An error is a *policy.FieldError that names the
+// field.
+func NewClientInterceptor[K comparable](
+	line *outgoing.Line[K], key func(spec connect.Spec, server connect.Peer) K, options ClientOptions,
+) (connect.Interceptor, error) {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: "connectlimit.NewClientInterceptor", Field: field, Value: value, Want: want}
+	}
+	switch {
+	case line == nil:
+		return nil, bad("line", "nil", "what outgoing.New returns")
+	case key == nil:
+		return nil, bad("key", "nil", "a function, such as connectlimit.ByServer")
+	case options.Retries < 0:
+		return nil, bad("options.Retries", options.Retries, "0 or more")
+	}
+	if options.Repeatable == nil {
+		options.Repeatable = repeatable
+	}
+	return &waiting[K]{line, key, options}, nil
+}
+
+func repeatable(request connect.AnyRequest) bool {
+	return request.Spec().IdempotencyLevel != connect.IdempotencyUnknown
+}
+
+// waiting is an interceptor that has calls wait in a line.
+type waiting[K comparable] struct {
+	line    *outgoing.Line[K]
+	key     func(connect.Spec, connect.Peer) K
+	options ClientOptions
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (w *waiting[K]) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+// WrapUnary implements connect.Interceptor.
+func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		spec := request.Spec()
+		if !spec.IsClient {
+			return next(ctx, request)
+		}
+		key := w.key(spec, request.Peer())
+		turn, err := w.line.Wait(ctx, key)
+		if err != nil {
+			return nil, notSent(ctx, err)
+		}
+		for left := w.options.Retries; ; left-- {
+			response, err := next(ctx, request)
+			var header http.Header
+			if err == nil {
+				header = response.Header()
+			}
+			answer, told := answerOf(header, err)
+			if told {
+				turn.Obey(answer)
+			} else {
+				turn.Lost()
+			}
+			if !answer.Refused || answer.RetryAfter == policy.Never || left <= 0 || !w.options.Repeatable(request) {
+				return response, err
+			}
+			again, waitErr := w.line.Wait(ctx, key)
+			if waitErr != nil {
+				return response, err // the refusal
+			}
+			turn = again
+			w.line.CountRetry()
+		}
+	}
+}
+
+// notSent returns the error of a call whose turn did not come.
+func notSent(ctx context.Context, err error) error {
+	code := connect.CodeResourceExhausted
+	switch ended := ctx.Err(); {
+	case errors.Is(ended, context.Canceled):
+		code = connect.CodeCanceled
+	case ended != nil:
+		code = connect.CodeDeadlineExceeded
+	}
+	return connect.NewError(code, err)
+}
+
+// answerOf returns what a server said about a call. told is false if it said nothing: the error is the client's own.
+// The header is that of a call without an error.
+func answerOf(header http.Header, err error) (a outgoing.Answer, told bool) {
+	if err == nil {
+		a = outgoing.FieldsOf(header, time.Now())
+		a.RetryAfter = 0
+		return a, true
+	}
+	refusal := new(connect.Error)
+	if !errors.As(err, &refusal) || !connect.IsWireError(err) {
+		return a, false
+	}
+	a = outgoing.FieldsOf(refusal.Meta(), time.Now())
+	if d := delayOf(refusal); d != 0 {
+		a.RetryAfter = d
+	}
+	switch refusal.Code() {
+	case connect.CodeResourceExhausted:
+		a.Refused = true
+	case connect.CodeUnavailable:
+		a.Refused = a.RetryAfter > 0
+	}
+	switch {
+	case !a.Refused:
+		a.RetryAfter = 0
+	case a.RetryAfter == 0 && a.Told && a.Remaining <= 0:
+		a.RetryAfter = a.Reset
+	}
+	return a, true
+}
+
+// delayOf returns the time that a refusal says by its pushback or its RetryInfo, to the millisecond, 0 for none, and
+// policy.Never for a call that is not to be repeated.
+func delayOf(refusal *connect.Error) time.Duration {
+	if pushback := refusal.Meta()[pushbackField]; len(pushback) > 0 {
+		ms, err := strconv.ParseInt(pushback[0], 10, 64)
+		if err != nil || ms < 0 {
+			return policy.Never // as gRPC reads it
+		}
+		return max(1, time.Duration(min(ms, longestMS))*time.Millisecond)
+	}
+	for _, detail := range refusal.Details() {
+		if detail.Type() != retryInfoType {
+			continue
+		}
+		if m, err := detail.Value(); err == nil {
+			if info, ok := m.(*errdetails.RetryInfo); ok && info.GetRetryDelay() != nil {
+				return min(max(0, info.GetRetryDelay().AsDuration()), policy.Never-1)
+			}
+		}
+	}
+	return 0
+}
+
+const (
+	retryInfoType = "google.rpc.RetryInfo"
+	longestMS     = int64(1<<63-1) / int64(time.Millisecond)
+)
+
+// WrapStreamingClient implements connect.Interceptor.
+func (w *waiting[K]) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		turn, err := w.line.Wait(ctx, w.key(spec, conn.Peer()))
+		if err != nil {
+			return &unsentConn{conn, notSent(ctx, err)}
+		}
+		return &turnConn[K]{StreamingClientConn: conn, turn: turn}
+	}
+}
+
+// turnConn is a stream that tells the line the first answer.
+type turnConn[K comparable] struct {
+	connect.StreamingClientConn
+	turn outgoing.Turn[K]
+	told bool // for the goroutine that receives
+}
+
+// Receive implements connect.StreamingClientConn.
+func (c *turnConn[K]) Receive(message any) error {
+	err := c.StreamingClientConn.Receive(message)
+	if c.told {
+		return err
+	}
+	c.told = true
+	if err == nil || errors.Is(err, io.EOF) {
+		answer, _ := answerOf(c.ResponseHeader(), nil)
+		c.turn.Obey(answer)
+	} else if answer, told := answerOf(nil, err); told {
+		c.turn.Obey(answer)
+	} else {
+		c.turn.Lost()
+	}
+	return err
+}
+
+// unsentConn is a stream whose turn did not come. It sends nothing: closing the stream that it holds would.
+type unsentConn struct {
+	connect.StreamingClientConn
+	err error
+}
+
+func (c *unsentConn) Send(any) error               { return c.err }
+func (c *unsentConn) Receive(any) error            { return c.err }
+func (c *unsentConn) CloseRequest() error          { return nil }
+func (c *unsentConn) CloseResponse() error         { return nil }
+func (c *unsentConn) ResponseHeader() http.Header  { return http.Header{} }
+func (c *unsentConn) ResponseTrailer() http.Header { return http.Header{} }

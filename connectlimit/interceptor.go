@@ -1,0 +1,122 @@
+package connectlimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+// NewInterceptor returns an interceptor that holds the calls of the handlers that it is given to, unary and streaming,
+// to the limits. Several handlers may share it. It passes on the calls of clients.
+//
+// Admitted calls have the RateLimit fields among the header fields of their answers, also if the handler returns an
+// error. A stream takes as it opens. Each of its messages takes what rpclimit.Options.CostReceived and CostSent say. A
+// message that is refused ends the stream: from then on the handler's connection returns the refusal, and the client is
+// sent the refusal, whatever the handler returns.
+//
+// Call.Identity is nil. A key by what authenticated the caller is found in the context, where authentication middleware
+// puts it: rpclimit.ByContext. Call.Message is the pointer to the message that the handler is given.
+//
+// limits are required: NewInterceptor panics if they are nil, as those that rpclimit.New returns beside an error.
+func NewInterceptor(limits *rpclimit.Limits) connect.Interceptor {
+	if limits == nil {
+		panic("connectlimit.NewInterceptor: limits are nil: want those of rpclimit.New")
+	}
+	return &interceptor{limits, limits.Taps()}
+}
+
+type interceptor struct {
+	limits *rpclimit.Limits
+	taps   bool // whether a gate may have decided some of the limits
+}
+
+// unary is what a unary call needs of the heap.
+type unary struct {
+	call   rpclimit.Call
+	fields [2]string
+}
+
+// WrapUnary implements connect.Interceptor.
+func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (response connect.AnyResponse, err error) {
+		spec := request.Spec()
+		if spec.IsClient {
+			return next(ctx, request)
+		}
+		u := &unary{call: rpclimit.Call{
+			Context:   ctx,
+			Procedure: spec.Procedure,
+			Peer:      rpclimit.ParsePeer(request.Peer().Addr),
+			Header:    header(request.Header()),
+			Message:   request.Any(),
+			Tapped:    i.tapped(ctx),
+		}}
+		verdict, session := i.limits.Begin(&u.call)
+		if verdict.Refused() {
+			return nil, refusal(&verdict)
+		}
+		if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
+			tell(&verdict, &u.fields, info.ResponseHeader)
+		}
+		if session == nil {
+			return next(ctx, request)
+		}
+		served := rpclimit.Served{Panicked: true} // until the handler has returned
+		defer func() { session.End(served) }()
+		response, err = next(ctx, request)
+		served = rpclimit.Served{Code: codeOf(err)}
+		return response, err
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor.
+func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// header is the metadata of a call, for limits.
+type header http.Header
+
+// Values implements rpclimit.Header.
+func (h header) Values(_, canonical string) []string { return h[canonical] }
+
+// tell sets the fields that say how an admitted call stands. values are to hold them.
+func tell(v *rpclimit.Verdict, values *[2]string, of func() http.Header) {
+	if values[0], values[1] = v.RateLimit(); values[0] == "" && values[1] == "" {
+		return
+	}
+	h := of()
+	add(h, policyField, values[0:1:1])
+	add(h, limitField, values[1:2:2])
+}
+
+// add adds a line to a field, after those of other limits. An empty one is left out.
+func add(h http.Header, name string, line []string) {
+	switch before := h[name]; {
+	case line[0] == "":
+	case len(before) == 0:
+		h[name] = line
+	default:
+		h[name] = append(before[:len(before):len(before)], line...)
+	}
+}
+
+// codeOf returns the code that a client is told of a handler's error.
+func codeOf(err error) rpclimit.Code {
+	var coded *connect.Error
+	switch {
+	case err == nil:
+		return rpclimit.CodeOK
+	case errors.As(err, &coded):
+		return rpclimit.Code(coded.Code())
+	case errors.Is(err, context.Canceled):
+		return rpclimit.CodeCanceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return rpclimit.CodeDeadlineExceeded
+	}
+	return rpclimit.CodeUnknown
+}

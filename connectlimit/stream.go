@@ -1,0 +1,78 @@
+package connectlimit
+
+import (
+	"context"
+	"sync/atomic"
+
+	"connectrpc.com/connect"
+
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) (err error) {
+		verdict, session := i.limits.Begin(&rpclimit.Call{
+			Context:   ctx,
+			Procedure: conn.Spec().Procedure,
+			Peer:      rpclimit.ParsePeer(conn.Peer().Addr),
+			Header:    header(conn.RequestHeader()),
+			Stream:    true,
+			Tapped:    i.tapped(ctx),
+		})
+		if verdict.Refused() {
+			return refusal(&verdict)
+		}
+		tell(&verdict, new([2]string), conn.ResponseHeader)
+		if session == nil {
+			return next(ctx, conn)
+		}
+		limited := &limitedConn{StreamingHandlerConn: conn, session: session}
+		served := rpclimit.Served{Panicked: true} // until the handler has returned
+		defer func() { session.End(served) }()
+		err = next(ctx, limited)
+		if refused := limited.refused.Load(); refused != nil {
+			err = refused
+		}
+		served = rpclimit.Served{Code: codeOf(err)}
+		return err
+	}
+}
+
+// limitedConn is a stream each message of which is decided. As with other connections, one goroutine may receive while
+// another sends.
+type limitedConn struct {
+	connect.StreamingHandlerConn
+	session *rpclimit.Session
+	refused atomic.Pointer[connect.Error] // the first refusal, which ends the stream
+}
+
+// Receive implements connect.StreamingHandlerConn. A message is decided when it has been read.
+func (c *limitedConn) Receive(message any) error {
+	if refused := c.refused.Load(); refused != nil {
+		return refused
+	}
+	if err := c.StreamingHandlerConn.Receive(message); err != nil {
+		return err
+	}
+	return c.decide(c.session.Received(message))
+}
+
+// Send implements connect.StreamingHandlerConn. A message is decided before it is sent.
+func (c *limitedConn) Send(message any) error {
+	if refused := c.refused.Load(); refused != nil {
+		return refused
+	}
+	if err := c.decide(c.session.Sent(message)); err != nil {
+		return err
+	}
+	return c.StreamingHandlerConn.Send(message)
+}
+
+func (c *limitedConn) decide(verdict rpclimit.Verdict) error {
+	if !verdict.Refused() {
+		return nil
+	}
+	c.refused.CompareAndSwap(nil, refusal(&verdict))
+	return c.refused.Load()
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRun(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(&out))
+	t.Log("\n" + out.String())
+	all := out.String()
+	assert.Equal(t, 2, strings.Count(all, ": admitted; ratelimit"))
+	assert.Contains(t, all, "*errdetails.RetryInfo")
+	assert.Contains(t, all, "*errdetails.QuotaFailure")
+	assert.Contains(t, all, "grpc-retry-pushback-ms: -1")
+	assert.Contains(t, all, "never admits this call, which costs 100")
+	assert.Contains(t, all, "times: ResourceExhausted: ")
+}

@@ -1,0 +1,252 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/outgoing"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// ClientOptions configures a [Client]. The zero ClientOptions is a good choice.
+type ClientOptions struct {
+	// Retries is how often a unary call that was refused is sent again, at most. Each time it
+	// waits its turn behind those that wait already, and after the back-off that the answer
+	// asked for. If the next turn comes later than the context or outgoing.Config.Patience
+	// allows, the refusal is returned. The default is 0, never. Streams are not retried.
+	//
+	// Attempts by the retry policy of a service config happen below the interceptor: they take
+	// no turn. Use one of the two.
+	Retries int
+
+	// Repeatable reports whether calls of a method, such as "/package.Service/Method", may be
+	// sent more than once. It is required if Retries is not 0.
+	Repeatable func(method string) bool
+}
+
+// Client has the calls of gRPC clients wait their turn in an outgoing.Line, and obeys the
+// answers. Call [NewClient] to make one, and give its interceptors to connections:
+//
+//	conn, err := grpc.NewClient(target,
+//		grpc.WithChainUnaryInterceptor(client.Unary),
+//		grpc.WithChainStreamInterceptor(client.Stream))
+//
+// A call is refused if its status is ResourceExhausted, or Unavailable with a RetryInfo or a
+// grpc-retry-pushback-ms. All calls of its key wait then, for the longer of the two. A pushback below 0 says that
+// the call is never admitted, and holds no other. A ResourceExhausted that grpc-go made itself
+// because a message is too large is no refusal. The RateLimit fields in the metadata are read
+// as outgoing.FieldsOf does.
+//
+// Any number of goroutines may use it, for any number of connections.
+type Client[K comparable] struct {
+	line    *outgoing.Line[K]
+	key     func(ctx context.Context, method string, conn *grpc.ClientConn) K
+	options ClientOptions
+}
+
+// NewClient returns a Client over a line. key returns the key of a call, whose limit it is:
+// [ByTarget] or a function of the caller's. An error is a *policy.FieldError that names the
+// field.
+func NewClient[K comparable](
+	line *outgoing.Line[K], key func(ctx context.Context, method string, conn *grpc.ClientConn) K, options ClientOptions,
+) (*Client[K], error) {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: "grpclimit.NewClient", Field: field, Value: value, Want: want}
+	}
+	switch {
+	case line == nil:
+		return nil, bad("line", "nil", "what outgoing.New returns")
+	case key == nil:
+		return nil, bad("key", "nil", "a function, such as grpclimit.ByTarget")
+	case options.Retries < 0:
+		return nil, bad("options.Retries", options.Retries, "0 or more")
+	case options.Retries > 0 && options.Repeatable == nil:
+		return nil, bad("options.Repeatable", "nil", "a function, as options.Retries is not 0")
+	}
+	return &Client[K]{line, key, options}, nil
+}
+
+// ByTarget returns the target that a connection was made with: one limit for all calls of it.
+func ByTarget(_ context.Context, _ string, conn *grpc.ClientConn) string { return conn.Target() }
+
+// Unary is a grpc.UnaryClientInterceptor. The error of a call that got no turn has a status:
+// DeadlineExceeded if the turn would come too late, Canceled if the context was, ResourceExhausted if too many calls wait,
+// and Unavailable if the line is closed. errors.Is finds the engine's error in it.
+func (c *Client[K]) Unary(
+	ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoker grpc.UnaryInvoker, options ...grpc.CallOption,
+) error {
+	key := c.key(ctx, method, conn)
+	turn, err := c.line.Wait(ctx, key)
+	if err != nil {
+		return noTurn(err)
+	}
+	for left := c.options.Retries; ; left-- {
+		var header, trailer metadata.MD
+		err := invoker(ctx, method, request, reply, conn, append(slices.Clip(options), grpc.Header(&header), grpc.Trailer(&trailer))...)
+		a := answerOf(err, header, trailer)
+		settle(&turn, a, err, header, trailer)
+		if !a.Refused || a.RetryAfter == policy.Never || left <= 0 || !c.options.Repeatable(method) {
+			return err
+		}
+		var none error
+		if turn, none = c.line.Wait(ctx, key); none != nil {
+			return err
+		}
+		c.line.CountRetry()
+	}
+}
+
+// Stream is a grpc.StreamClientInterceptor. A stream takes one turn, when it begins. The errors are those of Unary.
+func (c *Client[K]) Stream(
+	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	turn, err := c.line.Wait(ctx, c.key(ctx, method, conn))
+	if err != nil {
+		return nil, noTurn(err)
+	}
+	stream, err := streamer(ctx, desc, conn, method, options...)
+	if err != nil {
+		settle(&turn, answerOf(err, nil, nil), err, nil, nil)
+		return nil, err
+	}
+	return &clientStream[K]{ClientStream: stream, turn: turn}, nil
+}
+
+// clientStream obeys the answers to a stream: what its header says with its first message, and
+// how it ends.
+type clientStream[K comparable] struct {
+	grpc.ClientStream
+	turn     outgoing.Turn[K]
+	answered bool
+	ended    bool
+}
+
+// RecvMsg implements grpc.ClientStream. One goroutine at a time calls it.
+func (s *clientStream[K]) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if s.ended || err == nil && s.answered {
+		return err
+	}
+	header, _ := s.Header() // it has come
+	var trailer metadata.MD
+	if s.answered, s.ended = true, err != nil; s.ended {
+		trailer = s.Trailer()
+	}
+	settle(&s.turn, answerOf(err, header, trailer), err, header, trailer)
+	return err
+}
+
+// settle tells the line of an answer. An error without metadata was made on this side, as of a
+// connection that failed: it says nothing about the limit, unless it is a refusal.
+func settle[K comparable](turn *outgoing.Turn[K], a outgoing.Answer, err error, header, trailer metadata.MD) {
+	if err != nil && !errors.Is(err, io.EOF) && !a.Refused && len(header)+len(trailer) == 0 {
+		turn.Lost()
+		return
+	}
+	turn.Obey(a)
+}
+
+// answerOf reads what the other side said about a call that ended with err, io.EOF or nil.
+func answerOf(err error, header, trailer metadata.MD) outgoing.Answer {
+	a := outgoing.FieldsOf(fieldsOf(header, trailer), time.Now())
+	a.RetryAfter = 0
+	s := status.Convert(err)
+	code := s.Code()
+	if code != codes.ResourceExhausted && code != codes.Unavailable {
+		return a
+	}
+	told := false
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().CheckValid() == nil {
+			told, a.RetryAfter = true, max(a.RetryAfter, min(info.GetRetryDelay().AsDuration(), policy.Never-1))
+		}
+	}
+	if values := trailer[pushbackKey]; len(values) == 1 {
+		if ms, err := strconv.ParseInt(values[0], 10, 64); err == nil {
+			told = true
+			if ms < 0 {
+				a.RetryAfter = policy.Never
+			} else {
+				a.RetryAfter = max(a.RetryAfter, time.Duration(min(ms, mostPushback))*time.Millisecond)
+			}
+		}
+	}
+	a.Refused = told || code == codes.ResourceExhausted && !tooLarge(s.Message())
+	if a.Refused && a.RetryAfter == 0 && a.Told && a.Remaining == 0 {
+		a.RetryAfter = a.Reset
+	}
+	return a
+}
+
+// mostPushback is the most milliseconds that a duration can hold.
+const mostPushback = int64(1<<63-1) / int64(time.Millisecond)
+
+// tooLarge reports whether a message of a status is of those that grpc-go makes itself when a
+// message is too large. The status has the code of a refusal.
+func tooLarge(message string) bool {
+	return strings.HasPrefix(message, "grpc: ") && strings.Contains(message, "larger than max") ||
+		strings.HasPrefix(message, "trying to send message larger than max")
+}
+
+// limitKeys are the keys of metadata that say how a call stands.
+var limitKeys = [...]string{
+	policyKey, limitKey,
+	"ratelimit-limit", "ratelimit-remaining", "ratelimit-reset",
+	"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset",
+}
+
+// fieldsOf returns the fields that say how a call stands, nil if there are none.
+func fieldsOf(header, trailer metadata.MD) (h http.Header) {
+	for _, key := range limitKeys {
+		values := header[key]
+		if len(values) == 0 {
+			values = trailer[key]
+		}
+		if len(values) == 0 {
+			continue
+		}
+		if h == nil {
+			h = make(http.Header, 2)
+		}
+		h[http.CanonicalHeaderKey(key)] = values
+	}
+	return h
+}
+
+// turnError is the error of a call that got no turn. It is the engine's, with a status.
+type turnError struct {
+	error
+	code codes.Code
+}
+
+func (e *turnError) Unwrap() error { return e.error }
+
+// GRPCStatus is what status.FromError looks for.
+func (e *turnError) GRPCStatus() *status.Status { return status.New(e.code, e.Error()) }
+
+func noTurn(err error) error {
+	code := codes.Unavailable
+	switch {
+	case errors.Is(err, engine.ErrDeadline) || errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, engine.ErrCancelled):
+		code = codes.Canceled
+	case errors.Is(err, engine.ErrCrowded):
+		code = codes.ResourceExhausted
+	}
+	return &turnError{fmt.Errorf("grpclimit: %w", err), code}
+}

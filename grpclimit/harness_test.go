@@ -1,0 +1,210 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+// service does what the body of a request says.
+type service struct {
+	pb.UnimplementedTestServiceServer
+	calls   atomic.Int64 // that reached the handlers
+	ended   atomic.Int64
+	streams atomic.Int64 // handlers that have returned
+}
+
+func (s *service) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	n := s.calls.Add(1)
+	defer s.ended.Add(1)
+	switch string(r.GetPayload().GetBody()) {
+	case "fail":
+		return nil, status.Error(codes.DataLoss, "failed as asked")
+	case "fail at first":
+		if n == 1 {
+			return nil, status.Error(codes.Unavailable, "failed as asked")
+		}
+	case "header":
+		if err := grpc.SendHeader(ctx, metadata.Pairs("own", "1")); err != nil {
+			return nil, err
+		}
+	}
+	return &pb.SimpleResponse{Payload: r.GetPayload()}, nil
+}
+
+// FullDuplexCall answers each message with as many as it asks for, and ends after "end".
+func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOutputCallRequest, pb.StreamingOutputCallResponse]) error {
+	s.calls.Add(1)
+	defer s.streams.Add(1)
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for range m.GetResponseParameters() {
+			if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
+				return err
+			}
+		}
+		switch string(m.GetPayload().GetBody()) {
+		case "end":
+			return nil
+		case "fail":
+			return status.Error(codes.DataLoss, "failed as asked")
+		}
+	}
+}
+
+// server is a gRPC server on the loopback.
+type server struct {
+	service
+	addr     string
+	attempts atomic.Int64 // calls that came, admitted or not
+}
+
+func serve(t testing.TB, limits *rpclimit.Limits, options ...grpc.ServerOption) *server {
+	t.Helper()
+	s := &server{}
+	options = append(options,
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			s.attempts.Add(1)
+			return next(ctx, r)
+		}, UnaryServerInterceptor(limits)),
+		grpc.ChainStreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			s.attempts.Add(1)
+			return next(srv, ss)
+		}, StreamServerInterceptor(limits)))
+	g := grpc.NewServer(options...)
+	pb.RegisterTestServiceServer(g, s)
+	healthpb.RegisterHealthServer(g, health.NewServer())
+	reflection.Register(g)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s.addr = listener.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(listener) }()
+	t.Cleanup(func() {
+		g.Stop()
+		assert.NoError(t, <-served)
+	})
+	return s
+}
+
+// client returns a client with a connection of its own.
+func (s *server) client(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(s.addr, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
+	return conn
+}
+
+func call(conn *grpc.ClientConn, body string, options ...grpc.CallOption) error {
+	return callIn(context.Background(), conn, body, options...)
+}
+
+func callIn(ctx context.Context, conn *grpc.ClientConn, body string, options ...grpc.CallOption) error {
+	_, err := pb.NewTestServiceClient(conn).UnaryCall(ctx, &pb.SimpleRequest{Payload: &pb.Payload{Body: []byte(body)}}, options...)
+	return err
+}
+
+// body returns what a message of the test service carries.
+func body(c *rpclimit.Call) string {
+	if m, ok := c.Message.(interface{ GetPayload() *pb.Payload }); ok {
+		return string(m.GetPayload().GetBody())
+	}
+	return ""
+}
+
+// pieces is the cost that the body of a message says.
+func pieces(c *rpclimit.Call) int64 {
+	n, err := strconv.ParseInt(body(c), 10, 64)
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// clock is an engine's, set by tests.
+type clock struct{ atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.Store(int64(time.Hour))
+	return c
+}
+
+func (c *clock) now() policy.Instant { return policy.Instant(c.Load()) }
+
+// open opens an engine for a test. Its clock is real if at is nil.
+func open[K comparable](t testing.TB, p policy.Policy, at *clock) *engine.Engine[K] {
+	t.Helper()
+	config := engine.Config{Policy: p}
+	if at != nil {
+		config.Clock = at.now
+	}
+	e, err := engine.New[K](config)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}
+
+// byAddr returns limits by address with one limiter.
+func byAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {
+	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr}))
+}
+
+var local = netip.MustParseAddr("127.0.0.1")
+
+// hourly admits n at once, and as many in an hour.
+func hourly(n int64) policy.Policy { return policy.Must(policy.Funnel(n, n, time.Hour)) }
+
+// taken returns how many of n units of the key count now. A unit comes back in 36 seconds or more, so that none does
+// within a test.
+func taken[K comparable](e *engine.Engine[K], key K, n int64) int64 { return n - e.Peek(key).Remaining }
+
+// retryDelay returns the delay of an error's RetryInfo, or -1.
+func retryDelay(err error) time.Duration {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return -1
+}
+
+// violations returns those of an error's QuotaFailure.
+func violations(err error) []*errdetails.QuotaFailure_Violation {
+	for _, d := range status.Convert(err).Details() {
+		if failure, ok := d.(*errdetails.QuotaFailure); ok {
+			return failure.GetViolations()
+		}
+	}
+	return nil
+}

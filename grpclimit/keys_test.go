@@ -1,0 +1,131 @@
+package grpclimit
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+// limited returns what tries a call under a limit of one an hour for each key.
+func limited[K comparable](t testing.TB, key rpclimit.Key[K]) func(ctx context.Context) error {
+	intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{},
+		rpclimit.Limit[K]{Limiter: open[K](t, hourly(1), nil), Key: key})))
+	return func(ctx context.Context) error { return direct(ctx, intercept) }
+}
+
+func from(addr string, pairs ...string) context.Context {
+	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))})
+	return metadata.NewIncomingContext(ctx, metadata.Pairs(pairs...))
+}
+
+func TestForgedAddressIsNotBelieved(t *testing.T) {
+	proxies, err := rpclimit.NewClientAddr(rpclimit.AddrConfig{
+		Header: "X-Forwarded-For", Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+	})
+	require.NoError(t, err)
+	try := limited(t, proxies.Key())
+
+	// A client that is no proxy has one key whatever it says.
+	require.NoError(t, try(from("203.0.113.9:1")))
+	for _, forged := range []string{"192.0.2.1", "10.0.0.1", "192.0.2.1, 10.0.0.1", "\x00", strings.Repeat("1,", 10_000)} {
+		assert.Equal(t, codes.ResourceExhausted, status.Code(try(from("203.0.113.9:2", "x-forwarded-for", forged))))
+	}
+	// Behind a proxy what stands left of the last address that is none of a proxy is the client's own.
+	require.NoError(t, try(from("10.0.0.1:1", "x-forwarded-for", "198.51.100.7")))
+	for _, forged := range []string{"198.51.100.7", "192.0.2.1, 198.51.100.7", "10.0.0.9, 198.51.100.7, 10.0.0.2"} {
+		assert.Equal(t, codes.ResourceExhausted, status.Code(try(from("10.0.0.1:2", "x-forwarded-for", forged))), forged)
+	}
+	// Addresses of one network of IPv6 are one key.
+	require.NoError(t, try(from("[2001:db8::1]:1")))
+	assert.Error(t, try(from("[2001:db8::ffff]:1")))
+	// No address is no key.
+	assert.Equal(t, codes.InvalidArgument, status.Code(try(context.Background())))
+	assert.Equal(t, codes.InvalidArgument, status.Code(try(from("10.0.0.1:1", "x-forwarded-for", "unknown"))))
+}
+
+func TestKeyOfTheCertificate(t *testing.T) {
+	try := limited(t, rpclimit.ByIdentity(func(identity any) string {
+		if of, ok := identity.(credentials.TLSInfo); ok && len(of.State.VerifiedChains) > 0 {
+			return of.State.VerifiedChains[0][0].Subject.CommonName
+		}
+		return ""
+	}))
+	with := func(name string) context.Context {
+		return peer.NewContext(context.Background(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{
+			VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}},
+		}}})
+	}
+	require.NoError(t, try(with("alice")))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(try(with("alice"))))
+	require.NoError(t, try(with("bob")))
+	assert.Equal(t, codes.InvalidArgument, status.Code(try(from("203.0.113.9:1"))), "it is not authenticated")
+}
+
+func TestKeyOfAMessage(t *testing.T) {
+	e := open[string](t, hourly(1), nil)
+	s := serve(t, rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{
+		Limiter: e, Key: rpclimit.ByMessage(func(m any) string { return body(&rpclimit.Call{Message: m}) }), WhenNoKey: rpclimit.Skip,
+	})))
+	conn := s.client(t)
+	require.NoError(t, call(conn, "alice"))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(call(conn, "alice")))
+	require.NoError(t, call(conn, "bob"))
+	require.NoError(t, call(conn, ""))
+	require.NoError(t, call(conn, ""))
+
+	// The first message of a stream is its request.
+	stream := openStream(t, context.Background(), conn)
+	send(t, stream, "alice", 1)
+	n, err := drain(stream)
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.Zero(t, n)
+	talk(t, context.Background(), conn, "end")
+}
+
+// Whatever metadata has, a call is admitted or refused by its key or for the lack of one, and a long key is bounded.
+func FuzzMetadata(f *testing.F) {
+	for _, v := range []string{"", "key", "\x00\x01\x7f\xff", "ключ", strings.Repeat("k", 100_000), "  a  ", "a,b"} {
+		f.Add(v, v)
+	}
+	var last string
+	key := rpclimit.ByMetadata("x-key")
+	of := key.Of
+	key.Of = func(c *rpclimit.Call) string {
+		last = of(c)
+		return last
+	}
+	proxies, err := rpclimit.NewClientAddr(rpclimit.AddrConfig{Header: "Forwarded", Hops: 1})
+	require.NoError(f, err)
+	intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{},
+		rpclimit.Limit[string]{Name: "key", Limiter: open[string](f, hourly(1), nil), Key: key},
+		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: open[netip.Addr](f, hourly(1_000_000), nil), Key: proxies.Key(), WhenNoKey: rpclimit.Share})))
+	f.Fuzz(func(t *testing.T, value, forwarded string) {
+		last = ""
+		err := direct(from("203.0.113.9:1", "x-key", value, "x-key", "other", "forwarded", forwarded), intercept)
+		switch code := status.Code(err); {
+		case code == codes.InvalidArgument && last == "":
+		case code == codes.OK && last != "" && len(last) <= 64:
+			if again := direct(from("203.0.113.9:1", "x-key", value), intercept); status.Code(again) != codes.ResourceExhausted {
+				t.Fatalf("%q is admitted twice: %v", value, again)
+			}
+		case code == codes.ResourceExhausted && last != "" && len(last) <= 64: // seen before
+		default:
+			t.Fatalf("%q, key %q: %v", value, last, err)
+		}
+	})
+}

@@ -1,0 +1,304 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+func TestRefusalTellsTheClientAll(t *testing.T) {
+	at := newClock()
+	e := open[netip.Addr](t, policy.Must(policy.Funnel(2, 7, time.Second)), at)
+	s := serve(t, byAddr(e, rpclimit.Options{}))
+	conn := s.client(t)
+
+	var header, trailer metadata.MD
+	require.NoError(t, call(conn, "", grpc.Header(&header), grpc.Trailer(&trailer)))
+	assert.Equal(t, []string{`"address";r=1;t=1`}, header["ratelimit"])
+	assert.Len(t, header["ratelimit-policy"], 1)
+	assert.Empty(t, trailer["ratelimit"])
+
+	require.NoError(t, call(conn, ""))
+	header, trailer = nil, nil
+	err := call(conn, "", grpc.Header(&header), grpc.Trailer(&trailer))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	// A unit comes back in 142.857142... ms, told as 143.
+	assert.Equal(t, 143*time.Millisecond, retryDelay(err))
+	assert.Equal(t, []string{"143"}, trailer["grpc-retry-pushback-ms"])
+	assert.Len(t, trailer["ratelimit"], 1)
+	require.Len(t, violations(err), 1)
+	v := violations(err)[0]
+	assert.Equal(t, "address", v.GetSubject())
+	assert.Equal(t, "address", v.GetQuotaId())
+	assert.Equal(t, int64(2), v.GetQuotaValue())
+	assert.Equal(t, map[string]string{"by": "address"}, v.GetQuotaDimensions())
+	assert.Contains(t, v.GetDescription(), "allows funnel 2, 7/s")
+	assert.NotContains(t, fmt.Sprint(status.Convert(err).Proto()), "127.0.0.1", "a key is told")
+	assert.Equal(t, int64(2), s.calls.Load())
+
+	// True, and rounded up by less than a millisecond.
+	at.Add(int64(142 * time.Millisecond))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(call(conn, "")))
+	at.Add(int64(time.Millisecond))
+	assert.NoError(t, call(conn, ""))
+}
+
+// The time that is told holds for every policy, and for several limits together.
+func TestRetryIsAdmittedAtTheTimeThatIsTold(t *testing.T) {
+	for name, policies := range map[string][]policy.Policy{
+		"funnel":         {policy.Must(policy.Funnel(3, 7, time.Second))},
+		"bursty":         {policy.Must(policy.Bursty(7, time.Second, 3))},
+		"fixed window":   {policy.Must(policy.FixedWindow(3, time.Second))},
+		"sliding window": {policy.Must(policy.SlidingWindow(3, time.Second))},
+		"aligned window": {policy.Must(policy.AlignedWindow(3, time.Second))},
+		"at most":        {policy.Must(policy.AtMost(3, time.Second))},
+		"several":        {policy.Must(policy.Funnel(3, 7, time.Second)), policy.Must(policy.FixedWindow(4, 3*time.Second))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := newClock()
+			at.Add(123_456_789) // amid windows
+			var limits []rpclimit.AnyLimit
+			for i, p := range policies {
+				limits = append(limits, rpclimit.Limit[string]{
+					Name: fmt.Sprint(i), Limiter: open[string](t, p, at), Key: rpclimit.ByProcedure,
+				})
+			}
+			intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{}, limits...)))
+			try := func() error { return direct(context.Background(), intercept) }
+			for refused := 0; refused < 5; {
+				err := try()
+				if err == nil {
+					continue
+				}
+				refused++
+				told := retryDelay(err)
+				require.Positive(t, told)
+				now := at.Load()
+				at.Store(now + int64(told-time.Millisecond))
+				require.Error(t, try(), "told to wait for longer than need be")
+				at.Store(now + int64(told))
+				require.NoError(t, try(), "refused at the time that was told: %v", told)
+			}
+		})
+	}
+}
+
+var info = &grpc.UnaryServerInfo{FullMethod: "/test.v1.Test/Call"}
+
+// direct calls an interceptor.
+func direct(ctx context.Context, intercept grpc.UnaryServerInterceptor) error {
+	_, err := intercept(ctx, nil, info, func(context.Context, any) (any, error) { return struct{}{}, nil })
+	return err
+}
+
+// A client of grpc-go with a retry policy waits for the time that it is told, and not for its own backoff, which is far
+// longer than the call may take.
+func TestStockClientSucceedsAtItsFirstRetry(t *testing.T) {
+	const config = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "1000s",
+		"maxBackoff": "1000s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED", "UNAVAILABLE"]}}]}`
+	open := func(t *testing.T) (*server, *grpc.ClientConn) {
+		e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, 150*time.Millisecond)), nil)
+		s := serve(t, byAddr(e, rpclimit.Options{Cost: pieces}))
+		return s, s.client(t, grpc.WithDefaultServiceConfig(config))
+	}
+	patient := func(t *testing.T) context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
+		t.Cleanup(cancel)
+		return ctx
+	}
+
+	t.Run("unary", func(t *testing.T) {
+		s, conn := open(t)
+		for calls := int64(1); ; calls++ {
+			before := s.attempts.Load()
+			require.NoError(t, callIn(patient(t), conn, ""))
+			n := s.attempts.Load() - before
+			require.LessOrEqual(t, n, int64(2), "the retry was refused: it came too early")
+			require.Equal(t, calls, s.calls.Load())
+			if n == 2 {
+				return // the first call that had to be repeated
+			}
+		}
+	})
+	t.Run("stream", func(t *testing.T) {
+		s, conn := open(t)
+		for calls := int64(1); ; calls++ {
+			before := s.attempts.Load()
+			talk(t, patient(t), conn, "end")
+			n := s.attempts.Load() - before
+			require.LessOrEqual(t, n, int64(2))
+			require.Equal(t, calls, s.calls.Load())
+			if n == 2 {
+				return
+			}
+		}
+	})
+	t.Run("never", func(t *testing.T) {
+		s, conn := open(t)
+		var trailer metadata.MD
+		err := callIn(patient(t), conn, "2", grpc.Trailer(&trailer)) // costs more than there is at once
+		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+		assert.Equal(t, []string{"-1"}, trailer["grpc-retry-pushback-ms"])
+		assert.Equal(t, time.Duration(-1), retryDelay(err))
+		assert.Len(t, violations(err), 1)
+		assert.Equal(t, int64(1), s.attempts.Load(), "it was repeated")
+	})
+}
+
+// A header that is sent keeps clients from retrying. The fields of a call that fails must not do so.
+func TestFieldsKeepNoClientFromRetrying(t *testing.T) {
+	const config = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.001s",
+		"maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
+	s := serve(t, byAddr(open[netip.Addr](t, hourly(100), nil), rpclimit.Options{}))
+	require.NoError(t, call(s.client(t, grpc.WithDefaultServiceConfig(config)), "fail at first"))
+	assert.Equal(t, int64(2), s.attempts.Load())
+}
+
+func TestFieldsOfACall(t *testing.T) {
+	s := serve(t, byAddr(open[netip.Addr](t, hourly(100), nil), rpclimit.Options{}))
+	conn := s.client(t)
+	for body, inHeader := range map[string]bool{"": true, "header": false, "fail": false} {
+		var header, trailer metadata.MD
+		assert.Equal(t, body == "fail", call(conn, body, grpc.Header(&header), grpc.Trailer(&trailer)) != nil)
+		in, out := header, trailer
+		if !inHeader {
+			in, out = trailer, header
+		}
+		assert.Len(t, in["ratelimit"], 1, body)
+		assert.Len(t, in["ratelimit-policy"], 1, body)
+		assert.Empty(t, out["ratelimit"], body)
+	}
+}
+
+func TestHealthChecksAreExempt(t *testing.T) {
+	s := serve(t, byAddr(open[netip.Addr](t, hourly(1), nil), rpclimit.Options{Exempt: []string{"/test.v1.Test/"}}))
+	conn := s.client(t)
+	require.NoError(t, call(conn, ""))
+	for range 3 {
+		_, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
+		require.NoError(t, err)
+	}
+	require.Error(t, call(conn, ""))
+}
+
+// 64 clients, each with a connection of its own.
+func TestManyClientsAreHeldToTheLimit(t *testing.T) {
+	const clients, each, limit = 64, 10, 100
+	e := open[netip.Addr](t, hourly(limit), nil)
+	s := serve(t, byAddr(e, rpclimit.Options{}))
+	var admitted, refused atomic.Int64
+	var done sync.WaitGroup
+	for range clients {
+		conn := s.client(t)
+		done.Go(func() {
+			for range each {
+				switch err := call(conn, ""); status.Code(err) {
+				case codes.OK:
+					admitted.Add(1)
+				case codes.ResourceExhausted:
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done.Wait()
+	// One more comes back each 36 s.
+	assert.GreaterOrEqual(t, admitted.Load(), int64(limit))
+	assert.LessOrEqual(t, admitted.Load(), int64(limit+2))
+	assert.Equal(t, int64(clients*each), admitted.Load()+refused.Load())
+	assert.Equal(t, admitted.Load(), s.calls.Load(), "what the clients saw and what the handler served")
+}
+
+func TestCancelledAndExpiredCallsTakeNothing(t *testing.T) {
+	const limit = 1
+	e := open[netip.Addr](t, hourly(limit), nil)
+	s := serve(t, byAddr(e, rpclimit.Options{WaitUpTo: 24 * time.Hour}))
+	conn := s.client(t)
+	require.NoError(t, call(conn, ""))
+	before := e.Peek(local).RetryAfter
+
+	// Its turn comes after its deadline: it is refused at once.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	assert.Equal(t, codes.ResourceExhausted, status.Code(callIn(ctx, conn, "")))
+
+	ctx, cancel = context.WithCancel(context.Background())
+	left := make(chan error)
+	for range 10 {
+		go func() { left <- callIn(ctx, conn, "") }()
+	}
+	require.Eventually(t, func() bool { return e.Stats().Waiting == 10 }, time.Minute, time.Millisecond)
+	cancel()
+	for range 10 {
+		assert.Equal(t, codes.Canceled, status.Code(<-left))
+	}
+	require.Eventually(t, func() bool { return e.Stats().Waiting == 0 }, time.Minute, time.Millisecond)
+	assert.LessOrEqual(t, e.Peek(local).RetryAfter, before, "a call that has left still counts")
+	assert.Equal(t, int64(1), s.calls.Load())
+
+	// Over when it comes.
+	ctx, cancel = context.WithTimeout(context.Background(), -1)
+	defer cancel()
+	fresh := open[string](t, hourly(1), nil)
+	intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{},
+		rpclimit.Limit[string]{Limiter: fresh, Key: rpclimit.ByProcedure})))
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(direct(ctx, intercept)))
+	assert.Zero(t, taken(fresh, info.FullMethod, 1))
+}
+
+func TestUnaryCallsAreSettled(t *testing.T) {
+	e := open[string](t, hourly(100), nil)
+	var served rpclimit.Served
+	intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{
+		Cost: func(*rpclimit.Call) int64 { return 10 },
+		Charge: func(_ *rpclimit.Call, s rpclimit.Served) int64 {
+			served = s
+			return int64(s.Code)
+		},
+	}, rpclimit.Limit[string]{Limiter: e, Key: rpclimit.ByProcedure})))
+	for _, c := range []struct {
+		err  error
+		code rpclimit.Code
+	}{
+		{nil, rpclimit.CodeOK},
+		{status.Error(codes.NotFound, ""), rpclimit.CodeNotFound},
+		{fmt.Errorf("wrapped: %w", status.Error(codes.NotFound, "")), rpclimit.CodeNotFound},
+		{context.DeadlineExceeded, rpclimit.CodeDeadlineExceeded},
+		{errors.New("other"), rpclimit.CodeUnknown},
+	} {
+		before := taken(e, info.FullMethod, 100)
+		_, err := intercept(context.Background(), nil, info, func(context.Context, any) (any, error) { return nil, c.err })
+		assert.Equal(t, c.err, err)
+		assert.Equal(t, c.code, served.Code)
+		assert.False(t, served.Panicked)
+		assert.Equal(t, int64(c.code), taken(e, info.FullMethod, 100)-before, "%v", c.err)
+	}
+	assert.Panics(t, func() {
+		_, _ = intercept(context.Background(), nil, info, func(context.Context, any) (any, error) { panic("as asked") })
+	})
+	assert.True(t, served.Panicked)
+}
+
+func TestLimitsAreRequired(t *testing.T) {
+	assert.PanicsWithValue(t, "grpclimit.UnaryServerInterceptor: limits are nil: want those of rpclimit.New", func() { UnaryServerInterceptor(nil) })
+	assert.PanicsWithValue(t, "grpclimit.StreamServerInterceptor: limits are nil: want those of rpclimit.New", func() { StreamServerInterceptor(nil) })
+	assert.PanicsWithValue(t, "grpclimit.TapHandle: limits are nil: want those of rpclimit.New", func() { TapHandle(nil) })
+}

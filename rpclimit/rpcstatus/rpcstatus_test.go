@@ -1,0 +1,130 @@
+package rpcstatus
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+// details returns the delay of the RetryInfo, nil if there is none, and the violations.
+func details(t *testing.T, all []*anypb.Any) (delay *time.Duration, violations []*errdetails.QuotaFailure_Violation) {
+	t.Helper()
+	for _, a := range all {
+		m, err := a.UnmarshalNew()
+		require.NoError(t, err)
+		switch m := m.(type) {
+		case *errdetails.RetryInfo:
+			d := m.GetRetryDelay().AsDuration()
+			delay = &d
+		case *errdetails.QuotaFailure:
+			violations = append(violations, m.GetViolations()...)
+		}
+	}
+	return delay, violations
+}
+
+func open(t *testing.T, p policy.Policy) *engine.Engine[string] {
+	t.Helper()
+	now := policy.Instant(time.Hour)
+	e, err := engine.New[string](engine.Config{Policy: p, Clock: func() policy.Instant { return now }})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}
+
+func call(cost int64) *rpclimit.Call {
+	return &rpclimit.Call{Context: context.Background(), Procedure: "/a.B/C", Message: cost}
+}
+
+func cost(c *rpclimit.Call) int64 { return c.Message.(int64) }
+
+func TestDelayIsRoundedUpToMilliseconds(t *testing.T) {
+	for _, c := range []struct{ per, want time.Duration }{
+		{time.Millisecond, time.Millisecond},
+		{time.Millisecond + 1, 2 * time.Millisecond},
+		{1500 * time.Millisecond, 1500 * time.Millisecond},
+		{time.Hour + 1, time.Hour + time.Millisecond},
+	} {
+		l := rpclimit.Must(rpclimit.New(rpclimit.Options{Cost: cost}, rpclimit.Limit[string]{
+			Limiter: open(t, policy.Must(policy.FixedWindow(1, c.per))), Key: rpclimit.ByProcedure,
+		}))
+		v, _ := l.Begin(call(1))
+		assert.Nil(t, Details(&v))
+		v, _ = l.Begin(call(1))
+		delay, _ := details(t, Details(&v))
+		require.NotNil(t, delay, c.per)
+		assert.Equal(t, c.want, *delay, c.per)
+	}
+}
+
+func TestEachLimitThatRefusedIsNamed(t *testing.T) {
+	of := func(name string, n int64, key rpclimit.Key[string]) rpclimit.Limit[string] {
+		return rpclimit.Limit[string]{Name: name, Limiter: open(t, policy.Must(policy.FixedWindow(n, time.Minute))), Key: key}
+	}
+	l := rpclimit.Must(rpclimit.New(rpclimit.Options{Cost: cost},
+		of("small", 1, rpclimit.ByProcedure), of("large", 100, rpclimit.ByService),
+		of("secret", 1, rpclimit.Key[string]{Of: func(*rpclimit.Call) string { return "s3cret" }})))
+	v, _ := l.Begin(call(1))
+	require.False(t, v.Refused())
+	v, _ = l.Begin(call(1))
+	s := Of(&v)
+	assert.Equal(t, int32(rpclimit.CodeResourceExhausted), s.GetCode())
+	assert.Equal(t, v.Message(), s.GetMessage())
+	assert.NotContains(t, s.String(), "s3cret")
+	_, all := details(t, s.GetDetails())
+	require.Len(t, all, 2)
+	assert.Equal(t, "small", all[0].GetQuotaId())
+	assert.Equal(t, "method", all[0].GetSubject())
+	assert.Equal(t, map[string]string{"by": "method"}, all[0].GetQuotaDimensions())
+	assert.Equal(t, int64(1), all[0].GetQuotaValue())
+	assert.Equal(t, "secret", all[1].GetQuotaId())
+	assert.Empty(t, all[1].GetSubject())
+	assert.Empty(t, all[1].GetQuotaDimensions())
+
+	// Never: no time, and what there is at most.
+	v, _ = l.Begin(call(101))
+	delay, all := details(t, Details(&v))
+	assert.Nil(t, delay)
+	require.NotEmpty(t, all)
+	assert.Equal(t, int64(1), all[0].GetQuotaValue())
+}
+
+// fixed is a limiter that gives one answer.
+type fixed struct {
+	limits.Limiter[string]
+	answer limits.Answer
+}
+
+func (f fixed) Ask(context.Context, string, int64) (limits.Answer, error) { return f.answer, nil }
+
+func TestDelayIsLeftOutIfItIsAGuess(t *testing.T) {
+	for source, told := range map[limits.Source]bool{limits.SourceProcess: true, limits.SourceClosed: false} {
+		for _, after := range []time.Duration{time.Second, math.MaxInt64 - 1} {
+			l := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{Key: rpclimit.ByProcedure, Limiter: fixed{
+				open(t, policy.Must(policy.FixedWindow(1, time.Minute))),
+				limits.Answer{Decision: policy.Decision{Limit: 1, RetryAfter: after}, Basis: limits.NewBasis(source, told, nil)},
+			}}))
+			v, _ := l.Begin(call(1))
+			require.True(t, v.Refused())
+			delay, _ := details(t, Details(&v))
+			assert.Equal(t, told, delay != nil)
+			if told {
+				assert.GreaterOrEqual(t, *delay, after, "it is rounded down")
+			} else {
+				assert.Equal(t, int32(rpclimit.CodeUnavailable), Of(&v).GetCode())
+				assert.Empty(t, Details(&v))
+			}
+		}
+	}
+}
