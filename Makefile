@@ -1,8 +1,8 @@
 # Every module of the repository: what is more than the core needs has one of its own.
 # The tests of the first ones mostly wait, for Redis and for browsers, and run beside
 # those of the others.
-WAITING := cmd/ral cmd/ralbench examples/fleet examples/webserver fleet fleet/faults internal/browsertest metrics/scrape
-OTHERS  := . connectlimit docs/charts examples/grpc grpclimit grpclimit/sidebyside httplimit/sidebyside metrics/ralotel metrics/ralprom rpclimit/rpcstatus tools/mutation torture
+WAITING := cmd/ral cmd/ralbench cmd/rald examples/fleet examples/webserver fleet fleet/faults internal/browsertest metrics/scrape
+OTHERS  := . cmd/rald/oracle connectlimit docs/charts examples/grpc grpclimit grpclimit/sidebyside httplimit/sidebyside metrics/ralotel metrics/ralprom rpclimit/rpcstatus tools/mutation torture
 MODULES := $(OTHERS) $(WAITING)
 packages = $(foreach m,$(1),./$(m)/...)
 
@@ -53,6 +53,8 @@ check: needs tidy lint platforms race processors
 	@cd torture && $(GO) test -count=1 ./properties -for 20s
 	@echo "== fleet: busy servers, 20 times"
 	@cd fleet && $(GO) test -count=1 -run TestBusyServerKeepsToRedis . -busy 20
+	@echo "== rald: 100,000 pairs of configuration and request"
+	@cd cmd/rald/oracle && $(GO) test -count=1 . -pairs 100000 -seed 100001
 
 # go.mod and go.sum say what the code needs, no more and no less.
 tidy:

@@ -28,7 +28,7 @@ type compiled struct {
 // import path.
 func packages(t *testing.T) map[string]compiled {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./...", "./fleet/...", "./metrics/ralprom", "./metrics/ralotel", "./connectlimit", "./grpclimit")
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./...", "./fleet/...", "./metrics/ralprom", "./metrics/ralotel", "./connectlimit", "./grpclimit", "./cmd/rald/internal/...")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

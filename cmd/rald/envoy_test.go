@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	descriptor "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// rulesOf returns the rules of one limit a year for each user, which no test sees the end of.
+func rulesOf(requests int) string {
+	return "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: year, requests_per_unit: " + strconv.Itoa(requests) + "}\n"
+}
+
+func freeAddr(t *testing.T) string {
+	port, err := redisd.FreePort()
+	require.NoError(t, err)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// ask asks for a user's hit, and returns the answer.
+func ask(t *testing.T, to grpc.ClientConnInterface, user string) *pb.RateLimitResponse {
+	t.Helper()
+	answer, err := pb.NewRateLimitServiceClient(to).ShouldRateLimit(context.Background(), &pb.RateLimitRequest{
+		Domain: "shop",
+		Descriptors: []*descriptor.RateLimitDescriptor{{
+			Entries: []*descriptor.RateLimitDescriptor_Entry{{Key: "user", Value: user}},
+		}},
+	}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	return answer
+}
+
+// Envoy's rate limit service is answered, its rules are read again when they change, its counts
+// are kept over a restart, and they are not keys of clients of Redis.
+func TestEnvoyService(t *testing.T) {
+	rules, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
+	file := filepath.Join(rules, "shop.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(rulesOf(2)), 0o600))
+	addr, pages := freeAddr(t), freeAddr(t)
+	args := []string{"-state", state, "-envoy", rules, "-envoy-listen", addr, "-envoy-http", pages}
+	s := start(t, args...)
+	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer c.Close()
+
+	for _, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
+		assert.Equal(t, want, ask(t, c, "ann").OverallCode)
+	}
+	health, err := healthpb.NewHealthClient(c).Check(context.Background(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	require.NoError(t, err)
+	assert.Equal(t, healthpb.HealthCheckResponse_SERVING, health.Status)
+	get := func(path, body string) string {
+		r, err := http.Post("http://"+pages+path, "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		return string(text)
+	}
+	assert.Contains(t, get("/rlconfig", ""), "user")
+	assert.Contains(t, get("/json", `{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}`), "OVER_LIMIT")
+	assert.Equal(t, "0\n", tool(t, s, "redis-cli", "DBSIZE"))
+
+	require.NoError(t, os.WriteFile(file, []byte(rulesOf(100)), 0o600))
+	for !strings.Contains(s.log.String(), "new rules are in force") {
+		require.True(t, s.Runs(), "%s", s.log)
+		time.Sleep(10 * time.Millisecond)
+	}
+	assert.EqualValues(t, 95, ask(t, c, "ann").Statuses[0].LimitRemaining, "hits that were refused count, as in the reference")
+
+	require.NoError(t, os.WriteFile(file, []byte("domain: [\n"), 0o600))
+	for !strings.Contains(s.log.String(), "the rules stay as they were") {
+		require.True(t, s.Runs(), "%s", s.log)
+		time.Sleep(10 * time.Millisecond)
+	}
+	assert.EqualValues(t, 94, ask(t, c, "ann").Statuses[0].LimitRemaining)
+
+	require.NoError(t, os.WriteFile(file, []byte(rulesOf(100)), 0o600))
+	s.end(t)
+	start(t, args...)
+	assert.EqualValues(t, 93, ask(t, c, "ann").Statuses[0].LimitRemaining)
+}
+
+// What is wrong ends rald at start, by name, and does not hang it.
+func TestEnvoyServiceThatCannotStart(t *testing.T) {
+	rules := t.TempDir()
+	file := filepath.Join(rules, "shop.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(rulesOf(2)), 0o600))
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	try := func(args ...string) error {
+		return run(context.Background(), append([]string{"-state", "none", "-envoy", rules}, args...), noEnv, &bytes.Buffer{}, &bytes.Buffer{})
+	}
+	busy := taken.Addr().String()
+	assert.ErrorContains(t, try("-listen", busy, "-envoy-listen", "127.0.0.1:0"), "-listen: ")
+	assert.ErrorContains(t, try("-listen", "127.0.0.1:0", "-envoy-listen", busy), "-envoy-listen: ")
+	assert.ErrorContains(t, try("-listen", "127.0.0.1:0", "-envoy-listen", "127.0.0.1:0", "-envoy-http", busy), "-envoy-http: ")
+
+	var out bytes.Buffer
+	require.NoError(t, run(context.Background(), []string{"check", "-envoy", rules}, noEnv, &out, &out))
+	assert.Equal(t, rules+": 1 rules\n", out.String())
+	require.NoError(t, os.WriteFile(file, []byte("domain: shop\ndescriptors:\n  - kex: user\n"), 0o600))
+	assert.ErrorContains(t, try("-listen", "127.0.0.1:0", "-envoy-listen", "127.0.0.1:0"), "shop.yaml")
+	assert.ErrorContains(t, run(context.Background(), []string{"check", "-envoy", rules}, noEnv, &out, &out), "shop.yaml")
+}

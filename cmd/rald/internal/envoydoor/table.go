@@ -1,0 +1,131 @@
+package envoydoor
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// table is a configuration with the engines that keep its limits. It never changes.
+type table struct {
+	set     *rules.Set
+	held    map[*rules.Rule]*held
+	tallies map[rules.Unit]*tally
+}
+
+// held is a rule, or an override that came with a request, with what keeps it.
+type held struct {
+	*rules.Rule
+	shown *pb.RateLimitResponse_RateLimit // to clients
+	tally *tally                          // nil if the rule has a limit of its own
+
+	// exact is the limit that counts nothing that it refuses: the rule's own, or that of its
+	// requests in its unit. It is nil if all is refused. space keeps it.
+	exact policy.Policy
+	space *spaces.Space
+
+	candidate *spaces.Space // nil if there is none
+	counts    *Counts       // nil for an override
+}
+
+// newTable returns the table of a set. The counts of a rule are those of the rule of the same
+// path, if there is one, and are taken out of the map.
+func newTable(set *rules.Set, keep *spaces.Spaces, counts map[string]*Counts) (*table, error) {
+	t := &table{set: set, held: map[*rules.Rule]*held{}, tallies: map[rules.Unit]*tally{}}
+	for _, unit := range rules.Units {
+		of, err := newTally(keep, unit)
+		if err != nil {
+			return nil, err
+		}
+		t.tallies[unit] = &of
+	}
+	for _, r := range set.Rules() {
+		if r.Unlimited {
+			t.held[r] = &held{Rule: r}
+			continue
+		}
+		h, err := t.hold(r, keep)
+		if err != nil {
+			return nil, &rules.Error{File: r.File, Line: r.Line, Key: r.Path, Err: err}
+		}
+		if h.counts = counts[r.Path]; h.counts == nil {
+			h.counts = new(Counts)
+		}
+		delete(counts, r.Path)
+		t.held[r] = h
+	}
+	return t, nil
+}
+
+func (t *table) hold(r *rules.Rule, keep *spaces.Spaces) (h *held, err error) {
+	h = &held{Rule: r, exact: r.Limit}
+	if r.Limit == nil {
+		h.fixed(t.tallies[r.Unit])
+	} else {
+		h.shown = describe(r)
+		if h.space, err = keep.Of(r.Limit); err != nil {
+			return nil, err
+		}
+	}
+	if r.Candidate != nil {
+		h.candidate, err = keep.Of(r.Candidate)
+	}
+	return h, err
+}
+
+// fixed makes it the limit of so many requests in a unit.
+func (h *held) fixed(of *tally) {
+	h.tally, h.space = of, of.space
+	unit := pb.RateLimitResponse_RateLimit_Unit_value[h.Unit.String()]
+	h.shown = &pb.RateLimitResponse_RateLimit{
+		Name: h.Name, RequestsPerUnit: h.Requests, Unit: pb.RateLimitResponse_RateLimit_Unit(unit),
+	}
+	if h.Requests > 0 {
+		h.exact = policy.Must(policy.AlignedWindow(min(int64(h.Requests), of.most), h.Unit.Length()))
+	}
+}
+
+// override returns the limit that came with a request, of a unit that is known.
+func (t *table) override(requests uint32, unit rules.Unit) *held {
+	h := &held{Rule: &rules.Rule{Requests: requests, Unit: unit}}
+	h.fixed(t.tallies[unit])
+	return h
+}
+
+// describe returns what clients are told of a limit of package policy. Its unit is that of its
+// window, or UNKNOWN if there is none so long.
+func describe(r *rules.Rule) *pb.RateLimitResponse_RateLimit {
+	shown := &pb.RateLimitResponse_RateLimit{Name: r.Name, RequestsPerUnit: clip(r.Limit.Limit())}
+	if w, ok := r.Limit.(policy.Windowed); ok {
+		for _, unit := range rules.Units {
+			if unit.Length() == w.Window() {
+				shown.Unit = pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[unit.String()])
+			}
+		}
+	}
+	return shown
+}
+
+// clip returns a number of units as one that the protocol has room for.
+func clip(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
+
+// seconds rounds a time up to whole seconds.
+func seconds(d time.Duration) int64 {
+	return int64(d/time.Second) + int64(min(d%time.Second, 1))
+}
+
+// unitOf returns the unit of that number in Envoy's protocol.
+func unitOf[U fmt.Stringer](u U) rules.Unit {
+	for _, unit := range rules.Units {
+		if unit.String() == u.String() {
+			return unit
+		}
+	}
+	return 0
+}

@@ -1,0 +1,142 @@
+// Package limitfile reads the limits that are configured by name.
+package limitfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/ral-limiter/ral/policy"
+	"go.yaml.in/yaml/v3"
+)
+
+// Name is the name of the file in its directory.
+const Name = "limits.yaml"
+
+// Error is what is wrong with a file: where, and what is accepted there.
+type Error struct {
+	File string
+	Line int    // 0 is the whole file
+	Key  string // "" is the whole file
+	Err  error
+}
+
+func (e *Error) Error() string {
+	text := e.File
+	if e.Line > 0 {
+		text += fmt.Sprintf(":%d", e.Line)
+	}
+	if e.Key != "" {
+		text += ": " + e.Key
+	}
+	return text + ": " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Read returns the limits of the file in the directory. It is a map from names to the texts of
+// limits, as policy.Parse has them:
+//
+//	limits:
+//	  api:   funnel 100, 10/s
+//	  login: at most 5/10m
+//
+// A directory without the file has none. The error joins an *Error for each fault.
+func Read(dir string) (map[string]policy.Policy, error) {
+	file := filepath.Join(dir, Name)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(dir); err != nil {
+			return nil, err
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parse(file, text)
+}
+
+func parse(file string, text []byte) (map[string]policy.Policy, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		return nil, &Error{File: file, Err: err}
+	}
+	if root.Kind == 0 {
+		return nil, nil // nothing but comments
+	}
+	var faults []error
+	bad := func(at *yaml.Node, key, format string, args ...any) {
+		faults = append(faults, &Error{file, at.Line, key, fmt.Errorf(format, args...)})
+	}
+	limits := map[string]policy.Policy{}
+	top := root.Content[0]
+	if top.Kind != yaml.MappingNode {
+		bad(top, "", "a map with the key limits is accepted")
+		return nil, errors.Join(faults...)
+	}
+	for key, value := range pairs(top) {
+		switch {
+		case key.Value != "limits":
+			bad(key, key.Value, "the only key here is limits")
+		case value.Kind != yaml.MappingNode:
+			bad(value, key.Value, "a map from names to limits is accepted, such as api: funnel 100, 10/s")
+		default:
+			for name, limit := range pairs(value) {
+				p, err := entry(name.Value, limit)
+				if _, twice := limits[name.Value]; twice && err == nil {
+					err = errors.New("there are two limits of this name")
+				}
+				if err != nil {
+					bad(name, "limits."+name.Value, "%w", err)
+					continue
+				}
+				limits[name.Value] = p
+			}
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return limits, nil
+}
+
+// pairs goes through the keys and values of a map.
+func pairs(m *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
+	return func(yield func(key, value *yaml.Node) bool) {
+		for i := 0; i+1 < len(m.Content); i += 2 {
+			if !yield(m.Content[i], m.Content[i+1]) {
+				return
+			}
+		}
+	}
+}
+
+// longestName is the most bytes of the name of a limit.
+const longestName = 64
+
+func isName(name string) bool {
+	for _, c := range []byte(name) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return name != "" && len(name) <= longestName
+}
+
+func entry(name string, limit *yaml.Node) (policy.Policy, error) {
+	if !isName(name) {
+		return nil, fmt.Errorf("a name has 1 to %d letters, digits, dots, dashes and underscores", longestName)
+	}
+	if _, err := policy.Parse(name); err == nil {
+		return nil, errors.New("this name is the text of a limit, which clients may send")
+	}
+	if limit.Kind != yaml.ScalarNode {
+		return nil, errors.New("the text of a limit is accepted, such as funnel 100, 10/s")
+	}
+	return policy.Parse(limit.Value)
+}

@@ -1,0 +1,134 @@
+package redisdoor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// conn is a connection of a client.
+type conn struct {
+	server *Server
+	net    net.Conn
+	in     *resp.Reader
+	out    *resp.Writer
+	id     int64
+
+	name   string
+	known  bool // the client has given the password, or none is needed
+	ending bool // after the replies are sent
+
+	// throttle is the limit of the last CL.THROTTLE. Most clients have one.
+	throttle struct {
+		args  [3]int64
+		limit policy.Policy
+	}
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{server: s, net: nc, id: s.ids.Add(1), known: s.config.Password == ""}
+	limits := s.config.Command
+	if !c.known {
+		limits = greeting
+	}
+	c.in, c.out = resp.NewReader(nc, limits), resp.NewWriter(nc)
+	return c
+}
+
+// interrupt ends a read that waits for the next command.
+func (c *conn) interrupt() { _ = c.net.SetReadDeadline(time.Unix(1, 0)) }
+
+func (c *conn) serve() {
+	defer func() {
+		if cause := recover(); cause != nil {
+			c.server.config.Log.Error("rald: a command panicked, and its connection ends",
+				"cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+		}
+	}()
+	var due time.Time // of the command that has begun
+	for {
+		args, err := c.in.Next()
+		if err == nil {
+			due = time.Time{}
+			c.server.commands.Add(1)
+			c.do(args)
+			if c.ending || c.full() != nil {
+				_ = c.flush()
+				return
+			}
+			continue
+		}
+		if !errors.Is(err, resp.ErrIncomplete) {
+			c.out.Error("ERR " + err.Error())
+			_ = c.flush()
+			return
+		}
+		if c.flush() != nil {
+			return
+		}
+		now := time.Now()
+		switch {
+		case !c.in.Partial():
+			due = time.Time{}
+			_ = c.net.SetReadDeadline(now.Add(c.server.config.Idle))
+		case due.IsZero():
+			due = now.Add(c.server.config.Within)
+			_ = c.net.SetReadDeadline(due)
+		}
+		if c.server.closing.Err() != nil {
+			return // Shutdown may have set its deadline before this one was set
+		}
+		if c.in.Fill() != nil {
+			return
+		}
+	}
+}
+
+// full sends the replies if there are many.
+func (c *conn) full() error {
+	if !c.out.IsFull() {
+		return nil
+	}
+	return c.flush()
+}
+
+// flush sends the replies. A client that does not read them loses its connection.
+func (c *conn) flush() error {
+	if c.out.Buffered() == 0 {
+		return nil
+	}
+	_ = c.net.SetWriteDeadline(time.Now().Add(c.server.config.Within))
+	return c.out.Flush()
+}
+
+// waiting calls f with a context that ends when the client goes, or the server does. The
+// arguments of the present command are not valid after it.
+func (c *conn) waiting(f func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(c.server.closing)
+	defer cancel()
+	if c.flush() != nil {
+		return
+	}
+	_ = c.net.SetReadDeadline(time.Time{})
+	// What a client sends meanwhile is kept in the reader's buffer. One that sends more than
+	// a command may have is not watched any longer.
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for c.in.HasRoom() {
+			if err := c.in.Fill(); err != nil {
+				cancel()
+				return
+			}
+		}
+	}()
+	f(ctx)
+	c.interrupt()
+	<-watched
+}

@@ -1,0 +1,184 @@
+package redisdoor
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPipelineIsAnsweredInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c := dial(t, l)
+		const n = 10_000
+		go func() { _, _ = io.WriteString(c.conn, strings.Repeat("CL.THROTTLE k 10000 1 3600\r\n", n)) }()
+		for i := range n {
+			require.Equal(t, int64(n-i), c.reply().([]any)[2])
+		}
+	})
+}
+
+// A client that does not read its replies is cut off, and others are served meanwhile.
+func TestSlowReaderHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{})
+		slow, c := dial(t, l), dial(t, l)
+		go func() { _, _ = io.WriteString(slow.conn, strings.Repeat("PING\r\n", 100_000)) }()
+		synctest.Wait()
+		start := time.Now()
+		assert.Equal(t, "PONG", c.do("PING"))
+		assert.Zero(t, time.Since(start))
+		assert.EqualValues(t, 2, s.clients.Load())
+		time.Sleep(10*time.Second + time.Nanosecond)
+		synctest.Wait()
+		assert.EqualValues(t, 1, s.clients.Load())
+	})
+}
+
+// The time within which a command must come does not begin anew with each byte.
+func TestHalfCommandIsNotWaitedForForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{})
+		c := dial(t, l)
+		start := time.Now()
+		for {
+			if _, err := io.WriteString(c.conn, "a"); err != nil {
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		assert.LessOrEqual(t, time.Since(start), 12*time.Second)
+		synctest.Wait()
+		assert.Zero(t, s.clients.Load())
+	})
+}
+
+func TestIdleConnectionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{Idle: time.Minute})
+		c := dial(t, l)
+		for range 3 {
+			time.Sleep(59 * time.Second)
+			assert.Equal(t, "PONG", c.do("PING"))
+		}
+		time.Sleep(time.Minute + 1)
+		synctest.Wait()
+		assert.Zero(t, s.clients.Load())
+		assert.Equal(t, io.EOF, c.reply())
+	})
+}
+
+func TestClientsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{Clients: 2})
+		a := dial(t, l)
+		dial(t, l)
+		assert.Equal(t, replyError("ERR max number of clients reached"), dial(t, l).reply())
+		assert.Equal(t, "OK", a.do("QUIT"))
+		synctest.Wait()
+		assert.Equal(t, "PONG", dial(t, l).do("PING"))
+		assert.EqualValues(t, 1, s.refused.Load())
+	})
+}
+
+func TestGarbageEndsItsConnectionAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}})
+		c := dial(t, l)
+		for _, garbage := range []string{
+			"*1000000000\r\n", "*1\r\n$1000000000\r\n", "*1\r\n*1\r\n", strings.Repeat("x", 300),
+			"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n'", "POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE k 0 1 1\r\n",
+		} {
+			bad := dial(t, l)
+			go func() { _, _ = io.WriteString(bad.conn, garbage) }()
+			assert.IsType(t, replyError(""), bad.reply(), "%q", garbage)
+			assert.Equal(t, io.EOF, bad.reply(), "%q", garbage)
+			assert.Equal(t, "PONG", c.do("PING"))
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 1, s.clients.Load())
+		assert.Equal(t, int64(0), c.do("DBSIZE"), "a command after an HTTP request was carried out")
+	})
+}
+
+// Shutdown answers what has come, ends the calls that wait, and saves what they took.
+func TestShutdownDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		open := func() (*spaces.Spaces, *Server, *pipes) {
+			keep, err := spaces.New(spaces.Config{Dir: dir})
+			require.NoError(t, err)
+			s, err := New(Config{Spaces: keep, Limits: configured()})
+			require.NoError(t, err)
+			l := listenPipes()
+			go func() { _ = s.Serve(l) }()
+			return keep, s, l
+		}
+		keep, s, l := open()
+		c, idle, waiting := dial(t, l), dial(t, l), dial(t, l)
+		c.do("CL.THROTTLE k 4 1 3600 5")
+		c.do("RAL.TAKE k login 3")
+		c.do("RAL.TAKE k api 5")
+		waiting.write("RAL.WAIT", "k", "api", "5", "60000")
+		assert.Equal(t, "PONG", idle.do("PING"))
+		go func() { _, _ = io.WriteString(waiting.conn, "*4\r\n$8\r\nRAL.WAIT") }() // half of one more
+		synctest.Wait()
+		start := time.Now()
+		down := make(chan error)
+		go func() { down <- s.Shutdown(context.Background()) }()
+		assert.IsType(t, replyError(""), waiting.reply())
+		assert.Equal(t, io.EOF, waiting.reply())
+		assert.Equal(t, io.EOF, idle.reply())
+		require.NoError(t, <-down)
+		assert.Zero(t, time.Since(start))
+		require.NoError(t, keep.Close())
+
+		keep, s, l = open()
+		c = dial(t, l)
+		assert.Equal(t, ints(1, 5, 0, 3600, 18000), c.do("CL.THROTTLE k 4 1 3600"))
+		assert.Equal(t, int64(0), c.do("RAL.PEEK k login").([]any)[5])
+		require.NoError(t, s.Shutdown(context.Background()))
+		require.NoError(t, keep.Close())
+	})
+}
+
+// A shutdown whose context ends cuts off clients that do not read.
+func TestShutdownCutsOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keep, err := spaces.New(spaces.Config{})
+		require.NoError(t, err)
+		s, err := New(Config{Spaces: keep})
+		require.NoError(t, err)
+		l := listenPipes()
+		go func() { _ = s.Serve(l) }()
+		c := dial(t, l)
+		go func() { _, _ = io.WriteString(c.conn, strings.Repeat("PING\r\n", 10_000)) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		start := time.Now()
+		assert.ErrorIs(t, s.Shutdown(ctx), context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		require.NoError(t, keep.Close())
+	})
+}
+
+func TestNewRefusesBadConfig(t *testing.T) {
+	_, err := New(Config{})
+	assert.ErrorContains(t, err, "Spaces is nil")
+	keep, err := spaces.New(spaces.Config{})
+	require.NoError(t, err)
+	defer keep.Close()
+	_, err = New(Config{Spaces: keep, Rounding: 3})
+	assert.ErrorContains(t, err, "Rounding is 3")
+	_, err = ParseRounding("up")
+	assert.EqualError(t, err, `rounding is "up": true, redis-cell or dragonfly is accepted`)
+}

@@ -1,0 +1,144 @@
+package resp
+
+import (
+	"io"
+	"math"
+	"strconv"
+)
+
+// fullBuffer is the number of bytes after which replies are sent although more commands are
+// in the reader's buffer. A long pipeline's replies are sent in pieces of this size.
+const fullBuffer = 16 << 10
+
+// Writer writes replies into a buffer, which Flush sends. It is for one goroutine. The first
+// error of the stream is kept: nothing is written after it, and Flush returns it.
+type Writer struct {
+	to     io.Writer
+	buffer []byte
+	err    error
+	// Three selects version 3 of the protocol. In version 2 a map is an array of its keys and
+	// values, a bool an integer, a double a string, and a null one of length -1.
+	Three bool
+}
+
+// NewWriter returns a writer to w in version 2.
+func NewWriter(w io.Writer) *Writer { return &Writer{to: w} }
+
+// Flush sends what is in the buffer.
+func (w *Writer) Flush() error {
+	if w.err == nil && len(w.buffer) > 0 {
+		_, w.err = w.to.Write(w.buffer)
+	}
+	if cap(w.buffer) > 2*fullBuffer {
+		w.buffer = nil
+	}
+	w.buffer = w.buffer[:0]
+	return w.err
+}
+
+// IsFull reports whether the buffer holds so much that it should be sent.
+func (w *Writer) IsFull() bool { return len(w.buffer) >= fullBuffer }
+
+// Buffered returns the number of bytes in the buffer.
+func (w *Writer) Buffered() int { return len(w.buffer) }
+
+// Status writes a short text without line ends, such as OK.
+func (w *Writer) Status(text string) { w.line('+', text) }
+
+// Error writes an error. Its first word is a code in capitals, as in "ERR syntax error".
+// Line ends in it become spaces, so that no text can begin another reply.
+func (w *Writer) Error(text string) { w.line('-', text) }
+
+func (w *Writer) line(kind byte, text string) {
+	w.buffer = append(w.buffer, kind)
+	from := len(w.buffer)
+	w.buffer = append(w.buffer, text...)
+	for i, c := range w.buffer[from:] {
+		if c == '\r' || c == '\n' {
+			w.buffer[from+i] = ' '
+		}
+	}
+	w.end()
+}
+
+// Int writes an integer.
+func (w *Writer) Int(n int64) {
+	w.buffer = strconv.AppendInt(append(w.buffer, ':'), n, 10)
+	w.end()
+}
+
+// Bulk writes a string of any bytes.
+func (w *Writer) Bulk(text string) {
+	w.header('$', len(text))
+	w.buffer = append(w.buffer, text...)
+	w.end()
+}
+
+// Bytes writes a string of any bytes.
+func (w *Writer) Bytes(text []byte) {
+	w.header('$', len(text))
+	w.buffer = append(w.buffer, text...)
+	w.end()
+}
+
+// Array begins an array of n elements, which are written next.
+func (w *Writer) Array(n int) { w.header('*', n) }
+
+// Map begins a map of n pairs, which are written next: a key, its value, and so on.
+func (w *Writer) Map(n int) {
+	if w.Three {
+		w.header('%', n)
+		return
+	}
+	w.header('*', 2*n)
+}
+
+// Bool writes a bool.
+func (w *Writer) Bool(b bool) {
+	switch {
+	case !w.Three && b:
+		w.Int(1)
+	case !w.Three:
+		w.Int(0)
+	case b:
+		w.buffer = append(w.buffer, "#t\r\n"...)
+	default:
+		w.buffer = append(w.buffer, "#f\r\n"...)
+	}
+}
+
+// Double writes a number, with as many digits as it needs.
+func (w *Writer) Double(f float64) {
+	var room [32]byte
+	text := strconv.AppendFloat(room[:0], f, 'g', -1, 64)
+	switch {
+	case math.IsInf(f, 1):
+		text = append(room[:0], "inf"...)
+	case math.IsInf(f, -1):
+		text = append(room[:0], "-inf"...)
+	case math.IsNaN(f):
+		text = append(room[:0], "nan"...)
+	}
+	if !w.Three {
+		w.Bytes(text)
+		return
+	}
+	w.buffer = append(append(w.buffer, ','), text...)
+	w.end()
+}
+
+// Null writes the absence of a value.
+func (w *Writer) Null() {
+	if w.Three {
+		w.buffer = append(w.buffer, "_\r\n"...)
+		return
+	}
+	w.buffer = append(w.buffer, "$-1\r\n"...)
+}
+
+func (w *Writer) header(kind byte, n int) {
+	w.buffer = strconv.AppendInt(append(w.buffer, kind), int64(n), 10)
+	w.end()
+}
+
+func (w *Writer) end() { w.buffer = append(w.buffer, '\r', '\n') }

@@ -1,0 +1,260 @@
+package rules
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+type entry struct{ key, value string }
+
+func (e entry) GetKey() string   { return e.key }
+func (e entry) GetValue() string { return e.value }
+
+// entries reads "key=value key=value".
+func entries(text string) (all []entry) {
+	for _, pair := range strings.Fields(text) {
+		key, value, _ := strings.Cut(pair, "=")
+		all = append(all, entry{key, value})
+	}
+	return all
+}
+
+func parse(t *testing.T, texts ...string) *Set {
+	t.Helper()
+	set, err := Parse(sources(texts...), Options{})
+	require.NoError(t, err)
+	return set
+}
+
+func sources(texts ...string) (all []Source) {
+	for i, text := range texts {
+		all = append(all, Source{Name: string(rune('a'+i)) + ".yaml", Text: []byte(text)})
+	}
+	return all
+}
+
+const shop = `
+domain: shop
+descriptors:
+  - key: path
+    value: /login
+    rate_limit: {unit: minute, requests_per_unit: 5, name: login}
+    descriptors:
+      - key: user
+        rate_limit: {unit: hour, requests_per_unit: 7, replaces: [{name: login}]}
+      - key: user
+        value: root
+        rate_limit: {unlimited: true}
+  - key: path
+    value: /files/*
+    share_threshold: true
+    shadow_mode: true
+    rate_limit: {unit: day, requests_per_unit: 100}
+  - key: path
+    value: /files/a*
+    rate_limit: {unit: day, requests_per_unit: 1}
+  - key: path
+    quota_mode: true
+    rate_limit: {unit: Week, requests_per_unit: 9}
+`
+
+func TestFind(t *testing.T) {
+	shop := parse(t, shop).Domain("shop")
+	for _, c := range []struct{ entries, path, shared string }{
+		{"", "", ""},
+		{"path=/login", "shop.path_/login", ""},
+		{"path=/login user=joe", "shop.path_/login.user", ""},
+		{"path=/login user=root", "shop.path_/login.user_root", ""},
+		{"path=/login user=joe more=x", "", ""},
+		{"path=/login other=x", "", ""},
+		{"path=/other", "shop.path", ""},
+		{"path=", "shop.path", ""},
+		{"path=/other user=joe", "", ""},
+		{"path=/files/", "shop.path_/files/*", "/files/*"},
+		{"path=/files/abc", "shop.path_/files/*", "/files/*"}, // the first wildcard, not the closest
+		{"path=/files", "shop.path", ""},
+		{"user=joe", "", ""},
+		{"path_/login user=joe", "shop.path_/login.user", ""}, // key and value run into each other
+	} {
+		m := Find(shop, entries(c.entries))
+		if c.path == "" {
+			assert.Nil(t, m.Rule, c.entries)
+			continue
+		}
+		if assert.NotNil(t, m.Rule, c.entries) {
+			assert.Equal(t, c.path, m.Rule.Path, c.entries)
+			assert.Equal(t, c.shared, strings.Join(m.Shared, ""), c.entries)
+		}
+	}
+}
+
+func TestFindAllocatesNothing(t *testing.T) {
+	shop := parse(t, shop).Domain("shop")
+	way := entries("path=/login user=joe")
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		if Find(shop, way).Rule == nil {
+			t.Error("it is not found")
+		}
+	}))
+}
+
+func TestRule(t *testing.T) {
+	set := parse(t, shop)
+	assert.Equal(t, 1, set.Len())
+	assert.Equal(t, Rule{
+		Path: "shop.path_/login.user", File: "a.yaml", Line: 9, Requests: 7, Unit: Hour, Replaces: []string{"login"},
+	}, *set.Rules()[1])
+	assert.Equal(t, `shop.path_/login: unit=MINUTE requests_per_unit=5, shadow_mode: false, quota_mode: false
+shop.path_/login.user: unit=HOUR requests_per_unit=7, shadow_mode: false, quota_mode: false
+shop.path_/login.user_root: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+shop.path_/files/*: unit=DAY requests_per_unit=100, shadow_mode: true, quota_mode: false
+shop.path_/files/a*: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false
+shop.path: unit=WEEK requests_per_unit=9, shadow_mode: false, quota_mode: true
+`, set.Dump())
+
+	assert.Equal(t, "UNKNOWN", Unit(99).String())
+	assert.Zero(t, Unit(0).Length())
+	for _, u := range Units {
+		assert.Equal(t, u, parseUnit(strings.ToLower(u.String())))
+		_, err := policy.AlignedWindow(1, u.Length())
+		assert.NoError(t, err)
+	}
+}
+
+func TestKeysBeyondTheReference(t *testing.T) {
+	set := parse(t, `
+domain: shop
+all_or_nothing: true
+descriptors:
+  - key: a
+    rate_limit: {limit: "funnel 100, 10/s", name: x}
+  - key: b
+    rate_limit: {unit: second, requests_per_unit: 5, candidate: "sliding 5/s"}
+`, "domain: other")
+	assert.True(t, set.Domain("shop").AllOrNothing)
+	assert.False(t, set.Domain("other").AllOrNothing)
+	assert.Equal(t, "funnel 100, 10/s", set.Rules()[0].Limit.String())
+	assert.Equal(t, "sliding 5/s", set.Rules()[1].Candidate.String())
+	assert.Equal(t, `shop.a: limit=funnel 100, 10/s, shadow_mode: false, quota_mode: false
+shop.b: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, candidate: sliding 5/s
+`, set.Dump())
+}
+
+// Each fault is told with its file, line and key.
+func TestFaults(t *testing.T) {
+	limit := func(text string) string {
+		return "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unit: second\n" + text
+	}
+	for _, c := range []struct{ text, want string }{
+		{"", "a.yaml: domain: a name that is not empty is accepted"},
+		{"# nothing", "a.yaml: domain: a name that is not empty is accepted"},
+		{"domain: ''", "a.yaml:1: domain: a name that is not empty is accepted"},
+		{"- a", "a.yaml:1: cannot unmarshal !!seq into map[interface {}]interface {}"},
+		{"domain: d\n\tx: 1", "a.yaml:2: found a tab character that violates indentation"},
+		{"domain: d\nratelimit: 1", `a.yaml:2: ratelimit: the key "ratelimit" is not known: descriptors, detailed_metric, domain, key, name, quota_mode, rate_limit, replaces, requests_per_unit, shadow_mode, share_threshold, unit, unlimited, value, value_to_metric, all_or_nothing, candidate and limit`},
+		{"domain: d\n0.25: 1", "a.yaml:1: the key 0.25 is not a text: write it in quotes"},
+		{"domain: d\ndescriptors:\n  - a", "a.yaml:3: descriptors[0]: a is no map: a list of maps is accepted"},
+		{"domain: d\ndescriptors:\n  - key: a\n    value: 1.5", "a.yaml:4: descriptors[0].value: 1.5 is neither text, whole number, true nor false: text goes in quotes"},
+		{"domain: d\ndescriptors:\n  - value: a", "a.yaml:3: descriptors[0].key: a name that is not empty is accepted"},
+		{"domain: d\ndescriptors:\n  - key: a\n    value: b\n  - key: a_b", `a.yaml:5: descriptors[1]: there are two descriptors "a_b" of d: each pair of key and value may stand once at a level`},
+		{"domain: d\ndescriptors:\n  - key: a\n    share_threshold: true", `a.yaml:4: descriptors[0].share_threshold: it is accepted beside a value that ends with *, which "a" does not`},
+		{limit("      requests_per_unit: '3'"), "a.yaml:6: cannot unmarshal !!str `3` into uint32"},
+		{limit("      requests_per_unit: 4294967296"), "a.yaml:6: cannot unmarshal !!int `4294967296` into uint32"},
+		{limit("      unlimited: true"), `a.yaml:5: descriptors[0].rate_limit.unit: "second" is accepted in a rate_limit that is not unlimited`},
+		{limit("      name: x\n      replaces: [{name: x}]"), `a.yaml:7: descriptors[0].rate_limit.replaces[0].name: "x" is the name of this rate_limit: that of another one is accepted`},
+		{limit("      replaces: [{name: ''}]"), "a.yaml:6: descriptors[0].rate_limit.replaces[0].name: the name of another rate_limit is accepted"},
+		{limit("      limit: sliding 5/s"), "a.yaml:6: descriptors[0].rate_limit.limit: it is accepted in place of unit, requests_per_unit and unlimited, not beside them"},
+		{limit("      candidate: 5/s"), "a.yaml:6: descriptors[0].rate_limit.candidate: "},
+		{limit("      candidate: queue 5, 1/s"), `a.yaml:6: descriptors[0].rate_limit.candidate: "queue 5, 1/s" delays calls, which this service does not: any other limit is accepted, or a queue 0`},
+		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unlimited: true\n      candidate: sliding 1/s", "a.yaml:6: descriptors[0].rate_limit.candidate: it is accepted in a rate_limit that is not unlimited"},
+		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unit: fortnight", `a.yaml:5: descriptors[0].rate_limit.unit: "fortnight" is no unit: second, minute, hour, day, week, month and year are accepted`},
+		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit: {}", `a.yaml:4: descriptors[0].rate_limit.unit: "" is no unit: second, minute, hour, day, week, month and year are accepted`},
+		{"domain: d\nlimit: sliding 1/s", `a.yaml:2: limit: "limit" has no meaning here: all_or_nothing is accepted beside domain, limit and candidate in a rate_limit`},
+		{"domain: d\ndescriptors:\n  - key: k\n    all_or_nothing: true", `a.yaml:4: descriptors[0].all_or_nothing: "all_or_nothing" has no meaning here: `},
+		// A map that another one is merged with.
+		{"domain: d\ndescriptors:\n  - &a\n    key: k\n    rate_limit: &l\n      unit: eon\n    value: v\n  - <<: *a\n    value: w",
+			`a.yaml:6: descriptors[1].rate_limit.unit: "eon" is no unit`},
+	} {
+		_, err := Parse(sources(c.text), Options{})
+		if assert.Error(t, err, c.text) {
+			assert.Contains(t, err.Error(), c.want, c.text)
+		}
+		var fault *Error
+		assert.ErrorAs(t, err, &fault)
+	}
+}
+
+func TestDomainOfTwoFiles(t *testing.T) {
+	files := sources("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day}}]", "domain: d\ndescriptors: [{key: b, rate_limit: {unit: day}}]")
+	_, err := Parse(files, Options{})
+	assert.EqualError(t, err, `b.yaml:1: domain: "d" is the domain of a.yaml too: the rules of a domain are in one file unless domains are merged`)
+	set, err := Parse(files, Options{Merge: true})
+	require.NoError(t, err)
+	assert.NotNil(t, Find(set.Domain("d"), entries("a=1")).Rule)
+	assert.NotNil(t, Find(set.Domain("d"), entries("b=1")).Rule)
+
+	_, err = Parse(sources("domain: d\nall_or_nothing: true", "domain: d\nall_or_nothing: false"), Options{Merge: true})
+	assert.EqualError(t, err, "b.yaml:2: all_or_nothing: it is false here and true in a.yaml, which has the same domain: the files of a domain agree on it")
+}
+
+// All faults are told at once, and one refuses all files.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	write("b.yaml", "domain: b")
+	write("below/c.yml", "domain: c")
+	write("README.md", "domain: readme")
+	write(".hidden.yaml", "domain: hidden")
+	write(".git/d.yaml", "domain: d")
+	require.NoError(t, os.Symlink(filepath.Join(dir, "README.md"), filepath.Join(dir, "a.yaml")))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.yaml"), 0o755))
+	names, err := Files(dir)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a.yaml", "b.yaml", filepath.Join("below", "c.yml")}, names)
+	set, err := Read(dir, Options{})
+	require.NoError(t, err)
+	assert.Equal(t, 3, set.Len())
+	for _, domain := range []string{"b", "c", "readme"} {
+		assert.NotNil(t, set.Domain(domain), domain)
+	}
+
+	write("e.yaml", "domain: e\nlimits: 1\nunits: 1")
+	write("f.yaml", "domain:")
+	_, err = Read(dir, Options{})
+	require.Error(t, err)
+	for _, want := range []string{"e.yaml:2: limits", "e.yaml:3: units", "f.yaml:1: domain"} {
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = Read(filepath.Join(dir, "none"), Options{})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{shop, "domain: d\n<<: &a {descriptors: [{key: a, rate_limit: {limit: 'at most 1/s'}}]}", "a: &a [*a]"} {
+		f.Add(text, "path", "/files/x")
+	}
+	f.Fuzz(func(t *testing.T, text, key, value string) {
+		set, err := Parse(sources(text), Options{})
+		if err != nil {
+			return
+		}
+		for _, d := range set.domains {
+			if m := Find(d, []entry{{key, value}}); m.Rule == nil && m.Shared != nil {
+				t.Error("a pattern without a rule")
+			}
+		}
+		if lines := strings.Count(set.Dump(), "\n"); lines < len(set.Rules()) {
+			t.Errorf("%d lines for %d rules", lines, len(set.Rules()))
+		}
+	})
+}

@@ -1,0 +1,218 @@
+// Package spaces keeps the keys of any number of limits in a few engines, one for each family
+// of limits: see policy.Relative. A call names the limit that it is held to, and finds the
+// engine by it, so that a thousand limits need no more goroutines than ten.
+package spaces
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Config is the configuration of Spaces. The zero value keeps no state.
+type Config struct {
+	// MaxKeys is the most keys of each engine. The default is that of engine.Config.
+	MaxKeys int
+	// Most is the most engines. The default is 32.
+	Most int
+	// Dir is the directory of the engines' saved states. It is made if it is missing. If it is
+	// empty nothing is saved.
+	Dir string
+	// Every is the pause between two saves: see engine.State.
+	Every time.Duration
+	// OnEvent is told what happens to the engines' goroutines.
+	OnEvent func(engine.Event)
+}
+
+const (
+	defaultMost = 32
+	// suffix ends the name of a saved state. What comes before it is the text of a limit.
+	suffix = ".state"
+)
+
+// Space is an engine for the limits of one family.
+type Space struct {
+	*engine.Engine[string]
+	// Limit is the limit that stands for the family. Calls bring their own.
+	Limit policy.Policy
+}
+
+// Spaces are the engines. All methods may be called by any number of goroutines.
+type Spaces struct {
+	config Config
+	all    atomic.Pointer[[]*Space]
+
+	mu     sync.Mutex // held while an engine is added, and by Close
+	closed bool
+}
+
+// ErrTooMany reports that a limit needs one engine more than there may be.
+var ErrTooMany = errors.New("no room for limits of another family")
+
+// New returns Spaces with the engines whose states are in config.Dir.
+func New(config Config) (*Spaces, error) {
+	if config.Most <= 0 {
+		config.Most = defaultMost
+	}
+	s := &Spaces{config: config}
+	s.all.Store(new([]*Space))
+	if config.Dir == "" {
+		return s, nil
+	}
+	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("the directory of the saved state: %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(config.Dir, "*"+suffix))
+	if err != nil {
+		return nil, fmt.Errorf("the directory of the saved state: %w", err)
+	}
+	for _, file := range files {
+		limit, err := limitOf(file)
+		if err == nil && fileOf(representative(limit)) != filepath.Base(file) {
+			err = fmt.Errorf("a file of these keys is named %s", fileOf(representative(limit)))
+		}
+		if err == nil {
+			_, err = s.Of(limit)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("the saved state %s: %w", file, err), s.Close())
+		}
+	}
+	return s, nil
+}
+
+// Of returns the engine for the limit, and makes it if there is none. The error is ErrTooMany,
+// engine.ErrClosed after Close, or that of a saved state that cannot be loaded.
+func (s *Spaces) Of(limit policy.Policy) (*Space, error) {
+	if space := find(*s.all.Load(), limit); space != nil {
+		return space, nil
+	}
+	return s.add(limit)
+}
+
+func find(all []*Space, limit policy.Policy) *Space {
+	relative, ok := limit.(policy.Relative)
+	if !ok {
+		return nil
+	}
+	for _, space := range all {
+		if relative.Reads(space.Limit) {
+			return space
+		}
+	}
+	return nil
+}
+
+func (s *Spaces) add(limit policy.Policy) (*Space, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := *s.all.Load()
+	if space := find(all, limit); space != nil {
+		return space, nil
+	}
+	switch {
+	case s.closed:
+		return nil, engine.ErrClosed
+	case len(all) == s.config.Most:
+		return nil, fmt.Errorf("%w than the %d there are: limits of other periods each need one", ErrTooMany, len(all))
+	}
+	of := representative(limit)
+	config := engine.Config{
+		Name:    "rald " + family(of),
+		Policy:  of,
+		MaxKeys: s.config.MaxKeys,
+		OnEvent: s.config.OnEvent,
+	}
+	if s.config.Dir != "" {
+		config.State = engine.State{Path: filepath.Join(s.config.Dir, fileOf(of)), Every: s.config.Every}
+	}
+	e, err := engine.New[string](config)
+	if err != nil {
+		return nil, err
+	}
+	space := &Space{e, of}
+	more := slices.Concat(all, []*Space{space})
+	s.all.Store(&more)
+	return space, nil
+}
+
+// All returns the engines that there are, in the order in which they were made.
+func (s *Spaces) All() iter.Seq[*Space] {
+	return func(yield func(*Space) bool) {
+		for _, space := range *s.all.Load() {
+			if !yield(space) {
+				return
+			}
+		}
+	}
+}
+
+// Close saves the states and ends the engines. Later calls are refused.
+func (s *Spaces) Close() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, space := range *s.all.Load() {
+		err = errors.Join(err, space.Close())
+	}
+	return err
+}
+
+// counted is the text of a limit of windows: its kind, the units, and the rest.
+var counted = regexp.MustCompile(`^(window|sliding|at most) [^/]+(/.*)$`)
+
+// representative returns the limit that stands for the family of a limit. It does not depend
+// on the limit's units, as it names the saved state.
+func representative(limit policy.Policy) policy.Policy {
+	text := limit.String()
+	switch kind, _, _ := strings.Cut(text, " "); kind {
+	case "funnel":
+		text = "funnel 1, 1/s"
+	case "queue":
+		text = "queue 1, 1/s"
+	case "bursty":
+		text = "bursty 1/s, 1"
+	default:
+		text = counted.ReplaceAllString(text, "$1 1$2")
+	}
+	of, err := policy.Parse(text)
+	if err != nil {
+		return limit
+	}
+	if relative, ok := limit.(policy.Relative); !ok || !relative.Reads(of) {
+		return limit
+	}
+	return of
+}
+
+// family is the name of an engine: its limit without the units.
+func family(of policy.Policy) string {
+	kind, _, _ := strings.Cut(of.String(), ",")
+	return strings.Replace(kind, " 1", "", 1)
+}
+
+// fileOf returns the name of the file for the state of an engine.
+func fileOf(of policy.Policy) string {
+	return url.PathEscape(strings.ReplaceAll(of.String(), " ", "_")) + suffix
+}
+
+// limitOf returns the limit whose keys are in a file.
+func limitOf(file string) (policy.Policy, error) {
+	text, err := url.PathUnescape(strings.TrimSuffix(filepath.Base(file), suffix))
+	if err != nil {
+		return nil, err
+	}
+	return policy.Parse(text)
+}

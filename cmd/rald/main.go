@@ -1,0 +1,77 @@
+// Command rald keeps limits for programs in any language. It speaks the protocol of Redis:
+// CL.THROTTLE as the module redis-cell does, and commands of its own for every other limit. It
+// answers Envoy's rate limit service by the configuration of envoyproxy/ratelimit.
+//
+//	rald                        # on 127.0.0.1:7379
+//	rald /etc/rald              # with the limits of /etc/rald/limits.yaml
+//	rald -envoy /etc/ratelimit  # with Envoy's rate limit service on 127.0.0.1:8081
+//	rald check /etc/rald        # only say whether they can be read
+//
+// docs/serving.md tells more.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "rald:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, getenv func(string) string, out, problems io.Writer) error {
+	if len(args) > 0 && args[0] == "check" {
+		return check(args[1:], out, problems)
+	}
+	s, err := parse(args, getenv, problems)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, s, slog.New(slog.NewTextHandler(problems, nil)))
+}
+
+// check says whether the limits, or with -envoy the rules, of a directory can be read.
+func check(args []string, out, problems io.Writer) error {
+	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
+	flags.SetOutput(problems)
+	envoy := flags.Bool("envoy", false, "the directory has configuration files of envoyproxy/ratelimit")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		return errors.New("rald check takes one directory")
+	}
+	dir := flags.Arg(0)
+	if *envoy {
+		set, err := rules.Read(dir, rules.Options{})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out, "%s: %d rules\n", dir, len(set.Rules()))
+		return err
+	}
+	limits, err := limitfile.Read(dir)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s: %d limits\n", dir, len(limits))
+	return err
+}

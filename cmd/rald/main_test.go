@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// beRald makes the test's own program run as rald.
+const beRald = "RALD_TEST_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beRald) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func noEnv(string) string { return "" }
+
+func TestSettings(t *testing.T) {
+	s, err := parse([]string{"-state", "none", "-rounding", "dragonfly", "/etc/rald"}, noEnv, &bytes.Buffer{})
+	require.NoError(t, err)
+	assert.Equal(t, "/etc/rald", s.dir)
+	assert.Empty(t, s.state)
+	assert.Equal(t, redisdoor.RoundDragonfly, s.rounding)
+	assert.Equal(t, "127.0.0.1:7379", s.listen)
+
+	s, err = parse(nil, func(name string) string {
+		return map[string]string{"STATE_DIRECTORY": "/var/lib/rald", "RALD_PASSWORD": "secret"}[name]
+	}, &bytes.Buffer{})
+	require.NoError(t, err)
+	assert.Equal(t, "/var/lib/rald", s.state)
+	assert.Equal(t, "secret", s.password)
+
+	var help bytes.Buffer
+	_, err = parse([]string{"-h"}, noEnv, &help)
+	require.ErrorIs(t, err, flag.ErrHelp)
+	for _, flag := range []string{"-listen", "-state", "-rounding", "-password-file", "-tls-cert", "rald check [-envoy] DIR"} {
+		assert.Contains(t, help.String(), flag)
+	}
+}
+
+func TestSettingsThatAreRefused(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
+	for args, want := range map[string]string{
+		"-save-every 0s":          "-save-every is 0s: above 0 is accepted",
+		"-max-keys 0":             "-max-keys is 0: 1 or more is accepted",
+		"-max-clients -1":         "-max-clients is -1: 1 or more is accepted",
+		"-idle 0s":                "-idle is 0s: above 0 is accepted",
+		"-drain -1s":              "-drain is -1s: 0 or more is accepted",
+		"-rounding up":            `-rounding is "up": true, redis-cell or dragonfly is accepted`,
+		"-listen nowhere":         `-listen is "nowhere": host:port is accepted`,
+		"-tls-cert x":             "-tls-cert and -tls-key go together",
+		"-tls-cert x -tls-key x":  "-tls-cert and -tls-key: open x",
+		"-password-file /none/x":  "-password-file: open /none/x",
+		"-password-file " + empty: "-password-file: " + empty + " is empty",
+		"a b":                     `one directory is accepted, not ["a" "b"]`,
+	} {
+		_, err := parse(strings.Fields(args), noEnv, &bytes.Buffer{})
+		assert.ErrorContains(t, err, want, args)
+	}
+}
+
+// An address that others reach needs a password or TLS.
+func TestListensOnLoopbackUnlessGuarded(t *testing.T) {
+	for _, open := range []string{":7379", "0.0.0.0:7379", "[::]:7379", "10.0.0.1:7379", "example.com:7379"} {
+		_, err := parse([]string{"-listen", open}, noEnv, &bytes.Buffer{})
+		assert.ErrorContains(t, err, "which other machines may reach", open)
+		_, err = parse([]string{"-listen", open}, func(string) string { return "secret" }, &bytes.Buffer{})
+		assert.NoError(t, err, open)
+	}
+	envoy := []string{"-envoy", t.TempDir(), "-envoy-listen", ":8081"}
+	_, err := parse(envoy, func(string) string { return "secret" }, &bytes.Buffer{})
+	assert.ErrorContains(t, err, `-envoy-listen is ":8081", which other machines may reach: set -tls-cert`)
+	envoy[3] = "localhost:8081"
+	_, err = parse(append(envoy, "-envoy-http", ":8080"), noEnv, &bytes.Buffer{})
+	assert.ErrorContains(t, err, `-envoy-http is ":8080", which other machines may reach: set -tls-cert`)
+	for _, own := range []string{"127.0.0.1:0", "localhost:7379", "[::1]:7379", "127.3.2.1:7379"} {
+		_, err := parse([]string{"-listen", own}, noEnv, &bytes.Buffer{})
+		assert.NoError(t, err, own)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "limits.yaml")
+	for text, want := range map[string]string{
+		"limits:\n  api: funnel 100, 10/s\n  login: at most 5/10m\n": "",
+		"":                             "",
+		"limits:\n  api: funnel 100\n": file + `:2: limits.api: `,
+		"limits:\n  api: funnel 1, 1/s\n  api: at most 1/s\n": file + `:3: limits.api: there are two limits of this name`,
+		"limits:\n  a b: funnel 1, 1/s\n":                     file + `:2: limits.a b: a name has 1 to 64 letters`,
+		"limits:\n  window_1-h: [1]\n":                        file + `:2: limits.window_1-h: the text of a limit is accepted`,
+		"limit:\n  api: funnel 1, 1/s\n":                      file + `:1: limit: the only key here is limits`,
+		"- a\n":                                               file + `:1: a map with the key limits is accepted`,
+		"limits: 5\n":                                         file + `:1: limits: a map from names to limits`,
+		"limits: [\n":                                         file + `: yaml: `,
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		var out bytes.Buffer
+		err := run(context.Background(), []string{"check", dir}, noEnv, &out, &out)
+		if want == "" {
+			assert.NoError(t, err, text)
+			assert.Contains(t, out.String(), dir+": ")
+			continue
+		}
+		assert.ErrorContains(t, err, want, text)
+		assert.ErrorContains(t, run(context.Background(), []string{"-state", "none", "-listen", "127.0.0.1:0", dir}, noEnv, &out, &out), want)
+	}
+	assert.Error(t, run(context.Background(), []string{"check", filepath.Join(dir, "none")}, noEnv, &bytes.Buffer{}, &bytes.Buffer{}))
+	assert.Error(t, run(context.Background(), []string{"check"}, noEnv, &bytes.Buffer{}, &bytes.Buffer{}))
+}
+
+func TestPortThatIsTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	err = run(context.Background(), []string{"-state", "none", "-listen", l.Addr().String()}, noEnv, &bytes.Buffer{}, &bytes.Buffer{})
+	assert.ErrorContains(t, err, "-listen: ")
+}

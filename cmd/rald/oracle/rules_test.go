@@ -1,0 +1,129 @@
+package oracle
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/envoyproxy/ratelimit/src/config"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+)
+
+var (
+	pairs = flag.Int("pairs", 4000, "how many pairs of configuration and request to try")
+	seed  = flag.Uint64("seed", 1, "the first seed")
+)
+
+// joined are names in which keys and values run into each other, as the reference joins them.
+func joined(seed uint64) *generator {
+	return &generator{
+		Rand:   rand.New(rand.NewPCG(seed, 0)),
+		keys:   []string{"a", "b", "a_b", "a_", "*", "a*", "_"},
+		values: []string{"b", "b_c", "*", "b*", "**", "_", "b_*", "c"},
+		wild:   40,
+	}
+}
+
+// Both accept the same files, and find the same rule for each descriptor.
+func TestRulesAreThoseOfTheReference(t *testing.T) {
+	accepted, refused, found := 0, 0, 0
+	for i := range uint64(*pairs) {
+		g := joined(*seed + i)
+		files, merge := g.files(), g.percent(50)
+		want, wantErr := referenceReads(files, merge)
+		got, err := rules.Parse(files, rules.Options{Merge: merge})
+		text := func() string { return fmt.Sprintf("seed %d, merge %t:\n%s", *seed+i, merge, listing(files)) }
+		require.Equal(t, wantErr == nil, err == nil, "the reference says %v, rald %v, %s", wantErr, err, text())
+		if err != nil {
+			refused++
+			continue
+		}
+		accepted++
+		for range 20 {
+			domain, d := g.descriptor(append([]string{"", "bb", "b_cc", "d"}, g.values...))
+			limit := want.GetLimit(context.Background(), domain, d)
+			var m rules.Match
+			if of := got.Domain(domain); of != nil {
+				m = rules.Find(of, d.Entries)
+			}
+			require.Equal(t, ruleOf(limit), described(m), "%s %v, %s", domain, d, text())
+			if limit != nil {
+				found++
+			}
+		}
+	}
+	t.Logf("%d accepted, %d refused, %d rules found", accepted, refused, found)
+	assert.Greater(t, accepted, *pairs/3)
+	assert.Greater(t, refused, *pairs/10)
+	assert.Greater(t, found, 2**pairs)
+}
+
+func listing(files []rules.Source) (text string) {
+	for _, f := range files {
+		text += fmt.Sprintf("== %s\n%s\n", f.Name, f.Text)
+	}
+	return text
+}
+
+// rule is what the two must agree on.
+type rule struct {
+	Found, Unlimited bool
+	Requests         uint32
+	Unit             pb.RateLimitResponse_RateLimit_Unit
+	Name             string
+	Replaces         []string
+	Shadow, Quota    bool
+	Shared           []string
+}
+
+func ruleOf(l *config.RateLimit) rule {
+	switch {
+	case l == nil:
+		return rule{}
+	case l.Unlimited:
+		l.Limit.RequestsPerUnit = 0 // it has no meaning
+	}
+	return rule{true, l.Unlimited, l.Limit.RequestsPerUnit, l.Limit.Unit, l.Name, append([]string{}, l.Replaces...), l.ShadowMode, l.QuotaMode, l.ShareThresholdKeyPattern}
+}
+
+func described(m rules.Match) rule {
+	r := m.Rule
+	if r == nil {
+		return rule{}
+	}
+	unit := pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[r.Unit.String()])
+	return rule{true, r.Unlimited, r.Requests, unit, r.Name, append([]string{}, r.Replaces...), r.Shadow, r.Quota, m.Shared}
+}
+
+// The reference's own examples, and the configurations of its tests, are read alike.
+func TestFilesOfTheReference(t *testing.T) {
+	root := moduleDir(t, "github.com/envoyproxy/ratelimit")
+	var files []string
+	for _, pattern := range []string{"test/config/*.yaml", "examples/ratelimit/config/*.yaml", "integration-test/**/*.yaml", "test/integration/runtime/**/*/*.yaml"} {
+		more, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		files = append(files, more...)
+	}
+	accepted := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		source := []rules.Source{{Name: filepath.Base(file), Text: text}}
+		_, wantErr := referenceReads(source, false)
+		_, err = rules.Parse(source, rules.Options{})
+		assert.Equal(t, wantErr == nil, err == nil, "%s: the reference says %v, rald %v", file, wantErr, err)
+		if err == nil {
+			accepted++
+		}
+	}
+	assert.GreaterOrEqual(t, accepted, 8)
+	assert.GreaterOrEqual(t, len(files)-accepted, 10)
+}

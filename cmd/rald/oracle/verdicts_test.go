@@ -1,0 +1,213 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+)
+
+// apart are names that do not run into each other, so that no two descriptors have the same
+// key in the reference.
+func apart(seed uint64) *generator {
+	return &generator{
+		Rand:   rand.New(rand.NewPCG(seed, 1)),
+		keys:   []string{"a", "b", "c*"},
+		values: []string{"x", "y", "x*", "*", "z"},
+		suffix: fmt.Sprint(seed),
+	}
+}
+
+const (
+	requestsEach = 25 // with each configuration
+	together     = 40 // configurations that share engines
+)
+
+// Both give the same answer to each request, in each of its parts, while time goes on.
+func TestVerdictsAreThoseOfTheReference(t *testing.T) {
+	t.Setenv("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
+	of := newReference()
+	var seen outcomes
+	configurations := max(*pairs/requestsEach, 1)
+	for begin := 0; begin < configurations; begin += together {
+		synctest.Test(t, func(t *testing.T) {
+			apart(*seed + uint64(begin)).begin()
+			keep, err := spaces.New(spaces.Config{})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, keep.Close()) }()
+			clear(of.counts)
+			for i := begin; i < min(begin+together, configurations); i++ {
+				compareVerdicts(t, of, keep, apart(*seed+uint64(i)), &seen)
+			}
+		})
+	}
+	t.Logf("%+v", seen)
+	assert.Greater(t, seen.over, *pairs/10)
+	assert.Greater(t, seen.ok, *pairs/5)
+	assert.Greater(t, seen.statuses, *pairs)
+	assert.Greater(t, seen.hidden, *pairs/50)
+	assert.Greater(t, seen.unlimited, *pairs/50)
+}
+
+// outcomes counts what there was to compare.
+type outcomes struct{ ok, over, statuses, hidden, unlimited int }
+
+func (o *outcomes) see(r *pb.RateLimitResponse) {
+	if r.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
+		o.over++
+	} else {
+		o.ok++
+	}
+	for _, s := range r.Statuses {
+		switch {
+		case s.CurrentLimit != nil:
+			o.statuses++
+			if s.Code == pb.RateLimitResponse_OK && s.LimitRemaining == 0 {
+				o.hidden++ // by shadow or quota mode, or it was the last
+			}
+		case s.LimitRemaining > 0:
+			o.unlimited++
+		}
+	}
+}
+
+func compareVerdicts(t *testing.T, of *reference, keep *spaces.Spaces, g *generator, seen *outcomes) {
+	files := g.files()
+	merge := len(files) == 2
+	want, err := referenceReads(files, merge)
+	if err != nil {
+		return // a duplicate of two files
+	}
+	of.use(want)
+	dir, err := os.MkdirTemp("", "rald-oracle")
+	require.NoError(t, err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	for _, f := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), f.Text, 0o600))
+	}
+	door, err := envoydoor.New(envoydoor.Config{Dir: dir, Spaces: keep, Merge: merge, Headers: true})
+	require.NoError(t, err)
+	set, err := rules.Parse(files, rules.Options{Merge: merge})
+	require.NoError(t, err)
+
+	var some []*pb.RateLimitRequest // so that descriptors come again
+	for range 4 {
+		some = append(some, g.request(set))
+	}
+	for range requestsEach {
+		g.pause()
+		request := proto.Clone(some[g.IntN(len(some))]).(*pb.RateLimitRequest)
+		if g.percent(30) {
+			g.addend(request)
+		}
+		want, wantErr := of.ShouldRateLimit(context.Background(), request)
+		got, err := door.ShouldRateLimit(context.Background(), request)
+		text := func() string {
+			return fmt.Sprintf("the reference says %v %v\n\nrald says %v %v\n\nto %v at %v, of seed %s, merge %t\n%s",
+				prototext.Format(want), wantErr, prototext.Format(got), err, request, time.Now(), g.suffix, merge, listing(files))
+		}
+		require.Equal(t, wantErr == nil, err == nil, "%s", text())
+		if err == nil {
+			require.True(t, proto.Equal(want, got), "%s", text())
+			seen.see(got)
+		}
+	}
+}
+
+// begin lets some years pass, up to a little before the windows of a unit end. It costs nothing
+// before there are engines, whose janitors look at the time.
+func (g *generator) begin() {
+	length := int64(rules.Units[g.IntN(len(rules.Units))].Length() / time.Second)
+	end := (time.Now().Unix() + g.Int64N(8*365*24*3600)) / length * length
+	time.Sleep(time.Duration(max(0, end-time.Now().Unix()-g.Int64N(300))) * time.Second)
+}
+
+// pause lets some time pass, and ends between two milliseconds: what happens at the very
+// beginning of a window is in the one before or after by a nanosecond.
+func (g *generator) pause() {
+	d := time.Duration(0)
+	switch g.IntN(40) {
+	case 0, 1, 2, 3, 4:
+		d = time.Duration(g.IntN(1500)) * time.Millisecond
+	case 5:
+		if g.percent(20) {
+			d = time.Duration(g.IntN(90)) * time.Second
+		}
+	}
+	d += time.Millisecond/2 - time.Duration(time.Now().Nanosecond())%time.Millisecond
+	if d < 0 {
+		d += time.Millisecond
+	}
+	time.Sleep(d)
+}
+
+func (g *generator) request(set *rules.Set) *pb.RateLimitRequest {
+	values := append([]string{"", "xx", "w"}, g.values...)
+	r := &pb.RateLimitRequest{}
+	for range 1 + g.IntN(4) {
+		domain, d := g.descriptor(values)
+		if r.Domain == "" {
+			r.Domain = domain
+		}
+		switch {
+		case g.percent(10):
+			r.Descriptors = append(r.Descriptors, d)
+		case g.percent(15):
+			g.override(set, domain, d)
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	switch g.IntN(60) {
+	case 0:
+		r.Domain = ""
+	case 1:
+		r.Descriptors = nil
+	case 2:
+		r.Domain = "unknown"
+	}
+	g.addend(r)
+	return r
+}
+
+// override makes the descriptor bring its limit along, of the unit of the rule that it would
+// have. Otherwise, also for a week, which no override has, it gets an entry more: under another unit the reference counts under
+// the same key if windows of both begin at once.
+func (g *generator) override(set *rules.Set, domain string, d *common.RateLimitDescriptor) {
+	unit := types.RateLimitUnit(1 + g.IntN(6))
+	var m rules.Match
+	if of := set.Domain(domain); of != nil {
+		m = rules.Find(of, d.Entries)
+	}
+	if m.Rule != nil && m.Shared == nil && !m.Rule.Unlimited && m.Rule.Unit != rules.Week {
+		unit = types.RateLimitUnit(types.RateLimitUnit_value[m.Rule.Unit.String()])
+	} else {
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: "override", Value: unit.String()})
+	}
+	d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: g.requests(), Unit: unit}
+}
+
+func (g *generator) addend(r *pb.RateLimitRequest) {
+	r.HitsAddend = []uint32{0, 0, 0, 1, 2, 5, 1000, 1<<32 - 1}[g.IntN(8)]
+	for _, d := range r.Descriptors {
+		if d.HitsAddend = nil; g.percent(30) {
+			d.HitsAddend = wrapperspb.UInt64([]uint64{0, 0, 1, 3, 12, 1 << 32, 1 << 34, 1 << 40}[g.IntN(8)])
+		}
+	}
+}

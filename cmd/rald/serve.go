@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/eventlog"
+)
+
+// serve serves clients until it is asked to end, and then lets them finish and saves the state.
+func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
+	named, err := names(s.dir)
+	if err != nil {
+		return err
+	}
+	of := spaces.Config{MaxKeys: s.maxKeys, Dir: s.state, Every: s.every, OnEvent: eventlog.New(log).Engine}
+	keep, err := spaces.New(of)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, keep.Close()) }()
+	server, err := redisdoor.New(redisdoor.Config{
+		Spaces: keep, Password: s.password, Rounding: s.rounding, Clients: s.clients, Idle: s.idle, Log: log,
+		Limits: func(name string) (redisdoor.Named, bool) {
+			limit, ok := named[name]
+			return limit, ok
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(asked)
+	defer stop(nil)
+	if s.envoy.dir != "" {
+		e, wrong := startEnvoy(s, of, log, stop)
+		if wrong != nil {
+			return wrong
+		}
+		defer func() {
+			stop(nil)
+			err = errors.Join(err, e.close())
+		}()
+		e.run(ctx, s.drain)
+	}
+	l, err := listen("-listen", s.listen, s.tls)
+	if err != nil {
+		return err
+	}
+	log.Info("rald listens", "address", l.Addr().String(), "limits", len(named), "state", s.state)
+	go func() {
+		if err := server.Serve(l); err != nil {
+			stop(err)
+		}
+	}()
+	<-ctx.Done()
+	drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
+	defer cancel()
+	if server.Shutdown(drained) != nil {
+		log.Warn("rald cut off clients that did not end in time", "drain", s.drain)
+	}
+	log.Info("rald saves its state and ends")
+	if asked.Err() == nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// listen listens on an address that the flag gave, with TLS if there is a certificate.
+func listen(flag, address string, certificate *tls.Config) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if certificate != nil {
+		l = tls.NewListener(l, certificate)
+	}
+	return l, nil
+}
+
+// names returns the configured limits of a directory.
+func names(dir string) (map[string]redisdoor.Named, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	limits, err := limitfile.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	named := make(map[string]redisdoor.Named, len(limits))
+	for name, limit := range limits {
+		named[name] = redisdoor.Named{Limit: limit, Prefix: redisdoor.Prefix(name)}
+	}
+	return named, nil
+}

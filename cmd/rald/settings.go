@@ -1,0 +1,177 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+)
+
+// settings are those of the command line and the environment.
+type settings struct {
+	dir      string // of limits, or ""
+	listen   string
+	envoy    envoySettings
+	state    string // a directory, or ""
+	every    time.Duration
+	maxKeys  int
+	clients  int
+	idle     time.Duration
+	drain    time.Duration
+	rounding redisdoor.Rounding
+	password string
+	tls      *tls.Config
+}
+
+// envoySettings are those of Envoy's rate limit service.
+type envoySettings struct {
+	dir    string // of rules; "" is no service
+	listen string
+	http   string // "" is none
+}
+
+const usage = `Usage: rald [flags] [DIR]
+       rald check [-envoy] DIR
+
+Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE,
+RAL.PEEK, RAL.REFUND, RAL.WAIT and RAL.RESET for every limit. DIR has limits.yaml, the limits
+that clients may call by name. With -envoy it answers Envoy's rate limit service, too, by the
+configuration files of envoyproxy/ratelimit.
+
+`
+
+// parse reads the command line.
+func parse(args []string, getenv func(string) string, problems io.Writer) (s settings, err error) {
+	flags := flag.NewFlagSet("rald", flag.ContinueOnError)
+	flags.SetOutput(problems)
+	flags.Usage = func() {
+		_, _ = fmt.Fprint(problems, usage)
+		flags.PrintDefaults()
+	}
+	var rounding, passwordFile, cert, key string
+	flags.StringVar(&s.listen, "listen", "127.0.0.1:7379", "the `address` for clients; other than loopback needs a password or TLS")
+	flags.StringVar(&s.envoy.dir, "envoy", "", "a `directory` of configuration files of envoyproxy/ratelimit, to answer Envoy's rate limit service")
+	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service; other than loopback needs TLS")
+	flags.StringVar(&s.envoy.http, "envoy-http", "", "an `address` for its pages /json, /healthcheck and /rlconfig; default none")
+	flags.StringVar(&s.state, "state", stateDir(getenv), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
+	flags.DurationVar(&s.every, "save-every", 10*time.Second, "the time between two saves: what a killed server forgets at most")
+	flags.IntVar(&s.maxKeys, "max-keys", 1<<20, "the most keys of each family of limits")
+	flags.IntVar(&s.clients, "max-clients", 10_000, "the most connections")
+	flags.DurationVar(&s.idle, "idle", time.Hour, "the time after which a connection without commands ends")
+	flags.DurationVar(&s.drain, "drain", 10*time.Second, "the time for commands under way when the server is stopped")
+	flags.StringVar(&rounding, "rounding", "true", "the `name` of how CL.THROTTLE rounds to seconds: true, redis-cell or dragonfly")
+	flags.StringVar(&passwordFile, "password-file", "", "a `file` with the password for AUTH; default the environment's RALD_PASSWORD, or none")
+	flags.StringVar(&cert, "tls-cert", "", "a `file` with the certificate for TLS")
+	flags.StringVar(&key, "tls-key", "", "a `file` with its key")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	switch flags.NArg() {
+	case 0:
+	case 1:
+		s.dir = flags.Arg(0)
+	default:
+		return s, fmt.Errorf("one directory is accepted, not %q", flags.Args())
+	}
+	if s.state == "none" {
+		s.state = ""
+	}
+	for _, f := range []struct {
+		name string
+		bad  bool
+		got  any
+		want string
+	}{
+		{"save-every", s.every <= 0, s.every, "above 0"},
+		{"max-keys", s.maxKeys < 1, s.maxKeys, "1 or more"},
+		{"max-clients", s.clients < 1, s.clients, "1 or more"},
+		{"idle", s.idle <= 0, s.idle, "above 0"},
+		{"drain", s.drain < 0, s.drain, "0 or more"},
+	} {
+		if f.bad {
+			return s, fmt.Errorf("-%s is %v: %s is accepted", f.name, f.got, f.want)
+		}
+	}
+	if s.rounding, err = redisdoor.ParseRounding(rounding); err != nil {
+		return s, fmt.Errorf("-%w", err)
+	}
+	if s.password, err = password(passwordFile, getenv); err != nil {
+		return s, err
+	}
+	if s.tls, err = certificate(cert, key); err != nil {
+		return s, err
+	}
+	return s, s.isSafe()
+}
+
+// stateDir returns the default directory of the state: systemd's, or one of the user's.
+func stateDir(getenv func(string) string) string {
+	if dir := getenv("STATE_DIRECTORY"); dir != "" {
+		return dir
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		return filepath.Join(cache, "rald")
+	}
+	return "none"
+}
+
+func password(file string, getenv func(string) string) (string, error) {
+	if file == "" {
+		return getenv("RALD_PASSWORD"), nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("-password-file: %w", err)
+	}
+	word := strings.TrimRight(string(text), "\r\n")
+	if word == "" {
+		return "", fmt.Errorf("-password-file: %s is empty", file)
+	}
+	return word, nil
+}
+
+func certificate(cert, key string) (*tls.Config, error) {
+	switch {
+	case cert == "" && key == "":
+		return nil, nil
+	case cert == "" || key == "":
+		return nil, errors.New("-tls-cert and -tls-key go together")
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// isSafe refuses an address that others reach, unless they need a password or a
+// certificate tells them what they talk to. The service of Envoy has no password.
+func (s *settings) isSafe() error {
+	err := isSafe("-listen", s.listen, s.tls != nil || s.password != "", "RALD_PASSWORD, -password-file or -tls-cert")
+	if err == nil && s.envoy.dir != "" {
+		err = isSafe("-envoy-listen", s.envoy.listen, s.tls != nil, "-tls-cert")
+		if err == nil && s.envoy.http != "" {
+			err = isSafe("-envoy-http", s.envoy.http, s.tls != nil, "-tls-cert")
+		}
+	}
+	return err
+}
+
+func isSafe(flag, address string, guarded bool, guards string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%s is %q: host:port is accepted: %w", flag, address, err)
+	}
+	if guarded || host == "localhost" || net.ParseIP(host).IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%s is %q, which other machines may reach: set %s, or listen on 127.0.0.1", flag, address, guards)
+}
