@@ -5,57 +5,85 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // isHeld reports whether there is a limit to ask.
 func (a *ask) isHeld() bool { return a.held != nil && !a.free }
 
+// decide asks the limits of all descriptors, together or one by one.
+func decide(ctx context.Context, asks []ask, together bool) error {
+	if together {
+		return decideTogether(ctx, asks)
+	}
+	for i := range asks {
+		if err := asks[i].decide(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // decide asks one limit by itself. A rule of requests per unit counts the hits whether they are
 // over it or not. A limit of package policy counts none of those that it refuses.
-func (a *ask) decide() {
+func (a *ask) decide(ctx context.Context) error {
 	switch {
 	case !a.isHeld():
 	case a.refund:
-		a.giveBack()
+		return a.giveBack(ctx)
 	case a.tally != nil:
 		count, ends := a.tally.add(a.key, a.n)
 		over := count > int64(a.Requests)
-		a.try(!over)
+		a.try(ctx, !over)
 		a.counted(over, count, ends)
 	default:
-		d := a.space.TakeWith(a.exact, a.key, a.n)
-		a.try(d.Allowed)
+		d, err := a.space.TakeWith(ctx, a.exact, a.key, a.n)
+		if err != nil {
+			return err
+		}
+		a.try(ctx, d.Allowed)
 		a.decided(d)
 	}
+	return nil
 }
 
 // try asks the candidate, if there is one, and counts what it and the limit said.
-func (a *ask) try(passed bool) {
+func (a *ask) try(ctx context.Context, passed bool) {
 	if a.n == 0 {
 		return
 	}
-	tried := a.candidate != nil
-	a.counts.count(passed, tried, tried && a.candidate.TakeWith(a.Candidate, candidateKey(a.key), a.n).Allowed)
+	if a.candidate == nil {
+		a.counts.count(passed, false, false)
+		return
+	}
+	// A candidate that cannot decide has no say in the request.
+	if d, err := a.candidate.TakeWith(ctx, a.Candidate, candidateKey(a.key), a.n); err == nil {
+		a.counts.count(passed, true, d.Allowed)
+	} else {
+		a.counts.count(passed, false, false)
+	}
 }
 
 // giveBack gives hits of the present window back, or what else of them still counts.
-func (a *ask) giveBack() {
+func (a *ask) giveBack(ctx context.Context) error {
 	if a.candidate != nil {
-		a.candidate.RefundWith(a.Candidate, candidateKey(a.key), a.n)
+		_, _ = a.candidate.RefundWith(ctx, a.Candidate, candidateKey(a.key), a.n)
 	}
 	if a.tally != nil {
 		count, ends := a.tally.undo(a.key, a.n)
 		a.counted(false, count, ends)
-		return
+		return nil
 	}
-	d := a.space.RefundWith(a.exact, a.key, a.n)
+	d, err := a.space.RefundWith(ctx, a.exact, a.key, a.n)
+	if err != nil {
+		return err
+	}
 	d.Allowed = true
 	a.decided(d)
+	return nil
 }
 
 // counted sets the status of a rule of requests per unit.
@@ -85,7 +113,7 @@ func (a *ask) report(over bool, remaining uint32, until *durationpb.Duration) {
 // decideTogether takes from the limits of all descriptors, or from none. Rules in shadow and in
 // quota mode refuse no request: they are asked, each by itself, if the others admit it.
 func decideTogether(ctx context.Context, asks []ask) error {
-	claims := make([]limits.Claim, 0, len(asks))
+	claims := make([]spaces.Claim, 0, len(asks))
 	at := make([]int, 0, len(asks)) // of the claims, in asks
 	never := false
 	for i := range asks {
@@ -95,27 +123,30 @@ func decideTogether(ctx context.Context, asks []ask) error {
 		case a.exact == nil:
 			never = true
 		default:
-			claims, at = append(claims, limits.For(a.space, limits.Call[string]{Key: a.key, N: a.n, Limit: a.exact})), append(at, i)
+			claims = append(claims, spaces.Claim{Space: a.space, Limit: a.exact, Key: a.key, N: a.n})
+			at = append(at, i)
 		}
 	}
 	if never {
 		claims = claims[:0]
 	}
-	outcome, err := limits.AskAll(ctx, 0, claims...)
+	outcome, err := spaces.TakeAll(ctx, claims...)
 	if err != nil {
-		return status.FromContextError(err).Err()
+		return err
 	}
 	admitted := outcome.Allowed && !never
 	for i := range claims {
 		if answer := outcome.Answers[i]; admitted || !answer.Allowed {
 			a := &asks[at[i]]
-			a.try(answer.Allowed)
+			a.try(ctx, answer.Allowed)
 			a.decidedExactly(answer.Decision)
 		}
 	}
 	for i := range asks {
 		if a := &asks[i]; a.isHeld() && a.status == nil {
-			a.decideBeside(admitted)
+			if err := a.decideBeside(ctx, admitted); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -123,22 +154,30 @@ func decideTogether(ctx context.Context, asks []ask) error {
 
 // decideBeside decides on a descriptor of which the limit has not decided on the request. One
 // that was not admitted only looks.
-func (a *ask) decideBeside(admitted bool) {
+func (a *ask) decideBeside(ctx context.Context, admitted bool) error {
 	switch {
 	case a.refund:
-		a.giveBack()
+		return a.giveBack(ctx)
 	case a.exact == nil:
 		if a.n > 0 {
-			a.try(false)
+			a.try(ctx, false)
 		}
 		a.counted(a.n > 0, 0, 0)
-	case !admitted:
-		a.decidedExactly(a.space.TakeWith(a.exact, a.key, 0))
-	default:
-		d := a.space.TakeWith(a.exact, a.key, a.n)
-		a.try(d.Allowed)
-		a.decidedExactly(d)
+		return nil
 	}
+	n := a.n
+	if !admitted {
+		n = 0
+	}
+	d, err := a.space.TakeWith(ctx, a.exact, a.key, n)
+	if err != nil {
+		return err
+	}
+	if admitted {
+		a.try(ctx, d.Allowed)
+	}
+	a.decidedExactly(d)
+	return nil
 }
 
 // decidedExactly sets the status by the decision of an exact limit.

@@ -74,8 +74,9 @@ type ask struct {
 	status *pb.RateLimitResponse_DescriptorStatus
 }
 
-// ShouldRateLimit implements pb.RateLimitServiceServer. The code of an error is
-// InvalidArgument, and nothing was counted then.
+// ShouldRateLimit implements pb.RateLimitServiceServer. An error with
+// the code InvalidArgument is one of the request, and nothing was counted then. Any other says
+// that there is no decision.
 func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	if request.GetDomain() == "" {
 		return nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")
@@ -92,16 +93,18 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		}
 		replace(asks)
 	}
-	if domain != nil && domain.AllOrNothing {
-		if err := decideTogether(ctx, asks); err != nil {
-			return nil, err
-		}
-	} else {
-		for i := range asks {
-			asks[i].decide()
-		}
+	if err := decide(ctx, asks, domain != nil && domain.AllOrNothing); err != nil {
+		return nil, failed(ctx, err)
 	}
 	return s.answer(asks), nil
+}
+
+// failed returns the error of a request on which there is no decision.
+func failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return status.Error(codes.Unavailable, err.Error())
 }
 
 // find fills in the limit, the key and the hits of each descriptor of a request.

@@ -42,11 +42,11 @@ func newTally(keep *spaces.Spaces, unit rules.Unit) (t tally, err error) {
 // from now on, or 0 if the key has no hits in this one. A count beyond most is
 // math.MaxInt64, and stays most for later calls.
 func (t *tally) add(key string, n int64) (count int64, ends time.Duration) {
-	d := t.space.TakeWith(t.limit, key, n)
+	d := t.space.Engine.TakeWith(t.limit, key, n)
 	if !d.Allowed {
 		// Other calls may be faster. None can while the clock is behind the window of the key.
 		for fill, tries := d, 0; !fill.Allowed && tries < mostTries; tries++ {
-			fill = t.space.TakeWith(t.limit, key, fill.Remaining)
+			fill = t.space.Engine.TakeWith(t.limit, key, fill.Remaining)
 		}
 		return math.MaxInt64, d.ResetAfter
 	}
@@ -55,6 +55,6 @@ func (t *tally) add(key string, n int64) (count int64, ends time.Duration) {
 
 // undo gives n hits of the present window back, and returns the count after that.
 func (t *tally) undo(key string, n int64) (count int64, ends time.Duration) {
-	d := t.space.RefundWith(t.limit, key, n)
+	d := t.space.Engine.RefundWith(t.limit, key, n)
 	return t.most - d.Remaining, d.ResetAfter
 }

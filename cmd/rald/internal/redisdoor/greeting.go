@@ -263,7 +263,7 @@ func (c *conn) info([][]byte) {
 	line("# Limits")
 	keys := 0
 	for space := range s.config.Spaces.All() {
-		stats := space.Stats()
+		stats := space.Engine.Stats()
 		keys += stats.Keys
 		line("%s:keys=%d,admitted=%d,refused=%d,evicted=%d,forgiven=%d", strings.ReplaceAll(space.Limit.String(), " ", "_"),
 			stats.Keys, stats.Admitted, stats.Refused, stats.Evicted, stats.Forgiven)

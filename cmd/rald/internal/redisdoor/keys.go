@@ -45,7 +45,12 @@ func (c *conn) del(args [][]byte) {
 	for _, arg := range args[1:] {
 		key, had := stored(arg), false
 		for space := range c.server.config.Spaces.All() {
-			had = space.Reset(key) || had
+			here, err := space.Reset(c.calls(), key)
+			if err != nil {
+				c.out.Error("ERR " + err.Error())
+				return
+			}
+			had = here || had
 		}
 		if had {
 			deleted++
@@ -58,7 +63,7 @@ func (c *conn) del(args [][]byte) {
 func (c *conn) dbsize([][]byte) {
 	n := 0
 	for space := range c.server.config.Spaces.All() {
-		n += space.Len()
+		n += space.Engine.Len()
 	}
 	c.out.Int(int64(n))
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -16,7 +17,7 @@ func (c *conn) take(args [][]byte) {
 	args = args[1:]
 	if len(args) == 2 {
 		if u, ok := c.find(args[0], args[1]); ok {
-			c.decision(u.space.TakeWith(u.limit, u.key, 1))
+			c.decided(u.space.TakeWith(c.calls(), u.limit, u.key, 1))
 		}
 		return
 	}
@@ -30,7 +31,7 @@ func (c *conn) take(args [][]byte) {
 			return
 		}
 		if n, ok := c.units(args[2], 0); ok {
-			c.decision(u.space.TakeWith(u.limit, u.key, n))
+			c.decided(u.space.TakeWith(c.calls(), u.limit, u.key, n))
 		}
 		return
 	}
@@ -45,7 +46,7 @@ func (c *conn) takeAll(args [][]byte) {
 		c.out.Error("ERR RAL.TAKE takes from at most 64 keys at once")
 		return
 	}
-	claims := make([]limits.Claim, 0, len(args)/3)
+	claims := make([]spaces.Claim, 0, len(args)/3)
 	for ; len(args) > 0; args = args[3:] {
 		u, ok := c.find(args[0], args[1])
 		if !ok {
@@ -55,9 +56,9 @@ func (c *conn) takeAll(args [][]byte) {
 		if !ok {
 			return
 		}
-		claims = append(claims, limits.For[string](u.space, limits.Call[string]{Key: u.key, N: n, Limit: u.limit}))
+		claims = append(claims, spaces.Claim{Space: u.space, Limit: u.limit, Key: u.key, N: n})
 	}
-	out, err := limits.AskAll(c.server.closing, 0, claims...)
+	out, err := spaces.TakeAll(c.calls(), claims...)
 	if err != nil {
 		c.out.Error("ERR " + err.Error())
 		return
@@ -83,7 +84,7 @@ func (c *conn) takeAll(args [][]byte) {
 // peek is RAL.PEEK key limit. It takes nothing.
 func (c *conn) peek(args [][]byte) {
 	if u, ok := c.find(args[1], args[2]); ok {
-		c.decision(u.space.TakeWith(u.limit, u.key, 0))
+		c.decided(u.space.TakeWith(c.calls(), u.limit, u.key, 0))
 	}
 }
 
@@ -94,7 +95,7 @@ func (c *conn) refund(args [][]byte) {
 		return
 	}
 	if n, ok := c.units(args[3], -1<<63); ok {
-		c.decision(u.space.RefundWith(u.limit, u.key, n))
+		c.decided(u.space.RefundWith(c.calls(), u.limit, u.key, n))
 	}
 }
 
@@ -127,9 +128,16 @@ func (c *conn) wait(args [][]byte) {
 
 // reset is RAL.RESET key limit: it forgets what the key has used.
 func (c *conn) reset(args [][]byte) {
-	if u, ok := c.find(args[1], args[2]); ok {
-		c.out.Bool(u.space.Reset(u.key))
+	u, ok := c.find(args[1], args[2])
+	if !ok {
+		return
 	}
+	had, err := u.space.Reset(c.calls(), u.key)
+	if err != nil {
+		c.out.Error("ERR " + err.Error())
+		return
+	}
+	c.out.Bool(had)
 }
 
 // find finds the key under the limit, or writes what is wrong.
@@ -152,6 +160,18 @@ func (c *conn) units(arg []byte, least int64) (int64, bool) {
 		ok = false
 	}
 	return n, ok
+}
+
+// calls is the context of calls that do not wait for a turn. Shutdown lets them end.
+func (*conn) calls() context.Context { return context.Background() }
+
+// decided writes a decision, or why there is none.
+func (c *conn) decided(d policy.Decision, err error) {
+	if err != nil {
+		c.out.Error("ERR " + err.Error())
+		return
+	}
+	c.decision(d)
 }
 
 // decision writes a decision. Times are milliseconds, rounded up, and -1 is never.

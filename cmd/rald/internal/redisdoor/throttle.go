@@ -87,12 +87,15 @@ func (c *conn) clThrottle(args [][]byte) {
 		c.out.Error("Cell error: " + err.Error())
 		return
 	}
+	var d policy.Decision
 	space, err := c.server.limits.spaces.Of(limit)
+	if err == nil {
+		d, err = space.TakeWith(c.calls(), limit, stored(args[1]), numbers[3])
+	}
 	if err != nil {
 		c.out.Error("Cell error: " + err.Error())
 		return
 	}
-	d := space.TakeWith(limit, stored(args[1]), numbers[3])
 	c.out.Array(5)
 	for _, n := range c.server.config.Rounding.reply(d) {
 		c.out.Int(n)

@@ -42,13 +42,6 @@ const (
 	suffix = ".state"
 )
 
-// Space is an engine for the limits of one family.
-type Space struct {
-	*engine.Engine[string]
-	// Limit is the limit that stands for the family. Calls bring their own.
-	Limit policy.Policy
-}
-
 // Spaces are the engines. All methods may be called by any number of goroutines.
 type Spaces struct {
 	config Config
@@ -142,7 +135,7 @@ func (s *Spaces) add(limit policy.Policy) (*Space, error) {
 	if err != nil {
 		return nil, err
 	}
-	space := &Space{e, of}
+	space := &Space{Limit: of, Engine: e}
 	more := slices.Concat(all, []*Space{space})
 	s.all.Store(&more)
 	return space, nil
@@ -165,7 +158,7 @@ func (s *Spaces) Close() (err error) {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, space := range *s.all.Load() {
-		err = errors.Join(err, space.Close())
+		err = errors.Join(err, space.close())
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 			limit := parse(text)
 			space, err := s.Of(limit)
 			require.NoError(t, err, text)
-			d := space.TakeWith(limit, text, 1)
+			d := space.Engine.TakeWith(limit, text, 1)
 			assert.True(t, d.Allowed, text)
 			assert.NotZero(t, d.Limit, text)
 		}
@@ -97,14 +97,14 @@ func TestOneEngineForCallersAtOnce(t *testing.T) {
 		callers.Go(func() {
 			space, err := s.Of(limit)
 			if assert.NoError(t, err) {
-				space.TakeWith(limit, "key", 1)
+				space.Engine.TakeWith(limit, "key", 1)
 			}
 		})
 	}
 	callers.Wait()
 	assert.Equal(t, 1, count(s))
 	space, _ := s.Of(limit)
-	assert.EqualValues(t, 1000-64, space.TakeWith(limit, "key", 0).Remaining)
+	assert.EqualValues(t, 1000-64, space.Engine.TakeWith(limit, "key", 0).Remaining)
 }
 
 // A limit whose units change finds the same state after a restart, and New finds all states.
@@ -119,7 +119,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 	for _, text := range texts {
 		space, err := s.Of(parse(text))
 		require.NoError(t, err)
-		require.True(t, space.TakeWith(parse(text), "key", 1).Allowed)
+		require.True(t, space.Engine.TakeWith(parse(text), "key", 1).Allowed)
 	}
 	require.NoError(t, s.Close())
 	_, err = s.Of(parse("funnel 1, 1/s"))
@@ -133,9 +133,9 @@ func TestStateSurvivesARestart(t *testing.T) {
 		limit := parse(text)
 		space, err := s.Of(limit)
 		require.NoError(t, err)
-		d := space.TakeWith(limit, "key", 0)
+		d := space.Engine.TakeWith(limit, "key", 0)
 		assert.NotZero(t, d.ResetAfter, text)
-		assert.Equal(t, 1, space.Len(), text)
+		assert.Equal(t, 1, space.Engine.Len(), text)
 	}
 	assert.Equal(t, len(texts), count(s))
 }
