@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Every figure that redis-cell answers, over a connection.
@@ -82,9 +84,10 @@ func TestRoundsToSeconds(t *testing.T) {
 		{time.Second + time.Millisecond, 2, 2, 2},
 		{1<<63 - 1, 9223372037, 9223372037, 9223372037},
 	} {
-		assert.Equal(t, c.exact, RoundTrue.seconds(c.of), c.of)
-		assert.Equal(t, c.cell, RoundRedisCell.seconds(c.of), c.of)
-		assert.Equal(t, c.dragonfly, RoundDragonfly.seconds(c.of), c.of)
+		d := policy.Decision{ResetAfter: c.of}
+		assert.Equal(t, c.exact, RoundTrue.reply(d)[4], c.of)
+		assert.Equal(t, c.cell, RoundRedisCell.reply(d)[4], c.of)
+		assert.Equal(t, c.dragonfly, RoundDragonfly.reply(d)[4], c.of)
 	}
 }
 
