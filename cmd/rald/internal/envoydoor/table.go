@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/policy"
@@ -52,7 +53,7 @@ func newTable(set *rules.Set, keep *spaces.Spaces, counts map[string]*Counts) (*
 		}
 		h, err := t.hold(r, keep)
 		if err != nil {
-			return nil, &rules.Error{File: r.File, Line: r.Line, Key: r.Path, Err: err}
+			return nil, &fault.Error{File: r.File, Line: r.Line, Key: r.Path, Err: err}
 		}
 		if h.counts = counts[r.Path]; h.counts == nil {
 			h.counts = new(Counts)

@@ -8,33 +8,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/policy"
 	"go.yaml.in/yaml/v3"
 )
 
 // Name is the name of the file in its directory.
 const Name = "limits.yaml"
-
-// Error is what is wrong with a file: where, and what is accepted there.
-type Error struct {
-	File string
-	Line int    // 0 is the whole file
-	Key  string // "" is the whole file
-	Err  error
-}
-
-func (e *Error) Error() string {
-	text := e.File
-	if e.Line > 0 {
-		text += fmt.Sprintf(":%d", e.Line)
-	}
-	if e.Key != "" {
-		text += ": " + e.Key
-	}
-	return text + ": " + e.Err.Error()
-}
-
-func (e *Error) Unwrap() error { return e.Err }
 
 // Read returns the limits of the file in the directory. It is a map from names to the texts of
 // limits, as policy.Parse has them:
@@ -43,7 +23,7 @@ func (e *Error) Unwrap() error { return e.Err }
 //	  api:   funnel 100, 10/s
 //	  login: at most 5/10m
 //
-// A directory without the file has none. The error joins an *Error for each fault.
+// A directory without the file has none. The error joins a *fault.Error for each fault.
 func Read(dir string) (map[string]policy.Policy, error) {
 	file := filepath.Join(dir, Name)
 	text, err := os.ReadFile(file)
@@ -62,14 +42,14 @@ func Read(dir string) (map[string]policy.Policy, error) {
 func parse(file string, text []byte) (map[string]policy.Policy, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
-		return nil, &Error{File: file, Err: err}
+		return nil, &fault.Error{File: file, Err: err}
 	}
 	if root.Kind == 0 {
 		return nil, nil // nothing but comments
 	}
 	var faults []error
 	bad := func(at *yaml.Node, key, format string, args ...any) {
-		faults = append(faults, &Error{file, at.Line, key, fmt.Errorf(format, args...)})
+		faults = append(faults, &fault.Error{File: file, Line: at.Line, Key: key, Err: fmt.Errorf(format, args...)})
 	}
 	limits := map[string]policy.Policy{}
 	top := root.Content[0]

@@ -18,7 +18,7 @@ type Options struct {
 
 // Read returns the rules of all files of a directory and those below it whose names end with
 // .yaml or .yml and do not begin with a dot, in the order of their names. The error joins an
-// *Error for each fault: one bad file refuses the directory.
+// *fault.Error for each fault: one bad file refuses the directory.
 func Read(dir string, options Options) (*Set, error) {
 	names, err := Files(dir)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"gopkg.in/yaml.v2"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -70,7 +71,7 @@ type reading struct {
 }
 
 func (r *reading) bad(at place, format string, args ...any) {
-	r.faults = append(r.faults, &Error{r.name, at.line, at.path, fmt.Errorf(format, args...)})
+	r.faults = append(r.faults, &fault.Error{File: r.name, Line: at.line, Key: at.path, Err: fmt.Errorf(format, args...)})
 }
 
 // read adds the rules of a file to the set. If it is faulty the set is of no use.

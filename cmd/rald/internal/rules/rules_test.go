@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -186,8 +187,8 @@ func TestFaults(t *testing.T) {
 		if assert.Error(t, err, c.text) {
 			assert.Contains(t, err.Error(), c.want, c.text)
 		}
-		var fault *Error
-		assert.ErrorAs(t, err, &fault)
+		var one *fault.Error
+		assert.ErrorAs(t, err, &one)
 	}
 }
 

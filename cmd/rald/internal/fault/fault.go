@@ -1,0 +1,27 @@
+// Package fault has the error that tells what is wrong with a file of configuration.
+package fault
+
+import "fmt"
+
+// Error is a fault of a file: where it is, and what is accepted there.
+type Error struct {
+	File string
+	Line int    // 0 if it is not known
+	Key  string // the path to it, such as descriptors[0].rate_limit.unit; "" is the whole file
+	Err  error
+}
+
+// Error returns file, line, key and fault, as far as they are known.
+func (e *Error) Error() string {
+	text := e.File
+	if e.Line > 0 {
+		text += fmt.Sprintf(":%d", e.Line)
+	}
+	if e.Key != "" {
+		text += ": " + e.Key
+	}
+	return text + ": " + e.Err.Error()
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
