@@ -16,6 +16,8 @@ type command struct {
 	flags             []string
 	greeting          bool // may come before the password
 	run               func(c *conn, args [][]byte)
+
+	at int // in Server.commands
 }
 
 // longestName is the most bytes of the name of a command.
@@ -27,28 +29,29 @@ var commands map[string]*command
 func init() {
 	commands = map[string]*command{}
 	for _, c := range []command{
-		{"cl.throttle", 1, -1, 1, 1, 1, []string{"write", "fast"}, false, (*conn).clThrottle},
-		{"ral.take", 3, -1, 1, -1, 3, []string{"write", "fast"}, false, (*conn).take},
-		{"ral.peek", 3, 3, 1, 1, 1, []string{"readonly", "fast"}, false, (*conn).peek},
-		{"ral.refund", 4, 4, 1, 1, 1, []string{"write", "fast"}, false, (*conn).refund},
-		{"ral.wait", 5, 5, 1, 1, 1, []string{"write", "blocking"}, false, (*conn).wait},
-		{"ral.reset", 3, 3, 1, 1, 1, []string{"write", "fast"}, false, (*conn).reset},
-		{"del", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del},
-		{"unlink", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del},
-		{"scan", 2, 8, 0, 0, 0, []string{"readonly"}, false, (*conn).scan},
-		{"dbsize", 1, 1, 0, 0, 0, []string{"readonly", "fast"}, false, (*conn).dbsize},
-		{"info", 1, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).info},
-		{"ping", 1, 2, 0, 0, 0, []string{"fast"}, false, (*conn).ping},
-		{"echo", 2, 2, 0, 0, 0, []string{"fast"}, false, (*conn).echo},
-		{"select", 2, 2, 0, 0, 0, []string{"fast"}, false, (*conn).selectDB},
-		{"client", 2, -1, 0, 0, 0, []string{"noscript"}, false, (*conn).client},
-		{"command", 1, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).command},
-		{"config", 2, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).configGet},
-		{"hello", 1, -1, 0, 0, 0, []string{"fast"}, true, (*conn).hello},
-		{"auth", 2, 3, 0, 0, 0, []string{"fast"}, true, (*conn).auth},
-		{"reset", 1, 1, 0, 0, 0, []string{"fast"}, true, (*conn).restart},
-		{"quit", 1, -1, 0, 0, 0, []string{"fast"}, true, (*conn).quit},
+		{"cl.throttle", 1, -1, 1, 1, 1, []string{"write", "fast"}, false, (*conn).clThrottle, 0},
+		{"ral.take", 3, -1, 1, -1, 3, []string{"write", "fast"}, false, (*conn).take, 0},
+		{"ral.peek", 3, 3, 1, 1, 1, []string{"readonly", "fast"}, false, (*conn).peek, 0},
+		{"ral.refund", 4, 4, 1, 1, 1, []string{"write", "fast"}, false, (*conn).refund, 0},
+		{"ral.wait", 5, 5, 1, 1, 1, []string{"write", "blocking"}, false, (*conn).wait, 0},
+		{"ral.reset", 3, 3, 1, 1, 1, []string{"write", "fast"}, false, (*conn).reset, 0},
+		{"del", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del, 0},
+		{"unlink", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del, 0},
+		{"scan", 2, 8, 0, 0, 0, []string{"readonly"}, false, (*conn).scan, 0},
+		{"dbsize", 1, 1, 0, 0, 0, []string{"readonly", "fast"}, false, (*conn).dbsize, 0},
+		{"info", 1, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).info, 0},
+		{"ping", 1, 2, 0, 0, 0, []string{"fast"}, false, (*conn).ping, 0},
+		{"echo", 2, 2, 0, 0, 0, []string{"fast"}, false, (*conn).echo, 0},
+		{"select", 2, 2, 0, 0, 0, []string{"fast"}, false, (*conn).selectDB, 0},
+		{"client", 2, -1, 0, 0, 0, []string{"noscript"}, false, (*conn).client, 0},
+		{"command", 1, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).command, 0},
+		{"config", 2, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).configGet, 0},
+		{"hello", 1, -1, 0, 0, 0, []string{"fast"}, true, (*conn).hello, 0},
+		{"auth", 2, 3, 0, 0, 0, []string{"fast"}, true, (*conn).auth, 0},
+		{"reset", 1, 1, 0, 0, 0, []string{"fast"}, true, (*conn).restart, 0},
+		{"quit", 1, -1, 0, 0, 0, []string{"fast"}, true, (*conn).quit, 0},
 	} {
+		c.at = len(commands)
 		commands[c.name] = &c
 	}
 }
@@ -81,6 +84,7 @@ func lookUp(name []byte) *command {
 // do answers a command.
 func (c *conn) do(args [][]byte) {
 	do := lookUp(args[0])
+	errors := c.out.Errors()
 	switch {
 	case do == nil && isHTTP(args[0]):
 		// A browser that was told to post here. What follows is not meant for this server.
@@ -95,6 +99,7 @@ func (c *conn) do(args [][]byte) {
 	default:
 		do.run(c, args)
 	}
+	c.server.count(do, c.out.Errors() > errors)
 }
 
 // isHTTP reports whether a line is one that every HTTP request has that a page can make a

@@ -56,7 +56,6 @@ func (c *conn) serve() {
 		args, err := c.in.Next()
 		if err == nil {
 			due = time.Time{}
-			c.server.commands.Add(1)
 			c.do(args)
 			if c.ending || c.full() != nil {
 				_ = c.flush()
@@ -65,6 +64,7 @@ func (c *conn) serve() {
 			continue
 		}
 		if !errors.Is(err, resp.ErrIncomplete) {
+			c.server.garbled.Add(1)
 			c.out.Error("ERR " + err.Error())
 			_ = c.flush()
 			return

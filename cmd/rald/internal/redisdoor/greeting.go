@@ -257,7 +257,7 @@ func (c *conn) info([][]byte) {
 	line("")
 	line("# Stats")
 	line("total_connections_received:%d", s.total.Load())
-	line("total_commands_processed:%d", s.commands.Load())
+	line("total_commands_processed:%d", s.Stats().total())
 	line("rejected_connections:%d", s.refused.Load())
 	line("")
 	line("# Limits")

@@ -52,10 +52,11 @@ type Server struct {
 	started time.Time
 
 	ids      atomic.Int64
-	commands atomic.Int64
-	refused  atomic.Int64 // connections
+	commands []commandCounts // by command.at, and last those that are unknown
+	refused  atomic.Int64    // connections
 	clients  atomic.Int64
 	total    atomic.Int64 // connections
+	garbled  atomic.Int64 // connections
 	running  sync.WaitGroup
 
 	closing context.Context
@@ -84,6 +85,7 @@ func New(config Config) (*Server, error) {
 	config.Log = cmp.Or(config.Log, slog.Default())
 	s := &Server{
 		config: config, limits: newCatalog(config.Spaces, config.Limits), started: time.Now(),
+		commands:  make([]commandCounts, len(commands)+1),
 		listeners: map[net.Listener]bool{}, conns: map[*conn]bool{},
 	}
 	s.closing, s.close = context.WithCancel(context.Background())

@@ -16,6 +16,7 @@ type Writer struct {
 	to     io.Writer
 	buffer []byte
 	err    error
+	errors uint64 // that were written
 	// Three selects version 3 of the protocol. In version 2 a map is an array of its keys and
 	// values, a bool an integer, a double a string, and a null one of length -1.
 	Three bool
@@ -47,7 +48,13 @@ func (w *Writer) Status(text string) { w.line('+', text) }
 
 // Error writes an error. Its first word is a code in capitals, as in "ERR syntax error".
 // Line ends in it become spaces, so that no text can begin another reply.
-func (w *Writer) Error(text string) { w.line('-', text) }
+func (w *Writer) Error(text string) {
+	w.errors++
+	w.line('-', text)
+}
+
+// Errors returns the number of errors that were written.
+func (w *Writer) Errors() uint64 { return w.errors }
 
 func (w *Writer) line(kind byte, text string) {
 	w.buffer = append(w.buffer, kind)
