@@ -55,7 +55,7 @@ func start(t *testing.T, args ...string) *server {
 	port, err := redisd.FreePort()
 	require.NoError(t, err)
 	s := &server{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), log: &logged{}}
-	cmd := exec.Command(os.Args[0], append([]string{"-listen", s.addr}, args...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"-listen", s.addr, "-admin", "none"}, args...)...)
 	cmd.Env = append(os.Environ(), beRald+"=1")
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	s.Process, err = child.Start(cmd)

@@ -40,6 +40,7 @@ func startEnvoy(s settings, of spaces.Config, log *slog.Logger, fail context.Can
 			err = errors.Join(err, e.close())
 		}
 	}()
+	of.Name = "rald envoy"
 	if of.Dir != "" {
 		of.Dir = filepath.Join(of.Dir, "envoy")
 	}

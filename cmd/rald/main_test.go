@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 
 func noEnv(string) string { return "" }
 
+// havePassword is an environment with a password.
+func havePassword(name string) string { return map[string]string{"RALD_PASSWORD": "secret"}[name] }
+
 func TestSettings(t *testing.T) {
 	s, err := parse([]string{"-state", "none", "-rounding", "dragonfly", "/etc/rald"}, noEnv, &bytes.Buffer{})
 	require.NoError(t, err)
@@ -78,11 +81,11 @@ func TestListensOnLoopbackUnlessGuarded(t *testing.T) {
 	for _, open := range []string{":7379", "0.0.0.0:7379", "[::]:7379", "10.0.0.1:7379", "example.com:7379"} {
 		_, err := parse([]string{"-listen", open}, noEnv, &bytes.Buffer{})
 		assert.ErrorContains(t, err, "which other machines may reach", open)
-		_, err = parse([]string{"-listen", open}, func(string) string { return "secret" }, &bytes.Buffer{})
+		_, err = parse([]string{"-listen", open}, havePassword, &bytes.Buffer{})
 		assert.NoError(t, err, open)
 	}
 	envoy := []string{"-envoy", t.TempDir(), "-envoy-listen", ":8081"}
-	_, err := parse(envoy, func(string) string { return "secret" }, &bytes.Buffer{})
+	_, err := parse(envoy, havePassword, &bytes.Buffer{})
 	assert.ErrorContains(t, err, `-envoy-listen is ":8081", which other machines may reach: set -tls-cert`)
 	envoy[3] = "localhost:8081"
 	_, err = parse(append(envoy, "-envoy-http", ":8080"), noEnv, &bytes.Buffer{})

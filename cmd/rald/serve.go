@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"net"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/eventlog"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // serve serves clients until it is asked to end, and then lets them finish and saves the state.
@@ -26,6 +28,11 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, keep.Close()) }()
+	operators, err := listenAdmin(s, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, operators.close()) }() // after the doors
 	server, err := redisdoor.New(redisdoor.Config{
 		Spaces: keep, Password: s.password, Rounding: s.rounding, Clients: s.clients, Idle: s.idle, Log: log,
 		Limits: func(name string) (redisdoor.Named, bool) {
@@ -38,6 +45,11 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	ctx, stop := context.WithCancelCause(asked)
 	defer stop(nil)
+	told := admin.Config{
+		Redis: server, Keys: keep, Draining: func() bool { return ctx.Err() != nil },
+		Limits: func() map[string]policy.Policy { return policies(named) },
+		Tokens: s.admin.tokens, Guarded: s.admin.isGuarded(), ShowKeys: s.admin.showKeys, Log: log,
+	}
 	if s.envoy.dir != "" {
 		e, wrong := startEnvoy(s, of, log, stop)
 		if wrong != nil {
@@ -48,6 +60,14 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 			err = errors.Join(err, e.close())
 		}()
 		e.run(ctx, s.drain)
+		told.Envoy, told.EnvoyKeys = e.service, e.keep
+		told.Reloads = map[string]func() admin.Reloads{"rules": func() (r admin.Reloads) {
+			r.Good, r.Bad, r.Failing = e.service.Reads()
+			return r
+		}}
+	}
+	if err := operators.run(told, log, stop); err != nil {
+		return err
 	}
 	l, err := listen("-listen", s.listen, s.tls)
 	if err != nil {
@@ -98,4 +118,13 @@ func names(dir string) (map[string]redisdoor.Named, error) {
 		named[name] = redisdoor.Named{Limit: limit, Prefix: redisdoor.Prefix(name)}
 	}
 	return named, nil
+}
+
+// policies returns the limits by their names.
+func policies(of map[string]redisdoor.Named) map[string]policy.Policy {
+	all := make(map[string]policy.Policy, len(of))
+	for name, limit := range of {
+		all[name] = limit.Limit
+	}
+	return all
 }

@@ -20,6 +20,7 @@ type settings struct {
 	dir      string // of limits, or ""
 	listen   string
 	envoy    envoySettings
+	admin    adminSettings
 	state    string // a directory, or ""
 	every    time.Duration
 	maxKeys  int
@@ -61,6 +62,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	flags.StringVar(&s.envoy.dir, "envoy", "", "a `directory` of configuration files of envoyproxy/ratelimit, to answer Envoy's rate limit service")
 	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service; other than loopback needs TLS")
 	flags.StringVar(&s.envoy.http, "envoy-http", "", "an `address` for its pages /json, /healthcheck and /rlconfig; default none")
+	s.admin.define(flags)
 	flags.StringVar(&s.state, "state", stateDir(getenv), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
 	flags.DurationVar(&s.every, "save-every", 10*time.Second, "the time between two saves: what a killed server forgets at most")
 	flags.IntVar(&s.maxKeys, "max-keys", 1<<20, "the most keys of each family of limits")
@@ -107,6 +109,9 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 		return s, err
 	}
 	if s.tls, err = certificate(cert, key); err != nil {
+		return s, err
+	}
+	if err = s.admin.complete(getenv); err != nil {
 		return s, err
 	}
 	return s, s.isSafe()
@@ -162,16 +167,24 @@ func (s *settings) isSafe() error {
 			err = isSafe("-envoy-http", s.envoy.http, s.tls != nil, "-tls-cert")
 		}
 	}
+	if err == nil && s.admin.listen != "" {
+		err = isSafe("-admin", s.admin.listen, s.tls != nil && len(s.admin.tokens) > 0, "-tls-cert and -admin-tokens")
+	}
 	return err
 }
 
 func isSafe(flag, address string, guarded bool, guards string) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(address); err != nil {
 		return fmt.Errorf("%s is %q: host:port is accepted: %w", flag, address, err)
 	}
-	if guarded || host == "localhost" || net.ParseIP(host).IsLoopback() {
+	if guarded || isLoopback(address) {
 		return nil
 	}
 	return fmt.Errorf("%s is %q, which other machines may reach: set %s, or listen on 127.0.0.1", flag, address, guards)
+}
+
+// isLoopback reports whether no other machine reaches an address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
 }

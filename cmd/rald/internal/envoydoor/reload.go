@@ -6,18 +6,39 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
+// reads counts how often the rules were read.
+type reads struct {
+	good, bad atomic.Uint64
+	failing   atomic.Bool
+}
+
+// Reads returns how often the rules were read, from New on, and whether that failed the last
+// time.
+func (s *Service) Reads() (good, bad uint64, failing bool) {
+	return s.reads.good.Load(), s.reads.bad.Load(), s.reads.failing.Load()
+}
+
 // Reload reads the rules again, and puts all of them in force at once. If any file is faulty
 // the rules stay as they are, and the error is that of rules.Read. A request is decided by the
 // rules at its beginning. Keys keep what they have used if their rule still has the same unit,
 // or a limit of the same family.
-func (s *Service) Reload() error {
+func (s *Service) Reload() (err error) {
 	s.reload.Lock()
 	defer s.reload.Unlock()
+	defer func() {
+		s.reads.failing.Store(err != nil)
+		if err != nil {
+			s.reads.bad.Add(1)
+		} else {
+			s.reads.good.Add(1)
+		}
+	}()
 	set, err := rules.Read(s.config.Dir, rules.Options{Merge: s.config.Merge})
 	if err != nil {
 		return err

@@ -49,6 +49,7 @@ type Service struct {
 	drained atomic.Bool
 
 	reload sync.Mutex // held while the rules are read
+	reads  reads
 }
 
 // New reads the rules. The error is that of rules.Read, or that of an engine that cannot be

@@ -4,6 +4,7 @@
 package spaces
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -23,6 +24,8 @@ import (
 
 // Config is the configuration of Spaces. The zero value keeps no state.
 type Config struct {
+	// Name begins the names of the engines. The default is "rald".
+	Name string
 	// MaxKeys is the most keys of each engine. The default is that of engine.Config.
 	MaxKeys int
 	// Most is the most engines. The default is 32.
@@ -59,6 +62,7 @@ func New(config Config) (*Spaces, error) {
 	if config.Most <= 0 {
 		config.Most = defaultMost
 	}
+	config.Name = cmp.Or(config.Name, "rald")
 	s := &Spaces{config: config}
 	s.all.Store(new([]*Space))
 	if config.Dir == "" {
@@ -123,7 +127,7 @@ func (s *Spaces) add(limit policy.Policy) (*Space, error) {
 	}
 	of := representative(limit)
 	config := engine.Config{
-		Name:    "rald " + family(of),
+		Name:    s.config.Name + " " + family(of),
 		Policy:  of,
 		MaxKeys: s.config.MaxKeys,
 		OnEvent: s.config.OnEvent,

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const operatorToken = "0123456789abcdef"
+
+// fetch returns the status and the body of a page.
+func fetch(t *testing.T, c *http.Client, url, token string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	a, err := c.Do(r)
+	require.NoError(t, err)
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	require.NoError(t, err)
+	return a.StatusCode, string(text)
+}
+
+// The address for operators is there, promtool accepts the metrics, and configured limits are on
+// the page.
+func TestAdmin(t *testing.T) {
+	addr := freeAddr(t)
+	s := start(t, "-state", "none", "-admin", addr, configured(t))
+	tool(t, s, "redis-cli", "CL.THROTTLE", "ann", "1", "1", "60")
+	tool(t, s, "redis-cli", "RAL.TAKE", "ann", "api")
+	url := "http://" + addr
+	status, text := fetch(t, http.DefaultClient, url+"/metrics", "")
+	require.Equal(t, http.StatusOK, status)
+	assert.True(t, strings.Contains(text, `rald_resp_commands_total{command="cl.throttle",result="ok"} 1`))
+	assert.True(t, strings.Contains(text, `ral_calls_total{limit="rald funnel",result="admitted"} 2`))
+	promtool, err := exec.LookPath("promtool")
+	require.NoError(t, err, "install it by tools/need-prometheus")
+	check := exec.Command(promtool, "check", "metrics")
+	check.Stdin = strings.NewReader(text)
+	out, err := check.CombinedOutput()
+	assert.NoError(t, err, "%s", out)
+	assert.Empty(t, string(out))
+	_, text = fetch(t, http.DefaultClient, url+"/debug/ral/limits", "")
+	assert.Contains(t, text, `"name":"api"`)
+	status, text = fetch(t, http.DefaultClient, url+"/healthz", "")
+	assert.Equal(t, http.StatusOK, status, text)
+	s.end(t)
+	_, err = net.DialTimeout("tcp", addr, time.Second)
+	assert.Error(t, err)
+}
+
+// While clients have the time to end, /healthz says no.
+func TestHealthWhileDraining(t *testing.T) {
+	addr := freeAddr(t)
+	s := start(t, "-state", "none", "-admin", addr, "-drain", "1m")
+	c, err := net.Dial("tcp", s.addr)
+	require.NoError(t, err)
+	defer c.Close()
+	// A client that does not read its replies keeps the server from ending.
+	_ = c.SetWriteDeadline(time.Now().Add(time.Minute))
+	blocked := make(chan struct{})
+	go func() {
+		defer close(blocked)
+		for {
+			if _, err := io.WriteString(c, strings.Repeat("INFO\r\n", 1000)); err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		_, text := fetch(t, http.DefaultClient, "http://"+addr+"/metrics", "")
+		if strings.Contains(text, `rald_resp_commands_total{command="info",result="ok"}`) &&
+			!strings.Contains(text, `rald_resp_commands_total{command="info",result="ok"} 0`) {
+			break
+		}
+		require.True(t, s.Runs(), "%s", s.log)
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.NoError(t, s.Signal(syscall.SIGTERM))
+	for {
+		status, text := fetch(t, http.DefaultClient, "http://"+addr+"/healthz", "")
+		if status == http.StatusServiceUnavailable {
+			assert.Equal(t, "draining\n", text)
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = c.Close()
+	<-blocked
+	<-s.Ended()
+}
+
+// An address that other machines may reach needs TLS and tokens, and each request a token.
+func TestAdminIsGuarded(t *testing.T) {
+	cert, key := certificates(t)
+	file := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(file, []byte("# operators\n\nanna "+operatorToken+"\n"), 0o600))
+	for _, open := range []string{":7381", "0.0.0.0:7381", "example.com:7381"} {
+		for _, args := range [][]string{{}, {"-tls-cert", cert, "-tls-key", key}, {"-admin-tokens", file}} {
+			_, err := parse(append(args, "-admin", open), noEnv, &bytes.Buffer{})
+			assert.ErrorContains(t, err, `-admin is "`+open+`", which other machines may reach: set -tls-cert and -admin-tokens`)
+		}
+		_, err := parse([]string{"-admin", open, "-tls-cert", cert, "-tls-key", key, "-admin-tokens", file}, noEnv, &bytes.Buffer{})
+		assert.NoError(t, err)
+	}
+
+	addr := freeAddr(t)
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	start(t, "-state", "none", "-admin", "0.0.0.0:"+port, "-tls-cert", cert, "-tls-key", key, "-admin-tokens", file)
+	pem, err := os.ReadFile(cert)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(pem))
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	defer c.CloseIdleConnections()
+	for path, want := range map[string]int{"/metrics": 401, "/debug/ral/": 401, "/debug/pprof/": 401, "/healthz": 200} {
+		status, _ := fetch(t, c, "https://"+addr+path, "")
+		assert.Equal(t, want, status, path)
+		status, _ = fetch(t, c, "https://"+addr+path, operatorToken)
+		assert.Equal(t, 200, status, path)
+	}
+}
+
+func TestOperators(t *testing.T) {
+	env := func(text string) func(string) string {
+		return func(name string) string { return map[string]string{"RALD_ADMIN_TOKENS": text}[name] }
+	}
+	s, err := parse(nil, env("anna one\n# none\n\n ben\ttwo\n"), &bytes.Buffer{})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"anna": "one", "ben": "two"}, s.admin.tokens)
+	assert.Equal(t, defaultAdmin, s.admin.listen)
+	s, err = parse([]string{"-admin", "none"}, noEnv, &bytes.Buffer{})
+	require.NoError(t, err)
+	assert.Empty(t, s.admin.listen)
+	for text, want := range map[string]string{
+		"anna":             "RALD_ADMIN_TOKENS: line 1 has 1 words: a name and a token are accepted",
+		"\nanna a b":       "RALD_ADMIN_TOKENS: line 2 has 3 words",
+		"anna a\nanna b\n": `RALD_ADMIN_TOKENS: line 2: "anna" has a token already`,
+	} {
+		_, err := parse(nil, env(text), &bytes.Buffer{})
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = parse([]string{"-admin-tokens", "/none/x"}, noEnv, &bytes.Buffer{})
+	assert.ErrorContains(t, err, "-admin-tokens: open /none/x")
+	err = run(context.Background(), []string{"-state", "none", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, env("anna short"), &bytes.Buffer{}, &bytes.Buffer{})
+	assert.ErrorContains(t, err, `-admin-tokens: ral: inspect.Config: Tokens["anna"]`)
+}
+
+// A second rald goes on without the default address, and ends if it was told the address.
+func TestAdminAddressThatIsTaken(t *testing.T) {
+	if l, err := net.Listen("tcp", defaultAdmin); err == nil {
+		defer l.Close()
+	} // otherwise something else has it
+	s := start(t, "-state", "none", "-admin", defaultAdmin)
+	assert.Contains(t, s.log.String(), "goes on without an address for operators")
+	s.end(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	err = run(context.Background(), []string{"-state", "none", "-listen", "127.0.0.1:0", "-admin", l.Addr().String()}, noEnv, &bytes.Buffer{}, &bytes.Buffer{})
+	assert.ErrorContains(t, err, "-admin: ")
+}

@@ -1,0 +1,159 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Config is the configuration of a Handler.
+type Config struct {
+	// Redis is the door for clients of Redis, and Keys keep its keys. Both are required.
+	Redis *redisdoor.Server
+	Keys  *spaces.Spaces
+	// Limits returns the limits that are configured by name. They are not changed. nil is none.
+	Limits func() map[string]policy.Policy
+
+	// Envoy is the rate limit service, and EnvoyKeys keep its counts. They are nil if there is
+	// none.
+	Envoy     *envoydoor.Service
+	EnvoyKeys *spaces.Spaces
+
+	// Reloads returns by what is read, such as "rules", how often that was read.
+	Reloads map[string]func() Reloads
+
+	// Draining reports whether the server is about to end. nil is never.
+	Draining func() bool
+
+	// Tokens permits changes: the operators' names and the token of each. See inspect.Config.
+	Tokens map[string]string
+	// Guarded refuses all requests without a token, except those for /healthz. It is for an
+	// address that other machines reach.
+	Guarded bool
+	// ShowKeys shows keys as they are. By default they are shown as hashes.
+	ShowKeys bool
+	// Log is told of changes by operators. The default is slog.Default.
+	Log *slog.Logger
+}
+
+// Reloads counts how often configuration was read, from the start of the program.
+type Reloads struct {
+	Good, Bad uint64
+	Failing   bool // the last time was bad
+}
+
+// Handler serves operators. New makes one.
+type Handler struct {
+	config  Config
+	tokens  tokens
+	page    *inspection
+	metrics http.Handler
+	mux     *http.ServeMux
+}
+
+// New returns a Handler. Close ends it. The error names what is wrong with the tokens.
+func New(config Config) (*Handler, error) {
+	switch {
+	case config.Redis == nil || config.Keys == nil:
+		return nil, errors.New("admin: Redis or Keys is nil: both are required")
+	case config.Guarded && len(config.Tokens) == 0:
+		return nil, errors.New("admin: Guarded is set, and there are no tokens: one or more are required")
+	}
+	if config.Log == nil {
+		config.Log = slog.Default()
+	}
+	h := &Handler{config: config, tokens: newTokens(config.Tokens), mux: http.NewServeMux()}
+	registry := prometheus.NewRegistry()
+	for _, c := range []prometheus.Collector{
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		&engines{of: h.spaces()}, &doors{config: config},
+	} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("admin: %w", err)
+		}
+	}
+	page, err := newInspection(config, h.spaces())
+	if err != nil {
+		return nil, err
+	}
+	h.page = page
+	h.metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry, MaxRequestsInFlight: 4})
+	for path, handler := range map[string]http.Handler{
+		"/{$}":                 http.HandlerFunc(index),
+		"/metrics":             h.metrics,
+		"/debug/pprof/":        http.HandlerFunc(pprof.Index),
+		"/debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline),
+		"/debug/pprof/profile": http.HandlerFunc(pprof.Profile),
+		"/debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
+		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
+	} {
+		h.mux.Handle(path, ownSite(handler))
+	}
+	h.mux.Handle("/debug/ral/", h.page) // it refuses what comes from other sites itself
+	return h, nil
+}
+
+func (h *Handler) spaces() []*spaces.Spaces {
+	if h.config.EnvoyKeys == nil {
+		return []*spaces.Spaces{h.config.Keys}
+	}
+	return []*spaces.Spaces{h.config.Keys, h.config.EnvoyKeys}
+}
+
+// Close ends what the page runs in the background.
+func (h *Handler) Close() error { return h.page.close() }
+
+// ServeHTTP serves the pages, if the request is one that may see them.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/healthz" {
+		h.health(w)
+		return
+	}
+	switch {
+	case h.config.Guarded && !h.tokens.has(r):
+		w.Header().Set("WWW-Authenticate", `Basic realm="rald"`)
+		http.Error(w, "a token is needed: as the password of an operator, or as Authorization: Bearer TOKEN", http.StatusUnauthorized)
+	case !knownHost(r):
+		http.Error(w, "this host name is not one of this server's: localhost and addresses are accepted", http.StatusForbidden)
+	default:
+		h.mux.ServeHTTP(w, r)
+	}
+}
+
+func index(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = io.WriteString(w, `<!doctype html><title>rald</title>
+<ul><li><a href="/debug/ral/">limits</a><li><a href="/metrics">metrics</a><li><a href="/debug/pprof/">profiles</a><li><a href="/healthz">health</a></ul>
+`)
+}
+
+// health answers whether clients should come here: not while the server ends, and not if an
+// engine records no new keys any more.
+func (h *Handler) health(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "no-store")
+	if h.config.Draining != nil && h.config.Draining() {
+		http.Error(w, "draining", http.StatusServiceUnavailable)
+		return
+	}
+	for _, keep := range h.spaces() {
+		for space := range keep.All() {
+			if err := space.Engine.Health(); err != nil {
+				http.Error(w, space.Engine.Stats().Name+": "+err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+		}
+	}
+	_, _ = io.WriteString(w, "ok\n")
+}

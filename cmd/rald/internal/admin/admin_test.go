@@ -1,0 +1,344 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	descriptor "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/inspect"
+	"github.com/ral-limiter/ral/policy"
+)
+
+const token = "0123456789abcdef"
+
+var anna = map[string]string{"anna": token}
+
+// configured returns a Config with all that there may be. Nothing listens.
+func configured(t *testing.T) Config {
+	open := func(name string) *spaces.Spaces {
+		keep, err := spaces.New(spaces.Config{Name: name})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, keep.Close()) })
+		return keep
+	}
+	c := Config{Keys: open("rald"), EnvoyKeys: open("rald envoy"), Log: slog.New(slog.DiscardHandler)}
+	limits := map[string]policy.Policy{"login": policy.Must(policy.Parse("at most 5/10m"))}
+	c.Limits = func() map[string]policy.Policy { return limits }
+	var err error
+	c.Redis, err = redisdoor.New(redisdoor.Config{Spaces: c.Keys, Log: c.Log})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Redis.Shutdown(context.Background())) })
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(`domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: year, requests_per_unit: 1, candidate: "window 2/365d"}
+  - key: path
+    rate_limit: {unit: year, requests_per_unit: 1}
+`), 0o600))
+	c.Envoy, err = envoydoor.New(envoydoor.Config{Dir: dir, Spaces: c.EnvoyKeys, Log: c.Log})
+	require.NoError(t, err)
+	c.Reloads = map[string]func() Reloads{"rules": func() (r Reloads) {
+		r.Good, r.Bad, r.Failing = c.Envoy.Reads()
+		return r
+	}}
+	return c
+}
+
+// serve serves a Handler on loopback, and returns its URL.
+func serve(t *testing.T, c Config) string {
+	h, err := New(c)
+	require.NoError(t, err)
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		s.Close()
+		assert.NoError(t, h.Close())
+	})
+	return s.URL
+}
+
+// request sends a request with header fields, which are names and values in turn.
+func request(t *testing.T, method, url string, body []byte, fields ...string) (status int, answer string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(context.Background(), method, url, bytes.NewReader(body))
+	require.NoError(t, err)
+	for ; len(fields) > 0; fields = fields[2:] {
+		if fields[0] == "Host" {
+			r.Host = fields[1]
+		}
+		r.Header.Set(fields[0], fields[1])
+	}
+	a, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	require.NoError(t, err)
+	return a.StatusCode, string(text)
+}
+
+func get(t *testing.T, url string, fields ...string) (int, string) {
+	t.Helper()
+	return request(t, http.MethodGet, url, nil, fields...)
+}
+
+func TestPages(t *testing.T) {
+	url := serve(t, configured(t))
+	for path, want := range map[string]string{
+		"/": "/debug/ral/", "/metrics": "rald_resp_connections 0", "/debug/ral/": "<title>", "/healthz": "ok",
+		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/cmdline": "admin",
+	} {
+		status, text := get(t, url+path)
+		assert.Equal(t, http.StatusOK, status, path)
+		assert.Contains(t, text, want, path)
+	}
+	status, _ := get(t, url+"/nothing")
+	assert.Equal(t, http.StatusNotFound, status)
+}
+
+// A page of another site, also one whose name leads to loopback, is told nothing.
+func TestOtherSitesAreRefused(t *testing.T) {
+	url := serve(t, configured(t))
+	for _, path := range []string{"/", "/metrics", "/debug/ral/limits", "/debug/pprof/goroutine"} {
+		for _, host := range []string{"evil.example", "evil.example:7381", "localhost.evil", "127.0.0.1.evil"} {
+			status, _ := get(t, url+path, "Host", host)
+			assert.Equal(t, http.StatusForbidden, status, "%s %s", path, host)
+		}
+		for _, host := range []string{"localhost:7381", "LOCALHOST", "rald.localhost.", "[::1]:7381", "127.0.0.1"} {
+			status, _ := get(t, url+path, "Host", host)
+			assert.Equal(t, http.StatusOK, status, "%s %s", path, host)
+		}
+		status, _ := get(t, url+path, "Sec-Fetch-Site", "cross-site")
+		assert.Equal(t, http.StatusForbidden, status, path)
+	}
+}
+
+// An address that others reach answers nothing but /healthz without a token.
+func TestGuarded(t *testing.T) {
+	c := configured(t)
+	c.Guarded = true
+	_, err := New(c)
+	require.ErrorContains(t, err, "there are no tokens")
+	c.Tokens = anna
+	url := serve(t, c)
+	for _, path := range []string{"/", "/metrics", "/debug/ral/", "/debug/ral/limits", "/debug/pprof/goroutine", "/nothing"} {
+		for _, fields := range [][]string{
+			{}, {"Authorization", "Bearer " + token + "x"}, {"Authorization", "Bearer"}, {"Authorization", token}, {"Authorization", "Basic x"},
+		} {
+			status, _ := get(t, url+path, fields...)
+			assert.Equal(t, http.StatusUnauthorized, status, "%s %s", path, fields)
+		}
+		status, _ := get(t, url+path, "Authorization", "bearer "+token)
+		assert.NotEqual(t, http.StatusUnauthorized, status, path)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.SetBasicAuth("anna", token)
+		status, _ = get(t, url+path, "Authorization", r.Header.Get("Authorization"))
+		assert.NotEqual(t, http.StatusUnauthorized, status, path)
+	}
+	status, _ := get(t, url+"/healthz")
+	assert.Equal(t, http.StatusOK, status)
+}
+
+func TestHealth(t *testing.T) {
+	c := configured(t)
+	draining := false
+	c.Draining = func() bool { return draining }
+	h, err := New(c)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, h.Close()) }()
+	ask := func() (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+		return w.Code, w.Body.String()
+	}
+	status, text := ask()
+	assert.Equal(t, http.StatusOK, status, text)
+	draining = true
+	status, text = ask()
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Equal(t, "draining\n", text)
+	draining = false
+	require.NoError(t, c.EnvoyKeys.Close())
+	status, text = ask()
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Contains(t, text, "rald envoy window")
+}
+
+// shown returns the names of the limits on the page.
+func shown(t *testing.T, url string) (names []string) {
+	status, text := get(t, url+"/debug/ral/limits")
+	require.Equal(t, http.StatusOK, status, text)
+	var all inspect.Overview
+	require.NoError(t, json.Unmarshal([]byte(text), &all))
+	for _, l := range all.Limits {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// Engines that come into being, and limits that are configured meanwhile, appear.
+func TestPageFollowsEnginesAndLimits(t *testing.T) {
+	c := configured(t)
+	c.Envoy, c.EnvoyKeys = nil, nil
+	limits := map[string]policy.Policy{"login": policy.Must(policy.Parse("at most 5/10m"))}
+	c.Limits = func() map[string]policy.Policy { return limits }
+	url := serve(t, c)
+	assert.Equal(t, []string{"login"}, shown(t, url))
+	_, err := c.Keys.Of(policy.Must(policy.Parse("funnel 5, 1/s")))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"login", "rald funnel"}, shown(t, url))
+	_, text := get(t, url+"/metrics")
+	assert.True(t, has(text, `ral_keys{limit="rald funnel"} 0`))
+	limits = map[string]policy.Policy{"api": policy.Must(policy.Parse("funnel 5, 1/s"))}
+	assert.Equal(t, []string{"api", "rald funnel"}, shown(t, url))
+	limits = map[string]policy.Policy{"api": policy.Must(policy.Parse("funnel 6, 1/s"))}
+	_, text = get(t, url+"/debug/ral/limits")
+	assert.Contains(t, text, "funnel 6, 1/s")
+}
+
+// change asks for a change of a key, and returns the explanation after it.
+func change(t *testing.T, url string, body string, want int) (x inspect.Explanation) {
+	t.Helper()
+	status, text := request(t, http.MethodPost, url+"/debug/ral/change", []byte(body),
+		"Authorization", "Bearer "+token, "Content-Type", "application/json")
+	require.Equal(t, want, status, text)
+	if status == http.StatusOK {
+		require.NoError(t, json.Unmarshal([]byte(text), &x))
+	}
+	return x
+}
+
+// An operator changes a key of a configured limit by its name, and by the engine that keeps it.
+func TestOperatorChangesKeys(t *testing.T) {
+	c := configured(t)
+	change(t, serve(t, c), `{"limit": "login", "key": "ann", "do": "reset"}`, http.StatusForbidden)
+	c.Tokens, c.ShowKeys = anna, true
+	url := serve(t, c)
+	limit := c.Limits()["login"]
+	space, err := c.Keys.Of(limit)
+	require.NoError(t, err)
+	key := redisdoor.Prefix("login") + "ann"
+	space.Engine.TakeWith(limit, key, 2)
+
+	x := change(t, url, `{"limit": "login", "key": "ann", "do": "charge", "units": 2}`, http.StatusOK)
+	assert.EqualValues(t, 1, x.Parts[0].Remaining)
+	x = change(t, url, `{"limit": "login", "key": "ann", "do": "charge", "units": -1}`, http.StatusOK)
+	assert.EqualValues(t, 2, x.Parts[0].Remaining)
+	assert.EqualValues(t, 2, space.Engine.TakeWith(limit, key, 0).Remaining)
+	x = change(t, url, `{"limit": "login", "key": "ann", "do": "block", "for": "1h"}`, http.StatusOK)
+	assert.InDelta(t, 3600, x.Blocked, 60)
+	assert.False(t, space.Engine.TakeWith(limit, key, 1).Allowed)
+	change(t, url, `{"limit": "login", "key": "ann", "do": "lift"}`, http.StatusOK)
+	x = change(t, url, `{"limit": "login", "key": "ann", "do": "reset"}`, http.StatusOK)
+	assert.EqualValues(t, 5, x.Parts[0].Remaining)
+
+	space.Engine.TakeWith(limit, key, 5)
+	_, text := get(t, url+"/debug/ral/keys?by=owed&limit=rald+at+most%2F10m")
+	assert.Contains(t, text, `"login \"ann\""`)
+	change(t, url, `{"limit": "rald at most/10m", "key": "login \"ann\"", "do": "block", "for": "1h"}`, http.StatusOK)
+	assert.NotZero(t, space.Engine.Blocked(key))
+	change(t, url, `{"limit": "rald at most/10m", "key": "login \"ann", "do": "reset"}`, http.StatusBadRequest)
+}
+
+// hit asks the rate limit service for a hit.
+func hit(t *testing.T, c Config, key string) {
+	_, err := c.Envoy.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{
+		Domain: "shop",
+		Descriptors: []*descriptor.RateLimitDescriptor{{
+			Entries: []*descriptor.RateLimitDescriptor_Entry{{Key: key, Value: "x"}},
+		}},
+	})
+	require.NoError(t, err)
+}
+
+// has reports whether a text has a line.
+func has(text, line string) bool { return strings.Contains("\n"+text, "\n"+line+"\n") }
+
+// The doors tell what they count.
+func TestMetricsOfTheDoors(t *testing.T) {
+	c := configured(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- c.Redis.Serve(l) }()
+	client, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = io.WriteString(client, "PING\r\nCL.THROTTLE k 1 1 no\r\nPING\r\nQUIT\r\n")
+	require.NoError(t, err)
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Minute)))
+	_, err = io.ReadAll(client)
+	require.NoError(t, err)
+	hit(t, c, "user")
+	hit(t, c, "user")
+	hit(t, c, "path")
+
+	_, text := get(t, serve(t, c)+"/metrics")
+	for _, line := range []string{
+		"rald_resp_accepted_connections_total 1", "rald_resp_refused_connections_total 0", "rald_resp_garbled_connections_total 0",
+		`rald_resp_commands_total{command="ping",result="ok"} 2`, `rald_resp_commands_total{command="ping",result="error"} 0`,
+		`rald_resp_commands_total{command="cl.throttle",result="error"} 1`, `rald_resp_commands_total{command="unknown",result="error"} 0`,
+		"rald_limits 1", `rald_reloads_total{of="rules",result="good"} 1`, `rald_reload_failing{of="rules"} 0`,
+		"rald_envoy_rules 2",
+		`rald_envoy_descriptors_total{result="passed",rule="shop.user"} 1`, `rald_envoy_descriptors_total{result="refused",rule="shop.user"} 1`,
+		`rald_envoy_descriptors_total{result="passed",rule="shop.path"} 1`,
+		`rald_envoy_candidate_descriptors_total{result="would_pass",rule="shop.user"} 1`,
+		`rald_envoy_candidate_descriptors_total{result="would_refuse",rule="shop.user"} 0`,
+		`ral_healthy{limit="rald envoy window/365d aligned"} 1`,
+	} {
+		assert.True(t, has(text, line), line)
+	}
+	assert.False(t, strings.Contains(text, `rald_envoy_candidate_descriptors_total{result="would_pass",rule="shop.path"}`))
+	require.NoError(t, c.Redis.Shutdown(context.Background()))
+	require.NoError(t, <-served)
+}
+
+// Ever so many rules, of paths ever so long, have no more labels than mostRules.
+func TestRuleLabelsAreBounded(t *testing.T) {
+	c := configured(t)
+	var text strings.Builder
+	text.WriteString("domain: many\ndescriptors:\n")
+	line := func(key string) {
+		text.WriteString("  - key: " + key + "\n    rate_limit: {unit: hour, requests_per_unit: 1}\n")
+	}
+	line(strings.Repeat("long", longestRule))
+	for i := range mostRules + 5 {
+		line("k" + strconv.Itoa(i))
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "many.yaml"), []byte(text.String()), 0o600))
+	var err error
+	c.Envoy, err = envoydoor.New(envoydoor.Config{Dir: dir, Spaces: c.EnvoyKeys, Log: c.Log})
+	require.NoError(t, err)
+	rules, all := countRules(c.Envoy)
+	assert.Equal(t, mostRules+6, rules)
+	assert.Len(t, all, mostRules+1)
+	assert.Contains(t, all, otherRules)
+}
+
+func TestNewRefusesBadConfig(t *testing.T) {
+	_, err := New(Config{})
+	assert.ErrorContains(t, err, "Redis or Keys is nil")
+	c := configured(t)
+	c.Tokens = map[string]string{"anna": "short"}
+	_, err = New(c)
+	assert.ErrorContains(t, err, `Tokens["anna"]`)
+}

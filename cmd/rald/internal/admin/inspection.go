@@ -1,0 +1,122 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/inspect"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// followEvery is how often new engines and limits are looked for while nothing asks for the
+// page, so that its charts begin.
+const followEvery = 2 * time.Second
+
+// inspection is the page of package inspect. Engines come into being while the server runs, and
+// configured limits change. A handler has a fixed list, so another one takes its place then,
+// whose charts begin anew.
+type inspection struct {
+	config inspect.Config
+	limits func() map[string]policy.Policy
+	keys   *spaces.Spaces // of configured limits
+	all    []*spaces.Spaces
+
+	mu      sync.Mutex
+	now     *inspect.Handler
+	shown   string // identifies the list that now has
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+func newInspection(config Config, all []*spaces.Spaces) (*inspection, error) {
+	i := &inspection{
+		config: inspect.Config{ShowKeys: config.ShowKeys, Tokens: config.Tokens, Logger: config.Log},
+		limits: config.Limits, keys: config.Keys, all: all, stop: make(chan struct{}),
+	}
+	if i.limits == nil {
+		i.limits = func() map[string]policy.Policy { return nil }
+	}
+	if _, err := i.follow(); err != nil {
+		return nil, err
+	}
+	i.stopped.Go(func() {
+		ticks := time.NewTicker(followEvery)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-i.stop:
+				return
+			case <-ticks.C:
+				_, _ = i.follow() // a request is told of an error
+			}
+		}
+	})
+	return i, nil
+}
+
+// follow returns the handler of the present list.
+func (i *inspection) follow() (*inspect.Handler, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	list, shown := i.list()
+	if i.now != nil && shown == i.shown {
+		return i.now, nil
+	}
+	next, err := inspect.New(i.config, list...)
+	if err != nil {
+		return nil, err
+	}
+	if i.now != nil {
+		_ = i.now.Close()
+	}
+	i.now, i.shown = next, shown
+	return next, nil
+}
+
+// list returns what is shown: the configured limits by their names, and then the engines.
+func (i *inspection) list() (list []inspect.AnyLimit, id string) {
+	var text strings.Builder
+	limits := i.limits()
+	names := make([]string, 0, len(limits))
+	for name := range limits {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		list = append(list, inspect.Limit[string]{Name: name, Limiter: &named{i.keys, limits[name], redisdoor.Prefix(name)}})
+		text.WriteString(name + "\x00" + limits[name].String() + "\n")
+	}
+	for _, keep := range i.all {
+		for space := range keep.All() {
+			shown := inspect.Limit[string]{Limiter: space.Engine}
+			if keep == i.keys {
+				shown.Format, shown.Parse = redisdoor.KeyText, redisdoor.ParseKey
+			}
+			list = append(list, shown)
+			text.WriteString(space.Engine.Stats().Name + "\n")
+		}
+	}
+	return list, text.String()
+}
+
+func (i *inspection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now, err := i.follow()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	now.ServeHTTP(w, r)
+}
+
+func (i *inspection) close() error {
+	close(i.stop)
+	i.stopped.Wait()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.now.Close()
+}

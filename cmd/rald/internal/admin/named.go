@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// named is a configured limit, in the engine that it shares with others. It implements
+// limits.Limiter and what package inspect offers beside.
+type named struct {
+	keep   *spaces.Spaces
+	limit  policy.Policy
+	prefix string // of its keys
+}
+
+var _ limits.Limiter[string] = (*named)(nil)
+
+// Ask implements limits.Limiter.
+func (n *named) Ask(ctx context.Context, key string, units int64) (limits.Answer, error) {
+	grant, err := n.Hold(ctx, limits.Call[string]{Key: key, N: units})
+	return grant.Answer, err
+}
+
+// Hold implements limits.Limiter.
+func (n *named) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
+	space, err := n.keep.Of(n.limit)
+	if err != nil {
+		return grant, err
+	}
+	call.Key, call.Limit = n.prefix+call.Key, n.limit
+	return space.Hold(ctx, call)
+}
+
+// LimitFor implements limits.Limiter.
+func (n *named) LimitFor(string) policy.Policy { return n.limit }
+
+// Reset forgets what the key has used.
+func (n *named) Reset(ctx context.Context, key string) (bool, error) {
+	space, err := n.keep.Of(n.limit)
+	if err != nil {
+		return false, err
+	}
+	return space.Reset(ctx, n.prefix+key)
+}
+
+// Charge charges units, or gives them back below 0.
+func (n *named) Charge(_ context.Context, key string, units int64) error {
+	space, err := n.keep.Of(n.limit)
+	if err != nil {
+		return err
+	}
+	if !space.Engine.RefundWith(n.limit, n.prefix+key, -units).Allowed && space.Engine.Blocked(n.prefix+key) == 0 {
+		return fmt.Errorf("%d units could not be recorded", units)
+	}
+	return nil
+}
+
+// Block refuses the key for so long, or no longer if d is 0.
+func (n *named) Block(_ context.Context, key string, d time.Duration) error {
+	space, err := n.keep.Of(n.limit)
+	if err != nil {
+		return err
+	}
+	return space.Engine.Block(n.prefix+key, d)
+}
+
+// Blocked returns for how much longer the key is blocked.
+func (n *named) Blocked(_ context.Context, key string) (time.Duration, error) {
+	space, err := n.keep.Of(n.limit)
+	if err != nil {
+		return 0, err
+	}
+	return space.Engine.Blocked(n.prefix + key), nil
+}
