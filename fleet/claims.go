@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
@@ -17,13 +18,26 @@ type Claim struct {
 	limiter *Limiter
 	limit   policy.Policy
 	key     string
+	more    int64 // times that it stands, beyond the first
 }
 
 // Claim names a key of this limiter for TakeAll.
 func (l *Limiter) Claim(key string) Claim { return Claim{limiter: l, key: key} }
 
 // ClaimWith is Claim under a limit that comes with the call, as by TakeWith.
-func (l *Limiter) ClaimWith(limit policy.Policy, key string) Claim { return Claim{l, limit, key} }
+func (l *Limiter) ClaimWith(limit policy.Policy, key string) Claim {
+	return Claim{limiter: l, limit: limit, key: key}
+}
+
+// Times returns the claim as if it stood n times, for a key of which more units are taken than
+// of others: TakeAll(ctx, 1, request, tokens.Times(5000)). n below 1 is 1.
+func (c Claim) Times(n int64) Claim {
+	c.more = max(n, 1) - 1
+	return c
+}
+
+// units returns how many units the claim asks for.
+func (c *Claim) units(n int64) int64 { return (&store.Ask{Times: 1 + c.more}).Units(n) }
 
 // Outcome is the answer of TakeAll.
 type Outcome struct {
@@ -44,9 +58,10 @@ type Outcome struct {
 // request can be limited by its address, by its user and by a limit on all callers
 // together. No other call comes in between.
 //
-// The limiters must be in Exact mode (or the error is ErrModeUnsupported), have the same Client
-// and Config.Epoch (or it is ErrDifferentClients), and in a cluster the same Config.Tag (or it
-// is ErrCrossSlot). A limit that ClaimWith brought must be of its limiter's family (ErrMisfit).
+// The limiters must be in Exact mode (or the error is ErrModeUnsupported), have the same Client,
+// or one by Config.Via, and the same Config.Epoch (or it is ErrDifferentClients), and in a
+// cluster the same Config.Tag (or it is ErrCrossSlot). A limit that ClaimWith brought must be of
+// its limiter's family (ErrMisfit).
 // The first one's Budget holds. If that one cannot ask Redis, each answers as its Outage says: a
 // claim on a limiter of FallbackClosed refuses all, one of FallbackOpen none.
 //
@@ -121,11 +136,11 @@ func join(claims []Claim, terms []*terms) (asks []store.Ask, at []int) {
 		}
 		if first == i {
 			at[i] = len(asks)
-			asks = append(asks, store.Ask{Limit: terms[i].limit, Key: c.key, Times: 1})
+			asks = append(asks, store.Ask{Limit: terms[i].limit, Key: c.key, Times: 1 + c.more})
 			continue
 		}
 		at[i] = at[first]
-		asks[at[i]].Times++
+		asks[at[i]].Times += min(1+c.more, math.MaxInt64-asks[at[i]].Times)
 	}
 	return asks, at
 }
@@ -141,7 +156,7 @@ func together(claims []Claim) ([]*terms, error) {
 			return nil, ErrClosed
 		case c.limiter.config.Mode != Exact:
 			return nil, unsupported("TakeAll")
-		case c.limiter != first && (first.config.Client == nil || c.limiter.config.Client != first.config.Client):
+		case c.limiter.origin() != first.origin() && (first.config.Client == nil || c.limiter.config.Client != first.config.Client):
 			return nil, ErrDifferentClients
 		case !c.limiter.config.Epoch.Equal(first.config.Epoch):
 			return nil, ErrDifferentClients // one script reads one clock
@@ -169,12 +184,13 @@ func takeAllWithout(n int64, claims []Claim, terms []*terms, answers []Answer, f
 	var local []share.Claim
 	var at []int // where they stand
 	for i, c := range claims {
+		n := c.units(n)
 		if a, blocked := c.limiter.blockedWithout(terms[i], c.key, n, why.cause); blocked {
 			answers[i], allowed = a, false
 			continue
 		}
 		if of := terms[i]; of.local != nil {
-			local, at = append(local, share.Claim{Local: of.local, Key: c.key}), append(at, i)
+			local, at = append(local, share.Claim{Local: of.local, Key: c.key, Times: 1 + c.more}), append(at, i)
 			continue
 		}
 		answers[i] = c.limiter.without(terms[i], n, why.cause)
@@ -185,7 +201,8 @@ func takeAllWithout(n int64, claims []Claim, terms []*terms, answers []Answer, f
 	}
 	all, allowed := share.TakeAll(n, local...)
 	for i, r := range all {
-		answers[at[i]] = claims[at[i]].limiter.shared(terms[at[i]], r.Decision, n, why.cause)
+		c := claims[at[i]]
+		answers[at[i]] = c.limiter.shared(terms[at[i]], r.Decision, c.units(n), why.cause)
 	}
 	for _, c := range claims {
 		if c.limiter.closed.Load() {

@@ -80,7 +80,7 @@ const (
 	FallbackClosed
 )
 
-// Config is what a limiter is made with. Name, Policy, and one of Client and Redis are
+// Config is what a limiter is made with. Name, Policy, and one of Client, Redis and Via are
 // required; every other field that is left zero takes its default. Negative values are
 // refused. All servers of a fleet must be given the same Name, Tag, Policy, Mode and
 // Epoch.
@@ -101,6 +101,10 @@ type Config struct {
 	// PipelineMultiplex is one connection, and its buffers have 64 KiB.
 	Redis rueidis.ClientOption
 
+	// Via, in place of Client and Redis, is another limiter whose client this one uses, so that
+	// TakeAll can have keys of both. It must be closed after this one.
+	Via *Limiter
+
 	// Name is that of the limit, and part of its keys' names in Redis: 1 to 64 bytes,
 	// without braces, spaces and control characters.
 	Name string
@@ -111,9 +115,10 @@ type Config struct {
 	Tag string
 
 	// Policy is the limit that holds for each key: a Funnel, FixedWindow, SlidingWindow,
-	// Bursty or Queue of package policy, or a SlidingLog. Leased mode wants one of the
-	// first three. New refuses others, such as an AlignedWindow: Redis has no script for
-	// them.
+	// Bursty, Queue or AlignedWindow of package policy, or a SlidingLog. Leased mode wants one
+	// of the first three. New refuses others, such as a CalendarWindow: Redis has no script for
+	// them. An AlignedWindow is at most 2^52 units in whole microseconds, its windows begin by
+	// Redis's clock and, while Redis is away, by this server's.
 	Policy policy.Policy
 
 	// PolicyFor, if not nil, returns the limit that holds for a key; nil is Policy. Others are
@@ -191,7 +196,7 @@ type Config struct {
 	// brings nothing back. If the limit was changed, the units count from the start of the
 	// server. A key that owes nothing is not in the file, and begins as any key of which
 	// this server knows nothing. What was let pass under a limit other than Policy is not
-	// kept.
+	// kept. An AlignedWindow has no StateFile.
 	StateFile string
 
 	// Epoch is what Redis's time is counted from, in whole seconds. The default is
@@ -232,10 +237,19 @@ func (c Config) withDefaults() Config {
 	if c.OnEvent == nil {
 		c.OnEvent = func(Event) {}
 	}
-	if c.Client == nil {
+	if c.Client == nil && c.Via == nil {
 		c.Redis = forLimits(c.Redis)
 	}
 	return c
+}
+
+// anchored returns a policy whose windows lie at times of the wall clock, if it is one, for
+// instants since the epoch.
+func (c Config) anchored(p policy.Policy) policy.Policy {
+	if a, ok := p.(policy.Anchored); ok && !shape.IsNil(p) {
+		return a.Anchor(c.Epoch)
+	}
+	return p
 }
 
 // forLimits fills in what suits a limiter. One connection makes the largest batches, and
@@ -278,7 +292,9 @@ func (c Config) validate() error {
 		return &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}
 	}
 	switch {
-	case c.Client == nil && !c.connected():
+	case c.Via != nil && (c.Client != nil || c.connected()):
+		return bad("Via", "a limiter", "one of Client, Redis and Via")
+	case c.Via == nil && c.Client == nil && !c.connected():
 		return bad("Redis", "empty", "a Client, or Redis with an InitAddress")
 	case c.Client != nil && c.connected():
 		return bad("Redis", c.Redis.InitAddress, "either Client or Redis, not both")
@@ -302,6 +318,8 @@ func (c Config) validate() error {
 		return bad("Outage", int(c.Outage), "FallbackShare, FallbackOpen or FallbackClosed")
 	case c.StateFile != "" && c.Outage != FallbackShare:
 		return bad("StateFile", fmt.Sprintf("%q", c.StateFile), "none, unless Outage is FallbackShare: nothing else is charged later")
+	case c.StateFile != "" && isAnchored(c.Policy):
+		return bad("StateFile", fmt.Sprintf("%q", c.StateFile), "none with an AlignedWindow: of what a share let pass it is not known afterwards which window it was in")
 	case c.Servers < 0:
 		return bad("Servers", c.Servers, "how many servers share the limit, or 0 to count them")
 	case c.MaxKeys < 0:
@@ -320,6 +338,11 @@ func (c Config) validate() error {
 		return r.Check("fleet.Config")
 	}
 	return nil
+}
+
+func isAnchored(p policy.Policy) bool {
+	_, ok := p.(policy.Anchored)
+	return ok
 }
 
 // lasting returns an error if time, which stands still so long after the epoch, has a year

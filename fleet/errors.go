@@ -31,7 +31,7 @@ var (
 	ErrTooManyLimits = errors.New("ral: too many different limits came with calls")
 	// ErrDifferentClients: the limiters of a TakeAll do not share one client, or do not count time
 	// from the same Config.Epoch.
-	ErrDifferentClients = errors.New("ral: TakeAll needs limiters that were given the same Client and Epoch")
+	ErrDifferentClients = errors.New("ral: TakeAll needs limiters that were given the same Client, or one by Via, and the same Epoch")
 )
 
 // unsupported is the error of what Leased mode does not offer.

@@ -55,24 +55,47 @@ func (l *Limiter) keep(ready func()) {
 
 // connect makes the client, and reports whether it did before the limiter was closed.
 func (k *keeper) connect(ready func()) bool {
-	client, rest := k.config.Client, pause
-	for client == nil {
-		var err error
-		if client, err = dial(k.ctx, k.countDials(k.config.Redis)); client != nil {
-			break
+	for rest := pause; ; rest = min(2*rest, longestPause) {
+		client, err := k.client()
+		if client != nil {
+			k.remote.Store(k.newRemote(client))
+			return true
 		}
 		if k.ctx.Err() != nil {
 			return false
 		}
-		k.refuse(asOutage(store.Connecting(k.ctx, k.config.Redis, err)))
+		k.refuse(asOutage(err))
 		ready()
 		if !k.sleepFor(rest) {
 			return false
 		}
-		rest = min(2*rest, longestPause)
 	}
-	k.remote.Store(k.newRemote(client))
-	return true
+}
+
+// client returns the client, which it makes unless another made it, or why there is none yet.
+func (k *keeper) client() (rueidis.Client, error) {
+	if k.config.Client != nil {
+		return k.config.Client, nil
+	}
+	if via := k.origin(); via != k.Limiter {
+		if r := via.remote.Load(); r != nil {
+			return r.client, nil
+		}
+		return nil, *via.trouble.Load() // which stays until there is a client
+	}
+	client, err := dial(k.ctx, k.countDials(k.config.Redis))
+	if client == nil && k.ctx.Err() == nil {
+		err = store.Connecting(k.ctx, k.config.Redis, err)
+	}
+	return client, err
+}
+
+// origin returns the limiter whose client this one uses: mostly itself.
+func (l *Limiter) origin() *Limiter {
+	for l.config.Via != nil {
+		l = l.config.Via
+	}
+	return l
 }
 
 // countDials has the keeper look at Redis whenever a connection is made, as it may be
@@ -156,8 +179,9 @@ func (k *keeper) run(ready func()) {
 // explain has calls and Health say what Redis says to a new connection, if the breaker is
 // open because connections are lost.
 func (k *keeper) explain() {
-	if failure := k.guard.Failure(); failure != nil && k.config.Client == nil {
-		k.guard.Explain(store.WhyRefused(k.ctx, k.config.Redis, failure))
+	origin := &k.origin().config
+	if failure := k.guard.Failure(); failure != nil && origin.Client == nil {
+		k.guard.Explain(store.WhyRefused(k.ctx, origin.Redis, failure))
 	}
 }
 
@@ -179,7 +203,7 @@ type changes struct {
 }
 
 // changes returns the counts so far.
-func (k *keeper) changes() changes { return changes{k.dials.Load(), k.guard.Openings()} }
+func (k *keeper) changes() changes { return changes{k.origin().dials.Load(), k.guard.Openings()} }
 
 // pulse sees whether Redis is fit for limits: whether it is set up so, and takes what the
 // server writes to say that it is there. How it is set up is asked after each of changes,

@@ -135,7 +135,7 @@ func New(config Config) (*Limiter, error) {
 	}
 	if config.Outage == FallbackShare {
 		local, err := share.New(share.Config{
-			Policy: config.Policy, Servers: config.Servers, MaxKeys: config.MaxKeys, Name: store.Short,
+			Policy: config.anchored(config.Policy), Servers: config.Servers, MaxKeys: config.MaxKeys, Name: store.Short,
 		})
 		if err != nil {
 			return nil, err
@@ -296,7 +296,7 @@ func (l *Limiter) Close() error {
 		l.stop()
 		<-l.kept
 		l.closeGuards()
-		if r := l.remote.Load(); r != nil && l.config.Client == nil {
+		if r := l.remote.Load(); r != nil && l.config.Client == nil && l.config.Via == nil {
 			r.client.Close()
 		}
 		if l.state != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -563,7 +564,12 @@ func TestConfiguration(t *testing.T) {
 		{func(c *Config) { c.Policy = nil }, "Policy"},
 		{func(c *Config) { c.Policy = policy.Must(policy.AtMost(1, time.Second)) }, "Policy"},
 		{func(c *Config) { c.Policy = policy.Must(policy.WarmingUp(1, time.Second, time.Second, 3)) }, "Policy"},
-		{func(c *Config) { c.Policy = policy.Must(policy.AlignedWindow(1, time.Second)) }, "Policy"},
+		{func(c *Config) { c.Policy = policy.Must(policy.AlignedWindow(1, time.Second+1)) }, "Policy"},
+		{func(c *Config) { c.Policy = policy.Must(policy.AlignedWindow(1<<53, 366*24*time.Hour)) }, "Policy"},
+		{func(c *Config) {
+			c.Outage = FallbackShare
+			c.Policy, c.StateFile = policy.Must(policy.AlignedWindow(1, time.Second)), filepath.Join(t.TempDir(), "state")
+		}, "StateFile"},
 		{func(c *Config) { c.Policy = policy.Must(policy.CalendarWindow(1, policy.Month, "UTC")) }, "Policy"},
 		{func(c *Config) { c.Mode = 7 }, "Mode"},
 		{func(c *Config) { c.Term = -1 }, "Term"},
@@ -679,4 +685,86 @@ func TestClaimsOnALogTwice(t *testing.T) {
 	assert.True(t, out.Allowed)
 	assert.EqualValues(t, 1, out.Answers[0].Remaining)
 	assert.EqualValues(t, 1, take(t, l, "a", 0).Remaining)
+}
+
+// A claim that stands for several takes as many units as they would, and stands for one if it is
+// not said for how many; with Redis and without.
+func TestClaimTimes(t *testing.T) {
+	r := redistest.Start(t, redistest.Options{})
+	c := at(r.Addr(), funnel(10_000, 1, time.Hour))
+	c.Servers = 1
+	tokens := open(t, c)
+	c = at("", policy.Must(policy.FixedWindow(5, time.Hour)))
+	c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, tokens, 1
+	requests := open(t, c)
+	ask := func(want bool, n int64, claims ...Claim) Outcome {
+		t.Helper()
+		out, err := TakeAll(t.Context(), n, claims...)
+		require.NoError(t, err)
+		require.Equal(t, want, out.Allowed, "%+v", out)
+		return out
+	}
+	both := func(n int64) []Claim { return []Claim{requests.Claim("a"), tokens.Claim("a").Times(n)} }
+	out := ask(true, 1, both(4000)...)
+	require.EqualValues(t, 6000, out.Answers[1].Remaining)
+	require.EqualValues(t, 4, out.Answers[0].Remaining)
+	out = ask(false, 1, both(6001)...)
+	require.Equal(t, 1, out.Binding)
+	require.Less(t, out.RetryAfter, policy.Never)
+	require.Equal(t, policy.Never, ask(false, 2, both(math.MaxInt64)...).RetryAfter)
+	require.Equal(t, policy.Never, ask(false, 1, append(both(math.MaxInt64), both(math.MaxInt64)...)...).RetryAfter)
+	out = ask(true, 2, append(both(1000), tokens.Claim("a").Times(-1))...)
+	require.EqualValues(t, 6000-2*1001, out.Answers[1].Remaining)
+	require.EqualValues(t, 2, out.Answers[0].Remaining)
+
+	r.Kill()
+	eventually(t, func() bool { return tokens.Health() != nil && requests.Health() != nil }, "the outage is noticed")
+	ask(false, 1, both(3999)...)
+	out = ask(true, 1, both(3900)...)
+	require.Equal(t, SourceShare, out.Answers[1].Source)
+	require.EqualValues(t, 1, out.Answers[0].Remaining)
+}
+
+// A limiter that uses the client of another connects when that one does, and goes through an
+// outage like any.
+func TestViaAnotherLimiter(t *testing.T) {
+	r := redistest.Start(t, redistest.Options{})
+	r.Kill()
+	open := func(c Config) *Limiter {
+		l, err := New(c)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, l.Close()) })
+		return l
+	}
+	c := at(r.Addr(), funnel(10, 1, time.Hour))
+	c.Servers = 1
+	first := open(c)
+	c = at("", policy.Must(policy.FixedWindow(5, time.Hour)))
+	c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, first, 1
+	second := open(c)
+	c.Name, c.Via = name(), second
+	third := open(c)
+	for range 2 {
+		for _, l := range []*Limiter{first, second, third} {
+			eventually(t, func() bool { return errors.Is(l.Health(), ErrOutage) }, "Redis is away")
+		}
+		require.NoError(t, r.Restart())
+		for _, l := range []*Limiter{first, second, third} {
+			eventually(t, func() bool { return l.Health() == nil }, "Redis is back")
+		}
+		out, err := TakeAll(t.Context(), 1, first.Claim("a"), second.Claim("a"), third.Claim("a"))
+		require.NoError(t, err)
+		require.True(t, out.Allowed)
+		require.Equal(t, SourceRedis, out.Answers[2].Source)
+		r.Kill()
+	}
+	for _, bad := range []func(c *Config){
+		func(c *Config) { c.Redis.InitAddress = []string{r.Addr()} },
+		func(c *Config) { c.Client = shared.Client(t) },
+	} {
+		c := c
+		bad(&c)
+		_, err := New(c)
+		require.ErrorContains(t, err, "Via")
+	}
 }

@@ -389,6 +389,7 @@ func TestClockSteps(t *testing.T) {
 		{must(policy.Bursty(20, per, 20)), func(n float64) float64 { return 20 + 20*n + 1 }},
 		{must(policy.FixedWindow(20, per)), func(n float64) float64 { return 20 * (math.Floor(n) + 1) }},
 		{must(policy.SlidingWindow(20, per)), func(n float64) float64 { return 20 * (math.Floor(n) + 2) }},
+		{must(policy.AlignedWindow(20, per)), func(n float64) float64 { return 20 * (math.Floor(n) + 2) }},
 		{sliding, func(n float64) float64 { return 20 * (math.Floor(n) + 1) }},
 	} {
 		t.Run(c.p.String(), func(t *testing.T) {

@@ -72,7 +72,7 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 		return bad(p, err.Error())
 	}
 	if l.local != nil {
-		if err := l.local.SetPolicy(p); err != nil {
+		if err := l.local.SetPolicy(l.config.anchored(p)); err != nil {
 			return err
 		}
 	}

@@ -29,6 +29,7 @@ func families(t testing.TB) [][2]policy.Policy {
 		pair(func(n int64) (policy.Policy, error) { return policy.Bursty(n, long/4, n-1) }),
 		pair(func(n int64) (policy.Policy, error) { return policy.FixedWindow(n, long) }),
 		pair(func(n int64) (policy.Policy, error) { return policy.SlidingWindow(n, long) }),
+		pair(func(n int64) (policy.Policy, error) { return policy.AlignedWindow(n, long) }),
 		pair(func(n int64) (policy.Policy, error) { return SlidingLog(n, long) }),
 	}
 }
@@ -82,9 +83,9 @@ func TestTakeWithMisfit(t *testing.T) {
 	limits := []policy.Policy{
 		funnel(10, 1, time.Hour), policy.Must(policy.Queue(10, 1, time.Hour)), policy.Must(policy.Bursty(1, time.Hour, 9)),
 		policy.Must(policy.FixedWindow(10, time.Hour)), policy.Must(policy.FixedWindow(10, time.Minute)),
-		policy.Must(policy.SlidingWindow(10, time.Hour)), log,
+		policy.Must(policy.SlidingWindow(10, time.Hour)), policy.Must(policy.AlignedWindow(10, time.Hour)), log,
 	}
-	never := []policy.Policy{policy.Must(policy.AtMost(10, time.Hour)), policy.Must(policy.AlignedWindow(1, time.Second))}
+	never := []policy.Policy{policy.Must(policy.AtMost(10, time.Hour)), policy.Must(policy.CalendarWindow(1, policy.Day, "UTC"))}
 	for _, p := range limits {
 		l := open(t, at(shared.Addr(), p))
 		for _, other := range append(limits, never...) {

@@ -49,3 +49,14 @@ func (s *slidingWindow) Shape() shape.Shape {
 		Bits: s.bits, Last: s.last,
 	}
 }
+
+// Shape implements [shape.Shaped]. A [CalendarWindow] has the zero shape.
+func (a *aligned) Shape() shape.Shape {
+	if a.per == 0 {
+		return shape.Shape{}
+	}
+	return shape.Shape{
+		Kind: shape.AlignedWindow, Limit: a.limit, End: int64(endAligned), Per: a.per,
+		Bits: a.bits, Last: a.last, Zero: a.zero,
+	}
+}

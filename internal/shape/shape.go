@@ -19,6 +19,7 @@ const (
 	Bursty
 	FixedWindow
 	SlidingWindow
+	AlignedWindow
 )
 
 // Shape holds the parameters of a limit. Each field says which kinds use it; for
@@ -39,12 +40,14 @@ type Shape struct {
 	Interval        uint64 // from one unit to the next
 	Depth           uint64 // Capacity * Interval
 
-	// Of FixedWindow and SlidingWindow: the bits of a count in a word, and the highest
-	// end or number of a window that a word can hold.
+	// Of the windows: the bits of a count in a word, and the highest end or number of a
+	// window that a word can hold.
 	Bits uint
 	Last uint64
 	// Of FixedWindow: the nanoseconds of a step, and the steps of a window.
 	Step, Length uint64
+	// Of AlignedWindow: the Unix time of instant 0, in nanoseconds.
+	Zero int64
 }
 
 // Shaped is implemented by the policies that have a shape.

@@ -11,6 +11,8 @@ import (
 type Claim struct {
 	Local *Local
 	Key   string
+	// Times is for how many claims this stands, of as many units each. 0 is one.
+	Times int64
 }
 
 // place is where the word of a claim is.
@@ -51,7 +53,7 @@ func TakeAll(n int64, claims ...Claim) (all []Reservation, allowed bool) {
 	for i, c := range claims {
 		s := &c.Local.shards[places[i].shard]
 		e, there := s.entries[hashes[i]]
-		r := c.Local.take(s, hashes[i], c.Key, n, 0)
+		r := c.Local.take(s, hashes[i], c.Key, saturated(n, c.Times), 0)
 		if r.Allowed && n > 0 {
 			undos = append(undos, undo{s, hashes[i], e, there})
 		}

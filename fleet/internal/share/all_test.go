@@ -16,7 +16,7 @@ func TestTakeAllOfShares(t *testing.T) {
 		five := open(t, policy.Must(policy.Funnel(5, 1, time.Hour)), 1, "a", "b")
 		two := open(t, policy.Must(policy.FixedWindow(2, time.Hour)), 1, "a")
 		queue := open(t, policy.Must(policy.Queue(5, 1, time.Hour)), 1, "a")
-		a, b, c := Claim{five, "a"}, Claim{five, "b"}, Claim{two, "a"}
+		a, b, c := Claim{Local: five, Key: "a"}, Claim{Local: five, Key: "b"}, Claim{Local: two, Key: "a"}
 		all, allowed := TakeAll(2, a, c, b)
 		require.True(t, allowed)
 		require.EqualValues(t, 3, all[0].Remaining)
@@ -32,9 +32,9 @@ func TestTakeAllOfShares(t *testing.T) {
 		require.True(t, allowed)
 		require.EqualValues(t, 1, five.Peek("a").Remaining)
 		require.EqualValues(t, 2, five.Peek("b").Remaining)
-		_, allowed = TakeAll(1, Claim{queue, "a"})
+		_, allowed = TakeAll(1, Claim{Local: queue, Key: "a"})
 		require.True(t, allowed)
-		all, allowed = TakeAll(1, Claim{queue, "a"})
+		all, allowed = TakeAll(1, Claim{Local: queue, Key: "a"})
 		require.False(t, allowed, "it would have to wait")
 		require.Equal(t, time.Hour, all[0].RetryAfter)
 		require.Equal(t, map[string]int64{"a": 1}, owed(queue))
@@ -61,7 +61,7 @@ func TestManyCallers(t *testing.T) {
 					r := l.Take(key, 1, 0)
 					r.Cancel()
 				case 1:
-					claims := []Claim{{l, key}, {other, key}}
+					claims := []Claim{{Local: l, Key: key}, {Local: other, Key: key}}
 					random.Shuffle(2, func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
 					if _, allowed := TakeAll(1, claims...); allowed {
 						n++

@@ -54,6 +54,10 @@ func newWhole(p policy.Policy) *whole {
 	if s, ok := p.(shape.Shaped); ok {
 		w.shape = s.Shape()
 	}
+	if w.shape.Kind == shape.AlignedWindow {
+		w.memory = w.shape.Per
+		return w
+	}
 	base := firstInstant(w.shape)
 	w.memory = time.Duration(p.FreshAt(charged(p, 0, base, full(p))) - base)
 	return w
@@ -155,6 +159,9 @@ func (l *Local) divide(whole policy.Policy, servers int) error {
 	p, err := Of(whole, servers)
 	if err != nil {
 		return err
+	}
+	if a, ok := p.(policy.Anchored); ok {
+		p = a.Anchor(l.begun.Add(-time.Duration(l.base)))
 	}
 	now := l.now()
 	for i := range l.shards {
@@ -345,7 +352,7 @@ func (l *Local) Refund(key string, n int64) policy.Decision {
 	e.unpaid = max(e.unpaid-max(n, -math.MaxInt64/2), 0)
 	if k, told := s.known[h]; told && n > 0 {
 		at := now + policy.Instant(l.ahead.Load())
-		k.word = l.whole.Load().policy.(policy.Refunder).Refund(k.word, at, saturated(n, l.Servers()))
+		k.word = l.whole.Load().policy.(policy.Refunder).Refund(k.word, at, saturated(n, int64(l.Servers())))
 		s.known[h] = k
 	}
 	l.put(s, h, e, there, key, now)
@@ -517,11 +524,11 @@ func (r *Reservation) without(word uint64, now policy.Instant, give int64) uint6
 }
 
 // saturated is n * times, or the largest number.
-func saturated(n int64, times int) int64 {
-	if n > math.MaxInt64/int64(max(times, 1)) {
+func saturated(n, times int64) int64 {
+	if n > math.MaxInt64/max(times, 1) {
 		return math.MaxInt64
 	}
-	return n * int64(max(times, 1))
+	return n * max(times, 1)
 }
 
 // full is how many units use a limit up, so that nothing more is admitted.

@@ -75,7 +75,7 @@ func TestWhatIsOwed(t *testing.T) {
 	simulated(t, []policy.Policy{
 		must(policy.Funnel(40, 10, time.Second)), must(policy.Queue(40, 10, time.Second)),
 		must(policy.Bursty(10, time.Second, 40)), must(policy.FixedWindow(40, time.Hour)),
-		must(policy.SlidingWindow(40, time.Hour)),
+		must(policy.SlidingWindow(40, time.Hour)), must(policy.AlignedWindow(40, time.Hour)),
 	}, func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 2, "a", "b")
 		require.Empty(t, owed(l))
@@ -188,7 +188,7 @@ func kinds(t *testing.T) []policy.Policy {
 	return []policy.Policy{
 		must(policy.Funnel(40, 10, time.Second)), must(policy.Queue(39, 10, time.Second)),
 		must(policy.Bursty(10, time.Second, 40)), must(policy.FixedWindow(40, 4*time.Second)),
-		must(policy.SlidingWindow(40, 4*time.Second)), log,
+		must(policy.SlidingWindow(40, 4*time.Second)), must(policy.AlignedWindow(40, 4*time.Second)), log,
 	}
 }
 
@@ -378,7 +378,7 @@ func TestUncountedRefuses(t *testing.T) {
 		r.Cancel()
 		require.False(t, l.Refund("a", 1).Allowed)
 		require.True(t, l.Peek("a").Allowed)
-		all, allowed := TakeAll(1, Claim{l, "a"})
+		all, allowed := TakeAll(1, Claim{Local: l, Key: "a"})
 		require.False(t, allowed)
 		require.False(t, all[0].Allowed)
 		require.Empty(t, owed(l))

@@ -63,6 +63,8 @@ func divider(p policy.Policy) (func(n int64) (policy.Policy, error), error) {
 		return windows(s.Limit, s.Per, policy.FixedWindow), nil
 	case shape.SlidingWindow:
 		return windows(s.Limit, s.Per, policy.SlidingWindow), nil
+	case shape.AlignedWindow:
+		return windows(s.Limit, s.Per, policy.AlignedWindow), nil
 	}
 	return nil, fmt.Errorf("ral: a %T has no shares", p)
 }

@@ -37,6 +37,7 @@ func TestWhatAShareIs(t *testing.T) {
 		{must(policy.FixedWindow(3, time.Minute)), 7, must(policy.FixedWindow(1, 3*time.Minute)).String()},
 		{must(policy.FixedWindow(1, 366*24*time.Hour)), 7, must(policy.FixedWindow(1, 366*24*time.Hour)).String()},
 		{must(policy.SlidingWindow(100, time.Minute)), 7, must(policy.SlidingWindow(14, time.Minute)).String()},
+		{must(policy.AlignedWindow(100, time.Minute)), 7, must(policy.AlignedWindow(14, time.Minute)).String()},
 		{log(t), 4, must(policy.AtMost(25, time.Second)).String()},
 		// One unit in 12 years can be divided by one server only.
 		{must(policy.Funnel(1, 1, 12*366*24*time.Hour)), 64, must(policy.Funnel(1, 1, 12*366*24*time.Hour)).String()},
@@ -77,6 +78,7 @@ func TestSharesKeepTheLimit(t *testing.T) {
 		{must(policy.FixedWindow(40, time.Second)), 4 * 40, 0},
 		{must(policy.FixedWindow(2, time.Second)), 4 * 2, 1},
 		{must(policy.SlidingWindow(40, time.Second)), 4 * 40, 0},
+		{must(policy.AlignedWindow(40, time.Second)), 4 * 40, 0},
 		{log(t), 4 * 100, 0},
 	} {
 		for _, servers := range []int{1, 2, 3, 8} {

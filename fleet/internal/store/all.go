@@ -22,8 +22,8 @@ type Ask struct {
 	Times int64
 }
 
-// units returns how many units are asked for in all.
-func (a *Ask) units(n int64) int64 {
+// Units returns how many units are asked for in all, if each claim asks for n.
+func (a *Ask) Units(n int64) int64 {
 	switch times := max(a.Times, 1); {
 	case n > math.MaxInt64/times:
 		return math.MaxInt64
@@ -39,12 +39,13 @@ var allLua string
 // kinds are the letters by which allLua knows the algorithms.
 var kinds = map[shape.Kind]string{
 	shape.Funnel: "p", shape.Queue: "p", shape.Bursty: "p", shape.FixedWindow: "w", shape.SlidingWindow: "s",
+	shape.AlignedWindow: "a",
 }
 
 func (s *Store) allScript() *script {
 	var head strings.Builder
 	head.WriteString("local take, format = {}, {}\n")
-	for _, kind := range []shape.Kind{shape.Funnel, shape.FixedWindow, shape.SlidingWindow} {
+	for _, kind := range []shape.Kind{shape.Funnel, shape.FixedWindow, shape.SlidingWindow, shape.AlignedWindow} {
 		a := algorithms[kind]
 		fmt.Fprintf(&head, "format.%s = '<%s'\nfunction take.%s(us, h, l, %s)\nlocal ms\n%s\nreturn ms, h, l\nend\n",
 			kinds[kind], strings.Repeat("d", a.count), kinds[kind], a.params, a.body)
@@ -74,7 +75,7 @@ func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, erro
 			return nil, err
 		}
 		keys[len(asks)+i] = a.Limit.blockName(keys[i])
-		n := a.units(n)
+		n := a.Units(n)
 		ask, takes := n, a.Limit.takes(n)
 		if takes && a.Limit.log != nil {
 			// It asks for the units of those before it as well, which the script
@@ -129,7 +130,7 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 	}
 	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may stand here twice
 	for i, a := range asks {
-		n, blockName := a.units(n), keys[len(asks)+i]
+		n, blockName := a.Units(n), keys[len(asks)+i]
 		parts, err := reply[i].ToArray()
 		if err != nil {
 			return nil, explain(err, keys[i])

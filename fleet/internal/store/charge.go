@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -97,11 +98,17 @@ func (l *Limit) understandCharge(at policy.Instant, before, after rueidis.RedisM
 
 // agrees returns an error if what a script made of a word is not what the policy does.
 func (l *Limit) agrees(name string, f found, back int64, of take, did uint64) error {
-	if next := l.changed(f, back, of); did != next {
+	if next := l.changed(f, back, of); did != next && !l.beyond(did, next) {
 		return fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
 			ErrDisagrees, l.policy, shown(name), f.word, f.at, back, of, did)
 	}
 	return nil
+}
+
+// beyond reports whether a script did what it can of a charge that makes an AlignedWindow's
+// count a higher one than mostCounted.
+func (l *Limit) beyond(did, next uint64) bool {
+	return l.shape.Kind == shape.AlignedWindow && did < next && did == did>>l.shape.Bits<<l.shape.Bits|mostCounted
 }
 
 // chargeScript charges units to words.

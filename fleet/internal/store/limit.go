@@ -46,11 +46,15 @@ func (l *Limit) Lasts() time.Duration {
 }
 
 // The scripts' clock counts microseconds, and their numbers hold 53 bits.
-const shortestSliding = time.Millisecond
+const (
+	shortestSliding = time.Millisecond
+	mostAligned     = 1 << 52
+	mostCounted     = 1<<53 - 1
+)
 
 // Limit makes a policy ready, or returns a *policy.FieldError: Redis can decide on
-// Funnel, Queue, Bursty, FixedWindow, a SlidingWindow of whole microseconds from a
-// millisecond on, and fleet.SlidingLog.
+// Funnel, Queue, Bursty, FixedWindow, a SlidingWindow or AlignedWindow of whole microseconds
+// from a millisecond on, and fleet.SlidingLog.
 func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	refuse := func(want string) (*Limit, error) {
 		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: p, Want: want}
@@ -64,9 +68,12 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 			prefix: s.prefix(fmt.Sprintf("l%d", log.Per)),
 		}, nil
 	}
+	if a, ok := p.(policy.Anchored); ok {
+		p = a.Anchor(s.options.Epoch)
+	}
 	shaped, ok := p.(shape.Shaped)
-	if !ok {
-		return refuse("a Funnel, Queue, Bursty, FixedWindow or SlidingWindow of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
+	if !ok || shaped.Shape().Kind == 0 {
+		return refuse("a Funnel, Queue, Bursty, FixedWindow, SlidingWindow or AlignedWindow of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
 	}
 	l := &Limit{policy: p, blocks: s.blocks, rule: s.rule, shape: shaped.Shape()}
 	family := ""
@@ -84,6 +91,14 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 			return refuse("a SlidingWindow whose period is a millisecond or more, and whole microseconds, which is what Redis's clock counts")
 		}
 		family = fmt.Sprintf("s%d", l.shape.Per)
+	case shape.AlignedWindow:
+		switch {
+		case l.shape.Per%time.Microsecond != 0:
+			return refuse("an AlignedWindow whose period is whole microseconds, which is what Redis's clock counts")
+		case l.shape.Limit > mostAligned:
+			return refuse(fmt.Sprintf("an AlignedWindow of at most %d units", int64(mostAligned)))
+		}
+		family = fmt.Sprintf("a%d", l.shape.Per)
 	}
 	l.limit = l.shape.Limit
 	l.prefix = s.prefix(family)
@@ -124,6 +139,14 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 		return []float64{
 			float64(n), float64(s.Limit), math.Ldexp(1, int(s.Bits)), math.Ldexp(1, int(low)), math.Ldexp(1, int(s.Bits-low)),
 			float64(s.Per / time.Microsecond), float64(s.Last), float64(end), float64(waits / 1000), float64(waits % 1000),
+		}
+	}
+	if s.Kind == shape.AlignedWindow {
+		low := min(s.Bits, 23)
+		full := min(uint64(1)<<s.Bits-1, mostCounted)
+		return []float64{
+			float64(n), float64(s.Limit), float64(full), math.Ldexp(1, int(low)), math.Ldexp(1, int(s.Bits-low)),
+			float64(s.Per / time.Microsecond), float64(s.Last), float64(end), float64(waits / 1000), float64(s.Zero / 1000),
 		}
 	}
 	ask := uint64(n) * s.Interval

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -108,6 +109,12 @@ func oraclePolicies(seed uint64) []policy.Policy {
 		policy.Must(policy.SlidingWindow(8_000_000, time.Hour)),
 		policy.Must(policy.SlidingWindow(100_000_000, 30*day)),
 		policy.Must(policy.SlidingWindow(500_000_000, 366*day)),
+		aligned(3, time.Millisecond),
+		aligned(1<<29-1, time.Second),
+		aligned(1000, 333_333*time.Microsecond),
+		aligned(1<<34-1, time.Minute),
+		aligned(10, 24*time.Hour),
+		aligned(1<<51-1, 30*day),
 	}
 	any := rand.New(rand.NewPCG(seed, 0))
 	for range 30 {
@@ -123,7 +130,7 @@ func anyPolicy(random *rand.Rand) policy.Policy {
 		per := time.Duration(1 + random.Int64N(1<<random.IntN(56)))
 		var p policy.Policy
 		var err error
-		switch random.IntN(5) {
+		switch random.IntN(6) {
 		case 0:
 			p, err = policy.Funnel(1+random.Int64N(1<<random.IntN(32)), count, per)
 		case 1:
@@ -132,6 +139,10 @@ func anyPolicy(random *rand.Rand) policy.Policy {
 			p, err = policy.Bursty(count, per, random.Int64N(1<<random.IntN(32)))
 		case 3:
 			p, err = policy.FixedWindow(count, per)
+		case 4:
+			if p, err = policy.AlignedWindow(count, min(max(per.Truncate(time.Microsecond), time.Millisecond), 30*24*time.Hour)); err == nil {
+				p = p.(policy.Anchored).Anchor(store.DefaultEpoch)
+			}
 		default:
 			p, err = policy.SlidingWindow(count, max(per.Truncate(time.Microsecond), time.Millisecond))
 		}

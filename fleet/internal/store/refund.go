@@ -115,8 +115,9 @@ func (l *Limit) changed(f found, back int64, of take) uint64 {
 	return refunder.Cancel(f.word, of.After, of.At, f.at, back, undone)
 }
 
-// mostBack is more than a window or a log can count.
-const mostBack = 1 << 32
+// mostBack is more than a window can count, except for the longest of an AlignedWindow: see
+// mostCounted.
+const mostBack = 1 << 53
 
 // backFigures are the parameters of a giver.
 func (l *Limit) backFigures(back int64, of take) []float64 {
@@ -130,7 +131,7 @@ func (l *Limit) backFigures(back int64, of take) []float64 {
 	}
 	// An impossible word, so that none is put in place of another.
 	undo, turn := []float64{-1, 0, 0, 0, 0}, float64(-1)
-	windows := l.shape.Kind == shape.FixedWindow || l.shape.Kind == shape.SlidingWindow
+	windows := l.shape.Interval == 0
 	paced := back // what comes back of a word that is not replaced and has no windows
 	if of.After != 0 {
 		turn = l.turn(of.After)
@@ -153,8 +154,11 @@ func (l *Limit) backFigures(back int64, of take) []float64 {
 
 // turn tells the window of a word, as the givers of windows do.
 func (l *Limit) turn(word uint64) float64 {
-	if l.shape.Kind == shape.SlidingWindow {
+	switch l.shape.Kind {
+	case shape.SlidingWindow:
 		return float64(min(word>>(2*l.shape.Bits), l.shape.Last))
+	case shape.AlignedWindow:
+		return float64(min(word>>l.shape.Bits, l.shape.Last))
 	}
 	window := min(word>>(l.shape.Bits+1), l.shape.Last)
 	return float64(2*window + word>>l.shape.Bits&1)

@@ -36,6 +36,12 @@ var (
 	slidingTakeLua string
 	//go:embed lua/slidingback.lua
 	slidingBackLua string
+	//go:embed lua/aligned.lua
+	alignedLua string
+	//go:embed lua/alignedtake.lua
+	alignedTakeLua string
+	//go:embed lua/alignedback.lua
+	alignedBackLua string
 	//go:embed lua/log.lua
 	logLua string
 	//go:embed lua/takes.lua
@@ -58,6 +64,7 @@ var algorithms = kindsOf(
 	newAlgorithm(calling(paceLua, paceTakeLua), "ah, al, rh, rl, fh, fl, e, x"),
 	newAlgorithm(calling(fixedLua, fixedTakeLua), "n, limit, d, half, length, last, step, e, patience, rest"),
 	newAlgorithm(calling(slidingLua, slidingTakeLua), "n, limit, size, d, over, per, last, e, patience, rest"),
+	newAlgorithm(calling(alignedLua, alignedTakeLua), "n, limit, full, d, over, per, last, e, patience, zero"),
 )
 
 // givers are how units are given back or charged: in the same way, but that ms is nil if
@@ -67,13 +74,15 @@ var givers = kindsOf(
 	newAlgorithm(calling(paceLua, paceBackLua), undone+"n, ah, al, fh, fl, e, x"),
 	newAlgorithm(calling(fixedLua, fixedBackLua), undone+algorithms[shape.FixedWindow].params+", turn"),
 	newAlgorithm(calling(slidingLua, slidingBackLua), undone+algorithms[shape.SlidingWindow].params+", turn"),
+	newAlgorithm(calling(alignedLua, alignedBackLua), undone+algorithms[shape.AlignedWindow].params+", turn"),
 )
 
 const undone = "wh, wl, bh, bl, ends, "
 
-func kindsOf(pace, fixed, sliding algorithm) map[shape.Kind]algorithm {
+func kindsOf(pace, fixed, sliding, aligned algorithm) map[shape.Kind]algorithm {
 	return map[shape.Kind]algorithm{
 		shape.Funnel: pace, shape.Queue: pace, shape.Bursty: pace, shape.FixedWindow: fixed, shape.SlidingWindow: sliding,
+		shape.AlignedWindow: aligned,
 	}
 }
 

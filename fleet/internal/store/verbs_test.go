@@ -26,7 +26,13 @@ func wordPolicies() []policy.Policy {
 		policy.Must(policy.Bursty(7, time.Second, 3)),
 		policy.Must(policy.FixedWindow(10, time.Second)),
 		policy.Must(policy.SlidingWindow(10, time.Second)),
+		aligned(10, time.Second),
 	}
+}
+
+// aligned returns an AlignedWindow for instants since the default epoch.
+func aligned(limit int64, per time.Duration) policy.Policy {
+	return policy.Must(policy.AlignedWindow(limit, per)).(policy.Anchored).Anchor(store.DefaultEpoch)
 }
 
 // TakeAll takes from all or none, and says what each policy says.
@@ -348,4 +354,27 @@ func TestLimitRefusesPolicies(t *testing.T) {
 			assert.Equal(t, "Policy", field.Field)
 		}
 	}
+}
+
+// The count of the longest windows has more bits than a number of a script. It is charged up to
+// what that holds, and comes back exactly from there.
+func TestLongestAlignedWindowIsCountedExactly(t *testing.T) {
+	const most, counted = 1 << 52, 1<<53 - 1
+	ctx := context.Background()
+	s := store.New(connect(t, shared), store.Options{Name: own(t)})
+	l := limit(t, s, aligned(most, 366*24*time.Hour))
+	taken, err := s.Take(ctx, l, "k", most, 0)
+	require.NoError(t, err)
+	require.True(t, taken.Allowed)
+	for range 3 {
+		_, err = s.Refund(ctx, l, "k", math.MinInt64)
+		require.NoError(t, err)
+	}
+	for _, c := range []struct{ back, left int64 }{{counted - most, 0}, {1, 1}, {most - 2, most - 1}, {1, most}} {
+		taken, err = s.Refund(ctx, l, "k", c.back)
+		require.NoError(t, err)
+		assert.Equal(t, c.left, taken.Remaining)
+	}
+	_, err = s.Limit(aligned(most+1, 366*24*time.Hour))
+	assert.ErrorContains(t, err, "at most 4503599627370496 units")
 }
