@@ -54,15 +54,24 @@ func start(t *testing.T, args ...string) *server {
 	t.Helper()
 	port, err := redisd.FreePort()
 	require.NoError(t, err)
-	s := &server{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), log: &logged{}}
-	cmd := exec.Command(os.Args[0], append([]string{"-listen", s.addr, "-admin", "none"}, args...)...)
+	return startOn(t, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), args...)
+}
+
+func startOn(t *testing.T, network, addr string, args ...string) *server {
+	t.Helper()
+	s := &server{addr: addr, log: &logged{}}
+	if network == "unix" {
+		addr = onSocket + addr
+	}
+	cmd := exec.Command(os.Args[0], append([]string{"-listen", addr, "-admin", "none"}, args...)...)
 	cmd.Env = append(os.Environ(), beRald+"=1")
 	cmd.Stdout, cmd.Stderr = s.log, s.log
+	var err error
 	s.Process, err = child.Start(cmd)
 	require.NoError(t, err)
 	t.Cleanup(s.Kill)
 	for {
-		c, err := net.Dial("tcp", s.addr)
+		c, err := net.Dial(network, s.addr)
 		if err == nil {
 			_ = c.Close()
 			return s
@@ -170,6 +179,33 @@ func TestRedisTools(t *testing.T) {
 	assert.NotContains(t, strings.ToLower(out), "error", out)
 	assert.Equal(t, "1\n1001\n0\n3600\n3603600\n", tool(t, s, "redis-cli", "CL.THROTTLE", "bench", "1000", "1", "3600"),
 		"2,000 calls took more or less than the 1,001 units that there are")
+}
+
+// A server listens on a socket also if one that was killed has left it behind, and never takes
+// it from one that runs.
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rald.sock")
+	throttle := func() string {
+		out, err := exec.Command("redis-cli", "-s", path, "CL.THROTTLE", "key", "15", "1", "3600").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	s := startOn(t, "unix", path, "-state", "none")
+	assert.Equal(t, "0\n16\n15\n-1\n3600\n", throttle())
+	err := run(t.Context(), []string{"-listen", onSocket + path, "-state", "none"}, noEnv, io.Discard, io.Discard)
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	assert.Equal(t, "0\n16\n14\n-1\n7200\n", throttle())
+	s.Kill()
+
+	s = startOn(t, "unix", path, "-state", "none")
+	assert.Equal(t, "0\n16\n15\n-1\n3600\n", throttle(), "a new server")
+	s.end(t)
+	assert.NoFileExists(t, path)
+
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
+	assert.Error(t, run(t.Context(), []string{"-listen", onSocket + file, "-state", "none"}, noEnv, io.Discard, io.Discard))
+	assert.FileExists(t, file)
 }
 
 // Callers over real connections never get more than the limit.

@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"runtime"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
@@ -99,18 +96,6 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return context.Cause(ctx)
 	}
 	return nil
-}
-
-// listen listens on an address that the flag gave, with TLS if there is a certificate.
-func listen(flag, address string, certificate *tls.Config) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	if certificate != nil {
-		l = tls.NewListener(l, certificate)
-	}
-	return l, nil
 }
 
 // names returns the configured limits of a directory.

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,9 +57,9 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 		flags.PrintDefaults()
 	}
 	var rounding, passwordFile, cert, key string
-	flags.StringVar(&s.listen, "listen", "127.0.0.1:7379", "the `address` for clients; other than loopback needs a password or TLS")
+	flags.StringVar(&s.listen, "listen", "127.0.0.1:7379", "the `address` for clients, or unix: and the path of a socket; other than loopback needs a password or TLS")
 	flags.StringVar(&s.envoy.dir, "envoy", "", "a `directory` of configuration files of envoyproxy/ratelimit, to answer Envoy's rate limit service")
-	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service; other than loopback needs TLS")
+	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service, or unix: and the path of a socket; other than loopback needs TLS")
 	flags.StringVar(&s.envoy.http, "envoy-http", "", "an `address` for its pages /json, /healthcheck and /rlconfig; default none")
 	s.admin.define(flags)
 	flags.StringVar(&s.state, "state", stateDir(getenv), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
@@ -171,20 +170,4 @@ func (s *settings) isSafe() error {
 		err = isSafe("-admin", s.admin.listen, s.tls != nil && len(s.admin.tokens) > 0, "-tls-cert and -admin-tokens")
 	}
 	return err
-}
-
-func isSafe(flag, address string, guarded bool, guards string) error {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("%s is %q: host:port is accepted: %w", flag, address, err)
-	}
-	if guarded || isLoopback(address) {
-		return nil
-	}
-	return fmt.Errorf("%s is %q, which other machines may reach: set %s, or listen on 127.0.0.1", flag, address, guards)
-}
-
-// isLoopback reports whether no other machine reaches an address.
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// onSocket begins an address that is the path of a Unix socket.
+const onSocket = "unix:"
+
+// listen listens on an address that the flag gave, with TLS if there is a certificate.
+func listen(flag, address string, certificate *tls.Config) (l net.Listener, err error) {
+	if path, ok := strings.CutPrefix(address, onSocket); ok {
+		l, err = listenOnSocket(path)
+	} else {
+		l, err = net.Listen("tcp", address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if certificate != nil {
+		l = tls.NewListener(l, certificate)
+	}
+	return l, nil
+}
+
+// listenOnSocket listens on a Unix socket. One on which no process listens, as a killed server
+// leaves it behind, is removed.
+func listenOnSocket(path string) (net.Listener, error) {
+	l, err := net.Listen("unix", path)
+	if !errors.Is(err, syscall.EADDRINUSE) || !isAbandoned(path) {
+		return l, err
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}
+
+// isAbandoned reports whether the file is a socket on which no process listens.
+func isAbandoned(path string) bool {
+	// A connection to a file that is no socket is refused, too.
+	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		_ = c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// isSafe refuses an address that other machines reach, unless it is guarded.
+func isSafe(flag, address string, guarded bool, guards string) error {
+	if path, ok := strings.CutPrefix(address, onSocket); ok {
+		if path == "" {
+			return fmt.Errorf("%s is %q: the path of a socket is missing", flag, address)
+		}
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%s is %q: host:port or %spath is accepted: %w", flag, address, onSocket, err)
+	}
+	if guarded || host == "localhost" || net.ParseIP(host).IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%s is %q, which other machines may reach: set %s, or listen on 127.0.0.1", flag, address, guards)
+}
