@@ -33,6 +33,19 @@ func (e *Engine[K]) Save(w io.Writer) error {
 	return e.named(err)
 }
 
+// Sync saves the state to the file of Config.State now, rather than at the next pause. When it
+// returns nil, all that was taken before the call is in the file. Without a file it does
+// nothing.
+//
+// Any number of goroutines may call it. An error is ErrClosed if the engine was closed before
+// the call or during it. Otherwise the file stays as it was, and the next save tries again.
+func (e *Engine[K]) Sync() error {
+	if e.keeper == nil {
+		return nil
+	}
+	return e.named(e.keeper.sync(e.save))
+}
+
 // saved counts the keys of a save.
 type saved struct {
 	keys    int

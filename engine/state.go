@@ -132,9 +132,10 @@ type keeper struct {
 
 	mu     sync.Mutex // guards what follows
 	stats  saveStats
-	since  time.Time // when the last save that succeeded began, or when the engine did
-	begun  time.Time // when the save under way began; zero if there is none
-	closed bool      // no other save begins, and the one under way unlocks the file
+	since  time.Time     // when the last save that succeeded began, or when the engine did
+	begun  time.Time     // when the save under way began; zero if there is none
+	ended  chan struct{} // closed when that one has ended
+	closed bool          // no other save begins, and the one under way unlocks the file
 }
 
 // saveStats are the parts of Stats that are about saves.
@@ -253,7 +254,7 @@ func (k *keeper) begin(now time.Time, last bool) bool {
 		k.closed = k.closed || last
 		return false
 	}
-	k.begun, k.closed = now, last
+	k.begun, k.ended, k.closed = now, make(chan struct{}), last
 	return true
 }
 
@@ -262,6 +263,7 @@ func (k *keeper) end(begun time.Time, n saved, err error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.begun = time.Time{}
+	close(k.ended)
 	switch {
 	case err == nil:
 		k.since = begun
@@ -273,6 +275,24 @@ func (k *keeper) end(begun time.Time, n saved, err error) error {
 		return k.unlock()
 	}
 	return nil
+}
+
+// sync saves what there is now. A save that is under way may have passed by some of it, so it
+// waits for that one and then saves.
+func (k *keeper) sync(save func(io.Writer) (saved, error)) error {
+	for {
+		err := k.replace(save, false)
+		if !errors.Is(err, errSaving) {
+			return err
+		}
+		k.mu.Lock()
+		ended, closed := k.ended, k.closed
+		k.mu.Unlock()
+		if closed {
+			return ErrClosed
+		}
+		<-ended
+	}
 }
 
 // close saves for the last time, and unlocks the file.

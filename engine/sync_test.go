@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"io"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// What was taken before Sync is in the file after it, also while other saves are under way.
+func TestSyncSavesNow(t *testing.T) {
+	state := State{Path: filepath.Join(t.TempDir(), "state"), Every: time.Hour}
+	limit := policy.Must(policy.Parse("window 1000/365d"))
+	e, err := New[string](Config{Policy: limit, State: state})
+	require.NoError(t, err)
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 5 {
+				e.Choke("key")
+				assert.NoError(t, e.Sync())
+			}
+		})
+	}
+	callers.Wait()
+
+	// The process ends without Close: another engine loads the file.
+	require.NoError(t, e.keeper.abandon())
+	again, err := New[string](Config{Policy: limit, State: state})
+	require.NoError(t, err)
+	assert.EqualValues(t, 960, again.Peek("key").Remaining)
+	require.NoError(t, again.Close())
+	assert.ErrorIs(t, again.Sync(), ErrClosed)
+	assert.ErrorContains(t, e.Close(), "an earlier one", "the file is no longer its own")
+	assert.ErrorIs(t, e.Sync(), ErrClosed)
+
+	without, err := New[string](Config{Policy: limit})
+	require.NoError(t, err)
+	assert.NoError(t, without.Sync())
+	require.NoError(t, without.Close())
+}
+
+// A save that began before the call may have passed by what was taken since. Sync waits for it
+// and saves once more.
+func TestSyncWaitsForASaveUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := New[string](Config{
+			Policy: policy.Must(policy.Parse("window 1000/365d")),
+			State:  State{Path: filepath.Join(t.TempDir(), "state"), Every: time.Hour},
+		})
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, e.Close()) }()
+		begun, goOn, earlier, synced := make(chan struct{}), make(chan struct{}), make(chan error, 1), make(chan error, 1)
+		go func() {
+			earlier <- e.keeper.replace(func(w io.Writer) (saved, error) {
+				n, err := e.save(w)
+				close(begun)
+				<-goOn
+				return n, err
+			}, false)
+		}()
+		<-begun
+		e.Choke("key")
+		go func() { synced <- e.Sync() }()
+		synctest.Wait()
+		close(goOn)
+		require.NoError(t, <-earlier)
+		require.NoError(t, <-synced)
+		assert.Equal(t, 1, e.keeper.read().keys)
+	})
+}
