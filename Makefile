@@ -55,6 +55,8 @@ check: needs tidy lint platforms race processors
 	@cd fleet && $(GO) test -count=1 -run TestBusyServerKeepsToRedis . -busy 20
 	@echo "== rald: 100,000 pairs of configuration and request"
 	@cd cmd/rald/oracle && $(GO) test -count=1 . -pairs 100000 -seed 100001
+	@echo "== rald: the build of its Dockerfile"
+	@cd cmd/rald && $(GO) test -count=1 -run TestDockerfile . -build
 
 # go.mod and go.sum say what the code needs, no more and no less.
 tidy:

@@ -26,6 +26,7 @@ type adminSettings struct {
 	tokens   map[string]string // by operator
 	showKeys bool
 	file     string // of tokens
+	guarded  bool   // each request needs a token
 }
 
 func (a *adminSettings) define(flags *flag.FlagSet) {
@@ -39,6 +40,10 @@ func (a *adminSettings) complete(getenv func(string) string) (err error) {
 	if a.listen == "none" {
 		a.listen = ""
 	}
+	a.guarded = !isLoopback(a.listen)
+	if at, ok := passed().address("-admin"); ok {
+		a.guarded = at.Network() != "unix" && !isLoopback(at.String())
+	}
 	from, text := "RALD_ADMIN_TOKENS", getenv("RALD_ADMIN_TOKENS")
 	if a.file != "" {
 		bytes, err := os.ReadFile(a.file)
@@ -50,9 +55,6 @@ func (a *adminSettings) complete(getenv func(string) string) (err error) {
 	a.tokens, err = operators(from, text)
 	return err
 }
-
-// isGuarded reports whether each request needs a token.
-func (a *adminSettings) isGuarded() bool { return !isLoopback(a.listen) }
 
 // operators reads lines of a name and a token. What was read is called from in errors.
 func operators(from, text string) (map[string]string, error) {

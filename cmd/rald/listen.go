@@ -13,11 +13,13 @@ import (
 // onSocket begins an address that is the path of a Unix socket.
 const onSocket = "unix:"
 
-// listen listens on an address that the flag gave, with TLS if there is a certificate.
-func listen(flag, address string, certificate *tls.Config) (l net.Listener, err error) {
-	if path, ok := strings.CutPrefix(address, onSocket); ok {
+// listen listens on the socket that was passed in place of the flag, or on the address that the
+// flag gave, with TLS if there is a certificate.
+func listen(flag, address string, certificate *tls.Config) (net.Listener, error) {
+	l, err := passed().take(flag), error(nil)
+	if path, ok := strings.CutPrefix(address, onSocket); l == nil && ok {
 		l, err = listenOnSocket(path)
-	} else {
+	} else if l == nil {
 		l, err = net.Listen("tcp", address)
 	}
 	if err != nil {
@@ -57,18 +59,32 @@ func isAbandoned(path string) bool {
 
 // isSafe refuses an address that other machines reach, unless it is guarded.
 func isSafe(flag, address string, guarded bool, guards string) error {
+	if at, ok := passed().address(flag); ok {
+		flag, address = "the socket in place of "+flag, at.String()
+		if at.Network() == "unix" {
+			return nil // its permissions say who may connect
+		}
+	}
 	if path, ok := strings.CutPrefix(address, onSocket); ok {
 		if path == "" {
 			return fmt.Errorf("%s is %q: the path of a socket is missing", flag, address)
 		}
 		return nil
 	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(address); err != nil {
 		return fmt.Errorf("%s is %q: host:port or %spath is accepted: %w", flag, address, onSocket, err)
 	}
-	if guarded || host == "localhost" || net.ParseIP(host).IsLoopback() {
+	if guarded || isLoopback(address) {
 		return nil
 	}
 	return fmt.Errorf("%s is %q, which other machines may reach: set %s, or listen on 127.0.0.1", flag, address, guards)
+}
+
+// isLoopback reports whether no other machine reaches an address.
+func isLoopback(address string) bool {
+	if strings.HasPrefix(address, onSocket) {
+		return true
+	}
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
 }

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"runtime"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
@@ -54,7 +56,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	told := admin.Config{
 		Redis: server, Keys: keep, Draining: func() bool { return ctx.Err() != nil },
 		Limits: func() map[string]policy.Policy { return policies(named) },
-		Tokens: s.admin.tokens, Guarded: s.admin.isGuarded(), ShowKeys: s.admin.showKeys, Log: log,
+		Tokens: s.admin.tokens, Guarded: s.admin.guarded, ShowKeys: s.admin.showKeys, Log: log,
 	}
 	if s.envoy.dir != "" {
 		e, wrong := startEnvoy(s, of, log, stop)
@@ -79,13 +81,19 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := passed().check(); err != nil {
+		_ = l.Close()
+		return err
+	}
 	log.Info("rald listens", "address", l.Addr().String(), "limits", len(named), "state", s.state)
 	go func() {
 		if err := server.Serve(l); err != nil {
 			stop(err)
 		}
 	}()
+	tell(log, daemon.SdNotifyReady)
 	<-ctx.Done()
+	tell(log, daemon.SdNotifyStopping)
 	drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 	defer cancel()
 	if server.Shutdown(drained) != nil {
@@ -96,6 +104,13 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// tell tells systemd how far the server is, if that started it.
+func tell(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("rald cannot tell systemd", "state", state, "error", err)
+	}
 }
 
 // names returns the configured limits of a directory.

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/coreos/go-systemd/v22/activation"
+)
+
+// socketNames are the names of the sockets that systemd may pass, by the flags whose addresses
+// they stand for.
+var socketNames = map[string]string{"-listen": "resp", "-envoy-listen": "envoy", "-check-listen": "check", "-admin": "admin"}
+
+// sockets are those that systemd passed and nothing listens on yet, by their names.
+type sockets struct {
+	mu  sync.Mutex
+	all map[string]net.Listener
+	err error
+}
+
+// passed are the sockets of this process.
+var passed = sync.OnceValue(func() *sockets {
+	named, err := activation.ListenersWithNames()
+	if err != nil {
+		return &sockets{err: fmt.Errorf("the sockets that were passed: %w", err)}
+	}
+	return newSockets(named)
+})
+
+func newSockets(named map[string][]net.Listener) *sockets {
+	s := &sockets{all: map[string]net.Listener{}}
+	known := slices.Sorted(maps.Values(socketNames))
+	for name, all := range named {
+		switch {
+		case !slices.Contains(known, name):
+			s.err = errors.Join(s.err, fmt.Errorf("a socket that was passed is named %q: FileDescriptorName of %q is accepted", name, known))
+		case len(all) != 1:
+			s.err = errors.Join(s.err, fmt.Errorf("%d sockets of the name %s were passed: 1 is accepted", len(all), name))
+		default:
+			s.all[name] = all[0]
+		}
+	}
+	return s
+}
+
+// address returns the address of the socket for a flag, or false if there is none.
+func (s *sockets) address(flag string) (net.Addr, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.all[socketNames[flag]]
+	if l == nil {
+		return nil, false
+	}
+	return l.Addr(), true
+}
+
+// take returns the socket for a flag, which is the caller's from now on, or nil if there is none.
+func (s *sockets) take(flag string) net.Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.all[socketNames[flag]]
+	delete(s.all, socketNames[flag])
+	return l
+}
+
+// check returns what is wrong with the sockets: those that nothing has taken are connected to
+// and never answered.
+func (s *sockets) check() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.err
+	for _, name := range slices.Sorted(maps.Keys(s.all)) {
+		err = errors.Join(err, fmt.Errorf("a socket of the name %s was passed, and nothing is to be served there", name))
+	}
+	return err
+}

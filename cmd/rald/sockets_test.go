@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/child"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// activate starts rald as systemd does, with sockets of these names.
+func activate(t *testing.T, notify string, passed []*os.File, names string, args ...string) *server {
+	t.Helper()
+	s := &server{log: &logged{}}
+	// The process itself must be the one that LISTEN_PID names, which a shell can tell.
+	cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, args...)...)
+	cmd.Env = append(os.Environ(), beRald+"=1", "LISTEN_FDS="+string(rune('0'+len(passed))), "LISTEN_FDNAMES="+names, "NOTIFY_SOCKET="+notify)
+	cmd.ExtraFiles = passed
+	cmd.Stdout, cmd.Stderr = s.log, s.log
+	var err error
+	s.Process, err = child.Start(cmd)
+	require.NoError(t, err)
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// pass listens, and returns the socket as a file.
+func pass(t *testing.T, network, address string) (net.Addr, *os.File) {
+	l, err := net.Listen(network, address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	file, err := l.(interface{ File() (*os.File, error) }).File()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
+	return l.Addr(), file
+}
+
+// Sockets that systemd passed are served in place of addresses, and systemd is told when.
+func TestSocketActivation(t *testing.T) {
+	dir := t.TempDir()
+	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify")})
+	require.NoError(t, err)
+	defer notify.Close()
+	told := func() string {
+		text := make([]byte, 100)
+		require.NoError(t, notify.SetReadDeadline(time.Now().Add(time.Minute)))
+		n, err := notify.Read(text)
+		require.NoError(t, err)
+		return string(text[:n])
+	}
+	resp, respFile := pass(t, "tcp", "127.0.0.1:0")
+	admin, adminFile := pass(t, "unix", filepath.Join(dir, "admin"))
+	rules := filepath.Join(dir, "rules")
+	require.NoError(t, os.Mkdir(rules, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(rules, "shop.yaml"), []byte(rulesOf(2)), 0o600))
+	envoy, envoyFile := pass(t, "tcp", "127.0.0.1:0")
+
+	// The addresses of the flags would be refused.
+	s := activate(t, notify.LocalAddr().String(), []*os.File{respFile, adminFile, envoyFile}, "resp:admin:envoy",
+		"-state", "none", "-listen", "0.0.0.0:1", "-admin", "0.0.0.0:1", "-envoy", rules, "-envoy-listen", "0.0.0.0:1")
+	s.addr = resp.String()
+	assert.Equal(t, "READY=1", told(), "%s", s.log)
+	assert.Equal(t, "PONG\n", tool(t, s, "redis-cli", "PING"))
+	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", admin.String())
+	}}}
+	defer c.CloseIdleConnections()
+	status, text := fetch(t, c, "http://rald/metrics", "")
+	assert.Equal(t, http.StatusOK, status, "%.100s", text)
+	conn, err := net.Dial("tcp", envoy.String())
+	require.NoError(t, err)
+	_, err = io.ReadFull(conn, make([]byte, 1)) // the settings of HTTP/2
+	assert.NoError(t, err)
+	_ = conn.Close()
+	s.end(t)
+	assert.Equal(t, "STOPPING=1", told())
+}
+
+// Sockets that nothing would answer, and those that other machines reach, end rald at start.
+func TestSocketsThatAreRefused(t *testing.T) {
+	for _, c := range []struct{ names, address, says string }{
+		{"resp", "0.0.0.0:0", "the socket in place of -listen is"},
+		{"admin", "0.0.0.0:0", "which other machines may reach: set -tls-cert and -admin-tokens"},
+		{"envoy", "127.0.0.1:0", "a socket of the name envoy was passed, and nothing is to be served there"},
+		{"rald.socket", "127.0.0.1:0", `is named "rald.socket": FileDescriptorName of ["admin" "check" "envoy" "resp"] is accepted`},
+		{"resp:resp", "127.0.0.1:0", "2 sockets of the name resp were passed: 1 is accepted"},
+	} {
+		var files []*os.File
+		for range strings.Split(c.names, ":") {
+			_, file := pass(t, "tcp", c.address)
+			files = append(files, file)
+		}
+		s := activate(t, "", files, c.names, "-state", "none", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0")
+		<-s.Ended()
+		assert.Contains(t, s.log.String(), c.says, c.names)
+	}
+}
+
+// systemd accepts the units.
+func TestUnits(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("there is no systemd-analyze here")
+	}
+	dir := t.TempDir()
+	program, err := filepath.Abs(os.Args[0])
+	require.NoError(t, err)
+	var units []string
+	for _, name := range []string{"rald.service", "rald.socket"} {
+		text, err := os.ReadFile(filepath.Join("packaging", name))
+		require.NoError(t, err)
+		unit := filepath.Join(dir, name)
+		// The program must exist.
+		require.NoError(t, os.WriteFile(unit, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/rald", program)), 0o600))
+		units = append(units, unit)
+	}
+	out, err := exec.Command(analyze, append([]string{"verify"}, units...)...).CombinedOutput()
+	assert.NoError(t, err, "%s", out)
+	assert.NotContains(t, string(out), dir, "a warning about the units")
+}
