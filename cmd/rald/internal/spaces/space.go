@@ -36,6 +36,9 @@ func (s *Space) Hold(ctx context.Context, call limits.Call[string]) (limits.Gran
 	return s.Engine.Hold(ctx, call)
 }
 
+// Limiter returns what keeps the keys, for an adapter whose calls bring their limit.
+func (s *Space) Limiter() limits.Limiter[string] { return s.Engine }
+
 // Reset forgets what the key has used, and reports whether there was anything.
 func (s *Space) Reset(_ context.Context, key string) (bool, error) {
 	return s.Engine.Reset(key), nil

@@ -1,0 +1,201 @@
+package httpdoor
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Config is the configuration of a Door.
+type Config struct {
+	// Spaces keep the keys. They are required.
+	Spaces *spaces.Spaces
+	// Log is told when a proxy does not send what the rules need. The default is
+	// slog.Default().
+	Log *slog.Logger
+}
+
+// Door answers proxies. New makes one. All methods may be called by any number of goroutines.
+//
+// A request for /check is answered with 204 if the request that the proxy asks about may pass,
+// and otherwise with another status: see Rules. One for /healthz is answered with 200 while
+// the engines are healthy.
+type Door struct {
+	config Config
+	table  atomic.Pointer[table]
+	paths  http.ServeMux
+}
+
+// New returns a Door with those rules. The error is that of Set.
+func New(config Config, rules *Rules) (*Door, error) {
+	if config.Spaces == nil {
+		return nil, errors.New("httpdoor: Spaces is nil: spaces.New makes them")
+	}
+	if config.Log == nil {
+		config.Log = slog.Default()
+	}
+	d := &Door{config: config}
+	d.paths.HandleFunc("/check", d.check)
+	d.paths.HandleFunc("GET /healthz", d.health)
+	return d, d.Set(rules)
+}
+
+// Set puts rules in force, all at once. A request is held to the rules at its beginning. Keys
+// keep what they have used under a limit of the same name and family. If it fails the rules
+// that were in force stay. The error joins a *fault.Error for each limit that has no engine.
+func (d *Door) Set(to *Rules) error {
+	t, err := newTable(to, d.config.Spaces)
+	if err != nil {
+		return err
+	}
+	d.table.Store(t)
+	return nil
+}
+
+// ServeHTTP implements http.Handler.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.paths.ServeHTTP(w, r) }
+
+func (d *Door) health(w http.ResponseWriter, _ *http.Request) {
+	for space := range d.config.Spaces.All() {
+		if err := space.Engine.Health(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+func (d *Door) check(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		// The server would wait for a body to be discarded, which a proxy need not send.
+		w.Header().Set("Connection", "close")
+	}
+	t := d.table.Load()
+	original, err := t.rules.original(r)
+	if err != nil {
+		t.refuse(w, r, err, d.config.Log)
+		return
+	}
+	t.serve(refusal{w, t.rules.status}, original)
+}
+
+// table is rules with the engines that keep their limits.
+type table struct {
+	rules  *Rules
+	routes http.ServeMux // its handlers are of type held
+	said   sync.Map      // what was logged, by its text
+}
+
+// held is the handler of a rule.
+type held struct{ http.Handler }
+
+var pass = held{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}
+
+func newTable(of *Rules, in *spaces.Spaces) (*table, error) {
+	t := &table{rules: of}
+	var faults []error
+	for i := range of.rules {
+		r := &of.rules[i]
+		h, err := r.handler(in)
+		if err == nil {
+			err = register(&t.routes, r.match, h)
+		}
+		if err != nil {
+			faults = append(faults, &fault.Error{File: of.file, Line: r.at.line, Key: r.at.key, Err: err})
+		}
+	}
+	return t, errors.Join(faults...)
+}
+
+// register adds a handler to a mux, and returns why it does not accept the pattern.
+func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("%v", cause)
+		}
+	}()
+	mux.Handle(pattern, h)
+	return nil
+}
+
+// handler returns what decides on the requests of a rule.
+func (r *rule) handler(in *spaces.Spaces) (held, error) {
+	if r.unlimited {
+		return pass, nil
+	}
+	var all []httplimit.AnyLimit
+	for _, l := range r.limits {
+		space, err := in.Of(l.limit)
+		if err != nil {
+			return held{}, err
+		}
+		all = append(all, httplimit.Limit[string]{
+			Name: l.name, Limiter: space.Limiter(), Key: l.key, WhenNoKey: l.noKey, Shadow: l.shadow,
+			Cost:      func(*http.Request) int64 { return l.cost },
+			PolicyFor: func(*http.Request) policy.Policy { return l.limit },
+		})
+	}
+	m, err := httplimit.NewAll(httplimit.Options{}, all...)
+	if err != nil {
+		return held{}, err
+	}
+	return held{m.Handler(pass)}, nil
+}
+
+// serve holds a request to its rule. A rule for a path holds with and without a slash at its
+// end. Without a rule the request passes.
+func (t *table) serve(w http.ResponseWriter, r *http.Request) {
+	for _, end := range [...]string{"", "/"} {
+		r.URL.Path += end
+		if h, _ := t.routes.Handler(r); isHeld(h) {
+			t.routes.ServeHTTP(w, r) // which finds the wildcards, too
+			return
+		}
+	}
+	pass.ServeHTTP(w, r)
+}
+
+func isHeld(h http.Handler) bool {
+	_, ok := h.(held)
+	return ok
+}
+
+// refuse answers a request that cannot be found again. What a client cannot cause is logged
+// once for the rules in force.
+func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
+	status := http.StatusBadRequest
+	switch {
+	case errors.Is(err, errPeer):
+		status = http.StatusForbidden
+	case errors.Is(err, errProxy):
+		status = http.StatusInternalServerError
+	}
+	if status != http.StatusBadRequest {
+		if _, said := t.said.LoadOrStore(err.Error(), true); !said {
+			log.Error("a request of the HTTP check cannot be decided", "error", err, "file", t.rules.file, "remote", r.RemoteAddr)
+		}
+	}
+	http.Error(refusal{w, t.rules.status}, err.Error(), status)
+}
+
+// refusal answers refusals that a client causes with another status, if one is configured.
+type refusal struct {
+	http.ResponseWriter
+	status int // 0 is none
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w refusal) WriteHeader(status int) {
+	if w.status != 0 && status >= 400 && status < 500 {
+		status = w.status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}

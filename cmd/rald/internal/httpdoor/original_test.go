@@ -1,0 +1,152 @@
+package httpdoor
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// No spelling of a path hides it from its rule.
+func TestPathsAreFoundInEverySpelling(t *testing.T) {
+	for _, uri := range []string{
+		"/login", "//login", "/./login", "/%2flogin", "/%2Flogin", "/login/", "/login//", "/login/.", "/a/../login", "/a/%2e%2e/login",
+		"/%6cogin", "/l%6Fgin", "/login?", "/login?a=/b", "/login#a", "/login;a=b", "/;a/login", "/login;a/", "/a/..;/login", "/../login",
+		"http://example.org/login", "https://example.org//login?a", "login", "/login%2f", "/.//./login/./", "http://example.org/%2e/login",
+	} {
+		for _, match := range []string{"/login", "POST /login", "example.org/login", "/{page}", "/login/", "/login/{$}"} {
+			d := open(t, "proxy: caddy\nrules:\n  - {match: '"+match+"', limit: one, key: everybody}\n  - {match: '/', unlimited: true}\n")
+			assert.Equal(t, http.StatusNoContent, d.ask("POST", uri).Code, uri)
+			assert.Equal(t, http.StatusTooManyRequests, d.ask("POST", uri).Code, "%s hides from %s", uri, match)
+			assert.Equal(t, http.StatusNoContent, d.ask("POST", "/other/page").Code, uri)
+		}
+	}
+	d := open(t, "proxy: caddy\nrules:\n  - {match: 'POST example.org/login', limit: one, key: everybody}\n")
+	require.Equal(t, http.StatusNoContent, d.ask("POST", "/login").Code)
+	for _, host := range []string{"example.org:443", "EXAMPLE.org", "example.org.", "Example.Org.:80"} {
+		assert.Equal(t, http.StatusTooManyRequests, d.ask("POST", "/login", "X-Forwarded-Host", host).Code, host)
+	}
+	assert.Equal(t, http.StatusTooManyRequests, d.ask("post", "/login").Code)
+	for _, other := range [][]string{{"GET", "/login"}, {"POST", "/login2"}, {"POST", "/login", "X-Forwarded-Host", "example.com"}, {"POST", "/login", "X-Forwarded-Host", ""}} {
+		assert.Equal(t, http.StatusNoContent, d.ask(other[0], other[1], other[2:]...).Code, "%s", other)
+	}
+}
+
+// The most specific rule holds, and requests without a rule pass.
+func TestMostSpecificRuleHolds(t *testing.T) {
+	d := open(t, `
+proxy: caddy
+rules:
+  - {match: /api/, limit: two, key: everybody}
+  - {match: GET /api/health, unlimited: true}
+  - {match: "POST /api/{thing}", limit: one, key: path thing}
+`)
+	assert.Equal(t, 10, d.passes(t, "GET", "/other"))
+	assert.Equal(t, 10, d.passes(t, "GET", "/api/health"))
+	assert.Equal(t, 1, d.passes(t, "POST", "/api/a"))
+	assert.Equal(t, 1, d.passes(t, "POST", "/api/b"))
+	assert.Equal(t, 2, d.passes(t, "GET", "/api"))
+	assert.Zero(t, d.passes(t, "GET", "/api/a/b"))
+}
+
+// A path with a bad escape has no rule, and does not pass.
+func TestBadEscapeIsRefused(t *testing.T) {
+	d := open(t, "proxy: caddy\nrules: []\n")
+	assert.Equal(t, http.StatusBadRequest, d.ask("GET", "/%zz").Code)
+	assert.Empty(t, d.log.String(), "a client can cause it")
+}
+
+// Without the fields that the rules name nothing is decided. It is logged once.
+func TestProxyThatDoesNotSendTheFields(t *testing.T) {
+	for _, missing := range []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-For"} {
+		d := open(t, "proxy: caddy\nrules: []\n")
+		for range 3 {
+			assert.Equal(t, http.StatusInternalServerError, d.ask("GET", "/", missing, "").Code, missing)
+		}
+		assert.Equal(t, 1, strings.Count(d.log.String(), "there is no field "+missing), d.log)
+	}
+	for _, twice := range []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host"} {
+		d := open(t, "proxy: caddy\nrules: []\n")
+		r := httptest.NewRequest(http.MethodGet, "/check", nil)
+		r.RemoteAddr = "127.0.0.1:1"
+		for _, field := range []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host", "X-Forwarded-For"} {
+			r.Header.Set(field, "/")
+		}
+		assert.Equal(t, http.StatusNoContent, d.do(r).Code)
+		r.Header.Add(twice, "/b")
+		assert.Equal(t, http.StatusInternalServerError, d.do(r).Code, twice)
+	}
+}
+
+// Fields that the proxy does not set are the client's, and are not believed.
+func TestFieldsOfTheClientAreNotBelieved(t *testing.T) {
+	const rules = "\nrules:\n  - {match: POST /login, limit: one, key: address}\n"
+	d := open(t, "proxy: nginx"+rules)
+	require.Equal(t, http.StatusNoContent, d.asNginx("POST", "/login").Code)
+	for _, forged := range [][]string{
+		{"X-Forwarded-Uri", "/other"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-For", "192.0.2.2"}, {"X-Original-Url", "/other"},
+		{"X-Forwarded-Host", "a"}, {"Forwarded", "for=192.0.2.2"}, {"X-Http-Method-Override", "GET"}, {"X-Rewrite-Url", "/other"},
+	} {
+		assert.Equal(t, http.StatusForbidden, d.asNginx("POST", "/login", forged...).Code, "%s", forged)
+	}
+	d = open(t, "proxy: traefik"+rules)
+	require.Equal(t, http.StatusNoContent, d.ask("POST", "/login").Code)
+	for _, forged := range [][]string{{"X-Original-Uri", "/other"}, {"X-Original-Method", "GET"}, {"X-Real-Ip", "192.0.2.2"}, {"X-Forwarded-For", "192.0.2.2, 192.0.2.1"}} {
+		assert.Equal(t, http.StatusTooManyRequests, d.ask("POST", "/login", forged...).Code, "%s", forged)
+	}
+	d = open(t, "proxy: {uri: X-Uri, method: X-Method, host: Host, address: Cf-Connecting-Ip}"+rules)
+	for _, want := range []int{http.StatusNoContent, http.StatusTooManyRequests} {
+		assert.Equal(t, want, d.send("X-Uri", "/login", "X-Method", "POST", "Cf-Connecting-Ip", "192.0.2.1").Code)
+	}
+}
+
+// Only proxies that are trusted are answered, and the client is the last address that none of
+// them has.
+func TestOnlyTrustedProxiesAreAnswered(t *testing.T) {
+	const rules = "\nrules:\n  - {match: /, limit: one, key: address}\n"
+	from := func(d opened, peer, forwarded string) int {
+		r := httptest.NewRequest(http.MethodGet, "/check", nil)
+		r.RemoteAddr = peer
+		r.Header = http.Header{"X-Forwarded-Uri": {"/"}, "X-Forwarded-Method": {"GET"}, "X-Forwarded-For": {forwarded}}
+		return d.do(r).Code
+	}
+	d := open(t, "proxy: caddy"+rules)
+	assert.Equal(t, http.StatusForbidden, from(d, "192.0.2.9:1", "192.0.2.1"))
+	assert.Contains(t, d.log.String(), "no proxy that is trusted")
+	assert.Equal(t, http.StatusNoContent, from(d, "[::1]:1", "192.0.2.1"))
+	assert.Equal(t, http.StatusTooManyRequests, from(d, "127.9.9.9:1", "192.0.2.1"))
+
+	d = open(t, "proxy: caddy\ntrusted: [10.0.0.0/8, 198.51.100.7]"+rules)
+	assert.Equal(t, http.StatusForbidden, from(d, "127.0.0.1:1", "192.0.2.1"))
+	assert.Equal(t, http.StatusNoContent, from(d, "10.1.2.3:1", "203.0.113.1, 192.0.2.1, 198.51.100.7"))
+	assert.Equal(t, http.StatusTooManyRequests, from(d, "198.51.100.7:1", "203.0.113.2, 192.0.2.1"))
+}
+
+// A clean path is in one form: it is its own clean path, except for what was an escape of an
+// escape.
+func FuzzCleanPath(f *testing.F) {
+	for _, seed := range []string{"/a//b", "/a/../../b", "/%2e%2e/a;b/c?d#e", "http://a/b", "*", "", "/%25%32f", "//a:b@c/d", "/a;/..;/b", ":///", "/%00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		clean, _, err := cleanPath(uri)
+		if err != nil {
+			return
+		}
+		if !strings.HasPrefix(clean, "/") || path.Clean(clean) != clean {
+			t.Fatalf("%q gives %q", uri, clean)
+		}
+		for _, other := range []string{"/" + strings.TrimPrefix(uri, "/"), "//" + uri, "/." + "/" + uri, "/a/../" + uri, "/;a/" + uri} {
+			if strings.Contains(strings.SplitN(strings.SplitN(uri, "?", 2)[0], "#", 2)[0], "://") {
+				continue // a whole URL
+			}
+			if got, _, err := cleanPath(other); err != nil || got != clean {
+				t.Fatalf("%q gives %q, %v, and %q gives %q", uri, clean, err, other, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,391 @@
+package httpdoor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/clientaddr"
+	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Name is the name of the file in its directory.
+const Name = "check.yaml"
+
+// Rules are what a file says:
+//
+//	proxy: nginx                # nginx, caddy, traefik, or a map of header fields
+//	rules:
+//	  - match: POST /login      # a pattern of http.ServeMux
+//	    limit: login            # the name of a limit, or the text of one
+//	    key: address
+//
+// docs/serving.md has all keys. Parse makes them.
+type Rules struct {
+	file    string
+	proxy   proxy
+	status  int
+	trusted *clientaddr.Prefixes
+	rules   []rule
+}
+
+// Len returns the number of rules.
+func (of *Rules) Len() int { return len(of.rules) }
+
+// rule is the limits of the requests that match a pattern.
+type rule struct {
+	at        place
+	match     string
+	unlimited bool
+	limits    []limit
+}
+
+// limit is a limit of a rule. Its keys begin with what tells them from those of other limits.
+type limit struct {
+	name   string
+	limit  policy.Policy
+	key    func(*http.Request) string
+	noKey  httplimit.WhenNoKey
+	cost   int64
+	shadow bool
+}
+
+// Limits finds the limit that is configured by a name.
+type Limits = func(name string) (policy.Policy, bool)
+
+// Read returns the rules of the file in the directory, or nil if there is none.
+func Read(dir string, named Limits) (*Rules, error) {
+	file := filepath.Join(dir, Name)
+	text, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return Parse(file, text, named)
+}
+
+// Parse returns the rules of a text. The error joins a *fault.Error for each fault.
+func Parse(file string, text []byte, named Limits) (*Rules, error) {
+	p := parser{reading: reading{file: file}, named: named, kinds: map[string]kind{}}
+	of := p.rules(p.top(text))
+	if err := errors.Join(p.faults...); err != nil {
+		return nil, err
+	}
+	return of, nil
+}
+
+// parser reads a file of rules.
+type parser struct {
+	reading
+	named   Limits
+	proxy   proxy
+	trusted []netip.Prefix
+	kinds   map[string]kind // of the keys of configured limits, by their names
+	seen    http.ServeMux   // the patterns so far
+}
+
+// kind says what keys are made of, and where that was said.
+type kind struct {
+	text string
+	line int
+}
+
+func (p *parser) rules(top place) *Rules {
+	m := p.fields(top, "proxy", "trusted", "status", "rules")
+	if m == nil {
+		return nil
+	}
+	p.readProxy(top, m)
+	of := &Rules{file: p.file, proxy: p.proxy, status: p.proxy.status}
+	p.readTrusted(m)
+	var err error
+	if of.trusted, err = clientaddr.NewPrefixes(Name, "trusted", p.trusted); err != nil {
+		p.bad(m["trusted"], "%w", err)
+	}
+	if at, ok := m["status"]; ok {
+		of.status = p.status(at)
+	}
+	list, ok := m["rules"]
+	if !ok {
+		p.bad(top, "a list rules is required")
+		return of
+	}
+	for _, at := range p.list(list) {
+		if r, ok := p.rule(at); ok {
+			of.rules = append(of.rules, r)
+		}
+	}
+	return of
+}
+
+func (p *parser) readProxy(top place, m map[string]place) {
+	at, ok := m["proxy"]
+	if !ok {
+		p.bad(top, "proxy is required, as it names the header fields to believe: nginx, caddy, traefik, or a map with the key uri")
+		return
+	}
+	if text, ok := at.text(); ok {
+		if p.proxy, ok = proxies[text]; !ok {
+			p.bad(at, "%.80q is no proxy that is known: nginx, caddy, traefik, or a map with the key uri is accepted", text)
+		}
+		return
+	}
+	names := p.fields(at, "uri", "method", "host", "address")
+	for name, field := range map[string]*string{
+		"uri": &p.proxy.uri, "method": &p.proxy.method, "host": &p.proxy.host, "address": &p.proxy.address,
+	} {
+		at, ok := names[name]
+		if !ok {
+			continue
+		}
+		text, _ := at.text()
+		if !clientaddr.IsToken(text) || strings.EqualFold(text, "Host") && name != "host" {
+			p.bad(at, "%.80q: the name of a header field is accepted, such as X-Forwarded-Uri", text)
+			continue
+		}
+		*field = http.CanonicalHeaderKey(text)
+	}
+	if _, ok := names["uri"]; !ok && names != nil {
+		p.bad(at, "uri is required: the header field in which the proxy sends the URI of the request")
+	}
+}
+
+func (p *parser) readTrusted(m map[string]place) {
+	at, ok := m["trusted"]
+	if !ok {
+		p.trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+		return
+	}
+	for _, at := range p.list(at) {
+		text, _ := at.text()
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			var addr netip.Addr
+			if addr, err = netip.ParseAddr(text); err == nil {
+				prefix, err = addr.Prefix(addr.BitLen())
+			}
+		}
+		if err != nil {
+			p.bad(at, "%.80q: the address of a proxy or a prefix is accepted, such as 10.0.0.0/8", text)
+			continue
+		}
+		p.trusted = append(p.trusted, prefix)
+	}
+}
+
+func (p *parser) status(at place) int {
+	status, err := strconv.Atoi(at.value())
+	switch {
+	case err != nil || status < 400 || status > 599:
+		p.bad(at, "%.80q: 400 to 599 is accepted", at.value())
+	case p.proxy == proxies["nginx"] && status != http.StatusUnauthorized && status != http.StatusForbidden:
+		p.bad(at, "%d: 403 or 401 is accepted, as nginx answers 500 for any other", status)
+	}
+	return status
+}
+
+// locations are what net/http tells of the place in a program where a pattern was registered.
+var locations = regexp.MustCompile(` \(registered at [^)]*\)`)
+
+func (p *parser) rule(at place) (r rule, ok bool) {
+	before := len(p.faults)
+	m := p.fields(at, "match", "unlimited", "limits", "limit", "name", "key", "without_key", "cost", "shadow")
+	if m == nil {
+		return r, false
+	}
+	r.at = at
+	match, ok := m["match"]
+	if !ok {
+		p.bad(at, "match is required: a pattern such as POST /login")
+		return r, false
+	}
+	r.match = match.value()
+	p.checkMatch(match, r.match)
+	_, several := m["limits"]
+	r.unlimited = p.isTrue(m, "unlimited")
+	switch {
+	case r.unlimited && len(m) > 2:
+		p.bad(m["unlimited"], "a rule without limits has no other keys than match")
+	case r.unlimited:
+	case several:
+		for _, key := range []string{"limit", "name", "key", "without_key", "cost", "shadow"} {
+			if at, ok := m[key]; ok {
+				p.bad(at, "it stands in each limit of the list limits")
+			}
+		}
+		r.limits = p.limits(m["limits"], r.match)
+	default:
+		r.limits = []limit{p.limit(at, m, r.match)}
+	}
+	if len(p.faults) == before {
+		// A pattern that is in conflict with one before it.
+		if err := register(&p.seen, r.match, pass); err != nil {
+			p.bad(match, "%s", locations.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", " "), ""))
+		}
+	}
+	return r, true
+}
+
+// checkMatch refuses patterns that no request of these proxies can match.
+func (p *parser) checkMatch(at place, match string) {
+	fields := strings.Fields(match)
+	if len(fields) == 0 || len(fields) > 2 || !strings.Contains(fields[len(fields)-1], "/") {
+		p.bad(at, "%.80q: a pattern of a path is accepted, with a method and a host before it if they matter, such as POST example.org/login", match)
+		return
+	}
+	host, path, _ := strings.Cut(fields[len(fields)-1], "/")
+	path = "/" + path
+	if len(fields) == 2 {
+		switch method := fields[0]; {
+		case p.proxy.method == "" && p.proxy.uri != "":
+			p.bad(at, "%.80q has a method, and proxy names no field method", match)
+		case !clientaddr.IsToken(method) || method != strings.ToUpper(method):
+			p.bad(at, "%.80q: a method in upper case is accepted", method)
+		}
+	}
+	switch {
+	case host != "" && p.proxy.host == "" && p.proxy.uri != "":
+		p.bad(at, "%.80q has a host, and proxy names no field host", match)
+	case host != canonicalHost(host):
+		p.bad(at, "%.80q: a host in lower case is accepted, without a port and a final dot", host)
+	}
+	want := strings.TrimSuffix(strings.TrimSuffix(path, "{$}"), "/")
+	if clean, _, err := cleanPath(path); err != nil || strings.TrimSuffix(strings.TrimSuffix(clean, "{$}"), "/") != want {
+		p.bad(at, "%.80q is the path of no request: it is accepted without escapes, empty segments, dots, parameters and a query", path)
+	}
+	if err := register(new(http.ServeMux), match, pass); err != nil {
+		p.bad(at, "%w", err)
+	}
+}
+
+// mostLimits is the most limits of a rule, as of httplimit.NewAll.
+const mostLimits = door.MaxLimits
+
+func (p *parser) limits(at place, match string) (all []limit) {
+	list := p.list(at)
+	if len(list) < 1 || len(list) > mostLimits {
+		p.bad(at, "%d limits: 1 to %d are accepted", len(list), mostLimits)
+		return nil
+	}
+	names := map[string]bool{}
+	for _, at := range list {
+		m := p.fields(at, "limit", "name", "key", "without_key", "cost", "shadow")
+		if m == nil {
+			continue
+		}
+		l := p.limit(at, m, match)
+		if l.limit != nil && names[l.name] {
+			p.bad(at, "there are two limits named %q in this rule: a name of its own is accepted as name", l.name)
+		}
+		names[l.name] = true
+		all = append(all, l)
+	}
+	return all
+}
+
+// limit reads a limit of the rule of that pattern.
+func (p *parser) limit(at place, m map[string]place, match string) (l limit) {
+	l.cost, l.shadow = 1, p.isTrue(m, "shadow")
+	of, ok := m["limit"]
+	if !ok {
+		p.bad(at, "limit is required: the name of a limit of limits.yaml, or the text of one")
+		return l
+	}
+	// What the keys of this limit begin with in an engine, and those of requests without a
+	// key. The names of configured limits have no brackets and quotes.
+	var prefix, without string
+	text := of.value()
+	named, configured := p.named(text)
+	if configured {
+		l.name, l.limit = text, named
+		prefix, without = redisdoor.Prefix(text), redisdoor.Prefix(fmt.Sprintf("%q", []string{text, "address"}))
+		if name, named := m["name"]; named {
+			p.bad(name, "a limit of limits.yaml has its name already")
+		}
+	} else {
+		var err error
+		if l.limit, err = policy.Parse(text); err != nil {
+			p.bad(of, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", text, err)
+		}
+		l.name = "default"
+		if name, named := m["name"]; named {
+			l.name = name.value()
+			if want := door.WrongName(l.name); l.name == "" || want != "" {
+				p.bad(name, "%.80q: 1 to 64 characters of ASCII are accepted", l.name)
+			}
+		}
+		prefix = redisdoor.Prefix(fmt.Sprintf("%q", []string{match, l.name}))
+		without = redisdoor.Prefix(fmt.Sprintf("%q", []string{match, l.name, "address"}))
+	}
+	if cost, ok := m["cost"]; ok {
+		p.cost(cost, &l)
+	}
+	key, ok := m["key"]
+	if !ok {
+		p.bad(at, "key is required: what requests are counted by, such as address, header X-Api-Key or everybody")
+		return l
+	}
+	find, text := p.key(key, match)
+	if configured && find != nil {
+		p.sameKind(key, l.name, text)
+	}
+	l.key = prefixed(prefix, find)
+	if at, ok := m["without_key"]; ok {
+		p.withoutKey(at, &l, without)
+	}
+	return l
+}
+
+func (p *parser) cost(at place, l *limit) {
+	var err error
+	if l.cost, err = strconv.ParseInt(at.value(), 10, 64); err != nil || l.cost < 1 {
+		p.bad(at, "%.80q: 1 or more is accepted", at.value())
+	} else if l.limit != nil && l.cost > l.limit.Limit() {
+		p.bad(at, "%d: at most %d is accepted, which is all that %q admits at once", l.cost, l.limit.Limit(), l.limit)
+	}
+}
+
+// sameKind refuses a limit of limits.yaml whose keys are other things in other rules, as a
+// client could send the key of another one.
+func (p *parser) sameKind(at place, name, text string) {
+	before, ok := p.kinds[name]
+	if !ok {
+		p.kinds[name] = kind{text, at.line}
+	} else if before.text != text {
+		p.bad(at, "%s: the keys of limit %s are %s in line %d, and keys of both would be mixed up: a limit of another name is accepted", text, name, before.text, before.line)
+	}
+}
+
+func (p *parser) withoutKey(at place, l *limit, prefix string) {
+	switch choice := at.value(); choice {
+	case "refuse":
+	case "pass":
+		l.noKey = httplimit.Skip
+	case "address":
+		find, key := p.address(at, ""), l.key
+		if find == nil || key == nil {
+			return
+		}
+		instead := prefixed(prefix, find)
+		l.key = func(r *http.Request) string {
+			if key := key(r); key != "" {
+				return key
+			}
+			return instead(r)
+		}
+	default:
+		p.bad(at, "%.80q: refuse, address or pass is accepted", choice)
+	}
+}
