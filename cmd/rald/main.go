@@ -1,11 +1,12 @@
 // Command rald keeps limits for programs in any language. It speaks the protocol of Redis:
 // CL.THROTTLE as the module redis-cell does, and commands of its own for every other limit. It
-// answers Envoy's rate limit service by the configuration of envoyproxy/ratelimit.
+// answers Envoy's rate limit service by the configuration of envoyproxy/ratelimit, and HTTP checks
+// of nginx, Caddy and Traefik.
 //
 //	rald                        # on 127.0.0.1:7379
-//	rald /etc/rald              # with the limits of /etc/rald/limits.yaml
+//	rald /etc/rald              # with the limits of /etc/rald/limits.yaml, and the HTTP checks of check.yaml
 //	rald -envoy /etc/ratelimit  # with Envoy's rate limit service on 127.0.0.1:8081
-//	rald check /etc/rald        # only say whether they can be read
+//	rald check /etc/rald        # only say whether its files can be read
 //
 // docs/serving.md tells more.
 package main
@@ -21,7 +22,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, pr
 	return serve(ctx, s, slog.New(slog.NewTextHandler(problems, nil)))
 }
 
-// check says whether the limits, or with -envoy the rules, of a directory can be read.
+// check says whether the files of a directory, or with -envoy the rules, can be read.
 func check(args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
 	flags.SetOutput(problems)
@@ -68,10 +68,18 @@ func check(args []string, out, problems io.Writer) error {
 		_, err = fmt.Fprintf(out, "%s: %d rules\n", dir, len(set.Rules()))
 		return err
 	}
-	limits, err := limitfile.Read(dir)
+	limits, err := names(dir)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s: %d limits\n", dir, len(limits))
+	text := fmt.Sprintf("%s: %d limits", dir, len(limits))
+	checks, err := readChecks(dir, limits)
+	if err != nil {
+		return err
+	}
+	if checks != nil {
+		text += fmt.Sprintf(", %d rules of the HTTP check", checks.Len())
+	}
+	_, err = fmt.Fprintln(out, text)
 	return err
 }

@@ -20,6 +20,7 @@ type settings struct {
 	listen   string
 	envoy    envoySettings
 	admin    adminSettings
+	check    checkSettings
 	state    string // a directory, or ""
 	every    time.Duration
 	maxKeys  int
@@ -38,12 +39,19 @@ type envoySettings struct {
 	http   string // "" is none
 }
 
+// checkSettings are those of the HTTP check.
+type checkSettings struct {
+	listen string
+	wanted bool // by the command line
+}
+
 const usage = `Usage: rald [flags] [DIR]
        rald check [-envoy] DIR
 
 Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE,
 RAL.PEEK, RAL.REFUND, RAL.WAIT and RAL.RESET for every limit. DIR has limits.yaml, the limits
-that clients may call by name. With -envoy it answers Envoy's rate limit service, too, by the
+that clients may call by name. If DIR has check.yaml it answers the HTTP checks of nginx, Caddy
+and Traefik. With -envoy it answers Envoy's rate limit service, too, by the
 configuration files of envoyproxy/ratelimit.
 
 `
@@ -62,6 +70,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service, or unix: and the path of a socket; other than loopback needs TLS")
 	flags.StringVar(&s.envoy.http, "envoy-http", "", "an `address` for its pages /json, /healthcheck and /rlconfig; default none")
 	s.admin.define(flags)
+	flags.StringVar(&s.check.listen, "check-listen", "127.0.0.1:7380", "the `address` for HTTP checks, if DIR has check.yaml; other than loopback needs TLS")
 	flags.StringVar(&s.state, "state", stateDir(getenv), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
 	flags.DurationVar(&s.every, "save-every", 10*time.Second, "the time between two saves: what a killed server forgets at most")
 	flags.IntVar(&s.maxKeys, "max-keys", 1<<20, "the most keys of each family of limits")
@@ -75,6 +84,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
+	flags.Visit(func(f *flag.Flag) { s.check.wanted = s.check.wanted || f.Name == "check-listen" })
 	switch flags.NArg() {
 	case 0:
 	case 1:
@@ -157,9 +167,12 @@ func certificate(cert, key string) (*tls.Config, error) {
 }
 
 // isSafe refuses an address that others reach, unless they need a password or a
-// certificate tells them what they talk to. The service of Envoy has no password.
+// certificate tells them what they talk to. Envoy's service and the HTTP check have no password.
 func (s *settings) isSafe() error {
 	err := isSafe("-listen", s.listen, s.tls != nil || s.password != "", "RALD_PASSWORD, -password-file or -tls-cert")
+	if err == nil {
+		err = isSafe("-check-listen", s.check.listen, s.tls != nil, "-tls-cert")
+	}
 	if err == nil && s.envoy.dir != "" {
 		err = isSafe("-envoy-listen", s.envoy.listen, s.tls != nil, "-tls-cert")
 		if err == nil && s.envoy.http != "" {
