@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/ral-limiter/ral/internal/clientaddr"
@@ -33,7 +34,7 @@ var forwarded = proxy{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host
 var (
 	errPeer  = errors.New("the connection comes from no proxy that is trusted")
 	errProxy = errors.New("the proxy does not send what its rules need")
-	errURI   = errors.New("the path of the request has a bad escape")
+	errURI   = errors.New("the path of the request has a bad escape, or climbs with ..")
 )
 
 // original returns the request that the proxy asks about, with its path as cleanPath returns it.
@@ -110,9 +111,12 @@ func canonicalHost(host string) string {
 }
 
 // cleanPath returns the path of a URI in the one form that rules are matched with, and the
-// query. It is decoded once, without parameters such as ;v=1, and without empty segments, dots
-// and a slash at the end. That is at least what proxies and backends do to find a handler, so
-// that no spelling of a path hides it from its rule.
+// query. It is decoded once, without parameters such as ;v=1, empty segments, dots and a slash at
+// the end. That is at least what proxies and backends do to find a handler, so that no spelling
+// of a path hides it from its rule.
+//
+// A path with .. is an error. Browsers send none, and where it leads depends on the backend:
+// some find the handler by what comes before, which may have a stricter rule.
 func cleanPath(uri string) (clean, query string, err error) {
 	uri, _, _ = strings.Cut(uri, "#")
 	uri, query, _ = strings.Cut(uri, "?")
@@ -128,7 +132,7 @@ func cleanPath(uri string) (clean, query string, err error) {
 		uri = strings.Join(segments, "/")
 	}
 	decoded, err := url.PathUnescape(uri)
-	if err != nil {
+	if err != nil || strings.Contains(decoded, "..") && slices.Contains(strings.Split(decoded, "/"), "..") {
 		return "", "", errURI
 	}
 	return path.Clean("/" + decoded), query, nil
