@@ -25,8 +25,9 @@ const (
 	slowestCheck = time.Minute
 )
 
-// checker answers HTTP checks on its listener. nil does nothing.
+// checker answers HTTP checks on its listener.
 type checker struct {
+	door    *httpdoor.Door
 	server  *http.Server
 	on      net.Listener
 	fail    context.CancelCauseFunc
@@ -44,8 +45,8 @@ func readChecks(dir string, named map[string]redisdoor.Named) (*httpdoor.Rules, 
 	})
 }
 
-// startCheck opens the listener if the directory has rules. Its keys are those of clients of
-// Redis under configured limits.
+// startCheck opens the listener if the directory has rules, and returns nil otherwise. Its keys
+// are those of clients of Redis under configured limits.
 func startCheck(
 	s settings, named map[string]redisdoor.Named, keep *spaces.Spaces, log *slog.Logger, fail context.CancelCauseFunc,
 ) (*checker, error) {
@@ -68,6 +69,7 @@ func startCheck(
 	}
 	log.Info("rald answers HTTP checks", "address", l.Addr().String(), "rules", rules.Len())
 	return &checker{
+		door: door,
 		server: &http.Server{
 			Handler: door, MaxHeaderBytes: mostHeader, ReadHeaderTimeout: 10 * time.Second,
 			WriteTimeout: slowestCheck, IdleTimeout: s.idle, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
@@ -78,9 +80,6 @@ func startCheck(
 
 // run serves until the context ends. Checks have the time to drain then.
 func (c *checker) run(ctx context.Context, drain time.Duration) {
-	if c == nil {
-		return
-	}
 	c.running.Go(func() {
 		if err := c.server.Serve(c.on); !errors.Is(err, http.ErrServerClosed) {
 			c.fail(err)
@@ -97,8 +96,4 @@ func (c *checker) run(ctx context.Context, drain time.Duration) {
 }
 
 // close waits for what run has started.
-func (c *checker) close() {
-	if c != nil {
-		c.running.Wait()
-	}
-}
+func (c *checker) close() { c.running.Wait() }

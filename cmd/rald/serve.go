@@ -74,18 +74,21 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 			return r
 		}}
 	}
-	if err := operators.run(told, log, stop); err != nil {
-		return err
-	}
 	c, err := startCheck(s, named, keep, log, stop)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		stop(nil)
-		c.close()
-	}()
-	c.run(ctx, s.drain)
+	if c != nil {
+		defer func() {
+			stop(nil)
+			c.close()
+		}()
+		c.run(ctx, s.drain)
+		told.Check = c.door
+	}
+	if err := operators.run(told, log, stop); err != nil {
+		return err
+	}
 	l, err := listen("-listen", s.listen, s.tls)
 	if err != nil {
 		return err

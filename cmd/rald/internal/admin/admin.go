@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/policy"
@@ -30,6 +31,9 @@ type Config struct {
 	// none.
 	Envoy     *envoydoor.Service
 	EnvoyKeys *spaces.Spaces
+
+	// Check is the door for HTTP checks. It is nil if there is none.
+	Check *httpdoor.Door
 
 	// Reloads returns by what is read, such as "rules", how often that was read.
 	Reloads map[string]func() Reloads

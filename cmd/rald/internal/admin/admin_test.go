@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/inspect"
@@ -56,6 +57,10 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1}
 `), 0o600))
 	c.Envoy, err = envoydoor.New(envoydoor.Config{Dir: dir, Spaces: c.EnvoyKeys, Log: c.Log})
+	require.NoError(t, err)
+	checks, err := httpdoor.Parse("check.yaml", []byte("proxy: caddy\nrules: [{match: /free, unlimited: true}]\n"), nil)
+	require.NoError(t, err)
+	c.Check, err = httpdoor.New(httpdoor.Config{Spaces: c.Keys, Log: c.Log}, checks)
 	require.NoError(t, err)
 	c.Reloads = map[string]func() Reloads{"rules": func() (r Reloads) {
 		r.Good, r.Bad, r.Failing = c.Envoy.Reads()
@@ -291,8 +296,11 @@ func TestMetricsOfTheDoors(t *testing.T) {
 	hit(t, c, "user")
 	hit(t, c, "path")
 
+	c.Check.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/check", nil)) // of no proxy
 	_, text := get(t, serve(t, c)+"/metrics")
 	for _, line := range []string{
+		"rald_check_rules 1", `rald_check_requests_total{result="undecided"} 1`, `rald_check_requests_total{result="passed"} 0`,
+		`rald_check_requests_total{result="refused"} 0`, `rald_check_requests_total{result="unlimited"} 0`, "rald_check_shadow_refusals_total 0",
 		"rald_resp_accepted_connections_total 1", "rald_resp_refused_connections_total 0", "rald_resp_garbled_connections_total 0",
 		`rald_resp_commands_total{command="ping",result="ok"} 2`, `rald_resp_commands_total{command="ping",result="error"} 0`,
 		`rald_resp_commands_total{command="cl.throttle",result="error"} 1`, `rald_resp_commands_total{command="unknown",result="error"} 0`,

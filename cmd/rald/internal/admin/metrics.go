@@ -57,11 +57,14 @@ var (
 	descRules       = desc("rald_envoy_rules", "Rules of Envoy's rate limit service that are in force.")
 	descDescriptors = desc("rald_envoy_descriptors_total", "Descriptors that met a rule, by whether its limit had room.", "rule", "result")
 	descCandidates  = desc("rald_envoy_candidate_descriptors_total", "Descriptors that the candidate of a rule would have decided otherwise.", "rule", "result")
+	descCheckRules  = desc("rald_check_rules", "Rules of the HTTP check that are in force.")
+	descChecks      = desc("rald_check_requests_total", "HTTP checks, by what became of the request; undecided are those whose path or proxy is at fault.", "result")
+	descShadowed    = desc("rald_check_shadow_refusals_total", "HTTP checks of requests that passed and that a limit in shadow would have refused.")
 )
 
 var doorDescs = []*prometheus.Desc{
 	descConnections, descAccepted, descRefused, descGarbled, descCommands, descLimits, descReloads, descFailing,
-	descRules, descDescriptors, descCandidates,
+	descRules, descDescriptors, descCandidates, descCheckRules, descChecks, descShadowed,
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -103,6 +106,15 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 		counter(descReloads, r.Good, of, "good")
 		counter(descReloads, r.Bad, of, "bad")
 		gauge(descFailing, metrics.Bool(r.Failing), of)
+	}
+	if d.config.Check != nil {
+		check := d.config.Check.Stats()
+		gauge(descCheckRules, float64(check.Rules))
+		counter(descChecks, check.Passed, "passed")
+		counter(descChecks, check.Refused, "refused")
+		counter(descChecks, check.Unlimited, "unlimited")
+		counter(descChecks, check.Undecided, "undecided")
+		counter(descShadowed, check.WouldRefuse)
 	}
 	if d.config.Envoy == nil {
 		return

@@ -32,6 +32,7 @@ type Door struct {
 	config Config
 	table  atomic.Pointer[table]
 	paths  http.ServeMux
+	counts counts
 }
 
 // New returns a Door with those rules. The error is that of Set.
@@ -52,7 +53,7 @@ func New(config Config, rules *Rules) (*Door, error) {
 // keep what they have used under a limit of the same name and family. If it fails the rules
 // that were in force stay. The error joins a *fault.Error for each limit that has no engine.
 func (d *Door) Set(to *Rules) error {
-	t, err := newTable(to, d.config.Spaces)
+	t, err := newTable(to, d.config.Spaces, &d.counts)
 	if err != nil {
 		return err
 	}
@@ -81,10 +82,13 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 	t := d.table.Load()
 	original, err := t.rules.original(r)
 	if err != nil {
+		d.counts.undecided.Add(1)
 		t.refuse(w, r, err, d.config.Log)
 		return
 	}
-	t.serve(refusal{w, t.rules.status}, original)
+	if !t.serve(refusal{w, t.rules.status}, original) {
+		d.counts.unlimited.Add(1)
+	}
 }
 
 // table is rules with the engines that keep their limits.
@@ -95,16 +99,19 @@ type table struct {
 }
 
 // held is the handler of a rule.
-type held struct{ http.Handler }
+type held struct {
+	http.Handler
+	limited bool // the rule has limits
+}
 
-var pass = held{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}
+var pass = held{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}
 
-func newTable(of *Rules, in *spaces.Spaces) (*table, error) {
+func newTable(of *Rules, in *spaces.Spaces, c *counts) (*table, error) {
 	t := &table{rules: of}
 	var faults []error
 	for i := range of.rules {
 		r := &of.rules[i]
-		h, err := r.handler(in)
+		h, err := r.handler(in, c)
 		if err == nil {
 			err = register(&t.routes, r.match, h)
 		}
@@ -127,7 +134,7 @@ func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
 }
 
 // handler returns what decides on the requests of a rule.
-func (r *rule) handler(in *spaces.Spaces) (held, error) {
+func (r *rule) handler(in *spaces.Spaces, c *counts) (held, error) {
 	if r.unlimited {
 		return pass, nil
 	}
@@ -143,29 +150,26 @@ func (r *rule) handler(in *spaces.Spaces) (held, error) {
 			PolicyFor: func(*http.Request) policy.Policy { return l.limit },
 		})
 	}
-	m, err := httplimit.NewAll(httplimit.Options{}, all...)
+	m, err := httplimit.NewAll(httplimit.Options{OnVerdict: c.count}, all...)
 	if err != nil {
 		return held{}, err
 	}
-	return held{m.Handler(pass)}, nil
+	return held{m.Handler(pass), true}, nil
 }
 
-// serve holds a request to its rule. A rule for a path holds with and without a slash at its
-// end. Without a rule the request passes.
-func (t *table) serve(w http.ResponseWriter, r *http.Request) {
+// serve holds a request to its rule, and reports whether that has limits. A rule for a path holds
+// with and without a slash at its end. Without a rule the request passes.
+func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
 	for _, end := range [...]string{"", "/"} {
 		r.URL.Path += end
-		if h, _ := t.routes.Handler(r); isHeld(h) {
+		h, _ := t.routes.Handler(r)
+		if h, ok := h.(held); ok {
 			t.routes.ServeHTTP(w, r) // which finds the wildcards, too
-			return
+			return h.limited
 		}
 	}
 	pass.ServeHTTP(w, r)
-}
-
-func isHeld(h http.Handler) bool {
-	_, ok := h.(held)
-	return ok
+	return false
 }
 
 // refuse answers a request that cannot be found again. What a client cannot cause is logged

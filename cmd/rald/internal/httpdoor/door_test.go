@@ -172,6 +172,23 @@ func TestShadow(t *testing.T) {
 	assert.Equal(t, 5, d.passes(t, "GET", "/"))
 }
 
+// Each request is counted once, by what became of it, over changes of rules.
+func TestStats(t *testing.T) {
+	const shadows = "\n  - {match: /tried, limit: one, key: address, shadow: true}\n  - {match: /beside, limits: [{limit: one, key: address, shadow: true}, {limit: five, key: address}]}\n"
+	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: two, key: header A}\n  - {match: /free, unlimited: true}\n")
+	d.passes(t, "GET", "/", "A", "a")
+	d.ask("GET", "/")
+	d.ask("GET", "/free")
+	d.ask("GET", "/..")
+	d.ask("GET", "/", "X-Forwarded-For", "")
+	assert.Equal(t, Stats{Passed: 2, Refused: 9, Unlimited: 1, Undecided: 2, Rules: 2}, d.Stats())
+	require.NoError(t, d.Set(parsed(t, "proxy: caddy\nrules:"+shadows)))
+	d.passes(t, "GET", "/tried")
+	d.passes(t, "GET", "/beside")
+	d.ask("GET", "/other")
+	assert.Equal(t, Stats{Passed: 17, Refused: 14, WouldRefuse: 14, Unlimited: 2, Undecided: 2, Rules: 2}, d.Stats())
+}
+
 // The check of a configured limit and RAL.TAKE share one debt for a key. Limits without a name
 // and rules of other patterns have keys of their own.
 func TestKeysInTheEngine(t *testing.T) {
