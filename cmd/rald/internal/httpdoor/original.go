@@ -34,7 +34,7 @@ var forwarded = proxy{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host
 var (
 	errPeer  = errors.New("the connection comes from no proxy that is trusted")
 	errProxy = errors.New("the proxy does not send what its rules need")
-	errURI   = errors.New("the path of the request has a bad escape, or climbs with ..")
+	errURI   = errors.New("the path of the request has a bad escape or climbs above a segment")
 )
 
 // original returns the request that the proxy asks about, with its path as cleanPath returns it.
