@@ -89,8 +89,9 @@ processors:
 	echo "== .: 4 processors, $$($(GO) env GOARCH)"; \
 	$(GO) test -count=1 -cpu 4 -skip TestSchedules $(CORE)
 
-# A browser for ralbench's page, a Redis for its peers, a Prometheus for the metrics, curl for connectlimit, nginx and Caddy for rald;
-# installed if they are missing and that can be done.
+# A browser for ralbench's page, a Redis for its peers, a Prometheus for the metrics, curl for
+# connectlimit, nginx and Caddy for rald, h2load for ralbench -serve; installed if they are
+# missing and that can be done.
 needs:
 	@./tools/need-chromium
 	@./tools/need-redis
@@ -98,6 +99,7 @@ needs:
 	@./tools/need-curl
 	@./tools/need-nginx
 	@./tools/need-caddy
+	@./tools/need-h2load
 
 # The linters of .golangci.yml.
 lint:

@@ -11,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 	"github.com/ral-limiter/ral/cmd/ralbench/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
 // help writes an explanation of the command.
@@ -69,6 +70,16 @@ and bytes a key in Redis, and the share of a limit that 4 servers can use.
 -workloads, -duration, -rounds, -cpu, -budget and -scale go with it, -peers does
 not.
 `)
+	fmt.Fprint(w, "\nServers (-serve): in place of these, rald as a process beside others, and the\nprograms that ask them:\n\n")
+	for _, wl := range servebench.Workloads(1) {
+		describe(w, 16, wl.Name, wl.About)
+	}
+	fmt.Fprint(w, `
+The others are a Redis with a short script of the same limit, its PING, and
+envoyproxy/ratelimit with its Redis. -workloads, -duration, -rounds and -scale
+go with it. It needs a clone of the repository, redis-server, redis-benchmark
+and h2load, and builds the rest; the first time takes minutes.
+`)
 	fmt.Fprintf(w, `
 Flags:
 
@@ -83,6 +94,7 @@ Flags:
                    is 1 if one of its modes admitted more than its limit
   -share %-9v time for which the usable share of a limit is measured with
                    -fleet, 0 for not at all; %v with -full
+  -serve           rald beside other servers; about two minutes, -full eight
   -peers a,b       only these peers; all, or none. Names are those above in
                    small letters, with - for a space: ral-queued
   -workloads a,b   only these workloads (default: all)
@@ -129,6 +141,7 @@ Examples:
   go run ./cmd/ralbench -goals                          goals, and those lost
   go run ./cmd/ralbench -json | jq '.workloads[].name'  JSON only
   go run ./cmd/ralbench -fleet -html fleet.html         fleet mode on a Redis
+  go run ./cmd/ralbench -serve -json serve.json         rald beside others
 `)
 }
 

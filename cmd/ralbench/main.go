@@ -6,7 +6,7 @@
 //	go run ./cmd/ralbench -h
 //
 // Package bench measures, and peers drives the other limiters; fleetbench does both for
-// fleet mode. report works out what there is to show, compare what differs between two
+// fleet mode, and servebench measures rald beside other servers. report works out what there is to show, compare what differs between two
 // runs, terminal and page show it. This package reads the flags and puts them together.
 // Start reading at [execute].
 package main
@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 	"github.com/ral-limiter/ral/internal/redisd"
 )
 
@@ -57,6 +58,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if s.fleet && s.shown == "" {
 		if redis, err = redisd.Find(""); err != nil {
 			fmt.Fprintf(stderr, "ralbench: -fleet measures on a Redis that it starts: %v\n", err)
+			return exitFailed
+		}
+	}
+
+	if s.serve && s.shown == "" {
+		if err := servebench.Missing(s.workloads); err != nil {
+			fmt.Fprintf(stderr, "ralbench: -serve: %v\n", err)
 			return exitFailed
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
@@ -17,6 +18,9 @@ import (
 func (s settings) measure(ctx context.Context, d *report.Document, redis string, show *terminal.Progress) (err error) {
 	if s.fleet {
 		return s.measureFleet(ctx, d, redis, show)
+	}
+	if s.serve {
+		return s.measureServers(ctx, d, show)
 	}
 	d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
 	return err
@@ -32,7 +36,7 @@ func (s settings) record() report.Settings {
 	}
 	return report.Settings{
 		Duration: s.duration, Rounds: s.rounds, CPU: s.cpus[0], CPUs: s.cpus, Scale: s.scale,
-		Budget: s.budget, Full: s.full, Brief: s.brief, Fleet: s.fleet, Share: s.share, Workloads: bench.Names(s.workloads), Contenders: names,
+		Budget: s.budget, Full: s.full, Brief: s.brief, Fleet: s.fleet, Serve: s.serve, Share: s.share, Workloads: bench.Names(s.workloads), Contenders: names,
 	}
 }
 
@@ -79,6 +83,16 @@ func (s settings) measureFleet(ctx context.Context, d *report.Document, redis st
 	var more fleetbench.Report
 	d.Report, more, err = fleetbench.Run(ctx, s.fleetOptions(redis, show))
 	d.Fleet = &more
+	return err
+}
+
+// measureServers measures rald beside other servers.
+func (s settings) measureServers(ctx context.Context, d *report.Document, show *terminal.Progress) error {
+	begun := time.Now()
+	more, err := servebench.Run(ctx, servebench.Options{
+		Workloads: s.workloads, Duration: s.duration, Rounds: s.rounds, Progress: show.Step, Finished: show.Finished,
+	})
+	d.Serve, d.Interrupted, d.Took = &more, more.Interrupted, time.Since(begun)
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
 // settings holds the values of the flags.
@@ -27,6 +28,7 @@ type settings struct {
 	full       bool
 	brief      bool          // bench.Brief cuts the workloads of calls short
 	fleet      bool          // fleet mode, on a Redis, in place of the limiters in this process
+	serve      bool          // rald and other servers, in place of the limiters in this process
 	share      time.Duration // time for which usable shares are measured; 0 for not at all
 	json       string        // "" for none, "-" for standard output, else a file
 	html       string        // "" for none, else a file
@@ -55,6 +57,9 @@ const (
 	fleetBudget                      = 75 * time.Second // for the throughput
 	fleetShare, fleetFullShare       = 15 * time.Second, 30 * time.Second
 	minShare, maxShare               = 100 * time.Millisecond, time.Hour
+
+	// With -serve a turn is a run of a load generator.
+	serveDuration, serveFullDuration = time.Second, 3 * time.Second
 )
 
 // parse reads the flags. The error is flag.ErrHelp, or names the flag, the value
@@ -108,7 +113,7 @@ func parse(args []string) (settings, error) {
 		s.share = d
 		return err == nil && (d == 0 || minShare <= d && d <= maxShare)
 	})
-	add("workloads", "names with commas between them, of "+workloadNames()+", or with -fleet of "+fleetWorkloadNames(), func(v string) bool {
+	add("workloads", "names with commas between them, of "+workloadNames()+", or with -fleet of "+fleetWorkloadNames()+", or with -serve of "+serveWorkloadNames(), func(v string) bool {
 		names = fields(v)
 		return len(names) > 0
 	})
@@ -118,6 +123,7 @@ func parse(args []string) (settings, error) {
 	})
 	f.BoolVar(&s.full, "full", false, "")
 	f.BoolVar(&s.fleet, "fleet", false, "")
+	f.BoolVar(&s.serve, "serve", false, "")
 	f.BoolVar(&s.goals, "goals", false, "")
 	add("record", "a file to write", func(v string) bool {
 		s.recordFile = v
@@ -152,6 +158,17 @@ func parse(args []string) (settings, error) {
 // complete fills in the flags that were not given.
 func (s *settings) complete(given map[string]bool, names, chosen []string) (err error) {
 	duration, budget, standard := fullDuration, defaultBudget, bench.All
+	if s.serve {
+		for _, other := range []string{"fleet", "goals", "peers", "cpu", "budget", "record", "compare"} {
+			if given[other] {
+				return fmt.Errorf("flag -%s: a run of -serve has none; leave one of them out", other)
+			}
+		}
+		duration, budget, standard = serveFullDuration, 0, servebench.Workloads
+		if !s.full && !given["duration"] {
+			s.duration = serveDuration
+		}
+	}
 	if s.fleet {
 		if given["peers"] {
 			return errors.New("flag -peers: with -fleet the contenders are always the same; leave one of them out")
@@ -181,7 +198,7 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 		s.budget = budget
 	}
 	s.workloads = standard(s.scale)
-	if s.brief = !s.full && !s.fleet && !given["duration"] && !given["rounds"]; s.brief {
+	if s.brief = !s.full && !s.fleet && !s.serve && !given["duration"] && !given["rounds"]; s.brief {
 		s.workloads = bench.Brief(s.workloads)
 	}
 	if s.goals && s.fleet {
@@ -194,6 +211,9 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 		if s.workloads, err = bench.Select(s.workloads, names); err != nil {
 			return fmt.Errorf("flag -workloads: %w", err)
 		}
+	}
+	if s.serve {
+		return nil
 	}
 	if s.fleet {
 		s.contenders = fleetbench.Contenders("", "")
@@ -282,5 +302,7 @@ func whole(v string, most int, to *int) bool {
 }
 
 func fleetWorkloadNames() string { return strings.Join(bench.Names(fleetbench.Workloads(1)), ", ") }
+
+func serveWorkloadNames() string { return strings.Join(bench.Names(servebench.Workloads(1)), ", ") }
 
 func workloadNames() string { return strings.Join(bench.Names(bench.All(1)), ", ") }

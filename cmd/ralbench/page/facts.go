@@ -18,7 +18,7 @@ func setupOf(d report.Document) [][2]string {
 		{"Measured", d.Time.Format("2006-01-02 15:04:05 MST") + ", took " + format.Short(d.Took.Round(1e8))},
 		{"Processor", m.CPU},
 		{"Cores", strconv.Itoa(m.Cores)},
-		{"GOMAXPROCS", list(cpusOf(d))},
+		{"GOMAXPROCS", list(s.CPUs)},
 		{"System", m.OS + "/" + m.Arch},
 		{"Go", m.Go},
 	}
@@ -27,6 +27,9 @@ func setupOf(d report.Document) [][2]string {
 	}
 	if d.Fleet != nil {
 		rows = append(rows, [2]string{"Redis", d.Fleet.Redis + ", on the same machine, over TCP"})
+	}
+	if d.Serve != nil && d.Serve.Redis != "" {
+		rows = append(rows, [2]string{"Redis", d.Serve.Redis})
 	}
 	budget := "none"
 	if s.Budget > 0 {
@@ -68,6 +71,10 @@ func again(d report.Document) []string {
 	rounds := fmt.Sprintf("-rounds %d -duration %v ", s.Rounds, s.Duration)
 	if s.Brief {
 		rounds = "" // they are what is meant without flags; given, they would hold for all workloads
+	}
+	if s.Serve {
+		return append(commands, fmt.Sprintf("go run ./cmd/ralbench -serve -workloads %s %s-scale %v -json new.json -html new.html",
+			strings.Join(s.Workloads, ","), rounds, s.Scale))
 	}
 	run := fmt.Sprintf("go run ./cmd/ralbench -workloads %s -cpu %s %s-scale %v",
 		strings.Join(s.Workloads, ","), list(cpusOf(d)), rounds, s.Scale)

@@ -57,6 +57,7 @@ type view struct {
 	Overview *chart
 	Sections []section
 	Fleet    *fleetChapter // nil except in fleet mode
+	Serve    []report.Table
 	Compare  *comparison
 	Glossary string
 }
@@ -110,6 +111,9 @@ func newView(d report.Document) view {
 	if d.Fleet != nil {
 		v.Fleet = newFleetChapter(d)
 		v.Data.Charts = append(v.Data.Charts, v.Fleet.Charts...)
+	}
+	if d.Serve != nil {
+		v.Serve = report.ServeTables(d)
 	}
 	groups := grouped(d.Workloads)
 	if c, ok := overview(groups, d.Machine.Cores); ok {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
 // Schema is the version of the JSON. It grows when a field changes its meaning or
@@ -27,6 +28,8 @@ type Document struct {
 	bench.Report
 	// Fleet is nil except for runs of fleet mode.
 	Fleet *fleetbench.Report `json:"fleet,omitempty"`
+	// Serve is nil except for runs of servers.
+	Serve *servebench.Report `json:"serve,omitempty"`
 }
 
 // Settings are the settings of a run.
@@ -40,6 +43,7 @@ type Settings struct {
 	Full       bool          `json:"full"`
 	Brief      bool          `json:"brief,omitempty"` // the workloads of bench.Calls were cut short
 	Fleet      bool          `json:"fleet,omitempty"`
+	Serve      bool          `json:"serve,omitempty"`
 	Share      time.Duration `json:"share_ns,omitempty"`
 	Workloads  []string      `json:"workloads"`
 	Contenders []string      `json:"contenders"`

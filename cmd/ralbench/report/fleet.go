@@ -29,7 +29,7 @@ const FleetFooter = `* compares only limiters that do all of their work in this 
 // FleetTables returns what was measured of fleet mode apart from the workloads.
 func FleetTables(d Document) (tables []Table) {
 	f := d.Fleet
-	for _, t := range []Table{fleetGoalTable(f.Goals), workTable(d), memoryTable(f.Memory), shareTable(f.Shares)} {
+	for _, t := range []Table{measuredGoals(f.Goals, "mode"), workTable(d), memoryTable(f.Memory), shareTable(f.Shares)} {
 		if len(t.Rows) > 0 {
 			tables = append(tables, t)
 		}
@@ -37,10 +37,11 @@ func FleetTables(d Document) (tables []Table) {
 	return tables
 }
 
-func fleetGoalTable(goals []fleetbench.Goal) Table {
+// measuredGoals returns a table of goals, which are those of what the first column names.
+func measuredGoals(goals []fleetbench.Goal, of string) Table {
 	t := Table{
 		ID: "goals", Title: "goals", About: "what was measured, beside what it is to reach",
-		Columns: []string{"mode", "figure", "where", "measured", "rounds", "goal", "reached"}, Left: 3,
+		Columns: []string{of, "figure", "where", "measured", "rounds", "goal", "reached"}, Left: 3,
 	}
 	for _, g := range goals {
 		t.Rows = append(t.Rows, Row{KindNamed(g.Of), []string{

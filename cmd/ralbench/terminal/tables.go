@@ -18,7 +18,18 @@ import (
 func (p *printer) fleet() {
 	p.WriteString("\n")
 	p.line("", "fleet mode on Redis %s, started for this run and asked over TCP on this machine", p.Fleet.Redis)
-	for _, t := range report.FleetTables(p.Document) {
+	p.tables(report.FleetTables(p.Document))
+}
+
+// serve writes the tables of servers.
+func (p *printer) serve() {
+	p.tables(report.ServeTables(p.Document))
+	p.WriteString("\n")
+	p.line("", report.ServeFooter)
+}
+
+func (p *printer) tables(all []report.Table) {
+	for _, t := range all {
 		p.WriteString("\n")
 		p.line("", "%s: %s", t.Title, t.About)
 		var rows [][]string

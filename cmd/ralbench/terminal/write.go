@@ -25,7 +25,9 @@ func Write(w io.Writer, d report.Document, width int) error {
 	if d.Fleet != nil {
 		p.fleet()
 	}
-	if len(d.Workloads) == 0 {
+	if d.Serve != nil {
+		p.serve()
+	} else if len(d.Workloads) == 0 {
 		p.nothing()
 	} else {
 		p.footer()

@@ -1,0 +1,150 @@
+package servebench
+
+import (
+	"context"
+	_ "embed"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// connections is the number of connections of clients of Redis.
+const connections = 50
+
+// Connections to a rate limit service, and requests under way.
+const (
+	envoyConnections = "4"
+	eachAtATime      = "16"
+	ghzWorkers       = "50"
+)
+
+const method = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+
+//go:embed ratelimit.proto
+var proto string
+
+// message is the request of all generators, {domain: bench, descriptors: {entries: {key: user,
+// value: ann}}}, as protocol buffers have it.
+const message = "\x0a\x05bench\x12\x0d\x0a\x0b\x0a\x04user\x12\x03ann"
+
+// redisBenchmark sends so many commands to a server.
+func redisBenchmark(ctx context.Context, network, addr string, pipeline, keys, requests int, command []string) (Round, error) {
+	args := []string{"-s", addr}
+	if network == "tcp" {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			return Round{}, err
+		}
+		args = []string{"-h", host, "-p", port}
+	}
+	args = append(args, "-c", strconv.Itoa(connections), "-P", strconv.Itoa(pipeline), "-r", strconv.Itoa(keys), "-n", strconv.Itoa(requests), "--csv")
+	out, err := outputOf(exec.CommandContext(ctx, "redis-benchmark", append(args, command...)...))
+	if err != nil {
+		return Round{}, err
+	}
+	return readCSV(out)
+}
+
+// readCSV reads what redis-benchmark writes: a row of names and one of figures.
+func readCSV(text string) (r Round, err error) {
+	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil || len(rows) != 2 {
+		return r, fmt.Errorf("redis-benchmark wrote %q: %w", text, err)
+	}
+	found := map[string]float64{}
+	for i, name := range rows[0] {
+		if i > 0 && i < len(rows[1]) {
+			if found[name], err = strconv.ParseFloat(rows[1][i], 64); err != nil {
+				return r, fmt.Errorf("%s of redis-benchmark: %w", name, err)
+			}
+		}
+	}
+	ms := func(name string) time.Duration { return time.Duration(found[name] * float64(time.Millisecond)) }
+	r = Round{PerSecond: found["rps"], P50: ms("p50_latency_ms"), P99: ms("p99_latency_ms")}
+	if r.PerSecond <= 0 {
+		return r, fmt.Errorf("redis-benchmark wrote no rate: %q", text)
+	}
+	return r, nil
+}
+
+var (
+	finished  = regexp.MustCompile(`(?m)^finished in [^,]+, ([0-9.]+) req/s`)
+	succeeded = regexp.MustCompile(`(?m)^status codes: (\d+) 2xx`)
+)
+
+// h2load sends so many requests to a rate limit service.
+func (l *lab) h2load(ctx context.Context, addr string, requests int) (Round, error) {
+	body := filepath.Join(l.dir, "body")
+	prefix := []byte{0, 0, 0, 0, byte(len(message))} // of gRPC: not compressed, and the length
+	if err := os.WriteFile(body, append(prefix, message...), 0o600); err != nil {
+		return Round{}, err
+	}
+	out, err := outputOf(exec.CommandContext(ctx, "h2load", "-n", strconv.Itoa(requests), "-c", envoyConnections, "-m", eachAtATime, "-d", body,
+		"-H", "content-type: application/grpc", "-H", "te: trailers", "http://"+addr+"/"+method))
+	if err != nil {
+		return Round{}, err
+	}
+	return readH2load(out, requests)
+}
+
+// readH2load reads what h2load writes.
+func readH2load(text string, requests int) (r Round, err error) {
+	rate, ok := finished.FindStringSubmatch(text), succeeded.FindStringSubmatch(text)
+	if rate == nil || ok == nil || ok[1] != strconv.Itoa(requests) {
+		return r, fmt.Errorf("h2load got other answers than %d times 200: %s", requests, text)
+	}
+	r.PerSecond, err = strconv.ParseFloat(rate[1], 64)
+	return r, err
+}
+
+// ghz sends so many requests to a rate limit service, at a rate.
+func (l *lab) ghz(ctx context.Context, addr string, requests, rate int) (Round, error) {
+	definition, data := filepath.Join(l.dir, "ratelimit.proto"), filepath.Join(l.dir, "message")
+	err := errors.Join(os.WriteFile(definition, []byte(proto), 0o600), os.WriteFile(data, []byte(message), 0o600))
+	if err != nil {
+		return Round{}, err
+	}
+	out, err := outputOf(exec.CommandContext(ctx, l.programs.ghz, "--insecure", "--proto", definition, "--call", method, "-B", data,
+		"--connections", envoyConnections, "-c", ghzWorkers, "-n", strconv.Itoa(requests), "--rps", strconv.Itoa(rate), "-O", "json", addr))
+	if err != nil {
+		return Round{}, err
+	}
+	return readGhz(out, requests)
+}
+
+// readGhz reads what ghz writes.
+func readGhz(text string, requests int) (r Round, err error) {
+	var report struct {
+		PerSecond float64        `json:"rps"`
+		Codes     map[string]int `json:"statusCodeDistribution"`
+		Latencies []struct {
+			Percentage int
+			Latency    time.Duration
+		} `json:"latencyDistribution"`
+	}
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		return r, fmt.Errorf("ghz wrote %.200q: %w", text, err)
+	}
+	if report.Codes["OK"] != requests {
+		return r, fmt.Errorf("ghz got other codes than %d times OK: %v", requests, report.Codes)
+	}
+	r.PerSecond = report.PerSecond
+	for _, l := range report.Latencies {
+		switch l.Percentage {
+		case 50:
+			r.P50 = l.Latency
+		case 99:
+			r.P99 = l.Latency
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,120 @@
+package servebench
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/internal/redisd"
+)
+
+// workloads returns those of the names.
+func workloads(t *testing.T, names ...string) []bench.Workload {
+	t.Helper()
+	all, err := bench.Select(Workloads(0.001), names)
+	require.NoError(t, err)
+	return all
+}
+
+// All servers answer each generator. What they cost here says nothing.
+func TestRun(t *testing.T) {
+	some := workloads(t, TCP, SocketLong)
+	if !testing.Short() {
+		some = Workloads(0.001) // the first build of the others takes minutes
+	}
+	require.NoError(t, Missing(some), "make needs installs it")
+	var parts []string
+	r, err := Run(t.Context(), Options{
+		Workloads: some, Duration: 10 * time.Millisecond, Rounds: 2,
+		Finished: func(w bench.WorkloadReport) { parts = append(parts, w.Name) },
+	})
+	require.NoError(t, err)
+	assert.Equal(t, bench.Names(some), parts)
+	require.Len(t, r.Loads, len(some))
+	assert.Regexp(t, `^\d+\.\d+`, r.Redis)
+	for i, load := range r.Loads {
+		assert.Equal(t, some[i].Name, load.Name)
+		want := []string{Rald, Script, Ping}
+		if isEnvoy(load.Name) {
+			want = []string{Rald, Reference}
+		}
+		var names []string
+		for _, s := range load.Servers {
+			names = append(names, s.Name)
+			require.Len(t, s.Rounds, 2, "%s, %s", load.Name, s.Name)
+			for _, round := range s.Rounds {
+				assert.Positive(t, round.PerSecond, "%s, %s", load.Name, s.Name)
+				assert.Equal(t, load.Name != Envoy, round.P99 > 0, "%s, %s", load.Name, s.Name)
+			}
+		}
+		assert.Equal(t, want, names)
+	}
+	goals := 3
+	if !testing.Short() {
+		goals = 9
+	}
+	assert.Len(t, r.Goals, goals)
+	assert.False(t, r.Interrupted)
+}
+
+func TestInterruptedRunIsNoError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := Run(ctx, Options{Workloads: workloads(t, TCP), Duration: time.Millisecond, Rounds: 100_000, Progress: func(p bench.Progress) {
+		if p.Workload != "" && p.Doing != "warming up" {
+			cancel()
+		}
+	}})
+	require.NoError(t, err)
+	assert.True(t, r.Interrupted)
+}
+
+// The script decides as CL.THROTTLE does.
+func TestScriptIsCLThrottle(t *testing.T) {
+	s, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err, "make needs installs it")
+	defer func() { require.NoError(t, s.Close()) }()
+	c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer c.Close()
+	for _, step := range []struct {
+		quantity int
+		want     []int64
+	}{
+		{1, []int64{0, 16, 15, -1, 3600}},
+		{15, []int64{0, 16, 0, -1, 57600}},
+		{1, []int64{1, 16, 0, 3600, 57600}},
+		{16, []int64{1, 16, 0, 57600, 57600}},
+	} {
+		got, err := c.Eval(t.Context(), gcra, []string{"key"}, 15, 1, 3600, step.quantity).Int64Slice()
+		require.NoError(t, err)
+		assert.Equal(t, step.want[:3], got[:3])
+		assert.InDeltaSlice(t, step.want[3:], got[3:], 60, "seconds, of which some have passed")
+	}
+}
+
+func TestGoals(t *testing.T) {
+	of := func(name string, perSecond ...float64) Server {
+		s := Server{Name: name}
+		for _, x := range perSecond {
+			s.Rounds = append(s.Rounds, Round{PerSecond: x, P99: 900 * time.Microsecond})
+		}
+		return s
+	}
+	goals := goals(Report{Loads: []Load{
+		{Name: TCP, Servers: []Server{of(Rald, 80, 240, 160), of(Script, 40, 80, 80), of(Ping, 100, 400, 200)}},
+		{Name: TCPPipeline, Servers: []Server{of(Rald, 299), of(Script, 100), of(Ping, 1)}},
+		{Name: EnvoyRate, Servers: []Server{of(Rald, 20_000), of(Reference)}},
+		{Name: Envoy, Servers: []Server{of(Rald, 400), of(Reference)}},
+	}})
+	var values []float64
+	var reached []bool
+	for _, g := range goals {
+		values, reached = append(values, g.Value.Median), append(reached, g.Reached)
+	}
+	assert.Equal(t, []float64{2, 0.8, 2.99, 20_000, 0.9}, values)
+	assert.Equal(t, []bool{true, true, false, true, true}, reached)
+}

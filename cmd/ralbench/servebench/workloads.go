@@ -1,0 +1,67 @@
+package servebench
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+// The names of what is measured side by side.
+const (
+	Rald      = "rald"
+	Script    = "Redis, Lua GCRA"
+	Ping      = "Redis, PING"
+	Reference = "envoyproxy/ratelimit"
+)
+
+// The names of the workloads.
+const (
+	TCP         = "serve-tcp"
+	TCPPipeline = "serve-tcp-16"
+	Socket      = "serve-unix"
+	SocketLong  = "serve-unix-16"
+	Envoy       = "serve-envoy"
+	EnvoyRate   = "serve-envoy-rate"
+)
+
+// keys is the number of keys of CL.THROTTLE and of the script.
+const keys = 100_000
+
+// rate is the number of requests a second of EnvoyRate.
+const rate = 20_000
+
+// Workloads returns all workloads. scale multiplies the numbers of keys.
+func Workloads(scale float64) []bench.Workload {
+	of := func(name, about string, keys int) bench.Workload {
+		return bench.Workload{Name: name, About: about, Keys: keys, Callers: connections}
+	}
+	many := max(int(keys*scale), 1)
+	return []bench.Workload{
+		of(TCP, "redis-benchmark, 50 connections over TCP, one command at a time", many),
+		of(TCPPipeline, "redis-benchmark, 50 connections over TCP, 16 commands at a time", many),
+		of(Socket, "redis-benchmark, 50 connections over a Unix socket, one command at a time", many),
+		of(SocketLong, "redis-benchmark, 50 connections over a Unix socket, 16 commands at a time", many),
+		of(Envoy, "ShouldRateLimit by h2load, 4 connections with 16 requests at a time each", 1),
+		of(EnvoyRate, fmt.Sprintf("ShouldRateLimit by ghz, %d requests a second on 4 connections", rate), 1),
+	}
+}
+
+// isEnvoy reports whether a workload is one of Envoy's rate limit service.
+func isEnvoy(workload string) bool { return workload == Envoy || workload == EnvoyRate }
+
+// isOnSocket reports whether the clients of a workload connect to a Unix socket.
+func isOnSocket(workload string) bool { return workload == Socket || workload == SocketLong }
+
+// pipelined returns the number of commands that a client of Redis sends at a time.
+func pipelined(workload string) int {
+	if workload == TCPPipeline || workload == SocketLong {
+		return 16
+	}
+	return 1
+}
+
+// has reports whether one of the workloads is wanted.
+func has(all []bench.Workload, wanted func(name string) bool) bool {
+	return slices.ContainsFunc(all, func(w bench.Workload) bool { return wanted(w.Name) })
+}
