@@ -239,23 +239,3 @@ func TestRead(t *testing.T) {
 	_, err = Read(filepath.Join(dir, "none"), Options{})
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
-
-func FuzzParse(f *testing.F) {
-	for _, text := range []string{shop, "domain: d\n<<: &a {descriptors: [{key: a, rate_limit: {limit: 'at most 1/s'}}]}", "a: &a [*a]"} {
-		f.Add(text, "path", "/files/x")
-	}
-	f.Fuzz(func(t *testing.T, text, key, value string) {
-		set, err := Parse(sources(text), Options{})
-		if err != nil {
-			return
-		}
-		for _, d := range set.domains {
-			if m := Find(d, []entry{{key, value}}); m.Rule == nil && m.Shared != nil {
-				t.Error("a pattern without a rule")
-			}
-		}
-		if lines := strings.Count(set.Dump(), "\n"); lines < len(set.Rules()) {
-			t.Errorf("%d lines for %d rules", lines, len(set.Rules()))
-		}
-	})
-}
