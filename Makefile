@@ -57,6 +57,8 @@ check: needs tidy lint platforms race processors
 	@cd cmd/rald/oracle && $(GO) test -count=1 . -pairs 100000 -seed 100001
 	@echo "== rald: the build of its Dockerfile"
 	@cd cmd/rald && $(GO) test -count=1 -run TestDockerfile . -build
+	@echo "== rald: 100,000 connections with garbage"
+	@cd cmd/rald && $(GO) test -count=1 -run TestAttacks . -connections 100000
 
 # go.mod and go.sum say what the code needs, no more and no less.
 tidy:

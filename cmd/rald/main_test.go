@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,6 +22,12 @@ const beRald = "RALD_TEST_RUN"
 func TestMain(m *testing.M) {
 	if os.Getenv(beRald) != "" {
 		main()
+		return
+	}
+	if addr := os.Getenv(beVictim); addr != "" {
+		if err := victim(addr, os.Args[1]); err != nil {
+			fmt.Println(err)
+		}
 		return
 	}
 	os.Exit(m.Run())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -44,6 +45,11 @@ func newConn(s *Server, nc net.Conn) *conn {
 // interrupt ends a read that waits for the next command.
 func (c *conn) interrupt() { _ = c.net.SetReadDeadline(time.Unix(1, 0)) }
 
+// turn is the number of commands of a pipeline after which other connections are served. Without
+// it each of many pipelines runs for 10 ms before another connection does: with 8 of them on two
+// busy processors the p99 of another client was 30 ms rather than 18.
+const turn = 32
+
 func (c *conn) serve() {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -52,7 +58,10 @@ func (c *conn) serve() {
 		}
 	}()
 	var due time.Time // of the command that has begun
-	for {
+	for done := 1; ; done++ {
+		if done%turn == 0 {
+			runtime.Gosched()
+		}
 		args, err := c.in.Next()
 		if err == nil {
 			due = time.Time{}
