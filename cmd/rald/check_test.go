@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -380,4 +382,25 @@ func TestCheckDrains(t *testing.T) {
 	}
 	rald.end(t)
 	assert.Equal(t, answer{status: http.StatusNoContent}, <-answers)
+}
+
+// With a certificate the check speaks TLS alone.
+func TestCheckOverTLS(t *testing.T) {
+	cert, key := certificates(t)
+	check := freeAddr(t)
+	start(t, "-state", "none", "-tls-cert", cert, "-tls-key", key, "-check-listen", check, checks(t, "caddy"))
+	pem, err := os.ReadFile(cert)
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(pem))
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer client.CloseIdleConnections()
+	for scheme, want := range map[string]int{"https": http.StatusOK, "http": http.StatusBadRequest} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, scheme+"://"+check+"/healthz", nil)
+		require.NoError(t, err)
+		a, err := client.Do(r)
+		require.NoError(t, err)
+		_ = a.Body.Close()
+		assert.Equal(t, want, a.StatusCode, scheme)
+	}
 }

@@ -119,7 +119,7 @@ func (p *parser) rules(top place) *Rules {
 	}
 	list, ok := m["rules"]
 	if !ok {
-		p.bad(top, "a list rules is required")
+		p.bad(top, "rules is required: a list of maps with the key match")
 		return of
 	}
 	for _, at := range p.list(list) {
@@ -168,7 +168,11 @@ func (p *parser) readTrusted(m map[string]place) {
 		p.trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 		return
 	}
-	for _, at := range p.list(at) {
+	list := p.list(at)
+	if len(list) == 0 {
+		p.bad(at, "1 or more addresses or prefixes of proxies are accepted")
+	}
+	for _, at := range list {
 		text, _ := at.text()
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
