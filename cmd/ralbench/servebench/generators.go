@@ -22,9 +22,8 @@ const connections = 50
 
 // Connections to a rate limit service, and requests under way.
 const (
-	envoyConnections = "4"
-	eachAtATime      = "16"
-	ghzWorkers       = "50"
+	envoyConnections = 4
+	eachAtATime      = 16
 )
 
 const method = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
@@ -35,6 +34,25 @@ var proto string
 // message is the request of all generators, {domain: bench, descriptors: {entries: {key: user,
 // value: ann}}}, as protocol buffers have it.
 const message = "\x0a\x05bench\x12\x0d\x0a\x0b\x0a\x04user\x12\x03ann"
+
+// The files that the generators read.
+const (
+	protoFile   = "ratelimit.proto"
+	messageFile = "message"
+	bodyFile    = "body"
+)
+
+// file returns the path of a file of the lab.
+func (l *lab) file(name string) string { return filepath.Join(l.dir, name) }
+
+// writeInputs writes the files that the generators read.
+func (l *lab) writeInputs() (err error) {
+	body := "\x00\x00\x00\x00" + string(rune(len(message))) + message // of gRPC: not compressed, and the length
+	for name, text := range map[string]string{protoFile: proto, messageFile: message, bodyFile: body} {
+		err = errors.Join(err, os.WriteFile(l.file(name), []byte(text), 0o600))
+	}
+	return err
+}
 
 // redisBenchmark sends so many commands to a server.
 func redisBenchmark(ctx context.Context, network, addr string, pipeline, keys, requests int, command []string) (Round, error) {
@@ -81,15 +99,17 @@ var (
 	succeeded = regexp.MustCompile(`(?m)^status codes: (\d+) 2xx`)
 )
 
-// h2load sends so many requests to a rate limit service.
-func (l *lab) h2load(ctx context.Context, addr string, requests int) (Round, error) {
-	body := filepath.Join(l.dir, "body")
-	prefix := []byte{0, 0, 0, 0, byte(len(message))} // of gRPC: not compressed, and the length
-	if err := os.WriteFile(body, append(prefix, message...), 0o600); err != nil {
-		return Round{}, err
+// h2load sends so many requests to a rate limit service, as fast as it can or, if rate is not 0,
+// at that rate on one connection.
+func (l *lab) h2load(ctx context.Context, addr string, requests, rate int) (Round, error) {
+	args := []string{"-n", strconv.Itoa(requests), "-m", strconv.Itoa(eachAtATime), "-d", l.file(bodyFile),
+		"-H", "content-type: application/grpc", "-H", "te: trailers"}
+	if rate > 0 {
+		args = append(args, "-c", "1", "--rps", strconv.Itoa(rate))
+	} else {
+		args = append(args, "-c", strconv.Itoa(envoyConnections))
 	}
-	out, err := outputOf(exec.CommandContext(ctx, "h2load", "-n", strconv.Itoa(requests), "-c", envoyConnections, "-m", eachAtATime, "-d", body,
-		"-H", "content-type: application/grpc", "-H", "te: trailers", "http://"+addr+"/"+method))
+	out, err := outputOf(exec.CommandContext(ctx, "h2load", append(args, "http://"+addr+"/"+method)...))
 	if err != nil {
 		return Round{}, err
 	}
@@ -108,17 +128,42 @@ func readH2load(text string, requests int) (r Round, err error) {
 
 // ghz sends so many requests to a rate limit service, at a rate.
 func (l *lab) ghz(ctx context.Context, addr string, requests, rate int) (Round, error) {
-	definition, data := filepath.Join(l.dir, "ratelimit.proto"), filepath.Join(l.dir, "message")
-	err := errors.Join(os.WriteFile(definition, []byte(proto), 0o600), os.WriteFile(data, []byte(message), 0o600))
-	if err != nil {
-		return Round{}, err
-	}
-	out, err := outputOf(exec.CommandContext(ctx, l.programs.ghz, "--insecure", "--proto", definition, "--call", method, "-B", data,
-		"--connections", envoyConnections, "-c", ghzWorkers, "-n", strconv.Itoa(requests), "--rps", strconv.Itoa(rate), "-O", "json", addr))
+	out, err := outputOf(exec.CommandContext(ctx, l.programs.ghz, "--insecure", "--proto", l.file(protoFile), "--call", method, "-B", l.file(messageFile),
+		"--connections", strconv.Itoa(envoyConnections), "-c", strconv.Itoa(eachAtATime), "-n", strconv.Itoa(requests), "--rps", strconv.Itoa(rate), "-O", "json", addr))
 	if err != nil {
 		return Round{}, err
 	}
 	return readGhz(out, requests)
+}
+
+// h2load sends what is due every tick. senders of it, one after the other, send less at a time.
+const (
+	tick    = 10 * time.Millisecond
+	senders = 10
+)
+
+// atRate sends so many requests to a rate limit service in all, and has ghz time some of them.
+func (l *lab) atRate(ctx context.Context, addr string, requests int) (Round, error) {
+	timed := max(requests*sampled/rate, eachAtATime)
+	type result struct {
+		Round
+		err error
+	}
+	others := make(chan result, senders)
+	for i := range senders {
+		go func() {
+			time.Sleep(tick * time.Duration(i) / senders)
+			r, err := l.h2load(ctx, addr, max((requests-timed)/senders, 1), (rate-sampled)/senders)
+			others <- result{r, err}
+		}()
+	}
+	r, err := l.ghz(ctx, addr, timed, sampled)
+	for range senders {
+		other := <-others
+		r.PerSecond += other.PerSecond
+		err = errors.Join(err, other.err)
+	}
+	return r, err
 }
 
 // readGhz reads what ghz writes.

@@ -94,6 +94,9 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	}
 	r.lab = lab{programs: built, dir: dir, redis: map[string]*store{}, ralds: map[string]*server{}}
 	defer func() { err = errors.Join(err, r.lab.close()) }()
+	if err := r.lab.writeInputs(); err != nil {
+		return report, err
+	}
 	for _, w := range o.Workloads {
 		load, err := r.measure(ctx, w)
 		if len(load.Servers) > 0 {
@@ -232,9 +235,9 @@ func (l *lab) envoyContenders(w bench.Workload) ([]contender, error) {
 	of := func(name, addr string, pids ...int) contender {
 		return contender{name, pids, func(ctx context.Context, requests int) (Round, error) {
 			if w.Name == EnvoyRate {
-				return l.ghz(ctx, addr, requests, rate)
+				return l.atRate(ctx, addr, requests)
 			}
-			return l.h2load(ctx, addr, requests)
+			return l.h2load(ctx, addr, requests, 0)
 		}}
 	}
 	return []contender{

@@ -10,6 +10,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
 // Runs returns two short runs of the same program on the same machine, with two
@@ -82,6 +83,25 @@ func Tables() report.Document {
 			{Of: fleetbench.Leased, What: "cost", Where: "fleet-hot", Value: bench.Spread{Median: 1, Min: 1, Max: 1}, Goal: 2, Reached: true},
 			{Of: fleetbench.Leased, What: "share", Where: "even", Value: bench.Spread{Median: 0.9512, Min: 0.9512, Max: 0.9512}, Goal: 0.95, Least: true, Percent: true, Reached: true},
 		},
+	}}
+}
+
+// Servers returns a run of servers, with a goal that was missed.
+func Servers() report.Document {
+	return report.Document{Settings: report.Settings{CPUs: []int{2}, Serve: true}, Serve: &servebench.Report{
+		Redis: "7.0.15",
+		Loads: []servebench.Load{{
+			Name: servebench.TCP, About: "one command at a time", Servers: []servebench.Server{
+				{Name: servebench.Rald, Rounds: []servebench.Round{
+					{PerSecond: 60_000, P50: 500_000, P99: 900_000, CPU: 12_000}, {PerSecond: 80_000, P50: 500_000, P99: 1_100_000, CPU: 14_000},
+				}},
+				{Name: servebench.Script, Rounds: []servebench.Round{{PerSecond: 35_000, P50: 800_000}}},
+			},
+		}},
+		Goals: []fleetbench.Goal{{
+			Of: servebench.Rald, What: "requests a second, times those of " + servebench.Script, Where: servebench.TCP,
+			Value: bench.Spread{Median: 1.9, Min: 1.8, Max: 2}, Goal: 2, Least: true,
+		}},
 	}}
 }
 
