@@ -4,6 +4,7 @@ go 1.25.0
 
 replace (
 	github.com/ral-limiter/ral => ../..
+	github.com/ral-limiter/ral/fleet => ../../fleet
 	github.com/ral-limiter/ral/metrics/ralprom => ../../metrics/ralprom
 )
 
@@ -13,6 +14,7 @@ require (
 	github.com/prometheus/client_golang v1.23.2
 	github.com/puzpuzpuz/xsync/v3 v3.5.1
 	github.com/ral-limiter/ral v0.0.0
+	github.com/ral-limiter/ral/fleet v0.0.0
 	github.com/ral-limiter/ral/metrics/ralprom v0.0.0
 	github.com/redis/go-redis/v9 v9.17.3
 	github.com/redis/rueidis v1.0.79

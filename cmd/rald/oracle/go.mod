@@ -5,6 +5,7 @@ go 1.25.6
 replace (
 	github.com/ral-limiter/ral => ../../..
 	github.com/ral-limiter/ral/cmd/rald => ..
+	github.com/ral-limiter/ral/fleet => ../../../fleet
 )
 
 require (
@@ -16,7 +17,7 @@ require (
 	github.com/sirupsen/logrus v1.9.3
 	github.com/stretchr/testify v1.12.1
 	google.golang.org/grpc v1.84.0
-	google.golang.org/protobuf v1.36.11
+	google.golang.org/protobuf v1.36.12
 )
 
 require (
@@ -40,6 +41,8 @@ require (
 	github.com/mediocregopher/radix/v4 v4.1.4 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
+	github.com/ral-limiter/ral/fleet v0.0.0 // indirect
+	github.com/redis/rueidis v1.0.79 // indirect
 	github.com/tilinna/clock v1.0.2 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.53.0 // indirect

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -144,20 +145,27 @@ func index(w http.ResponseWriter, _ *http.Request) {
 }
 
 // health answers whether clients should come here: not while the server ends, and not if an
-// engine records no new keys any more.
+// engine records no new keys any more. Without Redis they should: -outage says how they are
+// answered.
 func (h *Handler) health(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.config.Draining != nil && h.config.Draining() {
 		http.Error(w, "draining", http.StatusServiceUnavailable)
 		return
 	}
+	var without []string // Redis
 	for _, keep := range h.spaces() {
 		for space := range keep.All() {
-			if err := space.Engine.Health(); err != nil {
-				http.Error(w, space.Engine.Stats().Name+": "+err.Error(), http.StatusServiceUnavailable)
+			err := space.Health()
+			switch {
+			case err == nil:
+			case space.Engine == nil:
+				without = append(without, space.Name()+": "+err.Error()+"\n")
+			default:
+				http.Error(w, space.Name()+": "+err.Error(), http.StatusServiceUnavailable)
 				return
 			}
 		}
 	}
-	_, _ = io.WriteString(w, "ok\n")
+	_, _ = io.WriteString(w, "ok\n"+strings.Join(without, ""))
 }

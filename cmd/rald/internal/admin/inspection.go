@@ -93,12 +93,12 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	}
 	for _, keep := range i.all {
 		for space := range keep.All() {
-			shown := inspect.Limit[string]{Limiter: space.Engine}
+			shown := inspect.Limit[string]{Name: space.Name(), Limiter: space.Backend()}
 			if keep == i.keys {
 				shown.Format, shown.Parse = redisdoor.KeyText, redisdoor.ParseKey
 			}
 			list = append(list, shown)
-			text.WriteString(space.Engine.Stats().Name + "\n")
+			text.WriteString(space.Name() + "\n")
 		}
 	}
 	return list, text.String()

@@ -38,7 +38,7 @@ func (e *engines) collector(of *spaces.Space) prometheus.Collector {
 		if e.known == nil {
 			e.known = map[*spaces.Space]prometheus.Collector{}
 		}
-		c = ralprom.New(metrics.Engine(of.Engine))
+		c = ralprom.New(of.Metrics())
 		e.known[of] = c
 	}
 	return c

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
@@ -10,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// named is a configured limit, in the engine that it shares with others. It implements
+// named is a configured limit, in the space that it shares with others. It implements
 // limits.Limiter and what package inspect offers beside.
 type named struct {
 	keep   *spaces.Spaces
@@ -49,31 +48,28 @@ func (n *named) Reset(ctx context.Context, key string) (bool, error) {
 }
 
 // Charge charges units, or gives them back below 0.
-func (n *named) Charge(_ context.Context, key string, units int64) error {
+func (n *named) Charge(ctx context.Context, key string, units int64) error {
 	space, err := n.keep.Of(n.limit)
 	if err != nil {
 		return err
 	}
-	if !space.Engine.RefundWith(n.limit, n.prefix+key, -units).Allowed && space.Engine.Blocked(n.prefix+key) == 0 {
-		return fmt.Errorf("%d units could not be recorded", units)
-	}
-	return nil
+	return space.Charge(ctx, n.limit, n.prefix+key, units)
 }
 
 // Block refuses the key for so long, or no longer if d is 0.
-func (n *named) Block(_ context.Context, key string, d time.Duration) error {
+func (n *named) Block(ctx context.Context, key string, d time.Duration) error {
 	space, err := n.keep.Of(n.limit)
 	if err != nil {
 		return err
 	}
-	return space.Engine.Block(n.prefix+key, d)
+	return space.Block(ctx, n.prefix+key, d)
 }
 
 // Blocked returns for how much longer the key is blocked.
-func (n *named) Blocked(_ context.Context, key string) (time.Duration, error) {
+func (n *named) Blocked(ctx context.Context, key string) (time.Duration, error) {
 	space, err := n.keep.Of(n.limit)
 	if err != nil {
 		return 0, err
 	}
-	return space.Engine.Blocked(n.prefix + key), nil
+	return space.Blocked(ctx, n.prefix+key)
 }

@@ -1,6 +1,7 @@
 // Package spaces keeps the keys of any number of limits in a few engines, one for each family
 // of limits: see policy.Relative. A call names the limit that it is held to, and finds the
-// engine by it, so that a thousand limits need no more goroutines than ten.
+// engine by it, so that a thousand limits need no more goroutines than ten. With Config.Fleet
+// limiters of package fleet take the place of engines, and Redis keeps the keys.
 package spaces
 
 import (
@@ -28,8 +29,10 @@ type Config struct {
 	Name string
 	// MaxKeys is the most keys of each engine. The default is that of engine.Config.
 	MaxKeys int
-	// Most is the most engines. The default is 32.
+	// Most is the most engines. The default is 32, and 256 if Fleet is Leased.
 	Most int
+	// Fleet, if not nil, keeps the keys in Redis, and Dir must be empty.
+	Fleet *Fleet
 	// Dir is the directory of the engines' saved states. It is made if it is missing. If it is
 	// empty nothing is saved.
 	Dir string
@@ -49,6 +52,7 @@ const (
 type Spaces struct {
 	config Config
 	all    atomic.Pointer[[]*Space]
+	known  bounded[*Space] // by the limits of calls, over a fleet
 
 	mu     sync.Mutex // held while an engine is added, and by Close
 	closed bool
@@ -61,10 +65,16 @@ var ErrTooMany = errors.New("no room for limits of another family")
 func New(config Config) (*Spaces, error) {
 	if config.Most <= 0 {
 		config.Most = defaultMost
+		if config.Fleet != nil && config.Fleet.Leased {
+			config.Most = mostLeased
+		}
 	}
 	config.Name = cmp.Or(config.Name, "rald")
 	s := &Spaces{config: config}
 	s.all.Store(new([]*Space))
+	if config.Fleet != nil {
+		return s, s.connect()
+	}
 	if config.Dir == "" {
 		return s, nil
 	}
@@ -93,6 +103,9 @@ func New(config Config) (*Spaces, error) {
 // Of returns the engine for the limit, and makes it if there is none. The error is ErrTooMany,
 // engine.ErrClosed after Close, or that of a saved state that cannot be loaded.
 func (s *Spaces) Of(limit policy.Policy) (*Space, error) {
+	if s.config.Fleet != nil {
+		return s.ofShared(limit)
+	}
 	if space := find(*s.all.Load(), limit); space != nil {
 		return space, nil
 	}
@@ -119,11 +132,8 @@ func (s *Spaces) add(limit policy.Policy) (*Space, error) {
 	if space := find(all, limit); space != nil {
 		return space, nil
 	}
-	switch {
-	case s.closed:
-		return nil, engine.ErrClosed
-	case len(all) == s.config.Most:
-		return nil, fmt.Errorf("%w than the %d there are: limits of other periods each need one", ErrTooMany, len(all))
+	if err := s.isFull(); err != nil {
+		return nil, err
 	}
 	of := representative(limit)
 	config := engine.Config{
@@ -140,9 +150,25 @@ func (s *Spaces) add(limit policy.Policy) (*Space, error) {
 		return nil, err
 	}
 	space := &Space{Limit: of, Engine: e}
-	more := slices.Concat(all, []*Space{space})
-	s.all.Store(&more)
+	s.append(space)
 	return space, nil
+}
+
+// isFull returns why there can be no further engine. The caller holds mu.
+func (s *Spaces) isFull() error {
+	switch n := len(*s.all.Load()); {
+	case s.closed:
+		return engine.ErrClosed
+	case n >= s.config.Most:
+		return fmt.Errorf("%w than the %d there are: limits of other periods each need one", ErrTooMany, n)
+	}
+	return nil
+}
+
+// append adds a space. The caller holds mu, except in New.
+func (s *Spaces) append(space *Space) {
+	more := slices.Concat(*s.all.Load(), []*Space{space})
+	s.all.Store(&more)
 }
 
 // All returns the engines that there are, in the order in which they were made.
@@ -156,12 +182,15 @@ func (s *Spaces) All() iter.Seq[*Space] {
 	}
 }
 
+// Shared reports whether Redis keeps the keys.
+func (s *Spaces) Shared() *Fleet { return s.config.Fleet }
+
 // Close saves the states and ends the engines. Later calls are refused.
 func (s *Spaces) Close() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, space := range *s.all.Load() {
+	for _, space := range slices.Backward(*s.all.Load()) { // the first has the client of the others
 		err = errors.Join(err, space.close())
 	}
 	return err
@@ -173,31 +202,32 @@ var counted = regexp.MustCompile(`^(window|sliding|at most) [^/]+(/.*)$`)
 // representative returns the limit that stands for the family of a limit. It does not depend
 // on the limit's units, as it names the saved state.
 func representative(limit policy.Policy) policy.Policy {
+	var texts []string
 	text := limit.String()
 	switch kind, _, _ := strings.Cut(text, " "); kind {
 	case "funnel":
-		text = "funnel 1, 1/s"
+		texts = []string{"funnel 1, 1/s"}
 	case "queue":
-		text = "queue 1, 1/s"
+		texts = []string{"queue 1, 1/s"}
 	case "bursty":
-		text = "bursty 1/s, 1"
+		texts = []string{"bursty 1/s, 1"}
 	default:
-		text = counted.ReplaceAllString(text, "$1 1$2")
+		// The short windows of many units are a family apart.
+		texts = []string{counted.ReplaceAllString(text, "$1 1$2"), counted.ReplaceAllString(text, "$1 1000000$2")}
 	}
-	of, err := policy.Parse(text)
-	if err != nil {
-		return limit
+	for _, text := range texts {
+		of, err := policy.Parse(text)
+		if relative, ok := limit.(policy.Relative); err == nil && ok && relative.Reads(of) {
+			return of
+		}
 	}
-	if relative, ok := limit.(policy.Relative); !ok || !relative.Reads(of) {
-		return limit
-	}
-	return of
+	return limit
 }
 
 // family is the name of an engine: its limit without the units.
 func family(of policy.Policy) string {
 	kind, _, _ := strings.Cut(of.String(), ",")
-	return strings.Replace(kind, " 1", "", 1)
+	return strings.Replace(strings.TrimSuffix(kind, " 1"), " 1/", "/", 1)
 }
 
 // fileOf returns the name of the file for the state of an engine.

@@ -1,0 +1,49 @@
+package httpdoor
+
+import (
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/internal/redisd"
+)
+
+// Over Redis, exact or leased, checks are held to their limits, of all kinds and several at once.
+func TestChecksOverRedis(t *testing.T) {
+	for _, leased := range []bool{false, true} {
+		r, err := redisd.Open(redisd.Config{})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, r.Close()) })
+		in, err := spaces.New(spaces.Config{Fleet: &spaces.Fleet{
+			Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+			Name:  "test", Budget: 5 * time.Second, Servers: 1, Leased: leased,
+		}})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, in.Close()) })
+		d, err := New(Config{Spaces: in, Log: slog.New(slog.DiscardHandler)}, parsed(t, `
+proxy: caddy
+rules:
+  - {match: /log, limit: at most 3/365d, name: log, key: address}
+  - {match: /window, limit: window, key: address}
+  - match: /both
+    limits: [{limit: five, key: address}, {limit: window 4/300d aligned, name: aligned, key: address}]
+`))
+		require.NoError(t, err)
+		o := opened{Door: d}
+		for path, admitted := range map[string]int{"/log": 3, "/window": 2, "/both": 4} {
+			for i := range admitted + 2 {
+				want := http.StatusTooManyRequests
+				if i < admitted {
+					want = http.StatusNoContent
+				}
+				assert.Equal(t, want, o.ask(http.MethodGet, path).Code, "%s %d", path, i)
+			}
+		}
+	}
+}
