@@ -34,6 +34,8 @@ func (a *ask) decide(ctx context.Context) error {
 	case !a.isHeld():
 	case a.refund:
 		return a.giveBack(ctx)
+	case a.isCountedShared():
+		return a.countShared(ctx)
 	case a.tally != nil:
 		count, ends := a.tally.add(a.key, a.n)
 		over := count > int64(a.Requests)
@@ -71,6 +73,9 @@ func (a *ask) try(ctx context.Context, passed bool) {
 func (a *ask) giveBack(ctx context.Context) error {
 	if a.candidate != nil {
 		_, _ = a.candidate.RefundWith(ctx, a.Candidate, candidateKey(a.key), a.n)
+	}
+	if a.isCountedShared() {
+		return a.giveBackShared(ctx)
 	}
 	if a.tally != nil {
 		count, ends := a.tally.undo(a.key, a.n)

@@ -30,6 +30,7 @@ type held struct {
 	// requests in its unit. It is nil if all is refused. space keeps it.
 	exact policy.Policy
 	space *spaces.Space
+	next  policy.Policy // over a fleet, that of one request more in its unit
 
 	candidate *spaces.Space // nil if there is none
 	counts    *Counts       // nil for an override
@@ -89,6 +90,9 @@ func (h *held) fixed(of *tally) {
 	}
 	if h.Requests > 0 {
 		h.exact = policy.Must(policy.AlignedWindow(min(int64(h.Requests), of.most), h.Unit.Length()))
+	}
+	if h.space.Engine == nil {
+		h.next = policy.Must(policy.AlignedWindow(min(int64(h.Requests)+1, of.most), h.Unit.Length()))
 	}
 }
 
