@@ -260,6 +260,14 @@ func (c *conn) info([][]byte) {
 	line("total_commands_processed:%d", s.Stats().total())
 	line("rejected_connections:%d", s.refused.Load())
 	line("")
+	line("# Backend")
+	if s.config.Spaces.Shared() != nil {
+		infoShared(s.config.Spaces, line)
+		c.out.Bulk(b.String())
+		return
+	}
+	line("backend:engine")
+	line("")
 	line("# Limits")
 	keys := 0
 	for space := range s.config.Spaces.All() {

@@ -46,7 +46,10 @@ func (p *pipes) dial() net.Conn {
 // door starts a server with the configuration, which Spaces and Log are added to.
 func door(t *testing.T, config Config) (*Server, *pipes) {
 	t.Helper()
-	keep, err := spaces.New(spaces.Config{})
+	keep, err := config.Spaces, error(nil)
+	if keep == nil {
+		keep, err = spaces.New(spaces.Config{})
+	}
 	require.NoError(t, err)
 	config.Spaces = keep
 	config.Log = slog.New(slog.DiscardHandler)
@@ -158,6 +161,7 @@ func configured() func(string) (Named, bool) {
 	all := map[string]Named{
 		"api":   {policy.Must(policy.Parse("funnel 5, 1/s")), Prefix("api")},
 		"login": {policy.Must(policy.Parse("window 3/10m")), Prefix("login")},
+		"slow":  {policy.Must(policy.Parse("funnel 9, 1/300d")), Prefix("slow")},
 	}
 	return func(name string) (Named, bool) {
 		n, ok := all[name]

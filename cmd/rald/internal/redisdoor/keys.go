@@ -39,7 +39,8 @@ func shown(key string) (string, bool) {
 }
 
 // del is DEL key ...: it forgets what the keys have used under every limit that is no
-// configured one. RAL.RESET is for those.
+// configured one. RAL.RESET is for those. Over a fleet these are the limits that this server was
+// asked about since it started.
 func (c *conn) del(args [][]byte) {
 	deleted := int64(0)
 	for _, arg := range args[1:] {
@@ -61,6 +62,9 @@ func (c *conn) del(args [][]byte) {
 
 // dbsize is DBSIZE: the keys of all limits.
 func (c *conn) dbsize([][]byte) {
+	if !c.hasKeys("DBSIZE") {
+		return
+	}
 	n := 0
 	for space := range c.server.config.Spaces.All() {
 		n += space.Engine.Len()
@@ -71,6 +75,9 @@ func (c *conn) dbsize([][]byte) {
 // scan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. It goes through the keys that DEL
 // knows.
 func (c *conn) scan(args [][]byte) {
+	if !c.hasKeys("SCAN") {
+		return
+	}
 	cursor, ok := resp.Int(args[1])
 	if !ok || cursor < 0 {
 		c.out.Error("ERR invalid cursor")
