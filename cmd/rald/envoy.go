@@ -44,7 +44,7 @@ func startEnvoy(s settings, of spaces.Config, log *slog.Logger, fail context.Can
 	if of.Dir != "" {
 		of.Dir = filepath.Join(of.Dir, "envoy")
 	}
-	if e.keep, err = spaces.New(of); err != nil {
+	if e.keep, err = spaces.New(s.fleet.spaces(of, ".envoy", log)); err != nil {
 		return e, err
 	}
 	if e.service, err = envoydoor.New(envoydoor.Config{Dir: s.envoy.dir, Spaces: e.keep, Headers: true, Log: log}); err != nil {

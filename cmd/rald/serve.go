@@ -31,11 +31,14 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	of := spaces.Config{MaxKeys: s.maxKeys, Dir: s.state, Every: s.every, OnEvent: eventlog.New(log).Engine}
-	keep, err := spaces.New(of)
+	keep, err := spaces.New(s.fleet.spaces(of, "", log))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, keep.Close()) }()
+	if err := s.fleet.prepare(keep, named); err != nil {
+		return err
+	}
 	operators, err := listenAdmin(s, log)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ type settings struct {
 	envoy    envoySettings
 	admin    adminSettings
 	check    checkSettings
+	fleet    fleetSettings
 	state    string // a directory, or ""
 	every    time.Duration
 	maxKeys  int
@@ -71,6 +72,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	flags.StringVar(&s.envoy.http, "envoy-http", "", "an `address` for its pages /json, /healthcheck and /rlconfig; default none")
 	s.admin.define(flags)
 	flags.StringVar(&s.check.listen, "check-listen", "127.0.0.1:7380", "the `address` for HTTP checks, if DIR has check.yaml; other than loopback needs TLS")
+	s.fleet.define(flags)
 	flags.StringVar(&s.state, "state", stateDir(getenv), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
 	flags.DurationVar(&s.every, "save-every", 10*time.Second, "the time between two saves: what a killed server forgets at most")
 	flags.IntVar(&s.maxKeys, "max-keys", 1<<20, "the most keys of each family of limits")
@@ -92,7 +94,12 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	default:
 		return s, fmt.Errorf("one directory is accepted, not %q", flags.Args())
 	}
-	if s.state == "none" {
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if err = s.fleet.complete(getenv, given); err != nil {
+		return s, err
+	}
+	if s.state == "none" || s.fleet.of != nil {
 		s.state = ""
 	}
 	for _, f := range []struct {

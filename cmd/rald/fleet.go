@@ -1,0 +1,162 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/eventlog"
+	"github.com/ral-limiter/ral/fleet"
+)
+
+// fleetSettings are those of a Redis that keeps the keys of several servers.
+type fleetSettings struct {
+	url     string // "" is none
+	mode    string
+	name    string
+	outage  string
+	servers int
+	budget  time.Duration
+
+	of *spaces.Fleet // complete makes it; nil if there is no Redis
+}
+
+func (f *fleetSettings) define(flags *flag.FlagSet) {
+	flags.StringVar(&f.url, "redis", "", "the `URL` of a Redis that keeps the keys, for several servers: redis://host:6379, or rediss:// with TLS; several addresses, of a cluster, are separated by commas; its password is in the URL or in RALD_REDIS_PASSWORD")
+	flags.StringVar(&f.mode, "fleet", "exact", "the `mode` of these servers: exact, by a round trip to Redis for each call, or leased")
+	flags.StringVar(&f.name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", spaces.LongestName))
+	flags.StringVar(&f.outage, "outage", "share", "the `answer` of calls while Redis is away: share, each server by its part of the limit, open or closed")
+	flags.IntVar(&f.servers, "fleet-servers", 0, "the least `number` of servers that share a limit while Redis is away; 0 goes by those that were counted")
+	flags.DurationVar(&f.budget, "redis-budget", fleet.DefaultBudget, "the longest that a call waits for Redis")
+}
+
+// complete checks the settings. given has the names of the flags that were set.
+func (f *fleetSettings) complete(getenv func(string) string, given map[string]bool) error {
+	if f.url == "" {
+		for _, name := range []string{"fleet", "fleet-name", "outage", "fleet-servers", "redis-budget"} {
+			if given[name] {
+				return fmt.Errorf("-%s needs -redis, which says where the Redis is that keeps the keys", name)
+			}
+		}
+		return nil
+	}
+	if given["state"] {
+		return errors.New("-state is of no use with -redis, which keeps the keys: leave it out")
+	}
+	outage, err := spaces.ParseOutage(f.outage)
+	switch {
+	case err != nil:
+		return fmt.Errorf("-%w", err)
+	case f.mode != "exact" && f.mode != "leased":
+		return fmt.Errorf("-fleet is %q: exact or leased is accepted", f.mode)
+	case !isFleetName(f.name):
+		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.name, spaces.LongestName)
+	case f.servers < 0:
+		return fmt.Errorf("-fleet-servers is %d: 0 or more is accepted", f.servers)
+	case f.budget <= 0 || f.budget > time.Minute:
+		return fmt.Errorf("-redis-budget is %v: above 0, up to 1m, is accepted", f.budget)
+	}
+	redis, err := parseRedis(f.url)
+	if err != nil {
+		return fmt.Errorf("-redis: %w", err)
+	}
+	if redis.Password == "" {
+		redis.Password = getenv("RALD_REDIS_PASSWORD")
+	}
+	f.of = &spaces.Fleet{
+		Redis: redis, Name: f.name, Leased: f.mode == "leased", Budget: f.budget, Outage: outage, Servers: f.servers,
+	}
+	return nil
+}
+
+// parseRedis reads redis://[user:password@]host[:port][,host[:port]...][/database]. Its errors do
+// not show the password.
+func parseRedis(text string) (o rueidis.ClientOption, err error) {
+	const want = "redis://host:6379, redis://user:password@host:6379/0, or rediss:// in place of redis:// for TLS, is accepted"
+	scheme, rest, _ := strings.Cut(text, "://")
+	if scheme != "redis" && scheme != "rediss" {
+		return o, fmt.Errorf("the URL begins with %.16q: %s", scheme, want)
+	}
+	user, hosts := "", rest
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user, hosts = rest[:at+1], rest[at+1:]
+	}
+	hosts, path, _ := strings.Cut(hosts, "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		address := host
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			address = net.JoinHostPort(strings.Trim(host, "[]"), "6379")
+		}
+		if name, port, err := net.SplitHostPort(address); err != nil || name == "" || port == "" {
+			return o, fmt.Errorf("%q is no address: %s", host, want)
+		}
+		o.InitAddress = append(o.InitAddress, address)
+	}
+	u, err := url.Parse(scheme + "://" + user + "host/" + path)
+	if err != nil {
+		return o, errors.New("the user, the password or what follows the address cannot be read: in these, characters other than letters and digits are written as %XX; " + want)
+	}
+	o.Username = u.User.Username()
+	o.Password, _ = u.User.Password()
+	if o.Password == "" && user != "" && !strings.Contains(user, ":") {
+		return o, errors.New("there is a user and no password: :password@ is a password without a user")
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return o, errors.New("nothing may follow the number of the database: " + want)
+	}
+	if number := strings.Trim(path, "/"); number != "" {
+		if _, err := fmt.Sscanf(number+"\n", "%d\n", &o.SelectDB); err != nil || o.SelectDB < 0 {
+			return o, fmt.Errorf("the database is %q: 0 or more is accepted", number)
+		}
+	}
+	if scheme == "rediss" {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return o, nil
+}
+
+// isFleetName reports whether a name can be part of the names of keys.
+func isFleetName(name string) bool {
+	return name != "" && len(name) <= spaces.LongestName && !strings.ContainsFunc(name, func(c rune) bool {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+			return false
+		}
+		return true
+	})
+}
+
+// spaces returns the configuration of the keys of one door, whose names in Redis have the suffix.
+func (f *fleetSettings) spaces(of spaces.Config, suffix string, log *slog.Logger) spaces.Config {
+	if f.of == nil {
+		return of
+	}
+	shared := *f.of
+	shared.Name += suffix
+	shared.OnEvent = func(name string) func(fleet.Event) { return fleet.LogEvents(name, eventlog.New(log)) }
+	of.Dir, of.Fleet = "", &shared
+	return of
+}
+
+// prepare connects the limiters of configured limits. A limit that Redis cannot keep is an error.
+func (f *fleetSettings) prepare(keep *spaces.Spaces, named map[string]redisdoor.Named) error {
+	if f.of == nil {
+		return nil
+	}
+	for name, limit := range named {
+		if _, err := keep.Of(limit.Limit); err != nil {
+			return fmt.Errorf("the limit %s, %v: %w", name, limit.Limit, err)
+		}
+	}
+	return nil
+}
