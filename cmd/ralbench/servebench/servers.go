@@ -75,7 +75,7 @@ func (l *lab) store(network string) (*store, error) {
 	}
 	l.closes = append(l.closes, running.Close)
 	c := redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	s := &store{Server: running}
 	ctx := context.Background()
 	if s.script, err = c.ScriptLoad(ctx, gcra).Result(); err != nil {
@@ -96,8 +96,9 @@ func (l *lab) raldOn(network string) (*server, error) {
 	if s := l.ralds[network]; s != nil {
 		return s, nil
 	}
-	addr, listen := filepath.Join(l.dir, "rald.sock"), ""
-	if listen = "unix:" + addr; network == "tcp" {
+	addr := filepath.Join(l.dir, "rald.sock")
+	listen := "unix:" + addr
+	if network == "tcp" {
 		var err error
 		if addr, err = freeAddr(); err != nil {
 			return nil, err
@@ -159,7 +160,7 @@ func (l *lab) start(network, addr string, env []string, program string, args ...
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = log, log

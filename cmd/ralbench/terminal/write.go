@@ -25,11 +25,12 @@ func Write(w io.Writer, d report.Document, width int) error {
 	if d.Fleet != nil {
 		p.fleet()
 	}
-	if d.Serve != nil {
+	switch {
+	case d.Serve != nil:
 		p.serve()
-	} else if len(d.Workloads) == 0 {
+	case len(d.Workloads) == 0:
 		p.nothing()
-	} else {
+	default:
 		p.footer()
 		p.verdict()
 	}
