@@ -17,7 +17,7 @@ func (c *conn) take(args [][]byte) {
 	args = args[1:]
 	if len(args) == 2 {
 		if u, ok := c.find(args[0], args[1]); ok {
-			c.decided(u.space.TakeWith(c.calls(), u.limit, u.key, 1))
+			c.takeOne(&u, 1)
 		}
 		return
 	}
@@ -31,11 +31,20 @@ func (c *conn) take(args [][]byte) {
 			return
 		}
 		if n, ok := c.units(args[2], 0); ok {
-			c.decided(u.space.TakeWith(c.calls(), u.limit, u.key, n))
+			c.takeOne(&u, n)
 		}
 		return
 	}
 	c.takeAll(args)
+}
+
+// takeOne takes from one key.
+func (c *conn) takeOne(u *use, n int64) {
+	if u.space.Engine != nil { // at once
+		c.decision(u.space.Engine.TakeWith(u.limit, u.key, n))
+		return
+	}
+	c.decided(u.space.TakeWith(c.calls(), u.limit, u.key, n))
 }
 
 // mostClaims is the most keys of one RAL.TAKE.
