@@ -20,6 +20,8 @@ type conn struct {
 	in     *resp.Reader
 	out    *resp.Writer
 	id     int64
+	reads  deadline
+	writes deadline
 
 	name   string
 	known  bool // the client has given the password, or none is needed
@@ -38,6 +40,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	if !c.known {
 		limits = greeting
 	}
+	c.reads.set, c.writes.set = nc.SetReadDeadline, nc.SetWriteDeadline
 	c.in, c.out = resp.NewReader(nc, limits), resp.NewWriter(nc)
 	return c
 }
@@ -57,14 +60,14 @@ func (c *conn) serve() {
 				"cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
 		}
 	}()
-	var due time.Time // of the command that has begun
+	begun := false // the next command has come in part
 	for done := 1; ; done++ {
 		if done%turn == 0 {
 			runtime.Gosched()
 		}
 		args, err := c.in.Next()
 		if err == nil {
-			due = time.Time{}
+			begun = false
 			c.do(args)
 			if c.ending || c.full() != nil {
 				_ = c.flush()
@@ -81,14 +84,13 @@ func (c *conn) serve() {
 		if c.flush() != nil {
 			return
 		}
-		now := time.Now()
 		switch {
 		case !c.in.Partial():
-			due = time.Time{}
-			_ = c.net.SetReadDeadline(now.Add(c.server.config.Idle))
-		case due.IsZero():
-			due = now.Add(c.server.config.Within)
-			_ = c.net.SetReadDeadline(due)
+			begun = false
+			c.reads.after(c.server.config.Idle)
+		case !begun:
+			begun = true
+			c.reads.after(c.server.config.Within)
 		}
 		if c.server.closing.Err() != nil {
 			return // Shutdown may have set its deadline before this one was set
@@ -112,8 +114,24 @@ func (c *conn) flush() error {
 	if c.out.Buffered() == 0 {
 		return nil
 	}
-	_ = c.net.SetWriteDeadline(time.Now().Add(c.server.config.Within))
+	c.writes.after(c.server.config.Within)
 	return c.out.Flush()
+}
+
+// deadline is that of reads or of writes. It is set only if it is not near enough to what is
+// wanted: for each command it would take a twentieth of the time of one that comes alone.
+type deadline struct {
+	at  time.Time
+	set func(time.Time) error
+}
+
+// after sees to it that the deadline is at least d from now, and at most an eighth of d more.
+func (l *deadline) after(d time.Duration) {
+	now := time.Now()
+	if left := l.at.Sub(now); left < d || left > d+d/8 {
+		l.at = now.Add(d + d/8)
+		_ = l.set(l.at)
+	}
 }
 
 // waiting calls f with a context that ends when the client goes, or the server does. The
@@ -124,6 +142,7 @@ func (c *conn) waiting(f func(ctx context.Context)) {
 	if c.flush() != nil {
 		return
 	}
+	c.reads.at = time.Time{} // it is set anew after this
 	_ = c.net.SetReadDeadline(time.Time{})
 	// What a client sends meanwhile is kept in the reader's buffer. One that sends more than
 	// a command may have is not watched any longer.

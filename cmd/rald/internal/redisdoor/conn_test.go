@@ -37,7 +37,10 @@ func TestSlowReaderHoldsUpNoOther(t *testing.T) {
 		assert.Equal(t, "PONG", c.do("PING"))
 		assert.Zero(t, time.Since(start))
 		assert.EqualValues(t, 2, s.clients.Load())
-		time.Sleep(10*time.Second + time.Nanosecond)
+		time.Sleep(10*time.Second - 1)
+		synctest.Wait()
+		assert.EqualValues(t, 2, s.clients.Load())
+		time.Sleep(10*time.Second/8 + 2)
 		synctest.Wait()
 		assert.EqualValues(t, 1, s.clients.Load())
 	})
@@ -48,6 +51,11 @@ func TestHalfCommandIsNotWaitedForForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{})
 		c := dial(t, l)
+		for _, part := range []string{"\r", "\n"} { // an empty line in two parts is no command
+			_, err := io.WriteString(c.conn, part)
+			require.NoError(t, err)
+			synctest.Wait()
+		}
 		start := time.Now()
 		for {
 			if _, err := io.WriteString(c.conn, "a"); err != nil {
@@ -69,7 +77,10 @@ func TestIdleConnectionEnds(t *testing.T) {
 			time.Sleep(59 * time.Second)
 			assert.Equal(t, "PONG", c.do("PING"))
 		}
-		time.Sleep(time.Minute + 1)
+		time.Sleep(time.Minute - 1)
+		synctest.Wait()
+		assert.NotZero(t, s.clients.Load())
+		time.Sleep(time.Minute/8 + 2)
 		synctest.Wait()
 		assert.Zero(t, s.clients.Load())
 		assert.Equal(t, io.EOF, c.reply())
