@@ -340,6 +340,9 @@ func TestRuleLabelsAreBounded(t *testing.T) {
 	assert.Equal(t, mostRules+6, rules)
 	assert.Len(t, all, mostRules+1)
 	assert.Contains(t, all, otherRules)
+	for path := range all {
+		assert.LessOrEqual(t, len(path), longestRule)
+	}
 }
 
 func TestNewRefusesBadConfig(t *testing.T) {

@@ -19,7 +19,7 @@ func KeyText(key string) string {
 }
 
 func plainOrQuoted(key string) string {
-	if key == "" || strings.Contains(key, `"`) || strings.TrimSpace(key) != key || strconv.Quote(key) != `"`+key+`"` {
+	if key == "" || strings.TrimSpace(key) != key || strconv.Quote(key) != `"`+key+`"` {
 		return strconv.Quote(key)
 	}
 	return key
