@@ -117,8 +117,8 @@ type Config struct {
 	// Policy is the limit that holds for each key: a Funnel, FixedWindow, SlidingWindow,
 	// Bursty, Queue or AlignedWindow of package policy, or a SlidingLog. Leased mode wants one
 	// of the first three. New refuses others, such as a CalendarWindow: Redis has no script for
-	// them. An AlignedWindow is at most 2^52 units in whole microseconds, its windows begin by
-	// Redis's clock and, while Redis is away, by this server's.
+	// them. An AlignedWindow has at most 2^52 units, in whole microseconds. Its windows begin by
+	// Redis's clock, and by this server's while Redis is away.
 	Policy policy.Policy
 
 	// PolicyFor, if not nil, returns the limit that holds for a key; nil is Policy. Others are

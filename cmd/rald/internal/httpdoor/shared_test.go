@@ -3,6 +3,7 @@ package httpdoor
 import (
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -45,5 +46,18 @@ rules:
 				assert.Equal(t, want, o.ask(http.MethodGet, path).Code, "%s %d", path, i)
 			}
 		}
+		r.Kill()
+		require.Eventually(t, func() bool {
+			o.ask(http.MethodGet, "/log") // whose breaker opens
+			for space := range in.All() {
+				if space.Health() != nil {
+					return true
+				}
+			}
+			return false
+		}, time.Minute, 10*time.Millisecond)
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+		assert.Equal(t, http.StatusOK, w.Code)
 	}
 }
