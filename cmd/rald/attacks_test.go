@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/child"
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -255,14 +256,14 @@ func TestAttacks(t *testing.T) {
 	assert.Greater(t, a.figure("rald_resp_garbled_connections_total"), 0.4*float64(*connections))
 
 	rounds := 15
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		rounds = 2
 	}
 	a.during("pipelines", func() { a.pipelines(rounds) })
 	over("pipelines")
 
 	n := 10_000
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		n = 1_000
 	}
 	idling := a.hold(n, "")

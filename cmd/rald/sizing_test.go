@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -16,7 +17,7 @@ import (
 // What docs/serving.md says of memory and files is measured, and within bounds.
 func TestSizing(t *testing.T) {
 	keys := 1_000_000
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		keys = 20_000
 	}
 	state := t.TempDir()
