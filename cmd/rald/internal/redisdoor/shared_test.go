@@ -341,7 +341,7 @@ func TestLeasedMode(t *testing.T) {
 	}
 	group.Wait()
 	assert.LessOrEqual(t, admitted, 3000)
-	assert.Greater(t, admitted, 1500)
+	assert.Greater(t, admitted, 8, "more than are decided by Redis before units are leased")
 	c := all[0]
 	assert.Equal(t, "leased", c.info("backend_mode"))
 	stats := c.info("window_3000/300d")
