@@ -31,7 +31,7 @@ type adminSettings struct {
 
 func (a *adminSettings) define(flags *flag.FlagSet) {
 	flags.StringVar(&a.listen, "admin", defaultAdmin, "the `address` for operators, or unix: and the path of a socket: metrics, limits, profiles, health; other than loopback needs TLS and tokens; none turns it off")
-	flags.StringVar(&a.file, "admin-tokens", "", "a `file` with a line of name and token for each operator who may change keys; default the environment's RALD_ADMIN_TOKENS, or none")
+	flags.StringVar(&a.file, "admin-tokens", "", "a `file` with a line of name and token for each operator that may change keys; default the environment's RALD_ADMIN_TOKENS, or none")
 	flags.BoolVar(&a.showKeys, "admin-keys", false, "show operators the keys, rather than hashes of them")
 }
 

@@ -62,7 +62,7 @@ func isSafe(flag, address string, guarded bool, guards string) error {
 	if at, ok := passed().address(flag); ok {
 		flag, address = "the socket in place of "+flag, at.String()
 		if at.Network() == "unix" {
-			return nil // its permissions say who may connect
+			return nil // its permissions guard it
 		}
 	}
 	if path, ok := strings.CutPrefix(address, onSocket); ok {

@@ -1,4 +1,4 @@
-// Package admin serves those who run rald, over HTTP: /metrics for Prometheus, the page of
+// Package admin serves operators over HTTP: /metrics for Prometheus, the page of
 // package inspect at /debug/ral/, /debug/pprof/ and /healthz. It reads figures that the doors
 // and the engines keep in any case, and no request of a client waits for it.
 //
