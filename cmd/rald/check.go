@@ -12,9 +12,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
-	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -34,32 +31,17 @@ type checker struct {
 	running sync.WaitGroup
 }
 
-// readChecks returns the rules of the HTTP check of a directory, or nil if there are none.
-func readChecks(dir string, named map[string]redisdoor.Named) (*httpdoor.Rules, error) {
-	if dir == "" {
-		return nil, nil
-	}
-	return httpdoor.Read(dir, func(name string) (policy.Policy, bool) {
-		limit, ok := named[name]
-		return limit.Limit, ok
-	})
-}
-
-// startCheck opens the listener if the directory has rules, and returns nil otherwise. Its keys
-// are those of clients of Redis under configured limits.
+// startCheck opens the listener if there are rules, and returns nil otherwise.
 func startCheck(
-	s settings, named map[string]redisdoor.Named, keep *spaces.Spaces, log *slog.Logger, fail context.CancelCauseFunc,
+	s settings, rules *httpdoor.Rules, config httpdoor.Config, fail context.CancelCauseFunc,
 ) (*checker, error) {
-	rules, err := readChecks(s.dir, named)
 	switch {
-	case err != nil:
-		return nil, err
 	case rules == nil && s.check.wanted:
 		return nil, fmt.Errorf("-check-listen needs the file %s", filepath.Join(s.dir, httpdoor.Name))
 	case rules == nil:
 		return nil, nil
 	}
-	door, err := httpdoor.New(httpdoor.Config{Spaces: keep, Log: log}, rules)
+	door, err := httpdoor.New(config, rules)
 	if err != nil {
 		return nil, err
 	}
@@ -67,12 +49,12 @@ func startCheck(
 	if err != nil {
 		return nil, err
 	}
-	log.Info("rald answers HTTP checks", "address", l.Addr().String(), "rules", rules.Len())
+	config.Log.Info("rald answers HTTP checks", "address", l.Addr().String(), "rules", rules.Len())
 	return &checker{
 		door: door,
 		server: &http.Server{
 			Handler: door, MaxHeaderBytes: mostHeader, ReadHeaderTimeout: 10 * time.Second,
-			WriteTimeout: slowestCheck, IdleTimeout: s.idle, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+			WriteTimeout: slowestCheck, IdleTimeout: s.idle, ErrorLog: slog.NewLogLogger(config.Log.Handler(), slog.LevelWarn),
 		},
 		on: l, fail: fail,
 	}, nil

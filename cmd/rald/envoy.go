@@ -11,13 +11,11 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 )
-
-// reloadEvery is how often the files of rules are looked at.
-const reloadEvery = time.Second
 
 // envoy is the rate limit service with its listeners.
 type envoy struct {
@@ -31,9 +29,11 @@ type envoy struct {
 	running sync.WaitGroup
 }
 
-// startEnvoy reads the rules and opens the listeners. Its counts are kept apart from the keys
+// startEnvoy opens the listeners. Its counts are kept apart from the keys
 // of clients of Redis.
-func startEnvoy(s settings, of spaces.Config, log *slog.Logger, fail context.CancelCauseFunc) (e *envoy, err error) {
+func startEnvoy(
+	s settings, set *rules.Set, of spaces.Config, log *slog.Logger, fail context.CancelCauseFunc,
+) (e *envoy, err error) {
 	e = &envoy{fail: fail}
 	defer func() {
 		if err != nil {
@@ -47,7 +47,7 @@ func startEnvoy(s settings, of spaces.Config, log *slog.Logger, fail context.Can
 	if e.keep, err = spaces.New(s.fleet.spaces(of, ".envoy", log)); err != nil {
 		return e, err
 	}
-	if e.service, err = envoydoor.New(envoydoor.Config{Dir: s.envoy.dir, Spaces: e.keep, Headers: true, Log: log}); err != nil {
+	if e.service, err = envoydoor.New(envoydoor.Config{Spaces: e.keep, Headers: true}, set); err != nil {
 		return e, err
 	}
 	var options []grpc.ServerOption
@@ -67,13 +67,12 @@ func startEnvoy(s settings, of spaces.Config, log *slog.Logger, fail context.Can
 			WriteTimeout: 30 * time.Second, IdleTimeout: s.idle,
 		}
 	}
-	log.Info("rald answers Envoy's rate limit service", "address", e.on.Addr().String(), "rules", s.envoy.dir)
+	log.Info("rald answers Envoy's rate limit service", "address", e.on.Addr().String(), "rules", len(set.Rules()))
 	return e, nil
 }
 
 // run serves until the context ends. Requests have the time to drain then.
 func (e *envoy) run(ctx context.Context, drain time.Duration) {
-	e.running.Go(func() { e.service.Watch(ctx, reloadEvery) })
 	e.running.Go(func() {
 		if err := e.grpc.Serve(e.on); err != nil {
 			e.fail(err)

@@ -79,14 +79,14 @@ func TestEnvoyService(t *testing.T) {
 	assert.Equal(t, "0\n", tool(t, s, "redis-cli", "DBSIZE"))
 
 	require.NoError(t, os.WriteFile(file, []byte(rulesOf(100)), 0o600))
-	for !strings.Contains(s.log.String(), "new rules are in force") {
+	for !strings.Contains(s.log.String(), "the configuration is in force") {
 		require.True(t, s.Runs(), "%s", s.log)
 		time.Sleep(10 * time.Millisecond)
 	}
 	assert.EqualValues(t, 95, ask(t, c, "ann").Statuses[0].LimitRemaining, "hits that were refused count, as in the reference")
 
 	require.NoError(t, os.WriteFile(file, []byte("domain: [\n"), 0o600))
-	for !strings.Contains(s.log.String(), "the rules stay as they were") {
+	for !strings.Contains(s.log.String(), "the configuration stays as it was") {
 		require.True(t, s.Runs(), "%s", s.log)
 		time.Sleep(10 * time.Millisecond)
 	}

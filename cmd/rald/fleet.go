@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/eventlog"
 	"github.com/ral-limiter/ral/fleet"
@@ -146,17 +145,4 @@ func (f *fleetSettings) spaces(of spaces.Config, suffix string, log *slog.Logger
 	shared.OnEvent = func(name string) func(fleet.Event) { return fleet.LogEvents(name, eventlog.New(log)) }
 	of.Dir, of.Fleet = "", &shared
 	return of
-}
-
-// prepare connects the limiters of configured limits. A limit that Redis cannot keep is an error.
-func (f *fleetSettings) prepare(keep *spaces.Spaces, named map[string]redisdoor.Named) error {
-	if f.of == nil {
-		return nil
-	}
-	for name, limit := range named {
-		if _, err := keep.Of(limit.Limit); err != nil {
-			return fmt.Errorf("the limit %s, %v: %w", name, limit.Limit, err)
-		}
-	}
-	return nil
 }

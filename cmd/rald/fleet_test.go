@@ -102,7 +102,7 @@ func TestLimitThatRedisCannotKeep(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte("limits:\n  plan: window 5/month in UTC\n"), 0o600))
 	err = run(t.Context(), []string{"-admin", "none", "-redis", "redis://" + r.Addr(), dir}, noEnv, &bytes.Buffer{}, &bytes.Buffer{})
-	assert.ErrorContains(t, err, "the limit plan, window 5/month in UTC: ")
+	assert.ErrorContains(t, err, "limits.yaml:2: limits.plan: ")
 	assert.ErrorContains(t, err, "want a Funnel, Queue")
 }
 

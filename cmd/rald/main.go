@@ -22,6 +22,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
@@ -68,17 +70,22 @@ func check(args []string, out, problems io.Writer) error {
 		_, err = fmt.Fprintf(out, "%s: %d rules\n", dir, len(set.Rules()))
 		return err
 	}
-	limits, err := names(dir)
+	c, err := configdir.Under(dir, "").Read()
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%s: %d limits", dir, len(limits))
-	checks, err := readChecks(dir, limits)
-	if err != nil {
-		return err
+	clients := 0
+	for name := range c.Limits.Limits {
+		if !named.IsHidden(name) {
+			clients++
+		}
 	}
-	if checks != nil {
-		text += fmt.Sprintf(", %d rules of the HTTP check", checks.Len())
+	text := fmt.Sprintf("%s: %d limits", dir, clients)
+	if c.Checks != nil {
+		text += fmt.Sprintf(", %d rules of the HTTP check", c.Checks.Len())
+	}
+	if c.Rules != nil {
+		text += fmt.Sprintf(", %d rules of Envoy's rate limit service", len(c.Rules.Rules()))
 	}
 	_, err = fmt.Fprintln(out, text)
 	return err

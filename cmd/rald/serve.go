@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"runtime"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
+	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/eventlog"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // spare is memory that is reserved and never touched, so the kernel provides none of it. The
@@ -26,7 +29,8 @@ const spare = 32 << 20
 func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	reserved := make([]byte, spare)
 	defer runtime.KeepAlive(reserved)
-	named, err := names(s.dir)
+	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir}
+	config, err := dirs.Read()
 	if err != nil {
 		return err
 	}
@@ -36,7 +40,8 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, keep.Close()) }()
-	if err := s.fleet.prepare(keep, named); err != nil {
+	limits, err := limitsOf(s.state, keep, config.Limits, log)
+	if err != nil {
 		return err
 	}
 	operators, err := listenAdmin(s, log)
@@ -46,10 +51,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	defer func() { err = errors.Join(err, operators.close()) }() // after the doors
 	server, err := redisdoor.New(redisdoor.Config{
 		Spaces: keep, Password: s.password, Rounding: s.rounding, Clients: s.clients, Idle: s.idle, Log: log,
-		Limits: func(name string) (redisdoor.Named, bool) {
-			limit, ok := named[name]
-			return limit, ok
-		},
+		Limits: limits,
 	})
 	if err != nil {
 		return err
@@ -58,11 +60,14 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	defer stop(nil)
 	told := admin.Config{
 		Redis: server, Keys: keep, Draining: func() bool { return ctx.Err() != nil },
-		Limits: func() map[string]policy.Policy { return policies(named) },
+		Limits: limits.All,
 		Tokens: s.admin.tokens, Guarded: s.admin.guarded, ShowKeys: s.admin.showKeys, Log: log,
 	}
+	follow := &reloader{dirs: dirs, limits: limits, log: log}
+	follow.good.Add(1)
+	told.Reloads = map[string]func() admin.Reloads{"configuration": follow.reads}
 	if s.envoy.dir != "" {
-		e, wrong := startEnvoy(s, of, log, stop)
+		e, wrong := startEnvoy(s, config.Rules, of, log, stop)
 		if wrong != nil {
 			return wrong
 		}
@@ -72,12 +77,9 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		}()
 		e.run(ctx, s.drain)
 		told.Envoy, told.EnvoyKeys = e.service, e.keep
-		told.Reloads = map[string]func() admin.Reloads{"rules": func() (r admin.Reloads) {
-			r.Good, r.Bad, r.Failing = e.service.Reads()
-			return r
-		}}
+		follow.envoy = e.service
 	}
-	c, err := startCheck(s, named, keep, log, stop)
+	c, err := startCheck(s, config.Checks, httpdoor.Config{Spaces: keep, Limits: limits, Log: log}, stop)
 	if err != nil {
 		return err
 	}
@@ -87,7 +89,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 			c.close()
 		}()
 		c.run(ctx, s.drain)
-		told.Check = c.door
+		told.Check, follow.check = c.door, c.door
 	}
 	if err := operators.run(told, log, stop); err != nil {
 		return err
@@ -100,13 +102,14 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		_ = l.Close()
 		return err
 	}
-	log.Info("rald listens", "address", l.Addr().String(), "limits", len(named), "state", s.state)
+	log.Info("rald listens", "address", l.Addr().String(), "limits", len(limits.All()), "state", s.state)
 	go func() {
 		if err := server.Serve(l); err != nil {
 			stop(err)
 		}
 	}()
 	tell(log, daemon.SdNotifyReady)
+	follow.follow(ctx, config)
 	<-ctx.Done()
 	tell(log, daemon.SdNotifyStopping)
 	drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
@@ -128,27 +131,15 @@ func tell(log *slog.Logger, state string) {
 	}
 }
 
-// names returns the configured limits of a directory.
-func names(dir string) (map[string]redisdoor.Named, error) {
-	if dir == "" {
-		return nil, nil
+// limitsOf returns the limits of a file, after what keys have used under others before the
+// start has been carried over to them.
+func limitsOf(state string, keep *spaces.Spaces, file *limitfile.File, log *slog.Logger) (*named.Limits, error) {
+	if state != "" {
+		state = filepath.Join(state, named.FileName)
 	}
-	limits, err := limitfile.Read(dir)
+	limits, err := named.New(named.Config{Spaces: keep, File: state, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	named := make(map[string]redisdoor.Named, len(limits))
-	for name, limit := range limits {
-		named[name] = redisdoor.Named{Limit: limit, Prefix: redisdoor.Prefix(name)}
-	}
-	return named, nil
-}
-
-// policies returns the limits by their names.
-func policies(of map[string]redisdoor.Named) map[string]policy.Policy {
-	all := make(map[string]policy.Policy, len(of))
-	for name, limit := range of {
-		all[name] = limit.Limit
-	}
-	return all
+	return limits, limits.Set(file, nil)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
 )
 
@@ -67,7 +68,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	}
 	var rounding, passwordFile, cert, key string
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:7379", "the `address` for clients, or unix: and the path of a socket; other than loopback needs a password or TLS")
-	flags.StringVar(&s.envoy.dir, "envoy", "", "a `directory` of configuration files of envoyproxy/ratelimit, to answer Envoy's rate limit service")
+	flags.StringVar(&s.envoy.dir, "envoy", "", "a `directory` of configuration files of envoyproxy/ratelimit, to answer Envoy's rate limit service; default DIR/envoy, if it is there")
 	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service, or unix: and the path of a socket; other than loopback needs TLS")
 	flags.StringVar(&s.envoy.http, "envoy-http", "", "an `address` for its pages /json, /healthcheck and /rlconfig; default none")
 	s.admin.define(flags)
@@ -94,6 +95,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	default:
 		return s, fmt.Errorf("one directory is accepted, not %q", flags.Args())
 	}
+	s.envoy.dir = configdir.Under(s.dir, s.envoy.dir).Envoy
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if err = s.fleet.complete(getenv, given); err != nil {

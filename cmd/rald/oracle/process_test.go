@@ -142,7 +142,7 @@ func compareAll(t *testing.T, program, dir string, all []*generator, set *rules.
 	keep, err := spaces.New(spaces.Config{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, keep.Close()) }()
-	door, err := envoydoor.New(envoydoor.Config{Dir: dir, Spaces: keep, Headers: true})
+	door, err := envoydoor.New(envoydoor.Config{Spaces: keep, Headers: true}, set)
 	require.NoError(t, err)
 	reference := startReference(t, program, dir)
 	for _, g := range all {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,15 +94,9 @@ func compareVerdicts(t *testing.T, of *reference, keep *spaces.Spaces, g *genera
 		return // a duplicate of two files
 	}
 	of.use(want)
-	dir, err := os.MkdirTemp("", "rald-oracle")
-	require.NoError(t, err)
-	defer func() { _ = os.RemoveAll(dir) }()
-	for _, f := range files {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), f.Text, 0o600))
-	}
-	door, err := envoydoor.New(envoydoor.Config{Dir: dir, Spaces: keep, Merge: merge, Headers: true})
-	require.NoError(t, err)
 	set, err := rules.Parse(files, rules.Options{Merge: merge})
+	require.NoError(t, err)
+	door, err := envoydoor.New(envoydoor.Config{Spaces: keep, Headers: true}, set)
 	require.NoError(t, err)
 
 	var some []*pb.RateLimitRequest // so that descriptors come again

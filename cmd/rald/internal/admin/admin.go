@@ -36,7 +36,7 @@ type Config struct {
 	// Check is the door for HTTP checks. It is nil if there is none.
 	Check *httpdoor.Door
 
-	// Reloads returns by what is read, such as "rules", how often that was read.
+	// Reloads returns by what is read, such as "configuration", how often that was read.
 	Reloads map[string]func() Reloads
 
 	// Draining reports whether the server is about to end. nil is never.

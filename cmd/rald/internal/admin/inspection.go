@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/inspect"
@@ -88,7 +89,7 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		list = append(list, inspect.Limit[string]{Name: name, Limiter: &named{i.keys, limits[name], redisdoor.Prefix(name)}})
+		list = append(list, inspect.Limit[string]{Name: name, Limiter: &configuredLimit{i.keys, limits[name], named.Prefix(name)}})
 		text.WriteString(name + "\x00" + limits[name].String() + "\n")
 	}
 	for _, keep := range i.all {

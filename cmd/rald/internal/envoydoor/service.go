@@ -2,10 +2,8 @@ package envoydoor
 
 import (
 	"context"
-	"log/slog"
 	"math"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,22 +19,16 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 )
 
-// Config is the configuration of a Service. Dir and Spaces are required.
+// Config is the configuration of a Service. Spaces are required.
 type Config struct {
-	// Dir is the directory of the rules: see rules.Read.
-	Dir string
 	// Spaces keep the counts. Their keys are the service's own: no one else uses them, and they
 	// are the caller's to close, after the last request.
 	Spaces *spaces.Spaces
-	// Merge lets several files have rules of one domain.
-	Merge bool
 	// Shadow makes the service admit every request, as the reference does with SHADOW_MODE.
 	Shadow bool
 	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset to responses, as the
 	// reference does with LIMIT_RESPONSE_HEADERS_ENABLED.
 	Headers bool
-	// Log is told of reloads. The default is slog.Default.
-	Log *slog.Logger
 }
 
 // Service is the rate limit service. New makes it. Its methods are for any number of
@@ -47,19 +39,12 @@ type Service struct {
 	table   atomic.Pointer[table]
 	health  *health.Server
 	drained atomic.Bool
-
-	reload sync.Mutex // held while the rules are read
-	reads  reads
 }
 
-// New reads the rules. The error is that of rules.Read, or that of an engine that cannot be
-// made.
-func New(config Config) (*Service, error) {
-	if config.Log == nil {
-		config.Log = slog.Default()
-	}
+// New returns a Service with those rules. The error is that of an engine that cannot be made.
+func New(config Config, set *rules.Set) (*Service, error) {
 	s := &Service{config: config, health: newHealth()}
-	if err := s.Reload(); err != nil {
+	if err := s.Set(set); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -14,8 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -53,9 +50,20 @@ func open(t *testing.T, config string) door {
 	t.Cleanup(func() { assert.NoError(t, keep.Close()) })
 	d := door{t: t, file: filepath.Join(t.TempDir(), "rules.yaml"), keep: keep}
 	d.write(config)
-	d.Service, err = New(Config{Dir: filepath.Dir(d.file), Spaces: keep, Log: slog.New(slog.DiscardHandler)})
+	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
+	require.NoError(t, err)
+	d.Service, err = New(Config{Spaces: keep}, set)
 	require.NoError(t, err)
 	return d
+}
+
+// reload reads the file again.
+func (d door) reload() error {
+	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
+	if err != nil {
+		return err
+	}
+	return d.Set(set)
 }
 
 func (d door) write(config string) {
@@ -240,7 +248,7 @@ descriptors:
 
 	// Without the key all but what the funnel refuses is counted.
 	d.write(strings.ReplaceAll(mustRead(t, d.file), "all_or_nothing: true", ""))
-	require.NoError(t, d.Reload())
+	require.NoError(t, d.reload())
 	code, remaining = d.ask(entries("wide=x"), entries("narrow=x"))
 	assert.Equal(t, over, code)
 	assert.Equal(t, []uint32{99, 0}, remaining)
@@ -304,35 +312,16 @@ func TestReload(t *testing.T) {
 	d.expect(ok, 2, hitting(entries("a=x"), 8))
 	d.write(strings.Replace(fixed, "requests_per_unit: 10", "requests_per_unit: 20", 1))
 	d.expect(ok, 1, entries("a=x"))
-	require.NoError(t, d.Reload())
+	require.NoError(t, d.reload())
 	d.expect(ok, 10, entries("a=x"))
 	d.write("domain: d\nlimits: 1")
-	assert.ErrorContains(t, d.Reload(), `rules.yaml:2: limits: the key "limits" is not known`)
+	assert.ErrorContains(t, d.reload(), `rules.yaml:2: limits: the key "limits" is not known`)
 	d.expect(ok, 9, entries("a=x"))
 	for rule, c := range d.Counts() {
 		if rule.Path == "d.a" {
 			assert.EqualValues(t, 4, c.Passed.Load())
 		}
 	}
-	_, err := New(Config{Dir: filepath.Dir(d.file), Spaces: d.keep})
-	assert.ErrorContains(t, err, "rules.yaml:2")
-}
-
-func TestWatchReloads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := open(t, fixed)
-		ctx, cancel := context.WithCancel(t.Context())
-		go d.Watch(ctx, time.Second)
-		synctest.Wait() // it has looked at the files
-		d.write(strings.Replace(fixed, "requests_per_unit: 10", "requests_per_unit: 2000", 1))
-		time.Sleep(2 * time.Second)
-		d.expect(ok, 1999, entries("a=x"))
-		d.write("domain:")
-		time.Sleep(2 * time.Second)
-		d.expect(ok, 1998, entries("a=x"))
-		cancel()
-		synctest.Wait()
-	})
 }
 
 func TestThousandRulesNeedFewGoroutines(t *testing.T) {

@@ -3,7 +3,6 @@ package envoydoor
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/redisd"
@@ -36,7 +36,9 @@ func openShared(t *testing.T, config string, outage fleet.Fallback) (door, *redi
 	t.Cleanup(func() { assert.NoError(t, keep.Close()) })
 	d := door{t: t, file: filepath.Join(t.TempDir(), "rules.yaml"), keep: keep}
 	d.write(config)
-	d.Service, err = New(Config{Dir: filepath.Dir(d.file), Spaces: keep, Headers: true, Log: slog.New(slog.DiscardHandler)})
+	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
+	require.NoError(t, err)
+	d.Service, err = New(Config{Spaces: keep, Headers: true}, set)
 	require.NoError(t, err)
 	return d, r
 }
@@ -171,7 +173,7 @@ func TestVerdictsInAnOutage(t *testing.T) {
 func TestRulesThatRedisCannotKeep(t *testing.T) {
 	d, _ := openShared(t, sharedRules, fleet.FallbackShare)
 	d.write(sharedRules + `  - {key: own, value: x, rate_limit: {limit: "window 5/month in UTC"}}` + "\n")
-	err := d.Reload()
+	err := d.reload()
 	assert.ErrorContains(t, err, "rules.yaml:14")
 	assert.ErrorContains(t, err, "want a Funnel, Queue")
 	assert.True(t, len(d.table.Load().set.Rules()) == 10)

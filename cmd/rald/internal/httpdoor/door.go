@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/policy"
@@ -18,6 +20,10 @@ import (
 type Config struct {
 	// Spaces keep the keys. They are required.
 	Spaces *spaces.Spaces
+	// Limits are the limits that are configured by name, in the same Spaces. Those of the rules
+	// are added to them before the rules are put in force: see Rules.AddTo. If it is nil the
+	// door has its own.
+	Limits *named.Limits
 	// Log is told when a proxy does not send what the rules need. The default is
 	// slog.Default().
 	Log *slog.Logger
@@ -33,6 +39,7 @@ type Door struct {
 	table  atomic.Pointer[table]
 	paths  http.ServeMux
 	counts counts
+	own    bool // the limits are the door's own
 }
 
 // New returns a Door with those rules. The error is that of Set.
@@ -44,6 +51,13 @@ func New(config Config, rules *Rules) (*Door, error) {
 		config.Log = slog.Default()
 	}
 	d := &Door{config: config}
+	if config.Limits == nil {
+		own, err := named.New(named.Config{Spaces: config.Spaces, Log: config.Log})
+		if err != nil {
+			return nil, err
+		}
+		d.config.Limits, d.own = own, true
+	}
 	d.paths.HandleFunc("/check", d.check)
 	d.paths.HandleFunc("GET /healthz", d.health)
 	return d, d.Set(rules)
@@ -51,14 +65,28 @@ func New(config Config, rules *Rules) (*Door, error) {
 
 // Set puts rules in force, all at once. A request is held to the rules at its beginning. Keys
 // keep what they have used under a limit of the same name and family. If it fails the rules
-// that were in force stay. The error joins a *fault.Error for each limit that has no engine.
+// that were in force stay. The error joins a *fault.Error for each rule that cannot be.
 func (d *Door) Set(to *Rules) error {
-	t, err := newTable(to, d.config.Spaces, &d.counts)
+	commit, err := d.Prepare(to)
 	if err != nil {
 		return err
 	}
-	d.table.Store(t)
+	if d.own {
+		var file limitfile.File
+		to.AddTo(&file)
+		return d.config.Limits.Set(&file, commit)
+	}
+	commit()
 	return nil
+}
+
+// Prepare is Set in two steps: the rules are in force when commit has been called.
+func (d *Door) Prepare(to *Rules) (commit func(), err error) {
+	t, err := newTable(to, d.config.Limits, &d.counts)
+	if err != nil {
+		return nil, err
+	}
+	return func() { d.table.Store(t) }, nil
 }
 
 // ServeHTTP implements http.Handler.
@@ -107,7 +135,7 @@ type held struct {
 
 var pass = held{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}
 
-func newTable(of *Rules, in *spaces.Spaces, c *counts) (*table, error) {
+func newTable(of *Rules, in *named.Limits, c *counts) (*table, error) {
 	t := &table{rules: of}
 	var faults []error
 	for i := range of.rules {
@@ -135,18 +163,14 @@ func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
 }
 
 // handler returns what decides on the requests of a rule.
-func (r *rule) handler(in *spaces.Spaces, c *counts) (held, error) {
+func (r *rule) handler(in *named.Limits, c *counts) (held, error) {
 	if r.unlimited {
 		return pass, nil
 	}
 	var all []httplimit.AnyLimit
 	for _, l := range r.limits {
-		space, err := in.Of(l.limit)
-		if err != nil {
-			return held{}, err
-		}
 		all = append(all, httplimit.Limit[string]{
-			Name: l.name, Limiter: space.Limiter(), Key: l.key, WhenNoKey: l.noKey, Shadow: l.shadow,
+			Name: l.name, Limiter: in, Key: l.key, WhenNoKey: l.noKey, Shadow: l.shadow,
 			Cost:      func(*http.Request) int64 { return l.cost },
 			PolicyFor: func(*http.Request) policy.Policy { return l.limit },
 		})

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -203,13 +203,13 @@ rules:
 	limit, _ := configured("five")
 	space, err := d.spaces.Of(limit)
 	require.NoError(t, err)
-	shared := redisdoor.Prefix("five") + "192.0.2.1"
+	shared := named.Prefix("five") + "192.0.2.1"
 	require.True(t, space.Engine.TakeWith(limit, shared, 3).Allowed)
 	require.True(t, space.Engine.TakeWith(limit, "192.0.2.1", 5).Allowed)
 	assert.Equal(t, 2, d.passes(t, "GET", "/a"))
 	assert.Zero(t, d.passes(t, "GET", "/b"))
 	assert.Zero(t, space.Engine.TakeWith(limit, shared, 0).Remaining)
-	require.True(t, space.Engine.TakeWith(limit, redisdoor.Prefix("five")+"2001:db8:1:2::", 5).Allowed)
+	require.True(t, space.Engine.TakeWith(limit, named.Prefix("five")+"2001:db8:1:2::", 5).Allowed)
 	assert.Zero(t, d.passes(t, "GET", "/a", "X-Forwarded-For", "2001:db8:1:2:3::4"))
 	assert.Equal(t, 5, d.passes(t, "GET", "/c"))
 	assert.Equal(t, 5, d.passes(t, "GET", "/d"))

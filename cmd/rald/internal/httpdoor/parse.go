@@ -12,7 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/clientaddr"
 	"github.com/ral-limiter/ral/internal/door"
@@ -42,6 +44,22 @@ type Rules struct {
 // Len returns the number of rules.
 func (of *Rules) Len() int { return len(of.rules) }
 
+// AddTo adds the limits of the rules to those that are configured by name. The keys of a limit
+// that has no name there are no client's to call.
+func (of *Rules) AddTo(file *limitfile.File) {
+	for _, r := range of.rules {
+		at := fault.Error{File: of.file, Line: r.at.line, Key: r.at.key}
+		for _, l := range r.limits {
+			if _, configured := file.Limits[l.id]; !configured {
+				file.Add(l.id, l.limit, at)
+			}
+			if l.without != "" {
+				file.Add(l.without, l.limit, at)
+			}
+		}
+	}
+}
+
 // rule is the limits of the requests that match a pattern.
 type rule struct {
 	at        place
@@ -52,8 +70,12 @@ type rule struct {
 
 // limit is a limit of a rule. Its keys begin with what tells them from those of other limits.
 type limit struct {
-	name   string
-	limit  policy.Policy
+	name  string
+	limit policy.Policy
+	// id names the limit in named.Limits, and without, if it is not "", the one for requests
+	// without a key.
+	id, without string
+
 	key    func(*http.Request) string
 	noKey  httplimit.WhenNoKey
 	cost   int64
@@ -309,13 +331,13 @@ func (p *parser) limit(at place, m map[string]place, match string) (l limit) {
 	}
 	// What the keys of this limit begin with in an engine, and those of requests without a
 	// key. The names of configured limits have no brackets and quotes.
-	var prefix, without string
+	var without string
 	text := of.value()
-	named, configured := p.named(text)
+	known, configured := p.named(text)
 	if configured {
-		l.name, l.limit = text, named
-		prefix, without = redisdoor.Prefix(text), redisdoor.Prefix(fmt.Sprintf("%q", []string{text, "address"}))
-		if name, named := m["name"]; named {
+		l.name, l.limit, l.id = text, known, text
+		without = fmt.Sprintf("%q", []string{text, "address"})
+		if name, has := m["name"]; has {
 			p.bad(name, "a limit of limits.yaml has its name already")
 		}
 	} else {
@@ -324,14 +346,14 @@ func (p *parser) limit(at place, m map[string]place, match string) (l limit) {
 			p.bad(of, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", text, err)
 		}
 		l.name = "default"
-		if name, named := m["name"]; named {
+		if name, has := m["name"]; has {
 			l.name = name.value()
 			if want := door.WrongName(l.name); l.name == "" || want != "" {
 				p.bad(name, "%.80q: 1 to 64 characters of ASCII are accepted", l.name)
 			}
 		}
-		prefix = redisdoor.Prefix(fmt.Sprintf("%q", []string{match, l.name}))
-		without = redisdoor.Prefix(fmt.Sprintf("%q", []string{match, l.name, "address"}))
+		l.id = fmt.Sprintf("%q", []string{match, l.name})
+		without = fmt.Sprintf("%q", []string{match, l.name, "address"})
 	}
 	if cost, ok := m["cost"]; ok {
 		p.cost(cost, &l)
@@ -345,7 +367,7 @@ func (p *parser) limit(at place, m map[string]place, match string) (l limit) {
 	if configured && find != nil {
 		p.sameKind(key, l.name, text)
 	}
-	l.key = prefixed(prefix, find)
+	l.key = prefixed(named.Prefix(l.id), find)
 	if at, ok := m["without_key"]; ok {
 		p.withoutKey(at, &l, without)
 	}
@@ -372,7 +394,7 @@ func (p *parser) sameKind(at place, name, text string) {
 	}
 }
 
-func (p *parser) withoutKey(at place, l *limit, prefix string) {
+func (p *parser) withoutKey(at place, l *limit, id string) {
 	switch choice := at.value(); choice {
 	case "refuse":
 	case "pass":
@@ -382,7 +404,8 @@ func (p *parser) withoutKey(at place, l *limit, prefix string) {
 		if find == nil || key == nil {
 			return
 		}
-		instead := prefixed(prefix, find)
+		l.without = id
+		instead := prefixed(named.Prefix(id), find)
 		l.key = func(r *http.Request) string {
 			if key := key(r); key != "" {
 				return key

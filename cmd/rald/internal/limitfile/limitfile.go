@@ -16,42 +16,66 @@ import (
 // Name is the name of the file in its directory.
 const Name = "limits.yaml"
 
-// Read returns the limits of the file in the directory. It is a map from names to the texts of
-// limits, as policy.Parse has them:
+// File is what a file says. The zero File has no limits.
+type File struct {
+	// Limits are the limits by their names.
+	Limits map[string]policy.Policy
+
+	places map[string]fault.Error // where each is
+}
+
+// Add adds a limit that another file has, at a place. Its name is none that Parse accepts.
+func (f *File) Add(name string, limit policy.Policy, at fault.Error) {
+	if f.Limits == nil {
+		f.Limits, f.places = map[string]policy.Policy{}, map[string]fault.Error{}
+	}
+	f.Limits[name], f.places[name] = limit, at
+}
+
+// Fault returns a *fault.Error about the limit of that name.
+func (f *File) Fault(name string, err error) error {
+	at := f.places[name]
+	at.Err = err
+	return &at
+}
+
+// Read reads the file in the directory. It is a map from names to the texts of limits, as
+// policy.Parse has them:
 //
 //	limits:
 //	  api:   funnel 100, 10/s
 //	  login: at most 5/10m
 //
 // A directory without the file has none. The error joins a *fault.Error for each fault.
-func Read(dir string) (map[string]policy.Policy, error) {
+func Read(dir string) (*File, error) {
 	file := filepath.Join(dir, Name)
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(dir); err != nil {
 			return nil, err
 		}
-		return nil, nil
+		return &File{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return parse(file, text)
+	return Parse(file, text)
 }
 
-func parse(file string, text []byte) (map[string]policy.Policy, error) {
+// Parse reads the text of a file, whose name is for errors. The error is that of Read.
+func Parse(file string, text []byte) (*File, error) {
+	f := &File{}
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
 		return nil, &fault.Error{File: file, Err: err}
 	}
 	if root.Kind == 0 {
-		return nil, nil // nothing but comments
+		return f, nil // nothing but comments
 	}
 	var faults []error
 	bad := func(at *yaml.Node, key, format string, args ...any) {
 		faults = append(faults, &fault.Error{File: file, Line: at.Line, Key: key, Err: fmt.Errorf(format, args...)})
 	}
-	limits := map[string]policy.Policy{}
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
 		bad(top, "", "a map with the key limits is accepted")
@@ -66,21 +90,21 @@ func parse(file string, text []byte) (map[string]policy.Policy, error) {
 		default:
 			for name, limit := range pairs(value) {
 				p, err := entry(name.Value, limit)
-				if _, twice := limits[name.Value]; twice && err == nil {
+				if _, twice := f.Limits[name.Value]; twice && err == nil {
 					err = errors.New("there are two limits of this name")
 				}
 				if err != nil {
 					bad(name, "limits."+name.Value, "%w", err)
 					continue
 				}
-				limits[name.Value] = p
+				f.Add(name.Value, p, fault.Error{File: file, Line: name.Line, Key: "limits." + name.Value})
 			}
 		}
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
-	return limits, nil
+	return f, nil
 }
 
 // pairs goes through the keys and values of a map.

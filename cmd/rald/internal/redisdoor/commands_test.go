@@ -22,7 +22,7 @@ func state(allowed bool, limit, remaining, wait, retry, reset int64) map[string]
 
 func TestTakeByNameAndByText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Limits: configured()})
+		_, l := door(t, Config{})
 		c := dial(t, l)
 		assert.IsType(t, map[string]any{}, c.do("HELLO 3"))
 		assert.Equal(t, state(true, 5, 4, 0, 0, 1000), c.do("RAL.TAKE ann api"))
@@ -61,7 +61,7 @@ func TestTakeByNameAndByText(t *testing.T) {
 
 func TestTakeFromAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Limits: configured()})
+		_, l := door(t, Config{})
 		c := dial(t, l)
 		c.do("HELLO 3")
 		assert.Equal(t, map[string]any{
@@ -83,7 +83,7 @@ func TestTakeFromAllOrNone(t *testing.T) {
 // In version 2 a map is its keys and values in turn, and a bool an integer.
 func TestTakeInVersion2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Limits: configured()})
+		_, l := door(t, Config{})
 		assert.Equal(t, []any{
 			"allowed", int64(1), "limit", int64(5), "remaining", int64(4),
 			"wait", int64(0), "retry_after", int64(0), "reset_after", int64(1000),
@@ -93,7 +93,7 @@ func TestTakeInVersion2(t *testing.T) {
 
 func TestWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Limits: configured()})
+		_, l := door(t, Config{})
 		c := dial(t, l)
 		c.do("HELLO 3")
 		c.do("RAL.TAKE ann api 5")
@@ -115,7 +115,7 @@ func TestWaitsForItsTurn(t *testing.T) {
 // answered afterwards.
 func TestWaitingClientMayGoOrSendMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{Limits: configured()})
+		s, l := door(t, Config{})
 		c, gone := dial(t, l), dial(t, l)
 		c.do("HELLO 3")
 		c.do("RAL.TAKE ann api 5")
@@ -137,7 +137,7 @@ func TestWaitingClientMayGoOrSendMore(t *testing.T) {
 // No key that a client can send is that of a configured limit.
 func TestKeysCannotCollide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Limits: configured()})
+		_, l := door(t, Config{})
 		c := dial(t, l)
 		c.do("HELLO 3")
 		c.do("RAL.TAKE ann api 5")
@@ -152,7 +152,7 @@ func TestKeysCannotCollide(t *testing.T) {
 
 func TestScanGoesThroughAllKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Limits: configured()})
+		_, l := door(t, Config{})
 		c, other := dial(t, l), dial(t, l)
 		want := []string{"", "\x00zero", "a/b"}
 		for i := range 40 {

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -23,6 +24,8 @@ type conn struct {
 	reads  deadline
 	writes deadline
 
+	call named.Call // the present command, on configured limits
+
 	name   string
 	known  bool // the client has given the password, or none is needed
 	ending bool // after the replies are sent
@@ -35,7 +38,7 @@ type conn struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{server: s, net: nc, id: s.ids.Add(1), known: s.config.Password == ""}
+	c := &conn{server: s, net: nc, id: s.ids.Add(1), known: s.config.Password == "", call: s.config.Limits.Begin()}
 	limits := s.config.Command
 	if !c.known {
 		limits = greeting
@@ -55,6 +58,7 @@ const turn = 32
 
 func (c *conn) serve() {
 	defer func() {
+		c.call.End()
 		if cause := recover(); cause != nil {
 			c.server.config.Log.Error("rald: a command panicked, and its connection ends",
 				"cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
@@ -69,6 +73,7 @@ func (c *conn) serve() {
 		if err == nil {
 			begun = false
 			c.do(args)
+			c.call.End()
 			if c.ending || c.full() != nil {
 				_ = c.flush()
 				return

@@ -127,7 +127,7 @@ func TestShutdownDrains(t *testing.T) {
 		open := func() (*spaces.Spaces, *Server, *pipes) {
 			keep, err := spaces.New(spaces.Config{Dir: dir})
 			require.NoError(t, err)
-			s, err := New(Config{Spaces: keep, Limits: configured()})
+			s, err := New(Config{Spaces: keep, Limits: limitsOf(t, keep, configured)})
 			require.NoError(t, err)
 			l := listenPipes()
 			go func() { _ = s.Serve(l) }()

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
-	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -43,7 +44,7 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
-// door starts a server with the configuration, which Spaces and Log are added to.
+// door starts a server with the configuration, which Spaces, Limits and Log are added to.
 func door(t *testing.T, config Config) (*Server, *pipes) {
 	t.Helper()
 	keep, err := config.Spaces, error(nil)
@@ -52,6 +53,9 @@ func door(t *testing.T, config Config) (*Server, *pipes) {
 	}
 	require.NoError(t, err)
 	config.Spaces = keep
+	if config.Limits == nil {
+		config.Limits = limitsOf(t, keep, configured)
+	}
 	config.Log = slog.New(slog.DiscardHandler)
 	s, err := New(config)
 	require.NoError(t, err)
@@ -156,15 +160,22 @@ func ints(all ...int64) []any {
 	return out
 }
 
-// configured returns a Limits of two names.
-func configured() func(string) (Named, bool) {
-	all := map[string]Named{
-		"api":   {policy.Must(policy.Parse("funnel 5, 1/s")), Prefix("api")},
-		"login": {policy.Must(policy.Parse("window 3/10m")), Prefix("login")},
-		"slow":  {policy.Must(policy.Parse("funnel 9, 1/300d")), Prefix("slow")},
-	}
-	return func(name string) (Named, bool) {
-		n, ok := all[name]
-		return n, ok
-	}
+// configured has the limits of three names.
+const configured = "limits:\n  api: funnel 5, 1/s\n  login: window 3/10m\n  slow: funnel 9, 1/300d\n"
+
+// limitsOf returns the limits of a file.
+func limitsOf(t *testing.T, keep *spaces.Spaces, text string) *named.Limits {
+	t.Helper()
+	l, err := named.New(named.Config{Spaces: keep})
+	require.NoError(t, err)
+	set(t, l, text)
+	return l
+}
+
+// set puts the limits of a file in force.
+func set(t *testing.T, l *named.Limits, text string) {
+	t.Helper()
+	file, err := limitfile.Parse("limits.yaml", []byte(text))
+	require.NoError(t, err)
+	require.NoError(t, l.Set(file, nil))
 }

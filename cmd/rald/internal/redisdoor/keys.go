@@ -10,17 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 )
 
-// mark begins the keys of configured limits in an engine: mark, the limit's name, mark, and
-// the key. Any other key stands for itself, with one more mark if it begins with one, so that
-// no key can be that of a configured limit.
-const mark = "\x00"
-
-// Prefix returns what comes before the keys of the limit of that name.
-func Prefix(name string) string { return mark + name + mark }
+// mark begins the keys of configured limits: see named.Prefix. Any other key stands for itself,
+// with one more mark if it begins with one, so that no key can be that of a configured limit.
+const mark = named.Mark
 
 // stored returns what a key that is under no configured limit is in an engine.
 func stored(key []byte) string {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 )
 
 // KeyText returns a key of an engine as text for operators: the key itself under a limit that a
@@ -41,5 +43,5 @@ func ParseKey(text string) (key string, err error) {
 	if !ok || strings.Contains(name, mark) {
 		return "", fmt.Errorf("%.80q is not the text of a key: the name of a limit, a space and a key in quotes is accepted", text)
 	}
-	return Prefix(name) + key, nil
+	return named.Prefix(name) + key, nil
 }

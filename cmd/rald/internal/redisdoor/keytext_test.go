@@ -3,6 +3,7 @@ package redisdoor
 import (
 	"testing"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -11,18 +12,18 @@ import (
 func TestKeyText(t *testing.T) {
 	texts := map[string]string{}
 	for key, want := range map[string]string{
-		stored([]byte("ann")):           "ann",
-		stored([]byte("two words")):     "two words",
-		Prefix("login") + "ann":         `login "ann"`,
-		Prefix("login"):                 `login ""`,
-		stored([]byte(`login "ann"`)):   `"login \"ann\""`,
-		stored([]byte(" ann")):          `" ann"`,
-		stored([]byte("")):              `""`,
-		stored([]byte(mark + "x")):      `"\x00x"`,
-		stored([]byte(Prefix("x"))):     `"\x00x\x00"`,
-		Prefix("login") + mark + "\xff": `login "\x00\xff"`,
-		stored([]byte(`a\b`)):           `"a\\b"`,
-		stored([]byte("日本")):            "日本",
+		stored([]byte("ann")):                 "ann",
+		stored([]byte("two words")):           "two words",
+		named.Prefix("login") + "ann":         `login "ann"`,
+		named.Prefix("login"):                 `login ""`,
+		stored([]byte(`login "ann"`)):         `"login \"ann\""`,
+		stored([]byte(" ann")):                `" ann"`,
+		stored([]byte("")):                    `""`,
+		stored([]byte(mark + "x")):            `"\x00x"`,
+		stored([]byte(named.Prefix("x"))):     `"\x00x\x00"`,
+		named.Prefix("login") + mark + "\xff": `login "\x00\xff"`,
+		stored([]byte(`a\b`)):                 `"a\\b"`,
+		stored([]byte("日本")):                  "日本",
 	} {
 		text := KeyText(key)
 		assert.Equal(t, want, text)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 )
@@ -19,8 +20,8 @@ import (
 type Config struct {
 	// Spaces keep the keys. They are required.
 	Spaces *spaces.Spaces
-	// Limits finds the limits that are configured by name. nil is none.
-	Limits func(name string) (Named, bool)
+	// Limits are the limits that are configured by name, in the same Spaces. nil is none.
+	Limits *named.Limits
 	// Password is what clients give to AUTH. If it is empty none is needed.
 	Password string
 	// Rounding is how CL.THROTTLE rounds to seconds.
@@ -83,8 +84,15 @@ func New(config Config) (*Server, error) {
 	config.Command.Argument = cmp.Or(config.Command.Argument, 4<<10)
 	config.Command.Command = cmp.Or(config.Command.Command, 64<<10)
 	config.Log = cmp.Or(config.Log, slog.Default())
+	if config.Limits == nil {
+		none, err := named.New(named.Config{Spaces: config.Spaces})
+		if err != nil {
+			return nil, err
+		}
+		config.Limits = none
+	}
 	s := &Server{
-		config: config, limits: newCatalog(config.Spaces, config.Limits), started: time.Now(),
+		config: config, limits: newCatalog(config.Spaces), started: time.Now(),
 		commands:  make([]commandCounts, len(commands)+1),
 		listeners: map[net.Listener]bool{}, conns: map[*conn]bool{},
 	}

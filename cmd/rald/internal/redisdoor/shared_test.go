@@ -45,7 +45,7 @@ func shared(t *testing.T, of spaces.Fleet) (*Server, *pipes) {
 	t.Helper()
 	keep, err := spaces.New(spaces.Config{Fleet: &of})
 	require.NoError(t, err)
-	return door(t, Config{Spaces: keep, Limits: configured()})
+	return door(t, Config{Spaces: keep})
 }
 
 // alike reports whether two replies are the same, except for times, of which both are long: when
@@ -71,7 +71,7 @@ func alike(a, b any) bool {
 func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	_, l := shared(t, at(openRedis(t)))
 	over := dial(t, l)
-	_, l = door(t, Config{Limits: configured()})
+	_, l = door(t, Config{})
 	in := dial(t, l)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -365,7 +365,7 @@ func TestTooManyLimitsOverRedis(t *testing.T) {
 	of.Outage = fleet.FallbackOpen // which keeps nothing of each
 	keep, err := spaces.New(spaces.Config{Fleet: &of, Most: 2})
 	require.NoError(t, err)
-	_, l := door(t, Config{Spaces: keep})
+	_, l := door(t, Config{Spaces: keep, Limits: limitsOf(t, keep, "")})
 	c := dial(t, l)
 	c.do("HELLO 3")
 	for i := range 1024 {

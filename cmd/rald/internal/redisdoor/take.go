@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/limits"
@@ -39,12 +40,12 @@ func (c *conn) take(args [][]byte) {
 }
 
 // takeOne takes from one key.
-func (c *conn) takeOne(u *use, n int64) {
-	if u.space.Engine != nil { // at once
-		c.decision(u.space.Engine.TakeWith(u.limit, u.key, n))
+func (c *conn) takeOne(u *named.Use, n int64) {
+	if u.Space.Engine != nil { // at once
+		c.decision(u.Space.Engine.TakeWith(u.Limit, u.Key, n))
 		return
 	}
-	c.decided(u.space.TakeWith(c.calls(), u.limit, u.key, n))
+	c.decided(u.Space.TakeWith(c.calls(), u.Limit, u.Key, n))
 }
 
 // mostClaims is the most keys of one RAL.TAKE.
@@ -65,7 +66,7 @@ func (c *conn) takeAll(args [][]byte) {
 		if !ok {
 			return
 		}
-		claims = append(claims, spaces.Claim{Space: u.space, Limit: u.limit, Key: u.key, N: n})
+		claims = append(claims, spaces.Claim{Space: u.Space, Limit: u.Limit, Key: u.Key, N: n})
 	}
 	out, err := spaces.TakeAll(c.calls(), claims...)
 	if err != nil {
@@ -93,7 +94,7 @@ func (c *conn) takeAll(args [][]byte) {
 // peek is RAL.PEEK key limit. It takes nothing.
 func (c *conn) peek(args [][]byte) {
 	if u, ok := c.find(args[1], args[2]); ok {
-		c.decided(u.space.TakeWith(c.calls(), u.limit, u.key, 0))
+		c.decided(u.Space.TakeWith(c.calls(), u.Limit, u.Key, 0))
 	}
 }
 
@@ -104,7 +105,7 @@ func (c *conn) refund(args [][]byte) {
 		return
 	}
 	if n, ok := c.units(args[3], -1<<63); ok {
-		c.decided(u.space.RefundWith(c.calls(), u.limit, u.key, n))
+		c.decided(u.Space.RefundWith(c.calls(), u.Limit, u.Key, n))
 	}
 }
 
@@ -124,14 +125,15 @@ func (c *conn) wait(args [][]byte) {
 		c.out.Error("ERR milliseconds is " + quoted(args[4]) + ": 0 to " + itoa(most.Milliseconds()) + " is accepted")
 		return
 	}
-	call := limits.Call[string]{Key: u.key, N: n, Limit: u.limit, Patience: time.Duration(patience) * time.Millisecond}
+	call := limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Patience: time.Duration(patience) * time.Millisecond}
+	hold := u.Space.Hold
+	if u.Of != nil {
+		c.call.End() // a limit may change while a call waits
+		hold = u.Of.Hold
+	}
 	c.waiting(func(ctx context.Context) {
-		grant, err := u.space.Hold(ctx, call)
-		if err != nil {
-			c.out.Error("ERR " + err.Error())
-			return
-		}
-		c.decision(grant.Decision)
+		grant, err := hold(ctx, call)
+		c.decided(grant.Decision, err)
 	})
 }
 
@@ -141,7 +143,7 @@ func (c *conn) reset(args [][]byte) {
 	if !ok {
 		return
 	}
-	had, err := u.space.Reset(c.calls(), u.key)
+	had, err := u.Space.Reset(c.calls(), u.Key)
 	if err != nil {
 		c.out.Error("ERR " + err.Error())
 		return
@@ -150,8 +152,8 @@ func (c *conn) reset(args [][]byte) {
 }
 
 // find finds the key under the limit, or writes what is wrong.
-func (c *conn) find(key, limit []byte) (use, bool) {
-	u, err := c.server.limits.find(key, limit)
+func (c *conn) find(key, limit []byte) (named.Use, bool) {
+	u, err := c.server.limits.find(&c.call, key, limit)
 	if err != nil {
 		c.out.Error("ERR " + err.Error())
 	}

@@ -30,7 +30,7 @@ func Read(dir string, options Options) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Source{Name: name, Text: text})
+		all = append(all, Source{Name: filepath.Join(dir, name), Text: text})
 	}
 	return Parse(all, options)
 }

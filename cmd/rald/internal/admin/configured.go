@@ -9,24 +9,24 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// named is a configured limit, in the space that it shares with others. It implements
+// configuredLimit is a configured limit, in the space that it shares with others. It implements
 // limits.Limiter and what package inspect offers beside.
-type named struct {
+type configuredLimit struct {
 	keep   *spaces.Spaces
 	limit  policy.Policy
 	prefix string // of its keys
 }
 
-var _ limits.Limiter[string] = (*named)(nil)
+var _ limits.Limiter[string] = (*configuredLimit)(nil)
 
 // Ask implements limits.Limiter.
-func (n *named) Ask(ctx context.Context, key string, units int64) (limits.Answer, error) {
+func (n *configuredLimit) Ask(ctx context.Context, key string, units int64) (limits.Answer, error) {
 	grant, err := n.Hold(ctx, limits.Call[string]{Key: key, N: units})
 	return grant.Answer, err
 }
 
 // Hold implements limits.Limiter.
-func (n *named) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
+func (n *configuredLimit) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
 	space, err := n.keep.Of(n.limit)
 	if err != nil {
 		return grant, err
@@ -36,10 +36,10 @@ func (n *named) Hold(ctx context.Context, call limits.Call[string]) (grant limit
 }
 
 // LimitFor implements limits.Limiter.
-func (n *named) LimitFor(string) policy.Policy { return n.limit }
+func (n *configuredLimit) LimitFor(string) policy.Policy { return n.limit }
 
 // Reset forgets what the key has used.
-func (n *named) Reset(ctx context.Context, key string) (bool, error) {
+func (n *configuredLimit) Reset(ctx context.Context, key string) (bool, error) {
 	space, err := n.keep.Of(n.limit)
 	if err != nil {
 		return false, err
@@ -48,7 +48,7 @@ func (n *named) Reset(ctx context.Context, key string) (bool, error) {
 }
 
 // Charge charges units, or gives them back below 0.
-func (n *named) Charge(ctx context.Context, key string, units int64) error {
+func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) error {
 	space, err := n.keep.Of(n.limit)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (n *named) Charge(ctx context.Context, key string, units int64) error {
 }
 
 // Block refuses the key for so long, or no longer if d is 0.
-func (n *named) Block(ctx context.Context, key string, d time.Duration) error {
+func (n *configuredLimit) Block(ctx context.Context, key string, d time.Duration) error {
 	space, err := n.keep.Of(n.limit)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (n *named) Block(ctx context.Context, key string, d time.Duration) error {
 }
 
 // Blocked returns for how much longer the key is blocked.
-func (n *named) Blocked(ctx context.Context, key string) (time.Duration, error) {
+func (n *configuredLimit) Blocked(ctx context.Context, key string) (time.Duration, error) {
 	space, err := n.keep.Of(n.limit)
 	if err != nil {
 		return 0, err

@@ -1,0 +1,76 @@
+// Package configdir reads all that rald is configured by, and looks whether it has changed:
+//
+//	DIR/limits.yaml   limits that clients may call by name: see package limitfile
+//	DIR/check.yaml    rules of the HTTP check: see package httpdoor
+//	DIR/envoy/        configuration files of envoyproxy/ratelimit: see package rules
+package configdir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Dirs are the directories.
+type Dirs struct {
+	// Dir has limits.yaml and check.yaml. "" is none.
+	Dir string
+	// Envoy has the configuration of Envoy's rate limit service. "" is none.
+	Envoy string
+}
+
+// Under returns the directories of a configuration of which Envoy's is elsewhere, or, if
+// elsewhere is "", in the directory envoy if there is one.
+func Under(dir, elsewhere string) Dirs {
+	d := Dirs{dir, elsewhere}
+	if dir != "" && elsewhere == "" {
+		envoy := filepath.Join(dir, "envoy")
+		if info, err := os.Stat(envoy); err == nil && info.IsDir() {
+			d.Envoy = envoy
+		}
+	}
+	return d
+}
+
+// Config is what the directories say.
+type Config struct {
+	Limits *limitfile.File // with those of Checks
+	Checks *httpdoor.Rules // nil if there are none
+	Rules  *rules.Set      // nil if Dirs.Envoy is ""
+
+	stamp string // of the files before they were read
+}
+
+// Read reads all files. One that is faulty refuses all, and the error joins a *fault.Error for
+// each fault. Those of check.yaml are told when limits.yaml has none, as it names those limits.
+func (d Dirs) Read() (*Config, error) {
+	c := &Config{Limits: &limitfile.File{}, stamp: d.stamp()}
+	var faults []error
+	if d.Dir != "" {
+		var err error
+		if c.Limits, err = limitfile.Read(d.Dir); err == nil {
+			c.Checks, err = httpdoor.Read(d.Dir, func(name string) (policy.Policy, bool) {
+				limit, ok := c.Limits.Limits[name]
+				return limit, ok
+			})
+		}
+		faults = append(faults, err)
+	}
+	if d.Envoy != "" {
+		var err error
+		c.Rules, err = rules.Read(d.Envoy, rules.Options{})
+		faults = append(faults, err)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	if c.Checks != nil {
+		c.Checks.AddTo(c.Limits)
+	}
+	return c, nil
+}

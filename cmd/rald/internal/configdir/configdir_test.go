@@ -1,0 +1,108 @@
+package configdir
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+}
+
+const (
+	limits = "limits:\n  login: at most 5/10m\n"
+	rates  = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 5}\n"
+)
+
+// One directory configures everything.
+func TestReadOneDirectory(t *testing.T) {
+	dir := t.TempDir()
+	c, err := Under(dir, "").Read()
+	require.NoError(t, err)
+	assert.Empty(t, c.Limits.Limits)
+	assert.Nil(t, c.Checks)
+	assert.Nil(t, c.Rules)
+
+	write(t, dir, "limits.yaml", limits)
+	write(t, dir, "check.yaml", "proxy: caddy\nrules:\n  - {match: POST /login, limit: login, key: address}\n  - {match: /, limit: 'funnel 1k, 1k/s', key: address}\n")
+	write(t, dir, "envoy/shop.yaml", rates)
+	d := Under(dir, "")
+	assert.Equal(t, Dirs{dir, filepath.Join(dir, "envoy")}, d)
+	c, err = d.Read()
+	require.NoError(t, err)
+	assert.Len(t, c.Limits.Limits, 2, "with one of check.yaml")
+	assert.Equal(t, 2, c.Checks.Len())
+	assert.Len(t, c.Rules.Rules(), 1)
+
+	assert.Equal(t, Dirs{dir, "/elsewhere"}, Under(dir, "/elsewhere"))
+	assert.Equal(t, Dirs{}, Under("", ""))
+	_, err = Under(filepath.Join(dir, "none"), "").Read()
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A fault anywhere refuses all, and all faults are told with file, line and key.
+func TestOneFaultRefusesAll(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "limits.yaml", "limits:\n  login: 5/10m\n  api: funnel 1\n")
+	write(t, dir, "envoy/shop.yaml", "domain: shop\nlimits: 1\n")
+	c, err := Under(dir, "").Read()
+	assert.Nil(t, c)
+	for _, want := range []string{
+		filepath.Join(dir, "limits.yaml") + ":2: limits.login: ", "limits.yaml:3: limits.api: ", "shop.yaml:2: limits: ",
+	} {
+		assert.ErrorContains(t, err, want)
+	}
+	write(t, dir, "limits.yaml", limits)
+	write(t, dir, "envoy/shop.yaml", rates)
+	write(t, dir, "check.yaml", "proxy: caddy\nrules:\n  - {match: /, limit: other, key: address}\n")
+	_, err = Under(dir, "").Read()
+	assert.ErrorContains(t, err, filepath.Join(dir, "check.yaml")+":3: rules[0].limit: ")
+}
+
+// A change of any file is noticed once, also one between the reading and the watch, and a value
+// asks for a reload at any time.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "envoy/shop.yaml", rates)
+		d := Under(dir, "")
+		c, err := d.Read()
+		require.NoError(t, err)
+		write(t, dir, "limits.yaml", limits)
+		ctx, cancel := context.WithCancel(t.Context())
+		now, reloads := make(chan os.Signal), atomic.Int64{}
+		go d.Watch(ctx, c, time.Second, now, func() { reloads.Add(1) })
+		after := func(want int, what string) {
+			time.Sleep(5500 * time.Millisecond) // between two looks
+			assert.EqualValues(t, want, reloads.Load(), what)
+		}
+		after(1, "a file came before the watch")
+		after(1, "nothing changed")
+		write(t, dir, "limits.yaml", limits+"  more: sliding 1/s\n")
+		after(2, "a file changed")
+		write(t, dir, "envoy/deep/b.yaml", "domain: b\n")
+		after(3, "a file came")
+		require.NoError(t, os.Remove(filepath.Join(dir, "envoy/deep/b.yaml")))
+		after(4, "a file went")
+		write(t, dir, "README.md", "no configuration")
+		after(4, "a file that is not read came")
+		now <- os.Interrupt
+		synctest.Wait()
+		assert.EqualValues(t, 5, reloads.Load())
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "envoy")))
+		after(6, "the directory went")
+		cancel()
+		synctest.Wait()
+	})
+}

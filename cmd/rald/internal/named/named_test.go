@@ -1,0 +1,340 @@
+package named
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Limits of each kind, of so many units, none of which comes back while a test runs.
+var kinds = []string{
+	"funnel %d, 1/d", "window %d/365d", "sliding %d/365d", "at most %d/365d", "queue %[1]d, 1/d", "window %d/300d",
+}
+
+// What was used counts under every other limit, up to as much as that allows.
+func TestUsedUnitsCountUnderEveryOtherLimit(t *testing.T) {
+	for _, from := range kinds {
+		for _, to := range kinds {
+			for _, c := range []struct{ room, used, next int64 }{
+				{10, 4, 10}, {10, 10, 10}, {10, 10, 1000}, {1000, 4, 10}, {1000, 500, 10}, {10, 0, 10},
+			} {
+				what := fmt.Sprintf("%s to %s: %+v", from, to, c)
+				o := open(t, "")
+				o.set(fmt.Sprintf(from, c.room))
+				require.True(t, o.take("k", c.used).Allowed, what)
+				fresh := o.remaining("other")
+				used := fresh - o.remaining("k")
+				o.set(fmt.Sprintf(to, c.next))
+				fresh = o.remaining("other")
+				assert.Equal(t, max(fresh-used, 0), o.remaining("k"), what)
+				o.close()
+			}
+		}
+	}
+}
+
+// Under changes in the midst of calls each key gets exactly what the largest limit allows. A
+// limit of a key is never below those before, so that none forgets a unit.
+func TestChangesUnderLoadAreExact(t *testing.T) {
+	for name, steps := range map[string][]string{
+		"bucket to bucket":   {"funnel 100, 1/d", "funnel 200, 1/d", "funnel 300, 2/d", "funnel 400, 1/d"},
+		"window to window":   {"window 100/365d", "window 200/365d", "window 300/300d", "window 400/365d"},
+		"bucket to window":   {"funnel 100, 1/d", "window 200/365d", "funnel 300, 1/d", "sliding 400/365d"},
+		"to and fro":         {"funnel 400, 1/d", "window 400/365d", "funnel 400, 1/d", "window 400/365d", "funnel 400, 1/d"},
+		"to and fro, bucket": {"funnel 400, 1/d", "funnel 400, 2/d", "funnel 400, 1/d", "funnel 400, 3/d"},
+		"through all":        {"at most 100/365d", "sliding 200/365d", "funnel 300, 1/d", "window 350/365d", "at most 400/365d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changeUnderLoad(t, "", steps)
+			if name == "through all" {
+				changeUnderLoad(t, t.TempDir(), steps)
+			}
+		})
+	}
+}
+
+func changeUnderLoad(t *testing.T, dir string, steps []string) {
+	const room, callers = 400, 4
+	o := open(t, dir)
+	o.set(steps[0])
+	all := keys(50)
+	admitted := make([]atomic.Int64, len(all))
+	calls := make(chan struct{}, 1) // has one if the callers have got on since
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			for i := caller; ; i++ {
+				k := i % len(all)
+				admitted[k].Add(admit(t, o, all[k]))
+				select {
+				case <-stop:
+					return
+				case calls <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	for _, step := range steps[1:] {
+		for range 5 {
+			<-calls
+		}
+		o.set(step)
+	}
+	close(stop)
+	wg.Wait()
+	for k := range all {
+		for {
+			n := admit(t, o, all[k])
+			if n == 0 {
+				break
+			}
+			admitted[k].Add(n)
+		}
+		assert.EqualValues(t, room, admitted[k].Load(), "key %d", k)
+	}
+}
+
+// admit makes one of several calls, and returns how many units it took.
+func admit(t *testing.T, o *opened, key string) int64 {
+	call := o.Begin()
+	defer call.End()
+	u, ok := call.Find([]byte("api"), []byte(key))
+	if !assert.True(t, ok) {
+		return 0
+	}
+	if d, err := u.Space.TakeWith(context.Background(), u.Limit, u.Key, 1); assert.NoError(t, err) && d.Allowed {
+		return 1
+	}
+	return 0
+}
+
+// A take from several limits is decided by those of one moment, however many change.
+func TestCallSeesOneMoment(t *testing.T) {
+	o := open(t, "")
+	of := func(n int) *limitfile.File {
+		f, err := limitfile.Parse("limits.yaml", fmt.Appendf(nil, "limits:\n  a: window %d/365d\n  b: window %d/365d\n", n, n))
+		require.NoError(t, err)
+		return f
+	}
+	require.NoError(t, o.Set(of(1), nil))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				call := o.Begin()
+				a, _ := call.Find([]byte("a"), []byte("k"))
+				b, _ := call.Find([]byte("b"), []byte("k"))
+				assert.Equal(t, a.Limit.Limit(), b.Limit.Limit())
+				call.End()
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for n := range 50 {
+		also := false
+		require.NoError(t, o.Set(of(n+2), func() { also = true }))
+		assert.True(t, also)
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// A debt lasts as long under a bucket of another kind, but for a unit that is rounded up.
+func TestDebtsKeepTheirTime(t *testing.T) {
+	for _, to := range []string{"funnel 10, 1/h", "queue 9, 1/h", "funnel 10, 10/h"} {
+		o := open(t, "")
+		o.set("bursty 10/h, 10")
+		o.charge("k", 110)
+		before := o.take("k", 0).ResetAfter
+		full := open(t, "")
+		full.set("bursty 10/h, 10")
+		full.charge("k", 11)
+		debt := before - full.take("k", 0).ResetAfter
+		o.set(to)
+		full.set(to)
+		got := o.take("k", 0).ResetAfter - full.take("k", 0).ResetAfter
+		assert.InDelta(t, debt.Hours(), got.Hours(), 1.001, to)
+		assert.Zero(t, o.remaining("k"), to)
+	}
+	o := open(t, "")
+	o.set("funnel 10, 10/h")
+	o.charge("k", 1000)
+	o.set("window 10/365d")
+	assert.Zero(t, o.remaining("k"), "in a window a debt ends with it")
+}
+
+// A limit that is removed is found no more. If it is added again, what its keys owe still counts.
+func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
+	o := open(t, t.TempDir())
+	o.set("funnel 10, 1/d")
+	require.True(t, o.take("k", 7).Allowed)
+	require.NoError(t, o.Set(&limitfile.File{}, nil))
+	call := o.Begin()
+	_, ok := call.Find([]byte("api"), []byte("k"))
+	call.End()
+	assert.False(t, ok)
+	assert.Empty(t, o.All())
+	require.NoError(t, o.Set(&limitfile.File{}, nil))
+	o.set("window 20/365d")
+	assert.EqualValues(t, 13, o.remaining("k"))
+	assert.Len(t, o.All(), 1)
+}
+
+// A limit that needs one engine too many refuses the whole file, with its line.
+func TestSetRefusesTheWholeFile(t *testing.T) {
+	keep, err := spaces.New(spaces.Config{Most: 1})
+	require.NoError(t, err)
+	l, err := New(Config{Spaces: keep})
+	require.NoError(t, err)
+	o := &opened{l, t, keep}
+	defer o.close()
+	o.set("funnel 10, 1/d")
+	require.True(t, o.take("k", 4).Allowed)
+	f, err := limitfile.Parse("limits.yaml", []byte("limits:\n  api: funnel 20, 1/d\n  more: window 1/h\n  most: window 1/m\n"))
+	require.NoError(t, err)
+	err = o.Set(f, func() { t.Error("nothing is exchanged") })
+	require.ErrorIs(t, err, spaces.ErrTooMany)
+	assert.ErrorContains(t, err, "limits.yaml:3: limits.more: ")
+	assert.ErrorContains(t, err, "limits.yaml:4: limits.most: ")
+	assert.EqualValues(t, 6, o.remaining("k"))
+	assert.Len(t, o.All(), 1)
+	_, err = New(Config{})
+	assert.ErrorContains(t, err, "Spaces is nil")
+}
+
+// A call that waits goes on under the new limit when its own changes, and undisturbed when
+// another one does. No other call takes under the old limit meanwhile.
+func TestWaitingCallsGoOnUnderTheNewLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, "")
+		o.set("funnel 10, 1/d")
+		require.True(t, o.take("k", 10).Allowed)
+		granted := make(chan policy.Decision, 2)
+		for range 2 {
+			go func() {
+				grant, err := o.Hold(t.Context(), limits.Call[string]{Key: Prefix("api") + "k", N: 1, Patience: 72 * time.Hour})
+				assert.NoError(t, err)
+				granted <- grant.Decision
+			}()
+		}
+		synctest.Wait()
+		f, err := limitfile.Parse("limits.yaml", []byte("limits:\n  api: funnel 10, 1/d\n  more: window 1/h\n"))
+		require.NoError(t, err)
+		start := time.Now()
+		require.NoError(t, o.Set(f, nil))
+		assert.True(t, (<-granted).Allowed)
+		assert.Equal(t, 24*time.Hour, time.Since(start), "its turn is as it was promised")
+
+		o.set("funnel 10, 1/h")
+		synctest.Wait()
+		assert.True(t, (<-granted).Allowed)
+		assert.Equal(t, 25*time.Hour, time.Since(start), "one unit drains in an hour now")
+		assert.Zero(t, o.remaining("k"))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		grant, err := o.Hold(ctx, limits.Call[string]{Key: Prefix("api") + "k", N: 1, Patience: 72 * time.Hour})
+		assert.NoError(t, err)
+		assert.False(t, grant.Allowed)
+		_, err = o.Hold(ctx, limits.Call[string]{Key: "k", N: 1})
+		assert.ErrorContains(t, err, `no limit is configured for the key "k"`)
+	})
+}
+
+// A limit does not change before the calls that wait under it have given up.
+func TestChangeWaitsUntilCallsHaveGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, "")
+		o.set("funnel 10, 1/d")
+		call := o.Begin()
+		call.hold()
+		turn, done := call.wait(t.Context(), o.of(Prefix("api")))
+		set := false
+		go func() {
+			o.set("funnel 11, 1/d")
+			set = true
+		}()
+		synctest.Wait()
+		assert.Error(t, turn.Err())
+		assert.False(t, set)
+		assert.True(t, done())
+		synctest.Wait()
+		assert.True(t, set)
+	})
+}
+
+// The limits are one Limiter for keys with prefixes, which is asked, too.
+func TestLimitsAreALimiter(t *testing.T) {
+	o := open(t, "")
+	o.set("window 10/365d")
+	key := Prefix("api") + "k"
+	a, err := o.Ask(t.Context(), key, 3)
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, a.Remaining)
+	assert.EqualValues(t, 7, o.remaining("k"))
+	assert.Equal(t, "window 10/365d", o.LimitFor(key).String())
+	assert.Nil(t, o.LimitFor(Prefix("other")+"k"))
+	o.set("funnel 20, 1/d")
+	a, err = o.Ask(t.Context(), key, 3)
+	require.NoError(t, err)
+	assert.EqualValues(t, 14, a.Remaining)
+
+	f := file("window 10/365d")
+	f.Add(`["a"]`, f.Limits["api"], fault.Error{})
+	require.NoError(t, o.Set(f, nil))
+	assert.Len(t, o.All(), 1)
+	call := o.Begin()
+	_, ok := call.Find([]byte(`["a"]`), []byte("k"))
+	call.End()
+	assert.False(t, ok, "it is no client's to call")
+	a, err = o.Ask(t.Context(), Prefix(`["a"]`)+"k", 1)
+	require.NoError(t, err)
+	assert.EqualValues(t, 9, a.Remaining)
+}
+
+// A call on a limit that does not change costs this much more than on its engine.
+func BenchmarkFind(b *testing.B) {
+	o := open(b, "")
+	o.set("funnel 1M, 1M/s")
+	name, key := []byte("api"), []byte("key")
+	limit := policy.Must(policy.Parse("funnel 1M, 1M/s"))
+	space, err := o.keep.Of(limit)
+	require.NoError(b, err)
+	ctx := context.Background()
+	b.Run("engine", func(b *testing.B) {
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				_, _ = space.TakeWith(ctx, limit, Prefix("api")+string(key), 1)
+			}
+		})
+	})
+	b.Run("configured", func(b *testing.B) {
+		b.RunParallel(func(p *testing.PB) {
+			call := o.Begin()
+			for p.Next() {
+				u, _ := call.Find(name, key)
+				_, _ = u.Space.TakeWith(ctx, u.Limit, u.Key, 1)
+				call.End()
+			}
+		})
+	})
+}

@@ -1,0 +1,36 @@
+package named
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Over a fleet a limit changes within its family, whose words count as they are. Another change
+// is refused, as its keys are also used by servers that do not know of it.
+func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, r.Close()) }()
+	keep, err := spaces.New(spaces.Config{Fleet: &spaces.Fleet{
+		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+		Name:  "test", Budget: 5 * time.Second, Servers: 1,
+	}})
+	require.NoError(t, err)
+	l, err := New(Config{Spaces: keep})
+	require.NoError(t, err)
+	o := &opened{l, t, keep}
+	defer o.close()
+	o.set("window 10/300d")
+	require.True(t, o.take("k", 7).Allowed)
+	o.set("window 20/300d")
+	assert.EqualValues(t, 13, o.remaining("k"))
+	err = o.Set(file("funnel 20, 1/d"), nil)
+	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys in Redis are not carried from "window 20/300d" to "funnel 20, 1/d"`)
+	assert.EqualValues(t, 13, o.remaining("k"))
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/named"
+)
+
+// reloadEvery is how often the files of configuration are looked at.
+const reloadEvery = time.Second
+
+// reloader puts configuration in force.
+type reloader struct {
+	dirs   configdir.Dirs
+	limits *named.Limits
+	check  *httpdoor.Door     // nil if there is none
+	envoy  *envoydoor.Service // nil if there is none
+	log    *slog.Logger
+
+	good, bad atomic.Uint64
+	failing   atomic.Bool
+}
+
+// follow reads the configuration again when files change and at SIGHUP, until the context ends.
+// Without a directory SIGHUP ends the process, as by default.
+func (r *reloader) follow(ctx context.Context, since *configdir.Config) {
+	if r.dirs == (configdir.Dirs{}) {
+		return
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGHUP)
+	defer signal.Stop(asked)
+	r.dirs.Watch(ctx, since, reloadEvery, asked, r.reload)
+}
+
+// reload reads all files and puts what they say in force at once, or nothing.
+func (r *reloader) reload() {
+	c, err := r.dirs.Read()
+	if err == nil {
+		err = r.set(c)
+	}
+	r.failing.Store(err != nil)
+	if err != nil {
+		r.bad.Add(1)
+		r.log.Error("the configuration stays as it was", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "error", err)
+		return
+	}
+	r.good.Add(1)
+	r.log.Info("the configuration is in force", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "limits", len(r.limits.All()))
+}
+
+// set puts a configuration in force in all doors.
+func (r *reloader) set(c *configdir.Config) error {
+	var commits []func()
+	if r.envoy != nil {
+		commit, err := r.envoy.Prepare(c.Rules)
+		if err != nil {
+			return err
+		}
+		commits = append(commits, commit)
+	}
+	file := filepath.Join(r.dirs.Dir, httpdoor.Name)
+	switch {
+	case r.check != nil && c.Checks == nil:
+		return fmt.Errorf("%s is gone, whose door is open: a file without rules is accepted", file)
+	case r.check != nil:
+		commit, err := r.check.Prepare(c.Checks)
+		if err != nil {
+			return err
+		}
+		commits = append(commits, commit)
+	case c.Checks != nil:
+		r.log.Warn("the door for this file is opened at the next start", "file", file)
+	}
+	return r.limits.Set(c.Limits, func() {
+		for _, commit := range commits {
+			commit()
+		}
+	})
+}
+
+// reads returns how often the configuration was read.
+func (r *reloader) reads() admin.Reloads {
+	return admin.Reloads{Good: r.good.Load(), Bad: r.bad.Load(), Failing: r.failing.Load()}
+}
