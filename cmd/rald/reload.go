@@ -33,16 +33,22 @@ type reloader struct {
 	failing   atomic.Bool
 }
 
-// follow reads the configuration again when files change and at SIGHUP, until the context ends.
-// Without a directory SIGHUP ends the process, as by default.
-func (r *reloader) follow(ctx context.Context, since *configdir.Config) {
-	if r.dirs == (configdir.Dirs{}) {
-		return
+// hangups returns what SIGHUP is received from until stop is called. Without a directory SIGHUP
+// ends the process, as by default.
+func hangups(dirs configdir.Dirs) (asked <-chan os.Signal, stop func()) {
+	signals := make(chan os.Signal, 1)
+	if dirs != (configdir.Dirs{}) {
+		signal.Notify(signals, syscall.SIGHUP)
 	}
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGHUP)
-	defer signal.Stop(asked)
-	r.dirs.Watch(ctx, since, reloadEvery, asked, r.reload)
+	return signals, func() { signal.Stop(signals) }
+}
+
+// follow reads the configuration again when files change and when it is asked to, until the
+// context ends.
+func (r *reloader) follow(ctx context.Context, since *configdir.Config, asked <-chan os.Signal) {
+	if r.dirs != (configdir.Dirs{}) {
+		r.dirs.Watch(ctx, since, reloadEvery, asked, r.reload)
+	}
 }
 
 // reload reads all files and puts what they say in force at once, or nothing.

@@ -30,6 +30,9 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	reserved := make([]byte, spare)
 	defer runtime.KeepAlive(reserved)
 	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir}
+	// From here on, so that none ends a server that is about to listen.
+	reloads, ignore := hangups(dirs)
+	defer ignore()
 	config, err := dirs.Read()
 	if err != nil {
 		return err
@@ -109,7 +112,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		}
 	}()
 	tell(log, daemon.SdNotifyReady)
-	follow.follow(ctx, config)
+	follow.follow(ctx, config, reloads)
 	<-ctx.Done()
 	tell(log, daemon.SdNotifyStopping)
 	drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
