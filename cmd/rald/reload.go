@@ -33,22 +33,22 @@ type reloader struct {
 	failing   atomic.Bool
 }
 
-// hangups returns what SIGHUP is received from until stop is called. Without a directory SIGHUP
-// ends the process, as by default.
-func hangups(dirs configdir.Dirs) (asked <-chan os.Signal, stop func()) {
-	signals := make(chan os.Signal, 1)
-	if dirs != (configdir.Dirs{}) {
-		signal.Notify(signals, syscall.SIGHUP)
-	}
-	return signals, func() { signal.Stop(signals) }
-}
-
-// follow reads the configuration again when files change and when it is asked to, until the
-// context ends.
+// follow reads the configuration again when files change and at each SIGHUP, until the context
+// ends.
 func (r *reloader) follow(ctx context.Context, since *configdir.Config, asked <-chan os.Signal) {
 	if r.dirs != (configdir.Dirs{}) {
 		r.dirs.Watch(ctx, since, reloadEvery, asked, r.reload)
 	}
+}
+
+// hangups returns a channel of SIGHUPs, until stop is called. Without a directory SIGHUP ends the
+// process, as by default.
+func hangups(dirs configdir.Dirs) (asked chan os.Signal, stop func()) {
+	asked = make(chan os.Signal, 1)
+	if dirs != (configdir.Dirs{}) {
+		signal.Notify(asked, syscall.SIGHUP)
+	}
+	return asked, func() { signal.Stop(asked) }
 }
 
 // reload reads all files and puts what they say in force at once, or nothing.

@@ -30,9 +30,8 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	reserved := make([]byte, spare)
 	defer runtime.KeepAlive(reserved)
 	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir}
-	// From here on, so that none ends a server that is about to listen.
-	reloads, ignore := hangups(dirs)
-	defer ignore()
+	reloads, stopAsking := hangups(dirs)
+	defer stopAsking()
 	config, err := dirs.Read()
 	if err != nil {
 		return err
