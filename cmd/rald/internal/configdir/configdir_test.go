@@ -83,8 +83,9 @@ func TestWatch(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		now, reloads := make(chan os.Signal), atomic.Int64{}
 		go d.Watch(ctx, c, time.Second, now, func() { reloads.Add(1) })
+		time.Sleep(500 * time.Millisecond) // so that no file is written at the moment of a look
 		after := func(want int, what string) {
-			time.Sleep(5500 * time.Millisecond) // between two looks
+			time.Sleep(5 * time.Second)
 			assert.EqualValues(t, want, reloads.Load(), what)
 		}
 		after(1, "a file came before the watch")
