@@ -134,6 +134,28 @@ func TestWaitingClientMayGoOrSendMore(t *testing.T) {
 	})
 }
 
+// A client that goes after it has filled the buffer cannot be seen to go. It does not wait.
+func TestWaitingClientThatSendsTooMuchTakesNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{})
+		c, much := dial(t, l), dial(t, l)
+		c.do("HELLO 3")
+		c.do("RAL.TAKE ann api 5")
+		go func() {
+			much.write("RAL.WAIT", "ann", "api", "5", "60000")
+			_, _ = io.WriteString(much.conn, strings.Repeat("PING\r\n", 14_000))
+		}()
+		start := time.Now()
+		assert.Contains(t, much.reply(), "sent more than a command may have")
+		assert.Equal(t, io.EOF, much.reply())
+		synctest.Wait()
+		assert.Zero(t, time.Since(start))
+		assert.EqualValues(t, 1, s.clients.Load())
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, int64(5), c.do("RAL.PEEK ann api").(map[string]any)["remaining"], "it took its turn")
+	})
+}
+
 // No key that a client can send is that of a configured limit.
 func TestKeysCannotCollide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

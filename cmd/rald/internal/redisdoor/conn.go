@@ -139,29 +139,35 @@ func (l *deadline) after(d time.Duration) {
 	}
 }
 
-// waiting calls f with a context that ends when the client goes, or the server does. The
+// errSentMore ends a wait during which the reader's buffer was filled. A client that goes can
+// only be noticed by reading.
+var errSentMore = errors.New("the client sent more than a command may have while it waited")
+
+// waiting calls f with a context that ends when the client goes or sends more than a command
+// may have, or the server ends. In the second case the connection ends after the reply. The
 // arguments of the present command are not valid after it.
 func (c *conn) waiting(f func(ctx context.Context)) {
-	ctx, cancel := context.WithCancel(c.server.closing)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(c.server.closing)
+	defer cancel(nil)
 	if c.flush() != nil {
 		return
 	}
 	c.reads.at = time.Time{} // it is set anew after this
 	_ = c.net.SetReadDeadline(time.Time{})
-	// What a client sends meanwhile is kept in the reader's buffer. One that sends more than
-	// a command may have is not watched any longer.
+	// What a client sends meanwhile is kept in the reader's buffer.
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
 		for c.in.HasRoom() {
 			if err := c.in.Fill(); err != nil {
-				cancel()
+				cancel(err)
 				return
 			}
 		}
+		cancel(errSentMore)
 	}()
 	f(ctx)
 	c.interrupt()
 	<-watched
+	c.ending = c.ending || context.Cause(ctx) == errSentMore
 }
