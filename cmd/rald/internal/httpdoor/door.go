@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -142,7 +143,7 @@ func newTable(of *Rules, in *named.Limits, c *counts) (*table, error) {
 		r := &of.rules[i]
 		h, err := r.handler(in, c)
 		if err == nil {
-			err = register(&t.routes, r.match, h)
+			err = register(&t.routes, withSlash(r.match), h)
 		}
 		if err != nil {
 			faults = append(faults, &fault.Error{File: of.file, Line: r.at.line, Key: r.at.key, Err: err})
@@ -182,16 +183,28 @@ func (r *rule) handler(in *named.Limits, c *counts) (held, error) {
 	return held{m.Handler(pass), true}, nil
 }
 
-// serve holds a request to its rule, and reports whether that has limits. A rule for a path holds
-// with and without a slash at its end. Without a rule the request passes.
-func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
-	for _, end := range [...]string{"", "/"} {
-		r.URL.Path += end
-		h, _ := t.routes.Handler(r)
-		if h, ok := h.(held); ok {
-			t.routes.ServeHTTP(w, r) // which finds the wildcards, too
-			return h.limited
+// withSlash returns the pattern of the paths that end with a slash and, without it, match a
+// pattern: /login gives /login/{$}. As ServeMux sees one form of each path, it finds the most
+// specific rule, or refuses two of which neither is.
+func withSlash(pattern string) string {
+	for _, end := range [...]string{"/", "{$}", "...}"} {
+		if strings.HasSuffix(pattern, end) {
+			return pattern
 		}
+	}
+	return pattern + "/{$}"
+}
+
+// serve holds a request to its rule, and reports whether that has limits. Without a rule the
+// request passes.
+func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
+	if r.URL.Path != "/" {
+		r.URL.Path += "/"
+	}
+	h, _ := t.routes.Handler(r)
+	if h, ok := h.(held); ok {
+		t.routes.ServeHTTP(w, r) // which finds the wildcards, too
+		return h.limited
 	}
 	pass.ServeHTTP(w, r)
 	return false

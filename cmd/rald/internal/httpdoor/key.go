@@ -84,7 +84,7 @@ func (p *parser) part(at place, match string) (find keyFunc, text string) {
 			p.bad(at, "%.80q has no wildcard {%s}", match, name)
 			return nil, ""
 		}
-		return only(func(r *http.Request) []string { return []string{r.PathValue(name)} }), kind + " " + name
+		return only(func(r *http.Request) []string { return []string{strings.TrimSuffix(r.PathValue(name), "/")} }), kind + " " + name
 	}
 	p.bad(at, "%.80q: "+partsOfKeys+" is accepted", at.value())
 	return nil, ""

@@ -1,6 +1,7 @@
 package httpdoor
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -51,6 +52,32 @@ rules:
 	assert.Equal(t, 1, d.passes(t, "POST", "/api/b"))
 	assert.Equal(t, 2, d.passes(t, "GET", "/api"))
 	assert.Zero(t, d.passes(t, "GET", "/api/a/b"))
+}
+
+// A path has the same rule with and without a slash at its end, the more specific one. Two rules
+// of which neither is more specific are refused.
+func TestSlashAtTheEndChoosesNoOtherRule(t *testing.T) {
+	const head = "proxy: caddy\nrules:\n  - {match: %q, limit: two, key: everybody}\n  - {match: %q, unlimited: true}\n"
+	for _, match := range [][]string{
+		{"/api/", "/"}, {"/api/", "/{all...}"}, {"/api", "/{page}"}, {"/api", "/api/"}, {"GET /api", "/{page}/"}, {"/{page}", "/{page}/"},
+		{"example.org/api/", "/{page}"}, {"/api/{$}", "/api/"},
+	} {
+		for _, uri := range []string{"/api", "/api/"} {
+			d := open(t, fmt.Sprintf(head, match[0], match[1]))
+			assert.Equal(t, 2, d.passes(t, "GET", uri), "%s %s", uri, match)
+		}
+	}
+	for _, match := range [][]string{{"/api/", "/{page}"}, {"/users/me/", "GET /users/{id}"}, {"/api", "/api/{$}"}} {
+		_, err := Parse("check.yaml", fmt.Appendf(nil, head, match[0], match[1]), configured)
+		assert.ErrorContains(t, err, "check.yaml:4: rules[1].match: with a slash at the end of each path, pattern ", "%s", match)
+		assert.ErrorContains(t, err, " conflicts with pattern ", "%s", match)
+	}
+	d := open(t, "proxy: caddy\nrules:\n  - {match: '/files/{name...}', limit: one, key: path name}\n")
+	assert.Equal(t, 1, d.passes(t, "GET", "/files/a/b"))
+	assert.Zero(t, d.passes(t, "GET", "/files/a/b/"))
+	assert.Equal(t, 1, d.passes(t, "GET", "/files/a"))
+	assert.Equal(t, http.StatusBadRequest, d.ask("GET", "/files").Code, "there is no key")
+	assert.Equal(t, "/files/{name...}", withSlash("/files/{name...}"))
 }
 
 // A path with a bad escape, or one that backends take for different ones, has no rule and does

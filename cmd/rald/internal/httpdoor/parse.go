@@ -257,8 +257,8 @@ func (p *parser) rule(at place) (r rule, ok bool) {
 	}
 	if len(p.faults) == before {
 		// A pattern that is in conflict with one before it.
-		if err := register(&p.seen, r.match, pass); err != nil {
-			p.bad(match, "%s", locations.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", " "), ""))
+		if err := register(&p.seen, withSlash(r.match), pass); err != nil {
+			p.bad(match, "with a slash at the end of each path, %s", locations.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", " "), ""))
 		}
 	}
 	return r, true

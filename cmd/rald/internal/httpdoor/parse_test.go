@@ -74,8 +74,8 @@ func TestFaults(t *testing.T) {
 		"proxy: caddy\nrules:\n  - {match: A.org/a, unlimited: true}\n":                                            `check.yaml:3: rules[0].match: "A.org": a host in lower case is accepted`,
 		"proxy: caddy\nrules:\n  - {match: a.org:80/a, unlimited: true}\n":                                         `check.yaml:3: rules[0].match: "a.org:80": a host`,
 		"proxy: caddy\nrules:\n  - {match: \"/{a\", unlimited: true}\n":                                            `check.yaml:3: rules[0].match: parsing "/{a": `,
-		"proxy: caddy\nrules:\n  - {match: \"GET /{a}\", unlimited: true}\n  - {match: /b, unlimited: true}\n":     `check.yaml:4: rules[1].match: pattern "/b" conflicts with pattern "GET /{a}": `,
-		"proxy: caddy\nrules:\n  - {match: /a, unlimited: true}\n  - {match: /a, unlimited: true}\n":               `check.yaml:4: rules[1].match: pattern "/a" conflicts with pattern "/a": `,
+		"proxy: caddy\nrules:\n  - {match: \"GET /{a}\", unlimited: true}\n  - {match: /b, unlimited: true}\n":     `check.yaml:4: rules[1].match: with a slash at the end of each path, pattern "/b/{$}" conflicts with pattern "GET /{a}/{$}": `,
+		"proxy: caddy\nrules:\n  - {match: /a, unlimited: true}\n  - {match: /a, unlimited: true}\n":               `check.yaml:4: rules[1].match: with a slash at the end of each path, pattern "/a/{$}" conflicts with pattern "/a/{$}": `,
 	} {
 		_, err := Parse("check.yaml", []byte(text), configured)
 		assert.ErrorContains(t, err, want, text)
