@@ -28,6 +28,7 @@ type conn struct {
 
 	name   string
 	known  bool // the client has given the password, or none is needed
+	wrong  int  // wrong passwords since it was known
 	ending bool // after the replies are sent
 
 	// throttle is the limit of the last CL.THROTTLE. Most clients have one.

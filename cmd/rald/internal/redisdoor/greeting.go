@@ -32,8 +32,7 @@ func (c *conn) hello(args [][]byte) {
 	for i := 2; i < len(args); {
 		switch option := strings.ToLower(string(args[i])); {
 		case option == "auth" && i+2 < len(args):
-			if !c.isPassword(args[i+1], args[i+2]) {
-				c.wrongPassword()
+			if !c.givesPassword(args[i+1], args[i+2]) {
 				return
 			}
 			known = true
@@ -82,12 +81,30 @@ func (c *conn) auth(args [][]byte) {
 	switch {
 	case c.server.config.Password == "":
 		c.out.Error("ERR AUTH was called, and the server has no password")
-	case !c.isPassword(name, password):
-		c.wrongPassword()
-	default:
+	case c.givesPassword(name, password):
 		c.admit()
 		c.out.Status("OK")
 	}
+}
+
+// givesPassword reports whether name and password are right, or writes what is wrong.
+func (c *conn) givesPassword(name, password []byte) bool {
+	guesses, addr := c.server.guesses, c.net.RemoteAddr()
+	switch {
+	case guesses == nil: // no password is needed
+		return true
+	case !guesses.mayTry(addr):
+		c.out.Error("ERR too many wrong passwords came from this address: try again later")
+		c.ending = true
+		return false
+	case c.isPassword(name, password):
+		return true
+	}
+	guesses.count(addr)
+	c.wrong++
+	c.ending = c.wrong >= mostWrong
+	c.out.Error("WRONGPASS invalid username-password pair")
+	return false
 }
 
 // isPassword reports whether name and password are right, in a time that does not tell how
@@ -95,17 +112,12 @@ func (c *conn) auth(args [][]byte) {
 func (c *conn) isPassword(name, password []byte) bool {
 	want, got := sha256.Sum256([]byte(c.server.config.Password)), sha256.Sum256(password)
 	right := subtle.ConstantTimeCompare(want[:], got[:]) == 1
-	return right && string(name) == "default" || c.server.config.Password == ""
-}
-
-func (c *conn) wrongPassword() {
-	c.server.config.Log.Warn("rald: a client gave a wrong password", "client", c.net.RemoteAddr().String())
-	c.out.Error("WRONGPASS invalid username-password pair")
+	return right && string(name) == "default"
 }
 
 // admit lets the client send all commands.
 func (c *conn) admit() {
-	c.known = true
+	c.known, c.wrong = true, 0
 	c.in.SetLimits(c.server.config.Command)
 }
 

@@ -50,6 +50,7 @@ type Server struct {
 	config  Config
 	limits  *catalog
 	scans   scans
+	guesses *guesses // nil if there is no password
 	started time.Time
 
 	ids      atomic.Int64
@@ -95,6 +96,12 @@ func New(config Config) (*Server, error) {
 		config: config, limits: newCatalog(config.Spaces), started: time.Now(),
 		commands:  make([]commandCounts, len(commands)+1),
 		listeners: map[net.Listener]bool{}, conns: map[*conn]bool{},
+	}
+	if config.Password != "" {
+		var err error
+		if s.guesses, err = newGuesses(config.Log); err != nil {
+			return nil, err
+		}
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	return s, nil
@@ -195,6 +202,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		s.running.Wait()
+		if s.guesses != nil {
+			s.guesses.close()
+		}
 	}()
 	select {
 	case <-done:
