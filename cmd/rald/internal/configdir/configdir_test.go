@@ -107,3 +107,32 @@ func TestWatch(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// The link by which Kubernetes exchanges all files of a directory is followed, also if the files
+// have the same sizes and times.
+func TestWatchFollowsLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		for _, version := range []string{"..1", "..2"} {
+			write(t, dir, version+"/shop.yaml", rates)
+			require.NoError(t, os.Chtimes(filepath.Join(dir, version, "shop.yaml"), time.Time{}, time.Unix(1, 0)))
+		}
+		require.NoError(t, os.Symlink("..1", filepath.Join(dir, "..data")))
+		require.NoError(t, os.Symlink("..data/shop.yaml", filepath.Join(dir, "shop.yaml")))
+		d := Dirs{Envoy: dir}
+		c, err := d.Read()
+		require.NoError(t, err)
+		assert.Len(t, c.Rules.Rules(), 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		reloads := atomic.Int64{}
+		go d.Watch(ctx, c, time.Second, nil, func() { reloads.Add(1) })
+		time.Sleep(5500 * time.Millisecond)
+		assert.Zero(t, reloads.Load())
+		require.NoError(t, os.Symlink("..2", filepath.Join(dir, "..data_tmp")))
+		require.NoError(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+		time.Sleep(5 * time.Second)
+		assert.EqualValues(t, 1, reloads.Load())
+		cancel()
+		synctest.Wait()
+	})
+}

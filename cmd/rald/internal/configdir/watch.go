@@ -46,10 +46,12 @@ func (d Dirs) stamp() string {
 		}
 		for _, name := range names {
 			text.WriteString(name)
-			if info, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			// A link may lead to another file of the same size and time.
+			file, _ := filepath.EvalSymlinks(filepath.Join(dir, name))
+			if info, err := os.Stat(file); err != nil {
 				text.WriteString(err.Error())
 			} else {
-				text.WriteString(info.ModTime().String())
+				text.WriteString(file + info.ModTime().String())
 				text.WriteString(" " + strconv.FormatInt(info.Size(), 10))
 			}
 			text.WriteByte('\n')

@@ -3,9 +3,9 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -35,33 +35,49 @@ func Read(dir string, options Options) (*Set, error) {
 	return Parse(all, options)
 }
 
-// Files returns the names of the files that Read reads, from the directory on.
+// Files returns the names of the files that Read reads, from the directory on. Links are followed,
+// as Kubernetes mounts a directory of links. One that leads back to a directory above it is an
+// error.
 func Files(dir string) (names []string, err error) {
-	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	if names, err = filesBelow(dir, "", nil); err != nil {
+		return nil, fmt.Errorf("the directory of rules: %w", err)
+	}
+	return names, nil
+}
+
+// filesBelow returns those of a directory below dir. above are the directories on the way to it,
+// without links.
+func filesBelow(dir, below string, above []string) (names []string, err error) {
+	at, err := filepath.EvalSymlinks(filepath.Join(dir, below))
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(above, at) {
+		return nil, fmt.Errorf("%s leads back to %s", filepath.Join(dir, below), at)
+	}
+	entries, err := os.ReadDir(at)
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		name := filepath.Join(below, entry.Name())
+		isRules := strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
+		if strings.HasPrefix(entry.Name(), ".") || entry.Type().IsRegular() && !isRules {
+			continue
+		}
+		info, err := os.Stat(filepath.Join(at, entry.Name()))
 		switch {
 		case err != nil:
-			return err
-		case path == dir:
-			return nil
-		case strings.HasPrefix(entry.Name(), "."):
-			if entry.IsDir() {
-				return fs.SkipDir
+			return nil, err
+		case info.IsDir():
+			inner, err := filesBelow(dir, name, append(above, at))
+			if err != nil {
+				return nil, err
 			}
-			return nil
-		case entry.IsDir() || !strings.HasSuffix(path, ".yaml") && !strings.HasSuffix(path, ".yml"):
-			return nil
+			names = append(names, inner...)
+		case info.Mode().IsRegular() && isRules:
+			names = append(names, name)
 		}
-		// A link to a file counts, as in a directory that Kubernetes mounts.
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() {
-			return err
-		}
-		name, err := filepath.Rel(dir, path)
-		names = append(names, name)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("the directory of rules: %w", err)
 	}
 	return names, nil
 }

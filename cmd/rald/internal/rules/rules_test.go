@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -237,5 +238,37 @@ func TestRead(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 	_, err = Read(filepath.Join(dir, "none"), Options{})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	_, err = Read(filepath.Join(dir, "b.yaml"), Options{})
+	assert.ErrorIs(t, err, syscall.ENOTDIR)
+}
+
+// Links to directories and files are followed, also at the top, and each file is read once.
+func TestReadFollowsLinks(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mounted")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "..2026", "below"), 0o755))
+	link := func(to, name string) { require.NoError(t, os.Symlink(to, filepath.Join(dir, name))) }
+	for _, name := range []string{"a.yaml", "below/b.yaml"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "..2026", name), []byte("domain: "+name), 0o600))
+	}
+	link("..2026", "..data") // as Kubernetes does
+	link("..data/a.yaml", "a.yaml")
+	link("..data/below", "below")
+	top := dir + ".link"
+	require.NoError(t, os.Symlink(dir, top))
+	for _, at := range []string{dir, top} {
+		names, err := Files(at)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a.yaml", filepath.Join("below", "b.yaml")}, names)
+		set, err := Read(at, Options{})
+		require.NoError(t, err)
+		assert.Equal(t, 2, set.Len())
+	}
+	link("..", "..2026/below/back")
+	_, err := Files(top)
+	assert.ErrorContains(t, err, "leads back to "+filepath.Join(dir, "..2026"))
+	link("none", "gone.yaml")
+	require.NoError(t, os.Remove(filepath.Join(dir, "below")))
+	_, err = Files(top)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
