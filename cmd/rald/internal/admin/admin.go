@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/browser"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
@@ -104,7 +105,7 @@ func New(config Config) (*Handler, error) {
 		"/debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
 		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
 	} {
-		h.mux.Handle(path, ownSite(handler))
+		h.mux.Handle(path, browser.OwnSite(handler))
 	}
 	h.mux.Handle("/debug/ral/", h.page) // it refuses what comes from other sites itself
 	return h, nil
@@ -130,9 +131,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case h.config.Guarded && !h.tokens.has(r):
 		w.Header().Set("WWW-Authenticate", `Basic realm="rald"`)
 		http.Error(w, "a token is needed: as the password of an operator, or as Authorization: Bearer TOKEN", http.StatusUnauthorized)
-	case !knownHost(r):
-		http.Error(w, "this host name is not one of this server's: localhost and addresses are accepted", http.StatusForbidden)
-	default:
+	case browser.KnownHost(w, r):
 		h.mux.ServeHTTP(w, r)
 	}
 }

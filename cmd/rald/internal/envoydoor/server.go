@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/ral-limiter/ral/cmd/rald/internal/browser"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -49,10 +50,11 @@ func (s *Service) Drain() {
 	s.health.Shutdown()
 }
 
-// HTTP returns a handler with the pages of the reference: /json, /healthcheck and /rlconfig.
+// HTTP returns a handler with the pages of the reference: /json, /healthcheck and /rlconfig. Pages
+// of other sites are told /healthcheck only.
 func (s *Service) HTTP() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/json", s.serveJSON)
+	mux.Handle("/json", browser.Guard(http.HandlerFunc(s.serveJSON)))
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
 		if s.drained.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -60,10 +62,10 @@ func (s *Service) HTTP() http.Handler {
 		}
 		_, _ = io.WriteString(w, "OK")
 	})
-	mux.HandleFunc("/rlconfig", func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("/rlconfig", browser.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, s.table.Load().set.Dump())
-	})
+	})))
 	return mux
 }
 

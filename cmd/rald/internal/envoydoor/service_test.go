@@ -420,6 +420,19 @@ func TestHTTP(t *testing.T) {
 	code, text = call("/healthcheck", "")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, "OK", text)
+	for path, want := range map[string]int{"/json": http.StatusForbidden, "/rlconfig": http.StatusForbidden, "/healthcheck": http.StatusOK} {
+		for _, field := range []string{"Host", "Origin"} { // of a page of another site
+			r, err := http.NewRequest(http.MethodPost, server.URL+path, strings.NewReader(request))
+			require.NoError(t, err)
+			if r.Header.Set(field, "http://evil.example"); field == "Host" {
+				r.Host = "evil.example"
+			}
+			response, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			assert.NoError(t, response.Body.Close())
+			assert.Equal(t, want, response.StatusCode, "%s %s", path, field)
+		}
+	}
 	d.Drain()
 	code, _ = call("/healthcheck", "")
 	assert.Equal(t, http.StatusInternalServerError, code)

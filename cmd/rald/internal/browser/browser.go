@@ -1,0 +1,54 @@
+// Package browser recognises requests that pages of other sites make in a browser on a machine
+// that reaches the server.
+package browser
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Guard refuses requests unless they pass KnownHost and OwnSite.
+func Guard(h http.Handler) http.Handler {
+	h = OwnSite(h)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if KnownHost(w, r) {
+			h.ServeHTTP(w, r)
+		}
+	})
+}
+
+// KnownHost reports whether a request over loopback names this machine, and answers it if not.
+// The name of another site may lead to loopback, and its pages would be shown the answers.
+func KnownHost(w http.ResponseWriter, r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok || !local.IP.IsLoopback() {
+		return true
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]."))
+	_, err := netip.ParseAddr(host)
+	known := err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost")
+	if !known {
+		http.Error(w, "this host name is not one of this server's: localhost and addresses are accepted", http.StatusForbidden)
+	}
+	return known
+}
+
+// OwnSite refuses requests that a page of another site makes. Browsers that do not say whether it
+// is another one name the page's in Origin, unless they only get a page.
+func OwnSite(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+		_, host, _ := strings.Cut(origin, "://")
+		if site == "none" || site == "same-origin" || site == "" && (origin == "" || host == r.Host) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		http.Error(w, "the request comes from another site", http.StatusForbidden)
+	})
+}
