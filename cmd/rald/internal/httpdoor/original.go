@@ -40,7 +40,11 @@ var (
 // original returns the request that the proxy asks about, with its path as cleanPath returns it.
 // The error is errPeer, errProxy or errURI.
 func (of *Rules) original(r *http.Request) (*http.Request, error) {
-	if !of.trusted.Contains(clientaddr.Parse(r.RemoteAddr)) {
+	peer := r.RemoteAddr
+	if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); ok {
+		peer = of.onSocket
+	}
+	if !of.trusted.Contains(clientaddr.Parse(peer)) {
 		return nil, errPeer
 	}
 	p := &of.proxy
@@ -49,7 +53,7 @@ func (of *Rules) original(r *http.Request) (*http.Request, error) {
 		return nil, err
 	}
 	o := r.WithContext(r.Context()) // a copy
-	o.Body, o.ContentLength = http.NoBody, 0
+	o.Body, o.ContentLength, o.RemoteAddr = http.NoBody, 0, peer
 	if o.Method, err = single(r, p.method); err != nil {
 		return nil, err
 	}

@@ -1,10 +1,13 @@
 package httpdoor
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -159,6 +162,36 @@ func TestOnlyTrustedProxiesAreAnswered(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, from(d, "127.0.0.1:1", "192.0.2.1"))
 	assert.Equal(t, http.StatusNoContent, from(d, "10.1.2.3:1", "203.0.113.1, 192.0.2.1, 198.51.100.7"))
 	assert.Equal(t, http.StatusTooManyRequests, from(d, "198.51.100.7:1", "203.0.113.2, 192.0.2.1"))
+}
+
+// Connections over a Unix socket are trusted, whatever addresses are, and the client is found as
+// behind any other proxy.
+func TestUnixSocketIsTrusted(t *testing.T) {
+	for _, trusted := range []string{"", "trusted: [10.0.0.0/8]\n", "trusted: ['2001:db8::/32', 10.0.0.1]\n"} {
+		d := open(t, "proxy: caddy\n"+trusted+"rules:\n  - {match: /, limit: one, key: address}\n")
+		socket := filepath.Join(t.TempDir(), "check.sock")
+		l, err := net.Listen("unix", socket)
+		require.NoError(t, err)
+		server := &http.Server{Handler: d}
+		go func() { _ = server.Serve(l) }()
+		defer server.Close()
+		client := &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", socket) },
+		}}
+		for _, c := range []struct {
+			forwarded string
+			want      int
+		}{{"192.0.2.1", 204}, {"192.0.2.1", 429}, {"192.0.2.2", 204}, {"192.0.2.9, 192.0.2.2", 429}} {
+			r := httptest.NewRequest(http.MethodGet, "http://rald/check", nil)
+			r.RequestURI = ""
+			r.Header = http.Header{"X-Forwarded-Uri": {"/"}, "X-Forwarded-Method": {"GET"}, "X-Forwarded-For": {c.forwarded}}
+			a, err := client.Do(r)
+			require.NoError(t, err)
+			assert.NoError(t, a.Body.Close())
+			assert.Equal(t, c.want, a.StatusCode, "%s %s", trusted, c.forwarded)
+		}
+	}
 }
 
 // A clean path is in one form: it is its own clean path, except for what was an escape of an

@@ -38,7 +38,10 @@ type Rules struct {
 	proxy   proxy
 	status  int
 	trusted *clientaddr.Prefixes
-	rules   []rule
+	// onSocket is a trusted address. It stands for that of a connection over a Unix socket, whose
+	// permissions guard it.
+	onSocket string
+	rules    []rule
 }
 
 // Len returns the number of rules.
@@ -135,6 +138,9 @@ func (p *parser) rules(top place) *Rules {
 	var err error
 	if of.trusted, err = clientaddr.NewPrefixes(Name, "trusted", p.trusted); err != nil {
 		p.bad(m["trusted"], "%w", err)
+	}
+	if len(p.trusted) > 0 {
+		of.onSocket = p.trusted[0].Addr().String()
 	}
 	if at, ok := m["status"]; ok {
 		of.status = p.status(at)
