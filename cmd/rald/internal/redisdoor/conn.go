@@ -57,6 +57,7 @@ func (c *conn) interrupt() { _ = c.net.SetReadDeadline(time.Unix(1, 0)) }
 // busy processors the p99 of another client was 30 ms rather than 18.
 const turn = 32
 
+// serve answers commands until the client or the server ends the connection.
 func (c *conn) serve() {
 	defer func() {
 		c.call.End()
@@ -65,6 +66,13 @@ func (c *conn) serve() {
 				"cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
 		}
 	}()
+	if c.answer() == nil {
+		c.leave()
+	}
+}
+
+// answer answers commands. Its error is that of sending replies.
+func (c *conn) answer() error {
 	begun := false // the next command has come in part
 	for done := 1; ; done++ {
 		if done%turn == 0 {
@@ -75,20 +83,21 @@ func (c *conn) serve() {
 			begun = false
 			c.do(args)
 			c.call.End()
-			if c.ending || c.full() != nil {
-				_ = c.flush()
-				return
+			if c.ending {
+				return c.flush()
+			}
+			if err := c.full(); err != nil {
+				return err
 			}
 			continue
 		}
 		if !errors.Is(err, resp.ErrIncomplete) {
 			c.server.garbled.Add(1)
 			c.out.Error("ERR " + err.Error())
-			_ = c.flush()
-			return
+			return c.flush()
 		}
-		if c.flush() != nil {
-			return
+		if err := c.flush(); err != nil {
+			return err
 		}
 		switch {
 		case !c.in.Partial():
@@ -99,9 +108,32 @@ func (c *conn) serve() {
 			c.reads.after(c.server.config.Within)
 		}
 		if c.server.closing.Err() != nil {
-			return // Shutdown may have set its deadline before this one was set
+			return nil // Shutdown may have set its deadline before this one was set
 		}
 		if c.in.Fill() != nil {
+			return nil
+		}
+	}
+}
+
+// A connection that is closed while bytes are unread is reset, and a reset discards replies that
+// the client has not read yet. So what a client still sends is discarded first, until it closes,
+// sends nothing for leaveQuiet, or leaveWithin has passed.
+const (
+	leaveQuiet  = 200 * time.Millisecond
+	leaveWithin = 2 * time.Second
+)
+
+// leave tells the client that no more replies come, and discards what it still sends.
+func (c *conn) leave() {
+	half, ok := c.net.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	var discard [1 << 10]byte
+	for until := time.Now().Add(leaveWithin); time.Now().Before(until); {
+		_ = c.net.SetReadDeadline(time.Now().Add(leaveQuiet))
+		if _, err := c.net.Read(discard[:]); err != nil {
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package redisdoor
 import (
 	"context"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -120,7 +121,7 @@ func TestGarbageEndsItsConnectionAlone(t *testing.T) {
 	})
 }
 
-// Shutdown answers what has come, ends the calls that wait, and saves what they took.
+// Shutdown answers what was read, ends the calls that wait, and saves what they took.
 func TestShutdownDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -159,6 +160,63 @@ func TestShutdownDrains(t *testing.T) {
 		require.NoError(t, s.Shutdown(context.Background()))
 		require.NoError(t, keep.Close())
 	})
+}
+
+// small is a listener whose connections block the server as soon as the client does not read.
+type small struct{ net.Listener }
+
+func (l small) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		err = c.(*net.TCPConn).SetWriteBuffer(4 << 10)
+	}
+	return c, err
+}
+
+// A server that ends, and one that ends a connection, leave the client whole replies to all that
+// was carried out. Commands that were not read do not reset the connection.
+func TestUnreadCommandsLoseNoReply(t *testing.T) {
+	for name, last := range map[string]string{"shutdown": "", "an error": "*x\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			keep, err := spaces.New(spaces.Config{})
+			require.NoError(t, err)
+			defer keep.Close()
+			s, err := New(Config{Spaces: keep, Within: time.Minute})
+			require.NoError(t, err)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			served := make(chan error, 1)
+			go func() { served <- s.Serve(small{l}) }()
+			conn, err := net.Dial("tcp", l.Addr().String())
+			require.NoError(t, err)
+			defer conn.Close()
+			require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(32<<10))
+			// The replies are more than both buffers hold. The commands are in the kernel before
+			// the first reply is read.
+			text := strings.Repeat("x", 1000)
+			_, err = io.WriteString(conn, strings.Repeat("ECHO "+text+"\r\n", 200)+last+strings.Repeat("PING\r\n", 5000))
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return s.Stats().total() >= 10 }, time.Minute, time.Millisecond)
+			down := make(chan error, 1)
+			if last == "" {
+				go func() { down <- s.Shutdown(context.Background()) }()
+				<-s.closing.Done()
+			}
+			got, err := io.ReadAll(conn)
+			require.NoError(t, err, "the connection was reset")
+			if last != "" {
+				require.NoError(t, conn.Close())
+				go func() { down <- s.Shutdown(context.Background()) }()
+			} else {
+				assert.Less(t, s.Stats().total(), uint64(5200), "all was read, so that nothing is tested")
+			}
+			require.NoError(t, <-down)
+			require.NoError(t, <-served)
+			echoes := strings.Count(string(got), "$1000\r\n"+text+"\r\n")
+			pongs := strings.Count(string(got), "+PONG\r\n")
+			assert.EqualValues(t, s.Stats().total(), echoes+pongs, "a command was carried out and not answered")
+		})
+	}
 }
 
 // A shutdown whose context ends cuts off clients that do not read.

@@ -185,7 +185,7 @@ func (s *Server) forget(c *conn) {
 }
 
 // Shutdown accepts no more connections, ends the calls that wait, lets each connection answer
-// the commands that have come, and ends it. If the context ends before that, it cuts the
+// the commands that it has read, and ends it. If the context ends before that, it cuts the
 // connections off, and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
