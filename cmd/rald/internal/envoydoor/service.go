@@ -60,9 +60,8 @@ type ask struct {
 	status *pb.RateLimitResponse_DescriptorStatus
 }
 
-// ShouldRateLimit implements pb.RateLimitServiceServer. An error with
-// the code InvalidArgument is one of the request, and nothing was counted then. Any other says
-// that there is no decision.
+// ShouldRateLimit implements pb.RateLimitServiceServer. An error with the code InvalidArgument is
+// one of the request, and nothing was counted then. Any other says that there is no decision.
 func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	if request.GetDomain() == "" {
 		return nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")

@@ -116,8 +116,8 @@ func canonicalHost(host string) string {
 
 // cleanPath returns the path of a URI in the one form that rules are matched with, and the
 // query. It is decoded once, without parameters such as ;v=1, empty segments, dots and a slash at
-// the end. That is at least what proxies and backends do to find a handler, so that no spelling
-// of a path hides it from its rule.
+// the end. Upper and lower case, other encodings such as %u0041, backslashes and escapes of escapes
+// are left as they are: a backend that reads those otherwise needs a wider rule.
 //
 // A path with .. is an error. Browsers send none, and where it leads depends on the backend:
 // some find the handler by what comes before, which may have a stricter rule.

@@ -94,6 +94,10 @@ func Read(dir string, named Limits) (*Rules, error) {
 	text, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		other := filepath.Join(dir, "check.yml")
+		if _, err := os.Stat(other); err == nil {
+			return nil, &fault.Error{File: other, Err: errors.New("this file is not read: the name check.yaml is accepted")}
+		}
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -166,7 +170,7 @@ func (p *parser) readProxy(top place, m map[string]place) {
 	}
 	if text, ok := at.text(); ok {
 		if p.proxy, ok = proxies[text]; !ok {
-			p.bad(at, "%.80q is no proxy that is known: nginx, caddy, traefik, or a map with the key uri is accepted", text)
+			p.bad(at, "%.80q is not a known proxy: nginx, caddy, traefik, or a map with the key uri is accepted", text)
 		}
 		return
 	}
@@ -246,8 +250,10 @@ func (p *parser) rule(at place) (r rule, ok bool) {
 	r.match = match.value()
 	p.checkMatch(match, r.match)
 	_, several := m["limits"]
+	told := len(p.faults)
 	r.unlimited = p.isTrue(m, "unlimited")
 	switch {
+	case len(p.faults) > told: // whether it has limits is not known
 	case r.unlimited && len(m) > 2:
 		p.bad(m["unlimited"], "a rule without limits has no other keys than match")
 	case r.unlimited:

@@ -24,25 +24,26 @@ func one(lines ...string) string {
 // Each fault is told with its file, line and key, and with what is accepted.
 func TestFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                  "check.yaml: proxy is required",
-		"# nothing\n":                       "check.yaml: proxy is required",
-		"rules: [\n":                        "check.yaml: yaml: ",
-		"- a\n":                             "check.yaml:1: a map is accepted, with the keys proxy, trusted, status, rules",
-		"proxy: caddy\n":                    "check.yaml:1: rules is required: a list of maps",
-		"proxy: caddy\nrule: []\n":          "check.yaml:2: rule: the keys here are proxy, trusted, status, rules",
-		"proxy: caddy\nproxy: nginx\n":      "check.yaml:2: proxy: it is there twice",
-		"proxy: apache\nrules: []\n":        `check.yaml:1: proxy: "apache" is no proxy that is known: nginx, caddy, traefik`,
-		"proxy: [nginx]\nrules: []\n":       "check.yaml:1: proxy: a map is accepted, with the keys uri, method, host, address",
-		"proxy: {method: X-M}\nrules: []\n": "check.yaml:1: proxy: uri is required",
-		"proxy: {uri: 'a b'}\nrules: []\n":  `check.yaml:1: proxy.uri: "a b": the name of a header field is accepted`,
-		"proxy: {uri: Host}\nrules: []\n":   `check.yaml:1: proxy.uri: "Host": the name of a header field`,
-		"proxy: caddy\nrules: 5\n":          "check.yaml:2: rules: a list is accepted",
-		"proxy: caddy\nrules:\n  - 5\n":     "check.yaml:3: rules[0]: a map is accepted",
-		"proxy: caddy\nrules:\n  - {}\n":    "check.yaml:3: rules[0]: match is required",
-		"proxy: caddy\nstatus: 200\n":       `check.yaml:2: status: "200": 400 to 599 is accepted`,
-		"proxy: nginx\nstatus: 429\n":       "check.yaml:2: status: 429: 403 or 401 is accepted, as nginx answers 500 for any other",
-		"proxy: caddy\ntrusted: [10.0.0]\n": `check.yaml:2: trusted[0]: "10.0.0": the address of a proxy or a prefix is accepted`,
-		"proxy: caddy\ntrusted: 10.0.0.0/8": "check.yaml:2: trusted: a list is accepted",
+		"":                                         "check.yaml: proxy is required",
+		"# nothing\n":                              "check.yaml: proxy is required",
+		"rules: [\n":                               "check.yaml: yaml: ",
+		"- a\n":                                    "check.yaml:1: a map is accepted, with the keys proxy, trusted, status, rules",
+		"proxy: caddy\n":                           "check.yaml:1: rules is required: a list of maps",
+		"proxy: caddy\nrule: []\n":                 "check.yaml:2: rule: the keys here are proxy, trusted, status, rules",
+		"proxy: caddy\nproxy: nginx\n":             "check.yaml:2: proxy: this key is there twice",
+		"proxy: apache\nrules: []\n":               `check.yaml:1: proxy: "apache" is not a known proxy: nginx, caddy, traefik`,
+		"proxy: [nginx]\nrules: []\n":              "check.yaml:1: proxy: a map is accepted, with the keys uri, method, host, address",
+		"proxy: {method: X-M}\nrules: []\n":        "check.yaml:1: proxy: uri is required",
+		"proxy: {uri: 'a b'}\nrules: []\n":         `check.yaml:1: proxy.uri: "a b": the name of a header field is accepted`,
+		"proxy: {uri: Host}\nrules: []\n":          `check.yaml:1: proxy.uri: "Host": the name of a header field`,
+		"proxy: caddy\nrules: []\n---\nrules: 5\n": "check.yaml:3: there is a second document",
+		"proxy: caddy\nrules: 5\n":                 "check.yaml:2: rules: a list is accepted",
+		"proxy: caddy\nrules:\n  - 5\n":            "check.yaml:3: rules[0]: a map is accepted",
+		"proxy: caddy\nrules:\n  - {}\n":           "check.yaml:3: rules[0]: match is required",
+		"proxy: caddy\nstatus: 200\n":              `check.yaml:2: status: "200": 400 to 599 is accepted`,
+		"proxy: nginx\nstatus: 429\n":              "check.yaml:2: status: 429: 403 or 401 is accepted, as nginx answers 500 for any other",
+		"proxy: caddy\ntrusted: [10.0.0]\n":        `check.yaml:2: trusted[0]: "10.0.0": the address of a proxy or a prefix is accepted`,
+		"proxy: caddy\ntrusted: 10.0.0.0/8":        "check.yaml:2: trusted: a list is accepted",
 		"proxy: caddy\ntrusted: []\nrules: [{match: /, limit: five, key: address}]\n": "check.yaml:2: trusted: 1 or more addresses or prefixes of proxies are accepted",
 		one("limit: five"):                                          "check.yaml:3: rules[0]: key is required",
 		one("key: address"):                                         "check.yaml:3: rules[0]: limit is required",
@@ -97,6 +98,8 @@ func TestEveryFaultIsTold(t *testing.T) {
 	joined, ok := err.(interface{ Unwrap() []error })
 	require.True(t, ok)
 	assert.Len(t, joined.Unwrap(), 4)
+	_, err = Parse("check.yaml", []byte(one("unlimited: yes")), configured)
+	assert.EqualError(t, err, `check.yaml:4: rules[0].unlimited: "yes": true or false is accepted`)
 }
 
 // What is accepted is accepted in all its forms.
@@ -128,6 +131,11 @@ func TestRead(t *testing.T) {
 	of, err := Read(dir, configured)
 	require.NoError(t, err)
 	assert.Nil(t, of, "there is no file")
+	wrong := filepath.Join(dir, "check.yml")
+	require.NoError(t, os.WriteFile(wrong, nil, 0o600))
+	_, err = Read(dir, configured)
+	assert.EqualError(t, err, wrong+": this file is not read: the name check.yaml is accepted")
+	require.NoError(t, os.Remove(wrong))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, Name), []byte("proxy: caddy\nrules: 5\n"), 0o600))
 	_, err = Read(dir, configured)
 	assert.ErrorContains(t, err, filepath.Join(dir, Name)+":2: rules: a list is accepted")

@@ -1,7 +1,10 @@
 package httpdoor
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -30,9 +33,14 @@ func (r *reading) bad(at place, format string, args ...any) {
 // top returns the value of a file.
 func (r *reading) top(text []byte) place {
 	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
+	read := yaml.NewDecoder(bytes.NewReader(text))
+	if err := read.Decode(&root); err != nil && !errors.Is(err, io.EOF) {
 		r.faults = append(r.faults, &fault.Error{File: r.file, Err: err})
 		return place{}
+	}
+	var second yaml.Node
+	if err := read.Decode(&second); !errors.Is(err, io.EOF) {
+		r.bad(place{line: second.Line}, "there is a second document after ---: one is accepted")
 	}
 	if len(root.Content) == 0 {
 		return place{node: &yaml.Node{Kind: yaml.MappingNode}} // nothing but comments
@@ -65,7 +73,7 @@ func (r *reading) fields(at place, accepted ...string) map[string]place {
 			inner.key = at.key + "." + key.Value
 		}
 		if _, twice := all[key.Value]; twice {
-			r.bad(inner, "it is there twice")
+			r.bad(inner, "this key is there twice: once is accepted")
 		} else if !slices.Contains(accepted, key.Value) {
 			r.bad(inner, "the keys here are %s", strings.Join(accepted, ", "))
 		} else {
