@@ -271,6 +271,11 @@ func TestGreetings(t *testing.T) {
 		for _, bad := range []string{"CLIENT LIST", "CONFIG SET a b", "COMMAND X", "FLUSHALL", "GET x", "EVAL return 1"} {
 			assert.IsType(t, replyError(""), c.do(bad), bad)
 		}
+		for _, name := range []string{"a b", "a\nb", "\x7f", "é"} {
+			assert.IsType(t, replyError(""), c.send("CLIENT", "SETNAME", name), "%q", name)
+			assert.IsType(t, replyError(""), c.send("HELLO", "3", "SETNAME", name), "%q", name)
+			assert.Equal(t, "a", c.do("CLIENT GETNAME"))
+		}
 		assert.Len(t, c.do("COMMAND"), len(commands))
 		assert.Len(t, c.do("COMMAND LIST"), len(commands))
 		info := c.do("COMMAND INFO cl.throttle none").([]any)

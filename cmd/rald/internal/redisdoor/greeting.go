@@ -38,6 +38,10 @@ func (c *conn) hello(args [][]byte) {
 			known = true
 			i += 3
 		case option == "setname" && i+1 < len(args):
+			if !isClientName(args[i+1]) {
+				c.wantName(args[i+1])
+				return
+			}
 			name = string(args[i+1])
 			i += 2
 		default:
@@ -160,6 +164,8 @@ func (c *conn) selectDB(args [][]byte) {
 // client is CLIENT, as far as clients send it when they connect.
 func (c *conn) client(args [][]byte) {
 	switch sub := strings.ToLower(string(args[1])); {
+	case sub == "setname" && len(args) == 3 && !isClientName(args[2]):
+		c.wantName(args[2])
 	case sub == "setname" && len(args) == 3:
 		c.name = string(args[2])
 		c.out.Status("OK")
@@ -178,6 +184,21 @@ func (c *conn) client(args [][]byte) {
 	default:
 		c.out.Error("ERR unknown subcommand " + quoted(args[1]) + ": rald has CLIENT SETNAME, GETNAME, ID, INFO, SETINFO, NO-EVICT and NO-TOUCH")
 	}
+}
+
+// isClientName reports whether a name is one that CLIENT INFO can show in its line. The empty
+// name is none.
+func isClientName(name []byte) bool {
+	for _, b := range name {
+		if b < '!' || b > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *conn) wantName(arg []byte) {
+	c.out.Error("ERR the client name is " + quoted(arg) + ": printable ASCII without spaces is accepted")
 }
 
 func (c *conn) proto() int {
