@@ -202,5 +202,5 @@ func (c *conn) waiting(f func(ctx context.Context)) {
 	f(ctx)
 	c.interrupt()
 	<-watched
-	c.ending = c.ending || context.Cause(ctx) == errSentMore
+	c.ending = c.ending || errors.Is(context.Cause(ctx), errSentMore)
 }
