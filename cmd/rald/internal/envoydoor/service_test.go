@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -55,6 +57,21 @@ func open(t *testing.T, config string) door {
 	d.Service, err = New(Config{Spaces: keep}, set)
 	require.NoError(t, err)
 	return d
+}
+
+// Rules have engines, whatever number of others there are.
+func TestRulesHaveRoomOfTheirOwn(t *testing.T) {
+	keep, err := spaces.New(spaces.Config{Most: 10})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, keep.Close()) }()
+	for i := range 10 {
+		_, err := keep.Of(policy.Must(policy.FixedWindow(1, time.Duration(i+1)*time.Second)))
+		require.NoError(t, err)
+	}
+	set, err := rules.Parse([]rules.Source{{Name: "a.yaml", Text: []byte("domain: a\ndescriptors:\n  - key: a\n    rate_limit: {limit: window 1/h, candidate: window 1/m}\n")}}, rules.Options{})
+	require.NoError(t, err)
+	_, err = New(Config{Spaces: keep}, set)
+	assert.NoError(t, err)
 }
 
 // reload reads the file again.

@@ -71,12 +71,12 @@ func (t *table) hold(r *rules.Rule, keep *spaces.Spaces) (h *held, err error) {
 		h.fixed(t.tallies[r.Unit])
 	} else {
 		h.shown = describe(r)
-		if h.space, err = keep.Of(r.Limit); err != nil {
+		if h.space, err = keep.Keep(r.Limit); err != nil {
 			return nil, err
 		}
 	}
 	if r.Candidate != nil {
-		h.candidate, err = keep.Of(r.Candidate)
+		h.candidate, err = keep.Keep(r.Candidate)
 	}
 	return h, err
 }

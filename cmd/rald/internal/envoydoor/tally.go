@@ -34,7 +34,7 @@ func newTally(keep *spaces.Spaces, unit rules.Unit) (t tally, err error) {
 	if t.limit, err = policy.AlignedWindow(t.most, unit.Length()); err != nil {
 		return t, err
 	}
-	t.space, err = keep.Of(t.limit)
+	t.space, err = keep.Keep(t.limit)
 	return t, err
 }
 

@@ -189,7 +189,7 @@ func (l *Limits) Set(to *limitfile.File, also func()) error {
 			next[name] = was
 			continue
 		}
-		space, err := l.config.Spaces.Of(p)
+		space, err := l.config.Spaces.Keep(p)
 		if err != nil {
 			faults = append(faults, to.Fault(name, err))
 			continue

@@ -207,7 +207,9 @@ func TestSetRefusesTheWholeFile(t *testing.T) {
 	require.NoError(t, err)
 	o := &opened{l, t, keep}
 	defer o.close()
-	o.set("funnel 10, 1/d")
+	_, err = keep.Of(policy.Must(policy.Parse("sliding 1/h")))
+	require.NoError(t, err)
+	o.set("funnel 10, 1/d") // for which calls have left room
 	require.True(t, o.take("k", 4).Allowed)
 	f, err := limitfile.Parse("limits.yaml", []byte("limits:\n  api: funnel 20, 1/d\n  more: window 1/h\n  most: window 1/m\n"))
 	require.NoError(t, err)

@@ -109,7 +109,7 @@ func (l *Limits) remembered() (map[string]*limit, error) {
 			from, err = l.gone(name, of.From)
 		}
 		if err == nil && from != nil && from.space != nil && one.space == nil {
-			one.space, err = l.config.Spaces.Of(one.policy)
+			one.space, err = l.config.Spaces.Keep(one.policy)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the limits that keys are kept under: %s: %s: %w", l.config.File, name, err)

@@ -374,7 +374,10 @@ func TestTooManyLimitsOverRedis(t *testing.T) {
 	for _, command := range []string{"RAL.TAKE a window_2000/300d", "RAL.WAIT a window_2000/300d 1 1", "RAL.TAKE a window_2000/300d 1 b window_2/300d 1"} {
 		assert.Contains(t, c.do(command), "too many different limits came with calls", command)
 	}
-	assert.Contains(t, c.do("RAL.TAKE a sliding_1/m"), "no room for limits of another family")
+	assert.Contains(t, c.do("RAL.TAKE a sliding_1/m"), "no room for another family of limits")
+	_, err = keep.Keep(policy.Must(policy.Parse("sliding 1/m")))
+	require.NoError(t, err, "a configured one has room")
+	require.IsType(t, map[string]any{}, c.do("RAL.TAKE a sliding_1/m"))
 }
 
 // Closing the keys ends the calls over Redis with an error, and not with an answer.

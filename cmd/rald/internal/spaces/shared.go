@@ -97,16 +97,11 @@ func (s *Spaces) addShared(limit policy.Policy, leased bool) (*Space, error) {
 	return space, nil
 }
 
-// ofShared is Of over a fleet.
-func (s *Spaces) ofShared(limit policy.Policy) (*Space, error) {
-	if space, ok := s.known.load(limit); ok {
-		return space, nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	space, err := s.lease(limit)
+// openShared is open over a fleet.
+func (s *Spaces) openShared(limit policy.Policy, kept bool) (*Space, error) {
+	space, err := s.lease(limit, kept)
 	if space == nil && err == nil {
-		space, err = s.share(limit)
+		space, err = s.share(limit, kept)
 	}
 	if err != nil {
 		return nil, err
@@ -116,7 +111,7 @@ func (s *Spaces) ofShared(limit policy.Policy) (*Space, error) {
 }
 
 // lease returns the limiter that leases units of a limit, or nil if that cannot be leased.
-func (s *Spaces) lease(limit policy.Policy) (*Space, error) {
+func (s *Spaces) lease(limit policy.Policy, kept bool) (*Space, error) {
 	if !s.config.Fleet.Leased || !isLeasable(limit) {
 		return nil, nil
 	}
@@ -126,7 +121,7 @@ func (s *Spaces) lease(limit policy.Policy) (*Space, error) {
 			return space, nil
 		}
 	}
-	if err := s.isFull(); err != nil {
+	if err := s.isFull(kept); err != nil {
 		return nil, err
 	}
 	space, err := s.addShared(limit, true)
@@ -137,14 +132,14 @@ func (s *Spaces) lease(limit policy.Policy) (*Space, error) {
 }
 
 // share returns the limiter in Exact mode for the family of a limit.
-func (s *Spaces) share(limit policy.Policy) (*Space, error) {
+func (s *Spaces) share(limit policy.Policy, kept bool) (*Space, error) {
 	relative, ok := limit.(policy.Relative)
 	for space := range s.All() {
 		if ok && !space.leased && relative.Reads(space.Limit) {
 			return space, nil
 		}
 	}
-	if err := s.isFull(); err != nil {
+	if err := s.isFull(kept); err != nil {
 		return nil, err
 	}
 	return s.addShared(representative(limit), false)

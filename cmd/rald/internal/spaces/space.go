@@ -13,9 +13,9 @@ import (
 )
 
 // Space keeps the keys of the limits of one family, in an engine or over a fleet. Calls bring
-// their limit, which must be one that Spaces.Of returned the space for. The methods are those
-// that do not depend on what keeps the keys. Their error says that there is no decision; an
-// engine returns none.
+// their limit, which must be one that Spaces.Of or Spaces.Keep returned the space for. The
+// methods are those that do not depend on what keeps the keys. Their error says that there is no
+// decision; an engine returns none.
 type Space struct {
 	// Limit is the limit that stands for the family. Of leases it is the only one.
 	Limit policy.Policy
@@ -24,6 +24,7 @@ type Space struct {
 	// Fleet keeps the keys in Redis.
 	Fleet *fleet.Limiter
 
+	kept   bool   // by Spaces.Keep; guarded by Spaces.mu
 	name   string // of Fleet
 	leased bool   // Fleet is in Leased mode
 	logs   logs   // for AtMosts over Fleet

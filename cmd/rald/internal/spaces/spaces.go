@@ -29,7 +29,8 @@ type Config struct {
 	Name string
 	// MaxKeys is the most keys of each engine. The default is that of engine.Config.
 	MaxKeys int
-	// Most is the most engines. The default is 32, and 256 if Fleet is Leased.
+	// Most is the most engines that Keep makes. Of makes as many beside them, less those of
+	// saved states. The default is 32, and 256 if Fleet is Leased.
 	Most int
 	// Fleet, if not nil, keeps the keys in Redis, and Dir must be empty.
 	Fleet *Fleet
@@ -59,9 +60,9 @@ type Spaces struct {
 }
 
 // ErrTooMany reports that a limit needs one engine more than there may be.
-var ErrTooMany = errors.New("no room for limits of another family")
+var ErrTooMany = errors.New("no room for another family of limits")
 
-// New returns Spaces with the engines whose states are in config.Dir.
+// New returns Spaces with the engines whose states are in config.Dir, however many there are.
 func New(config Config) (*Spaces, error) {
 	if config.Most <= 0 {
 		config.Most = defaultMost
@@ -91,7 +92,7 @@ func New(config Config) (*Spaces, error) {
 			err = fmt.Errorf("a file of these keys is named %s", fileOf(representative(limit)))
 		}
 		if err == nil {
-			_, err = s.Of(limit)
+			_, err = s.add(limit)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("the saved state %s: %w", file, err), s.Close())
@@ -100,16 +101,38 @@ func New(config Config) (*Spaces, error) {
 	return s, nil
 }
 
-// Of returns the engine for the limit, and makes it if there is none. The error is ErrTooMany,
-// engine.ErrClosed after Close, or that of a saved state that cannot be loaded.
+// Of returns the engine for the limit of a call, and makes it if there is none. The error is
+// ErrTooMany, engine.ErrClosed after Close, or that of a saved state that cannot be loaded.
 func (s *Spaces) Of(limit policy.Policy) (*Space, error) {
 	if s.config.Fleet != nil {
-		return s.ofShared(limit)
-	}
-	if space := find(*s.all.Load(), limit); space != nil {
+		if space, ok := s.known.load(limit); ok {
+			return space, nil
+		}
+	} else if space := find(*s.all.Load(), limit); space != nil {
 		return space, nil
 	}
-	return s.add(limit)
+	return s.open(limit, false)
+}
+
+// Keep returns the engine for a limit of the configuration, as Of does for one of a call. No
+// number of engines of calls keeps it from being made.
+func (s *Spaces) Keep(limit policy.Policy) (*Space, error) { return s.open(limit, true) }
+
+func (s *Spaces) open(limit policy.Policy, kept bool) (space *Space, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.config.Fleet != nil {
+		space, err = s.openShared(limit, kept)
+	} else if space = find(*s.all.Load(), limit); space == nil {
+		if err = s.isFull(kept); err == nil {
+			space, err = s.add(limit)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	space.kept = space.kept || kept
+	return space, nil
 }
 
 func find(all []*Space, limit policy.Policy) *Space {
@@ -125,16 +148,8 @@ func find(all []*Space, limit policy.Policy) *Space {
 	return nil
 }
 
+// add makes an engine. The caller holds mu, except in New.
 func (s *Spaces) add(limit policy.Policy) (*Space, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := *s.all.Load()
-	if space := find(all, limit); space != nil {
-		return space, nil
-	}
-	if err := s.isFull(); err != nil {
-		return nil, err
-	}
 	of := representative(limit)
 	config := engine.Config{
 		Name:    s.config.Name + " " + family(of),
@@ -154,15 +169,26 @@ func (s *Spaces) add(limit policy.Policy) (*Space, error) {
 	return space, nil
 }
 
-// isFull returns why there can be no further engine. The caller holds mu.
-func (s *Spaces) isFull() error {
-	switch n := len(*s.all.Load()); {
-	case s.closed:
+// isFull returns why there can be no further engine that is kept, or that is not. The caller
+// holds mu.
+func (s *Spaces) isFull(kept bool) error {
+	if s.closed {
 		return engine.ErrClosed
-	case n >= s.config.Most:
-		return fmt.Errorf("%w than the %d there are: limits of other periods each need one", ErrTooMany, n)
 	}
-	return nil
+	n := 0
+	for space := range s.All() {
+		if space.kept == kept {
+			n++
+		}
+	}
+	if n < s.config.Most {
+		return nil
+	}
+	which := "not configured"
+	if kept {
+		which = "configured"
+	}
+	return fmt.Errorf("%w: there are already %d that are %s", ErrTooMany, n, which)
 }
 
 // append adds a space. The caller holds mu, except in New.

@@ -83,9 +83,26 @@ func TestEnginesAreBounded(t *testing.T) {
 	}
 	_, err := s.Of(parse("sliding 1/3s"))
 	require.ErrorIs(t, err, ErrTooMany)
-	assert.EqualError(t, err, "no room for limits of another family than the 2 there are: limits of other periods each need one")
+	assert.EqualError(t, err, "no room for another family of limits: there are already 2 that are not configured")
 	_, err = s.Of(parse("sliding 5/2s"))
 	require.NoError(t, err)
+}
+
+// Limits that clients make up leave room for configured ones, which are bounded apart.
+func TestConfiguredLimitsHaveRoomOfTheirOwn(t *testing.T) {
+	s := open(t, Config{Most: 2})
+	of := func(text string) error { _, err := s.Of(parse(text)); return err }
+	keep := func(text string) error { _, err := s.Keep(parse(text)); return err }
+	require.NoError(t, of("sliding 1/1s"))
+	require.NoError(t, of("sliding 1/2s"))
+	require.ErrorIs(t, of("sliding 1/3s"), ErrTooMany)
+	require.NoError(t, keep("sliding 1/3s"))
+	require.NoError(t, of("sliding 5/3s"), "clients may use its engine")
+	require.NoError(t, keep("sliding 1/1s"), "an engine of clients may become a configured one")
+	require.NoError(t, of("sliding 1/4s"), "which leaves them another")
+	require.ErrorIs(t, of("sliding 1/5s"), ErrTooMany)
+	assert.EqualError(t, keep("sliding 1/5s"), "no room for another family of limits: there are already 2 that are configured")
+	assert.Equal(t, 4, count(s))
 }
 
 // Callers that come with a new limit at once find one engine.
@@ -138,6 +155,35 @@ func TestStateSurvivesARestart(t *testing.T) {
 		assert.Equal(t, 1, space.Engine.Len(), text)
 	}
 	assert.Equal(t, len(texts), count(s))
+}
+
+// All saved states are loaded, of configured limits and others, and leave room for new configured
+// limits.
+func TestSavedStatesLeaveRoomForConfiguredLimits(t *testing.T) {
+	config := Config{Most: 2, Dir: t.TempDir(), Every: time.Hour}
+	s, err := New(config)
+	require.NoError(t, err)
+	texts := []string{"sliding 5/1d", "sliding 5/2d", "sliding 5/3d", "sliding 5/4d"}
+	for i, text := range texts {
+		space, err := []func(policy.Policy) (*Space, error){s.Of, s.Keep}[i/2](parse(text))
+		require.NoError(t, err)
+		require.True(t, space.Engine.TakeWith(parse(text), "key", 3).Allowed)
+	}
+	require.NoError(t, s.Close())
+
+	s = open(t, config)
+	assert.Equal(t, 4, count(s))
+	_, err = s.Of(parse("sliding 5/5d"))
+	require.ErrorIs(t, err, ErrTooMany)
+	for _, text := range []string{"sliding 5/5d", "sliding 5/6d"} {
+		_, err := s.Keep(parse(text))
+		require.NoError(t, err, text)
+	}
+	for _, text := range texts {
+		space, err := s.Of(parse(text))
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, space.Engine.TakeWith(parse(text), "key", 0).Remaining, text)
+	}
 }
 
 func TestNewNamesAStateThatCannotBeLoaded(t *testing.T) {
