@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -132,6 +134,22 @@ func TestCheck(t *testing.T) {
 	}
 	assert.Error(t, run(context.Background(), []string{"check", filepath.Join(dir, "none")}, noEnv, &bytes.Buffer{}, &bytes.Buffer{}))
 	assert.Error(t, run(context.Background(), []string{"check"}, noEnv, &bytes.Buffer{}, &bytes.Buffer{}))
+}
+
+// A directory of state that another rald has is one error, and no fault of the limits.
+func TestStateThatIsInUse(t *testing.T) {
+	dir, state := t.TempDir(), t.TempDir()
+	file := "limits:\n  a: sliding 1/s\n  b: sliding 1/m\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte(file), 0o600))
+	keep, err := spaces.New(spaces.Config{Dir: state})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, keep.Close()) }()
+	_, err = keep.Keep(policy.Must(policy.Parse("sliding 1/s")))
+	require.NoError(t, err)
+	err = run(t.Context(), []string{"-admin", "none", "-listen", "127.0.0.1:0", "-state", state, dir}, noEnv, &bytes.Buffer{}, &bytes.Buffer{})
+	require.ErrorContains(t, err, "the directory of the saved state: ")
+	assert.ErrorContains(t, err, "the file is in use: "+state)
+	assert.NotContains(t, err.Error(), "limits.yaml")
 }
 
 func TestPortThatIsTaken(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/statefile"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -47,6 +48,8 @@ const (
 	defaultMost = 32
 	// suffix ends the name of a saved state. What comes before it is the text of a limit.
 	suffix = ".state"
+	// lockName is the name of the lock of Config.Dir, before the ".lock".
+	lockName = "rald"
 )
 
 // Spaces are the engines. All methods may be called by any number of goroutines.
@@ -57,12 +60,14 @@ type Spaces struct {
 
 	mu     sync.Mutex // held while an engine is added, and by Close
 	closed bool
+	unlock func() error // config.Dir, if it is not empty
 }
 
 // ErrTooMany reports that a limit needs one engine more than there may be.
 var ErrTooMany = errors.New("no room for another family of limits")
 
-// New returns Spaces with the engines whose states are in config.Dir, however many there are.
+// New returns Spaces with the engines whose states are in config.Dir, however many there are. The
+// directory is theirs until Close: New fails if another process has it.
 func New(config Config) (*Spaces, error) {
 	if config.Most <= 0 {
 		config.Most = defaultMost
@@ -82,9 +87,13 @@ func New(config Config) (*Spaces, error) {
 	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("the directory of the saved state: %w", err)
 	}
+	var err error
+	if s.unlock, err = statefile.Lock(filepath.Join(config.Dir, lockName)); err != nil {
+		return nil, fmt.Errorf("the directory of the saved state: %w", err)
+	}
 	files, err := filepath.Glob(filepath.Join(config.Dir, "*"+suffix))
 	if err != nil {
-		return nil, fmt.Errorf("the directory of the saved state: %w", err)
+		return nil, errors.Join(fmt.Errorf("the directory of the saved state: %w", err), s.Close())
 	}
 	for _, file := range files {
 		limit, err := limitOf(file)
@@ -218,6 +227,9 @@ func (s *Spaces) Close() (err error) {
 	s.closed = true
 	for _, space := range slices.Backward(*s.all.Load()) { // the first has the client of the others
 		err = errors.Join(err, space.close())
+	}
+	if s.unlock != nil {
+		err = errors.Join(err, s.unlock())
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/statefile"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -184,6 +185,18 @@ func TestSavedStatesLeaveRoomForConfiguredLimits(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 2, space.Engine.TakeWith(parse(text), "key", 0).Remaining, text)
 	}
+}
+
+// The directory of the states has one owner, although none of them is saved yet.
+func TestDirectoryHasOneOwner(t *testing.T) {
+	config := Config{Dir: t.TempDir()}
+	s, err := New(config)
+	require.NoError(t, err)
+	_, err = New(config)
+	require.ErrorIs(t, err, statefile.ErrLocked)
+	assert.ErrorContains(t, err, config.Dir)
+	require.NoError(t, s.Close())
+	open(t, config)
 }
 
 func TestNewNamesAStateThatCannotBeLoaded(t *testing.T) {
