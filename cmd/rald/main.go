@@ -20,9 +20,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
+	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
@@ -73,6 +76,9 @@ func check(args []string, out, problems io.Writer) error {
 	c, err := configdir.Under(dir, "").Read()
 	if err != nil {
 		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, limitfile.Name)); err != nil && c.Checks == nil && c.Rules == nil {
+		return fmt.Errorf("%s has neither %s nor %s nor a directory envoy", dir, limitfile.Name, httpdoor.Name)
 	}
 	clients := 0
 	for name := range c.Limits.Limits {

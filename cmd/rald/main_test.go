@@ -106,6 +106,21 @@ func TestListensOnLoopbackUnlessGuarded(t *testing.T) {
 	}
 }
 
+// A directory without any file of configuration is probably another one than was meant.
+func TestCheckOfDirectoryWithoutConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	check := func() error {
+		return run(t.Context(), []string{"check", dir}, noEnv, &bytes.Buffer{}, &bytes.Buffer{})
+	}
+	assert.EqualError(t, check(), dir+" has neither limits.yaml nor check.yaml nor a directory envoy")
+	file := filepath.Join(dir, "limits.yml")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	assert.EqualError(t, check(), file+": this file is not read: the name limits.yaml is accepted")
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "envoy"), 0o700))
+	assert.NoError(t, check())
+}
+
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "limits.yaml")
@@ -113,13 +128,17 @@ func TestCheck(t *testing.T) {
 		"limits:\n  api: funnel 100, 10/s\n  login: at most 5/10m\n": "",
 		"":                             "",
 		"limits:\n  api: funnel 100\n": file + `:2: limits.api: `,
-		"limits:\n  api: funnel 1, 1/s\n  api: at most 1/s\n": file + `:3: limits.api: there are two limits of this name`,
-		"limits:\n  a b: funnel 1, 1/s\n":                     file + `:2: limits.a b: a name has 1 to 64 letters`,
-		"limits:\n  window_1-h: [1]\n":                        file + `:2: limits.window_1-h: the text of a limit is accepted`,
-		"limit:\n  api: funnel 1, 1/s\n":                      file + `:1: limit: the only key here is limits`,
-		"- a\n":                                               file + `:1: a map with the key limits is accepted`,
-		"limits: 5\n":                                         file + `:1: limits: a map from names to limits`,
-		"limits: [\n":                                         file + `: yaml: `,
+		"limits:\n  api: funnel 1, 1/s\n  api: at most 1/s\n":    file + `:3: limits.api: there are two limits of this name`,
+		"limits:\n  a b: funnel 1, 1/s\n":                        file + `:2: limits.a b: a name has 1 to 64 letters`,
+		"limits:\n  window_1-h: [1]\n":                           file + `:2: limits.window_1-h: the text of a limit is accepted`,
+		"limit:\n  api: funnel 1, 1/s\n":                         file + `:1: limit: the only key here is limits`,
+		"- a\n":                                                  file + `:1: a map with the key limits is accepted`,
+		"limits:\n  a: sliding 1/s\nlimits:\n  b: sliding 1/s\n": file + `:3: limits: this key is there twice`,
+		"limits:\n  a: sliding 1/s\n---\nlimits: {}\n":           file + `:3: there is a second document after ---`,
+		"limits:\n  a: sliding 1/s\n---\n[\n":                    file + `: there is a second document after ---`,
+		"---\nlimits:\n  a: sliding 1/s\n":                       "",
+		"limits: 5\n":                                            file + `:1: limits: a map from names to limits`,
+		"limits: [\n":                                            file + `: yaml: `,
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		var out bytes.Buffer

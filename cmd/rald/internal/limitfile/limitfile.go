@@ -2,8 +2,10 @@
 package limitfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -54,6 +56,10 @@ func Read(dir string) (*File, error) {
 		if _, err := os.Stat(dir); err != nil {
 			return nil, err
 		}
+		other := filepath.Join(dir, "limits.yml")
+		if _, err := os.Stat(other); err == nil {
+			return nil, &fault.Error{File: other, Err: fmt.Errorf("this file is not read: the name %s is accepted", Name)}
+		}
 		return &File{}, nil
 	}
 	if err != nil {
@@ -65,26 +71,34 @@ func Read(dir string) (*File, error) {
 // Parse reads the text of a file, whose name is for errors. The error is that of Read.
 func Parse(file string, text []byte) (*File, error) {
 	f := &File{}
-	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
-		return nil, &fault.Error{File: file, Err: err}
-	}
-	if root.Kind == 0 {
+	var root, second yaml.Node
+	read := yaml.NewDecoder(bytes.NewReader(text))
+	err := read.Decode(&root)
+	if errors.Is(err, io.EOF) {
 		return f, nil // nothing but comments
+	}
+	if err != nil {
+		return nil, &fault.Error{File: file, Err: err}
 	}
 	var faults []error
 	bad := func(at *yaml.Node, key, format string, args ...any) {
 		faults = append(faults, &fault.Error{File: file, Line: at.Line, Key: key, Err: fmt.Errorf(format, args...)})
+	}
+	if err := read.Decode(&second); !errors.Is(err, io.EOF) {
+		bad(&second, "", "there is a second document after ---: one is accepted")
 	}
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
 		bad(top, "", "a map with the key limits is accepted")
 		return nil, errors.Join(faults...)
 	}
+	twice := false
 	for key, value := range pairs(top) {
 		switch {
 		case key.Value != "limits":
 			bad(key, key.Value, "the only key here is limits")
+		case twice:
+			bad(key, key.Value, "this key is there twice")
 		case value.Kind != yaml.MappingNode:
 			bad(value, key.Value, "a map from names to limits is accepted, such as api: funnel 100, 10/s")
 		default:
@@ -100,6 +114,7 @@ func Parse(file string, text []byte) (*File, error) {
 				f.Add(name.Value, p, fault.Error{File: file, Line: name.Line, Key: "limits." + name.Value})
 			}
 		}
+		twice = twice || key.Value == "limits"
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
