@@ -136,6 +136,8 @@ func TestCheck(t *testing.T) {
 		"limits:\n  a: sliding 1/s\nlimits:\n  b: sliding 1/s\n": file + `:3: limits: this key is there twice`,
 		"limits:\n  a: sliding 1/s\n---\nlimits: {}\n":           file + `:3: there is a second document after ---`,
 		"limits:\n  a: sliding 1/s\n---\n[\n":                    file + `: there is a second document after ---`,
+		"limits:\n  a: &a sliding 1/s\n  b: *a\n":                "",
+		"limits: &a\n  b: *a\n":                                  file + `:2: limits.b: the text of a limit is accepted`,
 		"---\nlimits:\n  a: sliding 1/s\n":                       "",
 		"limits: 5\n":                                            file + `:1: limits: a map from names to limits`,
 		"limits: [\n":                                            file + `: yaml: `,

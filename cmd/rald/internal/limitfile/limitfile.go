@@ -122,11 +122,15 @@ func Parse(file string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// pairs goes through the keys and values of a map.
+// pairs goes through the keys and values of a map. For an alias it has what that stands for.
 func pairs(m *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	return func(yield func(key, value *yaml.Node) bool) {
 		for i := 0; i+1 < len(m.Content); i += 2 {
-			if !yield(m.Content[i], m.Content[i+1]) {
+			value := m.Content[i+1]
+			if value.Kind == yaml.AliasNode {
+				value = value.Alias // which is no alias
+			}
+			if !yield(m.Content[i], value) {
 				return
 			}
 		}
