@@ -67,19 +67,21 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	for args, want := range map[string]string{
-		"-save-every 0s":          "-save-every is 0s: above 0 is accepted",
-		"-max-keys 0":             "-max-keys is 0: 1 or more is accepted",
-		"-max-clients -1":         "-max-clients is -1: 1 or more is accepted",
-		"-idle 0s":                "-idle is 0s: above 0 is accepted",
-		"-drain -1s":              "-drain is -1s: 0 or more is accepted",
-		"-rounding up":            `-rounding is "up": true, redis-cell or dragonfly is accepted`,
-		"-listen nowhere":         `-listen is "nowhere": host:port or unix:path is accepted`,
-		"-listen unix:":           `-listen is "unix:": the path of a socket is missing`,
-		"-tls-cert x":             "-tls-cert and -tls-key go together",
-		"-tls-cert x -tls-key x":  "-tls-cert and -tls-key: open x",
-		"-password-file /none/x":  "-password-file: open /none/x",
-		"-password-file " + empty: "-password-file: " + empty + " is empty",
-		"a b":                     `one directory is accepted, not ["a" "b"]`,
+		"-save-every 0s":            "-save-every is 0s: above 0 is accepted",
+		"-max-keys 0":               "-max-keys is 0: 1 or more is accepted",
+		"-max-clients -1":           "-max-clients is -1: 1 or more is accepted",
+		"-idle 0s":                  "-idle is 0s: above 0 is accepted",
+		"-drain -1s":                "-drain is -1s: 0 or more is accepted",
+		"-rounding up":              `-rounding is "up": true, redis-cell or dragonfly is accepted`,
+		"-listen nowhere":           `-listen is "nowhere": host:port or unix:path is accepted`,
+		"-listen unix:":             `-listen is "unix:": the path of a socket is missing`,
+		"-tls-cert x":               "-tls-cert and -tls-key go together",
+		"-tls-cert x -tls-key x":    "-tls-cert and -tls-key: open x",
+		"-password-file /none/x":    "-password-file: open /none/x",
+		"-password-file " + empty:   "-password-file: " + empty + " is empty",
+		"-envoy-http 127.0.0.1:0":   "-envoy-http needs -envoy, or the directory envoy in DIR",
+		"-envoy-listen :0 " + empty: "-envoy-listen needs -envoy, or the directory envoy in DIR",
+		"a b":                       `one directory is accepted, not ["a" "b"]`,
 	} {
 		_, err := parse(strings.Fields(args), noEnv, &bytes.Buffer{})
 		assert.ErrorContains(t, err, want, args)

@@ -98,6 +98,11 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	s.envoy.dir = configdir.Under(s.dir, s.envoy.dir).Envoy
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for _, name := range []string{"envoy-listen", "envoy-http"} {
+		if given[name] && s.envoy.dir == "" {
+			return s, fmt.Errorf("-%s needs -envoy, or the directory envoy in DIR", name)
+		}
+	}
 	if err = s.fleet.complete(getenv, given); err != nil {
 		return s, err
 	}
