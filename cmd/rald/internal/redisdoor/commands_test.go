@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -169,6 +170,26 @@ func TestKeysCannotCollide(t *testing.T) {
 			assert.Equal(t, int64(1), c.send("DEL", key), "%q", key)
 		}
 		assert.Equal(t, int64(0), c.do("RAL.PEEK ann api").(map[string]any)["remaining"])
+	})
+}
+
+// A key has one debt under all limits of a family as text, and another one under a configured limit.
+func TestLimitsOfAFamilyShareDebts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keep, err := spaces.New(spaces.Config{})
+		require.NoError(t, err)
+		_, l := door(t, Config{Spaces: keep, Limits: limitsOf(t, keep, "limits:\n  six: window 6/m\n")})
+		c := dial(t, l)
+		c.do("HELLO 3")
+		for _, call := range []struct {
+			command string
+			allowed bool
+		}{
+			{"RAL.TAKE bob window_10/m 6", true}, {"RAL.TAKE bob window_6/m", false},
+			{"RAL.TAKE bob window_6/h 6", true}, {"RAL.TAKE bob six 6", true},
+		} {
+			assert.Equal(t, call.allowed, c.do(call.command).(map[string]any)["allowed"], call.command)
+		}
 	})
 }
 
