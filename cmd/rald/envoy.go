@@ -47,7 +47,9 @@ func startEnvoy(
 	if e.keep, err = spaces.New(s.fleet.spaces(of, ".envoy", log)); err != nil {
 		return e, err
 	}
-	if e.service, err = envoydoor.New(envoydoor.Config{Spaces: e.keep, Headers: true}, set); err != nil {
+	if e.service, err = envoydoor.New(envoydoor.Config{
+		Spaces: e.keep, Headers: true, Shadow: s.envoy.shadow, Quota: s.envoy.quota, Metadata: s.envoy.metadata,
+	}, set); err != nil {
 		return e, err
 	}
 	var options []grpc.ServerOption

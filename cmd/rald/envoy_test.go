@@ -98,6 +98,40 @@ func TestEnvoyService(t *testing.T) {
 	assert.EqualValues(t, 93, ask(t, c, "ann").Statuses[0].LimitRemaining)
 }
 
+// The settings by which the reference is told how to treat all rules are flags.
+func TestEnvoyServiceForAllRules(t *testing.T) {
+	rules := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(rules, name), []byte(text), 0o600))
+	}
+	write("a.yaml", rulesOf(0))
+	// answerWith starts rald with flags, and returns the answer to a hit over the limit.
+	answerWith := func(flags ...string) *pb.RateLimitResponse {
+		addr := freeAddr(t)
+		start(t, append([]string{"-state", "none", "-envoy", rules, "-envoy-listen", addr}, flags...)...)
+		c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		require.NoError(t, err)
+		defer c.Close()
+		return ask(t, c, "ann")
+	}
+	plain := answerWith()
+	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, plain.OverallCode)
+	assert.Nil(t, plain.DynamicMetadata)
+	shadow := answerWith("-envoy-shadow")
+	assert.Equal(t, pb.RateLimitResponse_OK, shadow.OverallCode)
+	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, shadow.Statuses[0].Code)
+	quota := answerWith("-envoy-quota", "-envoy-metadata")
+	assert.Equal(t, pb.RateLimitResponse_OK, quota.Statuses[0].Code)
+	assert.Equal(t, []any{0.}, quota.DynamicMetadata.AsMap()["quotaModeViolations"])
+
+	write("b.yaml", "domain: shop\ndescriptors:\n  - key: other\n    rate_limit: {unit: year, requests_per_unit: 1}\n")
+	var out bytes.Buffer
+	assert.ErrorContains(t, run(context.Background(), []string{"check", "-envoy", rules}, noEnv, &out, &out), "b.yaml:1: domain: ")
+	require.NoError(t, run(context.Background(), []string{"check", "-envoy", "-envoy-merge", rules}, noEnv, &out, &out))
+	assert.Equal(t, rules+": 2 rules\n", out.String())
+	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, answerWith("-envoy-merge").OverallCode)
+}
+
 // What is wrong ends rald at start, by name, and does not hang it.
 func TestEnvoyServiceThatCannotStart(t *testing.T) {
 	rules := t.TempDir()

@@ -58,6 +58,8 @@ func check(args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
 	flags.SetOutput(problems)
 	envoy := flags.Bool("envoy", false, "the directory has configuration files of envoyproxy/ratelimit")
+	var options rules.Options
+	flags.BoolVar(&options.Merge, "envoy-merge", false, mergeUsage)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -66,14 +68,16 @@ func check(args []string, out, problems io.Writer) error {
 	}
 	dir := flags.Arg(0)
 	if *envoy {
-		set, err := rules.Read(dir, rules.Options{})
+		set, err := rules.Read(dir, options)
 		if err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(out, "%s: %d rules\n", dir, len(set.Rules()))
 		return err
 	}
-	c, err := configdir.Under(dir, "").Read()
+	dirs := configdir.Under(dir, "")
+	dirs.Rules = options
+	c, err := dirs.Read()
 	if err != nil {
 		return err
 	}

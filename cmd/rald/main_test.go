@@ -58,7 +58,7 @@ func TestSettings(t *testing.T) {
 	var help bytes.Buffer
 	_, err = parse([]string{"-h"}, noEnv, &help)
 	require.ErrorIs(t, err, flag.ErrHelp)
-	for _, flag := range []string{"-listen", "-state", "-rounding", "-password-file", "-tls-cert", "rald check [-envoy] DIR"} {
+	for _, flag := range []string{"-listen", "-state", "-rounding", "-password-file", "-tls-cert", "rald check [-envoy] [-envoy-merge] DIR"} {
 		assert.Contains(t, help.String(), flag)
 	}
 }
@@ -81,6 +81,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"-password-file " + empty:   "-password-file: " + empty + " is empty",
 		"-envoy-http 127.0.0.1:0":   "-envoy-http needs -envoy, or the directory envoy in DIR",
 		"-envoy-listen :0 " + empty: "-envoy-listen needs -envoy, or the directory envoy in DIR",
+		"-envoy-shadow " + empty:    "-envoy-shadow needs -envoy, or the directory envoy in DIR",
 		"a b":                       `one directory is accepted, not ["a" "b"]`,
 	} {
 		_, err := parse(strings.Fields(args), noEnv, &bytes.Buffer{})

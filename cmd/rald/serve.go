@@ -15,6 +15,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/eventlog"
 )
@@ -29,7 +30,7 @@ const spare = 32 << 20
 func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	reserved := make([]byte, spare)
 	defer runtime.KeepAlive(reserved)
-	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir}
+	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir, Rules: rules.Options{Merge: s.envoy.merge}}
 	reloads, stopAsking := hangups(dirs)
 	defer stopAsking()
 	config, err := dirs.Read()

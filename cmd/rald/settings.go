@@ -36,9 +36,13 @@ type settings struct {
 
 // envoySettings are those of Envoy's rate limit service.
 type envoySettings struct {
-	dir    string // of rules; "" is no service
-	listen string
-	http   string // "" is none
+	dir      string // of rules; "" is no service
+	listen   string
+	http     string // "" is none
+	merge    bool
+	shadow   bool
+	quota    bool
+	metadata bool
 }
 
 // checkSettings are those of the HTTP check.
@@ -47,8 +51,10 @@ type checkSettings struct {
 	wanted bool // by the command line
 }
 
+const mergeUsage = "let several files have rules of one domain of that service, as with MERGE_DOMAIN_CONFIG"
+
 const usage = `Usage: rald [flags] [DIR]
-       rald check [-envoy] DIR
+       rald check [-envoy] [-envoy-merge] DIR
 
 Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE,
 RAL.PEEK, RAL.REFUND, RAL.WAIT and RAL.RESET for every limit. DIR has limits.yaml, the limits
@@ -71,6 +77,10 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	flags.StringVar(&s.envoy.dir, "envoy", "", "a `directory` of configuration files of envoyproxy/ratelimit, to answer Envoy's rate limit service; default DIR/envoy, if it is there")
 	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service, or unix: and the path of a socket; other than loopback needs TLS")
 	flags.StringVar(&s.envoy.http, "envoy-http", "", "an `address` for its pages /json, /healthcheck and /rlconfig; default none")
+	flags.BoolVar(&s.envoy.merge, "envoy-merge", false, mergeUsage)
+	flags.BoolVar(&s.envoy.shadow, "envoy-shadow", false, "admit every request of that service, as with SHADOW_MODE")
+	flags.BoolVar(&s.envoy.quota, "envoy-quota", false, "treat every rule of that service as if it had quota_mode, as with QUOTA_MODE")
+	flags.BoolVar(&s.envoy.metadata, "envoy-metadata", false, "put request and rules in the dynamic metadata of that service's responses, as with RESPONSE_DYNAMIC_METADATA")
 	s.admin.define(flags)
 	flags.StringVar(&s.check.listen, "check-listen", "127.0.0.1:7380", "the `address` for HTTP checks, if DIR has check.yaml; other than loopback needs TLS")
 	s.fleet.define(flags)
@@ -98,7 +108,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	s.envoy.dir = configdir.Under(s.dir, s.envoy.dir).Envoy
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for _, name := range []string{"envoy-listen", "envoy-http"} {
+	for _, name := range []string{"envoy-listen", "envoy-http", "envoy-merge", "envoy-shadow", "envoy-quota", "envoy-metadata"} {
 		if given[name] && s.envoy.dir == "" {
 			return s, fmt.Errorf("-%s needs -envoy, or the directory envoy in DIR", name)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,12 +61,14 @@ func TestVerdictsAreThoseOfTheReference(t *testing.T) {
 	assert.Greater(t, seen.over, *pairs/10)
 	assert.Greater(t, seen.ok, *pairs/5)
 	assert.Greater(t, seen.statuses, *pairs)
+	assert.Greater(t, seen.shadowed, *pairs/50)
+	assert.Greater(t, seen.quota, *pairs/50)
 	assert.Greater(t, seen.hidden, *pairs/50)
 	assert.Greater(t, seen.unlimited, *pairs/50)
 }
 
 // outcomes counts what there was to compare.
-type outcomes struct{ ok, over, statuses, hidden, unlimited int }
+type outcomes struct{ ok, over, shadowed, quota, statuses, hidden, unlimited int }
 
 func (o *outcomes) see(r *pb.RateLimitResponse) {
 	if r.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
@@ -74,6 +77,9 @@ func (o *outcomes) see(r *pb.RateLimitResponse) {
 		o.ok++
 	}
 	for _, s := range r.Statuses {
+		if s.Code == pb.RateLimitResponse_OVER_LIMIT && r.OverallCode == pb.RateLimitResponse_OK {
+			o.shadowed++
+		}
 		switch {
 		case s.CurrentLimit != nil:
 			o.statuses++
@@ -84,6 +90,7 @@ func (o *outcomes) see(r *pb.RateLimitResponse) {
 			o.unlimited++
 		}
 	}
+	o.quota += len(r.DynamicMetadata.GetFields()["quotaModeViolations"].GetListValue().GetValues())
 }
 
 func compareVerdicts(t *testing.T, of *reference, keep *spaces.Spaces, g *generator, seen *outcomes) {
@@ -93,10 +100,16 @@ func compareVerdicts(t *testing.T, of *reference, keep *spaces.Spaces, g *genera
 	if err != nil {
 		return // a duplicate of two files
 	}
+	config := envoydoor.Config{Spaces: keep, Headers: true, Shadow: g.percent(15), Quota: g.percent(15), Metadata: g.percent(50)}
+	for name, on := range map[string]bool{
+		"SHADOW_MODE": config.Shadow, "QUOTA_MODE": config.Quota, "RESPONSE_DYNAMIC_METADATA": config.Metadata,
+	} {
+		t.Setenv(name, strconv.FormatBool(on))
+	}
 	of.use(want)
 	set, err := rules.Parse(files, rules.Options{Merge: merge})
 	require.NoError(t, err)
-	door, err := envoydoor.New(envoydoor.Config{Spaces: keep, Headers: true}, set)
+	door, err := envoydoor.New(config, set)
 	require.NoError(t, err)
 
 	var some []*pb.RateLimitRequest // so that descriptors come again
@@ -112,8 +125,8 @@ func compareVerdicts(t *testing.T, of *reference, keep *spaces.Spaces, g *genera
 		want, wantErr := of.ShouldRateLimit(context.Background(), request)
 		got, err := door.ShouldRateLimit(context.Background(), request)
 		text := func() string {
-			return fmt.Sprintf("the reference says %v %v\n\nrald says %v %v\n\nto %v at %v, of seed %s, merge %t\n%s",
-				prototext.Format(want), wantErr, prototext.Format(got), err, request, time.Now(), g.suffix, merge, listing(files))
+			return fmt.Sprintf("the reference says %v %v\n\nrald says %v %v\n\nto %v at %v, of seed %s, merge %t, %+v\n%s",
+				prototext.Format(want), wantErr, prototext.Format(got), err, request, time.Now(), g.suffix, merge, config, listing(files))
 		}
 		require.Equal(t, wantErr == nil, err == nil, "%s", text())
 		if err == nil {

@@ -22,12 +22,14 @@ type Dirs struct {
 	Dir string
 	// Envoy has the configuration of Envoy's rate limit service. "" is none.
 	Envoy string
+	// Rules are how the files in Envoy are read.
+	Rules rules.Options
 }
 
 // Under returns the directories of a configuration of which Envoy's is elsewhere, or, if
 // elsewhere is "", in the directory envoy if there is one.
 func Under(dir, elsewhere string) Dirs {
-	d := Dirs{dir, elsewhere}
+	d := Dirs{Dir: dir, Envoy: elsewhere}
 	if dir != "" && elsewhere == "" {
 		envoy := filepath.Join(dir, "envoy")
 		if info, err := os.Stat(envoy); err == nil && info.IsDir() {
@@ -63,7 +65,7 @@ func (d Dirs) Read() (*Config, error) {
 	}
 	if d.Envoy != "" {
 		var err error
-		c.Rules, err = rules.Read(d.Envoy, rules.Options{})
+		c.Rules, err = rules.Read(d.Envoy, d.Rules)
 		faults = append(faults, err)
 	}
 	if err := errors.Join(faults...); err != nil {

@@ -124,7 +124,7 @@ func decideTogether(ctx context.Context, asks []ask) error {
 	for i := range asks {
 		a := &asks[i]
 		switch {
-		case !a.isHeld() || a.refund || a.n == 0 || a.Shadow || a.Quota:
+		case !a.isHeld() || a.refund || a.n == 0 || a.Shadow || a.quota:
 		case a.exact == nil:
 			never = true
 		default:

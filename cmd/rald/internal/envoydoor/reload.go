@@ -22,7 +22,7 @@ func (s *Service) Prepare(set *rules.Set) (commit func(), err error) {
 			counts[rule.Path] = of
 		}
 	}
-	t, err := newTable(set, s.config.Spaces, counts)
+	t, err := newTable(set, s.config, counts)
 	if err != nil {
 		return nil, err
 	}

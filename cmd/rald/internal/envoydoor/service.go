@@ -26,6 +26,11 @@ type Config struct {
 	Spaces *spaces.Spaces
 	// Shadow makes the service admit every request, as the reference does with SHADOW_MODE.
 	Shadow bool
+	// Quota treats every rule as if it had quota_mode, as the reference does with QUOTA_MODE.
+	Quota bool
+	// Metadata puts the request and what quotas it is over in the dynamic metadata of responses,
+	// as the reference does with RESPONSE_DYNAMIC_METADATA.
+	Metadata bool
 	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset to responses, as the
 	// reference does with LIMIT_RESPONSE_HEADERS_ENABLED.
 	Headers bool
@@ -57,6 +62,7 @@ type ask struct {
 	n      int64  // hits, from 0 on
 	refund bool   // gives the hits back
 	free   bool   // the rule is unlimited
+	over   bool   // the limit, in quota mode
 	status *pb.RateLimitResponse_DescriptorStatus
 }
 
@@ -81,7 +87,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	if err := decide(ctx, asks, domain != nil && domain.AllOrNothing); err != nil {
 		return nil, failed(ctx, err)
 	}
-	return s.answer(asks), nil
+	response := s.answer(asks)
+	if s.config.Metadata {
+		response.DynamicMetadata = metadata(request, asks)
+	}
+	return response, nil
 }
 
 // failed returns the error of a request on which there is no decision.
@@ -178,7 +188,7 @@ func (s *Service) answer(asks []ask) *pb.RateLimitResponse {
 			closest, least = a.status, a.status.LimitRemaining
 		}
 		if a.status.Code == pb.RateLimitResponse_OVER_LIMIT {
-			if a.Quota {
+			if a.over = a.quota; a.over {
 				a.status = &pb.RateLimitResponse_DescriptorStatus{
 					Code: pb.RateLimitResponse_OK, CurrentLimit: a.status.CurrentLimit, LimitRemaining: a.status.LimitRemaining,
 				}

@@ -271,6 +271,26 @@ descriptors:
 	assert.Equal(t, []uint32{99, 0}, remaining)
 }
 
+// With Config.Quota no limit refuses a request of such a domain: each is counted by itself.
+func TestAllOrNothingWithQuotasOnly(t *testing.T) {
+	d := open(t, `
+domain: d
+all_or_nothing: true
+descriptors:
+  - {key: wide, rate_limit: {unit: year, requests_per_unit: 100}}
+  - {key: narrow, rate_limit: {unit: year, requests_per_unit: 1}}
+`)
+	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
+	require.NoError(t, err)
+	d.Service, err = New(Config{Spaces: d.keep, Quota: true}, set)
+	require.NoError(t, err)
+	for i, want := range [][]uint32{{99, 0}, {98, 0}, {97, 0}} {
+		code, remaining := d.ask(entries("wide=x"), entries("narrow=x"))
+		assert.Equal(t, ok, code, i)
+		assert.Equal(t, want, remaining, i)
+	}
+}
+
 func mustRead(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -16,6 +16,7 @@ import (
 // table is a configuration with the engines that keep its limits. It never changes.
 type table struct {
 	set     *rules.Set
+	quota   bool // for every rule
 	held    map[*rules.Rule]*held
 	tallies map[rules.Unit]*tally
 }
@@ -23,6 +24,7 @@ type table struct {
 // held is a rule, or an override that came with a request, with what keeps it.
 type held struct {
 	*rules.Rule
+	quota bool                            // the rule's own, or that of all
 	shown *pb.RateLimitResponse_RateLimit // to clients
 	tally *tally                          // nil if the rule has a limit of its own
 
@@ -38,10 +40,10 @@ type held struct {
 
 // newTable returns the table of a set. The counts of a rule are those of the rule of the same
 // path, if there is one, and are taken out of the map.
-func newTable(set *rules.Set, keep *spaces.Spaces, counts map[string]*Counts) (*table, error) {
-	t := &table{set: set, held: map[*rules.Rule]*held{}, tallies: map[rules.Unit]*tally{}}
+func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table, error) {
+	t := &table{set: set, quota: config.Quota, held: map[*rules.Rule]*held{}, tallies: map[rules.Unit]*tally{}}
 	for _, unit := range rules.Units {
-		of, err := newTally(keep, unit)
+		of, err := newTally(config.Spaces, unit)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +54,7 @@ func newTable(set *rules.Set, keep *spaces.Spaces, counts map[string]*Counts) (*
 			t.held[r] = &held{Rule: r}
 			continue
 		}
-		h, err := t.hold(r, keep)
+		h, err := t.hold(r, config.Spaces)
 		if err != nil {
 			return nil, &fault.Error{File: r.File, Line: r.Line, Key: r.Path, Err: err}
 		}
@@ -66,7 +68,7 @@ func newTable(set *rules.Set, keep *spaces.Spaces, counts map[string]*Counts) (*
 }
 
 func (t *table) hold(r *rules.Rule, keep *spaces.Spaces) (h *held, err error) {
-	h = &held{Rule: r, exact: r.Limit}
+	h = &held{Rule: r, quota: r.Quota || t.quota, exact: r.Limit}
 	if r.Limit == nil {
 		h.fixed(t.tallies[r.Unit])
 	} else {
@@ -98,7 +100,7 @@ func (h *held) fixed(of *tally) {
 
 // override returns the limit that came with a request, of a unit that is known.
 func (t *table) override(requests uint32, unit rules.Unit) *held {
-	h := &held{Rule: &rules.Rule{Requests: requests, Unit: unit}}
+	h := &held{Rule: &rules.Rule{Requests: requests, Unit: unit}, quota: t.quota}
 	h.fixed(t.tallies[unit])
 	return h
 }
