@@ -177,7 +177,7 @@ func TestRedisTools(t *testing.T) {
 	assert.Contains(t, tool(t, s, "redis-cli", "INFO"), "server_name:rald")
 	out := tool(t, s, "redis-benchmark", "-n", "2000", "-c", "20", "-P", "16", "--csv", "CL.THROTTLE", "bench", "1000", "1", "3600")
 	assert.NotContains(t, strings.ToLower(out), "error", out)
-	assert.Equal(t, "1\n1001\n0\n3600\n3603600\n", tool(t, s, "redis-cli", "CL.THROTTLE", "bench", "1000", "1", "3600"),
+	assert.Regexp(t, "^1\n1001\n0\n", tool(t, s, "redis-cli", "CL.THROTTLE", "bench", "1000", "1", "3600"),
 		"2,000 calls took more or less than the 1,001 units that there are")
 }
 
@@ -185,20 +185,22 @@ func TestRedisTools(t *testing.T) {
 // it from one that runs.
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rald.sock")
-	throttle := func() string {
+	left := func() string { // and not the seconds after it, which pass
 		out, err := exec.Command("redis-cli", "-s", path, "CL.THROTTLE", "key", "15", "1", "3600").CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		return string(out)
+		fields := strings.Fields(string(out))
+		require.Len(t, fields, 5)
+		return strings.Join(fields[:4], " ")
 	}
 	s := startOn(t, "unix", path, "-state", "none")
-	assert.Equal(t, "0\n16\n15\n-1\n3600\n", throttle())
+	assert.Equal(t, "0 16 15 -1", left())
 	err := run(t.Context(), []string{"-listen", onSocket + path, "-state", "none"}, noEnv, io.Discard, io.Discard)
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
-	assert.Equal(t, "0\n16\n14\n-1\n7200\n", throttle())
+	assert.Equal(t, "0 16 14 -1", left())
 	s.Kill()
 
 	s = startOn(t, "unix", path, "-state", "none")
-	assert.Equal(t, "0\n16\n15\n-1\n3600\n", throttle(), "a new server")
+	assert.Equal(t, "0 16 15 -1", left(), "a new server")
 	s.end(t)
 	assert.NoFileExists(t, path)
 
