@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,7 +111,10 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	t := d.table.Load()
-	original, err := t.rules.original(r)
+	original, others, err := t.rules.original(r)
+	if err == nil {
+		err = t.haveOneRule(original, others)
+	}
 	if err != nil {
 		d.counts.undecided.Add(1)
 		t.refuse(w, r, err, d.config.Log)
@@ -195,12 +199,35 @@ func withSlash(pattern string) string {
 	return pattern + "/{$}"
 }
 
+// haveOneRule returns errRule if the path of a request has another rule in another reading. It
+// adds the slash at the end that patterns have.
+func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
+	endWithSlash(r.URL)
+	if len(others) == 0 {
+		return nil
+	}
+	_, pattern := t.routes.Handler(r)
+	for _, u := range others {
+		endWithSlash(u)
+		other := *r
+		other.URL = u
+		if _, is := t.routes.Handler(&other); is != pattern {
+			return errRule
+		}
+	}
+	return nil
+}
+
+func endWithSlash(u *url.URL) {
+	if u.Path != "/" {
+		u.Path += "/"
+		u.RawPath += "/"
+	}
+}
+
 // serve holds a request to its rule, and reports whether that has limits. Without a rule the
 // request passes.
 func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
-	if r.URL.Path != "/" {
-		r.URL.Path += "/"
-	}
 	h, _ := t.routes.Handler(r)
 	if h, ok := h.(held); ok {
 		t.routes.ServeHTTP(w, r) // which finds the wildcards, too
@@ -210,8 +237,8 @@ func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
 	return false
 }
 
-// refuse answers a request that cannot be found again. What a client cannot cause is logged
-// once for the rules in force.
+// refuse answers a request that cannot be found again. What a client cannot cause, or the
+// configuration can mend, is logged once for the rules in force.
 func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
 	status := http.StatusBadRequest
 	switch {
@@ -220,7 +247,7 @@ func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *s
 	case errors.Is(err, errProxy):
 		status = http.StatusInternalServerError
 	}
-	if status != http.StatusBadRequest {
+	if status != http.StatusBadRequest || errors.Is(err, errRule) {
 		if _, said := t.said.LoadOrStore(err.Error(), true); !said {
 			log.Error("a request of the HTTP check cannot be decided", "error", err, "file", t.rules.file, "remote", r.RemoteAddr)
 		}

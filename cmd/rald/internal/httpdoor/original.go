@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path"
-	"slices"
 	"strings"
 
 	"github.com/ral-limiter/ral/internal/clientaddr"
@@ -35,42 +33,51 @@ var (
 	errPeer  = errors.New("the connection comes from no proxy that is trusted")
 	errProxy = errors.New("the proxy does not send what its rules need")
 	errURI   = errors.New("the path of the request has a bad escape or climbs above a segment")
+	errRule  = errors.New("the path of the request has ; or %2F, and its rule depends on what they mean to the backend")
 )
 
-// original returns the request that the proxy asks about, with its path as cleanPath returns it.
-// The error is errPeer, errProxy or errURI.
-func (of *Rules) original(r *http.Request) (*http.Request, error) {
+// original returns the request that the proxy asks about, with its path as a backend reads it,
+// and the other ways in which backends may. The error is errPeer, errProxy or errURI.
+func (of *Rules) original(r *http.Request) (o *http.Request, others []*url.URL, err error) {
 	peer := r.RemoteAddr
 	if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); ok {
 		peer = of.onSocket
 	}
 	if !of.trusted.Contains(clientaddr.Parse(peer)) {
-		return nil, errPeer
+		return nil, nil, errPeer
 	}
 	p := &of.proxy
 	uri, err := single(r, p.uri)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	o := r.WithContext(r.Context()) // a copy
+	o = r.WithContext(r.Context()) // a copy
 	o.Body, o.ContentLength, o.RemoteAddr = http.NoBody, 0, peer
 	if o.Method, err = single(r, p.method); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Some backends take "post" for POST.
 	o.Method = strings.ToUpper(o.Method)
 	if o.Host, err = hostOf(r, p.host); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if p.address != "" && len(r.Header[p.address]) == 0 {
-		return nil, fmt.Errorf("%w: there is no field %s", errProxy, p.address)
+		return nil, nil, fmt.Errorf("%w: there is no field %s", errProxy, p.address)
 	}
-	clean, query, err := cleanPath(uri)
-	if err != nil {
-		return nil, err
+	path, query := splitURI(uri)
+	for i, as := range of.readings(path) {
+		u, err := as.clean(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		if i > 0 {
+			others = append(others, u)
+			continue
+		}
+		u.RawQuery = query
+		o.URL = u
 	}
-	o.URL = &url.URL{Path: clean, RawQuery: query}
-	return o, nil
+	return o, others, nil
 }
 
 // single returns the only value of a field. A second one may be the client's.
@@ -112,32 +119,4 @@ func canonicalHost(host string) string {
 		host = without
 	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
-}
-
-// cleanPath returns the path of a URI in the one form that rules are matched with, and the
-// query. It is decoded once, without parameters such as ;v=1, empty segments, dots and a slash at
-// the end. Upper and lower case, other encodings such as %u0041, backslashes and escapes of escapes
-// are left as they are: a backend that reads those otherwise needs a wider rule.
-//
-// A path with .. is an error. Browsers send none, and where it leads depends on the backend:
-// some find the handler by what comes before, which may have a stricter rule.
-func cleanPath(uri string) (clean, query string, err error) {
-	uri, _, _ = strings.Cut(uri, "#")
-	uri, query, _ = strings.Cut(uri, "?")
-	// A proxy may send the whole URL. "//host" is a path here.
-	if scheme, rest, ok := strings.Cut(uri, "://"); ok && !strings.Contains(scheme, "/") {
-		_, uri, _ = strings.Cut(rest, "/")
-	}
-	if strings.Contains(uri, ";") {
-		segments := strings.Split(uri, "/")
-		for i, s := range segments {
-			segments[i], _, _ = strings.Cut(s, ";")
-		}
-		uri = strings.Join(segments, "/")
-	}
-	decoded, err := url.PathUnescape(uri)
-	if err != nil || strings.Contains(decoded, "..") && slices.Contains(strings.Split(decoded, "/"), "..") {
-		return "", "", errURI
-	}
-	return path.Clean("/" + decoded), query, nil
 }

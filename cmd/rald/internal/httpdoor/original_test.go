@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path"
 	"path/filepath"
 	"strings"
@@ -19,11 +20,11 @@ import (
 func TestPathsAreFoundInEverySpelling(t *testing.T) {
 	for _, uri := range []string{
 		"/login", "//login", "/./login", "/%2flogin", "/%2Flogin", "/login/", "/login//", "/login/.",
-		"/%6cogin", "/l%6Fgin", "/login?", "/login?a=/b", "/login#a", "/login;a=b", "/;a/login", "/login;a/",
+		"/%6cogin", "/l%6Fgin", "/login?", "/login?a=/b", "/login#a", "/login;a=b", "/;a/login", "/login;a/", "/login?a;b%2f",
 		"http://example.org/login", "https://example.org//login?a", "login", "/login%2f", "/.//./login/./", "http://example.org/%2e/login",
 	} {
 		for _, match := range []string{"/login", "POST /login", "example.org/login", "/{page}", "/login/", "/login/{$}"} {
-			d := open(t, "proxy: caddy\nrules:\n  - {match: '"+match+"', limit: one, key: everybody}\n  - {match: '/', unlimited: true}\n")
+			d := open(t, "proxy: caddy\nparameters: drop\nescaped_slashes: decode\nrules:\n  - {match: '"+match+"', limit: one, key: everybody}\n  - {match: '/', unlimited: true}\n")
 			assert.Equal(t, http.StatusNoContent, d.ask("POST", uri).Code, uri)
 			assert.Equal(t, http.StatusTooManyRequests, d.ask("POST", uri).Code, "%s hides from %s", uri, match)
 			assert.Equal(t, http.StatusNoContent, d.ask("POST", "/other/page").Code, uri)
@@ -96,6 +97,57 @@ func TestPathsWithoutARuleAreRefused(t *testing.T) {
 	for _, uri := range []string{"/a..b", "/...", "/a../b", "/..a", "/a?../b", "/a/...;b", "/.../b"} {
 		assert.Equal(t, http.StatusNoContent, d.ask("GET", uri).Code, uri)
 	}
+}
+
+// A path with ; or %2F whose rule depends on how backends read it is refused, and operators are
+// told once. Settings say how they do.
+func TestPathsThatBackendsReadDifferently(t *testing.T) {
+	const rules = `
+rules:
+  - {match: /api/, limit: one, key: everybody}
+  - {match: /api/health, unlimited: true}
+  - {match: "/users/{id}", limit: "funnel 1, 1/365d", key: path id}
+`
+	const counted, free, refused = 1, 10, 0
+	for uri, want := range map[string][4]int{ // unless configured; dropped and decoded; kept and decoded; kept both
+		"/api/health":      {free, free, free, free},
+		"/api/health;1":    {refused, free, counted, counted},
+		"/api/;1/health":   {refused, free, counted, counted},
+		"/api/other;1":     {counted, counted, counted, counted},
+		"/api%2Fhealth":    {refused, free, free, free}, // the last: no rule
+		"/api%2fother":     {refused, counted, counted, free},
+		"/users/1%2F2":     {refused, free, free, counted},
+		"/users/1;a":       {counted, counted, counted, counted},
+		"/api/health%2f;a": {refused, free, counted, counted},
+		"/other;a%2fb":     {free, free, free, free},
+		"/a/..;b":          {refused, refused, free, free},
+		"/a%2f..%2fapi":    {refused, refused, refused, refused},
+	} {
+		for i, settings := range []string{
+			"", "parameters: drop\nescaped_slashes: decode", "parameters: keep\nescaped_slashes: decode", "parameters: keep\nescaped_slashes: keep",
+		} {
+			d := open(t, "proxy: caddy\n"+settings+rules)
+			assert.Equal(t, want[i], d.passes(t, "GET", uri), "%s %s", uri, settings)
+			if want[i] == refused {
+				assert.Equal(t, http.StatusBadRequest, d.ask("GET", uri).Code, uri)
+			}
+			if i == 0 && want[i] == refused && !strings.Contains(uri, "..") {
+				assert.Equal(t, 1, strings.Count(d.log.String(), "depends on what they mean to the backend"), d.log)
+			}
+		}
+	}
+
+	// Kept text is part of a key.
+	d := open(t, "proxy: caddy\nparameters: keep\nescaped_slashes: keep"+rules)
+	for _, uri := range []string{"/users/1", "/users/1;a", "/users/1%2f2", "/users/1%2f3"} {
+		assert.Equal(t, 1, d.passes(t, "GET", uri), uri)
+	}
+	d = open(t, "proxy: caddy"+rules)
+	assert.Equal(t, 1, d.passes(t, "GET", "/users/1"))
+	assert.Zero(t, d.passes(t, "GET", "/users/1;a"))
+
+	_, err := Parse("check.yaml", []byte("proxy: caddy\nparameters: no\nrules: []\n"), configured)
+	assert.ErrorContains(t, err, `check.yaml:2: parameters: "no": drop or keep is accepted`)
 }
 
 // Without the fields that the rules name nothing is decided. It is logged once.
@@ -201,7 +253,18 @@ func FuzzCleanPath(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, uri string) {
-		clean, _, err := cleanPath(uri)
+		cleanPath := func(uri string) (string, error) {
+			raw, _ := splitURI(uri)
+			u, err := pathReading{}.clean(raw)
+			if err != nil {
+				return "", err
+			}
+			if unescaped, err := url.PathUnescape(u.EscapedPath()); err != nil || unescaped != u.Path {
+				t.Fatalf("%q gives %q and %q", uri, u.Path, u.EscapedPath())
+			}
+			return u.Path, nil
+		}
+		clean, err := cleanPath(uri)
 		if err != nil {
 			return
 		}
@@ -212,7 +275,7 @@ func FuzzCleanPath(f *testing.F) {
 			if strings.Contains(strings.SplitN(strings.SplitN(uri, "?", 2)[0], "#", 2)[0], "://") {
 				continue // a whole URL
 			}
-			if got, _, err := cleanPath(other); err != nil || got != clean {
+			if got, err := cleanPath(other); err != nil || got != clean {
 				t.Fatalf("%q gives %q, %v, and %q gives %q", uri, clean, err, other, got)
 			}
 		}

@@ -41,7 +41,9 @@ type Rules struct {
 	// onSocket is a trusted address. It stands for that of a connection over a Unix socket, whose
 	// permissions guard it.
 	onSocket string
-	rules    []rule
+	// parameters and slashes are how the backends read ; and %2F in a path.
+	parameters, slashes kept
+	rules               []rule
 }
 
 // Len returns the number of rules.
@@ -132,7 +134,7 @@ type kind struct {
 }
 
 func (p *parser) rules(top place) *Rules {
-	m := p.fields(top, "proxy", "trusted", "status", "rules")
+	m := p.fields(top, "proxy", "trusted", "status", "parameters", "escaped_slashes", "rules")
 	if m == nil {
 		return nil
 	}
@@ -149,6 +151,8 @@ func (p *parser) rules(top place) *Rules {
 	if at, ok := m["status"]; ok {
 		of.status = p.status(at)
 	}
+	of.parameters = p.kept(m, "parameters", "drop", "keep")
+	of.slashes = p.kept(m, "escaped_slashes", "decode", "keep")
 	list, ok := m["rules"]
 	if !ok {
 		p.bad(top, "rules is required: a list of maps with the key match")
@@ -219,6 +223,21 @@ func (p *parser) readTrusted(m map[string]place) {
 		}
 		p.trusted = append(p.trusted, prefix)
 	}
+}
+
+// kept reads whether backends keep something in a path as text. The words mean no and yes.
+func (p *parser) kept(m map[string]place, key, no, yes string) kept {
+	at, ok := m[key]
+	switch {
+	case !ok:
+		return unknown
+	case at.value() == no:
+		return drops
+	case at.value() == yes:
+		return keeps
+	}
+	p.bad(at, "%.80q: %s or %s is accepted", at.value(), no, yes)
+	return unknown
 }
 
 func (p *parser) status(at place) int {
@@ -300,7 +319,8 @@ func (p *parser) checkMatch(at place, match string) {
 		p.bad(at, "%.80q: a host in lower case is accepted, without a port and a final dot", host)
 	}
 	want := strings.TrimSuffix(strings.TrimSuffix(path, "{$}"), "/")
-	if clean, _, err := cleanPath(path); err != nil || strings.TrimSuffix(strings.TrimSuffix(clean, "{$}"), "/") != want {
+	raw, _ := splitURI(path)
+	if u, err := (pathReading{}).clean(raw); err != nil || strings.TrimSuffix(strings.TrimSuffix(u.Path, "{$}"), "/") != want {
 		p.bad(at, "%.80q is the path of no request: it is accepted without escapes, empty segments, dots, parameters and a query", path)
 	}
 	if err := register(new(http.ServeMux), match, pass); err != nil {
