@@ -240,6 +240,23 @@ func TestClientsNeverExceedTheLimit(t *testing.T) {
 	assert.EqualValues(t, clients*each-limit, refused.Load())
 }
 
+// expiring ends as by a deadline, when the test says so.
+type expiring struct {
+	context.Context
+	over chan struct{}
+}
+
+func (e expiring) Done() <-chan struct{} { return e.over }
+
+func (e expiring) Err() error {
+	select {
+	case <-e.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // A call is charged by how it ended, also if the handler panics.
 func TestCallsAreChargedByHowTheyEnded(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(100, 1, 24*time.Hour)))
@@ -266,8 +283,13 @@ func TestCallsAreChargedByHowTheyEnded(t *testing.T) {
 	_, err = call(c, "panic")
 	require.Error(t, err)
 	require.EqualValues(t, 11, taken(e, local, 100))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
+	ctx := expiring{t.Context(), make(chan struct{})}
+	go func() {
+		for taken(e, local, 100) != 21 { // its cost, while it is served
+			time.Sleep(time.Millisecond)
+		}
+		close(ctx.over)
+	}()
 	_, err = c.CallUnary(ctx, connect.NewRequest(wrapperspb.String("wait")))
 	require.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err))
 	require.Eventually(t, func() bool { return taken(e, local, 100) == 16 }, time.Minute, time.Millisecond)

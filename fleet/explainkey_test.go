@@ -160,7 +160,7 @@ func TestExplainInAnOutage(t *testing.T) {
 			c.Budget, c.Outage = quick, f.outage
 			l := open(t, c)
 			eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "so that the share knows it")
-			require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
+			eventually(t, func() bool { return l.Block(t.Context(), "blocked", time.Hour) == nil }, "Redis answers in time")
 			redis.Kill()
 			eventually(t, func() bool { return l.Health() != nil }, "it is away")
 			x := explain(t, l, "a")

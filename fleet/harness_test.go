@@ -110,7 +110,7 @@ func (c lagging) Read(b []byte) (int, error) {
 }
 
 // generous is a budget that only an outage spends, whatever else the machine does.
-const generous = 2 * time.Second
+const generous = 20 * time.Second
 
 // at returns a configuration for the Redis at that address.
 func at(addr string, p policy.Policy) Config {

@@ -53,6 +53,6 @@ func ExampleLine_Wait() {
 	}
 	// ... send, and be told to come back in a minute
 	turn.Obey(outgoing.Answer{Refused: true, RetryAfter: time.Minute})
-	fmt.Println(line.Held("mail.example.com") > 59*time.Second)
+	fmt.Println(line.Held("mail.example.com") > 30*time.Second)
 	// Output: true
 }

@@ -126,7 +126,7 @@ func TestServersOfOneRedis(t *testing.T) {
 	open := func() (*server, *grpc.ClientConn) {
 		addr := freeAddr(t)
 		operators := freeAddr(t)
-		s := start(t, "-admin", operators, "-redis", "redis://rald:secret@"+r.Addr(), "-redis-budget", "5s", "-fleet-servers", "2",
+		s := start(t, "-admin", operators, "-redis", "redis://rald:secret@"+r.Addr(), "-redis-budget", "30s", "-fleet-servers", "2",
 			"-envoy", rules, "-envoy-listen", addr, limits)
 		admins = append(admins, "http://"+operators)
 		c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -136,7 +136,7 @@ func TestServersOfOneRedis(t *testing.T) {
 	}
 	first, service := open()
 	client := func(s *server) *redis.Client {
-		c := redis.NewClient(&redis.Options{Addr: s.addr, Protocol: 2, MaxRetries: -1})
+		c := redis.NewClient(patient(redis.Options{Addr: s.addr, Protocol: 2}))
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}

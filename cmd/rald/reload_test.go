@@ -45,7 +45,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	write("funnel 100, 1/d")
 	s := start(t, "-state", state, dir)
-	c := redis.NewClient(&redis.Options{Addr: s.addr, Protocol: 2})
+	c := redis.NewClient(patient(redis.Options{Addr: s.addr, Protocol: 2}))
 	var total atomic.Int64
 	ctx, stop := context.WithCancel(context.Background())
 	var callers sync.WaitGroup
@@ -89,7 +89,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	s.end(t)
 
 	s = start(t, "-state", state, dir)
-	c = redis.NewClient(&redis.Options{Addr: s.addr, Protocol: 2})
+	c = redis.NewClient(patient(redis.Options{Addr: s.addr, Protocol: 2}))
 	defer c.Close()
 	took, remaining := admitted(t, c)
 	assert.EqualValues(t, 1, took)

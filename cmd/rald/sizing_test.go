@@ -28,7 +28,7 @@ func TestSizing(t *testing.T) {
 
 	const families = 16
 	for i := range families {
-		tool(t, a.server, "redis-cli", "RAL.TAKE", "k", fmt.Sprintf("window_5/%dm", i+2))
+		tool(t, a.server, "redis-cli", "RAL.TAKE", "k", fmt.Sprintf("window_5/%dh", i+2))
 	}
 	ofEngine := (a.held() - empty) / families
 	t.Logf("a family of limits: %.0f KB, %.1f goroutines", ofEngine/1e3, (a.figure("go_goroutines")-goroutines)/families)

@@ -32,7 +32,7 @@ import (
 )
 
 func main() {
-	if err := run(os.Stdout); err != nil {
+	if err := run(os.Stdout, limit); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -77,7 +77,7 @@ const retryPolicy = `{"methodConfig": [{
 	"retryPolicy": {"maxAttempts": 3, "initialBackoff": "1s", "maxBackoff": "10s", "backoffMultiplier": 2,
 		"retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 
-func run(out io.Writer) error {
+func run(out io.Writer, limit policy.Policy) error {
 	addresses, err := engine.New[netip.Addr](engine.Config{Policy: limit})
 	if err != nil {
 		return err
