@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -121,14 +122,17 @@ func (s *Server) configure(c Config) error {
 	return nil
 }
 
-// FreePort returns a free port of the loopback interface. Another process may take it
-// before the caller does.
-func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// FreePort returns a free port of the loopback interface. It is below those that systems give to
+// sockets without a port of their own, which another test would soon have. Another process may
+// take it before the caller does.
+func FreePort() (port int, err error) {
+	for range 100 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(17000))); err == nil {
+			return l.Addr().(*net.TCPAddr).Port, l.Close()
+		}
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	return 0, fmt.Errorf("no port from 15000 on is free: %w", err)
 }
 
 // Network and Addr return the address of the server, as net.Dial takes it. It is the
