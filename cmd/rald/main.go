@@ -24,10 +24,12 @@ import (
 	"syscall"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 )
 
 func main() {
@@ -53,7 +55,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, pr
 	return serve(ctx, s, slog.New(slog.NewTextHandler(problems, nil)))
 }
 
-// check says whether the files of a directory, or with -envoy the rules, can be read.
+// check says whether the files of a directory, or with -envoy the rules, can be read, and whether
+// there is room for their families of limits.
 func check(args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
 	flags.SetOutput(problems)
@@ -69,6 +72,9 @@ func check(args []string, out, problems io.Writer) error {
 	dir := flags.Arg(0)
 	if *envoy {
 		set, err := rules.Read(dir, options)
+		if err == nil {
+			err = envoydoor.Room(spaces.Config{}, set)
+		}
 		if err != nil {
 			return err
 		}
@@ -78,6 +84,12 @@ func check(args []string, out, problems io.Writer) error {
 	dirs := configdir.Under(dir, "")
 	dirs.Rules = options
 	c, err := dirs.Read()
+	if err == nil {
+		err = named.Room(spaces.Config{}, c.Limits)
+		if c.Rules != nil {
+			err = errors.Join(err, envoydoor.Room(spaces.Config{}, c.Rules))
+		}
+	}
 	if err != nil {
 		return err
 	}

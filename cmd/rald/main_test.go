@@ -144,6 +144,7 @@ func TestCheck(t *testing.T) {
 		"---\nlimits:\n  a: sliding 1/s\n":                       "",
 		"limits: 5\n":                                            file + `:1: limits: a map from names to limits`,
 		"limits: [\n":                                            file + `: yaml: `,
+		"limits:\n" + families(40, "  l%d: sliding 5/%ds\n"):     file + `:34: limits.l33: no room for another family of limits`,
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		var out bytes.Buffer
@@ -158,6 +159,29 @@ func TestCheck(t *testing.T) {
 	}
 	assert.Error(t, run(context.Background(), []string{"check", filepath.Join(dir, "none")}, noEnv, &bytes.Buffer{}, &bytes.Buffer{}))
 	assert.Error(t, run(context.Background(), []string{"check"}, noEnv, &bytes.Buffer{}, &bytes.Buffer{}))
+}
+
+// families is n lines of limits, each of another family.
+func families(n int, line string) (text string) {
+	for i := range n {
+		text += fmt.Sprintf(line, i+1, i+1)
+	}
+	return text
+}
+
+// Families of Envoy's rules are counted, too, apart from those of limits.yaml.
+func TestCheckCountsFamiliesOfRules(t *testing.T) {
+	dir := t.TempDir()
+	check := func(n int, args ...string) error {
+		text := "domain: d\ndescriptors:\n" + families(n, "  - {key: k%d, rate_limit: {limit: sliding 5/%ds}}\n")
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "envoy"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "envoy", "d.yaml"), []byte(text), 0o600))
+		return run(t.Context(), append([]string{"check"}, args...), noEnv, &bytes.Buffer{}, &bytes.Buffer{})
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte("limits:\n"+families(32, "  l%d: at most 5/%ds\n")), 0o600))
+	require.NoError(t, check(20, dir))
+	assert.ErrorContains(t, check(40, dir), "d.yaml:42: d.k40: no room for another family of limits")
+	assert.ErrorContains(t, check(40, "-envoy", filepath.Join(dir, "envoy")), "d.yaml:42: d.k40: no room for another family of limits")
 }
 
 // A directory of state that another rald has is one error, and no fault of the limits.

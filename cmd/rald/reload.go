@@ -71,6 +71,11 @@ func (r *reloader) reload() {
 func (r *reloader) set(c *configdir.Config) error {
 	var commits []func()
 	if r.envoy != nil {
+		defer func() {
+			if err := r.envoy.Release(); err != nil {
+				r.log.Error("an engine that no rule needs any more has ended with an error", "error", err)
+			}
+		}()
 		commit, err := r.envoy.Prepare(c.Rules)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
@@ -19,6 +20,14 @@ type configuredLimit struct {
 
 var _ limits.Limiter[string] = (*configuredLimit)(nil)
 
+// space returns the engine of the limit. It does not keep that from ending with the limit.
+func (n *configuredLimit) space() (*spaces.Space, error) {
+	if space, ok := n.keep.Find(n.limit); ok {
+		return space, nil
+	}
+	return nil, fmt.Errorf("the limit %q is not in force any more", n.limit)
+}
+
 // Ask implements limits.Limiter.
 func (n *configuredLimit) Ask(ctx context.Context, key string, units int64) (limits.Answer, error) {
 	grant, err := n.Hold(ctx, limits.Call[string]{Key: key, N: units})
@@ -27,7 +36,7 @@ func (n *configuredLimit) Ask(ctx context.Context, key string, units int64) (lim
 
 // Hold implements limits.Limiter.
 func (n *configuredLimit) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
-	space, err := n.keep.Of(n.limit)
+	space, err := n.space()
 	if err != nil {
 		return grant, err
 	}
@@ -40,7 +49,7 @@ func (n *configuredLimit) LimitFor(string) policy.Policy { return n.limit }
 
 // Reset forgets what the key has used.
 func (n *configuredLimit) Reset(ctx context.Context, key string) (bool, error) {
-	space, err := n.keep.Of(n.limit)
+	space, err := n.space()
 	if err != nil {
 		return false, err
 	}
@@ -49,7 +58,7 @@ func (n *configuredLimit) Reset(ctx context.Context, key string) (bool, error) {
 
 // Charge charges units, or gives them back below 0.
 func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) error {
-	space, err := n.keep.Of(n.limit)
+	space, err := n.space()
 	if err != nil {
 		return err
 	}
@@ -58,7 +67,7 @@ func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) e
 
 // Block refuses the key for so long, or no longer if d is 0.
 func (n *configuredLimit) Block(ctx context.Context, key string, d time.Duration) error {
-	space, err := n.keep.Of(n.limit)
+	space, err := n.space()
 	if err != nil {
 		return err
 	}
@@ -67,7 +76,7 @@ func (n *configuredLimit) Block(ctx context.Context, key string, d time.Duration
 
 // Blocked returns for how much longer the key is blocked.
 func (n *configuredLimit) Blocked(ctx context.Context, key string) (time.Duration, error) {
-	space, err := n.keep.Of(n.limit)
+	space, err := n.space()
 	if err != nil {
 		return 0, err
 	}

@@ -40,10 +40,11 @@ type Config struct {
 // goroutines.
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
-	config  Config
-	table   atomic.Pointer[table]
-	health  *health.Server
-	drained atomic.Bool
+	config   Config
+	table    atomic.Pointer[table]
+	replaced []*table // since the last Release
+	health   *health.Server
+	drained  atomic.Bool
 }
 
 // New returns a Service with those rules. The error is that of an engine that cannot be made.
@@ -75,7 +76,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	if len(request.GetDescriptors()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "rate limit descriptor list must not be empty")
 	}
-	t := s.table.Load()
+	t, done := s.begin()
+	defer done()
 	domain := t.set.Domain(request.Domain)
 	asks := make([]ask, len(request.Descriptors))
 	if domain != nil {

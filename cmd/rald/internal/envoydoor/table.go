@@ -1,8 +1,10 @@
 package envoydoor
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -13,12 +15,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// table is a configuration with the engines that keep its limits. It never changes.
+// table is a configuration with the engines that keep its limits. What it says never changes.
 type table struct {
 	set     *rules.Set
 	quota   bool // for every rule
 	held    map[*rules.Rule]*held
 	tallies map[rules.Unit]*tally
+	spaces  []*spaces.Space // of all limits
+	calls   sync.RWMutex    // held for reading by each request that is decided by it
 }
 
 // held is a rule, or an override that came with a request, with what keeps it.
@@ -38,49 +42,97 @@ type held struct {
 	counts    *Counts       // nil for an override
 }
 
+// need is a limit that needs an engine.
+type need struct {
+	limit policy.Policy
+	rule  *rules.Rule    // whose limit or candidate it is, or nil
+	to    **spaces.Space // gets the engine
+}
+
+// build returns the table of a set without its engines, and the limits that need them, in the
+// order of the rules.
+func build(set *rules.Set, quota bool) (t *table, needs []need) {
+	t = &table{set: set, quota: quota, held: map[*rules.Rule]*held{}, tallies: map[rules.Unit]*tally{}}
+	for _, unit := range rules.Units {
+		of := newTally(unit)
+		t.tallies[unit] = of
+		needs = append(needs, need{of.limit, nil, &of.space})
+	}
+	for _, r := range set.Rules() {
+		h := &held{Rule: r}
+		t.held[r] = h
+		if r.Unlimited {
+			continue
+		}
+		h.quota, h.exact = r.Quota || quota, r.Limit
+		if r.Limit != nil {
+			h.shown = describe(r)
+			needs = append(needs, need{r.Limit, r, &h.space})
+		}
+		if r.Candidate != nil {
+			needs = append(needs, need{r.Candidate, r, &h.candidate})
+		}
+	}
+	return t, needs
+}
+
 // newTable returns the table of a set. The counts of a rule are those of the rule of the same
 // path, if there is one, and are taken out of the map.
 func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table, error) {
-	t := &table{set: set, quota: config.Quota, held: map[*rules.Rule]*held{}, tallies: map[rules.Unit]*tally{}}
-	for _, unit := range rules.Units {
-		of, err := newTally(config.Spaces, unit)
-		if err != nil {
-			return nil, err
-		}
-		t.tallies[unit] = &of
+	t, needs := build(set, config.Quota)
+	kept, err := config.Spaces.Keep(limitsOf(needs)...)
+	if err != nil {
+		return nil, faultsOf(needs, err)
+	}
+	for i, n := range needs {
+		*n.to = kept[i]
 	}
 	for _, r := range set.Rules() {
+		h := t.held[r]
 		if r.Unlimited {
-			t.held[r] = &held{Rule: r}
 			continue
 		}
-		h, err := t.hold(r, config.Spaces)
-		if err != nil {
-			return nil, &fault.Error{File: r.File, Line: r.Line, Key: r.Path, Err: err}
+		if r.Limit == nil {
+			h.fixed(t.tallies[r.Unit])
 		}
 		if h.counts = counts[r.Path]; h.counts == nil {
 			h.counts = new(Counts)
 		}
 		delete(counts, r.Path)
-		t.held[r] = h
 	}
+	t.spaces = kept
 	return t, nil
 }
 
-func (t *table) hold(r *rules.Rule, keep *spaces.Spaces) (h *held, err error) {
-	h = &held{Rule: r, quota: r.Quota || t.quota, exact: r.Limit}
-	if r.Limit == nil {
-		h.fixed(t.tallies[r.Unit])
-	} else {
-		h.shown = describe(r)
-		if h.space, err = keep.Keep(r.Limit); err != nil {
-			return nil, err
+// Room returns nil if there is room for the limits of a set in Spaces of that configuration. The
+// error joins a *fault.Error for each rule without room. Set returns the same.
+func Room(of spaces.Config, set *rules.Set) error {
+	_, needs := build(set, false)
+	return faultsOf(needs, of.Room(limitsOf(needs)...))
+}
+
+func limitsOf(needs []need) (all []policy.Policy) {
+	for _, n := range needs {
+		all = append(all, n.limit)
+	}
+	return all
+}
+
+// faultsOf returns a *fault.Error for each rule of which a limit has no engine.
+func faultsOf(needs []need, err error) error {
+	var faults spaces.Faults
+	errors.As(err, &faults)
+	var all []error
+	for i, wrong := range faults {
+		switch r := needs[i].rule; {
+		case wrong == nil:
+		case r == nil:
+			all = append(all, wrong)
+		default:
+			all = append(all, &fault.Error{File: r.File, Line: r.Line, Key: r.Path, Err: wrong})
 		}
 	}
-	if r.Candidate != nil {
-		h.candidate, err = keep.Keep(r.Candidate)
-	}
-	return h, err
+	return errors.Join(all...)
 }
 
 // fixed makes it the limit of so many requests in a unit.

@@ -26,16 +26,14 @@ type tally struct {
 	space *spaces.Space
 }
 
-func newTally(keep *spaces.Spaces, unit rules.Unit) (t tally, err error) {
-	t.most = mostInOther
+// newTally returns the tally of a unit, which needs the engine for its limit.
+func newTally(unit rules.Unit) *tally {
+	t := &tally{most: mostInOther}
 	if unit == rules.Second {
 		t.most = mostInSecond
 	}
-	if t.limit, err = policy.AlignedWindow(t.most, unit.Length()); err != nil {
-		return t, err
-	}
-	t.space, err = keep.Keep(t.limit)
-	return t, err
+	t.limit = policy.Must(policy.AlignedWindow(t.most, unit.Length()))
+	return t
 }
 
 // add counts n hits of a key, and returns the count after them. ends is when its window does,

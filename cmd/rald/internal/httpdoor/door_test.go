@@ -234,7 +234,7 @@ func TestSet(t *testing.T) {
 	assert.Zero(t, d.passes(t, "GET", "/a"))
 	assert.Equal(t, 10, d.passes(t, "POST", "/a"))
 
-	err = d.Set(parsed(t, "proxy: caddy\nrules:\n  - {match: /b, unlimited: true}\n  - {match: /, limit: window, key: address}\n"))
+	err = d.Set(parsed(t, "proxy: caddy\nrules:\n  - {match: /b, limit: five, key: address}\n  - {match: /, limit: window, key: address}\n"))
 	assert.ErrorIs(t, err, spaces.ErrTooMany)
 	assert.ErrorContains(t, err, "check.yaml:4: rules[1]: ")
 	assert.Zero(t, d.passes(t, "GET", "/a"), "the rules in force stay")

@@ -23,13 +23,20 @@ type File struct {
 	// Limits are the limits by their names.
 	Limits map[string]policy.Policy
 
+	names  []string               // in the order in which they were added
 	places map[string]fault.Error // where each is
 }
+
+// Names returns the names of the limits, in the order of the file.
+func (f *File) Names() []string { return f.names }
 
 // Add adds a limit that another file has, at a place. Its name is none that Parse accepts.
 func (f *File) Add(name string, limit policy.Policy, at fault.Error) {
 	if f.Limits == nil {
 		f.Limits, f.places = map[string]policy.Policy{}, map[string]fault.Error{}
+	}
+	if _, twice := f.Limits[name]; !twice {
+		f.names = append(f.names, name)
 	}
 	f.Limits[name], f.places[name] = limit, at
 }

@@ -55,10 +55,16 @@ func (l *Limits) LimitFor(key string) policy.Policy {
 // of returns the limit that a key names, or nil. It may be in no file any more, as a request is
 // held to the rules at its beginning.
 func (l *Limits) of(key string) *limit {
-	key, ok := strings.CutPrefix(key, Mark)
-	name, _, whole := strings.Cut(key, Mark)
-	if !ok || !whole {
+	name, ok := nameOf(key)
+	if !ok {
 		return nil
 	}
 	return (*l.table.Load())[name]
+}
+
+// nameOf returns the name of the limit that a key names.
+func nameOf(key string) (name string, ok bool) {
+	key, ok = strings.CutPrefix(key, Mark)
+	name, _, whole := strings.Cut(key, Mark)
+	return name, ok && whole
 }

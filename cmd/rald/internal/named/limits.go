@@ -48,6 +48,7 @@ type Limits struct {
 	calls *xsync.RBMutex
 
 	changing sync.Mutex // held by Set. It is locked before calls.
+	unsaved  bool       // what keys owe could not be saved after a change; guarded by changing
 }
 
 // limit is a limit of a name.
@@ -179,20 +180,21 @@ func (c *Call) wait(ctx context.Context, under *limit) (_ context.Context, done 
 func (l *Limits) Set(to *limitfile.File, also func()) error {
 	l.changing.Lock()
 	defer l.changing.Unlock()
+	defer l.release()
 	old := *l.table.Load()
 	next := make(map[string]*limit, len(to.Limits))
 	var changed []*carrying
-	var faults []error
-	for name, p := range to.Limits {
-		was := old[name]
+	names := to.Names()
+	kept, err := l.config.Spaces.Keep(policiesOf(to)...)
+	faults := faultsOf(to, err)
+	for i, name := range names {
+		p, was, space := to.Limits[name], old[name], kept[i]
 		if was != nil && !was.gone && was.policy.String() == p.String() {
 			next[name] = was
 			continue
 		}
-		space, err := l.config.Spaces.Keep(p)
-		if err != nil {
-			faults = append(faults, to.Fault(name, err))
-			continue
+		if space == nil {
+			continue // the file is refused
 		}
 		one := newLimit(name, p, space)
 		next[name] = one
@@ -209,14 +211,17 @@ func (l *Limits) Set(to *limitfile.File, also func()) error {
 	if len(faults) > 0 {
 		return errors.Join(faults...)
 	}
+	owing := owingIn(old)
 	for name, was := range old {
 		if _, ok := next[name]; ok {
 			continue
 		}
-		next[name] = was
-		if !was.gone {
+		switch {
+		case !was.gone:
 			next[name] = newLimit(name, was.policy, was.space)
 			next[name].gone = true
+		case owing[name] || !was.space.CanCarry():
+			next[name] = was
 		}
 	}
 	if err := l.remember(next, changed); err != nil {

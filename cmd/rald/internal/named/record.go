@@ -66,7 +66,7 @@ func (l *Limits) settle(table map[string]*limit, changed []*carrying) {
 			err = l.remember(table, nil)
 		}
 	}
-	if err != nil {
+	if l.unsaved = err != nil; l.unsaved {
 		l.config.Log.Error("limits have changed, and what keys owe could not be saved", "error", err)
 	}
 }
@@ -99,7 +99,7 @@ func (l *Limits) remembered() (map[string]*limit, error) {
 		err = json.Unmarshal(text, &all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the limits that keys are kept under: %s: %w", l.config.File, err)
+		return nil, l.unusable(err)
 	}
 	var unfinished []*carrying
 	for name, of := range all {
@@ -109,10 +109,12 @@ func (l *Limits) remembered() (map[string]*limit, error) {
 			from, err = l.gone(name, of.From)
 		}
 		if err == nil && from != nil && from.space != nil && one.space == nil {
-			one.space, err = l.config.Spaces.Keep(one.policy)
+			var kept []*spaces.Space
+			kept, err = l.config.Spaces.Keep(one.policy)
+			one.space = kept[0]
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the limits that keys are kept under: %s: %s: %w", l.config.File, name, err)
+			return nil, l.unusable(fmt.Errorf("%s: %w", name, err))
 		}
 		if from != nil && from.space != nil {
 			c := newCarrying(from, one)
@@ -130,6 +132,12 @@ func (l *Limits) remembered() (map[string]*limit, error) {
 		l.settle(table, unfinished)
 	}
 	return table, nil
+}
+
+// unusable returns the error of a record that cannot be used, with what to do about it.
+func (l *Limits) unusable(err error) error {
+	return fmt.Errorf("the limits that keys are kept under: %s: %w (move the file away to begin with what keys owe under the limits "+
+		"of the configuration: keys of a limit that has changed since the last start may be forgotten)", l.config.File, err)
 }
 
 // gone returns a limit that is not in force. It has no space if there are no keys of its family.

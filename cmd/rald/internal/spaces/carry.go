@@ -6,12 +6,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Find returns the space of the limit's family. ok is false if there is none yet.
-func (s *Spaces) Find(limit policy.Policy) (space *Space, ok bool) {
-	space = find(*s.all.Load(), limit)
-	return space, space != nil
-}
-
 // CanCarry reports whether the keys are in this process, so that what they have used can be
 // carried to another space. Those in Redis are also used by servers that do not know of it.
 func (s *Space) CanCarry() bool { return s.Engine != nil }
@@ -28,6 +22,24 @@ func (s *Space) Keys() iter.Seq[string] {
 	}
 }
 
+// Owing goes through the keys that are not as good as new or are blocked, if CanCarry. A key may
+// come twice. It blocks no call.
+func (s *Space) Owing() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		// A word says under every limit of the family when it is as good as new.
+		for key, d := range s.Engine.All() {
+			if d.ResetAfter > 0 && !yield(key) {
+				return
+			}
+		}
+		for key := range s.Engine.AllBlocked() {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
 // ChangeLimit makes what the key has used under one limit of the family count under another, if
 // CanCarry.
 // See engine.Engine.ChangeLimit.
@@ -35,9 +47,11 @@ func (s *Space) ChangeLimit(key string, from, to policy.Policy) error {
 	return s.Engine.ChangeLimit(key, from, to)
 }
 
-// Sync saves the keys now, if they are saved at all.
+// Sync saves the keys now, if they are saved at all. A space that Release has ended has none.
 func (s *Space) Sync() error {
-	if s.Engine == nil {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	if s.Engine == nil || s.users.Load() == retired {
 		return nil
 	}
 	return s.Engine.Sync()

@@ -103,23 +103,33 @@ func (s *Spaces) openShared(limit policy.Policy, kept bool) (*Space, error) {
 	if space == nil && err == nil {
 		space, err = s.share(limit, kept)
 	}
-	if err != nil {
-		return nil, err
-	}
-	s.known.store(limit, space)
-	return space, nil
+	return space, err
 }
 
-// lease returns the limiter that leases units of a limit, or nil if that cannot be leased.
-func (s *Spaces) lease(limit policy.Policy, kept bool) (*Space, error) {
-	if !s.config.Fleet.Leased || !isLeasable(limit) {
-		return nil, nil
+// isLeased reports whether units of a limit are leased, unless it is too small.
+func (c *Config) isLeased(limit policy.Policy) bool {
+	return c.Fleet != nil && c.Fleet.Leased && isLeasable(limit)
+}
+
+// findLeased returns the limiter that leases units of a limit, or nil if there is none.
+func (s *Spaces) findLeased(limit policy.Policy) *Space {
+	if !s.config.isLeased(limit) {
+		return nil
 	}
 	text := limit.String()
 	for space := range s.All() {
 		if space.leased && space.Limit.String() == text {
-			return space, nil
+			return space
 		}
+	}
+	return nil
+}
+
+// lease returns the limiter that leases units of a limit, or nil if that cannot be leased.
+func (s *Spaces) lease(limit policy.Policy, kept bool) (*Space, error) {
+	space := s.findLeased(limit)
+	if space != nil || !s.config.isLeased(limit) {
+		return space, nil
 	}
 	if err := s.isFull(kept); err != nil {
 		return nil, err
@@ -131,13 +141,21 @@ func (s *Spaces) lease(limit policy.Policy, kept bool) (*Space, error) {
 	return space, err
 }
 
-// share returns the limiter in Exact mode for the family of a limit.
-func (s *Spaces) share(limit policy.Policy, kept bool) (*Space, error) {
+// findShared returns the limiter in Exact mode for the family of a limit, or nil if there is none.
+func (s *Spaces) findShared(limit policy.Policy) *Space {
 	relative, ok := limit.(policy.Relative)
 	for space := range s.All() {
 		if ok && !space.leased && relative.Reads(space.Limit) {
-			return space, nil
+			return space
 		}
+	}
+	return nil
+}
+
+// share returns the limiter in Exact mode for the family of a limit.
+func (s *Spaces) share(limit policy.Policy, kept bool) (*Space, error) {
+	if space := s.findShared(limit); space != nil {
+		return space, nil
 	}
 	if err := s.isFull(kept); err != nil {
 		return nil, err
@@ -176,6 +194,17 @@ func (b *bounded[V]) store(limit policy.Policy, v V) {
 		b.n.Add(1)
 		b.known.Store(limit, v)
 	}
+}
+
+// drop forgets the limits of a value.
+func (b *bounded[V]) drop(v any) {
+	b.known.Range(func(limit, of any) bool {
+		if of == v {
+			b.known.Delete(limit)
+			b.n.Add(-1)
+		}
+		return true
+	})
 }
 
 // logs are the limits by which Redis keeps AtMosts: fleet.SlidingLog keeps their promise. The

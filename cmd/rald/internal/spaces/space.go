@@ -3,6 +3,8 @@ package spaces
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -24,10 +26,12 @@ type Space struct {
 	// Fleet keeps the keys in Redis.
 	Fleet *fleet.Limiter
 
-	kept   bool   // by Spaces.Keep; guarded by Spaces.mu
-	name   string // of Fleet
-	leased bool   // Fleet is in Leased mode
-	logs   logs   // for AtMosts over Fleet
+	kept   bool         // for the configuration; guarded by Spaces.mu
+	users  atomic.Int32 // see claim
+	saving sync.Mutex   // held by Sync, and while Release ends the space
+	name   string       // of Fleet
+	leased bool         // Fleet is in Leased mode
+	logs   logs         // for AtMosts over Fleet
 }
 
 // Name is that of the engine, or of the limiter in Redis.
@@ -121,8 +125,12 @@ func (s *Space) Metrics() *metrics.Source {
 	return s.Fleet.Metrics()
 }
 
-// Health returns nil, or what is wrong with what keeps the keys.
+// Health returns nil, or what is wrong with what keeps the keys. Nothing is wrong with a space that
+// Release has ended.
 func (s *Space) Health() error {
+	if s.users.Load() == retired {
+		return nil
+	}
 	if s.Engine != nil {
 		return s.Engine.Health()
 	}

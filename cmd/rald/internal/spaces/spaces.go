@@ -30,8 +30,9 @@ type Config struct {
 	Name string
 	// MaxKeys is the most keys of each engine. The default is that of engine.Config.
 	MaxKeys int
-	// Most is the most engines that Keep makes. Of makes as many beside them, less those of
-	// saved states. The default is 32, and 256 if Fleet is Leased.
+	// Most is the most families of limits of a configuration: see Room. Of makes as many engines
+	// beside theirs, less those of saved states and of earlier configurations. The default is 32,
+	// and 256 if Fleet is Leased.
 	Most int
 	// Fleet, if not nil, keeps the keys in Redis, and Dir must be empty.
 	Fleet *Fleet
@@ -58,7 +59,7 @@ type Spaces struct {
 	all    atomic.Pointer[[]*Space]
 	known  bounded[*Space] // by the limits of calls, over a fleet
 
-	mu     sync.Mutex // held while an engine is added, and by Close
+	mu     sync.Mutex // held while an engine is added or released, and by Close
 	closed bool
 	unlock func() error // config.Dir, if it is not empty
 }
@@ -69,12 +70,7 @@ var ErrTooMany = errors.New("no room for another family of limits")
 // New returns Spaces with the engines whose states are in config.Dir, however many there are. The
 // directory is theirs until Close: New fails if another process has it.
 func New(config Config) (*Spaces, error) {
-	if config.Most <= 0 {
-		config.Most = defaultMost
-		if config.Fleet != nil && config.Fleet.Leased {
-			config.Most = mostLeased
-		}
-	}
+	config.Most = config.most()
 	config.Name = cmp.Or(config.Name, "rald")
 	s := &Spaces{config: config}
 	s.all.Store(new([]*Space))
@@ -111,37 +107,54 @@ func New(config Config) (*Spaces, error) {
 }
 
 // Of returns the engine for the limit of a call, and makes it if there is none. The error is
-// ErrTooMany, engine.ErrClosed after Close, or that of a saved state that cannot be loaded.
+// ErrTooMany, engine.ErrClosed after Close, or that of a saved state that cannot be loaded. From
+// then on Release leaves the engine alone.
 func (s *Spaces) Of(limit policy.Policy) (*Space, error) {
+	var space *Space
 	if s.config.Fleet != nil {
-		if space, ok := s.known.load(limit); ok {
-			return space, nil
-		}
-	} else if space := find(*s.all.Load(), limit); space != nil {
+		space, _ = s.known.load(limit)
+	} else {
+		space = find(*s.all.Load(), limit)
+	}
+	if space != nil && space.claim() {
 		return space, nil
 	}
-	return s.open(limit, false)
-}
-
-// Keep returns the engine for a limit of the configuration, as Of does for one of a call. No
-// number of engines of calls keeps it from being made.
-func (s *Spaces) Keep(limit policy.Policy) (*Space, error) { return s.open(limit, true) }
-
-func (s *Spaces) open(limit policy.Policy, kept bool) (space *Space, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.config.Fleet != nil {
-		space, err = s.openShared(limit, kept)
-	} else if space = find(*s.all.Load(), limit); space == nil {
-		if err = s.isFull(kept); err == nil {
-			space, err = s.add(limit)
-		}
-	}
+	space, err := s.open(limit, false)
 	if err != nil {
 		return nil, err
 	}
-	space.kept = space.kept || kept
+	space.claim()
+	if s.config.Fleet != nil {
+		s.known.store(limit, space)
+	}
 	return space, nil
+}
+
+// Find returns the engine for a limit, if there is one. Unlike Of it does not keep Release from
+// ending the engine.
+func (s *Spaces) Find(limit policy.Policy) (space *Space, ok bool) {
+	if s.config.Fleet == nil {
+		space = find(*s.all.Load(), limit)
+	} else if space = s.findLeased(limit); space == nil {
+		space = s.findShared(limit)
+	}
+	return space, space != nil
+}
+
+// open returns the engine for a limit, and makes it if there is none. The caller holds mu.
+func (s *Spaces) open(limit policy.Policy, kept bool) (space *Space, err error) {
+	if s.config.Fleet != nil {
+		return s.openShared(limit, kept)
+	}
+	if space = find(*s.all.Load(), limit); space != nil {
+		return space, nil
+	}
+	if err = s.isFull(kept); err != nil {
+		return nil, err
+	}
+	return s.add(limit)
 }
 
 func find(all []*Space, limit policy.Policy) *Space {
@@ -167,7 +180,7 @@ func (s *Spaces) add(limit policy.Policy) (*Space, error) {
 		OnEvent: s.config.OnEvent,
 	}
 	if s.config.Dir != "" {
-		config.State = engine.State{Path: filepath.Join(s.config.Dir, fileOf(of)), Every: s.config.Every}
+		config.State = engine.State{Path: s.path(of), Every: s.config.Every}
 	}
 	e, err := engine.New[string](config)
 	if err != nil {
@@ -178,25 +191,28 @@ func (s *Spaces) add(limit policy.Policy) (*Space, error) {
 	return space, nil
 }
 
-// isFull returns why there can be no further engine that is kept, or that is not. The caller
-// holds mu.
+// isFull returns why there can be no further engine. For one that is kept Room has said so. The
+// caller holds mu.
 func (s *Spaces) isFull(kept bool) error {
 	if s.closed {
 		return engine.ErrClosed
 	}
+	if kept {
+		return nil
+	}
 	n := 0
 	for space := range s.All() {
-		if space.kept == kept {
+		if !space.kept {
 			n++
 		}
 	}
 	if n < s.config.Most {
 		return nil
 	}
-	which := "not configured"
-	if kept {
-		which = "configured"
-	}
+	return tooMany(n, "not configured")
+}
+
+func tooMany(n int, which string) error {
 	return fmt.Errorf("%w: there are already %d that are %s", ErrTooMany, n, which)
 }
 
@@ -267,6 +283,9 @@ func family(of policy.Policy) string {
 	kind, _, _ := strings.Cut(of.String(), ",")
 	return strings.Replace(strings.TrimSuffix(kind, " 1"), " 1/", "/", 1)
 }
+
+// path returns the file for the state of an engine.
+func (s *Spaces) path(of policy.Policy) string { return filepath.Join(s.config.Dir, fileOf(of)) }
 
 // fileOf returns the name of the file for the state of an engine.
 func fileOf(of policy.Policy) string {

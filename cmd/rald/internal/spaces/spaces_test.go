@@ -93,17 +93,25 @@ func TestEnginesAreBounded(t *testing.T) {
 func TestConfiguredLimitsHaveRoomOfTheirOwn(t *testing.T) {
 	s := open(t, Config{Most: 2})
 	of := func(text string) error { _, err := s.Of(parse(text)); return err }
-	keep := func(text string) error { _, err := s.Keep(parse(text)); return err }
+	keep := func(texts ...string) error { _, err := s.Keep(parseAll(texts)...); return err }
 	require.NoError(t, of("sliding 1/1s"))
 	require.NoError(t, of("sliding 1/2s"))
 	require.ErrorIs(t, of("sliding 1/3s"), ErrTooMany)
 	require.NoError(t, keep("sliding 1/3s"))
 	require.NoError(t, of("sliding 5/3s"), "clients may use its engine")
-	require.NoError(t, keep("sliding 1/1s"), "an engine of clients may become a configured one")
+	require.NoError(t, keep("sliding 1/3s", "sliding 1/1s"), "an engine of clients may become a configured one")
 	require.NoError(t, of("sliding 1/4s"), "which leaves them another")
 	require.ErrorIs(t, of("sliding 1/5s"), ErrTooMany)
-	assert.EqualError(t, keep("sliding 1/5s"), "no room for another family of limits: there are already 2 that are configured")
+	assert.EqualError(t, keep("sliding 1/3s", "sliding 1/1s", "sliding 1/5s"),
+		"no room for another family of limits: there are already 2 that are configured")
 	assert.Equal(t, 4, count(s))
+}
+
+func parseAll(texts []string) (all []policy.Policy) {
+	for _, text := range texts {
+		all = append(all, parse(text))
+	}
+	return all
 }
 
 // Callers that come with a new limit at once find one engine.
@@ -166,7 +174,11 @@ func TestSavedStatesLeaveRoomForConfiguredLimits(t *testing.T) {
 	require.NoError(t, err)
 	texts := []string{"sliding 5/1d", "sliding 5/2d", "sliding 5/3d", "sliding 5/4d"}
 	for i, text := range texts {
-		space, err := []func(policy.Policy) (*Space, error){s.Of, s.Keep}[i/2](parse(text))
+		if i >= 2 {
+			_, err := s.Keep(parse(text))
+			require.NoError(t, err)
+		}
+		space, err := s.Of(parse(text))
 		require.NoError(t, err)
 		require.True(t, space.Engine.TakeWith(parse(text), "key", 3).Allowed)
 	}

@@ -1,0 +1,97 @@
+package named
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// families is a file of n families of limits, from one period on.
+func families(t *testing.T, from, n int) *limitfile.File {
+	t.Helper()
+	text := "limits:\n"
+	for i := range n {
+		text += fmt.Sprintf("  l%d: sliding 5/%ds\n", from+i, from+i)
+	}
+	f, err := limitfile.Parse("limits.yaml", []byte(text))
+	require.NoError(t, err)
+	return f
+}
+
+func (o *opened) engines() (n int) {
+	for range o.keep.All() {
+		n++
+	}
+	return n
+}
+
+// A file that is refused takes no room from the next, and its faults are those of the last limits,
+// in order. Room says the same without engines.
+func TestRefusedFileTakesNoRoom(t *testing.T) {
+	o := open(t, "")
+	refused := families(t, 1, 40)
+	err := o.Set(refused, nil)
+	require.ErrorIs(t, err, spaces.ErrTooMany)
+	assert.Zero(t, o.engines())
+	lines := strings.Split(err.Error(), "\n")
+	require.Len(t, lines, 8)
+	for i, line := range lines {
+		assert.Contains(t, line, fmt.Sprintf("limits.yaml:%d: limits.l%d: no room", 34+i, 33+i))
+	}
+	assert.EqualError(t, Room(spaces.Config{}, refused), err.Error())
+	require.NoError(t, Room(spaces.Config{}, families(t, 1, 32)))
+	require.NoError(t, o.Set(families(t, 98, 2), nil))
+	require.NoError(t, o.Set(families(t, 1, 32), nil), "the families before need no room")
+	assert.Len(t, o.All(), 32)
+}
+
+// A limit may change its family any number of times. The units of its keys are carried along, and
+// the engines and files that they leave behind end.
+func TestFamiliesChangeAnyNumberOfTimes(t *testing.T) {
+	dir := t.TempDir()
+	o := open(t, dir)
+	for i := range 40 {
+		o.set(fmt.Sprintf("window 100/%dd", 300+i))
+		require.True(t, o.take("k", 1).Allowed)
+		assert.EqualValues(t, 99-i, o.remaining("k"))
+		assert.Equal(t, 1, o.engines())
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.state*"))
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(files), 2)
+}
+
+// A limit that was removed is remembered while a key owes or is blocked under it, and no longer.
+func TestRemovedLimitsAreForgottenWithTheirDebts(t *testing.T) {
+	dir := t.TempDir()
+	o := open(t, dir)
+	o.set("window 10/365d")
+	require.True(t, o.take("k", 7).Allowed)
+	for i := range 3 {
+		require.NoError(t, o.Set(families(t, i+1, 1), nil))
+	}
+	remembered := func() string {
+		text, err := os.ReadFile(filepath.Join(dir, FileName))
+		require.NoError(t, err)
+		return string(text)
+	}
+	assert.Contains(t, remembered(), `"api"`)
+	assert.NotContains(t, remembered(), `"l1"`, "no key owed under it")
+	assert.Equal(t, 3, o.engines(), "that of api, and those of the last two files")
+	o.set("window 10/365d")
+	assert.EqualValues(t, 3, o.remaining("k"))
+
+	require.NoError(t, o.Set(families(t, 1, 1), nil))
+	space := o.of(Prefix("api")).space
+	require.True(t, space.Engine.Reset(Prefix("api")+"k"))
+	require.NoError(t, o.Set(families(t, 1, 1), nil))
+	assert.NotContains(t, remembered(), `"api"`)
+	assert.Equal(t, 1, o.engines())
+}
