@@ -67,7 +67,7 @@ func check(args []string, out, problems io.Writer) error {
 		return err
 	}
 	if flags.NArg() != 1 {
-		return errors.New("rald check takes one directory")
+		return fmt.Errorf("rald check takes one directory, not %q: flags come before it", flags.Args())
 	}
 	dir := flags.Arg(0)
 	if *envoy {

@@ -82,7 +82,8 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"-envoy-http 127.0.0.1:0":   "-envoy-http needs -envoy, or the directory envoy in DIR",
 		"-envoy-listen :0 " + empty: "-envoy-listen needs -envoy, or the directory envoy in DIR",
 		"-envoy-shadow " + empty:    "-envoy-shadow needs -envoy, or the directory envoy in DIR",
-		"a b":                       `one directory is accepted, not ["a" "b"]`,
+		"a b":                       `one directory is accepted, not ["a" "b"]: flags come before it`,
+		"a -idle 1s":                `one directory is accepted, not ["a" "-idle" "1s"]: flags come before it`,
 	} {
 		_, err := parse(strings.Fields(args), noEnv, &bytes.Buffer{})
 		assert.ErrorContains(t, err, want, args)
@@ -143,7 +144,11 @@ func TestCheck(t *testing.T) {
 		"limits: &a\n  b: *a\n":                                  file + `:2: limits.b: the text of a limit is accepted`,
 		"---\nlimits:\n  a: sliding 1/s\n":                       "",
 		"limits: 5\n":                                            file + `:1: limits: a map from names to limits`,
-		"limits: [\n":                                            file + `: yaml: `,
+		"limits:\n  a: [\n":                                      file + `:2: did not find expected node content`,
+		"limits: [\n":                                            file + `:1: did not find expected node content`,
+		"limits:\n  a: \xff\n":                                   file + `:2: this is not UTF-8`,
+		"limits:\n  a: &x funnel 1, 1/s\n  *x : funnel 2, 1/s\n": file + `:3: limits: a key here is no text`,
+		"a: &limits 1\n*limits : {}\n":                           file + `:2: a key here is no text`,
 		"limits:\n" + families(40, "  l%d: sliding 5/%ds\n"):     file + `:34: limits.l33: no room for another family of limits`,
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -159,6 +164,8 @@ func TestCheck(t *testing.T) {
 	}
 	assert.Error(t, run(context.Background(), []string{"check", filepath.Join(dir, "none")}, noEnv, &bytes.Buffer{}, &bytes.Buffer{}))
 	assert.Error(t, run(context.Background(), []string{"check"}, noEnv, &bytes.Buffer{}, &bytes.Buffer{}))
+	assert.EqualError(t, run(context.Background(), []string{"check", dir, "-envoy"}, noEnv, &bytes.Buffer{}, &bytes.Buffer{}),
+		fmt.Sprintf("rald check takes one directory, not [%q \"-envoy\"]: flags come before it", dir))
 }
 
 // families is n lines of limits, each of another family.

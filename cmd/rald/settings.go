@@ -103,7 +103,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	case 1:
 		s.dir = flags.Arg(0)
 	default:
-		return s, fmt.Errorf("one directory is accepted, not %q", flags.Args())
+		return s, fmt.Errorf("one directory is accepted, not %q: flags come before it", flags.Args())
 	}
 	s.envoy.dir = configdir.Under(s.dir, s.envoy.dir).Envoy
 	given := map[string]bool{}

@@ -108,6 +108,44 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// What cannot be looked at hides no change of the files that are read, in either directory. In DIR
+// no other file is looked at.
+func TestWatchBesideWhatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "limits.yaml", limits)
+		write(t, dir, "envoy/shop.yaml", rates)
+		d := Under(dir, "")
+		c, err := d.Read()
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		reloads := atomic.Int64{}
+		go d.Watch(ctx, c, time.Second, nil, func() { reloads.Add(1) })
+		time.Sleep(500 * time.Millisecond)
+		after := func(want int, what string) {
+			time.Sleep(5 * time.Second)
+			assert.EqualValues(t, want, reloads.Load(), what)
+		}
+		require.NoError(t, os.Symlink("none", filepath.Join(dir, "dangling.yaml")))
+		write(t, dir, "other/more.yaml", "")
+		after(0, "files that are not read")
+		_, err = d.Read()
+		require.NoError(t, err)
+		write(t, dir, "limits.yaml", limits+"  more: sliding 1/s\n")
+		after(1, "limits.yaml changed")
+		require.NoError(t, os.Symlink("none", filepath.Join(dir, "envoy/dangling.yaml")))
+		after(2, "a file of rules that cannot be read")
+		write(t, dir, "envoy/shop.yaml", rates+"# more\n")
+		after(3, "a file beside it")
+		write(t, dir, "limits.yaml", limits)
+		after(4, "limits.yaml changed again")
+		write(t, dir, "check.yml", "")
+		after(5, "a name that is refused")
+		cancel()
+		synctest.Wait()
+	})
+}
+
 // The link by which Kubernetes exchanges all files of a directory is followed, also if the files
 // have the same sizes and times.
 func TestWatchFollowsLinks(t *testing.T) {

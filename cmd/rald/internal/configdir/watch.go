@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
@@ -33,29 +35,41 @@ func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now
 	}
 }
 
-// stamp is another text if the files have changed.
+// stamp is another text if the files that Read looks at have changed. What cannot be looked at has
+// its error there, beside the others.
 func (d Dirs) stamp() string {
 	var text strings.Builder
-	for _, dir := range []string{d.Dir, d.Envoy} {
-		if dir == "" {
-			continue
+	if d.Dir != "" {
+		for _, name := range []string{limitfile.Name, limitfile.OtherName, httpdoor.Name, httpdoor.OtherName} {
+			writeStamp(&text, filepath.Join(d.Dir, name))
 		}
-		names, err := rules.Files(dir)
+	}
+	if d.Envoy != "" {
+		names, err := rules.Files(d.Envoy)
 		if err != nil {
 			text.WriteString(err.Error())
 		}
 		for _, name := range names {
-			text.WriteString(name)
-			// A link may lead to another file of the same size and time.
-			file, _ := filepath.EvalSymlinks(filepath.Join(dir, name))
-			if info, err := os.Stat(file); err != nil {
-				text.WriteString(err.Error())
-			} else {
-				text.WriteString(file + info.ModTime().String())
-				text.WriteString(" " + strconv.FormatInt(info.Size(), 10))
-			}
-			text.WriteByte('\n')
+			writeStamp(&text, filepath.Join(d.Envoy, name))
 		}
 	}
 	return text.String()
+}
+
+// writeStamp writes the name, the place, the time and the size of a file.
+func writeStamp(text *strings.Builder, name string) {
+	text.WriteString(name + " ")
+	// A link may lead to another file of the same size and time.
+	file, err := filepath.EvalSymlinks(name)
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(file)
+	}
+	if err != nil {
+		text.WriteString(err.Error())
+	} else {
+		text.WriteString(file + info.ModTime().String())
+		text.WriteString(" " + strconv.FormatInt(info.Size(), 10))
+	}
+	text.WriteByte('\n')
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
@@ -21,8 +22,11 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Name is the name of the file in its directory.
-const Name = "check.yaml"
+// Name is the name of the file in its directory, and OtherName one that is refused.
+const (
+	Name      = "check.yaml"
+	OtherName = "check.yml"
+)
 
 // Rules are what a file says:
 //
@@ -93,10 +97,10 @@ type Limits = func(name string) (policy.Policy, bool)
 // Read returns the rules of the file in the directory, or nil if there is none.
 func Read(dir string, named Limits) (*Rules, error) {
 	file := filepath.Join(dir, Name)
-	text, err := os.ReadFile(file)
+	text, err := configfile.Read(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		other := filepath.Join(dir, "check.yml")
+		other := filepath.Join(dir, OtherName)
 		if _, err := os.Stat(other); err == nil {
 			return nil, &fault.Error{File: other, Err: errors.New("this file is not read: the name check.yaml is accepted")}
 		}

@@ -26,7 +26,10 @@ func TestFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                         "check.yaml: proxy is required",
 		"# nothing\n":                              "check.yaml: proxy is required",
-		"rules: [\n":                               "check.yaml: yaml: ",
+		"proxy:\n  a: [\n":                         "check.yaml:2: did not find expected node content",
+		"proxy: \xff\n":                            "check.yaml:1: this is not UTF-8",
+		"proxy: &rules caddy\n*rules : []\n":       "check.yaml:2: a key here is no text",
+		"proxy: {? [uri] : X}\nrules: []\n":        "check.yaml:1: proxy: a key here is no text",
 		"- a\n":                                    "check.yaml:1: a map is accepted, with the keys proxy, trusted, status, parameters, escaped_slashes, rules",
 		"proxy: caddy\n":                           "check.yaml:1: rules is required: a list of maps",
 		"proxy: caddy\nrule: []\n":                 "check.yaml:2: rule: the keys here are proxy, trusted, status, parameters, escaped_slashes, rules",

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 )
 
@@ -35,7 +36,7 @@ func (r *reading) top(text []byte) place {
 	var root yaml.Node
 	read := yaml.NewDecoder(bytes.NewReader(text))
 	if err := read.Decode(&root); err != nil && !errors.Is(err, io.EOF) {
-		r.faults = append(r.faults, &fault.Error{File: r.file, Err: err})
+		r.faults = append(r.faults, configfile.Unreadable(r.file, text, err.Error())...)
 		return place{}
 	}
 	var second yaml.Node
@@ -68,6 +69,10 @@ func (r *reading) fields(at place, accepted ...string) map[string]place {
 	all := map[string]place{}
 	for i := 0; i+1 < len(at.node.Content); i += 2 {
 		key, value := at.node.Content[i], at.node.Content[i+1]
+		if key.Kind != yaml.ScalarNode {
+			r.bad(place{line: key.Line, key: at.key}, "a key here is no text, which alone is accepted")
+			continue
+		}
 		inner := place{resolved(value), key.Line, key.Value}
 		if at.key != "" {
 			inner.key = at.key + "." + key.Value

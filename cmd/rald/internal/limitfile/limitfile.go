@@ -10,13 +10,17 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/policy"
 	"go.yaml.in/yaml/v3"
 )
 
-// Name is the name of the file in its directory.
-const Name = "limits.yaml"
+// Name is the name of the file in its directory, and OtherName one that is refused.
+const (
+	Name      = "limits.yaml"
+	OtherName = "limits.yml"
+)
 
 // File is what a file says. The zero File has no limits.
 type File struct {
@@ -58,12 +62,12 @@ func (f *File) Fault(name string, err error) error {
 // A directory without the file has none. The error joins a *fault.Error for each fault.
 func Read(dir string) (*File, error) {
 	file := filepath.Join(dir, Name)
-	text, err := os.ReadFile(file)
+	text, err := configfile.Read(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(dir); err != nil {
 			return nil, err
 		}
-		other := filepath.Join(dir, "limits.yml")
+		other := filepath.Join(dir, OtherName)
 		if _, err := os.Stat(other); err == nil {
 			return nil, &fault.Error{File: other, Err: fmt.Errorf("this file is not read: the name %s is accepted", Name)}
 		}
@@ -85,7 +89,7 @@ func Parse(file string, text []byte) (*File, error) {
 		return f, nil // nothing but comments
 	}
 	if err != nil {
-		return nil, &fault.Error{File: file, Err: err}
+		return nil, errors.Join(configfile.Unreadable(file, text, err.Error())...)
 	}
 	var faults []error
 	bad := func(at *yaml.Node, key, format string, args ...any) {
@@ -102,6 +106,8 @@ func Parse(file string, text []byte) (*File, error) {
 	twice := false
 	for key, value := range pairs(top) {
 		switch {
+		case key.Kind != yaml.ScalarNode:
+			bad(key, "", notText)
 		case key.Value != "limits":
 			bad(key, key.Value, "the only key here is limits")
 		case twice:
@@ -110,6 +116,10 @@ func Parse(file string, text []byte) (*File, error) {
 			bad(value, key.Value, "a map from names to limits is accepted, such as api: funnel 100, 10/s")
 		default:
 			for name, limit := range pairs(value) {
+				if name.Kind != yaml.ScalarNode {
+					bad(name, "limits", notText)
+					continue
+				}
 				p, err := entry(name.Value, limit)
 				if _, twice := f.Limits[name.Value]; twice && err == nil {
 					err = errors.New("there are two limits of this name")
@@ -128,6 +138,9 @@ func Parse(file string, text []byte) (*File, error) {
 	}
 	return f, nil
 }
+
+// notText is the fault of a key that is an alias, a list or a map.
+const notText = "a key here is no text, which alone is accepted"
 
 // pairs goes through the keys and values of a map. For an alias it has what that stands for.
 func pairs(m *yaml.Node) func(yield func(key, value *yaml.Node) bool) {

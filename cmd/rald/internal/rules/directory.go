@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 )
 
 // Options are how a directory is read. The zero value is the default.
@@ -26,7 +28,7 @@ func Read(dir string, options Options) (*Set, error) {
 	}
 	var all []Source
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join(dir, name))
+		text, err := configfile.Read(filepath.Join(dir, name))
 		if err != nil {
 			return nil, err
 		}
@@ -37,10 +39,10 @@ func Read(dir string, options Options) (*Set, error) {
 
 // Files returns the names of the files that Read reads, from the directory on. Links are followed,
 // as Kubernetes mounts a directory of links. One that leads back to a directory above it is an
-// error.
+// error. With an error it returns the names of the other files.
 func Files(dir string) (names []string, err error) {
 	if names, err = filesBelow(dir, "", nil); err != nil {
-		return nil, fmt.Errorf("the directory of rules: %w", err)
+		return names, fmt.Errorf("the directory of rules: %w", err)
 	}
 	return names, nil
 }
@@ -56,9 +58,7 @@ func filesBelow(dir, below string, above []string) (names []string, err error) {
 		return nil, fmt.Errorf("%s leads back to %s", filepath.Join(dir, below), at)
 	}
 	entries, err := os.ReadDir(at)
-	if err != nil {
-		return nil, err
-	}
+	faults := []error{err}
 	for _, entry := range entries {
 		name := filepath.Join(below, entry.Name())
 		isRules := strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
@@ -68,18 +68,15 @@ func filesBelow(dir, below string, above []string) (names []string, err error) {
 		info, err := os.Stat(filepath.Join(at, entry.Name()))
 		switch {
 		case err != nil:
-			return nil, err
+			faults = append(faults, err)
 		case info.IsDir():
 			inner, err := filesBelow(dir, name, append(above, at))
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, inner...)
+			names, faults = append(names, inner...), append(faults, err)
 		case info.Mode().IsRegular() && isRules:
 			names = append(names, name)
 		}
 	}
-	return names, nil
+	return names, errors.Join(faults...)
 }
 
 // Source is a file that was read.

@@ -6,11 +6,11 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v2"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -79,7 +79,7 @@ func (r *reading) read(text []byte) {
 	at := top(text)
 	loose := map[any]any{}
 	if err := yaml.Unmarshal(text, &loose); err != nil {
-		r.unreadable(err)
+		r.unreadable(text, err)
 		return
 	}
 	r.checkKeys(at, loose)
@@ -88,7 +88,7 @@ func (r *reading) read(text []byte) {
 	}
 	var f file
 	if err := yaml.Unmarshal(text, &f); err != nil {
-		r.unreadable(err)
+		r.unreadable(text, err)
 		return
 	}
 	if f.Domain == "" {
@@ -111,23 +111,14 @@ func (r *reading) read(text []byte) {
 	r.descriptors(&d.root, f.Domain, at.key("descriptors"), f.Descriptors)
 }
 
-var lineOf = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
-
 // unreadable adds the faults that the parser found.
-func (r *reading) unreadable(err error) {
+func (r *reading) unreadable(text []byte, err error) {
 	texts := []string{err.Error()}
 	var types *yaml.TypeError
 	if errors.As(err, &types) {
 		texts = types.Errors
 	}
-	for _, text := range texts {
-		at := place{}
-		if line := lineOf.FindStringSubmatch(text); line != nil {
-			at.line, _ = strconv.Atoi(line[1])
-			text = text[len(line[0]):]
-		}
-		r.bad(at, "%s", strings.TrimPrefix(text, "yaml: "))
-	}
+	r.faults = append(r.faults, configfile.Unreadable(r.name, text, texts...)...)
 }
 
 // checkKeys refuses maps with keys that have no meaning, and values that no key accepts.

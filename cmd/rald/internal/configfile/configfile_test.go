@@ -1,0 +1,67 @@
+package configfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// What would block, or needs too much memory, is refused, and links are followed.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	_, err := Read(at("none"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	require.NoError(t, os.WriteFile(at("file"), []byte("text"), 0o600))
+	require.NoError(t, os.Symlink("file", at("link")))
+	text, err := Read(at("link"))
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(text))
+
+	require.NoError(t, syscall.Mkfifo(at("pipe"), 0o600))
+	require.NoError(t, os.Symlink("pipe", at("leads to a pipe")))
+	for _, name := range []string{"pipe", "leads to a pipe", "."} {
+		_, err = Read(at(name))
+		assert.EqualError(t, err, at(name)+": it is no regular file, which alone is accepted")
+	}
+	require.NoError(t, os.Symlink("none", at("dangling")))
+	_, err = Read(at("dangling"))
+	assert.EqualError(t, err, at("dangling")+": this link leads to no file")
+	assert.False(t, errors.Is(err, fs.ErrNotExist), "it is not as if there were none")
+
+	require.NoError(t, os.Truncate(at("file"), MostBytes))
+	text, err = Read(at("file"))
+	require.NoError(t, err)
+	assert.Len(t, text, MostBytes)
+	require.NoError(t, os.Truncate(at("file"), MostBytes+1))
+	_, err = Read(at("file"))
+	assert.EqualError(t, err, at("file")+": it has more than 16 MiB, the most that is accepted")
+}
+
+// What the parser says has the line, also where it leaves that out.
+func TestUnreadable(t *testing.T) {
+	for text, want := range map[string]string{
+		"a:\n  b: [\n":    "f:2: did not find expected node content",
+		"a: b: c\n":       "f:1: mapping values are not allowed in this context",
+		"a: 1\nb: \xff\n": "f:2: this is not UTF-8, which alone is accepted",
+		"a: 1\nb: *c\n":   "f:2: unknown anchor 'c' referenced",
+		"a: 1\nb: \x01\n": "f:2: control characters are not allowed",
+		"a: \"\\z\"\n":    "f:1: found unknown escape character",
+	} {
+		var n yaml.Node
+		err := yaml.Unmarshal([]byte(text), &n)
+		require.Error(t, err, text)
+		all := Unreadable("f", []byte(text), err.Error())
+		require.Len(t, all, 1)
+		assert.EqualError(t, all[0], want)
+	}
+	assert.EqualError(t, Unreadable("f", nil, "yaml: something else")[0], "f: something else")
+}
