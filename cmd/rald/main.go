@@ -33,9 +33,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
-	stop()
+	err := run(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
@@ -46,8 +44,10 @@ func main() {
 
 func run(ctx context.Context, args []string, getenv func(string) string, out, problems io.Writer) error {
 	if len(args) > 0 && args[0] == "check" {
-		return check(args[1:], out, problems)
+		return check(args[1:], out, problems) // which a signal ends
 	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	s, err := parse(args, getenv, problems)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -31,6 +32,9 @@ type reloader struct {
 
 	good, bad atomic.Uint64
 	failing   atomic.Bool
+
+	setting sync.Mutex // held while configuration is put in force
+	ended   bool       // guarded by setting
 }
 
 // follow reads the configuration again when files change and at each SIGHUP, until the context
@@ -51,9 +55,41 @@ func hangups(dirs configdir.Dirs) (asked chan os.Signal, stop func()) {
 	return asked, func() { signal.Stop(asked) }
 }
 
+// end waits until configuration that is being put in force is, and lets no other follow. It does not
+// wait for files, as reading one may block for ever on a network.
+func (r *reloader) end() {
+	r.setting.Lock()
+	defer r.setting.Unlock()
+	r.ended = true
+}
+
+// readUntil reads the configuration. If the context ends before, the error is that of the context.
+func readUntil(ctx context.Context, read func() (*configdir.Config, error)) (*configdir.Config, error) {
+	var c *configdir.Config
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err = read()
+	}()
+	select {
+	case <-done:
+		return c, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // reload reads all files and puts what they say in force at once, or nothing.
-func (r *reloader) reload() {
-	c, err := r.dirs.Read()
+func (r *reloader) reload() { r.put(r.dirs.Read()) }
+
+// put puts in force what was read, unless that has failed or the server ends.
+func (r *reloader) put(c *configdir.Config, err error) {
+	r.setting.Lock()
+	defer r.setting.Unlock()
+	if r.ended {
+		return
+	}
 	if err == nil {
 		err = r.set(c)
 	}

@@ -33,7 +33,10 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir, Rules: rules.Options{Merge: s.envoy.merge}}
 	reloads, stopAsking := hangups(dirs)
 	defer stopAsking()
-	config, err := dirs.Read()
+	config, err := readUntil(asked, dirs.Read)
+	if asked.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -112,8 +115,9 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		}
 	}()
 	tell(log, daemon.SdNotifyReady)
-	follow.follow(ctx, config, reloads)
+	go follow.follow(ctx, config, reloads) // which may outlast the server while a file is read
 	<-ctx.Done()
+	follow.end()
 	tell(log, daemon.SdNotifyStopping)
 	drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 	defer cancel()
