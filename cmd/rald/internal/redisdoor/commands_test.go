@@ -1,6 +1,7 @@
 package redisdoor
 
 import (
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -337,5 +338,23 @@ func TestPassword(t *testing.T) {
 		big := dial(t, l)
 		assert.Contains(t, big.send("AUTH", strings.Repeat("x", greeting.Argument+1)), "Protocol error: invalid bulk length")
 		assert.Equal(t, io.EOF, big.reply())
+	})
+}
+
+// A command that is not complete is bounded before the password, too, at once.
+func TestHalfCommandBeforeThePasswordIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{Password: "secret"})
+		long := fmt.Sprintf("$%d\r\n%s\r\n", greeting.Argument, strings.Repeat("x", greeting.Argument))
+		stream := "*16\r\n" + strings.Repeat(long, 16)
+		require.Less(t, greeting.Command, len(stream))
+		c := dial(t, l)
+		start := time.Now()
+		_, err := io.WriteString(c.conn, stream[:greeting.Command])
+		require.NoError(t, err)
+		go func() { _, _ = io.WriteString(c.conn, stream[greeting.Command:greeting.Command+1]) }()
+		assert.Equal(t, replyError("ERR Protocol error: the command is too long: at most 4096 bytes are accepted"), c.reply())
+		assert.Equal(t, io.EOF, c.reply())
+		assert.Zero(t, time.Since(start))
 	})
 }

@@ -90,6 +90,23 @@ func TestRefusesWhatIsNoCommand(t *testing.T) {
 	}
 }
 
+// A command that is not complete has so many bytes at most, although each argument by itself is
+// accepted. One byte more ends the stream.
+func TestHalfCommandIsBounded(t *testing.T) {
+	long := "$64\r\n" + strings.Repeat("a", 64) + "\r\n"
+	stream := "*4\r\n" + strings.Repeat(long, 4)
+	require.Greater(t, len(stream), small.Command+2, "the last argument ends within the bound")
+	for name, in := range map[string]func(io.Reader) io.Reader{
+		"whole": func(r io.Reader) io.Reader { return r }, "in pieces": iotest.OneByteReader,
+	} {
+		commands, err := readAll(in(strings.NewReader(stream[:small.Command])), small)
+		assert.Equal(t, io.EOF, err, name)
+		assert.Empty(t, commands, name)
+		_, err = readAll(in(strings.NewReader(stream[:small.Command+1])), small)
+		assert.EqualError(t, err, "Protocol error: the command is too long: at most 256 bytes are accepted", name)
+	}
+}
+
 // A client that sends a byte at a time costs a look at each byte, not at all before it.
 func TestHalfCommandIsLookedAtOnce(t *testing.T) {
 	r := NewReader(nil, Limits{Arguments: 1000, Argument: 10, Command: 1 << 20})
