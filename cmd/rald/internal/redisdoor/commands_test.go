@@ -136,7 +136,8 @@ func TestWaitingClientMayGoOrSendMore(t *testing.T) {
 	})
 }
 
-// A client that goes after it has filled the buffer cannot be seen to go. It does not wait.
+// A client that goes after it has filled the buffer cannot be seen to go. It does not wait for
+// longer than the grace.
 func TestWaitingClientThatSendsTooMuchTakesNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{})
@@ -148,13 +149,60 @@ func TestWaitingClientThatSendsTooMuchTakesNoTurn(t *testing.T) {
 			_, _ = io.WriteString(much.conn, strings.Repeat("PING\r\n", 14_000))
 		}()
 		start := time.Now()
-		assert.Contains(t, much.reply(), "sent more than a command may have")
+		assert.Contains(t, much.reply(), "the client sent more than is kept while it waits, so its connection ends")
 		assert.Equal(t, io.EOF, much.reply())
 		synctest.Wait()
-		assert.Zero(t, time.Since(start))
+		assert.Equal(t, fullGrace, time.Since(start))
 		assert.EqualValues(t, 1, s.clients.Load())
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, int64(5), c.do("RAL.PEEK ann api").(map[string]any)["remaining"], "it took its turn")
+	})
+}
+
+// Calls that are decided at once, or whose turn comes soon, are answered in pipelines of any
+// length.
+func TestLongPipelineOfCallsThatDoNotWait(t *testing.T) {
+	for _, command := range []string{
+		"RAL.WAIT key funnel_1M,_1M/s 1 0",  // allowed
+		"RAL.WAIT key funnel_1M,_1M/s 1 10", // allowed, and may wait
+		"RAL.WAIT key api 1 0",              // five are allowed
+		"RAL.WAIT key api 1 10",             // the turn of the sixth is too late
+		"RAL.WAIT key queue_5,_4/s 1 0",     // delayed by less than the grace
+	} {
+		t.Run(command, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, l := door(t, Config{})
+				c := dial(t, l)
+				c.do("HELLO 3")
+				const n = 4000
+				go func() { _, _ = io.WriteString(c.conn, strings.Repeat(command+"\r\n", n)+"PING last\r\n") }()
+				for i := range n {
+					require.IsType(t, map[string]any{}, c.reply(), "reply %d", i)
+				}
+				assert.Equal(t, "last", c.reply())
+			})
+		})
+	}
+}
+
+// A turn that comes within the grace is taken although the buffer is full.
+func TestTurnThatComesSoonIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c := dial(t, l)
+		c.do("HELLO 3")
+		c.do("RAL.TAKE ann funnel_1,_2/s")
+		const n = 14_000
+		go func() {
+			c.write("RAL.WAIT", "ann", "funnel_1,_2/s", "1", "60000")
+			_, _ = io.WriteString(c.conn, strings.Repeat("PING\r\n", n))
+		}()
+		got := c.reply().(map[string]any)
+		assert.Equal(t, true, got["allowed"])
+		assert.Equal(t, int64(500), got["wait"])
+		for range n {
+			require.Equal(t, "PONG", c.reply())
+		}
 	})
 }
 

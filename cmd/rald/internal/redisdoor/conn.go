@@ -174,12 +174,17 @@ func (l *deadline) after(d time.Duration) {
 
 // errSentMore ends a wait during which the reader's buffer was filled. A client that goes can
 // only be noticed by reading.
-var errSentMore = errors.New("the client sent more than a command may have while it waited")
+var errSentMore = errors.New("the client sent more than is kept while it waits, so its connection ends")
 
-// waiting calls f with a context that ends when the client goes or sends more than a command
-// may have, or the server ends. In the second case the connection ends after the reply. The
-// arguments of the present command are not valid after it.
-func (c *conn) waiting(f func(ctx context.Context)) {
+// fullGrace is the time for which a call goes on although the reader's buffer is full. A client
+// may have sent a long pipeline before a call of it begins, and most calls do not wait.
+const fullGrace = time.Second
+
+// waiting calls f with a context that ends when the client goes, when the server ends, or when
+// f still waits fullGrace after the reader's buffer was full. In the last case the connection
+// ends after the reply, if f has given up. The arguments of the present command are not valid
+// after it.
+func (c *conn) waiting(f func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancelCause(c.server.closing)
 	defer cancel(nil)
 	if c.flush() != nil {
@@ -188,7 +193,7 @@ func (c *conn) waiting(f func(ctx context.Context)) {
 	c.reads.at = time.Time{} // it is set anew after this
 	_ = c.net.SetReadDeadline(time.Time{})
 	// What a client sends meanwhile is kept in the reader's buffer.
-	watched := make(chan struct{})
+	done, watched := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
 		for c.in.HasRoom() {
@@ -197,10 +202,17 @@ func (c *conn) waiting(f func(ctx context.Context)) {
 				return
 			}
 		}
-		cancel(errSentMore)
+		grace := time.NewTimer(fullGrace)
+		defer grace.Stop()
+		select {
+		case <-done:
+		case <-grace.C:
+			cancel(errSentMore)
+		}
 	}()
-	f(ctx)
+	err := f(ctx)
+	close(done)
 	c.interrupt()
 	<-watched
-	c.ending = c.ending || errors.Is(context.Cause(ctx), errSentMore)
+	c.ending = c.ending || err != nil && errors.Is(context.Cause(ctx), errSentMore)
 }

@@ -127,13 +127,19 @@ func (c *conn) wait(args [][]byte) {
 	}
 	call := limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Patience: time.Duration(patience) * time.Millisecond}
 	hold := u.Space.Hold
+	if patience == 0 && !u.Limit.Delays() {
+		grant, err := hold(c.calls(), call)
+		c.decided(grant.Decision, err)
+		return
+	}
 	if u.Of != nil {
 		c.call.End() // a limit may change while a call waits
 		hold = u.Of.Hold
 	}
-	c.waiting(func(ctx context.Context) {
+	c.waiting(func(ctx context.Context) error {
 		grant, err := hold(ctx, call)
 		c.decided(grant.Decision, err)
+		return err
 	})
 }
 
