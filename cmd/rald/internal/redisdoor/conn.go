@@ -66,14 +66,29 @@ func (c *conn) serve() {
 				"cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
 		}
 	}()
-	if c.answer() == nil {
+	if c.handshake() == nil && c.answer() == nil {
 		c.leave()
 	}
+}
+
+// handshake does that of TLS, if the connection has it. It would be done by the first read
+// otherwise, for which a client may take Config.Idle.
+func (c *conn) handshake() error {
+	encrypted, ok := c.net.(interface {
+		HandshakeContext(ctx context.Context) error
+	})
+	if !ok {
+		return nil
+	}
+	c.reads.after(c.server.config.Within)
+	c.writes.after(c.server.config.Within)
+	return encrypted.HandshakeContext(c.server.closing)
 }
 
 // answer answers commands. Its error is that of sending replies.
 func (c *conn) answer() error {
 	begun := false // the next command has come in part
+	timed := false // the client must give the password before the deadline of reads
 	for done := 1; ; done++ {
 		if done%turn == 0 {
 			runtime.Gosched()
@@ -99,7 +114,12 @@ func (c *conn) answer() error {
 		if err := c.flush(); err != nil {
 			return err
 		}
+		timed = timed && !c.known
 		switch {
+		case timed: // commands do not prolong it
+		case !c.known:
+			timed = true
+			c.reads.after(c.server.config.Within)
 		case !c.in.Partial():
 			begun = false
 			c.reads.after(c.server.config.Idle)

@@ -2,7 +2,12 @@ package redisdoor
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
+	"math/big"
 	"net"
 	"strings"
 	"testing"
@@ -86,6 +91,94 @@ func TestIdleConnectionEnds(t *testing.T) {
 		assert.Zero(t, s.clients.Load())
 		assert.Equal(t, io.EOF, c.reply())
 	})
+}
+
+// A client must give the password within a time that its commands do not prolong. RESET begins
+// that time again.
+func TestClientsWithoutThePasswordAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{Password: "secret"})
+		silent, busy, known, reset := dial(t, l), dial(t, l), dial(t, l), dial(t, l)
+		assert.Equal(t, "OK", known.do("AUTH secret"))
+		assert.Equal(t, "OK", reset.do("AUTH secret"))
+		for range 9 {
+			time.Sleep(time.Second)
+			assert.Equal(t, replyError("NOAUTH Authentication required."), busy.do("PING"))
+		}
+		assert.Equal(t, "RESET", reset.do("RESET"))
+		time.Sleep(time.Second - 1)
+		synctest.Wait()
+		assert.EqualValues(t, 4, s.clients.Load(), "they have less than 10 s")
+		time.Sleep(10*time.Second/8 + 2)
+		synctest.Wait()
+		assert.EqualValues(t, 2, s.clients.Load())
+		assert.Equal(t, io.EOF, silent.reply())
+		assert.Equal(t, io.EOF, busy.reply())
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 1, s.clients.Load())
+		assert.Equal(t, io.EOF, reset.reply())
+		time.Sleep(50 * time.Minute)
+		assert.Equal(t, "PONG", known.do("PING"))
+	})
+}
+
+// A handshake of TLS that does not end is not waited for, and one that ended lets a client idle.
+func TestHalfHandshakeIsNotWaitedForForEver(t *testing.T) {
+	config := selfSigned(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := door(t, Config{})
+		l := listenPipes()
+		served := make(chan error)
+		go func() { served <- s.Serve(tls.NewListener(l, config)) }()
+		whole, silent, slow := l.dial(), l.dial(), l.dial()
+		defer silent.Close()
+		client := tls.Client(whole, &tls.Config{InsecureSkipVerify: true})
+		require.NoError(t, client.Handshake())
+		_, err := io.WriteString(slow, "\x16\x03\x01\x01\x00") // a record of 256 bytes
+		require.NoError(t, err)
+		for range 12 {
+			_, _ = io.WriteString(slow, "\x00")
+			time.Sleep(time.Second)
+		}
+		assert.EqualValues(t, 1, s.clients.Load(), "half handshakes are waited for")
+		time.Sleep(50 * time.Minute)
+		_, err = io.WriteString(client, "QUIT\r\n")
+		require.NoError(t, err)
+		got, err := io.ReadAll(client)
+		assert.NoError(t, err)
+		assert.Equal(t, "+OK\r\n", string(got))
+		require.NoError(t, s.Shutdown(context.Background()))
+		require.NoError(t, <-served)
+	})
+}
+
+// Shutdown does not wait for a handshake.
+func TestShutdownEndsHandshakes(t *testing.T) {
+	config := selfSigned(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := door(t, Config{})
+		l := listenPipes()
+		served := make(chan error)
+		go func() { served <- s.Serve(tls.NewListener(l, config)) }()
+		defer l.dial().Close()
+		synctest.Wait()
+		start := time.Now()
+		require.NoError(t, s.Shutdown(context.Background()))
+		require.NoError(t, <-served)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+// selfSigned returns a configuration of TLS with a certificate of its own.
+func selfSigned(t *testing.T) *tls.Config {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	require.NoError(t, err)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: private}}}
 }
 
 func TestClientsAreBounded(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
@@ -20,11 +21,12 @@ import (
 
 // pipes is a listener of connections in memory, which work in a bubble of synctest.
 type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
+	conns  chan net.Conn
+	done   chan struct{}
+	closed sync.Once
 }
 
-func listenPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
+func listenPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
 
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
@@ -35,7 +37,11 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error   { close(p.done); return nil }
+func (p *pipes) Close() error {
+	p.closed.Do(func() { close(p.done) })
+	return nil
+}
+
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 func (p *pipes) dial() net.Conn {

@@ -28,10 +28,12 @@ type Config struct {
 	Rounding Rounding
 	// Clients is the most connections. The default is 10,000.
 	Clients int
-	// Idle ends a connection that has sent no command for so long. The default is an hour.
+	// Idle ends a connection that has given the password, if one is needed, and has sent no
+	// command for so long. The default is an hour.
 	Idle time.Duration
 	// Within is the time within which a command that has begun must be complete, and within
-	// which a client must read replies. The default is 10 seconds.
+	// which a client must read replies. It is also that for the handshake of TLS, and then for
+	// the password. The default is 10 seconds.
 	Within time.Duration
 	// Wait is the longest patience of RAL.WAIT. The default is a minute.
 	Wait time.Duration
