@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -290,7 +291,78 @@ func TestScanGoesThroughAllKeys(t *testing.T) {
 	})
 }
 
-// Scans that nothing goes on with are bounded, and one cursor is good for one call.
+// A client whose reply was lost asks again and gets the same page, also the last one.
+func TestScanMayBeAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c, other := dial(t, l), dial(t, l)
+		for i := range 25 {
+			c.do("CL.THROTTLE key" + itoa(int64(i)) + " 4 1 1")
+		}
+		seen := map[any]bool{}
+		cursor, before := "0", ""
+		for pages := 0; cursor != "0" || pages == 0; pages++ {
+			reply := c.do("SCAN " + cursor).([]any)
+			if cursor != "0" {
+				assert.Equal(t, reply, other.do("SCAN "+cursor), "again")
+				assert.Equal(t, []any{reply[0], []any{}}, c.do("SCAN "+cursor+" MATCH none"))
+				assert.Equal(t, reply, c.do("SCAN "+cursor), "again, after a pattern")
+			}
+			if before != "" {
+				assert.IsType(t, replyError(""), c.do("SCAN "+before), "the page before the last one is kept")
+			}
+			for _, key := range reply[1].([]any) {
+				assert.False(t, seen[key], "%s comes twice", key)
+				seen[key] = true
+			}
+			before = ""
+			if cursor != "0" {
+				before = cursor
+			}
+			cursor = reply[0].(string)
+		}
+		assert.Len(t, seen, 25)
+	})
+}
+
+// A reply to SCAN has so many keys, and keys of so many bytes, at most.
+func TestPagesOfScansAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			of, page int
+			key      string
+		}{{mostScanned + 1, mostScanned, "%d"}, {100, mostPage/(4000+16) + 1, "%04000d"}} {
+			keep, err := spaces.New(spaces.Config{})
+			require.NoError(t, err)
+			s, l := door(t, Config{Spaces: keep})
+			limit := policy.Must(policy.Parse("funnel 5, 1/h"))
+			space, err := keep.Of(limit)
+			require.NoError(t, err)
+			for i := range test.of {
+				space.Engine.TakeWith(limit, fmt.Sprintf(test.key, i), 1)
+			}
+			reply := dial(t, l).do("SCAN 0 COUNT 9000000000000000000").([]any)
+			assert.Len(t, reply[1], test.page)
+			assert.NotEqual(t, "0", reply[0])
+			assert.Len(t, s.scans.all, 1)
+		}
+	})
+}
+
+// No client can go on with a scan whose cursor it was not told.
+func TestCursorsCannotBeGuessed(t *testing.T) {
+	seen := map[int64]bool{}
+	for range 1000 {
+		cursor := newCursor()
+		assert.False(t, seen[cursor])
+		seen[cursor] = true
+		assert.Positive(t, cursor)
+		assert.LessOrEqual(t, cursor, int64(1)<<53)
+	}
+	assert.False(t, seen[1] || seen[2], "cursors are counted up")
+}
+
+// Scans that nothing goes on with are bounded.
 func TestScansAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{})
@@ -307,7 +379,6 @@ func TestScansAreBounded(t *testing.T) {
 		assert.Len(t, s.scans.all, mostScans)
 		assert.IsType(t, replyError(""), c.do("SCAN "+first), "the oldest goes")
 		assert.IsType(t, []any{}, c.do("SCAN "+second+" COUNT 1"))
-		assert.IsType(t, replyError(""), c.do("SCAN "+second), "a cursor is used once")
 		time.Sleep(scanIdle + time.Second)
 		c.do("CL.THROTTLE a 4 1 1")
 		c.do("CL.THROTTLE b 4 1 1")

@@ -1,8 +1,9 @@
 package redisdoor
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"iter"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -111,8 +112,8 @@ func (c *conn) scan(args [][]byte) {
 		return
 	}
 	if match != "" && match != "*" {
-		all := found
-		found = found[:0]
+		all := found // the scan keeps it
+		found = nil
 		for _, key := range all {
 			if ok, _ := path.Match(unslashed(match), unslashed(key)); ok {
 				found = append(found, key)
@@ -133,6 +134,9 @@ func unslashed(text string) string { return strings.ReplaceAll(text, "/", "\x01"
 const (
 	// mostScanned is the most keys of one reply to SCAN.
 	mostScanned = 10_000
+	// mostPage is the number of bytes of keys after which a reply to SCAN ends. Replies are kept
+	// for clients that ask for them again.
+	mostPage = 256 << 10
 	// mostScans is the most scans that are under way. A further one ends the one that was
 	// used longest ago.
 	mostScans = 64
@@ -143,78 +147,65 @@ const (
 // scans are the scans that are under way. The zero scans has none.
 type scans struct {
 	mu    sync.Mutex
-	last  int64
-	all   map[int64]*scan
+	all   []*scan // the one that was used longest ago is the first
 	ended bool
 }
 
+// scan is a scan with its last page, which a client whose reply was lost asks for again.
 type scan struct {
-	next func() (string, bool)
+	more func() (string, bool)
 	stop func()
 	used time.Time
+	page []string
+	at   int64 // the cursor that page was asked for by
+	next int64 // the cursor of the page after it, or 0 if there is none
 }
 
 // next returns up to n keys of the scan, and the cursor to go on with, or 0 at the end. A
-// cursor of 0 begins a scan. ok is false if there is no such scan.
+// cursor of 0 begins a scan. The cursor of the last page returns that page again. ok is false if
+// there is no such scan. The keys must not be changed.
 func (s *scans) next(cursor, n int64, in *spaces.Spaces) (keys []string, next int64, ok bool) {
-	at := s.take(cursor, in)
-	if at == nil {
-		return nil, 0, false
-	}
-	for int64(len(keys)) < n {
-		key, ok := at.next()
-		if !ok {
-			at.stop()
-			return keys, 0, true
-		}
-		keys = append(keys, key)
-	}
-	return keys, s.put(at), true
-}
-
-// take removes a scan, or makes one.
-func (s *scans) take(cursor int64, in *spaces.Spaces) *scan {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.ended:
-		return nil
-	case cursor != 0:
-		at := s.all[cursor]
-		delete(s.all, cursor)
-		return at
-	}
-	next, stop := iter.Pull(keysOf(in))
-	return &scan{next: next, stop: stop}
-}
-
-// put keeps a scan under a new cursor, and ends those that nothing goes on with.
-func (s *scans) put(at *scan) (cursor int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		at.stop()
-		return 0
+		return nil, 0, false
 	}
-	now := time.Now()
-	for cursor, other := range s.all {
-		if now.Sub(other.used) > scanIdle {
-			other.stop()
-			delete(s.all, cursor)
+	at := s.take(cursor)
+	switch {
+	case cursor == 0:
+		at = &scan{}
+		at.more, at.stop = iter.Pull(keysOf(in))
+		at.turn(n)
+	case at == nil:
+		return nil, 0, false
+	case cursor == at.next:
+		at.turn(n)
+	}
+	if cursor != 0 || at.next != 0 { // a scan of one page is done
+		s.put(at)
+	}
+	return at.page, at.next, true
+}
+
+// take removes the scan of that cursor, if there is one.
+func (s *scans) take(cursor int64) *scan {
+	for i, at := range s.all {
+		if cursor != 0 && (cursor == at.next || cursor == at.at) {
+			s.all = slices.Delete(s.all, i, i+1)
+			return at
 		}
 	}
-	if len(s.all) >= mostScans {
-		oldest := slices.Min(slices.Collect(maps.Keys(s.all))) // cursors are given in order
-		s.all[oldest].stop()
-		delete(s.all, oldest)
+	return nil
+}
+
+// put keeps a scan, and ends those that nothing goes on with.
+func (s *scans) put(at *scan) {
+	at.used = time.Now()
+	for len(s.all) >= mostScans || len(s.all) > 0 && at.used.Sub(s.all[0].used) > scanIdle {
+		s.all[0].stop()
+		s.all = slices.Delete(s.all, 0, 1)
 	}
-	if s.all == nil {
-		s.all = map[int64]*scan{}
-	}
-	s.last++
-	at.used = now
-	s.all[s.last] = at
-	return s.last
+	s.all = append(s.all, at)
 }
 
 // end ends all scans.
@@ -226,6 +217,29 @@ func (s *scans) end() {
 		at.stop()
 	}
 	s.all = nil
+}
+
+// turn goes on to the next page, of up to n keys.
+func (at *scan) turn(n int64) {
+	at.at, at.next, at.page = at.next, 0, nil
+	for size := 0; int64(len(at.page)) < n && size < mostPage; {
+		key, ok := at.more()
+		if !ok {
+			at.stop()
+			return
+		}
+		at.page = append(at.page, key)
+		size += len(key) + 16 // its header
+	}
+	at.next = newCursor()
+}
+
+// newCursor returns a cursor that no client can guess, so that none goes on with the scan of
+// another. It is exact in the floating point numbers that some clients read it into.
+func newCursor() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return int64(binary.LittleEndian.Uint64(b[:])>>12) + 1
 }
 
 // keysOf goes through the keys of all engines that are under no configured limit.
