@@ -149,12 +149,13 @@ func TestGoRedis(t *testing.T) {
 func TestRueidis(t *testing.T) {
 	s := start(t, "-state", "none", configured(t))
 	ctx := context.Background()
-	for _, two := range []bool{true, false} {
-		c, err := rueidis.NewClient(rueidis.ClientOption{
-			InitAddress: []string{s.addr}, AlwaysRESP2: two, DisableCache: true, ForceSingleClient: true,
-		})
-		require.NoError(t, err)
-		key := "rueidis " + strconv.FormatBool(two)
+	for name, option := range map[string]rueidis.ClientOption{
+		"by default": {}, "alone": {DisableCache: true, ForceSingleClient: true}, "in RESP 2": {AlwaysRESP2: true, DisableCache: true},
+	} {
+		option.InitAddress = []string{s.addr}
+		c, err := rueidis.NewClient(option)
+		require.NoError(t, err, name)
+		key := "rueidis " + name
 		got, err := c.Do(ctx, c.B().Arbitrary("CL.THROTTLE").Keys(key).Args("15", "1", "3600").Build()).AsIntSlice()
 		require.NoError(t, err)
 		assert.Equal(t, []int64{0, 16, 15, -1, 3600}, got)
@@ -164,6 +165,12 @@ func TestRueidis(t *testing.T) {
 		n, err := remaining.AsInt64()
 		require.NoError(t, err)
 		assert.EqualValues(t, 98, n)
+		if !option.DisableCache {
+			// RAL.PEEK is read only, so that rueidis would cache it. No reply is older than its call.
+			peek := c.B().Arbitrary("RAL.PEEK").Keys(key).Args("api").ReadOnly()
+			_, err = c.DoCache(ctx, rueidis.Cacheable(peek), time.Minute).AsMap()
+			assert.Error(t, err, "a reply was cached")
+		}
 		c.Close()
 	}
 }

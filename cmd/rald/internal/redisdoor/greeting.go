@@ -179,11 +179,36 @@ func (c *conn) client(args [][]byte) {
 		c.out.Int(c.id)
 	case sub == "setinfo" && len(args) == 4, sub == "no-evict" && len(args) == 3, sub == "no-touch" && len(args) == 3:
 		c.out.Status("OK")
+	case sub == "tracking":
+		c.tracking(args[2:])
 	case sub == "info" && len(args) == 2:
 		c.out.Bulk(fmt.Sprintf("id=%d addr=%s name=%s resp=%d\n", c.id, c.net.RemoteAddr(), c.name, c.proto()))
 	default:
-		c.out.Error("ERR unknown subcommand " + quoted(args[1]) + ": rald has CLIENT SETNAME, GETNAME, ID, INFO, SETINFO, NO-EVICT and NO-TOUCH")
+		c.out.Error("ERR unknown subcommand " + quoted(args[1]) + ": rald has CLIENT SETNAME, GETNAME, ID, INFO, SETINFO, TRACKING, NO-EVICT and NO-TOUCH")
 	}
+}
+
+// tracking is CLIENT TRACKING OFF, or ON OPTIN [NOLOOP]. With OPTIN the server tracks the keys
+// of a command only after CLIENT CACHING YES, which is no command here. So no key is tracked,
+// and no reply is one that a client may cache.
+func (c *conn) tracking(options [][]byte) {
+	on, optIn := false, false
+	for i, option := range options {
+		switch option := strings.ToLower(string(option)); {
+		case i == 0 && (option == "on" || option == "off"):
+			on = option == "on"
+		case i > 0 && option == "optin":
+			optIn = true
+		case i > 0 && option == "noloop":
+		default:
+			options = nil
+		}
+	}
+	if len(options) == 0 || on && !optIn {
+		c.out.Error("ERR no reply may be cached by clients: CLIENT TRACKING OFF and CLIENT TRACKING ON OPTIN are accepted")
+		return
+	}
+	c.out.Status("OK")
 }
 
 // isClientName reports whether a name is one that CLIENT INFO can show in its line. The empty
@@ -292,6 +317,10 @@ func (c *conn) info([][]byte) {
 	line("total_connections_received:%d", s.total.Load())
 	line("total_commands_processed:%d", s.Stats().total())
 	line("rejected_connections:%d", s.refused.Load())
+	line("")
+	line("# Replication")
+	line("role:master")
+	line("connected_slaves:0")
 	line("")
 	line("# Backend")
 	if s.config.Spaces.Shared() != nil {
