@@ -34,20 +34,24 @@ func AnswerOf(resp *http.Response) Answer {
 // FieldsOf reads the answer from header fields that came at an instant, all except whether the
 // call was refused. A field that is not as it should be is left out.
 //
-// Retry-After is in seconds, of which a fraction is rounded up, or a date. RateLimit and RateLimit-Policy are structured fields, as
-// in draft-ietf-httpapi-ratelimit-headers-11. Without those, RateLimit-Limit, -Remaining and
-// -Reset are read, and X-RateLimit-Limit and so on: a Reset above 10,000,000 is a Unix time, and
-// otherwise in seconds. What is said by a date or a Unix time is measured from the field Date,
-// by the clock of the other side, and without it from now.
+// Retry-After is in seconds, of which a fraction is rounded up, or a date. Of several lines the
+// longest time holds. RateLimit and RateLimit-Policy are structured fields, as in
+// draft-ietf-httpapi-ratelimit-headers-11. Without those, RateLimit-Limit, -Remaining and -Reset
+// are read, and X-RateLimit-Limit and so on. A Reset of up to 10,000,000 is in seconds, one above
+// that is a Unix time, and one above 100,000,000,000 is a Unix time in milliseconds. What is said
+// by a date or a Unix time is measured from the field Date, by the clock of the other side, and
+// without it from now.
 func FieldsOf(h http.Header, now time.Time) (a Answer) {
-	retry, date := first(h, retryAfterField), first(h, "Date")
-	if date != "" {
+	if date := first(h, "Date"); date != "" {
 		if at, err := http.ParseTime(date); err == nil {
 			now = at
 		}
 	}
-	if retry != "" {
-		a.RetryAfter = retryAfter(retry, now)
+	lines := h[retryAfterField]
+	for _, line := range lines[:min(len(lines), mostItems)] {
+		if len(line) <= mostLength {
+			a.RetryAfter = max(a.RetryAfter, retryAfter(strings.TrimSpace(line), now))
+		}
 	}
 	if !a.readQuotas(h[policyField], h[limitField]) {
 		for _, prefix := range older {
@@ -111,8 +115,21 @@ func duration(seconds int64) time.Duration {
 	return time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
 }
 
-// leastUnix is from when on a reset is a Unix time: no reset is 115 days ahead.
-const leastUnix = 10_000_000
+const (
+	// leastUnix is from when on a reset is a Unix time: no reset is 115 days ahead.
+	leastUnix = 10_000_000
+	// leastMilli is from when on a Unix time is in milliseconds: in seconds it would be in the
+	// year 5138.
+	leastMilli = 100_000_000_000
+)
+
+// unix returns the instant of a Unix time, which is in seconds or milliseconds.
+func unix(n int64) time.Time {
+	if n >= leastMilli {
+		return time.UnixMilli(min(n, 1<<50))
+	}
+	return time.Unix(n, 0)
+}
 
 // readOlder reads one of the older sets, and reports whether it is there.
 func (a *Answer) readOlder(h http.Header, prefix string, now time.Time) bool {
@@ -125,7 +142,7 @@ func (a *Answer) readOlder(h http.Header, prefix string, now time.Time) bool {
 		if reset < leastUnix {
 			a.Reset = duration(reset)
 		} else {
-			a.Reset = min(max(time.Unix(min(reset, 1<<40), 0).Sub(now), 0), longest)
+			a.Reset = min(max(unix(reset).Sub(now), 0), longest)
 		}
 	}
 	// Some versions of the draft put the window here: 100, 100;w=60
@@ -137,7 +154,7 @@ func (a *Answer) readOlder(h http.Header, prefix string, now time.Time) bool {
 		}
 		if w, found := strings.CutPrefix(strings.TrimSpace(parameter), "w="); found {
 			if seconds, ok := natural(w); ok {
-				a.slower(n, duration(seconds))
+				a.describe(n, duration(seconds))
 			}
 		}
 	}
@@ -158,12 +175,19 @@ func number(h http.Header, prefix, name string) (n int64, ok bool) {
 	return n, ok
 }
 
-// slower makes a limit that of the answer if it is slower than the one before.
-func (a *Answer) slower(limit int64, window time.Duration) {
-	if limit <= 0 || window <= 0 {
+// describe adds a limit to those that the answer describes.
+func (a *Answer) describe(limit int64, window time.Duration) {
+	switch {
+	case limit <= 0 || window <= 0:
 		return
+	case !a.described():
+		a.Limit, a.Window = limit, window
+		return
+	case a.Burst == 0:
+		a.Burst, a.apart = a.Limit, apart(a.Limit, a.Window)
 	}
-	if !a.described() || float64(limit)*float64(a.Window) < float64(a.Limit)*float64(window) {
+	a.Burst, a.apart = min(a.Burst, limit), max(a.apart, apart(limit, window))
+	if float64(limit)*float64(a.Window) < float64(a.Limit)*float64(window) {
 		a.Limit, a.Window = limit, window
 	}
 }
@@ -174,7 +198,7 @@ func (a *Answer) readQuotas(policies, limits []string) bool {
 	n, m := parseList(quotas[:], policies), parseList(left[:], limits)
 	for i := range quotas[:n] {
 		if q := &quotas[i]; q.unit == "" || q.unit == "requests" {
-			a.slower(q.q, duration(max(q.w, 0)))
+			a.describe(q.q, duration(max(q.w, 0)))
 		} else {
 			q.name = "" // of bytes, or calls at once
 		}
@@ -185,14 +209,18 @@ func (a *Answer) readQuotas(policies, limits []string) bool {
 			continue
 		}
 		requests := n == 0
+		var of quota
 		for j := range quotas[:n] {
 			if q := &quotas[j]; q.name == r.name {
 				requests = true
+				if a.Burst > 0 {
+					of = quota{q.q, duration(max(q.w, 0))}
+				}
 				a.Later = a.Later || q.w > 0 && r.t > q.w
 			}
 		}
 		if reset := duration(max(r.t, 0)); requests && (!a.Told || r.r < a.Remaining || r.r == a.Remaining && reset > a.Reset) {
-			a.Told, a.Remaining, a.Reset = true, r.r, reset
+			a.Told, a.Remaining, a.Reset, a.least = true, r.r, reset, of
 		}
 	}
 	return a.Told || a.described()

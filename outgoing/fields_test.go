@@ -45,7 +45,8 @@ func TestFieldsOf(t *testing.T) {
 		{"Retry-After: .5", Answer{}},
 		{"Retry-After: 5" + strings.Repeat(" ", mostLength), Answer{}},
 		{"Retry-After: 5s", Answer{}},
-		{"Retry-After: 5|Retry-After: 7", Answer{RetryAfter: 5 * s}},
+		{"Retry-After: 3|Retry-After: 60|Retry-After: 7", Answer{RetryAfter: 60 * s}},
+		{"Retry-After: soon|Retry-After: Tue, 24 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}},
 
 		{`RateLimit-Policy: "default";q=100;w=10|RateLimit: "default";r=97;t=1`, Answer{Limit: 100, Window: 10 * s, Told: true, Remaining: 97, Reset: s}},
 		{`RateLimit: "default";r=97;t=1`, Answer{Told: true, Remaining: 97, Reset: s}},
@@ -58,11 +59,11 @@ func TestFieldsOf(t *testing.T) {
 		// The slowest of several, and the least that is left.
 		{
 			`RateLimit-Policy: "a";q=100;w=10, "b";q=1000;w=3600|RateLimit: "a";r=7;t=3, "b";r=900;t=60`,
-			Answer{Limit: 1000, Window: 3600 * s, Told: true, Remaining: 7, Reset: 3 * s},
+			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 7, Reset: 3 * s, apart: 3636e9 / 999, least: quota{100, 10 * s}},
 		},
 		{
 			`RateLimit-Policy: "b";q=1000;w=3600|RateLimit-Policy: "a";q=100;w=10|RateLimit: "a";r=7;t=3|RateLimit: "b";r=0;t=60`,
-			Answer{Limit: 1000, Window: 3600 * s, Told: true, Remaining: 0, Reset: 60 * s},
+			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 0, Reset: 60 * s, apart: 3636e9 / 999, least: quota{1000, 3600 * s}},
 		},
 		// Other units say nothing about requests.
 		{
@@ -90,8 +91,9 @@ func TestFieldsOf(t *testing.T) {
 
 		{"RateLimit-Limit: 100|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Told: true, Remaining: 50, Reset: 5 * s}},
 		{"RateLimit-Limit: 100, 100;w=60|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Limit: 100, Window: 60 * s, Told: true, Remaining: 50, Reset: 5 * s}},
-		{"RateLimit-Limit: 10, 10;w=1, 1000;w=3600|RateLimit-Remaining: 5|RateLimit-Reset: 1", Answer{Limit: 1000, Window: 3600 * s, Told: true, Remaining: 5, Reset: s}},
+		{"RateLimit-Limit: 10, 10;w=1, 1000;w=3600|RateLimit-Remaining: 5|RateLimit-Reset: 1", Answer{Limit: 1000, Window: 3600 * s, Burst: 10, Told: true, Remaining: 5, Reset: s, apart: 3636e9 / 999}},
 		{"X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660", Answer{Told: true, Remaining: 4999, Reset: 60 * s}},
+		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660500", Answer{Told: true, Remaining: 4999, Reset: 60500 * time.Millisecond}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521600", Answer{Told: true, Remaining: 4999}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 0.2", Answer{Told: true, Remaining: 4999, Reset: s}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 99999999999999999999", Answer{Told: true, Remaining: 4999, Reset: longest}},

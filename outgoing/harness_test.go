@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -99,12 +100,17 @@ var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write
 
 func must(p policy.Policy, err error) policy.Policy { return policy.Must(p, err) }
 
-func server(t testing.TB, p policy.Policy, headers httplimit.HeaderSet) http.Handler {
+// server returns a handler that holds all requests to a limit, or to several.
+func server(t testing.TB, headers httplimit.HeaderSet, limits ...policy.Policy) http.Handler {
 	t.Helper()
-	e, err := engine.New[string](engine.Config{Policy: p})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	m, err := httplimit.New(e, func(*http.Request) string { return "all" }, httplimit.Options{Headers: headers})
+	var all []httplimit.AnyLimit
+	for i, p := range limits {
+		e, err := engine.New[string](engine.Config{Policy: p})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, e.Close()) })
+		all = append(all, httplimit.Limit[string]{Name: strconv.Itoa(i), Limiter: e, Key: func(*http.Request) string { return "all" }})
+	}
+	m, err := httplimit.NewAll(httplimit.Options{Headers: headers}, all...)
 	require.NoError(t, err)
 	return m.Handler(ok)
 }

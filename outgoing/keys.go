@@ -87,15 +87,17 @@ func (l *Line[K]) limitOf(key K) policy.Policy {
 
 // count is how many calls were answered lately, in two windows as policy.SlidingWindow counts.
 type count struct {
+	window      time.Duration
 	began       time.Duration
 	now, before int64
 }
 
-// add counts one call, and returns how many came within the window that ends now.
+// add counts one call, and returns how many came within the window that ends now. With another
+// window it counts anew.
 func (c *count) add(now, window time.Duration) int64 {
 	switch passed := now - c.began; {
-	case passed >= 2*window:
-		c.began, c.now, c.before = now, 0, 0
+	case passed >= 2*window || window != c.window:
+		*c = count{window: window, began: now}
 	case passed >= window:
 		c.began, c.now, c.before = c.began+window, 0, c.now
 	}

@@ -22,6 +22,9 @@ type Answer struct {
 	// is the slowest.
 	Limit  int64
 	Window time.Duration
+	// Burst is the smallest Limit of several limits, which need not be that of the slowest. It
+	// bounds how many calls may be sent at once. 0 and less stand for Limit.
+	Burst int64
 	// Later reports whether a limit is as good as new only after its window has passed once
 	// more, by what is told: a fixed window is by less than a second, and a sliding one
 	// always.
@@ -33,6 +36,18 @@ type Answer struct {
 	Told      bool
 	Remaining int64
 	Reset     time.Duration
+
+	// apart is the time in nanoseconds between calls that all of several limits admit if they
+	// slide, 0 if Limit and Window tell it.
+	apart float64
+	// least is the one of several limits that Remaining is of, zero if that is not known.
+	least quota
+}
+
+// quota is a limit of so many calls in a window.
+type quota struct {
+	limit  int64
+	window time.Duration
 }
 
 // described reports whether the answer describes a limit with its window.
@@ -59,12 +74,37 @@ const (
 
 // pace is a limit that was learned, and what it was learned from.
 type pace struct {
-	limit   policy.Policy
-	count   int64
-	window  time.Duration
+	limit policy.Policy
+	learned
 	sliding bool          // counted in two windows
 	slowed  int           // how often it was refused nevertheless
 	expires time.Duration // when it has to be learned anew, 0 if never
+}
+
+// learned is what answers describe of a limit. See Answer.
+type learned struct {
+	count  int64
+	window time.Duration
+	burst  int64
+	apart  float64
+}
+
+// learned returns what the answer describes.
+func (a *Answer) learned() learned {
+	w := learned{a.Limit, a.Window, a.Limit, a.apart}
+	if a.Burst > 0 {
+		w.burst = min(w.burst, a.Burst)
+	}
+	if w.apart == 0 {
+		w.apart = apart(a.Limit, a.Window)
+	}
+	return w
+}
+
+// apart returns the time in nanoseconds between calls that a limit admits if it counts in two
+// windows: it sees up to one call more than an even pace has in a window.
+func apart(limit int64, window time.Duration) float64 {
+	return float64(min(window, longestWindow)) * 1.01 / max(float64(min(limit, mostCount))-1, 0.5)
 }
 
 // policy returns the limit, nil if there is none.
@@ -88,15 +128,18 @@ var unlimited = &pace{limit: policy.Must(policy.Funnel(mostAtOnce, mostRate, tim
 // that can be kept.
 //
 // Calls that come evenly, a little slower than count in a window, never exceed a bucket, a fixed
-// window or a log of calls of that limit, wherever a window begins. A window that slides by
-// counting in two sees up to one call more than an even pace has in a window, and so gets one
-// less than the limit at most.
+// window or a log of calls of that limit, wherever a window begins. A window that slides gets one
+// less than the limit at most: see apart.
+//
+// Of several limits the pace is that of the slowest, so it is slow enough for each. The calls that
+// go at once are as few as the smallest of the limits alone would have, so that they stay within
+// each as well.
 func (p pace) make() *pace {
 	count, window := min(p.count, mostCount), float64(min(p.window, longestWindow))
-	per, burst := window*100/sharePercent, max(1, count*burstPercent/100)
+	per, burst := window*100/sharePercent, max(1, min(count, p.burst)*burstPercent/100)
 	if p.sliding {
 		burst = 1
-		per = max(per, window*1.01*float64(count)/max(float64(count)-1, 0.5))
+		per = max(per, p.apart*float64(count))
 	}
 	for range p.slowed {
 		burst, per = 1, per*slowing
@@ -135,8 +178,8 @@ func (l *Line[K]) learn(key K, s *state, turn uint64, now time.Duration, a *Answ
 	p := s.pace.Load()
 	switch {
 	case a.described():
-		next := pace{count: a.Limit, window: a.Window}
-		if p != nil && p.count == a.Limit && p.window == a.Window {
+		next := pace{learned: a.learned()}
+		if p != nil && p.learned == next.learned {
 			next.sliding, next.slowed = p.sliding, p.slowed
 		} else {
 			p, s.mu.later = nil, 0
@@ -156,7 +199,7 @@ func (l *Line[K]) learn(key K, s *state, turn uint64, now time.Duration, a *Answ
 		// Without a window what remains is spread over the time until it comes anew.
 		if reset := min(a.Reset, l.config.MaxBackoff); p == nil || p == unlimited || now >= p.expires && p.expires > 0 {
 			l.setPace(key, s, pace{
-				count: min(a.Remaining, mostCount) + 1, window: reset, expires: now + reset,
+				learned: (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: reset}).learned(), expires: now + reset,
 			}.make())
 		}
 	case a.Refused && p == unlimited && a.RetryAfter != policy.Never:
@@ -218,9 +261,13 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 	if ours := l.engine.Peek(key).Remaining; ours > a.Remaining {
 		l.engine.Refund(key, max(a.Remaining, 0)-ours)
 	}
+	of := a.least
+	if of.limit <= 0 || of.window <= 0 {
+		of = quota{a.Limit, a.Window}
+	}
 	var own int64
 	if a.described() {
-		own = s.mu.own.add(now, a.Window)
+		own = s.mu.own.add(now, of.window)
 	}
 	if a.Remaining > 0 || a.Reset <= 0 {
 		return
@@ -230,8 +277,8 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 	switch {
 	case !a.described():
 		l.hold(key, a.Reset)
-	case own < a.Limit/2:
-		l.hold(key, min(a.Reset, a.Window))
+	case own < of.limit/2:
+		l.hold(key, min(a.Reset, of.window))
 	}
 }
 

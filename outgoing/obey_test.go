@@ -31,29 +31,41 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 		during  time.Duration
 		rate    float64 // of the limit, in a second
 		percent float64 // of it that is used at least
+		second  policy.Policy
 	}{
-		{"bucket of 10, 10/s", must(policy.Funnel(10, 10, time.Second)), 20 * ms, time.Minute, 10, 95},
-		{"bucket of 100, 10/s", must(policy.Funnel(100, 10, time.Second)), 20 * ms, time.Minute, 10, 95},
-		{"bucket of 1, 1/s", must(policy.Funnel(1, 1, time.Second)), 20 * ms, time.Minute, 1, 95},
-		{"bucket of 1000, 1000/s", must(policy.Funnel(1000, 1000, time.Second)), 20 * ms, 10 * time.Second, 1000, 95},
-		{"fixed window 2/s", must(policy.FixedWindow(2, time.Second)), 20 * ms, time.Minute, 2, 95},
-		{"fixed window 10/s", must(policy.FixedWindow(10, time.Second)), 20 * ms, time.Minute, 10, 95},
-		{"fixed window 100/10s", must(policy.FixedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95},
-		{"fixed window 1000/s", must(policy.FixedWindow(1000, time.Second)), 5 * ms, 10 * time.Second, 1000, 95},
-		{"aligned window 100/10s", must(policy.AlignedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95},
-		{"sliding window 25/s", must(policy.SlidingWindow(25, time.Second)), 4 * ms, time.Minute, 25, 95},
-		{"sliding window 100/10s", must(policy.SlidingWindow(100, 10*time.Second)), 20 * ms, 3 * time.Minute, 10, 95},
-		{"sliding window 1000/s", must(policy.SlidingWindow(1000, time.Second)), 5 * ms, 10 * time.Second, 1000, 95},
+		{"bucket of 10, 10/s", must(policy.Funnel(10, 10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"bucket of 100, 10/s", must(policy.Funnel(100, 10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"bucket of 1, 1/s", must(policy.Funnel(1, 1, time.Second)), 20 * ms, time.Minute, 1, 95, nil},
+		{"bucket of 1000, 1000/s", must(policy.Funnel(1000, 1000, time.Second)), 20 * ms, 10 * time.Second, 1000, 95, nil},
+		{"fixed window 2/s", must(policy.FixedWindow(2, time.Second)), 20 * ms, time.Minute, 2, 95, nil},
+		{"fixed window 10/s", must(policy.FixedWindow(10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"fixed window 100/10s", must(policy.FixedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"fixed window 1000/s", must(policy.FixedWindow(1000, time.Second)), 5 * ms, 10 * time.Second, 1000, 95, nil},
+		{"aligned window 100/10s", must(policy.AlignedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"sliding window 25/s", must(policy.SlidingWindow(25, time.Second)), 4 * ms, time.Minute, 25, 95, nil},
+		{"sliding window 100/10s", must(policy.SlidingWindow(100, 10*time.Second)), 20 * ms, 3 * time.Minute, 10, 95, nil},
+		{"sliding window 1000/s", must(policy.SlidingWindow(1000, time.Second)), 5 * ms, 10 * time.Second, 1000, 95, nil},
 		// An even pace has room for one call less than the limit.
-		{"sliding window 2/s", must(policy.SlidingWindow(2, time.Second)), 4 * ms, time.Minute, 2, 49},
-		{"sliding window 10/s", must(policy.SlidingWindow(10, time.Second)), 4 * ms, time.Minute, 10, 89},
+		{"sliding window 2/s", must(policy.SlidingWindow(2, time.Second)), 4 * ms, time.Minute, 2, 49, nil},
+		{"sliding window 10/s", must(policy.SlidingWindow(10, time.Second)), 4 * ms, time.Minute, 10, 89, nil},
+		// Of two limits the slower sets the pace, and the smaller bounds how many go at once.
+		{"window 10/s, 10000/h", must(policy.FixedWindow(10, time.Second)), 20 * ms, 3 * time.Minute, 10000. / 3600, 95, must(policy.FixedWindow(10000, time.Hour))},
+		{"window 10/s, bucket of 10000, 10000/24h", must(policy.FixedWindow(10, time.Second)), 20 * ms, 10 * time.Minute, 10000. / 86400, 95, must(policy.Funnel(10000, 10000, 24*time.Hour))},
+		{"bucket of 10, 10/s, of 1000, 1000/h", must(policy.Funnel(10, 10, time.Second)), 20 * ms, 5 * time.Minute, 1000. / 3600, 95, must(policy.Funnel(1000, 1000, time.Hour))},
+		{"window 20/s, 600/m", must(policy.FixedWindow(20, time.Second)), 20 * ms, 3 * time.Minute, 10, 95, must(policy.FixedWindow(600, time.Minute))},
+		{"sliding window 3/s, 5000/h", must(policy.SlidingWindow(3, time.Second)), 4 * ms, 5 * time.Minute, 5000. / 3600, 95, must(policy.SlidingWindow(5000, time.Hour))},
+		{"sliding window 2/s, 5000/h", must(policy.SlidingWindow(2, time.Second)), 4 * ms, 5 * time.Minute, 5000. / 3600, 69, must(policy.SlidingWindow(5000, time.Hour))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if testing.Short() && c.rate > 100 {
 				t.Skip("thousands of calls")
 			}
 			synctest.Test(t, func(t *testing.T) {
-				far := &away{handler: server(t, c.limit, httplimit.RateLimitHeaders), rtt: c.rtt}
+				limits := []policy.Policy{c.limit}
+				if c.second != nil {
+					limits = append(limits, c.second)
+				}
+				far := &away{handler: server(t, httplimit.RateLimitHeaders, limits...), rtt: c.rtt}
 				rt, err := NewTransport(newLine(t, Config{}), ByHost, Options{Base: far})
 				require.NoError(t, err)
 				crowd(t, rt, c.during)
@@ -71,7 +83,7 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 // the caller's own policy.
 func TestPolicyOfTheCallerHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		far := &away{handler: server(t, must(policy.Funnel(1, 10, time.Second)), httplimit.RateLimitHeaders), rtt: 4 * time.Millisecond}
+		far := &away{handler: server(t, httplimit.RateLimitHeaders, must(policy.Funnel(1, 10, time.Second))), rtt: 4 * time.Millisecond}
 		line := newLine(t, Config{Policy: must(policy.Funnel(1, 10, 1040*time.Millisecond))})
 		rt, err := NewTransport(line, ByHost, Options{Base: far})
 		require.NoError(t, err)
@@ -84,7 +96,7 @@ func TestPolicyOfTheCallerHolds(t *testing.T) {
 // An AtMost sustains less than it tells. Refusals slow the pace down until there are none.
 func TestRefusalsSlowThePaceDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		far := &away{handler: server(t, must(policy.AtMost(100, 10*time.Second)), httplimit.RateLimitHeaders)}
+		far := &away{handler: server(t, httplimit.RateLimitHeaders, must(policy.AtMost(100, 10*time.Second)))}
 		line := newLine(t, Config{})
 		rt, err := NewTransport(line, ByHost, Options{Base: far})
 		require.NoError(t, err)
@@ -106,7 +118,7 @@ func TestRefusalsSlowThePaceDown(t *testing.T) {
 // The same over real sockets: every request is served, and at the first attempt.
 func TestCrowdOverSockets(t *testing.T) {
 	var refused atomic.Int64
-	limited := server(t, must(policy.Funnel(400, 200, time.Second)), httplimit.RateLimitHeaders)
+	limited := server(t, httplimit.RateLimitHeaders, must(policy.Funnel(400, 200, time.Second)))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limited.ServeHTTP(w, r)
 		if w.Header().Get("Retry-After") != "" {
