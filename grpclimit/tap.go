@@ -19,15 +19,25 @@ import (
 // the interceptors, except that there is no message. What a call has taken at the tap is kept if no interceptor sees
 // it, as of a method that there is not. gRPC calls the API of taps experimental.
 //
+// A panic of a function of the program is ended there, as it would stop all calls of the connection for ever, and
+// nothing would show it. The call is refused with codes.Internal and has taken nothing. The first panic is logged by
+// rpclimit.Options.Logger, and Stats.Misconfigured counts all.
+//
 // limits are required, and one with AtTap among them: otherwise it panics.
 func TapHandle(limits *rpclimit.Limits) tap.ServerInHandle {
 	mustHave(limits, "TapHandle")
 	if !limits.Taps() {
 		panic("grpclimit.TapHandle: no limit has AtTap: want at least one, which a tap can decide")
 	}
-	return func(ctx context.Context, info *tap.Info) (context.Context, error) {
+	return func(ctx context.Context, info *tap.Info) (_ context.Context, err error) {
 		call := &rpclimit.Call{}
 		incoming(call, ctx, info.FullMethodName)
+		defer func() {
+			if cause := recover(); cause != nil {
+				verdict := limits.TapPanicked(call, cause)
+				_, err = refusal(&verdict)
+			}
+		}()
 		call.Header = tapHeader(info.Header)
 		verdict, session := limits.Tap(call)
 		if verdict.Refused() {

@@ -1,8 +1,11 @@
 package grpclimit
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -61,6 +65,73 @@ func TestTapIsSettled(t *testing.T) {
 	require.Eventually(t, func() bool { return taken(e, local, 10) == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, call(s.client(t), ""))
 	require.Eventually(t, func() bool { return taken(e, local, 10) == 2 }, time.Minute, time.Millisecond)
+}
+
+// A panic of a function of the program at the tap ends there: its call is refused and has taken nothing, and the
+// connection goes on.
+func TestPanicAtTheTapEndsThere(t *testing.T) {
+	boom := func(c *rpclimit.Call) bool { return len(c.Header.Values("boom", "Boom")) > 0 }
+	explode := func(c *rpclimit.Call) {
+		if boom(c) {
+			panic("boom")
+		}
+	}
+	type limit = rpclimit.Limit[netip.Addr]
+	for name, set := range map[string]func(o *rpclimit.Options, l *limit){
+		"Key": func(_ *rpclimit.Options, l *limit) {
+			l.Key.Of = func(c *rpclimit.Call) netip.Addr { explode(c); return local }
+		},
+		"Cost": func(_ *rpclimit.Options, l *limit) {
+			l.Cost = func(c *rpclimit.Call) int64 { explode(c); return 1 }
+		},
+		"Options.Cost": func(o *rpclimit.Options, _ *limit) {
+			o.Cost = func(c *rpclimit.Call) int64 { explode(c); return 1 }
+		},
+		"PolicyFor": func(_ *rpclimit.Options, l *limit) {
+			l.PolicyFor = func(c *rpclimit.Call) policy.Policy { explode(c); return nil }
+		},
+		"OnVerdict": func(o *rpclimit.Options, l *limit) {
+			l.Cost = func(c *rpclimit.Call) int64 {
+				if boom(c) {
+					return 11
+				}
+				return 1
+			}
+			o.OnVerdict = func(c *rpclimit.Call, _ rpclimit.Verdict) { explode(c) }
+		},
+		"Shadow": func(o *rpclimit.Options, l *limit) {
+			o.Shadow = true
+			l.Cost = func(c *rpclimit.Call) int64 { explode(c); return 1 }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var lines bytes.Buffer
+			e, beside := open[netip.Addr](t, hourly(10), nil), open[string](t, hourly(10), nil)
+			o := rpclimit.Options{Logger: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelError}))}
+			l := limit{Name: "address", Limiter: e, Key: rpclimit.ByAddr, AtTap: true}
+			set(&o, &l)
+			limits := rpclimit.Must(rpclimit.New(o, rpclimit.Limit[string]{
+				Name: "method", Limiter: beside, Key: rpclimit.ByProcedure, AtTap: true,
+			}, l))
+			s := serve(t, limits, grpc.InTapHandle(TapHandle(limits)))
+			conn := s.client(t)
+			require.NoError(t, call(conn, "x"))
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // it would hang
+			defer cancel()
+			for range 2 {
+				err := callIn(metadata.AppendToOutgoingContext(ctx, "boom", "1"), conn, "x")
+				require.Equal(t, codes.Internal, status.Code(err), err)
+				assert.NotContains(t, err.Error(), "boom")
+			}
+			require.NoError(t, callIn(ctx, conn, "x"), "the connection goes on")
+			assert.Equal(t, int64(2), taken(e, local, 10))
+			assert.Equal(t, int64(2), taken(beside, "/grpc.testing.TestService/UnaryCall", 10))
+			stats := limits.Stats()
+			assert.Equal(t, uint64(2), stats.Admitted)
+			assert.Equal(t, uint64(2), stats.Misconfigured+stats.NeverAdmitted)
+			assert.Equal(t, 1, strings.Count(lines.String(), "cause=boom"), lines.String())
+		})
+	}
 }
 
 func TestTapNeedsALimitThatItCanDecide(t *testing.T) {

@@ -31,6 +31,8 @@ type Call struct {
 	Stream bool
 	// Tapped is what Limits.Tap returned for this call, or nil.
 	Tapped *Session
+
+	counted bool // whether Stats counts the call already, as the tap refused it
 }
 
 // Header is the metadata of a call. It is an interface so that neither an http.Header nor a

@@ -70,6 +70,8 @@ type AnyLimit interface {
 // limiter is a Limit with the type of its keys hidden.
 type limiter = door.Any[*Call, Served]
 
+const wantKey = "a key, such as rpclimit.ByAddr, with its function: ByMetadata returns none for an invalid name"
+
 // checked is a Limit whose fields are valid.
 type checked struct {
 	limiter                // for calls
@@ -89,7 +91,7 @@ func (l Limit[K]) check(at int, o *Options, bad door.FieldFault) (c checked, err
 			return nil
 		}
 		var l *door.Checked[*Call, K, Served]
-		l, err = door.Check(of, at, cmp.Or(o.Name, "default"), "a key, such as rpclimit.ByAddr, with its function: ByMetadata returns none for an invalid name", bad)
+		l, err = door.Check(of, at, cmp.Or(o.Name, "default"), wantKey, bad)
 		return l
 	}
 	c = checked{limiter: hidden(l.Cost), by: l.Key.By, ofMessage: l.Key.OfMessage, atTap: l.AtTap}

@@ -182,12 +182,12 @@ func (l *Limits) entryOf(c *Call) *entry {
 func (l *Limits) Taps() bool { return l.tap != nil }
 
 // Tap decides the limits with AtTap alone, and at once. Refuse the call if the verdict is Refused.
-// Otherwise put the Session into the Call.Tapped of Begin, which decides the other limits. It is nil if
-// Begin has to decide all of them. What a call has taken at the tap stays taken if Begin is never
-// called for it, as of a method that there is not.
+// Otherwise put the Session into the Call.Tapped of Begin, which decides the other limits. It is
+// nil if Begin has to decide all of them. What a call has taken at the tap stays taken if Begin is
+// never called for it, as of a method that there is not.
 //
-// Functions of the Options and the limits see a Call without Message, and with Stream unset unless the caller
-// knows it. A call that passes the tap is counted and told of by Begin.
+// Functions of the Options and the limits see a Call without Message, and with Stream unset unless
+// the caller knows it. A call that passes the tap is counted and told of by Begin.
 func (l *Limits) Tap(c *Call) (Verdict, *Session) {
 	if l.tap == nil || l.exempt.has(c.Procedure) {
 		return l.exempted(c), nil
@@ -195,12 +195,28 @@ func (l *Limits) Tap(c *Call) (Verdict, *Session) {
 	v, taken := l.decide(l.tap, c)
 	if v.Refused() {
 		l.calls.Count(&v.result)
+		c.counted = true
 		l.tell(l.tap, c, &v)
 		return v, nil
 	}
 	s := &Session{limits: l, verdict: v}
 	s.begin(c, l.tap, taken)
 	return v, s
+}
+
+// TapPanicked returns the verdict that refuses a call for which Tap panicked: Misconfigured, also under
+// Shadow. It is for adapters whose tap runs where a panic must not go on, and is called as they
+// recover. The call is counted, and the first panic is logged. OnVerdict is not called, as it may be
+// what panicked. Nothing is taken from a limit then: Tap calls no function of the program
+// after it has taken.
+func (l *Limits) TapPanicked(c *Call, cause any) Verdict {
+	v := l.verdict(c, door.Result{Reason: door.Misconfigured}, nil)
+	v.Shadow, v.result.Shadow, v.panicked = false, false, true
+	if !c.counted {
+		l.calls.Count(&v.result)
+	}
+	l.log.LogPanic(c.Context, cause, slog.String("procedure", door.Cut(c.Procedure)))
+	return v
 }
 
 // exempted returns the verdict on a call that is exempt.

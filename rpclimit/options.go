@@ -19,8 +19,9 @@ type Options struct {
 	// refusing it, if it can be admitted within that time and before the deadline of its
 	// context. A call whose turn would come later is refused at once. Calls stand in line in
 	// the order of arrival. A policy.Queue delays calls by itself, up to its own length and to
-	// the deadline: what it refuses may come back after RetryAfter with as much time left. A wait ends with the context, and a call that was cancelled takes nothing.
-	// The default is 0, not to wait.
+	// the deadline: what it refuses may come back after RetryAfter with as much time left. A wait
+	// ends with the context, and a call that was cancelled takes nothing. The default is 0, not
+	// to wait.
 	WaitUpTo time.Duration
 
 	// Cost returns the units that a call takes, or a stream as it opens. If it is nil every
@@ -67,7 +68,7 @@ type Options struct {
 	// Logger gets lines of level Info about refused calls, and of calls that would be refused
 	// without Shadow, at most 10 each second. A line has the first 12 hexadecimal digits of the
 	// key's SHA-256 hash, as keys may be secret. The first Misconfigured call of each limit also
-	// gets a line of level Error.
+	// gets a line of level Error, and so does the first panic at a tap of gRPC, with its stack.
 	Logger *slog.Logger
 }
 

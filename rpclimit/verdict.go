@@ -34,7 +34,8 @@ const (
 	// once. CodeResourceExhausted, with a pushback that asks clients not to repeat it.
 	NeverAdmitted
 	// Misconfigured: the program is in error: PolicyFor chose a policy of another family than
-	// that of the limiter, or a cost is below 0. CodeInternal.
+	// that of the limiter, or a cost is below 0, or a function of the program panicked at a tap.
+	// CodeInternal.
 	Misconfigured
 	// Unavailable: a limiter could not decide, and refuses, as a fleet of FallbackClosed.
 	// CodeUnavailable.
@@ -75,6 +76,8 @@ type Verdict struct {
 	limits *Limits
 	call   *Call
 	late   bool // whether the deadline ended the call
+
+	panicked bool // whether a function of the program panicked
 }
 
 // verdict returns the verdict that a result is.
@@ -184,7 +187,10 @@ func (v *Verdict) Message() string {
 		}
 		return "the call was cancelled"
 	case Misconfigured:
-		if v.Limit == "" {
+		switch {
+		case v.panicked:
+			return "the server failed to decide about the call"
+		case v.Limit == "":
 			return "the server is misconfigured: the call's cost is below 0"
 		}
 		return "the server is misconfigured: " + limit + " cannot be applied to this client"

@@ -2,7 +2,9 @@ package door
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +24,7 @@ type Log struct {
 	// errors that are not about a limit.
 	reported     [MaxLimits + 1]atomic.Bool
 	shadowFailed [MaxLimits]atomic.Bool // the same for what fails of a limit with Shadow
+	panicked     atomic.Bool            // the same for LogPanic
 }
 
 // may reports whether a line may be written now, and how many were left out before it.
@@ -100,6 +103,22 @@ func (d *Door[R, S]) logMisconfigured(ctx context.Context, r R, v *Result) (key 
 		slog.String("policy", limit),
 		slog.String("key", key))
 	return key
+}
+
+// mostStack bounds the stack of a panic in a line.
+const mostStack = 4 << 10
+
+// LogPanic writes a line about the first panic of a function of the program that an adapter ends. It
+// is called by what recovers, so that the stack shows where the panic began. A panic of the logger
+// ends there as well.
+func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
+	if l.to == nil || l.panicked.Swap(true) {
+		return
+	}
+	defer func() { _ = recover() }()
+	stack := debug.Stack()
+	l.to.LogAttrs(ctx, slog.LevelError, "rate limit: a function of the options or of a limit panicked; its calls are refused",
+		append(attrs, slog.String("cause", Cut(fmt.Sprint(cause))), slog.String("stack", string(stack[:min(len(stack), mostStack)])))...)
 }
 
 // causeOf returns why the limiter did not decide by its limit, such as a block or an outage,
