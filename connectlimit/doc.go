@@ -4,7 +4,7 @@
 //	limits, err := rpclimit.New(rpclimit.Options{},
 //		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr})
 //	limited := connect.WithInterceptors(connectlimit.NewInterceptor(limits))
-//	mux.Handle(shopconnect.NewOrdersHandler(orders, limited))
+//	mux.Handle(shopconnect.NewShopHandler(shop, limited))
 //	err = http.ListenAndServe("localhost:8080", connectlimit.TrailersOnly(mux))
 //
 // A refusal is CodeResourceExhausted with the details google.rpc.RetryInfo and google.rpc.QuotaFailure. Over the

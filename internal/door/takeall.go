@@ -196,7 +196,7 @@ func (d *Door[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []Quota)
 	case err != nil:
 		v.failed(ctx, err)
 	case !out.Allowed && binding < 0:
-		v.failed(ctx, errors.New("ral: httplimit: a limiter refused without a reason"))
+		v.failed(ctx, errors.New("ral: a limiter refused without a reason"))
 	case !out.Allowed:
 		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&out.Answers[binding]), out.RetryAfter
 	case d.charges:
