@@ -33,7 +33,9 @@ type Config struct {
 
 	// Policy is the limit that each key is held to, for other sides that do not tell
 	// theirs. Fields that describe a limit are not learned from then, and refusals are
-	// obeyed as ever. The default is to learn: see docs/outgoing.md.
+	// obeyed as ever. Choose one that spaces calls, such as a policy.Funnel: one that counts in
+	// windows lets all calls of a window go at once, also after a refusal. The default is to
+	// learn: see docs/outgoing.md.
 	Policy policy.Policy
 
 	// Patience is the longest that a call waits for its turn. A call whose turn comes later
@@ -131,6 +133,7 @@ type Line[K comparable] struct {
 	engine *engine.Engine[K]
 	config Config
 	probe  policy.Policy // nil if Config.Policy holds
+	burst  burst         // of Config.Policy
 
 	mu    sync.RWMutex
 	keys  map[K]*state
@@ -157,7 +160,10 @@ func New[K comparable](config Config) (*Line[K], error) {
 		Idle:            config.Idle,
 	}
 	var options []engine.Option[K]
-	if config.Policy == nil {
+	if config.Policy != nil {
+		l.burst = burstOf(config.Policy)
+		l.burst.spaced = l.burst.spaced || l.burst.most == 1
+	} else {
 		l.probe = probe
 		of.Policy, options = l.probe, append(options, engine.PolicyFor(l.limitOf))
 	}

@@ -308,7 +308,8 @@ func (l *Line[K]) refused(key K, s *state, turn uint64, a *Answer) {
 }
 
 // hold makes all calls of a key wait for d, and leaves it with one unit then: the other side
-// promised room for one call, no more.
+// promised room for one call, no more. A limit of Config.Policy that counts in windows is left
+// with one unit in the present window, and with all of one that opens later.
 func (l *Line[K]) hold(key K, d time.Duration) {
 	d = min(d, l.config.MaxBackoff)
 	if l.config.Jitter > 0 {
@@ -324,16 +325,49 @@ func (l *Line[K]) hold(key K, d time.Duration) {
 // drain charges a key what it may have left in d, except for one unit.
 func (l *Line[K]) drain(key K, d time.Duration) {
 	have := l.engine.Peek(key)
-	limit, ok := l.engine.LimitFor(key).(policy.Windowed)
-	if l.probe == nil || !ok {
-		if have.Remaining > 0 {
-			l.engine.Refund(key, -have.Remaining)
-		}
-		return
+	b := l.burst
+	if l.probe != nil {
+		b = burstOf(l.engine.LimitFor(key))
 	}
-	unit := float64(limit.Window()) / float64(have.Limit)
-	missing := float64(d) + unit*float64(have.Limit-1) - float64(have.ResetAfter)
-	if n := int64(missing / unit); n > 0 {
+	var n int64
+	switch {
+	case b.spaced:
+	case b.lasts:
+		n = int64((float64(d) + float64(b.left) - float64(have.ResetAfter)) / b.unit)
+	default:
+		n = have.Remaining - 1
+	}
+	if n > 0 {
 		l.engine.Refund(key, -n)
 	}
+}
+
+// burst is what drain needs to know of a limit.
+type burst struct {
+	spaced bool  // it admits no calls at once, and so needs no draining
+	most   int64 // calls that a new key may send at once
+	// lasts reports whether units that are charged beyond the limit count until they have
+	// drained. Those of a limit that counts in windows end with their window.
+	lasts bool
+	unit  float64       // nanoseconds in which a unit drains
+	left  time.Duration // the time until a key with one unit left is as good as new
+}
+
+// burstOf asks a limit about a key that was not used for long.
+func burstOf(limit policy.Policy) burst {
+	const now = policy.Instant(longest)
+	_, unused := limit.Take(0, now, 0, 0)
+	b := burst{spaced: limit.Delays(), most: max(min(unused.Remaining, math.MaxInt64/8), 1)}
+	books, ok := limit.(policy.Refunder)
+	if !ok {
+		return b
+	}
+	_, full := limit.Take(books.Refund(0, now, -b.most), now, 0, 0)
+	_, owing := limit.Take(books.Refund(0, now, -8*b.most), now, 0, 0)
+	// Of a limit that counts in windows two may count at a time, no more.
+	if b.lasts = owing.ResetAfter > 4*full.ResetAfter && full.ResetAfter > 0; b.lasts {
+		b.unit = float64(full.ResetAfter) / float64(b.most)
+		b.left = full.ResetAfter - time.Duration(b.unit)
+	}
+	return b
 }

@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -237,6 +238,66 @@ func TestOneCallGoesAfterABackoff(t *testing.T) {
 				assert.LessOrEqual(t, second, time.Minute+300*time.Millisecond)
 				assert.Equal(t, uint64(50), l.Stats().Refusals)
 			})
+		})
+	}
+}
+
+// A limit of the caller's own is drained as well: one call goes after the back-off, and the others
+// at the pace of the limit, whatever came before.
+func TestOneCallGoesAfterABackoffUnderAPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit policy.Policy
+		apart time.Duration
+	}{
+		"funnel":     {must(policy.Funnel(100, 10, time.Second)), 100 * time.Millisecond},
+		"of 1":       {must(policy.Funnel(1, 10, time.Second)), 100 * time.Millisecond},
+		"bursty":     {must(policy.Bursty(10, time.Second, 100)), 100 * time.Millisecond},
+		"queue":      {must(policy.Queue(20, 10, time.Second)), 100 * time.Millisecond},
+		"warming up": {must(policy.WarmingUp(10, time.Second, 10*time.Second, 3)), 100 * time.Millisecond},
+	} {
+		for _, before := range []int{0, 1, 30} {
+			t.Run(fmt.Sprint(name, ", after ", before), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := newLine(t, Config{Policy: c.limit})
+					turn := turnOf(t, l)
+					for range before {
+						turnOf(t, l)
+					}
+					turn.Obey(Answer{Refused: true, RetryAfter: 30 * time.Second})
+					got, all := waiting(t.Context(), l, 10)
+					all.Wait()
+					for i := range 10 {
+						at, ok := got.Load(i)
+						require.True(t, ok)
+						assert.GreaterOrEqual(t, at, 30*time.Second+time.Duration(i)*c.apart)
+						if name != "warming up" {
+							assert.LessOrEqual(t, at, 30*time.Second+time.Duration(i+1)*c.apart)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A limit in windows keeps room for one call in the present window.
+func TestOneCallGoesAfterABackoffInAWindow(t *testing.T) {
+	for name, limit := range map[string]policy.Policy{
+		"fixed":   must(policy.FixedWindow(100, time.Minute)),
+		"sliding": must(policy.SlidingWindow(100, time.Minute)),
+		"at most": must(policy.AtMost(100, time.Minute)),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLine(t, Config{Policy: limit})
+			turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: 10 * time.Second})
+			ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
+			defer cancel()
+			got, all := waiting(ctx, l, 2)
+			all.Wait()
+			at, _ := got.Load(0)
+			assert.Equal(t, 10*time.Second, at, name)
+			_, ok := got.Load(1)
+			assert.False(t, ok, name)
 		})
 	}
 }
