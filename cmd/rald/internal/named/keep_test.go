@@ -95,3 +95,26 @@ func TestRemovedLimitsAreForgottenWithTheirDebts(t *testing.T) {
 	assert.NotContains(t, remembered(), `"api"`)
 	assert.Equal(t, 1, o.engines())
 }
+
+// An engine that may have the only saved state of carried keys stays until these are saved.
+func TestEnginesStayUntilCarriedKeysAreSaved(t *testing.T) {
+	dir := t.TempDir()
+	o := open(t, dir)
+	o.set("window 10/365d")
+	require.True(t, o.take("k", 7).Allowed)
+	// The engine of the next limit cannot save: there is a directory in place of its file.
+	next := file("sliding 10/300d")
+	_, err := o.keep.Keep(o.All()["api"], next.Limits["api"])
+	require.NoError(t, err)
+	state := filepath.Join(dir, "sliding_1%2F300d.state")
+	require.NoError(t, os.MkdirAll(filepath.Join(state, "in the way"), 0o700))
+	require.NoError(t, o.Set(next, nil))
+	assert.EqualValues(t, 3, o.remaining("k"))
+	assert.Equal(t, 2, o.engines())
+	require.NoError(t, o.Set(next, nil))
+	assert.Equal(t, 2, o.engines(), "it still cannot")
+	require.NoError(t, os.RemoveAll(state))
+	require.NoError(t, o.Set(next, nil))
+	assert.Equal(t, 1, o.engines())
+	assert.EqualValues(t, 3, o.remaining("k"))
+}

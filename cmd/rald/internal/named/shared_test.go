@@ -33,4 +33,15 @@ func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	err = o.Set(file("funnel 20, 1/d"), nil)
 	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys in Redis are not carried from "window 20/300d" to "funnel 20, 1/d"`)
 	assert.EqualValues(t, 13, o.remaining("k"))
+
+	// A file that is refused leaves no limiter behind, and a limit that is removed keeps its own.
+	before := o.engines()
+	require.Error(t, o.Set(file("sliding 20/1d"), nil))
+	assert.Equal(t, before, o.engines())
+	require.NoError(t, o.Set(families(t, 1, 1), nil))
+	require.NoError(t, o.Set(families(t, 1, 1), nil))
+	err = o.Set(file("sliding 20/1d"), nil)
+	assert.ErrorContains(t, err, "keys in Redis are not carried")
+	o.set("window 20/300d")
+	assert.EqualValues(t, 13, o.remaining("k"))
 }
