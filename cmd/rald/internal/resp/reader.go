@@ -2,9 +2,11 @@ package resp
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Limits bound what a client may send. Each field must be above 0.
@@ -241,36 +243,61 @@ func (r *Reader) inline() (done bool, err error) {
 	return true, r.words(bytes.TrimSuffix(line[:end], []byte{'\r'}))
 }
 
-// words finds the words of a line. A word in single or double quotes may have spaces.
+// words finds the words of a line. Quotes may begin anywhere in a word and have spaces in them;
+// the end of quotes is that of the word. A word without its quotes and escapes is no longer than
+// with them, and is written in its place.
 func (r *Reader) words(line []byte) error {
 	for at := 0; ; {
-		for at < len(line) && (line[at] == ' ' || line[at] == '\t') {
+		for at < len(line) && isSpace(line[at]) {
 			at++
 		}
 		if at == len(line) {
 			return nil
 		}
-		from, to := at, at
-		if q := line[at]; q == '"' || q == '\'' {
-			length := bytes.IndexByte(line[at+1:], q)
-			if length < 0 {
-				return fault("unbalanced quotes in request")
-			}
-			from, to = at+1, at+1+length
-			if at = to + 1; at < len(line) && line[at] != ' ' && line[at] != '\t' {
-				return fault("unbalanced quotes in request")
-			}
-		} else {
-			for to < len(line) && line[to] != ' ' && line[to] != '\t' {
-				to++
-			}
-			at = to
-		}
 		if len(r.spans) == r.limits.Arguments {
 			return fault("at most %d arguments are accepted", r.limits.Arguments)
 		}
+		from, to := at, at
+		for at < len(line) && !isSpace(line[at]) {
+			q := line[at]
+			at++
+			if q != '"' && q != '\'' {
+				line[to] = q
+				to++
+				continue
+			}
+			for at < len(line) && line[at] != q {
+				var n int
+				line[to], n = unescaped(line[at:], q)
+				at += n
+				to++
+			}
+			if at++; at > len(line) || at < len(line) && !isSpace(line[at]) {
+				return fault("unbalanced quotes in request")
+			}
+		}
 		r.spans = append(r.spans, span{from, to})
 	}
+}
+
+func isSpace(b byte) bool { return b == ' ' || '\t' <= b && b <= '\r' }
+
+// unescaped returns the first byte of a text in quotes of the kind q, and how many bytes stand
+// for it. In single quotes only \' is an escape. In double quotes \n, \r, \t, \b, \a and \xHH are,
+// and \ before any other byte stands for that byte.
+func unescaped(text []byte, q byte) (b byte, n int) {
+	switch {
+	case text[0] != '\\' || len(text) == 1 || q == '\'' && text[1] != q:
+		return text[0], 1
+	case text[1] == 'x' && len(text) >= 4:
+		if _, err := hex.Decode(text[2:3:3], text[2:4]); err == nil {
+			return text[2], 4
+		}
+	}
+	if i := strings.IndexByte("nrtba", text[1]); i >= 0 {
+		return "\n\r\t\b\a"[i], 2
+	}
+	return text[1], 2
 }
 
 // Int reads a decimal number as Redis does: without a plus sign, spaces or leading zeros. It

@@ -45,6 +45,12 @@ func TestReadsCommands(t *testing.T) {
 		{"PING\r\n", []string{`["PING"]`}},
 		{"PING\n", []string{`["PING"]`}},
 		{"  SET \"a b\" 'c' \r\n", []string{`["SET" "a b" "c"]`}},
+		{`PING "a\"b" "\\"` + "\r\n", []string{`["PING" "a\"b" "\\"]`}},
+		{`a "\n\r\t\b\a" "\x00\xfF"` + "\r\n", []string{`["a" "\n\r\t\b\a" "\x00\xff"]`}},
+		{`"\q\x" "\xg0" "\x0"` + "\r\n", []string{`["qx" "xg0" "x0"]`}},
+		{`'a\'b' '\n\"' '\\ '` + "\r\n", []string{`["a'b" "\\n\\\"" "\\\\ "]`}},
+		{`a\n b"c d" e'f' ''` + "\r\n", []string{`["a\\n" "bc d" "ef" ""]`}},
+		{"a\v b\fc\r\n", []string{`["a" "b" "c"]`}},
 		{"\r\n\r\n*0\r\n*-1\r\nPING\r\n", []string{`["PING"]`}},
 		{"*1\r\n$4\r\nPING\r\nPING x\r\n*1\r\n$1\r\na\r\n", []string{`["PING"]`, `["PING" "x"]`, `["a"]`}},
 	} {
@@ -74,6 +80,10 @@ func TestRefusesWhatIsNoCommand(t *testing.T) {
 		strings.Repeat("a", 100):            "too big inline request",
 		"a 'b\r\n":                          "unbalanced quotes in request",
 		"a 'b'c\r\n":                        "unbalanced quotes in request",
+		`a "b\"` + "\r\n":                   "unbalanced quotes in request",
+		`a 'b\'` + "\r\n":                   "unbalanced quotes in request",
+		`a "b"c` + "\r\n":                   "unbalanced quotes in request",
+		`a b"` + "\r\n":                     "unbalanced quotes in request",
 		"a b c d e\r\n":                     "at most 4 arguments are accepted",
 		"*4\r\n" + strings.Repeat("$64\r\n"+strings.Repeat("a", 64)+"\r\n", 4): "the command is too long: at most 256 bytes are accepted",
 	} {
@@ -231,7 +241,7 @@ func TestWriterStopsAtTheFirstError(t *testing.T) {
 // buffer beyond its bound.
 func FuzzReader(f *testing.F) {
 	for _, seed := range []string{
-		"*2\r\n$4\r\nECHO\r\n$2\r\nab\r\n", "PING 'a b'\r\n", "*-1\r\n\r\n", "*1\r\n$3\r\nab", "*9\r\n", "$1\r\n", "\x00\n",
+		"*2\r\n$4\r\nECHO\r\n$2\r\nab\r\n", "PING 'a b'\r\n", `PING "\"\x4a" '\''` + "\n", "*-1\r\n\r\n", "*1\r\n$3\r\nab", "*9\r\n", "$1\r\n", "\x00\n",
 	} {
 		f.Add([]byte(seed))
 	}
