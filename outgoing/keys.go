@@ -18,6 +18,9 @@ type state struct {
 	pace  atomic.Pointer[pace] // what was learned; nil if nothing is
 	lone  bool                 // not in the map, which is full: nothing is learned
 
+	waiting atomic.Int64 // calls that wait for their turn now
+	held    atomic.Int64 // until when an answer holds the key, as used
+
 	first sync.Mutex  // held while the first call takes its turn
 	begun atomic.Bool // that it has, or that there is no need
 
@@ -33,10 +36,14 @@ type state struct {
 	}
 }
 
-// state returns what is known of a key, and makes it if nothing is.
-func (l *Line[K]) state(key K) *state {
+// join returns what is known of a key for a call that waits for its turn, and makes it if nothing
+// is. It is not forgotten until leave.
+func (l *Line[K]) join(key K) *state {
 	l.mu.RLock()
 	s := l.keys[key]
+	if s != nil {
+		s.waiting.Add(1)
+	}
 	l.mu.RUnlock()
 	if s != nil {
 		return s
@@ -44,9 +51,11 @@ func (l *Line[K]) state(key K) *state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.keys[key]; s != nil {
+		s.waiting.Add(1)
 		return s
 	}
 	s = &state{}
+	s.waiting.Add(1)
 	now := time.Since(l.began)
 	s.used.Store(int64(now))
 	if len(l.keys) >= l.sweep {
@@ -59,11 +68,20 @@ func (l *Line[K]) state(key K) *state {
 	return s
 }
 
-// forgetIdle forgets keys that no call came for in Config.Idle, and plans the next sweep for
-// when there are twice as many as are left. It is called with mu held.
+// leave ends what join has begun.
+func (s *state) leave() { s.waiting.Add(-1) }
+
+// idle reports whether no call came for the key in a time, none waits, and no answer has held it.
+func (s *state) idle(now, within time.Duration) bool {
+	last := time.Duration(max(s.used.Load(), s.held.Load()))
+	return s.waiting.Load() == 0 && now-last > within
+}
+
+// forgetIdle forgets keys that are idle for Config.Idle, and plans the next sweep for when there
+// are twice as many as are left. It is called with mu held, so that no call joins meanwhile.
 func (l *Line[K]) forgetIdle(now time.Duration) {
 	for key, s := range l.keys {
-		if now-time.Duration(s.used.Load()) > l.config.Idle {
+		if s.idle(now, l.config.Idle) {
 			delete(l.keys, key)
 		}
 	}

@@ -50,7 +50,8 @@ type Config struct {
 	// keys wait for nothing that was learned.
 	MaxKeys int
 
-	// Idle is how long a key is remembered after its last call. The default is 5 minutes.
+	// Idle is how long a key is remembered after its last call, and after the end of a back-off.
+	// A key that calls wait for is remembered in any case. The default is 5 minutes.
 	Idle time.Duration
 
 	// Probe is how long the calls of a key of which nothing is known wait for the answer to
@@ -182,7 +183,8 @@ func New[K comparable](config Config) (*Line[K], error) {
 //
 // It allocates nothing if it need not wait and the key is known.
 func (l *Line[K]) Wait(ctx context.Context, key K) (Turn[K], error) {
-	s := l.state(key)
+	s := l.join(key)
+	defer s.leave()
 	r, err := l.acquire(ctx, key, s)
 	if err != nil {
 		return Turn[K]{}, fmt.Errorf("outgoing: %w", err)

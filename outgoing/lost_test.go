@@ -85,8 +85,10 @@ func TestForgottenHeldKeyKeepsToContexts(t *testing.T) {
 		_, all := waiting(waits, l, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if assert.True(t, l.state("key").first.TryLock(), "the lock is not held while a call waits") {
-			l.state("key").first.Unlock()
+		s := l.join("key")
+		defer s.leave()
+		if assert.True(t, s.first.TryLock(), "the lock is not held while a call waits") {
+			s.first.Unlock()
 			_, err := l.Wait(ctx, "key")
 			assert.ErrorIs(t, err, engine.ErrDeadline)
 		}
@@ -101,6 +103,20 @@ func TestPaceOfAResetIsBounded(t *testing.T) {
 		l := newLine(t, Config{MaxBackoff: time.Minute})
 		turnOf(t, l).Obey(Answer{Told: true, Reset: 1 << 60})
 		assert.Equal(t, "funnel 1, 1/62500ms", l.Limit("key").String())
+	})
+}
+
+// A Base that panics holds no other call, as its request gets no answer.
+func TestPanicOfTheBaseHoldsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := transport(t, Config{Probe: time.Hour}, Options{Base: &base{answer: func(*http.Request) (*http.Response, error) {
+			panic("broken")
+		}}})
+		began := time.Now()
+		for range 2 {
+			assert.Panics(t, func() { _, _ = rt.RoundTrip(request(t, "GET", nil)) }) //nolint:bodyclose // there is none
+		}
+		assert.LessOrEqual(t, time.Since(began), probePause)
 	})
 }
 

@@ -276,9 +276,9 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 	// Otherwise others use it too, or calls cost more than one: only the reset is certain.
 	switch {
 	case !a.described():
-		l.hold(key, a.Reset)
+		l.hold(key, s, a.Reset)
 	case own < of.limit/2:
-		l.hold(key, min(a.Reset, of.window))
+		l.hold(key, s, min(a.Reset, of.window))
 	}
 }
 
@@ -304,18 +304,21 @@ func (l *Line[K]) refused(key K, s *state, turn uint64, a *Answer) {
 			}
 		}
 	}
-	l.hold(key, d)
+	l.hold(key, s, d)
 }
 
 // hold makes all calls of a key wait for d, and leaves it with one unit then: the other side
 // promised room for one call, no more. A limit of Config.Policy that counts in windows is left
 // with one unit in the present window, and with all of one that opens later.
-func (l *Line[K]) hold(key K, d time.Duration) {
+func (l *Line[K]) hold(key K, s *state, d time.Duration) {
 	d = min(d, l.config.MaxBackoff)
 	if l.config.Jitter > 0 {
 		d += rand.N(l.config.Jitter)
 	}
 	d = min(max(d, 1), longest)
+	if until := int64(time.Since(l.began) + d); until > s.held.Load() { // with s.mu held
+		s.held.Store(until)
+	}
 	l.drain(key, d)
 	if err := l.engine.Block(key, d); err != nil {
 		l.counters.unheld.Add(1)

@@ -565,6 +565,41 @@ func TestKeysAreBounded(t *testing.T) {
 	})
 }
 
+// A key that is held, or that calls wait for, is not idle: it keeps the pace that it has learned.
+func TestHeldKeyKeepsItsPace(t *testing.T) {
+	for name, wait := range map[string]bool{"calls wait": true, "held": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLine(t, Config{Idle: time.Minute})
+				turnOf(t, l).Obey(Answer{Limit: 10, Window: time.Second, Refused: !wait, RetryAfter: 10 * time.Minute})
+				if wait {
+					require.NoError(t, l.Engine().Block("key", 10*time.Minute))
+					_, all := waiting(t.Context(), l, 1)
+					defer all.Wait()
+				}
+				pace := l.Limit("key")
+				sweep := func() {
+					for i := range firstSweep {
+						_, err := l.Wait(t.Context(), fmt.Sprint(time.Since(l.began), i))
+						require.NoError(t, err)
+					}
+				}
+				time.Sleep(2 * time.Minute)
+				sweep()
+				time.Sleep(2 * time.Minute)
+				sweep()
+				assert.Equal(t, pace, l.Limit("key"))
+				assert.LessOrEqual(t, l.Stats().Keys, firstSweep+1, "the others are forgotten")
+				if !wait {
+					time.Sleep(9 * time.Minute)
+					sweep()
+					assert.NotEqual(t, pace, l.Limit("key"), "idle since the end of the back-off")
+				}
+			})
+		})
+	}
+}
+
 // Bad settings get an error that names the field.
 func TestBadConfig(t *testing.T) {
 	var none *fakePolicy

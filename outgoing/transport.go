@@ -2,9 +2,12 @@ package outgoing
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/ral-limiter/ral/policy"
 )
@@ -20,7 +23,7 @@ type Options struct {
 	// can be had again: there is none, or GetBody is set. The default is 0, never.
 	//
 	// If the next turn comes later than the context or Config.Patience allows, the refusal is
-	// returned.
+	// returned. So is one whose body is longer than 64 KiB, or does not end within a second.
 	Retries int
 
 	// Repeatable reports whether a request may be sent more than once. The default is that
@@ -82,6 +85,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		closeBody(r)
 		return nil, err
 	}
+	defer func() { turn.Lost() }() // if Base, or a function of the program, panics
 	for left := t.options.Retries; ; left-- {
 		resp, err := t.options.Base.RoundTrip(r)
 		if err != nil {
@@ -90,7 +94,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		a := AnswerOf(resp)
 		turn.Obey(a)
-		if !a.Refused || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !setAside(resp) {
+		if !a.Refused || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !setAside(r.Context(), resp) {
 			return resp, nil
 		}
 		if turn, err = t.line.Wait(r.Context(), key); err != nil {
@@ -150,39 +154,84 @@ func again(r *http.Request) (*http.Request, error) {
 	return &next, nil
 }
 
-// mostAside bounds how much of a refusal's body is read so that its connection can be used
-// again while the request waits.
-const mostAside = 64 << 10
+const (
+	// mostAside bounds how much of a refusal's body is read so that its connection can be used
+	// again while the request waits.
+	mostAside = 64 << 10
+	// asideWithin bounds the time that this takes.
+	asideWithin = time.Second
+)
 
 // setAside reads a body to its end and closes it, and puts what was read in its place. It
-// reports whether the body was that short. If it is not, the response is as it was.
-func setAside(resp *http.Response) bool {
+// reports whether the body was that short, and came in time. If not, the response still has all of
+// its body.
+func setAside(ctx context.Context, resp *http.Response) bool {
 	if resp.Body == nil { // as net/http allows
 		return true
 	}
-	var read bytes.Buffer
-	_, err := io.Copy(&read, io.LimitReader(resp.Body, mostAside+1))
-	if err != nil || read.Len() > mostAside {
-		resp.Body = &rejoined{io.MultiReader(&read, failing{err}, resp.Body), resp.Body}
+	b := &aside{from: resp.Body, done: make(chan struct{})}
+	go b.fill()
+	late := time.NewTimer(asideWithin)
+	defer late.Stop()
+	select {
+	case <-b.done:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	resp.Body = b
+	if !b.stop() {
 		return false
 	}
-	_ = resp.Body.Close()
-	resp.Body = io.NopCloser(&read)
+	_ = b.from.Close()
+	resp.Body = io.NopCloser(&b.read)
 	return true
 }
 
-// rejoined is a body of which the beginning was read.
-type rejoined struct {
-	io.Reader
-	io.Closer
+// aside is a body of which the beginning is read by a goroutine.
+type aside struct {
+	from    io.ReadCloser
+	stopped atomic.Bool
+
+	done chan struct{} // closed when the goroutine has ended, and read and err are the reader's
+	read bytes.Buffer
+	err  error // the error of the body, io.EOF at its end
 }
 
-// failing returns its error, or the end if it has none.
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
+// fill reads until the body ends, is too long, or stop is called. A Read that blocks then ends with
+// the body, which its reader closes.
+func (b *aside) fill() {
+	defer close(b.done)
+	var chunk [4 << 10]byte
+	for !b.stopped.Load() && b.err == nil && b.read.Len() <= mostAside {
+		var n int
+		n, b.err = b.from.Read(chunk[:])
+		b.read.Write(chunk[:n])
 	}
-	return 0, io.EOF
 }
+
+// stop ends fill after the present Read, and reports whether it has read the whole body.
+func (b *aside) stop() (whole bool) {
+	b.stopped.Store(true)
+	select {
+	case <-b.done:
+		return b.err == io.EOF && b.read.Len() <= mostAside //nolint:errorlint // as io.Reader has it
+	default:
+		return false
+	}
+}
+
+// Read implements io.Reader.
+func (b *aside) Read(p []byte) (int, error) {
+	<-b.done
+	switch {
+	case b.read.Len() > 0:
+		return b.read.Read(p)
+	case b.err != nil:
+		return 0, b.err
+	}
+	return b.from.Read(p)
+}
+
+// Close implements io.Closer. It does not wait for a Read that blocks, and ends it if the body
+// allows that.
+func (b *aside) Close() error { return b.from.Close() }

@@ -144,6 +144,53 @@ func TestRefusalIsReturnedIfItsTurnIsTooLate(t *testing.T) {
 	})
 }
 
+// failing returns its error.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// drip is a body of some bytes, one a second.
+type drip struct{ left int }
+
+func (d *drip) Read(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	if d.left--; d.left < 0 {
+		return 0, io.EOF
+	}
+	p[0] = 'x'
+	return 1, nil
+}
+
+// A slow body of a refusal holds no call up: the refusal is returned, with all of its body.
+func TestSlowRefusalIsReturned(t *testing.T) {
+	for name, c := range map[string]struct{ context, most time.Duration }{
+		"a second":    {time.Hour, time.Second},
+		"its context": {10 * time.Millisecond, 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := transport(t, Config{}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {
+					return answer(429, &drip{left: 100}, "Retry-After: 5"), nil
+				}}})
+				ctx, cancel := context.WithTimeout(t.Context(), c.context)
+				defer cancel()
+				began := time.Now()
+				resp, err := rt.RoundTrip(request(t, "GET", nil).WithContext(ctx))
+				require.NoError(t, err)
+				assert.Equal(t, c.most, time.Since(began))
+				assert.Equal(t, 429, resp.StatusCode)
+				content, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Len(t, content, 100)
+				sent := resp.Body.(*aside).from.(*body)
+				assert.NoError(t, resp.Body.Close())
+				assert.Equal(t, int64(1), sent.closed.Load())
+				assert.Zero(t, rt.line.Stats().Retries)
+			})
+		})
+	}
+}
+
 // A long body of a refusal is not read for a retry, and reaches the caller whole; one that
 // fails keeps its error.
 func TestLongRefusalIsReturned(t *testing.T) {
