@@ -39,7 +39,7 @@ var mayImport = []struct {
 	{"policy", []string{"internal/shape"}},
 	// Blocked keys as words, for engine.
 	{"internal/penalty", []string{"policy"}},
-	// What a call does to a word, for cell and single.
+	// What a call does to a word, for cell, single and explanations of engine.
 	{"internal/decide", []string{"policy"}},
 	// Files of keys and words: neither what a word means nor what a key is.
 	{"internal/statefile", []string{"policy"}},
@@ -59,7 +59,7 @@ var mayImport = []struct {
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/seam", "internal/waitline", "internal/decide", "internal/shape", "internal/frequent", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/statefile", "internal/keycodec", "internal/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell", "limits"}},
+	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/decide", "internal/statefile", "internal/keycodec", "internal/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell", "limits"}},
 	// A limit without keys: what an engine does for one key, by the word alone.
 	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/decide", "policy", "limits"}},
 	// Names of metrics and how they are read, for adapters to monitoring systems.

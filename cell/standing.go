@@ -15,6 +15,16 @@ type Standing struct {
 	Now     policy.Instant
 	Blocked time.Duration
 	Waiting int
+	// Unrecorded is the answer to a call for units that the limit admits, if such a call
+	// cannot be recorded. It is nil if one can, or if that is not known before the call.
+	Unrecorded *Unrecorded
+}
+
+// Unrecorded is the answer to a call that the key's limit admits and that cannot be recorded.
+type Unrecorded struct {
+	Full       bool // the table is full; otherwise nothing can be recorded for the key
+	Allowed    bool
+	RetryAfter time.Duration // a guess; 0 if Allowed
 }
 
 // Standing returns the standing of a key. It takes nothing, opens no key and is not counted.
@@ -34,5 +44,23 @@ func (c *Cell[K]) Standing(key K) Standing {
 	if blocks := c.blocks.Load(); blocks != nil {
 		s.Blocked = blocks.Blocked(key)
 	}
+	s.Unrecorded = c.unrecorded(key, s.Known)
 	return s
+}
+
+// unrecorded returns Standing.Unrecorded. known reports whether the key has a word. A full
+// table that evicts makes room for the call.
+func (c *Cell[K]) unrecorded(key K, known bool) *Unrecorded {
+	isFull := false
+	var o outcome
+	switch e, _ := c.known(key); {
+	case c.unrecordable(key) || !known && !c.writing():
+		o = c.unavailableAnswer(&request{}, policy.Decision{Allowed: true}, true)
+	case e == nil && c.whenFull != EvictLeastDebt && c.view.Full():
+		isFull = true
+		o = c.withoutWord(&request{}, policy.Decision{Allowed: true}, c.whenFull == AdmitNew, c.idle, full)
+	default:
+		return nil
+	}
+	return &Unrecorded{isFull, o.Allowed, o.RetryAfter}
 }

@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"errors"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -14,13 +18,23 @@ var (
 // Explain returns why a call for the key is admitted or refused now: its limit, what it has
 // used and when that comes back, for how long it is blocked, and how many calls wait for it.
 // Its String says so in sentences. It takes nothing, opens no key, never waits for the limit
-// and is not counted. It allocates, and costs some microseconds.
-func (e *Engine[K]) Explain(key K) limits.Explanation { return e.explain(key, 1) }
+// and is not counted. It allocates, and costs some microseconds. If a call could not be
+// recorded, as in a full table or after Close, it explains the answer that Config.WhenFull or
+// WhenUnavailable gives.
+func (e *Engine[K]) Explain(key K) limits.Explanation {
+	x, _ := e.explain(key, 1)
+	return x
+}
 
-// explain is Explain for a call of n units.
-func (e *Engine[K]) explain(key K, n int64) limits.Explanation {
-	s := e.cell.Standing(key)
-	var x limits.Explanation
+// What explanations of calls that cannot be recorded rest on.
+var (
+	unrecordedFull = limits.NewBasis(limits.SourceUnrecorded, false, errors.New("the table is full, and Config.WhenFull decides"))
+	unrecordedLost = limits.NewBasis(limits.SourceUnrecorded, false, errors.New("the limiter is closed or degraded, or cannot find such a key again, and Config.WhenUnavailable decides"))
+)
+
+// explain is Explain for a call of n units. It returns also what the explanation was made of.
+func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standing) {
+	s = e.cell.Standing(key)
 	if s.Misfit {
 		x = limits.Explanation{Limit: e.LimitFor(key), Binding: none}
 		x.RetryAfter = policy.Never
@@ -29,23 +43,65 @@ func (e *Engine[K]) explain(key K, n int64) limits.Explanation {
 		x = limits.ExplainWord(s.Limit, s.Word, s.Now, n, s.Blocked)
 	}
 	x.Name, x.Basis, x.Known, x.Waiting = e.name, inProcess, s.Known, s.Waiting
+	explainUnrecorded(&x, s, n)
+	return x, s
+}
+
+// explainUnrecorded changes the explanation of a call of n units if it cannot be recorded. A
+// call that the limit refuses has nothing to record.
+func explainUnrecorded(x *limits.Explanation, s cell.Standing, n int64) {
+	u := s.Unrecorded
+	if u == nil || !x.Allowed || n == 0 {
+		return
+	}
+	x.Basis = unrecordedLost
+	if u.Full {
+		x.Basis = unrecordedFull
+	}
+	if !u.Allowed {
+		x.Allowed, x.Remaining, x.Wait, x.ResetAfter, x.RetryAfter = false, 0, 0, 0, u.RetryAfter
+	}
+}
+
+// explainBeside is explain for a call that takes from other limits too. A limit that would
+// delay the call refuses it, as TakeAll and Tiered.Take do.
+func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
+	x, s := e.explain(key, n)
+	if s.Misfit || !s.Limit.Delays() {
+		return x
+	}
+	var d policy.Decision
+	decide.Take(s.Limit, s.Word, s.Now, n, decide.NoDelay, 0, &d)
+	x.Allowed, x.Wait, x.RetryAfter, x.Basis = d.Allowed, 0, d.RetryAfter, inProcess
+	x.Block(s.Blocked)
+	explainUnrecorded(&x, s, n)
 	return x
 }
 
+// sharedBasis returns what an explanation under several limits rests on.
+func sharedBasis(each []limits.Explanation) *limits.Basis {
+	for i := range each {
+		if each[i].Source() == limits.SourceUnrecorded {
+			return each[i].Basis
+		}
+	}
+	return inProcess
+}
+
 // Explain explains the key under each limit, in the order of Engines, and under all of them
-// together: see Engine.Explain. Each has the name that its metrics have: Config.Name for the
+// together: see Engine.Explain. As for Take, a limit that would delay the call refuses it. Each has the name that its metrics have: Config.Name for the
 // first, and that with ".2", ".3" and so on for the others.
 func (t *Tiered[K]) Explain(key K) limits.Explanation {
 	each := make([]limits.Explanation, len(t.engines))
 	for i, e := range t.engines {
-		each[i] = e.Explain(key)
+		each[i] = e.explainBeside(key, 1)
 		each[i].Name = tierName(e.name, i)
 	}
 	x := limits.Together(each...)
 	if len(each) == 0 {
 		x.Decision = unlimited
 	}
-	x.Basis = inProcess
+	x.Basis = sharedBasis(each)
 	return x
 }
 
@@ -61,10 +117,10 @@ func ExplainClaims(claims ...Claim) limits.Explanation {
 		each[i] = of.explainKey(c.key, c.n)
 	}
 	x := limits.Together(each...)
-	x.Basis = inProcess
+	x.Basis = sharedBasis(each)
 	return x
 }
 
 func (e *Engine[K]) explainKey(key anyKey, n int64) limits.Explanation {
-	return e.explain(unpack[K](e.form, key), n)
+	return e.explainBeside(unpack[K](e.form, key), n)
 }

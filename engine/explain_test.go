@@ -126,3 +126,116 @@ func TestExplainClaims(t *testing.T) {
 	x = ExplainClaims(users.Claim("u", 1), Claim{})
 	assert.Equal(t, []any{false, 1, policy.Never}, []any{x.Allowed, x.Binding, x.RetryAfter})
 }
+
+// So it does under several limits, of which those that delay calls refuse.
+func TestExplanationOfSeveralLimitsAgreesWithTheNextCall(t *testing.T) {
+	queue, short := policy.Must(policy.Queue(10, 1, time.Second)), policy.Must(policy.Queue(1, 1, time.Second))
+	for name, all := range map[string][]policy.Policy{
+		"a queue alone":        {queue},
+		"a short queue alone":  {short},
+		"a queue and a funnel": {queue, funnel(10, 1, time.Second)},
+		"a funnel and queues":  {funnel(3, 1, time.Second), short, queue},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newHandClock()
+			tiered, err := NewTiered[string](Config{Policy: all[0], Clock: clock.Now}, all[1:]...)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, tiered.Close()) })
+			claims := make([]Claim, len(all))
+			for i, e := range tiered.Engines() {
+				claims[i] = e.Claim("claimed", 1)
+			}
+			refused := 0
+			for i := range 60 {
+				if i%4 == 0 { // the queue of one engine alone: it delays such calls
+					for range i % 5 {
+						tiered.Engines()[0].Take("a", 1)
+						tiered.Engines()[0].Take("claimed", 1)
+					}
+				}
+				x, y := tiered.Explain("a"), ExplainClaims(claims...)
+				d, out := tiered.Take("a", 1), TakeAll(claims...)
+				assert.Equal(t, []any{d.Allowed, d.Wait, d.RetryAfter}, []any{x.Allowed, x.Wait, x.RetryAfter}, "call %d", i)
+				assert.Equal(t, []any{out.Allowed, out.RetryAfter}, []any{y.Allowed, y.RetryAfter}, "claims %d", i)
+				if !out.Allowed {
+					refused++
+					assert.Equal(t, out.Binding, y.Binding, "claims %d", i)
+				}
+				if x := tiered.Explain("a"); !x.Allowed {
+					assert.False(t, tiered.Choke("a"))
+					assert.Contains(t, x.String(), "A call is refused")
+				}
+				clock.Advance(230 * time.Millisecond)
+			}
+			assert.Positive(t, refused)
+		})
+	}
+}
+
+// It agrees also with a call that cannot be recorded, and says why that is.
+func TestExplanationOfWhatCannotBeRecorded(t *testing.T) {
+	for name, c := range cannotRecord {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.config.Policy = funnel(2, 1, time.Hour)
+				e := open[float64](t, c.config)
+				tiered, err := NewTiered[float64](c.config, funnel(3, 1, time.Hour))
+				require.NoError(t, err)
+				t.Cleanup(func() { assert.NoError(t, tiered.Close()) })
+				e.Choke(1)
+				tiered.Choke(1)
+				synctest.Wait()
+				if c.closes {
+					require.NoError(t, e.Close())
+					require.NoError(t, tiered.Close())
+				}
+				for range 2 {
+					x, y, z := e.Explain(c.key), tiered.Explain(c.key), ExplainClaims(e.Claim(c.key, 1))
+					d, tier, out := e.Take(c.key, 1), tiered.Take(c.key, 1), TakeAll(e.Claim(c.key, 1))
+					assert.Equal(t, c.admits, d.Allowed)
+					assert.Equal(t, []any{d.Allowed, d.RetryAfter}, []any{x.Allowed, x.RetryAfter})
+					assert.Equal(t, []any{tier.Allowed, tier.RetryAfter}, []any{y.Allowed, y.RetryAfter})
+					assert.Equal(t, []any{out.Allowed, out.RetryAfter}, []any{z.Allowed, z.RetryAfter})
+					for _, x := range []limits.Explanation{x, y, z} {
+						assert.Equal(t, []any{limits.SourceUnrecorded, false, false}, []any{x.Source(), x.Promised(), x.Known})
+						assert.Contains(t, x.String(), "A call cannot be recorded: the ")
+					}
+				}
+				too := ExplainClaims(e.Claim(c.key, 3))
+				assert.Equal(t, []any{policy.Never, limits.SourceProcess}, []any{too.RetryAfter, too.Source()}, "that is the limit's answer")
+				assert.True(t, ExplainClaims(e.Claim(c.key, 0)).Allowed, "and a look records nothing")
+			})
+		})
+	}
+}
+
+// The keys that an engine knows are explained by their words as long as it records calls.
+func TestExplanationWhereOnlyNewKeysCannotBeRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, config := range []Config{{MaxKeys: 1, WhenFull: RefuseNew}, {MaxKeys: 1, WhenFull: EvictLeastDebt}} {
+			config.Policy = funnel(2, 1, time.Hour)
+			e := open[string](t, config)
+			e.Choke("known")
+			synctest.Wait()
+			x := e.Explain("known")
+			assert.Equal(t, []any{true, limits.SourceProcess, int64(1)}, []any{x.Allowed, x.Source(), x.Used})
+			x = e.Explain("new")
+			assert.Equal(t, config.WhenFull == EvictLeastDebt, x.Allowed, "room is made by evicting")
+			assert.Equal(t, e.Choke("new"), x.Allowed)
+		}
+	})
+}
+
+func TestExplanationOfADegradedEngine(t *testing.T) {
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			e := failing(t, Config{Policy: funnel(2, 1, time.Hour), WhenUnavailable: when}, func(e *Engine[string]) { e.Choke("known") })
+			for _, key := range []string{"known", "new"} {
+				x := e.Explain(key)
+				d := e.Take(key, 1)
+				assert.Equal(t, []any{d.Allowed, d.RetryAfter}, []any{x.Allowed, x.RetryAfter}, key)
+				assert.Equal(t, key == "known", x.Promised(), key)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,19 +168,26 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, of int64, res
 	return all
 }
 
-// Together returns the explanation of a key that several limits hold, one for each.
+// Together returns the explanation of a key that several limits hold, one for each. A call on
+// several limits is not delayed. Of a limit that would delay it, the explanation in Each says
+// that the call is refused for as long.
 func Together(each ...Explanation) Explanation {
+	each = slices.Clone(each)
 	x := Explanation{Each: each}
 	x.Allowed = len(each) > 0
 	for i := range each {
 		d := &each[i].Decision
+		if d.Allowed && d.Wait > 0 {
+			d.Allowed, d.RetryAfter = false, d.Wait
+		}
+		d.Wait = 0
 		if i == 0 {
 			x.Limit, x.Remaining = nil, d.Remaining
 			x.Decision.Limit = d.Limit
 		}
 		x.Decision.Limit = min(x.Decision.Limit, d.Limit)
 		x.Allowed, x.Known = x.Allowed && d.Allowed, x.Known || each[i].Known
-		x.Remaining, x.Wait = min(x.Remaining, d.Remaining), max(x.Wait, d.Wait)
+		x.Remaining = min(x.Remaining, d.Remaining)
 		x.RetryAfter, x.ResetAfter = max(x.RetryAfter, d.RetryAfter), max(x.ResetAfter, d.ResetAfter)
 		x.Blocked, x.Waiting = max(x.Blocked, each[i].Blocked), x.Waiting+each[i].Waiting
 	}
@@ -318,6 +326,11 @@ func basisWords(b *Basis) string {
 		}
 	case SourceShare:
 		return "Without Redis, this server's share of the limit decides"
+	case SourceUnrecorded:
+		if cause := b.Cause(); cause != nil {
+			return "A call cannot be recorded: " + cause.Error()
+		}
+		return "A call cannot be recorded"
 	case SourceOpen:
 		return "Without Redis, calls pass as configured"
 	case SourceClosed:

@@ -253,6 +253,9 @@ func (v View[K]) Filed(shard int) iter.Seq[Reading] {
 // table's MaxKeys.
 func (v View[K]) Len() int { return int(v.t.places.taken()) }
 
+// Full reports whether the table has no place for a new key.
+func (v View[K]) Full() bool { return v.t.places.full(v.t.maxKeys) }
+
 // Counters returns the writer's counters.
 func (v View[K]) Counters() *Counters { return &v.t.counters }
 
