@@ -196,14 +196,17 @@ func tryLimits(t *testing.T, s *site, rald *server, passesTell bool) {
 		assert.True(t, strings.HasPrefix(h.Get("RateLimit"), `"login";r=0;t=`), h)
 		assert.Equal(t, `"login";q=5;w=600`, h.Get("RateLimit-Policy"))
 	}
-	for _, path := range []string{"/login", "//login", "/./login", "/%2flogin", "/%6cogin", "/login/", "/login;a=b", "/login?a"} {
+	for _, path := range []string{"/login", "//login", "/./login", "/%6cogin", "/login/", "/login?a"} {
 		refused(path)
 	}
 	for _, fields := range forged {
 		refused("/login", fields...)
 	}
-	status, _ := s.do(t, "POST", "/login/../other")
-	assert.Contains(t, []int{http.StatusBadRequest, http.StatusForbidden}, status)
+	var status int
+	for _, path := range []string{"/login/../other", "/%2flogin", "/login;a=b"} { // which backends read in different ways
+		status, _ = s.do(t, "POST", path)
+		assert.Contains(t, []int{http.StatusBadRequest, http.StatusForbidden}, status, path)
+	}
 	assert.EqualValues(t, 5, s.reached.Load(), "what is refused does not reach the backend")
 	assert.Contains(t, tool(t, rald, "redis-cli", "RAL.PEEK", "127.0.0.1", "login"), "remaining\n0\n", "clients of Redis share the key")
 
