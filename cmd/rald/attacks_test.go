@@ -56,7 +56,7 @@ func (a *attacked) dial(to string) (*net.TCPConn, error) {
 	}
 	tcp := c.(*net.TCPConn)
 	_ = tcp.SetLinger(0) // leaves no port in TIME_WAIT
-	_ = tcp.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = tcp.SetDeadline(time.Now().Add(5 * time.Minute))
 	return tcp, nil
 }
 
@@ -361,7 +361,7 @@ func (a *attacked) slowReaders(n int) {
 			for err == nil {
 				_, err = io.WriteString(c, "*2\r\n$4\r\nECHO\r\n$4000\r\n"+strings.Repeat("x", 4000)+"\r\n")
 			}
-			assert.False(a.t, errors.Is(err, os.ErrDeadlineExceeded), "the server let it go on for two minutes")
+			assert.False(a.t, errors.Is(err, os.ErrDeadlineExceeded), "the server let it go on for five minutes")
 		})
 	}
 	clients.Wait()
