@@ -40,7 +40,7 @@ func Read(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, MostBytes+1))
 	if err == nil && len(text) > MostBytes {
 		err = &fault.Error{File: file, Err: fmt.Errorf("it has more than %d MiB, the most that is accepted", MostBytes>>20)}
