@@ -120,7 +120,8 @@ func (c *OwingCursor) UnmarshalText(text []byte) error {
 	var share, tie uint64
 	n, err := fmt.Sscanf(string(text), "%x.%x.%x.%x", &at, &share, &fresh, &tie)
 	made := OwingCursor{policy.Instant(at), cell.Rank{Share: math.Float64frombits(share), Fresh: policy.Instant(fresh), Tie: tie}}
-	if again, _ := made.MarshalText(); err != nil || n != 4 || at <= 0 || string(again) != string(text) {
+	known := made.rank.Share >= 0 && made.rank.Share <= 1 // false for NaN, which is equal to nothing
+	if again, _ := made.MarshalText(); err != nil || n != 4 || at <= 0 || !known || string(again) != string(text) {
 		return &policy.FieldError{Of: "engine.OwingCursor", Field: "text", Value: fmt.Sprintf("%.80q", text), Want: "the text of OwingPage.Next"}
 	}
 	*c = made

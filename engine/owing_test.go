@@ -239,7 +239,9 @@ func TestOwingCursorAsText(t *testing.T) {
 	require.NoError(t, read.UnmarshalText(nil))
 	assert.True(t, read.IsZero())
 
-	for _, bad := range []string{" ", "x", "1", "1.2.3", "1.2.3.4.5", "0.1.2.3", "-1.1.2.3", "1.2.3.4 ", "01.2.3.4", "1.2.3.fffffffffffffffff", "1.2.3.A"} {
+	for _, bad := range []string{" ", "x", "1", "1.2.3", "1.2.3.4.5", "0.1.2.3", "-1.1.2.3", "1.2.3.4 ", "01.2.3.4", "1.2.3.fffffffffffffffff", "1.2.3.A",
+		// Shares that are not 0 to 1: a NaN, infinity, 2 and -1.
+		"1.7ff8000000000001.1.1", "1.7ff0000000000000.1.1", "1.4000000000000000.1.1", "1.bff0000000000000.1.1"} {
 		was := next
 		err := was.UnmarshalText([]byte(bad))
 		var field *policy.FieldError
@@ -252,6 +254,7 @@ func TestOwingCursorAsText(t *testing.T) {
 
 func FuzzOwingCursor(f *testing.F) {
 	f.Add("1.3ff0000000000000.2.3")
+	f.Add("1.7ff8000000000001.1.1")
 	f.Fuzz(func(t *testing.T, text string) {
 		var c OwingCursor
 		if c.UnmarshalText([]byte(text)) != nil {
@@ -260,6 +263,9 @@ func FuzzOwingCursor(f *testing.F) {
 		again, err := c.MarshalText()
 		require.NoError(t, err)
 		assert.Equal(t, text, string(again))
+		var other OwingCursor
+		require.NoError(t, other.UnmarshalText([]byte(text)))
+		assert.True(t, c == other, "equal texts are equal cursors") //nolint:testifylint // == is what callers use
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
 		e.Choke("a")
 		assert.LessOrEqual(t, len(e.Owing(10, c).Keys), 1)
