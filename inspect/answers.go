@@ -30,7 +30,7 @@ type LimitSummary struct {
 	// Verbs are the changes that the limiter offers: "reset", "charge", "block" and "lift".
 	Verbs []string `json:"verbs"`
 	// Health is what the limiter's Health says, and "" if that is in order. Trouble says why
-	// some of what is here is missing: a function of the program has panicked.
+	// some of what is here is missing: a function of the program has panicked, or did not answer.
 	Health  string `json:"health,omitempty"`
 	Trouble string `json:"trouble,omitempty"`
 	// Use counts the keys of an engine by how much of their limit they have used. It is nil
@@ -161,6 +161,8 @@ type Explanation struct {
 	// after which time it would be, and -1 if never.
 	Allowed bool    `json:"allowed"`
 	Retry   float64 `json:"retry"`
+	// Wait is how long an admitted call would be delayed, under a limit that delays calls.
+	Wait    float64 `json:"wait,omitempty"`
 	Blocked float64 `json:"blocked,omitempty"` // for how much longer
 	Waiting int     `json:"waiting,omitempty"` // calls in the key's line
 	// Parts has each limit that the key is held to, at least one. Binding is the index of
@@ -170,6 +172,9 @@ type Explanation struct {
 	// Candidates say what those of a limits.Trial would, the outermost first.
 	Candidates []Candidate `json:"candidates,omitempty"`
 	Words      string      `json:"words"` // all this in sentences
+	// Note says that a change was made and the key cannot be explained after it. The rest is
+	// then not known, except for Limit, ID and Key.
+	Note string `json:"note,omitempty"`
 }
 
 // Candidate is what a candidate of a limits.Trial would say of a call for one unit.

@@ -33,14 +33,17 @@ func ExampleNew() {
 
 	limiter.Take("alice", 7)
 	limiter.Take("bob", 2)
-	answer, err := http.Get(server.URL + "/debug/ral/keys?limit=api&by=owed")
-	if err != nil {
-		panic(err)
-	}
-	defer answer.Body.Close()
-	var list inspect.List
-	if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
-		panic(err)
+	list := inspect.List{Pending: true}
+	for list.Pending { // the keys are being gone through
+		answer, err := http.Get(server.URL + "/debug/ral/keys?limit=api&by=owed")
+		if err != nil {
+			panic(err)
+		}
+		list = inspect.List{}
+		if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
+			panic(err)
+		}
+		answer.Body.Close()
 	}
 	for _, row := range list.Rows {
 		fmt.Printf("%s has used %.0f%%\n", row.Key, 100*row.Share)

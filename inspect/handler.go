@@ -61,6 +61,7 @@ type Handler struct {
 	secret []byte // of the keys' hashes
 	log    *slog.Logger
 	quiet  *single.Limiter // of records about wrong tokens
+	panics *single.Limiter // of records about panics, which a flood of wrong tokens must not hide
 
 	limits  []limit
 	byName  map[string]limit
@@ -93,6 +94,7 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 		secret: make([]byte, 32),
 		log:    config.Logger,
 		quiet:  single.MustNew(policy.Funnel(10, 1, time.Second)),
+		panics: single.MustNew(policy.Funnel(10, 1, time.Second)),
 		byName: map[string]limit{},
 	}
 	_, _ = rand.Read(h.secret) // it never fails
@@ -132,6 +134,9 @@ func (h *Handler) configure() error {
 		plain := hostOf(host)
 		if plain == "" || !strings.EqualFold(plain, strings.TrimSuffix(host, ".")) {
 			return &policy.FieldError{Of: "inspect.Config", Field: "Hosts", Value: fmt.Sprintf("%.80q", host), Want: "a host name without a port"}
+		}
+		if strings.Contains(plain, "*") {
+			return &policy.FieldError{Of: "inspect.Config", Field: "Hosts", Value: fmt.Sprintf("%.80q", host), Want: "the name of one host, as a pattern matches none"}
 		}
 		if h.hosts == nil {
 			h.hosts = map[string]bool{}
@@ -196,16 +201,27 @@ func (h *Handler) event(e supervisor.Event) {
 	}
 }
 
+// unwritable logs that Limit.Format panicked for a key, of which only the ID can be shown.
+func (h *Handler) unwritable(limit string, err error) {
+	if h.panics.Allow() {
+		h.log.Error("ral: inspect: a key cannot be written", "limit", limit, "error", err)
+	}
+}
+
 // trouble logs that the load of a limit cannot be read, when that begins.
 func (h *Handler) trouble(limit string, err error) {
 	h.log.Error("ral: inspect: the load of a limit cannot be read", "limit", limit, "error", err)
 }
 
 // Close ends the handler's goroutines and the server of ListenAndServe. The handler goes on
-// answering where it is mounted, without new points and lists. Close may be called more than
-// once.
+// answering where it is mounted, without new points and lists: a list of before is answered as it
+// was, and any other with status 503. Close may be called more than once. A function of the
+// program that hangs, such as Limit.Stats, does not keep it from returning.
 func (h *Handler) Close() error {
 	h.stop()
+	for _, l := range h.limits {
+		l.close()
+	}
 	<-h.running.Done()
 	return h.server.Close()
 }
@@ -318,7 +334,7 @@ func (h *Handler) serve(route route, w http.ResponseWriter, r *http.Request) (er
 			panic(p)
 		default:
 			err = fmt.Errorf("%w: %.200s", errPanic, fmt.Sprint(p))
-			if h.quiet.Allow() {
+			if h.panics.Allow() {
 				h.log.Error("ral: inspect: a request panicked", "error", err, "stack", string(debug.Stack()))
 			}
 		}
@@ -378,7 +394,7 @@ func statusOf(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, errPanic):
 		return http.StatusInternalServerError
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errHangs):
 		return http.StatusGatewayTimeout
 	}
 	return http.StatusServiceUnavailable // the limiter is closed, or full, or has no Redis
@@ -465,7 +481,10 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), remoteTimeout)
 	defer cancel()
-	x, err := l.change(ctx, request)
+	err = errPanic
+	if panicked := guarded("the change", func() { err = l.change(ctx, request) }); panicked != nil {
+		err = fmt.Errorf("%w, and the change may have been made: %w", errPanic, panicked)
+	}
 	record := []any{"operator", operator, "remote", r.RemoteAddr, "do", fmt.Sprintf("%.20s", request.Do), "limit", request.Limit}
 	if id, text, idErr := l.id(request.KeyRequest); idErr == nil {
 		if record = append(record, "id", id); text != "" {
@@ -483,18 +502,29 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	h.log.Info("ral: inspect: a key was changed", record...)
+	// From here on the change is made, whatever else fails.
+	again, cancelAgain := context.WithTimeout(r.Context(), remoteTimeout)
+	defer cancelAgain()
+	var x Explanation
+	if panicked := guarded("the explanation", func() { x, err = l.explain(again, request.KeyRequest) }); panicked != nil {
+		err = panicked
+	}
+	if err != nil {
+		x = Explanation{Limit: request.Limit, Binding: -1, Parts: []Part{}, Note: "The change was made. The key cannot be explained: " + err.Error()}
+		x.ID, x.Key, _ = l.id(request.KeyRequest)
+		x.Words = x.Note
+	}
 	return answer(w, x)
 }
 
 // read reads the body of a request into a struct, and returns the limit that it names.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, to any, name *string) (limit, error) {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return nil, fmt.Errorf("%w: the body: %w", errRequest, err)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = readStrictly(body, to)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: the body has more than one value", errRequest)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the body: %w", errRequest, err)
 	}
 	return h.limit(*name)
 }

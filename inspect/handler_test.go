@@ -99,12 +99,12 @@ func TestOverview(t *testing.T) {
 		names = append(names, l.Name)
 		by[l.Name] = l
 	}
-	assert.Equal(t, []string{"api", "plan/1", "plan/2", "all", "fleet", "bare"}, names)
+	assert.Equal(t, []string{"api", "plan", "plan.2", "all", "fleet", "bare"}, names)
 	all := []string{"reset", "charge", "block", "lift"}
 	for name, want := range map[string]inspect.LimitSummary{
 		"api":    {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
-		"plan/1": {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
-		"plan/2": {Policy: k.tiered.Engines()[1].Limit().String(), Units: 20, Lists: true, Verbs: all},
+		"plan":   {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
+		"plan.2": {Policy: k.tiered.Engines()[1].Limit().String(), Units: 20, Lists: true, Verbs: all},
 		"all":    {Policy: "funnel 10, 1/h", Units: 10, Keyless: true, Verbs: []string{"reset", "charge"}},
 		"fleet":  {Policy: "funnel 10, 1/h", Units: 10, Verbs: all, Health: "no Redis"},
 		"bare":   {Policy: "funnel 10, 1/h", Units: 10, Verbs: []string{"charge"}},
@@ -130,7 +130,7 @@ func TestListOfOwingKeys(t *testing.T) {
 		k.tiered.Take(fmt.Sprint("key", i), int64(i))
 	}
 	require.NoError(t, k.engine.Block("key7", time.Hour))
-	for _, limit := range []string{"api", "plan/1", "plan/2"} {
+	for _, limit := range []string{"api", "plan", "plan.2"} {
 		var keys []string
 		after := ""
 		for pages := 1; ; pages++ {
@@ -140,7 +140,7 @@ func TestListOfOwingKeys(t *testing.T) {
 				keys = append(keys, row.Key)
 				used := row.Key[3] - '0'
 				of := 10.0
-				if limit == "plan/2" {
+				if limit == "plan.2" {
 					of = 20
 				}
 				assert.InDelta(t, float64(used)/of, row.Share, 1e-9)
@@ -207,7 +207,7 @@ func TestExplain(t *testing.T) {
 	assert.Contains(t, x.Words, "4 of 10 used")
 
 	// Of several limits, the one that decides.
-	x = k.explains("key", key("plan/2", "a"))
+	x = k.explains("key", key("plan.2", "a"))
 	assert.False(t, x.Allowed)
 	assert.Equal(t, 0, x.Binding)
 	require.Len(t, x.Parts, 2)
@@ -236,10 +236,10 @@ func TestChanges(t *testing.T) {
 	do := func(limit, of, verb, d string) inspect.ChangeRequest {
 		return inspect.ChangeRequest{KeyRequest: key(limit, of), Do: verb, For: d}
 	}
-	for _, limit := range []string{"api", "plan/1", "plan/2", "fleet"} {
+	for _, limit := range []string{"api", "plan", "plan.2", "fleet"} {
 		t.Run(limit, func(t *testing.T) {
 			of := 0
-			if limit == "plan/2" {
+			if limit == "plan.2" {
 				of = 1
 			}
 			before := k.explains("key", key(limit, limit)).Parts[of].Remaining
@@ -268,7 +268,7 @@ func TestChanges(t *testing.T) {
 			assert.Equal(t, before, x.Parts[of].Remaining)
 		})
 	}
-	assert.True(t, k.tiered.Choke("plan/1"))
+	assert.True(t, k.tiered.Choke("plan"))
 
 	only := inspect.ChangeRequest{KeyRequest: inspect.KeyRequest{Limit: "all"}, Do: "charge", Units: 10}
 	assert.False(t, k.explains("change", only).Allowed)
@@ -343,6 +343,9 @@ func TestSettingsAreChecked(t *testing.T) {
 	pairs := newEngine[pair](t, engine.Config{Name: "pairs"})
 	ok := inspect.Limit[string]{Name: "x", Limiter: e}
 	for want, make := range map[string]func() (*inspect.Handler, error){
+		`ral: inspect.Config: Hosts is "*.example.com", want the name of one host, as a pattern matches none`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{Hosts: []string{"*.example.com"}})
+		},
 		`ral: inspect.Config: Hosts is "a:80", want a host name without a port`: func() (*inspect.Handler, error) {
 			return inspect.New(inspect.Config{Hosts: []string{"a:80"}})
 		},

@@ -125,13 +125,19 @@ func (c *client) send(method, path, body string, fields ...string) answer {
 	return answer{resp.StatusCode, resp.Header, all}
 }
 
-// get asks for JSON.
+// get asks for JSON. A list that is pending is asked for again.
 func get[T any](c *client, path string) (v T) {
 	c.t.Helper()
-	a := c.send(http.MethodGet, path, "")
-	require.Equal(c.t, http.StatusOK, a.status, "%s: %s", path, a.body)
-	require.NoError(c.t, json.Unmarshal(a.body, &v))
-	return v
+	for {
+		a := c.send(http.MethodGet, path, "")
+		require.Equal(c.t, http.StatusOK, a.status, "%s: %s", path, a.body)
+		v = *new(T)
+		require.NoError(c.t, json.Unmarshal(a.body, &v))
+		if list, ok := any(v).(inspect.List); !ok || !list.Pending {
+			return v
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // post sends JSON.

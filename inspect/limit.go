@@ -22,7 +22,8 @@ import (
 type Limit[K comparable] struct {
 	// Name tells limits of one handler apart, and is printable text of at most 64 bytes. The
 	// default is engine.Config.Name; for limiters other than engines there is none. The
-	// limits of a Tiered are called "name/1", "name/2" and so on.
+	// limits of a Tiered are called "name", "name.2", "name.3" and so on, as in metrics. A
+	// change of one of them is made to the Tiered, so it changes the key under all its limits.
 	Name string
 	// Limiter is an *engine.Engine, an *engine.Tiered, a *single.Limiter, a *fleet.Limiter or
 	// any other limits.Limiter. The first two have lists of keys. Of others the handler uses
@@ -69,11 +70,14 @@ type fieldFault = func(field string, value any, want string) error
 type limit interface {
 	name() string
 	summary() LimitSummary
-	// load reads the counters. The error is that a function of the program panicked.
+	// load reads the counters. The error is that a function of the program panicked or hangs.
 	load() (load, error)
 	list(ctx context.Context, by string, n int, after string) (List, error)
 	explain(ctx context.Context, key KeyRequest) (Explanation, error)
-	change(ctx context.Context, change ChangeRequest) (Explanation, error)
+	// change changes a key. The error is that of the change alone.
+	change(ctx context.Context, change ChangeRequest) error
+	// close ends the lists: see Handler.Close.
+	close()
 	// background is what runs as long as the handler, or nil.
 	background() func(context.Context) error
 	// id returns the ID of the key that a request is about, and its text if keys are shown.
@@ -107,6 +111,14 @@ type keyed[K comparable] struct {
 	secret  []byte
 	open    bool // keys are shown
 
+	unwritable func(limit string, err error) // is told that Format panicked
+
+	askLimit  asker[policy.Policy]
+	askHealth asker[string]
+	askStats  asker[any]
+	askUsed   asker[float64]
+	askTrials asker[[]TrialSummary]
+
 	mu    sync.Mutex
 	shown shown[K]
 }
@@ -134,7 +146,7 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 		}
 		shown := &keyed[K]{
 			called: name, limiter: l.Limiter, trials: trials, live: live, engine: e,
-			text: form, counts: counts, secret: h.secret, open: h.config.ShowKeys,
+			text: form, counts: counts, secret: h.secret, open: h.config.ShowKeys, unwritable: h.unwritable,
 		}
 		if e != nil {
 			shown.walks = newWalks(e)
@@ -148,8 +160,8 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 		var all []limit
 		for i, e := range limiter.Engines() {
 			name := or(l.Name, e.Stats().Name)
-			if name != "" {
-				name = fmt.Sprintf("%s/%d", name, i+1)
+			if name != "" && i > 0 {
+				name = fmt.Sprintf("%s.%d", name, i+1)
 			}
 			all = append(all, show(name, e))
 		}
@@ -221,33 +233,32 @@ func (l *keyed[K]) summary() LimitSummary {
 	if l.engine != nil {
 		of = l.engine
 	}
-	s.Trouble = errorText(errors.Join(
-		guarded("the limit", func() {
-			if p := limitOf(of); p != nil {
-				s.Policy, s.Words, s.Units = p.String(), policy.Describe(p), p.Limit()
-			}
-		}),
-		guarded("Health", func() {
-			if healthy, ok := of.(interface{ Health() error }); ok {
-				s.Health = errorText(healthy.Health())
-			}
-		}),
-		guarded("Stats", func() {
-			if l.counts != nil {
-				s.Figures = figures(l.counts())
-			}
-		}),
-		guarded("Stats", func() {
-			if l.engine != nil {
-				s.Use = keysByUse(l.engine.Stats().KeysByUse)
-			}
-		}),
-		guarded("the candidate", func() {
+	p, limitErr := l.askLimit.ask("the limit", func() policy.Policy { return limitOf(of) })
+	if p != nil {
+		s.Policy, s.Words, s.Units = p.String(), policy.Describe(p), p.Limit()
+	}
+	var healthErr, statsErr, trialsErr error
+	if healthy, ok := of.(interface{ Health() error }); ok {
+		s.Health, healthErr = l.askHealth.ask("Health", func() string { return errorText(healthy.Health()) })
+	}
+	if l.counts != nil {
+		var counts any
+		if counts, statsErr = l.askStats.ask("Stats", l.counts); statsErr == nil {
+			statsErr = guarded("Stats", func() { s.Figures = figures(counts) })
+		}
+	}
+	if l.engine != nil {
+		s.Use = keysByUse(l.engine.Stats().KeysByUse)
+	}
+	if len(l.trials) > 0 {
+		s.Trials, trialsErr = l.askTrials.ask("the candidate", func() (all []TrialSummary) {
 			for _, t := range l.trials {
-				s.Trials = append(s.Trials, trialSummary(t))
+				all = append(all, trialSummary(t))
 			}
-		}),
-	))
+			return all
+		})
+	}
+	s.Trouble = errorText(errors.Join(limitErr, healthErr, statsErr, trialsErr))
 	return s
 }
 
@@ -330,20 +341,38 @@ func plainOf(v reflect.Value) any {
 }
 
 func (l *keyed[K]) load() (now load, err error) {
-	err = guarded("Stats", func() {
-		if l.counts != nil {
-			v := reflect.Indirect(reflect.ValueOf(l.counts()))
+	if l.counts != nil {
+		var counts any
+		if counts, err = l.askStats.ask("Stats", l.counts); err != nil {
+			return now, err
+		}
+		err = guarded("Stats", func() {
+			v := reflect.Indirect(reflect.ValueOf(counts))
 			now.admitted, now.refused = count(v, "Admitted"), count(v, "Refused")
 			now.keys = int(count(v, "Keys"))
-		}
-		if l.keyless() {
-			var none K
-			if a, err := l.live.Ask(context.Background(), none, 0); err == nil && a.Limit > 0 {
-				now.used = min(1, 1-float64(a.Remaining)/float64(a.Limit))
-			}
-		}
-	})
+		})
+	}
+	if err == nil && l.keyless() {
+		now.used, err = l.askUsed.ask("Ask", l.used)
+	}
 	return now, err
+}
+
+// used returns the share of the limit that the one key has used, 0 if that is not known.
+func (l *keyed[K]) used() float64 {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	var none K
+	if a, err := l.live.Ask(ctx, none, 0); err == nil && a.Limit > 0 {
+		return min(1, 1-float64(a.Remaining)/float64(a.Limit))
+	}
+	return 0
+}
+
+func (l *keyed[K]) close() {
+	if l.walks != nil {
+		l.walks.close()
+	}
 }
 
 // count returns a field of a struct if it is a number.
@@ -363,12 +392,17 @@ func count(v reflect.Value, name string) uint64 {
 
 // show returns what names a key in answers, and remembers the key by it.
 func (l *keyed[K]) show(key K) (id, text string) {
-	text = l.text.format(key)
-	id = l.hash(text)
+	var err error
+	if err = guarded("Format", func() { text = l.text.format(key) }); err == nil {
+		id = l.hash(text)
+	} else {
+		l.unwritable(l.called, err)
+		text, id = "", l.hash(fmt.Sprintf("\x00%#v", key)) // no key has such a text
+	}
 	l.mu.Lock()
 	l.shown.add(id, key, len(text))
 	l.mu.Unlock()
-	if !l.open {
+	if !l.open || err != nil {
 		return id, ""
 	}
 	return id, shorten(text)
@@ -502,13 +536,13 @@ func (l *keyed[K]) verbs() (all []string) {
 	return all
 }
 
-func (l *keyed[K]) change(ctx context.Context, c ChangeRequest) (e Explanation, err error) {
+func (l *keyed[K]) change(ctx context.Context, c ChangeRequest) error {
 	key, err := l.find(c.KeyRequest)
 	if err != nil {
-		return e, err
+		return err
 	}
 	if c.Do != verbCharge && c.Units != 0 || c.Do != verbBlock && c.For != "" {
-		return e, fmt.Errorf("%w: units belong to %q, and for to %q", errRequest, verbCharge, verbBlock)
+		return fmt.Errorf("%w: units belong to %q, and for to %q", errRequest, verbCharge, verbBlock)
 	}
 	switch c.Do {
 	case verbReset:
@@ -518,7 +552,7 @@ func (l *keyed[K]) change(ctx context.Context, c ChangeRequest) (e Explanation, 
 	case verbBlock:
 		var d time.Duration
 		if d, err = time.ParseDuration(c.For); err != nil || d <= 0 {
-			return e, fmt.Errorf("%w: for is %.40q, want how long the block lasts, such as \"10m\"", errRequest, c.For)
+			return fmt.Errorf("%w: for is %.40q, want how long the block lasts, such as \"10m\"", errRequest, c.For)
 		}
 		err = l.block(ctx, key, d)
 	case verbLift:
@@ -526,10 +560,7 @@ func (l *keyed[K]) change(ctx context.Context, c ChangeRequest) (e Explanation, 
 	default:
 		err = fmt.Errorf("%w: do is %.40q, want %q, %q, %q or %q", errRequest, c.Do, verbReset, verbCharge, verbBlock, verbLift)
 	}
-	if err != nil {
-		return e, err
-	}
-	return l.explainKey(ctx, key)
+	return err
 }
 
 func (l *keyed[K]) reset(ctx context.Context, key K) (err error) {

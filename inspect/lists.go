@@ -96,7 +96,7 @@ func (l *keyed[K]) explainKey(ctx context.Context, key K) (e Explanation, err er
 		return e, err
 	}
 	e = Explanation{
-		Limit: l.called, Known: x.Known, Allowed: x.Allowed, Retry: retry(&x), Blocked: x.Blocked.Seconds(),
+		Limit: l.called, Known: x.Known, Allowed: x.Allowed, Retry: retry(&x), Wait: x.Wait.Seconds(), Blocked: x.Blocked.Seconds(),
 		Waiting: x.Waiting, Parts: parts(&x), Binding: max(x.Binding, -1), Words: x.String(),
 	}
 	if blocked := l.blocked(ctx, key).Seconds(); blocked > e.Blocked { // of limiters that Explain only looks at

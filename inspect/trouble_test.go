@@ -1,9 +1,14 @@
 package inspect_test
 
 import (
+	"context"
+	"errors"
 	"math"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -109,16 +114,16 @@ func TestPanicOfARequestIsAnswered(t *testing.T) {
 	log := &records{}
 	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Logger: log.logger()}, inspect.Limit[string]{
 		Limiter: e,
-		Format: func(key string) string {
-			if key == "bad" {
-				panic("cannot write it")
+		Format:  func(key string) string { return key },
+		Parse: func(text string) (string, error) {
+			if text == "bad" {
+				panic("cannot read it")
 			}
-			return key
+			return text, nil
 		},
-		Parse: func(text string) (string, error) { return text, nil },
 	}))
 	e.Take("good", 1)
-	assertFault(t, c.post("key", key("api", "bad")), http.StatusInternalServerError, "cannot write it")
+	assertFault(t, c.post("key", key("api", "bad")), http.StatusInternalServerError, "cannot read it")
 	assert.True(t, c.explains("key", key("api", "good")).Known)
 	require.Len(t, log.lines(), 1)
 	assert.Contains(t, log.lines()[0], "trouble_test.go", "with its stack")
@@ -161,3 +166,157 @@ func TestTrialIsShown(t *testing.T) {
 	assert.False(t, x.Candidates[0].Allowed, "changes are made to the live limiter alone")
 	assert.Equal(t, []any{int64(10), int64(0)}, []any{live.Peek("a").Remaining, strict.Peek("a").Remaining})
 }
+
+// unwritable is an engine of strings, of which "bad" cannot be written.
+func unwritable(e *engine.Engine[string]) inspect.Limit[string] {
+	return inspect.Limit[string]{
+		Limiter: e,
+		Format: func(key string) string {
+			if key == "bad" {
+				panic("cannot write it")
+			}
+			return key
+		},
+		Parse: func(text string) (string, error) { return text, nil },
+	}
+}
+
+// A key that cannot be written is a row with an ID, by which it can be changed. The other keys
+// of the list are shown.
+func TestKeyThatCannotBeWrittenHasAnID(t *testing.T) {
+	e := newEngine[string](t, engine.Config{Name: "api"})
+	log := &records{}
+	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}, Logger: log.logger()}, unwritable(e)))
+	c.token = anna
+	for _, k := range []string{"bad", "good"} {
+		e.Take(k, 10)
+		e.Choke(k)
+	}
+	for _, by := range []string{"owed", "refused"} {
+		rows := get[inspect.List](c, "keys?limit=api&by="+by).Rows
+		require.Len(t, rows, 2, by)
+		for _, row := range rows {
+			require.NotEmpty(t, row.ID)
+			if row.Key == "" {
+				x := c.explains("change", inspect.ChangeRequest{KeyRequest: inspect.KeyRequest{Limit: "api", ID: row.ID}, Do: "block", For: "10m"})
+				assert.Equal(t, row.ID, x.ID)
+				assert.Positive(t, e.Blocked("bad"))
+				require.NoError(t, e.Block("bad", 0))
+			} else {
+				assert.Equal(t, "good", row.Key)
+			}
+		}
+	}
+	assert.Contains(t, log.lines()[0], "a key cannot be written")
+}
+
+// lostAfter is a limiter that can be charged, and cannot be explained.
+type lostAfter struct {
+	limits.Limiter[string]
+	charged atomic.Int64
+	explain func() (limits.Explanation, error)
+}
+
+func (l *lostAfter) Charge(_ context.Context, _ string, n int64) error {
+	l.charged.Add(n)
+	return nil
+}
+
+func (l *lostAfter) Explain(context.Context, string) (limits.Explanation, error) { return l.explain() }
+
+// A change that was made is logged and answered as made, although the key cannot be explained.
+func TestChangeThatCannotBeExplainedIsMade(t *testing.T) {
+	for name, explain := range map[string]func() (limits.Explanation, error){
+		"an error": func() (limits.Explanation, error) { return limits.Explanation{}, errors.New("no Redis") },
+		"a panic":  func() (limits.Explanation, error) { panic("no Redis") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := &records{}
+			l := &lostAfter{Limiter: newEngine[string](t, engine.Config{}), explain: explain}
+			c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}, Logger: log.logger()},
+				inspect.Limit[string]{Name: "fleet", Limiter: l}))
+			c.token = anna
+			x := c.explains("change", charge("fleet", "k", 3))
+			assert.Equal(t, int64(3), l.charged.Load())
+			assert.Equal(t, []string{"fleet", "k"}, []string{x.Limit, x.Key})
+			assert.Contains(t, x.Note, "The change was made.")
+			assert.Contains(t, x.Note, "no Redis")
+			assert.NotEmpty(t, x.ID)
+			require.Len(t, log.lines(), 1)
+			assert.Contains(t, log.lines()[0], "a key was changed")
+			assert.Contains(t, log.lines()[0], "units=3")
+		})
+	}
+}
+
+// A flood of wrong tokens does not hide that a request panicked.
+func TestWrongTokensHideNoPanic(t *testing.T) {
+	log := &records{}
+	c := serve(t, newHandler(t, inspect.Config{Tokens: map[string]string{"anna": anna}, Logger: log.logger()}, inspect.Limit[string]{
+		Limiter: newEngine[string](t, engine.Config{Name: "api"}),
+		Format:  func(key string) string { return key },
+		Parse:   func(string) (string, error) { panic("cannot read it") },
+	}))
+	for range 30 {
+		assert.Equal(t, http.StatusUnauthorized, c.send(http.MethodPost, "change", changeBody).status)
+	}
+	c.post("key", key("api", "k"))
+	assert.Contains(t, strings.Join(log.lines(), "\n"), "a request panicked")
+}
+
+// A Stats or Health that hangs is the trouble of its own limit. It keeps neither the others from
+// being shown, nor Close from returning, and has one goroutine.
+func TestWhatHangsInOneLimitIsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end, hangs := make(chan struct{}), atomic.Bool{}
+		var calls atomic.Int64
+		hang := func() {
+			if hangs.Load() {
+				calls.Add(1)
+				<-end
+			}
+		}
+		good := newEngine[string](t, engine.Config{Name: "good"})
+		h := newHandler(t, inspect.Config{},
+			inspect.Limit[string]{Name: "stats", Limiter: newEngine[string](t, engine.Config{}), Stats: func() any { hang(); return engine.Stats{} }},
+			inspect.Limit[string]{Name: "health", Limiter: broken{good, func() error { hang(); return nil }}},
+			inspect.Limit[struct{}]{Name: "one", Limiter: hanging{good, hang}},
+			inspect.Limit[string]{Limiter: good})
+		good.Take("a", 1)
+		time.Sleep(3 * time.Second)
+		hangs.Store(true)
+		for range 5 {
+			o := ask[inspect.Overview](t, h, "limits")
+			require.Len(t, o.Limits, 4)
+			assert.Contains(t, o.Limits[0].Trouble, "Stats did not answer")
+			assert.Contains(t, o.Limits[1].Trouble, "Health did not answer")
+			assert.Empty(t, o.Limits[3].Trouble)
+			assert.Equal(t, 1.0, o.Limits[3].Figures["Admitted"])
+		}
+		time.Sleep(time.Minute)
+		assert.Positive(t, len(ask[inspect.Overview](t, h, "limits").Limits[3].Points), "points go on")
+		require.NoError(t, h.Close())
+		assert.Equal(t, int64(3), calls.Load(), "one call of each")
+		close(end)
+		hangs.Store(false)
+		synctest.Wait()
+		assert.Empty(t, ask[inspect.Overview](t, h, "limits").Limits[0].Trouble, "it answers again")
+	})
+}
+
+// hanging is a limiter of one key, of which Ask may hang.
+type hanging struct {
+	of   *engine.Engine[string]
+	hang func()
+}
+
+func (l hanging) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
+	l.hang()
+	return l.of.Ask(ctx, "", n)
+}
+
+func (l hanging) Hold(context.Context, limits.Call[struct{}]) (limits.Grant, error) {
+	return limits.Grant{}, errors.New("no")
+}
+
+func (l hanging) LimitFor(struct{}) policy.Policy { return l.of.Limit() }

@@ -29,11 +29,17 @@ const (
 // errWalk reports that there is no list, as the walk for it did not come to its end.
 var errWalk = errors.New("the keys could not be listed")
 
+// errClosed reports that there is no list, and that none will be made.
+var errClosed = errors.New("the handler is closed")
+
 // walks goes through the keys of an engine in the background, one walk at a time, and keeps
 // what it found. Requests ask it by page, and run makes the walks. newWalks makes one.
 type walks[K comparable] struct {
 	owing func(n int, after engine.OwingCursor) engine.OwingPage[K]
 	wake  chan struct{} // of one place: a walk is wanted
+
+	closing sync.Once
+	closed  chan struct{} // there will be no more walks
 
 	mu    sync.Mutex
 	first *walk[K] // from the beginning of the list
@@ -55,8 +61,11 @@ type walk[K comparable] struct {
 }
 
 func newWalks[K comparable](e *engine.Engine[K]) *walks[K] {
-	return &walks[K]{owing: e.Owing, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	return &walks[K]{owing: e.Owing, wake: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{})}
 }
+
+// close has requests wait for no more walks.
+func (w *walks[K]) close() { w.closing.Do(func() { close(w.closed) }) }
 
 // run makes the walks that are wanted, until the context ends.
 func (w *walks[K]) run(ctx context.Context) {
@@ -118,7 +127,7 @@ func (w *walks[K]) keep(made *walk[K]) {
 		w.first, w.wantFirst = made, false
 	} else {
 		w.deep = made
-		w.wantDeep = w.wantDeep && w.deepFrom != made.from // unless another one is wanted by now
+		w.wantDeep = w.wantDeep && !same(w.deepFrom, made.from) // unless another one is wanted by now
 	}
 	w.rest = made.until
 	close(w.ended)
@@ -149,15 +158,28 @@ func (w *walks[K]) page(ctx context.Context, after engine.OwingCursor) (of *walk
 		}
 		select {
 		case <-ended:
+		case <-w.closed:
+			if of == nil {
+				return nil, 0, errClosed
+			}
+			return of.served(i)
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
 		}
 	}
-	if of != nil && of.fault != nil {
-		return nil, 0, of.fault
+	if of == nil {
+		return nil, 0, nil
 	}
-	return of, i, nil
+	return of.served(i)
+}
+
+// served returns the walk as the answer to a request, or its fault.
+func (w *walk[K]) served(first int) (of *walk[K], i int, err error) {
+	if w.fault != nil {
+		return nil, 0, w.fault
+	}
+	return w, first, nil
 }
 
 // find returns the newest walk that has the page after a cursor, and where it begins there.
@@ -175,15 +197,26 @@ func (w *walks[K]) find(after engine.OwingCursor) (of *walk[K], i int) {
 
 // find returns the index of the first key after a cursor. ok is false if that is not in the walk.
 func (w *walk[K]) find(after engine.OwingCursor) (i int, ok bool) {
-	if w.from == after {
+	if same(w.from, after) {
 		return 0, true
 	}
 	for i := range w.page.Keys {
-		if w.page.Keys[i].After == after {
+		if same(w.page.Keys[i].After, after) {
 			return i + 1, i+1 < len(w.page.Keys) || w.page.Next.IsZero()
 		}
 	}
 	return 0, false
+}
+
+// same reports whether two cursors are the same place. They are compared as text: a number in
+// one that is not equal to itself must not make every walk one for another place.
+func same(a, b engine.OwingCursor) bool {
+	if a == b {
+		return true
+	}
+	one, err := a.MarshalText()
+	other, otherErr := b.MarshalText()
+	return err == nil && otherErr == nil && string(one) == string(other)
 }
 
 // want asks for a walk. Of the places further on only the last that was asked for is wanted.

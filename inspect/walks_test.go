@@ -214,6 +214,30 @@ func TestLastPageMayBeEmpty(t *testing.T) {
 	})
 }
 
+// A list that there is not is refused after Close. It will never be made.
+func TestNoListsAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := walked(t, 10, nil)
+		require.NoError(t, h.Close())
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://s/"+owedOfAPI, http.NoBody))
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+		assert.Contains(t, w.Body.String(), "the handler is closed")
+	})
+}
+
+// A cursor with a number that is not equal to itself is refused, and makes no walk.
+func TestNaNMakesNoWalks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, looks := walked(t, 10, nil)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://s/"+owedOfAPI+"&after=1.7ff8000000000001.1.1", http.NoBody))
+		assert.Equal(t, http.StatusBadRequest, w.Code)
+		time.Sleep(time.Hour)
+		assert.LessOrEqual(t, looks.Load(), int64(10), "one walk at most")
+	})
+}
+
 // After Close the lists are those of before.
 func TestListsAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

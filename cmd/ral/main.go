@@ -42,6 +42,7 @@ type settings struct {
 	rows  int
 	every time.Duration
 	once  bool
+	pause time.Duration // between looks at a list that is pending
 }
 
 func run(ctx context.Context, args []string, out, problems io.Writer) error {
@@ -54,21 +55,35 @@ func run(ctx context.Context, args []string, out, problems io.Writer) error {
 		return err
 	}
 	if s.once {
-		v, err := c.look(ctx, s.limit, s.rows)
-		for ; err == nil && v.owed.Pending; v, err = c.look(ctx, s.limit, s.rows) {
-			select {
-			case <-time.After(time.Second / 4):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		if err := once(ctx, c, s, out); ctx.Err() == nil {
+			return err
 		}
+		return nil // Ctrl-C
+	}
+	return watch(ctx, c, s, out)
+}
+
+// mostLooks bounds how often -once asks for a list that is pending: for about a minute.
+const mostLooks = 240
+
+// once writes one view as text. A list that is pending is asked for again.
+func once(ctx context.Context, c *client, s settings, out io.Writer) error {
+	for range mostLooks {
+		v, err := c.look(ctx, s.limit, s.rows)
 		if err != nil {
 			return err
 		}
-		_, err = io.WriteString(out, v.text(0))
-		return err
+		if !v.owed.Pending {
+			_, err = io.WriteString(out, v.text(0))
+			return err
+		}
+		select {
+		case <-time.After(s.pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return watch(ctx, c, s, out)
+	return fmt.Errorf("top: the keys are still being gone through after %d looks: try again later", mostLooks)
 }
 
 // parse reads the command line.
@@ -101,6 +116,6 @@ func parse(args []string, problems io.Writer) (s settings, err error) {
 	case s.every < 100*time.Millisecond:
 		return s, fmt.Errorf("top: -every is %v, want 100ms or more", s.every)
 	}
-	s.url = flags.Arg(0)
+	s.url, s.pause = flags.Arg(0), time.Second/4
 	return s, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -228,14 +229,21 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	require.NoError(t, err)
 	s := &screen{ctx: t.Context(), client: c, settings: settings{rows: 10, every: time.Second}}
 	assert.Contains(t, s.text(), "Looking.")
+	send := func(m tea.Msg) bool {
+		_, next := s.Update(m)
+		more := do(s, next)
+		for s.view.owed.Pending && !s.looking { // the keys are being gone through
+			time.Sleep(10 * time.Millisecond)
+			_, next := s.Update(due{})
+			do(s, next)
+		}
+		return more
+	}
 	do(s, s.Init())
+	send(due{})
 	assert.Contains(t, s.text(), "glutton")
 	assert.True(t, s.View().AltScreen)
 
-	send := func(m tea.Msg) bool {
-		_, next := s.Update(m)
-		return do(s, next)
-	}
 	send(press("down"))
 	assert.Contains(t, s.text(), "root")
 	assert.NotContains(t, s.text(), "glutton")
@@ -304,6 +312,30 @@ func TestListsThatTakeLong(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, text, "owes most, of 1 key, 75s ago")
 	assert.Equal(t, int32(4), asked.Load())
+}
+
+// -once ends although a list stays pending, and ends quietly when it is interrupted.
+func TestOnceEnds(t *testing.T) {
+	var asked atomic.Int32
+	ctx, interrupt := context.WithCancel(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := any(inspect.Overview{Limits: []inspect.LimitSummary{{Name: "api", Lists: true}}})
+		if by := r.URL.Query().Get("by"); by != "" {
+			answer = inspect.List{Limit: "api", By: by, Pending: by == "owed"}
+			if by == "owed" && asked.Add(1) > mostLooks {
+				interrupt()
+			}
+		}
+		assert.NoError(t, json.NewEncoder(w).Encode(answer))
+	}))
+	t.Cleanup(server.Close)
+	c, err := newClient(server.URL)
+	require.NoError(t, err)
+	require.ErrorContains(t, once(t.Context(), c, settings{rows: 10}, io.Discard), "still being gone through")
+	assert.Equal(t, int32(mostLooks), asked.Load())
+	var out strings.Builder
+	require.NoError(t, run(ctx, []string{"top", "-once", server.URL}, &out, io.Discard))
+	assert.Empty(t, out.String())
 }
 
 // A terminal program shows the lists until its context ends.

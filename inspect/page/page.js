@@ -143,8 +143,17 @@ async function lookLimits() {
   $("state").textContent = `${o.limits.length} ${o.limits.length === 1 ? "limit" : "limits"}, ${new Date(o.now).toLocaleTimeString()}` +
     (o.hashed ? ", keys shown as hashes" : "");
   if (chosen === null && o.limits.length > 0) {
-    const wanted = decodeURIComponent(location.hash.slice(1));
+    const wanted = decoded(location.hash.slice(1));
     choose(limits.has(wanted) ? wanted : o.limits[0].name);
+  }
+}
+
+// decoded returns the text of an address's part, and "" if it is not one.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return "";
   }
 }
 
@@ -297,7 +306,7 @@ function drawKey(x) {
   $("key").dataset.id = x.id;
   $("key-name").textContent = s.keyless ? "Now" : named(x);
   $("key-close").hidden = s.keyless;
-  const verdict = x.blocked ? "blocked for " + time(x.blocked) : x.allowed ? "admitted" : x.retry < 0 ? "refused" : "refused for " + time(x.retry);
+  const verdict = x.note ? "not known" : x.blocked ? "blocked for " + time(x.blocked) : x.allowed ? (x.wait ? "admitted after " + time(x.wait) : "admitted") : x.retry < 0 ? "refused" : "refused for " + time(x.retry);
   $("key-verdict").textContent = verdict;
   $("key-verdict").className = "badge " + (x.allowed && !x.blocked ? "yes" : "no");
   $("key-words").textContent = x.words;

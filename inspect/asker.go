@@ -1,0 +1,61 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// answerTimeout bounds how long a function of the program is waited for, such as Limit.Stats.
+const answerTimeout = time.Second
+
+// errHangs reports that a function of the program did not answer in time.
+var errHangs = errors.New("did not answer")
+
+// asker calls a function of the program that may hang, one call at a time. Requests that come
+// meanwhile share the call, so that a function that never returns costs one goroutine. The zero
+// asker is ready for use.
+type asker[T any] struct {
+	mu    sync.Mutex
+	under *asked[T] // the call under way
+}
+
+// asked is one call of the function.
+type asked[T any] struct {
+	began time.Time
+	done  chan struct{} // closed when value and err are there
+	value T
+	err   error
+}
+
+// ask returns what the function returns, its panic as an error, or an errHangs if the call under
+// way began answerTimeout ago.
+func (a *asker[T]) ask(what string, f func() T) (value T, err error) {
+	a.mu.Lock()
+	call := a.under
+	if call == nil {
+		call = &asked[T]{began: time.Now(), done: make(chan struct{}), err: fmt.Errorf("%s: it ended its goroutine", what)}
+		a.under = call
+		go a.run(call, what, f)
+	}
+	a.mu.Unlock()
+	patience := time.NewTimer(answerTimeout - time.Since(call.began))
+	defer patience.Stop()
+	select {
+	case <-call.done:
+		return call.value, call.err
+	case <-patience.C:
+		return value, fmt.Errorf("%s %w", what, errHangs)
+	}
+}
+
+func (a *asker[T]) run(call *asked[T], what string, f func() T) {
+	defer func() {
+		a.mu.Lock()
+		a.under = nil
+		a.mu.Unlock()
+		close(call.done)
+	}()
+	call.err = guarded(what, func() { call.value = f() })
+}
