@@ -42,18 +42,19 @@ type Log struct {
 // level bounds records.
 type level struct {
 	word atomic.Uint64 // of rate
+	owed atomic.Int64  // records of topics that are pending: they come before any other
 	left atomic.Uint64 // records left out since the last one
 }
 
 // New returns a Log that writes to the logger. nil is slog.Default.
 func New(to *slog.Logger) *Log { return &Log{to: to} }
 
-// Record writes a record unless too many were written. Programs use it for events of other
-// kinds. For what says how something is from now on there is [Log.State].
+// Record writes a record unless too many were written, or the newest record of a topic is
+// still to be written at that level. Programs use it for events of other kinds. For what says how something is from now on there is [Log.State].
 func (l *Log) Record(at slog.Level, text string, attributes ...slog.Attr) {
 	if l.enabled(at) {
-		if after := l.write(record{at, text, attributes}, 0); after > 0 {
-			l.level(at).left.Add(1)
+		if level := l.level(at); level.owed.Load() > 0 || l.write(record{at, text, attributes}, 0) > 0 {
+			level.left.Add(1)
 		}
 	}
 }

@@ -24,8 +24,9 @@ type pending struct {
 // State is Record for a record that says how something is from now on, as that an outage began
 // or ended. All such records of one topic are about the same thing. They are written one after
 // the other, in the order of the calls. If too many records were written, the newest of the topic
-// is written as soon as one may be, with how many before it were left out as more_of_this. So
-// the last word in the log about each topic is true in the end.
+// is written as soon as one may be, with how many before it were left out as more_of_this. Until
+// then no Record of its level is written, so that a flood does not hold it up. So the last word
+// in the log about each topic is true in the end.
 //
 // It waits for the handler of the logger, which must not call it.
 func (l *Log) State(topic string, at slog.Level, text string, attributes ...slog.Attr) {
@@ -40,6 +41,7 @@ func (l *Log) state(topic any, r record) {
 	p := &pending{topic: topic, record: r}
 	if i >= 0 { // what has not been written is not true any more
 		p.omitted = n.pending[i].omitted + 1
+		l.level(n.pending[i].record.at).owed.Add(-1)
 		n.pending = slices.Delete(n.pending, i, i+1)
 	}
 	if !l.enabled(r.at) {
@@ -47,6 +49,7 @@ func (l *Log) state(topic any, r record) {
 	}
 	if after := l.write(r, p.omitted); after > 0 {
 		n.pending = append(n.pending, p)
+		l.level(r.at).owed.Add(1)
 		l.arm(after)
 	}
 }
@@ -71,6 +74,9 @@ func (l *Log) catchUp() {
 		after := l.write(p.record, p.omitted)
 		if after > 0 && (next == 0 || after < next) {
 			next = after
+		}
+		if after == 0 {
+			l.level(p.record.at).owed.Add(-1)
 		}
 		return after == 0
 	})

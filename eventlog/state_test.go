@@ -169,3 +169,31 @@ func TestStatesAreWrittenInTheOrderOfTheCalls(t *testing.T) {
 		assert.Equal(t, 80, was, "the last is written")
 	})
 }
+
+// A flood of other records does not hold up the newest record of a topic: it is the next one of
+// its level. A flood of the other level goes on.
+func TestFloodHoldsUpNoTopic(t *testing.T) {
+	for range 30 { // which of the flood and the timer runs first differs
+		synctest.Test(t, func(t *testing.T) {
+			logger, to := plain(slog.LevelInfo)
+			log := eventlog.New(logger)
+			flood := func() {
+				for range 20 {
+					log.Record(slog.LevelError, "flood")
+				}
+			}
+			flood()
+			require.Len(t, to.read(), 10)
+			log.State("saves", slog.LevelError, "saves fail")
+			log.Record(slog.LevelInfo, "of another level")
+			assert.Equal(t, []string{`level=INFO msg="of another level"`}, to.read())
+			time.AfterFunc(6*time.Second, flood)
+			time.Sleep(6 * time.Second)
+			synctest.Wait()
+			assert.Contains(t, strings.Join(to.read(), "\n"), "saves fail")
+			time.Sleep(6 * time.Second)
+			flood()
+			assert.Contains(t, strings.Join(to.read(), "\n"), "flood", "then others come again")
+		})
+	}
+}
