@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/outgoing"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -36,8 +38,11 @@ func ByServer(_ connect.Spec, server connect.Peer) string { return server.Addr }
 // refusal the pushback, google.rpc.RetryInfo or Retry-After. A refusal is CodeResourceExhausted from the server, or
 // CodeUnavailable that tells when to retry. What is refused after the first message of a stream is not told the line.
 //
-// A call whose turn does not come is not sent. Its error is CodeResourceExhausted, or the code of its context if that
-// has ended, and wraps the error of outgoing.Line.Wait.
+// If the context of a stream ends before an answer, or the stream is closed, no other call waits for one.
+//
+// A call whose turn does not come is not sent. The code of its error is that of grpclimit.Client: CodeDeadlineExceeded if
+// the turn would come too late, CodeCanceled if the context was, CodeResourceExhausted if too many calls wait, and
+// CodeUnavailable if the line is closed. It wraps the error of outgoing.Line.Wait.
 //
 // Any number of clients may share a line. key returns the key of a call, whose limit it is: [ByServer] or a function of
 // the program's own. The interceptor passes on the calls of handlers. An error is a *policy.FieldError that names the
@@ -88,8 +93,9 @@ func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		key := w.key(spec, request.Peer())
 		turn, err := w.line.Wait(ctx, key)
 		if err != nil {
-			return nil, notSent(ctx, err)
+			return nil, notSent(err)
 		}
+		defer func() { turn.Lost() }() // if next panics
 		for left := w.options.Retries; ; left-- {
 			response, err := next(ctx, request)
 			var header http.Header
@@ -116,13 +122,15 @@ func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 }
 
 // notSent returns the error of a call whose turn did not come.
-func notSent(ctx context.Context, err error) error {
-	code := connect.CodeResourceExhausted
-	switch ended := ctx.Err(); {
-	case errors.Is(ended, context.Canceled):
-		code = connect.CodeCanceled
-	case ended != nil:
+func notSent(err error) error {
+	code := connect.CodeUnavailable
+	switch {
+	case errors.Is(err, engine.ErrDeadline) || errors.Is(err, context.DeadlineExceeded):
 		code = connect.CodeDeadlineExceeded
+	case errors.Is(err, engine.ErrCancelled):
+		code = connect.CodeCanceled
+	case errors.Is(err, engine.ErrCrowded):
+		code = connect.CodeResourceExhausted
 	}
 	return connect.NewError(code, err)
 }
@@ -161,12 +169,13 @@ func answerOf(header http.Header, err error) (a outgoing.Answer, told bool) {
 // delayOf returns the time that a refusal says by its pushback or its RetryInfo, to the millisecond, 0 for none, and
 // policy.Never for a call that is not to be repeated.
 func delayOf(refusal *connect.Error) time.Duration {
-	if pushback := refusal.Meta()[pushbackField]; len(pushback) > 0 {
-		ms, err := strconv.ParseInt(pushback[0], 10, 64)
-		if err != nil || ms < 0 {
-			return policy.Never // as gRPC reads it
+	if pushback := refusal.Meta()[pushbackField]; len(pushback) == 1 {
+		if ms, err := strconv.ParseInt(pushback[0], 10, 64); err == nil { // others are left out, as grpclimit does
+			if ms < 0 {
+				return policy.Never
+			}
+			return max(1, time.Duration(min(ms, longestMS))*time.Millisecond)
 		}
-		return max(1, time.Duration(min(ms, longestMS))*time.Millisecond)
 	}
 	for _, detail := range refusal.Details() {
 		if detail.Type() != retryInfoType {
@@ -192,17 +201,36 @@ func (w *waiting[K]) WrapStreamingClient(next connect.StreamingClientFunc) conne
 		conn := next(ctx, spec)
 		turn, err := w.line.Wait(ctx, w.key(spec, conn.Peer()))
 		if err != nil {
-			return &unsentConn{conn, notSent(ctx, err)}
+			return &unsentConn{conn, notSent(err)}
 		}
-		return &turnConn[K]{StreamingClientConn: conn, turn: turn}
+		c := &turnConn[K]{StreamingClientConn: conn, turn: turn}
+		c.stop = context.AfterFunc(ctx, c.lost)
+		return c
 	}
 }
 
 // turnConn is a stream that tells the line the first answer.
 type turnConn[K comparable] struct {
 	connect.StreamingClientConn
-	turn outgoing.Turn[K]
-	told bool // for the goroutine that receives
+	told bool        // for the goroutine that receives
+	stop func() bool // ends the wait for the context's end
+
+	mu   sync.Mutex
+	turn outgoing.Turn[K] // with mu held
+}
+
+// lost ends the turn of a stream that is abandoned before an answer.
+func (c *turnConn[K]) lost() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turn.Lost()
+}
+
+// CloseResponse implements connect.StreamingClientConn.
+func (c *turnConn[K]) CloseResponse() error {
+	c.stop()
+	c.lost() // does nothing once there was an answer
+	return c.StreamingClientConn.CloseResponse()
 }
 
 // Receive implements connect.StreamingClientConn.
@@ -212,6 +240,9 @@ func (c *turnConn[K]) Receive(message any) error {
 		return err
 	}
 	c.told = true
+	c.stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err == nil || errors.Is(err, io.EOF) {
 		answer, _ := answerOf(c.ResponseHeader(), nil)
 		c.turn.Obey(answer)

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/outgoing"
 	"github.com/ral-limiter/ral/policy"
@@ -167,7 +168,7 @@ func TestClientObeysWhatTheServerSays(t *testing.T) {
 		}), 2001 * time.Millisecond},
 		{"nothing", exhausted(func(*connect.Error) {}), time.Second},
 		{"never", pushback("-1"), 0},
-		{"garbage", pushback("soon"), 0},
+		{"garbage", pushback("soon"), time.Second},
 		{"unavailable, and when", func() *connect.Error {
 			err := connect.NewError(connect.CodeUnavailable, errors.New("no"))
 			err.Meta().Set("Grpc-Retry-Pushback-Ms", "500")
@@ -255,7 +256,7 @@ func TestCallsWhoseTurnDoesNotComeAreNotSent(t *testing.T) {
 		require.NoError(t, err)
 
 		for want, contexts := range map[connect.Code]func() (context.Context, context.CancelFunc){
-			connect.CodeResourceExhausted: func() (context.Context, context.CancelFunc) {
+			connect.CodeDeadlineExceeded: func() (context.Context, context.CancelFunc) {
 				return context.WithTimeout(t.Context(), time.Minute) // refused at once
 			},
 			connect.CodeCanceled: func() (context.Context, context.CancelFunc) {
@@ -295,6 +296,47 @@ func TestCallsWhoseTurnDoesNotComeAreNotSent(t *testing.T) {
 		}
 		assert.EqualValues(t, 1, to.sent.Load())
 	})
+}
+
+// The code of a call that is not sent says whether its turn would be too late, too many wait, or the line is closed.
+func TestCodesOfCallsThatAreNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line, err := outgoing.New[string](outgoing.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), MaxWaiting: 1})
+		require.NoError(t, err)
+		client := connect.NewClient[text, text](&inProcess{handler: service()}, "http://there"+echo, waitingFor(t, line, ClientOptions{}))
+		_, err = call(client, "hello")
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := call(client, "hello")
+			ended <- err
+		}()
+		synctest.Wait()
+		_, err = call(client, "hello")
+		assert.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err))
+		assert.ErrorIs(t, err, engine.ErrCrowded)
+		require.NoError(t, line.Close())
+		err = <-ended
+		assert.Equal(t, connect.CodeUnavailable, connect.CodeOf(err))
+		assert.ErrorIs(t, err, engine.ErrClosed)
+	})
+}
+
+// A first stream that is abandoned before its answer does not hold the other calls of the server.
+func TestAbandonedFirstStreamHoldsNoOther(t *testing.T) {
+	s := serve(t, service())
+	line := newLine(t, outgoing.Config{Probe: time.Hour})
+	p := streams[0]
+	p.options = append(p.options, waitingFor(t, line, ClientOptions{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	p.client(t, s.URL, talk).CallBidiStream(ctx)
+	cancel()
+	waits, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	require.Eventually(t, func() bool { // a turn that is later than its context is refused at once
+		_, err := line.Wait(waits, strings.TrimPrefix(s.URL, "http://"))
+		return err == nil
+	}, time.Minute, time.Millisecond)
 }
 
 // The first answer to a stream is told the line, whether it is a message, an end or a refusal.

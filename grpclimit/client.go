@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -94,6 +95,7 @@ func (c *Client[K]) Unary(
 	if err != nil {
 		return noTurn(err)
 	}
+	defer func() { turn.Lost() }() // if the invoker panics
 	for left := c.options.Retries; ; left-- {
 		var header, trailer metadata.MD
 		err := invoker(ctx, method, request, reply, conn, append(slices.Clip(options), grpc.Header(&header), grpc.Trailer(&trailer))...)
@@ -110,7 +112,8 @@ func (c *Client[K]) Unary(
 	}
 }
 
-// Stream is a grpc.StreamClientInterceptor. A stream takes one turn, when it begins. The errors are those of Unary.
+// Stream is a grpc.StreamClientInterceptor. A stream takes one turn, when it begins. The errors are those of Unary. If
+// ctx ends before the stream has an answer, no other call waits for one.
 func (c *Client[K]) Stream(
 	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -118,21 +121,38 @@ func (c *Client[K]) Stream(
 	if err != nil {
 		return nil, noTurn(err)
 	}
-	stream, err := streamer(ctx, desc, conn, method, options...)
-	if err != nil {
-		settle(&turn, answerOf(err, nil, nil), err, nil, nil)
+	s := &clientStream[K]{turn: turn}
+	begun := false
+	defer func() {
+		if !begun {
+			s.turn.Lost() // if the streamer panics
+		}
+	}()
+	if s.ClientStream, err = streamer(ctx, desc, conn, method, options...); err != nil {
+		settle(&s.turn, answerOf(err, nil, nil), err, nil, nil)
 		return nil, err
 	}
-	return &clientStream[K]{ClientStream: stream, turn: turn}, nil
+	begun, s.stop = true, context.AfterFunc(ctx, s.lost)
+	return s, nil
 }
 
 // clientStream obeys the answers to a stream: what its header says with its first message, and
 // how it ends.
 type clientStream[K comparable] struct {
 	grpc.ClientStream
-	turn     outgoing.Turn[K]
 	answered bool
 	ended    bool
+	stop     func() bool // ends the wait for the context's end
+
+	mu   sync.Mutex
+	turn outgoing.Turn[K] // with mu held
+}
+
+// lost ends the turn of a stream that is abandoned before an answer.
+func (s *clientStream[K]) lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn.Lost()
 }
 
 // RecvMsg implements grpc.ClientStream. One goroutine at a time calls it.
@@ -146,6 +166,9 @@ func (s *clientStream[K]) RecvMsg(m any) error {
 	if s.answered, s.ended = true, err != nil; s.ended {
 		trailer = s.Trailer()
 	}
+	s.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	settle(&s.turn, answerOf(err, header, trailer), err, header, trailer)
 	return err
 }
@@ -202,11 +225,13 @@ func tooLarge(message string) bool {
 		strings.HasPrefix(message, "trying to send message larger than max")
 }
 
-// limitKeys are the keys of metadata that say how a call stands.
+// limitKeys are the keys of metadata that outgoing.FieldsOf reads, except retry-after: a RetryInfo or a pushback says
+// that.
 var limitKeys = [...]string{
-	policyKey, limitKey,
+	policyKey, limitKey, "date",
 	"ratelimit-limit", "ratelimit-remaining", "ratelimit-reset",
 	"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset",
+	"x-rate-limit-limit", "x-rate-limit-remaining", "x-rate-limit-reset",
 }
 
 // fieldsOf returns the fields that say how a call stands, nil if there are none.

@@ -212,6 +212,9 @@ func TestAnswerOf(t *testing.T) {
 		"the reset": {exhausted(t, codes.ResourceExhausted, "", 0), metadata.MD{"ratelimit": {`"a";r=0;t=3`}, "ratelimit-policy": {`"a";q=5;w=10`}}, outgoing.Answer{
 			Refused: true, RetryAfter: 3 * time.Second, Limit: 5, Window: 10 * time.Second, Told: true, Reset: 3 * time.Second,
 		}},
+		"other older fields, and a date": {nil, metadata.MD{
+			"x-rate-limit-remaining": {"4"}, "x-rate-limit-reset": {"1795521660"}, "date": {"Tue, 24 Nov 2026 12:00:00 GMT"},
+		}, outgoing.Answer{Told: true, Remaining: 4, Reset: time.Minute}},
 		"older fields": {nil, metadata.MD{"x-ratelimit-remaining": {"4"}, "x-ratelimit-reset": {"3"}}, outgoing.Answer{Told: true, Remaining: 4, Reset: 3 * time.Second}},
 	} {
 		assert.Equal(t, c.want, answerOf(c.err, nil, c.trailer), name)
@@ -246,6 +249,55 @@ func TestFailedCallTeachesNothing(t *testing.T) {
 	})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.Equal(t, before, line.Limit(conn.Target()))
+}
+
+// A first stream that is abandoned before its answer does not hold the other calls of the target.
+func TestAbandonedFirstStreamHoldsNoOther(t *testing.T) {
+	s := serve(t, byAddr(open[netip.Addr](t, hourly(100), nil), rpclimit.Options{}))
+	line := outLine(t, outgoing.Config{Probe: time.Hour})
+	conn := s.behind(t, line, ClientOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := pb.NewTestServiceClient(conn).FullDuplexCall(ctx)
+	require.NoError(t, err)
+	late, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(callIn(late, conn, "x")), "it waits for the answer")
+	cancel()
+	require.Eventually(t, func() bool { return callIn(late, conn, "x") == nil }, time.Minute, time.Millisecond)
+}
+
+// A stream that is refused at a later message holds the calls of its key as well.
+func TestRefusalAtALaterMessageHoldsAllCalls(t *testing.T) {
+	e := open[netip.Addr](t, hourly(2), nil)
+	s := serve(t, byAddr(e, rpclimit.Options{
+		Cost: func(*rpclimit.Call) int64 { return 0 }, CostReceived: func(*rpclimit.Call) int64 { return 1 },
+	}))
+	line := outLine(t, outgoing.Config{Policy: policy.Must(policy.Funnel(100, 100, time.Second))})
+	conn := s.behind(t, line, ClientOptions{})
+	st, err := pb.NewTestServiceClient(conn).FullDuplexCall(t.Context())
+	require.NoError(t, err)
+	for i := range 3 {
+		require.NoError(t, st.Send(&pb.StreamingOutputCallRequest{ResponseParameters: []*pb.ResponseParameters{{}}}))
+		if _, err = st.Recv(); i < 2 {
+			require.NoError(t, err)
+			assert.Zero(t, line.Held(conn.Target()))
+		}
+	}
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.Greater(t, line.Held(conn.Target()), 29*time.Minute)
+	assert.Equal(t, uint64(1), line.Stats().Refusals)
+}
+
+// A call that is never admitted is not sent again, and holds no other.
+func TestNeverIsNotSentAgain(t *testing.T) {
+	e := open[netip.Addr](t, hourly(2), nil)
+	s := serve(t, byAddr(e, rpclimit.Options{Cost: pieces}))
+	line := outLine(t, outgoing.Config{Policy: policy.Must(policy.Funnel(100, 100, time.Second))})
+	conn := s.behind(t, line, ClientOptions{Retries: 3, Repeatable: func(string) bool { return true }})
+	require.Equal(t, codes.ResourceExhausted, status.Code(call(conn, "3")))
+	assert.Equal(t, int64(1), s.attempts.Load())
+	assert.Zero(t, line.Held(conn.Target()))
+	assert.Zero(t, line.Stats().Retries)
 }
 
 // The size of messages is no limit of calls: a message that is too large holds none.
