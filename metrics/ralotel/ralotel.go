@@ -30,7 +30,9 @@ var registered = struct {
 
 // Register has the meter observe the limiters, all or none, until Unregister of the
 // result. The error wraps metrics.ErrDuplicate, and names the limiter, if one of that name
-// is registered with the meter. It is the Err of a source that was made of wrong arguments.
+// is registered with the meter. A meter of otel.Meter becomes another one by
+// otel.SetMeterProvider: call that before Register, as a limiter that was registered before it
+// is not compared with those after it. The error is also the Err of a source that was made of wrong arguments.
 func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registration, error) {
 	if meter == nil {
 		return nil, errors.New("ralotel: the meter is nil, want one, such as otel.Meter returns")
@@ -45,7 +47,7 @@ func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registrati
 	registered.Lock()
 	defer registered.Unlock()
 	// A meter that is not comparable cannot be found again.
-	remembered := reflect.TypeOf(meter).Comparable()
+	remembered := reflect.ValueOf(meter).Comparable()
 	var others []metrics.Series
 	if remembered {
 		others = registered.of[meter]

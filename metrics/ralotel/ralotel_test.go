@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
@@ -178,4 +179,19 @@ func TestWrongSourceIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "the Source is nil")
 	_, err = ralotel.Register(meter, everything("api"))
 	require.NoError(t, err, "nothing was registered before")
+}
+
+// wrapped is a meter whose type is comparable, although a value may not be.
+type wrapped struct {
+	metric.Meter
+	with any
+}
+
+func TestMeterThatCannotBeCompared(t *testing.T) {
+	meter := wrapped{sdk.NewMeterProvider().Meter("ral"), []int{1}}
+	for range 2 { // it cannot be found again, so that no duplicate is noticed
+		made, err := ralotel.Register(meter, metrics.Engine(newEngine(t, "api")))
+		require.NoError(t, err)
+		require.NoError(t, made.Unregister())
+	}
 }
