@@ -113,14 +113,14 @@ func (c *Cell[K]) waitInLine(
 	case d.RetryAfter == policy.Never:
 		return 0, refused, never(n, *d, refused)
 	case refused.missing == blocked && n == 0:
-		return 0, refused, fmt.Errorf("%w: the key is blocked for %v", ErrDeadline, d.RetryAfter)
+		return 0, refused, fmt.Errorf("%w: the key is blocked, %v to wait", ErrDeadline, d.RetryAfter)
 	case d.RetryAfter > patience:
 		return 0, refused, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.RetryAfter, patience)
 	}
 	if deadline, ok := ctx.Deadline(); ok && refused.missing == blocked {
 		// What the line forecasts goes by the limit alone.
 		if left := time.Until(deadline); d.RetryAfter > left {
-			return 0, refused, fmt.Errorf("%w (%w): the key is blocked for %v, %v left", ErrDeadline, context.DeadlineExceeded, d.RetryAfter, left)
+			return 0, refused, fmt.Errorf("%w (%w): the key is blocked, %v to wait, %v left", ErrDeadline, context.DeadlineExceeded, d.RetryAfter, left)
 		}
 	}
 	w := &waiter[K]{cell: c, key: key, n: n, limit: q.limit}
