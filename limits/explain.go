@@ -78,8 +78,10 @@ type Explanation struct {
 
 // Return is a part of what a key has used that comes back.
 type Return struct {
-	After     time.Duration // from the moment of the Explanation
-	Remaining int64         // units that can be taken then, and not a nanosecond before
+	After time.Duration // from the moment of the Explanation
+	// Remaining is that of a look then. A nanosecond before, it is less. Under a Bursty or a
+	// WarmingUp, a single call may take more units than Remaining.
+	Remaining int64
 }
 
 // mostReturns bounds Explanation.Returns.

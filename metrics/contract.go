@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind is how a metric's values go on.
+// Kind says whether a metric is a counter or a gauge.
 type Kind uint8
 
 const (

@@ -28,8 +28,7 @@ type Series struct {
 	Value string
 }
 
-// Reading is how the value of one series is read from a snapshot S of a limiter's
-// counters.
+// Reading reads the value of one series from a snapshot S of a limiter's counters.
 type Reading[S any] struct {
 	// Metric is a Metric.Name of the contract.
 	Metric string
