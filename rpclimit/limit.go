@@ -2,6 +2,7 @@ package rpclimit
 
 import (
 	"cmp"
+	"reflect"
 
 	"github.com/ral-limiter/ral/internal/door"
 	"github.com/ral-limiter/ral/limits"
@@ -57,7 +58,8 @@ type Limit[K comparable] struct {
 	// functions see a Call without Message and with Stream unset, before any interceptor. A tap
 	// must not block: the limiter must be in process, the limit never waits there whatever
 	// WaitUpTo is, and a policy.Queue refuses what it would delay. New refuses it together with
-	// Key.OfMessage and Shadow.
+	// Key.OfMessage and Shadow, and for one of two limits of the same Limiter: of a call that the
+	// other one refuses, the time to wait would be too long by what the tap has taken.
 	AtTap bool
 }
 
@@ -79,6 +81,7 @@ type checked struct {
 	by             string
 	ofMessage      bool
 	atTap          bool
+	same           any // the Limiter, or nil if it cannot be compared
 }
 
 func (l Limit[K]) check(at int, o *Options, bad door.FieldFault) (c checked, err error) {
@@ -95,6 +98,9 @@ func (l Limit[K]) check(at int, o *Options, bad door.FieldFault) (c checked, err
 		return l
 	}
 	c = checked{limiter: hidden(l.Cost), by: l.Key.By, ofMessage: l.Key.OfMessage, atTap: l.AtTap}
+	if reflect.ValueOf(l.Limiter).Comparable() {
+		c.same = l.Limiter
+	}
 	of.Charge = nil
 	if cost := either(l.CostReceived, o.CostReceived); cost != nil {
 		c.received = hidden(cost)

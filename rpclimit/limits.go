@@ -69,6 +69,11 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 			return nil, bad(field("Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
 		}
 		names[title] = true
+		for j, other := range l.limits {
+			if c.same != nil && c.same == other.same && c.atTap != other.atTap {
+				return nil, bad(field("AtTap"), c.atTap, fmt.Sprintf("%t, as of limits[%d], which has the same Limiter", other.atTap, j))
+			}
+		}
 		l.limits = append(l.limits, c)
 		l.fields.Add(title)
 	}

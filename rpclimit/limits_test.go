@@ -431,6 +431,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Shadow = true, true })}},
 		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Key = true, ofMessage })}},
 		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Limiter = true, remote[netip.Addr]{e} })}},
+		{"rpclimit.New", "limits[1].AtTap", Options{}, []AnyLimit{
+			with(func(l *Limit[netip.Addr]) { l.Name, l.AtTap = "a", true }), with(func(l *Limit[netip.Addr]) { l.Name = "b" }),
+		}},
+		{"rpclimit.New", "limits[1].AtTap", Options{}, []AnyLimit{
+			with(func(l *Limit[netip.Addr]) { l.Name = "a" }), with(func(l *Limit[netip.Addr]) { l.Name, l.AtTap = "b", true }),
+		}},
 	} {
 		_, err := New(c.o, c.limits...)
 		refusedBy(t, err, c.of, c.field)
