@@ -45,7 +45,8 @@ func (s *server) behind(t testing.TB, line *outgoing.Line[string], o ClientOptio
 }
 
 // 100 goroutines behind one connection: every call is served, at the first attempt, at the pace
-// that the first answer told.
+// that the first answer told. They are more than the bucket holds and is given back at three times
+// that pace. The bucket holds what comes at once when a busy machine has stopped for two seconds.
 func TestCrowdBehindOneConnectionIsNotRefused(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(400, 200, time.Second)), nil)
 	s := serve(t, byAddr(e, rpclimit.Options{}))
@@ -54,7 +55,7 @@ func TestCrowdBehindOneConnectionIsNotRefused(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 100 {
 		all.Go(func() {
-			for range 2 {
+			for range 7 {
 				assert.NoError(t, call(conn, "x"))
 			}
 			if i%2 == 0 {
@@ -64,9 +65,9 @@ func TestCrowdBehindOneConnectionIsNotRefused(t *testing.T) {
 		})
 	}
 	all.Wait()
-	assert.Equal(t, int64(250), s.attempts.Load())
+	assert.Equal(t, int64(750), s.attempts.Load())
 	stats := line.Stats()
-	assert.Equal(t, uint64(250), stats.Turns)
+	assert.Equal(t, uint64(750), stats.Turns)
 	assert.Zero(t, stats.Refusals)
 	assert.Positive(t, stats.Waits)
 	limit := line.Limit(conn.Target())
