@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,5 +156,43 @@ func TestWaitsAreCounted(t *testing.T) {
 		counted(0, 2, time.Second+time.Second*3/2)
 		s := e.Stats()
 		assert.Equal(t, []uint64{3, 2}, []uint64{s.Admitted, s.Refused})
+	})
+}
+
+// looking is a policy that counts how often a word is looked at.
+type looking struct {
+	policy.Policy
+	looks *atomic.Int64
+}
+
+func (l looking) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	l.looks.Add(1)
+	return l.Policy.Take(word, now, n, patience)
+}
+
+func (l looking) FreshAt(word uint64) policy.Instant {
+	l.looks.Add(1)
+	return l.Policy.FreshAt(word)
+}
+
+// Stats looks at no key, so that a scrape of a million keys costs what that of one does.
+func TestStatsGoesThroughNoKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		e := open[int](t, Config{Policy: looking{funnel(10, 1, time.Hour), &looks}})
+		for key := range 1000 {
+			require.True(t, e.Choke(key))
+		}
+		time.Sleep(10 * time.Second) // the keys are filed and counted
+		require.EqualValues(t, 1000, e.Stats().Keys)
+		before := looks.Load()
+		for range 10 {
+			e.Stats()
+		}
+		assert.Equal(t, before, looks.Load())
+		for range e.All() {
+			break
+		}
+		assert.Greater(t, looks.Load(), before, "what goes through keys is counted")
 	})
 }
