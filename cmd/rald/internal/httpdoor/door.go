@@ -199,16 +199,13 @@ func withSlash(pattern string) string {
 	return pattern + "/{$}"
 }
 
-// haveOneRule returns errRule if the path of a request has another rule in another reading. It
-// adds the slash at the end that patterns have.
+// haveOneRule returns errRule if the path of a request has another rule in another reading.
 func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
-	endWithSlash(r.URL)
 	if len(others) == 0 {
 		return nil
 	}
 	_, pattern := t.routes.Handler(r)
 	for _, u := range others {
-		endWithSlash(u)
 		other := *r
 		other.URL = u
 		if _, is := t.routes.Handler(&other); is != pattern {
@@ -216,13 +213,6 @@ func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
 		}
 	}
 	return nil
-}
-
-func endWithSlash(u *url.URL) {
-	if u.Path != "/" {
-		u.Path += "/"
-		u.RawPath += "/"
-	}
 }
 
 // serve holds a request to its rule, and reports whether that has limits. Without a rule the

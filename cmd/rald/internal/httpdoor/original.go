@@ -70,6 +70,7 @@ func (of *Rules) original(r *http.Request) (o *http.Request, others []*url.URL, 
 		if err != nil {
 			return nil, nil, err
 		}
+		endWithSlash(u)
 		if i > 0 {
 			others = append(others, u)
 			continue

@@ -87,3 +87,11 @@ func (as pathReading) clean(path string) (*url.URL, error) {
 	}
 	return &url.URL{Path: plain.String(), RawPath: escaped.String()}, nil
 }
+
+// endWithSlash adds the slash at the end with which patterns match: see withSlash.
+func endWithSlash(u *url.URL) {
+	if u.Path != "/" {
+		u.Path += "/"
+		u.RawPath += "/"
+	}
+}
