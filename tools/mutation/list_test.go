@@ -24,11 +24,11 @@ type compiled struct {
 	GoFiles                 []string
 }
 
-// packages returns the packages of the root module, of fleet, of metrics and of connectlimit, and all that they import, by
+// packages returns the packages of the root module and of fleet, and all that they import, by
 // import path.
 func packages(t *testing.T) map[string]compiled {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./...", "./fleet/...", "./metrics/ralprom", "./metrics/ralotel", "./connectlimit", "./grpclimit", "./cmd/rald/internal/...")
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./...", "./fleet/...")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
