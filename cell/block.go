@@ -75,11 +75,7 @@ func (c *Cell[K]) BlockedHashes() (n int) {
 // are.
 func (c *Cell[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 	return func(yield func(K, time.Duration) bool) {
-		for e := range c.view.All() {
-			r, alive := c.view.State(e)
-			if !alive {
-				continue
-			}
+		for e, r := range c.view.All() {
 			if left := blockIn(r, c.now()); left > 0 && !yield(e.Key(), left) {
 				return
 			}

@@ -99,11 +99,7 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 		if c.closed.Load() {
 			return
 		}
-		for e := range c.view.All() {
-			r, alive := c.view.State(e)
-			if !alive {
-				continue
-			}
+		for e, r := range c.view.All() {
 			now := c.now()
 			q := request{limit: c.Chosen(e.Key())}
 			var d policy.Decision

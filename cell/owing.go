@@ -43,9 +43,8 @@ func (c *Cell[K]) Owing(n int, at policy.Instant, after *Rank) (most []Owing[K],
 	h := owingHeap[K]{}
 	var terms *table.Terms
 	var of int64
-	for e := range c.view.All() {
-		r, alive := c.view.State(e)
-		if !alive || r.State == 0 {
+	for e, r := range c.view.All() {
+		if r.State == 0 {
 			continue
 		}
 		if r.Terms != terms {

@@ -80,7 +80,7 @@ func (c *census[K]) ended() bool {
 func (c *census[K]) part() (n int) {
 	now := c.clock()
 	for ; n < censusPart && c.shard < c.view.Shards(); c.shard++ {
-		for r := range c.view.Filed(c.shard) {
+		for _, r := range c.view.Filed(c.shard) {
 			c.count(r, now)
 			n++
 		}

@@ -84,11 +84,8 @@ func (e *Engine[K]) saveKeys(s *saving[K]) {
 	}
 	view := e.table.View()
 	s.addHashed(view, goOn)
-	for entry := range view.All() {
-		if r, ok := view.State(entry); ok {
-			s.add(entry.Key(), r)
-		}
-		if !goOn() {
+	for entry, r := range view.All() {
+		if s.add(entry.Key(), r); !goOn() {
 			break
 		}
 	}

@@ -23,6 +23,17 @@ func (v View[K]) Successor(e *Entry[K], terms *Terms) *Entry[K] {
 // Moved reports whether a change of policy has replaced the entry by another one.
 func (e *Entry[K]) Moved() bool { return e.word.Load() == moved }
 
+// follow returns the entry, or its successor if a change of policy has replaced it, or nil
+// if that has left. What it returns may be replaced at any time: call it again for a word
+// that is moved.
+func (t *Table[K]) follow(e *Entry[K]) *Entry[K] {
+	if e.Moved() {
+		return t.find(t.hash(e.key), e.key)
+	}
+	t.stepPoint("follow: not moved")
+	return e
+}
+
 // Only the writer calls the methods below.
 
 // move replaces a filed entry by one whose word is of the present policy, and returns

@@ -265,8 +265,8 @@ func (w *world) saver(key string) {
 				seen++
 			}
 		}
-		for e := range view.All() {
-			if r, ok := view.State(e); ok && e.key == key && r.State != 0 {
+		for e, r := range view.All() {
+			if e.key == key && r.State != 0 {
 				seen++
 			}
 		}

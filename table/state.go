@@ -18,7 +18,7 @@ type Reading struct {
 // since. ok is false if that is dead.
 func (v View[K]) State(e *Entry[K]) (r Reading, ok bool) {
 	for {
-		if e = v.Follow(e); e == nil {
+		if e = v.t.follow(e); e == nil {
 			return Reading{}, false
 		}
 		word, terms := v.Read(e)
@@ -59,7 +59,7 @@ func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
 func (t *Table[K]) drain(e *Entry[K], each func(*Entry[K], Reading)) {
 	for {
 		// The writer may have died while it replaced it.
-		if e = t.View().Follow(e); e == nil {
+		if e = t.follow(e); e == nil {
 			return
 		}
 		word, terms := t.View().Read(e)

@@ -132,9 +132,8 @@ func TestLoaderKeepsWhatOwesMost(t *testing.T) {
 		require.EqualValues(t, 7, table.View().Horizon())
 		require.Equal(t, most, table.View().Len())
 		require.EqualValues(t, 150, table.counters.Forgiven.Load())
-		for e := range table.View().All() {
+		for e, r := range table.View().All() {
 			require.GreaterOrEqual(t, e.Key(), 150)
-			r, _ := table.View().State(e)
 			_, d := r.Terms.Policy.Take(r.State, 1, 0, 0)
 			require.Equal(t, units[e.Key()], 1000-d.Remaining)
 			require.Equal(t, e.Key()%2 == 0, r.Foreign)

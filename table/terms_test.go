@@ -503,21 +503,20 @@ func allMissesNone(t *testing.T, filed, changed bool) {
 		}
 		steps, moved := 0, false
 		r.step = func(point string) {
-			if len(point) > 4 && point[:4] == "all:" {
-				if steps++; steps == moves+1 {
-					r.step = nil
-					r.fileOne(e, 1)
-					r.resize(0, 2*leastBuckets)
-					if changed {
-						require.Equal(t, ChangeMade, r.change(tally{2}, 1))
-						r.settle(1)
-					}
-					moved = true
+			if steps++; steps == moves+1 {
+				r.step = nil
+				r.fileOne(e, 1)
+				r.resize(0, 2*leastBuckets)
+				if changed {
+					require.Equal(t, ChangeMade, r.change(tally{2}, 1))
+					r.settle(1)
 				}
+				moved = true
 			}
 		}
 		seen := 0
-		for range r.View().All() {
+		for _, now := range r.View().All() {
+			require.EqualValues(t, 1, tallied(now.State))
 			seen++
 		}
 		require.Equal(t, 1, seen, "step %d", moves)

@@ -43,15 +43,6 @@ func (v View[K]) Terms() *Terms { return v.t.terms.Load() }
 // that, and Look or Open return the one that lives.
 func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.search(hash, key) }
 
-// Follow returns the entry, or the one that has taken its place if a change of policy
-// has replaced it. It returns nil if that has left.
-func (v View[K]) Follow(e *Entry[K]) *Entry[K] {
-	if e.word.Load() == moved {
-		return v.t.find(v.t.hash(e.key), e.key)
-	}
-	return e
-}
-
 // Look returns the entry of the key, filed or landed, or nil if there is none.
 // Unlike Open it opens no key. It never waits.
 func (v View[K]) Look(hash uint64, key K) *Entry[K] {
@@ -188,11 +179,12 @@ func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
 	return false
 }
 
-// All iterates over the entries, landed and filed, in no order. It blocks no other
-// goroutine: entries that come or go meanwhile may or may not be seen, and seen ones
-// may die at any time. An entry that is there all the time is seen once.
-func (v View[K]) All() iter.Seq[*Entry[K]] {
-	return func(yield func(*Entry[K]) bool) {
+// All iterates over the entries, landed and filed, with their states, in no order. It
+// blocks no other goroutine: entries that come or go meanwhile may or may not be seen,
+// and seen ones may die at any time. An entry that is there all the time is seen once,
+// also if a change of policy replaces it.
+func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
+	return func(yield func(*Entry[K], Reading) bool) {
 		// The nursery first, so that an entry that moves from there to the map is not
 		// missed.
 		landed := map[K]bool{}
@@ -202,26 +194,19 @@ func (v View[K]) All() iter.Seq[*Entry[K]] {
 				if at.entry.word.Load() >= tentative {
 					continue
 				}
-				landed[at.entry.key] = true
-				if !yield(at.entry) {
-					return
+				if r, alive := v.State(at.entry); alive {
+					landed[at.entry.key] = true
+					if !yield(at.entry, r) {
+						return
+					}
 				}
 				v.t.stepPoint("all: in a slot")
 			}
 			v.t.stepPoint("all: next slot")
 		}
 		for i := range v.t.shards {
-			s := v.t.shards[i].Load()
-			if s == nil {
-				continue
-			}
-			for e := range s.all() {
-				v.t.stepPoint("all: in a shard")
-				// The shard may have been copied, and then the entry replaced.
-				if e = v.Follow(e); e == nil {
-					continue
-				}
-				if !landed[e.key] && !e.dead() && !yield(e) {
+			for e, r := range v.Filed(i) {
+				if !landed[e.key] && !yield(e, r) {
 					return
 				}
 			}
@@ -232,17 +217,18 @@ func (v View[K]) All() iter.Seq[*Entry[K]] {
 // Shards returns the number of parts that the map has for as long as the table lives.
 func (v View[K]) Shards() int { return len(v.t.shards) }
 
-// Filed iterates over the states of the keys in one part of the map, in no order, as All does.
-// A key stays in its part, and one that is there all the time is seen once. Those that are in the
-// nursery are not seen.
-func (v View[K]) Filed(shard int) iter.Seq[Reading] {
-	return func(yield func(Reading) bool) {
+// Filed iterates over the entries in one part of the map with their states, in no order, as
+// All does. A key stays in its part. Entries in the nursery are not seen.
+func (v View[K]) Filed(shard int) iter.Seq2[*Entry[K], Reading] {
+	return func(yield func(*Entry[K], Reading) bool) {
 		s := v.t.shards[shard].Load()
 		if s == nil {
 			return
 		}
 		for e := range s.all() {
-			if r, alive := v.State(e); alive && !yield(r) {
+			v.t.stepPoint("all: in a shard")
+			// The shard may have been copied, and then the entry replaced.
+			if r, alive := v.State(e); alive && !yield(e, r) {
 				return
 			}
 		}
