@@ -71,8 +71,8 @@ type account struct {
 
 	// pace counts calls, those that leases answered included: few are not worth a lease.
 	pace pace
-	// saved is how many calls were answered from leases without a command of Redis, less
-	// the asks for which no call waited. widest is the most units that a call asked for, by
+	// saved is how many calls were answered by leases or wait for one, less the commands of
+	// Redis that leases cost. widest is the most units that a call asked for, by
 	// which units used are converted to calls.
 	saved  float64
 	widest int64

@@ -308,6 +308,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	if a.next.live(now) && a.next.units >= n {
 		h := a.next
 		a.next = hold{}
+		a.saved++
 		h.units -= n
 		if h.units > 0 {
 			l.install(a, h)
@@ -332,6 +333,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	}
 	c := &call{n: n, answer: make(chan answer, 1)}
 	a.calls = append(a.calls, c)
+	a.saved++
 	return c, policy.Decision{}, nil
 }
 

@@ -108,9 +108,7 @@ func (l *Leases) asks(accounts []*account) []Ask {
 			// No more than leases were of use so far, so that little is lost if no more
 			// calls come.
 			l.use(a)
-			if need == 0 {
-				a.saved--
-			}
+			a.saved-- // the ask
 			ahead = min(ahead, int64(max(2*a.saved, 1))*max(a.widest, 1))
 		}
 		most := max(need+ahead, 1)
@@ -271,6 +269,7 @@ func (l *Leases) install(a *account, h hold) {
 	if h.units > 1 {
 		p.mark = markFor(h.units / 4)
 	}
+	l.use(a)
 	lost, ok := l.write(a.key, p)
 	if !ok {
 		// The engine has no room: each call of this key asks the bank.
@@ -279,6 +278,9 @@ func (l *Leases) install(a *account, h hold) {
 		return
 	}
 	l.stats.Lapsed += uint64(lost)
+	if p.add {
+		h.units += a.word.units
+	}
 	a.word = h
 }
 
@@ -296,8 +298,8 @@ func (l *Leases) reclaim() {
 	}
 }
 
-// idle takes up to a batch of accounts that were not touched for half a term out of the
-// book, with what they hold.
+// idle takes up to a batch of accounts without a call for half a term out of the book,
+// with what they hold.
 func (l *Leases) idle() (backs []Back, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -307,11 +309,11 @@ func (l *Leases) idle() (backs []Back, more bool) {
 		if a == nil || now.Sub(a.touched) < l.plan.Term/2 {
 			return backs, false
 		}
-		if a.busy() || now.Before(a.refused.until.Add(l.plan.Term)) && a.refused.times > 0 {
+		// Calls that the key's word answers do not touch the account.
+		if l.use(a) > 0 || a.busy() || now.Before(a.refused.until.Add(l.plan.Term)) && a.refused.times > 0 {
 			l.book.touch(a, now)
 			continue
 		}
-		l.use(a)
 		backs = l.close(a, now, backs, l.earned)
 	}
 	return backs, true

@@ -1,0 +1,52 @@
+package lease
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+func leaseAlways(always bool) func(*Config) { return func(c *Config) { c.always = always } }
+
+// Calls that wait for a lease, and get all of its units, are what it was of use for: the leases
+// of a hot key grow however many callers there are.
+func TestLeasesGrowUnderManyCallers(t *testing.T) {
+	for _, callers := range []int{1, 64, 256} {
+		in(t, must(policy.FixedWindow(1_000_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+			const calls = 1 << 16
+			var all sync.WaitGroup
+			for range callers {
+				all.Go(func() {
+					for range calls / callers {
+						d, err := takeFrom(l, "key", 1, time.Minute)
+						assert.NoError(t, err)
+						assert.True(t, d.Allowed)
+					}
+				})
+			}
+			all.Wait()
+			assert.Less(t, l.Stats().Exchanges, uint64(40), "round trips for %d calls by %d callers", calls, callers)
+		}, leaseAlways(false))
+	}
+}
+
+// A key whose calls are all answered by its word is in use: its lease is not taken from it.
+func TestKeyInUseIsNotForgotten(t *testing.T) {
+	in(t, must(policy.FixedWindow(1_000_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		for l.Held("key") < 1000 { // calls come as fast as they are answered
+			d, err := takeFrom(l, "key", 1, time.Minute)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+		}
+		for until := time.Now().Add(l.plan.Term * 9 / 10); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+			d, ok := l.Try("key", 1)
+			require.True(t, ok && d.Allowed, "%v before the lease ends", time.Until(until))
+		}
+		assert.Equal(t, 1, l.Stats().Keys)
+	}, leaseAlways(false))
+}
