@@ -95,7 +95,7 @@ func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 		return err
 	}
 	errs := make([]error, len(backs))
-	b.byGuard(b.own.Load(), len(backs), func(i int) string { return store.Tail(backs[i].Key) }, func(g *guard.Guard, at []int) {
+	b.byGuard(b.own.Load(), len(backs), func(i int) string { return store.TailOf(backs[i].Name) }, func(g *guard.Guard, at []int) {
 		_, err := guard.DoWithin(ctx, g, max(b.config.Budget, returnBudget), func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, r.bank.Return(ctx, pick(backs, at))
 		})

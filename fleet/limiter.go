@@ -161,7 +161,7 @@ func New(config Config) (*Limiter, error) {
 
 	if l.plan != nil {
 		leases, err := lease.New(lease.Config{
-			Plan: l.plan, Bank: bank{l}, MaxKeys: config.MaxKeys,
+			Plan: l.plan, Bank: bank{l}, Name: store.Short, MaxKeys: config.MaxKeys,
 			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget), // the bank has its own
 			Servers: func() int { return max(int(l.servers.Load()), 1) },
 			Blocked: func(key string) bool { left, _ := l.known.Left(key); return left > 0 },

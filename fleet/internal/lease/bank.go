@@ -46,7 +46,7 @@ type Grant struct {
 
 // Back gives back units of a lease that are not used any more.
 type Back struct {
-	Key   string
+	Name  string // of the key: see Config.Name
 	Units int64
 	// Word and At are those of the grant.
 	Word uint64

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -45,6 +46,7 @@ func (m *memory) keys() int {
 }
 
 func (m *memory) lease(a Ask) Grant {
+	a.Key = store.Short(a.Key) // as a Back has it
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
@@ -67,8 +69,8 @@ func (m *memory) lease(a Ask) Grant {
 func (m *memory) giveBack(b Back) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.paid[b.Key] -= b.Units
-	m.words[b.Key] = m.plan.GiveBack(m.words[b.Key], m.now(), 0, b)
+	m.paid[b.Name] -= b.Units
+	m.words[b.Name] = m.plan.GiveBack(m.words[b.Name], m.now(), 0, b)
 }
 
 // takeFrom is Take, by which the bank decides calls of keys that are not worth a lease.

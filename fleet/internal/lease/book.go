@@ -37,7 +37,8 @@ func (h hold) with(other hold) hold {
 
 // account holds what is known of a key apart from its word. Leases.mu guards it.
 type account struct {
-	key string
+	name string // of the key: see Config.Name
+	key  string // whole, as long as asked is set
 	// word is what was last written into the key's word. Its units are as of then.
 	word hold
 	// next is paid as well, and follows when the word runs out. Leases of a funnel
@@ -122,10 +123,10 @@ func newBook(most int) book {
 	return book{accounts: map[string]*account{}, order: list.New(), most: most}
 }
 
-// open returns the key's account, and makes one if there is none. It returns nil if
+// open returns the account of the key of that name, and makes one if there is none. It returns nil if
 // there is no place for it, and old if another had to go.
-func (b *book) open(key string, now time.Time) (a, old *account) {
-	if a = b.accounts[key]; a != nil {
+func (b *book) open(name string, now time.Time) (a, old *account) {
+	if a = b.accounts[name]; a != nil {
 		return a, nil
 	}
 	if len(b.accounts) >= b.most {
@@ -134,11 +135,11 @@ func (b *book) open(key string, now time.Time) (a, old *account) {
 		}
 		b.remove(old)
 	}
-	a = &account{key: key}
+	a = &account{name: name}
 	a.demand.since = now
 	a.place = b.order.PushBack(a)
 	a.touched = now
-	b.accounts[key] = a
+	b.accounts[name] = a
 	return a, old
 }
 
@@ -161,7 +162,7 @@ func (b *book) touch(a *account, now time.Time) {
 
 func (b *book) remove(a *account) {
 	b.order.Remove(a.place)
-	delete(b.accounts, a.key)
+	delete(b.accounts, a.name)
 }
 
 // What leases are sized by.

@@ -33,6 +33,9 @@ var (
 type Config struct {
 	Plan *Plan
 	Bank Bank
+	// Name returns a text that stands for a key and for no other one, which is kept in place of
+	// the key; nil keeps keys as they are.
+	Name func(key string) string
 	// MaxKeys bounds the keys that can hold a lease: as engine.Config.MaxKeys.
 	MaxKeys int
 	// Timeout bounds one exchange with the bank; 0 is a second.
@@ -72,6 +75,7 @@ type Stats struct {
 type Leases struct {
 	plan    *Plan
 	bank    Bank
+	name    func(key string) string
 	words   *engine.Engine[string]
 	epoch   time.Time // no earlier than that of words
 	work    chan *account
@@ -125,12 +129,15 @@ func New(c Config) (*Leases, error) {
 		c.seed = rand.Uint64()
 	}
 	l := &Leases{
-		plan: c.Plan, bank: c.Bank, words: words, epoch: time.Now(),
+		plan: c.Plan, bank: c.Bank, name: c.Name, words: words, epoch: time.Now(),
 		work: make(chan *account, queued), timeout: c.Timeout, servers: c.Servers, blocked: c.Blocked, fault: c.fault, always: c.always,
 		book: newBook(c.MaxKeys), random: rand.New(rand.NewPCG(c.seed, 0)),
 	}
 	if l.timeout == 0 {
 		l.timeout = time.Second
+	}
+	if l.name == nil {
+		l.name = func(key string) string { return key }
 	}
 	if l.servers == nil {
 		l.servers = func() int { return 1 }
@@ -158,11 +165,12 @@ func New(c Config) (*Leases, error) {
 // until when that lasts. RetryAfter of a refused call is when this server will ask the
 // bank again. It is no promise: others may be faster.
 func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
-	return l.answered(key, n, l.words.Take(key, n))
+	name := l.name(key)
+	return l.answered(key, name, n, l.words.Take(name, n))
 }
 
 // answered is what a caller is told that the engine gave this answer.
-func (l *Leases) answered(key string, n int64, said policy.Decision) (d policy.Decision, ok bool) {
+func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d policy.Decision, ok bool) {
 	x := unwrap(said)
 	if !x.answers() || x.verdict == refused && (n < 1 || n > l.plan.Limit()) {
 		if n != 0 { // the engine counts no look
@@ -171,7 +179,7 @@ func (l *Leases) answered(key string, n int64, said policy.Decision) (d policy.D
 		return d, false
 	}
 	if x.verdict == takenLow {
-		l.renew(key)
+		l.renew(key, name)
 	}
 	return x.answer(l.plan.Limit()), true
 }
@@ -179,44 +187,46 @@ func (l *Leases) answered(key string, n int64, said policy.Decision) (d policy.D
 // Reserve is Try for a call that may give units back: what it holds goes back to the lease
 // that it was taken from, while that lasts.
 func (l *Leases) Reserve(key string, n int64) (d policy.Decision, held engine.Reservation[string], ok bool) {
-	held = l.words.Reserve(key, n, 0)
-	d, ok = l.answered(key, n, held.Decision)
+	name := l.name(key)
+	held = l.words.Reserve(name, n, 0)
+	d, ok = l.answered(key, name, n, held.Decision)
 	return d, held, ok
 }
 
 // Choke is Try for one unit, for a caller that wants to know no more than whether it is
 // allowed. It costs less.
 func (l *Leases) Choke(key string) (allowed, ok bool) {
-	if l.words.Choke(key) {
+	name := l.name(key)
+	if l.words.Choke(name) {
 		return true, true
 	}
-	if unwrap(l.words.Peek(key)).verdict == refused {
+	if unwrap(l.words.Peek(name)).verdict == refused {
 		return false, true // as the engine has counted
 	}
 	l.nonAnswers.Add(1)
-	d, ok := l.Try(key, 1)
+	d, ok := l.answered(key, name, 1, l.words.Take(name, 1))
 	return d.Allowed, ok
 }
 
 // renew asks for more before the lease has run out. It never waits.
-func (l *Leases) renew(key string) {
+func (l *Leases) renew(key, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, now := l.book.accounts[key], time.Now()
+	a, now := l.book.accounts[name], time.Now()
 	if a == nil || a.asked || l.closed || a.next.live(now) || a.refused.units > 0 && now.Before(a.refused.until) {
 		return
 	}
-	l.send(a)
+	l.send(a, key)
 }
 
-// send puts an account into the channel. l.mu is held.
-func (l *Leases) send(a *account) bool {
+// send puts the account of the key into the channel. l.mu is held.
+func (l *Leases) send(a *account, key string) bool {
 	if a.asked {
 		return true
 	}
 	select {
 	case l.work <- a:
-		a.asked = true
+		a.asked, a.key = true, key
 		return true
 	default:
 		return false
@@ -289,8 +299,8 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		return nil, policy.Decision{}, ErrUnavailable
 	default:
 	}
-	now := time.Now()
-	a, old := l.book.open(key, now)
+	now, name := time.Now(), l.name(key)
+	a, old := l.book.open(name, now)
 	if a == nil {
 		return nil, policy.Decision{}, ErrBusy
 	}
@@ -298,9 +308,9 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		l.stats.Lapsed += uint64(old.next.units)
 	}
 	// Others may have been given units, or been refused, since this one looked.
-	if x := unwrap(l.words.Take(key, n)); x.answers() {
+	if x := unwrap(l.words.Take(name, n)); x.answers() {
 		if x.verdict == takenLow && !a.next.live(now) {
-			l.send(a)
+			l.send(a, key)
 		}
 		return nil, x.answer(l.plan.Limit()), nil
 	}
@@ -319,7 +329,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	}
 	if r := a.refused; r.units > 0 && n >= r.units && now.Before(r.until) {
 		if r.units == 1 {
-			l.write(key, refusal{until: l.instant(r.until)})
+			l.write(name, refusal{until: l.instant(r.until)})
 		}
 		d := l.refusedFor(r.until.Sub(now))
 		l.count(key, d)
@@ -328,7 +338,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	if !l.worthwhile(a, n, now) {
 		return nil, policy.Decision{}, ErrFew
 	}
-	if !l.send(a) {
+	if !l.send(a, key) {
 		return nil, policy.Decision{}, ErrBusy
 	}
 	c := &call{n: n, answer: make(chan answer, 1)}
@@ -359,7 +369,7 @@ func (l *Leases) use(a *account) (calls float64) {
 	if a.word.units == 0 || a.widest == 0 {
 		return 0
 	}
-	left, _ := l.write(a.key, inventory{})
+	left, _ := l.write(a.name, inventory{})
 	calls = float64(max(a.word.units-left, 0)) / float64(a.widest)
 	a.word.units = left
 	a.saved += calls
@@ -381,8 +391,8 @@ func (l *Leases) earned(a *account) bool {
 
 // write has a policy of ours change a key's word, and returns the units that the policy
 // reports. ok is false if the engine has no room for the key. l.mu is held.
-func (l *Leases) write(key string, p policy.Policy) (units int64, ok bool) {
-	d := l.words.TakeWith(p, key, 1)
+func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
+	d := l.words.TakeWith(p, name, 1)
 	if !d.Allowed {
 		l.nonAnswers.Add(1)
 		return 0, false
@@ -392,7 +402,7 @@ func (l *Leases) write(key string, p policy.Policy) (units int64, ok bool) {
 }
 
 // left returns how many units of the key's word can be used now.
-func (l *Leases) left(key string) int64 { return unwrap(l.words.Peek(key)).units }
+func (l *Leases) left(name string) int64 { return unwrap(l.words.Peek(name)).units }
 
 // count counts an answer to a call for the key. l.mu is held.
 func (l *Leases) count(key string, d policy.Decision) {
@@ -410,8 +420,9 @@ func (l *Leases) count(key string, d policy.Decision) {
 func (l *Leases) Held(key string) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held := l.left(key)
-	if a := l.book.accounts[key]; a != nil && a.next.live(time.Now()) {
+	name := l.name(key)
+	held := l.left(name)
+	if a := l.book.accounts[name]; a != nil && a.next.live(time.Now()) {
 		held += a.next.units
 	}
 	return held
@@ -420,12 +431,13 @@ func (l *Leases) Held(key string) int64 {
 // Refused returns for how much longer a call of one unit for the key is refused without asking
 // the bank; 0 if it is not.
 func (l *Leases) Refused(key string) time.Duration {
-	if x := unwrap(l.words.Peek(key)); x.verdict == refused {
+	name := l.name(key)
+	if x := unwrap(l.words.Peek(name)); x.verdict == refused {
 		return x.holds
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.book.accounts[key]; a != nil && a.refused.units == 1 {
+	if a := l.book.accounts[name]; a != nil && a.refused.units == 1 {
 		return max(time.Until(a.refused.until), 0)
 	}
 	return 0
@@ -436,8 +448,9 @@ func (l *Leases) Refused(key string) time.Duration {
 func (l *Leases) Forget(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.words.Reset(key)
-	if a := l.book.accounts[key]; a != nil {
+	name := l.name(key)
+	l.words.Reset(name)
+	if a := l.book.accounts[name]; a != nil {
 		a.word, a.next = hold{}, hold{}
 		a.refused.units, a.refused.times = 0, 0
 		a.left.at = time.Time{}

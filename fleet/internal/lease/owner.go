@@ -78,7 +78,9 @@ func (l *Leases) exchange(accounts []*account) {
 			l.fail(a, errors.New("the bank gave no answer"))
 			continue
 		}
-		l.answer(a, sent, asks[i], grants[i])
+		if l.answer(a, sent, asks[i], grants[i]); !a.asked {
+			a.key = ""
+		}
 	}
 }
 
@@ -99,7 +101,7 @@ func (l *Leases) asks(accounts []*account) []Ask {
 				least = c.n
 			}
 		}
-		left := l.left(a.key)
+		left := l.left(a.name)
 		if a.next.live(now) {
 			left += a.next.units
 		}
@@ -156,7 +158,7 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	if h.units == 0 {
 		return
 	}
-	if l.left(a.key) > 0 && (h.window == 0 || h.window != a.word.window) {
+	if l.left(a.name) > 0 && (h.window == 0 || h.window != a.word.window) {
 		if a.next.live(now) {
 			h = h.with(a.next)
 		}
@@ -199,7 +201,7 @@ func (l *Leases) serve(a *account, h hold, now time.Time) (given int64) {
 // again puts an account that was answered back into the channel, or fails its waiting
 // calls. l.mu is held.
 func (l *Leases) again(a *account) {
-	if len(a.calls) > 0 && !l.send(a) {
+	if len(a.calls) > 0 && !l.send(a, a.key) {
 		l.fail(a, ErrBusy)
 	}
 }
@@ -242,7 +244,7 @@ func (l *Leases) refusedFor(wait time.Duration) policy.Decision {
 
 // fail tells the waiting calls that there is no answer. l.mu is held.
 func (l *Leases) fail(a *account, err error) {
-	a.asked = false
+	a.asked, a.key = false, ""
 	switch {
 	case l.closed:
 		err = ErrClosed
@@ -270,7 +272,7 @@ func (l *Leases) install(a *account, h hold) {
 		p.mark = markFor(h.units / 4)
 	}
 	l.use(a)
-	lost, ok := l.write(a.key, p)
+	lost, ok := l.write(a.name, p)
 	if !ok {
 		// The engine has no room: each call of this key asks the bank.
 		l.stats.Lapsed += uint64(h.units)
@@ -324,13 +326,13 @@ func (l *Leases) idle() (backs []Back, more bool) {
 func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
 	h := a.word
 	if h.units > 0 { // otherwise it would be written into the word of a key that has none
-		h.units, _ = l.write(a.key, seizure{ended: h.window != 0}) // of this lease, or of its window
+		h.units, _ = l.write(a.name, seizure{ended: h.window != 0}) // of this lease, or of its window
 	}
 	for _, h := range [...]hold{h, a.next} {
 		if h.units == 0 {
 			continue
 		}
-		b := Back{Key: a.key, Units: h.units, Word: h.word, At: h.at, Age: now.Sub(h.sent)}
+		b := Back{Name: a.name, Units: h.units, Word: h.word, At: h.at, Age: now.Sub(h.sent)}
 		if h.window == 0 && l.plan.worth(b.Units, b.Age) == 0 || !worthIt(a) {
 			l.stats.Lapsed += uint64(h.units)
 			continue

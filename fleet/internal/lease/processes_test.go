@@ -59,7 +59,7 @@ func connect(addr string, limit policy.Policy, timeout time.Duration) (*Leases, 
 		return nil, nil, nil, err
 	}
 	bank := NewOnStore(direct, plan, kept)
-	l, err := New(Config{Plan: plan, Bank: bank, Servers: func() int { return servers }, Timeout: timeout})
+	l, err := New(Config{Plan: plan, Bank: bank, Name: store.Short, Servers: func() int { return servers }, Timeout: timeout})
 	return l, bank, client, err
 }
 
@@ -240,21 +240,22 @@ func TestBoundAcrossProcesses(t *testing.T) {
 // less may come back than has drained meanwhile.
 func TestCloseGivesBackToRedis(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
-	for _, limit := range []policy.Policy{must(policy.FixedWindow(500, time.Hour)), must(policy.SlidingWindow(500, time.Hour))} {
+	for i, limit := range []policy.Policy{must(policy.FixedWindow(500, time.Hour)), must(policy.SlidingWindow(500, time.Hour))} {
 		t.Run(limit.String(), func(t *testing.T) {
+			key := [...]string{"key", strings.Repeat("key", 20_000)}[i]
 			l, bank, client, err := connect(redis.Addr(), limit, generous)
 			require.NoError(t, err)
 			defer client.Close()
 			used := int64(0)
-			for begun := time.Now(); l.Held("key") < 10 && time.Since(begun) < 10*time.Second; {
-				d, err := takeFrom(l, "key", 1, generous)
+			for begun := time.Now(); l.Held(key) < 10 && time.Since(begun) < 10*time.Second; {
+				d, err := takeFrom(l, key, 1, generous)
 				require.NoError(t, err)
 				if d.Allowed {
 					used++
 				}
 			}
 			require.NoError(t, l.Close(context.Background()))
-			taken, err := bank.store.Peek(context.Background(), bank.limit, "key")
+			taken, err := bank.store.Peek(context.Background(), bank.limit, key)
 			require.NoError(t, err)
 			assert.GreaterOrEqual(t, taken.Remaining, l.Limit()-used)
 			assert.Positive(t, l.Stats().Returned)
@@ -272,7 +273,7 @@ func TestFunnelGivesBackWhatIsLeftInTime(t *testing.T) {
 	g := bank.Lease(context.Background(), []Ask{{Key: "other", Need: 200, Most: 200}})[0]
 	require.NoError(t, g.Err)
 	require.EqualValues(t, 200, g.Units)
-	require.NoError(t, bank.Return(context.Background(), []Back{{Key: "other", Units: 200, Word: g.Word, At: g.At}}))
+	require.NoError(t, bank.Return(context.Background(), []Back{{Name: "other", Units: 200, Word: g.Word, At: g.At}}))
 	taken, err := bank.store.Peek(context.Background(), bank.limit, "other")
 	require.NoError(t, err)
 	drained := int64(taken.At-g.At)*2000/int64(time.Second) + 1

@@ -49,7 +49,7 @@ func (b *OnStore) Return(ctx context.Context, backs []Back) error {
 	}
 	all := make([]store.Rewrite, len(backs))
 	for i, back := range backs {
-		all[i] = store.Rewrite{Key: back.Key, Next: func(word uint64, now policy.Instant) uint64 {
+		all[i] = store.Rewrite{Tail: store.TailOf(back.Name), Next: func(word uint64, now policy.Instant) uint64 {
 			return b.plan.GiveBack(word, now, inTime, back)
 		}}
 	}

@@ -15,7 +15,7 @@ var swapLua string
 
 // Rewrite puts Next(word, now) in place of a key's word.
 type Rewrite struct {
-	Key  string
+	Tail string // of the key
 	Next func(word uint64, now policy.Instant) uint64
 }
 
@@ -37,11 +37,7 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 	names := make([]string, len(all))
 	left := make([]int, 0, len(all))
 	for i, r := range all {
-		var err error
-		if names[i], err = s.name(l.prefix, r.Key); err != nil {
-			failed(err)
-			continue
-		}
+		names[i] = l.prefix + r.Tail
 		left = append(left, i)
 	}
 	if l.log != nil {

@@ -1,0 +1,57 @@
+package lease
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Of a long key a hash is kept, once the bank has answered. By the hash the key's lease is
+// found, renewed and given back.
+func TestLongKeysAreNotKept(t *testing.T) {
+	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, w *wire) {
+		long := func(i int) string { return strings.Repeat("k", 1<<16) + fmt.Sprint(i) }
+		kept := func() (bytes int) {
+			for _, a := range l.book.accounts {
+				bytes += len(a.name) + len(a.key)
+			}
+			for name := range l.words.All() {
+				bytes += len(name)
+			}
+			return bytes
+		}
+		const keys = 20
+		for range 200 {
+			for i := range keys {
+				d, err := l.Take(long(i), 1, budget, nil)
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		time.Sleep(2 * time.Millisecond) // until the last renewals are answered
+		assert.Equal(t, keys, l.Stats().Keys)
+		assert.LessOrEqual(t, kept(), 2*128*keys)
+		for i := range keys {
+			assert.Equal(t, m.payment(store.Short(long(i)))-200, l.Held(long(i)))
+		}
+
+		w.change(time.Millisecond, func() fault { return fault{lost: true} })
+		_, err := l.Take(long(keys), 1, time.Minute, nil)
+		require.ErrorIs(t, err, errWire)
+		assert.LessOrEqual(t, kept(), 2*128*(keys+1), "a key that the bank was asked about in vain")
+		w.change(time.Millisecond, nil)
+
+		time.Sleep(2 * l.plan.Term)
+		for i := range keys {
+			assert.EqualValues(t, 200, m.payment(store.Short(long(i))), "all that was not used came back")
+		}
+	}, func(c *Config) { c.Name = store.Short })
+}
