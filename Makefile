@@ -2,9 +2,9 @@
 # The tests of the first ones mostly wait, for Redis and for browsers, and run beside
 # those of the others.
 WAITING := cmd/ral cmd/ralbench cmd/rald examples/fleet examples/webserver fleet fleet/faults internal/browsertest metrics/scrape
-OTHERS  := . cmd/rald/oracle connectlimit docs/charts examples/grpc grpclimit grpclimit/sidebyside httplimit/sidebyside metrics/ralotel metrics/ralprom rpclimit/rpcstatus tools/mutation torture
-MODULES := $(OTHERS) $(WAITING)
-packages = $(foreach m,$(1),./$(m)/...)
+COMPUTING := . cmd/rald/oracle connectlimit docs/charts examples/grpc grpclimit grpclimit/sidebyside httplimit/sidebyside metrics/ralotel metrics/ralprom rpclimit/rpcstatus tools/mutation torture
+MODULES := $(COMPUTING) $(WAITING)
+packages = $(foreach m,$(1),$(patsubst ././%,./%,./$(m)/...))
 
 GO       ?= go
 FUZZTIME ?= 1m
@@ -15,97 +15,96 @@ FOR      ?= 3600
 CONCURRENT := ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./single ./httplimit
 # Packages whose tests are run on other platforms and numbers of processors, too.
 CORE := ./policy $(CONCURRENT)
+# Packages that make check runs under the race detector. make nightly runs all.
+RACED := $(CONCURRENT) ./internal/waitline ./fleet/internal/...
 
 # The linters, and what compares benchmarks with make benchstat.
 LINTER ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BASE ?= origin/main
 
-.PHONY: test check needs tidy vet lint platforms race processors bench benchstat fuzz torture mutation release test-waiting test-others
+.PHONY: test check nightly needs tidy vet format lint platforms bench benchstat fuzz torture mutation release
 
-# What to run before each commit: the tests of all modules. -short tries fewer schedules
-# of the table; make check tries the others, and runs all tests under the race detector.
-test: needs vet
-	@$(MAKE) --no-print-directory -j2 test-waiting test-others FLAGS=-short
+# Says what runs, and repeats failures at the end: go doc ./tools/testrun. With -trimpath
+# clones of the repository share what is compiled.
+RUN = $(GO) build -o bin/testrun ./tools/testrun && bin/testrun
+# make -n must not run what it names.
+AGAIN = $(MAKE) -s
+export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 
-test-waiting:
-	@echo "== tests $(FLAGS): $(WAITING)"
-	@$(GO) test -count=1 $(FLAGS) $(call packages,$(WAITING))
+# What to run before each commit: vet and the tests of all modules, except the tests that -short
+# leaves out. What waits runs beside what computes.
+test: needs
+	@$(RUN) -j 3 \
+		"format: $(AGAIN) format" \
+		"waiting: $(GO) test -count=1 -vet=all -short $(call packages,$(WAITING))" \
+		"computing: $(GO) test -count=1 -vet=all -short $(call packages,$(COMPUTING))"
 
-test-others:
-	@echo "== tests $(FLAGS): $(OTHERS)"
-	@$(GO) test -count=1 $(FLAGS) $(call packages,$(OTHERS))
+# What to run before a pull request, besides make test: the race detector on the concurrent
+# core, and one pass of each oracle. The simulation has the same seeds each time, so that no
+# change is refused for what another one left; make torture has others.
+check: needs
+	@$(RUN) -j 2 \
+		"race: $(GO) test -count=1 -race -short $(RACED)" \
+		"tidy: $(AGAIN) tidy" \
+		"platforms: $(AGAIN) platforms" \
+		"release: $(GO) test -count=1 -run ^TestRelease ." \
+		"schedules: $(GO) test -count=1 -run ^TestSchedules ./table" \
+		"simulation: $(GO) test -count=1 -run ^TestSeeds ./torture/simulation -first 100001 -seeds 50000" \
+		"linear: $(GO) test -count=1 -run ^TestLinearizable ./torture/linear -for 10s" \
+		"properties: $(GO) test -count=1 ./torture/properties -for 10s" \
+		"oracle: $(GO) test -count=1 ./cmd/rald/oracle -pairs 10000 -seed 100001" \
+		"lint: $(AGAIN) lint"
+
+# What repeats make check for longer, at more numbers of processors, or with the programs of
+# others: every test, and every test under the race detector. Pages run in a browser's
+# processes, which the detector does not see. TestSchedules tries the same schedules on any
+# number of processors, and policies are pure functions.
+nightly: needs
+	@$(RUN) -j 2 \
+		"waiting: $(GO) test -count=1 -timeout 30m $(call packages,$(WAITING))" \
+		"computing: $(GO) test -count=1 -timeout 30m $(call packages,$(COMPUTING))" \
+		"race, waiting: $(GO) test -count=1 -timeout 60m -race -skip InABrowser $(call packages,$(WAITING))" \
+		"race, computing: $(GO) test -count=1 -timeout 60m -race -skip InABrowser $(call packages,$(COMPUTING))" \
+		"race on 1 to 16 processors: $(GO) test -count=1 -timeout 60m -race -cpu 1,2,4,16 ./cmdqueue ./supervisor ./janitor ./cell" \
+		"1 processor: $(GO) test -count=1 -cpu 1 -skip ^TestSchedules $(CONCURRENT)" \
+		"4 processors: $(GO) test -count=1 -cpu 4 -skip ^TestSchedules $(CORE)" \
+		"32 bits: $(AGAIN) narrow" \
+		"simulation: $(GO) test -count=1 -run ^TestSeeds ./torture/simulation -first 100001 -seeds 200000" \
+		"linear: $(GO) test -count=1 -run ^TestLinearizable ./torture/linear -for 20s" \
+		"properties: $(GO) test -count=1 ./torture/properties -for 20s" \
+		"busy servers: $(GO) test -count=1 -run ^TestBusyServerKeepsToRedis ./fleet -busy 8" \
+		"oracle: $(GO) test -count=1 -timeout 60m ./cmd/rald/oracle -pairs 100000 -seed 100001" \
+		"Dockerfile: $(GO) test -count=1 -run ^TestDockerfile ./cmd/rald -build" \
+		"connections: $(GO) test -count=1 -run ^TestAttacks ./cmd/rald -connections 30000"
 
 vet:
-	@echo "== formatting and vet"
-	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	@$(GO) vet $(call packages,$(MODULES))
 
-# What to run before a pull request, besides make test. The simulation has the same seeds
-# each time, so that no change is refused for what another one left; make torture has others.
-check: needs tidy lint platforms race processors
-	@echo "== table: every schedule"
-	@$(GO) test -count=1 -run TestSchedules ./table
-	@echo "== metrics: ten million keys"
-	@$(GO) test -count=1 -run TestSeriesStayConstant ./metrics/ralprom
-	@echo "== torture, longer"
-	@cd torture && $(GO) test -count=1 ./simulation -run TestSeeds -first 100001 -seeds 200000
-	@cd torture && $(GO) test -count=1 ./linear -run TestLinearizable -for 20s
-	@cd torture && $(GO) test -count=1 ./properties -for 20s
-	@echo "== fleet: busy servers, 8 times"
-	@cd fleet && $(GO) test -count=1 -run TestBusyServerKeepsToRedis . -busy 8
-	@echo "== rald: 100,000 pairs of configuration and request"
-	@cd cmd/rald/oracle && $(GO) test -count=1 . -pairs 100000 -seed 100001
-	@echo "== rald: the build of its Dockerfile"
-	@cd cmd/rald && $(GO) test -count=1 -run TestDockerfile . -build
-	@echo "== rald: 30,000 connections with garbage"
-	@cd cmd/rald && $(GO) test -count=1 -run TestAttacks . -connections 30000
+format:
+	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 
 # go.mod and go.sum say what the code needs, no more and no less.
 tidy:
-	@set -e; for m in $(MODULES); do echo "== $$m: go mod tidy"; (cd $$m && $(GO) mod tidy -diff); done
+	@set -e; for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff); done
 
 platforms:
-	@echo "== 32 bits and arm64"
 	@GOARCH=386 $(GO) vet $(call packages,$(MODULES))
 	@GOARCH=arm64 $(GO) vet $(call packages,$(MODULES))
-	@echo "== .: wasm"
 	@GOOS=js GOARCH=wasm $(GO) build $(CORE)
 	@GOOS=wasip1 GOARCH=wasm $(GO) build $(CORE)
 
-# Pages run in a browser's processes, which the race detector does not see.
-race:
-	@$(MAKE) --no-print-directory -j2 test-waiting test-others FLAGS="-race -skip InABrowser"
+# The core as 32-bit programs, if this machine runs them.
+narrow:
+	@if GOARCH=386 $(GO) test -run '^$$' ./policy 2>&1 | grep -q 'exec format error'; then \
+		echo "this kernel runs no 32-bit programs, they are only vetted"; \
+	else GOARCH=386 $(GO) test -count=1 -cpu 4 -skip TestSchedules $(CORE); fi
 
-# TestSchedules tries the same schedules on any number of processors of any width, and
-# policies are pure functions.
-processors:
-	@echo "== .: the race detector on 1 to 16 processors"
-	@$(GO) test -count=1 -race -cpu 1,2,4,16 ./cmdqueue ./supervisor ./janitor ./cell
-	@echo "== .: 1 processor"
-	@$(GO) test -count=1 -cpu 1 -skip TestSchedules $(CONCURRENT)
-	@if [ "$$($(GO) env GOHOSTARCH)" = amd64 ]; then \
-		if GOARCH=386 $(GO) test -run '^$$' ./policy 2>&1 | grep -q 'exec format error'; then \
-			echo "== .: this kernel runs no 32-bit programs, they are only vetted"; \
-		else export GOARCH=386; fi; \
-	fi; \
-	echo "== .: 4 processors, $$($(GO) env GOARCH)"; \
-	$(GO) test -count=1 -cpu 4 -skip TestSchedules $(CORE)
-
-# A browser for ralbench's page, a Redis for its peers, a Prometheus for the metrics, curl for
-# connectlimit, nginx and Caddy for rald, h2load for ralbench -serve; installed if they are
-# missing and that can be done.
+# The programs that tests run, installed if they are missing and that can be done.
 needs:
-	@./tools/need-chromium
-	@./tools/need-redis
-	@./tools/need-prometheus
-	@./tools/need-curl
-	@./tools/need-nginx
-	@./tools/need-caddy
-	@./tools/need-h2load
+	@./tools/need
 
 # The linters of .golangci.yml.
 lint:
-	@echo "== linters"
 	@$(LINTER) run --allow-parallel-runners $(call packages,$(MODULES))
 
 # Go benchmarks of the parts, in the form that benchstat compares. For the whole,

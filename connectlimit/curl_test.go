@@ -19,7 +19,7 @@ import (
 func TestCurlSeesRefusals(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	if err != nil {
-		t.Skip("there is no curl: see tools/need-curl")
+		t.Skip("there is no curl: see tools/need curl")
 	}
 	for _, version := range []string{"--http1.1", "--http2-prior-knowledge"} {
 		for _, tap := range []bool{false, true} {

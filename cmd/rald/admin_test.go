@@ -54,7 +54,7 @@ func TestAdmin(t *testing.T) {
 	assert.True(t, strings.Contains(text, `rald_resp_commands_total{command="cl.throttle",result="ok"} 1`))
 	assert.True(t, strings.Contains(text, `ral_calls_total{limit="rald funnel",result="admitted"} 2`))
 	promtool, err := exec.LookPath("promtool")
-	require.NoError(t, err, "install it by tools/need-prometheus")
+	require.NoError(t, err, "install it by tools/need prometheus")
 	check := exec.Command(promtool, "check", "metrics")
 	check.Stdin = strings.NewReader(text)
 	out, err := check.CombinedOutput()

@@ -60,5 +60,5 @@ func find() (path string, err error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("the tests of pages need Chromium or Chrome: run tools/need-chromium, or (as root on Debian) apt-get install chromium, or set CHROMIUM to its path")
+	return "", errors.New("the tests of pages need Chromium or Chrome: run tools/need chromium, or (as root on Debian) apt-get install chromium, or set CHROMIUM to its path")
 }

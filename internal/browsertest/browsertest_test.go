@@ -114,6 +114,6 @@ func TestMissingBrowser(t *testing.T) {
 	if path, err = find(); err == nil {
 		assert.Contains(t, path, "/Applications/", "all others are in PATH")
 	} else {
-		assert.ErrorContains(t, err, "run tools/need-chromium")
+		assert.ErrorContains(t, err, "run tools/need chromium")
 	}
 }

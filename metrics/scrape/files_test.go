@@ -70,7 +70,7 @@ func panels(t *testing.T) (all []panel) {
 // find returns the path of a program of Debian's package prometheus.
 func find(t *testing.T, program string) string {
 	path, err := exec.LookPath(program)
-	require.NoError(t, err, "install it by tools/need-prometheus")
+	require.NoError(t, err, "install it by tools/need prometheus")
 	return path
 }
 

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		var err error
 		if shared, err = redistest.Open(redistest.Options{}); err != nil {
-			fmt.Fprintln(os.Stderr, "redis-server is needed: tools/need-redis installs it:", err)
+			fmt.Fprintln(os.Stderr, "redis-server is needed: tools/need redis installs it:", err)
 			return 1
 		}
 		defer func() { _ = shared.Close() }()

@@ -1,0 +1,198 @@
+// Testrun runs the steps of make test and make check and says what it does.
+//
+//	testrun [-j n] 'name: command' ...
+//
+// A step is a command and its arguments, split at spaces. Up to n steps run at once. For a
+// command "go test" the output names each package as it ends. The last lines are the ten
+// slowest tests, the failures, each with the command that runs it alone, and the number of
+// tests that passed and failed. Any other command counts as one test.
+//
+// The exit status is 0 if all passed, 1 if a test or a step failed, and 2 if the arguments
+// are wrong.
+package main
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// quiet is the time without a line after which testrun says what is running.
+const quiet = 20 * time.Second
+
+// step is a command of a run. It is a test run if its command is "go test".
+type step struct {
+	name string
+	args []string
+}
+
+func main() {
+	atOnce := flag.Int("j", 1, "run up to `n` steps at once")
+	flag.Parse()
+	steps, err := parseSteps(flag.Args())
+	if err == nil && *atOnce < 1 {
+		err = fmt.Errorf("-j is %d, want 1 or more", *atOnce)
+	}
+	var module string
+	if err == nil {
+		module, err = modulePath()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if !runSteps(ctx, newReport(os.Stdout, module, len(steps) > 1), steps, *atOnce) {
+		os.Exit(1)
+	}
+}
+
+func parseSteps(args []string) ([]step, error) {
+	if len(args) == 0 {
+		return nil, fmt.Errorf("no steps, want 'name: command' ...")
+	}
+	steps := make([]step, len(args))
+	for i, arg := range args {
+		name, command, _ := strings.Cut(arg, ": ")
+		steps[i] = step{name, strings.Fields(command)}
+		if name == "" || len(steps[i].args) == 0 {
+			return nil, fmt.Errorf("step %q, want 'name: command'", arg)
+		}
+		if slices.ContainsFunc(steps[:i], func(s step) bool { return s.name == name }) {
+			return nil, fmt.Errorf("two steps are named %q", name)
+		}
+	}
+	return steps, nil
+}
+
+// modulePath returns the path of the module in the working directory.
+func modulePath() (string, error) {
+	mod, err := os.ReadFile("go.mod")
+	for line := range strings.Lines(string(mod)) {
+		if path, ok := strings.CutPrefix(line, "module "); ok {
+			return strings.TrimSpace(path), nil
+		}
+	}
+	return "", fmt.Errorf("run it in the root of a module: %v", err)
+}
+
+// tests reports whether the step runs tests.
+func (s step) tests() bool { return len(s.args) > 1 && s.args[1] == "test" }
+
+// alone returns the command that runs one test of a package, or all its tests if test is "".
+// Flags that only say how much is run, or when, are left out.
+func (s step) alone(pkg, test string) string {
+	isPackage := func(arg string) bool { return strings.HasPrefix(arg, ".") }
+	first := slices.IndexFunc(s.args, isPackage)
+	if !s.tests() || first < 0 {
+		return strings.Join(s.args, " ")
+	}
+	after := first
+	for after < len(s.args) && isPackage(s.args[after]) {
+		after++
+	}
+	command := s.args[:2:2]
+	for i := 2; i < first; i++ {
+		name, _, hasValue := strings.Cut(s.args[i], "=")
+		switch name {
+		case "-run", "-skip", "-p", "-count", "-timeout":
+			if !hasValue {
+				i++
+			}
+		case "-vet":
+			if test == "" {
+				command = append(command, s.args[i])
+			}
+		default:
+			command = append(command, s.args[i])
+		}
+	}
+	if test != "" {
+		command = append(command, "-run", "'^"+test+"$'")
+	}
+	return strings.Join(append(append(command, pkg), s.args[after:]...), " ")
+}
+
+// runSteps runs the steps in their order, up to atOnce at a time, and reports whether all passed.
+func runSteps(ctx context.Context, r *report, steps []step, atOnce int) bool {
+	silent := time.NewTicker(time.Second)
+	defer silent.Stop()
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-silent.C:
+				r.alive(quiet)
+			case <-done:
+				return
+			}
+		}
+	}()
+	var running sync.WaitGroup
+	places := make(chan struct{}, atOnce)
+	for _, s := range steps {
+		places <- struct{}{}
+		running.Go(func() {
+			defer func() { <-places }()
+			r.begin(s)
+			r.end(s, run(ctx, r, s))
+		})
+	}
+	running.Wait()
+	close(done)
+	return r.close()
+}
+
+// run runs a step and hands its output to the report. If ctx ends it interrupts the
+// command, as Ctrl-C does, and then kills it.
+func run(ctx context.Context, r *report, s step) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	args := s.args
+	if s.tests() {
+		args = slices.Insert(slices.Clone(args), 2, "-json")
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	out, write := io.Pipe()
+	var reading sync.WaitGroup
+	read := func(from io.Reader, line func(step, string)) {
+		reading.Go(func() {
+			lines := bufio.NewReader(from)
+			for {
+				text, err := lines.ReadString('\n')
+				if text != "" {
+					line(s, text)
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	errs, writeErrs := io.Pipe()
+	cmd.Stdout, cmd.Stderr = write, writeErrs
+	if s.tests() {
+		read(out, r.event)
+	} else {
+		read(out, r.line)
+	}
+	read(errs, r.line)
+	err := cmd.Run()
+	_, _ = write.Close(), writeErrs.Close()
+	reading.Wait()
+	return err
+}

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// slowest is the number of slowest tests that a report names.
+	slowest = 10
+	// repeated is the number of lines of a failure that the end of a report repeats.
+	repeated = 100
+)
+
+// event is a line of go test -json: see go doc test2json and go help buildjson.
+type event struct {
+	Action, Package, Test, Output string
+	ImportPath, FailedBuild       string
+	Elapsed                       float64
+}
+
+// suite is a package whose tests run in a step. Tests are named as go test -run takes them,
+// and "" is the package itself.
+type suite struct {
+	name   string
+	began  time.Time
+	lines  map[string][]string // the output of each test that has not passed
+	order  []string            // the names in lines
+	open   map[string]bool     // tests that have started and not ended
+	failed []string
+	passed int
+}
+
+// failure is a test, package, build or step that failed, with the command that runs it alone.
+type failure struct {
+	name, command string
+	lines         []string
+}
+
+// took is the time of a top-level test, in seconds.
+type took struct {
+	name    string
+	seconds float64
+}
+
+// report prints the results of steps as they come, and all failures at the end.
+type report struct {
+	mu        sync.Mutex
+	to        io.Writer
+	module    string
+	nameSteps bool
+	began     time.Time
+	said      time.Time
+
+	running  map[string]*progress
+	tests    []took
+	skipped  []string
+	failures []failure
+	packages int
+	passed   int
+}
+
+// progress is the state of a step that runs.
+type progress struct {
+	lines    []string // its output, for go test without the events
+	builds   map[string][]string
+	suites   map[string]*suite
+	tests    int
+	failures int
+}
+
+func newReport(to io.Writer, module string, nameSteps bool) *report {
+	now := time.Now()
+	return &report{to: to, module: module, nameSteps: nameSteps, began: now, said: now, running: map[string]*progress{}}
+}
+
+// say prints a line, after the time since the start and the step's name if there are several.
+func (r *report) say(s step, format string, args ...any) {
+	name := ""
+	if r.nameSteps && s.name != "" {
+		name = s.name + ": "
+	}
+	r.said = time.Now()
+	fmt.Fprintf(r.to, "%5.0fs  %s%s\n", r.said.Sub(r.began).Seconds(), name, fmt.Sprintf(format, args...))
+}
+
+// alive says what is running if nothing was printed for a while.
+func (r *report) alive(quiet time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.said) < quiet {
+		return
+	}
+	var at []string
+	for _, name := range slices.Sorted(maps.Keys(r.running)) {
+		for _, p := range slices.SortedFunc(maps.Values(r.running[name].suites), func(a, b *suite) int { return a.began.Compare(b.began) }) {
+			at = append(at, fmt.Sprintf("%s (%.0fs)", p.name, time.Since(p.began).Seconds()))
+		}
+		if len(r.running[name].suites) == 0 {
+			at = append(at, name)
+		}
+	}
+	r.say(step{}, "... %d packages done; at %s", r.packages, strings.Join(at, ", "))
+}
+
+// short returns the path of a package below the working directory.
+func (r *report) short(pkg string) string {
+	if pkg == r.module {
+		return "."
+	}
+	if rest, ok := strings.CutPrefix(pkg, r.module+"/"); ok {
+		return "./" + rest
+	}
+	return pkg
+}
+
+func (r *report) begin(s step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running[s.name] = &progress{builds: map[string][]string{}, suites: map[string]*suite{}}
+	r.say(s, "%s", strings.Join(s.args, " "))
+}
+
+// line prints a line of a step's output, other than an event.
+func (r *report) line(s step, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running[s.name].lines = append(r.running[s.name].lines, text)
+	r.say(s, "%s", strings.TrimSuffix(text, "\n"))
+}
+
+// event takes a line of go test -json.
+func (r *report) event(s step, text string) {
+	var e event
+	if json.Unmarshal([]byte(text), &e) != nil {
+		r.line(s, text)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.running[s.name]
+	switch e.Action {
+	case "build-output":
+		p.builds[e.ImportPath] = append(p.builds[e.ImportPath], e.Output)
+		return
+	case "build-fail":
+		pkg, _, _ := strings.Cut(e.ImportPath, " ")
+		r.fail(s, failure{r.short(pkg) + " (build or vet)", s.alone(r.short(pkg), ""), p.builds[e.ImportPath]})
+		return
+	}
+	u := p.suites[e.Package]
+	if u == nil {
+		u = &suite{name: r.short(e.Package), began: time.Now(), lines: map[string][]string{}, open: map[string]bool{}}
+		p.suites[e.Package] = u
+	}
+	switch e.Action {
+	case "run", "cont":
+		u.open[e.Test] = true
+	case "pause":
+		delete(u.open, e.Test)
+	case "output":
+		if strings.HasPrefix(e.Output, "=== ") {
+			return
+		}
+		if u.lines[e.Test] == nil {
+			u.order = append(u.order, e.Test)
+		}
+		u.lines[e.Test] = append(u.lines[e.Test], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.endSuite(s, u, e)
+			delete(p.suites, e.Package)
+			return
+		}
+		r.endTest(p, u, e)
+	}
+}
+
+// endTest notes the result of a test or subtest. Subtests count as part of their test.
+func (r *report) endTest(p *progress, u *suite, e event) {
+	delete(u.open, e.Test)
+	isTop := !strings.Contains(e.Test, "/")
+	if isTop {
+		p.tests++
+		r.tests = append(r.tests, took{u.name + " " + e.Test, e.Elapsed})
+	}
+	switch e.Action {
+	case "skip":
+		reason := ""
+		if len(u.lines[e.Test]) > 0 {
+			reason = ": " + strings.TrimSpace(u.lines[e.Test][0])
+		}
+		r.skipped = append(r.skipped, u.name+" "+e.Test+reason)
+	case "pass":
+		if isTop {
+			u.passed++
+		}
+	case "fail":
+		if isTop {
+			u.failed = append(u.failed, e.Test)
+		}
+		return
+	}
+	delete(u.lines, e.Test)
+}
+
+// endSuite notes the end of a package. It fails, beside its tests, if its process ended before
+// a test did, or failed for another reason. A build that failed has been noted before.
+func (r *report) endSuite(s step, u *suite, e event) {
+	r.passed += u.passed
+	if e.Action == "skip" { // it has no test files
+		return
+	}
+	r.packages++
+	if e.Action == "pass" {
+		r.say(s, "ok    %s  %.1fs, %d tests", u.name, e.Elapsed, u.passed)
+		return
+	}
+	r.say(s, "FAIL  %s  %.1fs, %d tests passed", u.name, e.Elapsed, u.passed)
+	for _, name := range u.failed {
+		r.fail(s, failure{u.name + " " + name, s.alone(u.name, name), u.output(name)})
+	}
+	var ended []string
+	for name := range u.open {
+		top, _, _ := strings.Cut(name, "/")
+		ended = append(ended, top)
+	}
+	slices.Sort(ended)
+	ended = slices.Compact(ended)
+	switch {
+	case len(ended) == 1:
+		r.fail(s, failure{u.name + " " + ended[0] + " (did not end)", s.alone(u.name, ended[0]), u.output(append(ended, "")...)})
+	case len(ended) > 1:
+		r.fail(s, failure{u.name + " (tests that did not end: " + strings.Join(ended, ", ") + ")",
+			s.alone(u.name, "("+strings.Join(ended, "|")+")"), u.output(append(ended, "")...)})
+	case len(u.failed) == 0 && e.FailedBuild == "":
+		r.fail(s, failure{u.name, s.alone(u.name, ""), u.output("")})
+	}
+}
+
+// output returns what tests and their subtests have printed, less the subtests that passed.
+func (u *suite) output(tests ...string) []string {
+	var all []string
+	for _, name := range u.order {
+		top, _, _ := strings.Cut(name, "/")
+		if slices.Contains(tests, top) {
+			all = append(all, u.lines[name]...)
+		}
+	}
+	return all
+}
+
+// fail prints a failure, and keeps it for the end.
+func (r *report) fail(s step, f failure) {
+	if r.nameSteps {
+		f.name = s.name + ": " + f.name
+	}
+	r.running[s.name].failures++
+	r.failures = append(r.failures, f)
+	r.say(step{}, "FAIL  %s", f.name)
+	r.print(f.lines)
+}
+
+func (r *report) print(lines []string) {
+	for _, line := range lines {
+		fmt.Fprintln(r.to, strings.TrimRight("        "+line, "\n "))
+	}
+}
+
+// end notes the end of a step. A test run that ran no test fails: what names its tests is wrong.
+func (r *report) end(s step, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.running[s.name]
+	switch {
+	case err != nil && p.failures == 0:
+		r.fail(s, failure{err.Error(), strings.Join(s.args, " "), p.lines})
+	case err == nil && s.tests() && p.tests == 0:
+		r.fail(s, failure{"no test ran", strings.Join(s.args, " "), nil})
+	case err == nil && !s.tests():
+		r.passed++
+		r.say(s, "ok")
+	}
+	delete(r.running, s.name)
+}
+
+// close prints the end of the report, and reports whether nothing failed.
+func (r *report) close() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.skipped) > 0 {
+		fmt.Fprintf(r.to, "\nskipped:\n")
+		for _, name := range r.skipped {
+			fmt.Fprintf(r.to, "        %s\n", name)
+		}
+	}
+	slices.SortStableFunc(r.tests, func(a, b took) int { return int(1000 * (b.seconds - a.seconds)) })
+	if len(r.tests) > 0 {
+		fmt.Fprintf(r.to, "\nslowest:\n")
+	}
+	for _, test := range r.tests[:min(slowest, len(r.tests))] {
+		fmt.Fprintf(r.to, "%7.1fs  %s\n", test.seconds, test.name)
+	}
+	for _, f := range r.failures {
+		fmt.Fprintf(r.to, "\nFAIL  %s\n", f.name)
+		if over := len(f.lines) - repeated; over > 0 {
+			r.print(f.lines[:repeated/2])
+			fmt.Fprintf(r.to, "        ... %d lines more, printed above\n", over)
+			f.lines = f.lines[over+repeated/2:]
+		}
+		r.print(f.lines)
+		fmt.Fprintf(r.to, "      run it alone: %s\n", f.command)
+	}
+	fmt.Fprintf(r.to, "\n%d packages in %.0fs\n%d passed, %d failed\n", r.packages, time.Since(r.began).Seconds(), r.passed, len(r.failures))
+	return len(r.failures) == 0
+}
