@@ -82,10 +82,9 @@ func forAdapters(a *Answer) limits.Answer {
 // answer, up to Config.Budget, and gives back.
 //
 // A grant is settled as by Reservation.Keep. What a lease paid for that has ended is given
-// back like a Refund, and so is a part of what was taken under a Funnel or a Bursty, of which Keep gives
-// nothing back on a busy key: without what may have drained since, and under a limit that
-// counts in windows until the lease has ended. What a share let pass is given back to the share
-// as long as Redis is not charged for it.
+// back like a Refund, without what may have drained since, and under a limit that
+// counts in windows until the lease has ended. So is a part of what a share let pass under a Funnel
+// or a Bursty, to the share as long as Redis is not charged for it.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
 	r := &granted{began: time.Now()}
 	if call.Patience > 0 && !call.NoWait {
@@ -158,7 +157,7 @@ func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 		return r.change(ctx, r.n-used)
 	case used == r.n, source == SourceOpen:
 		return nil
-	case source != SourceLease && (used == 0 || !r.drains()), r.taken.lease != nil && time.Since(r.began) < r.ResetAfter:
+	case source == SourceRedis, source == SourceShare && (used == 0 || !r.drains()), r.taken.lease != nil && time.Since(r.began) < r.ResetAfter:
 		return r.Keep(ctx, used)
 	}
 	back := r.counting(r.n - used)

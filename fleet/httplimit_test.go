@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -325,6 +326,28 @@ func serveMixed() error {
 	}
 	time.Sleep(time.Hour) // it is killed long before
 	return nil
+}
+
+// Requests that used nothing are not charged, however many come together: a limit on failed log-ins
+// does not count those that succeed.
+func TestRequestsThatUsedNothingLeaveNothingTaken(t *testing.T) {
+	for _, p := range keeping(t) {
+		l := open(t, at(shared.Addr(), p))
+		m, err := httplimit.New(l, byAddr, httplimit.Options{Charge: func(*http.Request, httplimit.Served) int64 { return 0 }})
+		require.NoError(t, err)
+		h := m.Handler(nothing)
+		var clients sync.WaitGroup
+		for range 16 {
+			clients.Go(func() {
+				for range 30 {
+					assert.Equal(t, 200, served(t, h, request()).Code)
+				}
+			})
+		}
+		clients.Wait()
+		require.Zero(t, m.Stats().Unsettled)
+		requireUsed(t, 0, l, "192.0.2.1")
+	}
 }
 
 // Plans come with requests over a fleet as in process, change at any time, and what was used

@@ -64,10 +64,12 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) 
 //
 //   - If the key's word has not changed since, all of them come back. It is as if the call
 //     had asked for n, unless that would have had its turn earlier.
-//   - If other calls took since, units come back under limits that count in windows, if the
-//     window is still there, and under a SlidingLog, except those that were given back
-//     before. Under a Funnel, a Queue and a Bursty none do, since this server does not know
-//     what others gave back. Refund gives back then, on its own terms.
+//   - If other calls took or gave back since, units come back under limits that count in windows, if
+//     the window is still there, and under a SlidingLog, except those that were given back
+//     before. Under a Funnel and a Bursty they come back without the part that would drain in the
+//     time since they were taken. None come back under a Funnel that calls wait for or that was
+//     charged beyond its capacity, under a Bursty that owes more than a unit, and under a Queue, as
+//     the next call may not start before those that were promised a turn.
 //
 // n below 0 is 0. All units, or more, give nothing back, and Redis is not asked. If the error
 // is not nil, ErrOutage for one, the units still count, or Redis was too late to say. A

@@ -116,6 +116,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 // As policies have them.
 const (
 	tickBits    = 4
+	firstTick   = 1 << tickBits                       // a store is empty then
 	maxPatience = time.Duration(1) << (62 - tickBits) // 9 years
 )
 
@@ -162,7 +163,7 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 		// What is asked for is owed. A store is full at the first instant and depth
 		// at the earliest.
 		reach = s.Depth + waits<<tickBits
-		from = 1<<tickBits + s.Depth
+		from = firstTick + s.Depth
 	}
 	return append(pairs(ask, reach, from), float64(end), float64(rest<<tickBits))
 }

@@ -24,11 +24,12 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 	return s.change(ctx, l, key, n, take{})
 }
 
-// Keep leaves kept of the n units of a take used, and gives back the others, as
-// policy.Refunder does if nothing is known of what others gave back. If the present word is
-// what the take left, which by a clock that goes on does not come about by chance, it
+// Keep leaves kept of the n units of a take used, and gives back the others. If the present
+// word is what the take left, which by a clock that goes on does not come about by chance, it
 // becomes that of a take of kept units, unless such a take would have had its turn earlier.
-// The units come back from the newest on. One call of Redis, whatever others do to the key.
+// Otherwise units come back from the newest on, as policy.Refunder does if nothing is known of
+// what others gave back, and in addition what undrained says. One call of Redis, whatever others do
+// to the key.
 func (s *Store) Keep(ctx context.Context, l *Limit, key string, t Taken, n, kept int64) (Taken, error) {
 	kept = max(kept, 0)
 	if n <= kept || t.After == 0 { // nothing was taken, or all is kept
@@ -102,17 +103,58 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int6
 // changed is the next word, as the policy has it.
 func (l *Limit) changed(f found, back int64, of take) uint64 {
 	refunder := l.policy.(policy.Refunder)
-	undone := int64(math.MaxInt64) // what others gave back is not known
-	switch of.After {
-	case 0:
+	switch {
+	case of.After == 0:
 		return refunder.Refund(f.word, f.at, back)
-	case f.word:
+	case of.After == f.word:
 		if word, ok := l.replay(of, back); ok {
 			return word
 		}
-		undone = 0
+		return refunder.Cancel(f.word, of.After, of.At, f.at, back, 0)
+	case l.shape.Interval == 0: // what others gave back is not known
+		return refunder.Cancel(f.word, of.After, of.At, f.at, back, math.MaxInt64)
 	}
-	return refunder.Cancel(f.word, of.After, of.At, f.at, back, undone)
+	full, from := l.ticks(back), uint64(0)
+	drains, reach := l.undrained(back, of)
+	if l.shape.Kind == shape.Bursty {
+		from = firstTick + l.shape.Depth
+	}
+	now := l.tick(f.at)
+	if f.word > now+reach || drains <= now {
+		return f.word
+	}
+	return f.word - min(full, drains-now, f.word-min(max(now, from), f.word))
+}
+
+// undrained returns the tick at which the last units of a take, so many, would have drained if
+// the bucket had been empty before it. Until then as much comes back as would drain from now on,
+// whatever other calls did, as long as the word lies ahead of now by at most reach ticks.
+//
+// Compare the word with that of a bucket without the units. It is behind by what they fill. A take
+// or a charge puts both off by as much, and what a take gives back is in both. Only while
+// the other bucket is empty does it come closer, and then by the time that passes.
+// So it stays behind by what they fill less their age, and a word that is brought forward by that
+// is not before the other, which has room for all that was taken.
+//
+// This holds for takes at the instants at which they start. While one is promised a turn, the next
+// must not start before it, so that nothing comes back. The bucket of a Funnel holds more than its
+// capacity until the last turn, and a Bursty owes more than a unit. In a Queue whatever is behind a
+// take starts when that has drained. If a Refund gave back units that had drained, or a Reset those
+// of this take, they come back twice.
+func (l *Limit) undrained(back int64, of take) (drains, reach uint64) {
+	switch l.shape.Kind {
+	case shape.Funnel:
+		reach = l.shape.Depth
+	case shape.Bursty:
+		reach = l.shape.Depth + l.shape.Interval
+	}
+	at := l.tick(of.At)
+	return min(at+min(l.ticks(back), policy.MaxWord-at), of.After), reach
+}
+
+// tick converts an instant as paced policies do.
+func (l *Limit) tick(at policy.Instant) uint64 {
+	return uint64(min(max(at, 0), policy.Instant(l.shape.End))) << tickBits
 }
 
 // mostBack is more than a window can count, except for the longest of an AlignedWindow: see
@@ -131,25 +173,24 @@ func (l *Limit) backFigures(back int64, of take) []float64 {
 	}
 	// An impossible word, so that none is put in place of another.
 	undo, turn := []float64{-1, 0, 0, 0, 0}, float64(-1)
-	windows := l.shape.Interval == 0
-	paced := back // what comes back of a word that is not replaced and has no windows
+	paced := l.shape.Interval > 0
+	var drains, reach uint64
 	if of.After != 0 {
 		turn = l.turn(of.After)
-		switch word, ok := l.replay(of, back); {
-		case ok:
+		drains, reach = l.undrained(back, of)
+		if word, ok := l.replay(of, back); ok {
 			undo = append(pairs(of.After, word), float64(ends(l.policy.FreshAt(word))))
-			paced = 0 // another call has come since
-		case !windows:
-			undo = append(pairs(of.After), -1, 0, 0) // units come back of that word only
+		} else if paced {
+			undo = append(pairs(of.After), -1, 0, 0) // units of that word come back
 		}
 	}
 	one := l.figures(1, 0)
-	if windows {
+	if !paced {
 		one[0] = float64(min(max(back, -mostBack), mostBack))
 		return append(append(undo, one...), turn)
 	}
-	undo = append(undo, float64(min(max(paced, -1), 1)))
-	return append(append(undo, pairs(l.ticks(paced))...), one[4:]...)
+	undo = append(undo, float64(min(max(back, -1), 1)))
+	return append(append(undo, pairs(l.ticks(back), drains, reach)...), one[4:]...)
 }
 
 // turn tells the window of a word, as the givers of windows do.

@@ -1,10 +1,13 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"math/big"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -77,7 +80,7 @@ func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 					sooner, d := p.Take(c.Before, c.At, kept, math.MaxInt64)
 					switch {
 					case c.After != word:
-						next = refunder.Cancel(word, c.After, c.At, now, c.n-kept, math.MaxInt64)
+						next = min(refunder.Cancel(word, c.After, c.At, now, c.n-kept, math.MaxInt64), withoutTake(p, word, c.Taken, now, c.n-kept))
 					case kept == 0:
 						next = c.Before
 					case d.Allowed && d.Wait == c.Wait:
@@ -115,6 +118,118 @@ func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 				}
 				hint = got.Decision
 			}
+		})
+	}
+	group.Wait()
+}
+
+// withoutTake is the word that is left of one when units of a take are given back that other calls
+// came behind: units x interval - age come back, if none of the calls can still be waiting.
+func withoutTake(p policy.Policy, word uint64, of store.Taken, now policy.Instant, units int64) uint64 {
+	s := p.(shape.Shaped).Shape()
+	tick := func(at policy.Instant) *big.Int {
+		return new(big.Int).SetUint64(uint64(min(max(at, 0), policy.Instant(s.End))) * 16)
+	}
+	level := new(big.Int).Sub(new(big.Int).SetUint64(word), tick(now))
+	switch depth := new(big.Int).SetUint64(s.Depth); {
+	case s.Kind == shape.Funnel && level.Cmp(depth) <= 0:
+	case s.Kind == shape.Bursty && level.Cmp(depth.Add(depth, new(big.Int).SetUint64(s.Interval))) <= 0:
+	default:
+		return word
+	}
+	filled := new(big.Int).Mul(big.NewInt(units), new(big.Int).SetUint64(s.Interval))
+	if units <= 0 {
+		return word
+	}
+	left := new(big.Int).Add(filled, tick(of.At))
+	if after := new(big.Int).SetUint64(of.After); left.Cmp(after) > 0 {
+		left = after // it cannot have filled as much
+	}
+	if left.Sub(left, tick(now)); left.Cmp(filled) > 0 {
+		left = filled // the clock went back
+	}
+	empty := tick(now)
+	if first := new(big.Int).SetUint64(16 + s.Depth); s.Kind == shape.Bursty && first.Cmp(empty) > 0 {
+		empty = first // no store is full before
+	}
+	next := new(big.Int).SetUint64(word)
+	if left.Sign() > 0 && next.Cmp(empty) > 0 {
+		if next.Sub(next, left); next.Cmp(empty) < 0 {
+			next = empty
+		}
+	}
+	return next.Uint64()
+}
+
+// Calls take, some of them for a later turn, and give back all or a part in any order, before or
+// after they start. The units that are used never exceed the limit, counted when each call starts.
+func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
+	seed := rand.Uint64()
+	client := connect(t, shared)
+	var group sync.WaitGroup
+	policies := []policy.Policy{
+		policy.Must(policy.Funnel(1, 1, time.Millisecond)), policy.Must(policy.Funnel(5, 1, time.Millisecond)),
+		policy.Must(policy.Funnel(20, 7, time.Millisecond)), policy.Must(policy.Bursty(1, time.Millisecond, 0)),
+		policy.Must(policy.Bursty(3, time.Millisecond, 5)), policy.Must(policy.Bursty(1, time.Millisecond, 20)),
+	}
+	for i := range 4 * len(policies) {
+		group.Go(func() {
+			p, random := policies[i/4], rand.New(rand.NewPCG(seed, uint64(i)+1))
+			of := p.(shape.Shaped).Shape()
+			var clock int64 = 1_000_000
+			s := clocked(t, client, &clock)
+			l, key := limit(t, s, p), fmt.Sprint(i)
+			type use struct {
+				store.Taken
+				n, units int64 // taken, and used
+				start    uint64
+			}
+			var uses []use
+			var open []int // uses that may still give back
+			for range 8 * oracleSteps {
+				switch random.IntN(20) {
+				case 0:
+					clock += random.Int64N(15_000)
+				case 1, 2, 3, 4:
+					clock += random.Int64N(2000)
+				}
+				if at := len(open) - 1 - random.IntN(30); at >= max(len(open)-8, 0) { // one of the last
+					u := &uses[open[at]]
+					u.units = max(random.Int64N(2*u.n)-u.n, 0)
+					_, err := s.Keep(context.Background(), l, key, u.Taken, u.n, u.units)
+					if !assert.NoError(t, err) {
+						return
+					}
+					open = append(open[:at], open[at+1:]...)
+					continue
+				}
+				n := 1 + random.Int64N(min(of.Capacity+1, 5))
+				took, err := s.Take(context.Background(), l, key, n, time.Duration(max(random.Int64N(30)-20, 0))*time.Millisecond)
+				if !assert.NoError(t, err) {
+					return
+				}
+				if took.Allowed {
+					open = append(open, len(uses))
+					uses = append(uses, use{took, n, n, uint64(took.At+policy.Instant(took.Wait)) * 16})
+				}
+			}
+			slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(a.start, b.start) })
+			var drained uint64 // of a bucket of the units that were used
+			for _, u := range uses {
+				drained = max(drained, u.start)
+				before := drained
+				if drained += uint64(u.units) * of.Interval; u.units == 0 {
+					continue
+				}
+				most := drained
+				if of.Kind == shape.Bursty { // the last may be owed
+					most = before
+				}
+				if !assert.LessOrEqual(t, most-u.start, of.Depth, "%v, seed %d of %d, at %d", p, seed, i, u.start) {
+					return
+				}
+			}
+			assert.Greater(t, len(uses), oracleSteps, "%v", p)
 		})
 	}
 	group.Wait()

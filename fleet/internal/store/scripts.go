@@ -71,7 +71,7 @@ var algorithms = kindsOf(
 // the word is to stay, and gone is set if the next one means nothing already. First they
 // are told which word means that a take is undone, and what is put in its place.
 var givers = kindsOf(
-	newAlgorithm(calling(paceLua, paceBackLua), undone+"n, ah, al, fh, fl, e, x"),
+	newAlgorithm(calling(paceLua, paceBackLua), undone+"n, ah, al, dh, dl, rh, rl, fh, fl, e, x"),
 	newAlgorithm(calling(fixedLua, fixedBackLua), undone+algorithms[shape.FixedWindow].params+", turn"),
 	newAlgorithm(calling(slidingLua, slidingBackLua), undone+algorithms[shape.SlidingWindow].params+", turn"),
 	newAlgorithm(calling(alignedLua, alignedBackLua), undone+algorithms[shape.AlignedWindow].params+", turn"),

@@ -308,7 +308,7 @@ func TestRefundCancelDelete(t *testing.T) {
 					_, err = s.Take(ctx, l, "k", 1, math.MaxInt64)
 					require.NoError(t, err)
 					got, err = s.Cancel(ctx, l, "k", taken, n)
-					word = refunder.Cancel(word, taken.After, taken.At, now, n, math.MaxInt64)
+					word = min(refunder.Cancel(word, taken.After, taken.At, now, n, math.MaxInt64), withoutTake(p, word, taken, now, n))
 				case 2:
 					got, err = s.Refund(ctx, l, "k", n+1)
 					word = refunder.Refund(word, now, n+1)

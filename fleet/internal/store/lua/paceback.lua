@@ -1,5 +1,16 @@
 -- Brings the word forward by the ticks ah, al, but not to before now or fh, fl; or if n is
--- less than 0 puts it off by them, as far as a word goes.
+-- less than 0 puts it off by them, as far as a word goes. If they are those of a take that left
+-- another word than this, only what counts of them before dh, dl comes back, and nothing if the
+-- word lies ahead by more than the ticks rh, rl: see undrained.
+if wh >= 0 and not (h == wh and l == wl) then
+  if (h - th - rh) * 1e9 + (l - tl - rl) > 0 then
+    n = 0
+  elseif (dh - th - ah) * 1e9 + (dl - tl - al) < 0 then
+    ah, al = dh - th, dl - tl
+    if al < 0 then ah, al = ah - 1, al + 1e9 end
+    if ah < 0 or ah == 0 and al == 0 then n = 0 end
+  end
+end
 if (th - fh) * 1e9 + (tl - fl) > 0 then fh, fl = th, tl end
 local owes = (h - fh) * 1e9 + (l - fl) > 0
 if n < 0 then
