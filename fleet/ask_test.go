@@ -46,30 +46,32 @@ func TestAskDuringOutage(t *testing.T) {
 	}{
 		FallbackShare: {SourceShare, true}, FallbackOpen: {SourceOpen, true}, FallbackClosed: {SourceClosed, false},
 	} {
-		r, err := redistest.Open(redistest.Options{})
-		require.NoError(t, err)
-		c := at(r.Addr(), funnel(10, 1, time.Hour))
-		c.Outage, c.Servers = outage, 1
-		l := open(t, c)
-		_, err = l.Ask(t.Context(), "known", 1)
-		require.NoError(t, err)
-		require.NoError(t, r.Close())
-		for range 5 {
-			a, err := l.Ask(t.Context(), "known", 1)
-			require.NoError(t, err)
-			assert.Equal(t, want.source, a.Source())
-			assert.Equal(t, want.allowed, a.Allowed)
-			assert.False(t, a.Promised())
-			assert.ErrorIs(t, a.Cause(), ErrOutage)
-			g, err := l.Hold(t.Context(), limits.Call[string]{Key: "known", N: 1, Patience: time.Millisecond})
-			require.NoError(t, err)
-			assert.Equal(t, want.source, g.Source())
-			assert.Equal(t, want.allowed, g.Allowed)
-			_ = g.Cancel(t.Context())
-		}
-		a, err := l.Ask(t.Context(), "known", 11)
-		require.NoError(t, err)
-		assert.Equal(t, policy.Never, a.RetryAfter)
+		t.Run(want.source.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				c := over(line, funnel(10, 1, time.Hour))
+				c.Outage, c.Servers = outage, 1
+				l := open(t, c)
+				_, err := l.Ask(t.Context(), "known", 1)
+				require.NoError(t, err)
+				line.Set(gone)
+				for range 5 {
+					a, err := l.Ask(t.Context(), "known", 1)
+					require.NoError(t, err)
+					assert.Equal(t, want.source, a.Source())
+					assert.Equal(t, want.allowed, a.Allowed)
+					assert.False(t, a.Promised())
+					assert.ErrorIs(t, a.Cause(), ErrOutage)
+					g, err := l.Hold(t.Context(), limits.Call[string]{Key: "known", N: 1, Patience: time.Millisecond})
+					require.NoError(t, err)
+					assert.Equal(t, want.source, g.Source())
+					assert.Equal(t, want.allowed, g.Allowed)
+					_ = g.Cancel(t.Context())
+				}
+				a, err := l.Ask(t.Context(), "known", 11)
+				require.NoError(t, err)
+				assert.Equal(t, policy.Never, a.RetryAfter)
+			})
+		})
 	}
 }
 
@@ -86,22 +88,24 @@ func TestAskWithoutShare(t *testing.T) {
 
 // A call in Leased mode waits for units, and is told what is no promise.
 func TestHoldOnLease(t *testing.T) {
-	c := at(shared.Addr(), funnel(40, 40, time.Second))
-	c.Mode = Leased
-	l := open(t, c)
-	leased := false
-	for range 200 {
-		g, err := l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1, Patience: patience})
-		require.NoError(t, err)
-		require.True(t, g.Allowed)
-		assert.False(t, g.Promised())
-		leased = leased || g.Source() == SourceLease
-	}
-	assert.True(t, leased, "no call was answered from a lease")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := l.Hold(ctx, limits.Call[string]{Key: "key", N: 1, Patience: patience})
-	assert.ErrorIs(t, err, context.Canceled)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(40, 40, time.Second))
+		c.Mode = Leased
+		l := open(t, c)
+		leased := false
+		for range 200 {
+			g, err := l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1, Patience: patience})
+			require.NoError(t, err)
+			require.True(t, g.Allowed)
+			assert.False(t, g.Promised())
+			leased = leased || g.Source() == SourceLease
+		}
+		assert.True(t, leased, "no call was answered from a lease")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := l.Hold(ctx, limits.Call[string]{Key: "key", N: 1, Patience: patience})
+		assert.ErrorIs(t, err, context.Canceled)
+	})
 }
 
 // A closed limiter has no answer.
@@ -198,19 +202,19 @@ func TestSettlesOnBusyFunnel(t *testing.T) {
 
 // A call whose context ends while Redis decides learns what it took, and gives it back.
 func TestHoldWhoseContextEndsMeanwhile(t *testing.T) {
-	var late lag
-	c := at(shared.Addr(), policy.Must(policy.FixedWindow(5, 24*time.Hour)))
-	c.Redis = late.option(c.Redis)
-	l := open(t, c)
-	require.True(t, take(t, l, "key", 1).Allowed)
-	late.Store(int64(100 * time.Millisecond))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer time.AfterFunc(10*time.Millisecond, cancel).Stop()
-	g, err := l.Hold(ctx, limits.Call[string]{Key: "key", N: 3})
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.False(t, g.Allowed)
-	late.Store(0)
-	assert.Equal(t, int64(4), take(t, l, "key", 0).Remaining)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, policy.Must(policy.FixedWindow(5, 24*time.Hour)))
+		c.Budget = time.Second
+		l := open(t, c)
+		require.True(t, take(t, l, "key", 1).Allowed)
+		line.Set(redistest.Weather{Answers: 100 * time.Millisecond})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		g, err := l.Hold(ctx, limits.Call[string]{Key: "key", N: 3})
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.False(t, g.Allowed)
+		assert.Equal(t, int64(4), take(t, l, "key", 0).Remaining)
+	})
 }
 
 // A limit that comes with the call, or that PolicyFor chooses, holds through the door as
@@ -304,43 +308,46 @@ func TestSettlesUnderTheLimitOfTheTake(t *testing.T) {
 // it back.
 func TestSettlesWhatAShareLetPass(t *testing.T) {
 	for _, charged := range []bool{false, true} {
-		redis := redistest.Start(t, redistest.Options{AOF: true})
-		ended, goOn := make(chan struct{}), make(chan struct{})
-		c := at(redis.Addr(), funnel(20, 1, time.Hour))
-		c.Budget, c.Servers = quick, 1
-		c.OnEvent = func(e Event) {
-			if e.Kind == OutageEnded { // the keeper, which charges, waits
-				close(ended)
-				<-goOn
-			}
-		}
-		l := open(t, c)
-		require.True(t, take(t, l, "a", 7).Allowed)
-		redis.Kill()
-		eventually(t, func() bool { return l.Health() != nil }, "an outage")
-		g, err := l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 10})
-		require.NoError(t, err)
-		require.True(t, g.Allowed)
-		require.Equal(t, SourceShare, g.Source())
-		require.True(t, take(t, l, "a", 1).Allowed, "the key is busy")
-		require.NoError(t, redis.Restart())
-		<-ended
-		require.Equal(t, SourceRedis, take(t, l, "a", 0).Source)
-		if charged {
-			close(goOn)
-			eventually(t, func() bool { return l.Stats().Charged == 11 }, "it is charged")
-		}
-		require.NoError(t, g.Settle(t.Context(), 4))
-		left := take(t, l, "a", 0)
-		require.Equal(t, SourceRedis, left.Source)
-		if !charged {
-			assert.Equal(t, int64(13), left.Remaining, "7 were used by Redis's count, and nothing else is known there")
-			close(goOn)
-			eventually(t, func() bool { return l.Stats().Charged != 0 }, "it is charged")
-			left = take(t, l, "a", 0)
-		}
-		// A unit may have drained meanwhile, and is not given back.
-		assert.LessOrEqual(t, left.Remaining, int64(20-7-4-1))
-		assert.GreaterOrEqual(t, left.Remaining, int64(20-7-4-1-1))
+		t.Run(fmt.Sprint("charged ", charged), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				ended, goOn := make(chan struct{}), make(chan struct{})
+				c := over(line, funnel(20, 1, time.Hour))
+				c.Servers = 1
+				c.OnEvent = func(e Event) {
+					if e.Kind == OutageEnded { // the keeper, which charges, waits
+						close(ended)
+						<-goOn
+					}
+				}
+				l := open(t, c)
+				require.True(t, take(t, l, "a", 7).Allowed)
+				line.Set(gone)
+				eventually(t, func() bool { return l.Health() != nil }, "an outage")
+				g, err := l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 10})
+				require.NoError(t, err)
+				require.True(t, g.Allowed)
+				require.Equal(t, SourceShare, g.Source())
+				require.True(t, take(t, l, "a", 1).Allowed, "the key is busy")
+				line.Set(well)
+				<-ended
+				require.Equal(t, SourceRedis, take(t, l, "a", 0).Source)
+				if charged {
+					close(goOn)
+					eventually(t, func() bool { return l.Stats().Charged == 11 }, "it is charged")
+				}
+				require.NoError(t, g.Settle(t.Context(), 4))
+				left := take(t, l, "a", 0)
+				require.Equal(t, SourceRedis, left.Source)
+				if !charged {
+					assert.Equal(t, int64(13), left.Remaining, "7 were used by Redis's count, and nothing else is known there")
+					close(goOn)
+					eventually(t, func() bool { return l.Stats().Charged != 0 }, "it is charged")
+					left = take(t, l, "a", 0)
+				}
+				// A unit may have drained meanwhile, and is not given back.
+				assert.LessOrEqual(t, left.Remaining, int64(20-7-4-1))
+				assert.GreaterOrEqual(t, left.Remaining, int64(20-7-4-1-1))
+			})
+		})
 	}
 }

@@ -281,57 +281,58 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 // since Block returned, and once this server was told it refuses by itself. Reset by another
 // one lifts it.
 func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
-	t.Parallel()
-	c := at(shared.Addr(), funnel(1_000_000, 1_000_000, time.Second))
-	c.Mode, c.Term = Leased, 250*time.Millisecond
-	a, b := open(t, c), open(t, c)
-	verbs := []func() (allowed bool){
-		func() bool { return b.Choke(t.Context(), "k") },
-		func() bool { return take(t, b, "k", 1).Allowed },
-		func() bool {
-			g, err := b.Hold(t.Context(), limits.Call[string]{Key: "k", N: 1, NoWait: true})
-			require.NoError(t, err)
-			return g.Allowed
-		},
-		func() bool {
-			r, _ := b.Acquire(t.Context(), "k", 1, 0)
-			return r.Allowed
-		},
-	}
-	eventually(t, func() bool {
-		for _, verb := range verbs {
-			verb()
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(1_000_000, 1_000_000, time.Second))
+		c.Mode, c.Term = Leased, 250*time.Millisecond
+		a, b := open(t, c), open(t, c)
+		verbs := []func() (allowed bool){
+			func() bool { return b.Choke(t.Context(), "k") },
+			func() bool { return take(t, b, "k", 1).Allowed },
+			func() bool {
+				g, err := b.Hold(t.Context(), limits.Call[string]{Key: "k", N: 1, NoWait: true})
+				require.NoError(t, err)
+				return g.Allowed
+			},
+			func() bool {
+				r, _ := b.Acquire(t.Context(), "k", 1, 0)
+				return r.Allowed
+			},
 		}
-		return take(t, b, "k", 1).Source == SourceLease
-	}, "a lease")
-	require.NoError(t, a.Block(t.Context(), "k", time.Hour))
-	made := time.Now()
-	var got Answer
-	eventually(t, func() bool {
-		for _, verb := range verbs {
-			begun := time.Now()
-			if allowed := verb(); begun.Sub(made) > c.Term {
-				require.False(t, allowed)
+		eventually(t, func() bool {
+			for _, verb := range verbs {
+				verb()
 			}
+			return take(t, b, "k", 1).Source == SourceLease
+		}, "a lease")
+		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
+		made := time.Now()
+		var got Answer
+		eventually(t, func() bool {
+			for _, verb := range verbs {
+				begun := time.Now()
+				if allowed := verb(); begun.Sub(made) > c.Term {
+					require.False(t, allowed)
+				}
+			}
+			got = take(t, b, "k", 1)
+			return errors.Is(got.Cause, ErrBlocked) && time.Since(made) > c.Term
+		}, "the block")
+		assert.Greater(t, got.RetryAfter, 50*time.Minute)
+		assert.False(t, got.Promised)
+		look, err := b.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.False(t, look.Allowed)
+		assert.Zero(t, look.Remaining)
+		blocked := b.Stats().Blocked
+		assert.Positive(t, blocked)
+		for range 3 * worth {
+			require.False(t, b.Choke(t.Context(), "k"))
 		}
-		got = take(t, b, "k", 1)
-		return errors.Is(got.Cause, ErrBlocked) && time.Since(made) > c.Term
-	}, "the block")
-	assert.Greater(t, got.RetryAfter, 50*time.Minute)
-	assert.False(t, got.Promised)
-	look, err := b.Peek(t.Context(), "k")
-	require.NoError(t, err)
-	assert.False(t, look.Allowed)
-	assert.Zero(t, look.Remaining)
-	blocked := b.Stats().Blocked
-	assert.Positive(t, blocked)
-	for range 3 * worth {
-		require.False(t, b.Choke(t.Context(), "k"))
-	}
-	assert.Equal(t, blocked+3*worth, b.Stats().Blocked)
-	_, err = a.Reset(t.Context(), "k")
-	require.NoError(t, err)
-	eventually(t, func() bool { return b.Choke(t.Context(), "k") }, "it is lifted")
+		assert.Equal(t, blocked+3*worth, b.Stats().Blocked)
+		_, err = a.Reset(t.Context(), "k")
+		require.NoError(t, err)
+		eventually(t, func() bool { return b.Choke(t.Context(), "k") }, "it is lifted")
+	})
 }
 
 // worth is how many calls a term make a key worth a lease.
@@ -343,54 +344,54 @@ const worth = 8
 func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 	for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
 		t.Run(fmt.Sprint(outage), func(t *testing.T) {
-			t.Parallel()
-			redis := redistest.Start(t, redistest.Options{AOF: true})
-			c := at(redis.Addr(), funnel(100, 1, time.Hour))
-			c.Outage, c.Servers, c.Budget = outage, 1, quick
-			a, b := open(t, c), open(t, c)
-			eventually(t, func() bool { return a.Block(t.Context(), "told", time.Hour) == nil }, "a block")
-			eventually(t, func() bool { return take(t, b, "told", 1).Source == SourceRedis }, "it is told")
-			eventually(t, func() bool { return a.Block(t.Context(), "untold", time.Hour) == nil }, "another")
-			eventually(t, func() bool { return take(t, b, "free", 1).Source == SourceRedis }, "another key")
-			redis.Kill()
-			eventually(t, func() bool { return b.Health() != nil }, "an outage")
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				c := over(line, funnel(100, 1, time.Hour))
+				c.Outage, c.Servers = outage, 1
+				a, b := open(t, c), open(t, c)
+				eventually(t, func() bool { return a.Block(t.Context(), "told", time.Hour) == nil }, "a block")
+				eventually(t, func() bool { return take(t, b, "told", 1).Source == SourceRedis }, "it is told")
+				eventually(t, func() bool { return a.Block(t.Context(), "untold", time.Hour) == nil }, "another")
+				eventually(t, func() bool { return take(t, b, "free", 1).Source == SourceRedis }, "another key")
+				line.Set(gone)
+				eventually(t, func() bool { return b.Health() != nil }, "an outage")
 
-			passes := outage != FallbackClosed
-			for _, n := range []int64{0, 1, 100, 101} {
-				got := take(t, b, "told", n)
-				assert.False(t, got.Allowed)
-				assert.ErrorIs(t, got.Cause, ErrBlocked)
-				assert.ErrorIs(t, got.Cause, ErrOutage)
-				assert.Zero(t, got.Remaining)
-				assert.Greater(t, got.RetryAfter, 50*time.Minute)
-				assert.Equal(t, n > 100, got.RetryAfter == policy.Never)
-			}
-			assert.Equal(t, passes, take(t, b, "free", 1).Allowed)
-			assert.Equal(t, passes && outage == FallbackOpen, take(t, b, "untold", 2).Allowed, "nothing is known of it")
-			out, err := TakeAll(t.Context(), 1, b.Claim("free"), b.Claim("told"))
-			require.NoError(t, err)
-			assert.False(t, out.Allowed)
-			assert.ErrorIs(t, out.Answers[1].Cause, ErrBlocked)
-			assert.NotErrorIs(t, out.Answers[0].Cause, ErrBlocked)
-			left, err := b.Blocked(t.Context(), "told")
-			assert.ErrorIs(t, err, ErrOutage)
-			assert.Greater(t, left, 50*time.Minute)
-
-			require.ErrorIs(t, b.Block(t.Context(), "here", time.Hour), ErrOutage)
-			assert.ErrorIs(t, take(t, b, "here", 1).Cause, ErrBlocked)
-			_, err = b.Reset(t.Context(), "told")
-			require.ErrorIs(t, err, ErrOutage)
-			assert.NotErrorIs(t, take(t, b, "told", 1).Cause, ErrBlocked)
-
-			require.NoError(t, redis.Restart())
-			fresh := open(t, c)
-			for _, l := range []*Limiter{b, fresh} {
-				for _, key := range []string{"told", "untold"} {
-					eventually(t, func() bool { return take(t, l, key, 1).Source == SourceRedis }, "Redis is back")
-					assert.ErrorIs(t, take(t, l, key, 1).Cause, ErrBlocked, "the block outlasts all")
+				passes := outage != FallbackClosed
+				for _, n := range []int64{0, 1, 100, 101} {
+					got := take(t, b, "told", n)
+					assert.False(t, got.Allowed)
+					assert.ErrorIs(t, got.Cause, ErrBlocked)
+					assert.ErrorIs(t, got.Cause, ErrOutage)
+					assert.Zero(t, got.Remaining)
+					assert.Greater(t, got.RetryAfter, 50*time.Minute)
+					assert.Equal(t, n > 100, got.RetryAfter == policy.Never)
 				}
-				eventually(t, func() bool { return take(t, l, "here", 1).Allowed }, "Redis knows nothing of it")
-			}
+				assert.Equal(t, passes, take(t, b, "free", 1).Allowed)
+				assert.Equal(t, passes && outage == FallbackOpen, take(t, b, "untold", 2).Allowed, "nothing is known of it")
+				out, err := TakeAll(t.Context(), 1, b.Claim("free"), b.Claim("told"))
+				require.NoError(t, err)
+				assert.False(t, out.Allowed)
+				assert.ErrorIs(t, out.Answers[1].Cause, ErrBlocked)
+				assert.NotErrorIs(t, out.Answers[0].Cause, ErrBlocked)
+				left, err := b.Blocked(t.Context(), "told")
+				assert.ErrorIs(t, err, ErrOutage)
+				assert.Greater(t, left, 50*time.Minute)
+
+				require.ErrorIs(t, b.Block(t.Context(), "here", time.Hour), ErrOutage)
+				assert.ErrorIs(t, take(t, b, "here", 1).Cause, ErrBlocked)
+				_, err = b.Reset(t.Context(), "told")
+				require.ErrorIs(t, err, ErrOutage)
+				assert.NotErrorIs(t, take(t, b, "told", 1).Cause, ErrBlocked)
+
+				line.Set(well)
+				fresh := open(t, c)
+				for _, l := range []*Limiter{b, fresh} {
+					for _, key := range []string{"told", "untold"} {
+						eventually(t, func() bool { return take(t, l, key, 1).Source == SourceRedis }, "Redis is back")
+						assert.ErrorIs(t, take(t, l, key, 1).Cause, ErrBlocked, "the block outlasts all")
+					}
+					eventually(t, func() bool { return take(t, l, "here", 1).Allowed }, "Redis knows nothing of it")
+				}
+			})
 		})
 	}
 }
@@ -398,116 +399,110 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 // Calls that wait do so until a block ends. One whose turn comes meanwhile gives it back, if the
 // server was told. Those that have not the time are told at once.
 func TestCallsWaitForTheEndOfABlock(t *testing.T) {
-	t.Parallel()
-	l := open(t, at(shared.Addr(), funnel(1, 1, time.Second)))
-	const d = 1500 * time.Millisecond
-	begun := time.Now()
-	require.NoError(t, l.Wait(t.Context(), "k", 1))
-	ends := make(chan error, 2)
-	wait := func() { ends <- l.Wait(context.Background(), "k", 1) }
-	go wait() // its turn is a second after that of the first, and later than begun
-	eventually(t, func() bool { return l.Stats().Admitted == 2 }, "it is promised a turn")
-	blocked := time.Now()
-	require.NoError(t, l.Block(t.Context(), "k", d))
-	inTime := time.Since(begun) < time.Second
-	go wait()
-	for i := range 2 {
-		require.NoError(t, <-ends)
-		if inTime || i > 0 { // else Block came when the first had had its turn
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		l := open(t, over(line, funnel(1, 1, time.Second)))
+		const d = 1500 * time.Millisecond
+		require.NoError(t, l.Wait(t.Context(), "k", 1))
+		ends := make(chan error, 2)
+		wait := func() { ends <- l.Wait(context.Background(), "k", 1) }
+		go wait() // its turn is a second after that of the first
+		eventually(t, func() bool { return l.Stats().Admitted == 2 }, "it is promised a turn")
+		blocked := time.Now()
+		require.NoError(t, l.Block(t.Context(), "k", d))
+		go wait()
+		for range 2 {
+			require.NoError(t, <-ends)
 			assert.GreaterOrEqual(t, time.Since(blocked), d)
 		}
-	}
 
-	require.NoError(t, l.Block(t.Context(), "k", time.Hour))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	err := l.Wait(ctx, "k", 1)
-	require.ErrorIs(t, err, ErrDeadline)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, err, ErrBlocked)
-	require.ErrorContains(t, err, "the key is blocked for ")
-	r, err := l.Acquire(t.Context(), "k", 1, time.Minute)
-	require.ErrorIs(t, err, ErrDeadline)
-	require.ErrorIs(t, err, ErrBlocked)
-	require.ErrorContains(t, err, "the key is blocked for ")
-	require.NotErrorIs(t, err, context.DeadlineExceeded)
-	_, err = l.Acquire(t.Context(), "k", 0, time.Minute)
-	require.ErrorIs(t, err, ErrDeadline)
-	require.ErrorIs(t, err, ErrBlocked)
-	_, err = l.Acquire(t.Context(), "unblocked", 1, 0)
-	require.NoError(t, err)
-	_, err = l.Acquire(t.Context(), "unblocked", 1, time.Millisecond)
-	require.ErrorIs(t, err, ErrDeadline)
-	require.NotErrorIs(t, err, ErrBlocked)
-	assert.ErrorIs(t, r.Cause, ErrBlocked)
-	assert.Greater(t, r.RetryAfter, 50*time.Minute)
+		require.NoError(t, l.Block(t.Context(), "k", time.Hour))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		err := l.Wait(ctx, "k", 1)
+		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, ErrBlocked)
+		require.ErrorContains(t, err, "the key is blocked for ")
+		r, err := l.Acquire(t.Context(), "k", 1, time.Minute)
+		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, ErrBlocked)
+		require.ErrorContains(t, err, "the key is blocked for ")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		_, err = l.Acquire(t.Context(), "k", 0, time.Minute)
+		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, ErrBlocked)
+		_, err = l.Acquire(t.Context(), "unblocked", 1, 0)
+		require.NoError(t, err)
+		_, err = l.Acquire(t.Context(), "unblocked", 1, time.Millisecond)
+		require.ErrorIs(t, err, ErrDeadline)
+		require.NotErrorIs(t, err, ErrBlocked)
+		assert.ErrorIs(t, r.Cause, ErrBlocked)
+		assert.Greater(t, r.RetryAfter, 50*time.Minute)
+	})
 }
 
 // Reset, and a Block of 0, let calls go on that wait for the end of a block, on its own server and on others, also
 // through httplimit. That they look whether it was lifted is not counted.
 func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
-	t.Parallel()
-	c := at(shared.Addr(), funnel(1000, 1000, time.Second))
 	for _, mode := range []Mode{Exact, Leased} {
-		c.Name, c.Mode = name(), mode
-		a, b := open(t, c), open(t, c)
-		key := "192.0.2.1"
-		require.NoError(t, a.Block(t.Context(), key, time.Hour))
-		ends := make(chan error, 5)
-		for _, l := range []*Limiter{a, b} {
-			go func() { ends <- l.Wait(context.Background(), key, 1) }()
+		inBubble(t, func(t *testing.T, line *redistest.Line) {
+			c := over(line, funnel(1000, 1000, time.Second))
+			c.Mode = mode
+			a, b := open(t, c), open(t, c)
+			key := "192.0.2.1"
+			require.NoError(t, a.Block(t.Context(), key, time.Hour))
+			ends := make(chan error, 5)
+			for _, l := range []*Limiter{a, b} {
+				go func() { ends <- l.Wait(context.Background(), key, 1) }()
+				go func() {
+					_, err := l.Acquire(context.Background(), key, 1, 2*time.Hour)
+					ends <- err
+				}()
+			}
+			h := httplimit.Must(httplimit.New(b, byAddr, httplimit.Options{WaitUpTo: 2 * time.Hour})).Handler(nothing)
 			go func() {
-				_, err := l.Acquire(context.Background(), key, 1, 2*time.Hour)
-				ends <- err
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, request())
+				if w.Code != http.StatusOK {
+					ends <- fmt.Errorf("answered %d", w.Code)
+					return
+				}
+				ends <- nil
 			}()
-		}
-		h := httplimit.Must(httplimit.New(b, byAddr, httplimit.Options{WaitUpTo: 2 * time.Hour})).Handler(nothing)
-		go func() {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, request())
-			if w.Code != http.StatusOK {
-				ends <- fmt.Errorf("answered %d", w.Code)
-				return
-			}
-			ends <- nil
-		}()
-		eventually(t, func() bool { return a.Stats().Waiting == 2 && b.Stats().Waiting == 3 }, "they wait")
-		eventually(t, func() bool { return b.Stats().Blocked == 3 }, "all are refused")
-		if mode == Exact {
-			_, err := a.Reset(t.Context(), key)
-			require.NoError(t, err)
-		} else {
-			require.NoError(t, a.Block(t.Context(), key, 0))
-		}
-		for range 5 {
-			select {
-			case err := <-ends:
+			eventually(t, func() bool { return a.Stats().Waiting == 2 && b.Stats().Waiting == 3 }, "they wait")
+			eventually(t, func() bool { return b.Stats().Blocked == 3 }, "all are refused")
+			if mode == Exact {
+				_, err := a.Reset(t.Context(), key)
 				require.NoError(t, err)
-			case <-time.After(patience):
-				require.Fail(t, "a call goes on to wait")
+			} else {
+				require.NoError(t, a.Block(t.Context(), key, 0))
 			}
-		}
-		assert.LessOrEqual(t, a.Stats().Blocked+b.Stats().Blocked, uint64(5*3), "looks are not counted")
+			for range 5 {
+				require.NoError(t, <-ends)
+			}
+			assert.LessOrEqual(t, a.Stats().Blocked+b.Stats().Blocked, uint64(5*3), "looks are not counted")
+		})
 	}
 }
 
 // A call that waits for the end of a block ends with its context, and with its limiter.
 func TestCallsThatWaitForABlockEnd(t *testing.T) {
-	t.Parallel()
-	c := at(shared.Addr(), funnel(1, 1, time.Second))
-	l, err := New(c)
-	require.NoError(t, err)
-	eventually(t, func() bool { return l.Block(t.Context(), "k", time.Hour) == nil }, "a block")
-	ctx, cancel := context.WithCancel(t.Context())
-	ends := make(chan error, 2)
-	wait := func(ctx context.Context) { ends <- l.Wait(ctx, "k", 1) }
-	go wait(ctx)
-	go wait(context.Background())
-	eventually(t, func() bool { return l.Stats().Blocked == 2 }, "both wait")
-	cancel()
-	require.ErrorIs(t, <-ends, ErrCancelled)
-	require.NoError(t, l.Close())
-	require.ErrorIs(t, <-ends, ErrClosed)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(1, 1, time.Second))
+		l, err := New(c)
+		require.NoError(t, err)
+		eventually(t, func() bool { return l.Block(t.Context(), "k", time.Hour) == nil }, "a block")
+		ctx, cancel := context.WithCancel(t.Context())
+		ends := make(chan error, 2)
+		wait := func(ctx context.Context) { ends <- l.Wait(ctx, "k", 1) }
+		go wait(ctx)
+		go wait(context.Background())
+		eventually(t, func() bool { return l.Stats().Blocked == 2 }, "both wait")
+		cancel()
+		require.ErrorIs(t, <-ends, ErrCancelled)
+		require.NoError(t, l.Close())
+		require.ErrorIs(t, <-ends, ErrClosed)
+	})
 }
 
 // Retry-After of a block is true over a real Redis: a client that waits so long is admitted, and
@@ -590,69 +585,69 @@ func TestBlocksInACluster(t *testing.T) {
 // A Block of 0 lifts a block on all servers, with the refusals that count, and leaves what was used.
 // Without Redis it lifts the block of its own server.
 func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t, redistest.Options{})
-	c := at(redis.Addr(), funnel(10, 1, time.Hour))
-	c.Penalty = Penalty{Refusals: 2, Within: time.Hour, For: time.Minute, Max: time.Hour}
-	a, b := open(t, c), open(t, c)
-	lift := func() { require.NoError(t, b.Block(t.Context(), "k", 0)) }
-	lift()
-	require.True(t, take(t, a, "k", 7).Allowed)
-	require.NoError(t, a.Block(t.Context(), "k", time.Hour))
-	require.ErrorIs(t, take(t, b, "k", 1).Cause, ErrBlocked)
-	lift()
-	for _, l := range []*Limiter{a, b} {
-		assert.Equal(t, int64(3), take(t, l, "k", 0).Remaining, "what it has used goes on counting")
-		left, err := l.Blocked(t.Context(), "k")
-		require.NoError(t, err)
-		assert.Zero(t, left)
-	}
-	require.True(t, take(t, b, "k", 3).Allowed)
-	for range 2 { // each time it takes two refusals, and the first block's length
-		require.NotErrorIs(t, take(t, a, "k", 1).Cause, ErrBlocked)
-		take(t, b, "k", 1)
-		left, err := a.Blocked(t.Context(), "k")
-		require.NoError(t, err)
-		assert.InDelta(t, 60, left.Seconds(), 59)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(10, 1, time.Hour))
+		c.Penalty = Penalty{Refusals: 2, Within: time.Hour, For: time.Minute, Max: time.Hour}
+		a, b := open(t, c), open(t, c)
+		lift := func() { require.NoError(t, b.Block(t.Context(), "k", 0)) }
 		lift()
-	}
-	require.ErrorIs(t, a.Block(t.Context(), string(make([]byte, 1<<17)), 0), ErrKeyTooLong)
+		require.True(t, take(t, a, "k", 7).Allowed)
+		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
+		require.ErrorIs(t, take(t, b, "k", 1).Cause, ErrBlocked)
+		lift()
+		for _, l := range []*Limiter{a, b} {
+			assert.Equal(t, int64(3), take(t, l, "k", 0).Remaining, "what it has used goes on counting")
+			left, err := l.Blocked(t.Context(), "k")
+			require.NoError(t, err)
+			assert.Zero(t, left)
+		}
+		require.True(t, take(t, b, "k", 3).Allowed)
+		for range 2 { // each time it takes two refusals, and the first block's length
+			require.NotErrorIs(t, take(t, a, "k", 1).Cause, ErrBlocked)
+			take(t, b, "k", 1)
+			left, err := a.Blocked(t.Context(), "k")
+			require.NoError(t, err)
+			assert.InDelta(t, 60, left.Seconds(), 59)
+			lift()
+		}
+		require.ErrorIs(t, a.Block(t.Context(), string(make([]byte, 1<<17)), 0), ErrKeyTooLong)
 
-	require.NoError(t, a.Block(t.Context(), "k", time.Hour))
-	redis.Kill()
-	eventually(t, func() bool { return errors.Is(a.Health(), ErrOutage) }, "an outage")
-	require.ErrorIs(t, take(t, a, "k", 1).Cause, ErrBlocked)
-	require.ErrorIs(t, a.Block(t.Context(), "k", 0), ErrOutage)
-	assert.NotErrorIs(t, take(t, a, "k", 1).Cause, ErrBlocked)
+		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
+		line.Set(gone)
+		eventually(t, func() bool { return errors.Is(a.Health(), ErrOutage) }, "an outage")
+		require.ErrorIs(t, take(t, a, "k", 1).Cause, ErrBlocked)
+		require.ErrorIs(t, a.Block(t.Context(), "k", 0), ErrOutage)
+		assert.NotErrorIs(t, take(t, a, "k", 1).Cause, ErrBlocked)
+	})
 }
 
 // Charge takes units whatever the limit says and however the key is blocked, and gives units back.
 func TestChargeTakesWhateverTheLimitSays(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t, redistest.Options{})
-	c := at(redis.Addr(), funnel(10, 1, time.Hour))
-	c.Outage = FallbackClosed
-	l := open(t, c)
-	charge := func(n int64) { require.NoError(t, l.Charge(t.Context(), "k", n)) }
-	charge(4)
-	assert.Equal(t, int64(6), take(t, l, "k", 0).Remaining)
-	charge(-3)
-	charge(0)
-	assert.Equal(t, int64(9), take(t, l, "k", 0).Remaining)
-	charge(12)
-	assert.Greater(t, take(t, l, "k", 1).RetryAfter, 3*time.Hour, "it owes more than its limit")
-	charge(-10)
-	require.NoError(t, l.Block(t.Context(), "k", time.Hour))
-	charge(2)
-	require.NoError(t, l.Block(t.Context(), "k", 0))
-	assert.Equal(t, int64(5), take(t, l, "k", 0).Remaining)
-	charge(math.MinInt64)
-	assert.Equal(t, int64(10), take(t, l, "k", 0).Remaining)
-	require.ErrorIs(t, l.Charge(t.Context(), string(make([]byte, 1<<17)), 1), ErrKeyTooLong)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(10, 1, time.Hour))
+		c.Outage = FallbackClosed
+		l := open(t, c)
+		charge := func(n int64) { require.NoError(t, l.Charge(t.Context(), "k", n)) }
+		charge(4)
+		assert.Equal(t, int64(6), take(t, l, "k", 0).Remaining)
+		charge(-3)
+		charge(0)
+		assert.Equal(t, int64(9), take(t, l, "k", 0).Remaining)
+		charge(12)
+		assert.Greater(t, take(t, l, "k", 1).RetryAfter, 3*time.Hour, "it owes more than its limit")
+		charge(-10)
+		require.NoError(t, l.Block(t.Context(), "k", time.Hour))
+		charge(2)
+		require.NoError(t, l.Block(t.Context(), "k", 0))
+		assert.Equal(t, int64(5), take(t, l, "k", 0).Remaining)
+		charge(math.MinInt64)
+		assert.Equal(t, int64(10), take(t, l, "k", 0).Remaining)
+		require.ErrorIs(t, l.Charge(t.Context(), string(make([]byte, 1<<17)), 1), ErrKeyTooLong)
 
-	redis.Kill()
-	eventually(t, func() bool { return errors.Is(l.Health(), ErrOutage) }, "an outage")
-	require.ErrorIs(t, l.Charge(t.Context(), "k", 1), ErrOutage, "it counts nowhere")
+		line.Set(gone)
+		eventually(t, func() bool { return errors.Is(l.Health(), ErrOutage) }, "an outage")
+		require.ErrorIs(t, l.Charge(t.Context(), "k", 1), ErrOutage, "it counts nowhere")
+	})
 }
 
 // Bad times and a bad Penalty are errors that name the field, the value and what is accepted.

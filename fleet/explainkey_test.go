@@ -154,33 +154,33 @@ func TestExplainInAnOutage(t *testing.T) {
 		{FallbackClosed, SourceClosed, false, "Without Redis, calls are refused as configured. A call is refused."},
 	} {
 		t.Run(f.source.String(), func(t *testing.T) {
-			t.Parallel()
-			redis := redistest.Start(t, redistest.Options{})
-			c := at(redis.Addr(), funnel(3, 1, time.Hour))
-			c.Budget, c.Outage = quick, f.outage
-			l := open(t, c)
-			eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "so that the share knows it")
-			eventually(t, func() bool { return l.Block(t.Context(), "blocked", time.Hour) == nil }, "Redis answers in time")
-			redis.Kill()
-			eventually(t, func() bool { return l.Health() != nil }, "it is away")
-			x := explain(t, l, "a")
-			assert.Equal(t, []any{f.source, f.allowed, int64(0), int64(0), time.Duration(0), c.Name}, []any{x.Source(), x.Allowed, x.Used, x.Of, x.RetryAfter, x.Name})
-			require.ErrorIs(t, x.Cause(), ErrOutage)
-			assert.Empty(t, x.Returns)
-			assert.Contains(t, x.String(), f.says)
-			if f.outage == FallbackShare {
-				for take(t, l, "a", 1).Allowed {
-					continue
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				c := over(line, funnel(3, 1, time.Hour))
+				c.Outage = f.outage
+				l := open(t, c)
+				require.Equal(t, SourceRedis, take(t, l, "a", 0).Source) // so that the share knows it
+				require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
+				line.Set(gone)
+				eventually(t, func() bool { return l.Health() != nil }, "it is away")
+				x := explain(t, l, "a")
+				assert.Equal(t, []any{f.source, f.allowed, int64(0), int64(0), time.Duration(0), c.Name}, []any{x.Source(), x.Allowed, x.Used, x.Of, x.RetryAfter, x.Name})
+				require.ErrorIs(t, x.Cause(), ErrOutage)
+				assert.Empty(t, x.Returns)
+				assert.Contains(t, x.String(), f.says)
+				if f.outage == FallbackShare {
+					for take(t, l, "a", 1).Allowed {
+						continue
+					}
+					x, next := explain(t, l, "a"), take(t, l, "a", 1)
+					assert.False(t, x.Allowed)
+					assert.GreaterOrEqual(t, x.RetryAfter, next.RetryAfter)
+					assert.InDelta(t, next.RetryAfter, x.RetryAfter, float64(time.Minute))
 				}
-				x, next := explain(t, l, "a"), take(t, l, "a", 1)
+				x = explain(t, l, "blocked")
 				assert.False(t, x.Allowed)
-				assert.GreaterOrEqual(t, x.RetryAfter, next.RetryAfter)
-				assert.InDelta(t, next.RetryAfter, x.RetryAfter, float64(time.Minute))
-			}
-			x = explain(t, l, "blocked")
-			assert.False(t, x.Allowed)
-			assert.Positive(t, x.Blocked)
-			assert.Contains(t, x.String(), "The key is blocked for ")
+				assert.Positive(t, x.Blocked)
+				assert.Contains(t, x.String(), "The key is blocked for ")
+			})
 		})
 	}
 }
@@ -188,7 +188,6 @@ func TestExplainInAnOutage(t *testing.T) {
 // Without a share to go by, the explanation is that of a server that refuses.
 func TestExplainWithoutAShare(t *testing.T) {
 	c := at("127.0.0.1:1", funnel(3, 1, time.Hour))
-	c.Budget = quick
 	x := explain(t, launch(t, c), "a")
 	assert.Equal(t, []any{SourceClosed, false, int64(0)}, []any{x.Source(), x.Allowed, x.Of})
 	require.ErrorIs(t, x.Cause(), ErrUncounted)

@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -17,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -81,42 +81,47 @@ var names atomic.Int64
 // name is a limit's name that no other test has.
 func name() string { return fmt.Sprintf("test-%d-%d", os.Getpid(), names.Add(1)) }
 
-// lag is by how much, in nanoseconds, what Redis says is late for a client that is connected
-// by option. Module faults has all that can go wrong on the way.
-type lag struct{ atomic.Int64 }
+// gone is a line to a Redis that was killed, still to a Redis that stands still.
+var (
+	gone  = redistest.Weather{Gone: true}
+	still = redistest.Weather{Deaf: true}
+	well  = redistest.Weather{}
+)
 
-// option returns o with connections that lag.
-func (l *lag) option(o rueidis.ClientOption) rueidis.ClientOption {
-	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-		conn, err := d.DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return nil, err
-		}
-		return lagging{conn, l}, nil
-	}
-	return o
+// inBubble runs a test in a bubble of testing/synctest, with a line to the shared Redis.
+// Time passes only there, and only while all goroutines wait.
+func inBubble(t *testing.T, test func(t *testing.T, line *redistest.Line)) {
+	t.Helper()
+	inBubbleOf(t, shared, test)
 }
 
-// lagging is a connection on which what arrives is read later.
-type lagging struct {
-	net.Conn
-	lag *lag
+// inBubbleOf is inBubble with a line to another Redis.
+func inBubbleOf(t *testing.T, redis *redistest.Server, test func(t *testing.T, line *redistest.Line)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(store.DefaultEpoch.AddDate(0, 1, 0)))
+		test(t, redistest.NewLine(redis))
+	})
 }
 
-func (c lagging) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	time.Sleep(time.Duration(c.lag.Load()))
-	return n, err
+// over returns a configuration for the Redis at the end of the line, with the default budget.
+func over(line *redistest.Line, p policy.Policy) Config {
+	return Config{Name: name(), Policy: p, Redis: line.Option(), clock: now}
 }
+
+// now is the clock of a bubble, for scripts.
+func now() int64 { return time.Since(store.DefaultEpoch).Microseconds() }
 
 // generous is a budget that only an outage spends, whatever else the machine does.
-const generous = 20 * time.Second
+const generous = time.Minute
 
 // at returns a configuration for the Redis at that address.
 func at(addr string, p policy.Policy) Config {
 	return Config{
 		Name: name(), Policy: p, Budget: generous,
-		Redis: rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true},
+		Redis: rueidis.ClientOption{
+			InitAddress: []string{addr}, ForceSingleClient: true, ConnWriteTimeout: generous, Dialer: net.Dialer{Timeout: generous},
+		},
 	}
 }
 

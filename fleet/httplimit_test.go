@@ -200,24 +200,24 @@ func TestOutageInWebServer(t *testing.T) {
 	for outage, want := range map[Fallback][]int{
 		FallbackClosed: {503, 503, 503, 503}, FallbackShare: {200, 200, 429, 429}, FallbackOpen: {200, 200, 200, 200},
 	} {
-		r, err := redistest.Open(redistest.Options{})
-		require.NoError(t, err)
-		c := at(r.Addr(), policy.Must(policy.FixedWindow(4, 24*time.Hour)))
-		c.Outage, c.Servers = outage, 2
-		l := open(t, c)
-		h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{})).Handler(nothing)
-		// Of a limit that this server was told nothing about, its share may be used up.
-		require.True(t, take(t, l, "192.0.2.1", 0).Allowed)
-		require.NoError(t, r.Close())
-		for i, code := range want {
-			w := served(t, h, request())
-			assert.Equal(t, code, w.Code, "%v, %d", outage, i)
-			assert.NotContains(t, w.Header(), "Ratelimit")
-			assert.NotContains(t, w.Header(), "Retry-After")
-			if code == 503 {
-				assert.Contains(t, w.Body.String(), "#temporary-reduced-capacity")
+		inBubble(t, func(t *testing.T, line *redistest.Line) {
+			c := over(line, policy.Must(policy.FixedWindow(4, 24*time.Hour)))
+			c.Outage, c.Servers = outage, 2
+			l := open(t, c)
+			h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{})).Handler(nothing)
+			// Of a limit that this server was told nothing about, its share may be used up.
+			require.True(t, take(t, l, "192.0.2.1", 0).Allowed)
+			line.Set(gone)
+			for i, code := range want {
+				w := served(t, h, request())
+				assert.Equal(t, code, w.Code, "%v, %d", outage, i)
+				assert.NotContains(t, w.Header(), "Ratelimit")
+				assert.NotContains(t, w.Header(), "Retry-After")
+				if code == 503 {
+					assert.Contains(t, w.Body.String(), "#temporary-reduced-capacity")
+				}
 			}
-		}
+		})
 	}
 }
 

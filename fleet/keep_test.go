@@ -109,26 +109,29 @@ func TestManyKeepsOfOneKey(t *testing.T) {
 // What a share took goes back to the share.
 func TestKeepOfAShare(t *testing.T) {
 	for _, p := range keeping(t) {
-		redis := redistest.Start(t, redistest.Options{})
-		c := at(redis.Addr(), p)
-		c.Budget, c.Servers = quick, 1
-		l := open(t, c)
-		require.Equal(t, SourceRedis, take(t, l, "a", 0).Source)
-		redis.Kill()
-		for _, kept := range []int64{2, 5, 0} {
-			before := used(t, l, "a")
-			r, err := l.Reserve(t.Context(), "a", 5, 0)
-			require.NoError(t, err)
-			require.Equal(t, SourceShare, r.Source)
-			require.True(t, r.Allowed, "%v", p)
-			require.NoError(t, r.Keep(t.Context(), kept))
-			require.Equal(t, before+kept, used(t, l, "a"), "%v", p)
-		}
-		var owed int64
-		for d := range l.local.Owed() {
-			owed += d.Units
-		}
-		require.EqualValues(t, 7, owed, "%v: what is kept is charged", p)
+		t.Run(p.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				c := over(line, p)
+				c.Servers = 1
+				l := open(t, c)
+				require.Equal(t, SourceRedis, take(t, l, "a", 0).Source)
+				line.Set(gone)
+				for _, kept := range []int64{2, 5, 0} {
+					before := used(t, l, "a")
+					r, err := l.Reserve(t.Context(), "a", 5, 0)
+					require.NoError(t, err)
+					require.Equal(t, SourceShare, r.Source)
+					require.True(t, r.Allowed, "%v", p)
+					require.NoError(t, r.Keep(t.Context(), kept))
+					require.Equal(t, before+kept, used(t, l, "a"), "%v", p)
+				}
+				var owed int64
+				for d := range l.local.Owed() {
+					owed += d.Units
+				}
+				require.EqualValues(t, 7, owed, "%v: what is kept is charged", p)
+			})
+		})
 	}
 }
 
@@ -190,50 +193,54 @@ func TestAcquire(t *testing.T) {
 // In leased mode units go back to the lease, and two servers that give back all the time
 // never use more than the limit together.
 func TestLeasedKeep(t *testing.T) {
-	const limit = 3000
-	ctx := t.Context()
-	c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(limit, 366*24*time.Hour)))
-	c.Term = time.Minute
-	l, other := open(t, c), open(t, c)
-	var r Reservation
-	for begun := time.Now(); r.taken.lease == nil || l.held("a") < 10; {
-		var err error
-		r, err = l.Acquire(ctx, "a", 5, 0)
-		require.NoError(t, err)
-		if r.Source != SourceLease {
-			require.NoError(t, r.Cancel(ctx))
-		}
-		require.Less(t, time.Since(begun), patience)
-	}
-	before := l.held("a")
-	require.NoError(t, r.Keep(ctx, 2))
-	require.Equal(t, before+3, l.held("a"))
-	require.NoError(t, r.Keep(ctx, 0))
-	require.Equal(t, before+3, l.held("a"), "the first call ended it")
-
-	var kept atomic.Int64
-	var callers sync.WaitGroup
-	for i := range 8 {
-		callers.Go(func() {
-			on := []*Limiter{l, other}[i%2]
-			for refused := 0; refused < 20; {
-				r, err := on.Acquire(ctx, "b", 3, 0)
-				if !r.Allowed {
-					assert.ErrorIs(t, err, ErrDeadline)
-					refused++
-					continue
-				}
-				assert.NoError(t, err)
-				n := rand.Int64N(4)
-				assert.NoError(t, r.Keep(ctx, n))
-				kept.Add(n)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		const limit = 3000
+		ctx := t.Context()
+		line.Set(redistest.Weather{Answers: 50 * time.Microsecond})
+		c := leased(over(line, policy.Must(policy.FixedWindow(limit, 366*24*time.Hour))))
+		c.Term = time.Minute
+		l, other := open(t, c), open(t, c)
+		var r Reservation
+		for r.taken.lease == nil || l.held("a") < 10 {
+			var err error
+			r, err = l.Acquire(ctx, "a", 5, 0)
+			require.NoError(t, err)
+			if r.Source != SourceLease {
+				require.NoError(t, r.Cancel(ctx))
 			}
-		})
-	}
-	callers.Wait()
-	require.LessOrEqual(t, kept.Load(), int64(limit))
-	require.Greater(t, kept.Load(), int64(limit/2), "what came back was used")
-	require.Less(t, l.Stats().Exact+other.Stats().Exact, uint64(limit/4), "most were answered by leases")
+		}
+		before := l.held("a")
+		require.NoError(t, r.Keep(ctx, 2))
+		require.Equal(t, before+3, l.held("a"))
+		require.NoError(t, r.Keep(ctx, 0))
+		require.Equal(t, before+3, l.held("a"), "the first call ended it")
+
+		var kept atomic.Int64
+		var callers sync.WaitGroup
+		for i := range 8 {
+			callers.Go(func() {
+				on := []*Limiter{l, other}[i%2]
+				for refused := 0; refused < 20; {
+					r, err := on.Acquire(ctx, "b", 3, 0)
+					time.Sleep(100 * time.Microsecond)
+					if !r.Allowed {
+						assert.ErrorIs(t, err, ErrDeadline)
+						refused++
+						time.Sleep(c.Term / 10) // and the other server gives back
+						continue
+					}
+					assert.NoError(t, err)
+					n := rand.Int64N(4)
+					assert.NoError(t, r.Keep(ctx, n))
+					kept.Add(n)
+				}
+			})
+		}
+		callers.Wait()
+		require.LessOrEqual(t, kept.Load(), int64(limit))
+		require.Greater(t, kept.Load(), int64(limit*2/3), "what came back was used")
+		require.Less(t, l.Stats().Exact+other.Stats().Exact, uint64(limit/4), "most were answered by leases")
+	})
 }
 
 // Without patience a call waits for no place in a queue, and a full one has none.

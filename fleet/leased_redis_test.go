@@ -36,115 +36,118 @@ func warm(t testing.TB, l *Limiter, key string, calls int) {
 }
 
 func TestLeasedVerbsOfAWindow(t *testing.T) {
-	c := leasedAt(shared.Addr(), window(100_000, time.Hour))
-	c.Term = time.Minute // nothing comes back by itself while this runs
-	l := open(t, c)
-	ctx := t.Context()
-	warm(t, l, "a", 200)
-	require.True(t, l.Choke(ctx, "a"))
-	a := take(t, l, "a", 5)
-	require.Equal(t, SourceLease, a.Source)
-	require.EqualValues(t, 100_000, a.Limit)
-	require.NoError(t, a.Cause)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := leased(over(line, window(100_000, time.Hour)))
+		c.Term = time.Minute // nothing comes back by itself while this runs
+		l := open(t, c)
+		ctx := t.Context()
+		warm(t, l, "a", 200)
+		require.True(t, l.Choke(ctx, "a"))
+		a := take(t, l, "a", 5)
+		require.Equal(t, SourceLease, a.Source)
+		require.EqualValues(t, 100_000, a.Limit)
+		require.NoError(t, a.Cause)
 
-	used, ahead := int64(206), l.leases.Held("a")
-	a, err := l.Peek(ctx, "a")
-	require.NoError(t, err)
-	require.Equal(t, SourceRedis, a.Source)
-	require.LessOrEqual(t, a.Remaining, int64(100_000)-used)
-	eventually(t, func() bool {
-		a, err = l.Peek(ctx, "a")
-		return err == nil && a.Remaining == 100_000-used
-	}, "what this server holds remains")
-	require.Greater(t, l.Stats().LeasedUnits+l.Stats().Exact, uint64(used), "nothing was leased ahead, %d are held", ahead)
-	require.Positive(t, l.leases.Held("a"))
-	for _, n := range []int64{-3, 3} {
-		used -= n
-		a, err = l.Refund(ctx, "a", n)
+		used, ahead := int64(206), l.leases.Held("a")
+		a, err := l.Peek(ctx, "a")
 		require.NoError(t, err)
-		require.Equal(t, 100_000-used, a.Remaining)
-	}
+		require.Equal(t, SourceRedis, a.Source)
+		require.LessOrEqual(t, a.Remaining, int64(100_000)-used)
+		eventually(t, func() bool {
+			a, err = l.Peek(ctx, "a")
+			return err == nil && a.Remaining == 100_000-used
+		}, "what this server holds remains")
+		require.Greater(t, l.Stats().LeasedUnits+l.Stats().Exact, uint64(used), "nothing was leased ahead, %d are held", ahead)
+		require.Positive(t, l.leases.Held("a"))
+		for _, n := range []int64{-3, 3} {
+			used -= n
+			a, err = l.Refund(ctx, "a", n)
+			require.NoError(t, err)
+			require.Equal(t, 100_000-used, a.Remaining)
+		}
 
-	for _, n := range []int64{-1, 100_001} {
-		a = take(t, l, "a", n)
-		require.False(t, a.Allowed)
-		require.Equal(t, policy.Never, a.RetryAfter)
-	}
-	require.ErrorIs(t, l.Wait(ctx, "a", 100_001), ErrNever)
-	require.NoError(t, l.Wait(ctx, "a", 1))
+		for _, n := range []int64{-1, 100_001} {
+			a = take(t, l, "a", n)
+			require.False(t, a.Allowed)
+			require.Equal(t, policy.Never, a.RetryAfter)
+		}
+		require.ErrorIs(t, l.Wait(ctx, "a", 100_001), ErrNever)
+		require.NoError(t, l.Wait(ctx, "a", 1))
 
-	_, err = l.Reserve(ctx, "a", 1, time.Second)
-	require.ErrorIs(t, err, ErrModeUnsupported)
-	_, err = TakeAll(ctx, 1, l.Claim("a"))
-	require.ErrorIs(t, err, ErrModeUnsupported)
-	_, err = l.Take(ctx, strings.Repeat("x", 1<<16+1), 1)
-	require.ErrorIs(t, err, ErrKeyTooLong)
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
-	_, err = l.Take(ended, "a", 1)
-	require.ErrorIs(t, err, context.Canceled)
+		_, err = l.Reserve(ctx, "a", 1, time.Second)
+		require.ErrorIs(t, err, ErrModeUnsupported)
+		_, err = TakeAll(ctx, 1, l.Claim("a"))
+		require.ErrorIs(t, err, ErrModeUnsupported)
+		_, err = l.Take(ctx, strings.Repeat("x", 1<<16+1), 1)
+		require.ErrorIs(t, err, ErrKeyTooLong)
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err = l.Take(ended, "a", 1)
+		require.ErrorIs(t, err, context.Canceled)
 
-	before, err := l.Refund(ctx, "b", -100)
-	require.NoError(t, err)
-	require.EqualValues(t, 99_900, before.Remaining)
-	after, err := l.Refund(ctx, "b", 50)
-	require.NoError(t, err)
-	require.EqualValues(t, 99_950, after.Remaining)
+		before, err := l.Refund(ctx, "b", -100)
+		require.NoError(t, err)
+		require.EqualValues(t, 99_900, before.Remaining)
+		after, err := l.Refund(ctx, "b", 50)
+		require.NoError(t, err)
+		require.EqualValues(t, 99_950, after.Remaining)
 
-	forgotten, err := l.Reset(ctx, "a")
-	require.NoError(t, err)
-	require.True(t, forgotten)
-	require.Zero(t, l.leases.Held("a"))
+		forgotten, err := l.Reset(ctx, "a")
+		require.NoError(t, err)
+		require.True(t, forgotten)
+		require.Zero(t, l.leases.Held("a"))
 
-	s := l.Stats()
-	require.EqualValues(t, 200+1+1+1, s.Admitted)
-	require.EqualValues(t, 3, s.Refused)
-	require.Equal(t, s.Admitted+s.Refused, s.Leased+s.Exact)
-	require.Less(t, s.Exact, uint64(10), "a key with many calls is leased")
-	require.Zero(t, s.Local+s.Open+s.Closed)
+		s := l.Stats()
+		require.EqualValues(t, 200+1+1+1, s.Admitted)
+		require.EqualValues(t, 3, s.Refused)
+		require.Equal(t, s.Admitted+s.Refused, s.Leased+s.Exact)
+		require.Less(t, s.Exact, uint64(10), "a key with many calls is leased")
+		require.Zero(t, s.Local+s.Open+s.Closed)
 
-	// What is held comes back when the limiter closes, for others.
-	warm(t, l, "c", 200)
-	require.Positive(t, l.leases.Held("c"))
-	require.NoError(t, l.Close())
-	_, err = l.Take(ctx, "c", 1)
-	require.ErrorIs(t, err, ErrClosed)
-	require.False(t, l.Choke(ctx, "c"))
-	require.ErrorIs(t, l.Health(), ErrClosed)
-	require.Positive(t, l.Stats().ReturnedUnits)
-	a, err = open(t, c).Peek(ctx, "c")
-	require.NoError(t, err)
-	require.EqualValues(t, 100_000-200, a.Remaining)
+		// What is held comes back when the limiter closes, for others.
+		warm(t, l, "c", 200)
+		require.Positive(t, l.leases.Held("c"))
+		require.NoError(t, l.Close())
+		_, err = l.Take(ctx, "c", 1)
+		require.ErrorIs(t, err, ErrClosed)
+		require.False(t, l.Choke(ctx, "c"))
+		require.ErrorIs(t, l.Health(), ErrClosed)
+		require.Positive(t, l.Stats().ReturnedUnits)
+		a, err = open(t, c).Peek(ctx, "c")
+		require.NoError(t, err)
+		require.EqualValues(t, 100_000-200, a.Remaining)
+	})
 }
 
 // Several servers never admit more together than the limit, and all of it is used. They go
-// on calling after that, or for a minute at the most.
+// on calling after that.
 func TestLeasedLimitOverServers(t *testing.T) {
-	const limit, used = 2000, 1980
-	c := leasedAt(shared.Addr(), window(limit, time.Hour))
-	var all sync.WaitGroup
-	var admitted atomic.Int64
-	begun := time.Now()
-	for range 4 {
-		l := open(t, c)
-		for range 8 {
-			all.Go(func() {
-				for refused := 0; refused < 100 && time.Since(begun) < time.Minute; {
-					if l.Choke(t.Context(), "a") {
-						admitted.Add(1)
-						continue
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		const limit, used = 2000, 1980
+		c := leased(over(line, window(limit, time.Hour)))
+		var all sync.WaitGroup
+		var admitted atomic.Int64
+		for range 4 {
+			l := open(t, c)
+			for range 8 {
+				all.Go(func() {
+					for refused := 0; refused < 100; {
+						if l.Choke(t.Context(), "a") {
+							admitted.Add(1)
+							continue
+						}
+						if admitted.Load() > used {
+							refused++
+						}
+						time.Sleep(time.Millisecond)
 					}
-					if admitted.Load() > used {
-						refused++
-					}
-					time.Sleep(time.Millisecond)
-				}
-			})
+				})
+			}
 		}
-	}
-	all.Wait()
-	require.LessOrEqual(t, admitted.Load(), int64(limit))
-	require.Greater(t, admitted.Load(), int64(used), "what is not used comes back")
+		all.Wait()
+		require.LessOrEqual(t, admitted.Load(), int64(limit))
+		require.Greater(t, admitted.Load(), int64(used), "what is not used comes back")
+	})
 }
 
 // Redis dies, and comes back. Leases that are held are used up, as they were paid; then the
@@ -152,80 +155,81 @@ func TestLeasedLimitOverServers(t *testing.T) {
 func TestLeasedKilled(t *testing.T) {
 	for _, f := range fallbacks {
 		t.Run(f.source.String(), func(t *testing.T) {
-			t.Parallel()
-			redis := redistest.Start(t, redistest.Options{AOF: true})
-			c := leasedAt(redis.Addr(), window(100_000, time.Hour))
-			c.Budget, c.Outage, c.Term = quick, f.outage, time.Minute
-			l := open(t, c)
-			warm(t, l, "a", 300)
-			redis.Kill()
-			held := l.leases.Held("a")
-			require.Positive(t, held)
-			for range held {
-				a := take(t, l, "a", 1)
-				require.Equal(t, SourceLease, a.Source)
-				require.True(t, a.Allowed, "it was paid")
-			}
-			for i := range 5 {
-				a := take(t, l, "b", 1)
-				require.Equal(t, f.source, a.Source)
-				require.ErrorIs(t, a.Cause, ErrOutage)
-				if i == 0 || f.outage != FallbackShare { // which has one unit left of what it does not know
-					require.Equal(t, f.outage != FallbackClosed, a.Allowed)
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				c := leased(over(line, window(100_000, time.Hour)))
+				c.Outage, c.Term = f.outage, time.Minute
+				l := open(t, c)
+				warm(t, l, "a", 300)
+				line.Set(gone)
+				held := l.leases.Held("a")
+				require.Positive(t, held)
+				for range held {
+					a := take(t, l, "a", 1)
+					require.Equal(t, SourceLease, a.Source)
+					require.True(t, a.Allowed, "it was paid")
 				}
-			}
-			if f.outage == FallbackShare {
-				a := take(t, l, "a", 1)
-				require.True(t, a.Allowed, "Redis said how much is left")
-				require.InDelta(t, 100_000-300, a.Remaining, 2000)
-			}
-			eventually(t, func() bool { return l.Health() != nil }, "the breaker opens")
-			begun := time.Now()
-			a := take(t, l, "c", 1)
-			require.Less(t, time.Since(begun), quick, "it is not asked")
-			require.Equal(t, f.source, a.Source)
+				for i := range 5 {
+					a := take(t, l, "b", 1)
+					require.Equal(t, f.source, a.Source)
+					require.ErrorIs(t, a.Cause, ErrOutage)
+					if i == 0 || f.outage != FallbackShare { // which has one unit left of what it does not know
+						require.Equal(t, f.outage != FallbackClosed, a.Allowed)
+					}
+				}
+				if f.outage == FallbackShare {
+					a := take(t, l, "a", 1)
+					require.True(t, a.Allowed, "Redis said how much is left")
+					require.InDelta(t, 100_000-300, a.Remaining, 2000)
+				}
+				eventually(t, func() bool { return l.Health() != nil }, "the breaker opens")
+				begun := time.Now()
+				a := take(t, l, "c", 1)
+				require.Zero(t, time.Since(begun), "it is not asked")
+				require.Equal(t, f.source, a.Source)
 
-			require.NoError(t, redis.Restart())
-			eventually(t, func() bool {
-				return l.Health() == nil && take(t, l, "d", 1).Source == SourceLease
-			}, "there are leases again")
-			warm(t, l, "a", 300)
-			s := l.Stats()
-			require.Positive(t, s.Openings)
-			require.Equal(t, s.Admitted+s.Refused, s.Leased+s.Exact+s.Local+s.Open+s.Closed)
+				line.Set(well)
+				eventually(t, func() bool {
+					return l.Health() == nil && take(t, l, "d", 1).Source == SourceLease
+				}, "there are leases again")
+				warm(t, l, "a", 300)
+				s := l.Stats()
+				require.Positive(t, s.Openings)
+				require.Equal(t, s.Admitted+s.Refused, s.Leased+s.Exact+s.Local+s.Open+s.Closed)
+			})
 		})
 	}
 }
 
 // A Redis that stands still costs a call its budget, and no more.
 func TestLeasedRedisStandsStill(t *testing.T) {
-	redis := redistest.Start(t, redistest.Options{})
-	c := leasedAt(redis.Addr(), window(100_000, time.Hour))
-	c.Budget, c.Outage = quick, FallbackClosed
-	l := open(t, c)
-	eventually(t, func() bool { return take(t, l, "a", 1).Source == SourceRedis }, "it is there")
-	require.NoError(t, redis.Pause())
-	defer func() { require.NoError(t, redis.Resume()) }()
-	begun := time.Now()
-	a := take(t, l, "b", 1)
-	assert.Equal(t, SourceClosed, a.Source)
-	assert.ErrorIs(t, a.Cause, ErrOutage)
-	assert.GreaterOrEqual(t, time.Since(begun), c.Budget)
-	eventually(t, func() bool {
-		return assert.False(t, take(t, l, "b", 1).Allowed) && l.Health() != nil
-	}, "the breaker opens")
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := leased(over(line, window(100_000, time.Hour)))
+		c.Outage = FallbackClosed
+		l := open(t, c)
+		eventually(t, func() bool { return take(t, l, "a", 1).Source == SourceRedis }, "it is there")
+		line.Set(still)
+		begun := time.Now()
+		a := take(t, l, "b", 1)
+		assert.Equal(t, SourceClosed, a.Source)
+		assert.ErrorIs(t, a.Cause, ErrOutage)
+		assert.Equal(t, DefaultBudget, time.Since(begun))
+		eventually(t, func() bool {
+			return assert.False(t, take(t, l, "b", 1).Allowed) && l.Health() != nil
+		}, "the breaker opens")
+	})
 }
 
 // Redis is not there yet when the limiter is made.
 func TestLeasedRedisComesLater(t *testing.T) {
-	redis := redistest.Start(t, redistest.Options{})
-	redis.Kill()
-	c := leasedAt(redis.Addr(), window(100_000, time.Hour))
-	c.Budget, c.Outage, c.Term = quick, FallbackOpen, time.Minute
-	l := launch(t, c)
-	require.Equal(t, SourceOpen, take(t, l, "a", 1).Source)
-	require.NoError(t, redis.Restart())
-	eventually(t, func() bool { return take(t, l, "a", 1).Source == SourceLease }, "there are leases")
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		line.Set(gone)
+		c := leased(over(line, window(100_000, time.Hour)))
+		c.Outage, c.Term = FallbackOpen, time.Minute
+		l := launch(t, c)
+		require.Equal(t, SourceOpen, take(t, l, "a", 1).Source)
+		line.Set(well)
+		eventually(t, func() bool { return take(t, l, "a", 1).Source == SourceLease }, "there are leases")
+	})
 }
 
 // An exchange failed if nothing in it was answered: a part of a cluster that is away is
@@ -280,7 +284,7 @@ func TestLeasedAsksNoMoreThanExact(t *testing.T) {
 	used := map[Mode]int64{}
 	for _, mode := range []Mode{Exact, Leased} {
 		c := at(redis.Addr(), window(1000, time.Hour))
-		c.Mode, c.Budget, c.Name = mode, quick, fmt.Sprint("few-", mode)
+		c.Mode, c.Name = mode, fmt.Sprint("few-", mode)
 		l := open(t, c)
 		before := scripts()
 		for range calls {

@@ -77,31 +77,32 @@ func TestVerbs(t *testing.T) {
 }
 
 func TestOneLimitOverServers(t *testing.T) {
-	t.Parallel()
-	c := at(shared.Addr(), funnel(10, 1, time.Hour))
-	servers := make([]*Limiter, 5)
-	for i := range servers {
-		servers[i] = open(t, c)
-	}
-	admitted := 0
-	for range 4 {
-		for _, l := range servers {
-			if l.Choke(t.Context(), "a") {
-				admitted++
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(10, 1, time.Hour))
+		servers := make([]*Limiter, 5)
+		for i := range servers {
+			servers[i] = open(t, c)
+		}
+		admitted := 0
+		for range 4 {
+			for _, l := range servers {
+				if l.Choke(t.Context(), "a") {
+					admitted++
+				}
 			}
 		}
-	}
-	require.Equal(t, 10, admitted)
-	eventually(t, func() bool {
-		for _, l := range servers {
-			if l.Stats().Servers != len(servers) {
-				return false
+		require.Equal(t, 10, admitted)
+		eventually(t, func() bool {
+			for _, l := range servers {
+				if l.Stats().Servers != len(servers) {
+					return false
+				}
 			}
-		}
-		return true
-	}, "all count all")
-	require.NoError(t, servers[0].Close())
-	eventually(t, func() bool { return servers[1].Stats().Servers == len(servers)-1 }, "a server that left is not counted")
+			return true
+		}, "all count all")
+		require.NoError(t, servers[0].Close())
+		eventually(t, func() bool { return servers[1].Stats().Servers == len(servers)-1 }, "a server that left is not counted")
+	})
 }
 
 func TestReservations(t *testing.T) {
@@ -191,61 +192,65 @@ func TestManyRefundsOfOneKey(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(1, 1, 30*time.Millisecond)))
-	ctx := t.Context()
-	begun := time.Now()
-	for range 4 {
-		require.NoError(t, l.Wait(ctx, "a", 1))
-	}
-	require.Greater(t, time.Since(begun), 80*time.Millisecond, "three intervals, less what Redis and we round")
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		l := open(t, over(line, funnel(1, 1, 30*time.Millisecond)))
+		ctx := t.Context()
+		begun := time.Now()
+		for range 4 {
+			require.NoError(t, l.Wait(ctx, "a", 1))
+		}
+		require.InDelta(t, 90*time.Millisecond, time.Since(begun), float64(10*time.Microsecond), "three intervals, and what Redis rounds")
 
-	require.ErrorIs(t, l.Wait(ctx, "a", 2), ErrNever)
-	require.ErrorIs(t, l.Wait(ctx, "a", -1), ErrNever)
-	require.NoError(t, l.Wait(ctx, "a", 0))
+		require.ErrorIs(t, l.Wait(ctx, "a", 2), ErrNever)
+		require.ErrorIs(t, l.Wait(ctx, "a", -1), ErrNever)
+		require.NoError(t, l.Wait(ctx, "a", 0))
 
-	slow := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
-	require.NoError(t, slow.Wait(ctx, "a", 1))
-	soon, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	begun = time.Now()
-	err := slow.Wait(soon, "a", 1)
-	require.ErrorIs(t, err, ErrDeadline)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Less(t, time.Since(begun), 10*time.Second, "at once")
+		slow := open(t, over(line, funnel(1, 1, time.Hour)))
+		require.NoError(t, slow.Wait(ctx, "a", 1))
+		soon, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		begun = time.Now()
+		err := slow.Wait(soon, "a", 1)
+		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Zero(t, time.Since(begun), "at once")
 
-	// A call that goes away gives its turn back.
-	mine := errors.New("mine")
-	gone, leave := context.WithCancelCause(ctx)
-	waiting := make(chan error)
-	go func() { waiting <- slow.Wait(gone, "a", 1) }()
-	eventually(t, func() bool {
+		// A call that goes away gives its turn back.
+		mine := errors.New("mine")
+		gone, leave := context.WithCancelCause(ctx)
+		waiting := make(chan error)
+		go func() { waiting <- slow.Wait(gone, "a", 1) }()
+		eventually(t, func() bool {
+			a, err := slow.Peek(ctx, "a")
+			return err == nil && a.ResetAfter > 90*time.Minute
+		}, "it has a turn")
+		leave(mine)
+		err = <-waiting
+		require.ErrorIs(t, err, ErrCancelled)
+		require.ErrorIs(t, err, mine)
 		a, err := slow.Peek(ctx, "a")
-		return err == nil && a.ResetAfter > 90*time.Minute
-	}, "it has a turn")
-	leave(mine)
-	err = <-waiting
-	require.ErrorIs(t, err, ErrCancelled)
-	require.ErrorIs(t, err, mine)
-	a, err := slow.Peek(ctx, "a")
-	require.NoError(t, err)
-	require.LessOrEqual(t, a.ResetAfter, time.Hour)
+		require.NoError(t, err)
+		require.LessOrEqual(t, a.ResetAfter, time.Hour)
 
-	require.ErrorIs(t, slow.Wait(gone, "a", 1), ErrCancelled)
+		require.ErrorIs(t, slow.Wait(gone, "a", 1), ErrCancelled)
+	})
 }
 
 // TestWaitersHaveTurns waits with others for the same units: each call is promised a
 // turn of its own.
 func TestWaitersHaveTurns(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(1, 1, 10*time.Millisecond)))
-	done := make(chan error)
-	begun := time.Now()
-	for range 8 {
-		go func() { done <- l.Wait(t.Context(), "a", 1) }()
-	}
-	for range 8 {
-		require.NoError(t, <-done)
-	}
-	require.Greater(t, time.Since(begun), 65*time.Millisecond)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		l := open(t, over(line, funnel(1, 1, 10*time.Millisecond)))
+		done := make(chan error)
+		begun := time.Now()
+		for range 8 {
+			go func() { done <- l.Wait(t.Context(), "a", 1) }()
+		}
+		for range 8 {
+			require.NoError(t, <-done)
+		}
+		require.InDelta(t, 70*time.Millisecond, time.Since(begun), float64(10*time.Microsecond))
+	})
 }
 
 func TestTakeAll(t *testing.T) {
@@ -403,25 +408,25 @@ func TestContextOfTheCaller(t *testing.T) {
 // What ends a call is not what has Config.Outage answer, even if the caller cancels because of an
 // outage that this limiter reported.
 func TestOutageAsTheCauseOfAContext(t *testing.T) {
-	redis := redistest.Start(t, redistest.Options{})
-	c := at(redis.Addr(), funnel(2, 1, time.Hour))
-	c.Budget = quick
-	down, l := open(t, c), open(t, at(shared.Addr(), c.Policy))
-	r, err := down.Reserve(t.Context(), "a", 1, 0)
-	require.NoError(t, err)
-	redis.Kill()
-	_, reset := down.Reset(t.Context(), "a")
-	for _, cause := range []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Cause, down.Health()} {
-		require.ErrorIs(t, cause, ErrOutage)
-		require.False(t, errors.As(cause, new(noAnswer)), "it stays inside: %v", cause)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(cause)
-		_, err := l.Take(ctx, "a", 1)
-		require.Equal(t, cause, err)
-		_, err = TakeAll(ctx, 1, l.Claim("a"))
-		require.Equal(t, cause, err)
-	}
-	require.Zero(t, l.Stats().Local)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(2, 1, time.Hour))
+		down, l := open(t, c), open(t, over(redistest.NewLine(shared), c.Policy))
+		r, err := down.Reserve(t.Context(), "a", 1, 0)
+		require.NoError(t, err)
+		line.Set(gone)
+		_, reset := down.Reset(t.Context(), "a")
+		for _, cause := range []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Cause, down.Health()} {
+			require.ErrorIs(t, cause, ErrOutage)
+			require.False(t, errors.As(cause, new(noAnswer)), "it stays inside: %v", cause)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(cause)
+			_, err := l.Take(ctx, "a", 1)
+			require.Equal(t, cause, err)
+			_, err = TakeAll(ctx, 1, l.Claim("a"))
+			require.Equal(t, cause, err)
+		}
+		require.Zero(t, l.Stats().Local)
+	})
 }
 
 func TestClose(t *testing.T) {
@@ -680,81 +685,83 @@ func TestClaimsOnALogTwice(t *testing.T) {
 // A claim that stands for several takes as many units as they would, and stands for one if it is
 // not said for how many; with Redis and without.
 func TestClaimTimes(t *testing.T) {
-	r := redistest.Start(t, redistest.Options{})
-	c := at(r.Addr(), funnel(10_000, 1, time.Hour))
-	c.Servers = 1
-	tokens := open(t, c)
-	c = at("", policy.Must(policy.FixedWindow(5, time.Hour)))
-	c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, tokens, 1
-	requests := open(t, c)
-	ask := func(want bool, n int64, claims ...Claim) Outcome {
-		t.Helper()
-		out, err := TakeAll(t.Context(), n, claims...)
-		require.NoError(t, err)
-		require.Equal(t, want, out.Allowed, "%+v", out)
-		return out
-	}
-	both := func(n int64) []Claim { return []Claim{requests.Claim("a"), tokens.Claim("a").Times(n)} }
-	out := ask(true, 1, both(4000)...)
-	require.EqualValues(t, 6000, out.Answers[1].Remaining)
-	require.EqualValues(t, 4, out.Answers[0].Remaining)
-	out = ask(false, 1, both(6001)...)
-	require.Equal(t, 1, out.Binding)
-	require.Less(t, out.RetryAfter, policy.Never)
-	require.Equal(t, policy.Never, ask(false, 2, both(math.MaxInt64)...).RetryAfter)
-	require.Equal(t, policy.Never, ask(false, 1, append(both(math.MaxInt64), both(math.MaxInt64)...)...).RetryAfter)
-	out = ask(true, 2, append(both(1000), tokens.Claim("a").Times(-1))...)
-	require.EqualValues(t, 6000-2*1001, out.Answers[1].Remaining)
-	require.EqualValues(t, 2, out.Answers[0].Remaining)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(10_000, 1, time.Hour))
+		c.Servers = 1
+		tokens := open(t, c)
+		c = over(line, policy.Must(policy.FixedWindow(5, time.Hour)))
+		c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, tokens, 1
+		requests := open(t, c)
+		ask := func(want bool, n int64, claims ...Claim) Outcome {
+			t.Helper()
+			out, err := TakeAll(t.Context(), n, claims...)
+			require.NoError(t, err)
+			require.Equal(t, want, out.Allowed, "%+v", out)
+			return out
+		}
+		both := func(n int64) []Claim { return []Claim{requests.Claim("a"), tokens.Claim("a").Times(n)} }
+		out := ask(true, 1, both(4000)...)
+		require.EqualValues(t, 6000, out.Answers[1].Remaining)
+		require.EqualValues(t, 4, out.Answers[0].Remaining)
+		out = ask(false, 1, both(6001)...)
+		require.Equal(t, 1, out.Binding)
+		require.Less(t, out.RetryAfter, policy.Never)
+		require.Equal(t, policy.Never, ask(false, 2, both(math.MaxInt64)...).RetryAfter)
+		require.Equal(t, policy.Never, ask(false, 1, append(both(math.MaxInt64), both(math.MaxInt64)...)...).RetryAfter)
+		out = ask(true, 2, append(both(1000), tokens.Claim("a").Times(-1))...)
+		require.EqualValues(t, 6000-2*1001, out.Answers[1].Remaining)
+		require.EqualValues(t, 2, out.Answers[0].Remaining)
 
-	r.Kill()
-	eventually(t, func() bool { return tokens.Health() != nil && requests.Health() != nil }, "the outage is noticed")
-	ask(false, 1, both(3999)...)
-	out = ask(true, 1, both(3900)...)
-	require.Equal(t, SourceShare, out.Answers[1].Source)
-	require.EqualValues(t, 1, out.Answers[0].Remaining)
+		line.Set(gone)
+		eventually(t, func() bool { return tokens.Health() != nil && requests.Health() != nil }, "the outage is noticed")
+		ask(false, 1, both(3999)...)
+		out = ask(true, 1, both(3900)...)
+		require.Equal(t, SourceShare, out.Answers[1].Source)
+		require.EqualValues(t, 1, out.Answers[0].Remaining)
+	})
 }
 
 // A limiter that uses the client of another connects when that one does, and goes through an
 // outage like any.
 func TestViaAnotherLimiter(t *testing.T) {
-	r := redistest.Start(t, redistest.Options{})
-	r.Kill()
-	open := func(c Config) *Limiter {
-		l, err := New(c)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, l.Close()) })
-		return l
-	}
-	c := at(r.Addr(), funnel(10, 1, time.Hour))
-	c.Servers = 1
-	first := open(c)
-	c = at("", policy.Must(policy.FixedWindow(5, time.Hour)))
-	c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, first, 1
-	second := open(c)
-	c.Name, c.Via = name(), second
-	third := open(c)
-	for range 2 {
-		for _, l := range []*Limiter{first, second, third} {
-			eventually(t, func() bool { return errors.Is(l.Health(), ErrOutage) }, "Redis is away")
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		line.Set(gone)
+		open := func(c Config) *Limiter {
+			l, err := New(c)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, l.Close()) })
+			return l
 		}
-		require.NoError(t, r.Restart())
-		for _, l := range []*Limiter{first, second, third} {
-			eventually(t, func() bool { return l.Health() == nil }, "Redis is back")
+		c := over(line, funnel(10, 1, time.Hour))
+		c.Servers = 1
+		first := open(c)
+		c = over(line, policy.Must(policy.FixedWindow(5, time.Hour)))
+		c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, first, 1
+		second := open(c)
+		c.Name, c.Via = name(), second
+		third := open(c)
+		for range 2 {
+			for _, l := range []*Limiter{first, second, third} {
+				eventually(t, func() bool { return errors.Is(l.Health(), ErrOutage) }, "Redis is away")
+			}
+			line.Set(well)
+			for _, l := range []*Limiter{first, second, third} {
+				eventually(t, func() bool { return l.Health() == nil }, "Redis is back")
+			}
+			out, err := TakeAll(t.Context(), 1, first.Claim("a"), second.Claim("a"), third.Claim("a"))
+			require.NoError(t, err)
+			require.True(t, out.Allowed)
+			require.Equal(t, SourceRedis, out.Answers[2].Source)
+			line.Set(gone)
 		}
-		out, err := TakeAll(t.Context(), 1, first.Claim("a"), second.Claim("a"), third.Claim("a"))
-		require.NoError(t, err)
-		require.True(t, out.Allowed)
-		require.Equal(t, SourceRedis, out.Answers[2].Source)
-		r.Kill()
-	}
-	for _, bad := range []func(c *Config){
-		func(c *Config) { c.Redis.InitAddress = []string{r.Addr()} },
-		func(c *Config) { c.Client = shared.Client(t) },
-	} {
-		c := c
-		bad(&c)
-		_, err := New(c)
-		require.ErrorContains(t, err, "Via")
-	}
+		for _, bad := range []func(c *Config){
+			func(c *Config) { c.Redis.InitAddress = []string{shared.Addr()} },
+			func(c *Config) { c.Client = first.remote.Load().client },
+		} {
+			c := c
+			bad(&c)
+			_, err := New(c)
+			require.ErrorContains(t, err, "Via")
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,10 +20,6 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// quick gives up an answer soon: the test breaks Redis on purpose, and calls need not wait
-// for it as long as for a healthy one.
-const quick = 200 * time.Millisecond
 
 // fallbacks are the modes of Config.Outage, and the source that an answer then names.
 var fallbacks = []struct {
@@ -38,7 +35,7 @@ func TestKilled(t *testing.T) {
 			redis := redistest.Start(t, redistest.Options{AOF: true})
 			var events log
 			c := at(redis.Addr(), funnel(10, 1, time.Hour))
-			c.Budget, c.Outage, c.OnEvent = quick, f.outage, events.add
+			c.Outage, c.OnEvent = f.outage, events.add
 			l := open(t, c)
 			require.Equal(t, SourceRedis, take(t, l, "a", 4).Source)
 			for _, key := range []string{"b", "c", "d"} {
@@ -119,49 +116,41 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	require.Zero(t, l.Stats().Local)
 }
 
-// TestPaused has Redis hold back all answers for a while, by itself and by its machine.
-// What was asked meanwhile may count when it goes on.
+// TestPaused has Redis stand still, or its answers be late. What was asked meanwhile may count
+// when it goes on. guard.TestSilenceOpens counts the ticks of the silence exactly.
 func TestPaused(t *testing.T) {
-	for _, how := range []string{"CLIENT PAUSE", "SIGSTOP"} {
+	for how, w := range map[string]redistest.Weather{"still": still, "mute": {Mute: true}} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			redis := redistest.Start(t, redistest.Options{})
-			c := at(redis.Addr(), funnel(100, 1, time.Hour))
-			c.Budget = 10 * time.Millisecond
-			l := open(t, c)
-			eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is there")
-			if how == "SIGSTOP" {
-				require.NoError(t, redis.Pause())
-			} else {
-				client := redis.Client(t)
-				require.NoError(t, client.Do(t.Context(), client.B().Arbitrary("CLIENT", "PAUSE", "1000", "ALL").Build()).Error())
-			}
-			admitted, vain := int64(0), int64(0)
-			// In 200 ms of silence 20 calls of one caller spend their budget. A busy machine
-			// stretches the silence, which is counted in ticks. The breaker must open before the
-			// pause ends, of 100 budgets. guard.TestSilenceOpens counts the ticks exactly.
-			for tripped := 0; tripped < 3 && vain < 90; {
-				a := take(t, l, "a", 1)
-				if a.Allowed {
-					admitted++
-				}
-				if errors.Is(a.Cause, ErrBreakerOpen) {
-					require.ErrorIs(t, a.Cause, guard.ErrSilent)
-					tripped++
-				} else if errors.Is(a.Cause, ErrBudget) {
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				c := over(line, funnel(100, 1, time.Hour))
+				c.Budget = 10 * time.Millisecond
+				l := open(t, c)
+				require.Equal(t, SourceRedis, take(t, l, "a", 0).Source)
+				line.Set(w)
+				begun, admitted, vain := time.Now(), int64(0), int64(0)
+				for tripped := 0; tripped < 3; {
+					a := take(t, l, "a", 1)
+					if a.Allowed {
+						admitted++
+					}
+					if errors.Is(a.Cause, ErrBreakerOpen) {
+						require.ErrorIs(t, a.Cause, guard.ErrSilent)
+						tripped++
+						continue
+					}
+					require.ErrorIs(t, a.Cause, ErrBudget)
 					vain++
+					require.Equal(t, time.Duration(vain)*c.Budget, time.Since(begun), "a call takes its budget")
 				}
-			}
-			require.NotZero(t, vain)
-			require.Less(t, vain, int64(90), "the breaker opens")
-			if how == "SIGSTOP" {
-				require.NoError(t, redis.Resume())
-			}
-			eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is back")
-			eventually(t, func() bool { return l.Stats().Charged == uint64(admitted) }, "charged")
-			used := 100 - take(t, l, "a", 0).Remaining
-			require.GreaterOrEqual(t, used, admitted)
-			require.LessOrEqual(t, used, admitted+vain+2, "and what was asked in vain may count as well, that of probes included")
+				require.GreaterOrEqual(t, time.Since(begun), silence)
+				require.LessOrEqual(t, time.Since(begun), silence*12/10, "the breaker opens")
+				line.Set(well)
+				eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is back")
+				eventually(t, func() bool { return l.Stats().Charged == uint64(admitted) }, "charged")
+				used := 100 - take(t, l, "a", 0).Remaining
+				require.GreaterOrEqual(t, used, admitted)
+				require.LessOrEqual(t, used, admitted+vain+2, "and what was asked in vain may count as well, that of probes included")
+			})
 		})
 	}
 }
@@ -255,36 +244,37 @@ func TestBecomesUnfit(t *testing.T) {
 // of their limits, from the start and later: that is an outage, of which Health says how it
 // is mended.
 func TestWrongRoll(t *testing.T) {
-	t.Parallel()
-	c := at(shared.Addr(), funnel(10, 1, time.Hour))
-	roll := "ral:" + c.Name + ":servers"
-	limits := "ral:" + c.Name + ":limits{" + roll + "}"
-	shared.Do(t, "SET", roll, "x")
-	l := launch(t, c)
-	wrong := func() bool { return errors.Is(l.Health(), store.ErrNoRoll) }
-	for _, next := range [][]string{
-		{"SET", roll, "x"},
-		{"SET", limits, "x"},
-		{"ZADD", limits, "9e15", "foreign"},
-		{"ZADD", limits, "9e15", "12345"},
-		{"ZADD", limits, "9e15", "twelve words"},
-		nil,
-	} {
-		eventually(t, wrong, "Health says so")
-		require.ErrorIs(t, l.Health(), ErrOutage)
-		require.ErrorContains(t, l.Health(), roll)
-		require.ErrorContains(t, l.Health(), "delete it")
-		a := take(t, l, "a", 1)
-		require.Equal(t, SourceShare, a.Source)
-		require.ErrorIs(t, a.Cause, ErrOutage)
-		require.NotErrorIs(t, a.Cause, ErrForeignValue, "it is not about the key")
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(10, 1, time.Hour))
+		roll := "ral:" + c.Name + ":servers"
+		limits := "ral:" + c.Name + ":limits{" + roll + "}"
+		shared.Do(t, "SET", roll, "x")
+		l := launch(t, c)
+		wrong := func() bool { return errors.Is(l.Health(), store.ErrNoRoll) }
+		for _, next := range [][]string{
+			{"SET", roll, "x"},
+			{"SET", limits, "x"},
+			{"ZADD", limits, "9e15", "foreign"},
+			{"ZADD", limits, "9e15", "12345"},
+			{"ZADD", limits, "9e15", "twelve words"},
+			nil,
+		} {
+			eventually(t, wrong, "Health says so")
+			require.ErrorIs(t, l.Health(), ErrOutage)
+			require.ErrorContains(t, l.Health(), roll)
+			require.ErrorContains(t, l.Health(), "delete it")
+			a := take(t, l, "a", 1)
+			require.Equal(t, SourceShare, a.Source)
+			require.ErrorIs(t, a.Cause, ErrOutage)
+			require.NotErrorIs(t, a.Cause, ErrForeignValue, "it is not about the key")
 
-		shared.Do(t, "DEL", roll, limits)
-		eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == SourceRedis }, "it is mended")
-		if next != nil {
-			shared.Do(t, next...)
+			shared.Do(t, "DEL", roll, limits)
+			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == SourceRedis }, "it is mended")
+			if next != nil {
+				shared.Do(t, next...)
+			}
 		}
-	}
+	})
 }
 
 // TestMayNotAsk has a Redis that does not tell how it is set up: that is said, and calls go
@@ -365,62 +355,60 @@ func theKey(t *testing.T, limit, key string) string {
 // Together they admit what the limit says, and no more than fresh shares may in
 // addition. What still counts is charged afterwards.
 func TestSharesOfAFleet(t *testing.T) {
-	t.Parallel()
-	const servers, capacity, rate = 4, 40, 4
-	redis := redistest.Start(t, redistest.Options{AOF: true})
-	c := at(redis.Addr(), funnel(capacity, rate, time.Second))
-	c.Budget = quick
-	var fleet [servers]*Limiter
-	for i := range fleet {
-		fleet[i] = open(t, c)
-	}
-	eventually(t, func() bool {
-		for _, l := range fleet {
-			if l.Stats().Servers != servers || l.local.Servers() != servers {
-				return false
-			}
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		const servers, capacity, rate = 4, 40, 4
+		c := over(line, funnel(capacity, rate, time.Second))
+		var fleet [servers]*Limiter
+		for i := range fleet {
+			fleet[i] = open(t, c)
 		}
-		return true
-	}, "all know of all")
+		eventually(t, func() bool {
+			for _, l := range fleet {
+				if l.Stats().Servers != servers || l.local.Servers() != servers {
+					return false
+				}
+			}
+			return true
+		}, "all know of all")
 
-	for _, l := range fleet {
-		require.Equal(t, SourceRedis, take(t, l, "a", 0).Source) // so that the share knows the key
-	}
-	redis.Kill()
-	admitted, begun := 0, time.Now()
-	for time.Since(begun) < time.Second {
 		for _, l := range fleet {
-			if a := take(t, l, "a", 1); a.Allowed {
-				admitted++
-				require.Equal(t, SourceShare, a.Source)
-				require.EqualValues(t, capacity/servers, a.Limit)
-			}
+			require.Equal(t, SourceRedis, take(t, l, "a", 0).Source) // so that the share knows the key
 		}
-		time.Sleep(time.Millisecond)
-	}
-	took := time.Since(begun)
-	assert.LessOrEqual(t, float64(admitted), capacity+rate*took.Seconds()+1)
-	assert.GreaterOrEqual(t, float64(admitted), 0.75*(capacity+rate*took.Seconds()-servers))
+		line.Set(gone)
+		admitted, begun := 0, time.Now()
+		for time.Since(begun) < time.Second {
+			for _, l := range fleet {
+				if a := take(t, l, "a", 1); a.Allowed {
+					admitted++
+					require.Equal(t, SourceShare, a.Source)
+					require.EqualValues(t, capacity/servers, a.Limit)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		assert.LessOrEqual(t, admitted, capacity+rate+1)
+		assert.GreaterOrEqual(t, admitted, capacity+rate-servers)
 
-	tooMany := take(t, fleet[0], "a", capacity)
-	require.False(t, tooMany.Allowed)
-	require.Equal(t, retry, tooMany.RetryAfter, "the limit allows it, the share never does")
-	require.NoError(t, redis.Restart())
-	charged := func() (units uint64) {
-		for _, l := range fleet {
-			units += l.Stats().Charged
-		}
-		return units
-	}
-	eventually(t, func() bool {
-		for _, l := range fleet {
-			if l.Health() != nil || l.Stats().Charged == 0 {
-				return false
+		tooMany := take(t, fleet[0], "a", capacity)
+		require.False(t, tooMany.Allowed)
+		require.Equal(t, retry, tooMany.RetryAfter, "the limit allows it, the share never does")
+		line.Set(well)
+		charged := func() (units uint64) {
+			for _, l := range fleet {
+				units += l.Stats().Charged
 			}
+			return units
 		}
-		return true
-	}, "all have charged")
-	require.LessOrEqual(t, charged(), uint64(admitted), "once")
+		eventually(t, func() bool {
+			for _, l := range fleet {
+				if l.Health() != nil || l.Stats().Charged == 0 {
+					return false
+				}
+			}
+			return true
+		}, "all have charged")
+		require.LessOrEqual(t, charged(), uint64(admitted), "once")
+	})
 }
 
 // TestLateCallsKeepTheLimit has a Redis that is well and late now and then, and a key
@@ -428,120 +416,122 @@ func TestSharesOfAFleet(t *testing.T) {
 // does not come back for that. The calls that Redis answers keep to the limit together with
 // those that the share does, except for those that were late before Redis said more.
 func TestLateCallsKeepTheLimit(t *testing.T) {
-	t.Parallel()
-	const capacity = 5
-	redis := redistest.Start(t, redistest.Options{})
-	c := at(redis.Addr(), funnel(capacity, 1, time.Hour))
-	c.Budget = DefaultBudget
-	l := open(t, c)
-	admitted := map[Source]int{}
-	take(t, l, "a", 0)
-	for begun := time.Now(); time.Since(begun) < 3500*time.Millisecond; {
-		require.NoError(t, redis.Pause())
-		for range 2 {
-			if a := take(t, l, "a", 1); a.Allowed {
-				admitted[a.Source]++
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		const capacity = 5
+		c := over(line, funnel(capacity, 1, time.Hour))
+		l := open(t, c)
+		admitted := map[Source]int{}
+		take(t, l, "a", 0)
+		for begun := time.Now(); time.Since(begun) < 3500*time.Millisecond; {
+			line.Set(still)
+			for range 2 {
+				if a := take(t, l, "a", 1); a.Allowed {
+					admitted[a.Source]++
+				}
+			}
+			line.Set(well)
+			for range 20 {
+				if a := take(t, l, "a", 1); a.Allowed {
+					admitted[a.Source]++
+				}
+				time.Sleep(time.Millisecond)
 			}
 		}
-		require.NoError(t, redis.Resume())
-		for range 20 {
-			if a := take(t, l, "a", 1); a.Allowed {
-				admitted[a.Source]++
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}
-	charged := func() bool { return l.Stats().Charged == uint64(admitted[SourceShare]) }
-	eventually(t, charged, "what the share let pass is charged")
-	require.NotZero(t, admitted[SourceShare])
-	require.LessOrEqual(t, admitted[SourceRedis]+admitted[SourceShare], capacity+2, "the share goes on from what Redis said")
-	time.Sleep(2 * beat)
-	require.True(t, charged(), "once")
+		charged := func() bool { return l.Stats().Charged == uint64(admitted[SourceShare]) }
+		eventually(t, charged, "what the share let pass is charged")
+		require.NotZero(t, admitted[SourceShare])
+		require.LessOrEqual(t, admitted[SourceRedis]+admitted[SourceShare], capacity+2, "the share goes on from what Redis said")
+		time.Sleep(2 * beat)
+		require.True(t, charged(), "once")
+	})
 }
 
 // TestWaitInAnOutage waits for Redis, or by the share.
 func TestWaitInAnOutage(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t, redistest.Options{AOF: true})
-	c := at(redis.Addr(), funnel(1, 1, 20*time.Millisecond))
-	c.Budget = quick
-	byShare := open(t, c)
-	c.Name, c.Outage = name(), FallbackClosed
-	closed := open(t, c)
-	redis.Kill()
-	begun := time.Now()
-	for range 4 {
-		require.NoError(t, byShare.Wait(t.Context(), "a", 1))
-	}
-	require.GreaterOrEqual(t, time.Since(begun), 60*time.Millisecond)
-	require.Equal(t, uint64(4), byShare.Stats().Local)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(1, 1, 20*time.Millisecond))
+		byShare := open(t, c)
+		c.Name, c.Outage = name(), FallbackClosed
+		closed := open(t, c)
+		line.Set(gone)
+		begun := time.Now()
+		for range 4 {
+			require.NoError(t, byShare.Wait(t.Context(), "a", 1))
+		}
+		require.Equal(t, 60*time.Millisecond, time.Since(begun))
+		require.Equal(t, uint64(4), byShare.Stats().Local)
 
-	waited := make(chan error)
-	go func() { waited <- closed.Wait(t.Context(), "a", 1) }()
-	time.Sleep(20 * time.Millisecond)
-	require.NoError(t, redis.Restart())
-	require.NoError(t, <-waited)
-	require.EqualValues(t, 1, closed.Stats().Exact)
+		waited := make(chan error, 1)
+		go func() { waited <- closed.Wait(t.Context(), "a", 1) }()
+		time.Sleep(20 * time.Millisecond)
+		require.Empty(t, waited)
+		line.Set(well)
+		require.NoError(t, <-waited)
+		require.EqualValues(t, 1, closed.Stats().Exact)
+	})
 }
 
 // TestTakeAllInAnOutage takes by the fallbacks, all or nothing.
 func TestTakeAllInAnOutage(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t, redistest.Options{})
-	client := redis.Client(t)
-	with := func(capacity int64, outage Fallback) *Limiter {
-		c := at("", funnel(capacity, 1, time.Hour))
-		c.Redis.InitAddress, c.Client, c.Outage, c.Budget = nil, client, outage, quick
-		return open(t, c)
-	}
-	five, two, opened, closed := with(5, FallbackShare), with(2, FallbackShare), with(5, FallbackOpen), with(5, FallbackClosed)
-	for _, l := range []*Limiter{five, two} {
-		take(t, l, "a", 0) // so that the share knows it
-	}
-	redis.Kill()
-	all := func(n int64, claims ...Claim) Outcome {
-		t.Helper()
-		out, err := TakeAll(t.Context(), n, claims...)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		client, err := rueidis.NewClient(line.Option())
 		require.NoError(t, err)
-		return out
-	}
-	out := all(2, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
-	require.True(t, out.Allowed)
-	require.Equal(t, []Source{SourceShare, SourceShare, SourceOpen}, []Source{out.Answers[0].Source, out.Answers[1].Source, out.Answers[2].Source})
-	require.ErrorIs(t, out.Answers[0].Cause, ErrOutage)
-	out = all(1, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
-	require.False(t, out.Allowed)
-	require.Equal(t, 1, out.Binding)
-	out = all(1, five.Claim("a"), closed.Claim("a"))
-	require.False(t, out.Allowed)
-	require.Equal(t, SourceClosed, out.Answers[1].Source)
-	require.EqualValues(t, 3, five.local.Peek("a").Remaining, "nothing was taken by those refused")
+		t.Cleanup(client.Close)
+		with := func(capacity int64, outage Fallback) *Limiter {
+			c := over(line, funnel(capacity, 1, time.Hour))
+			c.Redis, c.Client, c.Outage = rueidis.ClientOption{}, client, outage
+			return open(t, c)
+		}
+		five, two, opened, closed := with(5, FallbackShare), with(2, FallbackShare), with(5, FallbackOpen), with(5, FallbackClosed)
+		for _, l := range []*Limiter{five, two} {
+			take(t, l, "a", 0) // so that the share knows it
+		}
+		line.Set(gone)
+		all := func(n int64, claims ...Claim) Outcome {
+			t.Helper()
+			out, err := TakeAll(t.Context(), n, claims...)
+			require.NoError(t, err)
+			return out
+		}
+		out := all(2, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
+		require.True(t, out.Allowed)
+		require.Equal(t, []Source{SourceShare, SourceShare, SourceOpen}, []Source{out.Answers[0].Source, out.Answers[1].Source, out.Answers[2].Source})
+		require.ErrorIs(t, out.Answers[0].Cause, ErrOutage)
+		out = all(1, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
+		require.False(t, out.Allowed)
+		require.Equal(t, 1, out.Binding)
+		out = all(1, five.Claim("a"), closed.Claim("a"))
+		require.False(t, out.Allowed)
+		require.Equal(t, SourceClosed, out.Answers[1].Source)
+		require.EqualValues(t, 3, five.local.Peek("a").Remaining, "nothing was taken by those refused")
 
-	require.NoError(t, redis.Restart())
-	eventually(t, func() bool { return five.Stats().Charged == 2 && two.Stats().Charged == 2 }, "charged")
+		line.Set(well)
+		eventually(t, func() bool { return five.Stats().Charged == 2 && two.Stats().Charged == 2 }, "charged")
+	})
 }
 
 // TestMendedKeyIsCharged: a key that was answered by the share because of what was under
 // it is charged when that is put right.
 func TestMendedKeyIsCharged(t *testing.T) {
-	t.Parallel()
-	c := at(shared.Addr(), funnel(10, 1, time.Hour))
-	l := open(t, c)
-	take(t, l, "good", 1)
-	bad := strings.Replace(theKey(t, c.Name, "good"), "{good}", "{bad}", 1)
-	take(t, l, "bad", 0) // so that the share knows it
-	shared.Do(t, "SET", bad, "abc")
-	require.Equal(t, SourceShare, take(t, l, "bad", 4).Source)
-	shared.Do(t, "DEL", bad)
-	eventually(t, func() bool { return l.Stats().Charged == 4 }, "charged")
-	require.EqualValues(t, 6, take(t, l, "bad", 0).Remaining)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(10, 1, time.Hour))
+		l := open(t, c)
+		take(t, l, "good", 1)
+		bad := strings.Replace(theKey(t, c.Name, "good"), "{good}", "{bad}", 1)
+		take(t, l, "bad", 0) // so that the share knows it
+		shared.Do(t, "SET", bad, "abc")
+		require.Equal(t, SourceShare, take(t, l, "bad", 4).Source)
+		shared.Do(t, "DEL", bad)
+		eventually(t, func() bool { return l.Stats().Charged == 4 }, "charged")
+		require.EqualValues(t, 6, take(t, l, "bad", 0).Remaining)
 
-	// Once: what comes after it is charged by itself.
-	shared.Do(t, "SET", bad, "abc")
-	require.Equal(t, SourceShare, take(t, l, "bad", 1).Source)
-	shared.Do(t, "DEL", bad)
-	eventually(t, func() bool { return l.Stats().Charged > 4 }, "charged")
-	require.EqualValues(t, 5, l.Stats().Charged)
+		// Once: what comes after it is charged by itself.
+		shared.Do(t, "SET", bad, "abc")
+		require.Equal(t, SourceShare, take(t, l, "bad", 1).Source)
+		shared.Do(t, "DEL", bad)
+		eventually(t, func() bool { return l.Stats().Charged > 4 }, "charged")
+		require.EqualValues(t, 5, l.Stats().Charged)
+	})
 }
 
 // TestLostAnswerIsChargedOnce has answers come too late while units are charged: what was
@@ -558,24 +548,23 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 		{"in time", word, 0}, {"late", word, 1300 * time.Millisecond}, {"late, of a log", sliding, 1300 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			var answers lag
-			config := at(shared.Addr(), c.p)
-			direct := config.Redis
-			config.Redis, config.Budget = answers.option(direct), time.Second
-			config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
-			l := open(t, config)
-			config.Redis = direct
-			other := open(t, config)
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				config := over(line, c.p)
+				config.Budget = time.Second
+				config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
+				l := open(t, config)
+				config.Redis = redistest.NewLine(shared).Option()
+				other := open(t, config)
 
-			answers.Store(int64(c.late))
-			k := keeper{Limiter: l}
-			done := k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
-			require.True(t, done.charged)
-			require.Equal(t, c.late > 0, done.stop)
-			time.Sleep(2 * c.late)
-			answers.Store(0)
-			require.EqualValues(t, 7, take(t, other, "a", 0).Remaining)
+				line.Set(redistest.Weather{Answers: c.late})
+				k := keeper{Limiter: l}
+				done := k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
+				require.True(t, done.charged)
+				require.Equal(t, c.late > 0, done.stop)
+				time.Sleep(2 * c.late)
+				line.Set(well)
+				require.EqualValues(t, 7, take(t, other, "a", 0).Remaining)
+			})
 		})
 	}
 }
@@ -586,37 +575,40 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 func TestLostRefundIsDoneOnce(t *testing.T) {
 	for _, n := range []int64{2, -2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			t.Parallel()
-			var answers lag
-			config := at(shared.Addr(), funnel(10, 1, time.Hour))
-			config.Redis, config.Budget = answers.option(config.Redis), 300*time.Millisecond
-			config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
-			l := open(t, config)
-			direct := store.New(shared.Client(t), store.Options{Name: config.Name}) // and no server that is counted
-			limit, err := direct.Limit(config.Policy)
-			require.NoError(t, err)
-			take(t, l, "a", 0) // so that the share knows it
-			_, err = direct.Take(t.Context(), limit, "a", 6, 0)
-			require.NoError(t, err)
-			_, err = direct.Refund(t.Context(), limit, "b", 1) // so that Redis knows the script
-			require.NoError(t, err)
-			passWithoutRedis(l, "a", 4)
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				config := over(line, funnel(10, 1, time.Hour))
+				config.Budget = 300 * time.Millisecond
+				config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
+				l := open(t, config)
+				client, err := rueidis.NewClient(redistest.NewLine(shared).Option())
+				require.NoError(t, err)
+				t.Cleanup(client.Close)
+				direct := store.New(client, store.Options{Name: config.Name, Clock: now}) // and no server that is counted
+				limit, err := direct.Limit(config.Policy)
+				require.NoError(t, err)
+				take(t, l, "a", 0) // so that the share knows it
+				_, err = direct.Take(t.Context(), limit, "a", 6, 0)
+				require.NoError(t, err)
+				_, err = direct.Refund(t.Context(), limit, "b", 1) // so that Redis knows the script
+				require.NoError(t, err)
+				passWithoutRedis(l, "a", 4)
 
-			answers.Store(int64(700 * time.Millisecond))
-			a, err := l.Refund(t.Context(), "a", n)
-			require.NoError(t, err)
-			require.ErrorIs(t, a.Cause, ErrBudget)
-			require.Equal(t, SourceShare, a.Source)
-			require.False(t, a.Allowed)
-			require.EqualValues(t, 6, a.Remaining, "of the share")
-			require.EqualValues(t, 6, l.local.Peek("a").Remaining)
-			standing, err := direct.Peek(t.Context(), limit, "a")
-			require.NoError(t, err)
-			require.EqualValues(t, 4+n, standing.Remaining)
-			answers.Store(0)
-			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == SourceRedis }, "it is asked again")
-			require.EqualValues(t, 4+n, take(t, l, "a", 0).Remaining)
-			require.Zero(t, l.Stats().Charged)
+				line.Set(redistest.Weather{Answers: 700 * time.Millisecond})
+				a, err := l.Refund(t.Context(), "a", n)
+				require.NoError(t, err)
+				require.ErrorIs(t, a.Cause, ErrBudget)
+				require.Equal(t, SourceShare, a.Source)
+				require.False(t, a.Allowed)
+				require.EqualValues(t, 6, a.Remaining, "of the share")
+				require.EqualValues(t, 6, l.local.Peek("a").Remaining)
+				standing, err := direct.Peek(t.Context(), limit, "a")
+				require.NoError(t, err)
+				require.EqualValues(t, 4+n, standing.Remaining)
+				line.Set(well)
+				eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == SourceRedis }, "it is asked again")
+				require.EqualValues(t, 4+n, take(t, l, "a", 0).Remaining)
+				require.Zero(t, l.Stats().Charged)
+			})
 		})
 	}
 }
@@ -661,34 +653,33 @@ func TestDeclined(t *testing.T) {
 // TestUnsentIsNotCharged has all be busy until it is too late: what was not sent by then
 // never is.
 func TestUnsentIsNotCharged(t *testing.T) {
-	t.Parallel()
-	const capacity = 10_000
-	c := at(shared.Addr(), funnel(capacity, 1, time.Hour))
-	c.Budget = DefaultBudget
-	l := open(t, c)
-	release := make(chan struct{})
-	var busy sync.WaitGroup
-	for range maxInFlight {
-		busy.Go(func() {
-			_, _ = guard.DoWithin(t.Context(), l.guard, generous, func(context.Context) (struct{}, error) {
-				<-release
-				return struct{}{}, nil
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		const capacity = 10_000
+		c := over(line, funnel(capacity, 1, time.Hour))
+		l := open(t, c)
+		release := make(chan struct{})
+		var busy sync.WaitGroup
+		for range maxInFlight {
+			busy.Go(func() {
+				_, _ = guard.DoWithin(t.Context(), l.guard, generous, func(context.Context) (struct{}, error) {
+					<-release
+					return struct{}{}, nil
+				})
 			})
-		})
-	}
-	k := keeper{Limiter: l}
-	charged := int64(0)
-	eventually(t, func() bool {
-		done := k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
-		if done.charged {
-			charged += 3
 		}
-		return done == fate{stop: true}
-	}, "it finds all busy")
-	close(release)
-	busy.Wait()
-	c.Redis, c.Budget = at(shared.Addr(), c.Policy).Redis, generous
-	require.EqualValues(t, capacity-charged, take(t, open(t, c), "a", 0).Remaining)
+		k := keeper{Limiter: l}
+		charged := int64(0)
+		eventually(t, func() bool {
+			done := k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
+			if done.charged {
+				charged += 3
+			}
+			return done == fate{stop: true}
+		}, "it finds all busy")
+		close(release)
+		busy.Wait()
+		require.EqualValues(t, capacity-charged, take(t, open(t, c), "a", 0).Remaining)
+	})
 }
 
 // A limit is divided by the highest of the last counts, and by Config.Servers at least: a

@@ -28,8 +28,6 @@ type job struct {
 	Capacity, Count, Keys int64
 	Per                   time.Duration
 	Log                   bool // a SlidingLog of Capacity units per Per instead
-	Shares                bool // count what shares let pass, too: see shares_process_test.go
-	Servers               int
 }
 
 const serverJob = "RAL_FLEET_TEST_SERVER"
@@ -75,12 +73,7 @@ func serve() error {
 		return err
 	}
 	c := at(j.Addr, p)
-	c.Name, c.Budget, c.Outage = j.Name, quick, FallbackClosed
-	call := j.call
-	if j.Shares {
-		c.Budget, c.Outage, c.Servers = 50*time.Millisecond, FallbackShare, j.Servers
-		call = j.callShares
-	}
+	c.Name, c.Outage = j.Name, FallbackClosed
 	l, err := New(c)
 	if err != nil {
 		return err
@@ -97,7 +90,7 @@ func serve() error {
 	var parts [callers]map[string]record
 	var now progress
 	for i := range parts {
-		all.Go(func() { parts[i] = call(l, &now, ended) })
+		all.Go(func() { parts[i] = j.call(l, &now, ended) })
 	}
 	all.Go(func() { now.tell(said, ended) })
 	all.Wait()

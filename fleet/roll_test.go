@@ -3,12 +3,12 @@ package fleet
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -17,114 +17,111 @@ import (
 // with both limits and which is newer; it is an error only when it has lasted for longer
 // than a deploy does; and it ends with the servers that keep the other limit.
 func TestDifferentLimits(t *testing.T) {
-	t.Parallel()
-	var clock atomic.Int64
-	clock.Store(time.Hour.Microseconds())
-	var first, second log
-	c := at(shared.Addr(), funnel(100, 10, time.Second))
-	c.clock, c.OnEvent = clock.Load, first.add
-	old := open(t, c)
-	clock.Add(time.Second.Microseconds())
-	c.Policy, c.OnEvent = policy.Must(policy.FixedWindow(50, time.Minute)), second.add
-	other := launch(t, c)
-	told := func(l *log, kind EventKind) Event {
-		t.Helper()
-		var found Event
-		eventually(t, func() bool {
-			clock.Add(time.Millisecond.Microseconds())
-			events := l.events()
-			i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == kind })
-			if i >= 0 {
-				found = events[i]
-			}
-			return i >= 0
-		}, kind.String())
-		return found
-	}
-	for _, c := range []struct {
-		log *log
-		say string
-	}{{&first, "a newer limit is being deployed"}, {&second, "this server's limit is the newer one"}} {
-		e := told(c.log, LimitDeploying)
-		require.ErrorIs(t, e.Err, ErrLimits)
-		for _, part := range []string{c.say, old.config.Policy.String(), other.config.Policy.String()} {
-			require.ErrorContains(t, e.Err, part)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		var first, second log
+		c := over(line, funnel(100, 10, time.Second))
+		c.OnEvent = first.add
+		old := open(t, c)
+		time.Sleep(time.Second)
+		c.Policy, c.OnEvent = policy.Must(policy.FixedWindow(50, time.Minute)), second.add
+		other := launch(t, c)
+		told := func(l *log, kind EventKind) Event {
+			t.Helper()
+			var found Event
+			eventually(t, func() bool {
+				events := l.events()
+				i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == kind })
+				if i >= 0 {
+					found = events[i]
+				}
+				return i >= 0
+			}, kind.String())
+			return found
 		}
-	}
-	for _, l := range []*Limiter{old, other} {
-		require.NoError(t, l.Health(), "a deploy is no error")
-		require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
-	}
+		for _, c := range []struct {
+			log *log
+			say string
+		}{{&first, "a newer limit is being deployed"}, {&second, "this server's limit is the newer one"}} {
+			e := told(c.log, LimitDeploying)
+			require.ErrorIs(t, e.Err, ErrLimits)
+			for _, part := range []string{c.say, old.config.Policy.String(), other.config.Policy.String()} {
+				require.ErrorContains(t, e.Err, part)
+			}
+		}
+		for _, l := range []*Limiter{old, other} {
+			require.NoError(t, l.Health(), "a deploy is no error")
+			require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
+		}
 
-	clock.Add(deploying.Microseconds())
-	for _, l := range []*Limiter{old, other} {
-		eventually(t, func() bool { return l.Health() != nil }, "it has lasted too long")
-		require.ErrorIs(t, l.Health(), ErrLimits)
-		require.NotErrorIs(t, l.Health(), ErrOutage)
-		require.ErrorContains(t, l.Health(), old.config.Policy.String())
-		require.ErrorContains(t, l.Health(), other.config.Policy.String())
-		require.Equal(t, SourceRedis, take(t, l, "a", 1).Source, "calls go on")
-	}
-	require.ErrorIs(t, told(&first, LimitConflict).Err, ErrLimits)
+		time.Sleep(deploying)
+		for _, l := range []*Limiter{old, other} {
+			eventually(t, func() bool { return l.Health() != nil }, "it has lasted too long")
+			require.ErrorIs(t, l.Health(), ErrLimits)
+			require.NotErrorIs(t, l.Health(), ErrOutage)
+			require.ErrorContains(t, l.Health(), old.config.Policy.String())
+			require.ErrorContains(t, l.Health(), other.config.Policy.String())
+			require.Equal(t, SourceRedis, take(t, l, "a", 1).Source, "calls go on")
+		}
+		require.ErrorIs(t, told(&first, LimitConflict).Err, ErrLimits)
 
-	require.NoError(t, other.Close())
-	eventually(t, func() bool {
-		clock.Add(4 * time.Millisecond.Microseconds()) // two or three times as fast as beats
-		return old.Health() == nil
-	}, "the other limit is gone")
-	told(&first, LimitAgreed)
-	require.NotContains(t, first.kinds(), OutageBegan)
+		require.NoError(t, other.Close())
+		eventually(t, func() bool { return old.Health() == nil }, "the other limit is gone")
+		told(&first, LimitAgreed)
+		require.NotContains(t, first.kinds(), OutageBegan)
+	})
 }
 
 // Servers of one Name and different epochs all count one another, and the Health of each is
 // ErrLimits at once, until only one epoch is left.
 func TestDifferentEpochs(t *testing.T) {
-	t.Parallel()
-	c := at(shared.Addr(), funnel(100, 10, time.Second))
-	var servers []*Limiter
-	var logs [3]log
-	for i, epoch := range []time.Time{store.DefaultEpoch.AddDate(-1, 0, 0), store.DefaultEpoch, store.DefaultEpoch.Add(time.Hour)} {
-		c.Epoch, c.OnEvent = epoch, logs[i].add
-		servers = append(servers, launch(t, c))
-	}
-	for _, l := range servers {
-		eventually(t, func() bool { return l.Stats().Servers == len(servers) }, "all are counted")
-		for _, epoch := range []string{"2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"} {
-			eventually(t, func() bool { why := l.Health(); return why != nil && strings.Contains(why.Error(), "epoch "+epoch) }, epoch)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(100, 10, time.Second))
+		var servers []*Limiter
+		var logs [3]log
+		for i, epoch := range []time.Time{store.DefaultEpoch.AddDate(-1, 0, 0), store.DefaultEpoch, store.DefaultEpoch.Add(time.Hour)} {
+			c.Epoch, c.OnEvent, c.clock = epoch, logs[i].add, func() int64 { return time.Since(epoch).Microseconds() }
+			servers = append(servers, launch(t, c))
 		}
-		require.ErrorIs(t, l.Health(), ErrLimits)
-		require.NotErrorIs(t, l.Health(), ErrOutage)
-		require.ErrorContains(t, l.Health(), "different epochs")
-		require.NotContains(t, l.Health().Error(), "newer", "no deploy makes it right")
-	}
-	for i := range servers {
-		eventually(t, func() bool { return slices.Contains(logs[i].kinds(), LimitConflict) }, "it is told")
-	}
-	for i, l := range servers[:2] {
-		require.NoError(t, l.Close())
-		rest := servers[i+1:]
-		eventually(t, func() bool { return rest[0].Stats().Servers == len(rest) }, "it has left")
-	}
-	last := servers[2]
-	eventually(t, func() bool { return last.Health() == nil }, "the other epochs are gone")
-	eventually(t, func() bool { return slices.Contains(logs[2].kinds(), LimitAgreed) }, "it is told")
-	require.NotContains(t, logs[2].kinds(), OutageBegan)
+		for _, l := range servers {
+			eventually(t, func() bool { return l.Stats().Servers == len(servers) }, "all are counted")
+			for _, epoch := range []string{"2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"} {
+				eventually(t, func() bool { why := l.Health(); return why != nil && strings.Contains(why.Error(), "epoch "+epoch) }, epoch)
+			}
+			require.ErrorIs(t, l.Health(), ErrLimits)
+			require.NotErrorIs(t, l.Health(), ErrOutage)
+			require.ErrorContains(t, l.Health(), "different epochs")
+			require.NotContains(t, l.Health().Error(), "newer", "no deploy makes it right")
+		}
+		for i := range servers {
+			eventually(t, func() bool { return slices.Contains(logs[i].kinds(), LimitConflict) }, "it is told")
+		}
+		for i, l := range servers[:2] {
+			require.NoError(t, l.Close())
+			rest := servers[i+1:]
+			eventually(t, func() bool { return rest[0].Stats().Servers == len(rest) }, "it has left")
+		}
+		last := servers[2]
+		eventually(t, func() bool { return last.Health() == nil }, "the other epochs are gone")
+		eventually(t, func() bool { return slices.Contains(logs[2].kinds(), LimitAgreed) }, "it is told")
+		require.NotContains(t, logs[2].kinds(), OutageBegan)
+	})
 }
 
 // A deploy that ends in time is told when it begins and when it ends, and is no error.
 func TestDeployOfALimit(t *testing.T) {
-	t.Parallel()
-	var events log
-	c := at(shared.Addr(), funnel(100, 10, time.Second))
-	old := open(t, c)
-	c.Policy, c.OnEvent = funnel(200, 20, time.Second), events.add
-	deployed := open(t, c)
-	eventually(t, func() bool { return len(events.events()) == 1 }, "it begins")
-	require.NoError(t, old.Health())
-	require.NoError(t, old.Close())
-	eventually(t, func() bool { return len(events.events()) == 2 }, "it ends")
-	require.Equal(t, []EventKind{LimitDeploying, LimitAgreed}, events.kinds())
-	require.NoError(t, deployed.Health())
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		var events log
+		c := over(line, funnel(100, 10, time.Second))
+		old := open(t, c)
+		c.Policy, c.OnEvent = funnel(200, 20, time.Second), events.add
+		deployed := open(t, c)
+		eventually(t, func() bool { return len(events.events()) == 1 }, "it begins")
+		require.NoError(t, old.Health())
+		require.NoError(t, old.Close())
+		eventually(t, func() bool { return len(events.events()) == 2 }, "it ends")
+		require.Equal(t, []EventKind{LimitDeploying, LimitAgreed}, events.kinds())
+		require.NoError(t, deployed.Health())
+	})
 }
 
 // A server that is gone counts for as many beats, however often this one connects meanwhile.

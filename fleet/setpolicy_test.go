@@ -84,137 +84,137 @@ func TestSetPolicyIsRefused(t *testing.T) {
 func TestServersChangeOneAfterTheOther(t *testing.T) {
 	const servers, unit = 3, time.Second
 	for run := range 24 {
-		seed := rand.Uint64()
-		random := rand.New(rand.NewPCG(seed, 0))
-		anyLimit := func() (p policy.Policy, burst, rate int64) {
-			burst, rate = 1+random.Int64N(40), 1+random.Int64N(20)
-			if run%3 == 2 {
-				return policy.Must(policy.Queue(burst-1, rate, unit)), burst, rate
-			}
-			return funnel(burst, rate, unit), burst, rate
-		}
-		first, burst, rate := anyLimit()
-		var clock atomic.Int64
-		clock.Store(time.Hour.Microseconds())
-		c := at(shared.Addr(), first)
-		c.clock = clock.Load
-		var all [servers]*Limiter
-		for i := range all {
-			all[i] = open(t, c)
-		}
-		beatAll := func(times int) { // all say what they keep, and hear what the others do
-			for range times {
-				clock.Add(beat.Microseconds())
-				for i, l := range all {
-					k := keeper{Limiter: l, id: fmt.Sprint("test ", i)}
-					require.NoError(t, k.heartbeat(generous))
+		inBubble(t, func(t *testing.T, line *redistest.Line) {
+			seed := rand.Uint64()
+			random := rand.New(rand.NewPCG(seed, 0))
+			anyLimit := func() (p policy.Policy, burst, rate int64) {
+				burst, rate = 1+random.Int64N(40), 1+random.Int64N(20)
+				if run%3 == 2 {
+					return policy.Must(policy.Queue(burst-1, rate, unit)), burst, rate
 				}
+				return funnel(burst, rate, unit), burst, rate
 			}
-		}
-		type admission struct {
-			at int64
-			n  int64
-		}
-		var admitted []admission
-		limits := []string{first.String()}
-		for range 2 {
-			next, b, r := anyLimit()
-			limits = append(limits, next.String())
-			burst, rate = max(burst, b), max(rate, r)
-			for _, changes := range random.Perm(servers + 1) {
-				for range 40 {
-					clock.Add(random.Int64N(2 * unit.Microseconds() / rate))
-					n := 1 + random.Int64N(3)
-					l := all[random.IntN(servers)]
-					a := take(t, l, "a", n)
-					require.Equal(t, SourceRedis, a.Source, a.Cause)
-					if a.Allowed {
-						admitted = append(admitted, admission{clock.Load() + a.Wait.Microseconds(), n})
+			first, burst, rate := anyLimit()
+			var clock atomic.Int64
+			clock.Store(time.Hour.Microseconds())
+			c := over(line, first)
+			c.clock = clock.Load
+			var all [servers]*Limiter
+			for i := range all {
+				all[i] = open(t, c)
+			}
+			beatAll := func(times int) { // all say what they keep, and hear what the others do
+				for range times {
+					clock.Add(beat.Microseconds())
+					for i, l := range all {
+						k := keeper{Limiter: l, id: fmt.Sprint("test ", i)}
+						require.NoError(t, k.heartbeat(generous))
 					}
 				}
-				beatAll(1)
-				if changes < servers {
-					require.NoError(t, all[changes].SetPolicy(next))
-					beatAll(random.IntN(2))
+			}
+			type admission struct {
+				at int64
+				n  int64
+			}
+			var admitted []admission
+			limits := []string{first.String()}
+			for range 2 {
+				next, b, r := anyLimit()
+				limits = append(limits, next.String())
+				burst, rate = max(burst, b), max(rate, r)
+				for _, changes := range random.Perm(servers + 1) {
+					for range 40 {
+						clock.Add(random.Int64N(2 * unit.Microseconds() / rate))
+						n := 1 + random.Int64N(3)
+						l := all[random.IntN(servers)]
+						a := take(t, l, "a", n)
+						require.Equal(t, SourceRedis, a.Source, a.Cause)
+						if a.Allowed {
+							admitted = append(admitted, admission{clock.Load() + a.Wait.Microseconds(), n})
+						}
+					}
+					beatAll(1)
+					if changes < servers {
+						require.NoError(t, all[changes].SetPolicy(next))
+						beatAll(random.IntN(2))
+					}
+				}
+				beatAll(5)
+				for _, l := range all {
+					eventually(t, func() bool {
+						l.change.mu.Lock()
+						defer l.change.mu.Unlock()
+						return len(l.change.before) == 0
+					}, "it goes by the new limit alone")
+					require.Equal(t, next, l.own.Load().limit.Policy())
 				}
 			}
-			beatAll(5)
-			for _, l := range all {
-				eventually(t, func() bool {
-					l.change.mu.Lock()
-					defer l.change.mu.Unlock()
-					return len(l.change.before) == 0
-				}, "it goes by the new limit alone")
-				require.Equal(t, next, l.own.Load().limit.Policy())
+			require.NotEmpty(t, admitted)
+			for i, from := range admitted {
+				units := int64(0)
+				for _, a := range admitted[i:] {
+					units += a.n
+					span := time.Duration(a.at-from.at) * time.Microsecond
+					most := float64(burst) + float64(rate)*span.Seconds() + 1e-3
+					require.LessOrEqual(t, float64(units), most, "%v, seed %d: in %v", limits, seed, span)
+				}
 			}
-		}
-		require.NotEmpty(t, admitted)
-		for i, from := range admitted {
-			units := int64(0)
-			for _, a := range admitted[i:] {
-				units += a.n
-				span := time.Duration(a.at-from.at) * time.Microsecond
-				most := float64(burst) + float64(rate)*span.Seconds() + 1e-3
-				require.LessOrEqual(t, float64(units), most, "%v, seed %d: in %v", limits, seed, span)
-			}
-		}
+		})
 	}
 }
 
 // A server that has changed admits only what those that have not would, until they have.
 func TestBothLimitsHoldDuringAChange(t *testing.T) {
-	c := at(shared.Addr(), funnel(10, 10, time.Hour))
-	l, old := open(t, c), open(t, c)
-	fast := funnel(20, 1000, time.Hour)
-	require.NoError(t, l.SetPolicy(fast))
-	admitted := 0
-	for range 30 {
-		for _, l := range []*Limiter{l, old} {
-			if l.Choke(t.Context(), "a") {
-				admitted++
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(10, 10, time.Hour))
+		l, old := open(t, c), open(t, c)
+		fast := funnel(20, 1000, time.Hour)
+		require.NoError(t, l.SetPolicy(fast))
+		admitted := 0
+		for range 30 {
+			for _, l := range []*Limiter{l, old} {
+				if l.Choke(t.Context(), "a") {
+					admitted++
+				}
 			}
 		}
-	}
-	require.LessOrEqual(t, admitted, 20)
-	k := keeper{Limiter: l, id: "test"}
-	require.NoError(t, k.heartbeat(generous))
-	require.Len(t, l.change.before, 1, "the other keeps the old one")
-	require.EqualValues(t, 1, take(t, l, "a", 0).Limit, "what drains in 72s at 10 an hour, and the one that finds the bucket empty")
-	require.NoError(t, old.SetPolicy(fast))
-	eventually(t, func() bool { return take(t, l, "a", 0).Limit == 20 && take(t, old, "a", 0).Limit == 20 }, "the new limit alone holds")
+		require.LessOrEqual(t, admitted, 20)
+		k := keeper{Limiter: l, id: "test"}
+		require.NoError(t, k.heartbeat(generous))
+		require.Len(t, l.change.before, 1, "the other keeps the old one")
+		require.EqualValues(t, 1, take(t, l, "a", 0).Limit, "what drains in 72s at 10 an hour, and the one that finds the bucket empty")
+		require.NoError(t, old.SetPolicy(fast))
+		eventually(t, func() bool { return take(t, l, "a", 0).Limit == 20 && take(t, old, "a", 0).Limit == 20 }, "the new limit alone holds")
+	})
 }
 
 // A change is told as a deploy is: when it begins to differ and when all agree, and is no
 // error, however often limits take turns.
 func TestAChangeIsToldAsADeploy(t *testing.T) {
-	t.Parallel()
-	var clock atomic.Int64
-	clock.Store(time.Hour.Microseconds())
-	var events log
-	limits := []policy.Policy{funnel(10, 10, time.Hour), funnel(20, 1000, time.Hour)}
-	c := at(shared.Addr(), limits[0])
-	c.clock, c.OnEvent = clock.Load, events.add
-	l := open(t, c)
-	c.OnEvent = nil
-	other := open(t, c)
-	for i := range 4 {
-		next := limits[(i+1)%2]
-		told := len(events.events())
-		require.NoError(t, l.SetPolicy(next))
-		eventually(t, func() bool { return len(events.events()) > told }, "it begins")
-		require.NoError(t, l.Health())
-		require.NoError(t, other.SetPolicy(next))
-		eventually(t, func() bool {
-			clock.Add((4 * time.Millisecond).Microseconds()) // two or three times as fast as beats
-			return len(events.events()) > told+1
-		}, "it ends")
-		require.NoError(t, l.Health())
-		// Both limits have been known for longer than a deploy takes, if one was not forgotten.
-		clock.Add(time.Second.Microseconds())
-	}
-	for i, kind := range events.kinds() {
-		require.Equal(t, []EventKind{LimitDeploying, LimitAgreed}[i%2], kind)
-	}
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		var events log
+		limits := []policy.Policy{funnel(10, 10, time.Hour), funnel(20, 1000, time.Hour)}
+		c := over(line, limits[0])
+		c.OnEvent = events.add
+		l := open(t, c)
+		c.OnEvent = nil
+		other := open(t, c)
+		for i := range 4 {
+			next := limits[(i+1)%2]
+			told := len(events.events())
+			require.NoError(t, l.SetPolicy(next))
+			eventually(t, func() bool { return len(events.events()) > told }, "it begins")
+			require.NoError(t, l.Health())
+			require.NoError(t, other.SetPolicy(next))
+			eventually(t, func() bool { return len(events.events()) > told+1 }, "it ends")
+			require.NoError(t, l.Health())
+			// Both limits have been known for longer than a deploy takes, if one was not forgotten.
+			time.Sleep(time.Second)
+		}
+		for i, kind := range events.kinds() {
+			require.Equal(t, []EventKind{LimitDeploying, LimitAgreed}[i%2], kind)
+		}
+	})
 }
 
 // Two limits that have both been known for long are an error only when servers have differed
@@ -272,19 +272,20 @@ func TestSetPolicyAmongCalls(t *testing.T) {
 
 // The share goes by the new limit as well, and what it let pass counts on and is charged.
 func TestSetPolicyInAnOutage(t *testing.T) {
-	redis := redistest.Start(t, redistest.Options{AOF: true})
-	c := at(redis.Addr(), policy.Must(policy.FixedWindow(10, 366*24*time.Hour)))
-	c.Budget, c.Servers = quick, 1
-	l := open(t, c)
-	require.Equal(t, SourceRedis, take(t, l, "a", 2).Source)
-	redis.Kill()
-	require.EqualValues(t, 5, take(t, l, "a", 3).Remaining)
-	require.NoError(t, l.SetPolicy(policy.Must(policy.FixedWindow(100, 366*24*time.Hour))))
-	a := take(t, l, "a", 0)
-	require.Equal(t, SourceShare, a.Source)
-	require.EqualValues(t, 100, a.Limit)
-	require.LessOrEqual(t, a.Remaining, int64(95))
-	require.NoError(t, redis.Restart())
-	eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged == 3 }, "it is charged")
-	require.EqualValues(t, 95, take(t, l, "a", 0).Remaining)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, policy.Must(policy.FixedWindow(10, 366*24*time.Hour)))
+		c.Servers = 1
+		l := open(t, c)
+		require.Equal(t, SourceRedis, take(t, l, "a", 2).Source)
+		line.Set(gone)
+		require.EqualValues(t, 5, take(t, l, "a", 3).Remaining)
+		require.NoError(t, l.SetPolicy(policy.Must(policy.FixedWindow(100, 366*24*time.Hour))))
+		a := take(t, l, "a", 0)
+		require.Equal(t, SourceShare, a.Source)
+		require.EqualValues(t, 100, a.Limit)
+		require.LessOrEqual(t, a.Remaining, int64(95))
+		line.Set(well)
+		eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged == 3 }, "it is charged")
+		require.EqualValues(t, 95, take(t, l, "a", 0).Remaining)
+	})
 }

@@ -22,24 +22,23 @@ var hostile = strings.Repeat("}", 200)
 
 // inAnOutage is a configuration with a file, of a Redis that was there and is killed once a
 // limiter has learned of some keys.
-func inAnOutage(t *testing.T) (redis *redistest.Server, c Config, l *Limiter) {
+func inAnOutage(t *testing.T, line *redistest.Line) (c Config, l *Limiter) {
 	t.Helper()
-	redis = redistest.Start(t, redistest.Options{AOF: true})
-	c = at(redis.Addr(), funnel(100, 1, time.Hour))
-	c.Budget, c.Servers = quick, 1
+	c = over(line, funnel(100, 1, time.Hour))
+	c.Servers = 1
 	c.StateFile = filepath.Join(t.TempDir(), "charges")
 	l = open(t, c)
 	require.Equal(t, SourceRedis, take(t, l, "a", 40).Source)
 	for _, key := range []string{"b", hostile, "other"} {
 		require.Equal(t, SourceRedis, take(t, l, key, 0).Source) // so that the share knows it
 	}
-	redis.Kill()
+	line.Set(gone)
 	for key, n := range map[string]int64{"a": 20, "b": 29, hostile: 5} {
 		a := take(t, l, key, n)
 		require.Equal(t, SourceShare, a.Source)
 		require.True(t, a.Allowed)
 	}
-	return redis, c, l
+	return c, l
 }
 
 // units is how many units a file says are to be charged.
@@ -71,61 +70,63 @@ func left(t *testing.T, l *Limiter, key string) int64 {
 //  2. What was let pass is charged when Redis is back, once: before and after the restart.
 //  3. A restart after that charges nothing.
 func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
-	t.Parallel()
-	redis, c, l := inAnOutage(t)
-	eventually(t, func() bool { return !l.local.Changed() }, "it is saved")
-	require.True(t, take(t, l, "b", 1).Allowed) // is not, except by Close
-	require.NoError(t, l.Close())
-	for range 2 {
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c, l := inAnOutage(t, line)
+		eventually(t, func() bool { return !l.local.Changed() }, "it is saved")
+		require.True(t, take(t, l, "b", 1).Allowed) // is not, except by Close
+		require.NoError(t, l.Close())
+		for range 2 {
+			l = launch(t, c)
+			require.ErrorIs(t, l.Health(), ErrOutage)
+			require.EqualValues(t, 40, take(t, l, "a", 0).Remaining)
+			require.EqualValues(t, 70, take(t, l, "b", 0).Remaining)
+			require.EqualValues(t, 95, take(t, l, hostile, 0).Remaining)
+			require.False(t, take(t, l, "other", 1).Allowed)
+			require.False(t, take(t, l, "a", 41).Allowed)
+			require.NoError(t, l.Close())
+		}
 		l = launch(t, c)
-		require.ErrorIs(t, l.Health(), ErrOutage)
-		require.EqualValues(t, 40, take(t, l, "a", 0).Remaining)
-		require.EqualValues(t, 70, take(t, l, "b", 0).Remaining)
-		require.EqualValues(t, 95, take(t, l, hostile, 0).Remaining)
-		require.False(t, take(t, l, "other", 1).Allowed)
-		require.False(t, take(t, l, "a", 41).Allowed)
-		require.NoError(t, l.Close())
-	}
-	l = launch(t, c)
-	require.True(t, take(t, l, "a", 3).Allowed)
+		require.True(t, take(t, l, "a", 3).Allowed)
 
-	require.NoError(t, redis.Restart())
-	eventually(t, func() bool { return l.Stats().Charged >= 58 }, "it is charged")
-	for range 2 {
-		require.EqualValues(t, 37, left(t, l, "a"))
-		require.EqualValues(t, 70, left(t, l, "b"))
-		require.EqualValues(t, 95, left(t, l, hostile))
-		require.EqualValues(t, 100, left(t, l, "other"))
-		require.NoError(t, l.Close())
-		l = open(t, c)
-	}
-	require.Zero(t, l.Stats().Charged)
+		line.Set(well)
+		eventually(t, func() bool { return l.Stats().Charged >= 58 }, "it is charged")
+		for range 2 {
+			require.EqualValues(t, 37, left(t, l, "a"))
+			require.EqualValues(t, 70, left(t, l, "b"))
+			require.EqualValues(t, 95, left(t, l, hostile))
+			require.EqualValues(t, 100, left(t, l, "other"))
+			require.NoError(t, l.Close())
+			l = open(t, c)
+		}
+		require.Zero(t, l.Stats().Charged)
+	})
 }
 
 // A server that is killed loses what it let pass since the last save, and nothing else.
 func TestKilledServerChargesWhatWasSaved(t *testing.T) {
-	t.Parallel()
-	redis, c, l := inAnOutage(t)
-	// As the kernel leaves it: a file, and no lock.
-	var file []byte
-	eventually(t, func() bool {
-		var err error
-		file, err = os.ReadFile(c.StateFile)
-		return err == nil && units(t, c, l.state.of, file) == 54
-	}, "it is saved")
-	next := c
-	next.StateFile = filepath.Join(t.TempDir(), "charges")
-	require.NoError(t, os.WriteFile(next.StateFile, file, 0o600))
-	require.True(t, take(t, l, "a", 1).Allowed) // lost
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c, l := inAnOutage(t, line)
+		// As the kernel leaves it: a file, and no lock.
+		var file []byte
+		eventually(t, func() bool {
+			var err error
+			file, err = os.ReadFile(c.StateFile)
+			return err == nil && units(t, c, l.state.of, file) == 54
+		}, "it is saved")
+		next := c
+		next.StateFile = filepath.Join(t.TempDir(), "charges")
+		require.NoError(t, os.WriteFile(next.StateFile, file, 0o600))
+		require.True(t, take(t, l, "a", 1).Allowed) // lost
 
-	killed := l
-	l = launch(t, next)
-	require.EqualValues(t, 40, take(t, l, "a", 0).Remaining)
-	require.NoError(t, redis.Restart())
-	eventually(t, func() bool { return l.Stats().Charged >= 54 }, "it is charged")
-	// The other is still there in truth, and charges the same and one more.
-	eventually(t, func() bool { return killed.Stats().Charged >= 55 }, "it is charged")
-	require.EqualValues(t, 100-40-20-21, left(t, l, "a"))
+		killed := l
+		l = launch(t, next)
+		require.EqualValues(t, 40, take(t, l, "a", 0).Remaining)
+		line.Set(well)
+		eventually(t, func() bool { return l.Stats().Charged >= 54 }, "it is charged")
+		// The other is still there in truth, and charges the same and one more.
+		eventually(t, func() bool { return killed.Stats().Charged >= 55 }, "it is charged")
+		require.EqualValues(t, 100-40-20-21, left(t, l, "a"))
+	})
 }
 
 // What a file cannot be used for is an error of New, and the file is left as it is.
@@ -183,38 +184,39 @@ func TestStateFileThatCannotBeUsed(t *testing.T) {
 
 // A disk that fails is told of, once, and calls go on.
 func TestFailedSaveIsTold(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "dir")
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	var events log
-	c := at(shared.Addr(), funnel(100, 1, time.Hour))
-	c.StateFile, c.OnEvent = filepath.Join(dir, "charges"), events.add
-	l, err := New(c)
-	require.NoError(t, err)
-	eventually(t, func() bool { return l.Health() == nil }, "Redis is there")
-	require.NoError(t, os.RemoveAll(dir))
-	require.EqualValues(t, 100, left(t, l, "a")) // so that the share knows it
-	require.True(t, l.local.Take("a", 1, 0).Allowed)
-	eventually(t, func() bool { return l.Health() != nil }, "a save fails")
-	require.ErrorIs(t, l.Health(), ErrStateFile)
-	require.ErrorIs(t, l.Health(), os.ErrNotExist)
-	require.True(t, take(t, l, "b", 1).Allowed)
-	told := func() (all []Event) {
-		for _, e := range events.events() {
-			if e.Kind == StateUnsaved || e.Kind == StateSaved {
-				all = append(all, e)
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		dir := filepath.Join(t.TempDir(), "dir")
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		var events log
+		c := over(line, funnel(100, 1, time.Hour))
+		c.StateFile, c.OnEvent = filepath.Join(dir, "charges"), events.add
+		l, err := New(c)
+		require.NoError(t, err)
+		eventually(t, func() bool { return l.Health() == nil }, "Redis is there")
+		require.NoError(t, os.RemoveAll(dir))
+		require.EqualValues(t, 100, left(t, l, "a")) // so that the share knows it
+		require.True(t, l.local.Take("a", 1, 0).Allowed)
+		eventually(t, func() bool { return l.Health() != nil }, "a save fails")
+		require.ErrorIs(t, l.Health(), ErrStateFile)
+		require.ErrorIs(t, l.Health(), os.ErrNotExist)
+		require.True(t, take(t, l, "b", 1).Allowed)
+		told := func() (all []Event) {
+			for _, e := range events.events() {
+				if e.Kind == StateUnsaved || e.Kind == StateSaved {
+					all = append(all, e)
+				}
 			}
+			return all
 		}
-		return all
-	}
-	eventually(t, func() bool { return len(told()) == 1 }, "it is told")
-	require.Equal(t, StateUnsaved, told()[0].Kind)
-	require.ErrorIs(t, told()[0].Err, ErrStateFile)
+		eventually(t, func() bool { return len(told()) == 1 }, "it is told")
+		require.Equal(t, StateUnsaved, told()[0].Kind)
+		require.ErrorIs(t, told()[0].Err, ErrStateFile)
 
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	eventually(t, func() bool { return l.Health() == nil && len(told()) == 2 }, "a save succeeds")
-	require.Equal(t, Event{Kind: StateSaved}, told()[1])
-	require.NoError(t, os.RemoveAll(dir))
-	require.ErrorIs(t, l.Close(), ErrStateFile)
-	require.Len(t, told(), 2, "each is told once")
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		eventually(t, func() bool { return l.Health() == nil && len(told()) == 2 }, "a save succeeds")
+		require.Equal(t, Event{Kind: StateSaved}, told()[1])
+		require.NoError(t, os.RemoveAll(dir))
+		require.ErrorIs(t, l.Close(), ErrStateFile)
+		require.Len(t, told(), 2, "each is told once")
+	})
 }

@@ -12,30 +12,31 @@ import (
 
 // Stats tells of Redis's time while it answers, and of the breaker and an outage when it does not.
 func TestStatsTellOfRedis(t *testing.T) {
-	redis := redistest.Start(t, redistest.Options{})
-	c := at(redis.Addr(), funnel(10, 1, time.Hour))
-	c.Budget = quick
-	l := open(t, c)
-	before := l.Stats()
-	for range 5 {
-		require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
-	}
-	s := l.Stats()
-	require.GreaterOrEqual(t, s.RoundTrips, before.RoundTrips+4, "the last may be counted later")
-	require.Greater(t, s.RedisTime, before.RedisTime)
-	require.False(t, s.Outage)
-	require.Equal(t, []int{1, 0, 0}, []int{s.Breakers, s.OpenBreakers, s.HalfOpenBreakers})
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := over(line, funnel(10, 1, time.Hour))
+		l := open(t, c)
+		line.Set(redistest.Weather{Answers: time.Millisecond})
+		before := l.Stats()
+		for range 5 {
+			require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
+		}
+		s := l.Stats()
+		require.GreaterOrEqual(t, s.RoundTrips, before.RoundTrips+4, "the last may be counted later")
+		require.Equal(t, time.Duration(s.RoundTrips-before.RoundTrips)*time.Millisecond, s.RedisTime-before.RedisTime)
+		require.False(t, s.Outage)
+		require.Equal(t, []int{1, 0, 0}, []int{s.Breakers, s.OpenBreakers, s.HalfOpenBreakers})
 
-	redis.Kill()
-	for s.OpenBreakers == 0 {
-		take(t, l, "a", 1)
-		s = l.Stats()
-	}
-	require.Equal(t, 1, s.Breakers)
-	require.True(t, s.Outage)
-	require.Positive(t, s.FailedTrips)
-	require.NoError(t, l.Close())
-	require.False(t, l.Stats().Outage, "calls are not answered any more")
+		line.Set(gone)
+		for s.OpenBreakers == 0 {
+			take(t, l, "a", 1)
+			s = l.Stats()
+		}
+		require.Equal(t, 1, s.Breakers)
+		require.True(t, s.Outage)
+		require.Positive(t, s.FailedTrips)
+		require.NoError(t, l.Close())
+		require.False(t, l.Stats().Outage, "calls are not answered any more")
+	})
 }
 
 // A call that has to wait is counted when it has ended, served or not; one that need not is in no
@@ -51,8 +52,8 @@ func TestStatsCountWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- l.Wait(ctx, "a", 1) }()
-	require.Eventually(t, func() bool { return l.Stats().Waiting == 1 }, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > time.Hour }, 10*time.Second, time.Millisecond, "it has its turn, an hour from now")
+	eventually(t, func() bool { return l.Stats().Waiting == 1 }, "it waits")
+	eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > time.Hour }, "it has its turn, an hour from now")
 	cancel()
 	require.ErrorIs(t, <-ended, ErrCancelled)
 	s = l.Stats()
@@ -83,7 +84,6 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		require.Equal(t, [4]uint64{4, 2, 0, 6}, refusals(l), mode)
 	}
 	c := at("127.0.0.1:1", funnel(10, 1, time.Hour))
-	c.Budget = quick
 	uncounted := launch(t, c)
 	c.Name, c.Outage = name(), FallbackClosed
 	closed := launch(t, c)

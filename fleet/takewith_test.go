@@ -202,46 +202,46 @@ func TestTakeAllWithLimits(t *testing.T) {
 // In an outage each limit has a share, which begins from what Redis said and is charged to
 // Redis afterwards.
 func TestSharesOfLimits(t *testing.T) {
-	ctx := t.Context()
 	for _, f := range families(t) {
 		if strings.Contains(f[0].String(), "bursty") {
 			continue
 		}
 		t.Run(f[0].String(), func(t *testing.T) {
-			t.Parallel()
-			redis := redistest.Start(t, redistest.Options{AOF: true})
-			c := at(redis.Addr(), f[0])
-			c.Budget, c.Servers = quick, 2
-			l := open(t, c)
-			a, err := l.TakeWith(ctx, f[1], "a", 60)
-			require.NoError(t, err)
-			require.Equal(t, SourceRedis, a.Source)
-			redis.Kill()
-			a, err = l.TakeWith(ctx, f[1], "a", 0)
-			require.NoError(t, err)
-			require.Equal(t, SourceShare, a.Source)
-			require.EqualValues(t, 50, a.Limit)
-			require.EqualValues(t, 20, a.Remaining, "of 50, the part that Redis said is used")
-			a, err = l.TakeWith(ctx, f[1], "a", 5)
-			require.NoError(t, err)
-			require.True(t, a.Allowed)
-			out, err := TakeAll(ctx, 5, l.ClaimWith(f[1], "a"))
-			require.NoError(t, err)
-			require.True(t, out.Allowed)
-			// A limit that is new in the outage knows the servers, and that Redis was there.
-			if !strings.Contains(f[0].String(), "funnel") {
-				return
-			}
-			a, err = l.TakeWith(ctx, funnel(40, 40, 3660*24*time.Hour), "new", 1)
-			require.NoError(t, err)
-			require.Equal(t, SourceShare, a.Source)
-			require.EqualValues(t, 20, a.Limit)
-			require.NoError(t, redis.Restart())
-			eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged >= 10 }, "it is charged")
-			a, err = l.TakeWith(ctx, f[1], "a", 0)
-			require.NoError(t, err)
-			require.Equal(t, SourceRedis, a.Source)
-			require.EqualValues(t, 30, a.Remaining)
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				c := over(line, f[0])
+				c.Servers = 2
+				ctx := t.Context()
+				l := open(t, c)
+				a, err := l.TakeWith(ctx, f[1], "a", 60)
+				require.NoError(t, err)
+				require.Equal(t, SourceRedis, a.Source)
+				line.Set(gone)
+				a, err = l.TakeWith(ctx, f[1], "a", 0)
+				require.NoError(t, err)
+				require.Equal(t, SourceShare, a.Source)
+				require.EqualValues(t, 50, a.Limit)
+				require.EqualValues(t, 20, a.Remaining, "of 50, the part that Redis said is used")
+				a, err = l.TakeWith(ctx, f[1], "a", 5)
+				require.NoError(t, err)
+				require.True(t, a.Allowed)
+				out, err := TakeAll(ctx, 5, l.ClaimWith(f[1], "a"))
+				require.NoError(t, err)
+				require.True(t, out.Allowed)
+				// A limit that is new in the outage knows the servers, and that Redis was there.
+				if !strings.Contains(f[0].String(), "funnel") {
+					return
+				}
+				a, err = l.TakeWith(ctx, funnel(40, 40, 3660*24*time.Hour), "new", 1)
+				require.NoError(t, err)
+				require.Equal(t, SourceShare, a.Source)
+				require.EqualValues(t, 20, a.Limit)
+				line.Set(well)
+				eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged >= 10 }, "it is charged")
+				a, err = l.TakeWith(ctx, f[1], "a", 0)
+				require.NoError(t, err)
+				require.Equal(t, SourceRedis, a.Source)
+				require.EqualValues(t, 30, a.Remaining)
+			})
 		})
 	}
 }

@@ -1,0 +1,259 @@
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Line leads from clients inside a bubble of testing/synctest to a Redis outside. The clock
+// of the bubble stands still while Redis works, so a command takes as long as [Weather] says,
+// on a machine of any speed. Tests in a bubble have scripts read its clock in place of Redis's.
+//
+// Make one with [NewLine], and connect by [Line.Option]. Its methods may be called by any
+// number of goroutines.
+type Line struct {
+	addr string
+	mu   struct {
+		sync.Mutex
+		weather Weather
+		changed chan struct{} // closed when the weather changes
+		conns   map[*carrier]struct{}
+	}
+}
+
+// Weather says how a Line is. The zero value carries everything at once.
+type Weather struct {
+	// Gone has connections end, and others be refused, as those to a Redis that was killed.
+	Gone bool
+	// Deaf holds back all that is sent, as to a Redis that stands still, and Mute all answers.
+	// When that changes, all arrives.
+	Deaf, Mute bool
+	// Hole loses all that is sent and has dials wait. A connection that lost something
+	// carries nothing any more, and does not end.
+	Hole bool
+	// Asks and Answers are how long each takes on its way.
+	Asks, Answers time.Duration
+	// Short, if positive, has each connection end after so many bytes of answers.
+	Short int
+}
+
+// NewLine returns a line to the server. It must be called in the bubble of its clients.
+func NewLine(s *Server) *Line {
+	l := &Line{addr: s.Addr()}
+	l.mu.changed, l.mu.conns = make(chan struct{}), map[*carrier]struct{}{}
+	return l
+}
+
+// Option connects by the line.
+func (l *Line) Option() rueidis.ClientOption {
+	return rueidis.ClientOption{
+		InitAddress: []string{l.addr}, DisableCache: true, ForceSingleClient: true,
+		DialCtxFn: func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return l.dial(ctx, d.Timeout)
+		},
+	}
+}
+
+// Set changes the weather.
+func (l *Line) Set(w Weather) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.weather = w
+	close(l.mu.changed)
+	l.mu.changed = make(chan struct{})
+	if w.Gone {
+		for c := range l.mu.conns {
+			c.end()
+		}
+		clear(l.mu.conns)
+	}
+}
+
+// now returns the weather, and what is closed when it changes.
+func (l *Line) now() (Weather, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.weather, l.mu.changed
+}
+
+func (l *Line) dial(ctx context.Context, within time.Duration) (net.Conn, error) {
+	if within > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, within)
+		defer cancel()
+	}
+	for w, changed := l.now(); w.Hole; w, changed = l.now() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if w, _ := l.now(); w.Gone {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	redis, err := net.Dial("tcp", l.addr)
+	if err != nil {
+		return nil, err
+	}
+	near, far := net.Pipe()
+	c := &carrier{line: l, far: far, redis: redis, done: make(chan struct{})}
+	c.end = sync.OnceFunc(func() {
+		close(c.done)
+		_ = far.Close()
+		_ = redis.Close()
+	})
+	l.mu.Lock()
+	l.mu.conns[c] = struct{}{}
+	l.mu.Unlock()
+	asks, answers := make(chan parcel, queued), make(chan parcel, queued)
+	go c.receive(asks)
+	go c.ask(asks, answers)
+	go c.deliver(answers)
+	return near, nil
+}
+
+// queued is more than a client has under way.
+const queued = 1 << 14
+
+// parcel is a command or an answer on its way.
+type parcel struct {
+	sent time.Time
+	text []byte
+}
+
+// carrier is one connection. Three goroutines carry what goes over it.
+type carrier struct {
+	line       *Line
+	far, redis net.Conn
+	done       chan struct{} // closed by end
+	end        func()
+}
+
+// receive takes commands from the client until either hangs up.
+func (c *carrier) receive(asks chan<- parcel) {
+	defer c.end()
+	for r := bufio.NewReader(c.far); ; {
+		text, err := value(r, nil)
+		if err != nil {
+			return
+		}
+		asks <- parcel{time.Now(), text}
+	}
+}
+
+// ask has Redis carry out one command after the other.
+func (c *carrier) ask(asks <-chan parcel, answers chan<- parcel) {
+	defer c.end()
+	for r, lost := bufio.NewReader(c.redis), false; ; {
+		p, ok := c.next(asks, func(w Weather) (bool, time.Duration) { return w.Deaf, w.Asks })
+		if !ok {
+			return
+		}
+		if w, _ := c.line.now(); w.Hole {
+			lost = true
+		}
+		if lost {
+			continue
+		}
+		if _, err := c.redis.Write(p.text); err != nil {
+			return
+		}
+		text, err := value(r, nil)
+		if err != nil {
+			return
+		}
+		answers <- parcel{time.Now(), text}
+	}
+}
+
+// deliver gives the client the answers.
+func (c *carrier) deliver(answers <-chan parcel) {
+	defer c.end()
+	for delivered := 0; ; {
+		p, ok := c.next(answers, func(w Weather) (bool, time.Duration) { return w.Mute, w.Answers })
+		if !ok {
+			return
+		}
+		w, _ := c.line.now()
+		if w.Short > 0 && delivered+len(p.text) > w.Short {
+			_, _ = c.far.Write(p.text[:max(w.Short-delivered, 0)])
+			return
+		}
+		if delivered += len(p.text); w.Short == 0 {
+			delivered = 0
+		}
+		if _, err := c.far.Write(p.text); err != nil {
+			return
+		}
+	}
+}
+
+// next returns the next parcel when it arrives, unless the connection ends before. take is how
+// it is held back by the weather.
+func (c *carrier) next(parcels <-chan parcel, held func(Weather) (bool, time.Duration)) (p parcel, ok bool) {
+	select {
+	case p = <-parcels:
+	case <-c.done:
+		return p, false
+	}
+	for {
+		w, changed := c.line.now()
+		stays, takes := held(w)
+		var arrives <-chan time.Time
+		if !stays {
+			rest := time.Until(p.sent.Add(takes))
+			if rest <= 0 {
+				return p, true
+			}
+			arrives = time.After(rest)
+		}
+		select {
+		case <-arrives:
+		case <-changed:
+		case <-c.done:
+			return p, false
+		}
+	}
+}
+
+// value reads a value of Redis's protocol, appends it to text as it is, and returns that.
+func value(r *bufio.Reader, text []byte) ([]byte, error) {
+	line, err := r.ReadBytes('\n')
+	if text = append(text, line...); err != nil || len(line) < 3 {
+		return text, err
+	}
+	n, _ := strconv.Atoi(string(line[1 : len(line)-2]))
+	switch line[0] {
+	case '$', '=', '!':
+		if n >= 0 {
+			begin := len(text)
+			text = append(text, make([]byte, n+2)...)
+			_, err = io.ReadFull(r, text[begin:])
+		}
+		return text, err
+	case '%', '|':
+		n *= 2
+	case '*', '~', '>':
+	case '+', '-', ':', '_', '#', ',', '(':
+		return text, nil
+	default:
+		return text, fmt.Errorf("no value of Redis's: %q", line)
+	}
+	for range n {
+		if text, err = value(r, text); err != nil {
+			return text, err
+		}
+	}
+	return text, nil
+}

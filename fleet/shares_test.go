@@ -1,0 +1,159 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+)
+
+// sharing is a fleet of servers in a bubble that take of one key all that is let pass.
+type sharing struct {
+	config       Config
+	servers      []*sharer
+	exact, local atomic.Int64 // what Redis let pass, and what shares did
+	begun        time.Time
+}
+
+// sharer is one server.
+type sharer struct {
+	limiter *Limiter
+	stop    context.CancelFunc
+	caller  sync.WaitGroup
+}
+
+func startSharing(t *testing.T, c Config, servers int) *sharing {
+	t.Helper()
+	s := &sharing{config: c, begun: time.Now(), servers: make([]*sharer, servers)}
+	for i := range s.servers {
+		s.start(t, i)
+	}
+	return s
+}
+
+// start starts a server in the place of another.
+func (s *sharing) start(t *testing.T, at int) {
+	t.Helper()
+	l, err := New(s.config)
+	require.NoError(t, err)
+	server := &sharer{limiter: l}
+	ctx, stop := context.WithCancel(t.Context())
+	server.stop = stop
+	server.caller.Go(func() {
+		for ctx.Err() == nil {
+			a, err := l.Take(context.Background(), "a", 1)
+			assert.NoError(t, err)
+			switch {
+			case !a.Allowed:
+				time.Sleep(5 * time.Millisecond)
+			case a.Source == SourceRedis:
+				s.exact.Add(1)
+			default:
+				s.local.Add(1)
+			}
+		}
+	})
+	s.servers[at] = server
+}
+
+// end ends a server.
+func (s *sharing) end(t *testing.T, at int) {
+	t.Helper()
+	s.servers[at].stop()
+	s.servers[at].caller.Wait()
+	require.NoError(t, s.servers[at].limiter.Close())
+}
+
+// ended ends all servers. It returns what Redis let pass, what the shares did, and what the
+// limit allows since the beginning.
+func (s *sharing) ended(t *testing.T, rate float64) (exact, local, bound float64) {
+	t.Helper()
+	for i := range s.servers {
+		s.end(t, i)
+	}
+	exact, local = float64(s.exact.Load()), float64(s.local.Load())
+	bound = float64(s.config.Policy.Limit()) + rate*time.Since(s.begun).Seconds()
+	t.Logf("%v by Redis and %v by shares, of %.0f: %.2f of the limit", exact, local, bound, (exact+local)/bound)
+	return exact, local, bound
+}
+
+// TestFlappingRedis has Redis be away for 3.3 s and there for 0.7 s, again and again, under
+// four servers that take what they can. It checks that the shares of the four keep to
+// the limit together with Redis, whether they were told how many they are or have to count
+// each other, of which an outage makes none forget the others.
+//
+// What a share let pass may be let pass by Redis as well until it is charged there, but
+// only once, since it is owed then: hence another capacity.
+func TestFlappingRedis(t *testing.T) {
+	const servers, capacity, rate, cycles = 4, 100, 50, 4
+	for name, told := range map[string]int{"told": servers, "counted": 0} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				c := over(line, funnel(capacity, rate, time.Second))
+				c.Servers = told
+				s := startSharing(t, c, servers)
+				time.Sleep(2 * beat)
+				for range cycles {
+					line.Set(gone)
+					time.Sleep(3300 * time.Millisecond)
+					line.Set(well)
+					time.Sleep(700 * time.Millisecond)
+				}
+				exact, local, bound := s.ended(t, rate)
+				assert.LessOrEqual(t, exact+local, bound+capacity)
+				assert.GreaterOrEqual(t, exact+local, bound-capacity)
+				assert.Greater(t, local, rate*3.3, "and shares are used")
+			})
+		})
+	}
+}
+
+// TestOutageIsNoSecondBurst has four servers use a limit up, and Redis die: what the
+// shares let pass is what comes in from then on.
+func TestOutageIsNoSecondBurst(t *testing.T) {
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		const servers, capacity, rate = 4, 200, 20
+		s := startSharing(t, over(line, funnel(capacity, rate, time.Second)), servers)
+		time.Sleep(3 * beat)
+		line.Set(gone)
+		time.Sleep(3 * beat)
+		exact, local, bound := s.ended(t, rate)
+		assert.LessOrEqual(t, exact+local, bound+servers)
+		assert.GreaterOrEqual(t, exact+local, bound-2*servers)
+		assert.NotZero(t, local, "and shares are used")
+	})
+}
+
+// TestRestartsInAnOutage has a limit of 400 be used up, Redis die, and all servers be
+// restarted, ten times: what they have forgotten they do not admit again. One that does not
+// know of the other lets pass all that comes in, as does the other.
+func TestRestartsInAnOutage(t *testing.T) {
+	for name, told := range map[string]int{"told": 4, "told too few": 1, "not told": 0} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				const servers, restarts, capacity, rate = 2, 10, 400, 400. / 3600
+				c := over(line, funnel(capacity, capacity, time.Hour))
+				c.Servers = told
+				s := startSharing(t, c, servers)
+				time.Sleep(3 * beat)
+				line.Set(gone)
+				for range restarts {
+					time.Sleep(200 * time.Millisecond)
+					for i := range servers {
+						s.end(t, i)
+						s.start(t, i)
+					}
+				}
+				exact, local, bound := s.ended(t, rate)
+				assert.GreaterOrEqual(t, exact, float64(capacity))
+				assert.LessOrEqual(t, exact+local, capacity+servers*(bound-capacity)+servers)
+			})
+		})
+	}
+}
