@@ -40,7 +40,7 @@ connectlimit 2
 engine 59
 examples/fleet 5
 examples/webserver 9
-fleet 76
+fleet 40
 fleet/faults 14
 fleet/internal/guard 8
 fleet/internal/lease 18
