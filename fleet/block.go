@@ -28,10 +28,6 @@ var ErrBlocked = limits.ErrBlocked
 // ErrBlocked then, and RetryAfter is the end of the block, or that of the limit's refusal if
 // it is later. Peek and Take for no units are not Allowed, and Remaining is 0.
 //
-// While Redis is slow there is one exception: a call on another server, whose budget is spent,
-// may get the answer to an earlier call there, which Redis may have decided before Block. That
-// was 100 ms before the call began at most, or Config.Budget if that is longer.
-//
 // A server that decides without Redis goes by what Redis last said to it about the key:
 //
 //   - In Leased mode, a block that was made by another server holds there as soon as it
@@ -89,7 +85,6 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 		return bad
 	}
 	l.known.Heard(key, b.Left, b.At)
-	l.takes.Renew()
 	l.tally.blocks.Add(1)
 	return nil
 }
@@ -124,7 +119,6 @@ func (l *Limiter) unblock(ctx context.Context, key string) error {
 		return err
 	}
 	l.known.Forget(key)
-	l.takes.Renew()
 	return why.cause
 }
 

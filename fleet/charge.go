@@ -49,7 +49,7 @@ func (k *keeper) settle() {
 	}
 }
 
-// credit counts as charged what Redis admitted too late for the caller, and for any other.
+// credit counts as charged what Redis admitted too late for the caller.
 // The share answered instead, and what that let pass need not be charged as well. The share
 // remembers what Redis said.
 func (l *Limiter) credit() {

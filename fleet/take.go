@@ -289,7 +289,6 @@ func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 		l.leases.Forget(key)
 	}
 	l.known.Forget(key)
-	l.takes.Renew()
 	if store.CheckKey(key) == nil {
 		for _, of := range l.shares() {
 			used = of.local.Reset(key) || used

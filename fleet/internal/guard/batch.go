@@ -14,8 +14,7 @@ import (
 // has a budget and an outcome of its own, and is given up by itself. None waits for others
 // to come, nor for those that are under way as long as there is a worker.
 //
-// An answer that comes when its caller has gone is kept for a moment, for a call that asks
-// the same and has waited for as long as its budget: see spares.
+// An answer that comes when its caller has gone serves no other call: see Unused.
 //
 // Its methods may be called by any number of goroutines. The zero value is of no use: see
 // NewBatch.
@@ -27,7 +26,7 @@ type Batch[Q comparable, A any] struct {
 	open *batch[Q, A] // which others may join, or nil
 
 	batches, tickets sync.Pool
-	spares           spares[Q, A]
+	unused           unused[Q, A]
 }
 
 // maxBatch is how many calls are made as one at most. The first of them waits until the
@@ -89,7 +88,6 @@ func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 	if err != nil {
 		return none, err
 	}
-	begun := time.Now()
 	timer := g.timer(g.config.Budget)
 	defer g.timers.Put(timer)
 	defer timer.Stop()
@@ -105,7 +103,7 @@ func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 		case <-t.done:
 		case <-timer.C:
 			if !g.arrived(t.done) || errors.Is(t.err, errOrphaned) {
-				return b.late(t, begun)
+				return b.late(t)
 			}
 		case <-ctx.Done():
 			t.giveUp(g)
@@ -133,17 +131,13 @@ func (b *Batch[Q, A]) answer(t *ticket[Q, A]) (A, error) {
 	return value, err
 }
 
-// late answers a call whose budget is spent: by an answer to another that asked the same
-// and is late, too, if there is one. Then the call's own is left to the next.
-func (b *Batch[Q, A]) late(t *ticket[Q, A], begun time.Time) (A, error) {
-	ask, g := t.ask, b.guard
+// late answers a call whose budget is spent.
+func (b *Batch[Q, A]) late(t *ticket[Q, A]) (A, error) {
+	g := b.guard
 	state := t.giveUp(g)
 	if state == answered { // just now
 		<-t.done
 		return b.answer(t)
-	}
-	if value, ok := b.spares.take(ask, begun); ok {
-		return value, nil
 	}
 	var none A
 	err := fmt.Errorf("%w of %v", ErrBudget, g.config.Budget)
@@ -241,7 +235,7 @@ func (all *batch[Q, A]) send(base context.Context, tickets []*ticket[Q, A]) {
 		if t.state.CompareAndSwap(sent, answered) {
 			t.done <- struct{}{}
 		} else if err == nil {
-			b.spares.put(t.ask, value, s.at, g.config.Budget)
+			b.unused.put(t.ask, value)
 		}
 	})
 	g.watch.receive(s)

@@ -257,106 +257,62 @@ func TestWatchEndsWhenIdle(t *testing.T) {
 	})
 }
 
-// A hot key's answers are each a little later than its callers wait: each is had by the
-// caller that waits when it comes, once.
-func TestLateAnswersServeOthers(t *testing.T) {
+// Answers that are each a little later than their callers wait serve no other call, also if the
+// link gets fast: the server decides each call while it is under way. What came too late is there
+// for Unused, once, and no error is.
+func TestAnswersAreDecidedWhileTheCallIsUnderWay(t *testing.T) {
 	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
-		var given atomic.Int64
-		b := NewBatch(g, func(_ context.Context, asks []string, reply func(int, int64, error)) {
-			time.Sleep(budget * 3 / 2)
+		var takes, given atomic.Int64
+		b := NewBatch(g, func(_ context.Context, asks []string, reply func(int, time.Time, error)) {
+			decided := time.Now()
+			time.Sleep(time.Duration(takes.Load()))
 			for i, ask := range asks {
 				if ask == "bad" {
-					reply(i, 0, errKey)
+					reply(i, decided, errKey)
 					continue
 				}
-				reply(i, given.Add(1), nil)
+				given.Add(1)
+				reply(i, decided, nil)
 			}
 		})
-		seen := map[int64]bool{}
 		late := 0
-		for range 20 {
-			n, err := b.Do(t.Context(), "hot")
-			if err != nil {
-				require.ErrorIs(t, err, ErrBudget)
-				late++
-				continue
-			}
-			require.False(t, seen[n], "used once")
-			seen[n] = true
-		}
-		require.LessOrEqual(t, late, 2)
-
-		// An answer that came before a call is not for it, nor one to another ask, nor
-		// an error.
-		time.Sleep(2 * budget)
-		for _, ask := range []string{"hot", "other", "bad", "bad", "bad"} {
-			_, err := b.Do(t.Context(), ask)
-			require.ErrorIs(t, err, ErrBudget)
-			require.NotErrorIs(t, err, errKey)
-		}
-		time.Sleep(2 * budget)
-		unused := map[string]int{}
-		b.Unused(func(ask string, _ int64) { unused[ask]++ })
-		require.Equal(t, given.Load(), int64(len(seen)+unused["hot"]+unused["other"]))
-		require.Zero(t, b.spares.count)
-		require.Empty(t, b.spares.of)
-	})
-}
-
-// After Renew no call is answered by what was asked before. The answers are there for Unused.
-func TestRenewedSparesServeNoCall(t *testing.T) {
-	for _, renewed := range []bool{false, true} {
-		inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
-			const takes = budget + budget/2 // an answer comes while the next call waits
-			var given atomic.Int64
-			b := NewBatch(g, func(_ context.Context, asks []string, reply func(int, int64, error)) {
-				n := given.Add(1)
-				time.Sleep(takes)
-				for i := range asks {
-					reply(i, n, nil)
+		for _, ask := range []string{"hot", "bad"} {
+			for i := range 20 {
+				takes.Store(int64(budget * 9 / 8))
+				if i >= 10 {
+					takes.Store(1)
 				}
-			})
-			_, err := b.Do(t.Context(), "k")
-			require.ErrorIs(t, err, ErrBudget)
-			if renewed {
-				b.Renew()
-				time.Sleep(1) // what is asked in the same instant may be from before
+				begun := time.Now()
+				decided, err := b.Do(t.Context(), ask)
+				switch {
+				case errors.Is(err, ErrBudget):
+					late++
+				case ask == "hot":
+					require.NoError(t, err)
+					require.False(t, decided.Before(begun), "decided %v before the call", begun.Sub(decided))
+				}
 			}
-			n, err := b.Do(t.Context(), "k") // the first answer comes meanwhile
-			if !renewed {
-				require.NoError(t, err)
-				require.EqualValues(t, 1, n)
-				return
-			}
-			require.ErrorIs(t, err, ErrBudget, "its own answer comes later, and the first is too old")
-			n, err = b.Do(t.Context(), "k")
-			require.NoError(t, err)
-			require.EqualValues(t, 2, n, "the second was asked for after Renew")
-			time.Sleep(takes + budget)
+		}
+		require.Equal(t, 20, late)
+		time.Sleep(2 * budget)
+		for _, want := range []int{10, 0} {
 			unused := 0
-			b.Unused(func(string, int64) { unused++ })
-			require.Equal(t, 2, unused)
-		})
-	}
+			b.Unused(func(ask string, _ time.Time) {
+				require.Equal(t, "hot", ask)
+				unused++
+			})
+			require.Equal(t, want, unused)
+		}
+		require.EqualValues(t, 20, given.Load())
+	})
 }
 
-func TestSparesAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s spares[int, int]
-		for i := range 2 * maxSpares {
-			s.put(i, i, time.Now(), budget)
-		}
-		require.Equal(t, maxSpares, s.count)
-		require.Len(t, s.of, maxSpares)
-		time.Sleep(budget + 1)
-		s.put(-1, 7, time.Now(), budget)
-		require.Equal(t, 1, s.count, "those that are old make room")
-		s.put(-2, 8, time.Now().Add(-spareAge-1), budget)
-		_, ok := s.take(-2, time.Now())
-		require.False(t, ok, "it was asked too long ago")
-		value, ok := s.take(-1, time.Now())
-		require.True(t, ok)
-		require.Equal(t, 7, value)
-		require.Zero(t, s.count)
-	})
+func TestUnusedAnswersAreBounded(t *testing.T) {
+	b := &Batch[int, int]{}
+	for i := range 2 * maxUnused {
+		b.unused.put(i, i)
+	}
+	n := 0
+	b.Unused(func(int, int) { n++ })
+	require.Equal(t, maxUnused, n)
 }

@@ -1,0 +1,41 @@
+package guard
+
+import "sync"
+
+// unused are answers that came too late for their callers. They serve no other call: the
+// server decided them before that call began, and what it admitted then may not be used in a
+// later window, or closer to another turn. Its methods may be called by any number of
+// goroutines. The zero value has none.
+type unused[Q comparable, A any] struct {
+	mu  sync.Mutex
+	all []answer[Q, A]
+}
+
+type answer[Q comparable, A any] struct {
+	ask   Q
+	value A
+}
+
+// maxUnused bounds how many are kept for Unused.
+const maxUnused = 4096
+
+// put keeps an answer if there is room.
+func (u *unused[Q, A]) put(ask Q, value A) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.all) < maxUnused {
+		u.all = append(u.all, answer[Q, A]{ask, value})
+	}
+}
+
+// Unused calls use for each answer that came too late for its caller since the last call of Unused,
+// some thousand at most.
+func (b *Batch[Q, A]) Unused(use func(ask Q, value A)) {
+	b.unused.mu.Lock()
+	all := b.unused.all
+	b.unused.all = nil
+	b.unused.mu.Unlock()
+	for _, a := range all {
+		use(a.ask, a.value)
+	}
+}
