@@ -46,6 +46,9 @@ func init() {
 		{"client", 2, -1, 0, 0, 0, []string{"noscript"}, false, (*conn).client, 0},
 		{"command", 1, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).command, 0},
 		{"config", 2, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).configGet, 0},
+		{"multi", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).begin, 0},
+		{"exec", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).exec, 0},
+		{"discard", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).discard, 0},
 		{"hello", 1, -1, 0, 0, 0, []string{"fast"}, true, (*conn).hello, 0},
 		{"auth", 2, 3, 0, 0, 0, []string{"fast"}, true, (*conn).auth, 0},
 		{"reset", 1, 1, 0, 0, 0, []string{"fast"}, true, (*conn).restart, 0},
@@ -92,6 +95,9 @@ func (c *conn) do(args [][]byte) {
 		c.ending = true
 	case !c.known && (do == nil || !do.greeting):
 		c.out.Error("NOAUTH Authentication required.")
+	case c.inTransaction(do):
+		c.multi.refused = true
+		c.out.Error("ERR " + noTransactions)
 	case do == nil:
 		c.out.Error("ERR unknown command " + quoted(args[0]) + ": rald has " + strings.Join(names(), ", "))
 	case len(args) < do.least || do.most >= 0 && len(args) > do.most:

@@ -26,6 +26,7 @@ type conn struct {
 
 	call named.Call // the present command, on configured limits
 
+	multi  transaction
 	name   string
 	known  bool // the client has given the password, or none is needed
 	wrong  int  // wrong passwords since it was known

@@ -127,7 +127,7 @@ func (c *conn) admit() {
 
 // restart is RESET: the connection is as it was at first.
 func (c *conn) restart([][]byte) {
-	c.out.Three, c.name = false, ""
+	c.out.Three, c.name, c.multi = false, "", transaction{}
 	if c.known = c.server.config.Password == ""; !c.known {
 		c.in.SetLimits(greeting)
 	}
