@@ -132,7 +132,7 @@ func TestCheck(t *testing.T) {
 		"limits:\n  api: funnel 100, 10/s\n  login: at most 5/10m\n": "",
 		"":                             "",
 		"limits:\n  api: funnel 100\n": file + `:2: limits.api: `,
-		"limits:\n  api: funnel 1, 1/s\n  api: at most 1/s\n":    file + `:3: limits.api: there are two limits of this name`,
+		"limits:\n  api: funnel 1, 1/s\n  api: at most 1/s\n":    file + `:3: limits.api: this key is there twice`,
 		"limits:\n  a b: funnel 1, 1/s\n":                        file + `:2: limits.a b: a name has 1 to 64 letters`,
 		"limits:\n  window_1-h: [1]\n":                           file + `:2: limits.window_1-h: the text of a limit is accepted`,
 		"limit:\n  api: funnel 1, 1/s\n":                         file + `:1: limit: the only key here is limits`,

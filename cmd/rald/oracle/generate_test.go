@@ -62,7 +62,7 @@ func (g *generator) descriptors(indent string, depth int, before [][2]string) st
 	met := map[string]bool{}
 	for range 1 + g.IntN(4) {
 		key, value := g.pick(g.keys...), ""
-		if g.percent(60) {
+		if g.percent(60) && (!strings.HasSuffix(key, "*") || g.percent(g.wild/20)) {
 			value = g.pick(g.values...)
 		}
 		at := key + "_" + value
@@ -149,7 +149,7 @@ func (g *generator) spoil(text string) string {
 	indent = strings.ReplaceAll(indent, "-", " ")
 	scalar := g.pick("3", "-1", "1.5", "1e3", "0x10", "0b11", "0o7", "017", "1_000", "4294967295", "4294967296", "9223372036854775807",
 		"9223372036854775808", "yes", "no", "on", "~", "null", "", "true", "false", "'3'", "\"x\"", "2020-01-01", "2020-01-01T00:00:00Z",
-		".inf", ".nan", "!!str 3", "!!int 3", "!!float 3", "!!binary aGk=", "!!binary '*'", "!custom x", "foo", "second", "ſecond", "unknown",
+		".inf", ".nan", "!!str 3", "!!int 3", "!!float 3", "!!binary aGk=", "!!binary '*'", "!custom x", "foo", "'b*c'", "'**'", "second", "ſecond", "unknown",
 		"12:30:45", "a: b", "[a]", "[]", "{}", "[[]]", "[{}]", "{key: a}", "*x", "&y 3", "| \n  x", "'", "\"\\q\"", "é", "\t", "@", "`", "%", "=", "<<",
 		"{<<: {key: a}}", "{1: 2}", "{? [a] : b}", "- a", "3 # comment", "+3", "--3", "0.0", "1.0", "Second ")
 	key := g.pick("domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited", "name", "replaces",

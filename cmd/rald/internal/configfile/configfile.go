@@ -14,6 +14,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 )
 
@@ -49,6 +51,51 @@ func Read(file string) ([]byte, error) {
 		return nil, err
 	}
 	return text, nil
+}
+
+// Document returns the top node of the text of a file, or nil if there is none or the text is not
+// YAML. A second document, and a key that a map has twice, are faults.
+func Document(file string, text []byte) (top *yaml.Node, faults []error) {
+	var first, second yaml.Node
+	read := yaml.NewDecoder(bytes.NewReader(text))
+	if err := read.Decode(&first); errors.Is(err, io.EOF) {
+		return nil, nil // nothing but comments
+	} else if err != nil {
+		return nil, Unreadable(file, text, err.Error())
+	}
+	if err := read.Decode(&second); !errors.Is(err, io.EOF) {
+		faults = []error{&fault.Error{
+			File: file, Line: second.Line, Err: fmt.Errorf("there is a second document after ---, and %w: one is accepted", fault.ErrUnused),
+		}}
+	}
+	if len(first.Content) == 0 {
+		return nil, faults
+	}
+	return first.Content[0], append(faults, repeated(file, "", first.Content[0])...)
+}
+
+// repeated returns a fault for each key that a map of the node has already, whose path is that.
+func repeated(file, path string, n *yaml.Node) (faults []error) {
+	seen := map[string]bool{}
+	for i, value := range n.Content {
+		here := fmt.Sprintf("%s[%d]", path, i)
+		if n.Kind == yaml.MappingNode {
+			if i%2 == 0 {
+				continue
+			}
+			key := n.Content[i-1]
+			here = strings.TrimPrefix(path+"."+key.Value, ".")
+			if seen[key.Value] {
+				faults = append(faults, &fault.Error{
+					File: file, Line: key.Line, Key: here, Err: fmt.Errorf("this key is there twice, and %w: once is accepted", fault.ErrUnused),
+				})
+			}
+			// Several maps may be merged into one, and another key may be a map or an alias.
+			seen[key.Value] = key.Kind == yaml.ScalarNode && key.ShortTag() != "!!merge"
+		}
+		faults = append(faults, repeated(file, here, value)...)
+	}
+	return faults
 }
 
 var (

@@ -1,7 +1,14 @@
 // Package fault has the error that tells what is wrong with a file of configuration.
 package fault
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrUnused is the Err of a fault, or is wrapped by it, if a file can be read but part of it would
+// have no effect.
+var ErrUnused = errors.New("it has no effect")
 
 // Error is a fault of a file: where it is, and what is accepted there.
 type Error struct {

@@ -1,10 +1,7 @@
 package httpdoor
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -33,20 +30,15 @@ func (r *reading) bad(at place, format string, args ...any) {
 
 // top returns the value of a file.
 func (r *reading) top(text []byte) place {
-	var root yaml.Node
-	read := yaml.NewDecoder(bytes.NewReader(text))
-	if err := read.Decode(&root); err != nil && !errors.Is(err, io.EOF) {
-		r.faults = append(r.faults, configfile.Unreadable(r.file, text, err.Error())...)
+	top, faults := configfile.Document(r.file, text)
+	r.faults = append(r.faults, faults...)
+	switch {
+	case top != nil:
+		return place{node: resolved(top), line: top.Line}
+	case len(faults) > 0:
 		return place{}
 	}
-	var second yaml.Node
-	if err := read.Decode(&second); !errors.Is(err, io.EOF) {
-		r.bad(place{line: second.Line}, "there is a second document after ---: one is accepted")
-	}
-	if len(root.Content) == 0 {
-		return place{node: &yaml.Node{Kind: yaml.MappingNode}} // nothing but comments
-	}
-	return place{node: resolved(root.Content[0]), line: root.Content[0].Line}
+	return place{node: &yaml.Node{Kind: yaml.MappingNode}} // nothing but comments
 }
 
 func resolved(n *yaml.Node) *yaml.Node {
@@ -77,9 +69,7 @@ func (r *reading) fields(at place, accepted ...string) map[string]place {
 		if at.key != "" {
 			inner.key = at.key + "." + key.Value
 		}
-		if _, twice := all[key.Value]; twice {
-			r.bad(inner, "this key is there twice: once is accepted")
-		} else if !slices.Contains(accepted, key.Value) {
+		if !slices.Contains(accepted, key.Value) {
 			r.bad(inner, "the keys here are %s", strings.Join(accepted, ", "))
 		} else {
 			all[key.Value] = inner

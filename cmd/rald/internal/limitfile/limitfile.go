@@ -2,10 +2,8 @@
 package limitfile
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -82,36 +80,23 @@ func Read(dir string) (*File, error) {
 // Parse reads the text of a file, whose name is for errors. The error is that of Read.
 func Parse(file string, text []byte) (*File, error) {
 	f := &File{}
-	var root, second yaml.Node
-	read := yaml.NewDecoder(bytes.NewReader(text))
-	err := read.Decode(&root)
-	if errors.Is(err, io.EOF) {
-		return f, nil // nothing but comments
+	top, faults := configfile.Document(file, text)
+	if top == nil {
+		return f, errors.Join(faults...)
 	}
-	if err != nil {
-		return nil, errors.Join(configfile.Unreadable(file, text, err.Error())...)
-	}
-	var faults []error
 	bad := func(at *yaml.Node, key, format string, args ...any) {
 		faults = append(faults, &fault.Error{File: file, Line: at.Line, Key: key, Err: fmt.Errorf(format, args...)})
 	}
-	if err := read.Decode(&second); !errors.Is(err, io.EOF) {
-		bad(&second, "", "there is a second document after ---: one is accepted")
-	}
-	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
 		bad(top, "", "a map with the key limits is accepted")
 		return nil, errors.Join(faults...)
 	}
-	twice := false
 	for key, value := range pairs(top) {
 		switch {
 		case key.Kind != yaml.ScalarNode:
 			bad(key, "", notText)
 		case key.Value != "limits":
 			bad(key, key.Value, "the only key here is limits")
-		case twice:
-			bad(key, key.Value, "this key is there twice")
 		case value.Kind != yaml.MappingNode:
 			bad(value, key.Value, "a map from names to limits is accepted, such as api: funnel 100, 10/s")
 		default:
@@ -121,9 +106,6 @@ func Parse(file string, text []byte) (*File, error) {
 					continue
 				}
 				p, err := entry(name.Value, limit)
-				if _, twice := f.Limits[name.Value]; twice && err == nil {
-					err = errors.New("there are two limits of this name")
-				}
 				if err != nil {
 					bad(name, "limits."+name.Value, "%w", err)
 					continue
@@ -131,7 +113,6 @@ func Parse(file string, text []byte) (*File, error) {
 				f.Add(name.Value, p, fault.Error{File: file, Line: name.Line, Key: "limits." + name.Value})
 			}
 		}
-		twice = twice || key.Value == "limits"
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)

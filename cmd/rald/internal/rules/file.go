@@ -47,20 +47,22 @@ type rateLimit struct {
 
 type replaced struct{ Name string }
 
-// known are the keys of the reference. It accepts each of them in any map, and heeds it where
-// it has a meaning.
-var known = map[string]bool{
-	"domain": true, "key": true, "value": true, "descriptors": true, "rate_limit": true, "unit": true,
-	"requests_per_unit": true, "unlimited": true, "shadow_mode": true, "quota_mode": true, "name": true,
-	"replaces": true, "detailed_metric": true, "value_to_metric": true, "share_threshold": true,
+// meanings are the keys that have a meaning, by the places of their maps. The reference accepts
+// each of its keys in any map.
+var meanings = []struct {
+	at   *regexp.Regexp
+	keys []string
+}{
+	{regexp.MustCompile(`^$`), []string{"domain", "descriptors", "all_or_nothing"}},
+	{regexp.MustCompile(`^descriptors\[\d+\](\.descriptors\[\d+\])*$`), []string{
+		"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold",
+	}},
+	{regexp.MustCompile(`\]\.rate_limit$`), []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "candidate"}},
+	{regexp.MustCompile(`\]\.rate_limit\.replaces\[\d+\]$`), []string{"name"}},
 }
 
-// own are the keys beyond those of the reference, with the only place of each.
-var own = map[string]*regexp.Regexp{
-	"all_or_nothing": regexp.MustCompile(`^all_or_nothing$`),
-	"limit":          regexp.MustCompile(`\.rate_limit\.limit$`),
-	"candidate":      regexp.MustCompile(`\.rate_limit\.candidate$`),
-}
+// own are the keys beyond those of the reference.
+var own = []string{"all_or_nothing", "limit", "candidate"}
 
 // reading is a file that is being read.
 type reading struct {
@@ -76,11 +78,15 @@ func (r *reading) bad(at place, format string, args ...any) {
 
 // read adds the rules of a file to the set. If it is faulty the set is of no use.
 func (r *reading) read(text []byte) {
-	at := top(text)
 	loose := map[any]any{}
 	if err := yaml.Unmarshal(text, &loose); err != nil {
 		r.unreadable(text, err)
 		return
+	}
+	var at place
+	if top, faults := configfile.Document(r.name, text); top != nil {
+		at = place{node: top, line: top.Line}
+		r.faults = faults
 	}
 	r.checkKeys(at, loose)
 	if len(r.faults) > 0 {
@@ -131,15 +137,24 @@ func (r *reading) checkKeys(at place, m map[any]any) {
 			r.bad(at, "the key %v is not a text: write it in quotes", k)
 		}
 	}
+	var accepted, known []string
+	for _, m := range meanings {
+		known = append(known, m.keys...)
+		if m.at.MatchString(at.path) {
+			accepted = m.keys
+		}
+	}
+	if accepted == nil {
+		return // something other than a map is accepted here, and its type is the fault
+	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		here := at.key(name)
-		where := own[name]
-		switch {
-		case where != nil && !where.MatchString(here.path):
-			r.bad(here, "%q has no meaning here: all_or_nothing is accepted beside domain, limit and candidate in a rate_limit", name)
-			continue
-		case where == nil && !known[name]:
-			r.bad(here, "the key %q is not known: %s are", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")+", all_or_nothing, candidate and limit")
+		if !slices.Contains(accepted, name) {
+			var why error = errUnknown
+			if slices.Contains(known, name) && !slices.Contains(own, name) {
+				why = fault.ErrUnused
+			}
+			r.bad(here, "%w: the keys here are %s", why, strings.Join(accepted, ", "))
 			continue
 		}
 		switch value := names[name].(type) {
@@ -160,6 +175,8 @@ func (r *reading) checkKeys(at place, m map[any]any) {
 	}
 }
 
+var errUnknown = errors.New("this key has no meaning")
+
 // descriptors adds a list of descriptors below a node.
 func (r *reading) descriptors(to *node, path string, at place, list []descriptor) {
 	for i := range list {
@@ -177,6 +194,14 @@ func (r *reading) descriptors(to *node, path string, at place, list []descriptor
 			continue
 		}
 		pattern, ends := strings.CutSuffix(text, "*")
+		if strings.Contains(pattern, "*") {
+			where := here.key("value")
+			if strings.Contains(c.Key, "*") {
+				where = here.key("key")
+			}
+			r.bad(where, "an asterisk before the end of %q is no wildcard, and %w: one at the end is accepted", text, fault.ErrUnused)
+			continue
+		}
 		if c.ShareThreshold && !ends {
 			r.bad(here.key("share_threshold"), "it is accepted beside a value that ends with *, which %q does not", text)
 			continue

@@ -7,21 +7,12 @@ import (
 )
 
 // place is a value in a file, for errors to say where it is. Its node is nil if it cannot be
-// found.
+// found. The files are read by another parser, which knows no lines: in one that this parser cannot
+// read nothing is found.
 type place struct {
 	node *yaml.Node
 	line int // of the last node on the way that was found
 	path string
-}
-
-// top returns the place of a whole file. The files are read by another parser, which knows no
-// lines: one that this parser cannot read has none.
-func top(text []byte) place {
-	var root yaml.Node
-	if yaml.Unmarshal(text, &root) != nil || len(root.Content) == 0 {
-		return place{}
-	}
-	return place{node: root.Content[0], line: root.Content[0].Line}
 }
 
 // deepest bounds the aliases that are followed in turn, of which some lead in a circle.

@@ -160,7 +160,7 @@ func TestFaults(t *testing.T) {
 		{"domain: ''", "a.yaml:1: domain: a name that is not empty is accepted"},
 		{"- a", "a.yaml:1: cannot unmarshal !!seq into map[interface {}]interface {}"},
 		{"domain: d\n\tx: 1", "a.yaml:2: found a tab character that violates indentation"},
-		{"domain: d\nratelimit: 1", `a.yaml:2: ratelimit: the key "ratelimit" is not known: descriptors, detailed_metric, domain, key, name, quota_mode, rate_limit, replaces, requests_per_unit, shadow_mode, share_threshold, unit, unlimited, value, value_to_metric, all_or_nothing, candidate and limit`},
+		{"domain: d\nratelimit: 1", `a.yaml:2: ratelimit: this key has no meaning: the keys here are domain, descriptors, all_or_nothing`},
 		{"domain: d\n0.25: 1", "a.yaml:1: the key 0.25 is not a text: write it in quotes"},
 		{"domain: d\ndescriptors:\n  - a", "a.yaml:3: descriptors[0]: a is no map: a list of maps is accepted"},
 		{"domain: d\ndescriptors:\n  - key: a\n    value: 1.5", "a.yaml:4: descriptors[0].value: 1.5 is neither text, whole number, true nor false: text goes in quotes"},
@@ -178,8 +178,8 @@ func TestFaults(t *testing.T) {
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unlimited: true\n      candidate: sliding 1/s", "a.yaml:6: descriptors[0].rate_limit.candidate: it is accepted in a rate_limit that is not unlimited"},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unit: fortnight", `a.yaml:5: descriptors[0].rate_limit.unit: "fortnight" is no unit: second, minute, hour, day, week, month and year are accepted`},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit: {}", `a.yaml:4: descriptors[0].rate_limit.unit: "" is no unit: second, minute, hour, day, week, month and year are accepted`},
-		{"domain: d\nlimit: sliding 1/s", `a.yaml:2: limit: "limit" has no meaning here: all_or_nothing is accepted beside domain, limit and candidate in a rate_limit`},
-		{"domain: d\ndescriptors:\n  - key: k\n    all_or_nothing: true", `a.yaml:4: descriptors[0].all_or_nothing: "all_or_nothing" has no meaning here: `},
+		{"domain: d\nlimit: sliding 1/s", `a.yaml:2: limit: this key has no meaning: the keys here are domain, descriptors, all_or_nothing`},
+		{"domain: d\ndescriptors:\n  - key: k\n    all_or_nothing: true", `a.yaml:4: descriptors[0].all_or_nothing: this key has no meaning: the keys here are key, value, rate_limit, `},
 		// A map that another one is merged with.
 		{"domain: d\ndescriptors:\n  - &a\n    key: k\n    rate_limit: &l\n      unit: eon\n    value: v\n  - <<: *a\n    value: w",
 			`a.yaml:6: descriptors[1].rate_limit.unit: "eon" is no unit`},
@@ -190,6 +190,44 @@ func TestFaults(t *testing.T) {
 		}
 		var one *fault.Error
 		assert.ErrorAs(t, err, &one)
+	}
+}
+
+// What the reference reads and never applies is a fault, too.
+func TestTextWithoutEffectIsAFault(t *testing.T) {
+	const head = "domain: d\ndescriptors:\n  - key: k\n"
+	const limit = "    rate_limit: {unit: day}\n"
+	for text, want := range map[string]string{
+		head + "    value: '*.example.com'\n" + limit:                                  `a.yaml:4: descriptors[0].value: an asterisk before the end of "k_*.example.com" is no wildcard, and it has no effect: one at the end is accepted`,
+		head + "    value: /users/*/orders\n" + limit:                                  `a.yaml:4: descriptors[0].value: an asterisk before the end of "k_/users/*/orders"`,
+		head + "    value: /users/*/orders/*\n" + limit:                                `a.yaml:4: descriptors[0].value: `,
+		head + "    value: '**'\n" + limit:                                             `a.yaml:4: descriptors[0].value: `,
+		"domain: d\ndescriptors:\n  - key: k*\n    value: v\n" + limit:                 `a.yaml:3: descriptors[0].key: an asterisk before the end of "k*_v"`,
+		head + limit + "    descriptors:\n      - key: k\n        value: a*b\n":        `a.yaml:7: descriptors[0].descriptors[0].value: `,
+		"domain: first\n---\ndomain: second\n":                                         "a.yaml:2: there is a second document after ---, and it has no effect: one is accepted",
+		"domain: first\n---\n":                                                         "there is a second document after ---",
+		"domain: first\n--- [\n":                                                       "there is a second document after ---",
+		"domain: d\ndomain: e\n":                                                       "a.yaml:2: domain: this key is there twice, and it has no effect: once is accepted",
+		head + limit + "    key: l\n":                                                  "a.yaml:5: descriptors[0].key: this key is there twice",
+		head + "    rate_limit:\n      unit: day\n      unit: hour\n":                  "a.yaml:6: descriptors[0].rate_limit.unit: this key is there twice",
+		head + "    requests_per_unit: 5\n" + limit:                                    "a.yaml:4: descriptors[0].requests_per_unit: it has no effect: the keys here are key, value, rate_limit, descriptors, ",
+		head + "    unlimited: true\n":                                                 "a.yaml:4: descriptors[0].unlimited: it has no effect",
+		head + "    rate_limit:\n      unit: day\n      shadow_mode: true\n":           "a.yaml:6: descriptors[0].rate_limit.shadow_mode: it has no effect: the keys here are unit, ",
+		"domain: d\nshadow_mode: true\n":                                               "a.yaml:2: shadow_mode: it has no effect: the keys here are domain, descriptors, all_or_nothing",
+		head + "    rate_limit: {unit: day, replaces: [{name: a, unit: day}]}\n":       "a.yaml:4: descriptors[0].rate_limit.replaces[0].unit: it has no effect: the keys here are name",
+		head + limit + "  - {key: l, rate_limit: &a {unit: day}, <<: {<<: *a}}\n":      "descriptors[1].unit: it has no effect",
+		"domain: d\nrate_limit: {unit: day}\ndescriptors: [{key: k, rate_limit: 5}]\n": "a.yaml:2: rate_limit: it has no effect",
+	} {
+		_, err := Parse(sources(text), Options{})
+		assert.ErrorContains(t, err, want, text)
+		assert.ErrorIs(t, err, fault.ErrUnused, text)
+	}
+	for _, text := range []string{
+		"---\ndomain: d\n", "domain: d\n...\n", head + "    value: a*\n" + limit, "domain: d\ndescriptors:\n  - key: k*\n" + limit,
+		head + limit + "    value: a\n  - <<: [{key: k}, {value: b}]\n    value: c\n    <<: {shadow_mode: true}\n",
+	} {
+		_, err := Parse(sources(text), Options{})
+		assert.NoError(t, err, text)
 	}
 }
 
