@@ -196,14 +196,14 @@ func tryLimits(t *testing.T, s *site, rald *server, passesTell bool) {
 		assert.True(t, strings.HasPrefix(h.Get("RateLimit"), `"login";r=0;t=`), h)
 		assert.Equal(t, `"login";q=5;w=600`, h.Get("RateLimit-Policy"))
 	}
-	for _, path := range []string{"/login", "//login", "/./login", "/%6cogin", "/login/", "/login?a"} {
+	for _, path := range []string{"/login", "/./login", "/%6cogin", "/login/", "/login?a"} {
 		refused(path)
 	}
 	for _, fields := range forged {
 		refused("/login", fields...)
 	}
 	var status int
-	for _, path := range []string{"/login/../other", "/%2flogin", "/login;a=b"} { // which backends read in different ways
+	for _, path := range []string{"/login/../other", "/%2flogin", "/login;a=b", "//login", "/login%5c"} { // which backends read in different ways
 		status, _ = s.do(t, "POST", path)
 		assert.Contains(t, []int{http.StatusBadRequest, http.StatusForbidden}, status, path)
 	}

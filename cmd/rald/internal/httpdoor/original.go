@@ -32,8 +32,8 @@ var forwarded = proxy{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host
 var (
 	errPeer  = errors.New("the connection comes from no proxy that is trusted")
 	errProxy = errors.New("the proxy does not send what its rules need")
-	errURI   = errors.New("the path of the request has a bad escape or climbs above a segment")
-	errRule  = errors.New("the path of the request has ; or %2F, and its rule depends on what they mean to the backend")
+	errURI   = errors.New("the path of the request has a bad escape, #, a space or a control character, climbs above a segment, or follows // and no host")
+	errRule  = errors.New("the path of the request has ;, %2F, a backslash, %5C or // at its beginning, and its rule depends on what they mean to the backend")
 )
 
 // original returns the request that the proxy asks about, with its path as a backend reads it,
@@ -64,7 +64,10 @@ func (of *Rules) original(r *http.Request) (o *http.Request, others []*url.URL, 
 	if p.address != "" && len(r.Header[p.address]) == 0 {
 		return nil, nil, fmt.Errorf("%w: there is no field %s", errProxy, p.address)
 	}
-	path, query := splitURI(uri)
+	path, query, err := splitURI(uri)
+	if err != nil {
+		return nil, nil, err
+	}
 	for i, as := range of.readings(path) {
 		u, err := as.clean(path)
 		if err != nil {

@@ -19,12 +19,12 @@ import (
 // No spelling of a path hides it from its rule.
 func TestPathsAreFoundInEverySpelling(t *testing.T) {
 	for _, uri := range []string{
-		"/login", "//login", "/./login", "/%2flogin", "/%2Flogin", "/login/", "/login//", "/login/.",
-		"/%6cogin", "/l%6Fgin", "/login?", "/login?a=/b", "/login#a", "/login;a=b", "/;a/login", "/login;a/", "/login?a;b%2f",
+		"/login", "//login", `\login`, `/\login`, "/%5clogin", `/login\.%5C`, "/./login", "/%2flogin", "/%2Flogin", "/login/", "/login//", "/login/.",
+		"/%6cogin", "/l%6Fgin", "/login?", "/login?a=/b", "/login?a#b c", "/login;a=b", "/;a/login", "/login;a/", "/login?a;b%2f",
 		"http://example.org/login", "https://example.org//login?a", "login", "/login%2f", "/.//./login/./", "http://example.org/%2e/login",
 	} {
 		for _, match := range []string{"/login", "POST /login", "example.org/login", "/{page}", "/login/", "/login/{$}"} {
-			d := open(t, "proxy: caddy\nparameters: drop\nescaped_slashes: decode\nrules:\n  - {match: '"+match+"', limit: one, key: everybody}\n  - {match: '/', unlimited: true}\n")
+			d := open(t, "proxy: caddy\nparameters: drop\nescaped_slashes: decode\nbackslashes: slash\nescaped_backslashes: decode\nleading_slashes: merge\nrules:\n  - {match: '"+match+"', limit: one, key: everybody}\n  - {match: '/', unlimited: true}\n")
 			assert.Equal(t, http.StatusNoContent, d.ask("POST", uri).Code, uri)
 			assert.Equal(t, http.StatusTooManyRequests, d.ask("POST", uri).Code, "%s hides from %s", uri, match)
 			assert.Equal(t, http.StatusNoContent, d.ask("POST", "/other/page").Code, uri)
@@ -89,14 +89,69 @@ func TestSlashAtTheEndChoosesNoOtherRule(t *testing.T) {
 func TestPathsWithoutARuleAreRefused(t *testing.T) {
 	d := open(t, "proxy: caddy\nrules:\n  - {match: /static/, unlimited: true}\n")
 	for _, uri := range []string{
-		"/%zz", "/%", "/login/../static/a", "/..", "..", "/a/%2e%2e/static/a", "/a/.%2E/b", "/a%2f..%2fstatic", "/a/..;/static/a", "/a/..;b=c", "/../a", "/a/..#", "/a/..?",
+		"/%zz", "/%", "/login/../static/a", "/..", "..", "/a/%2e%2e/static/a", "/a/.%2E/b", "/a%2f..%2fstatic", "/a/..;/static/a", "/a/..;b=c", "/../a", "/a/..?",
+		`/a\..\static/a`, `/a\..`, `/%2e%2e\static`, "/a%5c..%5Cstatic", "/a%5c../static", `/a\%2e%2e/static`, `..\a`, "//x/../a",
+		"/a#", "/static#/a", "/static/#/../a", "#", "//x#/a", "/static /a", "/static ", " /static", "/st\tatic", "\t/static", "/a\nb", "/a\x00", "/a\x7f",
+		"http:/static", "http:static", `http:\\x\static`, "x:/static", "static:80", "http://a?/static", "http://a#/static", `http://a\b/static`, "http://a@b/static",
+		"http://a:b/static", "http://a b/static", "http://ä/static", "//a%2fb/static", "//a;b/static", "//a:b/static", "//u@a/static", `//\a..`,
 	} {
 		assert.Equal(t, http.StatusBadRequest, d.ask("GET", uri).Code, uri)
 	}
 	assert.Empty(t, d.log.String(), "a client can cause it")
-	for _, uri := range []string{"/a..b", "/...", "/a../b", "/..a", "/a?../b", "/a/...;b", "/.../b"} {
+	for _, uri := range []string{"/a..b", "/...", "/a../b", "/..a", "/a?../b", "/a/...;b", "/.../b", "http://[::1]:80/a", "http://a_b.example:8080/a", "http://a", "//a.b:80/c", "*", "/a:b", "/a:80/b"} {
 		assert.Equal(t, http.StatusNoContent, d.ask("GET", uri).Code, uri)
 	}
+}
+
+// Backslashes and slashes at the beginning of a path choose no other rule than the backend's. Settings
+// say how it reads them.
+func TestBackslashesAndLeadingSlashes(t *testing.T) {
+	const rules = `
+rules:
+  - {match: /login, limit: one, key: everybody}
+`
+	const login, free, refused = 1, 10, 0
+	for uri, want := range map[string][4]int{ // unless configured; as Node's URL; as Python's urlsplit; as Go
+		"//login":           {refused, free, free, login},
+		"//x/login":         {refused, login, login, free},
+		"///x/login":        {refused, refused, refused, free},
+		"///login":          {refused, refused, refused, login},
+		"////x/login":       {refused, refused, refused, free},
+		`/\x/login`:         {refused, login, free, free},
+		`\\x\login`:         {refused, login, free, free},
+		`//x\login`:         {refused, login, refused, free},
+		`/\login`:           {refused, free, free, free},
+		`\login`:            {refused, login, free, free},
+		`/login\`:           {refused, login, free, free},
+		`/.\login`:          {refused, login, free, free},
+		`/x\..\login`:       {refused, refused, refused, refused},
+		"/%5Clogin":         {refused, free, free, free},
+		"/login%5c":         {refused, free, free, free},
+		"//x/y":             {free, free, free, free},
+		"//x//login":        {refused, login, login, free},
+		"/.//x/login":       {free, free, free, free},
+		"//./login":         {login, login, login, login},
+		`/a\b`:              {free, free, free, free},
+		"/a%5cb":            {free, free, free, free},
+		"http://h//x/login": {refused, login, login, free},
+		"//x:80/login":      {refused, login, login, free},
+		"//x":               {free, free, free, free},
+		"//":                {free, free, free, free},
+		`/login?\//x`:       {login, login, login, login},
+	} {
+		for i, settings := range []string{
+			"", "backslashes: slash\nescaped_backslashes: keep\nleading_slashes: host",
+			"backslashes: keep\nescaped_backslashes: keep\nleading_slashes: host", "backslashes: keep\nescaped_backslashes: keep\nleading_slashes: merge",
+		} {
+			d := open(t, "proxy: caddy\n"+settings+rules)
+			assert.Equal(t, want[i], d.passes(t, "GET", uri), "%s %s", uri, settings)
+			assert.Equal(t, want[i] != login, d.ask("GET", "/login").Code == http.StatusNoContent, "%s %s", uri, settings)
+		}
+	}
+	d := open(t, "proxy: caddy"+rules)
+	assert.Equal(t, http.StatusBadRequest, d.ask("GET", "//login").Code)
+	assert.Equal(t, http.StatusBadRequest, d.ask("GET", `/login\`).Code)
+	assert.Equal(t, 1, strings.Count(d.log.String(), "depends on what they mean to the backend"), d.log)
 }
 
 // A path with ; or %2F whose rule depends on how backends read it is refused, and operators are
@@ -254,8 +309,11 @@ func FuzzCleanPath(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, uri string) {
 		cleanPath := func(uri string) (string, error) {
-			raw, _ := splitURI(uri)
-			u, err := pathReading{}.clean(raw)
+			raw, _, err := splitURI(uri)
+			if err != nil {
+				return "", err
+			}
+			u, err := mergesSlashes.clean(raw)
 			if err != nil {
 				return "", err
 			}
@@ -272,7 +330,7 @@ func FuzzCleanPath(f *testing.F) {
 			t.Fatalf("%q gives %q", uri, clean)
 		}
 		for _, other := range []string{"/" + strings.TrimPrefix(uri, "/"), "//" + uri, "/." + "/" + uri, "/;a/" + uri} {
-			if strings.Contains(strings.SplitN(strings.SplitN(uri, "?", 2)[0], "#", 2)[0], "://") {
+			if strings.Contains(strings.SplitN(uri, "?", 2)[0], ":") {
 				continue // a whole URL
 			}
 			if got, err := cleanPath(other); err != nil || got != clean {

@@ -45,9 +45,9 @@ type Rules struct {
 	// onSocket is a trusted address. It stands for that of a connection over a Unix socket, whose
 	// permissions guard it.
 	onSocket string
-	// parameters and slashes are how the backends read ; and %2F in a path.
-	parameters, slashes kept
-	rules               []rule
+	// reading is how the backends read a path, as far as known has its bits.
+	reading, known pathReading
+	rules          []rule
 }
 
 // Len returns the number of rules.
@@ -138,7 +138,11 @@ type kind struct {
 }
 
 func (p *parser) rules(top place) *Rules {
-	m := p.fields(top, "proxy", "trusted", "status", "parameters", "escaped_slashes", "rules")
+	accepted := []string{"proxy", "trusted", "status", "rules"}
+	for _, s := range settings {
+		accepted = append(accepted, s.key)
+	}
+	m := p.fields(top, accepted...)
 	if m == nil {
 		return nil
 	}
@@ -155,8 +159,7 @@ func (p *parser) rules(top place) *Rules {
 	if at, ok := m["status"]; ok {
 		of.status = p.status(at)
 	}
-	of.parameters = p.kept(m, "parameters", "drop", "keep")
-	of.slashes = p.kept(m, "escaped_slashes", "decode", "keep")
+	p.readReading(m, of)
 	list, ok := m["rules"]
 	if !ok {
 		p.bad(top, "rules is required: a list of maps with the key match")
@@ -229,19 +232,21 @@ func (p *parser) readTrusted(m map[string]place) {
 	}
 }
 
-// kept reads whether backends keep something in a path as text. The words mean no and yes.
-func (p *parser) kept(m map[string]place, key, no, yes string) kept {
-	at, ok := m[key]
-	switch {
-	case !ok:
-		return unknown
-	case at.value() == no:
-		return drops
-	case at.value() == yes:
-		return keeps
+// readReading reads how the backends read paths.
+func (p *parser) readReading(m map[string]place, of *Rules) {
+	for _, s := range settings {
+		at, ok := m[s.key]
+		switch {
+		case !ok:
+		case at.value() == s.with:
+			of.reading |= s.bit
+			of.known |= s.bit
+		case at.value() == s.without:
+			of.known |= s.bit
+		default:
+			p.bad(at, "%.80q: %s or %s is accepted", at.value(), s.without, s.with)
+		}
 	}
-	p.bad(at, "%.80q: %s or %s is accepted", at.value(), no, yes)
-	return unknown
 }
 
 func (p *parser) status(at place) int {
@@ -323,9 +328,9 @@ func (p *parser) checkMatch(at place, match string) {
 		p.bad(at, "%.80q: a host in lower case is accepted, without a port and a final dot", host)
 	}
 	want := strings.TrimSuffix(strings.TrimSuffix(path, "{$}"), "/")
-	raw, _ := splitURI(path)
-	if u, err := (pathReading{}).clean(raw); err != nil || strings.TrimSuffix(strings.TrimSuffix(u.Path, "{$}"), "/") != want {
-		p.bad(at, "%.80q is the path of no request: it is accepted without escapes, empty segments, dots, parameters and a query", path)
+	raw, _, wrong := splitURI(path)
+	if u, err := pathReading(0).clean(raw); wrong != nil || err != nil || strings.TrimSuffix(strings.TrimSuffix(u.Path, "{$}"), "/") != want {
+		p.bad(at, "%.80q is the path of no request: it is accepted without escapes, backslashes, empty segments, dots, parameters and a query", path)
 	}
 	if err := register(new(http.ServeMux), match, pass); err != nil {
 		p.bad(at, "%w", err)

@@ -30,9 +30,9 @@ func TestFaults(t *testing.T) {
 		"proxy: \xff\n":                            "check.yaml:1: this is not UTF-8",
 		"proxy: &rules caddy\n*rules : []\n":       "check.yaml:2: a key here is no text",
 		"proxy: {? [uri] : X}\nrules: []\n":        "check.yaml:1: proxy: a key here is no text",
-		"- a\n":                                    "check.yaml:1: a map is accepted, with the keys proxy, trusted, status, parameters, escaped_slashes, rules",
+		"- a\n":                                    "check.yaml:1: a map is accepted, with the keys proxy, trusted, status, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
 		"proxy: caddy\n":                           "check.yaml:1: rules is required: a list of maps",
-		"proxy: caddy\nrule: []\n":                 "check.yaml:2: rule: the keys here are proxy, trusted, status, parameters, escaped_slashes, rules",
+		"proxy: caddy\nrule: []\n":                 "check.yaml:2: rule: the keys here are proxy, trusted, status, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
 		"proxy: caddy\nproxy: nginx\n":             "check.yaml:2: proxy: this key is there twice",
 		"proxy: apache\nrules: []\n":               `check.yaml:1: proxy: "apache" is not a known proxy: nginx, caddy, traefik`,
 		"proxy: [nginx]\nrules: []\n":              "check.yaml:1: proxy: a map is accepted, with the keys uri, method, host, address",
@@ -45,6 +45,8 @@ func TestFaults(t *testing.T) {
 		"proxy: caddy\nrules:\n  - {}\n":           "check.yaml:3: rules[0]: match is required",
 		"proxy: caddy\nstatus: 200\n":              `check.yaml:2: status: "200": 400 to 599 is accepted`,
 		"proxy: nginx\nstatus: 429\n":              "check.yaml:2: status: 429: 403 or 401 is accepted, as nginx answers 500 for any other",
+		"proxy: caddy\nbackslashes: drop\n":        `check.yaml:2: backslashes: "drop": slash or keep is accepted`,
+		"proxy: caddy\nleading_slashes: keep\n":    `check.yaml:2: leading_slashes: "keep": host or merge is accepted`,
 		"proxy: caddy\ntrusted: [10.0.0]\n":        `check.yaml:2: trusted[0]: "10.0.0": the address of a proxy or a prefix is accepted`,
 		"proxy: caddy\ntrusted: 10.0.0.0/8":        "check.yaml:2: trusted: a list is accepted",
 		"proxy: caddy\ntrusted: []\nrules: [{match: /, limit: five, key: address}]\n": "check.yaml:2: trusted: 1 or more addresses or prefixes of proxies are accepted",
@@ -86,7 +88,7 @@ func TestFaults(t *testing.T) {
 		var at *fault.Error
 		assert.ErrorAs(t, err, &at, text)
 	}
-	for _, path := range []string{"//a", "/a//b", "/./a", "/a/../b", "/a%2fb", "/a;b", "/a?b", "/a#b"} {
+	for _, path := range []string{"//a", "/a//b", "/./a", "/a/../b", "/a%2fb", "/a;b", "/a?b", "/a#b", `/a\b`, "/a%5cb"} {
 		_, err := Parse("check.yaml", []byte("proxy: caddy\nrules:\n  - {match: '"+path+"', unlimited: true}\n"), configured)
 		assert.ErrorContains(t, err, "is the path of no request", path)
 	}

@@ -23,7 +23,7 @@ func TestChecksOverRedis(t *testing.T) {
 		t.Cleanup(func() { assert.NoError(t, r.Close()) })
 		in, err := spaces.New(spaces.Config{Fleet: &spaces.Fleet{
 			Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
-			Name:  "test", Budget: 30 * time.Second, Servers: 1, Leased: leased,
+			Name:  "test", Budget: time.Minute, Servers: 1, Leased: leased,
 		}})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, in.Close()) })

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// backend is a program that finds the path of a request's target in the ways of a language. It
+// reads a list of targets, and writes a list of lists of paths. "" is none.
+type backend struct {
+	name, settings string // docs/serving.md has the settings
+	program        []string
+}
+
+var backends = []backend{
+	{"Node's URL", "backslashes: slash\nescaped_backslashes: keep\nleading_slashes: host\n", []string{"node", "-e", `
+		const paths = [f => new URL(f, 'http://localhost').pathname]
+		const read = f => paths.map(path => { try { return path(f) } catch { return '' } })
+		console.log(JSON.stringify(JSON.parse(require('fs').readFileSync(0)).map(read)))`}},
+	{"Node's url.parse", "", []string{"node", "-e", `
+		const url = require('url')
+		const paths = [f => url.parse(f).pathname, f => url.parse(f, false, true).pathname]
+		const read = f => paths.map(path => { try { return path(f) ?? '' } catch { return '' } })
+		console.log(JSON.stringify(JSON.parse(require('fs').readFileSync(0)).map(read)))`}},
+	{"Python", "backslashes: keep\nescaped_backslashes: keep\nleading_slashes: host\n", []string{"python3", "-c", `
+import json, sys
+from urllib.parse import urlparse, urlsplit
+def read(f):
+    try:
+        return [urlsplit(f).path, urlparse(f).path]
+    except ValueError:
+        return []
+print(json.dumps([read(f) for f in json.load(sys.stdin)]))`}},
+	{"PHP", "backslashes: keep\nescaped_backslashes: keep\nleading_slashes: host\n", []string{"php", "-r", `
+		$read = fn($f) => [(string) parse_url($f, PHP_URL_PATH)];
+		echo json_encode(array_map($read, json_decode(stream_get_contents(STDIN))), JSON_INVALID_UTF8_SUBSTITUTE);`}},
+	{"Ruby", "backslashes: keep\nescaped_backslashes: keep\nleading_slashes: host\n", []string{"ruby", "-rjson", "-ruri", "-e", `
+		read = ->(f) { [URI(f).path.to_s] rescue [] }
+		puts JSON.parse(STDIN.read).map(&read).to_json`}},
+	{"Go", "backslashes: keep\nescaped_backslashes: keep\nleading_slashes: merge\n", nil},
+}
+
+// paths returns the paths that the backend finds in targets.
+func (b *backend) paths(t *testing.T, targets []string) (all [][]string) {
+	t.Helper()
+	if b.program == nil {
+		for _, target := range targets {
+			u, err := url.ParseRequestURI(target)
+			if err != nil {
+				u = &url.URL{}
+			}
+			all = append(all, []string{u.Path})
+		}
+		return all
+	}
+	in, err := json.Marshal(targets)
+	require.NoError(t, err)
+	cmd := exec.Command(b.program[0], b.program[1:]...)
+	cmd.Stdin = bytes.NewReader(in)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s (make needs installs it)", &stderr)
+	require.NoError(t, json.Unmarshal(out, &all), "%s", out)
+	require.Len(t, all, len(targets))
+	return all
+}
+
+// isLogin reports whether a backend that found a path serves it as /login, if it decodes paths and
+// merges slashes at most.
+func isLogin(found string) bool {
+	text, err := url.PathUnescape(found)
+	return err == nil && found != "" && path.Clean("/"+text) == "/login"
+}
+
+// targets are targets of requests in which some backend finds the path /login, and neighbours of
+// them. n more are made of the same parts.
+func targets(n int) []string {
+	all := []string{
+		"//login", "//x/login", "///x/login", "////x/login", "///login", `/x\..\login`, `/.\login`, `/\x/login`, `/\x\login`, `/\login`, `\login`, `\\x\login`,
+		`//x\login`, `/x/..\login`, `/%2e%2e\login`, `/a\%2e%2e\login`, `/login\`, `/login\.`, `/login/.\`, `/x\..//login`, `//x\..\login`, `/\/\x/login`,
+		"//u@x/login", "//u:p@x/login", "//x:80/login", "//x:y/login", "//x%2Flogin", "//x%5Clogin", "//x;a/login", "//x;login", "//[::1]/login", "//[/login",
+		"//x$/login", "//x^/login", "//x|y/login", "//%78/login", "//xé/login", "//x/..//login", "//../login", "//./login", "//x//login", "//x/login;a",
+		"/.//x/login", "/%2e//x/login", "/a/%2e%2e/login", "/a/.%2E/login", "/%2e%2e/login", "/x%5C..%5Clogin", "/x%5c../login", "/%5Cx/login", "/%5clogin",
+		"/a#/../login", "/login#x", "/a/#/login", "//x#/login", "/lo\tgin", "/\t/x/login", "\t/login", "/lo\ngin", "/log\rin", " /login", "/login ", "/login\t", "/login\x00",
+		"/login\x7f", "http://HOST/login", "http://HOST//x/login", "http://HOST/\\x\\login", "http://u@HOST/login", `http:\\HOST\login`, "http:/login", "http:login",
+		"HTTP://HOST/login", "x:/login", "x:login", "login", "http://HOST?/login", "http://HOST#/login", `http://HOST\login`, "/login?a", "/login?//x/y", "?/login", "/%6cogin", "/login/",
+		"//x?/login", "/api/../login", "/;/x/login", "//;/login", "/login;a", "/login%3Ba", "/login%2f", "/%2flogin", "/%2Fx/login", "/%2f/x/login", "*",
+	}
+	parts := []string{
+		"/", "/", "/", "//", `\`, `\`, "x", "login", "login", "log", "in", ".", "..", "%2e", "%2E%2e", "%5c", "%5C", "%2f", "%2F", ";a", ";", "\t", "\n", "#", "?",
+		"@", ":", ":80", "http:", "http://HOST", "%6c", " ", "%00", "[::1]", "%", "*", "é",
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range n {
+		text := "/"
+		for range 1 + random.IntN(6) {
+			text += parts[random.IntN(len(parts))]
+		}
+		if random.IntN(2) == 0 {
+			text += "/login"
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// oneLogin returns rules by which one request for /login passes, and every other request.
+func oneLogin(t *testing.T, settings string) *httpdoor.Rules {
+	t.Helper()
+	text := "proxy: nginx\n" + settings + "rules:\n  - {match: /login, limit: window 1/365d, key: everybody}\n"
+	rules, err := httpdoor.Parse("check.yaml", []byte(text), func(string) (policy.Policy, bool) { return nil, false })
+	require.NoError(t, err)
+	return rules
+}
+
+// In no target that passes does a backend find the path whose limit is spent: without settings
+// any backend, and with them the backend that they tell of.
+func TestNoBackendReadsAWayPastARule(t *testing.T) {
+	all := targets(5_000)
+	for i := range all {
+		all[i] = strings.ReplaceAll(all[i], "HOST", "example.org")
+	}
+	// answers returns the answers of a door with those settings, whose limit is spent.
+	answers := func(settings string) (statuses []int) {
+		d, err := httpdoor.New(httpdoor.Config{Spaces: openSpaces(t), Log: slog.New(slog.DiscardHandler)}, oneLogin(t, settings))
+		require.NoError(t, err)
+		for _, target := range append([]string{"/login"}, all...) {
+			r := httptest.NewRequest(http.MethodGet, "/check", nil)
+			r.RemoteAddr = "127.0.0.1:1"
+			r.Header = http.Header{"X-Original-Uri": {target}, "X-Original-Method": {"POST"}, "X-Real-Ip": {"192.0.2.1"}}
+			w := httptest.NewRecorder()
+			d.ServeHTTP(w, r)
+			statuses = append(statuses, w.Code)
+		}
+		require.Equal(t, http.StatusNoContent, statuses[0])
+		return statuses[1:]
+	}
+	unless := answers("")
+	for i := range backends {
+		b := &backends[i]
+		t.Run(b.name, func(t *testing.T) {
+			configured := unless
+			if b.settings != "" {
+				configured = answers(b.settings)
+			}
+			logins := 0
+			for i, found := range b.paths(t, all) {
+				for _, path := range found {
+					if isLogin(path) {
+						logins++
+						assert.NotEqual(t, http.StatusNoContent, unless[i], "%q is %q", all[i], path)
+						assert.NotEqual(t, http.StatusNoContent, configured[i], "%q is %q by its settings", all[i], path)
+					}
+				}
+			}
+			assert.Greater(t, logins, 100)
+		})
+	}
+}
+
+// recorder is a backend that records the targets of requests, as they come.
+type recorder struct {
+	mu      sync.Mutex
+	targets []string
+}
+
+func record(t *testing.T) (r *recorder, addr string) {
+	t.Helper()
+	r = &recorder{}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go r.answer(c)
+		}
+	}()
+	return r, l.Addr().String()
+}
+
+func (r *recorder) answer(c net.Conn) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	first, err := in.ReadString('\n')
+	if err != nil {
+		return
+	}
+	for line := first; strings.TrimSpace(line) != ""; {
+		if line, err = in.ReadString('\n'); err != nil {
+			return
+		}
+	}
+	_, target, _ := strings.Cut(strings.TrimRight(first, "\r\n"), " ")
+	r.mu.Lock()
+	r.targets = append(r.targets, target[:max(0, strings.LastIndex(target, " "))])
+	r.mu.Unlock()
+	_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+}
+
+// What nginx and Caddy pass on to a backend, as documented, has no target in which a backend finds
+// the path whose limit is spent.
+func TestProxiesPassOnNoWayPastARule(t *testing.T) {
+	for _, proxy := range []struct {
+		name, config string
+		start        func(t *testing.T, check, config string) *site
+	}{
+		{"nginx", documented(t, "### nginx", "nginx")[0], nginx},
+		{"caddy", documented(t, "### Caddy", "caddyfile")[0], caddy},
+	} {
+		t.Run(proxy.name, func(t *testing.T) {
+			dir, check := t.TempDir(), freeAddr(t)
+			rules := "proxy: " + proxy.name + "\nrules:\n  - {match: /login, limit: window 1/365d, key: everybody}\n"
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "check.yaml"), []byte(rules), 0o600))
+			start(t, "-state", "none", "-check-listen", check, dir)
+			to, addr := record(t)
+			s := proxy.start(t, check, strings.ReplaceAll(proxy.config, "127.0.0.1:3000", addr))
+			s.raw(t, "/login")
+			require.Equal(t, []string{"/login"}, to.targets)
+			for _, target := range targets(100) {
+				if !strings.ContainsAny(target, "\r\n") { // which end the line
+					s.raw(t, strings.ReplaceAll(target, "HOST", s.addr))
+				}
+			}
+			passed := to.targets[1:]
+			t.Logf("%d targets reach the backend", len(passed))
+			assert.Greater(t, len(passed), 30)
+			for _, b := range backends {
+				for i, found := range b.paths(t, passed) {
+					for _, path := range found {
+						assert.False(t, isLogin(path), "%s: %q is %q", b.name, passed[i], path)
+					}
+				}
+			}
+		})
+	}
+}
+
+// raw sends a request for a target, as it is, and waits for its end.
+func (s *site) raw(t *testing.T, target string) {
+	t.Helper()
+	c, err := net.Dial("tcp", s.addr)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
+	_, err = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", target, s.addr)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, c)
+	require.NoError(t, err, "%q", target)
+}
