@@ -33,9 +33,6 @@ cmd/ral 2
 cmd/ralbench 5
 cmd/ralbench/fleetbench 3
 cmd/ralbench/peers 7
-cmd/rald 21
-cmd/rald/internal/admin 1
-cmd/rald/oracle 2
 connectlimit 2
 engine 59
 examples/fleet 5

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,7 +64,7 @@ func TestAdmin(t *testing.T) {
 	status, text = fetch(t, http.DefaultClient, url+"/healthz", "")
 	assert.Equal(t, http.StatusOK, status, text)
 	s.end(t)
-	_, err = net.DialTimeout("tcp", addr, time.Second)
+	_, err = net.Dial("tcp", addr)
 	assert.Error(t, err)
 }
 
@@ -84,14 +83,10 @@ func TestHealthWhileDraining(t *testing.T) {
 	_, err = watch.Recv()
 	require.NoError(t, err)
 	require.NoError(t, s.Signal(syscall.SIGTERM)) // the server waits for the stream
-	for {
+	s.until(t, func() bool {
 		status, text := fetch(t, http.DefaultClient, "http://"+addr+"/healthz", "")
-		if status == http.StatusServiceUnavailable {
-			assert.Equal(t, "draining\n", text)
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return status == http.StatusServiceUnavailable && assert.Equal(t, "draining\n", text)
+	})
 	cancel()
 	<-s.Ended()
 }

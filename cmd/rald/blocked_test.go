@@ -4,10 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
 	"github.com/stretchr/testify/assert"
@@ -23,10 +21,7 @@ func TestPipeInPlaceOfAFile(t *testing.T) {
 	s := start(t, "-state", filepath.Join(t.TempDir(), "state"), dir)
 	require.NoError(t, syscall.Mkfifo(file+".new", 0o600))
 	require.NoError(t, os.Rename(file+".new", file))
-	for !strings.Contains(s.log.String(), "it is no regular file") {
-		require.True(t, s.Runs(), "%s", s.log)
-		time.Sleep(10 * time.Millisecond)
-	}
+	s.untilLogs(t, "it is no regular file")
 	s.end(t)
 	assert.Contains(t, s.log.String(), "rald saves its state and ends")
 	err := run(t.Context(), []string{"check", dir}, noEnv, s.log, s.log)

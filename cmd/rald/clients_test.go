@@ -71,15 +71,33 @@ func startOn(t *testing.T, network, addr string, args ...string) *server {
 	s.Process, err = child.Start(cmd)
 	require.NoError(t, err)
 	t.Cleanup(s.Kill)
-	for {
+	s.untilListens(t, network)
+	return s
+}
+
+// until waits for an event, as long as the server runs.
+func (s *server) until(t *testing.T, happened func() bool) {
+	t.Helper()
+	for !happened() {
+		require.True(t, s.Runs(), "%s ended: %s", s.addr, s.log)
+		time.Sleep(10 * time.Millisecond) // wall: between two looks for the event
+	}
+}
+
+func (s *server) untilLogs(t *testing.T, text string) {
+	t.Helper()
+	s.until(t, func() bool { return strings.Contains(s.log.String(), text) })
+}
+
+func (s *server) untilListens(t *testing.T, network string) {
+	t.Helper()
+	s.until(t, func() bool {
 		c, err := net.Dial(network, s.addr)
 		if err == nil {
 			_ = c.Close()
-			return s
 		}
-		require.True(t, s.Runs(), "rald ended: %s", s.log)
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err == nil
+	})
 }
 
 // end asks the server to end, and waits until it has.
@@ -126,6 +144,14 @@ func TestGoRedis(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 15, admitted)
+		tx := c.TxPipeline()
+		inside := tx.Do(ctx, "CL.THROTTLE", key+" in a transaction", 15, 1, 3600)
+		_, err = tx.Exec(ctx)
+		assert.ErrorContains(t, err, "EXECABORT Transaction discarded because of previous errors")
+		assert.Error(t, inside.Err())
+		got, err = c.Do(ctx, "CL.THROTTLE", key+" in a transaction", 15, 1, 3600).Int64Slice()
+		require.NoError(t, err)
+		assert.Equal(t, []int64{0, 16, 15, -1, 3600}, got, "the transaction took nothing")
 		if protocol == 3 {
 			state, err := c.Do(ctx, "RAL.TAKE", key, "api", 7).Result()
 			require.NoError(t, err)
@@ -277,8 +303,6 @@ func TestKillForgetsAtMostWhatWasNotSaved(t *testing.T) {
 	file := filepath.Join(state, "funnel_1%2C_1%2Fs.state")
 	saved := int64(0) // units taken before a save began that has ended
 	saves := 0
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // against a server that never saves
-	defer cancel()
 	for saves < 3 {
 		got, err := c.Do(ctx, "CL.THROTTLE", "key", 1_000_000, 1, 60, 1000).Int64Slice()
 		require.NoError(t, err)
@@ -286,16 +310,14 @@ func TestKillForgetsAtMostWhatWasNotSaved(t *testing.T) {
 		taken := 1_000_001 - got[2]
 		// Two saves end after the call, so the second one began after it.
 		for range 2 {
-			for {
+			s.until(t, func() bool {
 				now, err := os.Stat(file)
-				if err == nil && (before == nil || !os.SameFile(before, now)) {
-					before = now
-					break
+				if err != nil || before != nil && os.SameFile(before, now) {
+					return false
 				}
-				require.True(t, s.Runs(), "rald ended: %s", s.log)
-				require.NoError(t, ctx.Err(), "no save ends")
-				time.Sleep(time.Millisecond)
-			}
+				before = now
+				return true
+			})
 		}
 		saved = taken
 		saves++
@@ -313,10 +335,7 @@ func TestKillForgetsAtMostWhatWasNotSaved(t *testing.T) {
 			}
 		})
 	}
-	for answered.Load() < 100 {
-		require.True(t, s.Runs(), "rald ended: %s", s.log)
-		time.Sleep(time.Millisecond)
-	}
+	s.until(t, func() bool { return answered.Load() >= 100 })
 	s.Kill()
 	stop()
 	callers.Wait()

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	descriptor "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -79,17 +78,11 @@ func TestEnvoyService(t *testing.T) {
 	assert.Equal(t, "0\n", tool(t, s, "redis-cli", "DBSIZE"))
 
 	require.NoError(t, os.WriteFile(file, []byte(rulesOf(100)), 0o600))
-	for !strings.Contains(s.log.String(), "the configuration is in force") {
-		require.True(t, s.Runs(), "%s", s.log)
-		time.Sleep(10 * time.Millisecond)
-	}
+	s.untilLogs(t, "the configuration is in force")
 	assert.EqualValues(t, 95, ask(t, c, "ann").Statuses[0].LimitRemaining, "hits that were refused count, as in the reference")
 
 	require.NoError(t, os.WriteFile(file, []byte("domain: [\n"), 0o600))
-	for !strings.Contains(s.log.String(), "the configuration stays as it was") {
-		require.True(t, s.Runs(), "%s", s.log)
-		time.Sleep(10 * time.Millisecond)
-	}
+	s.untilLogs(t, "the configuration stays as it was")
 	assert.EqualValues(t, 94, ask(t, c, "ann").Statuses[0].LimitRemaining)
 
 	require.NoError(t, os.WriteFile(file, []byte(rulesOf(100)), 0o600))

@@ -126,7 +126,7 @@ func TestServersOfOneRedis(t *testing.T) {
 	open := func() (*server, *grpc.ClientConn) {
 		addr := freeAddr(t)
 		operators := freeAddr(t)
-		s := start(t, "-admin", operators, "-redis", "redis://rald:secret@"+r.Addr(), "-redis-budget", "30s", "-fleet-servers", "2",
+		s := start(t, "-admin", operators, "-redis", "redis://rald:secret@"+r.Addr(), "-redis-budget", "1m", "-fleet-servers", "2",
 			"-envoy", rules, "-envoy-listen", addr, limits)
 		admins = append(admins, "http://"+operators)
 		c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -165,12 +165,13 @@ func TestServersOfOneRedis(t *testing.T) {
 		}
 		group.Wait()
 		// What is under way when a server is killed may count without an answer.
+		before := lost.Load()
 		go func() {
 			for two.Do(context.Background(), "RAL.TAKE", "ann", "api").Err() == nil {
 				lost.Add(1)
 			}
 		}()
-		time.Sleep(time.Millisecond)
+		second.until(t, func() bool { return lost.Load() > before })
 		second.Kill()
 	}
 	for {
@@ -189,12 +190,15 @@ func TestServersOfOneRedis(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, list, "user=rald")
 
+	untilInfo := func(text string) {
+		first.until(t, func() bool { return strings.Contains(one.Info(t.Context()).Val(), text) })
+	}
 	r.Kill()
 	for range 20 {
 		_, err := one.Do(t.Context(), "RAL.TAKE", "bob", "api").Slice()
 		require.NoError(t, err)
 	}
-	assert.Contains(t, one.Info(t.Context()).Val(), "backend_failing:1")
+	untilInfo("backend_failing:1")
 	status, text := fetch(t, http.DefaultClient, admins[0]+"/healthz", "")
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, text, "ok\nrald:funnel: ral: Redis could not be asked")
@@ -203,16 +207,11 @@ func TestServersOfOneRedis(t *testing.T) {
 	assert.Contains(t, text, `limit="rald.envoy:window/365d_aligned"`)
 	_, text = fetch(t, http.DefaultClient, admins[0]+"/debug/ral/limits", "")
 	assert.Contains(t, text, `"name":"api"`)
-	for !strings.Contains(first.log.String(), "outage began") {
-		require.True(t, first.Runs(), "%s", first.log)
-		time.Sleep(10 * time.Millisecond)
-	}
+	first.untilLogs(t, "outage began")
 	require.NoError(t, r.Restart())
-	require.Eventually(t, func() bool {
-		return strings.Contains(one.Info(t.Context()).Val(), "set Username and Password")
-	}, time.Minute, 10*time.Millisecond, "it has forgotten its users")
+	untilInfo("set Username and Password") // it has forgotten its users
 	addUser()
-	require.Eventually(t, func() bool { return strings.Contains(one.Info(t.Context()).Val(), "backend_failing:0") }, time.Minute, 10*time.Millisecond)
+	untilInfo("backend_failing:0")
 	first.end(t)
 	assert.Contains(t, first.log.String(), "rald saves its state and ends")
 	assert.NotContains(t, fmt.Sprint(first.log), "secret")

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
@@ -65,18 +64,14 @@ func TestReloadUnderLoad(t *testing.T) {
 		if i != 1 {
 			require.NoError(t, s.Signal(syscall.SIGHUP))
 		}
-		for room := int64(0); room != change.room; {
+		s.until(t, func() bool {
 			state, err := c.Do(ctx, "RAL.PEEK", "ann", "api").Slice()
 			require.NoError(t, err)
-			room = state[3].(int64)
-			time.Sleep(10 * time.Millisecond)
-		}
+			return state[3] == change.room
+		})
 	}
 	write("funnel")
-	for !strings.Contains(s.log.String(), "the configuration stays as it was") {
-		require.True(t, s.Runs(), "%s", s.log)
-		time.Sleep(10 * time.Millisecond)
-	}
+	s.untilLogs(t, "the configuration stays as it was")
 	assert.Contains(t, s.log.String(), filepath.Join(dir, "limits.yaml")+":2: limits.api: ")
 	stop()
 	callers.Wait()

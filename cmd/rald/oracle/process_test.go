@@ -78,7 +78,7 @@ func startReference(t *testing.T, program, dir string) pb.RateLimitServiceClient
 			said, _ := os.ReadFile(log.Name())
 			require.Fail(t, "the reference ended", "%s", said)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // wall: between two looks for the event
 	}
 	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)

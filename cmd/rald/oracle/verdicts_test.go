@@ -141,7 +141,7 @@ func compareVerdicts(t *testing.T, of *reference, keep *spaces.Spaces, g *genera
 func (g *generator) begin() {
 	length := int64(rules.Units[g.IntN(len(rules.Units))].Length() / time.Second)
 	end := (time.Now().Unix() + g.Int64N(8*365*24*3600)) / length * length
-	time.Sleep(time.Duration(max(0, end-time.Now().Unix()-g.Int64N(300))) * time.Second)
+	time.Sleep(time.Duration(max(0, end-time.Now().Unix()-g.Int64N(300))) * time.Second) // wall: its callers run in a bubble
 }
 
 // pause lets some time pass, and ends between two milliseconds: what happens at the very

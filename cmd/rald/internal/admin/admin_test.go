@@ -255,7 +255,7 @@ func TestOperatorChangesKeys(t *testing.T) {
 	space.Engine.TakeWith(limit, key, 5)
 	_, text := get(t, url+"/debug/ral/keys?by=owed&limit=rald+at+most%2F10m")
 	for strings.Contains(text, `"pending":true`) { // the keys are being gone through
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // wall: between two looks for the event
 		_, text = get(t, url+"/debug/ral/keys?by=owed&limit=rald+at+most%2F10m")
 	}
 	assert.Contains(t, text, `"login \"ann\""`)

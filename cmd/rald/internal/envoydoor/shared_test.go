@@ -30,7 +30,7 @@ func openShared(t *testing.T, config string, outage fleet.Fallback) (door, *redi
 	t.Cleanup(func() { assert.NoError(t, r.Close()) })
 	keep, err := spaces.New(spaces.Config{Fleet: &spaces.Fleet{
 		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
-		Name:  "test", Budget: 30 * time.Second, Servers: 1, Outage: outage,
+		Name:  "test", Budget: time.Minute, Servers: 1, Outage: outage,
 	}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, keep.Close()) })

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
@@ -37,6 +38,24 @@ func TestAnswers(t *testing.T) {
 	assert.Contains(t, a.Body.String(), `"violated-policies":["two"]`)
 	assert.Equal(t, http.StatusNoContent, d.ask("POST", "/login", "X-Forwarded-For", "192.0.2.2").Code)
 	assert.Empty(t, d.ask("GET", "/other").Header().Get("RateLimit"))
+}
+
+// A request that waits as long as Retry-After says passes, and not a second sooner.
+func TestRetryAfterIsTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: 'funnel 1, 1/90s', key: everybody}\n")
+		refused := func(retry string) {
+			a := d.ask("GET", "/")
+			assert.Equal(t, http.StatusTooManyRequests, a.Code)
+			assert.Equal(t, retry, a.Header().Get("Retry-After"))
+		}
+		assert.Equal(t, http.StatusNoContent, d.ask("GET", "/").Code)
+		refused("90")
+		time.Sleep(89 * time.Second)
+		refused("1")
+		time.Sleep(time.Second)
+		assert.Equal(t, http.StatusNoContent, d.ask("GET", "/").Code)
+	})
 }
 
 // Refusals that a client causes have the status that is configured, and behind nginx 403.

@@ -19,7 +19,7 @@ func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	defer func() { assert.NoError(t, r.Close()) }()
 	keep, err := spaces.New(spaces.Config{Fleet: &spaces.Fleet{
 		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
-		Name:  "test", Budget: 30 * time.Second, Servers: 1,
+		Name:  "test", Budget: time.Minute, Servers: 1,
 	}})
 	require.NoError(t, err)
 	l, err := New(Config{Spaces: keep})
