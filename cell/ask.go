@@ -93,6 +93,19 @@ func (c *Cell[K]) ReserveWith(
 	return basis
 }
 
+// LookWith puts the answer that ReserveWith would give now into d. It takes nothing, opens no
+// key and counts nothing. ok is false if the key is new and the table is full.
+func (c *Cell[K]) LookWith(
+	limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision,
+) (basis Basis, ok bool) {
+	if n != 0 && c.view.Full() {
+		if _, _, known := c.currentOf(key); !known {
+			return Basis{}, false
+		}
+	}
+	return c.probe(key, &request{n: n, patience: max(patience, 0), limit: c.orChosen(limit, key)}, d), true
+}
+
 // AcquireWith is Acquire, and returns the basis of the answer.
 func (c *Cell[K]) AcquireWith(
 	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],

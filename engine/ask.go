@@ -15,6 +15,8 @@ import (
 var (
 	_ limits.Limiter[string] = (*Engine[string])(nil)
 	_ limits.Limiter[string] = (*Tiered[string])(nil)
+	_ limits.Looker[string]  = (*Engine[string])(nil)
+	_ limits.Looker[string]  = (*Tiered[string])(nil)
 )
 
 // How answers were reached.
@@ -74,6 +76,17 @@ func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		e.pack(&g.Held, call.Key, &h)
 	}
 	return g, err
+}
+
+// Look implements limits.Looker. A call that would stand in line is one that only Hold can
+// answer, and so is one for a new key if the table is full.
+func (e *Engine[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
+	if !call.NoWait && e.cell.HasWaiters(call.Key) {
+		return a, false
+	}
+	basis, ok := e.cell.LookWith(call.Limit, call.Key, call.N, call.Patience, &a.Decision)
+	a.Basis = basisOf(basis)
+	return a, ok
 }
 
 // limitHeld returns the limit that holds for a call.
@@ -247,6 +260,26 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		err = nil
 	}
 	return g, err
+}
+
+// Look implements limits.Looker, as Engine.Look does.
+func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
+	if call.Limit != nil || len(t.engines) == 0 {
+		return a, false
+	}
+	allowed := true
+	for i, e := range t.engines {
+		of, ok := e.Look(call)
+		if !ok || of.Wait > 0 {
+			return a, false // Hold refuses where one of the limits would delay the call
+		}
+		if allowed = allowed && of.Allowed; a.Basis.Promised() || i == 0 {
+			a.Basis = of.Basis
+		}
+		combine(&a.Decision, &of.Decision, i == 0)
+	}
+	a.Allowed = allowed
+	return a, true
 }
 
 // LimitFor returns the limit with the smallest Limit: see limits.Limiter. It is nil for the

@@ -15,7 +15,7 @@ import (
 // A limiter is one for adapters, which import package limits alone.
 var (
 	_ limits.Limiter[string] = (*Limiter)(nil)
-	_ limits.Remote          = (*Limiter)(nil)
+	_ limits.Batcher[string] = (*Limiter)(nil)
 )
 
 // Remote reports whether a call may have to wait for another process, for adapters: true.
@@ -108,6 +108,54 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 		g.Held = limits.Held{Of: holder{}, Ref: r}
 	}
 	return g, err
+}
+
+// HoldAll takes several parts as TakeAll does, for adapters: see limits.Batcher. All must be
+// of limiters that TakeAll can ask together, on different keys or under different limits. A
+// call whose context ends while Redis decides holds what it is granted, beside the error.
+func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
+	claims := make([]Claim, len(parts))
+	for i := range parts {
+		of, ok := parts[i].Limiter.(*Limiter)
+		if !ok || parts[i].Call.N < 1 {
+			return nil, false, nil
+		}
+		claims[i] = of.ClaimWith(parts[i].Call.Limit, parts[i].Call.Key).Times(parts[i].Call.N)
+	}
+	terms, err := together(claims)
+	if err != nil {
+		return nil, false, nil // each limiter says by itself what is wrong
+	}
+	asks, at := join(claims, terms)
+	if len(asks) < len(claims) {
+		return nil, false, nil // two parts are one
+	}
+	if ctx.Err() != nil {
+		return nil, true, cell.Cancelled(ctx)
+	}
+	began := time.Now()
+	all, err := takeAll(context.WithoutCancel(ctx), 1, claims, terms, asks, at)
+	if errors.Is(err, ErrCrossSlot) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	grants, allowed := make([]limits.Grant, len(all)), true
+	for i := range all {
+		grants[i].Answer = forAdapters(&all[i].answer)
+		allowed = allowed && grants[i].Allowed
+	}
+	for i := range all {
+		if c := &parts[i]; allowed {
+			r := &granted{Reservation: claims[i].limiter.reserved(c.Call.Key, c.Call.N, all[i]), began: began}
+			grants[i].Held = limits.Held{Of: holder{}, Ref: r}
+		}
+	}
+	if ctx.Err() != nil {
+		err = cell.Cancelled(ctx)
+	}
+	return grants, true, err
 }
 
 // reserve is acquire for a call that does not wait in line. It waits for its turn under a

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -36,6 +37,77 @@ func TestLimiterContract(t *testing.T) {
 			})
 		}
 	}
+}
+
+// twoOfOneClient starts two limiters on one connection.
+func twoOfOneClient(t *testing.T, p, q policy.Policy) (a, b *Limiter) {
+	t.Helper()
+	c := at(shared.Addr(), q)
+	a = open(t, at(shared.Addr(), p))
+	c.Redis, c.Via = rueidis.ClientOption{}, a
+	return a, open(t, c)
+}
+
+// Two limits of one client are taken in one exchange: calls that one of them refuses cost the
+// other nothing, however many come together.
+func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
+	requests, tokens := twoOfOneClient(t, funnel(1000, 1, time.Hour), funnel(150, 1, time.Hour))
+	ask := func() (limits.Outcome, error) {
+		return limits.AskAll(t.Context(), 0,
+			limits.For(requests, limits.Call[string]{Key: "a", N: 1}),
+			limits.For(tokens, limits.Call[string]{Key: "a", N: 3}))
+	}
+	before := requests.Stats().RoundTrips + tokens.Stats().RoundTrips
+	var admitted atomic.Int64
+	done := make(chan error)
+	for range 16 {
+		go func() {
+			for range 25 {
+				out, err := ask()
+				if err != nil {
+					done <- err
+					return
+				}
+				if out.Allowed {
+					admitted.Add(1)
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 16 {
+		require.NoError(t, <-done)
+	}
+	assert.Equal(t, int64(50), admitted.Load())
+	assert.Equal(t, int64(950), take(t, requests, "a", 0).Remaining)
+	assert.Equal(t, int64(0), take(t, tokens, "a", 0).Remaining)
+	assert.LessOrEqual(t, requests.Stats().RoundTrips+tokens.Stats().RoundTrips-before, uint64(16*25+2), "one exchange a call")
+
+	require.NoError(t, requests.Block(t.Context(), "a", time.Hour))
+	out, err := ask()
+	require.NoError(t, err)
+	assert.ErrorIs(t, out.Answers[0].Cause(), ErrBlocked)
+}
+
+// Each grant of an exchange on two limits is settled by itself.
+func TestGrantsOfOneExchangeAreSettledAlone(t *testing.T) {
+	requests, tokens := twoOfOneClient(t, window(10, time.Hour), window(100, time.Hour))
+	out, err := limits.AskAll(t.Context(), 0,
+		limits.For(requests, limits.Call[string]{Key: "a", N: 2}),
+		limits.For(tokens, limits.Call[string]{Key: "a", N: 30}))
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	require.NoError(t, out.Settle(t.Context(), 1, 45))
+	assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
+	assert.Equal(t, int64(55), take(t, tokens, "a", 0).Remaining)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = limits.AskAll(ctx, 0,
+		limits.For(requests, limits.Call[string]{Key: "a", N: 2}),
+		limits.For(tokens, limits.Call[string]{Key: "a", N: 30}))
+	assert.ErrorIs(t, err, ErrCancelled)
+	assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
 }
 
 // While Redis is away, an answer says by what the fallback decided, and promises nothing.

@@ -83,6 +83,22 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 		return Outcome{Binding: -1}, err
 	}
 	asks, at := join(claims, terms)
+	all, err := takeAll(ctx, n, claims, terms, asks, at)
+	if err != nil {
+		return Outcome{Binding: -1}, err
+	}
+	for i := range all {
+		out.Answers[i] = all[i].answer
+		out.Allowed = out.Allowed && all[i].answer.Allowed
+	}
+	out.bind(terms)
+	return out, nil
+}
+
+// takeAll takes from every claim or from none, and counts the call. Claim i is a part of
+// asks[at[i]].
+func takeAll(ctx context.Context, n int64, claims []Claim, terms []*terms, asks []store.Ask, at []int) ([]taken, error) {
+	out := make([]taken, len(claims))
 	first := claims[0].limiter
 	all, err := ask(ctx, first, first.guardOf(terms[0], claims[0].key), func(ctx context.Context, r *remote) ([]store.Taken, error) {
 		for _, c := range claims {
@@ -93,35 +109,34 @@ func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
 		return r.store.TakeAll(ctx, n, asks)
 	})
 	if err != nil {
-		err = takeAllWithout(n, claims, terms, out.Answers, err)
+		err = takeAllWithout(n, claims, terms, out, err)
 	}
 	if err != nil {
-		return Outcome{Binding: -1}, err
+		return nil, err
 	}
+	allowed := true
 	for i := range claims {
-		if len(all) == 0 { // Redis did not decide
-			break
+		out[i].of = terms[i]
+		if len(all) > 0 { // Redis decided
+			t := all[at[i]]
+			out[i].exact = t
+			out[i].answer = Answer{Decision: t.Decision, Source: SourceRedis, Promised: true}
+			if t.Block.Refused {
+				out[i].answer.Cause = ErrBlocked
+			}
+			terms[i].remember(claims[i].key, t)
+			claims[i].limiter.learnBlock(claims[i].key, &t)
 		}
-		t := all[at[i]]
-		out.Answers[i] = Answer{Decision: t.Decision, Source: SourceRedis, Promised: true}
-		if t.Block.Refused {
-			out.Answers[i].Cause = ErrBlocked
-		}
-		terms[i].remember(claims[i].key, t)
-		claims[i].limiter.learnBlock(claims[i].key, &t)
-	}
-	for _, a := range out.Answers {
-		out.Allowed = out.Allowed && a.Allowed
+		allowed = allowed && out[i].answer.Allowed
 	}
 	counted := make(map[Claim]bool, len(claims))
 	for i, c := range claims {
 		key := Claim{limiter: c.limiter, key: c.key}
-		if a := &out.Answers[i]; a.Allowed == out.Allowed && !counted[key] {
+		if a := &out[i].answer; a.Allowed == allowed && !counted[key] {
 			counted[key] = true
 			c.limiter.tally.count(n, a)
 		}
 	}
-	out.bind(terms)
 	return out, nil
 }
 
@@ -175,7 +190,7 @@ func together(claims []Claim) ([]*terms, error) {
 // takeAllWithout answers by the limiters' fallbacks, all or nothing, if the error of the
 // exchange with Redis allows that. Shares that were closed meanwhile refuse, which is no
 // answer; the error is ErrClosed then, and what the others let pass is given back.
-func takeAllWithout(n int64, claims []Claim, terms []*terms, answers []Answer, failure error) error {
+func takeAllWithout(n int64, claims []Claim, terms []*terms, out []taken, failure error) error {
 	var why noAnswer
 	if !errors.As(failure, &why) {
 		return failure
@@ -186,15 +201,15 @@ func takeAllWithout(n int64, claims []Claim, terms []*terms, answers []Answer, f
 	for i, c := range claims {
 		n := c.units(n)
 		if a, blocked := c.limiter.blockedWithout(terms[i], c.key, n, why.cause); blocked {
-			answers[i], allowed = a, false
+			out[i].answer, allowed = a, false
 			continue
 		}
 		if of := terms[i]; of.local != nil {
 			local, at = append(local, share.Claim{Local: of.local, Key: c.key, Times: 1 + c.more}), append(at, i)
 			continue
 		}
-		answers[i] = c.limiter.without(terms[i], n, why.cause)
-		allowed = allowed && answers[i].Allowed
+		out[i].answer = c.limiter.without(terms[i], n, why.cause)
+		allowed = allowed && out[i].answer.Allowed
 	}
 	if !allowed {
 		n = min(n, 0) // nothing is charged for it
@@ -202,7 +217,7 @@ func takeAllWithout(n int64, claims []Claim, terms []*terms, answers []Answer, f
 	all, allowed := share.TakeAll(n, local...)
 	for i, r := range all {
 		c := claims[at[i]]
-		answers[at[i]] = c.limiter.shared(terms[at[i]], r.Decision, c.units(n), why.cause)
+		out[at[i]].answer, out[at[i]].local = c.limiter.shared(terms[at[i]], r.Decision, c.units(n), why.cause), r
 	}
 	for _, c := range claims {
 		if c.limiter.closed.Load() {

@@ -476,25 +476,25 @@ func TestClosedMeanwhile(t *testing.T) {
 		l, other := open(t, c), open(t, c)
 		claims := []Claim{other.Claim("a"), l.Claim("a")}
 		take(t, l, "a", 0)
-		require.NoError(t, takeAllWithout(1, claims, own(claims), make([]Answer, 2), failure))
+		require.NoError(t, takeAllWithout(1, claims, own(claims), make([]taken, 2), failure))
 		a, err := l.refundWithout(l.own.Load(), "a", 1, failure)
 		require.NoError(t, err)
 		require.ErrorIs(t, a.Cause, down)
 
 		require.NoError(t, l.Close())
-		taken, err := l.takeWithout(l.own.Load(), "a", 1, 0, failure)
+		got, err := l.takeWithout(l.own.Load(), "a", 1, 0, failure)
 		require.ErrorIs(t, err, ErrClosed)
-		require.Zero(t, taken)
+		require.Zero(t, got)
 		a, err = l.refundWithout(l.own.Load(), "a", 1, failure)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, a)
-		require.ErrorIs(t, takeAllWithout(1, claims, own(claims), make([]Answer, 2), failure), ErrClosed)
+		require.ErrorIs(t, takeAllWithout(1, claims, own(claims), make([]taken, 2), failure), ErrClosed)
 		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 		if outage == FallbackOpen { // all let it pass
 			c.Outage = FallbackShare
 			share := open(t, c)
 			take(t, share, "a", 0)
-			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, []*terms{share.own.Load(), l.own.Load()}, make([]Answer, 2), failure), ErrClosed)
+			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, []*terms{share.own.Load(), l.own.Load()}, make([]taken, 2), failure), ErrClosed)
 			require.Zero(t, share.local.Peek("a").ResetAfter, "it comes back")
 		}
 	}

@@ -42,8 +42,9 @@ func New[K comparable](limiter limits.Limiter[K], key func(r *http.Request) K, o
 
 // NewAll returns a middleware that holds each request to up to 8 limits. A request passes
 // if all of them admit it, and is then charged to all. A refused request is charged to
-// none, as by engine.TakeAll, or by limits.AskAll if not all limiters are engines: those in
-// process are asked first, so that what they refuse costs no round trip. RateLimit tells clients about the limit that decided, and
+// none, as by engine.TakeAll, or by limits.AskAll if not all limiters are engines: a refusal
+// in process costs no round trip, and limits of a fleet that share a client (fleet.Config.Via)
+// are asked in one exchange. RateLimit tells clients about the limit that decided, and
 // RateLimit-Policy about all that apply. An error is a *policy.FieldError that names the
 // field.
 func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {

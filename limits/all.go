@@ -22,6 +22,12 @@ type Claim struct {
 
 // claimed is a call of a limiter with the type of its keys hidden.
 type claimed interface {
+	// look returns the answer that hold would give now, and takes nothing. ok is false if
+	// only hold can tell.
+	look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool)
+	// holdAll makes the calls of several claims at once, this one among them, for so many
+	// units each: see Batcher.
+	holdAll(ctx context.Context, all []claimed, n []int64) (grants []Grant, ok bool, err error)
 	// hold makes the call, for n units.
 	hold(ctx context.Context, n int64, patience time.Duration, noWait bool) (Grant, error)
 	// limiter returns the limiter that keeps the key, whether all its keys are one, and the
@@ -55,6 +61,33 @@ func (c *claimOf[K]) hold(ctx context.Context, n int64, patience time.Duration, 
 	call := c.call
 	call.N, call.Patience, call.NoWait = n, patience, noWait
 	return c.of.Hold(ctx, call)
+}
+
+func (c *claimOf[K]) look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool) {
+	l, ok := c.of.(Looker[K])
+	if !ok {
+		return a, false
+	}
+	call := c.call
+	call.N, call.Patience, call.NoWait = n, patience, noWait
+	return l.Look(call)
+}
+
+func (c *claimOf[K]) holdAll(ctx context.Context, all []claimed, n []int64) (grants []Grant, ok bool, err error) {
+	l, ok := c.of.(Batcher[K])
+	if !ok {
+		return nil, false, nil
+	}
+	parts := make([]Part[K], len(all))
+	for i, one := range all {
+		one, ok := one.(*claimOf[K])
+		if !ok {
+			return nil, false, nil
+		}
+		parts[i] = Part[K]{one.of, one.call}
+		parts[i].Call.N = n[i]
+	}
+	return l.HoldAll(ctx, parts)
 }
 
 func (c *claimOf[K]) limiter() (of any, all bool, limit policy.Policy) {
@@ -160,12 +193,17 @@ const mostFutile = 16
 const none = -1
 
 // AskAll takes the units of every claim or of none: by address in process, and by tenant
-// over a fleet. The claims in process are asked first, and all of them, so that a call that
-// one of them refuses costs no round trip. The others are asked in their order, until one
-// refuses. If one refuses or fails, also by a panic, what was taken is given back as by
-// Grant.Cancel. So no limit is ever exceeded. A call that comes at that moment may be
-// refused by a limit that has room the next. A process that dies in between leaves charged
-// what its calls under way had taken elsewhere, and nothing else.
+// over a fleet. It looks at the claims in process first, so that a call that one of them
+// refuses takes nothing and costs no round trip. Then it takes from the remote ones, and from
+// those in process last. Remote claims of one client are taken in one exchange (see Batcher),
+// others in their order, until one refuses. No limit is ever exceeded.
+//
+// If a claim refuses or fails after others were taken, also by a panic, those are given back
+// as by Grant.Cancel. That happens if another call took between look and take, if remote claims
+// of several clients disagree, and under limiters in process without Look, which are taken
+// first. A call that comes at that moment may be refused by a limit that has room the next. A
+// process that dies in between leaves charged the units that its calls under way had taken
+// elsewhere, and nothing else.
 //
 // Claims on one key of one limiter are met together, by the sum of their units, and have the
 // same answer. They must not bring different limits with them. If they do, they are asked one
@@ -222,38 +260,91 @@ func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 			m.giveBack(ctx)
 		}
 	}()
-	met := m.takeEach(ctx, has, false, &err)
+	looked, met, err := m.lookNear(ctx, has)
 	if met && err == nil {
-		met = m.takeEach(ctx, has, true, &err)
+		met, err = m.takeFar(ctx, has)
+	}
+	for _, i := range looked {
+		if !met || err != nil {
+			break
+		}
+		met, err = m.hold(ctx, i)
 	}
 	allowed = met && err == nil
 	return allowed, err
 }
 
-// takeEach is take for the claims in process or for the others. Those in process are all
-// asked, so that the answer has all that refuse.
-func (m *mixed) takeEach(ctx context.Context, has int, remote bool, err *error) (met bool) {
+// lookNear looks at the claims in process, all of them, so that the answer has all that
+// refuse. It returns those that are still to be taken. A claim that a look refuses is held
+// all the same: its limiter counts the refusal, or has room by now. So is one that only a
+// Hold can answer.
+func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, err error) {
 	met = true
 	for i := range m.claims {
 		c := &m.claims[i]
-		if c.remote != remote || i == has {
+		if c.remote || i == has {
 			continue
 		}
-		// A call without patience passes by those in line, as Take does. In no case does it
-		// wait while it holds something. A nanosecond is no wait, and keeps a limit that
-		// delays calls by itself from doing so.
-		m.grants[i], *err = c.of.hold(ctx, c.n, 1, !m.patient)
-		if *err != nil {
-			return false
+		if len(m.claims) > 1 {
+			if a, ok := c.of.look(c.n, atOnce, !m.patient); ok && a.Allowed {
+				m.grants[i] = Grant{Answer: a}
+				looked = append(looked, i)
+				continue
+			}
 		}
-		if !m.grants[i].Allowed {
-			met = false
+		allowed, err := m.hold(ctx, i)
+		if err != nil {
+			return looked, false, err
 		}
-		if !met && remote {
-			return false
+		met = met && allowed
+	}
+	return looked, met, nil
+}
+
+// takeFar takes from the remote claims, until one refuses.
+func (m *mixed) takeFar(ctx context.Context, has int) (met bool, err error) {
+	var at []int
+	var all []claimed
+	var n []int64
+	for i := range m.claims {
+		if c := &m.claims[i]; c.remote && i != has && c.n > 0 {
+			at, all, n = append(at, i), append(all, c.of), append(n, c.n)
 		}
 	}
-	return met
+	together := false
+	if len(all) > 1 {
+		var grants []Grant
+		grants, together, err = all[0].holdAll(ctx, all, n)
+		met = true
+		for i, g := range grants {
+			m.grants[at[i]] = g
+			met = met && g.Allowed
+		}
+		if together && (!met || err != nil) {
+			return false, err
+		}
+	}
+	for i := range m.claims {
+		if c := &m.claims[i]; !c.remote || i == has || together && c.n > 0 {
+			continue
+		}
+		if met, err = m.hold(ctx, i); !met || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// atOnce is the patience of a call that holds something already, and so does not wait. A
+// nanosecond is no wait, and keeps a limit that delays calls by itself from doing so.
+const atOnce = 1
+
+// hold takes from one claim at once. A call without patience passes by those in line, as Take
+// does.
+func (m *mixed) hold(ctx context.Context, i int) (allowed bool, err error) {
+	c := &m.claims[i]
+	m.grants[i], err = c.of.hold(ctx, c.n, atOnce, !m.patient)
+	return m.grants[i].Allowed, err
 }
 
 // giveBack gives all back, also if one of the limiters panics. A limiter that cannot be

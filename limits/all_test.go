@@ -92,9 +92,9 @@ func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
 	})
 }
 
-// If the limiter elsewhere refuses, fails, panics, or the context ends on the way to it, what
-// was taken in process is given back.
-func TestLocalClaimsAreGivenBack(t *testing.T) {
+// If the limiter elsewhere refuses, fails, panics, or the context ends on the way to it,
+// nothing was taken in process. A limiter that has no Look gives back.
+func TestRefusalElsewhereLeavesLocalClaims(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		remote int64 // units that it has
@@ -116,14 +116,15 @@ func TestLocalClaimsAreGivenBack(t *testing.T) {
 			defer cancel()
 			tenant, second := &far{Limiter: tenants}, &far{Limiter: window(t, 10)}
 			tenant.on = func(ctx context.Context) error {
-				assert.Equal(t, int64(6), left(address), "the claims in process are asked first")
+				assert.Equal(t, int64(10), left(address), "nothing is taken before the others admit")
+				assert.Equal(t, int64(5), left(user), "a limiter without Look is asked first")
 				if c.on != nil {
 					return c.on(ctx, cancel)
 				}
 				return nil
 			}
 			call := func() (out limits.Outcome, err error) {
-				return limits.AskAll(ctx, 0, claim(tenant, 3), claim(second, 3), claim(address, 4), claim(user, 5))
+				return limits.AskAll(ctx, 0, claim(tenant, 3), claim(second, 3), claim(address, 4), claim(blind{user}, 5))
 			}
 			if c.panics {
 				assert.PanicsWithValue(t, broken, func() { _, _ = call() })
@@ -137,6 +138,126 @@ func TestLocalClaimsAreGivenBack(t *testing.T) {
 			assert.Equal(t, c.remote, left(tenants))
 			assert.Zero(t, second.trips, "nothing is asked after a refusal")
 		})
+	}
+}
+
+// blind is a limiter in process that has no Look.
+type blind struct{ limits.Limiter[string] }
+
+// A limit in process keeps every unit while calls come that a limit elsewhere refuses, however
+// many are under way at once.
+func TestRefusalElsewhereLocksNothingOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		address, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(50, 10, time.Second))})
+		require.NoError(t, err)
+		defer address.Close()
+		user := single.MustNew(policy.Must(policy.Funnel(20, 1, time.Second)), nil)
+		tiers, err := engine.NewTiered[string](engine.Config{Policy: policy.Must(policy.Funnel(30, 1, time.Second))},
+			policy.Must(policy.FixedWindow(40, time.Hour)))
+		require.NoError(t, err)
+		defer tiers.Close()
+		tenant := &far{Limiter: window(t, 1), on: func(context.Context) error { time.Sleep(time.Millisecond); return nil }}
+		_, err = tenant.Ask(t.Context(), "key", 1)
+		require.NoError(t, err)
+		done := make(chan struct{})
+		for range 16 {
+			go func() {
+				for range 300 {
+					out, err := limits.AskAll(t.Context(), 0, claim(address, 1), claim(limits.Keyless[string](user), 1), claim(tiers, 1), claim(tenant, 1))
+					assert.NoError(t, err)
+					assert.Equal(t, 3, out.Binding)
+				}
+				done <- struct{}{}
+			}()
+		}
+		for range 16 {
+			<-done
+		}
+		assert.True(t, address.Take("key", 50).Allowed)
+		assert.True(t, user.Take(20).Allowed)
+		assert.True(t, tiers.Take("key", 30).Allowed)
+	})
+}
+
+// If another call takes in process between look and take, the claims elsewhere give back.
+func TestOvertakenCallGivesBackElsewhere(t *testing.T) {
+	address, tenants := window(t, 10), window(t, 10)
+	tenant := &far{Limiter: tenants, on: func(context.Context) error {
+		assert.True(t, address.Take("key", 8).Allowed)
+		return nil
+	}}
+	out, err := limits.AskAll(t.Context(), 0, claim(address, 3), claim(tenant, 4))
+	require.NoError(t, err)
+	assert.False(t, out.Allowed)
+	assert.Zero(t, out.Binding)
+	assert.Equal(t, int64(10), left(tenants))
+	assert.Equal(t, int64(2), left(address))
+}
+
+// batch is a limiter elsewhere that takes several claims in one exchange, of each as much as
+// it has, unless alone is set.
+type batch struct {
+	far
+	alone     bool
+	exchanges *int
+}
+
+func (b *batch) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
+	if b.alone {
+		return nil, false, nil
+	}
+	*b.exchanges++
+	allowed := true
+	for _, p := range parts {
+		g, err := p.Limiter.(*batch).far.Limiter.Hold(ctx, p.Call)
+		if err != nil {
+			return nil, true, err
+		}
+		grants, allowed = append(grants, g), allowed && g.Allowed
+	}
+	for i := range grants {
+		if !allowed {
+			if err := grants[i].Cancel(ctx); err != nil {
+				return nil, true, err
+			}
+		}
+	}
+	return grants, true, nil
+}
+
+// Claims elsewhere that can be asked at once cost one exchange, and nothing if one refuses.
+// Where they cannot, they are asked one after the other.
+func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		exchanges := 0
+		of := func(n int64) (*batch, *engine.Engine[string]) {
+			e := window(t, n)
+			return &batch{far: far{Limiter: e}, alone: alone, exchanges: &exchanges}, e
+		}
+		requests, left1 := of(9)
+		tokens, left2 := of(5)
+		address := window(t, 100)
+		ask := func() limits.Outcome {
+			out, err := limits.AskAll(t.Context(), 0, claim(requests, 1), claim(address, 1), claim(tokens, 3))
+			require.NoError(t, err)
+			return out
+		}
+		out := ask()
+		require.True(t, out.Allowed)
+		refused := ask()
+		assert.False(t, refused.Allowed)
+		assert.Equal(t, 2, refused.Binding)
+		assert.Equal(t, int64(8), left(left1))
+		assert.Equal(t, int64(99), left(address))
+		require.NoError(t, out.Settle(t.Context(), 1, 1, 1))
+		assert.Equal(t, int64(4), left(left2), "each grant is settled by itself")
+		if alone {
+			assert.Zero(t, exchanges)
+			assert.Positive(t, requests.trips)
+		} else {
+			assert.Equal(t, 2, exchanges)
+			assert.Zero(t, requests.trips)
+		}
 	}
 }
 

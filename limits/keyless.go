@@ -19,7 +19,19 @@ func (l keyless[K]) Ask(ctx context.Context, _ K, n int64) (Answer, error) {
 
 // Hold implements Limiter.
 func (l keyless[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
-	return l.of.Hold(ctx, Call[struct{}]{N: call.N, Patience: call.Patience, NoWait: call.NoWait, Limit: call.Limit})
+	return l.of.Hold(ctx, withoutKey(call))
+}
+
+// Look implements Looker.
+func (l keyless[K]) Look(call Call[K]) (a Answer, ok bool) {
+	if of, ok := l.of.(Looker[struct{}]); ok {
+		return of.Look(withoutKey(call))
+	}
+	return a, false
+}
+
+func withoutKey[K comparable](call Call[K]) Call[struct{}] {
+	return Call[struct{}]{N: call.N, Patience: call.Patience, NoWait: call.NoWait, Limit: call.Limit}
 }
 
 // LimitFor implements Limiter.

@@ -41,6 +41,33 @@ type Remote interface {
 	Remote() bool
 }
 
+// Looker is implemented by limiters in process that can tell the answer of a call before it
+// takes, for AskAll.
+type Looker[K comparable] interface {
+	// Look returns the answer that Hold would give to the call now if it did not wait. It
+	// takes nothing, counts nothing and never waits. ok is false if only Hold can tell, for
+	// instance because other calls are in line before it.
+	Look(call Call[K]) (a Answer, ok bool)
+}
+
+// Batcher is implemented by remote limiters of which several can be asked in one exchange,
+// for AskAll.
+type Batcher[K comparable] interface {
+	Remote
+	// HoldAll takes the units of every part or of none, each of 1 unit or more. This
+	// limiter's is one of them. No part waits: a limit that would delay the call refuses,
+	// and Patience and NoWait are left aside. There is a grant for each part. If not all are
+	// Allowed nothing is held. ok is false, and nothing was asked, if these parts cannot be
+	// decided in one exchange. The error is as of Hold.
+	HoldAll(ctx context.Context, parts []Part[K]) (grants []Grant, ok bool, err error)
+}
+
+// Part is a call of one of several limiters, for Batcher.
+type Part[K comparable] struct {
+	Limiter Limiter[K]
+	Call    Call[K]
+}
+
 // Call is what a Limiter is asked for by Hold. The zero Call looks at the zero key.
 type Call[K comparable] struct {
 	Key K

@@ -116,6 +116,14 @@ func (t *Trial[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	return g, err
 }
 
+// Look implements Looker, by the live limiter. The candidate is asked by Hold.
+func (t *Trial[K]) Look(call Call[K]) (a Answer, ok bool) {
+	if live, ok := t.config.Live.(Looker[K]); ok {
+		return live.Look(call)
+	}
+	return a, false
+}
+
 // verdict is what the candidate said, if it was asked.
 type verdict struct {
 	asked, failed bool

@@ -11,7 +11,10 @@ import (
 )
 
 // A Limiter is one for adapters, too. limits.Keyless makes it one for any key.
-var _ limits.Limiter[struct{}] = (*Limiter)(nil)
+var (
+	_ limits.Limiter[struct{}] = (*Limiter)(nil)
+	_ limits.Looker[struct{}]  = (*Limiter)(nil)
+)
 
 // inProcess is how answers were reached.
 var inProcess = limits.NewBasis(limits.SourceProcess, true, nil)
@@ -63,6 +66,15 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limit
 	return g, err
 }
 
+// Look implements limits.Looker. A call that would stand in line is one that only Hold can
+// answer.
+func (l *Limiter) Look(call limits.Call[struct{}]) (a limits.Answer, ok bool) {
+	if lines := l.lines.Load(); call.Limit != nil || !call.NoWait && lines != nil && lines.Has(struct{}{}) {
+		return a, false
+	}
+	return limits.Answer{Decision: l.probe(call.N, max(call.Patience, 0)), Basis: inProcess}, true
+}
+
 // acquireFor takes for a call that waits in line. Only an ended context is an error.
 func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a *limits.Answer, h *held) error {
 	waited, err := l.acquire(ctx, call.N, call.Patience, &a.Decision, h)
@@ -70,7 +82,7 @@ func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a
 	case err != nil:
 		a.Decision, *h = l.refusal(call.N), held{}
 	case waited > 0:
-		a.Decision = l.probe(0)
+		a.Decision = l.probe(0, noDelay)
 	}
 	if errors.Is(err, ErrCrowded) {
 		a.Basis = limits.NewBasis(limits.SourceProcess, true, err)

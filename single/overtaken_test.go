@@ -185,7 +185,7 @@ func TestNewTermsHoldAtOnce(t *testing.T) {
 	assert.True(t, l.Choke())
 	assert.EqualValues(t, 14, l.Take(1).Remaining)
 	assert.EqualValues(t, 14, l.Peek().Remaining)
-	assert.True(t, l.probe(14).Allowed)
+	assert.True(t, l.probe(14, noDelay).Allowed)
 	r := l.Reserve(1, 0)
 	assert.True(t, r.Allowed)
 	l.terms.Store(next)

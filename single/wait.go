@@ -70,21 +70,21 @@ func (l *Limiter) Acquire(ctx context.Context, n int64, patience time.Duration) 
 
 // refusal returns the decision about a call that ended with an error.
 func (l *Limiter) refusal(n int64) policy.Decision {
-	d := l.probe(n)
+	d := l.probe(n, noDelay)
 	if d.Allowed {
-		d = l.probe(0)   // it has taken nothing
-		d.RetryAfter = 1 // others are before it
+		d = l.probe(0, noDelay) // it has taken nothing
+		d.RetryAfter = 1        // others are before it
 	}
 	d.Allowed = false
 	return d
 }
 
-// probe returns the answer to a call of n units that must start at once. It takes nothing.
-func (l *Limiter) probe(n int64) (d policy.Decision) {
+// probe returns the answer to a call of n units. It takes nothing.
+func (l *Limiter) probe(n int64, patience time.Duration) (d policy.Decision) {
 	if s, now := l.standing(); s.terms == nil {
 		d.RetryAfter = policy.Never
 	} else {
-		q := request{n: n, patience: noDelay}
+		q := request{n: n, patience: patience}
 		q.decide(s.terms, s.word, now, &d)
 	}
 	return d
@@ -100,7 +100,7 @@ func (l *Limiter) acquire(
 	if lines := l.lines.Load(); lines == nil || !lines.Has(struct{}{}) {
 		l.reserve(&request{n: n, patience: noDelay}, d, h) // no call waits
 	} else {
-		*d = l.probe(0)
+		*d = l.probe(0, noDelay)
 		d.Allowed = n == 0
 		if n < 0 || n > d.Limit {
 			d.RetryAfter = policy.Never

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/binding"
-	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/redis/rueidis"
@@ -280,7 +278,7 @@ type byCall struct{ *Space }
 
 var (
 	_ limits.Limiter[string] = byCall{}
-	_ limits.Remote          = byCall{}
+	_ limits.Batcher[string] = byCall{}
 )
 
 // Ask implements limits.Limiter.
@@ -294,48 +292,19 @@ func (b byCall) LimitFor(key string) policy.Policy { return b.Fleet.LimitFor(key
 // Remote implements limits.Remote.
 func (b byCall) Remote() bool { return true }
 
-// takeAllShared is TakeAll over fleets in Exact mode, by one call of Redis. ok is false if that
-// cannot be done.
-func takeAllShared(ctx context.Context, claims []Claim) (out limits.Outcome, ok bool, err error) {
-	all := make([]fleet.Claim, 0, len(claims))
-	at := make([]int, 0, len(claims)) // of all, in claims
-	for i, c := range claims {
-		if c.Space.Fleet == nil || c.Space.leased {
-			return out, false, nil
+// HoldAll implements limits.Batcher. Limits that are leased are asked one by one.
+func (b byCall) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
+	shared := make([]limits.Part[string], len(parts))
+	for i, part := range parts {
+		of, ok := part.Limiter.(byCall)
+		if !ok || of.leased {
+			return nil, false, nil
 		}
-		if c.N == 0 {
-			continue // it only looks
+		if part.Call.Limit, err = of.shared(part.Call.Limit); err != nil {
+			return nil, true, err
 		}
-		limit, err := c.Space.shared(c.Limit)
-		if err != nil {
-			return out, true, err
-		}
-		all, at = append(all, c.Space.Fleet.ClaimWith(limit, c.Key).Times(c.N)), append(at, i)
+		part.Limiter = of.Fleet
+		shared[i] = part
 	}
-	taken, err := fleet.TakeAll(ctx, 1, all...)
-	if errors.Is(err, fleet.ErrCrossSlot) || errors.Is(err, fleet.ErrDifferentClients) {
-		return out, false, nil
-	}
-	if err != nil {
-		return out, true, err
-	}
-	out = limits.Outcome{Allowed: taken.Allowed, Answers: make([]limits.Answer, len(claims))}
-	for i, a := range taken.Answers {
-		out.Answers[at[i]] = limits.Answer{Decision: a.Decision, Basis: limits.NewBasis(a.Source, a.Promised, a.Cause)}
-	}
-	for i, c := range claims {
-		if c.N == 0 {
-			d, err := c.Space.takeShared(ctx, c.Limit, c.Key, 0)
-			if err != nil {
-				return out, true, err
-			}
-			out.Answers[i].Decision = d
-		}
-	}
-	decided := binding.New(out.Allowed)
-	for i, c := range claims {
-		decided.See(i, &out.Answers[i].Decision, shape.AtOnce(c.Limit))
-	}
-	out.Binding, out.RetryAfter = decided.Index, decided.RetryAfter
-	return out, true, nil
+	return b.Fleet.HoldAll(ctx, shared)
 }

@@ -152,14 +152,8 @@ type Claim struct {
 	N     int64
 }
 
-// TakeAll takes the units of every claim or of none, and does not wait. Over a fleet in Exact
-// mode that is one call of Redis. In other cases it is limits.AskAll.
+// TakeAll takes the units of every claim or of none, and does not wait: see limits.AskAll.
 func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
-	if len(claims) > 0 && claims[0].Space.Engine == nil {
-		if out, ok, err := takeAllShared(ctx, claims); ok {
-			return out, err
-		}
-	}
 	all := make([]limits.Claim, len(claims))
 	for i, c := range claims {
 		all[i] = limits.For(c.Space.Limiter(), limits.Call[string]{Key: c.Key, N: c.N, Limit: c.Limit})

@@ -33,6 +33,36 @@ func count(s *Spaces) (n int) {
 	return n
 }
 
+// Calls on several limits that one of them refuses cost the others nothing, however many come
+// together.
+func TestRefusedCallsCostNothing(t *testing.T) {
+	s := open(t, Config{})
+	claim := func(text, key string, n int64) Claim {
+		limit := parse(text)
+		space, err := s.Of(limit)
+		require.NoError(t, err)
+		return Claim{space, limit, key, n}
+	}
+	full, shared := claim("window 1/24h", "full", 1), claim("funnel 100000, 1/h", "shared", 1)
+	out, err := TakeAll(t.Context(), full)
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 2000 {
+				out, err := TakeAll(t.Context(), shared, full)
+				assert.NoError(t, err)
+				assert.False(t, out.Allowed)
+			}
+		})
+	}
+	all.Wait()
+	d, err := shared.Space.TakeWith(t.Context(), shared.Limit, "shared", 0)
+	require.NoError(t, err)
+	assert.Equal(t, int64(100000), d.Remaining)
+}
+
 // Every limit finds an engine that keeps its words, and limits of one family find the same.
 func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 	s := open(t, Config{})
