@@ -25,6 +25,8 @@ var mayImport = []struct {
 	{"internal/seam", nil},
 	// Whether the race detector is on, for tests.
 	{"internal/race", nil},
+	// Waits for events, in tests.
+	{"internal/await", nil},
 	// The time from the processor's counter: neither keys nor limits.
 	{"internal/clock", nil},
 	// What a limit is made of, for module fleet, and whether there is one.

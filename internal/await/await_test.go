@@ -1,0 +1,35 @@
+package await
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// recorder notes that a test failed, and goes on.
+type recorder struct {
+	testing.TB
+	failed bool
+}
+
+func (*recorder) Helper() {}
+
+func (r *recorder) Fatalf(string, ...any) {
+	r.failed = true
+	panic(r)
+}
+
+// True returns at the event, and fails the test a minute after it began.
+func TestTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		True(t, func() bool { return time.Since(began) >= 3*time.Second }, "three seconds")
+		assert.Equal(t, 3*time.Second, time.Since(began))
+		r := &recorder{}
+		assert.PanicsWithValue(t, r, func() { True(r, func() bool { return false }, "never") })
+		assert.True(t, r.failed)
+		assert.Equal(t, 63*time.Second, time.Since(began).Truncate(time.Second))
+	})
+}
