@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/internal/seam"
 )
 
 // The cell's verbs are tested through the engine, with the other parts in place.
@@ -61,6 +63,31 @@ func TestRoomWaitKeepsToItsLimit(t *testing.T) {
 			assert.Equal(t, limit, time.Since(begin))
 		})
 	}
+}
+
+// busyMachine has more to do than processors: a goroutine that yields or sleeps goes on slice
+// later.
+type busyMachine struct {
+	seam.Scheduler
+	slice time.Duration
+}
+
+func (m busyMachine) Await(string, time.Duration, func() bool) bool {
+	time.Sleep(m.slice)
+	return false
+}
+
+// A roomWait looks at the clock after each yield, so that on a busy machine it is late by one
+// time slice at most.
+func TestRoomWaitKeepsToItsLimitOnABusyMachine(t *testing.T) {
+	const limit, slice = time.Millisecond, 10 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		w := roomWait{seam: seam.Seam{Scheduler: busyMachine{slice: slice}}}
+		begin := time.Now()
+		for w.next(limit) {
+		}
+		assert.Equal(t, slice, time.Since(begin))
+	})
 }
 
 func TestWhichKeysMayNotHash(t *testing.T) {

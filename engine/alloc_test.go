@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/await"
 )
 
 // No call on a known key allocates, admitted or refused, whatever the kind of key and
@@ -33,7 +35,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 	require.True(t, e.Choke(passing))
 	require.True(t, e.Take(refused, 100_000).Allowed)
 	settled(t, e)
-	require.Eventually(t, func() bool { return e.Peek(refused).Remaining == 0 }, 10*time.Second, time.Millisecond)
+	await.True(t, func() bool { return e.Peek(refused).Remaining == 0 }, "it is at its limit")
 	for name, call := range map[string]func(){
 		"Choke, admitted": func() { e.Choke(passing) },
 		"Choke, refused":  func() { e.Choke(refused) },

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/internal/limitstest"
 	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/limits"
@@ -61,7 +62,7 @@ func TestAskAllocatesNothing(t *testing.T) {
 	e.Choke(passing)
 	e.Take(refused, 100_000)
 	settled(t, e)
-	require.Eventually(t, func() bool { return e.Peek(refused).Remaining == 0 }, 10*time.Second, time.Millisecond)
+	await.True(t, func() bool { return e.Peek(refused).Remaining == 0 }, "it is at its limit")
 	var l limits.Limiter[netip.Addr] = e
 	ctx := t.Context()
 	for name, call := range map[string]func() (limits.Answer, error){

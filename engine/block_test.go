@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/internal/penalty"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -124,7 +126,7 @@ func TestBlockedKeyIsRefusedByEveryVerb(t *testing.T) {
 							require.True(t, allowed)
 						}
 						require.True(t, e.Choke("another"))
-						time.Sleep(time.Hour)
+						time.Sleep(5 * time.Minute) // all has drained
 					}
 				})
 			})
@@ -303,10 +305,10 @@ func TestPenaltyBlocksAtTheLastRefusal(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := open[string](t, Config{
 					Policy:  funnel(1, 1, 10*time.Second),
-					Penalty: Penalty{Refusals: 3, Within: time.Minute, For: time.Hour, Max: 3 * time.Hour},
+					Penalty: Penalty{Refusals: 3, Within: time.Minute, For: time.Minute, Max: 3 * time.Minute},
 				})
 				call := verbsOnKey(e, open[string](t, Config{Policy: funnel(1000, 1, time.Second)}))[name]
-				for i, length := range []time.Duration{time.Hour, 2 * time.Hour, 3 * time.Hour, 3 * time.Hour} {
+				for i, length := range []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 3 * time.Minute} {
 					_, allowed := call("k", 1)
 					require.True(t, allowed)
 					for range 2 {
@@ -335,11 +337,11 @@ func TestPenaltyBlocksAtTheLastRefusal(t *testing.T) {
 					require.EqualValues(t, 13*(i+1), s.Refused)
 					time.Sleep(length)
 				}
-				time.Sleep(3 * time.Hour) // Forget
+				time.Sleep(3 * time.Minute) // Forget
 				for range 4 {
 					call("k", 1)
 				}
-				require.Equal(t, time.Hour, e.Blocked("k"))
+				require.Equal(t, time.Minute, e.Blocked("k"))
 			})
 		})
 	}
@@ -428,7 +430,7 @@ func TestNoCallPassesAfterBlock(t *testing.T) {
 	tiers, err := NewTiered[string](Config{Policy: funnel(1<<40, 1<<20, time.Second)}, funnel(1<<40, 1<<20, time.Second))
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, tiers.Close()) }()
-	for round := range 80 {
+	for round := range repeated(80) {
 		key := fmt.Sprint(round % 7)
 		var blocked atomic.Bool
 		together(5, func(i int) {
@@ -470,8 +472,8 @@ func TestNoCallPassesAfterBlock(t *testing.T) {
 // A random history of every verb on some keys is that of an engine without blocks to which
 // only the calls come that are not blocked, and of a plain list of blocks and refusals.
 func TestBlocksRandomly(t *testing.T) {
-	for seed := range uint64(150) {
-		synctest.Test(t, func(t *testing.T) { compareBlocks(t, rand.New(rand.NewPCG(seed, 31))) })
+	for seed := range repeated(150) {
+		synctest.Test(t, func(t *testing.T) { compareBlocks(t, rand.New(rand.NewPCG(uint64(seed), 31))) })
 	}
 }
 
@@ -906,7 +908,7 @@ func restartBlocks(t *testing.T, hashes bool) {
 // A block of which Block has returned is in the file, whenever the engine is closed, and is
 // there again after a crash if a save has come since.
 func TestEveryBlockIsInTheFile(t *testing.T) {
-	for round := range 30 {
+	for round := range repeated(30) {
 		config := Config{
 			Policy: funnel(10, 1, time.Second),
 			State:  State{Path: filepath.Join(t.TempDir(), "state"), Every: time.Hour, HashKeys: round%2 == 1},
@@ -1054,7 +1056,9 @@ func TestBlocksTellTheirEvents(t *testing.T) {
 		OnEvent: func(event Event) {
 			assert.EqualValues(t, 1, inside.Add(1))
 			defer inside.Add(-1)
-			time.Sleep(5 * time.Millisecond) // so that another one would come meanwhile
+			for range 1000 {
+				runtime.Gosched() // so that another one would come meanwhile
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			seen[event.Supervisor+" "+event.Child]++
@@ -1062,11 +1066,11 @@ func TestBlocksTellTheirEvents(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, child := range []string{"shop writer", "shop janitor", "shop/blocks writer", "shop/blocks janitor"} {
-		require.Eventually(t, func() bool {
+		await.True(t, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return seen[child] > 0
-		}, 20*time.Second, time.Millisecond, child)
+		}, "an event of %s comes", child)
 	}
 	require.NoError(t, e.Close())
 }

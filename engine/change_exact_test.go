@@ -4,11 +4,13 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -19,65 +21,67 @@ import (
 func TestKeysAreExactWhileThePolicyChanges(t *testing.T) {
 	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
 		t.Run(name, func(t *testing.T) {
-			const callers, rounds = 32, 30
-			quick, lazy := funnel(1, 1, time.Second), funnel(1, 1, 2*time.Second)
-			clock := newHandClock()
-			var quiet atomic.Bool
-			config := Config{
-				Policy: quick, Clock: clock.Now, Idle: time.Millisecond, OpenTimeout: time.Minute,
-				Restarts: 1 << 30,
-			}
-			if killing {
-				config.fault = func(string) {
-					if !quiet.Load() && rand.IntN(200) == 0 {
-						panic("killed")
-					}
+			synctest.Test(t, func(t *testing.T) {
+				const callers, rounds = 32, 30
+				quick, lazy := funnel(1, 1, time.Second), funnel(1, 1, 2*time.Second)
+				clock := newHandClock()
+				var quiet atomic.Bool
+				config := Config{
+					Policy: quick, Clock: clock.Now, Idle: time.Millisecond, OpenTimeout: time.Minute,
+					Restarts: 1 << 30,
 				}
-			}
-			e := open[string](t, config)
-			all := keys(300)
-			changes := 0
-			over, done := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(done)
-				for p := lazy; ; changes++ {
-					select {
-					case <-over:
-						return
-					default:
-					}
-					assert.NoError(t, e.SetPolicy(p))
-					if p == lazy {
-						p = quick
-					} else {
-						p = lazy
-					}
-				}
-			}()
-			for range rounds {
-				var admitted atomic.Int64
-				together(callers, func(i int) {
-					for j := range all {
-						if e.Choke(all[(j+i*7)%len(all)]) {
-							admitted.Add(1)
+				if killing {
+					config.fault = func(string) {
+						if !quiet.Load() && rand.IntN(200) == 0 {
+							panic("killed")
 						}
 					}
-				})
-				require.EqualValues(t, len(all), admitted.Load())
-				clock.Advance(2*time.Second + time.Millisecond)
-				time.Sleep(time.Millisecond)
-			}
-			close(over)
-			<-done
-			quiet.Store(true)
-			require.NoError(t, e.Health())
-			s := e.Stats()
-			t.Logf("%d changes, %d restarts, %d evicted", changes, s.Restarts, s.Evicted)
-			assert.Greater(t, changes, 1)
-			assert.Positive(t, s.Evicted)
-			assert.Zero(t, s.Forgiven)
-			assert.Zero(t, s.Unavailable)
-			assert.Equal(t, killing, s.Restarts > 0)
+				}
+				e := open[string](t, config)
+				all := keys(300)
+				changes := 0
+				over, done := make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(done)
+					for p := lazy; ; changes++ {
+						select {
+						case <-over:
+							return
+						default:
+						}
+						assert.NoError(t, e.SetPolicy(p))
+						if p == lazy {
+							p = quick
+						} else {
+							p = lazy
+						}
+					}
+				}()
+				for range rounds {
+					var admitted atomic.Int64
+					together(callers, func(i int) {
+						for j := range all {
+							if e.Choke(all[(j+i*7)%len(all)]) {
+								admitted.Add(1)
+							}
+						}
+					})
+					require.EqualValues(t, len(all), admitted.Load())
+					clock.Advance(2*time.Second + time.Millisecond)
+					time.Sleep(time.Millisecond)
+				}
+				close(over)
+				<-done
+				quiet.Store(true)
+				require.NoError(t, e.Health())
+				s := e.Stats()
+				t.Logf("%d changes, %d restarts, %d evicted", changes, s.Restarts, s.Evicted)
+				assert.Greater(t, changes, 1)
+				assert.Positive(t, s.Evicted)
+				assert.Zero(t, s.Forgiven)
+				assert.Zero(t, s.Unavailable)
+				assert.Equal(t, killing, s.Restarts > 0)
+			})
 		})
 	}
 }
@@ -161,7 +165,7 @@ func TestSetPolicyTellsTheTruthAboutADeadWriter(t *testing.T) {
 	f.arm("change: made", 1)
 	f.arm("writer: begin", -1)
 	require.NoError(t, e.SetPolicy(funnel(2, 1, time.Hour)))
-	require.Eventually(t, func() bool { return e.Health() != nil }, 10*time.Second, time.Millisecond)
+	await.True(t, func() bool { return e.Health() != nil }, "the writer is given up")
 	assert.True(t, e.Choke("key"), "two an hour")
 	assert.False(t, e.Choke("key"))
 	require.ErrorIs(t, e.SetPolicy(funnel(3, 1, time.Hour)), ErrUnavailable)

@@ -437,7 +437,7 @@ func TestChangeLimitWaitsForACancel(t *testing.T) {
 	r := e.Reserve("k", 2, 0)
 	require.True(t, e.Choke("k"))
 	settled(t, e)
-	done := make(chan struct{})
+	waits, done := seeReturnWaits(t, e), make(chan struct{})
 	own.cancel = func() {
 		go func() {
 			defer close(done)
@@ -446,7 +446,8 @@ func TestChangeLimitWaitsForACancel(t *testing.T) {
 		}()
 		select {
 		case <-done:
-		case <-time.After(50 * time.Millisecond): // as it should be
+			t.Error("the change did not wait")
+		case <-waits:
 		}
 	}
 	r.Cancel()

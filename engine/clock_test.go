@@ -114,55 +114,57 @@ func TestCounterBeginsElsewhere(t *testing.T) {
 	const first, off = policy.Instant(time.Hour), policy.Instant(clock.Late + clock.Early)
 	for range 1000 {
 		config := byCounter(t, Config{})
-		before := time.Now()
+		before := config.counter.PackageTime()
 		source := newTimeSource(config, first, 1)
 		now := source.now()
-		took := policy.Instant(time.Since(before))
+		passed := policy.Instant(config.counter.PackageTime() - before)
 		require.GreaterOrEqual(t, now, first-off)
-		require.LessOrEqual(t, now, first+took+off)
+		require.LessOrEqual(t, now, first+passed+off)
 		require.GreaterOrEqual(t, source.first, first-off)
 		require.Equal(t, first, newTimeSource(config, first, first).first)
 	}
 }
 
-// A refused call that comes back a microsecond later than it was told is admitted, and
-// none is admitted a microsecond before. Time is package time.
+// A refused call that comes back a microsecond later than it was told is admitted, and none is
+// admitted a microsecond before, by package time.
 func TestRetryAfterByTheCounterIsExactToAMicrosecond(t *testing.T) {
 	const off = clock.Late + clock.Early
-	e := open[string](t, byCounter(t, Config{Policy: funnel(1, 1, 50*time.Microsecond)}))
+	config := byCounter(t, Config{Policy: funnel(1, 1, 50*time.Microsecond)})
+	packageTime := func() time.Duration { return time.Duration(config.counter.PackageTime()) }
+	e := open[string](t, config)
 	for i := range 2000 {
-		key := keys(1)[0]
-		e.Choke(key)
-		before := time.Now()
-		d := e.Take(key, 1)
-		after := time.Now()
+		e.Choke("k")
+		before := packageTime()
+		d := e.Take("k", 1)
+		after := packageTime()
 		if d.Allowed {
 			continue // this goroutine was held up
 		}
 		if i%2 == 0 {
-			for time.Since(after) < d.RetryAfter+off {
+			for packageTime()-after < d.RetryAfter+off {
 			}
-			require.True(t, e.Choke(key), "it came late enough")
+			require.True(t, e.Choke("k"), "it came late enough")
 			continue
 		}
-		for !e.Choke(key) {
+		for !e.Choke("k") {
 		}
-		require.GreaterOrEqual(t, time.Since(before), d.RetryAfter-off, "it was admitted too early")
+		require.GreaterOrEqual(t, packageTime()-before, d.RetryAfter-off, "it was admitted too early")
 	}
 }
 
-// Many callers of one key, by the counter, pass no more often than the limit allows in
-// the time and a microsecond.
+// Many callers of one key, by the counter, pass no more often than the limit allows in the
+// package time that passes and a microsecond.
 func TestHotKeyByTheCounterIsExact(t *testing.T) {
 	const capacity, every, callers, calls = 50, 10 * time.Microsecond, 4, 50_000
-	e := open[string](t, byCounter(t, Config{Policy: funnel(capacity, 1, every)}))
-	begun := time.Now()
+	config := byCounter(t, Config{Policy: funnel(capacity, 1, every)})
+	e := open[string](t, config)
+	before := config.counter.PackageTime()
 	together(callers, func(int) {
 		for range calls {
 			e.Choke("k")
 		}
 	})
-	took := time.Since(begun) + clock.Late + clock.Early
-	require.LessOrEqual(t, e.Stats().Admitted, uint64(capacity+took/every))
+	passed := time.Duration(config.counter.PackageTime()-before) + clock.Late + clock.Early
+	require.LessOrEqual(t, e.Stats().Admitted, uint64(capacity+passed/every))
 	require.GreaterOrEqual(t, e.Stats().Admitted, uint64(capacity))
 }

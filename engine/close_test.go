@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -26,10 +27,7 @@ func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 		require.NoError(t, e.Close())
 		// A goroutine that has told that it is done may have its last instruction
 		// still before it.
-		for tries := 0; runtime.NumGoroutine() > before && tries < 1000; tries++ {
-			time.Sleep(time.Millisecond)
-		}
-		require.LessOrEqual(t, runtime.NumGoroutine(), before, "after round %d", i)
+		await.True(t, func() bool { return runtime.NumGoroutine() <= before }, "no goroutine is left of round %d", i)
 	}
 }
 
@@ -80,22 +78,26 @@ func TestCloseUnderLoad(t *testing.T) {
 			e, err := New[string](Config{Policy: funnel(1, 1, time.Millisecond), MaxKeys: 64, QueueDepth: 4})
 			require.NoError(t, err)
 			limiter := protocol.of(e)
-			var callers sync.WaitGroup
+			var callers, called sync.WaitGroup
 			stop := make(chan struct{})
 			for c := range 4 {
+				called.Add(1)
 				callers.Go(func() {
-					for key := c; ; key += 3 {
+					for calls := 0; ; calls++ {
+						if calls == 50 {
+							called.Done()
+						}
 						select {
 						case <-stop:
 							return
 						default:
-							limiter.Choke(strconv.Itoa(key))
-							e.Peek(strconv.Itoa(key % 7))
+							limiter.Choke(strconv.Itoa(c + 3*calls))
+							e.Peek(strconv.Itoa(calls % 7))
 						}
 					}
 				})
 			}
-			time.Sleep(time.Millisecond)
+			called.Wait()
 			require.NoError(t, e.Close())
 			close(stop)
 			callers.Wait()

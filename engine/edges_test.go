@@ -4,7 +4,6 @@ import (
 	"context"
 	"hash/maphash"
 	"math/rand/v2"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,42 +17,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
-
-// On a machine with more to do than processors, a call on a full table still
-// comes back within OpenTimeout, and a time slice or two of the scheduler's.
-func TestOpenTimeoutHoldsOnABusyMachine(t *testing.T) {
-	const timeout = time.Millisecond
-	release := make(chan struct{})
-	e := open[string](t, Config{
-		Policy: funnel(1, 1, time.Hour), MaxKeys: 1, OpenTimeout: timeout,
-		fault: func(point string) {
-			if point == "file: begin" {
-				<-release
-			}
-		},
-	})
-	t.Cleanup(func() { close(release) })
-	require.True(t, e.Choke("only"))
-
-	var stop atomic.Bool
-	defer stop.Store(true)
-	var busy atomic.Int64
-	spinners := 2 * runtime.GOMAXPROCS(0)
-	for range spinners {
-		go func() {
-			busy.Add(1)
-			for !stop.Load() {
-			}
-		}()
-	}
-	for busy.Load() < int64(spinners) {
-		runtime.Gosched()
-	}
-	begin := time.Now()
-	e.Choke("new")
-	took := time.Since(begin)
-	assert.Less(t, took, time.Second, "64 yields without a look at the clock take more than two")
-}
 
 // The same as TestTakeIsNotDatedBackBeyondEviction, with the entry in the map when
 // the caller goes on: another caller has opened it and not taken yet, and the

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/janitor"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -43,12 +44,12 @@ func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 
 func TestOwingKeyIsNeverGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: funnel(24, 1, time.Minute), Idle: time.Nanosecond})
+		e := open[string](t, Config{Policy: funnel(24, 1, time.Second), Idle: time.Nanosecond})
 		require.True(t, e.Take("in debt", 24).Allowed)
-		for minute := range 24 {
+		for second := range 24 {
 			assert.Equal(t, 1, e.Len())
-			assert.Equal(t, int64(minute), e.Peek("in debt").Remaining, "after %d minutes", minute)
-			time.Sleep(time.Minute)
+			assert.Equal(t, int64(second), e.Peek("in debt").Remaining, "after %d seconds", second)
+			time.Sleep(time.Second)
 		}
 		time.Sleep(soon(0))
 		assert.Equal(t, 0, e.Len(), "paid")
@@ -79,7 +80,11 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 //  3. the victim is refused all the time;
 //  4. the flood's keys were given up to make room, owing one unit each.
 func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
-	const maxKeys, flood, callers = 100_000, 250_000 + 4_750_000/raceFactor/raceFactor, 4
+	const callers = 4
+	maxKeys, flood := 100_000, 5_000_000
+	if testing.Short() || race.Enabled {
+		maxKeys, flood = 20_000, 60_000
+	}
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: maxKeys, OpenTimeout: time.Minute})
 
 	require.True(t, e.Take("victim", 10).Allowed)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -123,50 +124,50 @@ func TestNewKeysAreExact(t *testing.T) {
 func TestKeysComingAndGoingAreExact(t *testing.T) {
 	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
 		t.Run(name, func(t *testing.T) {
-			const callers, rounds = 64, 40
-			clock := newHandClock()
-			var deaths atomic.Int64
-			var quiet atomic.Bool
-			config := Config{
-				Policy: funnel(1, 1, time.Second), Clock: clock.Now,
-				Idle: time.Millisecond, OpenTimeout: time.Minute,
-				Restarts: 1 << 30,
-			}
-			if killing {
-				config.fault = func(string) {
-					if !quiet.Load() && rand.IntN(300) == 0 {
-						deaths.Add(1)
-						panic("killed")
-					}
+			synctest.Test(t, func(t *testing.T) {
+				const callers, rounds = 64, 40
+				clock := newHandClock()
+				var deaths atomic.Int64
+				var quiet atomic.Bool
+				config := Config{
+					Policy: funnel(1, 1, time.Second), Clock: clock.Now,
+					Idle: time.Millisecond, OpenTimeout: time.Minute,
+					Restarts: 1 << 30,
 				}
-			}
-			e := open[string](t, config)
-			all := keys(500)
-			// On one processor it may take long until the janitor gets a turn.
-			deadline := time.Now().Add(20 * time.Second)
-			for round := 0; round < rounds || e.Stats().Evicted == 0 && time.Now().Before(deadline); round++ {
-				var admitted atomic.Int64
-				together(callers, func(i int) {
-					for j := range all {
-						if e.Choke(all[(j+i*7)%len(all)]) {
-							admitted.Add(1)
+				if killing {
+					config.fault = func(string) {
+						if !quiet.Load() && rand.IntN(300) == 0 {
+							deaths.Add(1)
+							panic("killed")
 						}
 					}
-				})
-				require.EqualValues(t, len(all), admitted.Load())
-				clock.Advance(time.Second + time.Millisecond)
-				time.Sleep(time.Millisecond) // the janitor's own time, so that sweeps begin
-			}
-			quiet.Store(true)
-			require.NoError(t, e.Health())
-			s := e.Stats()
-			assert.Positive(t, s.Evicted, "nothing was evicted: the test tests nothing")
-			assert.Zero(t, s.Forgiven)
-			assert.Zero(t, s.Unavailable)
-			if killing {
-				assert.Positive(t, deaths.Load())
-				assert.Positive(t, s.Restarts)
-			}
+				}
+				e := open[string](t, config)
+				all := keys(500)
+				for range rounds {
+					var admitted atomic.Int64
+					together(callers, func(i int) {
+						for j := range all {
+							if e.Choke(all[(j+i*7)%len(all)]) {
+								admitted.Add(1)
+							}
+						}
+					})
+					require.EqualValues(t, len(all), admitted.Load())
+					clock.Advance(time.Second + time.Millisecond)
+					time.Sleep(time.Millisecond) // the janitor's own time, so that sweeps begin
+				}
+				quiet.Store(true)
+				require.NoError(t, e.Health())
+				s := e.Stats()
+				assert.Positive(t, s.Evicted, "nothing was evicted: the test tests nothing")
+				assert.Zero(t, s.Forgiven)
+				assert.Zero(t, s.Unavailable)
+				if killing {
+					assert.Positive(t, deaths.Load())
+					assert.Positive(t, s.Restarts)
+				}
+			})
 		})
 	}
 }
@@ -186,9 +187,9 @@ func TestQueuedCountsWhatItOveradmits(t *testing.T) {
 		}
 	})
 	settled(t, e)
-	require.Eventually(t, func() bool {
+	await.True(t, func() bool {
 		return uint64(admitted.Load()) == capacity+e.Stats().Overadmitted
-	}, 10*time.Second, time.Millisecond, "admitted %d, overadmitted %d", admitted.Load(), e.Stats().Overadmitted)
+	}, "as many are counted above %d as were admitted: %d", capacity, admitted.Load())
 	assert.False(t, queued.Choke("hot"), "the writer has caught up, so the limit holds")
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -44,30 +46,58 @@ func check[K comparable](t testing.TB, e *Engine[K]) {
 // Faults that strike by chance must have been disarmed.
 func alive[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for e.writing() && !e.closed.Load() {
-		require.True(t, time.Now().Before(deadline), "no writer comes to do anything")
-		reply := make(chan table.SweepResult, 1)
-		e.queue.TrySend(table.SweepCommand[K](0, 0, reply))
-		select {
-		case <-reply:
-			return
-		case <-time.After(10 * time.Millisecond):
-			// Or it died of it: it is not given to a third.
+	reply := make(chan table.SweepResult, 1)
+	await.True(t, func() bool {
+		if !e.writing() || e.closed.Load() || len(reply) > 0 {
+			return true
 		}
-	}
+		// Again and again: a command that two writers died of is not given to a third.
+		e.queue.TrySend(table.SweepCommand[K](0, 0, reply))
+		return false
+	}, "a writer does something")
 }
 
 // settled waits until the writer has nothing left to do.
 func settled[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for e.queue.Len() > 0 || e.table.View().Landed() > 0 {
-		require.True(t, time.Now().Before(deadline), "the writer does not come to rest: %d commands, %d landed",
-			e.queue.Len(), e.table.View().Landed())
+	await.True(t, func() bool {
+		if e.queue.Len() == 0 && e.table.View().Landed() == 0 {
+			return true
+		}
 		e.table.View().NoteLostFiling() // also what lost its command to a crash is to be filed
-		time.Sleep(100 * time.Microsecond)
+		return false
+	}, "the writer has nothing left to do")
+}
+
+// returnWaits is a scheduler for the cell of an engine. It waits as a cell without one does, and
+// tells when a call waits for another to give back to the same entry.
+type returnWaits struct {
+	seam.Scheduler
+	seen chan struct{}
+}
+
+// seeReturnWaits returns a channel on which the engine tells that a call waits for another to
+// give back to the same entry. No call may be under way.
+func seeReturnWaits[K comparable](t *testing.T, e *Engine[K]) <-chan struct{} {
+	t.Helper()
+	s := returnWaits{seen: make(chan struct{}, 1)}
+	require.True(t, seam.Give(e.cell, s))
+	return s.seen
+}
+
+func (returnWaits) Step(string) {}
+
+func (s returnWaits) Await(point string, _ time.Duration, ready func() bool) bool {
+	if point == "undo: begin" {
+		select {
+		case s.seen <- struct{}{}:
+		default:
+		}
 	}
+	for ready != nil && !ready() {
+		runtime.Gosched()
+	}
+	return ready != nil
 }
 
 func funnel(capacity, count int64, per time.Duration) policy.Policy {

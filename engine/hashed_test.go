@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/internal/keycodec"
 	"github.com/ral-limiter/ral/internal/statefile"
 	"github.com/ral-limiter/ral/policy"
@@ -30,9 +31,9 @@ func hashedKeys(config Config) Config {
 // A history over engines whose states name no keys is the one of an engine that never stopped, as
 // in TestLoadedEngineGoesOnAsIfItHadNeverStopped.
 func TestHashedStateGoesOnAsIfItHadNeverStopped(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range repeated(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { compareHistories(t, rand.New(rand.NewPCG(seed, 18)), true) })
+			synctest.Test(t, func(t *testing.T) { compareHistories(t, rand.New(rand.NewPCG(uint64(seed), 18)), true) })
 		})
 	}
 }
@@ -336,10 +337,10 @@ func TestUnhealthyEngineKnowsHashedKeys(t *testing.T) {
 	require.NoError(t, err)
 	f.arm("writer: begin", -1)
 	f.arm("writer: received", -1)
-	require.Eventually(t, func() bool {
+	await.True(t, func() bool {
 		e.Choke(fmt.Sprint(rand.Int()))
 		return e.Health() != nil
-	}, 20*time.Second, time.Millisecond)
+	}, "the writer is given up")
 	require.EqualValues(t, 2, e.Peek("a").Remaining)
 	require.True(t, e.Take("a", 2).Allowed)
 	require.False(t, e.Choke("a"))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -72,7 +73,7 @@ func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
 		limiter := protocol.of(e)
 		require.True(t, limiter.Choke("key"))
 		settled(t, e)
-		require.Eventually(t, func() bool { return e.Peek("key").Limit == 1 }, 10*time.Second, time.Millisecond)
+		await.True(t, func() bool { return e.Peek("key").Limit == 1 }, "the take is recorded")
 		for range 3 {
 			assert.False(t, limiter.Choke("key"))
 			assert.Equal(t, policy.Never, limiter.Take("key", 1).RetryAfter)
@@ -108,7 +109,7 @@ func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 	require.Equal(t, 10, e.Len())
 	settled(t, e)
 	clock.Advance(time.Second)
-	require.Eventually(t, func() bool { return e.Len() == 0 }, 10*time.Second, time.Millisecond)
+	await.True(t, func() bool { return e.Len() == 0 }, "all keys leave")
 }
 
 // Policies without the fast path give the same answers.

@@ -97,7 +97,7 @@ func TestResetWaitsForACancel(t *testing.T) {
 	require.True(t, e.Choke("key"))
 	settled(t, e)
 	var took bool
-	done := make(chan struct{})
+	waits, done := seeReturnWaits(t, e), make(chan struct{})
 	limit.meanwhile = func() {
 		go func() {
 			defer close(done)
@@ -106,7 +106,8 @@ func TestResetWaitsForACancel(t *testing.T) {
 		}()
 		select {
 		case <-done:
-		case <-time.After(50 * time.Millisecond): // as it should be
+			t.Error("the reset did not wait")
+		case <-waits:
 		}
 	}
 	first.Cancel()

@@ -85,10 +85,7 @@ func TestRefusedListOfFewIsExact(t *testing.T) {
 }
 
 func TestRefusedFiguresAreWithinTheirBounds(t *testing.T) {
-	calls := 300_000
-	if race.Enabled {
-		calls = 20_000
-	}
+	calls := repeated(300_000) / raceFactor
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.2, 1, 1<<20)
 	for name, next := range map[string]func(i int) string{
 		"zipf":    func(int) string { return fmt.Sprint(zipf.Uint64()) },

@@ -1,6 +1,18 @@
 package engine
 
-import "github.com/ral-limiter/ral/internal/race"
+import (
+	"testing"
+
+	"github.com/ral-limiter/ral/internal/race"
+)
 
 // raceFactor divides the size of large tests under the race detector.
 const raceFactor = race.Slowdown
+
+// repeated returns n, or a fifth of it with -short: for tests that only repeat.
+func repeated(n int) int {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
+}

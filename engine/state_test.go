@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/internal/statefile"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -844,10 +845,10 @@ func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 	settled(t, e)
 	f.arm("writer: begin", -1)
 	f.arm("writer: received", -1)
-	require.Eventually(t, func() bool {
+	await.True(t, func() bool {
 		e.Choke(fmt.Sprint(rand.Int()))
 		return e.Health() != nil
-	}, 20*time.Second, time.Millisecond)
+	}, "the writer is given up")
 	require.ErrorIs(t, e.Health(), ErrUnhealthy)
 	require.True(t, e.Choke("a"))
 	require.NoError(t, e.Close())

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -45,7 +46,7 @@ func TestTakeWith(t *testing.T) {
 	assert.EqualValues(t, 2, s.Admitted)
 	assert.EqualValues(t, 3+6, s.Refused)
 	require.True(t, e.TakeWith(nil, "key", 1).Allowed)
-	require.Eventually(t, func() bool { return e.Peek("key").Remaining == 7 }, 10*time.Second, time.Millisecond)
+	await.True(t, func() bool { return e.Peek("key").Remaining == 7 }, "the take is recorded")
 
 	// No policy is related to one that is not a policy.Relative.
 	bare := open[string](t, Config{Policy: unrelated{large}, Clock: clock.Now})

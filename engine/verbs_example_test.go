@@ -77,8 +77,8 @@ func ExampleEngine_Wait() {
 	fmt.Println(time.Since(start) >= 20*time.Millisecond)
 
 	// A call that could not be served in time returns at once.
-	limiter.Refund("client", -6000) // a charge, which takes a minute to drain
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	limiter.Refund("client", -60_000) // a charge, which takes ten minutes to drain
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	fmt.Println(errors.Is(limiter.Wait(ctx, "client", 1), engine.ErrDeadline))
 	fmt.Println(limiter.Wait(ctx, "client", 2))

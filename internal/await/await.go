@@ -14,9 +14,11 @@ const patience = time.Minute
 // minute is the bubble's.
 func True(t testing.TB, done func() bool, what string, args ...any) {
 	t.Helper()
-	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
+	pause := 50 * time.Microsecond
+	for began := time.Now(); !done(); pause = min(2*pause, 10*time.Millisecond) {
 		if time.Since(began) > patience {
 			t.Fatalf("this has not happened: "+what, args...)
 		}
+		time.Sleep(pause)
 	}
 }
