@@ -35,10 +35,16 @@ func (h hold) with(other hold) hold {
 	return h
 }
 
+// question is an account that the bank is to be asked for. The key is whole: the account
+// may have its hash only.
+type question struct {
+	*account
+	key string
+}
+
 // account holds what is known of a key apart from its word. Leases.mu guards it.
 type account struct {
 	name string // of the key: see Config.Name
-	key  string // whole, as long as asked is set
 	// word is what was last written into the key's word. Its units are as of then.
 	word hold
 	// next is paid as well, and follows when the word runs out. Leases of a funnel

@@ -78,7 +78,7 @@ type Leases struct {
 	name    func(key string) string
 	words   *engine.Engine[string]
 	epoch   time.Time // no earlier than that of words
-	work    chan *account
+	work    chan question
 	timeout time.Duration
 	servers func() int
 	fault   func(string)
@@ -130,7 +130,7 @@ func New(c Config) (*Leases, error) {
 	}
 	l := &Leases{
 		plan: c.Plan, bank: c.Bank, name: c.Name, words: words, epoch: time.Now(),
-		work: make(chan *account, queued), timeout: c.Timeout, servers: c.Servers, blocked: c.Blocked, fault: c.fault, always: c.always,
+		work: make(chan question, queued), timeout: c.Timeout, servers: c.Servers, blocked: c.Blocked, fault: c.fault, always: c.always,
 		book: newBook(c.MaxKeys), random: rand.New(rand.NewPCG(c.seed, 0)),
 	}
 	if l.timeout == 0 {
@@ -225,8 +225,8 @@ func (l *Leases) send(a *account, key string) bool {
 		return true
 	}
 	select {
-	case l.work <- a:
-		a.asked, a.key = true, key
+	case l.work <- question{a, key}:
+		a.asked = true
 		return true
 	default:
 		return false

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -384,6 +385,34 @@ func TestOwnerDies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A key that waits to be asked for when the goroutine dies is asked for by its own name later.
+func TestQuestionOutlivesTheOwner(t *testing.T) {
+	var dies atomic.Bool
+	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+		dies.Store(true)
+		var all sync.WaitGroup
+		for _, key := range []string{"asked for", "queued"} {
+			all.Go(func() {
+				_, err := l.Take(key, 1, budget, nil)
+				assert.ErrorIs(t, err, errDied)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		time.Sleep(budget)
+		assert.EqualValues(t, 1, m.payment("queued"))
+		assert.EqualValues(t, 1, m.keys(), "keys that the bank was asked for")
+	}, func(c *Config) {
+		c.Name = store.Short
+		c.fault = func(point string) {
+			if point == "exchange: begin" && dies.CompareAndSwap(true, false) {
+				time.Sleep(time.Millisecond)
+				panic("injected")
+			}
+		}
+	})
 }
 
 // What is left of a funnel's lease ends when it ends, whatever comes after it.

@@ -20,7 +20,7 @@ func (l *Leases) runOwner(ctx context.Context) error {
 	}
 	sweep := time.NewTimer(l.plan.Term / horizon)
 	defer sweep.Stop()
-	accounts := make([]*account, 0, batch)
+	questions := make([]question, 0, batch)
 	for {
 		select {
 		case <-ctx.Done():
@@ -29,19 +29,19 @@ func (l *Leases) runOwner(ctx context.Context) error {
 			l.reclaim()
 			sweep.Reset(l.plan.Term / horizon)
 			continue
-		case a := <-l.work:
-			accounts = append(accounts[:0], a)
+		case q := <-l.work:
+			questions = append(questions[:0], q)
 		}
-		for more := true; more && len(accounts) < batch; {
+		for more := true; more && len(questions) < batch; {
 			select {
-			case a := <-l.work:
-				accounts = append(accounts, a)
+			case q := <-l.work:
+				questions = append(questions, q)
 			default:
 				more = false
 			}
 		}
-		l.exchange(accounts)
-		clear(accounts)
+		l.exchange(questions)
+		clear(questions)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -61,10 +61,10 @@ func (l *Leases) recover() {
 
 var errDied = errors.New("the goroutine that talks to the bank died and was restarted")
 
-// exchange asks the bank on behalf of accounts.
-func (l *Leases) exchange(accounts []*account) {
+// exchange asks the bank.
+func (l *Leases) exchange(questions []question) {
 	l.at("exchange: begin")
-	asks := l.asks(accounts)
+	asks := l.asks(questions)
 	ctx, cancel := context.WithTimeout(l.base, l.timeout)
 	defer cancel()
 	sent := time.Now()
@@ -73,25 +73,24 @@ func (l *Leases) exchange(accounts []*account) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stats.Exchanges++
-	for i, a := range accounts {
+	for i, q := range questions {
 		if i >= len(grants) {
-			l.fail(a, errors.New("the bank gave no answer"))
+			l.fail(q.account, errors.New("the bank gave no answer"))
 			continue
 		}
-		if l.answer(a, sent, asks[i], grants[i]); !a.asked {
-			a.key = ""
-		}
+		l.answer(q.account, sent, asks[i], grants[i])
 	}
 }
 
 // asks says what to ask for.
-func (l *Leases) asks(accounts []*account) []Ask {
+func (l *Leases) asks(questions []question) []Ask {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	servers := l.servers()
-	asks := make([]Ask, 0, len(accounts))
-	for _, a := range accounts {
+	asks := make([]Ask, 0, len(questions))
+	for _, q := range questions {
+		a := q.account
 		need, least := int64(0), int64(0)
 		for _, c := range a.calls {
 			if c.gone {
@@ -114,7 +113,7 @@ func (l *Leases) asks(accounts []*account) []Ask {
 			ahead = min(ahead, int64(max(2*a.saved, 1))*max(a.widest, 1))
 		}
 		most := max(need+ahead, 1)
-		asks = append(asks, Ask{Key: a.key, Need: max(least, 1), Most: min(most, max(l.plan.Limit(), 1))})
+		asks = append(asks, Ask{Key: q.key, Need: max(least, 1), Most: min(most, max(l.plan.Limit(), 1))})
 	}
 	return asks
 }
@@ -135,11 +134,11 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	if g.Blocked > 0 {
 		// It may be lifted before it ends, so that it is asked for again after a term.
 		a.refused.times = 0
-		l.refuse(a, now, 1, min(g.Blocked, l.plan.Term))
+		l.refuse(a, ask.Key, now, 1, min(g.Blocked, l.plan.Term))
 		return
 	}
 	if g.Units <= 0 {
-		l.refuse(a, now, ask.Need, g.Decision.RetryAfter)
+		l.refuse(a, ask.Key, now, ask.Need, g.Decision.RetryAfter)
 		return
 	}
 	l.stats.Leases++
@@ -154,7 +153,7 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 		units: g.Units, sent: sent, end: sent.Add(l.plan.lasts(g)),
 		window: l.plan.window(g), word: g.Word, at: g.At,
 	}
-	h.units -= l.serve(a, h, now)
+	h.units -= l.serve(a, ask.Key, h, now)
 	if h.units == 0 {
 		return
 	}
@@ -171,11 +170,11 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 // serve gives units of h to the calls that wait, in the order in which they came, and
 // returns how many it gave. All others are refused if the bank had no more to give, or
 // asked for again. l.mu is held.
-func (l *Leases) serve(a *account, h hold, now time.Time) (given int64) {
+func (l *Leases) serve(a *account, key string, h hold, now time.Time) (given int64) {
 	if !now.Before(h.end) {
 		// They came too late to be used. Waiting calls may be able to wait for others.
 		l.stats.Lapsed += uint64(h.units)
-		l.again(a)
+		l.again(a, key)
 		return h.units
 	}
 	rest := a.calls[:0]
@@ -193,22 +192,22 @@ func (l *Leases) serve(a *account, h hold, now time.Time) (given int64) {
 	}
 	clear(a.calls[len(rest):])
 	if a.calls = rest; len(rest) > 0 {
-		l.again(a)
+		l.again(a, key)
 	}
 	return given
 }
 
 // again puts an account that was answered back into the channel, or fails its waiting
 // calls. l.mu is held.
-func (l *Leases) again(a *account) {
-	if len(a.calls) > 0 && !l.send(a, a.key) {
+func (l *Leases) again(a *account, key string) {
+	if len(a.calls) > 0 && !l.send(a, key) {
 		l.fail(a, ErrBusy)
 	}
 }
 
 // refuse remembers that the bank refused, and tells the waiting calls. The next call
 // writes it into the key's word. l.mu is held.
-func (l *Leases) refuse(a *account, now time.Time, need int64, retry time.Duration) {
+func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry time.Duration) {
 	r := &a.refused
 	r.times++
 	wait := max(min(retry, l.plan.Term<<min(r.times-1, longest)), l.soon())
@@ -227,7 +226,7 @@ func (l *Leases) refuse(a *account, now time.Time, need int64, retry time.Durati
 	}
 	clear(a.calls[len(rest):])
 	a.calls = rest
-	l.again(a)
+	l.again(a, key)
 }
 
 // soon is how long a refused key is not asked for at least. Not all servers are to come
@@ -244,7 +243,7 @@ func (l *Leases) refusedFor(wait time.Duration) policy.Decision {
 
 // fail tells the waiting calls that there is no answer. l.mu is held.
 func (l *Leases) fail(a *account, err error) {
-	a.asked, a.key = false, ""
+	a.asked = false
 	switch {
 	case l.closed:
 		err = ErrClosed
