@@ -38,9 +38,9 @@ type audit struct {
 	Highest  int64 `json:"highest"` // the highest burst ever
 }
 
-// look brings the audit up to date.
+// look brings the bursts up to date.
 func (a *audit) look(b *bound, now time.Duration) {
-	a.Most, a.Burst = b.most(), b.burst(now)
+	a.Burst = b.burst(now)
 	a.Highest = max(a.Highest, a.Burst)
 }
 
@@ -123,9 +123,11 @@ func (c *counts) cut() sample {
 	return s
 }
 
-// sum returns what was counted since the beginning, as of the last cut.
+// sum returns what was counted since the beginning. The bursts are those of the last cut.
 func (c *counts) sum() total {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.total
+	t := c.total
+	t.Redis.Most, t.Shares.Most = c.redis.most(), c.shares.most() // of the same instant as Admitted
+	return t
 }

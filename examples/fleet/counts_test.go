@@ -193,3 +193,22 @@ func TestLines(t *testing.T) {
 	}
 	assert.Equal(t, []string{"one", "two", ""}, got)
 }
+
+// What was admitted is compared with what the limit allows up to the same call, also if that came
+// after the last cut.
+func TestSumComparesWithTheLimitOfTheSameInstant(t *testing.T) {
+	began := time.Now()
+	c := newCounts(began, 1, 10)
+	for i := range 50 {
+		at := began.Add(time.Duration(i) * time.Second / 10)
+		for _, name := range []string{"exact", "local"} {
+			c.add(0, reply{sent: at, got: at, by: slices.Index(ways[:], name), admitted: true})
+		}
+		if i == 0 {
+			c.cut()
+		}
+		sum := c.sum()
+		assert.LessOrEqual(t, sum.Redis.Admitted, sum.Redis.Most)
+		assert.LessOrEqual(t, sum.Shares.Admitted, sum.Shares.Most)
+	}
+}

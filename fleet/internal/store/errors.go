@@ -50,7 +50,7 @@ var (
 	// ErrLogin means that Redis does not let the client in.
 	ErrLogin = fmt.Errorf("%w: it does not let this client in; set Username and Password of Config.Redis, or of the Client, to those of a user that is on", ErrAsking)
 	// ErrDenied means that the user may not do what limits need.
-	ErrDenied = fmt.Errorf("%w: this user may not do what limits need; allow it EVALSHA, EVAL, DEL, TIME, INFO, PING, GET, MGET, SET, PEXPIREAT and sorted sets, on the keys ral:*", ErrAsking)
+	ErrDenied = fmt.Errorf("%w: this user may not do what limits need; allow it EVALSHA, EVAL, DEL, TIME, INFO, PING, GET, MGET, SET, PEXPIREAT and sorted sets, on the keys ral:*, and CLUSTER SLOTS in a cluster", ErrAsking)
 	// ErrLoading means that Redis has just been started.
 	ErrLoading = fmt.Errorf("%w: it is still reading its data from disk; wait until it has, and it is asked again", ErrAsking)
 	// ErrTooManyClients means that Redis has as many connections as it may.
