@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/ral-limiter/ral/eventlog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
@@ -205,8 +206,8 @@ type Config struct {
 	// another meaning.
 	Epoch time.Time
 
-	// OnEvent, if not nil, is told when an outage begins and ends, and what else should
-	// be in a log. It is called by one goroutine, which does nothing else meanwhile;
+	// OnEvent is told when an outage begins and ends, and what else should be in a log. nil is
+	// LogEvents to slog.Default. It is called by one goroutine, which does nothing else meanwhile;
 	// Close waits for it, so that it must not call Close.
 	OnEvent func(Event)
 
@@ -235,7 +236,7 @@ func (c Config) withDefaults() Config {
 		c.Epoch = store.DefaultEpoch
 	}
 	if c.OnEvent == nil {
-		c.OnEvent = func(Event) {}
+		c.OnEvent = LogEvents(c.Name, eventlog.New(nil))
 	}
 	if c.Client == nil && c.Via == nil {
 		c.Redis = forLimits(c.Redis)

@@ -3,8 +3,10 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -56,7 +58,35 @@ func TestMain(m *testing.M) {
 	os.Exit(withRedis(m))
 }
 
+// logged is what limiters without OnEvent write to slog.Default, in all tests.
+var logged safeBuffer
+
+// safeBuffer is a buffer for any number of goroutines.
+type safeBuffer struct {
+	mu sync.Mutex
+	to strings.Builder
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.to.Write(p)
+}
+
+// about returns the lines about a limit.
+func (b *safeBuffer) about(limit string) (lines []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for line := range strings.Lines(b.to.String()) {
+		if strings.Contains(line, "limit="+limit+" ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 func withRedis(m *testing.M) int {
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	var err error
 	if shared, err = redistest.Open(redistest.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -83,7 +83,7 @@ func (k *keeper) client() (rueidis.Client, error) {
 		}
 		return nil, *via.trouble.Load() // which stays until there is a client
 	}
-	client, err := dial(k.ctx, k.countDials(k.config.Redis))
+	client, err := dial(k.ctx, k.countDials(k.config.Redis), k.tell)
 	if client == nil && k.ctx.Err() == nil {
 		err = store.Connecting(k.ctx, k.config.Redis, err)
 	}
@@ -115,9 +115,9 @@ func (l *Limiter) countDials(o rueidis.ClientOption) rueidis.ClientOption {
 	return o
 }
 
-// dial makes a client, which takes as long as it takes. If ctx ends meanwhile, dial
-// closes the client once it is made.
-func dial(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, error) {
+// dial makes a client, which takes as long as it takes. It calls late if that is more than
+// connectBudget. If ctx ends meanwhile, dial closes the client once it is made.
+func dial(ctx context.Context, o rueidis.ClientOption, late func()) (rueidis.Client, error) {
 	type dialed struct {
 		client rueidis.Client
 		err    error
@@ -131,15 +131,21 @@ func dial(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, error) {
 		}
 		done <- dialed{client, err}
 	}()
-	select {
-	case d := <-done:
-		return d.client, d.err
-	case <-ctx.Done():
-		d := <-done // at most Dialer.Timeout for each address
-		if d.client != nil {
-			d.client.Close()
+	timer := time.NewTimer(connectBudget)
+	defer timer.Stop()
+	for {
+		select {
+		case d := <-done:
+			return d.client, d.err
+		case <-timer.C:
+			late()
+		case <-ctx.Done():
+			d := <-done // at most Dialer.Timeout for each address
+			if d.client != nil {
+				d.client.Close()
+			}
+			return nil, ctx.Err()
 		}
-		return nil, ctx.Err()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,7 +103,8 @@ type remote struct {
 
 // New checks the configuration and starts a limiter. The error, if any, is a
 // *policy.FieldError that names the field, or ErrStateFile; that Redis does not answer is
-// none. New waits up to a second for it. Call Close to end the limiter's goroutines.
+// none, and is told to Config.OnEvent, or to slog.Default. New waits up to a second for Redis.
+// Call Close to end the limiter's goroutines.
 func New(config Config) (*Limiter, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -155,6 +157,9 @@ func New(config Config) (*Limiter, error) {
 		l.remote.Load().store.TakeEach(ctx, asks, reply)
 	})
 	why := fmt.Errorf("%w: %w", ErrOutage, errConnecting)
+	if config.connected() {
+		why = fmt.Errorf("%w to %s", why, strings.Join(config.Redis.InitAddress, ", "))
+	}
 	l.trouble.Store(&why)
 	l.servers.Store(int64(config.Servers))
 	l.ctx, l.stop = context.WithCancel(context.Background())

@@ -3,12 +3,14 @@ package fleet
 import (
 	"bytes"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/eventlog"
 )
@@ -72,4 +74,42 @@ func TestLastWordOfAnOutageIsTrue(t *testing.T) {
 		assert.Contains(t, to.String(), "more_of_this=")
 		assert.Less(t, strings.Count(to.String(), "\n"), 60)
 	})
+}
+
+// A limiter whose Redis is not there is never silent: without OnEvent an outage is written to
+// slog.Default, before New returns if the address refuses connections, and after a second if it
+// says nothing.
+func TestRedisThatIsNotThereIsLogged(t *testing.T) {
+	refuses, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, refuses.Close())
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
+	for _, addr := range []string{refuses.Addr().String(), silent.Addr().String()} {
+		c := at(addr, funnel(1, 1, time.Hour))
+		c.Redis.Dialer.Timeout = 2 * time.Second // for which Close waits
+		for _, told := range []bool{false, true} {
+			c.Name = name()
+			began := make(chan error, 1)
+			if c.OnEvent = nil; told {
+				c.OnEvent = func(e Event) { began <- e.Err }
+			}
+			l := launch(t, c)
+			if told {
+				require.ErrorContains(t, <-began, addr)
+			} else {
+				eventually(t, func() bool { return len(logged.about(c.Name)) > 0 }, "it is in the log")
+			}
+			require.NoError(t, l.Close())
+			lines := logged.about(c.Name)
+			if told {
+				require.Empty(t, lines)
+				continue
+			}
+			require.Len(t, lines, 1)
+			require.Contains(t, lines[0], "level=ERROR msg=\"ral: outage began\"")
+			require.Contains(t, lines[0], addr)
+		}
+	}
 }
