@@ -175,7 +175,7 @@ func (r *reading) checkKeys(at place, m map[any]any) {
 	}
 }
 
-var errUnknown = errors.New("this key has no meaning")
+var errUnknown = errors.New("this key is not known here")
 
 // descriptors adds a list of descriptors below a node.
 func (r *reading) descriptors(to *node, path string, at place, list []descriptor) {
