@@ -73,7 +73,7 @@ type busyMachine struct {
 }
 
 func (m busyMachine) Await(string, time.Duration, func() bool) bool {
-	time.Sleep(m.slice)
+	time.Sleep(m.slice) // wall: in the bubble of its test
 	return false
 }
 

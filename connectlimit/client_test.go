@@ -60,7 +60,7 @@ func (c *inProcess) Do(r *http.Request) (*http.Response, error) {
 	late := c.answered.Load()
 	pause := func() {
 		if c.rtt > 0 {
-			time.Sleep(rand.N(c.rtt / 2))
+			time.Sleep(rand.N(c.rtt / 2)) // wall: mixes the calls, and nothing depends on how
 		}
 	}
 	pause()

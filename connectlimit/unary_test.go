@@ -286,7 +286,7 @@ func TestCallsAreChargedByHowTheyEnded(t *testing.T) {
 	ctx := expiring{t.Context(), make(chan struct{})}
 	go func() {
 		for taken(e, local, 100) != 21 { // its cost, while it is served
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // wall: between two looks, of any number
 		}
 		close(ctx.over)
 	}()

@@ -60,7 +60,7 @@ func bothWays(t *testing.T, test func(t *testing.T, o Options, charged func() []
 					return nil
 				}
 				// The client may have the answer before the handler has returned.
-				require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(all) > 0 }, 10*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(all) > 0 }, time.Minute, time.Millisecond)
 				mu.Lock()
 				defer mu.Unlock()
 				return all

@@ -136,7 +136,7 @@ func get[T any](c *client, path string) (v T) {
 		if list, ok := any(v).(inspect.List); !ok || !list.Pending {
 			return v
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // wall: between two requests, of any number
 	}
 }
 

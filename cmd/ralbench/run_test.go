@@ -112,7 +112,7 @@ func TestInterruptedRunStopsItsRedis(t *testing.T) {
 	go func() {
 		ended <- execute(ctx, []string{"-peers", "redis_rate", "-workloads", "hot-refused", "-rounds", "1000", "-duration", "20ms"}, io.Discard, io.Discard)
 	}()
-	assert.Eventually(t, func() bool { return sockets() == 1 }, 20*time.Second, 10*time.Millisecond, "it runs")
+	assert.Eventually(t, func() bool { return sockets() == 1 }, time.Minute, 10*time.Millisecond, "it runs")
 	cancel()
 	assert.Equal(t, exitInterrupted, <-ended)
 	left, err := os.ReadDir(folder)
@@ -171,9 +171,9 @@ func TestUnwritableFileCostsNoRun(t *testing.T) {
 
 func TestInterruptedRunShowsItsFigures(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	// interrupt interrupts a run that takes half a minute after some time.
+	// interrupt interrupts a run that takes a minute after some time.
 	interrupt := func(after time.Duration) {
-		ctx, cancel := context.WithTimeout(t.Context(), after)
+		ctx, cancel := context.WithTimeout(t.Context(), after) // wall: doubled until there is something to show
 		defer cancel()
 		stdout.Reset()
 		stderr.Reset()
@@ -185,7 +185,7 @@ func TestInterruptedRunShowsItsFigures(t *testing.T) {
 	const nothing = "Nothing was measured"
 	// A busy machine takes longer until there is something to show.
 	after := 300 * time.Millisecond
-	for interrupt(after); strings.Contains(stdout.String(), nothing) && after < 20*time.Second; interrupt(after) {
+	for interrupt(after); strings.Contains(stdout.String(), nothing); interrupt(after) {
 		after *= 2
 	}
 	assert.Contains(t, stdout.String(), "hot-pass")

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is for slow machines that do much else.
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // command is the command as a user has started it.
 type command struct {
@@ -156,7 +157,10 @@ func (c *command) must(t *testing.T, path string, form ...string) {
 func (c *command) until(t *testing.T, what string, holds func(sample) bool) {
 	t.Helper()
 	s := c.state(t, -1)
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(tick / 2) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for ctx.Err() == nil {
+		time.Sleep(tick / 2) // wall: between two looks
 		after := -1
 		if n := len(s.Samples); n > 0 {
 			after = s.Samples[n-1].Seq
@@ -212,7 +216,7 @@ func TestTheLimitHolds(t *testing.T) {
 			t.Parallel()
 			// So slow a rate that a Redis which comes back empty would be noticed.
 			const capacity, rate = 300, 30
-			c := begin(t, "-mode", mode, "-outage", "closed", "-limit", "funnel 300, 300/10s", "-budget", "200ms")
+			c := begin(t, "-mode", mode, "-outage", "closed", "-limit", "funnel 300, 300/10s", "-budget", "2s")
 			works := func(s sample) bool {
 				return s.all(func(a answers) bool { return a.Admitted[way]+a.Refused[way] > 0 && a.Refused[closed] == 0 })
 			}
@@ -263,9 +267,9 @@ func TestTheLimitHolds(t *testing.T) {
 			// busy machine. If so much of the burst was that too high a one would not be
 			// noticed, there is another when the limit has filled up again.
 			s := c.state(t, -1)
-			for began := time.Now(); s.Total.Redis.Highest <= capacity*3/4 && time.Since(began) < 4*patience; {
+			for s.Total.Redis.Highest <= capacity*3/4 {
 				c.must(t, "load", "pattern", "even", "demand", "0")
-				time.Sleep(capacity / rate * time.Second)
+				time.Sleep(capacity / rate * time.Second) // wall: Redis's clock fills the limit
 				c.must(t, "load", "pattern", "even", "demand", "600")
 				before := s.Total.Admitted
 				c.until(t, "all burst again", func(sample) bool { s = c.state(t, -1); return s.Total.Admitted-before >= capacity })
@@ -273,15 +277,10 @@ func TestTheLimitHolds(t *testing.T) {
 			t.Logf("%+v in %d ms", s.Total, s.Now)
 			assert.LessOrEqual(t, s.Total.Redis.Highest, int64(capacity))
 			assert.LessOrEqual(t, s.Total.Redis.Admitted, s.Total.Redis.Most)
-			assert.LessOrEqual(t, s.Total.Redis.Most, capacity+int64(rate*time.Since(c.began(s)).Seconds())+1)
-			assert.Greater(t, s.Total.Redis.Highest, int64(capacity)*3/4, "the load was too small")
+			assert.LessOrEqual(t, s.Total.Redis.Most, capacity+int64(rate*s.Now/1000)+1)
 			assert.Equal(t, s.Total.Asked, s.Total.Admitted+s.Total.Refused+s.Total.Lost)
 		})
 	}
-}
-
-func (c *command) began(s state) time.Time {
-	return time.Now().Add(-time.Duration(s.Now) * time.Millisecond)
 }
 
 // Ctrl-C, and what a system sends that shuts down, end everything: see end.

@@ -39,7 +39,7 @@ func begin(t *testing.T, args ...string) (url, problems string) {
 	ended := make(chan error, 1)
 	var said strings.Builder
 	go func() {
-		ended <- run(ctx, append([]string{"-addr", "localhost:0", "-budget", "20s"}, args...), in, &said)
+		ended <- run(ctx, append([]string{"-addr", "localhost:0", "-budget", "1m"}, args...), in, &said)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -95,14 +95,22 @@ func read[T any](t *testing.T, url, key string) (v T) {
 // behind has the server trust a proxy on this machine.
 const behind = "127.0.0.0/8,::1/128"
 
-// patience allows for slow machines under other load.
-const patience = time.Minute
+// setLimit sets a limit of the servers that start from now on, until the test ends. A limit that
+// gives nothing back for an hour admits its burst, however long the test takes.
+func setLimit(t *testing.T, limit *policy.Policy, text string) {
+	t.Helper()
+	before := *limit
+	*limit = policy.Must(policy.Parse(text))
+	t.Cleanup(func() { *limit = before })
+}
 
 // Many clients send requests as fast as they can, each over a connection to each server, until
 // each was refused at both. An address passes at each server as often as it may there. A key
 // passes at both servers together as often as it may. No client is refused for the requests
 // of another.
 func TestUnderLoad(t *testing.T) {
+	setLimit(t, &addressLimit, "funnel 30, 1/h")
+	setLimit(t, &keyLimit, "funnel 12, 1/h")
 	url := start(t, "-proxies", behind)
 	const clients = 12 // every third sends the one key that they share
 	type counts struct{ passed, refused int64 }
@@ -110,7 +118,6 @@ func TestUnderLoad(t *testing.T) {
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: servers * clients}}
 	defer web.CloseIdleConnections()
 
-	began := time.Now()
 	var wg sync.WaitGroup
 	for n := range servers {
 		for c := range clients {
@@ -119,7 +126,7 @@ func TestUnderLoad(t *testing.T) {
 				if c%3 == 0 {
 					key = "shared"
 				}
-				for took := time.Since(began); took < 2*time.Second || of.refused == 0 && took < patience; took = time.Since(began) {
+				for of.passed+of.refused < 200 || of.refused == 0 {
 					got := ask(t, web, fmt.Sprintf("%s%d/hello", url, n+1), fmt.Sprintf("198.51.100.%d", c), key)
 					switch got.status {
 					case http.StatusOK:
@@ -135,7 +142,6 @@ func TestUnderLoad(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	took := time.Since(began).Seconds()
 	shared, local := int64(0), uint64(0)
 	for n := range by {
 		// The counters agree.
@@ -146,21 +152,16 @@ func TestUnderLoad(t *testing.T) {
 		for c, of := range by[n] {
 			all.passed += of.passed
 			all.refused += of.refused
-			assert.Positive(t, of.refused, "the load was too small")
 			if c%3 == 0 {
 				shared += of.passed
 				continue
 			}
-			assert.LessOrEqual(t, float64(of.passed), 30+3*took, "client %d", c)
-			assert.GreaterOrEqual(t, of.passed, int64(30), "client %d", c)
+			assert.Equal(t, int64(30), of.passed, "client %d", c)
 		}
 		assert.Equal(t, all, counts{int64(s.Requests.Admitted), int64(s.Requests.OverLimit)})
 	}
-	t.Logf("%+v in %.2f s, %d with the key, %d calls without Redis", by, took, shared, local)
-	if local == 0 { // otherwise the servers' shares come in addition
-		assert.LessOrEqual(t, float64(shared), 12+took)
-		assert.GreaterOrEqual(t, shared, int64(12))
-	}
+	assert.Zero(t, local, "otherwise the servers' shares come in addition")
+	assert.Equal(t, int64(12), shared)
 }
 
 // A client that waits for Retry-After is admitted.
@@ -180,24 +181,22 @@ func TestWaitingClientIsAdmitted(t *testing.T) {
 		assert.Equal(t, want, got.header.Get("RateLimit"))
 		seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
 		require.NoError(t, err)
-		time.Sleep(time.Duration(seconds) * time.Second)
+		time.Sleep(time.Duration(seconds) * time.Second) // wall: the client waits for as long as it was told
 		assert.Equal(t, 200, ask(t, http.DefaultClient, url, from, key).status)
 	}
 }
 
 // Without -proxies no field is trusted, and a client has one key.
 func TestHeadersMakeNoOtherClient(t *testing.T) {
-	t.Parallel()
+	setLimit(t, &addressLimit, "funnel 30, 1/h")
 	url := start(t)
-	began := time.Now()
 	passed := 0
 	for i := range 200 {
 		if ask(t, http.DefaultClient, url+"1/hello", fmt.Sprintf("198.51.100.%d", i), "").status == 200 {
 			passed++
 		}
 	}
-	assert.GreaterOrEqual(t, passed, 30)
-	assert.LessOrEqual(t, float64(passed), 30+3*time.Since(began).Seconds())
+	assert.Equal(t, 30, passed)
 	// Looking is not limited, and takes nothing.
 	for range 3 {
 		assert.Equal(t, 200, ask(t, http.DefaultClient, url+"live", "198.51.100.1", "").status)
@@ -221,11 +220,11 @@ func TestBadFlags(t *testing.T) {
 
 // Quotas of addresses outlive the server, if it is told where to keep them.
 func TestQuotasOutliveTheServer(t *testing.T) {
+	setLimit(t, &addressLimit, "funnel 30, 1/h")
 	folder := t.TempDir()
 	serve := func(f func(url string)) {
 		t.Run("server", func(t *testing.T) { f(start(t, "-state", folder)) })
 	}
-	began := time.Now()
 	serve(func(url string) {
 		for n := range servers {
 			for ask(t, http.DefaultClient, fmt.Sprintf("%s%d/hello", url, n+1), "", "").status == http.StatusOK {
@@ -234,11 +233,7 @@ func TestQuotasOutliveTheServer(t *testing.T) {
 	})
 	serve(func(url string) {
 		for n := range servers {
-			passed := 0
-			for ask(t, http.DefaultClient, fmt.Sprintf("%s%d/hello", url, n+1), "", "").status == http.StatusOK {
-				passed++
-			}
-			require.LessOrEqual(t, passed, int(3*time.Since(began).Seconds())+1, "a second brings back three units")
+			require.Equal(t, http.StatusTooManyRequests, ask(t, http.DefaultClient, fmt.Sprintf("%s%d/hello", url, n+1), "", "").status)
 		}
 	})
 }
@@ -246,16 +241,18 @@ func TestQuotasOutliveTheServer(t *testing.T) {
 // Each request is counted once, by what the limit and the candidate said of it. The candidate
 // refuses none.
 func TestCandidateIsCountedAndDecidesNothing(t *testing.T) {
-	t.Parallel()
+	setLimit(t, &addressLimit, "funnel 30, 1/h")
 	url := start(t, "-proxies", behind)
 	var s limits.TrialStats
 	passed, refused := uint64(0), uint64(0)
 	// An address that sends 30 requests within 3.6 s uses up the candidate's burst before the
-	// limit's. While it goes on sending the candidate admits more. On a machine so slow that it
-	// is not so, another address tries again.
-	for client, began := 0, time.Now(); s.WouldRefuse == 0 || s.WouldAdmit == 0; client++ {
-		require.Less(t, time.Since(began), patience)
-		for sent, until := 0, time.Now().Add(500*time.Millisecond); sent < 40 || time.Now().Before(until); sent++ {
+	// limit's. On a machine so slow that it does not, another address tries again. When the
+	// address has sent its 30, the candidate admits more.
+	for client := 0; s.WouldRefuse == 0 || s.WouldAdmit == 0; {
+		if s.WouldRefuse == 0 {
+			client++
+		}
+		for range 40 {
 			switch got := ask(t, http.DefaultClient, url+"1/hello", fmt.Sprintf("198.51.100.%d", client), ""); got.status {
 			case http.StatusOK:
 				passed++
@@ -388,15 +385,15 @@ func TestRedisOfAnother(t *testing.T) {
 	redis, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)
 	defer redis.Close()
-	began := time.Now()
 	for i := range 2 { // the second finds what the first left
 		t.Run("command", func(t *testing.T) {
+			setLimit(t, &keyLimit, "funnel 12, 1/h")
 			url := start(t, "-redis", redis.Addr())
 			passed := 0
 			for ask(t, http.DefaultClient, url+"1/hello", "", "k").status == http.StatusOK {
 				passed++
 			}
-			assert.LessOrEqual(t, passed, 12*(1-i)+int(time.Since(began).Seconds())+1)
+			assert.Equal(t, 12*(1-i), passed)
 			page := read[live](t, url+"live", "k")
 			assert.Equal(t, redis.Addr(), page.Redis)
 			assert.False(t, page.Own)
@@ -405,14 +402,13 @@ func TestRedisOfAnother(t *testing.T) {
 
 	url := start(t, "-redis", redis.Addr(), "-budget", "20ms")
 	redis.Kill()
-	for killed := time.Now(); ; {
+	for {
 		got := ask(t, http.DefaultClient, url+"1/hello", "", "k").status
 		require.Contains(t, []int{http.StatusOK, http.StatusTooManyRequests}, got)
 		page := read[live](t, url+"live", "k")
 		if strings.HasPrefix(page.Problem, "Redis does not answer") && page.Servers[0].Key.By == "local" {
 			break
 		}
-		require.Less(t, time.Since(killed), patience, page)
 	}
 }
 

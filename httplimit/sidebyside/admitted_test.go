@@ -138,10 +138,10 @@ func send(t *testing.T, length time.Duration, streams ...*stream) {
 	for sender := range senders {
 		all.Go(func() {
 			least := 2 * streams[0].setting.limit / senders
-			for n := 0; n < least || time.Since(start) < length; n++ {
+			for n := 0; n < least || time.Since(start) < length; n++ { // wall: it covers beginnings of windows, of any number
 				for i := range streams {
 					s := streams[(sender+n+i)%len(streams)]
-					sent := time.Since(start)
+					sent := time.Since(start) // wall: before the decision, however late it comes
 					status, err := s.clients[sender]()
 					if err != nil {
 						t.Errorf("%s: %v", s.name, err)
@@ -149,7 +149,8 @@ func send(t *testing.T, length time.Duration, streams ...*stream) {
 					}
 					switch status {
 					case http.StatusOK:
-						s.admitted[sender] = append(s.admitted[sender], admission{sent, time.Since(start)})
+						answered := time.Since(start) // wall: after the decision
+						s.admitted[sender] = append(s.admitted[sender], admission{sent, answered})
 					case http.StatusTooManyRequests:
 						s.refused[sender]++
 					default:

@@ -44,7 +44,7 @@ func start(t *testing.T, program string, args ...string) io.Reader {
 		go func() { _, _ = io.Copy(io.Discard, out) }()
 		select {
 		case <-p.Ended():
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("%s did not end", program)
 			p.Kill()
 		}
@@ -73,7 +73,7 @@ func example(t *testing.T, name string, args ...string) (addr string) {
 
 // get fetches a page. An error is returned rather than fatal, for callers that try again.
 func get(url string, into any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -167,7 +167,7 @@ func TestEveryExpressionReturnsData(t *testing.T) {
 					_ = answer.Body.Close()
 				}
 			}
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond) // wall: a load, of any rate
 		}
 	}()
 
@@ -181,7 +181,8 @@ func TestEveryExpressionReturnsData(t *testing.T) {
 		expressions[comparison.ReplaceAllString(a.Expr, "")] = "alert " + a.Alert
 	}
 	assert.Greater(t, len(expressions), 50)
-	for deadline := time.Now().Add(patience); len(expressions) > 0; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); len(expressions) > 0; {
+		time.Sleep(200 * time.Millisecond) // wall: between two looks
 		for expr, of := range expressions {
 			err := s.query(expr)
 			if err == nil {

@@ -27,13 +27,14 @@ type oneWord struct {
 }
 
 func (o *oneWord) Take(_ context.Context, key string, n int64) (fleet.Answer, error) {
-	time.Sleep(300 * time.Microsecond)
+	time.Sleep(300 * time.Microsecond)         // wall: in the bubble of driven
+	now := policy.Instant(time.Since(o.start)) // wall: in the bubble of driven
 	o.mu.Lock()
-	next, d := o.policy.Take(o.word, policy.Instant(time.Since(o.start)), n, 0)
+	next, d := o.policy.Take(o.word, now, n, 0)
 	o.word = next
 	o.calls[key]++
 	o.mu.Unlock()
-	time.Sleep(300 * time.Microsecond)
+	time.Sleep(300 * time.Microsecond) // wall: in the bubble of driven
 	return fleet.Answer{Decision: d, Source: fleet.SourceRedis}, nil
 }
 
