@@ -16,8 +16,8 @@ import (
 // The defaults of Config.
 const (
 	DefaultBudget  = 5 * time.Millisecond
-	DefaultTerm    = 250 * time.Millisecond
-	DefaultMaxKeys = 1 << 20 // as package engine has it
+	DefaultTerm    = 250 * time.Millisecond // if Redis is near: see Config.Term
+	DefaultMaxKeys = 1 << 20                // as package engine has it
 )
 
 // These are defaults of Config, too, as package engine has them.
@@ -143,10 +143,12 @@ type Config struct {
 	// Mode is Exact (default) or Leased.
 	Mode Mode
 	// Term is the longest time that a lease lasts, in Leased mode: 10 ms to a minute; less if
-	// half of a Funnel drains, or a window ends, sooner. The default is 250 ms, and for a
-	// Funnel that drains in less than 2 s an eighth of that time, though 50 ms at least. What
-	// drains in a term is kept back of a Funnel's capacity: of 1,000 units at 1,000 a second
-	// 125, so that a burst has 875, as Answer.Limit says.
+	// half of a Funnel drains, or a window ends, sooner. The default is ten round trips to
+	// Redis, between 250 ms and a second, and for a Funnel at most an eighth of the time in
+	// which it drains, though 50 ms at least. What drains in the longest term is kept back of a
+	// Funnel's capacity: by default that is a second's worth, or an eighth of the capacity if
+	// that is less. Of 1,000 units at 1,000 a second it is 125, so that a burst has 875, as
+	// Answer.Limit says. All servers of a fleet must be given the same Term.
 	Term time.Duration
 
 	// Budget is the longest that a call may wait for Redis, up to a minute. Then Outage
@@ -312,7 +314,7 @@ func (c Config) validate() error {
 	case c.Mode > Leased:
 		return bad("Mode", int(c.Mode), "Exact or Leased")
 	case c.Term < 0:
-		return bad("Term", c.Term, "a positive duration, or 0 for 250ms")
+		return bad("Term", c.Term, "a positive duration, or 0 for the default")
 	case c.Budget < 0 || c.Budget > longestBudget:
 		return bad("Budget", c.Budget, "a positive duration of up to a minute, or 0 for 5ms")
 	case c.Outage > FallbackClosed:

@@ -61,6 +61,7 @@ type account struct {
 		since time.Time
 		had   int64 // units that were there then
 		got   int64 // units that came since, by grants
+		low   int64 // units that will be used in a round trip, at the pace of then
 	}
 	// left is what was left of the limit when the bank last told, and when.
 	left struct {
@@ -173,8 +174,9 @@ func (b *book) remove(a *account) {
 
 // What leases are sized by.
 const (
-	// A lease is to last for this part of a term at the pace of late. Longer asks less
-	// often; shorter strands less when the load goes elsewhere.
+	// Units are to last for this part of a term at the pace of late, or for a round trip if
+	// that is longer, when they come from the bank. Longer asks less often; shorter strands
+	// less when the load goes elsewhere.
 	horizon = 4
 	// A refused key is not asked for again before this part of a term has passed: if several
 	// servers want more than there is, each asks so often. The part is of the term before a
@@ -192,11 +194,11 @@ const (
 	worthwhile = 8
 )
 
-// size returns how many units to ask for ahead of need, which waiting calls need: as many
-// as will be used within the horizon at the recent pace, at most twice what was used, less
-// left, which are there still. At most half of what is left of the limit is spread over
-// the servers that way.
-func (a *account) size(p *Plan, now time.Time, left, need int64, servers int) int64 {
+// size returns how many units to ask for ahead of need, which waiting calls need: as many as
+// will be used at the recent pace within a round trip and the horizon, at most twice what was
+// used, less left, which are there still. At most half of what is left of the limit is spread
+// over the servers that way.
+func (a *account) size(p *Plan, now time.Time, left, need int64, servers int, trip time.Duration) int64 {
 	d := &a.demand
 	used := max(d.had+d.got-left, 0) + need
 	span := now.Sub(d.since).Seconds()
@@ -205,14 +207,17 @@ func (a *account) size(p *Plan, now time.Time, left, need int64, servers int) in
 	rate := float64(used) / max(span, p.pause.Seconds())
 	d.since, d.had, d.got = now, left, 0
 
-	ahead := int64(math.Ceil(1.25 * rate * (p.Term / horizon).Seconds()))
+	term := p.term(trip)
+	trip = min(trip, term/horizon)
+	ahead := int64(math.Ceil(1.25 * rate * (max(p.near/horizon, trip) + trip).Seconds()))
+	d.low = int64(math.Ceil(1.5 * rate * trip.Seconds()))
 	if ahead = min(ahead, 2*used); !d.known {
 		ahead = 0 // a key's first ask may be its only one
 	}
 	d.known = true
 	n := int64(max(servers, 1))
 	share := a.remains(p, now) / (2 * n)
-	share = max(share, int64(p.rate*p.pause.Seconds())/n)
+	share = max(share, int64(p.rate*max(p.pause, trip).Seconds())/n)
 	return max(min(ahead, share, p.Most)-left, 0)
 }
 

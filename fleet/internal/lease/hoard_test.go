@@ -21,6 +21,8 @@ func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 	synctest.Test(t, func(t *testing.T) {
 		plan, err := NewPlan(limit, 0)
 		require.NoError(t, err)
+		plan, err = NewPlan(limit, plan.Term) // leases last as long as they may
+		require.NoError(t, err)
 		m := newMemory(plan)
 		var log audit
 		var all []*Leases

@@ -43,7 +43,7 @@ func TestKeyInUseIsNotForgotten(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, d.Allowed)
 		}
-		for until := time.Now().Add(l.plan.Term * 9 / 10); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		for until := time.Now().Add(l.term() * 9 / 10); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
 			d, ok := l.Try("key", 1)
 			require.True(t, ok && d.Allowed, "%v before the lease ends", time.Until(until))
 		}

@@ -84,7 +84,8 @@ type Leases struct {
 	fault   func(string)
 	always  bool
 
-	lives   int // of the owner, which alone looks at it
+	lives   int          // of the owner, which alone looks at it
+	trip    atomic.Int64 // how long an exchange takes of late, in nanoseconds; 0 before the first
 	running *supervisor.Handle
 	stop    context.CancelFunc // ends the owner when it has its answer
 	base    context.Context    // of exchanges
@@ -355,7 +356,7 @@ func (l *Leases) worthwhile(a *account, n int64, now time.Time) bool {
 		return true
 	}
 	a.widest = max(a.widest, n)
-	recent := a.pace.add(1+l.use(a), now, l.plan.Term)
+	recent := a.pace.add(1+l.use(a), now, l.term())
 	if a.asked || len(a.calls) > 0 || a.refused.times > 0 {
 		return true
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -18,7 +19,7 @@ func (l *Leases) runOwner(ctx context.Context) error {
 	if l.lives++; l.lives > 1 {
 		l.recover()
 	}
-	sweep := time.NewTimer(l.plan.Term / horizon)
+	sweep := time.NewTimer(l.term() / horizon)
 	defer sweep.Stop()
 	questions := make([]question, 0, batch)
 	for {
@@ -27,7 +28,7 @@ func (l *Leases) runOwner(ctx context.Context) error {
 			return nil
 		case <-sweep.C:
 			l.reclaim()
-			sweep.Reset(l.plan.Term / horizon)
+			sweep.Reset(l.term() / horizon)
 			continue
 		case q := <-l.work:
 			questions = append(questions[:0], q)
@@ -73,6 +74,7 @@ func (l *Leases) exchange(questions []question) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stats.Exchanges++
+	l.measure(time.Since(sent), grants)
 	for i, q := range questions {
 		if i >= len(grants) {
 			l.fail(q.account, errors.New("the bank gave no answer"))
@@ -81,6 +83,27 @@ func (l *Leases) exchange(questions []question) {
 		l.answer(q.account, sent, asks[i], grants[i])
 	}
 }
+
+// measure takes into account how long an exchange took, unless it failed: a longer one more
+// than a shorter one, so that leases seldom come too late. l.mu is held.
+func (l *Leases) measure(took time.Duration, grants []Grant) {
+	if !slices.ContainsFunc(grants, func(g Grant) bool { return g.Err == nil }) {
+		return
+	}
+	trip := time.Duration(l.trip.Load())
+	switch d := took - trip; {
+	case trip == 0:
+		trip = took
+	case d > 0:
+		trip += d / 2
+	default:
+		trip += d / 8
+	}
+	l.trip.Store(int64(trip))
+}
+
+// term is how long leases last.
+func (l *Leases) term() time.Duration { return l.plan.term(time.Duration(l.trip.Load())) }
 
 // asks says what to ask for.
 func (l *Leases) asks(questions []question) []Ask {
@@ -104,7 +127,7 @@ func (l *Leases) asks(questions []question) []Ask {
 		if a.next.live(now) {
 			left += a.next.units
 		}
-		ahead := a.size(l.plan, now, left, need, servers)
+		ahead := a.size(l.plan, now, left, need, servers, time.Duration(l.trip.Load()))
 		if !l.always {
 			// No more than leases were of use so far, so that little is lost if no more
 			// calls come.
@@ -134,7 +157,7 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	if g.Blocked > 0 {
 		// It may be lifted before it ends, so that it is asked for again after a term.
 		a.refused.times = 0
-		l.refuse(a, ask.Key, now, 1, min(g.Blocked, l.plan.Term))
+		l.refuse(a, ask.Key, now, 1, min(g.Blocked, l.term()))
 		return
 	}
 	if g.Units <= 0 {
@@ -150,7 +173,7 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	}
 	a.demand.got += g.Units
 	h := hold{
-		units: g.Units, sent: sent, end: sent.Add(l.plan.lasts(g)),
+		units: g.Units, sent: sent, end: sent.Add(l.plan.lasts(g, l.term())),
 		window: l.plan.window(g), word: g.Word, at: g.At,
 	}
 	h.units -= l.serve(a, ask.Key, h, now)
@@ -210,7 +233,7 @@ func (l *Leases) again(a *account, key string) {
 func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry time.Duration) {
 	r := &a.refused
 	r.times++
-	wait := max(min(retry, l.plan.Term<<min(r.times-1, longest)), l.soon())
+	wait := max(min(retry, l.term()<<min(r.times-1, longest)), l.soon())
 	r.units, r.until = need, now.Add(wait)
 	l.stats.Refusals++
 	rest := a.calls[:0]
@@ -232,7 +255,7 @@ func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry
 // soon is how long a refused key is not asked for at least. Not all servers are to come
 // back at once. l.mu is held.
 func (l *Leases) soon() time.Duration {
-	shortest := l.plan.pause
+	shortest := max(l.plan.pause, time.Duration(l.trip.Load()))
 	return shortest + time.Duration(l.random.Int64N(int64(shortest/4)+1))
 }
 
@@ -268,7 +291,7 @@ func (c *call) reply(x answer) {
 func (l *Leases) install(a *account, h hold) {
 	p := grant{until: l.instant(h.end), units: h.units, add: h.window != 0 && h.window == a.word.window}
 	if h.units > 1 {
-		p.mark = markFor(h.units / 4)
+		p.mark = markFor(min(max(a.demand.low, h.units/4), h.units/2))
 	}
 	l.use(a)
 	lost, ok := l.write(a.name, p)
@@ -307,11 +330,11 @@ func (l *Leases) idle() (backs []Back, more bool) {
 	now := time.Now()
 	for range batch {
 		a := l.book.first()
-		if a == nil || now.Sub(a.touched) < l.plan.Term/2 {
+		if a == nil || now.Sub(a.touched) < l.term()/2 {
 			return backs, false
 		}
 		// Calls that the key's word answers do not touch the account.
-		if l.use(a) > 0 || a.busy() || now.Before(a.refused.until.Add(l.plan.Term)) && a.refused.times > 0 {
+		if l.use(a) > 0 || a.busy() || now.Before(a.refused.until.Add(l.term())) && a.refused.times > 0 {
 			l.book.touch(a, now)
 			continue
 		}

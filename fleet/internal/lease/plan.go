@@ -10,12 +10,15 @@ import (
 )
 
 const (
-	// DefaultTerm is the longest time that a lease lasts if no term is given. A funnel keeps
-	// back what drains in a term, so that its leases last an eighth of the time in which it
-	// drains if that is shorter, though shortDefault at least: an eighth of its capacity is
-	// kept back then, and less of one that takes longer than 2 s.
+	// DefaultTerm is the longest time that a lease lasts if no term is given and the bank is
+	// near. Of a bank far away it is defaultTrips round trips, up to longDefault. A funnel
+	// keeps back what drains in the longest term, so that its leases last no longer than an
+	// eighth of the time in which it drains, though shortDefault if they must: an eighth of
+	// its capacity is kept back then, and less of one that takes longer than 8 s.
 	DefaultTerm  = 250 * time.Millisecond
+	longDefault  = time.Second
 	shortDefault = 50 * time.Millisecond
+	defaultTrips = 10
 	// ShortestTerm is the least that a lease must be able to last: it should be long
 	// against a round trip.
 	ShortestTerm = 10 * time.Millisecond
@@ -35,8 +38,8 @@ const (
 type Plan struct {
 	// Policy is what the bank keeps: of a Funnel, one of less capacity.
 	Policy policy.Policy
-	// Term is how long a lease lasts at most.
-	Term time.Duration
+	// Term is how long a lease lasts at most, and near how long if the bank is near.
+	Term, near time.Duration
 	// Most is the highest number of units of a lease, not counting those that calls are
 	// waiting for. A funnel drains as many in a term.
 	Most int64
@@ -54,12 +57,12 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 	bad := func(field string, value any, want string) (*Plan, error) {
 		return nil, &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}
 	}
-	shorten := term == 0
+	shorten, near := term == 0, term
 	if shorten {
-		term = DefaultTerm
+		term, near = longDefault, DefaultTerm
 	}
 	if term < ShortestTerm || term > time.Minute {
-		return bad("Term", term, "between 10ms and 1m, or 0 for 250ms")
+		return bad("Term", term, "between 10ms and 1m, or 0 for the default")
 	}
 	if shape.IsNil(p) {
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
@@ -77,7 +80,8 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 			return bad("Policy", p, fmt.Sprintf(
 				"a Funnel that drains in 20ms or more (this one does in %v), or Mode Exact", 2*half))
 		}
-		plan.pause = plan.Term / pauses
+		near = min(near, half)
+		plan.pause = near / pauses
 		if shorten {
 			plan.Term = min(plan.Term, max(half/4, shortDefault))
 		}
@@ -97,13 +101,13 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 		if plan.Term = min(term, s.Per); plan.Term < ShortestTerm {
 			return bad("Policy", p, "a window of 10ms or more, or Mode Exact")
 		}
-		plan.pause = plan.Term / pauses
+		plan.pause = min(near, s.Per) / pauses
 		plan.Most = s.Limit
 		plan.rate = float64(s.Limit) * float64(time.Second) / float64(s.Per)
 	default:
 		return bad("Policy", p, unleased)
 	}
-	plan.Most = min(plan.Most, maxUnits)
+	plan.Most, plan.near = min(plan.Most, maxUnits), min(near, plan.Term)
 	return plan, nil
 }
 
@@ -123,9 +127,15 @@ func (p *Plan) window(g Grant) policy.Instant {
 	return 0
 }
 
-// lasts is for how long after its request was sent the units of a grant may be used.
-func (p *Plan) lasts(g Grant) time.Duration {
-	rest := p.Term
+// term is how long leases last at such a round trip to the bank.
+func (p *Plan) term(trip time.Duration) time.Duration {
+	return min(max(p.near, defaultTrips*trip), p.Term)
+}
+
+// lasts is for how long after its request was sent the units of a grant may be used, by leases
+// of such a term.
+func (p *Plan) lasts(g Grant, term time.Duration) time.Duration {
+	rest := min(p.Term, term)
 	if end := p.window(g); end != 0 {
 		rest = min(rest, time.Duration(end-g.At))
 	}

@@ -26,14 +26,15 @@ func TestPlan(t *testing.T) {
 		{must(policy.Funnel(1000, 1000, time.Second)), 0, "funnel 875, 1000/s", 125 * time.Millisecond, 125},
 		{must(policy.Funnel(1000, 1000, time.Second)), 250 * time.Millisecond, "funnel 750, 1000/s", 250 * time.Millisecond, 250},
 		{must(policy.Funnel(300, 1000, time.Second)), 0, "funnel 250, 1000/s", 50 * time.Millisecond, 50},
-		{must(policy.Funnel(4000, 1000, time.Second)), 0, "funnel 3750, 1000/s", 250 * time.Millisecond, 250},
+		{must(policy.Funnel(4000, 1000, time.Second)), 0, "funnel 3500, 1000/s", 500 * time.Millisecond, 500},
+		{must(policy.Funnel(10_000, 1000, time.Second)), 0, "funnel 9000, 1000/s", time.Second, 1000},
 		{must(policy.Funnel(1000, 1000, time.Second)), 10 * time.Millisecond, "funnel 990, 1000/s", 10 * time.Millisecond, 10},
 		{must(policy.Funnel(100, 1000, time.Second)), 0, "funnel 50, 1000/s", 50 * time.Millisecond, 50},
 		{must(policy.Funnel(10, 10, time.Second)), 0, "funnel 8, 10/s", 125 * time.Millisecond, 1},
-		{must(policy.Funnel(2, 1, time.Hour)), 0, "funnel 1, 1/h", 250 * time.Millisecond, 1},
-		{must(policy.FixedWindow(10, time.Hour)), 0, "window 10/h", 250 * time.Millisecond, 10},
+		{must(policy.Funnel(2, 1, time.Hour)), 0, "funnel 1, 1/h", time.Second, 1},
+		{must(policy.FixedWindow(10, time.Hour)), 0, "window 10/h", time.Second, 10},
 		{must(policy.FixedWindow(10, 100*time.Millisecond)), 0, "window 10/100ms", 100 * time.Millisecond, 10},
-		{must(policy.FixedWindow(1_000_000, time.Hour)), 0, "window 1000000/h", 250 * time.Millisecond, maxUnits},
+		{must(policy.FixedWindow(1_000_000, time.Hour)), 0, "window 1000000/h", time.Second, maxUnits},
 		{must(policy.SlidingWindow(10, time.Second)), time.Minute, "sliding 10/s", time.Second, 10},
 	} {
 		plan, err := NewPlan(c.limit, c.term)
@@ -50,8 +51,8 @@ func TestPlan(t *testing.T) {
 		err   string
 	}{
 		{nil, 0, "ral: fleet.Config: Policy is nil, want a policy, such as policy.Funnel returns"},
-		{must(policy.Funnel(10, 10, time.Second)), -1, "ral: fleet.Config: Term is -1ns, want between 10ms and 1m, or 0 for 250ms"},
-		{must(policy.Funnel(10, 10, time.Second)), time.Hour, "ral: fleet.Config: Term is 1h0m0s, want between 10ms and 1m, or 0 for 250ms"},
+		{must(policy.Funnel(10, 10, time.Second)), -1, "ral: fleet.Config: Term is -1ns, want between 10ms and 1m, or 0 for the default"},
+		{must(policy.Funnel(10, 10, time.Second)), time.Hour, "ral: fleet.Config: Term is 1h0m0s, want between 10ms and 1m, or 0 for the default"},
 		{must(policy.Funnel(10, 1000, time.Second)), 0, "ral: fleet.Config: Policy is funnel 10, 1000/s, want a Funnel that drains in 20ms or more (this one does in 10ms), or Mode Exact"},
 		{must(policy.Funnel(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is funnel 1, 1/s, want a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead"},
 		{must(policy.FixedWindow(1, time.Millisecond)), 0, "ral: fleet.Config: Policy is window 1/ms, want a window of 10ms or more, or Mode Exact"},
@@ -64,6 +65,30 @@ func TestPlan(t *testing.T) {
 			assert.ErrorAs(t, err, &field)
 			assert.Equal(t, c.err, err.Error())
 		}
+	}
+}
+
+// Without a Term leases last ten round trips, 250 ms at least if the limit lets them, and no longer
+// than what the funnel keeps back covers. A Term that is given holds.
+func TestTermFollowsTheRoundTrip(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		limit            policy.Policy
+		term, trip, want time.Duration
+	}{
+		{must(policy.Funnel(10_000, 1000, time.Second)), 0, 0, 250 * ms},
+		{must(policy.Funnel(10_000, 1000, time.Second)), 0, 50 * ms, 500 * ms},
+		{must(policy.Funnel(10_000, 1000, time.Second)), 0, 200 * ms, time.Second},
+		{must(policy.Funnel(1000, 1000, time.Second)), 0, 50 * ms, 125 * ms},
+		{must(policy.Funnel(10_000, 1000, time.Second)), 400 * ms, 0, 400 * ms},
+		{must(policy.Funnel(10_000, 1000, time.Second)), 400 * ms, 100 * ms, 400 * ms},
+		{must(policy.FixedWindow(10, 100*ms)), 0, 50 * ms, 100 * ms},
+		{must(policy.FixedWindow(10, time.Hour)), 0, ms, 250 * ms},
+		{must(policy.FixedWindow(10, time.Hour)), 0, 50 * ms, 500 * ms},
+	} {
+		plan, err := NewPlan(c.limit, c.term)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, plan.term(c.trip), "%v, Term %v, round trip %v", c.limit, c.term, c.trip)
 	}
 }
 
@@ -98,7 +123,7 @@ func TestFunnelLeaseLastsATerm(t *testing.T) {
 		limit := must(policy.Funnel(10_000, 1000, time.Second))
 		plan, err := NewPlan(limit, term)
 		require.NoError(t, err)
-		lasts := plan.lasts(Grant{Units: plan.Most, At: policy.Instant(time.Hour)})
+		lasts := plan.lasts(Grant{Units: plan.Most, At: policy.Instant(time.Hour)}, plan.Term)
 		require.LessOrEqual(t, lasts*1001/1000, plan.Term)
 		require.Greater(t, lasts, plan.Term*9/10)
 		back := limit.Limit() - plan.Limit()
@@ -124,7 +149,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 				continue
 			}
 			g := Grant{Units: 1, Decision: d, Word: word, At: now}
-			end := now + policy.Instant(plan.lasts(g))*1001/1000
+			end := now + policy.Instant(plan.lasts(g, plan.Term))*1001/1000
 			require.LessOrEqual(t, end, plan.window(g))
 			// A unit that is taken at the end is taken in the same window: it leaves
 			// the same word, except for the count.

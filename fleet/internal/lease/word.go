@@ -12,10 +12,10 @@ import (
 // ask for more; or that the key is refused until then.
 //
 // The steps cost a lease of 10 ms, the shortest there is, at most 1.3% of its time, and
-// last 9 years. Time stands still then: leases that would end later are not kept.
+// last 4 years. Time stands still then: leases that would end later are not kept.
 const (
 	stepBits = 17
-	markBits = 4
+	markBits = 5
 	unitBits = 18
 
 	maxUnits = 1<<unitBits - 1
@@ -123,12 +123,19 @@ func (w word) low() int64 {
 	if w.mark == 0 {
 		return -1
 	}
-	return 1<<(w.mark-1) - 1
+	return lowAt(w.mark)
 }
+
+// lowAt is how many units a mark above 0 stands for: 0, 0, 1, 2, 3, 5, 7, 11, 15, 23 and so on.
+func lowAt(mark uint64) int64 { return (2+int64(mark-1)&1)<<((mark-1)>>1)>>1 - 1 }
 
 // markFor returns the highest mark that is at most units.
 func markFor(units int64) uint64 {
-	return min(uint64(bits.Len64(uint64(units+1))), refusing-1)
+	mark := min(2*uint64(bits.Len64(uint64(units+1))), refusing-1)
+	if lowAt(mark) > units {
+		mark--
+	}
+	return mark
 }
 
 // step is the last step that begins no later than t.

@@ -56,7 +56,7 @@ func (m *model) grant(g grant) (lost int64) {
 		m.units = maxUnits
 	}
 	m.until, m.refused = rounded(g.until), false
-	m.low = [...]int64{-1, 0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 2047, 4095, 8191}[g.mark]
+	m.low = [...]int64{-1, 0, 0, 1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63, 95, 127, 191, 255, 383, 511, 767, 1023, 1535, 2047, 3071, 4095, 6143, 8191, 12287, 16383, 24575}[g.mark]
 	return lost
 }
 
@@ -257,9 +257,9 @@ func TestMark(t *testing.T) {
 	for units := range int64(20_000) {
 		low := word{mark: markFor(units)}.low()
 		require.LessOrEqual(t, low, units)
-		require.True(t, low >= units/2-1 || low == 8191, "%d is marked at %d", units, low)
+		require.True(t, low >= (units-1)*2/3-1 || low == 24575, "%d is marked at %d", units, low)
 	}
-	require.EqualValues(t, 8191, word{mark: markFor(math.MaxInt64 - 1)}.low())
+	require.EqualValues(t, 24575, word{mark: markFor(math.MaxInt64 - 1)}.low())
 }
 
 // Words of others are not ours.
