@@ -37,9 +37,10 @@ func Connecting(ctx context.Context, o rueidis.ClientOption, err error) error {
 }
 
 // WhyRefused returns why Redis takes no connection, if err is that connections are lost and
-// Redis says so to a new one, and nil otherwise. It makes a connection of its own to the
-// first address, and listens: to what Redis says when it lets no client in, and to whether
-// it speaks TLS where the client does not, or the other way round.
+// a new one tells, and nil otherwise. It makes a connection of its own to the
+// first address, and listens: to what Redis says when it lets no client in, to whether
+// it speaks TLS where the client does not, or the other way round, and to whether its certificate
+// is trusted.
 func WhyRefused(ctx context.Context, o rueidis.ClientOption, err error) error {
 	if named(err) != nil || !lost(err) {
 		return nil
@@ -66,7 +67,7 @@ func mute(err error) bool {
 func listen(ctx context.Context, o rueidis.ClientOption) error {
 	ctx, cancel := context.WithTimeout(ctx, firstWords+handshake)
 	defer cancel()
-	byTLS := o.TLSConfig != nil
+	byTLS := o.TLSConfig
 	o.TLSConfig = nil
 	conn, err := Dial(ctx, o)
 	if err != nil {
@@ -80,9 +81,18 @@ func listen(ctx context.Context, o rueidis.ClientOption) error {
 		}
 		return fmt.Errorf("%w: it says %s", ErrAsking, shown(words))
 	}
-	if byTLS {
+	if byTLS != nil {
 		if _, err := io.WriteString(conn, "PING\r\n"); err == nil && hear(conn) != "" {
 			return ErrPlain
+		}
+		o.TLSConfig = byTLS
+		trusted, err := Dial(ctx, o)
+		if err == nil {
+			_ = trusted.Close()
+		}
+		var untrusted *tls.CertificateVerificationError
+		if errors.As(err, &untrusted) {
+			return fmt.Errorf("%w: %w", ErrAsking, untrusted)
 		}
 		return nil
 	}
