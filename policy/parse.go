@@ -32,11 +32,12 @@ const longestZone = 128
 //
 // Numbers are decimal and may end with k, for thousands, or M, for millions. The units of
 // time are ns, us, ms, s, m, h and d, which is 24 hours: 10/s is 10 in a second, 5/10m
-// is 5 in ten minutes, and 90s, 1.5m and 1m30s are the same time. A fraction must come
-// out whole, as in 1.5k and 0.5s: nothing is rounded. So 7d is a week of 168 hours, also
-// when the clocks change in it, and window 1000/7d aligned begins where 7 days since
-// January 1, 1970 do: on Thursdays. The windows of a calendar are those of a day, week,
-// month or year. Their time zone is a name that time.LoadLocation knows.
+// is 5 in ten minutes, and 90s, 1.5m and 1m30s are the same time. The units of a sum get
+// shorter. A fraction must come out whole, as in 1.5k and 0.5s: nothing is rounded. So 7d
+// is a week of 168 hours, also when the clocks change in it, and window 1000/7d aligned
+// begins where 7 days since January 1, 1970 do: on Thursdays. The windows of a calendar are
+// those of a day, week, month or year. Their time zone is a name that time.LoadLocation
+// knows.
 //
 // Spaces may be left out beside a number or a sign, and an underscore stands for one: no
 // shell has to quote at_most_5/10m. A text has at most 256 bytes.
@@ -475,7 +476,7 @@ func (p *parser) rate(count string) (r rate, err error) {
 func (p *parser) number(field string) (a amount, err error) {
 	p.space()
 	a.place = place{field, p.at}
-	a.value, err = p.scaled(numberUnits, wantNumber, wantNumber)
+	a.value, _, err = p.scaled(numberUnits, wantNumber, wantNumber)
 	return a, err
 }
 
@@ -497,50 +498,52 @@ func (p *parser) duration(field string, alone bool) (a amount, err error) {
 		}
 		return a, p.fault(start, wantPeriod)
 	}
-	for first := true; first || p.digit(); first = false {
+	for before := uint64(math.MaxUint64); before == math.MaxUint64 || p.digit(); {
 		start := p.at
-		part, err := p.scaled(timeUnits, wantPeriod, wantTime)
-		if err != nil {
+		part, unit, err := p.scaled(timeUnits, wantPeriod, wantTime)
+		switch {
+		case err != nil:
 			return a, err
-		}
-		if part > math.MaxInt64-a.value {
+		case unit >= before:
+			return a, p.fault(start, "a shorter unit of time than the one before, as in 1m30s")
+		case part > math.MaxInt64-a.value:
 			return a, p.fault(start, "at most 106751d, 292 years, in all")
 		}
+		before = unit
 		a.value += part
 	}
 	return a, nil
 }
 
-// scaled reads a decimal number and its unit, and returns their product, exactly.
+// scaled reads a decimal number and its unit, and returns their product, exactly, and the unit.
 // wantValue and wantUnit are what is accepted in place of the one and the other.
-func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (int64, error) {
+func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product int64, factor uint64, err error) {
 	start := p.at
 	whole, part := p.digits(), ""
 	if whole == "" {
-		return 0, p.fault(start, wantValue)
+		return 0, 0, p.fault(start, wantValue)
 	}
 	if p.at < len(p.text) && p.text[p.at] == '.' {
 		p.at++
 		if part = p.digits(); part == "" {
-			return 0, p.fault(p.at, "a digit")
+			return 0, 0, p.fault(p.at, "a digit")
 		}
 	}
 	from := p.at
 	name := p.letters()
-	var factor uint64
 	for _, unit := range units {
 		if unit.name == name {
 			factor = unit.factor
 		}
 	}
 	if factor == 0 {
-		return 0, p.fault(from, wantUnit)
+		return 0, 0, p.fault(from, wantUnit)
 	}
 	// The product is digits * factor / 10^places.
 	part = strings.TrimRight(part, "0")
 	digits, err := strconv.ParseUint(whole+part, 10, 64)
 	if len(part) > 18 || err != nil && len(part) > 0 {
-		return 0, p.fault(start, "fewer digits behind the point")
+		return 0, 0, p.fault(start, "fewer digits behind the point")
 	}
 	divisor := uint64(1)
 	for range part {
@@ -548,16 +551,16 @@ func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (int64, er
 	}
 	hi, lo := bits.Mul64(digits, factor)
 	if err != nil || hi >= divisor {
-		return 0, p.fault(start, tooMuch(units))
+		return 0, 0, p.fault(start, tooMuch(units))
 	}
 	value, rest := bits.Div64(hi, lo, divisor)
 	switch {
 	case rest != 0:
-		return 0, p.fault(start, wholeOf(units))
+		return 0, 0, p.fault(start, wholeOf(units))
 	case value > math.MaxInt64:
-		return 0, p.fault(start, tooMuch(units))
+		return 0, 0, p.fault(start, tooMuch(units))
 	}
-	return int64(value), nil
+	return int64(value), factor, nil
 }
 
 func tooMuch(units []multiple) string {
