@@ -1,7 +1,8 @@
 // Package single is a limit without keys: one for a whole program, a connection or a
 // client library. It has the verbs of package engine without the key, and decides as an
 // engine with one key does. There is no table: a [Limiter] starts no goroutine, needs no
-// Close, and is garbage when it is no longer used.
+// Close, and is garbage when it is no longer used. It never forgets its word as an engine does
+// after Config.Idle, which shows only if the clock goes back to before that.
 //
 //	var limiter = single.MustNew(policy.Funnel(20, 10, time.Second)) // a burst of 20, and 10 a second
 //

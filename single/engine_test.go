@@ -179,9 +179,6 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 	if family[0].String() == "window 10/d in Europe/Berlin" {
 		unit = 3 * time.Hour
 	}
-	// On a change of policy an engine looks for keys to forget, and dates no call back to
-	// before that if the key is as good as new. A Limiter forgets none.
-	changed := int64(0)
 	for range 120 {
 		n := dice.Int64N(13) - 1
 		if dice.IntN(40) == 0 {
@@ -199,7 +196,7 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 			if dice.IntN(10) == 0 {
 				step = -step
 			}
-			clock.now.Store(max(clock.now.Load()+step, changed))
+			clock.now.Store(max(clock.now.Load()+step, 0))
 			script = append(script, fmt.Sprintf("%v", time.Duration(step)))
 		case 2, 3:
 			want := e.Choke()
@@ -260,7 +257,6 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 				same(fmt.Sprint(want), fmt.Sprint(err))
 				if err == nil {
 					seen["replaced"]++
-					changed = clock.now.Load()
 				}
 			case 2:
 				stranger := families["fixed window"][0]

@@ -284,10 +284,10 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 	word := e.word.Load()
 	fresh = t.freshAt(word)
 	t.stepPoint("evict: judged")
-	t.forgetAt(now) // before the key is gone
 	if fresh > due {
 		return fresh, false // fresh later than filed
 	}
+	t.forgetAt(now) // before the key is gone
 	hash := t.hash(e.key)
 	if left := t.terms.Load().left; left != nil {
 		left[hash&uint64(len(left)-1)].Store(true) // before the key is gone, too
