@@ -31,6 +31,7 @@ var mayImport = []struct {
 	{"internal/clock", nil},
 	// What a limit is made of, for module fleet, and whether there is one.
 	{"internal/shape", nil},
+	{"internal/whole", nil},
 	// Processes beside this one, for modules that start some and for tests.
 	{"internal/child", nil},
 	{"internal/redisd", []string{"internal/child"}},
@@ -38,11 +39,11 @@ var mayImport = []struct {
 	{"internal/httpattack", nil},
 	// Calls that wait for a key: neither words nor policies.
 	{"internal/waitline", []string{"internal/seam", "github.com/puzpuzpuz/xsync/v3"}},
-	{"policy", []string{"internal/shape"}},
+	{"policy", []string{"internal/shape", "internal/whole"}},
 	// Blocked keys as words, for engine.
 	{"internal/penalty", []string{"policy"}},
 	// What a call does to a word, for cell, single and explanations of engine.
-	{"internal/decide", []string{"policy"}},
+	{"internal/decide", []string{"policy", "internal/shape"}},
 	// Files of keys and words: neither what a word means nor what a key is.
 	{"internal/statefile", []string{"policy"}},
 	// The keys that come most often: neither what is counted nor why.
@@ -71,10 +72,10 @@ var mayImport = []struct {
 	// Whose request it is, for middleware: neither requests nor limits.
 	{"internal/clientaddr", []string{"policy"}},
 	// The decision about requests of any kind, for middleware: neither what they are nor what clients are told.
-	{"internal/door", []string{"internal/shape", "policy", "limits", "engine"}},
+	{"internal/door", []string{"internal/decide", "internal/shape", "internal/whole", "policy", "limits", "engine"}},
 	// Calls of gRPC and Connect, of which it imports neither.
 	{"rpclimit", []string{"internal/binding", "internal/clientaddr", "internal/door", "internal/shape", "policy", "limits", "engine"}},
-	{"httplimit", []string{"internal/clientaddr", "internal/door", "internal/shape", "policy", "limits", "engine", "metrics"}},
+	{"httplimit", []string{"internal/clientaddr", "internal/door", "internal/shape", "internal/whole", "policy", "limits", "engine", "metrics"}},
 	// Calls that go out, to limits that others keep.
 	{"outgoing", []string{"internal/shape", "policy", "engine"}},
 	// What operators see of limiters of any kind. It adds nothing to a call.

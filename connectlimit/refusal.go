@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/ral-limiter/ral/internal/whole"
 	"github.com/ral-limiter/ral/rpclimit"
 	"github.com/ral-limiter/ral/rpclimit/rpcstatus"
 )
@@ -42,9 +43,5 @@ func refusal(v *rpclimit.Verdict) *connect.Error {
 
 // retrySeconds returns whole seconds, rounded up. They are at least 1, as 0 would invite the client to return at once.
 func retrySeconds(d time.Duration) int64 {
-	whole := int64(d / time.Second)
-	if d%time.Second > 0 {
-		whole++
-	}
-	return max(1, whole)
+	return max(1, whole.Up(d, time.Second))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/whole"
 )
 
 // The names of header fields, in the canonical form of net/http.
@@ -21,7 +22,7 @@ const (
 
 // retrySeconds returns the value of Retry-After. It is at least 1, as 0 would invite the
 // client to return at once.
-func retrySeconds(d time.Duration) int64 { return max(1, door.Seconds(d)) }
+func retrySeconds(d time.Duration) int64 { return max(1, whole.Up(d, time.Second)) }
 
 // fieldWriter writes the header fields of a middleware's limits.
 type fieldWriter struct {
@@ -68,7 +69,7 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 		if v.Reason == door.Admitted && tighter(h[legacyLimit], h[legacyRemaining], limit, remaining) {
 			return
 		}
-		three(h, legacyLimit, limit, legacyRemaining, remaining, legacyReset, door.Seconds(reset))
+		three(h, legacyLimit, limit, legacyRemaining, remaining, legacyReset, whole.UntilReset(reset, time.Second))
 	case XRateLimitHeaders:
 		if v.Reason == door.Admitted && tighter(h[xLimit], h[xRemaining], limit, remaining) {
 			return

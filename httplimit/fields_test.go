@@ -238,3 +238,25 @@ func TestCreditIsNotAdvertised(t *testing.T) {
 		})
 	}
 }
+
+// No client is told more than the window, at whatever instant a fresh one opens.
+func TestFreshWindowIsToldAsItsLength(t *testing.T) {
+	for set, told := range map[HeaderSet]func(http.Header) string{
+		RateLimitHeaders: func(h http.Header) string {
+			_, t, _ := strings.Cut(h.Get("RateLimit"), ";t=")
+			return t
+		},
+		LegacyHeaders: func(h http.Header) string { return h.Get("RateLimit-Reset") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Minute)))
+			h := Must(New(limiter, ByAddr, Options{Headers: set})).Handler(done)
+			for i := range 1000 {
+				time.Sleep(time.Duration(12_345*i + 1))
+				client := from(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}).String() + ":1")
+				require.Equal(t, "60", told(ask(h, client).Header()), "admitted, client %d", i)
+				require.Equal(t, "60", told(ask(h, client).Header()), "refused, client %d", i)
+			}
+		})
+	}
+}

@@ -1,6 +1,10 @@
 package policy
 
-import "time"
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/internal/whole"
+)
 
 // RedisCell returns the decision as the five integers with which the Redis module
 // redis-cell replies to CL.THROTTLE (https://github.com/brandur/redis-cell#usage),
@@ -13,7 +17,8 @@ import "time"
 //     it can never be;
 //  5. the seconds until the key is as good as new.
 //
-// Seconds are whole and rounded up, so that no caller is told to come back too early.
+// Seconds are whole and rounded up, so that no caller is told to come back too early. Of the
+// last, up to 100µs above a whole second are dropped: a limit's own rounding adds as much.
 // The reply has no place for Wait: a caller that gives patience must pass it on
 // separately.
 func (d Decision) RedisCell() [5]int64 {
@@ -21,16 +26,7 @@ func (d Decision) RedisCell() [5]int64 {
 	if d.Allowed {
 		limited = 0
 	} else if d.RetryAfter != Never {
-		retry = secondsUp(d.RetryAfter)
+		retry = whole.Up(d.RetryAfter, time.Second)
 	}
-	return [5]int64{limited, d.Limit, d.Remaining, retry, secondsUp(d.ResetAfter)}
-}
-
-// secondsUp converts to whole seconds, rounded up. No duration overflows it.
-func secondsUp(d time.Duration) int64 {
-	seconds := int64(d / time.Second)
-	if d%time.Second > 0 {
-		seconds++
-	}
-	return seconds
+	return [5]int64{limited, d.Limit, d.Remaining, retry, whole.UntilReset(d.ResetAfter, time.Second)}
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -26,7 +27,7 @@ func (s *slidingWindow) Window() time.Duration { return s.per }
 func (a *atMost) Window() time.Duration { return a.per }
 
 // Window implements [Windowed].
-func (f *funnel) Window() time.Duration { return nanosUp(f.depth) }
+func (f *funnel) Window() time.Duration { return f.window(f.capacity) }
 
 // Window implements [Windowed].
 func (q *queue) Window() time.Duration { return q.window(q.capacity + 1) }
@@ -37,7 +38,15 @@ func (b *bursty) Window() time.Duration { return b.window(b.limit) }
 // Window implements [Windowed].
 func (w *warmingUp) Window() time.Duration { return w.window(w.limit) }
 
-// window returns the time that so many units take at this pace.
+// window returns the time in which so many units drain at the rate that was asked for.
 func (p pace) window(units int64) time.Duration {
-	return nanosUp(timesUp(units, p.interval, math.MaxUint64))
+	hi, lo := bits.Mul64(uint64(units), uint64(p.per))
+	if hi >= uint64(p.count) {
+		return math.MaxInt64
+	}
+	window, rest := bits.Div64(hi, lo, uint64(p.count))
+	if rest > 0 {
+		window++
+	}
+	return time.Duration(min(window, math.MaxInt64))
 }

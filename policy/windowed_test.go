@@ -16,7 +16,9 @@ func TestWindow(t *testing.T) {
 		want   time.Duration
 	}{
 		{policy.Must(policy.Funnel(100, 10, time.Second)), 10 * time.Second},
-		{policy.Must(policy.Funnel(3, 7, time.Second)), 428571429}, // 3/7 of a second, up
+		{policy.Must(policy.Funnel(3, 7, time.Second)), 428571429},       // 3/7 of a second, up
+		{policy.Must(policy.Funnel(9, 3, time.Second)), 3 * time.Second}, // though each unit is kept a 24th of a nanosecond longer
+		{policy.Must(policy.Funnel(100_000_000, 700_000, time.Second)), 142857142858},
 		{policy.Must(policy.FixedWindow(1000, time.Hour)), time.Hour},
 		{policy.Must(policy.SlidingWindow(10, time.Minute)), time.Minute},
 		{policy.Must(policy.AtMost(10, time.Minute)), time.Minute},

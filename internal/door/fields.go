@@ -8,30 +8,13 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/whole"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // mostInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
 const mostInteger = 999_999_999_999_999
-
-// Seconds returns whole seconds, rounded up.
-func Seconds(d time.Duration) int64 {
-	whole := int64(d / time.Second)
-	if d%time.Second > 0 {
-		whole++
-	}
-	return whole
-}
-
-// windowSeconds rounds up as well, except that up to a millisecond above a whole second is
-// dropped: a policy's rounding of its rate adds a sixteenth of a nanosecond for each unit.
-func windowSeconds(d time.Duration) int64 {
-	if whole := d.Truncate(time.Second); d-whole <= time.Millisecond {
-		return int64(whole / time.Second)
-	}
-	return Seconds(d)
-}
 
 // Quota describes a limit for clients.
 type Quota struct {
@@ -116,7 +99,7 @@ func (f *Fields) Standing(at int, remaining int64, reset time.Duration) string {
 // AppendStanding appends what Standing returns.
 func (f *Fields) AppendStanding(b []byte, at int, remaining int64, reset time.Duration) []byte {
 	b = appendInteger(append(b, f.left[at]...), remaining)
-	return appendInteger(append(b, ";t="...), Seconds(reset))
+	return appendInteger(append(b, ";t="...), whole.UntilReset(reset, time.Second))
 }
 
 // Policy returns the value of RateLimit-Policy.
@@ -153,7 +136,7 @@ func (f *Fields) format(of []Quota) string {
 		b = append(b, f.quoted[i]...)
 		b = appendInteger(append(b, ";q="...), q.Most)
 		if q.Window >= time.Second {
-			b = appendInteger(append(b, ";w="...), windowSeconds(q.Window))
+			b = appendInteger(append(b, ";w="...), whole.Up(q.Window, time.Second))
 		}
 	}
 	return string(b)

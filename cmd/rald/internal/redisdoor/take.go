@@ -7,6 +7,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/internal/whole"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -205,7 +206,7 @@ func (c *conn) decision(d policy.Decision) {
 	c.out.Bulk("retry_after")
 	c.out.Int(ms(d.RetryAfter))
 	c.out.Bulk("reset_after")
-	c.out.Int(ms(d.ResetAfter))
+	c.out.Int(whole.UntilReset(d.ResetAfter, time.Millisecond))
 }
 
 // ms returns a time in milliseconds, rounded up, and -1 for never.
@@ -213,9 +214,5 @@ func ms(d time.Duration) int64 {
 	if d == policy.Never {
 		return -1
 	}
-	n := d.Milliseconds()
-	if time.Duration(n)*time.Millisecond < d {
-		n++
-	}
-	return n
+	return whole.Up(d, time.Millisecond)
 }
