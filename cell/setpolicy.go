@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -19,7 +20,7 @@ const (
 )
 
 // SetPolicy puts another policy in place of the cell's own, for all keys, and returns
-// when it holds. The policy must not be nil. The error is a *policy.FieldError,
+// when it holds. The same policy changes nothing. The policy must not be nil. The error is a *policy.FieldError,
 // ErrClosed or ErrUnavailable; the old policy holds then.
 func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 	bad := func(value any, want string) error {
@@ -27,6 +28,9 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 	}
 	if c.policyFor != nil {
 		return bad(p, "none: engine.PolicyFor chooses this engine's limits, so let that return another")
+	}
+	if !c.closed.Load() && shape.Same(p, c.Limit()) {
+		return nil
 	}
 	for pause := changePause; ; pause = min(2*pause, mostChangePause) {
 		if terms := c.view.Terms(); !terms.CanReplace(p) {

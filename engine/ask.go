@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -187,10 +188,10 @@ func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64)
 	entry, recorded := held.Ref.(*table.Entry[K])
 	switch {
 	case used > n && recorded:
-		e.RefundWith(held.Limit, entry.Key(), n-used)
+		e.charge(held.Limit, entry.Key(), used-n)
 	case used > n:
 		key, _ := held.Ref.(K) // a nil key of an interface is no K
-		e.RefundWith(held.Limit, key, n-used)
+		e.charge(held.Limit, key, used-n)
 	case recorded && used < n:
 		h := e.cell.Unpack(entry, held.Limit, &held.Words)
 		h.Keep(used)
@@ -302,12 +303,21 @@ type tieredHeld[K comparable] struct {
 	out Outcome
 }
 
+// charge charges n units that were used beyond a take, as far as a call may.
+func (e *Engine[K]) charge(limit policy.Policy, key K, n int64) {
+	of := limit
+	if of == nil {
+		of = e.LimitFor(key)
+	}
+	e.RefundWith(limit, key, -min(n, decide.MostCharge(of)))
+}
+
 // Settle implements limits.Holder.
 func (t tieredHolder[K]) Settle(_ context.Context, held limits.Held, used int64) error {
 	h := held.Ref.(*tieredHeld[K])
 	if used > h.n {
 		for _, e := range t.engines {
-			e.Refund(h.key, h.n-used)
+			e.charge(nil, h.key, used-h.n)
 		}
 		return nil
 	}

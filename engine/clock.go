@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/clock"
@@ -16,9 +17,10 @@ type timeSource struct {
 	zero  time.Time // the wall time of instant 0, for limits that need it
 	// now returns the instant. nil is package time's, which the cell reads itself.
 	now     func() policy.Instant
-	counter *clock.Clock // that now reads, if any
-	base    int64        // instant 0 by the counter, or by package time if there is none
-	id      uint64       // tells engines apart: see cell.Cell.ID
+	raw     func() policy.Instant // now by a Config.Clock, if there is one, also before first
+	counter *clock.Clock          // that now reads, if any
+	base    int64                 // instant 0 by the counter, or by package time if there is none
+	id      uint64                // tells engines apart: see cell.Cell.ID
 }
 
 // started is an instant of package time, before every epoch.
@@ -57,7 +59,7 @@ func anchored(p policy.Policy, zero time.Time) policy.Policy {
 func chooseClock(config Config, first, least policy.Instant) timeSource {
 	s := timeSource{first: first}
 	if config.Clock != nil {
-		s.now = beginAt(first, config.Clock)
+		s.now, s.raw = beginAt(first, config.Clock)
 		return s
 	}
 	s.counter = config.counter
@@ -113,8 +115,26 @@ func (s timeSource) name() string {
 }
 
 // beginAt returns a clock that begins at the instant first and never returns an earlier
-// one.
-func beginAt(first policy.Instant, clock func() policy.Instant) func() policy.Instant {
+// one, and the same without that bound.
+func beginAt(first policy.Instant, clock func() policy.Instant) (now, raw func() policy.Instant) {
 	begun := clock()
-	return func() policy.Instant { return max(clock()-begun+first, first) }
+	return func() policy.Instant { return max(clock()-begun+first, first) },
+		func() policy.Instant { return clock() - begun + first }
+}
+
+// lasting is the instant from which time may stand still for a limit: 9 years.
+const lasting = policy.Instant(1) << 58
+
+// errClock is what Health returns of a Config.Clock that was set after New.
+var errClock = errors.New("ral: Config.Clock is before the engine's first instant, or more than 9 years after it: no time passes there. Was it set after New?")
+
+// health returns errClock if a Config.Clock stands where no time passes.
+func (s *timeSource) health() error {
+	if s.raw == nil {
+		return nil
+	}
+	if now := s.raw(); now < s.first || now > lasting {
+		return errClock
+	}
+	return nil
 }

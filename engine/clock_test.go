@@ -103,7 +103,7 @@ func TestClockBeginsElsewhere(t *testing.T) {
 		})
 	}
 	hand.Advance(-24 * time.Hour)
-	clock := beginAt(first, hand.Now)
+	clock, _ := beginAt(first, hand.Now)
 	hand.Advance(-time.Hour)
 	require.Equal(t, first, clock())
 }

@@ -113,7 +113,9 @@ type Config struct {
 	MaxWaitingTotal int
 
 	// Clock returns the time by which the engine decides, in nanoseconds from any
-	// beginning: the time that it returns in New becomes instant 1. If it goes backwards
+	// beginning: the time that it returns in New becomes instant 1, so set it before. One
+	// that is set afterwards, to an earlier time or to years later, stands where no time
+	// passes, and Health says so. If it goes backwards
 	// no call gains units. After a jump forward and back, keys, new ones too, may be
 	// refused for the length of the jump. Units that had drained before can be given back
 	// then (Refund, Cancel), since by that clock they have not. If it is coarse, a window

@@ -123,6 +123,7 @@ func TestDeathAtEveryPoint(t *testing.T) {
 					settled(t, l.e)
 
 					f.arm(point, 1)
+					next := int64(1)
 					for rounds := 0; f.count(point) == 0 && !slices.Contains(closing, point); rounds++ {
 						require.Less(t, rounds, 1000, "the point was never passed")
 						// Some points are passed after a restart alone, and not after each:
@@ -138,7 +139,8 @@ func TestDeathAtEveryPoint(t *testing.T) {
 							l.limiter.Choke("crowd-0") // there must be a key
 						}
 						if strings.HasPrefix(point, "change") || strings.HasPrefix(point, "move") {
-							require.NoError(t, l.e.SetPolicy(funnel(1, 1, time.Second)))
+							next = 4 - next // the same rate by other figures
+							require.NoError(t, l.e.SetPolicy(funnel(1, next, time.Duration(next)*time.Second)))
 						}
 						if point == "sweep: refiled" {
 							// Taken from again after it was filed, and before it leaves.

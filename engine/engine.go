@@ -285,6 +285,10 @@ func (e *Engine[K]) writing() bool {
 // If that is so of the goroutines for blocked keys, the error says it: no further key can
 // be blocked, and those that are stay so. The other keys do not notice.
 //
+// With Config.Clock, it returns an error while that clock stands where no time passes: before
+// the engine's first instant, or more than 9 years after it. A key that has used its limit is
+// refused until the clock is back.
+//
 // With Config.State, it returns an error that wraps ErrUnsaved if saves have failed for
 // long. Nothing else suffers from that.
 func (e *Engine[K]) Health() error {
@@ -295,10 +299,11 @@ func (e *Engine[K]) Health() error {
 		return e.named(fmt.Errorf("%w: %w", ErrUnhealthy, e.running.Err()))
 	case e.blocks.Load() != nil && !e.blocks.Load().writing():
 		return e.named(fmt.Errorf("%w: of blocked keys: %w", ErrUnhealthy, e.blocks.Load().running.Err()))
-	case e.keeper != nil:
-		return e.named(e.keeper.health())
 	}
-	return nil
+	if err := e.time.health(); err != nil || e.keeper == nil {
+		return e.named(err)
+	}
+	return e.named(e.keeper.health())
 }
 
 // Close ends the engine's goroutines and waits for them; the keys are forgotten.

@@ -42,7 +42,7 @@ func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standi
 	} else {
 		x = limits.ExplainWord(s.Limit, s.Word, s.Now, n, s.Blocked)
 	}
-	x.Name, x.Basis, x.Known, x.Waiting = e.name, inProcess, s.Known, s.Waiting
+	x.Name, x.Basis, x.Known, x.Waiting = e.name, inProcess, x.Known || s.Known, s.Waiting
 	explainUnrecorded(&x, s, n)
 	return x, s
 }

@@ -48,7 +48,7 @@ func BenchmarkWaitAtOnce(b *testing.B) {
 			defer e.Close()
 			if lines > 0 {
 				e.Take("other", 10_000_000)
-				e.Refund("other", -1<<40) // for a day
+				e.Refund("other", -10_000_000_000) // for a quarter of an hour
 				go func() { _ = e.Wait(background, "other", 1) }()
 				time.Sleep(50 * time.Millisecond)
 			}

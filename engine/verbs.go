@@ -157,11 +157,14 @@ func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 // the estimate, then refund what was not needed. It never lifts a key above full, nor
 // reaches into another window than the present one. A key that is not in the table has
 // nothing to get back. n < 0 charges -n more, whether the limit allows it or not. That
-// may leave a debt: the key is refused until the debt has drained.
+// may leave a debt: the key is refused until the debt has drained. So that a mistake does
+// not lock a key for years, one call charges at most 1,000 times as much as
+// the limit admits at once, and no more units than pass in 31 days, or what it admits at once.
 //
-// The decision is the key's state afterwards. It is not Allowed if nothing could be
-// recorded: the policy is not a policy.Refunder, or the key is new and the table full or
-// without a writer. A Refund is not counted in Stats.
+// The decision is the key's state afterwards. It is not Allowed if nothing was recorded:
+// the charge is above that bound or the policy is not a policy.Refunder (RetryAfter is
+// policy.Never then), or the key is new and the table full or without a writer. A Refund is
+// not counted in Stats.
 //
 // Refund does not know when the units were taken or which turns were promised since. It
 // assumes that they still count and that no call is waiting. Promised turns do not move,
@@ -269,8 +272,12 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
 // It returns when the new policy holds. Meanwhile the writer translates all keys, which
 // takes about a second for a million of them. Until it has finished, calls translate the
 // keys that they come to, a full table makes no room for new keys, which are answered as
-// for an unavailable table, and another SetPolicy waits. A reservation that is made
-// meanwhile may give nothing back once keys have left the table.
+// for an unavailable table, and another SetPolicy waits.
+//
+// The limit that holds already changes nothing. After another one, reservations from before
+// give nothing back: their units count as used, since a word that was translated does not tell
+// which of its units are left. Settle them first, or give back by Refund. A reservation that is
+// made while the keys are translated may give nothing back once keys have left the table.
 //
 // The error is a *policy.FieldError if the policy is nil or of another family, or if
 // PolicyFor chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -240,7 +241,7 @@ func (r *granted) change(ctx context.Context, n int64) error {
 	if of := r.taken.of; of != nil && r.limiter.leases == nil {
 		limit = of.policy
 	}
-	a, err := r.limiter.RefundWith(ctx, limit, r.key, n)
+	a, err := r.limiter.RefundWith(ctx, limit, r.key, max(n, -decide.MostCharge(r.under())))
 	if err == nil && !a.Allowed {
 		err = a.Cause
 	}

@@ -48,9 +48,8 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 			x = explainLog(of, &t)
 		default:
 			x = limits.ExplainWord(of.limit.Policy(), t.exact.After, t.exact.At, 1, t.exact.Block.Left)
-			x.Known = t.exact.After != 0
+			x.Known = x.Known || t.exact.After != 0
 		}
-		x.Known = x.Known || x.Blocked > 0
 		t.answer.Allowed = x.Allowed
 		x.Basis = forAdapters(&t.answer).Basis
 		if l.leases != nil && t.answer.Source == SourceRedis {

@@ -57,6 +57,9 @@ func TestVerbs(t *testing.T) {
 	a, err = l.Refund(ctx, "a", -1)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, a.Remaining)
+	_, err = l.Refund(ctx, "a", -1<<50)
+	var bad *policy.FieldError
+	require.ErrorAs(t, err, &bad, "a charge above the bound")
 	a, err = l.Refund(ctx, "a", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, a.Remaining)

@@ -37,8 +37,8 @@ type Explanation struct {
 	Name string
 	// Limit is the limit that holds for the key. It is nil if Each has several.
 	Limit policy.Policy
-	// Known reports whether anything is recorded for the key. It is true if that is not
-	// known, as by a look, or while what keeps the limit is away.
+	// Known reports whether anything is recorded for the key, its use or a block. It is true
+	// if that is not known, as by a look, or while what keeps the limit is away.
 	Known bool
 
 	// Allowed reports whether a call for one unit would be admitted now, Wait after which
@@ -137,7 +137,7 @@ func (x *Explanation) Block(blocked time.Duration) {
 	if blocked <= 0 {
 		return
 	}
-	x.Blocked, x.Allowed, x.Remaining, x.Wait = blocked, false, 0, 0
+	x.Known, x.Blocked, x.Allowed, x.Remaining, x.Wait = true, blocked, false, 0, 0
 	x.RetryAfter, x.ResetAfter = max(x.RetryAfter, blocked), max(x.ResetAfter, blocked)
 }
 

@@ -191,7 +191,8 @@ type Grant struct {
 // Settle ends the grant with so many units used in all. If they are fewer than were taken,
 // the others go back to where they came from, as far as that leaves to later calls what
 // they were promised: see engine.Reservation.Keep. If they are more, the difference is
-// charged, whether the limit allows it or not. used below 0 is 0.
+// charged, whether the limit allows it or not, as far as one call may: see
+// engine.Engine.Refund. used below 0 is 0.
 //
 // A limiter in process returns nil. The error of a remote one says that the difference may
 // still be as it was. The context bounds how long it is asked.

@@ -50,6 +50,12 @@ func (s *slidingWindow) Shape() shape.Shape {
 	}
 }
 
+// Alike implements [shape.Alike]: the anchors that a policy keeps are none of its parameters.
+func (a *aligned) Alike(other any) bool {
+	o, ok := other.(*aligned)
+	return ok && a.zero == o.zero && a.String() == o.String()
+}
+
 // Shape implements [shape.Shaped]. A [CalendarWindow] has the zero shape.
 func (a *aligned) Shape() shape.Shape {
 	if a.per == 0 {

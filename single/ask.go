@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/internal/waitline"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -130,7 +131,7 @@ func (h *held) pack() limits.Held {
 func (l limiterHolder) Settle(_ context.Context, packed limits.Held, used int64) error {
 	w := &packed.Words
 	if used > w[0] {
-		l.Refund(w[0] - used)
+		l.Refund(-min(used-w[0], decide.MostCharge(l.Limit())))
 		return nil
 	}
 	h := held{limiter: l.Limiter, n: w[0], wait: time.Duration(w[5]), receipt: receipt{

@@ -141,10 +141,12 @@ func (r receipt) cancelLater(word uint64, now policy.Instant, back, others int64
 // Refund gives n units back, for costs that are known only afterwards: take the estimate,
 // then refund what was not needed. It never lifts the limit above full, nor reaches into
 // another window than the present one. n < 0 charges -n more, whether the limit allows it
-// or not. That may leave a debt: calls are refused until the debt has drained.
+// or not. That may leave a debt: calls are refused until the debt has drained. One call
+// charges at most 1,000 times as much as the limit admits at once, and no more units than pass
+// in 31 days, or what it admits at once.
 //
-// The decision is the state afterwards. It is not Allowed if the policy is not a
-// policy.Refunder: nothing was recorded then.
+// The decision is the state afterwards. It is not Allowed, and nothing was recorded, if the
+// charge is above that bound or the policy is not a policy.Refunder.
 //
 // Refund does not know when the units were taken or which turns were promised since. It
 // assumes that they still count and that no call is waiting. Promised turns do not move,

@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"math"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -467,4 +468,25 @@ func TestVetFindsCopies(t *testing.T) {
 	out, err := exec.Command("go", "vet", "./testdata/copied").CombinedOutput()
 	assert.Error(t, err)
 	assert.Contains(t, string(out), "assignment copies lock value")
+}
+
+// A charge above the bound changes nothing.
+func TestChargeIsBounded(t *testing.T) {
+	l := single.MustNew(policy.Funnel(10, 10, time.Second))
+	for _, n := range []int64{-10_001, -1 << 50, math.MinInt64} {
+		d := l.Refund(n)
+		require.False(t, d.Allowed)
+		require.Equal(t, policy.Never, d.RetryAfter)
+		require.EqualValues(t, 10, l.Peek().Remaining)
+	}
+	require.True(t, l.Refund(-10_000).Allowed)
+}
+
+// The limit that holds already changes nothing: reservations from before are settled exactly.
+func TestSetPolicyOfTheSameLimitChangesNothing(t *testing.T) {
+	l := single.MustNew(policy.Funnel(10, 1, time.Hour))
+	r := l.Reserve(5, 0)
+	require.NoError(t, l.SetPolicy(policy.Must(policy.Funnel(10, 1, time.Hour))))
+	r.Keep(1)
+	require.EqualValues(t, 9, l.Peek().Remaining)
 }

@@ -32,7 +32,8 @@ func MaxWaiting(n int) Option {
 }
 
 // Clock has the Limiter decide by now, as engine.Config.Clock does: the nanoseconds from
-// any beginning. The time that it returns in New becomes instant 1. If it goes backwards
+// any beginning. The time that it returns in New becomes instant 1, so set it before: at an
+// earlier time, and years later, no time passes, and what was used stays used. If it goes backwards
 // no call gains units. Any goroutine may call it, at any time, once for a decision. The
 // default is package time's monotonic clock, read from the processor's counter where that
 // can be trusted: see PackageTime.

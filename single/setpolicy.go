@@ -24,6 +24,9 @@ import (
 // Windows of another length count from the change. Calls in line get turns under the new
 // policy.
 //
+// The limit that holds already changes nothing. After another one, reservations from before
+// give nothing back: settle them first, or give back by Refund.
+//
 // The error is a *policy.FieldError if the policy is nil or of another family, or if the
 // Limiter is the zero one. The old policy holds then.
 func (l *Limiter) SetPolicy(p policy.Policy) error {
@@ -35,6 +38,9 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 		return &policy.FieldError{Of: "SetPolicy", Field: "the present policy", Value: "nil", Want: "that of a Limiter that New made"}
 	}
 	p = l.time.anchored(p)
+	if shape.Same(p, t.policy) {
+		return nil
+	}
 	if _, err := t.successor(p); err != nil {
 		return err
 	}

@@ -4,8 +4,11 @@
 package decide
 
 import (
+	"math"
+	"math/bits"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -38,13 +41,35 @@ func Take(
 	return next
 }
 
+const (
+	// mostTimes bounds a charge in units, and mostDebt in time: how long they take to drain.
+	mostTimes = 1000
+	mostDebt  = 31 * 24 * time.Hour
+)
+
+// MostCharge returns the most units that one call may charge: 1,000 times as many as a limit
+// admits at once, but no more than pass in 31 days, and in any case as many as it admits at once.
+func MostCharge(p policy.Policy) int64 {
+	atOnce := max(shape.AtOnce(p), 0)
+	most := min(atOnce, math.MaxInt64/mostTimes) * mostTimes
+	if w, ok := p.(policy.Windowed); ok {
+		window := uint64(max(w.Window(), 1))
+		if hi, lo := bits.Mul64(uint64(p.Limit()), uint64(mostDebt)); hi < window {
+			passes, _ := bits.Div64(hi, lo, window)
+			most = int64(min(uint64(most), passes))
+		}
+	}
+	return max(most, atOnce)
+}
+
 // Refund returns the word after n units are given back, or -n charged, and puts the
-// decision then into d. A policy that cannot give back, whose refunder is nil, refuses. Its
-// decision has a Limit, unlike that of a limit of another family.
+// decision then into d. It refuses a charge above MostCharge, and all if the policy cannot give
+// back and its refunder is nil. The decision then has a Limit, unlike that of a limit of another
+// family.
 func Refund(
 	p policy.Policy, refunder policy.Refunder, word uint64, now policy.Instant, n int64, d *policy.Decision,
 ) (next uint64) {
-	if refunder == nil {
+	if refunder == nil || n < -MostCharge(p) {
 		*d = policy.Decision{Limit: p.Limit(), RetryAfter: policy.Never}
 		return word
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/internal/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -341,7 +342,7 @@ type engineKey[K comparable] struct {
 
 func (k *engineKey[K]) charge(used int64) {
 	if used > k.n {
-		k.limiter.Refund(k.key, k.n-used)
+		k.limiter.Refund(k.key, -min(used-k.n, decide.MostCharge(k.limiter.LimitFor(k.key))))
 	}
 }
 

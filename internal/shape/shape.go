@@ -76,6 +76,17 @@ func IsNil(policy any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
+// Same reports whether two policies are one limit: of one type, with equal parameters.
+func Same(a, b any) bool {
+	if a, ok := a.(Alike); ok {
+		return a.Alike(b)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// Alike is implemented by policies that hold more than their parameters.
+type Alike interface{ Alike(other any) bool }
+
 // Earliest returns the first number above low at which remaining returns want or more, given
 // that it returns less at low and never less at a higher number. ok is false if that is not
 // up to high.
