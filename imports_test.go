@@ -40,6 +40,8 @@ var mayImport = []struct {
 	// Calls that wait for a key: neither words nor policies.
 	{"internal/waitline", []string{"internal/seam", "github.com/puzpuzpuz/xsync/v3"}},
 	{"policy", []string{"internal/shape", "internal/whole"}},
+	// Takes that may still be given back, for cell and single.
+	{"internal/underway", []string{"policy"}},
 	// Blocked keys as words, for engine.
 	{"internal/penalty", []string{"policy"}},
 	// What a call does to a word, for cell, single and explanations of engine.
@@ -61,10 +63,10 @@ var mayImport = []struct {
 	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},
 	// The janitor passes on the instants of its clock, of which policy has the type.
 	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
-	{"cell", []string{"internal/seam", "internal/waitline", "internal/decide", "internal/shape", "internal/frequent", "policy", "table", "cmdqueue"}},
+	{"cell", []string{"internal/seam", "internal/waitline", "internal/underway", "internal/decide", "internal/shape", "internal/frequent", "policy", "table", "cmdqueue"}},
 	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/decide", "internal/statefile", "internal/keycodec", "internal/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell", "limits"}},
 	// A limit without keys: what an engine does for one key, by the word alone.
-	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/decide", "policy", "limits"}},
+	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/underway", "internal/decide", "policy", "limits"}},
 	// Names of metrics and how they are read, for adapters to monitoring systems.
 	{"metrics", []string{"internal/shape", "limits", "engine"}},
 	// Records of what happens to limiters.

@@ -125,7 +125,7 @@ type Words = [8]int64
 func (h *Held[K]) Pack(to *Words) (entry *table.Entry[K], limit policy.Policy) {
 	r := &h.receipt
 	to[0], to[1], to[2] = h.n, int64(h.wait), int64(r.at)
-	to[3], to[4], to[5], to[6] = int64(r.before), int64(r.after), int64(r.returned), int64(r.epoch)
+	to[3], to[4], to[5], to[6], to[7] = int64(r.before), int64(r.after), int64(r.returned), int64(r.epoch), int64(r.id)
 	return r.entry, h.limit
 }
 
@@ -133,6 +133,6 @@ func (h *Held[K]) Pack(to *Words) (entry *table.Entry[K], limit policy.Policy) {
 func (c *Cell[K]) Unpack(entry *table.Entry[K], limit policy.Policy, from *Words) Held[K] {
 	return Held[K]{cell: c, limit: limit, n: from[0], wait: time.Duration(from[1]), receipt: receipt[K]{
 		entry: entry, at: policy.Instant(from[2]),
-		before: uint64(from[3]), after: uint64(from[4]), returned: uint64(from[5]), epoch: uint64(from[6]),
+		before: uint64(from[3]), after: uint64(from[4]), returned: uint64(from[5]), epoch: uint64(from[6]), id: uint64(from[7]),
 	}}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmdqueue"
 	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/underway"
 	"github.com/ral-limiter/ral/internal/waitline"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -50,6 +51,7 @@ type Cell[K comparable] struct {
 	misfitSeen atomic.Bool            // onMisfit was called
 	onMisfit   func(policy.Policy)
 	lines      *waitline.Lines[K, standing]
+	underway   underway.Logs[*table.Entry[K]]
 
 	_       [stripeSize]byte
 	tally   tally

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/ral-limiter/ral/internal/decide"
+	"github.com/ral-limiter/ral/internal/underway"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -171,8 +172,13 @@ func (h *Held[K]) Keep(n int64) {
 			h.cell.lockReturn(e)
 			continue
 		}
-		next, ok := word, false
-		if word == t.after && returned == 0 {
+		next, ok, logged := word, false, false
+		mark := underway.Mark{Word: word &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()}
+		if t.id != 0 && terms.Current(word) {
+			next, logged = h.cell.underway.Settle(e, t.id, mark, h.n-back)
+			next, ok = next|terms.EpochBit, logged
+		}
+		if !ok && word == t.after && returned == 0 {
 			next, ok = h.replayWith(t, terms, h.n-back)
 		}
 		if !ok {
@@ -187,16 +193,29 @@ func (h *Held[K]) Keep(n int64) {
 			if next = h.cancelLater(t, terms, word, now, back, others); next == word {
 				return
 			}
-			units := ownUnits(terms, h.limit, word&^terms.EpochBit, next&^terms.EpochBit, now, back)
-			e.AddReturned(units)
-			own += units
+			own += h.announce(e, terms, word, next, now, back)
+		} else if logged && (word != t.after || returned != 0) {
+			own += h.announce(e, terms, word, next, h.cell.now(), back)
 		}
 		h.cell.seam.Step("cancel: judged")
 		done := e.Advance(word, next)
+		if done && logged {
+			mark.Word, mark.Returned = next&^terms.EpochBit, e.Returned()
+			h.cell.underway.Settled(e, t.id, mark)
+		}
 		if done {
 			return
 		}
 	}
+}
+
+// announce adds the units that are about to come back to Entry.Returned, and returns them.
+func (h *Held[K]) announce(
+	e *table.Entry[K], terms *table.Terms, word, next uint64, now policy.Instant, back int64,
+) (units uint64) {
+	units = ownUnits(terms, h.limit, word&^terms.EpochBit, next&^terms.EpochBit, now, back)
+	e.AddReturned(units)
+	return units
 }
 
 // replayWith returns the word as it would be if the take had been one of n. ok is false
@@ -293,4 +312,16 @@ func (c *Cell[K]) lockReturn(e *table.Entry[K]) {
 	for !e.LockReturn() {
 		c.yieldToReturn(e)
 	}
+}
+
+// tryLockReturn is lockReturn for a take, which goes on without the lock if it is not free soon.
+func (c *Cell[K]) tryLockReturn(e *table.Entry[K]) bool {
+	const tries = 100_000
+	for range tries {
+		if e.LockReturn() {
+			return true
+		}
+		c.yieldToReturn(e)
+	}
+	return false
 }

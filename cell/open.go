@@ -20,7 +20,7 @@ func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q
 			*d = o.Decision
 			return o.Basis
 		}
-		basis, alive := c.takeEntry(e, op.now, q, d, r)
+		basis, alive := c.takeFrom(e, hash, op.now, q, d, r)
 		if op.backlogged {
 			runtime.Gosched() // the writer is far behind: let it run
 		}

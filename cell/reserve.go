@@ -45,7 +45,7 @@ func (h *Held[K]) starts() policy.Instant { return h.receipt.at + policy.Instant
 // TryTake takes n units at once, or refuses, also where the limit would delay the call.
 // limit is what Chosen returned.
 func (c *Cell[K]) TryTake(limit policy.Policy, key K, n int64, d *policy.Decision, h *Held[K]) Basis {
-	return c.reserve(key, &request{n: n, patience: noDelay, limit: limit}, d, h)
+	return c.reserve(key, &request{n: n, patience: noDelay, limit: limit, brief: true}, d, h)
 }
 
 // Await is AcquireWith, and counts nothing. If there is an error, the decision is a refusal

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/decide"
+	"github.com/ral-limiter/ral/internal/underway"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -22,6 +23,8 @@ type request struct {
 	notBefore policy.Instant
 	// charge records -n units, although the limit may not allow them.
 	charge bool
+	// brief is a take that is given back at once or never: it is not remembered.
+	brief bool
 	// noRoomWait refuses a new key for which a full table has no room at once.
 	noRoomWait bool
 }
@@ -75,6 +78,7 @@ type receipt[K comparable] struct {
 	before, after uint64
 	at            policy.Instant
 	returned      uint64 // Entry.Returned before the take
+	id            uint64 // in Cell.underway; 0 if it is not there
 }
 
 // plain reports whether the cell's own limit decides, and no more than n and patience
@@ -113,12 +117,35 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Bas
 			}
 		}
 		if e := c.view.Load(hash, key); e != nil {
-			if basis, alive := c.takeEntry(e, now, q, d, r); alive {
+			if basis, alive := c.takeFrom(e, hash, now, q, d, r); alive {
 				return basis
 			}
 		}
 	}
 	return c.takeNew(hash, ok, key, now, q, d, r)
+}
+
+// takeFrom is takeEntry, and remembers a take that may be given back later. It does so under
+// the lock that gives back, so that the takes are remembered in the order of their swaps. A
+// take does not wait for that lock as long as a give-back does: a policy that calls the engine
+// may hold it.
+func (c *Cell[K]) takeFrom(
+	e *table.Entry[K], hash uint64, now policy.Instant, q *request, d *policy.Decision, r *receipt[K],
+) (b Basis, alive bool) {
+	if r == nil || q.brief || !c.tryLockReturn(e) {
+		return c.takeEntry(e, now, q, d, r)
+	}
+	defer e.UnlockReturn()
+	b, alive = c.takeEntry(e, now, q, d, r)
+	if terms := c.view.Terms(); r.entry == e && r.epoch == terms.Epoch && d.Wait == 0 {
+		limit := q.limit
+		if limit == nil {
+			limit = terms.Policy
+		}
+		m := underway.Mark{Word: r.after &^ terms.EpochBit, Epoch: r.epoch, Returned: e.Returned()}
+		r.id = c.underway.Add(e, hash, limit, r.before&^terms.EpochBit, m, r.at, q.n)
+	}
+	return b, alive
 }
 
 // takeEntry answers q in d by the entry's word, and advances the word by

@@ -9,24 +9,33 @@ import (
 )
 
 // A call takes 3 units, and other calls that interleave take and give back before it gives
-// back. Checked: all comes back while the takes of the others and its own fit into the
-// bucket. Beyond that as much is left as does not fit, and never more than it took.
+// back. All comes back, however many they are: their units are remembered. If one of them took
+// in a way that is not remembered, all comes back while the takes of the others and its own fit
+// into the bucket. Beyond that as much is left as does not fit, and never more than it took.
 func TestGiveBackLosesWhatOthersTookBeyondTheBucket(t *testing.T) {
 	const capacity, units = 60, 3
 	for pairs, want := range map[int]int64{0: 0, 1: 0, 5: 0, 9: 0, 10: 3, 12: 3, 40: 3} {
-		e := open[string](t, Config{Policy: funnel(capacity, 1, time.Hour), Clock: newHandClock().Now})
-		late := e.Reserve("key", units, 0)
-		require.True(t, late.Allowed)
-		for range pairs {
-			// The first of two is not the last that took, so its return is announced.
-			first, second := e.Reserve("key", units, 0), e.Reserve("key", units, 0)
-			require.True(t, first.Allowed && second.Allowed)
-			first.Cancel()
-			second.Cancel()
+		for _, remembered := range []bool{true, false} {
+			e := open[string](t, Config{Policy: funnel(capacity, 1, time.Hour), Clock: newHandClock().Now})
+			late := e.Reserve("key", units, 0)
+			require.True(t, late.Allowed)
+			for range pairs {
+				// The first of two is not the last that took, so its return is announced.
+				first, second := e.Reserve("key", units, 0), e.Reserve("key", units, 0)
+				require.True(t, first.Allowed && second.Allowed)
+				first.Cancel()
+				second.Cancel()
+			}
+			left := capacity - e.Peek("key").Remaining
+			require.EqualValues(t, units, left, "after %d pairs the others have left nothing", pairs)
+			if remembered {
+				late.Cancel()
+				assert.EqualValues(t, capacity, e.Peek("key").Remaining, "after %d pairs", pairs)
+				continue
+			}
+			require.True(t, e.Choke("key"))
+			late.Cancel()
+			assert.Equal(t, max(want, 0), capacity-e.Peek("key").Remaining-1, "after %d pairs", pairs)
 		}
-		left := capacity - e.Peek("key").Remaining
-		require.EqualValues(t, units, left, "after %d pairs the others have left nothing", pairs)
-		late.Cancel()
-		assert.Equal(t, want, capacity-e.Peek("key").Remaining, "after %d pairs", pairs)
 	}
 }

@@ -121,14 +121,19 @@ func TestCancelAfterSetPolicy(t *testing.T) {
 // unrelated is a policy without anything but Policy.
 type unrelated struct{ policy.Policy }
 
-// If a policy is not a Refunder, only the last can be cancelled.
+// If a policy is not a Refunder, a take can be cancelled unless others took in a way that is not
+// remembered.
 func TestCancelWithoutRefunder(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: unrelated{funnel(5, 1, time.Second)}, Clock: clock.Now})
-	first, last := e.Reserve("key", 2, 0), e.Reserve("key", 1, 0)
-	first.Cancel()
-	assert.EqualValues(t, 2, e.Peek("key").Remaining)
+	first := e.Reserve("key", 1, 0)
+	second, last := e.Reserve("key", 1, 0), e.Reserve("key", 1, 0)
+	second.Cancel()
+	assert.EqualValues(t, 3, e.Peek("key").Remaining)
 	last.Cancel()
+	assert.EqualValues(t, 4, e.Peek("key").Remaining)
+	require.True(t, e.Choke("key"))
+	first.Cancel()
 	assert.EqualValues(t, 3, e.Peek("key").Remaining)
 }
 

@@ -120,37 +120,28 @@ type Reservation[K comparable] struct {
 	held cell.Held[K]
 }
 
-// Cancel gives the units back as far as possible without moving later reservations or
-// exceeding the limit:
+// Cancel gives the units back. It is as if the call had never been made, except that turns
+// that were promised to other calls stand. That is exact under two conditions:
 //
-//   - If the key's word has not changed since, all come back. It is as if the call had
-//     never been made.
-//   - If other calls took since, their turns stand. What comes back is what those turns
-//     leave over in every case that the key's one word admits of. Each constructor says
-//     how much that is: all units for limits that count in windows, if the window is
-//     still there; for a funnel what has not drained yet, unless the calls behind wait
-//     for so much that the bucket might have stood empty before them. If other calls
-//     gave units back since, it is unknown where in the bucket those were. A funnel then
-//     adds up the takes of the other calls, also those that were given back. If the
-//     bucket holds them beside the reservation, all its units come back, less what can
-//     drain meanwhile. Otherwise the units that do not fit stay, at most all of the
-//     reservation.
-//   - If other calls took, and PolicyFor chose the limit, or another limit for any call
-//     that was ever told to wait for the key, nothing comes back, except under limits
-//     that count in windows.
-//   - If other calls took and the policy is not a policy.Refunder, nothing comes back.
-//     Nor if SetPolicy changed the limit since, or the key was evicted. For reservations
-//     made while it translates the keys see there.
+//   - The reservation is one of the latest 128 of its key, and no other key has its place in a
+//     memory of 4,096 keys.
+//   - All other calls of the key since then took by Reserve, Acquire, Wait or Hold, and gave
+//     back by Cancel, Keep or Settle.
 //
-// A second call does nothing, and neither does one on a refused reservation. After the
-// turn has come, Cancel gives back what of the units still counts.
+// Otherwise, limits that count in windows give all units back while the window is there. A
+// bucket gives back the units that have not drained, as far as it holds the units that other
+// calls took or gave back since. Nothing comes back under a limit of PolicyFor that does not
+// count in windows, under a Queue or WarmingUp, and under a policy that is no policy.Refunder.
+//
+// Nor does anything come back if SetPolicy changed the limit since, or the key was evicted:
+// see there. A second call does nothing, and neither does one on a refused reservation. After
+// the turn has come, Cancel gives back the units that still count.
 func (r *Reservation[K]) Cancel() { r.held.Keep(0) }
 
 // Keep ends the reservation with n of its units used, and gives back the others to where
-// they came from, on the terms of Cancel: for costs that are known only afterwards. If
-// the key's word has not changed since, it is as if the call had asked for n, unless
-// that would have had its turn earlier. n below 0 is 0. All units, or more, give nothing
-// back.
+// they came from, on the terms of Cancel: for costs that are known only afterwards. It is
+// as if the call had asked for n, unless that would have had its turn earlier. n below 0
+// is 0. All units, or more, give nothing back.
 func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 
 // Refund gives n units back to the key, for costs that are known only afterwards: take

@@ -123,7 +123,7 @@ func (h *held) pack() limits.Held {
 	r := &h.receipt
 	return limits.Held{
 		Of: limiterHolder{h.limiter}, Ref: r.terms,
-		Words: [...]int64{h.n, int64(r.at), int64(r.before), int64(r.after), int64(r.returned), int64(h.wait), 0, 0},
+		Words: [...]int64{h.n, int64(r.at), int64(r.before), int64(r.after), int64(r.returned), int64(h.wait), int64(r.id), 0},
 	}
 }
 
@@ -135,7 +135,7 @@ func (l limiterHolder) Settle(_ context.Context, packed limits.Held, used int64)
 		return nil
 	}
 	h := held{limiter: l.Limiter, n: w[0], wait: time.Duration(w[5]), receipt: receipt{
-		terms: packed.Ref.(*terms), at: policy.Instant(w[1]), before: uint64(w[2]), after: uint64(w[3]), returned: uint64(w[4]),
+		terms: packed.Ref.(*terms), at: policy.Instant(w[1]), before: uint64(w[2]), after: uint64(w[3]), returned: uint64(w[4]), id: uint64(w[6]),
 	}}
 	h.keep(used)
 	return nil

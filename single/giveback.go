@@ -1,9 +1,11 @@
 package single
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/decide"
+	"github.com/ral-limiter/ral/internal/underway"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -28,8 +30,29 @@ func (l *Limiter) Reserve(n int64, patience time.Duration) (r Reservation) {
 
 // reserve takes as q asks. h is zero before, and holds nothing if nothing was taken.
 func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
+	locked := l.tryLock()
+	if locked {
+		defer l.mu.Unlock()
+	}
 	l.take(q, d, &h.receipt)
 	h.limiter, h.n, h.wait = l, q.n, d.Wait
+	if r := &h.receipt; locked && r.terms != nil && d.Wait == 0 {
+		m := underway.Mark{Word: r.after, Returned: r.terms.returned.Load()}
+		r.id = r.terms.log.Add(r.terms.policy, r.before, m, r.at, q.n)
+	}
+}
+
+// tryLock locks mu, unless it is not free soon: a policy that calls the Limiter may hold it.
+// With the lock, takes are remembered in the order of their swaps.
+func (l *Limiter) tryLock() bool {
+	const tries = 100_000
+	for range tries {
+		if l.mu.TryLock() {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
 }
 
 // Reservation is what Reserve or Acquire has taken, with the decision about it. If it is
@@ -47,8 +70,8 @@ type Reservation struct {
 // Cancel gives the units back as far as possible without moving later reservations or
 // exceeding the limit:
 //
-//   - If the word has not changed since, all come back. It is as if the call had never
-//     been made.
+//   - If all calls since took by Reserve, Acquire or Hold, it is as if the call had never
+//     been made, except that promised turns stand. That holds for the latest 128 of them.
 //   - If other calls took since, their turns stand. What comes back is what those turns
 //     leave over, as each policy's constructor says.
 //   - If other calls took and the policy is not a policy.Refunder, or if SetPolicy or
@@ -96,8 +119,10 @@ func (h *held) keep(n int64) {
 	units := min(uint64(back), resetUnits)
 	for {
 		word := t.word.Load()
-		next, ok := word, false
-		if word == r.after && others == 0 {
+		mark := underway.Mark{Word: word, Returned: t.returned.Load()}
+		next, logged := t.log.Settle(r.id, mark, h.n-back)
+		ok := logged
+		if !ok && word == r.after && others == 0 {
 			next, ok = h.replayWith(r, h.n-back)
 		}
 		if !ok {
@@ -107,8 +132,13 @@ func (h *held) keep(n int64) {
 				return
 			}
 			t.returned.Add(units)
+		} else if logged && (word != r.after || others != 0) {
+			t.returned.Add(units)
 		}
 		if t.word.CompareAndSwap(word, next) {
+			if logged {
+				t.log.Settled(underway.Mark{Word: next, Returned: t.returned.Load()})
+			}
 			return
 		}
 	}

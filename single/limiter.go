@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/underway"
 	"github.com/ral-limiter/ral/internal/waitline"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -45,6 +46,8 @@ type terms struct {
 	policy   policy.Policy
 	choker   policy.Choker   // nil if the policy has no such fast path
 	refunder policy.Refunder // nil if the policy cannot give back
+
+	log underway.Log // of reservations; guarded by Limiter.mu
 
 	// next is set before the word is moved, and cleared once the Limiter has the new terms.
 	next atomic.Pointer[terms]

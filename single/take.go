@@ -32,6 +32,7 @@ type receipt struct {
 	before, after uint64
 	at            policy.Instant
 	returned      uint64 // terms.returned before the take
+	id            uint64 // in terms.log
 }
 
 // take answers q in d, and records what is allowed. It is the one loop in which the word
@@ -63,7 +64,7 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 		// A swap that succeeds hands the units to this call. Nothing else has to agree.
 		if t.word.CompareAndSwap(word, next) {
 			if r != nil {
-				*r = receipt{t, word, next, now, returned}
+				*r = receipt{terms: t, before: word, after: next, at: now, returned: returned}
 			}
 			return
 		}

@@ -1,0 +1,181 @@
+// Package underway remembers the latest takes of keys that may still be given back, so that
+// one that is given back leaves its key's word as if the take had never been made.
+//
+// A word alone does not tell how much of a take is left in it. A bucket drains while the call
+// is under way, and the drained time belonged to that take or to another, depending on the
+// order in which they came and were given back. So a loss must be assumed for each: with 16
+// calls at a time, all of them given back, a bucket that should be empty fills up.
+// A Log makes the takes that are left again, each at its own instant.
+//
+// A Log knows only takes that were added to it. It is valid as long as the word is the one
+// that its last take or Settle left; a call that changes the word by another way, such as
+// engine.Choke, makes it start anew. It knows no key and reads no clock.
+package underway
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// most is how many takes of a key are remembered: 6 KB. A Settle makes up to as many again, at
+// about 10 ns each.
+const most = 128
+
+// Log holds the latest takes of one key, in their order. The zero Log is empty. Its methods
+// are for one goroutine at a time.
+type Log struct {
+	at    Mark
+	takes []take
+	last  uint64 // the ID of the take added last
+}
+
+// Mark tells whether a word is the one that a Log knows.
+type Mark struct {
+	Word uint64
+	// Epoch and Returned are of the key's entry: another value of either means that the word
+	// was changed by more than takes.
+	Epoch, Returned uint64
+}
+
+// take is one take of a key.
+type take struct {
+	id     uint64
+	limit  policy.Policy
+	before uint64
+	at     policy.Instant
+	n      int64
+}
+
+// Add records a take of n units under limit that was allowed at once, at an instant. It brought
+// the word from before to m.Word. Add returns the ID of the take, for Settle. A take that has to
+// wait for its turn is not added: a give-back must leave its turn room that only the policy knows.
+func (l *Log) Add(limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64) (id uint64) {
+	was := l.at
+	if was.Word != before || was.Epoch != m.Epoch || was.Returned != m.Returned {
+		l.Drop()
+	}
+	if len(l.takes) == most {
+		l.takes = slices.Delete(l.takes, 0, 1)
+	}
+	l.last++
+	l.takes = append(l.takes, take{l.last, limit, before, at, n})
+	l.at = m
+	return l.last
+}
+
+// Settle returns the word as if the take of that ID had been one of n units, fewer than it
+// was, or had not been made if n is 0. ok is false if the Log cannot tell. Otherwise the caller
+// changes Returned, swaps the word, and calls Settled if the swap succeeds.
+func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
+	i := slices.IndexFunc(l.takes, func(t take) bool { return t.id == id })
+	if i < 0 || m != l.at {
+		return 0, false
+	}
+	rest := l.takes[i:]
+	word, settled := rest[0].before, rest[0]
+	if settled.n = n; n > 0 {
+		if word, ok = settled.again(word); !ok {
+			return 0, false
+		}
+	}
+	if next, ok = again(rest[1:], word, false); !ok || next > m.Word {
+		return 0, false
+	}
+	again(rest[1:], word, true)
+	if rest[0] = settled; n <= 0 {
+		l.takes = slices.Delete(l.takes, i, i+1)
+	}
+	return next, true
+}
+
+// again makes takes again from a word, each at its instant, and returns the last word. If keep
+// is set it keeps the words on the way.
+func again(takes []take, word uint64, keep bool) (last uint64, ok bool) {
+	for i := range takes {
+		if keep {
+			takes[i].before = word
+		}
+		if word, ok = takes[i].again(word); !ok {
+			return 0, false
+		}
+	}
+	return word, true
+}
+
+// again makes a take again from another word.
+func (t *take) again(word uint64) (next uint64, ok bool) {
+	next, d := t.limit.Take(word, t.at, t.n, 0)
+	return next, d.Allowed && d.Wait == 0 && next <= policy.MaxWord
+}
+
+// Settled tells the Log that the word is as Settle returned it.
+func (l *Log) Settled(m Mark) { l.at = m }
+
+// Drop forgets all takes. IDs go on.
+func (l *Log) Drop() {
+	clear(l.takes)
+	l.takes = l.takes[:0]
+}
+
+// logs is how many keys a Logs remembers takes of at once.
+const logs = 1 << 12
+
+// Logs holds the Log of each of up to 4,096 keys. A key has one place, by its hash, and the
+// key that takes last has it. The zero Logs is empty. Any number of goroutines may call its
+// methods, but for one key one at a time, from before the word is read until it was swapped.
+type Logs[E comparable] struct {
+	places atomic.Pointer[[logs]place[E]]
+}
+
+type place[E comparable] struct {
+	mu  sync.Mutex
+	of  E
+	log Log
+}
+
+// Add is Log.Add for a key with that hash.
+func (l *Logs[E]) Add(
+	key E, hash uint64, limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64,
+) (id uint64) {
+	places := l.places.Load()
+	if places == nil {
+		l.places.CompareAndSwap(nil, new([logs]place[E]))
+		places = l.places.Load()
+	}
+	p := &places[hash%logs]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of != key {
+		p.of = key
+		p.log.Drop()
+	}
+	return p.log.Add(limit, before, m, at, n)*logs + hash%logs
+}
+
+// Settle is Log.Settle for the take of that ID, of a key.
+func (l *Logs[E]) Settle(key E, id uint64, m Mark, n int64) (next uint64, ok bool) {
+	places := l.places.Load()
+	if places == nil {
+		return 0, false
+	}
+	p := &places[id%logs]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of != key {
+		return 0, false
+	}
+	return p.log.Settle(id/logs, m, n)
+}
+
+// Settled is Log.Settled.
+func (l *Logs[E]) Settled(key E, id uint64, m Mark) {
+	p := &l.places.Load()[id%logs]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == key {
+		p.log.Settled(m)
+	}
+}
