@@ -31,7 +31,7 @@ const onWallClock = `
 bench 7
 cmd/ral 2
 engine 8
-fleet 31
+fleet 30
 fleet/faults 14
 fleet/internal/guard 8
 fleet/internal/lease 18
