@@ -78,7 +78,7 @@ func TestGivenBackAfterTheWriterCameToTheKey(t *testing.T) {
 					settled(t, e)
 					synctest.Wait()
 					if hold = changed; changed {
-						require.NoError(t, e.SetPolicy(limit))
+						require.NoError(t, e.SetPolicy(funnel(20, 2, 2*time.Hour))) // the same pace
 					}
 					synctest.Wait()
 					entry := e.table.View().Look(maphash.Comparable(e.table.View().Seed(), "key"), "key")
