@@ -254,7 +254,11 @@ func TestFailedCallTeachesNothing(t *testing.T) {
 
 // A first stream that is abandoned before its answer does not hold the other calls of the target.
 func TestAbandonedFirstStreamHoldsNoOther(t *testing.T) {
-	s := serve(t, byAddr(open[netip.Addr](t, hourly(100), nil), rpclimit.Options{}))
+	unanswered := grpc.ChainStreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
+		<-ss.Context().Done()
+		return ss.Context().Err()
+	})
+	s := serve(t, byAddr(open[netip.Addr](t, hourly(100), nil), rpclimit.Options{}), unanswered)
 	line := outLine(t, outgoing.Config{Probe: time.Hour})
 	conn := s.behind(t, line, ClientOptions{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -233,10 +233,15 @@ func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 // left as it was would be taken for one that was not touched.
 func TestOneCallAtATimeLowersTheWord(t *testing.T) {
 	for name, call := range map[string]func(l *Limiter, r *Reservation){
-		"Refund":    func(l *Limiter, _ *Reservation) { l.Refund(1) },
-		"Cancel":    func(_ *Limiter, r *Reservation) { r.Cancel() },
-		"Reset":     func(l *Limiter, _ *Reservation) { l.Reset() },
-		"SetPolicy": func(l *Limiter, _ *Reservation) { assert.NoError(t, l.SetPolicy(l.Limit())) },
+		"Refund": func(l *Limiter, _ *Reservation) { l.Refund(1) },
+		"Cancel": func(_ *Limiter, r *Reservation) { r.Cancel() },
+		"Reset":  func(l *Limiter, _ *Reservation) { l.Reset() },
+		"SetPolicy": func(l *Limiter, _ *Reservation) {
+			before := l.Limit().(*overtaken)
+			next := &overtaken{Policy: funnel(20, 1, time.Hour), meanwhile: before.meanwhile}
+			assert.NoError(t, l.SetPolicy(next))
+			before.meanwhile = next.meanwhile
+		},
 	} {
 		limit := &overtaken{Policy: funnel(10, 1, time.Hour)}
 		l := still(t, limit)
@@ -260,7 +265,7 @@ func TestCancelLeavesReplacedTerms(t *testing.T) {
 	r := l.Reserve(4, 0)
 	require.True(t, r.Allowed)
 	old := l.terms.Load()
-	require.NoError(t, l.SetPolicy(broken{funnel(10, 1, time.Second), 1}))
+	require.NoError(t, l.SetPolicy(broken{funnel(20, 1, time.Second), 1}))
 	r.Cancel()
 	assert.EqualValues(t, uint64(moved), old.word.Load())
 }
