@@ -5,7 +5,7 @@
 // evicted and come back and the writer is killed, and notes each call with its answer.
 // [Check] has porcupine look for an order of a key's calls in which each begins before
 // it is answered, and in which the policy, a pure function on one word, gives exactly
-// these answers. Callers do not see four things, which the model has to leave open:
+// these answers. Callers do not see five things, which the model has to leave open:
 //
 //   - The instant at which a call was decided: any that the clock showed while the
 //     call was under way. The workload moves the clock in steps, and only by a few of
@@ -16,6 +16,7 @@
 //   - The eviction of a key that owes, to make room, and answers without a record from a
 //     full table. Over all keys there may be as many as Ral itself has counted. Check
 //     finds the fewest that explain a history.
+//   - Whether a reservation was remembered when it is given back: see package underway.
 //   - The number of units that Cancel counts as given back since the take. It is exact
 //     unless another call gives back at the same time. See table.Entry.AddReturned.
 //

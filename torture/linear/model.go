@@ -16,7 +16,22 @@ type state struct {
 	undone uint64 // units given back: see table.Entry.AddReturned
 	grace  int    // liberties that may still be taken: see Liberty
 	held   []held // reservations that a later call gives back
+	// log has the latest reservations if the word is the one that the last of them left, and
+	// since then only reservations in it were given back: see package underway.
+	log []logged
+	at  mark
 }
+
+// logged is a reservation that was allowed at once.
+type logged struct {
+	id     int64
+	before uint64
+	at     policy.Instant
+	n      int64
+}
+
+// mark is the word and the count of returned units for which a log is valid.
+type mark struct{ word, undone uint64 }
 
 // held is a reservation; n is 0 if it took nothing.
 type held struct {
@@ -99,7 +114,8 @@ func include(all []*state, n *state) []*state {
 }
 
 func (s *state) alike(o *state) bool {
-	return s == o || s.word == o.word && s.undone == o.undone && slices.Equal(s.held, o.held)
+	return s == o || s.word == o.word && s.undone == o.undone && s.at == o.at &&
+		slices.Equal(s.held, o.held) && slices.Equal(s.log, o.log)
 }
 
 // step returns the states that a call may leave behind, given its answer.
@@ -184,12 +200,69 @@ func (s *state) without(i int) *state {
 		}
 	}
 	n.undone -= least
+	n.at.undone -= least
 	for i := range n.held {
 		if n.held[i].n > 0 {
 			n.held[i].undone -= least
 		}
 	}
-	return &n
+	return n.forgetting()
+}
+
+// forgetting returns the state without what its log will not need: reservations before the
+// first that a later call gives back.
+func (n *state) forgetting() *state {
+	if n.at != (mark{n.word, n.undone}) {
+		n.log, n.at = nil, mark{}
+		return n
+	}
+	for len(n.log) > 0 && !slices.ContainsFunc(n.held, func(h held) bool { return h.id == n.log[0].id }) {
+		n.log = n.log[1:]
+	}
+	if len(n.log) == 0 {
+		n.log, n.at = nil, mark{}
+	}
+	return n
+}
+
+// logging returns the state n after a reservation that changed the word of s, with its log.
+func (s *state) logging(n *state, op *Op, now policy.Instant, d policy.Decision) *state {
+	logging := *n
+	if d.Wait > 0 || op.N == 0 {
+		return logging.forgetting()
+	}
+	if s.at != (mark{s.word, s.undone}) {
+		logging.log = nil
+	}
+	logging.log = append(slices.Clone(logging.log), logged{op.ID, s.word, now, op.N})
+	logging.at = mark{n.word, n.undone}
+	return logging.forgetting()
+}
+
+// unlogged returns the state after a reservation of the log was given back, as if it had never
+// been made. ok is false if it is not in the log.
+func (s *state) unlogged(p policy.Policy, h held) (n *state, ok bool) {
+	i := slices.IndexFunc(s.log, func(l logged) bool { return l.id == h.id })
+	if i < 0 || s.at != (mark{s.word, s.undone}) {
+		return nil, false
+	}
+	log := slices.Clone(s.log)
+	word := log[i].before
+	for j := i + 1; j < len(log); j++ {
+		log[j].before = word
+		next, d := p.Take(word, log[j].at, log[j].n, 0)
+		if !d.Allowed || d.Wait > 0 {
+			return nil, false
+		}
+		word = next
+	}
+	after := *s
+	after.word, after.log = word, slices.Delete(log, i, i+1)
+	if s.word != h.after || s.undone != h.undone {
+		after.undone += uint64(h.n)
+	}
+	after.at = mark{after.word, after.undone}
+	return &after, true
 }
 
 // recorded returns the states that follow if the key's word answers the call.
@@ -227,7 +300,8 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 				if n := s.with(word); !d.Allowed {
 					add(n)
 				} else {
-					add(n.holding(held{id: op.ID, before: s.word, after: word, at: now, n: op.N, undone: s.undone}))
+					n = n.holding(held{id: op.ID, before: s.word, after: word, at: now, n: op.N, undone: s.undone})
+					add(s.logging(n, op, now, d))
 				}
 			}
 		case Cancel, Release:
@@ -266,6 +340,9 @@ func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)
 	}
 	h := s.held[at]
 	since := s.undone - h.undone
+	if n, ok := s.unlogged(m.s.Policy, h); ok && h.n > 0 {
+		add(n.without(at))
+	}
 	s = s.without(at)
 	spread := m.spread[op.ID]
 	if h.n == 0 || h.stale || spread.reset {
