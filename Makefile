@@ -1,7 +1,7 @@
 # Every module of the repository: what is more than the core needs has one of its own.
 # The tests of the first ones mostly wait, for Redis and for browsers, and run beside
 # those of the others.
-WAITING := cmd/ral cmd/ralbench cmd/rald examples/fleet examples/webserver fleet fleet/faults internal/browsertest metrics/scrape
+WAITING := cmd/ral cmd/ralbench cmd/rald examples/fleet examples/webserver fleet internal/browsertest metrics/scrape
 COMPUTING := . cmd/rald/oracle connectlimit docs/charts examples/grpc grpclimit grpclimit/sidebyside httplimit/sidebyside metrics/ralotel metrics/ralprom rpclimit/rpcstatus tools/mutation torture
 MODULES := $(COMPUTING) $(WAITING)
 packages = $(foreach m,$(1),$(patsubst ././%,./%,./$(m)/...))

@@ -31,8 +31,6 @@ const onWallClock = `
 bench 7
 cmd/ral 2
 engine 8
-fleet 30
-fleet/faults 14
 fleet/internal/guard 8
 fleet/internal/lease 18
 fleet/internal/store 9

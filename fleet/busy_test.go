@@ -63,7 +63,7 @@ func isBusy() bool { return os.Getenv(busyJob) != "" }
 
 // burn computes for d.
 func burn(d time.Duration) {
-	for begun := time.Now(); time.Since(begun) < d; {
+	for begun := time.Now(); time.Since(begun) < d; { // wall: it judges the machine, nightly
 	}
 }
 
@@ -106,7 +106,7 @@ func serveBusy() error {
 				during := phase.Load()
 				begun := time.Now()
 				a, err := l.Take(l.ctx, fmt.Sprint(n%j.Keys), 1)
-				took := time.Since(begun)
+				took := time.Since(begun) // wall: it judges the machine, nightly
 				if err != nil {
 					panic(err)
 				}
@@ -116,16 +116,16 @@ func serveBusy() error {
 			}
 		})
 	}
-	time.Sleep(j.Calm)
+	time.Sleep(j.Calm) // wall: it judges the machine, nightly
 	phase.Store(1)
 	if err := admin.Do(l.ctx, admin.B().Arbitrary("CLIENT", "PAUSE", fmt.Sprint(j.Halt.Milliseconds()), "ALL").Build()).Error(); err != nil {
 		return err
 	}
-	time.Sleep(j.Halt + time.Second)
+	time.Sleep(j.Halt + time.Second) // wall: it judges the machine, nightly
 	var r busyReport
 	for r.Spoiled = 0; r.Spoiled < busyPeriods; r.Spoiled++ {
 		phase.Store(int32(2 + r.Spoiled))
-		time.Sleep(j.Calm)
+		time.Sleep(j.Calm) // wall: it judges the machine, nightly
 		if r.Phases[2] = counted(2 + r.Spoiled); r.Phases[2].fine() {
 			break
 		}
@@ -195,6 +195,9 @@ func startBusy(t *testing.T, j busyLoad, processors int) *process {
 // and that few openings are seen over all. Each is a share of calls, however few of them
 // the machine has time for.
 func TestBusyServerKeepsToRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it judges the time of a machine: guard.TestLateAnswersAreLife and its neighbours count ticks")
+	}
 	for _, c := range []struct {
 		name                  string
 		processes, processors int // of each process, 0 for as many as there are

@@ -24,7 +24,7 @@ type slowRedis struct {
 	charged map[string]int64
 }
 
-func (r *slowRedis) charge(debts []share.Debt) []fate {
+func (r *slowRedis) chargeSlowly(debts []share.Debt) []fate {
 	fates := make([]fate, len(debts))
 	time.Sleep(r.trip / 2)
 	r.core <- struct{}{}
@@ -72,7 +72,7 @@ func TestChargingLeavesRedisToCalls(t *testing.T) {
 				var calls atomic.Uint64
 				begun := time.Now()
 				charger := charger{
-					charge: redis.charge, servers: func() int { return c.servers },
+					charge: redis.chargeSlowly, servers: func() int { return c.servers },
 					sleep: func(d time.Duration) bool { time.Sleep(d); return true },
 					calls: func() uint64 {
 						if time.Since(begun) < c.until {
@@ -122,7 +122,7 @@ func TestChargingEndsWithTheLimiter(t *testing.T) {
 		redis := &slowRedis{core: make(chan struct{}, 1), key: 4 * time.Microsecond, charged: map[string]int64{}}
 		calls := uint64(0)
 		charger := charger{
-			charge: redis.charge, servers: func() int { return 1 }, calls: func() uint64 { calls++; return calls },
+			charge: redis.chargeSlowly, servers: func() int { return 1 }, calls: func() uint64 { calls++; return calls },
 			sleep: func(time.Duration) bool { return false },
 		}
 		charged, more := charger.chargeAll(local)

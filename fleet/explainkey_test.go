@@ -111,33 +111,35 @@ func TestExplainALog(t *testing.T) {
 // What other servers hold on lease is not known, so that no figure of it is shown. Whether a
 // call is allowed is what the next one is told.
 func TestExplainLeases(t *testing.T) {
-	c := leasedAt(shared.Addr(), window(10_000, time.Hour))
-	c.Term = time.Minute // nothing comes back by itself while this runs
-	l, other := open(t, c), open(t, c)
-	warm(t, l, "a", 200)
-	eventually(t, func() bool { return l.leases.Held("a") > 0 }, "a lease")
-	x := explain(t, l, "a")
-	assert.Equal(t, []any{SourceLease, false, int64(0), int64(0), true}, []any{x.Source(), x.Promised(), x.Used, x.Of, x.Allowed})
-	assert.Empty(t, x.Returns)
-	assert.Contains(t, x.String(), "How much is used is not known, as servers may hold units on lease. A call is admitted.")
-	x = explain(t, other, "a")
-	assert.Equal(t, []any{SourceRedis, false, int64(0), true}, []any{x.Source(), x.Promised(), x.Of, x.Allowed})
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		c := leased(over(line, window(10_000, time.Hour)))
+		c.Term = time.Minute // nothing comes back by itself while this runs
+		l, other := open(t, c), open(t, c)
+		warm(t, l, "a", 200)
+		eventually(t, func() bool { return l.leases.Held("a") > 0 }, "a lease")
+		x := explain(t, l, "a")
+		assert.Equal(t, []any{SourceLease, false, int64(0), int64(0), true}, []any{x.Source(), x.Promised(), x.Used, x.Of, x.Allowed})
+		assert.Empty(t, x.Returns)
+		assert.Contains(t, x.String(), "How much is used is not known, as servers may hold units on lease. A call is admitted.")
+		x = explain(t, other, "a")
+		assert.Equal(t, []any{SourceRedis, false, int64(0), true}, []any{x.Source(), x.Promised(), x.Of, x.Allowed})
 
-	// A key of which Redis has nothing left: allowed where units are held, and nowhere else.
-	take(t, l, "b", 9990)
-	for take(t, other, "b", 1).Allowed {
-		continue
-	}
-	x = explain(t, other, "b")
-	assert.Equal(t, []any{false, int64(0)}, []any{x.Allowed, x.Of})
-	assert.Positive(t, x.RetryAfter)
-	assert.False(t, other.Choke(t.Context(), "b"))
+		// A key of which Redis has nothing left: allowed where units are held, and nowhere else.
+		take(t, l, "b", 9990)
+		for take(t, other, "b", 1).Allowed {
+			continue
+		}
+		x = explain(t, other, "b")
+		assert.Equal(t, []any{false, int64(0)}, []any{x.Allowed, x.Of})
+		assert.Positive(t, x.RetryAfter)
+		assert.False(t, other.Choke(t.Context(), "b"))
 
-	require.NoError(t, other.Block(t.Context(), "a", time.Minute))
-	x = explain(t, l, "a")
-	assert.False(t, x.Allowed, "whatever it holds")
-	assert.Positive(t, x.Blocked)
-	assert.False(t, l.Choke(t.Context(), "a"), "it was told")
+		require.NoError(t, other.Block(t.Context(), "a", time.Minute))
+		x = explain(t, l, "a")
+		assert.False(t, x.Allowed, "whatever it holds")
+		assert.Positive(t, x.Blocked)
+		assert.False(t, l.Choke(t.Context(), "a"), "it was told")
+	})
 }
 
 // While Redis is away an explanation says what decides, leaves out what is not known, and has

@@ -128,19 +128,33 @@ func inBubble(t *testing.T, test func(t *testing.T, line *redistest.Line)) {
 // inBubbleOf is inBubble with a line to another Redis.
 func inBubbleOf(t *testing.T, redis *redistest.Server, test func(t *testing.T, line *redistest.Line)) {
 	t.Helper()
+	inBubbleOfAll(t, []*redistest.Server{redis}, func(t *testing.T, lines []*redistest.Line) { test(t, lines[0]) })
+}
+
+// inBubbleOfAll is inBubble with a line to each node of a cluster.
+func inBubbleOfAll(t *testing.T, cluster []*redistest.Server, test func(t *testing.T, lines []*redistest.Line)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(store.DefaultEpoch.AddDate(0, 1, 0)))
-		test(t, redistest.NewLine(redis))
+		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // see others
+		var lines []*redistest.Line
+		for _, redis := range cluster {
+			lines = append(lines, redistest.NewLine(redis))
+		}
+		test(t, lines)
 	})
 }
 
-// over returns a configuration for the Redis at the end of the line, with the default budget.
-func over(line *redistest.Line, p policy.Policy) Config {
-	return Config{Name: name(), Policy: p, Redis: line.Option(), clock: now}
+// over returns a configuration for the Redis at the end of the line, or of the lines to the
+// nodes of a cluster, with the default budget.
+func over(line *redistest.Line, p policy.Policy) Config { return overAll([]*redistest.Line{line}, p) }
+
+func overAll(lines []*redistest.Line, p policy.Policy) Config {
+	return Config{Name: name(), Policy: p, Redis: redistest.Option(lines...), clock: now}
 }
 
 // now is the clock of a bubble, for scripts.
-func now() int64 { return time.Since(store.DefaultEpoch).Microseconds() }
+func now() int64 { return time.Now().UnixMicro() - store.DefaultEpoch.UnixMicro() }
 
 // generous is a budget that only an outage spends, whatever else the machine does.
 const generous = time.Minute

@@ -221,6 +221,36 @@ func TestOutageInWebServer(t *testing.T) {
 	}
 }
 
+// A request waits for Redis for its budget, and for another if it is settled, however the line
+// to Redis is broken.
+func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
+	for _, mode := range []Mode{Exact, Leased} {
+		for _, f := range fallbacks {
+			t.Run(fmt.Sprint(mode, f.source), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, line *redistest.Line) {
+					c := over(line, policy.Must(policy.FixedWindow(1_000_000, 24*time.Hour)))
+					c.Mode, c.Outage, c.Servers = mode, f.outage, 2
+					l := open(t, c)
+					h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{Charge: func(*http.Request, httplimit.Served) int64 { return 0 }})).Handler(nothing)
+					for _, fault := range faults {
+						answered := func() bool { return l.Health() == nil && served(t, h, request()).Code == http.StatusOK }
+						eventually(t, answered, "well")
+						for _, w := range fault.weather {
+							line.Set(w)
+						}
+						for range 100 {
+							begun := time.Now()
+							served(t, h, request())
+							require.LessOrEqual(t, time.Since(begun), 2*DefaultBudget, fault.name)
+						}
+						line.Set(well)
+					}
+				})
+			})
+		}
+	}
+}
+
 // An address in process and a tenant over the fleet are charged together or not at all.
 func TestAddressInProcessAndTenantOverFleet(t *testing.T) {
 	tenants := open(t, at(shared.Addr(), policy.Must(policy.FixedWindow(3, 24*time.Hour))))
@@ -324,7 +354,7 @@ func serveMixed() error {
 				limits.For(addresses, limits.Call[string]{Key: "address", N: 1}))
 		}()
 	}
-	time.Sleep(time.Hour) // it is killed long before
+	time.Sleep(time.Hour) // wall: it is killed long before
 	return nil
 }
 

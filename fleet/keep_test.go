@@ -136,58 +136,60 @@ func TestKeepOfAShare(t *testing.T) {
 }
 
 func TestAcquire(t *testing.T) {
-	ctx := t.Context()
-	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
-	r, err := l.Acquire(ctx, "a", 2, 0)
-	require.NoError(t, err)
-	require.True(t, r.Allowed)
-	require.Zero(t, r.Waited)
-	require.NoError(t, r.Keep(ctx, 1))
-	require.EqualValues(t, 1, used(t, l, "a"))
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		ctx := t.Context()
+		l := open(t, over(line, funnel(2, 1, time.Hour)))
+		r, err := l.Acquire(ctx, "a", 2, 0)
+		require.NoError(t, err)
+		require.True(t, r.Allowed)
+		require.Zero(t, r.Waited)
+		require.NoError(t, r.Keep(ctx, 1))
+		require.EqualValues(t, 1, used(t, l, "a"))
 
-	for patience, wrapped := range map[time.Duration]bool{0: false, -1: false, 59 * time.Minute: false, policy.Never: true} {
-		soon, cancel := context.WithTimeout(ctx, 59*time.Minute+30*time.Second)
-		r, err = l.Acquire(soon, "a", 2, patience)
-		cancel()
-		require.ErrorIs(t, err, ErrDeadline)
-		require.Equal(t, wrapped, errors.Is(err, context.DeadlineExceeded), "patience of %v", patience)
-		require.False(t, r.Allowed)
-		require.Positive(t, r.RetryAfter)
+		for patience, wrapped := range map[time.Duration]bool{0: false, -1: false, 59 * time.Minute: false, policy.Never: true} {
+			soon, cancel := context.WithTimeout(ctx, 59*time.Minute+30*time.Second)
+			r, err = l.Acquire(soon, "a", 2, patience)
+			cancel()
+			require.ErrorIs(t, err, ErrDeadline)
+			require.Equal(t, wrapped, errors.Is(err, context.DeadlineExceeded), "patience of %v", patience)
+			require.False(t, r.Allowed)
+			require.Positive(t, r.RetryAfter)
+			require.NoError(t, r.Cancel(ctx))
+			require.EqualValues(t, 1, used(t, l, "a"), "nothing was taken")
+		}
+		for _, n := range []int64{3, -1} {
+			r, err = l.Acquire(ctx, "a", n, time.Hour)
+			require.ErrorIs(t, err, ErrNever)
+			require.Equal(t, policy.Never, r.RetryAfter)
+		}
+
+		// It waits, and what it did not need comes back.
+		fast := open(t, over(line, funnel(10, 10, time.Second)))
+		require.True(t, take(t, fast, "a", 10).Allowed)
+		begun := time.Now()
+		r, err = fast.Acquire(ctx, "a", 2, time.Hour)
+		require.NoError(t, err)
+		require.Positive(t, r.Waited)
+		require.Equal(t, r.Waited, time.Since(begun))
+		require.Positive(t, r.Wait, "as of when it asked")
 		require.NoError(t, r.Cancel(ctx))
-		require.EqualValues(t, 1, used(t, l, "a"), "nothing was taken")
-	}
-	for _, n := range []int64{3, -1} {
-		r, err = l.Acquire(ctx, "a", n, time.Hour)
-		require.ErrorIs(t, err, ErrNever)
-		require.Equal(t, policy.Never, r.RetryAfter)
-	}
 
-	// It waits, and what it did not need comes back.
-	fast := open(t, at(shared.Addr(), funnel(10, 10, time.Second)))
-	require.True(t, take(t, fast, "a", 10).Allowed)
-	begun := time.Now()
-	r, err = fast.Acquire(ctx, "a", 2, time.Hour)
-	require.NoError(t, err)
-	require.Positive(t, r.Waited)
-	require.LessOrEqual(t, r.Waited, time.Since(begun))
-	require.Positive(t, r.Wait, "as of when it asked")
-	require.NoError(t, r.Cancel(ctx))
-
-	gone, leave := context.WithCancel(ctx)
-	require.NoError(t, l.Wait(ctx, "b", 2))
-	ended := make(chan error)
-	go func() {
-		r, err := l.Acquire(gone, "b", 1, 2*time.Hour)
-		assert.False(t, r.Allowed)
-		ended <- err
-	}()
-	eventually(t, func() bool { return take(t, l, "b", 0).ResetAfter > 150*time.Minute }, "it has a turn")
-	leave()
-	require.ErrorIs(t, <-ended, ErrCancelled)
-	require.LessOrEqual(t, take(t, l, "b", 0).ResetAfter, 2*time.Hour, "it came back")
-	r, err = l.Acquire(gone, "b", 1, time.Hour)
-	require.ErrorIs(t, err, ErrCancelled)
-	require.False(t, r.Allowed)
+		gone, leave := context.WithCancel(ctx)
+		require.NoError(t, l.Wait(ctx, "b", 2))
+		ended := make(chan error)
+		go func() {
+			r, err := l.Acquire(gone, "b", 1, 2*time.Hour)
+			assert.False(t, r.Allowed)
+			ended <- err
+		}()
+		eventually(t, func() bool { return take(t, l, "b", 0).ResetAfter > 150*time.Minute }, "it has a turn")
+		leave()
+		require.ErrorIs(t, <-ended, ErrCancelled)
+		require.LessOrEqual(t, take(t, l, "b", 0).ResetAfter, 2*time.Hour, "it came back")
+		r, err = l.Acquire(gone, "b", 1, time.Hour)
+		require.ErrorIs(t, err, ErrCancelled)
+		require.False(t, r.Allowed)
+	})
 }
 
 // In leased mode units go back to the lease, and two servers that give back all the time
@@ -267,19 +269,15 @@ func TestAcquireOfAQueue(t *testing.T) {
 // A deadline that is a little before the turn is known to be too soon, and Redis is asked
 // once.
 func TestDeadlineIsForeseen(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
-	require.True(t, l.Choke(t.Context(), "a"))
-	soon, cancel := context.WithTimeout(t.Context(), take(t, l, "a", 1).RetryAfter-time.Second/2)
-	defer cancel()
-	before := l.Stats().Exact
-	ended := make(chan error, 1)
-	go func() { ended <- l.Wait(soon, "a", 1) }()
-	select {
-	case err := <-ended:
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		l := open(t, over(line, funnel(1, 1, time.Hour)))
+		require.True(t, l.Choke(t.Context(), "a"))
+		soon, cancel := context.WithTimeout(t.Context(), take(t, l, "a", 1).RetryAfter-time.Second/2)
+		defer cancel()
+		before := l.Stats().Exact
+		err := l.Wait(soon, "a", 1)
 		require.ErrorIs(t, err, ErrDeadline)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-	case <-time.After(patience):
-		require.Fail(t, "it asks again and again")
-	}
-	require.EqualValues(t, 1, l.Stats().Exact-before)
+		require.EqualValues(t, 1, l.Stats().Exact-before)
+	})
 }

@@ -327,7 +327,7 @@ func BenchmarkLeased(b *testing.B) {
 			require.NoError(b, err)
 			defer l.Close()
 			ctx := context.Background()
-			for begun := time.Now(); time.Since(begun) < time.Second; { // leases grow as they are used
+			for begun := time.Now(); time.Since(begun) < time.Second; {
 				for _, key := range names {
 					_, _ = l.Take(ctx, key, 1)
 				}

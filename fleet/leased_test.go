@@ -208,12 +208,11 @@ func refusing(t testing.TB) *Limiter {
 	c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(100, 366*24*time.Hour)))
 	c.Term = time.Minute
 	l := open(t, c)
-	for begun := time.Now(); ; {
+	for {
 		a := take(t, l, "a", 1)
 		if !a.Allowed && a.Source == SourceLease && a.RetryAfter > time.Second {
 			return l
 		}
-		require.Less(t, time.Since(begun), patience)
 	}
 }
 

@@ -20,10 +20,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// withoutANode has the nodes of a cluster answer for their own slots while another node is
-// away, and not take each other for dead on a machine that leaves them without a processor.
-var withoutANode = []string{"--cluster-require-full-coverage", "no", "--cluster-node-timeout", "10000"}
-
 // keysOf returns keys that the nodes of a cluster have, so many each.
 func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
 	t.Helper()
@@ -41,7 +37,7 @@ func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
 	return keys
 }
 
-// TestBreakerOfANode kills one node of three, and has calls fail for its keys. It checks that
+// TestBreakerOfANode loses one node of three, and has calls fail for its keys. It checks that
 //
 //  1. the breaker opens for these keys alone: Redis answers all calls for the others, and
 //     what they were let pass meanwhile is charged;
@@ -49,67 +45,68 @@ func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
 //  3. the node is asked again when it is back, also if no calls come for it.
 func TestBreakerOfANode(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.Options{AOF: true, Args: withoutANode})
+	cluster := redistest.StartCluster(t, redistest.Options{})
 	keys := keysOf(t, cluster, 20)
-	var events log
-	c := at("", policy.Must(policy.FixedWindow(1000, 366*24*time.Hour)))
-	c.Redis.InitAddress, c.Redis.ForceSingleClient = []string{cluster[0].Addr()}, false
-	c.OnEvent = events.add
-	slotOf := func(name string) int64 {
-		reply := cluster[0].Do(t, "CLUSTER", "KEYSLOT", name)
-		n, err := reply.AsInt64()
-		require.NoError(t, err)
-		return n
-	}
-	for slotOf("ral:"+c.Name+":servers") >= store.SlotCount/3 { // the first node counts servers
-		c.Name = name()
-	}
-	l := open(t, c)
-	require.Len(t, l.nodes.Load().all, 3)
-	for _, of := range keys {
-		for _, key := range of {
-			require.Equal(t, SourceRedis, take(t, l, key, 1).Source)
+	inBubbleOfAll(t, cluster, func(t *testing.T, lines []*redistest.Line) {
+		var events log
+		c := overAll(lines, policy.Must(policy.FixedWindow(1000, 366*24*time.Hour)))
+		c.OnEvent = events.add
+		slotOf := func(name string) int64 {
+			reply := cluster[0].Do(t, "CLUSTER", "KEYSLOT", name)
+			n, err := reply.AsInt64()
+			require.NoError(t, err)
+			return n
 		}
-	}
-	cluster[2].Kill()
-	lost, there := keys[2][0], slices.Concat(keys[0], keys[1])
-	eventually(t, func() bool { return breakerOpen(take(t, l, lost, 1)) }, "the breaker of its node opens")
-	for i := range 300 {
-		a := take(t, l, there[i%len(there)], 1)
-		require.Equal(t, SourceRedis, a.Source, "%v", a.Cause)
-		a = take(t, l, keys[2][i%len(keys[2])], 1)
-		require.Equal(t, SourceShare, a.Source)
-		r, err := l.Reserve(t.Context(), there[i%len(there)], 1, 0)
-		require.NoError(t, err)
-		require.NoError(t, r.Cancel(t.Context()))
-		a, err = l.Refund(t.Context(), there[i%len(there)], 0)
-		require.NoError(t, err)
-		require.Equal(t, SourceRedis, a.Source, "%v", a.Cause)
-	}
-	open, _ := l.guard.Open()
-	require.False(t, open)
-	require.ErrorIs(t, l.Health(), ErrOutage)
-	require.ErrorContains(t, l.Health(), cluster[2].Addr())
-	require.NotZero(t, l.Stats().Openings)
-	eventually(t, func() bool { return len(events.events()) > 0 }, "it is told")
-	require.Equal(t, OutageBegan, events.events()[0].Kind)
-	require.ErrorContains(t, events.events()[0].Err, cluster[2].Addr())
+		for slotOf("ral:"+c.Name+":servers") >= store.SlotCount/3 { // the first node counts servers
+			c.Name = name()
+		}
+		l := open(t, c)
+		require.Len(t, l.nodes.Load().all, 3)
+		for _, of := range keys {
+			for _, key := range of {
+				require.Equal(t, SourceRedis, take(t, l, key, 1).Source)
+			}
+		}
+		lines[2].Set(gone)
+		lost, there := keys[2][0], slices.Concat(keys[0], keys[1])
+		eventually(t, func() bool { return breakerOpen(take(t, l, lost, 1)) }, "the breaker of its node opens")
+		for i := range 300 {
+			a := take(t, l, there[i%len(there)], 1)
+			require.Equal(t, SourceRedis, a.Source, "%v", a.Cause)
+			a = take(t, l, keys[2][i%len(keys[2])], 1)
+			require.Equal(t, SourceShare, a.Source)
+			r, err := l.Reserve(t.Context(), there[i%len(there)], 1, 0)
+			require.NoError(t, err)
+			require.NoError(t, r.Cancel(t.Context()))
+			a, err = l.Refund(t.Context(), there[i%len(there)], 0)
+			require.NoError(t, err)
+			require.Equal(t, SourceRedis, a.Source, "%v", a.Cause)
+		}
+		open, _ := l.guard.Open()
+		require.False(t, open)
+		require.ErrorIs(t, l.Health(), ErrOutage)
+		require.ErrorContains(t, l.Health(), cluster[2].Addr())
+		require.NotZero(t, l.Stats().Openings)
+		eventually(t, func() bool { return len(events.events()) > 0 }, "it is told")
+		require.Equal(t, OutageBegan, events.events()[0].Kind)
+		require.ErrorContains(t, events.events()[0].Err, cluster[2].Addr())
 
-	// What a share let pass is charged on the nodes that are there.
-	at := policy.Instant(time.Since(l.config.Epoch))
-	l.local.LearnUsed(there[0], 0, at)
-	owed := l.Stats().Charged
-	require.True(t, l.local.Take(there[0], 3, 0).Allowed)
-	l.nudge()
-	eventually(t, func() bool { return l.Stats().Charged >= owed+3 }, "it is charged although a node is away")
+		// What a share let pass is charged on the nodes that are there.
+		at := policy.Instant(time.Since(l.config.Epoch))
+		l.local.LearnUsed(there[0], 0, at)
+		owed := l.Stats().Charged
+		require.True(t, l.local.Take(there[0], 3, 0).Allowed)
+		l.nudge()
+		eventually(t, func() bool { return l.Stats().Charged >= owed+3 }, "it is charged although a node is away")
 
-	require.NoError(t, cluster[2].Restart())
-	eventually(t, func() bool { return l.Health() == nil }, "it is back")
-	eventually(t, func() bool { return take(t, l, lost, 0).Source == SourceRedis }, "it is asked")
-	eventually(t, func() bool {
-		kinds := events.kinds()
-		return len(kinds) > 1 && kinds[len(kinds)-1] != OutageBegan
-	}, "that is told")
+		lines[2].Set(well)
+		eventually(t, func() bool { return l.Health() == nil }, "it is back")
+		eventually(t, func() bool { return take(t, l, lost, 0).Source == SourceRedis }, "it is asked")
+		eventually(t, func() bool {
+			kinds := events.kinds()
+			return len(kinds) > 1 && kinds[len(kinds)-1] != OutageBegan
+		}, "that is told")
+	})
 }
 
 func breakerOpen(a Answer) bool { return errors.Is(a.Cause, ErrBreakerOpen) }
@@ -117,34 +114,35 @@ func breakerOpen(a Answer) bool { return errors.Is(a.Cause, ErrBreakerOpen) }
 // Leases are taken from the nodes that are there while another is away.
 func TestLeasesOfANode(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.Options{Args: withoutANode})
+	cluster := redistest.StartCluster(t, redistest.Options{})
 	keys := keysOf(t, cluster, 1)
-	c := leasedAt("", policy.Must(policy.FixedWindow(1_000_000, 366*24*time.Hour)))
-	c.Redis.InitAddress, c.Redis.ForceSingleClient = []string{cluster[0].Addr()}, false
-	c.Outage = FallbackClosed
-	l := open(t, c)
-	cluster[2].Kill()
-	eventually(t, func() bool { return breakerOpen(take(t, l, keys[2][0], 1)) }, "the breaker of its node opens")
-	before := l.Stats()
-	for range 2000 {
-		require.Equal(t, SourceClosed, take(t, l, keys[2][0], 1).Source)
-		for _, key := range []string{keys[0][0], keys[1][0]} {
-			a := take(t, l, key, 1)
-			require.True(t, a.Allowed, "%v", a.Cause)
-			require.Contains(t, []Source{SourceRedis, SourceLease}, a.Source)
+	inBubbleOfAll(t, cluster, func(t *testing.T, lines []*redistest.Line) {
+		c := leased(overAll(lines, policy.Must(policy.FixedWindow(1_000_000, 366*24*time.Hour))))
+		c.Outage = FallbackClosed
+		l := open(t, c)
+		lines[2].Set(gone)
+		eventually(t, func() bool { return breakerOpen(take(t, l, keys[2][0], 1)) }, "the breaker of its node opens")
+		before := l.Stats()
+		for range 2000 {
+			require.Equal(t, SourceClosed, take(t, l, keys[2][0], 1).Source)
+			for _, key := range []string{keys[0][0], keys[1][0]} {
+				a := take(t, l, key, 1)
+				require.True(t, a.Allowed, "%v", a.Cause)
+				require.Contains(t, []Source{SourceRedis, SourceLease}, a.Source)
+			}
 		}
-	}
-	after := l.Stats()
-	require.Greater(t, after.Leased, before.Leased)
-	require.EqualValues(t, 2000, after.Closed-before.Closed)
-	// A batch of keys of all nodes is answered for those that are there.
-	grants := bank{l}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
-	require.NoError(t, grants[0].Err)
-	require.ErrorIs(t, grants[1].Err, ErrOutage)
-	require.NoError(t, grants[2].Err)
-	require.ErrorIs(t, l.Health(), ErrOutage)
-	require.NoError(t, cluster[2].Restart())
-	eventually(t, func() bool { return l.Health() == nil }, "it is asked, though no call comes and nothing is to be charged")
+		after := l.Stats()
+		require.Greater(t, after.Leased, before.Leased)
+		require.EqualValues(t, 2000, after.Closed-before.Closed)
+		// A batch of keys of all nodes is answered for those that are there.
+		grants := bank{l}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
+		require.NoError(t, grants[0].Err)
+		require.ErrorIs(t, grants[1].Err, ErrOutage)
+		require.NoError(t, grants[2].Err)
+		require.ErrorIs(t, l.Health(), ErrOutage)
+		lines[2].Set(well)
+		eventually(t, func() bool { return l.Health() == nil }, "it is asked, though no call comes and nothing is to be charged")
+	})
 }
 
 // Slots that move to another node are guarded by that one; a node without slots is forgotten

@@ -32,13 +32,13 @@ func startSharing(t *testing.T, c Config, servers int) *sharing {
 	t.Helper()
 	s := &sharing{config: c, begun: time.Now(), servers: make([]*sharer, servers)}
 	for i := range s.servers {
-		s.start(t, i)
+		s.enlist(t, i)
 	}
 	return s
 }
 
-// start starts a server in the place of another.
-func (s *sharing) start(t *testing.T, at int) {
+// enlist starts a server in the place of another.
+func (s *sharing) enlist(t *testing.T, at int) {
 	t.Helper()
 	l, err := New(s.config)
 	require.NoError(t, err)
@@ -62,20 +62,20 @@ func (s *sharing) start(t *testing.T, at int) {
 	s.servers[at] = server
 }
 
-// end ends a server.
-func (s *sharing) end(t *testing.T, at int) {
+// leave ends a server.
+func (s *sharing) leave(t *testing.T, at int) {
 	t.Helper()
 	s.servers[at].stop()
 	s.servers[at].caller.Wait()
 	require.NoError(t, s.servers[at].limiter.Close())
 }
 
-// ended ends all servers. It returns what Redis let pass, what the shares did, and what the
+// finish ends all servers. It returns what Redis let pass, what the shares did, and what the
 // limit allows since the beginning.
-func (s *sharing) ended(t *testing.T, rate float64) (exact, local, bound float64) {
+func (s *sharing) finish(t *testing.T, rate float64) (exact, local, bound float64) {
 	t.Helper()
 	for i := range s.servers {
-		s.end(t, i)
+		s.leave(t, i)
 	}
 	exact, local = float64(s.exact.Load()), float64(s.local.Load())
 	bound = float64(s.config.Policy.Limit()) + rate*time.Since(s.begun).Seconds()
@@ -105,7 +105,7 @@ func TestFlappingRedis(t *testing.T) {
 					line.Set(well)
 					time.Sleep(700 * time.Millisecond)
 				}
-				exact, local, bound := s.ended(t, rate)
+				exact, local, bound := s.finish(t, rate)
 				assert.LessOrEqual(t, exact+local, bound+capacity)
 				assert.GreaterOrEqual(t, exact+local, bound-capacity)
 				assert.Greater(t, local, rate*3.3, "and shares are used")
@@ -123,7 +123,7 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 		time.Sleep(3 * beat)
 		line.Set(gone)
 		time.Sleep(3 * beat)
-		exact, local, bound := s.ended(t, rate)
+		exact, local, bound := s.finish(t, rate)
 		assert.LessOrEqual(t, exact+local, bound+servers)
 		assert.GreaterOrEqual(t, exact+local, bound-2*servers)
 		assert.NotZero(t, local, "and shares are used")
@@ -146,11 +146,11 @@ func TestRestartsInAnOutage(t *testing.T) {
 				for range restarts {
 					time.Sleep(200 * time.Millisecond)
 					for i := range servers {
-						s.end(t, i)
-						s.start(t, i)
+						s.leave(t, i)
+						s.enlist(t, i)
 					}
 				}
-				exact, local, bound := s.ended(t, rate)
+				exact, local, bound := s.finish(t, rate)
 				assert.GreaterOrEqual(t, exact, float64(capacity))
 				assert.LessOrEqual(t, exact+local, capacity+servers*(bound-capacity)+servers)
 			})

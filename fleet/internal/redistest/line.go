@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -19,7 +20,7 @@ import (
 // of the bubble stands still while Redis works, so a command takes as long as [Weather] says,
 // on a machine of any speed. Tests in a bubble have scripts read its clock in place of Redis's.
 //
-// Make one with [NewLine], and connect by [Line.Option]. Its methods may be called by any
+// Make one with [NewLine], and connect by [Option]. Its methods may be called by any
 // number of goroutines.
 type Line struct {
 	addr string
@@ -54,12 +55,13 @@ func NewLine(s *Server) *Line {
 	return l
 }
 
-// Option connects by the line.
-func (l *Line) Option() rueidis.ClientOption {
+// Option connects by the line, or by those to the nodes of a cluster.
+func Option(lines ...*Line) rueidis.ClientOption {
 	return rueidis.ClientOption{
-		InitAddress: []string{l.addr}, DisableCache: true, ForceSingleClient: true,
-		DialCtxFn: func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return l.dial(ctx, d.Timeout)
+		InitAddress: []string{lines[0].addr}, DisableCache: true, ForceSingleClient: len(lines) == 1,
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			at := slices.IndexFunc(lines, func(l *Line) bool { return l.addr == addr })
+			return lines[at].dial(ctx, d.Timeout)
 		},
 	}
 }

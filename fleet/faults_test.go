@@ -1,0 +1,228 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+)
+
+// faults are all ways in which a line is broken here: one state of the weather after the other.
+var faults = []struct {
+	name    string
+	weather []redistest.Weather
+}{
+	{"late answers", []redistest.Weather{{Answers: 450 * time.Millisecond}}},
+	{"late asks", []redistest.Weather{{Asks: 450 * time.Millisecond}}},
+	{"still", []redistest.Weather{still}},
+	{"mute", []redistest.Weather{{Mute: true}}},
+	{"reset", []redistest.Weather{{Short: 1}}},
+	{"answers cut short", []redistest.Weather{{Short: 10}}},
+	{"gone", []redistest.Weather{gone}},
+	{"black hole", []redistest.Weather{hole}},
+	{"black hole while dialing", []redistest.Weather{gone, hole}},
+}
+
+var hole = redistest.Weather{Hole: true}
+
+// TestFaults breaks the line between a limiter and Redis in all ways that faults has, again
+// and again. Of each it checks that
+//
+//  1. no call takes longer than its budget;
+//  2. calls that fail, or are not answered for a while, open the breaker: few in a row ask Redis
+//     in vain before others are not asked any more, and these wait for nothing;
+//  3. every call is answered, by the fallback, and says why;
+//  4. when the line is mended, the breaker closes by itself, and calls are exact again;
+//
+// and at the end that goroutines and memory are what they were after the first faults.
+func TestFaults(t *testing.T) {
+	const rounds = 4
+	for _, f := range fallbacks {
+		t.Run(f.source.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				c := over(line, funnel(1000, 1000, time.Second))
+				c.Budget, c.Outage = 25*time.Millisecond, f.outage
+				const dead = 100 * time.Millisecond // after which the client gives a connection up
+				c.Redis.Dialer, c.Redis.ConnWriteTimeout = net.Dialer{Timeout: dead, KeepAlive: dead}, dead
+				l := open(t, c)
+				keys := 0
+				call := func() (Answer, time.Duration) {
+					keys++
+					begun := time.Now()
+					a := take(t, l, fmt.Sprint(keys%100), 1)
+					return a, time.Since(begun)
+				}
+				goroutines, heap := 0, uint64(0)
+				for round := range rounds {
+					for _, fault := range faults {
+						for _, w := range fault.weather {
+							line.Set(w)
+						}
+						failed := 0
+						for tripped := 0; tripped < 100; {
+							a, took := call()
+							require.Equal(t, f.source, a.Source, fault.name)
+							require.ErrorIs(t, a.Cause, ErrOutage, fault.name)
+							require.LessOrEqual(t, took, c.Budget, fault.name)
+							switch {
+							case errors.Is(a.Cause, ErrBreakerOpen):
+								require.Zero(t, took, "%s: it is not asked", fault.name)
+								tripped++
+								time.Sleep(time.Millisecond)
+							case tripped == 0:
+								failed++
+							}
+						}
+						require.GreaterOrEqual(t, failed, failures, fault.name)
+						// Three failures in a row open it. The client sees the first when a ping is not
+						// answered in time, and the others when a dial is not.
+						require.LessOrEqual(t, failed, int((failures+2)*dead/c.Budget), "%s: calls that asked in vain before the breaker opened", fault.name)
+						require.ErrorIs(t, l.Health(), ErrOutage, fault.name)
+						line.Set(well)
+						mended := time.Now()
+						eventually(t, func() bool { return l.Health() == nil }, fault.name)
+						require.LessOrEqual(t, time.Since(mended), time.Second, "%s: it closes by itself", fault.name)
+						for range 3 {
+							a, _ := call()
+							require.Equal(t, SourceRedis, a.Source, "%s: %v", fault.name, a.Cause)
+						}
+					}
+					if round == 0 {
+						goroutines, heap = footprint()
+					}
+				}
+				// Idle workers of the guard stay.
+				left, after := footprint()
+				require.LessOrEqual(t, left, goroutines+4, "goroutines are flat")
+				require.LessOrEqual(t, after, heap+4<<20, "memory is flat")
+			})
+		})
+	}
+}
+
+// footprint returns the number of goroutines and the memory in use.
+func footprint() (goroutines int, heap uint64) {
+	time.Sleep(time.Second) // what ended has gone
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return runtime.NumGoroutine(), m.HeapAlloc
+}
+
+// TestManyCallersInAnOutage has many callers at once, and checks of the calls that begin when
+// the breaker is open that
+//
+//  1. nearly none asks Redis in vain. Those that do are probes. A probe comes every 50 ms at
+//     most, or as soon as one was given up before it was sent, which takes a budget;
+//  2. the others do not wait for anything.
+func TestManyCallersInAnOutage(t *testing.T) {
+	const callers, calls = 64, 20
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		l := open(t, over(line, funnel(1000, 1000, time.Second)))
+		for range 3 {
+			eventually(t, func() bool { return take(t, l, "a", 1).Source == SourceRedis }, "exact again")
+			line.Set(redistest.Weather{Mute: true})
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					_, err := l.Take(t.Context(), fmt.Sprint(i), 1)
+					assert.NoError(t, err)
+				})
+			}
+			all.Wait()
+			eventually(t, func() bool { return l.Health() != nil }, "the breaker opens")
+			var asked atomic.Int64
+			begun := time.Now()
+			for i := range callers {
+				all.Go(func() {
+					for j := range calls {
+						time.Sleep(time.Duration(100*i+77*j) * time.Microsecond)
+						began := time.Now()
+						a, err := l.Take(t.Context(), fmt.Sprint(i, j), 1)
+						assert.NoError(t, err)
+						assert.ErrorIs(t, a.Cause, ErrOutage)
+						if errors.Is(a.Cause, ErrBreakerOpen) {
+							assert.Zero(t, time.Since(began), "it is not asked")
+						} else {
+							asked.Add(1)
+						}
+					}
+				})
+			}
+			all.Wait()
+			assert.LessOrEqual(t, asked.Load(), int64(time.Since(begun)/DefaultBudget)+1, "calls that asked Redis in vain")
+			line.Set(well)
+		}
+	})
+}
+
+// TestRedisIsAwayAtTheStart starts a limiter where there is no Redis yet. Without Config.Servers it
+// refuses and names that field; with it, its share begins with nothing and comes back.
+func TestRedisIsAwayAtTheStart(t *testing.T) {
+	inBubble(t, func(t *testing.T, line *redistest.Line) {
+		line.Set(gone)
+		var events log
+		c := over(line, funnel(10, 1, time.Hour))
+		c.OnEvent = events.add
+		begun := time.Now()
+		l := launch(t, c)
+		require.Zero(t, time.Since(begun), "a Redis that is not there is not waited for")
+		a := take(t, l, "a", 1)
+		for _, err := range []error{a.Cause, l.Health()} {
+			require.ErrorIs(t, err, ErrOutage)
+			require.ErrorIs(t, err, ErrUncounted)
+			require.ErrorContains(t, err, "fleet.Config: Servers is 0")
+		}
+		require.Equal(t, SourceShare, a.Source)
+		require.False(t, a.Allowed)
+		require.Equal(t, retry, a.RetryAfter)
+		require.Zero(t, l.Stats().Divisor)
+
+		c.Name, c.Servers, c.OnEvent, c.Policy = name(), 2, nil, funnel(10, 20, time.Second)
+		counted := launch(t, c)
+		eventually(t, func() bool { return take(t, counted, "a", 1).Allowed }, "its share comes back")
+		a = take(t, counted, "a", 0)
+		require.NotErrorIs(t, a.Cause, ErrUncounted)
+		require.Equal(t, SourceShare, a.Source)
+		require.Equal(t, 2, counted.Stats().Divisor)
+		require.NoError(t, counted.Close())
+
+		line.Set(well)
+		eventually(t, func() bool { return l.Health() == nil }, "it connects by itself")
+		a = take(t, l, "a", 1)
+		require.Equal(t, SourceRedis, a.Source)
+		require.EqualValues(t, 9, a.Remaining)
+		require.Equal(t, 1, l.Stats().Divisor)
+		require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds())
+	})
+}
+
+// TestRedisIsSilentAtTheStart starts a limiter where a Redis takes connections and does not answer,
+// and where dials hang.
+func TestRedisIsSilentAtTheStart(t *testing.T) {
+	for how, w := range map[string]redistest.Weather{"mute": {Mute: true}, "hole": hole} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, line *redistest.Line) {
+				line.Set(w)
+				c := over(line, funnel(10, 1, time.Hour))
+				c.Outage = FallbackClosed
+				begun := time.Now()
+				l := launch(t, c)
+				require.Equal(t, connectBudget, time.Since(begun))
+				require.Equal(t, SourceClosed, take(t, l, "a", 1).Source)
+				line.Set(well)
+				eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it connects by itself")
+			})
+		})
+	}
+}
