@@ -23,15 +23,15 @@ func TestChargeIsBounded(t *testing.T) {
 		most int64
 		debt time.Duration // at most
 	}{
-		{funnel(10, 10, time.Second), 10_000, 1001 * time.Second},
+		{funnel(10, 10, time.Second), 26_784_000, 31*24*time.Hour + time.Second},
 		{funnel(10, 10, 24*time.Hour), 310, 32 * 24 * time.Hour},
 		{funnel(5, 1, 24*time.Hour), 31, 32 * 24 * time.Hour},
 		{funnel(10_000, 10_000, 90*24*time.Hour), 10_000, 91 * 24 * time.Hour}, // the limit itself
-		{policy.Must(policy.Queue(4, 1, time.Second)), 5000, 5001 * time.Second},
-		{policy.Must(policy.Bursty(10, time.Second, 5)), 6000, 601 * time.Second},
-		{policy.Must(policy.WarmingUp(10, time.Second, time.Minute, 3)), 1000, 400 * time.Second},
-		{policy.Must(policy.FixedWindow(10, time.Minute)), 10_000, time.Minute + time.Millisecond},
-		{policy.Must(policy.SlidingWindow(10, time.Minute)), 10_000, 2 * time.Minute},
+		{policy.Must(policy.Queue(4, 1, time.Second)), 2_678_400, 31*24*time.Hour + time.Second},
+		{policy.Must(policy.Bursty(10, time.Second, 5)), 26_784_000, 31*24*time.Hour + time.Second},
+		{policy.Must(policy.WarmingUp(10, time.Second, time.Minute, 3)), 26_784_000, 32 * 24 * time.Hour},
+		{policy.Must(policy.FixedWindow(10, time.Minute)), 446_400, time.Minute + time.Millisecond},
+		{policy.Must(policy.SlidingWindow(10, time.Minute)), 446_400, 2 * time.Minute},
 		{policy.Must(policy.AtMost(5, time.Hour)), 3720, 31 * 24 * time.Hour},
 	} {
 		e := open[string](t, Config{Policy: c.p, Clock: standing})
@@ -59,11 +59,11 @@ func TestChargeIsBounded(t *testing.T) {
 // A grant that is settled with more than a call may charge is charged as much as that.
 func TestSettleChargesAsMuchAsACallMay(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 10, time.Second), Clock: standing})
-	for _, used := range []int64{10_001, 1 << 50, math.MaxInt64} {
+	for _, used := range []int64{26_784_001, 1 << 50, math.MaxInt64} {
 		g, err := e.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
 		require.NoError(t, err)
 		require.NoError(t, g.Settle(t.Context(), used))
-		assert.Equal(t, 1000*time.Second+100*time.Millisecond, e.Peek("key").ResetAfter)
+		assert.Equal(t, 31*24*time.Hour+100*time.Millisecond, e.Peek("key").ResetAfter)
 		e.Reset("key")
 	}
 }

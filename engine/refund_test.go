@@ -42,10 +42,10 @@ func TestRefund(t *testing.T) {
 	stands(e.Refund("key", -1), 9, time.Second)
 
 	// The most that one call may charge.
-	d = e.Refund("key", -10_000)
+	d = e.Refund("key", -2_678_400)
 	assert.True(t, d.Allowed)
 	assert.Zero(t, d.Remaining)
-	assert.Equal(t, 10_001*time.Second, d.ResetAfter)
+	assert.Equal(t, 31*24*time.Hour+time.Second, d.ResetAfter)
 	assert.Equal(t, policy.Never, e.Take("key", 11).RetryAfter)
 	assert.False(t, e.Choke("key"))
 	assert.True(t, e.Refund("key", math.MaxInt64).Allowed)

@@ -149,8 +149,8 @@ func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 // reaches into another window than the present one. A key that is not in the table has
 // nothing to get back. n < 0 charges -n more, whether the limit allows it or not. That
 // may leave a debt: the key is refused until the debt has drained. So that a mistake does
-// not lock a key for years, one call charges at most 1,000 times as much as
-// the limit admits at once, and no more units than pass in 31 days, or what it admits at once.
+// not lock a key for years, one call charges at most as many units as pass
+// in 31 days, or as the limit admits at once if that is more.
 //
 // The decision is the key's state afterwards. It is not Allowed if nothing was recorded:
 // the charge is above that bound or the policy is not a policy.Refunder (RetryAfter is

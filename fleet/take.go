@@ -195,9 +195,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 // the estimate, then refund what was not needed. It gives back no more than the key has
 // used that still counts; in Leased mode what servers hold counts as used, so that a
 // refund of more than was used may give that back, and they go on to use it. n < 0
-// charges -n more, whether the limit allows it or not: by one call at most 1,000 times as
-// much as the limit admits at once, and no more units than pass in 31 days, or what it admits
-// at once. More is a *policy.FieldError. See policy.Refunder. The answer tells how the key
+// charges -n more, whether the limit allows it or not: by one call at most as many units as
+// pass in 31 days, or as the limit admits at once if that is more. More is a *policy.FieldError. See policy.Refunder. The answer tells how the key
 // stands afterwards.
 //
 // Like a Take, it is one round trip to Redis, whatever others do to the key. Without
@@ -226,7 +225,7 @@ func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key strin
 	}
 	if most := decide.MostCharge(of.policy); n < -most {
 		return misfit, &policy.FieldError{Of: "Refund", Field: "n", Value: n, Want: fmt.Sprintf(
-			"%d or more: one call charges at most 1,000 times the limit, and no more than passes in 31 days", -most)}
+			"%d or more: one call charges at most as many units as pass in 31 days, or at once", -most)}
 	}
 	held := l.held(key)
 	exact, err := askOnce(ctx, l, l.guardOf(of, key), l.config.Budget, func(ctx context.Context, r *remote) (store.Taken, error) {

@@ -172,8 +172,8 @@ func (r receipt) cancelLater(word uint64, now policy.Instant, back, others int64
 // then refund what was not needed. It never lifts the limit above full, nor reaches into
 // another window than the present one. n < 0 charges -n more, whether the limit allows it
 // or not. That may leave a debt: calls are refused until the debt has drained. One call
-// charges at most 1,000 times as much as the limit admits at once, and no more units than pass
-// in 31 days, or what it admits at once.
+// charges at most as many units as pass in 31 days, or as the limit admits at once if that is
+// more.
 //
 // The decision is the state afterwards. It is not Allowed, and nothing was recorded, if the
 // charge is above that bound or the policy is not a policy.Refunder.

@@ -41,25 +41,25 @@ func Take(
 	return next
 }
 
-const (
-	// mostTimes bounds a charge in units, and mostDebt in time: how long they take to drain.
-	mostTimes = 1000
-	mostDebt  = 31 * 24 * time.Hour
-)
+// mostDebt is how long a charge may take to drain.
+const mostDebt = 31 * 24 * time.Hour
 
-// MostCharge returns the most units that one call may charge: 1,000 times as many as a limit
-// admits at once, but no more than pass in 31 days, and in any case as many as it admits at once.
+// MostCharge returns the most units that one call may charge: as many as pass in 31 days, or as a
+// limit admits at once if that is more. Of a limit that is no policy.Windowed it is 1,000 times
+// the latter.
 func MostCharge(p policy.Policy) int64 {
 	atOnce := max(shape.AtOnce(p), 0)
-	most := min(atOnce, math.MaxInt64/mostTimes) * mostTimes
-	if w, ok := p.(policy.Windowed); ok {
-		window := uint64(max(w.Window(), 1))
-		if hi, lo := bits.Mul64(uint64(p.Limit()), uint64(mostDebt)); hi < window {
-			passes, _ := bits.Div64(hi, lo, window)
-			most = int64(min(uint64(most), passes))
-		}
+	w, ok := p.(policy.Windowed)
+	if !ok {
+		return min(atOnce, math.MaxInt64/1000) * 1000
 	}
-	return max(most, atOnce)
+	window := uint64(max(w.Window(), 1))
+	hi, lo := bits.Mul64(uint64(max(p.Limit(), 0)), uint64(mostDebt))
+	if hi >= window {
+		return math.MaxInt64
+	}
+	passes, _ := bits.Div64(hi, lo, window)
+	return max(int64(min(passes, math.MaxInt64)), atOnce)
 }
 
 // Refund returns the word after n units are given back, or -n charged, and puts the
