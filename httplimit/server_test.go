@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/internal/httpattack"
 	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
@@ -60,7 +61,7 @@ func bothWays(t *testing.T, test func(t *testing.T, o Options, charged func() []
 					return nil
 				}
 				// The client may have the answer before the handler has returned.
-				require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(all) > 0 }, time.Minute, time.Millisecond)
+				await.True(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(all) > 0 }, "the handler has returned")
 				mu.Lock()
 				defer mu.Unlock()
 				return all

@@ -450,16 +450,19 @@ func TestClocks(t *testing.T) {
 		time.Sleep(1)
 		assert.True(t, l.Choke())
 	})
-	counter, packageTime := open(t, funnel(1, 1, time.Hour)), open(t, funnel(1, 1, time.Hour), single.PackageTime())
-	began := time.Now()
-	require.True(t, counter.Choke())
-	require.True(t, packageTime.Choke())
-	time.Sleep(10 * time.Millisecond)
-	byCounter, byPackageTime := counter.Peek().ResetAfter, packageTime.Peek().ResetAfter
-	passed := time.Since(began)
-	for _, left := range []time.Duration{byCounter, byPackageTime} {
-		assert.LessOrEqual(t, left, time.Hour-10*time.Millisecond+2*time.Microsecond)
-		assert.GreaterOrEqual(t, left, time.Hour-passed-2*time.Microsecond)
+	// A limiter that goes by the counter, used after one and before another that go by package
+	// time, drains after the one and before the other.
+	byPackageTime := func() *single.Limiter { return open(t, funnel(1, 1, time.Hour), single.PackageTime()) }
+	before, counter, after := byPackageTime(), open(t, funnel(1, 1, time.Hour)), byPackageTime()
+	for _, l := range []*single.Limiter{before, counter, after} {
+		require.True(t, l.Choke())
+	}
+	for range 10_000 {
+		latest := after.Peek().ResetAfter
+		left := counter.Peek().ResetAfter
+		earliest := before.Peek().ResetAfter
+		require.LessOrEqual(t, left, latest+2*time.Microsecond)
+		require.GreaterOrEqual(t, left, earliest-2*time.Microsecond)
 	}
 }
 

@@ -7,10 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/await"
 )
 
 const page = `<!doctype html><html><title>tested</title><link rel="icon" href="data:,">
@@ -87,7 +88,7 @@ func TestFaults(t *testing.T) {
 			}
 			require.Equal(t, "[]", check())
 			Eval[any](o, `(`+c.script+`, 0)`)
-			require.Eventually(t, func() bool { return check() != "[]" }, patience, 10*time.Millisecond)
+			await.True(t, func() bool { return check() != "[]" }, "%s is said", c.said)
 			assert.Contains(t, check(), c.said)
 		})
 	}

@@ -30,10 +30,11 @@ func TestClock(t *testing.T) {
 		t.Skip("there is no counter")
 	}
 	const burst = 1000
-	period, rounds, pause := 100*time.Millisecond, 2, time.Millisecond
+	rounds, bursts := 2, 100 // in each round
+	pause := runtime.Gosched
 	if *clockLasting > 0 {
-		period, pause = time.Minute, 10*time.Millisecond
-		rounds = max(int(*clockLasting/period), 2)
+		rounds = max(int(*clockLasting/time.Minute), 2)
+		bursts, pause = 6000, func() { time.Sleep(10 * time.Millisecond) }
 	}
 	for round := range rounds {
 		var mu sync.Mutex
@@ -42,7 +43,8 @@ func TestClock(t *testing.T) {
 		for range runtime.GOMAXPROCS(0) {
 			readers.Go(func() {
 				var last, mostLate, mostEarly, mostBack, n int64
-				for begin := time.Now(); time.Since(begin) < period; time.Sleep(pause) {
+				for range bursts {
+					pause()
 					for range burst {
 						from := c.PackageTime()
 						now := c.Now()

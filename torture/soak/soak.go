@@ -162,11 +162,11 @@ func (s *Soak) breaking(faulty bool, begin time.Time) (faults int) {
 		}
 		switch faults % 5 {
 		case 0:
-			s.sabotage.Arm(fault.Panic)
+			s.strike(fault.Panic)
 		case 1:
-			s.sabotage.Arm(fault.Stall)
+			s.strike(fault.Stall)
 		case 2:
-			s.sabotage.Arm(fault.Goexit)
+			s.strike(fault.Goexit)
 		case 3:
 			s.behind.Store(int64(backstep))
 		case 4:
@@ -179,6 +179,15 @@ func (s *Soak) breaking(faulty bool, begin time.Time) (faults int) {
 	s.behind.Store(0)
 	s.sabotage.Arm(fault.None)
 	return faults
+}
+
+// strike has the writer fail, and waits until it has: it looks at keys all the time.
+func (s *Soak) strike(k fault.Kind) {
+	fired := s.sabotage.Fired()
+	s.sabotage.Arm(k)
+	for s.sabotage.Fired() == fired {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Judge returns the broken promises.
