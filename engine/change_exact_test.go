@@ -22,7 +22,7 @@ func TestKeysAreExactWhileThePolicyChanges(t *testing.T) {
 	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const callers, rounds = 32, 30
+				const callers, rounds = 32, max(30/raceFactor, 8)
 				quick, lazy := funnel(1, 1, time.Second), funnel(1, 1, 2*time.Second)
 				clock := newHandClock()
 				var quiet atomic.Bool

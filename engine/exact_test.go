@@ -125,7 +125,7 @@ func TestKeysComingAndGoingAreExact(t *testing.T) {
 	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const callers, rounds = 64, 40
+				const callers, rounds = 64, max(40/raceFactor, 8)
 				clock := newHandClock()
 				var deaths atomic.Int64
 				var quiet atomic.Bool
