@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,8 +93,10 @@ func TestSetPolicyOfTheSameLimitChangesNothing(t *testing.T) {
 // A clock that stands where no time passes is told by Health, until it stands there no more.
 func TestClockThatWasSetAfterNewIsTold(t *testing.T) {
 	begun := policy.Instant(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
-	now := begun
-	e := open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: func() policy.Instant { return now }})
+	var now atomic.Int64
+	clock := func() policy.Instant { return policy.Instant(now.Load()) }
+	now.Store(int64(begun))
+	e := open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: clock})
 	for _, c := range []struct {
 		at   policy.Instant
 		told bool
@@ -101,17 +104,17 @@ func TestClockThatWasSetAfterNewIsTold(t *testing.T) {
 		{begun, false}, {begun - 1, true}, {0, true}, {begun + 1, false},
 		{begun + policy.Instant(8*365*24*time.Hour), false}, {begun + policy.Instant(10*365*24*time.Hour), true}, {begun, false},
 	} {
-		now = c.at
+		now.Store(int64(c.at))
 		if c.told {
 			assert.ErrorIs(t, e.Health(), errClock)
 		} else {
 			assert.NoError(t, e.Health())
 		}
 	}
-	coarse := policy.Instant(0) // until its first tick
-	e = open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: func() policy.Instant { return coarse }})
+	now.Store(0) // a coarse clock until its first tick
+	e = open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: clock})
 	require.NoError(t, e.Health())
-	coarse = begun
+	now.Store(int64(begun))
 	require.ErrorIs(t, e.Health(), errClock)
 }
 

@@ -48,12 +48,13 @@ func (f farRun) run(t *testing.T) (out farOutcome) {
 		m := newMemory(plan)
 		var mu sync.Mutex
 		var waits []time.Duration
-		var calls, all sync.WaitGroup
+		var all sync.WaitGroup
 		var stats Stats
 		commands := int64(0)
 		start := time.Now()
 		for i := range servers {
 			all.Go(func() {
+				var calls sync.WaitGroup
 				bank := &counting{Bank: &wire{bank: m, trip: func() time.Duration { return f.trip }}}
 				l, err := New(Config{
 					Plan: plan, Bank: bank, Servers: func() int { return servers }, seed: uint64(i + 1), Timeout: 8 * f.budget,

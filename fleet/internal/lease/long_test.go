@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/race"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -19,6 +20,9 @@ func TestLongKeysAreNotKept(t *testing.T) {
 	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, w *wire) {
 		long := func(i int) string { return strings.Repeat("k", 1<<16) + fmt.Sprint(i) }
 		kept := func() (bytes int) {
+			if race.Enabled {
+				return 0 // the book is its owner's; that the bubble is at rest is not known to the detector
+			}
 			for _, a := range l.book.accounts {
 				bytes += len(a.name)
 			}
