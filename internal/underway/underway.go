@@ -13,6 +13,8 @@
 package underway
 
 import (
+	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,10 +54,15 @@ type take struct {
 // Add records a take of n units under limit that was allowed at once, at an instant. It brought
 // the word from before to m.Word. Add returns the ID of the take, for Settle. A take that has to
 // wait for its turn is not added: a give-back must leave its turn room that only the policy knows.
+// A take counts as no earlier than the one before it. Its own instant may be from before its key
+// was last forgotten, and a take at that instant alone would be free.
 func (l *Log) Add(limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64) (id uint64) {
 	was := l.at
 	if was.Word != before || was.Epoch != m.Epoch || was.Returned != m.Returned {
 		l.Drop()
+	}
+	if last := len(l.takes) - 1; last >= 0 {
+		at = max(at, l.takes[last].at)
 	}
 	if len(l.takes) == most {
 		l.takes = slices.Delete(l.takes, 0, 1)
@@ -68,7 +75,8 @@ func (l *Log) Add(limit policy.Policy, before uint64, m Mark, at policy.Instant,
 
 // Settle returns the word as if the take of that ID had been one of n units, fewer than it
 // was, or had not been made if n is 0. ok is false if the Log cannot tell. Otherwise the caller
-// changes Returned, swaps the word, and calls Settled if the swap succeeds.
+// changes Returned, swaps the word, and calls Settled if the swap succeeds. Until Settled the Log
+// is of no word.
 func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 	i := slices.IndexFunc(l.takes, func(t take) bool { return t.id == id })
 	if i < 0 || m != l.at {
@@ -84,6 +92,7 @@ func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 	if next, ok = again(rest[1:], word, false); !ok || next > m.Word {
 		return 0, false
 	}
+	l.at.Word = math.MaxUint64
 	again(rest[1:], word, true)
 	if rest[0] = settled; n <= 0 {
 		l.takes = slices.Delete(l.takes, i, i+1)
@@ -136,7 +145,20 @@ type place[E comparable] struct {
 	log Log
 }
 
-// Add is Log.Add for a key with that hash.
+// lock locks mu, unless it is not free soon: a policy that takes for another key, with the same
+// place, may hold it.
+func (p *place[E]) lock() bool {
+	const tries = 100_000
+	for range tries {
+		if p.mu.TryLock() {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+// Add is Log.Add for a key with that hash. The ID is 0 if the take is not remembered.
 func (l *Logs[E]) Add(
 	key E, hash uint64, limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64,
 ) (id uint64) {
@@ -146,7 +168,9 @@ func (l *Logs[E]) Add(
 		places = l.places.Load()
 	}
 	p := &places[hash%logs]
-	p.mu.Lock()
+	if !p.lock() {
+		return 0
+	}
 	defer p.mu.Unlock()
 	if p.of != key {
 		p.of = key
@@ -162,7 +186,9 @@ func (l *Logs[E]) Settle(key E, id uint64, m Mark, n int64) (next uint64, ok boo
 		return 0, false
 	}
 	p := &places[id%logs]
-	p.mu.Lock()
+	if !p.lock() {
+		return 0, false
+	}
 	defer p.mu.Unlock()
 	if p.of != key {
 		return 0, false
@@ -173,7 +199,9 @@ func (l *Logs[E]) Settle(key E, id uint64, m Mark, n int64) (next uint64, ok boo
 // Settled is Log.Settled.
 func (l *Logs[E]) Settled(key E, id uint64, m Mark) {
 	p := &l.places.Load()[id%logs]
-	p.mu.Lock()
+	if !p.lock() {
+		return
+	}
 	defer p.mu.Unlock()
 	if p.of == key {
 		p.log.Settled(m)

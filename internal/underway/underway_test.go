@@ -151,6 +151,81 @@ func TestPlacesAreOfOneKey(t *testing.T) {
 	assert.Zero(t, back)
 }
 
+// A give-back that another call overtakes leaves a Log that settles nothing more, also if the word
+// comes back to the one before.
+func TestOvertakenSettleEndsTheLog(t *testing.T) {
+	p := policy.Must(policy.Funnel(1000, 1, time.Second))
+	var log underway.Log
+	one, _ := p.Take(0, 1, 1, 0)
+	two, _ := p.Take(one, 1, 1, 0)
+	first := log.Add(p, 0, underway.Mark{Word: one}, 1, 1)
+	m := underway.Mark{Word: two}
+	second := log.Add(p, one, m, 1, 1)
+	_, ok := log.Settle(second, m, 0)
+	require.True(t, ok)
+	_, ok = log.Settle(first, m, 0)
+	assert.False(t, ok, "the word has two takes, and the log one")
+}
+
+// A call may have read its clock before its key was last forgotten. A take that was given back
+// makes it no earlier: the time until then was used by calls that are forgotten.
+func TestSettleMakesNoTakeEarlierThanTheFirst(t *testing.T) {
+	for _, p := range policies() {
+		var log underway.Log
+		const late, early = policy.Instant(20e9), policy.Instant(1)
+		one, _ := p.Take(0, late, 1, 0)
+		two, d := p.Take(one, early, 1, 0)
+		if !d.Allowed || d.Wait > 0 {
+			continue
+		}
+		first := log.Add(p, 0, underway.Mark{Word: one}, late, 1)
+		m := underway.Mark{Word: two}
+		log.Add(p, one, m, early, 1)
+		if next, ok := log.Settle(first, m, 0); ok {
+			want, _ := p.Take(0, late, 1, 0)
+			assert.Equal(t, want, next, "%v", p)
+		}
+	}
+}
+
+// calling is a policy that calls a function on each take.
+type calling struct {
+	policy.Policy
+	call func()
+}
+
+func (c calling) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	c.call()
+	return c.Policy.Take(word, now, n, patience)
+}
+
+// A policy that takes for a key with the same place, while a take under it is made again, stops
+// no call for ever. That take is not remembered.
+func TestPolicyThatTakesIsNoDeadlock(t *testing.T) {
+	p := policy.Must(policy.Funnel(1000, 1, time.Second))
+	var logs underway.Logs[*int]
+	a, b := new(int), new(int)
+	one, _ := p.Take(0, 1, 1, 0)
+	two, _ := p.Take(one, 1, 1, 0)
+	calls := 0
+	under := calling{p, func() {
+		if calls++; calls > 1 {
+			return
+		}
+		assert.Zero(t, logs.Add(b, 7+1<<12, p, 0, underway.Mark{Word: one}, 1, 1))
+		_, ok := logs.Settle(b, 7, underway.Mark{Word: one}, 0)
+		assert.False(t, ok)
+		logs.Settled(b, 7, underway.Mark{})
+	}}
+	first := logs.Add(a, 7, p, 0, underway.Mark{Word: one}, 1, 1)
+	m := underway.Mark{Word: two}
+	logs.Add(a, 7, under, one, m, 1, 1)
+	next, ok := logs.Settle(a, first, m, 0)
+	assert.True(t, ok)
+	assert.Equal(t, one, next)
+	assert.Positive(t, calls)
+}
+
 func ExampleLog() {
 	p := policy.Must(policy.Funnel(5, 1, time.Second))
 	var log underway.Log
