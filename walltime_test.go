@@ -32,8 +32,7 @@ bench 7
 cmd/ral 2
 engine 8
 fleet/internal/guard 8
-fleet/internal/lease 18
-fleet/internal/store 9
+fleet/internal/lease 9
 internal/browsertest 1
 internal/child 1
 internal/seam 2

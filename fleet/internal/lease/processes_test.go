@@ -40,7 +40,7 @@ const callers = 8
 // which waits as long as a busy machine takes.
 const (
 	brief    = 100 * time.Millisecond
-	generous = 10 * time.Second
+	generous = time.Minute
 )
 
 // connect returns leases on a Redis.
@@ -85,7 +85,7 @@ func serve() {
 					// One write: it is whole or not there if this dies.
 					fmt.Printf("%d %d\n", asked.UnixNano(), time.Now().UnixNano())
 				}
-				time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Millisecond))))
+				time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Millisecond)))) // wall: its pace, which is not judged
 			}
 		}()
 	}
@@ -179,7 +179,6 @@ func (s *spans) fault(limit shape.Shape) error {
 // Processes that die at any moment, on a Redis that does, keep the limit together, and
 // what the dead held comes back.
 func TestBoundAcrossProcesses(t *testing.T) {
-	const length = 2500 * time.Millisecond
 	for name, limit := range limits {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -191,12 +190,11 @@ func TestBoundAcrossProcesses(t *testing.T) {
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
 			s1 := limit.(shape.Shaped).Shape()
-			start, kills := time.Now(), 0
-			for kills < 10 || time.Since(start) < length || s.count() <= int(s1.Limit) && time.Since(start) < time.Minute {
-				time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
+			for kills := 0; kills < 10 || s.count() <= int(s1.Limit); {
+				before, some := s.count(), 1+rng.IntN(100)
+				assert.Eventually(t, func() bool { return s.count() >= before+some }, generous, time.Millisecond, "servers go on")
 				if rng.IntN(6) == 0 {
 					redis.Kill()
-					time.Sleep(time.Duration(rng.Int64N(int64(50 * time.Millisecond))))
 					require.NoError(t, redis.Restart())
 					continue
 				}
@@ -208,27 +206,24 @@ func TestBoundAcrossProcesses(t *testing.T) {
 			for _, p := range all {
 				p.kill()
 			}
-			took := time.Since(start)
 			require.NoError(t, s.fault(s1))
-			assert.Greater(t, len(s.all), int(s1.Limit), "this tries nothing")
-			t.Logf("%d units in %v of %d servers killed", len(s.all), took, kills)
 
 			// All are dead. What they held is there again for the next server.
 			l, bank, client, err := connect(redis.Addr(), limit, generous)
 			require.NoError(t, err)
 			defer client.Close()
 			defer func() { assert.NoError(t, l.Close(context.Background())) }()
-			left := func() int64 {
+			left := func() store.Taken {
 				taken, err := bank.store.Peek(context.Background(), bank.limit, "key")
 				require.NoError(t, err)
-				return taken.Remaining
+				return taken
 			}
-			before := left()
-			time.Sleep(l.plan.Term)
+			before, now := left(), store.Taken{}
+			assert.Eventually(t, func() bool { now = left(); return now.At >= before.At+policy.Instant(l.plan.Term) }, generous, time.Millisecond)
 			if s1.Kind == shape.Funnel {
-				assert.GreaterOrEqual(t, left(), min(before+l.plan.Most, l.Limit()))
+				assert.GreaterOrEqual(t, now.Remaining, min(before.Remaining+l.plan.Most, l.Limit()))
 			}
-			assert.Eventually(t, func() bool { return left() == l.Limit() }, 5*time.Second, 20*time.Millisecond)
+			assert.Eventually(t, func() bool { return left().Remaining == l.Limit() }, generous, time.Millisecond)
 			d, err := takeFrom(l, "key", l.Limit(), generous)
 			assert.NoError(t, err)
 			assert.True(t, d.Allowed)
@@ -247,7 +242,7 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 			require.NoError(t, err)
 			defer client.Close()
 			used := int64(0)
-			for begun := time.Now(); l.Held(key) < 10 && time.Since(begun) < 10*time.Second; {
+			for l.Held(key) < 10 {
 				d, err := takeFrom(l, key, 1, generous)
 				require.NoError(t, err)
 				if d.Allowed {

@@ -141,7 +141,7 @@ func TestRollOfSeveralEpochs(t *testing.T) {
 	r := server(byRedis, 0)
 	require.Equal(t, 3, r.Present)
 	require.Len(t, r.Limits, 3)
-	require.InDelta(t, time.Since(epochs[0]), time.Duration(r.Now), float64(time.Minute))
+	require.InDelta(t, time.Since(epochs[0]), time.Duration(r.Now), float64(time.Hour)) // wall: two clocks of this machine
 	require.Less(t, integer(t, client, "PTTL", "ral:"+byRedis.Name+":servers"), 25*time.Hour.Milliseconds())
 }
 

@@ -49,7 +49,7 @@ func TestSlots(t *testing.T) {
 	for _, server := range cluster {
 		server.Kill()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = store.New(client, store.Options{Name: own(t)}).Slots(ctx)
 	require.ErrorIs(t, err, store.ErrAsking, fmt.Sprint(err))
