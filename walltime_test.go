@@ -28,24 +28,20 @@ import (
 //
 // A place that is meant to be has the comment "wall: " with its reason at the end of its line, and is not counted.
 const onWallClock = `
-bench 7
+bench 4
 cmd/ral 2
 engine 8
-fleet/internal/guard 8
-fleet/internal/lease 9
-internal/browsertest 1
 internal/child 1
 internal/seam 2
-internal/waitline 4
+internal/waitline 2
 outgoing 2
-single 2
 supervisor 2
-table 5
-torture/hostile 4
+table 2
+torture/hostile 2
 torture/linear 2
 torture/properties 6
 torture/simulation 3
-torture/soak 2
+torture/soak 1
 `
 
 // patience is the shortest budget that a starved process keeps.

@@ -28,7 +28,7 @@ func (e *echo) call(_ context.Context, asks []int, reply func(i, value int, err 
 	e.mu.Lock()
 	e.batches = append(e.batches, append([]int(nil), asks...))
 	e.mu.Unlock()
-	time.Sleep(e.takes)
+	time.Sleep(e.takes) // wall: in bubbles alone
 	for i, ask := range asks {
 		var err error
 		if e.err != nil {
@@ -202,7 +202,7 @@ func TestAnswersGoToTheirOwnCalls(t *testing.T) {
 	var answered, late atomic.Int64
 	b := NewBatch(g, func(_ context.Context, asks []int, reply func(i, value int, err error)) {
 		if rand.IntN(4) == 0 {
-			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond) // wall: some answers are late, and it is not judged which
 		}
 		for i, ask := range asks {
 			reply(i, ask, nil)
@@ -217,7 +217,7 @@ func TestAnswersGoToTheirOwnCalls(t *testing.T) {
 			for i := range 1000 {
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
 				if i%8 == 0 {
-					ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(200))*time.Microsecond)
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(200))*time.Microsecond) // wall: some calls give up, and it is not judged which
 				}
 				got, err := b.Do(ctx, c*1000+i)
 				cancel()

@@ -32,7 +32,7 @@ func (h *halting) call(context.Context) (int64, error) {
 	h.mu.Lock()
 	until := h.until
 	h.mu.Unlock()
-	time.Sleep(time.Until(until))
+	time.Sleep(time.Until(until)) // wall: in bubbles alone
 	return n, nil
 }
 

@@ -28,7 +28,7 @@ func newMemory(plan *Plan) *memory {
 }
 
 func (m *memory) now() policy.Instant {
-	t := int64(time.Since(m.start))
+	t := int64(time.Since(m.start)) // wall: in bubbles alone
 	return policy.Instant(t + t/1000*m.ppm/1000 + int64(time.Hour))
 }
 
@@ -79,7 +79,7 @@ func takeFrom(l *Leases, key string, n int64, budget time.Duration) (policy.Deci
 	if !errors.Is(err, ErrFew) {
 		return d, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), budget)
+	ctx, cancel := context.WithTimeout(context.Background(), budget) // wall: how long a caller waits is its own matter
 	defer cancel()
 	g := l.bank.Lease(ctx, []Ask{{Key: key, Need: n, Most: n}})[0]
 	return g.Decision, g.Err
@@ -149,12 +149,12 @@ func (w *wire) send(ctx context.Context, do func()) error {
 	w.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
-		time.Sleep(trip/2 + f.early)
+		time.Sleep(trip/2 + f.early) // wall: in bubbles alone
 		if f.lost {
 			return
 		}
 		do()
-		time.Sleep(trip/2 + f.late)
+		time.Sleep(trip/2 + f.late) // wall: in bubbles alone
 		if !f.mute {
 			close(done)
 		}

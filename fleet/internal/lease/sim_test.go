@@ -226,22 +226,22 @@ func (s *simulation) server(t require.TestingT, r chance) {
 		})
 		require.NoError(t, err)
 		var callers sync.WaitGroup
-		life := min(r.between(time.Millisecond, 8*s.plan.Term), time.Until(s.end))
+		life := min(r.between(time.Millisecond, 8*s.plan.Term), time.Until(s.end)) // wall: in bubbles alone
 		until := time.Now().Add(life)
 		for range 1 + r.IntN(4) {
 			own := chance{rand.New(rand.NewPCG(r.Uint64(), 2))}
 			callers.Go(func() { s.calls(t, l, own, until) })
 		}
-		time.Sleep(life)
+		time.Sleep(life) // wall: in bubbles alone
 		if r.in(0.7) {
 			l.Kill()
 		} else {
-			ctx, cancel := context.WithTimeout(context.Background(), s.plan.Term)
+			ctx, cancel := context.WithTimeout(context.Background(), s.plan.Term) // wall: in bubbles alone
 			_ = l.Close(ctx)
 			cancel()
 		}
 		callers.Wait()
-		time.Sleep(r.between(100*time.Microsecond, s.plan.Term))
+		time.Sleep(r.between(100*time.Microsecond, s.plan.Term)) // wall: in bubbles alone
 	}
 }
 
@@ -249,7 +249,7 @@ func (s *simulation) server(t require.TestingT, r chance) {
 func (s *simulation) calls(t require.TestingT, l *Leases, r chance, until time.Time) {
 	pace := r.between(50*time.Microsecond, s.plan.Term)
 	for time.Now().Before(until) {
-		time.Sleep(time.Duration(r.ExpFloat64()*float64(pace)) + 1)
+		time.Sleep(time.Duration(r.ExpFloat64()*float64(pace)) + 1) // wall: in bubbles alone
 		key, n := fmt.Sprint("key-", r.IntN(1+r.IntN(4))), int64(1)
 		if r.in(0.1) {
 			n = 1 + r.Int64N(s.plan.Limit())
