@@ -221,17 +221,16 @@ const none = -1
 // fleet.TakeAll.
 func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	joined, parts := join(claims)
-	m := mixed{claims: joined, grants: make([]Grant, len(joined)), patient: patience > 0}
+	m := mixed{claims: joined, grants: make([]Grant, len(joined)), patient: patience > 0, left: patience}
 	began := time.Now()
 	allowed, err := m.take(ctx, none)
 	for futile := 0; !allowed && err == nil && m.patient && futile < mostFutile; futile++ {
 		at, retry := m.last()
-		left := patience - time.Since(began)
-		if at == none || retry > left {
+		if at == none || retry > m.left {
 			break
 		}
 		var g Grant
-		g, err = m.claims[at].of.hold(ctx, m.claims[at].n, left, false)
+		g, err = m.claims[at].of.hold(ctx, m.claims[at].n, max(patience-time.Since(began), atOnce), false)
 		m.grants[at] = g
 		if m.waited += g.Wait; g.Wait > 0 {
 			futile = 0
@@ -239,6 +238,7 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 		if err != nil || !g.Allowed {
 			break
 		}
+		m.left = patience - time.Since(began)
 		allowed, err = m.take(ctx, at)
 	}
 	return m.outcome(allowed && err == nil, claims, parts), err
@@ -249,6 +249,7 @@ type mixed struct {
 	claims  []Claim
 	grants  []Grant
 	patient bool
+	left    time.Duration // of the patience, when take was called
 	waited  time.Duration
 }
 
@@ -260,6 +261,11 @@ func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 			m.giveBack(ctx)
 		}
 	}()
+	for i := range m.grants {
+		if i != has {
+			m.grants[i] = Grant{} // what was answered before a wait does not hold any more
+		}
+	}
 	looked, met, err := m.lookNear(ctx, has)
 	if met && err == nil {
 		met, err = m.takeFar(ctx, has)
@@ -277,7 +283,8 @@ func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 // lookNear looks at the claims in process, all of them, so that the answer has all that
 // refuse. It returns those that are still to be taken. A claim that a look refuses is held
 // all the same: its limiter counts the refusal, or has room by now. So is one that only a
-// Hold can answer.
+// Hold can answer. A claim that has room within the patience is not held: the call may wait in
+// its line, and is counted there.
 func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, err error) {
 	met = true
 	for i := range m.claims {
@@ -285,10 +292,15 @@ func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, 
 		if c.remote || i == has {
 			continue
 		}
-		if len(m.claims) > 1 {
-			if a, ok := c.of.look(c.n, atOnce, !m.patient); ok && a.Allowed {
+		if len(m.claims) > 1 || m.patient {
+			a, ok := c.of.look(c.n, atOnce, !m.patient)
+			switch {
+			case ok && a.Allowed:
 				m.grants[i] = Grant{Answer: a}
 				looked = append(looked, i)
+				continue
+			case ok && m.patient && a.RetryAfter <= m.left:
+				m.grants[i], met = Grant{Answer: a}, false
 				continue
 			}
 		}
