@@ -209,18 +209,23 @@ func (l *Line[K]) learn(key K, s *state, turn uint64, now time.Duration, a *Answ
 	}
 }
 
-// lost ends the debt behind the first call of a key, which gets no answer. Those behind it go
-// as they do after Config.Probe, until one of them is answered.
+// lost ends the probe of a key if its first call gets no answer.
 func (l *Line[K]) lost(key K, s *state) {
-	if l.probe == nil || s.pace.Load() != nil || s.lone {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pace.Load() == nil && s.mu.newest == 0 && s.turns.Load() == 1 && l.engine.Blocked(key) == 0 {
-		l.endDebt(key)
-		_ = l.engine.ChangeLimit(key, l.probe, l.probe) // turns anew
+	if s.mu.newest == 0 && s.turns.Load() == 1 {
+		l.endProbe(key, s)
 	}
+}
+
+// endProbe ends the debt behind the first call of a key if no pace was learned. The calls behind
+// it go as they do after Config.Probe, until one of them is answered.
+func (l *Line[K]) endProbe(key K, s *state) {
+	if l.probe == nil || s.lone || s.pace.Load() != nil || l.engine.Blocked(key) != 0 {
+		return
+	}
+	l.endDebt(key)
+	_ = l.engine.ChangeLimit(key, l.probe, l.probe) // turns anew
 }
 
 // slides reports whether an answer shows a limit that counts in two windows. A fixed window may
@@ -285,6 +290,7 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 // refused holds a key as long as an answer to a turn says, or as long as it is due.
 func (l *Line[K]) refused(key K, s *state, turn uint64, a *Answer) {
 	l.counters.refusals.Add(1)
+	l.endProbe(key, s)
 	d := a.RetryAfter
 	s.mu.refused = time.Since(l.began)
 	switch {

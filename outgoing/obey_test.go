@@ -469,6 +469,49 @@ func TestFirstCallGoesAlone(t *testing.T) {
 	}
 }
 
+// A refusal of the first call of a key holds the others as long as it says, and no longer: the
+// answer has come, so Probe ends. The first of them is served and lets the others go.
+func TestFirstRefusalEndsTheProbe(t *testing.T) {
+	for name, c := range map[string]struct {
+		retryAfter, held time.Duration
+	}{
+		"sooner than Probe": {time.Second, time.Second},
+		"later than Probe":  {2 * time.Hour, 2 * time.Hour},
+		"not told":          {0, defaultBackoff},
+		"never":             {policy.Never, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLine(t, Config{Probe: time.Hour, MaxBackoff: 24 * time.Hour})
+				first := turnOf(t, l)
+				got, all := waiting(t.Context(), l, 3)
+				time.Sleep(time.Second)
+				first.Obey(Answer{Refused: true, RetryAfter: c.retryAfter})
+				assert.Equal(t, c.held, l.Held("key"))
+				all.Wait()
+				want := time.Second + max(c.held, probePause)
+				for i := range 3 {
+					at, _ := got.Load(i)
+					assert.Equal(t, want, at)
+				}
+			})
+		})
+	}
+}
+
+// A call behind a refused first call passes if its deadline lies behind the refusal's end.
+func TestFirstRefusalLeavesTheDeadlineOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{})
+		turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: time.Second})
+		ctx, cancel := context.WithTimeout(t.Context(), 1001*time.Millisecond)
+		defer cancel()
+		turn, err := l.Wait(ctx, "key")
+		require.NoError(t, err)
+		assert.Equal(t, time.Second, turn.Waited)
+	})
+}
+
 // Calls whose context ends, in line or before, leave nothing taken; nor do turns that are
 // cancelled.
 func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
