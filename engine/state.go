@@ -69,7 +69,8 @@ var (
 	// file of Config.State.
 	ErrLocked = statefile.ErrLocked
 	// ErrUnsaved is returned by Health if saves to the file of Config.State have failed for
-	// longer than three times State.Every. It is wrapped together with the last failure.
+	// longer than three times State.Every. It is wrapped together with the last failure. Health
+	// returns it also if a save has been under way for as long, and for a minute at least.
 	ErrUnsaved = errors.New("ral: the state has not been saved for more than three times State.Every")
 )
 
@@ -77,7 +78,7 @@ const (
 	defaultEvery = 10 * time.Second
 	// unsavedPeriods is after how many periods without a save Health reports that.
 	unsavedPeriods = 3
-	// slowSave is how much longer a save may take until Health reports that.
+	// slowSave is how long a save may take at least until Health reports that it hangs.
 	slowSave = time.Minute
 )
 
@@ -132,7 +133,6 @@ type keeper struct {
 
 	mu     sync.Mutex // guards what follows
 	stats  saveStats
-	since  time.Time     // when the last save that succeeded began, or when the engine did
 	begun  time.Time     // when the save under way began; zero if there is none
 	ended  chan struct{} // closed when that one has ended
 	closed bool          // no other save begins, and the one under way unlocks the file
@@ -140,8 +140,9 @@ type keeper struct {
 
 // saveStats are the parts of Stats that are about saves.
 type saveStats struct {
-	at   time.Time
-	took time.Duration
+	since time.Time // when the last save that succeeded began, or when the engine did
+	at    time.Time // the same without the monotonic clock; zero before the first save
+	took  time.Duration
 	saved
 	err error
 }
@@ -156,7 +157,7 @@ func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper,
 	if config.State.Path, err = statefile.Resolve(config.State.Path); err != nil {
 		return nil, nil, err
 	}
-	k := &keeper{state: config.State, since: time.Now()}
+	k := &keeper{state: config.State, stats: saveStats{since: time.Now()}}
 	if k.unlock, err = statefile.Lock(k.state.Path); err != nil {
 		return nil, nil, err
 	}
@@ -266,8 +267,7 @@ func (k *keeper) end(begun time.Time, n saved, err error) error {
 	close(k.ended)
 	switch {
 	case err == nil:
-		k.since = begun
-		k.stats = saveStats{begun.Round(0), time.Since(begun), n, nil}
+		k.stats = saveStats{begun, begun.Round(0), time.Since(begun), n, nil}
 	case !errors.Is(err, ErrClosed):
 		k.stats.err = err
 	}
@@ -317,12 +317,12 @@ func (k *keeper) abandon() error {
 	return k.unlock()
 }
 
-// health returns an error if no save has succeeded for long.
+// health returns an error if saves have failed for long, or one hangs.
 func (k *keeper) health() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	long := unsavedPeriods * k.state.Every
-	old := time.Since(k.since)
+	old := time.Since(k.stats.since)
 	switch {
 	case k.stats.err != nil && old > long:
 		last := "the last save that succeeded began"
@@ -330,7 +330,7 @@ func (k *keeper) health() error {
 			last = "none has succeeded since the engine began,"
 		}
 		return fmt.Errorf("%w: %s %v ago: %w", ErrUnsaved, last, old.Round(time.Millisecond), k.stats.err)
-	case !k.begun.IsZero() && time.Since(k.begun) > long+slowSave:
+	case !k.begun.IsZero() && time.Since(k.begun) > max(long, slowSave):
 		return fmt.Errorf("%w: a save has been under way for %v", ErrUnsaved, time.Since(k.begun).Round(time.Second))
 	}
 	return nil

@@ -266,6 +266,78 @@ func TestClosedEngineWithAStateRefuses(t *testing.T) {
 	})
 }
 
+// A save that hangs is told, also if it is the first: by UnsavedSince, which begins with New, and by
+// Health when the save has been under way for three times Every.
+func TestSaveThatHangsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs, release := make(chan struct{}), make(chan struct{})
+		codec := KeyCodec("string", func(dst []byte, key string) ([]byte, error) {
+			select {
+			case <-release:
+			default:
+				close(hangs)
+				<-release
+			}
+			return append(dst, key...), nil
+		}, func(src []byte) (string, error) { return string(src), nil })
+		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
+		opened := time.Now()
+		e, err := New(config, codec)
+		require.NoError(t, err)
+		require.True(t, e.Choke("a"))
+		<-hangs
+		require.Equal(t, time.Minute, time.Since(opened))
+		time.Sleep(3 * time.Minute)
+		require.NoError(t, e.Health(), "not for long yet")
+		time.Sleep(1)
+		require.ErrorIs(t, e.Health(), ErrUnsaved)
+		require.ErrorContains(t, e.Health(), "a save has been under way for 3m0s")
+		s := e.Stats()
+		require.True(t, s.UnsavedSince.Equal(opened), "%v", s.UnsavedSince)
+		require.True(t, s.SavedAt.IsZero(), "%v", s.SavedAt)
+
+		close(release)
+		synctest.Wait()
+		require.NoError(t, e.Health())
+		s = e.Stats()
+		require.True(t, s.UnsavedSince.Equal(opened.Add(time.Minute)), "%v", s.UnsavedSince)
+		require.True(t, s.UnsavedSince.Equal(s.SavedAt), "%v", s.SavedAt)
+		require.NoError(t, e.Close())
+	})
+}
+
+// Health counts the age of the state from when its last save began: what was used during that save
+// may not be in the file.
+func TestAgeOfASaveCountsFromItsBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Bool
+		slow.Store(true)
+		codec := KeyCodec("string", func(dst []byte, key string) ([]byte, error) {
+			if slow.Swap(false) {
+				time.Sleep(2 * time.Minute)
+			}
+			return append(dst, key...), nil
+		}, func(src []byte) (string, error) { return string(src), nil })
+		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
+		e, err := New(config, codec)
+		require.NoError(t, err)
+		require.True(t, e.Choke("a"))
+		time.Sleep(3 * time.Minute) // the save began after the first of them, and ends now
+		synctest.Wait()
+		require.Equal(t, 2*time.Minute, e.Stats().SaveTook)
+		folder := filepath.Dir(config.State.Path)
+		require.NoError(t, os.Rename(folder, folder+" away"))
+		time.Sleep(time.Minute) // the next save fails: the last one began 3m ago
+		synctest.Wait()
+		require.Error(t, e.Stats().SaveError)
+		require.NoError(t, e.Health(), "not for long yet")
+		time.Sleep(1)
+		require.ErrorIs(t, e.Health(), ErrUnsaved)
+		require.NoError(t, os.Rename(folder+" away", folder))
+		require.NoError(t, e.Close())
+	})
+}
+
 // The state outlives its engine: at Close, and from time to time for a process that is killed.
 func TestStateIsKeptInTheFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -89,6 +89,9 @@ type Stats struct {
 	// SaveError is why the last save failed, and nil if it did not. The next one is tried
 	// after State.Every.
 	SaveError error
+	// UnsavedSince is the time from which on units are in no file: SavedAt, or when New opened the
+	// file if no save has succeeded yet. It is zero without Config.State.
+	UnsavedSince time.Time
 }
 
 // KeysByUse counts the keys of a table by the share of their limit that they have used and that
@@ -153,6 +156,7 @@ func (e *Engine[K]) Stats() Stats {
 		Saved:              saves.keys,
 		Unsaved:            saves.unsaved,
 		SaveError:          saves.err,
+		UnsavedSince:       saves.since.Round(0),
 	}
 	if b := e.blocks.Load(); b != nil {
 		s.BlockedKeys = b.blocked()

@@ -127,7 +127,7 @@ var contract = []Metric{
 	{Name: "ral.overadmitted_units", Kind: Counter, Unit: "{unit}",
 		Help: "Units that an engine.Queued let pass above the limit; 0 for every other limiter."},
 	{Name: "ral.save.timestamp", Kind: Gauge, Unit: "s",
-		Help: "Unix time at which the last successful save of the state began; absent before the first."},
+		Help: "Unix time at which the last successful save of the state began, or the limiter if there was none; absent if no state is saved."},
 	{Name: "ral.save.duration", Kind: Gauge, Unit: "s",
 		Help: "How long the last successful save of the state took; absent before the first."},
 	{Name: "ral.save.keys", Kind: Gauge, Unit: "{key}", Label: "result", Values: []string{"saved", "unsaved"},

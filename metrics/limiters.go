@@ -92,11 +92,19 @@ var engineReadings = []Reading[engineSnapshot]{
 	{"ral.queued_commands", "", func(s *engineSnapshot) float64 { return float64(s.QueueDepth) }},
 	{"ral.abandoned_goroutines", "", func(s *engineSnapshot) float64 { return float64(s.Abandoned) }},
 	{"ral.overadmitted_units", "", func(s *engineSnapshot) float64 { return float64(s.Overadmitted) }},
-	{"ral.save.timestamp", "", func(s *engineSnapshot) float64 { return s.ofSave(float64(s.SavedAt.UnixNano()) / 1e9) }},
+	{"ral.save.timestamp", "", func(s *engineSnapshot) float64 { return s.unsavedSince() }},
 	{"ral.save.duration", "", func(s *engineSnapshot) float64 { return s.ofSave(s.SaveTook.Seconds()) }},
 	{"ral.save.keys", "saved", func(s *engineSnapshot) float64 { return s.ofSave(float64(s.Saved)) }},
 	{"ral.save.keys", "unsaved", func(s *engineSnapshot) float64 { return s.ofSave(float64(s.Unsaved)) }},
 	{"ral.save.failing", "", func(s *engineSnapshot) float64 { return Bool(s.SaveError != nil) }},
+}
+
+// unsavedSince returns the Unix time from which on units are in no file, if there is to be a file.
+func (s *engineSnapshot) unsavedSince() float64 {
+	if s.UnsavedSince.IsZero() {
+		return math.NaN()
+	}
+	return float64(s.UnsavedSince.UnixNano()) / 1e9
 }
 
 // ofSave returns the value if there was a save.

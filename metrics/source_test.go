@@ -44,11 +44,12 @@ func values(s *metrics.Source) map[string]float64 {
 
 // Each counter of Stats is read by one series, and by no other.
 func TestEachCounterOfAnEngineHasASeries(t *testing.T) {
-	noMetric := map[string]bool{"Name": true, "Clock": true, "At": true, "SavedAt": true, "SaveError": true, "KeysByUse": true}
+	noMetric := map[string]bool{"Name": true, "Clock": true, "At": true, "SavedAt": true, "UnsavedSince": true, "SaveError": true, "KeysByUse": true}
 	read := map[string]string{}
 	f := &fixed{}
 	f.stats.Name = "api"
 	f.stats.SavedAt, f.stats.KeysByUse.At = time.Unix(1000, 0), time.Unix(1000, 0)
+	f.stats.UnsavedSince = f.stats.SavedAt
 	source := metrics.Engine(f)
 	require.NoError(t, source.Err())
 	before := values(source)
@@ -102,13 +103,14 @@ func TestStatesOfAnEngineAreRead(t *testing.T) {
 	f := &fixed{stats: engine.Stats{Name: "api"}}
 	source := metrics.Engine(f)
 	before := values(source)
-	assert.NotContains(t, before, "ral.save.timestamp", "there was no save")
-	assert.NotContains(t, before, "ral.save.duration")
+	assert.NotContains(t, before, "ral.save.timestamp", "no state is saved")
+	assert.NotContains(t, before, "ral.save.duration", "there was no save")
 	assert.NotContains(t, before, "ral.keys_by_use all", "there was no count")
 	assert.EqualValues(t, 1, before["ral.healthy"])
 	assert.EqualValues(t, 0, before["ral.save.failing"])
-	f.stats.SavedAt, f.stats.SaveError, f.err = time.UnixMilli(1_700_000_000_500), errors.New("no space"), engine.ErrUnsaved
+	f.stats.UnsavedSince, f.stats.SaveError, f.err = time.UnixMilli(1_700_000_000_500), errors.New("no space"), engine.ErrUnsaved
 	after := values(source)
+	assert.NotContains(t, after, "ral.save.duration", "none has succeeded yet")
 	assert.InDelta(t, 1_700_000_000.5, after["ral.save.timestamp"], 1e-6)
 	assert.EqualValues(t, 0, after["ral.healthy"])
 	assert.EqualValues(t, 1, after["ral.save.failing"])
