@@ -284,6 +284,11 @@ func TestSaveThatHangsIsTold(t *testing.T) {
 		opened := time.Now()
 		e, err := New(config, codec)
 		require.NoError(t, err)
+		free := sync.OnceFunc(func() { close(release) })
+		defer func() {
+			free()
+			assert.NoError(t, e.Close())
+		}()
 		require.True(t, e.Choke("a"))
 		<-hangs
 		require.Equal(t, time.Minute, time.Since(opened))
@@ -296,13 +301,12 @@ func TestSaveThatHangsIsTold(t *testing.T) {
 		require.True(t, s.UnsavedSince.Equal(opened), "%v", s.UnsavedSince)
 		require.True(t, s.SavedAt.IsZero(), "%v", s.SavedAt)
 
-		close(release)
+		free()
 		synctest.Wait()
 		require.NoError(t, e.Health())
 		s = e.Stats()
 		require.True(t, s.UnsavedSince.Equal(opened.Add(time.Minute)), "%v", s.UnsavedSince)
 		require.True(t, s.UnsavedSince.Equal(s.SavedAt), "%v", s.SavedAt)
-		require.NoError(t, e.Close())
 	})
 }
 
@@ -321,20 +325,20 @@ func TestAgeOfASaveCountsFromItsBegin(t *testing.T) {
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
 		e, err := New(config, codec)
 		require.NoError(t, err)
+		defer func() { assert.NoError(t, e.Close()) }()
 		require.True(t, e.Choke("a"))
 		time.Sleep(3 * time.Minute) // the save began after the first of them, and ends now
 		synctest.Wait()
 		require.Equal(t, 2*time.Minute, e.Stats().SaveTook)
 		folder := filepath.Dir(config.State.Path)
 		require.NoError(t, os.Rename(folder, folder+" away"))
+		defer func() { assert.NoError(t, os.Rename(folder+" away", folder)) }()
 		time.Sleep(time.Minute) // the next save fails: the last one began 3m ago
 		synctest.Wait()
 		require.Error(t, e.Stats().SaveError)
 		require.NoError(t, e.Health(), "not for long yet")
 		time.Sleep(1)
 		require.ErrorIs(t, e.Health(), ErrUnsaved)
-		require.NoError(t, os.Rename(folder+" away", folder))
-		require.NoError(t, e.Close())
 	})
 }
 
