@@ -14,7 +14,8 @@ type Standing struct {
 	Known   bool // there is a word
 	Now     policy.Instant
 	Blocked time.Duration
-	Waiting int
+	Waiting int           // calls in the key's line
+	Turn    time.Duration // the time until a call behind them would have its turn, 0 if unknown
 	// Unrecorded is the answer to a call for units that the limit admits, if such a call
 	// cannot be recorded. It is nil if one can, or if that is not known before the call.
 	Unrecorded *Unrecorded
@@ -27,10 +28,12 @@ type Unrecorded struct {
 	RetryAfter time.Duration // a guess; 0 if Allowed
 }
 
-// Standing returns the standing of a key. It takes nothing, opens no key and is not counted.
-func (c *Cell[K]) Standing(key K) Standing {
+// Standing returns the standing of a key for a call of n units. It takes nothing, opens no key and is
+// not counted.
+func (c *Cell[K]) Standing(key K, n int64) Standing {
 	chosen := c.Chosen(key)
-	s := Standing{Now: c.now(), Waiting: c.lines.Len(key)}
+	s := Standing{Now: c.now()}
+	s.Waiting, s.Turn = c.lines.Behind(key, &waiter[K]{cell: c, key: key, n: n, limit: chosen})
 	terms, state, known := c.currentOf(key)
 	s.Limit, s.Word, s.Known = terms.Policy, state, known
 	if chosen != nil {

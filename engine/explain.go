@@ -34,7 +34,7 @@ var (
 
 // explain is Explain for a call of n units. It returns also what the explanation was made of.
 func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standing) {
-	s = e.cell.Standing(key)
+	s = e.cell.Standing(key, n)
 	if s.Misfit {
 		x = limits.Explanation{Limit: e.LimitFor(key), Binding: none}
 		x.RetryAfter = policy.Never
@@ -42,7 +42,8 @@ func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standi
 	} else {
 		x = limits.ExplainWord(s.Limit, s.Word, s.Now, n, s.Blocked)
 	}
-	x.Name, x.Basis, x.Known, x.Waiting = e.name, inProcess, x.Known || s.Known, s.Waiting
+	x.Name, x.Basis, x.Known = e.name, inProcess, x.Known || s.Known
+	x.Line(s.Waiting, s.Turn)
 	explainUnrecorded(&x, s, n)
 	return x, s
 }
@@ -74,6 +75,7 @@ func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
 	decide.Take(s.Limit, s.Word, s.Now, n, decide.NoDelay, 0, &d)
 	x.Allowed, x.Wait, x.RetryAfter, x.Basis = d.Allowed, 0, d.RetryAfter, inProcess
 	x.Block(s.Blocked)
+	x.Line(s.Waiting, s.Turn)
 	explainUnrecorded(&x, s, n)
 	return x
 }

@@ -77,13 +77,38 @@ func TestExplainSaysHowManyCallsWait(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.Equal(t, 3, e.Explain("a").Waiting)
+		assert.Equal(t, 4*time.Second, e.Explain("a").RetryAfter, "behind all three")
+		assert.Equal(t, 4*time.Second, ExplainClaims(e.Claim("a", 1), e.Claim("b", 1)).RetryAfter)
 		assert.Zero(t, e.Explain("b").Waiting)
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
 		assert.Equal(t, 2, e.Explain("a").Waiting)
+		assert.Equal(t, 2500*time.Millisecond, e.Explain("a").RetryAfter)
 		calls.Wait()
 		assert.Zero(t, e.Explain("a").Waiting)
 	})
+}
+
+// The time that Explain says is for how long a call that comes now waits behind the others.
+func TestExplainCountsTheCallsThatWait(t *testing.T) {
+	for _, limit := range []policy.Policy{funnel(2, 1, time.Second), policy.Must(policy.SlidingWindow(2, time.Second)), policy.Must(policy.FixedWindow(2, time.Second))} {
+		synctest.Test(t, func(t *testing.T) {
+			e := open[string](t, Config{Policy: limit})
+			for e.Take("a", 1).Allowed {
+			}
+			var calls sync.WaitGroup
+			defer calls.Wait()
+			for range 4 {
+				calls.Go(func() { assert.NoError(t, e.Wait(context.Background(), "a", 1)) })
+				synctest.Wait()
+			}
+			x := e.Explain("a")
+			assert.Equal(t, x.RetryAfter, ExplainClaims(e.Claim("a", 1)).RetryAfter)
+			r, err := e.Acquire(t.Context(), "a", 1, time.Hour)
+			assert.NoError(t, err)
+			assert.Equal(t, r.Waited, x.RetryAfter, "under %v", limit)
+		})
+	}
 }
 
 func TestExplainSaysWhichLimitBinds(t *testing.T) {

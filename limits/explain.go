@@ -42,8 +42,8 @@ type Explanation struct {
 	Known bool
 
 	// Allowed reports whether a call for one unit would be admitted now, Wait after which
-	// delay it would start then, and RetryAfter when it would be admitted if not, 0 if that
-	// is not known. Remaining and ResetAfter are those before it. Unless Basis.Promised, they
+	// delay it would start then, and RetryAfter when it would be admitted if not, behind the
+	// calls that wait in this process, 0 if that is not known. Remaining and ResetAfter are those before it. Unless Basis.Promised, they
 	// say nothing of the whole limit. Of several limits they are those of all together, as of
 	// engine.Tiered.Take.
 	policy.Decision
@@ -139,6 +139,15 @@ func (x *Explanation) Block(blocked time.Duration) {
 	}
 	x.Known, x.Blocked, x.Allowed, x.Remaining, x.Wait = true, blocked, false, 0, 0
 	x.RetryAfter, x.ResetAfter = max(x.RetryAfter, blocked), max(x.ResetAfter, blocked)
+}
+
+// Line tells the explanation how many calls wait for the key, and how long a call that comes now would
+// wait behind them. A call that is refused is refused for as long, except if turn is 0. It is for limiters.
+func (x *Explanation) Line(waiting int, turn time.Duration) {
+	x.Waiting = waiting
+	if !x.Allowed {
+		x.RetryAfter = max(x.RetryAfter, turn)
+	}
 }
 
 // returns returns when units come back to a key that is blocked so long.

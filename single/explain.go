@@ -20,7 +20,7 @@ func (l *Limiter) Explain() limits.Explanation {
 	}
 	x.Known, x.Basis = true, inProcess
 	if lines := l.lines.Load(); lines != nil {
-		x.Waiting = lines.Len(struct{}{})
+		x.Line(lines.Behind(struct{}{}, &waiter{limiter: l, n: 1}))
 	}
 	return x
 }

@@ -25,6 +25,7 @@ func TestExplain(t *testing.T) {
 		call.Go(func() { assert.NoError(t, l.Wait(context.Background(), 1)) })
 		synctest.Wait()
 		assert.Equal(t, 1, l.Explain().Waiting)
+		assert.Equal(t, 2*time.Second, l.Explain().RetryAfter, "behind the call that waits")
 		call.Wait()
 
 		require.NoError(t, l.SetPolicy(policy.Must(policy.Funnel(8, 1, time.Second))))

@@ -99,8 +99,7 @@ func (l *line[K, S]) canJoin(ctx context.Context, w *waiter[S], patience time.Du
 		err = l.lines.full()
 	}
 	if err != nil {
-		l.ahead.trim(l.queue.Len())
-		l.later.trim(l.queue.Len())
+		l.trim()
 	}
 	return err
 }
@@ -178,5 +177,9 @@ func (l *line[K, S]) recall(o *outlook[S], w *waiter[S], state S, from int64) (w
 	return max(wait, behind.wait-time.Duration(from-o.from)), verdict, true
 }
 
-// trim takes the step of a call that does not join off a forecast.
-func (o *outlook[S]) trim(calls int) { o.steps = o.steps[:min(len(o.steps), calls)] }
+// trim takes the step of a call that does not join off the forecasts.
+func (l *line[K, S]) trim() {
+	for _, o := range []*outlook[S]{&l.ahead, &l.later} {
+		o.steps = o.steps[:min(len(o.steps), l.queue.Len())]
+	}
+}

@@ -130,15 +130,21 @@ func (ls *Lines[K, S]) Has(key K) bool {
 	return ok
 }
 
-// Len returns the number of calls that wait for the key. A call with a key that cannot be
-// found again is not counted.
-func (ls *Lines[K, S]) Len(key K) int {
+// Behind returns the number of calls that wait for the key, and how long one more call would wait
+// behind them: 0 if none waits, or if there is no room behind them. The call does not join. A call
+// with a key that cannot be found again is not counted.
+func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Duration) {
 	l := ls.find(key)
 	if l == nil {
-		return 0
+		return 0, 0
 	}
 	defer l.unlock()
-	return l.queue.Len() + l.promised.Len()
+	wait, verdict, _ := l.forecast(&waiter[S]{call: call}, false)
+	l.trim()
+	if verdict != Fits {
+		wait = 0
+	}
+	return l.queue.Len() + l.promised.Len(), wait
 }
 
 // Wait waits in the key's line until the call has taken and its turn has come. It
