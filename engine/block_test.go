@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/await"
 	"github.com/ral-limiter/ral/internal/penalty"
+	"github.com/ral-limiter/ral/internal/seam"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -942,6 +944,51 @@ func TestEveryBlockIsInTheFile(t *testing.T) {
 	}
 }
 
+// stepped is a scheduler for one table, whose steps it is told.
+type stepped struct {
+	seam.Scheduler // none of its other methods is called
+	seed           maphash.Seed
+	step           func(point string)
+}
+
+func (s *stepped) Step(point string)  { s.step(point) }
+func (s *stepped) Seed() maphash.Seed { return s.seed }
+
+// A Block that Close overtakes, so that its key lands when the last blocks have been read, returns
+// ErrClosed: it is not in the file.
+func TestBlockThatCloseOvertakesIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := inFile(t, Config{Policy: funnel(10, 1, time.Second)})
+		e, err := New[string](config)
+		require.NoError(t, err)
+		require.NoError(t, e.Block("before", time.Hour)) // so that there is a table of blocks
+		synctest.Wait()
+		var lands, drained sync.Once
+		landing, goOn, blocked := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		require.True(t, seam.Give(e.blocks.Load().table, &stepped{seed: e.cell.Seed(), step: func(point string) {
+			switch point {
+			case "open: not in the map": // of Block below
+				lands.Do(func() {
+					close(landing)
+					<-goOn
+				})
+			case "drain: next shard": // the nursery, where keys land, was before
+				drained.Do(func() {
+					close(goOn)
+					err = <-blocked
+				})
+			}
+		}}))
+		go func() { blocked <- e.Block("overtaken", time.Hour) }()
+		<-landing
+		require.NoError(t, e.Close())
+		require.ErrorIs(t, err, ErrClosed)
+		e = open[string](t, config)
+		require.NotZero(t, e.Blocked("before"))
+		require.Zero(t, e.Blocked("overtaken"))
+	})
+}
+
 // While an engine with a State is closed, no blocked key passes, neither before its last
 // words are read nor after.
 func TestBlocksHoldDuringClose(t *testing.T) {
@@ -964,6 +1011,21 @@ func TestBlocksHoldDuringClose(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a blocked key has used is charged as ever: a block refuses calls, and forgives nothing.
+func TestBlockedKeyIsCharged(t *testing.T) {
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), Clock: clock.Now})
+	require.True(t, e.Choke("a"))
+	for _, key := range []string{"a", "new"} {
+		require.NoError(t, e.Block(key, time.Minute))
+		require.True(t, e.Refund(key, -3).Allowed, key)
+		require.True(t, e.RefundWith(funnel(20, 2, time.Hour), key, -2).Allowed, key)
+		require.NoError(t, e.Block(key, 0))
+	}
+	require.EqualValues(t, 5, e.Peek("a").Remaining, "1, 3 and 2 of a limit that is twice as fast are used")
+	require.EqualValues(t, 6, e.Peek("new").Remaining)
 }
 
 // If the writer of blocks dies, anywhere, no block and no refusal is lost.

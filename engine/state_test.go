@@ -566,6 +566,27 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	require.ErrorIs(t, err, ErrState)
 }
 
+// The time that a load takes passes for its keys as any other.
+func TestTimePassesDuringALoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{Policy: funnel(10, 1, time.Second)}
+		e := open[string](t, config)
+		require.True(t, e.Take("a", 5).Allowed)
+		var file bytes.Buffer
+		require.NoError(t, e.Save(&file))
+		wall := time.Now()
+		config.wall = func() time.Time {
+			defer func() { wall = wall.Add(2 * time.Second) }()
+			return wall
+		}
+		l, err := Load[string](&file, config)
+		require.NoError(t, err)
+		defer check(t, l)
+		require.EqualValues(t, 7, l.Peek("a").Remaining)
+		require.Equal(t, 3*time.Second, l.Peek("a").ResetAfter)
+	})
+}
+
 // If there are more keys than the table may hold, those that owe most are kept, and the others
 // are counted as forgiven.
 func TestLoadKeepsTheKeysThatOweMost(t *testing.T) {
