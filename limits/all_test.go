@@ -46,6 +46,9 @@ type farHolder struct {
 
 func (h farHolder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	h.far.trips++
+	if ctx.Err() != nil {
+		return ctx.Err() // as a limiter elsewhere cannot be reached under it
+	}
 	return h.of.Settle(ctx, held, used)
 }
 
@@ -284,6 +287,30 @@ func TestFarClaimsAreGivenBack(t *testing.T) {
 		_, _ = limits.AskAll(t.Context(), 0, claim(address, 1), claim(bad, 1), claim(second, 2))
 	})
 	assert.Equal(t, int64(10), left(address), "whatever else panics")
+}
+
+// What a call has taken elsewhere is given back although its context has ended meanwhile, by a
+// refusal and by an error.
+func TestFarClaimsAreGivenBackWhenTheContextHasEnded(t *testing.T) {
+	for name, fails := range map[string]bool{"refused": false, "failed": true} {
+		t.Run(name, func(t *testing.T) {
+			tenants := window(t, 10)
+			ctx, cancel := context.WithCancel(t.Context())
+			first, second := &far{Limiter: tenants}, &far{Limiter: window(t, 1)}
+			second.on = func(ctx context.Context) error {
+				cancel()
+				if fails {
+					return context.Cause(ctx)
+				}
+				return nil
+			}
+			out, err := limits.AskAll(ctx, 0, claim(first, 1), claim(second, 2))
+			assert.Equal(t, fails, err != nil)
+			assert.False(t, out.Allowed)
+			assert.Equal(t, int64(10), left(tenants))
+			assert.Equal(t, 2, first.trips)
+		})
+	}
 }
 
 // panicking panics when it is to give back.

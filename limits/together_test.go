@@ -147,6 +147,13 @@ func TestClaimsOnOneKey(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, policy.Never, out.RetryAfter, n)
 	}
+	for _, n := range [][2]int64{{-1, 2}, {2, -1}, {-1, 1}, {-3, 3}} {
+		out, err = limits.AskAll(t.Context(), 0, of(other, "key", n[0]), of(other, "key", n[1]))
+		require.NoError(t, err)
+		assert.False(t, out.Allowed, n)
+		assert.Equal(t, policy.Never, out.RetryAfter, n)
+		assert.Equal(t, int64(8), left(other), n)
+	}
 	// All keys of a limit without keys are one, whatever their type.
 	out, err = limits.AskAll(t.Context(), 0, of(limits.Keyless[string](one), "a", 6),
 		limits.For(limits.Keyless[int](one), limits.Call[int]{Key: 1, N: 3}), of(limits.Keyless[string](one), "b", 1))

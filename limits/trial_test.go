@@ -170,6 +170,33 @@ func TestTrialSettlesBoth(t *testing.T) {
 	assert.Zero(t, tr.Stats().Failed)
 }
 
+// A look takes nothing and is not tried: it costs no trip to a candidate elsewhere.
+func TestTrialDoesNotTryLooks(t *testing.T) {
+	candidate := &far{Limiter: window(t, 2)}
+	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: candidate})
+	a, err := tr.Ask(t.Context(), "key", 0)
+	require.NoError(t, err)
+	assert.True(t, a.Allowed)
+	assert.Zero(t, candidate.trips)
+	broken := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: broken{}})
+	_, err = broken.Ask(t.Context(), "key", 0)
+	require.NoError(t, err)
+	assert.Zero(t, broken.Stats())
+}
+
+// What a candidate elsewhere has taken comes back if the live limiter fails because the call's context
+// has ended.
+func TestTrialGivesBackWhenTheContextHasEnded(t *testing.T) {
+	tenants, live := window(t, 10), &far{Limiter: window(t, 10)}
+	tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: &far{Limiter: tenants}})
+	ctx, cancel := context.WithCancel(t.Context())
+	live.on = func(ctx context.Context) error { cancel(); return context.Cause(ctx) }
+	_, err := tr.Hold(ctx, limits.Call[string]{Key: "key", N: 1})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, int64(10), left(tenants))
+	assert.Zero(t, tr.Stats().Failed)
+}
+
 // Failures of a candidate are counted, once a call.
 func TestTrialCountsFailures(t *testing.T) {
 	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: broken{}})
