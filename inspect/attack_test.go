@@ -43,7 +43,11 @@ func TestChangesNeedAToken(t *testing.T) {
 		"a huge one":       "Bearer " + strings.Repeat("a", 32<<10),
 	} {
 		a := c.send(http.MethodPost, "change", changeBody, "Authorization", field)
-		assertFault(t, a, http.StatusUnauthorized, "needs a token")
+		want := "wrong token"
+		if field == "" {
+			want = "needs a token"
+		}
+		assertFault(t, a, http.StatusUnauthorized, want)
 		assert.Contains(t, a.header.Get("WWW-Authenticate"), "Bearer", name)
 	}
 	// A cookie or a parameter is no place for a token: a browser sends them for any site.

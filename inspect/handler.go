@@ -46,8 +46,8 @@ type Config struct {
 	// ListenAndServe for localhost or the host that it listens on. Others may have any name.
 	Hosts []string
 
-	// Logger gets a record of each change that was made or failed, with the operator, and
-	// of requests for a change without a token that is accepted: one a second, after 10 at
+	// Logger gets a record of each change that was made or failed, with the operator and the
+	// hash of the key, also if ShowKeys is set, and of requests for a change without a token that is accepted: one a second, after 10 at
 	// once. The default is slog.Default.
 	Logger *slog.Logger
 }
@@ -388,7 +388,7 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, errVerb):
 		return http.StatusConflict
-	case errors.Is(err, errToken):
+	case errors.Is(err, errToken), errors.Is(err, errWrongToken):
 		return http.StatusUnauthorized
 	case errors.Is(err, errReadOnly):
 		return http.StatusForbidden
@@ -401,8 +401,9 @@ func statusOf(err error) int {
 }
 
 var (
-	errToken    = errors.New("a change needs a token: Authorization: Bearer TOKEN")
-	errReadOnly = errors.New("keys cannot be changed here: inspect.Config.Tokens is empty")
+	errToken      = errors.New("a change needs a token: Authorization: Bearer TOKEN")
+	errWrongToken = errors.New("wrong token: it is none of this server's")
+	errReadOnly   = errors.New("keys cannot be changed here: inspect.Config.Tokens is empty")
 )
 
 func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
@@ -472,6 +473,9 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 			h.log.Warn("ral: inspect: a change was refused: no token, or a wrong one", "remote", r.RemoteAddr)
 		}
 		w.Header().Set("WWW-Authenticate", `Bearer realm="ral"`)
+		if r.Header.Get("Authorization") != "" {
+			return errWrongToken
+		}
 		return errToken
 	}
 	var request ChangeRequest
@@ -486,10 +490,8 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 		err = fmt.Errorf("%w, and the change may have been made: %w", errPanic, panicked)
 	}
 	record := []any{"operator", operator, "remote", r.RemoteAddr, "do", fmt.Sprintf("%.20s", request.Do), "limit", request.Limit}
-	if id, text, idErr := l.id(request.KeyRequest); idErr == nil {
-		if record = append(record, "id", id); text != "" {
-			record = append(record, "key", text)
-		}
+	if id, _, idErr := l.id(request.KeyRequest); idErr == nil {
+		record = append(record, "id", id) // a log outlives the page, so it never has the key itself
 	}
 	switch request.Do {
 	case verbCharge:

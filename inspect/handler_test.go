@@ -288,8 +288,13 @@ func TestChanges(t *testing.T) {
 
 // Each change is logged with the operator, the key's hash and the outcome.
 func TestChangesAreLogged(t *testing.T) {
+	t.Run("keys hashed", func(t *testing.T) { changesAreLogged(t, false) })
+	t.Run("keys shown", func(t *testing.T) { changesAreLogged(t, true) })
+}
+
+func changesAreLogged(t *testing.T, show bool) {
 	log := &records{}
-	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna, "bert": bert}, Logger: log.logger()})
+	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna, "bert": bert}, Logger: log.logger(), ShowKeys: show})
 	c.token = bert
 	x := c.explains("change", charge("api", "10.0.0.1", 3))
 	require.NoError(t, e.Close())

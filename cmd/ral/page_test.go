@@ -21,7 +21,7 @@ func TestOperatorInABrowser(t *testing.T) {
 	browser := browsertest.Start(t)
 	for name, v := range map[string]browsertest.View{
 		"desktop-light": {Scheme: "light", Width: 1200, Height: 900},
-		"phone-dark":    {Scheme: "dark", Width: 360, Height: 740},
+		"phone-dark":    {Scheme: "dark", Width: 390, Height: 740},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": token}})
@@ -37,6 +37,8 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Until(row("owed", "glutton", "row.rowIndex === 1"))
 			o.Until(`document.querySelector("[data-limit=api] canvas") && document.querySelector("[data-limit=api] .rates").textContent.includes("keys")`)
 			o.Fits(v.Width)
+			whole := `[...document.querySelectorAll(".scroll")].every((e) => e.scrollWidth <= e.clientWidth)`
+			assert.True(t, browsertest.Eval[bool](o, whole), "no table is cut")
 			o.Shoot(name + "-lists")
 
 			// Explain it.
@@ -45,11 +47,11 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Until(`document.getElementById("key-words").textContent.includes("6 of 10 used")`)
 			assert.Equal(t, "admitted", browsertest.Eval[string](o, `document.getElementById("key-verdict").textContent`))
 
-			// A change without a token is refused by the page, and a wrong one by the handler.
+			// A change without a token is refused by the page, beside the button.
 			o.Click("token") // there is a place for it
 			block := `(document.querySelector("#block button").click(), 0)`
 			browsertest.Eval[any](o, block)
-			o.Until(`document.getElementById("trouble").textContent.includes("needs a token")`)
+			o.Until(`document.getElementById("changed").textContent.includes("needs a token")`)
 			assert.Zero(t, s.api.Blocked(offender))
 			browsertest.Eval[any](o, fmt.Sprintf(`(document.getElementById("token").value = %q, 0)`, token))
 
@@ -60,6 +62,7 @@ func TestOperatorInABrowser(t *testing.T) {
 			assert.Positive(t, s.api.Blocked(offender))
 			o.Until(row("refused", offender, `row.cells[3].textContent.startsWith("for 10 min")`))
 			o.Fits(v.Width)
+			assert.True(t, browsertest.Eval[bool](o, whole), "no table is cut")
 			o.Shoot(name + "-blocked")
 
 			// Lift it, which leaves what was used.
@@ -71,6 +74,10 @@ func TestOperatorInABrowser(t *testing.T) {
 			assert.Equal(t, int64(3), s.api.Peek(offender).Remaining)
 			browsertest.Eval[any](o, `(document.querySelector("#reset button").click(), 0)`)
 			o.Until(`document.getElementById("key-words").textContent.includes("0 of 10 used")`)
+
+			// Without a key there is nothing to explain, and the page says where to enter one.
+			browsertest.Eval[any](o, `(document.querySelector("#search button").click(), 0)`)
+			o.Until(`document.activeElement.id === "search-key" && document.activeElement.matches(":invalid")`)
 
 			// Search for another key, and charge it.
 			browsertest.Eval[any](o, `(document.getElementById("search-key").value = "modest", document.querySelector("#search button").click(), 0)`)
@@ -87,6 +94,20 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Quiet()
 		})
 	}
+}
+
+// A wrong token is said to be wrong, beside the button.
+func TestWrongTokenInABrowser(t *testing.T) {
+	s := start(t, inspect.Config{Tokens: map[string]string{"anna": token}})
+	s.load()
+	o := browsertest.Start(t).Open(t, s.url, browsertest.View{Scheme: "light", Width: 1100, Height: 900})
+	browsertest.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+	o.Until(`document.querySelector("#owed button")`)
+	browsertest.Eval[any](o, `(document.querySelector("#owed button").click(), 0)`)
+	o.Until(`!document.getElementById("key").hidden`)
+	browsertest.Eval[any](o, `(document.getElementById("token").value = "another-0123456789", document.querySelector("#block button").click(), 0)`)
+	o.Until(`document.getElementById("changed").textContent.startsWith("wrong token")`)
+	assert.Zero(t, s.api.Stats().BlockedKeys)
 }
 
 // The list has pages, says how old it is, and says where it ends; the bar has all keys by use, and

@@ -220,6 +220,7 @@ function cell(row, text, className) {
   const c = row.insertCell();
   c.textContent = text;
   if (className) c.className = className;
+  return c;
 }
 
 // fill replaces the rows of a table, unless one of its keys has the focus.
@@ -260,7 +261,7 @@ async function lookLists() {
 function drawOwed(owed, page) {
   fill($("owed"), owed, (row, k) => {
     cell(row, Math.round(100 * k.share) + "%", "number");
-    row.insertCell().append(bar(k.share));
+    cell(row, "", "share").append(bar(k.share));
     cell(row, k.returns < 0 ? "never" : time(k.returns), "number");
     cell(row, time(k.full), "number");
   }, page === "" ? "No key owes anything." : "No more keys.");
@@ -284,7 +285,7 @@ function drawRefused(refused) {
 
 function openKey(request) {
   shownKey = request;
-  $("changed").textContent = "";
+  said("");
   lookKey().then(() => { trouble(""); $("key").scrollIntoView({ block: "nearest" }); }, (e) => { closeKey(); trouble(e.message); });
 }
 
@@ -334,7 +335,13 @@ function returnsOf(all) {
   return list;
 }
 
-async function change(what, said) {
+// said shows beside the buttons how a change has ended.
+function said(text, failed = false) {
+  $("changed").textContent = text;
+  $("changed").className = failed ? "trouble" : "soft";
+}
+
+async function change(what, done) {
   if (shownKey === null) return;
   const request = shownKey;
   try {
@@ -342,11 +349,10 @@ async function change(what, said) {
     if (!token) { $("token").focus(); throw new Fault("A change needs a token: enter it above."); }
     const x = await ask("change", { ...request, ...what }, { Authorization: "Bearer " + token });
     if (request === shownKey) drawKey(x);
-    $("changed").textContent = said + " at " + new Date().toLocaleTimeString() + ".";
-    trouble("");
+    said(done + " at " + new Date().toLocaleTimeString() + ".");
     wake();
   } catch (e) {
-    trouble(e.message);
+    said(e.message, true);
   }
 }
 
@@ -355,7 +361,7 @@ function onSubmit(id, f) {
 }
 
 onSubmit("token-form", () => {});
-onSubmit("search", () => { if ($("search-key").value) openKey({ limit: chosen, key: $("search-key").value }); });
+onSubmit("search", () => openKey({ limit: chosen, key: $("search-key").value }));
 onSubmit("charge", () => change({ do: "charge", units: Number($("units").value) }, Number($("units").value) < 0 ? "Gave back " + units(-Number($("units").value)) : "Charged " + units(Number($("units").value))));
 onSubmit("block", () => change({ do: "block", for: $("block-for").value.trim() }, "Blocked for " + $("block-for").value.trim()));
 onSubmit("lift", () => change({ do: "lift" }, "Lifted the block"));
