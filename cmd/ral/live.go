@@ -117,7 +117,7 @@ func (s *screen) View() tea.View {
 func (s *screen) text() string {
 	text := "Looking.\n"
 	if s.view.overview.Limits != nil {
-		text = s.view.text(s.width)
+		text = s.view.text(s.width, max(s.height-2, 0))
 	}
 	foot := "up and down: another limit   q: quit"
 	if s.err != nil {

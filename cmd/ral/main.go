@@ -74,7 +74,7 @@ func once(ctx context.Context, c *client, s settings, out io.Writer) error {
 			return err
 		}
 		if !v.owed.Pending {
-			_, err = io.WriteString(out, v.text(0))
+			_, err = io.WriteString(out, v.text(0, 0))
 			return err
 		}
 		select {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,19 +13,26 @@ import (
 	"github.com/ral-limiter/ral/inspect"
 )
 
-// text writes a view as tables. Lines are cut at that width, unless it is 0.
-func (v view) text(width int) string {
+// text writes a view as tables, in at most so many columns and lines. 0 is any number.
+func (v view) text(width, height int) string {
 	var b strings.Builder
-	hashed := ""
+	notes := ""
 	if v.overview.Hashed {
-		hashed = ", keys shown as hashes"
+		notes = ", keys shown as hashes"
 	}
-	fmt.Fprintf(&b, "%s, %s%s\n\n", v.overview.Now.Format(time.DateTime), many(len(v.overview.Limits), "limit"), hashed)
+	all := len(v.overview.Limits)
+	if height > 0 {
+		v = v.fit(height)
+	}
+	if shown := len(v.overview.Limits); shown < all {
+		notes += fmt.Sprintf(", %d shown", shown)
+	}
+	fmt.Fprintf(&b, "%s, %s%s\n\n", v.overview.Now.Format(time.DateTime), many(all, "limit"), notes)
 	limits := table{{"", "LIMIT", "POLICY", ">ADMITTED/S", ">REFUSED/S", ">KEYS", "HEALTH"}}
 	for i := range v.overview.Limits {
 		limits = append(limits, v.limit(&v.overview.Limits[i]))
 	}
-	limits.write(&b)
+	limits.write(&b, width)
 	if v.owed.Limit != "" {
 		fmt.Fprintf(&b, "\n%s: owes most, of %s%s\n", printable(v.chosen), many(int(v.owed.Total), "key"), age(&v.owed))
 		owed := table{{"KEY", ">USED", ">REMAINING", ">NEXT UNIT IN", ">OWES NOTHING IN", "BLOCKED"}}
@@ -32,7 +40,7 @@ func (v view) text(width int) string {
 			r := &v.owed.Rows[i]
 			owed = append(owed, []string{named(r), percent(r.Share), strconv.FormatInt(r.Remaining, 10), returns(r), seconds(r.Full), blocked(r)})
 		}
-		owed.write(&b)
+		owed.write(&b, width)
 		fmt.Fprintf(&b, "\n%s: is refused most, of %s in %s; others %d at most\n",
 			printable(v.chosen), many(int(v.refused.Total), "refusal"), seconds(v.refused.For), v.refused.OthersMost)
 		refused := table{{"KEY", ">REFUSED", ">AT LEAST", ">AT MOST", "BLOCKED"}}
@@ -40,7 +48,7 @@ func (v view) text(width int) string {
 			r := &v.refused.Rows[i]
 			refused = append(refused, []string{named(r), count(r.Refused), count(r.Least), count(r.Most), blocked(r)})
 		}
-		refused.write(&b)
+		refused.write(&b, width)
 	}
 	if width <= 0 {
 		return b.String()
@@ -50,6 +58,30 @@ func (v view) text(width int) string {
 		lines[i] = runewidth.Truncate(lines[i], width, "…")
 	}
 	return strings.Join(lines, "\n")
+}
+
+// fit returns the view with as many limits and rows as have room in so many lines. Each list gets half of
+// the lines that the limits leave, or more if the other list is shorter. Of the limits those near the
+// chosen one stay.
+func (v view) fit(height int) view {
+	const (
+		head      = 3 // lines before the limits
+		listHeads = 6 // lines before the rows of both lists
+		fewest    = 3 // rows that a list has before the limits get more lines
+	)
+	limits, owed, refused := v.overview.Limits, v.owed.Rows, v.refused.Rows
+	room := height - head
+	if v.owed.Limit != "" {
+		room -= listHeads
+	}
+	n := max(min(len(limits), room-min(len(owed), fewest)-min(len(refused), fewest)), min(len(limits), 1))
+	at := slices.IndexFunc(limits, func(l inspect.LimitSummary) bool { return l.Name == v.chosen })
+	first := min(max(at-n/2, 0), len(limits)-n)
+	v.overview.Limits = limits[first : first+n]
+	room = max(room-n, 0)
+	n = min(len(owed), max((room+1)/2, room-len(refused)))
+	v.owed.Rows, v.refused.Rows = owed[:n], refused[:min(len(refused), room-n)]
+	return v
 }
 
 // limit returns the row of a limit.
@@ -74,7 +106,11 @@ func (v view) limit(l *inspect.LimitSummary) []string {
 // table is rows of cells, the head first. A column whose head begins with > is aligned right.
 type table [][]string
 
-func (t table) write(b *strings.Builder) {
+// narrowest is the least width to which a column of text is cut.
+const narrowest = 8
+
+// write writes the table. If it is wider than width, which is not 0, its widest columns of text are cut.
+func (t table) write(b *strings.Builder, width int) {
 	widths := make([]int, len(t[0]))
 	right := make([]bool, len(t[0]))
 	for i, head := range t[0] {
@@ -85,6 +121,18 @@ func (t table) write(b *strings.Builder) {
 			widths[i] = max(widths[i], runewidth.StringWidth(cell))
 		}
 	}
+	for over := sum(widths) + 2*(len(widths)-1) - width; width > 0 && over > 0; over-- {
+		widest := -1
+		for i, w := range widths {
+			if !right[i] && w > narrowest && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
 	for _, row := range t {
 		var line strings.Builder
 		for i, cell := range row {
@@ -94,11 +142,18 @@ func (t table) write(b *strings.Builder) {
 			if right[i] {
 				line.WriteString(runewidth.FillLeft(cell, widths[i]))
 			} else {
-				line.WriteString(runewidth.FillRight(cell, widths[i]))
+				line.WriteString(runewidth.FillRight(runewidth.Truncate(cell, widths[i], "…"), widths[i]))
 			}
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
+}
+
+func sum(all []int) (n int) {
+	for _, v := range all {
+		n += v
+	}
+	return n
 }
 
 // longestName bounds the width of a key.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/mattn/go-runewidth"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -146,8 +147,8 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 	hostile := view{chosen: "\x1b[31m", overview: inspect.Overview{Limits: []inspect.LimitSummary{{Name: "\x1b[31m", Policy: "\x9b", Health: "\r\n\x07"}}}}
 	hostile.owed = inspect.List{Limit: "x", Rows: []inspect.Row{{ID: "\x1b\x1b", Share: 1e300}, {Key: "\x1b[0m"}, {}}}
 	hostile.refused = inspect.List{Rows: []inspect.Row{{}}}
-	clean(hostile.text(0))
-	clean(hostile.text(10))
+	clean(hostile.text(0, 0))
+	clean(hostile.text(10, 0))
 }
 
 func TestFaultsAreTold(t *testing.T) {
@@ -288,6 +289,51 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	assert.True(t, send(press("q")))
 }
 
+// Whatever the size of the terminal, both lists have rows, the chosen limit is shown, and long keys
+// and names leave room for the figures and the blocks beside them.
+func TestTextFitsTheTerminal(t *testing.T) {
+	const long = "customer-0123456789-0123456789-0123456789-01"
+	v := view{chosen: "limit-9", owed: inspect.List{Limit: "limit-9"}, refused: inspect.List{Limit: "limit-9"}}
+	for i := range 11 {
+		v.overview.Limits = append(v.overview.Limits, inspect.LimitSummary{
+			Name: fmt.Sprint("limit-", i), Policy: "funnel 1000000000, 1000000000/h", Health: strings.Repeat("it is degraded ", 4),
+		})
+	}
+	for i := range 20 {
+		v.owed.Rows = append(v.owed.Rows, inspect.Row{Key: fmt.Sprint("o", i, long), Blocked: 60, Full: 60, Share: 1})
+		v.refused.Rows = append(v.refused.Rows, inspect.Row{Key: fmt.Sprint("r", i, long), Blocked: 60, Refused: 5})
+	}
+	for _, size := range [][2]int{{80, 32}, {80, 24}, {60, 15}, {200, 50}, {80, 100}} {
+		text := v.text(size[0], size[1])
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		require.LessOrEqual(t, len(lines), size[1])
+		rows := map[byte]int{}
+		for _, line := range lines {
+			assert.LessOrEqual(t, runewidth.StringWidth(line), size[0])
+			if len(line) > 1 && (line[0] == 'o' || line[0] == 'r') && line[1] <= '9' {
+				rows[line[0]]++
+				if size[0] >= 80 {
+					assert.True(t, strings.HasSuffix(line, "for 60s"), "%v: %s", size, line)
+				}
+			}
+		}
+		assert.Positive(t, rows['o'], size)
+		assert.Positive(t, rows['r'], size)
+		assert.InDelta(t, rows['o'], rows['r'], 1, size)
+		assert.Contains(t, text, ">  limit-9")
+		assert.Contains(t, text, "11 limits")
+		if size[1] > 32 {
+			assert.NotContains(t, text, "shown")
+		}
+		if size[1] < 20 {
+			assert.Contains(t, text, "1 shown")
+		}
+	}
+	// A list that is short leaves its lines to the other.
+	v.owed.Rows = v.owed.Rows[:1]
+	assert.Equal(t, 9, strings.Count(v.text(80, 30), "\nr"))
+}
+
 // A list that takes long is told of, and is waited for if the program looks once.
 func TestListsThatTakeLong(t *testing.T) {
 	var asked atomic.Int32
@@ -307,7 +353,7 @@ func TestListsThatTakeLong(t *testing.T) {
 	require.NoError(t, err)
 	v, err := c.look(t.Context(), "", 10)
 	require.NoError(t, err)
-	assert.Contains(t, v.text(0), "the keys are being gone through")
+	assert.Contains(t, v.text(0, 0), "the keys are being gone through")
 	text, err := top(t, server.URL)
 	require.NoError(t, err)
 	assert.Contains(t, text, "owes most, of 1 key, 75s ago")
