@@ -69,6 +69,8 @@ func TestPage(t *testing.T) {
 			assert.Contains(t, browsertest.Eval[string](o, text("#key [data-redis]")), "Redis of its own: 127.0.0.1:")
 			assert.Equal(t, "funnel 12, 5/s", browsertest.Eval[string](o, text("#candidate [data-limit]")))
 			assert.Equal(t, "0", browsertest.Eval[string](o, text("[data-trial=WouldRefuse]")))
+			assert.Equal(t, "address admitted, address refused", browsertest.Eval[string](o,
+				`[...document.querySelectorAll("#candidate tbody th")].map((th) => th.textContent).join(", ")`), "not by the API key's limit")
 			o.Shoot(name + "-full")
 
 			// In process: what one server has used the other does not know. The candidate
