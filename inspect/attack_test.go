@@ -323,7 +323,7 @@ func TestOddKeysAreText(t *testing.T) {
 			lines := log.lines()
 			assert.Len(t, lines, len(odd), "no key breaks a record into two")
 			for _, k := range odd[:3] {
-				assert.Equal(t, show, strings.Contains(strings.Join(lines, "\n"), strings.TrimSpace(k)))
+				assert.NotContains(t, strings.Join(lines, "\n"), strings.TrimSpace(k), "a log has hashes alone")
 			}
 		})
 	}

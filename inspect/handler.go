@@ -47,8 +47,8 @@ type Config struct {
 	Hosts []string
 
 	// Logger gets a record of each change that was made or failed, with the operator and the
-	// hash of the key, also if ShowKeys is set, and of requests for a change without a token that is accepted: one a second, after 10 at
-	// once. The default is slog.Default.
+	// hash of the key, also if ShowKeys is set. It gets one of requests for a change without a
+	// token that is accepted: one a second, after 10 at once. The default is slog.Default.
 	Logger *slog.Logger
 }
 
