@@ -346,22 +346,3 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	})
 }
-
-// A receipt counts what was given back from before its take read the word. What is given back
-// between the swap and the receipt is in none of the words that the receipt has, so a count that was
-// read after the swap would hide it.
-func TestReceiptCountsFromBeforeTheWord(t *testing.T) {
-	limit := &overtaken{Policy: funnel(10, 1, time.Hour)}
-	l := still(t, limit)
-	require.True(t, l.Take(3).Allowed)
-	before := l.terms.Load().returned.Load()
-	limit.meanwhile = func() { // the word is as before, and the swap succeeds
-		l.Refund(2)
-		l.Take(2)
-	}
-	r := l.Reserve(1, 0)
-	require.True(t, r.Allowed)
-	require.Nil(t, limit.meanwhile)
-	assert.Equal(t, before, r.held.receipt.returned)
-	assert.Greater(t, l.terms.Load().returned.Load(), before)
-}

@@ -2,14 +2,16 @@ package redistest
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
 )
 
-// commandTime bounds how long a command of a test may take.
-const commandTime = 10 * time.Second
+// commandTime bounds how long a command of a test may take. On a busy machine a server that
+// writes to disk may take longer than 10 seconds for one.
+const commandTime = time.Minute
 
 // Client returns a client of the server, which is closed with the test. Its commands
 // are sent on one connection, and again on another if that is lost.
@@ -24,7 +26,10 @@ func (s *Server) Client(t testing.TB) rueidis.Client {
 }
 
 func (s *Server) option() rueidis.ClientOption {
-	return rueidis.ClientOption{InitAddress: []string{s.Addr()}, DisableCache: true, ForceSingleClient: true}
+	return rueidis.ClientOption{
+		InitAddress: []string{s.Addr()}, DisableCache: true, ForceSingleClient: true,
+		ConnWriteTimeout: commandTime, Dialer: net.Dialer{Timeout: commandTime},
+	}
 }
 
 // Do sends one command on a connection of its own and returns what the server replied.
