@@ -7,11 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/internal/await"
 )
 
 const page = `<!doctype html><html><title>tested</title><link rel="icon" href="data:,">
@@ -88,7 +87,7 @@ func TestFaults(t *testing.T) {
 			}
 			require.Equal(t, "[]", check())
 			Eval[any](o, `(`+c.script+`, 0)`)
-			await.True(t, func() bool { return check() != "[]" }, "%s is said", c.said)
+			require.Eventually(t, func() bool { return check() != "[]" }, time.Minute, 10*time.Millisecond)
 			assert.Contains(t, check(), c.said)
 		})
 	}
