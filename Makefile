@@ -36,15 +36,15 @@ export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 test: needs
 	@$(RUN) -j 3 \
 		"format: $(AGAIN) format" \
-		"waiting: $(GO) test -count=1 -vet=all -short $(call packages,$(WAITING))" \
-		"computing: $(GO) test -count=1 -vet=all -short $(call packages,$(COMPUTING))"
+		"waiting: $(GO) test -count=1 -timeout 30m -vet=all -short $(call packages,$(WAITING))" \
+		"computing: $(GO) test -count=1 -timeout 30m -vet=all -short $(call packages,$(COMPUTING))"
 
 # What to run before a pull request, besides make test: the race detector on the concurrent
 # core, and one pass of each oracle. The simulation has the same seeds each time, so that no
 # change is refused for what another one left; make torture has others.
 check: needs
 	@$(RUN) -j 2 \
-		"race: $(GO) test -count=1 -race -short $(RACED)" \
+		"race: $(GO) test -count=1 -timeout 30m -race -short $(RACED)" \
 		"tidy: $(AGAIN) tidy" \
 		"platforms: $(AGAIN) platforms" \
 		"release: $(GO) test -count=1 -run ^TestRelease ." \
