@@ -72,9 +72,8 @@ func serve() {
 		os.Exit(0) // the process that started it is gone
 	}()
 	l, _, _, err := connect(addr, limits[limit], brief)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	for err != nil { // Redis may be away just now
+		l, _, _, err = connect(addr, limits[limit], brief)
 	}
 	for range callers {
 		go func() {
