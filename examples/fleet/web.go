@@ -18,7 +18,7 @@ import (
 )
 
 // startingTime is how long a server may take from its start to its first answer.
-const startingTime = 20 * time.Second
+const startingTime = 2 * time.Minute
 
 // server is one of the fleet's web servers, as seen by the process that starts it.
 type server struct {

@@ -46,8 +46,11 @@ const mostDebt = 31 * 24 * time.Hour
 
 // MostCharge returns the most units that one call may charge: as many as pass in 31 days, or as a
 // limit admits at once if that is more. Of a limit that is no policy.Windowed it is 1,000 times
-// the latter.
+// the latter. A charge of an aligned window has no bound, as it ends with the window.
 func MostCharge(p policy.Policy) int64 {
+	if s, ok := p.(shape.Shaped); ok && s.Shape().Kind == shape.AlignedWindow {
+		return math.MaxInt64
+	}
 	atOnce := max(shape.AtOnce(p), 0)
 	w, ok := p.(policy.Windowed)
 	if !ok {

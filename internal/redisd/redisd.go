@@ -24,7 +24,7 @@ import (
 
 // startingTime bounds the time that a Redis takes to answer and to load its data from
 // disk.
-const startingTime = 20 * time.Second
+const startingTime = 2 * time.Minute
 
 // Config configures a Redis. The zero value listens on a port and keeps everything in
 // memory.

@@ -3,7 +3,6 @@ package envoydoor
 import (
 	"context"
 
-	charges "github.com/ral-limiter/ral/internal/decide"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -34,7 +33,7 @@ func (a *ask) takeShared(ctx context.Context) (over bool, d policy.Decision, err
 			return false, d, err
 		}
 		// Without Redis what is refused does not count.
-		if after, err := a.space.RefundWith(ctx, a.exact, a.key, -a.charged(a.exact)); err == nil {
+		if after, err := a.space.RefundWith(ctx, a.exact, a.key, -a.n); err == nil {
 			d = after
 		}
 		return true, d, ctx.Err()
@@ -46,15 +45,11 @@ func (a *ask) takeShared(ctx context.Context) (over bool, d policy.Decision, err
 		d.Remaining = max(d.Remaining-1, 0)
 		return over, d, err
 	}
-	if d, err = a.space.RefundWith(ctx, a.next, a.key, -a.charged(a.next)); err != nil {
+	if d, err = a.space.RefundWith(ctx, a.next, a.key, -a.n); err != nil {
 		err = ctx.Err() // nothing is admitted in any case
 	}
 	return true, d, err
 }
-
-// charged returns how many of the hits are charged: as many as one call may charge. More would
-// change no verdict of the present window.
-func (a *ask) charged(limit policy.Policy) int64 { return min(a.n, charges.MostCharge(limit)) }
 
 // giveBackShared gives hits of the present window back.
 func (a *ask) giveBackShared(ctx context.Context) error {
