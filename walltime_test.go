@@ -269,7 +269,7 @@ func callee(call *ast.CallExpr) (before, name string) {
 // waits reports whether a call waits for the wall clock or judges by it.
 func (s testScan) waits(call *ast.CallExpr) bool {
 	pkg, name := callee(call)
-	budget := -1 // the argument
+	var budget int // the argument
 	switch pkg + "." + name {
 	case "time.Sleep", "time.Since", "time.Until", "assert.Never", "require.Never":
 		return true

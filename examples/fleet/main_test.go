@@ -277,7 +277,7 @@ func TestTheLimitHolds(t *testing.T) {
 			t.Logf("%+v in %d ms", s.Total, s.Now)
 			assert.LessOrEqual(t, s.Total.Redis.Highest, int64(capacity))
 			assert.LessOrEqual(t, s.Total.Redis.Admitted, s.Total.Redis.Most)
-			assert.LessOrEqual(t, s.Total.Redis.Most, capacity+int64(rate*s.Now/1000)+1)
+			assert.LessOrEqual(t, s.Total.Redis.Most, capacity+rate*s.Now/1000+1)
 			assert.Equal(t, s.Total.Asked, s.Total.Admitted+s.Total.Refused+s.Total.Lost)
 		})
 	}

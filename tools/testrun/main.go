@@ -14,6 +14,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -52,15 +53,15 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if !runSteps(ctx, newReport(os.Stdout, module, len(steps) > 1), steps, *atOnce) {
+	passed := runSteps(ctx, newReport(os.Stdout, module, len(steps) > 1), steps, *atOnce)
+	if stop(); !passed {
 		os.Exit(1)
 	}
 }
 
 func parseSteps(args []string) ([]step, error) {
 	if len(args) == 0 {
-		return nil, fmt.Errorf("no steps, want 'name: command' ...")
+		return nil, fmt.Errorf("no steps, want 'name: command' for each")
 	}
 	steps := make([]step, len(args))
 	for i, arg := range args {
@@ -84,7 +85,10 @@ func modulePath() (string, error) {
 			return strings.TrimSpace(path), nil
 		}
 	}
-	return "", fmt.Errorf("run it in the root of a module: %v", err)
+	if err == nil {
+		err = errors.New("go.mod names no module")
+	}
+	return "", fmt.Errorf("run it in the root of a module: %w", err)
 }
 
 // tests reports whether the step runs tests.
@@ -133,7 +137,7 @@ func runSteps(ctx context.Context, r *report, steps []step, atOnce int) bool {
 		for {
 			select {
 			case <-silent.C:
-				r.alive(quiet)
+				r.alive()
 			case <-done:
 				return
 			}

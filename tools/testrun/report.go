@@ -87,11 +87,11 @@ func (r *report) say(s step, format string, args ...any) {
 		name = s.name + ": "
 	}
 	r.said = time.Now()
-	fmt.Fprintf(r.to, "%5.0fs  %s%s\n", r.said.Sub(r.began).Seconds(), name, fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(r.to, "%5.0fs  %s%s\n", r.said.Sub(r.began).Seconds(), name, fmt.Sprintf(format, args...))
 }
 
 // alive says what is running if nothing was printed for a while.
-func (r *report) alive(quiet time.Duration) {
+func (r *report) alive() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.said) < quiet {
@@ -269,7 +269,7 @@ func (r *report) fail(s step, f failure) {
 
 func (r *report) print(lines []string) {
 	for _, line := range lines {
-		fmt.Fprintln(r.to, strings.TrimRight("        "+line, "\n "))
+		_, _ = fmt.Fprintln(r.to, strings.TrimRight("        "+line, "\n "))
 	}
 }
 
@@ -295,28 +295,28 @@ func (r *report) close() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.skipped) > 0 {
-		fmt.Fprintf(r.to, "\nskipped:\n")
+		_, _ = fmt.Fprintf(r.to, "\nskipped:\n")
 		for _, name := range r.skipped {
-			fmt.Fprintf(r.to, "        %s\n", name)
+			_, _ = fmt.Fprintf(r.to, "        %s\n", name)
 		}
 	}
 	slices.SortStableFunc(r.tests, func(a, b took) int { return int(1000 * (b.seconds - a.seconds)) })
 	if len(r.tests) > 0 {
-		fmt.Fprintf(r.to, "\nslowest:\n")
+		_, _ = fmt.Fprintf(r.to, "\nslowest:\n")
 	}
 	for _, test := range r.tests[:min(slowest, len(r.tests))] {
-		fmt.Fprintf(r.to, "%7.1fs  %s\n", test.seconds, test.name)
+		_, _ = fmt.Fprintf(r.to, "%7.1fs  %s\n", test.seconds, test.name)
 	}
 	for _, f := range r.failures {
-		fmt.Fprintf(r.to, "\nFAIL  %s\n", f.name)
+		_, _ = fmt.Fprintf(r.to, "\nFAIL  %s\n", f.name)
 		if over := len(f.lines) - repeated; over > 0 {
 			r.print(f.lines[:repeated/2])
-			fmt.Fprintf(r.to, "        ... %d lines more, printed above\n", over)
+			_, _ = fmt.Fprintf(r.to, "        ... %d lines more, printed above\n", over)
 			f.lines = f.lines[over+repeated/2:]
 		}
 		r.print(f.lines)
-		fmt.Fprintf(r.to, "      run it alone: %s\n", f.command)
+		_, _ = fmt.Fprintf(r.to, "      run it alone: %s\n", f.command)
 	}
-	fmt.Fprintf(r.to, "\n%d packages in %.0fs\n%d passed, %d failed\n", r.packages, time.Since(r.began).Seconds(), r.passed, len(r.failures))
+	_, _ = fmt.Fprintf(r.to, "\n%d packages in %.0fs\n%d passed, %d failed\n", r.packages, time.Since(r.began).Seconds(), r.passed, len(r.failures))
 	return len(r.failures) == 0
 }

@@ -211,18 +211,18 @@ func (s *state) without(i int) *state {
 
 // forgetting returns the state without what its log will not need: reservations before the
 // first that a later call gives back.
-func (n *state) forgetting() *state {
-	if n.at != (mark{n.word, n.undone}) {
-		n.log, n.at = nil, mark{}
-		return n
+func (s *state) forgetting() *state {
+	if s.at != (mark{s.word, s.undone}) {
+		s.log, s.at = nil, mark{}
+		return s
 	}
-	for len(n.log) > 0 && !slices.ContainsFunc(n.held, func(h held) bool { return h.id == n.log[0].id }) {
-		n.log = n.log[1:]
+	for len(s.log) > 0 && !slices.ContainsFunc(s.held, func(h held) bool { return h.id == s.log[0].id }) {
+		s.log = s.log[1:]
 	}
-	if len(n.log) == 0 {
-		n.log, n.at = nil, mark{}
+	if len(s.log) == 0 {
+		s.log, s.at = nil, mark{}
 	}
-	return n
+	return s
 }
 
 // logging returns the state n after a reservation that changed the word of s, with its log.

@@ -150,7 +150,7 @@ func (r *reading) checkKeys(at place, m map[any]any) {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		here := at.key(name)
 		if !slices.Contains(accepted, name) {
-			var why error = errUnknown
+			why := errUnknown
 			if slices.Contains(known, name) && !slices.Contains(own, name) {
 				why = fault.ErrUnused
 			}
