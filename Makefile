@@ -52,8 +52,7 @@ check: needs
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./torture/simulation -first 100001 -seeds 50000" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./torture/linear -for 10s" \
 		"properties: $(GO) test -count=1 ./torture/properties -for 10s" \
-		"oracle: $(GO) test -count=1 ./cmd/rald/oracle -pairs 10000 -seed 100001" \
-		"lint: $(AGAIN) lint"
+		"oracle: $(GO) test -count=1 ./cmd/rald/oracle -pairs 10000 -seed 100001"
 
 # What repeats make check for longer, at more numbers of processors, or with the programs of
 # others: every test, and every test under the race detector. Pages run in a browser's
@@ -61,6 +60,7 @@ check: needs
 # number of processors, and policies are pure functions.
 nightly: needs
 	@$(RUN) -j 2 \
+		"lint: $(AGAIN) lint" \
 		"waiting: $(GO) test -count=1 -timeout 30m $(call packages,$(WAITING))" \
 		"computing: $(GO) test -count=1 -timeout 30m $(call packages,$(COMPUTING))" \
 		"race, waiting: $(GO) test -count=1 -timeout 60m -race -skip InABrowser $(call packages,$(WAITING))" \
