@@ -35,7 +35,7 @@ internal/child 1
 internal/seam 2
 internal/waitline 2
 outgoing 2
-supervisor 2
+supervisor 1
 table 2
 torture/hostile 2
 torture/linear 2

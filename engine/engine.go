@@ -205,7 +205,6 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	var err error
 	supervised := supervisor.Config{
 		Name:      config.Name,
-		Strategy:  supervisor.OneForOne,
 		Intensity: config.Restarts,
 		Period:    config.RestartPeriod,
 		OnEvent:   config.OnEvent,
@@ -222,9 +221,6 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		Name:     "writer",
 		Run:      (&writer[K]{e.table, e.queue, e.control.Now, &e.dropped, config.fault, config.seam}).run,
 		Shutdown: shutdown,
-		// Two writers at once would be two owners of the table. One-for-one as it
-		// is, the supervisor starts no second one anyhow.
-		Exclusive: true,
 	}, {
 		Name:     "janitor",
 		Run:      sweeper.Run,

@@ -110,10 +110,10 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 		}
 	}
 	h.history = newHistory(h.limits, h.trouble)
-	children := []supervisor.Child{{Name: "history", Run: h.history.run, Exclusive: true}}
+	children := []supervisor.Child{{Name: "history", Run: h.history.run}}
 	for _, l := range h.limits {
 		if run := l.background(); run != nil {
-			children = append(children, supervisor.Child{Name: "walks of " + l.name(), Run: run, Exclusive: true})
+			children = append(children, supervisor.Child{Name: "walks of " + l.name(), Run: run})
 		}
 	}
 	// A walk that ends its goroutine is followed by a rest of leastRest.

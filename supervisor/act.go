@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -13,7 +14,7 @@ func (r *run) observe() {
 		case c.life == nil:
 			continue
 		case !c.life.launched: // a fault came between register and launch
-			r.vacate(c)
+			c.life = nil
 			continue
 		}
 		if !c.life.announced && c.life.isReady() {
@@ -27,16 +28,15 @@ func (r *run) observe() {
 	}
 }
 
-// halt ends the lives that should not be, last child first and one at a time. It
-// returns true when there are none; otherwise r.deadline says how long to wait.
+// halt stops the children, last child first and one at a time. It returns true when
+// none is left; otherwise r.deadline says how long to wait.
 func (r *run) halt() bool {
 	r.deadline = time.Time{}
-	for i := len(r.slots) - 1; i >= 0; i-- {
-		c := r.slots[i]
-		if c.life == nil || c.goal == up {
+	for _, c := range slices.Backward(r.slots) {
+		if c.life == nil {
 			continue
 		}
-		if c.state != Stopping {
+		if !c.asked {
 			r.fault(pointStop)
 			r.cancel(c)
 			r.fault(pointStopping)
@@ -47,34 +47,28 @@ func (r *run) halt() bool {
 		}
 		r.fault(pointAbandon)
 		r.abandon(c)
-		return r.halt() // from the top, since abandon may have changed the goals
 	}
 	return true
 }
 
-// launch starts, in order, the children that should run and do not, up to the
-// first one that needs time. The caller has made sure that nothing is stopping.
+// launch starts, in order, the children that do not run, up to the first one that
+// needs time.
 func (r *run) launch() {
 	for _, c := range r.slots {
-		if c.state == Starting {
+		if c.life != nil && !c.life.announced {
 			return
 		}
 	}
 	for _, c := range r.slots {
-		if c.goal != up || c.life != nil || c.exit != nil {
+		if c.life != nil {
 			continue
-		}
-		if r.hasPredecessor(c) {
-			r.stop(fmt.Errorf("%s: %w: child %q: %w", r.s.cfg.Name, ErrStart, c.Name, ErrAbandoned))
-			poke(r.wake)
-			return
 		}
 		r.fault(pointStart)
 		r.register(c)
 		r.fault(pointRegistered)
 		r.begin(c)
 		r.fault(pointStarted)
-		if c.state == Starting {
+		if !c.life.announced {
 			return
 		}
 	}
@@ -99,12 +93,6 @@ func (r *run) register(c *slot) {
 
 // begin launches the registered life.
 func (r *run) begin(c *slot) {
-	r.set(c, Starting)
-	if c.lives++; c.lives > 1 {
-		r.s.mu.Lock()
-		c.restarts++
-		r.s.mu.Unlock()
-	}
 	c.life.launch()
 	r.started(c)
 }
@@ -116,22 +104,19 @@ func (r *run) started(c *slot) {
 	}
 	c.life.announced = true
 	c.born = true
-	if c.state == Starting { // else it was asked to stop meanwhile
-		r.set(c, Running)
-	}
 	r.s.post(ChildStarted, c.Name, nil)
 }
 
-// cancel asks the child to stop and sets its deadline. The state comes last:
-// until it is set, all this is going to be repeated.
+// cancel asks the child to stop and sets its deadline. asked comes last: until it is
+// set, all this is going to be repeated.
 func (r *run) cancel(c *slot) {
 	c.deadline = time.Now().Add(c.Shutdown)
 	c.life.cancel()
-	r.set(c, Stopping)
+	c.asked = true
 }
 
-// ended takes a life that is over out of its slot. If no stop had been requested, the
-// end stays in c.exit, for decide.
+// ended takes a life that is over out of its slot. If the run is not stopping, the end
+// stays in c.exit, for decide.
 func (r *run) ended(c *slot) {
 	r.started(c)
 	l := c.life
@@ -140,50 +125,22 @@ func (r *run) ended(c *slot) {
 		reason = fmt.Errorf("%w: %w", ErrInit, reason)
 	}
 	kind := ChildExited
-	if c.state == Stopping {
+	if c.asked {
 		kind = ChildStopped
 	}
 	r.s.post(kind, c.Name, reason)
-	if c.goal == up {
+	if !r.stopping {
 		c.exit = &exit{reason: reason, inInit: inInit}
 	}
-	r.vacate(c)
+	c.life = nil
 }
 
-// abandon gives up on a life that is late. The replacement of an Exclusive child must
-// not run beside it, and the instant of its end is unknown, so this supervisor can
-// only give up.
+// abandon gives up on a life that is late.
 func (r *run) abandon(c *slot) {
 	r.started(c)
 	if !c.life.abandon() {
 		r.ended(c)
 		return
 	}
-	replace := c.goal == again
-	r.vacate(c)
-	if replace && c.Exclusive {
-		r.stop(fmt.Errorf("%s: %w: child %q, limit %v", r.s.cfg.Name, ErrAbandoned, c.Name, c.Shutdown))
-	}
-}
-
-// vacate empties the slot, for the next life if there is to be one.
-func (r *run) vacate(c *slot) {
 	c.life = nil
-	switch {
-	case c.goal != down:
-		c.goal = up
-		r.set(c, Waiting)
-	case c.Restart == Temporary && !r.stopping:
-		r.remove(c)
-	default:
-		r.set(c, Stopped)
-	}
-}
-
-// hasPredecessor reports whether an Exclusive child's abandoned life goes on. It
-// can only be from an earlier Run, since within one abandon gives up at once.
-func (r *run) hasPredecessor(c *slot) bool {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	return c.Exclusive && r.s.mu.abandoned[c.index] > 0
 }

@@ -17,16 +17,12 @@ func TestNewRejects(t *testing.T) {
 		children []Child
 		want     []string
 	}{
-		"strategy":          {Config{Strategy: 3}, nil, []string{"Config.Strategy is 3", "OneForOne"}},
-		"negative strategy": {Config{Strategy: -1}, nil, []string{"Config.Strategy is -1"}},
-		"intensity":         {Config{Intensity: -1}, nil, []string{"Config.Intensity is -1", "0 (no restart permitted)"}},
-		"period":            {Config{Period: -time.Second}, nil, []string{"Config.Period is -1s", "positive"}},
-		"no name":           {Config{}, []Child{ok, {Run: idle}}, []string{`child 1 (""): Name is ""`, "non-empty"}},
-		"same name":         {Config{}, []Child{ok, {Name: "b", Run: idle}, ok}, []string{`child 2 ("a"): Name is "a"`, "child 0"}},
-		"no Run":            {Config{}, []Child{{Name: "a"}}, []string{`child 0 ("a"): Run is nil`}},
-		"restart":           {Config{}, []Child{{Name: "a", Run: idle, Restart: 3}}, []string{"Restart is 3", "Transient"}},
-		"negative restart":  {Config{}, []Child{{Name: "a", Run: idle, Restart: -1}}, []string{"Restart is -1"}},
-		"shutdown":          {Config{}, []Child{{Name: "a", Run: idle, Shutdown: -1}}, []string{"Shutdown is -1ns", "Forever"}},
+		"intensity": {Config{Intensity: -1}, nil, []string{"Config.Intensity is -1", "0 (no restart permitted)"}},
+		"period":    {Config{Period: -time.Second}, nil, []string{"Config.Period is -1s", "positive"}},
+		"no name":   {Config{}, []Child{ok, {Run: idle}}, []string{`child 1 (""): Name is ""`, "non-empty"}},
+		"same name": {Config{}, []Child{ok, {Name: "b", Run: idle}, ok}, []string{`child 2 ("a"): Name is "a"`, "child 0"}},
+		"no Run":    {Config{}, []Child{{Name: "a"}}, []string{`child 0 ("a"): Run is nil`}},
+		"shutdown":  {Config{}, []Child{{Name: "a", Run: idle, Shutdown: -1}}, []string{"Shutdown is -1ns", "DefaultShutdown"}},
 		"all at once": {Config{Intensity: -7, Period: -1}, []Child{{}},
 			[]string{"Intensity is -7", "Period is -1ns", "Name is", "Run is nil"}},
 	} {
@@ -42,15 +38,13 @@ func TestNewRejects(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	s, err := New(Config{}, Child{Name: "a", Run: idle}, Child{Name: "b", Run: idle, Shutdown: Forever})
+	s, err := New(Config{}, Child{Name: "a", Run: idle}, Child{Name: "b", Run: idle, Shutdown: time.Hour})
 	require.NoError(t, err)
 	require.Equal(t, "supervisor", s.cfg.Name)
-	require.Equal(t, OneForOne, s.cfg.Strategy)
 	require.Zero(t, s.cfg.Intensity)
 	require.Equal(t, DefaultPeriod, s.cfg.Period)
-	require.Equal(t, Permanent, s.children[0].Restart)
 	require.Equal(t, DefaultShutdown, s.children[0].Shutdown)
-	require.Equal(t, Forever, s.children[1].Shutdown)
+	require.Equal(t, time.Hour, s.children[1].Shutdown)
 }
 
 // TestNewCopies: what the caller does to its slice later does not matter.
@@ -59,6 +53,6 @@ func TestNewCopies(t *testing.T) {
 	s, err := New(Config{}, list...)
 	require.NoError(t, err)
 	list[0] = Child{}
-	require.Equal(t, "a", s.Children()[0].Name)
+	require.Equal(t, "a", s.children[0].Name)
 	require.Zero(t, list[0].Shutdown)
 }

@@ -9,68 +9,27 @@ import (
 // decide judges the ends that were not requested.
 func (r *run) decide() {
 	for _, c := range r.slots {
-		if c.exit != nil { // no longer, if an earlier one's judgement covered it
+		if c.exit != nil { // an earlier child's judgement may have stopped the run
 			r.fault(pointDecide)
 			r.judge(c)
 		}
 	}
 }
 
-// judge turns one end into new goals. It changes nothing before its only fault
-// point, in escalate, and everything after it.
+// judge decides whether the child is started again. It changes nothing before its
+// only fault point, in escalate, and everything after it.
 func (r *run) judge(c *slot) {
 	e := c.exit
 	switch {
 	case e.inInit && !c.born:
 		r.escalate(ErrStart, c, e.reason)
-	case c.Restart == Temporary:
-		c.exit = nil
-		r.remove(c)
-	case c.Restart == Transient && e.reason == nil:
-		c.exit = nil
-		c.goal = down
-		r.set(c, Finished)
 	case r.window.full(time.Now()):
 		r.escalate(ErrIntensity, c, e.reason)
 	default:
 		r.window.add(time.Now())
 		r.s.restarts.Add(1)
 		r.s.post(ChildRestarting, c.Name, e.reason)
-		r.restart(c)
-	}
-}
-
-// restart sets the goals for a restart on account of c. An end of another one in
-// the group, be it simultaneous or while the group is being stopped, is part of
-// this restart and asks for none of its own.
-func (r *run) restart(c *slot) {
-	for _, x := range r.group(c) {
-		x.exit = nil
-		switch {
-		case x.removed:
-		case x.Restart == Temporary && x.lives > 0:
-			x.goal = down
-			if x.life == nil {
-				r.remove(x)
-			}
-		case x.life != nil:
-			x.goal = again
-		default:
-			x.goal = up
-			r.set(x, Waiting)
-		}
-	}
-}
-
-// group returns the children that share c's fate, in the order of start.
-func (r *run) group(c *slot) []*slot {
-	switch r.s.cfg.Strategy {
-	case OneForAll:
-		return r.slots
-	case RestForOne:
-		return r.slots[c.index:]
-	default:
-		return r.slots[c.index : c.index+1]
+		c.exit = nil
 	}
 }
 

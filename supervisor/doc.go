@@ -1,12 +1,11 @@
 // Package supervisor keeps goroutines running, in the manner of Erlang/OTP.
 //
-// A [Supervisor] starts a list of children in order, restarts those that fail
-// according to a [Strategy], and stops them in the reverse order. A child is a
-// function of a context; an error, a panic and a [runtime.Goexit] are all just
-// reasons for its end. When children fail more often than [Config.Intensity] allows,
-// the supervisor gives up, stops everything and returns an error: the fault is not
-// local, and must be dealt with higher up. Since [Supervisor.Run] has the signature
-// of a child's Run, that may be done by another supervisor.
+// A [Supervisor] starts a list of children in order, starts a child again by itself
+// whenever it ends, and stops all in the reverse order. A child is a function of a
+// context; nil, an error, a panic and a [runtime.Goexit] are all just reasons for its
+// end. When children end more often than [Config.Intensity] allows, the supervisor
+// gives up, stops everything and returns an error: the fault is not local, and must be
+// dealt with higher up.
 //
 // Three properties are worth more here than features:
 //
@@ -33,15 +32,13 @@
 //
 // # Differences from OTP
 //
-// There are no dynamic children, no simple_one_for_one, no significant children
-// with auto_shutdown, and no brutal kill. A nested supervisor counts as started
-// as soon as its Run was called; its parent does not wait for its subtree.
+// The only strategy is one_for_one, and every child is permanent. There are no trees,
+// no dynamic children and no brutal kill.
 //
 // # Where to start reading
 //
 // In this order: supervisor.go (the public face), guard.go (how an end of any
 // kind is caught), life.go (one incarnation of a child), run.go (the reconcile
-// step), act.go (its four parts), decide.go (strategies and intensity),
-// ownfault.go (when the supervisor itself fails). Aside from that: config.go,
-// errors.go, status.go, event.go, start.go.
+// step) with act.go and decide.go (its parts), ownfault.go (when the supervisor itself
+// fails). Aside from that: config.go, errors.go, event.go, start.go.
 package supervisor

@@ -14,6 +14,10 @@ var (
 	// ErrRunning is returned by Run while another Run of the same Supervisor
 	// has not returned.
 	ErrRunning = errors.New("supervisor: already running")
+
+	// ErrAbandoned is returned by Run while a child that an earlier Run abandoned
+	// has not ended: two incarnations of a child never run side by side.
+	ErrAbandoned = errors.New("supervisor: an abandoned child is still running")
 )
 
 // Errors of a Run that gave up. Each of them comes wrapped together with the
@@ -25,10 +29,6 @@ var (
 	// ErrIntensity says that there were more than Config.Intensity restarts
 	// within Config.Period.
 	ErrIntensity = errors.New("restart intensity exceeded")
-
-	// ErrAbandoned says that an Exclusive child would have had to run beside a
-	// predecessor that had not stopped within its limit.
-	ErrAbandoned = errors.New("exclusive child still running after its shutdown limit")
 )
 
 // Reasons for the end of a child, beside the errors that it returns itself.

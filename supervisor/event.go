@@ -18,8 +18,8 @@ const (
 	// ChildExited: the child ended unasked; Err is the reason, nil if Run
 	// returned nil. It wraps ErrInit if it was Init that failed.
 	ChildExited
-	// ChildRestarting: a restart is due to the end of this child, for the reason
-	// Err. There is one such event per restart, however many children take part.
+	// ChildRestarting: the child is about to be started again; Err is the reason for
+	// its end.
 	ChildRestarting
 	// ChildStopped: the child ended after its context was cancelled; Err is what
 	// it returned, or how it died.
@@ -44,9 +44,13 @@ const (
 
 // String returns the kind in words.
 func (k Kind) String() string {
-	return name(int(k), "Kind", "child started", "child exited", "child restarting", "child stopped",
+	names := [...]string{"child started", "child exited", "child restarting", "child stopped",
 		"child abandoned", "abandoned child ended", "escalated", "own fault", "hook fault",
-		"child failing", "child recovered")
+		"child failing", "child recovered"}
+	if k < 0 || int(k) >= len(names) {
+		return fmt.Sprintf("Kind(%d)", int(k))
+	}
+	return names[k]
 }
 
 // An Event describes what happened. It goes to Config.OnEvent, which is called on a

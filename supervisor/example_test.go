@@ -64,77 +64,32 @@ func ExampleSupervisor_Run_escalation() {
 	// true true
 }
 
-// The hook sees what happens, in order. Here the writer's failure also restarts
-// the reader, which was started after it.
+// The hook sees what happens, in order.
 func ExampleConfig_onEvent() {
-	fail := make(chan error)
-	up := make(chan struct{}, 3)
+	ctx, shutdown := context.WithCancel(context.Background())
+	fails := true
 	s, _ := supervisor.New(supervisor.Config{
 		Name:      "db",
-		Strategy:  supervisor.RestForOne,
 		Intensity: 1,
 		OnEvent:   func(e supervisor.Event) { fmt.Println(e) },
 	}, supervisor.Child{
 		Name: "writer",
 		Run: func(ctx context.Context) error {
-			select {
-			case err := <-fail:
-				return err
-			case <-ctx.Done():
-				return nil
+			if fails {
+				fails = false
+				return errors.New("checksum mismatch")
 			}
-		},
-	}, supervisor.Child{
-		Name: "reader",
-		Run: func(ctx context.Context) error {
-			up <- struct{}{}
-			<-ctx.Done()
-			return nil
-		},
-	})
-	ctx, shutdown := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- s.Run(ctx) }()
-	<-up
-	fail <- errors.New("checksum mismatch")
-	<-up
-	shutdown()
-	fmt.Println(<-done)
-	// Output:
-	// db/writer: child started
-	// db/reader: child started
-	// db/writer: child exited: checksum mismatch
-	// db/writer: child restarting: checksum mismatch
-	// db/reader: child stopped
-	// db/writer: child started
-	// db/reader: child started
-	// db/reader: child stopped
-	// db/writer: child stopped
-	// <nil>
-}
-
-// Supervisors nest: what the inner one cannot heal restarts it as a whole.
-func ExampleSupervisor_AsChild() {
-	tries := 0
-	ctx, shutdown := context.WithCancel(context.Background())
-	inner, _ := supervisor.New(supervisor.Config{Name: "link"}, supervisor.Child{
-		Name: "peer",
-		Init: func(context.Context) error {
-			if tries++; tries < 3 {
-				return errors.New("not reachable")
-			}
-			return nil
-		},
-		Run: func(ctx context.Context) error {
-			fmt.Println("connected at try", tries)
 			shutdown()
 			<-ctx.Done()
 			return nil
 		},
 	})
-	outer, _ := supervisor.New(supervisor.Config{Name: "app", Intensity: 5}, inner.AsChild())
-	fmt.Println(outer.Run(ctx))
+	fmt.Println(s.Run(ctx))
 	// Output:
-	// connected at try 3
+	// db/writer: child started
+	// db/writer: child exited: checksum mismatch
+	// db/writer: child restarting: checksum mismatch
+	// db/writer: child started
+	// db/writer: child stopped
 	// <nil>
 }

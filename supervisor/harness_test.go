@@ -41,11 +41,9 @@ type actor struct {
 
 func kid(name string) *actor { return &actor{Child: Child{Name: name}} }
 
-func (a *actor) as(r Restart) *actor              { a.Restart = r; return a }
 func (a *actor) within(d time.Duration) *actor    { a.Shutdown = d; return a }
 func (a *actor) thatIsPlain() *actor              { a.plain = true; return a }
 func (a *actor) thatIsDeaf() *actor               { a.deaf = true; return a }
-func (a *actor) thatIsExclusive() *actor          { a.Exclusive = true; return a }
 func (a *actor) with(init func(int) error) *actor { a.init = init; return a }
 
 // A rig is a supervisor with its actors, in a synctest bubble.
@@ -229,16 +227,6 @@ func (r *rig) seen() []Event {
 	events := r.events
 	r.events = nil
 	return events
-}
-
-// states formats Children.
-func (r *rig) states() string {
-	synctest.Wait()
-	var list []string
-	for _, c := range r.Children() {
-		list = append(list, c.Name+" "+c.State.String())
-	}
-	return strings.Join(list, ", ")
 }
 
 func (r *rig) isRunning() {

@@ -58,7 +58,7 @@ func (l *life) end(reason error) {
 	l.err = reason
 	close(l.done)
 	if l.abandoned {
-		l.s.mu.abandoned[l.index]--
+		l.s.mu.abandoned--
 		l.s.post(AbandonedEnded, l.s.children[l.index].Name, reason)
 	}
 	l.s.mu.Unlock()
@@ -75,7 +75,7 @@ func (l *life) abandon() bool {
 		return false
 	}
 	l.abandoned = true
-	l.s.mu.abandoned[l.index]++
+	l.s.mu.abandoned++
 	l.s.post(ChildAbandoned, l.s.children[l.index].Name, nil)
 	return true
 }

@@ -81,10 +81,10 @@ func (r *run) lastResort(reason error) {
 			continue
 		}
 		if !c.life.launched {
-			r.vacate(c)
+			c.life = nil
 			continue
 		}
-		if c.state != Stopping {
+		if !c.asked {
 			r.cancel(c)
 		}
 		c.life.wait(c.deadline)

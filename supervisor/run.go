@@ -7,33 +7,16 @@ import (
 	"github.com/ral-limiter/ral/internal/seam"
 )
 
-// goal is the state that the supervisor wants a child to reach; life and State
-// describe the one it has.
-type goal int
-
-const (
-	up    goal = iota // it should run
-	again             // its life should end, and another one begin
-	down              // it should not run
-)
-
 // slot is the place of one child in one Run.
 type slot struct {
 	Child
 	index int
 
-	goal     goal
-	life     *life     // the incarnation at work; nil if there is none
-	lives    int       // how many have been launched
-	born     bool      // an Init has succeeded
-	deadline time.Time // when it is late, if its state is Stopping
-	exit     *exit     // an end that decide has not judged yet
-
-	// Written by the run's owner under s.mu, so that Children may read.
-	state    State
-	since    time.Time
-	restarts uint64
-	removed  bool // was Temporary and is no more
+	life     *life // the incarnation at work; nil if there is none
+	born     bool  // an Init has succeeded
+	asked    bool  // the life's context is cancelled; it is late at deadline
+	deadline time.Time
+	exit     *exit // an end that decide has not judged yet
 }
 
 // exit is an end that the supervisor did not ask for.
@@ -61,24 +44,19 @@ type run struct {
 	window window // restarts and own faults
 	faults int    // own faults since the last step that was completed
 
-	stopping bool      // every goal is down, and stays so
+	stopping bool      // no child is started any more, and those that run are stopped
 	verdict  error     // what Run will return
 	deadline time.Time // when the child that is being stopped is late; zero is never
 }
 
 func newRun(s *Supervisor, ctx context.Context) *run {
-	r := &run{
+	return &run{
 		s:      s,
 		ctx:    ctx,
 		wake:   make(chan struct{}, 1),
 		slots:  newSlots(s.children),
 		window: window{limit: s.cfg.Intensity, period: s.cfg.Period},
 	}
-	now := time.Now()
-	for _, c := range r.slots {
-		c.state, c.since = Waiting, now
-	}
-	return r
 }
 
 // loop is the supervisor at work. It may die anywhere and be called again.
@@ -99,12 +77,11 @@ func (r *run) step() (over bool) {
 	}
 	r.observe()
 	r.decide()
-	if r.halt() {
-		if r.stopping {
-			r.fault(pointFinish)
-			return true
-		}
+	if !r.stopping {
 		r.launch()
+	} else if r.halt() {
+		r.fault(pointFinish)
+		return true
 	}
 	r.faults = 0
 	return false
@@ -128,28 +105,6 @@ func (r *run) stop(verdict error) {
 	r.verdict = verdict
 	r.stopping = true
 	for _, c := range r.slots {
-		c.goal = down
 		c.exit = nil
-		if c.life == nil {
-			r.set(c, Stopped)
-		}
 	}
-}
-
-// set changes a child's visible state.
-func (r *run) set(c *slot, state State) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	if c.state != state {
-		c.state, c.since = state, time.Now()
-	}
-}
-
-// remove forgets a Temporary child that has ended, for the rest of the run.
-func (r *run) remove(c *slot) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	c.goal = down
-	c.state, c.since = Stopped, time.Now()
-	c.removed = true
 }

@@ -21,9 +21,8 @@ type Supervisor struct {
 	mu struct { // locked before events.mu; no user code runs under it
 		sync.Mutex
 		running   bool
-		slots     []*slot // of the current Run, or of the last
-		abandoned []int   // per child: how many abandoned lives have not ended
-		failing   []bool  // per child: what it reported last: see Report
+		abandoned int    // the abandoned lives that have not ended
+		failing   []bool // per child: what it reported last: see Report
 	}
 }
 
@@ -38,22 +37,19 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 		s.children[i] = c.withDefaults()
 	}
 	s.events.hook = cfg.OnEvent
-	s.mu.slots = newSlots(s.children)
-	s.mu.abandoned = make([]int, len(children))
 	s.mu.failing = make([]bool, len(children))
 	return s, nil
 }
 
 // Run starts the children in order and keeps them running until ctx is done or the
 // supervisor gives up; in either case it then stops them in reverse order, one after the
-// other, so that their Shutdown limits add up. Like an OTP supervisor it goes on when no
-// child is left. It may be called again after it has returned and then begins afresh;
-// only Restarts, and what was abandoned, carry over.
+// other, so that their Shutdown limits add up. It may be called again after it has
+// returned and then begins afresh; only Restarts, and abandoned children, carry over.
 //
-// It returns nil if ctx was the reason. Otherwise the error wraps ErrStart,
-// ErrIntensity or ErrAbandoned together with the cause, or it is ErrRunning, or
-// wraps ErrConfig if ctx is nil. No goroutine of the supervisor or of a child is
-// left then, except for abandoned children and an OnEvent that blocks.
+// It returns nil if ctx was the reason. Otherwise the error wraps ErrStart or
+// ErrIntensity together with the cause; or no child was started, and it wraps
+// ErrRunning, ErrAbandoned or, for a nil ctx, ErrConfig. No goroutine of the supervisor
+// or of a child is left then, except for abandoned children and an OnEvent that blocks.
 func (s *Supervisor) Run(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: Run's ctx is nil, want a context", ErrConfig)
@@ -87,10 +83,11 @@ func (s *Supervisor) begin(ctx context.Context) (*run, error) {
 	if s.mu.running {
 		return nil, fmt.Errorf("%w: %s", ErrRunning, s.cfg.Name)
 	}
+	if s.mu.abandoned > 0 {
+		return nil, fmt.Errorf("%w: %s", ErrAbandoned, s.cfg.Name)
+	}
 	s.mu.running = true
-	r := newRun(s, ctx)
-	s.mu.slots = r.slots
-	return r, nil
+	return newRun(s, ctx), nil
 }
 
 // leave lets the next Run in.
@@ -100,43 +97,17 @@ func (s *Supervisor) leave() {
 	s.mu.running = false
 }
 
-// AsChild returns the supervisor as a Child of another: permanent, exclusive (as
-// a second Run beside the first would only return ErrRunning), and waited for
-// without a limit, because its own children have limits.
-func (s *Supervisor) AsChild() Child {
-	return Child{Name: s.cfg.Name, Run: s.Run, Shutdown: Forever, Exclusive: true}
-}
-
-// Restarts returns how many restarts there have been since New, over all Runs. A
-// restart of several children together counts once; the one that would have
-// exceeded the intensity did not take place and does not count.
+// Restarts returns how many restarts there have been since New, over all Runs. The
+// restart that would have exceeded the intensity did not take place and does not count.
 func (s *Supervisor) Restarts() uint64 { return s.restarts.Load() }
 
-// Abandoned returns how many children, of this Run and earlier ones, did not end
-// within their Shutdown limit and still have not. A number that stays above zero
+// Abandoned returns how many children did not end within their Shutdown limit and
+// still have not. A number that stays above zero
 // means goroutines that leak.
 func (s *Supervisor) Abandoned() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
-	for _, lives := range s.mu.abandoned {
-		n += lives
-	}
-	return n
-}
-
-// Children returns the children in the order of their start, without Temporary
-// ones that have ended.
-func (s *Supervisor) Children() []Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]Status, 0, len(s.mu.slots))
-	for _, c := range s.mu.slots {
-		if !c.removed {
-			list = append(list, Status{Name: c.Name, State: c.state, Restarts: c.restarts, Since: c.since})
-		}
-	}
-	return list
+	return s.mu.abandoned
 }
 
 // post reports to the hook, if any.

@@ -148,7 +148,7 @@ func New(c Config) (*Leases, error) {
 		Intensity: 20, // in 10 seconds, as an engine's
 		Period:    10 * time.Second,
 		OnEvent:   c.OnEvent,
-	}, supervisor.Child{Name: "owner", Run: l.runOwner, Exclusive: true, Shutdown: l.timeout + supervisor.DefaultShutdown})
+	}, supervisor.Child{Name: "owner", Run: l.runOwner, Shutdown: l.timeout + supervisor.DefaultShutdown})
 	if err != nil {
 		return nil, errors.Join(err, words.Close())
 	}

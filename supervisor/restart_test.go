@@ -1,0 +1,226 @@
+package supervisor
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestEscalation: what the intensity allows is restarted, one more ends it all.
+func TestEscalation(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Name: "top", Intensity: 2}, kid("a"), kid("b"), kid("c"))
+		r.journaled("+a +b +c")
+		r.story(step{"b", fails, "!b +b"}, step{"b", fails, "!b +b"})
+		r.isRunning()
+		r.seen()
+		r.tell("b", fails)
+		err := r.ends()
+		require.ErrorIs(t, err, ErrIntensity)
+		require.ErrorIs(t, err, errBoom)
+		require.EqualError(t, err, `top: restart intensity exceeded: more than 2 within 5s; last: child "b": boom`)
+		r.journaled("!b -c -a")
+		r.reported("b exited", "escalated", "c stopped", "a stopped")
+		require.EqualValues(t, 2, r.Restarts())
+	})
+}
+
+func TestEscalationCauses(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{}, kid("a"))
+		r.tell("a", func() error { panic(errBoom) })
+		err := r.ends()
+		require.ErrorIs(t, err, ErrIntensity)
+		require.ErrorIs(t, err, errBoom, "through PanicError.Unwrap")
+		var p *PanicError
+		require.ErrorAs(t, err, &p)
+
+		r.run()
+		r.tell("a", exits)
+		require.ErrorIs(t, r.ends(), ErrGoexit)
+
+		r.run()
+		r.tell("a", returns)
+		err = r.ends()
+		require.ErrorIs(t, err, ErrIntensity)
+		require.ErrorContains(t, err, "returned nil")
+	})
+}
+
+// TestIntensityZero: zero means none, not a default.
+func TestIntensityZero(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{}, kid("a"))
+		r.tell("a", fails)
+		require.ErrorIs(t, r.ends(), ErrIntensity)
+		require.Zero(t, r.Restarts())
+	})
+}
+
+// TestWindowEdges: the window slides, and its far edge is inside.
+func TestWindowEdges(t *testing.T) {
+	const period = time.Minute
+	for name, tc := range map[string]struct {
+		gaps []time.Duration // before each failure
+		ends bool            // by the last of them
+	}{
+		"three at once":              {[]time.Duration{0, 0, 0}, true},
+		"first just inside":          {[]time.Duration{0, 0, period - 1}, true},
+		"first exactly on the edge":  {[]time.Duration{0, 0, period}, true},
+		"both just outside":          {[]time.Duration{0, 0, period + 1}, false},
+		"first outside, second not":  {[]time.Duration{0, period / 2, period/2 + 1}, false},
+		"across where buckets start": {[]time.Duration{period - 1, 0, 2}, true},
+		"slides on":                  {[]time.Duration{0, period / 2, period/2 + 1, period / 2, period/2 + 1, 0}, true},
+		"steadily below":             {[]time.Duration{31e9, 31e9, 31e9, 31e9, 31e9, 31e9, 31e9}, false},
+		"steadily above":             {[]time.Duration{0, 30e9, 30e9}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				r := start(t, Config{Intensity: 2, Period: period}, kid("a"))
+				for _, gap := range tc.gaps {
+					r.isRunning()
+					time.Sleep(gap)
+					r.tell("a", fails)
+				}
+				if tc.ends {
+					require.ErrorIs(t, r.ends(), ErrIntensity)
+				} else {
+					r.isRunning()
+				}
+			})
+		})
+	}
+}
+
+// FuzzWindow compares the window with a plain count over everything admitted.
+func FuzzWindow(f *testing.F) {
+	f.Add(2, int64(10), []byte{0, 0, 10, 1, 9, 11})
+	f.Add(0, int64(1), []byte{5})
+	f.Add(1, int64(0), []byte{0, 0, 1})
+	f.Fuzz(func(t *testing.T, limit int, period int64, gaps []byte) {
+		if limit < 0 || period < 0 {
+			t.Skip()
+		}
+		w := window{limit: limit, period: time.Duration(period)}
+		now := time.Unix(0, 0)
+		var admitted []time.Time
+		for _, gap := range gaps {
+			now = now.Add(time.Duration(gap))
+			within := 0
+			for _, at := range admitted {
+				if now.Sub(at) <= w.period {
+					within++
+				}
+			}
+			require.Equal(t, within+1 > limit, w.full(now))
+			if within < limit {
+				w.add(now)
+				admitted = append(admitted, now)
+			}
+		}
+	})
+}
+
+// TestWindowForgets: what has left the window takes no memory.
+func TestWindowForgets(t *testing.T) {
+	w := window{limit: 5, period: time.Second}
+	now := time.Now()
+	for range 1000 {
+		require.False(t, w.full(now))
+		w.add(now)
+		now = now.Add(time.Second/5 + 1)
+	}
+	require.LessOrEqual(t, cap(w.at), 16)
+}
+
+// TestRestartIsImmediate: there is no back-off.
+func TestRestartIsImmediate(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Intensity: 100}, kid("a"))
+		before := time.Now()
+		for range 100 {
+			r.tell("a", fails)
+		}
+		require.Zero(t, time.Since(before))
+		require.EqualValues(t, 100, r.Restarts())
+	})
+}
+
+// TestInitFailsOnRestart: a restart whose Init fails asks for another one.
+func TestInitFailsOnRestart(t *testing.T) {
+	for way, order := range map[string]func() error{"error": fails, "panic": panics, "goexit": exits} {
+		t.Run(way, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				a := kid("a").with(func(n int) error {
+					if n == 2 || n == 3 || n > 4 {
+						return order()
+					}
+					return nil
+				})
+				r := start(t, Config{Intensity: 5}, a, kid("b"))
+				r.journaled("+a +b")
+				r.story(step{"a", fails, "!a ?a ?a +a"})
+				require.EqualValues(t, 3, r.Restarts())
+				r.tell("a", fails) // restarts 4 and 5, and one too many
+				err := r.ends()
+				require.ErrorIs(t, err, ErrIntensity)
+				require.ErrorIs(t, err, ErrInit)
+				require.NotErrorIs(t, err, ErrStart, "it had started once")
+				r.journaled("!a ?a ?a -b")
+			})
+		})
+	}
+}
+
+// TestEndsInOneStep: the supervisor comes to see two ends at once. The second child is
+// told to end while the end of the first one is received.
+func TestEndsInOneStep(t *testing.T) {
+	in(t, func(t *testing.T) {
+		var r *rig
+		told := false
+		r = start(t, Config{Intensity: 9, Fault: func(point string) {
+			if point == pointExit && !told {
+				told = true
+				r.actors["b"].orders <- fails
+				time.Sleep(1)
+			}
+		}}, kid("a"), kid("b"), kid("c"))
+		r.journaled("+a +b +c")
+		r.tell("a", fails)
+		time.Sleep(time.Second)
+		r.journaled("!a !b +a +b")
+		require.EqualValues(t, 2, r.Restarts())
+	})
+}
+
+// TestChildFailsDuringFirstStart: a child that fails while a later one is still in its
+// Init is restarted when that is done.
+func TestChildFailsDuringFirstStart(t *testing.T) {
+	in(t, func(t *testing.T) {
+		slow := func(int) error { time.Sleep(time.Second); return nil }
+		r := start(t, Config{Intensity: 1}, kid("a"), kid("b").with(slow), kid("c"))
+		r.tell("a", fails)
+		time.Sleep(time.Minute)
+		r.journaled("+a !a +b +a +c")
+	})
+}
+
+// BenchmarkRestart: from a child's failure until it is up again.
+func BenchmarkRestart(b *testing.B) {
+	ctx, cancel := context.WithCancel(b.Context())
+	n := 0
+	s, err := New(Config{Intensity: math.MaxInt, Period: time.Millisecond}, Child{
+		Name: "a",
+		Run: func(context.Context) error {
+			if n++; n > b.N {
+				cancel()
+			}
+			return errBoom
+		},
+	})
+	require.NoError(b, err)
+	require.NoError(b, s.Run(ctx))
+}
