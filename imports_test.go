@@ -86,6 +86,7 @@ var mayImport = []struct {
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 	// What make test prints, for people who work on Ral.
 	{"tools/testrun", nil},
+	{"tools/promises", nil},
 }
 
 type listed struct {
@@ -116,6 +117,7 @@ func list(t *testing.T) []listed {
 	return all
 }
 
+// Promise: Imports point down one list of packages.
 func TestImportsPointDown(t *testing.T) {
 	var seen []string
 	for _, p := range list(t) {
@@ -149,6 +151,8 @@ func TestImportsPointDown(t *testing.T) {
 
 // Only the supervisor starts goroutines in the core: a goroutine that is not watched is
 // not restarted.
+//
+// Promise: Only the supervisor starts goroutines of an engine.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
 	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "metrics", "eventlog", "httplimit", "rpclimit", "inspect"} {
 		starts := goStatements(t, pkg)
@@ -169,6 +173,8 @@ func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
 }
 
 // The root module is what every user takes on.
+//
+// Promise: The root module has three direct requirements.
 func TestDirectRequirementsAreThree(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json").Output()
 	require.NoError(t, err)

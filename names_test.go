@@ -97,6 +97,8 @@ func namesOf(spec ast.Spec) (all []string, fields int) {
 }
 
 // What a user of an engine has to learn stays small.
+//
+// Promise: Packages engine and policy together export few names.
 func TestFaceStaysSmall(t *testing.T) {
 	ofEngine, settings := names(t, "engine")
 	ofPolicy, parts := names(t, "policy")

@@ -138,6 +138,8 @@ func contenderOf(name string, p Promise, decide func(Limit) decider) Contender {
 // TestAuditCatchesEachBrokenPromise runs whole benchmarks in bubbles of virtual
 // time. Each contender keeps its promise, or breaks it by 5%. The audit finds the one
 // clean and the other not, whatever the promise.
+//
+// Promise: Each limiter is audited by its own promise, and a broken promise is noticed.
 func TestAuditCatchesEachBrokenPromise(t *testing.T) {
 	for _, c := range textbook {
 		t.Run(c.name, func(t *testing.T) {

@@ -79,6 +79,8 @@ func (m busyMachine) Await(string, time.Duration, func() bool) bool {
 
 // A roomWait looks at the clock after each yield, so that on a busy machine it is late by one
 // time slice at most.
+//
+// Promise: A new key waits for room at most OpenTimeout, on a busy machine too.
 func TestRoomWaitKeepsToItsLimitOnABusyMachine(t *testing.T) {
 	const limit, slice = time.Millisecond, 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {

@@ -87,6 +87,8 @@ func (c *inProcess) Do(r *http.Request) (*http.Response, error) {
 }
 
 // 100 goroutines behind one client: after the first answer not one refusal, and at least 95 % of the limit is used.
+//
+// Promise: 100 goroutines behind one client use 95% of the limit without further refusals.
 func TestNoRefusalAfterTheFirstAnswer(t *testing.T) {
 	minutes := 5.0
 	if race.Enabled {
@@ -153,6 +155,8 @@ func retryIn(d time.Duration) *connect.Error {
 }
 
 // A refusal holds all calls of the server for as long as it says, to the millisecond.
+//
+// Promise: A client waits as long as the server says.
 func TestClientObeysWhatTheServerSays(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -83,6 +83,8 @@ func (u unread) Read([]byte) (int, error) {
 }
 
 // A gate refuses before the body is read, whatever protocol the request speaks.
+//
+// Promise: A gate refuses before it reads a message.
 func TestGateReadsNoBody(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	gate := newGate(t, gated(e, rpclimit.Options{})).Handler(http.NotFoundHandler())

@@ -111,6 +111,8 @@ func TestReceivedMessagesTake(t *testing.T) {
 }
 
 // A handler that takes a refusal for the end of its stream does not turn it into success.
+//
+// Promise: A refused message ends its stream, whatever the handler returns.
 func TestRefusalIsNotSwallowed(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	s := serve(t, connect.NewBidiStreamHandler(talk, func(_ context.Context, s *connect.BidiStream[text, text]) error {
@@ -163,6 +165,8 @@ func TestBothDirectionsTake(t *testing.T) {
 }
 
 // A stream that pays as it opens for the messages that it may have gets back what it did not use, however it ends.
+//
+// Promise: A stream gives back unused units, however it ends.
 func TestStreamsThatEndEarlyGiveBack(t *testing.T) {
 	for _, p := range streams {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(100, 1, 24*time.Hour)))

@@ -46,6 +46,8 @@ func counted(n *atomic.Int64, next http.Handler) http.Handler {
 
 // A stock grpc-go client with a retry policy succeeds at its first retry, at the pushback: its own delays would outlast
 // the test. Without TrailersOnly it does not retry.
+//
+// Promise: A stock gRPC client succeeds at its first retry, at the pushback.
 func TestStockClientRetriesAtThePushback(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -23,6 +23,8 @@ import (
 )
 
 // Every protocol carries the fields of an admitted call, and all that a refusal says.
+//
+// Promise: Connect, gRPC and gRPC-Web all carry refusals and the state of admitted calls.
 func TestEveryProtocolTellsHowACallStands(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {

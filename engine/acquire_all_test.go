@@ -17,6 +17,8 @@ import (
 )
 
 // Several keys at once: their order, how long, and that it is all or none.
+//
+// Promise: `AcquireAll` waits in line for each key and takes all or nothing.
 func TestAcquireAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{MaxWaiting: 3}

@@ -55,6 +55,8 @@ func TestAcquireHandsOutWhatItTook(t *testing.T) {
 
 // A call that would have to wait for longer than it has patience is refused at once, and
 // told when it might come back; one that is overtaken in line when that is over.
+//
+// Promise: `Acquire` waits no longer than its patience.
 func TestAcquireIsPatientForSoLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(2, 1, time.Second)})
@@ -116,6 +118,8 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 }
 
 // A call that comes just as a window opens is served behind those that wait for it.
+//
+// Promise: A call that comes as a window opens does not overtake the line.
 func TestAcquireDoesNotOvertakeTheLine(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.FixedWindow(3, time.Second)), policy.Must(policy.AtMost(3, time.Second)), funnel(3, 3, time.Second),

@@ -28,6 +28,8 @@ func until(t *testing.T, clock time.Duration) {
 
 // An engine's windows begin with those of the wall clock, whichever limit decides and
 // whatever it was anchored to before.
+//
+// Promise: Aligned windows follow the wall clock as it was in `New`.
 func TestAlignedWindowsFollowTheWallClock(t *testing.T) {
 	const minute = time.Minute
 	for name, config := range map[string]Config{

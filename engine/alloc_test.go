@@ -14,6 +14,8 @@ import (
 
 // No call on a known key allocates, admitted or refused, whatever the kind of key and
 // the protocol.
+//
+// Promise: A call on a known key allocates nothing.
 func TestKnownKeyAllocatesNothing(t *testing.T) {
 	type pair struct {
 		tenant int

@@ -20,6 +20,8 @@ import (
 
 // What package limits promises holds for engines, for those whose limits are chosen for the
 // key, and for tiers.
+//
+// Promise: Engines and tiers keep the contract of `limits.Limiter`.
 func TestLimiterContract(t *testing.T) {
 	subjects := map[string]limitstest.Subject{
 		"engine": {Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {

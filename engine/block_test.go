@@ -81,6 +81,8 @@ func verbsOnKey(e, other *Engine[string]) map[string]func(key string, n int64) (
 
 // From when Block returns until its time has passed every verb refuses the key, to the
 // nanosecond, and RetryAfter is the later end of the block and of the limit's refusal.
+//
+// Promise: Every verb refuses a blocked key, to the nanosecond.
 func TestBlockedKeyIsRefusedByEveryVerb(t *testing.T) {
 	names := verbsOnKey(nil, nil)
 	for name := range names {
@@ -210,6 +212,8 @@ func TestLaterEndHoldsAndResetLifts(t *testing.T) {
 func lift(e *Engine[string], key string) bool { return e.Block(key, 0) == nil }
 
 // A Block of 0 lifts a block and the refusals that count, and leaves what was used.
+//
+// Promise: A `Block` of 0 lifts a block and leaves used units.
 func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), Penalty: Penalty{Refusals: 2, Within: time.Minute, For: time.Minute, Max: time.Hour}})
@@ -301,6 +305,8 @@ func TestPenaltyIsChecked(t *testing.T) {
 
 // The refusal that is the last of a Penalty says so, by every verb, and so does each that
 // comes while the key is blocked. Those do not count. The next block is twice as long.
+//
+// Promise: A `Penalty`'s last refusal blocks before its call returns.
 func TestPenaltyBlocksAtTheLastRefusal(t *testing.T) {
 	for name := range verbsOnKey(nil, nil) {
 		t.Run(name, func(t *testing.T) {
@@ -624,6 +630,8 @@ func (k *record) forget(now time.Time, rule Penalty) {
 
 // Calls that wait do not pass while the key is blocked, those that were in line before it
 // neither, in whatever order; and Reset and a Block of 0 let them go on.
+//
+// Promise: Calls in line wait for a block's end in their order.
 func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 	for _, lifts := range []func(*Engine[string], string) bool{nil, (*Engine[string]).Reset, lift} {
 		synctest.Test(t, func(t *testing.T) {
@@ -793,6 +801,8 @@ func TestTieredBlocks(t *testing.T) {
 // A flood neither washes out a blocked key nor makes more keys than are bounded, and a Block
 // for which there is no room says so. Keys whose refusals count make room, and so do keys
 // that were reset.
+//
+// Promise: No blocked key makes room, and at most `MaxKeys` blocks are kept.
 func TestBlockedKeysAreNeverGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { blockedKeysAreNeverGone(t) })
 }
@@ -837,7 +847,7 @@ func blockedKeysAreNeverGone(t *testing.T) {
 	require.Equal(t, most, e.Stats().BlockedKeys)
 }
 
-// Blocks, counted refusals and blocks in a row survive a restart, to the nanosecond.
+// Promise: Blocks, counted refusals and doublings survive a restart.
 func TestBlocksSurviveARestart(t *testing.T) {
 	for _, hashes := range []bool{false, true} {
 		t.Run(fmt.Sprint("hashed ", hashes), func(t *testing.T) {

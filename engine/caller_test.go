@@ -15,6 +15,8 @@ import (
 // What a call costs others, and what runs in it.
 
 // A key that is known has nothing to tell the writer, whatever is asked for it.
+//
+// Promise: A call on a known key sends the writer nothing.
 func TestKnownKeySendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		received := 0
@@ -45,6 +47,8 @@ func TestKnownKeySendsNothing(t *testing.T) {
 }
 
 // Neither has a call that the limit refuses: it opens no key.
+//
+// Promise: A refused call opens no key.
 func TestRefusedCallOpensNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
@@ -61,6 +65,8 @@ func TestRefusedCallOpensNoKey(t *testing.T) {
 }
 
 // A decision is made at one instant: the clock is asked once.
+//
+// Promise: A decision reads the clock once.
 func TestClockIsReadOnceADecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int64

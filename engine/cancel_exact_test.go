@@ -89,6 +89,8 @@ func TestCancelOutOfOrderGivesBack(t *testing.T) {
 // Random rows of Choke, Take, Reserve, Refund of what was just taken, charges, and Cancel
 // or Keep of any earlier one. Checked after each: what is not given back, at the times at
 // which they were told to start, keep to the limit in every window.
+//
+// Promise: `Cancel` moves no promised turn and never exceeds the limit.
 func TestCancelNeverExceedsTheLimit(t *testing.T) {
 	const interval = int64(time.Millisecond)
 	rounds := 3000 / raceFactor
@@ -261,6 +263,8 @@ func TestCancellingAllIsAsIfNothingHadHappened(t *testing.T) {
 // stays taken, whatever is cancelled meanwhile. More may be missing in the end: a goroutine
 // held up between the two cannot know that none of the many units given back since were
 // below its own. What is reserved and cancelled at leisure is not lost.
+//
+// Promise: `Cancel` returns no units of other calls.
 func TestConcurrentCancelGivesNoOtherUnitsBack(t *testing.T) {
 	const capacity = 1000
 	clock := newHandClock()

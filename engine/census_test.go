@@ -38,6 +38,8 @@ func nextCount(e interface{ Stats() Stats }) KeysByUse {
 const janitorSecond = time.Second
 
 // Of 5 and of 10 units, each number used is counted where it belongs, under every family of limits.
+//
+// Promise: `Stats.KeysByUse` counts each key that stays once.
 func TestKeysAreCountedByUse(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.Funnel(5, 1, time.Hour)),

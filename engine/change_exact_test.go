@@ -18,6 +18,8 @@ import (
 // that drains half as fast, and back. A round's clock moves on by what the slower one
 // takes to drain. Checked: each key is admitted once a round, also while the writer
 // is killed all the time, and every change is made.
+//
+// Promise: The limit holds while it is replaced, however long calls are held up.
 func TestKeysAreExactWhileThePolicyChanges(t *testing.T) {
 	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func planned(t testing.TB, first policy.Policy) (*Engine[string], *handClock, *a
 	return e, clock, plan
 }
 
-// An upgrade frees the key: units count, not time.
+// Promise: `ChangeLimit` counts units, not time, so an upgrade frees a key.
 func TestChangeLimitFreesAnUpgradedKey(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	e, _, plan := planned(t, small)
@@ -135,6 +135,8 @@ func TestChangeLimitInEveryFamily(t *testing.T) {
 }
 
 // Promised turns are kept: no other call is admitted before the last.
+//
+// Promise: `ChangeLimit` keeps promised turns.
 func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
 	for i, p := range each() {
 		wider := []policy.Policy{
@@ -457,6 +459,8 @@ func TestChangeLimitWaitsForACancel(t *testing.T) {
 
 // Calls that race with a change to and fro, and hold either limit, are admitted no more
 // than both limits together for each change, and what they took counts in the end.
+//
+// Promise: Calls that race with `ChangeLimit` get no more than both limits admit.
 func TestChangeLimitUnderRaces(t *testing.T) {
 	small, large := funnel(100, 1, time.Hour), funnel(1000, 10, time.Hour)
 	for _, up := range []bool{true, false} {

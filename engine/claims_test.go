@@ -20,6 +20,7 @@ func told(o Outcome) Outcome {
 	return Outcome{Allowed: o.Allowed, RetryAfter: o.RetryAfter, Binding: o.Binding, Decisions: o.Decisions}
 }
 
+// Promise: `TakeAll` takes from all keys or none, and its `RetryAfter` is true.
 func TestTakeAll(t *testing.T) {
 	clock := newHandClock()
 	users := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
@@ -189,6 +190,8 @@ func TestTakeAllOfWhatCannotBeRecorded(t *testing.T) {
 // own. Checked, at a clock that stands still: no limit is exceeded, and what is
 // missing of each key in the end is what the allowed calls have taken: all else was
 // given back.
+//
+// Promise: `TakeAll` returns what it took under contention and never exceeds a limit.
 func TestTakeAllGivesEverythingBack(t *testing.T) {
 	const capacity, names = 400, 3
 	clock := newHandClock()

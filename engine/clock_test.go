@@ -154,6 +154,8 @@ func TestRetryAfterByTheCounterIsExactToAMicrosecond(t *testing.T) {
 
 // Many callers of one key, by the counter, pass no more often than the limit allows in the
 // package time that passes and a microsecond.
+//
+// Promise: The processor's counter keeps limits and `RetryAfter` to a microsecond of package time.
 func TestHotKeyByTheCounterIsExact(t *testing.T) {
 	const capacity, every, callers, calls = 50, 10 * time.Microsecond, 4, 50_000
 	config := byCounter(t, Config{Policy: funnel(capacity, 1, every)})

@@ -16,6 +16,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// Promise: After `Close` no goroutine of the engine is left.
 func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for i := range 1000 {
@@ -34,6 +35,8 @@ func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 // After Close every verb answers as WhenUnavailable says, and none waits: in a
 // bubble a call that blocked for good would fail the test, and one that slept
 // would move the clock.
+//
+// Promise: After `Close` calls never block or panic, and answer by `WhenUnavailable`.
 func TestClosedEngineAnswers(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, when := range []WhenUnavailable{Admit, Refuse} {
@@ -107,6 +110,8 @@ func TestCloseUnderLoad(t *testing.T) {
 
 // The writer does not come back from a fault point. Close gives it up in time,
 // and says so.
+//
+// Promise: `Close` reports a goroutine that does not end.
 func TestCloseReportsAStuckWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -16,6 +16,7 @@ import (
 
 type nilPolicy struct{ policy.Policy }
 
+// Promise: A bad field is an error with its name, its value and the accepted values.
 func TestBadConfigurationIsRefused(t *testing.T) {
 	good := funnel(1, 1, time.Second)
 	var missing *nilPolicy

@@ -96,6 +96,8 @@ func (l *load) crowd() {
 //  3. no call is answered without a word, as one that has waited for OpenTimeout would be;
 //  4. the engine calls itself healthy;
 //  5. table and index agree afterwards (in open's cleanup).
+//
+// Promise: The limit holds if the writer dies anywhere, and the writer restarts at once.
 func TestDeathAtEveryPoint(t *testing.T) {
 	// A supervisor that works passes these only when a goroutine does not stop,
 	// or when it gives up: its own tests go there.
@@ -233,6 +235,8 @@ func TestDeathAtRandom(t *testing.T) {
 
 // A command that kills the writer twice is dropped and counted, and those behind
 // it are carried out.
+//
+// Promise: A command that kills the writer is tried once more, then dropped and counted.
 func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 	for deaths, dropped := range map[int]uint64{1: 0, 2: 1, 3: 1} {
 		t.Run(fmt.Sprintf("%d deaths", deaths), func(t *testing.T) {
@@ -282,6 +286,8 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 //  3. other keys are answered as WhenUnavailable says, and counted;
 //  4. no call waits;
 //  5. a Queued limits known keys as well, in place.
+//
+// Promise: Past `Restarts` the engine is unhealthy, limits known keys, and answers others by `WhenUnavailable`.
 func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, when := range []WhenUnavailable{Admit, Refuse} {

@@ -135,6 +135,8 @@ func TestLandedAfterCloseIsNotLookedAt(t *testing.T) {
 }
 
 // Neither Peek nor Take of nothing is a call that Stats counts.
+//
+// Promise: `Peek` and a `Take` of 0 open no key and are not counted.
 func TestLooksAreNotCounted(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
 	require.True(t, e.Choke("key"))

@@ -19,6 +19,7 @@ import (
 // once for the tick that just missed it, and a little for the sweep.
 func soon(idle time.Duration) time.Duration { return janitor.Every(idle) + time.Millisecond }
 
+// Promise: A key that owes nothing leaves soon after `Idle`.
 func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Minute
@@ -42,6 +43,7 @@ func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 	})
 }
 
+// Promise: A key that owes is never forgotten, except to make room.
 func TestOwingKeyIsNeverGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(24, 1, time.Second), Idle: time.Nanosecond})
@@ -57,6 +59,7 @@ func TestOwingKeyIsNeverGone(t *testing.T) {
 	})
 }
 
+// Promise: A key in use is never forgotten.
 func TestKeyInUseIsNeverGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Second
@@ -79,6 +82,8 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 //     comes out of order fills the leaves of the index by two thirds;
 //  3. the victim is refused all the time;
 //  4. the flood's keys were given up to make room, owing one unit each.
+//
+// Promise: Under a bucket, a flood of keys washes out no key at its limit.
 func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
 	const callers = 4
 	maxKeys, flood := 100_000, 5_000_000
@@ -125,6 +130,8 @@ func heap() uint64 {
 }
 
 // Of three keys the one that owes least goes, though it was the last to come.
+//
+// Promise: The key that makes room is the one that owes least.
 func TestLeastDebtGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 3})

@@ -19,6 +19,8 @@ import (
 //
 //  1. at no time is more admitted than capacity + rate * elapsed;
 //  2. in the end it is that, to the unit: nothing is lost either.
+//
+// Promise: Racing calls pass exactly as often as the limit allows.
 func TestHotKeyIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const capacity, rate, callers = 1000, 1000, 64
@@ -89,6 +91,8 @@ func TestHotKeyIsExactUnderContention(t *testing.T) {
 
 // 64 goroutines meet 10,000 brand-new keys of capacity 1, each in an order of its
 // own or all in the same: each key is admitted once.
+//
+// Promise: Racing calls for new keys pass exactly as often as the limit allows.
 func TestNewKeysAreExact(t *testing.T) {
 	const callers, n = 64, 10_000
 	for name, shuffled := range map[string]bool{"same order": false, "orders of their own": true} {
@@ -121,6 +125,8 @@ func TestNewKeysAreExact(t *testing.T) {
 // clock moves on so far that every key has drained and may be evicted, which
 // then happens while the next round opens them again. Checked: each key is
 // admitted once a round, also while the writer is killed all the time.
+//
+// Promise: The limit holds for keys that are evicted and opened again meanwhile.
 func TestKeysComingAndGoingAreExact(t *testing.T) {
 	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -195,6 +201,8 @@ func TestQueuedCountsWhatItOveradmits(t *testing.T) {
 
 // What the original design got wrong: a client at twice the rate got its burst
 // and then nothing, because a refused call threw away what had drained.
+//
+// Promise: A refused call changes nothing: a client at twice its rate gets half.
 func TestClientAtTwiceTheRateGetsHalfOfItsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(5, 10, time.Second)})

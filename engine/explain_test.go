@@ -14,6 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// Promise: Explaining a key changes and counts nothing.
 func TestExplainAKey(t *testing.T) {
 	clock := newHandClock()
 	misfit := policy.Must(policy.FixedWindow(1, time.Hour))
@@ -54,6 +55,8 @@ func TestExplainAKey(t *testing.T) {
 }
 
 // A promise of Explain is that it agrees with the call that comes next.
+//
+// Promise: An explanation agrees with the next call.
 func TestExplanationAgreesWithTheNextCall(t *testing.T) {
 	clock := newHandClock()
 	for _, limit := range []policy.Policy{funnel(5, 1, time.Second), policy.Must(policy.SlidingWindow(5, time.Second)), policy.Must(policy.Queue(2, 1, time.Second))} {

@@ -19,6 +19,8 @@ import (
 
 // A program that uses every verb needs package engine, package policy and the standard
 // library: all types that it has to name are theirs.
+//
+// Promise: A program that uses every verb imports only engine and policy.
 func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()

@@ -17,6 +17,8 @@ import (
 // same order, so that they meet at each. Checked, for each choice of WhenFull: a
 // table that looks full only because several calls want one place gives up no key,
 // turns away no call, and lets each key pass once.
+//
+// Promise: The table never exceeds `MaxKeys`, under each `WhenFull`.
 func TestFillingATableExactly(t *testing.T) {
 	for _, when := range []WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
 		for _, maxKeys := range []int{1, 2, 100, 1500} {
@@ -46,7 +48,7 @@ func TestFillingATableExactly(t *testing.T) {
 	}
 }
 
-// 64 goroutines bring one new key to a full table: one other goes, not 64.
+// Promise: One new key in a full table costs one other key.
 func TestOneNewKeyCostsOneOther(t *testing.T) {
 	const maxKeys = 100
 	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: maxKeys, OpenTimeout: time.Minute})

@@ -28,6 +28,8 @@ func each() []policy.Policy {
 
 // If no call came since, what is kept is as if no more had been asked for: now and later,
 // under a limit chosen for the key, and one that cannot give back.
+//
+// Promise: `Keep` of the last take is as if only that had been taken.
 func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 	for _, p := range append(each(), unrelated{funnel(10, 1, time.Second)}) {
 		for _, after := range []time.Duration{0, 2500 * time.Millisecond, 12 * time.Second} {
@@ -273,6 +275,8 @@ func TestCancelUnderLimitsThatChange(t *testing.T) {
 
 // Random rows under the hard promise: whatever is given back of whichever take, whenever,
 // no window of the period has more than the limit.
+//
+// Promise: `Keep` returns units to their own window, and the limit holds.
 func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
 	const per = int64(8 * time.Millisecond)
 	clock := newHandClock()

@@ -67,6 +67,7 @@ func (g greedy) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 
 func (greedy) Choke(uint64, policy.Instant) (uint64, bool) { return math.MaxUint64, true }
 
+// Promise: A policy that breaks its contract does not break the table.
 func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
 	for _, protocol := range protocols {
 		e := open[string](t, Config{Policy: greedy{funnel(2, 1, time.Hour)}})
@@ -97,6 +98,7 @@ func (p dying) Take(word uint64, now policy.Instant, n int64, patience time.Dura
 	return p.Policy.Take(word, now, n, patience)
 }
 
+// Promise: A policy that panics in a call leaves nothing locked or taken.
 func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 	clock := newHandClock()
 	e := open[int](t, Config{
@@ -128,6 +130,8 @@ func TestPolicyWithoutChoke(t *testing.T) {
 }
 
 // A clock that goes back mints nothing, and what it takes back is not forgiven.
+//
+// Promise: A clock that goes backwards mints nothing.
 func TestClockGoingBackMintsNothing(t *testing.T) {
 	clock := newHandClock()
 	clock.Advance(time.Hour)

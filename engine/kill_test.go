@@ -38,6 +38,8 @@ func killedConfig(path string) Config {
 // A process is killed under load, while it saves as often as it can, after some saves. Of each
 // key, the file has all units that were taken before the last save began, and none that was
 // not asked for. The next process goes on with the file, and is killed as well.
+//
+// Promise: A killed process forgives a key at most its takes since the last save began.
 func TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave(t *testing.T) {
 	if folder := os.Getenv("RAL_TO_BE_KILLED"); folder != "" {
 		takeUntilKilled(t, folder)

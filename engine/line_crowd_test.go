@@ -63,6 +63,8 @@ func TestCrowdedLineRefusesInFewSteps(t *testing.T) {
 
 // The calls that wait for all keys together are bounded, exactly, and each that leaves,
 // on whatever way, makes room for another.
+//
+// Promise: At most `MaxWaitingTotal` calls wait for all keys together.
 func TestMaxWaitingTotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := &brittle{Policy: funnel(1, 1, time.Second)}
@@ -140,6 +142,8 @@ func (b *blocks) Carry(_ policy.Policy, word uint64, _ policy.Instant) (uint64, 
 
 // A policy that blocks in one key's line holds up calls that wait for that key, and for no
 // other.
+//
+// Promise: A key's line holds up no call for another key.
 func TestLineOfOneKeyDoesNotHoldUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		entered, release := make(chan struct{}), make(chan struct{})

@@ -15,6 +15,8 @@ import (
 
 // A limit of another family refuses every call by every verb. Each of them is counted
 // once, the decision has no limit, and the first is reported, once.
+//
+// Promise: Calls under another family's limit are refused for good, counted and reported once.
 func TestMisfitsAreCountedAndReported(t *testing.T) {
 	fixed := policy.Must(policy.FixedWindow(5, time.Minute))
 	var reported []policy.Policy

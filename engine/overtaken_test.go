@@ -42,6 +42,8 @@ func (o *overtaken) strike() {
 
 // A call that is overtaken between reading the word and swapping it decides again: two
 // callers can not spend the same unit. It does not depend on how goroutines run.
+//
+// Promise: A call that is overtaken decides again.
 func TestOvertakenCallDecidesAgain(t *testing.T) {
 	limit := &overtaken{Policy: funnel(3, 1, time.Hour)}
 	e := open[string](t, Config{Policy: limit})

@@ -33,6 +33,8 @@ func owingAll[K comparable](t testing.TB, e *Engine[K], n int, between func()) (
 
 // Pages of every size, joined, are the keys that All finds, in order, though time passes
 // between them.
+//
+// Promise: Pages of owing keys join to the whole list, in order.
 func TestOwingPagesContinueExactly(t *testing.T) {
 	for name, limit := range map[string]policy.Policy{
 		"funnel":  funnel(50, 1, time.Second),

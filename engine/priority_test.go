@@ -14,6 +14,8 @@ import (
 
 // Low priority may use 80 of a key's 100, as docs/choosing.md says: a call of low priority
 // passes if it leaves 20 for the others, and one of high priority if there is room.
+//
+// Promise: A low-priority call with a smaller limit leaves the rest to others.
 func TestPriorityShares(t *testing.T) {
 	for _, limits := range [][2]string{
 		{"funnel 100, 10/s", "funnel 80, 10/s"},

@@ -27,6 +27,8 @@ func stalled(t *testing.T, config Config) *Engine[string] {
 // With the writer at a stand and the queue full, new keys are limited exactly all
 // the same, until the table is full; those that come then wait for OpenTimeout,
 // as no room is made, and are answered.
+//
+// Promise: A call on a known key never waits for the writer.
 func TestStandingWriterAndFullQueue(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		t.Run(fmt.Sprint(when), func(t *testing.T) {

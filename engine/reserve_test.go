@@ -15,6 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// Promise: `Cancel` undoes the last take as if it had never happened.
 func TestReserveAndCancel(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
@@ -55,6 +56,8 @@ func TestReserveAndCancel(t *testing.T) {
 }
 
 // A cancel after the units have drained gives back nothing that others have taken.
+//
+// Promise: After its turn a reservation returns only units that still count.
 func TestCancelTooLate(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
@@ -94,6 +97,8 @@ func TestCancelAfterEviction(t *testing.T) {
 
 // A reservation from before a change of policy gives nothing back, nor when the
 // policy has come back, and the word by chance.
+//
+// Promise: `Cancel` returns nothing twice, nor after `SetPolicy`, `Reset` or eviction.
 func TestCancelAfterSetPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := newHandClock()

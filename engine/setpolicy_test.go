@@ -18,6 +18,8 @@ import (
 
 // What was used counts under the new policy. No key owes more than that policy lets a key
 // owe, except for turns that were promised.
+//
+// Promise: `SetPolicy` holds for every later call and forgives nothing.
 func TestSetPolicyForgivesNothing(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now})
@@ -97,6 +99,8 @@ func TestSetPolicyOfADegradedEngine(t *testing.T) {
 
 // The writer dies of a change, once or for good, before it is made or after. What
 // SetPolicy returns is what holds.
+//
+// Promise: A `SetPolicy` whose writer dies tells whether the limit changed.
 func TestSetPolicyWhenTheWriterDies(t *testing.T) {
 	for _, point := range []string{"change: begin", "change: made", "recover: begin", "adopt: begin", "recover: shard", "writer: received", "writer: done"} {
 		for _, deaths := range []int{1, 2, -1} {

@@ -49,6 +49,8 @@ func TestWallClockThatWentBackBeforeAnotherLimit(t *testing.T) {
 
 // If the wall clock went back, no window of it comes again, also over further restarts: a key
 // whose window has ended is not in the file. The engine goes on by the time of the file.
+//
+// Promise: No window comes again if the wall clock went back.
 func TestNoWindowComesAgainIfTheWallClockWentBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last, back = policy.Instant(100 * time.Hour), 25 * time.Minute

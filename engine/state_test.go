@@ -52,6 +52,8 @@ func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(
 // A history that is cut anywhere, saved, loaded and gone on with is the one of an engine that
 // never stopped, to the nanosecond: for every policy and verb, for limits that come with a
 // call or are chosen for a key, and for limits that change with the restart or without one.
+//
+// Promise: A saved and loaded engine answers as one that never stopped.
 func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -184,6 +186,8 @@ func inFile(t testing.TB, config Config) Config {
 // A clean stop forgives nothing, whichever calls it comes between: known keys, and new ones
 // on their way into the table. Each unit that was admitted is in the file. A call that was
 // refused may be as well, one for each caller at most.
+//
+// Promise: A clean stop saves each admitted unit, also during `Close`.
 func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
 	const callers, capacity = 4, 1 << 20
 	rounds := 40
@@ -382,6 +386,8 @@ func TestStateIsKeptInTheFile(t *testing.T) {
 }
 
 // A second engine with the same file is refused, until the first is closed.
+//
+// Promise: Two engines never share a state file.
 func TestStateIsForOneEngine(t *testing.T) {
 	config := inFile(t, Config{Policy: funnel(1, 1, time.Hour)})
 	e, err := New[string](config)
@@ -466,6 +472,8 @@ func (p panicky) FreshAt(word uint64) policy.Instant {
 
 // A load that fails is an error that says why. The file stays as it was, and the next New may
 // have it.
+//
+// Promise: A file that is damaged or of another limit is an error, and stays as it is.
 func TestFailedLoadChangesNothing(t *testing.T) {
 	good := Config{Policy: funnel(10, 1, time.Hour)}
 	e, err := New[string](good)
@@ -646,6 +654,8 @@ func write(t *testing.T, zero time.Time, last policy.Instant) []byte {
 
 // A wall clock that went back grants nothing: no time has passed. One that went on has let as
 // much drain.
+//
+// Promise: A wall clock that went back before a load grants nothing.
 func TestWallClockThatWentBackMintsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = policy.Instant(100 * time.Hour)
@@ -689,6 +699,8 @@ func TestWallClockFarAheadStartsAnew(t *testing.T) {
 
 // Saves that fail are told: at once by Stats, and by Health when they have failed for long.
 // The next one that succeeds mends both.
+//
+// Promise: Failed saves are in `Stats`, and in `Health` if they last.
 func TestFailingSavesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})

@@ -23,6 +23,8 @@ func refusalsOf(s Stats) map[string]uint64 {
 }
 
 // Each way of being refused is counted once, under its reason, and Refused is the sum.
+//
+// Promise: Each refused call is counted under one reason.
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(2, 1, time.Hour), MaxWaiting: 1, MaxKeys: 2, WhenFull: RefuseNew, WhenUnavailable: Refuse}

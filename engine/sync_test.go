@@ -15,6 +15,8 @@ import (
 )
 
 // What was taken before Sync is in the file after it, also while other saves are under way.
+//
+// Promise: `Sync` saves every earlier take.
 func TestSyncSavesNow(t *testing.T) {
 	state := State{Path: filepath.Join(t.TempDir(), "state"), Every: time.Hour}
 	limit := policy.Must(policy.Parse("window 1000/365d"))

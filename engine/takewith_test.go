@@ -55,6 +55,8 @@ func TestTakeWith(t *testing.T) {
 }
 
 // 64 goroutines take under limits of their own: as many as the largest has room for.
+//
+// Promise: `TakeWith` keeps each call's own limit.
 func TestTakeWithIsExact(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: clock.Now})
@@ -102,6 +104,8 @@ func openFor[K comparable](t testing.TB, config Config, choose func(K) policy.Po
 }
 
 // Each verb goes by the limit that is chosen for the key, whichever goroutine writes the word.
+//
+// Promise: Each call keeps the limit chosen for its key.
 func TestPolicyFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := newHandClock()

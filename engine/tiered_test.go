@@ -80,6 +80,8 @@ func TestTiersTogether(t *testing.T) {
 
 // However calls race, no tier admits more than its limit, all are charged alike, and what
 // one tier refuses is given back by the others.
+//
+// Promise: The limits of a `Tiered` hold together.
 func TestTiersAreExact(t *testing.T) {
 	const goroutines, each = 64, 300
 	clock := newHandClock()

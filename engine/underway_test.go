@@ -16,6 +16,8 @@ import (
 // Calls that are given back in the end lock out no others, however many are under way at once,
 // under each limit. Without the memory of takes each call would cost the key the time for which
 // it was under way.
+//
+// Promise: Grants settled with 0 lock out no other call.
 func TestCallsGivenBackLockOutNoOthers(t *testing.T) {
 	for _, text := range []string{
 		"funnel 50, 10/s", "window 50/s", "sliding 50/s", "at most 50/s", "window 50/m aligned",

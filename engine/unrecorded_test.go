@@ -33,6 +33,8 @@ var cannotRecord = map[string]struct {
 // An answer without a key's word says so, whichever way it was asked for: by one engine, by
 // several, by a Tiered, at once or patiently. That on a key beside it that has a word says
 // that it rests on it.
+//
+// Promise: An answer without the key's word says so.
 func TestAnswersWithoutWordSaySo(t *testing.T) {
 	for name, c := range cannotRecord {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 )
 
 // Reset while calls wait: the turn that was promised stands, the next comes at once.
+//
+// Promise: Calls in line keep their places through `Reset`.
 func TestResetWhileCallsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(2, 1, time.Second)})

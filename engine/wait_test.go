@@ -41,6 +41,8 @@ func noLines[K comparable](t testing.TB, e *Engine[K]) {
 //     it, those before it are gone, and it is there (if no call barges in);
 //  4. every call returns, with the right error, no earlier than it gave up;
 //  5. no line and no goroutine is left, and each call is counted once.
+//
+// Promise: Calls wait first come, first served, at most `MaxWaiting`.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	limits := []struct {
 		capacity, count int64
@@ -158,6 +160,8 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 
 // When all before it have left, the next in line is served as if they had never
 // been there. The calls leave in either order.
+//
+// Promise: A call that gives up costs no other call its turn.
 func TestLeavingCostsNoOtherCall(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -219,6 +223,7 @@ func TestLeavingTheLookaheadKeepsTheOrder(t *testing.T) {
 	})
 }
 
+// Promise: `ErrNever`, `ErrDeadline` and `ErrCrowded` come at once, and nothing was taken.
 func TestWaitErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(3, 1, time.Second), MaxWaiting: 2})
@@ -321,6 +326,8 @@ func TestDeadlineThatPassesInLine(t *testing.T) {
 }
 
 // A crowd of callers that do not wait cannot keep one that does from a full bucket.
+//
+// Promise: Calls that do not wait cannot starve a line.
 func TestNoCallStarvesInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(100, 1000, time.Second)})

@@ -55,6 +55,7 @@ func (l *lines) read() []string {
 	return strings.Split(text, "\n")
 }
 
+// Promise: The log has restarts, degradation, failed saves and outages.
 func TestEventsAreWrittenByWhatTheyMean(t *testing.T) {
 	logger, to := plain(slog.LevelInfo)
 	died := errors.New("it died")
@@ -88,6 +89,7 @@ func TestEventsAreWrittenByWhatTheyMean(t *testing.T) {
 	}
 }
 
+// Promise: Records come at a bounded rate, and warnings hide no error.
 func TestRecordsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, to := plain(slog.LevelInfo)

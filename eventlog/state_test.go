@@ -21,6 +21,8 @@ import (
 
 // What says how something is from now on is written in the end, with how many before it were
 // left out. Topics are told apart, and errors from others.
+//
+// Promise: The log's last record on a topic is true in the end.
 func TestLastWordOfEachTopicIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, to := plain(slog.LevelInfo)

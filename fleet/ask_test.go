@@ -19,6 +19,8 @@ import (
 )
 
 // What package limits promises holds for a fleet: exact and leased.
+//
+// Promise: A fleet's limiter keeps the contract of `limits.Limiter`.
 func TestLimiterContract(t *testing.T) {
 	for name, s := range map[string]limitstest.Subject{
 		"exact": {Source: SourceRedis, Promised: true, Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
@@ -50,6 +52,8 @@ func twoOfOneClient(t *testing.T, p, q policy.Policy) (a, b *Limiter) {
 
 // Two limits of one client are taken in one exchange: calls that one of them refuses cost the
 // other nothing, however many come together.
+//
+// Promise: A call that one limit refuses costs the others nothing.
 func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 	requests, tokens := twoOfOneClient(t, funnel(1000, 1, time.Hour), funnel(150, 1, time.Hour))
 	ask := func() (limits.Outcome, error) {
@@ -192,6 +196,8 @@ func TestAskOfClosedLimiter(t *testing.T) {
 
 // What is given back elsewhere, because another limiter refused, is given back although the
 // context of the call has ended.
+//
+// Promise: Units taken are returned although the context has ended.
 func TestGivesBackAfterContext(t *testing.T) {
 	p := policy.Must(policy.FixedWindow(5, 24*time.Hour))
 	first, second := open(t, at(shared.Addr(), p)), open(t, at(shared.Addr(), p))

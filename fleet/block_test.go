@@ -38,6 +38,8 @@ func blockable(t testing.TB) []policy.Policy {
 
 // A random history over several servers is that of one engine with the same Penalty: each
 // decision, each block, and what Stats count.
+//
+// Promise: Decisions, blocks and counts are those of one engine, to the microsecond.
 func TestBlocksAgreeWithAnEngine(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -130,6 +132,8 @@ func compareWithEngine(t *testing.T, r *rand.Rand) {
 
 // Of callers that race on several servers, exactly as many are refused by the limit as block
 // the key, all later ones by the block, and one block is made.
+//
+// Promise: Exactly `Refusals` of all servers block a key, once.
 func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 	const capacity, refusals, callers, each = 50, 7, 16, 10
 	for _, p := range []policy.Policy{funnel(capacity, 1, time.Hour), policy.Must(SlidingLog(capacity, time.Hour))} {
@@ -179,6 +183,8 @@ func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 
 // From when Block has returned every verb refuses the key on another server, and a key beside
 // it is not touched. When the block ends, to the microsecond, all pass again.
+//
+// Promise: In `Exact` mode every server refuses a blocked key at once.
 func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 	for _, p := range blockable(t) {
 		for _, chosen := range []bool{false, true} {
@@ -280,6 +286,8 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 // In Leased mode a block that another server made holds at the latest when a term has passed
 // since Block returned, and once this server was told it refuses by itself. Reset by another
 // one lifts it.
+//
+// Promise: In `Leased` mode a block holds everywhere after a term.
 func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(1_000_000, 1_000_000, time.Second))
@@ -341,6 +349,8 @@ const worth = 8
 // Without Redis a server refuses what it was told is blocked, under every fallback and by every
 // verb, and no other key. Block there holds here, and says that it is not known elsewhere.
 // Blocks outlast Redis and the servers. When Redis is back it says what holds.
+//
+// Promise: Without Redis a server refuses keys that it knows are blocked.
 func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 	for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
 		t.Run(fmt.Sprint(outage), func(t *testing.T) {
@@ -398,6 +408,8 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 
 // Calls that wait do so until a block ends. One whose turn comes meanwhile gives it back, if the
 // server was told. Those that have not the time are told at once.
+//
+// Promise: A waiting call goes on within a second of a block's end.
 func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		l := open(t, over(line, funnel(1, 1, time.Second)))

@@ -194,6 +194,8 @@ func startBusy(t *testing.T, j busyLoad, processors int) *process {
 //
 // and that few openings are seen over all. Each is a share of calls, however few of them
 // the machine has time for.
+//
+// Promise: A server short of processors does not leave a Redis that answers.
 func TestBusyServerKeepsToRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it judges the time of a machine: guard.TestLateAnswersAreLife and its neighbours count ticks")

@@ -38,6 +38,8 @@ func letPass(l *Limiter, key string, n int64) bool {
 
 // TestChargingIsBatched has the keys of an outage charged, each once, by a script for each
 // 64 of them.
+//
+// Promise: Charges after an outage are few scripts.
 func TestChargingIsBatched(t *testing.T) {
 	const keys = 2000
 	redis := redistest.Start(t, redistest.Options{})

@@ -48,6 +48,8 @@ func certified(t *testing.T) (certificate, key string) {
 
 // TestSaysWhatToDo has a Redis that does not let a limiter in, or not do what it needs:
 // Health and the cause of an answer say what to do.
+//
+// Promise: `Health` says what to do about each state of Redis.
 func TestSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	certificate, key := certified(t)

@@ -29,6 +29,8 @@ func explain(t testing.TB, l limits.Limiter[string], key string) limits.Explanat
 
 // While Redis decides, a key's explanation is the one that an engine gives of the same calls:
 // figures, returns, blocks and words. It takes nothing and counts nothing.
+//
+// Promise: While Redis decides, an explanation is an engine's.
 func TestExplanationIsThatOfAnEngine(t *testing.T) {
 	for i, p := range blockable(t) {
 		if i == 1 {

@@ -44,6 +44,8 @@ var hole = redistest.Weather{Hole: true}
 //  4. when the line is mended, the breaker closes by itself, and calls are exact again;
 //
 // and at the end that goroutines and memory are what they were after the first faults.
+//
+// Promise: No call waits for Redis beyond its budget.
 func TestFaults(t *testing.T) {
 	const rounds = 4
 	for _, f := range fallbacks {

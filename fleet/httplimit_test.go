@@ -196,6 +196,8 @@ func TestLeasedAnswersAreNotTold(t *testing.T) {
 
 // An outage with FallbackClosed is 503 with the problem type for that, not 429. By shares,
 // requests are limited, and are told no figures.
+//
+// Promise: An outage that refuses is 503, not 429.
 func TestOutageInWebServer(t *testing.T) {
 	for outage, want := range map[Fallback][]int{
 		FallbackClosed: {503, 503, 503, 503}, FallbackShare: {200, 200, 429, 429}, FallbackOpen: {200, 200, 200, 200},
@@ -287,6 +289,8 @@ func TestAddressInProcessAndTenantOverFleet(t *testing.T) {
 
 // A process that is killed between its claims leaves charged in Redis what its calls under
 // way had taken there, and nothing else.
+//
+// Promise: A process that dies between claims leaves at most what was under way.
 func TestProcessDiesBetweenClaims(t *testing.T) {
 	const capacity, before, after = 100, 5, 7
 	p := policy.Must(policy.FixedWindow(capacity, 24*time.Hour))

@@ -50,6 +50,8 @@ func requireUsed(t *testing.T, want int64, l *Limiter, key string) {
 
 // Keep leaves the units that were used, as if the call had asked for them, also if another server
 // took since.
+//
+// Promise: `Keep` returns exactly the unused units to their source.
 func TestKeep(t *testing.T) {
 	ctx := t.Context()
 	for _, p := range keeping(t) {

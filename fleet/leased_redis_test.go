@@ -269,6 +269,8 @@ func TestLeasedValueOfOthers(t *testing.T) {
 }
 
 // Keys with few calls each do not cost Redis more scripts in leased mode than in exact mode.
+//
+// Promise: `Leased` mode costs Redis no more commands than `Exact`.
 func TestLeasedAsksNoMoreThanExact(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	scripts := func() (n int64) {

@@ -179,6 +179,7 @@ func TestLeasedOutage(t *testing.T) {
 	}
 }
 
+// Promise: A call on a lease allocates nothing.
 func TestLeasedAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -256,6 +256,7 @@ func TestWaitersHaveTurns(t *testing.T) {
 	})
 }
 
+// Promise: All or nothing holds over several keys in one call.
 func TestTakeAll(t *testing.T) {
 	client := shared.Client(t)
 	with := func(p policy.Policy) *Limiter {
@@ -373,6 +374,7 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 	}
 }
 
+// Promise: Any bytes are a key, and no two keys are one.
 func TestHostileKeys(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
 	long := strings.Repeat("x", 1<<16)

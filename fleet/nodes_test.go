@@ -43,6 +43,8 @@ func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
 //     what they were let pass meanwhile is charged;
 //  2. Health, the event and Stats tell of it, and name the node;
 //  3. the node is asked again when it is back, also if no calls come for it.
+//
+// Promise: A cluster node that is away affects its own keys only.
 func TestBreakerOfANode(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.Options{})

@@ -28,6 +28,8 @@ var fallbacks = []struct {
 }{{FallbackShare, SourceShare}, {FallbackOpen, SourceOpen}, {FallbackClosed, SourceClosed}}
 
 // TestKilled has Redis die, each fallback answer, and Redis come back with what it had on disk.
+//
+// Promise: Without Redis the chosen fallback answers, and says so.
 func TestKilled(t *testing.T) {
 	for _, f := range fallbacks {
 		t.Run(f.source.String(), func(t *testing.T) {
@@ -222,6 +224,8 @@ func TestUnfit(t *testing.T) {
 
 // TestBecomesUnfit changes a Redis while it is used. What Redis says of itself is noticed
 // by the first call that meets it, what it does not within some beats.
+//
+// Promise: A Redis that may evict, is read-only or full is not trusted.
 func TestBecomesUnfit(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
@@ -294,6 +298,8 @@ func TestMayNotAsk(t *testing.T) {
 
 // TestWrongWords has something else under a key of ours: that key is answered by the fallback,
 // with what is wrong, it is left as it is, and other keys do not notice.
+//
+// Promise: A value that is not a word is an error, and stays.
 func TestWrongWords(t *testing.T) {
 	sliding, err := SlidingLog(10, time.Hour)
 	require.NoError(t, err)
@@ -354,6 +360,8 @@ func theKey(t *testing.T, limit, key string) string {
 // TestSharesOfAFleet has Redis die under several servers that know of each other.
 // Together they admit what the limit says, and no more than fresh shares may in
 // addition. What still counts is charged afterwards.
+//
+// Promise: Shares together admit the limit during outages.
 func TestSharesOfAFleet(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		const servers, capacity, rate = 4, 40, 4
@@ -415,6 +423,8 @@ func TestSharesOfAFleet(t *testing.T) {
 // that is hammered for some beats: what is let pass meanwhile is charged each beat, and
 // does not come back for that. The calls that Redis answers keep to the limit together with
 // those that the share does, except for those that were late before Redis said more.
+//
+// Promise: A late answer serves no other call and counts as charged.
 func TestLateCallsKeepTheLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		const capacity = 5
@@ -536,6 +546,8 @@ func TestMendedKeyIsCharged(t *testing.T) {
 
 // TestLostAnswerIsChargedOnce has answers come too late while units are charged: what was
 // sent counts as charged, as it is then.
+//
+// Promise: Nothing is charged twice if an answer is late or lost.
 func TestLostAnswerIsChargedOnce(t *testing.T) {
 	sliding, err := SlidingLog(10, time.Hour)
 	require.NoError(t, err)
@@ -572,6 +584,8 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 // TestLostRefundIsDoneOnce has the answer come too late when units are given back or
 // charged: Redis does it, and the share does not as well. The answer says that the
 // outcome is unknown.
+//
+// Promise: Nothing is returned twice if an answer is late or lost.
 func TestLostRefundIsDoneOnce(t *testing.T) {
 	for _, n := range []int64{2, -2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -684,6 +698,8 @@ func TestUnsentIsNotCharged(t *testing.T) {
 
 // A limit is divided by the highest of the last counts, and by Config.Servers at least: a
 // server that has just started, or finds a roll that Redis has lost, counts itself alone.
+//
+// Promise: Shares shrink at once and grow later.
 func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 	c := at(shared.Addr(), funnel(30, 1, time.Hour))
 	c.Servers = 3

@@ -198,6 +198,8 @@ func (j job) call(l *Limiter, now *progress, ended <-chan struct{}) map[string]r
 //     to its last admission;
 //  2. the limit is what holds them: calls are refused, and at least as much as the capacity
 //     is admitted.
+//
+// Promise: Several processes never exceed the limit, across flushes, pauses, restarts and reconnects.
 func TestProcesses(t *testing.T) {
 	const processes = 8
 	for _, c := range []struct {
@@ -373,6 +375,8 @@ func (p *process) end(t *testing.T) (records map[string]record) {
 // TestClockSteps has the clock of Redis's host go back and forth, by little and by much, in
 // the input of the scripts. However it goes, no more is admitted than the limit has in the
 // time from the earliest instant to the latest.
+//
+// Promise: A Redis clock that steps back and forth mints nothing.
 func TestClockSteps(t *testing.T) {
 	must := policy.Must
 	const per = 10 * time.Second

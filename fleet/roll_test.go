@@ -16,6 +16,8 @@ import (
 // TestDifferentLimits has servers of one Name keep different limits. That is told at once,
 // with both limits and which is newer; it is an error only when it has lasted for longer
 // than a deploy does; and it ends with the servers that keep the other limit.
+//
+// Promise: Servers that keep different limits are an error after ten minutes.
 func TestDifferentLimits(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		var first, second log

@@ -164,6 +164,8 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 }
 
 // A server that has changed admits only what those that have not would, until they have.
+//
+// Promise: Servers that change limits at different moments admit no more than higher rate and larger burst.
 func TestBothLimitsHoldDuringAChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 10, time.Hour))

@@ -90,6 +90,8 @@ func (s *sharing) finish(t *testing.T, rate float64) (exact, local, bound float6
 //
 // What a share let pass may be let pass by Redis as well until it is charged there, but
 // only once, since it is owed then: hence another capacity.
+//
+// Promise: An outage makes no server forget the others.
 func TestFlappingRedis(t *testing.T) {
 	const servers, capacity, rate, cycles = 4, 100, 50, 4
 	for name, told := range map[string]int{"told": servers, "counted": 0} {
@@ -116,6 +118,8 @@ func TestFlappingRedis(t *testing.T) {
 
 // TestOutageIsNoSecondBurst has four servers use a limit up, and Redis die: what the
 // shares let pass is what comes in from then on.
+//
+// Promise: An outage is no second burst.
 func TestOutageIsNoSecondBurst(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		const servers, capacity, rate = 4, 200, 20
@@ -133,6 +137,8 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 // TestRestartsInAnOutage has a limit of 400 be used up, Redis die, and all servers be
 // restarted, ten times: what they have forgotten they do not admit again. One that does not
 // know of the other lets pass all that comes in, as does the other.
+//
+// Promise: Restarts without Redis admit nothing at first.
 func TestRestartsInAnOutage(t *testing.T) {
 	for name, told := range map[string]int{"told": 4, "told too few": 1, "not told": 0} {
 		t.Run(name, func(t *testing.T) {

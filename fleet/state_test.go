@@ -69,6 +69,8 @@ func left(t *testing.T, l *Limiter, key string) int64 {
 //  1. A key's share goes on where it was. A key that is not in the file has none at first.
 //  2. What was let pass is charged when Redis is back, once: before and after the restart.
 //  3. A restart after that charges nothing.
+//
+// Promise: With `StateFile`, uncharged units survive a restart and are charged once.
 func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c, l := inAnOutage(t, line)
@@ -103,6 +105,8 @@ func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 }
 
 // A server that is killed loses what it let pass since the last save, and nothing else.
+//
+// Promise: A killed server loses only the charges since its last save.
 func TestKilledServerChargesWhatWasSaved(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c, l := inAnOutage(t, line)
@@ -130,6 +134,8 @@ func TestKilledServerChargesWhatWasSaved(t *testing.T) {
 }
 
 // What a file cannot be used for is an error of New, and the file is left as it is.
+//
+// Promise: A `StateFile` in use, damaged or of another limit is an error, and stays.
 func TestStateFileThatCannotBeUsed(t *testing.T) {
 	c := at(shared.Addr(), funnel(100, 1, time.Hour))
 	c.StateFile = filepath.Join(t.TempDir(), "charges")

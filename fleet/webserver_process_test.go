@@ -260,6 +260,8 @@ func (j webJob) most(d time.Duration) int64 {
 //  3. an answer is 200, 429 or, of FallbackClosed alone, 503 with the problem type for that;
 //  4. a client is told when to come back, or what is left, only if Redis decided in Exact
 //     mode.
+//
+// Promise: Web servers keep the limit and their time budgets while Redis is killed and returns.
 func TestWebServers(t *testing.T) {
 	const servers, clients = 4, 4 // of each server
 	for _, c := range []struct {

@@ -47,6 +47,8 @@ func (s *server) behind(t testing.TB, line *outgoing.Line[string], o ClientOptio
 // 100 goroutines behind one connection: every call is served, at the first attempt, at the pace
 // that the first answer told. They are more than the bucket holds and is given back at three times
 // that pace. The bucket holds what comes at once when a busy machine has stopped for two seconds.
+//
+// Promise: 100 goroutines behind one connection are not refused.
 func TestCrowdBehindOneConnectionIsNotRefused(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(400, 200, time.Second)), nil)
 	s := serve(t, byAddr(e, rpclimit.Options{}))
@@ -101,6 +103,8 @@ func duplex(ctx context.Context, conn *grpc.ClientConn) (n int, err error) {
 }
 
 // A refusal holds all calls of the connection, unary ones and streams, for as long as it says.
+//
+// Promise: A refusal holds all calls of its key.
 func TestRefusalHoldsAllCalls(t *testing.T) {
 	for _, streamed := range []bool{false, true} {
 		e := open[netip.Addr](t, hourly(2), nil)

@@ -33,6 +33,7 @@ func from(addr string, pairs ...string) context.Context {
 	return metadata.NewIncomingContext(ctx, metadata.Pairs(pairs...))
 }
 
+// Promise: Metadata forges no address.
 func TestForgedAddressIsNotBelieved(t *testing.T) {
 	proxies, err := rpclimit.NewClientAddr(rpclimit.AddrConfig{
 		Header: "X-Forwarded-For", Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},

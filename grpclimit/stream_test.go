@@ -93,6 +93,8 @@ func TestStreamsTakeForEachMessage(t *testing.T) {
 }
 
 // A stream pays for 50 messages as it opens, and gets back what it did not use, however it ends.
+//
+// Promise: A stream gives back unused units, however it ends.
 func TestStreamsThatEndEarlyGiveBack(t *testing.T) {
 	const limit = 100
 	e := open[netip.Addr](t, hourly(limit), nil)

@@ -20,6 +20,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
+// Promise: A tap handle refuses before any interceptor runs.
 func TestTapRefusesBeforeAnyInterceptor(t *testing.T) {
 	byAddr, byProcedure := open[netip.Addr](t, hourly(3), nil), open[string](t, hourly(2), nil)
 	limits := rpclimit.Must(rpclimit.New(rpclimit.Options{},
@@ -69,6 +70,8 @@ func TestTapIsSettled(t *testing.T) {
 
 // A panic of a function of the program at the tap ends there: its call is refused and has taken nothing, and the
 // connection goes on.
+//
+// Promise: A panic at the tap refuses its call alone and takes nothing.
 func TestPanicAtTheTapEndsThere(t *testing.T) {
 	boom := func(c *rpclimit.Call) bool { return len(c.Header.Values("boom", "Boom")) > 0 }
 	explode := func(c *rpclimit.Call) {

@@ -22,6 +22,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
+// Promise: A refusal has the limit and the delay, rounded up, and no key.
 func TestRefusalTellsTheClientAll(t *testing.T) {
 	at := newClock()
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(2, 7, time.Second)), at)
@@ -109,6 +110,8 @@ func direct(ctx context.Context, intercept grpc.UnaryServerInterceptor) error {
 
 // A client of grpc-go with a retry policy waits for the time that it is told, and not for its own backoff, which is far
 // longer than the call may take.
+//
+// Promise: A stock client succeeds at its first retry.
 func TestStockClientSucceedsAtItsFirstRetry(t *testing.T) {
 	const config = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "1000s",
 		"maxBackoff": "1000s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED", "UNAVAILABLE"]}}]}`

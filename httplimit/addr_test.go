@@ -11,6 +11,8 @@ import (
 
 // Each line has the address of a connection, the lines of the field, and the client's
 // address. "-" is no address.
+//
+// Promise: The client's address is found as configured, and no other header is trusted.
 func TestClientAddr(t *testing.T) {
 	for _, c := range httpattack.Spoofs {
 		config := AddrConfig{Header: c.Header, Hops: c.Hops}

@@ -29,6 +29,8 @@ func (q *quiet) WriteHeader(int)             {}
 // sets: two strings, one of them cached, and the slice that holds them; or one string and
 // a slice for three fields. Without fields it allocates nothing, also behind proxies.
 // Several limits allocate the results of engine.TakeAll.
+//
+// Promise: An admitted request allocates only its header values.
 func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -21,6 +21,8 @@ const (
 )
 
 // Each client has a limit of its own, and a refused request takes nothing.
+//
+// Promise: Each client is held to its limit over real sockets.
 func TestLimitsEachClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(2, 1, time.Second))), ByAddr, Options{}))
@@ -127,6 +129,7 @@ func TestAllowAndDeny(t *testing.T) {
 	assert.Equal(t, []uint64{1, 6, 1, 6, 3}, []uint64{s.Admitted, s.Exempt, s.OverLimit, s.Denied, s.Keyless})
 }
 
+// Promise: `Shadow` refuses and delays nothing, and reports what would be.
 func TestShadow(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	var verdicts []Verdict

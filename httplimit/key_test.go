@@ -194,6 +194,7 @@ func TestBoth(t *testing.T) {
 	assert.Zero(t, key(from("@", "User", "alice")), "the other part is missing")
 }
 
+// Promise: Keys of several parts are never mistaken for others.
 func TestJoin(t *testing.T) {
 	a, b := ByHeader("A"), ByHeader("B")
 	key := Join(a, b)

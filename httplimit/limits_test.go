@@ -85,6 +85,8 @@ func TestGuessesAreNotTold(t *testing.T) {
 // A limiter that cannot reach what keeps its limit, or returns no answer, is no limit that
 // was exceeded: 503 rather than 429, with a problem type that says so, and the reason in the
 // verdict.
+//
+// Promise: An unavailable limiter that refuses is 503.
 func TestUnavailable(t *testing.T) {
 	down := errors.New("connection refused")
 	for name, l := range map[string]*told{

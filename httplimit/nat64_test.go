@@ -11,6 +11,8 @@ import (
 )
 
 // An address with an IPv4 address in it gives that one's key where a translator made it.
+//
+// Promise: An IPv4 client behind a translator has its own key.
 func TestKeyOfTranslatedAddress(t *testing.T) {
 	local := AddrConfig{NAT64: prefixList("64:ff9b:1:fffe::/96", "2001:db8:122::/48")}
 	overlapping := AddrConfig{NAT64: prefixList("64:ff9b:1::/48", "64:ff9b:1:fffe::/96", "64:ff9b::/32")}

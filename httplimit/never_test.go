@@ -37,6 +37,8 @@ func get(t *testing.T, client *http.Client, url string, fields ...string) (*http
 
 // A request that costs more than the limit ever allows gets no invitation to retry: its
 // status is 403, without Retry-After or a remaining quota, and the body says why.
+//
+// Promise: A request that no time admits is 403.
 func TestRequestThatIsNeverAdmitted(t *testing.T) {
 	ten := func(t *testing.T) Limit[netip.Addr] {
 		return Limit[netip.Addr]{Name: "ten", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Hour))), Key: ByAddr}
@@ -232,6 +234,8 @@ func TestLimitOfZeroIsNotMisconfigured(t *testing.T) {
 }
 
 // A cost below 0 is the program's error too, and takes nothing.
+//
+// Promise: A misconfigured limit or cost is 500, counted, and logged once.
 func TestCostBelowZero(t *testing.T) {
 	var text bytes.Buffer
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Hour)))

@@ -34,6 +34,8 @@ func everyPolicy() map[string]policy.Policy {
 
 // In many states of every policy, a client that waits for Retry-After is admitted, and one
 // that comes more than a second earlier is refused.
+//
+// Promise: A client that obeys `Retry-After` is admitted; a second less is too early.
 func TestRetryAfterIsTrue(t *testing.T) {
 	for name, p := range everyPolicy() {
 		t.Run(name, func(t *testing.T) {

@@ -103,6 +103,8 @@ func TestChargeKnowsWhenItTook(t *testing.T) {
 }
 
 // Units that still count are given back: in part, by several limits, after a wait.
+//
+// Promise: `Charge` returns units only to the window that they were taken from.
 func TestChargeGivesBackWhatCounts(t *testing.T) {
 	for name, p := range map[string]policy.Policy{
 		"funnel":         policy.Must(policy.Funnel(10, 1, time.Hour)),
@@ -322,6 +324,8 @@ type pushes1 struct{}
 func (pushes1) Push(string, *http.PushOptions) error { return nil }
 
 // The wrapper implements the optional interfaces of the wrapped writer, and no others.
+//
+// Promise: Streaming, hijacking, deadlines and panics are the handler's own.
 func TestWrapperImplementsWhatItWraps(t *testing.T) {
 	flushed := 0
 	b, f, h, p := bare{httptest.NewRecorder()}, flushes1{&flushed}, hijacks1{}, pushes1{}

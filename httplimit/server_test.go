@@ -175,6 +175,8 @@ func TestHijack(t *testing.T) {
 }
 
 // A handler that panics ends its own request only, and is charged.
+//
+// Promise: `Charge` runs however the handler ends.
 func TestPanickingHandler(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		bothWays(t, func(t *testing.T, o Options, charged func() []Served) {

@@ -139,6 +139,8 @@ func TestLog(t *testing.T) {
 }
 
 // The log has the client's address behind proxies. It tells keys apart without revealing them.
+//
+// Promise: The log tells keys apart without revealing them.
 func TestLogTellsClientsApart(t *testing.T) {
 	var text bytes.Buffer
 	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))

@@ -43,6 +43,8 @@ func (elsewhere) Remote() bool { return true }
 // A request is held to a limit for each thing in it, as a language model's gateway needs:
 // requests, tokens that are estimated first and charged afterwards, and bytes. Each has its
 // own key, cost and charge, in process and mixed with limits elsewhere.
+//
+// Promise: Each limit of a request has its own key, cost and charge.
 func TestLimitForEachThing(t *testing.T) {
 	for _, mixed := range []bool{false, true} {
 		t.Run(fmt.Sprint("mixed: ", mixed), func(t *testing.T) {
@@ -233,6 +235,8 @@ func TestPlansByRequest(t *testing.T) {
 
 // Plans may change while requests are decided. What was used is kept, and no more passes than
 // the larger plan admits.
+//
+// Promise: A plan may change at any time and keeps used units.
 func TestPlansChangeLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		window := func(n int64) policy.Policy { return policy.Must(policy.FixedWindow(n, time.Hour)) }

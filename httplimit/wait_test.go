@@ -69,6 +69,8 @@ func TestWaitUpToTellsWhatRemains(t *testing.T) {
 }
 
 // A request whose context ends while it waits takes nothing, and does not reach the handler.
+//
+// Promise: A wait ends with the request's context.
 func TestWaitEndsWithTheRequest(t *testing.T) {
 	limits := func(t *testing.T, p policy.Policy, o Options) map[string]*Middleware {
 		one := open[netip.Addr](t, p)
@@ -141,6 +143,8 @@ func TestSeveralLimitsWaitInLine(t *testing.T) {
 }
 
 // A request that comes when there is room is served behind those that wait for more.
+//
+// Promise: Waiting requests are served in the order of arrival.
 func TestLateArrivalsDoNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Second)))
@@ -274,6 +278,8 @@ func TestQueueDelaysAfterAPanic(t *testing.T) {
 
 // A function of PolicyFor that panics costs the key nothing, at whichever of its calls for
 // a request it does, those after a wait included.
+//
+// Promise: A `PolicyFor` that panics takes nothing.
 func TestPanicOfPolicyForTakesNothing(t *testing.T) {
 	funnel := policy.Must(policy.Funnel(1, 1, time.Minute))
 	for name, c := range map[string]struct {

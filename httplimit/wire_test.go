@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A client has one key, however it spells a header value, in both versions of HTTP.
+// Promise: A client has one key however it spells a header or host.
 func TestSpellingsOfHeaderOnTheWire(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))

@@ -25,6 +25,7 @@ func attacked(t *testing.T, config inspect.Config) (*client, *engine.Engine[stri
 	return serve(t, newHandler(t, config, inspect.Limit[string]{Limiter: e})), e
 }
 
+// Promise: Nothing is changed without an accepted token.
 func TestChangesNeedAToken(t *testing.T) {
 	log := &records{}
 	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna, "bert": bert}, Logger: log.logger()})
@@ -72,6 +73,7 @@ func TestIsReadOnlyWithoutTokens(t *testing.T) {
 	assert.False(t, get[inspect.Overview](c, "limits").Changes)
 }
 
+// Promise: Requests of other sites are refused.
 func TestOtherSitesAreRefused(t *testing.T) {
 	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna}})
 	c.token = anna
@@ -186,6 +188,7 @@ func TestMethodsAndPaths(t *testing.T) {
 	}
 }
 
+// Promise: Bodies, paths and parameters are bounded, and malformed ones change nothing.
 func TestHugeAndMalformedRequests(t *testing.T) {
 	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna}})
 	c.token = anna
@@ -280,6 +283,7 @@ var odd = []string{
 	"{\"json\":1}", "../../etc/passwd", "%00%2f", "javascript:alert(1)",
 }
 
+// Promise: Keys are text, whatever they hold, and no two are alike.
 func TestOddKeysAreText(t *testing.T) {
 	for _, show := range []bool{true, false} {
 		t.Run(fmt.Sprint("shown ", show), func(t *testing.T) {
@@ -331,6 +335,8 @@ func TestOddKeysAreText(t *testing.T) {
 
 // The hash of a key cannot be computed outside the process, and is another one under each
 // limit.
+//
+// Promise: Keys are hidden by default, and their hashes have a secret.
 func TestHashesHaveASecret(t *testing.T) {
 	limits := func() *client {
 		return serve(t, newHandler(t, inspect.Config{},

@@ -123,6 +123,7 @@ func TestOverview(t *testing.T) {
 	assert.Empty(t, by["all"].Figures)
 }
 
+// Promise: The list has the keys that owe most, in pages.
 func TestListOfOwingKeys(t *testing.T) {
 	k := allKinds(t)
 	for i := range 9 {
@@ -287,6 +288,8 @@ func TestChanges(t *testing.T) {
 }
 
 // Each change is logged with the operator, the key's hash and the outcome.
+//
+// Promise: Each change is logged with its operator.
 func TestChangesAreLogged(t *testing.T) {
 	t.Run("keys hashed", func(t *testing.T) { changesAreLogged(t, false) })
 	t.Run("keys shown", func(t *testing.T) { changesAreLogged(t, true) })
@@ -399,6 +402,8 @@ func TestSettingsAreChecked(t *testing.T) {
 }
 
 // Where Ral itself listens, it is for this machine unless told otherwise.
+//
+// Promise: Its own server listens on loopback by default.
 func TestListensOnLoopback(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "api"})
 	for _, addr := range []string{":0", "localhost:0", "127.0.0.1:0"} {

@@ -54,6 +54,8 @@ func byUser(t *testing.T) *engine.Engine[*user] {
 type bare[K comparable] struct{ limits.Limiter[K] }
 
 // What is wrong with one limit is shown there, and the others are shown all the same.
+//
+// Promise: Trouble of one limit is shown there and costs no other.
 func TestTroubleOfOneLimitIsItsOwn(t *testing.T) {
 	good := newEngine[string](t, engine.Config{Name: "good"})
 	users := byUser(t)

@@ -91,6 +91,8 @@ func TestListLooksAtEachKeyOnce(t *testing.T) {
 
 // However many requests ask for however many pages, walks take at most a tenth of one goroutine's
 // time, and no two run at once.
+//
+// Promise: A walk uses at most a tenth of a processor.
 func TestWalksTakeAPartOfAProcessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 2 * time.Second
@@ -127,6 +129,8 @@ func TestWalksTakeAPartOfAProcessor(t *testing.T) {
 }
 
 // No request waits for a long walk. It gets the list before, which says how old it is, or none.
+//
+// Promise: No request waits for a long walk.
 func TestRequestsDoNotWaitForALongWalk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 20 * time.Second

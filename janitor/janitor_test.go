@@ -192,6 +192,8 @@ func TestAsksNothingOfAFullQueue(t *testing.T) {
 // The writer died with the command: the janitor notices at the next tick and asks
 // again at the one after. What it asked before may be answered late; that is no
 // answer to what it asks then.
+//
+// Promise: The janitor gives up an answer that does not come.
 func TestGivesUpALostCommand(t *testing.T) {
 	inHouse(t, func(t *testing.T, h *house) {
 		sleep(time.Second)
@@ -274,6 +276,8 @@ func TestEndsWithItsContext(t *testing.T) {
 }
 
 // Whatever point it dies at, it can be run again, and asks for what is to be done.
+//
+// Promise: The janitor runs again after a panic.
 func TestRunsAgainAfterAPanic(t *testing.T) {
 	for _, point := range Points() {
 		t.Run(point, func(t *testing.T) {

@@ -68,6 +68,8 @@ func claim(l limits.Limiter[string], n int64) limits.Claim {
 
 // A refusal in process costs no round trip, wherever its claim stands, and names all claims
 // in process that refuse.
+//
+// Promise: A refusal in process takes nothing and costs no round trip.
 func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // so that both refuse for as long
 		address, user := window(t, 1), window(t, 1)
@@ -149,6 +151,8 @@ type blind struct{ limits.Limiter[string] }
 
 // A limit in process keeps every unit while calls come that a limit elsewhere refuses, however
 // many are under way at once.
+//
+// Promise: A refusal elsewhere takes nothing in process.
 func TestRefusalElsewhereLocksNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		address, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(50, 10, time.Second))})
@@ -183,6 +187,8 @@ func TestRefusalElsewhereLocksNothingOut(t *testing.T) {
 }
 
 // If another call takes in process between look and take, the claims elsewhere give back.
+//
+// Promise: A call that is overtaken returns its units elsewhere.
 func TestOvertakenCallGivesBackElsewhere(t *testing.T) {
 	address, tenants := window(t, 10), window(t, 10)
 	tenant := &far{Limiter: tenants, on: func(context.Context) error {
@@ -230,6 +236,8 @@ func (b *batch) HoldAll(ctx context.Context, parts []limits.Part[string]) (grant
 
 // Claims elsewhere that can be asked at once cost one exchange, and nothing if one refuses.
 // Where they cannot, they are asked one after the other.
+//
+// Promise: Claims of one Redis client are taken in one exchange.
 func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		exchanges := 0
@@ -328,6 +336,8 @@ func (panicking) Settle(context.Context, limits.Held, int64) error { panic("cann
 
 // A call waits in the line of the claim that refuses, holds nothing meanwhile, and is
 // admitted when all have room.
+//
+// Promise: A call on several limiters holds nothing while it waits.
 func TestAskAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second))})

@@ -37,6 +37,8 @@ func anyPolicy(r *rand.Rand) policy.Policy {
 // RetryAfter of a call on several limiters is true: a nanosecond sooner it is refused, then it
 // is admitted. Any limiters are asked, near and far, for any units of few keys, so that claims
 // share limiters and keys.
+//
+// Promise: `RetryAfter` on several limiters is true, to the nanosecond.
 func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 	refused, together, never := 0, 0, 0
 	for seed := range uint64(1000) {

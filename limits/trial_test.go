@@ -29,6 +29,8 @@ func trial(t *testing.T, c limits.TrialConfig[string]) *limits.Trial[string] {
 }
 
 // With a candidate beside it, a limiter keeps its contract, whatever the candidate does.
+//
+// Promise: A candidate on trial has no effect.
 func TestTrialKeepsTheContract(t *testing.T) {
 	for name, candidate := range map[string]func(t *testing.T, p policy.Policy) limits.Limiter[string]{
 		"of less": func(t *testing.T, _ policy.Policy) limits.Limiter[string] { return window(t, 3) },
@@ -82,6 +84,8 @@ func (b broken) Hold(context.Context, limits.Call[string]) (limits.Grant, error)
 
 // Differences are counted exactly, and told with both answers. The candidate counts as if it
 // were the live limiter.
+//
+// Promise: A trial counts differences exactly.
 func TestTrialCountsDifferences(t *testing.T) {
 	for _, limit := range [][2]int64{{10, 4}, {4, 10}, {7, 7}} {
 		live, candidate := window(t, limit[0]), window(t, limit[1])

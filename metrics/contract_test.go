@@ -29,6 +29,8 @@ func row(m Metric) string {
 
 // Dashboards and alerts of users go by these names. A metric of a released version stays as
 // it is; new ones are added to the table and to the contract.
+//
+// Promise: Metrics keep their names.
 func TestContractIsFrozen(t *testing.T) {
 	text, err := os.ReadFile("../docs/metrics.md")
 	require.NoError(t, err)
@@ -44,6 +46,7 @@ func TestContractIsFrozen(t *testing.T) {
 	assert.Equal(t, frozen, now, "docs/metrics.md is to have:\n%s", strings.Join(now, "\n"))
 }
 
+// Promise: Names follow the conventions of Prometheus and OpenTelemetry.
 func TestNamesFollowTheConventions(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range All() {

@@ -43,6 +43,8 @@ func values(s *metrics.Source) map[string]float64 {
 }
 
 // Each counter of Stats is read by one series, and by no other.
+//
+// Promise: Each counter has a series, and each series a counter.
 func TestEachCounterOfAnEngineHasASeries(t *testing.T) {
 	noMetric := map[string]bool{"Name": true, "Clock": true, "At": true, "SavedAt": true, "UnsavedSince": true, "SaveError": true, "KeysByUse": true}
 	read := map[string]string{}
@@ -200,6 +202,8 @@ func TestWrongArgumentsAreErrorsThatSayWhatIsWanted(t *testing.T) {
 
 // The series of a limiter are those of its configuration: 10,000 keys, refusals and a block make
 // none.
+//
+// Promise: No series depends on the keys.
 func TestSeriesDoNotDependOnTheKeys(t *testing.T) {
 	e := newEngine(t, engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
 	source := metrics.Engine(e)

@@ -23,6 +23,8 @@ import (
 // 100 goroutines behind one Transport get 95% and more of the limit of a server, and not one
 // refusal once the first answer has come, for every kind of limit that is told in full. What
 // is not told, or is not sustained, is in docs/outgoing.md with these figures.
+//
+// Promise: 100 goroutines use 95% of a limit and meet no second refusal.
 func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -190,6 +192,8 @@ func waiting(ctx context.Context, l *Line[string], n int) (got *sync.Map, all *s
 
 // A refusal keeps all calls waiting for as long as it says: those that come later, and those
 // that stood in line before.
+//
+// Promise: A refusal holds all calls of its key for its time.
 func TestNoCallWakesEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Policy: must(policy.Funnel(1, 1, time.Second))})
@@ -306,6 +310,8 @@ func TestOneCallGoesAfterABackoffInAWindow(t *testing.T) {
 
 // An old success does not lift a newer refusal, nor does a newer one shorten it, nor does a
 // later refusal that asks for less.
+//
+// Promise: No success lifts or shortens a back-off.
 func TestSuccessDoesNotLiftARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, mode := range []string{"first answers", "later answers"} {
@@ -387,6 +393,8 @@ func TestBackoffDoubles(t *testing.T) {
 
 // However long the other side asks for, MaxBackoff bounds it. A refusal for ever is about its
 // call alone.
+//
+// Promise: A back-off is bounded, whatever the server says.
 func TestBackoffIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := free(t, Config{})
@@ -441,6 +449,8 @@ func TestNothingRemainsWaitsForTheReset(t *testing.T) {
 
 // While nothing is known of a key its first call goes alone; the others wait for its answer,
 // or for Probe.
+//
+// Promise: An unknown key's first call goes alone, at most for `Config.Probe`.
 func TestFirstCallGoesAlone(t *testing.T) {
 	for name, answered := range map[string]bool{"answered": true, "not answered": false} {
 		t.Run(name, func(t *testing.T) {
@@ -514,6 +524,8 @@ func TestFirstRefusalLeavesTheDeadlineOfOthers(t *testing.T) {
 
 // Calls whose context ends, in line or before, leave nothing taken; nor do turns that are
 // cancelled.
+//
+// Promise: A cancelled call leaves nothing taken.
 func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Policy: must(policy.Funnel(2, 1, time.Second))})
@@ -541,6 +553,8 @@ func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 
 // Calls get their turns in the order in which they came, over a change of the pace and over
 // back-offs with jitter.
+//
+// Promise: Calls go in the order in which they came.
 func TestOrderIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Jitter: time.Second})
@@ -589,6 +603,8 @@ func TestJitterLengthensOnly(t *testing.T) {
 
 // Keys are bounded, those that are idle go, and calls of keys without a place pass and are
 // held by refusals all the same.
+//
+// Promise: The keys of a line are bounded.
 func TestKeysAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line, err := New[int](Config{MaxKeys: 2000, Idle: time.Minute})
@@ -690,7 +706,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A call that need not wait allocates nothing, nor does its answer.
+// Promise: A call that need not wait allocates nothing.
 func TestNoAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

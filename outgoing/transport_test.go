@@ -65,6 +65,8 @@ func transport(t testing.TB, c Config, o Options) *Transport[string] {
 
 // Nothing is sent again unless the caller asks for it, and then only what may be repeated, so
 // often and no more, with the whole body each time.
+//
+// Promise: Retries are off by default, and repeat only what may be repeated.
 func TestRetriesOnlyWhatMayBeRepeated(t *testing.T) {
 	once := func() io.Reader { return io.MultiReader(strings.NewReader("body")) } // has no GetBody
 	for name, c := range map[string]struct {
@@ -222,6 +224,8 @@ func TestLongRefusalIsReturned(t *testing.T) {
 
 // A request that is not sent has its body closed, and one whose body cannot be had again gives
 // its turn back.
+//
+// Promise: A `Transport` closes the body of a request that it does not send.
 func TestBodyIsClosedWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := transport(t, Config{Policy: must(policy.Funnel(1, 1, time.Minute))}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {

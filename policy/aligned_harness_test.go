@@ -245,6 +245,7 @@ var aligneds = kind{
 // FuzzAlignedWindow runs scripts on one key; see trial for what is checked.
 func FuzzAlignedWindow(f *testing.F) { aligneds.fuzz(f) }
 
+// Promise: `AlignedWindow` and `CalendarWindow`: at most limit·(1 + ⌈t/per⌉); no window sees more than limit.
 func TestAlignedWindowRandomly(t *testing.T) { aligneds.random(t, 0, 3000/raceFactor) }
 
 // The corners of what AlignedWindow and CalendarWindow accept.

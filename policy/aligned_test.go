@@ -148,6 +148,8 @@ func TestCalendarWindowsOfStrangeDays(t *testing.T) {
 }
 
 // Each window of nine years begins when the oracle says, in each zone.
+//
+// Promise: Calendar windows begin when the zone's clocks first show their first day.
 func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
 	for i, zone := range zones {
 		for unit := policy.Day; unit <= policy.Year; unit++ {
@@ -172,6 +174,8 @@ func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
 }
 
 // A word means the same wherever instants begin: it survives a restart.
+//
+// Promise: Words of aligned windows mean the same after a restart.
 func TestAlignedWordsSurviveARestart(t *testing.T) {
 	first := time.Date(2026, 11, 22, 21, 58, 0, 0, time.UTC)
 	for _, limit := range []policy.Policy{

@@ -244,6 +244,8 @@ func TestAtMostRateOfEvenCalls(t *testing.T) {
 // The promise, checked against a list of every call that started: whatever limits of
 // the same period come with the calls, none of them admits more than its own,
 // counting what the others admitted before. RetryAfter is exact as well.
+//
+// Promise: `AtMost`: no window of length per sees more than limit.
 func TestAtMostKeepsItsPromise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	repacks := 0

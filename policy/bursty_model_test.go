@@ -227,6 +227,7 @@ func burstySeeds() [][]byte {
 // FuzzBursty runs scripts on one key; see trial for what is checked.
 func FuzzBursty(f *testing.F) { burstys.fuzz(f) }
 
+// Promise: `Bursty`: all takes except the last are at most maxBurst + count·t/per.
 func TestBurstyRandomly(t *testing.T) { burstys.random(t, 0, 5000/raceFactor) }
 
 // The corners of what Bursty accepts.

@@ -119,6 +119,8 @@ func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.In
 // Changing a limit and changing it back, by way of any others that hold as much,
 // forgives nothing and hands no promised turn out twice: no call starts sooner, then
 // or later, than it would have without the changes, and no more of them pass at once.
+//
+// Promise: Changing a limit and changing it back starts no call sooner.
 func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 	for _, c := range changings {
 		t.Run(c.name, func(t *testing.T) {
@@ -171,6 +173,8 @@ func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 // else at the change. Of limits under which a call is followed by what its units take, it
 // is when the old limit would have let the next start. Of a SlidingWindow that is lowered and keeps its period, more units
 // may count than it holds: they are gone when the window after theirs ends.
+//
+// Promise: A change locks a key out no longer than the new limit alone would.
 func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
 	for _, c := range changings {
 		t.Run(c.name, func(t *testing.T) {

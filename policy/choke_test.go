@@ -21,6 +21,8 @@ func (s subject) chokes(t *testing.T, word uint64, now policy.Instant) {
 // Choke agrees with Take on the words that calls leave, on words that a change of limits
 // leaves, and on words that nothing leaves; around the instants at which the answer
 // changes, at the ends of time, and outside of it.
+//
+// Promise: A policy's `Choke` answers as its `Take` of one.
 func TestChokeIsTakeOfOne(t *testing.T) {
 	for i, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {

@@ -86,6 +86,7 @@ func fromRedisCell(t *testing.T, args string) (p policy.Policy, quantity int64) 
 	return p, quantity
 }
 
+// Promise: Policies conform to redis-cell, Spring's gateway and Guava.
 func TestConformsToRedisCell(t *testing.T) {
 	var file struct {
 		Sequence struct {

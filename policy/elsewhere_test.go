@@ -76,6 +76,8 @@ func (c *incr) call(at time.Duration) (ok bool, wait time.Duration, left int64) 
 
 // The table in docs/choosing.md gives the equivalent of other limiters: the same calls
 // pass, after the same waits, and the same remains.
+//
+// Promise: Limits of nginx, Bucket4j and Redis counters hold as docs/choosing.md says.
 func TestComingFrom(t *testing.T) {
 	const s = time.Second
 	for _, row := range []struct {

@@ -13,6 +13,8 @@ import (
 
 // At the end of time nothing drains any more: each key gets what its bucket
 // still holds, and then no more, whatever the clock says.
+//
+// Promise: At the end of time nothing is minted, and refusals say `Never`.
 func TestFunnelAtTheEndOfTime(t *testing.T) {
 	p := policy.Must(policy.Funnel(3, 1, time.Second))
 	end := endOfTime(3, 1, time.Second)

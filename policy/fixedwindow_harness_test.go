@@ -242,6 +242,7 @@ func windowSeeds(limits ...[]any) (seeds [][]byte) {
 // FuzzFixedWindow runs scripts on one key; see trial for what is checked.
 func FuzzFixedWindow(f *testing.F) { fixedWindows.fuzz(f) }
 
+// Promise: `FixedWindow`: at most limit·(1 + ⌈t/per⌉) in any window of length t.
 func TestFixedWindowRandomly(t *testing.T) { fixedWindows.random(t, 0, 5000/raceFactor) }
 
 // The corners of what FixedWindow accepts.

@@ -52,6 +52,8 @@ func TestFunnelFreshAtDependsOnTheWordAlone(t *testing.T) {
 
 // If each call brings its own limit, the calls share the time that the key still
 // needs to drain: each bucket is filled to match it.
+//
+// Promise: Funnels that alternate on a key share time.
 func TestFunnelsTakeTurnsOnOneWord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 500 {
@@ -126,6 +128,8 @@ func TestFunnelCarryStories(t *testing.T) {
 // and when. The bucket cannot get fuller than full, since calls with a turn promised
 // under the old limit start whether there is room or not. The translated word must
 // hold no less than the bucket does then, and exactly that if no call waits.
+//
+// Promise: A change of limit forgives nothing and keeps promised turns.
 func TestCarryForgivesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	pick := func() (capacity, count int64, per time.Duration) {

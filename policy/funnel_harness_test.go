@@ -97,6 +97,10 @@ func funnelSeeds() [][]byte {
 // FuzzFunnel runs scripts on one key; see trial for what is checked.
 func FuzzFunnel(f *testing.F) { funnels.fuzz(f) }
 
+// Promise: `Funnel`: at most capacity + count·t/per in any window of length t.
+// Promise: After exactly `RetryAfter` a call succeeds; a nanosecond sooner it is refused.
+// Promise: From `FreshAt` on a word means a key never used, and not sooner.
+// Promise: `Remaining` can be taken, and one more cannot; `ResetAfter` ends the debt.
 func TestFunnelRandomly(t *testing.T) { funnels.random(t, 0, 5000/raceFactor) }
 
 // The corners of what Funnel accepts.

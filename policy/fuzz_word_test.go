@@ -30,6 +30,8 @@ func wordSeeds(f *testing.F, limits int, rest ...any) {
 // FuzzAnyWord asks any limit for anything at any time, with any word, including words
 // that no sequence of calls leaves. The answers are consistent with the laws, nothing
 // is minted, and nothing panics.
+//
+// Promise: No word and no argument makes a policy mint units.
 func FuzzAnyWord(f *testing.F) {
 	wordSeeds(f, 1, int64(1)<<62, int64(1)<<40, 1, 1<<30, int64(math.MaxInt64), 5, 7)
 	f.Fuzz(func(t *testing.T, data []byte) {

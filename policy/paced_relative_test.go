@@ -424,6 +424,8 @@ func TestPacedLongRunRateOfGreedyCallers(t *testing.T) {
 }
 
 // A queue lets no two calls start closer together than the interval.
+//
+// Promise: `Queue`: calls leave evenly spaced.
 func TestQueueSpacesEvenly(t *testing.T) {
 	p := policy.Must(policy.Queue(5, 3, time.Second))
 	rng := rand.New(rand.NewPCG(1, 2))

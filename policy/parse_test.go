@@ -262,6 +262,7 @@ func FuzzTextRoundTrip(f *testing.F) {
 	})
 }
 
+// Promise: `Parse` reads every text that `String` writes, exactly.
 func TestTextRoundTrip(t *testing.T) {
 	s := &script{rng: rand.New(rand.NewPCG(8, 9))}
 	for _, k := range kinds {
@@ -273,6 +274,8 @@ func TestTextRoundTrip(t *testing.T) {
 
 // FuzzParse reads any text at all: it is a limit, which is then written and read back, or
 // an error that points into the text.
+//
+// Promise: No text makes `Parse` panic, and an error points into the text.
 func FuzzParse(f *testing.F) {
 	for text := range notation {
 		f.Add(text)

@@ -31,6 +31,8 @@ var rates = []struct {
 
 // TestLongRunRate consumes each funnel as greedily as can be: a bucketful, and
 // then one unit at the first nanosecond at which there is one.
+//
+// Promise: The long-run rate is never above the configured one, and as close as documented.
 func TestLongRunRate(t *testing.T) {
 	const capacity = 2
 	for _, r := range rates {

@@ -33,6 +33,8 @@ func TestRedisCell(t *testing.T) {
 
 // Whole seconds are those of exact arithmetic: of n units at a rate, and of a window. A fresh
 // key is never as good as new later than after its window.
+//
+// Promise: Seconds for clients are rounded once.
 func TestSecondsAreRoundedOnce(t *testing.T) {
 	dice := rand.New(rand.NewPCG(28, 12))
 	seconds := func(most int64) int64 { return 1 + dice.Int64N(most) }

@@ -193,6 +193,7 @@ var slidingWindows = kind{
 // FuzzSlidingWindow runs scripts on one key; see trial for what is checked.
 func FuzzSlidingWindow(f *testing.F) { slidingWindows.fuzz(f) }
 
+// Promise: `SlidingWindow`: at most limit + limit·t/per in any window of length t.
 func TestSlidingWindowRandomly(t *testing.T) { slidingWindows.random(t, 0, 3000/raceFactor) }
 
 // The corners of what SlidingWindow accepts.

@@ -177,7 +177,7 @@ func TestSlidingWindowDepartsSoFar(t *testing.T) {
 	assert.Equal(t, time.Duration(per-1), d.RetryAfter, "when a log would admit all")
 }
 
-// And no history exceeds it.
+// Promise: `SlidingWindow` departs from a log no further than documented.
 func TestSlidingWindowDepartsNoFurther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	var lessThanLog, moreThanLog, lessThanRing, moreThanRing bool

@@ -12,6 +12,8 @@ import (
 // while other calls take: every sequence of so many steps is tried. The remaining
 // takes start when they were told to, and no window has more of them than the limit
 // allows; what was undone never happened.
+//
+// Promise: Takes undone in any order admit no more than the limit.
 func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
 	funnel := func(capacity int64) policy.Policy { return policy.Must(policy.Funnel(capacity, 1, 1)) }
 	bursty := func(most int64) policy.Policy { return policy.Must(policy.Bursty(1, 1, most)) }
@@ -140,6 +142,8 @@ func (u *undoing) check() {
 // took: of a funnel no more than the capacity less what they took comes back, of a
 // bursty no more than one unit while something is owed, and of both nothing that has
 // come back by itself.
+//
+// Promise: An undone take returns the units that the constructors document.
 func TestWhatAnUndoneTakeGivesBack(t *testing.T) {
 	const s, now = time.Second, policy.Instant(time.Hour)
 	funnel, bursty := policy.Must(policy.Funnel(10, 1, s)), policy.Must(policy.Bursty(1, s, 10))

@@ -184,6 +184,7 @@ func warmingUpSeeds() [][]byte {
 // FuzzWarmingUp runs scripts on one key; see trial for what is checked.
 func FuzzWarmingUp(f *testing.F) { warmingUps.fuzz(f) }
 
+// Promise: `WarmingUp`: all takes except the last are at most count·t/per.
 func TestWarmingUpRandomly(t *testing.T) { warmingUps.random(t, 0, 5000/raceFactor) }
 
 // warmingUpLimits are all sorts of WarmingUp, ordinary ones first, then the

@@ -388,6 +388,7 @@ func TestWindowsAreCarriedAtTheEndOfTime(t *testing.T) {
 	}
 }
 
+// Promise: Only policies of one family follow each other.
 func TestWindowFamilies(t *testing.T) {
 	funnel := policy.Must(policy.Funnel(3, 1, time.Second))
 	for i, w := range windowPolicies {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Metadata tells of a client's address only if a proxy that is trusted wrote it.
+// Promise: Metadata gives a client's address only through a trusted proxy.
 func TestSpoofedAddressIsNotRead(t *testing.T) {
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	proxy := netip.MustParseAddr("10.0.0.1")

@@ -20,6 +20,8 @@ import (
 
 // Several limits take all or nothing, also of limiters of different kinds, and the verdict names
 // those that refused.
+//
+// Promise: Several limits take all or nothing, and a refusal names them.
 func TestSeveralLimits(t *testing.T) {
 	for name, wrap := range map[string]func(limits.Limiter[string]) limits.Limiter[string]{
 		"engines": func(l limits.Limiter[string]) limits.Limiter[string] { return l },
@@ -165,6 +167,8 @@ func TestExempt(t *testing.T) {
 }
 
 // Units go by the code that a call ended with, for one limit and for several.
+//
+// Promise: Units are charged by the code of the call's end.
 func TestChargeByCode(t *testing.T) {
 	for name, wrap := range map[string]func(limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr]{
 		"engines": func(l limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr] { return l },
@@ -258,6 +262,8 @@ func TestShadow(t *testing.T) {
 
 // The tap takes from its limits, Begin from the others, and a call that these refuse has taken
 // nothing at the tap.
+//
+// Promise: Units taken at a tap are returned if another limit refuses.
 func TestTap(t *testing.T) {
 	byAddr, byShop := hourly[netip.Addr](t, 4), hourly[string](t, 2)
 	l := Must(New(Options{},
@@ -333,6 +339,8 @@ func TestTapDoesNotWait(t *testing.T) {
 }
 
 // 64 goroutines never take more than the limit, nor leave any of it.
+//
+// Promise: Racing calls are admitted exactly to the limit.
 func TestManyCallersAreExact(t *testing.T) {
 	const most = 5000
 	e := hourly[string](t, most)
@@ -370,7 +378,7 @@ func TestManyCallersAreExact(t *testing.T) {
 	assert.Equal(t, most-admitted.Load(), e.Peek("shop.Orders").Remaining, "all that was not used is there")
 }
 
-// An admitted call under one limit allocates nothing, whatever its key is.
+// Promise: An admitted call under one limit allocates nothing.
 func TestAdmittedPathAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

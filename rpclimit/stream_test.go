@@ -17,6 +17,8 @@ import (
 func one(*Call) int64 { return 1 }
 
 // A stream takes as it opens, and for each message of the directions that have a cost.
+//
+// Promise: Messages of streams take as they come, and a refused one ends the stream.
 func TestMessagesOfStreams(t *testing.T) {
 	streams, messages := hourly[netip.Addr](t, 2), hourly[netip.Addr](t, 10)
 	length := func(c *Call) int64 { return int64(len(c.Message.(string))) }
@@ -53,6 +55,8 @@ func TestMessagesOfStreams(t *testing.T) {
 
 // A stream that pays as it opens for the messages that it may have gets back what it did not use,
 // and one that has had more is charged for it.
+//
+// Promise: A stream returns unused units.
 func TestStreamsGiveBackWhatTheyDidNotUse(t *testing.T) {
 	e := hourly[netip.Addr](t, 100)
 	l := Must(New(Options{

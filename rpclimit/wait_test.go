@@ -31,6 +31,8 @@ func policies() map[string]policy.Policy {
 
 // A call that comes back after RetryAfter is admitted, and one that comes a nanosecond before is
 // not: under each policy, alone and beside another limit, of one kind of limiter and of two.
+//
+// Promise: A call after its delay is admitted, and a nanosecond before it refused.
 func TestRetryIsExact(t *testing.T) {
 	for name, p := range policies() {
 		for _, with := range []string{"alone", "two engines", "mixed"} {
@@ -83,6 +85,8 @@ func TestRetryIsExact(t *testing.T) {
 
 // A call waits for its turn up to WaitUpTo, and not to its deadline or beyond: it is refused at
 // once then, with the time that is true, and has taken nothing.
+//
+// Promise: No call waits to its deadline or beyond.
 func TestWaitUpToTheDeadline(t *testing.T) {
 	for _, kind := range []string{"one", "charged", "two", "mixed", "queue"} {
 		t.Run(kind, func(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 )
 
 // What package limits promises holds for a limit without keys.
+//
+// Promise: A `Limiter` keeps the contract of `limits.Limiter`.
 func TestLimiterContract(t *testing.T) {
 	s := limitstest.Subject{
 		Source: limits.SourceProcess, Promised: true, Turns: true,

@@ -142,6 +142,8 @@ func (c *handClock) Now() policy.Instant { return policy.Instant(c.now.Load()) }
 // Random calls of all verbs, under every policy and a clock that also goes back, get the
 // answers that an engine gives for its one key. Acquire has no patience here, and Wait an
 // ended context or nothing to wait for.
+//
+// Promise: A limit without keys decides as an engine does for one key.
 func TestDecidesAsAnEngine(t *testing.T) {
 	rounds := 40
 	if race.Enabled {

@@ -80,7 +80,7 @@ func TestErrorsAreTheEngines(t *testing.T) {
 	assert.Same(t, engine.ErrCancelled, single.ErrCancelled)
 }
 
-// No call that need not wait allocates.
+// Promise: No verb that need not wait allocates.
 func TestVerbsAllocateNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -122,6 +122,8 @@ func TestVerbsAllocateNothing(t *testing.T) {
 
 // Nothing outlives the last reference to a Limiter: it starts no goroutine, also not for
 // calls that wait, and needs no Close. A bubble does not end while a goroutine is left.
+//
+// Promise: A `Limiter` starts no goroutine and needs no `Close`.
 func TestStartsNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
@@ -136,6 +138,8 @@ func TestStartsNoGoroutine(t *testing.T) {
 }
 
 // Calls that race for one limit pass exactly as often as it allows, over several verbs.
+//
+// Promise: Racing calls pass exactly as often as the limit allows.
 func TestIsExactUnderContention(t *testing.T) {
 	const callers, capacity = 64, 1000
 	clock := &handClock{}
@@ -191,6 +195,8 @@ func together(n int, f func(i int)) {
 
 // Calls that take, and cancel, keep a part, refund or charge while others do, lose no unit
 // and mint none: what they have used in the end is what is missing.
+//
+// Promise: Returns lose no other call's units and return nothing twice.
 func TestGivingBackIsExactUnderContention(t *testing.T) {
 	const callers, capacity = 32, 1 << 17
 	for name, limit := range map[string]policy.Policy{
@@ -239,6 +245,8 @@ func TestGivingBackIsExactUnderContention(t *testing.T) {
 
 // The limit is replaced again and again, by one that drains half as fast and back, while
 // calls race for it. In each round it admits exactly as much as both allow.
+//
+// Promise: `SetPolicy` is exact while calls run.
 func TestIsExactWhileThePolicyChanges(t *testing.T) {
 	const callers, rounds, capacity = 16, 30, 100
 	for name, limits := range map[string][2]policy.Policy{
@@ -312,6 +320,8 @@ func TestRaisedAndLoweredWhileCallsRace(t *testing.T) {
 
 // Calls wait in line, first come, first served, and a call that gives up costs the others
 // nothing.
+//
+// Promise: Calls wait first come, first served, at most `MaxWaiting`.
 func TestWaitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, funnel(2, 1, time.Second), single.MaxWaiting(4))

@@ -333,6 +333,8 @@ func TestPanicOfAPolicy(t *testing.T) {
 }
 
 // A Limiter is small, and its line is gone when no call waits.
+//
+// Promise: A `Limiter` takes at most 256 bytes until a call waits.
 func TestMemoryIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(Limiter{})+unsafe.Sizeof(terms{}), uintptr(256))
 	synctest.Test(t, func(t *testing.T) {

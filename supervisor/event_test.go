@@ -68,6 +68,8 @@ func TestHookDiesOnce(t *testing.T) {
 
 // TestHookBlocks: supervision goes on, what exceeds the memory is lost and
 // counted, and Run returns without the hook after a second.
+//
+// Promise: `Run` ends and supervision goes on while a hook blocks; lost events are counted.
 func TestHookBlocks(t *testing.T) {
 	in(t, func(t *testing.T) {
 		block := make(chan struct{})

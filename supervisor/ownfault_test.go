@@ -66,6 +66,8 @@ var plays = []play{
 // TestOneOwnFaultAnywhere runs each play once for each moment at which Fault is
 // called and for each way to die, and expects the same outcome every time: no
 // child lost, none started twice, none stopped out of order, the same verdict.
+//
+// Promise: A fault in the supervisor's own bookkeeping is counted and mended.
 func TestOneOwnFaultAnywhere(t *testing.T) {
 	for _, p := range plays {
 		t.Run(p.name, func(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 // TestReportsAreToldOfOnce: failures in a row are one event, which has the first error, and so are
 // successes in a row, over a restart, too. What another child reports is told apart.
+//
+// Promise: Work that fails again and again is one event, and its recovery another.
 func TestReportsAreToldOfOnce(t *testing.T) {
 	in(t, func(t *testing.T) {
 		second := errors.New("second")

@@ -20,6 +20,8 @@ func since(f func()) time.Duration {
 
 // TestLateChildIsAbandoned: the limit is kept, what is abandoned is counted and
 // reported, the others are still stopped, and so is the end reported when it comes.
+//
+// Promise: `Run` always ends: late children are abandoned and reported.
 func TestLateChildIsAbandoned(t *testing.T) {
 	for name, tc := range map[string]struct{ shutdown, want time.Duration }{
 		"default":    {0, DefaultShutdown},

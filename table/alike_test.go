@@ -16,6 +16,7 @@ func newAlike(t *testing.T) rig[string] {
 	return r
 }
 
+// Promise: Different keys never share a bucket, even with one hash.
 func TestAllKeysOfAHashAreHeld(t *testing.T) {
 	r := newAlike(t)
 	for _, key := range []string{"a", "b", "c"} {
@@ -71,6 +72,8 @@ func TestADeadEntryHidesNoNewOne(t *testing.T) {
 }
 
 // Equal hashes and equal instants.
+//
+// Promise: The index has one filing for each key.
 func TestEachKeyOfAHashHasOneFiling(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 200})
 	r.hasher = oneHash[int]

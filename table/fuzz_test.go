@@ -39,6 +39,8 @@ func FuzzMap(f *testing.F) {
 }
 
 // FuzzIndex adds filings, many at a time, and takes out the earliest, beside a list.
+//
+// Promise: All keys that are due leave, in order, once.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte{1, 200, 1, 200, 1, 0, 50, 2, 9, 0, 255})
 	f.Add([]byte{9, 255, 9, 255, 9, 255, 0, 255, 8, 255, 0, 255, 0, 255})

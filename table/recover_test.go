@@ -62,6 +62,8 @@ func TestRecoverWhileWorkGoesOn(t *testing.T) {
 
 // A writer dies at each of its points. Whatever it was doing, the next one ends up
 // with a table that is consistent and has lost nothing.
+//
+// Promise: A writer's death at any point refills no bucket.
 func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 	for _, deadly := range Points() {
 		t.Run(deadly, func(t *testing.T) {

@@ -104,6 +104,8 @@ func TestRoomIsNotMadeByLandedEntries(t *testing.T) {
 }
 
 // While the index is being rebuilt the key with the least debt is not known.
+//
+// Promise: No key is given up while the index is rebuilt.
 func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 4 * keysPerShard})
 	for key := range 4 * keysPerShard {

@@ -377,6 +377,8 @@ var scenarios = []scenario{
 
 // TestSchedules runs every scenario under every schedule that its number of
 // preemptions allows. Properties: see world.
+//
+// Promise: A key has at most one entry to take from, in any order of steps.
 func TestSchedules(t *testing.T) {
 	// Each schedule has a table of its own, so most of the time would go into
 	// collecting them.

@@ -52,6 +52,8 @@ func TestSweepFilesKeysInUseAgain(t *testing.T) {
 }
 
 // A caller takes between the writer's look at a word and its swap: the key stays.
+//
+// Promise: No take is lost between evicting and taking.
 func TestSweepLosesAgainstACaller(t *testing.T) {
 	var r rig[string]
 	var e *Entry[string]
@@ -69,6 +71,7 @@ func TestSweepLosesAgainstACaller(t *testing.T) {
 	require.Zero(t, r.sweep(2*hour))
 }
 
+// Promise: The writer works in bounded steps.
 func TestSweepGoesByBudgetAndOrder(t *testing.T) {
 	r := newRig[string](t, Options{})
 	for i := range 10 {

@@ -179,6 +179,8 @@ func TestChangeIsOverWhenTheLastKeyIsReached(t *testing.T) {
 
 // A caller that stalls halfway through a take comes too late, for as long as the take
 // lasts: also when the policy has changed twice, and the key's word is what it was.
+//
+// Promise: A stalled take leaves no word of an earlier limit.
 func TestStalledTakeFailsAfterChanges(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.open("a")
@@ -486,6 +488,8 @@ func TestAll(t *testing.T) {
 
 // The only key moves from its slot to the map at each of the steps of a walk, and its
 // shard is copied there. Or it is there already. Then the policy changes or not.
+//
+// Promise: `All` misses no key that stays while it moves.
 func TestAllMissesNoEntryThatMoves(t *testing.T) {
 	for kind := range 4 {
 		allMissesNone(t, kind%2 == 1, kind/2 == 1)
@@ -528,6 +532,8 @@ func allMissesNone(t *testing.T, filed, changed bool) {
 
 // It makes no difference when a call comes to a key: its debt is translated as it
 // stood when the policy was replaced.
+//
+// Promise: A key's state after a change does not depend on its next use.
 func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
 	deep := policy.Must(policy.Funnel(100, 1, time.Second))
 	flat := policy.Must(policy.Funnel(10, 1, time.Second))

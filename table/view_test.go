@@ -168,6 +168,8 @@ func TestOpenIsFull(t *testing.T) {
 
 // While a caller has taken the last place and not pushed yet, it may give the place
 // back: the table is not full for certain.
+//
+// Promise: A table turns a key away only if it is certainly full.
 func TestOpenIsUndecidedWhileAPlaceIsUncertain(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	r.add("a", 1)

@@ -17,6 +17,8 @@ func row(list, key, condition string) string {
 
 // An operator finds the key that is refused most, has it explained, blocks it, sees it
 // refused, and lifts the block.
+//
+// Promise: The page shows an offender, explains it, blocks it and lifts the block.
 func TestOperatorInABrowser(t *testing.T) {
 	browser := browsertest.Start(t)
 	for name, v := range map[string]browsertest.View{

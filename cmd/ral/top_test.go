@@ -84,6 +84,7 @@ func top(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
+// Promise: `ral top` shows the lists of the page, live or as text.
 func TestOnceIsATable(t *testing.T) {
 	s := start(t, inspect.Config{ShowKeys: true})
 	s.load()
@@ -128,6 +129,8 @@ func TestHashedKeysStayHashed(t *testing.T) {
 }
 
 // A terminal takes nothing of a name or a key for a command.
+//
+// Promise: No control character of a key or a server reaches the terminal.
 func TestTextHasNoControlCharacters(t *testing.T) {
 	s := start(t, inspect.Config{ShowKeys: true})
 	s.api.Take("\x1b[2J\x1b]0;title\x07\u202e", 5)

@@ -69,6 +69,8 @@ func TestAdmin(t *testing.T) {
 }
 
 // While clients have the time to end, /healthz says no.
+//
+// Promise: `/healthz` says no while the server drains.
 func TestHealthWhileDraining(t *testing.T) {
 	rules, addr, envoy := t.TempDir(), freeAddr(t), freeAddr(t)
 	require.NoError(t, os.WriteFile(filepath.Join(rules, "shop.yaml"), []byte(rulesOf(2)), 0o600))

@@ -239,6 +239,8 @@ func (a *attacked) garbled(i int, to string) error {
 }
 
 // Attacks leave nothing behind, need no more memory than is said, and others are served.
+//
+// Promise: Garbage, idle connections, half commands, slow readers and long pipelines leave nothing behind, while others are answered.
 func TestAttacks(t *testing.T) {
 	a := startAttacked(t)
 	a.during("nothing", func() {})

@@ -138,6 +138,8 @@ func oneLogin(t *testing.T, settings string) *httpdoor.Rules {
 
 // In no target that passes does a backend find the path whose limit is spent: without settings
 // any backend, and with them the backend that they tell of.
+//
+// Promise: No admitted target leads Node, Python, PHP, Ruby or Go to a path whose limit is spent.
 func TestNoBackendReadsAWayPastARule(t *testing.T) {
 	all := targets(5_000)
 	for i := range all {

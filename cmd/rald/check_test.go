@@ -212,7 +212,7 @@ func startChecked(t *testing.T, proxy string) (s *server, check string) {
 	return start(t, "-state", "none", "-check-listen", check, checks(t, proxy, moreRules)), check
 }
 
-// The documented configuration of nginx keeps a real nginx to the limits.
+// Promise: The documented configurations hold real nginx and Caddy to the limits.
 func TestNginx(t *testing.T) {
 	rald, check := startChecked(t, "nginx")
 	s := nginx(t, check, documented(t, "### nginx", "nginx")[0])

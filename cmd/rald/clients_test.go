@@ -121,6 +121,7 @@ func patient(o redis.Options) *redis.Options {
 	return &o
 }
 
+// Promise: Redis clients work in both versions of the protocol.
 func TestGoRedis(t *testing.T) {
 	s := start(t, "-state", "none", configured(t))
 	ctx := context.Background()
@@ -278,6 +279,8 @@ func TestManyClientsOfOneKey(t *testing.T) {
 }
 
 // A server that is asked to end saves everything.
+//
+// Promise: SIGTERM answers the commands that were read and saves everything.
 func TestTermSavesTheState(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	s := start(t, "-state", state, "-save-every", "1h")
@@ -294,6 +297,8 @@ func TestTermSavesTheState(t *testing.T) {
 
 // A server that is killed forgets at most what it took since its last save began: here the
 // calls after a save that was seen to end.
+//
+// Promise: A killed server forgets at most what was not saved.
 func TestKillForgetsAtMostWhatWasNotSaved(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	s := start(t, "-state", state, "-save-every", "20ms")

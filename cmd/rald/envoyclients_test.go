@@ -27,6 +27,8 @@ func goRun(t *testing.T, program string, args ...string) string {
 }
 
 // grpcurl learns the service by reflection, and the client of the reference works unchanged.
+//
+// Promise: The reference's client and grpcurl work with Envoy's rate limit service.
 func TestClientsOfTheRateLimitService(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the first build of the clients takes minutes, and needs the network")

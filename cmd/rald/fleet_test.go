@@ -94,7 +94,7 @@ func TestSettingsOfAFleetThatAreRefused(t *testing.T) {
 	}
 }
 
-// A limit that Redis cannot keep ends rald at start, by its name.
+// Promise: A limit that Redis cannot keep is refused by its name or line.
 func TestLimitThatRedisCannotKeep(t *testing.T) {
 	r, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)
@@ -109,6 +109,8 @@ func TestLimitThatRedisCannotKeep(t *testing.T) {
 // Two servers of one Redis keep one limit exactly, at both doors, while one of them is killed and
 // begins again and again. In an outage they answer by their shares. Redis knows them by the user
 // of the URL.
+//
+// Promise: Several servers of one Redis keep a limit to the unit, whatever happens to one.
 func TestServersOfOneRedis(t *testing.T) {
 	r, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)

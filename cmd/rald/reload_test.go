@@ -34,6 +34,8 @@ func admitted(t *testing.T, c *redis.Client) (took, remaining int64) {
 
 // Limits change under load, by SIGHUP and by themselves, and admit exactly what the last of them
 // allows. A bad file changes nothing. A restart with other limits forgets nothing.
+//
+// Promise: SIGHUP reads changed files at once, and no call under load loses a unit.
 func TestReloadUnderLoad(t *testing.T) {
 	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
 	write := func(limit string) {

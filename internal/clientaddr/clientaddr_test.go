@@ -35,6 +35,7 @@ func prefixList(list ...string) (all []netip.Prefix) {
 	return all
 }
 
+// Promise: A malformed hop is no address.
 func TestAddrOf(t *testing.T) {
 	for s, want := range map[string]string{
 		"192.0.2.1":                             "192.0.2.1",

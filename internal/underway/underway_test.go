@@ -43,6 +43,8 @@ func policies() []policy.Policy {
 
 // Under each limit, whatever order calls come and end in, the word is as if the units that were
 // given back had never been taken.
+//
+// Promise: A grant settled with 0 leaves a key as never used.
 func TestSettleLeavesNoTrace(t *testing.T) {
 	for _, p := range policies() {
 		settled := 0

@@ -67,6 +67,8 @@ func collect(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 
 // OpenTelemetry's own exporter to Prometheus makes of it what module metrics/ralprom
 // exports: names, help, types, labels and values.
+//
+// Promise: Names are those of Prometheus.
 func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
@@ -122,6 +124,7 @@ func TestAbsentValuesAreNotObserved(t *testing.T) {
 	assert.Contains(t, collect(t, reader), "ral.keys")
 }
 
+// Promise: Two limiters of one name are an error.
 func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	reader := sdk.NewManualReader()
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))

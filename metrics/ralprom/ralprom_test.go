@@ -50,6 +50,8 @@ func newEngine(t *testing.T, name string) *engine.Engine[string] {
 
 // Names, help, types, labels and values as Prometheus reads them. module metrics/ralotel has the
 // same file for OpenTelemetry's exporter.
+//
+// Promise: Prometheus reads the names of the contract.
 func TestExposition(t *testing.T) {
 	file, err := os.Open("../testdata/exposition.txt")
 	require.NoError(t, err)

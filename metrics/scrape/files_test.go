@@ -90,6 +90,8 @@ func TestPromtoolAcceptsMetricsAndRules(t *testing.T) {
 }
 
 // The tests of the rules say for each alert that it fires, and that no other does.
+//
+// Promise: Each alert fires on its own trouble alone.
 func TestAlertsFireOnWhatTheyAreAbout(t *testing.T) {
 	promtool(t, "", "test", "rules", rulesTests)
 	tests, err := os.ReadFile(rulesTests)
@@ -99,7 +101,7 @@ func TestAlertsFireOnWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-// Each alert has a heading in docs/operating.md that says what it means and what to do.
+// Promise: Each alert has a heading that says what to do.
 func TestEachAlertHasARunbook(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operating.md")
 	require.NoError(t, err)

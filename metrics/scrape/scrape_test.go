@@ -147,6 +147,8 @@ func (s server) query(expr string) error {
 
 // A real Prometheus scrapes the examples under load, and each expression of the dashboard
 // and of the alerts returns data. That of an alert is taken without its comparison.
+//
+// Promise: Each expression of dashboard and alerts returns data under load.
 func TestEveryExpressionReturnsData(t *testing.T) {
 	state := t.TempDir()
 	webserver := example(t, "webserver", "-state", state)

@@ -57,6 +57,8 @@ func TestDetailsAreThoseOfTheMessages(t *testing.T) {
 }
 
 // Of a plan that a call has, and of a limit that changes, the present one is told.
+//
+// Promise: The details of a refusal follow the policy that holds.
 func TestDetailsFollowThePolicy(t *testing.T) {
 	e := open(t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	var plan policy.Policy

@@ -48,6 +48,8 @@ func packages(t *testing.T) map[string]compiled {
 
 // Each patch applies, and what it leaves compiles: so the patches cannot fall behind the
 // code.
+//
+// Promise: Every mutant applies and compiles.
 func TestEveryMutantCompiles(t *testing.T) {
 	all := mutants(t)
 	known := packages(t)

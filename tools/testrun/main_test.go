@@ -33,6 +33,8 @@ func closing(out string) string {
 // testdata/recorded.json is go test -json -vet=all -timeout 2s ./... of a module with a package
 // for each way to fail, under Go 1.26: tests and subtests, a panic in the test and in another
 // goroutine, a time-out, an exit of TestMain, a build and a vet.
+//
+// Promise: Failures are repeated at the end, with a command for each.
 func TestReportOfARecordedRun(t *testing.T) {
 	recorded, err := os.ReadFile("testdata/recorded.json")
 	require.NoError(t, err)

@@ -76,6 +76,8 @@ func TestOwnBlockHoldsUntilRedisSpeaks(t *testing.T) {
 
 // The list never has more keys than it may, gives up long blocks for none that are shorter, and
 // makes room by those that have ended.
+//
+// Promise: The list of known blocks is bounded by `MaxKeys`.
 func TestListIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, most := range []int{1, 2, 63, 64, 1000} {

@@ -249,6 +249,8 @@ func isOpen(g *Guard) bool {
 }
 
 // The story of a server that goes and comes back.
+//
+// Promise: The breaker opens after three failures and closes by itself.
 func TestBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{}

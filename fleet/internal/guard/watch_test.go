@@ -260,6 +260,8 @@ func TestWatchEndsWhenIdle(t *testing.T) {
 // Answers that are each a little later than their callers wait serve no other call, also if the
 // link gets fast: the server decides each call while it is under way. What came too late is there
 // for Unused, once, and no error is.
+//
+// Promise: Redis decides each call while it is under way.
 func TestAnswersAreDecidedWhileTheCallIsUnderWay(t *testing.T) {
 	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
 		var takes, given atomic.Int64

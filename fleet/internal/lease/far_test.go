@@ -110,6 +110,8 @@ func (f farRun) run(t *testing.T) (out farOutcome) {
 
 // Four servers far away from the bank answer at once nearly always, and use nearly all of the limit,
 // however the load falls on them. -v prints the table of docs/fleet.md, of banks nearby too.
+//
+// Promise: Calls on leases wait little with Redis 100 ms away.
 func TestLeasesFromAFarBank(t *testing.T) {
 	one(t)
 	trips := []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}

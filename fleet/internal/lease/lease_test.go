@@ -255,6 +255,8 @@ func TestAnswerAfterTheLeaseEnded(t *testing.T) {
 
 // What a server holds when it closes comes back; what a dead one held has drained after
 // a term, or comes back with the next window.
+//
+// Promise: A dead server's funnel units are free after a term.
 func TestLeasesComeBack(t *testing.T) {
 	for _, limit := range []policy.Policy{
 		must(policy.Funnel(10_000, 1000, time.Second)), must(policy.FixedWindow(10_000, 5*time.Second)), must(policy.SlidingWindow(10_000, 5*time.Second)),

@@ -125,6 +125,8 @@ const times = 3
 
 // How much of the limit four servers can use under a load of three times as much: of
 // capacity + rate*T or, where windows are counted, of what as many windows have.
+//
+// Promise: Nearly all of the limit is usable, however the load falls.
 func TestUsableShare(t *testing.T) {
 	one(t)
 	for _, rate := range []int64{10, 100, 1000, 10_000} {

@@ -275,6 +275,8 @@ func (s *simulation) String() string {
 // Whatever dies, gets lost or comes late, at whichever moment, and however the clocks
 // drift: what the servers admit keeps to the limit in every window, and each unit is
 // paid before it is used. To run a seed again: -run Whatever -seed 17 -seeds 1 -v
+//
+// Promise: Leases keep the limit in any window, whatever is killed.
 func TestBoundWhateverBreaks(t *testing.T) {
 	one(t)
 	count := *seeds

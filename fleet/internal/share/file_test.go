@@ -153,6 +153,8 @@ func TestFileHoldsWhatIsOwed(t *testing.T) {
 
 // The wall clock says how much of a share has come back while the server was away. If it
 // went back, nothing has, and the share is used for no longer either.
+//
+// Promise: A wall clock that went back while the server was away grants nothing.
 func TestWallClockMayGoBack(t *testing.T) {
 	c := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour)), Servers: 1, MaxKeys: 100, Name: plain}
 	key := appendKey(nil, loaded{entry: entry{unpaid: 10, name: "a"}, from: &part{servers: 1}})

@@ -331,6 +331,8 @@ func TestShareOfAWindowEndsWithIt(t *testing.T) {
 
 // A key of which nothing is known begins used up, except for a unit, as of when Redis was
 // heard last, and comes back from there.
+//
+// Promise: An unknown key begins used up, except for one unit.
 func TestUnknownKeyBeginsUsedUp(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 2, "another")
@@ -430,6 +432,8 @@ func TestRefundOfWhatRedisCounts(t *testing.T) {
 
 // TestMemoryIsBounded has far more keys than there is room for, each of 64 KiB: no more
 // are kept than there is room for, of each a few bytes, and none begins afresh for that.
+//
+// Promise: A share never holds more than `MaxKeys`.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 100

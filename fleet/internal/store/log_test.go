@@ -93,6 +93,8 @@ func (m *logModel) forget(now int64) {
 
 // A log in Redis decides as a plain log does, call by call: with patience, with a clock
 // that goes backwards, with refunds, charges and takes that are given back, whole or in part.
+//
+// Promise: A `SlidingLog` is an exact log.
 func TestLogIsALog(t *testing.T) {
 	client := connect(t, shared)
 	var group sync.WaitGroup

@@ -40,6 +40,8 @@ func workOf(t testing.TB, redis *redistest.Server) (w work) {
 
 // No script on a log does more than some hundred things, however many units are asked for,
 // count, leave at once or come back.
+//
+// Promise: No call on a `SlidingLog` runs more than a few hundred commands.
 func TestLogScriptsAreShort(t *testing.T) {
 	const most = 300
 	redis := redistest.Start(t, redistest.Options{})

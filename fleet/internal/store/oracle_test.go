@@ -20,6 +20,8 @@ import (
 const oracleSteps = 250
 
 // In Redis a policy gives, decision by decision, what it gives in process.
+//
+// Promise: Redis decides as the policy in process, to the nanosecond.
 func TestAgreesWithThePolicy(t *testing.T) {
 	seed := rand.Uint64()
 	policies := oraclePolicies(seed)

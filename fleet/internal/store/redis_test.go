@@ -40,6 +40,8 @@ func integer(t testing.TB, client rueidis.Client, words ...string) int64 {
 
 // Each write sets the key's end: not before the debt's, and at most a millisecond
 // after it. A read or a refused call leaves it as it is.
+//
+// Promise: A key's time to live never ends before its debt.
 func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()

@@ -163,6 +163,8 @@ func withoutTake(p policy.Policy, word uint64, of store.Taken, now policy.Instan
 
 // Calls take, some of them for a later turn, and give back all or a part in any order, before or
 // after they start. The units that are used never exceed the limit, counted when each call starts.
+//
+// Promise: Returns in any order admit no more than the limit.
 func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 	seed := rand.Uint64()
 	client := connect(t, shared)

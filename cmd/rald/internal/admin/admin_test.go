@@ -117,6 +117,8 @@ func TestPages(t *testing.T) {
 }
 
 // A page of another site, also one whose name leads to loopback, is told nothing.
+//
+// Promise: Pages of other sites are told nothing.
 func TestOtherSitesAreRefused(t *testing.T) {
 	url := serve(t, configured(t))
 	for _, path := range []string{"/", "/metrics", "/debug/ral/limits", "/debug/pprof/goroutine"} {
@@ -134,6 +136,8 @@ func TestOtherSitesAreRefused(t *testing.T) {
 }
 
 // An address that others reach answers nothing but /healthz without a token.
+//
+// Promise: From other machines every request except `/healthz` needs TLS and a token.
 func TestGuarded(t *testing.T) {
 	c := configured(t)
 	c.Guarded = true

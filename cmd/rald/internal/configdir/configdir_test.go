@@ -52,6 +52,8 @@ func TestReadOneDirectory(t *testing.T) {
 }
 
 // A fault anywhere refuses all, and all faults are told with file, line and key.
+//
+// Promise: One directory configures all doors, and any fault refuses all of it.
 func TestOneFaultRefusesAll(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "limits.yaml", "limits:\n  login: 5/10m\n  api: funnel 1\n")
@@ -72,6 +74,8 @@ func TestOneFaultRefusesAll(t *testing.T) {
 
 // A change of any file is noticed once, also one between the reading and the watch, and a value
 // asks for a reload at any time.
+//
+// Promise: A change of any file is noticed, behind links too.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -165,6 +165,8 @@ func TestRefunds(t *testing.T) {
 }
 
 // Descriptors that the reference counts together, because it joins their texts, are apart.
+//
+// Promise: Two descriptors share a count only by `share_threshold`.
 func TestKeysCannotCollide(t *testing.T) {
 	d := open(t, `
 domain: d
@@ -228,7 +230,7 @@ descriptors:
 	assert.EqualValues(t, 9, passed.LimitRemaining)
 }
 
-// A refused request of a domain with all_or_nothing consumes nothing of any limit.
+// Promise: A refused request of an `all_or_nothing` domain consumes nothing.
 func TestAllOrNothing(t *testing.T) {
 	d := open(t, `
 domain: d
@@ -344,6 +346,8 @@ func TestBadRequests(t *testing.T) {
 }
 
 // A reload keeps what keys have used, and a bad file changes nothing.
+//
+// Promise: A reload applies all rules at once and keeps used hits; a faulty one changes nothing.
 func TestReload(t *testing.T) {
 	d := open(t, fixed)
 	d.expect(ok, 2, hitting(entries("a=x"), 8))

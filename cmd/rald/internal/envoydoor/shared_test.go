@@ -61,6 +61,8 @@ descriptors:
 
 // Every request has over Redis the verdict that it has over engines: codes, what remains and the
 // headers; also the requests of a domain that are all or nothing.
+//
+// Promise: Verdicts over Redis are those over engines.
 func TestVerdictsOverRedisAreThoseOfEngines(t *testing.T) {
 	for name, head := range map[string]string{"one by one": "", "all or nothing": "all_or_nothing: true\n"} {
 		t.Run(name, func(t *testing.T) {

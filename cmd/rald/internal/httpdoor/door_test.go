@@ -87,6 +87,8 @@ func TestStatusOfRefusals(t *testing.T) {
 }
 
 // Each part of a key tells clients apart, and what a request has twice is none.
+//
+// Promise: A check tells clients apart by each part of a key.
 func TestKeys(t *testing.T) {
 	for _, c := range []struct {
 		key, uri, a, b string // a and b are fields of two clients
@@ -149,6 +151,8 @@ func TestRepeatedValuesAreNoKey(t *testing.T) {
 
 // Requests without a key are refused unless the rule says otherwise. The address that stands for
 // a key is no key that a client can send.
+//
+// Promise: A request without a key is refused unless its rule says otherwise.
 func TestRequestsWithoutAKey(t *testing.T) {
 	rule := func(more string) string {
 		return "proxy: caddy\nrules:\n  - {match: /, limit: one, key: header X-Api-Key" + more + "}\n"
@@ -213,6 +217,8 @@ func TestStats(t *testing.T) {
 
 // The check of a configured limit and RAL.TAKE share one debt for a key. Limits without a name
 // and rules of other patterns have keys of their own.
+//
+// Promise: Checks and Redis clients share one debt for a key of a configured limit.
 func TestKeysInTheEngine(t *testing.T) {
 	d := open(t, `
 proxy: caddy
@@ -237,7 +243,7 @@ rules:
 	assert.Equal(t, 5, d.passes(t, "GET", "/d"))
 }
 
-// New rules are in force at once, keep what keys have used, and are refused whole.
+// Promise: New rules apply at once and keep what keys have used.
 func TestSet(t *testing.T) {
 	const rules = "proxy: caddy\nrules:\n  - {match: /a, limit: %s, key: address}\n"
 	in, err := spaces.New(spaces.Config{Most: 1})

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// No spelling of a path hides it from its rule.
+// Promise: A check finds a path's rule in every spelling.
 func TestPathsAreFoundInEverySpelling(t *testing.T) {
 	for _, uri := range []string{
 		"/login", "//login", `\login`, `/\login`, "/%5clogin", `/login\.%5C`, "/./login", "/%2flogin", "/%2Flogin", "/login/", "/login//", "/login/.",
@@ -156,6 +156,8 @@ rules:
 
 // A path with ; or %2F whose rule depends on how backends read it is refused, and operators are
 // told once. Settings say how they do.
+//
+// Promise: A path that backends read differently is refused.
 func TestPathsThatBackendsReadDifferently(t *testing.T) {
 	const rules = `
 rules:
@@ -228,6 +230,8 @@ func TestProxyThatDoesNotSendTheFields(t *testing.T) {
 }
 
 // Fields that the proxy does not set are the client's, and are not believed.
+//
+// Promise: A check believes only fields that its rules name, from trusted proxies.
 func TestFieldsOfTheClientAreNotBelieved(t *testing.T) {
 	const rules = "\nrules:\n  - {match: POST /login, limit: one, key: address}\n"
 	d := open(t, "proxy: nginx"+rules)

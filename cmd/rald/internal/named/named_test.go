@@ -47,6 +47,8 @@ func TestUsedUnitsCountUnderEveryOtherLimit(t *testing.T) {
 
 // Under changes in the midst of calls each key gets exactly what the largest limit allows. A
 // limit of a key is never below those before, so that none forgets a unit.
+//
+// Promise: A limit that changes under load admits exactly what the limits allow.
 func TestChangesUnderLoadAreExact(t *testing.T) {
 	for name, steps := range map[string][]string{
 		"bucket to bucket":   {"funnel 100, 1/d", "funnel 200, 1/d", "funnel 300, 2/d", "funnel 400, 1/d"},
@@ -183,6 +185,8 @@ func TestDebtsKeepTheirTime(t *testing.T) {
 }
 
 // A limit that is removed is found no more. If it is added again, what its keys owe still counts.
+//
+// Promise: A removed limit's keys still count if it is added again.
 func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 	o := open(t, t.TempDir())
 	o.set("funnel 10, 1/d")

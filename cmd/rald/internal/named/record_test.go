@@ -16,6 +16,8 @@ import (
 )
 
 // Limits that were changed while the program did not run count what was used before.
+//
+// Promise: A restart with other limits forgets nothing.
 func TestRestartWithOtherLimits(t *testing.T) {
 	dir := t.TempDir()
 	for i, c := range []struct {

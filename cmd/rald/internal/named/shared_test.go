@@ -13,6 +13,8 @@ import (
 
 // Over a fleet a limit changes within its family, whose words count as they are. Another change
 // is refused, as its keys are also used by servers that do not know of it.
+//
+// Promise: Keys in Redis follow a limit within its kind and period; other changes are refused.
 func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	r, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)

@@ -62,6 +62,7 @@ func TestTakeByNameAndByText(t *testing.T) {
 	})
 }
 
+// Promise: `RAL.TAKE` takes from one or several keys, all or none.
 func TestTakeFromAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := door(t, Config{})
@@ -116,6 +117,8 @@ func TestWaitsForItsTurn(t *testing.T) {
 
 // A client that goes while it waits leaves nothing taken, and what a client sends meanwhile is
 // answered afterwards.
+//
+// Promise: A client that leaves while it waits leaves nothing taken.
 func TestWaitingClientMayGoOrSendMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{})
@@ -207,7 +210,7 @@ func TestTurnThatComesSoonIsTaken(t *testing.T) {
 	})
 }
 
-// No key that a client can send is that of a configured limit.
+// Promise: No key under a client's own limit is a configured limit's key.
 func TestKeysCannotCollide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := door(t, Config{})
@@ -223,7 +226,7 @@ func TestKeysCannotCollide(t *testing.T) {
 	})
 }
 
-// A key has one debt under all limits of a family as text, and another one under a configured limit.
+// Promise: A key has one debt under all textual limits of a family.
 func TestLimitsOfAFamilyShareDebts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keep, err := spaces.New(spaces.Config{})
@@ -437,6 +440,7 @@ func TestGreetings(t *testing.T) {
 	})
 }
 
+// Promise: Without the password nothing but a greeting is answered.
 func TestPassword(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := door(t, Config{Password: "secret"})

@@ -194,6 +194,7 @@ func TestClientsAreBounded(t *testing.T) {
 	})
 }
 
+// Promise: Garbage, half commands, slow readers and idle connections end alone.
 func TestGarbageEndsItsConnectionAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}})

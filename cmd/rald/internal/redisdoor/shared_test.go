@@ -68,6 +68,8 @@ func alike(a, b any) bool {
 
 // Every command that decides has the reply over Redis that it has over an engine, however they
 // follow each other.
+//
+// Promise: Every deciding command is answered over Redis as by an engine.
 func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	_, l := shared(t, at(openRedis(t)))
 	over := dial(t, l)
@@ -237,6 +239,8 @@ func (c *client) eventually(name, want string) {
 }
 
 // Without Redis calls are answered as configured, and INFO says so. When it is back it decides.
+//
+// Promise: Without Redis calls are answered as `-outage` says.
 func TestOutageOverRedis(t *testing.T) {
 	for outage, want := range map[fleet.Fallback]int{fleet.FallbackShare: 4, fleet.FallbackOpen: 20, fleet.FallbackClosed: 0} {
 		r := openRedis(t)
@@ -312,6 +316,8 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 
 // In leased mode each limit counts by itself, no more than the limit is admitted, and most calls
 // cost Redis nothing. What cannot be leased is exact.
+//
+// Promise: Leases admit no more than the limit, and what cannot be leased is exact.
 func TestLeasedMode(t *testing.T) {
 	r := openRedis(t)
 	var doors []*pipes

@@ -15,6 +15,8 @@ import (
 )
 
 // Every figure that redis-cell answers, over a connection.
+//
+// Promise: `CL.THROTTLE` answers as redis-cell does.
 func TestConformsToRedisCell(t *testing.T) {
 	var file struct {
 		Sequence struct {

@@ -10,6 +10,8 @@ import (
 
 // Commands of a transaction are refused and take nothing, also if they come before any answer is
 // read, as drivers send them. EXEC tells so as Redis does, and the connection goes on.
+//
+// Promise: A command between `MULTI` and `EXEC` takes nothing, and `EXEC` says so.
 func TestTransactionsAreRefused(t *testing.T) {
 	_, l := door(t, Config{})
 	c := dial(t, l)

@@ -129,6 +129,7 @@ func TestHalfCommandIsLookedAtOnce(t *testing.T) {
 	}
 }
 
+// Promise: Memory for a client's input is bounded.
 func TestBufferIsBoundedAndGivenBack(t *testing.T) {
 	limits := Limits{Arguments: 2, Argument: 1 << 20, Command: 1<<20 + 100}
 	long := fmt.Sprintf("*1\r\n$%d\r\n%s\r\n", 1<<20, strings.Repeat("a", 1<<20))

@@ -93,6 +93,7 @@ func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 	}
 }
 
+// Promise: A thousand limits need no more engines than their families.
 func TestThousandLimitsNeedFewGoroutines(t *testing.T) {
 	s := open(t, Config{})
 	start := runtime.NumGoroutine()
@@ -119,7 +120,7 @@ func TestEnginesAreBounded(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Limits that clients make up leave room for configured ones, which are bounded apart.
+// Promise: Limits that clients make up leave room for configured ones.
 func TestConfiguredLimitsHaveRoomOfTheirOwn(t *testing.T) {
 	s := open(t, Config{Most: 2})
 	of := func(text string) error { _, err := s.Of(parse(text)); return err }

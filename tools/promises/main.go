@@ -1,0 +1,102 @@
+// Promises prints docs/promises.md: what the repository promises, and the test that
+// proves it. A promise is a line of a test's doc comment:
+//
+//	// Promise: Racing calls pass exactly as often as the limit allows.
+//	func TestHotKeyIsExact(t *testing.T) {
+//
+// It runs at the root of the repository:
+//
+//	go run ./tools/promises >docs/promises.md
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const head = `# What Ral promises
+
+Each promise stands beside a test that fails when it is broken. ` + "`go run ./tools/promises >docs/promises.md`" + `
+writes this page from the lines ` + "`// Promise:`" + ` above the tests. How deleting a mechanism makes tests fail is in
+[mutations.md](mutations.md).
+`
+
+// test matches the functions that go test runs without a flag.
+var test = regexp.MustCompile(`^(Test|Fuzz|Example)`)
+
+func main() {
+	if err := write(os.Stdout, "."); err != nil {
+		fmt.Fprintln(os.Stderr, "promises:", err)
+		os.Exit(1)
+	}
+}
+
+// write writes the page of the test files below root, sorted by folder and file.
+func write(w io.Writer, root string) error {
+	rows := map[string][]string{}
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if base := d.Name(); d.IsDir() && name != root && (base[0] == '.' || base == "testdata") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		more, err := promises(name)
+		folder := filepath.ToSlash(filepath.Dir(name))
+		rows[folder] = append(rows[folder], more...)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(w, head)
+	for _, folder := range slices.Sorted(maps.Keys(rows)) {
+		if len(rows[folder]) > 0 {
+			title := strings.Replace(folder, ".", "ral", 1)
+			fmt.Fprintf(w, "\n## %s\n\n|Promise|Test|\n|---|---|\n%s", title, strings.Join(rows[folder], ""))
+		}
+	}
+	return nil
+}
+
+// promises returns a row for each promise in a file. A promise that stands elsewhere than
+// in a test's doc comment is an error.
+func promises(name string) (rows []string, err error) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	tests := map[*ast.CommentGroup]string{}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && test.MatchString(f.Name.Name) {
+			tests[f.Doc] = f.Name.Name
+		}
+	}
+	for _, group := range file.Comments {
+		for _, line := range group.List {
+			text, ok := strings.CutPrefix(line.Text, "// Promise: ")
+			if !ok {
+				continue
+			}
+			if tests[group] == "" {
+				return rows, fmt.Errorf("%s: a promise stands above a test only", files.Position(line.Pos()))
+			}
+			rows = append(rows, fmt.Sprintf("|%s|`%s`|\n", text, tests[group]))
+		}
+	}
+	return rows, nil
+}
