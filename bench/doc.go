@@ -1,5 +1,5 @@
-// Package bench measures limiters side by side, and checks what they admit against
-// what each of them promises.
+// Package bench is a part of package engine that may change in any release: it measures
+// limiters side by side, and checks what they admit against what each of them promises.
 //
 // A [Workload] says which keys are asked for, how often and under which [Limit]; a
 // [Contender] makes a [Limiter] to ask. [Run] makes every contender do every

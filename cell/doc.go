@@ -1,4 +1,5 @@
-// Package cell answers for one key, by its one word, now.
+// Package cell is a part of package engine that may change in any release: it answers
+// for one key, by its one word, now.
 //
 // A [Cell] finds the key's entry in the table, lets the policy decide by its word, and
 // advances the word by compare-and-swap. For a key that the table knows there is no

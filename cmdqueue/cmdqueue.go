@@ -1,5 +1,5 @@
-// Package cmdqueue is a bounded mailbox: many goroutines send commands, one
-// receives them in order and carries them out.
+// Package cmdqueue is a part of package engine that may change in any release: a bounded
+// mailbox. Many goroutines send commands, one receives them in order and carries them out.
 //
 // Unlike a bare channel it keeps a command whose receiver dies halfway: the command
 // stays in hand, and the next receiver is given it again, ahead of the rest. The

@@ -1,4 +1,5 @@
-// Package supervisor keeps goroutines running, in the manner of Erlang/OTP.
+// Package supervisor is a part of package engine that may change in any release: it keeps
+// goroutines running, in the manner of Erlang/OTP.
 //
 // A [Supervisor] starts a list of children in order, starts a child again by itself
 // whenever it ends, and stops all in the reverse order. A child is a function of a

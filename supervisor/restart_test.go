@@ -137,6 +137,8 @@ func TestWindowForgets(t *testing.T) {
 }
 
 // TestRestartIsImmediate: there is no back-off.
+//
+// Promise: A restart is immediate; more than `Intensity` within `Period` gives up.
 func TestRestartIsImmediate(t *testing.T) {
 	in(t, func(t *testing.T) {
 		r := start(t, Config{Intensity: 100}, kid("a"))

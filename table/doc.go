@@ -1,5 +1,5 @@
-// Package table holds the keys: for each its word, and an order in which idle keys
-// leave.
+// Package table is a part of package engine that may change in any release: it holds
+// the keys, for each its word, and an order in which idle keys leave.
 //
 // It has one owner. [Table] has the methods that change the set of keys, and only one
 // goroutine, the writer, may call them. All other code holds a [View], which can look
