@@ -1,7 +1,7 @@
 // Package janitor is a part of package engine that may change in any release: it decides
-// when to sweep idle keys out of the table, and how far to go at a time. It does not sweep: it asks the writer to, through the command queue, so
-// that callers that open keys are served between two steps. It knows nothing of
-// limits. Start reading at [Janitor.Run].
+// when to sweep idle keys out of the table, and how far to go at a time. It does not
+// sweep: it asks the writer to, through the command queue, so that callers that open keys
+// are served between two steps. It knows nothing of limits. Start reading at [Janitor.Run].
 package janitor
 
 import (
