@@ -6,37 +6,21 @@ import (
 	"io"
 	"os"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/compare"
 	"github.com/ral-limiter/ral/cmd/ralbench/page"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
-// inputs are the earlier runs that the flags name.
-type inputs struct {
-	old     *report.Document // to compare with, or nil
-	oldName string
-	shown   *report.Document // to show instead of measuring, or nil
-}
-
-// read reads them.
-func (s settings) read() (in inputs, err error) {
-	get := func(what, name string) (*report.Document, error) {
-		if name == "" {
-			return nil, nil
-		}
-		d, err := report.Read(name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
-		return &d, nil
+// read reads the earlier run to show instead of measuring, nil if there is none.
+func (s settings) read() (*report.Document, error) {
+	if s.shown == "" {
+		return nil, nil
 	}
-	in.oldName = s.compare
-	if in.old, err = get("flag -compare", s.compare); err != nil {
-		return in, err
+	d, err := report.Read(s.shown)
+	if err != nil {
+		return nil, fmt.Errorf("the run to show: %w", err)
 	}
-	in.shown, err = get("the run to show", s.shown)
-	return in, err
+	return &d, nil
 }
 
 // outputs are the files that a run is written to, apart from the terminal.
@@ -44,7 +28,7 @@ type outputs struct {
 	jsonToStdout bool
 	goals        bool     // only the goals are for people to read
 	json, html   *os.File // nil for none
-	record       *os.File // nil for none
+	benchmarks   *os.File // nil for none
 }
 
 // create opens the files that the flags name.
@@ -67,20 +51,15 @@ func (s settings) create() (o outputs, err error) {
 			return o, err
 		}
 	}
-	if o.goals = s.goals; s.recordFile != "" {
-		o.record, err = open("record", s.recordFile)
+	if o.goals = s.goals; s.benchmarks != "" {
+		o.benchmarks, err = open("o", s.benchmarks)
 	}
 	return o, err
 }
 
 // write writes the document everywhere. A failure of one output does not stop the
 // others.
-func (o outputs) write(in inputs, d report.Document, stdout, stderr io.Writer) error {
-	var c *compare.Comparison
-	if in.old != nil {
-		made := compare.Runs(in.oldName, *in.old, d)
-		c = &made
-	}
+func (o outputs) write(d report.Document, stdout, stderr io.Writer) error {
 	var failures []error
 	fail := func(errs ...error) { failures = append(failures, errs...) }
 	people := stdout // for people to read
@@ -93,19 +72,16 @@ func (o outputs) write(in inputs, d report.Document, stdout, stderr io.Writer) e
 	if o.json != nil {
 		fail(d.WriteJSON(o.json), o.json.Close())
 	}
-	if o.record != nil {
-		fail(report.RecordOf(d).Write(o.record), o.record.Close())
+	if o.benchmarks != nil {
+		fail(d.WriteBenchmarks(o.benchmarks), o.benchmarks.Close())
 	}
 	if o.goals {
 		fail(terminal.WriteGoals(people, d, width))
 	} else {
 		fail(terminal.Write(people, d, width))
 	}
-	if c != nil {
-		fail(terminal.WriteComparison(people, *c, width))
-	}
 	if o.html != nil {
-		fail(page.Write(o.html, d, c), o.html.Close())
+		fail(page.Write(o.html, d), o.html.Close())
 	}
 	return errors.Join(failures...)
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/compare"
 	"github.com/ral-limiter/ral/cmd/ralbench/page"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
@@ -21,7 +20,7 @@ import (
 func FuzzFlags(f *testing.F) {
 	for _, line := range []string{
 		"", "-h", "-full -html x", "-duration 2s -rounds 7 -cpu 1,3 -scale 0.5 -workloads zipf,hot-pass", "-json -budget 0",
-		"-peers all", "-peers none -cpu 0", "old.json -compare", "-scale NaN", "-duration 1e9h", "-cpu 1,1", "-rounds -1", "--", "a b", "-json= x", "-fleet -share 5s", "-fleet -peers all", "-share 0",
+		"-peers all", "-peers none -cpu 0", "old.json -o", "-scale NaN", "-duration 1e9h", "-cpu 1,1", "-rounds -1", "--", "a b", "-json= x", "-fleet -share 5s", "-fleet -peers all", "-share 0",
 	} {
 		f.Add(line)
 	}
@@ -49,9 +48,9 @@ func FuzzFlags(f *testing.F) {
 }
 
 // FuzzDocument reads any file as that of an earlier run: it is refused with an error, or
-// can be shown, drawn and compared, and read again as it is written.
+// can be shown and drawn, and read again as it is written.
 func FuzzDocument(f *testing.F) {
-	for _, name := range []string{"report.json", "old.json"} {
+	for _, name := range []string{"report.json"} {
 		content, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)
@@ -73,12 +72,11 @@ func FuzzDocument(f *testing.F) {
 			}
 			return
 		}
-		c := compare.Runs("earlier", d, d)
 		var written bytes.Buffer
 		for what, err := range map[string]error{
 			"table":      terminal.Write(io.Discard, d, 80),
-			"comparison": terminal.WriteComparison(io.Discard, c, 80),
-			"page":       page.Write(io.Discard, d, &c),
+			"benchmarks": d.WriteBenchmarks(io.Discard),
+			"page":       page.Write(io.Discard, d),
 			"file":       d.WriteJSON(&written),
 		} {
 			if err != nil {

@@ -21,8 +21,7 @@ each keeps its promise.
 
 Usage: go run ./cmd/ralbench [flags]           measure
        go run ./cmd/ralbench [flags] run.json  show a run that -json wrote;
-                                               -html, -compare, -goals and
-                                               -record go with it
+                                               -html, -o and -goals go with it
 
 Side by side, in the same rounds, in any case:
 
@@ -85,11 +84,9 @@ Flags:
 
   -full            all peers and all workloads, %d rounds of %v a turn:
                    about %s here, on a quiet machine
-  -goals           only the goals of Ral, met or missed, beside those of the
-                   last recorded run, and only the workloads that they need. A
-                   goal that is missed does not change the exit code
-  -record file     write the goals of this run in the file; the last recorded
-                   ones, in cmd/ralbench/report/goals.json, are built in
+  -goals           only the goals of Ral, met or missed, and only the workloads
+                   that they need. A goal that is missed does not change the
+                   exit code
   -fleet           fleet mode; about a minute, -full about four. The exit code
                    is 1 if one of its modes admitted more than its limit
   -share %-9v time for which the usable share of a limit is measured with
@@ -115,8 +112,8 @@ Flags:
   -json file       JSON in the file, as well as the table on standard output
   -html file       a page with a verdict, charts and tables in the file: it
                    needs nothing else, and no network
-  -compare file    what became better or worse since an earlier run, of which
-                   -json wrote the file; judged by the values of the rounds
+  -o file          the figures of all rounds in the format of go test -bench:
+                   benchstat compares two of these files
   -h               this text
 
 `, fullRounds, fullDuration, fullTime(), fleetShare, fleetFullShare, defaultDuration, defaultRounds, defaultBudget)
@@ -136,9 +133,8 @@ Examples:
   go run ./cmd/ralbench -rounds 15 -duration 500ms      calmer figures
   go run ./cmd/ralbench -cpu 1,2,4 -json sweep.json     how it scales, also JSON
   go run ./cmd/ralbench -json new.json -html new.html   to keep, and to look at
-  go run ./cmd/ralbench -compare old.json               measure, and compare
-  go run ./cmd/ralbench -compare old.json new.json      compare two earlier runs
-  go run ./cmd/ralbench -goals                          goals, and those lost
+  go run ./cmd/ralbench -rounds 10 -o new.txt           for benchstat
+  go run ./cmd/ralbench -goals                          goals, met or missed
   go run ./cmd/ralbench -json | jq '.workloads[].name'  JSON only
   go run ./cmd/ralbench -fleet -html fleet.html         fleet mode on a Redis
   go run ./cmd/ralbench -serve -json serve.json         rald beside others

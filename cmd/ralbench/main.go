@@ -6,8 +6,8 @@
 //	go run ./cmd/ralbench -h
 //
 // Package bench measures, and peers drives the other limiters; fleetbench does both for
-// fleet mode, and servebench measures rald beside other servers. report works out what there is to show, compare what differs between two
-// runs, terminal and page show it. This package reads the flags and puts them together.
+// fleet mode, and servebench measures rald beside other servers. report works out what there is
+// to show, terminal and page show it. This package reads the flags and puts them together.
 // Start reading at [execute].
 package main
 
@@ -70,7 +70,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 
 	// Read and opened first: a file of no use should not cost a run.
-	in, err := s.read()
+	shown, err := s.read()
 	var out outputs
 	if err == nil {
 		out, err = s.create()
@@ -79,8 +79,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "ralbench: %v\n", err)
 		return exitUsage
 	}
-	if in.shown != nil {
-		if err := out.write(in, *in.shown, stdout, stderr); err != nil {
+	if shown != nil {
+		if err := out.write(*shown, stdout, stderr); err != nil {
 			fmt.Fprintf(stderr, "ralbench: %v\n", err)
 			return exitFailed
 		}
@@ -107,6 +107,6 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	fail(err)
-	fail(out.write(in, d, stdout, stderr))
+	fail(out.write(d, stdout, stderr))
 	return code
 }

@@ -25,7 +25,7 @@ func TestFlagsOfServers(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, serveFullDuration, s.duration)
 	assert.Equal(t, []string{servebench.TCP}, bench.Names(s.workloads))
-	for _, flag := range []string{"-fleet", "-goals", "-peers=none", "-cpu=1", "-budget=1s", "-share=5s", "-compare=x", "-workloads=fleet-hot"} {
+	for _, flag := range []string{"-fleet", "-goals", "-peers=none", "-cpu=1", "-budget=1s", "-share=5s", "-o=x", "-workloads=fleet-hot"} {
 		_, err := parse([]string{"-serve", flag})
 		assert.Error(t, err, flag)
 	}

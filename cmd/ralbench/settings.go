@@ -33,8 +33,7 @@ type settings struct {
 	json       string        // "" for none, "-" for standard output, else a file
 	html       string        // "" for none, else a file
 	goals      bool          // only the table of goals, and the workloads that it needs
-	recordFile string        // "" for none, else a file for the goals of this run
-	compare    string        // "" for none, else the file of an earlier run
+	benchmarks string        // "" for none, else a file for benchstat
 	shown      string        // "" to measure, else the file of a run to show instead
 	workloads  []bench.Workload
 	contenders []bench.Contender
@@ -125,8 +124,8 @@ func parse(args []string) (settings, error) {
 	f.BoolVar(&s.fleet, "fleet", false, "")
 	f.BoolVar(&s.serve, "serve", false, "")
 	f.BoolVar(&s.goals, "goals", false, "")
-	add("record", "a file to write", func(v string) bool {
-		s.recordFile = v
+	add("o", "a file to write", func(v string) bool {
+		s.benchmarks = v
 		return v != ""
 	})
 	add("json", "a file to write, or nothing for standard output", func(v string) bool {
@@ -138,11 +137,6 @@ func parse(args []string) (settings, error) {
 		s.html = v
 		return v != ""
 	})
-	add("compare", "a file that ralbench -json has written", func(v string) bool {
-		s.compare = v
-		return v != ""
-	})
-
 	if err := f.Parse(withFile(args)); err != nil {
 		return s, err
 	}
@@ -159,7 +153,7 @@ func parse(args []string) (settings, error) {
 func (s *settings) complete(given map[string]bool, names, chosen []string) (err error) {
 	duration, budget, standard := fullDuration, defaultBudget, bench.All
 	if s.serve {
-		for _, other := range []string{"fleet", "goals", "peers", "cpu", "budget", "record", "compare"} {
+		for _, other := range []string{"fleet", "goals", "peers", "cpu", "budget", "o"} {
 			if given[other] {
 				return fmt.Errorf("flag -%s: a run of -serve has none; leave one of them out", other)
 			}
@@ -273,8 +267,8 @@ func shown(f *flag.FlagSet) (file string, err error) {
 	}
 	if f.NArg() == 1 {
 		f.Visit(func(flag *flag.Flag) {
-			if !slices.Contains([]string{"html", "compare", "goals", "record"}, flag.Name) {
-				err = fmt.Errorf("flag -%s: nothing is measured when a run is given to be shown, %q; only -html, -compare, -goals and -record go with it", flag.Name, f.Arg(0))
+			if !slices.Contains([]string{"html", "o", "goals"}, flag.Name) {
+				err = fmt.Errorf("flag -%s: nothing is measured when a run is given to be shown, %q; only -html, -o and -goals go with it", flag.Name, f.Arg(0))
 			}
 		})
 	}

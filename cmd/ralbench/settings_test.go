@@ -219,11 +219,10 @@ func TestBadFlagsSayWhatIsAccepted(t *testing.T) {
 		{[]string{"-json="}, []string{"-json", `""`, "a file"}},
 		{[]string{"-frobnicate"}, []string{"-frobnicate"}},
 		{[]string{"-html="}, []string{"-html", `""`, "a file"}},
-		{[]string{"-compare="}, []string{"-compare", `""`, "ralbench -json"}},
 		{[]string{"one.json", "two.json"}, []string{`"two.json"`, "only flags", "one file"}},
 		{[]string{"one.json", "-cpu", "1"}, []string{`"-cpu"`, "after them"}},
 		{[]string{"-cpu", "1", "one.json"}, []string{"-cpu", `"one.json"`, "nothing is measured"}},
-		{[]string{"-record="}, []string{"-record", `""`, "a file"}},
+		{[]string{"-o="}, []string{"-o", `""`, "a file"}},
 		{[]string{"-goals", "-fleet"}, []string{"-goals", "-fleet"}},
 		{[]string{"-json", "two.json", "one.json"}, []string{"-json", "nothing is measured"}},
 	} {
@@ -263,7 +262,7 @@ func TestHelpExplainsAllFlagsWorkloadsAndColumns(t *testing.T) {
 	for _, c := range append(contenders(), peers.Calls()...) {
 		assert.Contains(t, text, c.Name)
 	}
-	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-compare", "-goals", "-record", "-h"} {
+	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-o", "-goals", "-h"} {
 		assert.Contains(t, text, "\n  "+f+" ")
 	}
 	for _, c := range slices.Concat(report.MemoryColumns, report.Columns) {

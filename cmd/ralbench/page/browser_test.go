@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/compare"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/internal/browsertest"
@@ -41,7 +40,7 @@ type drawn struct {
 	Figures, Texts, Legend, Outside, Touching []string
 }
 
-// TestPageInABrowser looks at the page of a real run, compared with another one.
+// TestPageInABrowser looks at the page of a real run.
 func TestPageInABrowser(t *testing.T) {
 	d, file := writtenPage(t)
 	want := newView(d).Data
@@ -81,7 +80,7 @@ func TestPageInABrowser(t *testing.T) {
 
 	t.Run("hostile names", func(t *testing.T) {
 		evil := hostile()
-		o := b.Open(t, address(written(t, evil, nil)), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
+		o := b.Open(t, address(written(t, evil)), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
 		assertDrawn(t, o, newView(evil).Data)
 		o.Quiet()
 	})
@@ -97,18 +96,17 @@ func TestPageInABrowser(t *testing.T) {
 // writtenPage writes the page of the run in testdata.
 func writtenPage(t *testing.T) (report.Document, string) {
 	t.Helper()
-	d, old := reporttest.Runs(t)
+	d := reporttest.Run(t)
 	d.Workloads = append(d.Workloads, reporttest.Calls())
-	c := compare.Runs("old.json", old, d)
-	return d, written(t, d, &c)
+	return d, written(t, d)
 }
 
-func written(t *testing.T, d report.Document, c *compare.Comparison) string {
+func written(t *testing.T, d report.Document) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")
 	f, err := os.Create(file)
 	require.NoError(t, err)
-	require.NoError(t, Write(f, d, c))
+	require.NoError(t, Write(f, d))
 	require.NoError(t, f.Close())
 	return file
 }

@@ -24,7 +24,7 @@ func chartOf(t *testing.T, charts []chart, id string) chart {
 }
 
 func TestChartsShowTheReport(t *testing.T) {
-	d, _ := reporttest.Runs(t)
+	d := reporttest.Run(t)
 	data := newView(d).Data
 	seen := make(map[string]bool)
 	for _, c := range data.Charts {

@@ -17,7 +17,7 @@ import (
 
 func TestPageHasTheTablesOfFleetMode(t *testing.T) {
 	d := reporttest.Tables()
-	page := html.UnescapeString(withoutScripts(pageOf(t, d, nil)))
+	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
 	for _, table := range report.FleetTables(d) {
 		assert.Contains(t, page, `id="fleet-`+table.ID+`"`)
 		for _, row := range table.Rows {
@@ -56,17 +56,17 @@ func TestPageOfFleetMode(t *testing.T) {
 	assert.Contains(t, share.Summary(), fleetbench.Leased+": "+format.Percent(d.Fleet.Shares[1].Share))
 	assert.GreaterOrEqual(t, p.Audit.Clean, len(d.Fleet.Shares), "each share is audited")
 
-	page := html.UnescapeString(withoutScripts(pageOf(t, d, nil)))
+	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
 	assert.Contains(t, page, "Redis "+d.Fleet.Redis)
 	assert.Contains(t, page, "-fleet -share 2s -full")
-	assert.NotContains(t, withoutScripts(pageOf(t, reporttest.Made(nil, []float64{1}), nil)), `id="fleet"`, "not in other runs")
+	assert.NotContains(t, withoutScripts(pageOf(t, reporttest.Made(nil, []float64{1}))), `id="fleet"`, "not in other runs")
 }
 
 // cleanIn counts the audits of workloads that bind and found nothing.
 
 func TestPageOfFleetModeInABrowser(t *testing.T) {
 	d := reporttest.Fleet(t)
-	file, want := written(t, d, nil), newView(d).Data
+	file, want := written(t, d), newView(d).Data
 	b := browsertest.Start(t)
 	for name, v := range map[string]browsertest.View{
 		"desktop-dark": {Scheme: "dark", Width: 1280, Height: 900},

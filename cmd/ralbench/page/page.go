@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/compare"
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
@@ -58,7 +57,6 @@ type view struct {
 	Sections []section
 	Fleet    *fleetChapter // nil except in fleet mode
 	Serve    []report.Table
-	Compare  *comparison
 	Glossary string
 }
 
@@ -86,14 +84,8 @@ type section struct {
 	Audits           []report.AuditRow
 }
 
-// Write writes the document as a page. c is nil if nothing was compared.
-func Write(w io.Writer, d report.Document, c *compare.Comparison) error {
-	v := newView(d)
-	if c != nil {
-		v.Compare = newComparison(*c)
-	}
-	return pageTemplate.Execute(w, v)
-}
+// Write writes the document as a page.
+func Write(w io.Writer, d report.Document) error { return pageTemplate.Execute(w, newView(d)) }
 
 func newView(d report.Document) view {
 	v := view{

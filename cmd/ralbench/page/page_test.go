@@ -13,15 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/compare"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
-func pageOf(t *testing.T, d report.Document, c *compare.Comparison) string {
+func pageOf(t *testing.T, d report.Document) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, Write(&b, d, c))
+	require.NoError(t, Write(&b, d))
 	return b.String()
 }
 
@@ -31,9 +30,8 @@ func withoutScripts(page string) string {
 }
 
 func TestPageNeedsNothingElse(t *testing.T) {
-	d, old := reporttest.Runs(t)
-	c := compare.Runs("old.json", old, d)
-	page := pageOf(t, d, &c)
+	d := reporttest.Run(t)
+	page := pageOf(t, d)
 	assert.Equal(t, 4, strings.Count(page, "</script>"), "the data, two libraries and the script")
 	own := withoutScripts(page)
 	assert.NotRegexp(t, `https?://|//[a-z]|\bsrc=|@import|url\(`, own)
@@ -46,9 +44,8 @@ func TestPageNeedsNothingElse(t *testing.T) {
 }
 
 func TestPageSaysWhatTheTerminalSays(t *testing.T) {
-	d, old := reporttest.Runs(t)
-	c := compare.Runs("old.json", old, d)
-	page := html.UnescapeString(withoutScripts(pageOf(t, d, &c)))
+	d := reporttest.Run(t)
+	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
 	for _, w := range d.Workloads {
 		rows := report.Cells(report.Columns, w.Results)
 		for i, r := range w.Results {
@@ -62,11 +59,8 @@ func TestPageSaysWhatTheTerminalSays(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{d.Machine.CPU, d.Machine.Go, d.Machine.Commit, c.Summary(), compare.Rule, "x floor   ns/op as a multiple", "Method: keys are prepared"} {
+	for _, want := range []string{d.Machine.CPU, d.Machine.Go, d.Machine.Commit, "x floor   ns/op as a multiple", "Method: keys are prepared"} {
 		assert.Contains(t, page, want)
-	}
-	for _, change := range c.Changes() {
-		assert.Contains(t, page, change.Text)
 	}
 }
 
@@ -86,8 +80,7 @@ func hostile() report.Document {
 
 func TestPageOfHostileNamesStaysAPage(t *testing.T) {
 	d := hostile()
-	c := compare.Runs(evil, d, d)
-	page := pageOf(t, d, &c)
+	page := pageOf(t, d)
 	assert.Equal(t, 4, strings.Count(page, "</script>"))
 	assert.NotContains(t, page, "<img")
 
@@ -99,21 +92,20 @@ func TestPageOfHostileNamesStaysAPage(t *testing.T) {
 }
 
 func TestPageOfAlmostNothing(t *testing.T) {
-	page := pageOf(t, report.Document{Schema: report.Schema, Report: bench.Report{Interrupted: true}}, nil)
+	page := pageOf(t, report.Document{Schema: report.Schema, Report: bench.Report{Interrupted: true}})
 	assert.Contains(t, page, "Interrupted:")
-	assert.NotContains(t, withoutScripts(page), "Compared with an earlier run")
 }
 
 func TestBrokenPromiseIsTheAlarm(t *testing.T) {
 	d := reporttest.Made(nil, []float64{1, 2})
 	r := &d.Workloads[0].Results[0]
 	r.Audit = &bench.Audit{Calls: 10, Admitted: 9, Allowed: 5, BucketAllowed: 5, Over: 4, Binds: true}
-	page := withoutScripts(pageOf(t, d, nil))
+	page := withoutScripts(pageOf(t, d))
 	assert.NotContains(t, page, "1 audit found")
 	assert.Contains(t, page, "Above their limits, by limiters that are not exact by their own design")
 
 	r.Exact = true
-	page = withoutScripts(pageOf(t, d, nil))
+	page = withoutScripts(pageOf(t, d))
 	assert.Contains(t, page, "1 audit found more admitted than the promise of a limiter that is exact by its own design")
 	assert.Contains(t, page, `<li class="bad"><strong>Promises:</strong> BROKEN in 1 audit`)
 	assert.Contains(t, page, "<details open>")
@@ -126,7 +118,7 @@ func TestKeptPromiseOfAnotherKindIsNoAlarm(t *testing.T) {
 	r := &d.Workloads[0].Results[0]
 	r.Exact, r.Promise = true, bench.FixedWindow
 	r.Audit = &bench.Audit{Promise: bench.FixedWindow, Calls: 9000, Admitted: 5000, Allowed: 5000, BucketAllowed: 4902, Possible: 5000, Binds: true}
-	page := withoutScripts(pageOf(t, d, nil))
+	page := withoutScripts(pageOf(t, d))
 	assert.NotContains(t, page, "<details open>")
 	assert.NotContains(t, page, `class="bad"`)
 	assert.Contains(t, page, "promise kept; 98 more than a bucket would admit, around the ends of windows")
@@ -134,8 +126,8 @@ func TestKeptPromiseOfAnotherKindIsNoAlarm(t *testing.T) {
 }
 
 func TestFirstScreenHasAVerdict(t *testing.T) {
-	d, _ := reporttest.Runs(t)
-	page := html.UnescapeString(withoutScripts(pageOf(t, d, nil)))
+	d := reporttest.Run(t)
+	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
 	verdict, overview := strings.Index(page, `id="verdict"`), strings.Index(page, `id="overview"`)
 	assert.Positive(t, verdict)
 	assert.Less(t, verdict, overview)
@@ -150,11 +142,11 @@ func TestFirstScreenHasAVerdict(t *testing.T) {
 }
 
 func TestOverviewExplainsEachWorkload(t *testing.T) {
-	d, _ := reporttest.Runs(t)
+	d := reporttest.Run(t)
 	for i := range d.Workloads {
 		d.Workloads[i].Why = "why there is " + d.Workloads[i].Name
 	}
-	page := withoutScripts(pageOf(t, d, nil))
+	page := withoutScripts(pageOf(t, d))
 	_, page, _ = strings.Cut(page, `id="overview"`)
 	overview, _, _ := strings.Cut(page, "</section>")
 	for _, w := range d.Workloads {
@@ -163,7 +155,7 @@ func TestOverviewExplainsEachWorkload(t *testing.T) {
 }
 
 func TestPageSaysHowToRepeatTheRun(t *testing.T) {
-	d, _ := reporttest.Runs(t)
+	d := reporttest.Run(t)
 	d.Machine.Commit, d.Machine.GOGC = "0123456789ab+changes", "50"
 	d.Settings.Budget = time.Minute
 	assert.Equal(t, []string{
@@ -178,7 +170,7 @@ func TestPageSaysHowToRepeatTheRun(t *testing.T) {
 }
 
 func TestContendersKeepTheirLooks(t *testing.T) {
-	d, _ := reporttest.Runs(t)
+	d := reporttest.Run(t)
 	var looks []style
 	for _, s := range styles(d.Workloads) {
 		s.About, s.Promise = "", ""
@@ -210,10 +202,10 @@ func TestLicencesStandBesideTheLibraries(t *testing.T) {
 }
 
 func TestCallsAreShownBesideChoke(t *testing.T) {
-	d, _ := reporttest.Runs(t)
+	d := reporttest.Run(t)
 	calls := reporttest.Calls()
 	d.Workloads = append(d.Workloads, calls)
-	page := html.UnescapeString(withoutScripts(pageOf(t, d, nil)))
+	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
 	_, others, _ := strings.Cut(page, `id="w-`+d.Workloads[0].Name)
 	others, section, _ := strings.Cut(others, `id="w-`+calls.Name)
 	assert.NotContains(t, others, "x Choke")

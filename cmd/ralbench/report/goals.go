@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -24,16 +23,6 @@ type Goal struct {
 	Value     float64
 	Most      float64
 	Show      func(float64) string
-
-	key goalKey
-}
-
-// goalKey names a goal whatever was measured.
-type goalKey struct {
-	Workload  string `json:"workload"`
-	Contender string `json:"contender"`
-	Figure    string `json:"figure"`
-	Of        string `json:"of,omitempty"`
 }
 
 // Reached reports whether the goal was reached.
@@ -165,7 +154,6 @@ func Goals(d Document) (all []Goal) {
 		}
 		goal := Goal{
 			Workload: g.workload, Contender: g.contender, Figure: g.measure.name, Most: g.most, Show: format.Ratio,
-			key: goalKey{g.workload, g.contender, g.measure.name, g.of},
 		}
 		value, ok := g.measure.value(*mine)
 		if g.of == "" {
@@ -246,71 +234,34 @@ func (m measure) ratio(of, by bench.Result) (float64, bool) {
 	return a / b, true
 }
 
-// GoalTable returns the goals as a table, beside those of the last recorded run.
-func GoalTable(d Document) Table { return goalTable(d, Recorded()) }
-
-func goalTable(d Document, last Record) Table {
+// GoalTable returns the goals as a table.
+func GoalTable(d Document) Table {
 	t := Table{
 		ID: "ral-goals", Title: "Goals of Ral",
-		About:   "What was measured, beside what Ral is to reach. A multiple of Ral's is one of Choke under a funnel. " + last.about(),
-		Columns: []string{"workload", "call", "figure", "measured", "goal", "reached", "last", "since"}, Left: 3,
+		About:   "What was measured, beside what Ral is to reach. A multiple of Ral's is one of Choke under a funnel.",
+		Columns: []string{"workload", "call", "figure", "measured", "goal", "reached"}, Left: 3,
 	}
 	for _, g := range Goals(d) {
 		figure := g.Figure
 		if g.Of != "" {
 			figure += ", times " + g.Of + "'s"
 		}
-		value, since := "-", "new"
-		if old, ok := last.find(g); ok {
-			value, since = g.Show(old.Value), changed(old.Reached, g.Reached())
-		}
 		t.Rows = append(t.Rows, Row{KindPeer, []string{
-			g.Workload, g.Contender, figure, g.Show(g.Value), "at most " + g.Show(g.Most), yes(g.Reached()), value, since,
+			g.Workload, g.Contender, figure, g.Show(g.Value), "at most " + g.Show(g.Most), yes(g.Reached()),
 		}})
 	}
 	return t
 }
 
-// changed says what became of a goal since it was recorded.
-func changed(before, now bool) string {
-	switch {
-	case before && !now:
-		return "LOST"
-	case now && !before:
-		return "gained"
-	}
-	return "same"
-}
-
-// GoalSummary says how many goals were reached, and names those that were in the last
-// recorded run and are missed now.
-func GoalSummary(d Document) string { return goalSummary(d, Recorded()) }
-
-func goalSummary(d Document, last Record) string {
-	var lost, gained []string
+// GoalSummary says how many goals were reached.
+func GoalSummary(d Document) string {
 	reached, all := 0, Goals(d)
 	for _, g := range all {
 		if g.Reached() {
 			reached++
 		}
-		old, ok := last.find(g)
-		text := fmt.Sprintf("%s, %s (goal %s, last %s)", g.Workload, g.Text(), g.Show(g.Most), g.Show(old.Value))
-		switch {
-		case !ok:
-		case old.Reached && !g.Reached():
-			lost = append(lost, text)
-		case g.Reached() && !old.Reached:
-			gained = append(gained, text)
-		}
 	}
-	text := fmt.Sprintf("%d of %d reached.", reached, len(all))
-	if len(lost) > 0 {
-		text += " LOST since the last recorded run: " + strings.Join(lost, "; ") + "."
-	}
-	if len(gained) > 0 {
-		text += " Gained since: " + strings.Join(gained, "; ") + "."
-	}
-	return text
+	return fmt.Sprintf("%d of %d reached.", reached, len(all))
 }
 
 func yes(ok bool) string {

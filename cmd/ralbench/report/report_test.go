@@ -104,3 +104,24 @@ func TestJSONOfFleetModeIsOnlyInItsRuns(t *testing.T) {
 	assert.NotContains(t, string(text), `"fleet"`)
 	assert.NotContains(t, string(text), `"share_ns"`)
 }
+
+func TestBenchmarksAreOfTheGoFormat(t *testing.T) {
+	w := bench.WorkloadReport{Name: "hot-pass", CPU: 2, Results: []bench.Result{{
+		Contender:     "x/time Wait",
+		Rounds:        []bench.Pass{{Calls: 100, CPU: 5050, Elapsed: time.Microsecond, Bytes: 800, Allocs: 50}, {Calls: 100, CPU: 5000, Elapsed: time.Microsecond}},
+		LatencyRounds: []bench.Latency{{P50: 40, P99: 80, P999: 200}},
+		Memory:        &bench.Memory{BytesPerKey: 77.5, GC: 9, IdleHeap: 1024},
+	}}}
+	d := run(w)
+	d.Machine = Machine{OS: "linux", Arch: "amd64", CPU: "a\nb", Go: "go1.25", Commit: "abc"}
+	var b strings.Builder
+	require.NoError(t, d.WriteBenchmarks(&b))
+	assert.Equal(t, `# ralbench of commit abc, go1.25
+goos: linux
+goarch: amd64
+cpu: a b
+Unit ops/s better=higher
+BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 50.50 ns/op 100000000 ops/s 8.00 B/op 0.5000 allocs/op 40 p50-ns 80 p99-ns 200 p99.9-ns 77.50 B/key 9 GC-ns 1024 idle-B
+BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 50.00 ns/op 100000000 ops/s 0.00 B/op 0.0000 allocs/op
+`, b.String())
+}

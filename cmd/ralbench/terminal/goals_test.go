@@ -15,7 +15,7 @@ import (
 )
 
 func TestGoalsFitTheWidth(t *testing.T) {
-	d, _ := reporttest.Runs(t)
+	d := reporttest.Run(t)
 	d.Workloads = append(d.Workloads, reporttest.Calls())
 	table := report.GoalTable(d)
 	require.NotEmpty(t, table.Rows)

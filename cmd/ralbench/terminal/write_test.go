@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/compare"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
@@ -81,20 +80,16 @@ func TestTableByItsStructure(t *testing.T) {
 // Every line of every table and text fits the terminal, and every figure is there at
 // every width.
 func TestOutputFitsTheWidth(t *testing.T) {
-	d, old := reporttest.Runs(t)
+	d := reporttest.Run(t)
 	for _, w := range d.Workloads {
 		for i := range w.Results {
 			w.Results[i].OfFloor, w.Results[i].OfBase = w.Results[i].OfMap, w.Results[i].OfMap
 		}
 	}
-	c := compare.Runs("old.json", old, d)
 	d.Workloads[0].Results[1].Contender = "Ral under a very long name"
 	for _, width := range []int{60, 80, 100, 120, 200} {
 		var b strings.Builder
 		require.NoError(t, Write(&b, d, width))
-		if width >= 80 { // its figures need 67 columns
-			require.NoError(t, WriteComparison(&b, c, width))
-		}
 		for line := range strings.Lines(b.String()) {
 			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), width, line)
 		}
@@ -196,20 +191,6 @@ func TestTableShowsMemoryAndDisturbance(t *testing.T) {
 	assert.NotContains(t, shown, "does not tell of other load")
 }
 
-func TestComparisonByItsStructure(t *testing.T) {
-	base := []float64{50, 51, 52, 53, 54}
-	c := compare.Runs("old", reporttest.Made(base, []float64{100, 101, 102, 103, 104}), reporttest.Made(base, []float64{80, 81, 82, 83, 84}))
-	var b strings.Builder
-	require.NoError(t, WriteComparison(&b, c, 120))
-	assert.Contains(t, b.String(), "Mann-Whitney U test")
-	assert.Regexp(t, `BETTER +hot-pass \(2 CPUs\), Ral: ns/op 82\.0, was 102; beside the xsync map -20%, p 0\.008`, b.String())
-	assert.Regexp(t, `(?m)^ +ns/op +102 +82\.0 +0\.80 +0\.80 +0\.008 +BETTER`, b.String())
-
-	b.Reset()
-	require.NoError(t, WriteComparison(&b, compare.Runs("old", reporttest.Made(base, base), report.Document{}), 120))
-	assert.Contains(t, b.String(), "nothing in common")
-}
-
 func TestProgressIsABarThatEndsAtAHundredPercent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b strings.Builder
@@ -270,7 +251,7 @@ func TestWidthWithoutATerminal(t *testing.T) {
 
 // Promise: A broken promise is in the first lines and in the verdict.
 func TestBrokenPromiseIsInTheFirstScreen(t *testing.T) {
-	d, _ := reporttest.Runs(t)
+	d := reporttest.Run(t)
 	d.Workloads[0].Results[len(d.Workloads[0].Results)-1].Audit = &bench.Audit{Admitted: 2, Calls: 2, Allowed: 1, Over: 1, Binds: true}
 	name := d.Workloads[0].Results[len(d.Workloads[0].Results)-1].Contender
 	for _, width := range []int{80, 120} {
@@ -280,7 +261,7 @@ func TestBrokenPromiseIsInTheFirstScreen(t *testing.T) {
 		_, verdict, _ := strings.Cut(shown, "\nVerdict\n")
 		assert.Contains(t, strings.SplitN(verdict, "\n", 2)[0], "Promises: BROKEN in 1 audit")
 	}
-	d, _ = reporttest.Runs(t)
+	d = reporttest.Run(t)
 	assert.NotContains(t, written(t, d, 100), "PROMISE BROKEN")
 }
 

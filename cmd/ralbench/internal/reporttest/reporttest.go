@@ -13,12 +13,11 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
-// Runs returns two short runs of the same program on the same machine, with two
-// contenders beside Ral, with 1, 2 and 4 processors, and with memory. The working
-// directory is that of a package directly in cmd/ralbench.
-func Runs(t *testing.T) (d, old report.Document) {
+// Run returns a short run with two contenders beside Ral, with 1, 2 and 4 processors,
+// and with memory. The working directory is that of a package directly in cmd/ralbench.
+func Run(t *testing.T) report.Document {
 	t.Helper()
-	return read(t, "report.json"), read(t, "old.json")
+	return read(t, "report.json")
 }
 
 // Fleet returns a short run of fleet mode.
