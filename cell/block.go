@@ -61,16 +61,6 @@ func blockIn(r table.Reading, now policy.Instant) time.Duration {
 	return d.RetryAfter
 }
 
-// BlockedHashes returns how many keys are blocked that are known by their hashes alone.
-func (c *Cell[K]) BlockedHashes() (n int) {
-	for _, r := range c.view.AllHashed() {
-		if blockIn(r, c.now()) > 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // AllBlocked goes through the keys that are blocked, as All does, with how long they still
 // are.
 func (c *Cell[K]) AllBlocked() iter.Seq2[K, time.Duration] {
@@ -85,22 +75,11 @@ func (c *Cell[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 
 // blockLeft returns how long from now on the key is blocked by this cell.
 func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duration {
-	// First: a word that is no longer known by its hash alone has moved to an entry.
-	known := c.view.HashedLen() == 0
-	if known && c.view.Len() == 0 {
+	if c.view.Len() == 0 {
 		return 0
 	}
 	for {
-		var e *table.Entry[K]
-		if known {
-			e = c.view.Seek(hash, key)
-		} else {
-			var k table.Hashed[K]
-			var hashed bool
-			if e, k, hashed = c.view.LookBoth(hash, key); hashed {
-				return blockIn(k.Reading, now)
-			}
-		}
+		e := c.view.Seek(hash, key)
 		if e == nil {
 			return 0
 		}

@@ -26,14 +26,8 @@ func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy) error {
 // changeLimit is ChangeLimit for the key's word alone.
 func (c *Cell[K]) changeLimit(key K, from, to policy.Policy) error {
 	for {
-		e, k, hashed := c.lookBoth(key)
-		switch {
-		case hashed:
-			if done, err := c.carryHashed(k, from, to); done {
-				return err
-			}
-			continue
-		case e == nil:
+		e := c.known(key)
+		if e == nil {
 			return nil
 		}
 		if alive, err := c.carry(e, from, to); alive {
@@ -66,16 +60,6 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, 
 			return true, nil
 		}
 	}
-}
-
-// carryHashed translates the word of a key without an entry. done is false if the key may have one
-// by now.
-func (c *Cell[K]) carryHashed(k table.Hashed[K], from, to policy.Policy) (done bool, err error) {
-	next, err := c.carried(k.Terms, k.State, from, to)
-	if err != nil || next == k.State {
-		return true, err
-	}
-	return k.Replace(next), nil
 }
 
 // carried returns what a state of one limit is under another.

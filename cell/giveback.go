@@ -31,17 +31,7 @@ func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Deci
 	}
 	for {
 		now := c.now()
-		e, hashes := c.known(key)
-		if hashes {
-			var k table.Hashed[K]
-			var hashed bool
-			if e, k, hashed = c.lookBoth(key); hashed {
-				if refundHashed(k, limit, now, n, d) {
-					return
-				}
-				continue
-			}
-		}
+		e := c.known(key)
 		if e == nil {
 			// A key that is not in the table has nothing to get back.
 			lowerUnder(c.view.Terms(), limit, 0, now, n, d)
@@ -85,22 +75,6 @@ func (c *Cell[K]) refund(
 			return true
 		}
 	}
-}
-
-// refundHashed gives n units back to a key without an entry. done is false if the key may have
-// one by now.
-func refundHashed[K comparable](
-	k table.Hashed[K], limit policy.Policy, now policy.Instant, n int64, d *policy.Decision,
-) (done bool) {
-	next := lowerUnder(k.Terms, limit, k.State, now, n, d)
-	switch {
-	case n == 0 || next == k.State || !d.Allowed:
-		return true
-	case next > policy.MaxWord:
-		*d = policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
-		return true
-	}
-	return k.Replace(next)
 }
 
 // lowerUnder is decide.Refund under the limit, or under the terms' own if that is nil. A limit
@@ -266,14 +240,8 @@ func (c *Cell[K]) Reset(key K) bool {
 		}
 	}
 	for {
-		e, k, hashed := c.lookBoth(key)
-		switch {
-		case hashed:
-			if used := k.Terms.Policy.FreshAt(k.State) > c.now(); k.Replace(0) {
-				return used || lifted
-			}
-			continue
-		case e == nil:
+		e := c.known(key)
+		if e == nil {
 			return lifted
 		}
 		if used, alive := c.reset(e); alive {

@@ -57,11 +57,8 @@ func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
 // currentOf is current. known reports whether the key has a word.
 func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool) {
 	for {
-		e, k, hashed := c.lookBoth(key)
-		switch {
-		case hashed:
-			return k.Terms, k.State, true
-		case e == nil:
+		e := c.known(key)
+		if e == nil {
 			return c.view.Terms(), 0, false
 		}
 		if r, alive := c.view.State(e); alive {
@@ -71,24 +68,13 @@ func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool
 	}
 }
 
-// known returns the key's entry, or nil if it has none. hashes is true if lookBoth may find a
-// word all the same.
-func (c *Cell[K]) known(key K) (e *table.Entry[K], hashes bool) {
+// known returns the key's entry, or nil if it has none.
+func (c *Cell[K]) known(key K) *table.Entry[K] {
 	hash, ok := c.hash(key)
 	if !ok || c.closed.Load() {
-		return nil, false
+		return nil
 	}
-	return c.view.LookKnown(hash, key)
-}
-
-// lookBoth returns the key's entry, or nil if it has none. hashed is true if it has a word all
-// the same: that of a loaded state which names no key.
-func (c *Cell[K]) lookBoth(key K) (e *table.Entry[K], k table.Hashed[K], hashed bool) {
-	hash, ok := c.hash(key)
-	if !ok || c.closed.Load() {
-		return nil, k, false
-	}
-	return c.view.LookBoth(hash, key)
+	return c.view.Look(hash, key)
 }
 
 // All goes through the keys in the table, in no order, with the state of each, as Peek

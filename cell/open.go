@@ -67,15 +67,11 @@ func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 	c := op.cell
 	for {
 		closed := c.closed.Load()
-		terms, state, known := c.view.Terms(), uint64(0), false
-		if c.view.HashedLen() > 0 && op.recordable && !closed {
-			terms, state, known = op.hashedState(terms)
-		}
 		var d policy.Decision
-		next := q.decide(terms, state, op.now, &d)
-		records := d.Allowed && q.n != 0 && (!q.charge || next != state)
+		next := q.decide(c.view.Terms(), 0, op.now, &d)
+		records := d.Allowed && q.n != 0 && (!q.charge || next != 0)
 		// Most calls have something to record and can: they look and open in one.
-		if !records || closed || !op.recordable || !known && !c.writing() {
+		if !records || closed || !op.recordable || !c.writing() {
 			if op.recordable && !closed {
 				if e := c.view.Look(op.hash, op.key); e != nil {
 					return e, outcome{}
@@ -96,15 +92,6 @@ func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 			return nil, o
 		}
 	}
-}
-
-// hashedState returns the state of a key whose word is known by its hash alone, until an entry
-// is opened for it.
-func (op *opening[K]) hashedState(terms *table.Terms) (of *table.Terms, state uint64, known bool) {
-	if k, ok := op.cell.view.Hashed(op.key); ok {
-		return k.Terms, k.State, true
-	}
-	return terms, 0, false
 }
 
 // open finds the key's entry or lands a new one, and has the writer file it. It does so

@@ -56,7 +56,7 @@ func (c *Cell[K]) Standing(key K, n int64) Standing {
 func (c *Cell[K]) unrecorded(key K, known bool) *Unrecorded {
 	isFull := false
 	var o outcome
-	switch e, _ := c.known(key); {
+	switch e := c.known(key); {
 	case c.unrecordable(key) || !known && !c.writing():
 		o = c.unavailableAnswer(&request{}, policy.Decision{Allowed: true}, true)
 	case e == nil && c.whenFull != EvictLeastDebt && c.view.Full():

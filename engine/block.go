@@ -133,13 +133,13 @@ type blocksEngine[K comparable] struct {
 
 // blocked returns the number of keys that are blocked: see Stats.BlockedKeys.
 func (b *blocksEngine[K]) blocked() (n int) {
-	if b.Len()+b.table.View().HashedPlaces() > censusNow {
+	if b.Len() > censusNow {
 		return b.census.counted().All // a key that is blocked is refused one unit more
 	}
 	for range b.cell.AllBlocked() {
 		n++
 	}
-	return n + b.cell.BlockedHashes()
+	return n
 }
 
 // blocksConfig returns the configuration of the engine for the blocks of another.

@@ -27,14 +27,12 @@ type census[K comparable] struct {
 	view   table.View[K]
 	clock  func() policy.Instant
 	chosen bool // PolicyFor chooses limits that are not known here
-	hashes bool // count words that wait for their keys, too
 
 	last atomic.Pointer[KeysByUse] // nil before the first count has ended
 
 	// The count under way. It belongs to the goroutine that calls step.
 	counts KeysByUse
 	shard  int          // to be counted next
-	hashed int          // the place of the word to be counted next
 	terms  *table.Terms // those of most
 	most   int64        // what remains to a key that was never used
 }
@@ -68,28 +66,19 @@ func (c *census[K]) step() {
 	}
 }
 
-func (c *census[K]) begin() { c.counts, c.shard, c.hashed = KeysByUse{}, 0, 0 }
+func (c *census[K]) begin() { c.counts, c.shard = KeysByUse{}, 0 }
 
 // ended reports whether all keys have been looked at.
-func (c *census[K]) ended() bool {
-	return c.shard == c.view.Shards() && (!c.hashes || c.hashed >= c.view.HashedPlaces())
-}
+func (c *census[K]) ended() bool { return c.shard == c.view.Shards() }
 
-// part counts some keys: whole shards, and words without one after them. It returns how many it
-// looked at.
+// part counts some keys, whole shards of them. It returns how many it looked at.
 func (c *census[K]) part() (n int) {
 	now := c.clock()
-	for ; n < censusPart && c.shard < c.view.Shards(); c.shard++ {
+	for ; n < censusPart && !c.ended(); c.shard++ {
 		for _, r := range c.view.Filed(c.shard) {
 			c.count(r, now)
 			n++
 		}
-	}
-	for ; n < censusPart && !c.ended(); c.hashed++ {
-		if r, ok := c.view.HashedAt(c.hashed); ok {
-			c.count(r, now)
-		}
-		n++
 	}
 	return n
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"runtime"
 	"strconv"
 	"sync"
@@ -271,29 +270,6 @@ func TestManyBlockedKeysAreCounted(t *testing.T) {
 		nextCount(e)
 		assert.Equal(t, censusNow/2, e.Stats().BlockedKeys)
 		assert.Equal(t, KeysByUse{All: 1}, e.Stats().KeysByUse.withoutTime(), "those of the other table are not among them")
-	})
-}
-
-// Blocked keys that are known by their hashes alone are counted with the others.
-func TestBlockedHashesAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const many = 3 * censusNow
-		config := inFile(t, Config{Policy: funnel(2, 1, time.Hour)})
-		config.State.HashKeys = true
-		e := open[string](t, config)
-		for i := range many {
-			require.NoError(t, e.Block(fmt.Sprint(i), time.Hour))
-		}
-		require.NoError(t, e.Close())
-		e = open[string](t, config)
-		nextCount(e)
-		assert.Equal(t, many, e.Stats().BlockedKeys)
-		require.False(t, e.Choke("7"))
-		require.NoError(t, e.Block("7", 2*time.Hour)) // its word moves
-		synctest.Wait()
-		nextCount(e)
-		assert.Equal(t, many, e.Stats().BlockedKeys)
-		assert.Equal(t, 0, e.Stats().KeysByUse.inAll())
 	})
 }
 

@@ -48,11 +48,9 @@ type Engine[K comparable] struct {
 	running    *supervisor.Handle
 	stop       context.CancelFunc
 
-	codec    keycodec.Codec[K] // nil is the one for the type of the keys
-	keeper   *keeper           // nil if Config.State has no Path
-	hashKeys bool              // Config.State.HashKeys
-	hasher   *hasher[K]        // of saved states, nil if neither asked for nor loaded
-	census   *census[K]
+	codec  keycodec.Codec[K] // nil is the one for the type of the keys
+	keeper *keeper           // nil if Config.State has no Path
+	census *census[K]
 
 	// blocks is nil until a key is blocked for the first time, unless there is a Penalty or
 	// a state with blocks. blocking is held while it is started.
@@ -132,13 +130,6 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	if l == nil {
 		l = &loaded[K]{first: 1, last: 1}
 	}
-	if l.hasher == nil && config.State.HashKeys {
-		codec, err := keyCodec(o.codec)
-		if err != nil {
-			return nil, err
-		}
-		l.hasher = newHasher(codec, nil)
-	}
 	var source timeSource
 	if config.source != nil {
 		source = *config.source
@@ -162,18 +153,16 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		l.keys.Done(config.Policy, source.first)
 	}
 	e := &Engine[K]{
-		table:    l.table,
-		name:     config.Name,
-		codec:    o.codec,
-		keeper:   k,
-		hashKeys: config.State.HashKeys,
-		hasher:   l.hasher,
-		time:     source,
-		queue:    cmdqueue.New[table.Command[K]](config.QueueDepth),
-		seam:     config.seam,
-		form:     formOf[K](),
-		last:     config.last,
-		config:   config,
+		table:  l.table,
+		name:   config.Name,
+		codec:  o.codec,
+		keeper: k,
+		time:   source,
+		queue:  cmdqueue.New[table.Command[K]](config.QueueDepth),
+		seam:   config.seam,
+		form:   formOf[K](),
+		last:   config.last,
+		config: config,
 	}
 	simulate(config.seam, e.queue)
 	if s := config.seam.Scheduler; s != nil && config.source == nil {
@@ -212,7 +201,6 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	}
 	e.census = &census[K]{
 		view: e.table.View(), clock: e.control.Now, chosen: o.policyFor != nil,
-		hashes: config.source != nil, // of the engine for blocks: see blocksEngine.blocked
 	}
 	sweeper := janitor.New(e.queue, e.control.Tick, config.Idle, config.fault)
 	sweeper.Also(e.census.step)

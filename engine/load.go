@@ -25,16 +25,16 @@ import (
 // same, and so has the codec; see KeyCodec.
 //
 // If anything is wrong there is no engine, and the error wraps ErrState, or it is that of r
-// or of New. Config.State cannot be set as well, except HashKeys: write what r brings to its
-// file instead, and call New.
+// or of New. Config.State cannot be set as well: write what r brings to its file instead, and
+// call New.
 func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
 	o, err := prepare(config, more)
 	if err != nil {
 		return nil, err
 	}
-	if config.State != (State{HashKeys: config.State.HashKeys}) {
-		return nil, &policy.FieldError{Of: "engine.Load", Field: "Config.State", Value: fmt.Sprintf("%+v", config.State), Want: "no more than HashKeys, as the state comes from r"}
+	if config.State != (State{}) {
+		return nil, &policy.FieldError{Of: "engine.Load", Field: "Config.State", Value: fmt.Sprintf("%+v", config.State), Want: "none, as the state comes from r"}
 	}
 	config.chosen = o.policyForSet
 	l, err := readState(r, config, o.codec)
@@ -46,9 +46,8 @@ func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[
 
 // loaded is a table with the keys of a file, and when its engine begins.
 type loaded[K comparable] struct {
-	table  *table.Table[K]
-	keys   *table.Loader[K]
-	hasher *hasher[K] // of the file's keys, nil if it names them
+	table *table.Table[K]
+	keys  *table.Loader[K]
 	// first is the instant at which the engine begins. It is not before last: the latest one
 	// of the engine that wrote the file, and of those at which keys were left out as fresh.
 	first, last policy.Instant
@@ -69,27 +68,12 @@ func (l *loaded[K]) addBlock(config Config, codec keycodec.Codec[K], record stat
 		t := newTable[K](config)
 		l.blocks = &loaded[K]{table: t, keys: t.Loader(), first: 1, last: 1}
 	}
-	if l.hasher != nil {
-		hash, err := hashIn(record)
-		if err == nil {
-			l.blocks.keys.AddHashed(hash, record.Word, false)
-		}
-		return err
-	}
 	key, err := decode(codec, record.Key)
 	if err != nil {
 		return fmt.Errorf("%w: blocked key %.40q: %w", ErrState, record.Key, err)
 	}
 	l.blocks.keys.Add(key, record.Word, false)
 	return nil
-}
-
-// hashIn returns the hash that a record has in place of a key.
-func hashIn(record statefile.Record) (hash [table.HashSize]byte, err error) {
-	if len(record.Key) != table.HashSize {
-		return hash, fmt.Errorf("%w: a hash of %d bytes, want %d", ErrState, len(record.Key), table.HashSize)
-	}
-	return [table.HashSize]byte(record.Key), nil
 }
 
 const (
@@ -126,9 +110,6 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	}
 	l := &loaded[K]{table: newTable[K](config), zero: h.Epoch}
 	l.keys = l.table.Loader()
-	if h.Hashed {
-		l.hasher = newHasher(codec, h.Secret)
-	}
 	// The engine begins at this instant or later.
 	since := sinceBy(config.wall, h.Epoch)
 	now := max(since(), 1)
@@ -159,15 +140,10 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 			continue
 		}
 		read := toCarry[K]{word: record.Word, from: carry, foreign: record.Flags&statefile.ForeignTurn != 0}
-		if h.Hashed {
-			if read.hash, err = hashIn(record); err != nil {
-				return nil, err
-			}
-		} else if read.key, err = decode(codec, record.Key); err != nil {
+		if read.key, err = decode(codec, record.Key); err != nil {
 			return nil, fmt.Errorf("%w: key %.40q: %w", ErrState, record.Key, err)
 		}
-		// Of hashes the last word counts, whatever its limit: see saving.addHashed.
-		if carry != nil || h.Hashed {
+		if carry != nil {
 			carried = append(carried, read)
 			continue
 		}
@@ -177,23 +153,10 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	// still counted then would count from an earlier instant, and less long.
 	now = max(now, from.Last())
 	for _, c := range carried {
-		state := c.word
-		if c.from != nil {
-			state, _ = config.Policy.(policy.Relative).Carry(c.from, c.word, now)
-			state = min(state, policy.MaxWord)
-		}
-		switch {
-		case state == 0 || config.Policy.FreshAt(state) <= now:
-		case h.Hashed:
-			l.keys.AddHashed(c.hash, state, c.foreign)
-		default:
+		state, _ := config.Policy.(policy.Relative).Carry(c.from, c.word, now)
+		state = min(state, policy.MaxWord)
+		if state != 0 && config.Policy.FreshAt(state) > now {
 			l.keys.Add(c.key, state, c.foreign)
-		}
-	}
-	if h.Hashed {
-		l.keys.Recall(l.hasher.hash)
-		if l.blocks != nil {
-			l.blocks.keys.Recall(l.hasher.hash)
 		}
 	}
 	// The wall clock may have gone back since it was read first. A key that was left out as
@@ -201,7 +164,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	l.last = now
 	l.first = max(since(), l.last)
 	switch {
-	case l.first > longLoaded && l.table.View().Len()+l.table.View().HashedLen() == 0 && l.blocks == nil:
+	case l.first > longLoaded && l.table.View().Len() == 0 && l.blocks == nil:
 		l.first, l.last, l.zero = 1, 1, time.Time{}
 	case l.first > lastLoaded:
 		return nil, fmt.Errorf("%w: it began at %v, too long ago by this machine's clock", ErrState, h.Epoch)
@@ -209,13 +172,11 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	return l, nil
 }
 
-// toCarry is a key, or a hash of one, whose word is to be translated, once it is known at which
-// instant.
+// toCarry is a key whose word is to be translated, once it is known at which instant.
 type toCarry[K comparable] struct {
 	key     K
-	hash    [table.HashSize]byte
 	word    uint64
-	from    policy.Policy // nil if there is nothing to translate
+	from    policy.Policy
 	foreign bool
 }
 

@@ -62,8 +62,8 @@ type OwingCursor struct {
 // It goes through all keys, which takes some tens of milliseconds for a million, and needs
 // memory for one page. It blocks no call and not the writer. PolicyFor is called for each
 // key that has been used, on this goroutine; a limit of another family is taken for the
-// engine's own. Words whose keys are known by hashes alone are not in the list: see
-// State.HashKeys. With n of 0 or less it only counts. A closed engine has no keys.
+// engine's own.
+// With n of 0 or less it only counts. A closed engine has no keys.
 func (e *Engine[K]) Owing(n int, after OwingCursor) (page OwingPage[K]) {
 	var place *cell.Rank
 	if after.at != 0 {

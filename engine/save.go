@@ -82,9 +82,7 @@ func (e *Engine[K]) saveKeys(s *saving[K]) {
 		}
 		return s.err == nil && !e.closed.Load()
 	}
-	view := e.table.View()
-	s.addHashed(view, goOn)
-	for entry, r := range view.All() {
+	for entry, r := range e.table.View().All() {
 		if s.add(entry.Key(), r); !goOn() {
 			break
 		}
@@ -98,13 +96,11 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 	if err != nil {
 		return saved{}, err
 	}
-	s.addHashed(e.table.View(), func() bool { return true })
 	add := func(entry *table.Entry[K], r table.Reading) { s.add(entry.Key(), r) }
 	e.table.Drain(add)
 	if b := e.blocks.Load(); b != nil {
 		e.endBlocks() // not before: until here calls took from keys, and asked for it
 		s.begin(b.table.View().Terms())
-		s.addHashed(b.table.View(), func() bool { return true })
 		b.table.Drain(add)
 	}
 	return s.end(e.control.Now())
@@ -112,12 +108,11 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 
 // saving writes the states of keys to one file.
 type saving[K comparable] struct {
-	to     *statefile.Writer
-	codec  keycodec.Codec[K]
-	hasher *hasher[K]     // nil if the file names its keys
-	now    policy.Instant // at which it began
-	epoch  uint64         // of the policy that the file was told last
-	key    []byte
+	to    *statefile.Writer
+	codec keycodec.Codec[K]
+	now   policy.Instant // at which it began
+	epoch uint64         // of the policy that the file was told last
+	key   []byte
 	saved
 	err error
 }
@@ -145,70 +140,20 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 	}
 	s.epoch = terms.Epoch
 	header := statefile.Header{Epoch: zero, Limit: terms.Policy.String(), Codec: codec.Name()}
-	// Words that are known by hashes alone can be written as such alone.
-	if e.hashKeys || e.hashedLen() > 0 {
-		s.hasher = e.hasher
-		header.Hashed, header.Secret = true, e.hasher.secret
-	}
 	s.to, err = statefile.NewWriter(w, header)
 	return s, err
 }
 
-// hashedLen returns the number of words, also those of blocks, that are known by hashes alone.
-func (e *Engine[K]) hashedLen() int {
-	n := e.table.View().HashedLen()
-	if b := e.blocks.Load(); b != nil {
-		n += b.table.View().HashedLen()
-	}
-	return n
-}
-
-// addHashed writes the keys that are known by their hashes alone. It comes before the others:
-// one whose word moves to an entry meanwhile is written twice rather than never, and a load
-// takes what comes last.
-func (s *saving[K]) addHashed(view table.View[K], goOn func() bool) {
-	if s.hasher == nil {
-		return
-	}
-	for hash, r := range view.AllHashed() {
-		if s.owes(r) {
-			s.write(hash[:], r)
-		}
-		if !goOn() {
-			return
-		}
-	}
-}
-
 // add writes a key, unless it is as good as new. A key that cannot be written is counted.
 func (s *saving[K]) add(key K, r table.Reading) {
-	if !s.owes(r) {
+	if s.err != nil || r.State == 0 || r.Terms.Policy.FreshAt(r.State) <= s.now {
 		return
 	}
 	var err error
-	if s.hasher != nil {
-		hash, ok := s.hasher.hash(key)
-		s.key = append(s.key[:0], hash[:]...)
-		if !ok {
-			err = keycodec.ErrNotAKey
-		}
-	} else {
-		s.key, err = encode(s.codec, s.key[:0], key)
-	}
-	if err != nil {
+	if s.key, err = encode(s.codec, s.key[:0], key); err != nil {
 		s.unsaved++
 		return
 	}
-	s.write(s.key, r)
-}
-
-// owes reports whether a key is to be written.
-func (s *saving[K]) owes(r table.Reading) bool {
-	return s.err == nil && r.State != 0 && r.Terms.Policy.FreshAt(r.State) > s.now
-}
-
-// write writes the bytes of a key and its word.
-func (s *saving[K]) write(key []byte, r table.Reading) {
 	if r.Terms.Epoch != s.epoch {
 		if s.begin(r.Terms); s.err != nil {
 			return
@@ -218,7 +163,7 @@ func (s *saving[K]) write(key []byte, r table.Reading) {
 	if r.Foreign {
 		flags = statefile.ForeignTurn
 	}
-	switch err := s.to.Add(key, r.State, flags); {
+	switch err := s.to.Add(s.key, r.State, flags); {
 	case err == nil:
 		s.keys++
 	case errors.Is(err, statefile.ErrUnfit):

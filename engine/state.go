@@ -45,19 +45,6 @@ type State struct {
 	// of keys of another type. The file is renamed: ".old" comes behind its name, or ".old.2"
 	// and so on. By default New fails. A file that is damaged is an error in any case.
 	Fresh bool
-
-	// HashKeys makes saves write a hash of each key instead of the key. Save does so, too, and
-	// Path need not be set. By default keys are written as they are. docs/state.md says what
-	// hashes protect from.
-	//
-	// A state with hashes names no key, so its words wait until their keys are used again. Every
-	// call is answered as if they had been named, by each verb. But Len, Stats.Keys and All leave
-	// such words out, and they need no room in the table before their keys come: a state adds up
-	// to MaxKeys words to those of the table. Stats.Hashed counts them.
-	//
-	// It may be turned on and off between runs. Without it, an engine that has loaded hashes goes
-	// on writing them until no word waits, and from then on keys.
-	HashKeys bool
 }
 
 // Errors of New, Load and Health about saved states.
@@ -85,17 +72,15 @@ const (
 // KeyCodec tells how the keys are written to a saved state, if they are of a type that the
 // engine has no codec for, or are to be written otherwise. name is kept in the file: a file of
 // another name is refused, so change it with the form. encode appends the key's bytes to dst.
-// Different keys must have different bytes, and under State.HashKeys a key the same each time:
-// one of other bytes is not saved then. decode makes a key of such bytes, which it must not
-// keep.
+// Different keys must have different bytes. decode makes a key of such bytes, which it must
+// not keep.
 //
 // The engine has codecs for strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays
 // and structs of these with exported fields, and for types that are an
 // encoding.BinaryMarshaler and, by pointer, an encoding.BinaryUnmarshaler.
 //
 // encode runs on a goroutine of the engine and on those of Save and Close, decode on those of
-// New and Load. While hashes wait for their keys, encode also runs on those of calls for keys
-// that are not in the table: see State.HashKeys. A key for which encode returns an error or panics is not saved: see
+// New and Load. A key for which encode returns an error or panics is not saved: see
 // Stats.Unsaved. One that decode refuses makes the state unfit.
 func KeyCodec[K comparable](
 	name string, encode func(dst []byte, key K) ([]byte, error), decode func(src []byte) (K, error),
@@ -354,7 +339,7 @@ func (c Config) stateFault() error {
 	switch s := c.State; {
 	case s.Every < 0:
 		return bad("Every", s.Every, "a positive duration, or 0 for 10s")
-	case s.Path == "" && s != (State{HashKeys: s.HashKeys}):
+	case s.Path == "" && s != (State{}):
 		return bad("Path", `""`, "the name of a file, or no State at all")
 	}
 	return nil

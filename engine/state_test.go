@@ -57,14 +57,13 @@ func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(
 func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { compareHistories(t, rand.New(rand.NewPCG(seed, 17)), false) })
+			synctest.Test(t, func(t *testing.T) { compareHistories(t, rand.New(rand.NewPCG(seed, 17))) })
 		})
 	}
 }
 
-// compareHistories compares a history with one that is cut. With hashes, states name no keys, and
-// the option that says so is turned on and off.
-func compareHistories(t *testing.T, r *rand.Rand, hashes bool) {
+// compareHistories compares a history with one that is cut.
+func compareHistories(t *testing.T, r *rand.Rand) {
 	limits := families[r.IntN(len(families))]
 	one := func() policy.Policy { return limits[r.IntN(len(limits))] }
 	config := Config{Policy: one(), MaxKeys: 100, Idle: time.Duration(1 + r.Int64N(int64(5*time.Second)))}
@@ -92,7 +91,6 @@ func compareHistories(t *testing.T, r *rand.Rand, hashes bool) {
 	whole, err := New(config, more...)
 	require.NoError(t, err)
 	defer func() { check(t, whole) }()
-	config.State.HashKeys = hashes
 	cut, err := New(config, more...)
 	require.NoError(t, err)
 	defer func() { check(t, cut) }()
@@ -109,12 +107,8 @@ func compareHistories(t *testing.T, r *rand.Rand, hashes bool) {
 			t.Helper()
 			require.Equal(t, call(whole), call(cut), "%s of %d by %s under %v", what, n, key, whole.Limit())
 		}
-		kinds := 11
-		if hashes {
-			kinds = 12
-		}
-		switch r.IntN(kinds) {
-		case 11: // while words wait for their keys
+		switch r.IntN(12) {
+		case 11:
 			_, anchors := config.Policy.(policy.Anchored)
 			if !byHand || anchors || chosen {
 				continue
@@ -162,8 +156,6 @@ func compareHistories(t *testing.T, r *rand.Rand, hashes bool) {
 				next.Policy = one()
 			}
 			held = nil // reservations are no state
-			next.State.HashKeys = hashes && r.IntN(4) > 0
-			config.State = next.State
 			cut = restart(t, cut, next, pass, more...)
 			if change {
 				begun := time.Now()
@@ -908,7 +900,7 @@ func TestAnotherDefaultKeepsWhatPlansUsed(t *testing.T) {
 						before, after = after, before
 					}
 					chosen := PolicyFor(func(string) policy.Policy { return text(plan) })
-					config := hashedKeys(Config{Policy: before})
+					config := Config{Policy: before}
 					e, err := New(config, chosen)
 					require.NoError(t, err)
 					require.True(t, e.Take("key", 60).Allowed)
@@ -969,13 +961,11 @@ func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 // The mark of a turn that was promised under another limit is kept, so that a Cancel after a
 // restart gives back no more than one before it.
 func TestForeignTurnsAreSaved(t *testing.T) {
-	for _, hashes := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) { testForeignTurns(t, hashes) })
-	}
+	synctest.Test(t, testForeignTurns)
 }
 
-func testForeignTurns(t *testing.T, hashes bool) {
-	config := Config{Policy: funnel(2, 1, time.Hour), State: State{HashKeys: hashes}}
+func testForeignTurns(t *testing.T) {
+	config := Config{Policy: funnel(2, 1, time.Hour)}
 	other := PolicyFor(func(key string) policy.Policy {
 		if key == "foreign" {
 			return funnel(3, 1, time.Hour)

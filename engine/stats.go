@@ -3,7 +3,7 @@ package engine
 import "time"
 
 // Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, Keys, MaxKeys, KeysByUse,
-// Hashed, BlockedKeys, Abandoned, QueueDepth and those of saves only grow. The counts are exact,
+// BlockedKeys, Abandoned, QueueDepth and those of saves only grow. The counts are exact,
 // and are read one after the other while calls go on. Engine.Stats never goes through the keys.
 type Stats struct {
 	Name string // Config.Name
@@ -63,10 +63,7 @@ type Stats struct {
 	MaxKeys int // Config.MaxKeys, or its default
 	// KeysByUse counts the keys by how much of their limit they have used, some time ago.
 	KeysByUse KeysByUse
-	// Hashed counts the words of a loaded state whose keys are known by hashes alone: see
-	// State.HashKeys. It becomes 0 as their keys are used, or owe nothing.
-	Hashed  int
-	Evicted uint64 // keys that left, idle or to make room
+	Evicted   uint64 // keys that left, idle or to make room
 	// Forgiven counts those of them that still owed, and keys of which refusals counted, or
 	// which a load left out although they were blocked: given up to make room.
 	Forgiven  uint64
@@ -143,7 +140,6 @@ func (e *Engine[K]) Stats() Stats {
 		Keys:               e.Len(),
 		MaxKeys:            e.config.MaxKeys,
 		KeysByUse:          e.census.counted(),
-		Hashed:             view.HashedLen(),
 		Evicted:            counters.Evicted.Load(),
 		Forgiven:           counters.Forgiven.Load(),
 		Restarts:           e.supervisor.Restarts(),

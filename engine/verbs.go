@@ -189,8 +189,7 @@ func (e *Engine[K]) Reset(key K) bool { return e.cell.Reset(key) }
 // that goes and comes back may be seen twice.
 func (e *Engine[K]) All() iter.Seq2[K, policy.Decision] { return e.cell.All() }
 
-// Len returns the number of keys in the table, never above Config.MaxKeys. Words of a loaded
-// state that wait for their keys do not count: see State.HashKeys.
+// Len returns the number of keys in the table, never above Config.MaxKeys.
 func (e *Engine[K]) Len() int { return e.cell.Len() }
 
 // Limit returns the engine's own limit: Config.Policy, or what SetPolicy has put in its

@@ -104,8 +104,6 @@ var contract = []Metric{
 	{Name: "ral.keys_by_use", Kind: Gauge, Unit: "{key}", Label: "used", Values: []string{"none", "below_half", "half", "most", "all", "chosen"},
 		Help: "Keys by the share of their limit that they have used, as counted some time ago: half is 50% and more, most is 80% and more; " +
 			"chosen is any share of a limit that PolicyFor chose. Absent before the first count."},
-	{Name: "ral.hashed_keys", Kind: Gauge, Unit: "{key}",
-		Help: "Keys of a loaded state that are known by their hashes alone."},
 	{Name: "ral.evicted_keys", Kind: Counter, Unit: "{key}",
 		Help: "Keys that left the table, idle or to make room."},
 	{Name: "ral.forgiven_keys", Kind: Counter, Unit: "{key}",

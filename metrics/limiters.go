@@ -80,7 +80,6 @@ var engineReadings = []Reading[engineSnapshot]{
 	{"ral.keys_by_use", "most", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.Most) }},
 	{"ral.keys_by_use", "all", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.All) }},
 	{"ral.keys_by_use", "chosen", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.Chosen) }},
-	{"ral.hashed_keys", "", func(s *engineSnapshot) float64 { return float64(s.Hashed) }},
 	{"ral.evicted_keys", "", func(s *engineSnapshot) float64 { return float64(s.Evicted) }},
 	{"ral.forgiven_keys", "", func(s *engineSnapshot) float64 { return float64(s.Forgiven) }},
 	{"ral.blocked_keys", "", func(s *engineSnapshot) float64 { return float64(s.BlockedKeys) }},

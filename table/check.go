@@ -78,24 +78,6 @@ func (t *Table[K]) Check() error {
 		fail("%d entries in the index, %d in its part of the map", t.index.Len(), indexed)
 	}
 
-	if h := t.hashed.Load(); h != nil {
-		left := int64(0)
-		for i := range h.words {
-			switch w := h.words[i].Load(); {
-			case w == nil:
-			case w.owner != nil:
-				fail("a word has an owner, and has not moved")
-			case !t.changing && w.epoch != terms.Epoch:
-				fail("a hashed key has a word of another policy")
-			default:
-				left++
-			}
-		}
-		if err == nil && left != h.left.Load() {
-			fail("counts %d hashed words, has %d", h.left.Load(), left)
-		}
-	}
-
 	landed := 0
 	for i := range t.nursery {
 		for n := t.nursery[i].Load(); n != nil; n = n.next.Load() {

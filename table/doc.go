@@ -81,12 +81,6 @@
 // it loads them again. How long it stands still between these steps makes no
 // difference, nor how often the policy changes meanwhile.
 //
-// # Words that wait for their keys
-//
-// A loaded state may name its keys by hashes alone. Such words wait beside the map and the
-// nursery. Each becomes the first word of its key's entry, in place of 0, between the second
-// look of step 2 and the first take: see hashed.
-//
 // # When the writer dies
 //
 // The words are in the map and in the nursery, not with the writer. A new writer

@@ -67,9 +67,6 @@ type world struct {
 	taken   []taken
 	want    int // takes there should be
 
-	hashes *hashed[string] // the words of keys that were known by their hashes alone
-	resets bool            // takes are forgotten
-
 	tallies bool
 	asked   *Change  // the change that the writer was about to make, if any
 	holds   uint64   // the tally last reported in force; 0 if others ask, too
@@ -166,112 +163,6 @@ func (w *world) peeker(key string) {
 		w.await("peek: begin", func() bool { return len(w.taken) > 0 || w.calling == 1 })
 		if w.table.View().Look(w.table.hash(key), key) == nil {
 			panic("a key that was taken from is not found")
-		}
-		w.calling--
-	})
-}
-
-// testHash is the hash by which keys are known.
-func testHash(key string) (hash [HashSize]byte, ok bool) {
-	copy(hash[:], key)
-	return hash, true
-}
-
-// hashed begins a scenario with keys that were taken from once, and that the table knows by
-// their hashes alone.
-func (w *world) hashed(keys ...string) {
-	terms := w.table.terms.Load()
-	l := w.table.Loader()
-	for _, key := range keys {
-		hash, _ := testHash(key)
-		state, _ := terms.Policy.Take(0, w.now, 1, 0)
-		l.AddHashed(hash, state, false)
-		w.taken = append(w.taken, taken{key, w.now})
-	}
-	l.Recall(testHash)
-	w.hashes = w.table.hashed.Load()
-}
-
-// hashedUnits adds the units of the words that have not moved to an entry.
-func (w *world) hashedUnits(units map[string]int) {
-	if w.hashes == nil {
-		return
-	}
-	for i := range w.hashes.words {
-		at := w.hashes.words[i].Load()
-		if at != nil && (at.owner == nil || at.owner.Word() == tentative) {
-			key := strings.TrimRight(string(w.hashes.hashes[i][:]), "\x00")
-			units[key] += int(tallied(at.word))
-		}
-	}
-}
-
-// resetter adds a process that resets a key.
-func (w *world) resetter(key string) {
-	w.calling++
-	w.resets = true
-	w.spawn("resetter", func() {
-		for !w.reset(key) {
-		}
-		w.calling--
-	})
-}
-
-// reset is cell.Reset. It returns false if the key has moved meanwhile.
-func (w *world) reset(key string) bool {
-	view := w.table.View()
-	e, k, hashed := view.LookBoth(w.table.hash(key), key)
-	switch {
-	case hashed:
-		if !k.Replace(0) {
-			return false
-		}
-	case e == nil:
-		return true
-	default:
-		w.step("reset: read")
-		word, terms := view.Read(e)
-		if _, alive := terms.State(word); !alive || !e.Advance(word, terms.EpochBit) {
-			return false
-		}
-	}
-	w.taken = slices.DeleteFunc(w.taken, func(take taken) bool { return take.key == key })
-	return true
-}
-
-// finder adds a process that looks for a key that has a word all the time.
-func (w *world) finder(key string) {
-	w.calling++
-	w.spawn("finder", func() {
-		e, _, hashed := w.table.View().LookBoth(w.table.hash(key), key)
-		if e == nil && !hashed {
-			panic("a key that has a word is not found")
-		}
-		if e != nil && e.Word() == tentative {
-			panic("a key that has a word is found without it")
-		}
-		w.calling--
-	})
-}
-
-// saver adds a process that goes through the words as a save does, while key has one.
-func (w *world) saver(key string) {
-	w.calling++
-	w.spawn("saver", func() {
-		seen, view := 0, w.table.View()
-		of, _ := testHash(key)
-		for hash := range view.AllHashed() {
-			if hash == of {
-				seen++
-			}
-		}
-		for e, r := range view.All() {
-			if e.key == key && r.State != 0 {
-				seen++
-			}
-		}
-		if seen == 0 {
-			panic("a key that has a word is not saved")
 		}
 		w.calling--
 	})
@@ -543,7 +434,6 @@ func (w *world) eachTally() string {
 		}
 		units[e.key] += int(tallied(w.last[i]))
 	}
-	w.hashedUnits(units)
 	for _, take := range w.taken {
 		units[take.key]--
 	}
@@ -607,8 +497,6 @@ func (w *world) end() string {
 	switch n := len(w.taken); {
 	case w.nearlyFull && n > w.want+forgiven:
 		return fmt.Sprintf("%d takes, %d forgiven, but %d allowed", n, forgiven, w.want)
-	case w.resets:
-		return w.endOfResets()
 	case w.aging:
 		// each has looked at when they were
 	case !w.nearlyFull && (n > w.want || n < w.want-w.gaveUp):
@@ -620,38 +508,9 @@ func (w *world) end() string {
 		if w.nearlyFull || last.at+hour <= w.now {
 			continue
 		}
-		e, k, hashed := w.table.View().LookBoth(w.table.hash(last.key), last.key)
-		if hashed && k.Terms.Policy.FreshAt(k.State) == last.at+hour {
-			continue
-		}
+		e := w.table.View().Look(w.table.hash(last.key), last.key)
 		if e == nil || w.table.terms.Load().Policy.FreshAt(e.Word()) != last.at+hour {
 			return fmt.Sprintf("the take of key %s is forgotten", last.key)
-		}
-	}
-	return ""
-}
-
-// endOfResets checks that a key's word is of the takes since it was reset, and of nothing before.
-func (w *world) endOfResets() string {
-	owes := map[string]policy.Instant{}
-	for _, take := range w.taken {
-		owes[take.key] = take.at + hour
-	}
-	for _, key := range []string{"a", "b", "c"} {
-		e, k, hashed := w.table.View().LookBoth(w.table.hash(key), key)
-		fresh := policy.Instant(0)
-		if hashed {
-			fresh = k.Terms.Policy.FreshAt(k.State)
-		} else if e != nil {
-			if r, ok := w.table.View().State(e); ok && r.State != 0 {
-				fresh = r.Terms.Policy.FreshAt(r.State)
-			}
-		}
-		if fresh == 0 && w.table.counters.Forgiven.Load() > 0 {
-			continue
-		}
-		if fresh != owes[key] && (owes[key] > w.now || fresh > w.now) {
-			return fmt.Sprintf("key %s owes until %v, should be %v", key, time.Duration(fresh), time.Duration(owes[key]))
 		}
 	}
 	return ""

@@ -86,8 +86,6 @@ type Loader[K comparable] struct {
 	// least orders the entries by debt from when the table is full. Entries that are
 	// not in the map any more may be among them.
 	least byDebt[K]
-	// hashed holds what AddHashed has added.
-	hashed []loadedHash
 }
 
 // Loader returns a loader.

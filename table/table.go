@@ -86,8 +86,6 @@ type Table[K comparable] struct {
 	// moving is the replacement of an entry that is under way, or nil. Written by the
 	// writer alone.
 	moving atomic.Pointer[move[K]]
-	// hashed holds words of keys that the table cannot name, and is nil if there are none.
-	hashed atomic.Pointer[hashed[K]]
 	// lostFiling is set when a command to file an entry was lost, so that the writer
 	// looks through the nursery.
 	lostFiling atomic.Bool

@@ -146,9 +146,6 @@ func (t *Table[K]) Change(c *Change) {
 		t.stepPoint("change: begun")
 		next := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c)
 		next.Epoch, next.since, next.left = now.Epoch+1, c.at, make([]atomic.Bool, len(t.nursery))
-		if h := t.hashed.Load(); h != nil {
-			h.translated = 0
-		}
 		t.terms.Store(next)
 		t.fault("change: made")
 		t.Recover()

@@ -79,7 +79,6 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 	t := v.t
 	slot := t.slotOf(hash)
 	var n *node[K]
-	place, sought := 0, false // of the key's word, if that is known by a hash alone
 	for {
 		if e := t.find(hash, key); e != nil {
 			return e, status
@@ -95,9 +94,6 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			continue
 		}
 		t.stepPoint("open: not in the slot")
-		if h := t.hashed.Load(); h != nil && !sought {
-			place, sought = h.find(key), true
-		}
 		switch t.places.take(t.maxKeys) {
 		case Undecided:
 			return nil, Undecided
@@ -112,9 +108,6 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		if n == nil {
 			n = &node[K]{entry: &Entry[K]{key: key}, hash: hash}
 			n.entry.word.Store(tentative)
-			if place != 0 {
-				n.entry.note(place)
-			}
 		}
 		n.next.Store(head)
 		if !slot.CompareAndSwap(head, n) {
@@ -158,9 +151,6 @@ func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
 	}
 	t.stepPoint("confirm: tentative")
 	if t.find(hash, e.key) == nil {
-		if h := t.hashed.Load(); h != nil {
-			t.recall(h, e)
-		}
 		return true
 	}
 	t.stepPoint("confirm: has another")

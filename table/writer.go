@@ -125,7 +125,7 @@ func (t *Table[K]) Settle(now policy.Instant) {
 	if !t.recovered() {
 		t.reindex(now)
 	}
-	if t.changing && t.translateHashed() && t.adopted == len(t.nursery) && t.recovered() {
+	if t.changing && t.adopted == len(t.nursery) && t.recovered() {
 		t.finishChange()
 	}
 }
@@ -213,7 +213,6 @@ type SweepResult struct {
 // under the instant from which they will owe nothing.
 func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 	t.fault("sweep: begin")
-	t.dropFresh(now)
 	t.nearlyFull = t.nearlyFull && t.places.taken() > t.maxKeys-t.maxKeys/8
 	due := now - t.idle
 	for ; budget > 0; budget-- {
@@ -347,7 +346,6 @@ func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience tim
 // table; the places taken are not given back. A writer that could not be stopped may
 // still be at work, so the writer's own fields are left alone.
 func (t *Table[K]) Clear() {
-	t.hashed.Store(nil)
 	for i := range t.shards {
 		t.shards[i].Store(nil)
 	}

@@ -1,11 +1,8 @@
 package keycodec
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"reflect"
 	"unsafe"
 )
@@ -78,25 +75,4 @@ func (c *codec[K]) Decode(src []byte) (key K, err error) {
 		return none, err
 	}
 	return key, nil
-}
-
-// Hasher makes hashes of keys' bytes, for files that must not hold keys: the first half of
-// HMAC-SHA-256. Without the secret a hash does not tell whether it is that of a key. With it,
-// keys that can be guessed can be found by trying all of them, as all IPv4 addresses can. One
-// goroutine at a time may use it.
-type Hasher struct {
-	mac hash.Hash
-	sum []byte
-}
-
-// NewHasher returns a hasher with that secret.
-func NewHasher(secret []byte) *Hasher {
-	return &Hasher{mac: hmac.New(sha256.New, secret), sum: make([]byte, 0, sha256.Size)}
-}
-
-// Hash returns the hash of a key's bytes.
-func (h *Hasher) Hash(key []byte) [16]byte {
-	h.mac.Reset()
-	h.mac.Write(key)
-	return [16]byte(h.mac.Sum(h.sum[:0])[:16])
 }

@@ -349,16 +349,6 @@ func TestCodecAllocatesNothingButTheKey(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestHash(t *testing.T) {
-	// HMAC-SHA-256 of RFC 4231, test case 2, cut.
-	hasher := keycodec.NewHasher([]byte("Jefe"))
-	assert.NotEqual(t, [16]byte{}, hasher.Hash([]byte("another key")))
-	got := hasher.Hash([]byte("what do ya want for nothing?"))
-	assert.Equal(t, "5bdcc146bf60754e6a042426089575c7", fmt.Sprintf("%x", got))
-	assert.NotEqual(t, got, keycodec.NewHasher([]byte("Jeff")).Hash([]byte("what do ya want for nothing?")))
-	assert.NotEqual(t, got, keycodec.NewHasher([]byte("Jefe")).Hash([]byte("what do ya want for nothing!")))
-}
-
 // canonical requires that bytes are an error or those of the key that they give.
 func canonical[K comparable](t *testing.T, b []byte) {
 	c, err := keycodec.For[K]()
@@ -418,12 +408,5 @@ func BenchmarkAppend(b *testing.B) {
 	var to []byte
 	for b.Loop() {
 		to, _ = c.Append(to[:0], Both{"alice", 3})
-	}
-}
-
-func BenchmarkHash(b *testing.B) {
-	hasher, key := keycodec.NewHasher(make([]byte, 32)), []byte("alice")
-	for b.Loop() {
-		hasher.Hash(key)
 	}
 }

@@ -11,7 +11,7 @@
 //	magic    = 0x89 "RAL" CR LF 0x1a LF
 //	version  = uint32
 //	block    = kind:byte  length:uint32  payload  checksum:uint32
-//	header   = seconds:int64  nanoseconds:uint32  limit:text  codec:text  hashed:byte  secret:text
+//	header   = seconds:int64  nanoseconds:uint32  limit:text  codec:text  flags:byte  0:byte
 //	text     = length:varint  bytes
 //	entries  = entry...
 //	entry    = head:varint  the rest, by the two lowest bits of head; n is head without them
@@ -20,6 +20,9 @@
 //	           2: limit:n bytes, of the entries from here on
 //	           3: the limit of the entries from here on is number n of those known
 //	end      = entries of a key:uint64  last instant:int64
+//
+// The header's flags are 0. 1 means that the file has hashes in place of keys, followed by
+// their secret: such a file was written before the first release, and is refused.
 //
 // The header's limit has number 0. Each further text has the next number. 16 limits are
 // known at a time: number 16 takes the place of number 0, and so on. So a program that

@@ -19,8 +19,6 @@ const (
 	MaxKey = 1 << 20
 	// MaxText is the length of the longest text of a limit and name of a codec, in bytes.
 	MaxText = 4 << 10
-	// MaxSecret is the length of the longest secret, in bytes.
-	MaxSecret = 64
 )
 
 // ForeignTurn is the flag of a key to which a turn is promised that its own limit does not
@@ -31,7 +29,8 @@ var (
 	// ErrCorrupt reports that what is read is not a file of this package, or is damaged.
 	// The text says at which byte, and what is wrong.
 	ErrCorrupt = errors.New("the file is damaged")
-	// ErrVersion reports a file of a version that this program does not read.
+	// ErrVersion reports a file of a version that this program does not read, or one that has
+	// hashes in place of keys.
 	ErrVersion = errors.New("unknown version of the file")
 	// ErrUnfit reports that the format has no room for something: a key longer than
 	// MaxKey, a word above policy.MaxWord, a reserved flag. Nothing was written, and the
@@ -47,10 +46,6 @@ type Header struct {
 	Limit string
 	// Codec is the name of the codec that made the keys.
 	Codec string
-	// Hashed reports whether the file holds hashes of keys instead of keys, made with
-	// Secret. Otherwise there is no Secret.
-	Hashed bool
-	Secret []byte
 }
 
 // Record is a key and its state.
@@ -67,6 +62,9 @@ type Record struct {
 
 const magic = "\x89RAL\r\n\x1a\n"
 
+// hashedKeys is the flag of a header whose file has hashes in place of keys.
+const hashedKeys = 1
+
 // The kinds of blocks.
 const (
 	headerBlock byte = iota + 1
@@ -82,7 +80,7 @@ const (
 	// entryExtra bounds what an entry has besides its key or text.
 	entryExtra = 4 + 1 + 8
 	// headerSize bounds the payload of a header.
-	headerSize = 8 + 4 + 1 + 3*binary.MaxVarintLen16 + 2*MaxText + MaxSecret
+	headerSize = 8 + 4 + 2*binary.MaxVarintLen16 + 2*MaxText + 1 + 1
 	endSize    = 8 + 8
 )
 
@@ -144,10 +142,6 @@ func (h *Header) check() error {
 		return fmt.Errorf("the limit is a text of %d bytes, want at most %d", len(h.Limit), MaxText)
 	case len(h.Codec) > MaxText:
 		return fmt.Errorf("the codec's name has %d bytes, want at most %d", len(h.Codec), MaxText)
-	case h.Hashed && (len(h.Secret) < 16 || len(h.Secret) > MaxSecret):
-		return fmt.Errorf("the secret has %d bytes, want 16 to %d", len(h.Secret), MaxSecret)
-	case !h.Hashed && len(h.Secret) > 0:
-		return errors.New("there is a secret, but keys are not hashed")
 	case h.Epoch.Year() < 1 || h.Epoch.Year() > 9999:
 		return fmt.Errorf("the epoch is in the year %d, want 1 to 9999", h.Epoch.Year())
 	}
@@ -160,15 +154,10 @@ func (h *Header) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.Epoch.Nanosecond()))
 	dst = appendText(dst, h.Limit)
 	dst = appendText(dst, h.Codec)
-	hashed := byte(0)
-	if h.Hashed {
-		hashed = 1
-	}
-	dst = append(dst, hashed)
-	return appendText(dst, h.Secret)
+	return append(dst, 0, 0)
 }
 
-func appendText[T string | []byte](dst []byte, text T) []byte {
+func appendText(dst []byte, text string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 }
 

@@ -135,21 +135,13 @@ func (r *Reader) parseHeader() error {
 		return err
 	}
 	r.header.Limit, r.header.Codec = string(limit), string(codec)
-	if len(r.rest) == 0 || r.rest[0] > 1 {
-		return corrupt(r.at(), "the header does not say whether keys are hashed")
+	if len(r.rest) > 0 && r.rest[0] == hashedKeys {
+		return fmt.Errorf("state file: %w: it has hashes in place of keys, which this program does not read", ErrVersion)
 	}
-	r.header.Hashed = r.rest[0] == 1
-	r.rest = r.rest[1:]
-	secret, err := r.text("secret", MaxSecret)
-	if err != nil {
-		return err
+	if string(r.rest) != "\x00\x00" {
+		return corrupt(r.at(), "the header ends with %q, want two zero bytes", r.rest)
 	}
-	if len(secret) > 0 {
-		r.header.Secret = append([]byte(nil), secret...)
-	}
-	if len(r.rest) > 0 {
-		return corrupt(r.at(), "%d bytes are left of the header", len(r.rest))
-	}
+	r.rest = nil
 	if err := r.header.check(); err != nil {
 		return corrupt(r.start, "header: %v", err)
 	}

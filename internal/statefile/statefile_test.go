@@ -87,12 +87,12 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		{strings.Repeat("k", statefile.BlockSize), 4, 0, funnel},
 		{"after", 5, 0, funnel},
 	}}
-	hashed := content{Header: statefile.Header{
-		Epoch: time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), Hashed: true, Secret: bytes.Repeat([]byte{7}, statefile.MaxSecret),
+	texts := content{Header: statefile.Header{
+		Epoch: time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC),
 		Limit: strings.Repeat("l", statefile.MaxText), Codec: strings.Repeat("c", statefile.MaxText),
 	}}
 	for name, c := range map[string]content{
-		"many": many, "long": long, "hashed": hashed,
+		"many": many, "long": long, "texts": texts,
 		"nothing":         {Header: statefile.Header{Epoch: time.Unix(0, 0).UTC()}},
 		"the last second": {Header: statefile.Header{Epoch: time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC)}},
 		"each kind": {Header: header, Last: 12345, Entries: []entry{
@@ -123,10 +123,6 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 	for _, h := range []statefile.Header{
 		{Limit: strings.Repeat("l", statefile.MaxText+1)},
 		{Codec: strings.Repeat("c", statefile.MaxText+1)},
-		{Hashed: true},
-		{Hashed: true, Secret: make([]byte, 15)},
-		{Hashed: true, Secret: make([]byte, statefile.MaxSecret+1)},
-		{Secret: make([]byte, 16)},
 		{Epoch: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		{Epoch: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
@@ -217,12 +213,8 @@ func goldens() map[string]content {
 		{"192.0.2.1", 42, 0, "funnel 50, 10/s"},
 		{"carol", 43, statefile.ForeignTurn, funnel},
 	}}
-	hashed := content{Header: statefile.Header{
-		Epoch: time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC), Limit: "window 1000/1h", Codec: "struct{User string; Route int64}",
-		Hashed: true, Secret: []byte("0123456789abcdef0123456789abcdef"),
-	}, Last: 1, Entries: []entry{{"sixteen bytes 16", 999, 0, "window 1000/1h"}}}
 	empty := content{Header: statefile.Header{Epoch: epoch, Limit: funnel, Codec: "string"}}
-	return map[string]content{"empty": empty, "keys": keys, "hashed": hashed, "blocks": blocks}
+	return map[string]content{"empty": empty, "keys": keys, "blocks": blocks}
 }
 
 func TestGoldenFiles(t *testing.T) {
@@ -239,6 +231,15 @@ func TestGoldenFiles(t *testing.T) {
 			assert.True(t, bytes.Equal(file, write(t, c)), "what is written is another file")
 		})
 	}
+}
+
+// A file of hashes, which an earlier program has written, is refused.
+func TestHashedKeysAreRefused(t *testing.T) {
+	file, err := os.ReadFile(golden("hashed"))
+	require.NoError(t, err)
+	_, err = read(bytes.NewReader(file))
+	require.ErrorIs(t, err, statefile.ErrVersion)
+	assert.ErrorContains(t, err, "hashes in place of keys")
 }
 
 // A file needs at most 40 bytes a key of 20 bytes, with all that it needs besides.

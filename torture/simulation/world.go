@@ -196,8 +196,6 @@ func newWorld(seed uint64) *world {
 	second := time.Now().Truncate(time.Second).Add(time.Second)
 	time.Sleep(time.Until(second) + time.Duration(r.n(int(perUnit))))
 	w.keeps = w.plan.restart > 0
-	// With room for all keys, as words that wait for their keys need none.
-	c.State.HashKeys = w.keeps && w.roomy && seed%3 == 0
 	seam.Give(c, &w.scheduler)
 	var err error
 	if w.queued {
@@ -478,7 +476,7 @@ func (w *world) leave() {
 func (w *world) describe() string {
 	c := w.config
 	return fmt.Sprintf("%d callers, %d keys of at most %d, %v, %v, %v, queue of %d, idle %v, open timeout %v, "+
-		"%d waiting, %d restarts, own clock %v, hashed keys %v; chaos %+v; plan %+v; %d deaths",
+		"%d waiting, %d restarts, own clock %v; chaos %+v; plan %+v; %d deaths",
 		len(w.callers), len(w.keys), c.MaxKeys, w.limit, c.WhenFull, c.WhenUnavailable, c.QueueDepth, c.Idle,
-		c.OpenTimeout, c.MaxWaiting, c.Restarts, w.ownClock, c.State.HashKeys, w.chaos, w.plan, len(w.deaths))
+		c.OpenTimeout, c.MaxWaiting, c.Restarts, w.ownClock, w.chaos, w.plan, len(w.deaths))
 }
