@@ -33,7 +33,7 @@ func admitted(t *testing.T, c *redis.Client) (took, remaining int64) {
 }
 
 // Limits change under load, by SIGHUP and by themselves, and admit exactly what the last of them
-// allows. A bad file changes nothing. A restart with other limits forgets nothing.
+// allows. A bad file changes nothing. A restart with other figures forgets nothing.
 //
 // Promise: SIGHUP reads changed files at once, and no call under load loses a unit.
 func TestReloadUnderLoad(t *testing.T) {
@@ -61,7 +61,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	for i, change := range []struct {
 		limit string
 		room  int64
-	}{{"window 150/365d", 150}, {"funnel 200, 1/d", 200}, {"funnel 300, 2/d", 300}} {
+	}{{"funnel 150, 1/d", 150}, {"funnel 200, 1/d", 200}, {"funnel 300, 2/d", 300}} {
 		write(change.limit)
 		if i != 1 {
 			require.NoError(t, s.Signal(syscall.SIGHUP))
@@ -82,7 +82,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	assert.EqualValues(t, 300, total.Load())
 	require.NoError(t, c.Close())
-	write("sliding 400/365d")
+	write("funnel 400, 1/d")
 	s.end(t)
 
 	s = start(t, "-state", state, dir)
@@ -165,7 +165,7 @@ func TestReloadOfOneDirectory(t *testing.T) {
 	assert.Equal(t, []int{20, 3}, []int{int(r.limits.All()["api"].Limit()), envoy()})
 	assert.Equal(t, "17", checks())
 
-	write("limits.yaml", "limits:\n  api: funnel 30, 1/d\n")
+	write("limits.yaml", "limits:\n  api: window 30/365d\n")
 	write("envoy/shop.yaml", rulesOf(4))
 	require.NoError(t, os.Remove(filepath.Join(dir, "check.yaml")))
 	r.reload()
@@ -180,7 +180,7 @@ func TestReloadOfOneDirectory(t *testing.T) {
 	assert.False(t, reads.Failing)
 
 	r.check = nil
-	write("limits.yaml", "limits:\n  api: funnel 40, 1/d\n")
+	write("limits.yaml", "limits:\n  api: window 40/365d\n")
 	r.reload()
 	assert.EqualValues(t, 40, r.limits.All()["api"].Limit(), "a file of a door that is not open is told of")
 }

@@ -138,8 +138,7 @@ func tell(log *slog.Logger, state string) {
 	}
 }
 
-// limitsOf returns the limits of a file, after what keys have used under others before the
-// start has been carried over to them.
+// limitsOf returns the limits of a file. What keys used before the start counts under them.
 func limitsOf(state string, keep *spaces.Spaces, file *limitfile.File, log *slog.Logger) (*named.Limits, error) {
 	if state != "" {
 		state = filepath.Join(state, named.FileName)

@@ -2,7 +2,6 @@ package named
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
@@ -35,39 +34,33 @@ func faultsOf(file *limitfile.File, err error) (all []error) {
 	return all
 }
 
-// owingIn returns the names of limits that are in no file any more and of which keys owe.
-func owingIn(table map[string]*limit) map[string]bool {
-	gone := map[*spaces.Space]bool{}
-	for _, one := range table {
+// bindingIn returns the names of limits that must stay in their family: those in force, and those
+// that are in no file any more while keys owe under them. Keys in Redis may owe to other servers,
+// which do not know of a change.
+func bindingIn(table map[string]*limit) map[string]bool {
+	binding, gone := map[string]bool{}, map[*spaces.Space]bool{}
+	for name, one := range table {
 		if one.gone && one.space.CanCarry() {
 			gone[one.space] = true
+		} else {
+			binding[name] = true
 		}
 	}
-	owing := map[string]bool{}
 	for space := range gone {
 		for key := range space.Owing() {
 			name, ok := nameOf(key)
 			if one := table[name]; ok && one != nil && one.space == space {
-				owing[name] = true
+				binding[name] = true
 			}
 		}
 	}
-	return owing
+	return binding
 }
 
 // release lets go of the engines that no limit needs any more. The caller holds changing.
 func (l *Limits) release() {
-	table := *l.table.Load()
-	if l.unsaved {
-		// A saved state may be the only one that has what was carried from it.
-		if err := l.saveEverything(table); err != nil {
-			l.config.Log.Error("what keys owe since limits have changed is still not saved", "error", err)
-			return
-		}
-		l.unsaved = false
-	}
 	inForce, remembered := map[*spaces.Space]bool{}, map[*spaces.Space]bool{}
-	for _, one := range table {
+	for _, one := range *l.table.Load() {
 		if one.gone {
 			remembered[one.space] = true
 		} else {
@@ -77,20 +70,4 @@ func (l *Limits) release() {
 	if err := l.config.Spaces.Release(inForce, remembered); err != nil {
 		l.config.Log.Error("an engine that no limit needs any more has ended with an error", "error", err)
 	}
-}
-
-// saveEverything saves keys where they are and then where they were, and then says that none are
-// on their way.
-func (l *Limits) saveEverything(table map[string]*limit) error {
-	for _, one := range table {
-		if err := one.space.Sync(); err != nil {
-			return fmt.Errorf("%s: %w", one.space.Name(), err)
-		}
-	}
-	for space := range l.config.Spaces.All() {
-		if err := space.Sync(); err != nil {
-			return fmt.Errorf("%s: %w", space.Name(), err)
-		}
-	}
-	return l.remember(table, nil)
 }

@@ -52,22 +52,6 @@ func TestRefusedFileTakesNoRoom(t *testing.T) {
 	assert.Len(t, o.All(), 32)
 }
 
-// A limit may change its family any number of times. The units of its keys are carried along, and
-// the engines and files that they leave behind end.
-func TestFamiliesChangeAnyNumberOfTimes(t *testing.T) {
-	dir := t.TempDir()
-	o := open(t, dir)
-	for i := range 40 {
-		o.set(fmt.Sprintf("window 100/%dd", 300+i))
-		require.True(t, o.take("k", 1).Allowed)
-		assert.EqualValues(t, 99-i, o.remaining("k"))
-		assert.Equal(t, 1, o.engines())
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.state*"))
-	require.NoError(t, err)
-	assert.LessOrEqual(t, len(files), 2)
-}
-
 // A limit that was removed is remembered while a key owes or is blocked under it, and no longer.
 func TestRemovedLimitsAreForgottenWithTheirDebts(t *testing.T) {
 	dir := t.TempDir()
@@ -94,27 +78,4 @@ func TestRemovedLimitsAreForgottenWithTheirDebts(t *testing.T) {
 	require.NoError(t, o.Set(families(t, 1, 1), nil))
 	assert.NotContains(t, remembered(), `"api"`)
 	assert.Equal(t, 1, o.engines())
-}
-
-// An engine that may have the only saved state of carried keys stays until these are saved.
-func TestEnginesStayUntilCarriedKeysAreSaved(t *testing.T) {
-	dir := t.TempDir()
-	o := open(t, dir)
-	o.set("window 10/365d")
-	require.True(t, o.take("k", 7).Allowed)
-	// The engine of the next limit cannot save: there is a directory in place of its file.
-	next := file("sliding 10/300d")
-	_, err := o.keep.Keep(o.All()["api"], next.Limits["api"])
-	require.NoError(t, err)
-	state := filepath.Join(dir, "sliding_1%2F300d.state")
-	require.NoError(t, os.MkdirAll(filepath.Join(state, "in the way"), 0o700))
-	require.NoError(t, o.Set(next, nil))
-	assert.EqualValues(t, 3, o.remaining("k"))
-	assert.Equal(t, 2, o.engines())
-	require.NoError(t, o.Set(next, nil))
-	assert.Equal(t, 2, o.engines(), "it still cannot")
-	require.NoError(t, os.RemoveAll(state))
-	require.NoError(t, o.Set(next, nil))
-	assert.Equal(t, 1, o.engines())
-	assert.EqualValues(t, 3, o.remaining("k"))
 }

@@ -48,7 +48,6 @@ type Limits struct {
 	calls *xsync.RBMutex
 
 	changing sync.Mutex // held by Set. It is locked before calls.
-	unsaved  bool       // what keys owe could not be saved after a change; guarded by changing
 }
 
 // limit is a limit of a name.
@@ -59,7 +58,7 @@ type limit struct {
 	gone   bool // it is in no file any more, and its keys drain
 	hidden bool // its name is none that a client may call
 
-	carrying atomic.Pointer[carrying] // nil unless its keys are on their way to it
+	change atomic.Pointer[change] // nil unless words of its keys are being translated
 
 	waits sync.WaitGroup // calls that wait under this limit; added to while calls is held
 	ended context.Context
@@ -137,10 +136,10 @@ func (c *Call) Find(name, key []byte) (u Use, ok bool) {
 
 func (c *Call) hold() { c.token, c.holds = c.of.calls.RLock(), true }
 
-// key carries a key, if need be, and returns it.
+// key translates the word of a key, if need be, and returns the key.
 func (l *limit) key(key string) string {
-	if carrying := l.carrying.Load(); carrying != nil {
-		carrying.move(key)
+	if c := l.change.Load(); c != nil {
+		c.translate(key)
 	}
 	return key
 }
@@ -170,74 +169,67 @@ func (c *Call) wait(ctx context.Context, under *limit) (_ context.Context, done 
 }
 
 // Set puts limits in force in place of those that were, all at once. What keys have used under
-// a limit of the same name counts under the new one. A limit that is left out is found no
-// more, and its keys drain. also is called at the moment of the exchange, when no call is under
-// way.
+// a limit of the same name counts under the new one, which must be of the same family. A limit
+// that is left out is found no more, and its keys drain. also is called at the moment of the
+// exchange, when no call is under way.
 //
-// It returns when all keys have been carried over. Calls go on meanwhile, and carry the keys
-// that they come to. If it fails nothing has changed, and the error joins a *fault.Error for
-// each limit that has no engine, or says that the limits cannot be remembered.
+// It returns when the words of all keys have been translated. Calls go on meanwhile, and translate
+// those of their keys. If it fails nothing has changed, and the error joins a *fault.Error for
+// each limit that has no engine or is of another family than before, or says that the limits
+// cannot be remembered.
 func (l *Limits) Set(to *limitfile.File, also func()) error {
 	l.changing.Lock()
 	defer l.changing.Unlock()
 	defer l.release()
 	old := *l.table.Load()
+	binding := bindingIn(old)
 	next := make(map[string]*limit, len(to.Limits))
-	var changed []*carrying
-	names := to.Names()
+	var changed []*change
 	kept, err := l.config.Spaces.Keep(policiesOf(to)...)
 	faults := faultsOf(to, err)
-	for i, name := range names {
+	for i, name := range to.Names() {
 		p, was, space := to.Limits[name], old[name], kept[i]
-		if was != nil && !was.gone && was.policy.String() == p.String() {
+		switch {
+		case was != nil && !was.gone && was.policy.String() == p.String():
 			next[name] = was
 			continue
-		}
-		if space == nil {
+		case space == nil:
 			continue // the file is refused
-		}
-		one := newLimit(name, p, space)
-		next[name] = one
-		switch {
-		case was == nil || was.policy.String() == p.String():
-		case was.space.CanCarry():
-			changed = append(changed, newCarrying(was, one))
-		case was.space != space:
-			// One of the same family reads the words that there are.
-			faults = append(faults, to.Fault(name, fmt.Errorf("keys in Redis are not carried from %q to %q: a limit of the same kind "+
+		case binding[name] && was.space != space:
+			faults = append(faults, to.Fault(name, fmt.Errorf("keys count under %q, of another family than %q: a limit of the same kind "+
 				"and period is accepted, or another name", was.policy, p)))
+			continue
+		}
+		next[name] = newLimit(name, p, space)
+		if was != nil && was.space == space && was.policy.String() != p.String() && space.CanCarry() {
+			changed = append(changed, newChange(was, next[name]))
 		}
 	}
 	if len(faults) > 0 {
 		return errors.Join(faults...)
 	}
-	owing := owingIn(old)
-	for name, was := range old {
-		if _, ok := next[name]; ok {
+	for name := range binding {
+		if next[name] != nil {
 			continue
 		}
-		switch {
-		case !was.gone:
+		next[name] = old[name]
+		if was := old[name]; !was.gone {
 			next[name] = newLimit(name, was.policy, was.space)
 			next[name].gone = true
-		case owing[name] || !was.space.CanCarry():
-			next[name] = was
 		}
 	}
-	if err := l.remember(next, changed); err != nil {
+	if err := l.remember(next); err != nil {
 		return err
 	}
 	for _, c := range changed {
-		c.to.carrying.Store(c)
+		c.to.change.Store(c)
 	}
 	l.exchange(old, next, also)
 	for _, c := range changed {
 		c.all()
-		c.to.carrying.Store(nil)
+		c.to.change.Store(nil)
 	}
-	if len(changed) > 0 {
-		l.settle(next, changed)
-	}
+	l.save(changed)
 	return nil
 }
 

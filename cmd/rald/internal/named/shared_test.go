@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Over a fleet a limit changes within its family, whose words count as they are. Another change
-// is refused, as its keys are also used by servers that do not know of it.
+// Over a fleet a limit also keeps its family, and its words count as they are.
 //
 // Promise: Keys in Redis follow a limit within its kind and period; other changes are refused.
 func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
@@ -33,7 +32,7 @@ func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	o.set("window 20/300d")
 	assert.EqualValues(t, 13, o.remaining("k"))
 	err = o.Set(file("funnel 20, 1/d"), nil)
-	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys in Redis are not carried from "window 20/300d" to "funnel 20, 1/d"`)
+	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys count under "window 20/300d", of another family than "funnel 20, 1/d"`)
 	assert.EqualValues(t, 13, o.remaining("k"))
 
 	// A file that is refused leaves no limiter behind, and a limit that is removed keeps its own.
@@ -43,7 +42,7 @@ func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	require.NoError(t, o.Set(families(t, 1, 1), nil))
 	require.NoError(t, o.Set(families(t, 1, 1), nil))
 	err = o.Set(file("sliding 20/1d"), nil)
-	assert.ErrorContains(t, err, "keys in Redis are not carried")
+	assert.ErrorContains(t, err, "of another family")
 	o.set("window 20/300d")
 	assert.EqualValues(t, 13, o.remaining("k"))
 }

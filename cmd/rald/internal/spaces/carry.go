@@ -6,8 +6,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// CanCarry reports whether the keys are in this process, so that what they have used can be
-// carried to another space. Those in Redis are also used by servers that do not know of it.
+// CanCarry reports whether the keys are in this process, so that their words can be translated to
+// another limit. Those in Redis are also used by servers that do not know of it.
 func (s *Space) CanCarry() bool { return s.Engine != nil }
 
 // Keys goes through the keys that have been used, if CanCarry. It blocks no call. Keys that come
