@@ -8,13 +8,10 @@ replace github.com/ral-limiter/ral/fleet => ../../fleet
 
 replace github.com/ral-limiter/ral/metrics/ralprom => ../../metrics/ralprom
 
-replace github.com/ral-limiter/ral/internal/browsertest => ../../internal/browsertest
-
 require (
 	github.com/prometheus/client_golang v1.23.2
 	github.com/ral-limiter/ral v0.0.0
 	github.com/ral-limiter/ral/fleet v0.0.0
-	github.com/ral-limiter/ral/internal/browsertest v0.0.0
 	github.com/ral-limiter/ral/metrics/ralprom v0.0.0
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
@@ -23,9 +20,6 @@ require (
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/chromedp/cdproto v0.159.0 // indirect
-	github.com/chromedp/chromedp v0.23.0 // indirect
-	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/google/btree v1.1.3 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect

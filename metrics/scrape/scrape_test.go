@@ -57,18 +57,22 @@ func start(t *testing.T, program string, args ...string) io.Reader {
 
 var address = regexp.MustCompile(`http://([^/]+)/`)
 
-// example builds and starts an example of the repository, and returns where it listens.
-func example(t *testing.T, name string, args ...string) (addr string) {
+// example builds and starts an example of the repository, and returns where it listens, by
+// the lines that it prints first.
+func example(t *testing.T, lines int, name string, args ...string) (addrs []string) {
 	binary := filepath.Join(t.TempDir(), name)
 	out, err := exec.Command("go", "build", "-C", filepath.Join("../../examples", name), "-o", binary, ".").CombinedOutput()
 	require.NoError(t, err, string(out))
 	output := bufio.NewReader(start(t, binary, append(args, "-addr", "127.0.0.1:0")...))
-	line, err := output.ReadString('\n')
-	require.NoError(t, err)
-	found := address.FindStringSubmatch(line)
-	require.NotNil(t, found, line)
+	for range lines {
+		line, err := output.ReadString('\n')
+		require.NoError(t, err)
+		found := address.FindStringSubmatch(line)
+		require.NotNil(t, found, line)
+		addrs = append(addrs, found[1])
+	}
 	go func() { _, _ = io.Copy(io.Discard, output) }()
-	return found[1]
+	return addrs
 }
 
 // get fetches a page. An error is returned rather than fatal, for callers that try again.
@@ -107,15 +111,11 @@ func prometheus(t *testing.T, webserver, fleet string) server {
 global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s}
 rule_files: [%q]
 scrape_configs:
-  - job_name: webserver-1
-    metrics_path: /1/metrics
-    static_configs: [{targets: [%q]}]
-  - job_name: webserver-2
-    metrics_path: /2/metrics
+  - job_name: webserver
     static_configs: [{targets: [%q]}]
   - job_name: fleet
     http_sd_configs: [{url: "http://%s/targets", refresh_interval: 1s}]
-`, rules, webserver, webserver, fleet), 0o644))
+`, rules, webserver, fleet), 0o644))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := free.Addr().String()
@@ -150,24 +150,20 @@ func (s server) query(expr string) error {
 //
 // Promise: Each expression of dashboard and alerts returns data under load.
 func TestEveryExpressionReturnsData(t *testing.T) {
-	state := t.TempDir()
-	webserver := example(t, "webserver", "-state", state)
-	s := prometheus(t, webserver, example(t, "fleet"))
+	webserver := example(t, 2, "webserver", "-admin", "127.0.0.1:0", "-state", filepath.Join(t.TempDir(), "address.state"))
+	s := prometheus(t, webserver[0], example(t, 1, "fleet")[0])
 	ended := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); <-ended })
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			for _, path := range []string{"/1/hello", "/2/hello"} {
-				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+webserver+path, nil)
-				if err != nil {
-					return
-				}
-				r.Header.Set("X-API-Key", "key")
-				if answer, err := http.DefaultClient.Do(r); err == nil {
-					_ = answer.Body.Close()
-				}
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+webserver[1]+"/hello", nil)
+			if err != nil {
+				return
+			}
+			if answer, err := http.DefaultClient.Do(r); err == nil {
+				_ = answer.Body.Close()
 			}
 			time.Sleep(10 * time.Millisecond) // wall: a load, of any rate
 		}
