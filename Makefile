@@ -1,9 +1,9 @@
 # Every module of the repository: what is more than the core needs has one of its own.
-# The tests of the first ones mostly wait, for Redis and for browsers, and run beside
-# those of the others.
-WAITING := cmd/ral cmd/ralbench cmd/rald examples/fleet examples/webserver fleet internal/browsertest metrics/scrape
-COMPUTING := . cmd/rald/oracle connectlimit docs/charts examples/grpc grpclimit grpclimit/sidebyside httplimit/sidebyside metrics/ralotel metrics/ralprom rpclimit/rpcstatus tools/mutation torture
-MODULES := $(COMPUTING) $(WAITING)
+MODULES := . cmd/ral cmd/ralbench cmd/rald cmd/rald/oracle examples fleet observe/ralotel observe/ralprom rpc test
+# The tests of these packages mostly wait, for Redis, for browsers and for other programs, and run
+# beside the others.
+WAITING := cmd/ral cmd/ralbench cmd/rald examples fleet test/pages test/scrape
+COMPUTING := . cmd/rald/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/sidebyside test/torture
 packages = $(foreach m,$(1),$(patsubst ././%,./%,./$(m)/...))
 
 GO       ?= go
@@ -16,7 +16,7 @@ CONCURRENT := ./cmdqueue ./supervisor ./table ./janitor ./cell ./engine ./single
 # Packages whose tests are run on other platforms and numbers of processors, too.
 CORE := ./policy $(CONCURRENT)
 # Packages that make check runs under the race detector. make nightly runs all.
-RACED := $(CONCURRENT) ./internal/waitline ./fleet/internal/...
+RACED := $(CONCURRENT) ./internal/core/waitline ./fleet/internal/...
 
 # The linters, and what compares benchmarks with make benchstat.
 LINTER ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -49,9 +49,9 @@ check: needs
 		"platforms: $(AGAIN) platforms" \
 		"release: $(GO) test -count=1 -run ^TestRelease ." \
 		"schedules: $(GO) test -count=1 -run ^TestSchedules ./table" \
-		"simulation: $(GO) test -count=1 -run ^TestSeeds ./torture/simulation -first 100001 -seeds 50000" \
-		"linear: $(GO) test -count=1 -run ^TestLinearizable ./torture/linear -for 10s" \
-		"properties: $(GO) test -count=1 ./torture/properties -for 10s" \
+		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 50000" \
+		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 10s" \
+		"properties: $(GO) test -count=1 ./test/torture/properties -for 10s" \
 		"oracle: $(GO) test -count=1 ./cmd/rald/oracle -pairs 10000 -seed 100001"
 
 # What repeats make check for longer, at more numbers of processors, or with the programs of
@@ -69,9 +69,9 @@ nightly: needs
 		"1 processor: $(GO) test -count=1 -cpu 1 -skip ^TestSchedules $(CONCURRENT)" \
 		"4 processors: $(GO) test -count=1 -cpu 4 -skip ^TestSchedules $(CORE)" \
 		"32 bits: $(AGAIN) narrow" \
-		"simulation: $(GO) test -count=1 -run ^TestSeeds ./torture/simulation -first 100001 -seeds 200000" \
-		"linear: $(GO) test -count=1 -run ^TestLinearizable ./torture/linear -for 20s" \
-		"properties: $(GO) test -count=1 ./torture/properties -for 20s" \
+		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 200000" \
+		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 20s" \
+		"properties: $(GO) test -count=1 ./test/torture/properties -for 20s" \
 		"busy servers: $(GO) test -count=1 -run ^TestBusyServerKeepsToRedis ./fleet -busy 8" \
 		"oracle: $(GO) test -count=1 -timeout 60m ./cmd/rald/oracle -pairs 100000 -seed 100001" \
 		"Dockerfile: $(GO) test -count=1 -run ^TestDockerfile ./cmd/rald -build" \
@@ -124,16 +124,16 @@ release:
 # core's tests under the race detector on few and many processors.
 torture:
 	$(GO) test -race -count=1 -cpu 1,2,4,16 -timeout 0 $(CORE)
-	cd torture && $(GO) test ./simulation -run TestLong -for $$(($(FOR)/6))s -timeout 0 -v
-	cd torture && $(GO) test ./linear -run TestLinearizable -for $$(($(FOR)/6))s -timeout 0 -v
-	cd torture && $(GO) test ./soak -run TestSoak -for $$(($(FOR)/6))s -timeout 0 -v
-	cd torture && $(GO) test ./soak -run TestClock -clock $$(($(FOR)/6))s -timeout 0 -v
-	cd torture && $(GO) test ./hostile -run TestCost -for $$(($(FOR)/6))s -timeout 0 -v
-	cd torture && $(GO) test ./properties -for $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ./simulation -run TestLong -for $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ./linear -run TestLinearizable -for $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ./soak -run TestSoak -for $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ./soak -run TestClock -clock $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ./hostile -run TestCost -for $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ./properties -for $$(($(FOR)/6))s -timeout 0 -v
 
 # Takes each safety mechanism out in turn and sees that a test fails: docs/mutations.md.
 mutation:
-	$(GO) run ./tools/mutation -o mutation.md
+	$(GO) run ./test/mutation -o mutation.md
 
 # Every fuzz target in turn, FUZZTIME each.
 fuzz:

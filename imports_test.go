@@ -22,66 +22,66 @@ var mayImport = []struct {
 	other []string
 }{
 	// Where a simulation gets between the steps of all that follow. It is given none.
-	{"internal/seam", nil},
+	{"internal/core/seam", nil},
 	// Whether the race detector is on, for tests.
-	{"internal/race", nil},
+	{"internal/testkit/race", nil},
 	// Waits for events, in tests.
-	{"internal/await", nil},
+	{"internal/testkit/await", nil},
 	// The time from the processor's counter: neither keys nor limits.
-	{"internal/clock", nil},
+	{"internal/core/clock", nil},
 	// What a limit is made of, for module fleet, and whether there is one.
-	{"internal/shape", nil},
-	{"internal/whole", nil},
+	{"internal/core/shape", nil},
+	{"internal/core/whole", nil},
 	// Processes beside this one, for modules that start some and for tests.
-	{"internal/child", nil},
-	{"internal/redisd", []string{"internal/child"}},
+	{"internal/testkit/child", nil},
+	{"internal/testkit/redisd", []string{"internal/testkit/child"}},
 	// What clients may send, for tests of httplimit.
-	{"internal/httpattack", nil},
+	{"internal/testkit/httpattack", nil},
 	// Calls that wait for a key: neither words nor policies.
-	{"internal/waitline", []string{"internal/seam", "github.com/puzpuzpuz/xsync/v3"}},
-	{"policy", []string{"internal/shape", "internal/whole"}},
+	{"internal/core/waitline", []string{"internal/core/seam", "github.com/puzpuzpuz/xsync/v3"}},
+	{"policy", []string{"internal/core/shape", "internal/core/whole"}},
 	// Takes that may still be given back, for cell and single.
-	{"internal/underway", []string{"policy"}},
+	{"internal/core/underway", []string{"policy"}},
 	// Blocked keys as words, for engine.
-	{"internal/penalty", []string{"policy"}},
+	{"internal/core/penalty", []string{"policy"}},
 	// What a call does to a word, for cell, single and explanations of engine.
-	{"internal/decide", []string{"policy", "internal/shape"}},
+	{"internal/core/decide", []string{"policy", "internal/core/shape"}},
 	// Files of keys and words: neither what a word means nor what a key is.
-	{"internal/statefile", []string{"policy"}},
+	{"internal/core/statefile", []string{"policy"}},
 	// The keys that come most often: neither what is counted nor why.
-	{"internal/frequent", nil},
+	{"internal/core/frequent", nil},
 	// Keys as bytes: neither words nor files.
-	{"internal/keycodec", nil},
+	{"internal/core/keycodec", nil},
 	// Which claim decided, for engine and module fleet.
-	{"internal/binding", []string{"policy"}},
+	{"internal/adapter/binding", []string{"policy"}},
 	// What adapters need of a limiter: not how one works.
-	{"limits", []string{"policy", "internal/shape", "internal/binding"}},
+	{"limits", []string{"policy", "internal/core/shape", "internal/adapter/binding"}},
 	// Tests that the packages of limiters run on theirs.
-	{"internal/limitstest", []string{"policy", "limits", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
-	{"cmdqueue", []string{"internal/seam"}},
-	{"supervisor", []string{"internal/seam"}},
-	{"table", []string{"internal/seam", "policy", "github.com/google/btree"}},
+	{"internal/testkit/limitstest", []string{"policy", "limits", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
+	{"cmdqueue", []string{"internal/core/seam"}},
+	{"supervisor", []string{"internal/core/seam"}},
+	{"table", []string{"internal/core/seam", "policy", "github.com/google/btree"}},
 	// The janitor passes on the instants of its clock, of which policy has the type.
-	{"janitor", []string{"internal/seam", "policy", "table", "cmdqueue"}},
-	{"cell", []string{"internal/seam", "internal/waitline", "internal/underway", "internal/decide", "internal/shape", "internal/frequent", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/clock", "internal/seam", "internal/shape", "policy", "internal/decide", "internal/statefile", "internal/keycodec", "internal/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/waitline", "internal/binding", "cell", "limits"}},
+	{"janitor", []string{"internal/core/seam", "policy", "table", "cmdqueue"}},
+	{"cell", []string{"internal/core/seam", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "internal/core/shape", "internal/core/frequent", "policy", "table", "cmdqueue"}},
+	{"engine", []string{"internal/core/clock", "internal/core/seam", "internal/core/shape", "policy", "internal/core/decide", "internal/core/statefile", "internal/core/keycodec", "internal/core/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/core/waitline", "internal/adapter/binding", "cell", "limits"}},
 	// A limit without keys: what an engine does for one key, by the word alone.
-	{"single", []string{"internal/clock", "internal/shape", "internal/waitline", "internal/underway", "internal/decide", "policy", "limits"}},
+	{"single", []string{"internal/core/clock", "internal/core/shape", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "policy", "limits"}},
 	// Names of metrics and how they are read, for adapters to monitoring systems.
-	{"metrics", []string{"internal/shape", "limits", "engine"}},
+	{"observe/metrics", []string{"internal/core/shape", "limits", "engine"}},
 	// Records of what happens to limiters.
-	{"eventlog", []string{"policy", "supervisor", "engine"}},
+	{"observe/eventlog", []string{"policy", "supervisor", "engine"}},
 	// Whose request it is, for middleware: neither requests nor limits.
-	{"internal/clientaddr", []string{"policy"}},
+	{"internal/adapter/clientaddr", []string{"policy"}},
 	// The decision about requests of any kind, for middleware: neither what they are nor what clients are told.
-	{"internal/door", []string{"internal/decide", "internal/shape", "internal/whole", "policy", "limits", "engine"}},
+	{"internal/adapter/admission", []string{"internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine"}},
 	// Calls of gRPC and Connect, of which it imports neither.
-	{"rpclimit", []string{"internal/binding", "internal/clientaddr", "internal/door", "internal/shape", "policy", "limits", "engine"}},
-	{"httplimit", []string{"internal/clientaddr", "internal/door", "internal/shape", "internal/whole", "policy", "limits", "engine", "metrics"}},
+	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine"}},
+	{"httplimit", []string{"internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine", "observe/metrics"}},
 	// Calls that go out, to limits that others keep.
-	{"outgoing", []string{"internal/shape", "policy", "engine"}},
+	{"outgoing", []string{"internal/core/shape", "policy", "engine"}},
 	// What operators see of limiters of any kind. It adds nothing to a call.
-	{"inspect", []string{"policy", "limits", "engine", "single", "supervisor"}},
+	{"observe/inspect", []string{"policy", "limits", "engine", "single", "supervisor"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 	// What make test prints, for people who work on Ral.
@@ -154,13 +154,13 @@ func TestImportsPointDown(t *testing.T) {
 //
 // Promise: Only the supervisor starts goroutines of an engine.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
-	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "metrics", "eventlog", "httplimit", "rpclimit", "inspect"} {
+	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "observe/metrics", "observe/eventlog", "httplimit", "rpclimit", "observe/inspect"} {
 		starts := goStatements(t, pkg)
 		if pkg == "supervisor" {
 			assert.NotEmpty(t, starts, "the check finds nothing even where there is something")
 			continue
 		}
-		if pkg == "eventlog" || pkg == "inspect" {
+		if pkg == "observe/eventlog" || pkg == "observe/inspect" {
 			// In eventlog a timer writes the newest record of a topic that was one too many. No
 			// call may come after it, nothing is lost except that record if it dies, and a log has
 			// no Close. In inspect a function of the program may never return, so that it

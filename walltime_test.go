@@ -31,17 +31,17 @@ const onWallClock = `
 bench 4
 cmd/ral 2
 engine 8
-internal/child 1
-internal/seam 2
-internal/waitline 2
+internal/testkit/child 1
+internal/core/seam 2
+internal/core/waitline 2
 outgoing 2
 supervisor 1
 table 2
-torture/hostile 2
-torture/linear 2
-torture/properties 6
-torture/simulation 3
-torture/soak 1
+test/torture/hostile 2
+test/torture/linear 2
+test/torture/properties 6
+test/torture/simulation 3
+test/torture/soak 1
 `
 
 // patience is the shortest budget that a starved process keeps.

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmdqueue"
-	"github.com/ral-limiter/ral/internal/seam"
-	"github.com/ral-limiter/ral/internal/underway"
-	"github.com/ral-limiter/ral/internal/waitline"
+	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/internal/core/underway"
+	"github.com/ral-limiter/ral/internal/core/waitline"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )

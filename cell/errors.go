@@ -3,7 +3,7 @@ package cell
 import (
 	"errors"
 
-	"github.com/ral-limiter/ral/internal/waitline"
+	"github.com/ral-limiter/ral/internal/core/waitline"
 )
 
 // Errors of Wait, Acquire and AcquireAll. What they return wraps one of them, for

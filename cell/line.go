@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/waitline"
+	"github.com/ral-limiter/ral/internal/core/waitline"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )

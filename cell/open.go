@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/frequent"
+	"github.com/ral-limiter/ral/internal/core/frequent"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -1,7 +1,7 @@
 package cell
 
 import (
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/table"
 )
 

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/seam"
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )

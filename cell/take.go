@@ -3,8 +3,8 @@ package cell
 import (
 	"time"
 
-	"github.com/ral-limiter/ral/internal/decide"
-	"github.com/ral-limiter/ral/internal/underway"
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/waitline"
+	"github.com/ral-limiter/ral/internal/core/waitline"
 	"github.com/ral-limiter/ral/policy"
 )
 

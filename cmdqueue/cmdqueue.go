@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
 var (

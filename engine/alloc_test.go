@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/await"
+	"github.com/ral-limiter/ral/internal/testkit/await"
 )
 
 // No call on a known key allocates, admitted or refused, whatever the kind of key and

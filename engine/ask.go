@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/internal/decide"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/internal/penalty"
+	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/await"
-	"github.com/ral-limiter/ral/internal/penalty"
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/penalty"
+	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"

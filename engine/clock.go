@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/clock"
+	"github.com/ral-limiter/ral/internal/core/clock"
 	"github.com/ral-limiter/ral/policy"
 )
 

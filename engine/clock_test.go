@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/clock"
+	"github.com/ral-limiter/ral/internal/core/clock"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/internal/clock"
-	"github.com/ral-limiter/ral/internal/seam"
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/core/clock"
+	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )

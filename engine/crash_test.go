@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/await"
+	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/janitor"
 	"github.com/ral-limiter/ral/supervisor"
 	"github.com/ral-limiter/ral/table"

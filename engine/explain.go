@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/internal/decide"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/await"
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )

@@ -6,9 +6,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/keycodec"
-	"github.com/ral-limiter/ral/internal/penalty"
-	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/internal/core/keycodec"
+	"github.com/ral-limiter/ral/internal/core/penalty"
+	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )

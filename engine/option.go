@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/ral-limiter/ral/internal/keycodec"
+	"github.com/ral-limiter/ral/internal/core/keycodec"
 	"github.com/ral-limiter/ral/policy"
 )
 

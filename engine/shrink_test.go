@@ -3,7 +3,7 @@ package engine
 import (
 	"testing"
 
-	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/internal/testkit/race"
 )
 
 // raceFactor divides the size of large tests under the race detector.

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/keycodec"
-	"github.com/ral-limiter/ral/internal/seam"
-	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/internal/core/keycodec"
+	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/await"
-	"github.com/ral-limiter/ral/internal/clock"
+	"github.com/ral-limiter/ral/internal/core/clock"
+	"github.com/ral-limiter/ral/internal/testkit/await"
 )
 
 // noLines checks that nothing is left of the lines that calls of Wait stood in.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/ral-limiter/ral/eventlog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/observe/eventlog"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -23,7 +23,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/httplimit"
-	"github.com/ral-limiter/ral/internal/httpattack"
+	"github.com/ral-limiter/ral/internal/testkit/httpattack"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )

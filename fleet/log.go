@@ -3,7 +3,7 @@ package fleet
 import (
 	"log/slog"
 
-	"github.com/ral-limiter/ral/eventlog"
+	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
 // LogEvents returns a function for Config.OnEvent that writes events to the log, which bounds

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/eventlog"
+	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
 func TestEventsAreWrittenToTheLog(t *testing.T) {

@@ -1,6 +1,6 @@
 package fleet
 
-import "github.com/ral-limiter/ral/metrics"
+import "github.com/ral-limiter/ral/observe/metrics"
 
 // Metrics returns the limiter's counters for monitoring: see package metrics. The value of
 // their label is Config.Name. The counters are those of this server.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
-	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/internal/core/statefile"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/ral-limiter/ral/internal/clientaddr"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
 const (

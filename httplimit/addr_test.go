@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/ral-limiter/ral/internal/httpattack"
+	"github.com/ral-limiter/ral/internal/testkit/httpattack"
 )
 
 // Each line has the address of a connection, the lines of the field, and the client's

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ral-limiter/ral/internal/clientaddr"
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
 // The problem type of a limit that was exceeded, and its title
@@ -28,7 +28,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	switch {
 	case !wantsProblem(r.Header["Accept"]):
 		b = bodyOf(plainText, sentence(v))
-	case v.Reason == door.OverLimit && bits.OnesCount8(v.Violated) == 1:
+	case v.Reason == admission.OverLimit && bits.OnesCount8(v.Violated) == 1:
 		b = m.exceeded[bits.TrailingZeros8(v.Violated)]
 	default:
 		b = bodyOf(problemDetails, m.problem(v))
@@ -69,16 +69,16 @@ func (m *Middleware) problem(v *result) []byte {
 	status := Reason(v.Reason).status()
 	kind, title := "about:blank", http.StatusText(status)
 	switch v.Reason {
-	case door.OverLimit:
+	case admission.OverLimit:
 		kind, title = quotaExceeded, quotaExceededTitle
-	case door.Unavailable:
+	case admission.Unavailable:
 		kind, title = reducedCapacity, reducedCapacityTitle
 	}
 	b := make([]byte, 0, 256)
-	b = door.AppendString(append(b, `{"type":`...), kind)
-	b = door.AppendString(append(b, `,"title":`...), title)
+	b = admission.AppendString(append(b, `{"type":`...), kind)
+	b = admission.AppendString(append(b, `,"title":`...), title)
 	b = strconv.AppendInt(append(b, `,"status":`...), int64(status), 10)
-	if v.Reason == door.OverLimit {
+	if v.Reason == admission.OverLimit {
 		b = append(b, `,"violated-policies":[`...)
 		quoted := m.fields.Quoted()
 		for i, comma := 0, false; i < len(quoted); i++ {
@@ -93,7 +93,7 @@ func (m *Middleware) problem(v *result) []byte {
 		b = append(b, ']')
 	}
 	if detail := detail(v); detail != "" {
-		b = door.AppendString(append(b, `,"detail":`...), detail)
+		b = admission.AppendString(append(b, `,"detail":`...), detail)
 	}
 	return append(b, "}\n"...)
 }
@@ -101,7 +101,7 @@ func (m *Middleware) problem(v *result) []byte {
 // sentence returns the text of a refusal.
 func sentence(v *result) []byte {
 	b := append(make([]byte, 0, 128), http.StatusText(Reason(v.Reason).status())...)
-	if v.Reason == door.OverLimit && v.Basis.Promised() {
+	if v.Reason == admission.OverLimit && v.Basis.Promised() {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
 		b = append(b, " s"...)
@@ -116,18 +116,18 @@ func sentence(v *result) []byte {
 // status.
 func detail(v *result) string {
 	switch v.Reason {
-	case door.Keyless:
+	case admission.Keyless:
 		if v.Limit == "" {
 			return "the client's address is unknown"
 		}
 		return "the request lacks the key of the limit " + strconv.Quote(v.Limit)
-	case door.NeverAdmitted:
+	case admission.NeverAdmitted:
 		never := "the limit " + strconv.Quote(v.Limit) + " never admits this request"
 		if most := v.Decision.Limit; v.Cost > most {
 			never += fmt.Sprintf(", which costs %d: the most that it allows is %d", v.Cost, most)
 		}
 		return never
-	case door.Misconfigured:
+	case admission.Misconfigured:
 		if v.Limit == "" {
 			return "the server is misconfigured: the request's cost is below 0"
 		}

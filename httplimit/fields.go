@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/door"
-	"github.com/ral-limiter/ral/internal/whole"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/internal/core/whole"
 )
 
 // The names of header fields, in the canonical form of net/http.
@@ -26,7 +26,7 @@ func retrySeconds(d time.Duration) int64 { return max(1, whole.Up(d, time.Second
 
 // fieldWriter writes the header fields of a middleware's limits.
 type fieldWriter struct {
-	door.Fields
+	admission.Fields
 	headers HeaderSet
 }
 
@@ -45,7 +45,7 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 		return
 	}
 	reset := v.Decision.ResetAfter
-	if v.Reason == door.OverLimit {
+	if v.Reason == admission.OverLimit {
 		// Retry-After must not be earlier than the reset.
 		reset = v.Decision.RetryAfter
 	}
@@ -66,12 +66,12 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 		}
 		h[policyField], h[limitField] = policies, stands
 	case LegacyHeaders:
-		if v.Reason == door.Admitted && tighter(h[legacyLimit], h[legacyRemaining], limit, remaining) {
+		if v.Reason == admission.Admitted && tighter(h[legacyLimit], h[legacyRemaining], limit, remaining) {
 			return
 		}
 		three(h, legacyLimit, limit, legacyRemaining, remaining, legacyReset, whole.UntilReset(reset, time.Second))
 	case XRateLimitHeaders:
-		if v.Reason == door.Admitted && tighter(h[xLimit], h[xRemaining], limit, remaining) {
+		if v.Reason == admission.Admitted && tighter(h[xLimit], h[xRemaining], limit, remaining) {
 			return
 		}
 		at := time.Now().Add(reset)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -59,7 +59,7 @@ func TestHeaderSets(t *testing.T) {
 // The policy field follows a limit that changes, whether the value is cached or not.
 func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 	var limits []policy.Policy
-	for i := range 3 * door.MostPolicies {
+	for i := range 3 * admission.MostPolicies {
 		limits = append(limits, policy.Must(policy.Funnel(int64(10+i), 1, time.Second)))
 	}
 	which := 0
@@ -74,7 +74,7 @@ func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 			assert.Equal(t, `"default";q=`+n+`;w=`+n, ask(h, from(alice)).Header().Get("RateLimit-Policy"))
 		}
 	}
-	assert.Equal(t, door.MostPolicies, m.fields.Cached(), "the cache is bounded")
+	assert.Equal(t, admission.MostPolicies, m.fields.Cached(), "the cache is bounded")
 }
 
 // A reset in Unix time is never told too early.

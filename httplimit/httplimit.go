@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ral-limiter/ral/internal/clientaddr"
-	"github.com/ral-limiter/ral/internal/door"
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -19,14 +19,14 @@ import (
 // usable. Any number of goroutines may call its methods. It needs no Close; its engines do.
 type Middleware struct {
 	options  Options
-	door     *door.Door[*http.Request, Served]
+	door     *admission.Door[*http.Request, Served]
 	limiters []limiter
 	addr     *ClientAddr
 	allow    *clientaddr.Prefixes
 	deny     *clientaddr.Prefixes
 	fields   fieldWriter
 	exceeded []body // the answers to a request that one limit refuses, by limit
-	counters door.Counters
+	counters admission.Counters
 }
 
 // New returns a middleware that holds each key to the limiter's limit. The limiter is an
@@ -63,7 +63,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		return nil, err
 	case len(limits) == 0:
 		return nil, bad("limits", "empty", "1 to 8 limits")
-	case len(limits) > door.MaxLimits:
+	case len(limits) > admission.MaxLimits:
 		return nil, bad("limits", fmt.Sprintf("%d long", len(limits)), "1 to 8 limits")
 	}
 	m := &Middleware{
@@ -97,12 +97,12 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		m.limiters, all = append(m.limiters, l), append(all, l.inner())
 		m.fields.Add(title)
 	}
-	m.door = door.New(door.Config[*http.Request, Served]{
+	m.door = admission.New(admission.Config[*http.Request, Served]{
 		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, Shadow: options.Shadow,
-		Log: door.NewLog(options.Logger), Counters: &m.counters,
+		Log: admission.NewLog(options.Logger), Counters: &m.counters,
 	}, all, nil)
 	for i := range m.limiters {
-		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Reason: door.OverLimit, Violated: 1 << i})))
+		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Reason: admission.OverLimit, Violated: 1 << i})))
 	}
 	return m, nil
 }
@@ -143,7 +143,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // next is done. quotas are those of several limits, or nil. They are no part of the result,
 // which a function of the options may keep, so that they need not be allocated.
 func (m *Middleware) carryOut(
-	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s door.Settlement,
+	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
 ) {
 	v.Shadow = m.door.Shadow()
 	m.counters.Count(v)
@@ -157,7 +157,7 @@ func (m *Middleware) carryOut(
 		m.refuse(w, r, v, quotas)
 		return
 	}
-	if v.Reason == door.Admitted && !v.Shadow && m.options.Headers != NoHeaders {
+	if v.Reason == admission.Admitted && !v.Shadow && m.options.Headers != NoHeaders {
 		m.fields.write(w.Header(), v, quotas)
 	}
 	if s == nil {
@@ -174,13 +174,13 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 		addr := m.addr.Addr(r)
 		switch {
 		case m.deny != nil && !addr.IsValid():
-			v.Reason = door.Keyless
+			v.Reason = admission.Keyless
 			return false
 		case m.deny.Contains(addr):
-			v.Reason = door.Denied
+			v.Reason = admission.Denied
 			return false
 		case m.allow.Contains(addr):
-			v.Reason = door.Exempt
+			v.Reason = admission.Exempt
 			return false
 		}
 	}
@@ -192,10 +192,10 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 	h := w.Header()
 	bare := len(h) == 0
 	retry := ""
-	if v.Reason == door.OverLimit {
+	if v.Reason == admission.OverLimit {
 		m.fields.write(h, v, quotas)
 	}
-	if v.Reason == door.OverLimit && v.Basis.Promised() {
+	if v.Reason == admission.OverLimit && v.Basis.Promised() {
 		retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
 	}
 	if m.options.Refuse != nil {
@@ -215,7 +215,7 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 }
 
 // serveAndSettle serves a request, and settles its cost when the handler returns or panics.
-func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, s door.Settlement) {
+func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, s admission.Settlement) {
 	c := &recorder{ResponseWriter: w}
 	c.served.Panicked = true // until the handler has returned
 	bodiless := r.Method == http.MethodHead

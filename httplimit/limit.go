@@ -3,7 +3,7 @@ package httplimit
 import (
 	"net/http"
 
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -55,15 +55,15 @@ type Limit[K comparable] struct {
 type AnyLimit interface {
 	// check returns the limit as a limiter. at is its index, and name its name if it has none of
 	// its own. bad makes the error about a field.
-	check(at int, name string, bad door.FieldFault) (limiter, error)
+	check(at int, name string, bad admission.FieldFault) (limiter, error)
 }
 
 type (
-	// checked is a door.Limit of requests with the type of its keys hidden.
-	checked = door.Any[*http.Request, Served]
+	// checked is a admission.Limit of requests with the type of its keys hidden.
+	checked = admission.Any[*http.Request, Served]
 	// result is the decision about a request.
-	result = door.Result
-	quota  = door.Quota
+	result = admission.Result
+	quota  = admission.Quota
 )
 
 // limiter is a Limit with the type of its keys hidden.
@@ -79,12 +79,12 @@ type limiter interface {
 
 // checkedLimit is a Limit whose fields are valid.
 type checkedLimit[K comparable] struct {
-	*door.Checked[*http.Request, K, Served]
+	*admission.Checked[*http.Request, K, Served]
 }
 
-func (l Limit[K]) check(at int, name string, bad door.FieldFault) (limiter, error) {
-	c, err := door.Check(door.Limit[*http.Request, K, Served]{
-		Name: l.Name, Limiter: l.Limiter, Key: l.Key, WhenNoKey: door.WhenNoKey(l.WhenNoKey),
+func (l Limit[K]) check(at int, name string, bad admission.FieldFault) (limiter, error) {
+	c, err := admission.Check(admission.Limit[*http.Request, K, Served]{
+		Name: l.Name, Limiter: l.Limiter, Key: l.Key, WhenNoKey: admission.WhenNoKey(l.WhenNoKey),
 		Cost: l.Cost, Charge: l.Charge, PolicyFor: l.PolicyFor, Shadow: l.Shadow,
 	}, at, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
 	if err != nil {
@@ -97,7 +97,7 @@ func (l checkedLimit[K]) inner() checked { return l.Checked }
 
 func (l checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
 	var v result
-	var s door.Settlement
+	var s admission.Settlement
 	if m.begin(r, &v) {
 		s = l.TakeOne(r.Context(), r, &v, m.door)
 	}
@@ -107,8 +107,8 @@ func (l checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Req
 // serveAll serves a request under several limits.
 func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	var v result
-	var s door.Settlement
-	var room [door.MaxLimits]quota
+	var s admission.Settlement
+	var room [admission.MaxLimits]quota
 	quotas := room[:len(m.limiters)]
 	if m.begin(r, &v) {
 		s = m.door.Decide(r.Context(), r, &v, quotas)

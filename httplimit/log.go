@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 )
 
 func (m *Middleware) logRefused(r *http.Request, v *result) {
@@ -18,8 +18,8 @@ func (m *Middleware) describe(r *http.Request) (before, after []slog.Attr) {
 		client = addr.String()
 	}
 	return []slog.Attr{
-		slog.String("method", door.Cut(r.Method)),
-		slog.String("path", door.Cut(r.URL.Path)),
+		slog.String("method", admission.Cut(r.Method)),
+		slog.String("path", admission.Cut(r.URL.Path)),
 		slog.String("client", client),
 	}, []slog.Attr{slog.String("remote", r.RemoteAddr)}
 }

@@ -1,6 +1,6 @@
 package httplimit
 
-import "github.com/ral-limiter/ral/metrics"
+import "github.com/ral-limiter/ral/observe/metrics"
 
 // Metrics returns the middleware's counters for monitoring: see package metrics. name is
 // the value of their label. A limiter may have the same name, and no other middleware of the

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/clientaddr"
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -156,7 +156,7 @@ func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
 	if allow, err = clientaddr.NewPrefixes(of, "Allow", o.Allow); err == nil {
 		deny, err = clientaddr.NewPrefixes(of, "Deny", o.Deny)
 	}
-	wrong := door.WrongName(o.Name)
+	wrong := admission.WrongName(o.Name)
 	switch {
 	case err != nil:
 	case wrong != "":

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 )
 
 // Stats is a snapshot of a middleware's counters. They are read one after the other while
@@ -43,15 +43,15 @@ type Stats struct {
 func (m *Middleware) Stats() Stats {
 	c := &m.counters
 	s := Stats{
-		Admitted:      c.By(door.Admitted),
-		Exempt:        c.By(door.Exempt),
-		OverLimit:     c.By(door.OverLimit),
-		Denied:        c.By(door.Denied),
-		Keyless:       c.By(door.Keyless),
-		Cancelled:     c.By(door.Cancelled),
-		NeverAdmitted: c.By(door.NeverAdmitted),
-		Misconfigured: c.By(door.Misconfigured),
-		Unavailable:   c.By(door.Unavailable),
+		Admitted:      c.By(admission.Admitted),
+		Exempt:        c.By(admission.Exempt),
+		OverLimit:     c.By(admission.OverLimit),
+		Denied:        c.By(admission.Denied),
+		Keyless:       c.By(admission.Keyless),
+		Cancelled:     c.By(admission.Cancelled),
+		NeverAdmitted: c.By(admission.NeverAdmitted),
+		Misconfigured: c.By(admission.Misconfigured),
+		Unavailable:   c.By(admission.Unavailable),
 		Unsettled:     c.Unsettled(),
 		Shadow:        m.door.Shadow(),
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -40,11 +40,11 @@ const (
 	// 503, with the problem type temporary-reduced-capacity.
 	Unavailable
 
-	reasons = door.Reasons
+	reasons = admission.Reasons
 )
 
 // String returns the reason in lower case.
-func (r Reason) String() string { return door.Reason(r).String() }
+func (r Reason) String() string { return admission.Reason(r).String() }
 
 // Verdict is the decision about a request.
 type Verdict struct {

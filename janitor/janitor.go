@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmdqueue"
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/binding"
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/adapter/binding"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 

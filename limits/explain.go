@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/binding"
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/adapter/binding"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -3,7 +3,7 @@ package policy
 import (
 	"time"
 
-	"github.com/ral-limiter/ral/internal/whole"
+	"github.com/ral-limiter/ral/internal/core/whole"
 )
 
 // RedisCell returns the decision as the five integers with which the Redis module

@@ -1,6 +1,6 @@
 package policy
 
-import "github.com/ral-limiter/ral/internal/shape"
+import "github.com/ral-limiter/ral/internal/core/shape"
 
 // Shape implements [shape.Shaped].
 func (f *funnel) Shape() shape.Shape {

@@ -5,7 +5,7 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/ral-limiter/ral/internal/clientaddr"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
 // Call is a remote procedure call as limits see it. An adapter fills it in. It must not change

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/ral-limiter/ral/internal/clientaddr"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
 // Key finds the key of a call for a limit. Of is required. The key functions of this package

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"reflect"
 
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -66,11 +66,11 @@ type Limit[K comparable] struct {
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
 	// check returns the limit as limiters. at is its index, and bad makes the error about a field.
-	check(at int, o *Options, bad door.FieldFault) (checked, error)
+	check(at int, o *Options, bad admission.FieldFault) (checked, error)
 }
 
 // limiter is a Limit with the type of its keys hidden.
-type limiter = door.Any[*Call, Served]
+type limiter = admission.Any[*Call, Served]
 
 const wantKey = "a key, such as rpclimit.ByAddr, with its function: ByMetadata returns none for an invalid name"
 
@@ -84,17 +84,17 @@ type checked struct {
 	same           any // the Limiter, or nil if it cannot be compared
 }
 
-func (l Limit[K]) check(at int, o *Options, bad door.FieldFault) (c checked, err error) {
-	of := door.Limit[*Call, K, Served]{
-		Name: l.Name, Limiter: l.Limiter, Key: l.Key.Of, WhenNoKey: door.WhenNoKey(l.WhenNoKey),
+func (l Limit[K]) check(at int, o *Options, bad admission.FieldFault) (c checked, err error) {
+	of := admission.Limit[*Call, K, Served]{
+		Name: l.Name, Limiter: l.Limiter, Key: l.Key.Of, WhenNoKey: admission.WhenNoKey(l.WhenNoKey),
 		Cost: l.Cost, Charge: l.Charge, PolicyFor: l.PolicyFor, Shadow: l.Shadow,
 	}
 	hidden := func(cost func(c *Call) int64) limiter {
 		if of.Cost = cost; err != nil {
 			return nil
 		}
-		var l *door.Checked[*Call, K, Served]
-		l, err = door.Check(of, at, cmp.Or(o.Name, "default"), wantKey, bad)
+		var l *admission.Checked[*Call, K, Served]
+		l, err = admission.Check(of, at, cmp.Or(o.Name, "default"), wantKey, bad)
 		return l
 	}
 	c = checked{limiter: hidden(l.Cost), by: l.Key.By, ofMessage: l.Key.OfMessage, atTap: l.AtTap}

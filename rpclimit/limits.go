@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/ral-limiter/ral/internal/door"
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -16,7 +16,7 @@ type Limits struct {
 	options Options
 	exempt  exemptions
 	limits  []checked
-	fields  door.Fields
+	fields  admission.Fields
 
 	// Each door has the limits that are decided together. It is nil if there are none.
 	whole, opening         *entry // of a call, and of a stream as it opens
@@ -25,11 +25,11 @@ type Limits struct {
 	first                  *entry // limits of Key.OfMessage, with the first message of a stream
 	received, sent         *entry // for each message of a stream
 
-	calls, messages door.Counters
-	log             *door.Log
+	calls, messages admission.Counters
+	log             *admission.Log
 }
 
-type entry = door.Door[*Call, Served]
+type entry = admission.Door[*Call, Served]
 
 // New returns limits that hold each call to up to 8 limits. A call passes if all of them admit it,
 // and is then charged to all. A refused call is charged to none, as by engine.TakeAll, or by
@@ -45,10 +45,10 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 		return nil, err
 	case len(limits) == 0:
 		return nil, bad("limits", "empty", "1 to 8 limits")
-	case len(limits) > door.MaxLimits:
+	case len(limits) > admission.MaxLimits:
 		return nil, bad("limits", fmt.Sprintf("%d long", len(limits)), "1 to 8 limits")
 	}
-	l := &Limits{options: options, exempt: exempt, log: door.NewLog(options.Logger)}
+	l := &Limits{options: options, exempt: exempt, log: admission.NewLog(options.Logger)}
 	if l.options.ClientAddr == nil {
 		l.options.ClientAddr = connection
 	}
@@ -92,7 +92,7 @@ func Must(l *Limits, err error) *Limits {
 // open makes the doors.
 func (l *Limits) open() {
 	o := &l.options
-	config := door.Config[*Call, Served]{
+	config := admission.Config[*Call, Served]{
 		Cost: o.Cost, Charge: o.Charge, WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Log: l.log, Counters: &l.calls,
 	}
 	ofCall := func(c *checked) limiter { return c.limiter }
@@ -103,7 +103,7 @@ func (l *Limits) open() {
 	l.first = l.entry(config, ofCall, func(c *checked) bool { return c.ofMessage })
 	config.WaitUpTo, config.AtOnce, config.Keep = 0, true, true
 	l.tap = l.entry(config, ofCall, func(c *checked) bool { return c.atTap })
-	config = door.Config[*Call, Served]{
+	config = admission.Config[*Call, Served]{
 		WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Log: l.log, Counters: &l.messages,
 	}
 	l.received = l.entry(config, func(c *checked) limiter { return c.received }, func(c *checked) bool { return c.received != nil })
@@ -111,7 +111,7 @@ func (l *Limits) open() {
 }
 
 // entry returns a door of the limits that has reports, or nil if there are none.
-func (l *Limits) entry(config door.Config[*Call, Served], of func(c *checked) limiter, has func(c *checked) bool) *entry {
+func (l *Limits) entry(config admission.Config[*Call, Served], of func(c *checked) limiter, has func(c *checked) bool) *entry {
 	var all []limiter
 	some := false
 	for i := range l.limits {
@@ -125,7 +125,7 @@ func (l *Limits) entry(config door.Config[*Call, Served], of func(c *checked) li
 	if !some {
 		return nil
 	}
-	return door.New(config, all, func(at int) bool { return has(&l.limits[at]) })
+	return admission.New(config, all, func(at int) bool { return has(&l.limits[at]) })
 }
 
 // Begin decides about a call. It waits for the call's turn, if that may come, and takes from all
@@ -148,7 +148,7 @@ func (l *Limits) Begin(c *Call) (Verdict, *Session) {
 	}()
 	e := l.entryOf(c)
 	var v Verdict
-	var taken door.Settlement
+	var taken admission.Settlement
 	if s != nil && !s.verdict.result.Reason.Passes() {
 		e, v = l.tap, s.verdict // of Shadow: a refused call takes from no limit
 	} else if v, taken = l.decide(e, c); s != nil {
@@ -215,18 +215,18 @@ func (l *Limits) Tap(c *Call) (Verdict, *Session) {
 // what panicked. Nothing is taken from a limit then: Tap calls no function of the program
 // after it has taken.
 func (l *Limits) TapPanicked(c *Call, cause any) Verdict {
-	v := l.verdict(c, door.Result{Reason: door.Misconfigured}, nil)
+	v := l.verdict(c, admission.Result{Reason: admission.Misconfigured}, nil)
 	v.Shadow, v.result.Shadow, v.panicked = false, false, true
 	if !c.counted {
 		l.calls.Count(&v.result)
 	}
-	l.log.LogPanic(c.Context, cause, slog.String("procedure", door.Cut(c.Procedure)))
+	l.log.LogPanic(c.Context, cause, slog.String("procedure", admission.Cut(c.Procedure)))
 	return v
 }
 
 // exempted returns the verdict on a call that is exempt.
 func (l *Limits) exempted(c *Call) Verdict {
-	return l.verdict(c, door.Result{Reason: door.Exempt}, nil)
+	return l.verdict(c, admission.Result{Reason: admission.Exempt}, nil)
 }
 
 // pass counts a call that is exempt, and tells the program of it.
@@ -238,18 +238,18 @@ func (l *Limits) pass(c *Call) Verdict {
 }
 
 // decide decides about a call by the limits of a door. A nil door admits it.
-func (l *Limits) decide(e *entry, c *Call) (Verdict, door.Settlement) {
-	var r door.Result
+func (l *Limits) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
+	var r admission.Result
 	switch {
 	case c.Context.Err() != nil:
-		r.Reason = door.Cancelled
+		r.Reason = admission.Cancelled
 	case e == nil || !e.Begin(c, &r):
 	case e.Single() != nil:
-		var s door.Settlement
+		var s admission.Settlement
 		r, s = e.Single().Take(c.Context, c, e, r)
 		return l.verdict(c, r, nil), s
 	default:
-		quotas := make([]door.Quota, len(l.limits))
+		quotas := make([]admission.Quota, len(l.limits))
 		s := e.Decide(c.Context, c, &r, quotas)
 		return l.verdict(c, r, quotas), s
 	}
@@ -272,7 +272,7 @@ func (l *Limits) describe(c *Call) (before, after []slog.Attr) {
 	if addr := l.options.ClientAddr.Addr(c); addr.IsValid() {
 		client = addr.String()
 	}
-	return []slog.Attr{slog.String("procedure", door.Cut(c.Procedure)), slog.String("client", client)}, nil
+	return []slog.Attr{slog.String("procedure", admission.Cut(c.Procedure)), slog.String("client", client)}, nil
 }
 
 // background is the context in which units are given back: that of the call may have ended.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -92,7 +92,7 @@ func (o *Options) validate() (exempt exemptions, err error) {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "rpclimit.Options", Field: field, Value: value, Want: want}
 	}
-	if wrong := door.WrongName(o.Name); wrong != "" {
+	if wrong := admission.WrongName(o.Name); wrong != "" {
 		return exempt, bad("Name", fmt.Sprintf("%.80q", o.Name), wrong)
 	}
 	switch {

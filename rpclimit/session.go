@@ -3,7 +3,7 @@ package rpclimit
 import (
 	"sync"
 
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 )
 
 // Session is what a call that passes has taken, and what the messages of a stream still take. A nil
@@ -31,12 +31,12 @@ type Session struct {
 // held is what a door has taken of a call.
 type held struct {
 	by   *entry
-	of   door.Settlement
+	of   admission.Settlement
 	call *Call
 }
 
 // begin notes what a call has taken.
-func (s *Session) begin(c *Call, e *entry, taken door.Settlement) {
+func (s *Session) begin(c *Call, e *entry, taken admission.Settlement) {
 	s.stream = c.Stream
 	for i := range s.mu.n {
 		s.mu.held[i].call = c // at the tap less is known of it
@@ -108,7 +108,7 @@ func (s *Session) Sent(message any) Verdict {
 
 // message decides about a message by the limits of a door, which may be nil, and counts it in n. first is what
 // limits of the first message have decided, or nil. A message that passes is not kept.
-func (s *Session) message(e *entry, c *Call, n *int64, first *door.Result) Verdict {
+func (s *Session) message(e *entry, c *Call, n *int64, first *admission.Result) Verdict {
 	if e == nil {
 		c.Message = nil
 		s.add(n)

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 )
 
 // Stats is a snapshot of the counters of Limits. They are read one after the other while calls go
@@ -46,26 +46,26 @@ type MessageStats struct {
 func (l *Limits) Stats() Stats {
 	c := &l.calls
 	s := Stats{
-		Admitted:      c.By(door.Admitted),
-		Exempt:        c.By(door.Exempt),
-		OverLimit:     c.By(door.OverLimit),
-		Keyless:       c.By(door.Keyless),
-		Cancelled:     c.By(door.Cancelled),
-		NeverAdmitted: c.By(door.NeverAdmitted),
-		Misconfigured: c.By(door.Misconfigured),
-		Unavailable:   c.By(door.Unavailable),
+		Admitted:      c.By(admission.Admitted),
+		Exempt:        c.By(admission.Exempt),
+		OverLimit:     c.By(admission.OverLimit),
+		Keyless:       c.By(admission.Keyless),
+		Cancelled:     c.By(admission.Cancelled),
+		NeverAdmitted: c.By(admission.NeverAdmitted),
+		Misconfigured: c.By(admission.Misconfigured),
+		Unavailable:   c.By(admission.Unavailable),
 		Unsettled:     c.Unsettled(),
 		Shadow:        l.shadow(),
 		Limits:        make(map[string]engine.Stats, len(l.limits)),
 	}
-	for r := range door.Reasons {
-		if n := l.messages.By(door.Reason(r)); door.Reason(r).Passes() {
+	for r := range admission.Reasons {
+		if n := l.messages.By(admission.Reason(r)); admission.Reason(r).Passes() {
 			s.Messages.Admitted += n
 		} else {
 			s.Messages.Refused += n
 		}
 	}
-	for _, c := range []*door.Counters{&l.calls, &l.messages} {
+	for _, c := range []*admission.Counters{&l.calls, &l.messages} {
 		n, all := c.Delayed()
 		s.Delayed, s.DelayTime = s.Delayed+n, s.DelayTime+all
 	}
@@ -81,7 +81,7 @@ func (l *Limits) Stats() Stats {
 		if s.Shadowed == nil {
 			s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
 		}
-		for _, c := range []*door.Counters{&l.calls, &l.messages} {
+		for _, c := range []*admission.Counters{&l.calls, &l.messages} {
 			refused, failed := c.Shadowed(i)
 			s.Shadowed[name] += refused
 			s.ShadowFailed[name] += failed

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/binding"
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/internal/adapter/binding"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -43,7 +43,7 @@ const (
 )
 
 // String returns the reason in lower case.
-func (r Reason) String() string { return door.Reason(r).String() }
+func (r Reason) String() string { return admission.Reason(r).String() }
 
 // Verdict is the decision about a call, or about a message of a stream.
 type Verdict struct {
@@ -71,8 +71,8 @@ type Verdict struct {
 	// that the others admit. It is nil if there are none.
 	Shadowed []string
 
-	result door.Result
-	quotas []door.Quota // of several limits, or nil
+	result admission.Result
+	quotas []admission.Quota // of several limits, or nil
 	limits *Limits
 	call   *Call
 	late   bool // whether the deadline ended the call
@@ -81,13 +81,13 @@ type Verdict struct {
 }
 
 // verdict returns the verdict that a result is.
-func (l *Limits) verdict(c *Call, r door.Result, quotas []door.Quota) Verdict {
+func (l *Limits) verdict(c *Call, r admission.Result, quotas []admission.Quota) Verdict {
 	r.Shadow = l.shadow()
 	return Verdict{
 		Reason: Reason(r.Reason), Limit: r.Limit, Decision: r.Decision, RetryAfter: r.RetryAfter, Basis: r.Basis,
 		Cost: r.Cost, Waited: r.Waited, Shadow: r.Shadow, Shadowed: r.Shadowed,
 		result: r, quotas: quotas, limits: l, call: c,
-		late: r.Reason == door.Cancelled && errors.Is(c.Context.Err(), context.DeadlineExceeded),
+		late: r.Reason == admission.Cancelled && errors.Is(c.Context.Err(), context.DeadlineExceeded),
 	}
 }
 
@@ -127,11 +127,11 @@ func (v *Verdict) tapped(s *Session) {
 }
 
 // quotaList returns the quotas of all limits, of which only some need apply.
-func (v *Verdict) quotaList() []door.Quota {
+func (v *Verdict) quotaList() []admission.Quota {
 	if v.quotas != nil {
 		return v.quotas
 	}
-	list := make([]door.Quota, len(v.limits.limits))
+	list := make([]admission.Quota, len(v.limits.limits))
 	list[v.result.Binding] = v.result.Quota
 	return list
 }

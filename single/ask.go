@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/decide"
-	"github.com/ral-limiter/ral/internal/waitline"
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/waitline"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )

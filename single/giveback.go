@@ -4,8 +4,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/decide"
-	"github.com/ral-limiter/ral/internal/underway"
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
 )
 

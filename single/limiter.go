@@ -5,9 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ral-limiter/ral/internal/shape"
-	"github.com/ral-limiter/ral/internal/underway"
-	"github.com/ral-limiter/ral/internal/waitline"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/core/underway"
+	"github.com/ral-limiter/ral/internal/core/waitline"
 	"github.com/ral-limiter/ral/policy"
 )
 

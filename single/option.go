@@ -3,7 +3,7 @@ package single
 import (
 	"time"
 
-	"github.com/ral-limiter/ral/internal/clock"
+	"github.com/ral-limiter/ral/internal/core/clock"
 	"github.com/ral-limiter/ral/policy"
 )
 

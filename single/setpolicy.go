@@ -1,7 +1,7 @@
 package single
 
 import (
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -3,7 +3,7 @@ package single
 import (
 	"time"
 
-	"github.com/ral-limiter/ral/internal/decide"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/policy"
 )
 

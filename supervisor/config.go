@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
 // A Kind says what an Event is about.

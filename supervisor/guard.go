@@ -3,7 +3,7 @@ package supervisor
 import (
 	"runtime/debug"
 
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
 // spawn runs f on a goroutine of its own and then hands the reason for its end

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
 func panicAround(v any) { panic(v) }

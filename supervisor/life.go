@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
 // life is one incarnation of a child: from a start to the end of its goroutine.

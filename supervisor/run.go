@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/seam"
+	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
 // slot is the place of one child in one Run.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/require"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/internal/testkit/race"
 )
 
 // The hashes of scenarios: a and b share a slot, and the lowest bit of c is

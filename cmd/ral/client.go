@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ral-limiter/ral/inspect"
+	"github.com/ral-limiter/ral/observe/inspect"
 )
 
 // maxAnswer bounds what is read of an answer, in bytes.

@@ -2,16 +2,12 @@ module github.com/ral-limiter/ral/cmd/ral
 
 go 1.25.0
 
-replace (
-	github.com/ral-limiter/ral => ../..
-	github.com/ral-limiter/ral/internal/browsertest => ../../internal/browsertest
-)
+replace github.com/ral-limiter/ral => ../..
 
 require (
 	charm.land/bubbletea/v2 v2.0.6
 	github.com/mattn/go-runewidth v0.0.23
 	github.com/ral-limiter/ral v0.0.0
-	github.com/ral-limiter/ral/internal/browsertest v0.0.0
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -22,11 +18,8 @@ require (
 	github.com/charmbracelet/x/term v0.2.2 // indirect
 	github.com/charmbracelet/x/termios v0.1.1 // indirect
 	github.com/charmbracelet/x/windows v0.2.2 // indirect
-	github.com/chromedp/cdproto v0.159.0 // indirect
-	github.com/chromedp/chromedp v0.23.0 // indirect
 	github.com/clipperhouse/displaywidth v0.11.0 // indirect
 	github.com/clipperhouse/uax29/v2 v2.7.0 // indirect
-	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/google/btree v1.1.3 // indirect
 	github.com/lucasb-eyer/go-colorful v1.4.0 // indirect
 	github.com/muesli/cancelreader v0.2.2 // indirect
@@ -34,6 +27,7 @@ require (
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/xo/terminfo v0.0.0-20220910002029-abceb7e1c41e // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/sync v0.20.0 // indirect
-	golang.org/x/sys v0.43.0 // indirect
+	golang.org/x/exp v0.0.0-20240325151524-a685a6edb6d8 // indirect
+	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
-	"github.com/ral-limiter/ral/inspect"
+	"github.com/ral-limiter/ral/observe/inspect"
 )
 
 // text writes a view as tables, in at most so many columns and lines. 0 is any number.

@@ -5,12 +5,12 @@ go 1.25.0
 replace (
 	github.com/ral-limiter/ral => ../..
 	github.com/ral-limiter/ral/fleet => ../../fleet
-	github.com/ral-limiter/ral/internal/browsertest => ../../internal/browsertest
 )
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/RussellLuo/slidingwindow v0.0.0-20200528002341-535bb99d338b
+	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-chi/httprate v0.16.1
@@ -21,7 +21,6 @@ require (
 	github.com/puzpuzpuz/xsync/v3 v3.5.1
 	github.com/ral-limiter/ral v0.0.0
 	github.com/ral-limiter/ral/fleet v0.0.0
-	github.com/ral-limiter/ral/internal/browsertest v0.0.0
 	github.com/redis/go-redis/v9 v9.17.3
 	github.com/redis/rueidis v1.0.79
 	github.com/schollz/progressbar/v3 v3.19.1
@@ -38,7 +37,6 @@ require (
 	github.com/benbjohnson/clock v1.3.0 // indirect
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/chromedp/cdproto v0.159.0 // indirect
 	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/google/btree v1.1.3 // indirect

@@ -24,7 +24,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // Exit codes.

@@ -22,8 +22,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/child"
-	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/internal/testkit/child"
+	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/child"
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
-	"github.com/ral-limiter/ral/eventlog"
 	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
 // fleetSettings are those of a Redis that keeps the keys of several servers.

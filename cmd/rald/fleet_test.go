@@ -15,7 +15,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

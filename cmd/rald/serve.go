@@ -17,7 +17,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
-	"github.com/ral-limiter/ral/eventlog"
+	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
 // spare is memory that is reserved and never touched, so the kernel provides none of it. The

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ral-limiter/ral/internal/race"
+	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

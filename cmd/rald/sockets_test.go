@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/child"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

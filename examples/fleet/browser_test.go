@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/ral-limiter/ral/internal/browsertest"
+	"github.com/ral-limiter/ral/cmd/ralbench/browser"
 )
 
 // rate is what the page's table says of answers reached in a way: "passed" or "refused".
@@ -25,15 +25,15 @@ func text(selector string) string {
 // it decide again; and the same for a server.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	browser := browsertest.Start(t)
-	for name, v := range map[string]browsertest.View{
+	chromium := browser.Start(t)
+	for name, v := range map[string]browser.View{
 		"desktop-light": {Scheme: "light", Width: 1280, Height: 1000},
 		"phone-dark":    {Scheme: "dark", Width: 360, Height: 740},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := browser.Open(t, begin(t, "-budget", "200ms").url, v)
-			assert.Equal(t, "funnel 100, 100/s", browsertest.Eval[string](o, text("#limit")))
+			o := chromium.Open(t, begin(t, "-budget", "200ms").url, v)
+			assert.Equal(t, "funnel 100, 100/s", browser.Eval[string](o, text("#limit")))
 			decided := rate("exact", "passed") + " > 0 && " + rate("exact", "refused") + " > 0 && " +
 				rate("local", "passed") + " + " + rate("local", "refused") + ` === 0 && ` + text("#redis .badge") + ` === "up"`
 			// The words are those of the same second, which the next may take back on a
@@ -45,17 +45,17 @@ func TestPage(t *testing.T) {
 			o.Until(text("#redis .badge") + ` === "killed" && ` + rate("local", "passed") + " > 0 && " + rate("local", "refused") + " > 0 && " +
 				rate("exact", "passed") + " === 0 && " + rate("exact", "refused") + " === 0")
 			o.Until(`document.querySelectorAll("#chart rect.out").length > 0 && document.querySelectorAll('#chart path[data-way="local"]').length > 0`)
-			assert.Contains(t, browsertest.Eval[string](o, text("#what")), "Each server keeps a third of the limit by itself")
-			assert.Equal(t, "Bring Redis back", browsertest.Eval[string](o, text("#redis-kill")))
-			assert.True(t, browsertest.Eval[bool](o, `document.getElementById("redis-pause").disabled`))
-			assert.Contains(t, browsertest.Eval[string](o, text("#notes")), "Redis was killed (SIGKILL).")
+			assert.Contains(t, browser.Eval[string](o, text("#what")), "Each server keeps a third of the limit by itself")
+			assert.Equal(t, "Bring Redis back", browser.Eval[string](o, text("#redis-kill")))
+			assert.True(t, browser.Eval[bool](o, `document.getElementById("redis-pause").disabled`))
+			assert.Contains(t, browser.Eval[string](o, text("#notes")), "Redis was killed (SIGKILL).")
 			o.Until(text("#notes") + `.includes("outage began")`)
 			o.Shoot(name + "-outage")
 
 			o.Click("redis-kill")
 			o.Until(decided)
 			o.Until(text("#notes") + `.includes("outage ended") && ` + text("#notes") + `.includes("to Redis that it had let pass without")`)
-			assert.Equal(t, "Kill Redis", browsertest.Eval[string](o, text("#redis-kill")))
+			assert.Equal(t, "Kill Redis", browser.Eval[string](o, text("#redis-kill")))
 
 			// What a killed server does not admit, the others do.
 			o.Click("server-2-kill")
@@ -70,9 +70,9 @@ func TestPage(t *testing.T) {
 			o.Click("redis-pause")
 			o.Until(decided)
 
-			browsertest.Eval[any](o, `(document.querySelector("#pattern [value=skewed]").click(), 0)`)
+			browser.Eval[any](o, `(document.querySelector("#pattern [value=skewed]").click(), 0)`)
 			o.Until(`parseInt(document.querySelector("#server-1 [data-asked]").textContent) > 4 * parseInt(document.querySelector("#server-3 [data-asked]").textContent)`)
-			browsertest.Eval[any](o, `(document.querySelector("#demand [value='0.5']").click(), 0)`)
+			browser.Eval[any](o, `(document.querySelector("#demand [value='0.5']").click(), 0)`)
 			o.Until(`parseInt(document.getElementById("sent").textContent) < 60`)
 			o.Shoot(name + "-end")
 
@@ -86,7 +86,7 @@ func TestPage(t *testing.T) {
 func TestPageWithoutTheCommand(t *testing.T) {
 	t.Parallel()
 	c := begin(t)
-	o := browsertest.Start(t).Open(t, c.url, browsertest.View{Scheme: "light", Width: 1100, Height: 900})
+	o := browser.Start(t).Open(t, c.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
 	c.end(t, syscall.SIGINT)
 	o.Until(text("#trouble") + `.startsWith("The command does not answer")`)
 }

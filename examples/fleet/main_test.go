@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/child"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 // asCommand, if it is set, has the test binary be the command.

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/metrics/ralprom"
+	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
 // serveCommand, as the first argument, has the program be one of the servers.

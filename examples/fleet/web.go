@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/child"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 // startingTime is how long a server may take from its start to its first answer.

@@ -26,8 +26,8 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/examples/grpc/shop"
-	"github.com/ral-limiter/ral/grpclimit"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/rpc/grpclimit"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 const fewCallers = 4

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/cmd/ralbench/browser"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/internal/browsertest"
 )
 
 var (
@@ -44,9 +44,9 @@ type drawn struct {
 func TestPageInABrowser(t *testing.T) {
 	d, file := writtenPage(t)
 	want := newView(d).Data
-	b := browsertest.Start(t)
+	b := browser.Start(t)
 
-	for name, v := range map[string]browsertest.View{
+	for name, v := range map[string]browser.View{
 		"desktop-light": {Scheme: "light", Width: 1280, Height: 900},
 		"desktop-dark":  {Scheme: "dark", Width: 1280, Height: 900},
 		"phone-light":   {Scheme: "light", Width: 360, Height: 740},
@@ -64,29 +64,29 @@ func TestPageInABrowser(t *testing.T) {
 	}
 
 	t.Run("window made narrower", func(t *testing.T) {
-		o := b.Open(t, address(file), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
+		o := b.Open(t, address(file), browser.View{Scheme: "light", Width: 1280, Height: 900})
 		o.Do(chromedp.EmulateViewport(400, 800))
 		o.Until(`innerWidth === 400 && [...document.querySelectorAll("[data-chart]")].every((h) => h.dataset.width === String(h.clientWidth))`)
 		assertDrawn(t, o, want)
-		assertFits(t, o, browsertest.View{Width: 400})
+		assertFits(t, o, browser.View{Width: 400})
 		o.Quiet()
 	})
 
 	t.Run("pointed at", func(t *testing.T) {
-		o := b.Open(t, address(file), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
+		o := b.Open(t, address(file), browser.View{Scheme: "light", Width: 1280, Height: 900})
 		assertTells(t, o, want)
 		o.Quiet()
 	})
 
 	t.Run("hostile names", func(t *testing.T) {
 		evil := hostile()
-		o := b.Open(t, address(written(t, evil)), browsertest.View{Scheme: "light", Width: 1280, Height: 900})
+		o := b.Open(t, address(written(t, evil)), browser.View{Scheme: "light", Width: 1280, Height: 900})
 		assertDrawn(t, o, newView(evil).Data)
 		o.Quiet()
 	})
 
 	t.Run("without scripts", func(t *testing.T) {
-		o := b.Open(t, address(file), browsertest.View{Scheme: "light", Width: 1280, Height: 900, NoScript: true})
+		o := b.Open(t, address(file), browser.View{Scheme: "light", Width: 1280, Height: 900, NoScript: true})
 		assertTables(t, o, d)
 		o.Shoot("no-script")
 		o.Quiet()
@@ -115,9 +115,9 @@ func written(t *testing.T, d report.Document) string {
 func address(file string) string { return (&url.URL{Scheme: "file", Path: file}).String() }
 
 // assertDrawn checks each chart against its figures.
-func assertDrawn(t *testing.T, o *browsertest.Tab, want data) {
+func assertDrawn(t *testing.T, o *browser.Tab, want data) {
 	t.Helper()
-	charts := browsertest.Eval[[]drawn](o, inspectScript)
+	charts := browser.Eval[[]drawn](o, inspectScript)
 	require.Len(t, charts, len(want.Charts))
 	for i, got := range charts {
 		c := want.Charts[i]
@@ -223,14 +223,14 @@ func assertProportional(t *testing.T, id string, points []point, of func(point) 
 }
 
 // assertReadable checks contrasts by WCAG AA, and the scheme.
-func assertReadable(t *testing.T, o *browsertest.Tab, v browsertest.View) {
+func assertReadable(t *testing.T, o *browser.Tab, v browser.View) {
 	t.Helper()
 	type least struct {
 		Checked int
 		Least   float64
 		Of      string
 	}
-	got := browsertest.Eval[struct {
+	got := browser.Eval[struct {
 		Texts, Marks least
 		Page         float64
 	}](o, contrastScript)
@@ -242,9 +242,9 @@ func assertReadable(t *testing.T, o *browsertest.Tab, v browsertest.View) {
 }
 
 // assertFilled checks that the charts leave no part of a row empty.
-func assertFilled(t *testing.T, o *browsertest.Tab) {
+func assertFilled(t *testing.T, o *browser.Tab) {
 	t.Helper()
-	free := browsertest.Eval[[]string](o, `[...document.querySelectorAll(".charts")].filter((row) => {
+	free := browser.Eval[[]string](o, `[...document.querySelectorAll(".charts")].filter((row) => {
 		const last = row.lastElementChild.getBoundingClientRect();
 		return row.getBoundingClientRect().right - last.right > 2;
 	}).map((row) => row.lastElementChild.querySelector(".title").textContent)`)
@@ -253,10 +253,10 @@ func assertFilled(t *testing.T, o *browsertest.Tab) {
 
 // assertFits checks that nothing has to be scrolled sideways, tables in their
 // frames excepted, and that no text of a chart is cut off.
-func assertFits(t *testing.T, o *browsertest.Tab, v browsertest.View) {
+func assertFits(t *testing.T, o *browser.Tab, v browser.View) {
 	t.Helper()
 	o.Fits(v.Width)
-	charts := browsertest.Eval[[]drawn](o, inspectScript)
+	charts := browser.Eval[[]drawn](o, inspectScript)
 	for _, c := range charts {
 		assert.Empty(t, c.Outside, "%s: cut off", c.ID)
 		assert.Empty(t, c.Touching, "%s: labels that touch", c.ID)
@@ -264,29 +264,29 @@ func assertFits(t *testing.T, o *browsertest.Tab, v browsertest.View) {
 }
 
 // assertTells points at a bar and reads its tip.
-func assertTells(t *testing.T, o *browsertest.Tab, want data) {
+func assertTells(t *testing.T, o *browser.Tab, want data) {
 	t.Helper()
 	i := slices.IndexFunc(want.Charts, func(c chart) bool { return c.Kind == kindBars })
 	chart := `[data-chart="` + want.Charts[i].ID + `"]`
 	o.Do(chromedp.ScrollIntoView(chromedp.CSS(chart)))
-	charts := browsertest.Eval[[]drawn](o, inspectScript)
+	charts := browser.Eval[[]drawn](o, inspectScript)
 	bar := charts[i].Bars[0]
 	o.Do(chromedp.MouseEvent("mouseMoved", bar.middle(), bar.Y+bar.Height/2),
 		chromedp.WaitReady(chromedp.CSS(chart+` g[aria-label="tip"] text`)))
-	tip := browsertest.Eval[string](o, `document.querySelector('`+chart+` g[aria-label="tip"]').textContent`)
+	tip := browser.Eval[string](o, `document.querySelector('`+chart+` g[aria-label="tip"]').textContent`)
 	assert.Contains(t, tip, want.Charts[i].Points[0].Text)
 }
 
 // assertTables checks that the page shows all figures without its charts.
-func assertTables(t *testing.T, o *browsertest.Tab, d report.Document) {
+func assertTables(t *testing.T, o *browser.Tab, d report.Document) {
 	t.Helper()
-	frames := browsertest.Eval[int](o, `[...document.querySelectorAll("figure")].filter((f) => f.getClientRects().length > 0).length`)
+	frames := browser.Eval[int](o, `[...document.querySelectorAll("figure")].filter((f) => f.getClientRects().length > 0).length`)
 	assert.Zero(t, frames, "no empty frames")
-	hints := browsertest.Eval[int](o, `[...document.querySelectorAll("noscript")].filter((f) => f.innerText.includes("tables")).length`)
+	hints := browser.Eval[int](o, `[...document.querySelectorAll("noscript")].filter((f) => f.innerText.includes("tables")).length`)
 	assert.Equal(t, 1, hints)
 	for _, w := range d.Workloads {
 		for _, table := range tablesOf(w) {
-			rows := browsertest.Eval[[][]string](o, `[...document.querySelectorAll('[aria-label="Figures, `+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
+			rows := browser.Eval[[][]string](o, `[...document.querySelectorAll('[aria-label="Figures, `+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
 			var want [][]string
 			for _, r := range table.Rows {
 				var cells []string

@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/cmd/ralbench/browser"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/internal/browsertest"
 )
 
 func TestPageHasTheTablesOfFleetMode(t *testing.T) {
@@ -67,8 +67,8 @@ func TestPageOfFleetMode(t *testing.T) {
 func TestPageOfFleetModeInABrowser(t *testing.T) {
 	d := reporttest.Fleet(t)
 	file, want := written(t, d), newView(d).Data
-	b := browsertest.Start(t)
-	for name, v := range map[string]browsertest.View{
+	b := browser.Start(t)
+	for name, v := range map[string]browser.View{
 		"desktop-dark": {Scheme: "dark", Width: 1280, Height: 900},
 		"phone-light":  {Scheme: "light", Width: 360, Height: 740},
 	} {
@@ -77,7 +77,7 @@ func TestPageOfFleetModeInABrowser(t *testing.T) {
 			assertDrawn(t, o, want)
 			assertReadable(t, o, v)
 			assertFits(t, o, v)
-			labels := browsertest.Eval[[]string](o, `[...document.querySelectorAll('g.floor-label text')].map((e) => e.textContent)`)
+			labels := browser.Eval[[]string](o, `[...document.querySelectorAll('g.floor-label text')].map((e) => e.textContent)`)
 			assert.Contains(t, labels, "redis_rate")
 			assert.Contains(t, labels, "aim of leased mode 95%")
 			o.Shoot("fleet-" + name)

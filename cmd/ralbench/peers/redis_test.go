@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 func TestRedisIsGoneWhenItsLimiterIsClosed(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // workloads returns those of the names.

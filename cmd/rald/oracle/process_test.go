@@ -24,8 +24,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
-	"github.com/ral-limiter/ral/internal/child"
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // buildReference builds the reference from its module, of the version that this one requires.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // startingTime is how long servers may take to settle something among themselves.

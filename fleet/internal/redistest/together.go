@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // Replica starts a read-only replica of the server for a test, and waits until it has

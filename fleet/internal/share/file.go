@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ral-limiter/ral/internal/shape"
+	"github.com/ral-limiter/ral/internal/core/shape"
 )
 
 // The parts that scripts are made of. They share the names of their locals.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/ral-limiter/ral/internal/penalty"
+	"github.com/ral-limiter/ral/internal/core/penalty"
 )
 
 // DefaultEpoch is what a store counts time from if it is not told.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
-	"github.com/ral-limiter/ral/metrics"
-	"github.com/ral-limiter/ral/metrics/ralprom"
+	"github.com/ral-limiter/ral/observe/metrics"
+	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
 // engines collects the metrics of package metrics of all engines. It describes nothing in

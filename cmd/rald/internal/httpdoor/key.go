@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/httplimit"
-	"github.com/ral-limiter/ral/internal/clientaddr"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
 // keyFunc finds a part of the key of a request, or "".

@@ -17,8 +17,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/httplimit"
-	"github.com/ral-limiter/ral/internal/clientaddr"
-	"github.com/ral-limiter/ral/internal/door"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -338,7 +338,7 @@ func (p *parser) checkMatch(at place, match string) {
 }
 
 // mostLimits is the most limits of a rule, as of httplimit.NewAll.
-const mostLimits = door.MaxLimits
+const mostLimits = admission.MaxLimits
 
 func (p *parser) limits(at place, match string) (all []limit) {
 	list := p.list(at)
@@ -389,7 +389,7 @@ func (p *parser) limit(at place, m map[string]place, match string) (l limit) {
 		l.name = "default"
 		if name, has := m["name"]; has {
 			l.name = name.value()
-			if want := door.WrongName(l.name); l.name == "" || want != "" {
+			if want := admission.WrongName(l.name); l.name == "" || want != "" {
 				p.bad(name, "%.80q: 1 to 64 characters of ASCII are accepted", l.name)
 			}
 		}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/ral-limiter/ral/policy"
 )
 

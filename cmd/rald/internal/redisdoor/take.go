@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
-	"github.com/ral-limiter/ral/internal/whole"
+	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/limits"
-	"github.com/ral-limiter/ral/metrics"
+	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/statefile"
+	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -1,0 +1,64 @@
+// Package browser looks at pages in tests, by a headless Chromium. It is a module of
+// its own, as the library that it drives the browser by is for tests only.
+//
+// Start reading at [Start].
+package browser
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// These are for slow, busy machines: a test that has to wait so long has failed.
+const (
+	lifetime = 8 * time.Minute // of a browser
+	patience = 2 * time.Minute // until something shows on a page
+)
+
+// Browser is a browser that runs.
+type Browser struct{ ctx context.Context }
+
+// Start starts a browser, which ends with the test. If none can be started the test
+// fails: a page that was never opened is not tested.
+func Start(t testing.TB) Browser {
+	t.Helper()
+	path, err := find()
+	require.NoError(t, err)
+	options := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(path),
+		chromedp.UserDataDir(t.TempDir()),
+		chromedp.WSURLReadTimeout(lifetime),
+		chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.NoSandbox, chromedp.Headless, chromedp.DisableGPU,
+	}
+	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage", "hide-scrollbars"} {
+		options = append(options, chromedp.Flag(flag, true))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lifetime)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	require.NoError(t, chromedp.Do(ctx), "the browser does not start")
+	return Browser{ctx}
+}
+
+// find returns where the browser is.
+func find() (path string, err error) {
+	for _, name := range []string{
+		os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
+		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+	} {
+		if path, err := exec.LookPath(name); name != "" && err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("the tests of pages need Chromium or Chrome: run tools/need chromium, or (as root on Debian) apt-get install chromium, or set CHROMIUM to its path")
+}

@@ -1,0 +1,44 @@
+package admission
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Counters count requests. The zero Counters are ready for use. Any number of goroutines may call
+// their methods.
+type Counters struct {
+	by        [Reasons]atomic.Uint64
+	delayed   atomic.Uint64
+	delayTime atomic.Int64
+	unsettled atomic.Uint64
+	shadowed  [MaxLimits]atomic.Uint64
+	// shadowFailed counts failures of limits with Shadow.
+	shadowFailed [MaxLimits]atomic.Uint64
+}
+
+// Count counts a request.
+func (c *Counters) Count(v *Result) {
+	c.by[v.Reason].Add(1)
+	if v.Waited > 0 {
+		c.delayed.Add(1)
+		c.delayTime.Add(int64(v.Waited))
+	}
+}
+
+// By returns the number of requests with that reason.
+func (c *Counters) By(r Reason) uint64 { return c.by[r].Load() }
+
+// Delayed returns how many requests waited, and for how long in all.
+func (c *Counters) Delayed() (n uint64, all time.Duration) {
+	return c.delayed.Load(), time.Duration(c.delayTime.Load())
+}
+
+// Unsettled returns the number of requests whose charge may not count.
+func (c *Counters) Unsettled() uint64 { return c.unsettled.Load() }
+
+// Shadowed returns how many requests the limit at that index, which is tried, would have refused,
+// and how often it could not be decided or charged.
+func (c *Counters) Shadowed(at int) (refused, failed uint64) {
+	return c.shadowed[at].Load(), c.shadowFailed[at].Load()
+}

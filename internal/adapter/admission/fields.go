@@ -1,0 +1,160 @@
+package admission
+
+import (
+	"math/bits"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/core/whole"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// mostInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
+const mostInteger = 999_999_999_999_999
+
+// Quota describes a limit for clients.
+type Quota struct {
+	Applies bool  // reports whether the request has a key for the limit
+	limit   int64 // the Limit of its decisions
+	Most    int64 // the most units that can remain: fewer than limit if it counts credit
+	Window  time.Duration
+}
+
+// quotaOf returns the quota of a limit, none if there is no limit.
+func quotaOf(limit policy.Policy) Quota {
+	if limit == nil {
+		return Quota{}
+	}
+	q := Quota{Applies: true, limit: limit.Limit(), Most: shape.AtOnce(limit)}
+	if windowed, ok := limit.(policy.Windowed); ok {
+		q.Window = windowed.Window()
+	}
+	if 0 <= q.Most && q.Most < q.limit { // the window is that of limit units
+		hi, lo := bits.Mul64(uint64(q.Window), uint64(q.Most))
+		window, _ := bits.Div64(hi, lo, uint64(q.limit))
+		q.Window = time.Duration(window)
+	}
+	return q
+}
+
+// follow makes q the quota of the limit that decided, if that was replaced meanwhile. A
+// share of a limit is no quota.
+func (q *Quota) follow(a *limits.Answer) {
+	if a.Promised() {
+		q.followDecision(&a.Decision)
+	}
+}
+
+func (q *Quota) followDecision(d *policy.Decision) {
+	if d.Limit != q.limit {
+		q.limit, q.Most = d.Limit, d.Limit
+	}
+}
+
+// Fields formats the values of RateLimit-Policy and RateLimit for limits.
+type Fields struct {
+	quoted []string // the names of the limits as structured-field strings
+	left   []string // the beginning of RateLimit for each limit, up to the number that remains
+	// policies caches values of RateLimit-Policy, one for each combination of policies, up
+	// to MostPolicies. Further ones are formatted for each request.
+	policies atomic.Pointer[[]policyValue]
+}
+
+type policyValue struct {
+	of    []Quota // one for each limit
+	value string
+}
+
+// MostPolicies is the most values of RateLimit-Policy that are kept.
+const MostPolicies = 16
+
+// Add adds the name of the next limit.
+func (f *Fields) Add(name string) {
+	quoted := string(AppendString(nil, name))
+	f.quoted, f.left = append(f.quoted, quoted), append(f.left, quoted+";r=")
+}
+
+// Quoted returns the names of the limits as structured-field strings.
+func (f *Fields) Quoted() []string { return f.quoted }
+
+// Cached returns the number of values of RateLimit-Policy that are kept.
+func (f *Fields) Cached() int {
+	known := f.policies.Load()
+	if known == nil {
+		return 0
+	}
+	return len(*known)
+}
+
+// Standing returns the value of RateLimit: how a request stands with the limit of that index.
+func (f *Fields) Standing(at int, remaining int64, reset time.Duration) string {
+	var buffer [128]byte
+	return string(f.AppendStanding(buffer[:0], at, remaining, reset))
+}
+
+// AppendStanding appends what Standing returns.
+func (f *Fields) AppendStanding(b []byte, at int, remaining int64, reset time.Duration) []byte {
+	b = appendInteger(append(b, f.left[at]...), remaining)
+	return appendInteger(append(b, ";t="...), whole.UntilReset(reset, time.Second))
+}
+
+// Policy returns the value of RateLimit-Policy.
+func (f *Fields) Policy(of []Quota) string {
+	known := f.policies.Load()
+	if known != nil {
+		for i := range *known {
+			if p := &(*known)[i]; slices.Equal(p.of, of) {
+				return p.value
+			}
+		}
+	}
+	value := f.format(of)
+	if known == nil || len(*known) < MostPolicies {
+		more := []policyValue{{slices.Clone(of), value}}
+		if known != nil {
+			more = append(slices.Clone(*known), more[0])
+		}
+		f.policies.CompareAndSwap(known, &more)
+	}
+	return value
+}
+
+func (f *Fields) format(of []Quota) string {
+	var buffer [256]byte
+	b := buffer[:0]
+	for i, q := range of {
+		if !q.Applies {
+			continue
+		}
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, f.quoted[i]...)
+		b = appendInteger(append(b, ";q="...), q.Most)
+		if q.Window >= time.Second {
+			b = appendInteger(append(b, ";w="...), whole.Up(q.Window, time.Second))
+		}
+	}
+	return string(b)
+}
+
+func appendInteger(b []byte, n int64) []byte {
+	return strconv.AppendInt(b, min(n, mostInteger), 10)
+}
+
+// AppendString appends printable ASCII as a structured-field string (RFC 9651, section
+// 4.1.6). As a JSON string it is written the same way.
+func AppendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for _, c := range []byte(s) {
+		if c == '"' || c == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, c)
+	}
+	return append(b, '"')
+}

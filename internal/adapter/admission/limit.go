@@ -1,0 +1,360 @@
+package admission
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// WhenNoKey chooses the answer to a request without a key.
+type WhenNoKey int
+
+// What a request without a key gets: a refusal, none of the limit, or the key of all such.
+const (
+	Refuse WhenNoKey = iota
+	Skip
+	Share
+)
+
+// Limit is a limiter that limits requests, and the key that it limits them by.
+type Limit[R any, K comparable, S any] struct {
+	Name      string
+	Limiter   limits.Limiter[K]
+	Key       func(r R) K // the zero value of K means that there is none
+	WhenNoKey WhenNoKey
+	Cost      func(r R) int64           // nil is Config.Cost
+	Charge    func(r R, served S) int64 // nil is Config.Charge
+	PolicyFor func(r R) policy.Policy   // may be nil
+	Shadow    bool                      // tries the limit beside the others
+}
+
+// FieldFault makes the error about a field of a limit.
+type FieldFault = func(field string, value any, want string) error
+
+// Any is a Checked with the type of its keys hidden.
+type Any[R, S any] interface {
+	Of() *Parts[R, S]
+	// Stats returns the counters of the limiter. ok is false if it is no engine.
+	Stats() (s engine.Stats, ok bool)
+	// Remote reports whether calls of the limiter may leave the process.
+	Remote() bool
+	// Take is TakeOne with the result as a value: what is passed by pointer through an
+	// interface would be allocated.
+	Take(ctx context.Context, r R, d *Door[R, S], v Result) (Result, Settlement)
+	// KeyOf returns a short hash of the request's key, for logs, and describes the policy
+	// that holds for it if that is asked for.
+	KeyOf(r R, described bool) (fingerprint, policy string)
+	// Describe returns the policy that holds for the request's key in words, or "".
+	Describe(r R) string
+
+	// claim returns a claim of n units of the request's key, of a limit that is Parts.plain.
+	// ok is false if the request has no key. The chargeable is nil unless keep is set.
+	claim(r R, n int64, keep bool) (claim engine.Claim, later chargeable, of Quota, ok bool)
+	// claimOfAny is claim for any limiter.
+	claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool)
+	// hold takes n units of the request's key, and does not wait.
+	hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error)
+}
+
+// Settlement holds what a request has taken until its true cost is known.
+type Settlement interface {
+	// settle charges what was used of each limit, or asTaken. It reports whether that is
+	// sure to count.
+	settle(ctx context.Context, used [MaxLimits]int64) bool
+}
+
+// asTaken stands for the units that were taken.
+const asTaken = -1
+
+// chargeable is a key that more units can be charged to than were taken.
+type chargeable interface{ charge(used int64) }
+
+// Parts are those of a limit that do not depend on the type of its keys.
+type Parts[R, S any] struct {
+	name   string
+	noKey  WhenNoKey
+	at     int // the index of the limit
+	cost   func(r R) int64
+	charge func(r R, served S) int64
+	shadow bool
+	plain  bool // the limiter is an engine, and no plan comes with requests
+}
+
+// Of returns p.
+func (p *Parts[R, S]) Of() *Parts[R, S] { return p }
+
+// Title returns the name of the limit.
+func (p *Parts[R, S]) Title() string { return p.name }
+
+// costs returns the units that a request takes of the limit. ok is false if they are below 0.
+func (p *Parts[R, S]) costs(r R, v *Result) (n int64, ok bool) {
+	if p.cost == nil {
+		return v.common, true
+	}
+	return p.ownCosts(r, v)
+}
+
+func (p *Parts[R, S]) ownCosts(r R, v *Result) (n int64, ok bool) {
+	if n = p.cost(r); n < 0 {
+		v.Reason, v.Cost = Misconfigured, n
+		return n, false
+	}
+	return n, true
+}
+
+// Checked is a Limit whose fields are valid.
+type Checked[R any, K comparable, S any] struct {
+	Parts[R, S]
+	Limit[R, K, S]
+	engine *engine.Engine[K] // nil if the Limiter is something else
+	words  words
+}
+
+// Check returns the limit with its fields checked. at is its index, name its name if it has none of
+// its own, wantKey what to give for a Key, and bad makes the error about a field.
+func Check[R any, K comparable, S any](l Limit[R, K, S], at int, name, wantKey string, bad FieldFault) (*Checked[R, K, S], error) {
+	if l.Name == "" {
+		l.Name = name
+	}
+	switch want := WrongName(l.Name); {
+	case want != "":
+		return nil, bad("Name", fmt.Sprintf("%.80q", l.Name), want)
+	case shape.IsNil(l.Limiter):
+		return nil, bad("Limiter", "nil", "a limiter, such as engine.New returns")
+	case l.Key == nil:
+		return nil, bad("Key", "nil", wantKey)
+	case l.WhenNoKey < Refuse || l.WhenNoKey > Share:
+		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
+	}
+	if _, tiers := l.Limiter.(*engine.Tiered[K]); tiers && l.PolicyFor != nil {
+		return nil, bad("PolicyFor", "a function", "nil under an *engine.Tiered, whose several limits a plan cannot replace: make each of its engines a Limit")
+	}
+	e, _ := l.Limiter.(*engine.Engine[K])
+	parts := Parts[R, S]{l.Name, l.WhenNoKey, at, l.Cost, l.Charge, l.Shadow, e != nil && l.PolicyFor == nil}
+	return &Checked[R, K, S]{parts, l, e, words{}}, nil
+}
+
+const longestName = 64
+
+// WrongName returns what an invalid name should be, or "" for a valid one.
+func WrongName(name string) (want string) {
+	for _, c := range []byte(name) {
+		if c < ' ' || c > '~' {
+			return "printable ASCII"
+		}
+	}
+	if len(name) > longestName {
+		return "at most 64 bytes"
+	}
+	return ""
+}
+
+// Stats implements Any.
+func (l *Checked[R, K, S]) Stats() (s engine.Stats, ok bool) {
+	if l.engine == nil {
+		return s, false
+	}
+	return l.engine.Stats(), true
+}
+
+// Remote implements Any.
+func (l *Checked[R, K, S]) Remote() bool {
+	r, ok := l.Limiter.(limits.Remote)
+	return ok && r.Remote()
+}
+
+// find returns the request's key, and reports whether the limit applies to it. Requests
+// without a key share the zero key under Share.
+func (l *Checked[R, K, S]) find(r R) (key K, ok bool) {
+	var none K
+	key = l.Key(r)
+	return key, key != none || l.WhenNoKey == Share
+}
+
+func (l *Checked[R, K, S]) claim(r R, n int64, keep bool) (claim engine.Claim, later chargeable, of Quota, ok bool) {
+	key, ok := l.find(r)
+	if !ok {
+		return claim, nil, of, false
+	}
+	if keep {
+		later = &engineKey[K]{l.engine, key, n}
+	}
+	return l.engine.Claim(key, n), later, quotaOf(l.engine.LimitFor(key)), true
+}
+
+func (l *Checked[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool) {
+	key, ok := l.find(r)
+	if !ok {
+		return claim, of, false
+	}
+	plan := l.plan(r)
+	return limits.For(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), quotaOf(l.limit(key, plan)), true
+}
+
+func (l *Checked[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error) {
+	key, ok := l.find(r)
+	if !ok {
+		return g, false, nil
+	}
+	g, err = l.Limiter.Hold(ctx, limits.Call[K]{Key: key, N: n, NoWait: true, Limit: l.plan(r)})
+	return g, true, err
+}
+
+// plan returns the limit that comes with the request, or nil.
+func (l *Checked[R, K, S]) plan(r R) policy.Policy {
+	if l.PolicyFor == nil {
+		return nil
+	}
+	return l.PolicyFor(r)
+}
+
+// limit returns the limit that holds for the key, under a plan or without.
+func (l *Checked[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
+	if plan != nil {
+		return plan
+	}
+	return l.Limiter.LimitFor(key)
+}
+
+// KeyOf implements Any.
+func (l *Checked[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) {
+	key, ok := l.find(r)
+	if !ok {
+		return "", ""
+	}
+	if described {
+		limit = l.words.of(l.limit(key, l.plan(r)))
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%v", key))
+	return hex.EncodeToString(sum[:6]), limit
+}
+
+// Describe implements Any.
+func (l *Checked[R, K, S]) Describe(r R) string {
+	key, ok := l.find(r)
+	if !ok {
+		return ""
+	}
+	return l.words.of(l.limit(key, l.plan(r)))
+}
+
+// Take implements Any.
+func (l *Checked[R, K, S]) Take(ctx context.Context, r R, d *Door[R, S], v Result) (Result, Settlement) {
+	s := l.TakeOne(ctx, r, &v, d)
+	return v, s
+}
+
+// TakeOne takes under this limit alone, and waits for the request's turn if need be. The
+// settlement is nil unless the request is charged afterwards and is admitted.
+func (l *Checked[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Door[R, S]) Settlement {
+	var ok bool
+	v.Binding = l.at
+	if v.Cost, ok = l.costs(r, v); !ok {
+		return nil
+	}
+	key, ok := l.find(r)
+	if !ok {
+		v.keyless(l.WhenNoKey, l.Name)
+		return nil
+	}
+	// The limit may differ from key to key and from call to call, so it is not kept. It is
+	// looked up before units are taken, as engine.PolicyFor may panic.
+	plan := l.plan(r)
+	limit := l.limit(key, plan)
+	upTo := d.patience(ctx, limit)
+	v.Limit, v.Quota = l.Name, quotaOf(limit)
+	if upTo <= 0 && !d.charges && !d.shadow && plan == nil {
+		a, err := l.Limiter.Ask(ctx, key, v.Cost)
+		v.conclude(ctx, &a, err)
+		return nil
+	}
+	g, err := l.Limiter.Hold(ctx, limits.Call[K]{
+		Key: key, N: v.Cost, Patience: upTo, NoWait: d.shadow, Limit: plan,
+	})
+	if g.Wait > 0 && g.Allowed && !d.shadow && plan == nil {
+		l.describeAgain(ctx, v, key, &g)
+	}
+	v.conclude(ctx, &g.Answer, err)
+	if !d.charges || v.Reason != Admitted {
+		return nil
+	}
+	return &oneTaken{g, l.at}
+}
+
+// describeAgain looks up the limit again after a wait, as it may have changed. If
+// engine.PolicyFor panics what was taken is given back.
+func (l *Checked[R, K, S]) describeAgain(ctx context.Context, v *Result, key K, g *limits.Grant) {
+	described := false
+	defer func() {
+		if !described {
+			_ = g.Cancel(context.WithoutCancel(ctx))
+		}
+	}()
+	// A limit of another family refuses those that come later.
+	if q := quotaOf(l.Limiter.LimitFor(key)); q.limit == g.Limit {
+		v.Quota = q
+	}
+	described = true
+}
+
+// conclude completes the result of a limit that has decided alone.
+func (v *Result) conclude(ctx context.Context, a *limits.Answer, err error) {
+	v.Decision, v.Basis, v.Waited = a.Decision, a.Basis, a.Wait
+	switch {
+	case err != nil:
+		v.failed(ctx, err)
+	case !a.Allowed:
+		v.Reason, v.RetryAfter, v.Violated = v.Quota.reasonOf(a), a.RetryAfter, 1<<v.Binding
+	}
+	v.Quota.follow(a)
+}
+
+// failed notes that a limiter returned an error in place of an answer.
+func (v *Result) failed(ctx context.Context, err error) {
+	v.Reason, v.Basis = Unavailable, limits.NewBasis(v.Basis.Source(), false, err)
+	if ctx.Err() != nil {
+		v.Reason = Cancelled
+	}
+}
+
+// keyless notes that a request has no key for the limit of that name.
+func (v *Result) keyless(when WhenNoKey, name string) {
+	if when == Skip {
+		v.Reason = Exempt
+		return
+	}
+	v.Reason, v.Limit = Keyless, name
+}
+
+// engineKey implements chargeable.
+type engineKey[K comparable] struct {
+	limiter *engine.Engine[K]
+	key     K
+	n       int64 // units that were taken
+}
+
+func (k *engineKey[K]) charge(used int64) {
+	if used > k.n {
+		k.limiter.Refund(k.key, -min(used-k.n, decide.MostCharge(k.limiter.LimitFor(k.key))))
+	}
+}
+
+// oneTaken implements settlement for one limit.
+type oneTaken struct {
+	limits.Grant
+	at int // the index of the limit
+}
+
+func (t *oneTaken) settle(ctx context.Context, used [MaxLimits]int64) bool {
+	if used[t.at] == asTaken {
+		return true
+	}
+	return t.Settle(ctx, used[t.at]) == nil // gives back to where the units were taken
+}

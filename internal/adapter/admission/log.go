@@ -1,0 +1,134 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// logRate keeps a flood of requests from becoming a flood of lines.
+var logRate = policy.Must(policy.Funnel(10, 10, time.Second))
+
+// Log writes lines about refused requests at a bounded rate.
+type Log struct {
+	to    *slog.Logger
+	epoch time.Time
+	word  atomic.Uint64 // the state of logRate
+	left  atomic.Uint64 // lines left out since the last one
+	// reported is set for each limit whose misconfiguration was logged. The last is for
+	// errors that are not about a limit.
+	reported     [MaxLimits + 1]atomic.Bool
+	shadowFailed [MaxLimits]atomic.Bool // the same for what fails of a limit with Shadow
+	panicked     atomic.Bool            // the same for LogPanic
+}
+
+// may reports whether a line may be written now, and how many were left out before it.
+func (l *Log) may() (left uint64, ok bool) {
+	for {
+		word := l.word.Load()
+		next, d := logRate.Take(word, policy.Instant(time.Since(l.epoch))+1, 1, 0)
+		if !d.Allowed {
+			l.left.Add(1)
+			return 0, false
+		}
+		if l.word.CompareAndSwap(word, next) {
+			return l.left.Swap(0), true
+		}
+	}
+}
+
+// NewLog returns a log that writes to that logger, or nothing if it is nil.
+func NewLog(to *slog.Logger) *Log { return &Log{to: to, epoch: time.Now()} }
+
+// LogRefused writes a line about a request that v refuses, unless the level or the rate of lines forbid
+// it. asked returns the attributes that tell of the request before the key, and after those.
+func (d *Door[R, S]) LogRefused(ctx context.Context, r R, v *Result, asked func(r R) (before, after []slog.Attr)) {
+	to := d.log.to
+	if to == nil || v.Reason.Passes() {
+		return
+	}
+	key := ""
+	if v.Reason == Misconfigured {
+		key = d.logMisconfigured(ctx, r, v)
+	}
+	if !to.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	left, ok := d.log.may()
+	if !ok {
+		return
+	}
+	if key == "" && v.Limit != "" && v.Reason != Keyless {
+		key, _ = d.limiters[v.Binding].KeyOf(r, false)
+	}
+	before, after := asked(r)
+	attrs := append([]slog.Attr{slog.String("limit", v.Limit), v.causeOf()}, before...)
+	attrs = append(append(attrs, slog.String("key", key)), after...)
+	to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+v.Reason.String(), append(attrs,
+		slog.Int64("cost", v.Cost),
+		slog.Duration("retry_after", v.RetryAfter),
+		slog.Bool("shadow", v.Shadow),
+		slog.Uint64("left_out", left),
+	)...)
+}
+
+// logMisconfigured writes one line for each limit that is in error, and one if
+// Options.Cost is. It returns the key's fingerprint if it found the key.
+func (d *Door[R, S]) logMisconfigured(ctx context.Context, r R, v *Result) (key string) {
+	at := MaxLimits
+	if v.Limit != "" {
+		at = v.Binding
+	}
+	if d.log.reported[at].Swap(true) {
+		return ""
+	}
+	if v.Limit == "" {
+		d.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: Options.Cost or Limit.Cost returned less than 0",
+			slog.Int64("cost", v.Cost))
+		return ""
+	}
+	key, limit := d.limiters[v.Binding].KeyOf(r, true)
+	message := "rate limit: Limit.PolicyFor or engine.PolicyFor chose a policy of another family than Config.Policy; its keys are refused"
+	if v.Basis.Cause() != nil {
+		message = "rate limit: the limiter takes no policy that Limit.PolicyFor chooses, or not this one; its keys are refused"
+	}
+	d.log.to.LogAttrs(ctx, slog.LevelError, message,
+		slog.String("limit", v.Limit),
+		v.causeOf(),
+		slog.String("policy", limit),
+		slog.String("key", key))
+	return key
+}
+
+// mostStack bounds the stack of a panic in a line.
+const mostStack = 4 << 10
+
+// LogPanic writes a line about the first panic of a function of the program that an adapter ends. It
+// is called by what recovers, so that the stack shows where the panic began. A panic of the logger
+// ends there as well.
+func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
+	if l.to == nil || l.panicked.Swap(true) {
+		return
+	}
+	defer func() { _ = recover() }()
+	stack := debug.Stack()
+	l.to.LogAttrs(ctx, slog.LevelError, "rate limit: a function of the options or of a limit panicked; its calls are refused",
+		append(attrs, slog.String("cause", Cut(fmt.Sprint(cause))), slog.String("stack", string(stack[:min(len(stack), mostStack)])))...)
+}
+
+// causeOf returns why the limiter did not decide by its limit, such as a block or an outage,
+// and no attribute if it did.
+func (v *Result) causeOf() slog.Attr {
+	if cause := v.Basis.Cause(); cause != nil {
+		return slog.String("cause", Cut(cause.Error()))
+	}
+	return slog.Attr{}
+}
+
+// Cut bounds the length of what clients write into the log.
+func Cut(s string) string { return s[:min(len(s), 256)] }

@@ -1,0 +1,317 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+)
+
+// takeAll holds a request to several limits that engines keep, and describes them in quotas.
+func (d *Door[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
+	var room [MaxLimits]engine.Claim
+	var at [MaxLimits]int // the limit of each claim
+	var keys []chargeable
+	var costs [MaxLimits]int64
+	keep := d.charges
+	if keep {
+		keys = make([]chargeable, 0, len(d.limiters))
+	}
+	claims := room[:0]
+	for i, l := range d.limiters {
+		p := d.parts[i]
+		if p == nil || p.shadow && d.shadows {
+			continue
+		}
+		n, ok := p.costs(r, v)
+		if !ok {
+			return nil
+		}
+		claim, key, of, ok := l.claim(r, n, keep)
+		if !ok {
+			if p.noKey == Skip {
+				continue
+			}
+			v.keyless(Refuse, p.name)
+			return nil
+		}
+		at[len(claims)], costs[i] = i, n
+		quotas[i] = of
+		claims = append(claims, claim)
+		if keep {
+			keys = append(keys, key)
+		}
+	}
+	if len(claims) == 0 {
+		if d.live {
+			v.keyless(Skip, "")
+		}
+		return nil
+	}
+	var out engine.Outcome
+	cancelled := false
+	if d.config.WaitUpTo <= 0 || d.shadow {
+		out = engine.TakeAll(claims...)
+	} else {
+		out, cancelled = d.acquireAll(ctx, claims)
+	}
+	v.Waited = out.Waited
+	binding := out.Binding
+	var guess *limits.Basis // of a refusal that makes RetryAfter one
+	if !out.Allowed {
+		for i, decision := range out.Decisions {
+			if decision.Allowed {
+				continue
+			}
+			v.Violated |= 1 << at[i]
+			if quotas[at[i]].ofAnotherFamily(&decision) {
+				binding = i // the error to mend first
+			}
+			if basis := out.Basis(i); !basis.Promised() {
+				guess = basis
+			}
+		}
+	}
+	if v.Basis = guess; guess == nil {
+		v.Basis = out.Basis(binding)
+	}
+	if binding >= 0 {
+		v.Binding = at[binding]
+		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].name, out.Decisions[binding], costs[v.Binding]
+	}
+	switch {
+	case cancelled:
+		v.Reason = Cancelled
+	case !out.Allowed:
+		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
+	case keep:
+		s = &allTaken{out, at, keys}
+	}
+	for i := range out.Decisions {
+		quotas[at[i]].followDecision(&out.Decisions[i])
+	}
+	return s
+}
+
+// acquireAll takes from all claims, and waits in line for a key that has no room.
+func (d *Door[R, S]) acquireAll(ctx context.Context, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
+	out, err := engine.AcquireAll(ctx, d.patience(ctx, nil), claims...)
+	switch {
+	case errors.Is(err, engine.ErrCancelled):
+		return out, true
+	case errors.Is(err, engine.ErrClosed):
+		waited := out.Waited
+		out = engine.TakeAll(claims...) // answered by Config.WhenUnavailable
+		out.Waited = waited
+	}
+	return out, false
+}
+
+// allTaken implements settlement for several limits.
+type allTaken struct {
+	out  engine.Outcome
+	at   [MaxLimits]int // the limit of each claim
+	keys []chargeable
+}
+
+func (t *allTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
+	var kept [MaxLimits]int64
+	for i, key := range t.keys {
+		if kept[i] = used[t.at[i]]; kept[i] == asTaken {
+			kept[i] = math.MaxInt64
+			continue
+		}
+		key.charge(kept[i])
+	}
+	t.out.Keep(kept[:len(t.keys)]...)
+	return true
+}
+
+// askAll is takeAll for any limiters.
+func (d *Door[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
+	claims := make([]limits.Claim, 0, len(d.limiters))
+	var at [MaxLimits]int // the limit of each claim
+	var costs [MaxLimits]int64
+	for i, l := range d.limiters {
+		p := d.parts[i]
+		if p == nil || p.shadow && d.shadows {
+			continue
+		}
+		n, ok := p.costs(r, v)
+		if !ok {
+			return nil
+		}
+		claim, of, ok := l.claimOfAny(r, n)
+		if !ok {
+			if p.noKey == Skip {
+				continue
+			}
+			v.keyless(Refuse, p.name)
+			return nil
+		}
+		at[len(claims)], costs[i], quotas[i] = i, n, of
+		claims = append(claims, claim)
+	}
+	if len(claims) == 0 {
+		if d.live {
+			v.keyless(Skip, "")
+		}
+		return nil
+	}
+	patience := d.patience(ctx, nil)
+	if d.shadow {
+		patience = 0
+	}
+	out, err := limits.AskAll(ctx, patience, claims...)
+	v.Waited = out.Waited
+	binding := out.Binding
+	var guess *limits.Basis // of a refusal that makes RetryAfter one
+	for i := range out.Answers {
+		a := &out.Answers[i]
+		quotas[at[i]].follow(a)
+		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
+			continue
+		}
+		v.Violated |= 1 << at[i]
+		if quotas[at[i]].ofAnotherFamily(&a.Decision) {
+			binding = i // the error to mend first
+		}
+		if !a.Promised() {
+			guess = a.Basis
+		}
+	}
+	if binding >= 0 {
+		a := &out.Answers[binding]
+		v.Binding = at[binding]
+		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].name, a.Decision, costs[v.Binding]
+		if v.Basis = guess; guess == nil {
+			v.Basis = a.Basis
+		}
+	}
+	switch {
+	case err != nil:
+		v.failed(ctx, err)
+	case !out.Allowed && binding < 0:
+		v.failed(ctx, errors.New("ral: a limiter refused without a reason"))
+	case !out.Allowed:
+		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&out.Answers[binding]), out.RetryAfter
+	case d.charges:
+		s = &anyTaken{out, at, costs}
+	}
+	return s
+}
+
+// anyTaken implements settlement for several limits of any limiters.
+type anyTaken struct {
+	out   limits.Outcome
+	at    [MaxLimits]int // the limit of each claim
+	costs [MaxLimits]int64
+}
+
+func (t *anyTaken) settle(ctx context.Context, used [MaxLimits]int64) bool {
+	all := make([]int64, len(t.out.Answers))
+	for i := range all {
+		if all[i] = used[t.at[i]]; all[i] == asTaken {
+			all[i] = t.costs[t.at[i]]
+		}
+	}
+	return t.out.Settle(ctx, all...) == nil
+}
+
+// askShadows asks the limits with Shadow about a request that the others admit. What they
+// take is settled with s, if the request is charged afterwards.
+func (d *Door[R, S]) askShadows(ctx context.Context, r R, v *Result, s Settlement) Settlement {
+	later := &shadowsTaken[R, S]{live: s}
+	for i, l := range d.limiters {
+		p := d.parts[i]
+		if p == nil || !p.shadow {
+			continue
+		}
+		var refused bool
+		if later.grants[i], refused = d.askShadow(ctx, r, l, i, v.common); refused {
+			v.Shadowed = append(v.Shadowed, p.name)
+			d.counters.shadowed[i].Add(1)
+		}
+	}
+	if !d.charges {
+		return s
+	}
+	later.d = d
+	return later
+}
+
+// askShadow asks one limit with Shadow, and reports whether it refuses. A panic, an error and
+// a cost below 0 are counted, and have no other effect.
+func (d *Door[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at int, common int64) (g limits.Grant, refused bool) {
+	defer d.endShadow(ctx, at)
+	of := Result{common: common}
+	n, ok := l.Of().costs(r, &of)
+	if !ok {
+		d.shadowFailed(ctx, at, fmt.Sprintf("Limit.Cost returned %d", n))
+		return g, false
+	}
+	g, ok, err := l.hold(ctx, r, n)
+	switch {
+	case err != nil:
+		d.shadowFailed(ctx, at, err)
+		return limits.Grant{}, false
+	case !ok:
+		return g, l.Of().noKey != Skip
+	}
+	return g, !g.Allowed
+}
+
+// endShadow is deferred by what runs for a limit with Shadow: its panic ends there.
+func (d *Door[R, S]) endShadow(ctx context.Context, at int) {
+	if cause := recover(); cause != nil {
+		d.shadowFailed(ctx, at, cause)
+	}
+}
+
+// shadowFailed counts a failure of a limit with Shadow. The first one is logged.
+func (d *Door[R, S]) shadowFailed(ctx context.Context, at int, cause any) {
+	d.counters.shadowFailed[at].Add(1)
+	if d.log.to != nil && !d.log.shadowFailed[at].Swap(true) {
+		d.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: a limit with Shadow failed, and is not decided",
+			slog.String("limit", d.parts[at].name), slog.String("cause", Cut(fmt.Sprint(cause))))
+	}
+}
+
+// shadowCharge returns what a request has used of a limit with Shadow, or asTaken if its
+// Charge panics.
+func (d *Door[R, S]) shadowCharge(ctx context.Context, r R, at int, served S) int64 {
+	used := int64(asTaken)
+	func() {
+		defer d.endShadow(ctx, at)
+		used = max(0, d.parts[at].charge(r, served))
+	}()
+	return used
+}
+
+// shadowsTaken implements settlement for limits of which some have Shadow.
+type shadowsTaken[R, S any] struct {
+	d      *Door[R, S]
+	live   Settlement // nil if no limit is enforced
+	grants [MaxLimits]limits.Grant
+}
+
+func (t *shadowsTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) (sure bool) {
+	sure = t.live == nil || t.live.settle(ctx, used)
+	for i := range t.grants {
+		if t.grants[i].Held.Of != nil && used[i] != asTaken {
+			t.settleShadow(ctx, i, used[i])
+		}
+	}
+	return sure
+}
+
+func (t *shadowsTaken[R, S]) settleShadow(ctx context.Context, at int, used int64) {
+	defer t.d.endShadow(ctx, at)
+	if err := t.grants[at].Settle(ctx, used); err != nil {
+		t.d.shadowFailed(ctx, at, err)
+	}
+}

@@ -1,0 +1,35 @@
+package admission
+
+import (
+	"reflect"
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// words describes policies, and remembers the last text: most requests that are refused meet the same policy. Any number
+// of goroutines may use it.
+type words struct {
+	last atomic.Pointer[wording]
+}
+
+type wording struct {
+	policy policy.Policy // comparable
+	text   string
+}
+
+// of returns p.String(), or "" if p is nil.
+func (w *words) of(p policy.Policy) string {
+	if p == nil {
+		return ""
+	}
+	// Policies of the same type as a comparable one may be compared with it.
+	if last := w.last.Load(); last != nil && last.policy == p {
+		return last.text
+	}
+	text := p.String()
+	if reflect.ValueOf(p).Comparable() {
+		w.last.Store(&wording{p, text})
+	}
+	return text
+}

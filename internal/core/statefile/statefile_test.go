@@ -1,0 +1,306 @@
+package statefile_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// entry is a Record whose key is kept.
+type entry struct {
+	Key   string
+	Word  uint64
+	Flags uint8
+	Limit string
+}
+
+// content is all that a file says.
+type content struct {
+	Header  statefile.Header
+	Entries []entry
+	Last    policy.Instant
+}
+
+func write(t testing.TB, c content) []byte {
+	t.Helper()
+	var to bytes.Buffer
+	w, err := statefile.NewWriter(&to, c.Header)
+	require.NoError(t, err)
+	for _, e := range c.Entries {
+		require.NoError(t, w.SetLimit(e.Limit))
+		require.NoError(t, w.Add([]byte(e.Key), e.Word, e.Flags))
+	}
+	require.NoError(t, w.Close(c.Last))
+	return to.Bytes()
+}
+
+func read(from io.Reader) (c content, err error) {
+	r, err := statefile.NewReader(from)
+	if err != nil {
+		return c, err
+	}
+	c.Header = r.Header()
+	for {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			c.Last = r.Last()
+			return c, nil
+		}
+		if err != nil {
+			return c, err
+		}
+		c.Entries = append(c.Entries, entry{string(e.Key), e.Word, e.Flags, e.Limit})
+	}
+}
+
+var epoch = time.Date(2026, 11, 22, 20, 54, 0, 123456789, time.UTC)
+
+const funnel = "funnel 100, 10/s"
+
+func TestWhatIsWrittenIsRead(t *testing.T) {
+	header := statefile.Header{Epoch: epoch, Limit: funnel, Codec: "string"}
+	many := content{Header: header, Last: policy.Instant(1<<63 - 1)}
+	for i := range 20_000 {
+		e := entry{fmt.Sprintf("user-%d", i), uint64(i) << 40, uint8(i) & 1, funnel}
+		if i%3 == 0 {
+			e.Limit = fmt.Sprintf("funnel %d, 10/s", i%40) // more than are known at a time
+		}
+		many.Entries = append(many.Entries, e)
+	}
+	long := content{Header: header, Entries: []entry{
+		{"before", 1, 0, funnel},
+		{strings.Repeat("k", statefile.MaxKey), 2, 1, funnel},
+		{"between", 3, 0, strings.Repeat("l", statefile.MaxText)},
+		{strings.Repeat("k", statefile.BlockSize), 4, 0, funnel},
+		{"after", 5, 0, funnel},
+	}}
+	texts := content{Header: statefile.Header{
+		Epoch: time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC),
+		Limit: strings.Repeat("l", statefile.MaxText), Codec: strings.Repeat("c", statefile.MaxText),
+	}}
+	for name, c := range map[string]content{
+		"many": many, "long": long, "texts": texts,
+		"nothing":         {Header: statefile.Header{Epoch: time.Unix(0, 0).UTC()}},
+		"the last second": {Header: statefile.Header{Epoch: time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC)}},
+		"each kind": {Header: header, Last: 12345, Entries: []entry{
+			{"", 1, 0, funnel},
+			{"alice", policy.MaxWord, statefile.ForeignTurn, funnel},
+			{"bob", 7, 0, ""},
+			{"carol", 0, 0, funnel},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := read(bytes.NewReader(write(t, c)))
+			require.NoError(t, err)
+			assert.Equal(t, c, got)
+		})
+	}
+}
+
+// The zone of the epoch is not kept, the instant is.
+func TestEpochIsAnInstant(t *testing.T) {
+	c := content{Header: statefile.Header{Epoch: epoch.In(time.FixedZone("", 3600))}}
+	got, err := read(bytes.NewReader(write(t, c)))
+	require.NoError(t, err)
+	assert.Equal(t, epoch, got.Header.Epoch)
+}
+
+func TestWhatDoesNotFitIsRefused(t *testing.T) {
+	var to bytes.Buffer
+	for _, h := range []statefile.Header{
+		{Limit: strings.Repeat("l", statefile.MaxText+1)},
+		{Codec: strings.Repeat("c", statefile.MaxText+1)},
+		{Epoch: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		{Epoch: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)},
+	} {
+		_, err := statefile.NewWriter(&to, h)
+		assert.ErrorIs(t, err, statefile.ErrUnfit)
+	}
+	assert.Zero(t, to.Len())
+
+	w, err := statefile.NewWriter(&to, statefile.Header{Epoch: epoch})
+	require.NoError(t, err)
+	assert.ErrorIs(t, w.Add(make([]byte, statefile.MaxKey+1), 1, 0), statefile.ErrUnfit)
+	assert.ErrorIs(t, w.Add(nil, policy.MaxWord+1, 0), statefile.ErrUnfit)
+	assert.ErrorIs(t, w.Add(nil, 1, 2), statefile.ErrUnfit)
+	assert.ErrorIs(t, w.SetLimit(strings.Repeat("l", statefile.MaxText+1)), statefile.ErrUnfit)
+	assert.ErrorIs(t, w.Close(-1), statefile.ErrUnfit)
+	// The writer goes on.
+	require.NoError(t, w.Add([]byte("k"), 1, 0))
+	require.NoError(t, w.Close(1))
+	got, err := read(&to)
+	require.NoError(t, err)
+	assert.Equal(t, []entry{{"k", 1, 0, ""}}, got.Entries)
+}
+
+func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
+	var to bytes.Buffer
+	w, err := statefile.NewWriter(&to, statefile.Header{Epoch: epoch})
+	require.NoError(t, err)
+	require.NoError(t, w.Close(1))
+	n := to.Len()
+	assert.Error(t, w.Add([]byte("k"), 1, 0))
+	assert.Error(t, w.SetLimit("l"))
+	assert.Error(t, w.Close(1))
+	assert.Equal(t, n, to.Len())
+}
+
+// full is a disk with room for so many bytes.
+type full struct{ room int }
+
+var errFull = errors.New("the disk is full")
+
+func (f *full) Write(p []byte) (int, error) {
+	n := min(len(p), f.room)
+	f.room -= n
+	if n < len(p) {
+		return n, errFull
+	}
+	return n, nil
+}
+
+func TestErrorOfTheWriterStays(t *testing.T) {
+	for _, room := range []int{0, 11, 30} {
+		_, err := statefile.NewWriter(&full{room}, statefile.Header{Epoch: epoch, Limit: funnel})
+		assert.ErrorIs(t, err, errFull, room)
+	}
+	w, err := statefile.NewWriter(&full{1000}, statefile.Header{Epoch: epoch, Limit: funnel})
+	require.NoError(t, err)
+	for range 2 * statefile.BlockSize {
+		if err = w.Add([]byte("k"), 1, 0); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, errFull)
+	assert.ErrorIs(t, w.Add(nil, 1, 0), errFull)
+	assert.ErrorIs(t, w.SetLimit("l"), errFull)
+	assert.ErrorIs(t, w.Close(1), errFull)
+	// The last block is written by Close.
+	w, err = statefile.NewWriter(&full{100}, statefile.Header{Epoch: epoch, Limit: funnel})
+	require.NoError(t, err)
+	require.NoError(t, w.Add(make([]byte, 100), 1, 0))
+	assert.ErrorIs(t, w.Close(1), errFull)
+}
+
+var update = flag.Bool("update", false, "write the golden files of this version anew")
+
+func golden(name string) string { return filepath.Join("testdata", name+".v1.state") }
+
+// goldens are what the golden files of version 1 say. They never change: a change of the
+// format is a new version, which has files of its own.
+func goldens() map[string]content {
+	blocks := content{Header: statefile.Header{Epoch: epoch, Limit: funnel, Codec: "uint64"}, Last: 3_600_000_000_000}
+	for i := range 5000 {
+		blocks.Entries = append(blocks.Entries, entry{fmt.Sprintf("%08x", i), uint64(i) * 1_000_003, 0, funnel})
+	}
+	keys := content{Header: statefile.Header{Epoch: epoch, Limit: funnel, Codec: "string"}, Last: 77_000_000_001, Entries: []entry{
+		{"alice", 1_234_567_890_123_456, 0, funnel},
+		{"", 1, 0, funnel},
+		{"b\u00f6b", policy.MaxWord, statefile.ForeignTurn, funnel},
+		{"192.0.2.1", 42, 0, "funnel 50, 10/s"},
+		{"carol", 43, statefile.ForeignTurn, funnel},
+	}}
+	empty := content{Header: statefile.Header{Epoch: epoch, Limit: funnel, Codec: "string"}}
+	return map[string]content{"empty": empty, "keys": keys, "blocks": blocks}
+}
+
+func TestGoldenFiles(t *testing.T) {
+	for name, c := range goldens() {
+		t.Run(name, func(t *testing.T) {
+			if *update {
+				require.NoError(t, os.WriteFile(golden(name), write(t, c), 0o600))
+			}
+			file, err := os.ReadFile(golden(name))
+			require.NoError(t, err)
+			got, err := read(bytes.NewReader(file))
+			require.NoError(t, err)
+			assert.Equal(t, c, got)
+			assert.True(t, bytes.Equal(file, write(t, c)), "what is written is another file")
+		})
+	}
+}
+
+// A file of hashes, which an earlier program has written, is refused.
+func TestHashedKeysAreRefused(t *testing.T) {
+	file, err := os.ReadFile(golden("hashed"))
+	require.NoError(t, err)
+	_, err = read(bytes.NewReader(file))
+	require.ErrorIs(t, err, statefile.ErrVersion)
+	assert.ErrorContains(t, err, "hashes in place of keys")
+}
+
+// A file needs at most 40 bytes a key of 20 bytes, with all that it needs besides.
+func TestKeyTakesFewBytes(t *testing.T) {
+	c := content{Header: statefile.Header{Epoch: epoch, Limit: funnel, Codec: "string"}}
+	for i := range 10_000 {
+		c.Entries = append(c.Entries, entry{fmt.Sprintf("user-%015d", i), policy.MaxWord - uint64(i), uint8(i) & 1, funnel})
+	}
+	perKey := float64(len(write(t, c))) / float64(len(c.Entries))
+	t.Logf("%.1f bytes a key", perKey)
+	assert.Less(t, perKey, 40.0)
+}
+
+const million = 1_000_000
+
+func writeMillion(b *testing.B, to io.Writer, keys [][]byte) {
+	w, err := statefile.NewWriter(to, statefile.Header{Epoch: epoch, Limit: funnel, Codec: "string"})
+	require.NoError(b, err)
+	for i, key := range keys {
+		if err := w.Add(key, uint64(i)<<40, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+	require.NoError(b, w.Close(1))
+}
+
+func millionKeys() (keys [][]byte) {
+	for i := range million {
+		keys = append(keys, fmt.Appendf(nil, "user-%d", i))
+	}
+	return keys
+}
+
+// BenchmarkReplaceMillion writes a file of a million keys and syncs it.
+func BenchmarkReplaceMillion(b *testing.B) {
+	keys, path := millionKeys(), filepath.Join(b.TempDir(), "state")
+	b.ResetTimer()
+	for b.Loop() {
+		require.NoError(b, statefile.Replace(path, func(to io.Writer) error {
+			writeMillion(b, to, keys)
+			return nil
+		}))
+	}
+	info, err := os.Stat(path)
+	require.NoError(b, err)
+	b.ReportMetric(float64(info.Size())/million, "B/key")
+}
+
+func BenchmarkReadMillion(b *testing.B) {
+	var file bytes.Buffer
+	writeMillion(b, &file, millionKeys())
+	b.ResetTimer()
+	for b.Loop() {
+		r, err := statefile.NewReader(bytes.NewReader(file.Bytes()))
+		require.NoError(b, err)
+		n := 0
+		for ; err == nil; n++ {
+			_, err = r.Next()
+		}
+		if !errors.Is(err, io.EOF) || n != million+1 {
+			b.Fatal(n, err)
+		}
+	}
+}

@@ -1,0 +1,362 @@
+package waitline
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"github.com/ral-limiter/ral/internal/core/seam"
+)
+
+// Errors of Wait. What it returns wraps one of them, or is an error of the Call.
+var (
+	// ErrCrowded says that as many calls wait as may.
+	ErrCrowded = errors.New("ral: too many calls are waiting")
+	// ErrDeadline says that the turn comes after the deadline or the patience.
+	ErrDeadline = errors.New("ral: the turn comes after the deadline")
+	// ErrCancelled says that the context ended first.
+	ErrCancelled = errors.New("ral: the wait was cancelled")
+	// ErrClosed says that Options.Done was closed.
+	ErrClosed = errors.New("ral: the engine is closed")
+	// ErrNever says that the limit never allows the call. It is for errors of Calls.
+	ErrNever = errors.New("ral: the limit never allows this call")
+)
+
+// Forever is the patience of a call that waits until its context ends.
+const Forever = seam.Forever
+
+// Call is a call that waits for a key. S is a state of the key; states that are equal
+// give equal forecasts. All methods are called with the key's line locked, by the
+// goroutine of any call in that line. They must not call Lines.
+type Call[S comparable] interface {
+	// State returns the state of the key and the present instant, in nanoseconds of
+	// the clock by which turns are given. The clock may jump.
+	State() (state S, now int64)
+	// Forecast returns the state after the call takes at the instant at, and how much
+	// later its turn is. It changes nothing and depends on nothing but its arguments.
+	Forecast(state S, at int64) (next S, wait time.Duration, verdict Verdict)
+	// Alike reports whether both calls go by the same limit. Forecasts are remembered
+	// for such calls alone: if limits alternate, a turn may come forward as time passes.
+	Alike(other Call[S]) bool
+	// Take takes if the turn comes within patience and not before the instant
+	// notBefore. Zero sets no such bound.
+	Take(patience time.Duration, notBefore int64) Answer
+	// GiveBack gives back what the last Take took.
+	GiveBack()
+	// Refusal returns the error of a call with a verdict other than Fits.
+	Refusal(verdict Verdict) error
+}
+
+// Holder is an optional interface of a Call. Hold returns for how much longer the key must
+// not be used, whatever turns were promised. If that is not 0 when the turn of a call has come,
+// all turns of its line are given back, and the line begins anew when the time is over, or
+// after Wake. Take refuses until then.
+type Holder interface{ Hold() time.Duration }
+
+// Verdict says whether a call would be allowed, by a forecast.
+type Verdict int
+
+// Verdicts.
+const (
+	Fits   Verdict = iota // it would
+	NoRoom                // it would be refused now
+	Never                 // it would be refused at any time
+)
+
+// Answer is the result of Call.Take.
+type Answer struct {
+	Taken bool
+	Wait  time.Duration // if taken, how long it is until the turn
+	Start int64         // if taken, the instant of the turn
+
+	// If nothing was taken, the call leaves with Err. If that is nil it is to try
+	// again after RetryIn.
+	Err     error
+	RetryIn time.Duration
+}
+
+// Options are what Lines are made with. All are required.
+type Options[K comparable] struct {
+	// Hash returns the hash of a key. ok is false if the key has none.
+	Hash func(key K) (hash uint64, ok bool)
+	// MaxPerKey and MaxTotal are the most calls that may wait for one key, and for
+	// all keys together.
+	MaxPerKey, MaxTotal int
+	// Done is closed to end all waits.
+	Done <-chan struct{}
+}
+
+// Lines holds the lines of all keys. A line exists while calls wait for its key. Call
+// New to make one. Any number of goroutines may call its methods.
+type Lines[K, S comparable] struct {
+	Options[K]
+	seam    seam.Seam
+	lines   *xsync.MapOf[K, *line[K, S]]
+	count   atomic.Int64  // lines, and a few that are about to be; Has looks for none at 0
+	waiting atomic.Int64  // calls in all lines
+	waits   atomic.Uint64 // calls that have left them
+	waited  atomic.Int64  // how long these stood there in all, in nanoseconds
+	paused  atomic.Int64  // pauses in force; while positive no call in line takes
+}
+
+// New returns Lines without any line.
+func New[K, S comparable](o Options[K]) *Lines[K, S] {
+	// The map's own seed is not mixed in: Hash is seeded, in simulations always alike.
+	return &Lines[K, S]{Options: o, lines: xsync.NewMapOfWithHasher[K, *line[K, S]](func(key K, _ uint64) uint64 {
+		hash, _ := o.Hash(key) // it has one: see findable
+		return hash
+	})}
+}
+
+// A simulation has the lines of any keys wait under its scheduler.
+func init() {
+	seam.Accept(func(ls interface{ under(seam.Seam) }, s seam.Seam) { ls.under(s) })
+}
+
+func (ls *Lines[K, S]) under(s seam.Seam) { ls.seam = s }
+
+// Has reports whether calls wait for the key. It is one atomic load while no call waits
+// for any key.
+func (ls *Lines[K, S]) Has(key K) bool {
+	if ls.count.Load() == 0 || !ls.findable(key) {
+		return false
+	}
+	_, ok := ls.lines.Load(key)
+	return ok
+}
+
+// Behind returns the number of calls that wait for the key, and how long one more call would wait
+// behind them: 0 if none waits, or if there is no room behind them. The call does not join. A call
+// with a key that cannot be found again is not counted.
+func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Duration) {
+	l := ls.find(key)
+	if l == nil {
+		return 0, 0
+	}
+	defer l.unlock()
+	wait, verdict, _ := l.forecast(&waiter[S]{call: call}, false)
+	l.trim()
+	if verdict != Fits {
+		wait = 0
+	}
+	return l.queue.Len() + l.promised.Len(), wait
+}
+
+// Wait waits in the key's line until the call has taken and its turn has come. It
+// returns nil then, and otherwise an error; nothing is taken then, or it was given back.
+// waited is the time from the beginning to the end, or 0 if the call did not join.
+//
+// ErrCrowded, ErrDeadline and the Call's refusals come at once if they can be foreseen.
+// A turn may come later than the forecast, as calls that do not wait may take first. If
+// patience ends before the turn, the error is ErrDeadline; if the context does, it is
+// ErrCancelled.
+func (ls *Lines[K, S]) Wait(
+	ctx context.Context, key K, call Call[S], patience time.Duration,
+) (waited time.Duration, err error) {
+	began := time.Now()
+	w := &waiter[S]{call: call, signal: make(chan struct{}, 1)}
+	// The line is locked except while the call sleeps, so that whatever ends this
+	// function, a Call that panics too, leaves the line to others.
+	l := ls.join(key)
+	defer l.release()
+	if err := l.canJoin(ctx, w, patience); err != nil {
+		return 0, err
+	}
+	defer ls.exit(&waited)
+	w.at = l.queue.PushBack(w)
+	defer l.leave(w)
+	defer func() { waited = time.Since(began) }()
+	ls.seam.Step("wait: joined")
+	l.advance()
+	for {
+		pause, done := l.poll(w)
+		if done {
+			return 0, w.err
+		}
+		left := patience
+		if patience < Forever {
+			left -= time.Since(began)
+		}
+		if left <= 0 {
+			return 0, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
+		}
+		l.unlock()
+		_, event := seam.Receive(ls.seam, "wait: sleeps", min(pause, left), w.signal, ctx, ls.Done)
+		l.lock()
+		switch event {
+		case seam.Ended:
+			return 0, Cancelled(ctx)
+		case seam.Closed:
+			return 0, ErrClosed
+		}
+	}
+}
+
+// Cancelled returns an error that wraps ErrCancelled, the context's error and, if that
+// is another, its cause.
+func Cancelled(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", ErrCancelled, cause)
+	}
+	return fmt.Errorf("%w: %w: %w", ErrCancelled, err, cause)
+}
+
+// Pause has all calls in line give back what they took ahead of their turns, and take
+// nothing until resume is called, once.
+func (ls *Lines[K, S]) Pause() (resume func()) {
+	ls.paused.Add(1)
+	done := false
+	defer func() {
+		if !done { // a Call panics
+			ls.paused.Add(-1)
+		}
+	}()
+	if ls.count.Load() > 0 {
+		// A line that is stored while Range runs finds the pause. Calls run afterwards:
+		// what runs inside Range must not panic.
+		var all []*line[K, S]
+		ls.lines.Range(func(_ K, l *line[K, S]) bool {
+			all = append(all, l)
+			return true
+		})
+		for _, l := range all {
+			l.pause()
+		}
+	}
+	done = true
+	return func() { ls.paused.Add(-1) }
+}
+
+// Change runs change, which gives the key another limit. If calls wait for the key, it does
+// so with their line locked: the calls that hold a turn that has not come give back what
+// they took before it, renew runs for each call that has not taken then, and after that
+// they take again, in the same order. change and renew must not call Lines.
+func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
+	l := ls.find(key)
+	if l == nil {
+		change()
+		return
+	}
+	defer l.release()
+	l.forget()
+	l.revokeTurns(nil)
+	change()
+	for at := l.queue.Front(); at != nil; at = at.Next() {
+		renew(valueOf[S](at).call)
+	}
+	l.advance()
+}
+
+// Wake has the calls that wait for the key look again, as what held them may be over.
+func (ls *Lines[K, S]) Wake(key K) {
+	l := ls.find(key)
+	if l == nil {
+		return
+	}
+	defer l.release()
+	l.retry = time.Time{}
+	for _, calls := range []*list.List{l.promised, l.queue} {
+		for at := calls.Front(); at != nil; at = at.Next() {
+			valueOf[S](at).wake()
+		}
+	}
+}
+
+// find returns the key's line, locked, or nil if no call waits for the key.
+func (ls *Lines[K, S]) find(key K) *line[K, S] {
+	for ls.Has(key) {
+		l, ok := ls.lines.Load(key)
+		if !ok {
+			break
+		}
+		l.lock()
+		if l.gone { // it has left the map: look again
+			l.unlock()
+			continue
+		}
+		return l
+	}
+	return nil
+}
+
+// join returns the key's line, locked, and makes one if there is none. A key that
+// cannot be found again gets a line of its own, which no other call joins.
+func (ls *Lines[K, S]) join(key K) *line[K, S] {
+	if !ls.findable(key) {
+		l := newLine(ls, key)
+		l.hidden = true
+		l.lock()
+		return l
+	}
+	for {
+		l, ok := ls.lines.Load(key)
+		if !ok {
+			ls.count.Add(1) // before it is stored, so that Has looks
+			if l, ok = ls.lines.LoadOrStore(key, newLine(ls, key)); ok {
+				ls.count.Add(-1)
+			}
+		}
+		l.lock()
+		if !l.gone {
+			return l
+		}
+		l.unlock() // it has left the map: look again
+	}
+}
+
+// remove takes a line out of the map, unless it has left it already: calls that are over
+// may still be about to release it. The line is locked, and empty. That it is marked
+// before it leaves, with its lock held, keeps others from joining it afterwards.
+func (ls *Lines[K, S]) remove(l *line[K, S]) {
+	if l.hidden || l.gone {
+		return
+	}
+	l.gone = true
+	ls.lines.Delete(l.key)
+	ls.count.Add(-1)
+}
+
+// findable reports whether the key can be looked up. A NaN equals no key, and a slice
+// in an interface has no hash.
+func (ls *Lines[K, S]) findable(key K) bool {
+	_, ok := ls.Hash(key)
+	return ok && key == key //nolint:gocritic // false for NaN
+}
+
+// enter counts a call that joins. It reports whether there was room, and never counts
+// more than MaxTotal.
+func (ls *Lines[K, S]) enter() bool {
+	for {
+		n := ls.waiting.Load()
+		if n >= int64(ls.MaxTotal) {
+			return false
+		}
+		if ls.waiting.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// exit counts a call that leaves after so long.
+func (ls *Lines[K, S]) exit(waited *time.Duration) {
+	ls.waited.Add(int64(*waited))
+	ls.waits.Add(1)
+	ls.waiting.Add(-1)
+}
+
+// Count returns the number of calls in all lines, that of those that have left them, served or
+// not, and how long these stood there in all.
+func (ls *Lines[K, S]) Count() (waiting int, waits uint64, waited time.Duration) {
+	return int(ls.waiting.Load()), ls.waits.Load(), time.Duration(ls.waited.Load())
+}
+
+// full is the error of a call that finds MaxTotal calls waiting.
+func (ls *Lines[K, S]) full() error {
+	return fmt.Errorf("%w: %d for all keys, of at most %[2]d", ErrCrowded, ls.MaxTotal)
+}

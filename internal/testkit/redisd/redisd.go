@@ -1,0 +1,255 @@
+// Package redisd starts and stops a private redis-server, for measurements,
+// demonstrations and tests that break it.
+//
+// Each server is a process that ends together with the one that started it, with a
+// temporary folder for its files. Start reading at [Open].
+package redisd
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/testkit/child"
+)
+
+// startingTime bounds the time that a Redis takes to answer and to load its data from
+// disk.
+const startingTime = 2 * time.Minute
+
+// Config configures a Redis. The zero value listens on a port and keeps everything in
+// memory.
+type Config struct {
+	// Program is the redis-server to start, as exec.LookPath takes it; "" is
+	// "redis-server".
+	Program string
+	// Socket makes it listen on a Unix socket in its folder and on no port.
+	Socket bool
+	// Args are further arguments. They override the defaults here: no file is written
+	// except the log.
+	Args []string
+	// Settings is the content of its configuration file; "" is no such file. Redis
+	// may write to that file.
+	Settings string
+}
+
+// Server is a Redis that was started. Any number of goroutines may call its methods,
+// except that Kill, Restart and Close must be called one at a time.
+type Server struct {
+	program       string
+	network, addr string
+	folder        string
+	args          []string
+	process       atomic.Pointer[child.Process]
+}
+
+// Find returns the path of the redis-server that would be started; "" stands for the
+// usual one. The error says how to install Redis.
+func Find(program string) (path string, err error) {
+	if program == "" {
+		program = "redis-server"
+	}
+	if path, err = exec.LookPath(program); err != nil {
+		return "", fmt.Errorf("there is no %s here: install Redis (Debian, Ubuntu: apt-get install redis-server; "+
+			"Fedora: dnf install redis; macOS: brew install redis): %w", program, err)
+	}
+	return path, nil
+}
+
+// Open starts a Redis and waits until it answers. Its port is a free one of this
+// machine; if another process takes it first, Open tries others. Call Close to end
+// the server. If it cannot be started nothing is left of it, and the error contains
+// the output of Redis.
+func Open(c Config) (s *Server, err error) {
+	program, err := Find(c.Program)
+	if err != nil {
+		return nil, err
+	}
+	for range 5 {
+		if s, err = open(program, c); !errors.Is(err, errTaken) {
+			break
+		}
+	}
+	return s, err
+}
+
+func open(program string, c Config) (*Server, error) {
+	folder, err := os.MkdirTemp("", "ral-redis-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{program: program, folder: folder}
+	if err = s.configure(c); err == nil {
+		err = s.Restart()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// configure chooses the address of the server and the command that starts it.
+func (s *Server) configure(c Config) error {
+	if c.Settings != "" {
+		file := filepath.Join(s.folder, "settings")
+		if err := os.WriteFile(file, []byte(c.Settings), 0o600); err != nil {
+			return err
+		}
+		s.args = append(s.args, file)
+	}
+	if c.Socket {
+		s.network, s.addr = "unix", filepath.Join(s.folder, "socket")
+		s.args = append(s.args, "--port", "0", "--unixsocket", s.addr, "--unixsocketperm", "700")
+	} else {
+		port, err := FreePort()
+		if err != nil {
+			return err
+		}
+		s.network, s.addr = "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		s.args = append(s.args, "--bind", "127.0.0.1", "--port", strconv.Itoa(port))
+	}
+	s.args = append(s.args, "--dir", s.folder, "--daemonize", "no", "--save", "", "--appendonly", "no")
+	s.args = append(s.args, c.Args...)
+	return nil
+}
+
+// FreePort returns a free port of the loopback interface. It is below those that systems give to
+// sockets without a port of their own, which another test would soon have. Another process may
+// take it before the caller does.
+func FreePort() (port int, err error) {
+	for range 100 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(17000))); err == nil {
+			return l.Addr().(*net.TCPAddr).Port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("no port from 15000 on is free: %w", err)
+}
+
+// Network and Addr return the address of the server, as net.Dial takes it. It is the
+// same after Restart.
+func (s *Server) Network() string { return s.network }
+
+// Addr returns a host and port, or the path of a socket; see Network.
+func (s *Server) Addr() string { return s.addr }
+
+// PID returns the process ID, or 0 if the server does not run.
+func (s *Server) PID() int { return s.process.Load().PID() }
+
+// Restart starts a server that has ended, at the same address and with the data that
+// it had written to disk. It waits until the server has loaded that and answers. If
+// it fails the server does not run.
+func (s *Server) Restart() error {
+	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // the process has a copy of its own
+	cmd := exec.Command(s.program, s.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	p, err := child.Start(cmd)
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", s.program, err)
+	}
+	s.process.Store(p)
+	if err := s.await(p); err != nil {
+		p.Kill()
+		return err
+	}
+	return nil
+}
+
+// errTaken reports that another process listens on the port.
+var errTaken = errors.New("the port is taken")
+
+// await waits until the process that was started answers, and has loaded its data
+// from disk. Another process may have the port: this one has ended then, or is about
+// to.
+func (s *Server) await(p *child.Process) (err error) {
+	for began := time.Now(); time.Since(began) < startingTime; {
+		if err = s.Ping(time.Second); err == nil {
+			return s.identify(p)
+		}
+		select {
+		case <-p.Ended():
+			err := fmt.Errorf("%s ended as soon as it was started: %s", s.program, s.Said())
+			if strings.Contains(s.Said(), "in use") {
+				err = errors.Join(errTaken, err)
+			}
+			return err
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("%s does not answer at %s after %v (%w): %s", s.program, s.addr, startingTime, err, s.Said())
+}
+
+// identify checks that the process that answers is the one that was started.
+func (s *Server) identify(p *child.Process) error {
+	pid, err := s.ask("INFO server", "process_id:", startingTime)
+	if err == nil && pid != strconv.Itoa(p.PID()) {
+		err = errTaken
+	}
+	return err
+}
+
+// Ping returns nil if the server answers in time and is ready. It is not ready while
+// it loads its data from disk.
+func (s *Server) Ping(within time.Duration) error {
+	_, err := s.ask("PING", "+PONG", within)
+	return err
+}
+
+// ask sends a command on a connection of its own. It returns the rest of the first
+// line of the answer that begins with line.
+func (s *Server) ask(command, line string, within time.Duration) (rest string, err error) {
+	c, err := net.DialTimeout(s.network, s.addr, within)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(c, "%s\r\n", command); err != nil {
+		return "", err
+	}
+	answer := bufio.NewScanner(c)
+	for answer.Scan() {
+		if rest, found := strings.CutPrefix(answer.Text(), line); found {
+			return rest, nil
+		}
+		if strings.HasPrefix(answer.Text(), "-") {
+			return "", fmt.Errorf("%s: %s", command, answer.Text())
+		}
+	}
+	return "", errors.Join(errors.New(command+": no answer"), answer.Err())
+}
+
+func (s *Server) log() string { return filepath.Join(s.folder, "log") }
+
+// Said returns the end of the server's output since it was first started.
+func (s *Server) Said() string {
+	said, err := os.ReadFile(s.log())
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(said[max(0, len(said)-2000):]))
+}
+
+// Kill ends the server by SIGKILL, whatever it is doing, and waits for its end.
+func (s *Server) Kill() { s.process.Load().Kill() }
+
+// Close ends the server and removes its files. Only the first call does anything.
+func (s *Server) Close() error {
+	s.Kill()
+	return os.RemoveAll(s.folder)
+}

@@ -1,4 +1,0 @@
-// Package scrape holds tests of what a Prometheus makes of Ral's metrics: of the alert
-// rules in metrics/alerts and the dashboard in metrics/grafana, by promtool and by a real
-// Prometheus that scrapes the examples. It is a module of its own, as it starts programs.
-package scrape

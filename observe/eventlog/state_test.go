@@ -1,0 +1,201 @@
+package eventlog_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/observe/eventlog"
+	"github.com/ral-limiter/ral/supervisor"
+)
+
+// What says how something is from now on is written in the end, with how many before it were
+// left out. Topics are told apart, and errors from others.
+//
+// Promise: The log's last record on a topic is true in the end.
+func TestLastWordOfEachTopicIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, to := plain(slog.LevelInfo)
+		log := eventlog.New(logger)
+		for i := range 10 {
+			log.Record(slog.LevelInfo, fmt.Sprint(i))
+		}
+		require.Len(t, to.read(), 10)
+		for i := range 13 {
+			log.State("a", slog.LevelInfo, fmt.Sprint("a is ", i))
+		}
+		log.State("b", slog.LevelInfo, "b is 1", slog.Int("of", 2))
+		assert.Empty(t, to.read())
+		time.Sleep(6*time.Second - 1)
+		synctest.Wait()
+		assert.Empty(t, to.read())
+		time.Sleep(1)
+		synctest.Wait()
+		assert.Equal(t, []string{`level=INFO msg="a is 12" more_of_this=12`}, to.read())
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{`level=INFO msg="b is 1" of=2`}, to.read())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Empty(t, to.read(), "once")
+	})
+}
+
+// A record of another level that may be written replaces one that may not.
+func TestStateThatIsOverIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, least := range []slog.Level{slog.LevelInfo, slog.LevelError} {
+			logger, to := plain(least)
+			log := eventlog.New(logger)
+			for range 10 {
+				log.Record(slog.LevelError, "an error")
+			}
+			to.read()
+			log.State("a", slog.LevelError, "a fails")
+			log.State("a", slog.LevelInfo, "a is well")
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if least == slog.LevelInfo {
+				assert.Equal(t, []string{`level=INFO msg="a is well" more_of_this=1`}, to.read())
+			} else {
+				assert.Empty(t, to.read(), "what is not enabled is not written, and what is over neither")
+			}
+		}
+	})
+}
+
+// Of saves that fail and succeed in turn the newest record is written in the end, though nothing
+// happens after it.
+func TestLastWordOfSavesIsTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, to := plain(slog.LevelInfo)
+		log := eventlog.New(logger)
+		for range 50 {
+			log.Engine(engine.Event{Kind: supervisor.ChildFailing, Supervisor: "api", Child: "saver", Err: errors.New("full")})
+			log.Engine(engine.Event{Kind: supervisor.ChildRecovered, Supervisor: "api", Child: "saver"})
+		}
+		log.Engine(engine.Event{Kind: supervisor.ChildFailing, Supervisor: "api", Child: "saver", Err: errors.New("full")})
+		assert.LessOrEqual(t, len(to.read()), 20)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		got := to.read()
+		require.Len(t, got, 1)
+		assert.Equal(t, `level=ERROR msg="ral: the state of the limiter is not saved" limit=api goroutine=saver error=full more_of_this=80`, got[0])
+	})
+}
+
+// switching is a limiter whose health changes at every call.
+type switching struct{ calls atomic.Int64 }
+
+func (s *switching) Health() error {
+	if n := s.calls.Add(1); n%2 == 1 {
+		return fmt.Errorf("at call %d", n)
+	}
+	return nil
+}
+
+// Calls of one Health function that race: the records are in the order of what Health said, and
+// the last one is true.
+func TestHealthIsWrittenInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, to := plain(slog.LevelInfo)
+		var of switching
+		check := eventlog.New(logger).Health("api", &of)
+		var calls sync.WaitGroup
+		for range 8 {
+			calls.Go(func() {
+				for range 25 {
+					_ = check()
+				}
+			})
+		}
+		calls.Wait()
+		_ = check() // the 201st: it fails
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		got := to.read()
+		require.NotEmpty(t, got)
+		was := 0
+		for i, line := range got {
+			at := 0
+			if _, found := fmt.Sscanf(line[max(strings.Index(line, "at call"), 0):], "at call %d", &at); found == nil {
+				assert.Greater(t, at, was, "record %d", i)
+				was = at
+			}
+		}
+		assert.Contains(t, got[len(got)-1], `error="at call 201" more_of_this=`)
+	})
+}
+
+// Goroutines that report one topic in turn: whatever the bound leaves out, the records are in the
+// order of the calls.
+func TestStatesAreWrittenInTheOrderOfTheCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, to := plain(slog.LevelInfo)
+		log := eventlog.New(logger)
+		var mu sync.Mutex
+		n := 0
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 20 {
+					mu.Lock()
+					n++
+					log.State("a", slog.LevelInfo, fmt.Sprint(n))
+					mu.Unlock()
+					time.Sleep(time.Second)
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		was := 0
+		for _, line := range to.read() {
+			at := 0
+			_, err := fmt.Sscanf(line, "level=INFO msg=%d", &at)
+			require.NoError(t, err)
+			require.Greater(t, at, was)
+			was = at
+		}
+		assert.Equal(t, 80, was, "the last is written")
+	})
+}
+
+// A flood of other records does not hold up the newest record of a topic: it is the next one of
+// its level. A flood of the other level goes on.
+func TestFloodHoldsUpNoTopic(t *testing.T) {
+	for range 30 { // which of the flood and the timer runs first differs
+		synctest.Test(t, func(t *testing.T) {
+			logger, to := plain(slog.LevelInfo)
+			log := eventlog.New(logger)
+			flood := func() {
+				for range 20 {
+					log.Record(slog.LevelError, "flood")
+				}
+			}
+			flood()
+			require.Len(t, to.read(), 10)
+			log.State("saves", slog.LevelError, "saves fail")
+			log.Record(slog.LevelInfo, "of another level")
+			assert.Equal(t, []string{`level=INFO msg="of another level"`}, to.read())
+			time.AfterFunc(6*time.Second, flood)
+			time.Sleep(6 * time.Second)
+			synctest.Wait()
+			assert.Contains(t, strings.Join(to.read(), "\n"), "saves fail")
+			time.Sleep(6 * time.Second)
+			flood()
+			assert.Contains(t, strings.Join(to.read(), "\n"), "flood", "then others come again")
+		})
+	}
+}

@@ -1,0 +1,127 @@
+package inspect_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Mount the handler where operators come and clients do not.
+func ExampleNew() {
+	limiter, err := engine.New[string](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	handler, err := inspect.New(inspect.Config{ShowKeys: true}, inspect.Limit[string]{Limiter: limiter})
+	if err != nil {
+		panic(err)
+	}
+	defer handler.Close()
+	admin := http.NewServeMux()
+	admin.Handle("/debug/ral/", handler)
+	server := httptest.NewServer(admin) // open http://.../debug/ral/ in a browser
+	defer server.Close()
+
+	limiter.Take("alice", 7)
+	limiter.Take("bob", 2)
+	list := inspect.List{Pending: true}
+	for list.Pending { // the keys are being gone through
+		answer, err := http.Get(server.URL + "/debug/ral/keys?limit=api&by=owed")
+		if err != nil {
+			panic(err)
+		}
+		list = inspect.List{}
+		if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
+			panic(err)
+		}
+		answer.Body.Close()
+	}
+	for _, row := range list.Rows {
+		fmt.Printf("%s has used %.0f%%\n", row.Key, 100*row.Share)
+	}
+	// Output:
+	// alice has used 70%
+	// bob has used 20%
+}
+
+// A change is a POST with the token of an operator.
+func ExampleHandler_ServeHTTP() {
+	limiter, err := engine.New[string](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	const token = "of-16-or-more-characters"
+	handler, err := inspect.New(inspect.Config{Tokens: map[string]string{"anna": token}}, inspect.Limit[string]{Limiter: limiter})
+	if err != nil {
+		panic(err)
+	}
+	defer handler.Close()
+	server := httptest.NewServer(handler)
+	defer server.Close()
+
+	body := []byte(`{"limit": "api", "key": "alice", "do": "block", "for": "10m"}`)
+	r, err := http.NewRequest(http.MethodPost, server.URL+"/change", bytes.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		panic(err)
+	}
+	defer answer.Body.Close()
+	fmt.Println(answer.StatusCode, limiter.Choke("alice"))
+	// Output: 200 false
+}
+
+// Keys that httplimit makes of header fields are found by what the operator knows, if Parse
+// does the same.
+func ExampleLimit() {
+	byToken := httplimit.ByHeader("X-API-Key")
+	limiter, err := engine.New[string](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	limit := inspect.Limit[string]{
+		Limiter: limiter,
+		Format:  func(key string) string { return fmt.Sprintf("%q", key) },
+		Parse: func(text string) (string, error) {
+			return byToken(&http.Request{Header: http.Header{"X-Api-Key": {text}}}), nil
+		},
+	}
+	handler, err := inspect.New(inspect.Config{}, limit)
+	if err != nil {
+		panic(err)
+	}
+	defer handler.Close()
+	key, _ := limit.Parse("secret of a client")
+	fmt.Println(key)
+	// Output: secret of a client
+}
+
+// A program without a server of its own shows the page on this machine alone.
+func ExampleHandler_ListenAndServe() {
+	handler, err := inspect.New(inspect.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- handler.ListenAndServe("localhost:0") }() // "" is inspect.DefaultAddr
+	if err := handler.Close(); err != nil {
+		panic(err)
+	}
+	fmt.Println(<-ended)
+	// Output: http: Server closed
+}

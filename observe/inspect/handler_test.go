@@ -1,0 +1,453 @@
+package inspect_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// remote is a limiter that is no engine, as fleet.Limiter is.
+type remote struct {
+	limits.Limiter[string]
+	of      *engine.Engine[string]
+	fail    error
+	healthy error
+}
+
+func (r *remote) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
+	if r.fail != nil {
+		return limits.Answer{}, r.fail
+	}
+	return r.of.Ask(ctx, key, n)
+}
+func (r *remote) Hold(ctx context.Context, c limits.Call[string]) (limits.Grant, error) {
+	return r.of.Hold(ctx, c)
+}
+func (r *remote) LimitFor(key string) policy.Policy { return r.of.LimitFor(key) }
+func (r *remote) Remote() bool                      { return true }
+func (r *remote) Health() error                     { return r.healthy }
+func (r *remote) Reset(_ context.Context, key string) (bool, error) {
+	return r.of.Reset(key), r.fail
+}
+func (r *remote) Charge(_ context.Context, key string, n int64) error {
+	r.of.Refund(key, -n)
+	return r.fail
+}
+func (r *remote) Block(_ context.Context, key string, d time.Duration) error {
+	return r.of.Block(key, d)
+}
+func (r *remote) Blocked(_ context.Context, key string) (time.Duration, error) {
+	return r.of.Blocked(key), nil
+}
+
+// every kind of limiter, by the name of its limit.
+type kinds struct {
+	*client
+	engine *engine.Engine[string]
+	tiered *engine.Tiered[string]
+	one    *single.Limiter
+	remote *remote
+}
+
+func allKinds(t *testing.T) kinds {
+	k := kinds{engine: newEngine[string](t, engine.Config{Name: "api"}), one: single.MustNew(policy.Funnel(10, 1, time.Hour))}
+	k.remote = &remote{of: newEngine[string](t, engine.Config{})}
+	var err error
+	k.tiered, err = engine.NewTiered[string](engine.Config{Name: "plan", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))}, policy.Must(policy.FixedWindow(20, 24*time.Hour)))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, k.tiered.Close()) })
+	k.client = serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}},
+		inspect.Limit[string]{Limiter: k.engine},
+		inspect.Limit[string]{Limiter: k.tiered},
+		inspect.Limit[struct{}]{Name: "all", Limiter: k.one},
+		inspect.Limit[string]{Name: "fleet", Limiter: k.remote, Stats: func() any { return &struct{ Admitted, Refused uint64 }{7, 3} }},
+		inspect.Limit[string]{Name: "bare", Limiter: limits.Keyless[string](k.one)},
+	))
+	k.token = anna
+	return k
+}
+
+func TestOverview(t *testing.T) {
+	k := allKinds(t)
+	for range 12 {
+		k.engine.Choke("a")
+	}
+	k.remote.healthy = errors.New("no Redis")
+	o := get[inspect.Overview](k.client, "limits")
+	assert.True(t, o.Changes)
+	assert.False(t, o.Hashed)
+	assert.Equal(t, 2.0, o.Every)
+	var names []string
+	by := map[string]inspect.LimitSummary{}
+	for _, l := range o.Limits {
+		names = append(names, l.Name)
+		by[l.Name] = l
+	}
+	assert.Equal(t, []string{"api", "plan", "plan.2", "all", "fleet", "bare"}, names)
+	all := []string{"reset", "charge", "block", "lift"}
+	for name, want := range map[string]inspect.LimitSummary{
+		"api":    {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
+		"plan":   {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
+		"plan.2": {Policy: k.tiered.Engines()[1].Limit().String(), Units: 20, Lists: true, Verbs: all},
+		"all":    {Policy: "funnel 10, 1/h", Units: 10, Keyless: true, Verbs: []string{"reset", "charge"}},
+		"fleet":  {Policy: "funnel 10, 1/h", Units: 10, Verbs: all, Health: "no Redis"},
+		"bare":   {Policy: "funnel 10, 1/h", Units: 10, Verbs: []string{"charge"}},
+	} {
+		got := by[name]
+		want.Name, want.Figures, want.Points, want.Words, want.Use = name, got.Figures, got.Points, policy.Describe(policy.Must(policy.Parse(want.Policy))), got.Use
+		assert.Equal(t, want, got)
+		assert.NotNil(t, got.Points, "a list, also if it is empty")
+	}
+	assert.Equal(t, 10.0, by["api"].Figures["Admitted"])
+	assert.Equal(t, 2.0, by["api"].Figures["Refused"])
+	assert.Equal(t, 1.0, by["api"].Figures["Keys"])
+	assert.NotContains(t, by["api"].Figures, "SaveError")
+	assert.NotContains(t, by["api"].Figures, "SavedAt")
+	assert.Equal(t, map[string]any{"Admitted": 7.0, "Refused": 3.0}, by["fleet"].Figures)
+	assert.Empty(t, by["all"].Figures)
+}
+
+// Promise: The list has the keys that owe most, in pages.
+func TestListOfOwingKeys(t *testing.T) {
+	k := allKinds(t)
+	for i := range 9 {
+		k.engine.Take(fmt.Sprint("key", i), int64(i))
+		k.tiered.Take(fmt.Sprint("key", i), int64(i))
+	}
+	require.NoError(t, k.engine.Block("key7", time.Hour))
+	for _, limit := range []string{"api", "plan", "plan.2"} {
+		var keys []string
+		after := ""
+		for pages := 1; ; pages++ {
+			list := get[inspect.List](k.client, "keys?by=owed&n=3&limit="+limit+"&after="+after)
+			assert.Equal(t, uint64(8), list.Total)
+			for _, row := range list.Rows {
+				keys = append(keys, row.Key)
+				used := row.Key[3] - '0'
+				of := 10.0
+				if limit == "plan.2" {
+					of = 20
+				}
+				assert.InDelta(t, float64(used)/of, row.Share, 1e-9)
+				assert.Equal(t, int64(of)-int64(used), row.Remaining)
+				assert.Positive(t, row.Full)
+				assert.Equal(t, limit == "api" && used == 7, row.Blocked > 3000, row.Key)
+			}
+			if after = list.Next; after == "" {
+				assert.Equal(t, 3, pages)
+				break
+			}
+		}
+		assert.Equal(t, []string{"key8", "key7", "key6", "key5", "key4", "key3", "key2", "key1"}, keys, "in pages, without one twice or missing")
+	}
+	assertFault(t, k.send(http.MethodGet, "keys?by=owed&limit=fleet", ""), http.StatusConflict, "does not list")
+	assertFault(t, k.send(http.MethodGet, "keys?by=refused&limit=all", ""), http.StatusConflict, "does not list")
+}
+
+func TestListOfRefusedKeys(t *testing.T) {
+	k := allKinds(t)
+	for i, key := range []string{"often", "seldom", "never"} {
+		k.engine.Take(key, 10)
+		for range []int{900, 20, 0}[i] {
+			k.engine.Choke(key)
+		}
+	}
+	require.NoError(t, k.engine.Block("seldom", time.Hour))
+	list := get[inspect.List](k.client, "keys?by=refused&limit=api")
+	assert.Equal(t, uint64(920), list.Total)
+	require.NotEmpty(t, list.Rows)
+	first := list.Rows[0]
+	assert.Equal(t, "often", first.Key)
+	assert.LessOrEqual(t, first.Least, uint64(900))
+	assert.GreaterOrEqual(t, first.Most, uint64(900))
+	for _, row := range list.Rows {
+		assert.NotEqual(t, "never", row.Key)
+		assert.Equal(t, row.Key == "seldom", row.Blocked > 3000)
+	}
+	assert.Len(t, get[inspect.List](k.client, "keys?by=refused&limit=api&n=1").Rows, 1)
+}
+
+func TestExplain(t *testing.T) {
+	k := allKinds(t)
+	k.engine.Take("a", 4)
+	k.tiered.Take("a", 10)
+	k.remote.of.Take("a", 4)
+	for range 10 {
+		k.one.Choke()
+	}
+
+	x := k.explains("key", key("api", "a"))
+	assert.Equal(t, "a", x.Key)
+	assert.True(t, x.Allowed)
+	assert.True(t, x.Known)
+	require.Len(t, x.Parts, 1)
+	part := x.Parts[0]
+	assert.Equal(t, []int64{4, 10, 6}, []int64{part.Used, part.Units, part.Remaining})
+	assert.Equal(t, "funnel 10, 1/h", part.Policy)
+	assert.NotEmpty(t, part.Words)
+	assert.InDelta(t, 4*3600, part.Full, 60)
+	require.Len(t, part.Returns, 4)
+	assert.Equal(t, int64(7), part.Returns[0].Remaining)
+	assert.InDelta(t, 3600, part.Returns[0].After, 60)
+	assert.Contains(t, x.Words, "4 of 10 used")
+
+	// Of several limits, the one that decides.
+	x = k.explains("key", key("plan.2", "a"))
+	assert.False(t, x.Allowed)
+	assert.Equal(t, 0, x.Binding)
+	require.Len(t, x.Parts, 2)
+	assert.Equal(t, []int64{0, 10}, []int64{x.Parts[0].Remaining, x.Parts[1].Remaining})
+	assert.InDelta(t, 3600, x.Retry, 60)
+
+	x = k.explains("key", inspect.KeyRequest{Limit: "all"})
+	assert.False(t, x.Allowed)
+	x = k.explains("key", key("fleet", "a"))
+	assert.Equal(t, int64(6), x.Parts[0].Remaining)
+	assert.Equal(t, "process", x.Parts[0].Source)
+
+	// A look opens no key.
+	x = k.explains("key", key("api", "b"))
+	assert.False(t, x.Known)
+	assert.Equal(t, 1, k.engine.Len())
+
+	k.remote.fail = context.DeadlineExceeded
+	assertFault(t, k.post("key", key("fleet", "a")), http.StatusGatewayTimeout, "deadline")
+	k.remote.fail = errors.New("no Redis")
+	assertFault(t, k.post("key", key("fleet", "a")), http.StatusServiceUnavailable, "no Redis")
+}
+
+func TestChanges(t *testing.T) {
+	k := allKinds(t)
+	do := func(limit, of, verb, d string) inspect.ChangeRequest {
+		return inspect.ChangeRequest{KeyRequest: key(limit, of), Do: verb, For: d}
+	}
+	for _, limit := range []string{"api", "plan", "plan.2", "fleet"} {
+		t.Run(limit, func(t *testing.T) {
+			of := 0
+			if limit == "plan.2" {
+				of = 1
+			}
+			before := k.explains("key", key(limit, limit)).Parts[of].Remaining
+			x := k.explains("change", charge(limit, limit, 8))
+			assert.Equal(t, before-8, x.Parts[of].Remaining)
+			assert.Equal(t, before-5, k.explains("change", charge(limit, limit, -3)).Parts[of].Remaining)
+			// Beyond the limit, too.
+			x = k.explains("change", charge(limit, limit, 9))
+			assert.False(t, x.Allowed)
+			x = k.explains("change", do(limit, limit, "reset", ""))
+			assert.True(t, x.Allowed)
+			assert.Equal(t, before, x.Parts[of].Remaining)
+
+			x = k.explains("change", do(limit, limit, "block", "10m"))
+			assert.False(t, x.Allowed)
+			assert.InDelta(t, 600, x.Blocked, 60)
+			assert.Positive(t, k.explains("change", charge(limit, limit, 1)).Blocked, "a blocked key can be charged")
+			x = k.explains("change", do(limit, limit, "lift", ""))
+			assert.True(t, x.Allowed)
+			assert.Zero(t, x.Blocked)
+			assert.Equal(t, before-1, x.Parts[of].Remaining, "what was used goes on counting")
+			k.explains("change", do(limit, limit, "block", "10m"))
+			x = k.explains("change", do(limit, limit, "reset", ""))
+			assert.True(t, x.Allowed)
+			assert.Zero(t, x.Blocked)
+			assert.Equal(t, before, x.Parts[of].Remaining)
+		})
+	}
+	assert.True(t, k.tiered.Choke("plan"))
+
+	only := inspect.ChangeRequest{KeyRequest: inspect.KeyRequest{Limit: "all"}, Do: "charge", Units: 10}
+	assert.False(t, k.explains("change", only).Allowed)
+	only.Do, only.Units = "reset", 0
+	assert.True(t, k.explains("change", only).Allowed)
+	assertFault(t, k.post("change", do("all", "", "block", "1m")), http.StatusConflict, "blocks no keys")
+	assertFault(t, k.post("change", do("all", "", "lift", "")), http.StatusConflict, "blocks no keys")
+	assertFault(t, k.post("change", do("api", "k", "lift", "1m")), http.StatusBadRequest, "belong")
+	assertFault(t, k.post("change", do("api", "k", "block", "0s")), http.StatusBadRequest, "how long the block lasts")
+	assertFault(t, k.post("change", charge("bare", "k", -1)), http.StatusConflict, "give units back")
+	assertFault(t, k.post("change", do("all", "k", "reset", "")), http.StatusBadRequest, "text of a key")
+	assertFault(t, k.post("change", do("bare", "k", "reset", "")), http.StatusConflict, "no Reset")
+
+	require.NoError(t, k.engine.Close())
+	assertFault(t, k.post("change", do("api", "k", "block", "1m")), http.StatusServiceUnavailable, "closed")
+}
+
+// Each change is logged with the operator, the key's hash and the outcome.
+//
+// Promise: Each change is logged with its operator.
+func TestChangesAreLogged(t *testing.T) {
+	t.Run("keys hashed", func(t *testing.T) { changesAreLogged(t, false) })
+	t.Run("keys shown", func(t *testing.T) { changesAreLogged(t, true) })
+}
+
+func changesAreLogged(t *testing.T, show bool) {
+	log := &records{}
+	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna, "bert": bert}, Logger: log.logger(), ShowKeys: show})
+	c.token = bert
+	x := c.explains("change", charge("api", "10.0.0.1", 3))
+	require.NoError(t, e.Close())
+	c.token = anna
+	c.post("change", inspect.ChangeRequest{KeyRequest: key("api", "10.0.0.1"), Do: "block", For: "10m"})
+	lines := log.lines()
+	require.Len(t, lines, 2)
+	for i, want := range [][]string{
+		{"level=INFO", "operator=bert", "do=charge", "limit=api", "units=3", "id=" + x.ID, "remote=127.0.0.1:"},
+		{"level=WARN", "operator=anna", "do=block", "for=10m", "id=" + x.ID, "closed"},
+	} {
+		for _, part := range want {
+			assert.Contains(t, lines[i], part)
+		}
+		assert.NotContains(t, lines[i], "10.0.0.1")
+	}
+}
+
+func TestKeysOfEveryType(t *testing.T) {
+	type user int32
+	type pair struct{ a, b string }
+	addrs, users := newEngine[netip.Addr](t, engine.Config{Name: "addr"}), newEngine[user](t, engine.Config{Name: "user"})
+	pairs, flags := newEngine[pair](t, engine.Config{Name: "pair"}), newEngine[bool](t, engine.Config{Name: "flag"})
+	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true},
+		inspect.Limit[netip.Addr]{Limiter: addrs}, inspect.Limit[user]{Limiter: users}, inspect.Limit[bool]{Limiter: flags},
+		inspect.Limit[pair]{
+			Limiter: pairs,
+			Format:  func(p pair) string { return fmt.Sprintf("%q/%q", p.a, p.b) },
+			Parse: func(text string) (p pair, err error) {
+				_, err = fmt.Sscanf(text, "%q/%q", &p.a, &p.b)
+				return p, err
+			},
+		}))
+	addrs.Take(netip.MustParseAddr("2001:db8::1"), 4)
+	users.Take(-7, 4)
+	pairs.Take(pair{"x", "y z"}, 4)
+	flags.Take(true, 4)
+	for limit, text := range map[string]string{"addr": "2001:db8::1", "user": "-7", "pair": `"x"/"y z"`, "flag": "true"} {
+		assert.Equal(t, text, get[inspect.List](c, "keys?by=owed&limit="+limit).Rows[0].Key)
+		x := c.explains("key", key(limit, text))
+		assert.Equal(t, text, x.Key)
+		assert.Equal(t, int64(6), x.Parts[0].Remaining)
+		assertFault(t, c.post("key", key(limit, "?")), http.StatusBadRequest, "key: ")
+	}
+	assertFault(t, c.post("key", key("user", "2147483648")), http.StatusBadRequest, "range")
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	e := newEngine[string](t, engine.Config{})
+	type pair struct{ a, b string }
+	pairs := newEngine[pair](t, engine.Config{Name: "pairs"})
+	ok := inspect.Limit[string]{Name: "x", Limiter: e}
+	for want, make := range map[string]func() (*inspect.Handler, error){
+		`ral: inspect.Config: Hosts is "*.example.com", want the name of one host, as a pattern matches none`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{Hosts: []string{"*.example.com"}})
+		},
+		`ral: inspect.Config: Hosts is "a:80", want a host name without a port`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{Hosts: []string{"a:80"}})
+		},
+		`ral: inspect.Config: Tokens["anna"] is 15 bytes long, want 16 to 256`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{Tokens: map[string]string{"anna": "0123456789abcde"}})
+		},
+		`ral: inspect.Config: Tokens[""] is of no operator, want a name`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{Tokens: map[string]string{"": anna}})
+		},
+		`ral: inspect.Config: Tokens["anna"] is not printable, want ASCII characters without spaces`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{Tokens: map[string]string{"anna": "0123456789 abcdef"}})
+		},
+		`ral: inspect.Config: Tokens["bert"] is that of "anna", want a token of each operator's own, by which changes are logged`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{Tokens: map[string]string{"anna": anna, "bert": anna, "carl": bert}})
+		},
+		`ral: inspect.Limit, argument 1 of New: Limiter is nil, want a limiter, such as an *engine.Engine`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{}, inspect.Limit[string]{Name: "x", Limiter: (*engine.Engine[string])(nil)})
+		},
+		`ral: inspect.Limit, argument 2 of New: Limit is nil, want an inspect.Limit`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{}, ok, nil)
+		},
+		`ral: inspect.Limit, argument 2 of New: Name is "x", want a name that no other limit of the handler has`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{}, ok, ok)
+		},
+		`ral: inspect.Limit, argument 2 of New: Name is "ral", want a name that no other limit of the handler has`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{}, inspect.Limit[string]{Limiter: e}, inspect.Limit[pair]{
+				Limiter: newEngine[pair](t, engine.Config{}), Format: func(pair) string { return "" }, Parse: func(string) (pair, error) { return pair{}, nil },
+			})
+		},
+		`ral: inspect.Limit, argument 1 of New: Name is "", want printable text of 1 to 64 bytes, here or in engine.Config.Name`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{}, inspect.Limit[struct{}]{Limiter: single.MustNew(policy.Funnel(1, 1, time.Hour))})
+		},
+		`ral: inspect.Limit, argument 1 of New: Format, Parse is nil, want both, for keys of type inspect_test.pair`: func() (*inspect.Handler, error) {
+			return inspect.New(inspect.Config{}, inspect.Limit[pair]{Limiter: pairs, Parse: func(string) (pair, error) { return pair{}, nil }})
+		},
+	} {
+		_, err := make()
+		var field *policy.FieldError
+		require.ErrorAs(t, err, &field)
+		assert.Equal(t, want, err.Error())
+	}
+	_, err := inspect.New(inspect.Config{}, inspect.Limit[string]{Name: strings.Repeat("x", 65), Limiter: e})
+	assert.Error(t, err)
+	_, err = inspect.New(inspect.Config{}, inspect.Limit[string]{Name: "a\nb", Limiter: e})
+	assert.Error(t, err)
+}
+
+// Where Ral itself listens, it is for this machine unless told otherwise.
+//
+// Promise: Its own server listens on loopback by default.
+func TestListensOnLoopback(t *testing.T) {
+	e := newEngine[string](t, engine.Config{Name: "api"})
+	for _, addr := range []string{":0", "localhost:0", "127.0.0.1:0"} {
+		l, err := inspect.Listen(addr)
+		require.NoError(t, err)
+		assert.True(t, l.Addr().(*net.TCPAddr).IP.IsLoopback(), "%s: %v", addr, l.Addr())
+		h, err := inspect.New(inspect.Config{}, inspect.Limit[string]{Limiter: e})
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- h.Serve(l) }()
+		resp, err := http.Get("http://" + l.Addr().String() + "/limits")
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		require.NoError(t, h.Close())
+		assert.ErrorIs(t, <-ended, http.ErrServerClosed)
+		require.NoError(t, h.Close(), "a second Close does nothing")
+	}
+	assert.True(t, strings.HasPrefix(inspect.DefaultAddr, "localhost:"))
+	for _, addr := range []string{"localhost", "7725", "[::1", "localhost:x:y"} {
+		_, err := inspect.Listen(addr)
+		var field *policy.FieldError
+		assert.ErrorAs(t, err, &field, addr)
+	}
+}
+
+// The page is of files of its own, each of which the Content-Security-Policy allows.
+func TestPageIsServed(t *testing.T) {
+	c, _ := attacked(t, inspect.Config{})
+	page := c.send(http.MethodGet, "", "")
+	assert.Equal(t, "text/html; charset=utf-8", page.header.Get("Content-Type"))
+	text := string(page.body)
+	assert.NotContains(t, text, "<style")
+	assert.NotContains(t, text, " style=")
+	assert.NotContains(t, text, " onclick=")
+	assert.NotContains(t, text, "http", "nothing from elsewhere")
+	for _, file := range []string{"page.css", "page.js", "uplot.min.js", "uplot.min.css", "icon.svg"} {
+		assert.Contains(t, text, `"`+file+`"`)
+		a := c.send(http.MethodGet, file, "")
+		assert.Equal(t, http.StatusOK, a.status, file)
+		assert.NotEmpty(t, a.body)
+	}
+	policy := page.header.Get("Content-Security-Policy")
+	assert.Contains(t, policy, "default-src 'none'")
+	assert.NotContains(t, policy, "unsafe")
+}

@@ -1,0 +1,170 @@
+package inspect_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// hourly is 10 units, of which one an hour comes back.
+var hourly = policy.Must(policy.Funnel(10, 1, time.Hour))
+
+const anna, bert = "anna-0123456789abcdef", "bert-0123456789abcdef"
+
+// records keeps what is logged.
+type records struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *records) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *records) lines() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Split(strings.TrimSuffix(r.text.String(), "\n"), "\n")
+}
+
+func (r *records) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
+
+// newEngine returns an engine of 10 units, of which one an hour comes back.
+func newEngine[K comparable](t testing.TB, config engine.Config, more ...engine.Option[K]) *engine.Engine[K] {
+	t.Helper()
+	if config.Policy == nil {
+		config.Policy = hourly
+	}
+	e, err := engine.New(config, more...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
+}
+
+func newHandler(t testing.TB, config inspect.Config, limits ...inspect.AnyLimit) *inspect.Handler {
+	t.Helper()
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	h, err := inspect.New(config, limits...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	return h
+}
+
+// client asks a handler.
+type client struct {
+	t     testing.TB
+	url   string // ends with a slash
+	token string
+}
+
+func serve(t testing.TB, h *inspect.Handler) *client {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle("/debug/ral/", h)
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return &client{t: t, url: s.URL + "/debug/ral/"}
+}
+
+// answer is what a handler has answered.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// fault returns the error of an answer.
+func (a answer) fault(t testing.TB) string {
+	t.Helper()
+	var f inspect.Fault
+	require.NoError(t, json.Unmarshal(a.body, &f), "%s", a.body)
+	return f.Error
+}
+
+// send sends a request. Fields are pairs of a name and a value; Host is the host.
+func (c *client) send(method, path, body string, fields ...string) answer {
+	c.t.Helper()
+	r, err := http.NewRequest(method, c.url+path, strings.NewReader(body))
+	require.NoError(c.t, err)
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		if fields[i] == "Host" {
+			r.Host = fields[i+1]
+		} else {
+			r.Header.Set(fields[i], fields[i+1])
+		}
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	require.NoError(c.t, err)
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	require.NoError(c.t, err)
+	return answer{resp.StatusCode, resp.Header, all}
+}
+
+// get asks for JSON. A list that is pending is asked for again.
+func get[T any](c *client, path string) (v T) {
+	c.t.Helper()
+	for {
+		a := c.send(http.MethodGet, path, "")
+		require.Equal(c.t, http.StatusOK, a.status, "%s: %s", path, a.body)
+		v = *new(T)
+		require.NoError(c.t, json.Unmarshal(a.body, &v))
+		if list, ok := any(v).(inspect.List); !ok || !list.Pending {
+			return v
+		}
+		time.Sleep(10 * time.Millisecond) // wall: between two requests, of any number
+	}
+}
+
+// post sends JSON.
+func (c *client) post(path string, body any) answer {
+	c.t.Helper()
+	text, err := json.Marshal(body)
+	require.NoError(c.t, err)
+	return c.send(http.MethodPost, path, string(text))
+}
+
+// explains posts a request that is answered by an Explanation.
+func (c *client) explains(path string, body any) (x inspect.Explanation) {
+	c.t.Helper()
+	a := c.post(path, body)
+	require.Equal(c.t, http.StatusOK, a.status, "%s", a.body)
+	require.NoError(c.t, json.Unmarshal(a.body, &x))
+	return x
+}
+
+func key(limit, key string) inspect.KeyRequest { return inspect.KeyRequest{Limit: limit, Key: key} }
+
+func charge(limit, of string, n int64) inspect.ChangeRequest {
+	return inspect.ChangeRequest{KeyRequest: key(limit, of), Do: "charge", Units: n}
+}
+
+func assertFault(t testing.TB, a answer, status int, says string) {
+	t.Helper()
+	assert.Equal(t, status, a.status, "%s", a.body)
+	assert.Contains(t, a.fault(t), says)
+}

@@ -1,0 +1,258 @@
+package inspect_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/policy"
+)
+
+const owedOfAPI = "keys?by=owed&limit=api&n=200"
+
+// walked is a handler with an engine of so many keys that owe, of which looks counts those that
+// walks have looked at. during is called for the first key of each walk.
+func walked(t *testing.T, keys int, during func()) (h *inspect.Handler, looks *atomic.Int64) {
+	t.Helper()
+	looks = &atomic.Int64{}
+	var ready bool
+	e := newEngine(t, engine.Config{Name: "api"}, engine.PolicyFor(func(int) policy.Policy {
+		if ready && looks.Add(1)%int64(keys) == 1%int64(keys) && during != nil {
+			during()
+		}
+		return nil
+	}))
+	for i := range keys {
+		e.Take(i, 1+int64(i%9))
+	}
+	ready = true
+	return newHandler(t, inspect.Config{ShowKeys: true}, inspect.Limit[int]{Limiter: e}), looks
+}
+
+// A list goes through the keys once, and the pages after it, other requests for it and those that
+// come soon after share that.
+func TestListLooksAtEachKeyOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 3300
+		h, looks := walked(t, keys, nil)
+		walks := func() int64 { return looks.Load() / keys }
+		list := ask[inspect.List](t, h, owedOfAPI)
+		assert.Len(t, list.Rows, 200)
+		assert.Equal(t, uint64(keys), list.Total)
+		assert.Equal(t, int64(keys), looks.Load(), "each key once")
+		var together sync.WaitGroup
+		for range 20 {
+			together.Go(func() { assert.Equal(t, list, ask[inspect.List](t, h, owedOfAPI)) })
+		}
+		together.Wait()
+		assert.Equal(t, int64(1), walks(), "the other lists are the first one")
+
+		seen := map[string]bool{}
+		for pages := 1; ; pages++ {
+			for _, row := range list.Rows {
+				assert.False(t, seen[row.Key], "twice: %s", row.Key)
+				seen[row.Key] = true
+			}
+			if list.Next == "" {
+				break
+			}
+			path := owedOfAPI + "&after=" + list.Next
+			list = ask[inspect.List](t, h, path)
+			for list.Pending { // after a walk is a rest
+				time.Sleep(100 * time.Millisecond)
+				list = ask[inspect.List](t, h, path)
+			}
+			require.Less(t, pages, 100)
+		}
+		assert.Len(t, seen, keys, "none is missing")
+		assert.Equal(t, int64(4), walks(), "one for each thousand keys")
+
+		looks.Store(0)
+		overview(t, h, "limits")
+		ask[inspect.List](t, h, "keys?limit=api&by=refused&n=200")
+		assert.Zero(t, looks.Load(), "other requests go through no keys")
+
+		time.Sleep(time.Second)
+		ask[inspect.List](t, h, owedOfAPI)
+		assert.Equal(t, int64(1), walks(), "after a while there is a new one")
+	})
+}
+
+// However many requests ask for however many pages, walks take at most a tenth of one goroutine's
+// time, and no two run at once.
+//
+// Promise: A walk uses at most a tenth of a processor.
+func TestWalksTakeAPartOfAProcessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 2 * time.Second
+		var running, walks atomic.Int32
+		h, _ := walked(t, 1500, func() {
+			assert.Equal(t, int32(1), running.Add(1))
+			time.Sleep(took)
+			running.Add(-1)
+			walks.Add(1)
+		})
+		began := time.Now()
+		first := ask[inspect.List](t, h, owedOfAPI)
+		for first.Pending {
+			first = ask[inspect.List](t, h, owedOfAPI)
+		}
+		var together sync.WaitGroup
+		for i := range 5 {
+			together.Go(func() {
+				for time.Since(began) < 3*time.Minute {
+					// Any cursor of the list's form is accepted.
+					path := fmt.Sprintf("%s&after=%x.3fe0000000000000.%x.%x", owedOfAPI, int64(time.Since(began))+1, i+1, i)
+					if i == 0 {
+						path = owedOfAPI
+					}
+					ask[inspect.List](t, h, path)
+					time.Sleep(300 * time.Millisecond)
+				}
+			})
+		}
+		together.Wait()
+		assert.LessOrEqual(t, time.Duration(walks.Load())*took, time.Since(began)/10)
+		assert.GreaterOrEqual(t, walks.Load(), int32(8), "and go on")
+	})
+}
+
+// No request waits for a long walk. It gets the list before, which says how old it is, or none.
+//
+// Promise: No request waits for a long walk.
+func TestRequestsDoNotWaitForALongWalk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 20 * time.Second
+		h, looks := walked(t, 1500, func() { time.Sleep(took) })
+		began := time.Now()
+		list := ask[inspect.List](t, h, owedOfAPI)
+		assert.True(t, list.Pending)
+		assert.Equal(t, []inspect.Row{}, list.Rows, "a list, also if it is empty")
+		assert.LessOrEqual(t, time.Since(began), time.Second)
+		time.Sleep(took)
+		list = ask[inspect.List](t, h, owedOfAPI)
+		assert.False(t, list.Pending)
+		assert.Len(t, list.Rows, 200)
+		assert.InDelta(t, (took + 250*time.Millisecond).Seconds(), list.Age, .1, "from the instant of the list")
+		for _, row := range list.Rows {
+			assert.InDelta(t, 3600-list.Age, row.Returns, 1, "from now on")
+		}
+
+		time.Sleep(10*took + took/2) // the next walk is wanted, and under way
+		looked := looks.Load()
+		for range 3 {
+			began, old := time.Now(), ask[inspect.List](t, h, owedOfAPI)
+			assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+			assert.Greater(t, old.Age, list.Age+200)
+			assert.Equal(t, list.Rows[0].ID, old.Rows[0].ID)
+			assert.Equal(t, list.Next, old.Next)
+		}
+		time.Sleep(2 * took)
+		assert.Greater(t, looks.Load(), looked)
+		assert.InDelta(t, 40, ask[inspect.List](t, h, owedOfAPI).Age, 1, "it was made meanwhile")
+	})
+}
+
+// A walk that panics or ends its goroutine costs one list of its own limit, however often.
+func TestListsOutliveTheirWalks(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("broken") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var broken atomic.Bool
+				api := newEngine(t, engine.Config{Name: "api"}, engine.PolicyFor(func(string) policy.Policy {
+					if broken.Load() {
+						end()
+					}
+					return nil
+				}))
+				other := newEngine[string](t, engine.Config{Name: "other"})
+				h := newHandler(t, inspect.Config{ShowKeys: true}, inspect.Limit[string]{Limiter: api}, inspect.Limit[string]{Limiter: other})
+				api.Take("a", 3)
+				other.Take("b", 4)
+				assert.Equal(t, "a", ask[inspect.List](t, h, owedOfAPI).Rows[0].Key)
+				broken.Store(true)
+				for range 50 {
+					time.Sleep(600 * time.Millisecond)
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://server/"+owedOfAPI, nil))
+					require.Equal(t, http.StatusServiceUnavailable, w.Code, "%s", w.Body)
+					assert.Contains(t, w.Body.String(), "could not be listed")
+					assert.Equal(t, "b", ask[inspect.List](t, h, "keys?limit=other&by=owed").Rows[0].Key)
+				}
+				broken.Store(false)
+				time.Sleep(time.Second)
+				assert.Equal(t, "a", ask[inspect.List](t, h, owedOfAPI).Rows[0].Key)
+			})
+		})
+	}
+}
+
+// At the end of a list whose last walk was full comes a page without keys.
+func TestLastPageMayBeEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := walked(t, 1000, nil)
+		list := ask[inspect.List](t, h, owedOfAPI)
+		for range 4 {
+			assert.Len(t, list.Rows, 200)
+			list = ask[inspect.List](t, h, owedOfAPI+"&after="+list.Next)
+		}
+		require.NotEmpty(t, list.Next)
+		path := owedOfAPI + "&after=" + list.Next
+		for list = ask[inspect.List](t, h, path); list.Pending; list = ask[inspect.List](t, h, path) {
+			time.Sleep(time.Second)
+		}
+		assert.Empty(t, list.Rows)
+		assert.Empty(t, list.Next)
+		assert.Equal(t, uint64(1000), list.Total)
+	})
+}
+
+// A list that there is not is refused after Close. It will never be made.
+func TestNoListsAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := walked(t, 10, nil)
+		require.NoError(t, h.Close())
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://s/"+owedOfAPI, http.NoBody))
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+		assert.Contains(t, w.Body.String(), "the handler is closed")
+	})
+}
+
+// A cursor with a number that is not equal to itself is refused, and makes no walk.
+func TestNaNMakesNoWalks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, looks := walked(t, 10, nil)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://s/"+owedOfAPI+"&after=1.7ff8000000000001.1.1", http.NoBody))
+		assert.Equal(t, http.StatusBadRequest, w.Code)
+		time.Sleep(time.Hour)
+		assert.LessOrEqual(t, looks.Load(), int64(10), "one walk at most")
+	})
+}
+
+// After Close the lists are those of before.
+func TestListsAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, looks := walked(t, 10, nil)
+		list := ask[inspect.List](t, h, owedOfAPI)
+		require.NoError(t, h.Close())
+		time.Sleep(time.Minute)
+		looked := looks.Load()
+		later := ask[inspect.List](t, h, owedOfAPI)
+		assert.Equal(t, len(list.Rows), len(later.Rows))
+		assert.InDelta(t, 60, later.Age, 1)
+		assert.Equal(t, looked, looks.Load())
+	})
+}

@@ -1,0 +1,150 @@
+// Package ralotel exports limiters to OpenTelemetry: their counters as observable
+// instruments, and refused and delayed requests as events of the request's own span.
+//
+//	registration, err := ralotel.Register(meter, metrics.Engine(limiter))
+//
+//	options := httplimit.Options{OnVerdict: ralotel.Trace}
+//
+// The counters are read when the meter's readers collect. A call pays nothing for it.
+// Package metrics has the names, which are the same in module observe/ralprom.
+package ralotel
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/ral-limiter/ral/observe/metrics"
+)
+
+// registered holds what each meter observes, so that two limiters of one name are noticed.
+// OpenTelemetry itself keeps the value of one of them.
+var registered = struct {
+	sync.Mutex
+	of map[metric.Meter][]metrics.Series
+}{of: map[metric.Meter][]metrics.Series{}}
+
+// Register has the meter observe the limiters, all or none, until Unregister of the
+// result. The error wraps metrics.ErrDuplicate, and names the limiter, if one of that name
+// is registered with the meter. A meter of otel.Meter becomes another one by
+// otel.SetMeterProvider: call that before Register, as a limiter that was registered before it
+// is not compared with those after it. The error is also the Err of a source that was made of wrong arguments.
+func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registration, error) {
+	if meter == nil {
+		return nil, errors.New("ralotel: the meter is nil, want one, such as otel.Meter returns")
+	}
+	var own []metrics.Series
+	for _, source := range sources {
+		if err := source.Err(); err != nil {
+			return nil, err
+		}
+		own = append(own, source.Series()...)
+	}
+	registered.Lock()
+	defer registered.Unlock()
+	// A meter that is not comparable cannot be found again.
+	remembered := reflect.ValueOf(meter).Comparable()
+	var others []metrics.Series
+	if remembered {
+		others = registered.of[meter]
+	}
+	if err := metrics.Distinct(append(others[:len(others):len(others)], own...)); err != nil {
+		return nil, err
+	}
+	observed, instruments, err := observe(meter, own)
+	if err != nil {
+		return nil, err
+	}
+	made, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		values := make([]float64, 0, len(observed))
+		for _, source := range sources {
+			values = source.Read(values)
+		}
+		for i, value := range values {
+			if !metrics.Absent(value) {
+				to.ObserveFloat64(observed[i].instrument, value, observed[i].attributes...)
+			}
+		}
+		return nil
+	}, instruments...)
+	if err != nil {
+		return nil, err
+	}
+	if remembered {
+		registered.of[meter] = append(others[:len(others):len(others)], own...)
+	}
+	return &registration{Registration: made, meter: meter, series: own, remembered: remembered}, nil
+}
+
+// observed is a series with the instrument that has its values.
+type observed struct {
+	instrument metric.Float64Observable
+	attributes []metric.ObserveOption
+}
+
+// observe makes an instrument of each metric.
+func observe(meter metric.Meter, series []metrics.Series) (all []observed, instruments []metric.Observable, err error) {
+	known := map[string]metric.Float64Observable{}
+	for _, s := range series {
+		m := s.Metric
+		instrument := known[m.Name]
+		if instrument == nil {
+			if m.Kind == metrics.Counter {
+				instrument, err = meter.Float64ObservableCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
+			} else {
+				instrument, err = meter.Float64ObservableGauge(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			known[m.Name] = instrument
+			instruments = append(instruments, instrument)
+		}
+		labels := []attribute.KeyValue{attribute.String(metrics.LimitLabel, s.Limit)}
+		if m.Label != "" {
+			labels = append(labels, attribute.String(m.Label, s.Value))
+		}
+		all = append(all, observed{instrument, []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(labels...))}})
+	}
+	return all, instruments, nil
+}
+
+// registration gives the names free when it ends.
+type registration struct {
+	metric.Registration
+	meter      metric.Meter
+	series     []metrics.Series
+	remembered bool
+	once       sync.Once
+}
+
+// Unregister ends the observation. It may be called more than once.
+func (r *registration) Unregister() error {
+	err := r.Registration.Unregister()
+	if err == nil && r.remembered {
+		r.once.Do(r.forget)
+	}
+	return err
+}
+
+func (r *registration) forget() {
+	registered.Lock()
+	defer registered.Unlock()
+	own := map[metrics.Series]bool{}
+	for _, s := range r.series {
+		own[s] = true
+	}
+	var left []metrics.Series
+	for _, s := range registered.of[r.meter] {
+		if !own[s] {
+			left = append(left, s)
+		}
+	}
+	if registered.of[r.meter] = left; left == nil {
+		delete(registered.of, r.meter)
+	}
+}

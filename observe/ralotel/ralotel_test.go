@@ -1,0 +1,200 @@
+package ralotel_test
+
+import (
+	"context"
+	"math"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/observe/metrics"
+	"github.com/ral-limiter/ral/observe/ralotel"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// everything is a source with every metric of the contract. The value of each series is its
+// number, as in the tests of module observe/ralprom.
+func everything(name string) *metrics.Source {
+	var readings []metrics.Reading[int]
+	for _, m := range metrics.All() {
+		values := m.Values
+		switch {
+		case m.Label == "":
+			values = []string{""}
+		case values == nil:
+			values = []string{`a "quoted" name`}
+		}
+		for _, v := range values {
+			n := float64(len(readings) + 1)
+			readings = append(readings, metrics.Reading[int]{Metric: m.Name, Value: v, Of: func(*int) float64 { return n }})
+		}
+	}
+	return metrics.New(name, func() int { return 0 }, readings)
+}
+
+func newEngine(t *testing.T, name string) *engine.Engine[string] {
+	e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}
+
+// collect returns what a reader collects, by name.
+func collect(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
+	var all metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(context.Background(), &all))
+	byName := map[string]metricdata.Metrics{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			byName[m.Name] = m
+		}
+	}
+	return byName
+}
+
+// OpenTelemetry's own exporter to Prometheus makes of it what module observe/ralprom
+// exports: names, help, types, labels and values.
+//
+// Promise: Names are those of Prometheus.
+func TestNamesAreThoseOfPrometheus(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
+	require.NoError(t, err)
+	_, err = ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("ral"), everything("api"))
+	require.NoError(t, err)
+	file, err := os.Open("../metrics/testdata/exposition.txt")
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, testutil.GatherAndCompare(registry, file))
+}
+
+func TestInstruments(t *testing.T) {
+	reader := sdk.NewManualReader()
+	meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
+	e := newEngine(t, "api")
+	m := httplimit.Must(httplimit.New(e, httplimit.ByHeader("Key"), httplimit.Options{}))
+	_, err := ralotel.Register(meter, metrics.Engine(e), m.Metrics("web"))
+	require.NoError(t, err)
+	e.Choke("a")
+	e.Choke("a")
+	e.Choke("a")
+	got := collect(t, reader)
+	point := func(value float64, limit, label, of string) metricdata.DataPoint[float64] {
+		return metricdata.DataPoint[float64]{Value: value, Attributes: attribute.NewSet(
+			attribute.String("limit", limit), attribute.String(label, of))}
+	}
+	metricdatatest.AssertEqual(t, metricdata.Metrics{
+		Name: "ral.calls", Unit: "{call}", Description: "Calls that took units or were refused them.",
+		Data: metricdata.Sum[float64]{
+			Temporality: metricdata.CumulativeTemporality, IsMonotonic: true,
+			DataPoints: []metricdata.DataPoint[float64]{point(1, "api", "result", "admitted"), point(2, "api", "result", "refused")},
+		},
+	}, got["ral.calls"], metricdatatest.IgnoreTimestamp())
+	metricdatatest.AssertEqual(t, metricdata.Metrics{
+		Name: "ral.keys", Unit: "{key}", Description: "Keys in the table.",
+		Data: metricdata.Gauge[float64]{DataPoints: []metricdata.DataPoint[float64]{
+			{Value: 1, Attributes: attribute.NewSet(attribute.String("limit", "api"))},
+		}},
+	}, got["ral.keys"], metricdatatest.IgnoreTimestamp())
+	metricdatatest.AssertHasAttributes(t, got["ral.http.requests"], attribute.String("limit", "web"))
+	assert.NotContains(t, got, "ral.save.timestamp", "there was no save")
+}
+
+func TestAbsentValuesAreNotObserved(t *testing.T) {
+	reader := sdk.NewManualReader()
+	value := math.NaN()
+	source := metrics.New("api", func() int { return 0 }, []metrics.Reading[int]{{Metric: "ral.keys", Of: func(*int) float64 { return value }}})
+	_, err := ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), source)
+	require.NoError(t, err)
+	assert.NotContains(t, collect(t, reader), "ral.keys")
+	value = 3
+	assert.Contains(t, collect(t, reader), "ral.keys")
+}
+
+// Promise: Two limiters of one name are an error.
+func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
+	reader := sdk.NewManualReader()
+	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
+	meter := provider.Meter("test")
+	first := metrics.Engine(newEngine(t, "api"))
+	registration, err := ralotel.Register(meter, first)
+	require.NoError(t, err)
+	web, err := ralotel.Register(meter, metrics.Engine(newEngine(t, "web")))
+	require.NoError(t, err)
+	before := series(t, reader)
+
+	second := metrics.Engine(newEngine(t, "api"))
+	_, err = ralotel.Register(meter, metrics.Engine(newEngine(t, "other")), second)
+	require.ErrorIs(t, err, metrics.ErrDuplicate)
+	assert.ErrorContains(t, err, `two limiters have the same name: "api"; give each a Name of its own`)
+	_, err = ralotel.Register(provider.Meter("test"), second)
+	require.ErrorIs(t, err, metrics.ErrDuplicate, "it is the same meter")
+	_, err = ralotel.Register(sdk.NewMeterProvider().Meter("test"), second, metrics.Engine(newEngine(t, "api")))
+	require.ErrorIs(t, err, metrics.ErrDuplicate, "in one call")
+	assert.Equal(t, before, series(t, reader), "all or none: other is not there either")
+
+	// The name is free when its registration ends, however often that is said.
+	require.NoError(t, registration.Unregister())
+	again, err := ralotel.Register(meter, second)
+	require.NoError(t, err)
+	require.NoError(t, registration.Unregister())
+	_, err = ralotel.Register(meter, first)
+	require.ErrorIs(t, err, metrics.ErrDuplicate)
+	require.NoError(t, again.Unregister())
+	require.NoError(t, web.Unregister())
+	assert.Zero(t, series(t, reader))
+	// Other meters are no error.
+	_, err = ralotel.Register(sdk.NewMeterProvider().Meter("test"), first)
+	require.NoError(t, err)
+}
+
+// series counts the data points.
+func series(t *testing.T, reader sdk.Reader) (n int) {
+	for _, m := range collect(t, reader) {
+		switch data := m.Data.(type) {
+		case metricdata.Sum[float64]:
+			n += len(data.DataPoints)
+		case metricdata.Gauge[float64]:
+			n += len(data.DataPoints)
+		}
+	}
+	return n
+}
+
+func TestWrongSourceIsAnError(t *testing.T) {
+	meter := sdk.NewMeterProvider().Meter("test")
+	_, err := ralotel.Register(nil, everything("api"))
+	require.ErrorContains(t, err, "the meter is nil")
+	_, err = ralotel.Register(meter, everything("api"), nil)
+	require.ErrorContains(t, err, "the Source is nil")
+	_, err = ralotel.Register(meter, everything("api"))
+	require.NoError(t, err, "nothing was registered before")
+}
+
+// wrapped is a meter whose type is comparable, although a value may not be.
+type wrapped struct {
+	metric.Meter
+	with any
+}
+
+func TestMeterThatCannotBeCompared(t *testing.T) {
+	meter := wrapped{sdk.NewMeterProvider().Meter("ral"), []int{1}}
+	for range 2 { // it cannot be found again, so that no duplicate is noticed
+		made, err := ralotel.Register(meter, metrics.Engine(newEngine(t, "api")))
+		require.NoError(t, err)
+		require.NoError(t, made.Unregister())
+	}
+}

@@ -1,0 +1,136 @@
+// Package ralprom exports limiters to Prometheus: an engine, a fleet, a middleware or
+// anything else that is a metrics.Source.
+//
+//	err := ralprom.Register(prometheus.DefaultRegisterer, metrics.Engine(limiter))
+//
+// The counters are read when the registry is scraped. A call of the limiter pays nothing
+// for it. Package metrics has the names, which are the same in module observe/ralotel.
+package ralprom
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/ral-limiter/ral/observe/metrics"
+)
+
+// Register registers the limiters with a registry, all or none. The error wraps
+// metrics.ErrDuplicate, and names the limiter, if the registry has one of that name. It is
+// the Err of a source that was made of wrong arguments.
+func Register(registry prometheus.Registerer, sources ...*metrics.Source) error {
+	for i, source := range sources {
+		err := registry.Register(New(source))
+		if err == nil {
+			continue
+		}
+		for _, done := range sources[:i] {
+			registry.Unregister(New(done))
+		}
+		return explain(source, err)
+	}
+	return nil
+}
+
+// explain says of an error of a registry which limiter it is about, if its name is there
+// already.
+func explain(source *metrics.Source, err error) error {
+	if source.Err() != nil {
+		return source.Err()
+	}
+	text := err.Error()
+	for i, s := range source.Series() {
+		// The registry's other errors have no type.
+		var already prometheus.AlreadyRegisteredError
+		same := i == 0 && errors.As(err, &already) ||
+			strings.Contains(text, fmt.Sprintf("fqName: %q", s.Metric.Prometheus())) &&
+				strings.Contains(text, fmt.Sprintf("{%s=%q}", metrics.LimitLabel, s.Limit)) &&
+				strings.Contains(text, "already exists")
+		if same {
+			return fmt.Errorf("%w: %w", metrics.Duplicate(s.Limit), err)
+		}
+	}
+	return err
+}
+
+// New returns a Collector of the source, for programs that register it themselves. Its
+// metrics are described by their names and the limiter's, so that a registry refuses a
+// second limiter of one name, and Unregister takes any Collector of the same source. If the
+// source's Err is not nil, the registry's Register returns it.
+func New(source *metrics.Source) prometheus.Collector {
+	c := &collector{source: source}
+	if err := source.Err(); err != nil {
+		c.descs = []*prometheus.Desc{prometheus.NewInvalidDesc(err)}
+		return c
+	}
+	type id struct{ metric, limit string }
+	known := map[id]*prometheus.Desc{}
+	for _, s := range source.Series() {
+		key := id{s.Metric.Name, s.Limit}
+		desc := known[key]
+		var names, values []string
+		if s.Metric.Label != "" {
+			names, values = []string{s.Metric.Label}, []string{s.Value}
+		}
+		if desc == nil {
+			desc = prometheus.NewDesc(s.Metric.Prometheus(), s.Metric.Help, names, prometheus.Labels{metrics.LimitLabel: s.Limit})
+			known[key] = desc
+			c.descs = append(c.descs, desc)
+		}
+		c.series = append(c.series, series{desc, prometheus.MakeLabelPairs(desc, values), s.Metric.Kind})
+	}
+	return c
+}
+
+// collector implements prometheus.Collector.
+type collector struct {
+	source *metrics.Source
+	descs  []*prometheus.Desc
+	series []series
+}
+
+// series is what does not change of a metric from one scrape to the next.
+type series struct {
+	desc   *prometheus.Desc
+	labels []*dto.LabelPair
+	kind   metrics.Kind
+}
+
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range c.descs {
+		to <- desc
+	}
+}
+
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	values := c.source.Read(make([]float64, 0, len(c.series)))
+	samples := make([]sample, len(values))
+	for i, value := range values {
+		if metrics.Absent(value) {
+			continue
+		}
+		samples[i] = sample{&c.series[i], value}
+		to <- &samples[i]
+	}
+}
+
+// sample implements prometheus.Metric.
+type sample struct {
+	*series
+	value float64
+}
+
+func (s *sample) Desc() *prometheus.Desc { return s.desc }
+
+func (s *sample) Write(to *dto.Metric) error {
+	to.Label = s.labels
+	if s.kind == metrics.Counter {
+		to.Counter = &dto.Counter{Value: &s.value}
+	} else {
+		to.Gauge = &dto.Gauge{Value: &s.value}
+	}
+	return nil
+}

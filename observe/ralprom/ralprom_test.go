@@ -1,0 +1,210 @@
+package ralprom_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/observe/metrics"
+	"github.com/ral-limiter/ral/observe/ralprom"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// everything is a source with every metric of the contract. The value of each series is its
+// number.
+func everything(name string) *metrics.Source {
+	var readings []metrics.Reading[int]
+	for _, m := range metrics.All() {
+		values := m.Values
+		switch {
+		case m.Label == "":
+			values = []string{""}
+		case values == nil:
+			values = []string{`a "quoted" name`}
+		}
+		for _, v := range values {
+			n := float64(len(readings) + 1)
+			readings = append(readings, metrics.Reading[int]{Metric: m.Name, Value: v, Of: func(*int) float64 { return n }})
+		}
+	}
+	return metrics.New(name, func() int { return 0 }, readings)
+}
+
+func newEngine(t *testing.T, name string) *engine.Engine[string] {
+	e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}
+
+// Names, help, types, labels and values as Prometheus reads them. module observe/ralotel has the
+// same file for OpenTelemetry's exporter.
+//
+// Promise: Prometheus reads the names of the contract.
+func TestExposition(t *testing.T) {
+	file, err := os.Open("../metrics/testdata/exposition.txt")
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, testutil.CollectAndCompare(ralprom.New(everything("api")), file))
+}
+
+func TestLint(t *testing.T) {
+	problems, err := testutil.CollectAndLint(ralprom.New(everything("api")))
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}
+
+// A registry that checks what it gathers accepts every source, with the values of the moment.
+func TestRegistryIsToldWhatIsCountedNow(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	api, web := newEngine(t, "api"), newEngine(t, "web")
+	m := httplimit.Must(httplimit.New(api, httplimit.ByHeader("Key"), httplimit.Options{}))
+	require.NoError(t, ralprom.Register(registry, metrics.Engine(api), metrics.Engine(web), m.Metrics("api")))
+	for calls := range 3 {
+		count := map[string]float64{}
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, family := range families {
+			for _, m := range family.Metric {
+				if family.GetName() == "ral_calls_total" {
+					count[m.Label[0].GetValue()+" "+m.Label[1].GetValue()] = m.Counter.GetValue()
+				}
+			}
+		}
+		assert.Equal(t, map[string]float64{
+			"api admitted": float64(min(calls, 1)), "api refused": float64(max(0, calls-1)),
+			"web admitted": 0, "web refused": 0,
+		}, count)
+		api.Choke("a")
+	}
+}
+
+func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	require.NoError(t, ralprom.Register(registry, metrics.Engine(newEngine(t, "api"))))
+	before := testutil.CollectAndCount(registry)
+
+	again := ralprom.Register(registry, metrics.Engine(newEngine(t, "web")), metrics.Engine(newEngine(t, "api")))
+	require.ErrorIs(t, again, metrics.ErrDuplicate)
+	assert.ErrorContains(t, again, `two limiters have the same name: "api"; give each a Name of its own`)
+	var already prometheus.AlreadyRegisteredError
+	assert.ErrorAs(t, again, &already)
+	assert.Equal(t, before, testutil.CollectAndCount(registry), "all or none: web is not there either")
+
+	// A limiter of another kind, of which only some metrics are the same.
+	calls := []metrics.Reading[int]{{Metric: "ral.calls", Value: "admitted", Of: func(*int) float64 { return 1 }}}
+	other := metrics.New("api", func() int { return 0 }, calls)
+	err := ralprom.Register(registry, other)
+	require.ErrorIs(t, err, metrics.ErrDuplicate)
+	assert.ErrorContains(t, err, `"api"`)
+
+	// One of the limits of a Tiered.
+	tiered, err := engine.NewTiered[string](engine.Config{Name: "tiers", Policy: policy.Must(policy.Funnel(2, 1, time.Hour))},
+		policy.Must(policy.Funnel(1, 1, time.Hour)))
+	require.NoError(t, err)
+	defer tiered.Close()
+	require.NoError(t, ralprom.Register(registry, metrics.Engine(newEngine(t, "tiers.2"))))
+	err = ralprom.Register(registry, metrics.Tiered(tiered))
+	require.ErrorIs(t, err, metrics.ErrDuplicate)
+	assert.ErrorContains(t, err, `"tiers.2"`)
+
+	// Other registries, and other metrics of the same name, are no error.
+	require.NoError(t, ralprom.Register(prometheus.NewRegistry(), other))
+	m := httplimit.Must(httplimit.New(newEngine(t, "api"), httplimit.ByHeader("Key"), httplimit.Options{}))
+	require.NoError(t, ralprom.Register(registry, m.Metrics("api")))
+}
+
+func TestUnregisterTakesAnyCollectorOfTheSource(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	source := metrics.Engine(newEngine(t, "api"))
+	require.NoError(t, ralprom.Register(registry, source))
+	assert.True(t, registry.Unregister(ralprom.New(source)))
+	assert.Zero(t, testutil.CollectAndCount(registry))
+	require.NoError(t, ralprom.Register(registry, source))
+}
+
+func TestWrongSourceIsAnError(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	bad := metrics.New("", func() int { return 0 }, nil)
+	require.ErrorIs(t, ralprom.Register(registry, bad), bad.Err())
+	require.ErrorContains(t, registry.Register(ralprom.New(bad)), "name is")
+	require.ErrorContains(t, ralprom.Register(registry, nil), "the Source is nil")
+	// An error of the registry that is not about a name stays as it is.
+	wrong := errors.New("the registry is full")
+	require.Equal(t, wrong, ralprom.Register(refusing{wrong}, metrics.Engine(newEngine(t, "api"))))
+}
+
+type refusing struct{ err error }
+
+func (r refusing) Register(prometheus.Collector) error  { return r.err }
+func (r refusing) MustRegister(...prometheus.Collector) {}
+func (r refusing) Unregister(prometheus.Collector) bool { return false }
+
+func TestAbsentValuesAreNotCollected(t *testing.T) {
+	value := math.NaN()
+	source := metrics.New("api", func() int { return 0 },
+		[]metrics.Reading[int]{{Metric: "ral.keys", Of: func(*int) float64 { return value }}})
+	require.NoError(t, source.Err())
+	assert.Zero(t, testutil.CollectAndCount(ralprom.New(source)))
+	value = 3
+	assert.Equal(t, 1, testutil.CollectAndCount(ralprom.New(source)))
+}
+
+// Ten million distinct keys, of which the table holds a tenth, make no series more. Under -short
+// and the race detector there are fewer.
+func TestSeriesStayConstantUnderManyKeys(t *testing.T) {
+	keys := 10_000_000
+	if testing.Short() || race.Enabled {
+		keys = 20_000
+	}
+	e, err := engine.New[int](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	c := ralprom.New(metrics.Engine(e))
+	const absent = 10 // until keys were counted and the state was saved
+	before := testutil.CollectAndCount(c)
+	assert.Greater(t, before, 20)
+	for key := range keys {
+		e.Choke(key)
+		e.Choke(key)
+		if key%(keys/10) == 0 {
+			assert.LessOrEqual(t, testutil.CollectAndCount(c)-before, absent)
+		}
+	}
+	require.NoError(t, e.Block(1, time.Hour))
+	assert.LessOrEqual(t, testutil.CollectAndCount(c)-before, absent)
+	assert.GreaterOrEqual(t, e.Stats().Admitted+e.Stats().Refused, uint64(2*keys), "all were distinct")
+}
+
+// A scrape costs the same few allocations whatever the number of keys.
+func TestCollectAllocatesLittle(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	e := newEngine(t, "api")
+	c := ralprom.New(metrics.Engine(e))
+	to := make(chan prometheus.Metric, 100)
+	collect := func() {
+		c.Collect(to)
+		for len(to) > 0 {
+			<-to
+		}
+	}
+	few := testing.AllocsPerRun(100, collect)
+	assert.LessOrEqual(t, few, 12.0)
+	for i := range 20_000 {
+		e.Choke(fmt.Sprint("key-", i))
+	}
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, collect), few+1)
+}

@@ -1,0 +1,47 @@
+package connectlimit
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/ral-limiter/ral/internal/core/whole"
+	"github.com/ral-limiter/ral/rpc/rpcstatus"
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+// The names of header fields, in the canonical form of net/http.
+const (
+	policyField     = "Ratelimit-Policy"
+	limitField      = "Ratelimit"
+	retryAfterField = "Retry-After"
+	pushbackField   = "Grpc-Retry-Pushback-Ms"
+)
+
+// refusal returns the error that refuses a call. Its metadata are header fields of an answer to a unary call of Connect,
+// and trailers of any other. They are the same in all protocols.
+func refusal(v *rpclimit.Verdict) *connect.Error {
+	err := connect.NewError(connect.Code(v.Code()), errors.New(v.Message()))
+	for _, detail := range rpcstatus.Details(v) {
+		if d, bad := connect.NewErrorDetail(detail); bad == nil {
+			err.AddDetail(d)
+		}
+	}
+	meta := err.Meta()
+	tell(v, new([2]string), func() http.Header { return meta })
+	if after, ok := v.Retry(); ok {
+		meta[retryAfterField] = []string{strconv.FormatInt(retrySeconds(after), 10)}
+	}
+	if ms, ok := v.Pushback(); ok {
+		meta[pushbackField] = []string{strconv.FormatInt(ms, 10)}
+	}
+	return err
+}
+
+// retrySeconds returns whole seconds, rounded up. They are at least 1, as 0 would invite the client to return at once.
+func retrySeconds(d time.Duration) int64 {
+	return max(1, whole.Up(d, time.Second))
+}

@@ -1,0 +1,102 @@
+package grpclimit
+
+import (
+	"context"
+	"strconv"
+	"unsafe"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/ral-limiter/ral/rpc/rpcstatus"
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+// Metadata keys.
+const (
+	policyKey   = "ratelimit-policy"
+	limitKey    = "ratelimit"
+	pushbackKey = "grpc-retry-pushback-ms"
+)
+
+// incoming makes a Call of what a server's context tells about it.
+func incoming(c *rpclimit.Call, ctx context.Context, procedure string) {
+	c.Context, c.Procedure, c.Header = ctx, procedure, (*header)(c)
+	if p, ok := peer.FromContext(ctx); ok {
+		c.Peer = rpclimit.PeerOf(p.Addr)
+		if p.AuthInfo != nil {
+			c.Identity = p.AuthInfo
+		}
+	}
+}
+
+// header is the metadata of a call. It looks for each value in the context: all of them would be a copy.
+type header rpclimit.Call
+
+// Values implements rpclimit.Header.
+func (h *header) Values(lower, _ string) []string {
+	return metadata.ValueFromIncomingContext(h.Context, lower)
+}
+
+// refusal returns the error that refuses a call, and the trailer to send with it, which may be nil.
+func refusal(v *rpclimit.Verdict) (metadata.MD, error) {
+	var trailer metadata.MD
+	told := &struct { // what the trailer needs of the heap
+		pushback [1]string
+		digits   [20]byte
+		fields   [2]string
+		buffer   [72]byte // most values of ratelimit fit
+	}{}
+	if ms, ok := v.Pushback(); ok {
+		told.pushback[0] = text(strconv.AppendInt(told.digits[:0], ms, 10))
+		trailer = metadata.MD{pushbackKey: told.pushback[:]}
+	}
+	policies, standing := v.AppendRateLimit(told.buffer[:0])
+	told.fields[0], told.fields[1] = policies, text(standing)
+	return withFields(trailer, &told.fields), status.ErrorProto(rpcstatus.Of(v))
+}
+
+// text returns bytes that are not written again as a string.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// withFields adds the RateLimit fields to metadata. It returns nil if there is nothing at all to send.
+func withFields(md metadata.MD, fields *[2]string) metadata.MD {
+	for i, key := range [...]string{policyKey, limitKey} {
+		if fields[i] == "" {
+			continue
+		}
+		if md == nil {
+			md = make(metadata.MD, len(fields))
+		}
+		md[key] = fields[i : i+1 : i+1]
+	}
+	return md
+}
+
+// codeOf returns the code that a client is told of a handler's error.
+func codeOf(err error) rpclimit.Code {
+	if err == nil {
+		return rpclimit.CodeOK
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err)
+	}
+	return rpclimit.Code(s.Code())
+}
+
+func mustHave(limits *rpclimit.Limits, function string) {
+	if limits == nil {
+		panic("grpclimit." + function + ": limits are nil: want those of rpclimit.New")
+	}
+}
+
+// setTrailer sets the trailer of a unary call. There is no other way to tell the client if it fails, so that the call
+// is answered without.
+func setTrailer(ctx context.Context, md metadata.MD) {
+	if len(md) > 0 {
+		_ = grpc.SetTrailer(ctx, md)
+	}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+// The pictures in the repository are what the code draws now.
+func TestPicturesAreUpToDate(t *testing.T) {
+	pictures, err := draw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, svg := range pictures {
+		kept, err := os.ReadFile(name)
+		if err != nil {
+			t.Error(err)
+		} else if string(kept) != string(svg) {
+			t.Errorf("%s is not what the code draws any more: go run ./test/charts", name)
+		}
+	}
+}
+
+// The traffic is the one that docs/choosing.md describes, and every policy lets some
+// of it through, but not all.
+func TestEveryPolicyHasSomethingToDo(t *testing.T) {
+	calls := traffic()
+	if len(calls) != 1+30+30+40+30 {
+		t.Fatalf("%d calls", len(calls))
+	}
+	for _, s := range subjects() {
+		started := play(s.policy, calls).started
+		if len(started) < 10 || len(started) > len(calls)/2+20 {
+			t.Errorf("%s starts %d of %d", s.name, len(started), len(calls))
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Mutation takes the safety mechanisms of Ral out, one at a time, and runs the tests
+// that should notice:
+//
+//	go run ./test/mutation                # all of them, which takes hours
+//	go run ./test/mutation -only horizon  # those whose name matches
+//	go run ./test/mutation -only ^cell/   # those of a package
+//	go run ./test/mutation -o results.md  # writes the results as a table
+//
+// A mutant is a patch file in test/mutation/mutants, with a heading that names the
+// mechanism and the tests: docs/mutations.md describes it. Nothing in the work tree is
+// changed: the go command is told by -overlay to read the changed files from elsewhere.
+// The exit status is 1 if a mutant survives, if a patch does not apply, or if the tests
+// fail without any mutant.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"sync"
+	"time"
+)
+
+func main() {
+	only := flag.String("only", "", "a regular expression: only mutants whose name, or whose patch's path within mutants, it matches")
+	root := flag.String("root", ".", "the root of the repository")
+	out := flag.String("o", "", "the file to write the results to, as a Markdown table; - is standard output, and none if empty")
+	jobs := flag.Int("jobs", runtime.NumCPU(), "how many to run at a time")
+	limit := flag.Duration("limit", 2*time.Minute, "how long the tests of one mutant may take")
+	flag.Parse()
+
+	if err := run(*root, *only, *out, *jobs, *limit); err != nil {
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root, only, out string, jobs int, limit time.Duration) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if jobs < 1 {
+		return fmt.Errorf("flag -jobs is %d, want 1 or more", jobs)
+	}
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return err
+	}
+	all, err := readMutants(root)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(all, only)
+	if err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp("", "mutation")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	r := runner{root: root, folder: folder, limit: limit}
+
+	// A test that fails without a mutant would seem to notice everything.
+	if err := r.sound(ctx, chosen); err != nil {
+		return err
+	}
+	results := r.tryAll(ctx, chosen, jobs)
+	survivors := 0
+	for _, r := range results {
+		if r.killer == "" {
+			survivors++
+		}
+	}
+	if out != "" {
+		if err := writeTable(out, table(results)); err != nil {
+			return err
+		}
+	}
+	if survivors > 0 {
+		return fmt.Errorf("%d of %d mutants were not noticed by their tests", survivors, len(results))
+	}
+	fmt.Printf("all %d mutants were noticed\n", len(results))
+	return nil
+}
+
+// choose returns the mutants of which the name or the path matches the regular
+// expression.
+func choose(all []mutant, only string) (chosen []mutant, err error) {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return nil, fmt.Errorf("flag -only: %w", err)
+	}
+	for _, m := range all {
+		if match.MatchString(m.name) || match.MatchString(m.path) {
+			chosen = append(chosen, m)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("flag -only is %q, which matches the name or path of no mutant", only)
+	}
+	return chosen, nil
+}
+
+// tryAll tries the mutants, so many at a time, and prints each result and how many are
+// left.
+func (r runner) tryAll(ctx context.Context, chosen []mutant, jobs int) []result {
+	results := make([]result, len(chosen))
+	var done sync.WaitGroup
+	var mu sync.Mutex
+	finished := 0
+	places := make(chan struct{}, jobs)
+	for i, m := range chosen {
+		places <- struct{}{}
+		done.Go(func() {
+			defer func() { <-places }()
+			results[i] = r.try(ctx, i, m)
+			mu.Lock()
+			defer mu.Unlock()
+			finished++
+			fmt.Printf("%4d of %d  %v\n", finished, len(chosen), results[i])
+		})
+	}
+	done.Wait()
+	return results
+}
+
+// writeTable writes the table to a file, or to standard output if its name is -.
+func writeTable(name, table string) error {
+	if name == "-" {
+		_, err := os.Stdout.WriteString(table)
+		return err
+	}
+	return os.WriteFile(name, []byte(table), 0o644)
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// mutantsFolder holds the patches, from the root of the repository.
+const mutantsFolder = "test/mutation/mutants"
+
+// mutant is a safety mechanism taken out.
+type mutant struct {
+	patch   string   // the patch file
+	path    string   // the same within mutantsFolder, with slashes
+	changes []string // the files that it changes, from the root of the repository
+
+	name    string        // of the mechanism, unique
+	without string        // what users meet without it
+	pkg     string        // the folder of the tests that should notice
+	tests   string        // their -run pattern
+	limit   time.Duration // how long they may take; 0 is the flag's
+}
+
+// readMutants reads all patches, in the order of their files' names.
+func readMutants(root string) (all []mutant, err error) {
+	names := map[string]string{}
+	folder := filepath.Join(root, mutantsFolder)
+	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		m, err := parse(string(text))
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if other, taken := names[m.name]; taken {
+			return fmt.Errorf("%s: %s has the name %q, too", path, other, m.name)
+		}
+		names[m.name] = path
+		m.patch = path
+		if m.path, err = filepath.Rel(folder, path); err != nil {
+			return err
+		}
+		m.path = filepath.ToSlash(m.path)
+		all = append(all, m)
+		return nil
+	})
+	return all, err
+}
+
+// parse reads a patch's heading, which ends with an empty line, and the names of the
+// files that the patch changes.
+func parse(text string) (m mutant, err error) {
+	heading, patch, ok := strings.Cut(text, "\n\n")
+	if !ok {
+		return m, errors.New("no empty line between the heading and the patch")
+	}
+	for line := range strings.SplitSeq(heading, "\n") {
+		field, value, _ := strings.Cut(line, ": ")
+		switch field {
+		case "Mechanism":
+			m.name = value
+		case "Without it":
+			m.without = value
+		case "Package":
+			m.pkg = value
+		case "Tests":
+			m.tests = value
+		case "Limit":
+			if m.limit, err = time.ParseDuration(value); err != nil {
+				return m, fmt.Errorf("Limit: %w", err)
+			}
+		default:
+			return m, fmt.Errorf("the heading has %q, want Mechanism, Without it, Package, Tests or Limit", line)
+		}
+	}
+	for field, value := range map[string]string{
+		"Mechanism": m.name, "Without it": m.without, "Package": m.pkg, "Tests": m.tests,
+	} {
+		if value == "" {
+			return m, fmt.Errorf("the heading has no %q", field)
+		}
+	}
+	for line := range strings.Lines(patch) {
+		if file, ok := strings.CutPrefix(line, "+++ b/"); ok {
+			m.changes = append(m.changes, strings.TrimSpace(file))
+		}
+	}
+	if len(m.changes) == 0 {
+		return m, errors.New("the patch changes no file")
+	}
+	return m, nil
+}
+
+// apply copies the files that the patch changes from root to folder, with the patch
+// applied.
+func (m mutant) apply(root, folder string) error {
+	for _, file := range m.changes {
+		source, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
+		if err != nil {
+			return err
+		}
+		copied := filepath.Join(folder, filepath.FromSlash(file))
+		if err := os.MkdirAll(filepath.Dir(copied), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(copied, source, 0o600); err != nil {
+			return err
+		}
+	}
+	cmd := exec.Command("git", "apply", m.patch)
+	cmd.Dir = folder
+	// The folder is no part of any repository, wherever it lies.
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") }),
+		"GIT_CEILING_DIRECTORIES="+filepath.Dir(folder))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s does not apply: %w\n%s", m.patch, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package pages
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/ralbench/browser"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// stage is a program with three limits, and the page of package inspect.
+type stage struct {
+	url    string
+	api    *engine.Engine[string]
+	logins *engine.Engine[string]
+	trial  *limits.Trial[string] // "tried", of logins with a candidate of 1 unit
+}
+
+const token = "0123456789abcdef"
+
+func start(t *testing.T, config inspect.Config) stage {
+	t.Helper()
+	var s stage
+	for name, e := range map[string]**engine.Engine[string]{"api": &s.api, "logins": &s.logins} {
+		made, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, made.Close()) })
+		*e = made
+	}
+	candidate, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, candidate.Close()) })
+	s.trial, err = limits.NewTrial(limits.TrialConfig[string]{Live: s.logins, Candidate: candidate})
+	require.NoError(t, err)
+	config.Logger = slog.New(slog.DiscardHandler)
+	h, err := inspect.New(config,
+		inspect.Limit[struct{}]{Name: "all", Limiter: single.MustNew(policy.Funnel(10, 1, time.Hour))},
+		inspect.Limit[string]{Limiter: s.api}, inspect.Limit[string]{Limiter: s.logins}, inspect.Limit[string]{Name: "tried", Limiter: s.trial})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	mux := http.NewServeMux()
+	mux.Handle("/debug/ral/", h)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s.url = server.URL + "/debug/ral/"
+	return s
+}
+
+// load has one key owe most, and another one refused most.
+func (s stage) load() {
+	s.api.Take("glutton", 10)
+	for range 300 {
+		s.api.Choke("glutton")
+	}
+	s.api.Take("modest", 3)
+	s.logins.Take("root", 7)
+}
+
+// row returns a condition, in JavaScript, of the row of a list that begins with a key.
+func row(list, key, condition string) string {
+	return fmt.Sprintf(`[...document.getElementById(%q).rows].some((row) => row.cells[0].textContent === %q && (%s))`, list, key, condition)
+}
+
+// An operator finds the key that is refused most, has it explained, blocks it, sees it
+// refused, and lifts the block.
+//
+// Promise: The page shows an offender, explains it, blocks it and lifts the block.
+func TestOperatorInABrowser(t *testing.T) {
+	chromium := browser.Start(t)
+	for name, v := range map[string]browser.View{
+		"desktop-light": {Scheme: "light", Width: 1200, Height: 900},
+		"phone-dark":    {Scheme: "dark", Width: 390, Height: 740},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": token}})
+			s.load()
+			const offender = `<img src=x onerror=alert(1)>`
+			s.api.Take(offender, 6)
+			for range 500 {
+				s.api.Take(offender, 6)
+			}
+			o := chromium.Open(t, s.url, v)
+			browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+			o.Until(row("refused", offender, "row.rowIndex === 1")) // it is refused most
+			o.Until(row("owed", "glutton", "row.rowIndex === 1"))
+			o.Until(`document.querySelector("[data-limit=api] canvas") && document.querySelector("[data-limit=api] .rates").textContent.includes("keys")`)
+			o.Fits(v.Width)
+			whole := `[...document.querySelectorAll(".scroll")].every((e) => e.scrollWidth <= e.clientWidth)`
+			assert.True(t, browser.Eval[bool](o, whole), "no table is cut")
+			o.Shoot(name + "-lists")
+
+			// Explain it.
+			browser.Eval[any](o, `(document.querySelector("#refused button").click(), 0)`)
+			o.Until(`!document.getElementById("key").hidden && document.getElementById("key-name").textContent === "` + offender + `"`)
+			o.Until(`document.getElementById("key-words").textContent.includes("6 of 10 used")`)
+			assert.Equal(t, "admitted", browser.Eval[string](o, `document.getElementById("key-verdict").textContent`))
+
+			// A change without a token is refused by the page, beside the button.
+			o.Click("token") // there is a place for it
+			block := `(document.querySelector("#block button").click(), 0)`
+			browser.Eval[any](o, block)
+			o.Until(`document.getElementById("changed").textContent.includes("needs a token")`)
+			assert.Zero(t, s.api.Blocked(offender))
+			browser.Eval[any](o, fmt.Sprintf(`(document.getElementById("token").value = %q, 0)`, token))
+
+			// Block it, and see it refused.
+			browser.Eval[any](o, block)
+			o.Until(`document.getElementById("key-verdict").textContent.startsWith("blocked for 10 min")`)
+			assert.False(t, s.api.Choke(offender))
+			assert.Positive(t, s.api.Blocked(offender))
+			o.Until(row("refused", offender, `row.cells[3].textContent.startsWith("for 10 min")`))
+			o.Fits(v.Width)
+			assert.True(t, browser.Eval[bool](o, whole), "no table is cut")
+			o.Shoot(name + "-blocked")
+
+			// Lift it, which leaves what was used.
+			browser.Eval[any](o, `(document.querySelector("#lift button").click(), 0)`)
+			o.Until(`document.getElementById("key-verdict").textContent === "admitted"`)
+			o.Until(`document.getElementById("changed").textContent.startsWith("Lifted the block") && document.getElementById("lift").hidden`)
+			assert.Zero(t, s.api.Blocked(offender))
+			assert.True(t, s.api.Choke(offender))
+			assert.Equal(t, int64(3), s.api.Peek(offender).Remaining)
+			browser.Eval[any](o, `(document.querySelector("#reset button").click(), 0)`)
+			o.Until(`document.getElementById("key-words").textContent.includes("0 of 10 used")`)
+
+			// Without a key there is nothing to explain, and the page says where to enter one.
+			browser.Eval[any](o, `(document.querySelector("#search button").click(), 0)`)
+			o.Until(`document.activeElement.id === "search-key" && document.activeElement.matches(":invalid")`)
+
+			// Search for another key, and charge it.
+			browser.Eval[any](o, `(document.getElementById("search-key").value = "modest", document.querySelector("#search button").click(), 0)`)
+			o.Until(`document.getElementById("key-name").textContent === "modest"`)
+			browser.Eval[any](o, `(document.getElementById("units").value = "4", document.querySelector("#charge button").click(), 0)`)
+			o.Until(`document.getElementById("key-words").textContent.includes("7 of 10 used")`)
+			assert.Equal(t, int64(3), s.api.Peek("modest").Remaining)
+
+			// Another limit has lists of its own, and one without keys has none.
+			browser.Eval[any](o, `(document.querySelector("[data-limit=logins]").click(), 0)`)
+			o.Until(row("owed", "root", "true"))
+			browser.Eval[any](o, `(document.querySelector("[data-limit=all]").click(), 0)`)
+			o.Until(`document.getElementById("lists").hidden && document.getElementById("key-verdict").textContent === "admitted"`)
+			o.Quiet()
+		})
+	}
+}
+
+// A wrong token is said to be wrong, beside the button.
+func TestWrongTokenInABrowser(t *testing.T) {
+	s := start(t, inspect.Config{Tokens: map[string]string{"anna": token}})
+	s.load()
+	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
+	browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+	o.Until(`document.querySelector("#owed button")`)
+	browser.Eval[any](o, `(document.querySelector("#owed button").click(), 0)`)
+	o.Until(`!document.getElementById("key").hidden`)
+	browser.Eval[any](o, `(document.getElementById("token").value = "another-0123456789", document.querySelector("#block button").click(), 0)`)
+	o.Until(`document.getElementById("changed").textContent.startsWith("wrong token")`)
+	assert.Zero(t, s.api.Stats().BlockedKeys)
+}
+
+// The list has pages, says how old it is, and says where it ends; the bar has all keys by use, and
+// a trial its figures.
+func TestPagesOfTheListInABrowser(t *testing.T) {
+	s := start(t, inspect.Config{ShowKeys: true})
+	for i := range 25 {
+		s.api.Take(fmt.Sprint("key", i), 1+int64(i/5))
+	}
+	for range 3 {
+		_, err := s.trial.Ask(t.Context(), "key24", 1)
+		assert.NoError(t, err)
+	}
+	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
+	browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+	o.Until(`document.querySelectorAll("#owed button").length === 20 && document.getElementById("owed-title").textContent === "Owes most, of 25 keys that owe"`)
+	o.Until(`!document.getElementById("use").hidden && document.querySelector("#use p").textContent.includes("20 less than half, 5 half or more")`)
+	browser.Eval[any](o, `(document.getElementById("owed-more").click(), 0)`)
+	o.Until(`document.querySelectorAll("#owed button").length === 5 && document.getElementById("owed-more").hidden && !document.getElementById("owed-first").hidden`)
+	o.Until(`/^As of .* ago\.$/.test(document.getElementById("owed-note").textContent)`)
+	for i := range 25 {
+		s.api.Reset(fmt.Sprint("key", i))
+	}
+	o.Until(`document.getElementById("owed").textContent === "No more keys."`)
+	browser.Eval[any](o, `(document.getElementById("owed-first").click(), 0)`)
+	o.Until(`document.getElementById("owed").textContent === "No key owes anything."`)
+	browser.Eval[any](o, `(document.querySelector("[data-limit=tried]").click(), 0)`)
+	o.Until(`document.getElementById("trials").textContent.includes("it would refuse 2 that were admitted")`)
+	o.Quiet()
+}
+
+// Without tokens the page offers no changes, and without ShowKeys it shows no key.
+func TestReadOnlyPageInABrowser(t *testing.T) {
+	s := start(t, inspect.Config{})
+	s.load()
+	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
+	browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+	o.Until(`document.querySelectorAll("#owed button").length === 2`)
+	browser.Eval[any](o, `(document.querySelector("#owed button").click(), 0)`)
+	o.Until(`document.getElementById("key-verdict").textContent.startsWith("refused for")`)
+	assert.True(t, browser.Eval[bool](o, `document.getElementById("changes").hidden && document.getElementById("token-form").hidden && !document.getElementById("read-only").hidden`))
+	text := browser.Eval[string](o, `document.documentElement.innerHTML`)
+	assert.NotContains(t, text, "glutton")
+	assert.NotContains(t, text, "modest")
+	assert.Regexp(t, `#[0-9a-f]{12}`, browser.Eval[string](o, `document.getElementById("key-name").textContent`))
+	o.Quiet()
+}

@@ -1,0 +1,211 @@
+package scrape
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/child"
+)
+
+// patience is for slow machines that do much else.
+const patience = 2 * time.Minute
+
+// start starts a program that ends with the test, and returns its output.
+func start(t *testing.T, program string, args ...string) io.Reader {
+	out, in := io.Pipe()
+	cmd := exec.Command(program, args...)
+	var problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = in, &problems
+	p, err := child.Start(cmd)
+	require.NoError(t, err)
+	go func() {
+		<-p.Ended()
+		_ = in.Close()
+	}()
+	t.Cleanup(func() {
+		_ = p.Signal(syscall.SIGTERM)
+		go func() { _, _ = io.Copy(io.Discard, out) }()
+		select {
+		case <-p.Ended():
+		case <-time.After(patience):
+			t.Errorf("%s did not end", program)
+			p.Kill()
+		}
+		if t.Failed() {
+			t.Logf("%s said: %s", program, problems.Bytes())
+		}
+	})
+	return out
+}
+
+var address = regexp.MustCompile(`http://([^/]+)/`)
+
+// example builds and starts an example of the repository, and returns where it listens, by
+// the lines that it prints first.
+func example(t *testing.T, lines int, name string, args ...string) (addrs []string) {
+	binary := filepath.Join(t.TempDir(), name)
+	out, err := exec.Command("go", "build", "-C", filepath.Join("../../examples", name), "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	output := bufio.NewReader(start(t, binary, append(args, "-addr", "127.0.0.1:0")...))
+	for range lines {
+		line, err := output.ReadString('\n')
+		require.NoError(t, err)
+		found := address.FindStringSubmatch(line)
+		require.NotNil(t, found, line)
+		addrs = append(addrs, found[1])
+	}
+	go func() { _, _ = io.Copy(io.Discard, output) }()
+	return addrs
+}
+
+// get fetches a page. An error is returned rather than fatal, for callers that try again.
+func get(url string, into any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK || into == nil {
+		text, _ := io.ReadAll(answer.Body)
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", answer.Status, text)
+		}
+		return nil
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
+}
+
+// server is a Prometheus.
+type server string
+
+// prometheus starts one that scrapes the examples, on a port that is free.
+func prometheus(t *testing.T, webserver, fleet string) server {
+	rules, err := filepath.Abs(rulesFile)
+	require.NoError(t, err)
+	folder := t.TempDir()
+	config := filepath.Join(folder, "prometheus.yml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s}
+rule_files: [%q]
+scrape_configs:
+  - job_name: webserver
+    static_configs: [{targets: [%q]}]
+  - job_name: fleet
+    http_sd_configs: [{url: "http://%s/targets", refresh_interval: 1s}]
+`, rules, webserver, fleet), 0o644))
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := free.Addr().String()
+	require.NoError(t, free.Close())
+	out := start(t, find(t, "prometheus"), "--config.file="+config, "--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+addr)
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	s := server("http://" + addr)
+	require.Eventually(t, func() bool { return get(string(s)+"/-/ready", nil) == nil }, patience, 100*time.Millisecond)
+	return s
+}
+
+// query returns the error of an expression, or that it has no data now.
+func (s server) query(expr string) error {
+	var answer struct {
+		Data struct {
+			Result []struct{ Value [2]any }
+		}
+	}
+	if err := get(string(s)+"/api/v1/query?query="+url.QueryEscape(expr), &answer); err != nil {
+		return err
+	}
+	for _, r := range answer.Data.Result {
+		if r.Value[1] != "NaN" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%d series, and none with a value", len(answer.Data.Result))
+}
+
+// A real Prometheus scrapes the examples under load, and each expression of the dashboard
+// and of the alerts returns data. That of an alert is taken without its comparison.
+//
+// Promise: Each expression of dashboard and alerts returns data under load.
+func TestEveryExpressionReturnsData(t *testing.T) {
+	webserver := example(t, 2, "web", "-admin", "127.0.0.1:0", "-state", filepath.Join(t.TempDir(), "address.state"))
+	s := prometheus(t, webserver[0], example(t, 1, "fleet")[0])
+	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); <-ended })
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+webserver[1]+"/hello", nil)
+			if err != nil {
+				return
+			}
+			if answer, err := http.DefaultClient.Do(r); err == nil {
+				_ = answer.Body.Close()
+			}
+			time.Sleep(10 * time.Millisecond) // wall: a load, of any rate
+		}
+	}()
+
+	expressions := map[string]string{}
+	for _, p := range panels(t) {
+		for _, target := range p.Targets {
+			expressions[variables.Replace(target.Expr)] = "panel " + p.Title
+		}
+	}
+	for _, a := range alerts(t) {
+		expressions[comparison.ReplaceAllString(a.Expr, "")] = "alert " + a.Alert
+	}
+	assert.Greater(t, len(expressions), 50)
+	for deadline := time.Now().Add(patience); len(expressions) > 0; {
+		time.Sleep(200 * time.Millisecond) // wall: between two looks
+		for expr, of := range expressions {
+			err := s.query(expr)
+			if err == nil {
+				delete(expressions, expr)
+				continue
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("%s: %s: %v", of, expr, err)
+				delete(expressions, expr)
+			}
+		}
+	}
+
+	var rules struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct{ Name, Health, LastError string }
+			}
+		}
+	}
+	require.Eventually(t, func() bool {
+		return get(string(s)+"/api/v1/rules", &rules) == nil && len(rules.Data.Groups) == 1 && rules.Data.Groups[0].Rules[0].Health != "unknown"
+	}, patience, 100*time.Millisecond)
+	assert.Len(t, rules.Data.Groups[0].Rules, len(alerts(t)))
+	for _, rule := range rules.Data.Groups[0].Rules {
+		assert.Equal(t, "ok", rule.Health, "%s: %s", rule.Name, rule.LastError)
+	}
+}

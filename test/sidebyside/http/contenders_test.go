@@ -1,0 +1,253 @@
+package sidebyside
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-chi/httprate"
+	httprateredis "github.com/go-chi/httprate-redis"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/ulule/limiter/v3"
+	"github.com/ulule/limiter/v3/drivers/middleware/stdlib"
+	"github.com/ulule/limiter/v3/drivers/store/memory"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
+	"golang.org/x/time/rate"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/core/clock"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// plenty is an hourly limit that no benchmark reaches, and one a limit that all reach. A
+// SlidingWindow has no room for a limit above 8,388,607.
+const (
+	plenty = 8_000_000
+	one    = 1
+)
+
+// setting is a limit for a contender: so many in each period, and as many at once.
+type setting struct {
+	limit int
+	per   time.Duration
+	// The address of a Redis and a name that no other limit has there. Servers that are
+	// given the same name share the limit.
+	redis, name string
+}
+
+var limits atomic.Int64
+
+func hourly(limit int) setting { return settingOf(limit, time.Hour, "") }
+
+func settingOf(limit int, per time.Duration, redis string) setting {
+	return setting{limit, per, redis, fmt.Sprintf("limit-%d", limits.Add(1))}
+}
+
+type middleware = func(http.Handler) http.Handler
+
+// contender limits by the connection's address.
+type contender struct {
+	name    string
+	promise promise
+	shared  bool // in Redis, by several servers
+	make    func(testing.TB, setting) middleware
+}
+
+var contenders = []contender{
+	{"bare", nil, false, func(testing.TB, setting) middleware {
+		return func(next http.Handler) http.Handler { return next }
+	}},
+	{"ral", bucket, false, ral(httplimit.Options{})},
+	{"ral-no-headers", bucket, false, ral(httplimit.Options{Headers: httplimit.NoHeaders})},
+	{"ral-sliding-window", bucket, false, ralSliding},
+	{"httprate", bucket, false, func(_ testing.TB, s setting) middleware {
+		return httprate.LimitBy(s.limit, s.per, httprateKey)
+	}},
+	{"ulule", fixedWindow, false, func(_ testing.TB, s setting) middleware {
+		return ulule(memory.NewStore(), s)
+	}},
+	{"xtime-rate", bucket, false, xtime},
+	{"httprate-redis", bucket, true, httprateRedis},
+	{"ulule-redis", fixedWindow, true, ululeRedis},
+	{"ral-fleet", bucket, true, ralFleet(fleet.Exact)},
+	{"ral-leased", bucket, true, ralFleet(fleet.Leased)},
+}
+
+// promise returns the most that a limit admits in any stretch of this length, or in one
+// that begins with the first request.
+type promise func(s setting, d time.Duration, first bool) int64
+
+// bucket is the promise of a token bucket. It also holds for a sliding window that is
+// estimated from the counts of two fixed ones, if it is exact: see policy.SlidingWindow.
+// The clock of an engine may be late at first, and early in the end.
+func bucket(s setting, d time.Duration, _ bool) int64 {
+	return bench.Limit{Capacity: int64(s.limit), Count: int64(s.limit), Per: s.per}.Most(d + clock.Late + clock.Early)
+}
+
+// fixedWindow is the promise of windows of which the first begins with the first request,
+// and each other one with the first request after the last one's end.
+func fixedWindow(s setting, d time.Duration, first bool) int64 {
+	touched := int64(d/s.per) + 2
+	if first {
+		touched--
+	}
+	return touched * int64(s.limit)
+}
+
+func ral(o httplimit.Options) func(testing.TB, setting) middleware {
+	return func(tb testing.TB, s setting) middleware {
+		return ralBy(tb, policy.Must(policy.Funnel(int64(s.limit), int64(s.limit), s.per)), o)
+	}
+}
+
+// ralSliding estimates a sliding window from two counts, as httprate does.
+func ralSliding(tb testing.TB, s setting) middleware {
+	return ralBy(tb, policy.Must(policy.SlidingWindow(int64(s.limit), s.per)), httplimit.Options{})
+}
+
+func ralBy(tb testing.TB, p policy.Policy, o httplimit.Options) middleware {
+	limiter, err := engine.New[netip.Addr](engine.Config{Policy: p})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { assert.NoError(tb, limiter.Close()) })
+	return httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, o)).Handler
+}
+
+// ralFleet keeps the limit in Redis, in Exact mode, or takes leases from there. Its budget is
+// so long that no call is answered without Redis. Leased mode has no limit of 1: of a limit of
+// 2 it admits 1, and keeps the other back.
+func ralFleet(mode fleet.Mode) func(testing.TB, setting) middleware {
+	return func(tb testing.TB, s setting) middleware {
+		limit := int64(s.limit)
+		if mode == fleet.Leased {
+			limit = max(limit, 2)
+		}
+		limiter, err := fleet.New(fleet.Config{
+			Name: s.name, Mode: mode, Policy: policy.Must(policy.Funnel(limit, limit, s.per)),
+			Redis:  rueidis.ClientOption{InitAddress: []string{s.redis}, ForceSingleClient: true},
+			Budget: time.Minute, Outage: fleet.FallbackClosed,
+		})
+		require.NoError(tb, err)
+		tb.Cleanup(func() { assert.NoError(tb, limiter.Close()) })
+		require.Eventually(tb, func() bool { return limiter.Health() == nil }, time.Minute, time.Millisecond)
+		return httplimit.Must(httplimit.New(limiter, httplimit.ByString(httplimit.ByAddr), httplimit.Options{})).Handler
+	}
+}
+
+// httprateKey is the connection's address, as httprate's documentation has it. httprate
+// sets X-RateLimit-Limit, -Remaining and -Reset.
+func httprateKey(r *http.Request) (string, error) {
+	ip, _, err := net.SplitHostPort(r.RemoteAddr)
+	return httprate.CanonicalizeIP(ip), err
+}
+
+// httprateRedis has the defaults of httprate-redis, so it counts in memory for a while if
+// Redis does not answer within 250 ms.
+func httprateRedis(tb testing.TB, s setting) middleware {
+	host, text, err := net.SplitHostPort(s.redis)
+	require.NoError(tb, err)
+	port, err := strconv.ParseUint(text, 10, 16)
+	require.NoError(tb, err)
+	counter := httprateredis.NewCounter(&httprateredis.Config{
+		Host: host, Port: uint16(port), PrefixKey: s.name, WindowLength: s.per,
+		OnFallbackChange: func(activated bool) {
+			if activated { // by a request; it ends in another goroutine
+				tb.Logf("httprate-redis falls back to memory")
+			}
+		},
+	})
+	tb.Cleanup(func() { _ = counter.Close() })
+	return httprate.LimitBy(s.limit, s.per, httprateKey, httprate.WithLimitCounter(counter))
+}
+
+// ulule sets the same fields as httprate.
+func ulule(store limiter.Store, s setting) middleware {
+	return stdlib.NewMiddleware(limiter.New(store, limiter.Rate{Period: s.per, Limit: int64(s.limit)})).Handler
+}
+
+func ululeRedis(tb testing.TB, s setting) middleware {
+	client := redis.NewClient(&redis.Options{Addr: s.redis})
+	tb.Cleanup(func() { _ = client.Close() })
+	store, err := ululeredis.NewStoreWithOptions(client, limiter.StoreOptions{Prefix: s.name})
+	require.NoError(tb, err)
+	return ulule(store, s)
+}
+
+// xtime is the middleware that many programs use: a limiter for each address in a sync.Map
+// that is never emptied. It tells clients nothing.
+func xtime(_ testing.TB, s setting) middleware {
+	var limiters sync.Map
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ip, _, err := net.SplitHostPort(r.RemoteAddr)
+			if err != nil {
+				http.Error(w, "no address", http.StatusBadRequest)
+				return
+			}
+			l, ok := limiters.Load(ip)
+			if !ok {
+				every := rate.Limit(float64(s.limit) / s.per.Seconds())
+				l, _ = limiters.LoadOrStore(ip, rate.NewLimiter(every, s.limit))
+			}
+			if !l.(*rate.Limiter).Allow() {
+				http.Error(w, "Too Many Requests", http.StatusTooManyRequests)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+
+// startRedis starts a Redis that ends with the test, and returns a client of it. Its
+// address is the client's Options().Addr.
+func startRedis(tb testing.TB) *redis.Client {
+	tb.Helper()
+	server, err := redisd.Open(redisd.Config{})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { assert.NoError(tb, server.Close()) })
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	tb.Cleanup(func() { _ = client.Close() })
+	require.NoError(tb, client.Ping(context.Background()).Err())
+	return client
+}
+
+// Each contender limits. One that loses its Redis may admit more than the limit, except Ral.
+func TestContendersLimit(t *testing.T) {
+	rdb := startRedis(t)
+	for _, c := range contenders {
+		h := c.make(t, settingOf(one, time.Hour, rdb.Options().Addr))(hello)
+		codes := map[int]int{}
+		for range 10 {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			codes[w.Code]++
+		}
+		switch {
+		case c.promise == nil:
+			assert.Equal(t, map[int]int{200: 10}, codes, c.name)
+		case c.shared && !strings.HasPrefix(c.name, "ral"):
+			assert.Positive(t, codes[200], c.name)
+			assert.Positive(t, codes[429], c.name)
+		default:
+			assert.Equal(t, map[int]int{200: 1, 429: 9}, codes, c.name)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package linear
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/test/torture/internal/fault"
+)
+
+// Workload describes the calls on an engine. The calls of each client follow from the
+// seed; their interleaving does not.
+type Workload struct {
+	Seed    uint64
+	Clients int
+	Ops     int // of all clients together, about
+	// Kills makes the writer die again and again.
+	Kills bool
+}
+
+const (
+	// Keys are used a group at a time, so that many calls meet on each. The turn goes
+	// round a few groups several times: keys come back after they were idle. Then
+	// other groups have theirs, so that no history gets long.
+	keysPerGroup = 8
+	opsPerVisit  = 256
+	groups       = 4
+	visits       = 3
+
+	ticks    = 32 // the clock moves in one call of so many
+	lag      = 2  // by so many steps at the most while a call is under way
+	yields   = 16 // one call in so many yields between two of its steps
+	mostHeld = 2  // reservations of a client at a time
+
+	// Clients rest now and then, or the janitor's time would never come.
+	rests = 32
+	rest  = 500 * time.Microsecond
+)
+
+// Run runs the workload on a new engine, and returns what was called and answered, and
+// what the engine has counted.
+func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
+	sabotage := &fault.Switch{Yield: yields}
+	clock := &clock{step: int64(s.Step), began: make([]began, w.Clients)}
+	clock.now.Store(1)
+	config := engine.Config{
+		Policy: sabotage.Wrap(s.Policy), Idle: s.Idle, MaxKeys: s.MaxKeys, WhenFull: s.WhenFull,
+		OpenTimeout: time.Minute, Clock: clock.read, Restarts: 1 << 30,
+	}
+	var e *engine.Engine[int] // nil for a Queued
+	var l limiter
+	var err error
+	if s.Queued {
+		l, err = engine.NewQueued[int](config)
+	} else {
+		e, err = engine.New[int](config)
+		l = e
+	}
+	if err != nil {
+		return nil, engine.Stats{}, err
+	}
+	var events, calls atomic.Int64
+	clients := make([]*client, w.Clients)
+	var done sync.WaitGroup
+	for i := range clients {
+		c := &client{
+			id: i, l: l, e: e, s: s, clock: clock, events: &events,
+			dice: rand.New(rand.NewPCG(w.Seed, uint64(i))), ops: make([]Op, 0, w.Ops/w.Clients*3/2),
+		}
+		clients[i] = c
+		done.Go(func() {
+			for {
+				n := int(calls.Add(1))
+				if n > w.Ops {
+					return
+				}
+				c.call(n)
+				// A full table that gives up no key gets room when the janitor comes: what
+				// calls meet there has been seen often enough by then.
+				full := s.Liberty() != Forgives && l.Len() >= s.MaxKeys
+				if c.dice.IntN(rests) == 0 || full && c.dice.IntN(8) > 0 {
+					time.Sleep(rest)
+				}
+			}
+		})
+	}
+	stop := make(chan struct{})
+	var killer sync.WaitGroup
+	if w.Kills {
+		killer.Go(func() { kill(sabotage, w.Seed, stop) })
+	}
+	done.Wait()
+	close(stop)
+	killer.Wait()
+	sabotage.Arm(fault.None)
+	stats := l.Stats()
+	if err := l.Close(); err != nil {
+		return nil, stats, err
+	}
+	if !s.Queued && stats.Unavailable > 0 {
+		return nil, stats, fmt.Errorf("%d calls were answered as if there were no writer", stats.Unavailable)
+	}
+	var history []Op
+	for _, c := range clients {
+		history = append(history, c.ops...)
+	}
+	return history, stats, nil
+}
+
+// limiter has the methods that Engine and Queued share.
+type limiter interface {
+	Choke(key int) bool
+	Take(key int, n int64) policy.Decision
+	Len() int
+	Stats() engine.Stats
+	Close() error
+}
+
+// kill arms a death of the writer time and again.
+func kill(s *fault.Switch, seed uint64, stop chan struct{}) {
+	dice := rand.New(rand.NewPCG(seed, 1<<32))
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Duration(100+dice.IntN(900)) * time.Microsecond):
+			s.Arm(fault.Panic + fault.Kind(dice.IntN(2)))
+		}
+	}
+}
+
+// clock moves in steps, when tick is called, and by a few steps at most while a call is
+// under way.
+type clock struct {
+	now   atomic.Int64
+	step  int64
+	began []began
+}
+
+// began holds the clock's reading at the start of a client's call, or 0 between calls.
+type began struct {
+	at atomic.Int64
+	_  [56]byte
+}
+
+// read is the engine's clock. Its caller may be held up right after.
+func (c *clock) read() policy.Instant {
+	now := policy.Instant(c.now.Load())
+	if rand.IntN(yields) == 0 {
+		runtime.Gosched()
+	}
+	return now
+}
+
+// begin announces that a client's call begins and returns the clock's reading. It starts
+// again if the clock moved in between, because tick may not have seen the call.
+func (c *clock) begin(client int) policy.Instant {
+	for {
+		now := c.now.Load()
+		c.began[client].at.Store(now)
+		if c.now.Load() == now {
+			return policy.Instant(now)
+		}
+	}
+}
+
+// end announces that the call is over and returns the clock's reading.
+func (c *clock) end(client int) policy.Instant {
+	now := c.now.Load()
+	c.began[client].at.Store(0)
+	return policy.Instant(now)
+}
+
+// tick moves the clock. It reports false, and does nothing, if that is too far for a call
+// under way.
+func (c *clock) tick() bool {
+	now := c.now.Load()
+	for i := range c.began {
+		if at := c.began[i].at.Load(); at != 0 && now-at >= lag*c.step {
+			return false
+		}
+	}
+	c.now.CompareAndSwap(now, now+c.step)
+	return true
+}
+
+// client is one goroutine that calls.
+type client struct {
+	id     int
+	l      limiter
+	e      *engine.Engine[int] // nil if l is a Queued
+	s      *Scenario
+	clock  *clock
+	events *atomic.Int64
+	dice   *rand.Rand
+	ops    []Op
+	held   []reserved
+	made   int64
+}
+
+type reserved struct {
+	key int
+	id  int64
+	r   engine.Reservation[int]
+}
+
+// call makes the nth call of all.
+func (c *client) call(n int) {
+	for c.dice.IntN(ticks) == 0 && !c.clock.tick() {
+		time.Sleep(rest / 10) // otherwise all other calls would come at one instant
+	}
+	visit := n / opsPerVisit
+	group := visit/(groups*visits)*groups + visit%groups
+	key := group*keysPerGroup + c.dice.IntN(keysPerGroup)
+	units := 1 + int64(c.dice.ExpFloat64()/2)
+
+	all := 100
+	if c.e == nil {
+		all = 66 // a Queued has no other verbs
+	}
+	switch what := c.dice.IntN(all); {
+	case what < 30:
+		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.l.Choke(key) })
+	case what < 60:
+		c.note(Op{Key: key, Verb: Take, N: units}, func(o *Op) { o.Decision = c.l.Take(key, units) })
+	case what < 66:
+		c.note(Op{Key: key, Verb: Peek}, func(o *Op) { o.Decision = c.l.Take(key, 0) })
+	case what < 72:
+		c.refund(key, units)
+	case what < 74:
+		c.note(Op{Key: key, Verb: Reset}, func(o *Op) { o.Allowed = c.e.Reset(key) })
+	case what < 82:
+		c.takeAll(key, units)
+	case what < 92 && len(c.held) < mostHeld:
+		c.reserve(key, units)
+	case len(c.held) > 0:
+		c.cancel()
+	default:
+		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.l.Choke(key) })
+	}
+}
+
+// note makes a call and notes it.
+func (c *client) note(op Op, call func(*Op)) *Op {
+	op.Client = c.id
+	op.From = c.clock.begin(c.id)
+	op.Call = c.events.Add(1)
+	call(&op)
+	op.Return = c.events.Add(1)
+	op.To = c.clock.end(c.id)
+	c.ops = append(c.ops, op)
+	return &c.ops[len(c.ops)-1]
+}
+
+func (c *client) refund(key int, units int64) {
+	// A charge that a full table cannot record is refused, and not counted.
+	if c.s.Liberty() == Forgives && c.dice.IntN(4) == 0 {
+		units = -units
+	}
+	c.note(Op{Key: key, Verb: Refund, N: units}, func(o *Op) { o.Decision = c.e.Refund(key, units) })
+}
+
+func (c *client) newID() int64 {
+	c.made++
+	return c.made<<16 | int64(c.id+1)
+}
+
+func (c *client) reserve(key int, units int64) {
+	patience := time.Duration(c.dice.IntN(3)) * 200 * time.Millisecond
+	var r engine.Reservation[int]
+	op := c.note(Op{Key: key, Verb: Reserve, N: units, Patience: patience}, func(o *Op) {
+		r = c.e.Reserve(key, units, patience)
+		o.Decision = r.Decision
+	})
+	if r.Allowed && c.dice.IntN(8) > 0 {
+		op.ID = c.newID()
+		c.held = append(c.held, reserved{key, op.ID, r})
+	}
+}
+
+func (c *client) cancel() {
+	h := c.held[0]
+	c.held = c.held[1:]
+	c.note(Op{Key: h.key, Verb: Cancel, ID: h.id}, func(*Op) { h.r.Cancel() })
+}
+
+// takeAll takes from a key and another one of its group.
+func (c *client) takeAll(key int, units int64) {
+	other := key/keysPerGroup*keysPerGroup + (key+1+c.dice.IntN(keysPerGroup-1))%keysPerGroup
+	var out engine.Outcome
+	first := *c.note(Op{Key: key, Verb: All, N: units}, func(*Op) {
+		out = engine.TakeAll(c.e.Claim(key, units), c.e.Claim(other, units))
+	})
+	c.ops = c.ops[:len(c.ops)-1]
+	for i, key := range []int{key, other} {
+		op := first
+		op.Key, op.Decision = key, out.Decisions[i]
+		if out.Allowed {
+			c.ops = append(c.ops, op)
+			continue
+		}
+		op.Verb = Glance
+		c.ops = append(c.ops, op)
+		op.Decision, op.ID = policy.Decision{}, c.newID()
+		op.Verb = Grab
+		c.ops = append(c.ops, op)
+		op.Verb = Release
+		c.ops = append(c.ops, op)
+	}
+}

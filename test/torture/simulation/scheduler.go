@@ -1,0 +1,397 @@
+package simulation
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"math"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/table"
+)
+
+const never = int64(math.MaxInt64)
+
+// actor is a goroutine of the simulation. It runs while it has the baton; otherwise it
+// waits on its own channel to be given it.
+type actor struct {
+	id   int
+	name string
+	wake chan struct{}
+
+	point string // where it last waited
+
+	waits    bool        // in Await
+	ready    func() bool // nil: never
+	deadline int64       // of Await, in nanoseconds since the run began
+	early    bool        // its deadline may come early
+	stalled  int         // number of decisions for which it is passed over
+	asleep   int64       // instant until which it stands still, in virtual time
+	own      bool        // it belongs to the engine, and faults may kill it
+	caller   *caller     // nil if it is not a caller's
+
+	judged judged // the last call that the policy allowed it
+}
+
+// scheduler hands the baton on. It implements seam.Scheduler. Its decisions follow from
+// its random numbers and the actors' steps.
+type scheduler struct {
+	random random
+	chaos  chaos
+	quiet  bool // nothing breaks any more
+
+	actors  []*actor
+	made    int
+	current *actor
+	back    chan struct{} // gives the baton back to run
+
+	steps   int
+	elapsed int64 // virtual time since the run began
+	jump    int64 // time that is to pass at once, although an actor could go on
+	hash    uint64
+	recent  [256]event
+	failure string
+	log     func(line string) // of a replay; nil otherwise
+
+	deaths  []Death
+	closing bool
+	keeps   bool         // Close saves the last state
+	final   bytes.Buffer // that state
+	changes []int        // the steps at which changes were made
+	death   func(point string)
+	each    func() // is called after each step
+	joined  func(*caller)
+
+	table *table.Table[key]
+	queue *cmdqueue.Queue[table.Command[key]]
+}
+
+type event struct {
+	actor *actor
+	point string
+}
+
+// chaos sets what breaks. A chance is one in so many; 0 is never.
+type chaos struct {
+	stay   int    // number of decisions in 16 that leave the baton where it is
+	stall  uint64 // at each step
+	sleep  uint64 // at each step of the engine's
+	jump   uint64 // at each step
+	clock  uint64 // at each step
+	early  uint64 // at each step
+	refuse uint64 // at each command sent
+	die    uint64 // at each point where one may
+	at     string // the point at which one in two dies
+	deaths int    // the most
+	kinds  uint64 // bit 0: panics, bit 1: Goexit
+	leap   uint64 // at each step while the engine is being closed, once: 6 s pass
+}
+
+// mostSteps bounds the steps of a run. A longer one means that an actor runs in circles.
+const mostSteps = 60_000
+
+func (s *scheduler) start(name string, f func()) *actor {
+	s.made++
+	a := &actor{id: s.made, name: name, wake: make(chan struct{}), deadline: never}
+	s.actors = append(s.actors, a)
+	go func() {
+		<-a.wake
+		defer s.exit(a)
+		f()
+	}()
+	return a
+}
+
+// Go implements seam.Scheduler.
+func (s *scheduler) Go(f func()) { s.start("engine", f).own = true }
+
+// exit removes an actor that has ended and hands the baton on.
+func (s *scheduler) exit(a *actor) {
+	s.note(a, "end")
+	for i, other := range s.actors {
+		if other == a {
+			s.actors = append(s.actors[:i], s.actors[i+1:]...)
+			break
+		}
+	}
+	s.current = nil
+	s.hand(s.pick())
+}
+
+func (s *scheduler) hand(next *actor) {
+	s.current = next
+	if next == nil {
+		s.back <- struct{}{}
+		return
+	}
+	next.wake <- struct{}{}
+}
+
+// run lets the actors go on until none can without time passing, or time is to jump.
+func (s *scheduler) run() {
+	if next := s.pick(); next != nil {
+		s.hand(next)
+		<-s.back
+	}
+}
+
+// yield gives the baton away, and returns when it has come back.
+func (s *scheduler) yield(a *actor) {
+	next := s.pick()
+	if next == a {
+		return
+	}
+	s.hand(next)
+	<-a.wake
+}
+
+// pick chooses the actor that goes on, or nil if none can.
+func (s *scheduler) pick() *actor {
+	if s.jump > 0 || s.steps > mostSteps {
+		return nil
+	}
+	if a := s.current; a != nil && a.stalled == 0 && int(s.random.next()&15) < s.chaos.stay && s.enabled(a) {
+		return a
+	}
+	n := len(s.actors)
+	if n == 0 {
+		return nil
+	}
+	var stalled *actor
+	at := s.random.n(n)
+	for range n {
+		if at++; at >= n {
+			at -= n
+		}
+		a := s.actors[at]
+		if !s.enabled(a) {
+			continue
+		}
+		if a.stalled > 0 {
+			a.stalled--
+			stalled = a
+			continue
+		}
+		return a
+	}
+	if stalled != nil {
+		stalled.stalled = 0
+	}
+	return stalled
+}
+
+func (s *scheduler) enabled(a *actor) bool {
+	if a.asleep > s.elapsed && !s.quiet {
+		return false
+	}
+	return !a.waits || a.early || a.deadline <= s.elapsed || a.ready != nil && a.ready()
+}
+
+// passes lets virtual time pass.
+func (s *scheduler) passes(d int64) {
+	if d > 0 {
+		time.Sleep(time.Duration(d))
+		s.elapsed += d
+	}
+}
+
+// next returns the next deadline.
+func (s *scheduler) next() int64 {
+	next := never
+	for _, a := range s.actors {
+		switch {
+		case a.asleep > s.elapsed && !s.quiet:
+			next = min(next, a.asleep)
+		case a.waits:
+			next = min(next, a.deadline)
+		}
+		if a.caller != nil && a.caller.until > s.elapsed {
+			next = min(next, a.caller.until)
+		}
+	}
+	return next
+}
+
+func (s *scheduler) note(a *actor, point string) {
+	s.steps++
+	if s.log != nil {
+		s.log(fmt.Sprintf("%6d %10v %s %d: %s", s.steps, time.Duration(s.elapsed), a.name, a.id, point))
+	}
+	s.recent[s.steps%len(s.recent)] = event{a, point}
+	h := s.hash ^ uint64(a.id)
+	for i := range len(point) {
+		h = (h ^ uint64(point[i])) * 0x100000001b3
+	}
+	s.hash = h
+}
+
+// tell logs an event of the current actor between two steps.
+func (s *scheduler) tell(format string, args ...any) {
+	if s.log != nil && s.current != nil {
+		s.log(fmt.Sprintf("      %s %d: ", s.current.name, s.current.id) + fmt.Sprintf(format, args...))
+	}
+}
+
+func (s *scheduler) fail(format string, args ...any) {
+	s.tell("FAILS: "+format, args...)
+	if s.failure == "" {
+		s.failure = fmt.Sprintf(format, args...) + s.story()
+		s.quiet = true
+	}
+}
+
+// story describes the last steps.
+func (s *scheduler) story() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nafter %d steps and %v, of which the last:", s.steps, time.Duration(s.elapsed))
+	var last *actor
+	for i := max(s.steps-len(s.recent)+1, 1); i <= s.steps; i++ {
+		e := s.recent[i%len(s.recent)]
+		if e.actor != last {
+			fmt.Fprintf(&b, "\n  %s %d:", e.actor.name, e.actor.id)
+			last = e.actor
+		}
+		fmt.Fprintf(&b, " %s;", e.point)
+	}
+	return b.String()
+}
+
+// Step implements seam.Scheduler.
+func (s *scheduler) Step(point string) {
+	a := s.current
+	if a == nil {
+		return // the world is being built or looked at
+	}
+	s.note(a, point)
+	s.each()
+	if point == "wait: joined" {
+		s.joined(a.caller)
+	}
+	if !s.quiet {
+		s.disturb(a)
+	}
+	s.yield(a)
+}
+
+// disturb lets something break between two steps.
+func (s *scheduler) disturb(a *actor) {
+	c := &s.chaos
+	if s.random.one(c.stall) {
+		a.stalled = 1 << s.random.n(11)
+	}
+	if a.own && s.random.one(c.sleep) {
+		a.asleep = s.elapsed + 1<<s.random.n(25) // up to 17 ms
+	}
+	if s.random.one(c.jump) {
+		s.jump = int64(1) << s.random.n(26) // up to 67 ms
+	}
+	if s.random.one(c.leap) && s.closing {
+		s.jump, c.leap = int64(6*time.Second), 0 // longer than Close waits for a goroutine
+	}
+	if s.random.one(c.early) {
+		for _, other := range s.actors {
+			if other.own && other.waits && other.deadline != never {
+				other.early = true
+			}
+		}
+	}
+}
+
+// Fault implements seam.Scheduler.
+func (s *scheduler) Fault(point string) {
+	a := s.current
+	if a == nil {
+		return
+	}
+	s.death(point)
+	s.Step(point)
+	if point == "change: made" {
+		s.changes = append(s.changes, s.steps)
+	}
+	c := &s.chaos
+	if s.quiet || !a.own || len(s.deaths) >= c.deaths {
+		return
+	}
+	if s.random.one(c.die) || point == c.at && s.random.one(2) {
+		exit := c.kinds == 2 || c.kinds == 3 && s.random.one(2)
+		how := "panic"
+		if exit {
+			how = "Goexit"
+		}
+		s.deaths = append(s.deaths, Death{point, how})
+		s.note(a, how)
+		if exit {
+			runtime.Goexit()
+		}
+		panic("injected at " + point)
+	}
+}
+
+// Await implements seam.Scheduler.
+func (s *scheduler) Await(point string, patience time.Duration, ready func() bool) bool {
+	a := s.current
+	if a == nil {
+		panic("the world waits for itself")
+	}
+	a.waits, a.ready, a.deadline, a.point = true, ready, never, point
+	if left := never - s.elapsed; int64(patience) < left {
+		a.deadline = s.elapsed + int64(patience)
+	}
+	s.Step(point)
+	a.waits, a.early = false, false
+	ok := ready != nil && ready()
+	a.ready = nil
+	if ok {
+		s.hash++
+	}
+	return ok
+}
+
+// Last implements seam.Scheduler.
+func (s *scheduler) Last() io.Writer {
+	if !s.keeps {
+		return nil
+	}
+	return &s.final
+}
+
+// Refuse implements seam.Scheduler.
+func (s *scheduler) Refuse(point string) bool {
+	if s.current == nil {
+		return false
+	}
+	s.Step(point)
+	return !s.quiet && s.random.one(s.chaos.refuse)
+}
+
+// Seed implements seam.Scheduler.
+func (s *scheduler) Seed() maphash.Seed { return hashSeed }
+
+// Built implements seam.Scheduler.
+func (s *scheduler) Built(t, q any) {
+	s.table, s.queue = t.(*table.Table[key]), q.(*cmdqueue.Queue[table.Command[key]])
+}
+
+var _ seam.Scheduler = (*scheduler)(nil)
+
+// random is a splitmix64.
+type random uint64
+
+func (r *random) next() uint64 {
+	*r += 0x9e3779b97f4a7c15
+	z := uint64(*r)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// n returns a number from 0 to n-1.
+func (r *random) n(n int) int { return int(r.next() >> 33 % uint64(n)) }
+
+// one reports true once in so many times, and never if in is 0.
+func (r *random) one(in uint64) bool { return in != 0 && r.next()>>33%in == 0 }

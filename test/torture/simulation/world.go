@@ -1,0 +1,482 @@
+package simulation
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/janitor"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/supervisor"
+	"github.com/ral-limiter/ral/table"
+)
+
+// world is one engine, its callers, and the answers that they should get.
+type world struct {
+	scheduler
+	seed    uint64
+	config  engine.Config
+	limiter limiter
+	engine  *engine.Engine[key] // the limiter; nil in a queued world
+	plan    plan
+
+	limit    *limit
+	regime   int // odd while the limit is being replaced
+	keys     []key
+	accounts []*account
+	filed    []*table.Entry[key] // the entries in the map when a sweep or making room began
+	dead     []*table.Entry[key] // the last entries that were seen to die
+	callers  []*caller
+	lines    [][]*caller // the calls in line for each key, in the order in which they came
+
+	roomy  bool  // there is room for all keys
+	queued bool  // the limiter is an engine.Queued
+	units  int64 // admitted by it
+
+	// The clock by which limits are kept: package time's plus offset, or standing still.
+	offset   int64
+	stopped  bool
+	stoppage int64
+	wentBack bool
+	ownClock bool
+	// The engine's clock shows instant first at its beginning, and never an earlier one. Its
+	// instants are base more than the world's clock.
+	first policy.Instant
+	base  int64
+	tie   int64 // the engine's instant 0, since the run began
+
+	saved      *saved // the last state that was saved; nil if none was
+	restarting bool   // the engine is closing, and another one is to follow
+	loading    bool   // the other one is being made
+	gate       bool   // no call may begin
+	unread     bool   // the other one has not read its clock yet
+	begun      int64  // what the world's clock said then
+
+	total    counts
+	forgiven uint64
+	dropped  uint64
+	hand     hand
+	doing    string // the writer's last step that may evict
+}
+
+// limiter has the methods that Engine and Queued share.
+type limiter interface {
+	Choke(k key) bool
+	Take(k key, n int64) policy.Decision
+	Len() int
+	Stats() engine.Stats
+	Health() error
+	Close() error
+}
+
+// plan sets what the callers of a world do.
+type plan struct {
+	calls   int        // of each caller
+	with    bool       // some takes pass an equal limit
+	chosen  bool       // an equal limit is chosen for every call by its key
+	verbs   [verbs]int // weight of each
+	changes int
+	close   bool
+	restart uint64 // one call in so many is before a restart; 0 is never
+}
+
+// Result is the result of a run.
+type Result struct {
+	Seed    uint64
+	Failure string // "" if every promise was kept
+	Hash    uint64 // of all events: the same seed gives the same
+	Steps   int
+	Deaths  []Death
+	// Stuck goroutines are left behind, and the process should end.
+	Stuck bool
+}
+
+// Death names the point at which a goroutine was made to die, and the means: panic or
+// Goexit.
+type Death struct{ Point, How string }
+
+// Run runs the world of a seed. Call it in a bubble of testing/synctest, whose clock it
+// moves. If log is not nil, it is called with each event.
+func Run(seed uint64, log func(line string)) Result {
+	w := newWorld(seed)
+	w.log = log
+	w.play()
+	w.end()
+	if w.failure != "" {
+		w.failure = fmt.Sprintf("seed %d: %s\n  world: %s", seed, w.failure, w.describe())
+	}
+	return Result{
+		Seed: seed, Failure: w.failure, Hash: w.hash ^ w.total.admitted<<32 ^ w.total.refused<<48,
+		Steps: w.steps, Deaths: w.deaths, Stuck: len(w.actors) > 0,
+	}
+}
+
+// points lists all points at which a goroutine of the engine may die.
+var points = slices.Concat(table.Points(), janitor.Points(), supervisor.Points(),
+	[]string{"writer: begin", "writer: received", "writer: done", "writer: settle"})
+
+func newWorld(seed uint64) *world {
+	w := &world{seed: seed}
+	r := &w.random
+	*r = random(seed)
+	r.next()
+	w.back = make(chan struct{})
+	w.first, w.base, w.tie = 1, 1, -1
+	w.death, w.each = w.observe, w.eachStep
+	w.joined = func(c *caller) { w.lines[c.at] = append(w.lines[c.at], c) }
+
+	w.chaos = newChaos(r)
+	n := 1 + r.n(5)
+	first := r.n(poolSize)
+	for i := range n {
+		w.keys = append(w.keys, pool()[(first+i*(1+4*int(seed&1)))%poolSize])
+		w.accounts = append(w.accounts, &account{name: string(rune('a' + i)), known: true})
+	}
+	w.dead = make([]*table.Entry[key], n)
+	w.filed = make([]*table.Entry[key], n)
+	w.lines = make([][]*caller, n)
+
+	c := &w.config
+	c.MaxKeys = 1 + r.n(5)
+	c.WhenFull = engine.WhenFull([]int{0, 0, 0, 1, 2}[r.n(5)])
+	c.WhenUnavailable = engine.WhenUnavailable(r.n(2))
+	c.QueueDepth = 1 + r.n(4)
+	c.Idle = []time.Duration{1, time.Millisecond, 40 * time.Millisecond}[r.n(3)]
+	c.OpenTimeout = []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond}[r.n(3)]
+	c.MaxWaiting = 1 + r.n(4)
+	c.Restarts = 1000
+	if r.one(10) {
+		c.Restarts = 1 + r.n(2)
+	}
+	w.plan = newPlan(r)
+	if w.queued = r.one(12); w.queued {
+		w.plan.verbs, w.plan.changes, w.plan.with, w.plan.chosen = plain, 0, false, false
+		w.plan.restart = 0
+	}
+	callers := 1 + r.n(4)
+	if !w.queued && r.one(10) {
+		// Many calls wait, and nothing may change their order.
+		w.plan.verbs, w.plan.changes = inLine, 0
+		w.chaos.jump, w.chaos.clock = 0, 0
+		c.MaxKeys, c.MaxWaiting = 5, 4
+		callers = 2 + r.n(3)
+	}
+	w.roomy = n <= c.MaxKeys
+
+	capacity := int64(1 + r.n(3))
+	switch r.n(15) {
+	case 0:
+		w.limit = fixedWindow(&w.scheduler, capacity, perUnit)
+	case 1:
+		w.limit = atMost(&w.scheduler, capacity, perUnit)
+	case 2:
+		w.limit = queue(&w.scheduler, capacity-1, perUnit)
+	case 3:
+		w.limit = slidingWindow(&w.scheduler, capacity, perUnit)
+	case 4:
+		w.limit = bursty(&w.scheduler, capacity-1, perUnit)
+	case 6:
+		w.limit = alignedWindow(&w.scheduler, capacity, perUnit)
+	case 5:
+		w.limit = warmingUp(&w.scheduler, time.Duration(capacity)*perUnit, perUnit)
+	default:
+		w.limit = funnel(&w.scheduler, capacity, perUnit)
+	}
+	c.Policy = w.limit
+	if w.ownClock = !r.one(4); w.ownClock {
+		c.Clock = w.readClock
+	} else {
+		w.chaos.clock = 0
+	}
+
+	// Where the wall clock stands follows from the seed, too.
+	second := time.Now().Truncate(time.Second).Add(time.Second)
+	time.Sleep(time.Until(second) + time.Duration(r.n(int(perUnit))))
+	w.keeps = w.plan.restart > 0
+	seam.Give(c, &w.scheduler)
+	var err error
+	if w.queued {
+		w.limiter, err = engine.NewQueued[key](*c)
+	} else {
+		w.engine, err = engine.New(*c, w.options()...)
+		w.limiter = w.engine
+	}
+	if err != nil {
+		panic(err)
+	}
+	for range callers {
+		w.call()
+	}
+	return w
+}
+
+// options returns the engine's options.
+func (w *world) options() (o []engine.Option[key]) {
+	if w.plan.chosen {
+		o = append(o, engine.PolicyFor(func(key) policy.Policy { return w.like() }))
+	}
+	return o
+}
+
+// like returns a copy of the limit.
+func (w *world) like() *limit {
+	like := *w.limit
+	return &like
+}
+
+// newChaos chooses what breaks in a run. Some runs are nearly quiet, so that a single
+// fault is not lost in the noise.
+func newChaos(r *random) chaos {
+	some := func(often uint64) uint64 {
+		if r.one(3) {
+			return 0
+		}
+		return often << r.n(4)
+	}
+	return chaos{
+		stay:   []int{0, 8, 12, 15}[r.n(4)],
+		stall:  some(20),
+		sleep:  some(50),
+		jump:   some(100),
+		clock:  some(50),
+		early:  some(20),
+		refuse: some(2),
+		die:    some(10),
+		at:     points[r.n(len(points))],
+		deaths: r.n(8),
+		kinds:  uint64(1 + r.n(3)),
+		leap:   some(5),
+	}
+}
+
+// now returns the reading of the engine's clock.
+func (w *world) now() policy.Instant {
+	if !w.ownClock || w.limiter == nil {
+		return w.instant(w.elapsed)
+	}
+	return w.instant(w.rawClock())
+}
+
+// instant returns the engine's instant when the world's clock has that reading.
+func (w *world) instant(raw int64) policy.Instant { return max(policy.Instant(raw+w.base), w.first) }
+
+// over reports whether the engine is closing for good.
+func (w *world) over() bool { return w.closing && !w.restarting }
+
+func (w *world) rawClock() int64 {
+	if w.stopped {
+		return w.stoppage
+	}
+	return w.elapsed + w.offset
+}
+
+// readClock is the engine's clock. Other goroutines may run after it was read.
+func (w *world) readClock() policy.Instant {
+	if w.current != nil && !w.quiet && w.random.one(w.chaos.clock) {
+		w.disturbClock()
+	}
+	now := policy.Instant(w.rawClock())
+	if w.unread {
+		w.unread, w.begun = false, int64(now)
+	}
+	if a := w.current; a != nil && a.caller != nil {
+		a.caller.read = int64(now)
+	}
+	w.Step("clock")
+	return now
+}
+
+func (w *world) disturbClock() {
+	before := w.rawClock()
+	switch w.random.n(4) {
+	case 0:
+		w.stopped, w.stoppage = true, before
+	case 1:
+		w.stopped = false
+	case 2:
+		w.offset += int64(1) << w.random.n(27)
+	case 3:
+		w.offset -= int64(1) << w.random.n(25)
+	}
+	now := w.rawClock()
+	w.wentBack = w.wentBack || now < before
+	for _, c := range w.callers {
+		c.clock(now)
+	}
+}
+
+func (w *world) hashOf(k key) uint64 { return maphash.Comparable(hashSeed, k) }
+
+// eachStep checks what holds after every step.
+func (w *world) eachStep() {
+	if n := w.table.View().Len(); n > w.config.MaxKeys && !w.closing {
+		w.fail("%d keys of at most %d", n, w.config.MaxKeys)
+	}
+	if c := w.current.caller; c != nil && c.busy && c.verb == takeAll {
+		c.counts.add(w.counts()) // it counts key by key, and other calls come between
+	}
+}
+
+// play lets the callers call until all have ended.
+func (w *world) play() {
+	for w.goOn() {
+		if !slices.ContainsFunc(w.callers, func(c *caller) bool { return !c.ended }) {
+			break
+		}
+		if !slices.ContainsFunc(w.callers, func(c *caller) bool { return c.busy }) && w.writerSleeps() {
+			w.atRest()
+		}
+		w.passTo(w.next())
+	}
+	w.quiet = true
+}
+
+// goOn runs until no actor can go on. It reports false if that takes too many steps.
+func (w *world) goOn() bool {
+	for {
+		w.run()
+		switch {
+		case w.steps > mostSteps:
+			w.fail("no end after %d steps", w.steps)
+			return false
+		case w.jump == 0:
+			return true
+		}
+		for _, c := range w.callers {
+			c.excuse += w.jump
+		}
+		w.passTo(w.elapsed + w.jump)
+		w.jump = 0
+	}
+}
+
+func (w *world) passTo(at int64) {
+	if at == never {
+		w.fail("deadlock: no goroutine can go on")
+		w.steps = mostSteps + 1
+		return
+	}
+	w.passes(at - w.elapsed)
+	for _, c := range w.callers {
+		c.clock(w.rawClock())
+		c.late()
+	}
+}
+
+func (w *world) writerSleeps() bool {
+	for _, a := range w.actors {
+		if a.waits && a.point == "queue: receive" {
+			return true
+		}
+	}
+	return false
+}
+
+// end stops all faults and checks the final state.
+func (w *world) end() {
+	w.quiet = true
+	stood := w.rawClock()
+	w.stopped = false
+	w.wentBack = w.wentBack || w.rawClock() < stood
+	if w.steps > mostSteps || !w.goOn() {
+		return
+	}
+	if w.failure == "" && !w.closing && w.limiter.Health() == nil {
+		w.atRest()
+		w.charged()
+		w.leave()
+	}
+	w.start("closer", func() {
+		if err := w.limiter.Close(); err != nil {
+			w.fail("Close: %v", err)
+		}
+	})
+	for w.goOn() && len(w.actors) > 0 {
+		if at := w.next(); at != never && w.elapsed < int64(time.Hour) {
+			w.passTo(at)
+			continue
+		}
+		w.fail("%d goroutines do not end", len(w.actors))
+		return
+	}
+	if w.failure != "" {
+		return
+	}
+	deaths := len(w.deaths)
+	if s := w.limiter.Stats(); s.Restarts > uint64(deaths) || s.Dropped > uint64(deaths/2) {
+		w.fail("%d restarts and %d commands dropped for %d deaths", s.Restarts, s.Dropped, deaths)
+	}
+}
+
+// charged checks a promise of engine.Queued: units admitted above the limit are counted.
+func (w *world) charged() {
+	if !w.queued || w.chaos.clock > 0 {
+		return
+	}
+	over := int64(w.table.View().Counters().Overadmitted.Load())
+	most := w.limit.most(w.elapsed)
+	if w.limit.after {
+		most += mostAtOnce
+	}
+	most *= int64(len(w.keys)) + int64(w.forgiven)
+	if w.units-over > most {
+		w.fail("%d units are admitted, %d of them above the limit, where %d are allowed", w.units, over, most)
+	}
+}
+
+// leave lets all keys drain and leave, and then takes each key's whole limit.
+func (w *world) leave() {
+	const ages = int64(time.Hour)
+	if w.offset = max(w.offset, 0); w.ownClock {
+		w.offset += ages
+	} else {
+		w.passTo(w.elapsed + ages)
+	}
+	// A key that has only landed is filed at one look, and due an idle time later.
+	limit := w.elapsed + int64(w.config.Idle+3*janitor.Every(w.config.Idle))
+	for w.elapsed < limit && w.limiter.Len() > 0 {
+		w.passTo(w.next())
+		if !w.goOn() {
+			return
+		}
+	}
+	if n := w.limiter.Len(); n > 0 {
+		w.fail("%d keys do not leave", n)
+		return
+	}
+	w.atRest()
+	w.start("last", func() {
+		for i, k := range w.keys[:min(len(w.keys), w.config.MaxKeys)] {
+			most := w.limiter.Take(k, 0).Limit
+			if d := w.limiter.Take(k, most); !d.Allowed {
+				w.fail("key %s may take %d, and is refused for %v", w.accounts[i].name, most, d.RetryAfter)
+			}
+			w.counted(1, 0)
+			if w.queued {
+				continue // admitted units may not be charged yet
+			}
+			if w.limiter.Choke(k) {
+				w.fail("key %s may take %d, and one more", w.accounts[i].name, most)
+			}
+			w.counted(0, 1)
+		}
+	})
+	if w.goOn() {
+		for _, a := range w.accounts {
+			a.known, a.loose = false, true
+		}
+		w.atRest()
+	}
+}
+
+// describe describes the world.
+func (w *world) describe() string {
+	c := w.config
+	return fmt.Sprintf("%d callers, %d keys of at most %d, %v, %v, %v, queue of %d, idle %v, open timeout %v, "+
+		"%d waiting, %d restarts, own clock %v; chaos %+v; plan %+v; %d deaths",
+		len(w.callers), len(w.keys), c.MaxKeys, w.limit, c.WhenFull, c.WhenUnavailable, c.QueueDepth, c.Idle,
+		c.OpenTimeout, c.MaxWaiting, c.Restarts, w.ownClock, w.chaos, w.plan, len(w.deaths))
+}

@@ -1,0 +1,243 @@
+package soak
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/test/torture/internal/fault"
+)
+
+// Load describes the load on an engine.
+type Load struct {
+	Seed    uint64
+	Keys    int           // known keys, in use all the time
+	Callers int           // goroutines
+	Period  time.Duration // length of each period, with faults and without in turn
+	Every   time.Duration // from one fault to the next
+}
+
+// The limit of each key, and how the calls are spread.
+const (
+	capacity = 20
+	rate     = 10 // a second
+
+	newOneIn    = 256 // calls go to a key that was never used
+	watchedKeys = 64  // are counted,
+	watchOneIn  = 16  // and called so often that they are at their limit
+
+	idle     = 2 * time.Second
+	stall    = 20 * time.Millisecond
+	backstep = time.Second
+	burst    = 4096 // calls on new keys at once: more than the queue holds
+)
+
+// Period holds the measurements of one period, with faults or without.
+type Period struct {
+	Faulty  bool
+	Calls   uint64 // a second
+	Faults  int
+	Longest time.Duration // of all calls, on the wall
+	Heap    uint64        // in use afterwards
+	Keys    int
+}
+
+// Soak is an engine under load.
+type Soak struct {
+	load     Load
+	engine   *engine.Engine[uint64]
+	sabotage *fault.Switch
+	begin    time.Time
+	behind   atomic.Int64 // time by which the engine's clock is
+	watched  [watchedKeys]atomic.Int64
+	fresh    atomic.Uint64
+	burst    atomic.Int64 // number of the next calls that go to new keys
+}
+
+// Start makes an engine and opens all its keys.
+func Start(load Load) (*Soak, error) {
+	s := &Soak{load: load, sabotage: &fault.Switch{Stall: stall}, begin: time.Now()}
+	e, err := engine.New[uint64](engine.Config{
+		Policy: s.sabotage.Wrap(policy.Must(policy.Funnel(capacity, rate, time.Second))),
+		Idle:   idle, MaxKeys: 4 * load.Keys, Restarts: 1 << 30,
+		Clock: func() policy.Instant { return policy.Instant(int64(time.Since(s.begin)) - s.behind.Load()) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.engine = e
+	s.fresh.Store(1 << 32)
+	for key := range load.Keys {
+		s.choke(uint64(key))
+	}
+	return s, nil
+}
+
+func (s *Soak) choke(key uint64) {
+	if s.engine.Choke(key) && key < watchedKeys {
+		s.watched[key].Add(1)
+	}
+}
+
+// Run lets all callers call for one period and returns the measurements.
+func (s *Soak) Run(faulty bool) Period {
+	p := Period{Faulty: faulty}
+	var over atomic.Bool
+	var calls atomic.Uint64
+	var longest atomic.Int64
+	var callers sync.WaitGroup
+	begin := time.Now()
+	for i := range s.load.Callers {
+		callers.Go(func() {
+			dice := rand.New(rand.NewPCG(s.load.Seed, uint64(i)))
+			n, most := uint64(0), time.Duration(0)
+			for ; !over.Load(); n++ {
+				key := dice.Uint64N(uint64(s.load.Keys))
+				switch {
+				case n%newOneIn == 0, s.burst.Load() > 0 && s.burst.Add(-1) >= 0:
+					key = s.fresh.Add(1)
+				case n%watchOneIn == 0:
+					key %= watchedKeys
+				}
+				if n%64 > 0 {
+					s.choke(key)
+					continue
+				}
+				called := time.Now()
+				s.choke(key)
+				most = max(most, time.Since(called))
+			}
+			calls.Add(n)
+			for was := longest.Load(); int64(most) > was && !longest.CompareAndSwap(was, int64(most)); {
+				was = longest.Load()
+			}
+		})
+	}
+	p.Faults = s.breaking(faulty, begin)
+	over.Store(true)
+	callers.Wait()
+	p.Calls = uint64(float64(calls.Load()) / time.Since(begin).Seconds())
+	p.Longest = time.Duration(longest.Load())
+	p.memory(s)
+	return p
+}
+
+func (p *Period) memory(s *Soak) {
+	p.Keys = s.engine.Len()
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	p.Heap = memory.HeapAlloc
+}
+
+// PerKey returns the bytes in use for each key.
+func (p *Period) PerKey() uint64 { return p.Heap / uint64(max(p.Keys, 1)) }
+
+// Rest waits until all keys have left, limit at most. It returns what is left then and
+// how long it took.
+func (s *Soak) Rest(limit time.Duration) (left Period, took time.Duration) {
+	begin := time.Now()
+	for s.engine.Len() > 0 && time.Since(begin) < limit {
+		time.Sleep(10 * time.Millisecond)
+	}
+	took = time.Since(begin)
+	left.memory(s)
+	return left, took
+}
+
+// breaking waits until the period that began then is over. If the period is a faulty one,
+// it injects faults meanwhile. It returns their number.
+func (s *Soak) breaking(faulty bool, begin time.Time) (faults int) {
+	for at := s.load.Every; at < s.load.Period; at += s.load.Every {
+		// On a busy machine it wakes late, and the next fault follows sooner.
+		time.Sleep(time.Until(begin.Add(at)))
+		if !faulty {
+			continue
+		}
+		switch faults % 5 {
+		case 0:
+			s.strike(fault.Panic)
+		case 1:
+			s.strike(fault.Stall)
+		case 2:
+			s.strike(fault.Goexit)
+		case 3:
+			s.behind.Store(int64(backstep))
+		case 4:
+			s.behind.Store(0)
+			s.burst.Store(burst)
+		}
+		faults++
+	}
+	time.Sleep(time.Until(begin.Add(s.load.Period)))
+	s.behind.Store(0)
+	s.sabotage.Arm(fault.None)
+	return faults
+}
+
+// strike has the writer fail, and waits until it has: it looks at keys all the time.
+func (s *Soak) strike(k fault.Kind) {
+	fired := s.sabotage.Fired()
+	s.sabotage.Arm(k)
+	for s.sabotage.Fired() == fired {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Judge returns the broken promises.
+func (s *Soak) Judge() error {
+	most := int64(capacity + time.Since(s.begin)*rate/time.Second + 1)
+	for key := range s.watched {
+		if n := s.watched[key].Load(); n > most {
+			return fmt.Errorf("key %d passed %d times, and the limit allows %d", key, n, most)
+		}
+	}
+	stats := s.engine.Stats()
+	switch {
+	case s.engine.Health() != nil:
+		return s.engine.Health()
+	case stats.Forgiven > 0 || stats.Unavailable > 0 || stats.Full > 0:
+		return fmt.Errorf("the table has room for all, but %+v", stats)
+	case s.sabotage.Fired() > 0 && stats.Restarts == 0:
+		return fmt.Errorf("faults struck %d times, and nothing was restarted", s.sabotage.Fired())
+	}
+	return nil
+}
+
+// Close ends the engine.
+func (s *Soak) Close() error { return s.engine.Close() }
+
+// Stats are the engine's.
+func (s *Soak) Stats() engine.Stats { return s.engine.Stats() }
+
+// Watched returns the number of calls admitted on all watched keys together.
+func (s *Soak) Watched() (n int64) {
+	for i := range s.watched {
+		n += s.watched[i].Load()
+	}
+	return n
+}
+
+// Ratio returns the median throughput with faults, divided by the median without.
+func Ratio(periods []Period) float64 {
+	var with, without []uint64
+	for _, p := range periods {
+		if p.Faulty {
+			with = append(with, p.Calls)
+		} else {
+			without = append(without, p.Calls)
+		}
+	}
+	return median(with) / median(without)
+}
+
+func median(n []uint64) float64 {
+	slices.Sort(n)
+	return float64(n[(len(n)-1)/2]+n[len(n)/2]) / 2
+}
