@@ -54,28 +54,6 @@ func ReadsCounter() bool {
 	return l.(ral).Stats().Clock == "counter"
 }
 
-// RalQueued returns Ral by the protocol of the design that it ports.
-func RalQueued() Contender {
-	return Contender{
-		Name:    "Ral Queued",
-		About:   "the original's protocol: callers decide, one writer records",
-		Note:    "admits too many by design when callers meet at a key",
-		Promise: LeakyBucket,
-		Idles:   true,
-		New: func(s Setup) (Limiter, error) {
-			config, err := configOf(s)
-			if err != nil {
-				return nil, err
-			}
-			q, err := engine.NewQueued[string](config)
-			if err != nil {
-				return nil, err
-			}
-			return ralQueued{q, counted{q}}, nil
-		},
-	}
-}
-
 // configOf returns the engine's configuration for a setup.
 func configOf(s Setup) (engine.Config, error) {
 	p, err := funnel(s.Limit)
@@ -95,23 +73,6 @@ func (r ral) ChokeAll(keys []string) (passed int) {
 	e := r.Engine
 	for _, key := range keys {
 		if e.Choke(key) {
-			passed++
-		}
-	}
-	return passed
-}
-
-// ralQueued is an engine of the original's protocol as a Limiter.
-type ralQueued struct {
-	*engine.Queued[string]
-	counted
-}
-
-// ChokeAll implements Limiter.
-func (r ralQueued) ChokeAll(keys []string) (passed int) {
-	q := r.Queued
-	for _, key := range keys {
-		if q.Choke(key) {
 			passed++
 		}
 	}
@@ -141,10 +102,9 @@ func (c counted) Settle() {
 func (c counted) Counts() Counts {
 	s := c.of.Stats()
 	return Counts{
-		Overadmitted: int64(s.Overadmitted),
-		Unavailable:  int64(s.Unavailable),
-		Evicted:      int64(s.Evicted),
-		Forgiven:     int64(s.Forgiven),
-		Restarts:     int64(s.Restarts),
+		Unavailable: int64(s.Unavailable),
+		Evicted:     int64(s.Evicted),
+		Forgiven:    int64(s.Forgiven),
+		Restarts:    int64(s.Restarts),
 	}
 }

@@ -199,7 +199,8 @@ func TestRalIsExactAndQueuedCountsItsExcess(t *testing.T) {
 		if exact.Own.Unavailable == 0 { // such calls pass unrecorded, and a busy machine may have some
 			assert.True(t, exact.Clean(), "%s: %+v", w.Name, exact)
 		}
-		assert.Zero(t, exact.Own.Overadmitted, w.Name)
+		queued := w.Results[1].Audit
+		assert.GreaterOrEqual(t, queued.Own.Overadmitted, queued.Over, w.Name)
 		assert.Nil(t, w.Results[0].Latency, "an audit times no calls")
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/await"
 )
 
-// No call on a known key allocates, admitted or refused, whatever the kind of key and
-// the protocol.
+// No call on a known key allocates, admitted or refused, whatever the kind of key.
 //
 // Promise: A call on a known key allocates nothing.
 func TestKnownKeyAllocatesNothing(t *testing.T) {
@@ -30,7 +29,6 @@ func TestKnownKeyAllocatesNothing(t *testing.T) {
 func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 	t.Helper()
 	e := open[K](t, Config{Policy: funnel(100_000, 1, time.Hour), OpenTimeout: time.Minute})
-	queued := Queued[K]{e}
 	other := funnel(150_000, 1, time.Hour)
 	var held [10]Reservation[K]
 	next := 0
@@ -72,12 +70,10 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 			held[next%10] = e.Reserve(passing, 3, 0)
 			next++
 		},
-		"Allow":            func() { e.Allow(passing) },
-		"Limit":            func() { e.Limit() },
-		"LimitFor":         func() { e.LimitFor(passing) },
-		"Len":              func() { e.Len() },
-		"Queued, admitted": func() { queued.Choke(passing) },
-		"Queued, refused":  func() { queued.Take(refused, 2) },
+		"Allow":    func() { e.Allow(passing) },
+		"Limit":    func() { e.Limit() },
+		"LimitFor": func() { e.LimitFor(passing) },
+		"Len":      func() { e.Len() },
 	} {
 		assert.Zero(t, testing.AllocsPerRun(1000, call), "%s, %T", name, passing)
 	}

@@ -297,10 +297,6 @@ func TestPenaltyIsChecked(t *testing.T) {
 	} {
 		open[string](t, config(change))
 	}
-	_, err := NewQueued[string](config(func(*Penalty) {}))
-	var fault *policy.FieldError
-	require.ErrorAs(t, err, &fault)
-	assert.Equal(t, "Config.Penalty", fault.Field)
 }
 
 // The refusal that is the last of a Penalty says so, by every verb, and so does each that

@@ -38,73 +38,67 @@ func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 //
 // Promise: After `Close` calls never block or panic, and answer by `WhenUnavailable`.
 func TestClosedEngineAnswers(t *testing.T) {
-	for _, protocol := range protocols {
-		for _, when := range []WhenUnavailable{Admit, Refuse} {
-			t.Run(fmt.Sprint(protocol.name, " ", when), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					e := open[string](t, Config{
-						Policy: funnel(2, 1, time.Hour), WhenUnavailable: when,
-					})
-					limiter := protocol.of(e)
-					require.True(t, limiter.Take("known", 2).Allowed)
-					synctest.Wait()
-					require.NoError(t, e.Health())
-					require.NoError(t, e.Close())
-					require.NoError(t, e.Close(), "again")
-					require.ErrorIs(t, e.Health(), ErrClosed)
-
-					closed := time.Now()
-					before := e.Stats()
-					for _, key := range []string{"known", "new"} {
-						assert.Equal(t, when == Admit, limiter.Choke(key))
-						assert.Equal(t, when == Admit, limiter.Take(key, 2).Allowed)
-						assert.Equal(t, policy.Never, limiter.Take(key, 3).RetryAfter)
-						assert.Equal(t, policy.Never, limiter.Take(key, -1).RetryAfter)
-						assert.True(t, limiter.Take(key, 0).Allowed)
-						assert.True(t, e.Peek(key).Allowed)
-					}
-					assert.Equal(t, closed, time.Now(), "a call has waited")
-					assert.Zero(t, e.Len())
-					s := e.Stats()
-					assert.EqualValues(t, before.Unavailable+4, s.Unavailable)
-					assert.EqualValues(t, before.Admitted+before.Refused+8, s.Admitted+s.Refused)
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
+		t.Run(fmt.Sprint(when), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := open[string](t, Config{
+					Policy: funnel(2, 1, time.Hour), WhenUnavailable: when,
 				})
+				require.True(t, e.Take("known", 2).Allowed)
+				synctest.Wait()
+				require.NoError(t, e.Health())
+				require.NoError(t, e.Close())
+				require.NoError(t, e.Close(), "again")
+				require.ErrorIs(t, e.Health(), ErrClosed)
+
+				closed := time.Now()
+				before := e.Stats()
+				for _, key := range []string{"known", "new"} {
+					assert.Equal(t, when == Admit, e.Choke(key))
+					assert.Equal(t, when == Admit, e.Take(key, 2).Allowed)
+					assert.Equal(t, policy.Never, e.Take(key, 3).RetryAfter)
+					assert.Equal(t, policy.Never, e.Take(key, -1).RetryAfter)
+					assert.True(t, e.Take(key, 0).Allowed)
+					assert.True(t, e.Peek(key).Allowed)
+				}
+				assert.Equal(t, closed, time.Now(), "a call has waited")
+				assert.Zero(t, e.Len())
+				s := e.Stats()
+				assert.EqualValues(t, before.Unavailable+4, s.Unavailable)
+				assert.EqualValues(t, before.Admitted+before.Refused+8, s.Admitted+s.Refused)
 			})
-		}
+		})
 	}
 }
 
 // Callers of known and of new keys, while the engine is closed under them.
 func TestCloseUnderLoad(t *testing.T) {
-	for _, protocol := range protocols {
-		for range 20 {
-			e, err := New[string](Config{Policy: funnel(1, 1, time.Millisecond), MaxKeys: 64, QueueDepth: 4})
-			require.NoError(t, err)
-			limiter := protocol.of(e)
-			var callers, called sync.WaitGroup
-			stop := make(chan struct{})
-			for c := range 4 {
-				called.Add(1)
-				callers.Go(func() {
-					for calls := 0; ; calls++ {
-						if calls == 50 {
-							called.Done()
-						}
-						select {
-						case <-stop:
-							return
-						default:
-							limiter.Choke(strconv.Itoa(c + 3*calls))
-							e.Peek(strconv.Itoa(calls % 7))
-						}
+	for range 40 {
+		e, err := New[string](Config{Policy: funnel(1, 1, time.Millisecond), MaxKeys: 64, QueueDepth: 4})
+		require.NoError(t, err)
+		var callers, called sync.WaitGroup
+		stop := make(chan struct{})
+		for c := range 4 {
+			called.Add(1)
+			callers.Go(func() {
+				for calls := 0; ; calls++ {
+					if calls == 50 {
+						called.Done()
 					}
-				})
-			}
-			called.Wait()
-			require.NoError(t, e.Close())
-			close(stop)
-			callers.Wait()
+					select {
+					case <-stop:
+						return
+					default:
+						e.Choke(strconv.Itoa(c + 3*calls))
+						e.Peek(strconv.Itoa(calls % 7))
+					}
+				}
+			})
 		}
+		called.Wait()
+		require.NoError(t, e.Close())
+		close(stop)
+		callers.Wait()
 	}
 }
 

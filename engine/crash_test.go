@@ -23,26 +23,20 @@ import (
 // A load under which every point of the engine's goroutines is passed: callers
 // that open keys, keys that go idle, and a table too small for all.
 type load struct {
-	t       *testing.T
-	e       *Engine[string]
-	limiter limiter // e, by either protocol
-	exact   bool
-	clock   *handClock
+	t     *testing.T
+	e     *Engine[string]
+	clock *handClock
 }
 
 const loadKeys = 40
 
-func newLoad(t *testing.T, f *faults, exact bool) *load {
+func newLoad(t *testing.T, f *faults) *load {
 	clock := newHandClock()
 	e := open[string](t, Config{
 		Policy: funnel(1, 1, time.Second), Clock: clock.Now, Idle: time.Millisecond,
 		MaxKeys: loadKeys + 8, QueueDepth: 4, OpenTimeout: time.Minute, Restarts: 1000, fault: f.at,
 	})
-	l := &load{t: t, clock: clock, e: e, exact: exact, limiter: e}
-	if !exact {
-		l.limiter = &Queued[string]{e}
-	}
-	return l
+	return &load{t: t, clock: clock, e: e}
 }
 
 // round has 8 callers choke the same keys, each of capacity 1 and as good as new,
@@ -52,7 +46,7 @@ func (l *load) round() int64 {
 	all := keys(loadKeys)
 	together(8, func(i int) {
 		for j := range all {
-			if l.limiter.Choke(all[(i*5+j)%loadKeys]) {
+			if l.e.Choke(all[(i*5+j)%loadKeys]) {
 				admitted.Add(1)
 			}
 		}
@@ -61,25 +55,15 @@ func (l *load) round() int64 {
 	return admitted.Load()
 }
 
-// exactly checks what passed in a round. A Queued may let pass more, death or no
-// death, but never less.
-func (l *load) exactly(want, admitted int64) {
-	l.t.Helper()
-	if !l.exact && admitted > want {
-		return
-	}
-	require.Equal(l.t, want, admitted)
-}
-
 // crowd opens more keys than there is room for, and uses some of them again when
 // they have just drained, so that the index does not know it.
 func (l *load) crowd() {
 	for i := range 3 * loadKeys {
-		l.limiter.Choke(fmt.Sprintf("crowd-%d", i))
+		l.e.Choke(fmt.Sprintf("crowd-%d", i))
 	}
 	l.clock.Advance(time.Second)
 	for i := range 3 * loadKeys {
-		l.limiter.Choke(fmt.Sprintf("crowd-%d", i))
+		l.e.Choke(fmt.Sprintf("crowd-%d", i))
 	}
 	l.clock.Advance(2 * time.Millisecond)
 	time.Sleep(2 * time.Millisecond) // the janitor's time
@@ -91,7 +75,7 @@ func (l *load) crowd() {
 //
 //  1. the process lives, and the death was seen: counted as a restart if it was
 //     the writer's or the janitor's;
-//  2. by an Engine each key passes once a round, no more and no less: nothing is
+//  2. each key passes once a round, no more and no less: nothing is
 //     forgotten, nothing forgiven, and service is back before any call gives up;
 //  3. no call is answered without a word, as one that has waited for OpenTimeout would be;
 //  4. the engine calls itself healthy;
@@ -119,9 +103,8 @@ func TestDeathAtEveryPoint(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					f := newFaults(goexit)
-					exact := point != "take: begin" && point != "take: done"
-					l := newLoad(t, f, exact)
-					l.exactly(loadKeys, l.round())
+					l := newLoad(t, f)
+					require.EqualValues(t, loadKeys, l.round())
 					settled(t, l.e)
 
 					f.arm(point, 1)
@@ -138,7 +121,7 @@ func TestDeathAtEveryPoint(t *testing.T) {
 							f.arm("writer: done", 1)
 						}
 						if strings.HasPrefix(point, "move") {
-							l.limiter.Choke("crowd-0") // there must be a key
+							l.e.Choke("crowd-0") // there must be a key
 						}
 						if strings.HasPrefix(point, "change") || strings.HasPrefix(point, "move") {
 							next = 4 - next // the same rate by other figures
@@ -155,13 +138,13 @@ func TestDeathAtEveryPoint(t *testing.T) {
 						l.settle()
 					}
 					for range 5 {
-						l.exactly(loadKeys, l.round())
+						require.EqualValues(t, loadKeys, l.round())
 						l.settle()
 					}
 					require.NoError(t, l.e.Health())
 					if strings.HasPrefix(point, "change") {
 						require.NoError(t, l.e.SetPolicy(funnel(1, 2, 2*time.Second)), "as if nothing had been")
-						l.exactly(loadKeys, l.round())
+						require.EqualValues(t, loadKeys, l.round())
 					}
 					s := l.e.Stats()
 					assert.Zero(t, s.Unavailable)
@@ -241,38 +224,20 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 	for deaths, dropped := range map[int]uint64{1: 0, 2: 1, 3: 1} {
 		t.Run(fmt.Sprintf("%d deaths", deaths), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				var hold sync.WaitGroup
-				hold.Add(1)
-				left := deaths
-				e := open[string](t, Config{
-					Policy: funnel(30, 1, time.Hour),
-					fault: func(point string) {
-						if point == "file: begin" {
-							hold.Wait()
-						}
-						if point != "take: begin" {
-							return
-						}
-						mu.Lock()
-						defer mu.Unlock()
-						if left > 0 {
-							left--
-							panic("poison")
-						}
-					},
-				})
-				queued := Queued[string]{e}
-				for range 5 {
-					require.True(t, queued.Choke("key"))
-				}
-				hold.Done()
+				f := newFaults(false)
+				e := open[string](t, Config{Policy: funnel(30, 1, time.Hour), fault: f.at})
+				require.True(t, e.Choke("before"))
+				synctest.Wait()
+				f.arm("change: begin", deaths)
+				require.NoError(t, e.SetPolicy(funnel(20, 1, time.Hour)), "it asks again")
+				require.True(t, e.Choke("behind"))
 				synctest.Wait()
 				s := e.Stats()
 				assert.Equal(t, dropped, s.Dropped)
-				assert.Equal(t, dropped, s.Overadmitted, "what was dropped was let pass and not charged")
-				assert.Equal(t, 25+int64(dropped), e.Peek("key").Remaining)
 				assert.EqualValues(t, deaths, s.Restarts)
+				assert.Zero(t, e.table.View().Landed(), "all are filed")
+				assert.EqualValues(t, 19, e.Peek("before").Remaining)
+				assert.EqualValues(t, 19, e.Peek("behind").Remaining)
 			})
 		})
 	}
@@ -284,60 +249,55 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 //  1. Health says so, with the cause;
 //  2. keys that were known, filed or only landed, are limited as before;
 //  3. other keys are answered as WhenUnavailable says, and counted;
-//  4. no call waits;
-//  5. a Queued limits known keys as well, in place.
+//  4. no call waits.
 //
 // Promise: Past `Restarts` the engine is unhealthy, limits known keys, and answers others by `WhenUnavailable`.
 func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
-	for _, protocol := range protocols {
-		for _, when := range []WhenUnavailable{Admit, Refuse} {
-			t.Run(fmt.Sprint(protocol.name, " ", when), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFaults(false)
-					var events sync.Map
-					var hold sync.WaitGroup
-					e := open[string](t, Config{
-						Policy: funnel(2, 1, time.Hour), WhenUnavailable: when,
-						Restarts: 1, RestartPeriod: time.Second,
-						fault: func(point string) {
-							hold.Wait()
-							f.at(point)
-						},
-						OnEvent: func(event Event) { events.Store(event.Kind, event) },
-					})
-					limiter := protocol.of(e)
-					require.True(t, limiter.Choke("filed"))
-					synctest.Wait()
-					require.NoError(t, e.Health())
-
-					f.arm("writer: received", -1)
-					hold.Add(1) // until the call is over, it has a writer
-					require.True(t, limiter.Choke("landed"))
-					hold.Done()
-					synctest.Wait()
-					err := e.Health()
-					require.ErrorIs(t, err, ErrUnhealthy)
-					require.ErrorIs(t, err, supervisor.ErrIntensity)
-					var died *supervisor.PanicError
-					require.ErrorAs(t, err, &died)
-					assert.Equal(t, "injected at writer: received", died.Value)
-					_, told := events.Load(supervisor.Escalated)
-					assert.True(t, told)
-					assert.EqualValues(t, 1, e.Stats().Restarts)
-
-					begin := time.Now()
-					assert.True(t, limiter.Choke("filed"))
-					assert.False(t, limiter.Choke("filed"))
-					// The first take of a Queued is in the queue, and there it stays.
-					assert.Equal(t, protocol.name == "Queued", limiter.Take("landed", 2).Allowed)
-					for range 3 {
-						assert.Equal(t, when == Admit, limiter.Choke("unknown"))
-					}
-					assert.EqualValues(t, 3, e.Stats().Unavailable)
-					assert.Equal(t, begin, time.Now(), "a call has waited")
+	for _, when := range []WhenUnavailable{Admit, Refuse} {
+		t.Run(fmt.Sprint(when), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFaults(false)
+				var events sync.Map
+				var hold sync.WaitGroup
+				e := open[string](t, Config{
+					Policy: funnel(2, 1, time.Hour), WhenUnavailable: when,
+					Restarts: 1, RestartPeriod: time.Second,
+					fault: func(point string) {
+						hold.Wait()
+						f.at(point)
+					},
+					OnEvent: func(event Event) { events.Store(event.Kind, event) },
 				})
+				require.True(t, e.Choke("filed"))
+				synctest.Wait()
+				require.NoError(t, e.Health())
+
+				f.arm("writer: received", -1)
+				hold.Add(1) // until the call is over, it has a writer
+				require.True(t, e.Choke("landed"))
+				hold.Done()
+				synctest.Wait()
+				err := e.Health()
+				require.ErrorIs(t, err, ErrUnhealthy)
+				require.ErrorIs(t, err, supervisor.ErrIntensity)
+				var died *supervisor.PanicError
+				require.ErrorAs(t, err, &died)
+				assert.Equal(t, "injected at writer: received", died.Value)
+				_, told := events.Load(supervisor.Escalated)
+				assert.True(t, told)
+				assert.EqualValues(t, 1, e.Stats().Restarts)
+
+				begin := time.Now()
+				assert.True(t, e.Choke("filed"))
+				assert.False(t, e.Choke("filed"))
+				assert.False(t, e.Take("landed", 2).Allowed)
+				for range 3 {
+					assert.Equal(t, when == Admit, e.Choke("unknown"))
+				}
+				assert.EqualValues(t, 3, e.Stats().Unavailable)
+				assert.Equal(t, begin, time.Now(), "a call has waited")
 			})
-		}
+		})
 	}
 }
 

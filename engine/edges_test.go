@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math/rand/v2"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -64,32 +65,6 @@ func TestDeadEntryInTheMapRefusesNoCall(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A Queued's Choke leaves the word to the writer, as its Take does.
-func TestQueuedChokeIsChargedByTheWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var hold atomic.Bool
-		release := make(chan struct{})
-		e := open[string](t, Config{
-			Policy: funnel(10, 1, time.Hour),
-			fault: func(point string) {
-				if point == "take: begin" && hold.Load() {
-					<-release
-				}
-			},
-		})
-		queued := Queued[string]{e}
-		require.True(t, queued.Choke("key"))
-		synctest.Wait()
-		require.EqualValues(t, 9, e.Peek("key").Remaining)
-		hold.Store(true)
-		require.True(t, queued.Choke("key"))
-		assert.EqualValues(t, 9, e.Peek("key").Remaining, "not charged yet")
-		close(release)
-		synctest.Wait()
-		assert.EqualValues(t, 8, e.Peek("key").Remaining)
-	})
 }
 
 // As TestLostCommandsAreMadeUpFor, by a writer that has looked through the nursery
@@ -180,29 +155,29 @@ func TestRoomIsNotAskedForAllTheTime(t *testing.T) {
 	})
 }
 
-// A call of a Queued that waits for a place in the queue is woken when the engine is
-// closed, and does not sit out its OpenTimeout.
+// A call that waits for a place in the queue is woken when the engine is closed, and does
+// not sit out its OpenTimeout.
 func TestCloseWakesCallsThatWaitForAPlaceInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		e, err := New[string](Config{
 			Policy: funnel(100, 1, time.Hour), QueueDepth: 1, OpenTimeout: time.Hour,
 			fault: func(point string) {
-				if point == "take: begin" {
+				if point == "file: begin" {
 					<-release
 				}
 			},
 		})
 		require.NoError(t, err)
-		queued := Queued[string]{e}
-		require.True(t, queued.Choke("key")) // the writer stands at this one, and its File command is queued
+		require.True(t, e.Choke("a")) // the writer stands at its command
 		synctest.Wait()
+		for key := range 8 {
+			e.Choke(strconv.Itoa(key)) // one in another slot fills the queue
+		}
 		begin := time.Now()
 		var waited atomic.Int64
 		go func() {
-			for range 3 { // the first or the second finds the queue full
-				queued.Choke("key")
-			}
+			assert.ErrorIs(t, e.SetPolicy(funnel(99, 1, time.Hour)), ErrClosed)
 			waited.Store(int64(time.Since(begin)))
 		}()
 		synctest.Wait()

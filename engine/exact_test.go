@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -176,27 +175,6 @@ func TestKeysComingAndGoingAreExact(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A queued take that was let pass is either charged or counted: what was admitted
-// is what the limit allows, and Overadmitted.
-func TestQueuedCountsWhatItOveradmits(t *testing.T) {
-	const capacity = 30
-	e := open[string](t, Config{Policy: funnel(capacity, 1, time.Hour), OpenTimeout: time.Minute})
-	queued := Queued[string]{e}
-	var admitted atomic.Int64
-	together(64, func(int) {
-		for range 2000 {
-			if queued.Choke("hot") {
-				admitted.Add(1)
-			}
-		}
-	})
-	settled(t, e)
-	await.True(t, func() bool {
-		return uint64(admitted.Load()) == capacity+e.Stats().Overadmitted
-	}, "as many are counted above %d as were admitted: %d", capacity, admitted.Load())
-	assert.False(t, queued.Choke("hot"), "the writer has caught up, so the limit holds")
 }
 
 // What the original design got wrong: a client at twice the rate got its burst

@@ -100,14 +100,6 @@ func ExampleEngine_Health() {
 	// false
 }
 
-// A Queued is there to be compared with: what passes beyond the limit is counted.
-func ExampleNewQueued() {
-	limiter, _ := engine.NewQueued[string](engine.Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour))})
-	defer limiter.Close()
-	fmt.Println(limiter.Choke("key"), limiter.Stats().Admitted)
-	// Output: true 1
-}
-
 // Different limits for different keys, made beforehand.
 func ExamplePolicyFor() {
 	paid := policy.Must(policy.Funnel(100, 10, time.Minute))

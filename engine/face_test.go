@@ -75,15 +75,6 @@ func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, tiers.Choke("a"))
 		require.NoError(t, tiers.Close())
-		var queued *engine.Queued[string]
-		queued, err = engine.NewQueued[string](engine.Config{Policy: limit})
-		require.NoError(t, err)
-		assert.True(t, queued.Choke("a"))
-		assert.True(t, queued.Take("a", 1).Allowed)
-		assert.Equal(t, 1, queued.Len())
-		assert.NoError(t, queued.Health())
-		assert.EqualValues(t, 2, queued.Stats().Admitted)
-		require.NoError(t, queued.Close())
 
 		var s engine.Stats = e.Stats()
 		assert.Equal(t, "api", s.Name)
@@ -147,7 +138,7 @@ func TestNameIsTold(t *testing.T) {
 func TestVerbsAreDocumented(t *testing.T) {
 	for verb, says := range map[string]string{
 		"Engine.Choke": "Choke reports whether", "Engine.TakeWith": "TakeWith is Take under", "Engine.Claim": "Claim names n units",
-		"Reservation.Keep": "Keep ends the reservation", "Outcome.Cancel": "Cancel ends an outcome", "Queued.Take": "Take asks for n units",
+		"Reservation.Keep": "Keep ends the reservation", "Outcome.Cancel": "Cancel ends an outcome",
 	} {
 		page, err := exec.Command("go", "doc", ".", verb).CombinedOutput()
 		require.NoError(t, err, "%s", page)

@@ -15,11 +15,11 @@ import (
 // FuzzConfig makes an engine of any configuration: it is refused with an error that
 // names the first bad field and its value, or it limits, and closes.
 func FuzzConfig(f *testing.F) {
-	f.Add(int64(0), 0, 0, 0, int64(0), 0, 0, 0, 0, int64(0))
-	f.Add(int64(-1), -1, -1, -1, int64(-1), -1, -1, -1, -1, int64(-1))
-	f.Add(int64(math.MaxInt64), math.MaxInt, 2, 1, int64(math.MaxInt64), 1, 1<<12, math.MaxInt, math.MaxInt, int64(math.MaxInt64))
-	f.Add(int64(1), 1, 3, 2, int64(1), 2, 1<<20+1, 1, 1, int64(1))
-	f.Fuzz(func(t *testing.T, idle int64, maxKeys, full, queued int, openTimeout int64, unavailable, depth, waiting, restarts int, period int64) {
+	f.Add(int64(0), 0, 0, int64(0), 0, 0, 0, 0, int64(0))
+	f.Add(int64(-1), -1, -1, int64(-1), -1, -1, -1, -1, int64(-1))
+	f.Add(int64(math.MaxInt64), math.MaxInt, 2, int64(math.MaxInt64), 1, 1<<12, math.MaxInt, math.MaxInt, int64(math.MaxInt64))
+	f.Add(int64(1), 1, 3, int64(1), 2, 1<<20+1, 1, 1, int64(1))
+	f.Fuzz(func(t *testing.T, idle int64, maxKeys, full int, openTimeout int64, unavailable, depth, waiting, restarts int, period int64) {
 		config := Config{
 			Policy: funnel(1, 1, time.Hour), Idle: time.Duration(idle), MaxKeys: maxKeys, WhenFull: WhenFull(full),
 			OpenTimeout:     time.Duration(openTimeout),
@@ -52,9 +52,6 @@ func FuzzConfig(f *testing.F) {
 		}
 		e, err := New[string](config)
 		if want != "" {
-			if q, err := NewQueued[string](config); q != nil || err == nil {
-				t.Fatalf("NewQueued accepts what New refuses: %v", q)
-			}
 			var refused *policy.FieldError
 			if e != nil || !errors.As(err, &refused) || refused.Field != want || refused.Value != value || refused.Want == "" {
 				t.Fatalf("%v; want %s refused", err, want)
@@ -64,12 +61,8 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiter := limiter(e)
-		if queued%2 != 0 {
-			limiter = &Queued[string]{e}
-		}
-		first, again := limiter.Choke("key"), limiter.Choke("key")
-		if !first || again && limiter == e {
+		first, again := e.Choke("key"), e.Choke("key")
+		if !first || again {
 			t.Errorf("the first call passes: %v, the second: %v", first, again)
 		}
 		if err := e.Close(); err != nil {

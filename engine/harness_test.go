@@ -104,21 +104,6 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.Funnel(capacity, count, per))
 }
 
-// limiter is what an Engine and a Queued have in common.
-type limiter interface {
-	Choke(key string) bool
-	Take(key string, n int64) policy.Decision
-}
-
-// protocols are the two ways in which an engine's keys may be taken from.
-var protocols = []struct {
-	name string
-	of   func(e *Engine[string]) limiter
-}{
-	{"Engine", func(e *Engine[string]) limiter { return e }},
-	{"Queued", func(e *Engine[string]) limiter { return &Queued[string]{e} }},
-}
-
 // units returns the claims with n units each.
 func units(n int64, claims ...Claim) []Claim {
 	claims = slices.Clone(claims)

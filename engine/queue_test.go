@@ -14,7 +14,7 @@ import (
 func stalled(t *testing.T, config Config) *Engine[string] {
 	release := make(chan struct{})
 	config.fault = func(point string) {
-		if point == "file: begin" || point == "take: begin" {
+		if point == "file: begin" {
 			<-release
 		}
 	}
@@ -85,26 +85,5 @@ func TestLostCommandsAreMadeUpFor(t *testing.T) {
 		for _, key := range all {
 			require.False(t, e.Choke(key))
 		}
-	})
-}
-
-// A Queued's take that finds no place in the queue waits for OpenTimeout,
-// and is answered without having been recorded.
-func TestQueuedWithAFullQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const timeout = 3 * time.Millisecond
-		e := stalled(t, Config{
-			Policy: funnel(100, 1, time.Hour), QueueDepth: 2, OpenTimeout: timeout, WhenUnavailable: Refuse,
-		})
-		queued := Queued[string]{e}
-		require.True(t, queued.Choke("key")) // its File command is what the writer stands at
-		synctest.Wait()
-		require.True(t, queued.Choke("key"))
-		begin := time.Now()
-		d := queued.Take("key", 1)
-		assert.False(t, d.Allowed)
-		assert.Equal(t, timeout, d.RetryAfter)
-		assert.Equal(t, timeout, time.Since(begin))
-		assert.EqualValues(t, 1, e.Stats().Unavailable)
 	})
 }

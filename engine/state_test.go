@@ -793,10 +793,7 @@ func TestStateSettings(t *testing.T) {
 		require.ErrorAs(t, err, &field, "%+v", s)
 		require.Contains(t, field.Field, "State.")
 	}
-	var field *policy.FieldError
-	_, err := NewQueued[string](Config{Policy: funnel(1, 1, time.Second), State: State{Path: "x"}})
-	require.ErrorAs(t, err, &field)
-	_, err = New[string](Config{Policy: funnel(1, 1, time.Second), State: State{Path: filepath.Join(t.TempDir(), "no", "state")}})
+	_, err := New[string](Config{Policy: funnel(1, 1, time.Second), State: State{Path: filepath.Join(t.TempDir(), "no", "state")}})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 

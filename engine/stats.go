@@ -71,10 +71,7 @@ type Stats struct {
 	Dropped   uint64 // commands given up because the writer died of them twice
 	Abandoned int    // goroutines that did not end when they should have
 
-	// Overadmitted counts the units that a Queued let pass above the limit. It is 0
-	// for an Engine.
-	Overadmitted uint64
-	QueueDepth   int // commands that wait for the writer now
+	QueueDepth int // commands that wait for the writer now
 
 	// Of the last save to the file of Config.State that succeeded: when it began, how long
 	// it took, the keys that were written, and those that could not be: see KeyCodec. SavedAt
@@ -145,7 +142,6 @@ func (e *Engine[K]) Stats() Stats {
 		Restarts:           e.supervisor.Restarts(),
 		Dropped:            e.dropped.Load(),
 		Abandoned:          e.abandoned(),
-		Overadmitted:       counters.Overadmitted.Load(),
 		QueueDepth:         e.queue.Len(),
 		SavedAt:            saves.at,
 		SaveTook:           saves.took,

@@ -1,21 +1,16 @@
 package table
 
-import (
-	"time"
-
-	"github.com/ral-limiter/ral/policy"
-)
+import "github.com/ral-limiter/ral/policy"
 
 // Command asks the writer to change the table. Functions such as FileCommand make
 // one. The zero Command does nothing. Applying one twice does no harm.
 type Command[K comparable] struct {
-	op       op
-	entry    *Entry[K]
-	now      policy.Instant
-	n        int64 // the units of a take, the budget of a sweep, the hash of a key to be filed
-	patience time.Duration
-	reply    chan<- SweepResult
-	change   *Change
+	op     op
+	entry  *Entry[K]
+	now    policy.Instant
+	n      int64 // the budget of a sweep, the hash of a key to be filed
+	reply  chan<- SweepResult
+	change *Change
 }
 
 type op uint8
@@ -25,7 +20,6 @@ const (
 	opFile
 	opRoom
 	opSweep
-	opTake
 	opChange
 )
 
@@ -44,12 +38,6 @@ func RoomCommand[K comparable](key K, now policy.Instant) Command[K] {
 // sent to reply if that has room, and dropped otherwise.
 func SweepCommand[K comparable](now policy.Instant, budget int, reply chan<- SweepResult) Command[K] {
 	return Command[K]{op: opSweep, now: now, n: int64(budget), reply: reply}
-}
-
-// TakeCommand asks to charge the entry for a take that a Queued caller has already
-// admitted.
-func TakeCommand[K comparable](e *Entry[K], now policy.Instant, n int64, patience time.Duration) Command[K] {
-	return Command[K]{op: opTake, entry: e, now: now, n: n, patience: patience}
 }
 
 // ChangeCommand asks for another policy. Terms describes what becomes of the words;
@@ -87,25 +75,21 @@ func (t *Table[K]) Apply(c Command[K]) {
 		case c.reply <- result:
 		default:
 		}
-	case opTake:
-		t.charge(c.entry, c.now, c.n, c.patience)
 	case opChange:
 		t.Change(c.change)
 	}
 }
 
-// Abandon accounts for a command that will not be carried out. Only a take is lost by
-// that: an unfiled entry is still in the nursery, and room, a sweep or another policy
-// will be requested again.
+// Abandon answers a command that will not be carried out. Nothing is lost by that: an
+// unfiled entry is still in the nursery, and room, a sweep or another policy will be
+// requested again.
 func (t *Table[K]) Abandon(c Command[K]) {
-	switch c.op {
-	case opTake:
-		t.counters.Overadmitted.Add(uint64(c.n))
-	case opChange:
-		if t.terms.Load().by == c.change {
-			c.change.give(ChangeMade)
-		} else {
-			c.change.give(ChangeLater)
-		}
+	if c.op != opChange {
+		return
+	}
+	if t.terms.Load().by == c.change {
+		c.change.give(ChangeMade)
+	} else {
+		c.change.give(ChangeLater)
 	}
 }

@@ -14,7 +14,6 @@ func TestApplyOfNothing(t *testing.T) {
 	r.Apply(Command[string]{})
 	r.Abandon(Command[string]{})
 	require.Zero(t, r.View().Len())
-	require.Zero(t, r.View().Counters().Overadmitted.Load())
 }
 
 func TestApplyFileTwice(t *testing.T) {
@@ -101,58 +100,6 @@ func TestApplySweep(t *testing.T) {
 	require.Zero(t, r.View().Len())
 }
 
-// A Queued caller has let the take pass already. What the limit had not allowed
-// is counted, and the word left alone.
-func TestApplyTake(t *testing.T) {
-	r := newRig[string](t, Options{Policy: policy.Must(policy.Funnel(3, 1, time.Hour))})
-	over := &r.View().Counters().Overadmitted
-	e := r.add("a", 1)
-	r.Apply(TakeCommand(e, 1, 2, 0))
-	require.Zero(t, over.Load())
-	require.Equal(t, 1+3*hour, r.terms.Load().Policy.FreshAt(e.Word()), "charged")
-
-	r.Apply(TakeCommand(e, 1, 2, 0))
-	require.EqualValues(t, 2, over.Load())
-	require.Equal(t, 1+3*hour, r.terms.Load().Policy.FreshAt(e.Word()))
-
-	r.Apply(TakeCommand(e, 1, 1, time.Hour))
-	require.EqualValues(t, 2, over.Load(), "it waits for its turn")
-	require.Equal(t, 1+4*hour, r.terms.Load().Policy.FreshAt(e.Word()))
-
-	require.Equal(t, 1, r.sweep(9*hour))
-	r.Apply(TakeCommand(e, 9*hour, 1, 0))
-	require.EqualValues(t, 3, over.Load(), "there is nothing left to charge")
-	r.Abandon(TakeCommand(e, 9*hour, 3, 0))
-	require.EqualValues(t, 6, over.Load())
-}
-
-// meddler is a policy that calls during in each Take, as a faster caller would come.
-type meddler struct {
-	policy.Policy
-	during func()
-}
-
-func (m *meddler) Take(
-	word uint64, now policy.Instant, n int64, patience time.Duration,
-) (uint64, policy.Decision) {
-	next, d := m.Policy.Take(word, now, n, patience)
-	if during := m.during; during != nil {
-		m.during = nil
-		during()
-	}
-	return next, d
-}
-
-func TestApplyTakeIsNotLostToACaller(t *testing.T) {
-	m := &meddler{Policy: policy.Must(policy.Funnel(3, 1, time.Hour))}
-	r := newRig[string](t, Options{Policy: m})
-	e := r.add("a", 1)
-	m.during = func() { require.True(t, r.take(e, 1)) }
-	r.Apply(TakeCommand(e, 1, 1, 0))
-	require.Equal(t, 1+3*hour, r.terms.Load().Policy.FreshAt(e.Word()), "three takes in all")
-	require.Zero(t, r.View().Counters().Overadmitted.Load())
-}
-
 // The table calls Fault at the points that Points lists, and at no others.
 func TestPointsAreAll(t *testing.T) {
 	come := map[string]int{}
@@ -160,7 +107,6 @@ func TestPointsAreAll(t *testing.T) {
 	e := r.add("a", 1)
 	require.True(t, r.take(e, hour+1))
 	r.Sweep(hour+90*second, 1) // files it again: it was taken from since
-	r.Apply(TakeCommand(e, 1, 1, 0))
 	r.sweep(3 * hour)
 	r.MakeRoom(1, 1, 1)
 	r.add("b", 3*hour)

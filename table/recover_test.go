@@ -83,7 +83,7 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 				work()
 				return false
 			}
-			owing := r.add("owing", 2*hour)
+			r.add("owing", 2*hour)
 			used := r.add("used", 1)
 			require.True(t, r.take(used, 2*hour))
 			r.add("idle", 1)
@@ -99,7 +99,6 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 					}
 					r.fileOne(fresh, 2*hour)
 				},
-				func() { r.charge(owing, 2*hour, 1, 0) },
 				func() { r.Apply(ChangeCommand[string](change)); r.settle(2 * hour) },
 				func() { r.MakeRoom(2*hour, 1, 10) },
 				func() { r.Recover(); r.settle(2 * hour) },

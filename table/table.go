@@ -120,9 +120,8 @@ type Table[K comparable] struct {
 
 // Counters count events that only the writer knows. Any goroutine may read them.
 type Counters struct {
-	Evicted      atomic.Uint64 // entries that left because they were idle, or to make room
-	Forgiven     atomic.Uint64 // those of them that still owed
-	Overadmitted atomic.Uint64 // units that Queued callers admitted above the limit
+	Evicted  atomic.Uint64 // entries that left because they were idle, or to make room
+	Forgiven atomic.Uint64 // those of them that still owed
 }
 
 // New returns an empty table.

@@ -1,10 +1,6 @@
 package table
 
-import (
-	"time"
-
-	"github.com/ral-limiter/ral/policy"
-)
+import "github.com/ral-limiter/ral/policy"
 
 // Only the writer calls the methods in this file.
 
@@ -15,7 +11,7 @@ func Points() []string {
 		"file: begin", "file: in the map", "file: in the index", "file: out of the slot",
 		"sweep: begin", "sweep: refiled",
 		"evict: dead", "evict: gone",
-		"room: begin", "take: begin", "take: done",
+		"room: begin",
 		"change: begin", "change: made", "move: announced", "move: dead", "change: over", "adopt: begin", "recover: begin", "recover: shard", "recover: some",
 	}
 }
@@ -309,36 +305,6 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 func (t *Table[K]) forgetAt(now policy.Instant) {
 	if int64(now) > t.horizon.Load() {
 		t.horizon.Store(int64(now))
-	}
-}
-
-// charge records a take that its caller has admitted on the word that it read. Units
-// that the limit does not allow are counted in Overadmitted instead.
-func (t *Table[K]) charge(e *Entry[K], now policy.Instant, n int64, patience time.Duration) {
-	t.fault("take: begin")
-	for {
-		word := e.word.Load()
-		if word == moved {
-			if successor := t.find(t.hash(e.key), e.key); successor != nil {
-				e = successor
-				continue
-			}
-		}
-		terms := t.terms.Load()
-		state, ok := terms.State(word)
-		if ok {
-			next, d := terms.Policy.Take(state, now, n, patience)
-			d.Allowed = d.Allowed && next <= policy.MaxWord
-			if d.Allowed && !e.word.CompareAndSwap(word, next|terms.EpochBit) {
-				continue
-			}
-			ok = d.Allowed
-		}
-		if !ok {
-			t.counters.Overadmitted.Add(uint64(n))
-		}
-		t.fault("take: done")
-		return
 	}
 }
 

@@ -122,8 +122,6 @@ var contract = []Metric{
 		Help: "Commands that wait for the writer."},
 	{Name: "ral.abandoned_goroutines", Kind: Gauge, Unit: "{goroutine}",
 		Help: "Goroutines that did not end when they should have."},
-	{Name: "ral.overadmitted_units", Kind: Counter, Unit: "{unit}",
-		Help: "Units that an engine.Queued let pass above the limit; 0 for every other limiter."},
 	{Name: "ral.save.timestamp", Kind: Gauge, Unit: "s",
 		Help: "Unix time at which the last successful save of the state began, or the limiter if there was none; absent if no state is saved."},
 	{Name: "ral.save.duration", Kind: Gauge, Unit: "s",

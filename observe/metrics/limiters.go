@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Engine makes a Source of an *engine.Engine or an *engine.Queued. Its name is
+// Engine makes a Source of an *engine.Engine. Its name is
 // engine.Config.Name. The Source may outlive the engine: the counters stay.
 func Engine(e interface {
 	Stats() engine.Stats
@@ -90,7 +90,6 @@ var engineReadings = []Reading[engineSnapshot]{
 	{"ral.dropped_commands", "", func(s *engineSnapshot) float64 { return float64(s.Dropped) }},
 	{"ral.queued_commands", "", func(s *engineSnapshot) float64 { return float64(s.QueueDepth) }},
 	{"ral.abandoned_goroutines", "", func(s *engineSnapshot) float64 { return float64(s.Abandoned) }},
-	{"ral.overadmitted_units", "", func(s *engineSnapshot) float64 { return float64(s.Overadmitted) }},
 	{"ral.save.timestamp", "", func(s *engineSnapshot) float64 { return s.unsavedSince() }},
 	{"ral.save.duration", "", func(s *engineSnapshot) float64 { return s.ofSave(s.SaveTook.Seconds()) }},
 	{"ral.save.keys", "saved", func(s *engineSnapshot) float64 { return s.ofSave(float64(s.Saved)) }},

@@ -169,7 +169,7 @@ func newEngine(as func(base) bench.Limiter) func(bench.Setup) (bench.Limiter, er
 // Counts implements bench.Counter.
 func (b base) Counts() bench.Counts {
 	s := b.Stats()
-	return bench.Counts{Overadmitted: int64(s.Overadmitted), Unavailable: int64(s.Unavailable), Evicted: int64(s.Evicted), Forgiven: int64(s.Forgiven)}
+	return bench.Counts{Unavailable: int64(s.Unavailable), Evicted: int64(s.Evicted), Forgiven: int64(s.Forgiven)}
 }
 
 // taker asks the engine for whole decisions.

@@ -112,8 +112,8 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// The checker finds an engine that is not linearizable: Queued decides on the word that it
-// has read, and charges later.
+// The checker finds a limiter that is not linearizable: it decides on the word that it has
+// read, and charges later.
 func TestQueuedIsFoundOut(t *testing.T) {
 	s := Broken()
 	for n := range uint64(20) {
@@ -124,7 +124,7 @@ func TestQueuedIsFoundOut(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("what Queued let pass was explained away")
+	t.Fatal("what it let pass was explained away")
 }
 
 // TestReplay checks a history that was written to a file.

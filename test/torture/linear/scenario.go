@@ -18,7 +18,7 @@ type Scenario struct {
 	Idle     time.Duration
 	MaxKeys  int
 	WhenFull engine.WhenFull
-	// Queued has an engine.Queued in place of an Engine.
+	// Queued has Choke decide on what it reads, and one goroutine charge the key later.
 	Queued bool
 	// Waits reports whether the policy makes calls wait that have no patience.
 	Waits bool
@@ -103,7 +103,7 @@ func Named(name string) (Scenario, error) {
 	return Scenario{}, fmt.Errorf("there is no scenario %q", name)
 }
 
-// Broken is a scenario that is known not to be linearizable: engine.Queued over-admits.
+// Broken is a scenario that is known not to be linearizable: it over-admits.
 func Broken() Scenario {
 	s := Scenarios()[0]
 	s.Name, s.Queued = "Funnel Queued", true

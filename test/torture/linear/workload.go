@@ -52,17 +52,13 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 		Policy: sabotage.Wrap(s.Policy), Idle: s.Idle, MaxKeys: s.MaxKeys, WhenFull: s.WhenFull,
 		OpenTimeout: time.Minute, Clock: clock.read, Restarts: 1 << 30,
 	}
-	var e *engine.Engine[int] // nil for a Queued
-	var l limiter
-	var err error
-	if s.Queued {
-		l, err = engine.NewQueued[int](config)
-	} else {
-		e, err = engine.New[int](config)
-		l = e
-	}
+	e, err := engine.New[int](config)
 	if err != nil {
 		return nil, engine.Stats{}, err
+	}
+	l := limiter(e)
+	if s.Queued {
+		l = newQueued(e)
 	}
 	var events, calls atomic.Int64
 	clients := make([]*client, w.Clients)
@@ -102,7 +98,7 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 	if err := l.Close(); err != nil {
 		return nil, stats, err
 	}
-	if !s.Queued && stats.Unavailable > 0 {
+	if stats.Unavailable > 0 {
 		return nil, stats, fmt.Errorf("%d calls were answered as if there were no writer", stats.Unavailable)
 	}
 	var history []Op
@@ -112,13 +108,46 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 	return history, stats, nil
 }
 
-// limiter has the methods that Engine and Queued share.
+// limiter has the calls that every scenario makes.
 type limiter interface {
 	Choke(key int) bool
 	Take(key int, n int64) policy.Decision
 	Len() int
 	Stats() engine.Stats
 	Close() error
+}
+
+// queued is an engine whose Choke decides on what it reads and sends the key to one
+// goroutine, which charges it.
+type queued struct {
+	*engine.Engine[int]
+	takes   chan int
+	charged chan struct{} // closed when all are
+}
+
+func newQueued(e *engine.Engine[int]) *queued {
+	q := &queued{e, make(chan int, 64), make(chan struct{})}
+	go func() {
+		defer close(q.charged)
+		for key := range q.takes {
+			e.Refund(key, -1)
+		}
+	}()
+	return q
+}
+
+func (q *queued) Choke(key int) bool {
+	allowed := q.Peek(key).Remaining > 0
+	if allowed {
+		q.takes <- key
+	}
+	return allowed
+}
+
+func (q *queued) Close() error {
+	close(q.takes)
+	<-q.charged
+	return q.Engine.Close()
 }
 
 // kill arms a death of the writer time and again.
@@ -193,7 +222,7 @@ func (c *clock) tick() bool {
 type client struct {
 	id     int
 	l      limiter
-	e      *engine.Engine[int] // nil if l is a Queued
+	e      *engine.Engine[int]
 	s      *Scenario
 	clock  *clock
 	events *atomic.Int64
@@ -220,8 +249,8 @@ func (c *client) call(n int) {
 	units := 1 + int64(c.dice.ExpFloat64()/2)
 
 	all := 100
-	if c.e == nil {
-		all = 66 // a Queued has no other verbs
+	if c.s.Queued {
+		all = 66 // other verbs of the engine do not know of takes in flight
 	}
 	switch what := c.dice.IntN(all); {
 	case what < 30:

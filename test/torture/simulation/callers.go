@@ -191,13 +191,10 @@ func (c *caller) once() {
 	}
 	k, a := w.keys[at], w.accounts[at]
 	timeout := w.config.OpenTimeout
-	if w.queued {
-		timeout *= 2 // for room in the table, and then in the queue
-	}
 	switch verb {
 	case choke:
 		c.begin(verb, at, timeout)
-		c.answered(a, 1, 0, w.limiter.Choke(k), nil)
+		c.answered(a, 1, 0, w.engine.Choke(k), nil)
 	case take:
 		n := int64(1 + w.random.n(mostAtOnce))
 		with := w.plan.with && w.random.one(2)
@@ -206,12 +203,12 @@ func (c *caller) once() {
 		if with {
 			d = w.engine.TakeWith(w.like(), k, n)
 		} else {
-			d = w.limiter.Take(k, n)
+			d = w.engine.Take(k, n)
 		}
 		c.answered(a, n, 0, d.Allowed, nil)
 	case peek:
 		c.begin(verb, at, 0)
-		if d := w.limiter.Take(k, 0); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
+		if d := w.engine.Take(k, 0); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
 			w.fail("Peek answers %+v", d)
 		}
 	case reserve:
@@ -297,9 +294,6 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 	switch {
 	case w.over():
 		return
-	case w.queued:
-		w.units += n
-		return
 	case c.regime != w.regime:
 		a.known = false // it may have been judged under the limit before
 	default:
@@ -317,7 +311,7 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 // can have been judged, the key owed too much.
 func (c *caller) refused(a *account, n int64, patience time.Duration) {
 	w, l := c.w, c.w.limit
-	if w.queued || w.closing || l.interval == 0 || n > l.capacity || c.regime != w.regime || w.regime&1 != 0 ||
+	if w.closing || l.interval == 0 || n > l.capacity || c.regime != w.regime || w.regime&1 != 0 ||
 		!c.known || !a.known || c.epoch != a.epoch {
 		return
 	}
@@ -444,7 +438,7 @@ func (w *world) settled() {
 func (c *caller) shut() {
 	c.w.closing = true
 	c.begin(all, 0, time.Minute)
-	if err := c.w.limiter.Close(); err != nil && !errors.Is(err, engine.ErrAbandoned) {
+	if err := c.w.engine.Close(); err != nil && !errors.Is(err, engine.ErrAbandoned) {
 		c.w.fail("Close: %v", err)
 	}
 	c.end()

@@ -203,7 +203,7 @@ func (w *world) given() {
 		h.attempts = 0
 	}
 	if h.done = false; h.attempts > 0 {
-		if dropped := w.limiter.Stats().Dropped; dropped > w.dropped {
+		if dropped := w.engine.Stats().Dropped; dropped > w.dropped {
 			w.dropped, h.attempts = dropped, 0
 		}
 	}
@@ -235,10 +235,10 @@ func (w *world) atRest() {
 	}
 	now := w.now()
 	for i, a := range w.accounts {
-		if w.queued || w.limit.interval == 0 || w.regime&1 != 0 || a.open > 0 || w.wentBack {
+		if w.limit.interval == 0 || w.regime&1 != 0 || a.open > 0 || w.wentBack {
 			continue
 		}
-		d := w.limiter.Take(w.keys[i], 0)
+		d := w.engine.Take(w.keys[i], 0)
 		word := int64(now) + int64(d.ResetAfter)
 		if a.known && max(a.word-int64(now), 0) != int64(d.ResetAfter) {
 			w.fail("at rest, at %v, key %s owes for %v, where the reference says until %v",
@@ -273,7 +273,7 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 	left := w.table.View().Counters().Evicted.Load() > 0
 	if got.full > 0 && (w.roomy && !left || w.config.WhenFull == engine.EvictLeastDebt) {
 		w.fail("a call is answered as for a full table, with %d of %d keys, under %v",
-			w.limiter.Len(), w.config.MaxKeys, w.config.WhenFull)
+			w.engine.Len(), w.config.MaxKeys, w.config.WhenFull)
 	}
 	// In 100µs a call that waits for room looks four times, and others may come before it
 	// each time.
@@ -289,7 +289,7 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 
 // counts returns what was counted since the last time it was called.
 func (w *world) counts() counts {
-	s := w.limiter.Stats()
+	s := w.engine.Stats()
 	now := counts{s.Admitted, s.Refused, s.Unavailable, s.Full}
 	since := counts{
 		now.admitted - w.total.admitted, now.refused - w.total.refused,

@@ -114,7 +114,7 @@ func (w *world) load(from *saved, kill bool) {
 		w.fail("Load: %v", err)
 		return
 	}
-	w.engine, w.limiter = next, next
+	w.engine = next
 	w.loading, w.closing, w.restarting = false, false, false
 	view := w.table.View()
 	w.total, w.hand, w.dropped = counts{}, hand{}, 0
@@ -177,7 +177,7 @@ func (w *world) compare(i int, m mark, kill, translated bool) {
 	owes, now := int64(0), int64(w.now())
 	exact := w.limit.interval > 0 && w.regime&1 == 0 && !w.wentBack
 	if exact {
-		owes = int64(w.limiter.Take(w.keys[i], 0).ResetAfter)
+		owes = int64(w.engine.Take(w.keys[i], 0).ResetAfter)
 	}
 	since := a.epoch == m.epoch && a.lowered == m.lowered
 	floor, most := int64(0), never

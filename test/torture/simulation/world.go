@@ -17,11 +17,10 @@ import (
 // world is one engine, its callers, and the answers that they should get.
 type world struct {
 	scheduler
-	seed    uint64
-	config  engine.Config
-	limiter limiter
-	engine  *engine.Engine[key] // the limiter; nil in a queued world
-	plan    plan
+	seed   uint64
+	config engine.Config
+	engine *engine.Engine[key]
+	plan   plan
 
 	limit    *limit
 	regime   int // odd while the limit is being replaced
@@ -32,9 +31,7 @@ type world struct {
 	callers  []*caller
 	lines    [][]*caller // the calls in line for each key, in the order in which they came
 
-	roomy  bool  // there is room for all keys
-	queued bool  // the limiter is an engine.Queued
-	units  int64 // admitted by it
+	roomy bool // there is room for all keys
 
 	// The clock by which limits are kept: package time's plus offset, or standing still.
 	offset   int64
@@ -60,16 +57,6 @@ type world struct {
 	dropped  uint64
 	hand     hand
 	doing    string // the writer's last step that may evict
-}
-
-// limiter has the methods that Engine and Queued share.
-type limiter interface {
-	Choke(k key) bool
-	Take(k key, n int64) policy.Decision
-	Len() int
-	Stats() engine.Stats
-	Health() error
-	Close() error
 }
 
 // plan sets what the callers of a world do.
@@ -152,12 +139,8 @@ func newWorld(seed uint64) *world {
 		c.Restarts = 1 + r.n(2)
 	}
 	w.plan = newPlan(r)
-	if w.queued = r.one(12); w.queued {
-		w.plan.verbs, w.plan.changes, w.plan.with, w.plan.chosen = plain, 0, false, false
-		w.plan.restart = 0
-	}
 	callers := 1 + r.n(4)
-	if !w.queued && r.one(10) {
+	if r.one(10) {
 		// Many calls wait, and nothing may change their order.
 		w.plan.verbs, w.plan.changes = inLine, 0
 		w.chaos.jump, w.chaos.clock = 0, 0
@@ -198,13 +181,7 @@ func newWorld(seed uint64) *world {
 	w.keeps = w.plan.restart > 0
 	seam.Give(c, &w.scheduler)
 	var err error
-	if w.queued {
-		w.limiter, err = engine.NewQueued[key](*c)
-	} else {
-		w.engine, err = engine.New(*c, w.options()...)
-		w.limiter = w.engine
-	}
-	if err != nil {
+	if w.engine, err = engine.New(*c, w.options()...); err != nil {
 		panic(err)
 	}
 	for range callers {
@@ -254,7 +231,7 @@ func newChaos(r *random) chaos {
 
 // now returns the reading of the engine's clock.
 func (w *world) now() policy.Instant {
-	if !w.ownClock || w.limiter == nil {
+	if !w.ownClock || w.engine == nil {
 		return w.instant(w.elapsed)
 	}
 	return w.instant(w.rawClock())
@@ -384,13 +361,12 @@ func (w *world) end() {
 	if w.steps > mostSteps || !w.goOn() {
 		return
 	}
-	if w.failure == "" && !w.closing && w.limiter.Health() == nil {
+	if w.failure == "" && !w.closing && w.engine.Health() == nil {
 		w.atRest()
-		w.charged()
 		w.leave()
 	}
 	w.start("closer", func() {
-		if err := w.limiter.Close(); err != nil {
+		if err := w.engine.Close(); err != nil {
 			w.fail("Close: %v", err)
 		}
 	})
@@ -406,24 +382,8 @@ func (w *world) end() {
 		return
 	}
 	deaths := len(w.deaths)
-	if s := w.limiter.Stats(); s.Restarts > uint64(deaths) || s.Dropped > uint64(deaths/2) {
+	if s := w.engine.Stats(); s.Restarts > uint64(deaths) || s.Dropped > uint64(deaths/2) {
 		w.fail("%d restarts and %d commands dropped for %d deaths", s.Restarts, s.Dropped, deaths)
-	}
-}
-
-// charged checks a promise of engine.Queued: units admitted above the limit are counted.
-func (w *world) charged() {
-	if !w.queued || w.chaos.clock > 0 {
-		return
-	}
-	over := int64(w.table.View().Counters().Overadmitted.Load())
-	most := w.limit.most(w.elapsed)
-	if w.limit.after {
-		most += mostAtOnce
-	}
-	most *= int64(len(w.keys)) + int64(w.forgiven)
-	if w.units-over > most {
-		w.fail("%d units are admitted, %d of them above the limit, where %d are allowed", w.units, over, most)
 	}
 }
 
@@ -437,28 +397,25 @@ func (w *world) leave() {
 	}
 	// A key that has only landed is filed at one look, and due an idle time later.
 	limit := w.elapsed + int64(w.config.Idle+3*janitor.Every(w.config.Idle))
-	for w.elapsed < limit && w.limiter.Len() > 0 {
+	for w.elapsed < limit && w.engine.Len() > 0 {
 		w.passTo(w.next())
 		if !w.goOn() {
 			return
 		}
 	}
-	if n := w.limiter.Len(); n > 0 {
+	if n := w.engine.Len(); n > 0 {
 		w.fail("%d keys do not leave", n)
 		return
 	}
 	w.atRest()
 	w.start("last", func() {
 		for i, k := range w.keys[:min(len(w.keys), w.config.MaxKeys)] {
-			most := w.limiter.Take(k, 0).Limit
-			if d := w.limiter.Take(k, most); !d.Allowed {
+			most := w.engine.Take(k, 0).Limit
+			if d := w.engine.Take(k, most); !d.Allowed {
 				w.fail("key %s may take %d, and is refused for %v", w.accounts[i].name, most, d.RetryAfter)
 			}
 			w.counted(1, 0)
-			if w.queued {
-				continue // admitted units may not be charged yet
-			}
-			if w.limiter.Choke(k) {
+			if w.engine.Choke(k) {
 				w.fail("key %s may take %d, and one more", w.accounts[i].name, most)
 			}
 			w.counted(0, 1)

@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// RalQueued returns the protocol of the design that Ral comes from: a call decides on the
+// word that it reads, and sends its take to one writer, which alone advances the words. It
+// admits more than the limit by the takes in flight, and forgets no key.
+func RalQueued() Contender {
+	return Contender{
+		Name:    "Ral Queued",
+		About:   "the original's protocol: callers decide, one writer records",
+		Note:    "admits too many by design when callers meet at a key",
+		Promise: LeakyBucket,
+		Needs:   func(w Workload) bool { return w.MaxKeys == 0 },
+		New: func(s Setup) (Limiter, error) {
+			limit, err := funnel(s.Limit)
+			if err != nil {
+				return nil, err
+			}
+			q := &queued{
+				limit: limit, epoch: time.Now(), words: xsync.NewMapOf[string, *atomic.Uint64](),
+				takes: make(chan queuedTake, queueDepth), done: make(chan struct{}),
+			}
+			go q.write()
+			return q, nil
+		},
+	}
+}
+
+// queueDepth is the number of takes that may wait for the writer. A call waits for a place.
+const queueDepth = 1024
+
+type queued struct {
+	limit        policy.Policy
+	epoch        time.Time
+	words        *xsync.MapOf[string, *atomic.Uint64] // written by the writer alone
+	takes        chan queuedTake
+	done         chan struct{}
+	overadmitted atomic.Int64
+}
+
+// queuedTake is a take that was admitted, or asks the writer to close settled.
+type queuedTake struct {
+	key     string
+	now     policy.Instant
+	settled chan struct{}
+}
+
+// write records takes until Close. A take that the limit does not allow any more is counted.
+func (q *queued) write() {
+	defer close(q.done)
+	for t := range q.takes {
+		if t.settled != nil {
+			close(t.settled)
+			continue
+		}
+		word, _ := q.words.LoadOrCompute(t.key, func() *atomic.Uint64 { return new(atomic.Uint64) })
+		next, d := q.limit.Take(word.Load(), t.now, 1, 0)
+		if !d.Allowed {
+			q.overadmitted.Add(1)
+			continue
+		}
+		word.Store(next)
+	}
+}
+
+// Choke implements Limiter.
+func (q *queued) Choke(key string) bool {
+	now := policy.Instant(time.Since(q.epoch)) + 1
+	var state uint64
+	if word, known := q.words.Load(key); known {
+		state = word.Load()
+	}
+	if _, d := q.limit.Take(state, now, 1, 0); !d.Allowed {
+		return false
+	}
+	q.takes <- queuedTake{key: key, now: now}
+	return true
+}
+
+// ChokeAll implements Limiter.
+func (q *queued) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if q.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// Settle implements Settler. It waits until the writer has come to what was sent before.
+func (q *queued) Settle() {
+	settled := make(chan struct{})
+	q.takes <- queuedTake{settled: settled}
+	<-settled
+}
+
+// Counts implements Counter.
+func (q *queued) Counts() Counts { return Counts{Overadmitted: q.overadmitted.Load()} }
+
+// Close implements Limiter.
+func (q *queued) Close() error {
+	close(q.takes)
+	<-q.done
+	return nil
+}
