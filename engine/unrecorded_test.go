@@ -67,7 +67,7 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 						g, err := l.Hold(t.Context(), limits.Call[float64]{Key: c.key, N: 1, Patience: patience})
 						check("Hold", g.Answer, err)
 						out, err := limits.AskAll(t.Context(), patience,
-							limits.For(l, limits.Call[float64]{Key: c.key, N: 1}), limits.For(with, limits.Call[string]{Key: "known", N: 1}))
+							limits.NewClaim(l, limits.Call[float64]{Key: c.key, N: 1}), limits.NewClaim(with, limits.Call[string]{Key: "known", N: 1}))
 						check("AskAll", out.Answers[0], err)
 						assert.True(t, out.Answers[1].Promised())
 					}

@@ -58,8 +58,8 @@ func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 	requests, tokens := twoOfOneClient(t, funnel(1000, 1, time.Hour), funnel(150, 1, time.Hour))
 	ask := func() (limits.Outcome, error) {
 		return limits.AskAll(t.Context(), 0,
-			limits.For(requests, limits.Call[string]{Key: "a", N: 1}),
-			limits.For(tokens, limits.Call[string]{Key: "a", N: 3}))
+			limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 1}),
+			limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 3}))
 	}
 	before := requests.Stats().RoundTrips + tokens.Stats().RoundTrips
 	var admitted atomic.Int64
@@ -97,8 +97,8 @@ func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 func TestGrantsOfOneExchangeAreSettledAlone(t *testing.T) {
 	requests, tokens := twoOfOneClient(t, window(10, time.Hour), window(100, time.Hour))
 	out, err := limits.AskAll(t.Context(), 0,
-		limits.For(requests, limits.Call[string]{Key: "a", N: 2}),
-		limits.For(tokens, limits.Call[string]{Key: "a", N: 30}))
+		limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 2}),
+		limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30}))
 	require.NoError(t, err)
 	require.True(t, out.Allowed)
 	require.NoError(t, out.Settle(t.Context(), 1, 45))
@@ -108,8 +108,8 @@ func TestGrantsOfOneExchangeAreSettledAlone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = limits.AskAll(ctx, 0,
-		limits.For(requests, limits.Call[string]{Key: "a", N: 2}),
-		limits.For(tokens, limits.Call[string]{Key: "a", N: 30}))
+		limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 2}),
+		limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30}))
 	assert.ErrorIs(t, err, ErrCancelled)
 	assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
 }
@@ -203,8 +203,8 @@ func TestGivesBackAfterContext(t *testing.T) {
 	first, second := open(t, at(shared.Addr(), p)), open(t, at(shared.Addr(), p))
 	ctx, cancel := context.WithCancel(t.Context())
 	out, err := limits.AskAll(ctx, 0,
-		limits.For(first, limits.Call[string]{Key: "key", N: 2}),
-		limits.For(ending{second, cancel}, limits.Call[string]{Key: "key", N: 2}))
+		limits.NewClaim(first, limits.Call[string]{Key: "key", N: 2}),
+		limits.NewClaim(ending{second, cancel}, limits.Call[string]{Key: "key", N: 2}))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.False(t, out.Allowed)
 	assert.Equal(t, int64(5), take(t, first, "key", 0).Remaining)

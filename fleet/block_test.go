@@ -244,7 +244,7 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 						return out.Answers[1], err
 					},
 					"AskAll": func(key string) (Answer, error) {
-						out, err := limits.AskAll(t.Context(), 0, limits.For(b, limits.Call[string]{Key: beside(), N: 1}), limits.For(b, limits.Call[string]{Key: key, N: 1}))
+						out, err := limits.AskAll(t.Context(), 0, limits.NewClaim(b, limits.Call[string]{Key: beside(), N: 1}), limits.NewClaim(b, limits.Call[string]{Key: key, N: 1}))
 						a := out.Answers[1]
 						require.Equal(t, out.Allowed, a.Allowed)
 						return Answer{Decision: a.Decision, Cause: a.Cause(), Source: a.Source(), Promised: a.Promised()}, err

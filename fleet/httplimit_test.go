@@ -354,8 +354,8 @@ func serveMixed() error {
 	for range before + after {
 		go func() {
 			_, _ = limits.AskAll(context.Background(), 0,
-				limits.For(far, limits.Call[string]{Key: "tenant", N: 1}),
-				limits.For(addresses, limits.Call[string]{Key: "address", N: 1}))
+				limits.NewClaim(far, limits.Call[string]{Key: "tenant", N: 1}),
+				limits.NewClaim(addresses, limits.Call[string]{Key: "address", N: 1}))
 		}()
 	}
 	time.Sleep(time.Hour) // wall: it is killed long before

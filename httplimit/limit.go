@@ -16,7 +16,7 @@ type Limit[K comparable] struct {
 	// one middleware need different names.
 	Name string
 	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a
-	// *single.Limiter by limits.Keyless, or any other limits.Limiter. Several limits may
+	// *single.Limiter by limits.ForAnyKey, or any other limits.Limiter. Several limits may
 	// share one.
 	Limiter limits.Limiter[K]
 	// Key finds the key of a request. The zero value of K means that there is none.

@@ -196,7 +196,7 @@ func TestOtherLimiters(t *testing.T) {
 		assert.Equal(t, int64(1), tiers.Take(aliceKey, 0).Remaining, "2 of 3")
 		both := Must(NewAll(Options{},
 			Limit[netip.Addr]{Name: "client", Limiter: tiers, Key: ByAddr},
-			Limit[netip.Addr]{Name: "all", Limiter: limits.Keyless[netip.Addr](whole), Key: ByAddr}))
+			Limit[netip.Addr]{Name: "all", Limiter: limits.ForAnyKey[netip.Addr](whole), Key: ByAddr}))
 		assert.Equal(t, 200, ask(both.Handler(done), from(alice)).Code)
 		w = ask(both.Handler(done), from(alice))
 		assert.Equal(t, 429, w.Code)
@@ -216,7 +216,7 @@ func TestOtherLimiters(t *testing.T) {
 // A limiter without a limit has no quota to tell of.
 func TestZeroLimiters(t *testing.T) {
 	for status, l := range map[int]limits.Limiter[netip.Addr]{
-		http.StatusOK: &engine.Tiered[netip.Addr]{}, http.StatusForbidden: limits.Keyless[netip.Addr](&single.Limiter{}),
+		http.StatusOK: &engine.Tiered[netip.Addr]{}, http.StatusForbidden: limits.ForAnyKey[netip.Addr](&single.Limiter{}),
 	} {
 		for _, o := range []Options{{}, {Shadow: true}} {
 			if o.Shadow {

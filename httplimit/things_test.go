@@ -225,7 +225,7 @@ func TestPlansByRequest(t *testing.T) {
 	// So is a plan for a limiter that takes none, and the log says why.
 	var text bytes.Buffer
 	m = Must(NewAll(Options{Logger: slog.New(slog.NewTextHandler(&text, nil))}, Limit[netip.Addr]{
-		Limiter: limits.Keyless[netip.Addr](single.MustNew(policy.Funnel(10, 1, time.Hour))), Key: ByAddr,
+		Limiter: limits.ForAnyKey[netip.Addr](single.MustNew(policy.Funnel(10, 1, time.Hour))), Key: ByAddr,
 		PolicyFor: func(*http.Request) policy.Policy { return policy.Must(policy.Funnel(1, 1, time.Hour)) },
 	}))
 	assert.Equal(t, 500, ask(m.Handler(done), from(alice)).Code)

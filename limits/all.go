@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Claim is a call of one limiter, for AskAll. For makes it. The zero Claim panics.
+// Claim is a call of one limiter, for AskAll. NewClaim makes it. The zero Claim panics.
 type Claim struct {
 	of     claimed
 	n      int64
@@ -37,9 +37,9 @@ type claimed interface {
 	equalKey(other claimed) bool
 }
 
-// For makes a Claim of a call of a limiter. The call's Patience and NoWait are those of
+// NewClaim makes a Claim of a call of a limiter. The call's Patience and NoWait are those of
 // AskAll.
-func For[K comparable](l Limiter[K], call Call[K]) Claim {
+func NewClaim[K comparable](l Limiter[K], call Call[K]) Claim {
 	limit := call.Limit
 	if limit == nil {
 		limit = l.LimitFor(call.Key)

@@ -63,7 +63,7 @@ func window(t *testing.T, n int64) *engine.Engine[string] {
 func left(e *engine.Engine[string]) int64 { return e.Peek("key").Remaining }
 
 func claim(l limits.Limiter[string], n int64) limits.Claim {
-	return limits.For(l, limits.Call[string]{Key: "key", N: n})
+	return limits.NewClaim(l, limits.Call[string]{Key: "key", N: n})
 }
 
 // A refusal in process costs no round trip, wherever its claim stands, and names all claims
@@ -170,7 +170,7 @@ func TestRefusalElsewhereLocksNothingOut(t *testing.T) {
 		for range 16 {
 			go func() {
 				for range 300 {
-					out, err := limits.AskAll(t.Context(), 0, claim(address, 1), claim(limits.Keyless[string](user), 1), claim(tiers, 1), claim(tenant, 1))
+					out, err := limits.AskAll(t.Context(), 0, claim(address, 1), claim(limits.ForAnyKey[string](user), 1), claim(tiers, 1), claim(tenant, 1))
 					assert.NoError(t, err)
 					assert.Equal(t, 3, out.Binding)
 				}
@@ -381,7 +381,7 @@ func TestAskAllWaits(t *testing.T) {
 func TestAskAllOfQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := single.MustNew(policy.Queue(5, 1, time.Second))
-		claims := []limits.Claim{claim(window(t, 10), 1), claim(limits.Keyless[string](queue), 1)}
+		claims := []limits.Claim{claim(window(t, 10), 1), claim(limits.ForAnyKey[string](queue), 1)}
 		for i, c := range []struct {
 			patience, waited time.Duration
 			allowed          bool
@@ -438,7 +438,7 @@ func TestAskAllOfZeroValues(t *testing.T) {
 	out, err := limits.AskAll(t.Context(), 0, claim(e, 1), claim(&engine.Tiered[string]{}, 1))
 	require.NoError(t, err)
 	assert.True(t, out.Allowed)
-	out, err = limits.AskAll(t.Context(), 0, claim(e, 1), claim(limits.Keyless[string](&single.Limiter{}), 1))
+	out, err = limits.AskAll(t.Context(), 0, claim(e, 1), claim(limits.ForAnyKey[string](&single.Limiter{}), 1))
 	require.NoError(t, err)
 	assert.False(t, out.Allowed)
 	assert.Equal(t, int64(9), left(e))

@@ -12,7 +12,7 @@
 // [Limiter.Ask] takes units for good. [Limiter.Hold] takes units that may be given back, or
 // that may turn out to be too few, and waits for them. An [Answer] says how it was reached,
 // and whether its figures are a promise. [AskAll] asks several limiters of any kind, all or nothing, and
-// [Keyless] makes a limit without keys one for any key.
+// [ForAnyKey] makes a limit without keys one for any key.
 //
 // The package does not know how a limiter works. Start reading at [Limiter].
 package limits

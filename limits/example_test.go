@@ -41,7 +41,7 @@ func ExampleLimiter() {
 
 // An estimate is taken first, and settled when the cost is known.
 func ExampleGrant_Settle() {
-	tokens := limits.Keyless[string](single.MustNew(policy.FixedWindow(1000, time.Hour)))
+	tokens := limits.ForAnyKey[string](single.MustNew(policy.FixedWindow(1000, time.Hour)))
 	ctx := context.Background()
 	grant, err := tokens.Hold(ctx, limits.Call[string]{Key: "any", N: 500})
 	if err != nil || !grant.Allowed {
@@ -62,8 +62,8 @@ func ExampleAskAll() {
 	tenants, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(5, time.Minute))}) // or a fleet.Limiter
 	defer tenants.Close()
 	out, err := limits.AskAll(context.Background(), 0,
-		limits.For(addresses, limits.Call[string]{Key: "192.0.2.1", N: 1}),
-		limits.For(tenants, limits.Call[string]{Key: "acme", N: 9}),
+		limits.NewClaim(addresses, limits.Call[string]{Key: "192.0.2.1", N: 1}),
+		limits.NewClaim(tenants, limits.Call[string]{Key: "acme", N: 9}),
 	)
 	fmt.Println(out.Allowed, out.Binding, err)
 	fmt.Println(addresses.Peek("192.0.2.1").Remaining, "left of the address")

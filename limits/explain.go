@@ -88,7 +88,7 @@ type Return struct {
 const mostReturns = 16
 
 // Explain explains a key of any limiter. An [Explainer] or a [RemoteExplainer] is asked for
-// what it knows, and so is a single.Limiter, by itself or in a [Keyless]. Any other is asked by
+// what it knows, and so is a single.Limiter, by itself or in a [ForAnyKey]. Any other is asked by
 // a look, which for a limiter that is [Remote] may leave the process, and Returns is empty. A
 // look does not say when a call that is refused now will be admitted: RetryAfter is 0 then,
 // unless the limiter says more. The error is that of the look, or of the RemoteExplainer.

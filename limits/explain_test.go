@@ -173,7 +173,7 @@ func TestExplainAnyLimiter(t *testing.T) {
 	one, err := single.New(limit)
 	require.NoError(t, err)
 	one.Take(3)
-	for _, l := range []limits.Limiter[string]{limits.Keyless[string](one)} {
+	for _, l := range []limits.Limiter[string]{limits.ForAnyKey[string](one)} {
 		x, err := limits.Explain(ctx, l, "any")
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, x.Used)

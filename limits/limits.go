@@ -10,7 +10,7 @@ import (
 
 // Limiter holds each key to a limit. Any number of goroutines may call its methods.
 // engine.Engine, engine.Tiered and fleet.Limiter are Limiters, and single.Limiter is one of
-// the only key struct{}: see [Keyless].
+// the only key struct{}: see [ForAnyKey].
 //
 // A Limiter of which a call may leave the process is a [Remote], too.
 type Limiter[K comparable] interface {

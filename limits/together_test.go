@@ -54,7 +54,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 				var l limits.Limiter[string] = e
 				switch r.IntN(4) {
 				case 0:
-					l = limits.Keyless[string](single.MustNew(p, nil))
+					l = limits.ForAnyKey[string](single.MustNew(p, nil))
 				case 1:
 					l = &far{Limiter: e}
 				case 2:
@@ -76,7 +76,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 			shared := map[string]bool{}
 			for range 1 + r.IntN(4) {
 				at, key, n := r.IntN(len(all)), "ab"[:1+r.IntN(2)], r.Int64N(6)
-				claims = append(claims, limits.For(all[at], limits.Call[string]{Key: key, N: n}))
+				claims = append(claims, limits.NewClaim(all[at], limits.Call[string]{Key: key, N: n}))
 				what := fmt.Sprintf("%v %s", of[at], key)
 				shared[what] = true
 				about += fmt.Sprintf("%s: %d; ", what, n)
@@ -121,7 +121,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 func TestClaimsOnOneKey(t *testing.T) {
 	e, other, one := window(t, 10), window(t, 10), single.MustNew(policy.FixedWindow(10, time.Hour))
 	of := func(l limits.Limiter[string], key string, n int64) limits.Claim {
-		return limits.For(l, limits.Call[string]{Key: key, N: n})
+		return limits.NewClaim(l, limits.Call[string]{Key: key, N: n})
 	}
 	far := &far{Limiter: e}
 	out, err := limits.AskAll(t.Context(), 0, of(far, "key", 3), of(other, "key", 9), of(far, "key", 4), of(far, "b", 9))
@@ -157,8 +157,8 @@ func TestClaimsOnOneKey(t *testing.T) {
 		assert.Equal(t, int64(8), left(other), n)
 	}
 	// All keys of a limit without keys are one, whatever their type.
-	out, err = limits.AskAll(t.Context(), 0, of(limits.Keyless[string](one), "a", 6),
-		limits.For(limits.Keyless[int](one), limits.Call[int]{Key: 1, N: 3}), of(limits.Keyless[string](one), "b", 1))
+	out, err = limits.AskAll(t.Context(), 0, of(limits.ForAnyKey[string](one), "a", 6),
+		limits.NewClaim(limits.ForAnyKey[int](one), limits.Call[int]{Key: 1, N: 3}), of(limits.ForAnyKey[string](one), "b", 1))
 	require.NoError(t, err)
 	require.True(t, out.Allowed)
 	assert.Equal(t, []int64{0, 0, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining, out.Answers[2].Remaining})
@@ -201,7 +201,7 @@ func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 	e := window(t, 10)
 	small, large := policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.FixedWindow(20, time.Hour))
 	under := func(limit policy.Policy, n int64) limits.Claim {
-		return limits.For(e, limits.Call[string]{Key: "key", N: n, Limit: limit})
+		return limits.NewClaim(e, limits.Call[string]{Key: "key", N: n, Limit: limit})
 	}
 	ask := func(claims ...limits.Claim) limits.Outcome {
 		out, err := limits.AskAll(t.Context(), 0, append(claims, claim(window(t, 1), 1))...)
@@ -228,7 +228,7 @@ func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 		require.NoError(t, err)
 		defer e.Close()
 		out, err := limits.AskAll(t.Context(), 2*time.Hour,
-			claim(e, 4), limits.For(e, limits.Call[string]{Key: "key", N: 17, Limit: large}))
+			claim(e, 4), limits.NewClaim(e, limits.Call[string]{Key: "key", N: 17, Limit: large}))
 		require.NoError(t, err)
 		assert.False(t, out.Allowed)
 		assert.Equal(t, int64(5), left(e))

@@ -28,7 +28,7 @@ type Limit[K comparable] struct {
 	// The default is Options.Name. Several limits need different names.
 	Name string
 	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a
-	// *single.Limiter by limits.Keyless, or any other limits.Limiter. Several limits may share
+	// *single.Limiter by limits.ForAnyKey, or any other limits.Limiter. Several limits may share
 	// one.
 	Limiter limits.Limiter[K]
 	// Key finds the key of a call.

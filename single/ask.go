@@ -11,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A Limiter is one for adapters, too. limits.Keyless makes it one for any key.
+// A Limiter is one for adapters, too. limits.ForAnyKey makes it one for any key.
 var (
 	_ limits.Limiter[struct{}] = (*Limiter)(nil)
 	_ limits.Looker[struct{}]  = (*Limiter)(nil)

@@ -21,7 +21,7 @@ func TestLimiterContract(t *testing.T) {
 	s := limitstest.Subject{
 		Source: limits.SourceProcess, Promised: true, Turns: true,
 		New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
-			return limits.Keyless[string](MustNew(p, nil))
+			return limits.ForAnyKey[string](MustNew(p, nil))
 		},
 	}
 	for _, c := range limitstest.Cases {
@@ -35,7 +35,7 @@ func TestAskAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	l := limits.Keyless[string](MustNew(policy.Funnel(1<<30, 1<<20, time.Second)))
+	l := limits.ForAnyKey[string](MustNew(policy.Funnel(1<<30, 1<<20, time.Second)))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() {
 		if a, err := l.Ask(t.Context(), "any", 1); err != nil || !a.Allowed {
 			t.Fatal(a, err)

@@ -77,7 +77,7 @@ func allKinds(t *testing.T) kinds {
 		inspect.Limit[string]{Limiter: k.tiered},
 		inspect.Limit[struct{}]{Name: "all", Limiter: k.one},
 		inspect.Limit[string]{Name: "fleet", Limiter: k.remote, Stats: func() any { return &struct{ Admitted, Refused uint64 }{7, 3} }},
-		inspect.Limit[string]{Name: "bare", Limiter: limits.Keyless[string](k.one)},
+		inspect.Limit[string]{Name: "bare", Limiter: limits.ForAnyKey[string](k.one)},
 	))
 	k.token = anna
 	return k

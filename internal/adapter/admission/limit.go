@@ -195,7 +195,7 @@ func (l *Checked[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quot
 		return claim, of, false
 	}
 	plan := l.plan(r)
-	return limits.For(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), quotaOf(l.limit(key, plan)), true
+	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), quotaOf(l.limit(key, plan)), true
 }
 
 func (l *Checked[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error) {

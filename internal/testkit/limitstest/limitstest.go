@@ -194,7 +194,7 @@ var Cases = []Case{
 		a, b := s.New(t, window()), s.New(t, window())
 		claims := func(n, m int64) []limits.Claim {
 			return []limits.Claim{
-				limits.For(a, limits.Call[string]{Key: key, N: n}), limits.For(b, limits.Call[string]{Key: key, N: m}),
+				limits.NewClaim(a, limits.Call[string]{Key: key, N: n}), limits.NewClaim(b, limits.Call[string]{Key: key, N: m}),
 			}
 		}
 		out, err := limits.AskAll(t.Context(), 0, claims(60, 90)...)

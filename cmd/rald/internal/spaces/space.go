@@ -156,7 +156,7 @@ type Claim struct {
 func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	all := make([]limits.Claim, len(claims))
 	for i, c := range claims {
-		all[i] = limits.For(c.Space.Limiter(), limits.Call[string]{Key: c.Key, N: c.N, Limit: c.Limit})
+		all[i] = limits.NewClaim(c.Space.Limiter(), limits.Call[string]{Key: c.Key, N: c.N, Limit: c.Limit})
 	}
 	return limits.AskAll(ctx, 0, all...)
 }

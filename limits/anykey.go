@@ -6,9 +6,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Keyless returns a limiter that holds the calls of all keys together to the limit of l,
+// ForAnyKey returns a limiter that holds the calls of all keys together to the limit of l,
 // such as a single.Limiter. It is a [Remote] if l is.
-func Keyless[K comparable](l Limiter[struct{}]) Limiter[K] { return keyless[K]{l} }
+func ForAnyKey[K comparable](l Limiter[struct{}]) Limiter[K] { return keyless[K]{l} }
 
 type keyless[K comparable] struct{ of Limiter[struct{}] }
 
