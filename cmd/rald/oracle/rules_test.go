@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
@@ -78,7 +78,7 @@ func sameVerdict(reference, rald error) bool {
 		return (reference == nil) == (rald == nil)
 	}
 	joined, ok := rald.(interface{ Unwrap() []error })
-	return ok && !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !errors.Is(err, fault.ErrUnused) })
+	return ok && !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !errors.Is(err, configfile.ErrUnused) })
 }
 
 func listing(files []rules.Source) (text string) {

@@ -48,7 +48,7 @@ type Config struct {
 	stamp string // of the files before they were read
 }
 
-// Read reads all files. One that is faulty refuses all, and the error joins a *fault.Error for
+// Read reads all files. One that is faulty refuses all, and the error joins a *configfile.Error for
 // each fault. Those of check.yaml are told when limits.yaml has none, as it names those limits.
 func (d Dirs) Read() (*Config, error) {
 	c := &Config{Limits: &limitfile.File{}, stamp: d.stamp()}

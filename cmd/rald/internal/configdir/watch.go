@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
@@ -40,8 +41,9 @@ func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now
 func (d Dirs) stamp() string {
 	var text strings.Builder
 	if d.Dir != "" {
-		for _, name := range []string{limitfile.Name, limitfile.OtherName, httpdoor.Name, httpdoor.OtherName} {
+		for _, name := range []string{limitfile.Name, httpdoor.Name} {
 			writeStamp(&text, filepath.Join(d.Dir, name))
+			writeStamp(&text, filepath.Join(d.Dir, configfile.Refused(name)))
 		}
 	}
 	if d.Envoy != "" {

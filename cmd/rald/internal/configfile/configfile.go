@@ -1,4 +1,5 @@
-// Package configfile reads files of configuration, and says what is wrong with their YAML.
+// Package configfile reads files of configuration, and says what is wrong with them and where: an
+// Error has file, line and key. ReadIn reads a text, and a Reader its values.
 package configfile
 
 import (
@@ -8,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,37 +17,35 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 )
 
 // MostBytes is the most bytes of a file.
 const MostBytes = 16 << 20
 
 // Read returns the text of a file. Links are followed. Anything other than a regular file of up to
-// MostBytes is a *fault.Error. If there is no file the error is fs.ErrNotExist.
+// MostBytes is a *Error. If there is no file the error is fs.ErrNotExist.
 func Read(file string) ([]byte, error) {
 	// A pipe would block when it is opened.
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, other := os.Lstat(file); other == nil {
-			return nil, &fault.Error{File: file, Err: errors.New("this link leads to no file")}
+			return nil, &Error{File: file, Err: errors.New("this link leads to no file")}
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &fault.Error{File: file, Err: errors.New("it is no regular file, which alone is accepted")}
+		return nil, &Error{File: file, Err: errors.New("it is no regular file, which alone is accepted")}
 	}
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, MostBytes+1))
+	text, err := io.ReadAll(io.LimitReader(f, MostBytes+1)) // never nil
 	if err == nil && len(text) > MostBytes {
-		err = &fault.Error{File: file, Err: fmt.Errorf("it has more than %d MiB, the most that is accepted", MostBytes>>20)}
+		err = &Error{File: file, Err: fmt.Errorf("it has more than %d MiB, the most that is accepted", MostBytes>>20)}
 	}
 	if err != nil {
 		return nil, err
@@ -53,20 +53,51 @@ func Read(file string) ([]byte, error) {
 	return text, nil
 }
 
-// Document returns the top node of the text of a file, or nil if there is none or the text is not
-// YAML. A second document, and a key that a map has twice, are faults.
-func Document(file string, text []byte) (top *yaml.Node, faults []error) {
-	var first, second yaml.Node
-	read := yaml.NewDecoder(bytes.NewReader(text))
-	if err := read.Decode(&first); errors.Is(err, io.EOF) {
-		return nil, nil // nothing but comments
-	} else if err != nil {
-		return nil, Unreadable(file, text, err.Error())
+// Refused returns the name by which a file is not read, although people give it: with .yml.
+func Refused(name string) string { return strings.TrimSuffix(name, ".yaml") + ".yml" }
+
+// ReadIn returns a file of a directory with its text, which is nil if the directory has no such
+// file. A file by its Refused name is an *Error then.
+func ReadIn(dir, name string) (file string, text []byte, err error) {
+	file = filepath.Join(dir, name)
+	text, err = Read(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return file, text, err
 	}
-	if err := read.Decode(&second); !errors.Is(err, io.EOF) {
-		faults = []error{&fault.Error{
-			File: file, Line: second.Line, Err: fmt.Errorf("there is a second document after ---, and %w: one is accepted", fault.ErrUnused),
-		}}
+	if _, err := os.Stat(dir); err != nil {
+		return file, nil, err
+	}
+	other := Refused(file)
+	if _, err := os.Stat(other); err == nil {
+		return file, nil, &Error{File: other, Err: fmt.Errorf("this file is not read: the name %s is accepted", name)}
+	}
+	return file, nil, nil
+}
+
+// document returns the top node of the text of a file, or nil if there is none or the text is not
+// YAML. A second document, and a key that a map has twice, are faults.
+func document(file string, text []byte) (top *yaml.Node, faults []error) {
+	var first, second yaml.Node
+	later := func(line int) []error {
+		return []error{&Error{File: file, Line: line, Err: fmt.Errorf("there is a second document after ---, and %w: one is accepted", ErrUnused)}}
+	}
+	read := yaml.NewDecoder(bytes.NewReader(text))
+	switch err := read.Decode(&first); {
+	case errors.Is(err, io.EOF):
+		return nil, nil // nothing but comments
+	case err != nil:
+		// The parser looks ahead, so the fault may be in what follows the first document.
+		for _, end := range documentEnd.FindAllIndex(text, -1) {
+			if yaml.Unmarshal(text[:end[0]], &first) == nil && len(first.Content) > 0 {
+				faults = later(lineAt(text, end[0]))
+				break
+			}
+		}
+		if faults == nil {
+			return nil, []error{unreadable(file, text, err.Error())}
+		}
+	case !errors.Is(read.Decode(&second), io.EOF):
+		faults = later(second.Line)
 	}
 	if len(first.Content) == 0 {
 		return nil, faults
@@ -86,8 +117,8 @@ func repeated(file, path string, n *yaml.Node) (faults []error) {
 			key := n.Content[i-1]
 			here = strings.TrimPrefix(path+"."+key.Value, ".")
 			if seen[key.Value] {
-				faults = append(faults, &fault.Error{
-					File: file, Line: key.Line, Key: here, Err: fmt.Errorf("this key is there twice, and %w: once is accepted", fault.ErrUnused),
+				faults = append(faults, &Error{
+					File: file, Line: key.Line, Key: here, Err: fmt.Errorf("this key is there twice, and %w: once is accepted", ErrUnused),
 				})
 			}
 			// Several maps may be merged into one, and another key may be a map or an alias.
@@ -98,40 +129,36 @@ func repeated(file, path string, n *yaml.Node) (faults []error) {
 	return faults
 }
 
+// documentEnd begins a line after the end of a document.
+var documentEnd = regexp.MustCompile(`(?m)^(---|\.\.\.|%)`)
+
 var (
 	lineOf   = regexp.MustCompile(`^line (\d+): `)
-	anchorOf = regexp.MustCompile(`^(unknown )?anchor '([^']*)'`)
+	anchorOf = regexp.MustCompile(`^unknown anchor '([^']*)'`)
 	// firstLine begins what the parser says of the first line, whose number it leaves out.
 	firstLine = regexp.MustCompile(`^(found|did not find|could not find|mapping|block|while) `)
 )
 
-// Unreadable returns a *fault.Error for each text in which a parser of YAML says what is wrong with
-// the text of a file. Each has the line, if that can be told.
-func Unreadable(file string, text []byte, faults ...string) (all []error) {
+// unreadable returns the Error for a file in whose text a parser of YAML says that something is
+// wrong. It has the line, if that can be told.
+func unreadable(file string, text []byte, wrong string) *Error {
 	if line := notUTF8(text); line > 0 {
-		return []error{&fault.Error{File: file, Line: line, Err: errors.New("this is not UTF-8, which alone is accepted")}}
+		return &Error{File: file, Line: line, Err: errors.New("this is not UTF-8, which alone is accepted")}
 	}
-	for _, wrong := range faults {
-		wrong = strings.TrimPrefix(wrong, "yaml: ")
-		f := &fault.Error{File: file}
-		if line := lineOf.FindStringSubmatch(wrong); line != nil {
-			f.Line, _ = strconv.Atoi(line[1])
-			wrong = wrong[len(line[0]):]
-		} else if anchor := anchorOf.FindStringSubmatch(wrong); anchor != nil {
-			sign := "*"
-			if anchor[1] == "" {
-				sign = "&"
-			}
-			f.Line = lineAt(text, bytes.Index(text, []byte(sign+anchor[2])))
-		} else if strings.HasPrefix(wrong, "control characters") {
-			f.Line = lineAt(text, bytes.IndexFunc(text, isControl))
-		} else if firstLine.MatchString(wrong) {
-			f.Line = 1
-		}
-		f.Err = errors.New(wrong)
-		all = append(all, f)
+	wrong = strings.TrimPrefix(wrong, "yaml: ")
+	e := &Error{File: file}
+	if line := lineOf.FindStringSubmatch(wrong); line != nil {
+		e.Line, _ = strconv.Atoi(line[1])
+		wrong = wrong[len(line[0]):]
+	} else if anchor := anchorOf.FindStringSubmatch(wrong); anchor != nil {
+		e.Line = lineAt(text, bytes.Index(text, []byte("*"+anchor[1])))
+	} else if strings.HasPrefix(wrong, "control characters") {
+		e.Line = lineAt(text, bytes.IndexFunc(text, isControl))
+	} else if firstLine.MatchString(wrong) {
+		e.Line = 1
 	}
-	return all
+	e.Err = errors.New(wrong)
+	return e
 }
 
 // notUTF8 returns the first line that is not UTF-8, or 0.

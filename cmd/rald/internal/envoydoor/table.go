@@ -9,7 +9,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/policy"
@@ -105,7 +105,7 @@ func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table,
 }
 
 // Room returns nil if there is room for the limits of a set in Spaces of that configuration. The
-// error joins a *fault.Error for each rule without room. Set returns the same.
+// error joins a *configfile.Error for each rule without room. Set returns the same.
 func Room(of spaces.Config, set *rules.Set) error {
 	_, needs := build(set, false)
 	return faultsOf(needs, of.Room(limitsOf(needs)...))
@@ -118,7 +118,7 @@ func limitsOf(needs []need) (all []policy.Policy) {
 	return all
 }
 
-// faultsOf returns a *fault.Error for each rule of which a limit has no engine.
+// faultsOf returns a *configfile.Error for each rule of which a limit has no engine.
 func faultsOf(needs []need, err error) error {
 	var faults spaces.Faults
 	errors.As(err, &faults)
@@ -129,7 +129,7 @@ func faultsOf(needs []need, err error) error {
 		case r == nil:
 			all = append(all, wrong)
 		default:
-			all = append(all, &fault.Error{File: r.File, Line: r.Line, Key: r.Path, Err: wrong})
+			all = append(all, &configfile.Error{File: r.File, Line: r.Line, Key: r.Path, Err: wrong})
 		}
 	}
 	return errors.Join(all...)

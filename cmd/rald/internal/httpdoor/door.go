@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
@@ -67,7 +66,7 @@ func New(config Config, rules *Rules) (*Door, error) {
 
 // Set puts rules in force, all at once. A request is held to the rules at its beginning. Keys
 // keep what they have used under a limit of the same name and family. If it fails the rules
-// that were in force stay. The error joins a *fault.Error for each rule that cannot be.
+// that were in force stay. The error joins a *configfile.Error for each rule that cannot be.
 func (d *Door) Set(to *Rules) error {
 	commit, err := d.Prepare(to)
 	if err != nil {
@@ -150,7 +149,7 @@ func newTable(of *Rules, in *named.Limits, c *counts) (*table, error) {
 			err = register(&t.routes, withSlash(r.match), h)
 		}
 		if err != nil {
-			faults = append(faults, &fault.Error{File: of.file, Line: r.at.line, Key: r.at.key, Err: err})
+			faults = append(faults, r.at.Error(err))
 		}
 	}
 	return t, errors.Join(faults...)

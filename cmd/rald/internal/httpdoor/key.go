@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
@@ -28,11 +29,11 @@ func prefixed(prefix string, find keyFunc) keyFunc {
 
 // key reads what the requests of a pattern are counted by: a part, or a list of parts. text
 // tells keys of another kind apart. find is nil if there is a fault.
-func (p *parser) key(at place, match string) (find keyFunc, text string) {
-	parts := []place{at}
-	if _, one := at.text(); !one {
-		if parts = p.list(at); len(parts) == 0 {
-			p.bad(at, "%s is accepted, or a list of them", partsOfKeys)
+func (p *parser) key(at configfile.Place, match string) (find keyFunc, text string) {
+	parts := []configfile.Place{at}
+	if !at.IsScalar() {
+		if parts = p.List(at); len(parts) == 0 {
+			p.Fault(at, "%s is accepted, or a list of them", partsOfKeys)
 			return nil, ""
 		}
 	}
@@ -56,8 +57,8 @@ const partsOfKeys = "address, header NAME, cookie NAME, query NAME, path NAME or
 
 // part reads a part of a key. A value that a request has twice is none, as its backend may go by
 // the other one.
-func (p *parser) part(at place, match string) (find keyFunc, text string) {
-	kind, name, _ := strings.Cut(at.value(), " ")
+func (p *parser) part(at configfile.Place, match string) (find keyFunc, text string) {
+	kind, name, _ := strings.Cut(at.Text(), " ")
 	switch {
 	case name == "" && kind == "everybody":
 		return func(*http.Request) string { return "everybody" }, kind
@@ -66,7 +67,7 @@ func (p *parser) part(at place, match string) (find keyFunc, text string) {
 	case name == "" && strings.HasPrefix(kind, "address/"):
 		return p.address(at, kind[len("address/"):]), kind
 	case kind == "header" && strings.EqualFold(name, "Host") && p.proxy.host == "" && p.proxy.uri != "":
-		p.bad(at, "proxy names no field host")
+		p.Fault(at, "proxy names no field host")
 		return nil, ""
 	case kind == "header" && clientaddr.IsToken(name):
 		return header(name), kind + " " + http.CanonicalHeaderKey(name)
@@ -81,12 +82,12 @@ func (p *parser) part(at place, match string) (find keyFunc, text string) {
 		return only(func(r *http.Request) []string { return r.URL.Query()[name] }), kind + " " + name
 	case kind == "path" && name != "":
 		if !strings.Contains(match, "{"+name+"}") && !strings.Contains(match, "{"+name+"...}") {
-			p.bad(at, "%.80q has no wildcard {%s}", match, name)
+			p.Fault(at, "%.80q has no wildcard {%s}", match, name)
 			return nil, ""
 		}
 		return only(func(r *http.Request) []string { return []string{strings.TrimSuffix(r.PathValue(name), "/")} }), kind + " " + name
 	}
-	p.bad(at, "%.80q: "+partsOfKeys+" is accepted", at.value())
+	p.Fault(at, "%.80q: "+partsOfKeys+" is accepted", at.Text())
 	return nil, ""
 }
 
@@ -112,12 +113,12 @@ func only(values func(*http.Request) []string) keyFunc {
 }
 
 // address finds the address of the client, of which bits leading ones count in IPv6, or 64.
-func (p *parser) address(at place, bits string) keyFunc {
+func (p *parser) address(at configfile.Place, bits string) keyFunc {
 	config := httplimit.AddrConfig{Header: p.proxy.address, Trusted: p.trusted}
 	if bits != "" {
 		n, err := strconv.Atoi(bits)
 		if err != nil || n < 1 || n > 128 {
-			p.bad(at, "%.80q: address/1 to address/128 is accepted", at.value())
+			p.Fault(at, "%.80q: address/1 to address/128 is accepted", at.Text())
 			return nil
 		}
 		config.IPv6Prefix = n
@@ -125,13 +126,13 @@ func (p *parser) address(at place, bits string) keyFunc {
 	if p.proxy.address == "" || len(p.trusted) == 0 {
 		// Of a proxy that is not known there is a fault already.
 		if p.proxy.uri != "" && p.proxy.address == "" {
-			p.bad(at, "proxy names no field address")
+			p.Fault(at, "proxy names no field address")
 		}
 		return nil
 	}
 	of, err := httplimit.NewClientAddr(config)
 	if err != nil {
-		p.bad(at, "%w", err)
+		p.Fault(at, "%w", err)
 		return nil
 	}
 	return httplimit.ByString(func(r *http.Request) netip.Addr { return of.Key(r) })

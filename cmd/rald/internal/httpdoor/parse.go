@@ -1,19 +1,14 @@
 package httpdoor
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/httplimit"
@@ -22,11 +17,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Name is the name of the file in its directory, and OtherName one that is refused.
-const (
-	Name      = "check.yaml"
-	OtherName = "check.yml"
-)
+// Name is the name of the file in its directory.
+const Name = "check.yaml"
 
 // Rules are what a file says:
 //
@@ -57,13 +49,12 @@ func (of *Rules) Len() int { return len(of.rules) }
 // that has no name there are no client's to call.
 func (of *Rules) AddTo(file *limitfile.File) {
 	for _, r := range of.rules {
-		at := fault.Error{File: of.file, Line: r.at.line, Key: r.at.key}
 		for _, l := range r.limits {
 			if _, configured := file.Limits[l.id]; !configured {
-				file.Add(l.id, l.limit, at)
+				file.Add(l.id, l.limit, r.at)
 			}
 			if l.without != "" {
-				file.Add(l.without, l.limit, at)
+				file.Add(l.without, l.limit, r.at)
 			}
 		}
 	}
@@ -71,7 +62,7 @@ func (of *Rules) AddTo(file *limitfile.File) {
 
 // rule is the limits of the requests that match a pattern.
 type rule struct {
-	at        place
+	at        configfile.Place
 	match     string
 	unlimited bool
 	limits    []limit
@@ -96,26 +87,19 @@ type Limits = func(name string) (policy.Policy, bool)
 
 // Read returns the rules of the file in the directory, or nil if there is none.
 func Read(dir string, named Limits) (*Rules, error) {
-	file := filepath.Join(dir, Name)
-	text, err := configfile.Read(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		other := filepath.Join(dir, OtherName)
-		if _, err := os.Stat(other); err == nil {
-			return nil, &fault.Error{File: other, Err: errors.New("this file is not read: the name check.yaml is accepted")}
-		}
-		return nil, nil
-	case err != nil:
+	file, text, err := configfile.ReadIn(dir, Name)
+	if text == nil || err != nil {
 		return nil, err
 	}
 	return Parse(file, text, named)
 }
 
-// Parse returns the rules of a text. The error joins a *fault.Error for each fault.
+// Parse returns the rules of a text. The error joins a *configfile.Error for each fault.
 func Parse(file string, text []byte, named Limits) (*Rules, error) {
-	p := parser{reading: reading{file: file}, named: named, kinds: map[string]kind{}}
-	of := p.rules(p.top(text))
-	if err := errors.Join(p.faults...); err != nil {
+	r, top := configfile.NewReader(file, text)
+	p := parser{Reader: r, named: named, kinds: map[string]kind{}}
+	of := p.rules(top)
+	if err := p.Err(); err != nil {
 		return nil, err
 	}
 	return of, nil
@@ -123,7 +107,7 @@ func Parse(file string, text []byte, named Limits) (*Rules, error) {
 
 // parser reads a file of rules.
 type parser struct {
-	reading
+	*configfile.Reader
 	named   Limits
 	proxy   proxy
 	trusted []netip.Prefix
@@ -137,21 +121,21 @@ type kind struct {
 	line int
 }
 
-func (p *parser) rules(top place) *Rules {
+func (p *parser) rules(top configfile.Place) *Rules {
 	accepted := []string{"proxy", "trusted", "status", "rules"}
 	for _, s := range settings {
 		accepted = append(accepted, s.key)
 	}
-	m := p.fields(top, accepted...)
+	m := p.Fields(top, accepted...)
 	if m == nil {
 		return nil
 	}
 	p.readProxy(top, m)
-	of := &Rules{file: p.file, proxy: p.proxy, status: p.proxy.status}
+	of := &Rules{file: top.File, proxy: p.proxy, status: p.proxy.status}
 	p.readTrusted(m)
 	var err error
 	if of.trusted, err = clientaddr.NewPrefixes(Name, "trusted", p.trusted); err != nil {
-		p.bad(m["trusted"], "%w", err)
+		p.Fault(m["trusted"], "%w", err)
 	}
 	if len(p.trusted) > 0 {
 		of.onSocket = p.trusted[0].Addr().String()
@@ -162,10 +146,10 @@ func (p *parser) rules(top place) *Rules {
 	p.readReading(m, of)
 	list, ok := m["rules"]
 	if !ok {
-		p.bad(top, "rules is required: a list of maps with the key match")
+		p.Fault(top, "rules is required: a list of maps with the key match")
 		return of
 	}
-	for _, at := range p.list(list) {
+	for _, at := range p.List(list) {
 		if r, ok := p.rule(at); ok {
 			of.rules = append(of.rules, r)
 		}
@@ -173,19 +157,20 @@ func (p *parser) rules(top place) *Rules {
 	return of
 }
 
-func (p *parser) readProxy(top place, m map[string]place) {
+func (p *parser) readProxy(top configfile.Place, m map[string]configfile.Place) {
 	at, ok := m["proxy"]
 	if !ok {
-		p.bad(top, "proxy is required, as it names the header fields to believe: nginx, caddy, traefik, or a map with the key uri")
+		p.Fault(top, "proxy is required, as it names the header fields to believe: nginx, caddy, traefik, or a map with the key uri")
 		return
 	}
-	if text, ok := at.text(); ok {
+	if at.IsScalar() {
+		text, ok := at.Text(), false
 		if p.proxy, ok = proxies[text]; !ok {
-			p.bad(at, "%.80q is not a known proxy: nginx, caddy, traefik, or a map with the key uri is accepted", text)
+			p.Fault(at, "%.80q is not a known proxy: nginx, caddy, traefik, or a map with the key uri is accepted", text)
 		}
 		return
 	}
-	names := p.fields(at, "uri", "method", "host", "address")
+	names := p.Fields(at, "uri", "method", "host", "address")
 	for name, field := range map[string]*string{
 		"uri": &p.proxy.uri, "method": &p.proxy.method, "host": &p.proxy.host, "address": &p.proxy.address,
 	} {
@@ -193,30 +178,30 @@ func (p *parser) readProxy(top place, m map[string]place) {
 		if !ok {
 			continue
 		}
-		text, _ := at.text()
+		text := at.Text()
 		if !clientaddr.IsToken(text) || strings.EqualFold(text, "Host") && name != "host" {
-			p.bad(at, "%.80q: the name of a header field is accepted, such as X-Forwarded-Uri", text)
+			p.Fault(at, "%.80q: the name of a header field is accepted, such as X-Forwarded-Uri", text)
 			continue
 		}
 		*field = http.CanonicalHeaderKey(text)
 	}
 	if _, ok := names["uri"]; !ok && names != nil {
-		p.bad(at, "uri is required: the header field in which the proxy sends the URI of the request")
+		p.Fault(at, "uri is required: the header field in which the proxy sends the URI of the request")
 	}
 }
 
-func (p *parser) readTrusted(m map[string]place) {
+func (p *parser) readTrusted(m map[string]configfile.Place) {
 	at, ok := m["trusted"]
 	if !ok {
 		p.trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 		return
 	}
-	list := p.list(at)
+	list := p.List(at)
 	if len(list) == 0 {
-		p.bad(at, "1 or more addresses or prefixes of proxies are accepted")
+		p.Fault(at, "1 or more addresses or prefixes of proxies are accepted")
 	}
 	for _, at := range list {
-		text, _ := at.text()
+		text := at.Text()
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
 			var addr netip.Addr
@@ -225,7 +210,7 @@ func (p *parser) readTrusted(m map[string]place) {
 			}
 		}
 		if err != nil {
-			p.bad(at, "%.80q: the address of a proxy or a prefix is accepted, such as 10.0.0.0/8", text)
+			p.Fault(at, "%.80q: the address of a proxy or a prefix is accepted, such as 10.0.0.0/8", text)
 			continue
 		}
 		p.trusted = append(p.trusted, prefix)
@@ -233,29 +218,29 @@ func (p *parser) readTrusted(m map[string]place) {
 }
 
 // readReading reads how the backends read paths.
-func (p *parser) readReading(m map[string]place, of *Rules) {
+func (p *parser) readReading(m map[string]configfile.Place, of *Rules) {
 	for _, s := range settings {
 		at, ok := m[s.key]
 		switch {
 		case !ok:
-		case at.value() == s.with:
+		case at.Text() == s.with:
 			of.reading |= s.bit
 			of.known |= s.bit
-		case at.value() == s.without:
+		case at.Text() == s.without:
 			of.known |= s.bit
 		default:
-			p.bad(at, "%.80q: %s or %s is accepted", at.value(), s.without, s.with)
+			p.Fault(at, "%.80q: %s or %s is accepted", at.Text(), s.without, s.with)
 		}
 	}
 }
 
-func (p *parser) status(at place) int {
-	status, err := strconv.Atoi(at.value())
+func (p *parser) status(at configfile.Place) int {
+	status, err := strconv.Atoi(at.Text())
 	switch {
 	case err != nil || status < 400 || status > 599:
-		p.bad(at, "%.80q: 400 to 599 is accepted", at.value())
+		p.Fault(at, "%.80q: 400 to 599 is accepted", at.Text())
 	case p.proxy == proxies["nginx"] && status != http.StatusUnauthorized && status != http.StatusForbidden:
-		p.bad(at, "%d: 403 or 401 is accepted, as nginx answers 500 for any other", status)
+		p.Fault(at, "%d: 403 or 401 is accepted, as nginx answers 500 for any other", status)
 	}
 	return status
 }
@@ -263,52 +248,52 @@ func (p *parser) status(at place) int {
 // locations are what net/http tells of the place in a program where a pattern was registered.
 var locations = regexp.MustCompile(` \(registered at [^)]*\)`)
 
-func (p *parser) rule(at place) (r rule, ok bool) {
-	before := len(p.faults)
-	m := p.fields(at, "match", "unlimited", "limits", "limit", "name", "key", "without_key", "cost", "shadow")
+func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
+	before := len(p.Faults())
+	m := p.Fields(at, "match", "unlimited", "limits", "limit", "name", "key", "without_key", "cost", "shadow")
 	if m == nil {
 		return r, false
 	}
 	r.at = at
 	match, ok := m["match"]
 	if !ok {
-		p.bad(at, "match is required: a pattern such as POST /login")
+		p.Fault(at, "match is required: a pattern such as POST /login")
 		return r, false
 	}
-	r.match = match.value()
+	r.match = match.Text()
 	p.checkMatch(match, r.match)
 	_, several := m["limits"]
-	told := len(p.faults)
-	r.unlimited = p.isTrue(m, "unlimited")
+	told := len(p.Faults())
+	r.unlimited = p.Bool(m, "unlimited")
 	switch {
-	case len(p.faults) > told: // whether it has limits is not known
+	case len(p.Faults()) > told: // whether it has limits is not known
 	case r.unlimited && len(m) > 2:
-		p.bad(m["unlimited"], "a rule without limits has no other keys than match")
+		p.Fault(m["unlimited"], "a rule without limits has no other keys than match")
 	case r.unlimited:
 	case several:
 		for _, key := range []string{"limit", "name", "key", "without_key", "cost", "shadow"} {
 			if at, ok := m[key]; ok {
-				p.bad(at, "it stands in each limit of the list limits")
+				p.Fault(at, "it stands in each limit of the list limits")
 			}
 		}
 		r.limits = p.limits(m["limits"], r.match)
 	default:
 		r.limits = []limit{p.limit(at, m, r.match)}
 	}
-	if len(p.faults) == before {
+	if len(p.Faults()) == before {
 		// A pattern that is in conflict with one before it.
 		if err := register(&p.seen, withSlash(r.match), pass); err != nil {
-			p.bad(match, "with a slash at the end of each path, %s", locations.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", " "), ""))
+			p.Fault(match, "with a slash at the end of each path, %s", locations.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", " "), ""))
 		}
 	}
 	return r, true
 }
 
 // checkMatch refuses patterns that no request of these proxies can match.
-func (p *parser) checkMatch(at place, match string) {
+func (p *parser) checkMatch(at configfile.Place, match string) {
 	fields := strings.Fields(match)
 	if len(fields) == 0 || len(fields) > 2 || !strings.Contains(fields[len(fields)-1], "/") {
-		p.bad(at, "%.80q: a pattern of a path is accepted, with a method and a host before it if they matter, such as POST example.org/login", match)
+		p.Fault(at, "%.80q: a pattern of a path is accepted, with a method and a host before it if they matter, such as POST example.org/login", match)
 		return
 	}
 	host, path, _ := strings.Cut(fields[len(fields)-1], "/")
@@ -316,45 +301,45 @@ func (p *parser) checkMatch(at place, match string) {
 	if len(fields) == 2 {
 		switch method := fields[0]; {
 		case p.proxy.method == "" && p.proxy.uri != "":
-			p.bad(at, "%.80q has a method, and proxy names no field method", match)
+			p.Fault(at, "%.80q has a method, and proxy names no field method", match)
 		case !clientaddr.IsToken(method) || method != strings.ToUpper(method):
-			p.bad(at, "%.80q: a method in upper case is accepted", method)
+			p.Fault(at, "%.80q: a method in upper case is accepted", method)
 		}
 	}
 	switch {
 	case host != "" && p.proxy.host == "" && p.proxy.uri != "":
-		p.bad(at, "%.80q has a host, and proxy names no field host", match)
+		p.Fault(at, "%.80q has a host, and proxy names no field host", match)
 	case host != canonicalHost(host):
-		p.bad(at, "%.80q: a host in lower case is accepted, without a port and a final dot", host)
+		p.Fault(at, "%.80q: a host in lower case is accepted, without a port and a final dot", host)
 	}
 	want := strings.TrimSuffix(strings.TrimSuffix(path, "{$}"), "/")
 	raw, _, wrong := splitURI(path)
 	if u, err := pathReading(0).clean(raw); wrong != nil || err != nil || strings.TrimSuffix(strings.TrimSuffix(u.Path, "{$}"), "/") != want {
-		p.bad(at, "%.80q is the path of no request: it is accepted without escapes, backslashes, empty segments, dots, parameters and a query", path)
+		p.Fault(at, "%.80q is the path of no request: it is accepted without escapes, backslashes, empty segments, dots, parameters and a query", path)
 	}
 	if err := register(new(http.ServeMux), match, pass); err != nil {
-		p.bad(at, "%w", err)
+		p.Fault(at, "%w", err)
 	}
 }
 
 // mostLimits is the most limits of a rule, as of httplimit.NewAll.
 const mostLimits = admission.MaxLimits
 
-func (p *parser) limits(at place, match string) (all []limit) {
-	list := p.list(at)
+func (p *parser) limits(at configfile.Place, match string) (all []limit) {
+	list := p.List(at)
 	if len(list) < 1 || len(list) > mostLimits {
-		p.bad(at, "%d limits: 1 to %d are accepted", len(list), mostLimits)
+		p.Fault(at, "%d limits: 1 to %d are accepted", len(list), mostLimits)
 		return nil
 	}
 	names := map[string]bool{}
 	for _, at := range list {
-		m := p.fields(at, "limit", "name", "key", "without_key", "cost", "shadow")
+		m := p.Fields(at, "limit", "name", "key", "without_key", "cost", "shadow")
 		if m == nil {
 			continue
 		}
 		l := p.limit(at, m, match)
 		if l.limit != nil && names[l.name] {
-			p.bad(at, "there are two limits named %q in this rule: a name of its own is accepted as name", l.name)
+			p.Fault(at, "there are two limits named %q in this rule: a name of its own is accepted as name", l.name)
 		}
 		names[l.name] = true
 		all = append(all, l)
@@ -363,34 +348,34 @@ func (p *parser) limits(at place, match string) (all []limit) {
 }
 
 // limit reads a limit of the rule of that pattern.
-func (p *parser) limit(at place, m map[string]place, match string) (l limit) {
-	l.cost, l.shadow = 1, p.isTrue(m, "shadow")
+func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match string) (l limit) {
+	l.cost, l.shadow = 1, p.Bool(m, "shadow")
 	of, ok := m["limit"]
 	if !ok {
-		p.bad(at, "limit is required: the name of a limit of limits.yaml, or the text of one")
+		p.Fault(at, "limit is required: the name of a limit of limits.yaml, or the text of one")
 		return l
 	}
 	// What the keys of this limit begin with in an engine, and those of requests without a
 	// key. The names of configured limits have no brackets and quotes.
 	var without string
-	text := of.value()
+	text := of.Text()
 	known, configured := p.named(text)
 	if configured {
 		l.name, l.limit, l.id = text, known, text
 		without = fmt.Sprintf("%q", []string{text, "address"})
 		if name, has := m["name"]; has {
-			p.bad(name, "a limit of limits.yaml has its name already")
+			p.Fault(name, "a limit of limits.yaml has its name already")
 		}
 	} else {
 		var err error
 		if l.limit, err = policy.Parse(text); err != nil {
-			p.bad(of, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", text, err)
+			p.Fault(of, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", text, err)
 		}
 		l.name = "default"
 		if name, has := m["name"]; has {
-			l.name = name.value()
+			l.name = name.Text()
 			if want := admission.WrongName(l.name); l.name == "" || want != "" {
-				p.bad(name, "%.80q: 1 to 64 characters of ASCII are accepted", l.name)
+				p.Fault(name, "%.80q: 1 to 64 characters of ASCII are accepted", l.name)
 			}
 		}
 		l.id = fmt.Sprintf("%q", []string{match, l.name})
@@ -401,7 +386,7 @@ func (p *parser) limit(at place, m map[string]place, match string) (l limit) {
 	}
 	key, ok := m["key"]
 	if !ok {
-		p.bad(at, "key is required: what requests are counted by, such as address, header X-Api-Key or everybody")
+		p.Fault(at, "key is required: what requests are counted by, such as address, header X-Api-Key or everybody")
 		return l
 	}
 	find, text := p.key(key, match)
@@ -415,28 +400,28 @@ func (p *parser) limit(at place, m map[string]place, match string) (l limit) {
 	return l
 }
 
-func (p *parser) cost(at place, l *limit) {
+func (p *parser) cost(at configfile.Place, l *limit) {
 	var err error
-	if l.cost, err = strconv.ParseInt(at.value(), 10, 64); err != nil || l.cost < 1 {
-		p.bad(at, "%.80q: 1 or more is accepted", at.value())
+	if l.cost, err = strconv.ParseInt(at.Text(), 10, 64); err != nil || l.cost < 1 {
+		p.Fault(at, "%.80q: 1 or more is accepted", at.Text())
 	} else if l.limit != nil && l.cost > l.limit.Limit() {
-		p.bad(at, "%d: at most %d is accepted, which is all that %q admits at once", l.cost, l.limit.Limit(), l.limit)
+		p.Fault(at, "%d: at most %d is accepted, which is all that %q admits at once", l.cost, l.limit.Limit(), l.limit)
 	}
 }
 
 // sameKind refuses a limit of limits.yaml whose keys are other things in other rules, as a
 // client could send the key of another one.
-func (p *parser) sameKind(at place, name, text string) {
+func (p *parser) sameKind(at configfile.Place, name, text string) {
 	before, ok := p.kinds[name]
 	if !ok {
-		p.kinds[name] = kind{text, at.line}
+		p.kinds[name] = kind{text, at.Line}
 	} else if before.text != text {
-		p.bad(at, "%s: the keys of limit %s are %s in line %d, and keys of both would be mixed up: a limit of another name is accepted", text, name, before.text, before.line)
+		p.Fault(at, "%s: the keys of limit %s are %s in line %d, and keys of both would be mixed up: a limit of another name is accepted", text, name, before.text, before.line)
 	}
 }
 
-func (p *parser) withoutKey(at place, l *limit, id string) {
-	switch choice := at.value(); choice {
+func (p *parser) withoutKey(at configfile.Place, l *limit, id string) {
+	switch choice := at.Text(); choice {
 	case "refuse":
 	case "pass":
 		l.noKey = httplimit.Skip
@@ -454,6 +439,6 @@ func (p *parser) withoutKey(at place, l *limit, id string) {
 			return instead(r)
 		}
 	default:
-		p.bad(at, "%.80q: refuse, address or pass is accepted", choice)
+		p.Fault(at, "%.80q: refuse, address or pass is accepted", choice)
 	}
 }

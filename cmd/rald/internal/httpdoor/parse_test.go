@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,7 +28,7 @@ func TestFaults(t *testing.T) {
 		"# nothing\n":                              "check.yaml: proxy is required",
 		"proxy:\n  a: [\n":                         "check.yaml:2: did not find expected node content",
 		"proxy: \xff\n":                            "check.yaml:1: this is not UTF-8",
-		"proxy: &rules caddy\n*rules : []\n":       "check.yaml:2: a key here is no text",
+		"proxy: &rules caddy\n*rules : []\n":       "check.yaml:2: caddy: the keys here are proxy",
 		"proxy: {? [uri] : X}\nrules: []\n":        "check.yaml:1: proxy: a key here is no text",
 		"- a\n":                                    "check.yaml:1: a map is accepted, with the keys proxy, trusted, status, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
 		"proxy: caddy\n":                           "check.yaml:1: rules is required: a list of maps",
@@ -85,7 +85,7 @@ func TestFaults(t *testing.T) {
 	} {
 		_, err := Parse("check.yaml", []byte(text), configured)
 		assert.ErrorContains(t, err, want, text)
-		var at *fault.Error
+		var at *configfile.Error
 		assert.ErrorAs(t, err, &at, text)
 	}
 	for _, path := range []string{"//a", "/a//b", "/./a", "/a/../b", "/a%2fb", "/a;b", "/a?b", "/a#b", `/a\b`, "/a%5cb"} {

@@ -9,7 +9,7 @@ import (
 )
 
 // Room returns nil if there is room for the limits of a file in Spaces of that configuration. The
-// error joins a *fault.Error for each limit without room. Set returns the same.
+// error joins a *configfile.Error for each limit without room. Set returns the same.
 func Room(of spaces.Config, file *limitfile.File) error {
 	return errors.Join(faultsOf(file, of.Room(policiesOf(file)...))...)
 }
@@ -22,7 +22,7 @@ func policiesOf(file *limitfile.File) (all []policy.Policy) {
 	return all
 }
 
-// faultsOf returns a *fault.Error for each limit of a file that has no engine.
+// faultsOf returns a *configfile.Error for each limit of a file that has no engine.
 func faultsOf(file *limitfile.File, err error) (all []error) {
 	var faults spaces.Faults
 	errors.As(err, &faults)

@@ -174,7 +174,7 @@ func (c *Call) wait(ctx context.Context, under *limit) (_ context.Context, done 
 // exchange, when no call is under way.
 //
 // It returns when the words of all keys have been translated. Calls go on meanwhile, and translate
-// those of their keys. If it fails nothing has changed, and the error joins a *fault.Error for
+// those of their keys. If it fails nothing has changed, and the error joins a *configfile.Error for
 // each limit that has no engine or is of another family than before, or says that the limits
 // cannot be remembered.
 func (l *Limits) Set(to *limitfile.File, also func()) error {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/limits"
@@ -316,7 +316,7 @@ func TestLimitsAreALimiter(t *testing.T) {
 	assert.EqualValues(t, 14, a.Remaining)
 
 	f := file("window 20/365d")
-	f.Add(`["a"]`, f.Limits["api"], fault.Error{})
+	f.Add(`["a"]`, f.Limits["api"], configfile.Place{})
 	require.NoError(t, o.Set(f, nil))
 	assert.Len(t, o.All(), 1)
 	call := o.Begin()

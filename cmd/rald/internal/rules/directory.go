@@ -19,8 +19,8 @@ type Options struct {
 }
 
 // Read returns the rules of all files of a directory and those below it whose names end with
-// .yaml or .yml and do not begin with a dot, in the order of their names. The error joins an
-// *fault.Error for each fault: one bad file refuses the directory.
+// .yaml or .yml and do not begin with a dot, in the order of their names. The error joins a
+// *configfile.Error for each fault: one bad file refuses the directory.
 func Read(dir string, options Options) (*Set, error) {
 	names, err := Files(dir)
 	if err != nil {
@@ -92,7 +92,7 @@ func Parse(files []Source, options Options) (*Set, error) {
 	for _, f := range files {
 		r := reading{name: f.Name, set: set, merge: options.Merge}
 		r.read(f.Text)
-		faults = append(faults, r.faults...)
+		faults = append(faults, r.Faults()...)
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)

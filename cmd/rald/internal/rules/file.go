@@ -1,214 +1,167 @@
 package rules
 
 import (
-	"errors"
-	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
-
-	"gopkg.in/yaml.v2"
+	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// file is the content of a file. The types of its fields decide what is accepted, as they do in
-// the reference: requests_per_unit is no text, but a value may be a number.
-type file struct {
-	Domain       string
-	Descriptors  []descriptor
-	AllOrNothing bool `yaml:"all_or_nothing"`
-}
-
-type descriptor struct {
-	Key            string
-	Value          string
-	RateLimit      *rateLimit `yaml:"rate_limit"`
-	Descriptors    []descriptor
-	ShadowMode     bool `yaml:"shadow_mode"`
-	QuotaMode      bool `yaml:"quota_mode"`
-	DetailedMetric bool `yaml:"detailed_metric"`
-	ValueToMetric  bool `yaml:"value_to_metric"`
-	ShareThreshold bool `yaml:"share_threshold"`
-}
-
-type rateLimit struct {
-	RequestsPerUnit uint32 `yaml:"requests_per_unit"`
-	Unit            string
-	Unlimited       bool
-	Name            string
-	Replaces        []replaced
-	Limit           string
-	Candidate       string
-}
-
-type replaced struct{ Name string }
-
-// meanings are the keys that have a meaning, by the places of their maps. The reference accepts
-// each of its keys in any map.
-var meanings = []struct {
-	at   *regexp.Regexp
-	keys []string
-}{
-	{regexp.MustCompile(`^$`), []string{"domain", "descriptors", "all_or_nothing"}},
-	{regexp.MustCompile(`^descriptors\[\d+\](\.descriptors\[\d+\])*$`), []string{
+// The keys that have a meaning, by the maps that they stand in.
+var (
+	fileKeys       = []string{"domain", "descriptors", "all_or_nothing"}
+	descriptorKeys = []string{
 		"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold",
-	}},
-	{regexp.MustCompile(`\]\.rate_limit$`), []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "candidate"}},
-	{regexp.MustCompile(`\]\.rate_limit\.replaces\[\d+\]$`), []string{"name"}},
-}
+	}
+	limitKeys    = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "candidate"}
+	replacedKeys = []string{"name"}
+)
 
-// own are the keys beyond those of the reference.
-var own = []string{"all_or_nothing", "limit", "candidate"}
+// anywhere are the keys of the reference. It accepts each of them in any map.
+var anywhere = slices.DeleteFunc(slices.Concat(fileKeys, descriptorKeys, limitKeys), func(key string) bool {
+	return slices.Contains([]string{"all_or_nothing", "limit", "candidate"}, key)
+})
 
 // reading is a file that is being read.
 type reading struct {
-	name   string
-	set    *Set
-	merge  bool
-	faults []error
-}
-
-func (r *reading) bad(at place, format string, args ...any) {
-	r.faults = append(r.faults, &fault.Error{File: r.name, Line: at.line, Key: at.path, Err: fmt.Errorf(format, args...)})
+	*configfile.Reader
+	name  string
+	set   *Set
+	merge bool
 }
 
 // read adds the rules of a file to the set. If it is faulty the set is of no use.
 func (r *reading) read(text []byte) {
-	loose := map[any]any{}
-	if err := yaml.Unmarshal(text, &loose); err != nil {
-		r.unreadable(text, err)
+	var top configfile.Place
+	r.Reader, top = configfile.NewReader(r.name, text, anywhere...)
+	m := r.Fields(top, fileKeys...)
+	if m == nil {
 		return
 	}
-	var at place
-	if top, faults := configfile.Document(r.name, text); top != nil {
-		at = place{node: top, line: top.Line}
-		r.faults = faults
-	}
-	r.checkKeys(at, loose)
-	if len(r.faults) > 0 {
+	domain, allOrNothing := r.text(m["domain"]), r.isTrue(m["all_or_nothing"])
+	if domain == "" {
+		r.Fault(at(top, m, "domain"), "a name that is not empty is accepted")
 		return
 	}
-	var f file
-	if err := yaml.Unmarshal(text, &f); err != nil {
-		r.unreadable(text, err)
-		return
-	}
-	if f.Domain == "" {
-		r.bad(at.key("domain"), "a name that is not empty is accepted")
-		return
-	}
-	d := r.set.domains[f.Domain]
+	d := r.set.domains[domain]
 	switch {
 	case d == nil:
-		d = &Domain{AllOrNothing: f.AllOrNothing, file: r.name}
-		r.set.domains[f.Domain] = d
+		d = &Domain{AllOrNothing: allOrNothing, file: r.name}
+		r.set.domains[domain] = d
 	case !r.merge:
-		r.bad(at.key("domain"), "%q is the domain of %s too: the rules of a domain are in one file unless domains are merged", f.Domain, d.file)
+		r.Fault(m["domain"], "%q is the domain of %s too: the rules of a domain are in one file unless domains are merged", domain, d.file)
 		return
-	case d.AllOrNothing != f.AllOrNothing:
-		r.bad(at.key("all_or_nothing"), "it is %t here and %t in %s, which has the same domain: the files of a domain agree on it",
-			f.AllOrNothing, d.AllOrNothing, d.file)
+	case d.AllOrNothing != allOrNothing:
+		r.Fault(at(top, m, "all_or_nothing"), "it is %t here and %t in %s, which has the same domain: the files of a domain agree on it",
+			allOrNothing, d.AllOrNothing, d.file)
 		return
 	}
-	r.descriptors(&d.root, f.Domain, at.key("descriptors"), f.Descriptors)
+	r.descriptors(&d.root, domain, m["descriptors"])
 }
 
-// unreadable adds the faults that the parser found.
-func (r *reading) unreadable(text []byte, err error) {
-	texts := []string{err.Error()}
-	var types *yaml.TypeError
-	if errors.As(err, &types) {
-		texts = types.Errors
+// at returns the place of a key of a map, whether or not it is there.
+func at(in configfile.Place, m map[string]configfile.Place, key string) configfile.Place {
+	if p, ok := m[key]; ok {
+		return p
 	}
-	r.faults = append(r.faults, configfile.Unreadable(r.name, text, texts...)...)
+	return in.Missing(key)
 }
 
-// checkKeys refuses maps with keys that have no meaning, and values that no key accepts.
-func (r *reading) checkKeys(at place, m map[any]any) {
-	names := map[string]any{}
-	for k, v := range m {
-		if name, ok := k.(string); ok {
-			names[name] = v
-		} else {
-			r.bad(at, "the key %v is not a text: write it in quotes", k)
-		}
+// The types of values are those of the reference, which reads files by another parser: what is a
+// text may be a number or true, and null is as if the key were missing.
+
+// text returns a value that is a text, a whole number, true or false.
+func (r *reading) text(p configfile.Place) string {
+	if p.IsNull() {
+		return ""
 	}
-	var accepted, known []string
-	for _, m := range meanings {
-		known = append(known, m.keys...)
-		if m.at.MatchString(at.path) {
-			accepted = m.keys
-		}
+	var value any
+	if !p.IsScalar() {
+		r.Fault(p, "a text is accepted")
+		return ""
+	} else if err := p.Decode(&value); err != nil {
+		r.Fault(p, "%w", err)
+		return ""
 	}
-	if accepted == nil {
-		return // something other than a map is accepted here, and its type is the fault
+	switch value.(type) {
+	case string, int, bool, time.Time:
+	default:
+		r.Fault(p, "%s is neither text, whole number, true nor false: text goes in quotes", p.Text())
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		here := at.key(name)
-		if !slices.Contains(accepted, name) {
-			why := errUnknown
-			if slices.Contains(known, name) && !slices.Contains(own, name) {
-				why = fault.ErrUnused
-			}
-			r.bad(here, "%w: the keys here are %s", why, strings.Join(accepted, ", "))
-			continue
-		}
-		switch value := names[name].(type) {
-		case []any:
-			for i, e := range value {
-				if inner, ok := e.(map[any]any); ok {
-					r.checkKeys(here.index(i), inner)
-				} else {
-					r.bad(here.index(i), "%v is no map: a list of maps is accepted", e)
-				}
-			}
-		case map[any]any:
-			r.checkKeys(here, value)
-		case string, int, bool, nil:
-		default:
-			r.bad(here, "%v is neither text, whole number, true nor false: text goes in quotes", value)
-		}
-	}
+	return p.Text()
 }
 
-var errUnknown = errors.New("this key is not known here")
+// isTrue returns a value that is true or false, by any of their names in YAML 1.1.
+func (r *reading) isTrue(p configfile.Place) bool {
+	if !p.IsNull() && !p.IsQuoted() {
+		switch p.Text() {
+		case "y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON":
+			return true
+		case "n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF":
+			return false
+		}
+	}
+	if !p.IsNull() {
+		r.Fault(p, "%.80q: true or false is accepted", p.Text())
+	}
+	return false
+}
+
+// requests returns a value that is a number of requests.
+func (r *reading) requests(p configfile.Place) (n uint32) {
+	if !p.IsNull() && (r.text(p) == "" || p.Decode(&n) != nil) {
+		r.Fault(p, "%.80q: a whole number from 0 to 4294967295 is accepted, without quotes", p.Text())
+	}
+	return n
+}
+
+// list returns the values of a list, which may be missing.
+func (r *reading) list(p configfile.Place) []configfile.Place {
+	if p.IsNull() {
+		return nil
+	}
+	return r.List(p)
+}
 
 // descriptors adds a list of descriptors below a node.
-func (r *reading) descriptors(to *node, path string, at place, list []descriptor) {
-	for i := range list {
-		c, here := &list[i], at.index(i)
-		if c.Key == "" {
-			r.bad(here.key("key"), "a name that is not empty is accepted")
-			continue
-		}
-		text := c.Key
-		if c.Value != "" {
-			text += "_" + c.Value
-		}
-		if to.children[text] != nil {
-			r.bad(here, "there are two descriptors %q of %s: each pair of key and value may stand once at a level", text, path)
-			continue
+func (r *reading) descriptors(to *node, path string, list configfile.Place) {
+	for _, here := range r.list(list) {
+		m := r.Fields(here, descriptorKeys...)
+		key, value, shares := r.text(m["key"]), r.text(m["value"]), r.isTrue(m["share_threshold"])
+		shadow, quota := r.isTrue(m["shadow_mode"]), r.isTrue(m["quota_mode"])
+		r.isTrue(m["detailed_metric"])
+		r.isTrue(m["value_to_metric"])
+		text := key
+		if value != "" {
+			text += "_" + value
 		}
 		pattern, ends := strings.CutSuffix(text, "*")
-		if strings.Contains(pattern, "*") {
-			where := here.key("value")
-			if strings.Contains(c.Key, "*") {
-				where = here.key("key")
+		switch {
+		case m == nil:
+			continue
+		case key == "":
+			r.Fault(at(here, m, "key"), "a name that is not empty is accepted")
+			continue
+		case to.children[text] != nil:
+			r.Fault(here, "there are two descriptors %q of %s: each pair of key and value may stand once at a level", text, path)
+			continue
+		case strings.Contains(pattern, "*"):
+			where := at(here, m, "value")
+			if strings.Contains(key, "*") {
+				where = m["key"]
 			}
-			r.bad(where, "an asterisk before the end of %q is no wildcard, and %w: one at the end is accepted", text, fault.ErrUnused)
+			r.Fault(where, "an asterisk before the end of %q is no wildcard, and %w: one at the end is accepted", text, configfile.ErrUnused)
+			continue
+		case shares && !ends:
+			r.Fault(m["share_threshold"], "it is accepted beside a value that ends with *, which %q does not", text)
 			continue
 		}
-		if c.ShareThreshold && !ends {
-			r.bad(here.key("share_threshold"), "it is accepted beside a value that ends with *, which %q does not", text)
-			continue
-		}
-		child := &node{shared: c.ShareThreshold}
-		if c.RateLimit != nil {
-			child.rule = r.rule(c, path+"."+text, here.key("rate_limit"))
+		child := &node{shared: shares}
+		if limit := m["rate_limit"]; !limit.IsNull() {
+			child.rule = &Rule{Path: path + "." + text, File: r.name, Line: limit.Line, Shadow: shadow, Quota: quota}
+			r.rule(child.rule, limit)
 		}
 		if to.children == nil {
 			to.children = map[string]*node{}
@@ -217,62 +170,63 @@ func (r *reading) descriptors(to *node, path string, at place, list []descriptor
 		if ends {
 			to.wildcards = append(to.wildcards, wildcard{text: text, prefix: pattern, node: child})
 		}
-		r.descriptors(child, path+"."+text, here.key("descriptors"), c.Descriptors)
+		r.descriptors(child, path+"."+text, m["descriptors"])
 	}
 }
 
-// rule returns the rule of a descriptor. Its faults are added.
-func (r *reading) rule(c *descriptor, path string, at place) *Rule {
-	l := c.RateLimit
-	rule := &Rule{
-		Path: path, File: r.name, Line: at.line, Unlimited: l.Unlimited,
-		Name: l.Name, Shadow: c.ShadowMode, Quota: c.QuotaMode,
+// rule reads a rate_limit into its rule, and adds that to the set.
+func (r *reading) rule(rule *Rule, here configfile.Place) {
+	m := r.Fields(here, limitKeys...)
+	if m == nil {
+		return
 	}
-	for i, other := range l.Replaces {
-		name := at.key("replaces").index(i).key("name")
-		switch other.Name {
-		case "":
-			r.bad(name, "the name of another rate_limit is accepted")
-		case l.Name:
-			r.bad(name, "%q is the name of this rate_limit: that of another one is accepted", other.Name)
-		}
-		rule.Replaces = append(rule.Replaces, other.Name)
-	}
-	unit := parseUnit(l.Unit)
-	switch {
-	case l.Limit != "":
-		if l.Unit != "" || l.RequestsPerUnit != 0 || l.Unlimited {
-			r.bad(at.key("limit"), "it is accepted in place of unit, requests_per_unit and unlimited, not beside them")
-			return rule
-		}
-		rule.Limit = r.policy(at.key("limit"), l.Limit)
-	case l.Unlimited && unit != 0:
-		r.bad(at.key("unit"), "%q is accepted in a rate_limit that is not unlimited", l.Unit)
-	case !l.Unlimited && unit == 0:
-		r.bad(at.key("unit"), "%q is no unit: second, minute, hour, day, week, month and year are accepted", l.Unit)
-	case !l.Unlimited:
-		rule.Requests, rule.Unit = l.RequestsPerUnit, unit
-	}
-	if l.Candidate != "" {
-		if l.Unlimited {
-			r.bad(at.key("candidate"), "it is accepted in a rate_limit that is not unlimited")
-			return rule
-		}
-		rule.Candidate = r.policy(at.key("candidate"), l.Candidate)
-	}
+	rule.Name, rule.Unlimited = r.text(m["name"]), r.isTrue(m["unlimited"])
 	r.set.rules = append(r.set.rules, rule)
-	return rule
+	for _, of := range r.list(m["replaces"]) {
+		m := r.Fields(of, replacedKeys...)
+		name := r.text(m["name"])
+		switch {
+		case m != nil && name == "":
+			r.Fault(at(of, m, "name"), "the name of another rate_limit is accepted")
+		case name == rule.Name:
+			r.Fault(m["name"], "%q is the name of this rate_limit: that of another one is accepted", name)
+		}
+		rule.Replaces = append(rule.Replaces, name)
+	}
+	limit, name, requests := r.text(m["limit"]), r.text(m["unit"]), r.requests(m["requests_per_unit"])
+	unit := parseUnit(name)
+	switch {
+	case limit != "":
+		if name != "" || requests != 0 || rule.Unlimited {
+			r.Fault(m["limit"], "it is accepted in place of unit, requests_per_unit and unlimited, not beside them")
+			return
+		}
+		rule.Limit = r.policy(m["limit"], limit)
+	case rule.Unlimited && unit != 0:
+		r.Fault(m["unit"], "%q is accepted in a rate_limit that is not unlimited", name)
+	case !rule.Unlimited && unit == 0:
+		r.Fault(at(here, m, "unit"), "%q is no unit: second, minute, hour, day, week, month and year are accepted", name)
+	case !rule.Unlimited:
+		rule.Requests, rule.Unit = requests, unit
+	}
+	if candidate := r.text(m["candidate"]); candidate != "" {
+		if rule.Unlimited {
+			r.Fault(m["candidate"], "it is accepted in a rate_limit that is not unlimited")
+			return
+		}
+		rule.Candidate = r.policy(m["candidate"], candidate)
+	}
 }
 
 // policy reads the text of a limit. One that delays calls is refused: the service answers at
 // once.
-func (r *reading) policy(at place, text string) policy.Policy {
+func (r *reading) policy(at configfile.Place, text string) policy.Policy {
 	p, err := policy.Parse(text)
 	switch {
 	case err != nil:
-		r.bad(at, "%w", err)
+		r.Fault(at, "%w", err)
 	case p.Delays():
-		r.bad(at, "%q delays calls, which this service does not: any other limit is accepted, or a queue 0", text)
+		r.Fault(at, "%q delays calls, which this service does not: any other limit is accepted, or a queue 0", text)
 		p = nil
 	}
 	return p

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 )
 
 // Any text is either rules that can be asked for, the same ones each time, or faults of the file.
@@ -28,7 +28,7 @@ func FuzzParse(f *testing.F) {
 				return
 			}
 			for _, one := range joined.Unwrap() {
-				var of *fault.Error
+				var of *configfile.Error
 				if assert.True(t, errors.As(one, &of), "%v", one) {
 					assert.Equal(t, "a.yaml", of.File)
 				}

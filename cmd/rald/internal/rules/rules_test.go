@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/fault"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -158,17 +159,17 @@ func TestFaults(t *testing.T) {
 		{"", "a.yaml: domain: a name that is not empty is accepted"},
 		{"# nothing", "a.yaml: domain: a name that is not empty is accepted"},
 		{"domain: ''", "a.yaml:1: domain: a name that is not empty is accepted"},
-		{"- a", "a.yaml:1: cannot unmarshal !!seq into map[interface {}]interface {}"},
+		{"- a", "a.yaml:1: a map is accepted, with the keys domain, descriptors, all_or_nothing"},
 		{"domain: d\n\tx: 1", "a.yaml:2: found a tab character that violates indentation"},
-		{"domain: d\nratelimit: 1", `a.yaml:2: ratelimit: this key is not known here: the keys here are domain, descriptors, all_or_nothing`},
-		{"domain: d\n0.25: 1", "a.yaml:1: the key 0.25 is not a text: write it in quotes"},
-		{"domain: d\ndescriptors:\n  - a", "a.yaml:3: descriptors[0]: a is no map: a list of maps is accepted"},
+		{"domain: d\nratelimit: 1", `a.yaml:2: ratelimit: the keys here are domain, descriptors, all_or_nothing`},
+		{"domain: d\n0.25: 1", "a.yaml:2: 0.25: the keys here are domain"},
+		{"domain: d\ndescriptors:\n  - a", "a.yaml:3: descriptors[0]: a map is accepted, with the keys key, value, "},
 		{"domain: d\ndescriptors:\n  - key: a\n    value: 1.5", "a.yaml:4: descriptors[0].value: 1.5 is neither text, whole number, true nor false: text goes in quotes"},
 		{"domain: d\ndescriptors:\n  - value: a", "a.yaml:3: descriptors[0].key: a name that is not empty is accepted"},
 		{"domain: d\ndescriptors:\n  - key: a\n    value: b\n  - key: a_b", `a.yaml:5: descriptors[1]: there are two descriptors "a_b" of d: each pair of key and value may stand once at a level`},
 		{"domain: d\ndescriptors:\n  - key: a\n    share_threshold: true", `a.yaml:4: descriptors[0].share_threshold: it is accepted beside a value that ends with *, which "a" does not`},
-		{limit("      requests_per_unit: '3'"), "a.yaml:6: cannot unmarshal !!str `3` into uint32"},
-		{limit("      requests_per_unit: 4294967296"), "a.yaml:6: cannot unmarshal !!int `4294967296` into uint32"},
+		{limit("      requests_per_unit: '3'"), `a.yaml:6: descriptors[0].rate_limit.requests_per_unit: "3": a whole number from 0 to 4294967295 is accepted, without quotes`},
+		{limit("      requests_per_unit: 4294967296"), `a.yaml:6: descriptors[0].rate_limit.requests_per_unit: "4294967296": a whole number`},
 		{limit("      unlimited: true"), `a.yaml:5: descriptors[0].rate_limit.unit: "second" is accepted in a rate_limit that is not unlimited`},
 		{limit("      name: x\n      replaces: [{name: x}]"), `a.yaml:7: descriptors[0].rate_limit.replaces[0].name: "x" is the name of this rate_limit: that of another one is accepted`},
 		{limit("      replaces: [{name: ''}]"), "a.yaml:6: descriptors[0].rate_limit.replaces[0].name: the name of another rate_limit is accepted"},
@@ -178,8 +179,11 @@ func TestFaults(t *testing.T) {
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unlimited: true\n      candidate: sliding 1/s", "a.yaml:6: descriptors[0].rate_limit.candidate: it is accepted in a rate_limit that is not unlimited"},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unit: fortnight", `a.yaml:5: descriptors[0].rate_limit.unit: "fortnight" is no unit: second, minute, hour, day, week, month and year are accepted`},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit: {}", `a.yaml:4: descriptors[0].rate_limit.unit: "" is no unit: second, minute, hour, day, week, month and year are accepted`},
-		{"domain: d\nlimit: sliding 1/s", `a.yaml:2: limit: this key is not known here: the keys here are domain, descriptors, all_or_nothing`},
-		{"domain: d\ndescriptors:\n  - key: k\n    all_or_nothing: true", `a.yaml:4: descriptors[0].all_or_nothing: this key is not known here: the keys here are key, value, rate_limit, `},
+		{"domain: d\nall_or_nothing: 'true'", `a.yaml:2: all_or_nothing: "true": true or false is accepted`},
+		{"domain: {}", "a.yaml:1: domain: a text is accepted"},
+		{"domain: d\ndescriptors: &d\n  - {key: k, descriptors: *d}", "a.yaml:1: an anchor here has an alias of itself"},
+		{"domain: d\nlimit: sliding 1/s", `a.yaml:2: limit: the keys here are domain, descriptors, all_or_nothing`},
+		{"domain: d\ndescriptors:\n  - key: k\n    all_or_nothing: true", `a.yaml:4: descriptors[0].all_or_nothing: the keys here are key, value, rate_limit, `},
 		// A map that another one is merged with.
 		{"domain: d\ndescriptors:\n  - &a\n    key: k\n    rate_limit: &l\n      unit: eon\n    value: v\n  - <<: *a\n    value: w",
 			`a.yaml:6: descriptors[1].rate_limit.unit: "eon" is no unit`},
@@ -188,8 +192,30 @@ func TestFaults(t *testing.T) {
 		if assert.Error(t, err, c.text) {
 			assert.Contains(t, err.Error(), c.want, c.text)
 		}
-		var one *fault.Error
+		var one *configfile.Error
 		assert.ErrorAs(t, err, &one)
+	}
+}
+
+// Anchors, merges and types are read as the reference reads them.
+func TestMergesAndTypes(t *testing.T) {
+	const head = "domain: d\ndescriptors:\n"
+	for text, want := range map[string]string{
+		"  - &a {key: a, rate_limit: {unit: day, requests_per_unit: 5}}\n  - {<<: *a, value: b, rate_limit: {requests_per_unit: 9}}\n": "d.a: unit=DAY requests_per_unit=5, d.a_b: unit=DAY requests_per_unit=9",
+		"  - {key: a, rate_limit: {unit: day}, <<: {key: b}}\n":                                                                        "d.b: unit=DAY requests_per_unit=0",
+		"  - {<<: [{key: a}, {key: b, value: c}], rate_limit: {unit: day}}\n":                                                          "d.a_c: unit=DAY requests_per_unit=0",
+		"  - {key: yes, value: 010, rate_limit: {unit: day, requests_per_unit: 0x10}}\n":                                               "d.yes_010: unit=DAY requests_per_unit=16",
+		"  - {key: 2001-01-01, value: ~, rate_limit: {unit: day, requests_per_unit: 1_000}}\n":                                         "d.2001-01-01: unit=DAY requests_per_unit=1000",
+		"  - {key: !!binary YQ==, value: !x 1.5, rate_limit: {unlimited: Yes}}\n":                                                      "d.a_1.5: unit=UNKNOWN requests_per_unit=0",
+	} {
+		set, err := Parse(sources(head+text), Options{})
+		if assert.NoError(t, err, text) {
+			var all []string
+			for _, r := range set.Rules() {
+				all = append(all, fmt.Sprintf("%s: unit=%s requests_per_unit=%d", r.Path, r.Unit, r.Requests))
+			}
+			assert.Equal(t, want, strings.Join(all, ", "))
+		}
 	}
 }
 
@@ -220,7 +246,7 @@ func TestTextWithoutEffectIsAFault(t *testing.T) {
 	} {
 		_, err := Parse(sources(text), Options{})
 		assert.ErrorContains(t, err, want, text)
-		assert.ErrorIs(t, err, fault.ErrUnused, text)
+		assert.ErrorIs(t, err, configfile.ErrUnused, text)
 	}
 	for _, text := range []string{
 		"---\ndomain: d\n", "domain: d\n...\n", head + "    value: a*\n" + limit, "domain: d\ndescriptors:\n  - key: k*\n" + limit,

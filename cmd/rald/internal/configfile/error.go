@@ -1,16 +1,15 @@
-// Package fault has the error that tells what is wrong with a file of configuration.
-package fault
+package configfile
 
 import (
 	"errors"
 	"fmt"
 )
 
-// ErrUnused is the Err of a fault, or is wrapped by it, if a file can be read but part of it would
+// ErrUnused is the Err of an Error, or is wrapped by it, if a file can be read but part of it would
 // have no effect.
 var ErrUnused = errors.New("it has no effect")
 
-// Error is a fault of a file: where it is, and what is accepted there.
+// Error tells what is wrong with a file, where, and what is accepted there.
 type Error struct {
 	File string
 	Line int    // 0 if it is not known
@@ -18,7 +17,7 @@ type Error struct {
 	Err  error
 }
 
-// Error returns file, line, key and fault, as far as they are known.
+// Error returns file, line, key and Err, as far as they are known.
 func (e *Error) Error() string {
 	text := e.File
 	if e.Line > 0 {

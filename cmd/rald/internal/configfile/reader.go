@@ -1,0 +1,243 @@
+package configfile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Place is a value in a file, with the line of its key and the path to it. The zero Place is a
+// value that is not there.
+type Place struct {
+	File string
+	Line int    // 0 if it is not known
+	Key  string // the path to it
+	Name string // its key in its map
+
+	node      *yaml.Node
+	covered   *Place // the map that this one was merged over
+	isCovered bool   // it is of a map that another one was merged over
+}
+
+// Error returns the Error that something is wrong at the place.
+func (p Place) Error(err error) *Error { return &Error{p.File, p.Line, p.Key, err} }
+
+// Missing returns the place of a key that the map does not have.
+func (p Place) Missing(name string) Place {
+	return Place{File: p.File, Line: p.Line, Key: strings.TrimPrefix(p.Key+"."+name, "."), Name: name}
+}
+
+// IsNull reports whether the value is null, or not there.
+func (p Place) IsNull() bool {
+	var value any
+	return p.node == nil || p.node.ShortTag() == "!!null" && p.node.Decode(&value) == nil
+}
+
+// IsScalar reports whether the value is neither a map nor a list.
+func (p Place) IsScalar() bool { return p.node != nil && p.node.Kind == yaml.ScalarNode }
+
+// IsQuoted reports whether the value is text in quotes or a block.
+func (p Place) IsQuoted() bool { return p.IsScalar() && p.node.Style&^yaml.TaggedStyle != 0 }
+
+// Decode stores the value as package yaml does.
+func (p Place) Decode(to any) error { return p.node.Decode(to) }
+
+// Text returns a value that is neither a map nor a list, and otherwise "".
+func (p Place) Text() (text string) {
+	if p.IsScalar() && p.node.Decode(&text) != nil {
+		return p.node.Value
+	}
+	return text
+}
+
+// Reader reads the values of a file, and collects what is wrong with them. Aliases stand for their
+// values, and maps may be merged by the key <<, in the order in which they stand.
+type Reader struct {
+	file   string
+	unused []string
+	faults []error
+	room   int // for values, as aliases make many of few
+}
+
+// spare is how many values a file may have beyond its bytes.
+const spare = 1 << 20
+
+// NewReader returns a reader for the text of a file, and its top value, which is an empty map if
+// there is nothing but comments. The faults of a key in the list unused are ErrUnused wherever it
+// is not accepted.
+func NewReader(file string, text []byte, unused ...string) (*Reader, Place) {
+	r := &Reader{file: file, unused: unused, room: len(text) + spare}
+	top, faults := document(file, text)
+	r.faults = faults
+	switch {
+	case top != nil && isCircular(top, map[*yaml.Node]bool{}):
+		r.faults = append(r.faults, &Error{File: file, Line: top.Line, Err: errors.New("an anchor here has an alias of itself")})
+	case top != nil:
+		return r, Place{File: file, Line: top.Line, node: resolved(top)}
+	case len(faults) == 0:
+		return r, Place{File: file, node: &yaml.Node{Kind: yaml.MappingNode}}
+	}
+	return r, Place{File: file}
+}
+
+// isCircular reports whether a node has an alias of itself. done has the nodes that were looked at,
+// which are true while their content is.
+func isCircular(n *yaml.Node, done map[*yaml.Node]bool) bool {
+	if under, known := done[n]; known {
+		return under
+	}
+	done[n] = true
+	if n.Kind == yaml.AliasNode && isCircular(n.Alias, done) {
+		return true
+	}
+	for _, inner := range n.Content {
+		if isCircular(inner, done) {
+			return true
+		}
+	}
+	done[n] = false
+	return false
+}
+
+// resolved returns the value that an alias stands for.
+func resolved(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias // which is no alias
+	}
+	return n
+}
+
+// Fault adds an Error at a place.
+func (r *Reader) Fault(at Place, format string, args ...any) {
+	r.faults = append(r.faults, at.Error(fmt.Errorf(format, args...)))
+}
+
+// Faults returns an *Error for each fault so far.
+func (r *Reader) Faults() []error { return r.faults }
+
+// Err joins Faults.
+func (r *Reader) Err() error { return errors.Join(r.faults...) }
+
+// admit counts a value, and reports false after a fault if there are too many.
+func (r *Reader) admit(at Place) bool {
+	if r.room--; r.room == 0 {
+		r.Fault(at, "the aliases of this file stand for more values than are accepted")
+	}
+	return r.room > 0
+}
+
+// Pairs returns the values of a map. Something other than a map is a fault, for which accepted
+// says what is accepted. It returns nil then, and for a file that cannot be read.
+func (r *Reader) Pairs(at Place, accepted string) []Place {
+	if at.node == nil {
+		return nil
+	}
+	if at.node.Kind != yaml.MappingNode {
+		r.Fault(at, "a map is accepted, %s", accepted)
+		return nil
+	}
+	return r.merge([]Place{}, map[string]int{}, at)
+}
+
+// merge adds the values of a map to those before, whose indexes are known. A value replaces the
+// one before of its key. If both are maps it covers that.
+func (r *Reader) merge(all []Place, known map[string]int, at Place) []Place {
+	if at.covered != nil {
+		all = r.merge(all, known, *at.covered)
+		for i := range all {
+			all[i].isCovered = true
+		}
+	}
+	for i := 0; i+1 < len(at.node.Content); i += 2 {
+		key, value := resolved(at.node.Content[i]), resolved(at.node.Content[i+1])
+		inner := at.Missing(key.Value)
+		inner.Line, inner.node = at.node.Content[i].Line, value
+		switch {
+		case !r.admit(inner):
+			return all
+		case key.Kind != yaml.ScalarNode:
+			inner.Key = at.Key
+			r.Fault(inner, "a key here is no text, which alone is accepted")
+			continue
+		case key.ShortTag() == "!!merge":
+			from := []*yaml.Node{value}
+			if value.Kind == yaml.SequenceNode {
+				from = value.Content
+			}
+			for _, n := range slices.Backward(from) { // the first has the last word
+				if n = resolved(n); n.Kind != yaml.MappingNode {
+					r.Fault(inner, "a map is accepted, or a list of maps")
+					continue
+				}
+				from := at
+				from.node, from.covered = n, nil
+				all = r.merge(all, known, from)
+			}
+			continue
+		}
+		before, ok := known[inner.Name]
+		if !ok {
+			known[inner.Name] = len(all)
+			all = append(all, inner)
+			continue
+		}
+		if old := all[before]; old.node.Kind == yaml.MappingNode && value.Kind == yaml.MappingNode {
+			inner.covered = &old
+		}
+		all[before] = inner
+	}
+	return all
+}
+
+// Fields returns the values of a map by their keys, of which those are accepted. It is nil for
+// something other than a map: see Pairs.
+func (r *Reader) Fields(at Place, accepted ...string) map[string]Place {
+	keys := strings.Join(accepted, ", ")
+	pairs := r.Pairs(at, "with the keys "+keys)
+	if pairs == nil {
+		return nil
+	}
+	all := map[string]Place{}
+	for _, p := range pairs {
+		switch {
+		case slices.Contains(accepted, p.Name):
+			all[p.Name] = p
+		case p.isCovered || slices.Contains(r.unused, p.Name):
+			r.Fault(p, "%w: the keys here are %s", ErrUnused, keys)
+		default:
+			r.Fault(p, "the keys here are %s", keys)
+		}
+	}
+	return all
+}
+
+// List returns the values of a list. Something other than a list is a fault.
+func (r *Reader) List(at Place) (all []Place) {
+	if at.node.Kind != yaml.SequenceNode {
+		r.Fault(at, "a list is accepted")
+		return nil
+	}
+	for i, n := range at.node.Content {
+		p := Place{File: at.File, Line: n.Line, Key: fmt.Sprintf("%s[%d]", at.Key, i), node: resolved(n)}
+		if !r.admit(p) {
+			return all
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// Bool returns the value of a key that is false if it is missing.
+func (r *Reader) Bool(m map[string]Place, key string) bool {
+	switch at, ok := m[key]; {
+	case !ok || at.Text() == "false":
+	case at.Text() == "true":
+		return true
+	default:
+		r.Fault(at, "%.80q: true or false is accepted", at.Text())
+	}
+	return false
+}
