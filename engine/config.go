@@ -149,7 +149,7 @@ type Config struct {
 	// none. Engine.Block blocks a key by itself.
 	Penalty Penalty
 
-	// NoRefusedKeys keeps no list of the keys that are refused most: see Engine.Refused. The
+	// NoRefusedKeys keeps no list of the keys that are refused most: see Engine.MostRefused. The
 	// default keeps one, which takes some 75 KB from the first refusal on.
 	NoRefusedKeys bool
 

@@ -267,7 +267,7 @@ func ExampleLoad() {
 	// Output: 3
 }
 
-func ExampleEngine_Refused() {
+func ExampleEngine_MostRefused() {
 	e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(2, time.Hour))})
 	if err != nil {
 		panic(err)
@@ -277,13 +277,13 @@ func ExampleEngine_Refused() {
 		e.Choke("10.0.0.1")
 	}
 	e.Choke("10.0.0.2")
-	for _, k := range e.Refused(10).Keys {
+	for _, k := range e.MostRefused(10).Keys {
 		fmt.Println(k.Key, k.Refusals, "at least", k.Least, "at most", k.Most)
 	}
 	// Output: 10.0.0.1 3 at least 3 at most 3
 }
 
-func ExampleEngine_Owing() {
+func ExampleEngine_MostUsed() {
 	e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
 	if err != nil {
 		panic(err)
@@ -294,7 +294,7 @@ func ExampleEngine_Owing() {
 	e.Take("carol", 5)
 	var at engine.OwingCursor
 	for more := true; more; more = !at.IsZero() {
-		page := e.Owing(2, at)
+		page := e.MostUsed(2, at)
 		for _, k := range page.Keys {
 			fmt.Printf("%s has used %.0f%%\n", k.Key, 100*k.Share)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// OwingPage is a part of the list of the keys that owe something: see Engine.Owing.
+// OwingPage is a part of the list of the keys that owe something: see Engine.MostUsed.
 type OwingPage[K comparable] struct {
 	// Keys are those of the page, the one that owes most first.
 	Keys []OwingKey[K]
@@ -42,14 +42,14 @@ type OwingKey[K comparable] struct {
 	After OwingCursor
 }
 
-// OwingCursor is a place in the list of Engine.Owing. The zero OwingCursor is its beginning.
+// OwingCursor is a place in the list of Engine.MostUsed. The zero OwingCursor is its beginning.
 // As text it is of use to the engine that made it, for as long as that lives.
 type OwingCursor struct {
 	at   policy.Instant // of the list; 0 is the beginning of a new one
 	rank cell.Rank      // of the last key before the place
 }
 
-// Owing returns the n keys that owe most, of those that come after a cursor. The key that has
+// MostUsed returns the n keys that owe most, of those that come after a cursor. The key that has
 // used the largest share of its own limit is the first. Among equal shares it is the one that
 // will owe for longest, and after that the order is arbitrary but the same on each page. A
 // key that owes nothing is not in the list.
@@ -64,7 +64,7 @@ type OwingCursor struct {
 // key that has been used, on this goroutine; a limit of another family is taken for the
 // engine's own.
 // With n of 0 or less it only counts. A closed engine has no keys.
-func (e *Engine[K]) Owing(n int, after OwingCursor) (page OwingPage[K]) {
+func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 	var place *cell.Rank
 	if after.at != 0 {
 		place = &after.rank

@@ -20,7 +20,7 @@ func owingAll[K comparable](t testing.TB, e *Engine[K], n int, between func()) (
 	t.Helper()
 	var at OwingCursor
 	for first := true; first || !at.IsZero(); first = false {
-		page := e.Owing(n, at)
+		page := e.MostUsed(n, at)
 		require.LessOrEqual(t, len(page.Keys), n)
 		all = append(all, page.Keys...)
 		at = page.Next
@@ -90,13 +90,13 @@ func TestOwingPagesContinueExactly(t *testing.T) {
 			for _, list := range lists[1:] {
 				assert.Equal(t, lists[0], list)
 			}
-			page := e.Owing(0, OwingCursor{})
+			page := e.MostUsed(0, OwingCursor{})
 			assert.Equal(t, []any{0, len(want), true}, []any{len(page.Keys), page.Total, page.Next.IsZero()})
 
 			// A page in parts is the same list.
-			page = e.Owing(10, OwingCursor{})
+			page = e.MostUsed(10, OwingCursor{})
 			clock.Advance(time.Minute)
-			rest := e.Owing(10_000, page.Keys[3].After)
+			rest := e.MostUsed(10_000, page.Keys[3].After)
 			clock.now.Store(int64(now))
 			assert.Equal(t, lists[0][4:], rest.Keys)
 			assert.Equal(t, page.Next, page.Keys[9].After)
@@ -124,13 +124,13 @@ func TestOwingHasAnAge(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	e.Choke("a")
 	e.Choke("b")
-	page := e.Owing(1, OwingCursor{})
+	page := e.MostUsed(1, OwingCursor{})
 	assert.Zero(t, page.Age)
 	clock.Advance(700 * time.Millisecond)
-	page = e.Owing(1, page.Next)
+	page = e.MostUsed(1, page.Next)
 	assert.Equal(t, 700*time.Millisecond, page.Age)
 	assert.Equal(t, time.Second, page.Keys[0].Next, "from the instant of the list")
-	assert.Zero(t, e.Owing(1, OwingCursor{}).Age)
+	assert.Zero(t, e.MostUsed(1, OwingCursor{}).Age)
 }
 
 func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
@@ -154,7 +154,7 @@ func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
 	e.Take("other family", 40)
 	own["other family"] = other
 	var shares []string
-	for _, k := range e.Owing(10, OwingCursor{}).Keys {
+	for _, k := range e.MostUsed(10, OwingCursor{}).Keys {
 		shares = append(shares, fmt.Sprintf("%s %.2f of %v", k.Key, k.Share, k.Limit))
 	}
 	assert.Equal(t, []string{
@@ -170,7 +170,7 @@ func TestOwingSaysWhichKeysAreBlocked(t *testing.T) {
 	e.Choke("a")
 	e.Take("b", 2)
 	require.NoError(t, e.Block("a", time.Minute))
-	keys := e.Owing(10, OwingCursor{}).Keys
+	keys := e.MostUsed(10, OwingCursor{}).Keys
 	require.Len(t, keys, 2)
 	assert.Zero(t, keys[0].Blocked)
 	assert.Equal(t, time.Minute, keys[1].Blocked)
@@ -184,7 +184,7 @@ func TestOwingNeedsMemoryForAPage(t *testing.T) {
 	}
 	settled(t, e)
 	e.Take(keys(1)[0], 5)
-	assert.Less(t, testing.AllocsPerRun(3, func() { e.Owing(10, OwingCursor{}) }), 100.0)
+	assert.Less(t, testing.AllocsPerRun(3, func() { e.MostUsed(10, OwingCursor{}) }), 100.0)
 }
 
 // It looks at the words while calls change them, and while keys come and go.
@@ -197,7 +197,7 @@ func TestOwingWhileCallsGoOn(t *testing.T) {
 	together(4, func(i int) {
 		if i == 0 {
 			for range 20 {
-				page := e.Owing(5, OwingCursor{})
+				page := e.MostUsed(5, OwingCursor{})
 				assert.NotEmpty(t, page.Keys)
 				assert.Equal(t, "full", page.Keys[0].Key)
 				assert.LessOrEqual(t, page.Total, 3001)
@@ -214,7 +214,7 @@ func TestOwingOfAClosedEngine(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
 	e.Choke("a")
 	require.NoError(t, e.Close())
-	page := e.Owing(10, OwingCursor{})
+	page := e.MostUsed(10, OwingCursor{})
 	assert.Empty(t, page.Keys)
 	assert.Zero(t, page.Total)
 	assert.True(t, page.Next.IsZero())
@@ -226,14 +226,14 @@ func TestOwingCursorAsText(t *testing.T) {
 	for i, key := range keys(5) {
 		e.Take(key, int64(i)+1)
 	}
-	next := e.Owing(2, OwingCursor{}).Next
+	next := e.MostUsed(2, OwingCursor{}).Next
 	text, err := next.MarshalText()
 	require.NoError(t, err)
 	assert.Regexp(t, `^[0-9a-f.]+$`, string(text))
 	var read OwingCursor
 	require.NoError(t, read.UnmarshalText(text))
 	assert.Equal(t, next, read)
-	assert.Equal(t, e.Owing(2, next), e.Owing(2, read))
+	assert.Equal(t, e.MostUsed(2, next), e.MostUsed(2, read))
 
 	text, err = OwingCursor{}.MarshalText()
 	require.NoError(t, err)
@@ -270,7 +270,7 @@ func FuzzOwingCursor(f *testing.F) {
 		assert.True(t, c == other, "equal texts are equal cursors") //nolint:testifylint // == is what callers use
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
 		e.Choke("a")
-		assert.LessOrEqual(t, len(e.Owing(10, c).Keys), 1)
+		assert.LessOrEqual(t, len(e.MostUsed(10, c).Keys), 1)
 	})
 }
 
@@ -288,7 +288,7 @@ func BenchmarkOwing(b *testing.B) {
 			}
 			settled(b, e)
 			for b.Loop() {
-				e.Owing(50, OwingCursor{})
+				e.MostUsed(50, OwingCursor{})
 			}
 		})
 	}

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// RefusedList is the list of the keys that were refused most: see Engine.Refused.
+// RefusedList is the list of the keys that were refused most: see Engine.MostRefused.
 type RefusedList[K comparable] struct {
 	// Keys are those that were refused most, by Least, the most first.
 	Keys []RefusedKey[K]
@@ -26,7 +26,7 @@ type RefusedKey[K comparable] struct {
 	Last time.Duration
 }
 
-// Refused returns the n keys that were refused most of late: in a minute that is under way
+// MostRefused returns the n keys that were refused most of late: in a minute that is under way
 // and the one before, or since the engine was made. A call is refused once for each key that
 // Stats.Refused counts, whatever it asked for and for whatever reason, blocks included.
 //
@@ -41,7 +41,7 @@ type RefusedKey[K comparable] struct {
 // Config.NoRefusedKeys is set. That costs an admitted call nothing, a refused
 // one up to 2%, and up to 2 ms a minute for the samples until the chance is the lowest.
 // The list holds up the few refusals that are counted for it, for some tens of microseconds.
-func (e *Engine[K]) Refused(n int) RefusedList[K] {
+func (e *Engine[K]) MostRefused(n int) RefusedList[K] {
 	most := e.cell.RefusedMost(n)
 	list := RefusedList[K]{
 		Keys: make([]RefusedKey[K], len(most.Keys)),

@@ -68,7 +68,7 @@ func TestRefusedListOfFewIsExact(t *testing.T) {
 			mu.Unlock()
 		}
 	})
-	list := e.Refused(100)
+	list := e.MostRefused(100)
 	require.Len(t, list.Keys, len(exact))
 	for _, k := range list.Keys {
 		n := exact[k.Key]
@@ -77,12 +77,12 @@ func TestRefusedListOfFewIsExact(t *testing.T) {
 	within(t, list, exact)
 	assert.Zero(t, list.OthersMost)
 
-	short := e.Refused(7)
+	short := e.MostRefused(7)
 	require.Len(t, short.Keys, 7)
 	assert.Equal(t, list.Keys[7].Refusals, short.OthersMost, "that of the first key that is cut off")
 	within(t, short, exact)
-	assert.Empty(t, e.Refused(0).Keys)
-	assert.Empty(t, e.Refused(-1).Keys)
+	assert.Empty(t, e.MostRefused(0).Keys)
+	assert.Empty(t, e.MostRefused(-1).Keys)
 }
 
 // Promise: A number of refusals is within the bounds beside it, in any flood.
@@ -123,11 +123,11 @@ func TestRefusedFiguresAreWithinTheirBounds(t *testing.T) {
 				exact[key]++
 				e.Choke(key)
 				if i%(calls/4) == 0 {
-					within(t, e.Refused(50), exact)
+					within(t, e.MostRefused(50), exact)
 				}
 			}
-			within(t, e.Refused(1<<20), exact)
-			list := e.Refused(10)
+			within(t, e.MostRefused(1<<20), exact)
+			list := e.MostRefused(10)
 			within(t, list, exact)
 			if exact["offender"] > 0 {
 				assert.Equal(t, "offender", list.Keys[0].Key, "no flood washes it out")
@@ -154,7 +154,7 @@ func TestRefusedFiguresAreWithinTheirBoundsOfManyCallers(t *testing.T) {
 			counts[i][key]++
 			e.Choke(key)
 			if r.IntN(5000) == 0 {
-				e.Refused(10)
+				e.MostRefused(10)
 			}
 		}
 	})
@@ -164,7 +164,7 @@ func TestRefusedFiguresAreWithinTheirBoundsOfManyCallers(t *testing.T) {
 			exact[key] += n
 		}
 	}
-	within(t, e.Refused(1000), exact)
+	within(t, e.MostRefused(1000), exact)
 }
 
 // Every verb that counts a refusal in Stats has it in the list.
@@ -203,7 +203,7 @@ func TestRefusalsOfEveryVerbAreInTheList(t *testing.T) {
 					refuse(e, "key")
 				}
 				require.EqualValues(t, 7, e.Stats().Refused)
-				list := e.Refused(10)
+				list := e.MostRefused(10)
 				require.Len(t, list.Keys, 1)
 				assert.Equal(t, RefusedKey[string]{Key: "key", Refusals: 7, Least: 7, Most: 7, Last: list.Keys[0].Last}, list.Keys[0])
 			})
@@ -221,7 +221,7 @@ func TestRefusedListIsOfTheLastMinutes(t *testing.T) {
 		for range 3 {
 			e.Choke("late")
 		}
-		list := e.Refused(10)
+		list := e.MostRefused(10)
 		require.Len(t, list.Keys, 2)
 		assert.Equal(t, "early", list.Keys[0].Key)
 		assert.InDelta(t, 70*time.Second, list.Keys[0].Last, float64(2*time.Second))
@@ -229,7 +229,7 @@ func TestRefusedListIsOfTheLastMinutes(t *testing.T) {
 		assert.InDelta(t, 70*time.Second, list.For, float64(2*time.Second))
 
 		time.Sleep(60 * time.Second)
-		list = e.Refused(10)
+		list = e.MostRefused(10)
 		require.Len(t, list.Keys, 1, "the first minute is over for a minute")
 		assert.Equal(t, "late", list.Keys[0].Key)
 		assert.EqualValues(t, 3, list.Keys[0].Least, "a flood in an earlier minute costs no accuracy")
@@ -237,7 +237,7 @@ func TestRefusedListIsOfTheLastMinutes(t *testing.T) {
 		assert.EqualValues(t, 3, list.Total)
 
 		time.Sleep(2 * time.Minute)
-		list = e.Refused(10)
+		list = e.MostRefused(10)
 		assert.Empty(t, list.Keys)
 		assert.Zero(t, list.Total)
 		assert.Zero(t, list.OthersMost)
@@ -249,7 +249,7 @@ func TestRefusedListMayBeLeftOut(t *testing.T) {
 	for range 10 {
 		e.Choke("key")
 	}
-	assert.Equal(t, RefusedList[string]{Keys: []RefusedKey[string]{}}, e.Refused(10))
+	assert.Equal(t, RefusedList[string]{Keys: []RefusedKey[string]{}}, e.MostRefused(10))
 }
 
 func TestRefusedListAllocatesNothingForACall(t *testing.T) {
@@ -268,7 +268,7 @@ func TestRefusedListAllocatesNothingForACall(t *testing.T) {
 func TestRefusedListLeavesOutKeysWithoutAHash(t *testing.T) {
 	e := open[any](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: Refuse})
 	assert.False(t, e.Choke([]int{1}))
-	list := e.Refused(10)
+	list := e.MostRefused(10)
 	assert.Empty(t, list.Keys)
 	assert.EqualValues(t, 1, list.Total)
 }

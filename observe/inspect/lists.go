@@ -72,7 +72,7 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list List, er
 }
 
 func (l *keyed[K]) refused(n int) List {
-	most := l.engine.Refused(n)
+	most := l.engine.MostRefused(n)
 	list := List{Limit: l.called, By: byRefused, Rows: make([]Row, len(most.Keys)), Total: most.Total, For: most.For.Seconds(), OthersMost: most.OthersMost}
 	for i, k := range most.Keys {
 		row := Row{Blocked: l.engine.Blocked(k.Key).Seconds(), Refused: k.Refusals, Least: k.Least, Most: k.Most, Last: k.Last.Seconds()}

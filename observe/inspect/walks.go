@@ -61,7 +61,7 @@ type walk[K comparable] struct {
 }
 
 func newWalks[K comparable](e *engine.Engine[K]) *walks[K] {
-	return &walks[K]{owing: e.Owing, wake: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{})}
+	return &walks[K]{owing: e.MostUsed, wake: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // close has requests wait for no more walks.

@@ -91,7 +91,7 @@ func watch(b *testing.B, e *engine.Engine[int]) (end func()) {
 				return
 			case <-ticks.C:
 				_, _ = registry.Gather()
-				e.Refused(10)
+				e.MostRefused(10)
 			}
 		}
 	}()
