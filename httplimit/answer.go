@@ -116,7 +116,7 @@ func sentence(v *result) []byte {
 // status.
 func detail(v *result) string {
 	switch v.Reason {
-	case admission.Keyless:
+	case admission.NoKey:
 		if v.Limit == "" {
 			return "the client's address is unknown"
 		}

@@ -174,7 +174,7 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 		addr := m.addr.Addr(r)
 		switch {
 		case m.deny != nil && !addr.IsValid():
-			v.Reason = admission.Keyless
+			v.Reason = admission.NoKey
 			return false
 		case m.deny.Contains(addr):
 			v.Reason = admission.Denied

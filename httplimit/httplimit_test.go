@@ -92,7 +92,7 @@ func TestWhenNoKey(t *testing.T) {
 		s := m.Stats()
 		switch when {
 		case Refuse:
-			assert.Equal(t, uint64(3), s.Keyless)
+			assert.Equal(t, uint64(3), s.NoKey)
 		case Skip:
 			assert.Equal(t, uint64(3), s.Exempt)
 		case Share:
@@ -126,7 +126,7 @@ func TestAllowAndDeny(t *testing.T) {
 	assert.Equal(t, 200, by("2001:db8::18"))
 	assert.Equal(t, 429, by("2001:db8::19"), "of the same 64 bits")
 	s := m.Stats()
-	assert.Equal(t, []uint64{1, 6, 1, 6, 3}, []uint64{s.Admitted, s.Exempt, s.OverLimit, s.Denied, s.Keyless})
+	assert.Equal(t, []uint64{1, 6, 1, 6, 3}, []uint64{s.Admitted, s.Exempt, s.OverLimit, s.Denied, s.NoKey})
 }
 
 // Promise: `Shadow` refuses and delays nothing, and reports what would be.

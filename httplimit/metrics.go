@@ -12,7 +12,7 @@ func (m *Middleware) Metrics(name string) *metrics.Source {
 		{Metric: "ral.http.requests", Value: "exempt", Of: func(s *Stats) float64 { return float64(s.Exempt) }},
 		{Metric: "ral.http.requests", Value: "over_limit", Of: func(s *Stats) float64 { return float64(s.OverLimit) }},
 		{Metric: "ral.http.requests", Value: "denied", Of: func(s *Stats) float64 { return float64(s.Denied) }},
-		{Metric: "ral.http.requests", Value: "keyless", Of: func(s *Stats) float64 { return float64(s.Keyless) }},
+		{Metric: "ral.http.requests", Value: "keyless", Of: func(s *Stats) float64 { return float64(s.NoKey) }},
 		{Metric: "ral.http.requests", Value: "cancelled", Of: func(s *Stats) float64 { return float64(s.Cancelled) }},
 		{Metric: "ral.http.requests", Value: "never_admitted", Of: func(s *Stats) float64 { return float64(s.NeverAdmitted) }},
 		{Metric: "ral.http.requests", Value: "misconfigured", Of: func(s *Stats) float64 { return float64(s.Misconfigured) }},

@@ -16,7 +16,7 @@ type Stats struct {
 	Exempt        uint64        // passed by Options.Allow, or because no limit applied
 	OverLimit     uint64        // refused by a limit that had no room
 	Denied        uint64        // refused by Options.Deny
-	Keyless       uint64        // refused because they had no key
+	NoKey         uint64        // refused because they had no key
 	Cancelled     uint64        // ended while they waited for their turn
 	NeverAdmitted uint64        // refused because a limit never admits them
 	Misconfigured uint64        // refused because of an error of the program: see Reason
@@ -47,7 +47,7 @@ func (m *Middleware) Stats() Stats {
 		Exempt:        c.By(admission.Exempt),
 		OverLimit:     c.By(admission.OverLimit),
 		Denied:        c.By(admission.Denied),
-		Keyless:       c.By(admission.Keyless),
+		NoKey:         c.By(admission.NoKey),
 		Cancelled:     c.By(admission.Cancelled),
 		NeverAdmitted: c.By(admission.NeverAdmitted),
 		Misconfigured: c.By(admission.Misconfigured),

@@ -67,7 +67,7 @@ func TestOnVerdict(t *testing.T) {
 		{Reason: Admitted, Limit: "key", Cost: 3},
 		{Reason: OverLimit, Limit: "key", Cost: 2},
 		{Reason: NeverAdmitted, Limit: "key", Cost: 5},
-		{Reason: Keyless, Limit: "key", Cost: 1},
+		{Reason: NoKey, Limit: "key", Cost: 1},
 		{Reason: Denied},
 		{Reason: Exempt},
 	} {

@@ -21,9 +21,9 @@ const (
 	OverLimit
 	// Denied: the client is in Options.Deny. Status 403.
 	Denied
-	// Keyless: the request has no key for a limit that needs one, or no address although
+	// NoKey: the request has no key for a limit that needs one, or no address although
 	// there is Options.Deny. Status 400.
-	Keyless
+	NoKey
 	// Cancelled: the request's context ended while it waited for its turn. Status 503.
 	Cancelled
 	// NeverAdmitted: a limit never admits the request, however long the client waits, as
@@ -98,7 +98,7 @@ func (r Reason) status() int {
 	return [reasons]int{
 		OverLimit:     http.StatusTooManyRequests,
 		Denied:        http.StatusForbidden,
-		Keyless:       http.StatusBadRequest,
+		NoKey:         http.StatusBadRequest,
 		Cancelled:     http.StatusServiceUnavailable,
 		NeverAdmitted: http.StatusForbidden,
 		Misconfigured: http.StatusInternalServerError,

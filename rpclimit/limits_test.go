@@ -52,9 +52,9 @@ func TestSeveralLimits(t *testing.T) {
 			assert.NotContains(t, v.Message(), "blue")
 
 			assert.Equal(t, Admitted, begin(l, from(alice, "x-tenant", "red")))
-			assert.Equal(t, Keyless, begin(l, from(alice)))
+			assert.Equal(t, NoKey, begin(l, from(alice)))
 			stats := l.Stats()
-			assert.Equal(t, []uint64{4, 1, 1}, []uint64{stats.Admitted, stats.OverLimit, stats.Keyless})
+			assert.Equal(t, []uint64{4, 1, 1}, []uint64{stats.Admitted, stats.OverLimit, stats.NoKey})
 		})
 	}
 }
@@ -83,7 +83,7 @@ func TestReasons(t *testing.T) {
 		{l, with(1, from(alice)), Admitted, CodeOK, "", 0},
 		{l, with(9, &Call{Context: context.Background(), Procedure: "/grpc.health.v1.Health/Check"}), Exempt, CodeOK, "", 0},
 		{l, with(2, from(alice)), OverLimit, CodeResourceExhausted, `the limit "default" is exceeded: try again in `, 1},
-		{l, with(1, from(netip.Addr{})), Keyless, CodeInvalidArgument, `the call lacks the key of the limit "default"`, 0},
+		{l, with(1, from(netip.Addr{})), NoKey, CodeInvalidArgument, `the call lacks the key of the limit "default"`, 0},
 		{l, with(3, from(alice)), NeverAdmitted, CodeResourceExhausted, `the limit "default" never admits this call, which costs 3: the most that it allows is 2`, -1},
 		{l, with(-1, from(alice)), Misconfigured, CodeInternal, "the server is misconfigured: the call's cost is below 0", 0},
 		{l, with(1, &Call{Context: ended, Procedure: place, Peer: bob}), Cancelled, CodeCanceled, "the call was cancelled", 0},

@@ -13,7 +13,7 @@ type Stats struct {
 	Admitted      uint64        // calls within their limits
 	Exempt        uint64        // calls that no limit applied to
 	OverLimit     uint64        // calls refused by a limit that had no room
-	Keyless       uint64        // calls refused because they had no key
+	NoKey         uint64        // calls refused because they had no key
 	Cancelled     uint64        // calls that ended while they waited for their turn, or before
 	NeverAdmitted uint64        // calls refused because a limit never admits them
 	Misconfigured uint64        // calls refused because of an error of the program: see Reason
@@ -49,7 +49,7 @@ func (l *Limits) Stats() Stats {
 		Admitted:      c.By(admission.Admitted),
 		Exempt:        c.By(admission.Exempt),
 		OverLimit:     c.By(admission.OverLimit),
-		Keyless:       c.By(admission.Keyless),
+		NoKey:         c.By(admission.NoKey),
 		Cancelled:     c.By(admission.Cancelled),
 		NeverAdmitted: c.By(admission.NeverAdmitted),
 		Misconfigured: c.By(admission.Misconfigured),

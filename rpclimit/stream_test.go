@@ -117,7 +117,7 @@ func TestLimitOfMessage(t *testing.T) {
 
 	_, s = l.Begin(stream(from(alice)))
 	v = s.Received(7)
-	assert.Equal(t, Keyless, v.Reason)
+	assert.Equal(t, NoKey, v.Reason)
 	s.End(Served{})
 
 	c := from(alice)

@@ -25,8 +25,8 @@ const (
 	// OverLimit: a limit has no room now. CodeResourceExhausted.
 	OverLimit
 	_
-	// Keyless: the call has no key for a limit that needs one. CodeInvalidArgument.
-	Keyless
+	// NoKey: the call has no key for a limit that needs one. CodeInvalidArgument.
+	NoKey
 	// Cancelled: the call's context ended while it waited for its turn. CodeCanceled, or
 	// CodeDeadlineExceeded.
 	Cancelled
@@ -144,7 +144,7 @@ func (v *Verdict) Code() Code {
 	switch v.Reason {
 	case OverLimit, NeverAdmitted:
 		return CodeResourceExhausted
-	case Keyless:
+	case NoKey:
 		return CodeInvalidArgument
 	case Cancelled:
 		if v.late {
@@ -179,7 +179,7 @@ func (v *Verdict) Message() string {
 			text += fmt.Sprintf(", which costs %d: the most that it allows is %d", v.Cost, most)
 		}
 		return text
-	case Keyless:
+	case NoKey:
 		return "the call lacks the key of " + limit
 	case Cancelled:
 		if v.late {

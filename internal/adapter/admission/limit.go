@@ -330,7 +330,7 @@ func (v *Result) keyless(when WhenNoKey, name string) {
 		v.Reason = Exempt
 		return
 	}
-	v.Reason, v.Limit = Keyless, name
+	v.Reason, v.Limit = NoKey, name
 }
 
 // engineKey implements chargeable.

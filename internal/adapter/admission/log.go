@@ -63,7 +63,7 @@ func (d *Door[R, S]) LogRefused(ctx context.Context, r R, v *Result, asked func(
 	if !ok {
 		return
 	}
-	if key == "" && v.Limit != "" && v.Reason != Keyless {
+	if key == "" && v.Limit != "" && v.Reason != NoKey {
 		key, _ = d.limiters[v.Binding].KeyOf(r, false)
 	}
 	before, after := asked(r)

@@ -17,7 +17,7 @@ const (
 	Exempt
 	OverLimit
 	Denied
-	Keyless
+	NoKey
 	Cancelled
 	NeverAdmitted
 	Misconfigured
