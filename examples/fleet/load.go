@@ -2,21 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 )
 
-// connections is how many the load has to each server.
-const connections = 32
+// ways are the ways in which an answer is reached, by the words of limits.Source.
+var ways = [...]string{"exact", "leased", "local", "open", "closed"}
 
-// patterns are the weights of the servers, whole numbers, by the time since a pattern was chosen.
+// patterns are the weights of the servers, by the time since a pattern was chosen.
 var patterns = map[string]func(since time.Duration) [servers]float64{
 	"even":   func(time.Duration) [servers]float64 { return [servers]float64{1, 1, 1} },
 	"skewed": func(time.Duration) [servers]float64 { return [servers]float64{8, 1, 1} },
@@ -28,188 +24,191 @@ var patterns = map[string]func(since time.Duration) [servers]float64{
 	},
 }
 
-// load is the visitors of the fleet: it sends requests to the servers at a steady rate,
-// and counts what becomes of them.
+// load asks the servers at a steady rate, and counts their answers. It knows nothing of how
+// they decide.
 type load struct {
-	servers []*server
-	counts  *counts
-	client  *http.Client
-	queues  []chan struct{}
+	servers        [servers]*server
+	queues         [servers]chan struct{}
+	began          time.Time
+	capacity, rate float64 // of the limit, in calls and calls a second
 
-	mu sync.Mutex // held for all below
-	plan
-	since time.Time // when the pattern was chosen
+	mu      sync.Mutex // held for all below
+	plan    plan
+	since   time.Time // when the pattern was chosen
+	total   total
+	next    sample
+	samples []sample // the last ones
 }
 
 // plan is what load is wanted.
 type plan struct {
 	Pattern string  `json:"pattern"`
-	Demand  float64 `json:"demand"` // requests a second
+	Demand  float64 `json:"demand"` // calls a second
 }
 
-func newLoad(servers []*server, c *counts, demand float64) *load {
-	l := &load{
-		servers: servers, counts: c,
-		client: &http.Client{
-			Timeout:   2 * time.Second,
-			Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true},
-		},
-		plan: plan{Pattern: "even", Demand: demand}, since: time.Now(),
-	}
-	for range servers {
-		l.queues = append(l.queues, make(chan struct{}))
+// total is since the beginning. What Redis admits, at once or by leases, and what the shares of
+// the servers admit without it keep to the limit each: two audits.
+type total struct {
+	Admitted int64 `json:"admitted"`
+	Redis    audit `json:"redis"`
+	Shares   audit `json:"shares"`
+}
+
+// audit holds what was admitted against the limit: at most the capacity, and the rate from the
+// sending of the first call that was admitted to the answer of the last.
+type audit struct {
+	Admitted    int64 `json:"admitted"`
+	Most        int64 `json:"most"`
+	first, last time.Time
+}
+
+// sample is what was counted in a tick.
+type sample struct {
+	Seq     int              `json:"seq"`
+	At      int64            `json:"at"`      // its end, in milliseconds since the beginning
+	Took    int64            `json:"took"`    // its length, in milliseconds
+	Redis   string           `json:"redis"`   // its state at the end
+	Skipped int64            `json:"skipped"` // calls that were due, and not made because all callers of the server waited
+	Servers [servers]answers `json:"servers"`
+}
+
+// answers are those of a server.
+type answers struct {
+	Admitted [len(ways)]int64 `json:"admitted"` // by the way that it was decided
+	Refused  [len(ways)]int64 `json:"refused"`
+	Lost     int64            `json:"lost"`    // the server was stopped
+	Slowest  float64          `json:"slowest"` // in milliseconds
+}
+
+func newLoad(servers [servers]*server, began time.Time, capacity, rate float64) *load {
+	l := &load{servers: servers, capacity: capacity, rate: rate, plan: plan{"even", 3 * rate}, began: began, since: began}
+	for i := range l.queues {
+		l.queues[i] = make(chan struct{})
 	}
 	return l
 }
 
-// most is how many requests a second can be asked for.
-const most = 1e6
-
 // set changes the load.
 func (l *load) set(p plan) error {
+	const most = 1e6
 	if patterns[p.Pattern] == nil {
-		return notOne("pattern", p.Pattern, patterns)
+		return fmt.Errorf("the pattern %q is none of even, skewed, shifting", p.Pattern)
 	}
 	if !(p.Demand >= 0 && p.Demand <= most) {
 		return fmt.Errorf("a demand of %v is not between 0 and %v a second", p.Demand, most)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.Pattern != l.Pattern {
+	if p.Pattern != l.plan.Pattern {
 		l.since = time.Now()
 	}
 	l.plan = p
 	return nil
 }
 
-// now is what load is wanted, and how it is spread at this time.
-func (l *load) now() (plan, [servers]float64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.plan, patterns[l.Pattern](time.Since(l.since))
-}
-
-// run sends requests until the context ends, and waits for their answers.
+// run makes calls until the context ends, and waits for their answers. Those for which the
+// machine was too slow are not made up for: that would be a burst.
 func (l *load) run(ctx context.Context) {
-	var sending sync.WaitGroup
+	var calling sync.WaitGroup
 	for i, queue := range l.queues {
-		for range connections {
-			sending.Go(func() {
+		for range 32 {
+			calling.Go(func() {
 				for range queue {
-					l.counts.add(i, l.send(ctx, i))
+					l.call(i)
 				}
 			})
 		}
 	}
-	l.pace(ctx)
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	due, before := 0.0, time.Now()
+	for ctx.Err() == nil {
+		now := <-ticker.C
+		l.mu.Lock()
+		demand, weights := l.plan.Demand, patterns[l.plan.Pattern](now.Sub(l.since))
+		l.mu.Unlock()
+		due += demand * min(now.Sub(before), 50*time.Millisecond).Seconds()
+		before = now
+		for ; due >= 1; due-- {
+			select {
+			case l.queues[pick(weights)] <- struct{}{}:
+			default:
+				l.mu.Lock()
+				l.next.Skipped++
+				l.mu.Unlock()
+			}
+		}
+	}
 	for _, queue := range l.queues {
 		close(queue)
 	}
-	sending.Wait()
-	l.client.CloseIdleConnections()
+	calling.Wait()
 }
 
-// pace hands out requests as they are due. Those for which the machine was too slow are
-// not made up for: that would be a burst.
-func (l *load) pace(ctx context.Context) {
-	const beat, behind = 2 * time.Millisecond, 50 * time.Millisecond
-	ticker := time.NewTicker(beat)
-	defer ticker.Stop()
-	var spread spread
-	due := 0.0
-	for before := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			plan, weights := l.now()
-			due += plan.Demand * min(now.Sub(before), behind).Seconds()
-			before = now
-			for ; due >= 1; due-- {
-				select {
-				case l.queues[spread.next(weights)] <- struct{}{}:
-				default:
-					l.counts.skip() // all connections are busy
-				}
-			}
+// pick draws a server. In a fixed order and at a fixed pace calls would keep in step with the
+// limit, and one server would get nearly all that it admits.
+func pick(weights [servers]float64) int {
+	at := rand.Float64() * (weights[0] + weights[1] + weights[2])
+	for i, w := range weights {
+		if at -= w; at < 0 {
+			return i
 		}
 	}
+	return servers - 1
 }
 
-// spread deals requests to servers: in each round as many to each as its weight, in random
-// order. In a fixed order and at a fixed pace the requests would keep in step with the
-// limit: of three times as many as it admits, the same server would send the first one
-// after each unit has drained, and get nearly all of them.
-type spread struct {
-	weights [servers]float64
-	round   []int
-}
-
-func (s *spread) next(weights [servers]float64) int {
-	if weights != s.weights || len(s.round) == 0 {
-		s.weights, s.round = weights, s.round[:0]
-		for i, w := range weights {
-			for range int(w) {
-				s.round = append(s.round, i)
-			}
-		}
-		rand.Shuffle(len(s.round), func(i, j int) { s.round[i], s.round[j] = s.round[j], s.round[i] })
-	}
-	last := len(s.round) - 1
-	to := s.round[last]
-	s.round = s.round[:last]
-	return to
-}
-
-// reply is what became of a request.
-type reply struct {
-	sent, got time.Time
-	by        int // of ways
-	admitted  bool
-	lost      bool          // there was no answer
-	decided   time.Duration // how long the limiter took, as the server measured it
-}
-
-// ways are how answers are reached, as fleet.Source names them.
-var ways = [...]string{"exact", "leased", "local", "open", "closed"}
-
-var errStrange = errors.New("a strange answer")
-
-// send sends one request.
-func (l *load) send(ctx context.Context, to int) reply {
-	r := reply{sent: time.Now()}
-	err := l.exchange(ctx, "http://"+*l.servers[to].addr.Load()+"/", &r)
-	r.got, r.lost = time.Now(), err != nil
-	return r
-}
-
-func (l *load) exchange(ctx context.Context, url string, r *reply) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := l.client.Do(request)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, answer.Body)
-	if err = errors.Join(err, answer.Body.Close()); err != nil {
-		return err
-	}
-	r.admitted = answer.StatusCode == http.StatusOK
-	if !r.admitted && answer.StatusCode != http.StatusTooManyRequests {
-		return errStrange
-	}
-	ms, err := strconv.ParseFloat(strings.TrimPrefix(answer.Header.Get(timingField), "limit;dur="), 64)
-	if err != nil {
-		return err
-	}
-	r.decided = time.Duration(ms * float64(time.Millisecond))
-	for i, way := range ways {
-		if way == answer.Header.Get(byField) {
-			r.by = i
-			return nil
+// call makes a call and counts the answer. All calls have the same key.
+func (l *load) call(to int) {
+	limiter, sent := l.servers[to].limiter.Load(), time.Now()
+	lost, way, allowed := true, 0, false
+	if limiter != nil {
+		if a, err := limiter.Take(context.Background(), "everybody", 1); err == nil {
+			lost, way, allowed = false, slices.Index(ways[:], a.Source.String()), a.Allowed
 		}
 	}
-	return errStrange
+	got := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.next.Servers[to]
+	switch {
+	case lost:
+		s.Lost++
+		return
+	case allowed:
+		s.Admitted[way]++
+		l.total.Admitted++
+		switch ways[way] {
+		case "exact", "leased":
+			l.admit(&l.total.Redis, sent, got)
+		case "local":
+			l.admit(&l.total.Shares, sent, got)
+		}
+	default:
+		s.Refused[way]++
+	}
+	s.Slowest = max(s.Slowest, got.Sub(sent).Seconds()*1e3)
+}
+
+// admit adds to an audit. l.mu is held.
+func (l *load) admit(a *audit, sent, got time.Time) {
+	if a.Admitted++; a.Admitted == 1 || sent.Before(a.first) {
+		a.first = sent
+	}
+	if got.After(a.last) {
+		a.last = got
+	}
+	a.Most = int64(l.capacity + l.rate*a.last.Sub(a.first).Seconds())
+}
+
+// cut ends a sample.
+func (l *load) cut(redis string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.next
+	s.At, s.Redis = time.Since(l.began).Milliseconds(), redis
+	if n := len(l.samples); n > 0 {
+		s.Seq, s.Took = l.samples[n-1].Seq+1, s.At-l.samples[n-1].At
+	}
+	l.samples = append(l.samples, s)
+	l.next, l.samples = sample{}, l.samples[max(0, len(l.samples)-120):]
 }

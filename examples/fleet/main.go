@@ -1,17 +1,13 @@
-// Command fleet shows one limit over three web servers that share a Redis, and what
-// happens to it when Redis or a server is killed and comes back. From the root of the
-// repository, or from this folder with a dot for the path:
+// Command fleet shows one limit over three servers that share a Redis, and what happens to it
+// when Redis or a server stops and comes back. From the root of the repository:
 //
 //	go run ./examples/fleet
 //	go run ./examples/fleet -mode leased -outage closed -limit funnel_500,500/s
 //
-// It prints where the page is. The servers, and a redis-server on a port and in a folder
-// of its own, are processes of their own: a server is this program again. Everything
-// ends when the command does. If the command itself is killed, the servers notice by
-// themselves; redis-server ends with it on Linux only, and its temporary folder stays.
+// It prints where the page is. It starts a redis-server on a port and in a folder of its own,
+// which ends with it. The servers are limiters of this process, which meet in Redis alone.
 //
-// Read stage.go first, then server.go for how a server limits. It runs where
-// redis-server does: on Linux, macOS and other kinds of Unix.
+// Read stage.go first, then load.go: the calls, and what is counted of them.
 package main
 
 import (
@@ -24,17 +20,17 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/policy"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	act, args := run, os.Args[1:]
-	if len(args) > 0 && args[0] == serveCommand {
-		act, args = serve, args[1:]
-	}
-	err := act(ctx, args, os.Stdout, os.Stderr)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
@@ -49,51 +45,60 @@ func run(ctx context.Context, args []string, out, problems io.Writer) (err error
 	addr := flags.String("addr", "localhost:8080", "host and port of the page; port 0 is any that is free")
 	program := flags.String("redis", "redis-server", "the program to start as Redis")
 	var s settings
-	s.define(flags)
-	if err := parse(flags, args); err != nil {
+	flags.StringVar(&s.Mode, "mode", "exact", "where calls are decided: exact (each in Redis) or leased (by each server, on units taken ahead)")
+	flags.StringVar(&s.Outage, "outage", "share", "how calls are answered without Redis: share (of the limit, to each server), open or closed")
+	flags.StringVar(&s.Limit, "limit", "funnel 100, 100/s", "what all servers together admit: a funnel")
+	flags.DurationVar(&s.Budget, "budget", fleet.DefaultBudget, "how long a call waits for Redis at most")
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if err := s.check(); err != nil {
+	config, err := s.config()
+	if err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		return err
 	}
-	// The web server closes it, too, if that is ever started.
 	defer func() { _ = listener.Close() }()
-
-	show, err := open(ctx, s, *program)
+	show, err := open(ctx, s, config, *program)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, show.close()) }()
-	fmt.Fprintf(out, "See the fleet at http://%s/ (Ctrl-C ends it)\n", listener.Addr())
-	return answer(ctx, listener, show.page())
+	_, _ = fmt.Fprintf(out, "See the fleet at http://%s/ (Ctrl-C ends it)\n", listener.Addr())
+	web := &http.Server{Handler: show.page(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	context.AfterFunc(ctx, func() { _ = web.Close() })
+	if err = web.Serve(listener); errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }
 
-// parse is flags.Parse for a command that takes nothing but flags.
-func parse(flags *flag.FlagSet, args []string) error {
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is no flag; -h lists them", flags.Arg(0))
-	}
-	return nil
+// settings are those of all servers.
+type settings struct {
+	Mode   string        `json:"mode"`
+	Outage string        `json:"outage"`
+	Limit  string        `json:"limit"`
+	Budget time.Duration `json:"budget"` // in nanoseconds
 }
 
-// answer serves until the context ends, and then lets requests under way end.
-func answer(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	web := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	ended := make(chan error, 1)
-	go func() { ended <- web.Serve(listener) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
+// config returns an error that names the first flag that is not acceptable.
+func (s settings) config() (c fleet.Config, err error) {
+	c.Name, c.Servers, c.Budget = "example", servers, s.Budget
+	known := false
+	if c.Mode, known = map[string]fleet.Mode{"exact": fleet.Exact, "leased": fleet.Leased}[s.Mode]; !known {
+		return c, fmt.Errorf("-mode %q is neither exact nor leased", s.Mode)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	return web.Shutdown(ctx)
+	outages := map[string]fleet.Fallback{"share": fleet.FallbackShare, "open": fleet.FallbackOpen, "closed": fleet.FallbackClosed}
+	if c.Outage, known = outages[s.Outage]; !known {
+		return c, fmt.Errorf("-outage %q is none of share, open, closed", s.Outage)
+	}
+	if c.Policy, err = policy.Parse(s.Limit); err != nil {
+		return c, fmt.Errorf("-limit: %w", err)
+	}
+	if !strings.HasPrefix(c.Policy.String(), "funnel ") { // the audit is that of a funnel
+		return c, fmt.Errorf("-limit %q is not a funnel, such as funnel 100, 100/s", s.Limit)
+	}
+	return c, nil
 }

@@ -2,17 +2,21 @@ package main
 
 import (
 	_ "embed"
-	"fmt"
+	"encoding/json"
 	"net/http"
 	"strconv"
-	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
 //go:embed page.html
 var page []byte
 
-// page shows the stage, and has buttons to break it. Other sites' pages may not press
-// them.
+// page shows the stage, and has buttons to break it.
 func (g *stage) page() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -26,26 +30,19 @@ func (g *stage) page() http.Handler {
 		if err != nil {
 			after = -1
 		}
-		writeJSON(w, g.state(after))
-	})
-	// For the http_sd_configs of a Prometheus: the servers that run have other ports each time.
-	mux.HandleFunc("GET /targets", func(w http.ResponseWriter, _ *http.Request) {
-		group := map[string][]string{"targets": {}}
-		for _, s := range g.servers {
-			group["targets"] = append(group["targets"], *s.addr.Load())
-		}
-		writeJSON(w, []map[string][]string{group})
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(g.state(after)) // likewise
 	})
 	mux.HandleFunc("POST /redis", func(w http.ResponseWriter, r *http.Request) {
-		done(w, g.redis.do(r.FormValue("do")))
+		done(w, g.redisDo(r.FormValue("do")))
 	})
 	mux.HandleFunc("POST /server", func(w http.ResponseWriter, r *http.Request) {
-		n, err := strconv.Atoi(r.FormValue("number"))
-		if err != nil || n < 1 || n > servers {
-			done(w, fmt.Errorf("there is no server %q", r.FormValue("number")))
-			return
+		number, err := strconv.Atoi(r.FormValue("number"))
+		if err == nil {
+			err = g.serverDo(number, r.FormValue("do"))
 		}
-		done(w, g.servers[n-1].do(r.FormValue("do")))
+		done(w, err)
 	})
 	mux.HandleFunc("POST /load", func(w http.ResponseWriter, r *http.Request) {
 		demand, err := strconv.ParseFloat(r.FormValue("demand"), 64)
@@ -54,7 +51,10 @@ func (g *stage) page() http.Handler {
 		}
 		done(w, err)
 	})
-	return http.NewCrossOriginProtection().Handler(mux)
+	for i, s := range g.servers { // for Prometheus
+		mux.HandleFunc("GET /metrics/"+strconv.Itoa(i+1), s.metrics)
+	}
+	return http.NewCrossOriginProtection().Handler(mux) // pages of other sites may not post
 }
 
 // done answers what was asked to be done.
@@ -66,57 +66,49 @@ func done(w http.ResponseWriter, err error) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
+	registry := prometheus.NewRegistry()
+	if limiter := s.limiter.Load(); limiter != nil {
+		if err := ralprom.Register(registry, limiter.Metrics()); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
 // state is what the page shows.
 type state struct {
-	Settings settings             `json:"settings"`
-	Capacity float64              `json:"capacity"`
-	Rate     float64              `json:"rate"` // a second
-	Ways     []string             `json:"ways"`
-	Now      int64                `json:"now"` // in milliseconds since the beginning
-	Redis    redisState           `json:"redis"`
-	Servers  [servers]serverState `json:"servers"`
-	Load     plan                 `json:"load"`
-	Total    total                `json:"total"`
-	Samples  []sample             `json:"samples"`
-	Notes    []note               `json:"notes"`
+	Settings settings              `json:"settings"`
+	Capacity float64               `json:"capacity"`
+	Rate     float64               `json:"rate"` // a second
+	Redis    string                `json:"redis"`
+	Servers  [servers]*fleet.Stats `json:"servers"` // nil for one that is stopped
+	Load     plan                  `json:"load"`
+	Total    total                 `json:"total"`
+	Samples  []sample              `json:"samples"` // those that the page does not have
+	Notes    []note                `json:"notes"`
 }
 
-type redisState struct {
-	State string  `json:"state"`
-	Addr  string  `json:"addr"`
-	PID   int     `json:"pid"`
-	Ping  float64 `json:"ping"` // in milliseconds, 0 if it does not answer
-}
-
-type serverState struct {
-	State string `json:"state"`
-	Addr  string `json:"addr"`
-	PID   int    `json:"pid"`
-	Stats *stats `json:"stats"` // nil if it does not answer
-}
-
-// state returns how things are, with the samples that come after the one of that number.
+// state returns how things are, with the samples after the one of that number.
 func (g *stage) state(after int) state {
-	s := state{
-		Settings: g.settings, Capacity: g.load.counts.redis.capacity, Rate: g.load.counts.redis.rate, Ways: ways[:],
-		Redis: redisState{
-			g.redis.state(), g.redis.Addr(), g.redis.PID(),
-			float64(g.redis.ping.Load()) / float64(time.Millisecond),
-		},
-		Total: g.load.counts.sum(),
-	}
-	s.Load, _ = g.load.now()
+	s := state{Settings: g.settings, Capacity: g.load.capacity, Rate: g.load.rate, Redis: g.redisState()}
 	for i, from := range g.servers {
-		s.Servers[i] = serverState{from.state(), *from.addr.Load(), from.process.Load().PID(), from.stats.Load()}
+		if limiter := from.limiter.Load(); limiter != nil {
+			stats := limiter.Stats()
+			s.Servers[i] = &stats
+		}
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	s.Now = time.Since(g.began).Milliseconds()
-	for _, each := range g.samples {
+	s.Notes = append(s.Notes, g.notes...)
+	g.mu.Unlock()
+	g.load.mu.Lock()
+	defer g.load.mu.Unlock()
+	s.Load, s.Total = g.load.plan, g.load.total
+	for _, each := range g.load.samples {
 		if each.Seq > after {
 			s.Samples = append(s.Samples, each)
 		}
 	}
-	s.Notes = append(s.Notes, g.notes...)
 	return s
 }

@@ -4,37 +4,44 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/ral-limiter/ral/policy"
 )
 
 const (
-	// servers is how many there are.
 	servers = 3
-	// tick is how often it is looked how all is going.
-	tick = 200 * time.Millisecond
-	// remembered is how many ticks the page can look back.
-	remembered = 300
-	// told is how many notes the page shows.
-	told = 30
+	tick    = 500 * time.Millisecond // how often it is looked how all is going
 )
 
-// stage is all that is shown: a Redis, web servers that share it, the load on them, and
-// what is counted of it.
+// stage is what is shown: a Redis, servers that share it, and the load on them.
 type stage struct {
 	settings settings
 	began    time.Time
-	redis    *redis
+	redis    *redisd.Server
+	paused   atomic.Bool
+	answers  atomic.Bool // whether Redis answered the last ping
 	servers  [servers]*server
 	load     *load
 	stop     context.CancelFunc
 	running  sync.WaitGroup
+	acting   sync.Mutex // held while Redis or a server is stopped or started
 
-	mu      sync.Mutex // held for all below
-	samples []sample   // the last ones
-	notes   []note     // the last ones
+	mu    sync.Mutex
+	notes []note // the last ones, under mu
+}
+
+// server is one server of the fleet.
+type server struct {
+	config  fleet.Config
+	limiter atomic.Pointer[fleet.Limiter] // nil while it is stopped
 }
 
 // note is what happened.
@@ -45,99 +52,154 @@ type note struct {
 }
 
 // open starts everything.
-func open(ctx context.Context, s settings, program string) (_ *stage, err error) {
+func open(ctx context.Context, s settings, config fleet.Config, program string) (_ *stage, err error) {
 	g := &stage{settings: s, began: time.Now(), stop: func() {}}
-	if g.redis, err = openRedis(program, func(text string) { g.note("", text) }); err != nil {
-		return nil, err
+	// Every command goes to the kernel before it is answered, so that nothing is lost when
+	// the process is killed.
+	g.redis, err = redisd.Open(redisd.Config{Program: program, Args: []string{"--appendonly", "yes", "--appendfsync", "no"}})
+	if err != nil {
+		return nil, fmt.Errorf("%w (-redis says which to start)", err)
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
 		}
 	}()
+	config.Redis = rueidis.ClientOption{InitAddress: []string{g.redis.Addr()}}
 	for i := range g.servers {
 		name := fmt.Sprintf("server %d", i+1)
-		g.servers[i] = &server{
-			name: name,
-			args: append([]string{serveCommand, "-at", g.redis.Addr()}, s.args()...),
-			log:  func(text string) { g.note(name, text) },
-		}
+		config.OnEvent = func(e fleet.Event) { g.note(name, tell(e)) }
+		g.servers[i] = &server{config: config}
 		if err := g.servers[i].start(); err != nil {
 			return nil, err
 		}
 	}
-	limit, err := s.limit()
-	if err != nil {
-		return nil, err
-	}
-	capacity := float64(limit.Limit())
-	rate := capacity / limit.(policy.Windowed).Window().Seconds()
-	g.load = newLoad(g.servers[:], newCounts(g.began, capacity, rate), 3*rate)
+	capacity := float64(config.Policy.Limit())
+	g.load = newLoad(g.servers, g.began, capacity, capacity/config.Policy.(policy.Windowed).Window().Seconds())
 
 	ctx, g.stop = context.WithCancel(ctx)
 	g.running.Go(func() { g.load.run(ctx) })
-	g.every(ctx, func() { g.redis.probe() })
-	for _, s := range g.servers {
-		g.every(ctx, func() { s.look(ctx) })
-	}
-	g.every(ctx, g.sample)
+	g.running.Go(func() { g.watch(ctx) })
 	return g, nil
 }
 
-// every does something at each tick until the context ends.
-func (g *stage) every(ctx context.Context, do func()) {
-	g.running.Go(func() {
-		ticker := time.NewTicker(tick)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				do()
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
+// watch looks at each tick how all is going, until the context ends.
+func (g *stage) watch(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		g.answers.Store(g.redis.Ping(tick/2) == nil)
+		g.load.cut(g.redisState())
+		<-ticker.C
+	}
 }
 
-// close ends everything: the load, the servers, which give back what they have leased,
-// and Redis.
-func (g *stage) close() error {
+func (s *server) start() error {
+	limiter, err := fleet.New(s.config)
+	if err != nil {
+		return err
+	}
+	s.limiter.Store(limiter)
+	return nil
+}
+
+// end stops a server, which gives back what it has leased.
+func (s *server) end() error {
+	if limiter := s.limiter.Swap(nil); limiter != nil {
+		return limiter.Close()
+	}
+	return nil
+}
+
+// close ends everything: the load, the servers and Redis.
+func (g *stage) close() (err error) {
 	g.stop()
 	g.running.Wait()
-	var closing sync.WaitGroup
+	g.acting.Lock()
+	defer g.acting.Unlock()
 	for _, s := range g.servers {
 		if s != nil {
-			closing.Go(s.close)
+			err = errors.Join(err, s.end())
 		}
 	}
-	closing.Wait()
-	return g.redis.close()
+	return errors.Join(err, g.redis.Close())
+}
+
+// redisDo does what a button of the page says.
+func (g *stage) redisDo(what string) (err error) {
+	g.acting.Lock()
+	defer g.acting.Unlock()
+	state, text := g.redisState(), ""
+	switch {
+	case what == "start" && state == "killed":
+		text, err = "Redis is back, with what it had written to disk.", g.redis.Restart()
+	case what == "kill" && state != "killed":
+		g.redis.Kill()
+		g.paused.Store(false)
+		text = "Redis was killed (SIGKILL)."
+	case what == "pause" && (state == "up" || state == "silent"):
+		text, err = "Redis was paused (SIGSTOP): it takes connections, and answers nothing.", g.redis.Pause()
+		g.paused.Store(err == nil)
+	case what == "resume" && state == "paused":
+		text, err = "Redis goes on (SIGCONT).", g.redis.Resume()
+		g.paused.Store(err != nil)
+	default:
+		return fmt.Errorf("%q cannot be done to a Redis that is %s", what, state)
+	}
+	if err == nil {
+		g.note("", text)
+	}
+	return err
+}
+
+// redisState says in a word how Redis is.
+func (g *stage) redisState() string {
+	switch {
+	case g.redis.PID() == 0:
+		return "killed"
+	case g.paused.Load():
+		return "paused"
+	case !g.answers.Load():
+		return "silent"
+	}
+	return "up"
+}
+
+// serverDo does what a button of the page says.
+func (g *stage) serverDo(number int, what string) error {
+	g.acting.Lock()
+	defer g.acting.Unlock()
+	if number < 1 || number > servers {
+		return fmt.Errorf("there is no server %d", number)
+	}
+	s, runs := g.servers[number-1], g.servers[number-1].limiter.Load() != nil
+	switch {
+	case what == "start" && !runs:
+		g.note("", fmt.Sprintf("Server %d was started.", number))
+		return s.start()
+	case what == "stop" && runs:
+		g.note("", fmt.Sprintf("Server %d was stopped.", number))
+		return s.end()
+	}
+	return fmt.Errorf("%q cannot be done to that server now", what)
 }
 
 func (g *stage) note(who, text string) {
-	n := note{time.Since(g.began).Milliseconds(), who, text}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.notes = last(told, append(g.notes, n))
+	g.notes = append(g.notes, note{time.Since(g.began).Milliseconds(), who, text})
+	g.notes = g.notes[max(0, len(g.notes)-30):]
 }
 
-func (g *stage) sample() {
-	s := g.load.counts.cut()
-	s.Redis = g.redis.state()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if n := len(g.samples); n > 0 {
-		s.Seq = g.samples[n-1].Seq + 1
+// tell says in words what happened to a limiter.
+func tell(e fleet.Event) string {
+	switch {
+	case e.Kind == fleet.ChargedLocal:
+		return fmt.Sprintf("charged %d calls to Redis that it had let pass without", e.Units)
+	case e.Err != nil:
+		// That Redis could not be asked, and is not for now, is what the word says.
+		why := strings.TrimPrefix(e.Err.Error(), fleet.ErrOutage.Error()+": ")
+		return fmt.Sprintf("%v: %v", e.Kind, strings.TrimPrefix(why, fleet.ErrBreakerOpen.Error()+": "))
 	}
-	g.samples = last(remembered, append(g.samples, s))
-}
-
-// last returns the last n of all, in a slice that does not grow for ever.
-func last[T any](n int, all []T) []T {
-	if len(all) <= n {
-		return all
-	}
-	copy(all, all[len(all)-n:])
-	return all[:n]
+	return e.Kind.String()
 }

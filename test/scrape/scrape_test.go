@@ -113,9 +113,13 @@ rule_files: [%q]
 scrape_configs:
   - job_name: webserver
     static_configs: [{targets: [%q]}]
-  - job_name: fleet
-    http_sd_configs: [{url: "http://%s/targets", refresh_interval: 1s}]
-`, rules, webserver, fleet), 0o644))
+  - job_name: fleet-1
+    metrics_path: /metrics/1
+    static_configs: [{targets: [%q]}]
+  - job_name: fleet-2
+    metrics_path: /metrics/2
+    static_configs: [{targets: [%q]}]
+`, rules, webserver, fleet, fleet), 0o644))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := free.Addr().String()
