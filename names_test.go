@@ -108,7 +108,7 @@ func TestFaceStaysSmall(t *testing.T) {
 	// Of these, 7 read limits from text (Parse, ParseError, Text), and 9 are windows of the
 	// clock and the calendar with what an engine needs to anchor them.
 	// 8 are what adapters use, and programs need not know: Ask, Hold and Look of an Engine and
-	// of a Tiered, Tiered.LimitFor and Outcome.Basis.
+	// of a Tiered, Tiered.LimitFor and Outcome.Provenance.
 	// 15 show keys to people: KeysByUse of Stats, MostUsed, MostRefused and Explain with their types,
 	// and Describe.
 	assert.Less(t, len(ofEngine)+len(ofPolicy), 105+8+9+7+6+8+15, "%v %v", ofEngine, ofPolicy)

@@ -22,12 +22,12 @@ var (
 
 // How answers were reached.
 var (
-	inProcess  = limits.NewBasis(limits.SourceProcess, true, nil)
-	unrecorded = limits.NewBasis(limits.SourceUnrecorded, false, nil)
+	inProcess  = limits.Provenance{Source: limits.SourceProcess, Exact: true}
+	unrecorded = limits.Provenance{Source: limits.SourceUnrecorded}
 )
 
-// basisOf returns how an answer was reached.
-func basisOf(b cell.Basis) *limits.Basis {
+// provenanceOf returns how an answer was reached.
+func provenanceOf(b cell.Basis) limits.Provenance {
 	if b.Recorded() {
 		return inProcess
 	}
@@ -41,7 +41,7 @@ func (e *Engine[K]) Ask(ctx context.Context, key K, n int64) (limits.Answer, err
 	var d policy.Decision
 	asked := e.cell.Ask(key, n, &d)
 	if asked == cell.AskedWord && d.Wait == 0 {
-		return limits.Answer{Decision: d, Basis: inProcess}, nil
+		return limits.Answer{Decision: d, Provenance: inProcess}, nil
 	}
 	return e.askOther(ctx, key, n, asked, d)
 }
@@ -53,11 +53,11 @@ func (e *Engine[K]) askOther(ctx context.Context, key K, n int64, asked cell.Ask
 		g, err := e.Hold(ctx, limits.Call[K]{Key: key, N: n})
 		return g.Answer, err
 	case cell.AskedNoWord:
-		return limits.Answer{Decision: d, Basis: unrecorded}, nil
+		return limits.Answer{Decision: d, Provenance: unrecorded}, nil
 	}
 	// The limit has become a queue meanwhile. This turn cannot be given back.
 	err := e.turn(ctx, &d, nil)
-	return limits.Answer{Decision: d, Basis: inProcess}, err
+	return limits.Answer{Decision: d, Provenance: inProcess}, err
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. It allocates
@@ -69,7 +69,7 @@ func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		err = e.acquire(ctx, &call, &g.Answer, &h)
 	} else {
 		basis := e.cell.ReserveWith(call.Limit, call.Key, call.N, call.Patience, &g.Decision, &h)
-		if g.Basis = basisOf(basis); g.Wait > 0 && !call.NoWait {
+		if g.Provenance = provenanceOf(basis); g.Wait > 0 && !call.NoWait {
 			err = e.turn(ctx, &g.Decision, &h)
 		}
 	}
@@ -86,7 +86,7 @@ func (e *Engine[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 		return a, false
 	}
 	basis, ok := e.cell.LookWith(call.Limit, call.Key, call.N, call.Patience, &a.Decision)
-	a.Basis = basisOf(basis)
+	a.Provenance = provenanceOf(basis)
 	return a, ok
 }
 
@@ -127,15 +127,15 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // acquire takes for a call that waits in line. Only an ended context is an error.
 func (e *Engine[K]) acquire(ctx context.Context, call *limits.Call[K], a *limits.Answer, h *cell.Held[K]) error {
 	waited, basis, err := e.cell.AcquireWith(ctx, call.Limit, call.Key, call.N, call.Patience, &a.Decision, h)
-	switch a.Basis = basisOf(basis); {
+	switch a.Provenance = provenanceOf(basis); {
 	case err == nil && waited > 0:
 		e.describe(call, a, h)
 	case errors.Is(err, ErrClosed):
-		a.Basis = basisOf(e.cell.ReserveWith(call.Limit, call.Key, call.N, 0, &a.Decision, h))
+		a.Provenance = provenanceOf(e.cell.ReserveWith(call.Limit, call.Key, call.N, 0, &a.Decision, h))
 	case errors.Is(err, ErrUnavailable):
-		a.Basis = limits.NewBasis(limits.SourceUnrecorded, false, e.named(err))
+		a.Provenance = limits.Provenance{Source: limits.SourceUnrecorded, Err: e.named(err)}
 	case errors.Is(err, ErrCrowded):
-		a.Basis = limits.NewBasis(limits.SourceProcess, true, e.named(err))
+		a.Provenance = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: e.named(err)}
 	}
 	if a.Wait = waited; errors.Is(err, ErrCancelled) {
 		return e.named(err)
@@ -203,30 +203,30 @@ func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64)
 // delay the call refuses it. The error is nil.
 func (t *Tiered[K]) Ask(_ context.Context, key K, n int64) (limits.Answer, error) {
 	if len(t.engines) == 0 {
-		return limits.Answer{Decision: unlimited, Basis: inProcess}, nil
+		return limits.Answer{Decision: unlimited, Provenance: inProcess}, nil
 	}
 	d, recorded := t.take(key, n)
 	if !recorded {
-		return limits.Answer{Decision: d, Basis: unrecorded}, nil
+		return limits.Answer{Decision: d, Provenance: unrecorded}, nil
 	}
-	return limits.Answer{Decision: d, Basis: inProcess}, nil
+	return limits.Answer{Decision: d, Provenance: inProcess}, nil
 }
 
 // manyLimits is how a Tiered refuses a limit that comes with the call.
-var manyLimits = limits.NewBasis(limits.SourceProcess, true, errors.New(
-	"ral: a Tiered has several limits, and one that comes with the call cannot replace them: ask its engines, each with a limit of its own, by limits.AskAll"))
+var manyLimits = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: errors.New(
+	"ral: a Tiered has several limits, and one that comes with the call cannot replace them: ask its engines, each with a limit of its own, by limits.AskAll")}
 
 // unlimited is the answer of the zero Tiered.
 var unlimited = policy.Decision{Allowed: true, Limit: policy.MaxWord, Remaining: policy.MaxWord}
 
 // Hold is TakeAll of the key's claims or, if the call waits, Acquire, for adapters: see Ask.
 // It promises no turns, so that NoWait is no patience. A call with a Limit is refused with
-// policy.Never, and the Cause says what to do instead. The error is ErrCancelled.
+// policy.Never, and the Err says what to do instead. The error is ErrCancelled.
 func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
-	g.Basis = inProcess
+	g.Provenance = inProcess
 	switch {
 	case call.Limit != nil: // it can stand for one limit, and not for several
-		g.RetryAfter, g.Basis = policy.Never, manyLimits
+		g.RetryAfter, g.Provenance = policy.Never, manyLimits
 		return g, nil
 	case len(t.engines) == 0:
 		g.Decision = unlimited
@@ -244,13 +244,13 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		out = TakeAll(t.Claims(call.Key, call.N)...) // answered by Config.WhenUnavailable
 		out.Waited = waited
 	case errors.Is(err, ErrCrowded):
-		g.Basis = limits.NewBasis(limits.SourceProcess, true, err)
+		g.Provenance = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: err}
 	case errors.Is(err, ErrUnavailable):
-		g.Basis = limits.NewBasis(limits.SourceUnrecorded, false, err)
+		g.Provenance = limits.Provenance{Source: limits.SourceUnrecorded, Err: err}
 	}
 	for i := range out.Decisions {
-		if g.Basis.Promised() && !out.Basis(i).Promised() {
-			g.Basis = unrecorded
+		if g.Provenance.Exact && !out.Provenance(i).Exact {
+			g.Provenance = unrecorded
 		}
 		combine(&g.Decision, &out.Decisions[i], i == 0)
 	}
@@ -274,8 +274,8 @@ func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 		if !ok || of.Wait > 0 {
 			return a, false // Hold refuses where one of the limits would delay the call
 		}
-		if allowed = allowed && of.Allowed; a.Basis.Promised() || i == 0 {
-			a.Basis = of.Basis
+		if allowed = allowed && of.Allowed; a.Provenance.Exact || i == 0 {
+			a.Provenance = of.Provenance
 		}
 		combine(&a.Decision, &of.Decision, i == 0)
 	}

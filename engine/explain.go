@@ -28,8 +28,8 @@ func (e *Engine[K]) Explain(key K) limits.Explanation {
 
 // What explanations of calls that cannot be recorded rest on.
 var (
-	unrecordedFull = limits.NewBasis(limits.SourceUnrecorded, false, errors.New("the table is full, and Config.WhenFull decides"))
-	unrecordedLost = limits.NewBasis(limits.SourceUnrecorded, false, errors.New("the limiter is closed or degraded, or cannot find such a key again, and Config.WhenUnavailable decides"))
+	unrecordedFull = limits.Provenance{Source: limits.SourceUnrecorded, Err: errors.New("the table is full, and Config.WhenFull decides")}
+	unrecordedLost = limits.Provenance{Source: limits.SourceUnrecorded, Err: errors.New("the limiter is closed or degraded, or cannot find such a key again, and Config.WhenUnavailable decides")}
 )
 
 // explain is Explain for a call of n units. It returns also what the explanation was made of.
@@ -42,7 +42,7 @@ func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standi
 	} else {
 		x = limits.ExplainWord(s.Limit, s.Word, s.Now, n, s.Blocked)
 	}
-	x.Name, x.Basis, x.Known = e.name, inProcess, x.Known || s.Known
+	x.Name, x.Provenance, x.Known = e.name, inProcess, x.Known || s.Known
 	x.Line(s.Waiting, s.Turn)
 	explainUnrecorded(&x, s, n)
 	return x, s
@@ -55,9 +55,9 @@ func explainUnrecorded(x *limits.Explanation, s cell.Standing, n int64) {
 	if u == nil || !x.Allowed || n == 0 {
 		return
 	}
-	x.Basis = unrecordedLost
+	x.Provenance = unrecordedLost
 	if u.Full {
-		x.Basis = unrecordedFull
+		x.Provenance = unrecordedFull
 	}
 	if !u.Allowed {
 		x.Allowed, x.Remaining, x.Wait, x.ResetAfter, x.RetryAfter = false, 0, 0, 0, u.RetryAfter
@@ -73,18 +73,18 @@ func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
 	}
 	var d policy.Decision
 	decide.Take(s.Limit, s.Word, s.Now, n, decide.NoDelay, 0, &d)
-	x.Allowed, x.Wait, x.RetryAfter, x.Basis = d.Allowed, 0, d.RetryAfter, inProcess
+	x.Allowed, x.Wait, x.RetryAfter, x.Provenance = d.Allowed, 0, d.RetryAfter, inProcess
 	x.Block(s.Blocked)
 	x.Line(s.Waiting, s.Turn)
 	explainUnrecorded(&x, s, n)
 	return x
 }
 
-// sharedBasis returns what an explanation under several limits rests on.
-func sharedBasis(each []limits.Explanation) *limits.Basis {
+// sharedProvenance returns what an explanation under several limits rests on.
+func sharedProvenance(each []limits.Explanation) limits.Provenance {
 	for i := range each {
-		if each[i].Source() == limits.SourceUnrecorded {
-			return each[i].Basis
+		if each[i].Source == limits.SourceUnrecorded {
+			return each[i].Provenance
 		}
 	}
 	return inProcess
@@ -103,7 +103,7 @@ func (t *Tiered[K]) Explain(key K) limits.Explanation {
 	if len(each) == 0 {
 		x.Decision = unlimited
 	}
-	x.Basis = sharedBasis(each)
+	x.Provenance = sharedProvenance(each)
 	return x
 }
 
@@ -119,7 +119,7 @@ func ExplainClaims(claims ...Claim) limits.Explanation {
 		each[i] = of.explainKey(c.key, c.n)
 	}
 	x := limits.Together(each...)
-	x.Basis = sharedBasis(each)
+	x.Provenance = sharedProvenance(each)
 	return x
 }
 

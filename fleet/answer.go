@@ -1,47 +1,64 @@
 package fleet
 
 import (
+	"errors"
+	"fmt"
+	"time"
+
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Answer is what a call is told. The zero Answer is a refusal.
-type Answer struct {
-	// Decision is as in package policy, if it is Promised. If Source is SourceLease,
-	// Remaining is what is left of this server's own lease, and ResetAfter until when that
-	// lasts; RetryAfter is when this server will ask Redis again. If it is SourceShare, the
-	// figures are those of this server's share. If it is SourceOpen, Remaining is what a key
-	// that was never used has. If it is SourceClosed, RetryAfter is a guess of when Redis
-	// may be back.
-	policy.Decision
-	// Source is what the answer was decided by.
-	Source Source
-	// Promised reports whether Remaining, RetryAfter and ResetAfter are those of the limit
-	// over all servers: Redis decided, in Exact mode. Do not tell clients others. A RetryAfter
-	// of policy.Never always means that the call asks for more than the limit allows.
-	Promised bool
-	// Cause is why Redis was not asked, or what is wrong with its answer, and ErrBlocked if
-	// the key was blocked before. The refusal that makes a block, by Config.Penalty, is one of
-	// the limit, and has no ErrBlocked. Cause is nil otherwise, if Source is SourceRedis or SourceLease. For
-	// errors.Is there are ErrOutage, ErrBlocked, and those about one key.
-	Cause error
+// How most answers were reached.
+var (
+	byRedis = limits.Provenance{Source: limits.SourceRedis, Exact: true}
+	byLease = limits.Provenance{Source: limits.SourceLease}
+)
+
+// misfit is the answer of a call that brings a limit of another family, as an engine gives it.
+var misfit = limits.Answer{Decision: policy.Decision{RetryAfter: policy.Never}}
+
+// noAnswerFor returns the answer to a call that ended with an error: a refusal if the limit
+// that came with it cannot be applied.
+func noAnswerFor(err error) (limits.Answer, error) {
+	if errors.Is(err, ErrMisfit) || errors.Is(err, ErrModeUnsupported) || errors.Is(err, ErrTooManyLimits) {
+		return limits.Answer{Decision: misfit.Decision, Provenance: limits.Provenance{Source: limits.SourceRedis, Exact: true, Err: err}}, nil
+	}
+	return limits.Answer{}, err
 }
 
-// Source is what an answer was decided by.
-type Source = limits.Source
+// forAdapters returns an answer as adapters have it: a refusal for lack of a share is that of
+// an outage.
+func forAdapters(a limits.Answer) limits.Answer {
+	if !a.Allowed && a.Source == limits.SourceShare && errors.Is(a.Err, ErrUncounted) {
+		a.Source = limits.SourceClosed
+	}
+	return a
+}
 
-// The sources of a limiter's answers.
-const (
-	// SourceNone: no decision; the call returned an error. The zero Answer has it.
-	SourceNone = limits.SourceNone
-	// SourceRedis: Redis decided.
-	SourceRedis = limits.SourceRedis
-	// SourceLease: this server decided, on units that it holds or by what Redis said of late.
-	SourceLease = limits.SourceLease
-	// SourceShare: Redis was not available, and this server decided by its share of the limit.
-	SourceShare = limits.SourceShare
-	// SourceOpen: Redis was not available, and the call passed by FallbackOpen.
-	SourceOpen = limits.SourceOpen
-	// SourceClosed: Redis was not available, and the call was refused by FallbackClosed.
-	SourceClosed = limits.SourceClosed
-)
+// refuseBlocked turns a, which took nothing, into a refusal until the block ends.
+func refuseBlocked(a *limits.Answer, left time.Duration) {
+	a.Allowed, a.Remaining, a.Wait = false, 0, 0
+	a.RetryAfter, a.ResetAfter = max(a.RetryAfter, left), max(a.ResetAfter, left)
+	if a.Err == nil {
+		a.Err = ErrBlocked
+	} else {
+		a.Err = fmt.Errorf("%w; %w", a.Err, ErrBlocked)
+	}
+}
+
+// isBlocked reports whether an answer is a refusal because the key is blocked.
+func isBlocked(a *limits.Answer) bool {
+	return !a.Allowed && a.Err != nil && errors.Is(a.Err, ErrBlocked)
+}
+
+// isUnavailable reports whether an answer is a refusal because Redis was away, and not one of the
+// limit: a call for more than the limit ever has is refused by that.
+func isUnavailable(a *limits.Answer) bool {
+	return a.RetryAfter != policy.Never && (a.Source == limits.SourceClosed || a.Source == limits.SourceShare && errors.Is(a.Err, ErrUncounted))
+}
+
+// late is the error of a call that cannot wait for the end of a block.
+func late(a *limits.Answer) error {
+	return fmt.Errorf("%w: %w for %v", ErrDeadline, ErrBlocked, a.RetryAfter)
+}

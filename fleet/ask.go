@@ -34,47 +34,7 @@ func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, 
 	if err != nil {
 		return noAnswerFor(err)
 	}
-	return forAdapters(&a), nil
-}
-
-// noAnswerFor returns the answer to a call that ended with an error: a refusal if the limit
-// that came with it cannot be applied.
-func noAnswerFor(err error) (limits.Answer, error) {
-	if errors.Is(err, ErrMisfit) || errors.Is(err, ErrModeUnsupported) || errors.Is(err, ErrTooManyLimits) {
-		return limits.Answer{Decision: misfit.Decision, Basis: limits.NewBasis(SourceRedis, true, err)}, nil
-	}
-	return limits.Answer{}, err
-}
-
-// How most answers were reached.
-var (
-	byRedis    = limits.NewBasis(SourceRedis, true, nil)
-	byBlock    = limits.NewBasis(SourceRedis, true, ErrBlocked)
-	byRedisToo = limits.NewBasis(SourceRedis, false, nil) // in Leased mode
-	byLease    = limits.NewBasis(SourceLease, false, nil)
-)
-
-// forAdapters returns an answer as adapters have it. A refusal for lack of a share is that of
-// an outage.
-func forAdapters(a *Answer) limits.Answer {
-	out := limits.Answer{Decision: a.Decision}
-	switch {
-	case a.Promised && errors.Is(a.Cause, ErrBlocked):
-		out.Basis = byBlock
-	case a.Cause != nil:
-		source := a.Source
-		if !a.Allowed && source == SourceShare && errors.Is(a.Cause, ErrUncounted) {
-			source = SourceClosed
-		}
-		out.Basis = limits.NewBasis(source, false, a.Cause)
-	case a.Source == SourceLease:
-		out.Basis = byLease
-	case a.Promised:
-		out.Basis = byRedis
-	default:
-		out.Basis = byRedisToo
-	}
-	return out
+	return forAdapters(a), nil
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. In Leased mode, where
@@ -95,9 +55,9 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 	}
 	switch {
 	case err == nil, errors.Is(err, ErrNever), errors.Is(err, ErrDeadline):
-		g.Answer, err = forAdapters(&r.Answer), nil
+		g.Answer, err = forAdapters(r.Answer), nil
 	case errors.Is(err, ErrCrowded):
-		g.Answer = limits.Answer{Decision: r.Decision, Basis: limits.NewBasis(r.Source, r.Promised, err)}
+		g.Answer = limits.Answer{Decision: r.Decision, Provenance: limits.Provenance{Source: r.Source, Exact: r.Exact, Err: err}}
 		err = nil
 	default:
 		g.Answer, err = noAnswerFor(err)
@@ -144,7 +104,7 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 	}
 	grants, allowed := make([]limits.Grant, len(all)), true
 	for i := range all {
-		grants[i].Answer = forAdapters(&all[i].answer)
+		grants[i].Answer = forAdapters(all[i].answer)
 		allowed = allowed && grants[i].Allowed
 	}
 	for i := range all {
@@ -204,13 +164,13 @@ func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	switch {
 	case used > r.n:
 		return r.change(ctx, r.n-used)
-	case used == r.n, source == SourceOpen:
+	case used == r.n, source == limits.SourceOpen:
 		return nil
-	case source == SourceRedis, source == SourceShare && (used == 0 || !r.drains()), r.taken.lease != nil && time.Since(r.began) < r.ResetAfter:
+	case source == limits.SourceRedis, source == limits.SourceShare && (used == 0 || !r.drains()), r.taken.lease != nil && time.Since(r.began) < r.ResetAfter:
 		return r.Keep(ctx, used)
 	}
 	back := r.counting(r.n - used)
-	if source == SourceShare {
+	if source == limits.SourceShare {
 		// What Redis was not charged yet is given back before it is. Redis would give back
 		// what others used instead, and admit that much before the charge arrives.
 		back = r.taken.local.Refund(back)
@@ -243,7 +203,7 @@ func (r *granted) change(ctx context.Context, n int64) error {
 	}
 	a, err := r.limiter.RefundWith(ctx, limit, r.key, max(n, -decide.MostCharge(r.under())))
 	if err == nil && !a.Allowed {
-		err = a.Cause
+		err = a.Err
 	}
 	return err
 }

@@ -18,13 +18,13 @@ import (
 // up to Max. Its times are rounded up to microseconds, which is what Redis's clock counts.
 type Penalty = engine.Penalty
 
-// ErrBlocked is wrapped by Answer.Cause of a call that was refused because its key is blocked,
+// ErrBlocked is wrapped by Answer.Err of a call that was refused because its key is blocked,
 // and by the error of Wait and Acquire if they cannot wait for the end of the block.
 var ErrBlocked = limits.ErrBlocked
 
 // Block refuses the key for d on all servers, whatever its limit says. d is rounded up to a
 // microsecond. In Exact mode every call of every verb that begins after Block has returned is
-// refused until d has passed since Redis was asked, by Redis's clock. Answer.Cause is
+// refused until d has passed since Redis was asked, by Redis's clock. Answer.Err is
 // ErrBlocked then, and RetryAfter is the end of the block, or that of the limit's refusal if
 // it is later. Peek and Take for no units are not Allowed, and Remaining is 0.
 //
@@ -140,25 +140,9 @@ func (l *Limiter) learnBlock(key string, t *store.Taken) {
 	}
 }
 
-// refuseBlocked turns a, which took nothing, into a refusal until the block ends.
-func refuseBlocked(a *Answer, left time.Duration) {
-	a.Allowed, a.Remaining, a.Wait = false, 0, 0
-	a.RetryAfter, a.ResetAfter = max(a.RetryAfter, left), max(a.ResetAfter, left)
-	if a.Cause == nil {
-		a.Cause = ErrBlocked
-	} else {
-		a.Cause = fmt.Errorf("%w; %w", a.Cause, ErrBlocked)
-	}
-}
-
-// isBlocked reports whether an answer is a refusal because the key is blocked.
-func isBlocked(a *Answer) bool {
-	return !a.Allowed && a.Cause != nil && errors.Is(a.Cause, ErrBlocked)
-}
-
 // blockedWithout is the answer to a call without Redis if this server was told that the key is
 // blocked.
-func (l *Limiter) blockedWithout(of *terms, key string, n int64, cause error) (a Answer, blocked bool) {
+func (l *Limiter) blockedWithout(of *terms, key string, n int64, cause error) (a limits.Answer, blocked bool) {
 	left, _ := l.known.Left(key)
 	if left == 0 {
 		return a, false
@@ -177,12 +161,12 @@ func (l *Limiter) blockedWithout(of *terms, key string, n int64, cause error) (a
 
 // blockedLease is the answer to a call in Leased mode if Redis said within a term that the key
 // is blocked. Until then every lease that this server had of it has ended, so that it asks.
-func (l *Limiter) blockedLease(key string, n int64) (a Answer, blocked bool) {
+func (l *Limiter) blockedLease(key string, n int64) (a limits.Answer, blocked bool) {
 	left, ago := l.known.Left(key)
 	if left == 0 || ago >= l.plan.Term {
 		return a, false
 	}
-	a = Answer{Decision: policy.Decision{Limit: l.plan.Limit()}, Source: SourceLease}
+	a = limits.Answer{Decision: policy.Decision{Limit: l.plan.Limit()}, Provenance: byLease}
 	if n < 0 || n > a.Limit {
 		a.RetryAfter = policy.Never
 	}

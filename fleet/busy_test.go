@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -137,10 +138,10 @@ func serveBusy() error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-func (c *busyCount) add(a Answer, took, budget time.Duration) {
+func (c *busyCount) add(a limits.Answer, took, budget time.Duration) {
 	c.join(busyCount{
-		Calls: 1, InTime: count(took <= budget), Exact: count(took <= budget && a.Source == SourceRedis),
-		Late: count(took > budget && a.Source == SourceRedis), Unasked: count(errors.Is(a.Cause, ErrBreakerOpen)), Slowest: took,
+		Calls: 1, InTime: count(took <= budget), Exact: count(took <= budget && a.Source == limits.SourceRedis),
+		Late: count(took > budget && a.Source == limits.SourceRedis), Unasked: count(errors.Is(a.Err, ErrBreakerOpen)), Slowest: took,
 	})
 }
 

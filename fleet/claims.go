@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"math"
-	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -39,21 +39,6 @@ func (c Claim) Times(n int64) Claim {
 // units returns how many units the claim asks for.
 func (c *Claim) units(n int64) int64 { return (&store.Ask{Times: 1 + c.more}).Units(n) }
 
-// Outcome is the answer of TakeAll.
-type Outcome struct {
-	// Allowed reports whether all claims were met. Otherwise nothing was taken.
-	Allowed bool
-	// RetryAfter is 0 if Allowed. Otherwise all claims would be met after this long if
-	// no other call takes. It is policy.Never if a claim never will be.
-	RetryAfter time.Duration
-	// Binding is the index of the claim that decided: of those refused the one that has
-	// to wait longest, of those allowed the one with the least share of its limit left.
-	// -1 if there are no claims.
-	Binding int
-	// Answers has one for each claim, in their order. Those not Allowed refused.
-	Answers []Answer
-}
-
 // TakeAll takes n units from every claim or from none, by one call of Redis. So a
 // request can be limited by its address, by its user and by a limit on all callers
 // together. No other call comes in between.
@@ -72,26 +57,27 @@ type Outcome struct {
 // looks without taking; n < 0, and n above a limit, are refused with policy.Never. A policy
 // that would make the call wait refuses it here. A call that is allowed is counted once
 // for each key, one that is refused once for each key that refuses. The zero Claim
-// panics.
-func TakeAll(ctx context.Context, n int64, claims ...Claim) (Outcome, error) {
-	out := Outcome{Allowed: true, Binding: -1, Answers: make([]Answer, len(claims))}
+// panics. The Outcome holds nothing: its Settle and Cancel do nothing. Use limits.AskAll for
+// units that may be given back.
+func TakeAll(ctx context.Context, n int64, claims ...Claim) (limits.Outcome, error) {
+	out := limits.Outcome{Allowed: true, Binding: -1, Answers: make([]limits.Answer, len(claims))}
 	if len(claims) == 0 {
 		return out, nil
 	}
 	terms, err := together(claims)
 	if err != nil {
-		return Outcome{Binding: -1}, err
+		return limits.Outcome{Binding: -1}, err
 	}
 	asks, at := join(claims, terms)
 	all, err := takeAll(ctx, n, claims, terms, asks, at)
 	if err != nil {
-		return Outcome{Binding: -1}, err
+		return limits.Outcome{Binding: -1}, err
 	}
 	for i := range all {
 		out.Answers[i] = all[i].answer
 		out.Allowed = out.Allowed && all[i].answer.Allowed
 	}
-	out.bind(terms)
+	bind(&out, terms)
 	return out, nil
 }
 
@@ -120,9 +106,9 @@ func takeAll(ctx context.Context, n int64, claims []Claim, terms []*terms, asks 
 		if len(all) > 0 { // Redis decided
 			t := all[at[i]]
 			out[i].exact = t
-			out[i].answer = Answer{Decision: t.Decision, Source: SourceRedis, Promised: true}
+			out[i].answer = limits.Answer{Decision: t.Decision, Provenance: byRedis}
 			if t.Block.Refused {
-				out[i].answer.Cause = ErrBlocked
+				out[i].answer.Err = ErrBlocked
 			}
 			terms[i].remember(claims[i].key, t)
 			claims[i].limiter.learnBlock(claims[i].key, &t)
@@ -233,7 +219,7 @@ func takeAllWithout(n int64, claims []Claim, terms []*terms, out []taken, failur
 }
 
 // bind finds the claim that decided.
-func (o *Outcome) bind(terms []*terms) {
+func bind(o *limits.Outcome, terms []*terms) {
 	c := binding.New(o.Allowed)
 	for i := range o.Answers {
 		c.See(i, &o.Answers[i].Decision, shape.AtOnce(terms[i].policy))

@@ -167,7 +167,7 @@ type Config struct {
 	// Redis is away does not count.
 	//
 	// The default, 0, is to go by that count alone. A server that has not reached Redis
-	// since it started has none: it refuses, and Answer.Cause and Health are ErrUncounted.
+	// since it started has none: it refuses, and Answer.Err and Health are ErrUncounted.
 	Servers int
 	// MaxKeys bounds how many keys are kept in memory, as blocked, by leases (see
 	// engine.Config) and by FallbackShare: so many keys of which Redis said something while it was there, at

@@ -62,7 +62,7 @@ var (
 	ErrCancelled = engine.ErrCancelled
 )
 
-// Answer.Cause wraps one of these, or what Redis or the network said. Unless it is
+// Answer.Err wraps one of these, or what Redis or the network said. Unless it is
 // about one key, it also wraps ErrOutage.
 var (
 	// ErrForeignValue: what Redis holds under the key's name is nothing of this limit's. It
@@ -104,7 +104,7 @@ var errConnecting = errors.New("not connected yet")
 // noAnswer is the error of an exchange with Redis if Config.Outage is to answer instead. Any
 // other error ends the call. It stays inside of this package: callers are told the cause.
 type noAnswer struct {
-	cause error // as Answer.Cause has it
+	cause error // as Answer.Err has it
 	// mayBeDone reports that Redis was asked to change something, and may have done so
 	// or do so yet. Only exchanges by askOnce set it.
 	mayBeDone bool

@@ -112,7 +112,7 @@ func ExampleLimiter_Block() {
 		fmt.Println(err)
 	}
 	answer, _ := another.Take(ctx, "mallory", 1)
-	fmt.Println(answer.Allowed, errors.Is(answer.Cause, fleet.ErrBlocked), answer.RetryAfter.Round(time.Hour))
+	fmt.Println(answer.Allowed, errors.Is(answer.Err, fleet.ErrBlocked), answer.RetryAfter.Round(time.Hour))
 	if _, err := another.Reset(ctx, "mallory"); err != nil { // lifts it
 		fmt.Println(err)
 	}

@@ -35,14 +35,14 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 		if err != nil {
 			return x, err
 		}
-		x.Decision, x.Basis, x.Known = a.Decision, a.Basis, true
+		x.Decision, x.Provenance, x.Known = a.Decision, a.Provenance, true
 	} else {
 		held := l.held(key)
 		t, err := l.takeExact(ctx, of, key, 0, 0, 0)
 		switch {
 		case err != nil:
 			return x, err
-		case t.answer.Source != SourceRedis:
+		case t.answer.Source != limits.SourceRedis:
 			x = l.explainWithout(of, key, &t)
 		case of.logged:
 			x = explainLog(of, &t)
@@ -51,8 +51,8 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 			x.Known = x.Known || t.exact.After != 0
 		}
 		t.answer.Allowed = x.Allowed
-		x.Basis = forAdapters(&t.answer).Basis
-		if l.leases != nil && t.answer.Source == SourceRedis {
+		x.Provenance = forAdapters(t.answer).Provenance
+		if l.leases != nil && t.answer.Source == limits.SourceRedis {
 			l.explainLease(&x, key, held)
 		}
 	}
@@ -81,10 +81,10 @@ func (l *Limiter) explainLease(x *limits.Explanation, key string, held int64) {
 	case x.Blocked > 0:
 	case held > 0:
 		x.Allowed, x.Remaining, x.RetryAfter = true, min(x.Remaining+held, l.plan.Limit()), 0
-		x.Basis = byLease
+		x.Provenance = byLease
 	default:
 		if refused := l.leases.Refused(key); refused > 0 {
-			x.Allowed, x.RetryAfter, x.Basis = false, max(x.RetryAfter, refused), byLease
+			x.Allowed, x.RetryAfter, x.Provenance = false, max(x.RetryAfter, refused), byLease
 		}
 	}
 }
@@ -98,9 +98,9 @@ func (l *Limiter) explainWithout(of *terms, key string, t *taken) limits.Explana
 		blocked, _ = l.known.Left(key)
 	}
 	switch t.answer.Source {
-	case SourceOpen:
+	case limits.SourceOpen:
 		x.Allowed = true
-	case SourceShare:
+	case limits.SourceShare:
 		x.Decision = l.shared(of, of.local.Look(key, 1), 1, nil).Decision
 	}
 	x.Block(blocked)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -192,7 +193,7 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 }
 
 // take takes, and fails if that is an error.
-func take(t testing.TB, l *Limiter, key string, n int64) Answer {
+func take(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
 	t.Helper()
 	a, err := l.Take(t.Context(), key, n)
 	require.NoError(t, err)

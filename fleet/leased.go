@@ -9,6 +9,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // bank is Redis as the leases see it: asked within a budget, behind the breaker.
@@ -116,9 +117,9 @@ func (l *Limiter) held(key string) int64 {
 
 // tryLease is take in Leased mode if this server can answer by itself. The leases count
 // that. It is small, since most calls see nothing else.
-func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a Answer, ok bool) {
+func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.Answer, ok bool) {
 	if ctx.Err() != nil {
-		return Answer{}, false
+		return limits.Answer{}, false
 	}
 	if !l.known.Empty() {
 		if a, blocked := l.blockedLease(key, n); blocked {
@@ -126,7 +127,7 @@ func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a Answer, 
 		}
 	}
 	if a.Decision, ok = l.leases.Try(key, n); ok {
-		a.Source = SourceLease
+		a.Source = limits.SourceLease
 	}
 	return a, ok
 }
@@ -144,7 +145,7 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	}
 	d, err := l.leases.Ask(key, n, l.config.Budget, ctx.Done())
 	if err == nil {
-		t := taken{answer: Answer{Decision: d, Source: SourceLease}}
+		t := taken{answer: limits.Answer{Decision: d, Provenance: byLease}}
 		if left, _ := l.known.Left(key); left > 0 && !d.Allowed {
 			refuseBlocked(&t.answer, left) // counted by the leases
 		}

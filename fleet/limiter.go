@@ -16,6 +16,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -417,15 +418,15 @@ func (l *Limiter) noteUnfit(cause error) error {
 const retry = longestPause
 
 // without answers by the fallback that Config.Outage chose, if that is not the share.
-func (l *Limiter) without(of *terms, n int64, cause error) Answer {
-	a := Answer{Cause: cause, Source: SourceOpen, Decision: policy.Decision{Limit: of.most}}
+func (l *Limiter) without(of *terms, n int64, cause error) limits.Answer {
+	a := limits.Answer{Provenance: limits.Provenance{Source: limits.SourceOpen, Err: cause}, Decision: policy.Decision{Limit: of.most}}
 	if l.config.Outage == FallbackClosed {
-		a.Source = SourceClosed
+		a.Source = limits.SourceClosed
 	}
 	switch {
 	case n < 0 || n > of.most:
 		a.RetryAfter = policy.Never
-	case a.Source == SourceOpen:
+	case a.Source == limits.SourceOpen:
 		a.Allowed, a.Remaining = true, of.most-n
 	case n == 0:
 		a.Allowed = true

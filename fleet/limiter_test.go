@@ -20,6 +20,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -29,8 +30,8 @@ func TestVerbs(t *testing.T) {
 	ctx := t.Context()
 
 	a := take(t, l, "a", 2)
-	require.Equal(t, SourceRedis, a.Source)
-	require.NoError(t, a.Cause)
+	require.Equal(t, limits.SourceRedis, a.Source)
+	require.NoError(t, a.Err)
 	require.True(t, a.Allowed)
 	require.EqualValues(t, 1, a.Remaining)
 	require.EqualValues(t, 3, a.Limit)
@@ -170,7 +171,7 @@ func TestManyRefundsOfOneKey(t *testing.T) {
 				for !given.Load() {
 					a, err := l.Take(t.Context(), "a", 1)
 					assert.NoError(t, err)
-					assert.Equal(t, SourceRedis, a.Source)
+					assert.Equal(t, limits.SourceRedis, a.Source)
 					taken.Add(1)
 				}
 			})
@@ -180,10 +181,10 @@ func TestManyRefundsOfOneKey(t *testing.T) {
 				for range 5 {
 					a, err := l.Refund(t.Context(), "a", -2)
 					assert.NoError(t, err)
-					assert.Equal(t, SourceRedis, a.Source, "%v", a.Cause)
+					assert.Equal(t, limits.SourceRedis, a.Source, "%v", a.Err)
 					a, err = l.Refund(t.Context(), "a", 1)
 					assert.NoError(t, err)
-					assert.Equal(t, SourceRedis, a.Source, "%v", a.Cause)
+					assert.Equal(t, limits.SourceRedis, a.Source, "%v", a.Err)
 				}
 			})
 		}
@@ -274,7 +275,7 @@ func TestTakeAll(t *testing.T) {
 	require.Equal(t, 0, out.Binding)
 	require.EqualValues(t, 1, out.Answers[0].Remaining)
 	require.EqualValues(t, 3, out.Answers[1].Remaining)
-	require.Equal(t, SourceRedis, out.Answers[1].Source)
+	require.Equal(t, limits.SourceRedis, out.Answers[1].Source)
 
 	out, err = TakeAll(ctx, 2, byUser.Claim("u"), byAddress.Claim("a"))
 	require.NoError(t, err)
@@ -303,7 +304,7 @@ func TestTakeAll(t *testing.T) {
 
 	out, err = TakeAll(ctx, 1)
 	require.NoError(t, err)
-	require.Equal(t, Outcome{Allowed: true, Binding: -1, Answers: []Answer{}}, out)
+	require.Equal(t, limits.Outcome{Allowed: true, Binding: -1, Answers: []limits.Answer{}}, out)
 	out, err = TakeAll(ctx, 4, byAddress.Claim("c"), byUser.Claim("c"))
 	require.NoError(t, err)
 	require.Equal(t, policy.Never, out.RetryAfter)
@@ -347,7 +348,7 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 		out, err := TakeAll(t.Context(), 1, l.Claim("a"), l.Claim("a"))
 		require.NoError(t, err)
 		require.Equal(t, i < 2, out.Allowed)
-		require.Equal(t, SourceRedis, out.Answers[1].Source)
+		require.Equal(t, limits.SourceRedis, out.Answers[1].Source)
 	}
 	require.EqualValues(t, 1, take(t, l, "a", 0).Remaining)
 	require.NoError(t, l.Health())
@@ -420,7 +421,7 @@ func TestOutageAsTheCauseOfAContext(t *testing.T) {
 		require.NoError(t, err)
 		line.Set(gone)
 		_, reset := down.Reset(t.Context(), "a")
-		for _, cause := range []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Cause, down.Health()} {
+		for _, cause := range []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Err, down.Health()} {
 			require.ErrorIs(t, cause, ErrOutage)
 			require.False(t, errors.As(cause, new(noAnswer)), "it stays inside: %v", cause)
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -484,7 +485,7 @@ func TestClosedMeanwhile(t *testing.T) {
 		require.NoError(t, takeAllWithout(1, claims, own(claims), make([]taken, 2), failure))
 		a, err := l.refundWithout(l.own.Load(), "a", 1, failure)
 		require.NoError(t, err)
-		require.ErrorIs(t, a.Cause, down)
+		require.ErrorIs(t, a.Err, down)
 
 		require.NoError(t, l.Close())
 		got, err := l.takeWithout(l.own.Load(), "a", 1, 0, failure)
@@ -510,7 +511,7 @@ func TestCallersClientStaysOpen(t *testing.T) {
 	c.Client, c.Redis = shared.Client(t), rueidis.ClientOption{}
 	l, err := New(c)
 	require.NoError(t, err)
-	require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
 	require.NoError(t, l.Close())
 	require.NoError(t, c.Client.Do(t.Context(), c.Client.B().Ping().Build()).Error())
 }
@@ -519,7 +520,7 @@ func TestOwnClientIsClosed(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	l, err := New(at(redis.Addr(), funnel(2, 1, time.Hour)))
 	require.NoError(t, err)
-	require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
 	connections := func() int {
 		reply := redis.Do(t, "CLIENT", "LIST", "TYPE", "normal")
 		list, err := reply.ToString()
@@ -601,7 +602,7 @@ func TestConfiguration(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	require.Equal(t, "none exact leased local open closed none", fmt.Sprint(SourceNone, SourceRedis, SourceLease, SourceShare, SourceOpen, SourceClosed, Source(9)))
+	require.Equal(t, "none exact leased local open closed none", fmt.Sprint(limits.SourceNone, limits.SourceRedis, limits.SourceLease, limits.SourceShare, limits.SourceOpen, limits.SourceClosed, limits.Source(9)))
 	require.Equal(t, "outage began", OutageBegan.String())
 }
 
@@ -697,7 +698,7 @@ func TestClaimTimes(t *testing.T) {
 		c = over(line, policy.Must(policy.FixedWindow(5, time.Hour)))
 		c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, tokens, 1
 		requests := open(t, c)
-		ask := func(want bool, n int64, claims ...Claim) Outcome {
+		ask := func(want bool, n int64, claims ...Claim) limits.Outcome {
 			t.Helper()
 			out, err := TakeAll(t.Context(), n, claims...)
 			require.NoError(t, err)
@@ -721,7 +722,7 @@ func TestClaimTimes(t *testing.T) {
 		eventually(t, func() bool { return tokens.Health() != nil && requests.Health() != nil }, "the outage is noticed")
 		ask(false, 1, both(3999)...)
 		out = ask(true, 1, both(3900)...)
-		require.Equal(t, SourceShare, out.Answers[1].Source)
+		require.Equal(t, limits.SourceShare, out.Answers[1].Source)
 		require.EqualValues(t, 1, out.Answers[0].Remaining)
 	})
 }
@@ -756,7 +757,7 @@ func TestViaAnotherLimiter(t *testing.T) {
 			out, err := TakeAll(t.Context(), 1, first.Claim("a"), second.Claim("a"), third.Claim("a"))
 			require.NoError(t, err)
 			require.True(t, out.Allowed)
-			require.Equal(t, SourceRedis, out.Answers[2].Source)
+			require.Equal(t, limits.SourceRedis, out.Answers[2].Source)
 			line.Set(gone)
 		}
 		for _, bad := range []func(c *Config){

@@ -18,14 +18,15 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // fallbacks are the modes of Config.Outage, and the source that an answer then names.
 var fallbacks = []struct {
 	outage Fallback
-	source Source
-}{{FallbackShare, SourceShare}, {FallbackOpen, SourceOpen}, {FallbackClosed, SourceClosed}}
+	source limits.Source
+}{{FallbackShare, limits.SourceShare}, {FallbackOpen, limits.SourceOpen}, {FallbackClosed, limits.SourceClosed}}
 
 // TestKilled has Redis die, each fallback answer, and Redis come back with what it had on disk.
 //
@@ -39,15 +40,15 @@ func TestKilled(t *testing.T) {
 			c := at(redis.Addr(), funnel(10, 1, time.Hour))
 			c.Outage, c.OnEvent = f.outage, events.add
 			l := open(t, c)
-			require.Equal(t, SourceRedis, take(t, l, "a", 4).Source)
+			require.Equal(t, limits.SourceRedis, take(t, l, "a", 4).Source)
 			for _, key := range []string{"b", "c", "d"} {
-				require.Equal(t, SourceRedis, take(t, l, key, 0).Source) // so that the share knows it
+				require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source) // so that the share knows it
 			}
 
 			redis.Kill()
 			a := take(t, l, "a", 1)
 			require.Equal(t, f.source, a.Source)
-			require.ErrorIs(t, a.Cause, ErrOutage)
+			require.ErrorIs(t, a.Err, ErrOutage)
 			require.Equal(t, f.outage != FallbackClosed, a.Allowed)
 			if f.outage == FallbackClosed {
 				require.Equal(t, retry, a.RetryAfter)
@@ -55,7 +56,7 @@ func TestKilled(t *testing.T) {
 			for range 5 {
 				a = take(t, l, "b", 2)
 			}
-			require.ErrorIs(t, a.Cause, ErrBreakerOpen)
+			require.ErrorIs(t, a.Err, ErrBreakerOpen)
 			require.ErrorIs(t, l.Health(), ErrOutage)
 			require.Equal(t, f.outage != FallbackClosed, l.Choke(t.Context(), "c"))
 
@@ -105,14 +106,14 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{AOF: true})
 	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
 	for i := range 4 {
-		require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
+		require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
 		if i < 2 {
 			redis.Do(t, "SCRIPT", "FLUSH", "SYNC")
 			continue
 		}
 		redis.Kill()
 		require.NoError(t, redis.Restart())
-		eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is back")
+		eventually(t, func() bool { return take(t, l, "a", 0).Source == limits.SourceRedis }, "it is back")
 	}
 	require.EqualValues(t, 6, take(t, l, "a", 0).Remaining)
 	require.Zero(t, l.Stats().Local)
@@ -127,7 +128,7 @@ func TestPaused(t *testing.T) {
 				c := over(line, funnel(100, 1, time.Hour))
 				c.Budget = 10 * time.Millisecond
 				l := open(t, c)
-				require.Equal(t, SourceRedis, take(t, l, "a", 0).Source)
+				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source)
 				line.Set(w)
 				begun, admitted, vain := time.Now(), int64(0), int64(0)
 				for tripped := 0; tripped < 3; {
@@ -135,19 +136,19 @@ func TestPaused(t *testing.T) {
 					if a.Allowed {
 						admitted++
 					}
-					if errors.Is(a.Cause, ErrBreakerOpen) {
-						require.ErrorIs(t, a.Cause, guard.ErrSilent)
+					if errors.Is(a.Err, ErrBreakerOpen) {
+						require.ErrorIs(t, a.Err, guard.ErrSilent)
 						tripped++
 						continue
 					}
-					require.ErrorIs(t, a.Cause, ErrBudget)
+					require.ErrorIs(t, a.Err, ErrBudget)
 					vain++
 					require.Equal(t, time.Duration(vain)*c.Budget, time.Since(begun), "a call takes its budget")
 				}
 				require.GreaterOrEqual(t, time.Since(begun), silence)
 				require.LessOrEqual(t, time.Since(begun), silence*12/10, "the breaker opens")
 				line.Set(well)
-				eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is back")
+				eventually(t, func() bool { return take(t, l, "a", 0).Source == limits.SourceRedis }, "it is back")
 				eventually(t, func() bool { return l.Stats().Charged == uint64(admitted) }, "charged")
 				used := 100 - take(t, l, "a", 0).Remaining
 				require.GreaterOrEqual(t, used, admitted)
@@ -207,15 +208,15 @@ func TestUnfit(t *testing.T) {
 				l := launch(t, config)
 				a := take(t, l, "a", 3)
 				require.Equal(t, f.source, a.Source)
-				require.ErrorIs(t, a.Cause, c.cause)
-				require.ErrorIs(t, a.Cause, ErrOutage)
-				require.ErrorContains(t, a.Cause, c.says)
+				require.ErrorIs(t, a.Err, c.cause)
+				require.ErrorIs(t, a.Err, ErrOutage)
+				require.ErrorContains(t, a.Err, c.says)
 				// A share begins with nothing where Redis has not said anything.
 				require.Equal(t, f.outage == FallbackOpen, a.Allowed)
 				eventually(t, func() bool { _ = take(t, l, "a", 0); return errors.Is(l.Health(), c.cause) }, "Health says so")
 
 				mend()
-				eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).Source == SourceRedis }, "it is fit now")
+				eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).Source == limits.SourceRedis }, "it is fit now")
 				require.EqualValues(t, 10, take(t, l, "a", 0).Remaining)
 			})
 		}
@@ -230,18 +231,18 @@ func TestBecomesUnfit(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
 	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
-	require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "1kb")
 	for range 2 {
-		require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrFull)
+		require.ErrorIs(t, take(t, l, "a", 1).Err, ErrFull)
 		require.ErrorIs(t, l.Health(), ErrFull)
 	}
 	require.Zero(t, l.Stats().Openings, "it answers")
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "100mb")
-	eventually(t, func() bool { return take(t, l, "a", 0).Source == SourceRedis }, "it is mended")
+	eventually(t, func() bool { return take(t, l, "a", 0).Source == limits.SourceRedis }, "it is mended")
 	redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
-	require.ErrorIs(t, take(t, l, "a", 1).Cause, ErrEvictionPolicy)
+	require.ErrorIs(t, take(t, l, "a", 1).Err, ErrEvictionPolicy)
 }
 
 // TestWrongRoll has something else under the name by which servers are counted, or under that
@@ -251,16 +252,16 @@ func TestWrongRoll(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 1, time.Hour))
 		roll := "ral:" + c.Name + ":servers"
-		limits := "ral:" + c.Name + ":limits{" + roll + "}"
+		names := "ral:" + c.Name + ":limits{" + roll + "}"
 		shared.Do(t, "SET", roll, "x")
 		l := launch(t, c)
 		wrong := func() bool { return errors.Is(l.Health(), store.ErrNoRoll) }
 		for _, next := range [][]string{
 			{"SET", roll, "x"},
-			{"SET", limits, "x"},
-			{"ZADD", limits, "9e15", "foreign"},
-			{"ZADD", limits, "9e15", "12345"},
-			{"ZADD", limits, "9e15", "twelve words"},
+			{"SET", names, "x"},
+			{"ZADD", names, "9e15", "foreign"},
+			{"ZADD", names, "9e15", "12345"},
+			{"ZADD", names, "9e15", "twelve words"},
 			nil,
 		} {
 			eventually(t, wrong, "Health says so")
@@ -268,12 +269,12 @@ func TestWrongRoll(t *testing.T) {
 			require.ErrorContains(t, l.Health(), roll)
 			require.ErrorContains(t, l.Health(), "delete it")
 			a := take(t, l, "a", 1)
-			require.Equal(t, SourceShare, a.Source)
-			require.ErrorIs(t, a.Cause, ErrOutage)
-			require.NotErrorIs(t, a.Cause, ErrForeignValue, "it is not about the key")
+			require.Equal(t, limits.SourceShare, a.Source)
+			require.ErrorIs(t, a.Err, ErrOutage)
+			require.NotErrorIs(t, a.Err, ErrForeignValue, "it is not about the key")
 
-			shared.Do(t, "DEL", roll, limits)
-			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == SourceRedis }, "it is mended")
+			shared.Do(t, "DEL", roll, names)
+			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == limits.SourceRedis }, "it is mended")
 			if next != nil {
 				shared.Do(t, next...)
 			}
@@ -290,7 +291,7 @@ func TestMayNotAsk(t *testing.T) {
 	c := at(redis.Addr(), funnel(10, 1, time.Hour))
 	c.OnEvent = events.add
 	l := open(t, c)
-	require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
 	eventually(t, func() bool { return len(events.events()) > 0 }, "it is told")
 	require.Equal(t, Unchecked, events.events()[0].Kind)
 	require.ErrorContains(t, events.events()[0].Err, "INFO")
@@ -330,15 +331,15 @@ func TestWrongWords(t *testing.T) {
 				for range 2 * failures {
 					a := take(t, l, key, 1)
 					require.Equal(t, f.source, a.Source, what)
-					require.ErrorIs(t, a.Cause, ErrForeignValue, what)
-					require.NotErrorIs(t, a.Cause, ErrOutage)
-					require.ErrorContains(t, a.Cause, key)
+					require.ErrorIs(t, a.Err, ErrForeignValue, what)
+					require.NotErrorIs(t, a.Err, ErrOutage)
+					require.ErrorContains(t, a.Err, key)
 				}
 				_, err := l.Refund(t.Context(), key, 1)
 				require.NoError(t, err)
 				after := shared.Do(t, "DUMP", bad)
 				require.Equal(t, fmt.Sprint(before.ToString()), fmt.Sprint(after.ToString()), "%s is left as it is", what)
-				require.Equal(t, SourceRedis, take(t, l, "good", 0).Source)
+				require.Equal(t, limits.SourceRedis, take(t, l, "good", 0).Source)
 			}
 			require.NoError(t, l.Health())
 			require.Zero(t, l.Stats().Openings)
@@ -380,7 +381,7 @@ func TestSharesOfAFleet(t *testing.T) {
 		}, "all know of all")
 
 		for _, l := range fleet {
-			require.Equal(t, SourceRedis, take(t, l, "a", 0).Source) // so that the share knows the key
+			require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source) // so that the share knows the key
 		}
 		line.Set(gone)
 		admitted, begun := 0, time.Now()
@@ -388,7 +389,7 @@ func TestSharesOfAFleet(t *testing.T) {
 			for _, l := range fleet {
 				if a := take(t, l, "a", 1); a.Allowed {
 					admitted++
-					require.Equal(t, SourceShare, a.Source)
+					require.Equal(t, limits.SourceShare, a.Source)
 					require.EqualValues(t, capacity/servers, a.Limit)
 				}
 			}
@@ -430,7 +431,7 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 		const capacity = 5
 		c := over(line, funnel(capacity, 1, time.Hour))
 		l := open(t, c)
-		admitted := map[Source]int{}
+		admitted := map[limits.Source]int{}
 		take(t, l, "a", 0)
 		for begun := time.Now(); time.Since(begun) < 3500*time.Millisecond; {
 			line.Set(still)
@@ -447,10 +448,10 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		}
-		charged := func() bool { return l.Stats().Charged == uint64(admitted[SourceShare]) }
+		charged := func() bool { return l.Stats().Charged == uint64(admitted[limits.SourceShare]) }
 		eventually(t, charged, "what the share let pass is charged")
-		require.NotZero(t, admitted[SourceShare])
-		require.LessOrEqual(t, admitted[SourceRedis]+admitted[SourceShare], capacity+2, "the share goes on from what Redis said")
+		require.NotZero(t, admitted[limits.SourceShare])
+		require.LessOrEqual(t, admitted[limits.SourceRedis]+admitted[limits.SourceShare], capacity+2, "the share goes on from what Redis said")
 		time.Sleep(2 * beat)
 		require.True(t, charged(), "once")
 	})
@@ -497,7 +498,7 @@ func TestTakeAllInAnOutage(t *testing.T) {
 			take(t, l, "a", 0) // so that the share knows it
 		}
 		line.Set(gone)
-		all := func(n int64, claims ...Claim) Outcome {
+		all := func(n int64, claims ...Claim) limits.Outcome {
 			t.Helper()
 			out, err := TakeAll(t.Context(), n, claims...)
 			require.NoError(t, err)
@@ -505,14 +506,14 @@ func TestTakeAllInAnOutage(t *testing.T) {
 		}
 		out := all(2, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
 		require.True(t, out.Allowed)
-		require.Equal(t, []Source{SourceShare, SourceShare, SourceOpen}, []Source{out.Answers[0].Source, out.Answers[1].Source, out.Answers[2].Source})
-		require.ErrorIs(t, out.Answers[0].Cause, ErrOutage)
+		require.Equal(t, []limits.Source{limits.SourceShare, limits.SourceShare, limits.SourceOpen}, []limits.Source{out.Answers[0].Source, out.Answers[1].Source, out.Answers[2].Source})
+		require.ErrorIs(t, out.Answers[0].Err, ErrOutage)
 		out = all(1, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
 		require.False(t, out.Allowed)
 		require.Equal(t, 1, out.Binding)
 		out = all(1, five.Claim("a"), closed.Claim("a"))
 		require.False(t, out.Allowed)
-		require.Equal(t, SourceClosed, out.Answers[1].Source)
+		require.Equal(t, limits.SourceClosed, out.Answers[1].Source)
 		require.EqualValues(t, 3, five.local.Peek("a").Remaining, "nothing was taken by those refused")
 
 		line.Set(well)
@@ -530,14 +531,14 @@ func TestMendedKeyIsCharged(t *testing.T) {
 		bad := strings.Replace(theKey(t, c.Name, "good"), "{good}", "{bad}", 1)
 		take(t, l, "bad", 0) // so that the share knows it
 		shared.Do(t, "SET", bad, "abc")
-		require.Equal(t, SourceShare, take(t, l, "bad", 4).Source)
+		require.Equal(t, limits.SourceShare, take(t, l, "bad", 4).Source)
 		shared.Do(t, "DEL", bad)
 		eventually(t, func() bool { return l.Stats().Charged == 4 }, "charged")
 		require.EqualValues(t, 6, take(t, l, "bad", 0).Remaining)
 
 		// Once: what comes after it is charged by itself.
 		shared.Do(t, "SET", bad, "abc")
-		require.Equal(t, SourceShare, take(t, l, "bad", 1).Source)
+		require.Equal(t, limits.SourceShare, take(t, l, "bad", 1).Source)
 		shared.Do(t, "DEL", bad)
 		eventually(t, func() bool { return l.Stats().Charged > 4 }, "charged")
 		require.EqualValues(t, 5, l.Stats().Charged)
@@ -610,8 +611,8 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				line.Set(redistest.Weather{Answers: 700 * time.Millisecond})
 				a, err := l.Refund(t.Context(), "a", n)
 				require.NoError(t, err)
-				require.ErrorIs(t, a.Cause, ErrBudget)
-				require.Equal(t, SourceShare, a.Source)
+				require.ErrorIs(t, a.Err, ErrBudget)
+				require.Equal(t, limits.SourceShare, a.Source)
 				require.False(t, a.Allowed)
 				require.EqualValues(t, 6, a.Remaining, "of the share")
 				require.EqualValues(t, 6, l.local.Peek("a").Remaining)
@@ -619,7 +620,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				require.NoError(t, err)
 				require.EqualValues(t, 4+n, standing.Remaining)
 				line.Set(well)
-				eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == SourceRedis }, "it is asked again")
+				eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == limits.SourceRedis }, "it is asked again")
 				require.EqualValues(t, 4+n, take(t, l, "a", 0).Remaining)
 				require.Zero(t, l.Stats().Charged)
 			})
@@ -656,7 +657,7 @@ func TestDeclined(t *testing.T) {
 	for i := range 2 * failures { // of which the last find the breaker open
 		a, err := l.Refund(t.Context(), "a", 1)
 		require.NoError(t, err)
-		require.ErrorIs(t, a.Cause, ErrOutage)
+		require.ErrorIs(t, a.Err, ErrOutage)
 		require.True(t, a.Allowed)
 		require.EqualValues(t, min(7+i, 10), a.Remaining)
 	}
@@ -755,11 +756,11 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 			return c
 		}
 		old := open(t, with(true))
-		require.Equal(t, SourceRedis, take(t, old, key, 1).Source)
+		require.Equal(t, limits.SourceRedis, take(t, old, key, 1).Source)
 		lines[2].Set(gone)
 		all := []*Limiter{old, open(t, with(false)), open(t, with(true))}
 		for _, l := range all {
-			eventually(t, func() bool { return take(t, l, key, 1).Source == SourceRedis }, "the others are asked")
+			eventually(t, func() bool { return take(t, l, key, 1).Source == limits.SourceRedis }, "the others are asked")
 		}
 		opened := func() (sum uint64) {
 			for _, l := range all {
@@ -776,14 +777,14 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 		}
 		require.Equal(t, before, opened())
 		for i, l := range all {
-			require.Equal(t, SourceRedis, take(t, l, key, 1).Source)
+			require.Equal(t, limits.SourceRedis, take(t, l, key, 1).Source)
 			require.Equal(t, []int{1, 1, 0}[i], l.Stats().Servers, "the last one could not count")
 		}
 		lines[0].Set(gone)
 		lines[1].Set(gone)
 		for _, l := range all {
 			eventually(t, func() bool { return l.Health() != nil }, "it is noticed that no node is there")
-			require.Equal(t, SourceShare, take(t, l, key, 1).Source)
+			require.Equal(t, limits.SourceShare, take(t, l, key, 1).Source)
 		}
 	})
 }

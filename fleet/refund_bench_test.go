@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -39,7 +40,7 @@ func BenchmarkRefund(b *testing.B) {
 						b.Error(err)
 						return
 					}
-					if a.Source == SourceRedis {
+					if a.Source == limits.SourceRedis {
 						exact.Add(1)
 					}
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -17,7 +18,7 @@ import (
 // methods are for one goroutine at a time, and the first call ends it. A copy must not be
 // ended as well. The zero Reservation is a refusal.
 type Reservation struct {
-	Answer
+	limits.Answer
 	// Waited is the time that Acquire waited for the turn; 0 if it did not.
 	Waited time.Duration
 
@@ -80,13 +81,13 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 	switch {
 	case !t.answer.Allowed || n >= r.n:
 		return nil
-	case t.answer.Source == SourceShare:
+	case t.answer.Source == limits.SourceShare:
 		t.local.Keep(n)
 		return nil
 	case t.lease != nil:
 		t.lease.Keep(n)
 		return nil
-	case t.answer.Source != SourceRedis:
+	case t.answer.Source != limits.SourceRedis:
 		return nil // nothing was recorded
 	}
 	_, err := ask(ctx, r.limiter, r.limiter.guardOf(t.of, r.key), func(ctx context.Context, remote *remote) (store.Taken, error) {
@@ -182,7 +183,7 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 			}
 			// The turn is given back, so that not all calls that wait start when it ends.
 			_ = r.Cancel(context.WithoutCancel(ctx)) // what cannot be given back counts
-			r.Answer = Answer{Decision: policy.Decision{Limit: r.Limit}, Source: r.Source}
+			r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.Provenance{Source: r.Source}}
 			refuseBlocked(&r.Answer, blocked)
 			left, byDeadline = patienceLeft(ctx, patience, begun)
 		}
@@ -215,11 +216,6 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 			return r, err
 		}
 	}
-}
-
-// late is the error of a call that cannot wait for the end of a block.
-func late(a *Answer) error {
-	return fmt.Errorf("%w: %w for %v", ErrDeadline, ErrBlocked, a.RetryAfter)
 }
 
 // patienceLeft returns how long a call may still wait, and whether its deadline says so.
@@ -259,7 +255,7 @@ func (l *Limiter) await(ctx context.Context, r *Reservation) error {
 	if err != nil {
 		// What cannot be given back counts.
 		_ = r.Cancel(context.WithoutCancel(ctx))
-		r.Answer = Answer{Decision: policy.Decision{Limit: r.Limit}, Source: r.Source, Cause: r.Cause}
+		r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.Provenance{Source: r.Source, Err: r.Err}}
 	}
 	return err
 }

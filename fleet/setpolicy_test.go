@@ -15,6 +15,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -117,10 +118,10 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 				n  int64
 			}
 			var admitted []admission
-			limits := []string{first.String()}
+			kept := []string{first.String()}
 			for range 2 {
 				next, b, r := anyLimit()
-				limits = append(limits, next.String())
+				kept = append(kept, next.String())
 				burst, rate = max(burst, b), max(rate, r)
 				for _, changes := range random.Perm(servers + 1) {
 					for range 40 {
@@ -128,7 +129,7 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 						n := 1 + random.Int64N(3)
 						l := all[random.IntN(servers)]
 						a := take(t, l, "a", n)
-						require.Equal(t, SourceRedis, a.Source, a.Cause)
+						require.Equal(t, limits.SourceRedis, a.Source, a.Err)
 						if a.Allowed {
 							admitted = append(admitted, admission{clock.Load() + a.Wait.Microseconds(), n})
 						}
@@ -156,7 +157,7 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 					units += a.n
 					span := time.Duration(a.at-from.at) * time.Microsecond
 					most := float64(burst) + float64(rate)*span.Seconds() + 1e-3
-					require.LessOrEqual(t, float64(units), most, "%v, seed %d: in %v", limits, seed, span)
+					require.LessOrEqual(t, float64(units), most, "%v, seed %d: in %v", kept, seed, span)
 				}
 			}
 		})
@@ -278,12 +279,12 @@ func TestSetPolicyInAnOutage(t *testing.T) {
 		c := over(line, policy.Must(policy.FixedWindow(10, 366*24*time.Hour)))
 		c.Servers = 1
 		l := open(t, c)
-		require.Equal(t, SourceRedis, take(t, l, "a", 2).Source)
+		require.Equal(t, limits.SourceRedis, take(t, l, "a", 2).Source)
 		line.Set(gone)
 		require.EqualValues(t, 5, take(t, l, "a", 3).Remaining)
 		require.NoError(t, l.SetPolicy(policy.Must(policy.FixedWindow(100, 366*24*time.Hour))))
 		a := take(t, l, "a", 0)
-		require.Equal(t, SourceShare, a.Source)
+		require.Equal(t, limits.SourceShare, a.Source)
 		require.EqualValues(t, 100, a.Limit)
 		require.LessOrEqual(t, a.Remaining, int64(95))
 		line.Set(well)

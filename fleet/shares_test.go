@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // sharing is a fleet of servers in a bubble that take of one key all that is let pass.
@@ -52,7 +53,7 @@ func (s *sharing) enlist(t *testing.T, at int) {
 			switch {
 			case !a.Allowed:
 				time.Sleep(5 * time.Millisecond)
-			case a.Source == SourceRedis:
+			case a.Source == limits.SourceRedis:
 				s.exact.Add(1)
 			default:
 				s.local.Add(1)

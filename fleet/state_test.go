@@ -14,6 +14,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -28,14 +29,14 @@ func inAnOutage(t *testing.T, line *redistest.Line) (c Config, l *Limiter) {
 	c.Servers = 1
 	c.StateFile = filepath.Join(t.TempDir(), "charges")
 	l = open(t, c)
-	require.Equal(t, SourceRedis, take(t, l, "a", 40).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 40).Source)
 	for _, key := range []string{"b", hostile, "other"} {
-		require.Equal(t, SourceRedis, take(t, l, key, 0).Source) // so that the share knows it
+		require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source) // so that the share knows it
 	}
 	line.Set(gone)
 	for key, n := range map[string]int64{"a": 20, "b": 29, hostile: 5} {
 		a := take(t, l, key, n)
-		require.Equal(t, SourceShare, a.Source)
+		require.Equal(t, limits.SourceShare, a.Source)
 		require.True(t, a.Allowed)
 	}
 	return c, l
@@ -56,11 +57,11 @@ func units(t *testing.T, c Config, of string, file []byte) (n int64) {
 // left is how many units of a key Redis has left.
 func left(t *testing.T, l *Limiter, key string) int64 {
 	t.Helper()
-	var a Answer
+	var a limits.Answer
 	eventually(t, func() bool {
 		var err error
 		a, err = l.Take(t.Context(), key, 0)
-		return err == nil && a.Source == SourceRedis
+		return err == nil && a.Source == limits.SourceRedis
 	}, "Redis answers in time")
 	return a.Remaining
 }

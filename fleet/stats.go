@@ -1,11 +1,10 @@
 package fleet
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
-	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Stats is a snapshot of a limiter's counters. All except Servers, Divisor, Waiting, Outage,
@@ -69,7 +68,7 @@ type Stats struct {
 
 // tally counts answers, but those from leases, which count themselves.
 type tally struct {
-	by               [SourceClosed + 1]atomic.Uint64
+	by               [limits.SourceClosed + 1]atomic.Uint64
 	admitted         atomic.Uint64
 	charged, misfits atomic.Uint64
 
@@ -78,7 +77,7 @@ type tally struct {
 }
 
 // count counts an answer of a call for n units.
-func (t *tally) count(n int64, a *Answer) {
+func (t *tally) count(n int64, a *limits.Answer) {
 	if n == 0 {
 		return
 	}
@@ -95,21 +94,15 @@ func (t *tally) count(n int64, a *Answer) {
 	}
 }
 
-// isUnavailable reports whether an answer is a refusal because Redis was away, and not one of the
-// limit: a call for more than the limit ever has is refused by that.
-func isUnavailable(a *Answer) bool {
-	return a.RetryAfter != policy.Never && (a.Source == SourceClosed || a.Source == SourceShare && errors.Is(a.Cause, ErrUncounted))
-}
-
 // Stats returns the limiter's counters.
 func (l *Limiter) Stats() Stats {
 	t := &l.tally
 	s := Stats{
 		Admitted: t.admitted.Load(),
-		Exact:    t.by[SourceRedis].Load(),
-		Local:    t.by[SourceShare].Load(),
-		Open:     t.by[SourceOpen].Load(),
-		Closed:   t.by[SourceClosed].Load(),
+		Exact:    t.by[limits.SourceRedis].Load(),
+		Local:    t.by[limits.SourceShare].Load(),
+		Open:     t.by[limits.SourceOpen].Load(),
+		Closed:   t.by[limits.SourceClosed].Load(),
 		Openings: l.openings(),
 		Charged:  t.charged.Load(),
 		Misfits:  t.misfits.Load(),
@@ -133,7 +126,7 @@ func (l *Limiter) Stats() Stats {
 		s.Admitted += of.Admitted
 		s.OverLimit += of.Refused - of.Blocked
 		s.Blocked += of.Blocked
-		s.Leased = t.by[SourceLease].Load() + of.Admitted + of.Refused
+		s.Leased = t.by[limits.SourceLease].Load() + of.Admitted + of.Refused
 		s.LeasedUnits, s.ReturnedUnits, s.LapsedUnits = of.Leased, of.Returned, of.Lapsed
 	}
 	s.Refused = s.OverLimit + s.Blocked + s.Unavailable

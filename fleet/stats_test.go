@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Stats tells of Redis's time while it answers, and of the breaker and an outage when it does not.
@@ -18,7 +19,7 @@ func TestStatsTellOfRedis(t *testing.T) {
 		line.Set(redistest.Weather{Answers: time.Millisecond})
 		before := l.Stats()
 		for range 5 {
-			require.Equal(t, SourceRedis, take(t, l, "a", 1).Source)
+			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
 		}
 		s := l.Stats()
 		require.GreaterOrEqual(t, s.RoundTrips, before.RoundTrips+4, "the last may be counted later")

@@ -11,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -45,10 +46,19 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 // It is never asked twice.
 //
 // If Redis decided, the decision is that of the policy, by Redis's clock: its figures are
-// those of the moment in which Redis decided, so that RetryAfter leaves out the way back. In
-// Leased mode this server decides most calls, and its figures are no promises:
-// Answer.Promised tells the two apart.
-func (l *Limiter) Take(ctx context.Context, key string, n int64) (Answer, error) {
+// those of the moment in which Redis decided, so that RetryAfter leaves out the way back. They
+// are Exact in Exact mode. By Answer.Source, other figures mean:
+//
+//   - SourceLease: Remaining is what is left of this server's lease, ResetAfter is until when
+//     that lasts, and RetryAfter is when this server will ask Redis again.
+//   - SourceShare: the figures are those of this server's share.
+//   - SourceOpen: Remaining is that of a key that was never used.
+//   - SourceClosed: RetryAfter is a guess of when Redis may be back.
+//
+// Answer.Err is why Redis was not asked, or what is wrong with its answer, and ErrBlocked if
+// the key was blocked before the call. For errors.Is there are ErrOutage, ErrBlocked, and those
+// about one key.
+func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	if l.leases != nil && n != 0 {
 		if a, ok := l.tryLease(ctx, key, n); ok {
 			return a, nil
@@ -71,7 +81,7 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (Answer, error)
 //
 // Make the limits once, and keep them: making one costs more than a call. A limiter takes
 // 1,024 limits of different text, and ErrTooManyLimits is the error of more.
-func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (Answer, error) {
+func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (limits.Answer, error) {
 	of, err := l.under(limit, key)
 	if err != nil {
 		return misfit, err
@@ -80,12 +90,9 @@ func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string,
 	return t.answer, err
 }
 
-// misfit is the answer of a call that brings a limit of another family, as an engine gives it.
-var misfit = Answer{Decision: policy.Decision{RetryAfter: policy.Never}}
-
 // taken is what a call took, to be given back perhaps.
 type taken struct {
-	answer Answer
+	answer limits.Answer
 	of     *terms // that decided
 	// One of these holds what was taken, if that was recorded.
 	exact store.Taken
@@ -102,7 +109,7 @@ func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, pati
 				return taken{answer: a, of: of}, nil
 			}
 			if d, held, ok := l.leases.Reserve(key, n); ok {
-				return taken{answer: Answer{Decision: d, Source: SourceLease}, of: of, lease: &held}, nil
+				return taken{answer: limits.Answer{Decision: d, Provenance: byLease}, of: of, lease: &held}, nil
 			}
 		}
 		return l.askLease(ctx, key, n)
@@ -119,9 +126,9 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 	}
 	of.remember(key, exact)
 	l.learnBlock(key, &exact)
-	t := taken{of: of, exact: exact, answer: Answer{Decision: exact.Decision, Source: SourceRedis, Promised: l.leases == nil}}
+	t := taken{of: of, exact: exact, answer: limits.Answer{Decision: exact.Decision, Provenance: limits.Provenance{Source: limits.SourceRedis, Exact: l.leases == nil}}}
 	if exact.Block.Refused {
-		t.answer.Cause = ErrBlocked
+		t.answer.Err = ErrBlocked
 	} else {
 		t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
 	}
@@ -155,11 +162,11 @@ func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Dura
 }
 
 // shared is what the share decided.
-func (l *Limiter) shared(of *terms, d policy.Decision, n int64, cause error) Answer {
+func (l *Limiter) shared(of *terms, d policy.Decision, n int64, cause error) limits.Answer {
 	if d.RetryAfter == policy.Never && n > 0 && n <= of.most {
 		d.RetryAfter = retry // more than the share ever has, but not than the limit
 	}
-	return Answer{Decision: d, Source: SourceShare, Cause: l.uncounted(cause)}
+	return limits.Answer{Decision: d, Provenance: limits.Provenance{Source: limits.SourceShare, Err: l.uncounted(cause)}}
 }
 
 // remember has the share keep what Redis said of a key, to begin from there without it.
@@ -187,7 +194,7 @@ func (of *terms) rememberLate(key string, t store.Taken) {
 // Peek tells how the key stands. It takes nothing and is not counted; the decision is
 // always Allowed, as it asked for nothing, unless Config.PolicyFor chose a limit of another
 // family.
-func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
+func (l *Limiter) Peek(ctx context.Context, key string) (limits.Answer, error) {
 	return l.Take(ctx, key, 0)
 }
 
@@ -208,13 +215,13 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 //
 // n counts units of the limit that holds for the key. For units that were taken by TakeWith
 // there is RefundWith.
-func (l *Limiter) Refund(ctx context.Context, key string, n int64) (Answer, error) {
+func (l *Limiter) Refund(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	return l.RefundWith(ctx, nil, key, n)
 }
 
 // RefundWith is Refund for units that were taken by TakeWith under limit. nil is the limit
 // that holds for the key without it.
-func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (Answer, error) {
+func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (limits.Answer, error) {
 	of, err := l.under(limit, key)
 	if err != nil {
 		return misfit, err
@@ -235,16 +242,16 @@ func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key strin
 		return l.refundWithout(of, key, n, err)
 	}
 	of.remember(key, exact)
-	a := Answer{Decision: exact.Decision, Source: SourceRedis, Promised: l.leases == nil}
+	a := limits.Answer{Decision: exact.Decision, Provenance: limits.Provenance{Source: limits.SourceRedis, Exact: l.leases == nil}}
 	a.Remaining = min(a.Remaining+held, a.Limit)
 	return a, nil
 }
 
 // refundWithout is takeWithout for what is given back, unless Redis may have done it.
-func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (a Answer, err error) {
+func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (a limits.Answer, err error) {
 	why, err := fallback(key, failure)
 	if err != nil {
-		return Answer{}, err
+		return limits.Answer{}, err
 	}
 	switch {
 	case of.local == nil:
@@ -257,14 +264,14 @@ func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (
 		a = l.shared(of, of.local.Refund(key, n), n, why.cause)
 	}
 	if l.closed.Load() {
-		return Answer{}, ErrClosed
+		return limits.Answer{}, ErrClosed
 	}
 	return a, nil
 }
 
 // Charge takes n units of the key, whether the limit that holds for it allows that or not, as
 // for what an operator finds out later. Below 0 it gives units back, as Refund of -n does: see
-// there for what becomes of them without Redis. The error is that of Refund, or the Cause of its
+// there for what becomes of them without Redis. The error is that of Refund, or the Err of its
 // answer if what was charged may not count.
 func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 	if n == 0 {
@@ -272,7 +279,7 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 	}
 	a, err := l.Refund(ctx, key, -max(n, -math.MaxInt64))
 	if err == nil && !a.Allowed {
-		err = a.Cause
+		err = a.Err
 	}
 	return err
 }

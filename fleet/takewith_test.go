@@ -13,6 +13,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -45,7 +46,7 @@ func TestTakeWith(t *testing.T) {
 		a, err := l.TakeWith(ctx, large, "a", 50)
 		require.NoError(t, err)
 		require.True(t, a.Allowed)
-		require.Equal(t, SourceRedis, a.Source)
+		require.Equal(t, limits.SourceRedis, a.Source)
 		require.Equal(t, large.Limit(), a.Limit)
 		require.Equal(t, small.Limit(), take(t, l, "b", 1).Limit)
 
@@ -214,11 +215,11 @@ func TestSharesOfLimits(t *testing.T) {
 				l := open(t, c)
 				a, err := l.TakeWith(ctx, f[1], "a", 60)
 				require.NoError(t, err)
-				require.Equal(t, SourceRedis, a.Source)
+				require.Equal(t, limits.SourceRedis, a.Source)
 				line.Set(gone)
 				a, err = l.TakeWith(ctx, f[1], "a", 0)
 				require.NoError(t, err)
-				require.Equal(t, SourceShare, a.Source)
+				require.Equal(t, limits.SourceShare, a.Source)
 				require.EqualValues(t, 50, a.Limit)
 				require.EqualValues(t, 20, a.Remaining, "of 50, the part that Redis said is used")
 				a, err = l.TakeWith(ctx, f[1], "a", 5)
@@ -233,13 +234,13 @@ func TestSharesOfLimits(t *testing.T) {
 				}
 				a, err = l.TakeWith(ctx, funnel(40, 40, 3660*24*time.Hour), "new", 1)
 				require.NoError(t, err)
-				require.Equal(t, SourceShare, a.Source)
+				require.Equal(t, limits.SourceShare, a.Source)
 				require.EqualValues(t, 20, a.Limit)
 				line.Set(well)
 				eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged >= 10 }, "it is charged")
 				a, err = l.TakeWith(ctx, f[1], "a", 0)
 				require.NoError(t, err)
-				require.Equal(t, SourceRedis, a.Source)
+				require.Equal(t, limits.SourceRedis, a.Source)
 				require.EqualValues(t, 30, a.Remaining)
 			})
 		})

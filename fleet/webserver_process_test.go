@@ -25,6 +25,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -76,8 +77,8 @@ func serveWeb() error {
 	var spent atomic.Int64
 	options := httplimit.Options{
 		OnVerdict: func(r *http.Request, v httplimit.Verdict) {
-			r.Context().Value(writer{}).(http.ResponseWriter).Header().Set(sourceField, v.Basis.Source().String())
-			if errors.Is(v.Basis.Cause(), ErrBudget) {
+			r.Context().Value(writer{}).(http.ResponseWriter).Header().Set(sourceField, v.Provenance.Source.String())
+			if errors.Is(v.Provenance.Err, ErrBudget) {
 				spent.Add(1)
 			}
 		},
@@ -217,7 +218,7 @@ func (c *webClient) run(ctx context.Context, addr string, free bool, begun time.
 		c.answers = append(c.answers, a)
 		refused := count(a.status == http.StatusTooManyRequests)
 		switch a.source {
-		case SourceRedis.String(), SourceLease.String():
+		case limits.SourceRedis.String(), limits.SourceLease.String():
 			c.here.Add(1)
 			c.refusedHere.Add(refused)
 		default:
@@ -362,7 +363,7 @@ func TestWebServers(t *testing.T) {
 			admitted, refused, free := map[string][]webAnswer{}, map[string]int{}, 0
 			for i := range all {
 				for _, a := range all[i].answers {
-					closed := a.source == SourceClosed.String()
+					closed := a.source == limits.SourceClosed.String()
 					switch a.status {
 					case http.StatusOK:
 						admitted[a.source] = append(admitted[a.source], a)
@@ -379,7 +380,7 @@ func TestWebServers(t *testing.T) {
 					default:
 						require.Fail(t, "another status", a)
 					}
-					require.Equal(t, a.source == SourceRedis.String() && c.mode == Exact, a.told, a)
+					require.Equal(t, a.source == limits.SourceRedis.String() && c.mode == Exact, a.told, a)
 				}
 			}
 			var spent int64
@@ -395,8 +396,8 @@ func TestWebServers(t *testing.T) {
 			t.Logf("admitted%s; %d given back; refused %v; %d openings, %d budgets spent", counts, free, refused, openings, spent)
 
 			// Redis and leases are one limit, and the shares are another.
-			byRedis := slices.Concat(admitted[SourceRedis.String()], admitted[SourceLease.String()])
-			byShares := admitted[SourceShare.String()]
+			byRedis := slices.Concat(admitted[limits.SourceRedis.String()], admitted[limits.SourceLease.String()])
+			byShares := admitted[limits.SourceShare.String()]
 			assert.LessOrEqual(t, j.mostInAStretch(byRedis), int64(0), "admitted by Redis and leases")
 			assert.LessOrEqual(t, j.mostInAStretch(byShares), int64(0), "admitted by shares")
 			assert.NotEmpty(t, byRedis)
@@ -404,10 +405,10 @@ func TestWebServers(t *testing.T) {
 			case FallbackShare:
 				assert.NotEmpty(t, byShares)
 			case FallbackOpen:
-				assert.NotEmpty(t, admitted[SourceOpen.String()])
-				assert.Zero(t, refused[SourceOpen.String()])
+				assert.NotEmpty(t, admitted[limits.SourceOpen.String()])
+				assert.Zero(t, refused[limits.SourceOpen.String()])
 			case FallbackClosed:
-				assert.NotZero(t, refused[SourceClosed.String()])
+				assert.NotZero(t, refused[limits.SourceClosed.String()])
 			}
 			if c.mode == Exact {
 				assert.NotZero(t, spent, "some requests were under way when Redis stood still")

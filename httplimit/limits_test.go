@@ -38,8 +38,8 @@ func (l *told) Hold(context.Context, limits.Call[netip.Addr]) (limits.Grant, err
 
 func (l *told) Settle(context.Context, limits.Held, int64) error { return l.settled }
 
-func basis(source limits.Source, promised bool) *limits.Basis {
-	return limits.NewBasis(source, promised, nil)
+func basis(source limits.Source, promised bool) limits.Provenance {
+	return limits.Provenance{Source: source, Exact: promised}
 }
 
 // What a limiter does not promise is not told to clients, whichever header fields are chosen,
@@ -50,7 +50,7 @@ func TestGuessesAreNotTold(t *testing.T) {
 		for _, source := range []limits.Source{limits.SourceLease, limits.SourceShare, limits.SourceOpen, limits.SourceUnrecorded} {
 			for _, headers := range []HeaderSet{RateLimitHeaders, LegacyHeaders, XRateLimitHeaders} {
 				l := &told{Limiter: open[netip.Addr](t, hour), far: true}
-				l.answer = limits.Answer{Decision: policy.Decision{Allowed: allowed, Limit: 3, Remaining: 1, ResetAfter: time.Minute}, Basis: basis(source, false)}
+				l.answer = limits.Answer{Decision: policy.Decision{Allowed: allowed, Limit: 3, Remaining: 1, ResetAfter: time.Minute}, Provenance: basis(source, false)}
 				want := 200
 				if !allowed {
 					l.answer.RetryAfter, want = 7*time.Second, 429
@@ -91,7 +91,7 @@ func TestUnavailable(t *testing.T) {
 	down := errors.New("connection refused")
 	for name, l := range map[string]*told{
 		"closed by configuration": {answer: limits.Answer{
-			Decision: policy.Decision{Limit: 10, RetryAfter: time.Second}, Basis: limits.NewBasis(limits.SourceClosed, false, down),
+			Decision: policy.Decision{Limit: 10, RetryAfter: time.Second}, Provenance: limits.Provenance{Source: limits.SourceClosed, Err: down},
 		}},
 		"no answer": {err: down},
 	} {
@@ -121,7 +121,7 @@ func TestUnavailable(t *testing.T) {
 				assert.NotContains(t, w.Header(), "Ratelimit")
 				assert.Equal(t, Unavailable, verdict.Reason)
 				assert.Equal(t, "unavailable", verdict.Reason.String())
-				assert.ErrorIs(t, verdict.Basis.Cause(), down)
+				assert.ErrorIs(t, verdict.Provenance.Err, down)
 				assert.Equal(t, uint64(1), m.Stats().Unavailable)
 				assert.Equal(t, int64(10), local.Peek(aliceKey).Remaining, "what was taken in process is given back")
 			}
@@ -132,7 +132,7 @@ func TestUnavailable(t *testing.T) {
 // A request that no limiter would ever admit is NeverAdmitted in an outage, too.
 func TestNeverAdmittedInAnOutage(t *testing.T) {
 	l := &told{far: true, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
-	l.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: policy.Never}, Basis: basis(limits.SourceClosed, false)}
+	l.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: policy.Never}, Provenance: basis(limits.SourceClosed, false)}
 	assert.Equal(t, 403, ask(Must(New(l, ByAddr, Options{})).Handler(done), from(alice)).Code)
 }
 
@@ -149,7 +149,7 @@ func TestContextThatEndsElsewhere(t *testing.T) {
 // A charge that a remote limiter does not confirm is counted.
 func TestUnsettledIsCounted(t *testing.T) {
 	l := &told{far: true, settled: errors.New("lost"), Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
-	l.answer = limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 10}, Basis: basis(limits.SourceRedis, true)}
+	l.answer = limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 10}, Provenance: basis(limits.SourceRedis, true)}
 	limit := Limit[netip.Addr]{Limiter: l, Key: ByAddr}
 	near := Limit[netip.Addr]{Name: "near", Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour))), Key: ByAddr}
 	for _, all := range [][]AnyLimit{{limit}, {limit, near}} {
@@ -163,7 +163,7 @@ func TestUnsettledIsCounted(t *testing.T) {
 // no request of the other.
 func TestNearAndFarLimits(t *testing.T) {
 	far := &told{far: true, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
-	far.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: 90 * time.Second}, Basis: basis(limits.SourceRedis, true)}
+	far.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: 90 * time.Second}, Provenance: basis(limits.SourceRedis, true)}
 	near := open[netip.Addr](t, policy.Must(policy.FixedWindow(2, time.Hour)))
 	m := Must(NewAll(Options{},
 		Limit[netip.Addr]{Name: "tenant", Limiter: far, Key: ByAddr}, Limit[netip.Addr]{Name: "address", Limiter: near, Key: ByAddr}))

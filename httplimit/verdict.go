@@ -36,7 +36,7 @@ const (
 	// error is logged once at level Error.
 	Misconfigured
 	// Unavailable: a limiter could not decide, and refuses: it cannot reach what keeps the
-	// limit, as a fleet of FallbackClosed, or it is closed. Verdict.Basis has the cause. Status
+	// limit, as a fleet of FallbackClosed, or it is closed. Verdict.Provenance has the cause. Status
 	// 503, with the problem type temporary-reduced-capacity.
 	Unavailable
 
@@ -57,17 +57,17 @@ type Verdict struct {
 	Decision policy.Decision
 	// RetryAfter is the time until all limits would admit the request, if the Reason is
 	// OverLimit and no other request takes meanwhile. Clients are told whole seconds,
-	// rounded up, unless it is a guess: see limits.Basis. If one limit in process
+	// rounded up, unless it is a guess: see limits.Provenance. If one limit in process
 	// has refused, limits over a fleet were not asked. It is policy.Never if the limits
 	// never will.
 	RetryAfter time.Duration
-	// Basis is how that decision was reached: in process, by Redis, on a lease, or by what is
+	// Provenance is how that decision was reached: in process, by Redis, on a lease, or by what is
 	// configured for an outage. Of several limits that refused it is that of one which promises
 	// nothing, if there is one: RetryAfter is a guess then. Its Cause is why a limiter could not
 	// ask what keeps its limit, why it returned no answer or did not take the policy that
 	// Limit.PolicyFor chose, or limits.ErrBlocked of a fleet's blocked key. It is nil if no limit
 	// decided.
-	Basis *limits.Basis
+	Provenance limits.Provenance
 	// Cost is the number of units that the request asked for of that limit, or of limits
 	// without a cost of their own.
 	Cost int64
@@ -84,7 +84,7 @@ type Verdict struct {
 // verdictOf returns the verdict that a result is.
 func verdictOf(v *result) Verdict {
 	return Verdict{
-		Reason(v.Reason), v.Limit, v.Decision, v.RetryAfter, v.Basis, v.Cost, v.Waited, v.Shadow, v.Shadowed,
+		Reason(v.Reason), v.Limit, v.Decision, v.RetryAfter, v.Provenance, v.Cost, v.Waited, v.Shadow, v.Shadowed,
 	}
 }
 

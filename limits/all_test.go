@@ -85,10 +85,10 @@ func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
 			require.NoError(t, err)
 			assert.False(t, out.Allowed)
 			assert.Equal(t, 1, out.Binding)
-			assert.Equal(t, limits.SourceNone, out.Answers[0].Source())
+			assert.Equal(t, limits.SourceNone, out.Answers[0].Source)
 			for _, a := range out.Answers[1:] {
 				assert.False(t, a.Allowed)
-				assert.Equal(t, limits.SourceProcess, a.Source())
+				assert.Equal(t, limits.SourceProcess, a.Source)
 			}
 			assert.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
 		}
@@ -453,9 +453,9 @@ func TestSourceString(t *testing.T) {
 	}
 	assert.Equal(t, "none", limits.Source(200).String())
 	var zero limits.Answer
-	assert.Equal(t, limits.SourceNone, zero.Source())
-	assert.False(t, zero.Promised())
-	assert.NoError(t, zero.Cause())
+	assert.Equal(t, limits.SourceNone, zero.Source)
+	assert.False(t, zero.Exact)
+	assert.NoError(t, zero.Err)
 	var none limits.Grant
 	assert.NoError(t, none.Settle(t.Context(), 1))
 }

@@ -43,12 +43,11 @@ type Explanation struct {
 
 	// Allowed reports whether a call for one unit would be admitted now, Wait after which
 	// delay it would start then, and RetryAfter when it would be admitted if not, behind the
-	// calls that wait in this process, 0 if that is not known. Remaining and ResetAfter are those before it. Unless Basis.Promised, they
+	// calls that wait in this process, 0 if that is not known. Remaining and ResetAfter are those before it. Unless Exact, they
 	// say nothing of the whole limit. Of several limits they are those of all together, as of
 	// engine.Tiered.Take.
 	policy.Decision
-	// Basis is how the limiter came to that. It may be nil.
-	*Basis
+	Provenance // how the limiter came to that
 
 	// Used is the number of units that count against the key now, of Of: the most that
 	// Remaining can be. Both are 0 if that is not known, as of a fleet while servers hold
@@ -107,7 +106,7 @@ func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanatio
 	if err != nil {
 		return Explanation{Binding: none}, err
 	}
-	x := Explanation{Limit: l.LimitFor(key), Binding: none, Known: true, Decision: a.Decision, Basis: a.Basis}
+	x := Explanation{Limit: l.LimitFor(key), Binding: none, Known: true, Decision: a.Decision, Provenance: a.Provenance}
 	if x.Limit != nil {
 		x.Of = shape.AtOnce(x.Limit)
 		x.Used = max(x.Of-x.Remaining, 0)
@@ -283,7 +282,7 @@ func (x *Explanation) sentences() (all []string) {
 		say("%d of %d used", x.Used, x.Of)
 	}
 	if len(x.Each) == 0 {
-		if why := basisWords(x.Basis); why != "" {
+		if why := provenanceWords(&x.Provenance); why != "" {
 			say("%s", why)
 		}
 	}
@@ -314,7 +313,7 @@ func (x *Explanation) sentences() (all []string) {
 		say("In %v %s, and in %v %d", brief(first.After), left(first.Remaining), brief(last.After), last.Remaining)
 	}
 	here := ""
-	if x.Source() > SourceUnrecorded {
+	if x.Source > SourceUnrecorded {
 		here = " on this server"
 	}
 	switch x.Waiting {
@@ -327,18 +326,18 @@ func (x *Explanation) sentences() (all []string) {
 	return all
 }
 
-// basisWords says why the figures are not those of the whole limit, "" if they are or that is
+// provenanceWords says why the figures are not those of the whole limit, "" if they are or that is
 // not known.
-func basisWords(b *Basis) string {
-	switch b.Source() {
+func provenanceWords(p *Provenance) string {
+	switch p.Source {
 	case SourceRedis, SourceLease:
-		if !b.Promised() {
+		if !p.Exact {
 			return "How much is used is not known, as servers may hold units on lease"
 		}
 	case SourceShare:
 		return "Without Redis, this server's share of the limit decides"
 	case SourceUnrecorded:
-		if cause := b.Cause(); cause != nil {
+		if cause := p.Err; cause != nil {
 			return "A call cannot be recorded: " + cause.Error()
 		}
 		return "A call cannot be recorded"

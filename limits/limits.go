@@ -95,48 +95,25 @@ type Answer struct {
 	// call has waited. Its turn has come if it is Allowed. Only under Call.NoWait is the
 	// delay still to come. If the call waited, the other figures are those after the wait.
 	policy.Decision
-	// Basis is how the answer was reached. Its methods may be called although it is nil.
-	*Basis
+	Provenance // how the answer was reached
 }
 
-// Basis is how answers were reached. NewBasis makes one, which many answers may share. It
-// never changes.
-type Basis struct {
-	source   Source
-	promised bool
-	cause    error
+// Provenance is how an answer was reached.
+type Provenance struct {
+	// Source is what the answer was decided by.
+	Source Source
+	// Exact reports whether Remaining, RetryAfter and ResetAfter are those of the limit, as
+	// policy.Decision has them. Otherwise they describe the part of it that this process knows
+	// of, or are guesses: do not tell them to clients. A RetryAfter of policy.Never always means
+	// that the call asks for more than the limit allows.
+	Exact bool
+	// Err is why the answer is not that of the limit alone: what keeps the limit could not be
+	// asked, no more calls may wait for the key, the limiter does not take the limit that came
+	// with the call, or the key is blocked (ErrBlocked, of a fleet). It is nil otherwise.
+	Err error
 }
 
-// NewBasis returns a Basis for answers of a limiter: see the methods of the same names. A
-// pointer rather than its contents keeps an Answer small.
-func NewBasis(source Source, promised bool, cause error) *Basis {
-	return &Basis{source, promised, cause}
-}
-
-// Source returns what the answer was decided by.
-func (b *Basis) Source() Source {
-	if b == nil {
-		return SourceNone
-	}
-	return b.source
-}
-
-// Promised reports whether Remaining, RetryAfter and ResetAfter are those of the limit, as
-// policy.Decision has them. Otherwise they describe the part of it that this process knows
-// of, or are guesses: a client should not be told them.
-func (b *Basis) Promised() bool { return b != nil && b.promised }
-
-// Cause returns why the answer is not that of the limit alone: what keeps it could not be
-// asked, no more calls may wait for the key, the limiter does not take the limit that came with
-// the call, or the key is blocked (ErrBlocked, of a fleet). It is nil otherwise.
-func (b *Basis) Cause() error {
-	if b == nil {
-		return nil
-	}
-	return b.cause
-}
-
-// ErrBlocked is wrapped by the Cause of a fleet.Limiter's answer that refuses a call because
+// ErrBlocked is wrapped by the Err of a fleet.Limiter's answer that refuses a call because
 // its key is blocked, whatever its limit says. An engine's answers do not tell a block from
 // the limit.
 var ErrBlocked = errors.New("ral: the key is blocked")

@@ -66,11 +66,11 @@ func (s *scripted) HoldAll(ctx context.Context, parts []limits.Part[string]) (gr
 // After a wait the outcome has the answers given since then. A claim that was not asked again
 // has none.
 func TestAnswersFromBeforeAWaitAreGone(t *testing.T) {
-	basis := limits.NewBasis(limits.SourceRedis, true, nil)
+	basis := limits.Provenance{Source: limits.SourceRedis, Exact: true}
 	no := func(retry time.Duration) limits.Answer {
-		return limits.Answer{Decision: policy.Decision{Limit: 9, RetryAfter: retry}, Basis: basis}
+		return limits.Answer{Decision: policy.Decision{Limit: 9, RetryAfter: retry}, Provenance: basis}
 	}
-	yes := limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 9}, Basis: basis}
+	yes := limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 9}, Provenance: basis}
 	near := window(t, 1)
 	first := &scripted{window(t, 9), []limits.Answer{no(time.Second)}}
 	second := &scripted{window(t, 9), []limits.Answer{no(time.Minute), yes}}
@@ -78,7 +78,7 @@ func TestAnswersFromBeforeAWaitAreGone(t *testing.T) {
 	out, err := limits.AskAll(t.Context(), 2*time.Minute, claim(near, 1), claim(first, 1), claim(turn, 1))
 	require.NoError(t, err)
 	assert.False(t, out.Allowed)
-	assert.Equal(t, limits.SourceNone, out.Answers[1].Source())
+	assert.Equal(t, limits.SourceNone, out.Answers[1].Source)
 	assert.Equal(t, 0, out.Binding)
 }
 

@@ -55,12 +55,12 @@ type Verdict struct {
 	// Decision is the decision of that limit.
 	Decision policy.Decision
 	// RetryAfter is the time until all limits would admit the call, if the Reason is OverLimit
-	// and no other call takes meanwhile. It is exact, unless the Basis promises nothing: see
+	// and no other call takes meanwhile. It is exact, unless Provenance.Exact is false: see
 	// Retry. It is policy.Never if the limits never will.
 	RetryAfter time.Duration
-	// Basis is how that decision was reached. Of several limits that refused it is that of one
+	// Provenance is how that decision was reached. Of several limits that refused it is that of one
 	// which promises nothing, if there is one. It is nil if no limit decided.
-	Basis *limits.Basis
+	Provenance limits.Provenance
 	// Cost is the number of units that the call asked for of that limit.
 	Cost int64
 	// Waited is the time for which the call was delayed, or would have been without Shadow.
@@ -84,7 +84,7 @@ type Verdict struct {
 func (l *Limits) verdict(c *Call, r admission.Result, quotas []admission.Quota) Verdict {
 	r.Shadow = l.shadow()
 	return Verdict{
-		Reason: Reason(r.Reason), Limit: r.Limit, Decision: r.Decision, RetryAfter: r.RetryAfter, Basis: r.Basis,
+		Reason: Reason(r.Reason), Limit: r.Limit, Decision: r.Decision, RetryAfter: r.RetryAfter, Provenance: r.Provenance,
 		Cost: r.Cost, Waited: r.Waited, Shadow: r.Shadow, Shadowed: r.Shadowed,
 		result: r, quotas: quotas, limits: l, call: c,
 		late: r.Reason == admission.Cancelled && errors.Is(c.Context.Err(), context.DeadlineExceeded),
@@ -120,9 +120,9 @@ func (v *Verdict) tapped(s *Session) {
 		}
 	}
 	if of := &at.result; least.Index == of.Binding {
-		v.Limit, v.Decision, v.Basis, v.Cost = of.Limit, of.Decision, of.Basis, of.Cost
+		v.Limit, v.Decision, v.Provenance, v.Cost = of.Limit, of.Decision, of.Provenance, of.Cost
 		r := &v.result
-		r.Binding, r.Limit, r.Decision, r.Basis, r.Cost = of.Binding, of.Limit, of.Decision, of.Basis, of.Cost
+		r.Binding, r.Limit, r.Decision, r.Provenance, r.Cost = of.Binding, of.Limit, of.Decision, of.Provenance, of.Cost
 	}
 }
 
@@ -201,9 +201,9 @@ func (v *Verdict) Message() string {
 }
 
 // Retry returns RetryAfter, the time until the call would be admitted. ok is false if there is
-// none or if it is a guess, which clients are not to be told: see limits.Basis.
+// none or if it is a guess, which clients are not to be told: see limits.Provenance.
 func (v *Verdict) Retry() (after time.Duration, ok bool) {
-	if v.Reason != OverLimit || !v.Basis.Promised() {
+	if v.Reason != OverLimit || !v.Provenance.Exact {
 		return 0, false
 	}
 	return v.RetryAfter, true
@@ -284,7 +284,7 @@ func (v *Verdict) AppendRateLimit(b []byte) (policies string, standing []byte) {
 		return "", b
 	}
 	policies = v.limits.fields.Policy(v.quotaList())
-	if !v.Basis.Promised() {
+	if !v.Provenance.Exact {
 		return policies, b
 	}
 	reset := v.Decision.ResetAfter

@@ -18,11 +18,11 @@ var (
 )
 
 // inProcess is how answers were reached.
-var inProcess = limits.NewBasis(limits.SourceProcess, true, nil)
+var inProcess = limits.Provenance{Source: limits.SourceProcess, Exact: true}
 
 // ownLimit is how a limit that comes with the call is refused.
-var ownLimit = limits.NewBasis(limits.SourceProcess, true, errors.New(
-	"ral: a single.Limiter has one limit, and takes none that comes with the call: use an engine.Engine with one key, or SetPolicy"))
+var ownLimit = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: errors.New(
+	"ral: a single.Limiter has one limit, and takes none that comes with the call: use an engine.Engine with one key, or SetPolicy")}
 
 // Ask is Take for adapters, which hold any limits.Limiter: see there. It waits for the delay
 // of a policy.Queue. The error is ErrCancelled, of a call that waited.
@@ -37,18 +37,18 @@ func (l *Limiter) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, 
 		// The limit has become a queue meanwhile. This turn cannot be given back.
 		err = turn(ctx, &d, nil)
 	}
-	return limits.Answer{Decision: d, Basis: inProcess}, err
+	return limits.Answer{Decision: d, Provenance: inProcess}, err
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. A call with a Limit
 // is refused with policy.Never, and the Cause says what to do instead.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limits.Grant, err error) {
-	g.Basis = inProcess
+	g.Provenance = inProcess
 	limit := l.Limit()
 	var h held
 	switch {
 	case call.Limit != nil:
-		g.RetryAfter, g.Basis = policy.Never, ownLimit
+		g.RetryAfter, g.Provenance = policy.Never, ownLimit
 		return g, nil
 	case limit == nil:
 		g.RetryAfter = policy.Never
@@ -73,7 +73,7 @@ func (l *Limiter) Look(call limits.Call[struct{}]) (a limits.Answer, ok bool) {
 	if lines := l.lines.Load(); call.Limit != nil || !call.NoWait && lines != nil && lines.Has(struct{}{}) {
 		return a, false
 	}
-	return limits.Answer{Decision: l.probe(call.N, max(call.Patience, 0)), Basis: inProcess}, true
+	return limits.Answer{Decision: l.probe(call.N, max(call.Patience, 0)), Provenance: inProcess}, true
 }
 
 // acquireFor takes for a call that waits in line. Only an ended context is an error.
@@ -86,7 +86,7 @@ func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a
 		a.Decision = l.probe(0, noDelay)
 	}
 	if errors.Is(err, ErrCrowded) {
-		a.Basis = limits.NewBasis(limits.SourceProcess, true, err)
+		a.Provenance = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: err}
 	}
 	if a.Wait = waited; errors.Is(err, ErrCancelled) {
 		return err

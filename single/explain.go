@@ -18,7 +18,7 @@ func (l *Limiter) Explain() limits.Explanation {
 	} else {
 		x.RetryAfter = policy.Never // of the zero Limiter
 	}
-	x.Known, x.Basis = true, inProcess
+	x.Known, x.Provenance = true, inProcess
 	if lines := l.lines.Load(); lines != nil {
 		x.Line(lines.Behind(struct{}{}, &waiter{limiter: l, n: 1}))
 	}

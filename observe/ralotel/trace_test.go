@@ -103,7 +103,7 @@ func TestRequestWithoutASpanOrLimitIsNotTraced(t *testing.T) {
 func TestCallsAreEventsOfTheCallersSpan(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test")
-	basis := limits.NewBasis(limits.SourceRedis, true, nil)
+	basis := limits.Provenance{Source: limits.SourceRedis, Exact: true}
 	refused := policy.Decision{RetryAfter: 2 * time.Second}
 	for _, c := range []struct {
 		d    policy.Decision
@@ -117,7 +117,7 @@ func TestCallsAreEventsOfTheCallersSpan(t *testing.T) {
 	} {
 		ctx, span := tracer.Start(context.Background(), "work")
 		ralotel.TraceDecision(ctx, "api", c.d)
-		ralotel.TraceAnswer(ctx, "api", limits.Answer{Decision: c.d, Basis: basis})
+		ralotel.TraceAnswer(ctx, "api", limits.Answer{Decision: c.d, Provenance: basis})
 		span.End()
 		ended := recorder.Ended()
 		got := ended[len(ended)-1]

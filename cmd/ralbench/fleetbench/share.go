@@ -12,6 +12,7 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Servers is the number of limiters that share a limit when its usable share is
@@ -79,7 +80,7 @@ func partOf(isBusy bool) float64 {
 
 // asker is a limiter as the load asks it.
 type asker interface {
-	Take(ctx context.Context, key string, n int64) (fleet.Answer, error)
+	Take(ctx context.Context, key string, n int64) (limits.Answer, error)
 }
 
 // measureShares measures all loads in both modes under all limits, all at the same time:
@@ -237,7 +238,7 @@ func (c *shareCaller) work(ctx context.Context, start time.Time, length time.Dur
 		begin := time.Since(start)
 		a, err := c.asker.Take(ctx, "key", 1)
 		c.calls++
-		if err != nil || a.Source != fleet.SourceRedis && a.Source != fleet.SourceLease {
+		if err != nil || a.Source != limits.SourceRedis && a.Source != limits.SourceLease {
 			c.neither++
 		}
 		if a.Allowed {

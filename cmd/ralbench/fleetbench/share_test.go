@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -26,7 +26,7 @@ type oneWord struct {
 	calls  map[string]int
 }
 
-func (o *oneWord) Take(_ context.Context, key string, n int64) (fleet.Answer, error) {
+func (o *oneWord) Take(_ context.Context, key string, n int64) (limits.Answer, error) {
 	time.Sleep(300 * time.Microsecond)         // wall: in the bubble of driven
 	now := policy.Instant(time.Since(o.start)) // wall: in the bubble of driven
 	o.mu.Lock()
@@ -35,17 +35,17 @@ func (o *oneWord) Take(_ context.Context, key string, n int64) (fleet.Answer, er
 	o.calls[key]++
 	o.mu.Unlock()
 	time.Sleep(300 * time.Microsecond) // wall: in the bubble of driven
-	return fleet.Answer{Decision: d, Source: fleet.SourceRedis}, nil
+	return limits.Answer{Decision: d, Provenance: limits.Provenance{Source: limits.SourceRedis}}, nil
 }
 
 // generous lets everything pass, by itself.
 type generous struct{ calls atomic.Int64 }
 
-func (g *generous) Take(context.Context, string, int64) (fleet.Answer, error) {
+func (g *generous) Take(context.Context, string, int64) (limits.Answer, error) {
 	if g.calls.Add(1)%2 == 0 {
-		return fleet.Answer{}, errors.New("lost")
+		return limits.Answer{}, errors.New("lost")
 	}
-	return fleet.Answer{Decision: policy.Decision{Allowed: true}, Source: fleet.SourceOpen}, nil
+	return limits.Answer{Decision: policy.Decision{Allowed: true}, Provenance: limits.Provenance{Source: limits.SourceOpen}}, nil
 }
 
 var hundred = bench.Limit{Capacity: 100, Count: 100, Per: time.Second}

@@ -306,7 +306,7 @@ func (l *Checked[R, K, S]) describeAgain(ctx context.Context, v *Result, key K, 
 
 // conclude completes the result of a limit that has decided alone.
 func (v *Result) conclude(ctx context.Context, a *limits.Answer, err error) {
-	v.Decision, v.Basis, v.Waited = a.Decision, a.Basis, a.Wait
+	v.Decision, v.Provenance, v.Waited = a.Decision, a.Provenance, a.Wait
 	switch {
 	case err != nil:
 		v.failed(ctx, err)
@@ -318,7 +318,7 @@ func (v *Result) conclude(ctx context.Context, a *limits.Answer, err error) {
 
 // failed notes that a limiter returned an error in place of an answer.
 func (v *Result) failed(ctx context.Context, err error) {
-	v.Reason, v.Basis = Unavailable, limits.NewBasis(v.Basis.Source(), false, err)
+	v.Reason, v.Provenance = Unavailable, limits.Provenance{Source: v.Provenance.Source, Err: err}
 	if ctx.Err() != nil {
 		v.Reason = Cancelled
 	}

@@ -61,7 +61,7 @@ func (d *Door[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota
 	}
 	v.Waited = out.Waited
 	binding := out.Binding
-	var guess *limits.Basis // of a refusal that makes RetryAfter one
+	var guess limits.Provenance // of a refusal that makes RetryAfter one
 	if !out.Allowed {
 		for i, decision := range out.Decisions {
 			if decision.Allowed {
@@ -71,13 +71,13 @@ func (d *Door[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota
 			if quotas[at[i]].ofAnotherFamily(&decision) {
 				binding = i // the error to mend first
 			}
-			if basis := out.Basis(i); !basis.Promised() {
+			if basis := out.Provenance(i); !basis.Exact {
 				guess = basis
 			}
 		}
 	}
-	if v.Basis = guess; guess == nil {
-		v.Basis = out.Basis(binding)
+	if v.Provenance = guess; guess.Source == limits.SourceNone {
+		v.Provenance = out.Provenance(binding)
 	}
 	if binding >= 0 {
 		v.Binding = at[binding]
@@ -169,27 +169,27 @@ func (d *Door[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []Quota)
 	out, err := limits.AskAll(ctx, patience, claims...)
 	v.Waited = out.Waited
 	binding := out.Binding
-	var guess *limits.Basis // of a refusal that makes RetryAfter one
+	var guess limits.Provenance // of a refusal that makes RetryAfter one
 	for i := range out.Answers {
 		a := &out.Answers[i]
 		quotas[at[i]].follow(a)
-		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
+		if out.Allowed || a.Allowed || a.Source == limits.SourceNone {
 			continue
 		}
 		v.Violated |= 1 << at[i]
 		if quotas[at[i]].ofAnotherFamily(&a.Decision) {
 			binding = i // the error to mend first
 		}
-		if !a.Promised() {
-			guess = a.Basis
+		if !a.Exact {
+			guess = a.Provenance
 		}
 	}
 	if binding >= 0 {
 		a := &out.Answers[binding]
 		v.Binding = at[binding]
 		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].name, a.Decision, costs[v.Binding]
-		if v.Basis = guess; guess == nil {
-			v.Basis = a.Basis
+		if v.Provenance = guess; guess.Source == limits.SourceNone {
+			v.Provenance = a.Provenance
 		}
 	}
 	switch {

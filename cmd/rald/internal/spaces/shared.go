@@ -235,7 +235,7 @@ func (s *Space) shared(limit policy.Policy) (policy.Policy, error) {
 
 // takeShared is TakeWith over a fleet.
 func (s *Space) takeShared(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
-	var a fleet.Answer
+	var a limits.Answer
 	limit, err := s.shared(limit)
 	switch {
 	case err != nil:
@@ -254,8 +254,8 @@ func (s *Space) refundShared(ctx context.Context, limit policy.Policy, key strin
 		return policy.Decision{}, err
 	}
 	a, err := s.Fleet.RefundWith(ctx, limit, key, n)
-	if err == nil && !a.Allowed && n != 0 && a.Cause != nil && !errors.Is(a.Cause, fleet.ErrBlocked) {
-		err = a.Cause
+	if err == nil && !a.Allowed && n != 0 && a.Err != nil && !errors.Is(a.Err, fleet.ErrBlocked) {
+		err = a.Err
 	}
 	return a.Decision, err
 }
@@ -266,7 +266,7 @@ func (s *Space) holdShared(ctx context.Context, call limits.Call[string]) (g lim
 		return g, err
 	}
 	if g, err = s.Fleet.Hold(ctx, call); err == nil && !g.Allowed {
-		if cause := g.Cause(); errors.Is(cause, fleet.ErrTooManyLimits) || errors.Is(cause, fleet.ErrMisfit) {
+		if cause := g.Err; errors.Is(cause, fleet.ErrTooManyLimits) || errors.Is(cause, fleet.ErrMisfit) {
 			err = cause
 		}
 	}
