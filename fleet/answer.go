@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/limits"
@@ -61,4 +62,32 @@ func isUnavailable(a *limits.Answer) bool {
 // late is the error of a call that cannot wait for the end of a block.
 func late(a *limits.Answer) error {
 	return fmt.Errorf("%w: %w for %v", ErrDeadline, ErrBlocked, a.RetryAfter)
+}
+
+// tally counts answers, but those from leases, which count themselves.
+type tally struct {
+	by               [limits.SourceClosed + 1]atomic.Uint64
+	admitted         atomic.Uint64
+	charged, misfits atomic.Uint64
+
+	overLimit, blocked, unavailable atomic.Uint64 // refusals
+	blocks, penalties               atomic.Uint64
+}
+
+// count counts an answer of a call for n units.
+func (t *tally) count(n int64, a *limits.Answer) {
+	if n == 0 {
+		return
+	}
+	t.by[a.Source].Add(1)
+	switch {
+	case a.Allowed:
+		t.admitted.Add(1)
+	case isBlocked(a):
+		t.blocked.Add(1)
+	case isUnavailable(a):
+		t.unavailable.Add(1)
+	default:
+		t.overLimit.Add(1)
+	}
 }

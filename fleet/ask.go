@@ -227,6 +227,3 @@ func (r *granted) counting(back int64) int64 {
 	}
 	return back
 }
-
-// ticks is how many of a shape's ticks a nanosecond has.
-const ticks = 16

@@ -6,21 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/penalty"
-	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// Penalty blocks keys that go on calling although they are refused, as that of package engine
-// does: Refusals within Within block a key for For, the next time for twice as long, and so on
-// up to Max. Its times are rounded up to microseconds, which is what Redis's clock counts.
-type Penalty = engine.Penalty
-
-// ErrBlocked is wrapped by Answer.Err of a call that was refused because its key is blocked,
-// and by the error of Wait and Acquire if they cannot wait for the end of the block.
-var ErrBlocked = limits.ErrBlocked
 
 // Block refuses the key for d on all servers, whatever its limit says. d is rounded up to a
 // microsecond. In Exact mode every call of every verb that begins after Block has returned is
@@ -122,15 +111,6 @@ func (l *Limiter) unblock(ctx context.Context, key string) error {
 	return why.cause
 }
 
-// penaltyRule returns the rule of Config.Penalty, the zero one if there is none.
-func penaltyRule(p Penalty) (r penalty.Rule) {
-	if p != (Penalty{}) {
-		r = penalty.Rule{Refusals: int64(p.Refusals), Within: p.Within, For: p.For, Max: p.Max, Forget: p.Forget}
-		r.FillIn()
-	}
-	return r
-}
-
 // learnBlock records what Redis said of the key's block when it decided a call, and counts a
 // block that the call made.
 func (l *Limiter) learnBlock(key string, t *store.Taken) {
@@ -138,39 +118,4 @@ func (l *Limiter) learnBlock(key string, t *store.Taken) {
 	if t.Block.Made {
 		l.tally.penalties.Add(1)
 	}
-}
-
-// blockedWithout is the answer to a call without Redis if this server was told that the key is
-// blocked.
-func (l *Limiter) blockedWithout(of *terms, key string, n int64, cause error) (a limits.Answer, blocked bool) {
-	left, _ := l.known.Left(key)
-	if left == 0 {
-		return a, false
-	}
-	if of.local == nil {
-		a = l.without(of, n, cause)
-		if a.Allowed {
-			a = l.without(of, 0, cause)
-		}
-	} else if a = l.shared(of, of.local.Peek(key), 0, cause); n < 0 || n > of.most {
-		a.RetryAfter = policy.Never
-	}
-	refuseBlocked(&a, left)
-	return a, true
-}
-
-// blockedLease is the answer to a call in Leased mode if Redis said within a term that the key
-// is blocked. Until then every lease that this server had of it has ended, so that it asks.
-func (l *Limiter) blockedLease(key string, n int64) (a limits.Answer, blocked bool) {
-	left, ago := l.known.Left(key)
-	if left == 0 || ago >= l.plan.Term {
-		return a, false
-	}
-	a = limits.Answer{Decision: policy.Decision{Limit: l.plan.Limit()}, Provenance: byLease}
-	if n < 0 || n > a.Limit {
-		a.RetryAfter = policy.Never
-	}
-	refuseBlocked(&a, left)
-	l.tally.count(n, &a)
-	return a, true
 }

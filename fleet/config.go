@@ -7,7 +7,9 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/observe/eventlog"
 	"github.com/ral-limiter/ral/policy"
@@ -16,8 +18,7 @@ import (
 // The defaults of Config.
 const (
 	DefaultBudget  = 5 * time.Millisecond
-	DefaultTerm    = 250 * time.Millisecond // if Redis is near: see Config.Term
-	DefaultMaxKeys = 1 << 20                // as package engine has it
+	defaultMaxKeys = 1 << 20 // as package engine has it
 )
 
 // These are defaults of Config, too, as package engine has them.
@@ -223,7 +224,7 @@ func (c Config) withDefaults() Config {
 		c.Budget = DefaultBudget
 	}
 	if c.MaxKeys == 0 {
-		c.MaxKeys = DefaultMaxKeys
+		c.MaxKeys = defaultMaxKeys
 	}
 	if r := penaltyRule(c.Penalty); r.Counts() {
 		c.Penalty.Max, c.Penalty.Forget = r.Max, r.Forget
@@ -365,4 +366,18 @@ func named(s string) bool {
 	return s != "" && len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r == '{' || r == '}' || r == 0x7f
 	})
+}
+
+// Penalty blocks keys that go on calling although they are refused, as that of package engine
+// does: Refusals within Within block a key for For, the next time for twice as long, and so on
+// up to Max. Its times are rounded up to microseconds, which is what Redis's clock counts.
+type Penalty = engine.Penalty
+
+// penaltyRule returns the rule of Config.Penalty, the zero one if there is none.
+func penaltyRule(p Penalty) (r penalty.Rule) {
+	if p != (Penalty{}) {
+		r = penalty.Rule{Refusals: int64(p.Refusals), Within: p.Within, For: p.For, Max: p.Max, Forget: p.Forget}
+		r.FillIn()
+	}
+	return r
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Errors of calls. What they return wraps one of them, for errors.Is.
@@ -161,3 +162,7 @@ func asOutage(err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrOutage, err)
 }
+
+// ErrBlocked is wrapped by Answer.Err of a call that was refused because its key is blocked,
+// and by the error of Wait and Acquire if they cannot wait for the end of the block.
+var ErrBlocked = limits.ErrBlocked

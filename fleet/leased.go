@@ -3,13 +3,13 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // bank is Redis as the leases see it: asked within a budget, behind the breaker.
@@ -132,36 +132,18 @@ func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.A
 	return a, ok
 }
 
-// askLease is take in Leased mode for a call that has tried.
-func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, error) {
-	switch {
-	case l.closed.Load():
-		return taken{}, ErrClosed
-	case ctx.Err() != nil:
-		return taken{}, context.Cause(ctx)
+// blockedLease is the answer to a call in Leased mode if Redis said within a term that the key
+// is blocked. Until then every lease that this server had of it has ended, so that it asks.
+func (l *Limiter) blockedLease(key string, n int64) (a limits.Answer, blocked bool) {
+	left, ago := l.known.Left(key)
+	if left == 0 || ago >= l.plan.Term {
+		return a, false
 	}
-	if err := store.CheckKey(key); err != nil {
-		return taken{}, err
+	a = limits.Answer{Decision: policy.Decision{Limit: l.plan.Limit()}, Provenance: byLease}
+	if n < 0 || n > a.Limit {
+		a.RetryAfter = policy.Never
 	}
-	d, err := l.leases.Ask(key, n, l.config.Budget, ctx.Done())
-	if err == nil {
-		t := taken{answer: limits.Answer{Decision: d, Provenance: byLease}}
-		if left, _ := l.known.Left(key); left > 0 && !d.Allowed {
-			refuseBlocked(&t.answer, left) // counted by the leases
-		}
-		return t, nil
-	}
-	switch {
-	case errors.Is(err, lease.ErrFew):
-		// The key is not worth a lease, and Redis decides this call. It is paid before it
-		// passes, as units of a lease are, by the same policy.
-		return l.takeExact(ctx, l.own.Load(), key, n, 0, 0)
-	case errors.Is(err, lease.ErrClosed):
-		return taken{}, ErrClosed
-	case ctx.Err() != nil:
-		return taken{}, context.Cause(ctx)
-	case errors.Is(err, lease.ErrLate):
-		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
-	}
-	return l.takeWithout(l.own.Load(), key, n, 0, noAnswer{cause: asOutage(err)})
+	refuseBlocked(&a, left)
+	l.tally.count(n, &a)
+	return a, true
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/fleet/internal/blocklist"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
@@ -434,4 +435,21 @@ func (l *Limiter) without(of *terms, n int64, cause error) limits.Answer {
 		a.RetryAfter = retry
 	}
 	return a
+}
+
+// sleep waits, or returns why it did not.
+func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return cell.Cancelled(ctx)
+	case <-l.ctx.Done():
+		return ErrClosed
+	}
 }

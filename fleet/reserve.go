@@ -8,7 +8,6 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -230,25 +229,6 @@ func patienceLeft(ctx context.Context, patience time.Duration, begun time.Time) 
 	return left, false
 }
 
-// orAtOnce is patience for a call that has none, also under a policy that delays such calls.
-func (of *terms) orAtOnce(patience time.Duration) time.Duration {
-	if of.policy.Delays() {
-		return max(patience, 1)
-	}
-	return patience
-}
-
-// crowds reports whether a call with so much patience is refused only if the limit, a
-// policy.Queue, has no place for it.
-func (of *terms) crowds(patience time.Duration) bool {
-	s, ok := of.policy.(shape.Shaped)
-	if !ok || s.Shape().Kind != shape.Queue {
-		return false
-	}
-	const ticks = 16 // a nanosecond
-	return patience >= time.Duration(s.Shape().Depth/ticks)
-}
-
 // await waits for the turn of a reservation, or gives it back.
 func (l *Limiter) await(ctx context.Context, r *Reservation) error {
 	err := l.sleep(ctx, r.Wait)
@@ -258,23 +238,6 @@ func (l *Limiter) await(ctx context.Context, r *Reservation) error {
 		r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.Provenance{Source: r.Source, Err: r.Err}}
 	}
 	return err
-}
-
-// sleep waits, or returns why it did not.
-func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return cell.Cancelled(ctx)
-	case <-l.ctx.Done():
-		return ErrClosed
-	}
 }
 
 // blockPoll is how often a call that waits for the end of a block looks whether it was lifted.

@@ -178,3 +178,20 @@ func differing(c Config, roll store.Roll, agreed policy.Instant) (err error, wro
 	}
 	return fmt.Errorf("%w, as in a deploy: %s", ErrLimits, said), false
 }
+
+// agreed tells that all servers keep the policy of that text, as far as they are counted.
+func (l *Limiter) agreed(text string) {
+	c := &l.change
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own := l.own.Load()
+	if len(c.before) == 0 || own.policy.String() != text {
+		return
+	}
+	limit, err := l.maker.Limit(own.policy)
+	if err != nil {
+		return // it was made before
+	}
+	c.before = nil
+	_ = l.holdTo(own.policy, limit)
+}

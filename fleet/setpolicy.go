@@ -106,23 +106,6 @@ func (l *Limiter) holdTo(p policy.Policy, limit *store.Limit) error {
 	return nil
 }
 
-// agreed tells that all servers keep the policy of that text, as far as they are counted.
-func (l *Limiter) agreed(text string) {
-	c := &l.change
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	own := l.own.Load()
-	if len(c.before) == 0 || own.policy.String() != text {
-		return
-	}
-	limit, err := l.maker.Limit(own.policy)
-	if err != nil {
-		return // it was made before
-	}
-	c.before = nil
-	_ = l.holdTo(own.policy, limit)
-}
-
 // errPace says why a Bursty cannot follow another.
 var errPace = errors.New("a Bursty of the same count and per: of two that drain differently none is known that admits what both do")
 

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/limits"
@@ -64,34 +63,6 @@ type Stats struct {
 	// those that are known to be lost because a lease ended. LapsedUnits were paid and not
 	// used; Lapsed, of shares, were used and not paid.
 	LeasedUnits, ReturnedUnits, LapsedUnits uint64
-}
-
-// tally counts answers, but those from leases, which count themselves.
-type tally struct {
-	by               [limits.SourceClosed + 1]atomic.Uint64
-	admitted         atomic.Uint64
-	charged, misfits atomic.Uint64
-
-	overLimit, blocked, unavailable atomic.Uint64 // refusals
-	blocks, penalties               atomic.Uint64
-}
-
-// count counts an answer of a call for n units.
-func (t *tally) count(n int64, a *limits.Answer) {
-	if n == 0 {
-		return
-	}
-	t.by[a.Source].Add(1)
-	switch {
-	case a.Allowed:
-		t.admitted.Add(1)
-	case isBlocked(a):
-		t.blocked.Add(1)
-	case isUnavailable(a):
-		t.unavailable.Add(1)
-	default:
-		t.overLimit.Add(1)
-	}
 }
 
 // Stats returns the limiter's counters.

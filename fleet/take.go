@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/decide"
@@ -117,6 +118,40 @@ func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, pati
 	return l.takeExact(ctx, of, key, n, patience, l.held(key))
 }
 
+// askLease is take in Leased mode for a call that has tried.
+func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, error) {
+	switch {
+	case l.closed.Load():
+		return taken{}, ErrClosed
+	case ctx.Err() != nil:
+		return taken{}, context.Cause(ctx)
+	}
+	if err := store.CheckKey(key); err != nil {
+		return taken{}, err
+	}
+	d, err := l.leases.Ask(key, n, l.config.Budget, ctx.Done())
+	if err == nil {
+		t := taken{answer: limits.Answer{Decision: d, Provenance: byLease}}
+		if left, _ := l.known.Left(key); left > 0 && !d.Allowed {
+			refuseBlocked(&t.answer, left) // counted by the leases
+		}
+		return t, nil
+	}
+	switch {
+	case errors.Is(err, lease.ErrFew):
+		// The key is not worth a lease, and Redis decides this call. It is paid before it
+		// passes, as units of a lease are, by the same policy.
+		return l.takeExact(ctx, l.own.Load(), key, n, 0, 0)
+	case errors.Is(err, lease.ErrClosed):
+		return taken{}, ErrClosed
+	case ctx.Err() != nil:
+		return taken{}, context.Cause(ctx)
+	case errors.Is(err, lease.ErrLate):
+		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
+	}
+	return l.takeWithout(l.own.Load(), key, n, 0, noAnswer{cause: asOutage(err)})
+}
+
 // takeExact has Redis decide. held is the number of units that this server holds in
 // addition to what is left there.
 func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64, patience time.Duration, held int64) (taken, error) {
@@ -159,6 +194,25 @@ func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Dura
 	}
 	l.tally.count(n, &t.answer)
 	return t, nil
+}
+
+// blockedWithout is the answer to a call without Redis if this server was told that the key is
+// blocked.
+func (l *Limiter) blockedWithout(of *terms, key string, n int64, cause error) (a limits.Answer, blocked bool) {
+	left, _ := l.known.Left(key)
+	if left == 0 {
+		return a, false
+	}
+	if of.local == nil {
+		a = l.without(of, n, cause)
+		if a.Allowed {
+			a = l.without(of, 0, cause)
+		}
+	} else if a = l.shared(of, of.local.Peek(key), 0, cause); n < 0 || n > of.most {
+		a.RetryAfter = policy.Never
+	}
+	refuseBlocked(&a, left)
+	return a, true
 }
 
 // shared is what the share decided.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
@@ -181,3 +182,24 @@ func (l *Limiter) LimitFor(key string) policy.Policy {
 	}
 	return l.Limit()
 }
+
+// orAtOnce is patience for a call that has none, also under a policy that delays such calls.
+func (of *terms) orAtOnce(patience time.Duration) time.Duration {
+	if of.policy.Delays() {
+		return max(patience, 1)
+	}
+	return patience
+}
+
+// crowds reports whether a call with so much patience is refused only if the limit, a
+// policy.Queue, has no place for it.
+func (of *terms) crowds(patience time.Duration) bool {
+	s, ok := of.policy.(shape.Shaped)
+	if !ok || s.Shape().Kind != shape.Queue {
+		return false
+	}
+	return patience >= time.Duration(s.Shape().Depth/ticks)
+}
+
+// ticks is how many of a shape's ticks a nanosecond has.
+const ticks = 16
