@@ -23,7 +23,7 @@ var _ limits.RemoteExplainer[string] = (*Limiter)(nil)
 //   - In Leased mode Redis counts what servers hold on lease as used. So Used, Of and Returns
 //     are left out, and whether a call is allowed is what this server says, which may hold units.
 //   - While Redis is away, Used, Of and Returns are left out, and whether a call is allowed is
-//     what Config.Outage says: see Explanation.Source, and Cause for the reason.
+//     what Config.Outage says: see Explanation.Source, and Err for the reason.
 //
 // The errors are those of Take, except that a limit of PolicyFor of another family is an
 // Explanation that refuses every call.
