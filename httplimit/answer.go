@@ -43,7 +43,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	if retry != "" {
 		h[retryAfterField] = values[4:5:5]
 	}
-	w.WriteHeader(Reason(v.Reason).status())
+	w.WriteHeader(status(v.Reason))
 	_, _ = w.Write(b.text) // an error means that the client has left
 }
 
@@ -66,7 +66,7 @@ var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "La
 // problem returns the problem details of a refusal. Those of OverLimit depend on nothing
 // except the limits that refused.
 func (m *Middleware) problem(v *result) []byte {
-	status := Reason(v.Reason).status()
+	status := status(v.Reason)
 	kind, title := "about:blank", http.StatusText(status)
 	switch v.Reason {
 	case admission.OverLimit:
@@ -100,7 +100,7 @@ func (m *Middleware) problem(v *result) []byte {
 
 // sentence returns the text of a refusal.
 func sentence(v *result) []byte {
-	b := append(make([]byte, 0, 128), http.StatusText(Reason(v.Reason).status())...)
+	b := append(make([]byte, 0, 128), http.StatusText(status(v.Reason))...)
 	if v.Reason == admission.OverLimit && v.Provenance.Exact {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)

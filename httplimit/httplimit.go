@@ -19,7 +19,7 @@ import (
 // usable. Any number of goroutines may call its methods. It needs no Close; its engines do.
 type Middleware struct {
 	options  Options
-	door     *admission.Door[*http.Request, Served]
+	control  *admission.Controller[*http.Request, Served]
 	limiters []limiter
 	addr     *ClientAddr
 	allow    *clientaddr.Prefixes
@@ -97,7 +97,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		m.limiters, all = append(m.limiters, l), append(all, l.inner())
 		m.fields.Add(title)
 	}
-	m.door = admission.New(admission.Config[*http.Request, Served]{
+	m.control = admission.New(admission.Config[*http.Request, Served]{
 		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, Shadow: options.Shadow,
 		Log: admission.NewLog(options.Logger), Counters: &m.counters,
 	}, all, nil)
@@ -145,7 +145,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (m *Middleware) carryOut(
 	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
 ) {
-	v.Shadow = m.door.Shadow()
+	v.Shadow = m.control.Shadow()
 	m.counters.Count(v)
 	if m.options.OnVerdict != nil {
 		m.options.OnVerdict(r, verdictOf(v))
@@ -184,7 +184,7 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 			return false
 		}
 	}
-	return m.door.Begin(r, v)
+	return m.control.Begin(r, v)
 }
 
 // refuse answers a refused request.
@@ -227,7 +227,7 @@ func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 		if bodiless {
 			served.Bytes = 0 // the server drops them
 		}
-		m.door.Settle(context.Background(), s, r, served) // the request's context may have ended
+		m.control.Settle(context.Background(), s, r, served) // the request's context may have ended
 	}()
 	next.ServeHTTP(c.writer(), r)
 	c.served.Panicked = false

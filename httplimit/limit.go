@@ -73,7 +73,7 @@ type limiter interface {
 	// Middleware, as a result that is passed by pointer through an interface would be
 	// allocated.
 	serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler)
-	// inner returns the limit as a door holds it, so that its calls are not passed on.
+	// inner returns the limit as a controller holds it, so that its calls are not passed on.
 	inner() checked
 }
 
@@ -84,7 +84,7 @@ type checkedLimit[K comparable] struct {
 
 func (l Limit[K]) check(at int, name string, bad admission.FieldFault) (limiter, error) {
 	c, err := admission.Check(admission.Limit[*http.Request, K, Served]{
-		Name: l.Name, Limiter: l.Limiter, Key: l.Key, WhenNoKey: admission.WhenNoKey(l.WhenNoKey),
+		Name: l.Name, Limiter: l.Limiter, Key: l.Key, WhenNoKey: l.WhenNoKey,
 		Cost: l.Cost, Charge: l.Charge, PolicyFor: l.PolicyFor, Shadow: l.Shadow,
 	}, at, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
 	if err != nil {
@@ -99,7 +99,7 @@ func (l checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Req
 	var v result
 	var s admission.Settlement
 	if m.begin(r, &v) {
-		s = l.TakeOne(r.Context(), r, &v, m.door)
+		s = l.TakeOne(r.Context(), r, &v, m.control)
 	}
 	m.carryOut(w, r, next, &v, nil, s)
 }
@@ -111,7 +111,7 @@ func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.
 	var room [admission.MaxLimits]quota
 	quotas := room[:len(m.limiters)]
 	if m.begin(r, &v) {
-		s = m.door.Decide(r.Context(), r, &v, quotas)
+		s = m.control.Decide(r.Context(), r, &v, quotas)
 	}
 	m.carryOut(w, r, next, &v, quotas, s)
 }

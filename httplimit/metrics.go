@@ -23,7 +23,7 @@ func (m *Middleware) Metrics(name string) *metrics.Source {
 		{Metric: "ral.http.shadow", Of: func(s *Stats) float64 { return metrics.Bool(s.Shadow) }},
 	}
 	for i, l := range m.limiters {
-		if m.door.Tried(i) {
+		if m.control.Tried(i) {
 			name := l.Of().Title()
 			readings = append(readings, reading{
 				Metric: "ral.http.shadowed_requests", Value: name,

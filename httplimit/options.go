@@ -41,15 +41,15 @@ const (
 )
 
 // WhenNoKey chooses the answer to a request for which a limit's key function finds no key.
-type WhenNoKey int
+type WhenNoKey = admission.WhenNoKey
 
 const (
 	// Refuse answers it with 400. The default.
-	Refuse WhenNoKey = iota
+	Refuse = admission.Refuse
 	// Skip does not apply the limit to it. Others may apply.
-	Skip
+	Skip = admission.Skip
 	// Share counts all such requests as one client.
-	Share
+	Share = admission.Share
 )
 
 // Options configures a [Middleware]. The zero Options is a good choice.

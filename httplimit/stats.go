@@ -53,7 +53,7 @@ func (m *Middleware) Stats() Stats {
 		Misconfigured: c.By(admission.Misconfigured),
 		Unavailable:   c.By(admission.Unavailable),
 		Unsettled:     c.Unsettled(),
-		Shadow:        m.door.Shadow(),
+		Shadow:        m.control.Shadow(),
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}
 	s.Delayed, s.DelayTime = c.Delayed()
@@ -62,7 +62,7 @@ func (m *Middleware) Stats() Stats {
 		if of, ok := l.Stats(); ok {
 			s.Limits[name] = of
 		}
-		if m.door.Tried(i) {
+		if m.control.Tried(i) {
 			if s.Shadowed == nil {
 				s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
 			}

@@ -10,41 +10,38 @@ import (
 )
 
 // Reason is the reason for which a request passes or is refused.
-type Reason int
+type Reason = admission.Reason
 
 const (
 	// Admitted: all limits had room.
-	Admitted Reason = iota
+	Admitted = admission.Admitted
 	// Exempt: the client is in Options.Allow, or no limit applies to the request.
-	Exempt
+	Exempt = admission.Exempt
 	// OverLimit: a limit has no room now. Status 429.
-	OverLimit
+	OverLimit = admission.OverLimit
 	// Denied: the client is in Options.Deny. Status 403.
-	Denied
+	Denied = admission.Denied
 	// NoKey: the request has no key for a limit that needs one, or no address although
 	// there is Options.Deny. Status 400.
-	NoKey
+	NoKey = admission.NoKey
 	// Cancelled: the request's context ended while it waited for its turn. Status 503.
-	Cancelled
+	Cancelled = admission.Cancelled
 	// NeverAdmitted: a limit never admits the request, however long the client waits, as
 	// it costs more than the limit allows at once. Status 403, which asks clients not to
 	// repeat the request, where 429 invites them to.
-	NeverAdmitted
+	NeverAdmitted = admission.NeverAdmitted
 	// Misconfigured: the program is in error. Either Limit.PolicyFor or engine.PolicyFor chose a
 	// policy of another family than that of Config.Policy, or one that the limiter does not
 	// take, or Options.Cost or Limit.Cost returned less than 0. Status 500. Each limit that is in
 	// error is logged once at level Error.
-	Misconfigured
+	Misconfigured = admission.Misconfigured
 	// Unavailable: a limiter could not decide, and refuses: it cannot reach what keeps the
 	// limit, as a fleet of FallbackClosed, or it is closed. Verdict.Provenance has the cause. Status
 	// 503, with the problem type temporary-reduced-capacity.
-	Unavailable
+	Unavailable = admission.Unavailable
 
 	reasons = admission.Reasons
 )
-
-// String returns the reason in lower case.
-func (r Reason) String() string { return admission.Reason(r).String() }
 
 // Verdict is the decision about a request.
 type Verdict struct {
@@ -84,17 +81,17 @@ type Verdict struct {
 // verdictOf returns the verdict that a result is.
 func verdictOf(v *result) Verdict {
 	return Verdict{
-		Reason(v.Reason), v.Limit, v.Decision, v.RetryAfter, v.Provenance, v.Cost, v.Waited, v.Shadow, v.Shadowed,
+		v.Reason, v.Limit, v.Decision, v.RetryAfter, v.Provenance, v.Cost, v.Waited, v.Shadow, v.Shadowed,
 	}
 }
 
 // Refused reports whether the request is kept from the handler.
-func (v *Verdict) Refused() bool { return !v.Shadow && v.Reason != Admitted && v.Reason != Exempt }
+func (v *Verdict) Refused() bool { return !v.Shadow && !v.Reason.Passes() }
 
 // Status returns the status that answers a request for that reason, or 0 if it passes.
-func (v *Verdict) Status() int { return v.Reason.status() }
+func (v *Verdict) Status() int { return status(v.Reason) }
 
-func (r Reason) status() int {
+func status(r Reason) int {
 	return [reasons]int{
 		OverLimit:     http.StatusTooManyRequests,
 		Denied:        http.StatusForbidden,

@@ -10,15 +10,15 @@ import (
 )
 
 // WhenNoKey chooses the answer to a call for which a limit finds no key.
-type WhenNoKey int
+type WhenNoKey = admission.WhenNoKey
 
 const (
 	// Refuse answers it with CodeInvalidArgument. The default.
-	Refuse WhenNoKey = iota
+	Refuse = admission.Refuse
 	// Skip does not apply the limit to it. Others may apply.
-	Skip
+	Skip = admission.Skip
 	// Share counts all such calls as one client.
-	Share
+	Share = admission.Share
 )
 
 // Limit is a limiter that limits calls, and the key that it limits them by. Limiter and Key are
@@ -86,7 +86,7 @@ type checked struct {
 
 func (l Limit[K]) check(at int, o *Options, bad admission.FieldFault) (c checked, err error) {
 	of := admission.Limit[*Call, K, Served]{
-		Name: l.Name, Limiter: l.Limiter, Key: l.Key.Of, WhenNoKey: admission.WhenNoKey(l.WhenNoKey),
+		Name: l.Name, Limiter: l.Limiter, Key: l.Key.Of, WhenNoKey: l.WhenNoKey,
 		Cost: l.Cost, Charge: l.Charge, PolicyFor: l.PolicyFor, Shadow: l.Shadow,
 	}
 	hidden := func(cost func(c *Call) int64) limiter {

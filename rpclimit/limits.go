@@ -18,7 +18,7 @@ type Limits struct {
 	limits  []checked
 	fields  admission.Fields
 
-	// Each door has the limits that are decided together. It is nil if there are none.
+	// Each controller has the limits that are decided together. It is nil if there are none.
 	whole, opening         *entry // of a call, and of a stream as it opens
 	wholeRest, openingRest *entry // the same for calls that were tapped
 	tap                    *entry // limits with AtTap
@@ -29,7 +29,7 @@ type Limits struct {
 	log             *admission.Log
 }
 
-type entry = admission.Door[*Call, Served]
+type entry = admission.Controller[*Call, Served]
 
 // New returns limits that hold each call to up to 8 limits. A call passes if all of them admit it,
 // and is then charged to all. A refused call is charged to none, as by engine.TakeAll, or by
@@ -89,7 +89,7 @@ func Must(l *Limits, err error) *Limits {
 	return l
 }
 
-// open makes the doors.
+// open makes the controllers.
 func (l *Limits) open() {
 	o := &l.options
 	config := admission.Config[*Call, Served]{
@@ -110,7 +110,7 @@ func (l *Limits) open() {
 	l.sent = l.entry(config, func(c *checked) limiter { return c.sent }, func(c *checked) bool { return c.sent != nil })
 }
 
-// entry returns a door of the limits that has reports, or nil if there are none.
+// entry returns a controller of the limits that has reports, or nil if there are none.
 func (l *Limits) entry(config admission.Config[*Call, Served], of func(c *checked) limiter, has func(c *checked) bool) *entry {
 	var all []limiter
 	some := false
@@ -170,7 +170,7 @@ func (l *Limits) Begin(c *Call) (Verdict, *Session) {
 	return v, s
 }
 
-// entryOf returns the door that decides a call as it begins.
+// entryOf returns the controller that decides a call as it begins.
 func (l *Limits) entryOf(c *Call) *entry {
 	switch {
 	case c.Tapped == nil && c.Stream:
@@ -237,7 +237,7 @@ func (l *Limits) pass(c *Call) Verdict {
 	return v
 }
 
-// decide decides about a call by the limits of a door. A nil door admits it.
+// decide decides about a call by the limits of a controller. A nil controller admits it.
 func (l *Limits) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
 	var r admission.Result
 	switch {
@@ -256,7 +256,7 @@ func (l *Limits) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
 	return l.verdict(c, r, nil), nil
 }
 
-// tell tells the program of a verdict. A nil door is that of a call that passes.
+// tell tells the program of a verdict. A nil controller is that of a call that passes.
 func (l *Limits) tell(e *entry, c *Call, v *Verdict) {
 	if l.options.OnVerdict != nil {
 		l.options.OnVerdict(c, *v)

@@ -28,7 +28,7 @@ type Session struct {
 	}
 }
 
-// held is what a door has taken of a call.
+// held is what a controller has taken of a call.
 type held struct {
 	by   *entry
 	of   admission.Settlement
@@ -106,7 +106,7 @@ func (s *Session) Sent(message any) Verdict {
 	return s.message(s.limits.sent, &s.sending, &s.mu.sent, nil)
 }
 
-// message decides about a message by the limits of a door, which may be nil, and counts it in n. first is what
+// message decides about a message by the limits of a controller, which may be nil, and counts it in n. first is what
 // limits of the first message have decided, or nil. A message that passes is not kept.
 func (s *Session) message(e *entry, c *Call, n *int64, first *admission.Result) Verdict {
 	if e == nil {
@@ -163,7 +163,7 @@ func (s *Session) End(served Served) {
 	settle(all, served)
 }
 
-// settle settles what doors have taken of a call. If a Charge panics, the other doors are settled all the same.
+// settle settles what controllers have taken of a call. If a Charge panics, the other controllers are settled all the same.
 func settle(all []held, served Served) {
 	if len(all) == 0 {
 		return

@@ -15,35 +15,31 @@ import (
 )
 
 // Reason is the reason for which a call passes or is refused.
-type Reason int
+type Reason = admission.Reason
 
 const (
 	// Admitted: all limits had room.
-	Admitted Reason = iota
+	Admitted = admission.Admitted
 	// Exempt: the procedure is exempt, or no limit applies to the call.
-	Exempt
+	Exempt = admission.Exempt
 	// OverLimit: a limit has no room now. CodeResourceExhausted.
-	OverLimit
-	_
+	OverLimit = admission.OverLimit
 	// NoKey: the call has no key for a limit that needs one. CodeInvalidArgument.
-	NoKey
+	NoKey = admission.NoKey
 	// Cancelled: the call's context ended while it waited for its turn. CodeCanceled, or
 	// CodeDeadlineExceeded.
-	Cancelled
+	Cancelled = admission.Cancelled
 	// NeverAdmitted: a limit never admits the call, as it costs more than the limit allows at
 	// once. CodeResourceExhausted, with a pushback that asks clients not to repeat it.
-	NeverAdmitted
+	NeverAdmitted = admission.NeverAdmitted
 	// Misconfigured: the program is in error: PolicyFor chose a policy of another family than
 	// that of the limiter, or a cost is below 0, or a function of the program panicked at a tap.
 	// CodeInternal.
-	Misconfigured
+	Misconfigured = admission.Misconfigured
 	// Unavailable: a limiter could not decide, and refuses, as a fleet of FallbackClosed.
 	// CodeUnavailable.
-	Unavailable
+	Unavailable = admission.Unavailable
 )
-
-// String returns the reason in lower case.
-func (r Reason) String() string { return admission.Reason(r).String() }
 
 // Verdict is the decision about a call, or about a message of a stream.
 type Verdict struct {
@@ -84,7 +80,7 @@ type Verdict struct {
 func (l *Limits) verdict(c *Call, r admission.Result, quotas []admission.Quota) Verdict {
 	r.Shadow = l.shadow()
 	return Verdict{
-		Reason: Reason(r.Reason), Limit: r.Limit, Decision: r.Decision, RetryAfter: r.RetryAfter, Provenance: r.Provenance,
+		Reason: r.Reason, Limit: r.Limit, Decision: r.Decision, RetryAfter: r.RetryAfter, Provenance: r.Provenance,
 		Cost: r.Cost, Waited: r.Waited, Shadow: r.Shadow, Shadowed: r.Shadowed,
 		result: r, quotas: quotas, limits: l, call: c,
 		late: r.Reason == admission.Cancelled && errors.Is(c.Context.Err(), context.DeadlineExceeded),
@@ -137,7 +133,7 @@ func (v *Verdict) quotaList() []admission.Quota {
 }
 
 // Refused reports whether the call is to be refused, or the stream to be ended.
-func (v *Verdict) Refused() bool { return !v.Shadow && v.Reason != Admitted && v.Reason != Exempt }
+func (v *Verdict) Refused() bool { return !v.Shadow && !v.Reason.Passes() }
 
 // Code returns the status that answers a call for that reason, or CodeOK if it passes.
 func (v *Verdict) Code() Code {

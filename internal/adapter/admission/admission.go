@@ -10,7 +10,7 @@ import (
 // MaxLimits is the most limits that a request may have.
 const MaxLimits = 8
 
-// Config configures a Door.
+// Config configures a Controller.
 type Config[R, S any] struct {
 	// Cost and Charge are those of limits without their own. They may be nil.
 	Cost   func(r R) int64
@@ -26,15 +26,15 @@ type Config[R, S any] struct {
 	Keep bool
 	// Shadow enforces no limit.
 	Shadow bool
-	// Log and Counters may be shared by several doors over the same limits. They are required.
+	// Log and Counters may be shared by several controllers over the same limits. They are required.
 	Log      *Log
 	Counters *Counters
 }
 
-// Door holds requests to limits. New makes one. Any number of goroutines may call its methods.
-type Door[R, S any] struct {
+// Controller holds requests to limits. New makes one. Any number of goroutines may call its methods.
+type Controller[R, S any] struct {
 	config   Config[R, S]
-	limiters []Any[R, S]    // nil where a limit is none of this door
+	limiters []Any[R, S]    // nil where a limit is none of this controller
 	parts    []*Parts[R, S] // of the limiters
 	single   int            // the index of the only limit, or -1
 	engines  bool           // whether all limits are Parts.plain
@@ -46,10 +46,10 @@ type Door[R, S any] struct {
 	counters *Counters
 }
 
-// New returns a door. limiters holds all limits in their order, 8 at the most, of which has says
-// which are those of this door. If all have Shadow, that is the Shadow of the config.
-func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) bool) *Door[R, S] {
-	d := &Door[R, S]{
+// New returns a controller. limiters holds all limits in their order, 8 at the most, of which has says
+// which are those of this controller. If all have Shadow, that is the Shadow of the config.
+func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) bool) *Controller[R, S] {
+	d := &Controller[R, S]{
 		config:  config,
 		single:  -1,
 		engines: true, charges: config.Charge != nil || config.Keep,
@@ -86,14 +86,14 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 }
 
 // Shadow reports whether no limit is enforced.
-func (d *Door[R, S]) Shadow() bool { return d.shadow }
+func (d *Controller[R, S]) Shadow() bool { return d.shadow }
 
 // Tried reports whether the limit at that index is tried beside others.
-func (d *Door[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].shadow }
+func (d *Controller[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].shadow }
 
 // Begin finds a request's cost, and reports whether the limits are to decide. If not, v has the
 // reason.
-func (d *Door[R, S]) Begin(r R, v *Result) bool {
+func (d *Controller[R, S]) Begin(r R, v *Result) bool {
 	v.Cost = 1
 	if d.config.Cost != nil {
 		v.Cost = d.config.Cost(r)
@@ -109,7 +109,7 @@ func (d *Door[R, S]) Begin(r R, v *Result) bool {
 // waits for the request's turn if need be. quotas has as many elements as there are limits. They
 // are no part of the result, so that they need not be allocated. The Settlement is nil unless the
 // request is charged afterwards and is admitted.
-func (d *Door[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
+func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
 	if d.engines {
 		s = d.takeAll(ctx, r, v, quotas)
 	} else {
@@ -123,7 +123,7 @@ func (d *Door[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []Quota)
 
 // Single returns the limit that decides alone, or nil if there is none. Its Take does the same as
 // Decide at less cost.
-func (d *Door[R, S]) Single() Any[R, S] {
+func (d *Controller[R, S]) Single() Any[R, S] {
 	if d.single < 0 {
 		return nil
 	}
@@ -132,21 +132,21 @@ func (d *Door[R, S]) Single() Any[R, S] {
 
 // Settle ends what a request has taken, by what it has used. A request for which that may not
 // count is counted.
-func (d *Door[R, S]) Settle(ctx context.Context, s Settlement, r R, served S) {
+func (d *Controller[R, S]) Settle(ctx context.Context, s Settlement, r R, served S) {
 	if !s.settle(ctx, d.used(ctx, r, served)) {
 		d.counters.unsettled.Add(1)
 	}
 }
 
 // Cancel gives back all that a request has taken.
-func (d *Door[R, S]) Cancel(ctx context.Context, s Settlement) {
+func (d *Controller[R, S]) Cancel(ctx context.Context, s Settlement) {
 	if !s.settle(ctx, [MaxLimits]int64{}) {
 		d.counters.unsettled.Add(1)
 	}
 }
 
 // used returns what a request has used of each limit.
-func (d *Door[R, S]) used(ctx context.Context, r R, served S) (used [MaxLimits]int64) {
+func (d *Controller[R, S]) used(ctx context.Context, r R, served S) (used [MaxLimits]int64) {
 	common := int64(asTaken)
 	if d.config.Charge != nil {
 		common = max(0, d.config.Charge(r, served))
@@ -165,7 +165,7 @@ func (d *Door[R, S]) used(ctx context.Context, r R, served S) (used [MaxLimits]i
 
 // patience returns the longest time that a request waits under a limit, which may be nil. 0 does not
 // wait, except under a limit that delays calls by itself.
-func (d *Door[R, S]) patience(ctx context.Context, limit policy.Policy) time.Duration {
+func (d *Controller[R, S]) patience(ctx context.Context, limit policy.Policy) time.Duration {
 	upTo := d.config.WaitUpTo
 	if d.config.AtOnce {
 		if limit != nil && limit.Delays() {

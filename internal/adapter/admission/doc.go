@@ -1,9 +1,8 @@
-// Package admission decides about requests of any kind under one or several limits: what middleware
-// for HTTP and for remote calls has in common. It knows what a request costs and which limits
-// hold for it, and what to do when it is done. What a request is, and what its client is told, are
-// the concern of the packages in front: R is their type of requests, and S of what they know when a
-// request was served.
+// Package admission decides whether a request of any kind is admitted under its limits: it takes from
+// all of them or from none, and settles the cost when the request is done. Middleware for HTTP and for
+// remote calls is built on it. R is the type of requests there, and S the type of what is known when a
+// request was served. Neither the contents of a request nor the answer to its client are known here.
 //
-// Start reading at [Door]. The decision of a single limit is in limit.go, that of several in
+// Start reading at [Controller]. The decision of a single limit is in limit.go, that of several in
 // takeall.go.
 package admission

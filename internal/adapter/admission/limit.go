@@ -47,7 +47,7 @@ type Any[R, S any] interface {
 	Remote() bool
 	// Take is TakeOne with the result as a value: what is passed by pointer through an
 	// interface would be allocated.
-	Take(ctx context.Context, r R, d *Door[R, S], v Result) (Result, Settlement)
+	Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement)
 	// KeyOf returns a short hash of the request's key, for logs, and describes the policy
 	// that holds for it if that is asked for.
 	KeyOf(r R, described bool) (fingerprint, policy string)
@@ -246,14 +246,14 @@ func (l *Checked[R, K, S]) Describe(r R) string {
 }
 
 // Take implements Any.
-func (l *Checked[R, K, S]) Take(ctx context.Context, r R, d *Door[R, S], v Result) (Result, Settlement) {
+func (l *Checked[R, K, S]) Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement) {
 	s := l.TakeOne(ctx, r, &v, d)
 	return v, s
 }
 
 // TakeOne takes under this limit alone, and waits for the request's turn if need be. The
 // settlement is nil unless the request is charged afterwards and is admitted.
-func (l *Checked[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Door[R, S]) Settlement {
+func (l *Checked[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Controller[R, S]) Settlement {
 	var ok bool
 	v.Binding = l.at
 	if v.Cost, ok = l.costs(r, v); !ok {

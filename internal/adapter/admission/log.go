@@ -47,7 +47,7 @@ func NewLog(to *slog.Logger) *Log { return &Log{to: to, epoch: time.Now()} }
 
 // LogRefused writes a line about a request that v refuses, unless the level or the rate of lines forbid
 // it. asked returns the attributes that tell of the request before the key, and after those.
-func (d *Door[R, S]) LogRefused(ctx context.Context, r R, v *Result, asked func(r R) (before, after []slog.Attr)) {
+func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *Result, asked func(r R) (before, after []slog.Attr)) {
 	to := d.log.to
 	if to == nil || v.Reason.Passes() {
 		return
@@ -79,7 +79,7 @@ func (d *Door[R, S]) LogRefused(ctx context.Context, r R, v *Result, asked func(
 
 // logMisconfigured writes one line for each limit that is in error, and one if
 // Options.Cost is. It returns the key's fingerprint if it found the key.
-func (d *Door[R, S]) logMisconfigured(ctx context.Context, r R, v *Result) (key string) {
+func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *Result) (key string) {
 	at := MaxLimits
 	if v.Limit != "" {
 		at = v.Binding

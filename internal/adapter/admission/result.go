@@ -7,8 +7,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reason is the reason for which a request passes or is refused. Packages in front have types of
-// their own with the same numbers.
+// Reason is the reason for which a request passes or is refused. Packages in front export it
+// under the same name.
 type Reason int
 
 // See the constants of httplimit.

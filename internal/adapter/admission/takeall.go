@@ -12,7 +12,7 @@ import (
 )
 
 // takeAll holds a request to several limits that engines keep, and describes them in quotas.
-func (d *Door[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
+func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
 	var room [MaxLimits]engine.Claim
 	var at [MaxLimits]int // the limit of each claim
 	var keys []chargeable
@@ -98,7 +98,7 @@ func (d *Door[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota
 }
 
 // acquireAll takes from all claims, and waits in line for a key that has no room.
-func (d *Door[R, S]) acquireAll(ctx context.Context, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
+func (d *Controller[R, S]) acquireAll(ctx context.Context, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
 	out, err := engine.AcquireAll(ctx, d.patience(ctx, nil), claims...)
 	switch {
 	case errors.Is(err, engine.ErrCancelled):
@@ -132,7 +132,7 @@ func (t *allTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
 }
 
 // askAll is takeAll for any limiters.
-func (d *Door[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
+func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
 	claims := make([]limits.Claim, 0, len(d.limiters))
 	var at [MaxLimits]int // the limit of each claim
 	var costs [MaxLimits]int64
@@ -224,7 +224,7 @@ func (t *anyTaken) settle(ctx context.Context, used [MaxLimits]int64) bool {
 
 // askShadows asks the limits with Shadow about a request that the others admit. What they
 // take is settled with s, if the request is charged afterwards.
-func (d *Door[R, S]) askShadows(ctx context.Context, r R, v *Result, s Settlement) Settlement {
+func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Settlement) Settlement {
 	later := &shadowsTaken[R, S]{live: s}
 	for i, l := range d.limiters {
 		p := d.parts[i]
@@ -246,7 +246,7 @@ func (d *Door[R, S]) askShadows(ctx context.Context, r R, v *Result, s Settlemen
 
 // askShadow asks one limit with Shadow, and reports whether it refuses. A panic, an error and
 // a cost below 0 are counted, and have no other effect.
-func (d *Door[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at int, common int64) (g limits.Grant, refused bool) {
+func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at int, common int64) (g limits.Grant, refused bool) {
 	defer d.endShadow(ctx, at)
 	of := Result{common: common}
 	n, ok := l.Of().costs(r, &of)
@@ -266,14 +266,14 @@ func (d *Door[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at int, co
 }
 
 // endShadow is deferred by what runs for a limit with Shadow: its panic ends there.
-func (d *Door[R, S]) endShadow(ctx context.Context, at int) {
+func (d *Controller[R, S]) endShadow(ctx context.Context, at int) {
 	if cause := recover(); cause != nil {
 		d.shadowFailed(ctx, at, cause)
 	}
 }
 
 // shadowFailed counts a failure of a limit with Shadow. The first one is logged.
-func (d *Door[R, S]) shadowFailed(ctx context.Context, at int, cause any) {
+func (d *Controller[R, S]) shadowFailed(ctx context.Context, at int, cause any) {
 	d.counters.shadowFailed[at].Add(1)
 	if d.log.to != nil && !d.log.shadowFailed[at].Swap(true) {
 		d.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: a limit with Shadow failed, and is not decided",
@@ -283,7 +283,7 @@ func (d *Door[R, S]) shadowFailed(ctx context.Context, at int, cause any) {
 
 // shadowCharge returns what a request has used of a limit with Shadow, or asTaken if its
 // Charge panics.
-func (d *Door[R, S]) shadowCharge(ctx context.Context, r R, at int, served S) int64 {
+func (d *Controller[R, S]) shadowCharge(ctx context.Context, r R, at int, served S) int64 {
 	used := int64(asTaken)
 	func() {
 		defer d.endShadow(ctx, at)
@@ -294,7 +294,7 @@ func (d *Door[R, S]) shadowCharge(ctx context.Context, r R, at int, served S) in
 
 // shadowsTaken implements settlement for limits of which some have Shadow.
 type shadowsTaken[R, S any] struct {
-	d      *Door[R, S]
+	d      *Controller[R, S]
 	live   Settlement // nil if no limit is enforced
 	grants [MaxLimits]limits.Grant
 }
