@@ -1,5 +1,4 @@
-// Package browser looks at pages in tests, by a headless Chromium. It is a module of
-// its own, as the library that it drives the browser by is for tests only.
+// Package browser looks at pages in tests, by a headless Chromium.
 //
 // Start reading at [Start].
 package browser

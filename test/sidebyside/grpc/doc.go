@@ -3,5 +3,5 @@
 //
 //	go test -run '^$' -bench SideBySide -benchtime 200x -cpu 1 ./test/sidebyside/grpc
 //
-// It is a module of its own, so that users of grpclimit do not depend on them.
+// They are requirements of module test, so that users of grpclimit do not depend on them.
 package sidebyside

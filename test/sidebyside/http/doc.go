@@ -5,6 +5,6 @@
 //
 //	go test -v -run AdmittedSideBySide -bench SideBySide -benchtime 20x ./test/sidebyside/http
 //
-// It is a module of its own, so that users of httplimit do not depend on them. The tests
+// They are requirements of module test, so that users of httplimit do not depend on them. The tests
 // start a redis-server and end it.
 package sidebyside
