@@ -80,7 +80,7 @@ func TestReleaseSetsVersionsAndMovesTheHeading(t *testing.T) {
 	changelog, err := os.ReadFile(filepath.Join(c.root, "CHANGELOG.md"))
 	require.NoError(t, err)
 	assert.Regexp(t, `(?s)## Unreleased\n\n## v0\.1\.0, \d{4}-\d\d-\d\d\n\n### Added`, string(changelog))
-	for _, module := range []string{"fleet", "cmd/ralbench", "examples/fleet", "examples/web"} {
+	for _, module := range []string{"fleet", "rpc", "cmd/ralbench", "examples", "test"} {
 		mod, err := os.ReadFile(filepath.Join(c.root, module, "go.mod"))
 		require.NoError(t, err)
 		assert.Contains(t, string(mod), "github.com/ral-limiter/ral v0.1.0", module)
