@@ -156,7 +156,7 @@ func TestKeysComeBack(t *testing.T) {
 	roundTrip(t, "[2][3]int16", [2][3]int16{{1, 2, 3}, {4, 5, 6}}, [2][3]int16{{1, 2, 3}, {4, 6, 5}})
 	roundTrip(t, "struct{}", struct{}{})
 	roundTrip(t, "struct{User string; Route int16}", Both{}, Both{"alice", 1}, Both{"alice", -1}, Both{"", 1})
-	const own = "github.com/ral-limiter/ral/internal/keycodec_test"
+	const own = "github.com/ral-limiter/ral/internal/core/keycodec_test"
 	roundTrip(t, "binary "+own+".Celsius", Celsius{}, Celsius{-40}, Celsius{100})
 	roundTrip(t, "binary time.Time", time.Time{}, time.Unix(1, 2).UTC())
 
@@ -201,7 +201,7 @@ func TestBytesAreAlwaysTheSame(t *testing.T) {
 	b, err = codecOf[struct {
 		On   bool
 		Last Celsius
-	}](t, "struct{On bool; Last binary github.com/ral-limiter/ral/internal/keycodec_test.Celsius}").Append(nil, struct {
+	}](t, "struct{On bool; Last binary github.com/ral-limiter/ral/internal/core/keycodec_test.Celsius}").Append(nil, struct {
 		On   bool
 		Last Celsius
 	}{true, Celsius{7}})

@@ -16,8 +16,8 @@ type state struct {
 	undone uint64 // units given back: see table.Entry.AddReturned
 	grace  int    // liberties that may still be taken: see Liberty
 	held   []held // reservations that a later call gives back
-	// log has the latest reservations if the word is the one that the last of them left, and
-	// since then only reservations in it were given back: see package underway.
+	// log has the latest reservations. It counts if the word is the one that the last of them left,
+	// perhaps once more, and since then only reservations in it were given back: see package underway.
 	log []logged
 	at  mark
 }
@@ -210,17 +210,13 @@ func (s *state) without(i int) *state {
 }
 
 // forgetting returns the state without what its log will not need: reservations before the
-// first that a later call gives back.
+// first that a later call gives back, except the last of them, whose instant may count.
 func (s *state) forgetting() *state {
-	if s.at != (mark{s.word, s.undone}) {
-		s.log, s.at = nil, mark{}
-		return s
+	returns := func(l logged) bool {
+		return slices.ContainsFunc(s.held, func(h held) bool { return h.id == l.id })
 	}
-	for len(s.log) > 0 && !slices.ContainsFunc(s.held, func(h held) bool { return h.id == s.log[0].id }) {
+	for len(s.log) > 1 && !returns(s.log[0]) && !returns(s.log[1]) {
 		s.log = s.log[1:]
-	}
-	if len(s.log) == 0 {
-		s.log, s.at = nil, mark{}
 	}
 	return s
 }
@@ -233,6 +229,9 @@ func (s *state) logging(n *state, op *Op, now policy.Instant, d policy.Decision)
 	}
 	if s.at != (mark{s.word, s.undone}) {
 		logging.log = nil
+	}
+	if last := len(logging.log) - 1; last >= 0 {
+		now = max(now, logging.log[last].at)
 	}
 	logging.log = append(slices.Clone(logging.log), logged{op.ID, s.word, now, op.N})
 	logging.at = mark{n.word, n.undone}
