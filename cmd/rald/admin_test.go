@@ -44,7 +44,7 @@ func fetch(t *testing.T, c *http.Client, url, token string) (int, string) {
 // the page.
 func TestAdmin(t *testing.T) {
 	addr := freeAddr(t)
-	s := start(t, "-state", "none", "-admin", addr, configured(t))
+	s := start(t, "-state", "none", "-admin", addr, withLimits(t))
 	tool(t, s, "redis-cli", "CL.THROTTLE", "ann", "1", "1", "60")
 	tool(t, s, "redis-cli", "RAL.TAKE", "ann", "api")
 	url := "http://" + addr

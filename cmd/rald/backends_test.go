@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -128,10 +128,10 @@ func targets(n int) []string {
 }
 
 // oneLogin returns rules by which one request for /login passes, and every other request.
-func oneLogin(t *testing.T, settings string) *httpdoor.Rules {
+func oneLogin(t *testing.T, settings string) *checkserver.Rules {
 	t.Helper()
 	text := "proxy: nginx\n" + settings + "rules:\n  - {match: /login, limit: window 1/365d, key: everybody}\n"
-	rules, err := httpdoor.Parse("check.yaml", []byte(text), func(string) (policy.Policy, bool) { return nil, false })
+	rules, err := checkserver.Parse("check.yaml", []byte(text), func(string) (policy.Policy, bool) { return nil, false })
 	require.NoError(t, err)
 	return rules
 }
@@ -147,7 +147,7 @@ func TestNoBackendReadsAWayPastARule(t *testing.T) {
 	}
 	// answers returns the answers of a door with those settings, whose limit is spent.
 	answers := func(settings string) (statuses []int) {
-		d, err := httpdoor.New(httpdoor.Config{Spaces: openSpaces(t), Log: slog.New(slog.DiscardHandler)}, oneLogin(t, settings))
+		d, err := checkserver.New(checkserver.Config{Families: openFamilies(t), Log: slog.New(slog.DiscardHandler)}, oneLogin(t, settings))
 		require.NoError(t, err)
 		for _, target := range append([]string{"/login"}, all...) {
 			r := httptest.NewRequest(http.MethodGet, "/check", nil)

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 
 // checker answers HTTP checks on its listener.
 type checker struct {
-	door    *httpdoor.Door
+	door    *checkserver.Door
 	server  *http.Server
 	on      net.Listener
 	fail    context.CancelCauseFunc
@@ -33,15 +33,15 @@ type checker struct {
 
 // startCheck opens the listener if there are rules, and returns nil otherwise.
 func startCheck(
-	s settings, rules *httpdoor.Rules, config httpdoor.Config, fail context.CancelCauseFunc,
+	s settings, rules *checkserver.Rules, config checkserver.Config, fail context.CancelCauseFunc,
 ) (*checker, error) {
 	switch {
 	case rules == nil && s.check.wanted:
-		return nil, fmt.Errorf("-check-listen needs the file %s", filepath.Join(s.dir, httpdoor.Name))
+		return nil, fmt.Errorf("-check-listen needs the file %s", filepath.Join(s.dir, checkserver.Name))
 	case rules == nil:
 		return nil, nil
 	}
-	door, err := httpdoor.New(config, rules)
+	door, err := checkserver.New(config, rules)
 	if err != nil {
 		return nil, err
 	}

@@ -107,7 +107,7 @@ func (s *server) end(t *testing.T) {
 	<-s.Ended()
 }
 
-func configured(t *testing.T) string {
+func withLimits(t *testing.T) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte("limits:\n  api: funnel 100, 1/h\n"), 0o600))
 	return dir
@@ -123,7 +123,7 @@ func patient(o redis.Options) *redis.Options {
 
 // Promise: Redis clients work in both versions of the protocol.
 func TestGoRedis(t *testing.T) {
-	s := start(t, "-state", "none", configured(t))
+	s := start(t, "-state", "none", withLimits(t))
 	ctx := context.Background()
 	for protocol := 2; protocol <= 3; protocol++ {
 		c := redis.NewClient(patient(redis.Options{Addr: s.addr, Protocol: protocol, ClientName: "test", DB: 0}))
@@ -174,7 +174,7 @@ func TestGoRedis(t *testing.T) {
 }
 
 func TestRueidis(t *testing.T) {
-	s := start(t, "-state", "none", configured(t))
+	s := start(t, "-state", "none", withLimits(t))
 	ctx := context.Background()
 	for name, option := range map[string]rueidis.ClientOption{
 		"by default": {}, "alone": {DisableCache: true, ForceSingleClient: true}, "in RESP 2": {AlwaysRESP2: true, DisableCache: true},
@@ -213,7 +213,7 @@ func tool(t *testing.T, s *server, name string, args ...string) string {
 }
 
 func TestRedisTools(t *testing.T) {
-	s := start(t, "-state", "none", configured(t))
+	s := start(t, "-state", "none", withLimits(t))
 	assert.Equal(t, "0\n16\n15\n-1\n3600\n", tool(t, s, "redis-cli", "CL.THROTTLE", "key", "15", "1", "3600"))
 	assert.Contains(t, tool(t, s, "redis-cli", "-3", "RAL.TAKE", "key", "api"), "remaining 99\n")
 	assert.Contains(t, tool(t, s, "redis-cli", "--scan"), "key\n")

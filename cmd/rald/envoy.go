@@ -10,17 +10,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 )
 
 // envoy is the rate limit service with its listeners.
 type envoy struct {
-	keep    *spaces.Spaces
-	service *envoydoor.Service
+	keep    *families.Families
+	service *envoyserver.Service
 	grpc    *grpc.Server
 	pages   *http.Server // nil if there are none
 	fail    context.CancelCauseFunc
@@ -32,7 +32,7 @@ type envoy struct {
 // startEnvoy opens the listeners. Its counts are kept apart from the keys
 // of clients of Redis.
 func startEnvoy(
-	s settings, set *rules.Set, of spaces.Config, log *slog.Logger, fail context.CancelCauseFunc,
+	s settings, set *rules.Set, of families.Config, log *slog.Logger, fail context.CancelCauseFunc,
 ) (e *envoy, err error) {
 	e = &envoy{fail: fail}
 	defer func() {
@@ -44,11 +44,11 @@ func startEnvoy(
 	if of.Dir != "" {
 		of.Dir = filepath.Join(of.Dir, "envoy")
 	}
-	if e.keep, err = spaces.New(s.fleet.spaces(of, ".envoy", log)); err != nil {
+	if e.keep, err = families.New(s.fleet.families(of, ".envoy", log)); err != nil {
 		return e, err
 	}
-	if e.service, err = envoydoor.New(envoydoor.Config{
-		Spaces: e.keep, Headers: true, Shadow: s.envoy.shadow, Quota: s.envoy.quota, Metadata: s.envoy.metadata,
+	if e.service, err = envoyserver.New(envoyserver.Config{
+		Families: e.keep, Headers: true, Shadow: s.envoy.shadow, Quota: s.envoy.quota, Metadata: s.envoy.metadata,
 	}, set); err != nil {
 		return e, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
@@ -27,13 +27,13 @@ type fleetSettings struct {
 	servers int
 	budget  time.Duration
 
-	of *spaces.Fleet // complete makes it; nil if there is no Redis
+	of *families.Fleet // complete makes it; nil if there is no Redis
 }
 
 func (f *fleetSettings) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.url, "redis", "", "the `URL` of a Redis that keeps the keys, for several servers: redis://host:6379, or rediss:// with TLS; several addresses, of a cluster, are separated by commas; its password is in the URL or in RALD_REDIS_PASSWORD")
 	flags.StringVar(&f.mode, "fleet", "exact", "the `mode` of these servers: exact, by a round trip to Redis for each call, or leased")
-	flags.StringVar(&f.name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", spaces.LongestName))
+	flags.StringVar(&f.name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", families.LongestName))
 	flags.StringVar(&f.outage, "outage", "share", "the `answer` of calls while Redis is away: share, each server by its part of the limit, open or closed")
 	flags.IntVar(&f.servers, "fleet-servers", 0, "the least `number` of servers that share a limit while Redis is away; 0 goes by those that were counted")
 	flags.DurationVar(&f.budget, "redis-budget", fleet.DefaultBudget, "the longest that a call waits for Redis")
@@ -52,14 +52,14 @@ func (f *fleetSettings) complete(getenv func(string) string, given map[string]bo
 	if given["state"] {
 		return errors.New("-state is of no use with -redis, which keeps the keys: leave it out")
 	}
-	outage, err := spaces.ParseOutage(f.outage)
+	outage, err := families.ParseOutage(f.outage)
 	switch {
 	case err != nil:
 		return fmt.Errorf("-%w", err)
 	case f.mode != "exact" && f.mode != "leased":
 		return fmt.Errorf("-fleet is %q: exact or leased is accepted", f.mode)
 	case !isFleetName(f.name):
-		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.name, spaces.LongestName)
+		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.name, families.LongestName)
 	case f.servers < 0:
 		return fmt.Errorf("-fleet-servers is %d: 0 or more is accepted", f.servers)
 	case f.budget <= 0 || f.budget > time.Minute:
@@ -72,7 +72,7 @@ func (f *fleetSettings) complete(getenv func(string) string, given map[string]bo
 	if redis.Password == "" {
 		redis.Password = getenv("RALD_REDIS_PASSWORD")
 	}
-	f.of = &spaces.Fleet{
+	f.of = &families.Fleet{
 		Redis: redis, Name: f.name, Leased: f.mode == "leased", Budget: f.budget, Outage: outage, Servers: f.servers,
 	}
 	return nil
@@ -126,7 +126,7 @@ func parseRedis(text string) (o rueidis.ClientOption, err error) {
 
 // isFleetName reports whether a name can be part of the names of keys.
 func isFleetName(name string) bool {
-	return name != "" && len(name) <= spaces.LongestName && !strings.ContainsFunc(name, func(c rune) bool {
+	return name != "" && len(name) <= families.LongestName && !strings.ContainsFunc(name, func(c rune) bool {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
 			return false
@@ -135,8 +135,8 @@ func isFleetName(name string) bool {
 	})
 }
 
-// spaces returns the configuration of the keys of one door, whose names in Redis have the suffix.
-func (f *fleetSettings) spaces(of spaces.Config, suffix string, log *slog.Logger) spaces.Config {
+// families returns the configuration of the keys of one door, whose names in Redis have the suffix.
+func (f *fleetSettings) families(of families.Config, suffix string, log *slog.Logger) families.Config {
 	if f.of == nil {
 		return of
 	}

@@ -123,7 +123,7 @@ func TestServersOfOneRedis(t *testing.T) {
 	addUser()
 	rules := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(rules, "shop.yaml"), []byte(rulesOf(60)), 0o600))
-	limits := configured(t)
+	limits := withLimits(t)
 	var admins []string
 	open := func() (*server, *grpc.ClientConn) {
 		addr := freeAddr(t)

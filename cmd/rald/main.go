@@ -23,13 +23,13 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
-	"github.com/ral-limiter/ral/cmd/rald/internal/named"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 )
 
 func main() {
@@ -73,7 +73,7 @@ func check(args []string, out, problems io.Writer) error {
 	if *envoy {
 		set, err := rules.Read(dir, options)
 		if err == nil {
-			err = envoydoor.Room(spaces.Config{}, set)
+			err = envoyserver.Room(families.Config{}, set)
 		}
 		if err != nil {
 			return err
@@ -85,20 +85,20 @@ func check(args []string, out, problems io.Writer) error {
 	dirs.Rules = options
 	c, err := dirs.Read()
 	if err == nil {
-		err = named.Room(spaces.Config{}, c.Limits)
+		err = configured.Room(families.Config{}, c.Limits)
 		if c.Rules != nil {
-			err = errors.Join(err, envoydoor.Room(spaces.Config{}, c.Rules))
+			err = errors.Join(err, envoyserver.Room(families.Config{}, c.Rules))
 		}
 	}
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(dir, limitfile.Name)); err != nil && c.Checks == nil && c.Rules == nil {
-		return fmt.Errorf("%s has neither %s nor %s nor a directory envoy", dir, limitfile.Name, httpdoor.Name)
+		return fmt.Errorf("%s has neither %s nor %s nor a directory envoy", dir, limitfile.Name, checkserver.Name)
 	}
 	clients := 0
 	for name := range c.Limits.Limits {
-		if !named.IsHidden(name) {
+		if !configured.IsHidden(name) {
 			clients++
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,7 +45,7 @@ func TestSettings(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "/etc/rald", s.dir)
 	assert.Empty(t, s.state)
-	assert.Equal(t, redisdoor.RoundDragonfly, s.rounding)
+	assert.Equal(t, redisserver.RoundDragonfly, s.rounding)
 	assert.Equal(t, "127.0.0.1:7379", s.listen)
 
 	s, err = parse(nil, func(name string) string {
@@ -149,7 +149,7 @@ func TestCheck(t *testing.T) {
 		"limits:\n  a: \xff\n":                                   file + `:2: this is not UTF-8`,
 		"limits:\n  a: &x funnel 1, 1/s\n  *x : funnel 2, 1/s\n": file + `:3: limits.funnel 1, 1/s: a name has 1 to 64 letters`,
 		"a: &limits 1\n*limits : {}\n":                           file + `:2: 1: the keys here are limits`,
-		"limits:\n" + families(40, "  l%d: sliding 5/%ds\n"):     file + `:34: limits.l33: no room for another family of limits`,
+		"limits:\n" + manyFamilies(40, "  l%d: sliding 5/%ds\n"): file + `:34: limits.l33: no room for another family of limits`,
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		var out bytes.Buffer
@@ -169,7 +169,7 @@ func TestCheck(t *testing.T) {
 }
 
 // families is n lines of limits, each of another family.
-func families(n int, line string) (text string) {
+func manyFamilies(n int, line string) (text string) {
 	for i := range n {
 		text += fmt.Sprintf(line, i+1, i+1)
 	}
@@ -180,12 +180,12 @@ func families(n int, line string) (text string) {
 func TestCheckCountsFamiliesOfRules(t *testing.T) {
 	dir := t.TempDir()
 	check := func(n int, args ...string) error {
-		text := "domain: d\ndescriptors:\n" + families(n, "  - {key: k%d, rate_limit: {limit: sliding 5/%ds}}\n")
+		text := "domain: d\ndescriptors:\n" + manyFamilies(n, "  - {key: k%d, rate_limit: {limit: sliding 5/%ds}}\n")
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "envoy"), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "envoy", "d.yaml"), []byte(text), 0o600))
 		return run(t.Context(), append([]string{"check"}, args...), noEnv, &bytes.Buffer{}, &bytes.Buffer{})
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte("limits:\n"+families(32, "  l%d: at most 5/%ds\n")), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte("limits:\n"+manyFamilies(32, "  l%d: at most 5/%ds\n")), 0o600))
 	require.NoError(t, check(20, dir))
 	assert.ErrorContains(t, check(40, dir), "d.yaml:42: d.k40: no room for another family of limits")
 	assert.ErrorContains(t, check(40, "-envoy", filepath.Join(dir, "envoy")), "d.yaml:42: d.k40: no room for another family of limits")
@@ -196,7 +196,7 @@ func TestStateThatIsInUse(t *testing.T) {
 	dir, state := t.TempDir(), t.TempDir()
 	file := "limits:\n  a: sliding 1/s\n  b: sliding 1/m\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte(file), 0o600))
-	keep, err := spaces.New(spaces.Config{Dir: state})
+	keep, err := families.New(families.Config{Dir: state})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, keep.Close()) }()
 	_, err = keep.Keep(policy.Must(policy.Parse("sliding 1/s")))

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/named"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
 )
 
 // reloadEvery is how often the files of configuration are looked at.
@@ -25,9 +25,9 @@ const reloadEvery = time.Second
 // reloader puts configuration in force.
 type reloader struct {
 	dirs   configdir.Dirs
-	limits *named.Limits
-	check  *httpdoor.Door     // nil if there is none
-	envoy  *envoydoor.Service // nil if there is none
+	limits *configured.Limits
+	check  *checkserver.Door    // nil if there is none
+	envoy  *envoyserver.Service // nil if there is none
 	log    *slog.Logger
 
 	good, bad atomic.Uint64
@@ -118,7 +118,7 @@ func (r *reloader) set(c *configdir.Config) error {
 		}
 		commits = append(commits, commit)
 	}
-	file := filepath.Join(r.dirs.Dir, httpdoor.Name)
+	file := filepath.Join(r.dirs.Dir, checkserver.Name)
 	switch {
 	case r.check != nil && c.Checks == nil:
 		return fmt.Errorf("%s is gone, whose door is open: a file without rules is accepted", file)

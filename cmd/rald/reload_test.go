@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -100,12 +100,12 @@ func reloaderOf(t *testing.T, dir string) (r *reloader, checks func() string, en
 	r = &reloader{dirs: configdir.Under(dir, ""), log: slog.New(slog.DiscardHandler)}
 	c, err := r.dirs.Read()
 	require.NoError(t, err)
-	keep, counts := openSpaces(t), openSpaces(t)
+	keep, counts := openFamilies(t), openFamilies(t)
 	r.limits, err = limitsOf("", keep, c.Limits, r.log)
 	require.NoError(t, err)
-	r.check, err = httpdoor.New(httpdoor.Config{Spaces: keep, Limits: r.limits, Log: r.log}, c.Checks)
+	r.check, err = checkserver.New(checkserver.Config{Families: keep, Limits: r.limits, Log: r.log}, c.Checks)
 	require.NoError(t, err)
-	r.envoy, err = envoydoor.New(envoydoor.Config{Spaces: counts}, c.Rules)
+	r.envoy, err = envoyserver.New(envoyserver.Config{Families: counts}, c.Rules)
 	require.NoError(t, err)
 	checks = func() string {
 		request := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/check", nil)
@@ -129,9 +129,9 @@ func reloaderOf(t *testing.T, dir string) (r *reloader, checks func() string, en
 	return r, checks, envoy
 }
 
-func openSpaces(t *testing.T) *spaces.Spaces {
+func openFamilies(t *testing.T) *families.Families {
 	t.Helper()
-	keep, err := spaces.New(spaces.Config{})
+	keep, err := families.New(families.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, keep.Close()) })
 	return keep

@@ -10,13 +10,13 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
-	"github.com/ral-limiter/ral/cmd/rald/internal/named"
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
@@ -40,8 +40,8 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	of := spaces.Config{MaxKeys: s.maxKeys, Dir: s.state, Every: s.every, OnEvent: eventlog.New(log).Engine}
-	keep, err := spaces.New(s.fleet.spaces(of, "", log))
+	of := families.Config{MaxKeys: s.maxKeys, Dir: s.state, Every: s.every, OnEvent: eventlog.New(log).Engine}
+	keep, err := families.New(s.fleet.families(of, "", log))
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,8 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, operators.close()) }() // after the doors
-	server, err := redisdoor.New(redisdoor.Config{
-		Spaces: keep, Password: s.password, Rounding: s.rounding, Clients: s.clients, Idle: s.idle, Log: log,
+	server, err := redisserver.New(redisserver.Config{
+		Families: keep, Password: s.password, Rounding: s.rounding, Clients: s.clients, Idle: s.idle, Log: log,
 		Limits: limits,
 	})
 	if err != nil {
@@ -85,7 +85,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		told.Envoy, told.EnvoyKeys = e.service, e.keep
 		follow.envoy = e.service
 	}
-	c, err := startCheck(s, config.Checks, httpdoor.Config{Spaces: keep, Limits: limits, Log: log}, stop)
+	c, err := startCheck(s, config.Checks, checkserver.Config{Families: keep, Limits: limits, Log: log}, stop)
 	if err != nil {
 		return err
 	}
@@ -139,11 +139,11 @@ func tell(log *slog.Logger, state string) {
 }
 
 // limitsOf returns the limits of a file. What keys used before the start counts under them.
-func limitsOf(state string, keep *spaces.Spaces, file *limitfile.File, log *slog.Logger) (*named.Limits, error) {
+func limitsOf(state string, keep *families.Families, file *limitfile.File, log *slog.Logger) (*configured.Limits, error) {
 	if state != "" {
-		state = filepath.Join(state, named.FileName)
+		state = filepath.Join(state, configured.FileName)
 	}
-	limits, err := named.New(named.Config{Spaces: keep, File: state, Log: log})
+	limits, err := configured.New(configured.Config{Families: keep, File: state, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
 )
 
 // settings are those of the command line and the environment.
@@ -29,7 +29,7 @@ type settings struct {
 	clients  int
 	idle     time.Duration
 	drain    time.Duration
-	rounding redisdoor.Rounding
+	rounding redisserver.Rounding
 	password string
 	tls      *tls.Config
 }
@@ -135,7 +135,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 			return s, fmt.Errorf("-%s is %v: %s is accepted", f.name, f.got, f.want)
 		}
 	}
-	if s.rounding, err = redisdoor.ParseRounding(rounding); err != nil {
+	if s.rounding, err = redisserver.ParseRounding(rounding); err != nil {
 		return s, fmt.Errorf("-%w", err)
 	}
 	if s.password, err = password(passwordFile, getenv); err != nil {

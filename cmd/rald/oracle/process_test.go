@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
@@ -139,10 +139,10 @@ func TestVerdictsAreThoseOfTheReferenceOnRedis(t *testing.T) {
 // compareAll compares requests to each configuration, on counts that are all 0.
 func compareAll(t *testing.T, program, dir string, all []*generator, set *rules.Set, each int) (seen outcomes, wrong string) {
 	t.Helper()
-	keep, err := spaces.New(spaces.Config{})
+	keep, err := families.New(families.Config{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, keep.Close()) }()
-	door, err := envoydoor.New(envoydoor.Config{Spaces: keep, Headers: true}, set)
+	door, err := envoyserver.New(envoyserver.Config{Families: keep, Headers: true}, set)
 	require.NoError(t, err)
 	reference := startReference(t, program, dir)
 	for _, g := range all {
@@ -155,7 +155,7 @@ func compareAll(t *testing.T, program, dir string, all []*generator, set *rules.
 
 // compareProcesses returns what differs between the answers to random requests, or "".
 func compareProcesses(
-	reference pb.RateLimitServiceClient, door *envoydoor.Service, g *generator, set *rules.Set, requests int, seen *outcomes,
+	reference pb.RateLimitServiceClient, door *envoyserver.Service, g *generator, set *rules.Set, requests int, seen *outcomes,
 ) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -18,9 +18,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 )
 
 // apart are names that do not run into each other, so that no two descriptors have the same
@@ -50,7 +50,7 @@ func TestVerdictsAreThoseOfTheReference(t *testing.T) {
 	for begin := 0; begin < configurations; begin += together {
 		synctest.Test(t, func(t *testing.T) {
 			apart(*seed + uint64(begin)).begin()
-			keep, err := spaces.New(spaces.Config{})
+			keep, err := families.New(families.Config{})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, keep.Close()) }()
 			clear(of.counts)
@@ -95,14 +95,14 @@ func (o *outcomes) see(r *pb.RateLimitResponse) {
 	o.quota += len(r.DynamicMetadata.GetFields()["quotaModeViolations"].GetListValue().GetValues())
 }
 
-func compareVerdicts(t *testing.T, of *reference, keep *spaces.Spaces, g *generator, seen *outcomes) {
+func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *generator, seen *outcomes) {
 	files := g.files()
 	merge := len(files) == 2
 	want, err := referenceReads(files, merge)
 	if err != nil {
 		return // a duplicate of two files
 	}
-	config := envoydoor.Config{Spaces: keep, Headers: true, Shadow: g.percent(15), Quota: g.percent(15), Metadata: g.percent(50)}
+	config := envoyserver.Config{Families: keep, Headers: true, Shadow: g.percent(15), Quota: g.percent(15), Metadata: g.percent(50)}
 	for name, on := range map[string]bool{
 		"SHADOW_MODE": config.Shadow, "QUOTA_MODE": config.Quota, "RESPONSE_DYNAMIC_METADATA": config.Metadata,
 	} {
@@ -111,7 +111,7 @@ func compareVerdicts(t *testing.T, of *reference, keep *spaces.Spaces, g *genera
 	of.use(want)
 	set, err := rules.Parse(files, rules.Options{Merge: merge})
 	require.NoError(t, err)
-	door, err := envoydoor.New(config, set)
+	door, err := envoyserver.New(config, set)
 	require.NoError(t, err)
 
 	var some []*pb.RateLimitRequest // so that descriptors come again

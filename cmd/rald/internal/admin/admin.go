@@ -14,28 +14,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/browser"
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // Config is the configuration of a Handler.
 type Config struct {
 	// Redis is the door for clients of Redis, and Keys keep its keys. Both are required.
-	Redis *redisdoor.Server
-	Keys  *spaces.Spaces
+	Redis *redisserver.Server
+	Keys  *families.Families
 	// Limits returns the limits that are configured by name. They are not changed. nil is none.
 	Limits func() map[string]policy.Policy
 
 	// Envoy is the rate limit service, and EnvoyKeys keep its counts. They are nil if there is
 	// none.
-	Envoy     *envoydoor.Service
-	EnvoyKeys *spaces.Spaces
+	Envoy     *envoyserver.Service
+	EnvoyKeys *families.Families
 
 	// Check is the door for HTTP checks. It is nil if there is none.
-	Check *httpdoor.Door
+	Check *checkserver.Door
 
 	// Reloads returns by what is read, such as "configuration", how often that was read.
 	Reloads map[string]func() Reloads
@@ -84,13 +84,13 @@ func New(config Config) (*Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&engines{of: h.spaces()}, &doors{config: config},
+		&engines{of: h.families()}, &doors{config: config},
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("admin: %w", err)
 		}
 	}
-	page, err := newInspection(config, h.spaces())
+	page, err := newInspection(config, h.families())
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +111,11 @@ func New(config Config) (*Handler, error) {
 	return h, nil
 }
 
-func (h *Handler) spaces() []*spaces.Spaces {
+func (h *Handler) families() []*families.Families {
 	if h.config.EnvoyKeys == nil {
-		return []*spaces.Spaces{h.config.Keys}
+		return []*families.Families{h.config.Keys}
 	}
-	return []*spaces.Spaces{h.config.Keys, h.config.EnvoyKeys}
+	return []*families.Families{h.config.Keys, h.config.EnvoyKeys}
 }
 
 // Close ends what the page runs in the background.
@@ -153,15 +153,15 @@ func (h *Handler) health(w http.ResponseWriter) {
 		return
 	}
 	var without []string // Redis
-	for _, keep := range h.spaces() {
-		for space := range keep.All() {
-			err := space.Health()
+	for _, keep := range h.families() {
+		for family := range keep.All() {
+			err := family.Health()
 			switch {
 			case err == nil:
-			case space.Engine == nil:
-				without = append(without, space.Name()+": "+err.Error()+"\n")
+			case family.Engine == nil:
+				without = append(without, family.Name()+": "+err.Error()+"\n")
 			default:
-				http.Error(w, space.Name()+": "+err.Error(), http.StatusServiceUnavailable)
+				http.Error(w, family.Name()+": "+err.Error(), http.StatusServiceUnavailable)
 				return
 			}
 		}

@@ -19,12 +19,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/named"
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -34,9 +34,9 @@ const token = "0123456789abcdef"
 var anna = map[string]string{"anna": token}
 
 // configured returns a Config with all that there may be. Nothing listens.
-func configured(t *testing.T) Config {
-	open := func(name string) *spaces.Spaces {
-		keep, err := spaces.New(spaces.Config{Name: name})
+func withLimits(t *testing.T) Config {
+	open := func(name string) *families.Families {
+		keep, err := families.New(families.Config{Name: name})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, keep.Close()) })
 		return keep
@@ -45,7 +45,7 @@ func configured(t *testing.T) Config {
 	limits := map[string]policy.Policy{"login": policy.Must(policy.Parse("at most 5/10m"))}
 	c.Limits = func() map[string]policy.Policy { return limits }
 	var err error
-	c.Redis, err = redisdoor.New(redisdoor.Config{Spaces: c.Keys, Log: c.Log})
+	c.Redis, err = redisserver.New(redisserver.Config{Families: c.Keys, Log: c.Log})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, c.Redis.Shutdown(context.Background())) })
 	set, err := rules.Parse([]rules.Source{{Name: "shop.yaml", Text: []byte(`domain: shop
@@ -56,11 +56,11 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1}
 `)}}, rules.Options{})
 	require.NoError(t, err)
-	c.Envoy, err = envoydoor.New(envoydoor.Config{Spaces: c.EnvoyKeys}, set)
+	c.Envoy, err = envoyserver.New(envoyserver.Config{Families: c.EnvoyKeys}, set)
 	require.NoError(t, err)
-	checks, err := httpdoor.Parse("check.yaml", []byte("proxy: caddy\nrules: [{match: /free, unlimited: true}]\n"), nil)
+	checks, err := checkserver.Parse("check.yaml", []byte("proxy: caddy\nrules: [{match: /free, unlimited: true}]\n"), nil)
 	require.NoError(t, err)
-	c.Check, err = httpdoor.New(httpdoor.Config{Spaces: c.Keys, Log: c.Log}, checks)
+	c.Check, err = checkserver.New(checkserver.Config{Families: c.Keys, Log: c.Log}, checks)
 	require.NoError(t, err)
 	c.Reloads = map[string]func() Reloads{"rules": func() Reloads { return Reloads{Good: 1} }}
 	return c
@@ -103,7 +103,7 @@ func get(t *testing.T, url string, fields ...string) (int, string) {
 }
 
 func TestPages(t *testing.T) {
-	url := serve(t, configured(t))
+	url := serve(t, withLimits(t))
 	for path, want := range map[string]string{
 		"/": "/debug/ral/", "/metrics": "rald_resp_connections 0", "/debug/ral/": "<title>", "/healthz": "ok",
 		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/cmdline": "admin",
@@ -120,7 +120,7 @@ func TestPages(t *testing.T) {
 //
 // Promise: Pages of other sites are told nothing.
 func TestOtherSitesAreRefused(t *testing.T) {
-	url := serve(t, configured(t))
+	url := serve(t, withLimits(t))
 	for _, path := range []string{"/", "/metrics", "/debug/ral/limits", "/debug/pprof/goroutine"} {
 		for _, host := range []string{"evil.example", "evil.example:7381", "localhost.evil", "127.0.0.1.evil"} {
 			status, _ := get(t, url+path, "Host", host)
@@ -139,7 +139,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 //
 // Promise: From other machines every request except `/healthz` needs TLS and a token.
 func TestGuarded(t *testing.T) {
-	c := configured(t)
+	c := withLimits(t)
 	c.Guarded = true
 	_, err := New(c)
 	require.ErrorContains(t, err, "there are no tokens")
@@ -164,7 +164,7 @@ func TestGuarded(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	c := configured(t)
+	c := withLimits(t)
 	draining := false
 	c.Draining = func() bool { return draining }
 	h, err := New(c)
@@ -202,7 +202,7 @@ func shown(t *testing.T, url string) (names []string) {
 
 // Engines that come into being, and limits that are configured meanwhile, appear.
 func TestPageFollowsEnginesAndLimits(t *testing.T) {
-	c := configured(t)
+	c := withLimits(t)
 	c.Envoy, c.EnvoyKeys = nil, nil
 	limits := map[string]policy.Policy{"login": policy.Must(policy.Parse("at most 5/10m"))}
 	c.Limits = func() map[string]policy.Policy { return limits }
@@ -234,29 +234,29 @@ func change(t *testing.T, url string, body string, want int) (x inspect.Explanat
 
 // An operator changes a key of a configured limit by its name, and by the engine that keeps it.
 func TestOperatorChangesKeys(t *testing.T) {
-	c := configured(t)
+	c := withLimits(t)
 	change(t, serve(t, c), `{"limit": "login", "key": "ann", "do": "reset"}`, http.StatusForbidden)
 	c.Tokens, c.ShowKeys = anna, true
 	url := serve(t, c)
 	limit := c.Limits()["login"]
-	space, err := c.Keys.Of(limit)
+	family, err := c.Keys.Of(limit)
 	require.NoError(t, err)
-	key := named.Prefix("login") + "ann"
-	space.Engine.TakeWith(limit, key, 2)
+	key := configured.Prefix("login") + "ann"
+	family.Engine.TakeWith(limit, key, 2)
 
 	x := change(t, url, `{"limit": "login", "key": "ann", "do": "charge", "units": 2}`, http.StatusOK)
 	assert.EqualValues(t, 1, x.Parts[0].Remaining)
 	x = change(t, url, `{"limit": "login", "key": "ann", "do": "charge", "units": -1}`, http.StatusOK)
 	assert.EqualValues(t, 2, x.Parts[0].Remaining)
-	assert.EqualValues(t, 2, space.Engine.TakeWith(limit, key, 0).Remaining)
+	assert.EqualValues(t, 2, family.Engine.TakeWith(limit, key, 0).Remaining)
 	x = change(t, url, `{"limit": "login", "key": "ann", "do": "block", "for": "1h"}`, http.StatusOK)
 	assert.InDelta(t, 3600, x.Blocked, 60)
-	assert.False(t, space.Engine.TakeWith(limit, key, 1).Allowed)
+	assert.False(t, family.Engine.TakeWith(limit, key, 1).Allowed)
 	change(t, url, `{"limit": "login", "key": "ann", "do": "lift"}`, http.StatusOK)
 	x = change(t, url, `{"limit": "login", "key": "ann", "do": "reset"}`, http.StatusOK)
 	assert.EqualValues(t, 5, x.Parts[0].Remaining)
 
-	space.Engine.TakeWith(limit, key, 5)
+	family.Engine.TakeWith(limit, key, 5)
 	_, text := get(t, url+"/debug/ral/keys?by=owed&limit=rald+at+most%2F10m")
 	for strings.Contains(text, `"pending":true`) { // the keys are being gone through
 		time.Sleep(10 * time.Millisecond) // wall: between two looks for the event
@@ -264,7 +264,7 @@ func TestOperatorChangesKeys(t *testing.T) {
 	}
 	assert.Contains(t, text, `"login \"ann\""`)
 	change(t, url, `{"limit": "rald at most/10m", "key": "login \"ann\"", "do": "block", "for": "1h"}`, http.StatusOK)
-	assert.NotZero(t, space.Engine.Blocked(key))
+	assert.NotZero(t, family.Engine.Blocked(key))
 	change(t, url, `{"limit": "rald at most/10m", "key": "login \"ann", "do": "reset"}`, http.StatusBadRequest)
 }
 
@@ -284,7 +284,7 @@ func has(text, line string) bool { return strings.Contains("\n"+text, "\n"+line+
 
 // The doors tell what they count.
 func TestMetricsOfTheDoors(t *testing.T) {
-	c := configured(t)
+	c := withLimits(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)
@@ -326,7 +326,7 @@ func TestMetricsOfTheDoors(t *testing.T) {
 
 // Ever so many rules, of paths ever so long, have no more labels than mostRules.
 func TestRuleLabelsAreBounded(t *testing.T) {
-	c := configured(t)
+	c := withLimits(t)
 	var text strings.Builder
 	text.WriteString("domain: many\ndescriptors:\n")
 	line := func(key string) {
@@ -338,7 +338,7 @@ func TestRuleLabelsAreBounded(t *testing.T) {
 	}
 	set, err := rules.Parse([]rules.Source{{Name: "many.yaml", Text: []byte(text.String())}}, rules.Options{})
 	require.NoError(t, err)
-	c.Envoy, err = envoydoor.New(envoydoor.Config{Spaces: c.EnvoyKeys}, set)
+	c.Envoy, err = envoyserver.New(envoyserver.Config{Families: c.EnvoyKeys}, set)
 	require.NoError(t, err)
 	shown, all := countRules(c.Envoy)
 	assert.Equal(t, mostRules+6, shown)
@@ -352,7 +352,7 @@ func TestRuleLabelsAreBounded(t *testing.T) {
 func TestNewRefusesBadConfig(t *testing.T) {
 	_, err := New(Config{})
 	assert.ErrorContains(t, err, "Redis or Keys is nil")
-	c := configured(t)
+	c := withLimits(t)
 	c.Tokens = map[string]string{"anna": "short"}
 	_, err = New(c)
 	assert.ErrorContains(t, err, `Tokens["anna"]`)

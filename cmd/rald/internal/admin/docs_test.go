@@ -24,7 +24,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for _, row := range documented.FindAllStringSubmatch(string(text), -1) {
 		want[row[1]] = []string{row[2], row[3], row[4]}
 	}
-	c := configured(t)
+	c := withLimits(t)
 	hit(t, c, "user")
 	_, exposition := get(t, serve(t, c)+"/metrics")
 	got := map[string][]string{}

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/named"
-	"github.com/ral-limiter/ral/cmd/rald/internal/redisdoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -24,8 +24,8 @@ const followEvery = 2 * time.Second
 type inspection struct {
 	config inspect.Config
 	limits func() map[string]policy.Policy
-	keys   *spaces.Spaces // of configured limits
-	all    []*spaces.Spaces
+	keys   *families.Families // of configured limits
+	all    []*families.Families
 
 	mu      sync.Mutex
 	now     *inspect.Handler
@@ -34,7 +34,7 @@ type inspection struct {
 	stopped sync.WaitGroup
 }
 
-func newInspection(config Config, all []*spaces.Spaces) (*inspection, error) {
+func newInspection(config Config, all []*families.Families) (*inspection, error) {
 	i := &inspection{
 		config: inspect.Config{ShowKeys: config.ShowKeys, Tokens: config.Tokens, Logger: config.Log},
 		limits: config.Limits, keys: config.Keys, all: all, stop: make(chan struct{}),
@@ -89,17 +89,17 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		list = append(list, inspect.Limit[string]{Name: name, Limiter: &configuredLimit{i.keys, limits[name], named.Prefix(name)}})
+		list = append(list, inspect.Limit[string]{Name: name, Limiter: &configuredLimit{i.keys, limits[name], configured.Prefix(name)}})
 		text.WriteString(name + "\x00" + limits[name].String() + "\n")
 	}
 	for _, keep := range i.all {
-		for space := range keep.All() {
-			shown := inspect.Limit[string]{Name: space.Name(), Limiter: space.Backend()}
+		for family := range keep.All() {
+			shown := inspect.Limit[string]{Name: family.Name(), Limiter: family.Backend()}
 			if keep == i.keys {
-				shown.Format, shown.Parse = redisdoor.KeyText, redisdoor.ParseKey
+				shown.Format, shown.Parse = redisserver.KeyText, redisserver.ParseKey
 			}
 			list = append(list, shown)
-			text.WriteString(space.Name() + "\n")
+			text.WriteString(family.Name() + "\n")
 		}
 	}
 	return list, text.String()

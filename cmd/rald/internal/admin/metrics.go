@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoydoor"
-	"github.com/ral-limiter/ral/cmd/rald/internal/spaces"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralprom"
 )
@@ -14,29 +14,29 @@ import (
 // engines collects the metrics of package metrics of all engines. It describes nothing in
 // advance, as engines come into being while the server runs.
 type engines struct {
-	of []*spaces.Spaces
+	of []*families.Families
 
 	mu    sync.Mutex
-	known map[*spaces.Space]prometheus.Collector
+	known map[*families.Family]prometheus.Collector
 }
 
 func (*engines) Describe(chan<- *prometheus.Desc) {}
 
 func (e *engines) Collect(to chan<- prometheus.Metric) {
 	for _, keep := range e.of {
-		for space := range keep.All() {
-			e.collector(space).Collect(to)
+		for family := range keep.All() {
+			e.collector(family).Collect(to)
 		}
 	}
 }
 
-func (e *engines) collector(of *spaces.Space) prometheus.Collector {
+func (e *engines) collector(of *families.Family) prometheus.Collector {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.known[of]
 	if c == nil {
 		if e.known == nil {
-			e.known = map[*spaces.Space]prometheus.Collector{}
+			e.known = map[*families.Family]prometheus.Collector{}
 		}
 		c = ralprom.New(of.Metrics())
 		e.known[of] = c
@@ -148,7 +148,7 @@ type ruleCounts struct {
 
 // countRules returns the number of rules that count, and their counts by path. Rules of one path
 // are counted together.
-func countRules(of *envoydoor.Service) (rules int, all map[string]*ruleCounts) {
+func countRules(of *envoyserver.Service) (rules int, all map[string]*ruleCounts) {
 	all = map[string]*ruleCounts{}
 	named := 0
 	for rule, counts := range of.Counts() {

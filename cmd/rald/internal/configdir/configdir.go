@@ -1,7 +1,7 @@
 // Package configdir reads all that rald is configured by, and looks whether it has changed:
 //
 //	DIR/limits.yaml   limits that clients may call by name: see package limitfile
-//	DIR/check.yaml    rules of the HTTP check: see package httpdoor
+//	DIR/check.yaml    rules of the HTTP check: see package checkserver
 //	DIR/envoy/        configuration files of envoyproxy/ratelimit: see package rules
 package configdir
 
@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/policy"
@@ -41,9 +41,9 @@ func Under(dir, elsewhere string) Dirs {
 
 // Config is what the directories say.
 type Config struct {
-	Limits *limitfile.File // with those of Checks
-	Checks *httpdoor.Rules // nil if there are none
-	Rules  *rules.Set      // nil if Dirs.Envoy is ""
+	Limits *limitfile.File    // with those of Checks
+	Checks *checkserver.Rules // nil if there are none
+	Rules  *rules.Set         // nil if Dirs.Envoy is ""
 
 	stamp string // of the files before they were read
 }
@@ -56,7 +56,7 @@ func (d Dirs) Read() (*Config, error) {
 	if d.Dir != "" {
 		var err error
 		if c.Limits, err = limitfile.Read(d.Dir); err == nil {
-			c.Checks, err = httpdoor.Read(d.Dir, func(name string) (policy.Policy, bool) {
+			c.Checks, err = checkserver.Read(d.Dir, func(name string) (policy.Policy, bool) {
 				limit, ok := c.Limits.Limits[name]
 				return limit, ok
 			})

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
-	"github.com/ral-limiter/ral/cmd/rald/internal/httpdoor"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
@@ -41,7 +41,7 @@ func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now
 func (d Dirs) stamp() string {
 	var text strings.Builder
 	if d.Dir != "" {
-		for _, name := range []string{limitfile.Name, httpdoor.Name} {
+		for _, name := range []string{limitfile.Name, checkserver.Name} {
 			writeStamp(&text, filepath.Join(d.Dir, name))
 			writeStamp(&text, filepath.Join(d.Dir, configfile.Refused(name)))
 		}

@@ -1,0 +1,91 @@
+package checkserver
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// limitNamed are the limits of limits.yaml in tests. None gives a unit back while a test runs.
+func limitNamed(name string) (policy.Policy, bool) {
+	text, ok := map[string]string{
+		"one": "funnel 1, 1/365d", "two": "funnel 2, 1/365d", "five": "funnel 5, 1/365d", "window": "window 2/365d",
+	}[name]
+	if !ok {
+		return nil, false
+	}
+	return policy.Must(policy.Parse(text)), true
+}
+
+// opened is a door in a test, with what it logged.
+type opened struct {
+	*Door
+	families *families.Families
+	log      *bytes.Buffer
+}
+
+func open(t *testing.T, text string) opened {
+	t.Helper()
+	in, err := families.New(families.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, in.Close()) })
+	log := &bytes.Buffer{}
+	d, err := New(Config{Families: in, Log: slog.New(slog.NewTextHandler(log, nil))}, parsed(t, text))
+	require.NoError(t, err)
+	return opened{d, in, log}
+}
+
+func parsed(t *testing.T, text string) *Rules {
+	t.Helper()
+	rules, err := Parse("check.yaml", []byte(text), limitNamed)
+	require.NoError(t, err)
+	return rules
+}
+
+// ask asks for a request as Caddy and Traefik do. A field without a value is taken out.
+func (d opened) ask(method, uri string, fields ...string) *httptest.ResponseRecorder {
+	all := append([]string{"X-Forwarded-Method", method, "X-Forwarded-Uri", uri, "X-Forwarded-For", "192.0.2.1", "X-Forwarded-Host", "example.org"}, fields...)
+	return d.send(all...)
+}
+
+// asNginx asks for a request as nginx does.
+func (d opened) asNginx(method, uri string, fields ...string) *httptest.ResponseRecorder {
+	all := append([]string{"X-Original-Method", method, "X-Original-Uri", uri, "X-Real-Ip", "192.0.2.1", "X-Original-Host", "example.org"}, fields...)
+	return d.send(all...)
+}
+
+func (d opened) send(fields ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7380/check", nil)
+	r.RemoteAddr = "127.0.0.1:4711"
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+		if fields[i+1] == "" {
+			r.Header.Del(fields[i])
+		}
+	}
+	return d.do(r)
+}
+
+func (d opened) do(r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w
+}
+
+// passes is how many of 10 requests pass.
+func (d opened) passes(t *testing.T, method, uri string, fields ...string) (n int) {
+	t.Helper()
+	for range 10 {
+		if d.ask(method, uri, fields...).Code == http.StatusNoContent {
+			n++
+		}
+	}
+	return n
+}

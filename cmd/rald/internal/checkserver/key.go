@@ -1,0 +1,139 @@
+package checkserver
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
+)
+
+// keyFunc finds a part of the key of a request, or "".
+type keyFunc = func(*http.Request) string
+
+// prefixed puts a prefix before the keys that a function finds.
+func prefixed(prefix string, find keyFunc) keyFunc {
+	if find == nil {
+		return nil
+	}
+	return func(r *http.Request) string {
+		if key := find(r); key != "" {
+			return prefix + key
+		}
+		return ""
+	}
+}
+
+// key reads what the requests of a pattern are counted by: a part, or a list of parts. text
+// tells keys of another kind apart. find is nil if there is a fault.
+func (p *parser) key(at configfile.Place, match string) (find keyFunc, text string) {
+	parts := []configfile.Place{at}
+	if !at.IsScalar() {
+		if parts = p.List(at); len(parts) == 0 {
+			p.Fault(at, "%s is accepted, or a list of them", partsOfKeys)
+			return nil, ""
+		}
+	}
+	var finds []keyFunc
+	var texts []string
+	for _, at := range parts {
+		find, text := p.part(at, match)
+		if find == nil {
+			return nil, ""
+		}
+		finds, texts = append(finds, find), append(texts, text)
+	}
+	text = strings.Join(texts, ", ")
+	if len(finds) == 1 {
+		return finds[0], text
+	}
+	return httplimit.Join(finds...), text
+}
+
+const partsOfKeys = "address, header NAME, cookie NAME, query NAME, path NAME or everybody"
+
+// part reads a part of a key. A value that a request has twice is none, as its backend may go by
+// the other one.
+func (p *parser) part(at configfile.Place, match string) (find keyFunc, text string) {
+	kind, name, _ := strings.Cut(at.Text(), " ")
+	switch {
+	case name == "" && kind == "everybody":
+		return func(*http.Request) string { return "everybody" }, kind
+	case name == "" && kind == "address":
+		return p.address(at, ""), kind
+	case name == "" && strings.HasPrefix(kind, "address/"):
+		return p.address(at, kind[len("address/"):]), kind
+	case kind == "header" && strings.EqualFold(name, "Host") && p.proxy.host == "" && p.proxy.uri != "":
+		p.Fault(at, "proxy names no field host")
+		return nil, ""
+	case kind == "header" && clientaddr.IsToken(name):
+		return header(name), kind + " " + http.CanonicalHeaderKey(name)
+	case kind == "cookie" && clientaddr.IsToken(name):
+		return only(func(r *http.Request) (values []string) {
+			for _, c := range r.CookiesNamed(name) {
+				values = append(values, c.Value)
+			}
+			return values
+		}), kind + " " + name
+	case kind == "query" && name != "":
+		return only(func(r *http.Request) []string { return r.URL.Query()[name] }), kind + " " + name
+	case kind == "path" && name != "":
+		if !strings.Contains(match, "{"+name+"}") && !strings.Contains(match, "{"+name+"...}") {
+			p.Fault(at, "%.80q has no wildcard {%s}", match, name)
+			return nil, ""
+		}
+		return only(func(r *http.Request) []string { return []string{strings.TrimSuffix(r.PathValue(name), "/")} }), kind + " " + name
+	}
+	p.Fault(at, "%.80q: "+partsOfKeys+" is accepted", at.Text())
+	return nil, ""
+}
+
+// header finds the value of a field, of which a request has one line.
+func header(name string) keyFunc {
+	value, name := httplimit.ByHeader(name), http.CanonicalHeaderKey(name)
+	return func(r *http.Request) string {
+		if len(r.Header[name]) > 1 {
+			return ""
+		}
+		return value(r)
+	}
+}
+
+// only finds the value of which there is one. Long values are hashed.
+func only(values func(*http.Request) []string) keyFunc {
+	return func(r *http.Request) string {
+		if all := values(r); len(all) == 1 {
+			return clientaddr.Bounded(all[0])
+		}
+		return ""
+	}
+}
+
+// address finds the address of the client, of which bits leading ones count in IPv6, or 64.
+func (p *parser) address(at configfile.Place, bits string) keyFunc {
+	config := httplimit.AddrConfig{Header: p.proxy.address, Trusted: p.trusted}
+	if bits != "" {
+		n, err := strconv.Atoi(bits)
+		if err != nil || n < 1 || n > 128 {
+			p.Fault(at, "%.80q: address/1 to address/128 is accepted", at.Text())
+			return nil
+		}
+		config.IPv6Prefix = n
+	}
+	if p.proxy.address == "" || len(p.trusted) == 0 {
+		// Of a proxy that is not known there is a fault already.
+		if p.proxy.uri != "" && p.proxy.address == "" {
+			p.Fault(at, "proxy names no field address")
+		}
+		return nil
+	}
+	of, err := httplimit.NewClientAddr(config)
+	if err != nil {
+		p.Fault(at, "%w", err)
+		return nil
+	}
+	return httplimit.ByString(func(r *http.Request) netip.Addr { return of.Key(r) })
+}

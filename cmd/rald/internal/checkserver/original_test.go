@@ -1,0 +1,345 @@
+package checkserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Promise: A check finds a path's rule in every spelling.
+func TestPathsAreFoundInEverySpelling(t *testing.T) {
+	for _, uri := range []string{
+		"/login", "//login", `\login`, `/\login`, "/%5clogin", `/login\.%5C`, "/./login", "/%2flogin", "/%2Flogin", "/login/", "/login//", "/login/.",
+		"/%6cogin", "/l%6Fgin", "/login?", "/login?a=/b", "/login?a#b c", "/login;a=b", "/;a/login", "/login;a/", "/login?a;b%2f",
+		"http://example.org/login", "https://example.org//login?a", "login", "/login%2f", "/.//./login/./", "http://example.org/%2e/login",
+	} {
+		for _, match := range []string{"/login", "POST /login", "example.org/login", "/{page}", "/login/", "/login/{$}"} {
+			d := open(t, "proxy: caddy\nparameters: drop\nescaped_slashes: decode\nbackslashes: slash\nescaped_backslashes: decode\nleading_slashes: merge\nrules:\n  - {match: '"+match+"', limit: one, key: everybody}\n  - {match: '/', unlimited: true}\n")
+			assert.Equal(t, http.StatusNoContent, d.ask("POST", uri).Code, uri)
+			assert.Equal(t, http.StatusTooManyRequests, d.ask("POST", uri).Code, "%s hides from %s", uri, match)
+			assert.Equal(t, http.StatusNoContent, d.ask("POST", "/other/page").Code, uri)
+		}
+	}
+	d := open(t, "proxy: caddy\nrules:\n  - {match: 'POST example.org/login', limit: one, key: everybody}\n")
+	require.Equal(t, http.StatusNoContent, d.ask("POST", "/login").Code)
+	for _, host := range []string{"example.org:443", "EXAMPLE.org", "example.org.", "Example.Org.:80"} {
+		assert.Equal(t, http.StatusTooManyRequests, d.ask("POST", "/login", "X-Forwarded-Host", host).Code, host)
+	}
+	assert.Equal(t, http.StatusTooManyRequests, d.ask("post", "/login").Code)
+	for _, other := range [][]string{{"GET", "/login"}, {"POST", "/login2"}, {"POST", "/login", "X-Forwarded-Host", "example.com"}, {"POST", "/login", "X-Forwarded-Host", ""}} {
+		assert.Equal(t, http.StatusNoContent, d.ask(other[0], other[1], other[2:]...).Code, "%s", other)
+	}
+}
+
+// The most specific rule holds, and requests without a rule pass.
+func TestMostSpecificRuleHolds(t *testing.T) {
+	d := open(t, `
+proxy: caddy
+rules:
+  - {match: /api/, limit: two, key: everybody}
+  - {match: GET /api/health, unlimited: true}
+  - {match: "POST /api/{thing}", limit: one, key: path thing}
+`)
+	assert.Equal(t, 10, d.passes(t, "GET", "/other"))
+	assert.Equal(t, 10, d.passes(t, "GET", "/api/health"))
+	assert.Equal(t, 1, d.passes(t, "POST", "/api/a"))
+	assert.Equal(t, 1, d.passes(t, "POST", "/api/b"))
+	assert.Equal(t, 2, d.passes(t, "GET", "/api"))
+	assert.Zero(t, d.passes(t, "GET", "/api/a/b"))
+}
+
+// A path has the same rule with and without a slash at its end, the more specific one. Two rules
+// of which neither is more specific are refused.
+func TestSlashAtTheEndChoosesNoOtherRule(t *testing.T) {
+	const head = "proxy: caddy\nrules:\n  - {match: %q, limit: two, key: everybody}\n  - {match: %q, unlimited: true}\n"
+	for _, match := range [][]string{
+		{"/api/", "/"}, {"/api/", "/{all...}"}, {"/api", "/{page}"}, {"/api", "/api/"}, {"GET /api", "/{page}/"}, {"/{page}", "/{page}/"},
+		{"example.org/api/", "/{page}"}, {"/api/{$}", "/api/"},
+	} {
+		for _, uri := range []string{"/api", "/api/"} {
+			d := open(t, fmt.Sprintf(head, match[0], match[1]))
+			assert.Equal(t, 2, d.passes(t, "GET", uri), "%s %s", uri, match)
+		}
+	}
+	for _, match := range [][]string{{"/api/", "/{page}"}, {"/users/me/", "GET /users/{id}"}, {"/api", "/api/{$}"}} {
+		_, err := Parse("check.yaml", fmt.Appendf(nil, head, match[0], match[1]), limitNamed)
+		assert.ErrorContains(t, err, "check.yaml:4: rules[1].match: with a slash at the end of each path, pattern ", "%s", match)
+		assert.ErrorContains(t, err, " conflicts with pattern ", "%s", match)
+	}
+	d := open(t, "proxy: caddy\nrules:\n  - {match: '/files/{name...}', limit: one, key: path name}\n")
+	assert.Equal(t, 1, d.passes(t, "GET", "/files/a/b"))
+	assert.Zero(t, d.passes(t, "GET", "/files/a/b/"))
+	assert.Equal(t, 1, d.passes(t, "GET", "/files/a"))
+	assert.Equal(t, http.StatusBadRequest, d.ask("GET", "/files").Code, "there is no key")
+	assert.Equal(t, "/files/{name...}", withSlash("/files/{name...}"))
+}
+
+// A path with a bad escape, or one that backends take for different ones, has no rule and does
+// not pass.
+func TestPathsWithoutARuleAreRefused(t *testing.T) {
+	d := open(t, "proxy: caddy\nrules:\n  - {match: /static/, unlimited: true}\n")
+	for _, uri := range []string{
+		"/%zz", "/%", "/login/../static/a", "/..", "..", "/a/%2e%2e/static/a", "/a/.%2E/b", "/a%2f..%2fstatic", "/a/..;/static/a", "/a/..;b=c", "/../a", "/a/..?",
+		`/a\..\static/a`, `/a\..`, `/%2e%2e\static`, "/a%5c..%5Cstatic", "/a%5c../static", `/a\%2e%2e/static`, `..\a`, "//x/../a",
+		"/a#", "/static#/a", "/static/#/../a", "#", "//x#/a", "/static /a", "/static ", " /static", "/st\tatic", "\t/static", "/a\nb", "/a\x00", "/a\x7f",
+		"http:/static", "http:static", `http:\\x\static`, "x:/static", "static:80", "http://a?/static", "http://a#/static", `http://a\b/static`, "http://a@b/static",
+		"http://a:b/static", "http://a b/static", "http://ä/static", "//a%2fb/static", "//a;b/static", "//a:b/static", "//u@a/static", `//\a..`,
+	} {
+		assert.Equal(t, http.StatusBadRequest, d.ask("GET", uri).Code, uri)
+	}
+	assert.Empty(t, d.log.String(), "a client can cause it")
+	for _, uri := range []string{"/a..b", "/...", "/a../b", "/..a", "/a?../b", "/a/...;b", "/.../b", "http://[::1]:80/a", "http://a_b.example:8080/a", "http://a", "//a.b:80/c", "*", "/a:b", "/a:80/b"} {
+		assert.Equal(t, http.StatusNoContent, d.ask("GET", uri).Code, uri)
+	}
+}
+
+// Backslashes and slashes at the beginning of a path choose no other rule than the backend's. Settings
+// say how it reads them.
+func TestBackslashesAndLeadingSlashes(t *testing.T) {
+	const rules = `
+rules:
+  - {match: /login, limit: one, key: everybody}
+`
+	const login, free, refused = 1, 10, 0
+	for uri, want := range map[string][4]int{ // unless limitNamed; as Node's URL; as Python's urlsplit; as Go
+		"//login":           {refused, free, free, login},
+		"//x/login":         {refused, login, login, free},
+		"///x/login":        {refused, refused, refused, free},
+		"///login":          {refused, refused, refused, login},
+		"////x/login":       {refused, refused, refused, free},
+		`/\x/login`:         {refused, login, free, free},
+		`\\x\login`:         {refused, login, free, free},
+		`//x\login`:         {refused, login, refused, free},
+		`/\login`:           {refused, free, free, free},
+		`\login`:            {refused, login, free, free},
+		`/login\`:           {refused, login, free, free},
+		`/.\login`:          {refused, login, free, free},
+		`/x\..\login`:       {refused, refused, refused, refused},
+		"/%5Clogin":         {refused, free, free, free},
+		"/login%5c":         {refused, free, free, free},
+		"//x/y":             {free, free, free, free},
+		"//x//login":        {refused, login, login, free},
+		"/.//x/login":       {free, free, free, free},
+		"//./login":         {login, login, login, login},
+		`/a\b`:              {free, free, free, free},
+		"/a%5cb":            {free, free, free, free},
+		"http://h//x/login": {refused, login, login, free},
+		"//x:80/login":      {refused, login, login, free},
+		"//x":               {free, free, free, free},
+		"//":                {free, free, free, free},
+		`/login?\//x`:       {login, login, login, login},
+	} {
+		for i, settings := range []string{
+			"", "backslashes: slash\nescaped_backslashes: keep\nleading_slashes: host",
+			"backslashes: keep\nescaped_backslashes: keep\nleading_slashes: host", "backslashes: keep\nescaped_backslashes: keep\nleading_slashes: merge",
+		} {
+			d := open(t, "proxy: caddy\n"+settings+rules)
+			assert.Equal(t, want[i], d.passes(t, "GET", uri), "%s %s", uri, settings)
+			assert.Equal(t, want[i] != login, d.ask("GET", "/login").Code == http.StatusNoContent, "%s %s", uri, settings)
+		}
+	}
+	d := open(t, "proxy: caddy"+rules)
+	assert.Equal(t, http.StatusBadRequest, d.ask("GET", "//login").Code)
+	assert.Equal(t, http.StatusBadRequest, d.ask("GET", `/login\`).Code)
+	assert.Equal(t, 1, strings.Count(d.log.String(), "depends on what they mean to the backend"), d.log)
+}
+
+// A path with ; or %2F whose rule depends on how backends read it is refused, and operators are
+// told once. Settings say how they do.
+//
+// Promise: A path that backends read differently is refused.
+func TestPathsThatBackendsReadDifferently(t *testing.T) {
+	const rules = `
+rules:
+  - {match: /api/, limit: one, key: everybody}
+  - {match: /api/health, unlimited: true}
+  - {match: "/users/{id}", limit: "funnel 1, 1/365d", key: path id}
+`
+	const counted, free, refused = 1, 10, 0
+	for uri, want := range map[string][4]int{ // unless limitNamed; dropped and decoded; kept and decoded; kept both
+		"/api/health":      {free, free, free, free},
+		"/api/health;1":    {refused, free, counted, counted},
+		"/api/;1/health":   {refused, free, counted, counted},
+		"/api/other;1":     {counted, counted, counted, counted},
+		"/api%2Fhealth":    {refused, free, free, free}, // the last: no rule
+		"/api%2fother":     {refused, counted, counted, free},
+		"/users/1%2F2":     {refused, free, free, counted},
+		"/users/1;a":       {counted, counted, counted, counted},
+		"/api/health%2f;a": {refused, free, counted, counted},
+		"/other;a%2fb":     {free, free, free, free},
+		"/a/..;b":          {refused, refused, free, free},
+		"/a%2f..%2fapi":    {refused, refused, refused, refused},
+	} {
+		for i, settings := range []string{
+			"", "parameters: drop\nescaped_slashes: decode", "parameters: keep\nescaped_slashes: decode", "parameters: keep\nescaped_slashes: keep",
+		} {
+			d := open(t, "proxy: caddy\n"+settings+rules)
+			assert.Equal(t, want[i], d.passes(t, "GET", uri), "%s %s", uri, settings)
+			if want[i] == refused {
+				assert.Equal(t, http.StatusBadRequest, d.ask("GET", uri).Code, uri)
+			}
+			if i == 0 && want[i] == refused && !strings.Contains(uri, "..") {
+				assert.Equal(t, 1, strings.Count(d.log.String(), "depends on what they mean to the backend"), d.log)
+			}
+		}
+	}
+
+	// Kept text is part of a key.
+	d := open(t, "proxy: caddy\nparameters: keep\nescaped_slashes: keep"+rules)
+	for _, uri := range []string{"/users/1", "/users/1;a", "/users/1%2f2", "/users/1%2f3"} {
+		assert.Equal(t, 1, d.passes(t, "GET", uri), uri)
+	}
+	d = open(t, "proxy: caddy"+rules)
+	assert.Equal(t, 1, d.passes(t, "GET", "/users/1"))
+	assert.Zero(t, d.passes(t, "GET", "/users/1;a"))
+
+	_, err := Parse("check.yaml", []byte("proxy: caddy\nparameters: no\nrules: []\n"), limitNamed)
+	assert.ErrorContains(t, err, `check.yaml:2: parameters: "no": drop or keep is accepted`)
+}
+
+// Without the fields that the rules name nothing is decided. It is logged once.
+func TestProxyThatDoesNotSendTheFields(t *testing.T) {
+	for _, missing := range []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-For"} {
+		d := open(t, "proxy: caddy\nrules: []\n")
+		for range 3 {
+			assert.Equal(t, http.StatusInternalServerError, d.ask("GET", "/", missing, "").Code, missing)
+		}
+		assert.Equal(t, 1, strings.Count(d.log.String(), "there is no field "+missing), d.log)
+	}
+	for _, twice := range []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host"} {
+		d := open(t, "proxy: caddy\nrules: []\n")
+		r := httptest.NewRequest(http.MethodGet, "/check", nil)
+		r.RemoteAddr = "127.0.0.1:1"
+		for _, field := range []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host", "X-Forwarded-For"} {
+			r.Header.Set(field, "/")
+		}
+		assert.Equal(t, http.StatusNoContent, d.do(r).Code)
+		r.Header.Add(twice, "/b")
+		assert.Equal(t, http.StatusInternalServerError, d.do(r).Code, twice)
+	}
+}
+
+// Fields that the proxy does not set are the client's, and are not believed.
+//
+// Promise: A check believes only fields that its rules name, from trusted proxies.
+func TestFieldsOfTheClientAreNotBelieved(t *testing.T) {
+	const rules = "\nrules:\n  - {match: POST /login, limit: one, key: address}\n"
+	d := open(t, "proxy: nginx"+rules)
+	require.Equal(t, http.StatusNoContent, d.asNginx("POST", "/login").Code)
+	for _, forged := range [][]string{
+		{"X-Forwarded-Uri", "/other"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-For", "192.0.2.2"}, {"X-Original-Url", "/other"},
+		{"X-Forwarded-Host", "a"}, {"Forwarded", "for=192.0.2.2"}, {"X-Http-Method-Override", "GET"}, {"X-Rewrite-Url", "/other"},
+	} {
+		assert.Equal(t, http.StatusForbidden, d.asNginx("POST", "/login", forged...).Code, "%s", forged)
+	}
+	d = open(t, "proxy: traefik"+rules)
+	require.Equal(t, http.StatusNoContent, d.ask("POST", "/login").Code)
+	for _, forged := range [][]string{{"X-Original-Uri", "/other"}, {"X-Original-Method", "GET"}, {"X-Real-Ip", "192.0.2.2"}, {"X-Forwarded-For", "192.0.2.2, 192.0.2.1"}} {
+		assert.Equal(t, http.StatusTooManyRequests, d.ask("POST", "/login", forged...).Code, "%s", forged)
+	}
+	d = open(t, "proxy: {uri: X-Uri, method: X-Method, host: Host, address: Cf-Connecting-Ip}"+rules)
+	for _, want := range []int{http.StatusNoContent, http.StatusTooManyRequests} {
+		assert.Equal(t, want, d.send("X-Uri", "/login", "X-Method", "POST", "Cf-Connecting-Ip", "192.0.2.1").Code)
+	}
+}
+
+// Only proxies that are trusted are answered, and the client is the last address that none of
+// them has.
+func TestOnlyTrustedProxiesAreAnswered(t *testing.T) {
+	const rules = "\nrules:\n  - {match: /, limit: one, key: address}\n"
+	from := func(d opened, peer, forwarded string) int {
+		r := httptest.NewRequest(http.MethodGet, "/check", nil)
+		r.RemoteAddr = peer
+		r.Header = http.Header{"X-Forwarded-Uri": {"/"}, "X-Forwarded-Method": {"GET"}, "X-Forwarded-For": {forwarded}}
+		return d.do(r).Code
+	}
+	d := open(t, "proxy: caddy"+rules)
+	assert.Equal(t, http.StatusForbidden, from(d, "192.0.2.9:1", "192.0.2.1"))
+	assert.Contains(t, d.log.String(), "no proxy that is trusted")
+	assert.Equal(t, http.StatusNoContent, from(d, "[::1]:1", "192.0.2.1"))
+	assert.Equal(t, http.StatusTooManyRequests, from(d, "127.9.9.9:1", "192.0.2.1"))
+
+	d = open(t, "proxy: caddy\ntrusted: [10.0.0.0/8, 198.51.100.7]"+rules)
+	assert.Equal(t, http.StatusForbidden, from(d, "127.0.0.1:1", "192.0.2.1"))
+	assert.Equal(t, http.StatusNoContent, from(d, "10.1.2.3:1", "203.0.113.1, 192.0.2.1, 198.51.100.7"))
+	assert.Equal(t, http.StatusTooManyRequests, from(d, "198.51.100.7:1", "203.0.113.2, 192.0.2.1"))
+}
+
+// Connections over a Unix socket are trusted, whatever addresses are, and the client is found as
+// behind any other proxy.
+func TestUnixSocketIsTrusted(t *testing.T) {
+	for _, trusted := range []string{"", "trusted: [10.0.0.0/8]\n", "trusted: ['2001:db8::/32', 10.0.0.1]\n"} {
+		d := open(t, "proxy: caddy\n"+trusted+"rules:\n  - {match: /, limit: one, key: address}\n")
+		socket := filepath.Join(t.TempDir(), "check.sock")
+		l, err := net.Listen("unix", socket)
+		require.NoError(t, err)
+		server := &http.Server{Handler: d}
+		go func() { _ = server.Serve(l) }()
+		defer server.Close()
+		client := &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", socket) },
+		}}
+		for _, c := range []struct {
+			forwarded string
+			want      int
+		}{{"192.0.2.1", 204}, {"192.0.2.1", 429}, {"192.0.2.2", 204}, {"192.0.2.9, 192.0.2.2", 429}} {
+			r := httptest.NewRequest(http.MethodGet, "http://rald/check", nil)
+			r.RequestURI = ""
+			r.Header = http.Header{"X-Forwarded-Uri": {"/"}, "X-Forwarded-Method": {"GET"}, "X-Forwarded-For": {c.forwarded}}
+			a, err := client.Do(r)
+			require.NoError(t, err)
+			assert.NoError(t, a.Body.Close())
+			assert.Equal(t, c.want, a.StatusCode, "%s %s", trusted, c.forwarded)
+		}
+	}
+}
+
+// A clean path is in one form: it is its own clean path, except for what was an escape of an
+// escape.
+func FuzzCleanPath(f *testing.F) {
+	for _, seed := range []string{"/a//b", "/a/../../b", "/%2e%2e/a;b/c?d#e", "http://a/b", "*", "", "/%25%32f", "//a:b@c/d", "/a;/..;/b", ":///", "/%00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		cleanPath := func(uri string) (string, error) {
+			raw, _, err := splitURI(uri)
+			if err != nil {
+				return "", err
+			}
+			u, err := mergesSlashes.clean(raw)
+			if err != nil {
+				return "", err
+			}
+			if unescaped, err := url.PathUnescape(u.EscapedPath()); err != nil || unescaped != u.Path {
+				t.Fatalf("%q gives %q and %q", uri, u.Path, u.EscapedPath())
+			}
+			return u.Path, nil
+		}
+		clean, err := cleanPath(uri)
+		if err != nil {
+			return
+		}
+		if !strings.HasPrefix(clean, "/") || path.Clean(clean) != clean || strings.Contains(clean+"/", "/../") {
+			t.Fatalf("%q gives %q", uri, clean)
+		}
+		for _, other := range []string{"/" + strings.TrimPrefix(uri, "/"), "//" + uri, "/." + "/" + uri, "/;a/" + uri} {
+			if strings.Contains(strings.SplitN(uri, "?", 2)[0], ":") {
+				continue // a whole URL
+			}
+			if got, err := cleanPath(other); err != nil || got != clean {
+				t.Fatalf("%q gives %q, %v, and %q gives %q", uri, clean, err, other, got)
+			}
+		}
+	})
+}

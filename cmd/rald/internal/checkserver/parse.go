@@ -1,0 +1,444 @@
+package checkserver
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Name is the name of the file in its directory.
+const Name = "check.yaml"
+
+// Rules are what a file says:
+//
+//	proxy: nginx                # nginx, caddy, traefik, or a map of header fields
+//	rules:
+//	  - match: POST /login      # a pattern of http.ServeMux
+//	    limit: login            # the name of a limit, or the text of one
+//	    key: address
+//
+// docs/serving.md has all keys. Parse makes them.
+type Rules struct {
+	file    string
+	proxy   proxy
+	status  int
+	trusted *clientaddr.Prefixes
+	// onSocket is a trusted address. It stands for that of a connection over a Unix socket, whose
+	// permissions guard it.
+	onSocket string
+	// reading is how the backends read a path, as far as known has its bits.
+	reading, known pathReading
+	rules          []rule
+}
+
+// Len returns the number of rules.
+func (of *Rules) Len() int { return len(of.rules) }
+
+// AddTo adds the limits of the rules to those that are configured by name. The keys of a limit
+// that has no name there are no client's to call.
+func (of *Rules) AddTo(file *limitfile.File) {
+	for _, r := range of.rules {
+		for _, l := range r.limits {
+			if _, isConfigured := file.Limits[l.id]; !isConfigured {
+				file.Add(l.id, l.limit, r.at)
+			}
+			if l.without != "" {
+				file.Add(l.without, l.limit, r.at)
+			}
+		}
+	}
+}
+
+// rule is the limits of the requests that match a pattern.
+type rule struct {
+	at        configfile.Place
+	match     string
+	unlimited bool
+	limits    []limit
+}
+
+// limit is a limit of a rule. Its keys begin with what tells them from those of other limits.
+type limit struct {
+	name  string
+	limit policy.Policy
+	// id names the limit in configured.Limits, and without, if it is not "", the one for requests
+	// without a key.
+	id, without string
+
+	key    func(*http.Request) string
+	noKey  httplimit.WhenNoKey
+	cost   int64
+	shadow bool
+}
+
+// Limits finds the limit that is configured by a name.
+type Limits = func(name string) (policy.Policy, bool)
+
+// Read returns the rules of the file in the directory, or nil if there is none.
+func Read(dir string, named Limits) (*Rules, error) {
+	file, text, err := configfile.ReadIn(dir, Name)
+	if text == nil || err != nil {
+		return nil, err
+	}
+	return Parse(file, text, named)
+}
+
+// Parse returns the rules of a text. The error joins a *configfile.Error for each fault.
+func Parse(file string, text []byte, named Limits) (*Rules, error) {
+	r, top := configfile.NewReader(file, text)
+	p := parser{Reader: r, named: named, kinds: map[string]kind{}}
+	of := p.rules(top)
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	return of, nil
+}
+
+// parser reads a file of rules.
+type parser struct {
+	*configfile.Reader
+	named   Limits
+	proxy   proxy
+	trusted []netip.Prefix
+	kinds   map[string]kind // of the keys of configured limits, by their names
+	seen    http.ServeMux   // the patterns so far
+}
+
+// kind says what keys are made of, and where that was said.
+type kind struct {
+	text string
+	line int
+}
+
+func (p *parser) rules(top configfile.Place) *Rules {
+	accepted := []string{"proxy", "trusted", "status", "rules"}
+	for _, s := range settings {
+		accepted = append(accepted, s.key)
+	}
+	m := p.Fields(top, accepted...)
+	if m == nil {
+		return nil
+	}
+	p.readProxy(top, m)
+	of := &Rules{file: top.File, proxy: p.proxy, status: p.proxy.status}
+	p.readTrusted(m)
+	var err error
+	if of.trusted, err = clientaddr.NewPrefixes(Name, "trusted", p.trusted); err != nil {
+		p.Fault(m["trusted"], "%w", err)
+	}
+	if len(p.trusted) > 0 {
+		of.onSocket = p.trusted[0].Addr().String()
+	}
+	if at, ok := m["status"]; ok {
+		of.status = p.status(at)
+	}
+	p.readReading(m, of)
+	list, ok := m["rules"]
+	if !ok {
+		p.Fault(top, "rules is required: a list of maps with the key match")
+		return of
+	}
+	for _, at := range p.List(list) {
+		if r, ok := p.rule(at); ok {
+			of.rules = append(of.rules, r)
+		}
+	}
+	return of
+}
+
+func (p *parser) readProxy(top configfile.Place, m map[string]configfile.Place) {
+	at, ok := m["proxy"]
+	if !ok {
+		p.Fault(top, "proxy is required, as it names the header fields to believe: nginx, caddy, traefik, or a map with the key uri")
+		return
+	}
+	if at.IsScalar() {
+		text, ok := at.Text(), false
+		if p.proxy, ok = proxies[text]; !ok {
+			p.Fault(at, "%.80q is not a known proxy: nginx, caddy, traefik, or a map with the key uri is accepted", text)
+		}
+		return
+	}
+	names := p.Fields(at, "uri", "method", "host", "address")
+	for name, field := range map[string]*string{
+		"uri": &p.proxy.uri, "method": &p.proxy.method, "host": &p.proxy.host, "address": &p.proxy.address,
+	} {
+		at, ok := names[name]
+		if !ok {
+			continue
+		}
+		text := at.Text()
+		if !clientaddr.IsToken(text) || strings.EqualFold(text, "Host") && name != "host" {
+			p.Fault(at, "%.80q: the name of a header field is accepted, such as X-Forwarded-Uri", text)
+			continue
+		}
+		*field = http.CanonicalHeaderKey(text)
+	}
+	if _, ok := names["uri"]; !ok && names != nil {
+		p.Fault(at, "uri is required: the header field in which the proxy sends the URI of the request")
+	}
+}
+
+func (p *parser) readTrusted(m map[string]configfile.Place) {
+	at, ok := m["trusted"]
+	if !ok {
+		p.trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+		return
+	}
+	list := p.List(at)
+	if len(list) == 0 {
+		p.Fault(at, "1 or more addresses or prefixes of proxies are accepted")
+	}
+	for _, at := range list {
+		text := at.Text()
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			var addr netip.Addr
+			if addr, err = netip.ParseAddr(text); err == nil {
+				prefix, err = addr.Prefix(addr.BitLen())
+			}
+		}
+		if err != nil {
+			p.Fault(at, "%.80q: the address of a proxy or a prefix is accepted, such as 10.0.0.0/8", text)
+			continue
+		}
+		p.trusted = append(p.trusted, prefix)
+	}
+}
+
+// readReading reads how the backends read paths.
+func (p *parser) readReading(m map[string]configfile.Place, of *Rules) {
+	for _, s := range settings {
+		at, ok := m[s.key]
+		switch {
+		case !ok:
+		case at.Text() == s.with:
+			of.reading |= s.bit
+			of.known |= s.bit
+		case at.Text() == s.without:
+			of.known |= s.bit
+		default:
+			p.Fault(at, "%.80q: %s or %s is accepted", at.Text(), s.without, s.with)
+		}
+	}
+}
+
+func (p *parser) status(at configfile.Place) int {
+	status, err := strconv.Atoi(at.Text())
+	switch {
+	case err != nil || status < 400 || status > 599:
+		p.Fault(at, "%.80q: 400 to 599 is accepted", at.Text())
+	case p.proxy == proxies["nginx"] && status != http.StatusUnauthorized && status != http.StatusForbidden:
+		p.Fault(at, "%d: 403 or 401 is accepted, as nginx answers 500 for any other", status)
+	}
+	return status
+}
+
+// locations are what net/http tells of the place in a program where a pattern was registered.
+var locations = regexp.MustCompile(` \(registered at [^)]*\)`)
+
+func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
+	before := len(p.Faults())
+	m := p.Fields(at, "match", "unlimited", "limits", "limit", "name", "key", "without_key", "cost", "shadow")
+	if m == nil {
+		return r, false
+	}
+	r.at = at
+	match, ok := m["match"]
+	if !ok {
+		p.Fault(at, "match is required: a pattern such as POST /login")
+		return r, false
+	}
+	r.match = match.Text()
+	p.checkMatch(match, r.match)
+	_, several := m["limits"]
+	told := len(p.Faults())
+	r.unlimited = p.Bool(m, "unlimited")
+	switch {
+	case len(p.Faults()) > told: // whether it has limits is not known
+	case r.unlimited && len(m) > 2:
+		p.Fault(m["unlimited"], "a rule without limits has no other keys than match")
+	case r.unlimited:
+	case several:
+		for _, key := range []string{"limit", "name", "key", "without_key", "cost", "shadow"} {
+			if at, ok := m[key]; ok {
+				p.Fault(at, "it stands in each limit of the list limits")
+			}
+		}
+		r.limits = p.limits(m["limits"], r.match)
+	default:
+		r.limits = []limit{p.limit(at, m, r.match)}
+	}
+	if len(p.Faults()) == before {
+		// A pattern that is in conflict with one before it.
+		if err := register(&p.seen, withSlash(r.match), pass); err != nil {
+			p.Fault(match, "with a slash at the end of each path, %s", locations.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", " "), ""))
+		}
+	}
+	return r, true
+}
+
+// checkMatch refuses patterns that no request of these proxies can match.
+func (p *parser) checkMatch(at configfile.Place, match string) {
+	fields := strings.Fields(match)
+	if len(fields) == 0 || len(fields) > 2 || !strings.Contains(fields[len(fields)-1], "/") {
+		p.Fault(at, "%.80q: a pattern of a path is accepted, with a method and a host before it if they matter, such as POST example.org/login", match)
+		return
+	}
+	host, path, _ := strings.Cut(fields[len(fields)-1], "/")
+	path = "/" + path
+	if len(fields) == 2 {
+		switch method := fields[0]; {
+		case p.proxy.method == "" && p.proxy.uri != "":
+			p.Fault(at, "%.80q has a method, and proxy names no field method", match)
+		case !clientaddr.IsToken(method) || method != strings.ToUpper(method):
+			p.Fault(at, "%.80q: a method in upper case is accepted", method)
+		}
+	}
+	switch {
+	case host != "" && p.proxy.host == "" && p.proxy.uri != "":
+		p.Fault(at, "%.80q has a host, and proxy names no field host", match)
+	case host != canonicalHost(host):
+		p.Fault(at, "%.80q: a host in lower case is accepted, without a port and a final dot", host)
+	}
+	want := strings.TrimSuffix(strings.TrimSuffix(path, "{$}"), "/")
+	raw, _, wrong := splitURI(path)
+	if u, err := pathReading(0).clean(raw); wrong != nil || err != nil || strings.TrimSuffix(strings.TrimSuffix(u.Path, "{$}"), "/") != want {
+		p.Fault(at, "%.80q is the path of no request: it is accepted without escapes, backslashes, empty segments, dots, parameters and a query", path)
+	}
+	if err := register(new(http.ServeMux), match, pass); err != nil {
+		p.Fault(at, "%w", err)
+	}
+}
+
+// mostLimits is the most limits of a rule, as of httplimit.NewAll.
+const mostLimits = admission.MaxLimits
+
+func (p *parser) limits(at configfile.Place, match string) (all []limit) {
+	list := p.List(at)
+	if len(list) < 1 || len(list) > mostLimits {
+		p.Fault(at, "%d limits: 1 to %d are accepted", len(list), mostLimits)
+		return nil
+	}
+	names := map[string]bool{}
+	for _, at := range list {
+		m := p.Fields(at, "limit", "name", "key", "without_key", "cost", "shadow")
+		if m == nil {
+			continue
+		}
+		l := p.limit(at, m, match)
+		if l.limit != nil && names[l.name] {
+			p.Fault(at, "there are two limits named %q in this rule: a name of its own is accepted as name", l.name)
+		}
+		names[l.name] = true
+		all = append(all, l)
+	}
+	return all
+}
+
+// limit reads a limit of the rule of that pattern.
+func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match string) (l limit) {
+	l.cost, l.shadow = 1, p.Bool(m, "shadow")
+	of, ok := m["limit"]
+	if !ok {
+		p.Fault(at, "limit is required: the name of a limit of limits.yaml, or the text of one")
+		return l
+	}
+	// What the keys of this limit begin with in an engine, and those of requests without a
+	// key. The names of configured limits have no brackets and quotes.
+	var without string
+	text := of.Text()
+	known, isConfigured := p.named(text)
+	if isConfigured {
+		l.name, l.limit, l.id = text, known, text
+		without = fmt.Sprintf("%q", []string{text, "address"})
+		if name, has := m["name"]; has {
+			p.Fault(name, "a limit of limits.yaml has its name already")
+		}
+	} else {
+		var err error
+		if l.limit, err = policy.Parse(text); err != nil {
+			p.Fault(of, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", text, err)
+		}
+		l.name = "default"
+		if name, has := m["name"]; has {
+			l.name = name.Text()
+			if want := admission.WrongName(l.name); l.name == "" || want != "" {
+				p.Fault(name, "%.80q: 1 to 64 characters of ASCII are accepted", l.name)
+			}
+		}
+		l.id = fmt.Sprintf("%q", []string{match, l.name})
+		without = fmt.Sprintf("%q", []string{match, l.name, "address"})
+	}
+	if cost, ok := m["cost"]; ok {
+		p.cost(cost, &l)
+	}
+	key, ok := m["key"]
+	if !ok {
+		p.Fault(at, "key is required: what requests are counted by, such as address, header X-Api-Key or everybody")
+		return l
+	}
+	find, text := p.key(key, match)
+	if isConfigured && find != nil {
+		p.sameKind(key, l.name, text)
+	}
+	l.key = prefixed(configured.Prefix(l.id), find)
+	if at, ok := m["without_key"]; ok {
+		p.withoutKey(at, &l, without)
+	}
+	return l
+}
+
+func (p *parser) cost(at configfile.Place, l *limit) {
+	var err error
+	if l.cost, err = strconv.ParseInt(at.Text(), 10, 64); err != nil || l.cost < 1 {
+		p.Fault(at, "%.80q: 1 or more is accepted", at.Text())
+	} else if l.limit != nil && l.cost > l.limit.Limit() {
+		p.Fault(at, "%d: at most %d is accepted, which is all that %q admits at once", l.cost, l.limit.Limit(), l.limit)
+	}
+}
+
+// sameKind refuses a limit of limits.yaml whose keys are other things in other rules, as a
+// client could send the key of another one.
+func (p *parser) sameKind(at configfile.Place, name, text string) {
+	before, ok := p.kinds[name]
+	if !ok {
+		p.kinds[name] = kind{text, at.Line}
+	} else if before.text != text {
+		p.Fault(at, "%s: the keys of limit %s are %s in line %d, and keys of both would be mixed up: a limit of another name is accepted", text, name, before.text, before.line)
+	}
+}
+
+func (p *parser) withoutKey(at configfile.Place, l *limit, id string) {
+	switch choice := at.Text(); choice {
+	case "refuse":
+	case "pass":
+		l.noKey = httplimit.Skip
+	case "address":
+		find, key := p.address(at, ""), l.key
+		if find == nil || key == nil {
+			return
+		}
+		l.without = id
+		instead := prefixed(configured.Prefix(id), find)
+		l.key = func(r *http.Request) string {
+			if key := key(r); key != "" {
+				return key
+			}
+			return instead(r)
+		}
+	default:
+		p.Fault(at, "%.80q: refuse, address or pass is accepted", choice)
+	}
+}

@@ -1,0 +1,190 @@
+package checkserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// one is a file with a rule of one limit.
+func one(lines ...string) string {
+	return "proxy: caddy\nrules:\n  - match: /\n    " + strings.Join(lines, "\n    ") + "\n"
+}
+
+// Each fault is told with its file, line and key, and with what is accepted.
+func TestFaults(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                         "check.yaml: proxy is required",
+		"# nothing\n":                              "check.yaml: proxy is required",
+		"proxy:\n  a: [\n":                         "check.yaml:2: did not find expected node content",
+		"proxy: \xff\n":                            "check.yaml:1: this is not UTF-8",
+		"proxy: &rules caddy\n*rules : []\n":       "check.yaml:2: caddy: the keys here are proxy",
+		"proxy: {? [uri] : X}\nrules: []\n":        "check.yaml:1: proxy: a key here is no text",
+		"- a\n":                                    "check.yaml:1: a map is accepted, with the keys proxy, trusted, status, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
+		"proxy: caddy\n":                           "check.yaml:1: rules is required: a list of maps",
+		"proxy: caddy\nrule: []\n":                 "check.yaml:2: rule: the keys here are proxy, trusted, status, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
+		"proxy: caddy\nproxy: nginx\n":             "check.yaml:2: proxy: this key is there twice",
+		"proxy: apache\nrules: []\n":               `check.yaml:1: proxy: "apache" is not a known proxy: nginx, caddy, traefik`,
+		"proxy: [nginx]\nrules: []\n":              "check.yaml:1: proxy: a map is accepted, with the keys uri, method, host, address",
+		"proxy: {method: X-M}\nrules: []\n":        "check.yaml:1: proxy: uri is required",
+		"proxy: {uri: 'a b'}\nrules: []\n":         `check.yaml:1: proxy.uri: "a b": the name of a header field is accepted`,
+		"proxy: {uri: Host}\nrules: []\n":          `check.yaml:1: proxy.uri: "Host": the name of a header field`,
+		"proxy: caddy\nrules: []\n---\nrules: 5\n": "check.yaml:3: there is a second document",
+		"proxy: caddy\nrules: 5\n":                 "check.yaml:2: rules: a list is accepted",
+		"proxy: caddy\nrules:\n  - 5\n":            "check.yaml:3: rules[0]: a map is accepted",
+		"proxy: caddy\nrules:\n  - {}\n":           "check.yaml:3: rules[0]: match is required",
+		"proxy: caddy\nstatus: 200\n":              `check.yaml:2: status: "200": 400 to 599 is accepted`,
+		"proxy: nginx\nstatus: 429\n":              "check.yaml:2: status: 429: 403 or 401 is accepted, as nginx answers 500 for any other",
+		"proxy: caddy\nbackslashes: drop\n":        `check.yaml:2: backslashes: "drop": slash or keep is accepted`,
+		"proxy: caddy\nleading_slashes: keep\n":    `check.yaml:2: leading_slashes: "keep": host or merge is accepted`,
+		"proxy: caddy\ntrusted: [10.0.0]\n":        `check.yaml:2: trusted[0]: "10.0.0": the address of a proxy or a prefix is accepted`,
+		"proxy: caddy\ntrusted: 10.0.0.0/8":        "check.yaml:2: trusted: a list is accepted",
+		"proxy: caddy\ntrusted: []\nrules: [{match: /, limit: five, key: address}]\n": "check.yaml:2: trusted: 1 or more addresses or prefixes of proxies are accepted",
+		one("limit: five"):                                          "check.yaml:3: rules[0]: key is required",
+		one("key: address"):                                         "check.yaml:3: rules[0]: limit is required",
+		one("limit: fife", "key: address"):                          `check.yaml:4: rules[0].limit: "fife": the name of a limit of limits.yaml is accepted, or the text of one: `,
+		one("limit: [five]", "key: address"):                        `check.yaml:4: rules[0].limit: "": the name of a limit`,
+		one("limit: five", "key: addrress"):                         `check.yaml:5: rules[0].key: "addrress": address, header NAME, cookie NAME, query NAME, path NAME or everybody is accepted`,
+		one("limit: five", "key: []"):                               "check.yaml:5: rules[0].key: address, header NAME",
+		one("limit: five", "key:", "- address", "- header a:b"):     `check.yaml:7: rules[0].key[1]: "header a:b": address`,
+		one("limit: five", "key: address/129"):                      `check.yaml:5: rules[0].key: "address/129": address/1 to address/128 is accepted`,
+		one("limit: five", "key: path id"):                          `check.yaml:5: rules[0].key: "/" has no wildcard {id}`,
+		one("limit: five", "key: address", "cost: 0"):               `check.yaml:6: rules[0].cost: "0": 1 or more is accepted`,
+		one("limit: five", "key: address", "cost: 6"):               `check.yaml:6: rules[0].cost: 6: at most 5 is accepted, which is all that "funnel 5, 1/365d" admits at once`,
+		one("limit: five", "key: address", "shadow: maybe"):         `check.yaml:6: rules[0].shadow: "maybe": true or false is accepted`,
+		one("limit: five", "key: address", "name: api"):             "check.yaml:6: rules[0].name: a limit of limits.yaml has its name already",
+		one("limit: funnel 5, 1/s", "key: address", "name: \"é\""):  `check.yaml:6: rules[0].name: "é": 1 to 64 characters of ASCII are accepted`,
+		one("limit: five", "key: header Key", "without_key: share"): `check.yaml:6: rules[0].without_key: "share": refuse, address or pass is accepted`,
+		one("limit: five", "key: address", "unlimited: true"):       "check.yaml:6: rules[0].unlimited: a rule without limits has no other keys than match",
+		one("limits: []"):                                           "check.yaml:4: rules[0].limits: 0 limits: 1 to 8 are accepted",
+		one("limits: []", "cost: 2"):                                "check.yaml:5: rules[0].cost: it stands in each limit of the list limits",
+		one("limits:", "- {limit: \"funnel 5, 1/s\", key: address}", "- {limit: \"funnel 9, 1/m\", key: address}"): `check.yaml:6: rules[0].limits[1]: there are two limits named "default" in this rule`,
+		one("limits:", "- {limit: five, key: address}", "- {limit: five, key: everybody}"):                         "check.yaml:6: rules[0].limits[1].key: everybody: the keys of limit five are address in line 5",
+		one("limit: five", "key: address") + "  - {match: /a, limit: five, key: header X-Api-Key}\n":               "check.yaml:6: rules[1].key: header X-Api-Key: the keys of limit five are address in line 5, and keys of both would be mixed up",
+		"proxy: {uri: X-Uri}\nrules:\n  - {match: POST /, unlimited: true}\n":                                      `check.yaml:3: rules[0].match: "POST /" has a method, and proxy names no field method`,
+		"proxy: {uri: X-Uri}\nrules:\n  - {match: a.org/, unlimited: true}\n":                                      `check.yaml:3: rules[0].match: "a.org/" has a host, and proxy names no field host`,
+		"proxy: {uri: X-Uri}\nrules:\n  - {match: /, limit: five, key: address}\n":                                 "check.yaml:3: rules[0].key: proxy names no field address",
+		"proxy: {uri: X-Uri}\nrules:\n  - {match: /, limit: five, key: header Host}\n":                             "check.yaml:3: rules[0].key: proxy names no field host",
+		"proxy: caddy\nrules:\n  - {match: a, unlimited: true}\n":                                                  `check.yaml:3: rules[0].match: "a": a pattern of a path is accepted`,
+		"proxy: caddy\nrules:\n  - {match: post /a, unlimited: true}\n":                                            `check.yaml:3: rules[0].match: "post": a method in upper case is accepted`,
+		"proxy: caddy\nrules:\n  - {match: A.org/a, unlimited: true}\n":                                            `check.yaml:3: rules[0].match: "A.org": a host in lower case is accepted`,
+		"proxy: caddy\nrules:\n  - {match: a.org:80/a, unlimited: true}\n":                                         `check.yaml:3: rules[0].match: "a.org:80": a host`,
+		"proxy: caddy\nrules:\n  - {match: \"/{a\", unlimited: true}\n":                                            `check.yaml:3: rules[0].match: parsing "/{a": `,
+		"proxy: caddy\nrules:\n  - {match: \"GET /{a}\", unlimited: true}\n  - {match: /b, unlimited: true}\n":     `check.yaml:4: rules[1].match: with a slash at the end of each path, pattern "/b/{$}" conflicts with pattern "GET /{a}/{$}": `,
+		"proxy: caddy\nrules:\n  - {match: /a, unlimited: true}\n  - {match: /a, unlimited: true}\n":               `check.yaml:4: rules[1].match: with a slash at the end of each path, pattern "/a/{$}" conflicts with pattern "/a/{$}": `,
+	} {
+		_, err := Parse("check.yaml", []byte(text), limitNamed)
+		assert.ErrorContains(t, err, want, text)
+		var at *configfile.Error
+		assert.ErrorAs(t, err, &at, text)
+	}
+	for _, path := range []string{"//a", "/a//b", "/./a", "/a/../b", "/a%2fb", "/a;b", "/a?b", "/a#b", `/a\b`, "/a%5cb"} {
+		_, err := Parse("check.yaml", []byte("proxy: caddy\nrules:\n  - {match: '"+path+"', unlimited: true}\n"), limitNamed)
+		assert.ErrorContains(t, err, "is the path of no request", path)
+	}
+}
+
+// All faults of a file are told at once.
+func TestEveryFaultIsTold(t *testing.T) {
+	_, err := Parse("check.yaml", []byte(one("limit: fife", "key: addrress", "cost: 0")+"  - {match: /b}\n"), limitNamed)
+	for _, want := range []string{":4: rules[0].limit", ":5: rules[0].key", ":6: rules[0].cost", ":7: rules[1]: limit is required"} {
+		assert.ErrorContains(t, err, want)
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	require.True(t, ok)
+	assert.Len(t, joined.Unwrap(), 4)
+	_, err = Parse("check.yaml", []byte(one("unlimited: yes")), limitNamed)
+	assert.EqualError(t, err, `check.yaml:4: rules[0].unlimited: "yes": true or false is accepted`)
+}
+
+// What is accepted is accepted in all its forms.
+func TestAccepted(t *testing.T) {
+	for text, rules := range map[string]int{
+		"proxy: traefik\nrules: []\n":                                                   0,
+		"proxy: nginx\nstatus: 401\nrules: []\n":                                        0,
+		"proxy: nginx\ntrusted: [10.0.0.0/8, \"2001:db8::1\"]\nrules: []\n":             0,
+		"rules:\n  - {match: /, unlimited: true}\nproxy: {uri: x-original-url}\n":       1,
+		"x: &a {match: /a, unlimited: true}\n":                                          -1,
+		"proxy: caddy\nrules:\n  - &a {match: /a, unlimited: true}\n":                   1,
+		one("limit: funnel 5, 1/s", "key: &k [address/56, cookie sid, query q]"):        1,
+		one("limits:", "- {limit: five, key: address}", "- {limit: two, key: address}"): 1,
+		"proxy: caddy\nrules:\n  - {match: 'GET example.org/a/{id}/b/{rest...}', limit: five, key: [path id, path rest]}\n  - {match: '/{$}', unlimited: true}\n  - {match: /café/, unlimited: true}\n": 3,
+	} {
+		of, err := Parse("check.yaml", []byte(text), limitNamed)
+		if rules < 0 {
+			assert.Error(t, err, text)
+			continue
+		}
+		if assert.NoError(t, err, text) {
+			assert.Equal(t, rules, of.Len(), text)
+		}
+	}
+}
+
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	of, err := Read(dir, limitNamed)
+	require.NoError(t, err)
+	assert.Nil(t, of, "there is no file")
+	wrong := filepath.Join(dir, "check.yml")
+	require.NoError(t, os.WriteFile(wrong, nil, 0o600))
+	_, err = Read(dir, limitNamed)
+	assert.EqualError(t, err, wrong+": this file is not read: the name check.yaml is accepted")
+	require.NoError(t, os.Remove(wrong))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, Name), []byte("proxy: caddy\nrules: 5\n"), 0o600))
+	_, err = Read(dir, limitNamed)
+	assert.ErrorContains(t, err, filepath.Join(dir, Name)+":2: rules: a list is accepted")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, Name), []byte("proxy: caddy\nrules: []\n"), 0o600))
+	of, err = Read(dir, limitNamed)
+	require.NoError(t, err)
+	assert.Zero(t, of.Len())
+}
+
+// No file makes the parser panic. Rules that are accepted answer each request with a pass or a
+// refusal.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		one("limit: five", "key: [address, header X-Api-Key]", "without_key: address"),
+		one("limits:", "- {limit: five, key: cookie a, cost: 2}", "- {limit: \"funnel 9, 1/m\", key: everybody, shadow: true, without_key: pass}"),
+		"proxy: {uri: X-Forwarded-Uri, method: X-Forwarded-Method, host: Host, address: X-Forwarded-For}\ntrusted: [127.0.0.1]\nstatus: 418\nrules:\n  - {match: 'GET a.org/{x}/{y...}', limit: two, key: path x}\n  - {match: '/a/{$}', unlimited: true}\n",
+		"a: &a [*a]\n", "proxy: nginx\nrules: [{match: /}, {match: //}, 5, ~]\n",
+		one("limit: queue 9/1h, 1", "key: everybody"), one("limit: \"queue 9, 1/h\"", "key: everybody"),
+	} {
+		f.Add(seed, "/a//b;c/%2e%2e/d?e#f")
+	}
+	in, err := families.New(families.Config{MaxKeys: 16})
+	require.NoError(f, err)
+	f.Cleanup(func() { _ = in.Close() })
+	f.Fuzz(func(t *testing.T, text, uri string) {
+		of, err := Parse("check.yaml", []byte(text), limitNamed)
+		if err != nil {
+			return
+		}
+		d, err := New(Config{Families: in}, of)
+		if errors.Is(err, families.ErrTooMany) {
+			return
+		}
+		require.NoError(t, err)
+		ended, end := context.WithCancel(t.Context())
+		end() // so that none waits in a queue
+		for _, method := range []string{http.MethodGet, http.MethodConnect} {
+			r := httptest.NewRequestWithContext(ended, http.MethodGet, "/check", nil)
+			r.RemoteAddr = "127.0.0.1:1"
+			r.Header = http.Header{"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {uri}, "X-Forwarded-For": {"192.0.2.1"}}
+			status := opened{Door: d}.do(r).Code
+			if status != http.StatusNoContent && (status < 400 || status > 599) {
+				t.Fatalf("%d for %s %q", status, method, uri)
+			}
+		}
+	})
+}

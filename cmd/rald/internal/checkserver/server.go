@@ -1,0 +1,259 @@
+package checkserver
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Config is the configuration of a Door.
+type Config struct {
+	// Families keep the keys. They are required.
+	Families *families.Families
+	// Limits are the limits that are configured by name, in the same Families. Those of the rules
+	// are added to them before the rules are put in force: see Rules.AddTo. If it is nil the
+	// door has its own.
+	Limits *configured.Limits
+	// Log is told when a proxy does not send what the rules need. The default is
+	// slog.Default().
+	Log *slog.Logger
+}
+
+// Door answers proxies. New makes one. All methods may be called by any number of goroutines.
+//
+// A request for /check is answered with 204 if the request that the proxy asks about may pass,
+// and otherwise with another status: see Rules. One for /healthz is answered with 200 while
+// the engines are healthy.
+type Door struct {
+	config Config
+	table  atomic.Pointer[table]
+	paths  http.ServeMux
+	counts counts
+	own    bool // the limits are the door's own
+}
+
+// New returns a Door with those rules. The error is that of Set.
+func New(config Config, rules *Rules) (*Door, error) {
+	if config.Families == nil {
+		return nil, errors.New("checkserver: Families is nil: families.New makes them")
+	}
+	if config.Log == nil {
+		config.Log = slog.Default()
+	}
+	d := &Door{config: config}
+	if config.Limits == nil {
+		own, err := configured.New(configured.Config{Families: config.Families, Log: config.Log})
+		if err != nil {
+			return nil, err
+		}
+		d.config.Limits, d.own = own, true
+	}
+	d.paths.HandleFunc("/check", d.check)
+	d.paths.HandleFunc("GET /healthz", d.health)
+	return d, d.Set(rules)
+}
+
+// Set puts rules in force, all at once. A request is held to the rules at its beginning. Keys
+// keep what they have used under a limit of the same name and family. If it fails the rules
+// that were in force stay. The error joins a *configfile.Error for each rule that cannot be.
+func (d *Door) Set(to *Rules) error {
+	commit, err := d.Prepare(to)
+	if err != nil {
+		return err
+	}
+	if d.own {
+		var file limitfile.File
+		to.AddTo(&file)
+		return d.config.Limits.Set(&file, commit)
+	}
+	commit()
+	return nil
+}
+
+// Prepare is Set in two steps: the rules are in force when commit has been called.
+func (d *Door) Prepare(to *Rules) (commit func(), err error) {
+	t, err := newTable(to, d.config.Limits, &d.counts)
+	if err != nil {
+		return nil, err
+	}
+	return func() { d.table.Store(t) }, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.paths.ServeHTTP(w, r) }
+
+func (d *Door) health(w http.ResponseWriter, _ *http.Request) {
+	for family := range d.config.Families.All() {
+		// Without Redis checks are answered as configured, on every server alike.
+		if err := family.Health(); err != nil && family.Engine != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+func (d *Door) check(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		// The server would wait for a body to be discarded, which a proxy need not send.
+		w.Header().Set("Connection", "close")
+	}
+	t := d.table.Load()
+	original, others, err := t.rules.original(r)
+	if err == nil {
+		err = t.haveOneRule(original, others)
+	}
+	if err != nil {
+		d.counts.undecided.Add(1)
+		t.refuse(w, r, err, d.config.Log)
+		return
+	}
+	if !t.serve(refusal{w, t.rules.status}, original) {
+		d.counts.unlimited.Add(1)
+	}
+}
+
+// table is rules with the engines that keep their limits.
+type table struct {
+	rules  *Rules
+	routes http.ServeMux // its handlers are of type held
+	said   sync.Map      // what was logged, by its text
+}
+
+// held is the handler of a rule.
+type held struct {
+	http.Handler
+	limited bool // the rule has limits
+}
+
+var pass = held{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}
+
+func newTable(of *Rules, in *configured.Limits, c *counts) (*table, error) {
+	t := &table{rules: of}
+	var faults []error
+	for i := range of.rules {
+		r := &of.rules[i]
+		h, err := r.handler(in, c)
+		if err == nil {
+			err = register(&t.routes, withSlash(r.match), h)
+		}
+		if err != nil {
+			faults = append(faults, r.at.Error(err))
+		}
+	}
+	return t, errors.Join(faults...)
+}
+
+// register adds a handler to a mux, and returns why it does not accept the pattern.
+func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("%v", cause)
+		}
+	}()
+	mux.Handle(pattern, h)
+	return nil
+}
+
+// handler returns what decides on the requests of a rule.
+func (r *rule) handler(in *configured.Limits, c *counts) (held, error) {
+	if r.unlimited {
+		return pass, nil
+	}
+	var all []httplimit.AnyLimit
+	for _, l := range r.limits {
+		all = append(all, httplimit.Limit[string]{
+			Name: l.name, Limiter: in, Key: l.key, WhenNoKey: l.noKey, Shadow: l.shadow,
+			Cost:      func(*http.Request) int64 { return l.cost },
+			PolicyFor: func(*http.Request) policy.Policy { return l.limit },
+		})
+	}
+	m, err := httplimit.NewAll(httplimit.Options{OnVerdict: c.count}, all...)
+	if err != nil {
+		return held{}, err
+	}
+	return held{m.Handler(pass), true}, nil
+}
+
+// withSlash returns the pattern of the paths that end with a slash and, without it, match a
+// pattern: /login gives /login/{$}. As ServeMux sees one form of each path, it finds the most
+// specific rule, or refuses two of which neither is.
+func withSlash(pattern string) string {
+	for _, end := range [...]string{"/", "{$}", "...}"} {
+		if strings.HasSuffix(pattern, end) {
+			return pattern
+		}
+	}
+	return pattern + "/{$}"
+}
+
+// haveOneRule returns errRule if the path of a request has another rule in another reading.
+func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
+	if len(others) == 0 {
+		return nil
+	}
+	_, pattern := t.routes.Handler(r)
+	for _, u := range others {
+		other := *r
+		other.URL = u
+		if _, is := t.routes.Handler(&other); is != pattern {
+			return errRule
+		}
+	}
+	return nil
+}
+
+// serve holds a request to its rule, and reports whether that has limits. Without a rule the
+// request passes.
+func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
+	h, _ := t.routes.Handler(r)
+	if h, ok := h.(held); ok {
+		t.routes.ServeHTTP(w, r) // which finds the wildcards, too
+		return h.limited
+	}
+	pass.ServeHTTP(w, r)
+	return false
+}
+
+// refuse answers a request that cannot be found again. What a client cannot cause, or the
+// configuration can mend, is logged once for the rules in force.
+func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
+	status := http.StatusBadRequest
+	switch {
+	case errors.Is(err, errPeer):
+		status = http.StatusForbidden
+	case errors.Is(err, errProxy):
+		status = http.StatusInternalServerError
+	}
+	if status != http.StatusBadRequest || errors.Is(err, errRule) {
+		if _, said := t.said.LoadOrStore(err.Error(), true); !said {
+			log.Error("a request of the HTTP check cannot be decided", "error", err, "file", t.rules.file, "remote", r.RemoteAddr)
+		}
+	}
+	http.Error(refusal{w, t.rules.status}, err.Error(), status)
+}
+
+// refusal answers refusals that a client causes with another status, if one is configured.
+type refusal struct {
+	http.ResponseWriter
+	status int // 0 is none
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w refusal) WriteHeader(status int) {
+	if w.status != 0 && status >= 400 && status < 500 {
+		status = w.status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}

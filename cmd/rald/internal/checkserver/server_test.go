@@ -1,0 +1,301 @@
+package checkserver
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Requests pass up to the limit. The answers have the RateLimit fields, and a refusal
+// Retry-After.
+func TestAnswers(t *testing.T) {
+	d := open(t, "proxy: caddy\nrules:\n  - {match: POST /login, limit: two, key: address}\n")
+	for _, remaining := range []string{"1", "0"} {
+		a := d.ask("POST", "/login")
+		assert.Equal(t, http.StatusNoContent, a.Code)
+		assert.Contains(t, a.Header().Get("RateLimit"), `"two";r=`+remaining)
+		assert.Contains(t, a.Header().Get("RateLimit-Policy"), `"two";q=2`)
+		assert.Empty(t, a.Header().Get("Retry-After"))
+	}
+	a := d.ask("POST", "/login")
+	assert.Equal(t, http.StatusTooManyRequests, a.Code)
+	assert.Contains(t, a.Header().Get("RateLimit"), `"two";r=0`)
+	retry, err := strconv.Atoi(a.Header().Get("Retry-After"))
+	require.NoError(t, err)
+	assert.InDelta(t, 31536000, retry, 3600)
+	assert.Contains(t, a.Body.String(), `"violated-policies":["two"]`)
+	assert.Equal(t, http.StatusNoContent, d.ask("POST", "/login", "X-Forwarded-For", "192.0.2.2").Code)
+	assert.Empty(t, d.ask("GET", "/other").Header().Get("RateLimit"))
+}
+
+// A request that waits as long as Retry-After says passes, and not a second sooner.
+func TestRetryAfterIsTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: 'funnel 1, 1/90s', key: everybody}\n")
+		refused := func(retry string) {
+			a := d.ask("GET", "/")
+			assert.Equal(t, http.StatusTooManyRequests, a.Code)
+			assert.Equal(t, retry, a.Header().Get("Retry-After"))
+		}
+		assert.Equal(t, http.StatusNoContent, d.ask("GET", "/").Code)
+		refused("90")
+		time.Sleep(89 * time.Second)
+		refused("1")
+		time.Sleep(time.Second)
+		assert.Equal(t, http.StatusNoContent, d.ask("GET", "/").Code)
+	})
+}
+
+// Refusals that a client causes have the status that is limitNamed, and behind nginx 403.
+func TestStatusOfRefusals(t *testing.T) {
+	const rules = "\nrules:\n  - {match: /, limit: one, key: address}\n  - {match: /key, limit: two, key: header X-Api-Key}\n"
+	for _, c := range []struct {
+		head              string
+		over, noKey, path int
+	}{
+		{"proxy: nginx", 403, 403, 403},
+		{"proxy: nginx\nstatus: 401", 401, 401, 401},
+		{"proxy: caddy", 429, 400, 400},
+		{"proxy: traefik\nstatus: 503", 503, 503, 503},
+	} {
+		d := open(t, c.head+rules)
+		ask := d.ask
+		if strings.Contains(c.head, "nginx") {
+			ask = d.asNginx
+		}
+		ask("GET", "/")
+		over := ask("GET", "/")
+		assert.Equal(t, c.over, over.Code, c.head)
+		assert.NotEmpty(t, over.Header().Get("Retry-After"))
+		noKey := ask("GET", "/key")
+		assert.Equal(t, c.noKey, noKey.Code, c.head)
+		assert.Empty(t, noKey.Header().Get("Retry-After"), "by which nginx tells them apart")
+		assert.Equal(t, c.path, ask("GET", "/%").Code, c.head)
+	}
+}
+
+// Each part of a key tells clients apart, and what a request has twice is none.
+//
+// Promise: A check tells clients apart by each part of a key.
+func TestKeys(t *testing.T) {
+	for _, c := range []struct {
+		key, uri, a, b string // a and b are fields of two clients
+	}{
+		{"address", "/x", "X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 192.0.2.2"},
+		{"address", "/x", "X-Forwarded-For: 2001:db8:0:1::1", "X-Forwarded-For: 2001:db8:0:2::1"},
+		{"header X-Api-Key", "/x", "X-Api-Key: a", "X-Api-Key: b"},
+		{"header x-api-key", "/x", "X-Api-Key: " + strings.Repeat("a", 5000), "X-Api-Key: " + strings.Repeat("b", 5000)},
+		{"header Host", "/x", "X-Forwarded-Host: a", "X-Forwarded-Host: b"},
+		{"cookie sid", "/x", "Cookie: sid=a; other=1", "Cookie: sid=b"},
+		{"query token", "", "/x?token=a", "/x?b=1&token=b"},
+		{"path id", "", "/a", "/b"},
+		{"[address, path id]", "", "/a", "/b"},
+		{"[header A, header B]", "/x", "A: xy\nB: z", "A: x\nB: yz"},
+	} {
+		d := open(t, "proxy: caddy\nrules:\n  - {match: '/{id}', limit: one, key: "+c.key+"}\n")
+		for client, of := range []string{c.a, c.b, c.a, c.b} {
+			uri, fields := c.uri, []string{}
+			if uri == "" {
+				uri = of
+			} else {
+				for line := range strings.SplitSeq(of, "\n") {
+					name, value, _ := strings.Cut(line, ": ")
+					fields = append(fields, name, value)
+				}
+			}
+			want := http.StatusNoContent
+			if client >= 2 {
+				want = http.StatusTooManyRequests
+			}
+			assert.Equal(t, want, d.ask("GET", uri, fields...).Code, "%s: %s", c.key, of)
+		}
+	}
+	everybody := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: one, key: everybody}\n")
+	assert.Equal(t, http.StatusNoContent, everybody.ask("GET", "/").Code)
+	assert.Equal(t, http.StatusTooManyRequests, everybody.ask("GET", "/", "X-Forwarded-For", "192.0.2.2").Code)
+
+	wide := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: one, key: address/48}\n")
+	assert.Equal(t, http.StatusNoContent, wide.ask("GET", "/", "X-Forwarded-For", "2001:db8:1:1::1").Code)
+	assert.Equal(t, http.StatusTooManyRequests, wide.ask("GET", "/", "X-Forwarded-For", "2001:db8:1:2::1").Code)
+	assert.Equal(t, http.StatusNoContent, wide.ask("GET", "/", "X-Forwarded-For", "2001:db8:2:1::1").Code)
+}
+
+func TestRepeatedValuesAreNoKey(t *testing.T) {
+	for key, r := range map[string]struct{ uri, field string }{
+		"header X-Api-Key": {"/", "X-Api-Key"},
+		"cookie sid":       {"/", "Cookie"},
+		"query token":      {"/?token=sid=a&token=b", ""},
+	} {
+		d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: five, key: "+key+"}\n")
+		request := httptest.NewRequest(http.MethodGet, "/check", nil)
+		request.RemoteAddr = "127.0.0.1:1"
+		request.Header = http.Header{"X-Forwarded-Uri": {r.uri}, "X-Forwarded-Method": {"GET"}, "X-Forwarded-For": {"192.0.2.1"}}
+		if r.field != "" {
+			request.Header[r.field] = []string{"sid=a", "sid=b"}
+		}
+		assert.Equal(t, http.StatusBadRequest, d.do(request).Code, key)
+	}
+}
+
+// Requests without a key are refused unless the rule says otherwise. The address that stands for
+// a key is no key that a client can send.
+//
+// Promise: A request without a key is refused unless its rule says otherwise.
+func TestRequestsWithoutAKey(t *testing.T) {
+	rule := func(more string) string {
+		return "proxy: caddy\nrules:\n  - {match: /, limit: one, key: header X-Api-Key" + more + "}\n"
+	}
+	assert.Equal(t, http.StatusBadRequest, open(t, rule("")).ask("GET", "/").Code)
+	assert.Equal(t, http.StatusBadRequest, open(t, rule(", without_key: refuse")).ask("GET", "/").Code)
+	assert.Equal(t, 10, open(t, rule(", without_key: pass")).passes(t, "GET", "/"))
+	d := open(t, rule(", without_key: address"))
+	assert.Equal(t, 1, d.passes(t, "GET", "/", "X-Api-Key", "192.0.2.1"))
+	assert.Equal(t, 1, d.passes(t, "GET", "/", "X-Api-Key", "a"))
+	assert.Equal(t, 1, d.passes(t, "GET", "/"))
+	assert.Equal(t, 1, d.passes(t, "GET", "/", "X-Forwarded-For", "192.0.2.2"))
+	assert.Zero(t, d.passes(t, "GET", "/"))
+	assert.Equal(t, http.StatusBadRequest, d.ask("GET", "/", "X-Forwarded-For", "unknown").Code)
+}
+
+// Several limits take from all or from none.
+func TestSeveralLimitsAreAllOrNothing(t *testing.T) {
+	d := open(t, `
+proxy: caddy
+rules:
+  - match: /
+    limits:
+      - {limit: window, key: header X-Api-Key}
+      - {limit: five, key: everybody}
+      - {limit: "funnel 9, 1/365d", name: third, key: address, cost: 2}
+`)
+	assert.Equal(t, 2, d.passes(t, "GET", "/", "X-Api-Key", "a"))
+	assert.Equal(t, 2, d.passes(t, "GET", "/", "X-Api-Key", "b"), "what a was refused has taken nothing")
+	a := d.ask("GET", "/", "X-Api-Key", "c")
+	assert.Equal(t, http.StatusTooManyRequests, a.Code, "9 units are 4 requests of 2")
+	assert.Contains(t, a.Header().Get("RateLimit"), `"third";r=1`)
+	assert.Contains(t, a.Header().Get("RateLimit-Policy"), `"window";q=2`)
+	assert.Equal(t, 1, d.passes(t, "GET", "/", "X-Api-Key", "c", "X-Forwarded-For", "192.0.2.2"), "5 for everybody")
+}
+
+// A limit in shadow refuses nothing and tells clients nothing, alone and beside others.
+func TestShadow(t *testing.T) {
+	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: one, key: address, shadow: true}\n")
+	assert.Equal(t, 10, d.passes(t, "GET", "/"))
+	assert.Empty(t, d.ask("GET", "/").Header().Get("RateLimit"))
+	d = open(t, "proxy: caddy\nrules:\n  - {match: /, limits: [{limit: one, key: address, shadow: true}, {limit: five, key: address}]}\n")
+	assert.Equal(t, 5, d.passes(t, "GET", "/"))
+}
+
+// Each request is counted once, by what became of it, over changes of rules.
+func TestStats(t *testing.T) {
+	const shadows = "\n  - {match: /tried, limit: one, key: address, shadow: true}\n  - {match: /beside, limits: [{limit: one, key: address, shadow: true}, {limit: five, key: address}]}\n"
+	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: two, key: header A}\n  - {match: /free, unlimited: true}\n")
+	d.passes(t, "GET", "/", "A", "a")
+	d.ask("GET", "/")
+	d.ask("GET", "/free")
+	d.ask("GET", "/..")
+	d.ask("GET", "/", "X-Forwarded-For", "")
+	assert.Equal(t, Stats{Passed: 2, Refused: 9, Unlimited: 1, Undecided: 2, Rules: 2}, d.Stats())
+	require.NoError(t, d.Set(parsed(t, "proxy: caddy\nrules:"+shadows)))
+	d.passes(t, "GET", "/tried")
+	d.passes(t, "GET", "/beside")
+	d.ask("GET", "/other")
+	assert.Equal(t, Stats{Passed: 17, Refused: 14, WouldRefuse: 14, Unlimited: 2, Undecided: 2, Rules: 2}, d.Stats())
+}
+
+// The check of a limitNamed limit and RAL.TAKE share one debt for a key. Limits without a name
+// and rules of other patterns have keys of their own.
+//
+// Promise: Checks and Redis clients share one debt for a key of a limitNamed limit.
+func TestKeysInTheEngine(t *testing.T) {
+	d := open(t, `
+proxy: caddy
+rules:
+  - {match: /a, limit: five, key: address}
+  - {match: /b, limit: five, key: address}
+  - {match: /c, limit: "funnel 5, 1/365d", key: address}
+  - {match: /d, limit: "funnel 5, 1/365d", key: address}
+`)
+	limit, _ := limitNamed("five")
+	family, err := d.families.Of(limit)
+	require.NoError(t, err)
+	shared := configured.Prefix("five") + "192.0.2.1"
+	require.True(t, family.Engine.TakeWith(limit, shared, 3).Allowed)
+	require.True(t, family.Engine.TakeWith(limit, "192.0.2.1", 5).Allowed)
+	assert.Equal(t, 2, d.passes(t, "GET", "/a"))
+	assert.Zero(t, d.passes(t, "GET", "/b"))
+	assert.Zero(t, family.Engine.TakeWith(limit, shared, 0).Remaining)
+	require.True(t, family.Engine.TakeWith(limit, configured.Prefix("five")+"2001:db8:1:2::", 5).Allowed)
+	assert.Zero(t, d.passes(t, "GET", "/a", "X-Forwarded-For", "2001:db8:1:2:3::4"))
+	assert.Equal(t, 5, d.passes(t, "GET", "/c"))
+	assert.Equal(t, 5, d.passes(t, "GET", "/d"))
+}
+
+// Promise: New rules apply at once and keep what keys have used.
+func TestSet(t *testing.T) {
+	const rules = "proxy: caddy\nrules:\n  - {match: /a, limit: %s, key: address}\n"
+	in, err := families.New(families.Config{Most: 1})
+	require.NoError(t, err)
+	defer in.Close()
+	named := parsed(t, fmt.Sprintf(rules, "five"))
+	door, err := New(Config{Families: in}, named)
+	require.NoError(t, err)
+	d := opened{Door: door}
+	assert.Equal(t, 5, d.passes(t, "GET", "/a"))
+
+	require.NoError(t, d.Set(parsed(t, "proxy: caddy\nrules:\n  - {match: GET /, limit: five, key: address}\n")))
+	assert.Zero(t, d.passes(t, "GET", "/a"))
+	assert.Equal(t, 10, d.passes(t, "POST", "/a"))
+
+	err = d.Set(parsed(t, "proxy: caddy\nrules:\n  - {match: /b, limit: five, key: address}\n  - {match: /, limit: window, key: address}\n"))
+	assert.ErrorIs(t, err, families.ErrTooMany)
+	assert.ErrorContains(t, err, "check.yaml:4: rules[1]: ")
+	assert.Zero(t, d.passes(t, "GET", "/a"), "the rules in force stay")
+
+	require.NoError(t, d.Set(parsed(t, fmt.Sprintf(rules, `"funnel 3, 1/365d"`))))
+	assert.Equal(t, 3, d.passes(t, "GET", "/a"))
+	require.NoError(t, d.Set(parsed(t, fmt.Sprintf(rules, `"funnel 5, 1/365d"`))))
+	assert.Equal(t, 2, d.passes(t, "GET", "/a"), "the limit of a rule may change")
+	_, err = New(Config{}, named)
+	assert.ErrorContains(t, err, "Families is nil")
+}
+
+// A proxy that announces a body and sends none is answered.
+func TestBodiesAreNotRead(t *testing.T) {
+	server := httptest.NewServer(open(t, "proxy: caddy\nrules: []\n"))
+	defer server.Close()
+	for _, body := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
+		c, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = fmt.Fprintf(c, "POST /check HTTP/1.1\r\nHost: a\r\nX-Forwarded-Uri: /\r\nX-Forwarded-Method: GET\r\nX-Forwarded-For: 192.0.2.1\r\n%s\r\n\r\n", body)
+		require.NoError(t, err)
+		a, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusNoContent, a.StatusCode)
+		assert.True(t, a.Close)
+		assert.NoError(t, a.Body.Close())
+	}
+}
+
+func TestHealth(t *testing.T) {
+	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: five, key: address}\n")
+	get := func(path string) int { return d.do(httptest.NewRequest(http.MethodGet, path, nil)).Code }
+	assert.Equal(t, http.StatusOK, get("/healthz"))
+	assert.Equal(t, http.StatusNotFound, get("/"))
+	require.NoError(t, d.families.Close())
+	assert.Equal(t, http.StatusServiceUnavailable, get("/healthz"))
+}

@@ -1,0 +1,63 @@
+package checkserver
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
+)
+
+// Over Redis, exact or leased, checks are held to their limits, of all kinds and several at once.
+func TestChecksOverRedis(t *testing.T) {
+	for _, leased := range []bool{false, true} {
+		r, err := redisd.Open(redisd.Config{})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, r.Close()) })
+		in, err := families.New(families.Config{Fleet: &families.Fleet{
+			Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+			Name:  "test", Budget: time.Minute, Servers: 1, Leased: leased,
+		}})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, in.Close()) })
+		d, err := New(Config{Families: in, Log: slog.New(slog.DiscardHandler)}, parsed(t, `
+proxy: caddy
+rules:
+  - {match: /log, limit: at most 3/365d, name: log, key: address}
+  - {match: /window, limit: window, key: address}
+  - match: /both
+    limits: [{limit: five, key: address}, {limit: window 4/300d aligned, name: aligned, key: address}]
+`))
+		require.NoError(t, err)
+		o := opened{Door: d}
+		for path, admitted := range map[string]int{"/log": 3, "/window": 2, "/both": 4} {
+			for i := range admitted + 2 {
+				want := http.StatusTooManyRequests
+				if i < admitted {
+					want = http.StatusNoContent
+				}
+				assert.Equal(t, want, o.ask(http.MethodGet, path).Code, "%s %d", path, i)
+			}
+		}
+		r.Kill()
+		require.Eventually(t, func() bool {
+			o.ask(http.MethodGet, "/log") // whose breaker opens
+			for family := range in.All() {
+				if family.Health() != nil {
+					return true
+				}
+			}
+			return false
+		}, time.Minute, 10*time.Millisecond)
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+		assert.Equal(t, http.StatusOK, w.Code)
+	}
+}

@@ -1,0 +1,89 @@
+package configured
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// opened is a Limits in a test.
+type opened struct {
+	*Limits
+	t    testing.TB
+	keep *families.Families
+}
+
+// open opens the limits of a directory, or of none if dir is "".
+func open(t testing.TB, dir string) *opened {
+	t.Helper()
+	file := ""
+	if dir != "" {
+		file = filepath.Join(dir, FileName)
+	}
+	keep, err := families.New(families.Config{Dir: dir, Every: time.Hour})
+	require.NoError(t, err)
+	l, err := New(Config{Families: keep, File: file})
+	require.NoError(t, err)
+	o := &opened{l, t, keep}
+	t.Cleanup(func() { o.close() })
+	return o
+}
+
+func (o *opened) close() { assert.NoError(o.t, o.keep.Close()) }
+
+// file is a file with one limit, api.
+func file(text string) *limitfile.File {
+	f, err := limitfile.Parse("limits.yaml", []byte("limits:\n  api: "+text+"\n"))
+	if err != nil {
+		panic(fmt.Sprint(text, ": ", err))
+	}
+	return f
+}
+
+// set puts one limit in force.
+func (o *opened) set(limit string) {
+	o.t.Helper()
+	require.NoError(o.t, o.Set(file(limit), nil))
+}
+
+// take takes units of a key of api, and returns the decision.
+func (o *opened) take(key string, n int64) policy.Decision {
+	o.t.Helper()
+	call := o.Begin()
+	defer call.End()
+	u, ok := call.Find([]byte("api"), []byte(key))
+	require.True(o.t, ok, "api is not configured")
+	d, err := u.Family.TakeWith(context.Background(), u.Limit, u.Key, n)
+	require.NoError(o.t, err)
+	return d
+}
+
+// charge charges units of a key of api, whether the limit allows that or not.
+func (o *opened) charge(key string, n int64) {
+	o.t.Helper()
+	call := o.Begin()
+	defer call.End()
+	u, ok := call.Find([]byte("api"), []byte(key))
+	require.True(o.t, ok)
+	_, err := u.Family.RefundWith(context.Background(), u.Limit, u.Key, -n)
+	require.NoError(o.t, err)
+}
+
+func (o *opened) remaining(key string) int64 { o.t.Helper(); return o.take(key, 0).Remaining }
+
+// keys are the keys of a test.
+func keys(n int) (all []string) {
+	for i := range n {
+		all = append(all, strconv.Itoa(i))
+	}
+	return all
+}

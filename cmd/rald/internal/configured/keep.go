@@ -1,0 +1,73 @@
+package configured
+
+import (
+	"errors"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Room returns nil if there is room for the limits of a file in Families of that configuration. The
+// error joins a *configfile.Error for each limit without room. Set returns the same.
+func Room(of families.Config, file *limitfile.File) error {
+	return errors.Join(faultsOf(file, of.Room(policiesOf(file)...))...)
+}
+
+// policiesOf returns the limits of a file in its order.
+func policiesOf(file *limitfile.File) (all []policy.Policy) {
+	for _, name := range file.Names() {
+		all = append(all, file.Limits[name])
+	}
+	return all
+}
+
+// faultsOf returns a *configfile.Error for each limit of a file that has no engine.
+func faultsOf(file *limitfile.File, err error) (all []error) {
+	var faults families.Faults
+	errors.As(err, &faults)
+	for i, fault := range faults {
+		if fault != nil {
+			all = append(all, file.Fault(file.Names()[i], fault))
+		}
+	}
+	return all
+}
+
+// bindingIn returns the names of limits that must stay in their family: those in force, and those
+// that are in no file any more while keys owe under them. Keys in Redis may owe to other servers,
+// which do not know of a change.
+func bindingIn(table map[string]*limit) map[string]bool {
+	binding, gone := map[string]bool{}, map[*families.Family]bool{}
+	for name, one := range table {
+		if one.gone && one.family.CanCarry() {
+			gone[one.family] = true
+		} else {
+			binding[name] = true
+		}
+	}
+	for family := range gone {
+		for key := range family.Owing() {
+			name, ok := nameOf(key)
+			if one := table[name]; ok && one != nil && one.family == family {
+				binding[name] = true
+			}
+		}
+	}
+	return binding
+}
+
+// release lets go of the engines that no limit needs any more. The caller holds changing.
+func (l *Limits) release() {
+	inForce, remembered := map[*families.Family]bool{}, map[*families.Family]bool{}
+	for _, one := range *l.table.Load() {
+		if one.gone {
+			remembered[one.family] = true
+		} else {
+			inForce[one.family] = true
+		}
+	}
+	if err := l.config.Families.Release(inForce, remembered); err != nil {
+		l.config.Log.Error("an engine that no limit needs any more has ended with an error", "error", err)
+	}
+}

@@ -1,0 +1,255 @@
+package configured
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/puzpuzpuz/xsync/v3"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Mark begins the keys of configured limits in an engine: Mark, the limit's name, Mark, and the
+// key. No other key may begin with a single one.
+const Mark = "\x00"
+
+// Prefix returns what comes before the keys of the limit of that name.
+func Prefix(name string) string { return Mark + name + Mark }
+
+// IsHidden reports whether a name is that of a limit that is no client's to call: one without a
+// name, of a rule in another file.
+func IsHidden(name string) bool { return strings.HasPrefix(name, "[") }
+
+// Config is the configuration of Limits. Families are required.
+type Config struct {
+	// Families keep the keys.
+	Families *families.Families
+	// File is where the limits are remembered over a restart. If it is empty they are not.
+	File string
+	// Log is told if a change could not be saved. The default is slog.Default().
+	Log *slog.Logger
+}
+
+// Limits are the limits that are configured by name. New makes them. All methods may be called
+// by any number of goroutines.
+type Limits struct {
+	config Config
+	table  atomic.Pointer[map[string]*limit]
+
+	// calls is held for reading by each call on a configured limit, from when it has found the
+	// limit until it has taken, and for writing while limits are exchanged. So no call takes
+	// under a limit that has been replaced.
+	calls *xsync.RBMutex
+
+	changing sync.Mutex // held by Set. It is locked before calls.
+}
+
+// limit is a limit of a name.
+type limit struct {
+	policy policy.Policy
+	family *families.Family
+	prefix string
+	gone   bool // it is in no file any more, and its keys drain
+	hidden bool // its name is none that a client may call
+
+	change atomic.Pointer[change] // nil unless words of its keys are being translated
+
+	waits sync.WaitGroup // calls that wait under this limit; added to while calls is held
+	ended context.Context
+	end   context.CancelFunc
+}
+
+func newLimit(name string, p policy.Policy, family *families.Family) *limit {
+	l := &limit{policy: p, family: family, prefix: Prefix(name), hidden: IsHidden(name)}
+	l.ended, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// New returns Limits without any that is in force. What config.File remembers takes part in the
+// first Set. The error names a file that cannot be read.
+func New(config Config) (*Limits, error) {
+	if config.Families == nil {
+		return nil, errors.New("configured: Families is nil: families.New makes them")
+	}
+	if config.Log == nil {
+		config.Log = slog.Default()
+	}
+	l := &Limits{config: config, calls: xsync.NewRBMutex()}
+	table, err := l.remembered()
+	if err != nil {
+		return nil, err
+	}
+	l.table.Store(&table)
+	return l, nil
+}
+
+// Begin returns a Call that has found nothing yet.
+func (l *Limits) Begin() Call { return Call{of: l} }
+
+// All returns the limits that are in force, by their names.
+func (l *Limits) All() map[string]policy.Policy {
+	all := map[string]policy.Policy{}
+	for name, one := range *l.table.Load() {
+		if !one.gone && !one.hidden {
+			all[name] = one.policy
+		}
+	}
+	return all
+}
+
+// Call is a call on any number of keys. From its first Find that succeeds until End, limits do
+// not change, so it must not wait for anything but an engine. It is for one goroutine.
+type Call struct {
+	of    *Limits
+	token *xsync.RToken
+	holds bool
+}
+
+// Use is a key under a limit, in the engine that keeps it.
+type Use struct {
+	Family *families.Family
+	Limit  policy.Policy
+	Key    string
+
+	// Of keeps the key if the limit is configured, and is otherwise nil.
+	Of *Limits
+}
+
+// Find returns the key under the limit of that name. ok is false if there is none.
+func (c *Call) Find(name, key []byte) (u Use, ok bool) {
+	one := (*c.of.table.Load())[string(name)]
+	if one != nil && !c.holds {
+		c.hold()
+		one = (*c.of.table.Load())[string(name)]
+	}
+	if one == nil || one.gone || one.hidden {
+		return u, false
+	}
+	return Use{one.family, one.policy, one.key(one.prefix + string(key)), c.of}, true
+}
+
+func (c *Call) hold() { c.token, c.holds = c.of.calls.RLock(), true }
+
+// key translates the word of a key, if need be, and returns the key.
+func (l *limit) key(key string) string {
+	if c := l.change.Load(); c != nil {
+		c.translate(key)
+	}
+	return key
+}
+
+// End ends the call, or does nothing if it has found nothing.
+func (c *Call) End() {
+	if c.holds {
+		c.holds = false
+		c.of.calls.RUnlock(c.token)
+	}
+}
+
+// wait ends the call, for one that waits under a limit. The context ends with ctx, or if the limit
+// changes. The call must then give up, and say so by done, which reports whether the limit has
+// changed.
+func (c *Call) wait(ctx context.Context, under *limit) (_ context.Context, done func() (changed bool)) {
+	defer c.End()
+	under.waits.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(under.ended, cancel)
+	return ctx, func() bool {
+		stop()
+		cancel()
+		under.waits.Done()
+		return under.ended.Err() != nil
+	}
+}
+
+// Set puts limits in force in place of those that were, all at once. What keys have used under
+// a limit of the same name counts under the new one, which must be of the same family. A limit
+// that is left out is found no more, and its keys drain. also is called at the moment of the
+// exchange, when no call is under way.
+//
+// It returns when the words of all keys have been translated. Calls go on meanwhile, and translate
+// those of their keys. If it fails nothing has changed, and the error joins a *configfile.Error for
+// each limit that has no engine or is of another family than before, or says that the limits
+// cannot be remembered.
+func (l *Limits) Set(to *limitfile.File, also func()) error {
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	defer l.release()
+	old := *l.table.Load()
+	binding := bindingIn(old)
+	next := make(map[string]*limit, len(to.Limits))
+	var changed []*change
+	kept, err := l.config.Families.Keep(policiesOf(to)...)
+	faults := faultsOf(to, err)
+	for i, name := range to.Names() {
+		p, was, family := to.Limits[name], old[name], kept[i]
+		switch {
+		case was != nil && !was.gone && was.policy.String() == p.String():
+			next[name] = was
+			continue
+		case family == nil:
+			continue // the file is refused
+		case binding[name] && was.family != family:
+			faults = append(faults, to.Fault(name, fmt.Errorf("keys count under %q, of another family than %q: a limit of the same kind "+
+				"and period is accepted, or another name", was.policy, p)))
+			continue
+		}
+		next[name] = newLimit(name, p, family)
+		if was != nil && was.family == family && was.policy.String() != p.String() && family.CanCarry() {
+			changed = append(changed, newChange(was, next[name]))
+		}
+	}
+	if len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	for name := range binding {
+		if next[name] != nil {
+			continue
+		}
+		next[name] = old[name]
+		if was := old[name]; !was.gone {
+			next[name] = newLimit(name, was.policy, was.family)
+			next[name].gone = true
+		}
+	}
+	if err := l.remember(next); err != nil {
+		return err
+	}
+	for _, c := range changed {
+		c.to.change.Store(c)
+	}
+	l.exchange(old, next, also)
+	for _, c := range changed {
+		c.all()
+		c.to.change.Store(nil)
+	}
+	l.save(changed)
+	return nil
+}
+
+// exchange puts a table in force at a moment at which no call is under way. Those that wait
+// under a limit that ends have given up by then.
+func (l *Limits) exchange(old, next map[string]*limit, also func()) {
+	l.calls.Lock()
+	defer l.calls.Unlock()
+	for name, was := range old {
+		if next[name] != was {
+			was.end()
+		}
+	}
+	for name, was := range old {
+		if next[name] != was {
+			was.waits.Wait()
+		}
+	}
+	l.table.Store(&next)
+	if also != nil {
+		also()
+	}
+}

@@ -1,0 +1,87 @@
+package configured
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// FileName is the name of Config.File in the directory of the saved state.
+const FileName = "limits.json"
+
+// kept is what is remembered of a limit: its text.
+type kept struct {
+	Limit string `json:"limit"`
+}
+
+// remember writes down which limits the keys are kept under, before the first of them is.
+func (l *Limits) remember(table map[string]*limit) error {
+	if l.config.File == "" {
+		return nil
+	}
+	all := make(map[string]kept, len(table))
+	for name, one := range table {
+		all[name] = kept{one.policy.String()}
+	}
+	err := statefile.Replace(l.config.File, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "\t")
+		return e.Encode(all)
+	})
+	if err != nil {
+		return fmt.Errorf("the limits that keys are kept under cannot be written down: %w", err)
+	}
+	return nil
+}
+
+// save saves the engines whose words were translated, as saved words are read under the limits that
+// are remembered.
+func (l *Limits) save(changed []*change) {
+	saved := map[*families.Family]bool{}
+	for _, c := range changed {
+		if family := c.to.family; !saved[family] {
+			saved[family] = true
+			if err := family.Sync(); err != nil {
+				l.config.Log.Error("limits have changed, and what keys owe could not be saved", "keys", family.Name(), "error", err)
+			}
+		}
+	}
+}
+
+// remembered returns the limits that the keys are kept under, none of them in force. It leaves out
+// a limit of which no keys were saved.
+func (l *Limits) remembered() (map[string]*limit, error) {
+	table := map[string]*limit{}
+	if l.config.File == "" {
+		return table, nil
+	}
+	text, err := os.ReadFile(l.config.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return table, nil
+	}
+	all := map[string]kept{}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	for name, of := range all {
+		p, wrong := policy.Parse(of.Limit)
+		if wrong != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", name, wrong))
+		} else if family, ok := l.config.Families.Find(p); ok {
+			table[name] = newLimit(name, p, family)
+			table[name].gone = true
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the limits that keys are kept under: %s: %w (move the file away to begin with what keys owe under the limits "+
+			"of the configuration: keys of a limit that has changed since the last start may be forgotten)", l.config.File, err)
+	}
+	return table, nil
+}

@@ -1,0 +1,83 @@
+package configured
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Limits that were changed while the program did not run count what was used before.
+//
+// Promise: A restart with other figures of a limit forgets nothing.
+func TestRestartWithOtherLimits(t *testing.T) {
+	dir := t.TempDir()
+	for i, c := range []struct {
+		limit string
+		left  int64 // before 3 more are taken
+	}{{"funnel 100, 1/d", 100}, {"funnel 1000, 1000/365d", 997}, {"funnel 50, 1/d", 44}, {"funnel 60, 1/d", 51}} {
+		o := open(t, dir)
+		o.set(c.limit)
+		require.Equal(t, c.left, o.remaining("k"), "%d: %s", i, c.limit)
+		require.True(t, o.take("k", 3).Allowed)
+		o.close()
+	}
+	// Without a name its keys are kept, too.
+	o := open(t, dir)
+	require.NoError(t, o.Set(&limitfile.File{}, nil))
+	o.close()
+	o = open(t, dir)
+	o.set("funnel 40, 1/d")
+	assert.EqualValues(t, 40-12, o.remaining("k"))
+}
+
+// A limit of which no keys are left is forgotten, and needs no engine.
+func TestRecordForgetsLimitsWithoutKeys(t *testing.T) {
+	dir := t.TempDir()
+	record := filepath.Join(dir, FileName)
+	require.NoError(t, os.WriteFile(record, []byte(`{"old": {"limit": "window 10/365d"}}`), 0o600))
+	o := open(t, dir)
+	o.set("sliding 1/d")
+	text, err := os.ReadFile(record)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"api": {"limit": "sliding 1/d"}}`, string(text))
+}
+
+// What cannot be read ends the start, and what cannot be written refuses a change.
+func TestRecordThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	record := filepath.Join(dir, FileName)
+	keep, err := families.New(families.Config{Dir: dir})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, keep.Close()) }()
+	for _, text := range []string{"{", `{"api": {"limit": "x"}}`} {
+		require.NoError(t, os.WriteFile(record, []byte(text), 0o600))
+		_, err := New(Config{Families: keep, File: record})
+		assert.ErrorContains(t, err, record, text)
+		assert.ErrorContains(t, err, "move the file away to begin with", text)
+	}
+	l, err := New(Config{Families: keep, File: filepath.Join(dir, "none", FileName)})
+	require.NoError(t, err)
+	o := &opened{l, t, keep}
+	assert.ErrorContains(t, o.Set(file("funnel 1, 1/s"), nil), "cannot be written down")
+	assert.Empty(t, o.All())
+}
+
+// BenchmarkChange changes the figures of a limit, and reports the time for each key.
+func BenchmarkChange(b *testing.B) {
+	o := open(b, "")
+	o.set("funnel 10, 1/d")
+	const n = 500_000
+	for _, key := range keys(n) {
+		o.take(key, 5)
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		o.set([]string{"funnel 20, 1/d", "funnel 10, 1/d"}[i%2])
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/key")
+}

@@ -1,0 +1,48 @@
+package configured
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Over a fleet a limit also keeps its family, and its words count as they are.
+//
+// Promise: Keys in Redis follow a limit within its kind and period; other changes are refused.
+func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, r.Close()) }()
+	keep, err := families.New(families.Config{Fleet: &families.Fleet{
+		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+		Name:  "test", Budget: time.Minute, Servers: 1,
+	}})
+	require.NoError(t, err)
+	l, err := New(Config{Families: keep})
+	require.NoError(t, err)
+	o := &opened{l, t, keep}
+	defer o.close()
+	o.set("window 10/300d")
+	require.True(t, o.take("k", 7).Allowed)
+	o.set("window 20/300d")
+	assert.EqualValues(t, 13, o.remaining("k"))
+	err = o.Set(file("funnel 20, 1/d"), nil)
+	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys count under "window 20/300d", of another family than "funnel 20, 1/d"`)
+	assert.EqualValues(t, 13, o.remaining("k"))
+
+	// A file that is refused leaves no limiter behind, and a limit that is removed keeps its own.
+	before := o.engines()
+	require.Error(t, o.Set(file("sliding 20/1d"), nil))
+	assert.Equal(t, before, o.engines())
+	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	err = o.Set(file("sliding 20/1d"), nil)
+	assert.ErrorContains(t, err, "of another family")
+	o.set("window 20/300d")
+	assert.EqualValues(t, 13, o.remaining("k"))
+}

@@ -1,0 +1,195 @@
+package envoyserver
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// isHeld reports whether there is a limit to ask.
+func (a *ask) isHeld() bool { return a.held != nil && !a.free }
+
+// decide asks the limits of all descriptors, together or one by one.
+func decide(ctx context.Context, asks []ask, together bool) error {
+	if together {
+		return decideTogether(ctx, asks)
+	}
+	for i := range asks {
+		if err := asks[i].decide(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decide asks one limit by itself. A rule of requests per unit counts the hits whether they are
+// over it or not. A limit of package policy counts none of those that it refuses.
+func (a *ask) decide(ctx context.Context) error {
+	switch {
+	case !a.isHeld():
+	case a.refund:
+		return a.giveBack(ctx)
+	case a.isCountedShared():
+		return a.countShared(ctx)
+	case a.tally != nil:
+		count, ends := a.tally.add(a.key, a.n)
+		over := count > int64(a.Requests)
+		a.try(ctx, !over)
+		a.counted(over, count, ends)
+	default:
+		d, err := a.family.TakeWith(ctx, a.exact, a.key, a.n)
+		if err != nil {
+			return err
+		}
+		a.try(ctx, d.Allowed)
+		a.decided(d)
+	}
+	return nil
+}
+
+// try asks the candidate, if there is one, and counts what it and the limit said.
+func (a *ask) try(ctx context.Context, passed bool) {
+	if a.n == 0 {
+		return
+	}
+	if a.candidate == nil {
+		a.counts.count(passed, false, false)
+		return
+	}
+	// A candidate that cannot decide has no say in the request.
+	if d, err := a.candidate.TakeWith(ctx, a.Candidate, candidateKey(a.key), a.n); err == nil {
+		a.counts.count(passed, true, d.Allowed)
+	} else {
+		a.counts.count(passed, false, false)
+	}
+}
+
+// giveBack gives hits of the present window back, or what else of them still counts.
+func (a *ask) giveBack(ctx context.Context) error {
+	if a.candidate != nil {
+		_, _ = a.candidate.RefundWith(ctx, a.Candidate, candidateKey(a.key), a.n)
+	}
+	if a.isCountedShared() {
+		return a.giveBackShared(ctx)
+	}
+	if a.tally != nil {
+		count, ends := a.tally.undo(a.key, a.n)
+		a.counted(false, count, ends)
+		return nil
+	}
+	d, err := a.family.RefundWith(ctx, a.exact, a.key, a.n)
+	if err != nil {
+		return err
+	}
+	d.Allowed = true
+	a.decided(d)
+	return nil
+}
+
+// counted sets the status of a rule of requests per unit.
+func (a *ask) counted(over bool, count int64, ends time.Duration) {
+	a.report(over, clip(int64(a.Requests)-count), untilReset(a.Unit, ends))
+}
+
+// decided sets the status by a decision. The time until a refused call would pass is reported
+// rather than that until the key is as good as new.
+func (a *ask) decided(d policy.Decision) {
+	until := d.ResetAfter
+	if !d.Allowed && d.RetryAfter < policy.Never {
+		until = d.RetryAfter
+	}
+	a.report(!d.Allowed, clip(d.Remaining), &durationpb.Duration{Seconds: seconds(until)})
+}
+
+func (a *ask) report(over bool, remaining uint32, until *durationpb.Duration) {
+	a.status = &pb.RateLimitResponse_DescriptorStatus{
+		Code: pb.RateLimitResponse_OK, CurrentLimit: a.shown, LimitRemaining: remaining, DurationUntilReset: until,
+	}
+	if over && !a.Shadow {
+		a.status.Code = pb.RateLimitResponse_OVER_LIMIT
+	}
+}
+
+// decideTogether takes from the limits of all descriptors, or from none. Rules in shadow and in
+// quota mode refuse no request: they are asked, each by itself, if the others admit it.
+func decideTogether(ctx context.Context, asks []ask) error {
+	claims := make([]families.Claim, 0, len(asks))
+	at := make([]int, 0, len(asks)) // of the claims, in asks
+	never := false
+	for i := range asks {
+		a := &asks[i]
+		switch {
+		case !a.isHeld() || a.refund || a.n == 0 || a.Shadow || a.quota:
+		case a.exact == nil:
+			never = true
+		default:
+			claims = append(claims, families.Claim{Family: a.family, Limit: a.exact, Key: a.key, N: a.n})
+			at = append(at, i)
+		}
+	}
+	if never {
+		claims = claims[:0]
+	}
+	outcome, err := families.TakeAll(ctx, claims...)
+	if err != nil {
+		return err
+	}
+	admitted := outcome.Allowed && !never
+	for i := range claims {
+		if answer := outcome.Answers[i]; admitted || !answer.Allowed {
+			a := &asks[at[i]]
+			a.try(ctx, answer.Allowed)
+			a.decidedExactly(answer.Decision)
+		}
+	}
+	for i := range asks {
+		if a := &asks[i]; a.isHeld() && a.status == nil {
+			if err := a.decideBeside(ctx, admitted); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// decideBeside decides on a descriptor of which the limit has not decided on the request. One
+// that was not admitted only looks.
+func (a *ask) decideBeside(ctx context.Context, admitted bool) error {
+	switch {
+	case a.refund:
+		return a.giveBack(ctx)
+	case a.exact == nil:
+		if a.n > 0 {
+			a.try(ctx, false)
+		}
+		a.counted(a.n > 0, 0, 0)
+		return nil
+	}
+	n := a.n
+	if !admitted {
+		n = 0
+	}
+	d, err := a.family.TakeWith(ctx, a.exact, a.key, n)
+	if err != nil {
+		return err
+	}
+	if admitted {
+		a.try(ctx, d.Allowed)
+	}
+	a.decidedExactly(d)
+	return nil
+}
+
+// decidedExactly sets the status by the decision of an exact limit.
+func (a *ask) decidedExactly(d policy.Decision) {
+	if a.tally == nil {
+		a.decided(d)
+		return
+	}
+	a.report(!d.Allowed, clip(d.Remaining), untilReset(a.Unit, d.ResetAfter))
+}

@@ -1,0 +1,68 @@
+package envoyserver
+
+import (
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+)
+
+// Set puts rules in force in place of those that were, all at once. If it fails nothing changes.
+// A request is decided by the rules at its beginning. Keys keep what they have used if their
+// rule still has the same unit, or a limit of the same family.
+func (s *Service) Set(set *rules.Set) error {
+	commit, err := s.Prepare(set)
+	if err == nil {
+		commit()
+	}
+	_ = s.Release() // what ends has no keys
+	return err
+}
+
+// Prepare is Set in two steps: the rules are in force when commit has been called. Release must
+// follow in any case. No other Set or Prepare may come before that.
+func (s *Service) Prepare(set *rules.Set) (commit func(), err error) {
+	counts := map[string]*Counts{}
+	if s.table.Load() != nil {
+		for rule, of := range s.Counts() {
+			counts[rule.Path] = of
+		}
+	}
+	t, err := newTable(set, s.config, counts)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if old := s.table.Swap(t); old != nil {
+			s.replaced = append(s.replaced, old)
+		}
+	}, nil
+}
+
+// Release lets go of the engines that no rule in force needs any more, when the requests that were
+// decided by earlier rules have ended. What their keys owe still counts if a rule needs them
+// again. The error is that of an engine that ended.
+func (s *Service) Release() error {
+	for _, t := range s.replaced {
+		t.calls.Lock()
+		t.calls.Unlock() //nolint:staticcheck // no request holds it any more
+	}
+	s.replaced = nil
+	inForce := map[*families.Family]bool{}
+	if t := s.table.Load(); t != nil {
+		for _, family := range t.families {
+			inForce[family] = true
+		}
+	}
+	return s.config.Families.Release(inForce, nil)
+}
+
+// begin returns the rules in force. The request must call done when it has been decided.
+func (s *Service) begin() (t *table, done func()) {
+	for {
+		t := s.table.Load()
+		t.calls.RLock()
+		if s.table.Load() == t {
+			return t, t.calls.RUnlock
+		}
+		t.calls.RUnlock() // it was replaced, and its engines may have ended
+	}
+}

@@ -1,0 +1,102 @@
+package envoyserver
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/ral-limiter/ral/cmd/rald/internal/browser"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// longestMessage is the most bytes of a request.
+const longestMessage = 1 << 20
+
+// workers is the number of goroutines that answer requests one after the other. A new goroutine
+// for each would grow its stack each time: with 64 requests under way that took a third of the
+// processor time of a request. When all workers are busy, more requests have a goroutine each.
+const workers = 64
+
+// healthName is the name under which the reference reports its health.
+const healthName = "ratelimit"
+
+func newHealth() *health.Server {
+	h := health.NewServer()
+	for _, name := range []string{healthName, pb.RateLimitService_ServiceDesc.ServiceName} {
+		h.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
+	}
+	return h
+}
+
+// GRPC returns a server with the rate limit service, the health service and reflection. A
+// message has at most a mebibyte. The options are added.
+func (s *Service) GRPC(options ...grpc.ServerOption) *grpc.Server {
+	server := grpc.NewServer(append([]grpc.ServerOption{grpc.MaxRecvMsgSize(longestMessage), grpc.NumStreamWorkers(workers)}, options...)...)
+	pb.RegisterRateLimitServiceServer(server, s)
+	healthpb.RegisterHealthServer(server, s.health)
+	reflection.Register(server)
+	return server
+}
+
+// Drain makes the service report that it is not healthy, so that no new clients come. Requests
+// are answered as before.
+func (s *Service) Drain() {
+	s.drained.Store(true)
+	s.health.Shutdown()
+}
+
+// HTTP returns a handler with the pages of the reference: /json, /healthcheck and /rlconfig. Pages
+// of other sites are told /healthcheck only.
+func (s *Service) HTTP() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/json", browser.Guard(http.HandlerFunc(s.serveJSON)))
+	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
+		if s.drained.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, "OK")
+	})
+	mux.Handle("/rlconfig", browser.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, s.table.Load().set.Dump())
+	})))
+	return mux
+}
+
+// serveJSON answers a RateLimitRequest in JSON by a RateLimitResponse, with status 429 if it is
+// over its limit.
+func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestMessage))
+	if tooLong := new(http.MaxBytesError); errors.As(err, &tooLong) {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	var request pb.RateLimitRequest
+	if err == nil {
+		err = protojson.Unmarshal(body, &request)
+	}
+	var response *pb.RateLimitResponse
+	if err == nil {
+		response, err = s.ShouldRateLimit(r.Context(), &request)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	text, err := protojson.Marshal(response)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(text)
+}

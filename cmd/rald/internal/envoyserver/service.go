@@ -1,0 +1,232 @@
+package envoyserver
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+)
+
+// Config is the configuration of a Service. Families are required.
+type Config struct {
+	// Families keep the counts. Their keys are the service's own: no one else uses them, and they
+	// are the caller's to close, after the last request.
+	Families *families.Families
+	// Shadow makes the service admit every request, as the reference does with SHADOW_MODE.
+	Shadow bool
+	// Quota treats every rule as if it had quota_mode, as the reference does with QUOTA_MODE.
+	Quota bool
+	// Metadata puts the request and what quotas it is over in the dynamic metadata of responses,
+	// as the reference does with RESPONSE_DYNAMIC_METADATA.
+	Metadata bool
+	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset to responses, as the
+	// reference does with LIMIT_RESPONSE_HEADERS_ENABLED.
+	Headers bool
+}
+
+// Service is the rate limit service. New makes it. Its methods are for any number of
+// goroutines.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+	config   Config
+	table    atomic.Pointer[table]
+	replaced []*table // since the last Release
+	health   *health.Server
+	drained  atomic.Bool
+}
+
+// New returns a Service with those rules. The error is that of an engine that cannot be made.
+func New(config Config, set *rules.Set) (*Service, error) {
+	s := &Service{config: config, health: newHealth()}
+	if err := s.Set(set); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ask is a descriptor of a request on its way to an answer.
+type ask struct {
+	*held         // nil if no limit holds for it
+	key    string // which it is counted under
+	n      int64  // hits, from 0 on
+	refund bool   // gives the hits back
+	free   bool   // the rule is unlimited
+	over   bool   // the limit, in quota mode
+	status *pb.RateLimitResponse_DescriptorStatus
+}
+
+// ShouldRateLimit implements pb.RateLimitServiceServer. An error with the code InvalidArgument is
+// one of the request, and nothing was counted then. Any other says that there is no decision.
+func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	if request.GetDomain() == "" {
+		return nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")
+	}
+	if len(request.GetDescriptors()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "rate limit descriptor list must not be empty")
+	}
+	t, done := s.begin()
+	defer done()
+	domain := t.set.Domain(request.Domain)
+	asks := make([]ask, len(request.Descriptors))
+	if domain != nil {
+		if err := t.find(asks, domain, request); err != nil {
+			return nil, err
+		}
+		replace(asks)
+	}
+	if err := decide(ctx, asks, domain != nil && domain.AllOrNothing); err != nil {
+		return nil, failed(ctx, err)
+	}
+	response := s.answer(asks)
+	if s.config.Metadata {
+		response.DynamicMetadata = metadata(request, asks)
+	}
+	return response, nil
+}
+
+// failed returns the error of a request on which there is no decision.
+func failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return status.Error(codes.Unavailable, err.Error())
+}
+
+// find fills in the limit, the key and the hits of each descriptor of a request.
+func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequest) error {
+	var room [256]byte
+	for i, d := range request.Descriptors {
+		a := &asks[i]
+		var m rules.Match
+		if limit := d.GetLimit(); limit != nil {
+			unit := unitOf(limit.Unit)
+			if unit == 0 {
+				return status.Errorf(codes.InvalidArgument,
+					"descriptors[%d].limit.unit is %v: SECOND, MINUTE, HOUR, DAY, MONTH and YEAR are accepted", i, limit.Unit)
+			}
+			a.held = t.override(limit.RequestsPerUnit, unit)
+		} else if m = rules.Find(domain, d.GetEntries()); m.Rule != nil {
+			a.held = t.held[m.Rule]
+		} else {
+			continue
+		}
+		a.n, a.refund = hits(request, d), d.GetIsNegativeHits()
+		if a.free = a.Unlimited; a.free {
+			continue
+		}
+		key := appendKey(room[:0], request.Domain, d.GetEntries(), m)
+		if len(key) > longestKey {
+			return status.Errorf(codes.InvalidArgument,
+				"descriptors[%d] has entries of %d bytes in all: %d are accepted", i, len(key), longestKey)
+		}
+		a.key = string(key)
+	}
+	return nil
+}
+
+// hits returns the number of hits of a descriptor: its own, which may be 0 to look without
+// counting, or that of the request, of which 0 is 1.
+func hits(request *pb.RateLimitRequest, d *common.RateLimitDescriptor) int64 {
+	if d.GetHitsAddend() != nil {
+		return int64(min(d.HitsAddend.Value, math.MaxInt64))
+	}
+	return max(int64(request.HitsAddend), 1)
+}
+
+// replace drops the limits whose names are replaced by the rule of another descriptor, also by
+// an unlimited one.
+func replace(asks []ask) {
+	var names []string
+	for i := range asks {
+		if h := asks[i].held; h != nil {
+			names = append(names, h.Replaces...)
+		}
+	}
+	if names == nil {
+		return
+	}
+	for i := range asks {
+		h := asks[i].held
+		if h == nil || h.Name == "" {
+			continue
+		}
+		for _, name := range names {
+			if name == h.Name {
+				asks[i].held = nil
+			}
+		}
+	}
+}
+
+// answer makes the response of what was decided on each descriptor.
+func (s *Service) answer(asks []ask) *pb.RateLimitResponse {
+	response := &pb.RateLimitResponse{
+		OverallCode: pb.RateLimitResponse_OK,
+		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(asks)),
+	}
+	var closest *pb.RateLimitResponse_DescriptorStatus // to its limit
+	least := uint32(math.MaxUint32)
+	for i := range asks {
+		a := &asks[i]
+		switch {
+		case a.free:
+			a.status = &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK, LimitRemaining: math.MaxUint32}
+		case a.held == nil:
+			a.status = &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+		}
+		if a.status.CurrentLimit != nil && a.status.LimitRemaining < least {
+			closest, least = a.status, a.status.LimitRemaining
+		}
+		if a.status.Code == pb.RateLimitResponse_OVER_LIMIT {
+			if a.over = a.quota; a.over {
+				a.status = &pb.RateLimitResponse_DescriptorStatus{
+					Code: pb.RateLimitResponse_OK, CurrentLimit: a.status.CurrentLimit, LimitRemaining: a.status.LimitRemaining,
+				}
+			} else {
+				response.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+				closest, least = a.status, 0
+			}
+		}
+		response.Statuses[i] = a.status
+	}
+	if s.config.Headers && closest != nil {
+		response.ResponseHeadersToAdd = headers(closest)
+	}
+	if s.config.Shadow {
+		response.OverallCode = pb.RateLimitResponse_OK
+	}
+	return response
+}
+
+func headers(of *pb.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
+	number := func(name string, n int64) *core.HeaderValue {
+		return &core.HeaderValue{Key: name, Value: strconv.FormatInt(n, 10)}
+	}
+	return []*core.HeaderValue{
+		number("RateLimit-Limit", int64(of.CurrentLimit.RequestsPerUnit)),
+		number("RateLimit-Remaining", int64(of.LimitRemaining)),
+		number("RateLimit-Reset", of.DurationUntilReset.GetSeconds()),
+	}
+}
+
+// untilReset returns the time until a window of the unit ends, by the time that it has left or,
+// if nothing was counted in it, by the wall clock.
+func untilReset(unit rules.Unit, left time.Duration) *durationpb.Duration {
+	if left > 0 {
+		return &durationpb.Duration{Seconds: seconds(left)}
+	}
+	length := int64(unit.Length() / time.Second)
+	return &durationpb.Duration{Seconds: length - time.Now().Unix()%length}
+}

@@ -1,0 +1,480 @@
+package envoyserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/policy"
+)
+
+const (
+	ok   = pb.RateLimitResponse_OK
+	over = pb.RateLimitResponse_OVER_LIMIT
+)
+
+// door is a Service in a test, with its directory.
+type door struct {
+	*Service
+	t    *testing.T
+	file string
+	keep *families.Families
+}
+
+func open(t *testing.T, config string) door {
+	t.Helper()
+	keep, err := families.New(families.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, keep.Close()) })
+	d := door{t: t, file: filepath.Join(t.TempDir(), "rules.yaml"), keep: keep}
+	d.write(config)
+	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
+	require.NoError(t, err)
+	d.Service, err = New(Config{Families: keep}, set)
+	require.NoError(t, err)
+	return d
+}
+
+// Rules have engines, whatever number of others there are.
+func TestRulesHaveRoomOfTheirOwn(t *testing.T) {
+	keep, err := families.New(families.Config{Most: 10})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, keep.Close()) }()
+	for i := range 10 {
+		_, err := keep.Of(policy.Must(policy.FixedWindow(1, time.Duration(i+1)*time.Second)))
+		require.NoError(t, err)
+	}
+	set, err := rules.Parse([]rules.Source{{Name: "a.yaml", Text: []byte("domain: a\ndescriptors:\n  - key: a\n    rate_limit: {limit: window 1/h, candidate: window 1/m}\n")}}, rules.Options{})
+	require.NoError(t, err)
+	_, err = New(Config{Families: keep}, set)
+	assert.NoError(t, err)
+}
+
+// reload reads the file again.
+func (d door) reload() error {
+	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
+	if err != nil {
+		return err
+	}
+	return d.Set(set)
+}
+
+func (d door) write(config string) {
+	d.t.Helper()
+	require.NoError(d.t, os.WriteFile(d.file, []byte(config), 0o600))
+}
+
+// entries reads "key=value key=value".
+func entries(text string) *common.RateLimitDescriptor {
+	d := &common.RateLimitDescriptor{}
+	for _, pair := range strings.Fields(text) {
+		key, value, _ := strings.Cut(pair, "=")
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	return d
+}
+
+func hitting(d *common.RateLimitDescriptor, n uint64) *common.RateLimitDescriptor {
+	d.HitsAddend = wrapperspb.UInt64(n)
+	return d
+}
+
+func refunding(d *common.RateLimitDescriptor, n uint64) *common.RateLimitDescriptor {
+	d.IsNegativeHits = true
+	return hitting(d, n)
+}
+
+// ask returns the code of the answer, and what remains of each limit.
+func (d door) ask(descriptors ...*common.RateLimitDescriptor) (pb.RateLimitResponse_Code, []uint32) {
+	d.t.Helper()
+	response, err := d.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: descriptors})
+	require.NoError(d.t, err)
+	var remaining []uint32
+	for _, s := range response.Statuses {
+		remaining = append(remaining, s.LimitRemaining)
+	}
+	return response.OverallCode, remaining
+}
+
+func (d door) expect(code pb.RateLimitResponse_Code, remaining uint32, descriptor *common.RateLimitDescriptor) {
+	d.t.Helper()
+	got, left := d.ask(descriptor)
+	assert.Equal(d.t, code, got, "%v", descriptor)
+	assert.Equal(d.t, []uint32{remaining}, left, "%v", descriptor)
+}
+
+const fixed = `
+domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: year, requests_per_unit: 10}
+  - key: none
+    rate_limit: {unit: year, requests_per_unit: 0}
+`
+
+// As in the reference hits count that are refused, and a request for none looks.
+func TestRefusedHitsCount(t *testing.T) {
+	d := open(t, fixed)
+	d.expect(ok, 2, hitting(entries("a=x"), 8))
+	d.expect(over, 0, hitting(entries("a=x"), 5))
+	d.expect(over, 0, hitting(entries("a=x"), 1))
+	d.expect(over, 0, hitting(entries("a=x"), 0))
+	d.expect(ok, 0, hitting(entries("a=y"), 10))
+	d.expect(ok, 0, hitting(entries("a=y"), 0))
+	d.expect(over, 0, entries("none=x"))
+	d.expect(over, 0, hitting(entries("a=z"), math.MaxUint64))
+	d.expect(over, 0, hitting(entries("a=z"), 0))
+}
+
+func TestRefunds(t *testing.T) {
+	d := open(t, fixed+`
+  - key: own
+    rate_limit: {limit: "funnel 10, 1/h"}
+`)
+	for _, key := range []string{"a=x", "own=x"} {
+		d.expect(ok, 0, hitting(entries(key), 10))
+		d.expect(over, 0, entries(key))
+		d.expect(ok, map[string]uint32{"a=x": 2, "own=x": 3}[key], refunding(entries(key), 3))
+		d.expect(ok, 10, refunding(entries(key), 100))
+		d.expect(ok, 10, refunding(entries(key), 1)) // never above full
+	}
+}
+
+// Descriptors that the reference counts together, because it joins their texts, are apart.
+//
+// Promise: Two descriptors share a count only by `share_threshold`.
+func TestKeysCannotCollide(t *testing.T) {
+	d := open(t, `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 10}, descriptors: [{key: b, rate_limit: {unit: year, requests_per_unit: 10}}]}
+  - {key: a_b, rate_limit: {unit: year, requests_per_unit: 10}}
+`)
+	d.expect(ok, 9, entries("a=b_c"))
+	d.expect(ok, 9, entries("a_b=c"))
+	d.expect(ok, 9, entries("a=x b=y"))
+	d.expect(ok, 9, entries("a=x|b=y"))
+	d.expect(ok, 9, entries(`a=x\|b\=y`))
+	d.expect(ok, 8, entries("a=x|b=y"))
+}
+
+func FuzzKeys(f *testing.F) {
+	f.Add("d", "k", "v", "d|k", "v", "")
+	f.Add(`d\`, "k|", "v", "d", `\k`, "v=")
+	f.Fuzz(func(t *testing.T, domain, key, value, otherDomain, otherKey, otherValue string) {
+		of := func(domain string, pairs ...string) string {
+			d := &common.RateLimitDescriptor{}
+			for i := 0; i < len(pairs); i += 2 {
+				d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: pairs[i], Value: pairs[i+1]})
+			}
+			return string(appendKey(nil, domain, d.Entries, rules.Match{}))
+		}
+		same := domain == otherDomain && key == otherKey && value == otherValue
+		if got := of(domain, key, value) == of(otherDomain, otherKey, otherValue); got != same {
+			t.Errorf("%q", of(domain, key, value))
+		}
+		if of(domain, key, value, otherKey, otherValue) == of(otherDomain, key, value) || of(domain) == candidateKey(of(otherDomain)) {
+			t.Errorf("%q", of(domain, key, value, otherKey, otherValue))
+		}
+	})
+}
+
+// Any limit of package policy holds, and counts nothing that it refuses.
+func TestLimitsOfPolicies(t *testing.T) {
+	d := open(t, `
+domain: d
+descriptors:
+  - {key: funnel, rate_limit: {limit: "funnel 10, 1/h", name: x}}
+  - {key: window, rate_limit: {limit: "sliding 10/h"}}
+`)
+	for _, key := range []string{"funnel=x", "window=x"} {
+		d.expect(ok, 2, hitting(entries(key), 8))
+		d.expect(over, 2, hitting(entries(key), 5))
+		d.expect(ok, 0, hitting(entries(key), 2))
+	}
+	response, err := d.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{
+		Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries("funnel=x"), entries("window=y")},
+	})
+	require.NoError(t, err)
+	refused, passed := response.Statuses[0], response.Statuses[1]
+	assert.Equal(t, over, refused.Code)
+	assert.Equal(t, "x", refused.CurrentLimit.Name)
+	assert.EqualValues(t, 10, refused.CurrentLimit.RequestsPerUnit)
+	assert.Equal(t, pb.RateLimitResponse_RateLimit_UNKNOWN, refused.CurrentLimit.Unit, "ten units drain in ten hours")
+	assert.InDelta(t, 3600, refused.DurationUntilReset.Seconds, 30, "until one has drained")
+	assert.Equal(t, pb.RateLimitResponse_RateLimit_HOUR, passed.CurrentLimit.Unit)
+	assert.EqualValues(t, 9, passed.LimitRemaining)
+}
+
+// Promise: A refused request of an `all_or_nothing` domain consumes nothing.
+func TestAllOrNothing(t *testing.T) {
+	d := open(t, `
+domain: d
+all_or_nothing: true
+descriptors:
+  - {key: wide, rate_limit: {unit: year, requests_per_unit: 100}}
+  - {key: narrow, rate_limit: {limit: "funnel 2, 1/h"}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: zero, rate_limit: {unit: year, requests_per_unit: 0}}
+`)
+	both := func() []*common.RateLimitDescriptor {
+		return []*common.RateLimitDescriptor{entries("wide=x"), entries("narrow=x"), entries("shadow=x"), entries("quota=x")}
+	}
+	for i, want := range []struct {
+		code      pb.RateLimitResponse_Code
+		remaining []uint32
+	}{
+		{ok, []uint32{99, 1, 0, 0}},
+		{ok, []uint32{98, 0, 0, 0}}, // shadow and quota refuse nothing
+		{over, []uint32{98, 0, 0, 0}},
+		{over, []uint32{98, 0, 0, 0}},
+	} {
+		code, remaining := d.ask(both()...)
+		assert.Equal(t, want.code, code, i)
+		assert.Equal(t, want.remaining, remaining, i)
+	}
+	code, remaining := d.ask(entries("wide=x"), entries("zero=x"))
+	assert.Equal(t, over, code)
+	assert.Equal(t, []uint32{98, 0}, remaining)
+	d.expect(over, 98, hitting(entries("wide=x"), 99))
+	d.expect(ok, 0, hitting(entries("wide=x"), 98))
+	d.expect(ok, 100, refunding(entries("wide=x"), 1000))
+
+	// Without the key all but what the funnel refuses is counted.
+	d.write(strings.ReplaceAll(mustRead(t, d.file), "all_or_nothing: true", ""))
+	require.NoError(t, d.reload())
+	code, remaining = d.ask(entries("wide=x"), entries("narrow=x"))
+	assert.Equal(t, over, code)
+	assert.Equal(t, []uint32{99, 0}, remaining)
+}
+
+// With Config.Quota no limit refuses a request of such a domain: each is counted by itself.
+func TestAllOrNothingWithQuotasOnly(t *testing.T) {
+	d := open(t, `
+domain: d
+all_or_nothing: true
+descriptors:
+  - {key: wide, rate_limit: {unit: year, requests_per_unit: 100}}
+  - {key: narrow, rate_limit: {unit: year, requests_per_unit: 1}}
+`)
+	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
+	require.NoError(t, err)
+	d.Service, err = New(Config{Families: d.keep, Quota: true}, set)
+	require.NoError(t, err)
+	for i, want := range [][]uint32{{99, 0}, {98, 0}, {97, 0}} {
+		code, remaining := d.ask(entries("wide=x"), entries("narrow=x"))
+		assert.Equal(t, ok, code, i)
+		assert.Equal(t, want, remaining, i)
+	}
+}
+
+func mustRead(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// A candidate is counted and refuses nothing.
+func TestCandidate(t *testing.T) {
+	d := open(t, `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 3, candidate: "window 1/365d aligned"}}
+  - {key: b, rate_limit: {limit: "at most 1/h", candidate: "at most 2/h"}}
+`)
+	for range 4 {
+		d.ask(entries("a=x"), entries("b=x"))
+	}
+	d.ask(hitting(entries("a=x"), 0)) // is not counted
+	got := map[string][4]uint64{}
+	for rule, c := range d.Counts() {
+		got[rule.Path] = [4]uint64{c.Passed.Load(), c.Refused.Load(), c.WouldPass.Load(), c.WouldRefuse.Load()}
+	}
+	assert.Equal(t, map[string][4]uint64{"d.a": {3, 1, 0, 2}, "d.b": {1, 3, 1, 0}}, got)
+}
+
+// What the reference ends its process on is an error.
+func TestBadRequests(t *testing.T) {
+	d := open(t, fixed)
+	override := entries("a=x")
+	override.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3}
+	for _, c := range []struct {
+		request *pb.RateLimitRequest
+		want    string
+	}{
+		{&pb.RateLimitRequest{}, "rate limit domain must not be empty"},
+		{&pb.RateLimitRequest{Domain: "d"}, "rate limit descriptor list must not be empty"},
+		{&pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{override}}, "descriptors[0].limit.unit is UNKNOWN: SECOND, MINUTE, HOUR, DAY, MONTH and YEAR are accepted"},
+		{&pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries("a=" + strings.Repeat("x", longestKey))}}, "descriptors[0] has entries of 16388 bytes in all: 16384 are accepted"},
+	} {
+		_, err := d.ShouldRateLimit(context.Background(), c.request)
+		assert.Equal(t, codes.InvalidArgument, status.Code(err))
+		assert.ErrorContains(t, err, c.want)
+	}
+	override.Limit.Unit = types.RateLimitUnit_YEAR
+	d.expect(ok, 2, override)
+	d.expect(ok, 8, entries("a=x")) // it counts where the rule does
+	code, remaining := d.ask(nil, &common.RateLimitDescriptor{})
+	assert.Equal(t, ok, code)
+	assert.Equal(t, []uint32{0, 0}, remaining)
+}
+
+// A reload keeps what keys have used, and a bad file changes nothing.
+//
+// Promise: A reload applies all rules at once and keeps used hits; a faulty one changes nothing.
+func TestReload(t *testing.T) {
+	d := open(t, fixed)
+	d.expect(ok, 2, hitting(entries("a=x"), 8))
+	d.write(strings.Replace(fixed, "requests_per_unit: 10", "requests_per_unit: 20", 1))
+	d.expect(ok, 1, entries("a=x"))
+	require.NoError(t, d.reload())
+	d.expect(ok, 10, entries("a=x"))
+	d.write("domain: d\nlimits: 1")
+	assert.ErrorContains(t, d.reload(), `rules.yaml:2: limits: the keys here are`)
+	d.expect(ok, 9, entries("a=x"))
+	for rule, c := range d.Counts() {
+		if rule.Path == "d.a" {
+			assert.EqualValues(t, 4, c.Passed.Load())
+		}
+	}
+}
+
+func TestThousandRulesNeedFewGoroutines(t *testing.T) {
+	need := func(n int) (engines, goroutines int) {
+		text := "domain: d\ndescriptors:\n"
+		for i := range n {
+			limit := []string{"unit: minute, requests_per_unit: %d", "unit: day, requests_per_unit: %d", "limit: 'sliding %d/m'", "limit: 'funnel %d, 1/s', candidate: 'at most 5/m'"}[i%4]
+			text += fmt.Sprintf("  - {key: k%d, rate_limit: {%s}}\n", i, fmt.Sprintf(limit, i+1))
+		}
+		before := runtime.NumGoroutine()
+		d := open(t, text)
+		for i := range n {
+			code, _ := d.ask(entries(fmt.Sprintf("k%d=x", i)))
+			assert.Equal(t, ok, code, i)
+		}
+		for range d.keep.All() {
+			engines++
+		}
+		return engines, runtime.NumGoroutine() - before
+	}
+	ten, _ := need(10)
+	thousand, goroutines := need(1000)
+	assert.Equal(t, ten, thousand)
+	assert.Less(t, goroutines, 5*thousand)
+}
+
+func TestGRPC(t *testing.T) {
+	d := open(t, fixed)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := d.GRPC()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	client := pb.NewRateLimitServiceClient(conn)
+	request := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries("a=x")}, HitsAddend: 6}
+	for _, want := range []pb.RateLimitResponse_Code{ok, over} {
+		response, err := client.ShouldRateLimit(t.Context(), request)
+		require.NoError(t, err)
+		assert.Equal(t, want, response.OverallCode)
+	}
+	_, err = client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{})
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	request.Domain = strings.Repeat("x", longestMessage)
+	_, err = client.ShouldRateLimit(t.Context(), request)
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+
+	services := server.GetServiceInfo()
+	assert.Contains(t, services, "envoy.service.ratelimit.v3.RateLimitService")
+	assert.Contains(t, services, "grpc.reflection.v1.ServerReflection")
+	healthy := healthpb.NewHealthClient(conn)
+	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
+		got, err := healthy.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		require.NoError(t, err)
+		assert.Equal(t, healthpb.HealthCheckResponse_SERVING, got.Status, name)
+	}
+	d.Drain()
+	got, err := healthy.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	require.NoError(t, err)
+	assert.Equal(t, healthpb.HealthCheckResponse_NOT_SERVING, got.Status)
+	server.GracefulStop()
+	assert.NoError(t, <-served)
+}
+
+func TestHTTP(t *testing.T) {
+	d := open(t, fixed)
+	server := httptest.NewServer(d.HTTP())
+	defer server.Close()
+	call := func(path, body string) (int, string) {
+		response, err := http.Post(server.URL+path, "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		defer func() { _ = response.Body.Close() }()
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return response.StatusCode, string(text)
+	}
+	const request = `{"domain": "d", "hits_addend": 6, "descriptors": [{"entries": [{"key": "a", "value": "x"}]}]}`
+	code, text := call("/json", request)
+	assert.Equal(t, http.StatusOK, code)
+	assert.Regexp(t, `"overallCode": ?"OK"`, text)
+	assert.Regexp(t, `"limitRemaining": ?4`, text)
+	code, text = call("/json", request)
+	assert.Equal(t, http.StatusTooManyRequests, code)
+	assert.Regexp(t, `"overallCode": ?"OVER_LIMIT"`, text)
+	for body, want := range map[string]int{
+		"": http.StatusBadRequest, "{": http.StatusBadRequest, `{"domain": "d", "x": 1}`: http.StatusBadRequest, "{}": http.StatusBadRequest,
+		strings.Repeat(" ", longestMessage+1): http.StatusRequestEntityTooLarge,
+	} {
+		code, _ := call("/json", body)
+		assert.Equal(t, want, code)
+	}
+	_, text = call("/rlconfig", "")
+	assert.Equal(t, "d.a: unit=YEAR requests_per_unit=10, shadow_mode: false, quota_mode: false\nd.none: unit=YEAR requests_per_unit=0, shadow_mode: false, quota_mode: false\n", text)
+	code, text = call("/healthcheck", "")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "OK", text)
+	for path, want := range map[string]int{"/json": http.StatusForbidden, "/rlconfig": http.StatusForbidden, "/healthcheck": http.StatusOK} {
+		for _, field := range []string{"Host", "Origin"} { // of a page of another site
+			r, err := http.NewRequest(http.MethodPost, server.URL+path, strings.NewReader(request))
+			require.NoError(t, err)
+			if r.Header.Set(field, "http://evil.example"); field == "Host" {
+				r.Host = "evil.example"
+			}
+			response, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			assert.NoError(t, response.Body.Close())
+			assert.Equal(t, want, response.StatusCode, "%s %s", path, field)
+		}
+	}
+	d.Drain()
+	code, _ = call("/healthcheck", "")
+	assert.Equal(t, http.StatusInternalServerError, code)
+}

@@ -1,0 +1,200 @@
+package envoyserver
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
+)
+
+// openShared is open over a Redis, with a budget that only an outage spends.
+func openShared(t *testing.T, config string, outage fleet.Fallback) (door, *redisd.Server) {
+	t.Helper()
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	keep, err := families.New(families.Config{Fleet: &families.Fleet{
+		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+		Name:  "test", Budget: time.Minute, Servers: 1, Outage: outage,
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, keep.Close()) })
+	d := door{t: t, file: filepath.Join(t.TempDir(), "rules.yaml"), keep: keep}
+	d.write(config)
+	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
+	require.NoError(t, err)
+	d.Service, err = New(Config{Families: keep, Headers: true}, set)
+	require.NoError(t, err)
+	return d, r
+}
+
+// sharedRules have windows that seldom end, and limits of which little comes back in a test.
+const sharedRules = `
+domain: d
+descriptors:
+  - {key: day, rate_limit: {unit: day, requests_per_unit: 7, name: day}}
+  - {key: month, rate_limit: {unit: month, requests_per_unit: 20}}
+  - {key: year, rate_limit: {unit: year, requests_per_unit: 4000000000}}
+  - {key: none, rate_limit: {unit: year, requests_per_unit: 0}}
+  - {key: free, rate_limit: {unlimited: true, replaces: [{name: day}]}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: own, rate_limit: {limit: "funnel 9, 1/300d", candidate: window 4/300d}}
+  - {key: log, rate_limit: {limit: at most 6/300d}}
+  - {key: tried, rate_limit: {unit: day, requests_per_unit: 6, candidate: sliding 3/300d}}
+`
+
+// Every request has over Redis the verdict that it has over engines: codes, what remains and the
+// headers; also the requests of a domain that are all or nothing.
+//
+// Promise: Verdicts over Redis are those over engines.
+func TestVerdictsOverRedisAreThoseOfEngines(t *testing.T) {
+	for name, head := range map[string]string{"one by one": "", "all or nothing": "all_or_nothing: true\n"} {
+		t.Run(name, func(t *testing.T) {
+			for {
+				day := time.Now().UTC().YearDay()
+				if compareShared(t, head+sharedRules, head != ""); day == time.Now().UTC().YearDay() {
+					return
+				}
+			}
+		})
+	}
+}
+
+func compareShared(t *testing.T, config string, allOrNothing bool) {
+	over, _ := openShared(t, config, fleet.FallbackClosed)
+	in := open(t, config)
+	in.config.Headers = true
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	day := time.Now().UTC().YearDay()
+	for step := range 600 {
+		request := anyRequest(random)
+		if allOrNothing && namesAKeyTwice(request) {
+			continue
+		}
+		want, err := in.ShouldRateLimit(t.Context(), request)
+		require.NoError(t, err)
+		got, err := over.ShouldRateLimit(t.Context(), request)
+		require.NoError(t, err)
+		for _, r := range []*pb.RateLimitResponse{want, got} {
+			for _, s := range r.Statuses {
+				s.DurationUntilReset = rough(s.DurationUntilReset)
+			}
+			for _, h := range r.ResponseHeadersToAdd {
+				if h.Key == "RateLimit-Reset" {
+					h.Value = ""
+				}
+			}
+		}
+		if day != time.Now().UTC().YearDay() {
+			return // a window may have ended in between
+		}
+		require.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "seed %d, step %d: %v", seed, step, request)
+	}
+	for rule, counts := range in.Counts() {
+		for other, of := range over.Counts() {
+			if other.Path == rule.Path {
+				assert.Equal(t, counts.Passed.Load(), of.Passed.Load(), rule.Path)
+				assert.Equal(t, counts.Refused.Load(), of.Refused.Load(), rule.Path)
+				assert.Equal(t, counts.WouldRefuse.Load(), of.WouldRefuse.Load(), rule.Path)
+			}
+		}
+	}
+}
+
+// namesAKeyTwice reports whether two descriptors of a request have the same key. If a request that is all
+// or nothing is refused, the second of them is reported with or without the units of the first, which
+// engines and Redis look at in different orders.
+func namesAKeyTwice(request *pb.RateLimitRequest) bool {
+	seen := map[string]bool{}
+	for _, d := range request.Descriptors {
+		key := fmt.Sprint(d.Entries)
+		if seen[key] {
+			return true
+		}
+		seen[key] = true
+	}
+	return false
+}
+
+// rough leaves out of a time what differs between two calls, and where windows of a limit of its
+// own begin.
+func rough(d *durationpb.Duration) *durationpb.Duration {
+	if d.GetSeconds() == 0 {
+		return d
+	}
+	const week = 7 * 24 * 3600
+	return &durationpb.Duration{Seconds: min((d.Seconds+week/2)/week, 1)}
+}
+
+func anyRequest(random *rand.Rand) *pb.RateLimitRequest {
+	keys := []string{"day", "month", "year", "none", "free", "shadow", "quota", "own", "log", "tried", "unknown"}
+	request := &pb.RateLimitRequest{Domain: "d", HitsAddend: uint32(random.IntN(3))}
+	for range 1 + random.IntN(3) {
+		d := entries(fmt.Sprintf("%s=%d", keys[random.IntN(len(keys))], random.IntN(4)))
+		switch random.IntN(8) {
+		case 0:
+			d = hitting(d, uint64(random.IntN(9)))
+		case 1:
+			d = refunding(d, uint64(random.IntN(4)))
+		case 2:
+			d = hitting(d, 1<<random.IntN(64))
+		case 3:
+			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(random.IntN(6)), Unit: types.RateLimitUnit_DAY}
+		}
+		request.Descriptors = append(request.Descriptors, d)
+	}
+	return request
+}
+
+// Without Redis requests are answered as configured.
+func TestVerdictsInAnOutage(t *testing.T) {
+	for outage, want := range map[fleet.Fallback]int{fleet.FallbackShare: 7, fleet.FallbackOpen: 20, fleet.FallbackClosed: 0} {
+		d, r := openShared(t, sharedRules, outage)
+		hit := func(text string) bool {
+			response, err := d.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{
+				Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries(text)},
+			})
+			require.NoError(t, err)
+			return response.OverallCode == ok
+		}
+		for range 13 {
+			require.True(t, hit("month=x"))
+		}
+		r.Kill()
+		admitted := 0
+		for range 20 {
+			if hit("month=x") {
+				admitted++
+			}
+		}
+		assert.Equal(t, want, admitted, "outage %d", outage)
+		assert.Equal(t, outage == fleet.FallbackOpen, hit("none=x") || hit("month=x"))
+	}
+}
+
+// A rule that Redis cannot keep is a fault of its file.
+func TestRulesThatRedisCannotKeep(t *testing.T) {
+	d, _ := openShared(t, sharedRules, fleet.FallbackShare)
+	d.write(sharedRules + `  - {key: own, value: x, rate_limit: {limit: "window 5/month in UTC"}}` + "\n")
+	err := d.reload()
+	assert.ErrorContains(t, err, "rules.yaml:14")
+	assert.ErrorContains(t, err, "want a Funnel, Queue")
+	assert.True(t, len(d.table.Load().set.Rules()) == 10)
+}

@@ -1,0 +1,190 @@
+package envoyserver
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// table is a configuration with the engines that keep its limits. What it says never changes.
+type table struct {
+	set      *rules.Set
+	quota    bool // for every rule
+	held     map[*rules.Rule]*held
+	tallies  map[rules.Unit]*tally
+	families []*families.Family // of all limits
+	calls    sync.RWMutex       // held for reading by each request that is decided by it
+}
+
+// held is a rule, or an override that came with a request, with what keeps it.
+type held struct {
+	*rules.Rule
+	quota bool                            // the rule's own, or that of all
+	shown *pb.RateLimitResponse_RateLimit // to clients
+	tally *tally                          // nil if the rule has a limit of its own
+
+	// exact is the limit that counts nothing that it refuses: the rule's own, or that of its
+	// requests in its unit. It is nil if all is refused. family keeps it.
+	exact  policy.Policy
+	family *families.Family
+	next   policy.Policy // over a fleet, that of one request more in its unit
+
+	candidate *families.Family // nil if there is none
+	counts    *Counts          // nil for an override
+}
+
+// need is a limit that needs an engine.
+type need struct {
+	limit policy.Policy
+	rule  *rules.Rule       // whose limit or candidate it is, or nil
+	to    **families.Family // gets the engine
+}
+
+// build returns the table of a set without its engines, and the limits that need them, in the
+// order of the rules.
+func build(set *rules.Set, quota bool) (t *table, needs []need) {
+	t = &table{set: set, quota: quota, held: map[*rules.Rule]*held{}, tallies: map[rules.Unit]*tally{}}
+	for _, unit := range rules.Units {
+		of := newTally(unit)
+		t.tallies[unit] = of
+		needs = append(needs, need{of.limit, nil, &of.family})
+	}
+	for _, r := range set.Rules() {
+		h := &held{Rule: r}
+		t.held[r] = h
+		if r.Unlimited {
+			continue
+		}
+		h.quota, h.exact = r.Quota || quota, r.Limit
+		if r.Limit != nil {
+			h.shown = describe(r)
+			needs = append(needs, need{r.Limit, r, &h.family})
+		}
+		if r.Candidate != nil {
+			needs = append(needs, need{r.Candidate, r, &h.candidate})
+		}
+	}
+	return t, needs
+}
+
+// newTable returns the table of a set. The counts of a rule are those of the rule of the same
+// path, if there is one, and are taken out of the map.
+func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table, error) {
+	t, needs := build(set, config.Quota)
+	kept, err := config.Families.Keep(limitsOf(needs)...)
+	if err != nil {
+		return nil, faultsOf(needs, err)
+	}
+	for i, n := range needs {
+		*n.to = kept[i]
+	}
+	for _, r := range set.Rules() {
+		h := t.held[r]
+		if r.Unlimited {
+			continue
+		}
+		if r.Limit == nil {
+			h.fixed(t.tallies[r.Unit])
+		}
+		if h.counts = counts[r.Path]; h.counts == nil {
+			h.counts = new(Counts)
+		}
+		delete(counts, r.Path)
+	}
+	t.families = kept
+	return t, nil
+}
+
+// Room returns nil if there is room for the limits of a set in Families of that configuration. The
+// error joins a *configfile.Error for each rule without room. Set returns the same.
+func Room(of families.Config, set *rules.Set) error {
+	_, needs := build(set, false)
+	return faultsOf(needs, of.Room(limitsOf(needs)...))
+}
+
+func limitsOf(needs []need) (all []policy.Policy) {
+	for _, n := range needs {
+		all = append(all, n.limit)
+	}
+	return all
+}
+
+// faultsOf returns a *configfile.Error for each rule of which a limit has no engine.
+func faultsOf(needs []need, err error) error {
+	var faults families.Faults
+	errors.As(err, &faults)
+	var all []error
+	for i, wrong := range faults {
+		switch r := needs[i].rule; {
+		case wrong == nil:
+		case r == nil:
+			all = append(all, wrong)
+		default:
+			all = append(all, &configfile.Error{File: r.File, Line: r.Line, Key: r.Path, Err: wrong})
+		}
+	}
+	return errors.Join(all...)
+}
+
+// fixed makes it the limit of so many requests in a unit.
+func (h *held) fixed(of *tally) {
+	h.tally, h.family = of, of.family
+	unit := pb.RateLimitResponse_RateLimit_Unit_value[h.Unit.String()]
+	h.shown = &pb.RateLimitResponse_RateLimit{
+		Name: h.Name, RequestsPerUnit: h.Requests, Unit: pb.RateLimitResponse_RateLimit_Unit(unit),
+	}
+	if h.Requests > 0 {
+		h.exact = policy.Must(policy.AlignedWindow(min(int64(h.Requests), of.most), h.Unit.Length()))
+	}
+	if h.family.Engine == nil {
+		h.next = policy.Must(policy.AlignedWindow(min(int64(h.Requests)+1, of.most), h.Unit.Length()))
+	}
+}
+
+// override returns the limit that came with a request, of a unit that is known.
+func (t *table) override(requests uint32, unit rules.Unit) *held {
+	h := &held{Rule: &rules.Rule{Requests: requests, Unit: unit}, quota: t.quota}
+	h.fixed(t.tallies[unit])
+	return h
+}
+
+// describe returns what clients are told of a limit of package policy. Its unit is that of its
+// window, or UNKNOWN if there is none so long.
+func describe(r *rules.Rule) *pb.RateLimitResponse_RateLimit {
+	shown := &pb.RateLimitResponse_RateLimit{Name: r.Name, RequestsPerUnit: clip(r.Limit.Limit())}
+	if w, ok := r.Limit.(policy.Windowed); ok {
+		for _, unit := range rules.Units {
+			if unit.Length() == w.Window() {
+				shown.Unit = pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[unit.String()])
+			}
+		}
+	}
+	return shown
+}
+
+// clip returns a number of units as one that the protocol has room for.
+func clip(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
+
+// seconds rounds a time up to whole seconds.
+func seconds(d time.Duration) int64 {
+	return int64(d/time.Second) + int64(min(d%time.Second, 1))
+}
+
+// unitOf returns the unit of that number in Envoy's protocol.
+func unitOf[U fmt.Stringer](u U) rules.Unit {
+	for _, unit := range rules.Units {
+		if unit.String() == u.String() {
+			return unit
+		}
+	}
+	return 0
+}

@@ -1,0 +1,263 @@
+package families
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func parse(text string) policy.Policy { return policy.Must(policy.Parse(text)) }
+
+func open(t *testing.T, config Config) *Families {
+	t.Helper()
+	s, err := New(config)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+func count(s *Families) (n int) {
+	for range s.All() {
+		n++
+	}
+	return n
+}
+
+// Calls on several limits that one of them refuses cost the others nothing, however many come
+// together.
+func TestRefusedCallsCostNothing(t *testing.T) {
+	s := open(t, Config{})
+	claim := func(text, key string, n int64) Claim {
+		limit := parse(text)
+		family, err := s.Of(limit)
+		require.NoError(t, err)
+		return Claim{family, limit, key, n}
+	}
+	full, shared := claim("window 1/24h", "full", 1), claim("funnel 100000, 1/h", "shared", 1)
+	out, err := TakeAll(t.Context(), full)
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 2000 {
+				out, err := TakeAll(t.Context(), shared, full)
+				assert.NoError(t, err)
+				assert.False(t, out.Allowed)
+			}
+		})
+	}
+	all.Wait()
+	d, err := shared.Family.TakeWith(t.Context(), shared.Limit, "shared", 0)
+	require.NoError(t, err)
+	assert.Equal(t, int64(100000), d.Remaining)
+}
+
+// Every limit finds an engine that keeps its words, and limits of one family find the same.
+func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
+	s := open(t, Config{})
+	for _, family := range [][]string{
+		{"funnel 100, 10/s", "funnel 1, 1/h", "funnel 1M, 1M/s"},
+		{"queue 20, 100/s", "queue 0, 1/m"},
+		{"bursty 10/s, 50", "bursty 1/m, 2"},
+		{"warming up 100/s over 10s, cold 3"},
+		{"warming up 100/s over 20s, cold 3"},
+		{"window 1000/h", "window 1/h"},
+		{"window 10/m"},
+		{"window 1000/h aligned", "window 7/h aligned"},
+		{"window 10000/month in Europe/Berlin", "window 1/month in Europe/Berlin"},
+		{"window 10000/month in UTC"},
+		{"sliding 1000/h", "sliding 2/h"},
+		{"at most 5/10m", "at most 1000/10m"},
+	} {
+		before := count(s)
+		for _, text := range family {
+			limit := parse(text)
+			family, err := s.Of(limit)
+			require.NoError(t, err, text)
+			d := family.Engine.TakeWith(limit, text, 1)
+			assert.True(t, d.Allowed, text)
+			assert.NotZero(t, d.Limit, text)
+		}
+		assert.Equal(t, before+1, count(s), family)
+	}
+}
+
+// Promise: A thousand limits need no more engines than their families.
+func TestThousandLimitsNeedFewGoroutines(t *testing.T) {
+	s := open(t, Config{})
+	start := runtime.NumGoroutine()
+	for i := range 1000 {
+		for _, text := range []string{"funnel %d, 5/s", "sliding %d/m", "at most %d/h"} {
+			_, err := s.Of(parse(fmt.Sprintf(text, i+1)))
+			require.NoError(t, err)
+		}
+	}
+	assert.Equal(t, 3, count(s))
+	assert.LessOrEqual(t, runtime.NumGoroutine()-start, 12)
+}
+
+func TestEnginesAreBounded(t *testing.T) {
+	s := open(t, Config{Most: 2})
+	for _, text := range []string{"sliding 1/s", "sliding 1/2s"} {
+		_, err := s.Of(parse(text))
+		require.NoError(t, err)
+	}
+	_, err := s.Of(parse("sliding 1/3s"))
+	require.ErrorIs(t, err, ErrTooMany)
+	assert.EqualError(t, err, "no room for another family of limits: there are already 2 that are not configured")
+	_, err = s.Of(parse("sliding 5/2s"))
+	require.NoError(t, err)
+}
+
+// Promise: Limits that clients make up leave room for configured ones.
+func TestConfiguredLimitsHaveRoomOfTheirOwn(t *testing.T) {
+	s := open(t, Config{Most: 2})
+	of := func(text string) error { _, err := s.Of(parse(text)); return err }
+	keep := func(texts ...string) error { _, err := s.Keep(parseAll(texts)...); return err }
+	require.NoError(t, of("sliding 1/1s"))
+	require.NoError(t, of("sliding 1/2s"))
+	require.ErrorIs(t, of("sliding 1/3s"), ErrTooMany)
+	require.NoError(t, keep("sliding 1/3s"))
+	require.NoError(t, of("sliding 5/3s"), "clients may use its engine")
+	require.NoError(t, keep("sliding 1/3s", "sliding 1/1s"), "an engine of clients may become a configured one")
+	require.NoError(t, of("sliding 1/4s"), "which leaves them another")
+	require.ErrorIs(t, of("sliding 1/5s"), ErrTooMany)
+	assert.EqualError(t, keep("sliding 1/3s", "sliding 1/1s", "sliding 1/5s"),
+		"no room for another family of limits: there are already 2 that are configured")
+	assert.Equal(t, 4, count(s))
+}
+
+func parseAll(texts []string) (all []policy.Policy) {
+	for _, text := range texts {
+		all = append(all, parse(text))
+	}
+	return all
+}
+
+// Callers that come with a new limit at once find one engine.
+func TestOneEngineForCallersAtOnce(t *testing.T) {
+	s := open(t, Config{})
+	limit := parse("sliding 1000/h")
+	var callers sync.WaitGroup
+	for range 64 {
+		callers.Go(func() {
+			family, err := s.Of(limit)
+			if assert.NoError(t, err) {
+				family.Engine.TakeWith(limit, "key", 1)
+			}
+		})
+	}
+	callers.Wait()
+	assert.Equal(t, 1, count(s))
+	family, _ := s.Of(limit)
+	assert.EqualValues(t, 1000-64, family.Engine.TakeWith(limit, "key", 0).Remaining)
+}
+
+// A limit whose units change finds the same state after a restart, and New finds all states.
+func TestStateSurvivesARestart(t *testing.T) {
+	config := Config{Dir: filepath.Join(t.TempDir(), "made"), Every: time.Hour}
+	s, err := New(config)
+	require.NoError(t, err)
+	texts := []string{
+		"funnel 100, 1/h", "queue 20, 1/h", "bursty 1/h, 50", "warming up 100/h over 10h, cold 3", "window 1000/d",
+		"window 1000/90d aligned", "window 10000/year in Europe/Berlin", "sliding 1000/d", "at most 5/1d",
+	}
+	for _, text := range texts {
+		family, err := s.Of(parse(text))
+		require.NoError(t, err)
+		require.True(t, family.Engine.TakeWith(parse(text), "key", 1).Allowed)
+	}
+	require.NoError(t, s.Close())
+	_, err = s.Of(parse("funnel 1, 1/s"))
+	require.NoError(t, err, "a closed engine refuses by itself")
+	_, err = s.Of(parse("sliding 1/s"))
+	require.ErrorIs(t, err, engine.ErrClosed)
+
+	s = open(t, config)
+	assert.Equal(t, len(texts), count(s))
+	for _, text := range texts {
+		limit := parse(text)
+		family, err := s.Of(limit)
+		require.NoError(t, err)
+		d := family.Engine.TakeWith(limit, "key", 0)
+		assert.NotZero(t, d.ResetAfter, text)
+		assert.Equal(t, 1, family.Engine.Len(), text)
+	}
+	assert.Equal(t, len(texts), count(s))
+}
+
+// All saved states are loaded, of configured limits and others, and leave room for new configured
+// limits.
+func TestSavedStatesLeaveRoomForConfiguredLimits(t *testing.T) {
+	config := Config{Most: 2, Dir: t.TempDir(), Every: time.Hour}
+	s, err := New(config)
+	require.NoError(t, err)
+	texts := []string{"sliding 5/1d", "sliding 5/2d", "sliding 5/3d", "sliding 5/4d"}
+	for i, text := range texts {
+		if i >= 2 {
+			_, err := s.Keep(parse(text))
+			require.NoError(t, err)
+		}
+		family, err := s.Of(parse(text))
+		require.NoError(t, err)
+		require.True(t, family.Engine.TakeWith(parse(text), "key", 3).Allowed)
+	}
+	require.NoError(t, s.Close())
+
+	s = open(t, config)
+	assert.Equal(t, 4, count(s))
+	_, err = s.Of(parse("sliding 5/5d"))
+	require.ErrorIs(t, err, ErrTooMany)
+	for _, text := range []string{"sliding 5/5d", "sliding 5/6d"} {
+		_, err := s.Keep(parse(text))
+		require.NoError(t, err, text)
+	}
+	for _, text := range texts {
+		family, err := s.Of(parse(text))
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, family.Engine.TakeWith(parse(text), "key", 0).Remaining, text)
+	}
+}
+
+// The directory of the states has one owner, although none of them is saved yet.
+func TestDirectoryHasOneOwner(t *testing.T) {
+	config := Config{Dir: t.TempDir()}
+	s, err := New(config)
+	require.NoError(t, err)
+	_, err = New(config)
+	require.ErrorIs(t, err, statefile.ErrLocked)
+	assert.ErrorContains(t, err, config.Dir)
+	require.NoError(t, s.Close())
+	open(t, config)
+}
+
+func TestNewNamesAStateThatCannotBeLoaded(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "funnel_1%2C_1%2Fs.state")
+	require.NoError(t, os.WriteFile(file, []byte("garbage"), 0o600))
+	_, err := New(Config{Dir: dir})
+	require.ErrorIs(t, err, engine.ErrState)
+	assert.ErrorContains(t, err, file)
+
+	require.NoError(t, os.Rename(file, filepath.Join(dir, "funnel_9%2C_1%2Fs.state")))
+	_, err = New(Config{Dir: dir})
+	assert.ErrorContains(t, err, "a file of these keys is named funnel_1%2C_1%2Fs.state")
+
+	require.NoError(t, os.Rename(filepath.Join(dir, "funnel_9%2C_1%2Fs.state"), filepath.Join(dir, "other.state")))
+	_, err = New(Config{Dir: dir})
+	assert.ErrorContains(t, err, "other.state")
+
+	_, err = New(Config{Dir: filepath.Join(dir, "other.state")})
+	assert.Error(t, err)
+}

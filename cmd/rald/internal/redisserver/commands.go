@@ -1,0 +1,123 @@
+package redisserver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// command is a command of a client.
+type command struct {
+	name string // in lower case
+	// least and most are the numbers of arguments, with the name. most is -1 for any number.
+	least, most int
+	// first, last and step say which arguments are keys, as COMMAND tells cluster clients.
+	first, last, step int
+	flags             []string
+	greeting          bool // may come before the password
+	run               func(c *conn, args [][]byte)
+
+	at int // in Server.commands
+}
+
+// longestName is the most bytes of the name of a command.
+const longestName = 32
+
+// commands are those that there are, by their names in lower case.
+var commands map[string]*command
+
+func init() {
+	commands = map[string]*command{}
+	for _, c := range []command{
+		{"cl.throttle", 1, -1, 1, 1, 1, []string{"write", "fast"}, false, (*conn).clThrottle, 0},
+		{"ral.take", 3, -1, 1, -1, 3, []string{"write", "fast"}, false, (*conn).take, 0},
+		{"ral.peek", 3, 3, 1, 1, 1, []string{"readonly", "fast"}, false, (*conn).peek, 0},
+		{"ral.refund", 4, 4, 1, 1, 1, []string{"write", "fast"}, false, (*conn).refund, 0},
+		{"ral.wait", 5, 5, 1, 1, 1, []string{"write", "blocking"}, false, (*conn).wait, 0},
+		{"ral.reset", 3, 3, 1, 1, 1, []string{"write", "fast"}, false, (*conn).reset, 0},
+		{"del", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del, 0},
+		{"unlink", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del, 0},
+		{"scan", 2, 8, 0, 0, 0, []string{"readonly"}, false, (*conn).scan, 0},
+		{"dbsize", 1, 1, 0, 0, 0, []string{"readonly", "fast"}, false, (*conn).dbsize, 0},
+		{"info", 1, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).info, 0},
+		{"ping", 1, 2, 0, 0, 0, []string{"fast"}, false, (*conn).ping, 0},
+		{"echo", 2, 2, 0, 0, 0, []string{"fast"}, false, (*conn).echo, 0},
+		{"select", 2, 2, 0, 0, 0, []string{"fast"}, false, (*conn).selectDB, 0},
+		{"client", 2, -1, 0, 0, 0, []string{"noscript"}, false, (*conn).client, 0},
+		{"command", 1, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).command, 0},
+		{"config", 2, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).configGet, 0},
+		{"multi", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).begin, 0},
+		{"exec", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).exec, 0},
+		{"discard", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).discard, 0},
+		{"hello", 1, -1, 0, 0, 0, []string{"fast"}, true, (*conn).hello, 0},
+		{"auth", 2, 3, 0, 0, 0, []string{"fast"}, true, (*conn).auth, 0},
+		{"reset", 1, 1, 0, 0, 0, []string{"fast"}, true, (*conn).restart, 0},
+		{"quit", 1, -1, 0, 0, 0, []string{"fast"}, true, (*conn).quit, 0},
+	} {
+		c.at = len(commands)
+		commands[c.name] = &c
+	}
+}
+
+// names returns the names of all commands in order.
+func names() []string {
+	all := make([]string, 0, len(commands))
+	for name := range commands {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// lookUp returns the command of that name, in capitals or not.
+func lookUp(name []byte) *command {
+	if len(name) > longestName {
+		return nil
+	}
+	var lower [longestName]byte
+	for i, b := range name {
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		lower[i] = b
+	}
+	return commands[string(lower[:len(name)])]
+}
+
+// do answers a command.
+func (c *conn) do(args [][]byte) {
+	do := lookUp(args[0])
+	errors := c.out.Errors()
+	switch {
+	case do == nil && isHTTP(args[0]):
+		// A browser that was told to post here. What follows is not meant for this server.
+		c.out.Error("ERR this is not an HTTP server")
+		c.ending = true
+	case !c.known && (do == nil || !do.greeting):
+		c.out.Error("NOAUTH Authentication required.")
+	case c.inTransaction(do):
+		c.multi.refused = true
+		c.out.Error("ERR " + noTransactions)
+	case do == nil:
+		c.out.Error("ERR unknown command " + quoted(args[0]) + ": rald has " + strings.Join(names(), ", "))
+	case len(args) < do.least || do.most >= 0 && len(args) > do.most:
+		c.out.Error("ERR wrong number of arguments for '" + do.name + "' command")
+	default:
+		do.run(c, args)
+	}
+	c.server.count(do, c.out.Errors() > errors)
+}
+
+// isHTTP reports whether a line is one that every HTTP request has that a page can make a
+// browser send with contents of its own.
+func isHTTP(name []byte) bool {
+	return strings.EqualFold(string(name), "POST") || strings.EqualFold(string(name), "Host:")
+}
+
+// quoted returns an argument for an error, cut to a length that is read.
+func quoted(arg []byte) string { return fmt.Sprintf("%.64q", arg) }
+
+// wantInt says that an argument is no integer.
+func (c *conn) wantInt(what string, arg []byte) {
+	c.out.Error("ERR " + what + " is " + quoted(arg) + ": an integer of 64 bits is accepted")
+}

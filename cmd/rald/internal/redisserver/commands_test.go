@@ -1,0 +1,488 @@
+package redisserver
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// state is a reply of RAL.TAKE and the like.
+func state(allowed bool, limit, remaining, wait, retry, reset int64) map[string]any {
+	return map[string]any{
+		"allowed": allowed, "limit": limit, "remaining": remaining,
+		"wait": wait, "retry_after": retry, "reset_after": reset,
+	}
+}
+
+func TestTakeByNameAndByText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c := dial(t, l)
+		assert.IsType(t, map[string]any{}, c.do("HELLO 3"))
+		assert.Equal(t, state(true, 5, 4, 0, 0, 1000), c.do("RAL.TAKE ann api"))
+		assert.Equal(t, state(true, 5, 1, 0, 0, 4000), c.do("RAL.TAKE ann api 3"))
+		assert.Equal(t, state(false, 5, 1, 0, 1000, 4000), c.do("RAL.TAKE ann api 2"))
+		assert.Equal(t, state(false, 5, 1, 0, -1, 4000), c.do("RAL.TAKE ann api 6"))
+		assert.Equal(t, state(true, 5, 1, 0, 0, 4000), c.do("RAL.PEEK ann api"))
+		assert.Equal(t, state(true, 5, 3, 0, 0, 2000), c.do("RAL.REFUND ann api 2"))
+		assert.Equal(t, state(true, 5, 0, 0, 0, 7000), c.do("RAL.REFUND ann api -5"), "a charge may leave a debt")
+		assert.Equal(t, state(false, 5, 0, 0, 3000, 7000), c.do("RAL.TAKE ann api 1"))
+		assert.Equal(t, true, c.do("RAL.RESET ann api"))
+		assert.Equal(t, false, c.do("RAL.RESET ann api"))
+		assert.Equal(t, state(true, 5, 5, 0, 0, 0), c.do("RAL.PEEK ann api"))
+
+		assert.Equal(t, state(true, 5, 4, 0, 0, 1000), c.send("RAL.TAKE", "ann", "funnel 5, 1/s"), "a key of its own")
+		assert.Equal(t, state(true, 2, 1, 0, 0, 60_000), c.do("RAL.TAKE ann window_2/m"))
+		assert.Equal(t, state(true, 2, 0, 0, 0, 60_000), c.do("RAL.TAKE ann window_2/m"))
+		time.Sleep(time.Second + 500*time.Microsecond)
+		assert.Equal(t, state(false, 2, 0, 0, 59_000, 59_000), c.do("RAL.TAKE ann window_2/m"), "milliseconds are rounded up")
+
+		for command, want := range map[string]string{
+			"RAL.TAKE ann other":       `ERR limit is "other": the name of a configured limit is accepted, or the text of one: `,
+			"RAL.TAKE ann":             "ERR wrong number of arguments for 'ral.take' command",
+			"RAL.TAKE ann api -1":      `ERR n is "-1": 0 or more is accepted`,
+			"RAL.TAKE ann api x":       `ERR n is "x": an integer of 64 bits is accepted`,
+			"RAL.TAKE ann api 1 ann":   "ERR RAL.TAKE takes key limit [n]",
+			"RAL.REFUND ann api 1.5":   `ERR n is "1.5": an integer`,
+			"RAL.WAIT ann api 1 -1":    `ERR milliseconds is "-1": 0 to 60000 is accepted`,
+			"RAL.WAIT ann api 1 60001": `ERR milliseconds is "60001": 0 to 60000 is accepted`,
+		} {
+			got, ok := c.do(command).(replyError)
+			assert.True(t, ok && strings.HasPrefix(string(got), want), "%s: %s", command, got)
+		}
+	})
+}
+
+// Promise: `RAL.TAKE` takes from one or several keys, all or none.
+func TestTakeFromAllOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c := dial(t, l)
+		c.do("HELLO 3")
+		assert.Equal(t, map[string]any{
+			"allowed": true, "retry_after": int64(0), "binding": int64(1),
+			"keys": []any{state(true, 5, 4, 0, 0, 1000), state(true, 3, 0, 0, 0, 600_000)},
+		}, c.do("RAL.TAKE ann api 1 ann login 3"))
+		refused := c.do("RAL.TAKE ann api 1 ann login 1 bob at_most_5/m 1").(map[string]any)
+		assert.Equal(t, false, refused["allowed"])
+		assert.Equal(t, int64(600_000), refused["retry_after"])
+		assert.Equal(t, int64(1), refused["binding"])
+		assert.Equal(t, state(true, 5, 4, 0, 0, 1000), c.do("RAL.PEEK ann api"))
+		assert.Equal(t, state(true, 5, 5, 0, 0, 0), c.do("RAL.PEEK bob at_most_5/m"))
+
+		many := append([]string{"RAL.TAKE"}, slices.Repeat([]string{"ann", "api", "1"}, mostClaims+1)...)
+		assert.Equal(t, replyError("ERR RAL.TAKE takes from at most 64 keys at once"), c.send(many...))
+	})
+}
+
+// In version 2 a map is its keys and values in turn, and a bool an integer.
+func TestTakeInVersion2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		assert.Equal(t, []any{
+			"allowed", int64(1), "limit", int64(5), "remaining", int64(4),
+			"wait", int64(0), "retry_after", int64(0), "reset_after", int64(1000),
+		}, dial(t, l).do("RAL.TAKE ann api"))
+	})
+}
+
+func TestWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c := dial(t, l)
+		c.do("HELLO 3")
+		c.do("RAL.TAKE ann api 5")
+		start := time.Now()
+		got := c.do("RAL.WAIT ann api 2 2000").(map[string]any)
+		assert.Equal(t, 2*time.Second, time.Since(start))
+		assert.Equal(t, true, got["allowed"])
+		assert.Equal(t, int64(2000), got["wait"])
+		start = time.Now()
+		got = c.do("RAL.WAIT ann api 2 1999").(map[string]any)
+		assert.Zero(t, time.Since(start), "a turn that comes too late is refused at once")
+		assert.Equal(t, false, got["allowed"])
+		assert.Equal(t, int64(2000), got["retry_after"])
+		assert.Equal(t, "PONG", c.do("PING"))
+	})
+}
+
+// A client that goes while it waits leaves nothing taken, and what a client sends meanwhile is
+// answered afterwards.
+//
+// Promise: A client that leaves while it waits leaves nothing taken.
+func TestWaitingClientMayGoOrSendMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{})
+		c, gone := dial(t, l), dial(t, l)
+		c.do("HELLO 3")
+		c.do("RAL.TAKE ann api 5")
+		gone.write("RAL.WAIT", "ann", "api", "5", "60000")
+		synctest.Wait()
+		require.NoError(t, gone.conn.Close())
+		synctest.Wait()
+		assert.EqualValues(t, 1, s.clients.Load(), "a client that went is waited for")
+		time.Sleep(time.Second)
+		assert.Equal(t, int64(1), c.do("RAL.PEEK ann api").(map[string]any)["remaining"])
+
+		c.write("RAL.WAIT", "ann", "api", "2", "60000")
+		c.write("PING", "later")
+		assert.Equal(t, true, c.reply().(map[string]any)["allowed"])
+		assert.Equal(t, "later", c.reply())
+	})
+}
+
+// A client that goes after it has filled the buffer cannot be seen to go. It does not wait for
+// longer than the grace.
+func TestWaitingClientThatSendsTooMuchTakesNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{})
+		c, much := dial(t, l), dial(t, l)
+		c.do("HELLO 3")
+		c.do("RAL.TAKE ann api 5")
+		go func() {
+			much.write("RAL.WAIT", "ann", "api", "5", "60000")
+			_, _ = io.WriteString(much.conn, strings.Repeat("PING\r\n", 14_000))
+		}()
+		start := time.Now()
+		assert.Contains(t, much.reply(), "the client sent more than is kept while it waits, so its connection ends")
+		assert.Equal(t, io.EOF, much.reply())
+		synctest.Wait()
+		assert.Equal(t, fullGrace, time.Since(start))
+		assert.EqualValues(t, 1, s.clients.Load())
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, int64(5), c.do("RAL.PEEK ann api").(map[string]any)["remaining"], "it took its turn")
+	})
+}
+
+// Calls that are decided at once, or whose turn comes soon, are answered in pipelines of any
+// length.
+func TestLongPipelineOfCallsThatDoNotWait(t *testing.T) {
+	for _, command := range []string{
+		"RAL.WAIT key funnel_1M,_1M/s 1 0",  // allowed
+		"RAL.WAIT key funnel_1M,_1M/s 1 10", // allowed, and may wait
+		"RAL.WAIT key api 1 0",              // five are allowed
+		"RAL.WAIT key api 1 10",             // the turn of the sixth is too late
+		"RAL.WAIT key queue_5,_4/s 1 0",     // delayed by less than the grace
+	} {
+		t.Run(command, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, l := door(t, Config{})
+				c := dial(t, l)
+				c.do("HELLO 3")
+				const n = 4000
+				go func() { _, _ = io.WriteString(c.conn, strings.Repeat(command+"\r\n", n)+"PING last\r\n") }()
+				for i := range n {
+					require.IsType(t, map[string]any{}, c.reply(), "reply %d", i)
+				}
+				assert.Equal(t, "last", c.reply())
+			})
+		})
+	}
+}
+
+// A turn that comes within the grace is taken although the buffer is full.
+func TestTurnThatComesSoonIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c := dial(t, l)
+		c.do("HELLO 3")
+		c.do("RAL.TAKE ann funnel_1,_2/s")
+		const n = 14_000
+		go func() {
+			c.write("RAL.WAIT", "ann", "funnel_1,_2/s", "1", "60000")
+			_, _ = io.WriteString(c.conn, strings.Repeat("PING\r\n", n))
+		}()
+		got := c.reply().(map[string]any)
+		assert.Equal(t, true, got["allowed"])
+		assert.Equal(t, int64(500), got["wait"])
+		for range n {
+			require.Equal(t, "PONG", c.reply())
+		}
+	})
+}
+
+// Promise: No key under a client's own limit is a configured limit's key.
+func TestKeysCannotCollide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c := dial(t, l)
+		c.do("HELLO 3")
+		c.do("RAL.TAKE ann api 5")
+		for _, key := range []string{"ann", "api\x00ann", "\x00api\x00ann", "\x00\x00api\x00ann", "\x00", ""} {
+			got := c.send("RAL.TAKE", key, "funnel 5, 1/s").(map[string]any)
+			assert.Equal(t, int64(4), got["remaining"], "%q", key)
+			assert.Equal(t, int64(1), c.send("DEL", key), "%q", key)
+		}
+		assert.Equal(t, int64(0), c.do("RAL.PEEK ann api").(map[string]any)["remaining"])
+	})
+}
+
+// Promise: A key has one debt under all textual limits of a family.
+func TestLimitsOfAFamilyShareDebts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keep, err := families.New(families.Config{})
+		require.NoError(t, err)
+		_, l := door(t, Config{Families: keep, Limits: limitsOf(t, keep, "limits:\n  six: window 6/m\n")})
+		c := dial(t, l)
+		c.do("HELLO 3")
+		for _, call := range []struct {
+			command string
+			allowed bool
+		}{
+			{"RAL.TAKE bob window_10/m 6", true}, {"RAL.TAKE bob window_6/m", false},
+			{"RAL.TAKE bob window_6/h 6", true}, {"RAL.TAKE bob six 6", true},
+		} {
+			assert.Equal(t, call.allowed, c.do(call.command).(map[string]any)["allowed"], call.command)
+		}
+	})
+}
+
+func TestScanGoesThroughAllKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c, other := dial(t, l), dial(t, l)
+		want := []string{"", "\x00zero", "a/b"}
+		for i := range 40 {
+			want = append(want, "key"+itoa(int64(i)))
+		}
+		for i, key := range want {
+			if i%2 == 0 {
+				c.send("CL.THROTTLE", key, "4", "1", "1")
+			} else {
+				c.send("RAL.TAKE", key, "sliding 10/m")
+			}
+		}
+		c.do("RAL.TAKE hidden api")
+		var got []string
+		cursor, turn := "0", 0
+		for {
+			turn++
+			reply := []*client{c, other}[turn%2].do("SCAN " + cursor + " COUNT 7").([]any) // as a pool of connections does
+			for _, key := range reply[1].([]any) {
+				got = append(got, key.(string))
+			}
+			if cursor = reply[0].(string); cursor == "0" {
+				break
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		assert.Equal(t, want, got)
+		assert.Equal(t, int64(44), c.do("DBSIZE"))
+
+		all := func(match string) (n int) {
+			return len(c.do("SCAN 0 COUNT 1000 MATCH " + match).([]any)[1].([]any))
+		}
+		assert.Equal(t, 43, all("*"))
+		assert.Equal(t, 11, all("key1*"))
+		assert.Equal(t, 1, all("a*b"))
+		assert.Equal(t, int64(2), c.do("DEL key1 key2 key3000"))
+		assert.Equal(t, int64(0), c.do("DEL key1"))
+
+		for _, bad := range []string{"SCAN x", "SCAN -1", "SCAN 999", "SCAN 0 COUNT 0", "SCAN 0 COUNT", "SCAN 0 MATCH [", "SCAN 0 OTHER 1"} {
+			assert.IsType(t, replyError(""), c.do(bad), bad)
+		}
+	})
+}
+
+// A client whose reply was lost asks again and gets the same page, also the last one.
+func TestScanMayBeAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c, other := dial(t, l), dial(t, l)
+		for i := range 25 {
+			c.do("CL.THROTTLE key" + itoa(int64(i)) + " 4 1 1")
+		}
+		seen := map[any]bool{}
+		cursor, before := "0", ""
+		for pages := 0; cursor != "0" || pages == 0; pages++ {
+			reply := c.do("SCAN " + cursor).([]any)
+			if cursor != "0" {
+				assert.Equal(t, reply, other.do("SCAN "+cursor), "again")
+				assert.Equal(t, []any{reply[0], []any{}}, c.do("SCAN "+cursor+" MATCH none"))
+				assert.Equal(t, reply, c.do("SCAN "+cursor), "again, after a pattern")
+			}
+			if before != "" {
+				assert.IsType(t, replyError(""), c.do("SCAN "+before), "the page before the last one is kept")
+			}
+			for _, key := range reply[1].([]any) {
+				assert.False(t, seen[key], "%s comes twice", key)
+				seen[key] = true
+			}
+			before = ""
+			if cursor != "0" {
+				before = cursor
+			}
+			cursor = reply[0].(string)
+		}
+		assert.Len(t, seen, 25)
+	})
+}
+
+// A reply to SCAN has so many keys, and keys of so many bytes, at most.
+func TestPagesOfScansAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			of, page int
+			key      string
+		}{{mostScanned + 1, mostScanned, "%d"}, {100, mostPage/(4000+16) + 1, "%04000d"}} {
+			keep, err := families.New(families.Config{})
+			require.NoError(t, err)
+			s, l := door(t, Config{Families: keep})
+			limit := policy.Must(policy.Parse("funnel 5, 1/h"))
+			family, err := keep.Of(limit)
+			require.NoError(t, err)
+			for i := range test.of {
+				family.Engine.TakeWith(limit, fmt.Sprintf(test.key, i), 1)
+			}
+			reply := dial(t, l).do("SCAN 0 COUNT 9000000000000000000").([]any)
+			assert.Equal(t, test.page, len(reply[1].([]any)))
+			assert.NotEqual(t, "0", reply[0])
+			assert.Len(t, s.scans.all, 1)
+		}
+	})
+}
+
+// No client can go on with a scan whose cursor it was not told.
+func TestCursorsCannotBeGuessed(t *testing.T) {
+	seen := map[int64]bool{}
+	for range 1000 {
+		cursor := newCursor()
+		assert.False(t, seen[cursor])
+		seen[cursor] = true
+		assert.Positive(t, cursor)
+		assert.LessOrEqual(t, cursor, int64(1)<<53)
+	}
+	assert.False(t, seen[1] || seen[2], "cursors are counted up")
+}
+
+// Scans that nothing goes on with are bounded.
+func TestScansAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := door(t, Config{})
+		c := dial(t, l)
+		for i := range 10 {
+			c.do("CL.THROTTLE key" + itoa(int64(i)) + " 4 1 1")
+		}
+		begin := func() string { return c.do("SCAN 0 COUNT 1").([]any)[0].(string) }
+		first := begin()
+		second := begin()
+		for range mostScans - 1 {
+			begin()
+		}
+		assert.Len(t, s.scans.all, mostScans)
+		assert.IsType(t, replyError(""), c.do("SCAN "+first), "the oldest goes")
+		assert.IsType(t, []any{}, c.do("SCAN "+second+" COUNT 1"))
+		time.Sleep(scanIdle + time.Second)
+		c.do("CL.THROTTLE a 4 1 1")
+		c.do("CL.THROTTLE b 4 1 1")
+		begin()
+		assert.Len(t, s.scans.all, 1)
+	})
+}
+
+func TestGreetings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{})
+		c := dial(t, l)
+		two := c.do("HELLO").([]any)
+		assert.Equal(t, []any{"server", "rald", "version", version, "proto", int64(2)}, two[:6])
+		three := c.do("HELLO 3 AUTH default secret SETNAME me").(map[string]any)
+		assert.Equal(t, int64(3), three["proto"])
+		assert.Equal(t, "me", c.do("CLIENT GETNAME"))
+		assert.Equal(t, "RESET", c.do("RESET"))
+		assert.Nil(t, c.do("CLIENT GETNAME"))
+		for command, want := range map[string]any{
+			"PING": "PONG", "ping hi": "hi", "ECHO x": "x", "SELECT 0": "OK", "CLIENT SETNAME a": "OK",
+			"CLIENT SETINFO lib-name x": "OK", "CLIENT NO-EVICT on": "OK",
+			"CLIENT TRACKING ON OPTIN": "OK", "client tracking on noloop optin": "OK", "CLIENT TRACKING OFF": "OK", "COMMAND DOCS": []any{},
+			"CONFIG GET save": []any{}, "COMMAND COUNT": int64(len(commands)),
+			"HELLO 4":   replyError("NOPROTO unsupported protocol version: 2 and 3 are accepted"),
+			"HELLO 3 X": replyError(`ERR Syntax error in HELLO option "X"`),
+			"SELECT 1":  replyError("ERR DB index is out of range: rald has database 0 alone"),
+			"AUTH x":    replyError("ERR AUTH was called, and the server has no password"),
+		} {
+			assert.Equal(t, want, c.do(command), command)
+		}
+		for _, bad := range []string{
+			"CLIENT TRACKING", "CLIENT TRACKING ON", "CLIENT TRACKING ON BCAST", "CLIENT TRACKING OPTIN", "CLIENT TRACKING ON OPTIN X",
+			"CLIENT CACHING YES", "CLIENT LIST", "CONFIG SET a b", "COMMAND X", "FLUSHALL", "GET x", "EVAL return 1",
+		} {
+			assert.IsType(t, replyError(""), c.do(bad), bad)
+		}
+		for _, name := range []string{"a b", "a\nb", "\x7f", "é"} {
+			assert.IsType(t, replyError(""), c.send("CLIENT", "SETNAME", name), "%q", name)
+			assert.IsType(t, replyError(""), c.send("HELLO", "3", "SETNAME", name), "%q", name)
+			assert.Equal(t, "a", c.do("CLIENT GETNAME"))
+		}
+		assert.Len(t, c.do("COMMAND"), len(commands))
+		assert.Len(t, c.do("COMMAND LIST"), len(commands))
+		info := c.do("COMMAND INFO cl.throttle none").([]any)
+		assert.Equal(t, []any{"cl.throttle", int64(-1), []any{"write", "fast"}, int64(1), int64(1), int64(1)}, info[0])
+		assert.Nil(t, info[1])
+		c.do("CL.THROTTLE k 4 1 1")
+		text := c.do("INFO").(string)
+		assert.Contains(t, text, "redis_version:"+version+"\r\n")
+		assert.Contains(t, text, "connected_clients:1\r\n")
+		assert.Contains(t, text, "\r\n\r\n# Replication\r\nrole:master\r\n")
+		assert.Contains(t, text, "funnel_1,_1/s:keys=1,admitted=1,refused=0,evicted=0,forgiven=0\r\n")
+		assert.Equal(t, "OK", c.do("QUIT"))
+		assert.Equal(t, io.EOF, c.reply())
+	})
+}
+
+// Promise: Without the password nothing but a greeting is answered.
+func TestPassword(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{Password: "secret"})
+		const none = replyError("NOAUTH Authentication required.")
+		c := dial(t, l)
+		for _, command := range []string{"PING", "CL.THROTTLE k 4 1 1", "RAL.TAKE k at_most_1/m", "INFO", "SCAN 0", "NONE"} {
+			assert.Equal(t, none, c.do(command), command)
+		}
+		assert.Contains(t, c.do("HELLO 3"), "NOAUTH")
+		const wrong = replyError("WRONGPASS invalid username-password pair")
+		assert.Equal(t, wrong, c.do("AUTH other"))
+		assert.Equal(t, wrong, c.do("AUTH root secret"))
+		assert.Equal(t, none, c.do("PING"))
+		assert.Equal(t, "OK", c.do("AUTH secret"))
+		assert.Equal(t, "PONG", c.do("PING"))
+		assert.Equal(t, "RESET", c.do("RESET"))
+		assert.Equal(t, none, c.do("PING"))
+		assert.IsType(t, map[string]any{}, c.do("HELLO 3 AUTH default secret"))
+		assert.Equal(t, "PONG", c.do("PING"))
+		assert.Equal(t, wrong, c.do("HELLO 3 AUTH default other"))
+		assert.Equal(t, "PONG", c.do("PING"))
+
+		big := dial(t, l)
+		assert.Contains(t, big.send("AUTH", strings.Repeat("x", greeting.Argument+1)), "Protocol error: invalid bulk length")
+		assert.Equal(t, io.EOF, big.reply())
+	})
+}
+
+// A command that is not complete is bounded before the password, too, at once.
+func TestHalfCommandBeforeThePasswordIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := door(t, Config{Password: "secret"})
+		long := fmt.Sprintf("$%d\r\n%s\r\n", greeting.Argument, strings.Repeat("x", greeting.Argument))
+		stream := "*16\r\n" + strings.Repeat(long, 16)
+		require.Less(t, greeting.Command, len(stream))
+		c := dial(t, l)
+		start := time.Now()
+		_, err := io.WriteString(c.conn, stream[:greeting.Command])
+		require.NoError(t, err)
+		go func() { _, _ = io.WriteString(c.conn, stream[greeting.Command:greeting.Command+1]) }()
+		assert.Equal(t, replyError("ERR Protocol error: the command is too long: at most 4096 bytes are accepted"), c.reply())
+		assert.Equal(t, io.EOF, c.reply())
+		assert.Zero(t, time.Since(start))
+	})
+}

@@ -1,0 +1,345 @@
+package redisserver
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// What clients send before, and beside, the commands that decide.
+
+// version is the version of Redis whose clients are answered. It is not that of rald: clients
+// choose by it what they send.
+const version = "7.0.0"
+
+// hello is HELLO [2|3 [AUTH name password] [SETNAME name]].
+func (c *conn) hello(args [][]byte) {
+	three, known, name := c.out.Three, c.known, c.name
+	if len(args) > 1 {
+		switch string(args[1]) {
+		case "2":
+			three = false
+		case "3":
+			three = true
+		default:
+			c.out.Error("NOPROTO unsupported protocol version: 2 and 3 are accepted")
+			return
+		}
+	}
+	for i := 2; i < len(args); {
+		switch option := strings.ToLower(string(args[i])); {
+		case option == "auth" && i+2 < len(args):
+			if !c.givesPassword(args[i+1], args[i+2]) {
+				return
+			}
+			known = true
+			i += 3
+		case option == "setname" && i+1 < len(args):
+			if !isClientName(args[i+1]) {
+				c.wantName(args[i+1])
+				return
+			}
+			name = string(args[i+1])
+			i += 2
+		default:
+			c.out.Error("ERR Syntax error in HELLO option " + quoted(args[i]))
+			return
+		}
+	}
+	if !known {
+		c.out.Error("NOAUTH HELLO needs AUTH name password, as the server has a password")
+		return
+	}
+	c.admit()
+	c.out.Three, c.name = three, name
+	c.out.Map(7)
+	c.out.Bulk("server")
+	c.out.Bulk("rald")
+	c.out.Bulk("version")
+	c.out.Bulk(version)
+	c.out.Bulk("proto")
+	if three {
+		c.out.Int(3)
+	} else {
+		c.out.Int(2)
+	}
+	c.out.Bulk("id")
+	c.out.Int(c.id)
+	c.out.Bulk("mode")
+	c.out.Bulk("standalone")
+	c.out.Bulk("role")
+	c.out.Bulk("master")
+	c.out.Bulk("modules")
+	c.out.Array(0)
+}
+
+// auth is AUTH [name] password. The only name is default.
+func (c *conn) auth(args [][]byte) {
+	name, password := []byte("default"), args[len(args)-1]
+	if len(args) == 3 {
+		name = args[1]
+	}
+	switch {
+	case c.server.config.Password == "":
+		c.out.Error("ERR AUTH was called, and the server has no password")
+	case c.givesPassword(name, password):
+		c.admit()
+		c.out.Status("OK")
+	}
+}
+
+// givesPassword reports whether name and password are right, or writes what is wrong.
+func (c *conn) givesPassword(name, password []byte) bool {
+	guesses, addr := c.server.guesses, c.net.RemoteAddr()
+	switch {
+	case guesses == nil: // no password is needed
+		return true
+	case !guesses.mayTry(addr):
+		c.out.Error("ERR too many wrong passwords came from this address: try again later")
+		c.ending = true
+		return false
+	case c.isPassword(name, password):
+		return true
+	}
+	guesses.count(addr)
+	c.wrong++
+	c.ending = c.wrong >= mostWrong
+	c.out.Error("WRONGPASS invalid username-password pair")
+	return false
+}
+
+// isPassword reports whether name and password are right, in a time that does not tell how
+// much of the password is.
+func (c *conn) isPassword(name, password []byte) bool {
+	want, got := sha256.Sum256([]byte(c.server.config.Password)), sha256.Sum256(password)
+	right := subtle.ConstantTimeCompare(want[:], got[:]) == 1
+	return right && string(name) == "default"
+}
+
+// admit lets the client send all commands.
+func (c *conn) admit() {
+	c.known, c.wrong = true, 0
+	c.in.SetLimits(c.server.config.Command)
+}
+
+// restart is RESET: the connection is as it was at first.
+func (c *conn) restart([][]byte) {
+	c.out.Three, c.name, c.multi = false, "", transaction{}
+	if c.known = c.server.config.Password == ""; !c.known {
+		c.in.SetLimits(greeting)
+	}
+	c.out.Status("RESET")
+}
+
+// quit is QUIT.
+func (c *conn) quit([][]byte) {
+	c.out.Status("OK")
+	c.ending = true
+}
+
+// ping is PING [text].
+func (c *conn) ping(args [][]byte) {
+	if len(args) == 1 {
+		c.out.Status("PONG")
+		return
+	}
+	c.out.Bytes(args[1])
+}
+
+// echo is ECHO text.
+func (c *conn) echo(args [][]byte) { c.out.Bytes(args[1]) }
+
+// selectDB is SELECT index. There is one database.
+func (c *conn) selectDB(args [][]byte) {
+	if string(args[1]) != "0" {
+		c.out.Error("ERR DB index is out of range: rald has database 0 alone")
+		return
+	}
+	c.out.Status("OK")
+}
+
+// client is CLIENT, as far as clients send it when they connect.
+func (c *conn) client(args [][]byte) {
+	switch sub := strings.ToLower(string(args[1])); {
+	case sub == "setname" && len(args) == 3 && !isClientName(args[2]):
+		c.wantName(args[2])
+	case sub == "setname" && len(args) == 3:
+		c.name = string(args[2])
+		c.out.Status("OK")
+	case sub == "getname" && len(args) == 2:
+		if c.name == "" {
+			c.out.Null()
+			return
+		}
+		c.out.Bulk(c.name)
+	case sub == "id" && len(args) == 2:
+		c.out.Int(c.id)
+	case sub == "setinfo" && len(args) == 4, sub == "no-evict" && len(args) == 3, sub == "no-touch" && len(args) == 3:
+		c.out.Status("OK")
+	case sub == "tracking":
+		c.tracking(args[2:])
+	case sub == "info" && len(args) == 2:
+		c.out.Bulk(fmt.Sprintf("id=%d addr=%s name=%s resp=%d\n", c.id, c.net.RemoteAddr(), c.name, c.proto()))
+	default:
+		c.out.Error("ERR unknown subcommand " + quoted(args[1]) + ": rald has CLIENT SETNAME, GETNAME, ID, INFO, SETINFO, TRACKING, NO-EVICT and NO-TOUCH")
+	}
+}
+
+// tracking is CLIENT TRACKING OFF, or ON OPTIN [NOLOOP]. With OPTIN the server tracks the keys
+// of a command only after CLIENT CACHING YES, which is no command here. So no key is tracked,
+// and no reply is one that a client may cache.
+func (c *conn) tracking(options [][]byte) {
+	on, optIn := false, false
+	for i, option := range options {
+		switch option := strings.ToLower(string(option)); {
+		case i == 0 && (option == "on" || option == "off"):
+			on = option == "on"
+		case i > 0 && option == "optin":
+			optIn = true
+		case i > 0 && option == "noloop":
+		default:
+			options = nil
+		}
+	}
+	if len(options) == 0 || on && !optIn {
+		c.out.Error("ERR no reply may be cached by clients: CLIENT TRACKING OFF and CLIENT TRACKING ON OPTIN are accepted")
+		return
+	}
+	c.out.Status("OK")
+}
+
+// isClientName reports whether a name is one that CLIENT INFO can show in its line. The empty
+// name is none.
+func isClientName(name []byte) bool {
+	for _, b := range name {
+		if b < '!' || b > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *conn) wantName(arg []byte) {
+	c.out.Error("ERR the client name is " + quoted(arg) + ": printable ASCII without spaces is accepted")
+}
+
+func (c *conn) proto() int {
+	if c.out.Three {
+		return 3
+	}
+	return 2
+}
+
+// command is COMMAND [COUNT | LIST | INFO name ... | DOCS].
+func (c *conn) command(args [][]byte) {
+	sub := ""
+	if len(args) > 1 {
+		sub = strings.ToLower(string(args[1]))
+	}
+	switch sub {
+	case "":
+		all := names()
+		c.out.Array(len(all))
+		for _, name := range all {
+			c.describe(commands[name])
+		}
+	case "count":
+		c.out.Int(int64(len(commands)))
+	case "list":
+		all := names()
+		c.out.Array(len(all))
+		for _, name := range all {
+			c.out.Bulk(name)
+		}
+	case "info":
+		c.out.Array(len(args) - 2)
+		for _, name := range args[2:] {
+			if one := lookUp(name); one != nil {
+				c.describe(one)
+			} else {
+				c.out.Null()
+			}
+		}
+	case "docs":
+		c.out.Map(0)
+	default:
+		c.out.Error("ERR unknown subcommand " + quoted(args[1]) + ": rald has COMMAND COUNT, LIST, INFO and DOCS")
+	}
+}
+
+func (c *conn) describe(one *command) {
+	c.out.Array(6)
+	c.out.Bulk(one.name)
+	if one.least == one.most {
+		c.out.Int(int64(one.least))
+	} else {
+		c.out.Int(int64(-one.least))
+	}
+	c.out.Array(len(one.flags))
+	for _, flag := range one.flags {
+		c.out.Status(flag)
+	}
+	c.out.Int(int64(one.first))
+	c.out.Int(int64(one.last))
+	c.out.Int(int64(one.step))
+}
+
+// configGet is CONFIG GET. rald's configuration is not read or changed by clients, so there is
+// nothing of any name. redis-benchmark asks for some.
+func (c *conn) configGet(args [][]byte) {
+	if !strings.EqualFold(string(args[1]), "get") {
+		c.out.Error("ERR unknown subcommand " + quoted(args[1]) + ": rald has CONFIG GET, which is empty")
+		return
+	}
+	c.out.Map(0)
+}
+
+// info is INFO [section ...]. It always has all sections.
+func (c *conn) info([][]byte) {
+	s := c.server
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\r\n", args...) }
+	line("# Server")
+	line("redis_version:%s", version)
+	line("server_name:rald")
+	line("redis_mode:standalone")
+	line("go_version:%s", runtime.Version())
+	line("uptime_in_seconds:%d", int64(time.Since(s.started).Seconds()))
+	line("")
+	line("# Clients")
+	line("connected_clients:%d", s.clients.Load())
+	line("maxclients:%d", s.config.Clients)
+	line("")
+	line("# Stats")
+	line("total_connections_received:%d", s.total.Load())
+	line("total_commands_processed:%d", s.Stats().total())
+	line("rejected_connections:%d", s.refused.Load())
+	line("")
+	line("# Replication")
+	line("role:master")
+	line("connected_slaves:0")
+	line("")
+	line("# Backend")
+	if s.config.Families.Shared() != nil {
+		infoShared(s.config.Families, line)
+		c.out.Bulk(b.String())
+		return
+	}
+	line("backend:engine")
+	line("")
+	line("# Limits")
+	keys := 0
+	for family := range s.config.Families.All() {
+		stats := family.Engine.Stats()
+		keys += stats.Keys
+		line("%s:keys=%d,admitted=%d,refused=%d,evicted=%d,forgiven=%d", strings.ReplaceAll(family.Limit.String(), " ", "_"),
+			stats.Keys, stats.Admitted, stats.Refused, stats.Evicted, stats.Forgiven)
+	}
+	line("")
+	line("# Keyspace")
+	line("db0:keys=%d,expires=0,avg_ttl=0", keys)
+	c.out.Bulk(b.String())
+}

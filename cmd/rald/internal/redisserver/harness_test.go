@@ -1,0 +1,187 @@
+package redisserver
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// pipes is a listener of connections in memory, which work in a bubble of synctest.
+type pipes struct {
+	conns  chan net.Conn
+	done   chan struct{}
+	closed sync.Once
+}
+
+func listenPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.closed.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+func (p *pipes) dial() net.Conn {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client
+}
+
+// door starts a server with the configuration, which Families, Limits and Log are added to.
+func door(t *testing.T, config Config) (*Server, *pipes) {
+	t.Helper()
+	keep, err := config.Families, error(nil)
+	if keep == nil {
+		keep, err = families.New(families.Config{})
+	}
+	require.NoError(t, err)
+	config.Families = keep
+	if config.Limits == nil {
+		config.Limits = limitsOf(t, keep, limitsFile)
+	}
+	config.Log = slog.New(slog.DiscardHandler)
+	s, err := New(config)
+	require.NoError(t, err)
+	l := listenPipes()
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		assert.NoError(t, s.Shutdown(context.Background()))
+		assert.NoError(t, <-served)
+		assert.NoError(t, keep.Close())
+	})
+	return s, l
+}
+
+// client is a client that sends commands as arrays, and reads replies as values.
+type client struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dial(t *testing.T, l *pipes) *client {
+	c := l.dial()
+	t.Cleanup(func() { _ = c.Close() })
+	return &client{t, c, bufio.NewReader(c)}
+}
+
+// do sends a command of words, and returns the reply.
+func (c *client) do(command string) any { return c.send(strings.Fields(command)...) }
+
+func (c *client) send(args ...string) any {
+	c.t.Helper()
+	go c.write(args...)
+	return c.reply()
+}
+
+func (c *client) write(args ...string) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, arg := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	_, _ = io.WriteString(c.conn, b.String())
+}
+
+// replyError is an error that the server replied.
+type replyError string
+
+// reply reads a reply: a string, an int64, a bool, nil, a []any, a map[string]any or a
+// replyError. The end of the connection is io.EOF.
+func (c *client) reply() any {
+	c.t.Helper()
+	line, err := c.in.ReadString('\n')
+	if err != nil {
+		return io.EOF
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	kind, text := line[0], line[1:]
+	n, _ := strconv.ParseInt(text, 10, 64)
+	switch kind {
+	case '+':
+		return text
+	case '-':
+		return replyError(text)
+	case ':':
+		return n
+	case '#':
+		return text == "t"
+	case '_':
+		return nil
+	case '$':
+		if n < 0 {
+			return nil
+		}
+		bulk := make([]byte, n+2)
+		_, err := io.ReadFull(c.in, bulk)
+		require.NoError(c.t, err)
+		return string(bulk[:n])
+	case '*':
+		all := make([]any, n)
+		for i := range all {
+			all[i] = c.reply()
+		}
+		return all
+	case '%':
+		all := map[string]any{}
+		for range n {
+			key := c.reply()
+			all[key.(string)] = c.reply()
+		}
+		return all
+	}
+	require.Failf(c.t, "no reply", "%q", line)
+	return nil
+}
+
+func ints(all ...int64) []any {
+	out := make([]any, len(all))
+	for i, n := range all {
+		out[i] = n
+	}
+	return out
+}
+
+// configured has the limits of three names.
+const limitsFile = "limits:\n  api: funnel 5, 1/s\n  login: window 3/10m\n  slow: funnel 9, 1/300d\n"
+
+// limitsOf returns the limits of a file.
+func limitsOf(t *testing.T, keep *families.Families, text string) *configured.Limits {
+	t.Helper()
+	l, err := configured.New(configured.Config{Families: keep})
+	require.NoError(t, err)
+	set(t, l, text)
+	return l
+}
+
+// set puts the limits of a file in force.
+func set(t *testing.T, l *configured.Limits, text string) {
+	t.Helper()
+	file, err := limitfile.Parse("limits.yaml", []byte(text))
+	require.NoError(t, err)
+	require.NoError(t, l.Set(file, nil))
+}

@@ -1,0 +1,47 @@
+package redisserver
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+)
+
+// KeyText returns a key of an engine as text for operators: the key itself under a limit that a
+// client sent, and the name of a configured limit and the key in quotes otherwise. Keys with
+// quotes or with characters that do not print are in quotes as Go writes them. No two keys have
+// one text.
+func KeyText(key string) string {
+	if sent, ok := shown(key); ok {
+		return plainOrQuoted(sent)
+	}
+	name, rest, _ := strings.Cut(key[len(mark):], mark)
+	return name + " " + strconv.Quote(rest)
+}
+
+func plainOrQuoted(key string) string {
+	if key == "" || strings.TrimSpace(key) != key || strconv.Quote(key) != `"`+key+`"` {
+		return strconv.Quote(key)
+	}
+	return key
+}
+
+// ParseKey returns the key that has a text.
+func ParseKey(text string) (key string, err error) {
+	at := strings.IndexByte(text, '"')
+	if at < 0 {
+		return stored([]byte(text)), nil
+	}
+	if key, err = strconv.Unquote(text[at:]); err != nil {
+		return "", fmt.Errorf("%.80q has quotes and does not end with a string in quotes: a key, or the name of a limit and a key in quotes is accepted", text)
+	}
+	if at == 0 {
+		return stored([]byte(key)), nil
+	}
+	name, ok := strings.CutSuffix(text[:at], " ")
+	if !ok || strings.Contains(name, mark) {
+		return "", fmt.Errorf("%.80q is not the text of a key: the name of a limit, a space and a key in quotes is accepted", text)
+	}
+	return configured.Prefix(name) + key, nil
+}

@@ -1,0 +1,223 @@
+package redisserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+)
+
+// Config is the configuration of a Server.
+type Config struct {
+	// Families keep the keys. They are required.
+	Families *families.Families
+	// Limits are the limits that are configured by name, in the same Families. nil is none.
+	Limits *configured.Limits
+	// Password is what clients give to AUTH. If it is empty none is needed.
+	Password string
+	// Rounding is how CL.THROTTLE rounds to seconds.
+	Rounding Rounding
+	// Clients is the most connections. The default is 10,000.
+	Clients int
+	// Idle ends a connection that has given the password, if one is needed, and has sent no
+	// command for so long. The default is an hour.
+	Idle time.Duration
+	// Within is the time within which a command that has begun must be complete, and within
+	// which a client must read replies. It is also that for the handshake of TLS, and then for
+	// the password. The default is 10 seconds.
+	Within time.Duration
+	// Wait is the longest patience of RAL.WAIT. The default is a minute.
+	Wait time.Duration
+	// Command bounds what clients send. The defaults are 1,024 arguments, of at most 4 KiB
+	// each, and 64 KiB in all.
+	Command resp.Limits
+	// Log is told of what goes wrong. The default is slog.Default().
+	Log *slog.Logger
+}
+
+// greeting bounds what a client may send before it has given the password.
+var greeting = resp.Limits{Arguments: 16, Argument: 1 << 10, Command: 4 << 10}
+
+// Server serves clients of Redis. New makes one.
+type Server struct {
+	config  Config
+	limits  *catalog
+	scans   scans
+	guesses *guesses // nil if there is no password
+	started time.Time
+
+	ids      atomic.Int64
+	commands []commandCounts // by command.at, and last those that are unknown
+	refused  atomic.Int64    // connections
+	clients  atomic.Int64
+	total    atomic.Int64 // connections
+	garbled  atomic.Int64 // connections
+	running  sync.WaitGroup
+
+	closing context.Context
+	close   context.CancelFunc
+
+	mu        sync.Mutex
+	listeners map[net.Listener]bool
+	conns     map[*conn]bool
+}
+
+// New returns a Server. It ends with Shutdown.
+func New(config Config) (*Server, error) {
+	if config.Families == nil {
+		return nil, errors.New("redisserver: Families is nil: families.New makes them")
+	}
+	if config.Rounding < RoundTrue || config.Rounding > RoundDragonfly {
+		return nil, fmt.Errorf("redisserver: Rounding is %d: RoundTrue, RoundRedisCell or RoundDragonfly is accepted", config.Rounding)
+	}
+	config.Clients = cmp.Or(config.Clients, 10_000)
+	config.Idle = cmp.Or(config.Idle, time.Hour)
+	config.Within = cmp.Or(config.Within, 10*time.Second)
+	config.Wait = cmp.Or(config.Wait, time.Minute)
+	config.Command.Arguments = cmp.Or(config.Command.Arguments, 1024)
+	config.Command.Argument = cmp.Or(config.Command.Argument, 4<<10)
+	config.Command.Command = cmp.Or(config.Command.Command, 64<<10)
+	config.Log = cmp.Or(config.Log, slog.Default())
+	if config.Limits == nil {
+		none, err := configured.New(configured.Config{Families: config.Families})
+		if err != nil {
+			return nil, err
+		}
+		config.Limits = none
+	}
+	s := &Server{
+		config: config, limits: newCatalog(config.Families), started: time.Now(),
+		commands:  make([]commandCounts, len(commands)+1),
+		listeners: map[net.Listener]bool{}, conns: map[*conn]bool{},
+	}
+	if config.Password != "" {
+		var err error
+		if s.guesses, err = newGuesses(config.Log); err != nil {
+			return nil, err
+		}
+	}
+	s.closing, s.close = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Serve accepts connections until the listener fails or Shutdown is called, which is no error.
+// It may be called for several listeners.
+func (s *Server) Serve(l net.Listener) error {
+	if !s.listen(l) {
+		return l.Close()
+	}
+	var pause time.Duration
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.serve(c)
+		case s.closing.Err() != nil:
+			return nil
+		case isTemporary(err):
+			// As when the process has no file descriptors left.
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.config.Log.Warn("rald: a connection could not be accepted", "error", err, "again_in", pause)
+			select {
+			case <-time.After(pause):
+			case <-s.closing.Done():
+			}
+		default:
+			return err
+		}
+	}
+}
+
+func isTemporary(err error) bool {
+	var temporary interface{ Temporary() bool }
+	return errors.As(err, &temporary) && temporary.Temporary()
+}
+
+func (s *Server) listen(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing.Err() != nil {
+		return false
+	}
+	s.listeners[l] = true
+	return true
+}
+
+// serve starts the goroutine of a connection, or refuses it.
+func (s *Server) serve(nc net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing.Err() != nil {
+		_ = nc.Close()
+		return
+	}
+	if len(s.conns) >= s.config.Clients {
+		s.refused.Add(1)
+		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = nc.Write([]byte("-ERR max number of clients reached\r\n"))
+		_ = nc.Close()
+		return
+	}
+	s.total.Add(1)
+	c := newConn(s, nc)
+	s.conns[c] = true
+	s.clients.Add(1)
+	s.running.Go(func() {
+		defer s.forget(c)
+		c.serve()
+	})
+}
+
+func (s *Server) forget(c *conn) {
+	_ = c.net.Close()
+	s.clients.Add(-1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// Shutdown accepts no more connections, ends the calls that wait, lets each connection answer
+// the commands that it has read, and ends it. If the context ends before that, it cuts the
+// connections off, and returns the context's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.close()
+	for l := range s.listeners {
+		_ = l.Close()
+	}
+	for c := range s.conns {
+		c.interrupt()
+	}
+	s.mu.Unlock()
+	s.scans.end()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.running.Wait()
+		if s.guesses != nil {
+			s.guesses.close()
+		}
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	for c := range s.conns {
+		_ = c.net.Close()
+	}
+	s.mu.Unlock()
+	<-done
+	return ctx.Err()
+}

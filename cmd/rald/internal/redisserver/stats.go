@@ -1,0 +1,58 @@
+package redisserver
+
+import "sync/atomic"
+
+// Stats are the figures of a Server since it was made.
+type Stats struct {
+	Clients  int    // connections that there are now
+	Accepted uint64 // connections
+	Refused  uint64 // connections, as there were Config.Clients
+	Garbled  uint64 // connections that ended as what they sent was no command
+	Commands []CommandStats
+}
+
+// CommandStats are the figures of a command.
+type CommandStats struct {
+	Name       string // in lower case; "unknown" stands for all that are no commands
+	OK, Errors uint64 // by the reply
+}
+
+// commandCounts counts the replies to a command.
+type commandCounts struct{ ok, errors atomic.Uint64 }
+
+// count counts a reply. A nil command is unknown.
+func (s *Server) count(of *command, isError bool) {
+	at := len(commands)
+	if of != nil {
+		at = of.at
+	}
+	if isError {
+		s.commands[at].errors.Add(1)
+	} else {
+		s.commands[at].ok.Add(1)
+	}
+}
+
+// Stats returns the figures. Commands are in the order of their names.
+func (s *Server) Stats() Stats {
+	all := Stats{
+		Clients: int(s.clients.Load()), Accepted: uint64(s.total.Load()),
+		Refused: uint64(s.refused.Load()), Garbled: uint64(s.garbled.Load()),
+	}
+	add := func(name string, counts *commandCounts) {
+		all.Commands = append(all.Commands, CommandStats{name, counts.ok.Load(), counts.errors.Load()})
+	}
+	for _, name := range names() {
+		add(name, &s.commands[commands[name].at])
+	}
+	add("unknown", &s.commands[len(commands)])
+	return all
+}
+
+// total returns the number of all commands.
+func (s Stats) total() (n uint64) {
+	for _, c := range s.Commands {
+		n += c.OK + c.Errors
+	}
+	return n
+}

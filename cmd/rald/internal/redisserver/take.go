@@ -1,0 +1,218 @@
+package redisserver
+
+import (
+	"context"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/internal/core/whole"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// take is RAL.TAKE key limit [n], or RAL.TAKE key limit n key limit n ..., which takes from
+// all keys or from none. A limit is the name of a configured one, or a text such as
+// "sliding 100/m".
+func (c *conn) take(args [][]byte) {
+	args = args[1:]
+	if len(args) == 2 {
+		if u, ok := c.find(args[0], args[1]); ok {
+			c.takeOne(&u, 1)
+		}
+		return
+	}
+	if len(args)%3 != 0 {
+		c.out.Error("ERR RAL.TAKE takes key limit [n], or key limit n for each of several keys")
+		return
+	}
+	if len(args) == 3 {
+		u, ok := c.find(args[0], args[1])
+		if !ok {
+			return
+		}
+		if n, ok := c.units(args[2], 0); ok {
+			c.takeOne(&u, n)
+		}
+		return
+	}
+	c.takeAll(args)
+}
+
+// takeOne takes from one key.
+func (c *conn) takeOne(u *configured.Use, n int64) {
+	if u.Family.Engine != nil { // at once
+		c.decision(u.Family.Engine.TakeWith(u.Limit, u.Key, n))
+		return
+	}
+	c.decided(u.Family.TakeWith(c.calls(), u.Limit, u.Key, n))
+}
+
+// mostClaims is the most keys of one RAL.TAKE.
+const mostClaims = 64
+
+func (c *conn) takeAll(args [][]byte) {
+	if len(args) > 3*mostClaims {
+		c.out.Error("ERR RAL.TAKE takes from at most 64 keys at once")
+		return
+	}
+	claims := make([]families.Claim, 0, len(args)/3)
+	for ; len(args) > 0; args = args[3:] {
+		u, ok := c.find(args[0], args[1])
+		if !ok {
+			return
+		}
+		n, ok := c.units(args[2], 0)
+		if !ok {
+			return
+		}
+		claims = append(claims, families.Claim{Family: u.Family, Limit: u.Limit, Key: u.Key, N: n})
+	}
+	out, err := families.TakeAll(c.calls(), claims...)
+	if err != nil {
+		c.out.Error("ERR " + err.Error())
+		return
+	}
+	c.out.Map(4)
+	c.out.Bulk("allowed")
+	c.out.Bool(out.Allowed)
+	c.out.Bulk("retry_after")
+	retry := int64(0)
+	if !out.Allowed {
+		retry = ms(out.RetryAfter)
+	}
+	c.out.Int(retry)
+	c.out.Bulk("binding")
+	c.out.Int(int64(out.Binding))
+	c.out.Bulk("keys")
+	c.out.Array(len(out.Answers))
+	for i := range out.Answers {
+		c.decision(out.Answers[i].Decision)
+	}
+}
+
+// peek is RAL.PEEK key limit. It takes nothing.
+func (c *conn) peek(args [][]byte) {
+	if u, ok := c.find(args[1], args[2]); ok {
+		c.decided(u.Family.TakeWith(c.calls(), u.Limit, u.Key, 0))
+	}
+}
+
+// refund is RAL.REFUND key limit n: it gives n units back, or charges -n more.
+func (c *conn) refund(args [][]byte) {
+	u, ok := c.find(args[1], args[2])
+	if !ok {
+		return
+	}
+	if n, ok := c.units(args[3], -1<<63); ok {
+		c.decided(u.Family.RefundWith(c.calls(), u.Limit, u.Key, n))
+	}
+}
+
+// wait is RAL.WAIT key limit n milliseconds: it waits up to so long for its turn.
+func (c *conn) wait(args [][]byte) {
+	u, ok := c.find(args[1], args[2])
+	if !ok {
+		return
+	}
+	n, ok := c.units(args[3], 0)
+	if !ok {
+		return
+	}
+	most := c.server.config.Wait
+	patience, ok := resp.Int(args[4])
+	if !ok || patience < 0 || patience > most.Milliseconds() {
+		c.out.Error("ERR milliseconds is " + quoted(args[4]) + ": 0 to " + itoa(most.Milliseconds()) + " is accepted")
+		return
+	}
+	call := limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Patience: time.Duration(patience) * time.Millisecond}
+	hold := u.Family.Hold
+	if patience == 0 && !u.Limit.Delays() {
+		grant, err := hold(c.calls(), call)
+		c.decided(grant.Decision, err)
+		return
+	}
+	if u.Of != nil {
+		c.call.End() // a limit may change while a call waits
+		hold = u.Of.Hold
+	}
+	c.waiting(func(ctx context.Context) error {
+		grant, err := hold(ctx, call)
+		c.decided(grant.Decision, err)
+		return err
+	})
+}
+
+// reset is RAL.RESET key limit: it forgets what the key has used.
+func (c *conn) reset(args [][]byte) {
+	u, ok := c.find(args[1], args[2])
+	if !ok {
+		return
+	}
+	had, err := u.Family.Reset(c.calls(), u.Key)
+	if err != nil {
+		c.out.Error("ERR " + err.Error())
+		return
+	}
+	c.out.Bool(had)
+}
+
+// find finds the key under the limit, or writes what is wrong.
+func (c *conn) find(key, limit []byte) (configured.Use, bool) {
+	u, err := c.server.limits.find(&c.call, key, limit)
+	if err != nil {
+		c.out.Error("ERR " + err.Error())
+	}
+	return u, err == nil
+}
+
+// units reads a number of units, or writes what is wrong.
+func (c *conn) units(arg []byte, least int64) (int64, bool) {
+	n, ok := resp.Int(arg)
+	switch {
+	case !ok:
+		c.wantInt("n", arg)
+	case n < least:
+		c.out.Error("ERR n is " + quoted(arg) + ": 0 or more is accepted")
+		ok = false
+	}
+	return n, ok
+}
+
+// calls is the context of calls that do not wait for a turn. Shutdown lets them end.
+func (*conn) calls() context.Context { return context.Background() }
+
+// decided writes a decision, or why there is none.
+func (c *conn) decided(d policy.Decision, err error) {
+	if err != nil {
+		c.out.Error("ERR " + err.Error())
+		return
+	}
+	c.decision(d)
+}
+
+// decision writes a decision. Times are milliseconds, rounded up, and -1 is never.
+func (c *conn) decision(d policy.Decision) {
+	c.out.Map(6)
+	c.out.Bulk("allowed")
+	c.out.Bool(d.Allowed)
+	c.out.Bulk("limit")
+	c.out.Int(d.Limit)
+	c.out.Bulk("remaining")
+	c.out.Int(d.Remaining)
+	c.out.Bulk("wait")
+	c.out.Int(ms(d.Wait))
+	c.out.Bulk("retry_after")
+	c.out.Int(ms(d.RetryAfter))
+	c.out.Bulk("reset_after")
+	c.out.Int(whole.UntilReset(d.ResetAfter, time.Millisecond))
+}
+
+// ms returns a time in milliseconds, rounded up, and -1 for never.
+func ms(d time.Duration) int64 {
+	if d == policy.Never {
+		return -1
+	}
+	return whole.Up(d, time.Millisecond)
+}

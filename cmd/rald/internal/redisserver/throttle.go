@@ -1,0 +1,151 @@
+package redisserver
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Rounding is how CL.THROTTLE rounds times to whole seconds.
+type Rounding int
+
+const (
+	// RoundTrue rounds up: a client that comes back then is admitted.
+	RoundTrue Rounding = iota
+	// RoundRedisCell leaves out what is less than a millisecond, and rounds the rest up, as
+	// redis-cell does. A client may come up to a millisecond too early.
+	RoundRedisCell
+	// RoundDragonfly leaves out what is less than a millisecond, and adds a second to the whole
+	// seconds of the rest, as Dragonfly does: 1 s is 2.
+	RoundDragonfly
+)
+
+// ParseRounding returns the Rounding of that name: true, redis-cell or dragonfly.
+func ParseRounding(name string) (Rounding, error) {
+	switch name {
+	case "true":
+		return RoundTrue, nil
+	case "redis-cell":
+		return RoundRedisCell, nil
+	case "dragonfly":
+		return RoundDragonfly, nil
+	}
+	return 0, fmt.Errorf("rounding is %q: true, redis-cell or dragonfly is accepted", name)
+}
+
+// reply returns the five integers of a decision.
+func (r Rounding) reply(d policy.Decision) [5]int64 {
+	five := d.RedisCell()
+	if r == RoundTrue {
+		return five
+	}
+	if five[3] >= 0 {
+		five[3] = r.seconds(d.RetryAfter)
+	}
+	five[4] = r.seconds(d.ResetAfter)
+	return five
+}
+
+// seconds rounds a time that is not below 0 from whole milliseconds, as others than RoundTrue do.
+func (r Rounding) seconds(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	switch {
+	case ms == 0:
+		return 0
+	case r == RoundDragonfly:
+		return ms/1000 + 1
+	}
+	return (ms + 999) / 1000
+}
+
+// clThrottle is CL.THROTTLE key max_burst count period [quantity]: one bucket a key, with
+// room for max_burst+1 units, of which count drain in period seconds.
+func (c *conn) clThrottle(args [][]byte) {
+	if len(args) != 5 && len(args) != 6 {
+		c.out.Error("Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")
+		return
+	}
+	var numbers [4]int64 // max_burst, count, period and quantity
+	numbers[3] = 1
+	for i, arg := range args[2:] {
+		n, ok := parseInt(arg)
+		if !ok {
+			c.out.Error("Cell error: Couldn't parse as integer: " + fmt.Sprintf("%.64s", arg))
+			return
+		}
+		numbers[i] = n
+	}
+	limit, err := c.bucket([3]int64(numbers[:3]))
+	if err == nil && numbers[3] < 0 {
+		err = fmt.Errorf("quantity is %d: 0 or more is accepted", numbers[3])
+	}
+	if err != nil {
+		c.out.Error("Cell error: " + err.Error())
+		return
+	}
+	var d policy.Decision
+	family, err := c.server.limits.families.Of(limit)
+	switch {
+	case err != nil:
+	case family.Engine != nil: // at once, as most calls are this one
+		d = family.Engine.TakeWith(limit, stored(args[1]), numbers[3])
+	default:
+		d, err = family.TakeWith(c.calls(), limit, stored(args[1]), numbers[3])
+	}
+	if err != nil {
+		c.out.Error("Cell error: " + err.Error())
+		return
+	}
+	c.out.Array(5)
+	for _, n := range c.server.config.Rounding.reply(d) {
+		c.out.Int(n)
+	}
+}
+
+// bucket returns the limit of max_burst, count and period.
+func (c *conn) bucket(args [3]int64) (policy.Policy, error) {
+	if c.throttle.limit != nil && c.throttle.args == args {
+		return c.throttle.limit, nil
+	}
+	limit, err := c.server.limits.bucket(args)
+	if err != nil {
+		return nil, err
+	}
+	c.throttle.args, c.throttle.limit = args, limit
+	return limit, nil
+}
+
+const mostSeconds = int64(1<<63-1) / int64(time.Second)
+
+// newBucket makes the limit of max_burst, count and period. redis-cell wraps around if they
+// are too large.
+func newBucket(burst, count, period int64) (policy.Policy, error) {
+	switch {
+	case burst < 0 || burst == 1<<63-1:
+		return nil, fmt.Errorf("max_burst is %d: 0 to %d is accepted", burst, int64(1<<63-2))
+	case count < 1:
+		return nil, fmt.Errorf("count is %d: 1 or more is accepted", count)
+	case period < 1 || period > mostSeconds:
+		return nil, fmt.Errorf("period is %d: 1 to %d seconds are accepted", period, mostSeconds)
+	}
+	limit, err := policy.Funnel(burst+1, count, time.Duration(period)*time.Second)
+	var field *policy.FieldError
+	if errors.As(err, &field) {
+		return nil, fmt.Errorf("max_burst %d, count %d and period %d make no limit: %s of %v, %s is accepted",
+			burst, count, period, field.Field, field.Value, field.Want)
+	}
+	return limit, err
+}
+
+// parseInt reads a number as redis-cell does, which takes a sign and leading zeros.
+func parseInt(text []byte) (int64, bool) {
+	if n, ok := resp.Int(text); ok {
+		return n, true
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	return n, err == nil
+}
