@@ -21,7 +21,7 @@ type configuredLimit struct {
 var _ limits.Limiter[string] = (*configuredLimit)(nil)
 
 // family returns the engine of the limit. It does not keep that from ending with the limit.
-func (n *configuredLimit) family() (*families.Family, error) {
+func (n *configuredLimit) family() (families.Family, error) {
 	if family, ok := n.keep.Find(n.limit); ok {
 		return family, nil
 	}

@@ -17,7 +17,7 @@ type engines struct {
 	of []*families.Families
 
 	mu    sync.Mutex
-	known map[*families.Family]prometheus.Collector
+	known map[families.Family]prometheus.Collector
 }
 
 func (*engines) Describe(chan<- *prometheus.Desc) {}
@@ -30,13 +30,13 @@ func (e *engines) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-func (e *engines) collector(of *families.Family) prometheus.Collector {
+func (e *engines) collector(of families.Family) prometheus.Collector {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.known[of]
 	if c == nil {
 		if e.known == nil {
-			e.known = map[*families.Family]prometheus.Collector{}
+			e.known = map[families.Family]prometheus.Collector{}
 		}
 		c = ralprom.New(of.Metrics())
 		e.known[of] = c

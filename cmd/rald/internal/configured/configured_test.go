@@ -65,7 +65,7 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 	assert.EqualValues(t, 6, o.remaining("k"))
 
 	require.NoError(t, o.Set(&limitfile.File{}, nil))
-	require.True(t, o.of(Prefix("api")).family.Engine.Reset(Prefix("api")+"k"))
+	require.True(t, o.of(Prefix("api")).family.Engine().Reset(Prefix("api")+"k"))
 	o.set("window 10/d")
 	assert.Equal(t, 1, o.engines())
 }

@@ -38,7 +38,7 @@ func faultsOf(file *limitfile.File, err error) (all []error) {
 // that are in no file any more while keys owe under them. Keys in Redis may owe to other servers,
 // which do not know of a change.
 func bindingIn(table map[string]*limit) map[string]bool {
-	binding, gone := map[string]bool{}, map[*families.Family]bool{}
+	binding, gone := map[string]bool{}, map[families.Family]bool{}
 	for name, one := range table {
 		if one.gone && one.family.CanCarry() {
 			gone[one.family] = true
@@ -59,7 +59,7 @@ func bindingIn(table map[string]*limit) map[string]bool {
 
 // release lets go of the engines that no limit needs any more. The caller holds changing.
 func (l *Limits) release() {
-	inForce, remembered := map[*families.Family]bool{}, map[*families.Family]bool{}
+	inForce, remembered := map[families.Family]bool{}, map[families.Family]bool{}
 	for _, one := range *l.table.Load() {
 		if one.gone {
 			remembered[one.family] = true

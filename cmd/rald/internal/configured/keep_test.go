@@ -74,7 +74,7 @@ func TestRemovedLimitsAreForgottenWithTheirDebts(t *testing.T) {
 
 	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
 	family := o.of(Prefix("api")).family
-	require.True(t, family.Engine.Reset(Prefix("api")+"k"))
+	require.True(t, family.Engine().Reset(Prefix("api")+"k"))
 	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
 	assert.NotContains(t, remembered(), `"api"`)
 	assert.Equal(t, 1, o.engines())

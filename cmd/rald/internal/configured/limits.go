@@ -53,7 +53,7 @@ type Limits struct {
 // limit is a limit of a name.
 type limit struct {
 	policy policy.Policy
-	family *families.Family
+	family families.Family
 	prefix string
 	gone   bool // it is in no file any more, and its keys drain
 	hidden bool // its name is none that a client may call
@@ -65,7 +65,7 @@ type limit struct {
 	end   context.CancelFunc
 }
 
-func newLimit(name string, p policy.Policy, family *families.Family) *limit {
+func newLimit(name string, p policy.Policy, family families.Family) *limit {
 	l := &limit{policy: p, family: family, prefix: Prefix(name), hidden: IsHidden(name)}
 	l.ended, l.end = context.WithCancel(context.Background())
 	return l
@@ -113,7 +113,7 @@ type Call struct {
 
 // Use is a key under a limit, in the engine that keeps it.
 type Use struct {
-	Family *families.Family
+	Family families.Family
 	Limit  policy.Policy
 	Key    string
 

@@ -44,7 +44,7 @@ func (l *Limits) remember(table map[string]*limit) error {
 // save saves the engines whose words were translated, as saved words are read under the limits that
 // are remembered.
 func (l *Limits) save(changed []*change) {
-	saved := map[*families.Family]bool{}
+	saved := map[families.Family]bool{}
 	for _, c := range changed {
 		if family := c.to.family; !saved[family] {
 			saved[family] = true

@@ -46,7 +46,7 @@ func (s *Service) Release() error {
 		t.calls.Unlock() //nolint:staticcheck // no request holds it any more
 	}
 	s.replaced = nil
-	inForce := map[*families.Family]bool{}
+	inForce := map[families.Family]bool{}
 	if t := s.table.Load(); t != nil {
 		for _, family := range t.families {
 			inForce[family] = true

@@ -12,7 +12,7 @@ import (
 // counted than in the reference, and no more is admitted than the limit.
 
 // isCountedShared reports whether it is a rule of requests per unit over a fleet.
-func (h *held) isCountedShared() bool { return h.tally != nil && h.family.Engine == nil }
+func (h *held) isCountedShared() bool { return h.tally != nil && h.family.Engine() == nil }
 
 // countShared counts the hits of a rule of requests per unit.
 func (a *ask) countShared(ctx context.Context) error {

@@ -21,8 +21,8 @@ type table struct {
 	quota    bool // for every rule
 	held     map[*rules.Rule]*held
 	tallies  map[rules.Unit]*tally
-	families []*families.Family // of all limits
-	calls    sync.RWMutex       // held for reading by each request that is decided by it
+	families []families.Family // of all limits
+	calls    sync.RWMutex      // held for reading by each request that is decided by it
 }
 
 // held is a rule, or an override that came with a request, with what keeps it.
@@ -35,18 +35,18 @@ type held struct {
 	// exact is the limit that counts nothing that it refuses: the rule's own, or that of its
 	// requests in its unit. It is nil if all is refused. family keeps it.
 	exact  policy.Policy
-	family *families.Family
+	family families.Family
 	next   policy.Policy // over a fleet, that of one request more in its unit
 
-	candidate *families.Family // nil if there is none
-	counts    *Counts          // nil for an override
+	candidate families.Family // nil if there is none
+	counts    *Counts         // nil for an override
 }
 
 // need is a limit that needs an engine.
 type need struct {
 	limit policy.Policy
-	rule  *rules.Rule       // whose limit or candidate it is, or nil
-	to    **families.Family // gets the engine
+	rule  *rules.Rule      // whose limit or candidate it is, or nil
+	to    *families.Family // gets the engine
 }
 
 // build returns the table of a set without its engines, and the limits that need them, in the
@@ -145,7 +145,7 @@ func (h *held) fixed(of *tally) {
 	if h.Requests > 0 {
 		h.exact = policy.Must(policy.AlignedWindow(min(int64(h.Requests), of.most), h.Unit.Length()))
 	}
-	if h.family.Engine == nil {
+	if h.family.Engine() == nil {
 		h.next = policy.Must(policy.AlignedWindow(min(int64(h.Requests)+1, of.most), h.Unit.Length()))
 	}
 }

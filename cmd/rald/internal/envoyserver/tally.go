@@ -23,7 +23,7 @@ const mostTries = 16
 type tally struct {
 	most   int64
 	limit  policy.Policy // of most hits
-	family *families.Family
+	family families.Family
 }
 
 // newTally returns the tally of a unit, which needs the engine for its limit.
@@ -40,11 +40,11 @@ func newTally(unit rules.Unit) *tally {
 // from now on, or 0 if the key has no hits in this one. A count beyond most is
 // math.MaxInt64, and stays most for later calls.
 func (t *tally) add(key string, n int64) (count int64, ends time.Duration) {
-	d := t.family.Engine.TakeWith(t.limit, key, n)
+	d := t.family.Engine().TakeWith(t.limit, key, n)
 	if !d.Allowed {
 		// Other calls may be faster. None can while the clock is behind the window of the key.
 		for fill, tries := d, 0; !fill.Allowed && tries < mostTries; tries++ {
-			fill = t.family.Engine.TakeWith(t.limit, key, fill.Remaining)
+			fill = t.family.Engine().TakeWith(t.limit, key, fill.Remaining)
 		}
 		return math.MaxInt64, d.ResetAfter
 	}
@@ -53,6 +53,6 @@ func (t *tally) add(key string, n int64) (count int64, ends time.Duration) {
 
 // undo gives n hits of the present window back, and returns the count after that.
 func (t *tally) undo(key string, n int64) (count int64, ends time.Duration) {
-	d := t.family.Engine.RefundWith(t.limit, key, n)
+	d := t.family.Engine().RefundWith(t.limit, key, n)
 	return t.most - d.Remaining, d.ResetAfter
 }

@@ -56,8 +56,8 @@ const (
 // Families are the engines. All methods may be called by any number of goroutines.
 type Families struct {
 	config Config
-	all    atomic.Pointer[[]*Family]
-	known  bounded[*Family] // by the limits of calls, over a fleet
+	all    atomic.Pointer[[]Family]
+	known  bounded[Family] // by the limits of calls, over a fleet
 
 	mu     sync.Mutex // held while an engine is added or released, and by Close
 	closed bool
@@ -73,7 +73,7 @@ func New(config Config) (*Families, error) {
 	config.Most = config.most()
 	config.Name = cmp.Or(config.Name, "rald")
 	s := &Families{config: config}
-	s.all.Store(new([]*Family))
+	s.all.Store(new([]Family))
 	if config.Fleet != nil {
 		return s, s.connect()
 	}
@@ -109,14 +109,14 @@ func New(config Config) (*Families, error) {
 // Of returns the engine for the limit of a call, and makes it if there is none. The error is
 // ErrTooMany, engine.ErrClosed after Close, or that of a saved state that cannot be loaded. From
 // then on Release leaves the engine alone.
-func (s *Families) Of(limit policy.Policy) (*Family, error) {
-	var family *Family
+func (s *Families) Of(limit policy.Policy) (Family, error) {
+	var family Family
 	if s.config.Fleet != nil {
 		family, _ = s.known.load(limit)
 	} else {
 		family = find(*s.all.Load(), limit)
 	}
-	if family != nil && family.claim() {
+	if family != nil && family.lifetime().claim() {
 		return family, nil
 	}
 	s.mu.Lock()
@@ -125,7 +125,7 @@ func (s *Families) Of(limit policy.Policy) (*Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	family.claim()
+	family.lifetime().claim()
 	if s.config.Fleet != nil {
 		s.known.store(limit, family)
 	}
@@ -134,7 +134,7 @@ func (s *Families) Of(limit policy.Policy) (*Family, error) {
 
 // Find returns the engine for a limit, if there is one. Unlike Of it does not keep Release from
 // ending the engine.
-func (s *Families) Find(limit policy.Policy) (family *Family, ok bool) {
+func (s *Families) Find(limit policy.Policy) (family Family, ok bool) {
 	if s.config.Fleet == nil {
 		family = find(*s.all.Load(), limit)
 	} else if family = s.findLeased(limit); family == nil {
@@ -144,7 +144,7 @@ func (s *Families) Find(limit policy.Policy) (family *Family, ok bool) {
 }
 
 // open returns the engine for a limit, and makes it if there is none. The caller holds mu.
-func (s *Families) open(limit policy.Policy, kept bool) (family *Family, err error) {
+func (s *Families) open(limit policy.Policy, kept bool) (family Family, err error) {
 	if s.config.Fleet != nil {
 		return s.openShared(limit, kept)
 	}
@@ -157,13 +157,13 @@ func (s *Families) open(limit policy.Policy, kept bool) (family *Family, err err
 	return s.add(limit)
 }
 
-func find(all []*Family, limit policy.Policy) *Family {
+func find(all []Family, limit policy.Policy) Family {
 	relative, ok := limit.(policy.Relative)
 	if !ok {
 		return nil
 	}
 	for _, family := range all {
-		if relative.Reads(family.Limit) {
+		if relative.Reads(family.Limit()) {
 			return family
 		}
 	}
@@ -171,7 +171,7 @@ func find(all []*Family, limit policy.Policy) *Family {
 }
 
 // add makes an engine. The caller holds mu, except in New.
-func (s *Families) add(limit policy.Policy) (*Family, error) {
+func (s *Families) add(limit policy.Policy) (Family, error) {
 	of := representative(limit)
 	config := engine.Config{
 		Name:    s.config.Name + " " + familyName(of),
@@ -186,7 +186,7 @@ func (s *Families) add(limit policy.Policy) (*Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	family := &Family{Limit: of, Engine: e}
+	family := &local{limit: of, engine: e}
 	s.append(family)
 	return family, nil
 }
@@ -202,7 +202,7 @@ func (s *Families) isFull(kept bool) error {
 	}
 	n := 0
 	for family := range s.All() {
-		if !family.kept {
+		if !family.lifetime().kept {
 			n++
 		}
 	}
@@ -217,14 +217,14 @@ func tooMany(n int, which string) error {
 }
 
 // append adds a family. The caller holds mu, except in New.
-func (s *Families) append(family *Family) {
-	more := slices.Concat(*s.all.Load(), []*Family{family})
+func (s *Families) append(family Family) {
+	more := slices.Concat(*s.all.Load(), []Family{family})
 	s.all.Store(&more)
 }
 
 // All returns the engines that there are, in the order in which they were made.
-func (s *Families) All() iter.Seq[*Family] {
-	return func(yield func(*Family) bool) {
+func (s *Families) All() iter.Seq[Family] {
+	return func(yield func(Family) bool) {
 		for _, family := range *s.all.Load() {
 			if !yield(family) {
 				return

@@ -85,7 +85,7 @@ func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 			limit := parse(text)
 			family, err := s.Of(limit)
 			require.NoError(t, err, text)
-			d := family.Engine.TakeWith(limit, text, 1)
+			d := family.Engine().TakeWith(limit, text, 1)
 			assert.True(t, d.Allowed, text)
 			assert.NotZero(t, d.Limit, text)
 		}
@@ -154,14 +154,14 @@ func TestOneEngineForCallersAtOnce(t *testing.T) {
 		callers.Go(func() {
 			family, err := s.Of(limit)
 			if assert.NoError(t, err) {
-				family.Engine.TakeWith(limit, "key", 1)
+				family.Engine().TakeWith(limit, "key", 1)
 			}
 		})
 	}
 	callers.Wait()
 	assert.Equal(t, 1, count(s))
 	family, _ := s.Of(limit)
-	assert.EqualValues(t, 1000-64, family.Engine.TakeWith(limit, "key", 0).Remaining)
+	assert.EqualValues(t, 1000-64, family.Engine().TakeWith(limit, "key", 0).Remaining)
 }
 
 // A limit whose units change finds the same state after a restart, and New finds all states.
@@ -176,7 +176,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 	for _, text := range texts {
 		family, err := s.Of(parse(text))
 		require.NoError(t, err)
-		require.True(t, family.Engine.TakeWith(parse(text), "key", 1).Allowed)
+		require.True(t, family.Engine().TakeWith(parse(text), "key", 1).Allowed)
 	}
 	require.NoError(t, s.Close())
 	_, err = s.Of(parse("funnel 1, 1/s"))
@@ -190,9 +190,9 @@ func TestStateSurvivesARestart(t *testing.T) {
 		limit := parse(text)
 		family, err := s.Of(limit)
 		require.NoError(t, err)
-		d := family.Engine.TakeWith(limit, "key", 0)
+		d := family.Engine().TakeWith(limit, "key", 0)
 		assert.NotZero(t, d.ResetAfter, text)
-		assert.Equal(t, 1, family.Engine.Len(), text)
+		assert.Equal(t, 1, family.Engine().Len(), text)
 	}
 	assert.Equal(t, len(texts), count(s))
 }
@@ -211,7 +211,7 @@ func TestSavedStatesLeaveRoomForConfiguredLimits(t *testing.T) {
 		}
 		family, err := s.Of(parse(text))
 		require.NoError(t, err)
-		require.True(t, family.Engine.TakeWith(parse(text), "key", 3).Allowed)
+		require.True(t, family.Engine().TakeWith(parse(text), "key", 3).Allowed)
 	}
 	require.NoError(t, s.Close())
 
@@ -226,7 +226,7 @@ func TestSavedStatesLeaveRoomForConfiguredLimits(t *testing.T) {
 	for _, text := range texts {
 		family, err := s.Of(parse(text))
 		require.NoError(t, err)
-		assert.EqualValues(t, 2, family.Engine.TakeWith(parse(text), "key", 0).Remaining, text)
+		assert.EqualValues(t, 2, family.Engine().TakeWith(parse(text), "key", 0).Remaining, text)
 	}
 }
 

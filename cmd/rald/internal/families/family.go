@@ -3,8 +3,7 @@ package families
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"iter"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -14,139 +13,159 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Family keeps the keys of the limits of one family, in an engine or over a fleet. Calls bring
-// their limit, which must be one that Families.Of or Families.Keep returned the family for. The
-// methods are those that do not depend on what keeps the keys. Their error says that there is no
-// decision; an engine returns none.
-type Family struct {
+// Family keeps the keys of the limits of one family: in an engine of this process, or in Redis.
+// Calls bring their limit, which must be one that Families.Of or Families.Keep returned the family
+// for. An error says that there is no decision; an engine returns none.
+type Family interface {
 	// Limit is the limit that stands for the family. Of leases it is the only one.
-	Limit policy.Policy
-	// Engine keeps the keys in this process. It is nil if Fleet is not.
-	Engine *engine.Engine[string]
-	// Fleet keeps the keys in Redis.
-	Fleet *fleet.Limiter
+	Limit() policy.Policy
+	// Engine is nil if Redis keeps the keys, and Fleet if an engine does.
+	Engine() *engine.Engine[string]
+	Fleet() *fleet.Limiter
+	// Name is that of the engine, or of the limiter in Redis.
+	Name() string
 
-	kept   bool         // for the configuration; guarded by Families.mu
-	users  atomic.Int32 // see claim
-	saving sync.Mutex   // held by Sync, and while Release ends the family
-	name   string       // of Fleet
-	leased bool         // Fleet is in Leased mode
-	logs   logs         // for AtMosts over Fleet
+	// TakeWith takes n units of the key under the limit, all or none. n == 0 looks without taking.
+	TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error)
+	// RefundWith gives n units back to the key. Below 0 it charges -n, whether the limit allows
+	// that or not.
+	RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error)
+	// Charge is RefundWith of -n. It is an error if the units may not count.
+	Charge(ctx context.Context, limit policy.Policy, key string, n int64) error
+	// Hold takes units that may be given back, and waits for them if the call does: see
+	// limits.Limiter.
+	Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error)
+	// Limiter returns what keeps the keys, for an adapter whose calls bring their limit, and
+	// Backend for calls under the limit that stands for the family.
+	Limiter() limits.Limiter[string]
+	Backend() limits.Limiter[string]
+	// Reset forgets what the key has used, and reports whether there was anything.
+	Reset(ctx context.Context, key string) (bool, error)
+	// Block refuses the key for so long, or no longer if d is 0.
+	Block(ctx context.Context, key string, d time.Duration) error
+	// Blocked returns for how much longer the key is blocked.
+	Blocked(ctx context.Context, key string) (time.Duration, error)
+
+	// CanCarry reports whether ChangeLimit translates words. Those in Redis are also used by
+	// servers that do not know of a change.
+	CanCarry() bool
+	// ChangeLimit makes what the key has used under one limit of the family count under another:
+	// see engine.Engine.ChangeLimit.
+	ChangeLimit(key string, from, to policy.Policy) error
+	// Keys goes through the keys that have been used in this process. It blocks no call. Keys that
+	// come or go meanwhile may be missed.
+	Keys() iter.Seq[string]
+	// Owing goes through those that are not as good as new or are blocked. A key may come twice.
+	Owing() iter.Seq[string]
+	// Sync saves the keys now, if they are saved at all.
+	Sync() error
+
+	// Metrics returns the counters of what keeps the keys.
+	Metrics() *metrics.Source
+	// Health returns nil, or what is wrong with what keeps the keys. Nothing is wrong with a family
+	// that Release has ended.
+	Health() error
+
+	lifetime() *lifetime
+	close() error
 }
 
-// Name is that of the engine, or of the limiter in Redis.
-func (s *Family) Name() string {
-	if s.Engine != nil {
-		return s.Engine.Stats().Name
+// local is a family in an engine.
+type local struct {
+	life   lifetime
+	limit  policy.Policy
+	engine *engine.Engine[string]
+}
+
+func (f *local) Limit() policy.Policy            { return f.limit }
+func (f *local) Engine() *engine.Engine[string]  { return f.engine }
+func (f *local) Fleet() *fleet.Limiter           { return nil }
+func (f *local) Name() string                    { return f.engine.Stats().Name }
+func (f *local) Limiter() limits.Limiter[string] { return f.engine }
+func (f *local) Backend() limits.Limiter[string] { return f.engine }
+func (f *local) CanCarry() bool                  { return true }
+func (f *local) Metrics() *metrics.Source        { return metrics.Engine(f.engine) }
+func (f *local) lifetime() *lifetime             { return &f.life }
+func (f *local) close() error                    { return f.engine.Close() }
+
+func (f *local) TakeWith(_ context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
+	return f.engine.TakeWith(limit, key, n), nil
+}
+
+func (f *local) RefundWith(_ context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
+	return f.engine.RefundWith(limit, key, n), nil
+}
+
+func (f *local) Charge(_ context.Context, limit policy.Policy, key string, n int64) error {
+	if d := f.engine.RefundWith(limit, key, -n); !d.Allowed && f.engine.Blocked(key) == 0 {
+		return fmt.Errorf("%d units could not be recorded", n)
 	}
-	return s.name
+	return nil
 }
 
-// TakeWith takes n units of the key under the limit, all or none. n == 0 looks without taking.
-func (s *Family) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
-	if s.Engine != nil {
-		return s.Engine.TakeWith(limit, key, n), nil
+func (f *local) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	return f.engine.Hold(ctx, call)
+}
+
+func (f *local) Reset(_ context.Context, key string) (bool, error) { return f.engine.Reset(key), nil }
+
+func (f *local) Block(_ context.Context, key string, d time.Duration) error {
+	return f.engine.Block(key, d)
+}
+
+func (f *local) Blocked(_ context.Context, key string) (time.Duration, error) {
+	return f.engine.Blocked(key), nil
+}
+
+func (f *local) ChangeLimit(key string, from, to policy.Policy) error {
+	return f.engine.ChangeLimit(key, from, to)
+}
+
+func (f *local) Keys() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for key := range f.engine.All() {
+			if !yield(key) {
+				return
+			}
+		}
 	}
-	return s.takeShared(ctx, limit, key, n)
 }
 
-// RefundWith gives n units back to the key. Below 0 it charges -n, whether the limit allows
-// that or not.
-func (s *Family) RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
-	if s.Engine != nil {
-		return s.Engine.RefundWith(limit, key, n), nil
+func (f *local) Owing() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		// A word says under every limit of the family when it is as good as new.
+		for key, d := range f.engine.All() {
+			if d.ResetAfter > 0 && !yield(key) {
+				return
+			}
+		}
+		for key := range f.engine.AllBlocked() {
+			if !yield(key) {
+				return
+			}
+		}
 	}
-	return s.refundShared(ctx, limit, key, n)
 }
 
-// Charge is RefundWith of -n. It is an error if the units may not count.
-func (s *Family) Charge(ctx context.Context, limit policy.Policy, key string, n int64) error {
-	d, err := s.RefundWith(ctx, limit, key, -n)
-	if err == nil && s.Engine != nil && !d.Allowed && s.Engine.Blocked(key) == 0 {
-		err = fmt.Errorf("%d units could not be recorded", n)
-	}
-	return err
-}
-
-// Hold takes units that may be given back, and waits for them if the call does: see
-// limits.Limiter.
-func (s *Family) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
-	if s.Engine != nil {
-		return s.Engine.Hold(ctx, call)
-	}
-	return s.holdShared(ctx, call)
-}
-
-// Limiter returns what keeps the keys, for an adapter whose calls bring their limit.
-func (s *Family) Limiter() limits.Limiter[string] {
-	if s.Engine != nil {
-		return s.Engine
-	}
-	return byCall{s}
-}
-
-// Reset forgets what the key has used, and reports whether there was anything.
-func (s *Family) Reset(ctx context.Context, key string) (bool, error) {
-	if s.Engine != nil {
-		return s.Engine.Reset(key), nil
-	}
-	return s.Fleet.Reset(ctx, key)
-}
-
-// Block refuses the key for so long, or no longer if d is 0.
-func (s *Family) Block(ctx context.Context, key string, d time.Duration) error {
-	if s.Engine != nil {
-		return s.Engine.Block(key, d)
-	}
-	return s.Fleet.Block(ctx, key, d)
-}
-
-// Blocked returns for how much longer the key is blocked.
-func (s *Family) Blocked(ctx context.Context, key string) (time.Duration, error) {
-	if s.Engine != nil {
-		return s.Engine.Blocked(key), nil
-	}
-	return s.Fleet.Blocked(ctx, key)
-}
-
-// Backend returns what keeps the keys, with the limit that stands for the family.
-func (s *Family) Backend() limits.Limiter[string] {
-	if s.Engine != nil {
-		return s.Engine
-	}
-	return s.Fleet
-}
-
-// Metrics returns the counters of what keeps the keys.
-func (s *Family) Metrics() *metrics.Source {
-	if s.Engine != nil {
-		return metrics.Engine(s.Engine)
-	}
-	return s.Fleet.Metrics()
-}
-
-// Health returns nil, or what is wrong with what keeps the keys. Nothing is wrong with a family that
-// Release has ended.
-func (s *Family) Health() error {
-	if s.users.Load() == retired {
+func (f *local) Sync() error {
+	f.life.saving.Lock()
+	defer f.life.saving.Unlock()
+	if f.life.isOver() {
 		return nil
 	}
-	if s.Engine != nil {
-		return s.Engine.Health()
-	}
-	return s.Fleet.Health()
+	return f.engine.Sync()
 }
 
-func (s *Family) close() error {
-	if s.Engine != nil {
-		return s.Engine.Close()
+func (f *local) Health() error {
+	if f.life.isOver() {
+		return nil
 	}
-	return s.Fleet.Close()
+	return f.engine.Health()
 }
 
 // Claim is a key of a family, for TakeAll.
 type Claim struct {
-	Family *Family
+	Family Family
 	Limit  policy.Policy
 	Key    string
 	N      int64

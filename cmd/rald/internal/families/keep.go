@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ral-limiter/ral/policy"
 )
@@ -72,8 +74,8 @@ func isOneOf(families []policy.Policy, limit policy.Policy) bool {
 // made. The error is Faults, and if there is no room for all of them no engine is made.
 //
 // The engines stay until Release. Only one owner may call Keep and Release.
-func (s *Families) Keep(limits ...policy.Policy) ([]*Family, error) {
-	kept := make([]*Family, len(limits))
+func (s *Families) Keep(limits ...policy.Policy) ([]Family, error) {
+	kept := make([]Family, len(limits))
 	if err := s.config.Room(limits...); err != nil {
 		return kept, err
 	}
@@ -89,7 +91,7 @@ func (s *Families) Keep(limits ...policy.Policy) ([]*Family, error) {
 			faults[i] = err
 			continue
 		}
-		family.kept = true
+		family.lifetime().kept = true
 		kept[i] = family
 	}
 	if faults != nil {
@@ -102,17 +104,17 @@ func (s *Families) Keep(limits ...policy.Policy) ([]*Family, error) {
 // from then on. Each of them ends, with its saved state, unless it is remembered, keys owe in it,
 // or Of has returned it. No call of the configuration may be under way in one that ends. Keys in
 // Redis stay there.
-func (s *Families) Release(inForce, remembered map[*Family]bool) (err error) {
+func (s *Families) Release(inForce, remembered map[Family]bool) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
 	}
-	var stay, end []*Family
+	var stay, end []Family
 	for i, family := range *s.all.Load() {
-		family.kept = inForce[family]
+		family.lifetime().kept = inForce[family]
 		hasClient := i == 0 && s.config.Fleet != nil // of Redis, for the others
-		if family.kept || remembered[family] || hasClient || family.owes() || !family.retire() {
+		if inForce[family] || remembered[family] || hasClient || owes(family) || !family.lifetime().retire() {
 			stay = append(stay, family)
 		} else {
 			end = append(end, family)
@@ -127,16 +129,16 @@ func (s *Families) Release(inForce, remembered map[*Family]bool) (err error) {
 }
 
 // end ends an engine without keys that owe. The caller holds mu.
-func (s *Families) end(family *Family) error {
-	family.saving.Lock()
-	defer family.saving.Unlock()
+func (s *Families) end(family Family) error {
+	family.lifetime().saving.Lock()
+	defer family.lifetime().saving.Unlock()
 	err := family.close()
-	if err != nil || family.Engine == nil || s.config.Dir == "" {
+	if err != nil || family.Engine() == nil || s.config.Dir == "" {
 		return err
 	}
 	// Without its file the family is forgotten over a restart, too. Its lock may go with it, as
 	// the directory is locked.
-	for _, file := range []string{s.path(family.Limit), s.path(family.Limit) + ".lock"} {
+	for _, file := range []string{s.path(family.Limit()), s.path(family.Limit()) + ".lock"} {
 		if wrong := os.Remove(file); !errors.Is(wrong, fs.ErrNotExist) {
 			err = errors.Join(err, wrong)
 		}
@@ -151,20 +153,28 @@ const (
 	retired           // it has ended, or is about to
 )
 
+// lifetime says which users a family has.
+type lifetime struct {
+	kept   bool         // for the configuration; guarded by Families.mu
+	users  atomic.Int32 // see claim
+	saving sync.Mutex   // held by Sync, and while Release ends the family
+}
+
 // claim makes the family one of calls, and reports whether it has not ended.
-func (s *Family) claim() bool {
-	return s.users.Load() == clients || s.users.CompareAndSwap(configured, clients) || s.users.Load() == clients
+func (l *lifetime) claim() bool {
+	return l.users.Load() == clients || l.users.CompareAndSwap(configured, clients) || l.users.Load() == clients
 }
 
 // retire reports whether the family may end, as no call has claimed it. None can from then on.
-func (s *Family) retire() bool { return s.users.CompareAndSwap(configured, retired) }
+func (l *lifetime) retire() bool { return l.users.CompareAndSwap(configured, retired) }
+
+// isOver reports whether the family has ended, or is about to.
+func (l *lifetime) isOver() bool { return l.users.Load() == retired }
 
 // owes reports whether any key owes in this process.
-func (s *Family) owes() bool {
-	if s.Engine != nil {
-		for range s.Owing() {
-			return true
-		}
+func owes(family Family) bool {
+	for range family.Owing() {
+		return true
 	}
 	return false
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // put keeps the engines of limits in place of those from before.
-func put(t *testing.T, s *Families, texts ...string) (kept []*Family) {
+func put(t *testing.T, s *Families, texts ...string) (kept []Family) {
 	t.Helper()
 	kept, err := s.Keep(parseAll(texts)...)
 	require.NoError(t, err)
@@ -21,8 +21,8 @@ func put(t *testing.T, s *Families, texts ...string) (kept []*Family) {
 	return kept
 }
 
-func setOf(all ...*Family) map[*Family]bool {
-	set := map[*Family]bool{}
+func setOf(all ...Family) map[Family]bool {
+	set := map[Family]bool{}
 	for _, family := range all {
 		set[family] = true
 	}
@@ -66,8 +66,8 @@ func TestReleasedEnginesEnd(t *testing.T) {
 func TestReleaseForgivesNothing(t *testing.T) {
 	s := open(t, Config{Most: 4})
 	kept := put(t, s, "window 5/365d", "sliding 5/1d", "funnel 5, 1/d", "queue 5, 1/d")
-	require.True(t, kept[0].Engine.TakeWith(parse("window 5/365d"), "key", 3).Allowed)
-	require.NoError(t, kept[1].Engine.Block("key", time.Hour))
+	require.True(t, kept[0].Engine().TakeWith(parse("window 5/365d"), "key", 3).Allowed)
+	require.NoError(t, kept[1].Engine().Block("key", time.Hour))
 	_, err := s.Of(parse("funnel 7, 1/d"))
 	require.NoError(t, err)
 	require.NoError(t, s.Release(nil, setOf(kept[3])))
@@ -79,8 +79,8 @@ func TestReleaseForgivesNothing(t *testing.T) {
 	_, err = s.Of(parse("sliding 1/2d"))
 	require.ErrorIs(t, err, ErrTooMany, "they count as engines of calls")
 
-	require.True(t, kept[0].Engine.Reset("key"))
-	kept[1].Engine.Reset("key")
+	require.True(t, kept[0].Engine().Reset("key"))
+	kept[1].Engine().Reset("key")
 	require.NoError(t, s.Release(nil, nil))
 	assert.Equal(t, 1, count(s))
 	assert.NoError(t, kept[0].Health(), "an engine that was released is not ill")
@@ -88,7 +88,7 @@ func TestReleaseForgivesNothing(t *testing.T) {
 	assert.False(t, ok)
 	family, err := s.Of(parse("window 5/365d"))
 	require.NoError(t, err)
-	assert.True(t, family.Engine.TakeWith(parse("window 5/365d"), "key", 5).Allowed)
+	assert.True(t, family.Engine().TakeWith(parse("window 5/365d"), "key", 5).Allowed)
 }
 
 // No call finds an engine that ends, however often that happens.
@@ -103,7 +103,7 @@ func TestCallsFindNoReleasedEngine(t *testing.T) {
 			callers.Go(func() {
 				family, err := s.Of(limit)
 				if assert.NoError(t, err) {
-					assert.True(t, family.Engine.TakeWith(limit, "key", 1).Allowed)
+					assert.True(t, family.Engine().TakeWith(limit, "key", 1).Allowed)
 				}
 			})
 		}
@@ -111,6 +111,6 @@ func TestCallsFindNoReleasedEngine(t *testing.T) {
 		callers.Wait()
 		family, err := s.Of(limit)
 		require.NoError(t, err)
-		assert.EqualValues(t, 996, family.Engine.TakeWith(limit, "key", 0).Remaining)
+		assert.EqualValues(t, 996, family.Engine().TakeWith(limit, "key", 0).Remaining)
 	}
 }

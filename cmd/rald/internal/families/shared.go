@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/redis/rueidis"
 )
@@ -62,10 +65,10 @@ func (s *Families) connect() error {
 }
 
 // addShared makes a limiter for a family of limits or, if it is leased, for a limit.
-func (s *Families) addShared(limit policy.Policy, leased bool) (*Family, error) {
+func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	f := s.config.Fleet
 	all := *s.all.Load()
-	family := &Family{Limit: limit, leased: leased}
+	family := &remote{limit: limit, leased: leased}
 	config := fleet.Config{
 		Name: f.Name + ":" + strings.ReplaceAll(familyName(limit), " ", "_"), Policy: limit, MaxKeys: s.config.MaxKeys,
 		Budget: f.Budget, Outage: f.Outage, Servers: f.Servers,
@@ -81,7 +84,7 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (*Family, error) 
 	if len(all) == 0 {
 		config.Redis = f.Redis
 	} else {
-		config.Via = all[0].Fleet
+		config.Via = all[0].Fleet()
 	}
 	if f.OnEvent != nil {
 		config.OnEvent = f.OnEvent(config.Name)
@@ -90,13 +93,13 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (*Family, error) 
 	if err != nil {
 		return nil, err
 	}
-	family.Fleet, family.name = limiter, config.Name
+	family.limiter, family.name = limiter, config.Name
 	s.append(family)
 	return family, nil
 }
 
 // openShared is open over a fleet.
-func (s *Families) openShared(limit policy.Policy, kept bool) (*Family, error) {
+func (s *Families) openShared(limit policy.Policy, kept bool) (Family, error) {
 	family, err := s.lease(limit, kept)
 	if family == nil && err == nil {
 		family, err = s.share(limit, kept)
@@ -110,13 +113,13 @@ func (c *Config) isLeased(limit policy.Policy) bool {
 }
 
 // findLeased returns the limiter that leases units of a limit, or nil if there is none.
-func (s *Families) findLeased(limit policy.Policy) *Family {
+func (s *Families) findLeased(limit policy.Policy) Family {
 	if !s.config.isLeased(limit) {
 		return nil
 	}
 	text := limit.String()
 	for family := range s.All() {
-		if family.leased && family.Limit.String() == text {
+		if isLease(family) && family.Limit().String() == text {
 			return family
 		}
 	}
@@ -124,7 +127,7 @@ func (s *Families) findLeased(limit policy.Policy) *Family {
 }
 
 // lease returns the limiter that leases units of a limit, or nil if that cannot be leased.
-func (s *Families) lease(limit policy.Policy, kept bool) (*Family, error) {
+func (s *Families) lease(limit policy.Policy, kept bool) (Family, error) {
 	family := s.findLeased(limit)
 	if family != nil || !s.config.isLeased(limit) {
 		return family, nil
@@ -140,10 +143,10 @@ func (s *Families) lease(limit policy.Policy, kept bool) (*Family, error) {
 }
 
 // findShared returns the limiter in Exact mode for the family of a limit, or nil if there is none.
-func (s *Families) findShared(limit policy.Policy) *Family {
+func (s *Families) findShared(limit policy.Policy) Family {
 	relative, ok := limit.(policy.Relative)
 	for family := range s.All() {
-		if ok && !family.leased && relative.Reads(family.Limit) {
+		if ok && !isLease(family) && relative.Reads(family.Limit()) {
 			return family
 		}
 	}
@@ -151,7 +154,7 @@ func (s *Families) findShared(limit policy.Policy) *Family {
 }
 
 // share returns the limiter in Exact mode for the family of a limit.
-func (s *Families) share(limit policy.Policy, kept bool) (*Family, error) {
+func (s *Families) share(limit policy.Policy, kept bool) (Family, error) {
 	if family := s.findShared(limit); family != nil {
 		return family, nil
 	}
@@ -225,47 +228,79 @@ func (l *logs) of(limit policy.Policy) (policy.Policy, error) {
 	return log, nil
 }
 
-// shared returns a call's limit as the limiter takes it.
-func (s *Family) shared(limit policy.Policy) (policy.Policy, error) {
-	if s.leased {
-		return nil, nil // the limiter has no other
-	}
-	return s.logs.of(limit)
+// remote is a family over a fleet.
+type remote struct {
+	life    lifetime
+	limit   policy.Policy
+	limiter *fleet.Limiter
+	name    string
+	leased  bool // limiter is in Leased mode
+	logs    logs // for AtMosts
 }
 
-// takeShared is TakeWith over a fleet.
-func (s *Family) takeShared(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
+func (f *remote) Limit() policy.Policy            { return f.limit }
+func (f *remote) Engine() *engine.Engine[string]  { return nil }
+func (f *remote) Fleet() *fleet.Limiter           { return f.limiter }
+func (f *remote) Name() string                    { return f.name }
+func (f *remote) Limiter() limits.Limiter[string] { return byCall{f} }
+func (f *remote) Backend() limits.Limiter[string] { return f.limiter }
+func (f *remote) CanCarry() bool                  { return false }
+func (f *remote) Metrics() *metrics.Source        { return f.limiter.Metrics() }
+func (f *remote) lifetime() *lifetime             { return &f.life }
+func (f *remote) close() error                    { return f.limiter.Close() }
+
+// Words in Redis stay as they are, and it alone knows the keys.
+
+func (f *remote) ChangeLimit(string, policy.Policy, policy.Policy) error { return nil }
+func (f *remote) Keys() iter.Seq[string]                                 { return func(func(string) bool) {} }
+func (f *remote) Owing() iter.Seq[string]                                { return f.Keys() }
+func (f *remote) Sync() error                                            { return nil }
+
+// isLease reports whether units of a family's only limit are leased.
+func isLease(family Family) bool {
+	f, ok := family.(*remote)
+	return ok && f.leased
+}
+
+// shared returns a call's limit as the limiter takes it.
+func (f *remote) shared(limit policy.Policy) (policy.Policy, error) {
+	if f.leased {
+		return nil, nil // the limiter has no other
+	}
+	return f.logs.of(limit)
+}
+
+func (f *remote) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
 	var a limits.Answer
-	limit, err := s.shared(limit)
+	limit, err := f.shared(limit)
 	switch {
 	case err != nil:
-	case s.leased:
-		a, err = s.Fleet.Take(ctx, key, n)
+	case f.leased:
+		a, err = f.limiter.Take(ctx, key, n)
 	default:
-		a, err = s.Fleet.TakeWith(ctx, limit, key, n)
+		a, err = f.limiter.TakeWith(ctx, limit, key, n)
 	}
 	return a.Decision, err
 }
 
-// refundShared is RefundWith over a fleet. It is an error if the units may not count.
-func (s *Family) refundShared(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
-	limit, err := s.shared(limit)
+// RefundWith implements Family. It is an error if the units may not count.
+func (f *remote) RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
+	limit, err := f.shared(limit)
 	if err != nil {
 		return policy.Decision{}, err
 	}
-	a, err := s.Fleet.RefundWith(ctx, limit, key, n)
+	a, err := f.limiter.RefundWith(ctx, limit, key, n)
 	if err == nil && !a.Allowed && n != 0 && a.Err != nil && !errors.Is(a.Err, fleet.ErrBlocked) {
 		err = a.Err
 	}
 	return a.Decision, err
 }
 
-// holdShared is Hold over a fleet.
-func (s *Family) holdShared(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
-	if call.Limit, err = s.shared(call.Limit); err != nil {
+func (f *remote) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
+	if call.Limit, err = f.shared(call.Limit); err != nil {
 		return g, err
 	}
-	if g, err = s.Fleet.Hold(ctx, call); err == nil && !g.Allowed {
+	if g, err = f.limiter.Hold(ctx, call); err == nil && !g.Allowed {
 		if cause := g.Err; errors.Is(cause, fleet.ErrTooManyLimits) || errors.Is(cause, fleet.ErrMisfit) {
 			err = cause
 		}
@@ -273,8 +308,32 @@ func (s *Family) holdShared(ctx context.Context, call limits.Call[string]) (g li
 	return g, err
 }
 
+func (f *remote) Charge(ctx context.Context, limit policy.Policy, key string, n int64) error {
+	_, err := f.RefundWith(ctx, limit, key, -n)
+	return err
+}
+
+func (f *remote) Reset(ctx context.Context, key string) (bool, error) {
+	return f.limiter.Reset(ctx, key)
+}
+
+func (f *remote) Block(ctx context.Context, key string, d time.Duration) error {
+	return f.limiter.Block(ctx, key, d)
+}
+
+func (f *remote) Blocked(ctx context.Context, key string) (time.Duration, error) {
+	return f.limiter.Blocked(ctx, key)
+}
+
+func (f *remote) Health() error {
+	if f.life.isOver() {
+		return nil
+	}
+	return f.limiter.Health()
+}
+
 // byCall is a family over a fleet, as adapters have it. Calls bring their limit.
-type byCall struct{ *Family }
+type byCall struct{ *remote }
 
 var (
 	_ limits.Limiter[string] = byCall{}
@@ -283,11 +342,11 @@ var (
 
 // Ask implements limits.Limiter.
 func (b byCall) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
-	return b.Fleet.Ask(ctx, key, n)
+	return b.limiter.Ask(ctx, key, n)
 }
 
 // LimitFor implements limits.Limiter.
-func (b byCall) LimitFor(key string) policy.Policy { return b.Fleet.LimitFor(key) }
+func (b byCall) LimitFor(key string) policy.Policy { return b.limiter.LimitFor(key) }
 
 // Remote implements limits.Remote.
 func (b byCall) Remote() bool { return true }
@@ -303,8 +362,8 @@ func (b byCall) HoldAll(ctx context.Context, parts []limits.Part[string]) (grant
 		if part.Call.Limit, err = of.shared(part.Call.Limit); err != nil {
 			return nil, true, err
 		}
-		part.Limiter = of.Fleet
+		part.Limiter = of.limiter
 		shared[i] = part
 	}
-	return b.Fleet.HoldAll(ctx, shared)
+	return b.limiter.HoldAll(ctx, shared)
 }

@@ -342,7 +342,7 @@ func TestPagesOfScansAreBounded(t *testing.T) {
 			family, err := keep.Of(limit)
 			require.NoError(t, err)
 			for i := range test.of {
-				family.Engine.TakeWith(limit, fmt.Sprintf(test.key, i), 1)
+				family.Engine().TakeWith(limit, fmt.Sprintf(test.key, i), 1)
 			}
 			reply := dial(t, l).do("SCAN 0 COUNT 9000000000000000000").([]any)
 			assert.Equal(t, test.page, len(reply[1].([]any)))

@@ -333,9 +333,9 @@ func (c *conn) info([][]byte) {
 	line("# Limits")
 	keys := 0
 	for family := range s.config.Families.All() {
-		stats := family.Engine.Stats()
+		stats := family.Engine().Stats()
 		keys += stats.Keys
-		line("%s:keys=%d,admitted=%d,refused=%d,evicted=%d,forgiven=%d", strings.ReplaceAll(family.Limit.String(), " ", "_"),
+		line("%s:keys=%d,admitted=%d,refused=%d,evicted=%d,forgiven=%d", strings.ReplaceAll(family.Limit().String(), " ", "_"),
 			stats.Keys, stats.Admitted, stats.Refused, stats.Evicted, stats.Forgiven)
 	}
 	line("")

@@ -65,7 +65,7 @@ func (c *conn) dbsize([][]byte) {
 	}
 	n := 0
 	for family := range c.server.config.Families.All() {
-		n += family.Engine.Len()
+		n += family.Engine().Len()
 	}
 	c.out.Int(int64(n))
 }
@@ -246,7 +246,7 @@ func newCursor() int64 {
 func keysOf(in *families.Families) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for family := range in.All() {
-			for key := range family.Engine.All() {
+			for key := range family.Engine().All() {
 				if key, ok := shown(key); ok && !yield(key) {
 					return
 				}

@@ -42,8 +42,8 @@ func (c *conn) take(args [][]byte) {
 
 // takeOne takes from one key.
 func (c *conn) takeOne(u *configured.Use, n int64) {
-	if u.Family.Engine != nil { // at once
-		c.decision(u.Family.Engine.TakeWith(u.Limit, u.Key, n))
+	if u.Family.Engine() != nil { // at once
+		c.decision(u.Family.Engine().TakeWith(u.Limit, u.Key, n))
 		return
 	}
 	c.decided(u.Family.TakeWith(c.calls(), u.Limit, u.Key, n))

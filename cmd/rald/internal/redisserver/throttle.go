@@ -91,8 +91,8 @@ func (c *conn) clThrottle(args [][]byte) {
 	family, err := c.server.limits.families.Of(limit)
 	switch {
 	case err != nil:
-	case family.Engine != nil: // at once, as most calls are this one
-		d = family.Engine.TakeWith(limit, stored(args[1]), numbers[3])
+	case family.Engine() != nil: // at once, as most calls are this one
+		d = family.Engine().TakeWith(limit, stored(args[1]), numbers[3])
 	default:
 		d, err = family.TakeWith(c.calls(), limit, stored(args[1]), numbers[3])
 	}
