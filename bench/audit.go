@@ -52,27 +52,3 @@ func (a Audit) OfPossible() float64 {
 	}
 	return float64(a.Admitted) / float64(a.Possible)
 }
-
-// add adds the audit of one limiter. What one limiter admitted too many is not set
-// off against what another one admitted too few.
-func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
-	calls, allowed := of.calls(), of.allowed()
-	a.Promise = of.promise
-	a.Calls += calls
-	a.Admitted += admitted
-	a.Allowed += allowed
-	a.BucketAllowed += of.allowedBy(LeakyBucket)
-	a.Possible += of.possible()
-	a.Over += max(admitted-allowed, 0)
-	a.Binds = a.Binds || allowed < calls
-	a.Limiters++
-	for _, w := range of.windows {
-		a.Asked += w.End - w.Start
-	}
-	if own != nil {
-		if a.Own == nil {
-			a.Own = new(Counts)
-		}
-		a.Own.add(*own)
-	}
-}

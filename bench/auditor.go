@@ -97,6 +97,30 @@ func (a *auditor) possible() int64 {
 	return min(int64(least+rounding), a.allowed())
 }
 
+// add adds the audit of one limiter. What one limiter admitted too many is not set
+// off against what another one admitted too few.
+func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
+	calls, allowed := of.calls(), of.allowed()
+	a.Promise = of.promise
+	a.Calls += calls
+	a.Admitted += admitted
+	a.Allowed += allowed
+	a.BucketAllowed += of.allowedBy(LeakyBucket)
+	a.Possible += of.possible()
+	a.Over += max(admitted-allowed, 0)
+	a.Binds = a.Binds || allowed < calls
+	a.Limiters++
+	for _, w := range of.windows {
+		a.Asked += w.End - w.Start
+	}
+	if own != nil {
+		if a.Own == nil {
+			a.Own = new(Counts)
+		}
+		a.Own.add(*own)
+	}
+}
+
 // idealBuckets is an ideal bucket for each key. In each window a key can take what
 // it is asked for, or what it had at the beginning and what drains meanwhile,
 // whichever is less.

@@ -31,27 +31,27 @@ var roomy = Limit{Capacity: 1_000_000, Count: 1_000_000_000, Per: time.Second}
 // multiplies the number of changes of the limit.
 func Calls(scale float64) []Workload {
 	calls := Workload{Limit: roomy, Draw: DrawInTurn, Keys: callKeys, Callers: 1, Apart: true, Base: ralName}
-	verbs := func(name, about, why string) Workload {
+	beside := func(name, about, why string) Workload {
 		w := calls
 		w.Name, w.About, w.Why = name, about, why
 		return w
 	}
-	refused := verbs(SeveralRefusedWorkload, "several limits on 64 hot keys, of which one refuses; one caller",
+	refused := beside(SeveralRefusedWorkload, "several limits on 64 hot keys, of which one refuses; one caller",
 		"A client above one of its limits: nothing may be taken from the others.")
 	refused.Limit, refused.Refused = Limit{Capacity: 1, Count: 1, Per: time.Hour}, 1
 	return []Workload{
-		verbs(LimitsWorkload, "each kind of limit on 64 hot keys by Choke; one caller, every call passes",
+		beside(LimitsWorkload, "each kind of limit on 64 hot keys by Choke; one caller, every call passes",
 			"The choice of a limit should not be one of speed."),
-		verbs(LimitsTakeWorkload, "the same by Take, beside a funnel's Choke; one caller, every call passes",
+		beside(LimitsTakeWorkload, "the same by Take, beside a funnel's Choke; one caller, every call passes",
 			"A server that tells its clients how much is left asks by Take."),
 		{
 			Name: LimitsAuditWorkload, About: "64 goroutines on one hot key, by each kind of limit: does it pass more than its promise?",
 			Why:   "The race for one key, for limits that count in windows, or store what was not used.",
 			Limit: tight, Keys: 1, Refused: 1, Callers: auditCallers, Rounds: 3, AuditOnly: true, Apart: true, Base: ralName,
 		},
-		verbs(VerbsWorkload, "each verb on 64 hot keys under a funnel; one caller, every call passes",
+		beside(VerbsWorkload, "each verb on 64 hot keys under a funnel; one caller, every call passes",
 			"What a server pays for waiting, for taking ahead and giving back, and for limits by key."),
-		verbs(SeveralWorkload, "two limits in one call on 64 hot keys; one caller, every call passes",
+		beside(SeveralWorkload, "two limits in one call on 64 hot keys; one caller, every call passes",
 			"A limit for the second and one for the day, or one for a client and one for all: both or none."),
 		refused,
 		{

@@ -38,20 +38,20 @@ func (m Memory) IdleShare() float64 { return float64(m.IdleHeap) / float64(max(m
 
 // gauge measures how much the heap has grown since the gauge was made.
 type gauge struct {
-	base   int64
+	empty  int64
 	before time.Duration
 }
 
 func newGauge() gauge {
 	before := collect()
-	return gauge{base: heap(), before: before}
+	return gauge{empty: heap(), before: before}
 }
 
 // full measures a limiter that has all keys.
 func (g gauge) full(keys int) *Memory {
 	m := &Memory{Keys: keys, KeyBytes: int64(keys) * keyLength, GCBefore: g.before}
 	m.GC = collect()
-	m.FullHeap = max(heap()-g.base, 0)
+	m.FullHeap = max(heap()-g.empty, 0)
 	m.IdleHeap = m.FullHeap
 	m.BytesPerKey = float64(m.FullHeap) / float64(max(keys, 1))
 	return m
@@ -75,7 +75,7 @@ func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
 			return
 		}
 		runtime.GC()
-		now := max(heap()-g.base, 0)
+		now := max(heap()-g.empty, 0)
 		if waited > leastIdles*idle && float64(last-now) < stillFalling*float64(m.FullHeap) {
 			last = min(last, now)
 			break

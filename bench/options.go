@@ -49,17 +49,6 @@ type Progress struct {
 	Done, Total time.Duration
 }
 
-// Estimate returns the rough time of a run on a quiet machine, without regard to the
-// budget.
-func Estimate(workloads []Workload, contenders []Contender, o Options) time.Duration {
-	o, err := o.complete()
-	if err != nil {
-		return 0
-	}
-	_, total := plan(workloads, contenders, workers{}, o)
-	return total
-}
-
 // complete checks the options and fills in the defaults.
 func (o Options) complete() (Options, error) {
 	if o.Duration <= 0 || o.Rounds < 1 || o.Callers < 0 {

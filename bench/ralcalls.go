@@ -20,7 +20,7 @@ func RalCalls() []Contender {
 	base.About = "Choke under a funnel"
 	all := []Contender{base}
 	for _, k := range limitKinds {
-		by := func(verb string, calls func(*engine.Engine[string]) calls, workloads ...string) {
+		by := func(verb string, calls func(*engine.Engine[string]) callPair, workloads ...string) {
 			c := ralCall(k.name, verb+k.about, k.limit, calls, workloads...)
 			c.Promise, c.Note = k.promise, k.note
 			all = append(all, c)
@@ -81,9 +81,9 @@ var limitKinds = []struct {
 	}, TokenBucket, "stores no burst: idle keys are slower at first, as Guava's are"},
 }
 
-// calls are a call for one key, and the same for one key after the other. The loop is
+// callPair is a call for one key, and the same for one key after the other. The loop is
 // written out for each verb, so that the verb is called directly.
-type calls struct {
+type callPair struct {
 	one     func(key string) bool
 	all     func(keys []string) (passed int)
 	prepare func(keys []string) // or nil
@@ -92,10 +92,10 @@ type calls struct {
 // verbs are the verbs on one key, under a funnel.
 var verbs = []struct {
 	name, about string
-	calls       func(*engine.Engine[string]) calls
+	calls       func(*engine.Engine[string]) callPair
 }{
-	{"Peek", "Peek", func(e *engine.Engine[string]) calls {
-		return calls{
+	{"Peek", "Peek", func(e *engine.Engine[string]) callPair {
+		return callPair{
 			one: func(key string) bool { return e.Peek(key).Allowed },
 			all: func(keys []string) (passed int) {
 				for _, key := range keys {
@@ -107,14 +107,14 @@ var verbs = []struct {
 			},
 		}
 	}},
-	{"Reserve", "Reserve and Cancel", func(e *engine.Engine[string]) calls {
+	{"Reserve", "Reserve and Cancel", func(e *engine.Engine[string]) callPair {
 		one := func(key string) bool {
 			r := e.Reserve(key, 1, 0)
 			allowed := r.Allowed
 			r.Cancel()
 			return allowed
 		}
-		return calls{one: one, all: func(keys []string) (passed int) {
+		return callPair{one: one, all: func(keys []string) (passed int) {
 			for _, key := range keys {
 				r := e.Reserve(key, 1, 0)
 				if r.Allowed {
@@ -125,14 +125,14 @@ var verbs = []struct {
 			return passed
 		}}
 	}},
-	{"Acquire", "Acquire that need not wait, and Cancel", func(e *engine.Engine[string]) calls {
+	{"Acquire", "Acquire that need not wait, and Cancel", func(e *engine.Engine[string]) callPair {
 		ctx := context.Background()
 		one := func(key string) bool {
 			r, err := e.Acquire(ctx, key, 1, 0)
 			r.Cancel()
 			return err == nil
 		}
-		return calls{one: one, all: func(keys []string) (passed int) {
+		return callPair{one: one, all: func(keys []string) (passed int) {
 			for _, key := range keys {
 				r, err := e.Acquire(ctx, key, 1, 0)
 				r.Cancel()
@@ -143,8 +143,8 @@ var verbs = []struct {
 			return passed
 		}}
 	}},
-	{"Refund", "Refund to a key that owes", func(e *engine.Engine[string]) calls {
-		return calls{
+	{"Refund", "Refund to a key that owes", func(e *engine.Engine[string]) callPair {
+		return callPair{
 			one: func(key string) bool { e.Refund(key, 1); return true },
 			all: func(keys []string) (passed int) {
 				for _, key := range keys {
@@ -160,9 +160,9 @@ var verbs = []struct {
 			},
 		}
 	}},
-	{"Wait", "Wait that need not wait", func(e *engine.Engine[string]) calls {
+	{"Wait", "Wait that need not wait", func(e *engine.Engine[string]) callPair {
 		ctx := context.Background()
-		return calls{
+		return callPair{
 			one: func(key string) bool { return e.Wait(ctx, key, 1) == nil },
 			all: func(keys []string) (passed int) {
 				for _, key := range keys {
@@ -174,9 +174,9 @@ var verbs = []struct {
 			},
 		}
 	}},
-	{"TakeWith", "TakeWith another funnel", func(e *engine.Engine[string]) calls {
+	{"TakeWith", "TakeWith another funnel", func(e *engine.Engine[string]) callPair {
 		other := policy.Must(policy.Funnel(roomy.Capacity/2, roomy.Count, roomy.Per))
-		return calls{
+		return callPair{
 			one: func(key string) bool { return e.TakeWith(other, key, 1).Allowed },
 			all: func(keys []string) (passed int) {
 				for _, key := range keys {
@@ -193,12 +193,12 @@ var verbs = []struct {
 // owed is a debt under the roomy limit that lasts for a day.
 const owed = 86_400 * 1_000_000_000
 
-func choke(e *engine.Engine[string]) calls {
-	return calls{one: e.Choke, all: ral{Engine: e}.ChokeAll}
+func choke(e *engine.Engine[string]) callPair {
+	return callPair{one: e.Choke, all: ral{Engine: e}.ChokeAll}
 }
 
-func take(e *engine.Engine[string]) calls {
-	return calls{
+func take(e *engine.Engine[string]) callPair {
+	return callPair{
 		one: func(key string) bool { return e.Take(key, 1).Allowed },
 		all: func(keys []string) (passed int) {
 			for _, key := range keys {
@@ -213,7 +213,7 @@ func take(e *engine.Engine[string]) calls {
 
 // callLimiter is one of Ral's calls as a Limiter.
 type callLimiter struct {
-	calls
+	callPair
 	counted
 	close func() error
 }
@@ -229,8 +229,8 @@ func (l callLimiter) Close() error { return l.close() }
 
 // prepare implements preparer.
 func (l callLimiter) prepare(keys []string) {
-	if l.calls.prepare != nil {
-		l.calls.prepare(keys)
+	if l.callPair.prepare != nil {
+		l.callPair.prepare(keys)
 	}
 }
 
@@ -240,7 +240,7 @@ func newRalCall(name, about string, workloads ...string) Contender {
 }
 
 // ralCall returns a call of an engine with this kind of limit.
-func ralCall(name, about string, limit func(Limit) (policy.Policy, error), calls func(*engine.Engine[string]) calls,
+func ralCall(name, about string, limit func(Limit) (policy.Policy, error), calls func(*engine.Engine[string]) callPair,
 	workloads ...string) Contender {
 	c := newRalCall(name, about, workloads...)
 	c.New = func(s Setup) (Limiter, error) {
@@ -299,11 +299,11 @@ var severalLimits = []struct {
 			}
 			return passed
 		}
-		return callLimiter{calls{one: t.Choke, all: all}, counted{t.Engines()[0]}, t.Close}, nil
+		return callLimiter{callPair{one: t.Choke, all: all}, counted{t.Engines()[0]}, t.Close}, nil
 	}},
 	{"TakeAll", "TakeAll of two claims: one of the key, one that all keys share", func(s Setup) (Limiter, error) {
-		return newClaims(s, func(own, shared *engine.Engine[string]) calls {
-			return calls{
+		return newClaims(s, func(own, shared *engine.Engine[string]) callPair {
+			return callPair{
 				one: func(key string) bool { return engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed },
 				all: func(keys []string) (passed int) {
 					for _, key := range keys {
@@ -317,9 +317,9 @@ var severalLimits = []struct {
 		})
 	}},
 	{"AcquireAll", "AcquireAll of the same, without patience", func(s Setup) (Limiter, error) {
-		return newClaims(s, func(own, shared *engine.Engine[string]) calls {
+		return newClaims(s, func(own, shared *engine.Engine[string]) callPair {
 			ctx := context.Background()
-			return calls{
+			return callPair{
 				one: func(key string) bool {
 					_, err := engine.AcquireAll(ctx, 0, own.Claim(key, 1), shared.Claim(sharedKey, 1))
 					return err == nil
@@ -342,7 +342,7 @@ const sharedKey = "all"
 
 // newClaims returns calls on two engines: one with the workload's limit, one with a limit
 // that never refuses.
-func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) calls) (Limiter, error) {
+func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) callPair) (Limiter, error) {
 	limit, err := funnel(s.Limit)
 	if err != nil {
 		return nil, err

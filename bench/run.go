@@ -42,6 +42,63 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 	return r.report, r.failure
 }
 
+// Estimate returns the rough time of a run on a quiet machine, without regard to the
+// budget.
+func Estimate(workloads []Workload, contenders []Contender, o Options) time.Duration {
+	o, err := o.complete()
+	if err != nil {
+		return 0
+	}
+	_, total := plan(workloads, contenders, workers{}, o)
+	return total
+}
+
+// plan returns the schedules of a run and their estimated cost.
+func plan(workloads []Workload, contenders []Contender, c workers, o Options) (schedules []schedule, total time.Duration) {
+	for _, w := range workloads {
+		for _, cpu := range o.CPUs {
+			next := newSchedule(w, cpu, contenders, c, o)
+			schedules = append(schedules, next)
+			for _, s := range next.steps() {
+				total += s.cost
+			}
+		}
+	}
+	return schedules, total
+}
+
+func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Options) schedule {
+	if w.Callers == 0 {
+		w.Callers = o.Callers
+	}
+	if w.Callers == 0 {
+		w.Callers = cpu
+	}
+	if w.Rounds == 0 {
+		w.Rounds = o.Rounds
+	}
+	if w.Duration > 0 {
+		o.Duration = w.Duration
+	}
+	if w.AuditOnly {
+		o.NewRecorder = nil
+	}
+	b := base{Workload: w, workers: c, cpu: cpu, o: o}
+	for _, contender := range contenders {
+		if contender.can(w) {
+			b.turns = append(b.turns, &turn{
+				Contender: contender,
+				recorders: newRecorders(w.Callers, o.NewRecorder),
+				known:     newRecorders(min(w.Known, 1), o.NewRecorder),
+			})
+		}
+	}
+	if w.Draw.keepsLimiter() {
+		return &knownKeys{base: b}
+	}
+	return &newKeys{base: b}
+}
+
 // runner is a run in progress.
 type runner struct {
 	Options

@@ -34,52 +34,6 @@ func undisturbed(do func() error) func(bool) (bool, error) {
 	return func(bool) (bool, error) { return false, do() }
 }
 
-// plan returns the schedules of a run and their estimated cost.
-func plan(workloads []Workload, contenders []Contender, c workers, o Options) (schedules []schedule, total time.Duration) {
-	for _, w := range workloads {
-		for _, cpu := range o.CPUs {
-			next := newSchedule(w, cpu, contenders, c, o)
-			schedules = append(schedules, next)
-			for _, s := range next.steps() {
-				total += s.cost
-			}
-		}
-	}
-	return schedules, total
-}
-
-func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Options) schedule {
-	if w.Callers == 0 {
-		w.Callers = o.Callers
-	}
-	if w.Callers == 0 {
-		w.Callers = cpu
-	}
-	if w.Rounds == 0 {
-		w.Rounds = o.Rounds
-	}
-	if w.Duration > 0 {
-		o.Duration = w.Duration
-	}
-	if w.AuditOnly {
-		o.NewRecorder = nil
-	}
-	b := base{Workload: w, workers: c, cpu: cpu, o: o}
-	for _, contender := range contenders {
-		if contender.can(w) {
-			b.turns = append(b.turns, &turn{
-				Contender: contender,
-				recorders: newRecorders(w.Callers, o.NewRecorder),
-				known:     newRecorders(min(w.Known, 1), o.NewRecorder),
-			})
-		}
-	}
-	if w.Draw.keepsLimiter() {
-		return &knownKeys{base: b}
-	}
-	return &newKeys{base: b}
-}
-
 // Order returns the order in which n contenders take their turns in a round, from
 // round 0 on. Each round begins one contender further on.
 func Order(round, n int) []int {

@@ -9,8 +9,8 @@ import (
 	"github.com/puzpuzpuz/xsync/v3"
 )
 
-// refused marks the word of a key that is always refused.
-const refused = 1 << 63
+// refusedBit marks the word of a key that is always refused.
+const refusedBit = 1 << 63
 
 // Floor returns what no limiter by key can do without, in the leanest layout: hash
 // the key, read the clock, load the key's word and advance it by one
@@ -32,7 +32,7 @@ func Floor() Contender {
 		New: func(s Setup) (Limiter, error) {
 			f := &floor{words: make([]atomic.Uint64, max(s.Keys, 1)), seed: maphash.MakeSeed(), epoch: time.Now()}
 			for key := range s.Refuse {
-				f.word(key).Store(refused)
+				f.word(key).Store(refusedBit)
 			}
 			return f, nil
 		},
@@ -55,7 +55,7 @@ func (f *floor) Choke(key string) bool {
 	word := f.word(key)
 	now := uint64(time.Since(f.epoch))
 	old := word.Load()
-	if old&refused != 0 {
+	if old&refusedBit != 0 {
 		return false
 	}
 	word.CompareAndSwap(old, now)
@@ -114,7 +114,7 @@ func (x *xsyncMap) Choke(key string) bool {
 		return x.open(key, now)
 	}
 	old := word.Load()
-	if old&refused != 0 {
+	if old&refusedBit != 0 {
 		return false
 	}
 	word.CompareAndSwap(old, now)
@@ -124,11 +124,11 @@ func (x *xsyncMap) Choke(key string) bool {
 func (x *xsyncMap) open(key string, now uint64) bool {
 	word := new(atomic.Uint64)
 	if _, no := x.refuse[key]; no {
-		now |= refused
+		now |= refusedBit
 	}
 	word.Store(now)
 	x.words.LoadOrStore(key, word)
-	return now&refused == 0
+	return now&refusedBit == 0
 }
 
 // ChokeAll implements Limiter.
