@@ -41,7 +41,7 @@ func (l *Limiter) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, 
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. A call with a Limit
-// is refused with policy.Never, and the Cause says what to do instead.
+// is refused with policy.Never, and the Err says what to do instead.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limits.Grant, err error) {
 	g.Provenance = inProcess
 	limit := l.Limit()
