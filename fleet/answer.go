@@ -31,7 +31,7 @@ func noAnswerFor(err error) (limits.Answer, error) {
 // forAdapters returns an answer as adapters have it: a refusal for lack of a share is that of
 // an outage.
 func forAdapters(a limits.Answer) limits.Answer {
-	if !a.Allowed && a.Source == limits.SourceShare && errors.Is(a.Err, ErrUncounted) {
+	if !a.Allowed && lacksShare(&a) {
 		a.Source = limits.SourceClosed
 	}
 	return a
@@ -56,7 +56,12 @@ func isBlocked(a *limits.Answer) bool {
 // isUnavailable reports whether an answer is a refusal because Redis was away, and not one of the
 // limit: a call for more than the limit ever has is refused by that.
 func isUnavailable(a *limits.Answer) bool {
-	return a.RetryAfter != policy.Never && (a.Source == limits.SourceClosed || a.Source == limits.SourceShare && errors.Is(a.Err, ErrUncounted))
+	return a.RetryAfter != policy.Never && (a.Source == limits.SourceClosed || lacksShare(a))
+}
+
+// lacksShare reports whether this server had no share of the limit to decide by.
+func lacksShare(a *limits.Answer) bool {
+	return a.Source == limits.SourceShare && errors.Is(a.Err, ErrUncounted)
 }
 
 // late is the error of a call that cannot wait for the end of a block.
