@@ -29,7 +29,7 @@ func TestPromisesAreThoseOfTheTests(t *testing.T) {
 }
 
 // Folders whose packages no program imports.
-var closed = regexp.MustCompile(`(^|/)(\..+|internal|testdata|sidebyside|scrape)$|^(cmd|docs|examples|test|tools|torture)$`)
+var closed = regexp.MustCompile(`(^|/)(\..+|internal|testdata)$|^(cmd|docs|examples|test|tools)$`)
 
 // Promise: Every package that programs import has a promise here.
 func TestEveryPackagePromises(t *testing.T) {
