@@ -1,9 +1,9 @@
 # Every module of the repository: what is more than the core needs has one of its own.
-MODULES := . cmd/ral cmd/ralbench cmd/rald cmd/rald/oracle examples fleet observe/ralotel observe/ralprom rpc test
+MODULES := . cmd/ral cmd/ralbench cmd/rald examples fleet observe/ralotel observe/ralprom rpc test
 # The tests of these packages mostly wait, for Redis, for browsers and for other programs, and run
 # beside the others.
 WAITING := cmd/ral cmd/ralbench cmd/rald examples fleet test/pages test/scrape
-COMPUTING := . cmd/rald/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/sidebyside test/torture
+COMPUTING := . test/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/sidebyside test/torture
 packages = $(foreach m,$(1),$(patsubst ././%,./%,./$(m)/...))
 
 GO       ?= go
@@ -52,7 +52,7 @@ check: needs
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 50000" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 10s" \
 		"properties: $(GO) test -count=1 ./test/torture/properties -for 10s" \
-		"oracle: $(GO) test -count=1 ./cmd/rald/oracle -pairs 10000 -seed 100001"
+		"oracle: $(GO) test -count=1 ./test/oracle -pairs 10000 -seed 100001"
 
 # What repeats make check for longer, at more numbers of processors, or with the programs of
 # others: every test, and every test under the race detector. Pages run in a browser's
@@ -73,7 +73,7 @@ nightly: needs
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 20s" \
 		"properties: $(GO) test -count=1 ./test/torture/properties -for 20s" \
 		"busy servers: $(GO) test -count=1 -run ^TestBusyServerKeepsToRedis ./fleet -busy 8" \
-		"oracle: $(GO) test -count=1 -timeout 60m ./cmd/rald/oracle -pairs 100000 -seed 100001" \
+		"oracle: $(GO) test -count=1 -timeout 60m ./test/oracle -pairs 100000 -seed 100001" \
 		"Dockerfile: $(GO) test -count=1 -run ^TestDockerfile ./cmd/rald -build" \
 		"connections: $(GO) test -count=1 -run ^TestAttacks ./cmd/rald -connections 30000"
 

@@ -23,13 +23,13 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
 func main() {

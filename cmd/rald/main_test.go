@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"

@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralprom"
 )

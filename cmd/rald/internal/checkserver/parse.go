@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/httplimit"

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
-	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
 // Watch looks every so often whether files have changed since they were read, by their names,

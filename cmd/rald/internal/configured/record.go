@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/policy"
 )

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"

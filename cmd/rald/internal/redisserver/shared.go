@@ -3,7 +3,7 @@ package redisserver
 import (
 	"strings"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/families"
 )
 
 // What differs if Redis keeps the keys: see families.Fleet.

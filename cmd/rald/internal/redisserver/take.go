@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/limits"

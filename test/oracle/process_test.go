@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
 	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/configfile"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -18,9 +18,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
 // apart are names that do not run into each other, so that no two descriptors have the same

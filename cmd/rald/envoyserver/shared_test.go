@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )

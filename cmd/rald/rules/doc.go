@@ -1,7 +1,8 @@
 // Package rules reads the configuration of Envoy's rate limit service, in the format of
 // github.com/envoyproxy/ratelimit, and finds the rule of a descriptor. It accepts and refuses
 // the same files, and finds the same rules, as that program's version
-// v1.4.1-0.20260122083618-3fb702589d36. Module cmd/rald/oracle compares the two.
+// v1.4.1-0.20260122083618-3fb702589d36. Package test/oracle compares the two. The package is a part of rald
+// and may change in any release.
 //
 // Three keys go beyond that format:
 //

@@ -1,7 +1,8 @@
 // Package families keeps the keys of any number of limits in a few engines, one for each family
 // of limits: see policy.Relative. A call names the limit that it is held to, and finds the
 // engine by it, so that a thousand limits need no more goroutines than ten. With Config.Fleet
-// limiters of package fleet take the place of engines, and Redis keeps the keys.
+// limiters of package fleet take the place of engines, and Redis keeps the keys. The package is a part
+// of rald and may change in any release.
 package families
 
 import (

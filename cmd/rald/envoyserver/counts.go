@@ -4,7 +4,7 @@ import (
 	"iter"
 	"sync/atomic"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
 // Counts counts the descriptors that met a rule with hits, and what its candidate would have

@@ -3,7 +3,7 @@ package envoyserver
 import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
 // longestKey is the most bytes of a key. Those of a request are bounded by longestMessage too.

@@ -1,8 +1,8 @@
 package envoyserver
 
 import (
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
 // Set puts rules in force in place of those that were, all at once. If it fails nothing changes.

@@ -1,6 +1,6 @@
 // Package envoyserver answers Envoy's rate limit service v3 by the rules of package rules. Where
 // a configuration has no keys of Ral's own, its answers are those of
-// github.com/envoyproxy/ratelimit: see module cmd/rald/oracle.
+// github.com/envoyproxy/ratelimit: see test/oracle. The package is a part of rald and may change in any release.
 //
 // A rule of so many requests per unit is a count in windows of Unix time. All hits count, also
 // those that are over the limit, as they do in the reference. The count is kept under one limit

@@ -1,5 +1,6 @@
 // Package configfile reads files of configuration, and says what is wrong with them and where: an
-// Error has file, line and key. ReadIn reads a text, and a Reader its values.
+// Error has file, line and key. ReadIn reads a text, and a Reader its values. The package is a part of
+// rald and may change in any release.
 package configfile
 
 import (

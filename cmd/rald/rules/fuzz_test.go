@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/configfile"
 )
 
 // Any text is either rules that can be asked for, the same ones each time, or faults of the file.
