@@ -81,13 +81,12 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 		if !ok || parts[i].Call.N < 1 {
 			return nil, false, nil
 		}
-		claims[i] = of.ClaimWith(parts[i].Call.Limit, parts[i].Call.Key).Times(parts[i].Call.N)
+		claims[i] = of.ClaimWith(parts[i].Call.Limit, parts[i].Call.Key, parts[i].Call.N)
 	}
-	terms, err := together(claims)
+	asks, _, err := join(claims)
 	if err != nil {
 		return nil, false, nil // each limiter says by itself what is wrong
 	}
-	asks, at := join(claims, terms)
 	if len(asks) < len(claims) {
 		return nil, false, nil // two parts are one
 	}
@@ -95,7 +94,7 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 		return nil, true, cell.Cancelled(ctx)
 	}
 	began := time.Now()
-	all, err := takeAll(context.WithoutCancel(ctx), 1, claims, terms, asks, at)
+	all, err := takeAll(context.WithoutCancel(ctx), asks)
 	if errors.Is(err, ErrCrossSlot) {
 		return nil, false, nil
 	}

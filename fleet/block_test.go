@@ -103,9 +103,9 @@ func compareWithEngine(t *testing.T, r *rand.Rand) {
 			require.NoError(t, err)
 			require.Equal(t, e.Refund(key, n), got.Decision, at)
 		case 6:
-			other, n := "3", 1+r.Int64N(3)
-			want := engine.TakeAll(e.Claim(key, n), e.Claim(other, n))
-			got, err := TakeAll(t.Context(), n, l.Claim(key), l.Claim(other))
+			other, n, m := "3", r.Int64N(4), r.Int64N(4)
+			want := engine.TakeAll(e.Claim(key, n), e.Claim(other, m))
+			got, err := TakeAll(t.Context(), l.Claim(key, n), l.Claim(other, m))
 			require.NoError(t, err)
 			require.Equal(t, want.Allowed, got.Allowed, at)
 			if p != all[4] { // of a queue, the two tell when another unit than the last can leave
@@ -239,7 +239,7 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 						return a, err
 					},
 					"TakeAll": func(key string) (limits.Answer, error) {
-						out, err := TakeAll(t.Context(), 1, b.Claim(beside()), b.Claim(key))
+						out, err := TakeAll(t.Context(), b.Claim(beside(), 1), b.Claim(key, 1))
 						require.Equal(t, out.Allowed, out.Answers[1].Allowed)
 						return out.Answers[1], err
 					},
@@ -377,7 +377,7 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 				}
 				assert.Equal(t, passes, take(t, b, "free", 1).Allowed)
 				assert.Equal(t, passes && outage == FallbackOpen, take(t, b, "untold", 2).Allowed, "nothing is known of it")
-				out, err := TakeAll(t.Context(), 1, b.Claim("free"), b.Claim("told"))
+				out, err := TakeAll(t.Context(), b.Claim("free", 1), b.Claim("told", 1))
 				require.NoError(t, err)
 				assert.False(t, out.Allowed)
 				assert.ErrorIs(t, out.Answers[1].Err, ErrBlocked)
@@ -564,6 +564,32 @@ func TestRetryAfterOfABlockIsTrue(t *testing.T) {
 	}
 }
 
+// A block that one claim of a call makes holds for the claims behind it, on the same key under other
+// limits, and Redis's script and the policy agree on that.
+func TestBlockThatAClaimMakes(t *testing.T) {
+	log := func(n int64) policy.Policy {
+		p, err := SlidingLog(n, time.Hour)
+		require.NoError(t, err)
+		return p
+	}
+	for _, p := range [][]policy.Policy{{funnel(2, 1, time.Hour), funnel(100, 1, time.Hour)}, {log(2), log(100)}} {
+		for _, behind := range []int64{0, 1} {
+			c := at(shared.Addr(), p[0])
+			c.Penalty = Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
+			l := open(t, c)
+			take(t, l, "k", 2)
+			out, err := TakeAll(t.Context(), l.Claim("k", 1), l.ClaimWith(p[1], "k", behind))
+			require.NoError(t, err)
+			for i, blocked := range []bool{false, true} {
+				assert.Equal(t, limits.SourceRedis, out.Answers[i].Source, out)
+				assert.False(t, out.Answers[i].Allowed)
+				assert.Equal(t, blocked, errors.Is(out.Answers[i].Err, ErrBlocked), out)
+			}
+			require.EqualValues(t, 1, l.Stats().Penalties)
+		}
+	}
+}
+
 // In a cluster blocks stand beside their keys, with a tag and without.
 func TestBlocksInACluster(t *testing.T) {
 	t.Parallel()
@@ -585,7 +611,7 @@ func TestBlocksInACluster(t *testing.T) {
 		}
 		if tag != "" {
 			require.NoError(t, a.Block(t.Context(), "x", time.Hour))
-			out, err := TakeAll(t.Context(), 1, b.Claim("x"), b.Claim("y"))
+			out, err := TakeAll(t.Context(), b.Claim("x", 1), b.Claim("y", 1))
 			require.NoError(t, err)
 			assert.False(t, out.Allowed)
 			assert.ErrorIs(t, out.Answers[0].Err, ErrBlocked)

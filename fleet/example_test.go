@@ -145,7 +145,7 @@ func ExampleTakeAll() {
 	defer byUser.Close()
 
 	for range 3 {
-		out, err := fleet.TakeAll(context.Background(), 1, byAddress.Claim("192.0.2.1"), byUser.Claim("alice"))
+		out, err := fleet.TakeAll(context.Background(), byAddress.Claim("192.0.2.1", 1), byUser.Claim("alice", 1))
 		if err != nil {
 			fmt.Println(err)
 			return

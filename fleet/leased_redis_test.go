@@ -77,7 +77,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 
 		_, err = l.Reserve(ctx, "a", 1, time.Second)
 		require.ErrorIs(t, err, ErrModeUnsupported)
-		_, err = TakeAll(ctx, 1, l.Claim("a"))
+		_, err = TakeAll(ctx, l.Claim("a", 1))
 		require.ErrorIs(t, err, ErrModeUnsupported)
 		_, err = l.Take(ctx, strings.Repeat("x", 1<<16+1), 1)
 		require.ErrorIs(t, err, ErrKeyTooLong)

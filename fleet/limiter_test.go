@@ -268,7 +268,7 @@ func TestTakeAll(t *testing.T) {
 	byAddress, byUser := with(funnel(3, 1, time.Hour)), with(policy.Must(policy.FixedWindow(5, time.Hour)))
 	ctx := t.Context()
 
-	out, err := TakeAll(ctx, 2, byAddress.Claim("a"), byUser.Claim("u"))
+	out, err := TakeAll(ctx, byAddress.Claim("a", 2), byUser.Claim("u", 2))
 	require.NoError(t, err)
 	require.True(t, out.Allowed)
 	require.Zero(t, out.RetryAfter)
@@ -277,7 +277,7 @@ func TestTakeAll(t *testing.T) {
 	require.EqualValues(t, 3, out.Answers[1].Remaining)
 	require.Equal(t, limits.SourceRedis, out.Answers[1].Source)
 
-	out, err = TakeAll(ctx, 2, byUser.Claim("u"), byAddress.Claim("a"))
+	out, err = TakeAll(ctx, byUser.Claim("u", 2), byAddress.Claim("a", 2))
 	require.NoError(t, err)
 	require.False(t, out.Allowed)
 	require.Equal(t, 1, out.Binding)
@@ -286,33 +286,33 @@ func TestTakeAll(t *testing.T) {
 	require.True(t, out.Answers[0].Allowed)
 
 	// A claim that stands twice is charged twice.
-	out, err = TakeAll(ctx, 1, byUser.Claim("u"), byUser.Claim("u"), byAddress.Claim("b"))
+	out, err = TakeAll(ctx, byUser.Claim("u", 1), byUser.Claim("u", 1), byAddress.Claim("b", 1))
 	require.NoError(t, err)
 	require.True(t, out.Allowed)
 	require.EqualValues(t, 1, take(t, byUser, "u", 0).Remaining)
-	out, err = TakeAll(ctx, 1, byUser.Claim("u"), byUser.Claim("u"))
+	out, err = TakeAll(ctx, byUser.Claim("u", 1), byUser.Claim("u", 1))
 	require.NoError(t, err)
 	require.False(t, out.Allowed)
 	require.EqualValues(t, 1, take(t, byUser, "u", 0).Remaining)
 
 	// The share left of a Bursty is one of the units stored, not of its credit.
 	bursts := with(policy.Must(policy.Bursty(1, time.Hour, 9)))
-	out, err = TakeAll(ctx, 2, byAddress.Claim("d"), bursts.Claim("d"))
+	out, err = TakeAll(ctx, byAddress.Claim("d", 2), bursts.Claim("d", 2))
 	require.NoError(t, err)
 	require.EqualValues(t, 8, out.Answers[1].Remaining)
 	require.Equal(t, 0, out.Binding, "1 of 3 is less than 8 of 10")
 
-	out, err = TakeAll(ctx, 1)
+	out, err = TakeAll(ctx)
 	require.NoError(t, err)
 	require.Equal(t, limits.Outcome{Allowed: true, Binding: -1, Answers: []limits.Answer{}}, out)
-	out, err = TakeAll(ctx, 4, byAddress.Claim("c"), byUser.Claim("c"))
+	out, err = TakeAll(ctx, byAddress.Claim("c", 4), byUser.Claim("c", 4))
 	require.NoError(t, err)
 	require.Equal(t, policy.Never, out.RetryAfter)
 
 	other := open(t, at(shared.Addr(), funnel(3, 1, time.Hour)))
-	_, err = TakeAll(ctx, 1, byUser.Claim("u"), other.Claim("a"))
+	_, err = TakeAll(ctx, byUser.Claim("u", 1), other.Claim("a", 1))
 	require.ErrorIs(t, err, ErrDifferentClients)
-	_, err = TakeAll(ctx, 1, byUser.Claim(strings.Repeat("x", 1<<16+1)))
+	_, err = TakeAll(ctx, byUser.Claim(strings.Repeat("x", 1<<16+1), 1))
 	require.ErrorIs(t, err, ErrKeyTooLong)
 }
 
@@ -327,13 +327,13 @@ func TestTakeAllOfOneEpoch(t *testing.T) {
 	young, old := with(time.Time{}), with(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 	same := with(store.DefaultEpoch.In(time.FixedZone("", 3600)))
 	take(t, young, "a", 3)
-	for _, claims := range [][]Claim{{young.Claim("a"), old.Claim("a")}, {old.Claim("a"), young.Claim("a")}} {
-		_, err := TakeAll(t.Context(), 1, claims...)
+	for _, claims := range [][]Claim{{young.Claim("a", 1), old.Claim("a", 1)}, {old.Claim("a", 1), young.Claim("a", 1)}} {
+		_, err := TakeAll(t.Context(), claims...)
 		require.ErrorIs(t, err, ErrDifferentClients)
 		require.ErrorContains(t, err, "Epoch")
 	}
 	require.EqualValues(t, 3, take(t, old, "a", 0).Remaining)
-	out, err := TakeAll(t.Context(), 1, same.Claim("a"), young.Claim("a"))
+	out, err := TakeAll(t.Context(), same.Claim("a", 1), young.Claim("a", 1))
 	require.NoError(t, err)
 	require.True(t, out.Answers[0].Allowed)
 	require.False(t, out.Allowed)
@@ -345,7 +345,7 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 	require.NoError(t, err)
 	l := open(t, at(shared.Addr(), sliding))
 	for i := range 2 * failures {
-		out, err := TakeAll(t.Context(), 1, l.Claim("a"), l.Claim("a"))
+		out, err := TakeAll(t.Context(), l.Claim("a", 1), l.Claim("a", 1))
 		require.NoError(t, err)
 		require.Equal(t, i < 2, out.Allowed)
 		require.Equal(t, limits.SourceRedis, out.Answers[1].Source)
@@ -428,7 +428,7 @@ func TestOutageAsTheCauseOfAContext(t *testing.T) {
 			cancel(cause)
 			_, err := l.Take(ctx, "a", 1)
 			require.Equal(t, cause, err)
-			_, err = TakeAll(ctx, 1, l.Claim("a"))
+			_, err = TakeAll(ctx, l.Claim("a", 1))
 			require.Equal(t, cause, err)
 		}
 		require.Zero(t, l.Stats().Local)
@@ -453,7 +453,7 @@ func TestClose(t *testing.T) {
 		require.ErrorIs(t, l.Health(), ErrClosed)
 		_, err = l.Take(t.Context(), "a", 1)
 		require.ErrorIs(t, err, ErrClosed)
-		_, err = TakeAll(t.Context(), 1, l.Claim("a"))
+		_, err = TakeAll(t.Context(), l.Claim("a", 1))
 		require.ErrorIs(t, err, ErrClosed)
 		require.False(t, l.Choke(t.Context(), "a"))
 		roll := shared.Do(t, "ZCARD", "ral:"+c.Name+":servers")
@@ -461,14 +461,6 @@ func TestClose(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, left, "it has left")
 	}
-}
-
-// own are the terms of claims that bring no limit.
-func own(claims []Claim) (all []*terms) {
-	for _, c := range claims {
-		all = append(all, c.limiter.own.Load())
-	}
-	return all
 }
 
 // A call that finds the limiter closed after Redis failed is not answered, and ends with the
@@ -480,9 +472,15 @@ func TestClosedMeanwhile(t *testing.T) {
 		c := at(shared.Addr(), funnel(2, 1, time.Hour))
 		c.Outage = outage
 		l, other := open(t, c), open(t, c)
-		claims := []Claim{other.Claim("a"), l.Claim("a")}
+		ask := func(limiters ...*Limiter) error {
+			var parts []part
+			for _, l := range limiters {
+				parts = append(parts, part{l.Claim("a", 1), l.own.Load()})
+			}
+			return takeAllWithout(parts, make([]taken, len(parts)), failure)
+		}
 		take(t, l, "a", 0)
-		require.NoError(t, takeAllWithout(1, claims, own(claims), make([]taken, 2), failure))
+		require.NoError(t, ask(other, l))
 		a, err := l.refundWithout(l.own.Load(), "a", 1, failure)
 		require.NoError(t, err)
 		require.ErrorIs(t, a.Err, down)
@@ -494,13 +492,13 @@ func TestClosedMeanwhile(t *testing.T) {
 		a, err = l.refundWithout(l.own.Load(), "a", 1, failure)
 		require.ErrorIs(t, err, ErrClosed)
 		require.Zero(t, a)
-		require.ErrorIs(t, takeAllWithout(1, claims, own(claims), make([]taken, 2), failure), ErrClosed)
+		require.ErrorIs(t, ask(other, l), ErrClosed)
 		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 		if outage == FallbackOpen { // all let it pass
 			c.Outage = FallbackShare
 			share := open(t, c)
 			take(t, share, "a", 0)
-			require.ErrorIs(t, takeAllWithout(1, []Claim{share.Claim("a"), l.Claim("a")}, []*terms{share.own.Load(), l.own.Load()}, make([]taken, 2), failure), ErrClosed)
+			require.ErrorIs(t, ask(share, l), ErrClosed)
 			require.Zero(t, share.local.Peek("a").ResetAfter, "it comes back")
 		}
 	}
@@ -606,9 +604,10 @@ func TestWords(t *testing.T) {
 	require.Equal(t, "outage began", OutageBegan.String())
 }
 
-// Claims on one key of one limiter are answered as by an engine: by the sum of their units, also
-// about when they would be met and if that is never, and while the key is blocked.
-func TestClaimsThatStandTwiceAgreeWithAnEngine(t *testing.T) {
+// Claims are answered as by an engine: each takes as many units as it says, for none it looks, and
+// those on one key are met by the sum of their units, also about when they would be met and if
+// that is never, and while the key is blocked. They are counted as there.
+func TestClaimsAgreeWithAnEngine(t *testing.T) {
 	for seed := range uint64(12) {
 		var clock atomic.Int64
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -631,20 +630,20 @@ func TestClaimsThatStandTwiceAgreeWithAnEngine(t *testing.T) {
 				require.NoError(t, l.Block(t.Context(), "a", d))
 				require.NoError(t, e.Block("a", d))
 			}
-			n := r.Int64N(9) - 1
-			if r.IntN(20) == 0 {
-				n = math.MaxInt64
-			}
 			var claims []Claim
 			var of []engine.Claim
 			for range 1 + r.IntN(4) {
-				key := string(rune('a' + r.IntN(2)))
-				claims, of = append(claims, l.Claim(key)), append(of, e.Claim(key, n))
+				key := string(rune('a' + r.IntN(3)))
+				n := max(r.Int64N(20)-12, 0)
+				if r.IntN(20) == 0 {
+					n = []int64{-1, math.MaxInt64}[r.IntN(2)]
+				}
+				claims, of = append(claims, l.Claim(key, n)), append(of, e.Claim(key, n))
 			}
 			want := engine.TakeAll(of...)
-			got, err := TakeAll(t.Context(), n, claims...)
+			got, err := TakeAll(t.Context(), claims...)
 			require.NoError(t, err)
-			at := fmt.Sprintf("%v seed %d step %d n %d %+v", p, seed, step, n, claims)
+			at := fmt.Sprintf("%v seed %d step %d %+v", p, seed, step, claims)
 			require.Equal(t, want.Allowed, got.Allowed, at)
 			require.Equal(t, want.RetryAfter, got.RetryAfter, at)
 			require.Equal(t, want.Binding, got.Binding, at)
@@ -658,6 +657,8 @@ func TestClaimsThatStandTwiceAgreeWithAnEngine(t *testing.T) {
 				never++
 			}
 		}
+		counted, stats := e.Stats(), l.Stats()
+		assert.Equal(t, []uint64{counted.Admitted, counted.Refused}, []uint64{stats.Admitted, stats.Refused})
 		assert.Greater(t, refused, never)
 		assert.Positive(t, never)
 	}
@@ -674,23 +675,22 @@ func TestClaimsOnALogTwice(t *testing.T) {
 	l := open(t, c)
 	require.True(t, take(t, l, "a", 5).Allowed)
 	for n, want := range map[int64]time.Duration{4: time.Second, 9: policy.Never} {
-		out, err := TakeAll(t.Context(), n, l.Claim("a"), l.Claim("b"), l.Claim("a"))
+		out, err := TakeAll(t.Context(), l.Claim("a", n), l.Claim("b", n), l.Claim("a", n))
 		require.NoError(t, err)
 		assert.False(t, out.Allowed)
 		assert.Equal(t, want, out.RetryAfter)
 		assert.Equal(t, out.Answers[0], out.Answers[2])
 		assert.EqualValues(t, 5, out.Answers[0].Remaining)
 	}
-	out, err := TakeAll(t.Context(), 2, l.Claim("a"), l.Claim("a"))
+	out, err := TakeAll(t.Context(), l.Claim("a", 2), l.Claim("a", 2))
 	require.NoError(t, err)
 	assert.True(t, out.Allowed)
 	assert.EqualValues(t, 1, out.Answers[0].Remaining)
 	assert.EqualValues(t, 1, take(t, l, "a", 0).Remaining)
 }
 
-// A claim that stands for several takes as many units as they would, and stands for one if it is
-// not said for how many; with Redis and without.
-func TestClaimTimes(t *testing.T) {
+// Claims take as many units as they say, and those on one key together; with Redis and without.
+func TestClaimsOfDifferentUnits(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10_000, 1, time.Hour))
 		c.Servers = 1
@@ -698,32 +698,35 @@ func TestClaimTimes(t *testing.T) {
 		c = over(line, policy.Must(policy.FixedWindow(5, time.Hour)))
 		c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, tokens, 1
 		requests := open(t, c)
-		ask := func(want bool, n int64, claims ...Claim) limits.Outcome {
+		ask := func(want bool, units ...int64) limits.Outcome {
 			t.Helper()
-			out, err := TakeAll(t.Context(), n, claims...)
+			claims := []Claim{requests.Claim("a", 1)}
+			for _, n := range units {
+				claims = append(claims, tokens.Claim("a", n))
+			}
+			out, err := TakeAll(t.Context(), claims...)
 			require.NoError(t, err)
 			require.Equal(t, want, out.Allowed, "%+v", out)
 			return out
 		}
-		both := func(n int64) []Claim { return []Claim{requests.Claim("a"), tokens.Claim("a").Times(n)} }
-		out := ask(true, 1, both(4000)...)
+		out := ask(true, 4000)
 		require.EqualValues(t, 6000, out.Answers[1].Remaining)
 		require.EqualValues(t, 4, out.Answers[0].Remaining)
-		out = ask(false, 1, both(6001)...)
+		out = ask(false, 6001)
 		require.Equal(t, 1, out.Binding)
 		require.Less(t, out.RetryAfter, policy.Never)
-		require.Equal(t, policy.Never, ask(false, 2, both(math.MaxInt64)...).RetryAfter)
-		require.Equal(t, policy.Never, ask(false, 1, append(both(math.MaxInt64), both(math.MaxInt64)...)...).RetryAfter)
-		out = ask(true, 2, append(both(1000), tokens.Claim("a").Times(-1))...)
-		require.EqualValues(t, 6000-2*1001, out.Answers[1].Remaining)
-		require.EqualValues(t, 2, out.Answers[0].Remaining)
+		require.Equal(t, policy.Never, ask(false, math.MaxInt64, math.MaxInt64).RetryAfter)
+		require.EqualValues(t, 4000, ask(true, 1000, 1000, 0).Answers[1].Remaining)
 
 		line.Set(gone)
 		eventually(t, func() bool { return tokens.Health() != nil && requests.Health() != nil }, "the outage is noticed")
-		ask(false, 1, both(3999)...)
-		out = ask(true, 1, both(3900)...)
+		out = ask(false, 3000, 3000)
+		require.Equal(t, out.Answers[1], out.Answers[2])
+		require.Less(t, out.RetryAfter, policy.Never)
+		out = ask(true, 3900, 50, 0)
 		require.Equal(t, limits.SourceShare, out.Answers[1].Source)
-		require.EqualValues(t, 1, out.Answers[0].Remaining)
+		require.EqualValues(t, 2, out.Answers[0].Remaining)
+		require.Equal(t, policy.Never, ask(false, 1, -1).RetryAfter)
 	})
 }
 
@@ -754,7 +757,7 @@ func TestViaAnotherLimiter(t *testing.T) {
 			for _, l := range []*Limiter{first, second, third} {
 				eventually(t, func() bool { return l.Health() == nil }, "Redis is back")
 			}
-			out, err := TakeAll(t.Context(), 1, first.Claim("a"), second.Claim("a"), third.Claim("a"))
+			out, err := TakeAll(t.Context(), first.Claim("a", 1), second.Claim("a", 1), third.Claim("a", 1))
 			require.NoError(t, err)
 			require.True(t, out.Allowed)
 			require.Equal(t, limits.SourceRedis, out.Answers[2].Source)

@@ -498,20 +498,24 @@ func TestTakeAllInAnOutage(t *testing.T) {
 			take(t, l, "a", 0) // so that the share knows it
 		}
 		line.Set(gone)
-		all := func(n int64, claims ...Claim) limits.Outcome {
+		all := func(n int64, of ...*Limiter) limits.Outcome {
 			t.Helper()
-			out, err := TakeAll(t.Context(), n, claims...)
+			var claims []Claim
+			for _, l := range of {
+				claims = append(claims, l.Claim("a", n))
+			}
+			out, err := TakeAll(t.Context(), claims...)
 			require.NoError(t, err)
 			return out
 		}
-		out := all(2, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
+		out := all(2, five, two, opened)
 		require.True(t, out.Allowed)
 		require.Equal(t, []limits.Source{limits.SourceShare, limits.SourceShare, limits.SourceOpen}, []limits.Source{out.Answers[0].Source, out.Answers[1].Source, out.Answers[2].Source})
 		require.ErrorIs(t, out.Answers[0].Err, ErrOutage)
-		out = all(1, five.Claim("a"), two.Claim("a"), opened.Claim("a"))
+		out = all(1, five, two, opened)
 		require.False(t, out.Allowed)
 		require.Equal(t, 1, out.Binding)
-		out = all(1, five.Claim("a"), closed.Claim("a"))
+		out = all(1, five, closed)
 		require.False(t, out.Allowed)
 		require.Equal(t, limits.SourceClosed, out.Answers[1].Source)
 		require.EqualValues(t, 3, five.local.Peek("a").Remaining, "nothing was taken by those refused")

@@ -7,12 +7,11 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Claim is a key of a share, for TakeAll.
+// Claim is N units of a key of a share, for TakeAll.
 type Claim struct {
 	Local *Local
 	Key   string
-	// Times is for how many claims this stands, of as many units each. 0 is one.
-	Times int64
+	N     int64
 }
 
 // place is where the word of a claim is.
@@ -29,11 +28,11 @@ type undo struct {
 	there bool
 }
 
-// TakeAll takes n units from every claim or from none: no other call comes in between. A
+// TakeAll takes the units of every claim or of none: no other call comes in between. A
 // claim that stands twice is charged twice. A share that would make the call wait refuses
 // it. It reports whether all were allowed, and returns one reservation for each claim. If
 // some refused, those of the others took nothing, and tell how their keys stand.
-func TakeAll(n int64, claims ...Claim) (all []Reservation, allowed bool) {
+func TakeAll(claims ...Claim) (all []Reservation, allowed bool) {
 	hashes, places := make([]hash, len(claims)), make([]place, len(claims))
 	for i, c := range claims {
 		hashes[i] = c.Local.hashOf(c.Key)
@@ -53,8 +52,8 @@ func TakeAll(n int64, claims ...Claim) (all []Reservation, allowed bool) {
 	for i, c := range claims {
 		s := &c.Local.shards[places[i].shard]
 		e, there := s.entries[hashes[i]]
-		r := c.Local.take(s, hashes[i], c.Key, saturated(n, c.Times), 0)
-		if r.Allowed && n > 0 {
+		r := c.Local.take(s, hashes[i], c.Key, c.N, 0)
+		if r.Allowed && c.N > 0 {
 			undos = append(undos, undo{s, hashes[i], e, there})
 		}
 		if r.Allowed && r.Wait > 0 {
@@ -63,7 +62,7 @@ func TakeAll(n int64, claims ...Claim) (all []Reservation, allowed bool) {
 		all[i] = r
 		allowed = allowed && r.Allowed
 	}
-	if allowed || n == 0 {
+	if allowed {
 		return all, allowed
 	}
 	for _, u := range slices.Backward(undos) {

@@ -16,29 +16,28 @@ func TestTakeAllOfShares(t *testing.T) {
 		five := open(t, policy.Must(policy.Funnel(5, 1, time.Hour)), 1, "a", "b")
 		two := open(t, policy.Must(policy.FixedWindow(2, time.Hour)), 1, "a")
 		queue := open(t, policy.Must(policy.Queue(5, 1, time.Hour)), 1, "a")
-		a, b, c := Claim{Local: five, Key: "a"}, Claim{Local: five, Key: "b"}, Claim{Local: two, Key: "a"}
-		all, allowed := TakeAll(2, a, c, b)
+		all, allowed := TakeAll(Claim{five, "a", 2}, Claim{two, "a", 2}, Claim{five, "b", 2})
 		require.True(t, allowed)
 		require.EqualValues(t, 3, all[0].Remaining)
-		all, allowed = TakeAll(1, a, c)
+		all, allowed = TakeAll(Claim{five, "a", 1}, Claim{two, "a", 1})
 		require.False(t, allowed)
 		require.True(t, all[0].Allowed)
 		require.False(t, all[1].Allowed)
 		require.EqualValues(t, 3, all[0].Remaining)
 		require.EqualValues(t, 3, five.Peek("a").Remaining, "nothing was taken")
-		_, allowed = TakeAll(2, a, a)
+		_, allowed = TakeAll(Claim{five, "a", 2}, Claim{five, "a", 2})
 		require.False(t, allowed, "it is charged twice")
-		_, allowed = TakeAll(1, a, b, a)
+		_, allowed = TakeAll(Claim{five, "a", 2}, Claim{five, "b", 1}, Claim{five, "a", 0})
 		require.True(t, allowed)
 		require.EqualValues(t, 1, five.Peek("a").Remaining)
 		require.EqualValues(t, 2, five.Peek("b").Remaining)
-		_, allowed = TakeAll(1, Claim{Local: queue, Key: "a"})
+		_, allowed = TakeAll(Claim{queue, "a", 1})
 		require.True(t, allowed)
-		all, allowed = TakeAll(1, Claim{Local: queue, Key: "a"})
+		all, allowed = TakeAll(Claim{queue, "a", 1})
 		require.False(t, allowed, "it would have to wait")
 		require.Equal(t, time.Hour, all[0].RetryAfter)
 		require.Equal(t, map[string]int64{"a": 1}, owed(queue))
-		all, allowed = TakeAll(0, a, c)
+		all, allowed = TakeAll(Claim{five, "a", 0}, Claim{two, "a", 0})
 		require.True(t, allowed)
 		require.Len(t, all, 2)
 	})
@@ -61,9 +60,9 @@ func TestManyCallers(t *testing.T) {
 					r := l.Take(key, 1, 0)
 					r.Cancel()
 				case 1:
-					claims := []Claim{{Local: l, Key: key}, {Local: other, Key: key}}
+					claims := []Claim{{l, key, 1}, {other, key, 1}}
 					random.Shuffle(2, func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
-					if _, allowed := TakeAll(1, claims...); allowed {
+					if _, allowed := TakeAll(claims...); allowed {
 						n++
 					}
 				case 2:

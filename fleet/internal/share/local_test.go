@@ -380,7 +380,7 @@ func TestUncountedRefuses(t *testing.T) {
 		r.Cancel()
 		require.False(t, l.Refund("a", 1).Allowed)
 		require.True(t, l.Peek("a").Allowed)
-		all, allowed := TakeAll(1, Claim{Local: l, Key: "a"})
+		all, allowed := TakeAll(Claim{l, "a", 1})
 		require.False(t, allowed)
 		require.False(t, all[0].Allowed)
 		require.Empty(t, owed(l))

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed" // the script
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -13,24 +12,11 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Ask is one key of a TakeAll.
+// Ask is N units of one key, for TakeAll.
 type Ask struct {
 	Limit *Limit
 	Key   string
-	// Times is for how many claims this stands, each of as many units as TakeAll is given,
-	// which are decided on together. 0 is one.
-	Times int64
-}
-
-// Units returns how many units are asked for in all, if each claim asks for n.
-func (a *Ask) Units(n int64) int64 {
-	switch times := max(a.Times, 1); {
-	case n > math.MaxInt64/times:
-		return math.MaxInt64
-	case n > 0:
-		return n * times
-	}
-	return n
+	N     int64
 }
 
 //go:embed lua/all.lua
@@ -56,12 +42,12 @@ func (s *Store) allScript() *script {
 	).Replace(allLua))
 }
 
-// TakeAll takes n units of every key, or none of any, in one call of Redis. No call
+// TakeAll takes the units of every ask, or none of any, in one call of Redis. No call
 // waits: a Queue allows it only where it may leave at once. If one refuses, the
 // decisions of those that allow it say how they stand. A key that is asked for twice is
-// charged twice, and the second decision is that of a call after the first: use Ask.Times
-// where RetryAfter must be that of both. In a cluster all keys must be kept together.
-func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, error) {
+// charged twice, and the second decision is that of a call after the first. An ask for no units
+// looks. In a cluster all keys must be kept together.
+func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	if len(asks) == 0 {
 		return nil, nil
 	}
@@ -75,26 +61,27 @@ func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, erro
 			return nil, err
 		}
 		keys[len(asks)+i] = a.Limit.blockName(keys[i])
-		n := a.Units(n)
-		ask, takes := n, a.Limit.takes(n)
-		if takes && a.Limit.log != nil {
-			// It asks for the units of those before it as well, which the script
-			// records as the same.
-			logs[keys[i]] += n
+		// It asks a log for the units of those before it as well, which the script records as the
+		// same.
+		ask := a.N
+		if a.Limit.log != nil && a.Limit.takes(a.N) {
+			logs[keys[i]] += a.N
 			ask = logs[keys[i]]
-			takes = a.Limit.takes(ask)
-		}
-		if !takes {
-			ask, args[len(asks)] = 0, "0"
 		}
 		penalty := a.Limit.rule.figures()
-		if !takes {
-			penalty[0] = 0 // such a refusal is not the key's doing
+		if !a.Limit.takes(ask) { // it looks, or is refused, which is not the key's doing
+			if ask != 0 {
+				args[len(asks)] = "0"
+			}
+			ask, penalty[0] = 0, 0
 		}
 		args[len(asks)+1+i] = packed(penalty)
-		if a.Limit.log != nil {
+		switch {
+		case a.Limit.log != nil:
 			args[i] = "l" + packed(a.Limit.logFigures(ask, 0))
-		} else {
+		case ask == 0:
+			args[i] = "-"
+		default:
 			args[i] = kinds[a.Limit.shape.Kind] + packed(a.Limit.atOnce(ask))
 		}
 	}
@@ -105,11 +92,11 @@ func (s *Store) TakeAll(ctx context.Context, n int64, asks []Ask) ([]Taken, erro
 	if err != nil {
 		return nil, explain(err, strings.Join(keys[:len(asks)], " "))
 	}
-	return decideAll(n, asks, keys, reply)
+	return decideAll(asks, keys, reply)
 }
 
 // decideAll has the policies tell what the script did.
-func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken, error) {
+func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken, error) {
 	if len(reply) == 2 && reply[0].IsInt64() { // the key of that number holds something else
 		i, _ := reply[0].AsInt64()
 		value, _ := reply[1].ToString()
@@ -130,7 +117,7 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 	}
 	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may stand here twice
 	for i, a := range asks {
-		n, blockName := a.Units(n), keys[len(asks)+i]
+		blockName := keys[len(asks)+i]
 		parts, err := reply[i].ToArray()
 		if err != nil {
 			return nil, explain(err, keys[i])
@@ -140,17 +127,20 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 			if err != nil {
 				return nil, err
 			}
-			ask := n
-			if a.Limit.takes(n) {
-				logs[keys[i]] += n
+			ask := a.N
+			standing[i] = a.Limit.decideLog(f, 0, 0)
+			if earlier := logs[keys[i]]; a.N == 0 && earlier > 0 { // it looks at what they leave
+				f.used, f.newest = f.used+earlier, max(f.newest, logTime(f.us))
+			} else if a.Limit.takes(a.N) {
+				logs[keys[i]] += a.N
 				ask = logs[keys[i]]
 			}
-			taken[i], standing[i] = a.Limit.decideLog(f, ask, 0), a.Limit.decideLog(f, 0, 0)
+			taken[i] = a.Limit.decideLog(f, ask, 0)
 			b, twice := blocks[blockName]
 			if !twice {
 				b.word = f.block
 			}
-			b.word = a.Limit.heedLog(&taken[i], f, b.word, n, !b.counted)
+			b.word = a.Limit.heedLog(&taken[i], f, b.word, a.N, !b.counted)
 			b.counted = b.counted || counts(&taken[i])
 			blocks[blockName] = b
 		} else {
@@ -168,7 +158,7 @@ func decideAll(n int64, asks []Ask, keys []string, reply []rueidis.RedisMessage)
 				word = words{f.word, f.word}
 			}
 			f.word = word.now
-			if taken[i], err = a.Limit.decideAtOnce(keys[i], &f, n); err != nil {
+			if taken[i], err = a.Limit.decideAtOnce(keys[i], &f, a.N); err != nil {
 				return nil, err
 			}
 			blocks[blockName] = block{f.block, b.counted || counts(&taken[i])}

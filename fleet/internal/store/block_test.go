@@ -256,7 +256,7 @@ func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
 				_, err := s.Take(t.Context(), l, value, 1, 0)
 				require.ErrorIs(t, err, store.ErrForeignValue, value)
 				require.ErrorContains(t, err, "block")
-				_, err = s.TakeAll(t.Context(), 1, []store.Ask{{Limit: l, Key: value}})
+				_, err = s.TakeAll(t.Context(), []store.Ask{{Limit: l, Key: value, N: 1}})
 				require.ErrorIs(t, err, store.ErrForeignValue, value)
 				_, err = s.Peek(t.Context(), l, value)
 				require.ErrorIs(t, err, store.ErrForeignValue, value)

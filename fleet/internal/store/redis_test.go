@@ -78,7 +78,7 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 				require.True(t, taken.Allowed || i > 0, "%+v", taken)
 				check("a take", taken)
 			}
-			all, err := s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "all"}})
+			all, err := s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "all", N: 1}})
 			require.NoError(t, err)
 			key = name(t, s, l, "all")
 			check("all", all[0])
@@ -165,7 +165,7 @@ func TestScriptsAreForgotten(t *testing.T) {
 		_, err = s.Take(ctx, log, "k", 1, 0)
 		require.NoError(t, err)
 		flush()
-		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: funnel, Key: "k"}, {Limit: log, Key: "k"}})
+		_, err = s.TakeAll(ctx, []store.Ask{{Limit: funnel, Key: "k", N: 1}, {Limit: log, Key: "k", N: 1}})
 		require.NoError(t, err)
 		flush()
 		replies := s.Lease(ctx, []store.LeaseAsk{{Limit: funnel, Key: "k", Need: 1, Most: 2}, {Limit: funnel, Key: "k", Need: 1, Most: 3}})
@@ -254,7 +254,7 @@ func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
 			put(t, client, redisName, value)
 			_, took := s.Take(ctx, l, key, 1, 0)
 			_, peeked := s.Peek(ctx, l, key)
-			_, all := s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "other"}, {Limit: l, Key: key}})
+			_, all := s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "other", N: 1}, {Limit: l, Key: key, N: 1}})
 			_, charged := s.Refund(ctx, l, key, -1)
 			_, cancelled := s.Cancel(ctx, l, key, store.Taken{After: 5}, 1)
 			for _, err := range []error{took, peeked, all, charged, cancelled} {
@@ -280,7 +280,7 @@ func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
 		assert.ErrorIs(t, err, store.ErrForeignValue, "%v", member)
 		_, err = s.Refund(ctx, log, key, 1)
 		assert.ErrorIs(t, err, store.ErrForeignValue, "%v", member)
-		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: log, Key: key}})
+		_, err = s.TakeAll(ctx, []store.Ask{{Limit: log, Key: key, N: 1}})
 		assert.ErrorIs(t, err, store.ErrForeignValue, "%v", member)
 		assert.EqualValues(t, 1, integer(t, client, "ZCARD", redisName))
 	}
@@ -292,7 +292,7 @@ func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
 		assert.ErrorContains(t, err, redisName)
 		_, err = s.Refund(ctx, l, "list", 1)
 		assert.ErrorIs(t, err, store.ErrForeignValue)
-		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "list"}})
+		_, err = s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "list", N: 1}})
 		assert.ErrorIs(t, err, store.ErrForeignValue)
 		assert.EqualValues(t, 1, integer(t, client, "LLEN", redisName))
 	}
@@ -336,7 +336,7 @@ func TestFullMemory(t *testing.T) {
 		assert.False(t, d.Allowed)
 		_, err = s.Take(ctx, l, "new", 1, 0)
 		assert.ErrorIs(t, err, store.ErrFull, "%v", l.Policy())
-		_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "new"}})
+		_, err = s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "new", N: 1}})
 		assert.ErrorIs(t, err, store.ErrFull, "%v", l.Policy())
 	}
 	assert.NoError(t, s.Check(ctx, time.Minute), "noeviction is as it should be")
@@ -466,12 +466,12 @@ func TestCluster(t *testing.T) {
 		require.NoError(t, r.Err)
 		assert.EqualValues(t, 2, r.Granted)
 	}
-	_, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "a"}, {Limit: l, Key: "b"}})
+	_, err = s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "a", N: 1}, {Limit: l, Key: "b", N: 1}})
 	assert.ErrorIs(t, err, store.ErrCrossSlot)
 	assert.ErrorContains(t, err, "set Config.Tag")
 	var all []store.Taken
 	for _, key := range []string{"a", "", "{", "}", "{}", "}{", "a{b", strings.Repeat("k", 129)} {
-		all, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: key}, {Limit: log, Key: key}})
+		all, err = s.TakeAll(ctx, []store.Ask{{Limit: l, Key: key, N: 1}, {Limit: log, Key: key, N: 1}})
 		require.NoError(t, err, key)
 		assert.True(t, all[0].Allowed && all[1].Allowed, key)
 	}
@@ -479,7 +479,7 @@ func TestCluster(t *testing.T) {
 	s = store.New(client, store.Options{Name: "together", Tag: "T"})
 	l = limit(t, s, funnel)
 	for i := range 4 {
-		all, err = s.TakeAll(ctx, 1, []store.Ask{{Limit: l, Key: "a"}, {Limit: l, Key: "b}c"}})
+		all, err = s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "a", N: 1}, {Limit: l, Key: "b}c", N: 1}})
 		require.NoError(t, err)
 		assert.Equal(t, i < 3, all[0].Allowed && all[1].Allowed)
 	}

@@ -60,14 +60,14 @@ func TestTakeAll(t *testing.T) {
 			for step := range 150 {
 				clock += random.Int64N(400_000)
 				now := policy.Instant(clock) * 1000
-				n := []int64{1, 1, 1, 2, 3, 5, 7, 0, -1, 11, math.MaxInt64}[random.IntN(11)]
+				units := func() int64 { return []int64{1, 1, 1, 2, 3, 5, 7, 0, 0, 0, -1, 11, math.MaxInt64}[random.IntN(13)] }
 				var asks []store.Ask
 				var want []policy.Decision
 				var before, after []uint64 // as they would be
 				pending := map[int]uint64{}
 				allowed, claims := true, []int{}
 				for range 1 + random.IntN(4) {
-					i := random.IntN(len(policies)) // may stand twice
+					i, n := random.IntN(len(policies)), units() // may stand twice
 					word, twice := pending[i]
 					if !twice {
 						word = words[i]
@@ -79,14 +79,15 @@ func TestTakeAll(t *testing.T) {
 						next, d = word, standing
 					}
 					pending[i] = next
-					asks, claims, want = append(asks, store.Ask{Limit: limits[i], Key: "k"}), append(claims, i), append(want, d)
+					asks, claims, want = append(asks, store.Ask{Limit: limits[i], Key: "k", N: n}), append(claims, i), append(want, d)
 					before, after = append(before, word), append(after, next)
 					allowed = allowed && d.Allowed
 				}
 				withLog := random.IntN(2) == 0
 				copied := *log
 				if withLog {
-					asks = append(asks, store.Ask{Limit: logLimit, Key: "k"})
+					n := units()
+					asks = append(asks, store.Ask{Limit: logLimit, Key: "k", N: n})
 					d := log.take(int64(now), n, 0)
 					want, claims = append(want, d), append(claims, -1)
 					before, after = append(before, 0), append(after, 0)
@@ -110,8 +111,8 @@ func TestTakeAll(t *testing.T) {
 						}
 					}
 				}
-				at := fmt.Sprintf("seed %d, step %d, n %d, claims %v", seed, step, n, claims)
-				got, err := s.TakeAll(context.Background(), n, asks)
+				at := fmt.Sprintf("seed %d, step %d, claims %v, %v", seed, step, claims, asks)
+				got, err := s.TakeAll(context.Background(), asks)
 				if !assert.NoError(t, err, at) || !assert.Len(t, got, len(want), at) {
 					return
 				}
@@ -140,15 +141,15 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 	s := clocked(t, connect(t, shared), &clock)
 	ctx := context.Background()
 	l := limit(t, s, newLog(t, 5, time.Second))
-	a := store.Ask{Limit: l, Key: "a"}
-	all, err := s.TakeAll(ctx, 1, []store.Ask{a, {Limit: l, Key: "b"}, a, a})
+	a := func(n int64) store.Ask { return store.Ask{Limit: l, Key: "a", N: n} }
+	all, err := s.TakeAll(ctx, []store.Ask{a(1), {Limit: l, Key: "b", N: 1}, a(1), a(0), a(1), a(0)})
 	require.NoError(t, err)
 	var left []int64
 	for _, d := range all {
 		assert.True(t, d.Allowed)
 		left = append(left, d.Remaining)
 	}
-	assert.Equal(t, []int64{4, 4, 3, 2}, left, "each knows of those before it")
+	assert.Equal(t, []int64{4, 4, 3, 3, 2, 2}, left, "each knows of those before it")
 
 	clock = 600_000
 	for n, wait := range map[int64]time.Duration{
@@ -156,7 +157,7 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 		3:             policy.Never,           // nor ever
 		math.MaxInt64: policy.Never,
 	} {
-		all, err = s.TakeAll(ctx, n, []store.Ask{a, a})
+		all, err = s.TakeAll(ctx, []store.Ask{a(n), a(n)})
 		require.NoError(t, err)
 		assert.False(t, all[1].Allowed)
 		assert.Equal(t, wait, all[1].RetryAfter)
@@ -165,16 +166,16 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 	d, err := s.Peek(ctx, l, "a")
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, d.Remaining, "nothing was taken")
-	all, err = s.TakeAll(ctx, 0, []store.Ask{a, a})
+	all, err = s.TakeAll(ctx, []store.Ask{a(0), a(0)})
 	require.NoError(t, err)
 	assert.True(t, all[0].Allowed && all[1].Allowed)
-	all, err = s.TakeAll(ctx, 1, nil)
+	all, err = s.TakeAll(ctx, nil)
 	assert.NoError(t, err)
 	assert.Empty(t, all)
 
 	// So many that they are recorded in larger entries together than each alone.
-	many := store.Ask{Limit: limit(t, s, newLog(t, 100, time.Second)), Key: "many"}
-	all, err = s.TakeAll(ctx, 17, []store.Ask{many, many, many})
+	many := store.Ask{Limit: limit(t, s, newLog(t, 100, time.Second)), Key: "many", N: 17}
+	all, err = s.TakeAll(ctx, []store.Ask{many, many, many})
 	require.NoError(t, err)
 	assert.EqualValues(t, 49, all[2].Remaining)
 	d, err = s.Peek(ctx, many.Limit, "many")

@@ -1,27 +1,31 @@
 -- Decides on all keys first, and writes only if all allow it. Refusals count in any case. KEYS
 -- has the names of the words, and then those of what is kept of blocks. ARGV has what is asked of
--- each, whether to write, and the figures of each one's penalty.
+-- each, whether to write, and the figures of each one's penalty. For no units it looks.
 local keys = #KEYS / 2
 local known, found, writes, allowed = {}, {}, {}, ARGV[keys + 1] == '1'
 local kept, counted = redis.call('MGET', unpack(KEYS, keys + 1)), {}
+local made = {} -- blocks of this call
 for i = 1, keys do
   local key, blockKey, b = KEYS[i], KEYS[keys + i], kept[i]
   local mostRefused, windowUs, firstUs, longestUs, forgetUs = struct.unpack('<ddddd', ARGV[keys + 1 + i])
   BLOCK
   if level < 0 then return {keys + i, b} end
+  blocked = blocked or made[blockKey]
   local kind = string.sub(ARGV[i], 1, 1)
-  local passes
+  local passes = not blocked
   if kind == 'l' then
     local n, limit, per, patience = struct.unpack('<dddd', ARGV[i], 2)
     LOG
     if first < 0 then return {i, newest[1]} end
-    passes = taken == 1 and not blocked
+    passes = passes and (taken == 1 or n == 0)
     if not passes then taken = 0 end
     found[i] = LOGREPLY
-    if known[key] then writes[known[key]] = nil end -- this one records its units as well
-    known[key] = i
-    writes[i] = function()
-      RECORD
+    if n > 0 then
+      if known[key] then writes[known[key]] = nil end -- this one records its units as well
+      known[key] = i
+      writes[i] = function()
+        RECORD
+      end
     end
   else
     local h, l
@@ -34,9 +38,11 @@ for i = 1, keys do
       found[i] = {w, us, 0, b}
     end
     local ms
-    ms, h, l = take[kind](us, h, l, struct.unpack(format[kind], ARGV[i], 2))
-    passes = ms and not blocked
-    if passes then
+    if kind ~= '-' then
+      ms, h, l = take[kind](us, h, l, struct.unpack(format[kind], ARGV[i], 2))
+      passes = passes and ms
+    end
+    if passes and ms then
       found[i][3] = 1
       known[key] = {h, l}
       writes[i] = function()
@@ -49,6 +55,7 @@ for i = 1, keys do
     local refusals = 0
     if mostRefused > 0 and not counted[blockKey] then refusals, counted[blockKey] = 1, true end
     PUNISH
+    made[blockKey] = made[blockKey] or refusals > 0 and strikes >= mostRefused
   end
 end
 if allowed then
