@@ -22,12 +22,12 @@ var (
 
 // How answers were reached.
 var (
-	inProcess  = limits.Provenance{Source: limits.SourceProcess, Exact: true}
-	unrecorded = limits.Provenance{Source: limits.SourceUnrecorded}
+	inProcess  = limits.NewProvenance(limits.SourceProcess, true, nil)
+	unrecorded = limits.NewProvenance(limits.SourceUnrecorded, false, nil)
 )
 
 // provenanceOf returns how an answer was reached.
-func provenanceOf(b cell.Basis) limits.Provenance {
+func provenanceOf(b cell.Basis) *limits.Provenance {
 	if b.Recorded() {
 		return inProcess
 	}
@@ -133,9 +133,9 @@ func (e *Engine[K]) acquire(ctx context.Context, call *limits.Call[K], a *limits
 	case errors.Is(err, ErrClosed):
 		a.Provenance = provenanceOf(e.cell.ReserveWith(call.Limit, call.Key, call.N, 0, &a.Decision, h))
 	case errors.Is(err, ErrUnavailable):
-		a.Provenance = limits.Provenance{Source: limits.SourceUnrecorded, Err: e.named(err)}
+		a.Provenance = limits.NewProvenance(limits.SourceUnrecorded, false, e.named(err))
 	case errors.Is(err, ErrCrowded):
-		a.Provenance = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: e.named(err)}
+		a.Provenance = limits.NewProvenance(limits.SourceProcess, true, e.named(err))
 	}
 	if a.Wait = waited; errors.Is(err, ErrCancelled) {
 		return e.named(err)
@@ -213,8 +213,8 @@ func (t *Tiered[K]) Ask(_ context.Context, key K, n int64) (limits.Answer, error
 }
 
 // manyLimits is how a Tiered refuses a limit that comes with the call.
-var manyLimits = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: errors.New(
-	"ral: a Tiered has several limits, and one that comes with the call cannot replace them: ask its engines, each with a limit of its own, by limits.AskAll")}
+var manyLimits = limits.NewProvenance(limits.SourceProcess, true, errors.New(
+	"ral: a Tiered has several limits, and one that comes with the call cannot replace them: ask its engines, each with a limit of its own, by limits.AskAll"))
 
 // unlimited is the answer of the zero Tiered.
 var unlimited = policy.Decision{Allowed: true, Limit: policy.MaxWord, Remaining: policy.MaxWord}
@@ -244,12 +244,12 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		out = TakeAll(t.Claims(call.Key, call.N)...) // answered by Config.WhenUnavailable
 		out.Waited = waited
 	case errors.Is(err, ErrCrowded):
-		g.Provenance = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: err}
+		g.Provenance = limits.NewProvenance(limits.SourceProcess, true, err)
 	case errors.Is(err, ErrUnavailable):
-		g.Provenance = limits.Provenance{Source: limits.SourceUnrecorded, Err: err}
+		g.Provenance = limits.NewProvenance(limits.SourceUnrecorded, false, err)
 	}
 	for i := range out.Decisions {
-		if g.Provenance.Exact && !out.Provenance(i).Exact {
+		if g.Provenance.Exact() && !out.Provenance(i).Exact() {
 			g.Provenance = unrecorded
 		}
 		combine(&g.Decision, &out.Decisions[i], i == 0)
@@ -274,7 +274,7 @@ func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 		if !ok || of.Wait > 0 {
 			return a, false // Hold refuses where one of the limits would delay the call
 		}
-		if allowed = allowed && of.Allowed; a.Provenance.Exact || i == 0 {
+		if allowed = allowed && of.Allowed; a.Provenance.Exact() || i == 0 {
 			a.Provenance = of.Provenance
 		}
 		combine(&a.Decision, &of.Decision, i == 0)

@@ -101,8 +101,8 @@ func TestAskOfUnrecordedKey(t *testing.T) {
 		require.NoError(t, err)
 		for _, a := range []limits.Answer{a, g.Answer} {
 			assert.Equal(t, want, a.Allowed)
-			assert.Equal(t, limits.SourceUnrecorded, a.Source)
-			assert.False(t, a.Exact)
+			assert.Equal(t, limits.SourceUnrecorded, a.Source())
+			assert.False(t, a.Exact())
 		}
 		assert.NoError(t, g.Settle(t.Context(), 5))
 	}
@@ -121,7 +121,7 @@ func TestHoldInCrowdedLine(t *testing.T) {
 		g, err := e.Hold(t.Context(), call)
 		require.NoError(t, err)
 		assert.False(t, g.Allowed)
-		assert.ErrorIs(t, g.Err, ErrCrowded)
+		assert.ErrorIs(t, g.Err(), ErrCrowded)
 	})
 }
 

@@ -28,8 +28,8 @@ func (e *Engine[K]) Explain(key K) limits.Explanation {
 
 // What explanations of calls that cannot be recorded rest on.
 var (
-	unrecordedFull = limits.Provenance{Source: limits.SourceUnrecorded, Err: errors.New("the table is full, and Config.WhenFull decides")}
-	unrecordedLost = limits.Provenance{Source: limits.SourceUnrecorded, Err: errors.New("the limiter is closed or degraded, or cannot find such a key again, and Config.WhenUnavailable decides")}
+	unrecordedFull = limits.NewProvenance(limits.SourceUnrecorded, false, errors.New("the table is full, and Config.WhenFull decides"))
+	unrecordedLost = limits.NewProvenance(limits.SourceUnrecorded, false, errors.New("the limiter is closed or degraded, or cannot find such a key again, and Config.WhenUnavailable decides"))
 )
 
 // explain is Explain for a call of n units. It returns also what the explanation was made of.
@@ -81,9 +81,9 @@ func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
 }
 
 // sharedProvenance returns what an explanation under several limits rests on.
-func sharedProvenance(each []limits.Explanation) limits.Provenance {
+func sharedProvenance(each []limits.Explanation) *limits.Provenance {
 	for i := range each {
-		if each[i].Source == limits.SourceUnrecorded {
+		if each[i].Source() == limits.SourceUnrecorded {
 			return each[i].Provenance
 		}
 	}

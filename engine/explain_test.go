@@ -225,7 +225,7 @@ func TestExplanationOfWhatCannotBeRecorded(t *testing.T) {
 					assert.Equal(t, []any{tier.Allowed, tier.RetryAfter}, []any{y.Allowed, y.RetryAfter})
 					assert.Equal(t, []any{out.Allowed, out.RetryAfter}, []any{z.Allowed, z.RetryAfter})
 					for _, x := range []limits.Explanation{x, y, z} {
-						assert.Equal(t, []any{limits.SourceUnrecorded, false, false}, []any{x.Source, x.Exact, x.Known})
+						assert.Equal(t, []any{limits.SourceUnrecorded, false, false}, []any{x.Source(), x.Exact(), x.Known})
 						assert.Contains(t, x.String(), "A call cannot be recorded: the ")
 					}
 				}
@@ -246,7 +246,7 @@ func TestExplanationWhereOnlyNewKeysCannotBeRecorded(t *testing.T) {
 			e.Choke("known")
 			synctest.Wait()
 			x := e.Explain("known")
-			assert.Equal(t, []any{true, limits.SourceProcess, int64(1)}, []any{x.Allowed, x.Source, x.Used})
+			assert.Equal(t, []any{true, limits.SourceProcess, int64(1)}, []any{x.Allowed, x.Source(), x.Used})
 			x = e.Explain("new")
 			assert.Equal(t, config.WhenFull == EvictLeastDebt, x.Allowed, "room is made by evicting")
 			assert.Equal(t, e.Choke("new"), x.Allowed)
@@ -262,7 +262,7 @@ func TestExplanationOfADegradedEngine(t *testing.T) {
 				x := e.Explain(key)
 				d := e.Take(key, 1)
 				assert.Equal(t, []any{d.Allowed, d.RetryAfter}, []any{x.Allowed, x.RetryAfter}, key)
-				assert.Equal(t, key == "known", x.Exact, key)
+				assert.Equal(t, key == "known", x.Exact(), key)
 			}
 		})
 	}

@@ -52,14 +52,14 @@ type Outcome struct {
 	known [fewClaims]knownClaim
 }
 
-// Provenance returns how the decision on the claim of that index was reached, the zero one if there is no
+// Provenance returns how the decision on the claim of that index was reached, nil if there is no
 // such claim. The source of one whose key could not be recorded is limits.SourceUnrecorded:
 // Remaining, RetryAfter and ResetAfter of its decision are guesses, and RetryAfter of the
 // Outcome is one as well if that decision refused.
-func (o *Outcome) Provenance(claim int) limits.Provenance {
+func (o *Outcome) Provenance(claim int) *limits.Provenance {
 	switch {
 	case claim < 0 || claim >= len(o.Decisions):
-		return limits.Provenance{}
+		return nil
 	case o.held != nil && o.held[claim].unrecorded:
 		return unrecorded
 	}

@@ -302,7 +302,7 @@ func TestTiersRefuseALimitOfTheCall(t *testing.T) {
 		assert.False(t, g.Allowed)
 		assert.Equal(t, policy.Never, g.RetryAfter)
 		assert.Zero(t, g.Limit)
-		assert.ErrorContains(t, g.Err, "limits.AskAll")
+		assert.ErrorContains(t, g.Err(), "limits.AskAll")
 	}
 	assert.Equal(t, int64(10), tiers.Take("key", 0).Remaining)
 }

@@ -57,8 +57,8 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 					t.Helper()
 					require.NoError(t, err, way)
 					assert.Equal(t, c.admits, a.Allowed, way)
-					assert.Equal(t, limits.SourceUnrecorded, a.Source, way)
-					assert.False(t, a.Exact, way)
+					assert.Equal(t, limits.SourceUnrecorded, a.Source(), way)
+					assert.False(t, a.Exact(), way)
 				}
 				for _, l := range []limits.Limiter[float64]{without, tiers} {
 					a, err := l.Ask(t.Context(), c.key, 1)
@@ -69,7 +69,7 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 						out, err := limits.AskAll(t.Context(), patience,
 							limits.NewClaim(l, limits.Call[float64]{Key: c.key, N: 1}), limits.NewClaim(with, limits.Call[string]{Key: "known", N: 1}))
 						check("AskAll", out.Answers[0], err)
-						assert.True(t, out.Answers[1].Exact)
+						assert.True(t, out.Answers[1].Exact())
 					}
 				}
 				acquire := func(claims ...Claim) Outcome {
@@ -83,14 +83,14 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 						out := call(with.Claim(key, 1), without.Claim(c.key, 1))
 						assert.Equal(t, admits, out.Allowed, way)
 						assert.Equal(t, []limits.Source{limits.SourceProcess, limits.SourceUnrecorded},
-							[]limits.Source{out.Provenance(0).Source, out.Provenance(1).Source}, way)
-						assert.True(t, out.Provenance(0).Exact, way)
-						assert.False(t, out.Provenance(1).Exact, way)
+							[]limits.Source{out.Provenance(0).Source(), out.Provenance(1).Source()}, way)
+						assert.True(t, out.Provenance(0).Exact(), way)
+						assert.False(t, out.Provenance(1).Exact(), way)
 					}
 					// Refused by the key that has a word. The other may not be asked to record.
 					out := call(with.Claim("known", 1000), without.Claim(c.key, 1))
 					assert.False(t, out.Allowed, way)
-					assert.True(t, out.Provenance(0).Exact, way)
+					assert.True(t, out.Provenance(0).Exact(), way)
 				}
 			})
 		})
@@ -98,7 +98,7 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
 	out := TakeAll(e.Claim("key", 1))
 	for _, none := range []int{-1, 1} {
-		assert.Equal(t, limits.SourceNone, out.Provenance(none).Source)
+		assert.Equal(t, limits.SourceNone, out.Provenance(none).Source())
 	}
 }
 
@@ -114,8 +114,8 @@ func TestCloseWhileWaitingIsNoPromise(t *testing.T) {
 		out, err := AcquireAll(context.Background(), policy.Never, other.Claim("key", 1), slow.Claim("key", 1))
 		assert.ErrorIs(t, err, ErrClosed)
 		assert.Equal(t, time.Second, out.Waited)
-		assert.True(t, out.Provenance(0).Exact)
-		assert.False(t, out.Provenance(1).Exact, "RetryAfter is a guess")
+		assert.True(t, out.Provenance(0).Exact())
+		assert.False(t, out.Provenance(1).Exact(), "RetryAfter is a guess")
 	})
 }
 
@@ -128,8 +128,8 @@ func TestRefusedBesideAClosedEngine(t *testing.T) {
 	for _, key := range []float64{math.NaN(), 1} {
 		out := TakeAll(known.Claim("key", 1), gone.Claim(key, 1))
 		assert.False(t, out.Decisions[1].Allowed, key)
-		assert.False(t, out.Provenance(1).Exact, key)
-		assert.True(t, out.Provenance(0).Exact, key)
+		assert.False(t, out.Provenance(1).Exact(), key)
+		assert.True(t, out.Provenance(0).Exact(), key)
 		require.NoError(t, gone.Close())
 	}
 }

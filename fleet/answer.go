@@ -12,9 +12,30 @@ import (
 
 // How most answers were reached.
 var (
-	byRedis = limits.Provenance{Source: limits.SourceRedis, Exact: true}
-	byLease = limits.Provenance{Source: limits.SourceLease}
+	byRedis        = limits.NewProvenance(limits.SourceRedis, true, nil)
+	besideLeases   = limits.NewProvenance(limits.SourceRedis, false, nil)
+	byLease        = limits.NewProvenance(limits.SourceLease, false, nil)
+	byLeaseBlocked = limits.NewProvenance(limits.SourceLease, false, ErrBlocked)
 )
+
+// byRedis returns how Redis decided: not exactly if servers hold units on lease.
+func (l *Limiter) byRedis() *limits.Provenance {
+	if l.leases == nil {
+		return byRedis
+	}
+	return besideLeases
+}
+
+// blocked returns the provenance of a refusal because of a block, which p is without it.
+func blocked(p *limits.Provenance) *limits.Provenance {
+	switch {
+	case p == byLease:
+		return byLeaseBlocked
+	case p.Err() == nil:
+		return limits.NewProvenance(p.Source(), p.Exact(), ErrBlocked)
+	}
+	return limits.NewProvenance(p.Source(), p.Exact(), fmt.Errorf("%w; %w", p.Err(), ErrBlocked))
+}
 
 // misfit is the answer of a call that brings a limit of another family, as an engine gives it.
 var misfit = limits.Answer{Decision: policy.Decision{RetryAfter: policy.Never}}
@@ -23,7 +44,7 @@ var misfit = limits.Answer{Decision: policy.Decision{RetryAfter: policy.Never}}
 // that came with it cannot be applied.
 func noAnswerFor(err error) (limits.Answer, error) {
 	if errors.Is(err, ErrMisfit) || errors.Is(err, ErrModeUnsupported) || errors.Is(err, ErrTooManyLimits) {
-		return limits.Answer{Decision: misfit.Decision, Provenance: limits.Provenance{Source: limits.SourceRedis, Exact: true, Err: err}}, nil
+		return limits.Answer{Decision: misfit.Decision, Provenance: limits.NewProvenance(limits.SourceRedis, true, err)}, nil
 	}
 	return limits.Answer{}, err
 }
@@ -32,7 +53,7 @@ func noAnswerFor(err error) (limits.Answer, error) {
 // an outage.
 func forAdapters(a limits.Answer) limits.Answer {
 	if !a.Allowed && lacksShare(&a) {
-		a.Source = limits.SourceClosed
+		a.Provenance = limits.NewProvenance(limits.SourceClosed, a.Exact(), a.Err())
 	}
 	return a
 }
@@ -41,27 +62,23 @@ func forAdapters(a limits.Answer) limits.Answer {
 func refuseBlocked(a *limits.Answer, left time.Duration) {
 	a.Allowed, a.Remaining, a.Wait = false, 0, 0
 	a.RetryAfter, a.ResetAfter = max(a.RetryAfter, left), max(a.ResetAfter, left)
-	if a.Err == nil {
-		a.Err = ErrBlocked
-	} else {
-		a.Err = fmt.Errorf("%w; %w", a.Err, ErrBlocked)
-	}
+	a.Provenance = blocked(a.Provenance)
 }
 
 // isBlocked reports whether an answer is a refusal because the key is blocked.
 func isBlocked(a *limits.Answer) bool {
-	return !a.Allowed && a.Err != nil && errors.Is(a.Err, ErrBlocked)
+	return !a.Allowed && a.Err() != nil && errors.Is(a.Err(), ErrBlocked)
 }
 
 // isUnavailable reports whether an answer is a refusal because Redis was away, and not one of the
 // limit: a call for more than the limit ever has is refused by that.
 func isUnavailable(a *limits.Answer) bool {
-	return a.RetryAfter != policy.Never && (a.Source == limits.SourceClosed || lacksShare(a))
+	return a.RetryAfter != policy.Never && (a.Source() == limits.SourceClosed || lacksShare(a))
 }
 
 // lacksShare reports whether this server had no share of the limit to decide by.
 func lacksShare(a *limits.Answer) bool {
-	return a.Source == limits.SourceShare && errors.Is(a.Err, ErrUncounted)
+	return a.Source() == limits.SourceShare && errors.Is(a.Err(), ErrUncounted)
 }
 
 // late is the error of a call that cannot wait for the end of a block.
@@ -84,7 +101,7 @@ func (t *tally) count(n int64, a *limits.Answer) {
 	if n == 0 {
 		return
 	}
-	t.by[a.Source].Add(1)
+	t.by[a.Source()].Add(1)
 	switch {
 	case a.Allowed:
 		t.admitted.Add(1)

@@ -57,7 +57,7 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 	case err == nil, errors.Is(err, ErrNever), errors.Is(err, ErrDeadline):
 		g.Answer, err = forAdapters(r.Answer), nil
 	case errors.Is(err, ErrCrowded):
-		g.Answer = limits.Answer{Decision: r.Decision, Provenance: limits.Provenance{Source: r.Source, Exact: r.Exact, Err: err}}
+		g.Answer = limits.Answer{Decision: r.Decision, Provenance: limits.NewProvenance(r.Source(), r.Exact(), err)}
 		err = nil
 	default:
 		g.Answer, err = noAnswerFor(err)
@@ -159,7 +159,7 @@ type holder struct{}
 // Settle implements limits.Holder.
 func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	r := held.Ref.(*granted)
-	source := r.Source
+	source := r.Source()
 	switch {
 	case used > r.n:
 		return r.change(ctx, r.n-used)
@@ -202,7 +202,7 @@ func (r *granted) change(ctx context.Context, n int64) error {
 	}
 	a, err := r.limiter.RefundWith(ctx, limit, r.key, max(n, -decide.MostCharge(r.under())))
 	if err == nil && !a.Allowed {
-		err = a.Err
+		err = a.Err()
 	}
 	return err
 }

@@ -90,7 +90,7 @@ func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 	require.NoError(t, requests.Block(t.Context(), "a", time.Hour))
 	out, err := ask()
 	require.NoError(t, err)
-	assert.ErrorIs(t, out.Answers[0].Err, ErrBlocked)
+	assert.ErrorIs(t, out.Answers[0].Err(), ErrBlocked)
 }
 
 // Each grant of an exchange on two limits is settled by itself.
@@ -133,13 +133,13 @@ func TestAskDuringOutage(t *testing.T) {
 				for range 5 {
 					a, err := l.Ask(t.Context(), "known", 1)
 					require.NoError(t, err)
-					assert.Equal(t, want.source, a.Source)
+					assert.Equal(t, want.source, a.Source())
 					assert.Equal(t, want.allowed, a.Allowed)
-					assert.False(t, a.Exact)
-					assert.ErrorIs(t, a.Err, ErrOutage)
+					assert.False(t, a.Exact())
+					assert.ErrorIs(t, a.Err(), ErrOutage)
 					g, err := l.Hold(t.Context(), limits.Call[string]{Key: "known", N: 1, Patience: time.Millisecond})
 					require.NoError(t, err)
-					assert.Equal(t, want.source, g.Source)
+					assert.Equal(t, want.source, g.Source())
 					assert.Equal(t, want.allowed, g.Allowed)
 					_ = g.Cancel(t.Context())
 				}
@@ -158,8 +158,8 @@ func TestAskWithoutShare(t *testing.T) {
 	a, err := l.Ask(t.Context(), "key", 1)
 	require.NoError(t, err)
 	assert.False(t, a.Allowed)
-	assert.Equal(t, limits.SourceClosed, a.Source)
-	assert.ErrorIs(t, a.Err, ErrUncounted)
+	assert.Equal(t, limits.SourceClosed, a.Source())
+	assert.ErrorIs(t, a.Err(), ErrUncounted)
 }
 
 // A call in Leased mode waits for units, and is told what is no promise.
@@ -173,8 +173,8 @@ func TestHoldOnLease(t *testing.T) {
 			g, err := l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1, Patience: patience})
 			require.NoError(t, err)
 			require.True(t, g.Allowed)
-			assert.False(t, g.Exact)
-			leased = leased || g.Source == limits.SourceLease
+			assert.False(t, g.Exact())
+			leased = leased || g.Source() == limits.SourceLease
 		}
 		assert.True(t, leased, "no call was answered from a lease")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -334,7 +334,7 @@ func TestHoldInACrowd(t *testing.T) {
 	g, err := l.Hold(t.Context(), call)
 	require.NoError(t, err)
 	assert.False(t, g.Allowed)
-	assert.ErrorIs(t, g.Err, ErrCrowded)
+	assert.ErrorIs(t, g.Err(), ErrCrowded)
 	assert.Greater(t, g.RetryAfter, time.Minute)
 	l.waiters.leave("key")
 
@@ -404,18 +404,18 @@ func TestSettlesWhatAShareLetPass(t *testing.T) {
 				g, err := l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 10})
 				require.NoError(t, err)
 				require.True(t, g.Allowed)
-				require.Equal(t, limits.SourceShare, g.Source)
+				require.Equal(t, limits.SourceShare, g.Source())
 				require.True(t, take(t, l, "a", 1).Allowed, "the key is busy")
 				line.Set(well)
 				<-ended
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source)
+				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source())
 				if charged {
 					close(goOn)
 					eventually(t, func() bool { return l.Stats().Charged == 11 }, "it is charged")
 				}
 				require.NoError(t, g.Settle(t.Context(), 4))
 				left := take(t, l, "a", 0)
-				require.Equal(t, limits.SourceRedis, left.Source)
+				require.Equal(t, limits.SourceRedis, left.Source())
 				if !charged {
 					assert.Equal(t, int64(13), left.Remaining, "7 were used by Redis's count, and nothing else is known there")
 					close(goOn)

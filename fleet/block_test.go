@@ -117,8 +117,8 @@ func compareWithEngine(t *testing.T, r *rand.Rand) {
 			want := e.Take(key, n)
 			got := take(t, l, key, n)
 			require.Equal(t, want, got.Decision, at)
-			require.Equal(t, was, errors.Is(got.Err, ErrBlocked), at)
-			require.True(t, got.Exact)
+			require.Equal(t, was, errors.Is(got.Err(), ErrBlocked), at)
+			require.True(t, got.Exact())
 			if !want.Allowed {
 				refused++
 			}
@@ -154,11 +154,11 @@ func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 						for range each {
 							a, err := servers[i%len(servers)].Take(context.Background(), key, 1)
 							switch {
-							case err != nil || a.Source != limits.SourceRedis:
+							case err != nil || a.Source() != limits.SourceRedis:
 								t.Errorf("%+v, %v", a, err)
 							case a.Allowed:
 								admitted.Add(1)
-							case errors.Is(a.Err, ErrBlocked):
+							case errors.Is(a.Err(), ErrBlocked):
 								blocked.Add(1)
 							default:
 								counted.Add(1)
@@ -258,9 +258,9 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 					require.False(t, got.Allowed, name)
 					if name != "Choke" {
 						assert.Equal(t, policy.Decision{Limit: got.Limit, RetryAfter: 2 * time.Hour, ResetAfter: 2 * time.Hour}, got.Decision, name)
-						assert.Equal(t, limits.SourceRedis, got.Source, name)
-						assert.True(t, got.Exact, name)
-						assert.ErrorIs(t, got.Err, ErrBlocked, name)
+						assert.Equal(t, limits.SourceRedis, got.Source(), name)
+						assert.True(t, got.Exact(), name)
+						assert.ErrorIs(t, got.Err(), ErrBlocked, name)
 					}
 					got, err = verb(key + " or another")
 					require.NoError(t, err, name)
@@ -310,7 +310,7 @@ func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 			for _, verb := range verbs {
 				verb()
 			}
-			return take(t, b, "k", 1).Source == limits.SourceLease
+			return take(t, b, "k", 1).Source() == limits.SourceLease
 		}, "a lease")
 		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
 		made := time.Now()
@@ -323,10 +323,10 @@ func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 				}
 			}
 			got = take(t, b, "k", 1)
-			return errors.Is(got.Err, ErrBlocked) && time.Since(made) > c.Term
+			return errors.Is(got.Err(), ErrBlocked) && time.Since(made) > c.Term
 		}, "the block")
 		assert.Greater(t, got.RetryAfter, 50*time.Minute)
-		assert.False(t, got.Exact)
+		assert.False(t, got.Exact())
 		look, err := b.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.False(t, look.Allowed)
@@ -359,9 +359,9 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 				c.Outage, c.Servers = outage, 1
 				a, b := open(t, c), open(t, c)
 				eventually(t, func() bool { return a.Block(t.Context(), "told", time.Hour) == nil }, "a block")
-				eventually(t, func() bool { return take(t, b, "told", 1).Source == limits.SourceRedis }, "it is told")
+				eventually(t, func() bool { return take(t, b, "told", 1).Source() == limits.SourceRedis }, "it is told")
 				eventually(t, func() bool { return a.Block(t.Context(), "untold", time.Hour) == nil }, "another")
-				eventually(t, func() bool { return take(t, b, "free", 1).Source == limits.SourceRedis }, "another key")
+				eventually(t, func() bool { return take(t, b, "free", 1).Source() == limits.SourceRedis }, "another key")
 				line.Set(gone)
 				eventually(t, func() bool { return b.Health() != nil }, "an outage")
 
@@ -369,8 +369,8 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 				for _, n := range []int64{0, 1, 100, 101} {
 					got := take(t, b, "told", n)
 					assert.False(t, got.Allowed)
-					assert.ErrorIs(t, got.Err, ErrBlocked)
-					assert.ErrorIs(t, got.Err, ErrOutage)
+					assert.ErrorIs(t, got.Err(), ErrBlocked)
+					assert.ErrorIs(t, got.Err(), ErrOutage)
 					assert.Zero(t, got.Remaining)
 					assert.Greater(t, got.RetryAfter, 50*time.Minute)
 					assert.Equal(t, n > 100, got.RetryAfter == policy.Never)
@@ -380,24 +380,24 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 				out, err := TakeAll(t.Context(), b.Claim("free", 1), b.Claim("told", 1))
 				require.NoError(t, err)
 				assert.False(t, out.Allowed)
-				assert.ErrorIs(t, out.Answers[1].Err, ErrBlocked)
-				assert.NotErrorIs(t, out.Answers[0].Err, ErrBlocked)
+				assert.ErrorIs(t, out.Answers[1].Err(), ErrBlocked)
+				assert.NotErrorIs(t, out.Answers[0].Err(), ErrBlocked)
 				left, err := b.Blocked(t.Context(), "told")
 				assert.ErrorIs(t, err, ErrOutage)
 				assert.Greater(t, left, 50*time.Minute)
 
 				require.ErrorIs(t, b.Block(t.Context(), "here", time.Hour), ErrOutage)
-				assert.ErrorIs(t, take(t, b, "here", 1).Err, ErrBlocked)
+				assert.ErrorIs(t, take(t, b, "here", 1).Err(), ErrBlocked)
 				_, err = b.Reset(t.Context(), "told")
 				require.ErrorIs(t, err, ErrOutage)
-				assert.NotErrorIs(t, take(t, b, "told", 1).Err, ErrBlocked)
+				assert.NotErrorIs(t, take(t, b, "told", 1).Err(), ErrBlocked)
 
 				line.Set(well)
 				fresh := open(t, c)
 				for _, l := range []*Limiter{b, fresh} {
 					for _, key := range []string{"told", "untold"} {
-						eventually(t, func() bool { return take(t, l, key, 1).Source == limits.SourceRedis }, "Redis is back")
-						assert.ErrorIs(t, take(t, l, key, 1).Err, ErrBlocked, "the block outlasts all")
+						eventually(t, func() bool { return take(t, l, key, 1).Source() == limits.SourceRedis }, "Redis is back")
+						assert.ErrorIs(t, take(t, l, key, 1).Err(), ErrBlocked, "the block outlasts all")
 					}
 					eventually(t, func() bool { return take(t, l, "here", 1).Allowed }, "Redis knows nothing of it")
 				}
@@ -448,7 +448,7 @@ func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 		_, err = l.Acquire(t.Context(), "unblocked", 1, time.Millisecond)
 		require.ErrorIs(t, err, ErrDeadline)
 		require.NotErrorIs(t, err, ErrBlocked)
-		assert.ErrorIs(t, r.Err, ErrBlocked)
+		assert.ErrorIs(t, r.Err(), ErrBlocked)
 		assert.Greater(t, r.RetryAfter, 50*time.Minute)
 	})
 }
@@ -581,9 +581,9 @@ func TestBlockThatAClaimMakes(t *testing.T) {
 			out, err := TakeAll(t.Context(), l.Claim("k", 1), l.ClaimWith(p[1], "k", behind))
 			require.NoError(t, err)
 			for i, blocked := range []bool{false, true} {
-				assert.Equal(t, limits.SourceRedis, out.Answers[i].Source, out)
+				assert.Equal(t, limits.SourceRedis, out.Answers[i].Source(), out)
 				assert.False(t, out.Answers[i].Allowed)
-				assert.Equal(t, blocked, errors.Is(out.Answers[i].Err, ErrBlocked), out)
+				assert.Equal(t, blocked, errors.Is(out.Answers[i].Err(), ErrBlocked), out)
 			}
 			require.EqualValues(t, 1, l.Stats().Penalties)
 		}
@@ -602,19 +602,19 @@ func TestBlocksInACluster(t *testing.T) {
 		for i := range 20 {
 			key := fmt.Sprint(i)
 			require.NoError(t, a.Block(t.Context(), key, time.Hour))
-			require.ErrorIs(t, take(t, b, key, 1).Err, ErrBlocked)
+			require.ErrorIs(t, take(t, b, key, 1).Err(), ErrBlocked)
 			_, err := b.Reset(t.Context(), key)
 			require.NoError(t, err)
 			require.True(t, take(t, a, key, 2).Allowed)
-			require.NotErrorIs(t, take(t, b, key, 1).Err, ErrBlocked, "this refusal blocks")
-			require.ErrorIs(t, take(t, a, key, 1).Err, ErrBlocked)
+			require.NotErrorIs(t, take(t, b, key, 1).Err(), ErrBlocked, "this refusal blocks")
+			require.ErrorIs(t, take(t, a, key, 1).Err(), ErrBlocked)
 		}
 		if tag != "" {
 			require.NoError(t, a.Block(t.Context(), "x", time.Hour))
 			out, err := TakeAll(t.Context(), b.Claim("x", 1), b.Claim("y", 1))
 			require.NoError(t, err)
 			assert.False(t, out.Allowed)
-			assert.ErrorIs(t, out.Answers[0].Err, ErrBlocked)
+			assert.ErrorIs(t, out.Answers[0].Err(), ErrBlocked)
 			assert.True(t, out.Answers[1].Allowed)
 		}
 	}
@@ -631,7 +631,7 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		lift()
 		require.True(t, take(t, a, "k", 7).Allowed)
 		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
-		require.ErrorIs(t, take(t, b, "k", 1).Err, ErrBlocked)
+		require.ErrorIs(t, take(t, b, "k", 1).Err(), ErrBlocked)
 		lift()
 		for _, l := range []*Limiter{a, b} {
 			assert.Equal(t, int64(3), take(t, l, "k", 0).Remaining, "what it has used goes on counting")
@@ -641,7 +641,7 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		}
 		require.True(t, take(t, b, "k", 3).Allowed)
 		for range 2 { // each time it takes two refusals, and the first block's length
-			require.NotErrorIs(t, take(t, a, "k", 1).Err, ErrBlocked)
+			require.NotErrorIs(t, take(t, a, "k", 1).Err(), ErrBlocked)
 			take(t, b, "k", 1)
 			left, err := a.Blocked(t.Context(), "k")
 			require.NoError(t, err)
@@ -653,9 +653,9 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
 		line.Set(gone)
 		eventually(t, func() bool { return errors.Is(a.Health(), ErrOutage) }, "an outage")
-		require.ErrorIs(t, take(t, a, "k", 1).Err, ErrBlocked)
+		require.ErrorIs(t, take(t, a, "k", 1).Err(), ErrBlocked)
 		require.ErrorIs(t, a.Block(t.Context(), "k", 0), ErrOutage)
-		assert.NotErrorIs(t, take(t, a, "k", 1).Err, ErrBlocked)
+		assert.NotErrorIs(t, take(t, a, "k", 1).Err(), ErrBlocked)
 	})
 }
 

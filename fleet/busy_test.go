@@ -140,8 +140,8 @@ func serveBusy() error {
 
 func (c *busyCount) add(a limits.Answer, took, budget time.Duration) {
 	c.join(busyCount{
-		Calls: 1, InTime: count(took <= budget), Exact: count(took <= budget && a.Source == limits.SourceRedis),
-		Late: count(took > budget && a.Source == limits.SourceRedis), Unasked: count(errors.Is(a.Err, ErrBreakerOpen)), Slowest: took,
+		Calls: 1, InTime: count(took <= budget), Exact: count(took <= budget && a.Source() == limits.SourceRedis),
+		Late: count(took > budget && a.Source() == limits.SourceRedis), Unasked: count(errors.Is(a.Err(), ErrBreakerOpen)), Slowest: took,
 	})
 }
 

@@ -151,7 +151,7 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 		out[i].exact = t
 		out[i].answer = limits.Answer{Decision: t.Decision, Provenance: byRedis}
 		if t.Block.Refused {
-			out[i].answer.Err = ErrBlocked
+			out[i].answer.Provenance = blocked(byRedis)
 		}
 		p.of.remember(p.key, t)
 		p.limiter.learnBlock(p.key, &t)

@@ -45,7 +45,7 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(answer.Allowed, answer.Remaining, answer.Source)
+		fmt.Println(answer.Allowed, answer.Remaining, answer.Source())
 	}
 	// Output:
 	// true 2 exact
@@ -76,7 +76,7 @@ func Example_outage() {
 			stop()
 		}
 		answer, _ := limiter.Take(context.Background(), "alice", 1)
-		fmt.Println(answer.Allowed, answer.Remaining, answer.Source)
+		fmt.Println(answer.Allowed, answer.Remaining, answer.Source())
 	}
 	// Output:
 	// true 9 exact
@@ -112,7 +112,7 @@ func ExampleLimiter_Block() {
 		fmt.Println(err)
 	}
 	answer, _ := another.Take(ctx, "mallory", 1)
-	fmt.Println(answer.Allowed, errors.Is(answer.Err, fleet.ErrBlocked), answer.RetryAfter.Round(time.Hour))
+	fmt.Println(answer.Allowed, errors.Is(answer.Err(), fleet.ErrBlocked), answer.RetryAfter.Round(time.Hour))
 	if _, err := another.Reset(ctx, "mallory"); err != nil { // lifts it
 		fmt.Println(err)
 	}

@@ -115,7 +115,7 @@ func TestSaysWhatToDo(t *testing.T) {
 			l := launch(t, config)
 			if c.kind == nil {
 				eventually(t, func() bool { return l.Health() == nil }, "it is asked")
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+				require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 				client, err := rueidis.NewClient(l.config.Redis)
 				require.NoError(t, err)
 				defer client.Close()
@@ -129,7 +129,7 @@ func TestSaysWhatToDo(t *testing.T) {
 				return why != nil && strings.Contains(why.Error(), c.says)
 			}, "Health says what to do")
 			eventually(t, func() bool {
-				cause := take(t, l, "a", 1).Err
+				cause := take(t, l, "a", 1).Err()
 				return cause != nil && strings.Contains(cause.Error(), c.says)
 			}, "so do answers")
 			why := l.Health()
@@ -176,7 +176,7 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 	command("CONFIG", "SET", "maxclients", "1")
 	command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	eventually(t, func() bool {
-		cause := take(t, l, "a", 1).Err
+		cause := take(t, l, "a", 1).Err()
 		return errors.Is(cause, ErrBreakerOpen) && errors.Is(cause, ErrTooManyClients)
 	}, "answers say so")
 	require.ErrorIs(t, l.Health(), ErrOutage)
@@ -187,7 +187,7 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 		})
 	}, "an event says so")
 	command("CONFIG", "SET", "maxclients", "100")
-	eventually(t, func() bool { return take(t, l, "a", 0).Source == limits.SourceRedis }, "it is back")
+	eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is back")
 }
 
 // TestOutageIsExplainedOnce has what answers in place of a Redis end each connection with an
@@ -354,9 +354,9 @@ func TestLoading(t *testing.T) {
 		redis.Do(t, "DEBUG", "RELOAD")
 	}()
 	eventually(t, func() bool {
-		cause := take(t, l, "a", 1).Err
+		cause := take(t, l, "a", 1).Err()
 		return cause != nil && strings.Contains(cause.Error(), "wait until it has")
 	}, "it says so")
 	<-reloaded
-	eventually(t, func() bool { return take(t, l, "a", 1).Source == limits.SourceRedis }, "it has")
+	eventually(t, func() bool { return take(t, l, "a", 1).Source() == limits.SourceRedis }, "it has")
 }

@@ -42,7 +42,7 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 		switch {
 		case err != nil:
 			return x, err
-		case t.answer.Source != limits.SourceRedis:
+		case t.answer.Source() != limits.SourceRedis:
 			x = l.explainWithout(of, key, &t)
 		case of.logged:
 			x = explainLog(of, &t)
@@ -52,7 +52,7 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 		}
 		t.answer.Allowed = x.Allowed
 		x.Provenance = forAdapters(t.answer).Provenance
-		if l.leases != nil && t.answer.Source == limits.SourceRedis {
+		if l.leases != nil && t.answer.Source() == limits.SourceRedis {
 			l.explainLease(&x, key, held)
 		}
 	}
@@ -97,7 +97,7 @@ func (l *Limiter) explainWithout(of *terms, key string, t *taken) limits.Explana
 	if isBlocked(&t.answer) {
 		blocked, _ = l.known.Left(key)
 	}
-	switch t.answer.Source {
+	switch t.answer.Source() {
 	case limits.SourceOpen:
 		x.Allowed = true
 	case limits.SourceShare:

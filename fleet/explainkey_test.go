@@ -67,16 +67,16 @@ func TestExplanationIsThatOfAnEngine(t *testing.T) {
 				before := l.Stats()
 				got, want := explain(t, l, key), e.Explain(key)
 				assert.Equal(t, before.Admitted+before.Refused, l.Stats().Admitted+l.Stats().Refused)
-				require.Equal(t, limits.SourceRedis, got.Source)
-				require.True(t, got.Exact)
-				require.Equal(t, want.Blocked > 0, errors.Is(got.Err, ErrBlocked))
+				require.Equal(t, limits.SourceRedis, got.Source())
+				require.True(t, got.Exact())
+				require.Equal(t, want.Blocked > 0, errors.Is(got.Err(), ErrBlocked))
 				if want.Used > 0 || want.Blocked > 0 {
 					require.True(t, got.Known, "step %d", step)
 				}
 				if !want.Allowed {
 					refused++
 				}
-				got.Provenance, want.Provenance, got.Known, want.Known = limits.Provenance{}, limits.Provenance{}, false, false
+				got.Provenance, want.Provenance, got.Known, want.Known = nil, nil, false, false
 				require.Equal(t, want, got, "step %d", step)
 				require.Equal(t, want.String(), got.String())
 			}
@@ -120,11 +120,11 @@ func TestExplainLeases(t *testing.T) {
 		warm(t, l, "a", 200)
 		eventually(t, func() bool { return l.leases.Held("a") > 0 }, "a lease")
 		x := explain(t, l, "a")
-		assert.Equal(t, []any{limits.SourceLease, false, int64(0), int64(0), true}, []any{x.Source, x.Exact, x.Used, x.Of, x.Allowed})
+		assert.Equal(t, []any{limits.SourceLease, false, int64(0), int64(0), true}, []any{x.Source(), x.Exact(), x.Used, x.Of, x.Allowed})
 		assert.Empty(t, x.Returns)
 		assert.Contains(t, x.String(), "How much is used is not known, as servers may hold units on lease. A call is admitted.")
 		x = explain(t, other, "a")
-		assert.Equal(t, []any{limits.SourceRedis, false, int64(0), true}, []any{x.Source, x.Exact, x.Of, x.Allowed})
+		assert.Equal(t, []any{limits.SourceRedis, false, int64(0), true}, []any{x.Source(), x.Exact(), x.Of, x.Allowed})
 
 		// A key of which Redis has nothing left: allowed where units are held, and nowhere else.
 		take(t, l, "b", 9990)
@@ -162,13 +162,13 @@ func TestExplainInAnOutage(t *testing.T) {
 				c := over(line, funnel(3, 1, time.Hour))
 				c.Outage = f.outage
 				l := open(t, c)
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source) // so that the share knows it
+				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source()) // so that the share knows it
 				require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
 				line.Set(gone)
 				eventually(t, func() bool { return l.Health() != nil }, "it is away")
 				x := explain(t, l, "a")
-				assert.Equal(t, []any{f.source, f.allowed, int64(0), int64(0), time.Duration(0), c.Name}, []any{x.Source, x.Allowed, x.Used, x.Of, x.RetryAfter, x.Name})
-				require.ErrorIs(t, x.Err, ErrOutage)
+				assert.Equal(t, []any{f.source, f.allowed, int64(0), int64(0), time.Duration(0), c.Name}, []any{x.Source(), x.Allowed, x.Used, x.Of, x.RetryAfter, x.Name})
+				require.ErrorIs(t, x.Err(), ErrOutage)
 				assert.Empty(t, x.Returns)
 				assert.Contains(t, x.String(), f.says)
 				if f.outage == FallbackShare {
@@ -193,8 +193,8 @@ func TestExplainInAnOutage(t *testing.T) {
 func TestExplainWithoutAShare(t *testing.T) {
 	c := at("127.0.0.1:1", funnel(3, 1, time.Hour))
 	x := explain(t, launch(t, c), "a")
-	assert.Equal(t, []any{limits.SourceClosed, false, int64(0)}, []any{x.Source, x.Allowed, x.Of})
-	require.ErrorIs(t, x.Err, ErrUncounted)
+	assert.Equal(t, []any{limits.SourceClosed, false, int64(0)}, []any{x.Source(), x.Allowed, x.Of})
+	require.ErrorIs(t, x.Err(), ErrUncounted)
 }
 
 // A limit of another family refuses every call, and an explanation of it counts no misfit.
@@ -208,7 +208,7 @@ func TestExplainMisfitsAndErrors(t *testing.T) {
 	l := open(t, c)
 	x := explain(t, l, "misfit")
 	assert.Equal(t, []any{misfit, false, policy.Never}, []any{x.Limit, x.Allowed, x.RetryAfter})
-	require.ErrorIs(t, x.Err, ErrMisfit)
+	require.ErrorIs(t, x.Err(), ErrMisfit)
 	assert.Zero(t, l.Stats().Misfits)
 	x = explain(t, l, "larger")
 	assert.Equal(t, []any{larger, int64(20), true}, []any{x.Limit, x.Of, x.Allowed})

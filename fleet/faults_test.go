@@ -73,11 +73,11 @@ func TestFaults(t *testing.T) {
 						failed := 0
 						for tripped := 0; tripped < 100; {
 							a, took := call()
-							require.Equal(t, f.source, a.Source, fault.name)
-							require.ErrorIs(t, a.Err, ErrOutage, fault.name)
+							require.Equal(t, f.source, a.Source(), fault.name)
+							require.ErrorIs(t, a.Err(), ErrOutage, fault.name)
 							require.LessOrEqual(t, took, c.Budget, fault.name)
 							switch {
-							case errors.Is(a.Err, ErrBreakerOpen):
+							case errors.Is(a.Err(), ErrBreakerOpen):
 								require.Zero(t, took, "%s: it is not asked", fault.name)
 								tripped++
 								time.Sleep(time.Millisecond)
@@ -95,7 +95,7 @@ func TestFaults(t *testing.T) {
 						require.LessOrEqual(t, time.Since(mended), time.Second, "%s: it closes by itself", fault.name)
 						for range 3 {
 							a, _ := call()
-							require.Equal(t, limits.SourceRedis, a.Source, "%s: %v", fault.name, a.Err)
+							require.Equal(t, limits.SourceRedis, a.Source(), "%s: %v", fault.name, a.Err())
 						}
 					}
 					if round == 0 {
@@ -132,7 +132,7 @@ func TestManyCallersInAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		l := open(t, over(line, funnel(1000, 1000, time.Second)))
 		for range 3 {
-			eventually(t, func() bool { return take(t, l, "a", 1).Source == limits.SourceRedis }, "exact again")
+			eventually(t, func() bool { return take(t, l, "a", 1).Source() == limits.SourceRedis }, "exact again")
 			line.Set(redistest.Weather{Mute: true})
 			var all sync.WaitGroup
 			for i := range callers {
@@ -152,8 +152,8 @@ func TestManyCallersInAnOutage(t *testing.T) {
 						began := time.Now()
 						a, err := l.Take(t.Context(), fmt.Sprint(i, j), 1)
 						assert.NoError(t, err)
-						assert.ErrorIs(t, a.Err, ErrOutage)
-						if errors.Is(a.Err, ErrBreakerOpen) {
+						assert.ErrorIs(t, a.Err(), ErrOutage)
+						if errors.Is(a.Err(), ErrBreakerOpen) {
 							assert.Zero(t, time.Since(began), "it is not asked")
 						} else {
 							asked.Add(1)
@@ -180,12 +180,12 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 		l := launch(t, c)
 		require.Zero(t, time.Since(begun), "a Redis that is not there is not waited for")
 		a := take(t, l, "a", 1)
-		for _, err := range []error{a.Err, l.Health()} {
+		for _, err := range []error{a.Err(), l.Health()} {
 			require.ErrorIs(t, err, ErrOutage)
 			require.ErrorIs(t, err, ErrUncounted)
 			require.ErrorContains(t, err, "fleet.Config: Servers is 0")
 		}
-		require.Equal(t, limits.SourceShare, a.Source)
+		require.Equal(t, limits.SourceShare, a.Source())
 		require.False(t, a.Allowed)
 		require.Equal(t, retry, a.RetryAfter)
 		require.Zero(t, l.Stats().Divisor)
@@ -194,15 +194,15 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 		counted := launch(t, c)
 		eventually(t, func() bool { return take(t, counted, "a", 1).Allowed }, "its share comes back")
 		a = take(t, counted, "a", 0)
-		require.NotErrorIs(t, a.Err, ErrUncounted)
-		require.Equal(t, limits.SourceShare, a.Source)
+		require.NotErrorIs(t, a.Err(), ErrUncounted)
+		require.Equal(t, limits.SourceShare, a.Source())
 		require.Equal(t, 2, counted.Stats().Divisor)
 		require.NoError(t, counted.Close())
 
 		line.Set(well)
 		eventually(t, func() bool { return l.Health() == nil }, "it connects by itself")
 		a = take(t, l, "a", 1)
-		require.Equal(t, limits.SourceRedis, a.Source)
+		require.Equal(t, limits.SourceRedis, a.Source())
 		require.EqualValues(t, 9, a.Remaining)
 		require.Equal(t, 1, l.Stats().Divisor)
 		require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds())
@@ -221,9 +221,9 @@ func TestRedisIsSilentAtTheStart(t *testing.T) {
 				begun := time.Now()
 				l := launch(t, c)
 				require.Equal(t, connectBudget, time.Since(begun))
-				require.Equal(t, limits.SourceClosed, take(t, l, "a", 1).Source)
+				require.Equal(t, limits.SourceClosed, take(t, l, "a", 1).Source())
 				line.Set(well)
-				eventually(t, func() bool { return take(t, l, "a", 0).Source == limits.SourceRedis }, "it connects by itself")
+				eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it connects by itself")
 			})
 		})
 	}

@@ -180,7 +180,7 @@ func TestLeasedAnswersAreNotTold(t *testing.T) {
 	l := open(t, c)
 	leased := map[int]bool{}
 	h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{OnVerdict: func(_ *http.Request, v httplimit.Verdict) {
-		if v.Provenance.Source == limits.SourceLease {
+		if v.Provenance.Source() == limits.SourceLease {
 			leased[v.Status()] = true
 		}
 	}})).Handler(nothing)
@@ -324,7 +324,7 @@ type stuck struct {
 
 func (s *stuck) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
 	if s.before.Add(-1) < 0 {
-		if g, err := s.Limiter.Hold(ctx, call); err != nil || !g.Allowed || g.Source != limits.SourceRedis {
+		if g, err := s.Limiter.Hold(ctx, call); err != nil || !g.Allowed || g.Source() != limits.SourceRedis {
 			panic(fmt.Sprint(g, err))
 		}
 	}

@@ -94,7 +94,7 @@ func TestManyKeepsOfOneKey(t *testing.T) {
 				for range each {
 					r, err := servers[i%2].Reserve(ctx, "a", 3, 0)
 					assert.NoError(t, err)
-					assert.Equal(t, limits.SourceRedis, r.Source)
+					assert.Equal(t, limits.SourceRedis, r.Source())
 					assert.True(t, r.Allowed)
 					kept := int64(0)
 					if i < keepers {
@@ -117,13 +117,13 @@ func TestKeepOfAShare(t *testing.T) {
 				c := over(line, p)
 				c.Servers = 1
 				l := open(t, c)
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source)
+				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source())
 				line.Set(gone)
 				for _, kept := range []int64{2, 5, 0} {
 					before := used(t, l, "a")
 					r, err := l.Reserve(t.Context(), "a", 5, 0)
 					require.NoError(t, err)
-					require.Equal(t, limits.SourceShare, r.Source)
+					require.Equal(t, limits.SourceShare, r.Source())
 					require.True(t, r.Allowed, "%v", p)
 					require.NoError(t, r.Keep(t.Context(), kept))
 					require.Equal(t, before+kept, used(t, l, "a"), "%v", p)
@@ -210,7 +210,7 @@ func TestLeasedKeep(t *testing.T) {
 			var err error
 			r, err = l.Acquire(ctx, "a", 5, 0)
 			require.NoError(t, err)
-			if r.Source != limits.SourceLease {
+			if r.Source() != limits.SourceLease {
 				require.NoError(t, r.Cancel(ctx))
 			}
 		}

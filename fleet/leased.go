@@ -127,7 +127,7 @@ func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.A
 		}
 	}
 	if a.Decision, ok = l.leases.Try(key, n); ok {
-		a.Source = limits.SourceLease
+		a.Provenance = byLease
 	}
 	return a, ok
 }

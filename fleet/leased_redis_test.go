@@ -31,7 +31,7 @@ func warm(t testing.TB, l *Limiter, key string, calls int) {
 	for range calls {
 		a := take(t, l, key, 1)
 		require.True(t, a.Allowed)
-		require.Contains(t, []limits.Source{limits.SourceRedis, limits.SourceLease}, a.Source)
+		require.Contains(t, []limits.Source{limits.SourceRedis, limits.SourceLease}, a.Source())
 		time.Sleep(100 * time.Microsecond)
 	}
 }
@@ -45,14 +45,14 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		warm(t, l, "a", 200)
 		require.True(t, l.Choke(ctx, "a"))
 		a := take(t, l, "a", 5)
-		require.Equal(t, limits.SourceLease, a.Source)
+		require.Equal(t, limits.SourceLease, a.Source())
 		require.EqualValues(t, 100_000, a.Limit)
-		require.NoError(t, a.Err)
+		require.NoError(t, a.Err())
 
 		used, ahead := int64(206), l.leases.Held("a")
 		a, err := l.Peek(ctx, "a")
 		require.NoError(t, err)
-		require.Equal(t, limits.SourceRedis, a.Source)
+		require.Equal(t, limits.SourceRedis, a.Source())
 		require.LessOrEqual(t, a.Remaining, int64(100_000)-used)
 		eventually(t, func() bool {
 			a, err = l.Peek(ctx, "a")
@@ -166,13 +166,13 @@ func TestLeasedKilled(t *testing.T) {
 				require.Positive(t, held)
 				for range held {
 					a := take(t, l, "a", 1)
-					require.Equal(t, limits.SourceLease, a.Source)
+					require.Equal(t, limits.SourceLease, a.Source())
 					require.True(t, a.Allowed, "it was paid")
 				}
 				for i := range 5 {
 					a := take(t, l, "b", 1)
-					require.Equal(t, f.source, a.Source)
-					require.ErrorIs(t, a.Err, ErrOutage)
+					require.Equal(t, f.source, a.Source())
+					require.ErrorIs(t, a.Err(), ErrOutage)
 					if i == 0 || f.outage != FallbackShare { // which has one unit left of what it does not know
 						require.Equal(t, f.outage != FallbackClosed, a.Allowed)
 					}
@@ -186,11 +186,11 @@ func TestLeasedKilled(t *testing.T) {
 				begun := time.Now()
 				a := take(t, l, "c", 1)
 				require.Zero(t, time.Since(begun), "it is not asked")
-				require.Equal(t, f.source, a.Source)
+				require.Equal(t, f.source, a.Source())
 
 				line.Set(well)
 				eventually(t, func() bool {
-					return l.Health() == nil && take(t, l, "d", 1).Source == limits.SourceLease
+					return l.Health() == nil && take(t, l, "d", 1).Source() == limits.SourceLease
 				}, "there are leases again")
 				warm(t, l, "a", 300)
 				s := l.Stats()
@@ -207,12 +207,12 @@ func TestLeasedRedisStandsStill(t *testing.T) {
 		c := leased(over(line, window(100_000, time.Hour)))
 		c.Outage = FallbackClosed
 		l := open(t, c)
-		eventually(t, func() bool { return take(t, l, "a", 1).Source == limits.SourceRedis }, "it is there")
+		eventually(t, func() bool { return take(t, l, "a", 1).Source() == limits.SourceRedis }, "it is there")
 		line.Set(still)
 		begun := time.Now()
 		a := take(t, l, "b", 1)
-		assert.Equal(t, limits.SourceClosed, a.Source)
-		assert.ErrorIs(t, a.Err, ErrOutage)
+		assert.Equal(t, limits.SourceClosed, a.Source())
+		assert.ErrorIs(t, a.Err(), ErrOutage)
 		assert.Equal(t, DefaultBudget, time.Since(begun))
 		eventually(t, func() bool {
 			return assert.False(t, take(t, l, "b", 1).Allowed) && l.Health() != nil
@@ -227,9 +227,9 @@ func TestLeasedRedisComesLater(t *testing.T) {
 		c := leased(over(line, window(100_000, time.Hour)))
 		c.Outage, c.Term = FallbackOpen, time.Minute
 		l := launch(t, c)
-		require.Equal(t, limits.SourceOpen, take(t, l, "a", 1).Source)
+		require.Equal(t, limits.SourceOpen, take(t, l, "a", 1).Source())
 		line.Set(well)
-		eventually(t, func() bool { return take(t, l, "a", 1).Source == limits.SourceLease }, "there are leases")
+		eventually(t, func() bool { return take(t, l, "a", 1).Source() == limits.SourceLease }, "there are leases")
 	})
 }
 
@@ -257,16 +257,16 @@ func TestLeasedValueOfOthers(t *testing.T) {
 	defer shared.Do(t, "DEL", bad)
 	for range 20 { // the first are decided by themselves, the others ask for leases
 		a := take(t, l, "b", 1)
-		require.Equal(t, limits.SourceShare, a.Source)
-		require.ErrorIs(t, a.Err, ErrForeignValue)
-		require.NotErrorIs(t, a.Err, ErrOutage)
+		require.Equal(t, limits.SourceShare, a.Source())
+		require.ErrorIs(t, a.Err(), ErrForeignValue)
+		require.NotErrorIs(t, a.Err(), ErrOutage)
 		require.NoError(t, l.Health())
 	}
 	said = shared.Do(t, "GET", bad)
 	value, err := said.ToString()
 	require.NoError(t, err)
 	require.Equal(t, "nonsense", value)
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 }
 
 // Keys with few calls each do not cost Redis more scripts in leased mode than in exact mode.
@@ -296,7 +296,7 @@ func TestLeasedAsksNoMoreThanExact(t *testing.T) {
 				for key := range keys {
 					a := take(t, l, fmt.Sprint(key), 1)
 					require.True(t, a.Allowed)
-					require.Equal(t, limits.SourceRedis, a.Source)
+					require.Equal(t, limits.SourceRedis, a.Source())
 					require.EqualValues(t, 1000, a.Limit)
 				}
 			}

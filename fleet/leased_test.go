@@ -36,15 +36,15 @@ func TestLeasedVerbs(t *testing.T) {
 			a := take(t, l, "a", 1)
 			require.True(t, a.Allowed)
 			if i < 5 {
-				require.Equal(t, limits.SourceRedis, a.Source, "Redis decides the first calls of a key")
+				require.Equal(t, limits.SourceRedis, a.Source(), "Redis decides the first calls of a key")
 			} else if i > 20 {
-				require.Equal(t, limits.SourceLease, a.Source)
+				require.Equal(t, limits.SourceLease, a.Source())
 			}
 			require.EqualValues(t, 100, a.Limit)
 		}
 		a := take(t, l, "a", 1)
 		require.False(t, a.Allowed)
-		require.Equal(t, limits.SourceLease, a.Source)
+		require.Equal(t, limits.SourceLease, a.Source())
 		require.NotZero(t, a.RetryAfter)
 		require.False(t, l.Choke(ctx, "a"))
 		require.True(t, l.Choke(ctx, "b"))
@@ -53,7 +53,7 @@ func TestLeasedVerbs(t *testing.T) {
 		}
 		a, err := l.Peek(ctx, "a")
 		require.NoError(t, err)
-		require.Equal(t, limits.SourceRedis, a.Source)
+		require.Equal(t, limits.SourceRedis, a.Source())
 		require.Zero(t, a.Remaining)
 		_, err = l.Reserve(ctx, "a", 1, 0)
 		require.ErrorIs(t, err, ErrModeUnsupported)
@@ -164,17 +164,17 @@ func TestLeasedOutage(t *testing.T) {
 				c := leased(over(line, policy.Must(policy.FixedWindow(100, time.Hour))))
 				c.Outage, c.Term = f.outage, time.Minute
 				l := open(t, c)
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+				require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 				line.Set(gone)
 				a := take(t, l, "b", 1)
-				require.Equal(t, f.source, a.Source)
-				require.ErrorIs(t, a.Err, ErrOutage)
+				require.Equal(t, f.source, a.Source())
+				require.ErrorIs(t, a.Err(), ErrOutage)
 				require.Equal(t, f.outage != FallbackClosed, a.Allowed)
-				eventually(t, func() bool { return errors.Is(take(t, l, fmt.Sprint(time.Now()), 1).Err, ErrBreakerOpen) }, "the breaker opens")
+				eventually(t, func() bool { return errors.Is(take(t, l, fmt.Sprint(time.Now()), 1).Err(), ErrBreakerOpen) }, "the breaker opens")
 				local := l.Stats().Local
 				line.Set(well)
 				eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged == local }, "it closes, and what counts is charged")
-				eventually(t, func() bool { return take(t, l, "c", 1).Source == limits.SourceLease }, "leases are taken again")
+				eventually(t, func() bool { return take(t, l, "c", 1).Source() == limits.SourceLease }, "leases are taken again")
 			})
 		})
 	}
@@ -212,7 +212,7 @@ func refusing(t testing.TB) *Limiter {
 	l := open(t, c)
 	for {
 		a := take(t, l, "a", 1)
-		if !a.Allowed && a.Source == limits.SourceLease && a.RetryAfter > time.Second {
+		if !a.Allowed && a.Source() == limits.SourceLease && a.RetryAfter > time.Second {
 			return l
 		}
 	}
@@ -256,26 +256,26 @@ func TestLeasedChokeIsTake(t *testing.T) {
 func TestPromised(t *testing.T) {
 	l := refusing(t)
 	a := take(t, l, "a", 1)
-	require.Equal(t, limits.SourceLease, a.Source)
-	require.False(t, a.Exact)
+	require.Equal(t, limits.SourceLease, a.Source())
+	require.False(t, a.Exact())
 	require.Less(t, a.RetryAfter, 365*24*time.Hour, "and it is not kept: the window has not ended then")
 	a = take(t, l, "a", 0)
-	require.Equal(t, limits.SourceRedis, a.Source)
-	require.False(t, a.Exact)
+	require.Equal(t, limits.SourceRedis, a.Source())
+	require.False(t, a.Exact())
 	require.Less(t, open(t, leasedAt(shared.Addr(), funnel(1000, 1000, time.Second))).LimitFor("a").Limit(), int64(1000))
 	back, err := l.Refund(t.Context(), "b", -1)
 	require.NoError(t, err)
-	require.False(t, back.Exact)
+	require.False(t, back.Exact())
 	exact := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
 	out, err := TakeAll(t.Context(), exact.Claim("a", 1))
 	require.NoError(t, err)
-	require.True(t, out.Answers[0].Exact)
+	require.True(t, out.Answers[0].Exact())
 	a = take(t, exact, "a", 1)
 	require.False(t, a.Allowed)
-	require.True(t, a.Exact)
+	require.True(t, a.Exact())
 	back, err = exact.Refund(t.Context(), "a", 1)
 	require.NoError(t, err)
-	require.True(t, back.Exact)
+	require.True(t, back.Exact())
 	for _, f := range fallbacks {
 		inBubble(t, func(t *testing.T, line *redistest.Line) {
 			c := over(line, funnel(10, 1, time.Hour))
@@ -283,8 +283,8 @@ func TestPromised(t *testing.T) {
 			l := open(t, c)
 			line.Set(gone)
 			a := take(t, l, "a", 1)
-			require.Equal(t, f.source, a.Source)
-			require.False(t, a.Exact)
+			require.Equal(t, f.source, a.Source())
+			require.False(t, a.Exact())
 		})
 	}
 }

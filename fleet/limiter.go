@@ -420,14 +420,15 @@ const retry = longestPause
 
 // without answers by the fallback that Config.Outage chose, if that is not the share.
 func (l *Limiter) without(of *terms, n int64, cause error) limits.Answer {
-	a := limits.Answer{Provenance: limits.Provenance{Source: limits.SourceOpen, Err: cause}, Decision: policy.Decision{Limit: of.most}}
+	source := limits.SourceOpen
 	if l.config.Outage == FallbackClosed {
-		a.Source = limits.SourceClosed
+		source = limits.SourceClosed
 	}
+	a := limits.Answer{Provenance: limits.NewProvenance(source, false, cause), Decision: policy.Decision{Limit: of.most}}
 	switch {
 	case n < 0 || n > of.most:
 		a.RetryAfter = policy.Never
-	case a.Source == limits.SourceOpen:
+	case source == limits.SourceOpen:
 		a.Allowed, a.Remaining = true, of.most-n
 	case n == 0:
 		a.Allowed = true

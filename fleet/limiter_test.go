@@ -30,8 +30,8 @@ func TestVerbs(t *testing.T) {
 	ctx := t.Context()
 
 	a := take(t, l, "a", 2)
-	require.Equal(t, limits.SourceRedis, a.Source)
-	require.NoError(t, a.Err)
+	require.Equal(t, limits.SourceRedis, a.Source())
+	require.NoError(t, a.Err())
 	require.True(t, a.Allowed)
 	require.EqualValues(t, 1, a.Remaining)
 	require.EqualValues(t, 3, a.Limit)
@@ -171,7 +171,7 @@ func TestManyRefundsOfOneKey(t *testing.T) {
 				for !given.Load() {
 					a, err := l.Take(t.Context(), "a", 1)
 					assert.NoError(t, err)
-					assert.Equal(t, limits.SourceRedis, a.Source)
+					assert.Equal(t, limits.SourceRedis, a.Source())
 					taken.Add(1)
 				}
 			})
@@ -181,10 +181,10 @@ func TestManyRefundsOfOneKey(t *testing.T) {
 				for range 5 {
 					a, err := l.Refund(t.Context(), "a", -2)
 					assert.NoError(t, err)
-					assert.Equal(t, limits.SourceRedis, a.Source, "%v", a.Err)
+					assert.Equal(t, limits.SourceRedis, a.Source(), "%v", a.Err())
 					a, err = l.Refund(t.Context(), "a", 1)
 					assert.NoError(t, err)
-					assert.Equal(t, limits.SourceRedis, a.Source, "%v", a.Err)
+					assert.Equal(t, limits.SourceRedis, a.Source(), "%v", a.Err())
 				}
 			})
 		}
@@ -275,7 +275,7 @@ func TestTakeAll(t *testing.T) {
 	require.Equal(t, 0, out.Binding)
 	require.EqualValues(t, 1, out.Answers[0].Remaining)
 	require.EqualValues(t, 3, out.Answers[1].Remaining)
-	require.Equal(t, limits.SourceRedis, out.Answers[1].Source)
+	require.Equal(t, limits.SourceRedis, out.Answers[1].Source())
 
 	out, err = TakeAll(ctx, byUser.Claim("u", 2), byAddress.Claim("a", 2))
 	require.NoError(t, err)
@@ -348,7 +348,7 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 		out, err := TakeAll(t.Context(), l.Claim("a", 1), l.Claim("a", 1))
 		require.NoError(t, err)
 		require.Equal(t, i < 2, out.Allowed)
-		require.Equal(t, limits.SourceRedis, out.Answers[1].Source)
+		require.Equal(t, limits.SourceRedis, out.Answers[1].Source())
 	}
 	require.EqualValues(t, 1, take(t, l, "a", 0).Remaining)
 	require.NoError(t, l.Health())
@@ -421,7 +421,7 @@ func TestOutageAsTheCauseOfAContext(t *testing.T) {
 		require.NoError(t, err)
 		line.Set(gone)
 		_, reset := down.Reset(t.Context(), "a")
-		for _, cause := range []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Err, down.Health()} {
+		for _, cause := range []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Err(), down.Health()} {
 			require.ErrorIs(t, cause, ErrOutage)
 			require.False(t, errors.As(cause, new(noAnswer)), "it stays inside: %v", cause)
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -483,7 +483,7 @@ func TestClosedMeanwhile(t *testing.T) {
 		require.NoError(t, ask(other, l))
 		a, err := l.refundWithout(l.own.Load(), "a", 1, failure)
 		require.NoError(t, err)
-		require.ErrorIs(t, a.Err, down)
+		require.ErrorIs(t, a.Err(), down)
 
 		require.NoError(t, l.Close())
 		got, err := l.takeWithout(l.own.Load(), "a", 1, 0, failure)
@@ -509,7 +509,7 @@ func TestCallersClientStaysOpen(t *testing.T) {
 	c.Client, c.Redis = shared.Client(t), rueidis.ClientOption{}
 	l, err := New(c)
 	require.NoError(t, err)
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 	require.NoError(t, l.Close())
 	require.NoError(t, c.Client.Do(t.Context(), c.Client.B().Ping().Build()).Error())
 }
@@ -518,7 +518,7 @@ func TestOwnClientIsClosed(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	l, err := New(at(redis.Addr(), funnel(2, 1, time.Hour)))
 	require.NoError(t, err)
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 	connections := func() int {
 		reply := redis.Do(t, "CLIENT", "LIST", "TYPE", "normal")
 		list, err := reply.ToString()
@@ -724,7 +724,7 @@ func TestClaimsOfDifferentUnits(t *testing.T) {
 		require.Equal(t, out.Answers[1], out.Answers[2])
 		require.Less(t, out.RetryAfter, policy.Never)
 		out = ask(true, 3900, 50, 0)
-		require.Equal(t, limits.SourceShare, out.Answers[1].Source)
+		require.Equal(t, limits.SourceShare, out.Answers[1].Source())
 		require.EqualValues(t, 2, out.Answers[0].Remaining)
 		require.Equal(t, policy.Never, ask(false, 1, -1).RetryAfter)
 	})
@@ -760,7 +760,7 @@ func TestViaAnotherLimiter(t *testing.T) {
 			out, err := TakeAll(t.Context(), first.Claim("a", 1), second.Claim("a", 1), third.Claim("a", 1))
 			require.NoError(t, err)
 			require.True(t, out.Allowed)
-			require.Equal(t, limits.SourceRedis, out.Answers[2].Source)
+			require.Equal(t, limits.SourceRedis, out.Answers[2].Source())
 			line.Set(gone)
 		}
 		for _, bad := range []func(c *Config){

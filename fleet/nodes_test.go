@@ -67,7 +67,7 @@ func TestBreakerOfANode(t *testing.T) {
 		require.Len(t, l.nodes.Load().all, 3)
 		for _, of := range keys {
 			for _, key := range of {
-				require.Equal(t, limits.SourceRedis, take(t, l, key, 1).Source)
+				require.Equal(t, limits.SourceRedis, take(t, l, key, 1).Source())
 			}
 		}
 		lines[2].Set(gone)
@@ -75,15 +75,15 @@ func TestBreakerOfANode(t *testing.T) {
 		eventually(t, func() bool { return breakerOpen(take(t, l, lost, 1)) }, "the breaker of its node opens")
 		for i := range 300 {
 			a := take(t, l, there[i%len(there)], 1)
-			require.Equal(t, limits.SourceRedis, a.Source, "%v", a.Err)
+			require.Equal(t, limits.SourceRedis, a.Source(), "%v", a.Err())
 			a = take(t, l, keys[2][i%len(keys[2])], 1)
-			require.Equal(t, limits.SourceShare, a.Source)
+			require.Equal(t, limits.SourceShare, a.Source())
 			r, err := l.Reserve(t.Context(), there[i%len(there)], 1, 0)
 			require.NoError(t, err)
 			require.NoError(t, r.Cancel(t.Context()))
 			a, err = l.Refund(t.Context(), there[i%len(there)], 0)
 			require.NoError(t, err)
-			require.Equal(t, limits.SourceRedis, a.Source, "%v", a.Err)
+			require.Equal(t, limits.SourceRedis, a.Source(), "%v", a.Err())
 		}
 		open, _ := l.guard.Open()
 		require.False(t, open)
@@ -104,7 +104,7 @@ func TestBreakerOfANode(t *testing.T) {
 
 		lines[2].Set(well)
 		eventually(t, func() bool { return l.Health() == nil }, "it is back")
-		eventually(t, func() bool { return take(t, l, lost, 0).Source == limits.SourceRedis }, "it is asked")
+		eventually(t, func() bool { return take(t, l, lost, 0).Source() == limits.SourceRedis }, "it is asked")
 		eventually(t, func() bool {
 			kinds := events.kinds()
 			return len(kinds) > 1 && kinds[len(kinds)-1] != OutageBegan
@@ -112,7 +112,7 @@ func TestBreakerOfANode(t *testing.T) {
 	})
 }
 
-func breakerOpen(a limits.Answer) bool { return errors.Is(a.Err, ErrBreakerOpen) }
+func breakerOpen(a limits.Answer) bool { return errors.Is(a.Err(), ErrBreakerOpen) }
 
 // Leases are taken from the nodes that are there while another is away.
 func TestLeasesOfANode(t *testing.T) {
@@ -127,11 +127,11 @@ func TestLeasesOfANode(t *testing.T) {
 		eventually(t, func() bool { return breakerOpen(take(t, l, keys[2][0], 1)) }, "the breaker of its node opens")
 		before := l.Stats()
 		for range 2000 {
-			require.Equal(t, limits.SourceClosed, take(t, l, keys[2][0], 1).Source)
+			require.Equal(t, limits.SourceClosed, take(t, l, keys[2][0], 1).Source())
 			for _, key := range []string{keys[0][0], keys[1][0]} {
 				a := take(t, l, key, 1)
-				require.True(t, a.Allowed, "%v", a.Err)
-				require.Contains(t, []limits.Source{limits.SourceRedis, limits.SourceLease}, a.Source)
+				require.True(t, a.Allowed, "%v", a.Err())
+				require.Contains(t, []limits.Source{limits.SourceRedis, limits.SourceLease}, a.Source())
 			}
 		}
 		after := l.Stats()

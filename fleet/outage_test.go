@@ -40,15 +40,15 @@ func TestKilled(t *testing.T) {
 			c := at(redis.Addr(), funnel(10, 1, time.Hour))
 			c.Outage, c.OnEvent = f.outage, events.add
 			l := open(t, c)
-			require.Equal(t, limits.SourceRedis, take(t, l, "a", 4).Source)
+			require.Equal(t, limits.SourceRedis, take(t, l, "a", 4).Source())
 			for _, key := range []string{"b", "c", "d"} {
-				require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source) // so that the share knows it
+				require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source()) // so that the share knows it
 			}
 
 			redis.Kill()
 			a := take(t, l, "a", 1)
-			require.Equal(t, f.source, a.Source)
-			require.ErrorIs(t, a.Err, ErrOutage)
+			require.Equal(t, f.source, a.Source())
+			require.ErrorIs(t, a.Err(), ErrOutage)
 			require.Equal(t, f.outage != FallbackClosed, a.Allowed)
 			if f.outage == FallbackClosed {
 				require.Equal(t, retry, a.RetryAfter)
@@ -56,7 +56,7 @@ func TestKilled(t *testing.T) {
 			for range 5 {
 				a = take(t, l, "b", 2)
 			}
-			require.ErrorIs(t, a.Err, ErrBreakerOpen)
+			require.ErrorIs(t, a.Err(), ErrBreakerOpen)
 			require.ErrorIs(t, l.Health(), ErrOutage)
 			require.Equal(t, f.outage != FallbackClosed, l.Choke(t.Context(), "c"))
 
@@ -106,14 +106,14 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{AOF: true})
 	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
 	for i := range 4 {
-		require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+		require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 		if i < 2 {
 			redis.Do(t, "SCRIPT", "FLUSH", "SYNC")
 			continue
 		}
 		redis.Kill()
 		require.NoError(t, redis.Restart())
-		eventually(t, func() bool { return take(t, l, "a", 0).Source == limits.SourceRedis }, "it is back")
+		eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is back")
 	}
 	require.EqualValues(t, 6, take(t, l, "a", 0).Remaining)
 	require.Zero(t, l.Stats().Local)
@@ -128,7 +128,7 @@ func TestPaused(t *testing.T) {
 				c := over(line, funnel(100, 1, time.Hour))
 				c.Budget = 10 * time.Millisecond
 				l := open(t, c)
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source)
+				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source())
 				line.Set(w)
 				begun, admitted, vain := time.Now(), int64(0), int64(0)
 				for tripped := 0; tripped < 3; {
@@ -136,19 +136,19 @@ func TestPaused(t *testing.T) {
 					if a.Allowed {
 						admitted++
 					}
-					if errors.Is(a.Err, ErrBreakerOpen) {
-						require.ErrorIs(t, a.Err, guard.ErrSilent)
+					if errors.Is(a.Err(), ErrBreakerOpen) {
+						require.ErrorIs(t, a.Err(), guard.ErrSilent)
 						tripped++
 						continue
 					}
-					require.ErrorIs(t, a.Err, ErrBudget)
+					require.ErrorIs(t, a.Err(), ErrBudget)
 					vain++
 					require.Equal(t, time.Duration(vain)*c.Budget, time.Since(begun), "a call takes its budget")
 				}
 				require.GreaterOrEqual(t, time.Since(begun), silence)
 				require.LessOrEqual(t, time.Since(begun), silence*12/10, "the breaker opens")
 				line.Set(well)
-				eventually(t, func() bool { return take(t, l, "a", 0).Source == limits.SourceRedis }, "it is back")
+				eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is back")
 				eventually(t, func() bool { return l.Stats().Charged == uint64(admitted) }, "charged")
 				used := 100 - take(t, l, "a", 0).Remaining
 				require.GreaterOrEqual(t, used, admitted)
@@ -207,16 +207,16 @@ func TestUnfit(t *testing.T) {
 				config.Outage = f.outage
 				l := launch(t, config)
 				a := take(t, l, "a", 3)
-				require.Equal(t, f.source, a.Source)
-				require.ErrorIs(t, a.Err, c.cause)
-				require.ErrorIs(t, a.Err, ErrOutage)
-				require.ErrorContains(t, a.Err, c.says)
+				require.Equal(t, f.source, a.Source())
+				require.ErrorIs(t, a.Err(), c.cause)
+				require.ErrorIs(t, a.Err(), ErrOutage)
+				require.ErrorContains(t, a.Err(), c.says)
 				// A share begins with nothing where Redis has not said anything.
 				require.Equal(t, f.outage == FallbackOpen, a.Allowed)
 				eventually(t, func() bool { _ = take(t, l, "a", 0); return errors.Is(l.Health(), c.cause) }, "Health says so")
 
 				mend()
-				eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).Source == limits.SourceRedis }, "it is fit now")
+				eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).Source() == limits.SourceRedis }, "it is fit now")
 				require.EqualValues(t, 10, take(t, l, "a", 0).Remaining)
 			})
 		}
@@ -231,18 +231,18 @@ func TestBecomesUnfit(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
 	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "1kb")
 	for range 2 {
-		require.ErrorIs(t, take(t, l, "a", 1).Err, ErrFull)
+		require.ErrorIs(t, take(t, l, "a", 1).Err(), ErrFull)
 		require.ErrorIs(t, l.Health(), ErrFull)
 	}
 	require.Zero(t, l.Stats().Openings, "it answers")
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "100mb")
-	eventually(t, func() bool { return take(t, l, "a", 0).Source == limits.SourceRedis }, "it is mended")
+	eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is mended")
 	redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
-	require.ErrorIs(t, take(t, l, "a", 1).Err, ErrEvictionPolicy)
+	require.ErrorIs(t, take(t, l, "a", 1).Err(), ErrEvictionPolicy)
 }
 
 // TestWrongRoll has something else under the name by which servers are counted, or under that
@@ -269,12 +269,12 @@ func TestWrongRoll(t *testing.T) {
 			require.ErrorContains(t, l.Health(), roll)
 			require.ErrorContains(t, l.Health(), "delete it")
 			a := take(t, l, "a", 1)
-			require.Equal(t, limits.SourceShare, a.Source)
-			require.ErrorIs(t, a.Err, ErrOutage)
-			require.NotErrorIs(t, a.Err, ErrForeignValue, "it is not about the key")
+			require.Equal(t, limits.SourceShare, a.Source())
+			require.ErrorIs(t, a.Err(), ErrOutage)
+			require.NotErrorIs(t, a.Err(), ErrForeignValue, "it is not about the key")
 
 			shared.Do(t, "DEL", roll, names)
-			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == limits.SourceRedis }, "it is mended")
+			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is mended")
 			if next != nil {
 				shared.Do(t, next...)
 			}
@@ -291,7 +291,7 @@ func TestMayNotAsk(t *testing.T) {
 	c := at(redis.Addr(), funnel(10, 1, time.Hour))
 	c.OnEvent = events.add
 	l := open(t, c)
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 	eventually(t, func() bool { return len(events.events()) > 0 }, "it is told")
 	require.Equal(t, Unchecked, events.events()[0].Kind)
 	require.ErrorContains(t, events.events()[0].Err, "INFO")
@@ -330,16 +330,16 @@ func TestWrongWords(t *testing.T) {
 				before := shared.Do(t, "DUMP", bad)
 				for range 2 * failures {
 					a := take(t, l, key, 1)
-					require.Equal(t, f.source, a.Source, what)
-					require.ErrorIs(t, a.Err, ErrForeignValue, what)
-					require.NotErrorIs(t, a.Err, ErrOutage)
-					require.ErrorContains(t, a.Err, key)
+					require.Equal(t, f.source, a.Source(), what)
+					require.ErrorIs(t, a.Err(), ErrForeignValue, what)
+					require.NotErrorIs(t, a.Err(), ErrOutage)
+					require.ErrorContains(t, a.Err(), key)
 				}
 				_, err := l.Refund(t.Context(), key, 1)
 				require.NoError(t, err)
 				after := shared.Do(t, "DUMP", bad)
 				require.Equal(t, fmt.Sprint(before.ToString()), fmt.Sprint(after.ToString()), "%s is left as it is", what)
-				require.Equal(t, limits.SourceRedis, take(t, l, "good", 0).Source)
+				require.Equal(t, limits.SourceRedis, take(t, l, "good", 0).Source())
 			}
 			require.NoError(t, l.Health())
 			require.Zero(t, l.Stats().Openings)
@@ -381,7 +381,7 @@ func TestSharesOfAFleet(t *testing.T) {
 		}, "all know of all")
 
 		for _, l := range fleet {
-			require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source) // so that the share knows the key
+			require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source()) // so that the share knows the key
 		}
 		line.Set(gone)
 		admitted, begun := 0, time.Now()
@@ -389,7 +389,7 @@ func TestSharesOfAFleet(t *testing.T) {
 			for _, l := range fleet {
 				if a := take(t, l, "a", 1); a.Allowed {
 					admitted++
-					require.Equal(t, limits.SourceShare, a.Source)
+					require.Equal(t, limits.SourceShare, a.Source())
 					require.EqualValues(t, capacity/servers, a.Limit)
 				}
 			}
@@ -437,13 +437,13 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 			line.Set(still)
 			for range 2 {
 				if a := take(t, l, "a", 1); a.Allowed {
-					admitted[a.Source]++
+					admitted[a.Source()]++
 				}
 			}
 			line.Set(well)
 			for range 20 {
 				if a := take(t, l, "a", 1); a.Allowed {
-					admitted[a.Source]++
+					admitted[a.Source()]++
 				}
 				time.Sleep(time.Millisecond)
 			}
@@ -510,14 +510,14 @@ func TestTakeAllInAnOutage(t *testing.T) {
 		}
 		out := all(2, five, two, opened)
 		require.True(t, out.Allowed)
-		require.Equal(t, []limits.Source{limits.SourceShare, limits.SourceShare, limits.SourceOpen}, []limits.Source{out.Answers[0].Source, out.Answers[1].Source, out.Answers[2].Source})
-		require.ErrorIs(t, out.Answers[0].Err, ErrOutage)
+		require.Equal(t, []limits.Source{limits.SourceShare, limits.SourceShare, limits.SourceOpen}, []limits.Source{out.Answers[0].Source(), out.Answers[1].Source(), out.Answers[2].Source()})
+		require.ErrorIs(t, out.Answers[0].Err(), ErrOutage)
 		out = all(1, five, two, opened)
 		require.False(t, out.Allowed)
 		require.Equal(t, 1, out.Binding)
 		out = all(1, five, closed)
 		require.False(t, out.Allowed)
-		require.Equal(t, limits.SourceClosed, out.Answers[1].Source)
+		require.Equal(t, limits.SourceClosed, out.Answers[1].Source())
 		require.EqualValues(t, 3, five.local.Peek("a").Remaining, "nothing was taken by those refused")
 
 		line.Set(well)
@@ -535,14 +535,14 @@ func TestMendedKeyIsCharged(t *testing.T) {
 		bad := strings.Replace(theKey(t, c.Name, "good"), "{good}", "{bad}", 1)
 		take(t, l, "bad", 0) // so that the share knows it
 		shared.Do(t, "SET", bad, "abc")
-		require.Equal(t, limits.SourceShare, take(t, l, "bad", 4).Source)
+		require.Equal(t, limits.SourceShare, take(t, l, "bad", 4).Source())
 		shared.Do(t, "DEL", bad)
 		eventually(t, func() bool { return l.Stats().Charged == 4 }, "charged")
 		require.EqualValues(t, 6, take(t, l, "bad", 0).Remaining)
 
 		// Once: what comes after it is charged by itself.
 		shared.Do(t, "SET", bad, "abc")
-		require.Equal(t, limits.SourceShare, take(t, l, "bad", 1).Source)
+		require.Equal(t, limits.SourceShare, take(t, l, "bad", 1).Source())
 		shared.Do(t, "DEL", bad)
 		eventually(t, func() bool { return l.Stats().Charged > 4 }, "charged")
 		require.EqualValues(t, 5, l.Stats().Charged)
@@ -615,8 +615,8 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				line.Set(redistest.Weather{Answers: 700 * time.Millisecond})
 				a, err := l.Refund(t.Context(), "a", n)
 				require.NoError(t, err)
-				require.ErrorIs(t, a.Err, ErrBudget)
-				require.Equal(t, limits.SourceShare, a.Source)
+				require.ErrorIs(t, a.Err(), ErrBudget)
+				require.Equal(t, limits.SourceShare, a.Source())
 				require.False(t, a.Allowed)
 				require.EqualValues(t, 6, a.Remaining, "of the share")
 				require.EqualValues(t, 6, l.local.Peek("a").Remaining)
@@ -624,7 +624,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				require.NoError(t, err)
 				require.EqualValues(t, 4+n, standing.Remaining)
 				line.Set(well)
-				eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source == limits.SourceRedis }, "it is asked again")
+				eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is asked again")
 				require.EqualValues(t, 4+n, take(t, l, "a", 0).Remaining)
 				require.Zero(t, l.Stats().Charged)
 			})
@@ -661,7 +661,7 @@ func TestDeclined(t *testing.T) {
 	for i := range 2 * failures { // of which the last find the breaker open
 		a, err := l.Refund(t.Context(), "a", 1)
 		require.NoError(t, err)
-		require.ErrorIs(t, a.Err, ErrOutage)
+		require.ErrorIs(t, a.Err(), ErrOutage)
 		require.True(t, a.Allowed)
 		require.EqualValues(t, min(7+i, 10), a.Remaining)
 	}
@@ -760,11 +760,11 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 			return c
 		}
 		old := open(t, with(true))
-		require.Equal(t, limits.SourceRedis, take(t, old, key, 1).Source)
+		require.Equal(t, limits.SourceRedis, take(t, old, key, 1).Source())
 		lines[2].Set(gone)
 		all := []*Limiter{old, open(t, with(false)), open(t, with(true))}
 		for _, l := range all {
-			eventually(t, func() bool { return take(t, l, key, 1).Source == limits.SourceRedis }, "the others are asked")
+			eventually(t, func() bool { return take(t, l, key, 1).Source() == limits.SourceRedis }, "the others are asked")
 		}
 		opened := func() (sum uint64) {
 			for _, l := range all {
@@ -781,14 +781,14 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 		}
 		require.Equal(t, before, opened())
 		for i, l := range all {
-			require.Equal(t, limits.SourceRedis, take(t, l, key, 1).Source)
+			require.Equal(t, limits.SourceRedis, take(t, l, key, 1).Source())
 			require.Equal(t, []int{1, 1, 0}[i], l.Stats().Servers, "the last one could not count")
 		}
 		lines[0].Set(gone)
 		lines[1].Set(gone)
 		for _, l := range all {
 			eventually(t, func() bool { return l.Health() != nil }, "it is noticed that no node is there")
-			require.Equal(t, limits.SourceShare, take(t, l, key, 1).Source)
+			require.Equal(t, limits.SourceShare, take(t, l, key, 1).Source())
 		}
 	})
 }

@@ -174,7 +174,7 @@ func (j job) call(l *Limiter, now *progress, ended <-chan struct{}) map[string]r
 		switch {
 		case err != nil:
 			panic(err)
-		case t.answer.Source != limits.SourceRedis:
+		case t.answer.Source() != limits.SourceRedis:
 			time.Sleep(time.Millisecond) // wall: its pace in an outage, which is not judged
 			continue
 		}
@@ -409,7 +409,7 @@ func TestClockSteps(t *testing.T) {
 			admitted := 0
 			for i := range 3000 {
 				a := take(t, l, "a", 1)
-				require.Equal(t, limits.SourceRedis, a.Source, a.Err)
+				require.Equal(t, limits.SourceRedis, a.Source(), a.Err())
 				if a.Allowed {
 					admitted++
 					least, latest = min(least, us), max(latest, us)

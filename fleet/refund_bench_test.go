@@ -40,7 +40,7 @@ func BenchmarkRefund(b *testing.B) {
 						b.Error(err)
 						return
 					}
-					if a.Source == limits.SourceRedis {
+					if a.Source() == limits.SourceRedis {
 						exact.Add(1)
 					}
 				}

@@ -80,13 +80,13 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 	switch {
 	case !t.answer.Allowed || n >= r.n:
 		return nil
-	case t.answer.Source == limits.SourceShare:
+	case t.answer.Source() == limits.SourceShare:
 		t.local.Keep(n)
 		return nil
 	case t.lease != nil:
 		t.lease.Keep(n)
 		return nil
-	case t.answer.Source != limits.SourceRedis:
+	case t.answer.Source() != limits.SourceRedis:
 		return nil // nothing was recorded
 	}
 	_, err := ask(ctx, r.limiter, r.limiter.guardOf(t.of, r.key), func(ctx context.Context, remote *remote) (store.Taken, error) {
@@ -182,7 +182,7 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 			}
 			// The turn is given back, so that not all calls that wait start when it ends.
 			_ = r.Cancel(context.WithoutCancel(ctx)) // what cannot be given back counts
-			r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.Provenance{Source: r.Source}}
+			r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.NewProvenance(r.Source(), false, nil)}
 			refuseBlocked(&r.Answer, blocked)
 			left, byDeadline = patienceLeft(ctx, patience, begun)
 		}
@@ -235,7 +235,7 @@ func (l *Limiter) await(ctx context.Context, r *Reservation) error {
 	if err != nil {
 		// What cannot be given back counts.
 		_ = r.Cancel(context.WithoutCancel(ctx))
-		r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.Provenance{Source: r.Source, Err: r.Err}}
+		r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.NewProvenance(r.Source(), false, r.Err())}
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func TestDifferentLimits(t *testing.T) {
 		}
 		for _, l := range []*Limiter{old, other} {
 			require.NoError(t, l.Health(), "a deploy is no error")
-			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 		}
 
 		time.Sleep(deploying)
@@ -63,7 +63,7 @@ func TestDifferentLimits(t *testing.T) {
 			require.NotErrorIs(t, l.Health(), ErrOutage)
 			require.ErrorContains(t, l.Health(), old.config.Policy.String())
 			require.ErrorContains(t, l.Health(), other.config.Policy.String())
-			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source, "calls go on")
+			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source(), "calls go on")
 		}
 		require.ErrorIs(t, told(&first, LimitConflict).Err, ErrLimits)
 

@@ -129,7 +129,7 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 						n := 1 + random.Int64N(3)
 						l := all[random.IntN(servers)]
 						a := take(t, l, "a", n)
-						require.Equal(t, limits.SourceRedis, a.Source, a.Err)
+						require.Equal(t, limits.SourceRedis, a.Source(), a.Err())
 						if a.Allowed {
 							admitted = append(admitted, admission{clock.Load() + a.Wait.Microseconds(), n})
 						}
@@ -279,12 +279,12 @@ func TestSetPolicyInAnOutage(t *testing.T) {
 		c := over(line, policy.Must(policy.FixedWindow(10, 366*24*time.Hour)))
 		c.Servers = 1
 		l := open(t, c)
-		require.Equal(t, limits.SourceRedis, take(t, l, "a", 2).Source)
+		require.Equal(t, limits.SourceRedis, take(t, l, "a", 2).Source())
 		line.Set(gone)
 		require.EqualValues(t, 5, take(t, l, "a", 3).Remaining)
 		require.NoError(t, l.SetPolicy(policy.Must(policy.FixedWindow(100, 366*24*time.Hour))))
 		a := take(t, l, "a", 0)
-		require.Equal(t, limits.SourceShare, a.Source)
+		require.Equal(t, limits.SourceShare, a.Source())
 		require.EqualValues(t, 100, a.Limit)
 		require.LessOrEqual(t, a.Remaining, int64(95))
 		line.Set(well)

@@ -53,7 +53,7 @@ func (s *sharing) enlist(t *testing.T, at int) {
 			switch {
 			case !a.Allowed:
 				time.Sleep(5 * time.Millisecond)
-			case a.Source == limits.SourceRedis:
+			case a.Source() == limits.SourceRedis:
 				s.exact.Add(1)
 			default:
 				s.local.Add(1)

@@ -29,14 +29,14 @@ func inAnOutage(t *testing.T, line *redistest.Line) (c Config, l *Limiter) {
 	c.Servers = 1
 	c.StateFile = filepath.Join(t.TempDir(), "charges")
 	l = open(t, c)
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 40).Source)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 40).Source())
 	for _, key := range []string{"b", hostile, "other"} {
-		require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source) // so that the share knows it
+		require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source()) // so that the share knows it
 	}
 	line.Set(gone)
 	for key, n := range map[string]int64{"a": 20, "b": 29, hostile: 5} {
 		a := take(t, l, key, n)
-		require.Equal(t, limits.SourceShare, a.Source)
+		require.Equal(t, limits.SourceShare, a.Source())
 		require.True(t, a.Allowed)
 	}
 	return c, l
@@ -61,7 +61,7 @@ func left(t *testing.T, l *Limiter, key string) int64 {
 	eventually(t, func() bool {
 		var err error
 		a, err = l.Take(t.Context(), key, 0)
-		return err == nil && a.Source == limits.SourceRedis
+		return err == nil && a.Source() == limits.SourceRedis
 	}, "Redis answers in time")
 	return a.Remaining
 }

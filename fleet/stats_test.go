@@ -19,7 +19,7 @@ func TestStatsTellOfRedis(t *testing.T) {
 		line.Set(redistest.Weather{Answers: time.Millisecond})
 		before := l.Stats()
 		for range 5 {
-			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source)
+			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 		}
 		s := l.Stats()
 		require.GreaterOrEqual(t, s.RoundTrips, before.RoundTrips+4, "the last may be counted later")

@@ -161,9 +161,9 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 	}
 	of.remember(key, exact)
 	l.learnBlock(key, &exact)
-	t := taken{of: of, exact: exact, answer: limits.Answer{Decision: exact.Decision, Provenance: limits.Provenance{Source: limits.SourceRedis, Exact: l.leases == nil}}}
+	t := taken{of: of, exact: exact, answer: limits.Answer{Decision: exact.Decision, Provenance: l.byRedis()}}
 	if exact.Block.Refused {
-		t.answer.Err = ErrBlocked
+		t.answer.Provenance = blocked(t.answer.Provenance)
 	} else {
 		t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
 	}
@@ -220,7 +220,7 @@ func (l *Limiter) shared(of *terms, d policy.Decision, n int64, cause error) lim
 	if d.RetryAfter == policy.Never && n > 0 && n <= of.most {
 		d.RetryAfter = retry // more than the share ever has, but not than the limit
 	}
-	return limits.Answer{Decision: d, Provenance: limits.Provenance{Source: limits.SourceShare, Err: l.uncounted(cause)}}
+	return limits.Answer{Decision: d, Provenance: limits.NewProvenance(limits.SourceShare, false, l.uncounted(cause))}
 }
 
 // remember has the share keep what Redis said of a key, to begin from there without it.
@@ -296,7 +296,7 @@ func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key strin
 		return l.refundWithout(of, key, n, err)
 	}
 	of.remember(key, exact)
-	a := limits.Answer{Decision: exact.Decision, Provenance: limits.Provenance{Source: limits.SourceRedis, Exact: l.leases == nil}}
+	a := limits.Answer{Decision: exact.Decision, Provenance: l.byRedis()}
 	a.Remaining = min(a.Remaining+held, a.Limit)
 	return a, nil
 }
@@ -333,7 +333,7 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 	}
 	a, err := l.Refund(ctx, key, -max(n, -math.MaxInt64))
 	if err == nil && !a.Allowed {
-		err = a.Err
+		err = a.Err()
 	}
 	return err
 }

@@ -77,8 +77,8 @@ func serveWeb() error {
 	var spent atomic.Int64
 	options := httplimit.Options{
 		OnVerdict: func(r *http.Request, v httplimit.Verdict) {
-			r.Context().Value(writer{}).(http.ResponseWriter).Header().Set(sourceField, v.Provenance.Source.String())
-			if errors.Is(v.Provenance.Err, ErrBudget) {
+			r.Context().Value(writer{}).(http.ResponseWriter).Header().Set(sourceField, v.Provenance.Source().String())
+			if errors.Is(v.Provenance.Err(), ErrBudget) {
 				spent.Add(1)
 			}
 		},

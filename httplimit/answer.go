@@ -101,7 +101,7 @@ func (m *Middleware) problem(v *result) []byte {
 // sentence returns the text of a refusal.
 func sentence(v *result) []byte {
 	b := append(make([]byte, 0, 128), http.StatusText(status(v.Reason))...)
-	if v.Reason == admission.OverLimit && v.Provenance.Exact {
+	if v.Reason == admission.OverLimit && v.Provenance.Exact() {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
 		b = append(b, " s"...)

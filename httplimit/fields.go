@@ -35,7 +35,7 @@ type fieldWriter struct {
 // the limiter does not promise is left out, and with it all that says how the request
 // stands.
 func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
-	if !v.Provenance.Exact {
+	if !v.Provenance.Exact() {
 		if f.headers == RateLimitHeaders {
 			if quotas == nil {
 				quotas = []quota{v.Quota}

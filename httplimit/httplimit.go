@@ -195,7 +195,7 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 	if v.Reason == admission.OverLimit {
 		m.fields.write(h, v, quotas)
 	}
-	if v.Reason == admission.OverLimit && v.Provenance.Exact {
+	if v.Reason == admission.OverLimit && v.Provenance.Exact() {
 		retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
 	}
 	if m.options.Refuse != nil {

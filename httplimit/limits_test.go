@@ -38,8 +38,8 @@ func (l *told) Hold(context.Context, limits.Call[netip.Addr]) (limits.Grant, err
 
 func (l *told) Settle(context.Context, limits.Held, int64) error { return l.settled }
 
-func basis(source limits.Source, promised bool) limits.Provenance {
-	return limits.Provenance{Source: source, Exact: promised}
+func basis(source limits.Source, promised bool) *limits.Provenance {
+	return limits.NewProvenance(source, promised, nil)
 }
 
 // What a limiter does not promise is not told to clients, whichever header fields are chosen,
@@ -91,7 +91,7 @@ func TestUnavailable(t *testing.T) {
 	down := errors.New("connection refused")
 	for name, l := range map[string]*told{
 		"closed by configuration": {answer: limits.Answer{
-			Decision: policy.Decision{Limit: 10, RetryAfter: time.Second}, Provenance: limits.Provenance{Source: limits.SourceClosed, Err: down},
+			Decision: policy.Decision{Limit: 10, RetryAfter: time.Second}, Provenance: limits.NewProvenance(limits.SourceClosed, false, down),
 		}},
 		"no answer": {err: down},
 	} {
@@ -121,7 +121,7 @@ func TestUnavailable(t *testing.T) {
 				assert.NotContains(t, w.Header(), "Ratelimit")
 				assert.Equal(t, Unavailable, verdict.Reason)
 				assert.Equal(t, "unavailable", verdict.Reason.String())
-				assert.ErrorIs(t, verdict.Provenance.Err, down)
+				assert.ErrorIs(t, verdict.Provenance.Err(), down)
 				assert.Equal(t, uint64(1), m.Stats().Unavailable)
 				assert.Equal(t, int64(10), local.Peek(aliceKey).Remaining, "what was taken in process is given back")
 			}

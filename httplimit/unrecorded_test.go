@@ -53,8 +53,8 @@ func TestUnrecordedKeyIsNotTold(t *testing.T) {
 					assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"full";q=`, name)
 					if w.Code == 429 || len(all) == 1 {
 						assert.Empty(t, w.Header().Get("RateLimit"), name)
-						assert.False(t, last.Provenance.Exact, name)
-						assert.Equal(t, limits.SourceUnrecorded, last.Provenance.Source, name)
+						assert.False(t, last.Provenance.Exact(), name)
+						assert.Equal(t, limits.SourceUnrecorded, last.Provenance.Source(), name)
 					}
 					w = ask(m.Handler(done), from(bob))
 					assert.Equal(t, 200, w.Code, name)

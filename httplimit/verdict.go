@@ -64,7 +64,7 @@ type Verdict struct {
 	// ask what keeps its limit, why it returned no answer or did not take the policy that
 	// Limit.PolicyFor chose, or limits.ErrBlocked of a fleet's blocked key. It is nil if no limit
 	// decided.
-	Provenance limits.Provenance
+	Provenance *limits.Provenance
 	// Cost is the number of units that the request asked for of that limit, or of limits
 	// without a cost of their own.
 	Cost int64

@@ -373,7 +373,7 @@ func (m *mixed) last() (at int, retry time.Duration) {
 	at = none
 	for i := range m.grants {
 		g := &m.grants[i]
-		if g.Source != SourceNone && !g.Allowed && (at == none || g.RetryAfter > retry) {
+		if g.Source() != SourceNone && !g.Allowed && (at == none || g.RetryAfter > retry) {
 			at, retry = i, g.RetryAfter
 		}
 	}
@@ -393,7 +393,7 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 			at = parts[i]
 		}
 		a := m.grants[at].Answer
-		if out.Answers[i] = a; a.Source != SourceNone {
+		if out.Answers[i] = a; a.Source() != SourceNone {
 			b.See(i, &a.Decision, claims[i].atOnce)
 		}
 	}
@@ -412,8 +412,8 @@ func (m *mixed) doubt() {
 		for j := range i {
 			if key, _ := m.claims[i].sameKey(&m.claims[j]); key {
 				for _, at := range [...]int{i, j} {
-					if g := &m.grants[at]; g.Source != SourceNone {
-						g.Provenance = Provenance{Source: g.Source, Err: errTwoLimits}
+					if g := &m.grants[at]; g.Source() != SourceNone {
+						g.Provenance = NewProvenance(g.Source(), false, errTwoLimits)
 					}
 				}
 			}

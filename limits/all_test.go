@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -85,10 +86,10 @@ func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
 			require.NoError(t, err)
 			assert.False(t, out.Allowed)
 			assert.Equal(t, 1, out.Binding)
-			assert.Equal(t, limits.SourceNone, out.Answers[0].Source)
+			assert.Equal(t, limits.SourceNone, out.Answers[0].Source())
 			for _, a := range out.Answers[1:] {
 				assert.False(t, a.Allowed)
-				assert.Equal(t, limits.SourceProcess, a.Source)
+				assert.Equal(t, limits.SourceProcess, a.Source())
 			}
 			assert.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
 		}
@@ -453,9 +454,11 @@ func TestSourceString(t *testing.T) {
 	}
 	assert.Equal(t, "none", limits.Source(200).String())
 	var zero limits.Answer
-	assert.Equal(t, limits.SourceNone, zero.Source)
-	assert.False(t, zero.Exact)
-	assert.NoError(t, zero.Err)
+	assert.Equal(t, limits.SourceNone, zero.Source())
+	assert.False(t, zero.Exact())
+	assert.NoError(t, zero.Err())
+	// A call returns at most nine words in registers: an Answer and an error.
+	assert.LessOrEqual(t, unsafe.Sizeof(zero), 7*unsafe.Sizeof(int64(0)))
 	var none limits.Grant
 	assert.NoError(t, none.Settle(t.Context(), 1))
 }

@@ -17,7 +17,7 @@ func serve(ctx context.Context, limiter limits.Limiter[string], user string) str
 	switch {
 	case err != nil:
 		return "unavailable"
-	case !answer.Allowed && answer.Exact:
+	case !answer.Allowed && answer.Exact():
 		return fmt.Sprintf("try again in %.0f s", answer.RetryAfter.Seconds())
 	case !answer.Allowed:
 		return "too many requests"

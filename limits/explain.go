@@ -47,7 +47,7 @@ type Explanation struct {
 	// say nothing of the whole limit. Of several limits they are those of all together, as of
 	// engine.Tiered.Take.
 	policy.Decision
-	Provenance // how the limiter came to that
+	*Provenance // how the limiter came to that
 
 	// Used is the number of units that count against the key now, of Of: the most that
 	// Remaining can be. Both are 0 if that is not known, as of a fleet while servers hold
@@ -282,7 +282,7 @@ func (x *Explanation) sentences() (all []string) {
 		say("%d of %d used", x.Used, x.Of)
 	}
 	if len(x.Each) == 0 {
-		if why := provenanceWords(&x.Provenance); why != "" {
+		if why := provenanceWords(x.Provenance); why != "" {
 			say("%s", why)
 		}
 	}
@@ -313,7 +313,7 @@ func (x *Explanation) sentences() (all []string) {
 		say("In %v %s, and in %v %d", brief(first.After), left(first.Remaining), brief(last.After), last.Remaining)
 	}
 	here := ""
-	if x.Source > SourceUnrecorded {
+	if x.Source() > SourceUnrecorded {
 		here = " on this server"
 	}
 	switch x.Waiting {
@@ -329,15 +329,15 @@ func (x *Explanation) sentences() (all []string) {
 // provenanceWords says why the figures are not those of the whole limit, "" if they are or that is
 // not known.
 func provenanceWords(p *Provenance) string {
-	switch p.Source {
+	switch p.Source() {
 	case SourceRedis, SourceLease:
-		if !p.Exact {
+		if !p.Exact() {
 			return "How much is used is not known, as servers may hold units on lease"
 		}
 	case SourceShare:
 		return "Without Redis, this server's share of the limit decides"
 	case SourceUnrecorded:
-		if cause := p.Err; cause != nil {
+		if cause := p.Err(); cause != nil {
 			return "A call cannot be recorded: " + cause.Error()
 		}
 		return "A call cannot be recorded"

@@ -81,7 +81,7 @@ func TestReturnsAtTheEndOfTime(t *testing.T) {
 
 // by is an explanation with that basis.
 func by(source limits.Source) limits.Explanation {
-	return limits.Explanation{Decision: policy.Decision{Allowed: true}, Binding: -1, Waiting: 1, Provenance: limits.Provenance{Source: source}}
+	return limits.Explanation{Decision: policy.Decision{Allowed: true}, Binding: -1, Waiting: 1, Provenance: limits.NewProvenance(source, false, nil)}
 }
 
 func TestReturnsBeginAtTheEndOfTheBlock(t *testing.T) {
@@ -164,7 +164,7 @@ func TestExplainAnyLimiter(t *testing.T) {
 	looked, err := limits.Explain(ctx, remote{Limiter: e}, "a")
 	require.NoError(t, err)
 	assert.Equal(t, []any{true, int64(4), int64(10), limit}, []any{looked.Known, looked.Used, looked.Of, looked.Limit})
-	assert.Equal(t, limits.SourceProcess, looked.Source)
+	assert.Equal(t, limits.SourceProcess, looked.Source())
 	assert.Empty(t, looked.Returns)
 	lost := errors.New("lost")
 	_, err = limits.Explain(ctx, remote{e, lost}, "a")

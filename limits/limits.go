@@ -95,22 +95,45 @@ type Answer struct {
 	// call has waited. Its turn has come if it is Allowed. Only under Call.NoWait is the
 	// delay still to come. If the call waited, the other figures are those after the wait.
 	policy.Decision
-	Provenance // how the answer was reached
+	*Provenance // how the answer was reached
 }
 
-// Provenance is how an answer was reached.
+// Provenance tells how answers were reached. It never changes, so that many answers share
+// one. A pointer keeps an Answer small enough to be returned in registers. A nil Provenance
+// is that of no decision: it has SourceNone and is not exact. Its methods may be called.
 type Provenance struct {
-	// Source is what the answer was decided by.
-	Source Source
-	// Exact reports whether Remaining, RetryAfter and ResetAfter are those of the limit, as
-	// policy.Decision has them. Otherwise they describe the part of it that this process knows
-	// of, or are guesses: do not tell them to clients. A RetryAfter of policy.Never always means
-	// that the call asks for more than the limit allows.
-	Exact bool
-	// Err is why the answer is not that of the limit alone: what keeps the limit could not be
-	// asked, no more calls may wait for the key, the limiter does not take the limit that came
-	// with the call, or the key is blocked (ErrBlocked, of a fleet). It is nil otherwise.
-	Err error
+	source Source
+	exact  bool
+	err    error
+}
+
+// NewProvenance returns a Provenance with the results of its methods.
+func NewProvenance(source Source, exact bool, err error) *Provenance {
+	return &Provenance{source, exact, err}
+}
+
+// Source returns the kind of decision.
+func (p *Provenance) Source() Source {
+	if p == nil {
+		return SourceNone
+	}
+	return p.source
+}
+
+// Exact reports whether Remaining, RetryAfter and ResetAfter are those of the limit, as
+// policy.Decision has them. Otherwise they describe the part of it that this process knows
+// of, or are guesses: do not tell them to clients. A RetryAfter of policy.Never always means
+// that the call asks for more than the limit allows.
+func (p *Provenance) Exact() bool { return p != nil && p.exact }
+
+// Err returns the reason why the answer is not that of the limit alone: the limit's keeper
+// could not be asked, no more calls may wait for the key, the limiter does not take the limit
+// that came with the call, or the key is blocked (ErrBlocked, of a fleet). It is nil otherwise.
+func (p *Provenance) Err() error {
+	if p == nil {
+		return nil
+	}
+	return p.err
 }
 
 // ErrBlocked is wrapped by the Err of a fleet.Limiter's answer that refuses a call because

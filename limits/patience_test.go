@@ -66,7 +66,7 @@ func (s *scripted) HoldAll(ctx context.Context, parts []limits.Part[string]) (gr
 // After a wait the outcome has the answers given since then. A claim that was not asked again
 // has none.
 func TestAnswersFromBeforeAWaitAreGone(t *testing.T) {
-	basis := limits.Provenance{Source: limits.SourceRedis, Exact: true}
+	basis := limits.NewProvenance(limits.SourceRedis, true, nil)
 	no := func(retry time.Duration) limits.Answer {
 		return limits.Answer{Decision: policy.Decision{Limit: 9, RetryAfter: retry}, Provenance: basis}
 	}
@@ -78,7 +78,7 @@ func TestAnswersFromBeforeAWaitAreGone(t *testing.T) {
 	out, err := limits.AskAll(t.Context(), 2*time.Minute, claim(near, 1), claim(first, 1), claim(turn, 1))
 	require.NoError(t, err)
 	assert.False(t, out.Allowed)
-	assert.Equal(t, limits.SourceNone, out.Answers[1].Source)
+	assert.Equal(t, limits.SourceNone, out.Answers[1].Source())
 	assert.Equal(t, 0, out.Binding)
 }
 

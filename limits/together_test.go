@@ -210,17 +210,17 @@ func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 	}
 	out := ask(under(small, 2), under(large, 3))
 	require.True(t, out.Allowed)
-	assert.True(t, out.Answers[0].Exact)
+	assert.True(t, out.Answers[0].Exact())
 	out = ask(under(small, 1), under(large, 16))
 	require.False(t, out.Allowed)
 	for _, a := range out.Answers[:2] {
-		assert.False(t, a.Exact)
-		assert.ErrorContains(t, a.Err, "different limits")
+		assert.False(t, a.Exact())
+		assert.ErrorContains(t, a.Err(), "different limits")
 	}
-	assert.True(t, out.Answers[2].Exact)
+	assert.True(t, out.Answers[2].Exact())
 	out = ask(under(large, 8), under(large, 8))
 	require.False(t, out.Allowed)
-	assert.True(t, out.Answers[0].Exact)
+	assert.True(t, out.Answers[0].Exact())
 	assert.Equal(t, out.Answers[0], out.Answers[1])
 	// Nor does a call go from one to the other until its patience ends.
 	synctest.Test(t, func(t *testing.T) {

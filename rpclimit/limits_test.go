@@ -116,7 +116,7 @@ func TestReasons(t *testing.T) {
 type down struct{ limits.Limiter[netip.Addr] }
 
 func (down) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
-	return limits.Answer{Decision: policy.Decision{RetryAfter: time.Second}, Provenance: limits.Provenance{Source: limits.SourceClosed, Err: context.DeadlineExceeded}}, nil
+	return limits.Answer{Decision: policy.Decision{RetryAfter: time.Second}, Provenance: limits.NewProvenance(limits.SourceClosed, false, context.DeadlineExceeded)}, nil
 }
 
 // What a guess says is not told.
@@ -137,7 +137,7 @@ func TestGuessesAreNotTold(t *testing.T) {
 type guesses struct{ limits.Limiter[netip.Addr] }
 
 func (guesses) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
-	return limits.Answer{Decision: policy.Decision{RetryAfter: time.Second}, Provenance: limits.Provenance{Source: limits.SourceShare}}, nil
+	return limits.Answer{Decision: policy.Decision{RetryAfter: time.Second}, Provenance: limits.NewProvenance(limits.SourceShare, false, nil)}, nil
 }
 
 func TestExempt(t *testing.T) {

@@ -56,7 +56,7 @@ type Verdict struct {
 	RetryAfter time.Duration
 	// Provenance is how that decision was reached. Of several limits that refused it is that of one
 	// which promises nothing, if there is one. It is nil if no limit decided.
-	Provenance limits.Provenance
+	Provenance *limits.Provenance
 	// Cost is the number of units that the call asked for of that limit.
 	Cost int64
 	// Waited is the time for which the call was delayed, or would have been without Shadow.
@@ -199,7 +199,7 @@ func (v *Verdict) Message() string {
 // Retry returns RetryAfter, the time until the call would be admitted. ok is false if there is
 // none or if it is a guess, which clients are not to be told: see limits.Provenance.
 func (v *Verdict) Retry() (after time.Duration, ok bool) {
-	if v.Reason != OverLimit || !v.Provenance.Exact {
+	if v.Reason != OverLimit || !v.Provenance.Exact() {
 		return 0, false
 	}
 	return v.RetryAfter, true
@@ -280,7 +280,7 @@ func (v *Verdict) AppendRateLimit(b []byte) (policies string, standing []byte) {
 		return "", b
 	}
 	policies = v.limits.fields.Policy(v.quotaList())
-	if !v.Provenance.Exact {
+	if !v.Provenance.Exact() {
 		return policies, b
 	}
 	reset := v.Decision.ResetAfter

@@ -18,11 +18,11 @@ var (
 )
 
 // inProcess is how answers were reached.
-var inProcess = limits.Provenance{Source: limits.SourceProcess, Exact: true}
+var inProcess = limits.NewProvenance(limits.SourceProcess, true, nil)
 
 // ownLimit is how a limit that comes with the call is refused.
-var ownLimit = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: errors.New(
-	"ral: a single.Limiter has one limit, and takes none that comes with the call: use an engine.Engine with one key, or SetPolicy")}
+var ownLimit = limits.NewProvenance(limits.SourceProcess, true, errors.New(
+	"ral: a single.Limiter has one limit, and takes none that comes with the call: use an engine.Engine with one key, or SetPolicy"))
 
 // Ask is Take for adapters, which hold any limits.Limiter: see there. It waits for the delay
 // of a policy.Queue. The error is ErrCancelled, of a call that waited.
@@ -86,7 +86,7 @@ func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a
 		a.Decision = l.probe(0, noDelay)
 	}
 	if errors.Is(err, ErrCrowded) {
-		a.Provenance = limits.Provenance{Source: limits.SourceProcess, Exact: true, Err: err}
+		a.Provenance = limits.NewProvenance(limits.SourceProcess, true, err)
 	}
 	if a.Wait = waited; errors.Is(err, ErrCancelled) {
 		return err

@@ -63,6 +63,6 @@ func TestHoldRefusesALimitOfTheCall(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, g.Allowed)
 	assert.Equal(t, policy.Never, g.RetryAfter)
-	assert.ErrorContains(t, g.Err, "SetPolicy")
+	assert.ErrorContains(t, g.Err(), "SetPolicy")
 	assert.Equal(t, int64(10), l.Peek().Remaining)
 }

@@ -163,7 +163,7 @@ func (l *load) call(to int) {
 	lost, way, allowed := true, 0, false
 	if limiter != nil {
 		if a, err := limiter.Take(context.Background(), "everybody", 1); err == nil {
-			lost, way, allowed = false, slices.Index(ways[:], a.Source.String()), a.Allowed
+			lost, way, allowed = false, slices.Index(ways[:], a.Source().String()), a.Allowed
 		}
 	}
 	got := time.Now()

@@ -124,8 +124,8 @@ func parts(x *limits.Explanation) (all []Part) {
 	if x.Limit != nil {
 		p.Policy = x.Limit.String()
 	}
-	if x.Source != limits.SourceNone {
-		p.Source = x.Source.String()
+	if x.Source() != limits.SourceNone {
+		p.Source = x.Source().String()
 	}
 	for _, r := range x.Returns {
 		p.Returns = append(p.Returns, Return{r.After.Seconds(), r.Remaining})

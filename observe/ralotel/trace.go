@@ -38,8 +38,8 @@ func Trace(r *http.Request, v httplimit.Verdict) {
 		return
 	}
 	more := []attribute.KeyValue{attribute.Int64("ral.cost", v.Cost)}
-	if v.Provenance.Source != limits.SourceNone {
-		more = append(more, attribute.String("ral.source", v.Provenance.Source.String()))
+	if v.Provenance.Source() != limits.SourceNone {
+		more = append(more, attribute.String("ral.source", v.Provenance.Source().String()))
 	}
 	if v.Shadow {
 		more = append(more, attribute.Bool("ral.shadow", true))
@@ -62,7 +62,7 @@ func Trace(r *http.Request, v httplimit.Verdict) {
 func TraceAnswer(ctx context.Context, limit string, a limits.Answer) {
 	if span, tells := toTell(ctx, &a.Decision); tells {
 		tell(span, a.Allowed, result(a.Allowed), limit,
-			append([]attribute.KeyValue{attribute.String("ral.source", a.Source.String())}, times(a.RetryAfter, a.Wait)...))
+			append([]attribute.KeyValue{attribute.String("ral.source", a.Source().String())}, times(a.RetryAfter, a.Wait)...))
 	}
 }
 

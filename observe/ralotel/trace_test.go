@@ -103,7 +103,7 @@ func TestRequestWithoutASpanOrLimitIsNotTraced(t *testing.T) {
 func TestCallsAreEventsOfTheCallersSpan(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test")
-	basis := limits.Provenance{Source: limits.SourceRedis, Exact: true}
+	basis := limits.NewProvenance(limits.SourceRedis, true, nil)
 	refused := policy.Decision{RetryAfter: 2 * time.Second}
 	for _, c := range []struct {
 		d    policy.Decision

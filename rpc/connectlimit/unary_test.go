@@ -90,7 +90,7 @@ func TestNeverIsANegativePushback(t *testing.T) {
 type closed struct{ limits.Limiter[netip.Addr] }
 
 func (closed) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
-	return limits.Answer{Provenance: limits.Provenance{Source: limits.SourceClosed, Err: errors.New("no Redis")}}, nil
+	return limits.Answer{Provenance: limits.NewProvenance(limits.SourceClosed, false, errors.New("no Redis"))}, nil
 }
 
 func (c closed) Hold(ctx context.Context, of limits.Call[netip.Addr]) (limits.Grant, error) {

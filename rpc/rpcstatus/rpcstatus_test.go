@@ -113,7 +113,7 @@ func TestDelayIsLeftOutIfItIsAGuess(t *testing.T) {
 		for _, after := range []time.Duration{time.Second, math.MaxInt64 - 1} {
 			l := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{Key: rpclimit.ByProcedure, Limiter: fixed{
 				open(t, policy.Must(policy.FixedWindow(1, time.Minute))),
-				limits.Answer{Decision: policy.Decision{Limit: 1, RetryAfter: after}, Provenance: limits.Provenance{Source: source, Exact: told}},
+				limits.Answer{Decision: policy.Decision{Limit: 1, RetryAfter: after}, Provenance: limits.NewProvenance(source, told, nil)},
 			}}))
 			v, _ := l.Begin(call(1))
 			require.True(t, v.Refused())

@@ -238,7 +238,7 @@ func (c *shareCaller) work(ctx context.Context, start time.Time, length time.Dur
 		begin := time.Since(start)
 		a, err := c.asker.Take(ctx, "key", 1)
 		c.calls++
-		if err != nil || a.Source != limits.SourceRedis && a.Source != limits.SourceLease {
+		if err != nil || a.Source() != limits.SourceRedis && a.Source() != limits.SourceLease {
 			c.neither++
 		}
 		if a.Allowed {

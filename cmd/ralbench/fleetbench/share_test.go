@@ -35,7 +35,7 @@ func (o *oneWord) Take(_ context.Context, key string, n int64) (limits.Answer, e
 	o.calls[key]++
 	o.mu.Unlock()
 	time.Sleep(300 * time.Microsecond) // wall: in the bubble of driven
-	return limits.Answer{Decision: d, Provenance: limits.Provenance{Source: limits.SourceRedis}}, nil
+	return limits.Answer{Decision: d, Provenance: limits.NewProvenance(limits.SourceRedis, false, nil)}, nil
 }
 
 // generous lets everything pass, by itself.
@@ -45,7 +45,7 @@ func (g *generous) Take(context.Context, string, int64) (limits.Answer, error) {
 	if g.calls.Add(1)%2 == 0 {
 		return limits.Answer{}, errors.New("lost")
 	}
-	return limits.Answer{Decision: policy.Decision{Allowed: true}, Provenance: limits.Provenance{Source: limits.SourceOpen}}, nil
+	return limits.Answer{Decision: policy.Decision{Allowed: true}, Provenance: limits.NewProvenance(limits.SourceOpen, false, nil)}, nil
 }
 
 var hundred = bench.Limit{Capacity: 100, Count: 100, Per: time.Second}

@@ -290,8 +290,8 @@ func (f *remote) RefundWith(ctx context.Context, limit policy.Policy, key string
 		return policy.Decision{}, err
 	}
 	a, err := f.limiter.RefundWith(ctx, limit, key, n)
-	if err == nil && !a.Allowed && n != 0 && a.Err != nil && !errors.Is(a.Err, fleet.ErrBlocked) {
-		err = a.Err
+	if err == nil && !a.Allowed && n != 0 && a.Err() != nil && !errors.Is(a.Err(), fleet.ErrBlocked) {
+		err = a.Err()
 	}
 	return a.Decision, err
 }
@@ -301,7 +301,7 @@ func (f *remote) Hold(ctx context.Context, call limits.Call[string]) (g limits.G
 		return g, err
 	}
 	if g, err = f.limiter.Hold(ctx, call); err == nil && !g.Allowed {
-		if cause := g.Err; errors.Is(cause, fleet.ErrTooManyLimits) || errors.Is(cause, fleet.ErrMisfit) {
+		if cause := g.Err(); errors.Is(cause, fleet.ErrTooManyLimits) || errors.Is(cause, fleet.ErrMisfit) {
 			err = cause
 		}
 	}

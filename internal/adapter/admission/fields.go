@@ -44,7 +44,7 @@ func quotaOf(limit policy.Policy) Quota {
 // follow makes q the quota of the limit that decided, if that was replaced meanwhile. A
 // share of a limit is no quota.
 func (q *Quota) follow(a *limits.Answer) {
-	if a.Exact {
+	if a.Exact() {
 		q.followDecision(&a.Decision)
 	}
 }

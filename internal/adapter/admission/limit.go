@@ -318,7 +318,7 @@ func (v *Result) conclude(ctx context.Context, a *limits.Answer, err error) {
 
 // failed notes that a limiter returned an error in place of an answer.
 func (v *Result) failed(ctx context.Context, err error) {
-	v.Reason, v.Provenance = Unavailable, limits.Provenance{Source: v.Provenance.Source, Err: err}
+	v.Reason, v.Provenance = Unavailable, limits.NewProvenance(v.Provenance.Source(), false, err)
 	if ctx.Err() != nil {
 		v.Reason = Cancelled
 	}

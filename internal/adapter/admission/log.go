@@ -94,7 +94,7 @@ func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *Result)
 	}
 	key, limit := d.limiters[v.Binding].KeyOf(r, true)
 	message := "rate limit: Limit.PolicyFor or engine.PolicyFor chose a policy of another family than Config.Policy; its keys are refused"
-	if v.Provenance.Err != nil {
+	if v.Provenance.Err() != nil {
 		message = "rate limit: the limiter takes no policy that Limit.PolicyFor chooses, or not this one; its keys are refused"
 	}
 	d.log.to.LogAttrs(ctx, slog.LevelError, message,
@@ -124,7 +124,7 @@ func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 // causeOf returns why the limiter did not decide by its limit, such as a block or an outage,
 // and no attribute if it did.
 func (v *Result) causeOf() slog.Attr {
-	if cause := v.Provenance.Err; cause != nil {
+	if cause := v.Provenance.Err(); cause != nil {
 		return slog.String("cause", Cut(cause.Error()))
 	}
 	return slog.Attr{}

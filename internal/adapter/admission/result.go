@@ -45,7 +45,7 @@ type Result struct {
 	Limit      string
 	Decision   policy.Decision
 	RetryAfter time.Duration
-	Provenance limits.Provenance
+	Provenance *limits.Provenance
 	Cost       int64
 	Waited     time.Duration
 	Shadow     bool
@@ -67,7 +67,7 @@ func (q *Quota) reasonOf(a *limits.Answer) Reason {
 		return Misconfigured
 	case a.RetryAfter == policy.Never:
 		return NeverAdmitted
-	case a.Source == limits.SourceClosed:
+	case a.Source() == limits.SourceClosed:
 		return Unavailable
 	}
 	return OverLimit

@@ -61,7 +61,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 	}
 	v.Waited = out.Waited
 	binding := out.Binding
-	var guess limits.Provenance // of a refusal that makes RetryAfter one
+	var guess *limits.Provenance // of a refusal that makes RetryAfter one
 	if !out.Allowed {
 		for i, decision := range out.Decisions {
 			if decision.Allowed {
@@ -71,12 +71,12 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 			if quotas[at[i]].ofAnotherFamily(&decision) {
 				binding = i // the error to mend first
 			}
-			if basis := out.Provenance(i); !basis.Exact {
+			if basis := out.Provenance(i); !basis.Exact() {
 				guess = basis
 			}
 		}
 	}
-	if v.Provenance = guess; guess.Source == limits.SourceNone {
+	if v.Provenance = guess; guess == nil {
 		v.Provenance = out.Provenance(binding)
 	}
 	if binding >= 0 {
@@ -169,18 +169,18 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 	out, err := limits.AskAll(ctx, patience, claims...)
 	v.Waited = out.Waited
 	binding := out.Binding
-	var guess limits.Provenance // of a refusal that makes RetryAfter one
+	var guess *limits.Provenance // of a refusal that makes RetryAfter one
 	for i := range out.Answers {
 		a := &out.Answers[i]
 		quotas[at[i]].follow(a)
-		if out.Allowed || a.Allowed || a.Source == limits.SourceNone {
+		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
 			continue
 		}
 		v.Violated |= 1 << at[i]
 		if quotas[at[i]].ofAnotherFamily(&a.Decision) {
 			binding = i // the error to mend first
 		}
-		if !a.Exact {
+		if !a.Exact() {
 			guess = a.Provenance
 		}
 	}
@@ -188,7 +188,7 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 		a := &out.Answers[binding]
 		v.Binding = at[binding]
 		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].name, a.Decision, costs[v.Binding]
-		if v.Provenance = guess; guess.Source == limits.SourceNone {
+		if v.Provenance = guess; guess == nil {
 			v.Provenance = a.Provenance
 		}
 	}

@@ -89,12 +89,12 @@ var Cases = []Case{
 		l := s.New(t, window())
 		for _, n := range []int64{100, 1} {
 			a := ask(t, l, n)
-			assert.Equal(t, s.Source, a.Source, n)
-			assert.Equal(t, s.Promised, a.Exact, n)
-			assert.NoError(t, a.Err, n)
+			assert.Equal(t, s.Source, a.Source(), n)
+			assert.Equal(t, s.Promised, a.Exact(), n)
+			assert.NoError(t, a.Err(), n)
 			assert.Equal(t, a.Limit, l.LimitFor(key).Limit(), n)
 		}
-		assert.Equal(t, s.Source, hold(t, l, limits.Call[string]{N: 1}).Source)
+		assert.Equal(t, s.Source, hold(t, l, limits.Call[string]{N: 1}).Source())
 	}},
 	{"settled with fewer", func(t *testing.T, s Subject) {
 		l := s.New(t, window())
