@@ -68,7 +68,8 @@ var mayImport = []struct {
 	// A limit without keys: what an engine does for one key, by the word alone.
 	{"single", []string{"internal/core/clock", "internal/core/shape", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "policy", "limits"}},
 	// Names of metrics and how they are read, for adapters to monitoring systems.
-	{"observe/metrics", []string{"internal/core/shape", "limits", "engine"}},
+	{"observe/metrics", []string{"internal/core/shape", "limits", "engine", "single"}},
+	{"internal/testkit/metricspage", []string{"observe/metrics", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	// Records of what happens to limiters.
 	{"observe/eventlog", []string{"policy", "supervisor", "engine"}},
 	// Whose request it is, for middleware: neither requests nor limits.
@@ -76,10 +77,10 @@ var mayImport = []struct {
 	// The decision about requests of any kind, for middleware: neither what they are nor what clients are told.
 	{"internal/adapter/admission", []string{"internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine"}},
 	// Calls of gRPC and Connect, of which it imports neither.
-	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine"}},
+	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine", "observe/metrics"}},
 	{"httplimit", []string{"internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine", "observe/metrics"}},
 	// Calls that go out, to limits that others keep.
-	{"outgoing", []string{"internal/core/shape", "policy", "engine"}},
+	{"outgoing", []string{"internal/core/shape", "policy", "engine", "observe/metrics"}},
 	// What operators see of limiters of any kind. It adds nothing to a call.
 	{"observe/inspect", []string{"policy", "limits", "engine", "single", "supervisor"}},
 	// One of the benchmark's yardsticks is a bare xsync map.

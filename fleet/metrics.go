@@ -5,7 +5,7 @@ import "github.com/ral-limiter/ral/observe/metrics"
 // Metrics returns the limiter's counters for monitoring: see package metrics. The value of
 // their label is Config.Name. The counters are those of this server.
 func (l *Limiter) Metrics() *metrics.Source {
-	return metrics.New(l.config.Name, func() snapshot { return snapshot{l.Stats(), l.Health() == nil} }, readings)
+	return metrics.New(l.config.Name, func() snapshot { return snapshot{l.Stats(), l.Health() == nil} }, table)
 }
 
 // snapshot is what Metrics reads at a time.
@@ -14,37 +14,37 @@ type snapshot struct {
 	healthy bool
 }
 
-var readings = []metrics.Reading[snapshot]{
-	{Metric: "ral.calls", Value: "admitted", Of: func(s *snapshot) float64 { return float64(s.Admitted) }},
-	{Metric: "ral.calls", Value: "refused", Of: func(s *snapshot) float64 { return float64(s.Refused) }},
-	{Metric: "ral.healthy", Of: func(s *snapshot) float64 { return metrics.Bool(s.healthy) }},
-	{Metric: "ral.refusals", Value: "over_limit", Of: func(s *snapshot) float64 { return float64(s.OverLimit) }},
-	{Metric: "ral.refusals", Value: "blocked", Of: func(s *snapshot) float64 { return float64(s.Blocked) }},
-	{Metric: "ral.refusals", Value: "unavailable", Of: func(s *snapshot) float64 { return float64(s.Unavailable) }},
-	{Metric: "ral.waiting_calls", Of: func(s *snapshot) float64 { return float64(s.Waiting) }},
-	{Metric: "ral.waits", Of: func(s *snapshot) float64 { return float64(s.Waits) }},
-	{Metric: "ral.wait_time", Of: func(s *snapshot) float64 { return s.WaitTime.Seconds() }},
-	{Metric: "ral.fleet.answers", Value: "exact", Of: func(s *snapshot) float64 { return float64(s.Exact) }},
-	{Metric: "ral.fleet.answers", Value: "leased", Of: func(s *snapshot) float64 { return float64(s.Leased) }},
-	{Metric: "ral.fleet.answers", Value: "local", Of: func(s *snapshot) float64 { return float64(s.Local) }},
-	{Metric: "ral.fleet.answers", Value: "open", Of: func(s *snapshot) float64 { return float64(s.Open) }},
-	{Metric: "ral.fleet.answers", Value: "closed", Of: func(s *snapshot) float64 { return float64(s.Closed) }},
-	{Metric: "ral.fleet.misfit_calls", Of: func(s *snapshot) float64 { return float64(s.Misfits) }},
-	{Metric: "ral.blocks", Value: "call", Of: func(s *snapshot) float64 { return float64(s.Blocks) }},
-	{Metric: "ral.blocks", Value: "penalty", Of: func(s *snapshot) float64 { return float64(s.Penalties) }},
-	{Metric: "ral.fleet.outage", Of: func(s *snapshot) float64 { return metrics.Bool(s.Outage) }},
-	{Metric: "ral.fleet.breakers", Value: "closed", Of: func(s *snapshot) float64 { return float64(s.Breakers - s.OpenBreakers) }},
-	{Metric: "ral.fleet.breakers", Value: "open", Of: func(s *snapshot) float64 { return float64(s.OpenBreakers - s.HalfOpenBreakers) }},
-	{Metric: "ral.fleet.breakers", Value: "half_open", Of: func(s *snapshot) float64 { return float64(s.HalfOpenBreakers) }},
-	{Metric: "ral.fleet.breaker_openings", Of: func(s *snapshot) float64 { return float64(s.Openings) }},
-	{Metric: "ral.fleet.redis_trips", Value: "answered", Of: func(s *snapshot) float64 { return float64(s.RoundTrips) }},
-	{Metric: "ral.fleet.redis_trips", Value: "failed", Of: func(s *snapshot) float64 { return float64(s.FailedTrips) }},
-	{Metric: "ral.fleet.redis_time", Of: func(s *snapshot) float64 { return s.RedisTime.Seconds() }},
-	{Metric: "ral.fleet.share_units", Value: "charged", Of: func(s *snapshot) float64 { return float64(s.Charged) }},
-	{Metric: "ral.fleet.share_units", Value: "lapsed", Of: func(s *snapshot) float64 { return float64(s.Lapsed) }},
-	{Metric: "ral.fleet.lease_units", Value: "leased", Of: func(s *snapshot) float64 { return float64(s.LeasedUnits) }},
-	{Metric: "ral.fleet.lease_units", Value: "returned", Of: func(s *snapshot) float64 { return float64(s.ReturnedUnits) }},
-	{Metric: "ral.fleet.lease_units", Value: "lapsed", Of: func(s *snapshot) float64 { return float64(s.LapsedUnits) }},
-	{Metric: "ral.fleet.servers", Of: func(s *snapshot) float64 { return float64(s.Servers) }},
-	{Metric: "ral.fleet.divisor", Of: func(s *snapshot) float64 { return float64(s.Divisor) }},
+var table = []metrics.Reading[snapshot]{
+	{Metric: metrics.Metric{Name: "ral.calls"}, Value: "admitted", Of: func(s *snapshot) any { return &s.Admitted }},
+	{Value: "refused", Of: func(s *snapshot) any { return &s.Refused }},
+	{Metric: metrics.Metric{Name: "ral.healthy"}, Of: func(s *snapshot) any { return &s.healthy }},
+	{Metric: metrics.Metric{Name: "ral.refusals"}, Value: "over_limit", Of: func(s *snapshot) any { return &s.OverLimit }},
+	{Value: "blocked", Of: func(s *snapshot) any { return &s.Blocked }},
+	{Value: "unavailable", Of: func(s *snapshot) any { return &s.Unavailable }},
+	{Metric: metrics.Metric{Name: "ral.waiting_calls"}, Of: func(s *snapshot) any { return &s.Waiting }},
+	{Metric: metrics.Metric{Name: "ral.waits"}, Of: func(s *snapshot) any { return &s.Waits }},
+	{Metric: metrics.Metric{Name: "ral.wait_time"}, Of: func(s *snapshot) any { return &s.WaitTime }},
+	{Metric: metrics.Metric{Name: "ral.fleet.answers", Unit: "{call}", Label: "source", Help: "Calls by what decided them: Redis, a lease, this server's share of the limit, or the configured answer of an outage."}, Value: "exact", Of: func(s *snapshot) any { return &s.Exact }},
+	{Value: "leased", Of: func(s *snapshot) any { return &s.Leased }},
+	{Value: "local", Of: func(s *snapshot) any { return &s.Local }},
+	{Value: "open", Of: func(s *snapshot) any { return &s.Open }},
+	{Value: "closed", Of: func(s *snapshot) any { return &s.Closed }},
+	{Metric: metrics.Metric{Name: "ral.fleet.misfit_calls", Unit: "{call}", Help: "Calls in error because the limit that came with them is of another family."}, Of: func(s *snapshot) any { return &s.Misfits }},
+	{Metric: metrics.Metric{Name: "ral.blocks"}, Value: "call", Of: func(s *snapshot) any { return &s.Blocks }},
+	{Value: "penalty", Of: func(s *snapshot) any { return &s.Penalties }},
+	{Metric: metrics.Metric{Name: "ral.fleet.outage", Gauge: true, Help: "1 if calls are answered without Redis: all of them, or those of a node of a cluster."}, Of: func(s *snapshot) any { return &s.Outage }},
+	{Metric: metrics.Metric{Name: "ral.fleet.breakers", Gauge: true, Unit: "{breaker}", Label: "state", Help: "Circuit breakers before Redis by their state; half_open has a call under way that tries whether Redis is back."}, Value: "closed", Of: func(s *snapshot) any { return s.Breakers - s.OpenBreakers }},
+	{Value: "open", Of: func(s *snapshot) any { return s.OpenBreakers - s.HalfOpenBreakers }},
+	{Value: "half_open", Of: func(s *snapshot) any { return &s.HalfOpenBreakers }},
+	{Metric: metrics.Metric{Name: "ral.fleet.breaker_openings", Unit: "{opening}", Help: "How often the breaker before Redis opened, of all nodes."}, Of: func(s *snapshot) any { return &s.Openings }},
+	{Metric: metrics.Metric{Name: "ral.fleet.redis_trips", Unit: "{trip}", Label: "result", Help: "What was sent to Redis, answered or not in time."}, Value: "answered", Of: func(s *snapshot) any { return &s.RoundTrips }},
+	{Value: "failed", Of: func(s *snapshot) any { return &s.FailedTrips }},
+	{Metric: metrics.Metric{Name: "ral.fleet.redis_time", Unit: "s", Help: "Sum of the times from sending to Redis to the answer, of those trips that were answered."}, Of: func(s *snapshot) any { return &s.RedisTime }},
+	{Metric: metrics.Metric{Name: "ral.fleet.share_units", Unit: "{unit}", Label: "result", Help: "Units that shares let pass during outages, and that were charged to Redis afterwards or never will be."}, Value: "charged", Of: func(s *snapshot) any { return &s.Charged }},
+	{Value: "lapsed", Of: func(s *snapshot) any { return &s.Lapsed }},
+	{Metric: metrics.Metric{Name: "ral.fleet.lease_units", Unit: "{unit}", Label: "result", Help: "Units that were leased, those of them that were given back, and those that were lost when a lease ended."}, Value: "leased", Of: func(s *snapshot) any { return &s.LeasedUnits }},
+	{Value: "returned", Of: func(s *snapshot) any { return &s.ReturnedUnits }},
+	{Value: "lapsed", Of: func(s *snapshot) any { return &s.LapsedUnits }},
+	{Metric: metrics.Metric{Name: "ral.fleet.servers", Gauge: true, Unit: "{server}", Help: "Servers of the fleet that were counted last."}, Of: func(s *snapshot) any { return &s.Servers }},
+	{Metric: metrics.Metric{Name: "ral.fleet.divisor", Gauge: true, Unit: "{server}", Help: "Number by which a server's share divides the limit in an outage; 0 if it is not known."}, Of: func(s *snapshot) any { return &s.Divisor }},
 }

@@ -7,6 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/metricspage"
+	"github.com/ral-limiter/ral/observe/metrics"
 )
 
 // Each counter of Stats changes one series or, of the breakers, as many as it is in.
@@ -31,21 +34,22 @@ func TestEachCounterOfALimiterHasASeries(t *testing.T) {
 		}
 		var zero snapshot
 		changed := 0
-		for _, r := range readings {
-			if got := r.Of(&s); got != r.Of(&zero) {
+		before := metrics.New("a", func() snapshot { return zero }, table).Read(nil)
+		for j, got := range metrics.New("a", func() snapshot { return s }, table).Read(nil) {
+			if got != before[j] {
 				changed++
-				assert.InDelta(t, want, max(got, -got), 0, "%s of Stats.%s", r.Metric, of.Field(i).Name)
+				assert.InDelta(t, want, max(got, -got), 0, "table[%d] of Stats.%s", j, of.Field(i).Name)
 			}
 		}
 		assert.Equal(t, max(1, breakers[of.Field(i).Name]), changed, "series of Stats.%s", of.Field(i).Name)
 	}
 }
 
-func TestMetricsAreThoseOfTheLimiter(t *testing.T) {
+func TestMetricsAreThoseOfThePage(t *testing.T) {
 	config := at(shared.Addr(), funnel(1, 1, time.Hour))
 	l := open(t, config)
 	source := l.Metrics()
-	require.NoError(t, source.Err())
+	metricspage.Holds(t, `^ral\.fleet\.`, source)
 	take(t, l, "a", 1)
 	take(t, l, "a", 1)
 	values := func() map[string]float64 {

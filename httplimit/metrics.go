@@ -6,30 +6,30 @@ import "github.com/ral-limiter/ral/observe/metrics"
 // the value of their label. A limiter may have the same name, and no other middleware of the
 // registry. Limiters have metrics of their own.
 func (m *Middleware) Metrics(name string) *metrics.Source {
-	type reading = metrics.Reading[Stats]
-	readings := []reading{
-		{Metric: "ral.http.requests", Value: "admitted", Of: func(s *Stats) float64 { return float64(s.Admitted) }},
-		{Metric: "ral.http.requests", Value: "exempt", Of: func(s *Stats) float64 { return float64(s.Exempt) }},
-		{Metric: "ral.http.requests", Value: "over_limit", Of: func(s *Stats) float64 { return float64(s.OverLimit) }},
-		{Metric: "ral.http.requests", Value: "denied", Of: func(s *Stats) float64 { return float64(s.Denied) }},
-		{Metric: "ral.http.requests", Value: "keyless", Of: func(s *Stats) float64 { return float64(s.NoKey) }},
-		{Metric: "ral.http.requests", Value: "cancelled", Of: func(s *Stats) float64 { return float64(s.Cancelled) }},
-		{Metric: "ral.http.requests", Value: "never_admitted", Of: func(s *Stats) float64 { return float64(s.NeverAdmitted) }},
-		{Metric: "ral.http.requests", Value: "misconfigured", Of: func(s *Stats) float64 { return float64(s.Misconfigured) }},
-		{Metric: "ral.http.requests", Value: "unavailable", Of: func(s *Stats) float64 { return float64(s.Unavailable) }},
-		{Metric: "ral.http.delayed_requests", Of: func(s *Stats) float64 { return float64(s.Delayed) }},
-		{Metric: "ral.http.delay_time", Of: func(s *Stats) float64 { return s.DelayTime.Seconds() }},
-		{Metric: "ral.http.unsettled_requests", Of: func(s *Stats) float64 { return float64(s.Unsettled) }},
-		{Metric: "ral.http.shadow", Of: func(s *Stats) float64 { return metrics.Bool(s.Shadow) }},
-	}
+	all := table
 	for i, l := range m.limiters {
 		if m.control.Tried(i) {
 			name := l.Of().Title()
-			readings = append(readings, reading{
-				Metric: "ral.http.shadowed_requests", Value: name,
-				Of: func(s *Stats) float64 { return float64(s.Shadowed[name]) },
-			})
+			all = append(all[:len(all):len(all)], metrics.Reading[Stats]{Metric: shadowed, Value: name, Of: func(s *Stats) any { return float64(s.Shadowed[name]) }})
 		}
 	}
-	return metrics.New(name, m.Stats, readings)
+	return metrics.New(name, m.Stats, all)
+}
+
+var shadowed = metrics.Metric{Name: "ral.http.shadowed_requests", Unit: "{request}", Label: "shadow", Help: "Requests that a limit in shadow mode would have refused."}
+
+var table = []metrics.Reading[Stats]{
+	{Metric: metrics.Metric{Name: "ral.http.requests", Unit: "{request}", Label: "result", Help: "Requests by the reason of their verdict."}, Value: "admitted", Of: func(s *Stats) any { return &s.Admitted }},
+	{Value: "exempt", Of: func(s *Stats) any { return &s.Exempt }},
+	{Value: "over_limit", Of: func(s *Stats) any { return &s.OverLimit }},
+	{Value: "denied", Of: func(s *Stats) any { return &s.Denied }},
+	{Value: "no_key", Of: func(s *Stats) any { return &s.NoKey }},
+	{Value: "cancelled", Of: func(s *Stats) any { return &s.Cancelled }},
+	{Value: "never_admitted", Of: func(s *Stats) any { return &s.NeverAdmitted }},
+	{Value: "misconfigured", Of: func(s *Stats) any { return &s.Misconfigured }},
+	{Value: "unavailable", Of: func(s *Stats) any { return &s.Unavailable }},
+	{Metric: metrics.Metric{Name: "ral.http.delayed_requests", Unit: "{request}", Help: "Requests that waited for their turn."}, Of: func(s *Stats) any { return &s.Delayed }},
+	{Metric: metrics.Metric{Name: "ral.http.delay_time", Unit: "s", Help: "Sum of how long these requests waited."}, Of: func(s *Stats) any { return &s.DelayTime }},
+	{Metric: metrics.Metric{Name: "ral.http.unsettled_requests", Unit: "{request}", Help: "Requests whose later charge may not count."}, Of: func(s *Stats) any { return &s.Unsettled }},
+	{Metric: metrics.Metric{Name: "ral.http.shadow", Gauge: true, Help: "1 if refusals are only counted."}, Of: func(s *Stats) any { return &s.Shadow }},
 }

@@ -1,5 +1,4 @@
-// Package metrics is the contract between limiters and monitoring systems: which metrics
-// there are, what they are called, and how each is read from a limiter's counters. It has
+// Package metrics makes the counters of limiters metrics: their names, and how each is read. It has
 // no dependencies of its own. Module observe/ralprom exports to Prometheus, and module
 // observe/ralotel to OpenTelemetry, the same metrics under the same names:
 //
@@ -10,6 +9,7 @@
 // name and a result or reason from a fixed list. A key is never one, so the number of
 // series does not depend on the clients.
 //
-// Names are added in later versions. A name that is there keeps its meaning. Start reading
-// at All.
+// Names are added in later versions, and a name that is there keeps its meaning: docs/metrics.md
+// has all. The table of an engine is in limiters.go, and other packages have theirs in files
+// called metrics.go. Start reading at [New] in source.go.
 package metrics

@@ -3,11 +3,12 @@ package metrics
 import (
 	"errors"
 	"fmt"
-	"math"
+	"time"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/single"
 )
 
 // Engine makes a Source of an *engine.Engine. Its name is
@@ -44,7 +45,7 @@ func Tiered[K comparable](t *engine.Tiered[K]) *Source {
 // engineSnapshot is what is read of an engine.
 type engineSnapshot struct {
 	engine.Stats
-	healthy bool
+	healthy, unsaved bool
 }
 
 func engineNamed(name string, e interface {
@@ -52,73 +53,85 @@ func engineNamed(name string, e interface {
 	Health() error
 },
 ) *Source {
-	return New(name, func() engineSnapshot { return engineSnapshot{e.Stats(), e.Health() == nil} }, engineReadings)
+	return New(name, func() engineSnapshot {
+		s := e.Stats()
+		return engineSnapshot{s, e.Health() == nil, s.SaveError != nil}
+	}, engineTable)
 }
 
-var engineReadings = []Reading[engineSnapshot]{
-	{"ral.calls", "admitted", func(s *engineSnapshot) float64 { return float64(s.Admitted) }},
-	{"ral.calls", "refused", func(s *engineSnapshot) float64 { return float64(s.Refused) }},
-	{"ral.healthy", "", func(s *engineSnapshot) float64 { return Bool(s.healthy) }},
-	{"ral.waiting_calls", "", func(s *engineSnapshot) float64 { return float64(s.Waiting) }},
-	{"ral.waits", "", func(s *engineSnapshot) float64 { return float64(s.Waits) }},
-	{"ral.wait_time", "", func(s *engineSnapshot) float64 { return s.WaitTime.Seconds() }},
-	{"ral.refusals", "over_limit", func(s *engineSnapshot) float64 { return float64(s.OverLimit) }},
-	{"ral.refusals", "blocked", func(s *engineSnapshot) float64 { return float64(s.Blocked) }},
-	{"ral.refusals", "misfit", func(s *engineSnapshot) float64 { return float64(s.Misfits) }},
-	{"ral.refusals", "unavailable", func(s *engineSnapshot) float64 { return float64(s.UnavailableRefused) }},
-	{"ral.refusals", "full", func(s *engineSnapshot) float64 { return float64(s.FullRefused) }},
-	{"ral.refusals", "crowded", func(s *engineSnapshot) float64 { return float64(s.Crowded) }},
-	{"ral.refusals", "late", func(s *engineSnapshot) float64 { return float64(s.Late) }},
-	{"ral.refusals", "cancelled", func(s *engineSnapshot) float64 { return float64(s.Cancelled) }},
-	{"ral.unrecorded_calls", "unavailable", func(s *engineSnapshot) float64 { return float64(s.Unavailable) }},
-	{"ral.unrecorded_calls", "full", func(s *engineSnapshot) float64 { return float64(s.Full) }},
-	{"ral.keys", "", func(s *engineSnapshot) float64 { return float64(s.Keys) }},
-	{"ral.max_keys", "", func(s *engineSnapshot) float64 { return float64(s.MaxKeys) }},
-	{"ral.keys_by_use", "none", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.Unused) }},
-	{"ral.keys_by_use", "below_half", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.BelowHalf) }},
-	{"ral.keys_by_use", "half", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.Half) }},
-	{"ral.keys_by_use", "most", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.Most) }},
-	{"ral.keys_by_use", "all", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.All) }},
-	{"ral.keys_by_use", "chosen", func(s *engineSnapshot) float64 { return s.ofCount(s.KeysByUse.Chosen) }},
-	{"ral.evicted_keys", "", func(s *engineSnapshot) float64 { return float64(s.Evicted) }},
-	{"ral.forgiven_keys", "", func(s *engineSnapshot) float64 { return float64(s.Forgiven) }},
-	{"ral.blocked_keys", "", func(s *engineSnapshot) float64 { return float64(s.BlockedKeys) }},
-	{"ral.blocks", "call", func(s *engineSnapshot) float64 { return float64(s.Blocks) }},
-	{"ral.blocks", "penalty", func(s *engineSnapshot) float64 { return float64(s.Penalties) }},
-	{"ral.unpunished_refusals", "", func(s *engineSnapshot) float64 { return float64(s.Unpunished) }},
-	{"ral.restarts", "", func(s *engineSnapshot) float64 { return float64(s.Restarts) }},
-	{"ral.dropped_commands", "", func(s *engineSnapshot) float64 { return float64(s.Dropped) }},
-	{"ral.queued_commands", "", func(s *engineSnapshot) float64 { return float64(s.QueueDepth) }},
-	{"ral.abandoned_goroutines", "", func(s *engineSnapshot) float64 { return float64(s.Abandoned) }},
-	{"ral.save.timestamp", "", func(s *engineSnapshot) float64 { return s.unsavedSince() }},
-	{"ral.save.duration", "", func(s *engineSnapshot) float64 { return s.ofSave(s.SaveTook.Seconds()) }},
-	{"ral.save.keys", "saved", func(s *engineSnapshot) float64 { return s.ofSave(float64(s.Saved)) }},
-	{"ral.save.keys", "unsaved", func(s *engineSnapshot) float64 { return s.ofSave(float64(s.Unsaved)) }},
-	{"ral.save.failing", "", func(s *engineSnapshot) float64 { return Bool(s.SaveError != nil) }},
-}
-
-// unsavedSince returns the Unix time from which on units are in no file, if there is to be a file.
-func (s *engineSnapshot) unsavedSince() float64 {
-	if s.UnsavedSince.IsZero() {
-		return math.NaN()
+// ofEngines returns the metric of an engine that has the name, or nil.
+func ofEngines(name string) *Metric {
+	for i := range engineTable {
+		if m := &engineTable[i].Metric; m.Name == name && name != "" {
+			return m
+		}
 	}
-	return float64(s.UnsavedSince.UnixNano()) / 1e9
+	return nil
 }
 
-// ofSave returns the value if there was a save.
-func (s *engineSnapshot) ofSave(value float64) float64 {
-	if s.SavedAt.IsZero() {
-		return math.NaN()
+// engineTable is the metrics of an engine. Other limiters have those of their names.
+var engineTable = []Reading[engineSnapshot]{
+	{Metric: Metric{Name: "ral.calls", Unit: "{call}", Label: "result", Help: "Calls that took units or were refused them."}, Value: "admitted", Of: func(s *engineSnapshot) any { return &s.Admitted }},
+	{Value: "refused", Of: func(s *engineSnapshot) any { return &s.Refused }},
+	{Metric: Metric{Name: "ral.healthy", Gauge: true, Help: "1 if the limiter's Health is nil, and 0 if it is degraded."}, Of: func(s *engineSnapshot) any { return &s.healthy }},
+	{Metric: Metric{Name: "ral.waiting_calls", Gauge: true, Unit: "{call}", Help: "Calls that wait for their turn."}, Of: func(s *engineSnapshot) any { return &s.Waiting }},
+	{Metric: Metric{Name: "ral.waits", Unit: "{call}", Help: "Calls that waited for their turn, with their units or without."}, Of: func(s *engineSnapshot) any { return &s.Waits }},
+	{Metric: Metric{Name: "ral.wait_time", Unit: "s", Help: "Sum of how long these calls waited."}, Of: func(s *engineSnapshot) any { return &s.WaitTime }},
+	{Metric: Metric{Name: "ral.refusals", Unit: "{call}", Label: "reason", Help: "Refused calls by the reason; their sum is ral.calls with the result refused."}, Value: "over_limit", Of: func(s *engineSnapshot) any { return &s.OverLimit }},
+	{Value: "blocked", Of: func(s *engineSnapshot) any { return &s.Blocked }},
+	{Value: "misfit", Of: func(s *engineSnapshot) any { return &s.Misfits }},
+	{Value: "unavailable", Of: func(s *engineSnapshot) any { return &s.UnavailableRefused }},
+	{Value: "full", Of: func(s *engineSnapshot) any { return &s.FullRefused }},
+	{Value: "crowded", Of: func(s *engineSnapshot) any { return &s.Crowded }},
+	{Value: "late", Of: func(s *engineSnapshot) any { return &s.Late }},
+	{Value: "cancelled", Of: func(s *engineSnapshot) any { return &s.Cancelled }},
+	{Metric: Metric{Name: "ral.unrecorded_calls", Unit: "{call}", Label: "reason", Help: "Calls that were answered as configured and not by the limit, because the key could not be recorded or the table was full."}, Value: "unavailable", Of: func(s *engineSnapshot) any { return &s.Unavailable }},
+	{Value: "full", Of: func(s *engineSnapshot) any { return &s.Full }},
+	{Metric: Metric{Name: "ral.keys", Gauge: true, Unit: "{key}", Help: "Keys in the table."}, Of: func(s *engineSnapshot) any { return &s.Keys }},
+	{Metric: Metric{Name: "ral.max_keys", Gauge: true, Unit: "{key}", Help: "Most keys that the table may hold."}, Of: func(s *engineSnapshot) any { return &s.MaxKeys }},
+	{Metric: Metric{Name: "ral.keys_by_use", Gauge: true, Unit: "{key}", Label: "used", Help: "Keys by the share of their limit that they have used, as counted some time ago: half is 50% and more, most is 80% and more; chosen is any share of a limit that PolicyFor chose. Absent before the first count."}, Value: "none", Of: func(s *engineSnapshot) any { return since(s.KeysByUse.At, &s.KeysByUse.Unused) }},
+	{Value: "below_half", Of: func(s *engineSnapshot) any { return since(s.KeysByUse.At, &s.KeysByUse.BelowHalf) }},
+	{Value: "half", Of: func(s *engineSnapshot) any { return since(s.KeysByUse.At, &s.KeysByUse.Half) }},
+	{Value: "most", Of: func(s *engineSnapshot) any { return since(s.KeysByUse.At, &s.KeysByUse.Most) }},
+	{Value: "all", Of: func(s *engineSnapshot) any { return since(s.KeysByUse.At, &s.KeysByUse.All) }},
+	{Value: "chosen", Of: func(s *engineSnapshot) any { return since(s.KeysByUse.At, &s.KeysByUse.Chosen) }},
+	{Metric: Metric{Name: "ral.evicted_keys", Unit: "{key}", Help: "Keys that left the table, idle or to make room."}, Of: func(s *engineSnapshot) any { return &s.Evicted }},
+	{Metric: Metric{Name: "ral.forgiven_keys", Unit: "{key}", Help: "Keys that were given up to make room while they still owed."}, Of: func(s *engineSnapshot) any { return &s.Forgiven }},
+	{Metric: Metric{Name: "ral.blocked_keys", Gauge: true, Unit: "{key}", Help: "Keys that are blocked now."}, Of: func(s *engineSnapshot) any { return &s.BlockedKeys }},
+	{Metric: Metric{Name: "ral.blocks", Unit: "{block}", Label: "reason", Help: "Blocks of keys, by a call of Block or by the configured penalty."}, Value: "call", Of: func(s *engineSnapshot) any { return &s.Blocks }},
+	{Value: "penalty", Of: func(s *engineSnapshot) any { return &s.Penalties }},
+	{Metric: Metric{Name: "ral.unpunished_refusals", Unit: "{call}", Help: "Refusals that did not count towards a penalty, for want of room or of a writer."}, Of: func(s *engineSnapshot) any { return &s.Unpunished }},
+	{Metric: Metric{Name: "ral.restarts", Unit: "{restart}", Help: "Restarts of the engine's goroutines after a panic."}, Of: func(s *engineSnapshot) any { return &s.Restarts }},
+	{Metric: Metric{Name: "ral.dropped_commands", Unit: "{command}", Help: "Commands that were given up because the writer died of them twice."}, Of: func(s *engineSnapshot) any { return &s.Dropped }},
+	{Metric: Metric{Name: "ral.queued_commands", Gauge: true, Unit: "{command}", Help: "Commands that wait for the writer."}, Of: func(s *engineSnapshot) any { return &s.QueueDepth }},
+	{Metric: Metric{Name: "ral.abandoned_goroutines", Gauge: true, Unit: "{goroutine}", Help: "Goroutines that did not end when they should have."}, Of: func(s *engineSnapshot) any { return &s.Abandoned }},
+	{Metric: Metric{Name: "ral.save.timestamp", Gauge: true, Unit: "s", Help: "Unix time at which the last successful save of the state began, or the limiter if there was none; absent if no state is saved."}, Of: func(s *engineSnapshot) any { return since(s.UnsavedSince, float64(s.UnsavedSince.UnixNano())/1e9) }},
+	{Metric: Metric{Name: "ral.save.duration", Gauge: true, Unit: "s", Help: "How long the last successful save of the state took; absent before the first."}, Of: func(s *engineSnapshot) any { return since(s.SavedAt, &s.SaveTook) }},
+	{Metric: Metric{Name: "ral.save.keys", Gauge: true, Unit: "{key}", Label: "result", Help: "Keys of the last successful save, written and left out; absent before the first."}, Value: "saved", Of: func(s *engineSnapshot) any { return since(s.SavedAt, &s.Saved) }},
+	{Value: "unsaved", Of: func(s *engineSnapshot) any { return since(s.SavedAt, &s.Unsaved) }},
+	{Metric: Metric{Name: "ral.save.failing", Gauge: true, Help: "1 if the last save of the state failed."}, Of: func(s *engineSnapshot) any { return &s.unsaved }},
+}
+
+// since returns the value, or nil before anything has happened at the instant.
+func since(at time.Time, value any) any {
+	if at.IsZero() {
+		return nil
 	}
 	return value
 }
 
-// ofCount returns the count of keys if there was one.
-func (s *engineSnapshot) ofCount(keys int) float64 {
-	if s.KeysByUse.At.IsZero() {
-		return math.NaN()
+// Single makes a Source of a *single.Limiter under a name. The limiter counts no calls, so
+// the metrics are what is used of its limit and how many calls wait.
+func Single(name string, l *single.Limiter) *Source {
+	if l == nil {
+		return failed(errors.New("ral: metrics.Single: the limiter is nil, want what single.New returns"))
 	}
-	return float64(keys)
+	return New(name, l.Explain, singleTable)
+}
+
+var singleTable = []Reading[limits.Explanation]{
+	{Metric: Metric{Name: "ral.used", Gauge: true, Unit: "1", Help: "Share of a limit without keys that is used, 0 to 1."}, Of: func(x *limits.Explanation) any { return min(1, float64(x.Used)/float64(x.Of)) }},
+	{Metric: Metric{Name: "ral.waiting_calls"}, Of: func(x *limits.Explanation) any { return &x.Waiting }},
 }
 
 // Trial makes a Source of a *limits.Trial under a name.
@@ -126,19 +139,13 @@ func Trial(name string, t interface{ Stats() limits.TrialStats }) *Source {
 	if shape.IsNil(t) {
 		return failed(errors.New("ral: metrics.Trial: the trial is nil, want what limits.NewTrial returns"))
 	}
-	return New(name, t.Stats, []Reading[limits.TrialStats]{
-		{"ral.trial.calls", "admitted", func(s *limits.TrialStats) float64 { return float64(s.Admitted) }},
-		{"ral.trial.calls", "refused", func(s *limits.TrialStats) float64 { return float64(s.Refused) }},
-		{"ral.trial.calls", "would_refuse", func(s *limits.TrialStats) float64 { return float64(s.WouldRefuse) }},
-		{"ral.trial.calls", "would_admit", func(s *limits.TrialStats) float64 { return float64(s.WouldAdmit) }},
-		{"ral.trial.calls", "failed", func(s *limits.TrialStats) float64 { return float64(s.Failed) }},
-	})
+	return New(name, t.Stats, trialTable)
 }
 
-// Bool returns 1 for true and 0 for false.
-func Bool(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
+var trialTable = []Reading[limits.TrialStats]{
+	{Metric: Metric{Name: "ral.trial.calls", Unit: "{call}", Label: "result", Help: "Calls on which a candidate was tried, by what it said beside the live limiter."}, Value: "admitted", Of: func(s *limits.TrialStats) any { return &s.Admitted }},
+	{Value: "refused", Of: func(s *limits.TrialStats) any { return &s.Refused }},
+	{Value: "would_refuse", Of: func(s *limits.TrialStats) any { return &s.WouldRefuse }},
+	{Value: "would_admit", Of: func(s *limits.TrialStats) any { return &s.WouldAdmit }},
+	{Value: "failed", Of: func(s *limits.TrialStats) any { return &s.Failed }},
 }

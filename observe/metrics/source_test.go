@@ -35,7 +35,7 @@ func values(s *metrics.Source) map[string]float64 {
 	all := map[string]float64{}
 	read := s.Read(nil)
 	for i, series := range s.Series() {
-		if !metrics.Absent(read[i]) {
+		if !math.IsNaN(read[i]) {
 			all[strings.TrimSpace(series.Metric.Name+" "+series.Value)] = read[i]
 		}
 	}
@@ -175,29 +175,31 @@ func TestTiersHaveNamesOfTheirOwn(t *testing.T) {
 }
 
 func TestWrongArgumentsAreErrorsThatSayWhatIsWanted(t *testing.T) {
-	one := func(*int) float64 { return 1 }
+	one := func(*int) any { return 1 }
 	snapshot := func() int { return 1 }
+	calls, keys := metrics.Metric{Name: "ral.calls"}, metrics.Metric{Name: "ral.keys"}
+	table := func(lines ...metrics.Reading[int]) *metrics.Source { return metrics.New("a", snapshot, lines) }
 	var none *metrics.Source
 	for want, s := range map[string]*metrics.Source{
-		"name is \"\"":      metrics.New("", snapshot, nil),
-		"name is \"\\xff\"": metrics.New("\xff", snapshot, nil),
-		"snapshot is nil":   metrics.New[int]("a", nil, nil),
-		"\"ral.other\" is no metric of the contract": metrics.New("a", snapshot, []metrics.Reading[int]{{"ral.other", "", one}}),
-		"readings[0].Of is nil":                      metrics.New("a", snapshot, []metrics.Reading[int]{{"ral.keys", "", nil}}),
-		"readings[0].Value is \"maybe\"":             metrics.New("a", snapshot, []metrics.Reading[int]{{"ral.calls", "maybe", one}}),
-		"readings[0].Value is \"\"":                  metrics.New("a", snapshot, []metrics.Reading[int]{{"ral.calls", "", one}}),
-		"readings[0].Value is \"some\"":              metrics.New("a", snapshot, []metrics.Reading[int]{{"ral.keys", "some", one}}),
-		"two limiters have the same name: \"a\"":     metrics.New("a", snapshot, []metrics.Reading[int]{{"ral.keys", "", one}, {"ral.keys", "", one}}),
-		"the engine is nil":                          metrics.Engine((*engine.Engine[string])(nil)),
-		"the limiter is nil":                         metrics.Tiered[string](nil),
-		"the trial is nil":                           metrics.Trial("a", nil),
-		"the Source is nil":                          none,
+		"name is \"\"":                                metrics.New("", snapshot, []metrics.Reading[int]{}),
+		"name is \"\\xff\"":                           metrics.New("\xff", snapshot, []metrics.Reading[int]{}),
+		"snapshot is nil":                             metrics.New[int]("a", nil, nil),
+		"the Name \"ral.other\" and no Help":          table(metrics.Reading[int]{Metric: metrics.Metric{Name: "ral.other"}, Of: one}),
+		"the Name \"\" and no Help":                   table(metrics.Reading[int]{Value: "admitted", Of: one}),
+		"table[0].Of is nil":                          table(metrics.Reading[int]{Metric: keys}),
+		"table[0].Value is \"\"":                      table(metrics.Reading[int]{Metric: calls, Of: one}),
+		"table[0].Value is \"some\"":                  table(metrics.Reading[int]{Metric: keys, Value: "some", Of: one}),
+		"table[1] is ral.keys \"\", which an earlier": table(metrics.Reading[int]{Metric: keys, Of: one}, metrics.Reading[int]{Metric: keys, Of: one}),
+		"want what single.New returns":                metrics.Single("a", nil),
+		"the engine is nil":                           metrics.Engine((*engine.Engine[string])(nil)),
+		"the limiter is nil":                          metrics.Tiered[string](nil),
+		"the trial is nil":                            metrics.Trial("a", nil),
+		"the Source is nil":                           none,
 	} {
 		assert.ErrorContains(t, s.Err(), want)
 	}
 	assert.NoError(t, (&metrics.Source{}).Err())
 	assert.Empty(t, (&metrics.Source{}).Read(nil))
-	assert.NoError(t, metrics.Distinct(nil))
 }
 
 // The series of a limiter are those of its configuration: 10,000 keys, refusals and a block make

@@ -12,6 +12,9 @@ package ralotel
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"math"
 	"reflect"
 	"sync"
 
@@ -25,8 +28,11 @@ import (
 // OpenTelemetry itself keeps the value of one of them.
 var registered = struct {
 	sync.Mutex
-	of map[metric.Meter][]metrics.Series
-}{of: map[metric.Meter][]metrics.Series{}}
+	of map[metric.Meter]map[id]bool
+}{of: map[metric.Meter]map[id]bool{}}
+
+// id is a series of a meter.
+type id struct{ metric, limit, value string }
 
 // Register has the meter observe the limiters, all or none, until Unregister of the
 // result. The error wraps metrics.ErrDuplicate, and names the limiter, if one of that name
@@ -48,12 +54,17 @@ func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registrati
 	defer registered.Unlock()
 	// A meter that is not comparable cannot be found again.
 	remembered := reflect.ValueOf(meter).Comparable()
-	var others []metrics.Series
+	var others map[id]bool
 	if remembered {
 		others = registered.of[meter]
 	}
-	if err := metrics.Distinct(append(others[:len(others):len(others)], own...)); err != nil {
-		return nil, err
+	ids := map[id]bool{}
+	for _, s := range own {
+		series := id{s.Metric.Name, s.Limit, s.Value}
+		if ids[series] || others[series] {
+			return nil, fmt.Errorf("%w: %q; give each a Name of its own, or register them with different meters", metrics.ErrDuplicate, s.Limit)
+		}
+		ids[series] = true
 	}
 	observed, instruments, err := observe(meter, own)
 	if err != nil {
@@ -65,7 +76,7 @@ func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registrati
 			values = source.Read(values)
 		}
 		for i, value := range values {
-			if !metrics.Absent(value) {
+			if !math.IsNaN(value) {
 				to.ObserveFloat64(observed[i].instrument, value, observed[i].attributes...)
 			}
 		}
@@ -75,9 +86,13 @@ func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registrati
 		return nil, err
 	}
 	if remembered {
-		registered.of[meter] = append(others[:len(others):len(others)], own...)
+		if others == nil {
+			others = map[id]bool{}
+			registered.of[meter] = others
+		}
+		maps.Copy(others, ids)
 	}
-	return &registration{Registration: made, meter: meter, series: own, remembered: remembered}, nil
+	return &registration{Registration: made, meter: meter, ids: ids, remembered: remembered}, nil
 }
 
 // observed is a series with the instrument that has its values.
@@ -93,10 +108,10 @@ func observe(meter metric.Meter, series []metrics.Series) (all []observed, instr
 		m := s.Metric
 		instrument := known[m.Name]
 		if instrument == nil {
-			if m.Kind == metrics.Counter {
-				instrument, err = meter.Float64ObservableCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
-			} else {
+			if m.Gauge {
 				instrument, err = meter.Float64ObservableGauge(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
+			} else {
+				instrument, err = meter.Float64ObservableCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
 			}
 			if err != nil {
 				return nil, nil, err
@@ -117,7 +132,7 @@ func observe(meter metric.Meter, series []metrics.Series) (all []observed, instr
 type registration struct {
 	metric.Registration
 	meter      metric.Meter
-	series     []metrics.Series
+	ids        map[id]bool
 	remembered bool
 	once       sync.Once
 }
@@ -134,17 +149,11 @@ func (r *registration) Unregister() error {
 func (r *registration) forget() {
 	registered.Lock()
 	defer registered.Unlock()
-	own := map[metrics.Series]bool{}
-	for _, s := range r.series {
-		own[s] = true
+	left := registered.of[r.meter]
+	for series := range r.ids {
+		delete(left, series)
 	}
-	var left []metrics.Series
-	for _, s := range registered.of[r.meter] {
-		if !own[s] {
-			left = append(left, s)
-		}
-	}
-	if registered.of[r.meter] = left; left == nil {
+	if len(left) == 0 {
 		delete(registered.of, r.meter)
 	}
 }

@@ -20,30 +20,11 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/metricspage"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralotel"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// everything is a source with every metric of the contract. The value of each series is its
-// number, as in the tests of module observe/ralprom.
-func everything(name string) *metrics.Source {
-	var readings []metrics.Reading[int]
-	for _, m := range metrics.All() {
-		values := m.Values
-		switch {
-		case m.Label == "":
-			values = []string{""}
-		case values == nil:
-			values = []string{`a "quoted" name`}
-		}
-		for _, v := range values {
-			n := float64(len(readings) + 1)
-			readings = append(readings, metrics.Reading[int]{Metric: m.Name, Value: v, Of: func(*int) float64 { return n }})
-		}
-	}
-	return metrics.New(name, func() int { return 0 }, readings)
-}
 
 func newEngine(t *testing.T, name string) *engine.Engine[string] {
 	e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
@@ -73,7 +54,7 @@ func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
 	require.NoError(t, err)
-	_, err = ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("ral"), everything("api"))
+	_, err = ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("ral"), metricspage.Everything(t, "api"))
 	require.NoError(t, err)
 	file, err := os.Open("../metrics/testdata/exposition.txt")
 	require.NoError(t, err)
@@ -116,7 +97,7 @@ func TestInstruments(t *testing.T) {
 func TestAbsentValuesAreNotObserved(t *testing.T) {
 	reader := sdk.NewManualReader()
 	value := math.NaN()
-	source := metrics.New("api", func() int { return 0 }, []metrics.Reading[int]{{Metric: "ral.keys", Of: func(*int) float64 { return value }}})
+	source := metrics.New("api", func() int { return 0 }, []metrics.Reading[int]{{Metric: metrics.Metric{Name: "ral.keys"}, Of: func(*int) any { return value }}})
 	_, err := ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), source)
 	require.NoError(t, err)
 	assert.NotContains(t, collect(t, reader), "ral.keys")
@@ -176,11 +157,11 @@ func series(t *testing.T, reader sdk.Reader) (n int) {
 
 func TestWrongSourceIsAnError(t *testing.T) {
 	meter := sdk.NewMeterProvider().Meter("test")
-	_, err := ralotel.Register(nil, everything("api"))
+	_, err := ralotel.Register(nil, metricspage.Everything(t, "api"))
 	require.ErrorContains(t, err, "the meter is nil")
-	_, err = ralotel.Register(meter, everything("api"), nil)
+	_, err = ralotel.Register(meter, metricspage.Everything(t, "api"), nil)
 	require.ErrorContains(t, err, "the Source is nil")
-	_, err = ralotel.Register(meter, everything("api"))
+	_, err = ralotel.Register(meter, metricspage.Everything(t, "api"))
 	require.NoError(t, err, "nothing was registered before")
 }
 

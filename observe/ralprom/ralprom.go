@@ -10,6 +10,7 @@ package ralprom
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,7 +51,7 @@ func explain(source *metrics.Source, err error) error {
 				strings.Contains(text, fmt.Sprintf("{%s=%q}", metrics.LimitLabel, s.Limit)) &&
 				strings.Contains(text, "already exists")
 		if same {
-			return fmt.Errorf("%w: %w", metrics.Duplicate(s.Limit), err)
+			return fmt.Errorf("%w: %q; give each a Name of its own, or register them in different registries: %w", metrics.ErrDuplicate, s.Limit, err)
 		}
 	}
 	return err
@@ -80,7 +81,7 @@ func New(source *metrics.Source) prometheus.Collector {
 			known[key] = desc
 			c.descs = append(c.descs, desc)
 		}
-		c.series = append(c.series, series{desc, prometheus.MakeLabelPairs(desc, values), s.Metric.Kind})
+		c.series = append(c.series, series{desc, prometheus.MakeLabelPairs(desc, values), s.Metric.Gauge})
 	}
 	return c
 }
@@ -96,7 +97,7 @@ type collector struct {
 type series struct {
 	desc   *prometheus.Desc
 	labels []*dto.LabelPair
-	kind   metrics.Kind
+	gauge  bool
 }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
@@ -109,7 +110,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	values := c.source.Read(make([]float64, 0, len(c.series)))
 	samples := make([]sample, len(values))
 	for i, value := range values {
-		if metrics.Absent(value) {
+		if math.IsNaN(value) {
 			continue
 		}
 		samples[i] = sample{&c.series[i], value}
@@ -127,10 +128,10 @@ func (s *sample) Desc() *prometheus.Desc { return s.desc }
 
 func (s *sample) Write(to *dto.Metric) error {
 	to.Label = s.labels
-	if s.kind == metrics.Counter {
-		to.Counter = &dto.Counter{Value: &s.value}
-	} else {
+	if s.gauge {
 		to.Gauge = &dto.Gauge{Value: &s.value}
+	} else {
+		to.Counter = &dto.Counter{Value: &s.value}
 	}
 	return nil
 }

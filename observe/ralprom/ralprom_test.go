@@ -15,31 +15,12 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/metricspage"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralprom"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// everything is a source with every metric of the contract. The value of each series is its
-// number.
-func everything(name string) *metrics.Source {
-	var readings []metrics.Reading[int]
-	for _, m := range metrics.All() {
-		values := m.Values
-		switch {
-		case m.Label == "":
-			values = []string{""}
-		case values == nil:
-			values = []string{`a "quoted" name`}
-		}
-		for _, v := range values {
-			n := float64(len(readings) + 1)
-			readings = append(readings, metrics.Reading[int]{Metric: m.Name, Value: v, Of: func(*int) float64 { return n }})
-		}
-	}
-	return metrics.New(name, func() int { return 0 }, readings)
-}
 
 func newEngine(t *testing.T, name string) *engine.Engine[string] {
 	e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
@@ -56,11 +37,11 @@ func TestExposition(t *testing.T) {
 	file, err := os.Open("../metrics/testdata/exposition.txt")
 	require.NoError(t, err)
 	defer file.Close()
-	require.NoError(t, testutil.CollectAndCompare(ralprom.New(everything("api")), file))
+	require.NoError(t, testutil.CollectAndCompare(ralprom.New(metricspage.Everything(t, "api")), file))
 }
 
 func TestLint(t *testing.T) {
-	problems, err := testutil.CollectAndLint(ralprom.New(everything("api")))
+	problems, err := testutil.CollectAndLint(ralprom.New(metricspage.Everything(t, "api")))
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 }
@@ -103,7 +84,7 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	assert.Equal(t, before, testutil.CollectAndCount(registry), "all or none: web is not there either")
 
 	// A limiter of another kind, of which only some metrics are the same.
-	calls := []metrics.Reading[int]{{Metric: "ral.calls", Value: "admitted", Of: func(*int) float64 { return 1 }}}
+	calls := []metrics.Reading[int]{{Metric: metrics.Metric{Name: "ral.calls"}, Value: "admitted", Of: func(*int) any { return 1 }}}
 	other := metrics.New("api", func() int { return 0 }, calls)
 	err := ralprom.Register(registry, other)
 	require.ErrorIs(t, err, metrics.ErrDuplicate)
@@ -136,7 +117,7 @@ func TestUnregisterTakesAnyCollectorOfTheSource(t *testing.T) {
 
 func TestWrongSourceIsAnError(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	bad := metrics.New("", func() int { return 0 }, nil)
+	bad := metrics.New("", func() int { return 0 }, []metrics.Reading[int]{})
 	require.ErrorIs(t, ralprom.Register(registry, bad), bad.Err())
 	require.ErrorContains(t, registry.Register(ralprom.New(bad)), "name is")
 	require.ErrorContains(t, ralprom.Register(registry, nil), "the Source is nil")
@@ -154,7 +135,7 @@ func (r refusing) Unregister(prometheus.Collector) bool { return false }
 func TestAbsentValuesAreNotCollected(t *testing.T) {
 	value := math.NaN()
 	source := metrics.New("api", func() int { return 0 },
-		[]metrics.Reading[int]{{Metric: "ral.keys", Of: func(*int) float64 { return value }}})
+		[]metrics.Reading[int]{{Metric: metrics.Metric{Name: "ral.keys"}, Of: func(*int) any { return value }}})
 	require.NoError(t, source.Err())
 	assert.Zero(t, testutil.CollectAndCount(ralprom.New(source)))
 	value = 3

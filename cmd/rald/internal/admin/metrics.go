@@ -7,7 +7,6 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/families"
-	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
@@ -105,7 +104,11 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 		r := read()
 		counter(descReloads, r.Good, of, "good")
 		counter(descReloads, r.Bad, of, "bad")
-		gauge(descFailing, metrics.Bool(r.Failing), of)
+		failing := 0.0
+		if r.Failing {
+			failing = 1
+		}
+		gauge(descFailing, failing, of)
 	}
 	if d.config.Check != nil {
 		check := d.config.Check.Stats()

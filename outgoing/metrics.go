@@ -1,0 +1,16 @@
+package outgoing
+
+import "github.com/ral-limiter/ral/observe/metrics"
+
+// Metrics returns the line's counters for monitoring: see package metrics. The value of their
+// label is Config.Name. The calls that wait are metrics of Engine.
+func (l *Line[K]) Metrics() *metrics.Source { return metrics.New(l.config.Name, l.Stats, table) }
+
+var table = []metrics.Reading[Stats]{
+	{Metric: metrics.Metric{Name: "ral.outgoing.calls", Unit: "{call}", Help: "Calls that got their turn."}, Of: func(s *Stats) any { return &s.Turns }},
+	{Metric: metrics.Metric{Name: "ral.outgoing.retries", Unit: "{call}", Help: "Calls that were sent once more."}, Of: func(s *Stats) any { return &s.Retries }},
+	{Metric: metrics.Metric{Name: "ral.outgoing.refusals", Unit: "{call}", Help: "Refusals of the other sides that were obeyed."}, Of: func(s *Stats) any { return &s.Refusals }},
+	{Metric: metrics.Metric{Name: "ral.outgoing.unheld_refusals", Unit: "{call}", Help: "Refusals that could not be recorded, as the most keys were held already."}, Of: func(s *Stats) any { return &s.Unheld }},
+	{Metric: metrics.Metric{Name: "ral.outgoing.held_keys", Gauge: true, Unit: "{key}", Help: "Keys whose calls all wait because of an answer."}, Of: func(s *Stats) any { return &s.Held }},
+	{Metric: metrics.Metric{Name: "ral.outgoing.keys", Gauge: true, Unit: "{key}", Help: "Keys that are remembered."}, Of: func(s *Stats) any { return &s.Keys }},
+}
