@@ -82,7 +82,8 @@ var mayImport = []struct {
 	// Calls that go out, to limits that others keep.
 	{"outgoing", []string{"internal/core/shape", "policy", "engine", "observe/metrics"}},
 	// What operators see of limiters of any kind. It adds nothing to a call.
-	{"observe/inspect", []string{"policy", "limits", "engine", "single", "supervisor"}},
+	{"internal/adapter/pagejson", nil},
+	{"observe/inspect", []string{"internal/adapter/pagejson", "policy", "limits", "engine", "single", "supervisor"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 	// What make test prints, for people who work on Ral.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
 // maxAnswer bounds what is read of an answer, in bytes.
@@ -56,7 +56,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, to any)
 	case err != nil:
 		return err
 	case resp.StatusCode != http.StatusOK:
-		var f inspect.Fault
+		var f pagejson.Fault
 		if json.Unmarshal(body, &f) != nil || f.Error == "" {
 			f.Error = "is package inspect mounted there?"
 		}
@@ -70,9 +70,9 @@ func (c *client) get(ctx context.Context, path string, query url.Values, to any)
 
 // view is what there is to see at one moment.
 type view struct {
-	overview      inspect.Overview
+	overview      pagejson.Overview
 	chosen        string // the limit that the lists are of, or "" if none has lists
-	owed, refused inspect.List
+	owed, refused pagejson.List
 }
 
 // look asks for all limits, and for the keys of one. The default is the first that has lists.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
-	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
 // text writes a view as tables, in at most so many columns and lines. 0 is any number.
@@ -75,7 +75,7 @@ func (v view) fit(height int) view {
 		room -= listHeads
 	}
 	n := max(min(len(limits), room-min(len(owed), fewest)-min(len(refused), fewest)), min(len(limits), 1))
-	at := slices.IndexFunc(limits, func(l inspect.LimitSummary) bool { return l.Name == v.chosen })
+	at := slices.IndexFunc(limits, func(l pagejson.LimitSummary) bool { return l.Name == v.chosen })
 	first := min(max(at-n/2, 0), len(limits)-n)
 	v.overview.Limits = limits[first : first+n]
 	room = max(room-n, 0)
@@ -85,7 +85,7 @@ func (v view) fit(height int) view {
 }
 
 // limit returns the row of a limit.
-func (v view) limit(l *inspect.LimitSummary) []string {
+func (v view) limit(l *pagejson.LimitSummary) []string {
 	row := []string{" ", printable(l.Name), printable(l.Policy), "-", "-", "-", "ok"}
 	if l.Name == v.chosen {
 		row[0] = ">"
@@ -160,7 +160,7 @@ func sum(all []int) (n int) {
 const longestName = 48
 
 // named returns what a row is called: its key, or the beginning of its ID.
-func named(r *inspect.Row) string {
+func named(r *pagejson.Row) string {
 	if r.Key == "" {
 		return "#" + printable(r.ID[:min(len(r.ID), 12)])
 	}
@@ -211,7 +211,7 @@ func seconds(s float64) string {
 	return fmt.Sprintf("%.0fd", s/86400)
 }
 
-func blocked(r *inspect.Row) string {
+func blocked(r *pagejson.Row) string {
 	if r.Blocked <= 0 {
 		return ""
 	}
@@ -219,7 +219,7 @@ func blocked(r *inspect.Row) string {
 }
 
 // age says how old a list is, if it is a second or more, or that there is none yet.
-func age(l *inspect.List) string {
+func age(l *pagejson.List) string {
 	switch {
 	case l.Pending:
 		return ": the keys are being gone through"
@@ -230,7 +230,7 @@ func age(l *inspect.List) string {
 }
 
 // returns says after which time the next unit of a key returns.
-func returns(r *inspect.Row) string {
+func returns(r *pagejson.Row) string {
 	if r.Returns < 0 {
 		return "never"
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
@@ -147,9 +148,9 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 	assert.Contains(t, text, "日本語xxx")
 
 	// Nor does it of a server that is none of package inspect's.
-	hostile := view{chosen: "\x1b[31m", overview: inspect.Overview{Limits: []inspect.LimitSummary{{Name: "\x1b[31m", Policy: "\x9b", Health: "\r\n\x07"}}}}
-	hostile.owed = inspect.List{Limit: "x", Rows: []inspect.Row{{ID: "\x1b\x1b", Share: 1e300}, {Key: "\x1b[0m"}, {}}}
-	hostile.refused = inspect.List{Rows: []inspect.Row{{}}}
+	hostile := view{chosen: "\x1b[31m", overview: pagejson.Overview{Limits: []pagejson.LimitSummary{{Name: "\x1b[31m", Policy: "\x9b", Health: "\r\n\x07"}}}}
+	hostile.owed = pagejson.List{Limit: "x", Rows: []pagejson.Row{{ID: "\x1b\x1b", Share: 1e300}, {Key: "\x1b[0m"}, {}}}
+	hostile.refused = pagejson.List{Rows: []pagejson.Row{{}}}
 	clean(hostile.text(0, 0))
 	clean(hostile.text(10, 0))
 }
@@ -296,15 +297,15 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 // and names leave room for the figures and the blocks beside them.
 func TestTextFitsTheTerminal(t *testing.T) {
 	const long = "customer-0123456789-0123456789-0123456789-01"
-	v := view{chosen: "limit-9", owed: inspect.List{Limit: "limit-9"}, refused: inspect.List{Limit: "limit-9"}}
+	v := view{chosen: "limit-9", owed: pagejson.List{Limit: "limit-9"}, refused: pagejson.List{Limit: "limit-9"}}
 	for i := range 11 {
-		v.overview.Limits = append(v.overview.Limits, inspect.LimitSummary{
+		v.overview.Limits = append(v.overview.Limits, pagejson.LimitSummary{
 			Name: fmt.Sprint("limit-", i), Policy: "funnel 1000000000, 1000000000/h", Health: strings.Repeat("it is degraded ", 4),
 		})
 	}
 	for i := range 20 {
-		v.owed.Rows = append(v.owed.Rows, inspect.Row{Key: fmt.Sprint("o", i, long), Blocked: 60, Full: 60, Share: 1})
-		v.refused.Rows = append(v.refused.Rows, inspect.Row{Key: fmt.Sprint("r", i, long), Blocked: 60, Refused: 5})
+		v.owed.Rows = append(v.owed.Rows, pagejson.Row{Key: fmt.Sprint("o", i, long), Blocked: 60, Full: 60, Share: 1})
+		v.refused.Rows = append(v.refused.Rows, pagejson.Row{Key: fmt.Sprint("r", i, long), Blocked: 60, Refused: 5})
 	}
 	for _, size := range [][2]int{{80, 32}, {80, 24}, {60, 15}, {200, 50}, {80, 100}} {
 		text := v.text(size[0], size[1])
@@ -341,11 +342,11 @@ func TestTextFitsTheTerminal(t *testing.T) {
 func TestListsThatTakeLong(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := any(inspect.Overview{Limits: []inspect.LimitSummary{{Name: "api", Lists: true}}})
+		answer := any(pagejson.Overview{Limits: []pagejson.LimitSummary{{Name: "api", Lists: true}}})
 		if by := r.URL.Query().Get("by"); by != "" {
-			list := inspect.List{Limit: "api", By: by, Total: 1, Age: 75}
+			list := pagejson.List{Limit: "api", By: by, Total: 1, Age: 75}
 			if by == "owed" && asked.Add(1) < 4 {
-				list = inspect.List{Limit: "api", By: by, Pending: true}
+				list = pagejson.List{Limit: "api", By: by, Pending: true}
 			}
 			answer = list
 		}
@@ -368,9 +369,9 @@ func TestOnceEnds(t *testing.T) {
 	var asked atomic.Int32
 	ctx, interrupt := context.WithCancel(t.Context())
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := any(inspect.Overview{Limits: []inspect.LimitSummary{{Name: "api", Lists: true}}})
+		answer := any(pagejson.Overview{Limits: []pagejson.LimitSummary{{Name: "api", Lists: true}}})
 		if by := r.URL.Query().Get("by"); by != "" {
-			answer = inspect.List{Limit: "api", By: by, Pending: by == "owed"}
+			answer = pagejson.List{Limit: "api", By: by, Pending: by == "owed"}
 			if by == "owed" && asked.Add(1) > mostLooks {
 				interrupt()
 			}

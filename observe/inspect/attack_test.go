@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/observe/inspect"
 )
 
@@ -70,7 +71,7 @@ func TestIsReadOnlyWithoutTokens(t *testing.T) {
 		assertFault(t, c.send(http.MethodPost, "change", changeBody, "Authorization", field), http.StatusForbidden, "Config.Tokens is empty")
 	}
 	assert.Equal(t, int64(10), e.Peek("k").Remaining)
-	assert.False(t, get[inspect.Overview](c, "limits").Changes)
+	assert.False(t, get[pagejson.Overview](c, "limits").Changes)
 }
 
 // Promise: Requests of other sites are refused.
@@ -297,7 +298,7 @@ func TestOddKeysAreText(t *testing.T) {
 			require.Equal(t, http.StatusOK, a.status)
 			assert.NotContains(t, string(a.body), "<", "the JSON has no HTML in it either")
 			assert.Equal(t, "application/json", a.header.Get("Content-Type"))
-			var list inspect.List
+			var list pagejson.List
 			require.NoError(t, json.Unmarshal(a.body, &list))
 			require.Len(t, list.Rows, len(odd))
 			ids, texts := map[string]bool{}, map[string]bool{}
@@ -308,10 +309,10 @@ func TestOddKeysAreText(t *testing.T) {
 				}
 				assert.LessOrEqual(t, len(row.Key), 300)
 				// The row's key can be changed by its ID, whatever it is.
-				x := c.explains("key", inspect.KeyRequest{Limit: "api", ID: row.ID})
+				x := c.explains("key", pagejson.KeyRequest{Limit: "api", ID: row.ID})
 				assert.Equal(t, row.Key, x.Key)
 				assert.Equal(t, row.Remaining, x.Parts[0].Remaining)
-				x = c.explains("change", inspect.ChangeRequest{KeyRequest: inspect.KeyRequest{Limit: "api", ID: row.ID}, Do: "reset"})
+				x = c.explains("change", pagejson.ChangeRequest{KeyRequest: pagejson.KeyRequest{Limit: "api", ID: row.ID}, Do: "reset"})
 				assert.Equal(t, int64(10), x.Parts[0].Remaining)
 				assert.Equal(t, row.ID, x.ID)
 			}
@@ -351,13 +352,13 @@ func TestHashesHaveASecret(t *testing.T) {
 	assert.NotEqual(t, one, a.explains("key", key("two", "10.0.0.1")).ID)
 	assert.NotEqual(t, one, b.explains("key", key("one", "10.0.0.1")).ID, "each process has a secret of its own")
 	// An ID of one limit is none of another.
-	assertFault(t, a.post("key", inspect.KeyRequest{Limit: "two", ID: one}), http.StatusNotFound, "shown of late")
+	assertFault(t, a.post("key", pagejson.KeyRequest{Limit: "two", ID: one}), http.StatusNotFound, "shown of late")
 }
 
 // Names of limits are those of the program, and are text as well.
 func TestOddNamesOfLimits(t *testing.T) {
 	name := `<b>"naïve" & 'limit'/100%?#`
 	c := serve(t, newHandler(t, inspect.Config{}, inspect.Limit[string]{Name: name, Limiter: newEngine[string](t, engine.Config{})}))
-	assert.Equal(t, name, get[inspect.Overview](c, "limits").Limits[0].Name)
-	assert.Equal(t, name, get[inspect.List](c, "keys?by=owed&limit="+url.QueryEscape(name)).Limit)
+	assert.Equal(t, name, get[pagejson.Overview](c, "limits").Limits[0].Name)
+	assert.Equal(t, name, get[pagejson.List](c, "keys?by=owed&limit="+url.QueryEscape(name)).Limit)
 }

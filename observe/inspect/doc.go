@@ -35,6 +35,6 @@
 // # Start reading
 //
 // Start at [New] and Handler.ServeHTTP in handler.go. Then guard.go has what is refused,
-// limit.go how a limiter of any kind is shown, answers.go the JSON, history.go the charts'
+// limit.go how a limiter of any kind is shown, history.go the charts'
 // points, and text.go keys as text.
 package inspect

@@ -33,13 +33,19 @@ func ExampleNew() {
 
 	limiter.Take("alice", 7)
 	limiter.Take("bob", 2)
-	list := inspect.List{Pending: true}
-	for list.Pending { // the keys are being gone through
+	var list struct {
+		Pending bool // the keys are being gone through
+		Rows    []struct {
+			Key   string
+			Share float64
+		}
+	}
+	for list.Rows == nil || list.Pending {
 		answer, err := http.Get(server.URL + "/debug/ral/keys?limit=api&by=owed")
 		if err != nil {
 			panic(err)
 		}
-		list = inspect.List{}
+		list.Pending = false
 		if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
 			panic(err)
 		}
@@ -118,7 +124,7 @@ func ExampleHandler_ListenAndServe() {
 		panic(err)
 	}
 	ended := make(chan error)
-	go func() { ended <- handler.ListenAndServe("localhost:0") }() // "" is inspect.DefaultAddr
+	go func() { ended <- handler.ListenAndServe("localhost:0") }() // "" is localhost:7725
 	if err := handler.Close(); err != nil {
 		panic(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
 	"github.com/ral-limiter/ral/supervisor"
@@ -226,11 +227,8 @@ func (h *Handler) Close() error {
 	return h.server.Close()
 }
 
-// DefaultAddr is where ListenAndServe listens if it is told nothing.
-const DefaultAddr = "localhost:7725"
-
 // ListenAndServe serves the page at http://ADDR/ until Close is called, for programs that
-// have no server of their own. addr is a host and a port. The default of the host is
+// have no server of their own. addr is a host and a port, "" is "localhost:7725". The default of the host is
 // localhost, so that the page is for this machine alone unless addr says otherwise:
 // "0.0.0.0:7725" is for all. The error is never nil. After Close it is
 // http.ErrServerClosed.
@@ -249,7 +247,7 @@ func (h *Handler) Serve(l net.Listener) error { return h.server.Serve(l) }
 // before they Serve. An address that is not acceptable is a *policy.FieldError.
 func Listen(addr string) (net.Listener, error) {
 	if addr == "" {
-		addr = DefaultAddr
+		addr = "localhost:7725"
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -298,13 +296,13 @@ var routes = map[string]route{
 // ServeHTTP serves the page, at a path that ends with a slash, and the JSON that it is made
 // of beside it:
 //
-//	GET  limits?since=TICK                     an Overview
-//	GET  keys?limit=NAME&by=owed&n=20&after=   a List, by=owed or by=refused
-//	POST key                                   a KeyRequest, answered by an Explanation
-//	POST change                                a ChangeRequest, answered by an Explanation
+//	GET  limits?since=TICK                     all limits, and their load of late
+//	GET  keys?limit=NAME&by=owed&n=20&after=   a list of keys, by=owed or by=refused
+//	POST key                                   explains a key
+//	POST change                                changes a key, and explains it then
 //
 // A change needs the field "Authorization: Bearer TOKEN". Bodies and answers are
-// application/json. Faults are answered by a Fault.
+// application/json: docs/operating.md has their fields.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
 	route, ok := routes[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
@@ -372,7 +370,7 @@ func answer(w http.ResponseWriter, v any) error {
 func fail(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(Fault{why})
+	_ = json.NewEncoder(w).Encode(pagejson.Fault{Error: why})
 }
 
 // statusOf returns the status for an error.
@@ -416,7 +414,7 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("%w: since is %.40q, want a tick", errRequest, q.Get("since"))
 	}
 	points, tick := h.history.since(since)
-	o := Overview{Now: time.Now(), Tick: tick, Every: every.Seconds(), Changes: len(h.tokens) > 0, Hashed: !h.config.ShowKeys, Limits: []LimitSummary{}}
+	o := pagejson.Overview{Now: time.Now(), Tick: tick, Every: every.Seconds(), Changes: len(h.tokens) > 0, Hashed: !h.config.ShowKeys, Limits: []pagejson.LimitSummary{}}
 	for i, l := range h.limits {
 		s := l.summary()
 		s.Points = points[i]
@@ -446,7 +444,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request) error {
-	var request KeyRequest
+	var request pagejson.KeyRequest
 	l, err := h.read(w, r, &request, &request.Limit)
 	if err != nil {
 		return err
@@ -478,7 +476,7 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 		}
 		return errToken
 	}
-	var request ChangeRequest
+	var request pagejson.ChangeRequest
 	l, err := h.read(w, r, &request, &request.Limit)
 	if err != nil {
 		return err
@@ -507,12 +505,12 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	// From here on the change is made, whatever else fails.
 	again, cancelAgain := context.WithTimeout(r.Context(), remoteTimeout)
 	defer cancelAgain()
-	var x Explanation
+	var x pagejson.Explanation
 	if panicked := guarded("the explanation", func() { x, err = l.explain(again, request.KeyRequest) }); panicked != nil {
 		err = panicked
 	}
 	if err != nil {
-		x = Explanation{Limit: request.Limit, Binding: -1, Parts: []Part{}, Note: "The change was made. The key cannot be explained: " + err.Error()}
+		x = pagejson.Explanation{Limit: request.Limit, Binding: -1, Parts: []pagejson.Part{}, Note: "The change was made. The key cannot be explained: " + err.Error()}
 		x.ID, x.Key, _ = l.id(request.KeyRequest)
 		x.Words = x.Note
 	}

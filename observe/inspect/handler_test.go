@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
@@ -89,19 +90,19 @@ func TestOverview(t *testing.T) {
 		k.engine.Choke("a")
 	}
 	k.remote.healthy = errors.New("no Redis")
-	o := get[inspect.Overview](k.client, "limits")
+	o := get[pagejson.Overview](k.client, "limits")
 	assert.True(t, o.Changes)
 	assert.False(t, o.Hashed)
 	assert.Equal(t, 2.0, o.Every)
 	var names []string
-	by := map[string]inspect.LimitSummary{}
+	by := map[string]pagejson.LimitSummary{}
 	for _, l := range o.Limits {
 		names = append(names, l.Name)
 		by[l.Name] = l
 	}
 	assert.Equal(t, []string{"api", "plan", "plan.2", "all", "fleet", "bare"}, names)
 	all := []string{"reset", "charge", "block", "lift"}
-	for name, want := range map[string]inspect.LimitSummary{
+	for name, want := range map[string]pagejson.LimitSummary{
 		"api":    {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
 		"plan":   {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
 		"plan.2": {Policy: k.tiered.Engines()[1].Limit().String(), Units: 20, Lists: true, Verbs: all},
@@ -135,7 +136,7 @@ func TestListOfOwingKeys(t *testing.T) {
 		var keys []string
 		after := ""
 		for pages := 1; ; pages++ {
-			list := get[inspect.List](k.client, "keys?by=owed&n=3&limit="+limit+"&after="+after)
+			list := get[pagejson.List](k.client, "keys?by=owed&n=3&limit="+limit+"&after="+after)
 			assert.Equal(t, uint64(8), list.Total)
 			for _, row := range list.Rows {
 				keys = append(keys, row.Key)
@@ -169,7 +170,7 @@ func TestListOfRefusedKeys(t *testing.T) {
 		}
 	}
 	require.NoError(t, k.engine.Block("seldom", time.Hour))
-	list := get[inspect.List](k.client, "keys?by=refused&limit=api")
+	list := get[pagejson.List](k.client, "keys?by=refused&limit=api")
 	assert.Equal(t, uint64(920), list.Total)
 	require.NotEmpty(t, list.Rows)
 	first := list.Rows[0]
@@ -180,7 +181,7 @@ func TestListOfRefusedKeys(t *testing.T) {
 		assert.NotEqual(t, "never", row.Key)
 		assert.Equal(t, row.Key == "seldom", row.Blocked > 3000)
 	}
-	assert.Len(t, get[inspect.List](k.client, "keys?by=refused&limit=api&n=1").Rows, 1)
+	assert.Len(t, get[pagejson.List](k.client, "keys?by=refused&limit=api&n=1").Rows, 1)
 }
 
 func TestExplain(t *testing.T) {
@@ -215,7 +216,7 @@ func TestExplain(t *testing.T) {
 	assert.Equal(t, []int64{0, 10}, []int64{x.Parts[0].Remaining, x.Parts[1].Remaining})
 	assert.InDelta(t, 3600, x.Retry, 60)
 
-	x = k.explains("key", inspect.KeyRequest{Limit: "all"})
+	x = k.explains("key", pagejson.KeyRequest{Limit: "all"})
 	assert.False(t, x.Allowed)
 	x = k.explains("key", key("fleet", "a"))
 	assert.Equal(t, int64(6), x.Parts[0].Remaining)
@@ -234,8 +235,8 @@ func TestExplain(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	k := allKinds(t)
-	do := func(limit, of, verb, d string) inspect.ChangeRequest {
-		return inspect.ChangeRequest{KeyRequest: key(limit, of), Do: verb, For: d}
+	do := func(limit, of, verb, d string) pagejson.ChangeRequest {
+		return pagejson.ChangeRequest{KeyRequest: key(limit, of), Do: verb, For: d}
 	}
 	for _, limit := range []string{"api", "plan", "plan.2", "fleet"} {
 		t.Run(limit, func(t *testing.T) {
@@ -271,7 +272,7 @@ func TestChanges(t *testing.T) {
 	}
 	assert.True(t, k.tiered.Choke("plan"))
 
-	only := inspect.ChangeRequest{KeyRequest: inspect.KeyRequest{Limit: "all"}, Do: "charge", Units: 10}
+	only := pagejson.ChangeRequest{KeyRequest: pagejson.KeyRequest{Limit: "all"}, Do: "charge", Units: 10}
 	assert.False(t, k.explains("change", only).Allowed)
 	only.Do, only.Units = "reset", 0
 	assert.True(t, k.explains("change", only).Allowed)
@@ -302,7 +303,7 @@ func changesAreLogged(t *testing.T, show bool) {
 	x := c.explains("change", charge("api", "10.0.0.1", 3))
 	require.NoError(t, e.Close())
 	c.token = anna
-	c.post("change", inspect.ChangeRequest{KeyRequest: key("api", "10.0.0.1"), Do: "block", For: "10m"})
+	c.post("change", pagejson.ChangeRequest{KeyRequest: key("api", "10.0.0.1"), Do: "block", For: "10m"})
 	lines := log.lines()
 	require.Len(t, lines, 2)
 	for i, want := range [][]string{
@@ -336,7 +337,7 @@ func TestKeysOfEveryType(t *testing.T) {
 	pairs.Take(pair{"x", "y z"}, 4)
 	flags.Take(true, 4)
 	for limit, text := range map[string]string{"addr": "2001:db8::1", "user": "-7", "pair": `"x"/"y z"`, "flag": "true"} {
-		assert.Equal(t, text, get[inspect.List](c, "keys?by=owed&limit="+limit).Rows[0].Key)
+		assert.Equal(t, text, get[pagejson.List](c, "keys?by=owed&limit="+limit).Rows[0].Key)
 		x := c.explains("key", key(limit, text))
 		assert.Equal(t, text, x.Key)
 		assert.Equal(t, int64(6), x.Parts[0].Remaining)
@@ -423,7 +424,6 @@ func TestListensOnLoopback(t *testing.T) {
 		assert.ErrorIs(t, <-ended, http.ErrServerClosed)
 		require.NoError(t, h.Close(), "a second Close does nothing")
 	}
-	assert.True(t, strings.HasPrefix(inspect.DefaultAddr, "localhost:"))
 	for _, addr := range []string{"localhost", "7725", "[::1", "localhost:x:y"} {
 		_, err := inspect.Listen(addr)
 		var field *policy.FieldError

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -94,7 +95,7 @@ type answer struct {
 // fault returns the error of an answer.
 func (a answer) fault(t testing.TB) string {
 	t.Helper()
-	var f inspect.Fault
+	var f pagejson.Fault
 	require.NoError(t, json.Unmarshal(a.body, &f), "%s", a.body)
 	return f.Error
 }
@@ -133,7 +134,7 @@ func get[T any](c *client, path string) (v T) {
 		require.Equal(c.t, http.StatusOK, a.status, "%s: %s", path, a.body)
 		v = *new(T)
 		require.NoError(c.t, json.Unmarshal(a.body, &v))
-		if list, ok := any(v).(inspect.List); !ok || !list.Pending {
+		if list, ok := any(v).(pagejson.List); !ok || !list.Pending {
 			return v
 		}
 		time.Sleep(10 * time.Millisecond) // wall: between two requests, of any number
@@ -149,7 +150,7 @@ func (c *client) post(path string, body any) answer {
 }
 
 // explains posts a request that is answered by an Explanation.
-func (c *client) explains(path string, body any) (x inspect.Explanation) {
+func (c *client) explains(path string, body any) (x pagejson.Explanation) {
 	c.t.Helper()
 	a := c.post(path, body)
 	require.Equal(c.t, http.StatusOK, a.status, "%s", a.body)
@@ -157,10 +158,10 @@ func (c *client) explains(path string, body any) (x inspect.Explanation) {
 	return x
 }
 
-func key(limit, key string) inspect.KeyRequest { return inspect.KeyRequest{Limit: limit, Key: key} }
+func key(limit, key string) pagejson.KeyRequest { return pagejson.KeyRequest{Limit: limit, Key: key} }
 
-func charge(limit, of string, n int64) inspect.ChangeRequest {
-	return inspect.ChangeRequest{KeyRequest: key(limit, of), Do: "charge", Units: n}
+func charge(limit, of string, n int64) pagejson.ChangeRequest {
+	return pagejson.ChangeRequest{KeyRequest: key(limit, of), Do: "charge", Units: n}
 }
 
 func assertFault(t testing.TB, a answer, status int, says string) {

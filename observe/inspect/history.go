@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
 const (
@@ -17,8 +19,8 @@ const (
 type history struct {
 	limits []limit
 	mu     sync.Mutex
-	tick   uint64    // the number of the last point of each limit; the first is 1
-	rings  [][]Point // of each limit: point n is at (n-1)%remembered
+	tick   uint64             // the number of the last point of each limit; the first is 1
+	rings  [][]pagejson.Point // of each limit: point n is at (n-1)%remembered
 
 	// Of the last point, for the next one. Only note uses them.
 	at   time.Time
@@ -29,7 +31,7 @@ type history struct {
 }
 
 func newHistory(limits []limit, trouble func(limit string, err error)) *history {
-	h := &history{limits: limits, rings: make([][]Point, len(limits)), last: make([]load, len(limits)), lost: make([]bool, len(limits)), trouble: trouble}
+	h := &history{limits: limits, rings: make([][]pagejson.Point, len(limits)), last: make([]load, len(limits)), lost: make([]bool, len(limits)), trouble: trouble}
 	h.begin(time.Now())
 	return h
 }
@@ -74,10 +76,10 @@ func (h *history) note(now time.Time) {
 	if took <= 0 {
 		return
 	}
-	points := make([]Point, len(h.limits))
+	points := make([]pagejson.Point, len(h.limits))
 	for i := range h.limits {
 		next, ok := h.read(i) // outside the lock: it may be a function of the program
-		points[i] = Point{At: now.UnixMilli(), Keys: next.keys, Used: next.used}
+		points[i] = pagejson.Point{At: now.UnixMilli(), Keys: next.keys, Used: next.used}
 		if ok {
 			points[i].Admitted = float64(grown(h.last[i].admitted, next.admitted)) / took
 			points[i].Refused = float64(grown(h.last[i].refused, next.refused)) / took
@@ -108,15 +110,15 @@ func grown(from, to uint64) uint64 {
 // since returns the points of each limit after the one of that number, oldest first, and the
 // number of the last. A number that is still to come is that of another process: all points
 // are returned.
-func (h *history) since(tick uint64) (points [][]Point, last uint64) {
+func (h *history) since(tick uint64) (points [][]pagejson.Point, last uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if tick > h.tick {
 		tick = 0
 	}
-	points = make([][]Point, len(h.limits))
+	points = make([][]pagejson.Point, len(h.limits))
 	for i := range points {
-		points[i] = []Point{}
+		points[i] = []pagejson.Point{}
 		first := max(tick, h.tick-uint64(len(h.rings[i])))
 		for n := first; n < h.tick; n++ {
 			points[i] = append(points[i], h.rings[i][n%remembered])

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
@@ -28,9 +29,9 @@ func ask[T any](t *testing.T, h *inspect.Handler, path string) (v T) {
 	return v
 }
 
-func overview(t *testing.T, h *inspect.Handler, path string) inspect.Overview {
+func overview(t *testing.T, h *inspect.Handler, path string) pagejson.Overview {
 	t.Helper()
-	return ask[inspect.Overview](t, h, path)
+	return ask[pagejson.Overview](t, h, path)
 }
 
 // Points are the calls a second between two of them, and the last ten minutes of them.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
@@ -69,19 +70,19 @@ type fieldFault = func(field string, value any, want string) error
 // limit is a Limit with the type of its keys hidden.
 type limit interface {
 	name() string
-	summary() LimitSummary
+	summary() pagejson.LimitSummary
 	// load reads the counters. The error is that a function of the program panicked or hangs.
 	load() (load, error)
-	list(ctx context.Context, by string, n int, after string) (List, error)
-	explain(ctx context.Context, key KeyRequest) (Explanation, error)
+	list(ctx context.Context, by string, n int, after string) (pagejson.List, error)
+	explain(ctx context.Context, key pagejson.KeyRequest) (pagejson.Explanation, error)
 	// change changes a key. The error is that of the change alone.
-	change(ctx context.Context, change ChangeRequest) error
+	change(ctx context.Context, change pagejson.ChangeRequest) error
 	// close ends the lists: see Handler.Close.
 	close()
 	// background is what runs as long as the handler, or nil.
 	background() func(context.Context) error
 	// id returns the ID of the key that a request is about, and its text if keys are shown.
-	id(key KeyRequest) (id, text string, err error)
+	id(key pagejson.KeyRequest) (id, text string, err error)
 }
 
 // load is what a point is made of.
@@ -117,7 +118,7 @@ type keyed[K comparable] struct {
 	askHealth asker[string]
 	askStats  asker[any]
 	askUsed   asker[float64]
-	askTrials asker[[]TrialSummary]
+	askTrials asker[[]pagejson.TrialSummary]
 
 	mu    sync.Mutex
 	shown shown[K]
@@ -227,8 +228,8 @@ func limitOf[K comparable](l limits.Limiter[K]) policy.Policy {
 
 func (l *keyed[K]) keyless() bool { return reflect.TypeFor[K]() == reflect.TypeFor[struct{}]() }
 
-func (l *keyed[K]) summary() LimitSummary {
-	s := LimitSummary{Name: l.called, Lists: l.engine != nil, Keyless: l.keyless(), Verbs: l.verbs(), Figures: map[string]any{}}
+func (l *keyed[K]) summary() pagejson.LimitSummary {
+	s := pagejson.LimitSummary{Name: l.called, Lists: l.engine != nil, Keyless: l.keyless(), Verbs: l.verbs(), Figures: map[string]any{}}
 	of := l.live
 	if l.engine != nil {
 		of = l.engine
@@ -251,7 +252,7 @@ func (l *keyed[K]) summary() LimitSummary {
 		s.Use = keysByUse(l.engine.Stats().KeysByUse)
 	}
 	if len(l.trials) > 0 {
-		s.Trials, trialsErr = l.askTrials.ask("the candidate", func() (all []TrialSummary) {
+		s.Trials, trialsErr = l.askTrials.ask("the candidate", func() (all []pagejson.TrialSummary) {
 			for _, t := range l.trials {
 				all = append(all, trialSummary(t))
 			}
@@ -262,9 +263,9 @@ func (l *keyed[K]) summary() LimitSummary {
 	return s
 }
 
-func trialSummary[K comparable](t *limits.Trial[K]) (s TrialSummary) {
+func trialSummary[K comparable](t *limits.Trial[K]) (s pagejson.TrialSummary) {
 	n := t.Stats()
-	s = TrialSummary{Admitted: n.Admitted, Refused: n.Refused, WouldRefuse: n.WouldRefuse, WouldAdmit: n.WouldAdmit, Failed: n.Failed}
+	s = pagejson.TrialSummary{Admitted: n.Admitted, Refused: n.Refused, WouldRefuse: n.WouldRefuse, WouldAdmit: n.WouldAdmit, Failed: n.Failed}
 	if p := limitOf(t.Candidate()); p != nil {
 		s.Policy = p.String()
 	}
@@ -272,11 +273,11 @@ func trialSummary[K comparable](t *limits.Trial[K]) (s TrialSummary) {
 }
 
 // keysByUse returns nil before the first count.
-func keysByUse(u engine.KeysByUse) *KeysByUse {
+func keysByUse(u engine.KeysByUse) *pagejson.KeysByUse {
 	if u.At.IsZero() {
 		return nil
 	}
-	return &KeysByUse{time.Since(u.At).Seconds(), u.Unused, u.BelowHalf, u.Half, u.Most, u.All, u.Chosen}
+	return &pagejson.KeysByUse{Age: time.Since(u.At).Seconds(), Unused: u.Unused, BelowHalf: u.BelowHalf, Half: u.Half, Most: u.Most, All: u.All, Chosen: u.Chosen}
 }
 
 // errorText returns the text of an error, and "" if there is none. A nil pointer is none.
@@ -417,7 +418,7 @@ func (l *keyed[K]) hash(text string) string {
 }
 
 // find returns the key that a request is about.
-func (l *keyed[K]) find(r KeyRequest) (key K, err error) {
+func (l *keyed[K]) find(r pagejson.KeyRequest) (key K, err error) {
 	switch {
 	case r.ID != "" && r.Key != "":
 		return key, fmt.Errorf("%w: key and id are both set, want one of them", errRequest)
@@ -438,7 +439,7 @@ func (l *keyed[K]) find(r KeyRequest) (key K, err error) {
 	return key, nil
 }
 
-func (l *keyed[K]) id(r KeyRequest) (id, text string, err error) {
+func (l *keyed[K]) id(r pagejson.KeyRequest) (id, text string, err error) {
 	key, err := l.find(r)
 	if err != nil {
 		return "", "", err
@@ -536,7 +537,7 @@ func (l *keyed[K]) verbs() (all []string) {
 	return all
 }
 
-func (l *keyed[K]) change(ctx context.Context, c ChangeRequest) error {
+func (l *keyed[K]) change(ctx context.Context, c pagejson.ChangeRequest) error {
 	key, err := l.find(c.KeyRequest)
 	if err != nil {
 		return err

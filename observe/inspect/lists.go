@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -16,7 +17,7 @@ const (
 	byRefused = "refused"
 )
 
-func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (list List, err error) {
+func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (list pagejson.List, err error) {
 	switch {
 	case l.engine == nil:
 		return list, fmt.Errorf("%w: this limiter does not list its keys", errVerb)
@@ -31,12 +32,12 @@ func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (li
 }
 
 // owed returns a page of the keys that owe most, from the last walk through all keys.
-func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list List, err error) {
+func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson.List, err error) {
 	var cursor engine.OwingCursor
 	if err := cursor.UnmarshalText([]byte(after)); err != nil {
 		return list, err
 	}
-	list = List{Limit: l.called, By: byOwed, Rows: []Row{}}
+	list = pagejson.List{Limit: l.called, By: byOwed, Rows: []pagejson.Row{}}
 	of, first, err := l.walks.page(ctx, cursor)
 	if err != nil {
 		return list, err
@@ -58,7 +59,7 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list List, er
 	list.Total, list.Next, list.Age = uint64(of.page.Total), string(text), age.Seconds()
 	for i := range keys {
 		o := &keys[i]
-		row := Row{
+		row := pagejson.Row{
 			Blocked: l.engine.Blocked(o.Key).Seconds(), Share: o.Share, Remaining: o.Remaining,
 			Returns: max(0, o.Next-age).Seconds(), Full: max(0, o.ResetAfter-age).Seconds(),
 		}
@@ -71,18 +72,18 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list List, er
 	return list, nil
 }
 
-func (l *keyed[K]) refused(n int) List {
+func (l *keyed[K]) refused(n int) pagejson.List {
 	most := l.engine.MostRefused(n)
-	list := List{Limit: l.called, By: byRefused, Rows: make([]Row, len(most.Keys)), Total: most.Total, For: most.For.Seconds(), OthersMost: most.OthersMost}
+	list := pagejson.List{Limit: l.called, By: byRefused, Rows: make([]pagejson.Row, len(most.Keys)), Total: most.Total, For: most.For.Seconds(), OthersMost: most.OthersMost}
 	for i, k := range most.Keys {
-		row := Row{Blocked: l.engine.Blocked(k.Key).Seconds(), Refused: k.Refusals, Least: k.Least, Most: k.Most, Last: k.Last.Seconds()}
+		row := pagejson.Row{Blocked: l.engine.Blocked(k.Key).Seconds(), Refused: k.Refusals, Least: k.Least, Most: k.Most, Last: k.Last.Seconds()}
 		row.ID, row.Key = l.show(k.Key)
 		list.Rows[i] = row
 	}
 	return list
 }
 
-func (l *keyed[K]) explain(ctx context.Context, r KeyRequest) (e Explanation, err error) {
+func (l *keyed[K]) explain(ctx context.Context, r pagejson.KeyRequest) (e pagejson.Explanation, err error) {
 	key, err := l.find(r)
 	if err != nil {
 		return e, err
@@ -90,12 +91,12 @@ func (l *keyed[K]) explain(ctx context.Context, r KeyRequest) (e Explanation, er
 	return l.explainKey(ctx, key)
 }
 
-func (l *keyed[K]) explainKey(ctx context.Context, key K) (e Explanation, err error) {
+func (l *keyed[K]) explainKey(ctx context.Context, key K) (e pagejson.Explanation, err error) {
 	x, err := limits.Explain(ctx, l.limiter, key)
 	if err != nil {
 		return e, err
 	}
-	e = Explanation{
+	e = pagejson.Explanation{
 		Limit: l.called, Known: x.Known, Allowed: x.Allowed, Retry: retry(&x), Wait: x.Wait.Seconds(), Blocked: x.Blocked.Seconds(),
 		Waiting: x.Waiting, Parts: parts(&x), Binding: max(x.Binding, -1), Words: x.String(),
 	}
@@ -103,23 +104,23 @@ func (l *keyed[K]) explainKey(ctx context.Context, key K) (e Explanation, err er
 		e.Blocked = blocked
 	}
 	for c := x.Candidate; c != nil; c = c.Candidate {
-		e.Candidates = append(e.Candidates, Candidate{c.Allowed, retry(c), parts(c)})
+		e.Candidates = append(e.Candidates, pagejson.Candidate{Allowed: c.Allowed, Retry: retry(c), Parts: parts(c)})
 	}
 	e.ID, e.Key = l.show(key)
 	return e, nil
 }
 
 // parts returns the limits of an explanation.
-func parts(x *limits.Explanation) (all []Part) {
+func parts(x *limits.Explanation) (all []pagejson.Part) {
 	for i := range x.Each {
 		all = append(all, parts(&x.Each[i])...)
 	}
 	if all != nil {
 		return all
 	}
-	p := Part{
+	p := pagejson.Part{
 		Name: x.Name, Words: policy.Describe(x.Limit), Used: x.Used, Units: x.Of, Remaining: x.Remaining,
-		Allowed: x.Allowed, Retry: retry(x), Full: x.ResetAfter.Seconds(), Returns: []Return{},
+		Allowed: x.Allowed, Retry: retry(x), Full: x.ResetAfter.Seconds(), Returns: []pagejson.Return{},
 	}
 	if x.Limit != nil {
 		p.Policy = x.Limit.String()
@@ -128,9 +129,9 @@ func parts(x *limits.Explanation) (all []Part) {
 		p.Source = x.Source().String()
 	}
 	for _, r := range x.Returns {
-		p.Returns = append(p.Returns, Return{r.After.Seconds(), r.Remaining})
+		p.Returns = append(p.Returns, pagejson.Return{After: r.After.Seconds(), Remaining: r.Remaining})
 	}
-	return []Part{p}
+	return []pagejson.Part{p}
 }
 
 // retry returns after how many seconds a call is admitted, and -1 if never.

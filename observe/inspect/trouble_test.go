@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
@@ -85,8 +86,8 @@ func TestTroubleOfOneLimitIsItsOwn(t *testing.T) {
 		inspect.Limit[string]{Name: "well", Limiter: broken{good, func() error { return (*fault)(nil) }}},
 		inspect.Limit[string]{Limiter: good},
 	))
-	by := map[string]inspect.LimitSummary{}
-	for _, l := range get[inspect.Overview](c, "limits").Limits {
+	by := map[string]pagejson.LimitSummary{}
+	for _, l := range get[pagejson.Overview](c, "limits").Limits {
 		by[l.Name] = l
 	}
 	require.Len(t, by, 10)
@@ -147,15 +148,15 @@ func TestTrialIsShown(t *testing.T) {
 		_, err := trial.Ask(t.Context(), "a", 1)
 		require.NoError(t, err)
 	}
-	l := get[inspect.Overview](c, "limits").Limits[0]
+	l := get[pagejson.Overview](c, "limits").Limits[0]
 	assert.Equal(t, "api", l.Name)
 	assert.Equal(t, "funnel 10, 1/h", l.Policy)
 	assert.Equal(t, 10.0, l.Figures["Admitted"])
-	assert.Equal(t, []inspect.TrialSummary{
+	assert.Equal(t, []pagejson.TrialSummary{
 		{Policy: "funnel 3, 1/h", Admitted: 3, Refused: 2, WouldRefuse: 7},
 		{Policy: window.Limit().String(), Admitted: 10, WouldAdmit: 2},
 	}, l.Trials)
-	rows := get[inspect.List](c, "keys?limit=api&by=owed").Rows
+	rows := get[pagejson.List](c, "keys?limit=api&by=owed").Rows
 	require.Len(t, rows, 1)
 	assert.Equal(t, "a", rows[0].Key)
 	x := c.explains("key", key("api", "a"))
@@ -163,7 +164,7 @@ func TestTrialIsShown(t *testing.T) {
 	require.Len(t, x.Candidates, 2)
 	assert.Equal(t, []bool{false, true}, []bool{x.Candidates[0].Allowed, x.Candidates[1].Allowed})
 	assert.Equal(t, int64(8), x.Candidates[1].Parts[0].Remaining)
-	x = c.explains("change", inspect.ChangeRequest{KeyRequest: key("api", "a"), Do: "reset"})
+	x = c.explains("change", pagejson.ChangeRequest{KeyRequest: key("api", "a"), Do: "reset"})
 	assert.True(t, x.Allowed)
 	assert.False(t, x.Candidates[0].Allowed, "changes are made to the live limiter alone")
 	assert.Equal(t, []any{int64(10), int64(0)}, []any{live.Peek("a").Remaining, strict.Peek("a").Remaining})
@@ -195,12 +196,12 @@ func TestKeyThatCannotBeWrittenHasAnID(t *testing.T) {
 		e.Choke(k)
 	}
 	for _, by := range []string{"owed", "refused"} {
-		rows := get[inspect.List](c, "keys?limit=api&by="+by).Rows
+		rows := get[pagejson.List](c, "keys?limit=api&by="+by).Rows
 		require.Len(t, rows, 2, by)
 		for _, row := range rows {
 			require.NotEmpty(t, row.ID)
 			if row.Key == "" {
-				x := c.explains("change", inspect.ChangeRequest{KeyRequest: inspect.KeyRequest{Limit: "api", ID: row.ID}, Do: "block", For: "10m"})
+				x := c.explains("change", pagejson.ChangeRequest{KeyRequest: pagejson.KeyRequest{Limit: "api", ID: row.ID}, Do: "block", For: "10m"})
 				assert.Equal(t, row.ID, x.ID)
 				assert.Positive(t, e.Blocked("bad"))
 				require.NoError(t, e.Block("bad", 0))
@@ -288,7 +289,7 @@ func TestWhatHangsInOneLimitIsItsOwn(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		hangs.Store(true)
 		for range 5 {
-			o := ask[inspect.Overview](t, h, "limits")
+			o := ask[pagejson.Overview](t, h, "limits")
 			require.Len(t, o.Limits, 4)
 			assert.Contains(t, o.Limits[0].Trouble, "Stats did not answer")
 			assert.Contains(t, o.Limits[1].Trouble, "Health did not answer")
@@ -296,13 +297,13 @@ func TestWhatHangsInOneLimitIsItsOwn(t *testing.T) {
 			assert.Equal(t, 1.0, o.Limits[3].Figures["Admitted"])
 		}
 		time.Sleep(time.Minute)
-		assert.Positive(t, len(ask[inspect.Overview](t, h, "limits").Limits[3].Points), "points go on")
+		assert.Positive(t, len(ask[pagejson.Overview](t, h, "limits").Limits[3].Points), "points go on")
 		require.NoError(t, h.Close())
 		assert.Equal(t, int64(3), calls.Load(), "one call of each")
 		close(end)
 		hangs.Store(false)
 		synctest.Wait()
-		assert.Empty(t, ask[inspect.Overview](t, h, "limits").Limits[0].Trouble, "it answers again")
+		assert.Empty(t, ask[pagejson.Overview](t, h, "limits").Limits[0].Trouble, "it answers again")
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -47,13 +48,13 @@ func TestListLooksAtEachKeyOnce(t *testing.T) {
 		const keys = 3300
 		h, looks := walked(t, keys, nil)
 		walks := func() int64 { return looks.Load() / keys }
-		list := ask[inspect.List](t, h, owedOfAPI)
+		list := ask[pagejson.List](t, h, owedOfAPI)
 		assert.Len(t, list.Rows, 200)
 		assert.Equal(t, uint64(keys), list.Total)
 		assert.Equal(t, int64(keys), looks.Load(), "each key once")
 		var together sync.WaitGroup
 		for range 20 {
-			together.Go(func() { assert.Equal(t, list, ask[inspect.List](t, h, owedOfAPI)) })
+			together.Go(func() { assert.Equal(t, list, ask[pagejson.List](t, h, owedOfAPI)) })
 		}
 		together.Wait()
 		assert.Equal(t, int64(1), walks(), "the other lists are the first one")
@@ -68,10 +69,10 @@ func TestListLooksAtEachKeyOnce(t *testing.T) {
 				break
 			}
 			path := owedOfAPI + "&after=" + list.Next
-			list = ask[inspect.List](t, h, path)
+			list = ask[pagejson.List](t, h, path)
 			for list.Pending { // after a walk is a rest
 				time.Sleep(100 * time.Millisecond)
-				list = ask[inspect.List](t, h, path)
+				list = ask[pagejson.List](t, h, path)
 			}
 			require.Less(t, pages, 100)
 		}
@@ -80,11 +81,11 @@ func TestListLooksAtEachKeyOnce(t *testing.T) {
 
 		looks.Store(0)
 		overview(t, h, "limits")
-		ask[inspect.List](t, h, "keys?limit=api&by=refused&n=200")
+		ask[pagejson.List](t, h, "keys?limit=api&by=refused&n=200")
 		assert.Zero(t, looks.Load(), "other requests go through no keys")
 
 		time.Sleep(time.Second)
-		ask[inspect.List](t, h, owedOfAPI)
+		ask[pagejson.List](t, h, owedOfAPI)
 		assert.Equal(t, int64(1), walks(), "after a while there is a new one")
 	})
 }
@@ -104,9 +105,9 @@ func TestWalksTakeAPartOfAProcessor(t *testing.T) {
 			walks.Add(1)
 		})
 		began := time.Now()
-		first := ask[inspect.List](t, h, owedOfAPI)
+		first := ask[pagejson.List](t, h, owedOfAPI)
 		for first.Pending {
-			first = ask[inspect.List](t, h, owedOfAPI)
+			first = ask[pagejson.List](t, h, owedOfAPI)
 		}
 		var together sync.WaitGroup
 		for i := range 5 {
@@ -117,7 +118,7 @@ func TestWalksTakeAPartOfAProcessor(t *testing.T) {
 					if i == 0 {
 						path = owedOfAPI
 					}
-					ask[inspect.List](t, h, path)
+					ask[pagejson.List](t, h, path)
 					time.Sleep(300 * time.Millisecond)
 				}
 			})
@@ -136,12 +137,12 @@ func TestRequestsDoNotWaitForALongWalk(t *testing.T) {
 		const took = 20 * time.Second
 		h, looks := walked(t, 1500, func() { time.Sleep(took) })
 		began := time.Now()
-		list := ask[inspect.List](t, h, owedOfAPI)
+		list := ask[pagejson.List](t, h, owedOfAPI)
 		assert.True(t, list.Pending)
-		assert.Equal(t, []inspect.Row{}, list.Rows, "a list, also if it is empty")
+		assert.Equal(t, []pagejson.Row{}, list.Rows, "a list, also if it is empty")
 		assert.LessOrEqual(t, time.Since(began), time.Second)
 		time.Sleep(took)
-		list = ask[inspect.List](t, h, owedOfAPI)
+		list = ask[pagejson.List](t, h, owedOfAPI)
 		assert.False(t, list.Pending)
 		assert.Len(t, list.Rows, 200)
 		assert.InDelta(t, (took + 250*time.Millisecond).Seconds(), list.Age, .1, "from the instant of the list")
@@ -152,7 +153,7 @@ func TestRequestsDoNotWaitForALongWalk(t *testing.T) {
 		time.Sleep(10*took + took/2) // the next walk is wanted, and under way
 		looked := looks.Load()
 		for range 3 {
-			began, old := time.Now(), ask[inspect.List](t, h, owedOfAPI)
+			began, old := time.Now(), ask[pagejson.List](t, h, owedOfAPI)
 			assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
 			assert.Greater(t, old.Age, list.Age+200)
 			assert.Equal(t, list.Rows[0].ID, old.Rows[0].ID)
@@ -160,7 +161,7 @@ func TestRequestsDoNotWaitForALongWalk(t *testing.T) {
 		}
 		time.Sleep(2 * took)
 		assert.Greater(t, looks.Load(), looked)
-		assert.InDelta(t, 40, ask[inspect.List](t, h, owedOfAPI).Age, 1, "it was made meanwhile")
+		assert.InDelta(t, 40, ask[pagejson.List](t, h, owedOfAPI).Age, 1, "it was made meanwhile")
 	})
 }
 
@@ -180,7 +181,7 @@ func TestListsOutliveTheirWalks(t *testing.T) {
 				h := newHandler(t, inspect.Config{ShowKeys: true}, inspect.Limit[string]{Limiter: api}, inspect.Limit[string]{Limiter: other})
 				api.Take("a", 3)
 				other.Take("b", 4)
-				assert.Equal(t, "a", ask[inspect.List](t, h, owedOfAPI).Rows[0].Key)
+				assert.Equal(t, "a", ask[pagejson.List](t, h, owedOfAPI).Rows[0].Key)
 				broken.Store(true)
 				for range 50 {
 					time.Sleep(600 * time.Millisecond)
@@ -188,11 +189,11 @@ func TestListsOutliveTheirWalks(t *testing.T) {
 					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://server/"+owedOfAPI, nil))
 					require.Equal(t, http.StatusServiceUnavailable, w.Code, "%s", w.Body)
 					assert.Contains(t, w.Body.String(), "could not be listed")
-					assert.Equal(t, "b", ask[inspect.List](t, h, "keys?limit=other&by=owed").Rows[0].Key)
+					assert.Equal(t, "b", ask[pagejson.List](t, h, "keys?limit=other&by=owed").Rows[0].Key)
 				}
 				broken.Store(false)
 				time.Sleep(time.Second)
-				assert.Equal(t, "a", ask[inspect.List](t, h, owedOfAPI).Rows[0].Key)
+				assert.Equal(t, "a", ask[pagejson.List](t, h, owedOfAPI).Rows[0].Key)
 			})
 		})
 	}
@@ -202,14 +203,14 @@ func TestListsOutliveTheirWalks(t *testing.T) {
 func TestLastPageMayBeEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := walked(t, 1000, nil)
-		list := ask[inspect.List](t, h, owedOfAPI)
+		list := ask[pagejson.List](t, h, owedOfAPI)
 		for range 4 {
 			assert.Len(t, list.Rows, 200)
-			list = ask[inspect.List](t, h, owedOfAPI+"&after="+list.Next)
+			list = ask[pagejson.List](t, h, owedOfAPI+"&after="+list.Next)
 		}
 		require.NotEmpty(t, list.Next)
 		path := owedOfAPI + "&after=" + list.Next
-		for list = ask[inspect.List](t, h, path); list.Pending; list = ask[inspect.List](t, h, path) {
+		for list = ask[pagejson.List](t, h, path); list.Pending; list = ask[pagejson.List](t, h, path) {
 			time.Sleep(time.Second)
 		}
 		assert.Empty(t, list.Rows)
@@ -246,11 +247,11 @@ func TestNaNMakesNoWalks(t *testing.T) {
 func TestListsAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, looks := walked(t, 10, nil)
-		list := ask[inspect.List](t, h, owedOfAPI)
+		list := ask[pagejson.List](t, h, owedOfAPI)
 		require.NoError(t, h.Close())
 		time.Sleep(time.Minute)
 		looked := looks.Load()
-		later := ask[inspect.List](t, h, owedOfAPI)
+		later := ask[pagejson.List](t, h, owedOfAPI)
 		assert.Equal(t, len(list.Rows), len(later.Rows))
 		assert.InDelta(t, 60, later.Age, 1)
 		assert.Equal(t, looked, looks.Load())

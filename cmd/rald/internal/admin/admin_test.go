@@ -25,7 +25,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
 	"github.com/ral-limiter/ral/cmd/rald/rules"
-	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -192,7 +192,7 @@ func TestHealth(t *testing.T) {
 func shown(t *testing.T, url string) (names []string) {
 	status, text := get(t, url+"/debug/ral/limits")
 	require.Equal(t, http.StatusOK, status, text)
-	var all inspect.Overview
+	var all pagejson.Overview
 	require.NoError(t, json.Unmarshal([]byte(text), &all))
 	for _, l := range all.Limits {
 		names = append(names, l.Name)
@@ -221,7 +221,7 @@ func TestPageFollowsEnginesAndLimits(t *testing.T) {
 }
 
 // change asks for a change of a key, and returns the explanation after it.
-func change(t *testing.T, url string, body string, want int) (x inspect.Explanation) {
+func change(t *testing.T, url string, body string, want int) (x pagejson.Explanation) {
 	t.Helper()
 	status, text := request(t, http.MethodPost, url+"/debug/ral/change", []byte(body),
 		"Authorization", "Bearer "+token, "Content-Type", "application/json")

@@ -1,4 +1,6 @@
-package inspect
+// Package pagejson is the JSON of the page of package inspect, for the page's server and for
+// programs of this repository that ask it. docs/operating.md describes it for others.
+package pagejson
 
 import "time"
 
