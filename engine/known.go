@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"unsafe"
 
 	"github.com/ral-limiter/ral/cell"
@@ -15,25 +14,16 @@ import (
 // offers. The usual number is two, and clearing room for more would cost each call.
 const fewClaims = 3
 
-// knownClaim is what an Outcome holds of a claim that was taken by an offer.
+// knownClaim is what an Outcome holds of a claim that was taken by an offer. It implements
+// releaser.
 type knownClaim struct {
-	of    holder         // nil if nothing is held
-	entry unsafe.Pointer // a claimer's offer returned it
+	of    claimer        // nil if nothing is held
+	entry unsafe.Pointer // the claimer's offer returned it
 	taken cell.Plain
 }
 
-// holder ends a take with n of its units used: see claimer.
-type holder interface {
-	keep(entry unsafe.Pointer, taken cell.Plain, n int64)
-}
-
-// released is the holder of a take that was not made by an offer.
-type released struct{ releaser }
-
-func (r released) keep(_ unsafe.Pointer, _ cell.Plain, n int64) { r.Keep(n) }
-
-// keep ends the take with n of its units used.
-func (k *knownClaim) keep(n int64) {
+// Keep ends the take with n of its units used.
+func (k *knownClaim) Keep(n int64) {
 	if k.of != nil {
 		k.of.keep(k.entry, k.taken, n)
 	}
@@ -47,8 +37,7 @@ type knownCall struct {
 	decisions []policy.Decision
 	order     [fewClaims]int
 	at        [fewClaims]place
-	terms     [fewClaims]*table.Terms // nil if the decision is not of an offer
-	basis     [fewClaims]cell.Basis
+	terms     [fewClaims]*table.Terms
 	atOnce    [fewClaims]int64 // the most units that can remain of each key
 }
 
@@ -68,7 +57,15 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 		o.known = [fewClaims]knownClaim{}
 		return false
 	}
-	o.Allowed, o.Decisions = allowed && c.take(claims, &o.known), c.decisions
+	if allowed {
+		for done, i := range c.order[:len(claims)] {
+			if !c.accept(i, &claims[i], &o.known[i]) {
+				*o = c.takeRest(done, claims, &o.known)
+				return true
+			}
+		}
+	}
+	o.Allowed, o.Decisions = allowed, c.decisions
 	c.settle(claims, o)
 	return true
 }
@@ -120,16 +117,6 @@ func (c *knownCall) sort(n int) bool {
 	return true
 }
 
-// take accepts all offers.
-func (c *knownCall) take(claims []Claim, held *[fewClaims]knownClaim) bool {
-	for done, i := range c.order[:len(claims)] {
-		if !c.accept(i, &claims[i], &held[i]) {
-			return c.takeRest(done, claims, held)
-		}
-	}
-	return true
-}
-
 // accept accepts one offer.
 func (c *knownCall) accept(i int, claim *Claim, k *knownClaim) bool {
 	if !claim.of.accept(k.entry, c.terms[i], k.taken.Before, k.taken.After) {
@@ -139,58 +126,16 @@ func (c *knownCall) accept(i int, claim *Claim, k *knownClaim) bool {
 	return true
 }
 
-// takeRest goes on for take if another call was faster at a key: it decides there again and
-// goes on to the others. If one refuses, all is given back, also if a policy panics, and the
-// call is refused: it must not take again what other calls have seen it take. done is how
-// many keys were taken from.
-func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownClaim) (all bool) {
-	order, refused := c.order[:len(claims)], none
-	defer func() {
-		if all {
-			return
-		}
-		for _, i := range slices.Backward(order) {
-			held[i].keep(0)
-			held[i].of = nil
-		}
-		if refused == none {
-			return
-		}
-		for i := range claims {
-			if c.terms[i] = nil; i != refused {
-				c.decisions[i], c.basis[i], _ = claims[i].of.probeKey(claims[i].key, claims[i].n)
-			}
-		}
-	}()
-	for _, i := range order[done:] {
-		if !c.takeAgain(i, &claims[i], &held[i]) {
-			refused = i
-			return false
-		}
+// takeRest goes on if another call was faster at a key. done is how many keys were taken
+// from.
+func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownClaim) Outcome {
+	var room claimRoom
+	rest := join(claims, &room)
+	for _, i := range c.order[:done] {
+		k, h := &rest.keys[i], held[i]
+		k.decision, k.atOnce, k.held, k.taken = c.decisions[i], c.atOnce[i], &h, true
 	}
-	return true
-}
-
-// takeAgain takes from one key, and decides anew, at the same instant, as often as another
-// call is faster.
-func (c *knownCall) takeAgain(i int, claim *Claim, k *knownClaim) bool {
-	for !c.accept(i, claim, k) {
-		if c.offer(i, claim, k) {
-			if !c.decisions[i].Allowed {
-				return false
-			}
-			continue
-		}
-		// It takes more than the key's word by now.
-		var h releaser
-		c.decisions[i], h, c.basis[i], c.atOnce[i] = claim.of.tryTakeKey(claim.key, claim.n)
-		if !c.decisions[i].Allowed {
-			return false
-		}
-		k.of, k.taken.N = released{h}, claim.n
-		break
-	}
-	return true
+	return rest.outcome(rest.take(done))
 }
 
 // settle counts the call and completes its answer. The decisions of keys that would have
@@ -201,16 +146,12 @@ func (c *knownCall) settle(claims []Claim, o *Outcome) {
 		d := &c.decisions[i]
 		if o.Allowed == d.Allowed {
 			of := claims[i].of
-			if due := of.countOne(d.Allowed, c.basis[i]); due != (cell.Due{}) {
+			if due := of.countOne(d.Allowed, cell.Basis{}); due != (cell.Due{}) {
 				*d = of.finishOne(claims[i].key, *d, due)
 			}
-		} else if terms, taken := c.terms[i], &o.known[i].taken; terms != nil {
-			_, *d = terms.Policy.Take(taken.Before^terms.EpochBit, taken.At, 0, 0)
 		} else {
-			*d, _, _ = claims[i].of.probeKey(claims[i].key, 0)
-		}
-		if c.basis[i] != (cell.Basis{}) {
-			o.see(i, c.basis[i])
+			terms, taken := c.terms[i], &o.known[i].taken
+			_, *d = terms.Policy.Take(taken.Before^terms.EpochBit, taken.At, 0, 0)
 		}
 		b.See(i, d, c.atOnce[i])
 	}

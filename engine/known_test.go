@@ -46,6 +46,9 @@ func TestTakeAllDecidesAgainIfOvertaken(t *testing.T) {
 		out.Cancel()
 		assert.EqualValues(t, 0, b.Peek(1).Remaining, "nothing is held")
 		assert.EqualValues(t, 4, a.Peek("key").Remaining)
+		require.False(t, TakeAll(b.Claim(1, 1), a.Claim("key", 1)).Allowed)
+		first = a.Stats()
+		assert.EqualValues(t, []uint64{1, 0}, []uint64{first.Admitted, first.Refused}, "the second refused, not the first")
 	}
 }
 

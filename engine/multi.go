@@ -101,7 +101,7 @@ func (o *Outcome) Keep(used ...int64) {
 		if i < len(used) {
 			kept = used[i]
 		}
-		o.known[i].keep(kept)
+		o.known[i].Keep(kept)
 	}
 	o.known = [fewClaims]knownClaim{}
 	for i, h := range slices.Backward(o.held) {
@@ -128,7 +128,7 @@ func (o *Outcome) Keep(used ...int64) {
 // is not Allowed or has ended.
 func (o *Outcome) Cancel() {
 	for i := range slices.Backward(o.known[:]) {
-		o.known[i].keep(0)
+		o.known[i].Keep(0)
 	}
 	o.known = [fewClaims]knownClaim{}
 	for i, h := range slices.Backward(o.held) {
@@ -171,7 +171,7 @@ func TakeAll(claims ...Claim) (out Outcome) {
 func takeAny(claims []Claim) Outcome {
 	var room claimRoom
 	c := join(claims, &room)
-	return c.outcome(c.take())
+	return c.outcome(c.take(0))
 }
 
 // AcquireAll is TakeAll that waits up to patience for all claims to be met. Zero patience

@@ -25,7 +25,7 @@ type keyRequest[C claimant[H], H any] struct {
 	decision policy.Decision
 	basis    cell.Basis
 	held     H
-	taken    bool
+	taken    bool  // held is to be given back if another key refuses
 	atOnce   int64 // the most that decision.Remaining can be
 }
 
@@ -39,8 +39,12 @@ type multiTake[C claimant[H], H any] struct {
 // none is the index of no key.
 const none = -1
 
-// take takes from all keys, or from none.
-func (m *multiTake[C, H]) take() bool { return m.probe() && m.takeExcept(none) }
+// take takes from all keys, or from none. done is how many were taken from before, by
+// offers, until another call was faster: the call is refused if the next one has no room
+// any more, as it must not take again what other calls have seen it take.
+func (m *multiTake[C, H]) take(done int) bool {
+	return (done > 0 || m.probe()) && m.takeExcept(none)
+}
 
 // probe asks all keys, and reports whether all would allow it. It nearly always keeps a
 // call that is refused from writing.
@@ -54,8 +58,8 @@ func (m *multiTake[C, H]) probe() bool {
 	return all
 }
 
-// takeExcept takes from each key, except from the one that is held already, and reports
-// whether all allowed it. If one refuses nothing is held.
+// takeExcept takes from each key that was not taken from, except from the one that is
+// held already, and reports whether all allowed it. If one refuses nothing is held.
 func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 	refused := none
 	defer func() { // also if a policy panics
@@ -81,7 +85,7 @@ func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 				k.decision, k.atOnce = d, atOnce
 			}
 		}
-		if at == has || k.n == 0 {
+		if at == has || k.taken || k.n == 0 {
 			continue
 		}
 		k.decision, k.held, k.basis, k.atOnce = k.claim.tryTake(k.n)

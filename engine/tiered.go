@@ -78,10 +78,10 @@ func (t *Tiered[K]) abandon() {
 // Choke reports whether the key may act now under every limit, and records it if so.
 func (t *Tiered[K]) Choke(key K) bool {
 	c := tieredCall[K]{tiers: t, key: key, n: 1}
-	if allowed, sure := c.take(nil); sure {
+	if allowed, decided := c.take(nil); decided {
 		return allowed
 	}
-	d, _ := t.takeAny(key, 1)
+	d, _ := c.takeRest(nil)
 	return d.Allowed
 }
 
@@ -98,27 +98,24 @@ func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
 func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
 	var decisions [fewClaims]policy.Decision
 	c := tieredCall[K]{tiers: t, key: key, n: n}
-	allowed, sure := c.take(&decisions)
-	if !sure {
-		return t.takeAny(key, n)
+	allowed, decided := c.take(&decisions)
+	if !decided {
+		return c.takeRest(&decisions)
 	}
 	all.Allowed = allowed
 	for i := range t.engines {
-		switch d := &decisions[i]; {
-		case allowed || !d.Allowed:
-		case c.overtaken:
-			t.engines[i].cell.Peek(key, d)
-		default: // nothing was taken
+		d := &decisions[i]
+		if !allowed && d.Allowed { // nothing was taken
 			o := &c.offers[i]
 			_, *d = o.Terms.Policy.Take(o.Before^o.Terms.EpochBit, c.now[i], 0, 0)
 		}
-		combine(&all, &decisions[i], i == 0)
+		combine(&all, d, i == 0)
 	}
-	return all, !c.overtaken || c.recorded()
+	return all, true
 }
 
-// tieredCall is a call on a key that all engines of a Tiered know: it takes what each has
-// offered.
+// tieredCall is a call on a key under all limits of a Tiered. If all engines know the key,
+// each offers its take first, and then each take is one swap.
 type tieredCall[K comparable] struct {
 	tiers   *Tiered[K]
 	key     K
@@ -127,14 +124,12 @@ type tieredCall[K comparable] struct {
 	now     [fewClaims]policy.Instant
 	offers  [fewClaims]cell.Offer[K]
 	refuses [fewClaims]bool
-	basis   [fewClaims]cell.Basis
-
-	overtaken bool // not all decisions are those of the offers
+	taken   int // how many offers were accepted
 }
 
-// take takes from all engines, or from none. decisions is nil if yes or no is enough, of a
-// call for one unit. sure is false if nothing was decided or taken.
-func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, sure bool) {
+// take takes by offers from all engines, or from none. decisions is nil if yes or no is
+// enough, of a call for one unit. decided is false if takeRest is to go on.
+func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, decided bool) {
 	engines := c.tiers.engines
 	if len(engines) > fewClaims {
 		return false, false
@@ -145,7 +140,7 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, su
 		// Engines of one Tiered have one seed, but a test's may not.
 		if i > 0 && e.cell.Seed() == engines[i-1].cell.Seed() {
 			c.hash[i] = c.hash[i-1]
-		} else if c.hash[i], sure = e.cell.Hash(c.key); !sure {
+		} else if c.hash[i], decided = e.cell.Hash(c.key); !decided {
 			return false, false
 		}
 		c.now[i] = e.time.at(&now)
@@ -156,11 +151,10 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, su
 	}
 	if allowed {
 		for i := range engines {
-			if c.offers[i].Accept() {
-				continue
+			if !c.offers[i].Accept() {
+				c.taken = i
+				return false, false
 			}
-			allowed = c.takeRest(i, decisions)
-			break
 		}
 	}
 	yes := policy.Decision{Allowed: allowed}
@@ -170,7 +164,7 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, su
 			if decisions != nil {
 				d = &decisions[i]
 			}
-			e.cell.Count(c.key, d, c.basis[i])
+			e.cell.Count(c.key, d, cell.Basis{})
 		}
 	}
 	return allowed, true
@@ -189,96 +183,25 @@ func (c *tieredCall[K]) offer(i int, decisions *[fewClaims]policy.Decision) (sur
 	return sure
 }
 
-// takeRest goes on for take if another call was faster at the engine at: it decides there
-// again and goes on to the others. If one refuses, all is given back, also if a policy
-// panics, and the call is refused: it must not take again what other calls have seen it
-// take.
-func (c *tieredCall[K]) takeRest(at int, decisions *[fewClaims]policy.Decision) (all bool) {
-	c.overtaken = true
+// takeRest takes what take has not taken, for any key, known or not. recorded reports
+// whether the key could be recorded under all limits.
+func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all policy.Decision, recorded bool) {
 	engines := c.tiers.engines
-	var held [fewClaims]cell.Held[K]
-	for i := range at {
-		held[i] = c.held(i)
-	}
-	taken, refused := at, none
-	defer func() {
-		for ; !all && taken > 0; taken-- {
-			held[taken-1].Cancel()
-		}
-		if refused != none {
-			c.lookAgain(refused, decisions)
-		}
-	}()
-	for ; taken < len(engines); taken++ {
-		if !c.takeAgain(taken, decisions, &held[taken]) {
-			refused = taken
-			return false
-		}
-	}
-	return true
-}
-
-// held returns what an offer that was accepted holds.
-func (c *tieredCall[K]) held(i int) cell.Held[K] {
-	o := &c.offers[i]
-	return c.tiers.engines[i].cell.Held(o.Entry, o.Plain(c.now[i], c.n))
-}
-
-// takeAgain takes from one engine, and decides anew, at the same instant, as often as
-// another call is faster.
-func (c *tieredCall[K]) takeAgain(i int, decisions *[fewClaims]policy.Decision, held *cell.Held[K]) bool {
-	for !c.offers[i].Accept() {
-		if c.offer(i, decisions) {
-			if c.refuses[i] {
-				return false
-			}
-			continue
-		}
-		// It takes more than the key's word by now.
-		var d policy.Decision
-		c.basis[i] = c.tiers.engines[i].cell.TryTake(nil, c.key, c.n, &d, held)
-		if c.refuses[i] = !d.Allowed; decisions != nil {
-			decisions[i] = d
-		}
-		return d.Allowed
-	}
-	*held = c.held(i)
-	return true
-}
-
-// lookAgain looks at the engines other than the one that has refused.
-func (c *tieredCall[K]) lookAgain(refused int, decisions *[fewClaims]policy.Decision) {
-	for i, e := range c.tiers.engines {
-		if i == refused {
-			continue
-		}
-		var d policy.Decision
-		c.basis[i] = e.cell.Probe(nil, c.key, c.n, &d)
-		if c.refuses[i] = !d.Allowed; decisions != nil {
-			decisions[i] = d
-		}
-	}
-}
-
-// recorded reports whether the key could be recorded by all engines.
-func (c *tieredCall[K]) recorded() bool {
-	for _, b := range c.basis {
-		if !b.Recorded() {
-			return false
-		}
-	}
-	return true
-}
-
-// takeAny is take for any key, known or not.
-func (t *Tiered[K]) takeAny(key K, n int64) (all policy.Decision, recorded bool) {
 	var room [maxTiers]keyRequest[tier[K], cell.Held[K]]
-	m := multiTake[tier[K], cell.Held[K]]{keys: room[:len(t.engines)], order: asMade[:len(t.engines)]}
-	for i, e := range t.engines {
+	m := multiTake[tier[K], cell.Held[K]]{keys: room[:len(engines)], order: asMade[:len(engines)]}
+	for i, e := range engines {
 		k := &m.keys[i]
-		k.claim, k.n = tier[K]{e.cell, key}, n
+		k.claim, k.n = tier[K]{e.cell, c.key}, c.n
+		if i >= c.taken {
+			continue
+		}
+		if k.decision.Allowed = true; decisions != nil {
+			k.decision = decisions[i]
+		}
+		o := &c.offers[i]
+		k.held, k.taken = e.cell.Held(o.Entry, o.Plain(c.now[i], c.n)), true
 	}
-	all.Allowed, recorded = m.take(), true
+	all.Allowed, recorded = m.take(c.taken), true
 	m.settle(all.Allowed)
 	for i := range m.keys {
 		combine(&all, &m.keys[i].decision, i == 0)
